@@ -1,0 +1,17 @@
+# Every external package, found once. Each becomes one imported target that the layers name.
+find_program(ZTRAIN_CCACHE ccache)
+if(ZTRAIN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${ZTRAIN_CCACHE})
+endif()
+
+find_package(Threads REQUIRED)
+find_package(MPI REQUIRED COMPONENTS C)
+find_package(ZtrainKokkos REQUIRED)
+find_package(dnnl REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(tomlplusplus REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(HDF5 REQUIRED IMPORTED_TARGET hdf5-openmpi)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)

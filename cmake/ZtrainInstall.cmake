@@ -1,0 +1,8 @@
+if(TARGET ztrain)
+  install(TARGETS ztrain RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+foreach(folder inputs slurm docs)
+  install(DIRECTORY ${folder} DESTINATION ${CMAKE_INSTALL_DATADIR}/ztrain USE_SOURCE_PERMISSIONS)
+endforeach()
+install(PROGRAMS tools/plot_run.py DESTINATION ${CMAKE_INSTALL_DATADIR}/ztrain/tools OPTIONAL)
+install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)

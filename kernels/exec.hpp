@@ -1,0 +1,10 @@
+#pragma once
+// The execution-space instance a kernel runs on, opaque here so that Kokkos stays out of this header.
+
+namespace ztrain::kernels {
+
+/// Holds one Kokkos execution-space instance; its definition is in kernels/exec_kokkos.hpp. Kernels on one Exec run in
+/// issue order; on a GPU they return before they finish.
+struct Exec;
+
+}  // namespace ztrain::kernels

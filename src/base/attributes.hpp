@@ -1,0 +1,35 @@
+#pragma once
+// Small ordered set of named constants that an op carries: rows, heads, eps, ...
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace ztrain {
+
+class Attributes {
+ public:
+  using Value = std::variant<std::int64_t, double, std::string>;
+
+  Attributes() = default;
+  Attributes(std::initializer_list<std::pair<std::string, Value>> values) : values_(values) {}
+
+  Attributes& set(const std::string& key, Value value);
+  bool has(const std::string& key) const;
+  /// Throw Error naming the key when it is missing or of another type.
+  std::int64_t integer(const std::string& key) const;
+  std::int64_t integer(const std::string& key, std::int64_t otherwise) const;
+  double number(const std::string& key) const;
+  const std::string& text(const std::string& key) const;
+
+  const std::vector<std::pair<std::string, Value>>& values() const { return values_; }
+  bool operator==(const Attributes&) const = default;
+
+ private:
+  const Value* find(const std::string& key) const;
+  std::vector<std::pair<std::string, Value>> values_;
+};
+
+}  // namespace ztrain

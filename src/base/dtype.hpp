@@ -1,0 +1,76 @@
+#pragma once
+// Element types. bf16 and fp16 are plain storage types of our own, usable in any kernel and on any compiler.
+
+#include <bit>
+#include <cstdint>
+#include <string_view>
+
+namespace ztrain {
+
+enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, u8 };
+
+/// Bytes of one element.
+constexpr std::int64_t size_of(DType type) {
+  switch (type) {
+    case DType::f64:
+    case DType::i64: return 8;
+    case DType::f32:
+    case DType::i32: return 4;
+    case DType::bf16:
+    case DType::f16: return 2;
+    case DType::u8: return 1;
+  }
+  return 0;
+}
+
+/// The name used in decks, logs and checkpoints: "fp64", "fp32", "bf16", "fp16", "int64", "int32", "uint8".
+std::string_view name_of(DType type);
+
+/// The inverse of name_of; throws Error naming the legal values.
+DType dtype_from(std::string_view name);
+
+/// bfloat16: the upper half of an fp32. Conversion rounds to nearest even and keeps NaN.
+struct bf16 {
+  std::uint16_t bits;
+
+  bf16() = default;
+  constexpr explicit bf16(float value) : bits(round(value)) {}
+  constexpr operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+
+  static constexpr std::uint16_t round(float value) {
+    const auto u = std::bit_cast<std::uint32_t>(value);
+    const auto rounded = static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+    return (u & 0x7fffffffu) > 0x7f800000u ? static_cast<std::uint16_t>((u >> 16) | 0x40u) : rounded;
+  }
+};
+static_assert(sizeof(bf16) == 2);
+
+/// The type in which a kernel sums elements of T: fp32 for bf16 and fp32, fp64 for fp64.
+template <class T>
+struct Accumulator {
+  using type = float;
+};
+template <>
+struct Accumulator<double> {
+  using type = double;
+};
+template <class T>
+using acc_t = typename Accumulator<T>::type;
+
+/// DType of a C++ element type.
+template <class T>
+constexpr DType dtype_of();
+template <>
+constexpr DType dtype_of<double>() { return DType::f64; }
+template <>
+constexpr DType dtype_of<float>() { return DType::f32; }
+template <>
+constexpr DType dtype_of<bf16>() { return DType::bf16; }
+template <>
+constexpr DType dtype_of<std::int64_t>() { return DType::i64; }
+template <>
+constexpr DType dtype_of<std::int32_t>() { return DType::i32; }
+template <>
+constexpr DType dtype_of<std::uint8_t>() { return DType::u8; }
+
+}  // namespace ztrain

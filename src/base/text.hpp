@@ -1,0 +1,23 @@
+#pragma once
+// Numbers and words for people.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ztrain {
+
+/// "1.50 GiB"
+std::string format_bytes(double bytes);
+
+/// "124.4M", "8.03B"
+std::string format_count(double count);
+
+/// "1h 02m", "3m 20s", "12s"
+std::string format_duration(double seconds);
+
+/// The candidate with the smallest edit distance to word (ties: the first), or "" when none is near.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace ztrain

@@ -1,0 +1,35 @@
+#pragma once
+// Bytes that our collectives send and the workspace they need, as pure arithmetic: the plan and the communicators agree
+// because both call this.
+
+#include <cstdint>
+
+#include "base/dtype.hpp"
+
+namespace ztrain {
+
+/// Bytes each rank sends: N ranks, `bytes` per slot (the shard).
+constexpr std::int64_t all_gather_sent(int ranks, std::int64_t bytes) { return (ranks - 1) * bytes; }
+/// count: elements per slot, of type `in`.
+constexpr std::int64_t reduce_scatter_sent(int ranks, DType in, std::int64_t count) {
+  return (ranks - 1) * count * size_of(in);
+}
+/// Pairwise exchange receives every other member's slot before it sums them in rank order.
+constexpr std::int64_t reduce_scatter_workspace(int ranks, DType in, std::int64_t count) {
+  return (ranks - 1) * count * size_of(in);
+}
+/// An all-reduce cuts count elements into slices of ceil(count / ranks); the last ones may be short or empty.
+constexpr std::int64_t all_reduce_slice(int ranks, std::int64_t count) { return (count + ranks - 1) / ranks; }
+constexpr std::int64_t slice_length(int ranks, std::int64_t count, int index) {
+  const std::int64_t slice = all_reduce_slice(ranks, count), left = count - index * slice;
+  return left < 0 ? 0 : left < slice ? left : slice;
+}
+constexpr std::int64_t all_reduce_sent(int ranks, int index, DType type, std::int64_t count) {
+  const std::int64_t own = slice_length(ranks, count, index);
+  return (count - own + (ranks - 1) * own) * size_of(type);
+}
+constexpr std::int64_t all_reduce_workspace(int ranks, DType type, std::int64_t count) {
+  return (ranks - 1) * all_reduce_slice(ranks, count) * size_of(type);
+}
+
+}  // namespace ztrain

@@ -1,0 +1,79 @@
+#include "layout/layout.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace ztrain {
+
+Layout::Layout(std::vector<ParameterShape> parameters, int units, int shards) : parameters_(std::move(parameters)) {
+  units_.resize(static_cast<std::size_t>(units));
+  by_parameter_.resize(parameters_.size());
+  std::vector<std::int64_t> end(units_.size(), 0);
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    const ParameterShape& parameter = parameters_[p];
+    const auto& [dim, parts] = parameter.slice;
+    REQUIRE(dim < 0 || parameter.shape[static_cast<std::size_t>(dim)] % parts == 0,
+            "{}: dim {} of {} does not divide into {} slices over the tensor axis", parameter.name, dim,
+            to_string(parameter.shape), parts);
+    const auto u = static_cast<std::size_t>(parameter.unit);
+    const Segment segment{static_cast<int>(p), end[u], ztrain::elements(slice_shape(static_cast<int>(p)))};
+    end[u] = round_up(segment.begin + segment.count, quantum);
+    units_[u].segments.push_back(segment);
+    by_parameter_[p] = segment;
+  }
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    units_[u].unit = static_cast<int>(u);
+    units_[u].shards = shards;
+    units_[u].shard_elements = round_up(ceil_div(end[u], shards), quantum);
+  }
+}
+
+const Segment& Layout::segment_of(int parameter) const { return by_parameter_[static_cast<std::size_t>(parameter)]; }
+
+Shape Layout::slice_shape(int parameter) const {
+  const ParameterShape& p = parameters_[static_cast<std::size_t>(parameter)];
+  Shape shape = p.shape;
+  if (p.slice.dim >= 0) shape[static_cast<std::size_t>(p.slice.dim)] /= p.slice.parts;
+  return shape;
+}
+
+std::vector<Piece> Layout::pieces(int unit, std::int64_t begin, std::int64_t end) const {
+  std::vector<Piece> found;
+  for (const Segment& s : this->unit(unit).segments) {
+    const std::int64_t from = std::max(begin, s.begin), to = std::min(end, s.begin + s.count);
+    if (from < to) found.push_back({s.parameter, from, from - s.begin, to - from});
+  }
+  return found;
+}
+
+std::vector<LogicalRun> Layout::logical_runs(int parameter, int tensor_index, std::int64_t begin,
+                                             std::int64_t count) const {
+  const ParameterShape& p = parameters_[static_cast<std::size_t>(parameter)];
+  if (p.slice.dim < 0) return {{begin, begin, count}};
+  // A slice along dim is, for every index of the outer dims, one run of `run` elements out of `stride`.
+  const Shape slice = slice_shape(parameter);
+  std::int64_t run = 1;
+  for (std::size_t d = static_cast<std::size_t>(p.slice.dim); d < slice.size(); ++d) run *= slice[d];
+  const std::int64_t stride = run * p.slice.parts;
+  std::vector<LogicalRun> runs;
+  for (std::int64_t at = begin; at < begin + count;) {
+    const std::int64_t outer = at / run, inner = at % run;
+    const std::int64_t n = std::min(run - inner, begin + count - at);
+    runs.push_back({at, outer * stride + tensor_index * run + inner, n});
+    at += n;
+  }
+  return runs;
+}
+
+std::int64_t Layout::parameter_count() const {
+  std::int64_t n = 0;
+  for (const auto& p : parameters_) n += ztrain::elements(p.shape);
+  return n;
+}
+
+bool owns(const Coordinate& at, const TensorSlice& slice) {
+  return at[Axis::replicate] == 0 && (slice.dim >= 0 || at[Axis::tensor] == 0);
+}
+
+}  // namespace ztrain

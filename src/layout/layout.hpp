@@ -1,0 +1,99 @@
+#pragma once
+// Where every parameter element lives: logical tensor -> tensor-parallel slice -> flat range of its unit -> shard, and
+// back. Pure arithmetic that initialisation, optimizer, norm, checkpoint, import and byte counts all share.
+//
+// A unit is what is gathered at once. Its parameters are laid one after the other in a flat range; each starts on a
+// multiple of the quantum and so do shard cuts, so nothing "must divide". Padding holds zeros and has no logical index.
+// Flat positions of parameters do not depend on the number of shards: only the padding at the end does.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/shape.hpp"
+#include "layout/mesh.hpp"
+
+namespace ztrain {
+
+inline constexpr std::int64_t quantum = 256;  ///< elements
+
+/// How a parameter is cut over the `tensor` axis: along dim into parts equal slices; dim -1: every rank holds it whole.
+struct TensorSlice {
+  int dim = -1;
+  int parts = 1;
+  bool operator==(const TensorSlice&) const = default;
+};
+
+/// What layout needs to know of a parameter.
+struct ParameterShape {
+  std::string name;  ///< Hugging Face name
+  Shape shape;       ///< logical, whole
+  TensorSlice slice;
+  int unit = 0;
+  bool decay = true;  ///< takes weight decay
+};
+
+/// One parameter's place in its unit's flat range. Offsets and counts in elements.
+struct Segment {
+  int parameter = 0;
+  std::int64_t begin = 0;
+  std::int64_t count = 0;  ///< elements of the tensor-parallel slice
+};
+
+/// The flat range of one unit, cut into `shards` equal shards.
+struct FlatUnit {
+  int unit = 0;
+  std::vector<Segment> segments;
+  int shards = 1;
+  std::int64_t shard_elements = 0;  ///< multiple of the quantum
+  std::int64_t elements() const { return shard_elements * shards; }
+};
+
+/// A run of one parameter inside some flat range [begin, end): all in elements.
+struct Piece {
+  int parameter = 0;
+  std::int64_t flat_begin = 0;   ///< in the unit's flat range
+  std::int64_t slice_begin = 0;  ///< row-major index within the tensor-parallel slice
+  std::int64_t count = 0;
+};
+
+/// A contiguous run in both the slice and the logical tensor. Indices are row-major elements.
+struct LogicalRun {
+  std::int64_t slice_begin = 0;
+  std::int64_t logical_begin = 0;
+  std::int64_t count = 0;
+};
+
+class Layout {
+ public:
+  /// units: number of units; shards: size of the group that parameters are sharded over.
+  /// Throws Error when a sliced dim does not divide by its parts, naming the parameter.
+  Layout(std::vector<ParameterShape> parameters, int units, int shards);
+
+  const std::vector<ParameterShape>& parameters() const { return parameters_; }
+  const std::vector<FlatUnit>& units() const { return units_; }
+  const FlatUnit& unit(int u) const { return units_[static_cast<std::size_t>(u)]; }
+  const Segment& segment_of(int parameter) const;
+
+  /// Shape of the slice that one tensor rank holds.
+  Shape slice_shape(int parameter) const;
+  /// The parameter runs in [begin, end) of a unit's flat range, in flat order.
+  std::vector<Piece> pieces(int unit, std::int64_t begin, std::int64_t end) const;
+  /// Runs of slice elements [begin, begin + count) of a parameter, for the rank at tensor_index along the tensor axis.
+  std::vector<LogicalRun> logical_runs(int parameter, int tensor_index, std::int64_t begin, std::int64_t count) const;
+
+  /// The number of logical parameters elements, padding not counted.
+  std::int64_t parameter_count() const;
+
+ private:
+  std::vector<ParameterShape> parameters_;
+  std::vector<FlatUnit> units_;
+  std::vector<Segment> by_parameter_;
+};
+
+/// True where this rank is the one that speaks for the elements of a parameter it holds in its shard: the copies over
+/// `replicate` (and over `tensor`, for a parameter that is not sliced) are left to the first of them. The only rule of
+/// ownership: norm, checkpoint and export use it.
+bool owns(const Coordinate& at, const TensorSlice& slice);
+
+}  // namespace ztrain

@@ -1,0 +1,133 @@
+#pragma once
+// The step as a program: a list of typed ops on named tensors, compiled ahead for one rank. The order of the list is the
+// order in which the host issues the ops. Everything that runs, plans, simulates, verifies or draws walks this.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/attributes.hpp"
+#include "base/dtype.hpp"
+#include "base/shape.hpp"
+#include "layout/mesh.hpp"
+
+namespace ztrain::program {
+
+using TensorId = std::int32_t;
+using OpId = std::int32_t;  ///< index into Program::ops
+inline constexpr TensorId no_tensor = -1;
+
+/// Ops of one stream run in issue order. Ops of different streams are ordered only by Op::after.
+enum class Stream : std::uint8_t { compute, gather, reduce, p2p, copy, io };
+inline constexpr int stream_count = 6;
+std::string_view name_of(Stream stream);
+
+/// Where bytes live.
+enum class Tier : std::uint8_t { device, host, nvme };
+inline constexpr int tier_count = 3;
+std::string_view name_of(Tier tier);
+
+/// Groups ops for people, schedules, timings and traces.
+enum class ActionKind : std::uint8_t {
+  load, gather, release, forward, backward, recompute, reduce, send, recv, fetch, evict, norm, optimize
+};
+inline constexpr int action_kind_count = 13;
+std::string_view name_of(ActionKind kind);
+
+struct Action {
+  ActionKind kind = ActionKind::forward;
+  int unit = -1;   ///< -1: of no unit
+  int micro = -1;  ///< -1: of no micro-batch
+  bool operator==(const Action&) const = default;
+};
+
+/// Rows of the memory table.
+enum class Category : std::uint8_t {
+  parameter, master, optimizer, gradient, gathered, activation, input, scalar, workspace
+};
+inline constexpr int category_count = 9;
+std::string_view name_of(Category category);
+
+struct Tensor {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  Category category = Category::activation;
+  Tier tier = Tier::device;
+  /// Keeps its bytes between Programs, at the same address in each of them. Otherwise it lives from `first` to `last`.
+  bool persistent = false;
+  /// A view: bytes [offset, offset + bytes()) of tensor `base`, which is not itself a view. Views have no storage.
+  TensorId base = no_tensor;
+  std::int64_t offset = 0;
+
+  // Filled by plan_lifetimes and plan_memory, for tensors with storage.
+  OpId first = -1;  ///< first op that accesses it or a view of it
+  OpId last = -1;   ///< last op that does; its bytes may be reused after that
+  std::int64_t address = -1;  ///< bytes from the start of its tier's persistent or transient region
+
+  std::int64_t bytes() const { return elements(shape) * size_of(dtype); }
+};
+
+enum class CommKind : std::uint8_t { none, all_gather, reduce_scatter, all_reduce, broadcast, send, recv, all_to_all };
+std::string_view name_of(CommKind kind);
+
+/// What a communication op does beyond its tensors. Every member of the group over `axes` issues a matching op; send and
+/// recv match with the rank at index `peer` of that group.
+struct Communication {
+  CommKind kind = CommKind::none;
+  AxisSet axes;
+  int peer = -1;
+  std::int64_t sent_bytes = 0;  ///< bytes this rank sends
+};
+
+/// inputs are read, outputs written; a tensor updated in place is in both.
+struct Op {
+  std::string type;  ///< row of the op table ("linear", "all_gather", ...)
+  std::string name;  ///< for messages: "model.layers.0.mlp.up_proj"
+  std::vector<TensorId> inputs;
+  std::vector<TensorId> outputs;
+  Attributes attributes;
+  Stream stream = Stream::compute;
+  Action action;
+  Communication comm;
+  double flops = 0;
+  /// Ops of other streams (all earlier in the list) that must be complete before this one starts. Filled by
+  /// link_dependencies, and by plan_memory for the reuse of bytes.
+  std::vector<OpId> after;
+
+  bool communicates() const { return comm.kind != CommKind::none; }
+};
+
+/// Extents of one tier's regions, from plan_memory.
+struct TierPlan {
+  std::int64_t persistent_bytes = 0;
+  std::int64_t transient_bytes = 0;  ///< extent of the transient region
+  std::int64_t live_bytes = 0;       ///< largest sum of transient bytes alive at once: no extent can be smaller
+};
+
+struct Program {
+  std::string name;  ///< "train step", "evaluation", ...
+  int rank = 0;      ///< global rank it was compiled for
+  MeshShape mesh;
+  std::vector<std::string> units;
+  std::vector<Tensor> tensors;
+  std::vector<Op> ops;
+  TierPlan plan[tier_count];
+
+  Tensor& tensor(TensorId id) { return tensors[static_cast<std::size_t>(id)]; }
+  const Tensor& tensor(TensorId id) const { return tensors[static_cast<std::size_t>(id)]; }
+  Op& op(OpId id) { return ops[static_cast<std::size_t>(id)]; }
+  const Op& op(OpId id) const { return ops[static_cast<std::size_t>(id)]; }
+
+  /// The tensor that holds the bytes: the tensor itself, or the base of a view.
+  TensorId storage(TensorId id) const { return tensor(id).base == no_tensor ? id : tensor(id).base; }
+  TensorId add(Tensor tensor);
+  /// The tensor of this name, or no_tensor. Linear in the number of tensors.
+  TensorId find(std::string_view name) const;
+};
+
+/// "forward model.layers.3 micro 0: linear model.layers.3.mlp.up_proj (op 41)"
+std::string describe(const Program& program, OpId op);
+
+}  // namespace ztrain::program
