@@ -1,0 +1,14 @@
+#pragma once
+// Included by kernel sources only.
+
+#include <Kokkos_Core.hpp>
+
+#include "kernels/exec.hpp"
+
+namespace ztrain::kernels {
+
+struct Exec {
+  Kokkos::DefaultExecutionSpace space;
+};
+
+}  // namespace ztrain::kernels
