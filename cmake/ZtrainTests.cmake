@@ -1,10 +1,11 @@
-# ztrain_test(SOURCE [RANKS 1 2 4] [LABELS ...] [TIMEOUT s] [LINK ...])
+# ztrain_test(SOURCE [RANKS 1 2 4] [KOKKOS] [LABELS ...] [TIMEOUT s] [LINK ...])
 # One source, one executable, one CTest entry per number of ranks. Without RANKS it runs without mpirun.
+# KOKKOS: its main initialises the kernel backend (not together with RANKS).
 find_package(GTest REQUIRED)
 set(ZTRAIN_MPIRUN ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe --bind-to none)
 
 function(ztrain_test source)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "RANKS;LABELS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "KOKKOS" "TIMEOUT" "RANKS;LABELS;LINK" ${ARGN})
   get_filename_component(stem ${source} NAME_WE)
   get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
   set(target ${folder}_${stem})
@@ -24,7 +25,7 @@ function(ztrain_test source)
         LABELS "${folder};${ARG_LABELS}" ENVIRONMENT "OMP_NUM_THREADS=1")
     endforeach()
   else()
-    target_link_libraries(${target} PRIVATE GTest::gtest_main)
+    target_link_libraries(${target} PRIVATE $<IF:$<BOOL:${ARG_KOKKOS}>,ztrain_test_kokkos_main,GTest::gtest_main>)
     add_test(NAME ${folder}/${stem} COMMAND ${target} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${folder}/${stem} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${folder};${ARG_LABELS}"
       ENVIRONMENT "OMP_NUM_THREADS=1")

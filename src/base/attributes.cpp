@@ -41,4 +41,11 @@ const std::string& Attributes::text(const std::string& key) const {
   return std::get<std::string>(*v);
 }
 
+const std::vector<std::int64_t>& Attributes::integers(const std::string& key) const {
+  const Value* v = find(key);
+  REQUIRE(v && std::holds_alternative<std::vector<std::int64_t>>(*v),
+          "op attribute '{}' is missing or not a list of integers", key);
+  return std::get<std::vector<std::int64_t>>(*v);
+}
+
 }  // namespace ztrain

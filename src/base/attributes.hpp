@@ -11,7 +11,7 @@ namespace ztrain {
 
 class Attributes {
  public:
-  using Value = std::variant<std::int64_t, double, std::string>;
+  using Value = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>>;
 
   Attributes() = default;
   Attributes(std::initializer_list<std::pair<std::string, Value>> values) : values_(values) {}
@@ -23,6 +23,7 @@ class Attributes {
   std::int64_t integer(const std::string& key, std::int64_t otherwise) const;
   double number(const std::string& key) const;
   const std::string& text(const std::string& key) const;
+  const std::vector<std::int64_t>& integers(const std::string& key) const;
 
   const std::vector<std::pair<std::string, Value>>& values() const { return values_; }
   bool operator==(const Attributes&) const = default;

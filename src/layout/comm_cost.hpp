@@ -31,5 +31,11 @@ constexpr std::int64_t all_reduce_sent(int ranks, int index, DType type, std::in
 constexpr std::int64_t all_reduce_workspace(int ranks, DType type, std::int64_t count) {
   return (ranks - 1) * all_reduce_slice(ranks, count) * size_of(type);
 }
+/// The root sends the whole message to each other member.
+constexpr std::int64_t broadcast_sent(int ranks, int index, int root, std::int64_t bytes) {
+  return index == root ? (ranks - 1) * bytes : 0;
+}
+/// bytes: of one slot; a rank's own slot is copied.
+constexpr std::int64_t all_to_all_sent(int ranks, std::int64_t bytes) { return (ranks - 1) * bytes; }
 
 }  // namespace ztrain

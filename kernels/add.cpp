@@ -1,0 +1,32 @@
+#include "kernels/add.hpp"
+
+#include "base/error.hpp"
+#include "kernels/rows.hpp"
+
+namespace ztrain::kernels {
+namespace {
+
+/// c may be a or b: each element is read before it is written.
+template <class T>
+KOKKOS_INLINE_FUNCTION void add_block(const T* a, const T* b, T* c, std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) c[i] = static_cast<T>(load(a[i]) + load(b[i]));
+}
+
+}  // namespace
+
+template <class T>
+void add(Exec& exec, Vector<const T> a, Vector<const T> b, Vector<T> c) {
+  REQUIRE(a.count == b.count && a.count == c.count, "add: a has {} elements, b {} and c {}", a.count, b.count,
+          c.count);
+  for_blocks(
+      exec, c.count, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t n) {
+        add_block<T>(a.data + begin, b.data + begin, c.data + begin, n);
+      });
+}
+
+template void add<float>(Exec&, Vector<const float>, Vector<const float>, Vector<float>);
+template void add<bf16>(Exec&, Vector<const bf16>, Vector<const bf16>, Vector<bf16>);
+template void add<double>(Exec&, Vector<const double>, Vector<const double>, Vector<double>);
+
+}  // namespace ztrain::kernels

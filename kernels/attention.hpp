@@ -1,0 +1,52 @@
+#pragma once
+// Causal grouped-query attention over a flattened micro-batch of several documents, blockwise with an online
+// softmax: the tokens x tokens scores never exist. Method: T. Dao, "FlashAttention-2: faster attention with
+// better parallelism and work partitioning", 2023; the running maximum and sum are Milakov and Gimelshein's
+// ("Online normalizer calculation for softmax", 2018).
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.hpp"
+#include "base/view.hpp"
+#include "kernels/exec.hpp"
+
+namespace ztrain::kernels {
+
+/// Query head h reads key-value head h / (heads / kv_heads).
+struct AttentionShape {
+  std::int64_t tokens = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;  ///< divides heads
+  std::int64_t head_dim = 0;  ///< 1 .. 256
+};
+
+/// What forward and backward read. T is float, bf16 or double.
+template <class T>
+struct AttentionInput {
+  AttentionShape shape;
+  double scale = 1;   ///< of the scores, usually 1 / sqrt(head_dim)
+  Matrix<const T> q;  ///< [tokens, heads * head_dim]
+  Matrix<const T> k;  ///< [tokens, kv_heads * head_dim]
+  Matrix<const T> v;  ///< [tokens, kv_heads * head_dim]
+  /// [tokens]: token t attends to tokens document_start[t] .. t. Non-decreasing, 0 <= document_start[t] <= t.
+  Vector<const std::int32_t> document_start;
+};
+
+/// Throws Error when the views do not have the shape's sizes. Called by forward and backward too; cheap.
+template <class T>
+void check(const AttentionInput<T>& input);
+
+/// o [tokens, heads * head_dim]; lse [tokens, heads] = ln sum exp(scale q.k), which backward reads.
+template <class T>
+void attention_forward(Exec& exec, const AttentionInput<T>& input, Matrix<T> o, Matrix<acc_t<T>> lse);
+
+/// Gradients dq, dk, dv (overwritten) from the output's gradient dout. The same bits on every run: one task
+/// per key-value head, which sums over its group's query heads, key blocks and query blocks in a fixed order.
+/// workspace: attention_backward_workspace_bytes() bytes, aligned to 64.
+template <class T>
+void attention_backward(Exec& exec, const AttentionInput<T>& input, Matrix<const T> o,
+                        Matrix<const acc_t<T>> lse, Matrix<const T> dout, Matrix<T> dq, Matrix<T> dk,
+                        Matrix<T> dv, Vector<std::byte> workspace);
+
+}  // namespace ztrain::kernels

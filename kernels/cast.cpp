@@ -1,0 +1,52 @@
+#include "kernels/cast.hpp"
+
+#include "base/error.hpp"
+#include "kernels/rows.hpp"
+
+namespace ztrain::kernels {
+namespace {
+
+template <class A, class B>
+KOKKOS_INLINE_FUNCTION void cast_block(const A* __restrict src, B* __restrict dst, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) dst[i] = static_cast<B>(load(src[i]));
+}
+
+template <class A, class B>
+KOKKOS_INLINE_FUNCTION void accumulate_block(const A* __restrict src, B* __restrict dst, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) dst[i] += static_cast<B>(load(src[i]));
+}
+
+}  // namespace
+
+template <class A, class B>
+void cast(Exec& exec, Vector<const A> src, Vector<B> dst) {
+  REQUIRE(src.count == dst.count, "cast: the source has {} elements, the destination {}", src.count,
+          dst.count);
+  for_blocks(
+      exec, dst.count, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t n) {
+        cast_block<A, B>(src.data + begin, dst.data + begin, n);
+      });
+}
+
+template <class A, class B>
+void accumulate_cast(Exec& exec, Vector<const A> src, Vector<B> dst) {
+  REQUIRE(src.count == dst.count, "accumulate_cast: the source has {} elements, the destination {}",
+          src.count, dst.count);
+  for_blocks(
+      exec, dst.count, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t n) {
+        accumulate_block<A, B>(src.data + begin, dst.data + begin, n);
+      });
+}
+
+#define ZTRAIN_CAST(A)                                                            \
+  template void cast<A, float>(Exec&, Vector<const A>, Vector<float>);            \
+  template void cast<A, bf16>(Exec&, Vector<const A>, Vector<bf16>);              \
+  template void cast<A, double>(Exec&, Vector<const A>, Vector<double>);          \
+  template void accumulate_cast<A, float>(Exec&, Vector<const A>, Vector<float>); \
+  template void accumulate_cast<A, double>(Exec&, Vector<const A>, Vector<double>);
+ZTRAIN_CAST(float)
+ZTRAIN_CAST(bf16)
+ZTRAIN_CAST(double)
+#undef ZTRAIN_CAST
+
+}  // namespace ztrain::kernels

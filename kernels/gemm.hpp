@@ -1,0 +1,54 @@
+#pragma once
+// Prepared dense products. A Gemm is made once, when an op is bound, and run every step with the pointers of
+// that op.
+
+#include <cstdint>
+#include <memory>
+
+#include "base/dtype.hpp"
+#include "base/kernel_workspace.hpp"
+#include "kernels/exec.hpp"
+
+namespace ztrain::kernels {
+
+/// C[m, n] = op(A)[m, k] op(B)[k, n] (+ bias[n] on every row) (+ C when accumulate). All matrices are
+/// row-major; op(A) is A[m, k], or the transpose of A[k, m] when trans_a; likewise B[k, n] or B[n, k]. ld*
+/// are the row strides in elements.
+struct GemmShape {
+  bool trans_a = false;
+  bool trans_b = false;
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  std::int64_t lda = 0;  ///< 0 in any ld: dense
+  std::int64_t ldb = 0;
+  std::int64_t ldc = 0;
+  bool accumulate = false;
+  bool bias = false;
+};
+
+class Gemm {
+ public:
+  virtual ~Gemm() = default;
+  Gemm() = default;
+  Gemm(const Gemm&) = delete;
+  Gemm& operator=(const Gemm&) = delete;
+
+  /// bias is read only if the shape has one; its type is that of A and B. workspace: gemm_workspace_bytes,
+  /// aligned to 64.
+  virtual void run(Exec& exec, const void* a, const void* b, const void* bias, void* c, void* workspace) = 0;
+};
+
+/// A and B have type `in`, C has `out`: fp32 -> fp32, bf16 -> bf16, bf16 -> fp32, fp64 -> fp64, summed in
+/// fp32 (fp64). oneDNN's product, where it has one for these types on this processor, else the loop of
+/// gemm_reference.hpp. Throws Error for other types, or if the shape is not positive or a stride is too
+/// short.
+std::unique_ptr<Gemm> make_gemm(const GemmShape& shape, DType in, DType out);
+
+/// The loop, whatever oneDNN has.
+std::unique_ptr<Gemm> make_gemm_reference(const GemmShape& shape, DType in, DType out);
+
+/// The shape with its zero strides filled in; throws as make_gemm does.
+GemmShape complete(GemmShape shape);
+
+}  // namespace ztrain::kernels

@@ -1,0 +1,232 @@
+#include "kernels/head_loss.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "base/error.hpp"
+#include "base/kernel_workspace.hpp"
+#include "kernels/exec_kokkos.hpp"
+#include "kernels/fast_exp.hpp"
+
+namespace ztrain::kernels {
+namespace {
+
+/// Partial maxima and sums per row, so that the loops vectorise and give the same bits for any vector width.
+constexpr int lanes = 32;
+constexpr std::int64_t sum_block = 2048;
+
+/// The chunks' buffers inside the workspace.
+template <class T>
+struct Buffers {
+  void* gemm;
+  acc_t<T>* logits;  ///< [chunk, stride]
+  T* grad_logits;    ///< [chunk, stride]: the logits' own bytes unless T is narrower
+  double* nll;       ///< [chunk], times the token's weight
+  std::int64_t stride;
+};
+
+template <class T>
+Buffers<T> place(const HeadLossShape& shape, Vector<std::byte> workspace) {
+  const auto needed = head_loss_workspace_bytes(shape.tokens, shape.vocabulary, dtype_of<T>());
+  REQUIRE(workspace.count >= needed, "head loss: the workspace has {} bytes, {} are needed", workspace.count,
+          needed);
+  const std::int64_t chunk = head_loss_chunk(shape.tokens, shape.vocabulary, dtype_of<T>());
+  Buffers<T> b{};
+  b.stride = head_loss_stride(shape.vocabulary);
+  b.gemm = workspace.data;
+  b.logits = reinterpret_cast<acc_t<T>*>(workspace.data + gemm_workspace_bytes);
+  acc_t<T>* end = b.logits + chunk * b.stride;
+  if constexpr (sizeof(T) < sizeof(acc_t<T>)) {
+    b.grad_logits = reinterpret_cast<T*>(end);
+    b.nll = reinterpret_cast<double*>(b.grad_logits + chunk * b.stride);
+  } else {
+    b.grad_logits = b.logits;
+    b.nll = reinterpret_cast<double*>(end);
+  }
+  return b;
+}
+
+template <class A>
+A row_maximum(const A* __restrict row, std::int64_t stride) {
+  A lane[lanes];
+  for (int u = 0; u < lanes; ++u) lane[u] = row[u];
+  for (std::int64_t j = 0; j < stride; j += lanes)
+    for (int u = 0; u < lanes; ++u) lane[u] = row[j + u] > lane[u] ? row[j + u] : lane[u];
+  return *std::max_element(lane, lane + lanes);
+}
+
+/// sum exp(row - maximum); the terms replace the row when keep.
+template <class A, bool keep>
+double row_sum(A* __restrict row, std::int64_t stride, A maximum) {
+  double sum = 0;
+  for (std::int64_t begin = 0; begin < stride; begin += sum_block) {
+    A lane[lanes] = {};
+    for (std::int64_t j = begin; j < std::min(stride, begin + sum_block); j += lanes)
+      for (int u = 0; u < lanes; ++u) {
+        const A e = fast_exp(row[j + u] - maximum);
+        if constexpr (keep) row[j + u] = e;
+        lane[u] += e;
+      }
+    for (int u = 0; u < lanes; ++u) sum += lane[u];
+  }
+  return sum;
+}
+
+/// to = factor * row. In place when the types agree: a loop over one pointer vectorises, over two equal ones
+/// it does not.
+template <class A, class T>
+void scale_row(A* row, A factor, T* to, std::int64_t count) {
+  if constexpr (std::is_same_v<A, T>) {
+    for (std::int64_t j = 0; j < count; ++j) row[j] *= factor;
+  } else {
+    for (std::int64_t j = 0; j < count; ++j) to[j] = static_cast<T>(row[j] * factor);
+  }
+}
+
+/// One token's weighted nll, and when grad its logits' gradient weight * (softmax - one_hot).
+template <class T, bool grad>
+double token_loss(acc_t<T>* row, T* grad_row, std::int64_t vocabulary, std::int64_t stride,
+                  std::int32_t target, float weight) {
+  using A = acc_t<T>;
+  if (weight == 0) {
+    if constexpr (grad) std::fill_n(grad_row, vocabulary, T(0));
+    return 0;
+  }
+  std::fill_n(row + vocabulary, stride - vocabulary, std::numeric_limits<A>::lowest());
+  const bool known = target >= 0 && target < vocabulary;
+  const A maximum = row_maximum(row, stride);
+  const A chosen = known ? row[target] : std::numeric_limits<A>::quiet_NaN();
+  const double sum = row_sum<A, grad>(row, stride, maximum);
+  if constexpr (grad) {
+    const A factor = known ? static_cast<A>(weight / sum) : chosen;
+    const A at_target = known ? row[target] * factor - static_cast<A>(weight) : chosen;
+    scale_row(row, factor, grad_row, vocabulary);
+    if (known) grad_row[target] = static_cast<T>(at_target);
+  }
+  return weight * (std::log(sum) + (static_cast<double>(maximum) - static_cast<double>(chosen)));
+}
+
+template <class T, bool grad>
+void chunk_loss(Exec& exec, const HeadLossInput<T>& input, const HeadLossChunk& chunk, const Buffers<T>& b,
+                double* loss) {
+  using Policy = Kokkos::RangePolicy<Kokkos::DefaultExecutionSpace>;
+  const std::int32_t* targets = input.targets.data + chunk.begin;
+  const float* weights = input.token_weights.data + chunk.begin;
+  const std::int64_t vocabulary = input.weight.rows, rows = chunk.rows;
+  const bool first = chunk.begin == 0;
+  Kokkos::parallel_for(Policy(exec.space, 0, rows), [=](std::int64_t i) {
+    b.nll[i] = token_loss<T, grad>(b.logits + i * b.stride, b.grad_logits + i * b.stride, vocabulary,
+                                   b.stride, targets[i], weights[i]);
+  });
+  Kokkos::parallel_for(Policy(exec.space, 0, 1), [=](std::int64_t) {
+    double nll = first ? 0 : loss[0], weight = first ? 0 : loss[1];
+    for (std::int64_t i = 0; i < rows; ++i) {
+      nll += b.nll[i];
+      weight += weights[i];
+    }
+    loss[0] = nll;
+    loss[1] = weight;
+  });
+}
+
+std::vector<HeadLossChunk> prepare(const HeadLossShape& s, DType type, DType gradient, bool grad,
+                                   bool accumulate) {
+  REQUIRE(s.tokens > 0 && s.vocabulary > 0 && s.width > 0,
+          "head loss: {} tokens, a vocabulary of {} and width {} must be positive", s.tokens, s.vocabulary,
+          s.width);
+  const std::int64_t size = head_loss_chunk(s.tokens, s.vocabulary, type),
+                     stride = head_loss_stride(s.vocabulary);
+  const DType sums = type == DType::f64 ? DType::f64 : DType::f32;
+  std::vector<HeadLossChunk> chunks;
+  for (std::int64_t begin = 0; begin < s.tokens; begin += size) {
+    const std::int64_t rows = std::min(size, s.tokens - begin);
+    HeadLossChunk chunk{.begin = begin, .rows = rows, .logits = {}, .grad_h = {}, .grad_weight = {}};
+    if (!chunks.empty() && chunks.back().rows == rows) {
+      chunk.logits = chunks.back().logits;
+      chunk.grad_h = chunks.back().grad_h;
+    } else {
+      chunk.logits =
+          make_gemm({.trans_b = true, .m = rows, .n = s.vocabulary, .k = s.width, .ldc = stride}, type, sums);
+      if (grad)
+        chunk.grad_h = make_gemm({.m = rows, .n = s.width, .k = s.vocabulary, .lda = stride}, type, type);
+    }
+    if (chunks.size() >= 2 && chunks.back().rows == rows) {
+      chunk.grad_weight = chunks.back().grad_weight;  // the first one may overwrite, the others add
+    } else if (grad) {
+      chunk.grad_weight = make_gemm({.trans_a = true,
+                                     .m = s.vocabulary,
+                                     .n = s.width,
+                                     .k = rows,
+                                     .lda = stride,
+                                     .accumulate = accumulate || begin > 0},
+                                    type, gradient);
+    }
+    chunks.push_back(std::move(chunk));
+  }
+  return chunks;
+}
+
+template <class T>
+void check(const HeadLossShape& s, const HeadLossInput<T>& input, const Vector<double>& loss) {
+  REQUIRE(input.h.rows == s.tokens && input.h.cols == s.width && input.weight.rows == s.vocabulary &&
+              input.weight.cols == s.width && input.targets.count == s.tokens &&
+              input.token_weights.count == s.tokens,
+          "head loss: h [{}, {}], weight [{}, {}], {} targets, {} weights do not fit {} tokens, {} words, "
+          "width {}",
+          input.h.rows, input.h.cols, input.weight.rows, input.weight.cols, input.targets.count,
+          input.token_weights.count, s.tokens, s.vocabulary, s.width);
+  REQUIRE(loss.count == 2, "head loss: the loss has {} elements, not 2", loss.count);
+}
+
+}  // namespace
+
+template <class T>
+HeadLoss<T>::HeadLoss(const HeadLossShape& shape)
+    : shape_(shape), chunks_(prepare(shape, dtype_of<T>(), dtype_of<T>(), false, false)) {}
+
+template <class T>
+void HeadLoss<T>::run(Exec& exec, const HeadLossInput<T>& input, Vector<double> loss,
+                      Vector<std::byte> workspace) {
+  check(shape_, input, loss);
+  const Buffers<T> b = place<T>(shape_, workspace);
+  for (const HeadLossChunk& chunk : chunks_) {
+    chunk.logits->run(exec, input.h.data + chunk.begin * shape_.width, input.weight.data, nullptr, b.logits,
+                      b.gemm);
+    chunk_loss<T, false>(exec, input, chunk, b, loss.data);
+  }
+}
+
+template <class T, class G>
+HeadLossGrad<T, G>::HeadLossGrad(const HeadLossShape& shape, bool accumulate)
+    : shape_(shape), chunks_(prepare(shape, dtype_of<T>(), dtype_of<G>(), true, accumulate)) {}
+
+template <class T, class G>
+void HeadLossGrad<T, G>::run(Exec& exec, const HeadLossInput<T>& input, Vector<double> loss, Matrix<T> grad_h,
+                             Matrix<G> grad_weight, Vector<std::byte> workspace) {
+  check(shape_, input, loss);
+  REQUIRE(grad_h.rows == shape_.tokens && grad_h.cols == shape_.width &&
+              grad_weight.rows == shape_.vocabulary && grad_weight.cols == shape_.width,
+          "head loss: gradients [{}, {}] and [{}, {}] do not fit {} tokens, {} words, width {}", grad_h.rows,
+          grad_h.cols, grad_weight.rows, grad_weight.cols, shape_.tokens, shape_.vocabulary, shape_.width);
+  const Buffers<T> b = place<T>(shape_, workspace);
+  for (const HeadLossChunk& chunk : chunks_) {
+    const T* h = input.h.data + chunk.begin * shape_.width;
+    chunk.logits->run(exec, h, input.weight.data, nullptr, b.logits, b.gemm);
+    chunk_loss<T, true>(exec, input, chunk, b, loss.data);
+    chunk.grad_h->run(exec, b.grad_logits, input.weight.data, nullptr,
+                      grad_h.data + chunk.begin * shape_.width, b.gemm);
+    chunk.grad_weight->run(exec, b.grad_logits, h, nullptr, grad_weight.data, b.gemm);
+  }
+}
+
+template class HeadLoss<float>;
+template class HeadLoss<bf16>;
+template class HeadLoss<double>;
+template class HeadLossGrad<float, float>;
+template class HeadLossGrad<bf16, float>;
+template class HeadLossGrad<bf16, bf16>;
+template class HeadLossGrad<double, double>;
+
+}  // namespace ztrain::kernels

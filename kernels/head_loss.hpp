@@ -1,0 +1,73 @@
+#pragma once
+// Output head and cross-entropy, fused over chunks of tokens: the tokens x vocabulary logits never exist
+// whole. The loss is a sum, not a mean: the caller divides by the global sum of weights.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "base/view.hpp"
+#include "kernels/gemm.hpp"
+
+namespace ztrain::kernels {
+
+struct HeadLossShape {
+  std::int64_t tokens = 0;
+  std::int64_t vocabulary = 0;
+  std::int64_t width = 0;
+};
+
+/// A token of weight 0 is ignored and its target not looked at. A target outside the vocabulary under another
+/// weight makes the loss NaN.
+template <class T>
+struct HeadLossInput {
+  Matrix<const T> h;                   ///< [tokens, width]
+  Matrix<const T> weight;              ///< [vocabulary, width]
+  Vector<const std::int32_t> targets;  ///< [tokens]
+  Vector<const float> token_weights;   ///< [tokens]
+};
+
+/// The prepared products of consecutive tokens [begin, begin + rows); chunks of equal size share them.
+struct HeadLossChunk {
+  std::int64_t begin = 0;
+  std::int64_t rows = 0;
+  std::shared_ptr<Gemm> logits;
+  std::shared_ptr<Gemm> grad_h;
+  std::shared_ptr<Gemm> grad_weight;
+};
+
+/// Loss alone. T is float, bf16 or double.
+template <class T>
+class HeadLoss {
+ public:
+  explicit HeadLoss(const HeadLossShape& shape);
+
+  /// loss[0] = sum of token_weight * nll, loss[1] = sum of token_weight, both in fp64 and in token order
+  /// (overwritten). workspace: head_loss_workspace_bytes(), aligned to 64.
+  void run(Exec& exec, const HeadLossInput<T>& input, Vector<double> loss, Vector<std::byte> workspace);
+
+ private:
+  HeadLossShape shape_;
+  std::vector<HeadLossChunk> chunks_;
+};
+
+/// Loss and the gradients of loss[0]. G is the type of the weight's gradient: (T, G) is (float, float),
+/// (bf16, float), (bf16, bf16) or (double, double).
+template <class T, class G>
+class HeadLossGrad {
+ public:
+  /// accumulate: add to grad_weight instead of overwriting it.
+  HeadLossGrad(const HeadLossShape& shape, bool accumulate);
+
+  /// As HeadLoss::run; grad_h [tokens, width] is overwritten; grad_weight [vocabulary, width].
+  void run(Exec& exec, const HeadLossInput<T>& input, Vector<double> loss, Matrix<T> grad_h,
+           Matrix<G> grad_weight, Vector<std::byte> workspace);
+
+ private:
+  HeadLossShape shape_;
+  std::vector<HeadLossChunk> chunks_;
+};
+
+}  // namespace ztrain::kernels

@@ -1,0 +1,49 @@
+#pragma once
+// Plain serial output head and cross-entropy in float64, and its gradients.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/head_loss.hpp"
+
+namespace ztrain::kernels::reference {
+
+struct HeadLossResult {
+  double loss = 0;                  ///< sum of token_weight * nll
+  double weight = 0;                ///< sum of token_weight
+  std::vector<double> grad_h;       ///< [tokens, width], of loss
+  std::vector<double> grad_weight;  ///< [vocabulary, width], of loss
+};
+
+inline HeadLossResult head_loss(const HeadLossShape& s, const HeadLossInput<double>& in) {
+  HeadLossResult r{0, 0, std::vector<double>(s.tokens * s.width),
+                   std::vector<double>(s.vocabulary * s.width)};
+  std::vector<double> logit(s.vocabulary);
+  for (std::int64_t t = 0; t < s.tokens; ++t) {
+    const double weight = in.token_weights.data[t];
+    if (weight == 0) continue;
+    const double* h = in.h.data + t * s.width;
+    for (std::int64_t v = 0; v < s.vocabulary; ++v) {
+      logit[v] = 0;
+      for (std::int64_t d = 0; d < s.width; ++d) logit[v] += h[d] * in.weight.data[v * s.width + d];
+    }
+    const double maximum = *std::max_element(logit.begin(), logit.end());
+    double sum = 0;
+    for (const double value : logit) sum += std::exp(value - maximum);
+    const double lse = maximum + std::log(sum);
+    r.loss += weight * (lse - logit[in.targets.data[t]]);
+    r.weight += weight;
+    for (std::int64_t v = 0; v < s.vocabulary; ++v) {
+      const double g = weight * (std::exp(logit[v] - lse) - (v == in.targets.data[t] ? 1 : 0));
+      for (std::int64_t d = 0; d < s.width; ++d) {
+        r.grad_h[t * s.width + d] += g * in.weight.data[v * s.width + d];
+        r.grad_weight[v * s.width + d] += g * h[d];
+      }
+    }
+  }
+  return r;
+}
+
+}  // namespace ztrain::kernels::reference

@@ -1,0 +1,87 @@
+#include "kernels/rope.hpp"
+
+#include <cmath>
+
+#include "base/error.hpp"
+#include "kernels/rows.hpp"
+
+namespace ztrain::kernels {
+namespace {
+
+KOKKOS_INLINE_FUNCTION double frequency(std::int64_t i, std::int64_t hd, double theta,
+                                        const RopeScaling& scaling) {
+  const double plain = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(hd));
+  if (scaling.kind == RopeScaling::Kind::none) return plain;
+  const double wavelength = 6.283185307179586476925 / plain;
+  const double turns = scaling.original_max_position / wavelength;
+  if (turns < scaling.low_freq_factor) return plain / scaling.factor;
+  if (turns > scaling.high_freq_factor) return plain;
+  const double smooth =
+      (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
+  return (1 - smooth) * plain / scaling.factor + smooth * plain;
+}
+
+/// One head. y may be x: each pair is read before it is written.
+template <class T>
+KOKKOS_INLINE_FUNCTION void rotate(const T* x, T* y, const acc_t<T>* __restrict cosine,
+                                   const acc_t<T>* __restrict sine, acc_t<T> sign, std::int64_t half) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < half; ++i) {
+    const acc_t<T> a = load(x[i]), b = load(x[half + i]);
+    const acc_t<T> c = cosine[i], s = sign * sine[i];
+    y[i] = static_cast<T>(a * c - b * s);
+    y[half + i] = static_cast<T>(b * c + a * s);
+  }
+}
+
+}  // namespace
+
+template <class A>
+void rope_table(Exec& exec, Vector<const std::int32_t> positions, double theta, const RopeScaling& scaling,
+                Matrix<A> table) {
+  REQUIRE(
+      table.rows == positions.count && table.cols % 2 == 0,
+      "rope: the table is [{}, {}] for {} positions; it must have one row per position and an even number of "
+      "columns",
+      table.rows, table.cols, positions.count);
+  const std::int64_t half = table.cols / 2, rows = table.rows;
+  // A block of rows shares each frequency, whose power costs more than its cosines.
+  constexpr std::int64_t height = 128;
+  for_blocks<height>(
+      exec, rows, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t length) {
+        for (std::int64_t i = 0; i < half; ++i) {
+          const double turn = frequency(i, 2 * half, theta, scaling);
+          for (std::int64_t row = begin; row < begin + length; ++row) {
+            const double angle = static_cast<double>(positions.data[row]) * turn;
+            table.data[row * 2 * half + i] = static_cast<A>(std::cos(angle));
+            table.data[row * 2 * half + half + i] = static_cast<A>(std::sin(angle));
+          }
+        }
+      });
+}
+
+template <class T>
+void rope_apply(Exec& exec, Matrix<const T> x, Matrix<const acc_t<T>> table, bool inverse, Matrix<T> y) {
+  REQUIRE(y.rows == x.rows && y.cols == x.cols && table.rows == x.rows && table.cols > 0 &&
+              x.cols % table.cols == 0 && table.cols % 2 == 0,
+          "rope: x is [{}, {}], but y is [{}, {}] and the table [{}, {}]", x.rows, x.cols, y.rows, y.cols,
+          table.rows, table.cols);
+  const std::int64_t hd = table.cols, half = hd / 2, width = x.cols;
+  const acc_t<T> sign = inverse ? -1 : 1;
+  for_rows(
+      exec, x.rows, KOKKOS_LAMBDA(const std::int64_t row) {
+        const acc_t<T>* const angles = table.data + row * hd;
+        for (std::int64_t at = row * width; at < (row + 1) * width; at += hd) {
+          rotate<T>(x.data + at, y.data + at, angles, angles + half, sign, half);
+        }
+      });
+}
+
+template void rope_table<float>(Exec&, Vector<const std::int32_t>, double, const RopeScaling&, Matrix<float>);
+template void rope_table<double>(Exec&, Vector<const std::int32_t>, double, const RopeScaling&,
+                                 Matrix<double>);
+template void rope_apply<float>(Exec&, Matrix<const float>, Matrix<const float>, bool, Matrix<float>);
+template void rope_apply<bf16>(Exec&, Matrix<const bf16>, Matrix<const float>, bool, Matrix<bf16>);
+template void rope_apply<double>(Exec&, Matrix<const double>, Matrix<const double>, bool, Matrix<double>);
+
+}  // namespace ztrain::kernels

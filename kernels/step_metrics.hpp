@@ -1,0 +1,36 @@
+#pragma once
+// The few scalars of a step: partial sums put together, then the loss, the gradient norm and the clip factor.
+
+#include <span>
+
+#include "base/step_scalars.hpp"
+#include "base/view.hpp"
+#include "kernels/exec.hpp"
+
+namespace ztrain::kernels {
+
+/// One scalar on the device. A term that is not counted is left out by selection, so a NaN in it does no
+/// harm.
+struct Term {
+  const double* value = nullptr;
+  bool counted = true;
+};
+
+/// out[0] = sum of the counted terms in list order (0 for none). The list is read at launch; out may be none
+/// of its terms.
+void sum_terms(Exec& exec, std::span<const Term> terms, double* out);
+
+/// out[0] = ((start + terms[0]) + terms[1]) + ..., start = 0, or the old out[0] when add is set.
+void sum_in_order(Exec& exec, Vector<const double> terms, bool add, double* out);
+
+/// partials: [ranks, 3] rows {loss sum, weight sum, sum of squares of the summed gradient}, added in rank
+/// order. Writes
+///   valid_tokens = weight sum, loss = loss sum / valid_tokens,
+///   gradient_norm = sqrt(sum of squares) / valid_tokens,
+///   clip = max_norm > 0 ? min(1, max_norm / (gradient_norm + 1e-6)) : 1,
+///   gradient_multiplier = clip / valid_tokens, found_inf = gradient_norm is not finite.
+/// Without valid tokens loss, norm and multiplier are 0, and found_inf tells whether the sum of squares is
+/// finite. scalars: on the device; the members that the host writes are read only.
+void finish_step(Exec& exec, Matrix<const double> partials, StepScalars* scalars);
+
+}  // namespace ztrain::kernels

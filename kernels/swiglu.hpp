@@ -1,0 +1,21 @@
+#pragma once
+// The gated activation of Shazeer, "GLU variants improve transformer" (2020): y = silu(gate) * up, element by
+// element, silu(g) = g / (1 + exp(-g)). Computed in acc_t<T> and rounded once. T in {float, bf16, double}.
+
+#include "base/dtype.hpp"
+#include "base/view.hpp"
+#include "kernels/exec.hpp"
+
+namespace ztrain::kernels {
+
+/// gate, up, y: n elements each; y aliases neither.
+template <class T>
+void swiglu_forward(Exec& exec, Vector<const T> gate, Vector<const T> up, Vector<T> y);
+
+/// dgate = dy * up * silu'(gate), dup = dy * silu(gate). n elements each. Either output may be any of the
+/// inputs, but not the other output.
+template <class T>
+void swiglu_backward(Exec& exec, Vector<const T> gate, Vector<const T> up, Vector<const T> dy,
+                     Vector<T> dgate, Vector<T> dup);
+
+}  // namespace ztrain::kernels

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Llama 3 70B on 8 nodes of 8 GPUs, sharded over all 64 ranks.
+#
+# THE GPU BACKEND IS NOT IN THIS VERSION OF ZTRAIN YET. This version computes on CPUs, where a step of this model takes
+# hours, so the script stops with a message. What works today is to check the deck for the job's mesh, on any machine:
+#
+#   export ZTRAIN_DATA=/path/to/tokens
+#   build/cpu/ztrain check inputs/llama3_70b.toml --ranks 64
+#
+# With the GPU backend:
+#
+#   sbatch slurm/train_70b.sh [DECK] [--section.key=value ...]      DECK: inputs/llama3_70b.toml
+#
+#   ZTRAIN_DATA        folder of the token files that the deck names
+#   ZTRAIN_ALLOW_CPU=1 start on CPU ranks all the same (on nodes with room for 1.3 TB of states between them)
+#
+# Submit from the root of the checkout; checkout, data and run.output must lie on a file system that all nodes share.
+#SBATCH --job-name=ztrain-70b
+#SBATCH --nodes=8
+#SBATCH --ntasks-per-node=8
+#SBATCH --gpus-per-node=8
+#SBATCH --time=48:00:00
+#SBATCH --exclusive
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --signal=B:USR1@120
+#SBATCH --output=%x-%j.out
+set -euo pipefail
+# SLURM runs a copy of this file from its spool folder, so the checkout is found through the folder of submission.
+root=${ZTRAIN_ROOT:-${SLURM_SUBMIT_DIR:-$PWD}}
+
+if [ "${ZTRAIN_ALLOW_CPU:-0}" != 1 ]; then
+  echo "slurm/train_70b.sh: this version of ztrain has no GPU backend yet; see the head of the script." >&2
+  exit 1
+fi
+deck=$root/inputs/llama3_70b.toml
+if [ $# -gt 0 ] && [ "${1#--}" = "$1" ]; then
+  deck=$1
+  shift
+fi
+if [ -z "${ZTRAIN_DATA:-}" ]; then
+  echo "slurm/train_70b.sh: set ZTRAIN_DATA to the folder of the token files" >&2
+  exit 1
+fi
+exec "$root/slurm/launch.sh" "$deck" "$@"

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# One node, eight ranks.
+#
+#   sbatch slurm/train_8gpu_node.sh [DECK] [--section.key=value ...]
+#
+# Submit from the root of the checkout; DECK is inputs/quickstart.toml when it is not given. The log is
+# <job name>-<job id>.out in the folder you submit from; metrics and checkpoints go to the deck's run.output.
+#
+# This version of ztrain computes on CPUs only: the eight ranks are eight cores, one each. On a version with the GPU
+# backend, remove one '#' from the gpus line: one rank per GPU.
+#SBATCH --job-name=ztrain-node
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=8
+##SBATCH --gpus-per-node=8
+#SBATCH --time=12:00:00
+#SBATCH --exclusive
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --signal=B:USR1@120
+#SBATCH --output=%x-%j.out
+set -euo pipefail
+# SLURM runs a copy of this file from its spool folder, so the checkout is found through the folder of submission.
+root=${ZTRAIN_ROOT:-${SLURM_SUBMIT_DIR:-$PWD}}
+
+deck=$root/inputs/quickstart.toml
+if [ $# -gt 0 ] && [ "${1#--}" = "$1" ]; then
+  deck=$1
+  shift
+fi
+exec "$root/slurm/launch.sh" "$deck" "$@"

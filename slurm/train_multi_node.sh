@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Several nodes.
+#
+#   sbatch slurm/train_multi_node.sh [DECK] [--section.key=value ...]
+#   sbatch --nodes=16 --ntasks-per-node=32 slurm/train_multi_node.sh inputs/mine.toml
+#
+# Submit from the root of the checkout; checkout, data and run.output must lie on a file system that all nodes share.
+# The log is <job name>-<job id>.out in the folder you submit from.
+#
+# This version of ztrain computes on CPUs only, one core per rank: set --ntasks-per-node to the cores of a node. On a
+# version with the GPU backend, set it to the GPUs of a node and remove one '#' from the gpus line.
+#
+# FULL_SHARD shards the states over all ranks of the job. HYBRID_SHARD shards them within a node and keeps a copy on each,
+# which spares the network where a copy fits a node:
+#   sbatch slurm/train_multi_node.sh DECK --sharding.strategy=HYBRID_SHARD
+#SBATCH --job-name=ztrain-nodes
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=8
+##SBATCH --gpus-per-node=8
+#SBATCH --time=24:00:00
+#SBATCH --exclusive
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --signal=B:USR1@120
+#SBATCH --output=%x-%j.out
+set -euo pipefail
+# SLURM runs a copy of this file from its spool folder, so the checkout is found through the folder of submission.
+root=${ZTRAIN_ROOT:-${SLURM_SUBMIT_DIR:-$PWD}}
+
+deck=$root/inputs/quickstart.toml
+if [ $# -gt 0 ] && [ "${1#--}" = "$1" ]; then
+  deck=$1
+  shift
+fi
+exec "$root/slurm/launch.sh" "$deck" "$@"

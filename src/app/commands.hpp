@@ -1,0 +1,24 @@
+#pragma once
+// The subcommands, one source file each. They get the words after their name, throw Error, and return the exit code.
+
+#include <string>
+#include <vector>
+
+namespace ztrain::runtime {
+class Session;
+}
+
+namespace ztrain::app {
+
+/// A subcommand's words, and the MPI session it runs in.
+struct Invocation {
+  const runtime::Session& session;
+  std::vector<std::string> words;
+};
+
+int train(const Invocation& call);     ///< ztrain DECK [--section.key=value ...]
+int check(const Invocation& call);     ///< ztrain check DECK [--ranks N] [--section.key=value ...]
+int deck(const Invocation& call);      ///< ztrain deck [--markdown]
+int generate(const Invocation& call);  ///< ztrain generate CHECKPOINT --prompt TEXT
+
+}  // namespace ztrain::app

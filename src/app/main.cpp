@@ -1,0 +1,64 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <string_view>
+
+#include "app/commands.hpp"
+#include "kernels/backend.hpp"
+#include "runtime/session.hpp"
+
+namespace {
+
+using namespace ztrain;
+
+struct Command {
+  std::string_view name, help;
+  int (*run)(const app::Invocation&);
+};
+
+constexpr std::array<Command, 3> commands{{
+    {"check", "DECK [--ranks N] [--section.key=value ...]   validate a deck; with ranks also mesh, batch and memory",
+     app::check},
+    {"deck", "[--markdown]                                  print a commented template of a deck", app::deck},
+    {"generate", "CHECKPOINT --prompt TEXT                      continue a text", app::generate},
+}};
+
+void usage() {
+  fmt::print("ztrain " ZTRAIN_VERSION ": trains transformer language models too big for one device\n\n"
+             "  ztrain DECK [--section.key=value ...]                  train as the deck says\n");
+  for (const Command& c : commands) fmt::print("  ztrain {} {}\n", c.name, c.help);
+  fmt::print("\nUnder MPI: mpirun -np 8 ztrain DECK, or srun ztrain DECK. docs/inputs.md lists every key.\n");
+}
+
+int dispatch(const runtime::Session& session, std::vector<std::string> words) {
+  if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    if (session.rank() == 0) usage();
+    return words.empty() ? 2 : 0;
+  }
+  if (words[0] == "--version") {
+    if (session.rank() == 0) fmt::print("ztrain " ZTRAIN_VERSION "\n");
+    return 0;
+  }
+  for (const Command& c : commands)
+    if (words[0] == c.name) return c.run({session, {words.begin() + 1, words.end()}});
+  return app::train({session, std::move(words)});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  runtime::Session session(&argc, &argv);
+  int code = 1;
+  try {
+    kernels::initialize_backend();
+    code = dispatch(session, {argv + 1, argv + argc});
+  } catch (const runtime::AgreedError& e) {
+    if (session.rank() == 0) fmt::print(stderr, "ztrain: {}\n", e.what());
+  } catch (const std::exception& e) {
+    session.abort_all(e.what());
+  }
+  kernels::finalize_backend();
+  return code;
+}

@@ -1,0 +1,76 @@
+#pragma once
+// Checkpoints: directories step_N of HDF5 shard files and an index whose virtual datasets show every logical
+// tensor whole. What is on disk is described in checkpoint/format.hpp. The format knows parameters and
+// logical elements only: any mesh reads what any mesh wrote.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "layout/layout.hpp"
+
+namespace ztrain::checkpoint {
+
+/// One rank's part of one state of one unit. The memory is the caller's and reachable by the CPU.
+struct StateShard {
+  std::string state;  ///< "model", "optimizer/exp_avg", "optimizer/exp_avg_sq"
+  int unit = 0;
+  DType dtype = DType::f32;
+  std::byte* data = nullptr;  ///< shard_elements elements: this rank's shard of the unit's flat range
+};
+
+/// Which shard is meant. The layout is cut over shard x context and names every parameter of the model. A
+/// rank whose strategy keeps a state replicated saves its own slice of it, as if it were sharded.
+struct Place {
+  const Layout* layout = nullptr;
+  Coordinate at;
+  int shard_index = 0;
+};
+
+inline constexpr int max_files = 256;
+
+struct SaveOptions {
+  int files = 0;  ///< shard files; 0: one per node that writes, at most max_files
+  int keep = 0;   ///< complete checkpoints that stay in the folder, the newest; 0: all
+};
+
+/// Bytes this rank has written and will have written in all. Called after each piece, on the calling thread.
+using Progress = std::function<void(std::int64_t done, std::int64_t total)>;
+
+/// Writes folder/step_<step>, replacing it if it exists, then removes checkpoints beyond options.keep.
+/// Collective over MPI_COMM_WORLD; metadata is taken from rank 0. Until the last moment the files are in
+/// step_<step>.tmp, so a crash leaves earlier checkpoints as they were. When any rank fails (full disk, I/O
+/// error, a parameter that no rank owns) every rank throws the same Error, which names the rank and the file,
+/// and step_<step>.tmp is removed.
+void save(const std::filesystem::path& folder, std::int64_t step, const Place& place,
+          std::span<const StateShard> states, const nlohmann::json& metadata, const SaveOptions& options = {},
+          const Progress& progress = {});
+
+/// Complete checkpoints of a folder, newest (highest step) first. A folder that does not exist has none.
+std::vector<std::filesystem::path> list(const std::filesystem::path& folder);
+std::optional<std::filesystem::path> newest(const std::filesystem::path& folder);
+
+/// What save was given. Throws Error when path is no checkpoint, or is of a newer format.
+nlohmann::json read_metadata(const std::filesystem::path& path);
+
+struct LoadOptions {
+  bool verify = true;  ///< check every block of bytes that is read against its checksum
+};
+
+/// Fills `states` from the checkpoint at path; padding becomes zero. Not collective: one rank, one Place, a
+/// call of its own. Reads the index, and of the shard files the bytes it needs (rounded out to checksum
+/// blocks when verifying); needs one block of memory besides. "model" converts between fp32 and bf16; other
+/// states must have the dtype they had. Throws Error, naming file and parameter, when a parameter is missing,
+/// has another shape, is unknown to the layout, or when a shard file is missing, truncated or damaged.
+/// `states` then holds a mixture.
+void load(const std::filesystem::path& path, const Place& place, std::span<const StateShard> states,
+          const LoadOptions& options = {});
+
+}  // namespace ztrain::checkpoint

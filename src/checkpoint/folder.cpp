@@ -1,0 +1,116 @@
+#include "checkpoint/folder.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "checkpoint/posix_file.hpp"
+
+namespace ztrain::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string name_of_step(std::int64_t step, std::string_view suffix = "") {
+  return fmt::format("step_{}{}", step, suffix);
+}
+
+/// The step of a name that is exactly step_<number><suffix>, or -1.
+std::int64_t step_of(const std::string& name, std::string_view suffix) {
+  constexpr std::string_view prefix = "step_";
+  if (!name.starts_with(prefix) || !name.ends_with(suffix) || name.size() <= prefix.size() + suffix.size())
+    return -1;
+  std::int64_t step = -1;
+  const auto parsed =
+      std::from_chars(name.data() + prefix.size(), name.data() + name.size() - suffix.size(), step);
+  return parsed.ec == std::errc() && name == name_of_step(step, suffix) ? step : -1;
+}
+
+/// Folders named step_<number><suffix>.
+std::map<std::int64_t, fs::path, std::greater<>> with_suffix(const fs::path& folder,
+                                                             std::string_view suffix) {
+  std::map<std::int64_t, fs::path, std::greater<>> found;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    const std::int64_t step = step_of(entry.path().filename().string(), suffix);
+    if (step >= 0 && entry.is_directory()) found[step] = entry.path();
+  }
+  return found;
+}
+
+/// Under its own name a half-removed checkpoint would look complete, so it loses the name first.
+void discard(const fs::path& checkpoint, std::int64_t step) {
+  const fs::path doomed = unfinished_path(checkpoint.parent_path(), step);
+  fs::remove_all(doomed);
+  fs::rename(checkpoint, doomed);
+  sync_folder(checkpoint.parent_path());
+  fs::remove_all(doomed);
+}
+
+std::map<std::int64_t, fs::path, std::greater<>> complete(const fs::path& folder) {
+  auto found = with_suffix(folder, "");
+  found.merge(with_suffix(folder, ".old"));  // keeps what is there already
+  return found;
+}
+
+}  // namespace
+
+std::vector<fs::path> list(const fs::path& folder) {
+  std::vector<fs::path> paths;
+  for (const auto& [step, path] : complete(folder)) paths.push_back(path);
+  return paths;
+}
+
+std::optional<fs::path> newest(const fs::path& folder) {
+  const auto found = complete(folder);
+  return found.empty() ? std::nullopt : std::optional(found.begin()->second);
+}
+
+fs::path unfinished_path(const fs::path& folder, std::int64_t step) {
+  return folder / name_of_step(step, ".tmp");
+}
+
+void prepare_folder(const fs::path& folder, std::int64_t step) {
+  if (!fs::exists(folder)) {
+    fs::create_directories(folder);
+    sync_folder(fs::absolute(folder).lexically_normal().parent_path());
+  }
+  for (const auto& [number, old] : with_suffix(folder, ".old")) {
+    const fs::path current = folder / name_of_step(number);
+    if (fs::exists(current))
+      discard(old, number);
+    else
+      fs::rename(old, current);
+  }
+  for (const auto& [number, path] : with_suffix(folder, ".tmp")) fs::remove_all(path);
+  REQUIRE(fs::create_directory(unfinished_path(folder, step)), "{}: another job is saving there",
+          unfinished_path(folder, step).string());
+}
+
+void publish(const fs::path& folder, std::int64_t step) {
+  const fs::path unfinished = unfinished_path(folder, step), final = folder / name_of_step(step);
+  sync_folder(unfinished);
+  const fs::path old = folder / name_of_step(step, ".old");
+  const bool replaces = fs::exists(final);
+  if (replaces) fs::rename(final, old);
+  fs::rename(unfinished, final);
+  sync_folder(folder);
+  if (replaces) discard(old, step);
+}
+
+void retain(const fs::path& folder, int keep, std::int64_t step) {
+  if (keep <= 0) return;
+  int kept = 1;  // the one just written
+  for (const auto& [number, path] : with_suffix(folder, "")) {
+    if (number == step) continue;
+    if (++kept > keep) discard(path, number);
+  }
+}
+
+}  // namespace ztrain::checkpoint

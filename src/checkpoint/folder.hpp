@@ -1,0 +1,25 @@
+#pragma once
+// The folder of checkpoints: names, publication and retention. One process at a time writes to it (rank 0);
+// everything here can be interrupted at any point and leaves each checkpoint either whole under a name that
+// list() knows, or under a .tmp name.
+
+#include <cstdint>
+#include <filesystem>
+
+namespace ztrain::checkpoint {
+
+/// folder/step_<step>.tmp
+std::filesystem::path unfinished_path(const std::filesystem::path& folder, std::int64_t step);
+
+/// Makes the folder, finishes or removes what an earlier crash left (step_*.tmp, step_*.old), and makes an
+/// empty step_<step>.tmp in it.
+void prepare_folder(const std::filesystem::path& folder, std::int64_t step);
+
+/// Syncs step_<step>.tmp and gives it its final name, in place of a checkpoint that has that name.
+void publish(const std::filesystem::path& folder, std::int64_t step);
+
+/// Removes all but the newest `keep` checkpoints, never that of `step`; 0 keeps all. Names that are not
+/// exactly step_<digits> are left alone.
+void retain(const std::filesystem::path& folder, int keep, std::int64_t step);
+
+}  // namespace ztrain::checkpoint

@@ -1,0 +1,65 @@
+#pragma once
+// The little communication that a save needs: small tables and the news of a failure. Blocking, over
+// MPI_COMM_WORLD or a part of it.
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ztrain::checkpoint {
+
+class Group {
+ public:
+  static Group world();
+  /// Ranks with the same colour, in this group's order; a negative colour gets a group that may not be used.
+  Group split(int colour) const;
+  Group(Group&& other) noexcept;
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  Group& operator=(Group&&) = delete;
+  ~Group();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  /// World rank of the first rank of this group that is on this rank's node.
+  int node() const;
+
+  std::vector<std::int64_t> all_gather(std::int64_t value) const;
+  /// At rank 0 the values of all, by rank; counts (at rank 0): how many came from each.
+  std::vector<std::int64_t> gather(std::span<const std::int64_t> values, std::vector<int>& counts) const;
+  /// The inverse of gather; values and counts matter at rank 0, own_count is this rank's.
+  std::vector<std::int64_t> scatter(std::span<const std::int64_t> values, const std::vector<int>& counts,
+                                    std::size_t own_count) const;
+  std::vector<std::string> gather_text(const std::string& text) const;
+  /// Rank `root`'s text.
+  std::string broadcast(std::string text, int root = 0) const;
+
+  /// Throws on every rank when `error` is not empty on any: that of the lowest such rank, with the rank
+  /// named.
+  void agree(const std::string& error) const;
+
+  /// Runs work, which must not communicate, and lets every rank fail when one fails.
+  template <class Work>
+  void together(Work work) const {
+    std::string error;
+    try {
+      work();
+    } catch (const std::exception& e) {
+      error = e.what();
+      if (error.empty()) error = "unknown failure";
+    }
+    agree(error);
+  }
+
+ private:
+  Group(MPI_Comm comm, bool owned);
+  MPI_Comm comm_;
+  bool owned_;
+  int rank_ = 0, size_ = 0;
+};
+
+}  // namespace ztrain::checkpoint

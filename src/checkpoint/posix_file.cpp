@@ -1,0 +1,137 @@
+#include "checkpoint/posix_file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace ztrain::checkpoint {
+namespace {
+
+constexpr std::int64_t largest_call = std::int64_t{1} << 30;  // Linux moves less than 2 GiB a call
+
+std::string reason() {
+  return std::strerror(errno);
+}
+
+}  // namespace
+
+PosixFile::PosixFile(std::filesystem::path path, int descriptor)
+    : path_(std::move(path)), descriptor_(descriptor) {
+  REQUIRE(descriptor_ >= 0, "{}: cannot open: {}", path_.string(), reason());
+}
+
+PosixFile PosixFile::open(const std::filesystem::path& path, int flags) {
+  return PosixFile(path, ::open(path.c_str(), flags | O_CLOEXEC, 0666));
+}
+
+PosixFile PosixFile::create(const std::filesystem::path& path) {
+  return open(path, O_RDWR | O_CREAT | O_TRUNC);
+}
+PosixFile PosixFile::open_to_read(const std::filesystem::path& path) {
+  return open(path, O_RDONLY);
+}
+PosixFile PosixFile::open_to_write(const std::filesystem::path& path) {
+  return open(path, O_WRONLY);
+}
+
+PosixFile PosixFile::create_in_memory(const std::filesystem::path& what) {
+  return PosixFile(what, ::memfd_create("ztrain", MFD_CLOEXEC));
+}
+
+void PosixFile::take_over(int descriptor) const {
+  REQUIRE(::dup2(descriptor_, descriptor) >= 0, "{}: cannot be written in memory: {}", path_.string(),
+          reason());
+}
+
+PosixFile::PosixFile(PosixFile&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+PosixFile::~PosixFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+std::int64_t PosixFile::size() const {
+  struct stat status {};
+  REQUIRE(::fstat(descriptor_, &status) == 0, "{}: cannot read the size: {}", path_.string(), reason());
+  return status.st_size;
+}
+
+void PosixFile::read_at(void* data, std::int64_t bytes, std::int64_t offset) const {
+  auto* to = static_cast<std::byte*>(data);
+  for (std::int64_t done = 0; done < bytes;) {
+    const auto n = ::pread(descriptor_, to + done,
+                           static_cast<std::size_t>(std::min(bytes - done, largest_call)), offset + done);
+    if (n < 0 && errno == EINTR) continue;
+    REQUIRE(n >= 0, "{}: cannot read at byte {}: {}", path_.string(), offset + done, reason());
+    REQUIRE(n > 0, "{}: ends at byte {}, {} bytes are missing", path_.string(), offset + done, bytes - done);
+    done += n;
+  }
+}
+
+void PosixFile::write_at(const void* data, std::int64_t bytes, std::int64_t offset) const {
+  const auto* from = static_cast<const std::byte*>(data);
+  for (std::int64_t done = 0; done < bytes;) {
+    const auto n = ::pwrite(descriptor_, from + done,
+                            static_cast<std::size_t>(std::min(bytes - done, largest_call)), offset + done);
+    if (n < 0 && errno == EINTR) continue;
+    // A write that moves nothing and gives no reason would repeat for ever.
+    if (n == 0) errno = EIO;
+    REQUIRE(
+        n > 0,
+        "{}: cannot write at byte {}: {} ({} of {} bytes are missing); make room, or set checkpoint.folder "
+        "to another file system",
+        path_.string(), offset + done, reason(), bytes - done, bytes);
+    done += n;
+  }
+}
+
+void PosixFile::copy_sparse(const PosixFile& source) const {
+  const std::int64_t bytes = source.size();
+  REQUIRE(::ftruncate(descriptor_, bytes) == 0, "{}: cannot become {} bytes long: {}", path_.string(), bytes,
+          reason());
+  std::vector<std::byte> buffer(1 << 20);
+  for (off_t at = 0; at < bytes;) {
+    const off_t begin = ::lseek(source.descriptor_, at, SEEK_DATA);
+    if (begin < 0 && errno == ENXIO) return;  // a hole up to the end
+    const off_t end = begin < 0 ? begin : ::lseek(source.descriptor_, begin, SEEK_HOLE);
+    REQUIRE(end > begin, "{}: cannot find its written parts: {}", source.path_.string(), reason());
+    for (at = begin; at < end;) {
+      const auto n = std::min<std::int64_t>(end - at, std::ssize(buffer));
+      source.read_at(buffer.data(), n, at);
+      write_at(buffer.data(), n, at);
+      at += n;
+    }
+  }
+}
+
+void PosixFile::sync() const {
+  REQUIRE(::fsync(descriptor_) == 0, "{}: cannot make the bytes durable: {}", path_.string(), reason());
+}
+
+void PosixFile::close() {
+  const int status = ::close(std::exchange(descriptor_, -1));
+  REQUIRE(status == 0 || errno == EINTR, "{}: cannot close: {}", path_.string(), reason());
+}
+
+void sync_folder(const std::filesystem::path& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  REQUIRE(descriptor >= 0, "{}: cannot open the folder: {}", folder.string(), reason());
+  const int status = ::fsync(descriptor);
+  const int error = errno;
+  ::close(descriptor);
+  // File systems that keep no journal of names answer EINVAL.
+  REQUIRE(status == 0 || error == EINVAL, "{}: cannot make the folder durable: {}", folder.string(),
+          std::strerror(error));
+}
+
+}  // namespace ztrain::checkpoint

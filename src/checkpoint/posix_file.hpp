@@ -1,0 +1,47 @@
+#pragma once
+// Files by offset, for bulk bytes. Every failure is an Error that names the file and what is missing.
+
+#include <cstdint>
+#include <filesystem>
+
+namespace ztrain::checkpoint {
+
+class PosixFile {
+ public:
+  /// A new empty file; one that exists is emptied.
+  static PosixFile create(const std::filesystem::path& path);
+  /// A file without a name whose bytes are in memory, only those pages that were written. `what` is for
+  /// messages.
+  static PosixFile create_in_memory(const std::filesystem::path& what);
+  static PosixFile open_to_read(const std::filesystem::path& path);
+  /// The file must exist.
+  static PosixFile open_to_write(const std::filesystem::path& path);
+  PosixFile(PosixFile&& other) noexcept;
+  PosixFile(const PosixFile&) = delete;
+  PosixFile& operator=(const PosixFile&) = delete;
+  PosixFile& operator=(PosixFile&&) = delete;
+  ~PosixFile();
+
+  std::int64_t size() const;
+  void read_at(void* data, std::int64_t bytes, std::int64_t offset) const;
+  void write_at(const void* data, std::int64_t bytes, std::int64_t offset) const;
+  /// Makes this (empty) file a copy of source: its size and its written bytes; the holes stay holes.
+  void copy_sparse(const PosixFile& source) const;
+  void sync() const;
+  /// Some file systems report a failed write only here, so a writer must call it.
+  void close();
+  const std::filesystem::path& path() const { return path_; }
+  /// Lets another descriptor of this process mean this file from now on.
+  void take_over(int descriptor) const;
+
+ private:
+  PosixFile(std::filesystem::path path, int descriptor);
+  static PosixFile open(const std::filesystem::path& path, int flags);
+  std::filesystem::path path_;
+  int descriptor_;
+};
+
+/// Makes the names in a folder (creations, renames) durable.
+void sync_folder(const std::filesystem::path& folder);
+
+}  // namespace ztrain::checkpoint

@@ -1,0 +1,326 @@
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "checkpoint/folder.hpp"
+#include "checkpoint/format.hpp"
+#include "checkpoint/group.hpp"
+#include "checkpoint/hdf5_file.hpp"
+#include "checkpoint/posix_file.hpp"
+
+namespace ztrain::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using json = nlohmann::json;
+
+std::vector<std::int64_t> cells_of(const std::vector<PieceRow>& rows) {
+  std::vector<std::int64_t> cells(rows.size() * piece_columns);
+  if (!rows.empty()) std::memcpy(cells.data(), rows.data(), cells.size() * sizeof(std::int64_t));
+  return cells;
+}
+
+std::vector<PieceRow> rows_of(const std::vector<std::int64_t>& cells) {
+  std::vector<PieceRow> rows(cells.size() / piece_columns);
+  if (!rows.empty())
+    std::memcpy(static_cast<void*>(rows.data()), cells.data(), cells.size() * sizeof(std::int64_t));
+  return rows;
+}
+
+// --- What there is to save
+// -------------------------------------------------------------------------------------------
+
+Catalog own_catalog(const Layout& layout, std::span<const StateShard> states) {
+  Catalog catalog;
+  for (const StateShard& s : states)
+    if (std::find(catalog.states.begin(), catalog.states.end(), s.state) == catalog.states.end())
+      catalog.states.push_back(s.state);
+  for (const ParameterShape& p : layout.parameters()) catalog.parameters.push_back({p.name, p.shape});
+  return catalog;
+}
+
+json to_json(const Catalog& catalog) {
+  json parameters = json::array();
+  for (const auto& p : catalog.parameters) parameters.push_back({p.name, p.shape});
+  return {catalog.states, parameters};
+}
+
+void merge(Catalog& catalog, const json& other) {
+  for (const auto& state : other[0].get<std::vector<std::string>>())
+    if (std::find(catalog.states.begin(), catalog.states.end(), state) == catalog.states.end())
+      catalog.states.push_back(state);
+  std::map<std::string, Shape> known;
+  for (const auto& p : catalog.parameters) known[p.name] = p.shape;
+  for (const auto& entry : other[1]) {
+    const ParameterEntry p{entry[0].get<std::string>(), entry[1].get<Shape>()};
+    const auto [at, added] = known.try_emplace(p.name, p.shape);
+    if (added) catalog.parameters.push_back(p);
+    REQUIRE(at->second == p.shape, "{} has shape {} on one rank and {} on another", p.name,
+            to_string(at->second), to_string(p.shape));
+  }
+}
+
+/// The union of all ranks' catalogs, in rank order. Only ranks whose catalog differs from rank 0's send
+/// theirs.
+Catalog agree_on_catalog(const Group& world, const Catalog& own) {
+  const std::string text = to_json(own).dump();
+  const auto identities = world.all_gather(static_cast<std::int64_t>(hash_text(text)));
+  const bool same = identities[static_cast<std::size_t>(world.rank())] == identities[0];
+  const auto others = world.gather_text(same ? "" : text);
+  Catalog catalog = own;
+  world.together([&] {
+    for (const std::string& other : others)
+      if (!other.empty()) merge(catalog, json::parse(other));
+  });
+  const auto all = json::parse(world.broadcast(to_json(catalog).dump()));
+  Catalog agreed;
+  merge(agreed, all);
+  return agreed;
+}
+
+template <class List, class Match>
+std::int64_t index_where(const List& list, Match match) {
+  return std::find_if(list.begin(), list.end(), match) - list.begin();
+}
+
+struct OwnPiece {
+  PieceRow row;
+  const std::byte* data = nullptr;
+};
+
+/// The pieces of this rank's shards that this rank owns.
+std::vector<OwnPiece> own_pieces(const Place& place, std::span<const StateShard> states,
+                                 const Catalog& catalog) {
+  std::map<std::string, std::int64_t> number;
+  for (const auto& p : catalog.parameters) number.emplace(p.name, static_cast<std::int64_t>(number.size()));
+  std::vector<OwnPiece> pieces;
+  for (const StateShard& shard : states) {
+    const FlatUnit& unit = place.layout->unit(shard.unit);
+    const std::int64_t begin = place.shard_index * unit.shard_elements;
+    for (const Piece& piece : place.layout->pieces(shard.unit, begin, begin + unit.shard_elements)) {
+      const ParameterShape& parameter = place.layout->parameters()[static_cast<std::size_t>(piece.parameter)];
+      if (!owns(place.at, parameter.slice)) continue;
+      PieceRow row;
+      row.state = index_where(catalog.states, [&](const std::string& s) { return s == shard.state; });
+      row.parameter = number.at(parameter.name);
+      if (parameter.slice.dim >= 0) {
+        row.tensor_dim = parameter.slice.dim;
+        row.tensor_parts = parameter.slice.parts;
+        row.tensor_index = place.at[Axis::tensor];
+      }
+      row.slice_begin = piece.slice_begin;
+      row.count = piece.count;
+      row.dtype = static_cast<std::int64_t>(shard.dtype);
+      row.unit = shard.unit;
+      pieces.push_back({row, shard.data + (piece.flat_begin - begin) * size_of(shard.dtype)});
+    }
+  }
+  return pieces;
+}
+
+// --- Which rank writes where
+// -----------------------------------------------------------------------------------------
+
+struct Files {
+  int count = 0;
+  int own = -1;  ///< -1: this rank writes nothing
+};
+
+Files assign_files(const Group& world, bool writes, int wanted) {
+  const auto writers = world.all_gather(writes ? 1 : 0);
+  const auto nodes = world.all_gather(world.node());
+  std::set<std::int64_t> writing_nodes;
+  std::int64_t count = 0, own = 0;
+  for (std::size_t r = 0; r < writers.size(); ++r) {
+    if (writers[r] == 0) continue;
+    if (r < static_cast<std::size_t>(world.rank())) ++own;
+    writing_nodes.insert(nodes[r]);
+    ++count;
+  }
+  Files files;
+  files.count = static_cast<int>(
+      std::min<std::int64_t>({wanted > 0 ? wanted : std::ssize(writing_nodes), count, max_files}));
+  if (writes) files.own = static_cast<int>(own * files.count / count);
+  return files;
+}
+
+/// Creates a shard file with room for the rows, and fills in where each row's bytes go. Gives the file's
+/// size.
+std::int64_t create_shard_file(const fs::path& path, const Catalog& catalog, std::vector<PieceRow>& rows) {
+  std::vector<PieceRow*> order;
+  for (PieceRow& row : rows) order.push_back(&row);
+  const auto place_key = [](const PieceRow& p) {
+    return std::tuple(p.state, p.unit, p.tensor_index, p.parameter, p.slice_begin);
+  };
+  std::sort(order.begin(), order.end(),
+            [&](const PieceRow* a, const PieceRow* b) { return place_key(*a) < place_key(*b); });
+  Hdf5File file = Hdf5File::create(path);
+  for (std::size_t first = 0; first < order.size();) {
+    const PieceRow& head = *order[first];
+    std::size_t next = first;
+    std::int64_t count = 0;
+    for (; next < order.size() && order[next]->state == head.state && order[next]->unit == head.unit &&
+           (next == first || count + order[next]->count <= largest_dataset);
+         ++next) {
+      REQUIRE(order[next]->dtype == head.dtype, "{} of unit {} is {} on one rank and {} on another",
+              catalog.states[static_cast<std::size_t>(head.state)], head.unit, name_of(head.type()),
+              name_of(order[next]->type()));
+      order[next]->part = head.part;
+      order[next]->dataset_begin = count;
+      count += order[next]->count;
+    }
+    const std::string name = dataset_name(catalog.states[static_cast<std::size_t>(head.state)], head);
+    const std::int64_t offset = file.reserve(name, head.type(), count);
+    for (std::size_t i = first; i < next; ++i)
+      order[i]->byte_offset = offset + order[i]->dataset_begin * size_of(order[i]->type());
+    const bool continues =
+        next < order.size() && order[next]->state == head.state && order[next]->unit == head.unit;
+    if (continues) order[next]->part = head.part + 1;
+    first = next;
+  }
+  file.close();
+  return PosixFile::open_to_read(path).size();
+}
+
+/// Lets the first writer of each file make it, and tells the writers their offsets. Gives the files with
+/// their sizes.
+std::vector<FileEntry> create_files(const Group& world, const Files& files, const fs::path& folder,
+                                    const Catalog& catalog, std::vector<OwnPiece>& pieces) {
+  const Group members = world.split(files.own);
+  std::vector<PieceRow> rows;
+  for (OwnPiece& piece : pieces) {
+    piece.row.file = files.own;
+    rows.push_back(piece.row);
+  }
+  std::vector<int> counts;
+  std::int64_t bytes = 0;
+  if (files.own >= 0) rows = rows_of(members.gather(cells_of(rows), counts));
+  const bool creates = files.own >= 0 && members.rank() == 0;
+  world.together([&] {
+    if (creates) bytes = create_shard_file(folder / file_name(files.own), catalog, rows);
+  });
+  if (files.own >= 0) rows = rows_of(members.scatter(cells_of(rows), counts, pieces.size() * piece_columns));
+  for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i].row = rows[i];
+  const auto owners = world.all_gather(creates ? files.own : -1);
+  const auto sizes = world.all_gather(bytes);
+  std::vector<FileEntry> entries(static_cast<std::size_t>(files.count));
+  for (std::size_t r = 0; r < owners.size(); ++r)
+    if (owners[r] >= 0) entries[static_cast<std::size_t>(owners[r])] = {file_name(owners[r]), sizes[r]};
+  return entries;
+}
+
+/// Writes and syncs this rank's pieces and gives the checksums of their blocks. Each row's first_checksum
+/// counts from this rank's first.
+std::vector<std::int64_t> write_pieces(const fs::path& path, std::vector<OwnPiece>& pieces,
+                                       const Progress& progress) {
+  constexpr std::int64_t chunk = 16 * checksum_block;  // hashed and written while it is in the cache
+  std::vector<std::int64_t> checksums;
+  std::int64_t done = 0, total = 0;
+  for (const OwnPiece& piece : pieces) total += piece.row.bytes();
+  PosixFile file = PosixFile::open_to_write(path);
+  for (OwnPiece& piece : pieces) {
+    piece.row.first_checksum = std::ssize(checksums);
+    const std::int64_t bytes = piece.row.bytes();
+    for (std::int64_t at = 0; at < bytes; at += chunk) {
+      const std::int64_t end = std::min(at + chunk, bytes);
+      for (std::int64_t block = at; block < end; block += checksum_block)
+        checksums.push_back(static_cast<std::int64_t>(
+            hash_bytes(piece.data + block, static_cast<std::size_t>(std::min(checksum_block, end - block)))));
+      file.write_at(piece.data + at, end - at, piece.row.byte_offset + at);
+    }
+    done += bytes;
+    if (progress) progress(done, total);
+  }
+  file.sync();
+  file.close();
+  return checksums;
+}
+
+/// At rank 0, everything the index holds.
+Index gather_index(const Group& world, Catalog catalog, std::vector<FileEntry> files,
+                   const std::vector<OwnPiece>& pieces, const std::vector<std::int64_t>& checksums) {
+  std::vector<PieceRow> rows;
+  for (const OwnPiece& piece : pieces) rows.push_back(piece.row);
+  std::vector<int> row_cells, checksum_counts;
+  Index index{std::move(catalog), std::move(files), rows_of(world.gather(cells_of(rows), row_cells)),
+              world.gather(checksums, checksum_counts)};
+  auto row = index.pieces.begin();
+  std::int64_t before = 0;
+  for (std::size_t r = 0; r < row_cells.size(); ++r) {
+    for (int n = row_cells[r] / static_cast<int>(piece_columns); n > 0; --n)
+      (row++)->first_checksum += before;
+    before += checksum_counts[r];
+  }
+  std::sort(index.pieces.begin(), index.pieces.end(), piece_before);
+  return index;
+}
+
+void require_sound(const fs::path& folder, std::int64_t step, const Place& place,
+                   std::span<const StateShard> states, const SaveOptions& options) {
+  REQUIRE(!folder.empty(), "checkpoint.folder is empty: name a folder");
+  REQUIRE(step >= 0, "checkpoint: step {} is negative", step);
+  REQUIRE(options.files >= 0 && options.files <= max_files,
+          "checkpoint.files = {}: legal is 0 (one per node) to {}", options.files, max_files);
+  REQUIRE(options.keep >= 0, "checkpoint.keep = {}: legal is 0 (all) or more", options.keep);
+  for (const StateShard& s : states) {
+    REQUIRE(
+        !s.state.empty() && s.state.front() != '/' && s.state != "ztrain" && !s.state.starts_with("ztrain/"),
+        "checkpoint: '{}' is no name of a state", s.state);
+    REQUIRE(s.unit >= 0 && s.unit < std::ssize(place.layout->units()), "checkpoint: {} names unit {} of {}",
+            s.state, s.unit, place.layout->units().size());
+    REQUIRE(s.data != nullptr || place.layout->unit(s.unit).shard_elements == 0,
+            "checkpoint: {} of unit {} has no data", s.state, s.unit);
+  }
+}
+
+void write_all(const Group& world, const fs::path& folder, std::int64_t step, const Place& place,
+               std::span<const StateShard> states, const json& metadata, const SaveOptions& options,
+               const Progress& progress) {
+  const fs::path unfinished = unfinished_path(folder, step);
+  Catalog catalog = agree_on_catalog(world, own_catalog(*place.layout, states));
+  std::vector<OwnPiece> pieces = own_pieces(place, states, catalog);
+  const Files files = assign_files(world, !pieces.empty(), options.files);
+  std::vector<FileEntry> entries = create_files(world, files, unfinished, catalog, pieces);
+  std::vector<std::int64_t> checksums;
+  world.together([&] {
+    if (files.own >= 0) checksums = write_pieces(unfinished / file_name(files.own), pieces, progress);
+  });
+  const Index index = gather_index(world, std::move(catalog), std::move(entries), pieces, checksums);
+  world.together([&] {
+    if (world.rank() != 0) return;
+    require_complete(index);
+    write_index(unfinished / index_name, index, metadata.dump());
+    PosixFile::open_to_write(unfinished / index_name).sync();
+    publish(folder, step);
+    retain(folder, options.keep, step);
+  });
+}
+
+}  // namespace
+
+void save(const fs::path& folder, std::int64_t step, const Place& place, std::span<const StateShard> states,
+          const json& metadata, const SaveOptions& options, const Progress& progress) {
+  const Group world = Group::world();
+  world.together([&] {
+    require_sound(folder, step, place, states, options);
+    if (world.rank() == 0) prepare_folder(folder, step);
+  });
+  try {
+    write_all(world, folder, step, place, states, metadata, options, progress);
+  } catch (const Error&) {
+    // Half a checkpoint would only fill the disk.
+    std::error_code ignored;
+    if (world.rank() == 0) fs::remove_all(unfinished_path(folder, step), ignored);
+    throw;
+  }
+}
+
+}  // namespace ztrain::checkpoint

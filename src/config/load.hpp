@@ -1,0 +1,30 @@
+#pragma once
+// Reading a deck: defaults, then presets, then the file, then overrides from the command line.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/deck.hpp"
+
+namespace ztrain::config {
+
+/// Reads and checks the TOML file at path. overrides: "--section.key=value" (the dashes may be left out),
+/// value as TOML or a bare string; the last of several for one key wins, and all win over the file.
+///
+/// In paths `${VAR}` is expanded. data.train, data.validation, checkpoint.folder and checkpoint.resume become
+/// absolute, relative to the deck's folder; run.output stays relative to the working folder and is never
+/// empty. head_dim and num_key_value_heads are resolved to positive values; vocab_size stays 0 where the data
+/// are to say it, and mesh degrees may be -1 until validate_for_ranks. Deck::origins tells for each key where
+/// its value came from.
+///
+/// Throws Error, with file:line where there is one, for what cannot be read, unknown keys, wrong types,
+/// illegal values and contradictions.
+Deck load_deck(const std::string& path, const std::vector<std::string>& overrides = {});
+
+/// The same for the text of a deck; path is used for messages, for relative paths and for the name of the
+/// output.
+Deck parse_deck(std::string_view text, const std::string& path,
+                const std::vector<std::string>& overrides = {});
+
+}  // namespace ztrain::config

@@ -1,0 +1,49 @@
+#include "config/resume.hpp"
+
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "config/validate.hpp"
+#include "config/value.hpp"
+
+namespace ztrain::config {
+namespace {
+
+void drop_folders(Deck& deck) {
+  for (auto* list : {&deck.data.train, &deck.data.validation}) {
+    for (auto& pattern : *list) pattern = std::filesystem::path(pattern).filename();
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> changes_forbidden_on_resume(const Deck& now,
+                                                     const std::string& saved_resolved_toml) {
+  toml::table table;
+  try {
+    table = toml::parse(saved_resolved_toml);
+  } catch (const toml::parse_error& error) {
+    fail("the checkpoint's deck is not valid TOML, line {}: {}", error.source().begin.line,
+         error.description());
+  }
+  Deck saved = now, current = now;
+  for (const auto& field : fields()) {
+    const toml::node* value = table[field.section()][field.member()].node();
+    if (value != nullptr) assign(field, *value, saved, "the checkpoint's deck");
+  }
+  drop_folders(saved);
+  drop_folders(current);
+  std::vector<std::string> messages;
+  for (const auto& field : fields()) {
+    if (field.free_on_resume) continue;
+    const std::string before = render(field, saved), after = render(field, current);
+    if (before == after) continue;
+    messages.push_back(
+        fmt::format("{}: {} was {} when the checkpoint was written and is {} now; it may not change on "
+                    "resume: restore it, or start anew with checkpoint.resume = \"none\"",
+                    source_of(now, field.key), field.key, before, after));
+  }
+  return messages;
+}
+
+}  // namespace ztrain::config

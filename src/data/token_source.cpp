@@ -1,0 +1,46 @@
+#include "data/token_source.hpp"
+
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "data/files.hpp"
+#include "data/hdf5_tokens.hpp"
+#include "data/mapped_tokens.hpp"
+
+namespace ztrain::data {
+namespace {
+
+std::string kind_by_name(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension().string();
+  if (extension == ".h5" || extension == ".hdf5") return "hdf5";
+  return extension == ".bin" ? "token" : "text";
+}
+
+/// "hdf5", "token" or "text".
+std::string kind_of(const std::vector<std::string>& files, const std::string& format,
+                    const std::string& key) {
+  if (format == "hdf5" || format == "text") return format;
+  if (format != "auto") return "token";
+  const std::string kind = kind_by_name(files.front());
+  for (const auto& file : files) {
+    REQUIRE(kind_by_name(file) == kind,
+            "{}: '{}' looks like a {} file and '{}' like a {} file; do not mix them, or give "
+            "data.format",
+            key, files.front(), kind, file, kind_by_name(file));
+  }
+  return kind;
+}
+
+}  // namespace
+
+std::unique_ptr<TokenSource> open_tokens(const std::vector<std::string>& patterns, const std::string& format,
+                                         const std::string& key) {
+  REQUIRE(!patterns.empty(), "{} names no files", key);
+  const auto files = expand_patterns(patterns, key);
+  const std::string kind = kind_of(files, format, key);
+  if (kind == "hdf5") return std::make_unique<Hdf5Tokens>(files, key);
+  if (kind == "text") return MappedTokens::text(files, key);
+  return MappedTokens::binary(files, format, key);
+}
+
+}  // namespace ztrain::data

@@ -1,0 +1,46 @@
+#include "engine/binders.hpp"
+#include "engine/dispatch.hpp"
+#include "kernels/head_loss.hpp"
+
+namespace ztrain::engine {
+namespace {
+
+template <class T>
+kernels::HeadLossInput<T> head_input(const Binding& b) {
+  return {in_matrix<T>(b, 0), in_matrix<T>(b, 1), in_vector<std::int32_t>(b, 2), in_vector<float>(b, 3)};
+}
+
+kernels::HeadLossShape head_shape(const Binding& b) {
+  return {b.in(0).shape[0], b.in(1).shape[0], b.in(1).shape[1]};
+}
+
+}  // namespace
+
+Bound bind_head_loss(const Binding& b) {
+  return with_type(b.in(0).dtype, [&]<class T>(Type<T>) -> Bound {
+    const auto input = head_input<T>(b);
+    const auto loss = out_vector<double>(b, 0);
+    const auto workspace = out_vector<std::byte>(b, 1);
+    return {[&exec = b.exec, head = std::make_shared<kernels::HeadLoss<T>>(head_shape(b)), input, loss, workspace] {
+              head->run(exec, input, loss, workspace);
+            },
+            nullptr};
+  });
+}
+
+Bound bind_head_loss_grad(const Binding& b) {
+  return with_gradient_types(b.in(0).dtype, b.out(2).dtype, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
+    const auto input = head_input<T>(b);
+    const auto loss = out_vector<double>(b, 0);
+    const auto dh = out_matrix<T>(b, 1);
+    const auto dw = out_matrix<G>(b, 2);
+    const auto workspace = out_vector<std::byte>(b, 3);
+    auto head = std::make_shared<kernels::HeadLossGrad<T, G>>(head_shape(b), accumulates(b));
+    return {[&exec = b.exec, head, input, loss, dh, dw, workspace] {
+              head->run(exec, input, loss, dh, dw, workspace);
+            },
+            nullptr};
+  });
+}
+
+}  // namespace ztrain::engine

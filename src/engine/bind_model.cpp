@@ -1,0 +1,137 @@
+#include "engine/binders.hpp"
+#include "engine/dispatch.hpp"
+#include "kernels/add.hpp"
+#include "kernels/embedding.hpp"
+#include "kernels/rmsnorm.hpp"
+#include "kernels/rope.hpp"
+#include "kernels/select_row.hpp"
+#include "kernels/swiglu.hpp"
+
+namespace ztrain::engine {
+
+Bound bind_embedding(const Binding& b) {
+  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
+    const auto tokens = in_vector<std::int32_t>(b, 0);
+    const auto weight = in_matrix<T>(b, 1);
+    const auto x = out_matrix<T>(b, 0);
+    return {[&exec = b.exec, tokens, weight, x] { kernels::embedding_forward<T>(exec, tokens, weight, x); }, nullptr};
+  });
+}
+
+Bound bind_embedding_grad(const Binding& b) {
+  return with_gradient_types(b.in(1).dtype, b.out(0).dtype, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
+    const auto tokens = in_vector<std::int32_t>(b, 0);
+    const auto dx = in_matrix<T>(b, 1);
+    const auto dw = out_matrix<G>(b, 0);
+    return {[&exec = b.exec, tokens, dx, dw, add = accumulates(b)] {
+              kernels::embedding_backward<T, G>(exec, tokens, dx, dw, add);
+            },
+            nullptr};
+  });
+}
+
+Bound bind_rmsnorm(const Binding& b) {
+  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
+    const auto x = in_matrix<T>(b, 0);
+    const auto weight = in_vector<T>(b, 1);
+    const auto y = out_matrix<T>(b, 0);
+    const auto rstd = out_vector<acc_t<T>>(b, 1);
+    return {[&exec = b.exec, x, weight, y, rstd, eps = b.op.attributes.number("eps")] {
+              kernels::rmsnorm_forward<T>(exec, x, weight, eps, y, rstd);
+            },
+            nullptr};
+  });
+}
+
+Bound bind_rmsnorm_grad(const Binding& b) {
+  return with_gradient_types(b.out(0).dtype, b.out(1).dtype, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
+    const auto x = in_matrix<T>(b, 0);
+    const auto weight = in_vector<T>(b, 1);
+    const auto rstd = in_vector<acc_t<T>>(b, 2);
+    const auto dy = in_matrix<T>(b, 3);
+    const auto addend = b.op.attributes.integer("addend") ? in_matrix<T>(b, 4) : Matrix<const T>{};
+    const auto dx = out_matrix<T>(b, 0);
+    const auto dw = out_vector<G>(b, 1);
+    void* workspace = b.output<std::byte>(2);
+    return {[&exec = b.exec, x, weight, rstd, dy, addend, dx, dw, add = accumulates(b), workspace] {
+              kernels::rmsnorm_backward<T, G>(exec, x, weight, rstd, dy, addend, dx, dw, add, workspace);
+            },
+            nullptr};
+  });
+}
+
+Bound bind_rope_table(const Binding& b) {
+  const Attributes& a = b.op.attributes;
+  kernels::RopeScaling scaling;
+  if (a.text("scaling") == "llama3") {
+    scaling.kind = kernels::RopeScaling::Kind::llama3;
+    scaling.factor = a.number("factor");
+    scaling.low_freq_factor = a.number("low_freq_factor");
+    scaling.high_freq_factor = a.number("high_freq_factor");
+    scaling.original_max_position = static_cast<double>(a.integer("original_max_position"));
+  }
+  const auto positions = in_vector<std::int32_t>(b, 0);
+  const double theta = a.number("theta");
+  if (b.out(0).dtype == DType::f64)
+    return {[&exec = b.exec, positions, theta, scaling, table = out_matrix<double>(b, 0)] {
+              kernels::rope_table<double>(exec, positions, theta, scaling, table);
+            },
+            nullptr};
+  return {[&exec = b.exec, positions, theta, scaling, table = out_matrix<float>(b, 0)] {
+            kernels::rope_table<float>(exec, positions, theta, scaling, table);
+          },
+          nullptr};
+}
+
+Bound bind_rope(const Binding& b) {
+  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
+    const auto x = in_matrix<T>(b, 0);
+    const auto table = in_matrix<acc_t<T>>(b, 1);
+    const auto y = out_matrix<T>(b, 0);
+    const bool inverse = b.op.attributes.integer("inverse") != 0;
+    return {[&exec = b.exec, x, table, inverse, y] { kernels::rope_apply<T>(exec, x, table, inverse, y); }, nullptr};
+  });
+}
+
+Bound bind_swiglu(const Binding& b) {
+  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
+    const auto gate = in_vector<T>(b, 0);
+    const auto up = in_vector<T>(b, 1);
+    const auto y = out_vector<T>(b, 0);
+    return {[&exec = b.exec, gate, up, y] { kernels::swiglu_forward<T>(exec, gate, up, y); }, nullptr};
+  });
+}
+
+Bound bind_swiglu_grad(const Binding& b) {
+  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
+    const auto gate = in_vector<T>(b, 0);
+    const auto up = in_vector<T>(b, 1);
+    const auto dy = in_vector<T>(b, 2);
+    const auto dgate = out_vector<T>(b, 0);
+    const auto dup = out_vector<T>(b, 1);
+    return {[&exec = b.exec, gate, up, dy, dgate, dup] {
+              kernels::swiglu_backward<T>(exec, gate, up, dy, dgate, dup);
+            },
+            nullptr};
+  });
+}
+
+Bound bind_add(const Binding& b) {
+  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
+    const auto x = in_vector<T>(b, 0);
+    const auto y = in_vector<T>(b, 1);
+    const auto sum = out_vector<T>(b, 0);
+    return {[&exec = b.exec, x, y, sum] { kernels::add<T>(exec, x, y, sum); }, nullptr};
+  });
+}
+
+Bound bind_select_row(const Binding& b) {
+  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
+    const auto x = in_matrix<T>(b, 0);
+    const auto index = in_vector<std::int32_t>(b, 1);
+    const auto y = out_matrix<T>(b, 0);
+    return {[&exec = b.exec, x, index, y] { kernels::select_row<T>(exec, x, index, y); }, nullptr};
+  });
+}
+
+}  // namespace ztrain::engine

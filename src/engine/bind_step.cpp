@@ -1,0 +1,169 @@
+#include <cstring>
+
+#include "base/step_scalars.hpp"
+#include "engine/binders.hpp"
+#include "engine/dispatch.hpp"
+#include "kernels/adamw.hpp"
+#include "kernels/bytes.hpp"
+#include "kernels/cast.hpp"
+#include "kernels/step_metrics.hpp"
+#include "kernels/sum_squares.hpp"
+
+namespace ztrain::engine {
+namespace {
+
+runtime::Communicator& group(const Binding& b) { return b.mesh.over(b.op.comm.axes); }
+
+/// An all-reduce out of place: the input is copied where the in-place collective works.
+class CopiedCollective final : public runtime::Collective {
+ public:
+  CopiedCollective(const std::byte* from, std::byte* to, std::int64_t bytes, std::unique_ptr<Collective> then)
+      : from_(from), to_(to), bytes_(bytes), then_(std::move(then)) {}
+  void start() override {
+    std::memcpy(to_, from_, static_cast<std::size_t>(bytes_));
+    then_->start();
+  }
+  bool test() override { return then_->test(); }
+  void wait() override { then_->wait(); }
+
+ private:
+  const std::byte* from_;
+  std::byte* to_;
+  std::int64_t bytes_;
+  std::unique_ptr<Collective> then_;
+};
+
+}  // namespace
+
+Bound bind_copy(const Binding& b) {
+  return {[&exec = b.exec, from = b.input<std::byte>(0), to = b.output<std::byte>(0), bytes = b.in(0).bytes()] {
+            kernels::copy(exec, from, to, bytes);
+          },
+          nullptr};
+}
+
+Bound bind_cast(const Binding& b) {
+  return with_type(b.in(0).dtype, [&]<class A>(Type<A>) {
+    return with_type(b.out(0).dtype, [&]<class B>(Type<B>) -> Bound {
+      const auto from = in_vector<A>(b, 0);
+      const auto to = out_vector<B>(b, 0);
+      return {[&exec = b.exec, from, to] { kernels::cast<A, B>(exec, from, to); }, nullptr};
+    });
+  });
+}
+
+Bound bind_zero_gaps(const Binding& b) {
+  return {[&exec = b.exec, to = b.output<std::byte>(0), width = size_of(b.out(0).dtype),
+           pieces = b.op.attributes.integers("pieces")] {
+            for (std::size_t i = 0; i < pieces.size(); i += 2)
+              kernels::zero(exec, to + pieces[i] * width, pieces[i + 1] * width);
+          },
+          nullptr};
+}
+
+Bound bind_release(const Binding&) {
+  return {[] {}, nullptr};
+}
+
+Bound bind_sum_squares(const Binding& b) {
+  return with_type(b.in(0).dtype, [&]<class G>(Type<G>) -> Bound {
+    const G* gradient = b.input<G>(0);
+    double* out = b.output<double>(0);
+    void* workspace = b.output<std::byte>(1);
+    return {[&exec = b.exec, gradient, out, workspace, pieces = b.op.attributes.integers("pieces")] {
+              kernels::zero(exec, out, sizeof(double));
+              for (std::size_t i = 0; i < pieces.size(); i += 2)
+                kernels::sum_squares<G>(exec, {gradient + pieces[i], pieces[i + 1]}, true, out, workspace);
+            },
+            nullptr};
+  });
+}
+
+Bound bind_step_partials(const Binding& b) {
+  const auto losses = static_cast<std::size_t>(b.op.attributes.integer("losses"));
+  const bool counts_loss = b.op.attributes.integer("counts_loss") != 0;
+  std::vector<kernels::Term> loss, weight, norm;
+  for (std::size_t i = 0; i < b.op.inputs.size(); ++i) {
+    const double* value = b.input<double>(i);
+    if (i >= losses) {
+      norm.push_back({value, true});
+    } else {
+      loss.push_back({value, counts_loss});
+      weight.push_back({value + 1, counts_loss});
+    }
+  }
+  return {[&exec = b.exec, out = b.output<double>(0), loss, weight, norm] {
+            kernels::sum_terms(exec, loss, out);
+            kernels::sum_terms(exec, weight, out + 1);
+            kernels::sum_terms(exec, norm, out + 2);
+          },
+          nullptr};
+}
+
+Bound bind_finish_step(const Binding& b) {
+  const auto partials = in_matrix<double>(b, 0);
+  auto* scalars = b.output<StepScalars>(0);
+  return {[&exec = b.exec, partials, scalars] { kernels::finish_step(exec, partials, scalars); }, nullptr};
+}
+
+namespace {
+
+/// Operands in the order of program/step_ops.hpp; the master is there when the op has four outputs.
+template <class P, class M, class G>
+Bound make_adamw(const Binding& b) {
+  const bool master = b.op.outputs.size() == 4;
+  const std::size_t moments = master ? 2 : 1;
+  P* parameter = b.output<P>(0);
+  auto* stepped = master ? b.output<acc_t<P>>(1) : nullptr;
+  M* exp_avg = b.output<M>(moments);
+  M* exp_avg_sq = b.output<M>(moments + 1);
+  const G* gradient = b.input<G>(0);
+  const auto* scalars = b.input<StepScalars>(1);
+  const Attributes& a = b.op.attributes;
+  const kernels::AdamWOptions options{a.number("beta1"), a.number("beta2"), a.number("eps"),
+                                      a.number("weight_decay"), 1};
+  return {[=, &exec = b.exec, pieces = a.integers("pieces")] {
+            for (std::size_t i = 0; i < pieces.size(); i += 3) {
+              const std::int64_t at = pieces[i], n = pieces[i + 1];
+              kernels::AdamWOptions o = options;
+              if (!pieces[i + 2]) o.weight_decay = 0;
+              kernels::adamw<P, M, G>(exec, {parameter + at, n}, {stepped ? stepped + at : nullptr, n},
+                                      {exp_avg + at, n}, {exp_avg_sq + at, n}, {gradient + at, n}, scalars, o);
+            }
+          },
+          nullptr};
+}
+
+}  // namespace
+
+Bound bind_adamw(const Binding& b) {
+  const DType p = b.out(0).dtype, g = b.in(0).dtype, m = b.out(b.op.outputs.size() - 1).dtype;
+  const auto is = [&](DType a, DType c, DType d) { return p == a && m == c && g == d; };
+  using enum DType;
+  if (is(f32, f32, f32)) return make_adamw<float, float, float>(b);
+  if (is(f64, f64, f64)) return make_adamw<double, double, double>(b);
+  if (is(bf16, f32, f32)) return make_adamw<ztrain::bf16, float, float>(b);
+  if (is(bf16, f32, bf16)) return make_adamw<ztrain::bf16, float, ztrain::bf16>(b);
+  if (is(bf16, bf16, f32)) return make_adamw<ztrain::bf16, ztrain::bf16, float>(b);
+  if (is(bf16, bf16, bf16)) return make_adamw<ztrain::bf16, ztrain::bf16, ztrain::bf16>(b);
+  fail("no AdamW kernel for {} parameters, {} moments and {} gradients", name_of(p), name_of(m), name_of(g));
+}
+
+Bound bind_all_gather(const Binding& b) {
+  return {nullptr, group(b).all_gather(b.input<std::byte>(0), b.output<std::byte>(0), b.in(0).bytes())};
+}
+
+Bound bind_reduce_scatter(const Binding& b) {
+  return {nullptr, group(b).reduce_scatter(b.input<std::byte>(0), b.in(0).dtype, b.output<std::byte>(0),
+                                           b.out(0).dtype, elements(b.out(0).shape), accumulates(b),
+                                           b.output<std::byte>(1))};
+}
+
+Bound bind_all_reduce(const Binding& b) {
+  std::byte *from = b.input<std::byte>(0), *to = b.output<std::byte>(0);
+  auto reduce = group(b).all_reduce(to, b.out(0).dtype, elements(b.out(0).shape), b.output<std::byte>(1));
+  if (from == to) return {nullptr, std::move(reduce)};
+  return {nullptr, std::make_unique<CopiedCollective>(from, to, b.in(0).bytes(), std::move(reduce))};
+}
+
+}  // namespace ztrain::engine

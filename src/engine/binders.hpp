@@ -1,0 +1,41 @@
+#pragma once
+// One binder per row of the kernel table.
+
+#include "engine/kernel_table.hpp"
+
+namespace ztrain::engine {
+
+// Model ops (bind_model.cpp).
+Bound bind_embedding(const Binding& b);
+Bound bind_embedding_grad(const Binding& b);
+Bound bind_rmsnorm(const Binding& b);
+Bound bind_rmsnorm_grad(const Binding& b);
+Bound bind_rope_table(const Binding& b);
+Bound bind_rope(const Binding& b);
+Bound bind_swiglu(const Binding& b);
+Bound bind_swiglu_grad(const Binding& b);
+Bound bind_add(const Binding& b);
+Bound bind_select_row(const Binding& b);
+// Products and attention (bind_product.cpp), the head (bind_head.cpp).
+Bound bind_linear(const Binding& b);
+Bound bind_linear_grad_input(const Binding& b);
+Bound bind_linear_grad_weight(const Binding& b);
+Bound bind_linear_grad_bias(const Binding& b);
+Bound bind_attention(const Binding& b);
+Bound bind_attention_grad(const Binding& b);
+Bound bind_head_loss(const Binding& b);
+Bound bind_head_loss_grad(const Binding& b);
+// Ops of the step and collectives (bind_step.cpp).
+Bound bind_copy(const Binding& b);
+Bound bind_cast(const Binding& b);
+Bound bind_zero_gaps(const Binding& b);
+Bound bind_release(const Binding& b);
+Bound bind_sum_squares(const Binding& b);
+Bound bind_step_partials(const Binding& b);
+Bound bind_finish_step(const Binding& b);
+Bound bind_adamw(const Binding& b);
+Bound bind_all_gather(const Binding& b);
+Bound bind_reduce_scatter(const Binding& b);
+Bound bind_all_reduce(const Binding& b);
+
+}  // namespace ztrain::engine

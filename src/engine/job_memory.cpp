@@ -1,0 +1,60 @@
+#include "engine/job_memory.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace ztrain::engine {
+
+JobMemory::JobMemory(std::initializer_list<const program::Program*> programs, memory::Arena::Guards guards) {
+  for (int tier = 0; tier < program::tier_count; ++tier) {
+    std::int64_t persistent = -1, transient = 0;
+    for (const program::Program* p : programs) {
+      const program::TierPlan& plan = p->plan[tier];
+      REQUIRE(persistent < 0 || persistent == plan.persistent_bytes,
+              "program '{}' keeps {} bytes between steps, the others of its job {}", p->name, plan.persistent_bytes,
+              persistent);
+      persistent = plan.persistent_bytes;
+      transient = std::max(transient, plan.transient_bytes);
+    }
+    const std::string name(program::name_of(static_cast<program::Tier>(tier)));
+    if (persistent > 0) regions_[tier].persistent = std::make_unique<memory::Arena>(name + ", kept between steps", persistent, guards);
+    if (transient > 0) regions_[tier].transient = std::make_unique<memory::Arena>(name + ", within a step", transient, guards);
+  }
+}
+
+std::byte* JobMemory::address(const program::Program& program, program::TensorId id) const {
+  const program::Tensor& tensor = program.tensor(id);
+  const program::Tensor& storage = program.tensor(program.storage(id));
+  const Region& region = regions_[static_cast<std::size_t>(storage.tier)];
+  const auto& arena = storage.persistent ? region.persistent : region.transient;
+  REQUIRE(arena && storage.address >= 0, "program '{}': tensor '{}' has no place in memory", program.name,
+          tensor.name);
+  return arena->at(storage.address) + tensor.offset;
+}
+
+std::int64_t JobMemory::persistent_bytes(program::Tier tier) const {
+  const auto& arena = regions_[static_cast<std::size_t>(tier)].persistent;
+  return arena ? arena->bytes() : 0;
+}
+
+std::int64_t JobMemory::transient_bytes(program::Tier tier) const {
+  const auto& arena = regions_[static_cast<std::size_t>(tier)].transient;
+  return arena ? arena->bytes() : 0;
+}
+
+void JobMemory::check_guards() const {
+  for (const Region& region : regions_) {
+    if (region.persistent) region.persistent->check_guards();
+    if (region.transient) region.transient->check_guards();
+  }
+}
+
+std::int64_t JobMemory::total_bytes() const {
+  std::int64_t total = 0;
+  for (int t = 0; t < program::tier_count; ++t)
+    total += persistent_bytes(static_cast<program::Tier>(t)) + transient_bytes(static_cast<program::Tier>(t));
+  return total;
+}
+
+}  // namespace ztrain::engine

@@ -1,0 +1,41 @@
+#pragma once
+// The memory of a job: per tier one persistent region, at the same addresses for all its Programs, and one transient
+// region as large as the largest of them needs. Nothing else is allocated for tensors.
+
+#include <initializer_list>
+#include <memory>
+
+#include "memory/arena.hpp"
+#include "program/program.hpp"
+
+namespace ztrain::engine {
+
+class JobMemory {
+ public:
+  /// Throws Error when the programs' persistent tensors differ, or when the memory cannot be had.
+  explicit JobMemory(std::initializer_list<const program::Program*> programs,
+                     memory::Arena::Guards guards = memory::Arena::Guards::off);
+
+  /// First byte of a tensor or view of a program given to the constructor.
+  std::byte* address(const program::Program& program, program::TensorId tensor) const;
+
+  template <class T>
+  T* data(const program::Program& program, program::TensorId tensor) const {
+    return reinterpret_cast<T*>(address(program, tensor));
+  }
+
+  std::int64_t persistent_bytes(program::Tier tier) const;
+  std::int64_t transient_bytes(program::Tier tier) const;
+  std::int64_t total_bytes() const;
+  /// Throws Error when a guarded edge of a region was overwritten.
+  void check_guards() const;
+
+ private:
+  struct Region {
+    std::unique_ptr<memory::Arena> persistent;
+    std::unique_ptr<memory::Arena> transient;
+  };
+  Region regions_[program::tier_count];
+};
+
+}  // namespace ztrain::engine

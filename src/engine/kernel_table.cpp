@@ -1,0 +1,58 @@
+#include "engine/kernel_table.hpp"
+
+#include <array>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "engine/binders.hpp"
+
+namespace ztrain::engine {
+namespace {
+
+struct Row {
+  std::string_view op;
+  Bound (*bind)(const Binding&);
+};
+
+constexpr std::array<Row, 30> table{{
+    {"embedding", bind_embedding},
+    {"embedding_grad", bind_embedding_grad},
+    {"rmsnorm", bind_rmsnorm},
+    {"rmsnorm_grad", bind_rmsnorm_grad},
+    {"linear", bind_linear},
+    {"linear_grad_input", bind_linear_grad_input},
+    {"linear_grad_weight", bind_linear_grad_weight},
+    {"linear_grad_bias", bind_linear_grad_bias},
+    {"rope_table", bind_rope_table},
+    {"rope", bind_rope},
+    {"attention", bind_attention},
+    {"attention_grad", bind_attention_grad},
+    {"swiglu", bind_swiglu},
+    {"swiglu_grad", bind_swiglu_grad},
+    {"add", bind_add},
+    {"copy", bind_copy},
+    {"copy_to_axis", bind_copy},
+    {"select_row", bind_select_row},
+    {"head_loss", bind_head_loss},
+    {"head_loss_grad", bind_head_loss_grad},
+    {"all_gather", bind_all_gather},
+    {"reduce_scatter", bind_reduce_scatter},
+    {"all_reduce", bind_all_reduce},
+    {"release", bind_release},
+    {"zero_gaps", bind_zero_gaps},
+    {"cast", bind_cast},
+    {"sum_squares", bind_sum_squares},
+    {"step_partials", bind_step_partials},
+    {"finish_step", bind_finish_step},
+    {"adamw", bind_adamw},
+}};
+
+}  // namespace
+
+Bound bind(const Binding& b) {
+  for (const Row& row : table)
+    if (row.op == b.op.type) return row.bind(b);
+  fail("no kernel named '{}' in the kernel table (src/engine/kernel_table.cpp)", b.op.type);
+}
+
+}  // namespace ztrain::engine

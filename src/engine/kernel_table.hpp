@@ -1,0 +1,40 @@
+#pragma once
+// Binds ops to kernels. Binding happens once, when an Executor is made: addresses, shapes and attributes are resolved,
+// library primitives and collectives prepared. What remains for every step is a call without arguments.
+
+#include <functional>
+#include <memory>
+
+#include "engine/job_memory.hpp"
+#include "kernels/exec.hpp"
+#include "program/program.hpp"
+#include "runtime/mesh_comms.hpp"
+
+namespace ztrain::engine {
+
+/// What a binder may use. References stay valid as long as the Executor.
+struct Binding {
+  const program::Program& program;
+  const program::Op& op;
+  const JobMemory& memory;
+  runtime::Mesh& mesh;
+  kernels::Exec& exec;
+
+  const program::Tensor& in(std::size_t i) const { return program.tensor(op.inputs.at(i)); }
+  const program::Tensor& out(std::size_t i) const { return program.tensor(op.outputs.at(i)); }
+  template <class T>
+  T* input(std::size_t i) const { return memory.data<T>(program, op.inputs.at(i)); }
+  template <class T>
+  T* output(std::size_t i) const { return memory.data<T>(program, op.outputs.at(i)); }
+};
+
+/// A bound op: either a launch (a kernel on the compute stream) or a collective (started, then waited for).
+struct Bound {
+  std::function<void()> launch;
+  std::unique_ptr<runtime::Collective> collective;
+};
+
+/// Throws Error naming the op when the table has no kernel for it, or not for its dtypes.
+Bound bind(const Binding& binding);
+
+}  // namespace ztrain::engine

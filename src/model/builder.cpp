@@ -1,0 +1,104 @@
+#include "model/builder.hpp"
+
+#include "base/error.hpp"
+
+namespace ztrain::model {
+
+int Builder::unit(std::string name) {
+  graph_.units.push_back(std::move(name));
+  return static_cast<int>(graph_.units.size()) - 1;
+}
+
+ValueId Builder::input(const std::string& name, DType dtype, Shape shape) {
+  graph_.values.push_back({name, dtype, std::move(shape), Role::input, -1});
+  return static_cast<ValueId>(graph_.values.size()) - 1;
+}
+
+ValueId Builder::parameter(const std::string& name, Shape shape, Init init, double init_std) {
+  const auto id = static_cast<ValueId>(graph_.values.size());
+  const auto index = static_cast<int>(graph_.parameters.size());
+  graph_.values.push_back({name, compute_, shape, Role::parameter, index});
+  Parameter p;
+  p.name = name;
+  p.decay = shape.size() > 1;
+  p.shape = std::move(shape);
+  p.unit = static_cast<int>(graph_.units.size()) - 1;
+  p.init = init;
+  p.init_std = init_std;
+  p.value = id;
+  graph_.parameters.push_back(std::move(p));
+  return id;
+}
+
+ValueId Builder::emit(std::string op, const std::string& name, std::vector<ValueId> inputs, Shape shape, DType dtype,
+                      Attributes attributes) {
+  const auto out = static_cast<ValueId>(graph_.values.size());
+  graph_.values.push_back({name, dtype, std::move(shape), Role::activation, -1});
+  graph_.nodes.push_back({std::move(op), name, std::move(inputs), {out}, std::move(attributes),
+                          static_cast<int>(graph_.units.size()) - 1});
+  return out;
+}
+
+ValueId Builder::extra_output(const std::string& name, Shape shape) {
+  const auto out = static_cast<ValueId>(graph_.values.size());
+  graph_.values.push_back({name, statistics(), std::move(shape), Role::activation, -1});
+  graph_.nodes.back().outputs.push_back(out);
+  return out;
+}
+
+ValueId Builder::embedding(const std::string& name, ValueId tokens, ValueId weight) {
+  return emit("embedding", name, {tokens, weight}, {shape(tokens)[0], shape(weight)[1]}, compute_);
+}
+
+ValueId Builder::rms_norm(const std::string& name, ValueId x, ValueId weight, double eps) {
+  const ValueId y = emit("rmsnorm", name, {x, weight}, shape(x), compute_, {{"eps", eps}});
+  extra_output(name + ".rstd", {shape(x)[0]});
+  return y;
+}
+
+ValueId Builder::linear(const std::string& name, ValueId x, ValueId weight, ValueId bias) {
+  REQUIRE(shape(x)[1] == shape(weight)[1], "{}: input {} does not fit weight {}", name, to_string(shape(x)),
+          to_string(shape(weight)));
+  std::vector<ValueId> inputs{x, weight};
+  if (bias >= 0) inputs.push_back(bias);
+  return emit("linear", name, std::move(inputs), {shape(x)[0], shape(weight)[0]}, compute_);
+}
+
+ValueId Builder::rope_table(const std::string& name, ValueId positions, std::int64_t head_dim, Attributes scaling) {
+  return emit("rope_table", name, {positions}, {shape(positions)[0], head_dim}, statistics(), std::move(scaling));
+}
+
+ValueId Builder::rope(const std::string& name, ValueId x, ValueId table) {
+  return emit("rope", name, {x, table}, shape(x), compute_, {{"inverse", std::int64_t{0}}});
+}
+
+ValueId Builder::attention(const std::string& name, ValueId q, ValueId k, ValueId v, ValueId document_start,
+                           std::int64_t heads, std::int64_t kv_heads) {
+  const ValueId o = emit("attention", name, {q, k, v, document_start}, shape(q), compute_,
+                         {{"heads", heads}, {"kv_heads", kv_heads}});
+  extra_output(name + ".lse", {shape(q)[0], heads});
+  return o;
+}
+
+ValueId Builder::swiglu(const std::string& name, ValueId gate, ValueId up) {
+  return emit("swiglu", name, {gate, up}, shape(gate), compute_);
+}
+
+ValueId Builder::add(const std::string& name, ValueId a, ValueId b) {
+  return emit("add", name, {a, b}, shape(a), compute_);
+}
+
+ValueId Builder::select_row(const std::string& name, ValueId x, ValueId index) {
+  return emit("select_row", name, {x, index}, {1, shape(x)[1]}, compute_);
+}
+
+ValueId Builder::head_loss(const std::string& name, ValueId x, ValueId weight, ValueId targets, ValueId weights) {
+  return emit("head_loss", name, {x, weight, targets, weights}, {2}, DType::f64);
+}
+
+Graph Builder::finish(ValueId result) && {
+  graph_.result = result;
+  return std::move(graph_);
+}
+
+}  // namespace ztrain::model

@@ -1,0 +1,45 @@
+#pragma once
+// Emits forward ops into a Graph; shapes follow from the inputs. Families use this alone.
+
+#include "model/graph.hpp"
+
+namespace ztrain::model {
+
+class Builder {
+ public:
+  /// compute: dtype of parameters and activations. Norm statistics and rope tables are fp32 (fp64 for fp64).
+  explicit Builder(DType compute) : compute_(compute) {}
+
+  int unit(std::string name);
+  ValueId input(const std::string& name, DType dtype, Shape shape);
+  /// Of the current unit. Named "<prefix>.weight" and so on by the caller.
+  ValueId parameter(const std::string& name, Shape shape, Init init, double init_std = 0);
+
+  ValueId embedding(const std::string& name, ValueId tokens, ValueId weight);
+  ValueId rms_norm(const std::string& name, ValueId x, ValueId weight, double eps);
+  /// bias: -1 for none.
+  ValueId linear(const std::string& name, ValueId x, ValueId weight, ValueId bias = -1);
+  ValueId rope_table(const std::string& name, ValueId positions, std::int64_t head_dim, Attributes scaling);
+  ValueId rope(const std::string& name, ValueId x, ValueId table);
+  ValueId attention(const std::string& name, ValueId q, ValueId k, ValueId v, ValueId document_start,
+                    std::int64_t heads, std::int64_t kv_heads);
+  ValueId swiglu(const std::string& name, ValueId gate, ValueId up);
+  ValueId add(const std::string& name, ValueId a, ValueId b);
+  ValueId select_row(const std::string& name, ValueId x, ValueId index);
+  /// fp64 [2]: {sum of weighted nll, sum of weights}.
+  ValueId head_loss(const std::string& name, ValueId x, ValueId weight, ValueId targets, ValueId weights);
+
+  Graph finish(ValueId result) &&;
+  const Shape& shape(ValueId v) const { return graph_.value(v).shape; }
+
+ private:
+  ValueId emit(std::string op, const std::string& name, std::vector<ValueId> inputs, Shape shape, DType dtype,
+               Attributes attributes = {});
+  DType statistics() const { return compute_ == DType::f64 ? DType::f64 : DType::f32; }
+  ValueId extra_output(const std::string& name, Shape shape);
+
+  DType compute_;
+  Graph graph_;
+};
+
+}  // namespace ztrain::model

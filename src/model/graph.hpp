@@ -1,0 +1,67 @@
+#pragma once
+// A model as a graph of forward ops on one micro-batch. A family emits it once; backward, recompute, sharding, and every
+// parallel axis are derived from it by passes.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/attributes.hpp"
+#include "base/dtype.hpp"
+#include "base/shape.hpp"
+
+namespace ztrain::model {
+
+using ValueId = std::int32_t;
+
+enum class Role : std::uint8_t { input, parameter, activation };
+
+struct Value {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;  ///< of the tensor-parallel slice this rank holds
+  Role role = Role::activation;
+  int parameter = -1;  ///< index into Graph::parameters when role is parameter
+};
+
+/// One forward op. inputs and outputs in the order that its row of the op table documents.
+struct Node {
+  std::string op;
+  std::string name;
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+  Attributes attributes;
+  int unit = 0;
+};
+
+enum class Init : std::uint8_t { normal, ones, zeros };
+
+struct Parameter {
+  std::string name;  ///< Hugging Face name
+  Shape shape;       ///< logical, whole
+  int unit = 0;      ///< the unit that owns it; other units may borrow it (tied weights)
+  Init init = Init::normal;
+  double init_std = 0;
+  bool decay = true;   ///< takes weight decay: matrices do, norms and biases do not
+  int slice_dim = -1;  ///< dim cut over the tensor axis; -1: whole on each rank
+  int slice_parts = 1;
+  ValueId value = -1;
+};
+
+/// Inputs of every family, one element per token of the micro-batch, flattened sequence after sequence. Names are fixed:
+/// tokens int32, targets int32, weights fp32 (loss mask), positions int32, document_start int32 (index of the first
+/// token that the token may attend to).
+struct Graph {
+  std::vector<std::string> units;
+  std::vector<Value> values;
+  std::vector<Node> nodes;
+  std::vector<Parameter> parameters;
+  ValueId result = -1;  ///< objective loss: fp64 [2], {sum of weighted nll, sum of weights}; logits: [1, vocabulary]
+
+  Value& value(ValueId id) { return values[static_cast<std::size_t>(id)]; }
+  const Value& value(ValueId id) const { return values[static_cast<std::size_t>(id)]; }
+  /// Throws Error when no node has this name.
+  std::size_t node_index(const std::string& name) const;
+};
+
+}  // namespace ztrain::model

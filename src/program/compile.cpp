@@ -1,0 +1,146 @@
+#include "program/compile.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/step_scalars.hpp"
+#include "program/optimizer.hpp"
+#include "program/passes.hpp"
+
+namespace ztrain::program {
+namespace {
+
+Layout make_layout(const model::Graph& graph, const MeshShape& mesh) {
+  std::vector<ParameterShape> shapes;
+  for (const model::Parameter& p : graph.parameters)
+    shapes.push_back({p.name, p.shape, {p.slice_dim, p.slice_parts}, p.unit, p.decay});
+  return Layout(std::move(shapes), static_cast<int>(graph.units.size()), mesh.size(Cut::shard_axes()));
+}
+
+Tensor persistent(std::string name, DType dtype, Shape shape, Category category) {
+  Tensor t;
+  t.name = std::move(name);
+  t.dtype = dtype;
+  t.shape = std::move(shape);
+  t.category = category;
+  t.persistent = true;
+  return t;
+}
+
+/// What all Programs of a job start from: the persistent tensors, so that ids and addresses agree.
+struct Base {
+  model::Graph graph;
+  Cut cut;
+  JobTensors tensors;
+  Program program;
+};
+
+Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training) {
+  const Coordinate at(spec.mesh, rank);
+  for (const auto& pass : spec.graph_passes) pass(graph, at);
+  Layout layout = make_layout(graph, spec.mesh);
+  Base base{std::move(graph), Cut{at, std::move(layout), spec.strategy, spec.precision}, {}, {}};
+  Program& p = base.program;
+  p.rank = rank;
+  p.mesh = spec.mesh;
+  p.units = base.graph.units;
+  base.tensors.units = add_unit_states(p, base.cut, training);
+  base.tensors.scalars = p.add(persistent("scalars", DType::u8, {sizeof(StepScalars)}, Category::scalar));
+  base.tensors.partials = p.add(persistent("partials", DType::f64, {spec.mesh.ranks(), 3}, Category::scalar));
+  for (int m = 0; m < spec.micro_batches; ++m)
+    for (const model::Value& v : base.graph.values)
+      if (v.role == model::Role::input) p.add(persistent(input_name(v.name, m), v.dtype, v.shape, Category::input));
+  return base;
+}
+
+Program finish(Program program, const JobSpec& spec, const char* name) {
+  program.name = name;
+  for (const auto& pass : spec.program_passes) pass(program);
+  link_dependencies(program);
+  plan_lifetimes(program);
+  plan_memory(program);
+  verify_rank(program);
+  return program;
+}
+
+ShardOptions shard_options(const JobSpec& spec) { return {spec.prefetch, spec.reduce_every_micro}; }
+
+Program train_program(const Base& base, const JobSpec& spec) {
+  ExpandOptions options;
+  options.micro_batches = spec.micro_batches;
+  options.recompute = spec.recompute;
+  options.gradients = spec.precision.gradients;
+  options.accumulate_locally = !spec.reduce_every_micro || base.cut.shards() == 1;
+  Expanded expanded = expand(base.program, base.graph, options);
+  drop_dead_ops(expanded.program, expanded.results);
+  overlay_in_place(expanded.program);
+  const std::vector<TensorId> losses = expanded.results;
+  Sharded sharded = shard(std::move(expanded), base.cut, base.tensors.units, shard_options(spec));
+  append_optimizer(sharded.program, base.cut, base.tensors, spec.optimizer, sharded.gradients, losses);
+  return finish(std::move(sharded.program), spec, "train step");
+}
+
+Sharded forward_program(const Base& base, const JobSpec& spec, Program program, std::vector<TensorId>& results) {
+  ExpandOptions options;
+  options.training = false;
+  Expanded expanded = expand(std::move(program), base.graph, options);
+  drop_dead_ops(expanded.program, expanded.results);
+  overlay_in_place(expanded.program);
+  results = expanded.results;
+  return shard(std::move(expanded), base.cut, base.tensors.units, shard_options(spec));
+}
+
+Program evaluation_program(const Base& base, const JobSpec& spec) {
+  std::vector<TensorId> losses;
+  Sharded sharded = forward_program(base, spec, base.program, losses);
+  append_partials(sharded.program, base.cut, base.tensors, losses, {});
+  return finish(std::move(sharded.program), spec, "evaluation");
+}
+
+}  // namespace
+
+Job compile(model::Graph graph, const JobSpec& spec, int rank) {
+  Base base = make_base(std::move(graph), spec, rank, true);
+  Job job{{}, base.cut.layout, base.tensors, {}, {}, {}};
+  job.load = finish(load_program(base.program, base.tensors), spec, "load");
+  job.train = train_program(base, spec);
+  job.evaluate = evaluation_program(base, spec);
+  job.graph = std::move(base.graph);
+  return job;
+}
+
+Inference compile_inference(model::Graph graph, const JobSpec& spec, int rank) {
+  Base base = make_base(std::move(graph), spec, rank, false);
+  const model::Value& value = base.graph.value(base.graph.result);
+  const TensorId result = base.program.add(persistent("result", value.dtype, value.shape, Category::activation));
+  Inference out{{}, base.cut.layout, base.tensors, {}, {}, result};
+  out.load = finish(load_program(base.program, base.tensors), spec, "load");
+  std::vector<TensorId> results;
+  Sharded sharded = forward_program(base, spec, base.program, results);
+  Op copy;
+  copy.type = "copy";
+  copy.name = "result";
+  copy.inputs = results;
+  copy.outputs = {result};
+  copy.action = {ActionKind::forward, static_cast<int>(base.graph.units.size()) - 1, 0};
+  sharded.program.ops.push_back(std::move(copy));
+  out.forward = finish(std::move(sharded.program), spec, "generation");
+  out.graph = std::move(base.graph);
+  return out;
+}
+
+void verify_job(const model::Graph& graph, const JobSpec& spec) {
+  std::vector<Job> jobs;
+  std::vector<std::vector<int>> classes;
+  for (int rank = 0; rank < spec.mesh.ranks(); ++rank) {
+    jobs.push_back(compile(graph, spec, rank));
+    classes.push_back({rank});
+  }
+  for (Program Job::*which : {&Job::load, &Job::train, &Job::evaluate}) {
+    std::vector<const Program*> programs;
+    for (const Job& job : jobs) programs.push_back(&(job.*which));
+    verify_joint(programs, classes);
+  }
+}
+
+}  // namespace ztrain::program

@@ -1,0 +1,69 @@
+#pragma once
+// From a model graph and a mesh coordinate to the Programs of a job: load, train step, evaluation. Pure: any rank's
+// Programs compile anywhere.
+
+#include <functional>
+#include <vector>
+
+#include "model/graph.hpp"
+#include "program/expand.hpp"
+#include "program/shard.hpp"
+#include "program/unit_state.hpp"
+
+namespace ztrain::program {
+
+struct AdamW {
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+};
+
+struct JobSpec {
+  MeshShape mesh;
+  Strategy strategy;
+  Precision precision;
+  AdamW optimizer;
+  int micro_batches = 1;
+  Recompute recompute = Recompute::none;
+  bool reduce_every_micro = true;
+  int prefetch = 1;
+  /// Passes over the forward graph and over each Program before its dependencies are linked. The built-in passes come
+  /// first; the order of the list is the order of application.
+  std::vector<std::function<void(model::Graph&, const Coordinate&)>> graph_passes;
+  std::vector<std::function<void(Program&)>> program_passes;
+};
+
+/// Persistent tensors beside the units' states. The ids hold in every Program of the job.
+struct JobTensors {
+  std::vector<UnitState> units;
+  TensorId scalars = no_tensor;   ///< StepScalars
+  TensorId partials = no_tensor;  ///< fp64 [ranks, 3]: {loss sum, weight sum, squared norm} of each rank
+};
+
+struct Job {
+  model::Graph graph;  ///< after the graph passes
+  Layout layout;
+  JobTensors tensors;
+  Program load;   ///< after initialisation or reading a checkpoint: derives all copies from the slices of the master state
+  Program train;  ///< one optimizer step
+  Program evaluate;  ///< forward on micro-batch 0; leaves the ranks' loss sums in partials
+};
+
+/// Compiles for one rank: links, plans and verifies every Program of it. Throws Error when a pass broke one.
+Job compile(model::Graph graph, const JobSpec& spec, int rank);
+
+/// One Program that runs a graph forward on micro-batch 0 and leaves its result in the persistent tensor "result".
+/// Parameters are placed as spec says.
+struct Inference {
+  model::Graph graph;
+  Layout layout;
+  JobTensors tensors;
+  Program load;
+  Program forward;
+  TensorId result = no_tensor;
+};
+Inference compile_inference(model::Graph graph, const JobSpec& spec, int rank);
+
+/// Compiles every distinct rank and proves the joint graph of each Program (verify_joint). For meshes that launch
+/// identical Programs this costs one compile per class.
+void verify_job(const model::Graph& graph, const JobSpec& spec);
+
+}  // namespace ztrain::program

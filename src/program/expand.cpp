@@ -1,0 +1,210 @@
+#include "program/expand.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "program/op_types.hpp"
+#include "program/tape.hpp"
+
+namespace ztrain::program {
+namespace {
+
+class Expander {
+ public:
+  Expander(Program base, const model::Graph& graph, const ExpandOptions& options)
+      : graph_(graph), options_(options) {
+    result_.program = std::move(base);
+    result_.program.units = graph.units;
+    add_parameters();
+    mark_boundaries();
+  }
+
+  Expanded run() {
+    for (int m = 0; m < options_.micro_batches; ++m) micro_batch(m);
+    return std::move(result_);
+  }
+
+ private:
+  void add_parameters() {
+    for (const model::Parameter& p : graph_.parameters) {
+      const model::Value& value = graph_.value(p.value);
+      result_.parameters.push_back(placeholder(p.name, value.dtype, value.shape, Category::parameter));
+    }
+  }
+
+  /// A value read outside its unit is kept from forward to backward even under recompute.
+  void mark_boundaries() {
+    std::vector<int> producer(graph_.values.size(), -1);
+    boundary_.assign(graph_.values.size(), false);
+    for (const model::Node& n : graph_.nodes) {
+      for (auto in : n.inputs)
+        if (producer[idx(in)] >= 0 && producer[idx(in)] != n.unit) boundary_[idx(in)] = true;
+      for (auto out : n.outputs) producer[idx(out)] = n.unit;
+    }
+  }
+
+  void micro_batch(int micro) {
+    std::vector<TensorId> values(graph_.values.size(), no_tensor);
+    for (std::size_t v = 0; v < values.size(); ++v) {
+      const model::Value& value = graph_.values[v];
+      if (value.role == model::Role::parameter) values[v] = result_.parameters[idx(value.parameter)];
+      if (value.role == model::Role::input) values[v] = input(value.name, micro);
+      if (value.role == model::Role::activation) values[v] = activation(value, micro, "");
+    }
+    for (const model::Node& n : graph_.nodes)
+      if (!(options_.training && op_type(n.op).forward_with_gradient))
+        clone(n, values, {ActionKind::forward, n.unit, micro});
+    result_.results.push_back(values[idx(graph_.result)]);
+    if (options_.training) backward(micro, values);
+  }
+
+  void backward(int micro, const std::vector<TensorId>& values) {
+    const std::size_t first = result_.program.ops.size();
+    ParameterGradients gradients = parameter_gradients(micro);
+    Tape tape(result_.program, graph_, gradients, micro);
+    for (int unit = static_cast<int>(graph_.units.size()) - 1; unit >= 0; --unit) {
+      std::vector<TensorId> seen = values;
+      if (options_.recompute == Recompute::full) recompute(unit, micro, seen);
+      tape.enter(unit, seen);
+      for (auto n = graph_.nodes.rbegin(); n != graph_.nodes.rend(); ++n) {
+        const OpType& type = op_type(n->op);
+        if (n->unit != unit || !type.adjoint || !tape.wants(n->outputs[0])) continue;
+        if (type.forward_with_gradient || tape.gradient(n->outputs[0]) != no_tensor) type.adjoint(tape, *n);
+      }
+    }
+    for (std::size_t i = first; i < result_.program.ops.size(); ++i)
+      if (Op& op = result_.program.ops[i]; op.action.kind == ActionKind::backward) complete(result_.program, op);
+  }
+
+  /// Forward ops again, with fresh tensors for what the unit keeps to itself; drop_dead_ops removes what is not needed.
+  void recompute(int unit, int micro, std::vector<TensorId>& values) {
+    for (const model::Node& n : graph_.nodes) {
+      if (n.unit != unit || op_type(n.op).forward_with_gradient) continue;
+      bool inner = false;
+      for (auto out : n.outputs) {
+        if (boundary_[idx(out)]) continue;
+        values[idx(out)] = activation(graph_.value(out), micro, ".again");
+        inner = true;
+      }
+      if (inner) clone(n, values, {ActionKind::recompute, unit, micro});
+    }
+  }
+
+  void clone(const model::Node& n, const std::vector<TensorId>& values, Action action) {
+    if (n.op == "reduce_from_axis") {
+      emit_all_reduce(result_.program, n.name, values[idx(n.inputs[0])], values[idx(n.outputs[0])],
+                      axes_of(n.attributes), action);
+      return;
+    }
+    Op op;
+    op.type = n.op;
+    op.name = n.name;
+    op.attributes = n.attributes;
+    op.action = action;
+    for (auto in : n.inputs) op.inputs.push_back(values[idx(in)]);
+    for (auto out : n.outputs) op.outputs.push_back(values[idx(out)]);
+    complete(result_.program, op);
+    result_.program.ops.push_back(std::move(op));
+  }
+
+  ParameterGradients parameter_gradients(int micro) {
+    ParameterGradients g;
+    const bool share = options_.accumulate_locally && micro > 0;
+    for (const model::Parameter& p : graph_.parameters) {
+      if (share) {
+        g.tensor = result_.gradients[0];
+        break;
+      }
+      g.tensor.push_back(placeholder(fmt::format("grad.{}.{}", p.name, micro), options_.gradients,
+                                     graph_.value(p.value).shape, Category::gradient));
+    }
+    g.written.assign(graph_.parameters.size(), share);
+    result_.gradients.push_back(g.tensor);
+    return g;
+  }
+
+  TensorId input(const std::string& name, int micro) {
+    const TensorId id = result_.program.find(input_name(name, micro));
+    REQUIRE(id != no_tensor, "the program has no input tensor '{}'", input_name(name, micro));
+    return id;
+  }
+
+  TensorId activation(const model::Value& value, int micro, const char* suffix) {
+    return placeholder(fmt::format("{}.{}{}", value.name, micro, suffix), value.dtype, value.shape,
+                       Category::activation);
+  }
+
+  TensorId placeholder(const std::string& name, DType dtype, const Shape& shape, Category category) {
+    Tensor t;
+    t.name = name;
+    t.dtype = dtype;
+    t.shape = shape;
+    t.category = category;
+    return result_.program.add(std::move(t));
+  }
+
+  template <class I>
+  static std::size_t idx(I i) { return static_cast<std::size_t>(i); }
+
+  const model::Graph& graph_;
+  ExpandOptions options_;
+  Expanded result_;
+  std::vector<bool> boundary_;
+};
+
+}  // namespace
+
+Expanded expand(Program base, const model::Graph& graph, const ExpandOptions& options) {
+  return Expander(std::move(base), graph, options).run();
+}
+
+std::string input_name(const std::string& input, int micro) { return fmt::format("{}.{}", input, micro); }
+
+void drop_dead_ops(Program& program, const std::vector<TensorId>& keep) {
+  std::vector<bool> live(program.tensors.size(), false);
+  for (std::size_t t = 0; t < live.size(); ++t)
+    live[t] = program.tensors[t].persistent || program.tensors[t].category == Category::gradient;
+  for (TensorId t : keep) live[static_cast<std::size_t>(t)] = true;
+  std::vector<Op> kept;
+  for (auto op = program.ops.rbegin(); op != program.ops.rend(); ++op) {
+    const bool needed = std::any_of(op->outputs.begin(), op->outputs.end(),
+                                    [&](TensorId t) { return live[static_cast<std::size_t>(t)]; });
+    if (!needed) continue;
+    for (TensorId t : op->inputs) live[static_cast<std::size_t>(t)] = true;
+    kept.push_back(std::move(*op));
+  }
+  std::reverse(kept.begin(), kept.end());
+  program.ops = std::move(kept);
+}
+
+void overlay_in_place(Program& program) {
+  std::vector<OpId> last_read(program.tensors.size(), -1);
+  for (std::size_t i = 0; i < program.ops.size(); ++i)
+    for (TensorId t : program.ops[i].inputs) last_read[static_cast<std::size_t>(t)] = static_cast<OpId>(i);
+  std::vector<TensorId> stands_for(program.tensors.size());
+  for (std::size_t t = 0; t < stands_for.size(); ++t) stands_for[t] = static_cast<TensorId>(t);
+  const auto may_reuse = [&](TensorId in, TensorId out, OpId at) {
+    const Tensor &a = program.tensor(in), &b = program.tensor(out);
+    return last_read[static_cast<std::size_t>(in)] == at && a.category == Category::activation &&
+           b.category == Category::activation && !a.persistent && !b.persistent && a.base == no_tensor &&
+           b.base == no_tensor && a.dtype == b.dtype && a.shape == b.shape && a.tier == b.tier;
+  };
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    Op& op = program.ops[i];
+    for (TensorId& t : op.inputs) t = stands_for[static_cast<std::size_t>(t)];
+    for (TensorId& t : op.outputs) t = stands_for[static_cast<std::size_t>(t)];
+    const int candidates = op_type(op.type).overlay;
+    for (int k = 0; k < candidates; ++k) {
+      const TensorId in = op.inputs[static_cast<std::size_t>(k)], out = op.outputs[0];
+      if (!may_reuse(in, out, static_cast<OpId>(i))) continue;
+      stands_for[static_cast<std::size_t>(out)] = in;
+      last_read[static_cast<std::size_t>(in)] = last_read[static_cast<std::size_t>(out)];
+      op.outputs[0] = in;
+      break;
+    }
+  }
+}
+
+}  // namespace ztrain::program

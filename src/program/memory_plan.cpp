@@ -1,0 +1,134 @@
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "base/error.hpp"
+#include "program/order.hpp"
+#include "program/passes.hpp"
+#include "program/placement.hpp"
+
+namespace ztrain::program {
+namespace {
+
+constexpr std::int64_t alignment = 256;
+
+void place_persistent(Program& program) {
+  for (Tensor& tensor : program.tensors) {
+    if (!tensor.persistent || tensor.base != no_tensor) continue;
+    TierPlan& plan = program.plan[static_cast<std::size_t>(tensor.tier)];
+    tensor.address = plan.persistent_bytes;
+    plan.persistent_bytes += round_up(tensor.bytes(), alignment);
+  }
+}
+
+void place_transient(Program& program, Tier tier) {
+  std::vector<TensorId> ids;
+  std::vector<Block> blocks;
+  for (std::size_t t = 0; t < program.tensors.size(); ++t) {
+    const Tensor& tensor = program.tensors[t];
+    if (tensor.persistent || tensor.base != no_tensor || tensor.tier != tier || tensor.first == no_op)
+      continue;
+    ids.push_back(static_cast<TensorId>(t));
+    blocks.push_back({round_up(tensor.bytes(), alignment), tensor.first, tensor.last});
+  }
+  if (blocks.empty()) return;
+  const Placement placement = place(blocks, program.ops.size());
+  for (std::size_t b = 0; b < ids.size(); ++b) program.tensor(ids[b]).address = placement.address[b];
+  TierPlan& plan = program.plan[static_cast<std::size_t>(tier)];
+  plan.transient_bytes = placement.extent;
+  plan.live_bytes = live_bytes(blocks, program.ops.size());
+}
+
+/// Who held the bytes of one tier's transient region last.
+class Occupancy {
+ public:
+  /// Calls visit for each former holder of [begin, end), then gives the range to `tensor`.
+  template <class Visit>
+  void take(std::int64_t begin, std::int64_t end, TensorId tensor, Visit visit) {
+    cut(begin);
+    cut(end);
+    auto it = held_.lower_bound(begin);
+    for (; it != held_.end() && it->first < end; it = held_.erase(it)) visit(it->second.tensor);
+    held_.emplace_hint(it, begin, Held{end, tensor});
+  }
+
+ private:
+  struct Held {
+    std::int64_t end;
+    TensorId tensor;
+  };
+
+  void cut(std::int64_t at) {
+    auto it = held_.lower_bound(at);
+    if (it == held_.begin()) return;
+    --it;
+    if (it->second.end <= at) return;
+    const Held right = it->second;
+    it->second.end = at;
+    held_.emplace(at, right);
+  }
+
+  std::map<std::int64_t, Held> held_;  ///< by first byte
+};
+
+/// Adds the dependencies that make the reuse of bytes safe. Each access of a tensor must follow all accesses
+/// of the tensors that held its bytes just before; those before them then follow by induction. Walks in issue
+/// order, so that each op's clock counts the dependencies added to earlier ops.
+class ReuseEdges {
+ public:
+  explicit ReuseEdges(Program& program)
+      : program_(program),
+        order_(program),
+        accesses_(program.tensors.size(), no_ops),
+        former_(program.tensors.size(), no_ops),
+        occupancy_(tier_count) {}
+
+  void add() {
+    for (OpId id = 0; id < static_cast<OpId>(program_.ops.size()); ++id) {
+      Op& op = program_.op(id);
+      PerStream wanted = no_ops;
+      for (const OpId earlier : op.after) {
+        OpId& slot = wanted[index_of(program_.op(earlier).stream)];
+        slot = std::max(slot, earlier);
+      }
+      for (const TensorId tensor : op.inputs) touch(tensor, id, wanted);
+      for (const TensorId tensor : op.outputs) touch(tensor, id, wanted);
+      wanted[index_of(op.stream)] = no_op;
+      op.after = order_.append_after(id, wanted);
+    }
+  }
+
+ private:
+  void touch(TensorId id, OpId op, PerStream& wanted) {
+    const TensorId holder = program_.storage(id);
+    const Tensor& tensor = program_.tensor(holder);
+    if (tensor.persistent || tensor.first == no_op) return;
+    PerStream& own = accesses_[static_cast<std::size_t>(holder)];
+    PerStream& former = former_[static_cast<std::size_t>(holder)];
+    if (own == no_ops) {
+      occupancy_[static_cast<std::size_t>(tensor.tier)].take(
+          tensor.address, tensor.address + round_up(tensor.bytes(), alignment), holder,
+          [&](TensorId before) { merge(former, accesses_[static_cast<std::size_t>(before)]); });
+    }
+    merge(wanted, former);
+    own[index_of(program_.op(op).stream)] = op;
+  }
+
+  Program& program_;
+  Order order_;
+  std::vector<PerStream> accesses_;  ///< per tensor: its last access on each stream so far
+  std::vector<PerStream> former_;  ///< per tensor: the last accesses of those that held its bytes just before
+  std::vector<Occupancy> occupancy_;
+};
+
+}  // namespace
+
+void plan_memory(Program& program) {
+  for (TierPlan& plan : program.plan) plan = {};
+  for (Tensor& tensor : program.tensors) tensor.address = -1;
+  place_persistent(program);
+  for (int tier = 0; tier < tier_count; ++tier) place_transient(program, static_cast<Tier>(tier));
+  ReuseEdges(program).add();
+}
+
+}  // namespace ztrain::program

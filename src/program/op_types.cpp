@@ -1,0 +1,138 @@
+#include "program/op_types.hpp"
+
+#include <array>
+
+#include "base/error.hpp"
+#include "base/kernel_workspace.hpp"
+#include "layout/comm_cost.hpp"
+#include "program/adjoints.hpp"
+
+namespace ztrain::program {
+namespace {
+
+double dim(const Program& p, TensorId t, std::size_t d) { return static_cast<double>(p.tensor(t).shape[d]); }
+
+/// 2 T n k: operand 0 is [T, n or k], operand 1 the weight [n, k].
+double linear_flops(const Program& p, const Op& op) {
+  return 2 * dim(p, op.inputs[0], 0) * dim(p, op.inputs[1], 0) * dim(p, op.inputs[1], 1);
+}
+double grad_weight_flops(const Program& p, const Op& op) {
+  return 2 * dim(p, op.inputs[0], 0) * dim(p, op.inputs[0], 1) * dim(p, op.inputs[1], 1);
+}
+double head_grad_flops(const Program& p, const Op& op) { return 3 * linear_flops(p, op); }
+
+/// Causal: half of T x T. A micro-batch of several sequences does less; `sequence` is set where the caller knows it.
+double attention_flops(const Program& p, const Op& op) {
+  const double tokens = dim(p, op.inputs[0], 0);
+  const double span = static_cast<double>(op.attributes.integer("sequence", p.tensor(op.inputs[0]).shape[0]));
+  return 2 * tokens * span * dim(p, op.inputs[0], 1);
+}
+double attention_grad_flops(const Program& p, const Op& op) { return 2.5 * attention_flops(p, op); }
+
+std::int64_t head_workspace(const Program& p, const Op& op) {
+  const Tensor& h = p.tensor(op.inputs[0]);
+  return head_loss_workspace_bytes(h.shape[0], p.tensor(op.inputs[1]).shape[0], h.dtype);
+}
+
+std::int64_t gemm_workspace(const Program&, const Op&) { return gemm_workspace_bytes; }
+
+std::int64_t sum_workspace(const Program& p, const Op& op) {
+  return sum_squares_workspace_bytes(elements(p.tensor(op.inputs[0]).shape));
+}
+
+// Columns: name, adjoint, flops, workspace of the forward, forward_with_gradient, overlay.
+constexpr std::array<OpType, 31> table{{
+    {"embedding", embedding_adjoint},
+    {"embedding_grad"},
+    {"rmsnorm", rmsnorm_adjoint},
+    {"rmsnorm_grad"},
+    {"linear", linear_adjoint, linear_flops, gemm_workspace},
+    {"linear_grad_input", nullptr, linear_flops, gemm_workspace},
+    {"linear_grad_weight", nullptr, grad_weight_flops, gemm_workspace},
+    {"linear_grad_bias"},
+    {"rope_table"},
+    {"rope", rope_adjoint, nullptr, nullptr, false, 1},
+    {"attention", attention_adjoint, attention_flops},
+    {"attention_grad", nullptr, attention_grad_flops},
+    {"swiglu", swiglu_adjoint},
+    {"swiglu_grad"},
+    {"add", add_adjoint, nullptr, nullptr, false, 2},
+    {"copy", copy_adjoint},
+    {"copy_to_axis", copy_to_axis_adjoint},
+    {"reduce_from_axis", copy_adjoint},
+    {"select_row"},
+    {"head_loss", head_loss_adjoint, linear_flops, head_workspace, true},
+    {"head_loss_grad", nullptr, head_grad_flops},
+    // What the sharding and optimizer passes add; operands in program/step_ops.hpp.
+    {"all_gather"},
+    {"reduce_scatter"},
+    {"all_reduce"},
+    {"release"},
+    {"zero_gaps"},
+    {"cast"},
+    {"sum_squares", nullptr, nullptr, sum_workspace},
+    {"step_partials"},
+    {"finish_step"},
+    {"adamw"},
+}};
+
+}  // namespace
+
+const OpType& op_type(std::string_view name) {
+  for (const OpType& row : table)
+    if (row.name == name) return row;
+  fail("no op named '{}' in the op table (src/program/op_types.cpp)", name);
+}
+
+void complete(Program& program, Op& op) {
+  const OpType& row = op_type(op.type);
+  if (row.workspace) {
+    Tensor t;
+    t.name = "workspace." + op.name;
+    t.dtype = DType::u8;
+    t.shape = {row.workspace(program, op)};
+    t.category = Category::workspace;
+    op.outputs.push_back(program.add(std::move(t)));
+  }
+  if (row.flops) op.flops = row.flops(program, op);
+}
+
+void emit_all_reduce(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes, Action action) {
+  Op op;
+  op.name = name;
+  op.action = action;
+  op.inputs = {x};
+  op.outputs = {y};
+  const int ranks = program.mesh.size(axes);
+  if (ranks == 1) {
+    op.type = "copy";
+    program.ops.push_back(std::move(op));
+    return;
+  }
+  const Tensor& info = program.tensor(x);
+  const std::int64_t count = elements(info.shape);
+  Tensor ws;
+  ws.name = "workspace." + name;
+  ws.dtype = DType::u8;
+  ws.shape = {all_reduce_workspace(ranks, info.dtype, count)};
+  ws.category = Category::workspace;
+  op.type = "all_reduce";
+  op.stream = Stream::reduce;
+  op.comm.kind = CommKind::all_reduce;
+  op.comm.axes = axes;
+  op.comm.sent_bytes = all_reduce_sent(ranks, Coordinate(program.mesh, program.rank).index_in(axes), info.dtype, count);
+  op.outputs.push_back(program.add(std::move(ws)));
+  program.ops.push_back(std::move(op));
+}
+
+AxisSet axes_of(const Attributes& attributes) {
+  AxisSet axes;
+  const std::int64_t bits = attributes.integer("axes");
+  for (int i = 0; i < axis_count; ++i)
+    if (bits >> i & 1) axes = axes | AxisSet(static_cast<Axis>(i));
+  return axes;
+}
+
+Attributes axes_attribute(AxisSet axes) { return {{"axes", static_cast<std::int64_t>(axes.bits())}}; }
+
+}  // namespace ztrain::program

@@ -1,0 +1,100 @@
+#include "program/tape.hpp"
+
+#include <fmt/format.h>
+
+#include "program/op_types.hpp"
+
+namespace ztrain::program {
+
+Tape::Tape(Program& program, const model::Graph& graph, ParameterGradients& gradients, int micro)
+    : program_(program), graph_(graph), gradients_(gradients), micro_(micro) {
+  entries_.resize(graph.values.size());
+  wanted_.resize(graph.values.size(), false);
+  for (std::size_t v = 0; v < graph.values.size(); ++v) wanted_[v] = graph.values[v].role == model::Role::parameter;
+  for (const model::Node& node : graph.nodes) {
+    bool any = false;
+    for (auto in : node.inputs) any = any || wants(in);
+    for (auto out : node.outputs) wanted_[static_cast<std::size_t>(out)] = any;
+  }
+}
+
+void Tape::enter(int unit, const std::vector<TensorId>& values) {
+  unit_ = unit;
+  values_ = &values;
+}
+
+TensorId Tape::fresh(model::ValueId v) {
+  const model::Value& value = graph_.value(v);
+  Tensor t;
+  t.name = fmt::format("grad.{}.{}", value.name, micro_);
+  t.dtype = value.dtype;
+  t.shape = value.shape;
+  t.category = Category::activation;
+  return program_.add(std::move(t));
+}
+
+Target Tape::target(model::ValueId v) {
+  if (const int p = graph_.value(v).parameter; p >= 0) {
+    const auto i = static_cast<std::size_t>(p);
+    const Target target{gradients_.tensor[i], gradients_.written[i]};
+    gradients_.written[i] = true;
+    return target;
+  }
+  Entry& e = entry(v);
+  if (e.tensor == no_tensor) {
+    e = {fresh(v), false};
+    return {e.tensor, false};
+  }
+  if (e.shared) {
+    const TensorId copy = fresh(v);
+    emit("copy", graph_.value(v).name, {e.tensor}, {copy});
+    e = {copy, false};
+  }
+  return {e.tensor, true};
+}
+
+std::pair<TensorId, TensorId> Tape::target_with_addend(model::ValueId v) {
+  const TensorId addend = entry(v).tensor;
+  entry(v) = {fresh(v), false};
+  return {entry(v).tensor, addend};
+}
+
+void Tape::pass(model::ValueId v, TensorId g) {
+  if (!wants(v)) return;
+  Entry& e = entry(v);
+  if (e.tensor == no_tensor) {
+    e = {g, true};
+    return;
+  }
+  const TensorId sum = fresh(v);
+  emit("add", graph_.value(v).name, {e.tensor, g}, {sum});
+  e = {sum, false};
+}
+
+Op& Tape::emit(std::string type, const std::string& name, std::vector<TensorId> inputs, std::vector<TensorId> outputs,
+               Attributes attributes) {
+  Op op;
+  op.type = std::move(type);
+  op.name = name;
+  op.inputs = std::move(inputs);
+  op.outputs = std::move(outputs);
+  op.attributes = std::move(attributes);
+  op.action = {ActionKind::backward, unit_, micro_};
+  program_.ops.push_back(std::move(op));
+  return program_.ops.back();
+}
+
+TensorId Tape::workspace(const std::string& name, std::int64_t bytes) {
+  Tensor t;
+  t.name = fmt::format("workspace.{}.{}", name, micro_);
+  t.dtype = DType::u8;
+  t.shape = {bytes};
+  t.category = Category::workspace;
+  return program_.add(std::move(t));
+}
+
+void Tape::all_reduce(const std::string& name, TensorId x, TensorId y, AxisSet axes) {
+  emit_all_reduce(program_, name, x, y, axes, {ActionKind::backward, unit_, micro_});
+}
+
+}  // namespace ztrain::program

@@ -1,0 +1,72 @@
+#pragma once
+// Emits the backward ops of one micro-batch, one node at a time, last node first. Adjoint rules (op_types.cpp) are
+// written against this.
+
+#include <string>
+#include <vector>
+
+#include "model/graph.hpp"
+#include "program/program.hpp"
+
+namespace ztrain::program {
+
+/// Where an op puts a gradient. accumulate: it adds to what is there.
+struct Target {
+  TensorId tensor = no_tensor;
+  bool accumulate = false;
+};
+
+/// The gradient tensors of the parameters in one micro-batch, and whether something has been written to them.
+struct ParameterGradients {
+  std::vector<TensorId> tensor;  ///< by parameter
+  std::vector<bool> written;
+};
+
+class Tape {
+ public:
+  Tape(Program& program, const model::Graph& graph, ParameterGradients& gradients, int micro);
+
+  /// From now on ops belong to this unit, and tensor(v) is values[v]: saved in forward, or recomputed.
+  void enter(int unit, const std::vector<TensorId>& values);
+
+  TensorId tensor(model::ValueId v) const { return (*values_)[static_cast<std::size_t>(v)]; }
+  const model::Graph& graph() const { return graph_; }
+  const Tensor& info(TensorId t) const { return program_.tensor(t); }
+
+  /// False for inputs and for what depends on no parameter.
+  bool wants(model::ValueId v) const { return wanted_[static_cast<std::size_t>(v)]; }
+  /// The gradient of an output, complete since later nodes were visited first; no_tensor when nothing needs it.
+  TensorId gradient(model::ValueId v) const { return entries_[static_cast<std::size_t>(v)].tensor; }
+  /// A place for a contribution to the gradient of v, which the caller's op then writes or adds to.
+  Target target(model::ValueId v);
+  /// A place for the gradient of v where the op can add an earlier contribution itself: {fresh tensor, addend or none}.
+  std::pair<TensorId, TensorId> target_with_addend(model::ValueId v);
+  /// The gradient of v gets g unchanged (shared, never written to).
+  void pass(model::ValueId v, TensorId g);
+
+  /// An op of the current unit.
+  Op& emit(std::string type, const std::string& name, std::vector<TensorId> inputs, std::vector<TensorId> outputs,
+           Attributes attributes = {});
+  TensorId workspace(const std::string& name, std::int64_t bytes);
+  /// y = sum of x over the group; see emit_all_reduce.
+  void all_reduce(const std::string& name, TensorId x, TensorId y, AxisSet axes);
+
+ private:
+  struct Entry {
+    TensorId tensor = no_tensor;
+    bool shared = false;
+  };
+  TensorId fresh(model::ValueId v);
+  Entry& entry(model::ValueId v) { return entries_[static_cast<std::size_t>(v)]; }
+
+  Program& program_;
+  const model::Graph& graph_;
+  ParameterGradients& gradients_;
+  int micro_;
+  int unit_ = 0;
+  const std::vector<TensorId>* values_ = nullptr;
+  std::vector<Entry> entries_;
+  std::vector<bool> wanted_;
+};
+
+}  // namespace ztrain::program

@@ -1,0 +1,55 @@
+#pragma once
+// The persistent tensors of a job: what each rank keeps between Programs.
+
+#include <vector>
+
+#include "layout/layout.hpp"
+#include "program/program.hpp"
+#include "program/strategy.hpp"
+
+namespace ztrain::program {
+
+/// Element types of what is kept and exchanged.
+struct Precision {
+  DType parameters = DType::f32;  ///< computed with, gathered
+  DType gradients = DType::f32;   ///< gradient buffers and accumulators
+  DType reduce = DType::f32;      ///< least width of a gradient's sums; the wire carries the narrower of the two
+  DType master = DType::f32;      ///< what the optimizer steps
+  DType moments = DType::f32;
+};
+
+/// Where the shard group's state of one unit lives on this rank. "slice" tensors are this rank's shard: they are what is
+/// checkpointed and initialised. Where a state is replicated, slice is a view of whole; where it is sharded, whole is
+/// the same tensor as slice.
+struct State {
+  TensorId slice = no_tensor;
+  TensorId whole = no_tensor;
+};
+
+struct UnitState {
+  State parameters;
+  State master;  ///< same tensors as parameters when the dtypes are equal and both are cut alike
+  State exp_avg;
+  State exp_avg_sq;
+  /// First and count of the flat elements that this rank's optimizer steps: its shard, or all.
+  std::int64_t step_begin = 0;
+  std::int64_t step_count = 0;
+  bool separate_master = false;
+};
+
+/// How a job is cut for one rank.
+struct Cut {
+  Coordinate at;
+  Layout layout;
+  Strategy strategy;
+  Precision precision;
+
+  static AxisSet shard_axes() { return Axis::shard | Axis::context; }
+  int shards() const { return at.mesh().size(shard_axes()); }
+  int shard_index() const { return at.index_in(shard_axes()); }
+};
+
+/// Adds the state tensors of every unit to program; without `training` no moments.
+std::vector<UnitState> add_unit_states(Program& program, const Cut& cut, bool training);
+
+}  // namespace ztrain::program

@@ -1,0 +1,44 @@
+#pragma once
+// What a run prints: a line per step, and tables. Everything returns text; the caller owns the terminal.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ztrain::telemetry {
+
+/// NaN prints as "-".
+struct StepLine {
+  std::int64_t step = 0;
+  std::int64_t steps = 0;  ///< of the whole run
+  double loss = 0, grad_norm = 0, lr = 0;
+  double memory_bytes = 0;   ///< peak of the rank that needs most
+  double memory_limit = 0;   ///< bytes; 0: unknown, no percentage
+  double tokens_per_s = 0;   ///< over all ranks
+  double tflops = 0;         ///< per rank
+  double mfu = 0;            ///< 0 to 1
+  double data_share = 0;     ///< of the step's time, 0 to 1
+  double exposed_share = 0;  ///< communication that computing waited for, of the step's time
+  double seconds_left = 0;
+};
+
+/// Column names, aligned with step_line's. Neither ends in a newline.
+std::string step_header();
+std::string step_line(const StepLine& line);
+
+/// Columns of text, aligned: the first to the left, the others to the right.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header);
+  /// Missing cells are empty; throws Error when there are more cells than columns.
+  void row(std::vector<std::string> cells);
+  /// A line across, before a sum.
+  void rule();
+  /// Lines, each indented by that many spaces and ended by a newline.
+  std::string text(int indent = 0) const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;  ///< an empty row is a rule
+};
+
+}  // namespace ztrain::telemetry

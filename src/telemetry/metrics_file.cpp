@@ -1,0 +1,118 @@
+#include "telemetry/metrics_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+
+namespace ztrain::telemetry {
+namespace {
+
+[[noreturn]] void cannot_write(const std::string& path) {
+  fail("run.output: cannot write {}: {}; free space there or set run.output to a folder that can be written",
+       path, std::strerror(errno));
+}
+
+void write_all(int file, const std::string& text, const std::string& path) {
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t n = ::write(file, text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) cannot_write(path);
+    done += static_cast<std::size_t>(n);
+  }
+}
+
+nlohmann::ordered_json to_json(const PhaseSeconds& s) {
+  return {{"data", s.data},
+          {"forward", s.forward},
+          {"backward", s.backward},
+          {"optimizer", s.optimizer},
+          {"gather", s.gather},
+          {"reduce", s.reduce},
+          {"exposed_communication", s.exposed_communication},
+          {"save", s.save},
+          {"total", s.total}};
+}
+
+/// The step of a line, or nothing when it is not a record of ours: unfinished, or damaged.
+std::optional<std::int64_t> step_of(const std::string& line) {
+  const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!record.is_object()) return std::nullopt;
+  const auto step = record.find("step");
+  if (step == record.end() || !step->is_number_integer()) return std::nullopt;
+  return step->get<std::int64_t>();
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::string& output, std::optional<std::int64_t> resumed_at)
+    : path_((std::filesystem::path(output) / "metrics.jsonl").string()) {
+  if (resumed_at)
+    keep_until(*resumed_at);
+  else if (access(path_.c_str(), F_OK) == 0 &&
+           std::rename(path_.c_str(), (std::filesystem::path(output) / "metrics.previous.jsonl").c_str()) !=
+               0)
+    cannot_write(path_);
+  file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file_ < 0) cannot_write(path_);
+}
+
+MetricsFile::~MetricsFile() {
+  if (file_ >= 0) close(file_);
+}
+
+void MetricsFile::keep_until(std::int64_t step) {
+  std::ifstream old(path_);
+  if (!old) return;
+  std::string kept;
+  for (std::string line; std::getline(old, line);) {
+    const bool finished = !old.eof();  // a line without its newline was cut
+    const auto at = step_of(line);
+    if (finished && at && *at <= step) kept += line + '\n';
+  }
+  const std::string temporary = path_ + ".tmp";
+  const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file < 0) cannot_write(temporary);
+  try {
+    write_all(file, kept, temporary);
+  } catch (...) {
+    close(file);
+    throw;
+  }
+  const bool synced = fsync(file) == 0;
+  if (close(file) != 0 || !synced || std::rename(temporary.c_str(), path_.c_str()) != 0) cannot_write(path_);
+}
+
+void MetricsFile::append(const std::string& line) {
+  write_all(file_, line + '\n', path_);
+}
+
+void MetricsFile::write(const StepRecord& r) {
+  nlohmann::ordered_json bytes = nlohmann::ordered_json::object();
+  for (const auto& [axes, sent] : r.bytes_sent) bytes[axes] = sent;
+  const nlohmann::ordered_json line = {{"step", r.step},
+                                       {"loss", r.loss},
+                                       {"grad_norm", r.grad_norm},
+                                       {"lr", r.lr},
+                                       {"tokens", r.tokens},
+                                       {"tokens_per_s", r.tokens_per_s},
+                                       {"mfu", r.mfu},
+                                       {"seconds", to_json(r.seconds)},
+                                       {"bytes_sent", bytes},
+                                       {"peak_bytes", r.peak_bytes}};
+  append(line.dump());
+}
+
+void MetricsFile::write(const EvaluationRecord& r) {
+  const nlohmann::ordered_json line = {{"step", r.step}, {"validation_loss", r.validation_loss}};
+  append(line.dump());
+}
+
+}  // namespace ztrain::telemetry

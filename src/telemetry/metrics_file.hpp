@@ -1,0 +1,62 @@
+#pragma once
+// The run's numbers, one JSON object per line in <run.output>/metrics.jsonl. Lines are appended whole, so a
+// run that is killed leaves at most its last line unfinished; a resumed run leaves no step twice.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ztrain::telemetry {
+
+/// Seconds of one step by phase. Phases may overlap, so they need not add up to total.
+struct PhaseSeconds {
+  double data = 0, forward = 0, backward = 0, optimizer = 0, gather = 0, reduce = 0;
+  double exposed_communication = 0;  ///< time in which computing waited for communication
+  double save = 0, total = 0;
+};
+
+/// NaN and infinities are written as null.
+struct StepRecord {
+  std::int64_t step = 0;
+  double loss = 0, grad_norm = 0, lr = 0;
+  std::int64_t tokens = 0;  ///< consumed since the start of training, this step included
+  double tokens_per_s = 0;
+  double mfu = 0;  ///< NaN where the peak is not known
+  PhaseSeconds seconds;
+  std::vector<std::pair<std::string, std::int64_t>> bytes_sent;  ///< by axes ("shard"), this rank, this step
+  std::int64_t peak_bytes = 0;                                   ///< resident, so far
+};
+
+struct EvaluationRecord {
+  std::int64_t step = 0;
+  double validation_loss = 0;
+};
+
+class MetricsFile {
+ public:
+  /// output: the folder run.output, which must exist. resumed_at: the step the run goes on from; lines of
+  /// later steps and an unfinished last line are dropped. Without it a new file is begun, and an earlier
+  /// run's is kept as metrics.previous.jsonl. Throws Error naming run.output when the folder cannot be
+  /// written.
+  MetricsFile(const std::string& output, std::optional<std::int64_t> resumed_at);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+
+  /// Throw Error naming run.output when the line cannot be written.
+  void write(const StepRecord& record);
+  void write(const EvaluationRecord& record);
+
+  const std::string& path() const { return path_; }
+
+ private:
+  void keep_until(std::int64_t step);
+  void append(const std::string& line);
+
+  std::string path_;
+  int file_ = -1;
+};
+
+}  // namespace ztrain::telemetry

@@ -1,0 +1,120 @@
+#include "train/report.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/hash.hpp"
+#include "base/step_scalars.hpp"
+#include "base/text.hpp"
+#include "config/print.hpp"
+#include "config/validate.hpp"
+#include "train/memory_report.hpp"
+
+namespace ztrain::train {
+namespace {
+
+using program::ActionKind;
+
+std::string model_line(const config::Deck& d, const program::Job& job) {
+  return fmt::format(
+      "{}: {} parameters ({} layers, hidden {}, heads {}/{} of {}, feed-forward {}, vocabulary {}{})",
+      d.model.preset, format_count(static_cast<double>(job.layout.parameter_count())), d.model.num_hidden_layers,
+      d.model.hidden_size, d.model.num_attention_heads, d.model.num_key_value_heads, d.model.head_dim,
+      d.model.intermediate_size, d.model.vocab_size, d.model.tie_word_embeddings ? ", tied head" : "");
+}
+
+std::string batch_line(const config::Deck& d, const RunFacts& facts) {
+  return fmt::format("{} tokens a step = {} micro x {} data-parallel ranks x {} accumulation x {} sequence",
+                     facts.tokens_per_step, d.batch.micro, config::data_parallel_degree(d),
+                     config::accumulation_steps(d), d.data.sequence);
+}
+
+std::string comm_line(const program::Program& p) {
+  std::int64_t bytes = 0, messages = 0;
+  for (const program::Op& op : p.ops)
+    if (op.communicates()) bytes += op.comm.sent_bytes, ++messages;
+  return fmt::format("{} sent a step by each rank in {} collectives; {} ops, {:.3g} GFLOP of products and attention",
+                     format_bytes(static_cast<double>(bytes)), messages, p.ops.size(), [&] {
+                       double flops = 0;
+                       for (const program::Op& op : p.ops) flops += op.flops;
+                       return flops / 1e9;
+                     }());
+}
+
+std::string job_line(const runtime::Session& session) {
+  const std::string& job = session.slurm().job_id;
+  return fmt::format("{} rank{} on {} node{}{}", session.size(), session.size() == 1 ? "" : "s", session.nodes(),
+                     session.nodes() == 1 ? "" : "s", job.empty() ? "" : ", SLURM job " + job);
+}
+
+}  // namespace
+
+std::string banner(const runtime::Session& session, const config::Deck& d, Worker& worker, const RunFacts& facts,
+                   const std::string& version) {
+  const program::Job& job = worker.job();
+  const auto device = program::Tier::device;
+  std::string text = fmt::format("ztrain {}, {}\n", version, job_line(session));
+  const auto line = [&](const char* what, const std::string& value) { text += fmt::format("{:<10} {}\n", what, value); };
+  line("deck", fmt::format("{} (hash {}, output {})", d.path, hex(config::deck_hash(d)), d.run.output));
+  line("mesh", worker.mesh().shape().describe());
+  line("strategy", fmt::format("{}, gradients {}, prefetch {}, recompute {}", d.sharding.strategy,
+                               d.sharding.gradient_accumulation, d.sharding.prefetch, d.recompute.mode));
+  line("precision", fmt::format("parameters {}, gradients {}, reduce {}, master {}, moments {}",
+                                name_of(d.precision.parameters), name_of(d.precision.gradients),
+                                name_of(d.precision.reduce), name_of(d.precision.master),
+                                name_of(d.precision.moments)));
+  line("model", model_line(d, job));
+  line("batch", batch_line(d, facts));
+  line("traffic", comm_line(job.train));
+  text += memory_table(job.train, worker.memory().persistent_bytes(device), worker.memory().transient_bytes(device));
+  return text;
+}
+
+telemetry::StepRecord step_record(const Worker& worker, const engine::Timings& timings, const Progress& progress,
+                                  const RunFacts& facts, const StepClock& clock,
+                                  const std::vector<runtime::Mesh::Sent>& sent) {
+  const StepScalars& s = worker.scalars();
+  telemetry::StepRecord r;
+  r.step = progress.step;
+  r.loss = s.loss;
+  r.grad_norm = s.gradient_norm;
+  r.lr = s.learning_rate;
+  r.tokens = progress.step * facts.tokens_per_step;
+  r.tokens_per_s = static_cast<double>(facts.tokens_per_step) / clock.total;
+  const double flops = r.tokens_per_s * facts.flops_per_token / facts.ranks;
+  r.mfu = facts.peak_flops > 0 ? flops / facts.peak_flops : std::numeric_limits<double>::quiet_NaN();
+  r.seconds.data = clock.data;
+  r.seconds.forward = timings.of(ActionKind::forward);
+  r.seconds.backward = timings.of(ActionKind::backward) + timings.of(ActionKind::recompute);
+  r.seconds.optimizer = timings.of(ActionKind::optimize) + timings.of(ActionKind::norm);
+  r.seconds.gather = timings.of(ActionKind::gather);
+  r.seconds.reduce = timings.of(ActionKind::reduce);
+  r.seconds.exposed_communication = timings.exposed_communication;
+  r.seconds.save = clock.save;
+  r.seconds.total = clock.total;
+  for (const auto& [axes, bytes] : sent) r.bytes_sent.emplace_back(to_string(axes), bytes);
+  r.peak_bytes = runtime::peak_resident_bytes();
+  return r;
+}
+
+telemetry::StepLine step_line(const telemetry::StepRecord& r, const RunFacts& facts, double seconds_left) {
+  telemetry::StepLine line;
+  line.step = r.step;
+  line.steps = facts.steps;
+  line.loss = r.loss;
+  line.grad_norm = r.grad_norm;
+  line.lr = r.lr;
+  line.memory_bytes = static_cast<double>(r.peak_bytes);
+  line.memory_limit = facts.machine_bytes;
+  line.tokens_per_s = r.tokens_per_s;
+  line.tflops = r.tokens_per_s * facts.flops_per_token / facts.ranks / 1e12;
+  line.mfu = r.mfu;
+  line.data_share = r.seconds.data / r.seconds.total;
+  line.exposed_share = r.seconds.exposed_communication / r.seconds.total;
+  line.seconds_left = seconds_left;
+  return line;
+}
+
+}  // namespace ztrain::train

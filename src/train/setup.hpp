@@ -1,0 +1,18 @@
+#pragma once
+// From a deck to what the compiler of Programs takes. Pure.
+
+#include "config/deck.hpp"
+#include "model/graph.hpp"
+#include "program/compile.hpp"
+
+namespace ztrain::train {
+
+/// deck.mesh must be resolved (config::validate_for_ranks).
+MeshShape mesh_shape(const config::Deck& deck);
+
+program::JobSpec job_spec(const config::Deck& deck);
+
+/// The model on one micro-batch. deck.model.vocab_size must be known.
+model::Graph training_graph(const config::Deck& deck);
+
+}  // namespace ztrain::train

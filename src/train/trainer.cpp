@@ -1,0 +1,255 @@
+#include "train/trainer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <utility>
+
+#include "base/text.hpp"
+#include "config/print.hpp"
+#include "config/validate.hpp"
+#include "memory/machine.hpp"
+#include "model/family.hpp"
+#include "optim/schedule.hpp"
+#include "train/setup.hpp"
+#include "train/weights.hpp"
+
+namespace ztrain::train {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+data::MicroBatch batch_of(const InputAddresses& a) {
+  return {a.tokens, a.targets, a.weights, a.positions, a.document_start};
+}
+
+RunFacts facts_of(const config::Deck& deck, const data::Sampler& sampler, const model::Graph& graph, int ranks) {
+  RunFacts f;
+  f.steps = config::total_steps(deck, sampler.windows_per_epoch());
+  f.tokens_per_step = config::tokens_per_step(deck);
+  f.flops_per_token = model::flops_per_token(deck.model, graph, deck.data.sequence);
+  f.peak_flops = deck.cluster.peak_tflops * 1e12;
+  f.machine_bytes = static_cast<double>(memory::machine_memory().total);
+  f.ranks = ranks;
+  return f;
+}
+
+}  // namespace
+
+Prepared prepare(const runtime::Session& session, config::Deck deck) {
+  return session.agree("opening the data", [&] {
+    config::validate_for_ranks(deck, session.size(), session.max_ranks_per_node());
+    data::Datasets data = data::open_datasets(deck);
+    deck.model.vocab_size = data.vocab_size;
+    return Prepared{std::move(deck), std::move(data)};
+  });
+}
+
+Trainer::Trainer(const runtime::Session& session, config::Deck deck, std::string version)
+    : Trainer(session, prepare(session, std::move(deck)), std::move(version)) {}
+
+Trainer::Trainer(const runtime::Session& session, Prepared prepared, std::string version)
+    : session_(session),
+      deck_(std::move(prepared.deck)),
+      version_(std::move(version)),
+      data_(std::move(prepared.data)),
+      sampler_(session.agree("opening the data", [&] {
+        return data::Sampler(data_.train, deck_.data.sequence, deck_.run.seed, deck_.model.vocab_size);
+      })),
+      facts_(session.agree("reading the schedule",
+                           [&] { return facts_of(deck_, sampler_, training_graph(deck_), session.size()); })),
+      worker_(session, training_graph(deck_), job_spec(deck_), deck_.debug.poison),
+      watchdog_(deck_.watchdog.timeout, session.rank(), session.host()) {
+  say(banner(session, deck_, worker_, facts_, version_));
+  restore();
+  session.agree("preparing the output folder", [&] {
+    if (session_.rank() == 0) prepare_output();
+  });
+  say(fmt::format("training starts at step {} of {}\n", progress_.step + 1, facts_.steps));
+  sent_before_ = worker_.mesh().bytes_sent();
+}
+
+void Trainer::say(const std::string& text) const {
+  if (session_.rank() != 0) return;
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+void Trainer::prepare_output() {
+  const std::filesystem::path output(deck_.run.output);
+  std::error_code error;
+  std::filesystem::create_directories(output, error);
+  REQUIRE(!error, "run.output: cannot create the folder '{}': {}", output.string(), error.message());
+  const std::string path = (output / "deck.resolved.toml").string();
+  std::ofstream file(path);
+  file << config::resolved_toml(deck_);
+  file.close();
+  REQUIRE(file, "run.output: cannot write {}: {}", path, std::strerror(errno));
+  metrics_.emplace(deck_.run.output, progress_.step > 0 ? std::optional(progress_.step) : std::nullopt);
+}
+
+void Trainer::restore() {
+  const std::string& resume = deck_.checkpoint.resume;
+  std::string path = resume;
+  if (resume == "none") path.clear();
+  if (resume == "auto") {
+    const auto newest = checkpoint::newest(config::checkpoint_folder(deck_));
+    path = newest ? newest->string() : "";
+  }
+  if (!path.empty()) {
+    load_checkpoint(path);
+    say(fmt::format("checkpoint {} (step {}, {} sequences consumed)\n", path, progress_.step, progress_.samples));
+    return;
+  }
+  say(resume == "none" ? "no checkpoint is read: checkpoint.resume = \"none\"\n"
+                       : fmt::format("no checkpoint in {}: the weights are drawn from seed {}\n",
+                                     config::checkpoint_folder(deck_), deck_.run.seed));
+  worker_.initialize(static_cast<std::uint64_t>(deck_.run.seed));
+}
+
+void Trainer::load_checkpoint(const std::string& path) {
+  session_.agree("reading the checkpoint", [&] {
+    progress_ = from_metadata(checkpoint::read_metadata(path), deck_, data_.identity, path);
+    const auto& job = worker_.job();
+    const auto shards = state_shards(job.load, job.tensors, worker_.memory(), true);
+    checkpoint::load(path, place_of(job.load, job.layout), shards);
+  });
+  worker_.load_copies();
+  saved_step_ = progress_.step;
+}
+
+void Trainer::run() {
+  if (progress_.step < facts_.steps) say(telemetry::step_header() + "\n");
+  while (progress_.step < facts_.steps) {
+    step();
+    const std::int64_t s = progress_.step;
+    if (deck_.evaluation.interval > 0 && (s % deck_.evaluation.interval == 0 || s == facts_.steps))
+      evaluate_and_report();
+    if (deck_.checkpoint.interval > 0 && s % deck_.checkpoint.interval == 0) save();
+  }
+  if (deck_.checkpoint.interval >= 0 && saved_step_ != progress_.step) save();
+}
+
+void Trainer::step() {
+  watchdog_.beat("train step");
+  StepClock clock;
+  const double start = now();
+  fill_inputs();
+  clock.data = now() - start;
+  set_scalars();
+  worker_.train().clear_timings();
+  worker_.train().run();
+  clock.total = now() - start;
+  clock.save = std::exchange(save_seconds_, 0.0);
+  ++progress_.step;
+  progress_.samples += deck_.batch.global;
+  if (worker_.scalars().found_inf == 0) {
+    ++progress_.optimizer_steps;
+    skipped_in_a_row_ = 0;
+  } else {
+    ++skipped_in_a_row_;
+    say(fmt::format("step {}: the gradient norm is not finite; the step is skipped\n", progress_.step));
+    REQUIRE(skipped_in_a_row_ < 20,
+            "20 steps in a row had gradients that are not finite: training has diverged. Lower optimizer.lr, lengthen "
+            "schedule.warmup, or resume from an earlier checkpoint");
+  }
+  report(clock);
+}
+
+void Trainer::fill_inputs() {
+  const std::int64_t micros = config::accumulation_steps(deck_), micro = deck_.batch.micro;
+  for (std::int64_t m = 0; m < micros; ++m) {
+    const std::int64_t first = progress_.samples + (m * worker_.data_ranks() + worker_.data_index()) * micro;
+    sampler_.fill(first, micro, batch_of(worker_.inputs(static_cast<int>(m))));
+  }
+}
+
+void Trainer::set_scalars() {
+  StepScalars& s = worker_.scalars();
+  const std::int64_t t = progress_.optimizer_steps;
+  s.learning_rate = optim::learning_rate(deck_.schedule, deck_.optimizer.lr, t, facts_.steps);
+  s.bias_correction1 = optim::bias_correction(deck_.optimizer.beta1, t + 1);
+  s.bias_correction2 = optim::bias_correction(deck_.optimizer.beta2, t + 1);
+  s.max_norm = deck_.optimizer.max_norm;
+}
+
+void Trainer::report(const StepClock& clock) {
+  auto sent = worker_.mesh().bytes_sent();
+  std::vector<runtime::Mesh::Sent> this_step = sent;
+  for (auto& now_sent : this_step)
+    for (const auto& before : sent_before_)
+      if (before.axes == now_sent.axes) now_sent.bytes -= before.bytes;
+  sent_before_ = std::move(sent);
+  if (session_.rank() != 0) return;
+  // The first step also touches memory for the first time: it says little about the rest.
+  mean_step_seconds_ = progress_.step == 1 || mean_step_seconds_ == 0 ? clock.total
+                                                                      : 0.9 * mean_step_seconds_ + 0.1 * clock.total;
+  const auto record = step_record(worker_, worker_.train().timings(), progress_, facts_, clock, this_step);
+  metrics_->write(record);
+  if (progress_.step % deck_.metrics.interval == 0 || progress_.step == facts_.steps)
+    say(telemetry::step_line(
+            step_line(record, facts_, mean_step_seconds_ * static_cast<double>(facts_.steps - progress_.step))) +
+        "\n");
+}
+
+double Trainer::evaluate() {
+  const std::int64_t micro = deck_.batch.micro, stride = micro * worker_.data_ranks();
+  const std::int64_t windows = data_.validation.windows(deck_.data.sequence);
+  const std::int64_t batches = std::min(deck_.evaluation.batches, ceil_div(windows, stride));
+  double loss = 0, weight = 0;
+  for (std::int64_t b = 0; b < batches; ++b) {
+    watchdog_.beat("evaluation");
+    data::fill_in_order(data_.validation, deck_.data.sequence, deck_.model.vocab_size,
+                        b * stride + worker_.data_index() * micro, micro, batch_of(worker_.inputs(0)));
+    worker_.evaluate().run();
+    for (int r = 0; r < session_.size(); ++r) {
+      loss += worker_.partials()[3 * r];
+      weight += worker_.partials()[3 * r + 1];
+    }
+  }
+  return weight > 0 ? loss / weight : std::numeric_limits<double>::quiet_NaN();
+}
+
+void Trainer::evaluate_and_report() {
+  if (!data_.validation.source) return;
+  const double start = now(), loss = evaluate();
+  const bool best = loss < progress_.best_validation_loss;
+  if (best) progress_.best_validation_loss = loss;
+  sent_before_ = worker_.mesh().bytes_sent();
+  if (session_.rank() == 0) metrics_->write(telemetry::EvaluationRecord{progress_.step, loss});
+  say(fmt::format("step {}: validation loss {:.4f} nats a token{} ({:.1f} s)\n", progress_.step, loss,
+                  best ? ", the best so far" : "", now() - start));
+}
+
+void Trainer::save() {
+  watchdog_.beat("saving a checkpoint");
+  const double start = now();
+  const auto& job = worker_.job();
+  const auto shards = state_shards(job.load, job.tensors, worker_.memory(), true);
+  const std::string folder = config::checkpoint_folder(deck_);
+  std::int64_t bytes = 0;
+  checkpoint::save(folder, progress_.step, place_of(job.load, job.layout), shards,
+                   to_metadata(progress_, deck_, data_.identity, version_),
+                   {static_cast<int>(deck_.checkpoint.files), static_cast<int>(deck_.checkpoint.keep)},
+                   [&](std::int64_t, std::int64_t total) {
+                     bytes = total;
+                     watchdog_.beat("saving a checkpoint");
+                   });
+  saved_step_ = progress_.step;
+  const double seconds = now() - start;
+  save_seconds_ += seconds;
+  say(fmt::format("step {}: checkpoint {}/step_{} ({} by this rank in {:.1f} s)\n", progress_.step, folder,
+                  progress_.step, format_bytes(static_cast<double>(bytes)), seconds));
+}
+
+}  // namespace ztrain::train

@@ -1,0 +1,65 @@
+#pragma once
+// Runs a deck: data, steps, evaluation, checkpoints, metrics.
+
+#include <optional>
+#include <string>
+
+#include "config/deck.hpp"
+#include "data/datasets.hpp"
+#include "data/sampler.hpp"
+#include "telemetry/metrics_file.hpp"
+#include "telemetry/watchdog.hpp"
+#include "train/report.hpp"
+#include "train/worker.hpp"
+
+namespace ztrain::train {
+
+/// Reads and checks a deck against the session's ranks, and completes model.vocab_size from the data. Collective.
+struct Prepared {
+  config::Deck deck;
+  data::Datasets data;
+};
+Prepared prepare(const runtime::Session& session, config::Deck deck);
+
+class Trainer {
+ public:
+  /// Collective over the session. Everything that can be wrong with deck, data, output folder or checkpoint is found
+  /// here, before the first step, and thrown as AgreedError on every rank.
+  Trainer(const runtime::Session& session, config::Deck deck, std::string version);
+
+  /// Trains to the end of the run.
+  void run();
+
+ private:
+  Trainer(const runtime::Session& session, Prepared prepared, std::string version);
+  /// Rank 0 prints it.
+  void say(const std::string& text) const;
+  void prepare_output();
+  void restore();
+  void load_checkpoint(const std::string& path);
+  void step();
+  void fill_inputs();
+  void set_scalars();
+  void report(const StepClock& clock);
+  double evaluate();
+  void evaluate_and_report();
+  void save();
+
+  const runtime::Session& session_;
+  config::Deck deck_;
+  std::string version_;
+  data::Datasets data_;
+  data::Sampler sampler_;
+  RunFacts facts_;
+  Worker worker_;
+  telemetry::Watchdog watchdog_;
+  std::optional<telemetry::MetricsFile> metrics_;  ///< rank 0 alone
+  Progress progress_;
+  std::int64_t saved_step_ = -1;  ///< step of the newest checkpoint of this run
+  double save_seconds_ = 0;       ///< since the last report
+  double mean_step_seconds_ = 0;
+  std::vector<runtime::Mesh::Sent> sent_before_;
+  int skipped_in_a_row_ = 0;
+};
+
+}  // namespace ztrain::train

@@ -1,0 +1,76 @@
+#include "train/weights.hpp"
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "kernels/bytes.hpp"
+#include "kernels/init.hpp"
+
+namespace ztrain::train {
+namespace {
+
+using program::Cut;
+using program::Program;
+
+int shard_index(const Program& p) { return Coordinate(p.mesh, p.rank).index_in(Cut::shard_axes()); }
+
+template <class P>
+void draw(const model::Parameter& parameter, const std::vector<LogicalRun>& runs, std::int64_t slice_begin, P* data,
+          kernels::Exec& exec, std::uint64_t seed) {
+  const std::uint64_t stream = hash_text(parameter.name);
+  for (const LogicalRun& run : runs) {
+    const Vector<P> destination{data + (run.slice_begin - slice_begin), run.count};
+    switch (parameter.init) {
+      case model::Init::normal:
+        kernels::normal_init<P>(exec, destination, seed, stream, static_cast<std::uint64_t>(run.logical_begin),
+                                parameter.init_std);
+        break;
+      case model::Init::ones: kernels::constant_init<P>(exec, destination, 1); break;
+      case model::Init::zeros: kernels::constant_init<P>(exec, destination, 0); break;
+    }
+  }
+}
+
+}  // namespace
+
+void initialize_weights(const Program& program, const program::JobTensors& tensors, const Layout& layout,
+                        const model::Graph& graph, const engine::JobMemory& memory, kernels::Exec& exec,
+                        std::uint64_t seed) {
+  const int tensor_index = Coordinate(program.mesh, program.rank)[Axis::tensor];
+  for (const FlatUnit& unit : layout.units()) {
+    const program::UnitState& state = tensors.units[static_cast<std::size_t>(unit.unit)];
+    for (program::TensorId t : {state.master.slice, state.exp_avg.slice, state.exp_avg_sq.slice})
+      kernels::zero(exec, memory.address(program, t), program.tensor(t).bytes());
+    const std::int64_t begin = shard_index(program) * unit.shard_elements;
+    const DType type = program.tensor(state.master.slice).dtype;
+    std::byte* slice = memory.address(program, state.master.slice);
+    for (const Piece& piece : layout.pieces(unit.unit, begin, begin + unit.shard_elements)) {
+      const auto runs = layout.logical_runs(piece.parameter, tensor_index, piece.slice_begin, piece.count);
+      const model::Parameter& parameter = graph.parameters[static_cast<std::size_t>(piece.parameter)];
+      std::byte* to = slice + (piece.flat_begin - begin) * size_of(type);
+      if (type == DType::f32) draw(parameter, runs, piece.slice_begin, reinterpret_cast<float*>(to), exec, seed);
+      if (type == DType::bf16) draw(parameter, runs, piece.slice_begin, reinterpret_cast<bf16*>(to), exec, seed);
+      if (type == DType::f64) draw(parameter, runs, piece.slice_begin, reinterpret_cast<double*>(to), exec, seed);
+    }
+  }
+}
+
+std::vector<checkpoint::StateShard> state_shards(const Program& program, const program::JobTensors& tensors,
+                                                 const engine::JobMemory& memory, bool optimizer) {
+  std::vector<checkpoint::StateShard> shards;
+  for (std::size_t u = 0; u < tensors.units.size(); ++u) {
+    const auto add = [&](const char* name, program::TensorId t) {
+      shards.push_back({name, static_cast<int>(u), program.tensor(t).dtype, memory.address(program, t)});
+    };
+    add("model", tensors.units[u].master.slice);
+    if (!optimizer) continue;
+    add("optimizer/exp_avg", tensors.units[u].exp_avg.slice);
+    add("optimizer/exp_avg_sq", tensors.units[u].exp_avg_sq.slice);
+  }
+  return shards;
+}
+
+checkpoint::Place place_of(const Program& program, const Layout& layout) {
+  return {&layout, Coordinate(program.mesh, program.rank), shard_index(program)};
+}
+
+}  // namespace ztrain::train

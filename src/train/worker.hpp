@@ -1,0 +1,64 @@
+#pragma once
+// One rank's machinery for a compiled job: mesh, memory, executors and the state in them.
+
+#include <memory>
+
+#include "engine/executor.hpp"
+#include "engine/job_memory.hpp"
+#include "kernels/backend.hpp"
+#include "program/compile.hpp"
+#include "runtime/mesh_comms.hpp"
+#include "base/step_scalars.hpp"
+#include "runtime/session.hpp"
+
+namespace ztrain::train {
+
+/// Input tensors of one micro-batch, by their addresses.
+struct InputAddresses {
+  std::int32_t* tokens;
+  std::int32_t* targets;
+  float* weights;
+  std::int32_t* positions;
+  std::int32_t* document_start;
+};
+
+class Worker {
+ public:
+  /// Collective. Compiles, proves the joint graph, allocates and binds. The state is not set yet: initialize() draws
+  /// it; or write the slices and call load_copies().
+  Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec, bool poison);
+
+  /// Collective: weights drawn from the seed, moments zero.
+  void initialize(std::uint64_t seed);
+
+  const program::Job& job() const { return job_; }
+  const engine::JobMemory& memory() const { return memory_; }
+  runtime::Mesh& mesh() { return mesh_; }
+  engine::Executor& train() { return train_; }
+  engine::Executor& evaluate() { return evaluate_; }
+
+  /// Collective: derives all copies after the slices of the state were written.
+  void load_copies() { load_.run(); }
+
+  StepScalars& scalars() const;
+  /// [ranks][3] after an evaluation or a step.
+  const double* partials() const;
+  InputAddresses inputs(int micro) const;
+  /// Index of this rank among those that see different data, and their number.
+  int data_index() const;
+  int data_ranks() const;
+
+ private:
+  program::Job job_;
+  runtime::Mesh mesh_;
+  kernels::ExecHandle exec_;
+  engine::JobMemory memory_;
+  engine::Executor load_, train_, evaluate_;
+};
+
+/// Collective: compiles this rank's job, and proves the joint graph of every Program of it. Ranks whose Programs
+/// communicate alike are one class, compiled once on rank 0. Throws AgreedError on every rank when a proof fails.
+program::Job compile_and_verify(const runtime::Session& session, const model::Graph& graph,
+                                const program::JobSpec& spec);
+
+}  // namespace ztrain::train

@@ -1,0 +1,191 @@
+// Checkpoints written by all ranks and read back for the same and for other meshes.
+#include "checkpoint/checkpoint.hpp"
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include "tests/support/checkpoint_model.hpp"
+#include "tests/support/mpi_main.hpp"
+
+namespace ztrain {
+namespace {
+
+using namespace test;
+namespace fs = std::filesystem;
+
+int ranks() {
+  return session().size();
+}
+
+MeshShape mesh_of(int replicate, int shard, int tensor) {
+  MeshShape mesh;
+  mesh[Axis::replicate] = replicate;
+  mesh[Axis::shard] = shard;
+  mesh[Axis::tensor] = tensor;
+  return mesh;
+}
+
+/// One rank of a mesh: its layout and its place.
+struct Rank {
+  Rank(const MeshShape& mesh, int rank, std::int64_t head = 1001)
+      : layout(awkward_parameters(mesh[Axis::tensor], head), 3, mesh[Axis::shard]),
+        place{&layout, Coordinate(mesh, rank), 0} {
+    place.shard_index = place.at[Axis::shard];
+  }
+  Rank(const Rank&) = delete;
+  Layout layout;
+  Place place;
+};
+
+/// A folder that all ranks know, removed by rank 0.
+class Checkpoint : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[256] = {};
+    if (session().rank() == 0) {
+      own_ = std::make_unique<TemporaryFolder>();
+      own_->path().string().copy(name, sizeof name - 1);
+    }
+    MPI_Bcast(name, sizeof name, MPI_CHAR, 0, session().world());
+    folder_ = name;
+  }
+  void TearDown() override { session().barrier(); }
+
+  /// Saves from the world's mesh. Copies that do not own what they hold save garbage, which nobody may see.
+  fs::path save(const MeshShape& mesh, DType model, std::int64_t step,
+                const checkpoint::SaveOptions& options = {}) {
+    const Rank self(mesh, session().rank());
+    Shards shards = filled(self.place, model);
+    if (self.place.at[Axis::replicate] > 0) shards.clear(std::byte{0x77});
+    checkpoint::save(folder_, step, self.place, shards.states(), {{"step", step}}, options);
+    return folder_ / ("step_" + std::to_string(step));
+  }
+
+  /// Loads every rank of `mesh`, shared out over the ranks of the job.
+  static void expect_reload(const fs::path& path, const MeshShape& mesh, DType model) {
+    for (int r = session().rank(); r < mesh.ranks(); r += ranks()) {
+      const Rank reader(mesh, r);
+      EXPECT_TRUE(filled(reader.place, model) == loaded(path, reader.place, model))
+          << mesh.describe() << " rank " << r;
+      EXPECT_TRUE(filled(reader.place, model) == loaded(path, reader.place, model, false)) << "unverified";
+    }
+  }
+
+  fs::path folder_;
+
+ private:
+  std::unique_ptr<TemporaryFolder> own_;
+};
+
+std::int64_t shard_files(const fs::path& path) {
+  std::int64_t n = 0;
+  for (const auto& entry : fs::directory_iterator(path))
+    n += entry.path().filename().string().starts_with("shard_");
+  return n;
+}
+
+TEST_F(Checkpoint, ComesBackBitwiseOnTheSameMesh) {
+  const MeshShape mesh = mesh_of(1, ranks(), 1);
+  for (int files : {0, 1, 2, 4}) {
+    const fs::path path = save(mesh, DType::f32, 10 + files, {files, 0});
+    EXPECT_EQ(shard_files(path), files == 0 ? 1 : std::min(files, ranks()));
+    expect_reload(path, mesh, DType::f32);
+    EXPECT_EQ(checkpoint::read_metadata(path).at("step"), 10 + files);
+  }
+}
+
+TEST_F(Checkpoint, LoadsOnOtherNumbersOfShards) {
+  const fs::path path = save(mesh_of(1, ranks(), 1), DType::f32, 1, {2, 0});
+  for (int shards : {1, 2, 3, 5, 8}) expect_reload(path, mesh_of(1, shards, 1), DType::f32);
+}
+
+TEST_F(Checkpoint, KeepsBf16AndConvertsTheModelOnly) {
+  const MeshShape mesh = mesh_of(1, ranks(), 1);
+  const fs::path narrow = save(mesh, DType::bf16, 1), wide = save(mesh, DType::f32, 2);
+  expect_reload(narrow, mesh_of(1, 3, 1), DType::bf16);
+  expect_reload(narrow, mesh_of(1, 3, 1), DType::f32);
+  expect_reload(wide, mesh_of(1, 3, 1), DType::bf16);
+
+  const Rank self(mesh, session().rank());
+  Shards shards(self.place, DType::f32);
+  for (StateShard& s : shards.states())
+    if (s.state == "optimizer/exp_avg") s.dtype = DType::bf16;
+  const std::string error = error_of([&] { checkpoint::load(wide, self.place, shards.states()); });
+  EXPECT_TRUE(contains(error, "optimizer/exp_avg") && contains(error, "bf16") && contains(error, "fp32"))
+      << error;
+}
+
+TEST_F(Checkpoint, OnlyTheFirstReplicaWrites) {
+  if (ranks() % 2 != 0) GTEST_SKIP() << "needs an even number of ranks";
+  const fs::path path = save(mesh_of(2, ranks() / 2, 1), DType::f32, 1);
+  expect_reload(path, mesh_of(2, ranks() / 2, 1), DType::f32);
+  expect_reload(path, mesh_of(1, 3, 1), DType::f32);
+}
+
+TEST_F(Checkpoint, LoadsOtherTensorSlices) {
+  std::vector<MeshShape> writers{mesh_of(1, 1, ranks())};
+  if (ranks() == 4) writers.push_back(mesh_of(1, 2, 2));
+  if (ranks() == 4) writers.push_back(mesh_of(2, 1, 2));
+  for (const MeshShape& writer : writers) {
+    const fs::path path = save(writer, DType::bf16, 7, {2, 0});
+    expect_reload(path, writer, DType::bf16);
+    for (int tensor : {1, 2, 3, 4})
+      for (int shards : {1, 2, 3}) expect_reload(path, mesh_of(1, shards, tensor), DType::bf16);
+  }
+}
+
+TEST_F(Checkpoint, AFailureOnOneRankIsTheSameErrorOnAll) {
+  const Rank self(mesh_of(1, ranks(), 1), session().rank());
+  Shards shards = filled(self.place, DType::f32);
+  const int culprit = ranks() - 1;
+  if (session().rank() == culprit) shards.states()[1].data = nullptr;
+  const std::string error = error_of([&] { checkpoint::save(folder_, 1, self.place, shards.states(), {}); });
+  EXPECT_TRUE(contains(error, "rank " + std::to_string(culprit)) && contains(error, "unit 1")) << error;
+}
+
+TEST_F(Checkpoint, StatesWithoutAnOwnerAreRefused) {
+  save(mesh_of(1, ranks(), 1), DType::f32, 1);
+  const Rank self(mesh_of(1, ranks(), 1), session().rank());
+  Shards shards = filled(self.place, DType::f32);
+  if (session().rank() == ranks() - 1) shards.states().erase(shards.states().begin() + 2);
+  const std::string error = error_of([&] { checkpoint::save(folder_, 2, self.place, shards.states(), {}); });
+  EXPECT_TRUE(contains(error, "lm_head.weight") || contains(error, "model.norm.weight")) << error;
+  session().barrier();
+  ASSERT_EQ(checkpoint::list(folder_).size(), 1u);
+  EXPECT_FALSE(fs::exists(folder_ / "step_2.tmp"));
+  expect_reload(*checkpoint::newest(folder_), mesh_of(1, 2, 1), DType::f32);
+}
+
+TEST_F(Checkpoint, H5pyReadsTensorsWholeFromSeveralFilesAndSlices) {
+  const std::string python = python_with_h5py();
+  if (python.empty()) GTEST_SKIP() << "no python3 with h5py: the virtual datasets are NOT checked";
+  std::vector<MeshShape> writers{mesh_of(1, ranks(), 1), mesh_of(1, 1, ranks())};
+  if (ranks() == 4) writers.push_back(mesh_of(1, 2, 2));
+  for (const MeshShape& writer : writers) {
+    const fs::path path = save(writer, DType::bf16, 1, {3, 0});
+    session().barrier();
+    if (session().rank() == 0) {
+      const std::string read = python + " tests/support/read_checkpoint.py " + path.string();
+      EXPECT_EQ(run(read + " whole"), 0) << writer.describe();
+      fs::remove(path / "shard_0000.h5");
+      EXPECT_EQ(run(read + " missing"), 0) << writer.describe();
+    }
+    session().barrier();
+  }
+}
+
+TEST_F(Checkpoint, ProgressReachesTheTotal) {
+  const Rank self(mesh_of(1, ranks(), 1), session().rank());
+  Shards shards = filled(self.place, DType::f32);
+  std::int64_t last = 0, all = -1;
+  checkpoint::save(folder_, 1, self.place, shards.states(), {}, {},
+                   [&](std::int64_t done, std::int64_t total) {
+                     EXPECT_GT(done, last);
+                     last = done;
+                     all = total;
+                   });
+  EXPECT_EQ(last, all);
+}
+
+}  // namespace
+}  // namespace ztrain

@@ -1,0 +1,269 @@
+// What a damaged, incomplete, foreign or full folder does to checkpoints. One rank.
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+
+#include <fstream>
+
+#include "base/error.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "checkpoint/format.hpp"
+#include "tests/support/checkpoint_model.hpp"
+
+namespace ztrain {
+namespace {
+
+using namespace test;
+namespace fs = std::filesystem;
+
+constexpr std::int64_t large_head = 60001;  // lm_head spans several checksum blocks
+
+class CheckpointFiles : public testing::Test {
+ protected:
+  CheckpointFiles()
+      : layout_(awkward_parameters(1, large_head), 3, 1), place_{&layout_, Coordinate({}, 0), 0} {}
+
+  fs::path save(std::int64_t step, std::int64_t salt = 0, int keep = 0) {
+    Shards shards = filled(place_, DType::f32, salt);
+    checkpoint::save(folder(), step, place_, shards.states(), {{"salt", salt}}, {0, keep});
+    return folder() / ("step_" + std::to_string(step));
+  }
+  void expect_loads(const fs::path& path, std::int64_t salt = 0) {
+    EXPECT_TRUE(filled(place_, DType::f32, salt) == loaded(path, place_, DType::f32)) << path;
+  }
+  std::string error_of_load(const fs::path& path, const Place& place) {
+    return error_of([&] { loaded(path, place, DType::f32); });
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> found;
+    for (const auto& path : checkpoint::list(folder())) found.push_back(path.filename().string());
+    return found;
+  }
+  const fs::path& folder() const { return temporary_.path(); }
+
+  TemporaryFolder temporary_;
+  Layout layout_;
+  Place place_;
+};
+
+using Names = std::vector<std::string>;
+
+void flip_byte(const fs::path& path, std::int64_t at) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(at);
+  const int byte = file.get();
+  file.seekp(at);
+  file.put(static_cast<char>(byte ^ 1));
+}
+
+TEST_F(CheckpointFiles, AFlippedBitIsFoundAndNamed) {
+  const fs::path path = save(1);
+  const checkpoint::Index index = checkpoint::read_index(path / "index.h5");
+  for (const checkpoint::PieceRow& row : index.pieces) {
+    const std::int64_t at = row.byte_offset + row.bytes() - 1;  // in the last block
+    flip_byte(path / "shard_0000.h5", at);
+    const std::string error = error_of_load(path, place_);
+    EXPECT_TRUE(contains(error, "shard_0000.h5") && contains(error, "checksum") &&
+                contains(error, index.catalog.parameters[static_cast<std::size_t>(row.parameter)].name) &&
+                contains(error, "checkpoint.resume"))
+        << error;
+    EXPECT_NO_THROW(loaded(path, place_, DType::f32, false));
+    flip_byte(path / "shard_0000.h5", at);
+  }
+  expect_loads(path);
+}
+
+TEST_F(CheckpointFiles, PartsOfAPieceAreVerifiedToo) {
+  const fs::path path = save(1);
+  const checkpoint::Index index = checkpoint::read_index(path / "index.h5");
+  const auto& row = *std::max_element(index.pieces.begin(), index.pieces.end(),
+                                      [](const auto& a, const auto& b) { return a.count < b.count; });
+  ASSERT_GT(row.bytes(), 2 * checkpoint::checksum_block);
+  flip_byte(path / "shard_0000.h5", row.byte_offset);
+  int failed = 0;
+  for (int shard = 0; shard < 8; ++shard) {
+    const Layout eight(awkward_parameters(1, large_head), 3, 8);
+    failed += !error_of_load(path, {&eight, Coordinate({}, 0), shard}).empty();
+  }
+  // The damaged block's readers fail, and no others.
+  EXPECT_GE(failed, 1);
+  EXPECT_LE(failed, 4);
+}
+
+TEST_F(CheckpointFiles, TruncatedAndMissingFilesAreNamed) {
+  const fs::path path = save(1), shard = path / "shard_0000.h5", index = path / "index.h5";
+  fs::resize_file(shard, fs::file_size(shard) - 1);
+  std::string error = error_of_load(path, place_);
+  EXPECT_TRUE(contains(error, shard.string()) && contains(error, "truncated") && contains(error, "resume"))
+      << error;
+  fs::remove(shard);
+  error = error_of_load(path, place_);
+  EXPECT_TRUE(contains(error, shard.string()) && contains(error, "No such file") && contains(error, "resume"))
+      << error;
+  fs::resize_file(index, fs::file_size(index) / 2);
+  error = error_of_load(path, place_);
+  EXPECT_TRUE(contains(error, index.string()) && contains(error, "HDF5") && contains(error, "resume"))
+      << error;
+  fs::remove(index);
+  error = error_of_load(path, place_);
+  EXPECT_TRUE(contains(error, index.string()) && contains(error, "no checkpoint")) << error;
+  EXPECT_TRUE(contains(error_of([&] { checkpoint::read_metadata(path); }), index.string()));
+}
+
+TEST_F(CheckpointFiles, AnotherModelIsRefused) {
+  const fs::path path = save(1);
+  auto parameters = awkward_parameters(1, large_head);
+  parameters[0].shape = {98, 13};
+  const Layout reshaped(parameters, 3, 1);
+  std::string error = error_of_load(path, {&reshaped, Coordinate({}, 0), 0});
+  EXPECT_TRUE(contains(error, "model.embed_tokens.weight") && contains(error, "[97, 13]") &&
+              contains(error, "[98, 13]"))
+      << error;
+  parameters = awkward_parameters(1, large_head);
+  parameters[5].name = "model.final_norm.weight";
+  const Layout renamed(parameters, 3, 1);
+  error = error_of_load(path, {&renamed, Coordinate({}, 0), 0});
+  EXPECT_TRUE(contains(error, "lacks 1 parameters of the model: model.final_norm.weight")) << error;
+  parameters = awkward_parameters(1, large_head);
+  parameters.pop_back();
+  const Layout smaller(parameters, 3, 1);
+  error = error_of_load(path, {&smaller, Coordinate({}, 0), 0});
+  EXPECT_TRUE(contains(error, "that the model lacks: lm_head.weight")) << error;
+}
+
+TEST_F(CheckpointFiles, AnAbsentStateIsNamed) {
+  const fs::path path = save(1);
+  Shards shards(place_, DType::f32);
+  for (StateShard& s : shards.states())
+    if (s.state == "optimizer/exp_avg") s.state = "optimizer/momentum";
+  const std::string error = error_of([&] { checkpoint::load(path, place_, shards.states()); });
+  EXPECT_TRUE(contains(error, "holds no optimizer/momentum, only model, optimizer/exp_avg")) << error;
+}
+
+TEST_F(CheckpointFiles, LongMetadataComesBack) {
+  Shards shards = filled(place_, DType::f32);
+  const nlohmann::json metadata{{"deck", std::string(300000, 'x')}, {"loss", 0.1}, {"name", "\u00e9t\u00e9"}};
+  checkpoint::save(folder(), 3, place_, shards.states(), metadata);
+  EXPECT_EQ(checkpoint::read_metadata(folder() / "step_3"), metadata);
+}
+
+TEST_F(CheckpointFiles, UnfinishedSavesAreIgnoredAndRemovedByTheNext) {
+  EXPECT_FALSE(checkpoint::newest(folder() / "nowhere").has_value());
+  EXPECT_FALSE(checkpoint::newest(folder()).has_value());
+  const fs::path path = save(3);
+  fs::create_directory(folder() / "step_9.tmp");
+  std::ofstream(folder() / "step_9.tmp" / "shard_0000.h5") << "half";
+  EXPECT_EQ(checkpoint::newest(folder()), path);
+  save(4);
+  EXPECT_FALSE(fs::exists(folder() / "step_9.tmp"));
+  EXPECT_EQ(names(), (Names{"step_4", "step_3"}));
+}
+
+TEST_F(CheckpointFiles, RetentionKeepsTheNewestAndWhatItDoesNotKnow) {
+  for (const char* foreign : {"step_x", "step_007", "step_5.bak", "best", "step_"})
+    fs::create_directory(folder() / foreign);
+  std::ofstream(folder() / "step_2") << "a file";
+  for (std::int64_t step : {8, 9, 10, 100}) save(step, step, 2);
+  EXPECT_EQ(names(), (Names{"step_100", "step_10"}));
+  for (const char* foreign : {"step_x", "step_007", "step_5.bak", "best", "step_", "step_2"})
+    EXPECT_TRUE(fs::exists(folder() / foreign)) << foreign;
+  expect_loads(folder() / "step_10", 10);
+  // After going back to an older checkpoint the one just written stays, whatever its number.
+  save(11, 11, 1);
+  EXPECT_EQ(names(), (Names{"step_11"}));
+}
+
+TEST_F(CheckpointFiles, ARepeatedStepIsReplaced) {
+  save(5, 1);
+  expect_loads(save(5, 2), 2);
+  EXPECT_EQ(names(), (Names{"step_5"}));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder()), fs::directory_iterator()), 1);
+}
+
+TEST_F(CheckpointFiles, ACrashBetweenTheRenamesOfAReplacementLosesNothing) {
+  fs::rename(save(5, 1), folder() / "step_5.old");
+  ASSERT_EQ(names(), (Names{"step_5.old"}));
+  expect_loads(*checkpoint::newest(folder()), 1);
+  save(6, 2);
+  EXPECT_EQ(names(), (Names{"step_6", "step_5"}));
+  expect_loads(folder() / "step_5", 1);
+}
+
+TEST_F(CheckpointFiles, IllegalOptionsAreRefused) {
+  Shards shards = filled(place_, DType::f32);
+  const auto error = [&](checkpoint::SaveOptions options) {
+    return error_of([&] { checkpoint::save(folder(), 1, place_, shards.states(), {}, options); });
+  };
+  EXPECT_TRUE(contains(error({257, 0}), "checkpoint.files"));
+  EXPECT_TRUE(contains(error({0, -1}), "checkpoint.keep"));
+}
+
+TEST_F(CheckpointFiles, H5pyReadsWholeTensors) {
+  const std::string python = python_with_h5py();
+  if (python.empty()) GTEST_SKIP() << "no python3 with h5py: the virtual datasets are NOT checked";
+  for (DType model : {DType::f32, DType::bf16}) {
+    Shards shards = filled(place_, model);
+    checkpoint::save(folder(), 1, place_, shards.states(), {{"step", 1}});
+    const std::string read = python + " tests/support/read_checkpoint.py " + (folder() / "step_1").string();
+    EXPECT_EQ(run(read + " whole"), 0);
+    EXPECT_NE(run(read + " missing 2>/dev/null"), 0);
+    fs::remove(folder() / "step_1" / "shard_0000.h5");
+    EXPECT_EQ(run(read + " missing"), 0);
+  }
+}
+
+/// A tmpfs of a given size, mounted while this lives.
+class SmallDisk {
+ public:
+  explicit SmallDisk(const fs::path& at) : at_(at) {
+    fs::create_directories(at_);
+    mounted_ = ::mount("ztrain-test", at_.c_str(), "tmpfs", 0, "size=64k") == 0;
+  }
+  SmallDisk(const SmallDisk&) = delete;
+  SmallDisk& operator=(const SmallDisk&) = delete;
+  ~SmallDisk() {
+    if (mounted_) ::umount(at_.c_str());
+  }
+  bool mounted() const { return mounted_; }
+  void resize(std::int64_t bytes) const {
+    const std::string size = "size=" + std::to_string(bytes);
+    ASSERT_EQ(::mount("ztrain-test", at_.c_str(), "tmpfs", MS_REMOUNT, size.c_str()), 0);
+  }
+
+ private:
+  fs::path at_;
+  bool mounted_ = false;
+};
+
+TEST_F(CheckpointFiles, AFullDiskIsAnErrorAndKeepsWhatIsThere) {
+  const SmallDisk disk(folder());
+  if (!disk.mounted()) GTEST_SKIP() << "cannot mount a small tmpfs (not root?): a full disk is NOT checked";
+  const auto used = [&] {
+    return static_cast<std::int64_t>(fs::space(folder()).capacity - fs::space(folder()).free);
+  };
+  disk.resize(std::int64_t{64} << 20);
+  save(1);
+  const std::int64_t one = used();
+  int failed = 0, succeeded = 0;
+  // From no room at all, over room for the bytes but not for the index, to enough.
+  for (std::int64_t room : {0, 4096, 65536, 1 << 20, 4 << 20, 8 << 20}) {
+    disk.resize(one + room);
+    const std::string error = error_of([&] { save(2); });
+    EXPECT_TRUE(contains(error, "step_2.tmp") || contains(error, "No space")) << room << ": " << error;
+    EXPECT_FALSE(fs::exists(folder() / "step_2.tmp"));
+    EXPECT_EQ(names(), (Names{"step_1"}));
+    ++failed;
+  }
+  for (std::int64_t room = one - 30 * 4096; room <= one + 4 * 4096; room += 4096) {
+    disk.resize(one + room);
+    const std::string error = error_of([&] { save(2); });
+    (error.empty() ? succeeded : failed) += 1;
+    expect_loads(folder() / "step_1");
+    if (error.empty()) expect_loads(folder() / "step_2");
+    fs::remove_all(folder() / "step_2");
+  }
+  EXPECT_GT(succeeded, 0);
+  EXPECT_GT(failed, 6);
+}
+
+}  // namespace
+}  // namespace ztrain

@@ -1,0 +1,107 @@
+// Groups over axes of a mesh of four ranks.
+#include "runtime/mesh_comms.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/mpi_main.hpp"
+
+using namespace ztrain;
+using namespace ztrain::runtime;
+
+namespace {
+
+MeshShape two_by_two() {
+  MeshShape shape;
+  shape[Axis::replicate] = 2;
+  shape[Axis::shard] = 2;
+  return shape;
+}
+
+/// The global ranks of the group, as its communicator sees them.
+std::vector<int> members(Communicator& comm, int rank) {
+  std::vector<int> ranks(static_cast<std::size_t>(comm.size()), -1);
+  const auto gather = comm.all_gather(&rank, ranks.data(), sizeof rank);
+  gather->start();
+  gather->wait();
+  return ranks;
+}
+
+}  // namespace
+
+TEST(Mesh, CommunicatorsAreTheGroupsOfTheLayout) {
+  Mesh mesh(test::session(), two_by_two());
+  const Coordinate& at = mesh.coordinate();
+  for (const AxisSet axes : {AxisSet(Axis::shard), AxisSet(Axis::replicate), Axis::replicate | Axis::shard,
+                             AxisSet::all(), AxisSet(Axis::tensor), Axis::shard | Axis::context}) {
+    Communicator& comm = mesh.over(axes);
+    EXPECT_EQ(comm.size(), mesh.shape().size(axes)) << to_string(axes);
+    EXPECT_EQ(comm.rank(), at.index_in(axes)) << to_string(axes);
+    EXPECT_EQ(members(comm, at.rank()), at.group(axes)) << to_string(axes);
+    EXPECT_EQ(&mesh.over(axes), &comm) << "made once";
+  }
+}
+
+TEST(Mesh, BytesAreListedByAxes) {
+  Mesh mesh(test::session(), two_by_two());
+  members(mesh.over(Axis::shard), 0);
+  members(mesh.over(Axis::shard), 0);
+  members(mesh.over(Axis::replicate | Axis::shard), 0);
+  members(mesh.over(Axis::tensor), 0);
+  const auto listing = mesh.bytes_sent();
+  ASSERT_EQ(listing.size(), 3u);
+  for (const auto& sent : listing) {
+    const std::int64_t expected = sent.axes == Axis::shard                       ? 2 * 4
+                                  : sent.axes == (Axis::replicate | Axis::shard) ? 3 * 4
+                                                                                 : 0;
+    EXPECT_EQ(sent.bytes, expected) << to_string(sent.axes);
+  }
+}
+
+TEST(Mesh, NeighboursTalkInOneDirection) {
+  MeshShape shape;
+  shape[Axis::pipeline] = 4;
+  Mesh mesh(test::session(), shape);
+  const int stage = mesh.coordinate()[Axis::pipeline];
+  std::int64_t got = -1, sent = 100 + stage;
+  std::vector<std::unique_ptr<Collective>> messages;
+  for (int from = 0; from < 3; ++from) {
+    Communicator* pair = mesh.neighbour(Axis::pipeline, from, from + 1);
+    EXPECT_EQ(pair != nullptr, stage == from || stage == from + 1);
+    EXPECT_EQ(mesh.neighbour(Axis::pipeline, from, from + 1), pair);
+    if (pair == nullptr) continue;
+    EXPECT_EQ(pair->size(), 2);
+    EXPECT_EQ(pair->rank(), stage == from ? 0 : 1);
+    messages.push_back(stage == from ? pair->send(&sent, 8, 1) : pair->recv(&got, 8, 0));
+  }
+  for (auto& m : messages) m->start();
+  for (auto& m : messages) m->wait();
+  EXPECT_EQ(got, stage > 0 ? 100 + stage - 1 : -1);
+  ASSERT_EQ(mesh.bytes_sent().size(), 1u);
+  EXPECT_EQ(mesh.bytes_sent()[0].bytes, stage < 3 ? 8 : 0);
+  EXPECT_THROW(mesh.neighbour(Axis::pipeline, 1, 1), Error);
+  EXPECT_THROW(mesh.neighbour(Axis::pipeline, 3, 4), Error);
+}
+
+TEST(Mesh, OtherNumbersOfRanksAreRefused) {
+  MeshShape shape;
+  shape[Axis::shard] = 3;
+  try {
+    Mesh mesh(test::session(), shape);
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("needs 3 ranks, but 4 were started"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Mesh, SessionKnowsTheNode) {
+  const Session& s = test::session();
+  EXPECT_EQ(s.nodes(), 1);
+  EXPECT_EQ(s.node(), 0);
+  EXPECT_EQ(s.local_rank(), s.rank());
+  EXPECT_EQ(s.ranks_on_node(), 4);
+  EXPECT_EQ(s.max_ranks_per_node(), 4);
+  EXPECT_FALSE(s.host().empty());
+  EXPECT_GT(resident_bytes(), 0);
+  EXPECT_GE(peak_resident_bytes(), resident_bytes());
+}

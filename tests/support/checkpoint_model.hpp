@@ -1,0 +1,164 @@
+#pragma once
+// A small model with awkward sizes whose every element has a value that follows from its meaning, for
+// checkpoint tests. tests/support/read_checkpoint.py knows the same values.
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "checkpoint/checkpoint.hpp"
+
+namespace ztrain::test {
+
+using checkpoint::Place;
+using checkpoint::StateShard;
+
+inline const std::vector<std::string>& state_names() {
+  static const std::vector<std::string> names{"model", "optimizer/exp_avg", "optimizer/exp_avg_sq"};
+  return names;
+}
+
+/// 1 to 250: exact in bf16, and never the zero of a hole.
+inline float value_of(std::int64_t state, std::int64_t parameter, std::int64_t index, std::int64_t salt = 0) {
+  return static_cast<float>((state * 89 + parameter * 31 + index * 7 + salt) % 250 + 1);
+}
+
+/// Slices divide by 1, 2, 3 and 4. `head` is the number of rows of the largest parameter.
+inline std::vector<ParameterShape> awkward_parameters(int tensor, std::int64_t head = 1001) {
+  const std::string layer = "model.layers.0.";
+  return {{"model.embed_tokens.weight", {97, 13}, {}, 0, true},
+          {layer + "self_attn.q_proj.weight", {24, 35}, {0, tensor}, 1, true},
+          {layer + "self_attn.o_proj.weight", {35, 24}, {1, tensor}, 1, true},
+          {layer + "input_layernorm.weight", {35}, {}, 1, false},
+          {layer + "conv.weight", {5, 12, 7}, {1, tensor}, 1, true},
+          {"model.norm.weight", {13}, {}, 2, false},
+          {"lm_head.weight", {head, 13}, {}, 2, true}};
+}
+
+/// One rank's shards of all states and the memory behind them.
+class Shards {
+ public:
+  Shards(const Place& place, DType model_dtype) : place_(place) {
+    for (const std::string& state : state_names())
+      for (const FlatUnit& unit : place.layout->units()) {
+        const DType dtype = state == "model" ? model_dtype : DType::f32;
+        memory_.emplace_back(static_cast<std::size_t>(unit.shard_elements * size_of(dtype)));
+        states_.push_back({state, unit.unit, dtype, memory_.back().data()});
+      }
+  }
+
+  /// Every element its value; padding zero.
+  void fill(std::int64_t salt = 0) {
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+      const StateShard& s = states_[i];
+      clear(i, std::byte{0});
+      const FlatUnit& unit = place_.layout->unit(s.unit);
+      const std::int64_t begin = place_.shard_index * unit.shard_elements;
+      for (const Piece& piece : place_.layout->pieces(s.unit, begin, begin + unit.shard_elements))
+        for (const LogicalRun& run : place_.layout->logical_runs(piece.parameter, place_.at[Axis::tensor],
+                                                                 piece.slice_begin, piece.count))
+          for (std::int64_t k = 0; k < run.count; ++k)
+            put(s, piece.flat_begin - begin + run.slice_begin - piece.slice_begin + k,
+                value_of(static_cast<std::int64_t>(i) / std::ssize(place_.layout->units()), piece.parameter,
+                         run.logical_begin + k, salt));
+    }
+  }
+
+  void clear(std::byte with) {
+    for (std::size_t i = 0; i < states_.size(); ++i) clear(i, with);
+  }
+
+  std::vector<StateShard>& states() { return states_; }
+  bool operator==(const Shards& other) const { return memory_ == other.memory_; }
+
+ private:
+  void clear(std::size_t i, std::byte with) { std::fill(memory_[i].begin(), memory_[i].end(), with); }
+
+  static void put(const StateShard& s, std::int64_t at, float value) {
+    if (s.dtype == DType::f32) {
+      std::memcpy(s.data + at * 4, &value, 4);
+    } else {
+      const bf16 rounded(value);
+      std::memcpy(s.data + at * 2, &rounded, 2);
+    }
+  }
+
+  Place place_;
+  std::vector<std::vector<std::byte>> memory_;
+  std::vector<StateShard> states_;
+};
+
+/// Shards of one place, filled.
+inline Shards filled(const Place& place, DType model_dtype, std::int64_t salt = 0) {
+  Shards shards(place, model_dtype);
+  shards.fill(salt);
+  return shards;
+}
+
+/// The same shards as they come out of a checkpoint.
+inline Shards loaded(const std::filesystem::path& path, const Place& place, DType model_dtype,
+                     bool verify = true) {
+  Shards shards(place, model_dtype);
+  shards.clear(std::byte{0xee});
+  checkpoint::load(path, place, shards.states(), {verify});
+  return shards;
+}
+
+/// What work throws.
+template <class Work>
+std::string error_of(Work work) {
+  try {
+    work();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Exit status of a shell command.
+inline int run(const std::string& command) {
+  const int status = std::system(command.c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/// An interpreter that has h5py, or "".
+inline std::string python_with_h5py() {
+  for (const char* python : {"/usr/bin/python3", "python3"})
+    if (run(std::string(python) + " -c 'import h5py' 2>/dev/null") == 0) return python;
+  return "";
+}
+
+/// A new empty folder under the system's temporary one, removed with its content.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "ztrain-checkpoint-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr, "cannot make {}", name);
+    path_ = name;
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace ztrain::test

@@ -1,0 +1,13 @@
+// main of the tests that run kernels: without mpirun, with the kernel backend initialised.
+
+#include <gtest/gtest.h>
+
+#include "kernels/backend.hpp"
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  ztrain::kernels::initialize_backend();
+  const int result = RUN_ALL_TESTS();
+  ztrain::kernels::finalize_backend();
+  return result;
+}

@@ -1,0 +1,98 @@
+#pragma once
+// Token files that tests write, in every layout.
+
+#include <gtest/gtest.h>
+#include <hdf5.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "config/load.hpp"
+#include "data/token_source.hpp"
+
+namespace ztrain::data {
+
+using Ids = std::vector<std::int32_t>;
+
+template <class Function>
+std::string error_of(Function function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// Gives each test a folder of its own to write token files into.
+class Data : public testing::Test {
+ protected:
+  Data() : folder_(std::filesystem::temp_directory_path() / ("ztrain_data_" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(folder_);
+  }
+  ~Data() override { std::filesystem::remove_all(folder_); }
+
+  std::string at(const std::string& name) const { return (folder_ / name).string(); }
+
+  std::string write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(at(name), std::ios::binary) << bytes;
+    return at(name);
+  }
+  template <class T>
+  std::string write_ids(const std::string& name, const Ids& ids, const Ids& header = {}) const {
+    std::ofstream file(at(name), std::ios::binary);
+    if (!header.empty()) {
+      Ids whole(256, 0);
+      std::copy(header.begin(), header.end(), whole.begin());
+      file.write(reinterpret_cast<const char*>(whole.data()), 1024);
+    }
+    for (const auto id : ids) {
+      const T value = static_cast<T>(id);
+      file.write(reinterpret_cast<const char*>(&value), sizeof(T));
+    }
+    return at(name);
+  }
+  std::string write_hdf5(const std::string& name, const std::string& dataset, const Ids& ids,
+                         int rank = 1) const {
+    const hsize_t dims[2] = {ids.size(), 1};
+    const hid_t file = H5Fcreate(at(name).c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    const hid_t space = H5Screate_simple(rank, dims, nullptr);
+    const hid_t set =
+        H5Dcreate2(file, dataset.c_str(), H5T_STD_U16LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    if (!ids.empty()) H5Dwrite(set, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, ids.data());
+    H5Dclose(set), H5Sclose(space), H5Fclose(file);
+    return at(name);
+  }
+
+  std::string open_error(const std::string& pattern, const std::string& format = "auto") const {
+    return error_of([&] { open_tokens({pattern}, format, "data.train"); });
+  }
+
+  config::Deck deck(const std::string& train, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> overrides{"--data.train=" + train, "--data.sequence=4"};
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    return config::parse_deck("[batch]\nglobal = 1\n[run]\nsteps = 1\n", at("deck.toml"), overrides);
+  }
+
+  std::filesystem::path folder_;
+};
+
+inline Ids read_all(const TokenSource& source) {
+  Ids ids(static_cast<std::size_t>(source.size()));
+  source.read(0, source.size(), ids.data());
+  return ids;
+}
+
+inline Ids count_up(std::int32_t begin, std::int32_t end) {
+  Ids ids(static_cast<std::size_t>(end - begin));
+  std::iota(ids.begin(), ids.end(), begin);
+  return ids;
+}
+
+}  // namespace ztrain::data

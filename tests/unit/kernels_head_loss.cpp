@@ -1,0 +1,175 @@
+// The fused head and cross-entropy against its serial float64 reference, and the reference against finite
+// differences.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+
+#include "base/kernel_workspace.hpp"
+#include "kernels/backend.hpp"
+#include "kernels/head_loss.hpp"
+#include "kernels/reference/head_loss.hpp"
+#include "telemetry/allocation_count.hpp"
+#include "tests/support/kernel_arrays.hpp"
+
+namespace ztrain::kernels {
+namespace {
+
+using namespace ztrain::test;
+
+/// Every fifth token is ignored, and its target is no word.
+template <class T>
+struct Case {
+  HeadLossShape shape;
+  std::vector<T> h, weight;
+  std::vector<double> h64, weight64;
+  std::vector<std::int32_t> targets;
+  std::vector<float> token_weights;
+
+  explicit Case(const HeadLossShape& s)
+      : shape(s),
+        h(random<T>(s.tokens * s.width, 1)),
+        weight(random<T>(s.vocabulary * s.width, 2, 3 / std::sqrt(static_cast<double>(s.width)))),
+        h64(doubles(h)),
+        weight64(doubles(weight)) {
+    for (std::int64_t t = 0; t < s.tokens; ++t) {
+      const bool ignored = t % 5 == 3;
+      targets.push_back(ignored ? -100 : static_cast<std::int32_t>((t * 7919 + 13) % s.vocabulary));
+      token_weights.push_back(ignored ? 0.0f : t % 2 == 0 ? 1.0f : 0.5f);
+    }
+  }
+
+  HeadLossInput<T> input() const {
+    return {matrix(h, shape.tokens), matrix(weight, shape.vocabulary), view(targets), view(token_weights)};
+  }
+  HeadLossInput<double> input64() const {
+    return {matrix(h64, shape.tokens), matrix(weight64, shape.vocabulary), view(targets),
+            view(token_weights)};
+  }
+  std::vector<std::byte> workspace() const {
+    const auto bytes = head_loss_workspace_bytes(shape.tokens, shape.vocabulary, dtype_of<T>());
+    return std::vector<std::byte>(static_cast<std::size_t>(bytes), std::byte{0xff});
+  }
+};
+
+template <class T, class G>
+struct Run {
+  std::vector<double> loss = std::vector<double>(2, -1);
+  std::vector<T> grad_h;
+  std::vector<G> grad_weight;
+};
+
+template <class T, class G>
+Run<T, G> run(const Case<T>& c, bool accumulate) {
+  const ExecHandle exec = make_exec();
+  Run<T, G> r;
+  r.grad_h.assign(c.h.size(), T(7));
+  r.grad_weight.assign(c.weight.size(), G(0.25f));
+  auto workspace = c.workspace();
+  HeadLossGrad<T, G>(c.shape, accumulate)
+      .run(*exec, c.input(), view(r.loss), matrix(r.grad_h, c.shape.tokens),
+           matrix(r.grad_weight, c.shape.vocabulary), view(workspace));
+  return r;
+}
+
+/// Logit gradients are rounded to T before their products.
+template <class T>
+constexpr double error = std::is_same_v<T, double>  ? 1e-12
+                         : std::is_same_v<T, float> ? 1e-5
+                                                    : 1.5e-2;
+template <class T>
+constexpr double loss_error = std::is_same_v<T, double> ? 1e-13 : 1e-6;
+
+/// 65536 x 200 and 200000 x 70 need several chunks in every type, the last one shorter.
+const std::vector<HeadLossShape> shapes = {{1, 257, 8},     {3, 1000, 20},   {65, 257, 64},
+                                           {130, 1000, 33}, {200, 65536, 8}, {70, 200000, 4}};
+
+template <class P>
+struct HeadLossTest : ::testing::Test {};
+TYPED_TEST_SUITE(HeadLossTest, GradientPairs);
+
+TYPED_TEST(HeadLossTest, AgreesWithTheReference) {
+  using T = typename TypeParam::T;
+  using G = typename TypeParam::G;
+  for (const HeadLossShape& s : shapes)
+    for (const bool accumulate : {false, true}) {
+      SCOPED_TRACE(::testing::Message()
+                   << s.tokens << " tokens, " << s.vocabulary << " words, accumulate " << accumulate);
+      const Case<T> c(s);
+      const Run<T, G> r = run<T, G>(c, accumulate);
+      auto expected = reference::head_loss(s, c.input64());
+      for (double& g : expected.grad_weight) g += accumulate ? 0.25 : 0;
+      EXPECT_NEAR(r.loss[0], expected.loss, loss_error<T> * expected.loss);
+      EXPECT_EQ(r.loss[1], expected.weight);
+      expect_close(r.grad_h, expected.grad_h, error<T>, "grad_h");
+      expect_close(r.grad_weight, expected.grad_weight, error<T>, "grad_weight");
+      for (std::int64_t t = 3; t < s.tokens; t += 5)
+        for (std::int64_t d = 0; d < s.width; ++d)
+          ASSERT_EQ(static_cast<float>(r.grad_h[t * s.width + d]), 0.0f);
+      if (this->HasFatalFailure()) return;
+    }
+}
+
+TYPED_TEST(HeadLossTest, ForwardAloneGivesTheSameLoss) {
+  using T = typename TypeParam::T;
+  const ExecHandle exec = make_exec();
+  for (const HeadLossShape& s : shapes) {
+    const Case<T> c(s);
+    std::vector<double> loss(2, -1);
+    auto workspace = c.workspace();
+    HeadLoss<T>(s).run(*exec, c.input(), view(loss), view(workspace));
+    EXPECT_TRUE(same_bits(loss, run<T, typename TypeParam::G>(c, false).loss));
+  }
+}
+
+TYPED_TEST(HeadLossTest, AWrongTargetMakesTheLossNaN) {
+  using T = typename TypeParam::T;
+  for (const std::int32_t wrong : {-1, 257}) {
+    Case<T> c({3, 257, 8});
+    c.targets[1] = wrong;
+    const auto r = run<T, typename TypeParam::G>(c, false);
+    EXPECT_TRUE(std::isnan(r.loss[0]));
+    EXPECT_TRUE(std::isnan(static_cast<double>(r.grad_h[8])));
+  }
+}
+
+TEST(HeadLossWorkspace, ChunksFitTheirBound) {
+  EXPECT_EQ(head_loss_chunk(7, 257, DType::f32), 7);
+  EXPECT_LT(head_loss_chunk(200, 65536, DType::f32), 200);
+  EXPECT_EQ(head_loss_chunk(4096, 10'000'000, DType::bf16), 32);
+  for (const std::int64_t vocabulary : {257, 50257, 128256})
+    EXPECT_LE(head_loss_workspace_bytes(4096, vocabulary, DType::bf16), std::int64_t{34} << 20);
+}
+
+TEST(HeadLossAllocation, NoneInOurLaunches) {
+  const ExecHandle exec = make_exec();
+  const Case<double> c({200, 65536, 2});
+  HeadLossGrad<double, double> kernel(c.shape, false);
+  std::vector<double> loss(2), grad_h(c.h.size()), grad_weight(c.weight.size());
+  auto workspace = c.workspace();
+  const telemetry::AllocationCount count;
+  kernel.run(*exec, c.input(), view(loss), matrix(grad_h, 200), matrix(grad_weight, 65536), view(workspace));
+  EXPECT_EQ(count.calls(), 0);
+}
+
+TEST(HeadLossReference, GradientsAreFiniteDifferences) {
+  Case<double> c({6, 11, 4});
+  const auto result = reference::head_loss(c.shape, c.input64());
+  const auto compare = [&](std::vector<double>& x, const std::vector<double>& gradient, const char* name) {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double old = x[i], step = 1e-5;
+      x[i] = old + step;
+      const double up = reference::head_loss(c.shape, c.input64()).loss;
+      x[i] = old - step;
+      const double down = reference::head_loss(c.shape, c.input64()).loss;
+      x[i] = old;
+      EXPECT_NEAR(gradient[i], (up - down) / (2 * step), 1e-8) << name << " " << i;
+    }
+  };
+  compare(c.h64, result.grad_h, "h");
+  compare(c.weight64, result.grad_weight, "weight");
+}
+
+}  // namespace
+}  // namespace ztrain::kernels

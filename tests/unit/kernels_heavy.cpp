@@ -1,0 +1,217 @@
+// Matrix products, the linear layer, and the exponential function inside the fused kernels.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.hpp"
+#include "kernels/backend.hpp"
+#include "kernels/fast_exp.hpp"
+#include "kernels/gemm.hpp"
+#include "kernels/linear.hpp"
+#include "kernels/reference/linear.hpp"
+#include "telemetry/allocation_count.hpp"
+#include "tests/support/kernel_arrays.hpp"
+
+namespace ztrain::kernels {
+namespace {
+
+using namespace ztrain::test;
+
+/// Of a sum of `terms` products of standard normal numbers.
+template <class T>
+double sum_error(std::int64_t terms) {
+  return (std::is_same_v<T, double> ? 4e-15 : 2e-6) * std::sqrt(static_cast<double>(terms));
+}
+
+std::vector<char> workspace() {
+  return std::vector<char>(gemm_workspace_bytes, '\xff');
+}
+
+struct Size {
+  std::int64_t m, n, k;
+};
+const std::vector<Size> sizes = {{1, 1, 1},      {1, 257, 8},  {3, 5, 7}, {65, 20, 130},
+                                 {130, 257, 64}, {64, 64, 64}, {2, 1, 65}};
+
+TEST(FastExp, AccurateWhereSoftmaxUsesIt) {
+  double worst = 0;
+  for (float x = -86.4f; x <= 88.0f; x += 0.00173f)
+    worst =
+        std::max(worst, std::abs(static_cast<double>(fast_exp(x)) / std::exp(static_cast<double>(x)) - 1));
+  EXPECT_LT(worst, 2e-7);
+  EXPECT_EQ(fast_exp(0.0f), 1.0f);
+}
+
+TEST(FastExp, Ends) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(fast_exp(-86.6f), 0.0f);
+  EXPECT_EQ(fast_exp(-1e30f), 0.0f);
+  EXPECT_EQ(fast_exp(-infinity), 0.0f);
+  EXPECT_TRUE(std::isnan(fast_exp(std::numeric_limits<float>::quiet_NaN())));
+  EXPECT_NEAR(fast_exp(infinity) / std::exp(88.0), 1, 1e-6);
+}
+
+/// op(A) op(B) + bias + C of the shape's strides, in float64; elements of C between rows keep their values.
+template <class In, class Out>
+std::vector<double> expected_product(const GemmShape& s, const std::vector<In>& a, const std::vector<In>& b,
+                                     const std::vector<In>& bias, const std::vector<Out>& c) {
+  std::vector<double> result = doubles(c);
+  for (std::int64_t i = 0; i < s.m; ++i)
+    for (std::int64_t j = 0; j < s.n; ++j) {
+      double sum = (s.bias ? static_cast<double>(bias[j]) : 0) + (s.accumulate ? result[i * s.ldc + j] : 0);
+      for (std::int64_t d = 0; d < s.k; ++d)
+        sum += static_cast<double>(s.trans_a ? a[d * s.lda + i] : a[i * s.lda + d]) *
+               static_cast<double>(s.trans_b ? b[j * s.ldb + d] : b[d * s.ldb + j]);
+      result[i * s.ldc + j] = sum;
+    }
+  return result;
+}
+
+using Maker = std::unique_ptr<Gemm> (*)(const GemmShape&, DType, DType);
+
+template <class In, class Out>
+void check_product(Maker maker, Size size, bool trans_a, bool trans_b, bool accumulate, bool bias, int gap) {
+  GemmShape s = complete({.trans_a = trans_a,
+                          .trans_b = trans_b,
+                          .m = size.m,
+                          .n = size.n,
+                          .k = size.k,
+                          .accumulate = accumulate,
+                          .bias = bias});
+  s.lda += gap;
+  s.ldb += gap;
+  s.ldc += gap;
+  const auto a = random<In>((trans_a ? s.k : s.m) * s.lda, 1),
+             b = random<In>((trans_b ? s.n : s.k) * s.ldb, 2);
+  const auto row = random<In>(s.n, 3);
+  auto c = random<Out>(s.m * s.ldc, 4);
+  const auto expected = expected_product(s, a, b, row, c);
+  auto space = workspace();
+  const ExecHandle exec = make_exec();
+  maker(s, dtype_of<In>(), dtype_of<Out>())
+      ->run(*exec, a.data(), b.data(), row.data(), c.data(), space.data());
+  expect_close(c, expected, sum_error<In>(s.k + 2), "c");
+}
+
+template <class In, class Out>
+void check_products(Maker maker) {
+  for (const Size size : sizes)
+    for (int variant = 0; variant < 32; ++variant) {
+      SCOPED_TRACE(::testing::Message()
+                   << size.m << " " << size.n << " " << size.k << " variant " << variant);
+      check_product<In, Out>(maker, size, variant & 1, variant & 2, variant & 4, variant & 8,
+                             variant & 16 ? 5 : 0);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+}
+
+TEST(GemmTest, Fp32) {
+  check_products<float, float>(make_gemm);
+}
+TEST(GemmTest, Bf16) {
+  check_products<bf16, bf16>(make_gemm);
+}
+TEST(GemmTest, Bf16ToFp32) {
+  check_products<bf16, float>(make_gemm);
+}
+TEST(GemmTest, Fp64) {
+  check_products<double, double>(make_gemm);
+}
+TEST(GemmTest, ReferenceLoop) {
+  check_products<float, float>(make_gemm_reference);
+  check_products<bf16, bf16>(make_gemm_reference);
+  check_products<bf16, float>(make_gemm_reference);
+}
+
+TEST(GemmTest, RunsAgainWithOtherPointers) {
+  const ExecHandle exec = make_exec();
+  auto space = workspace();
+  const auto gemm = make_gemm({.m = 3, .n = 4, .k = 5}, DType::f32, DType::f32);
+  std::vector<float> first(12), second(12), again(12);
+  const auto a = random<float>(15, 1), b = random<float>(20, 2), other = random<float>(15, 3);
+  gemm->run(*exec, a.data(), b.data(), nullptr, first.data(), space.data());
+  gemm->run(*exec, other.data(), b.data(), nullptr, second.data(), space.data());
+  gemm->run(*exec, a.data(), b.data(), nullptr, again.data(), space.data());
+  EXPECT_TRUE(same_bits(first, again));
+  EXPECT_FALSE(same_bits(first, second));
+}
+
+TEST(GemmTest, RefusesWhatItCannotDo) {
+  EXPECT_THROW(make_gemm({.m = 0, .n = 4, .k = 5}, DType::f32, DType::f32), Error);
+  EXPECT_THROW(make_gemm({.m = 3, .n = 4, .k = 5, .lda = 4}, DType::f32, DType::f32), Error);
+  EXPECT_THROW(make_gemm({.m = 3, .n = 4, .k = 5}, DType::f32, DType::bf16), Error);
+}
+
+TEST(GemmTest, ScratchpadsFitTheReservation) {
+  // Within the library's implementations: a shape that none fits would fall back to the loop and be slow, not
+  // wrong, so the fallback's type tells them apart.
+  const auto reference = make_gemm_reference({.m = 1, .n = 1, .k = 1}, DType::bf16, DType::f32);
+  for (const Size s :
+       {Size{8192, 28672, 8192}, Size{28672, 8192, 8192}, Size{64, 128256, 8192}, Size{128256, 4096, 64}})
+    for (const bool trans_a : {false, true}) {
+      const auto gemm = make_gemm(
+          {.trans_a = trans_a, .trans_b = !trans_a, .m = s.m, .n = s.n, .k = s.k, .accumulate = trans_a},
+          DType::bf16, DType::f32);
+      EXPECT_FALSE(typeid(*gemm) == typeid(*reference)) << s.m << " " << s.n << " " << s.k;
+    }
+}
+
+template <class P>
+struct Linear : ::testing::Test {};
+TYPED_TEST_SUITE(Linear, GradientPairs);
+
+TYPED_TEST(Linear, ForwardAndGradients) {
+  using T = typename TypeParam::T;
+  using G = typename TypeParam::G;
+  const ExecHandle exec = make_exec();
+  auto space = workspace();
+  for (const auto& [tokens, out, in] : sizes) {
+    SCOPED_TRACE(::testing::Message() << tokens << " " << out << " " << in);
+    const auto x = random<T>(tokens * in, 1), w = random<T>(out * in, 2), bias = random<T>(out, 3);
+    const auto dy = random<T>(tokens * out, 4);
+    const auto expected = reference::linear(doubles(x), doubles(w), doubles(bias), tokens, in, out);
+    auto gradients = reference::linear_gradients(doubles(x), doubles(w), doubles(dy), tokens, in, out);
+    std::vector<T> y(tokens * out), dx(tokens * in);
+    std::vector<G> dw(out * in), db(out);
+    const LinearShape s{tokens, in, out};
+    const DType t = dtype_of<T>(), g = dtype_of<G>();
+    make_linear(s, t, true)->run(*exec, x.data(), w.data(), bias.data(), y.data(), space.data());
+    make_linear_grad_input(s, t, false)->run(*exec, dy.data(), w.data(), nullptr, dx.data(), space.data());
+    make_linear_grad_weight(s, t, g, false)
+        ->run(*exec, dy.data(), x.data(), nullptr, dw.data(), space.data());
+    linear_grad_bias<T, G>(*exec, matrix(dy, tokens), view(db), false);
+    expect_close(y, expected, sum_error<T>(in + 1), "y");
+    expect_close(dx, gradients.x, sum_error<T>(out), "dx");
+    expect_close(dw, gradients.w, sum_error<T>(tokens), "dw");
+    expect_close(db, gradients.bias, sum_error<T>(tokens), "db");
+    // Once more on top: exactly what is there plus the same again, rounded once.
+    const auto twice = [](std::vector<double> sums, const auto& old) {
+      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(old[i]);
+      return sums;
+    };
+    const auto dx2 = twice(gradients.x, dx), dw2 = twice(gradients.w, dw), db2 = twice(gradients.bias, db);
+    make_linear_grad_input(s, t, true)->run(*exec, dy.data(), w.data(), nullptr, dx.data(), space.data());
+    make_linear_grad_weight(s, t, g, true)->run(*exec, dy.data(), x.data(), nullptr, dw.data(), space.data());
+    linear_grad_bias<T, G>(*exec, matrix(dy, tokens), view(db), true);
+    expect_close(dx, dx2, 2 * sum_error<T>(out), "dx twice");
+    expect_close(dw, dw2, 2 * sum_error<T>(tokens), "dw twice");
+    expect_close(db, db2, 2 * sum_error<T>(tokens), "db twice");
+  }
+}
+
+TEST(LinearAllocation, NoneInOurLaunches) {
+  const ExecHandle exec = make_exec();
+  auto space = workspace();
+  const auto a = random<double>(15, 1), b = random<double>(20, 2);
+  std::vector<double> c(12), db(4);
+  const auto gemm = make_gemm({.m = 3, .n = 4, .k = 5}, DType::f64, DType::f64);
+  const telemetry::AllocationCount count;
+  gemm->run(*exec, a.data(), b.data(), nullptr, c.data(), space.data());
+  linear_grad_bias<double, double>(*exec, {c.data(), 3, 4}, view(db), false);
+  EXPECT_EQ(count.calls(), 0);
+}
+
+}  // namespace
+}  // namespace ztrain::kernels

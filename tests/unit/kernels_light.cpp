@@ -1,0 +1,245 @@
+// Kernels of a transformer block besides products and attention: rmsnorm, rope, swiglu, add.
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "base/kernel_workspace.hpp"
+#include "kernels/add.hpp"
+#include "kernels/backend.hpp"
+#include "kernels/reference/elementwise.hpp"
+#include "kernels/reference/rmsnorm.hpp"
+#include "kernels/reference/rope.hpp"
+#include "kernels/reference/swiglu.hpp"
+#include "kernels/rmsnorm.hpp"
+#include "kernels/rope.hpp"
+#include "kernels/swiglu.hpp"
+#include "tests/support/kernel_arrays.hpp"
+
+namespace ztrain::kernels {
+namespace {
+
+using namespace ztrain::test;
+
+constexpr double eps = 1e-5;
+const std::vector<std::int64_t> widths = {1, 3, 257, 1000};
+const std::vector<std::int64_t> heights = {1, 7, 65, 300};
+
+template <class T>
+constexpr double acc_error = std::is_same_v<T, double> ? 1e-12 : 3e-6;
+
+template <class Types>
+struct LightKernels : ::testing::Test {
+  ExecHandle exec = make_exec();
+};
+template <class T>
+struct Elementwise : LightKernels<T> {};
+template <class P>
+struct Rmsnorm : LightKernels<P> {};
+TYPED_TEST_SUITE(Elementwise, FloatTypes);
+TYPED_TEST_SUITE(Rmsnorm, GradientPairs);
+
+template <class T, class G>
+struct RmsnormRun {
+  std::vector<T> y, dx;
+  std::vector<acc_t<T>> rstd;
+  std::vector<G> dweight;
+};
+
+/// Forward then backward.
+template <class T, class G>
+RmsnormRun<T, G> run_rmsnorm(Exec& exec, Matrix<const T> x, const std::vector<T>& weight, Matrix<const T> dy,
+                             Matrix<const T> addend, const std::vector<G>& dweight, bool accumulate) {
+  const auto size = static_cast<std::size_t>(x.rows * x.cols);
+  RmsnormRun<T, G> r{std::vector<T>(size), std::vector<T>(size),
+                     std::vector<acc_t<T>>(static_cast<std::size_t>(x.rows)), dweight};
+  std::vector<char> workspace(
+      static_cast<std::size_t>(rmsnorm_backward_workspace_bytes(x.rows, x.cols, dtype_of<T>())), '\xff');
+  rmsnorm_forward<T>(exec, x, view(weight), eps, matrix(r.y, x.rows), view(r.rstd));
+  rmsnorm_backward<T, G>(exec, x, view(weight), view(std::as_const(r.rstd)), dy, addend, matrix(r.dx, x.rows),
+                         view(r.dweight), accumulate, workspace.data());
+  return r;
+}
+
+TYPED_TEST(Rmsnorm, ForwardAndBackwardMatchTheReference) {
+  using T = typename TypeParam::T;
+  using G = typename TypeParam::G;
+  for (const std::int64_t rows : heights) {
+    for (const std::int64_t d : widths) {
+      SCOPED_TRACE(testing::Message() << "rows " << rows << " d " << d);
+      const auto x = random<T>(rows * d, 1), dy = random<T>(rows * d, 2), w = random<T>(d, 3),
+                 addend = random<T>(rows * d, 4);
+      const auto before = random<G>(d, 5);
+      const auto forward = reference::rmsnorm_forward(doubles(x), doubles(w), eps);
+      const auto backward = reference::rmsnorm_backward(doubles(x), doubles(w), eps, doubles(dy));
+      const auto plain =
+          run_rmsnorm<T, G>(*this->exec, matrix(x, rows), w, matrix(dy, rows), {}, before, false);
+      const auto added = run_rmsnorm<T, G>(*this->exec, matrix(x, rows), w, matrix(dy, rows),
+                                           matrix(addend, rows), before, true);
+      // A row of one or three small values has a large rstd, and dx is then a difference of large terms.
+      double largest = 1;
+      for (const double value : forward.rstd) largest = std::max(largest, value);
+      const double error = acc_error<T> * largest;
+      expect_close(plain.y, forward.y, error, "y");
+      expect_close(plain.rstd, forward.rstd, error, "rstd");
+      expect_close(plain.dx, backward.dx, 30 * error, "dx");
+      expect_close(plain.dweight, backward.dweight, 30 * acc_error<T>, "dweight");
+      expect_close(added.dx, reference::add(backward.dx, doubles(addend)), 30 * error, "dx with addend");
+      expect_close(added.dweight, reference::add(backward.dweight, doubles(before)), 30 * acc_error<T>,
+                   "accumulated dweight");
+    }
+  }
+}
+
+TYPED_TEST(Rmsnorm, GivesTheSameBitsAgainAndAtAnyAddress) {
+  using T = typename TypeParam::T;
+  using G = typename TypeParam::G;
+  const std::int64_t rows = 65, d = 1000;
+  const auto x = random<T>(rows * d, 1), dy = random<T>(rows * d, 2), w = random<T>(d, 3);
+  const std::vector<G> none(static_cast<std::size_t>(d));
+  const auto first = run_rmsnorm<T, G>(*this->exec, matrix(x, rows), w, matrix(dy, rows), {}, none, false);
+  for (const std::size_t shift : {0, 1, 3, 16}) {
+    std::vector<T> moved_x(shift), moved_dy(shift);
+    moved_x.insert(moved_x.end(), x.begin(), x.end());
+    moved_dy.insert(moved_dy.end(), dy.begin(), dy.end());
+    const auto again = run_rmsnorm<T, G>(*this->exec, {moved_x.data() + shift, rows, d}, w,
+                                         {moved_dy.data() + shift, rows, d}, {}, none, false);
+    EXPECT_TRUE(same_bits(first.y, again.y) && same_bits(first.rstd, again.rstd));
+    EXPECT_TRUE(same_bits(first.dx, again.dx) && same_bits(first.dweight, again.dweight));
+  }
+}
+
+TYPED_TEST(Elementwise, AddRmsnormIsAddThenRmsnorm) {
+  using T = TypeParam;
+  const std::int64_t rows = 7, d = 257;
+  auto a = random<T>(rows * d, 1);
+  const auto b = random<T>(rows * d, 2), w = random<T>(d, 3);
+  std::vector<T> sum(a.size()), y(a.size()), fused_sum(a.size()), fused_y(a.size());
+  std::vector<acc_t<T>> rstd(static_cast<std::size_t>(rows)), fused_rstd(rstd.size());
+  add<T>(*this->exec, view(std::as_const(a)), view(b), view(sum));
+  rmsnorm_forward<T>(*this->exec, matrix(std::as_const(sum), rows), view(w), eps, matrix(y, rows),
+                     view(rstd));
+  add_rmsnorm_forward<T>(*this->exec, matrix(std::as_const(a), rows), matrix(b, rows), view(w), eps,
+                         matrix(fused_sum, rows), matrix(fused_y, rows), view(fused_rstd));
+  EXPECT_TRUE(same_bits(sum, fused_sum) && same_bits(y, fused_y) && same_bits(rstd, fused_rstd));
+  add_rmsnorm_forward<T>(*this->exec, matrix(std::as_const(a), rows), matrix(b, rows), view(w), eps,
+                         matrix(a, rows), matrix(fused_y, rows), view(fused_rstd));
+  EXPECT_TRUE(same_bits(sum, a) && same_bits(y, fused_y));
+}
+
+TYPED_TEST(Elementwise, NaNReachesTheOutputs) {
+  using T = TypeParam;
+  const std::int64_t rows = 2, d = 40;
+  auto x = random<T>(rows * d, 1);
+  x[43] = static_cast<T>(std::numeric_limits<float>::quiet_NaN());
+  const auto other = random<T>(rows * d, 2), w = random<T>(d, 3);
+  const auto run =
+      run_rmsnorm<T, T>(*this->exec, matrix(std::as_const(x), rows), w, matrix(other, rows), {}, w, false);
+  std::vector<T> y(x.size()), dgate(x.size()), dup(x.size());
+  swiglu_forward<T>(*this->exec, view(std::as_const(x)), view(other), view(y));
+  swiglu_backward<T>(*this->exec, view(std::as_const(x)), view(other), view(other), view(dgate), view(dup));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(std::isnan(static_cast<double>(run.y[i])), i >= 40) << i;
+    EXPECT_EQ(std::isnan(static_cast<double>(run.dx[i])), i >= 40) << i;
+    for (const auto* out : {&y, &dgate, &dup})
+      EXPECT_EQ(std::isnan(static_cast<double>((*out)[i])), i == 43) << i;
+  }
+  for (const T value : run.dweight) EXPECT_TRUE(std::isnan(static_cast<double>(value)));
+}
+
+TYPED_TEST(Elementwise, SwigluMatchesTheReference) {
+  using T = TypeParam;
+  for (const std::int64_t n : {1, 3, 257, 1000, 70000}) {
+    auto gate = random<T>(n, 1, 6), up = random<T>(n, 2);
+    const auto dy = random<T>(n, 3);
+    gate[0] = static_cast<T>(-200.0f);  // exp overflows a float, silu is 0
+    std::vector<T> y(gate.size()), dgate(gate.size()), dup(gate.size());
+    swiglu_forward<T>(*this->exec, view(std::as_const(gate)), view(std::as_const(up)), view(y));
+    swiglu_backward<T>(*this->exec, view(std::as_const(gate)), view(std::as_const(up)), view(dy), view(dgate),
+                       view(dup));
+    const auto expected = reference::swiglu_backward(doubles(gate), doubles(up), doubles(dy));
+    const double error = 10 * acc_error<T>;
+    expect_close(y, reference::swiglu_forward(doubles(gate), doubles(up)), error, "y");
+    expect_close(dgate, expected.dgate, error, "dgate");
+    expect_close(dup, expected.dup, error, "dup");
+    swiglu_backward<T>(*this->exec, view(std::as_const(gate)), view(std::as_const(up)), view(dy), view(gate),
+                       view(up));
+    EXPECT_TRUE(same_bits(dgate, gate) && same_bits(dup, up)) << "in place";
+  }
+}
+
+TYPED_TEST(Elementwise, AddMatchesTheReferenceAndMayBeInPlace) {
+  using T = TypeParam;
+  for (const std::int64_t n : {1, 3, 257, 1000}) {
+    auto a = random<T>(n, 1), b = random<T>(n, 2);
+    std::vector<T> c(a.size());
+    add<T>(*this->exec, view(std::as_const(a)), view(std::as_const(b)), view(c));
+    expect_close(c, reference::add(doubles(a), doubles(b)), 0, "sum");
+    auto left = a, right = b;
+    add<T>(*this->exec, view(std::as_const(left)), view(std::as_const(b)), view(left));
+    add<T>(*this->exec, view(std::as_const(a)), view(std::as_const(right)), view(right));
+    EXPECT_TRUE(same_bits(c, left) && same_bits(c, right));
+  }
+}
+
+TYPED_TEST(Elementwise, RopeMatchesTheReferenceAndItsInverseUndoesIt) {
+  using T = TypeParam;
+  for (const std::int64_t rows : heights) {
+    for (const std::int64_t hd : {2, 6, 64, 128}) {
+      const std::int64_t heads = 3;
+      std::vector<std::int32_t> positions;
+      for (std::int64_t t = 0; t < rows; ++t) positions.push_back(static_cast<std::int32_t>(t * 97 % 4096));
+      const auto x = random<T>(rows * heads * hd, 1);
+      std::vector<acc_t<T>> table(static_cast<std::size_t>(rows * hd));
+      std::vector<T> y(x.size()), back(x.size()), in_place = x;
+      rope_table<acc_t<T>>(*this->exec, view(std::as_const(positions)), 1e4, {}, matrix(table, rows));
+      const auto angles = matrix(std::as_const(table), rows);
+      rope_apply<T>(*this->exec, matrix(x, rows), angles, false, matrix(y, rows));
+      rope_apply<T>(*this->exec, matrix(std::as_const(y), rows), angles, true, matrix(back, rows));
+      rope_apply<T>(*this->exec, matrix(std::as_const(in_place), rows), angles, false,
+                    matrix(in_place, rows));
+      const auto frequencies = reference::rope_frequencies(static_cast<std::size_t>(hd), 1e4);
+      const double error = acc_error<T>;
+      expect_close(y, reference::rope_apply(doubles(x), positions, frequencies, 1), error, "rope");
+      expect_close(back, reference::rope_apply(doubles(y), positions, frequencies, -1), error, "inverse");
+      expect_close(back, doubles(x), 8 * rounding<T> + error, "there and back");
+      EXPECT_TRUE(same_bits(y, in_place));
+    }
+  }
+}
+
+TEST(Rope, Llama3ScalingKeepsShortWavesStretchesLongOnesAndBlendsBetween) {
+  const ExecHandle exec = make_exec();
+  RopeScaling scaling;
+  scaling.kind = RopeScaling::Kind::llama3;
+  const std::int64_t hd = 128;
+  const double theta = 5e5, pi = std::acos(-1.0);
+  const std::vector<std::int32_t> positions = {0, 1, 5000};
+  std::vector<double> table(static_cast<std::size_t>(3 * hd));
+  rope_table<double>(*exec, view(positions), theta, scaling, matrix(table, 3));
+  int kept = 0, stretched = 0, blended = 0;
+  for (std::size_t i = 0; i < 64; ++i) {
+    double frequency = reference::rope_frequencies(128, theta)[i];
+    const double wavelength = 2 * pi / frequency;
+    if (wavelength < 8192.0 / 4) {
+      ++kept;
+    } else if (wavelength > 8192.0 / 1) {
+      frequency /= 8;
+      ++stretched;
+    } else {
+      const double smooth = (8192 / wavelength - 1) / (4 - 1);
+      frequency = (1 - smooth) * frequency / 8 + smooth * frequency;
+      ++blended;
+    }
+    for (std::size_t t = 0; t < 3; ++t) {
+      EXPECT_NEAR(table[t * 128 + i], std::cos(positions[t] * frequency), 1e-10) << i;
+      EXPECT_NEAR(table[t * 128 + 64 + i], std::sin(positions[t] * frequency), 1e-10) << i;
+    }
+  }
+  EXPECT_GT(kept, 20);
+  EXPECT_GT(stretched, 20);
+  EXPECT_GT(blended, 3);
+}
+
+}  // namespace
+}  // namespace ztrain::kernels

@@ -1,0 +1,234 @@
+// Kernels that move, convert and make data: embedding, select_row, copies and fills, casts, initial weights.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "kernels/backend.hpp"
+#include "kernels/bytes.hpp"
+#include "kernels/cast.hpp"
+#include "kernels/embedding.hpp"
+#include "kernels/init.hpp"
+#include "kernels/reference/elementwise.hpp"
+#include "kernels/reference/embedding.hpp"
+#include "kernels/select_row.hpp"
+#include "tests/support/kernel_arrays.hpp"
+
+namespace ztrain::kernels {
+namespace {
+
+using namespace ztrain::test;
+
+template <class Types>
+struct DataKernels : ::testing::Test {
+  ExecHandle exec = make_exec();
+};
+template <class P>
+struct Embedding : DataKernels<P> {};
+template <class T>
+struct Initial : DataKernels<T> {};
+template <class P>
+struct Cast : DataKernels<P> {};
+using CastPairs = ::testing::Types<Pair<float, float>, Pair<float, bf16>, Pair<float, double>,
+                                   Pair<bf16, float>, Pair<bf16, bf16>, Pair<bf16, double>,
+                                   Pair<double, float>, Pair<double, bf16>, Pair<double, double>>;
+TYPED_TEST_SUITE(Embedding, GradientPairs);
+TYPED_TEST_SUITE(Initial, FloatTypes);
+TYPED_TEST_SUITE(Cast, CastPairs);
+
+/// Few rows of W, so that tokens repeat.
+std::vector<std::int32_t> repeated_tokens(std::int64_t count, std::int64_t vocabulary) {
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t t = 0; t < count; ++t) {
+    tokens.push_back(static_cast<std::int32_t>((t * t + 3) % vocabulary));
+  }
+  return tokens;
+}
+
+TYPED_TEST(Embedding, MatchesTheReferenceWithRepeatedTokens) {
+  using T = typename TypeParam::T;
+  using G = typename TypeParam::G;
+  const std::int64_t vocabulary = 11;
+  for (const std::int64_t count : {1, 7, 65, 300}) {
+    for (const std::int64_t d : {1, 3, 257, 1000}) {
+      const auto tokens = repeated_tokens(count, vocabulary);
+      const auto W = random<T>(vocabulary * d, 1), dx = random<T>(count * d, 2);
+      const auto before = random<G>(vocabulary * d, 3);
+      std::vector<T> x(dx.size());
+      std::vector<G> fresh = before, added = before;
+      embedding_forward<T>(*this->exec, view(tokens), matrix(W, vocabulary), matrix(x, count));
+      embedding_backward<T, G>(*this->exec, view(tokens), matrix(dx, count), matrix(fresh, vocabulary),
+                               false);
+      embedding_backward<T, G>(*this->exec, view(tokens), matrix(dx, count), matrix(added, vocabulary), true);
+      const auto width = static_cast<std::size_t>(d);
+      expect_close(x, reference::embedding_forward(tokens, doubles(W), width), 0, "x");
+      std::vector<double> expected(fresh.size()), accumulated = doubles(before);
+      reference::embedding_backward(tokens, doubles(dx), width, expected);
+      reference::embedding_backward(tokens, doubles(dx), width, accumulated);
+      // One rounding at each of up to `count` additions of terms of order sqrt(count).
+      const double error = rounding<G> * 8 * static_cast<double>(count);
+      expect_close(fresh, expected, error, "dW");
+      expect_close(added, accumulated, error, "accumulated dW");
+      std::vector<G> again = before;
+      embedding_backward<T, G>(*this->exec, view(tokens), matrix(dx, count), matrix(again, vocabulary), true);
+      EXPECT_TRUE(same_bits(added, again));
+    }
+  }
+}
+
+TYPED_TEST(Embedding, AddsInTokenOrder) {
+  using T = typename TypeParam::T;
+  using G = typename TypeParam::G;
+  const std::int64_t count = 300, d = 5;
+  const std::vector<std::int32_t> tokens(static_cast<std::size_t>(count), 0);
+  const auto dx = random<T>(count * d, 1);
+  std::vector<G> dW(static_cast<std::size_t>(d)), expected(dW.size());
+  embedding_backward<T, G>(*this->exec, view(tokens), matrix(dx, count), matrix(dW, 1), false);
+  for (std::size_t i = 0; i < dx.size(); ++i) {
+    auto& sum = expected[i % 5];
+    sum = static_cast<G>(static_cast<acc_t<G>>(sum) + static_cast<acc_t<G>>(dx[i]));
+  }
+  EXPECT_TRUE(same_bits(dW, expected));
+}
+
+TYPED_TEST(Embedding, TokensOutsideTheVocabularyAreSeenAndDoNoHarm) {
+  using T = typename TypeParam::T;
+  using G = typename TypeParam::G;
+  const std::vector<std::int32_t> tokens = {-1, 1, 2};
+  const auto W = random<T>(2 * 3, 1), dx = random<T>(3 * 3, 2);
+  std::vector<T> x(dx.size());
+  std::vector<G> dW(W.size());
+  embedding_forward<T>(*this->exec, view(tokens), matrix(W, 2), matrix(x, 3));
+  embedding_backward<T, G>(*this->exec, view(tokens), matrix(dx, 3), matrix(dW, 2), false);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(std::isnan(static_cast<double>(x[i])), i / 3 != 1) << i;
+  }
+  for (std::size_t i = 0; i < dW.size(); ++i) {
+    EXPECT_EQ(static_cast<double>(dW[i]),
+              i < 3 ? 0 : static_cast<double>(static_cast<G>(static_cast<acc_t<T>>(dx[i]))));
+  }
+}
+
+TYPED_TEST(Initial, SelectRowTakesTheRowThatTheDeviceNames) {
+  using T = TypeParam;
+  for (const std::int64_t d : {1, 3, 257, 1000}) {
+    const auto x = random<T>(7 * d, 1);
+    std::vector<T> y(static_cast<std::size_t>(d));
+    std::vector<std::int32_t> index = {5};
+    select_row<T>(*this->exec, matrix(x, 7), view(std::as_const(index)), matrix(y, 1));
+    expect_close(y, reference::select_row(doubles(x), static_cast<std::size_t>(d), 5), 0, "row");
+    index[0] = 7;
+    select_row<T>(*this->exec, matrix(x, 7), view(std::as_const(index)), matrix(y, 1));
+    EXPECT_TRUE(std::isnan(static_cast<double>(y[0])));
+  }
+}
+
+TYPED_TEST(Initial, CopyZeroAndPoisonTouchExactlyTheirBytes) {
+  using T = TypeParam;
+  for (const std::int64_t n : {1, 3, 257, 100000}) {
+    const auto src = random<T>(n, 1);
+    const auto bytes = n * static_cast<std::int64_t>(sizeof(T));
+    std::vector<T> dst(static_cast<std::size_t>(n + 1), static_cast<T>(5.0f));
+    copy(*this->exec, src.data(), dst.data(), bytes);
+    EXPECT_EQ(std::memcmp(src.data(), dst.data(), static_cast<std::size_t>(bytes)), 0);
+    fill_poison(*this->exec, dst.data(), bytes);
+    for (std::int64_t i = 0; i < n; ++i) {
+      ASSERT_TRUE(std::isnan(static_cast<double>(dst[static_cast<std::size_t>(i)])));
+    }
+    zero(*this->exec, dst.data(), bytes);
+    for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(static_cast<double>(dst[static_cast<std::size_t>(i)]), 0);
+    EXPECT_EQ(static_cast<double>(dst.back()), 5);
+  }
+}
+
+/// The value of A rounded to B.
+template <class B>
+double rounded(double value) {
+  return static_cast<double>(static_cast<B>(value));
+}
+
+TYPED_TEST(Cast, RoundsEachElementAndDoesNotDependOnTheSlice) {
+  using A = typename TypeParam::T;
+  using B = typename TypeParam::G;
+  for (const std::int64_t n : {1, 3, 257, 1000}) {
+    const auto src = random<A>(n, 1, 100);
+    std::vector<B> whole(static_cast<std::size_t>(n)), pieces(whole.size());
+    cast<A, B>(*this->exec, view(src), view(whole));
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      ASSERT_EQ(static_cast<double>(whole[i]), rounded<B>(static_cast<double>(src[i])));
+    }
+    for (std::int64_t begin = 0; begin < n; begin += 256) {
+      const std::int64_t end = std::min(n, begin + 256);
+      cast<A, B>(*this->exec, slice(view(src), begin, end), slice(view(pieces), begin, end));
+    }
+    EXPECT_TRUE(same_bits(whole, pieces));
+  }
+}
+
+TYPED_TEST(Cast, AccumulateAddsInTheDestinationType) {
+  using A = typename TypeParam::T;
+  using B = acc_t<typename TypeParam::G>;
+  for (const std::int64_t n : {1, 3, 257, 1000}) {
+    const auto src = random<A>(n, 1);
+    auto dst = random<B>(n, 2);
+    const auto before = dst;
+    accumulate_cast<A, B>(*this->exec, view(src), view(dst));
+    for (std::size_t i = 0; i < dst.size(); ++i) ASSERT_EQ(dst[i], before[i] + static_cast<B>(src[i]));
+  }
+}
+
+TEST(CastSpecial, KeepsNaNInfinityAndTiesToEven) {
+  const ExecHandle exec = make_exec();
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> src = {std::nanf(""), infinity,    -infinity, 3.4e38f,
+                                  1.00390625f,   1.01171875f, -0.0f};
+  std::vector<bf16> dst(src.size());
+  cast<float, bf16>(*exec, view(src), view(dst));
+  EXPECT_TRUE(std::isnan(static_cast<float>(dst[0])));
+  EXPECT_EQ(dst[1].bits, 0x7f80);
+  EXPECT_EQ(dst[2].bits, 0xff80);
+  EXPECT_EQ(dst[3].bits, 0x7f80);
+  EXPECT_EQ(dst[4].bits, 0x3f80);  // halfway, down to even
+  EXPECT_EQ(dst[5].bits, 0x3f82);  // halfway, up to even
+  EXPECT_EQ(dst[6].bits, 0x8000);
+}
+
+TYPED_TEST(Initial, NormalWeightsAreAFunctionOfTheLogicalIndex) {
+  using P = TypeParam;
+  const std::int64_t n = 1000;
+  const std::uint64_t key = 42, stream = 7, begin = 5001;
+  std::vector<P> whole(static_cast<std::size_t>(n)), pieces(whole.size());
+  normal_init<P>(*this->exec, view(whole), key, stream, begin, 0.02);
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const auto expected = static_cast<P>(static_cast<float>(0.02 * normal(key, stream, begin + i)));
+    ASSERT_EQ(static_cast<double>(whole[i]), static_cast<double>(expected)) << i;
+  }
+  // Any cut will do here, odd ones too.
+  for (const auto& [from, to] :
+       {std::pair<std::int64_t, std::int64_t>{0, 256}, {256, 257}, {257, 768}, {768, n}}) {
+    normal_init<P>(*this->exec, slice(view(pieces), from, to), key, stream,
+                   begin + static_cast<std::uint64_t>(from), 0.02);
+  }
+  EXPECT_TRUE(same_bits(whole, pieces));
+}
+
+TYPED_TEST(Initial, NormalWeightsHaveTheirMomentsAndConstantsTheirValue) {
+  using P = TypeParam;
+  std::vector<P> weights(200000);
+  normal_init<P>(*this->exec, view(weights), 1, 2, 0, 0.5);
+  double sum = 0, squares = 0;
+  for (const P weight : weights) {
+    sum += static_cast<double>(weight);
+    squares += static_cast<double>(weight) * static_cast<double>(weight);
+  }
+  const double n = static_cast<double>(weights.size());
+  EXPECT_NEAR(sum / n, 0, 0.005);
+  EXPECT_NEAR(squares / n, 0.25, 0.005);
+  constant_init<P>(*this->exec, view(weights), 1.5);
+  for (const P weight : weights) ASSERT_EQ(static_cast<double>(weight), 1.5);
+}
+
+}  // namespace
+}  // namespace ztrain::kernels

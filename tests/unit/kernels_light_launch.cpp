@@ -1,0 +1,96 @@
+// A launch must not allocate: the step's inner loop runs in memory that was planned.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "base/kernel_workspace.hpp"
+#include "kernels/adamw.hpp"
+#include "kernels/add.hpp"
+#include "kernels/backend.hpp"
+#include "kernels/bytes.hpp"
+#include "kernels/cast.hpp"
+#include "kernels/embedding.hpp"
+#include "kernels/init.hpp"
+#include "kernels/rmsnorm.hpp"
+#include "kernels/rope.hpp"
+#include "kernels/select_row.hpp"
+#include "kernels/step_metrics.hpp"
+#include "kernels/sum_squares.hpp"
+#include "kernels/swiglu.hpp"
+#include "tests/support/kernel_arrays.hpp"
+
+namespace {
+std::atomic<long> allocations{0};
+}  // namespace
+
+void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size ? size : 1)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+
+namespace ztrain::kernels {
+namespace {
+
+using namespace ztrain::test;
+
+TEST(Launch, AllocatesNothing) {
+  const ExecHandle handle = make_exec();
+  Exec& exec = *handle;
+  const std::int64_t rows = 65, d = 300, n = rows * d;
+  auto x = random<float>(n, 1), y = x, z = x, u = x, dx = x;
+  auto weight = random<float>(d, 2), dweight = weight, row = weight, rstd = random<float>(rows, 3);
+  auto table = random<float>(rows * 10, 4);
+  auto half = random<bf16>(n, 5);
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(rows), 3), index = {2};
+  std::vector<double> scalars(100), out(1);
+  std::vector<Term> terms(100);
+  for (std::size_t i = 0; i < terms.size(); ++i) terms[i].value = &scalars[i];
+  std::vector<char> workspace(static_cast<std::size_t>(rmsnorm_backward_workspace_bytes(rows, d, DType::f32) +
+                                                       sum_squares_workspace_bytes(n)));
+  StepScalars step;
+  const auto in = [](auto& values) { return view(std::as_const(values)); };
+  const auto of = [&](auto& values) { return matrix(values, rows); };
+  const auto in_of = [&](auto& values) { return matrix(std::as_const(values), rows); };
+
+  const long before = allocations;
+  rmsnorm_forward<float>(exec, in_of(x), in(weight), 1e-5, of(y), view(rstd));
+  add_rmsnorm_forward<float>(exec, in_of(x), in_of(y), in(weight), 1e-5, of(u), of(z), view(rstd));
+  rmsnorm_backward<float, float>(exec, in_of(x), in(weight), in(rstd), in_of(y), in_of(z), of(dx),
+                                 view(dweight), true, workspace.data());
+  rope_table<float>(exec, in(tokens), 1e4, {}, of(table));
+  rope_apply<float>(exec, in_of(x), in_of(table), false, of(y));
+  swiglu_forward<float>(exec, in(x), in(y), view(z));
+  swiglu_backward<float>(exec, in(x), in(y), in(z), view(u), view(dx));
+  add<float>(exec, in(x), in(y), view(z));
+  copy(exec, x.data(), y.data(), n * 4);
+  zero(exec, y.data(), n * 4);
+  fill_poison(exec, y.data(), n * 4);
+  embedding_forward<float>(exec, in(tokens), in_of(x), of(z));
+  embedding_backward<float, float>(exec, in(tokens), in_of(x), of(z), false);
+  select_row<float>(exec, in_of(x), in(index), matrix(row, 1));
+  cast<float, bf16>(exec, in(x), view(half));
+  accumulate_cast<bf16, float>(exec, in(half), view(z));
+  sum_squares<float>(exec, in(x), false, out.data(), workspace.data());
+  sum_terms(exec, terms, out.data());
+  sum_in_order(exec, in(scalars), false, out.data());
+  finish_step(exec, {scalars.data(), 33, 3}, &step);
+  adamw<float, float, float>(exec, view(x), {}, view(u), view(dx), in(z), &step, {});
+  normal_init<float>(exec, view(x), 1, 2, 3, 0.02);
+  constant_init<float>(exec, view(x), 1);
+  EXPECT_EQ(allocations - before, 0);
+  const auto counted = std::make_unique<int>(1);
+  EXPECT_EQ(allocations - before, 1) << "the counter works";
+}
+
+}  // namespace
+}  // namespace ztrain::kernels

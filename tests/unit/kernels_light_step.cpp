@@ -1,0 +1,260 @@
+// Kernels of the optimizer step: sum of squares, the step's scalars, AdamW.
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <utility>
+
+#include "base/kernel_workspace.hpp"
+#include "kernels/adamw.hpp"
+#include "kernels/backend.hpp"
+#include "kernels/reference/adamw.hpp"
+#include "kernels/reference/elementwise.hpp"
+#include "kernels/step_metrics.hpp"
+#include "kernels/sum_squares.hpp"
+#include "tests/support/kernel_arrays.hpp"
+
+namespace ztrain::kernels {
+namespace {
+
+using namespace ztrain::test;
+
+const std::vector<std::int64_t> sizes = {1, 3, 257, 1000};
+
+template <class G>
+struct SumSquares : ::testing::Test {
+  ExecHandle exec = make_exec();
+
+  double of(Vector<const G> x, bool add = false, double start = -1) {
+    std::vector<double> workspace(static_cast<std::size_t>(sum_squares_workspace_bytes(x.count) / 8));
+    sum_squares<G>(*exec, x, add, &start, workspace.data());
+    return start;
+  }
+};
+TYPED_TEST_SUITE(SumSquares, FloatTypes);
+
+TYPED_TEST(SumSquares, MatchesTheReference) {
+  for (const std::int64_t n : sizes) {
+    const auto x = random<TypeParam>(n, 1);
+    const double expected = reference::sum_squares(doubles(x));
+    EXPECT_NEAR(this->of(view(x)), expected, 1e-12 * expected);
+    EXPECT_NEAR(this->of(view(x), true, 3), expected + 3, 1e-12 * (expected + 3));
+  }
+  EXPECT_EQ(this->of({}), 0);
+  EXPECT_EQ(this->of({}, true, 3), 3);
+}
+
+TYPED_TEST(SumSquares, ChainedPiecesGiveTheBitsOfTheWhole) {
+  const std::int64_t n = 256 * 40 + 77;
+  const auto x = random<TypeParam>(n, 1);
+  const double whole = this->of(view(x));
+  for (const std::int64_t piece : {256, 768, 256 * 17}) {
+    double sum = 0;
+    for (std::int64_t begin = 0; begin < n; begin += piece) {
+      sum = this->of(slice(view(x), begin, std::min(n, begin + piece)), begin > 0, sum);
+    }
+    EXPECT_EQ(sum, whole) << piece;
+  }
+  // Quanta are added left to right.
+  double sum = 0;
+  for (std::int64_t begin = 0; begin < n; begin += 256) {
+    sum += this->of(slice(view(x), begin, std::min(n, begin + 256)));
+  }
+  EXPECT_EQ(sum, whole);
+  for (const std::size_t shift : {1, 3, 8}) {
+    std::vector<TypeParam> moved(shift);
+    moved.insert(moved.end(), x.begin(), x.end());
+    EXPECT_EQ(this->of({moved.data() + shift, n}), whole) << "moved by " << shift;
+  }
+  auto padded = x;
+  padded.resize(256 * 64, static_cast<TypeParam>(0.0f));
+  EXPECT_EQ(this->of(view(std::as_const(padded))), whole) << "padding";
+}
+
+TYPED_TEST(SumSquares, TakesSeveralPassesThroughItsWorkspace) {
+  const std::int64_t n = sum_squares_pass_quanta * 256 + 300;
+  std::vector<TypeParam> x(static_cast<std::size_t>(n), static_cast<TypeParam>(0.5f));
+  EXPECT_EQ(this->of(view(std::as_const(x))), 0.25 * static_cast<double>(n));
+  x[static_cast<std::size_t>(n - 1)] = static_cast<TypeParam>(std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isinf(this->of(view(std::as_const(x)))));
+  x[5] = static_cast<TypeParam>(std::nanf(""));
+  EXPECT_TRUE(std::isnan(this->of(view(std::as_const(x)))));
+}
+
+TEST(StepMetrics, SumTermsAddsTheCountedOnesInOrder) {
+  const ExecHandle exec = make_exec();
+  std::vector<double> values = random<double>(200, 1);
+  values[3] = std::nan("");
+  std::vector<Term> terms;
+  double expected = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const bool counted = i % 5 != 3;
+    terms.push_back({&values[i], counted});
+    if (counted) expected += values[i];
+  }
+  double out = -1;
+  sum_terms(*exec, terms, &out);
+  EXPECT_EQ(out, expected);
+  sum_terms(*exec, std::span<const Term>(terms).subspan(3, 1), &out);
+  EXPECT_EQ(out, 0);
+  sum_in_order(*exec, {values.data() + 4, 3}, false, &out);
+  EXPECT_EQ(out, values[4] + values[5] + values[6]);
+  const double before = out;
+  sum_in_order(*exec, {values.data() + 7, 1}, true, &out);
+  EXPECT_EQ(out, before + values[7]);
+}
+
+void expect_scalars(const std::vector<std::array<double, 3>>& partials, double max_norm) {
+  const ExecHandle exec = make_exec();
+  StepScalars scalars;
+  scalars.max_norm = max_norm;
+  scalars.learning_rate = 0.25;
+  const StepScalars expected = reference::finish_step(partials, scalars);
+  finish_step(*exec, {partials.data()->data(), static_cast<std::int64_t>(partials.size()), 3}, &scalars);
+  EXPECT_DOUBLE_EQ(scalars.loss, expected.loss);
+  EXPECT_DOUBLE_EQ(scalars.valid_tokens, expected.valid_tokens);
+  EXPECT_DOUBLE_EQ(scalars.gradient_norm, expected.gradient_norm);
+  EXPECT_DOUBLE_EQ(scalars.gradient_multiplier, expected.gradient_multiplier);
+  EXPECT_EQ(scalars.found_inf, expected.found_inf);
+  EXPECT_EQ(scalars.learning_rate, 0.25);
+  EXPECT_EQ(scalars.max_norm, max_norm);
+}
+
+TEST(StepMetrics, FinishStepMatchesTheReference) {
+  const std::vector<std::array<double, 3>> partials = {{300.5, 100, 4e4}, {200.25, 60, 9e4}, {0, 0, 1e4}};
+  expect_scalars(partials, 0);
+  expect_scalars(partials, 1);
+  expect_scalars(partials, 1e6);
+  expect_scalars({{0, 0, 0}}, 1);
+}
+
+TEST(StepMetrics, FinishStepFindsWhatIsNotFinite) {
+  const ExecHandle exec = make_exec();
+  for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {
+    for (const double tokens : {0.0, 10.0}) {
+      const std::vector<double> partials = {1, tokens, 1, 1, 0, bad};
+      StepScalars scalars;
+      finish_step(*exec, {partials.data(), 2, 3}, &scalars);
+      EXPECT_EQ(scalars.found_inf, 1);
+    }
+  }
+}
+
+template <class A, class B, class C, bool with_master>
+struct AdamWTypes {
+  using P = A;
+  using M = B;
+  using G = C;
+  static constexpr bool master = with_master;
+};
+
+template <class Types>
+struct AdamW : ::testing::Test {
+  using P = typename Types::P;
+  using M = typename Types::M;
+  using G = typename Types::G;
+
+  struct State {
+    std::vector<P> parameter;
+    std::vector<acc_t<P>> master;
+    std::vector<M> exp_avg, exp_avg_sq;
+    bool operator==(const State& other) const {
+      return same_bits(parameter, other.parameter) && same_bits(master, other.master) &&
+             same_bits(exp_avg, other.exp_avg) && same_bits(exp_avg_sq, other.exp_avg_sq);
+    }
+  };
+
+  static State start(std::int64_t n) {
+    State s{{}, random<acc_t<P>>(n, 1), random<M>(n, 2, 0.1), random<M>(n, 3, 0.1)};
+    for (auto value : s.master) s.parameter.push_back(static_cast<P>(value));
+    for (M& value : s.exp_avg_sq) value = static_cast<M>(std::abs(static_cast<acc_t<M>>(value)));
+    if (!Types::master) s.master.clear();
+    return s;
+  }
+
+  void step(State& s, const std::vector<G>& gradient, std::int64_t begin, std::int64_t end) {
+    const Vector<acc_t<P>> master = Types::master ? slice(view(s.master), begin, end) : Vector<acc_t<P>>{};
+    adamw<P, M, G>(*exec, slice(view(s.parameter), begin, end), master, slice(view(s.exp_avg), begin, end),
+                   slice(view(s.exp_avg_sq), begin, end), slice(view(gradient), begin, end), &scalars,
+                   options);
+  }
+
+  static StepScalars some_scalars() {
+    StepScalars s;
+    s.learning_rate = 0.01;
+    s.bias_correction1 = 1 - 0.9 * 0.9;
+    s.bias_correction2 = 1 - 0.95 * 0.95;
+    s.gradient_multiplier = 0.125;
+    return s;
+  }
+
+  ExecHandle exec = make_exec();
+  StepScalars scalars = some_scalars();
+  AdamWOptions options{0.9, 0.95, 1e-8, 0.1, 0.5};
+};
+using AdamWCases =
+    ::testing::Types<AdamWTypes<float, float, float, false>, AdamWTypes<float, float, bf16, true>,
+                     AdamWTypes<float, bf16, float, false>, AdamWTypes<float, bf16, bf16, false>,
+                     AdamWTypes<bf16, float, float, true>, AdamWTypes<bf16, float, bf16, true>,
+                     AdamWTypes<bf16, bf16, float, true>, AdamWTypes<bf16, bf16, bf16, false>,
+                     AdamWTypes<double, double, double, false>>;
+TYPED_TEST_SUITE(AdamW, AdamWCases);
+
+TYPED_TEST(AdamW, MatchesTheReference) {
+  using Fixture = AdamW<TypeParam>;
+  using A = acc_t<typename TypeParam::P>;
+  for (const std::int64_t n : sizes) {
+    auto s = Fixture::start(n);
+    const auto gradient = random<typename TypeParam::G>(n, 4, 2);
+    reference::AdamWState expected{TypeParam::master ? doubles(s.master) : doubles(s.parameter),
+                                   doubles(s.exp_avg), doubles(s.exp_avg_sq)};
+    const reference::AdamWSettings settings{0.9, 0.95, 1e-8, 0.1, 0.5};
+    reference::adamw(expected, doubles(gradient), this->scalars, settings);
+    this->step(s, gradient, 0, n);
+    const double error = 8 * rounding<A>;
+    expect_close(s.exp_avg, expected.exp_avg, error, "exp_avg");
+    expect_close(s.exp_avg_sq, expected.exp_avg_sq, error, "exp_avg_sq");
+    expect_close(s.parameter, expected.parameter, error, "parameter");
+    if (TypeParam::master) {
+      expect_close(s.master, expected.parameter, error, "master");
+      for (std::size_t i = 0; i < s.master.size(); ++i) {
+        ASSERT_EQ(static_cast<double>(s.parameter[i]),
+                  static_cast<double>(static_cast<typename TypeParam::P>(s.master[i])));
+      }
+    }
+  }
+}
+
+TYPED_TEST(AdamW, DoesNotDependOnTheSlice) {
+  using Fixture = AdamW<TypeParam>;
+  const std::int64_t n = 5 * 256 + 101;
+  const auto gradient = random<typename TypeParam::G>(n, 4, 2);
+  auto whole = Fixture::start(n), pieces = whole, again = whole;
+  this->step(whole, gradient, 0, n);
+  this->step(again, gradient, 0, n);
+  for (const auto& [begin, end] : {std::pair<std::int64_t, std::int64_t>{0, 256}, {256, 1024}, {1024, n}}) {
+    this->step(pieces, gradient, begin, end);
+  }
+  EXPECT_TRUE(whole == pieces);
+  EXPECT_TRUE(whole == again);
+}
+
+TYPED_TEST(AdamW, KeepsTheOldStateWhenTheGradientIsNotFinite) {
+  using Fixture = AdamW<TypeParam>;
+  const std::int64_t n = 1000;
+  auto gradient = random<typename TypeParam::G>(n, 4);
+  gradient[17] = static_cast<typename TypeParam::G>(std::numeric_limits<float>::infinity());
+  gradient[900] = static_cast<typename TypeParam::G>(std::nanf(""));
+  auto s = Fixture::start(n);
+  const auto before = s;
+  this->scalars.found_inf = 1;
+  this->scalars.gradient_multiplier = std::nan("");
+  this->step(s, gradient, 0, n);
+  EXPECT_TRUE(s == before);
+  this->scalars = Fixture::some_scalars();
+  this->step(s, gradient, 0, n);
+  EXPECT_FALSE(s == before);
+}
+
+}  // namespace
+}  // namespace ztrain::kernels

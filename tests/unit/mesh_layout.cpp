@@ -1,0 +1,211 @@
+// The arithmetic of the mesh, and that every parameter element has exactly one place in every layout.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "base/error.hpp"
+#include "layout/comm_cost.hpp"
+#include "layout/layout.hpp"
+#include "layout/mesh.hpp"
+
+using namespace ztrain;
+
+namespace {
+
+MeshShape shape(int pipeline, int replicate, int shard, int context, int tensor) {
+  MeshShape s;
+  s.degree = {pipeline, replicate, shard, context, tensor};
+  return s;
+}
+
+/// Odd sizes, slices along both dims, two units and a scalar.
+std::vector<ParameterShape> parameters(int parts) {
+  return {{"embed.weight", {12, 7}, {0, parts}, 0, true},     {"embed.scale", {}, {}, 0, false},
+          {"mlp.up.weight", {24, 33}, {0, parts}, 1, true},   {"mlp.up.bias", {24}, {0, parts}, 1, false},
+          {"mlp.down.weight", {33, 24}, {1, parts}, 1, true}, {"norm.weight", {33}, {}, 1, false},
+          {"cube.weight", {3, 12, 5}, {1, parts}, 1, true}};
+}
+
+}  // namespace
+
+TEST(MeshArithmetic, CoordinatesAreRowMajor) {
+  const MeshShape mesh = shape(2, 3, 4, 1, 2);
+  EXPECT_EQ(mesh.ranks(), 48);
+  EXPECT_EQ(mesh.size(Axis::replicate | Axis::tensor), 6);
+  EXPECT_EQ(mesh.size(AxisSet()), 1);
+  std::set<std::array<int, 5>> seen;
+  for (int rank = 0; rank < 48; ++rank) {
+    const Coordinate at(mesh, rank);
+    EXPECT_EQ(at.index_in(AxisSet::all()), rank);
+    EXPECT_EQ(at.index_in(AxisSet()), 0);
+    EXPECT_EQ(at[Axis::tensor], rank % 2) << "tensor is innermost";
+    EXPECT_EQ(at[Axis::pipeline], rank / 24) << "pipeline is outermost";
+    seen.insert(
+        {at[Axis::pipeline], at[Axis::replicate], at[Axis::shard], at[Axis::context], at[Axis::tensor]});
+  }
+  EXPECT_EQ(seen.size(), 48u);
+  EXPECT_THROW(Coordinate(mesh, 48), Error);
+  EXPECT_THROW(Coordinate(mesh, -1), Error);
+}
+
+TEST(MeshArithmetic, GroupsPartitionTheRanks) {
+  const MeshShape mesh = shape(2, 2, 3, 2, 2);
+  for (std::uint8_t bits = 0; bits < 32; ++bits) {
+    AxisSet axes;
+    for (int a = 0; a < axis_count; ++a)
+      if ((bits >> a) & 1) axes = axes | static_cast<Axis>(a);
+    EXPECT_EQ(axes.bits(), bits);
+    std::map<int, std::vector<int>> groups;
+    for (int rank = 0; rank < mesh.ranks(); ++rank) {
+      const Coordinate at(mesh, rank);
+      const auto group = at.group(axes);
+      ASSERT_EQ(static_cast<int>(group.size()), mesh.size(axes));
+      ASSERT_EQ(group[static_cast<std::size_t>(at.index_in(axes))], rank) << to_string(axes);
+      ASSERT_EQ(at.group_id(axes), group.front());
+      const auto [known, added] = groups.emplace(group.front(), group);
+      ASSERT_EQ(known->second, group) << "all members see the same group";
+      for (const int member : group)
+        for (int a = 0; a < axis_count; ++a)
+          if (const Axis axis = static_cast<Axis>(a); !axes.contains(axis)) {
+            ASSERT_EQ(Coordinate(mesh, member)[axis], at[axis]);
+          }
+    }
+    EXPECT_EQ(static_cast<int>(groups.size()), mesh.ranks() / mesh.size(axes));
+  }
+}
+
+TEST(MeshArithmetic, Names) {
+  EXPECT_EQ(to_string(Axis::shard | Axis::context), "shard*context");
+  EXPECT_EQ(to_string(AxisSet()), "none");
+  EXPECT_EQ(to_string(AxisSet::all()), "pipeline*replicate*shard*context*tensor");
+}
+
+TEST(CommCost, AllReduceSlicesCoverTheCount) {
+  for (int ranks = 1; ranks <= 7; ++ranks)
+    for (std::int64_t count = 0; count < 40; ++count) {
+      std::int64_t sum = 0, sent = 0;
+      for (int r = 0; r < ranks; ++r) {
+        const std::int64_t length = slice_length(ranks, count, r);
+        EXPECT_EQ(length, std::max<std::int64_t>(0, std::min(all_reduce_slice(ranks, count), count - sum)));
+        EXPECT_LE((ranks - 1) * length * 4, all_reduce_workspace(ranks, DType::f32, count));
+        sum += length;
+        sent += all_reduce_sent(ranks, r, DType::f32, count);
+      }
+      EXPECT_EQ(sum, count);
+      EXPECT_EQ(sent, 2 * (ranks - 1) * count * 4)
+          << "together: every element to every other rank, there and back";
+    }
+}
+
+TEST(Layout, SegmentsAndShardsStartOnTheQuantum) {
+  for (int shards = 1; shards <= 7; ++shards) {
+    const Layout layout(parameters(3), 2, shards);
+    for (const FlatUnit& unit : layout.units()) {
+      std::int64_t end = 0;
+      EXPECT_EQ(unit.shards, shards);
+      EXPECT_EQ(unit.shard_elements % quantum, 0);
+      for (const Segment& s : unit.segments) {
+        EXPECT_EQ(s.begin % quantum, 0);
+        EXPECT_GE(s.begin, end) << "segments do not overlap";
+        EXPECT_LT(s.begin - end, quantum) << "no more padding than needed";
+        EXPECT_EQ(s.begin, layout.segment_of(s.parameter).begin);
+        end = s.begin + s.count;
+      }
+      EXPECT_GE(unit.elements(), end);
+      EXPECT_LT(unit.elements() - end, quantum + shards * quantum);
+    }
+  }
+}
+
+TEST(Layout, FlatPositionsDoNotDependOnTheShards) {
+  const Layout one(parameters(3), 2, 1), seven(parameters(3), 2, 7);
+  for (int p = 0; p < 7; ++p) EXPECT_EQ(one.segment_of(p).begin, seven.segment_of(p).begin);
+  EXPECT_EQ(one.parameter_count(), 12 * 7 + 1 + 2 * 24 * 33 + 24 + 33 + 3 * 12 * 5);
+}
+
+TEST(Layout, PiecesOfARange) {
+  // Elements 0..83 and 256 of unit 0; unit 1 starts with 24 x 33 = 792.
+  const Layout layout(parameters(1), 2, 1);
+  EXPECT_TRUE(layout.pieces(0, 84, 256).empty()) << "padding belongs to nobody";
+  const auto pieces = layout.pieces(0, 80, 300);
+  ASSERT_EQ(pieces.size(), 2u);
+  EXPECT_EQ(pieces[0].parameter, 0);
+  EXPECT_EQ(pieces[0].flat_begin, 80);
+  EXPECT_EQ(pieces[0].slice_begin, 80);
+  EXPECT_EQ(pieces[0].count, 4);
+  EXPECT_EQ(pieces[1].parameter, 1);
+  EXPECT_EQ(pieces[1].flat_begin, 256);
+  EXPECT_EQ(pieces[1].slice_begin, 0);
+  EXPECT_EQ(pieces[1].count, 1);
+}
+
+TEST(Layout, RunsOfASliceAlongDim0AreContiguous) {
+  const Layout layout(parameters(2), 2, 1);
+  EXPECT_EQ(layout.slice_shape(2), (Shape{12, 33}));
+  const auto runs = layout.logical_runs(2, 1, 5, 100);
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].slice_begin, 5);
+  EXPECT_EQ(runs[0].logical_begin, 12 * 33 + 5);
+  EXPECT_EQ(runs[0].count, 100);
+}
+
+TEST(Layout, RunsOfASliceAlongDim1StrideOverTheOthersPart) {
+  const Layout layout(parameters(2), 2, 1);
+  EXPECT_EQ(layout.slice_shape(4), (Shape{33, 12}));
+  const auto runs = layout.logical_runs(4, 1, 10, 16);  // the ends of row 0, row 1 whole, two of row 2
+  ASSERT_EQ(runs.size(), 3u);
+  EXPECT_EQ(runs[0].logical_begin, 12 + 10);
+  EXPECT_EQ(runs[0].count, 2);
+  EXPECT_EQ(runs[1].slice_begin, 12);
+  EXPECT_EQ(runs[1].logical_begin, 24 + 12);
+  EXPECT_EQ(runs[1].count, 12);
+  EXPECT_EQ(runs[2].logical_begin, 48 + 12);
+  EXPECT_EQ(runs[2].count, 2);
+}
+
+TEST(Layout, WholeParametersMapToThemselves) {
+  const Layout layout(parameters(2), 2, 1);
+  const auto runs = layout.logical_runs(5, 1, 3, 7);
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].logical_begin, 3);
+  EXPECT_EQ(runs[0].count, 7);
+}
+
+TEST(Layout, EveryElementIsOwnedExactlyOnce) {
+  for (const int tensor : {1, 2, 3})
+    for (int shards = 1; shards <= 7; ++shards) {
+      const MeshShape mesh = shape(1, 2, shards, 1, tensor);
+      const Layout layout(parameters(tensor), 2, shards);
+      std::vector<std::vector<int>> owners;
+      for (const auto& p : layout.parameters())
+        owners.emplace_back(static_cast<std::size_t>(elements(p.shape)), 0);
+      for (int rank = 0; rank < mesh.ranks(); ++rank) {
+        const Coordinate at(mesh, rank);
+        for (const FlatUnit& unit : layout.units()) {
+          const std::int64_t begin = at[Axis::shard] * unit.shard_elements;
+          for (const Piece& piece : layout.pieces(unit.unit, begin, begin + unit.shard_elements)) {
+            const auto p = static_cast<std::size_t>(piece.parameter);
+            if (!owns(at, layout.parameters()[p].slice)) continue;
+            for (const LogicalRun& run :
+                 layout.logical_runs(piece.parameter, at[Axis::tensor], piece.slice_begin, piece.count))
+              for (std::int64_t i = 0; i < run.count; ++i)
+                ++owners[p][static_cast<std::size_t>(run.logical_begin + i)];
+          }
+        }
+      }
+      for (std::size_t p = 0; p < owners.size(); ++p)
+        for (std::size_t i = 0; i < owners[p].size(); ++i)
+          ASSERT_EQ(owners[p][i], 1) << layout.parameters()[p].name << " element " << i << ", shards "
+                                     << shards << ", tensor " << tensor;
+    }
+}
+
+TEST(Layout, ADimThatDoesNotDivideNamesTheParameter) {
+  try {
+    Layout(parameters(5), 2, 1);
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("embed.weight"), std::string::npos) << error.what();
+  }
+}

@@ -1,0 +1,180 @@
+// The order of samples, micro-batches, and the split into training and validation data.
+#include "data/sampler.hpp"
+
+#include <cmath>
+#include <set>
+
+#include "data/datasets.hpp"
+#include "data/permutation.hpp"
+#include "tests/unit/data_files.hpp"
+
+namespace ztrain::data {
+namespace {
+
+using Samples = Data;
+
+/// Owns the arrays of a micro-batch, filled with values that no batch holds.
+struct Batch {
+  explicit Batch(std::size_t n)
+      : tokens(n, -7), targets(n, -7), positions(n, -7), starts(n, -7), weights(n, -7) {}
+  MicroBatch view() {
+    return {tokens.data(), targets.data(), weights.data(), positions.data(), starts.data()};
+  }
+  Ids tokens, targets, positions, starts;
+  std::vector<float> weights;
+};
+
+// ---- order
+
+TEST(Permutation, IsABijectionThatRandomAccessReproduces) {
+  for (const std::int64_t size : {1, 2, 3, 4, 5, 16, 17, 255, 256, 1000, 4097}) {
+    const Permutation order(size, 42, 3);
+    std::vector<std::int64_t> images;
+    for (std::int64_t i = 0; i < size; ++i) images.push_back(order(i));
+    std::vector<std::int64_t> sorted = images, expected(static_cast<std::size_t>(size));
+    std::sort(sorted.begin(), sorted.end());
+    std::iota(expected.begin(), expected.end(), std::int64_t{0});
+    EXPECT_EQ(sorted, expected) << size;
+    for (std::int64_t i = size - 1; i >= 0; --i)
+      EXPECT_EQ(Permutation(size, 42, 3)(i), images[static_cast<std::size_t>(i)]);
+  }
+}
+
+TEST(Permutation, DependsOnKeyAndStreamAndLooksRandom) {
+  constexpr std::int64_t size = 10000;
+  const Permutation a(size, 1, 0), b(size, 2, 0), c(size, 1, 1);
+  std::int64_t same_key = 0, same_stream = 0, fixed = 0;
+  double displacement = 0;
+  for (std::int64_t i = 0; i < size; ++i) {
+    same_key += a(i) == b(i), same_stream += a(i) == c(i), fixed += a(i) == i;
+    displacement += static_cast<double>(std::abs(a(i) - i)) / static_cast<double>(size * size);
+  }
+  EXPECT_LT(same_key, 10);
+  EXPECT_LT(same_stream, 10);
+  EXPECT_LT(fixed, 10);
+  EXPECT_NEAR(displacement, 1.0 / 3, 0.02);
+}
+
+TEST_F(Samples, SamplerVisitsEachWindowOncePerEpoch) {
+  const std::shared_ptr<const TokenSource> source =
+      open_tokens({write_ids<std::uint16_t>("a.bin", count_up(0, 103))}, "auto", "data.train");
+  const Sampler sampler({source, 0, 103, "data.train"}, 4, 7, 200);
+  ASSERT_EQ(sampler.windows_per_epoch(), 25);  // 25 * 4 + 1 = 101 <= 103
+  std::vector<std::vector<std::int64_t>> epochs(3);
+  for (std::int64_t i = 0; i < 75; ++i) epochs[static_cast<std::size_t>(i / 25)].push_back(sampler.window(i));
+  EXPECT_NE(epochs[0], epochs[1]);
+  for (auto& epoch : epochs) {
+    EXPECT_EQ(std::set<std::int64_t>(epoch.begin(), epoch.end()).size(), 25u);
+    EXPECT_EQ(*std::max_element(epoch.begin(), epoch.end()), 24);
+  }
+}
+
+// ---- batches
+
+TEST_F(Samples, IdsOutsideTheVocabularyAreNamed) {
+  Ids ids = count_up(0, 20);
+  ids[13] = 300;
+  const auto sets = open_datasets(deck(write_ids<std::uint16_t>("a.bin", ids),
+                                       {"--model.vocab_size=257", "--data.validation_fraction=0"}));
+  const Sampler sampler(sets.train, 4, 1, sets.vocab_size);
+  Batch batch(16);
+  EXPECT_EQ(
+      error_of([&] { sampler.fill(0, 4, batch.view()); }),
+      "data.train: token 13 of '" + at("a.bin") +
+          "' has id 300, which is not below model.vocab_size (257); check model.vocab_size and data.format");
+  // Token 16 is a target only, the last of the fourth window.
+  ids = count_up(0, 17);
+  ids[16] = 257;
+  const TokenRange range{open_tokens({write_ids<std::uint16_t>("b.bin", ids)}, "auto", "data.train"), 0, 17,
+                         "data.train"};
+  EXPECT_NE(error_of([&] { fill_in_order(range, 4, 257, 0, 4, batch.view()); }).find("token 16 of"),
+            std::string::npos);
+}
+
+TEST_F(Samples, MicroBatchesHoldWindowsWhateverTheSplit) {
+  const std::shared_ptr<const TokenSource> source =
+      open_tokens({write_ids<std::uint16_t>("a.bin", count_up(0, 101))}, "auto", "data.train");
+  const Sampler sampler({source, 0, 101, "data.train"}, 4, 7, 200);
+  Batch batch(12);
+  sampler.fill(30, 3, batch.view());
+  for (std::size_t r = 0; r < 3; ++r) {
+    const auto begin = static_cast<std::int32_t>(4 * sampler.window(30 + static_cast<std::int64_t>(r)));
+    for (std::size_t i = 0; i < 4; ++i) {
+      const std::size_t at = 4 * r + i;
+      EXPECT_EQ(batch.tokens[at], begin + static_cast<std::int32_t>(i));
+      EXPECT_EQ(batch.targets[at], batch.tokens[at] + 1);
+      EXPECT_EQ(batch.weights[at], 1.0f);
+      EXPECT_EQ(batch.positions[at], static_cast<std::int32_t>(i));
+      EXPECT_EQ(batch.starts[at], static_cast<std::int32_t>(4 * r));
+    }
+  }
+  Batch alone(4);
+  sampler.fill(31, 1, alone.view());
+  EXPECT_TRUE(std::equal(alone.tokens.begin(), alone.tokens.end(), batch.tokens.begin() + 4));
+}
+
+TEST_F(Samples, EvaluationRunsInOrderAndPadsItsEnd) {
+  const std::shared_ptr<const TokenSource> source =
+      open_tokens({write_ids<std::uint16_t>("a.bin", count_up(0, 109))}, "auto", "data.train");
+  const TokenRange range{source, 100, 109, "data.train"};
+  ASSERT_EQ(range.windows(4), 2);
+  Batch batch(12);
+  fill_in_order(range, 4, 200, 0, 3, batch.view());
+  EXPECT_EQ(Ids(batch.tokens.begin(), batch.tokens.begin() + 8), count_up(100, 108));
+  EXPECT_EQ(Ids(batch.targets.begin(), batch.targets.begin() + 8), count_up(101, 109));
+  EXPECT_EQ(std::accumulate(batch.weights.begin(), batch.weights.end(), 0.0f), 8.0f);
+  for (std::size_t i = 8; i < 12; ++i) {
+    EXPECT_EQ(batch.weights[i], 0.0f);
+    EXPECT_EQ(batch.tokens[i], 0);
+    EXPECT_EQ(batch.targets[i], 0);
+    EXPECT_EQ(batch.starts[i], 8);
+  }
+}
+
+// ---- datasets
+
+TEST_F(Samples, ValidationIsHeldOutFromTheEnd) {
+  write_ids<std::uint16_t>("a.bin", count_up(0, 1000));
+  const auto sets =
+      open_datasets(deck(at("a.bin"), {"--model.vocab_size=1000", "--data.validation_fraction=0.1"}));
+  EXPECT_EQ(sets.train.end, 900);
+  EXPECT_EQ(sets.validation.begin, 900);
+  EXPECT_EQ(sets.validation.end, 1000);
+  const auto least =
+      open_datasets(deck(at("a.bin"), {"--model.vocab_size=1000", "--data.validation_fraction=1e-6"}));
+  EXPECT_EQ(least.validation.windows(4), 1);
+  EXPECT_NE(least.identity, sets.identity);
+  const auto none =
+      open_datasets(deck(at("a.bin"), {"--model.vocab_size=1000", "--data.validation_fraction=0"}));
+  EXPECT_EQ(none.validation.source, nullptr);
+  EXPECT_EQ(none.train.end, 1000);
+  write_ids<std::uint16_t>("v.bin", count_up(0, 50));
+  const auto own =
+      open_datasets(deck(at("a.bin"), {"--model.vocab_size=1000", "--data.validation=" + at("v.bin")}));
+  EXPECT_EQ(own.train.end, 1000);
+  EXPECT_EQ(own.validation.end, 50);
+}
+
+TEST_F(Samples, DatasetsRefuseWhatCannotBeTrainedOn) {
+  write("a.txt", "four");
+  write("b.txt", "seven..");
+  write_ids<std::uint16_t>("a.bin", count_up(0, 1000));
+  const auto error = [&](const std::string& train, const std::vector<std::string>& more) {
+    return error_of([&] { open_datasets(deck(at(train), more)); });
+  };
+  EXPECT_EQ(error("a.txt", {"--data.validation_fraction=0"}),
+            "data.train has 4 tokens, fewer than one window of data.sequence + 1 = 5");
+  EXPECT_EQ(error("b.txt", {}),
+            "data.train has 7 tokens; data.validation_fraction (0.01) holds out 5 of them, and the rest is "
+            "fewer than one "
+            "window of data.sequence + 1 = 5: give more data, data.validation, or a shorter data.sequence");
+  EXPECT_EQ(error("b.txt", {"--data.validation=" + at("a.txt")}),
+            "data.validation has 4 tokens, fewer than one window of data.sequence + 1 = 5");
+  EXPECT_EQ(error("a.bin", {}),
+            "model.vocab_size is 0, and the files of data.train do not say it (text and llm.c's files do): "
+            "give it");
+  EXPECT_EQ(open_datasets(deck(at("b.txt"), {"--data.validation_fraction=0"})).vocab_size, 257);
+}
+
+}  // namespace
+}  // namespace ztrain::data

@@ -1,0 +1,156 @@
+// Speed of the heavy kernels on one core: ztrain_kernel_bench [--benchmark_filter=...]. Attention counts the
+// FLOPs of a causal kernel, half of the square's.
+
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "base/kernel_workspace.hpp"
+#include "kernels/attention.hpp"
+#include "kernels/backend.hpp"
+#include "kernels/head_loss.hpp"
+#include "kernels/linear.hpp"
+
+namespace {
+
+using namespace ztrain;
+using namespace ztrain::kernels;
+
+template <class T>
+std::vector<T> values(std::int64_t count) {
+  std::vector<T> result(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < result.size(); ++i)
+    result[i] = T(static_cast<float>(i * 2654435761u % 2001) / 1000 - 1);
+  return result;
+}
+
+void report(benchmark::State& state, double flops) {
+  state.counters["FLOP/s"] = benchmark::Counter(flops, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+enum class Product { forward, grad_input, grad_input_add, grad_weight, grad_weight_add };
+
+/// Arguments: tokens, out, in. Gradients of weights are fp32.
+template <class T>
+void linear(benchmark::State& state, Product product) {
+  const LinearShape s{state.range(0), state.range(2), state.range(1)};
+  const ExecHandle exec = make_exec();
+  const DType type = dtype_of<T>();
+  const bool add = product == Product::grad_input_add || product == Product::grad_weight_add;
+  const auto x = values<T>(s.tokens * s.in), y = values<T>(s.tokens * s.out), w = values<T>(s.in * s.out);
+  std::vector<float> result(static_cast<std::size_t>(std::max({x.size(), y.size(), w.size()})));
+  std::vector<std::byte> workspace(gemm_workspace_bytes);
+  const auto go = [&](Gemm& gemm, const T* a, const T* b) {
+    for (auto _ : state) gemm.run(*exec, a, b, nullptr, result.data(), workspace.data());
+  };
+  if (product == Product::forward) {
+    go(*make_linear(s, type, false), x.data(), w.data());
+  } else if (product == Product::grad_input || product == Product::grad_input_add) {
+    go(*make_linear_grad_input(s, type, add), y.data(), w.data());
+  } else {
+    go(*make_linear_grad_weight(s, type, DType::f32, add), y.data(), x.data());
+  }
+  report(state, 2.0 * static_cast<double>(s.tokens * s.in * s.out));
+}
+
+/// Arguments: sequences, sequence length, heads, key-value heads, head dim.
+template <class T>
+void attention(benchmark::State& state, bool backward) {
+  const std::int64_t length = state.range(1), tokens = state.range(0) * length;
+  const AttentionShape s{tokens, state.range(2), state.range(3), state.range(4)};
+  const std::int64_t width = s.heads * s.head_dim, kv_width = s.kv_heads * s.head_dim;
+  const ExecHandle exec = make_exec();
+  const auto q = values<T>(tokens * width), k = values<T>(tokens * kv_width), v = k, dout = q;
+  auto o = q, dq = q, dk = k, dv = k;
+  std::vector<acc_t<T>> lse(static_cast<std::size_t>(tokens * s.heads));
+  std::vector<std::int32_t> start;
+  for (std::int64_t t = 0; t < tokens; ++t) start.push_back(static_cast<std::int32_t>(t / length * length));
+  std::vector<std::byte> workspace(static_cast<std::size_t>(
+      attention_backward_workspace_bytes(tokens, s.heads, s.head_dim, dtype_of<T>())));
+  const AttentionInput<T> input{s,
+                                1 / std::sqrt(static_cast<double>(s.head_dim)),
+                                {q.data(), tokens, width},
+                                {k.data(), tokens, kv_width},
+                                {v.data(), tokens, kv_width},
+                                {start.data(), tokens}};
+  attention_forward<T>(*exec, input, {o.data(), tokens, width}, {lse.data(), tokens, s.heads});
+  for (auto _ : state) {
+    if (backward) {
+      attention_backward<T>(*exec, input, {o.data(), tokens, width}, {lse.data(), tokens, s.heads},
+                            {dout.data(), tokens, width}, {dq.data(), tokens, width},
+                            {dk.data(), tokens, kv_width}, {dv.data(), tokens, kv_width},
+                            {workspace.data(), static_cast<std::int64_t>(workspace.size())});
+    } else {
+      attention_forward<T>(*exec, input, {o.data(), tokens, width}, {lse.data(), tokens, s.heads});
+    }
+  }
+  const double pairs = static_cast<double>(state.range(0) * length * (length + 1)) / 2;
+  report(state, (backward ? 10.0 : 4.0) * static_cast<double>(width) * pairs);
+}
+
+/// Arguments: tokens, vocabulary, width.
+template <class T>
+void head_loss(benchmark::State& state) {
+  const HeadLossShape s{state.range(0), state.range(1), state.range(2)};
+  const ExecHandle exec = make_exec();
+  const auto h = values<T>(s.tokens * s.width), w = values<T>(s.vocabulary * s.width);
+  auto grad_h = h;
+  std::vector<float> grad_weight(w.size());
+  const std::vector<std::int32_t> targets(static_cast<std::size_t>(s.tokens), 5);
+  const std::vector<float> weights(static_cast<std::size_t>(s.tokens), 1.0f);
+  std::vector<double> loss(2);
+  std::vector<std::byte> workspace(
+      static_cast<std::size_t>(head_loss_workspace_bytes(s.tokens, s.vocabulary, dtype_of<T>())));
+  HeadLossGrad<T, float> kernel(s, true);
+  const HeadLossInput<T> input{{h.data(), s.tokens, s.width},
+                               {w.data(), s.vocabulary, s.width},
+                               {targets.data(), s.tokens},
+                               {weights.data(), s.tokens}};
+  for (auto _ : state)
+    kernel.run(*exec, input, {loss.data(), 2}, {grad_h.data(), s.tokens, s.width},
+               {grad_weight.data(), s.vocabulary, s.width},
+               {workspace.data(), static_cast<std::int64_t>(workspace.size())});
+  report(state, 6.0 * static_cast<double>(s.tokens * s.vocabulary * s.width));
+}
+
+void linear_sizes(benchmark::internal::Benchmark* b) {
+  b->Args({512, 768, 768})->Args({2048, 768, 768})->Args({1024, 2048, 768})->Args({1024, 768, 3072});
+  b->Args({2048, 3072, 768});
+}
+
+void attention_sizes(benchmark::internal::Benchmark* b) {
+  b->Args({2, 512, 12, 12, 64})
+      ->Args({1, 2048, 8, 2, 64})
+      ->Args({2, 512, 8, 2, 128})
+      ->Args({1, 1024, 4, 2, 256});
+}
+
+template <class T>
+void add(const std::string& type) {
+  const auto product = [&](const char* name, Product which) {
+    benchmark::RegisterBenchmark((std::string(name) + "/" + type).c_str(), linear<T>, which)
+        ->Apply(linear_sizes);
+  };
+  product("linear", Product::forward);
+  product("linear_grad_input", Product::grad_input);
+  product("linear_grad_input_add", Product::grad_input_add);
+  product("linear_grad_weight", Product::grad_weight);
+  product("linear_grad_weight_add", Product::grad_weight_add);
+  benchmark::RegisterBenchmark(("attention/" + type).c_str(), attention<T>, false)->Apply(attention_sizes);
+  benchmark::RegisterBenchmark(("attention_grad/" + type).c_str(), attention<T>, true)
+      ->Apply(attention_sizes);
+  benchmark::RegisterBenchmark(("head_loss_grad/" + type).c_str(), head_loss<T>)->Args({512, 50257, 768});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  initialize_backend();
+  add<float>("fp32");
+  add<bf16>("bf16");
+  benchmark::RunSpecifiedBenchmarks();
+  finalize_backend();
+}

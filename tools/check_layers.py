@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""Checks the structure of the sources: which layer includes which, where external headers may appear, and the size of
+files and functions. Prints one "file:line: message" per violation and exits with 1 if there are any.
+
+    tools/check_layers.py [--root FOLDER]     checks a checkout
+    tools/check_layers.py --self-test         plants violations in a copy and expects each to be found
+"""
+import argparse
+import ast
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+
+# Layer: what it may include besides itself. Layers that may not include each other are simply not listed.
+PURE = ["base", "config", "model", "layout", "program"]
+DEVICE = ["base", "memory", "layout", "config", "runtime", "kernels"]
+STANDS_ON = ["base", "config", "layout"]
+ALL_BUT_APP = sorted(set(PURE + DEVICE + ["data", "optim", "telemetry", "engine", "checkpoint"]))
+LAYERS = {
+    "base": [],
+    "config": ["base"],
+    "model": ["base", "config"],
+    "layout": ["base", "config"],
+    "program": ["base", "config", "model", "layout"],
+    "memory": ["base"],
+    "runtime": ["base", "config", "layout", "memory"],
+    "kernels": ["base", "memory", "runtime"],
+    "data": STANDS_ON,
+    "optim": STANDS_ON,
+    "telemetry": STANDS_ON,
+    "engine": sorted(set(PURE + DEVICE)),
+    "checkpoint": sorted(set(PURE + DEVICE) - {"kernels"}),
+    "train": ALL_BUT_APP,
+    "app": ALL_BUT_APP + ["train"],
+}
+
+# External headers and the layers (or files, as regular expressions on the path) that may include them.
+EXTERNAL = [
+    ("MPI", r"mpi\.h$", [r"src/runtime/", r"src/checkpoint/"]),
+    ("HDF5", r"hdf5(_hl)?\.h$|H5\w+\.h$", [r"src/data/", r"src/checkpoint/"]),
+    ("Kokkos", r"Kokkos_", [r"kernels/[^/]*\.cpp$", r"kernels/exec_kokkos\.hpp$", r"src/runtime/[^/]*\.cpp$"]),
+    ("CUDA", r"(cuda|cublas|cudnn|nccl)\w*\.h$", [r"kernels/[^/]*\.(cpp|cu)$", r"src/runtime/[^/]*\.(cpp|cu)$"]),
+    ("oneDNN", r"(oneapi/)?dnnl|dnnl\.", [r"kernels/"]),
+]
+# A kernel header with this sentence near its top is internal to kernel sources and may include what they may.
+INTERNAL_HEADER = "Included by kernel sources only"
+
+MAX_FILE_LINES = 400      # a file has fewer
+MAX_FUNCTION_LINES = 60   # a function has no more
+SIZED = ["src", "kernels", "tools", "tests"]
+SOURCE = {".cpp", ".hpp", ".h", ".cu"}
+SCRIPT = {".py", ".sh"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def layer_of(path):
+    """The layer of a path relative to the root, or None for tests and tools."""
+    parts = path.parts
+    if parts[0] == "kernels":
+        return "kernels"
+    return parts[1] if parts[0] == "src" and len(parts) > 2 else None
+
+
+def check_includes(path, lines):
+    layer = layer_of(path)
+    if layer is not None and layer not in LAYERS:
+        yield 1, f"folder {layer} is no layer: add it to LAYERS in tools/check_layers.py"
+        return
+    internal = layer == "kernels" and any(INTERNAL_HEADER in line for line in lines[:12])
+    for number, line in enumerate(lines, 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        name = match.group(2)
+        if layer is not None:
+            yield from ((number, m) for m in external_violations(path, name, internal))
+            if match.group(1) == '"':
+                yield from ((number, m) for m in layer_violations(layer, name))
+
+
+def external_violations(path, name, internal):
+    for library, pattern, places in EXTERNAL:
+        if re.match(pattern, name) and not internal:
+            if not any(re.match(place, path.as_posix()) for place in places):
+                yield f"<{name}>: {library} headers may not appear here"
+
+
+def layer_violations(layer, name):
+    target = name.split("/")[0]
+    if "/" not in name:
+        yield f'"{name}": name the header from the root of src/ or of the repository'
+    elif target in ("tests", "tools"):
+        yield f'"{name}": sources may not include {target}/'
+    elif target in LAYERS and target != layer and target not in LAYERS[layer]:
+        yield f'"{name}": layer {layer} may not include {target} (it may: {", ".join(LAYERS[layer]) or "nothing"})'
+
+
+LITERALS = re.compile(
+    r'R"(?P<tag>[^(\s]*)\(.*?\)(?P=tag)"'   # raw strings
+    r'|"(?:\\.|[^"\\\n])*"'                 # strings
+    r"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])'"  # characters, but not digit separators
+    r"|//[^\n]*|/\*.*?\*/"                  # comments
+    r"|^[ \t]*\#(?:[^\n]*\\\n)*[^\n]*",     # preprocessor lines
+    re.S | re.M)
+
+
+def blank_literals(text):
+    """The text with comments, literals and preprocessor lines emptied, all newlines kept."""
+    return LITERALS.sub(lambda m: "\n" * m.group(0).count("\n") or " ", text)
+
+
+def is_function_head(head):
+    """Whether the text before an opening brace at namespace or class level begins a function."""
+    previous = None
+    while previous != head:   # innermost template argument lists first
+        previous, head = head, re.sub(r"<[^<>(){}]*>", " ", head)
+    if re.match(r"\s*(template\s*)?(inline\s+)?(namespace|class|struct|enum|union|extern)\b", head) \
+            and not re.search(r"\)\s*(const|noexcept|override|final|\s)*$", head):
+        return False
+    if "operator" not in head and re.search(r"(?<![=!<>])=(?!=)", re.sub(r"\([^()]*\)", "", head)):
+        return "](" in head.replace(" ", "")   # an initialiser, unless it is a lambda
+    return "(" in head
+
+
+def functions(text):
+    """Yields (first line, lines) of every function, by counting braces. A heuristic: it reads no C++."""
+    stack, head, head_line, line = [], "", 1, 1
+    for character in blank_literals(text):
+        if character == "\n":
+            line += 1
+        if character == "{":
+            inside = any(kind == "function" for kind, _ in stack)
+            kind = "function" if not inside and is_function_head(head) else "other"
+            stack.append((kind, head_line if head.strip() else line))
+            head = ""
+        elif character == "}":
+            if stack:
+                kind, start = stack.pop()
+                if kind == "function":
+                    yield start, line - start + 1
+            head = ""
+        elif character == ";" and head.count("(") <= head.count(")"):
+            head = ""
+        else:
+            if not head.strip() and not character.isspace():
+                head, head_line = "", line
+            head += character
+
+
+def python_functions(text):
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.lineno, node.end_lineno - node.lineno + 1
+
+
+def check_sizes(path, text):
+    count = text.count("\n")
+    if count >= MAX_FILE_LINES:
+        yield count, f"{count} lines; a file has fewer than {MAX_FILE_LINES}"
+    found = functions(text) if path.suffix in SOURCE else python_functions(text) if path.suffix == ".py" else ()
+    for start, length in found:
+        if length > MAX_FUNCTION_LINES:
+            yield start, f"a function of {length} lines; at most {MAX_FUNCTION_LINES}"
+
+
+def files_of(root):
+    for folder in SIZED:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in SOURCE | SCRIPT and path.is_file() and "__pycache__" not in path.parts:
+                yield path
+
+
+def check(root):
+    """All violations of the checkout at root, as sorted "file:line: message" strings, and the number of files."""
+    violations, count = [], 0
+    for path in files_of(root):
+        count += 1
+        relative = path.relative_to(root)
+        text = path.read_text(encoding="utf-8", errors="replace")
+        found = list(check_sizes(relative, text))
+        if path.suffix in SOURCE:
+            found += check_includes(relative, text.splitlines())
+        violations += [f"{relative}:{line}: {message}" for line, message in sorted(found)]
+    return violations, count
+
+
+LONG_FUNCTION = "namespace ztrain {\nint planted(int x) {\n" + "  x += 1;\n" * 60 + "  return x;\n}\n}\n"
+TABLE = "namespace ztrain {\nconst int table[] = {\n" + "  1,\n" * 80 + "};\n}\n"
+SCOPE = "struct Planted {\n" + "  int f() const { return 1; }\n" * 80 + "};\n"
+# (file, what is put into it, a part of the message expected; None: nothing may be reported)
+PLANTS = [
+    ("src/base/planted.cpp", '#include "config/deck.hpp"\n', "layer base may not include config"),
+    ("src/model/planted.cpp", '#include "layout/mesh.hpp"\n', "layer model may not include layout"),
+    ("src/layout/planted.hpp", '#include "model/graph.hpp"\n', "layer layout may not include model"),
+    ("src/program/planted.cpp", '#include "runtime/comm.hpp"\n', "layer program may not include runtime"),
+    ("src/engine/planted.cpp", '#include "checkpoint/writer.hpp"\n', "layer engine may not include checkpoint"),
+    ("src/optim/planted.cpp", '#include "data/sampler.hpp"\n', "layer optim may not include data"),
+    ("src/train/planted.cpp", '#include "app/main.hpp"\n', "layer train may not include app"),
+    ("kernels/planted.cpp", '#include "program/program.hpp"\n', "layer kernels may not include program"),
+    ("src/base/planted2.cpp", '#include "tests/support/mpi_main.hpp"\n', "may not include tests/"),
+    ("src/base/planted3.cpp", '#include "error.hpp"\n', "from the root of src/"),
+    ("src/novel/planted.cpp", "int planted;\n", "folder novel is no layer"),
+    ("src/program/planted2.cpp", "#include <mpi.h>\n", "MPI headers may not appear here"),
+    ("src/config/planted.cpp", "#include <hdf5.h>\n", "HDF5 headers may not appear here"),
+    ("src/engine/planted2.cpp", "#  include <Kokkos_Core.hpp>\n", "Kokkos headers may not appear here"),
+    ("kernels/planted.hpp", "#include <Kokkos_Core.hpp>\n", "Kokkos headers may not appear here"),
+    ("src/layout/planted.cpp", "#include <cuda_runtime.h>\n", "CUDA headers may not appear here"),
+    ("src/engine/planted3.cpp", "#include <oneapi/dnnl/dnnl.hpp>\n", "oneDNN headers may not appear here"),
+    ("src/base/planted4.cpp", "int x;\n" * 400, "400 lines"),
+    ("tools/planted.py", "x = 1\n" * 400, "400 lines"),
+    ("src/base/planted5.cpp", LONG_FUNCTION, "a function of 63 lines"),
+    ("tools/planted2.py", "def f(x):\n" + "    x += 1\n" * 60, "a function of 61 lines"),
+    ("src/base/fine.cpp", TABLE + SCOPE + 'const char* a = "{"; char b = \'{\'; // {\nint c = 1\'000;\n', None),
+    ("kernels/fine.cpp", '#include <Kokkos_Core.hpp>\n#include "runtime/comm.hpp"\n', None),
+    ("kernels/fine.hpp", f"// {INTERNAL_HEADER}.\n#include <Kokkos_Core.hpp>\n", None),
+    ("src/checkpoint/fine.cpp", '#include <hdf5.h>\n#include "program/program.hpp"\n', None),
+    ("tests/unit/fine.cpp", '#include "app/anything.hpp"\n#include <mpi.h>\n', None),
+]
+
+
+def self_test(root):
+    """Plants each violation in a copy of the sources; returns what went wrong."""
+    wrong = []
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder)
+        for name in SIZED:
+            if (root / name).is_dir():
+                shutil.copytree(root / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        before = set(check(copy)[0])
+        for name, text, expected in PLANTS:
+            path = copy / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            new = set(check(copy)[0]) - before
+            path.unlink()
+            if expected is None and new:
+                wrong.append(f"{name}: is legal, but reported: {sorted(new)}")
+            elif expected is not None and not any(expected in v and v.startswith(name + ":") for v in new):
+                wrong.append(f"{name}: expected '{expected}', reported: {sorted(new)}")
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    parser.add_argument("--self-test", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.self_test:
+        wrong = self_test(arguments.root)
+        print("\n".join(wrong) or f"self-test: all {len(PLANTS)} planted files judged rightly")
+        return 1 if wrong else 0
+    violations, count = check(arguments.root)
+    print("\n".join(violations) if violations else f"layers: {count} files, no violation")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Everything a change must pass: formatting, layers, a build without warnings, all tests. Arguments go to ctest:
+#   tools/test.sh -R layout        the tests whose name has "layout"
+#   tools/test.sh -L mpi           those with the label mpi
+set -euo pipefail
+# shellcheck source=tools/lib.sh
+source "$(dirname "$0")/lib.sh"
+exec </dev/null
+
+failed=()
+
+phase "Packages"
+tools/install_packages.sh
+
+phase "Formatting"
+if tools/format.sh --check; then echo "formatted"; else failed+=("formatting"); fi
+
+phase "Layers"
+"$python" tools/check_layers.py || failed+=("layers")
+
+phase "Build"
+cmake --preset ci
+cmake --build --preset ci
+
+phase "Tests"
+# Runs as root must say so to Open MPI; the registered commands pass its flag, tests that start mpirun inherit these.
+if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
+ctest --preset ci -j2 --output-on-failure "$@" || failed+=("tests")
+
+print_times
+if [ ${#failed[@]} -gt 0 ]; then
+  echo "FAILED: ${failed[*]}" >&2
+  exit 1
+fi
+echo "All checks passed."
