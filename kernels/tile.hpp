@@ -34,6 +34,15 @@ using Pack = typename PackOf<T>::type;
 template <class T>
 inline constexpr int pack_width = vector_bytes / static_cast<int>(sizeof(T));
 
+/// Stops the compiler from folding one load into each of the multiplications that use it: four loads of the
+/// same vector cost a quarter of the speed.
+template <class P>
+inline void keep_in_register([[maybe_unused]] P& pack) {
+#if defined(__AVX__)
+  __asm__("" : "+v"(pack));
+#endif
+}
+
 /// Four rows by `vectors` packs of C (+)= A B, held in registers over the whole of depth.
 template <class T, int vectors, bool add>
 inline void product_block(int depth, const T* __restrict a, std::int64_t a_row, std::int64_t a_depth,
@@ -52,14 +61,15 @@ inline void product_block(int depth, const T* __restrict a, std::int64_t a_row, 
       }
     }
   for (int d = 0; d < depth; ++d) {
-    P right[vectors];
+    P left[row_quantum];
 #pragma GCC unroll 4
-    for (int j = 0; j < vectors; ++j) right[j] = *reinterpret_cast<const P*>(b + d * ldb + j * width);
+    for (int i = 0; i < row_quantum; ++i) left[i] = a[i * a_row + d * a_depth] - P{};
 #pragma GCC unroll 4
-    for (int i = 0; i < row_quantum; ++i) {
-      const T left = a[i * a_row + d * a_depth];
+    for (int j = 0; j < vectors; ++j) {
+      P right = *reinterpret_cast<const P*>(b + d * ldb + j * width);
+      keep_in_register(right);
 #pragma GCC unroll 4
-      for (int j = 0; j < vectors; ++j) sum[i][j] += left * right[j];
+      for (int i = 0; i < row_quantum; ++i) sum[i][j] += left[i] * right;
     }
   }
 #pragma GCC unroll 4

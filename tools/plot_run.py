@@ -14,10 +14,11 @@ import sys
 import numpy
 
 # The parts of a step in the order in which they are stacked, with their colours; what they leave of the total is
-# "other". Gathers and reductions overlap with compute: only what is waited for adds to the step.
+# "other". Gathers and reductions overlap with compute: only what is waited for adds to the step. Saving comes on top:
+# the total is without it.
 PARTS = [("data", "#8c8c8c"), ("forward", "#4c78a8"), ("backward", "#1f4e79"), ("optimizer", "#59a14f"),
-         ("exposed_communication", "#e15759"), ("save", "#edc948")]
-OTHER = "#d9d9d9"
+         ("exposed_communication", "#e15759")]
+OTHER, SAVE = "#d9d9d9", "#edc948"
 COLOURS = ["#4c78a8", "#e15759", "#59a14f", "#b07aa1", "#f28e2b", "#76b7b2"]
 
 
@@ -113,17 +114,20 @@ def plot_speed(axes, run):
 def plot_time(axes, run):
     step, total = run.column("step"), run.seconds("total")
     width = window_of(len(step))
-    names = [(part, colour) for part, colour in PARTS if run.seconds(part).any()]
-    layers = [run.seconds(part) for part, _ in names]
-    layers.append(numpy.maximum(total - sum(layers, numpy.zeros_like(total)), 0.0))
-    axes.stackplot(step, [smooth(layer, width) for layer in layers],
-                   colors=[colour for _, colour in names] + [OTHER],
-                   labels=[part.replace("_", " ") for part, _ in names] + ["other"], linewidth=0)
-    if len(total) and total.any():
-        axes.set_ylim(0, 1.35 * numpy.percentile(smooth(total, width), 98))
+    parts = [(part.replace("_", " "), run.seconds(part), colour) for part, colour in PARTS]
+    rest = total - sum(values for _, values, _ in parts)
+    parts += [("other", numpy.maximum(rest, 0.0), OTHER), ("save", run.seconds("save"), SAVE)]
+    parts = [(name, values, colour) for name, values, colour in parts if values.max(initial=0) > 1e-3 * total.max()]
+    if parts:
+        axes.stackplot(step, [smooth(values, width) for _, values, _ in parts], linewidth=0,
+                       colors=[colour for _, _, colour in parts], labels=[name for name, _, _ in parts])
+        # Room for the legend; a slow first step may leave the picture.
+        high = smooth(sum(values for _, values, _ in parts), width)
+        axes.set_ylim(0, 1.4 * min(high.max(), 2 * numpy.percentile(high, 90)))
     axes.set(title="Seconds per step")
     handles, labels = axes.get_legend_handles_labels()
-    axes.legend(handles[::-1], labels[::-1], frameon=False, ncol=3, fontsize=8, loc="upper right")
+    axes.legend(handles[::-1], labels[::-1], ncol=3, fontsize=8, loc="upper right",
+                edgecolor="none", framealpha=0.9)
 
 
 def plot_norm(axes, run):
@@ -146,7 +150,7 @@ def plot_norm(axes, run):
 def plot(runs, output):
     import matplotlib
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
     pyplot.rcParams.update({"font.size": 9, "axes.titlesize": 10, "axes.titleweight": "bold", "axes.grid": True,
                             "grid.alpha": 0.25, "axes.spines.top": False, "axes.titlelocation": "left"})
     figure, axes = pyplot.subplots(2, 2, figsize=(12, 7.2), constrained_layout=True)
@@ -157,6 +161,7 @@ def plot(runs, output):
     plot_norm(axes[1, 1], first)
     for panel in axes.flat:
         panel.set_xlabel("step")
+        panel.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         panel.margins(x=0.01)
     figure.suptitle(first.name if len(runs) == 1 else f"{first.name} and {len(runs) - 1} more", fontsize=12)
     figure.savefig(output, dpi=130)

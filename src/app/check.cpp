@@ -14,11 +14,13 @@
 namespace ztrain::app {
 namespace {
 
-/// The joint proof compiles every rank here; beyond this many ranks the running job's own proof, by classes, stands.
+/// The joint proof compiles every rank here; beyond this many ranks the running job's own proof, by classes,
+/// stands.
 constexpr int ranks_proven_here = 16;
 
 void check_for_ranks(config::Deck deck, int ranks) {
-  const auto per_node = static_cast<int>(deck.cluster.ranks_per_node > 0 ? deck.cluster.ranks_per_node : ranks);
+  const auto per_node =
+      static_cast<int>(deck.cluster.ranks_per_node > 0 ? deck.cluster.ranks_per_node : ranks);
   config::validate_for_ranks(deck, ranks, per_node);
   const model::Graph graph = train::training_graph(deck);
   const program::JobSpec spec = train::job_spec(deck);
@@ -26,8 +28,8 @@ void check_for_ranks(config::Deck deck, int ranks) {
   if (ranks <= ranks_proven_here) program::verify_job(graph, spec);
   const auto& plan = job.train.plan[static_cast<std::size_t>(program::Tier::device)];
   const auto& evaluation = job.evaluate.plan[static_cast<std::size_t>(program::Tier::device)];
-  fmt::print("mesh {}\n{} tokens a step\nrank 0 of {}; the step program has {} ops and is {}\n{}", spec.mesh.describe(),
-             config::tokens_per_step(deck), ranks, job.train.ops.size(),
+  fmt::print("mesh {}\n{} tokens a step\nrank 0 of {}; the step program has {} ops and is {}\n{}",
+             spec.mesh.describe(), config::tokens_per_step(deck), ranks, job.train.ops.size(),
              ranks <= ranks_proven_here ? "proven free of deadlock over all ranks" : "proven for this rank",
              train::memory_table(job.train, plan.persistent_bytes,
                                  std::max(plan.transient_bytes, evaluation.transient_bytes)));
@@ -40,7 +42,8 @@ int check(const Invocation& call) {
   std::string path;
   int ranks = 0;
   app.add_option("deck", path, "the deck")->required();
-  app.add_option("--ranks", ranks, "check mesh, batch and memory for this many ranks")->check(CLI::PositiveNumber);
+  app.add_option("--ranks", ranks, "check mesh, batch and memory for this many ranks")
+      ->check(CLI::PositiveNumber);
   app.allow_extras();
   std::vector<std::string> words(call.words.rbegin(), call.words.rend());
   try {
@@ -54,8 +57,8 @@ int check(const Invocation& call) {
     const data::Datasets data = data::open_datasets(deck);
     deck.model.vocab_size = data.vocab_size;
     fmt::print("{}: {} training sequences of {} tokens, {} for validation, vocabulary {}\n", path,
-               data.train.windows(deck.data.sequence), deck.data.sequence, data.validation.windows(deck.data.sequence),
-               data.vocab_size);
+               data.train.windows(deck.data.sequence), deck.data.sequence,
+               data.validation.windows(deck.data.sequence), data.vocab_size);
     if (ranks > 0) check_for_ranks(deck, ranks);
     fmt::print("the deck is valid\n");
   });

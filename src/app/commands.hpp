@@ -1,5 +1,6 @@
 #pragma once
-// The subcommands, one source file each. They get the words after their name, throw Error, and return the exit code.
+// The subcommands, one source file each. They get the words after their name, throw Error, and return the
+// exit code.
 
 #include <string>
 #include <vector>

@@ -10,8 +10,10 @@ namespace ztrain::app {
 int deck(const Invocation& call) {
   call.session.agree("printing the template", [&] {
     const bool markdown = call.words.size() == 1 && call.words[0] == "--markdown";
-    REQUIRE(call.words.empty() || markdown, "ztrain deck takes nothing, or --markdown; not '{}'", call.words[0]);
-    if (call.session.rank() == 0) fmt::print("{}", markdown ? config::inputs_markdown() : config::deck_template());
+    REQUIRE(call.words.empty() || markdown, "ztrain deck takes nothing, or --markdown; not '{}'",
+            call.words[0]);
+    if (call.session.rank() == 0)
+      fmt::print("{}", markdown ? config::inputs_markdown() : config::deck_template());
   });
   return 0;
 }

@@ -24,7 +24,8 @@ void run(const runtime::Session& session, const Arguments& a) {
   std::vector<std::int32_t> prompt = a.prompt_ids;
   session.agree("reading the prompt", [&] {
     REQUIRE(!text || generator.vocab_size() == data::text_vocab,
-            "the model's vocabulary has {} tokens and ztrain has no tokenizer for it: give token ids with --prompt-ids",
+            "the model's vocabulary has {} tokens and ztrain has no tokenizer for it: give token ids with "
+            "--prompt-ids",
             generator.vocab_size());
     REQUIRE(!text || !a.prompt.empty(), "give a text with --prompt, or token ids with --prompt-ids");
     if (text)
@@ -34,8 +35,10 @@ void run(const runtime::Session& session, const Arguments& a) {
   if (prints && text) fmt::print("{}", a.prompt);
   generator.generate(std::move(prompt), a.options, [&](std::int32_t token) {
     if (!prints) return;
-    if (!text) fmt::print("{} ", token);
-    else std::putchar(token == data::text_separator ? '\n' : token);
+    if (!text)
+      fmt::print("{} ", token);
+    else
+      std::putchar(token == data::text_separator ? '\n' : token);
     std::fflush(stdout);
   });
   if (prints) fmt::print("\n");
@@ -49,7 +52,9 @@ int generate(const Invocation& call) {
   app.add_option("checkpoint", a.checkpoint, "a folder step_N")->required();
   app.add_option("--prompt", a.prompt, "text to continue (models of bytes)");
   app.add_option("--prompt-ids", a.prompt_ids, "token ids to continue, comma-separated")->delimiter(',');
-  app.add_option("--tokens", a.options.tokens, "tokens to add")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--tokens", a.options.tokens, "tokens to add")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--temperature", a.options.temperature, "0: the likeliest token")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

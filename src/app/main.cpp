@@ -19,14 +19,16 @@ struct Command {
 };
 
 constexpr std::array<Command, 3> commands{{
-    {"check", "DECK [--ranks N] [--section.key=value ...]   validate a deck; with ranks also mesh, batch and memory",
+    {"check",
+     "DECK [--ranks N] [--section.key=value ...]   validate a deck; with ranks also mesh, batch and memory",
      app::check},
     {"deck", "[--markdown]                                  print a commented template of a deck", app::deck},
     {"generate", "CHECKPOINT --prompt TEXT                      continue a text", app::generate},
 }};
 
 void usage() {
-  fmt::print("ztrain " ZTRAIN_VERSION ": trains transformer language models too big for one device\n\n"
+  fmt::print("ztrain " ZTRAIN_VERSION
+             ": trains transformer language models too big for one device\n\n"
              "  ztrain DECK [--section.key=value ...]                  train as the deck says\n");
   for (const Command& c : commands) fmt::print("  ztrain {} {}\n", c.name, c.help);
   fmt::print("\nUnder MPI: mpirun -np 8 ztrain DECK, or srun ztrain DECK. docs/inputs.md lists every key.\n");

@@ -17,11 +17,14 @@ Attributes& Attributes::set(const std::string& key, Value value) {
   return *this;
 }
 
-bool Attributes::has(const std::string& key) const { return find(key) != nullptr; }
+bool Attributes::has(const std::string& key) const {
+  return find(key) != nullptr;
+}
 
 std::int64_t Attributes::integer(const std::string& key) const {
   const Value* v = find(key);
-  REQUIRE(v && std::holds_alternative<std::int64_t>(*v), "op attribute '{}' is missing or not an integer", key);
+  REQUIRE(v && std::holds_alternative<std::int64_t>(*v), "op attribute '{}' is missing or not an integer",
+          key);
   return std::get<std::int64_t>(*v);
 }
 

@@ -24,7 +24,7 @@ template <class... Args>
 }  // namespace ztrain
 
 /// Throws ztrain::Error with the formatted message unless the condition holds; active in every build.
-#define REQUIRE(condition, ...)                       \
-  do {                                                \
-    if (!(condition)) ::ztrain::fail(__VA_ARGS__);    \
+#define REQUIRE(condition, ...)                    \
+  do {                                             \
+    if (!(condition)) ::ztrain::fail(__VA_ARGS__); \
   } while (false)

@@ -13,6 +13,8 @@ std::uint64_t hash_text(std::string_view text, std::uint64_t seed) {
   return hash_bytes(text.data(), text.size(), seed);
 }
 
-std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
+std::string hex(std::uint64_t value) {
+  return fmt::format("{:016x}", value);
+}
 
 }  // namespace ztrain

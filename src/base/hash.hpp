@@ -1,5 +1,6 @@
 #pragma once
-// xxHash (XXH3, 64 bits) of bytes: checksums of checkpoints, identities of decks and data, random stream names.
+// xxHash (XXH3, 64 bits) of bytes: checksums of checkpoints, identities of decks and data, random stream
+// names.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,6 @@
 #pragma once
-// Bytes of the workspaces that kernels are passed. Pure functions of shapes, so that the memory plan and the run agree.
+// Bytes of the workspaces that kernels are passed. Pure functions of shapes, so that the memory plan and the
+// run agree.
 
 #include <algorithm>
 #include <cstdint>
@@ -9,12 +10,14 @@
 
 namespace ztrain {
 
-/// A matrix product's library scratchpad: a fixed reservation. Algorithms that need more are not chosen (oneDNN 2.6 asks
-/// for at most 1.7 MiB, whatever the shape).
+/// A matrix product's library scratchpad: a fixed reservation. Algorithms that need more are not chosen
+/// (oneDNN 2.6 asks for at most 1.7 MiB, whatever the shape).
 inline constexpr std::int64_t gemm_workspace_bytes = std::int64_t{2} << 20;
 
 /// Bytes of one element of the type in which elements of `type` are summed.
-constexpr std::int64_t accumulator_bytes(DType type) { return type == DType::f64 ? 8 : 4; }
+constexpr std::int64_t accumulator_bytes(DType type) {
+  return type == DType::f64 ? 8 : 4;
+}
 
 /// attention_backward: one sum per (token, head), and for 16-bit types the fp32 gradient of the queries.
 constexpr std::int64_t attention_backward_workspace_bytes(std::int64_t tokens, std::int64_t heads,
@@ -24,7 +27,9 @@ constexpr std::int64_t attention_backward_workspace_bytes(std::int64_t tokens, s
 }
 
 /// Leading dimension of the head's logits: rows start on cache lines.
-constexpr std::int64_t head_loss_stride(std::int64_t vocabulary) { return round_up(vocabulary, 32); }
+constexpr std::int64_t head_loss_stride(std::int64_t vocabulary) {
+  return round_up(vocabulary, 32);
+}
 
 /// Bytes of one token's logits and, where they need room of their own, logit gradients in `type`.
 constexpr std::int64_t head_loss_token_bytes(std::int64_t vocabulary, DType type) {
@@ -32,7 +37,8 @@ constexpr std::int64_t head_loss_token_bytes(std::int64_t vocabulary, DType type
   return head_loss_stride(vocabulary) * (accumulator_bytes(type) + gradient) + 8;
 }
 
-/// Tokens whose logits exist at once: as many as fit 32 MiB, in multiples of 16, at least 32, at most `tokens`.
+/// Tokens whose logits exist at once: as many as fit 32 MiB, in multiples of 16, at least 32, at most
+/// `tokens`.
 constexpr std::int64_t head_loss_chunk(std::int64_t tokens, std::int64_t vocabulary, DType type) {
   const std::int64_t fit = (std::int64_t{32} << 20) / head_loss_token_bytes(vocabulary, type) / 16 * 16;
   return std::min(tokens, std::max<std::int64_t>(32, fit));
@@ -40,12 +46,14 @@ constexpr std::int64_t head_loss_chunk(std::int64_t tokens, std::int64_t vocabul
 
 /// head_loss and head_loss_grad.
 constexpr std::int64_t head_loss_workspace_bytes(std::int64_t tokens, std::int64_t vocabulary, DType type) {
-  return gemm_workspace_bytes + head_loss_chunk(tokens, vocabulary, type) * head_loss_token_bytes(vocabulary, type);
+  return gemm_workspace_bytes +
+         head_loss_chunk(tokens, vocabulary, type) * head_loss_token_bytes(vocabulary, type);
 }
 
 // Light kernels.
 
-/// Rows that one block of the rmsnorm backward sums into one partial gradient of the weight: at most 64 blocks.
+/// Rows that one block of the rmsnorm backward sums into one partial gradient of the weight: at most 64
+/// blocks.
 constexpr std::int64_t rmsnorm_rows_per_block(std::int64_t rows) {
   return std::max<std::int64_t>(32, ceil_div(rows, 64));
 }

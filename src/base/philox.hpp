@@ -1,7 +1,7 @@
 #pragma once
-// Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
-// 1, 2, 3" (SC 2011). A draw is a pure function of (key, counter): keyed by meaning, never by rank, it gives the same
-// numbers whatever the mesh.
+// Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as
+// easy as 1, 2, 3" (SC 2011). A draw is a pure function of (key, counter): keyed by meaning, never by rank,
+// it gives the same numbers whatever the mesh.
 
 #include <array>
 #include <cmath>
@@ -27,7 +27,9 @@ constexpr PhiloxBlock philox(std::uint64_t key, std::uint64_t counter_high, std:
 }
 
 /// Uniform in (0, 1), never 0.
-constexpr double uniform(std::uint32_t bits) { return (static_cast<double>(bits) + 0.5) * 0x1p-32; }
+constexpr double uniform(std::uint32_t bits) {
+  return (static_cast<double>(bits) + 0.5) * 0x1p-32;
+}
 
 /// Standard normal number `index` of the stream (key, stream), by Box and Muller's method.
 inline double normal(std::uint64_t key, std::uint64_t stream, std::uint64_t index) {

@@ -1,6 +1,6 @@
 #pragma once
-// What varies from step to step. One small buffer on the device: kernels read it, so the step's Program (and a captured
-// graph of it) never changes.
+// What varies from step to step. One small buffer on the device: kernels read it, so the step's Program (and
+// a captured graph of it) never changes.
 
 namespace ztrain {
 
@@ -11,11 +11,12 @@ struct StepScalars {
   double bias_correction2 = 1;  ///< 1 - beta2^t
   double max_norm = 0;          ///< global gradient-norm bound; 0: no clipping
   // Written on the device during the step.
-  double loss = 0;                 ///< weighted negative log-likelihood per valid token, over the whole global batch
-  double valid_tokens = 0;         ///< global sum of loss weights of the step
-  double gradient_norm = 0;        ///< global L2 norm of the mean gradient, before clipping
-  double gradient_multiplier = 0;  ///< what each summed gradient element is multiplied by: clip / valid_tokens
-  double found_inf = 0;            ///< 1 when the norm is not finite: the optimizer then selects the old state
+  double loss = 0;          ///< weighted negative log-likelihood per valid token, over the whole global batch
+  double valid_tokens = 0;  ///< global sum of loss weights of the step
+  double gradient_norm = 0;  ///< global L2 norm of the mean gradient, before clipping
+  double gradient_multiplier =
+      0;                 ///< what each summed gradient element is multiplied by: clip / valid_tokens
+  double found_inf = 0;  ///< 1 when the norm is not finite: the optimizer then selects the old state
 };
 
 }  // namespace ztrain

@@ -28,9 +28,9 @@
 //                               relative to index.h5, for people and tools. ztrain itself never reads through
 //                               these.
 //
-// A virtual dataset hides failures: where a shard file is missing HDF5 reports success and gives the fill
-// value, which is NaN here (seen with 1.10.8: float32 and bf16 both give NaN, not zero). A truncated shard
-// file does raise an error.
+// A virtual dataset hides failures: where a shard file is missing, or truncated so that HDF5 refuses it, HDF5
+// reports success and gives the fill value, which is NaN here. (Seen with 1.10.8: fp32 and bf16 both read as
+// NaN, not zero.)
 
 #include <cstdint>
 #include <filesystem>

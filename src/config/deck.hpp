@@ -1,6 +1,6 @@
 #pragma once
-// The deck, typed. Every member corresponds to one row of the field table (config/fields.cpp), which holds its key,
-// default, unit, legal values and documentation; keys are `section.member`.
+// The deck, typed. Every member corresponds to one row of the field table (config/fields.cpp), which holds
+// its key, default, unit, legal values and documentation; keys are `section.member`.
 
 #include <cstdint>
 #include <string>
@@ -21,7 +21,7 @@ struct Data {
   std::vector<std::string> train;       ///< files or globs, relative to the deck
   std::vector<std::string> validation;  ///< files or globs; empty: the last validation_fraction of train
   double validation_fraction = 0;
-  std::string format;  ///< auto | text | bin-uint16 | bin-uint32 | hdf5
+  std::string format;         ///< auto | text | bin-uint16 | bin-uint32 | hdf5
   std::int64_t sequence = 0;  ///< tokens per sequence
 };
 
@@ -47,7 +47,7 @@ struct Mesh {
 };
 
 struct Sharding {
-  std::string strategy;               ///< canonical: NO_SHARD, zero1, zero2, SHARD_GRAD_OP, FULL_SHARD, HYBRID_SHARD
+  std::string strategy;  ///< canonical: NO_SHARD, zero1, zero2, SHARD_GRAD_OP, FULL_SHARD, HYBRID_SHARD
   std::string gradient_accumulation;  ///< auto | reduce | no_sync
   std::int64_t prefetch = 1;          ///< units gathered ahead of use
 };
@@ -68,10 +68,10 @@ struct Optimizer {
 };
 
 struct Schedule {
-  std::string name;  ///< constant | linear | cosine | wsd
-  std::int64_t warmup = 0;     ///< steps
-  std::int64_t decay = 0;      ///< steps of the final decay (wsd)
-  double min_lr_ratio = 0;     ///< final learning rate over optimizer.lr
+  std::string name;         ///< constant | linear | cosine | wsd
+  std::int64_t warmup = 0;  ///< steps
+  std::int64_t decay = 0;   ///< steps of the final decay (wsd)
+  double min_lr_ratio = 0;  ///< final learning rate over optimizer.lr
 };
 
 struct Checkpoint {
@@ -89,7 +89,8 @@ struct Metrics {
 };
 
 struct Watchdog {
-  double timeout = 0;  ///< seconds without a finished step before the rank reports where it stands and aborts; 0: off
+  double timeout =
+      0;  ///< seconds without a finished step before the rank reports where it stands and aborts; 0: off
 };
 
 struct Cluster {

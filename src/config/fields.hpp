@@ -31,9 +31,9 @@ using Access =
 struct Legal {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
-  bool open_least = false;           ///< least itself is not legal
-  bool open_most = false;            ///< most itself is not legal
-  bool minus_one = false;            ///< -1 is legal besides
+  bool open_least = false;             ///< least itself is not legal
+  bool open_most = false;              ///< most itself is not legal
+  bool minus_one = false;              ///< -1 is legal besides
   std::vector<std::string> choices{};  ///< empty: any
   /// Other spellings of choices, as (spelling, choice). With aliases, case does not matter.
   std::vector<std::pair<std::string, std::string>> aliases{};

@@ -21,9 +21,8 @@ Bound bind_head_loss(const Binding& b) {
     const auto input = head_input<T>(b);
     const auto loss = out_vector<double>(b, 0);
     const auto workspace = out_vector<std::byte>(b, 1);
-    return {[&exec = b.exec, head = std::make_shared<kernels::HeadLoss<T>>(head_shape(b)), input, loss, workspace] {
-              head->run(exec, input, loss, workspace);
-            },
+    return {[&exec = b.exec, head = std::make_shared<kernels::HeadLoss<T>>(head_shape(b)), input, loss,
+             workspace] { head->run(exec, input, loss, workspace); },
             nullptr};
   });
 }

@@ -14,7 +14,8 @@ Bound bind_embedding(const Binding& b) {
     const auto tokens = in_vector<std::int32_t>(b, 0);
     const auto weight = in_matrix<T>(b, 1);
     const auto x = out_matrix<T>(b, 0);
-    return {[&exec = b.exec, tokens, weight, x] { kernels::embedding_forward<T>(exec, tokens, weight, x); }, nullptr};
+    return {[&exec = b.exec, tokens, weight, x] { kernels::embedding_forward<T>(exec, tokens, weight, x); },
+            nullptr};
   });
 }
 
@@ -44,20 +45,21 @@ Bound bind_rmsnorm(const Binding& b) {
 }
 
 Bound bind_rmsnorm_grad(const Binding& b) {
-  return with_gradient_types(b.out(0).dtype, b.out(1).dtype, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
-    const auto x = in_matrix<T>(b, 0);
-    const auto weight = in_vector<T>(b, 1);
-    const auto rstd = in_vector<acc_t<T>>(b, 2);
-    const auto dy = in_matrix<T>(b, 3);
-    const auto addend = b.op.attributes.integer("addend") ? in_matrix<T>(b, 4) : Matrix<const T>{};
-    const auto dx = out_matrix<T>(b, 0);
-    const auto dw = out_vector<G>(b, 1);
-    void* workspace = b.output<std::byte>(2);
-    return {[&exec = b.exec, x, weight, rstd, dy, addend, dx, dw, add = accumulates(b), workspace] {
-              kernels::rmsnorm_backward<T, G>(exec, x, weight, rstd, dy, addend, dx, dw, add, workspace);
-            },
-            nullptr};
-  });
+  return with_gradient_types(
+      b.out(0).dtype, b.out(1).dtype, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
+        const auto x = in_matrix<T>(b, 0);
+        const auto weight = in_vector<T>(b, 1);
+        const auto rstd = in_vector<acc_t<T>>(b, 2);
+        const auto dy = in_matrix<T>(b, 3);
+        const auto addend = b.op.attributes.integer("addend") ? in_matrix<T>(b, 4) : Matrix<const T>{};
+        const auto dx = out_matrix<T>(b, 0);
+        const auto dw = out_vector<G>(b, 1);
+        void* workspace = b.output<std::byte>(2);
+        return {[&exec = b.exec, x, weight, rstd, dy, addend, dx, dw, add = accumulates(b), workspace] {
+                  kernels::rmsnorm_backward<T, G>(exec, x, weight, rstd, dy, addend, dx, dw, add, workspace);
+                },
+                nullptr};
+      });
 }
 
 Bound bind_rope_table(const Binding& b) {
@@ -89,7 +91,8 @@ Bound bind_rope(const Binding& b) {
     const auto table = in_matrix<acc_t<T>>(b, 1);
     const auto y = out_matrix<T>(b, 0);
     const bool inverse = b.op.attributes.integer("inverse") != 0;
-    return {[&exec = b.exec, x, table, inverse, y] { kernels::rope_apply<T>(exec, x, table, inverse, y); }, nullptr};
+    return {[&exec = b.exec, x, table, inverse, y] { kernels::rope_apply<T>(exec, x, table, inverse, y); },
+            nullptr};
   });
 }
 

@@ -9,11 +9,11 @@ namespace ztrain::engine {
 namespace {
 
 /// The launch of a prepared product; std::function wants copyable captures.
-Bound product(const Binding& b, std::unique_ptr<kernels::Gemm> gemm, const void* x, const void* y, const void* bias) {
+Bound product(const Binding& b, std::unique_ptr<kernels::Gemm> gemm, const void* x, const void* y,
+              const void* bias) {
   return {[&exec = b.exec, g = std::shared_ptr<kernels::Gemm>(std::move(gemm)), x, y, bias,
-           out = b.output<std::byte>(0), workspace = b.output<std::byte>(1)] {
-            g->run(exec, x, y, bias, out, workspace);
-          },
+           out = b.output<std::byte>(0),
+           workspace = b.output<std::byte>(1)] { g->run(exec, x, y, bias, out, workspace); },
           nullptr};
 }
 
@@ -35,14 +35,14 @@ kernels::AttentionInput<T> attention_input(const Binding& b, std::size_t documen
 Bound bind_linear(const Binding& b) {
   const kernels::LinearShape shape{b.in(0).shape[0], b.in(1).shape[1], b.in(1).shape[0]};
   const bool bias = b.op.inputs.size() > 2;
-  return product(b, kernels::make_linear(shape, b.in(0).dtype, bias), b.input<std::byte>(0), b.input<std::byte>(1),
-                 bias ? b.input<std::byte>(2) : nullptr);
+  return product(b, kernels::make_linear(shape, b.in(0).dtype, bias), b.input<std::byte>(0),
+                 b.input<std::byte>(1), bias ? b.input<std::byte>(2) : nullptr);
 }
 
 Bound bind_linear_grad_input(const Binding& b) {
   const kernels::LinearShape shape{b.in(0).shape[0], b.in(1).shape[1], b.in(1).shape[0]};
-  return product(b, kernels::make_linear_grad_input(shape, b.in(0).dtype, accumulates(b)), b.input<std::byte>(0),
-                 b.input<std::byte>(1), nullptr);
+  return product(b, kernels::make_linear_grad_input(shape, b.in(0).dtype, accumulates(b)),
+                 b.input<std::byte>(0), b.input<std::byte>(1), nullptr);
 }
 
 Bound bind_linear_grad_weight(const Binding& b) {

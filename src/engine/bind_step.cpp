@@ -12,7 +12,9 @@
 namespace ztrain::engine {
 namespace {
 
-runtime::Communicator& group(const Binding& b) { return b.mesh.over(b.op.comm.axes); }
+runtime::Communicator& group(const Binding& b) {
+  return b.mesh.over(b.op.comm.axes);
+}
 
 /// An all-reduce out of place: the input is copied where the in-place collective works.
 class CopiedCollective final : public runtime::Collective {
@@ -36,9 +38,8 @@ class CopiedCollective final : public runtime::Collective {
 }  // namespace
 
 Bound bind_copy(const Binding& b) {
-  return {[&exec = b.exec, from = b.input<std::byte>(0), to = b.output<std::byte>(0), bytes = b.in(0).bytes()] {
-            kernels::copy(exec, from, to, bytes);
-          },
+  return {[&exec = b.exec, from = b.input<std::byte>(0), to = b.output<std::byte>(0),
+           bytes = b.in(0).bytes()] { kernels::copy(exec, from, to, bytes); },
           nullptr};
 }
 
@@ -128,7 +129,8 @@ Bound make_adamw(const Binding& b) {
               kernels::AdamWOptions o = options;
               if (!pieces[i + 2]) o.weight_decay = 0;
               kernels::adamw<P, M, G>(exec, {parameter + at, n}, {stepped ? stepped + at : nullptr, n},
-                                      {exp_avg + at, n}, {exp_avg_sq + at, n}, {gradient + at, n}, scalars, o);
+                                      {exp_avg + at, n}, {exp_avg_sq + at, n}, {gradient + at, n}, scalars,
+                                      o);
             }
           },
           nullptr};

@@ -18,10 +18,14 @@ struct Type {
 template <class F>
 auto with_type(DType type, F&& f) {
   switch (type) {
-    case DType::f32: return f(Type<float>{});
-    case DType::bf16: return f(Type<bf16>{});
-    case DType::f64: return f(Type<double>{});
-    default: fail("no kernel computes in {}", name_of(type));
+    case DType::f32:
+      return f(Type<float>{});
+    case DType::bf16:
+      return f(Type<bf16>{});
+    case DType::f64:
+      return f(Type<double>{});
+    default:
+      fail("no kernel computes in {}", name_of(type));
   }
 }
 
@@ -45,14 +49,24 @@ Vector<T> vector(T* data, const program::Tensor& t) {
 }
 /// Views of operands of a Binding.
 template <class T>
-Matrix<const T> in_matrix(const Binding& b, std::size_t i) { return matrix<const T>(b.input<T>(i), b.in(i)); }
+Matrix<const T> in_matrix(const Binding& b, std::size_t i) {
+  return matrix<const T>(b.input<T>(i), b.in(i));
+}
 template <class T>
-Vector<const T> in_vector(const Binding& b, std::size_t i) { return vector<const T>(b.input<T>(i), b.in(i)); }
+Vector<const T> in_vector(const Binding& b, std::size_t i) {
+  return vector<const T>(b.input<T>(i), b.in(i));
+}
 template <class T>
-Matrix<T> out_matrix(const Binding& b, std::size_t i) { return matrix<T>(b.output<T>(i), b.out(i)); }
+Matrix<T> out_matrix(const Binding& b, std::size_t i) {
+  return matrix<T>(b.output<T>(i), b.out(i));
+}
 template <class T>
-Vector<T> out_vector(const Binding& b, std::size_t i) { return vector<T>(b.output<T>(i), b.out(i)); }
+Vector<T> out_vector(const Binding& b, std::size_t i) {
+  return vector<T>(b.output<T>(i), b.out(i));
+}
 
-inline bool accumulates(const Binding& b) { return b.op.attributes.integer("accumulate", 0) != 0; }
+inline bool accumulates(const Binding& b) {
+  return b.op.attributes.integer("accumulate", 0) != 0;
+}
 
 }  // namespace ztrain::engine

@@ -99,7 +99,9 @@ void Executor::progress() {
 
 void Executor::poison_after(OpId id) {
   if (ends_[static_cast<std::size_t>(id)].empty()) return;
-  if (pending_[static_cast<std::size_t>(id)]) finish(id);
+  // A communication issued earlier may still be sending from what this op was the last to be issued on.
+  for (OpId pending : in_flight_)
+    if (pending >= 0) finish(pending);
   for (TensorId t : ends_[static_cast<std::size_t>(id)])
     kernels::fill_poison(exec_, memory_.address(program_, t), program_.tensor(t).bytes());
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Runs a Program: issues its ops in order from one host thread. On CPU ranks a kernel runs when it is issued; a
-// communication is started, and its dependents wait for it.
+// Runs a Program: issues its ops in order from one host thread. On CPU ranks a kernel runs when it is issued;
+// a communication is started, and its dependents wait for it.
 
 #include <array>
 #include <atomic>
@@ -24,13 +24,13 @@ struct Timings {
 
 class Executor {
  public:
-  /// Binds every op. program, memory, mesh and exec must outlive the executor. Collective over the mesh: communicators are
-  /// made in program order.
+  /// Binds every op. program, memory, mesh and exec must outlive the executor. Collective over the mesh:
+  /// communicators are made in program order.
   Executor(const program::Program& program, const JobMemory& memory, runtime::Mesh& mesh, kernels::Exec& exec,
            ExecutorOptions options = {});
 
-  /// One pass over the program; every communication is complete on return. Allocates nothing. Throws Error naming the op
-  /// when one fails.
+  /// One pass over the program; every communication is complete on return. Allocates nothing. Throws Error
+  /// naming the op when one fails.
   void run();
 
   const program::Program& program() const { return program_; }
@@ -51,8 +51,9 @@ class Executor {
   ExecutorOptions options_;
   std::vector<Bound> bound_;
   std::vector<bool> pending_;
-  std::array<program::OpId, program::stream_count> in_flight_{};  ///< the pending communication of each stream, or -1
-  std::vector<std::vector<program::TensorId>> ends_;              ///< by op: transient tensors that end there
+  std::array<program::OpId, program::stream_count>
+      in_flight_{};                                   ///< the pending communication of each stream, or -1
+  std::vector<std::vector<program::TensorId>> ends_;  ///< by op: transient tensors that end there
   Timings timings_;
   std::atomic<program::OpId> current_{-1};
 };

@@ -12,14 +12,17 @@ JobMemory::JobMemory(std::initializer_list<const program::Program*> programs, me
     for (const program::Program* p : programs) {
       const program::TierPlan& plan = p->plan[tier];
       REQUIRE(persistent < 0 || persistent == plan.persistent_bytes,
-              "program '{}' keeps {} bytes between steps, the others of its job {}", p->name, plan.persistent_bytes,
-              persistent);
+              "program '{}' keeps {} bytes between steps, the others of its job {}", p->name,
+              plan.persistent_bytes, persistent);
       persistent = plan.persistent_bytes;
       transient = std::max(transient, plan.transient_bytes);
     }
     const std::string name(program::name_of(static_cast<program::Tier>(tier)));
-    if (persistent > 0) regions_[tier].persistent = std::make_unique<memory::Arena>(name + ", kept between steps", persistent, guards);
-    if (transient > 0) regions_[tier].transient = std::make_unique<memory::Arena>(name + ", within a step", transient, guards);
+    if (persistent > 0)
+      regions_[tier].persistent =
+          std::make_unique<memory::Arena>(name + ", kept between steps", persistent, guards);
+    if (transient > 0)
+      regions_[tier].transient = std::make_unique<memory::Arena>(name + ", within a step", transient, guards);
   }
 }
 

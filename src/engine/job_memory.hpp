@@ -1,6 +1,6 @@
 #pragma once
-// The memory of a job: per tier one persistent region, at the same addresses for all its Programs, and one transient
-// region as large as the largest of them needs. Nothing else is allocated for tensors.
+// The memory of a job: per tier one persistent region, at the same addresses for all its Programs, and one
+// transient region as large as the largest of them needs. Nothing else is allocated for tensors.
 
 #include <initializer_list>
 #include <memory>

@@ -1,6 +1,7 @@
 #pragma once
-// Binds ops to kernels. Binding happens once, when an Executor is made: addresses, shapes and attributes are resolved,
-// library primitives and collectives prepared. What remains for every step is a call without arguments.
+// Binds ops to kernels. Binding happens once, when an Executor is made: addresses, shapes and attributes are
+// resolved, library primitives and collectives prepared. What remains for every step is a call without
+// arguments.
 
 #include <functional>
 #include <memory>
@@ -23,9 +24,13 @@ struct Binding {
   const program::Tensor& in(std::size_t i) const { return program.tensor(op.inputs.at(i)); }
   const program::Tensor& out(std::size_t i) const { return program.tensor(op.outputs.at(i)); }
   template <class T>
-  T* input(std::size_t i) const { return memory.data<T>(program, op.inputs.at(i)); }
+  T* input(std::size_t i) const {
+    return memory.data<T>(program, op.inputs.at(i));
+  }
   template <class T>
-  T* output(std::size_t i) const { return memory.data<T>(program, op.outputs.at(i)); }
+  T* output(std::size_t i) const {
+    return memory.data<T>(program, op.outputs.at(i));
+  }
 };
 
 /// A bound op: either a launch (a kernel on the compute stream) or a collective (started, then waited for).

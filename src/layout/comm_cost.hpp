@@ -1,6 +1,6 @@
 #pragma once
-// Bytes that our collectives send and the workspace they need, as pure arithmetic: the plan and the communicators agree
-// because both call this.
+// Bytes that our collectives send and the workspace they need, as pure arithmetic: the plan and the
+// communicators agree because both call this.
 
 #include <cstdint>
 
@@ -9,7 +9,9 @@
 namespace ztrain {
 
 /// Bytes each rank sends: N ranks, `bytes` per slot (the shard).
-constexpr std::int64_t all_gather_sent(int ranks, std::int64_t bytes) { return (ranks - 1) * bytes; }
+constexpr std::int64_t all_gather_sent(int ranks, std::int64_t bytes) {
+  return (ranks - 1) * bytes;
+}
 /// count: elements per slot, of type `in`.
 constexpr std::int64_t reduce_scatter_sent(int ranks, DType in, std::int64_t count) {
   return (ranks - 1) * count * size_of(in);
@@ -19,7 +21,9 @@ constexpr std::int64_t reduce_scatter_workspace(int ranks, DType in, std::int64_
   return (ranks - 1) * count * size_of(in);
 }
 /// An all-reduce cuts count elements into slices of ceil(count / ranks); the last ones may be short or empty.
-constexpr std::int64_t all_reduce_slice(int ranks, std::int64_t count) { return (count + ranks - 1) / ranks; }
+constexpr std::int64_t all_reduce_slice(int ranks, std::int64_t count) {
+  return (count + ranks - 1) / ranks;
+}
 constexpr std::int64_t slice_length(int ranks, std::int64_t count, int index) {
   const std::int64_t slice = all_reduce_slice(ranks, count), left = count - index * slice;
   return left < 0 ? 0 : left < slice ? left : slice;
@@ -36,6 +40,8 @@ constexpr std::int64_t broadcast_sent(int ranks, int index, int root, std::int64
   return index == root ? (ranks - 1) * bytes : 0;
 }
 /// bytes: of one slot; a rank's own slot is copied.
-constexpr std::int64_t all_to_all_sent(int ranks, std::int64_t bytes) { return (ranks - 1) * bytes; }
+constexpr std::int64_t all_to_all_sent(int ranks, std::int64_t bytes) {
+  return (ranks - 1) * bytes;
+}
 
 }  // namespace ztrain

@@ -6,7 +6,8 @@
 
 namespace ztrain {
 
-Layout::Layout(std::vector<ParameterShape> parameters, int units, int shards) : parameters_(std::move(parameters)) {
+Layout::Layout(std::vector<ParameterShape> parameters, int units, int shards)
+    : parameters_(std::move(parameters)) {
   units_.resize(static_cast<std::size_t>(units));
   by_parameter_.resize(parameters_.size());
   std::vector<std::int64_t> end(units_.size(), 0);
@@ -29,7 +30,9 @@ Layout::Layout(std::vector<ParameterShape> parameters, int units, int shards) : 
   }
 }
 
-const Segment& Layout::segment_of(int parameter) const { return by_parameter_[static_cast<std::size_t>(parameter)]; }
+const Segment& Layout::segment_of(int parameter) const {
+  return by_parameter_[static_cast<std::size_t>(parameter)];
+}
 
 Shape Layout::slice_shape(int parameter) const {
   const ParameterShape& p = parameters_[static_cast<std::size_t>(parameter)];

@@ -1,10 +1,12 @@
 #pragma once
-// Where every parameter element lives: logical tensor -> tensor-parallel slice -> flat range of its unit -> shard, and
-// back. Pure arithmetic that initialisation, optimizer, norm, checkpoint, import and byte counts all share.
+// Where every parameter element lives: logical tensor -> tensor-parallel slice -> flat range of its unit ->
+// shard, and back. Pure arithmetic that initialisation, optimizer, norm, checkpoint, import and byte counts
+// all share.
 //
-// A unit is what is gathered at once. Its parameters are laid one after the other in a flat range; each starts on a
-// multiple of the quantum and so do shard cuts, so nothing "must divide". Padding holds zeros and has no logical index.
-// Flat positions of parameters do not depend on the number of shards: only the padding at the end does.
+// A unit is what is gathered at once. Its parameters are laid one after the other in a flat range; each
+// starts on a multiple of the quantum and so do shard cuts, so nothing "must divide". Padding holds zeros and
+// has no logical index. Flat positions of parameters do not depend on the number of shards: only the padding
+// at the end does.
 
 #include <cstdint>
 #include <string>
@@ -17,7 +19,8 @@ namespace ztrain {
 
 inline constexpr std::int64_t quantum = 256;  ///< elements
 
-/// How a parameter is cut over the `tensor` axis: along dim into parts equal slices; dim -1: every rank holds it whole.
+/// How a parameter is cut over the `tensor` axis: along dim into parts equal slices; dim -1: every rank holds
+/// it whole.
 struct TensorSlice {
   int dim = -1;
   int parts = 1;
@@ -79,8 +82,10 @@ class Layout {
   Shape slice_shape(int parameter) const;
   /// The parameter runs in [begin, end) of a unit's flat range, in flat order.
   std::vector<Piece> pieces(int unit, std::int64_t begin, std::int64_t end) const;
-  /// Runs of slice elements [begin, begin + count) of a parameter, for the rank at tensor_index along the tensor axis.
-  std::vector<LogicalRun> logical_runs(int parameter, int tensor_index, std::int64_t begin, std::int64_t count) const;
+  /// Runs of slice elements [begin, begin + count) of a parameter, for the rank at tensor_index along the
+  /// tensor axis.
+  std::vector<LogicalRun> logical_runs(int parameter, int tensor_index, std::int64_t begin,
+                                       std::int64_t count) const;
 
   /// The number of logical parameters elements, padding not counted.
   std::int64_t parameter_count() const;
@@ -91,9 +96,9 @@ class Layout {
   std::vector<Segment> by_parameter_;
 };
 
-/// True where this rank is the one that speaks for the elements of a parameter it holds in its shard: the copies over
-/// `replicate` (and over `tensor`, for a parameter that is not sliced) are left to the first of them. The only rule of
-/// ownership: norm, checkpoint and export use it.
+/// True where this rank is the one that speaks for the elements of a parameter it holds in its shard: the
+/// copies over `replicate` (and over `tensor`, for a parameter that is not sliced) are left to the first of
+/// them. The only rule of ownership: norm, checkpoint and export use it.
 bool owns(const Coordinate& at, const TensorSlice& slice);
 
 }  // namespace ztrain

@@ -6,11 +6,16 @@
 
 namespace ztrain {
 namespace {
-constexpr std::array<std::string_view, axis_count> axis_names{"pipeline", "replicate", "shard", "context", "tensor"};
-constexpr Axis axis_at(int i) { return static_cast<Axis>(i); }
+constexpr std::array<std::string_view, axis_count> axis_names{"pipeline", "replicate", "shard", "context",
+                                                              "tensor"};
+constexpr Axis axis_at(int i) {
+  return static_cast<Axis>(i);
+}
 }  // namespace
 
-std::string_view name_of(Axis axis) { return axis_names[static_cast<std::size_t>(axis)]; }
+std::string_view name_of(Axis axis) {
+  return axis_names[static_cast<std::size_t>(axis)];
+}
 
 std::string to_string(AxisSet axes) {
   std::string text;
@@ -19,7 +24,9 @@ std::string to_string(AxisSet axes) {
   return text.empty() ? "none" : text;
 }
 
-int MeshShape::ranks() const { return size(AxisSet::all()); }
+int MeshShape::ranks() const {
+  return size(AxisSet::all());
+}
 
 int MeshShape::size(AxisSet axes) const {
   int n = 1;
@@ -29,8 +36,8 @@ int MeshShape::size(AxisSet axes) const {
 }
 
 std::string MeshShape::describe() const {
-  return fmt::format("{} x {} x {} x {} x {} (pipeline x replicate x shard x context x tensor)", degree[0], degree[1],
-                     degree[2], degree[3], degree[4]);
+  return fmt::format("{} x {} x {} x {} x {} (pipeline x replicate x shard x context x tensor)", degree[0],
+                     degree[1], degree[2], degree[3], degree[4]);
 }
 
 Coordinate::Coordinate(const MeshShape& mesh, int rank) : mesh_(mesh), rank_(rank) {

@@ -1,5 +1,6 @@
 #pragma once
-// The device mesh as arithmetic: five named axes, ranks in row-major order, outermost axis first. Links no MPI.
+// The device mesh as arithmetic: five named axes, ranks in row-major order, outermost axis first. Links no
+// MPI.
 
 #include <array>
 #include <cstdint>
@@ -17,8 +18,16 @@ class AxisSet {
  public:
   constexpr AxisSet() = default;
   constexpr AxisSet(Axis axis) : bits_(static_cast<std::uint8_t>(1u << static_cast<int>(axis))) {}
-  static constexpr AxisSet all() { AxisSet s; s.bits_ = (1u << axis_count) - 1; return s; }
-  constexpr AxisSet operator|(AxisSet other) const { AxisSet s; s.bits_ = bits_ | other.bits_; return s; }
+  static constexpr AxisSet all() {
+    AxisSet s;
+    s.bits_ = (1u << axis_count) - 1;
+    return s;
+  }
+  constexpr AxisSet operator|(AxisSet other) const {
+    AxisSet s;
+    s.bits_ = bits_ | other.bits_;
+    return s;
+  }
   constexpr bool contains(Axis axis) const { return (bits_ >> static_cast<int>(axis)) & 1u; }
   constexpr bool empty() const { return bits_ == 0; }
   constexpr std::uint8_t bits() const { return bits_; }
@@ -27,7 +36,9 @@ class AxisSet {
  private:
   std::uint8_t bits_ = 0;
 };
-constexpr AxisSet operator|(Axis a, Axis b) { return AxisSet(a) | AxisSet(b); }
+constexpr AxisSet operator|(Axis a, Axis b) {
+  return AxisSet(a) | AxisSet(b);
+}
 
 /// "shard", "shard*context", or "none".
 std::string to_string(AxisSet axes);

@@ -30,11 +30,15 @@ ValueId Builder::parameter(const std::string& name, Shape shape, Init init, doub
   return id;
 }
 
-ValueId Builder::emit(std::string op, const std::string& name, std::vector<ValueId> inputs, Shape shape, DType dtype,
-                      Attributes attributes) {
+ValueId Builder::emit(std::string op, const std::string& name, std::vector<ValueId> inputs, Shape shape,
+                      DType dtype, Attributes attributes) {
   const auto out = static_cast<ValueId>(graph_.values.size());
   graph_.values.push_back({name, dtype, std::move(shape), Role::activation, -1});
-  graph_.nodes.push_back({std::move(op), name, std::move(inputs), {out}, std::move(attributes),
+  graph_.nodes.push_back({std::move(op),
+                          name,
+                          std::move(inputs),
+                          {out},
+                          std::move(attributes),
                           static_cast<int>(graph_.units.size()) - 1});
   return out;
 }
@@ -64,8 +68,10 @@ ValueId Builder::linear(const std::string& name, ValueId x, ValueId weight, Valu
   return emit("linear", name, std::move(inputs), {shape(x)[0], shape(weight)[0]}, compute_);
 }
 
-ValueId Builder::rope_table(const std::string& name, ValueId positions, std::int64_t head_dim, Attributes scaling) {
-  return emit("rope_table", name, {positions}, {shape(positions)[0], head_dim}, statistics(), std::move(scaling));
+ValueId Builder::rope_table(const std::string& name, ValueId positions, std::int64_t head_dim,
+                            Attributes scaling) {
+  return emit("rope_table", name, {positions}, {shape(positions)[0], head_dim}, statistics(),
+              std::move(scaling));
 }
 
 ValueId Builder::rope(const std::string& name, ValueId x, ValueId table) {
@@ -92,7 +98,8 @@ ValueId Builder::select_row(const std::string& name, ValueId x, ValueId index) {
   return emit("select_row", name, {x, index}, {1, shape(x)[1]}, compute_);
 }
 
-ValueId Builder::head_loss(const std::string& name, ValueId x, ValueId weight, ValueId targets, ValueId weights) {
+ValueId Builder::head_loss(const std::string& name, ValueId x, ValueId weight, ValueId targets,
+                           ValueId weights) {
   return emit("head_loss", name, {x, weight, targets, weights}, {2}, DType::f64);
 }
 

@@ -21,9 +21,8 @@ double flops_per_token(const config::Model& dims, const Graph& graph, std::int64
   double n = 0;
   for (const Parameter& p : graph.parameters) n += static_cast<double>(elements(p.shape));
   if (!dims.tie_word_embeddings) n -= static_cast<double>(dims.vocab_size * dims.hidden_size);
-  return 6.0 * n +
-         6.0 * static_cast<double>(dims.num_hidden_layers) * static_cast<double>(sequence) *
-             static_cast<double>(dims.num_attention_heads * dims.head_dim);
+  return 6.0 * n + 6.0 * static_cast<double>(dims.num_hidden_layers) * static_cast<double>(sequence) *
+                       static_cast<double>(dims.num_attention_heads * dims.head_dim);
 }
 
 }  // namespace ztrain::model

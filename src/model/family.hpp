@@ -29,12 +29,12 @@ struct Family {
 /// Throws Error naming the known families.
 const Family& find_family(std::string_view name);
 
-/// Llama: RMSNorm, RoPE (with Llama 3 scaling), grouped-query attention, SwiGLU, tied or untied head, optional bias on
-/// q, k and v. Touvron et al., "LLaMA", 2023; the Llama 3 herd of models, 2024.
+/// Llama: RMSNorm, RoPE (with Llama 3 scaling), grouped-query attention, SwiGLU, tied or untied head,
+/// optional bias on q, k and v. Touvron et al., "LLaMA", 2023; the Llama 3 herd of models, 2024.
 Graph llama(const config::Model& dims, const Request& request);
 
-/// Training FLOPs per token: 6 (parameters - input embedding) + 6 layers * sequence * hidden (causal attention). A tied
-/// embedding counts once, as the head.
+/// Training FLOPs per token: 6 (parameters - input embedding) + 6 layers * sequence * hidden (causal
+/// attention). A tied embedding counts once, as the head.
 double flops_per_token(const config::Model& dims, const Graph& graph, std::int64_t sequence);
 
 }  // namespace ztrain::model

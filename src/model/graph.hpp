@@ -1,6 +1,6 @@
 #pragma once
-// A model as a graph of forward ops on one micro-batch. A family emits it once; backward, recompute, sharding, and every
-// parallel axis are derived from it by passes.
+// A model as a graph of forward ops on one micro-batch. A family emits it once; backward, recompute,
+// sharding, and every parallel axis are derived from it by passes.
 
 #include <cstdint>
 #include <string>
@@ -48,15 +48,16 @@ struct Parameter {
   ValueId value = -1;
 };
 
-/// Inputs of every family, one element per token of the micro-batch, flattened sequence after sequence. Names are fixed:
-/// tokens int32, targets int32, weights fp32 (loss mask), positions int32, document_start int32 (index of the first
-/// token that the token may attend to).
+/// Inputs of every family, one element per token of the micro-batch, flattened sequence after sequence. Names
+/// are fixed: tokens int32, targets int32, weights fp32 (loss mask), positions int32, document_start int32
+/// (index of the first token that the token may attend to).
 struct Graph {
   std::vector<std::string> units;
   std::vector<Value> values;
   std::vector<Node> nodes;
   std::vector<Parameter> parameters;
-  ValueId result = -1;  ///< objective loss: fp64 [2], {sum of weighted nll, sum of weights}; logits: [1, vocabulary]
+  ValueId result =
+      -1;  ///< objective loss: fp64 [2], {sum of weighted nll, sum of weights}; logits: [1, vocabulary]
 
   Value& value(ValueId id) { return values[static_cast<std::size_t>(id)]; }
   const Value& value(ValueId id) const { return values[static_cast<std::size_t>(id)]; }

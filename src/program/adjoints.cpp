@@ -32,8 +32,7 @@ void rmsnorm_adjoint(Tape& t, const model::Node& n) {
                                t.gradient(n.outputs[0])};
   if (addend != no_tensor) inputs.push_back(addend);
   const Tensor& x = t.info(inputs[0]);
-  const TensorId ws =
-      t.workspace(n.name, rmsnorm_backward_workspace_bytes(x.shape[0], x.shape[1], x.dtype));
+  const TensorId ws = t.workspace(n.name, rmsnorm_backward_workspace_bytes(x.shape[0], x.shape[1], x.dtype));
   Attributes attributes = accumulate(dw);
   attributes.set("addend", std::int64_t{addend != no_tensor});
   Op& op = t.emit("rmsnorm_grad", n.name, std::move(inputs), {dx, dw.tensor, ws}, std::move(attributes));
@@ -103,7 +102,9 @@ void add_adjoint(Tape& t, const model::Node& n) {
   for (const auto input : n.inputs) t.pass(input, t.gradient(n.outputs[0]));
 }
 
-void copy_adjoint(Tape& t, const model::Node& n) { t.pass(n.inputs[0], t.gradient(n.outputs[0])); }
+void copy_adjoint(Tape& t, const model::Node& n) {
+  t.pass(n.inputs[0], t.gradient(n.outputs[0]));
+}
 
 void copy_to_axis_adjoint(Tape& t, const model::Node& n) {
   const auto [dx, addend] = t.target_with_addend(n.inputs[0]);

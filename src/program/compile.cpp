@@ -49,7 +49,8 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training)
   base.tensors.partials = p.add(persistent("partials", DType::f64, {spec.mesh.ranks(), 3}, Category::scalar));
   for (int m = 0; m < spec.micro_batches; ++m)
     for (const model::Value& v : base.graph.values)
-      if (v.role == model::Role::input) p.add(persistent(input_name(v.name, m), v.dtype, v.shape, Category::input));
+      if (v.role == model::Role::input)
+        p.add(persistent(input_name(v.name, m), v.dtype, v.shape, Category::input));
   return base;
 }
 
@@ -63,7 +64,9 @@ Program finish(Program program, const JobSpec& spec, const char* name) {
   return program;
 }
 
-ShardOptions shard_options(const JobSpec& spec) { return {spec.prefetch, spec.reduce_every_micro}; }
+ShardOptions shard_options(const JobSpec& spec) {
+  return {spec.prefetch, spec.reduce_every_micro};
+}
 
 Program train_program(const Base& base, const JobSpec& spec) {
   ExpandOptions options;
@@ -80,7 +83,8 @@ Program train_program(const Base& base, const JobSpec& spec) {
   return finish(std::move(sharded.program), spec, "train step");
 }
 
-Sharded forward_program(const Base& base, const JobSpec& spec, Program program, std::vector<TensorId>& results) {
+Sharded forward_program(const Base& base, const JobSpec& spec, Program program,
+                        std::vector<TensorId>& results) {
   ExpandOptions options;
   options.training = false;
   Expanded expanded = expand(std::move(program), base.graph, options);
@@ -112,7 +116,8 @@ Job compile(model::Graph graph, const JobSpec& spec, int rank) {
 Inference compile_inference(model::Graph graph, const JobSpec& spec, int rank) {
   Base base = make_base(std::move(graph), spec, rank, false);
   const model::Value& value = base.graph.value(base.graph.result);
-  const TensorId result = base.program.add(persistent("result", value.dtype, value.shape, Category::activation));
+  const TensorId result =
+      base.program.add(persistent("result", value.dtype, value.shape, Category::activation));
   Inference out{{}, base.cut.layout, base.tensors, {}, {}, result};
   out.load = finish(load_program(base.program, base.tensors), spec, "load");
   std::vector<TensorId> results;

@@ -1,6 +1,6 @@
 #pragma once
-// From a model graph and a mesh coordinate to the Programs of a job: load, train step, evaluation. Pure: any rank's
-// Programs compile anywhere.
+// From a model graph and a mesh coordinate to the Programs of a job: load, train step, evaluation. Pure: any
+// rank's Programs compile anywhere.
 
 #include <functional>
 #include <vector>
@@ -25,8 +25,8 @@ struct JobSpec {
   Recompute recompute = Recompute::none;
   bool reduce_every_micro = true;
   int prefetch = 1;
-  /// Passes over the forward graph and over each Program before its dependencies are linked. The built-in passes come
-  /// first; the order of the list is the order of application.
+  /// Passes over the forward graph and over each Program before its dependencies are linked. The built-in
+  /// passes come first; the order of the list is the order of application.
   std::vector<std::function<void(model::Graph&, const Coordinate&)>> graph_passes;
   std::vector<std::function<void(Program&)>> program_passes;
 };
@@ -42,7 +42,8 @@ struct Job {
   model::Graph graph;  ///< after the graph passes
   Layout layout;
   JobTensors tensors;
-  Program load;   ///< after initialisation or reading a checkpoint: derives all copies from the slices of the master state
+  Program load;   ///< after initialisation or reading a checkpoint: derives all copies from the slices of the
+                  ///< master state
   Program train;  ///< one optimizer step
   Program evaluate;  ///< forward on micro-batch 0; leaves the ranks' loss sums in partials
 };
@@ -50,8 +51,8 @@ struct Job {
 /// Compiles for one rank: links, plans and verifies every Program of it. Throws Error when a pass broke one.
 Job compile(model::Graph graph, const JobSpec& spec, int rank);
 
-/// One Program that runs a graph forward on micro-batch 0 and leaves its result in the persistent tensor "result".
-/// Parameters are placed as spec says.
+/// One Program that runs a graph forward on micro-batch 0 and leaves its result in the persistent tensor
+/// "result". Parameters are placed as spec says.
 struct Inference {
   model::Graph graph;
   Layout layout;
@@ -62,8 +63,8 @@ struct Inference {
 };
 Inference compile_inference(model::Graph graph, const JobSpec& spec, int rank);
 
-/// Compiles every distinct rank and proves the joint graph of each Program (verify_joint). For meshes that launch
-/// identical Programs this costs one compile per class.
+/// Compiles every distinct rank and proves the joint graph of each Program (verify_joint). For meshes that
+/// launch identical Programs this costs one compile per class.
 void verify_job(const model::Graph& graph, const JobSpec& spec);
 
 }  // namespace ztrain::program

@@ -75,10 +75,12 @@ class Expander {
       }
     }
     for (std::size_t i = first; i < result_.program.ops.size(); ++i)
-      if (Op& op = result_.program.ops[i]; op.action.kind == ActionKind::backward) complete(result_.program, op);
+      if (Op& op = result_.program.ops[i]; op.action.kind == ActionKind::backward)
+        complete(result_.program, op);
   }
 
-  /// Forward ops again, with fresh tensors for what the unit keeps to itself; drop_dead_ops removes what is not needed.
+  /// Forward ops again, with fresh tensors for what the unit keeps to itself; drop_dead_ops removes what is
+  /// not needed.
   void recompute(int unit, int micro, std::vector<TensorId>& values) {
     for (const model::Node& n : graph_.nodes) {
       if (n.unit != unit || op_type(n.op).forward_with_gradient) continue;
@@ -146,7 +148,9 @@ class Expander {
   }
 
   template <class I>
-  static std::size_t idx(I i) { return static_cast<std::size_t>(i); }
+  static std::size_t idx(I i) {
+    return static_cast<std::size_t>(i);
+  }
 
   const model::Graph& graph_;
   ExpandOptions options_;
@@ -160,7 +164,9 @@ Expanded expand(Program base, const model::Graph& graph, const ExpandOptions& op
   return Expander(std::move(base), graph, options).run();
 }
 
-std::string input_name(const std::string& input, int micro) { return fmt::format("{}.{}", input, micro); }
+std::string input_name(const std::string& input, int micro) {
+  return fmt::format("{}.{}", input, micro);
+}
 
 void drop_dead_ops(Program& program, const std::vector<TensorId>& keep) {
   std::vector<bool> live(program.tensors.size(), false);

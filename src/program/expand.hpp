@@ -1,7 +1,7 @@
 #pragma once
-// Unrolls a model's forward graph into the compute ops of one optimizer step (or of one evaluation): forward, recompute
-// and backward of each micro-batch. Parameters and their gradients are still names without storage; shard.hpp gives
-// them places.
+// Unrolls a model's forward graph into the compute ops of one optimizer step (or of one evaluation): forward,
+// recompute and backward of each micro-batch. Parameters and their gradients are still names without storage;
+// shard.hpp gives them places.
 
 #include <vector>
 
@@ -40,7 +40,8 @@ std::string input_name(const std::string& input, int micro);
 /// Drops compute ops whose results nothing needs. keep: results that the caller reads.
 void drop_dead_ops(Program& program, const std::vector<TensorId>& keep);
 
-/// Lets an op write its output over an input that is not read again (rope, residual adds): less memory and traffic.
+/// Lets an op write its output over an input that is not read again (rope, residual adds): less memory and
+/// traffic.
 void overlay_in_place(Program& program);
 
 }  // namespace ztrain::program

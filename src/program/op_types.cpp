@@ -10,7 +10,9 @@
 namespace ztrain::program {
 namespace {
 
-double dim(const Program& p, TensorId t, std::size_t d) { return static_cast<double>(p.tensor(t).shape[d]); }
+double dim(const Program& p, TensorId t, std::size_t d) {
+  return static_cast<double>(p.tensor(t).shape[d]);
+}
 
 /// 2 T n k: operand 0 is [T, n or k], operand 1 the weight [n, k].
 double linear_flops(const Program& p, const Op& op) {
@@ -19,22 +21,29 @@ double linear_flops(const Program& p, const Op& op) {
 double grad_weight_flops(const Program& p, const Op& op) {
   return 2 * dim(p, op.inputs[0], 0) * dim(p, op.inputs[0], 1) * dim(p, op.inputs[1], 1);
 }
-double head_grad_flops(const Program& p, const Op& op) { return 3 * linear_flops(p, op); }
+double head_grad_flops(const Program& p, const Op& op) {
+  return 3 * linear_flops(p, op);
+}
 
-/// Causal: half of T x T. A micro-batch of several sequences does less; `sequence` is set where the caller knows it.
+/// Causal: half of T x T. A micro-batch of several sequences does less; `sequence` is set where the caller
+/// knows it.
 double attention_flops(const Program& p, const Op& op) {
   const double tokens = dim(p, op.inputs[0], 0);
   const double span = static_cast<double>(op.attributes.integer("sequence", p.tensor(op.inputs[0]).shape[0]));
   return 2 * tokens * span * dim(p, op.inputs[0], 1);
 }
-double attention_grad_flops(const Program& p, const Op& op) { return 2.5 * attention_flops(p, op); }
+double attention_grad_flops(const Program& p, const Op& op) {
+  return 2.5 * attention_flops(p, op);
+}
 
 std::int64_t head_workspace(const Program& p, const Op& op) {
   const Tensor& h = p.tensor(op.inputs[0]);
   return head_loss_workspace_bytes(h.shape[0], p.tensor(op.inputs[1]).shape[0], h.dtype);
 }
 
-std::int64_t gemm_workspace(const Program&, const Op&) { return gemm_workspace_bytes; }
+std::int64_t gemm_workspace(const Program&, const Op&) {
+  return gemm_workspace_bytes;
+}
 
 std::int64_t sum_workspace(const Program& p, const Op& op) {
   return sum_squares_workspace_bytes(elements(p.tensor(op.inputs[0]).shape));
@@ -97,7 +106,8 @@ void complete(Program& program, Op& op) {
   if (row.flops) op.flops = row.flops(program, op);
 }
 
-void emit_all_reduce(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes, Action action) {
+void emit_all_reduce(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes,
+                     Action action) {
   Op op;
   op.name = name;
   op.action = action;
@@ -120,7 +130,8 @@ void emit_all_reduce(Program& program, const std::string& name, TensorId x, Tens
   op.stream = Stream::reduce;
   op.comm.kind = CommKind::all_reduce;
   op.comm.axes = axes;
-  op.comm.sent_bytes = all_reduce_sent(ranks, Coordinate(program.mesh, program.rank).index_in(axes), info.dtype, count);
+  op.comm.sent_bytes =
+      all_reduce_sent(ranks, Coordinate(program.mesh, program.rank).index_in(axes), info.dtype, count);
   op.outputs.push_back(program.add(std::move(ws)));
   program.ops.push_back(std::move(op));
 }
@@ -133,6 +144,8 @@ AxisSet axes_of(const Attributes& attributes) {
   return axes;
 }
 
-Attributes axes_attribute(AxisSet axes) { return {{"axes", static_cast<std::int64_t>(axes.bits())}}; }
+Attributes axes_attribute(AxisSet axes) {
+  return {{"axes", static_cast<std::int64_t>(axes.bits())}};
+}
 
 }  // namespace ztrain::program

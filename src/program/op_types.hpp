@@ -1,19 +1,18 @@
 #pragma once
-// The op table: one row per op kind, with its adjoint rule, its cost and the workspace of its forward. Its kernel is the
-// row of the same name in engine/kernel_table.cpp.
+// The op table: one row per op kind, with its adjoint rule, its cost and the workspace of its forward. Its
+// kernel is the row of the same name in engine/kernel_table.cpp.
 //
-// Operands (T tokens, d hidden, n out, k in, V vocabulary; [accumulate] marks an output that the op may add to, and then
-// also lists as its last input):
+// Operands (T tokens, d hidden, n out, k in, V vocabulary; [accumulate] marks an output that the op may add
+// to, and then also lists as its last input):
 //   embedding          tokens[T] W[V,d]                      -> x[T,d]
 //   embedding_grad     tokens[T] dx[T,d]                     -> dW[V,d] [accumulate]
 //   rmsnorm            x[T,d] w[d]                           -> y[T,d] rstd[T]                       eps
-//   rmsnorm_grad       x w rstd dy (addend[T,d])             -> dx[T,d] dw[d] [accumulate] workspace   addend 0|1
-//   linear             x[T,k] W[n,k] (b[n])                  -> y[T,n] workspace
-//   linear_grad_input  dy[T,n] W[n,k]                        -> dx[T,k] [accumulate] workspace
-//   linear_grad_weight dy[T,n] x[T,k]                        -> dW[n,k] [accumulate] workspace
-//   linear_grad_bias   dy[T,n]                               -> db[n] [accumulate]
-//   rope_table         positions[T]                          -> table[T,head_dim]   theta, scaling, ...
-//   rope               x[T,heads*head_dim] table             -> y                   inverse 0|1
+//   rmsnorm_grad       x w rstd dy (addend[T,d])             -> dx[T,d] dw[d] [accumulate] workspace   addend
+//   0|1 linear             x[T,k] W[n,k] (b[n])                  -> y[T,n] workspace linear_grad_input
+//   dy[T,n] W[n,k]                        -> dx[T,k] [accumulate] workspace linear_grad_weight dy[T,n] x[T,k]
+//   -> dW[n,k] [accumulate] workspace linear_grad_bias   dy[T,n]                               -> db[n]
+//   [accumulate] rope_table         positions[T]                          -> table[T,head_dim]   theta,
+//   scaling, ... rope               x[T,heads*head_dim] table             -> y                   inverse 0|1
 //   attention          q k v document_start[T]               -> o lse[T,heads]      heads, kv_heads
 //   attention_grad     q k v o lse do document_start         -> dq dk dv workspace
 //   swiglu             gate[T,n] up[T,n]                     -> y[T,n]
@@ -23,9 +22,10 @@
 //   reduce_from_axis   x                                     -> y, summed over the axis in attribute `axes`
 //   select_row         x[T,d] index[1]                       -> y[1,d]
 //   head_loss          h[T,d] W[V,d] targets[T] weights[T]   -> loss[2] workspace
-//   head_loss_grad     h W targets weights                   -> loss[2] dh[T,d] dW[V,d] [accumulate] workspace
-// copy_to_axis and reduce_from_axis are Megatron's f and g (Shoeybi et al., 2019): identity forward and all-reduce backward,
-// and the reverse.
+//   head_loss_grad     h W targets weights                   -> loss[2] dh[T,d] dW[V,d] [accumulate]
+//   workspace
+// copy_to_axis and reduce_from_axis are Megatron's f and g (Shoeybi et al., 2019): identity forward and
+// all-reduce backward, and the reverse.
 
 #include <string_view>
 #include <vector>
@@ -46,7 +46,8 @@ struct OpType {
   std::int64_t (*workspace)(const Program&, const Op&) = nullptr;
   /// In training its forward and gradient are one op, emitted by its adjoint rule.
   bool forward_with_gradient = false;
-  /// Output 0 may take the place of input 0 (and of input 1 where `overlay` is 2) when nothing else reads that later.
+  /// Output 0 may take the place of input 0 (and of input 1 where `overlay` is 2) when nothing else reads
+  /// that later.
   int overlay = 0;
 };
 
@@ -56,8 +57,10 @@ const OpType& op_type(std::string_view name);
 /// Fills Op::flops, and adds the workspace output that the row asks for.
 void complete(Program& program, Op& op);
 
-/// Appends a summing all-reduce of x over axes into y, with its workspace; a plain copy where the group has one member.
-void emit_all_reduce(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes, Action action);
+/// Appends a summing all-reduce of x over axes into y, with its workspace; a plain copy where the group has
+/// one member.
+void emit_all_reduce(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes,
+                     Action action);
 
 /// The axes in an op's or node's attribute `axes` (bits of an AxisSet).
 AxisSet axes_of(const Attributes& attributes);

@@ -29,8 +29,9 @@ std::vector<std::int64_t> owned_pieces(const Cut& cut, const FlatUnit& unit) {
 std::vector<std::int64_t> stepped_pieces(const Cut& cut, const UnitState& state, int unit) {
   std::vector<std::int64_t> pieces;
   for (const Piece& p : cut.layout.pieces(unit, state.step_begin, state.step_begin + state.step_count))
-    pieces.insert(pieces.end(), {p.flat_begin - state.step_begin, p.count,
-                                 cut.layout.parameters()[static_cast<std::size_t>(p.parameter)].decay ? 1 : 0});
+    pieces.insert(pieces.end(),
+                  {p.flat_begin - state.step_begin, p.count,
+                   cut.layout.parameters()[static_cast<std::size_t>(p.parameter)].decay ? 1 : 0});
   return pieces;
 }
 
@@ -53,7 +54,8 @@ TensorId stepped_parameters(const Cut& cut, const UnitState& s) {
   return cut.strategy.optimizer_sharded ? s.parameters.slice : s.parameters.whole;
 }
 
-void step(Program& program, const Cut& cut, const JobTensors& tensors, const AdamW& o, int unit, TensorId gradient) {
+void step(Program& program, const Cut& cut, const JobTensors& tensors, const AdamW& o, int unit,
+          TensorId gradient) {
   const UnitState& s = tensors.units[static_cast<std::size_t>(unit)];
   Op op;
   op.type = "adamw";
@@ -64,7 +66,10 @@ void step(Program& program, const Cut& cut, const JobTensors& tensors, const Ada
   op.outputs.push_back(s.exp_avg_sq.whole);
   op.inputs = {gradient, tensors.scalars};
   op.inputs.insert(op.inputs.end(), op.outputs.begin(), op.outputs.end());
-  op.attributes = {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", o.eps}, {"weight_decay", o.weight_decay},
+  op.attributes = {{"beta1", o.beta1},
+                   {"beta2", o.beta2},
+                   {"eps", o.eps},
+                   {"weight_decay", o.weight_decay},
                    {"pieces", stepped_pieces(cut, s, unit)}};
   op.action = {ActionKind::optimize, unit, -1};
   program.ops.push_back(std::move(op));
@@ -77,8 +82,8 @@ void share(Program& program, const std::string& name, const State& state) {
 
 }  // namespace
 
-void append_partials(Program& program, const Cut& cut, const JobTensors& tensors, const std::vector<TensorId>& losses,
-                     const std::vector<TensorId>& norms) {
+void append_partials(Program& program, const Cut& cut, const JobTensors& tensors,
+                     const std::vector<TensorId>& losses, const std::vector<TensorId>& norms) {
   const TensorId local = add_scalar_tensor(program, "partials.local", 3);
   Op op;
   op.type = "step_partials";

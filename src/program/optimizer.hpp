@@ -1,5 +1,6 @@
 #pragma once
-// The end of a step: global gradient norm, clip scale, optimizer on each rank's slice, and the copies it leads to.
+// The end of a step: global gradient norm, clip scale, optimizer on each rank's slice, and the copies it
+// leads to.
 
 #include "program/compile.hpp"
 
@@ -10,8 +11,8 @@ void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensor
                       const std::vector<ReducedGradient>& gradients, const std::vector<TensorId>& losses);
 
 /// Appends the all-gather of every rank's {loss sum, weight sum, squared norm} into tensors.partials.
-void append_partials(Program& program, const Cut& cut, const JobTensors& tensors, const std::vector<TensorId>& losses,
-                     const std::vector<TensorId>& norms);
+void append_partials(Program& program, const Cut& cut, const JobTensors& tensors,
+                     const std::vector<TensorId>& losses, const std::vector<TensorId>& norms);
 
 /// The Program that derives every copy from this rank's slices of master weights and moments.
 Program load_program(Program base, const JobTensors& tensors);

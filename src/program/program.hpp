@@ -1,6 +1,7 @@
 #pragma once
-// The step as a program: a list of typed ops on named tensors, compiled ahead for one rank. The order of the list is the
-// order in which the host issues the ops. Everything that runs, plans, simulates, verifies or draws walks this.
+// The step as a program: a list of typed ops on named tensors, compiled ahead for one rank. The order of the
+// list is the order in which the host issues the ops. Everything that runs, plans, simulates, verifies or
+// draws walks this.
 
 #include <cstdint>
 #include <string>
@@ -30,7 +31,19 @@ std::string_view name_of(Tier tier);
 
 /// Groups ops for people, schedules, timings and traces.
 enum class ActionKind : std::uint8_t {
-  load, gather, release, forward, backward, recompute, reduce, send, recv, fetch, evict, norm, optimize
+  load,
+  gather,
+  release,
+  forward,
+  backward,
+  recompute,
+  reduce,
+  send,
+  recv,
+  fetch,
+  evict,
+  norm,
+  optimize
 };
 inline constexpr int action_kind_count = 13;
 std::string_view name_of(ActionKind kind);
@@ -44,7 +57,15 @@ struct Action {
 
 /// Rows of the memory table.
 enum class Category : std::uint8_t {
-  parameter, master, optimizer, gradient, gathered, activation, input, scalar, workspace
+  parameter,
+  master,
+  optimizer,
+  gradient,
+  gathered,
+  activation,
+  input,
+  scalar,
+  workspace
 };
 inline constexpr int category_count = 9;
 std::string_view name_of(Category category);
@@ -55,25 +76,36 @@ struct Tensor {
   Shape shape;
   Category category = Category::activation;
   Tier tier = Tier::device;
-  /// Keeps its bytes between Programs, at the same address in each of them. Otherwise it lives from `first` to `last`.
+  /// Keeps its bytes between Programs, at the same address in each of them. Otherwise it lives from `first`
+  /// to `last`.
   bool persistent = false;
-  /// A view: bytes [offset, offset + bytes()) of tensor `base`, which is not itself a view. Views have no storage.
+  /// A view: bytes [offset, offset + bytes()) of tensor `base`, which is not itself a view. Views have no
+  /// storage.
   TensorId base = no_tensor;
   std::int64_t offset = 0;
 
   // Filled by plan_lifetimes and plan_memory, for tensors with storage.
-  OpId first = -1;  ///< first op that accesses it or a view of it
-  OpId last = -1;   ///< last op that does; its bytes may be reused after that
+  OpId first = -1;            ///< first op that accesses it or a view of it
+  OpId last = -1;             ///< last op that does; its bytes may be reused after that
   std::int64_t address = -1;  ///< bytes from the start of its tier's persistent or transient region
 
   std::int64_t bytes() const { return elements(shape) * size_of(dtype); }
 };
 
-enum class CommKind : std::uint8_t { none, all_gather, reduce_scatter, all_reduce, broadcast, send, recv, all_to_all };
+enum class CommKind : std::uint8_t {
+  none,
+  all_gather,
+  reduce_scatter,
+  all_reduce,
+  broadcast,
+  send,
+  recv,
+  all_to_all
+};
 std::string_view name_of(CommKind kind);
 
-/// What a communication op does beyond its tensors. Every member of the group over `axes` issues a matching op; send and
-/// recv match with the rank at index `peer` of that group.
+/// What a communication op does beyond its tensors. Every member of the group over `axes` issues a matching
+/// op; send and recv match with the rank at index `peer` of that group.
 struct Communication {
   CommKind kind = CommKind::none;
   AxisSet axes;
@@ -103,7 +135,7 @@ struct Op {
 struct TierPlan {
   std::int64_t persistent_bytes = 0;
   std::int64_t transient_bytes = 0;  ///< extent of the transient region
-  std::int64_t live_bytes = 0;       ///< largest sum of transient bytes alive at once: no extent can be smaller
+  std::int64_t live_bytes = 0;  ///< largest sum of transient bytes alive at once: no extent can be smaller
 };
 
 struct Program {

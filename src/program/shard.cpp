@@ -24,11 +24,14 @@ struct Copy {
   TensorId buffer = no_tensor;
 };
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
 
 class Sharder {
  public:
-  Sharder(Expanded expanded, const Cut& cut, const std::vector<UnitState>& states, const ShardOptions& options)
+  Sharder(Expanded expanded, const Cut& cut, const std::vector<UnitState>& states,
+          const ShardOptions& options)
       : in_(std::move(expanded)), cut_(cut), states_(states), options_(options) {
     ops_ = std::move(in_.program.ops);
     in_.program.ops.clear();
@@ -84,13 +87,14 @@ class Sharder {
 
   void cut_into_spans() {
     for (std::size_t i = 0; i < ops_.size(); ++i) {
-      if (spans_.empty() || !(spans_.back().action == ops_[i].action)) spans_.push_back({ops_[i].action, i, i});
+      if (spans_.empty() || !(spans_.back().action == ops_[i].action))
+        spans_.push_back({ops_[i].action, i, i});
       spans_.back().end = i + 1;
     }
   }
 
-  /// A copy is kept from one use to the next when the strategy keeps it to the end of backward, or when its next
-  /// gather would already be due: what is still held is not gathered again.
+  /// A copy is kept from one use to the next when the strategy keeps it to the end of backward, or when its
+  /// next gather would already be due: what is still held is not gathered again.
   void plan_copies() {
     const int reach = std::max(1, options_.prefetch);
     std::map<int, std::size_t> open;  // unit -> its current copy
@@ -121,7 +125,8 @@ class Sharder {
       for (std::size_t i = spans_[at(s)].begin; i < spans_[at(s)].end; ++i)
         for (TensorId t : ops_[i].outputs) {
           if (gradient_of_[at(t)].first < 0) continue;
-          const int unit = parameter(gradient_of_[at(t)].first).unit, micro = shared ? 0 : gradient_of_[at(t)].second;
+          const int unit = parameter(gradient_of_[at(t)].first).unit,
+                    micro = shared ? 0 : gradient_of_[at(t)].second;
           const auto [it, fresh] = found.try_emplace({unit, micro}, buffers_.size());
           if (fresh) buffers_.push_back({unit, micro, s, s, shared || micro == micros - 1, no_tensor});
           buffers_[it->second].last = s;
@@ -137,15 +142,16 @@ class Sharder {
   void gather(Copy& copy) {
     active_copy_[at(copy.unit)] = &copy;
     if (!gathers_) return;
-    copy.buffer = add("gathered." + unit_name(copy.unit), cut_.precision.parameters, flat(copy.unit).elements(),
-                      Category::gathered, program());
+    copy.buffer = add("gathered." + unit_name(copy.unit), cut_.precision.parameters,
+                      flat(copy.unit).elements(), Category::gathered, program());
     emit_all_gather(program(), unit_name(copy.unit), states_[at(copy.unit)].parameters.slice, copy.buffer,
                     Cut::shard_axes(), {ActionKind::gather, copy.unit, spans_[at(copy.first)].action.micro});
   }
 
   void release(const Copy& copy) {
     if (gathers_)
-      emit_release(program(), copy.buffer, {ActionKind::release, copy.unit, spans_[at(copy.last)].action.micro});
+      emit_release(program(), copy.buffer,
+                   {ActionKind::release, copy.unit, spans_[at(copy.last)].action.micro});
   }
 
   void start(const Buffer& buffer) {
@@ -161,7 +167,8 @@ class Sharder {
       if (s.begin > end) gaps.insert(gaps.end(), {end, s.begin - end});
       end = s.begin + s.count;
     }
-    if (end < flat(buffer.unit).elements()) gaps.insert(gaps.end(), {end, flat(buffer.unit).elements() - end});
+    if (end < flat(buffer.unit).elements())
+      gaps.insert(gaps.end(), {end, flat(buffer.unit).elements() - end});
     if (gaps.empty()) return;
     Op op;
     op.type = "zero_gaps";
@@ -180,7 +187,8 @@ class Sharder {
   }
 
   TensorId rebind(TensorId t) {
-    if (const int p = parameter_of_[at(t)]; p >= 0) return view(t, p, active_copy_[at(parameter(p).unit)]->buffer);
+    if (const int p = parameter_of_[at(t)]; p >= 0)
+      return view(t, p, active_copy_[at(parameter(p).unit)]->buffer);
     if (const int p = gradient_of_[at(t)].first; p >= 0)
       return view(t, p, active_buffer_[at(parameter(p).unit)]->tensor);
     return t;
@@ -208,17 +216,20 @@ class Sharder {
       const Precision& p = cut_.precision;
       TensorId wire = buffer.tensor;
       if (size_of(p.reduce) < size_of(p.gradients)) {
-        wire = add("gradient.wire." + name, p.reduce, flat(buffer.unit).elements(), Category::gradient, program());
+        wire = add("gradient.wire." + name, p.reduce, flat(buffer.unit).elements(), Category::gradient,
+                   program());
         emit_cast(program(), name, buffer.tensor, wire, action);
       }
       const bool first = slice == no_tensor;
       if (first)
-        slice = add("gradient.shard." + name, size_of(p.reduce) > size_of(p.gradients) ? p.reduce : p.gradients,
-                    flat(buffer.unit).shard_elements, Category::gradient, program());
+        slice =
+            add("gradient.shard." + name, size_of(p.reduce) > size_of(p.gradients) ? p.reduce : p.gradients,
+                flat(buffer.unit).shard_elements, Category::gradient, program());
       emit_reduce_scatter(program(), name, wire, slice, Cut::shard_axes(), !first, action);
     }
     if (!buffer.final) return;
-    if (cut_.at.mesh()[Axis::replicate] > 1) emit_all_reduce(program(), name, slice, slice, Axis::replicate, action);
+    if (cut_.at.mesh()[Axis::replicate] > 1)
+      emit_all_reduce(program(), name, slice, slice, Axis::replicate, action);
     TensorId whole = slice;
     if (!cut_.strategy.optimizer_sharded && cut_.shards() > 1) {
       whole = add("gradient.whole." + name, program().tensor(slice).dtype, flat(buffer.unit).elements(),
@@ -254,14 +265,15 @@ class Sharder {
   std::vector<Buffer> buffers_;
   std::vector<const Copy*> active_copy_;      ///< by unit
   std::vector<const Buffer*> active_buffer_;  ///< by unit
-  std::vector<TensorId> accumulators_;  ///< reduced shard by unit
+  std::vector<TensorId> accumulators_;        ///< reduced shard by unit
   std::map<std::pair<TensorId, TensorId>, TensorId> views_;
   Sharded result_;
 };
 
 }  // namespace
 
-Sharded shard(Expanded expanded, const Cut& cut, const std::vector<UnitState>& states, const ShardOptions& options) {
+Sharded shard(Expanded expanded, const Cut& cut, const std::vector<UnitState>& states,
+              const ShardOptions& options) {
   return Sharder(std::move(expanded), cut, states, options).run();
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// The data-parallel sharding pass: gives parameters and gradients their places in flat buffers, and inserts Gather,
-// Release and Reduce around the units' use. What a strategy means is Strategy, as data.
+// The data-parallel sharding pass: gives parameters and gradients their places in flat buffers, and inserts
+// Gather, Release and Reduce around the units' use. What a strategy means is Strategy, as data.
 
 #include <vector>
 
@@ -15,8 +15,8 @@ struct ShardOptions {
   bool reduce_every_micro = true;
 };
 
-/// The reduced gradient of each unit, summed over the whole data-parallel group: this rank's shard, and the whole flat
-/// range where the optimizer is not sharded.
+/// The reduced gradient of each unit, summed over the whole data-parallel group: this rank's shard, and the
+/// whole flat range where the optimizer is not sharded.
 struct ReducedGradient {
   TensorId slice = no_tensor;
   TensorId whole = no_tensor;
@@ -27,6 +27,7 @@ struct Sharded {
   std::vector<ReducedGradient> gradients;  ///< by unit; empty for a program without backward
 };
 
-Sharded shard(Expanded expanded, const Cut& cut, const std::vector<UnitState>& states, const ShardOptions& options);
+Sharded shard(Expanded expanded, const Cut& cut, const std::vector<UnitState>& states,
+              const ShardOptions& options);
 
 }  // namespace ztrain::program

@@ -21,8 +21,8 @@ void emit_all_gather(Program& program, const std::string& name, TensorId shard, 
   program.ops.push_back(std::move(op));
 }
 
-void emit_reduce_scatter(Program& program, const std::string& name, TensorId full, TensorId shard, AxisSet axes,
-                         bool accumulate, Action action) {
+void emit_reduce_scatter(Program& program, const std::string& name, TensorId full, TensorId shard,
+                         AxisSet axes, bool accumulate, Action action) {
   const int ranks = program.mesh.size(axes);
   const std::int64_t count = elements(program.tensor(shard).shape);
   const DType wire = program.tensor(full).dtype;

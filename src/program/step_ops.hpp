@@ -1,17 +1,17 @@
 #pragma once
 // Ops that exchange and step the state. Operands:
-//   all_gather     shard[S]                  -> full[N S]       slot r is the shard of the group's r-th member
-//   reduce_scatter full[N S]                 -> shard[S] [accumulate] workspace
-//   all_reduce     x                         -> y workspace
-//   release        x                         (ends the life of x's bytes; runs nothing)
-//   zero_gaps                                -> gradient      pieces: {begin, count}... of the padding
-//   cast           x                         -> y               element by element to y's dtype
-//   sum_squares    gradient[S]               -> norm fp64[1] workspace  pieces: {begin, count}... of what this rank owns
-//   step_partials  losses fp64[2]... norms fp64[1]...  -> partials fp64[3]  {loss sum, weight sum, squared norm};
+//   all_gather     shard[S]                  -> full[N S]       slot r is the shard of the group's r-th
+//   member reduce_scatter full[N S]                 -> shard[S] [accumulate] workspace all_reduce     x -> y
+//   workspace release        x                         (ends the life of x's bytes; runs nothing) zero_gaps
+//   -> gradient      pieces: {begin, count}... of the padding cast           x                         -> y
+//   element by element to y's dtype sum_squares    gradient[S]               -> norm fp64[1] workspace
+//   pieces: {begin, count}... of what this rank owns step_partials  losses fp64[2]... norms fp64[1]...  ->
+//   partials fp64[3]  {loss sum, weight sum, squared norm};
 //                                               losses: how many of the inputs are losses; counts_loss 0|1
 //   finish_step    partials fp64[ranks,3] scalars  -> scalars
 //   adamw          gradient scalars param (master) exp_avg exp_avg_sq -> param (master) exp_avg exp_avg_sq
-//                                               pieces: {begin, count, decay 0|1}...; beta1, beta2, eps, weight_decay
+//                                               pieces: {begin, count, decay 0|1}...; beta1, beta2, eps,
+//                                               weight_decay
 
 #include <string>
 
@@ -19,12 +19,13 @@
 
 namespace ztrain::program {
 
-/// shard and full flat tensors of one dtype; a copy is not needed where the group has one member: returns without an op.
+/// shard and full flat tensors of one dtype; a copy is not needed where the group has one member: returns
+/// without an op.
 void emit_all_gather(Program& program, const std::string& name, TensorId shard, TensorId full, AxisSet axes,
                      Action action);
 
-void emit_reduce_scatter(Program& program, const std::string& name, TensorId full, TensorId shard, AxisSet axes,
-                         bool accumulate, Action action);
+void emit_reduce_scatter(Program& program, const std::string& name, TensorId full, TensorId shard,
+                         AxisSet axes, bool accumulate, Action action);
 
 void emit_release(Program& program, TensorId tensor, Action action);
 

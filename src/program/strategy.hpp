@@ -11,10 +11,12 @@ namespace ztrain::program {
 /// FSDP: Zhao et al., "PyTorch FSDP: experiences on scaling fully sharded data parallel", 2023.
 struct Strategy {
   std::string_view name;
-  bool optimizer_sharded = false;      ///< master weights and moments are shards; each rank steps its own
-  bool gradients_sharded = false;      ///< by default each micro-batch's gradient is reduced into a sharded accumulator
-  bool parameters_sharded = false;     ///< parameters are shards between steps, gathered for use
-  bool reshard_after_forward = false;  ///< the gathered copy is dropped after forward and gathered again for backward
+  bool optimizer_sharded = false;  ///< master weights and moments are shards; each rank steps its own
+  bool gradients_sharded =
+      false;  ///< by default each micro-batch's gradient is reduced into a sharded accumulator
+  bool parameters_sharded = false;  ///< parameters are shards between steps, gathered for use
+  bool reshard_after_forward =
+      false;  ///< the gathered copy is dropped after forward and gathered again for backward
 };
 
 /// Throws Error naming the known strategies. HYBRID_SHARD is FULL_SHARD on a mesh with replicate > 1.

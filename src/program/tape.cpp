@@ -10,7 +10,8 @@ Tape::Tape(Program& program, const model::Graph& graph, ParameterGradients& grad
     : program_(program), graph_(graph), gradients_(gradients), micro_(micro) {
   entries_.resize(graph.values.size());
   wanted_.resize(graph.values.size(), false);
-  for (std::size_t v = 0; v < graph.values.size(); ++v) wanted_[v] = graph.values[v].role == model::Role::parameter;
+  for (std::size_t v = 0; v < graph.values.size(); ++v)
+    wanted_[v] = graph.values[v].role == model::Role::parameter;
   for (const model::Node& node : graph.nodes) {
     bool any = false;
     for (auto in : node.inputs) any = any || wants(in);
@@ -71,8 +72,8 @@ void Tape::pass(model::ValueId v, TensorId g) {
   e = {sum, false};
 }
 
-Op& Tape::emit(std::string type, const std::string& name, std::vector<TensorId> inputs, std::vector<TensorId> outputs,
-               Attributes attributes) {
+Op& Tape::emit(std::string type, const std::string& name, std::vector<TensorId> inputs,
+               std::vector<TensorId> outputs, Attributes attributes) {
   Op op;
   op.type = std::move(type);
   op.name = name;

@@ -1,6 +1,6 @@
 #pragma once
-// Emits the backward ops of one micro-batch, one node at a time, last node first. Adjoint rules (op_types.cpp) are
-// written against this.
+// Emits the backward ops of one micro-batch, one node at a time, last node first. Adjoint rules
+// (op_types.cpp) are written against this.
 
 #include <string>
 #include <vector>
@@ -35,18 +35,20 @@ class Tape {
 
   /// False for inputs and for what depends on no parameter.
   bool wants(model::ValueId v) const { return wanted_[static_cast<std::size_t>(v)]; }
-  /// The gradient of an output, complete since later nodes were visited first; no_tensor when nothing needs it.
+  /// The gradient of an output, complete since later nodes were visited first; no_tensor when nothing needs
+  /// it.
   TensorId gradient(model::ValueId v) const { return entries_[static_cast<std::size_t>(v)].tensor; }
   /// A place for a contribution to the gradient of v, which the caller's op then writes or adds to.
   Target target(model::ValueId v);
-  /// A place for the gradient of v where the op can add an earlier contribution itself: {fresh tensor, addend or none}.
+  /// A place for the gradient of v where the op can add an earlier contribution itself: {fresh tensor, addend
+  /// or none}.
   std::pair<TensorId, TensorId> target_with_addend(model::ValueId v);
   /// The gradient of v gets g unchanged (shared, never written to).
   void pass(model::ValueId v, TensorId g);
 
   /// An op of the current unit.
-  Op& emit(std::string type, const std::string& name, std::vector<TensorId> inputs, std::vector<TensorId> outputs,
-           Attributes attributes = {});
+  Op& emit(std::string type, const std::string& name, std::vector<TensorId> inputs,
+           std::vector<TensorId> outputs, Attributes attributes = {});
   TensorId workspace(const std::string& name, std::int64_t bytes);
   /// y = sum of x over the group; see emit_all_reduce.
   void all_reduce(const std::string& name, TensorId x, TensorId y, AxisSet axes);

@@ -38,15 +38,17 @@ std::vector<UnitState> add_unit_states(Program& program, const Cut& cut, bool tr
   std::vector<UnitState> states;
   for (const FlatUnit& unit : cut.layout.units()) {
     UnitState s;
-    s.parameters =
-        add_state(program, cut, unit, {"param.", p.parameters, Category::parameter, cut.strategy.parameters_sharded});
+    s.parameters = add_state(program, cut, unit,
+                             {"param.", p.parameters, Category::parameter, cut.strategy.parameters_sharded});
     s.separate_master = p.master != p.parameters;
     s.master = s.separate_master
                    ? add_state(program, cut, unit, {"master.", p.master, Category::master, optimizer_sharded})
                    : s.parameters;
     if (training) {
-      s.exp_avg = add_state(program, cut, unit, {"exp_avg.", p.moments, Category::optimizer, optimizer_sharded});
-      s.exp_avg_sq = add_state(program, cut, unit, {"exp_avg_sq.", p.moments, Category::optimizer, optimizer_sharded});
+      s.exp_avg =
+          add_state(program, cut, unit, {"exp_avg.", p.moments, Category::optimizer, optimizer_sharded});
+      s.exp_avg_sq =
+          add_state(program, cut, unit, {"exp_avg_sq.", p.moments, Category::optimizer, optimizer_sharded});
     }
     s.step_begin = optimizer_sharded ? cut.shard_index() * unit.shard_elements : 0;
     s.step_count = optimizer_sharded ? unit.shard_elements : unit.elements();

@@ -13,14 +13,14 @@ namespace ztrain::program {
 struct Precision {
   DType parameters = DType::f32;  ///< computed with, gathered
   DType gradients = DType::f32;   ///< gradient buffers and accumulators
-  DType reduce = DType::f32;      ///< least width of a gradient's sums; the wire carries the narrower of the two
-  DType master = DType::f32;      ///< what the optimizer steps
+  DType reduce = DType::f32;  ///< least width of a gradient's sums; the wire carries the narrower of the two
+  DType master = DType::f32;  ///< what the optimizer steps
   DType moments = DType::f32;
 };
 
-/// Where the shard group's state of one unit lives on this rank. "slice" tensors are this rank's shard: they are what is
-/// checkpointed and initialised. Where a state is replicated, slice is a view of whole; where it is sharded, whole is
-/// the same tensor as slice.
+/// Where the shard group's state of one unit lives on this rank. "slice" tensors are this rank's shard: they
+/// are what is checkpointed and initialised. Where a state is replicated, slice is a view of whole; where it
+/// is sharded, whole is the same tensor as slice.
 struct State {
   TensorId slice = no_tensor;
   TensorId whole = no_tensor;

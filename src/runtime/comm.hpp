@@ -1,7 +1,7 @@
 #pragma once
-// Communicators over groups of the mesh. A step's buffers are fixed by its memory plan, so a collective is *prepared*
-// once, with its addresses, and then started every step. Order: on one communicator, collectives must be started in the
-// same order on every member. One host thread drives all communication.
+// Communicators over groups of the mesh. A step's buffers are fixed by its memory plan, so a collective is
+// *prepared* once, with its addresses, and then started every step. Order: on one communicator, collectives
+// must be started in the same order on every member. One host thread drives all communication.
 
 #include <cstdint>
 #include <memory>
@@ -12,8 +12,9 @@
 
 namespace ztrain::runtime {
 
-/// A prepared collective or point-to-point message. Non-blocking: start() returns at once; the buffers belong to it until
-/// wait() returned or test() gave true. May be started again after that. Never allocates after construction.
+/// A prepared collective or point-to-point message. Non-blocking: start() returns at once; the buffers belong
+/// to it until wait() returned or test() gave true. May be started again after that. Never allocates after
+/// construction.
 class Collective {
  public:
   virtual ~Collective() = default;
@@ -33,15 +34,17 @@ class Communicator {
   /// full[r * bytes ...] = member r's shard, bytes each. shard may be its own place in full (in place).
   virtual std::unique_ptr<Collective> all_gather(const void* shard, void* full, std::int64_t bytes) = 0;
 
-  /// Member r gets the sum over members, in rank order, of their full[r * count ...], count elements of `in`. Sums are
-  /// formed in fp32 (fp64 for fp64) whatever `in` is, then rounded once to `out`; with accumulate the sum is added to what
-  /// shard holds. workspace: reduce_scatter_workspace(in, count) bytes.
+  /// Member r gets the sum over members, in rank order, of their full[r * count ...], count elements of `in`.
+  /// Sums are formed in fp32 (fp64 for fp64) whatever `in` is, then rounded once to `out`; with accumulate
+  /// the sum is added to what shard holds. workspace: reduce_scatter_workspace(in, count) bytes.
   virtual std::unique_ptr<Collective> reduce_scatter(const void* full, DType in, void* shard, DType out,
-                                                     std::int64_t count, bool accumulate, void* workspace) = 0;
+                                                     std::int64_t count, bool accumulate,
+                                                     void* workspace) = 0;
 
   /// In place over count elements: always our reduce-scatter followed by our all-gather, on slices of
   /// ceil(count / size) elements. workspace: all_reduce_workspace(type, count) bytes.
-  virtual std::unique_ptr<Collective> all_reduce(void* data, DType type, std::int64_t count, void* workspace) = 0;
+  virtual std::unique_ptr<Collective> all_reduce(void* data, DType type, std::int64_t count,
+                                                 void* workspace) = 0;
 
   virtual std::unique_ptr<Collective> broadcast(void* data, std::int64_t bytes, int root) = 0;
   /// Slot s of out comes from member s's slot rank(); bytes per slot.

@@ -25,8 +25,8 @@ program::JobSpec inference_spec(const config::Deck& deck, int ranks) {
   program::JobSpec spec;
   spec.mesh[Axis::shard] = ranks;
   spec.strategy = program::find_strategy("FULL_SHARD");
-  spec.precision = {deck.precision.parameters, deck.precision.gradients, deck.precision.reduce, deck.precision.master,
-                    deck.precision.moments};
+  spec.precision = {deck.precision.parameters, deck.precision.gradients, deck.precision.reduce,
+                    deck.precision.master, deck.precision.moments};
   return spec;
 }
 
@@ -46,7 +46,9 @@ std::int32_t draw(const T* logits, std::int64_t count, double temperature, doubl
     if (logits[i] > logits[best]) best = i;
   if (temperature <= 0) return static_cast<std::int32_t>(best);
   const double top = static_cast<double>(logits[best]);
-  const auto weight = [&](std::int64_t i) { return std::exp((static_cast<double>(logits[i]) - top) / temperature); };
+  const auto weight = [&](std::int64_t i) {
+    return std::exp((static_cast<double>(logits[i]) - top) / temperature);
+  };
   double total = 0;
   for (std::int64_t i = 0; i < count; ++i) total += weight(i);
   double left = uniform_draw * total;
@@ -61,12 +63,15 @@ Generator::Generator(const runtime::Session& session, const std::string& checkpo
     : deck_(session.agree("reading the checkpoint", [&] { return deck_of(checkpoint); })),
       job_(session.agree("compiling the model",
                          [&] {
-                           return program::compile_inference(logits_graph(deck_),
-                                                             inference_spec(deck_, session.size()), session.rank());
+                           return program::compile_inference(
+                               logits_graph(deck_), inference_spec(deck_, session.size()), session.rank());
                          })),
       mesh_(session, job_.forward.mesh),
       exec_(kernels::make_exec()),
-      memory_(session.agree("allocating memory", [&] { return engine::JobMemory({&job_.load, &job_.forward}); })),
+      memory_(session.agree("allocating memory",
+                            [&] {
+                              return engine::JobMemory({&job_.load, &job_.forward});
+                            })),
       load_(job_.load, memory_, mesh_, *exec_),
       forward_(job_.forward, memory_, mesh_, *exec_) {
   session.agree("reading the checkpoint", [&] {
@@ -76,7 +81,8 @@ Generator::Generator(const runtime::Session& session, const std::string& checkpo
   load_.run();
 }
 
-std::int32_t Generator::next(const std::vector<std::int32_t>& tokens, double temperature, std::uint64_t seed) {
+std::int32_t Generator::next(const std::vector<std::int32_t>& tokens, double temperature,
+                             std::uint64_t seed) {
   const auto input = [&](const char* name) {
     return memory_.data<std::int32_t>(job_.forward, job_.forward.find(program::input_name(name, 0)));
   };
@@ -91,9 +97,12 @@ std::int32_t Generator::next(const std::vector<std::int32_t>& tokens, double tem
   forward_.run();
   const double u = uniform(philox(seed, 0, tokens.size())[0]);
   switch (job_.forward.tensor(job_.result).dtype) {
-    case DType::f32: return draw(memory_.data<float>(job_.forward, job_.result), vocab_size(), temperature, u);
-    case DType::bf16: return draw(memory_.data<bf16>(job_.forward, job_.result), vocab_size(), temperature, u);
-    default: return draw(memory_.data<double>(job_.forward, job_.result), vocab_size(), temperature, u);
+    case DType::f32:
+      return draw(memory_.data<float>(job_.forward, job_.result), vocab_size(), temperature, u);
+    case DType::bf16:
+      return draw(memory_.data<bf16>(job_.forward, job_.result), vocab_size(), temperature, u);
+    default:
+      return draw(memory_.data<double>(job_.forward, job_.result), vocab_size(), temperature, u);
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Next-token generation from a checkpoint. Every step runs the whole window forward: there is no key-value cache yet.
+// Next-token generation from a checkpoint. Every step runs the whole window forward: there is no key-value
+// cache yet.
 
 #include <functional>
 #include <memory>
@@ -30,8 +31,8 @@ class Generator {
 
   std::int64_t vocab_size() const { return deck_.model.vocab_size; }
 
-  /// Collective; every rank draws the same tokens. on_token is called on every rank for each new token. prompt: at least
-  /// one token. Tokens further back than the model's sequence length are forgotten.
+  /// Collective; every rank draws the same tokens. on_token is called on every rank for each new token.
+  /// prompt: at least one token. Tokens further back than the model's sequence length are forgotten.
   void generate(std::vector<std::int32_t> prompt, const GenerateOptions& options,
                 const std::function<void(std::int32_t)>& on_token);
 

@@ -13,7 +13,9 @@ namespace {
 using program::Program;
 using program::Tensor;
 
-bool holds_bytes(const Tensor& t) { return t.base == program::no_tensor && t.tier == program::Tier::device; }
+bool holds_bytes(const Tensor& t) {
+  return t.base == program::no_tensor && t.tier == program::Tier::device;
+}
 
 /// The op at which the largest sum of transient bytes is alive.
 std::size_t peak_position(const Program& p) {
@@ -40,8 +42,10 @@ std::vector<MemoryRow> memory_rows(const Program& p) {
   for (const Tensor& t : p.tensors) {
     if (!holds_bytes(t)) continue;
     MemoryRow& row = rows[static_cast<std::size_t>(t.category)];
-    if (t.persistent) row.persistent_bytes += t.bytes();
-    else if (t.first >= 0 && t.first <= peak && peak <= t.last) row.peak_bytes += t.bytes();
+    if (t.persistent)
+      row.persistent_bytes += t.bytes();
+    else if (t.first >= 0 && t.first <= peak && peak <= t.last)
+      row.peak_bytes += t.bytes();
   }
   std::vector<MemoryRow> used;
   for (std::size_t c = 0; c < rows.size(); ++c) {
@@ -60,12 +64,15 @@ std::string memory_table(const Program& train, std::int64_t persistent_bytes, st
   table.row({"arena", format_bytes(static_cast<double>(persistent_bytes)),
              format_bytes(static_cast<double>(transient_bytes))});
   const program::TierPlan& plan = train.plan[static_cast<std::size_t>(program::Tier::device)];
-  const double over = plan.live_bytes > 0 ? 100.0 * static_cast<double>(plan.transient_bytes - plan.live_bytes) /
-                                                static_cast<double>(plan.live_bytes)
-                                          : 0.0;
-  return table.text(2) + fmt::format("  total {}; largest sum of live bytes in a step {}, the plan's extent is {:.2f}% above\n",
-                                     format_bytes(static_cast<double>(persistent_bytes + transient_bytes)),
-                                     format_bytes(static_cast<double>(plan.live_bytes)), over);
+  const double over = plan.live_bytes > 0
+                          ? 100.0 * static_cast<double>(plan.transient_bytes - plan.live_bytes) /
+                                static_cast<double>(plan.live_bytes)
+                          : 0.0;
+  return table.text(2) +
+         fmt::format(
+             "  total {}; largest sum of live bytes in a step {}, the plan's extent is {:.2f}% above\n",
+             format_bytes(static_cast<double>(persistent_bytes + transient_bytes)),
+             format_bytes(static_cast<double>(plan.live_bytes)), over);
 }
 
 }  // namespace ztrain::train

@@ -18,6 +18,7 @@ struct MemoryRow {
 std::vector<MemoryRow> memory_rows(const program::Program& program);
 
 /// The table that the start banner prints: categories of the train step, then extents.
-std::string memory_table(const program::Program& train, std::int64_t persistent_bytes, std::int64_t transient_bytes);
+std::string memory_table(const program::Program& train, std::int64_t persistent_bytes,
+                         std::int64_t transient_bytes);
 
 }  // namespace ztrain::train

@@ -17,14 +17,17 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, std::uin
   j["samples"] = p.samples;
   j["tokens"] = p.samples * deck.data.sequence;
   j["optimizer_steps"] = p.optimizer_steps;
-  j["best_validation_loss"] =
-      std::isfinite(p.best_validation_loss) ? nlohmann::json(p.best_validation_loss) : nlohmann::json(nullptr);
+  j["best_validation_loss"] = std::isfinite(p.best_validation_loss) ? nlohmann::json(p.best_validation_loss)
+                                                                    : nlohmann::json(nullptr);
   j["seed"] = deck.run.seed;
   j["deck"] = config::resolved_toml(deck);
   j["deck_hash"] = hex(config::deck_hash(deck));
   j["data_identity"] = hex(data_identity);
-  j["mesh"] = {{"pipeline", deck.mesh.pipeline}, {"replicate", deck.mesh.replicate}, {"shard", deck.mesh.shard},
-               {"context", deck.mesh.context},   {"tensor", deck.mesh.tensor}};
+  j["mesh"] = {{"pipeline", deck.mesh.pipeline},
+               {"replicate", deck.mesh.replicate},
+               {"shard", deck.mesh.shard},
+               {"context", deck.mesh.context},
+               {"tensor", deck.mesh.tensor}};
   j["strategy"] = deck.sharding.strategy;
   return j;
 }
@@ -36,21 +39,25 @@ Progress from_metadata(const nlohmann::json& j, const config::Deck& deck, std::u
     p.step = j.at("step").get<std::int64_t>();
     p.samples = j.at("samples").get<std::int64_t>();
     p.optimizer_steps = j.at("optimizer_steps").get<std::int64_t>();
-    if (!j.at("best_validation_loss").is_null()) p.best_validation_loss = j.at("best_validation_loss").get<double>();
+    if (!j.at("best_validation_loss").is_null())
+      p.best_validation_loss = j.at("best_validation_loss").get<double>();
     const auto changes = config::changes_forbidden_on_resume(deck, j.at("deck").get<std::string>());
     std::string text;
     for (const std::string& change : changes) text += "\n  " + change;
     REQUIRE(changes.empty(),
-            "the deck differs from that of {} in what may not change on resume:{}\nset these keys back, or start anew "
+            "the deck differs from that of {} in what may not change on resume:{}\nset these keys back, or "
+            "start anew "
             "with checkpoint.resume = \"none\"",
             checkpoint, text);
     const auto saved = j.at("data_identity").get<std::string>();
     REQUIRE(saved == hex(data_identity),
-            "data.train is not what {} was trained on (identity {} then, {} now); give the same files, or start anew "
+            "data.train is not what {} was trained on (identity {} then, {} now); give the same files, or "
+            "start anew "
             "with checkpoint.resume = \"none\"",
             checkpoint, saved, hex(data_identity));
   } catch (const nlohmann::json::exception& e) {
-    fail("{}: its metadata cannot be read ({}); choose another checkpoint with checkpoint.resume", checkpoint, e.what());
+    fail("{}: its metadata cannot be read ({}); choose another checkpoint with checkpoint.resume", checkpoint,
+         e.what());
   }
   return p;
 }

@@ -11,9 +11,10 @@
 namespace ztrain::train {
 
 struct Progress {
-  std::int64_t step = 0;             ///< steps done, skipped ones included
-  std::int64_t samples = 0;          ///< the data cursor: sequences consumed over all ranks
-  std::int64_t optimizer_steps = 0;  ///< steps that changed the weights: schedule and bias corrections count these
+  std::int64_t step = 0;     ///< steps done, skipped ones included
+  std::int64_t samples = 0;  ///< the data cursor: sequences consumed over all ranks
+  std::int64_t optimizer_steps =
+      0;  ///< steps that changed the weights: schedule and bias corrections count these
   double best_validation_loss = std::numeric_limits<double>::infinity();
 };
 
@@ -21,7 +22,8 @@ struct Progress {
 nlohmann::json to_metadata(const Progress& progress, const config::Deck& deck, std::uint64_t data_identity,
                            const std::string& version);
 
-/// Throws Error when fields are missing, when a key that may not change on resume did, or when the data differ.
+/// Throws Error when fields are missing, when a key that may not change on resume did, or when the data
+/// differ.
 Progress from_metadata(const nlohmann::json& metadata, const config::Deck& deck, std::uint64_t data_identity,
                        const std::string& checkpoint);
 

@@ -20,9 +20,10 @@ using program::ActionKind;
 std::string model_line(const config::Deck& d, const program::Job& job) {
   return fmt::format(
       "{}: {} parameters ({} layers, hidden {}, heads {}/{} of {}, feed-forward {}, vocabulary {}{})",
-      d.model.preset, format_count(static_cast<double>(job.layout.parameter_count())), d.model.num_hidden_layers,
-      d.model.hidden_size, d.model.num_attention_heads, d.model.num_key_value_heads, d.model.head_dim,
-      d.model.intermediate_size, d.model.vocab_size, d.model.tie_word_embeddings ? ", tied head" : "");
+      d.model.preset, format_count(static_cast<double>(job.layout.parameter_count())),
+      d.model.num_hidden_layers, d.model.hidden_size, d.model.num_attention_heads,
+      d.model.num_key_value_heads, d.model.head_dim, d.model.intermediate_size, d.model.vocab_size,
+      d.model.tie_word_embeddings ? ", tied head" : "");
 }
 
 std::string batch_line(const config::Deck& d, const RunFacts& facts) {
@@ -35,45 +36,50 @@ std::string comm_line(const program::Program& p) {
   std::int64_t bytes = 0, messages = 0;
   for (const program::Op& op : p.ops)
     if (op.communicates()) bytes += op.comm.sent_bytes, ++messages;
-  return fmt::format("{} sent a step by each rank in {} collectives; {} ops, {:.3g} GFLOP of products and attention",
-                     format_bytes(static_cast<double>(bytes)), messages, p.ops.size(), [&] {
-                       double flops = 0;
-                       for (const program::Op& op : p.ops) flops += op.flops;
-                       return flops / 1e9;
-                     }());
+  return fmt::format(
+      "{} sent a step by each rank in {} collectives; {} ops, {:.3g} GFLOP of products and attention",
+      format_bytes(static_cast<double>(bytes)), messages, p.ops.size(), [&] {
+        double flops = 0;
+        for (const program::Op& op : p.ops) flops += op.flops;
+        return flops / 1e9;
+      }());
 }
 
 std::string job_line(const runtime::Session& session) {
   const std::string& job = session.slurm().job_id;
-  return fmt::format("{} rank{} on {} node{}{}", session.size(), session.size() == 1 ? "" : "s", session.nodes(),
-                     session.nodes() == 1 ? "" : "s", job.empty() ? "" : ", SLURM job " + job);
+  return fmt::format("{} rank{} on {} node{}{}", session.size(), session.size() == 1 ? "" : "s",
+                     session.nodes(), session.nodes() == 1 ? "" : "s",
+                     job.empty() ? "" : ", SLURM job " + job);
 }
 
 }  // namespace
 
-std::string banner(const runtime::Session& session, const config::Deck& d, Worker& worker, const RunFacts& facts,
-                   const std::string& version) {
+std::string banner(const runtime::Session& session, const config::Deck& d, Worker& worker,
+                   const RunFacts& facts, const std::string& version) {
   const program::Job& job = worker.job();
   const auto device = program::Tier::device;
   std::string text = fmt::format("ztrain {}, {}\n", version, job_line(session));
-  const auto line = [&](const char* what, const std::string& value) { text += fmt::format("{:<10} {}\n", what, value); };
+  const auto line = [&](const char* what, const std::string& value) {
+    text += fmt::format("{:<10} {}\n", what, value);
+  };
   line("deck", fmt::format("{} (hash {}, output {})", d.path, hex(config::deck_hash(d)), d.run.output));
   line("mesh", worker.mesh().shape().describe());
   line("strategy", fmt::format("{}, gradients {}, prefetch {}, recompute {}", d.sharding.strategy,
                                d.sharding.gradient_accumulation, d.sharding.prefetch, d.recompute.mode));
-  line("precision", fmt::format("parameters {}, gradients {}, reduce {}, master {}, moments {}",
-                                name_of(d.precision.parameters), name_of(d.precision.gradients),
-                                name_of(d.precision.reduce), name_of(d.precision.master),
-                                name_of(d.precision.moments)));
+  line("precision",
+       fmt::format("parameters {}, gradients {}, reduce {}, master {}, moments {}",
+                   name_of(d.precision.parameters), name_of(d.precision.gradients),
+                   name_of(d.precision.reduce), name_of(d.precision.master), name_of(d.precision.moments)));
   line("model", model_line(d, job));
   line("batch", batch_line(d, facts));
   line("traffic", comm_line(job.train));
-  text += memory_table(job.train, worker.memory().persistent_bytes(device), worker.memory().transient_bytes(device));
+  text += memory_table(job.train, worker.memory().persistent_bytes(device),
+                       worker.memory().transient_bytes(device));
   return text;
 }
 
-telemetry::StepRecord step_record(const Worker& worker, const engine::Timings& timings, const Progress& progress,
-                                  const RunFacts& facts, const StepClock& clock,
+telemetry::StepRecord step_record(const Worker& worker, const engine::Timings& timings,
+                                  const Progress& progress, const RunFacts& facts, const StepClock& clock,
                                   const std::vector<runtime::Mesh::Sent>& sent) {
   const StepScalars& s = worker.scalars();
   telemetry::StepRecord r;

@@ -17,7 +17,7 @@ struct RunFacts {
   std::int64_t steps = 0;
   std::int64_t tokens_per_step = 0;
   double flops_per_token = 0;
-  double peak_flops = 0;  ///< per rank; 0: unknown
+  double peak_flops = 0;     ///< per rank; 0: unknown
   double machine_bytes = 0;  ///< memory of the node, for the percentage; 0: unknown
   int ranks = 1;
 };
@@ -27,13 +27,14 @@ struct StepClock {
   double data = 0, total = 0, save = 0;
 };
 
-std::string banner(const runtime::Session& session, const config::Deck& deck, Worker& worker, const RunFacts& facts,
-                   const std::string& version);
+std::string banner(const runtime::Session& session, const config::Deck& deck, Worker& worker,
+                   const RunFacts& facts, const std::string& version);
 
-telemetry::StepRecord step_record(const Worker& worker, const engine::Timings& timings, const Progress& progress,
-                                  const RunFacts& facts, const StepClock& clock,
+telemetry::StepRecord step_record(const Worker& worker, const engine::Timings& timings,
+                                  const Progress& progress, const RunFacts& facts, const StepClock& clock,
                                   const std::vector<runtime::Mesh::Sent>& sent);
 
-telemetry::StepLine step_line(const telemetry::StepRecord& record, const RunFacts& facts, double seconds_left);
+telemetry::StepLine step_line(const telemetry::StepRecord& record, const RunFacts& facts,
+                              double seconds_left);
 
 }  // namespace ztrain::train

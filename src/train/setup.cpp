@@ -21,11 +21,13 @@ program::JobSpec job_spec(const config::Deck& deck) {
   spec.strategy = program::find_strategy(deck.sharding.strategy);
   spec.precision = {deck.precision.parameters, deck.precision.gradients, deck.precision.reduce,
                     deck.precision.master, deck.precision.moments};
-  spec.optimizer = {deck.optimizer.beta1, deck.optimizer.beta2, deck.optimizer.eps, deck.optimizer.weight_decay};
+  spec.optimizer = {deck.optimizer.beta1, deck.optimizer.beta2, deck.optimizer.eps,
+                    deck.optimizer.weight_decay};
   spec.micro_batches = static_cast<int>(config::accumulation_steps(deck));
   spec.recompute = deck.recompute.mode == "full" ? program::Recompute::full : program::Recompute::none;
   const std::string& accumulation = deck.sharding.gradient_accumulation;
-  spec.reduce_every_micro = accumulation == "auto" ? spec.strategy.gradients_sharded : accumulation == "reduce";
+  spec.reduce_every_micro =
+      accumulation == "auto" ? spec.strategy.gradients_sharded : accumulation == "reduce";
   spec.prefetch = static_cast<int>(deck.sharding.prefetch);
   return spec;
 }

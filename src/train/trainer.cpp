@@ -33,7 +33,8 @@ data::MicroBatch batch_of(const InputAddresses& a) {
   return {a.tokens, a.targets, a.weights, a.positions, a.document_start};
 }
 
-RunFacts facts_of(const config::Deck& deck, const data::Sampler& sampler, const model::Graph& graph, int ranks) {
+RunFacts facts_of(const config::Deck& deck, const data::Sampler& sampler, const model::Graph& graph,
+                  int ranks) {
   RunFacts f;
   f.steps = config::total_steps(deck, sampler.windows_per_epoch());
   f.tokens_per_step = config::tokens_per_step(deck);
@@ -63,9 +64,11 @@ Trainer::Trainer(const runtime::Session& session, Prepared prepared, std::string
       deck_(std::move(prepared.deck)),
       version_(std::move(version)),
       data_(std::move(prepared.data)),
-      sampler_(session.agree("opening the data", [&] {
-        return data::Sampler(data_.train, deck_.data.sequence, deck_.run.seed, deck_.model.vocab_size);
-      })),
+      sampler_(session.agree("opening the data",
+                             [&] {
+                               return data::Sampler(data_.train, deck_.data.sequence, deck_.run.seed,
+                                                    deck_.model.vocab_size);
+                             })),
       facts_(session.agree("reading the schedule",
                            [&] { return facts_of(deck_, sampler_, training_graph(deck_), session.size()); })),
       worker_(session, training_graph(deck_), job_spec(deck_), deck_.debug.poison),
@@ -108,7 +111,8 @@ void Trainer::restore() {
   }
   if (!path.empty()) {
     load_checkpoint(path);
-    say(fmt::format("checkpoint {} (step {}, {} sequences consumed)\n", path, progress_.step, progress_.samples));
+    say(fmt::format("checkpoint {} (step {}, {} sequences consumed)\n", path, progress_.step,
+                    progress_.samples));
     return;
   }
   say(resume == "none" ? "no checkpoint is read: checkpoint.resume = \"none\"\n"
@@ -160,7 +164,8 @@ void Trainer::step() {
     ++skipped_in_a_row_;
     say(fmt::format("step {}: the gradient norm is not finite; the step is skipped\n", progress_.step));
     REQUIRE(skipped_in_a_row_ < 20,
-            "20 steps in a row had gradients that are not finite: training has diverged. Lower optimizer.lr, lengthen "
+            "20 steps in a row had gradients that are not finite: training has diverged. Lower optimizer.lr, "
+            "lengthen "
             "schedule.warmup, or resume from an earlier checkpoint");
   }
   report(clock);
@@ -192,13 +197,14 @@ void Trainer::report(const StepClock& clock) {
   sent_before_ = std::move(sent);
   if (session_.rank() != 0) return;
   // The first step also touches memory for the first time: it says little about the rest.
-  mean_step_seconds_ = progress_.step == 1 || mean_step_seconds_ == 0 ? clock.total
-                                                                      : 0.9 * mean_step_seconds_ + 0.1 * clock.total;
+  mean_step_seconds_ = progress_.step == 1 || mean_step_seconds_ == 0
+                           ? clock.total
+                           : 0.9 * mean_step_seconds_ + 0.1 * clock.total;
   const auto record = step_record(worker_, worker_.train().timings(), progress_, facts_, clock, this_step);
   metrics_->write(record);
   if (progress_.step % deck_.metrics.interval == 0 || progress_.step == facts_.steps)
-    say(telemetry::step_line(
-            step_line(record, facts_, mean_step_seconds_ * static_cast<double>(facts_.steps - progress_.step))) +
+    say(telemetry::step_line(step_line(
+            record, facts_, mean_step_seconds_ * static_cast<double>(facts_.steps - progress_.step))) +
         "\n");
 }
 

@@ -14,7 +14,8 @@
 
 namespace ztrain::train {
 
-/// Reads and checks a deck against the session's ranks, and completes model.vocab_size from the data. Collective.
+/// Reads and checks a deck against the session's ranks, and completes model.vocab_size from the data.
+/// Collective.
 struct Prepared {
   config::Deck deck;
   data::Datasets data;
@@ -23,8 +24,8 @@ Prepared prepare(const runtime::Session& session, config::Deck deck);
 
 class Trainer {
  public:
-  /// Collective over the session. Everything that can be wrong with deck, data, output folder or checkpoint is found
-  /// here, before the first step, and thrown as AgreedError on every rank.
+  /// Collective over the session. Everything that can be wrong with deck, data, output folder or checkpoint
+  /// is found here, before the first step, and thrown as AgreedError on every rank.
   Trainer(const runtime::Session& session, config::Deck deck, std::string version);
 
   /// Trains to the end of the run.

@@ -11,21 +11,27 @@ namespace {
 using program::Cut;
 using program::Program;
 
-int shard_index(const Program& p) { return Coordinate(p.mesh, p.rank).index_in(Cut::shard_axes()); }
+int shard_index(const Program& p) {
+  return Coordinate(p.mesh, p.rank).index_in(Cut::shard_axes());
+}
 
 template <class P>
-void draw(const model::Parameter& parameter, const std::vector<LogicalRun>& runs, std::int64_t slice_begin, P* data,
-          kernels::Exec& exec, std::uint64_t seed) {
+void draw(const model::Parameter& parameter, const std::vector<LogicalRun>& runs, std::int64_t slice_begin,
+          P* data, kernels::Exec& exec, std::uint64_t seed) {
   const std::uint64_t stream = hash_text(parameter.name);
   for (const LogicalRun& run : runs) {
     const Vector<P> destination{data + (run.slice_begin - slice_begin), run.count};
     switch (parameter.init) {
       case model::Init::normal:
-        kernels::normal_init<P>(exec, destination, seed, stream, static_cast<std::uint64_t>(run.logical_begin),
-                                parameter.init_std);
+        kernels::normal_init<P>(exec, destination, seed, stream,
+                                static_cast<std::uint64_t>(run.logical_begin), parameter.init_std);
         break;
-      case model::Init::ones: kernels::constant_init<P>(exec, destination, 1); break;
-      case model::Init::zeros: kernels::constant_init<P>(exec, destination, 0); break;
+      case model::Init::ones:
+        kernels::constant_init<P>(exec, destination, 1);
+        break;
+      case model::Init::zeros:
+        kernels::constant_init<P>(exec, destination, 0);
+        break;
     }
   }
 }
@@ -47,9 +53,12 @@ void initialize_weights(const Program& program, const program::JobTensors& tenso
       const auto runs = layout.logical_runs(piece.parameter, tensor_index, piece.slice_begin, piece.count);
       const model::Parameter& parameter = graph.parameters[static_cast<std::size_t>(piece.parameter)];
       std::byte* to = slice + (piece.flat_begin - begin) * size_of(type);
-      if (type == DType::f32) draw(parameter, runs, piece.slice_begin, reinterpret_cast<float*>(to), exec, seed);
-      if (type == DType::bf16) draw(parameter, runs, piece.slice_begin, reinterpret_cast<bf16*>(to), exec, seed);
-      if (type == DType::f64) draw(parameter, runs, piece.slice_begin, reinterpret_cast<double*>(to), exec, seed);
+      if (type == DType::f32)
+        draw(parameter, runs, piece.slice_begin, reinterpret_cast<float*>(to), exec, seed);
+      if (type == DType::bf16)
+        draw(parameter, runs, piece.slice_begin, reinterpret_cast<bf16*>(to), exec, seed);
+      if (type == DType::f64)
+        draw(parameter, runs, piece.slice_begin, reinterpret_cast<double*>(to), exec, seed);
     }
   }
 }

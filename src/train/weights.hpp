@@ -10,14 +10,15 @@
 
 namespace ztrain::train {
 
-/// Writes this rank's slice of every master weight: drawn by (seed, parameter name, logical index), so the model is the
-/// same whatever the mesh. Moments become zero. Run the job's load Program afterwards.
-void initialize_weights(const program::Program& program, const program::JobTensors& tensors, const Layout& layout,
-                        const model::Graph& graph, const engine::JobMemory& memory, kernels::Exec& exec,
-                        std::uint64_t seed);
+/// Writes this rank's slice of every master weight: drawn by (seed, parameter name, logical index), so the
+/// model is the same whatever the mesh. Moments become zero. Run the job's load Program afterwards.
+void initialize_weights(const program::Program& program, const program::JobTensors& tensors,
+                        const Layout& layout, const model::Graph& graph, const engine::JobMemory& memory,
+                        kernels::Exec& exec, std::uint64_t seed);
 
 /// This rank's slices: weights, and with optimizer the moments.
-std::vector<checkpoint::StateShard> state_shards(const program::Program& program, const program::JobTensors& tensors,
+std::vector<checkpoint::StateShard> state_shards(const program::Program& program,
+                                                 const program::JobTensors& tensors,
                                                  const engine::JobMemory& memory, bool optimizer);
 
 checkpoint::Place place_of(const program::Program& program, const Layout& layout);

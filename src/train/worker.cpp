@@ -20,9 +20,9 @@ std::uint64_t fingerprint(const Job& job) {
   for (const Program* p : {&job.load, &job.train, &job.evaluate})
     for (const program::Op& op : p->ops) {
       h = hash_text(op.type, h);
-      const std::int64_t facts[] = {static_cast<std::int64_t>(op.stream), static_cast<std::int64_t>(op.comm.kind),
-                                    op.comm.axes.bits(), op.comm.peer,
-                                    op.inputs.empty() ? 0 : p->tensor(op.inputs[0]).bytes()};
+      const std::int64_t facts[] = {static_cast<std::int64_t>(op.stream),
+                                    static_cast<std::int64_t>(op.comm.kind), op.comm.axes.bits(),
+                                    op.comm.peer, op.inputs.empty() ? 0 : p->tensor(op.inputs[0]).bytes()};
       h = hash_bytes(facts, sizeof facts, h);
       h = hash_bytes(op.after.data(), op.after.size() * sizeof(program::OpId), h);
     }
@@ -32,7 +32,8 @@ std::uint64_t fingerprint(const Job& job) {
 void verify_classes(const model::Graph& graph, const program::JobSpec& spec, const Job& own,
                     const std::vector<std::uint64_t>& fingerprints) {
   std::map<std::uint64_t, std::vector<int>> ranks_of;
-  for (std::size_t r = 0; r < fingerprints.size(); ++r) ranks_of[fingerprints[r]].push_back(static_cast<int>(r));
+  for (std::size_t r = 0; r < fingerprints.size(); ++r)
+    ranks_of[fingerprints[r]].push_back(static_cast<int>(r));
   std::vector<Job> others;
   others.reserve(ranks_of.size());
   std::vector<const Job*> jobs;
@@ -71,20 +72,24 @@ engine::ExecutorOptions options(bool poison) {
 
 }  // namespace
 
-Job compile_and_verify(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec) {
-  Job job = session.agree("compiling the step program", [&] { return program::compile(graph, spec, session.rank()); });
+Job compile_and_verify(const runtime::Session& session, const model::Graph& graph,
+                       const program::JobSpec& spec) {
+  Job job = session.agree("compiling the step program",
+                          [&] { return program::compile(graph, spec, session.rank()); });
   verify_together(session, graph, spec, job);
   return job;
 }
 
-Worker::Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec, bool poison)
+Worker::Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
+               bool poison)
     : job_(compile_and_verify(session, graph, spec)),
       mesh_(session, spec.mesh),
       exec_(kernels::make_exec()),
       memory_(session.agree("allocating memory",
                             [&] {
-                              return engine::JobMemory({&job_.load, &job_.train, &job_.evaluate},
-                                                       poison ? memory::Arena::Guards::on : memory::Arena::Guards::off);
+                              return engine::JobMemory(
+                                  {&job_.load, &job_.train, &job_.evaluate},
+                                  poison ? memory::Arena::Guards::on : memory::Arena::Guards::off);
                             })),
       load_(job_.load, memory_, mesh_, *exec_, options(poison)),
       train_(job_.train, memory_, mesh_, *exec_, options(poison)),
@@ -95,18 +100,28 @@ void Worker::initialize(std::uint64_t seed) {
   load_copies();
 }
 
-StepScalars& Worker::scalars() const { return *memory_.data<StepScalars>(job_.train, job_.tensors.scalars); }
+StepScalars& Worker::scalars() const {
+  return *memory_.data<StepScalars>(job_.train, job_.tensors.scalars);
+}
 
-const double* Worker::partials() const { return memory_.data<double>(job_.train, job_.tensors.partials); }
+const double* Worker::partials() const {
+  return memory_.data<double>(job_.train, job_.tensors.partials);
+}
 
 InputAddresses Worker::inputs(int micro) const {
   const auto at = [&](const char* name) { return job_.train.find(program::input_name(name, micro)); };
-  return {memory_.data<std::int32_t>(job_.train, at("tokens")), memory_.data<std::int32_t>(job_.train, at("targets")),
-          memory_.data<float>(job_.train, at("weights")), memory_.data<std::int32_t>(job_.train, at("positions")),
+  return {memory_.data<std::int32_t>(job_.train, at("tokens")),
+          memory_.data<std::int32_t>(job_.train, at("targets")),
+          memory_.data<float>(job_.train, at("weights")),
+          memory_.data<std::int32_t>(job_.train, at("positions")),
           memory_.data<std::int32_t>(job_.train, at("document_start"))};
 }
 
-int Worker::data_index() const { return mesh_.coordinate().index_in(data_axes); }
-int Worker::data_ranks() const { return mesh_.shape().size(data_axes); }
+int Worker::data_index() const {
+  return mesh_.coordinate().index_in(data_axes);
+}
+int Worker::data_ranks() const {
+  return mesh_.shape().size(data_axes);
+}
 
 }  // namespace ztrain::train

@@ -3,12 +3,12 @@
 
 #include <memory>
 
+#include "base/step_scalars.hpp"
 #include "engine/executor.hpp"
 #include "engine/job_memory.hpp"
 #include "kernels/backend.hpp"
 #include "program/compile.hpp"
 #include "runtime/mesh_comms.hpp"
-#include "base/step_scalars.hpp"
 #include "runtime/session.hpp"
 
 namespace ztrain::train {
@@ -24,9 +24,10 @@ struct InputAddresses {
 
 class Worker {
  public:
-  /// Collective. Compiles, proves the joint graph, allocates and binds. The state is not set yet: initialize() draws
-  /// it; or write the slices and call load_copies().
-  Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec, bool poison);
+  /// Collective. Compiles, proves the joint graph, allocates and binds. The state is not set yet:
+  /// initialize() draws it; or write the slices and call load_copies().
+  Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
+         bool poison);
 
   /// Collective: weights drawn from the seed, moments zero.
   void initialize(std::uint64_t seed);
@@ -56,8 +57,9 @@ class Worker {
   engine::Executor load_, train_, evaluate_;
 };
 
-/// Collective: compiles this rank's job, and proves the joint graph of every Program of it. Ranks whose Programs
-/// communicate alike are one class, compiled once on rank 0. Throws AgreedError on every rank when a proof fails.
+/// Collective: compiles this rank's job, and proves the joint graph of every Program of it. Ranks whose
+/// Programs communicate alike are one class, compiled once on rank 0. Throws AgreedError on every rank when a
+/// proof fails.
 program::Job compile_and_verify(const runtime::Session& session, const model::Graph& graph,
                                 const program::JobSpec& spec);
 

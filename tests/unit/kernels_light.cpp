@@ -26,7 +26,7 @@ const std::vector<std::int64_t> widths = {1, 3, 257, 1000};
 const std::vector<std::int64_t> heights = {1, 7, 65, 300};
 
 template <class T>
-constexpr double acc_error = std::is_same_v<T, double> ? 1e-12 : 3e-6;
+constexpr double acc_error = std::is_same_v<T, double> ? 1e-12 : 1e-5;
 
 template <class Types>
 struct LightKernels : ::testing::Test {

@@ -176,5 +176,16 @@ TEST_F(Samples, DatasetsRefuseWhatCannotBeTrainedOn) {
   EXPECT_EQ(open_datasets(deck(at("b.txt"), {"--data.validation_fraction=0"})).vocab_size, 257);
 }
 
+TEST_F(Samples, ShippedDecksFindTheirData) {
+  for (const std::string path : {"inputs/smoke.toml", "inputs/quickstart.toml"}) {
+    const config::Deck shipped = config::load_deck(path);
+    const Datasets sets = open_datasets(shipped);
+    const Sampler sampler(sets.train, shipped.data.sequence, shipped.run.seed, sets.vocab_size);
+    Batch batch(static_cast<std::size_t>(shipped.data.sequence));
+    EXPECT_NO_THROW(sampler.fill(0, 1, batch.view())) << shipped.path;
+    EXPECT_GT(sampler.windows_per_epoch(), shipped.batch.global) << shipped.path;
+  }
+}
+
 }  // namespace
 }  // namespace ztrain::data

@@ -208,8 +208,7 @@ def run_ztrain(arguments, folder, precision):
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "loss" in line and "seconds" in line][arguments.warmup:]
     parts = {key: statistics.median(step["seconds"].get(key, 0.0) for step in steps) for key in steps[0]["seconds"]}
-    # The time of a save, after the last step, is not a part of training at speed.
-    seconds = [step["seconds"]["total"] - step["seconds"].get("save", 0.0) for step in steps]
+    seconds = [step["seconds"]["total"] for step in steps]   # without saves, of which there is one, at the end
     shutil.rmtree(output)
     return {"seconds": seconds, "loss": steps[-1]["loss"], "parts": parts,
             "peak_bytes": [int(p.read_text()) for p in sorted(folder.glob("peak.*"))]}

@@ -1,0 +1,179 @@
+// Whole-model gradients: finite differences in fp64, and the lower precisions against fp64.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/backend.hpp"
+#include "tests/support/mpi_main.hpp"
+#include "tests/support/tiny_job.hpp"
+
+namespace ztrain {
+namespace {
+
+using test::session;
+using test::TinyModel;
+
+/// Adam's first moment after one step from zero is (1 - beta1) times the gradient of the mean loss.
+constexpr double beta1 = 0.5;
+
+struct Variant {
+  const char* name;
+  bool tied, bias, llama3_rope;
+  std::int64_t kv_heads;
+};
+
+TinyModel model_of(const Variant& v) {
+  TinyModel m;
+  m.micro = 2;
+  m.global = 4;
+  m.sequence = 11;
+  m.dims.vocab_size = 29;
+  m.dims.tie_word_embeddings = v.tied;
+  m.dims.attention_bias = v.bias;
+  m.dims.num_key_value_heads = v.kv_heads;
+  m.dims.initializer_range = 0.3;
+  if (v.llama3_rope) {
+    m.dims.rope_scaling = "llama3";
+    m.dims.rope_factor = 8;
+    m.dims.rope_low_freq_factor = 1;
+    m.dims.rope_high_freq_factor = 4;
+    m.dims.rope_original_max_position = 16;
+  }
+  return m;
+}
+
+/// A model on one rank, with two documents in each row, and its gradient.
+class Probe {
+ public:
+  Probe(const TinyModel& model, DType type, program::Recompute recompute, bool mixed = false)
+      : model_(model),
+        spec_(spec(model, type, recompute, mixed)),
+        worker_(session(), model.graph(type), spec_, false) {
+    worker_.initialize(5);
+    load_batch();
+    test::set_scalars(worker_.scalars(), 0);
+    worker_.scalars().learning_rate = 0;
+    worker_.scalars().max_norm = 0;
+    worker_.train().run();
+  }
+
+  const Layout& layout() const { return worker_.job().layout; }
+  double loss() const { return worker_.scalars().loss; }
+  double norm() const { return worker_.scalars().gradient_norm; }
+
+  /// Gradient of the mean loss at element i of parameter p.
+  double gradient(int p, std::int64_t i) const {
+    const auto& tensor = state(p).exp_avg.whole;
+    const auto at = layout().segment_of(p).begin + i;
+    const double m = type(tensor) == DType::f64 ? data<double>(tensor)[at] : data<float>(tensor)[at];
+    return m / (1 - beta1);
+  }
+
+  /// Mean loss of the step's batch with element i of parameter p moved. fp64 only.
+  double loss_moved(int p, std::int64_t i, double by) {
+    double& element = data<double>(state(p).master.whole)[layout().segment_of(p).begin + i];
+    const double old = element;
+    element += by;
+    double loss = 0, weight = 0;
+    for (int m = 0; m < spec_.micro_batches; ++m) {
+      load_batch(m);
+      worker_.evaluate().run();
+      loss += worker_.partials()[0];
+      weight += worker_.partials()[1];
+    }
+    element = old;
+    load_batch();
+    return loss / weight;
+  }
+
+ private:
+  static program::JobSpec spec(const TinyModel& model, DType type, program::Recompute recompute, bool mixed) {
+    program::Precision precision = test::precision_of(type);
+    if (mixed) precision = {type, DType::f32, DType::f32, DType::f32, DType::f32};
+    program::JobSpec s = test::spec_for(model, {}, "NO_SHARD", precision);
+    s.optimizer.beta1 = beta1;
+    s.recompute = recompute;
+    return s;
+  }
+
+  /// Micro-batch 0 of the evaluation takes the step's micro-batch `first`.
+  void load_batch(int first = 0) {
+    test::fill(worker_, model_, spec_.micro_batches, first * model_.micro);
+    for (int m = 0; m < spec_.micro_batches; ++m) {
+      const train::InputAddresses in = worker_.inputs(m);
+      for (std::int64_t i = 0; i < model_.micro * model_.sequence; ++i)
+        if (i % model_.sequence >= 4) in.document_start[i] += 4;
+    }
+  }
+
+  const program::UnitState& state(int p) const {
+    return worker_.job()
+        .tensors.units[static_cast<std::size_t>(layout().parameters()[static_cast<std::size_t>(p)].unit)];
+  }
+  DType type(program::TensorId t) const { return worker_.job().train.tensor(t).dtype; }
+  template <class T>
+  T* data(program::TensorId t) const {
+    return worker_.memory().data<T>(worker_.job().train, t);
+  }
+
+  TinyModel model_;
+  program::JobSpec spec_;
+  train::Worker worker_;
+};
+
+class Gradients : public testing::TestWithParam<Variant> {
+ protected:
+  static void SetUpTestSuite() { kernels::initialize_backend(); }
+};
+
+TEST_P(Gradients, AreFiniteDifferences) {
+  Probe probe(model_of(GetParam()), DType::f64, program::Recompute::none);
+  const auto& parameters = probe.layout().parameters();
+  for (int p = 0; p < static_cast<int>(parameters.size()); ++p) {
+    const std::int64_t count = elements(parameters[static_cast<std::size_t>(p)].shape);
+    for (std::int64_t k = 0; k < 5; ++k) {
+      const std::int64_t i = (k * 7919 + p) % count;
+      const double h = 1e-4;
+      // Fourth order: the error is about h^4.
+      const double numeric = (8 * (probe.loss_moved(p, i, h) - probe.loss_moved(p, i, -h)) -
+                              (probe.loss_moved(p, i, 2 * h) - probe.loss_moved(p, i, -2 * h))) /
+                             (12 * h);
+      EXPECT_NEAR(probe.gradient(p, i), numeric, 1e-9 + 1e-7 * std::abs(numeric))
+          << parameters[static_cast<std::size_t>(p)].name << "[" << i << "]";
+    }
+  }
+}
+
+TEST_P(Gradients, RecomputeChangesNoBit) {
+  const Probe kept(model_of(GetParam()), DType::f64, program::Recompute::none);
+  const Probe again(model_of(GetParam()), DType::f64, program::Recompute::full);
+  EXPECT_EQ(kept.loss(), again.loss());
+  EXPECT_EQ(kept.norm(), again.norm());
+}
+
+TEST_P(Gradients, OfLowerPrecisionsAreNearFp64) {
+  const Probe exact(model_of(GetParam()), DType::f64, program::Recompute::none);
+  const Probe single(model_of(GetParam()), DType::f32, program::Recompute::none);
+  const Probe mixed(model_of(GetParam()), DType::bf16, program::Recompute::none, true);
+  for (const auto& [probe, tolerance] : {std::pair{&single, 2e-5}, std::pair{&mixed, 6e-2}}) {
+    EXPECT_NEAR(probe->loss(), exact.loss(), tolerance * exact.loss());
+    double difference = 0, size = 0;
+    for (int p = 0; p < static_cast<int>(exact.layout().parameters().size()); ++p)
+      for (std::int64_t i = 0; i < exact.layout().segment_of(p).count; ++i) {
+        difference += std::pow(probe->gradient(p, i) - exact.gradient(p, i), 2);
+        size += std::pow(exact.gradient(p, i), 2);
+      }
+    EXPECT_LE(std::sqrt(difference / size), tolerance);
+    EXPECT_NEAR(probe->norm(), std::sqrt(size), tolerance * std::sqrt(size));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, Gradients,
+                         testing::Values(Variant{"plain", false, false, false, 4},
+                                         Variant{"grouped", false, true, false, 2},
+                                         Variant{"tied", true, false, true, 1}),
+                         [](const auto& row) { return row.param.name; });
+
+}  // namespace
+}  // namespace ztrain

@@ -1,0 +1,167 @@
+// Strategies and meshes: the same losses; bytes and memory as planned; no allocation within a step.
+
+#include <gtest/gtest.h>
+
+#include "kernels/backend.hpp"
+#include "telemetry/allocation_count.hpp"
+#include "tests/support/mpi_main.hpp"
+#include "tests/support/tiny_job.hpp"
+
+namespace ztrain {
+namespace {
+
+using test::losses_of;
+using test::session;
+using test::TinyModel;
+
+constexpr const char* all_strategies[] = {"NO_SHARD", "zero1", "zero2", "SHARD_GRAD_OP", "FULL_SHARD"};
+
+program::Precision mixed() {
+  return {DType::bf16, DType::f32, DType::f32, DType::f32, DType::f32};
+}
+
+class Strategies : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { kernels::initialize_backend(); }
+  MeshShape shard_mesh() const {
+    MeshShape mesh;
+    mesh[Axis::shard] = session().size();
+    return mesh;
+  }
+  /// A global batch that every tested number of ranks divides.
+  TinyModel model(std::int64_t accumulation = 1) const {
+    TinyModel m;
+    m.global = session().size() * accumulation;
+    return m;
+  }
+  program::JobSpec spec(const TinyModel& m, const char* strategy, DType type = DType::f32) const {
+    return test::spec_for(m, shard_mesh(), strategy, test::precision_of(type));
+  }
+};
+
+TEST_F(Strategies, AreBitwiseEqualAtEachAccumulationMode) {
+  const TinyModel m = model(3);
+  for (const bool every : {true, false}) {
+    std::vector<double> expected;
+    for (const char* strategy : all_strategies) {
+      auto s = spec(m, strategy);
+      s.reduce_every_micro = every;
+      const auto losses = losses_of(session(), m, s);
+      if (expected.empty()) expected = losses;
+      EXPECT_EQ(losses, expected) << strategy << ", reduce every micro-batch: " << every;
+    }
+  }
+}
+
+TEST_F(Strategies, Bf16IsBitwiseEqualAndNearFp32) {
+  const TinyModel m = model();
+  const auto exact = losses_of(session(), m, spec(m, "FULL_SHARD"));
+  std::vector<double> expected;
+  for (const char* strategy : all_strategies) {
+    const auto losses = losses_of(session(), m, test::spec_for(m, shard_mesh(), strategy, mixed()));
+    if (expected.empty()) expected = losses;
+    EXPECT_EQ(losses, expected) << strategy;
+  }
+  for (std::size_t i = 0; i < exact.size(); i += 2) EXPECT_NEAR(expected[i], exact[i], 1e-2 * exact[i]);
+}
+
+TEST_F(Strategies, AccumulationAgreesWithLargeMicroBatches) {
+  TinyModel m;
+  m.global = 12;  // 1, 2, 3 and 4 ranks divide it
+  const auto here = losses_of(session(), m, spec(m, "FULL_SHARD"));
+  TinyModel whole = m;
+  whole.micro = m.global / session().size();
+  const auto at_once = losses_of(session(), whole, spec(whole, "NO_SHARD"));
+  ASSERT_EQ(here.size(), at_once.size());
+  for (std::size_t i = 0; i < here.size(); ++i) EXPECT_NEAR(here[i], at_once[i], 1e-5 * std::abs(at_once[i]));
+}
+
+TEST_F(Strategies, HybridShardAgrees) {
+  if (session().size() != 4) GTEST_SKIP() << "needs 4 ranks";
+  const TinyModel m = model(2);
+  MeshShape hybrid;
+  hybrid[Axis::replicate] = 2;
+  hybrid[Axis::shard] = 2;
+  const auto expected = losses_of(session(), m, spec(m, "FULL_SHARD"));
+  const auto losses =
+      losses_of(session(), m, test::spec_for(m, hybrid, "HYBRID_SHARD", test::precision_of(DType::f32)));
+  for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-5 * expected[i]);
+}
+
+TEST_F(Strategies, PlacementChangesNoBit) {
+  const TinyModel m = model(2);
+  const auto expected = losses_of(session(), m, spec(m, "FULL_SHARD"));
+  auto recompute = spec(m, "FULL_SHARD");
+  recompute.recompute = program::Recompute::full;
+  EXPECT_EQ(losses_of(session(), m, recompute), expected) << "recompute";
+  for (int prefetch : {0, 2, 5}) {
+    auto s = spec(m, "FULL_SHARD");
+    s.prefetch = prefetch;
+    EXPECT_EQ(losses_of(session(), m, s), expected) << "prefetch " << prefetch;
+  }
+  for (const char* strategy : all_strategies)
+    EXPECT_EQ(losses_of(session(), m, spec(m, strategy), 4, true), expected) << "poisoned, " << strategy;
+}
+
+TEST_F(Strategies, SendsTheBytesThatArePlanned) {
+  const TinyModel m = model(2);
+  for (const char* strategy : all_strategies) {
+    const auto s = spec(m, strategy);
+    train::Worker worker(session(), m.graph(DType::f32), s, false);
+    std::int64_t planned = 0;
+    for (const auto& op : worker.job().train.ops) planned += op.comm.sent_bytes;
+    const auto total = [&] {
+      std::int64_t sum = 0;
+      for (const auto& sent : worker.mesh().bytes_sent()) sum += sent.bytes;
+      return sum;
+    };
+    test::train_losses(worker, m, s.micro_batches, 2, [&](int, auto run) {
+      const std::int64_t before = total();
+      run();
+      EXPECT_EQ(total() - before, planned) << strategy;
+    });
+  }
+}
+
+/// zero3 sends at most 3 P (N-1)/N, the others 2 P (N-1)/N, P the flat bytes with padding; and three numbers
+/// per rank.
+TEST_F(Strategies, SendsNoMoreThanTheFormula) {
+  const TinyModel m = model();
+  const int n = session().size();
+  for (const char* strategy : all_strategies) {
+    train::Worker worker(session(), m.graph(DType::f32), spec(m, strategy), false);
+    std::int64_t parameters = 0, planned = 0;
+    for (const auto& unit : worker.job().layout.units()) parameters += unit.elements() * 4;
+    for (const auto& op : worker.job().train.ops) planned += op.comm.sent_bytes;
+    const std::int64_t factor = std::string(strategy) == "FULL_SHARD" ? 3 : 2;
+    EXPECT_LE(planned, factor * parameters / n * (n - 1) + 24 * (n - 1)) << strategy;
+    EXPECT_GE(planned, parameters / n * (n - 1)) << strategy;
+  }
+}
+
+/// In fp64, whose products are ours: what oneDNN allocates within its own calls is not counted.
+TEST_F(Strategies, AStepAllocatesNothing) {
+  const TinyModel m = model(2);
+  for (const char* strategy : all_strategies) {
+    const auto s = spec(m, strategy, DType::f64);
+    train::Worker worker(session(), m.graph(DType::f64), s, false);
+    test::train_losses(worker, m, s.micro_batches, 3, [&](int step, auto run) {
+      const telemetry::AllocationCount count;
+      run();
+      EXPECT_EQ(count.calls(), 0) << strategy << " step " << step;
+    });
+  }
+}
+
+TEST_F(Strategies, ExtentIsWithinTwoPercentOfLiveBytes) {
+  for (const char* strategy : all_strategies) {
+    const TinyModel m = model(2);
+    train::Worker worker(session(), m.graph(DType::f32), spec(m, strategy), false);
+    const auto& plan = worker.job().train.plan[0];
+    EXPECT_LE(static_cast<double>(plan.transient_bytes), 1.02 * static_cast<double>(plan.live_bytes))
+        << strategy;
+  }
+}
+
+}  // namespace
+}  // namespace ztrain

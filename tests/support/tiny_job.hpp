@@ -1,0 +1,109 @@
+#pragma once
+// A small model trained in-process on made-up tokens, for tests that compare meshes, strategies and passes.
+// Token t of sample s is a function of (s, t) alone, so every mesh sees the same global batch.
+
+#include <algorithm>
+#include <vector>
+
+#include "base/philox.hpp"
+#include "model/family.hpp"
+#include "optim/schedule.hpp"
+#include "train/worker.hpp"
+
+namespace ztrain::test {
+
+/// Sizes that divide by nothing: vocabulary 257, odd widths.
+struct TinyModel {
+  config::Model dims;
+  std::int64_t sequence = 16;
+  std::int64_t micro = 1;
+  std::int64_t global = 4;
+
+  TinyModel() {
+    dims.hidden_size = 24;
+    dims.intermediate_size = 52;
+    dims.num_hidden_layers = 2;
+    dims.num_attention_heads = 4;
+    dims.num_key_value_heads = 2;
+    dims.head_dim = 6;
+    dims.vocab_size = 257;
+    dims.rms_norm_eps = 1e-5;
+    dims.rope_theta = 10000;
+    dims.rope_scaling = "none";
+    dims.initializer_range = 0.05;
+  }
+
+  model::Graph graph(DType compute) const {
+    return model::llama(dims, {micro * sequence, compute, model::Objective::loss});
+  }
+};
+
+inline program::Precision precision_of(DType all) {
+  return {all, all, all, all, all};
+}
+
+inline program::JobSpec spec_for(const TinyModel& model, const MeshShape& mesh, const char* strategy,
+                                 program::Precision precision) {
+  program::JobSpec spec;
+  spec.mesh = mesh;
+  spec.strategy = program::find_strategy(strategy);
+  spec.precision = precision;
+  spec.micro_batches =
+      static_cast<int>(model.global / (model.micro * mesh.size(Axis::replicate | Axis::shard)));
+  return spec;
+}
+
+inline std::int32_t token(std::int64_t sample, std::int64_t t, std::int64_t vocabulary) {
+  return static_cast<std::int32_t>(
+      philox(7, static_cast<std::uint64_t>(sample), static_cast<std::uint64_t>(t))[0] %
+      static_cast<std::uint64_t>(vocabulary));
+}
+
+/// Fills every micro-batch with the samples of this step; every 5th target has weight 0.
+inline void fill(train::Worker& worker, const TinyModel& model, int micros, std::int64_t first_sample) {
+  for (int m = 0; m < micros; ++m) {
+    const train::InputAddresses in = worker.inputs(m);
+    for (std::int64_t row = 0; row < model.micro; ++row)
+      for (std::int64_t t = 0; t < model.sequence; ++t) {
+        const std::int64_t sample =
+            first_sample + (m * worker.data_ranks() + worker.data_index()) * model.micro + row;
+        const std::int64_t i = row * model.sequence + t;
+        in.tokens[i] = token(sample, t, model.dims.vocab_size);
+        in.targets[i] = token(sample, t + 1, model.dims.vocab_size);
+        in.weights[i] = t % 5 == 4 ? 0.0F : 1.0F;
+        in.positions[i] = static_cast<std::int32_t>(t);
+        in.document_start[i] = static_cast<std::int32_t>(row * model.sequence);
+      }
+  }
+}
+
+inline void set_scalars(StepScalars& s, int step) {
+  s.learning_rate = 1e-2;
+  s.bias_correction1 = optim::bias_correction(0.9, step + 1);
+  s.bias_correction2 = optim::bias_correction(0.95, step + 1);
+  s.max_norm = 1.0;
+}
+
+/// Losses of `steps` steps. after_first: called once, when memory and libraries are warm.
+template <class F>
+std::vector<double> train_losses(train::Worker& worker, const TinyModel& model, int micros, int steps,
+                                 F&& around) {
+  worker.initialize(11);
+  std::vector<double> losses;
+  for (int step = 0; step < steps; ++step) {
+    fill(worker, model, micros, step * model.global);
+    set_scalars(worker.scalars(), step);
+    around(step, [&] { worker.train().run(); });
+    losses.push_back(worker.scalars().loss);
+    losses.push_back(worker.scalars().gradient_norm);
+  }
+  return losses;
+}
+
+inline std::vector<double> losses_of(const runtime::Session& session, const TinyModel& model,
+                                     const program::JobSpec& spec, int steps = 4, bool poison = false) {
+  train::Worker worker(session, model.graph(spec.precision.parameters), spec, poison);
+  return train_losses(worker, model, spec.micro_batches, steps, [](int, auto run) { run(); });
+}
+
+}  // namespace ztrain::test

@@ -1,0 +1,307 @@
+"""Drives the ztrain executable for the end-to-end tests: writes decks and data, runs them, reads back what they wrote.
+
+The executable and the launcher come from the environment, as CTest sets it:
+  ZTRAIN          path of the executable
+  ZTRAIN_MPIRUN   the launcher with its options, before -np, separated by spaces
+  ZTRAIN_SOURCE   root of the repository
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+EXECUTABLE = os.path.abspath(os.environ["ZTRAIN"])
+LAUNCHER = os.environ["ZTRAIN_MPIRUN"].split()
+SOURCE = pathlib.Path(os.environ.get("ZTRAIN_SOURCE", pathlib.Path(__file__).resolve().parents[2]))
+
+# A model that trains in milliseconds; its dims are no multiples of each other.
+SMALL_MODEL = {
+    "hidden_size": 32,
+    "intermediate_size": 80,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 257,
+}
+
+
+def toml_value(value):
+    if isinstance(value, pathlib.Path):
+        value = str(value)
+    return json.dumps(value)
+
+
+def deck_text(sections):
+    """TOML of {"run": {"steps": 3}, ...}."""
+    parts = []
+    for section, keys in sections.items():
+        parts.append(f"[{section}]\n" + "".join(f"{k} = {toml_value(v)}\n" for k, v in keys.items()))
+    return "\n".join(parts)
+
+
+def words_of(overrides):
+    """Command line words of {"run.steps": 3}; bare words stay bare, as a user types them."""
+    words = []
+    for key, value in overrides.items():
+        words.append(f"--{key}={value if isinstance(value, (str, pathlib.Path)) else toml_value(value)}")
+    return words
+
+
+def write_text_data(path, size=20000, seed=1):
+    """Words from a small vocabulary, the same on every machine."""
+    syllables = ["ka", "lo", "mi", "ne", "ru", "sto", "ta", "vi", "we", "zu"]
+    state, text = seed, ""
+    while len(text) < size:
+        state = (state * 1103515245 + 12345) % 2**31
+        first, second = state >> 16 & 7, state >> 20 & 7
+        text += syllables[first] + syllables[second + first % 3] + (". " if state >> 24 & 7 == 0 else " ")
+    path.write_text(text[:size])
+    return path
+
+
+class Result:
+    def __init__(self, command, code, out, err, seconds):
+        self.command, self.code, self.out, self.err, self.seconds = command, code, out, err, seconds
+        self.output = out + err
+
+    def __str__(self):
+        return f"$ {' '.join(self.command)}\n{self.output}\n-> exit status {self.code} after {self.seconds:.1f} s"
+
+
+def environment(extra=None):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+    env["OMP_NUM_THREADS"] = "1"
+    env.update(extra or {})
+    return env
+
+
+def command_line(ranks, words):
+    launcher = LAUNCHER + ["-np", str(ranks)] if ranks else []
+    return launcher + [EXECUTABLE] + [str(w) for w in words]
+
+
+def end(process):
+    """Kills what the process started, then the process itself."""
+    for pid in [*descendants(process.pid), process.pid]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def run(ranks, words, timeout=60, cwd=None, env=None):
+    """Runs ztrain with the words; ranks 0: without the launcher. A run that does not end in time fails the test."""
+    command = command_line(ranks, words)
+    start = time.monotonic()
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, errors="replace", cwd=cwd, env=environment(env), start_new_session=True)
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        end(process)
+        out, err = process.communicate()
+        raise AssertionError(f"did not end within {timeout} s: {' '.join(command)}\n{out}{err}") from None
+    return Result(command, process.returncode, out, err, time.monotonic() - start)
+
+
+def start(ranks, words, log):
+    """Starts ztrain and returns at once; its output goes to the file."""
+    with open(log, "w") as file:
+        return subprocess.Popen(command_line(ranks, words), stdin=subprocess.DEVNULL, stdout=file,
+                                stderr=subprocess.STDOUT, env=environment(), start_new_session=True)
+
+
+def parent_of(pid):
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return -1
+    return int(stat[stat.rindex(")") + 2:].split()[1])
+
+
+def descendants(pid):
+    """Process ids below pid, the nearest first."""
+    parents = {int(p.name): parent_of(p.name) for p in pathlib.Path("/proc").iterdir() if p.name.isdigit()}
+    found, level = [], [pid]
+    while level:
+        level = [p for p, parent in parents.items() if parent in level]
+        found += level
+    return found
+
+
+def rank_processes(pid):
+    """{rank: process id} of the ztrain processes below the launcher."""
+    found = {}
+    for child in descendants(pid):
+        try:
+            if not os.path.samefile(f"/proc/{child}/exe", EXECUTABLE):
+                continue
+            variables = pathlib.Path(f"/proc/{child}/environ").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        for variable in variables:
+            name, _, value = variable.partition("=")
+            if name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"):
+                found[int(value)] = child
+                break
+    return found
+
+
+def alive(pid):
+    """False for a process that is gone or a zombie."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat[stat.rindex(")") + 2] != "Z"
+
+
+def wait_for(what, condition, timeout=30):
+    """Polls until condition() is true."""
+    end_at = time.monotonic() + timeout
+    while not (value := condition()):
+        if time.monotonic() > end_at:
+            raise AssertionError(f"waited {timeout} s in vain for: {what}")
+        time.sleep(0.02)
+    return value
+
+
+def metrics(folder):
+    """The records of a run's metrics.jsonl; a last line that is not finished yet is left out."""
+    path = pathlib.Path(folder) / "metrics.jsonl"
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def losses(folder):
+    """{step: (loss, gradient norm)}; fails when a step is there twice. JSON floats keep every bit."""
+    found = {}
+    for record in metrics(folder):
+        if "grad_norm" not in record:
+            continue
+        assert record["step"] not in found, f"{folder}: step {record['step']} is in metrics.jsonl twice"
+        found[record["step"]] = (record["loss"], record["grad_norm"])
+    return found
+
+
+def validation_losses(folder):
+    return {r["step"]: r["validation_loss"] for r in metrics(folder) if "validation_loss" in r}
+
+
+def tensors(checkpoint):
+    """{"state/parameter": array} of every logical tensor of a checkpoint."""
+    import h5py
+
+    found = {}
+
+    def visit(name, node):
+        if isinstance(node, h5py.Dataset) and not name.startswith("ztrain/"):
+            found[name] = node[...]
+
+    with h5py.File(pathlib.Path(checkpoint) / "index.h5", "r") as file:
+        file.visititems(visit)
+    return found
+
+
+class Case(unittest.TestCase):
+    """A test with a folder of its own, text data in it, and the checks that all share."""
+
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="ztrain-test-"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        cls.text = write_text_data(cls.folder / "text.txt")
+        cls.deck = cls.write_deck("deck")
+
+    @classmethod
+    def sections(cls):
+        """The deck that the tests start from."""
+        return {
+            "run": {"steps": 6, "output": str(cls.folder / "out")},
+            "data": {"train": [str(cls.folder / "text.txt")], "sequence": 32},
+            "model": dict(SMALL_MODEL),
+            "batch": {"global": 4, "micro": 1},
+            "precision": {"preset": "fp32"},
+            "optimizer": {"lr": 3e-3},
+            "checkpoint": {"resume": "none"},
+        }
+
+    @classmethod
+    def write_deck(cls, name, changes=None):
+        """Writes name.toml; changes: {"model.hidden_size": 40}, None removes the key."""
+        sections = cls.sections()
+        for key, value in (changes or {}).items():
+            section, member = key.split(".")
+            if value is None:
+                sections[section].pop(member, None)
+            else:
+                sections.setdefault(section, {})[member] = value
+        path = cls.folder / f"{name}.toml"
+        path.write_text(deck_text(sections))
+        return path
+
+    @classmethod
+    def train(cls, ranks, name, overrides=None, deck=None, timeout=60):
+        """Trains into the output folder `name`, which it returns; fails unless ztrain succeeds."""
+        output = cls.folder / name
+        result = run(ranks, [deck or cls.deck, *words_of({"run.output": output, **(overrides or {})})], timeout)
+        if result.code != 0:
+            raise AssertionError(str(result))
+        cls.last = result
+        return output
+
+    def assert_same(self, expected, found, what=""):
+        """Bitwise the same losses and gradient norms."""
+        self.assertTrue(expected, "there is nothing to compare")
+        self.assertEqual(expected, found, what)
+
+    def assert_close(self, expected, found, tolerance, what=""):
+        """Losses agree to a relative tolerance. (Norms are not compared: they are noisier.)"""
+        self.assertTrue(expected, "there is nothing to compare")
+        self.assertEqual(sorted(expected), sorted(found), what)
+        for step, (loss, _) in expected.items():
+            self.assertLessEqual(abs(found[step][0] - loss), tolerance * abs(loss), f"{what} step {step}")
+
+    def assert_same_tensors(self, expected, found):
+        one, other = tensors(expected), tensors(found)
+        self.assertTrue(one)
+        self.assertEqual(sorted(one), sorted(other))
+        for name, array in one.items():
+            self.assertEqual(array.shape, other[name].shape, name)
+            self.assertEqual(array.tobytes(), other[name].tobytes(), f"{name} differs")
+
+    def assert_refused(self, result, *patterns):
+        """One message of ztrain's own that matches every pattern, a status that says failure, nothing like a crash."""
+        self.assertNotEqual(result.code, 0, f"the exit status says success\n{result}")
+        self.assert_no_crash(result)
+        starts = re.findall(r"^ztrain: ", result.err, re.M)
+        self.assertEqual(len(starts), 1, f"not one message\n{result}")
+        message = message_of(result)
+        for pattern in patterns:
+            self.assertRegex(message, pattern, str(result))
+            self.assertEqual(len(re.findall(pattern, result.output)), 1, f"{pattern!r} is not there once\n{result}")
+
+    def assert_no_crash(self, result):
+        crash = r"(?i)backtrace|terminate called|core dumped|segmentation|received signal|\[0x|what\(\)|" \
+                r"HDF5-DIAG|MPI_ERR|AddressSanitizer"
+        self.assertNotRegex(result.output, crash, str(result))
+
+
+def message_of(result):
+    """What ztrain itself says on stderr, up to the launcher's own lines."""
+    text = result.err[result.err.index("ztrain: "):]
+    return re.split(r"^-{20,}", text, flags=re.M)[0]
+
+
+def main():
+    unittest.main(verbosity=2)

@@ -1,0 +1,162 @@
+// Whole jobs, compiled and proven without MPI: every strategy on many meshes, and broken step programs that
+// are refused.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "model/family.hpp"
+#include "program/compile.hpp"
+#include "program/passes.hpp"
+
+namespace ztrain::program {
+namespace {
+
+model::Graph small_model(int layers = 2, bool tied = false) {
+  config::Model m;
+  m.hidden_size = 40;
+  m.intermediate_size = 100;
+  m.num_hidden_layers = layers;
+  m.num_attention_heads = 5;
+  m.num_key_value_heads = 5;
+  m.head_dim = 8;
+  m.vocab_size = 257;
+  m.rms_norm_eps = 1e-5;
+  m.rope_theta = 1e4;
+  m.rope_scaling = "none";
+  m.tie_word_embeddings = tied;
+  return model::llama(m, {32, DType::bf16, model::Objective::loss});
+}
+
+JobSpec spec_on(int replicate, int shard, const Strategy& strategy, int micros = 2) {
+  JobSpec spec;
+  spec.mesh[Axis::replicate] = replicate;
+  spec.mesh[Axis::shard] = shard;
+  spec.strategy = strategy;
+  spec.precision = {DType::bf16, DType::f32, DType::f32, DType::f32, DType::f32};
+  spec.micro_batches = micros;
+  return spec;
+}
+
+/// The message with which a broken program is refused, or "" when it is accepted.
+template <class F>
+std::string refusal(F&& check) {
+  try {
+    check();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+std::size_t find_op(const Program& p, std::string_view type, std::size_t skip = 0) {
+  for (std::size_t i = 0; i < p.ops.size(); ++i)
+    if (p.ops[i].type == type && skip-- == 0) return i;
+  ADD_FAILURE() << "no op " << type;
+  return 0;
+}
+
+TEST(Job, EveryStrategyIsProvenOnManyMeshes) {
+  for (const Strategy& strategy : strategies())
+    for (const auto& [replicate, shard] : {std::pair{1, 1}, {1, 2}, {1, 7}, {2, 3}, {4, 1}})
+      for (const bool every : {true, false})
+        for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+          JobSpec spec = spec_on(replicate, shard, strategy);
+          spec.reduce_every_micro = every;
+          spec.recompute = recompute;
+          EXPECT_EQ(refusal([&] { verify_job(small_model(), spec); }), "")
+              << strategy.name << " " << replicate << "x" << shard;
+        }
+}
+
+TEST(Job, CompilesForAnyRankOfHundreds) {
+  for (const int rank : {0, 1, 511}) {
+    const Job job = compile(small_model(4, true), spec_on(8, 64, find_strategy("FULL_SHARD"), 3), rank);
+    EXPECT_EQ(job.train.rank, rank);
+    EXPECT_LE(static_cast<double>(job.train.plan[0].transient_bytes),
+              1.02 * static_cast<double>(job.train.plan[0].live_bytes));
+  }
+}
+
+TEST(Job, HeldUnitsAreNotGatheredAgain) {
+  const auto gathers = [](const char* strategy, int micros) {
+    const Job job = compile(small_model(3), spec_on(1, 4, find_strategy(strategy), micros), 0);
+    return std::count_if(job.train.ops.begin(), job.train.ops.end(), [](const Op& op) {
+      return op.type == "all_gather" && op.action.kind == ActionKind::gather && op.action.micro >= 0;
+    });
+  };
+  const int units = 5;  // embedding, three blocks, head
+  EXPECT_EQ(gathers("SHARD_GRAD_OP", 1), units);
+  EXPECT_EQ(gathers("SHARD_GRAD_OP", 3), units) << "kept over micro-batches";
+  EXPECT_EQ(gathers("FULL_SHARD", 1), 2 * units - 1 - 1)
+      << "the head is held; so is the last block, due again at once";
+  EXPECT_EQ(gathers("zero2", 2), 0);
+}
+
+TEST(Job, GradientsOfShardedStrategiesLiveShorter) {
+  const auto peak = [](const char* strategy) {
+    return compile(small_model(8), spec_on(1, 4, find_strategy(strategy), 1), 0)
+        .train.plan[0]
+        .transient_bytes;
+  };
+  EXPECT_LT(peak("FULL_SHARD"), peak("NO_SHARD"));
+  EXPECT_LT(peak("FULL_SHARD"), peak("SHARD_GRAD_OP"));
+}
+
+TEST(BrokenJob, DroppedDependencyIsRefused) {
+  Job job = compile(small_model(), spec_on(1, 2, find_strategy("FULL_SHARD")), 0);
+  // The first op that waits for a gather no longer does.
+  for (Op& op : job.train.ops)
+    if (op.stream == Stream::compute && !op.after.empty() &&
+        job.train.op(op.after.back()).type == "all_gather") {
+      op.after.clear();
+      break;
+    }
+  const std::string message = refusal([&] { verify_rank(job.train); });
+  EXPECT_NE(message.find("all_gather"), std::string::npos) << message;
+  EXPECT_NE(message.find("embedding model.embed_tokens"), std::string::npos) << message;
+}
+
+TEST(BrokenJob, EarlyReleaseIsRefused) {
+  Job job = compile(small_model(), spec_on(1, 2, find_strategy("FULL_SHARD")), 0);
+  const std::size_t release = find_op(job.train, "release", 1);
+  const TensorId gathered = job.train.ops[release].inputs[0];
+  ASSERT_EQ(job.train.tensor(gathered).name, "gathered.model.layers.0");
+  job.train.tensor(gathered).last -= 3;
+  const std::string message = refusal([&] { verify_rank(job.train); });
+  EXPECT_NE(message.find("linear model.layers.0.mlp.down_proj"), std::string::npos) << message;
+  EXPECT_NE(message.find("all_gather model.layers.0"), std::string::npos) << message;
+}
+
+TEST(BrokenJob, SwappedCollectivesOnOneRankAreRefused) {
+  const JobSpec spec = spec_on(1, 2, find_strategy("FULL_SHARD"));
+  const Job good = compile(small_model(), spec, 0);
+  Job bad = compile(small_model(), spec, 1);
+  std::swap(bad.train.ops[find_op(bad.train, "all_gather", 0)],
+            bad.train.ops[find_op(bad.train, "all_gather", 1)]);
+  const std::string message = refusal([&] { verify_joint({&good.train, &bad.train}, {{0}, {1}}); });
+  EXPECT_NE(message.find("rank 1"), std::string::npos) << message;
+  EXPECT_NE(message.find("all_gather"), std::string::npos) << message;
+}
+
+TEST(BrokenJob, CycleOverTwoStreamsIsRefused) {
+  const JobSpec spec = spec_on(1, 2, find_strategy("FULL_SHARD"));
+  const Job good = compile(small_model(), spec, 0);
+  Job bad = compile(small_model(), spec, 1);
+  // Rank 1 waits for a reduction before it starts a gather that rank 0 needs before that reduction.
+  const std::size_t reduce = find_op(bad.train, "reduce_scatter"),
+                    gather = find_op(bad.train, "all_gather", 3);
+  ASSERT_LT(gather, reduce);
+  Op moved = bad.train.ops[reduce];
+  bad.train.ops.erase(bad.train.ops.begin() + static_cast<std::ptrdiff_t>(reduce));
+  bad.train.ops.insert(bad.train.ops.begin() + static_cast<std::ptrdiff_t>(gather), moved);
+  bad.train.ops[gather].after.clear();
+  bad.train.ops[gather + 1].after = {static_cast<OpId>(gather)};
+  const std::string message = refusal([&] { verify_joint({&good.train, &bad.train}, {{0}, {1}}); });
+  EXPECT_NE(message.find("reduce_scatter"), std::string::npos) << message;
+  EXPECT_NE(message.find("all_gather"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace ztrain::program
