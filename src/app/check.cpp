@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 
-#include "app/commands.hpp"
+#include "app/parse.hpp"
 #include "config/load.hpp"
 #include "config/validate.hpp"
 #include "data/datasets.hpp"
@@ -43,14 +43,9 @@ int check(const Invocation& call) {
   int ranks = 0;
   app.add_option("deck", path, "the deck")->required();
   app.add_option("--ranks", ranks, "check mesh, batch and memory for this many ranks")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1 << 20));
   app.allow_extras();
-  std::vector<std::string> words(call.words.rbegin(), call.words.rend());
-  try {
-    app.parse(words);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e);
-  }
+  if (const auto code = parse(app, call)) return *code;
   call.session.agree("checking the deck", [&] {
     config::Deck deck = config::load_deck(path, app.remaining());
     if (call.session.rank() != 0) return;

@@ -1,9 +1,8 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include "app/commands.hpp"
+#include "app/parse.hpp"
 #include "base/error.hpp"
 #include "data/token_source.hpp"
 #include "runtime/session.hpp"
@@ -30,6 +29,9 @@ void run(const runtime::Session& session, const Arguments& a) {
     REQUIRE(!text || !a.prompt.empty(), "give a text with --prompt, or token ids with --prompt-ids");
     if (text)
       for (char c : a.prompt) prompt.push_back(static_cast<unsigned char>(c));
+    for (std::int32_t t : prompt)
+      REQUIRE(t >= 0 && t < generator.vocab_size(), "token {} of the prompt is outside the model's vocabulary of {}", t,
+              generator.vocab_size());
   });
   const bool prints = session.rank() == 0;
   if (prints && text) fmt::print("{}", a.prompt);
@@ -59,12 +61,7 @@ int generate(const Invocation& call) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--seed", a.options.seed, "of the draws")->capture_default_str();
-  std::vector<std::string> words(call.words.rbegin(), call.words.rend());
-  try {
-    app.parse(words);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e);
-  }
+  if (const auto code = parse(app, call)) return *code;
   run(call.session, a);
   return 0;
 }

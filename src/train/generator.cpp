@@ -109,9 +109,6 @@ std::int32_t Generator::next(const std::vector<std::int32_t>& tokens, double tem
 void Generator::generate(std::vector<std::int32_t> tokens, const GenerateOptions& options,
                          const std::function<void(std::int32_t)>& on_token) {
   REQUIRE(!tokens.empty(), "generation needs a prompt of at least one token");
-  for (std::int32_t t : tokens)
-    REQUIRE(t >= 0 && t < vocab_size(), "token {} of the prompt is outside the model's vocabulary of {}", t,
-            vocab_size());
   for (std::int64_t i = 0; i < options.tokens; ++i) {
     tokens.push_back(next(tokens, options.temperature, options.seed));
     on_token(tokens.back());

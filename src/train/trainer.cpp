@@ -29,6 +29,21 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+constexpr int most_skipped_steps = 20;
+
+/// Creates a folder and proves that files can be written in it. key: what the user set.
+void make_writable(const std::filesystem::path& folder, const char* key) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  REQUIRE(!error, "{}: cannot create the folder '{}': {}", key, folder.string(), error.message());
+  const std::filesystem::path probe = folder / ".ztrain_write_test";
+  std::ofstream file(probe);
+  file << "ztrain\n";
+  file.close();
+  REQUIRE(file, "{}: cannot write in '{}': {}", key, folder.string(), std::strerror(errno));
+  std::filesystem::remove(probe, error);
+}
+
 data::MicroBatch batch_of(const InputAddresses& a) {
   return {a.tokens, a.targets, a.weights, a.positions, a.document_start};
 }
@@ -78,7 +93,10 @@ Trainer::Trainer(const runtime::Session& session, Prepared prepared, std::string
   session.agree("preparing the output folder", [&] {
     if (session_.rank() == 0) prepare_output();
   });
-  say(fmt::format("training starts at step {} of {}\n", progress_.step + 1, facts_.steps));
+  say(progress_.step < facts_.steps
+          ? fmt::format("training starts at step {} of {}\n", progress_.step + 1, facts_.steps)
+          : fmt::format("nothing to do: the checkpoint is at step {} and the run ends at step {} (run.steps)\n",
+                        progress_.step, facts_.steps));
   sent_before_ = worker_.mesh().bytes_sent();
 }
 
@@ -90,9 +108,8 @@ void Trainer::say(const std::string& text) const {
 
 void Trainer::prepare_output() {
   const std::filesystem::path output(deck_.run.output);
-  std::error_code error;
-  std::filesystem::create_directories(output, error);
-  REQUIRE(!error, "run.output: cannot create the folder '{}': {}", output.string(), error.message());
+  make_writable(output, "run.output");
+  if (deck_.checkpoint.interval >= 0) make_writable(config::checkpoint_folder(deck_), "checkpoint.folder");
   const std::string path = (output / "deck.resolved.toml").string();
   std::ofstream file(path);
   file << config::resolved_toml(deck_);
@@ -244,13 +261,15 @@ void Trainer::save() {
   const auto shards = state_shards(job.load, job.tensors, worker_.memory(), true);
   const std::string folder = config::checkpoint_folder(deck_);
   std::int64_t bytes = 0;
-  checkpoint::save(folder, progress_.step, place_of(job.load, job.layout), shards,
-                   to_metadata(progress_, deck_, data_.identity, version_),
-                   {static_cast<int>(deck_.checkpoint.files), static_cast<int>(deck_.checkpoint.keep)},
-                   [&](std::int64_t, std::int64_t total) {
-                     bytes = total;
-                     watchdog_.beat("saving a checkpoint");
-                   });
+  session_.agree("saving a checkpoint", [&] {
+    checkpoint::save(folder, progress_.step, place_of(job.load, job.layout), shards,
+                     to_metadata(progress_, deck_, data_.identity, version_),
+                     {static_cast<int>(deck_.checkpoint.files), static_cast<int>(deck_.checkpoint.keep)},
+                     [&](std::int64_t, std::int64_t total) {
+                       bytes = total;
+                       watchdog_.beat("saving a checkpoint");
+                     });
+  });
   saved_step_ = progress_.step;
   const double seconds = now() - start;
   save_seconds_ += seconds;

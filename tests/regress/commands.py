@@ -1,0 +1,140 @@
+"""The subcommands: check, deck, generate, help."""
+
+import re
+
+import ztrain_run as zt
+
+
+class Commands(zt.Case):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.checkpoint = cls.train(2, "model", {"run.steps": 30}) / "checkpoints" / "step_30"
+
+    def succeed(self, ranks, *words):
+        result = zt.run(ranks, words, timeout=30)
+        self.assertEqual(result.code, 0, str(result))
+        self.assertEqual(result.err, "", str(result))
+        return result.out
+
+    def test_help_and_version(self):
+        for words in (["--help"], ["-h"], ["help"]):
+            text = self.succeed(0, *words)
+            for command in ("ztrain DECK", "ztrain check", "ztrain deck", "ztrain generate"):
+                self.assertIn(command, text)
+        self.assertRegex(self.succeed(0, "--version"), r"^ztrain \d+\.\d+\.\d+\n$")
+
+    def test_help_under_the_launcher_comes_once(self):
+        self.assertEqual(self.succeed(3, "--help").count("ztrain check DECK"), 1)
+
+    def test_help_of_a_subcommand_under_the_launcher_comes_once(self):
+        self.assertEqual(self.succeed(2, "generate", "--help").count("--prompt-ids"), 1)
+
+    def test_no_words_is_an_error_that_shows_the_help(self):
+        result = zt.run(2, [], timeout=20)
+        self.assertNotEqual(result.code, 0)
+        self.assertEqual(result.output.count("ztrain check DECK"), 1, str(result))
+
+    def test_check_accepts_every_shipped_deck_that_needs_no_data(self):
+        text = self.succeed(0, "check", zt.SOURCE / "inputs" / "smoke.toml", "--ranks", "4")
+        self.assertIn("mesh 1 x 1 x 4 x 1 x 1", text)
+        self.assertIn("256 tokens a step", text)
+        self.assertIn("proven free of deadlock over all ranks", text)
+        self.assertIn("the deck is valid", text)
+
+    def test_check_without_ranks_proves_no_mesh(self):
+        text = self.succeed(0, "check", self.deck, "--mesh.shard=64")
+        self.assertIn("the deck is valid", text)
+        self.assertIn("vocabulary 257", text)
+
+    def test_check_finds_what_training_would(self):
+        self.assert_refused(zt.run(0, ["check", self.deck, "--ranks", 3], timeout=20),
+                            r"deck\.toml:\d+: batch\.global \(4\).*nearest legal values 3 or 6")
+        self.assert_refused(zt.run(0, ["check", self.deck, "--modle.hidden_size=3"], timeout=20),
+                            r"unknown key 'modle\.hidden_size'; did you mean 'model\.hidden_size'\?")
+        self.assert_refused(zt.run(2, ["check", self.folder / "none.toml"], timeout=20), r"cannot read the deck '.*none")
+
+    def test_check_needs_a_deck(self):
+        result = zt.run(2, ["check"], timeout=20)
+        self.assertNotEqual(result.code, 0)
+        self.assertEqual(result.output.count("deck is required"), 1, str(result))
+
+    def test_check_wants_at_least_one_rank(self):
+        result = zt.run(0, ["check", self.deck, "--ranks", 0], timeout=20)
+        self.assertNotEqual(result.code, 0)
+        self.assertNotRegex(result.output, r"\d{30}", "a number of 300 digits is no help")
+
+    def test_deck_prints_a_template_that_check_loads(self):
+        text = self.succeed(0, "deck")
+        path = self.folder / "template.toml"
+        path.write_text(text)
+        self.assertRegex(text, r"\n# May |\n# ")
+        self.assertIn("the deck is valid", self.succeed(0, "check", path, f"--data.train={self.text}", "--ranks", 2))
+        for line in (zt.SOURCE / "docs" / "inputs.md").read_text().splitlines():
+            key = re.match(r"\| `(\w+)` \|", line)
+            if key:
+                self.assertRegex(text, rf"(?m)^#?{key[1]} = ", "the template lacks a documented key")
+
+    def test_the_whole_template_holds_when_every_default_is_written_out(self):
+        text = re.sub(r"(?m)^#(\w+ = )", r"\1", self.succeed(0, "deck"))
+        path = self.folder / "defaults.toml"
+        path.write_text(text)
+        self.assertIn("the deck is valid", self.succeed(0, "check", path, f"--data.train={self.text}"))
+
+    def test_the_documentation_of_the_keys_is_the_program_s(self):
+        self.assertEqual(self.succeed(0, "deck", "--markdown"), (zt.SOURCE / "docs" / "inputs.md").read_text())
+
+    def test_the_resolved_deck_of_a_run_is_a_deck(self):
+        resolved = self.folder / "model" / "deck.resolved.toml"
+        self.assertIn("the deck is valid", self.succeed(0, "check", resolved, "--ranks", "2"))
+        again = self.train(2, "again", {}, deck=resolved)
+        self.assert_same(zt.losses(self.folder / "model"), zt.losses(again))
+
+    def test_generate_does_not_depend_on_the_ranks(self):
+        words = ["generate", self.checkpoint, "--prompt-ids", "107,97,108", "--tokens", "40", "--seed", "5"]
+        one, two, three = (self.succeed(n, *words) for n in (0, 2, 3))
+        self.assertEqual(one, two)
+        self.assertEqual(one, three)
+        ids = one.split()
+        self.assertEqual(len(ids), 40)
+        self.assertTrue(all(0 <= int(i) < 257 for i in ids))
+        self.assertNotEqual(one, self.succeed(0, *words[:-1], "6"), "the seed has no effect")
+
+    def test_generate_text(self):
+        words = ["generate", self.checkpoint, "--prompt", "kalo", "--tokens", "30", "--temperature", "0"]
+        one, two = self.succeed(0, *words), self.succeed(2, *words)
+        self.assertEqual(one, two)
+        self.assertTrue(one.startswith("kalo"), one)
+        self.assertEqual(len(one), len("kalo") + 30 + 1)
+
+    def test_generate_goes_on_beyond_the_sequence(self):
+        ids = ",".join(str(97 + i % 20) for i in range(50))  # the model was trained on 32 tokens
+        out = self.succeed(0, "generate", self.checkpoint, "--prompt-ids", ids, "--tokens", "5")
+        self.assertEqual(len(out.split()), 5)
+
+    def test_generate_takes_a_model_whose_embedding_is_tied(self):
+        tied = self.train(2, "tied", {"model.tie_word_embeddings": True, "precision.preset": "bf16"})
+        words = ["generate", tied / "checkpoints" / "step_6", "--prompt-ids", "1,2", "--tokens", "10"]
+        self.assertEqual(self.succeed(0, *words), self.succeed(2, *words))
+
+    def test_generate_refuses_what_is_no_checkpoint(self):
+        self.assert_refused(zt.run(2, ["generate", self.folder / "none", "--prompt", "a"], timeout=20),
+                            r"none/index\.h5: there is no such file")
+        self.assert_refused(zt.run(2, ["generate", self.checkpoint.parent, "--prompt", "a"], timeout=20),
+                            r"checkpoints/index\.h5: there is no such file")
+
+    def test_generate_wants_a_prompt(self):
+        self.assert_refused(zt.run(2, ["generate", self.checkpoint], timeout=20), r"--prompt\b.*--prompt-ids")
+
+    def test_generate_refuses_ids_outside_the_vocabulary(self):
+        self.assert_refused(zt.run(2, ["generate", self.checkpoint, "--prompt-ids", "5,257"], timeout=20),
+                            r"token 257 of the prompt is outside the model's vocabulary of 257")
+
+    def test_generate_needs_a_checkpoint(self):
+        result = zt.run(2, ["generate"], timeout=20)
+        self.assertNotEqual(result.code, 0)
+        self.assertEqual(result.output.count("checkpoint is required"), 1, str(result))
+
+
+if __name__ == "__main__":
+    zt.main()

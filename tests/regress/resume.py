@@ -1,0 +1,155 @@
+"""Resuming: a run that is cut in two has the losses and weights of one that is not, and what must not change may not."""
+
+import json
+import shutil
+
+import ztrain_run as zt
+
+
+class Resume(zt.Case):
+    @classmethod
+    def sections(cls):
+        sections = super().sections()
+        sections["run"]["steps"] = 40
+        sections["checkpoint"]["interval"] = 20
+        sections["evaluation"] = {"interval": 10, "batches": 2}
+        return sections
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.straight = cls.train(2, "straight")
+        cls.step_20 = cls.straight / "checkpoints" / "step_20"
+        cls.step_40 = cls.straight / "checkpoints" / "step_40"
+
+    def resume(self, name, overrides=None, ranks=2):
+        """The second half of the run, in an output folder of its own."""
+        return self.train(ranks, name, {"checkpoint.resume": self.step_20, **(overrides or {})})
+
+    def second_half(self):
+        return {step: value for step, value in zt.losses(self.straight).items() if step > 20}
+
+    def refused(self, overrides, *patterns):
+        result = zt.run(2, [self.deck, *zt.words_of({"run.output": self.folder / "refused",
+                                                     "checkpoint.resume": self.step_20, **overrides})], timeout=20)
+        self.assert_refused(result, *patterns)
+
+    def test_the_straight_run_is_sound(self):
+        found = zt.losses(self.straight)
+        self.assertEqual(list(found), list(range(1, 41)))
+        self.assertLess(found[40][0], found[1][0] - 1, "the model does not learn")
+        self.assertEqual(list(zt.validation_losses(self.straight)), [10, 20, 30, 40])
+
+    def test_resume_on_the_same_mesh_is_bitwise_the_same(self):
+        output = self.resume("same")
+        self.assertIn("training starts at step 21 of 40", self.last.out)
+        self.assertRegex(self.last.out, r"checkpoint \S+/step_20 \(step 20, 80 sequences consumed\)")
+        self.assert_same(self.second_half(), zt.losses(output))
+        self.assertEqual({s: v for s, v in zt.validation_losses(self.straight).items() if s > 20},
+                         zt.validation_losses(output))
+        self.assert_same_tensors(self.step_40, output / "checkpoints" / "step_40")
+
+    def test_resume_auto_in_the_same_folder_takes_the_newest_and_doubles_no_step(self):
+        output = self.folder / "auto"
+        shutil.copytree(self.straight, output)
+        shutil.rmtree(output / "checkpoints" / "step_40")
+        before = zt.losses(output)
+        with open(output / "metrics.jsonl", "a") as file:
+            file.write('{"step": 41, "lo')  # as a killed run leaves it
+        self.train(2, "auto", {"checkpoint.resume": "auto"})
+        self.assertIn("training starts at step 21 of 40", self.last.out)
+        self.assert_same(before, zt.losses(output))  # zt.losses fails on a doubled step
+        evaluations = [r["step"] for r in zt.metrics(output) if "validation_loss" in r]
+        self.assertEqual(evaluations, [10, 20, 30, 40])
+        self.assert_same_tensors(self.step_40, output / "checkpoints" / "step_40")
+
+    def test_resume_on_other_numbers_of_ranks_agrees(self):
+        for ranks in (1, 4):
+            output = self.resume(f"ranks_{ranks}", ranks=ranks)
+            self.assert_close(self.second_half(), zt.losses(output), 1e-5, f"{ranks} ranks")
+
+    def test_strategy_and_mesh_may_change(self):
+        output = self.resume("zero1", {"sharding.strategy": "zero1", "sharding.gradient_accumulation": "reduce"})
+        self.assert_same(self.second_half(), zt.losses(output), "FULL_SHARD to zero1")
+        output = self.resume("hybrid", {"sharding.strategy": "HYBRID_SHARD", "mesh.replicate": 2, "mesh.shard": 2},
+                             ranks=4)
+        self.assert_close(self.second_half(), zt.losses(output), 1e-5, "FULL_SHARD on 2 to HYBRID_SHARD on 2 x 2")
+
+    def test_a_checkpoint_of_whole_copies_resumes_sharded(self):
+        straight = self.train(2, "zero0", {"sharding.strategy": "zero0", "batch.global": 2})
+        output = self.train(2, "zero0_full", {"batch.global": 2,
+                                              "checkpoint.resume": straight / "checkpoints" / "step_20"})
+        expected = {s: v for s, v in zt.losses(straight).items() if s > 20}
+        self.assert_same(expected, zt.losses(output), "zero0 to FULL_SHARD")
+
+    def test_a_run_may_be_lengthened(self):
+        output = self.resume("longer", {"run.steps": 44, "schedule.name": "cosine"})
+        self.assertEqual(list(zt.losses(output)), list(range(21, 45)))
+
+    def test_a_finished_run_starts_no_step(self):
+        before = zt.losses(self.straight)
+        self.train(2, "straight", {"checkpoint.resume": "auto"})
+        self.assertEqual(before, zt.losses(self.straight))
+        self.assertNotIn("step 41 of 40", self.last.out)
+
+    def test_a_new_run_in_the_same_folder_keeps_the_old_metrics_aside(self):
+        once = zt.losses(self.train(1, "anew", {"run.steps": 3}))
+        again = zt.losses(self.train(1, "anew", {"run.steps": 3, "run.seed": 7}))
+        self.assertNotEqual(once, again)
+        self.assertTrue((self.folder / "anew" / "metrics.previous.jsonl").exists())
+
+    def test_h5py_reads_whole_tensors(self):
+        import h5py
+
+        with h5py.File(self.step_40 / "index.h5") as file:
+            metadata = json.loads(file.attrs["metadata"])
+            for state in ("model", "optimizer/exp_avg", "optimizer/exp_avg_sq"):
+                weight = file[f"{state}/model.layers.1.mlp.up_proj.weight"]
+                self.assertEqual((weight.shape, str(weight.dtype)), ((80, 32), "float32"), state)
+                self.assertTrue((abs(weight[...]) < 10).all(), state)  # false for NaN
+            self.assertEqual(file["model/model.embed_tokens.weight"].shape, (257, 32))
+            self.assertEqual(file["model/model.norm.weight"].shape, (32,))
+            self.assertEqual(file["model/model.layers.0.self_attn.k_proj.weight"].shape, (16, 32))
+        self.assertEqual(metadata["step"], 40)
+        self.assertEqual(metadata["samples"], 160)
+        self.assertEqual(metadata["mesh"]["shard"], 2)
+
+    def test_bf16_checkpoint_resumes_bitwise(self):
+        straight = self.train(2, "bf16", {"precision.preset": "bf16"})
+        output = self.train(2, "bf16_on", {"precision.preset": "bf16",
+                                           "checkpoint.resume": straight / "checkpoints" / "step_20"})
+        self.assert_same({s: v for s, v in zt.losses(straight).items() if s > 20}, zt.losses(output))
+        self.assert_same_tensors(straight / "checkpoints" / "step_40", output / "checkpoints" / "step_40")
+
+    def test_keep_removes_old_checkpoints(self):
+        output = self.train(1, "keep", {"run.steps": 8, "checkpoint.interval": 2, "checkpoint.keep": 3})
+        self.assertEqual(sorted(p.name for p in (output / "checkpoints").iterdir()), ["step_4", "step_6", "step_8"])
+
+    def test_shorter_sequences_are_refused(self):
+        self.refused({"data.sequence": 16}, r"data\.sequence was 32 when .* and is 16 now")
+
+    def test_another_learning_rate_is_refused(self):
+        self.refused({"optimizer.lr": 0.1}, r"command line: optimizer\.lr was 0\.003 when .* and is 0\.1 now")
+
+    def test_another_model_is_refused(self):
+        self.refused({"model.hidden_size": 48}, r"model\.hidden_size was 32 when .* and is 48 now")
+
+    def test_another_file_is_refused(self):
+        other = zt.write_text_data(self.folder / "other.txt")
+        self.refused({"data.train": other}, r"data\.train was \[\"text\.txt\"\] when .* is \[\"other\.txt\"\] now")
+
+    def test_a_moved_file_is_taken(self):
+        moved = self.folder / "moved"
+        moved.mkdir()
+        shutil.copy(self.text, moved / "text.txt")
+        self.assert_same(self.second_half(), zt.losses(self.resume("moved_data", {"data.train": moved / "text.txt"})))
+
+    def test_a_changed_file_is_refused(self):
+        changed = self.folder / "changed"
+        changed.mkdir()
+        (changed / "text.txt").write_text(self.text.read_text().replace("ka", "KA", 1))
+        self.refused({"data.train": changed / "text.txt"}, r"data\.train is not what \S+/step_20 was trained on")
+
+
+if __name__ == "__main__":
+    zt.main()
