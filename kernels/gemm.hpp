@@ -34,7 +34,7 @@ class Gemm {
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
 
-  /// bias is read only if the shape has one; its type is that of A and B. workspace: gemm_workspace_bytes,
+  /// bias is read only if the shape has one; its type is that of A and B. workspace: gemm_workspace_bytes(),
   /// aligned to 64.
   virtual void run(Exec& exec, const void* a, const void* b, const void* bias, void* c, void* workspace) = 0;
 };

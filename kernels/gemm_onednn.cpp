@@ -64,8 +64,8 @@ class GemmOneDnn : public Gemm {
   std::array<dnnl_exec_arg_t, 5> arguments_{};
 };
 
-bool fits(const dnnl::matmul::primitive_desc& desc) {
-  return static_cast<std::int64_t>(desc.scratchpad_desc().get_size()) <= gemm_workspace_bytes;
+bool fits(const dnnl::matmul::primitive_desc& desc, const GemmShape& s, DType out) {
+  return static_cast<std::int64_t>(desc.scratchpad_desc().get_size()) <= gemm_workspace_bytes(s.m, s.n, s.k, out);
 }
 
 /// Null if the library has no such product on this processor, or none whose scratchpad fits the reservation.
@@ -83,9 +83,11 @@ std::unique_ptr<Gemm> try_onednn(const GemmShape& s, DType in, DType out) {
   }
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   try {
-    dnnl::matmul::primitive_desc desc(
-        s.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c), attributes, engine);
-    while (!fits(desc))
+    // Named, since the iterator behind next_impl() keeps reading it.
+    const dnnl::matmul::desc product =
+        s.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
+    dnnl::matmul::primitive_desc desc(product, attributes, engine);
+    while (!fits(desc, s, out))
       if (!desc.next_impl()) return nullptr;
     return std::make_unique<GemmOneDnn>(engine, desc, s);
   } catch (const dnnl::error& error) {

@@ -29,14 +29,15 @@ struct Buffers {
 
 template <class T>
 Buffers<T> place(const HeadLossShape& shape, Vector<std::byte> workspace) {
-  const auto needed = head_loss_workspace_bytes(shape.tokens, shape.vocabulary, dtype_of<T>());
+  const auto needed = head_loss_workspace_bytes(shape.tokens, shape.vocabulary, shape.width, dtype_of<T>());
   REQUIRE(workspace.count >= needed, "head loss: the workspace has {} bytes, {} are needed", workspace.count,
           needed);
   const std::int64_t chunk = head_loss_chunk(shape.tokens, shape.vocabulary, dtype_of<T>());
   Buffers<T> b{};
   b.stride = head_loss_stride(shape.vocabulary);
   b.gemm = workspace.data;
-  b.logits = reinterpret_cast<acc_t<T>*>(workspace.data + gemm_workspace_bytes);
+  b.logits = reinterpret_cast<acc_t<T>*>(workspace.data + head_loss_gemm_bytes(shape.tokens, shape.vocabulary,
+                                                                             shape.width, dtype_of<T>()));
   acc_t<T>* end = b.logits + chunk * b.stride;
   if constexpr (sizeof(T) < sizeof(acc_t<T>)) {
     b.grad_logits = reinterpret_cast<T*>(end);

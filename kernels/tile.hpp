@@ -34,15 +34,6 @@ using Pack = typename PackOf<T>::type;
 template <class T>
 inline constexpr int pack_width = vector_bytes / static_cast<int>(sizeof(T));
 
-/// Stops the compiler from folding one load into each of the multiplications that use it: four loads of the
-/// same vector cost a quarter of the speed.
-template <class P>
-inline void keep_in_register([[maybe_unused]] P& pack) {
-#if defined(__AVX__)
-  __asm__("" : "+v"(pack));
-#endif
-}
-
 /// Four rows by `vectors` packs of C (+)= A B, held in registers over the whole of depth.
 template <class T, int vectors, bool add>
 inline void product_block(int depth, const T* __restrict a, std::int64_t a_row, std::int64_t a_depth,
@@ -67,7 +58,11 @@ inline void product_block(int depth, const T* __restrict a, std::int64_t a_row, 
 #pragma GCC unroll 4
     for (int j = 0; j < vectors; ++j) {
       P right = *reinterpret_cast<const P*>(b + d * ldb + j * width);
-      keep_in_register(right);
+#if defined(__AVX__)
+      // Keeps it in a register: the compiler would fold the load into each of the four multiplications, and
+      // four loads of the same vector cost a fifth of the speed.
+      __asm__("" : "+v"(right));
+#endif
 #pragma GCC unroll 4
       for (int i = 0; i < row_quantum; ++i) sum[i][j] += left[i] * right;
     }

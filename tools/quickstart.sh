@@ -12,7 +12,7 @@ tools/install_packages.sh
 
 phase "Build"
 cmake --preset cpu
-cmake --build --preset cpu
+cmake --build --preset cpu --target ztrain
 ztrain=$root/build/cpu/ztrain
 
 # An earlier run's folder is never touched: it would be resumed.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/hdf5_lock.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -19,13 +20,9 @@ static_assert(std::endian::native == std::endian::little,
 /// Holds the lock of the library and keeps it from printing: errors become exceptions.
 class Locked {
  public:
-  Locked() : lock_(mutex()) { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+  Locked() : lock_(hdf5_mutex()) { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
 
  private:
-  static std::recursive_mutex& mutex() {
-    static std::recursive_mutex instance;
-    return instance;
-  }
   std::scoped_lock<std::recursive_mutex> lock_;
 };
 

@@ -48,11 +48,17 @@ class Commands(zt.Case):
         self.assertIn("vocabulary 257", text)
 
     def test_check_finds_what_training_would(self):
-        self.assert_refused(zt.run(0, ["check", self.deck, "--ranks", 3], timeout=20),
-                            r"deck\.toml:\d+: batch\.global \(4\).*nearest legal values 3 or 6")
-        self.assert_refused(zt.run(0, ["check", self.deck, "--modle.hidden_size=3"], timeout=20),
-                            r"unknown key 'modle\.hidden_size'; did you mean 'model\.hidden_size'\?")
-        self.assert_refused(zt.run(2, ["check", self.folder / "none.toml"], timeout=20), r"cannot read the deck '.*none")
+        self.assert_refused(
+            zt.run(0, ["check", self.deck, "--ranks", 3], timeout=20),
+            r"deck\.toml:\d+: batch\.global \(4\).*nearest legal values 3 or 6",
+        )
+        self.assert_refused(
+            zt.run(0, ["check", self.deck, "--modle.hidden_size=3"], timeout=20),
+            r"unknown key 'modle\.hidden_size'; did you mean 'model\.hidden_size'\?",
+        )
+        self.assert_refused(
+            zt.run(2, ["check", self.folder / "none.toml"], timeout=20), r"cannot read the deck '.*none"
+        )
 
     def test_check_needs_a_deck(self):
         result = zt.run(2, ["check"], timeout=20)
@@ -69,7 +75,9 @@ class Commands(zt.Case):
         path = self.folder / "template.toml"
         path.write_text(text)
         self.assertRegex(text, r"\n# May |\n# ")
-        self.assertIn("the deck is valid", self.succeed(0, "check", path, f"--data.train={self.text}", "--ranks", 2))
+        self.assertIn(
+            "the deck is valid", self.succeed(0, "check", path, f"--data.train={self.text}", "--ranks", 2)
+        )
         for line in (zt.SOURCE / "docs" / "inputs.md").read_text().splitlines():
             key = re.match(r"\| `(\w+)` \|", line)
             if key:
@@ -82,7 +90,9 @@ class Commands(zt.Case):
         self.assertIn("the deck is valid", self.succeed(0, "check", path, f"--data.train={self.text}"))
 
     def test_the_documentation_of_the_keys_is_the_program_s(self):
-        self.assertEqual(self.succeed(0, "deck", "--markdown"), (zt.SOURCE / "docs" / "inputs.md").read_text())
+        self.assertEqual(
+            self.succeed(0, "deck", "--markdown"), (zt.SOURCE / "docs" / "inputs.md").read_text()
+        )
 
     def test_the_resolved_deck_of_a_run_is_a_deck(self):
         resolved = self.folder / "model" / "deck.resolved.toml"
@@ -118,17 +128,23 @@ class Commands(zt.Case):
         self.assertEqual(self.succeed(0, *words), self.succeed(2, *words))
 
     def test_generate_refuses_what_is_no_checkpoint(self):
-        self.assert_refused(zt.run(2, ["generate", self.folder / "none", "--prompt", "a"], timeout=20),
-                            r"none/index\.h5: there is no such file")
-        self.assert_refused(zt.run(2, ["generate", self.checkpoint.parent, "--prompt", "a"], timeout=20),
-                            r"checkpoints/index\.h5: there is no such file")
+        self.assert_refused(
+            zt.run(2, ["generate", self.folder / "none", "--prompt", "a"], timeout=20),
+            r"none/index\.h5: there is no such file",
+        )
+        self.assert_refused(
+            zt.run(2, ["generate", self.checkpoint.parent, "--prompt", "a"], timeout=20),
+            r"checkpoints/index\.h5: there is no such file",
+        )
 
     def test_generate_wants_a_prompt(self):
         self.assert_refused(zt.run(2, ["generate", self.checkpoint], timeout=20), r"--prompt\b.*--prompt-ids")
 
     def test_generate_refuses_ids_outside_the_vocabulary(self):
-        self.assert_refused(zt.run(2, ["generate", self.checkpoint, "--prompt-ids", "5,257"], timeout=20),
-                            r"token 257 of the prompt is outside the model's vocabulary of 257")
+        self.assert_refused(
+            zt.run(2, ["generate", self.checkpoint, "--prompt-ids", "5,257"], timeout=20),
+            r"token 257 of the prompt is outside the model's vocabulary of 257",
+        )
 
     def test_generate_needs_a_checkpoint(self):
         result = zt.run(2, ["generate"], timeout=20)

@@ -14,12 +14,23 @@ class Dims(zt.Case):
         return one
 
     def test_dims_that_do_not_divide_by_the_ranks(self):
-        self.agree("odd", [3, 4], {"model.hidden_size": 40, "model.num_attention_heads": 5,
-                                   "model.num_key_value_heads": 1, "model.intermediate_size": 100, "batch.global": 12})
+        self.agree(
+            "odd",
+            [3, 4],
+            {
+                "model.hidden_size": 40,
+                "model.num_attention_heads": 5,
+                "model.num_key_value_heads": 1,
+                "model.intermediate_size": 100,
+                "batch.global": 12,
+            },
+        )
 
     def test_three_ranks_under_each_strategy_are_bitwise_equal(self):
-        found = [zt.losses(self.train(3, f"three_{s}", {"batch.global": 3, "sharding.strategy": s}))
-                 for s in ("zero0", "zero1", "SHARD_GRAD_OP", "FULL_SHARD")]
+        found = [
+            zt.losses(self.train(3, f"three_{s}", {"batch.global": 3, "sharding.strategy": s}))
+            for s in ("zero0", "zero1", "SHARD_GRAD_OP", "FULL_SHARD")
+        ]
         for other in found[1:]:
             self.assert_same(found[0], other)
 
@@ -34,8 +45,16 @@ class Dims(zt.Case):
         self.assertNotIn("model/lm_head.weight", zt.tensors(index))
 
     def test_tied_embeddings_under_each_strategy_are_bitwise_equal(self):
-        found = [zt.losses(self.train(2, f"tied_{s}", {"model.tie_word_embeddings": True, "sharding.strategy": s,
-                                                       "batch.global": 2})) for s in ("zero0", "zero2", "FULL_SHARD")]
+        found = [
+            zt.losses(
+                self.train(
+                    2,
+                    f"tied_{s}",
+                    {"model.tie_word_embeddings": True, "sharding.strategy": s, "batch.global": 2},
+                )
+            )
+            for s in ("zero0", "zero2", "FULL_SHARD")
+        ]
         self.assert_same(found[0], found[1])
         self.assert_same(found[0], found[2])
 
@@ -43,10 +62,14 @@ class Dims(zt.Case):
         self.agree("bias", [2], {"model.attention_bias": True})
         checkpoint = zt.tensors(self.folder / "bias_2" / "checkpoints" / "step_6")
         self.assertEqual(checkpoint["model/model.layers.0.self_attn.k_proj.bias"].shape, (16,))
-        self.assertTrue((checkpoint["model/model.layers.0.self_attn.v_proj.bias"] != 0).any(), "the bias did not learn")
+        self.assertTrue(
+            (checkpoint["model/model.layers.0.self_attn.v_proj.bias"] != 0).any(), "the bias did not learn"
+        )
 
     def test_rope_scaling(self):
-        one = self.agree("rope", [2], {"model.rope_scaling": "llama3", "model.rope_original_max_position": 16})
+        one = self.agree(
+            "rope", [2], {"model.rope_scaling": "llama3", "model.rope_original_max_position": 16}
+        )
         self.assertNotEqual(one, zt.losses(self.train(1, "unscaled")))
 
     def test_one_layer_and_more_ranks_than_layers(self):
@@ -54,8 +77,17 @@ class Dims(zt.Case):
 
     def test_a_model_smaller_than_a_shard(self):
         # Weights of a few elements: most ranks own only padding of some units.
-        self.agree("tiny", [4], {"model.hidden_size": 4, "model.num_attention_heads": 2, "model.num_key_value_heads": 1,
-                                 "model.intermediate_size": 6, "model.num_hidden_layers": 1})
+        self.agree(
+            "tiny",
+            [4],
+            {
+                "model.hidden_size": 4,
+                "model.num_attention_heads": 2,
+                "model.num_key_value_heads": 1,
+                "model.intermediate_size": 6,
+                "model.num_hidden_layers": 1,
+            },
+        )
 
 
 if __name__ == "__main__":

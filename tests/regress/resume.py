@@ -1,4 +1,6 @@
-"""Resuming: a run that is cut in two has the losses and weights of one that is not, and what must not change may not."""
+"""Resuming: a run that is cut in two has the losses and weights of one that is not.
+
+What must not change may not."""
 
 import json
 import shutil
@@ -30,8 +32,16 @@ class Resume(zt.Case):
         return {step: value for step, value in zt.losses(self.straight).items() if step > 20}
 
     def refused(self, overrides, *patterns):
-        result = zt.run(2, [self.deck, *zt.words_of({"run.output": self.folder / "refused",
-                                                     "checkpoint.resume": self.step_20, **overrides})], timeout=20)
+        result = zt.run(
+            2,
+            [
+                self.deck,
+                *zt.words_of(
+                    {"run.output": self.folder / "refused", "checkpoint.resume": self.step_20, **overrides}
+                ),
+            ],
+            timeout=20,
+        )
         self.assert_refused(result, *patterns)
 
     def test_the_straight_run_is_sound(self):
@@ -45,8 +55,10 @@ class Resume(zt.Case):
         self.assertIn("training starts at step 21 of 40", self.last.out)
         self.assertRegex(self.last.out, r"checkpoint \S+/step_20 \(step 20, 80 sequences consumed\)")
         self.assert_same(self.second_half(), zt.losses(output))
-        self.assertEqual({s: v for s, v in zt.validation_losses(self.straight).items() if s > 20},
-                         zt.validation_losses(output))
+        self.assertEqual(
+            {s: v for s, v in zt.validation_losses(self.straight).items() if s > 20},
+            zt.validation_losses(output),
+        )
         self.assert_same_tensors(self.step_40, output / "checkpoints" / "step_40")
 
     def test_resume_auto_in_the_same_folder_takes_the_newest_and_doubles_no_step(self):
@@ -69,16 +81,22 @@ class Resume(zt.Case):
             self.assert_close(self.second_half(), zt.losses(output), 1e-5, f"{ranks} ranks")
 
     def test_strategy_and_mesh_may_change(self):
-        output = self.resume("zero1", {"sharding.strategy": "zero1", "sharding.gradient_accumulation": "reduce"})
+        output = self.resume(
+            "zero1", {"sharding.strategy": "zero1", "sharding.gradient_accumulation": "reduce"}
+        )
         self.assert_same(self.second_half(), zt.losses(output), "FULL_SHARD to zero1")
-        output = self.resume("hybrid", {"sharding.strategy": "HYBRID_SHARD", "mesh.replicate": 2, "mesh.shard": 2},
-                             ranks=4)
-        self.assert_close(self.second_half(), zt.losses(output), 1e-5, "FULL_SHARD on 2 to HYBRID_SHARD on 2 x 2")
+        output = self.resume(
+            "hybrid", {"sharding.strategy": "HYBRID_SHARD", "mesh.replicate": 2, "mesh.shard": 2}, ranks=4
+        )
+        self.assert_close(
+            self.second_half(), zt.losses(output), 1e-5, "FULL_SHARD on 2 to HYBRID_SHARD on 2 x 2"
+        )
 
     def test_a_checkpoint_of_whole_copies_resumes_sharded(self):
         straight = self.train(2, "zero0", {"sharding.strategy": "zero0", "batch.global": 2})
-        output = self.train(2, "zero0_full", {"batch.global": 2,
-                                              "checkpoint.resume": straight / "checkpoints" / "step_20"})
+        output = self.train(
+            2, "zero0_full", {"batch.global": 2, "checkpoint.resume": straight / "checkpoints" / "step_20"}
+        )
         expected = {s: v for s, v in zt.losses(straight).items() if s > 20}
         self.assert_same(expected, zt.losses(output), "zero0 to FULL_SHARD")
 
@@ -116,14 +134,19 @@ class Resume(zt.Case):
 
     def test_bf16_checkpoint_resumes_bitwise(self):
         straight = self.train(2, "bf16", {"precision.preset": "bf16"})
-        output = self.train(2, "bf16_on", {"precision.preset": "bf16",
-                                           "checkpoint.resume": straight / "checkpoints" / "step_20"})
+        output = self.train(
+            2,
+            "bf16_on",
+            {"precision.preset": "bf16", "checkpoint.resume": straight / "checkpoints" / "step_20"},
+        )
         self.assert_same({s: v for s, v in zt.losses(straight).items() if s > 20}, zt.losses(output))
         self.assert_same_tensors(straight / "checkpoints" / "step_40", output / "checkpoints" / "step_40")
 
     def test_keep_removes_old_checkpoints(self):
         output = self.train(1, "keep", {"run.steps": 8, "checkpoint.interval": 2, "checkpoint.keep": 3})
-        self.assertEqual(sorted(p.name for p in (output / "checkpoints").iterdir()), ["step_4", "step_6", "step_8"])
+        self.assertEqual(
+            sorted(p.name for p in (output / "checkpoints").iterdir()), ["step_4", "step_6", "step_8"]
+        )
 
     def test_shorter_sequences_are_refused(self):
         self.refused({"data.sequence": 16}, r"data\.sequence was 32 when .* and is 16 now")
@@ -136,19 +159,25 @@ class Resume(zt.Case):
 
     def test_another_file_is_refused(self):
         other = zt.write_text_data(self.folder / "other.txt")
-        self.refused({"data.train": other}, r"data\.train was \[\"text\.txt\"\] when .* is \[\"other\.txt\"\] now")
+        self.refused(
+            {"data.train": other}, r"data\.train was \[\"text\.txt\"\] when .* is \[\"other\.txt\"\] now"
+        )
 
     def test_a_moved_file_is_taken(self):
         moved = self.folder / "moved"
         moved.mkdir()
         shutil.copy(self.text, moved / "text.txt")
-        self.assert_same(self.second_half(), zt.losses(self.resume("moved_data", {"data.train": moved / "text.txt"})))
+        self.assert_same(
+            self.second_half(), zt.losses(self.resume("moved_data", {"data.train": moved / "text.txt"}))
+        )
 
     def test_a_changed_file_is_refused(self):
         changed = self.folder / "changed"
         changed.mkdir()
         (changed / "text.txt").write_text(self.text.read_text().replace("ka", "KA", 1))
-        self.refused({"data.train": changed / "text.txt"}, r"data\.train is not what \S+/step_20 was trained on")
+        self.refused(
+            {"data.train": changed / "text.txt"}, r"data\.train is not what \S+/step_20 was trained on"
+        )
 
 
 if __name__ == "__main__":

@@ -22,13 +22,28 @@ class Strategies(zt.Case):
             self.assert_same(found["zero0"], found[strategy], strategy)
         self.assertLess(found["zero0"][20][0], found["zero0"][1][0] - 0.5, "the model does not learn")
 
+    def test_smoke_deck_agrees_on_other_numbers_of_ranks(self):
+        smoke = zt.SOURCE / "inputs" / "smoke.toml"
+        one, two, four = (zt.losses(self.train(n, f"smoke_np{n}", deck=smoke)) for n in (1, 2, 4))
+        self.assert_close(one, two, 1e-5, "2 ranks")
+        self.assert_close(one, four, 1e-5, "4 ranks")
+
     def test_strategies_are_bitwise_equal_when_micro_batches_accumulate(self):
         for accumulation in ("reduce", "no_sync"):
             found = {}
             for strategy in ("zero0", "zero2", "FULL_SHARD"):
                 name = f"{accumulation}_{strategy}"
-                found[strategy] = zt.losses(self.train(2, name, {
-                    "sharding.strategy": strategy, "sharding.gradient_accumulation": accumulation, "batch.global": 8}))
+                found[strategy] = zt.losses(
+                    self.train(
+                        2,
+                        name,
+                        {
+                            "sharding.strategy": strategy,
+                            "sharding.gradient_accumulation": accumulation,
+                            "batch.global": 8,
+                        },
+                    )
+                )
             self.assert_same(found["zero0"], found["zero2"], accumulation)
             self.assert_same(found["zero0"], found["FULL_SHARD"], accumulation)
 
@@ -42,18 +57,24 @@ class Strategies(zt.Case):
         self.assert_close(self.one_rank, found, 1e-5)
 
     def test_hybrid_shard_on_a_replicated_mesh_agrees(self):
-        output = self.train(4, "hybrid", {"sharding.strategy": "HYBRID_SHARD", "mesh.replicate": 2, "mesh.shard": 2})
+        output = self.train(
+            4, "hybrid", {"sharding.strategy": "HYBRID_SHARD", "mesh.replicate": 2, "mesh.shard": 2}
+        )
         self.assertIn("mesh       1 x 2 x 2 x 1 x 1", self.last.out)
         self.assert_close(self.one_rank, zt.losses(output), 1e-5)
 
     def test_hybrid_shard_shards_within_the_node_in_a_silent_deck(self):
-        output = self.train(4, "hybrid_silent", {"sharding.strategy": "HYBRID_SHARD", "cluster.ranks_per_node": 2})
+        output = self.train(
+            4, "hybrid_silent", {"sharding.strategy": "HYBRID_SHARD", "cluster.ranks_per_node": 2}
+        )
         self.assertIn("mesh       1 x 2 x 2 x 1 x 1", self.last.out)
         self.assert_close(self.one_rank, zt.losses(output), 1e-5)
 
     def test_the_same_run_twice_is_bitwise_the_same(self):
-        self.assert_same(zt.losses(self.train(3, "once", {"batch.global": 6})),
-                         zt.losses(self.train(3, "again", {"batch.global": 6})))
+        self.assert_same(
+            zt.losses(self.train(3, "once", {"batch.global": 6})),
+            zt.losses(self.train(3, "again", {"batch.global": 6})),
+        )
 
     def test_prefetch_changes_nothing(self):
         found = [zt.losses(self.train(2, f"prefetch_{n}", {"sharding.prefetch": n})) for n in (0, 1, 2)]
@@ -61,16 +82,24 @@ class Strategies(zt.Case):
         self.assert_same(found[0], found[2])
 
     def test_bf16_agrees_with_fp32_to_its_precision(self):
-        # bf16 keeps 8 bits: a relative 2^-8 = 0.4% in each activation. Over a loss's many terms it averages out.
+        # bf16 keeps 8 bits: a relative 2^-8 = 0.4% in each activation, which averages out over a loss's terms.
         output = self.train(2, "bf16", {"precision.preset": "bf16"})
-        self.assertIn("parameters bf16, gradients fp32, reduce fp32, master fp32, moments fp32", self.last.out)
+        self.assertIn(
+            "parameters bf16, gradients fp32, reduce fp32, master fp32, moments fp32", self.last.out
+        )
         found = zt.losses(output)
         self.assertNotEqual(self.one_rank, found)
         self.assert_close(self.one_rank, found, 5e-3)
 
     def test_bf16_strategies_are_bitwise_equal(self):
-        found = [zt.losses(self.train(2, f"bf16_{s}", {"precision.preset": "bf16", "sharding.strategy": s,
-                                                       "batch.global": 2})) for s in ("zero0", "zero1", "FULL_SHARD")]
+        found = [
+            zt.losses(
+                self.train(
+                    2, f"bf16_{s}", {"precision.preset": "bf16", "sharding.strategy": s, "batch.global": 2}
+                )
+            )
+            for s in ("zero0", "zero1", "FULL_SHARD")
+        ]
         self.assert_same(found[0], found[1])
         self.assert_same(found[0], found[2])
 
@@ -86,8 +115,13 @@ class Strategies(zt.Case):
     def test_poison_is_bitwise_the_same(self):
         for strategy in ("zero1", "FULL_SHARD"):
             plain = zt.losses(self.train(2, f"clean_{strategy}", {"sharding.strategy": strategy}))
-            found = zt.losses(self.train(2, f"poison_{strategy}", {"sharding.strategy": strategy, "debug.poison": True,
-                                                                 "recompute.mode": "full"}))
+            found = zt.losses(
+                self.train(
+                    2,
+                    f"poison_{strategy}",
+                    {"sharding.strategy": strategy, "debug.poison": True, "recompute.mode": "full"},
+                )
+            )
             self.assert_same(plain, found, strategy)
 
 

@@ -1,4 +1,4 @@
-"""Drives the ztrain executable for the end-to-end tests: writes decks and data, runs them, reads back what they wrote.
+"""Drives the ztrain executable for the end-to-end tests: writes decks and data, trains, reads the results.
 
 The executable and the launcher come from the environment, as CTest sets it:
   ZTRAIN          path of the executable
@@ -72,7 +72,8 @@ class Result:
         self.output = out + err
 
     def __str__(self):
-        return f"$ {' '.join(self.command)}\n{self.output}\n-> exit status {self.code} after {self.seconds:.1f} s"
+        command = " ".join(self.command)
+        return f"$ {command}\n{self.output}\n-> exit status {self.code} after {self.seconds:.1f} s"
 
 
 def environment(extra=None):
@@ -97,11 +98,20 @@ def end(process):
 
 
 def run(ranks, words, timeout=60, cwd=None, env=None):
-    """Runs ztrain with the words; ranks 0: without the launcher. A run that does not end in time fails the test."""
+    """Runs ztrain with the words; ranks 0: without the launcher. Fails the test when it does not end in time."""
     command = command_line(ranks, words)
     start = time.monotonic()
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               text=True, errors="replace", cwd=cwd, env=environment(env), start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        cwd=cwd,
+        env=environment(env),
+        start_new_session=True,
+    )
     try:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -114,8 +124,14 @@ def run(ranks, words, timeout=60, cwd=None, env=None):
 def start(ranks, words, log):
     """Starts ztrain and returns at once; its output goes to the file."""
     with open(log, "w") as file:
-        return subprocess.Popen(command_line(ranks, words), stdin=subprocess.DEVNULL, stdout=file,
-                                stderr=subprocess.STDOUT, env=environment(), start_new_session=True)
+        return subprocess.Popen(
+            command_line(ranks, words),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment(),
+            start_new_session=True,
+        )
 
 
 def parent_of(pid):
@@ -123,7 +139,7 @@ def parent_of(pid):
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return -1
-    return int(stat[stat.rindex(")") + 2:].split()[1])
+    return int(stat[stat.rindex(")") + 2 :].split()[1])
 
 
 def descendants(pid):
@@ -143,7 +159,9 @@ def rank_processes(pid):
         try:
             if not os.path.samefile(f"/proc/{child}/exe", EXECUTABLE):
                 continue
-            variables = pathlib.Path(f"/proc/{child}/environ").read_bytes().decode(errors="replace").split("\0")
+            variables = (
+                pathlib.Path(f"/proc/{child}/environ").read_bytes().decode(errors="replace").split("\0")
+            )
         except OSError:
             continue
         for variable in variables:
@@ -254,7 +272,9 @@ class Case(unittest.TestCase):
     def train(cls, ranks, name, overrides=None, deck=None, timeout=60):
         """Trains into the output folder `name`, which it returns; fails unless ztrain succeeds."""
         output = cls.folder / name
-        result = run(ranks, [deck or cls.deck, *words_of({"run.output": output, **(overrides or {})})], timeout)
+        result = run(
+            ranks, [deck or cls.deck, *words_of({"run.output": output, **(overrides or {})})], timeout
+        )
         if result.code != 0:
             raise AssertionError(str(result))
         cls.last = result
@@ -281,7 +301,7 @@ class Case(unittest.TestCase):
             self.assertEqual(array.tobytes(), other[name].tobytes(), f"{name} differs")
 
     def assert_refused(self, result, *patterns):
-        """One message of ztrain's own that matches every pattern, a status that says failure, nothing like a crash."""
+        """One message of ztrain's own that matches every pattern, a failing exit status, nothing like a crash."""
         self.assertNotEqual(result.code, 0, f"the exit status says success\n{result}")
         self.assert_no_crash(result)
         starts = re.findall(r"^ztrain: ", result.err, re.M)
@@ -289,17 +309,21 @@ class Case(unittest.TestCase):
         message = message_of(result)
         for pattern in patterns:
             self.assertRegex(message, pattern, str(result))
-            self.assertEqual(len(re.findall(pattern, result.output)), 1, f"{pattern!r} is not there once\n{result}")
+            self.assertEqual(
+                len(re.findall(pattern, result.output)), 1, f"{pattern!r} is not there once\n{result}"
+            )
 
     def assert_no_crash(self, result):
-        crash = r"(?i)backtrace|terminate called|core dumped|segmentation|received signal|\[0x|what\(\)|" \
-                r"HDF5-DIAG|MPI_ERR|AddressSanitizer"
+        crash = (
+            r"(?i)backtrace|terminate called|core dumped|segmentation|received signal|\[0x|what\(\)|"
+            r"HDF5-DIAG|MPI_ERR|AddressSanitizer"
+        )
         self.assertNotRegex(result.output, crash, str(result))
 
 
 def message_of(result):
     """What ztrain itself says on stderr, up to the launcher's own lines."""
-    text = result.err[result.err.index("ztrain: "):]
+    text = result.err[result.err.index("ztrain: ") :]
     return re.split(r"^-{20,}", text, flags=re.M)[0]
 
 

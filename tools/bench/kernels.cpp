@@ -41,7 +41,7 @@ void linear(benchmark::State& state, Product product) {
   const bool add = product == Product::grad_input_add || product == Product::grad_weight_add;
   const auto x = values<T>(s.tokens * s.in), y = values<T>(s.tokens * s.out), w = values<T>(s.in * s.out);
   std::vector<float> result(static_cast<std::size_t>(std::max({x.size(), y.size(), w.size()})));
-  std::vector<std::byte> workspace(gemm_workspace_bytes);
+  std::vector<std::byte> workspace(gemm_base_workspace_bytes);
   const auto go = [&](Gemm& gemm, const T* a, const T* b) {
     for (auto _ : state) gemm.run(*exec, a, b, nullptr, result.data(), workspace.data());
   };
@@ -102,7 +102,7 @@ void head_loss(benchmark::State& state) {
   const std::vector<float> weights(static_cast<std::size_t>(s.tokens), 1.0f);
   std::vector<double> loss(2);
   std::vector<std::byte> workspace(
-      static_cast<std::size_t>(head_loss_workspace_bytes(s.tokens, s.vocabulary, dtype_of<T>())));
+      static_cast<std::size_t>(head_loss_workspace_bytes(s.tokens, s.vocabulary, s.width, dtype_of<T>())));
   HeadLossGrad<T, float> kernel(s, true);
   const HeadLossInput<T> input{{h.data(), s.tokens, s.width},
                                {w.data(), s.vocabulary, s.width},

@@ -1,0 +1,253 @@
+"""A user's mistakes: each ends the job on all ranks, with one message that names what is wrong.
+
+The checks of the deck run inside one agreement between the ranks, so only some are launched on several ranks.
+"""
+
+import struct
+
+import ztrain_run as zt
+
+
+class BadInput(zt.Case):
+    def refuse(self, overrides, *patterns, deck=None, ranks=0):
+        words = [deck or self.deck, *(overrides if isinstance(overrides, list) else zt.words_of(overrides))]
+        result = zt.run(ranks, words, timeout=20)
+        self.assert_refused(result, *patterns)
+        self.assertNotRegex(result.out, r"(?m)^ +1/6 ", f"it trained before it found the mistake\n{result}")
+        return result
+
+    def deck_of(self, name, text):
+        path = self.folder / f"{name}.toml"
+        path.write_text(text)
+        return path
+
+    # The deck.
+
+    def test_unknown_key_of_the_deck(self):
+        deck = self.write_deck("unknown", {"sharding.stratgy": "zero1"})
+        line = deck.read_text().splitlines().index('stratgy = "zero1"') + 1
+        self.refuse(
+            {},
+            rf"unknown\.toml:{line}: unknown key 'sharding\.stratgy'; did you mean 'sharding\.strategy'\?",
+            deck=deck,
+            ranks=4,
+        )
+
+    def test_unknown_section(self):
+        deck = self.deck_of("section", self.deck.read_text() + "\n[mseh]\nshard = 2\n")
+        self.refuse({}, r"section\.toml:\d+: unknown section 'mseh'; did you mean 'mesh'\?", deck=deck)
+
+    def test_key_outside_its_section(self):
+        deck = self.deck_of("outside", "steps = 4\n" + self.deck.read_text())
+        self.refuse(
+            {},
+            r"outside\.toml:1: unknown key 'steps' outside any section; did you mean 'run\.steps'\?",
+            deck=deck,
+        )
+
+    def test_unknown_key_of_the_command_line(self):
+        self.refuse(
+            {"run.stpes": 4}, r"command line: unknown key 'run\.stpes'; did you mean 'run\.steps'\?", ranks=2
+        )
+
+    def test_word_that_is_no_override(self):
+        self.refuse(["--run.steps", "4"], r"'--run\.steps' is not an override; write --section\.key=value")
+
+    def test_wrong_type_in_the_deck(self):
+        deck = self.write_deck("type", {"run.steps": "many"})
+        self.refuse(
+            {},
+            r"type\.toml:2: run\.steps = \"many\" is not legal: expected an integer, 0 or more",
+            deck=deck,
+            ranks=2,
+        )
+
+    def test_wrong_type_on_the_command_line(self):
+        self.refuse(
+            {"optimizer.lr": "fast"},
+            r"command line: optimizer\.lr = \"fast\" is not legal: expected a number",
+        )
+
+    def test_value_out_of_range(self):
+        self.refuse({"batch.micro": 0}, r"batch\.micro = 0 is not legal: .*nearest legal: 1")
+
+    def test_unknown_strategy(self):
+        self.refuse(
+            {"sharding.strategy": "FULL_SHRAD"},
+            r"sharding\.strategy = \"FULL_SHRAD\" is not legal: .*nearest legal: FULL_SHARD",
+        )
+
+    def test_toml_syntax(self):
+        deck = self.deck_of("syntax", '[run]\nsteps = 3\noutput = "unfinished\n')
+        self.refuse({}, r"syntax\.toml:3: not valid TOML: ", deck=deck, ranks=2)
+
+    def test_key_given_twice(self):
+        deck = self.deck_of("twice", "[run]\nsteps = 3\nsteps = 4\n")
+        self.refuse({}, r"twice\.toml:3: not valid TOML: ", deck=deck)
+
+    def test_missing_key(self):
+        deck = self.write_deck("missing", {"batch.global": None})
+        self.refuse({}, r"missing\.toml: batch\.global is missing; it has no default", deck=deck)
+
+    def test_contradicting_lengths(self):
+        self.refuse(
+            {"run.epochs": 1}, r"run\.steps \(\S+deck\.toml:2\) and run\.epochs \(command line\) contradict"
+        )
+
+    def test_missing_deck(self):
+        self.refuse({}, r"cannot read the deck '\S+/none\.toml'", deck=self.folder / "none.toml", ranks=4)
+
+    def test_folder_for_a_deck(self):
+        self.refuse({}, r"cannot read the deck '\S+'", deck=self.folder)
+
+    def test_unset_variable(self):
+        self.refuse(
+            {"data.train": "${ZTRAIN_TEST_UNSET}/a"}, r"the environment variable ZTRAIN_TEST_UNSET is not set"
+        )
+
+    # Mesh and batch.
+
+    def test_mesh_that_does_not_match_the_ranks(self):
+        self.refuse({"mesh.shard": 3}, r"mesh\.shard \(3\) .*= 3, but the job has 4 ranks: launch 3", ranks=4)
+
+    def test_mesh_that_does_not_divide_the_ranks(self):
+        self.refuse(
+            {"mesh.replicate": 2},
+            r"does not divide the job's 3 ranks; nearest legal numbers of ranks: 2 or 4",
+            ranks=3,
+        )
+
+    def test_axis_that_is_not_there_yet(self):
+        self.refuse(
+            {"mesh.tensor": 2},
+            r"mesh\.tensor = 2: this version does not train over the tensor axis yet",
+            ranks=2,
+        )
+
+    def test_batch_arithmetic(self):
+        self.refuse(
+            {"batch.micro": 3},
+            r"deck\.toml:\d+: batch\.global \(4\) = batch\.micro \(3\) x data-parallel "
+            r"ranks \(2\).*nearest legal value 6",
+            ranks=2,
+        )
+
+    def test_heads(self):
+        self.refuse(
+            {"model.num_attention_heads": 5, "model.num_key_value_heads": 5},
+            r"model\.num_attention_heads \(5\) does not divide model\.hidden_size \(32\)",
+        )
+
+    # Data.
+
+    def test_missing_data_file(self):
+        self.refuse({"data.train": "none.txt"}, r"data\.train: '\S+/none\.txt' does not exist", ranks=4)
+
+    def test_pattern_without_match(self):
+        self.refuse({"data.train": "*.none"}, r"data\.train: '\S+/\*\.none' matches no file", ranks=2)
+
+    def test_missing_validation_file(self):
+        self.refuse({"data.validation": "none.txt"}, r"data\.validation: '\S+/none\.txt' does not exist")
+
+    def test_empty_files(self):
+        for name in ("empty.txt", "empty.bin"):
+            (self.folder / name).write_bytes(b"")
+            self.refuse({"data.train": name, "data.format": "auto"}, rf"data\.train: .*{name}", ranks=2)
+
+    def test_data_shorter_than_a_sequence(self):
+        (self.folder / "short.txt").write_text("short")
+        self.refuse(
+            {"data.train": "short.txt"}, r"data\.train has 5 tokens; .*one window of data\.sequence \+ 1 = 33"
+        )
+
+    def test_truncated_token_file(self):
+        header = struct.pack("<256i", 20240520, 1, 5000, *[0] * 253)
+        (self.folder / "truncated.bin").write_bytes(header + struct.pack("<4000H", *[7] * 4000))
+        self.refuse(
+            {"data.train": "truncated.bin"},
+            r"'\S+/truncated\.bin' is truncated: its header promises 5000 tokens "
+            r"\(11024 bytes\), but it has 9024 bytes",
+            ranks=2,
+        )
+
+    def test_truncated_header(self):
+        (self.folder / "header.bin").write_bytes(struct.pack("<10i", 20240520, 1, 5000, *[0] * 7))
+        self.refuse({"data.train": "header.bin"}, r"'\S+/header\.bin' is truncated")
+
+    def test_odd_number_of_bytes(self):
+        (self.folder / "odd.bin").write_bytes(bytes(1001))
+        self.refuse({"data.train": "odd.bin"}, r"'\S+/odd\.bin' is truncated: its 1001 bytes")
+
+    def test_text_that_is_said_to_be_hdf5(self):
+        self.refuse({"data.format": "hdf5"}, r"'\S+/text\.txt' cannot be opened as an HDF5 file", ranks=2)
+
+    def test_vocabulary_that_the_data_do_not_say(self):
+        (self.folder / "raw.bin").write_bytes(struct.pack("<1000H", *range(1000)))
+        self.refuse(
+            {"data.train": "raw.bin", "model.vocab_size": 0},
+            r"model\.vocab_size is 0, and the files .* give it",
+        )
+
+    def test_token_ids_beyond_the_vocabulary(self):
+        (self.folder / "large.bin").write_bytes(struct.pack("<4000H", *[300 + i % 1000 for i in range(4000)]))
+        self.refuse(
+            {"data.train": "large.bin"},
+            r"token \d+ of '\S+/large\.bin' has id \d+, which is not below " r"model\.vocab_size \(257\)",
+            ranks=4,
+        )
+
+    def test_one_token_id_beyond_the_vocabulary_is_found_when_it_is_met(self):
+        ids = [i % 257 for i in range(3300)]
+        ids[1600] = 999
+        (self.folder / "one.bin").write_bytes(struct.pack("<3300H", *ids))
+        result = zt.run(
+            2,
+            [
+                self.deck,
+                *zt.words_of(
+                    {"data.train": "one.bin", "data.format": "bin-uint16", "run.epochs": 1, "run.steps": 0}
+                ),
+            ],
+            timeout=20,
+        )
+        self.assert_refused(
+            result, r"token 1600 of '\S+/one\.bin' has id 999, which is not below model\.vocab_size \(257\)"
+        )
+
+    # Folders.
+
+    def test_output_below_a_regular_file(self):
+        self.refuse(
+            {"run.output": self.text / "sub"},
+            r"run\.output: cannot create the folder '\S+/text\.txt/sub'",
+            ranks=2,
+        )
+
+    def test_output_that_is_a_regular_file(self):
+        self.refuse({"run.output": self.text}, r"run\.output: .*text\.txt")
+
+    def test_checkpoints_below_a_regular_file(self):
+        self.refuse(
+            {"checkpoint.folder": self.text / "sub"},
+            r"checkpoint\.folder: cannot create the folder '\S+/text\.txt/sub'",
+            ranks=4,
+        )
+
+    def test_resume_from_nothing(self):
+        self.refuse(
+            {"checkpoint.resume": self.folder / "none"}, r"\S+/none/index\.h5: there is no such file", ranks=2
+        )
+
+    # The run itself.
+
+    def test_divergence(self):
+        result = zt.run(
+            2,
+            [self.deck, *zt.words_of({"optimizer.lr": 1e30, "optimizer.max_norm": 0, "run.steps": 60})],
+            timeout=20,
+        )
+        self.assert_refused(result, r"20 steps in a row had gradients that are not finite")
+
+
+if __name__ == "__main__":
+    zt.main()

@@ -1,0 +1,83 @@
+"""Processes that are killed: the job ends, and the same command goes on from the newest checkpoint."""
+
+import os
+import signal
+import time
+
+import ztrain_run as zt
+
+
+class Killed(zt.Case):
+    def begin(self, ranks, name, overrides, steps):
+        """Starts a run and returns when it has trained some steps: (process, {rank: pid}, output, log)."""
+        output, log = self.folder / name, self.folder / f"{name}.log"
+        process = zt.start(ranks, [self.deck, *zt.words_of({"run.output": output, **overrides})], log)
+        self.addCleanup(process.wait)
+        self.addCleanup(zt.end, process)
+        zt.wait_for(
+            f"step {steps}", lambda: process.poll() is not None or len(zt.losses(output)) >= steps, timeout=60
+        )
+        self.assertIsNone(process.poll(), log.read_text())
+        found = zt.rank_processes(process.pid)
+        self.assertEqual(sorted(found), list(range(ranks)), log.read_text())
+        return process, found, output, log
+
+    def test_a_killed_rank_ends_the_job(self):
+        for victim in (0, 2):
+            process, ranks, _, log = self.begin(
+                4,
+                f"rank_{victim}",
+                {"run.steps": 1000000, "metrics.interval": 100000, "schedule.name": "constant"},
+                5,
+            )
+            os.kill(ranks[victim], signal.SIGKILL)
+            killed_at = time.monotonic()
+            zt.wait_for("the end of the job", lambda: process.poll() is not None, timeout=10)
+            zt.wait_for(
+                "the end of all ranks",
+                lambda: not any(zt.alive(pid) for pid in ranks.values()),
+                timeout=10 - (time.monotonic() - killed_at),
+            )
+            text = log.read_text()
+            self.assertNotEqual(process.returncode, 0, text)
+            self.assertRegex(text, rf"(?i)rank {victim}\b.*(signal 9|killed)", "nothing names the rank")
+
+    def test_terminated_job_leaves_no_process(self):
+        process, ranks, _, log = self.begin(
+            3, "terminated", {"run.steps": 1000000, "batch.global": 6, "schedule.name": "constant"}, 3
+        )
+        process.terminate()
+        zt.wait_for("the end of the job", lambda: process.poll() is not None, timeout=10)
+        zt.wait_for(
+            "the end of all ranks", lambda: not any(zt.alive(pid) for pid in ranks.values()), timeout=10
+        )
+        self.assertNotEqual(process.returncode, 0, log.read_text())
+
+    def test_a_killed_job_goes_on(self):
+        overrides = {
+            "run.steps": 100,
+            "checkpoint.interval": 20,
+            "checkpoint.resume": "auto",
+            "model.hidden_size": 128,
+            "model.intermediate_size": 512,
+            "data.sequence": 128,
+        }
+        process, ranks, output, log = self.begin(2, "job", overrides, 26)
+        zt.end(process)
+        process.wait()
+        for pid in ranks.values():
+            zt.wait_for("the end of a killed rank", lambda pid=pid: not zt.alive(pid))
+        before, checkpoints = zt.losses(output), output / "checkpoints"
+        newest = max(int(p.name[5:]) for p in checkpoints.iterdir() if p.name[5:].isdigit())
+        self.assertLess(newest, len(before), f"not killed between checkpoints\n{log.read_text()}")
+        self.train(2, "job", overrides)
+        self.assertRegex(self.last.out, rf"checkpoint \S+/step_{newest} \(step {newest},")
+        after = zt.losses(output)  # fails on a step that is there twice
+        self.assertEqual(list(after), list(range(1, 101)))
+        for step, value in before.items():
+            self.assertEqual(after[step], value, f"step {step} differs from what the killed job wrote")
+        self.assertEqual(sorted(p.name for p in checkpoints.iterdir()), ["step_100", "step_80"])
+
+
+if __name__ == "__main__":
+    zt.main()

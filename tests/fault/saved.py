@@ -1,0 +1,144 @@
+"""Checkpoints that are damaged, and a disk that is full."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import ztrain_run as zt
+
+
+class Damage(zt.Case):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.sound = cls.train(2, "sound", {"checkpoint.interval": 3})
+
+    def copy(self, name):
+        output = self.folder / name
+        shutil.copytree(self.sound, output)
+        return output, output / "checkpoints" / "step_6"
+
+    def refuse(self, output, *patterns):
+        result = zt.run(
+            2,
+            [self.deck, *zt.words_of({"run.output": output, "run.steps": 9, "checkpoint.resume": "auto"})],
+            timeout=20,
+        )
+        self.assert_refused(result, *patterns)
+        self.assertEqual(zt.losses(output), zt.losses(self.sound), "a refused resume changed the metrics")
+        self.assertTrue((output / "checkpoints" / "step_3" / "index.h5").exists())
+        return result
+
+    def test_truncated_shard(self):
+        output, checkpoint = self.copy("truncated")
+        os.truncate(checkpoint / "shard_0000.h5", (checkpoint / "shard_0000.h5").stat().st_size - 1000)
+        self.refuse(
+            output,
+            r"\S+/step_6/shard_0000\.h5: is truncated or was changed",
+            r"checkpoint\.resume to the path of",
+        )
+        older = self.train(2, "older", {"run.steps": 9, "checkpoint.resume": checkpoint.parent / "step_3"})
+        self.assertEqual(list(zt.losses(older)), list(range(4, 10)))
+
+    def test_changed_bytes(self):
+        output, checkpoint = self.copy("changed")
+        shard = checkpoint / "shard_0000.h5"
+        data = bytearray(shard.read_bytes())
+        middle = len(data) // 2
+        data[middle : middle + 4] = bytes(255 - b for b in data[middle : middle + 4])
+        shard.write_bytes(data)
+        self.refuse(
+            output,
+            r"step_6/shard_0000\.h5: \d+ bytes at offset \d+ do not have their checksum",
+            r"while reading \S+ of \S+\.weight",
+        )
+
+    def test_missing_shard(self):
+        output, checkpoint = self.copy("missing")
+        (checkpoint / "shard_0000.h5").unlink()
+        self.refuse(output, r"step_6/shard_0000\.h5: cannot open: No such file")
+
+    def test_truncated_index(self):
+        output, checkpoint = self.copy("index")
+        os.truncate(checkpoint / "index.h5", 1000)
+        self.refuse(output, r"step_6/index\.h5: cannot open the file")
+
+    def test_empty_folder_that_calls_itself_a_checkpoint(self):
+        output, checkpoint = self.copy("empty")
+        (checkpoint.parent / "step_8").mkdir()
+        self.refuse(output, r"step_8/index\.h5: there is no such file")
+
+    def test_unfinished_checkpoint_is_passed_over(self):
+        output, checkpoint = self.copy("unfinished")
+        (checkpoint.parent / "step_8.tmp").mkdir()
+        self.train(2, "unfinished", {"run.steps": 9, "checkpoint.resume": "auto"})
+        self.assertIn("training starts at step 7 of 9", self.last.out)
+        self.assertFalse(
+            (checkpoint.parent / "step_8.tmp").exists(), "the remains of a save that died stay for ever"
+        )
+
+
+class FullDisk(zt.Case):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.disk = pathlib.Path(tempfile.mkdtemp(prefix="ztrain-disk-"))
+        cls.addClassCleanup(shutil.rmtree, cls.disk, ignore_errors=True)
+        if os.geteuid() != 0:
+            raise zt.unittest.SkipTest("only root mounts")
+        mount = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(cls.disk)], capture_output=True
+        )
+        if mount.returncode != 0:
+            raise zt.unittest.SkipTest(f"cannot mount: {mount.stderr.decode()}")
+        cls.addClassCleanup(subprocess.run, ["umount", str(cls.disk)], check=True)
+
+    def test_full_disk_during_a_save(self):
+        output = self.folder / "out"
+        words = [
+            self.deck,
+            *zt.words_of(
+                {
+                    "run.output": output,
+                    "run.steps": 8,
+                    "checkpoint.folder": self.disk,
+                    "checkpoint.interval": 2,
+                    "checkpoint.keep": 0,
+                }
+            ),
+        ]
+        result = zt.run(2, words, timeout=20)
+        self.assert_refused(
+            result,
+            rf"{self.disk}/step_4\.tmp/\S+: cannot write at byte \d+: No space left on device",
+            r"make room, or set checkpoint\.folder",
+        )
+        self.assertEqual([p.name for p in self.disk.iterdir()], ["step_2"])
+        self.assertEqual(list(zt.losses(output)), [1, 2, 3, 4])
+        resumed = self.train(2, "resumed", {"run.steps": 8, "checkpoint.resume": self.disk / "step_2"})
+        straight = zt.losses(self.train(2, "straight", {"run.steps": 8}))
+        self.assert_same({s: v for s, v in straight.items() if s > 2}, zt.losses(resumed))
+
+
+class FullOutput(FullDisk):
+    def test_full_disk_during_a_save(self):
+        """Here metrics.jsonl has no room either."""
+        (self.disk / "ballast").write_bytes(bytes(900 * 1024))
+        words = [
+            self.deck,
+            *zt.words_of(
+                {
+                    "run.output": self.disk / "out",
+                    "run.steps": 400,
+                    "checkpoint.folder": self.folder / "checkpoints",
+                }
+            ),
+        ]
+        result = zt.run(2, words, timeout=40)
+        self.assert_refused(result, r"cannot write \S+/out/metrics\.jsonl: No space left on device")
+
+
+if __name__ == "__main__":
+    zt.main()
