@@ -93,6 +93,8 @@ Trainer::Trainer(const runtime::Session& session, Prepared prepared, std::string
   session.agree("preparing the output folder", [&] {
     if (session_.rank() == 0) prepare_output();
   });
+  // Finds ids beyond the vocabulary, the usual mistake, before anything runs.
+  session.agree("reading the first batch", [&] { fill_inputs(); });
   say(progress_.step < facts_.steps
           ? fmt::format("training starts at step {} of {}\n", progress_.step + 1, facts_.steps)
           : fmt::format("nothing to do: the checkpoint is at step {} and the run ends at step {} (run.steps)\n",
@@ -180,10 +182,12 @@ void Trainer::step() {
   } else {
     ++skipped_in_a_row_;
     say(fmt::format("step {}: the gradient norm is not finite; the step is skipped\n", progress_.step));
-    REQUIRE(skipped_in_a_row_ < 20,
-            "20 steps in a row had gradients that are not finite: training has diverged. Lower optimizer.lr, "
-            "lengthen "
-            "schedule.warmup, or resume from an earlier checkpoint");
+    // The norm is the same on every rank, so all of them stop here.
+    if (skipped_in_a_row_ == most_skipped_steps)
+      throw runtime::AgreedError(fmt::format(
+          "{} steps in a row had gradients that are not finite: training has diverged. Lower optimizer.lr, lengthen "
+          "schedule.warmup, or resume from an earlier checkpoint with checkpoint.resume",
+          most_skipped_steps));
   }
   report(clock);
 }

@@ -1,6 +1,7 @@
 """Resuming: a run that is cut in two has the losses and weights of one that is not.
 
-What must not change may not."""
+What must not change on resume is refused.
+"""
 
 import json
 import shutil

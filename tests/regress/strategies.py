@@ -82,7 +82,7 @@ class Strategies(zt.Case):
         self.assert_same(found[0], found[2])
 
     def test_bf16_agrees_with_fp32_to_its_precision(self):
-        # bf16 keeps 8 bits: a relative 2^-8 = 0.4% in each activation, which averages out over a loss's terms.
+        # bf16 keeps 8 bits: a relative 2^-8 = 0.4% in each activation, which averages out over a loss.
         output = self.train(2, "bf16", {"precision.preset": "bf16"})
         self.assertIn(
             "parameters bf16, gradients fp32, reduce fp32, master fp32, moments fp32", self.last.out

@@ -98,7 +98,7 @@ def end(process):
 
 
 def run(ranks, words, timeout=60, cwd=None, env=None):
-    """Runs ztrain with the words; ranks 0: without the launcher. Fails the test when it does not end in time."""
+    """Runs ztrain; ranks 0: without the launcher. Fails the test when it does not end in time."""
     command = command_line(ranks, words)
     start = time.monotonic()
     process = subprocess.Popen(
@@ -301,7 +301,7 @@ class Case(unittest.TestCase):
             self.assertEqual(array.tobytes(), other[name].tobytes(), f"{name} differs")
 
     def assert_refused(self, result, *patterns):
-        """One message of ztrain's own that matches every pattern, a failing exit status, nothing like a crash."""
+        """One message that matches every pattern, an exit status that says failure, nothing like a crash."""
         self.assertNotEqual(result.code, 0, f"the exit status says success\n{result}")
         self.assert_no_crash(result)
         starts = re.findall(r"^ztrain: ", result.err, re.M)
