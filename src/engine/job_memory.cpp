@@ -60,4 +60,12 @@ std::int64_t JobMemory::total_bytes() const {
   return total;
 }
 
+std::int64_t JobMemory::resident_bytes() const {
+  std::int64_t total = 0;
+  for (const Region& region : regions_)
+    for (const memory::Arena* arena : {region.persistent.get(), region.transient.get()})
+      if (arena) total += arena->resident_bytes();
+  return total;
+}
+
 }  // namespace ztrain::engine

@@ -27,6 +27,8 @@ class JobMemory {
   std::int64_t persistent_bytes(program::Tier tier) const;
   std::int64_t transient_bytes(program::Tier tier) const;
   std::int64_t total_bytes() const;
+  /// Of these, what the operating system holds in memory: pages that were touched.
+  std::int64_t resident_bytes() const;
   /// Throws Error when a guarded edge of a region was overwritten.
   void check_guards() const;
 

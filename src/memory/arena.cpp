@@ -2,9 +2,11 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/shape.hpp"
@@ -76,6 +78,13 @@ void Arena::check_guards() const {
   for (std::int64_t i = 0; i < guard_; ++i)
     REQUIRE(base_[bytes_ + i] == guard_pattern,
             "byte {} was written, behind the end of the {} arena of {} bytes", bytes_ + i, name_, bytes_);
+}
+
+std::int64_t Arena::resident_bytes() const {
+  std::vector<unsigned char> pages(static_cast<std::size_t>(ceil_div(static_cast<std::int64_t>(mapped_), page)));
+  if (mapping_ == nullptr || mincore(mapping_, mapped_, pages.data()) != 0) return 0;
+  const auto in_memory = std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return p & 1; });
+  return in_memory * page;
 }
 
 }  // namespace ztrain::memory

@@ -22,6 +22,8 @@ class Arena {
 
   const std::string& name() const { return name_; }
   std::int64_t bytes() const { return bytes_; }
+  /// Bytes of its pages that are in memory now; 0 where the operating system does not tell.
+  std::int64_t resident_bytes() const;
   /// Never allocates or checks: offsets come from a verified plan.
   std::byte* at(std::int64_t offset) const { return base_ + offset; }
 

@@ -44,6 +44,17 @@ void make_writable(const std::filesystem::path& folder, const char* key) {
   std::filesystem::remove(probe, error);
 }
 
+/// A run that starts anew leaves another run's checkpoints alone: among its own they would pass for newer ones.
+std::string move_aside(const std::filesystem::path& folder) {
+  std::filesystem::path aside = folder.string() + ".previous";
+  for (int n = 2; std::filesystem::exists(aside); ++n) aside = folder.string() + fmt::format(".previous-{}", n);
+  std::error_code error;
+  std::filesystem::rename(folder, aside, error);
+  REQUIRE(!error, "checkpoint.folder: '{}' holds checkpoints of an earlier run and cannot be renamed: {}",
+          folder.string(), error.message());
+  return aside.string();
+}
+
 data::MicroBatch batch_of(const InputAddresses& a) {
   return {a.tokens, a.targets, a.weights, a.positions, a.document_start};
 }
@@ -111,7 +122,12 @@ void Trainer::say(const std::string& text) const {
 void Trainer::prepare_output() {
   const std::filesystem::path output(deck_.run.output);
   make_writable(output, "run.output");
-  if (deck_.checkpoint.interval >= 0) make_writable(config::checkpoint_folder(deck_), "checkpoint.folder");
+  if (deck_.checkpoint.interval >= 0) {
+    const std::string folder = config::checkpoint_folder(deck_);
+    if (progress_.step == 0 && checkpoint::newest(folder))
+      say(fmt::format("checkpoints of an earlier run are now in {}\n", move_aside(folder)));
+    make_writable(folder, "checkpoint.folder");
+  }
   const std::string path = (output / "deck.resolved.toml").string();
   std::ofstream file(path);
   file << config::resolved_toml(deck_);
@@ -155,12 +171,24 @@ void Trainer::run() {
   if (progress_.step < facts_.steps) say(telemetry::step_header() + "\n");
   while (progress_.step < facts_.steps) {
     step();
+    if (outside_bytes_ == 0) measure_outside();
     const std::int64_t s = progress_.step;
     if (deck_.evaluation.interval > 0 && (s % deck_.evaluation.interval == 0 || s == facts_.steps))
       evaluate_and_report();
     if (deck_.checkpoint.interval > 0 && s % deck_.checkpoint.interval == 0) save();
   }
   if (deck_.checkpoint.interval >= 0 && saved_step_ != progress_.step) save();
+  if (outside_bytes_ == 0) return;  // no step was run
+  const std::int64_t planned = worker_.memory().total_bytes() + outside_bytes_;
+  say(fmt::format("peak memory {} of {} planned (arenas and what is outside the plan)\n",
+                  format_bytes(static_cast<double>(runtime::peak_resident_bytes())),
+                  format_bytes(static_cast<double>(planned))));
+}
+
+void Trainer::measure_outside() {
+  outside_bytes_ = worker_.outside_bytes();
+  say(fmt::format("outside the plan {}: code, libraries and their compiled primitives, MPI (measured after one step)\n",
+                  format_bytes(static_cast<double>(outside_bytes_))));
 }
 
 void Trainer::step() {

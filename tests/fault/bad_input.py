@@ -240,6 +240,11 @@ class BadInput(zt.Case):
 
     # The run itself.
 
+    def test_model_larger_than_the_machine(self):
+        model = {f"model.{key}": None for key in zt.SMALL_MODEL}
+        deck = self.write_deck("large", {**model, "model.preset": "llama3.1-405b"})
+        self.refuse({}, r"out of host memory: .* needs [\d.]+ TiB, the machine has", deck=deck, ranks=2)
+
     def test_divergence(self):
         result = zt.run(
             2,

@@ -42,6 +42,17 @@ class Killed(zt.Case):
             self.assertNotEqual(process.returncode, 0, text)
             self.assertRegex(text, rf"(?i)rank {victim}\b.*(signal 9|killed)", "nothing names the rank")
 
+    def test_a_rank_that_hangs_is_noticed(self):
+        process, ranks, _, log = self.begin(
+            2, "hung", {"run.steps": 1000000, "schedule.name": "constant", "watchdog.timeout": 2}, 3
+        )
+        os.kill(ranks[1], signal.SIGSTOP)
+        zt.wait_for("the end of the job", lambda: process.poll() is not None, timeout=20)
+        text = log.read_text()
+        self.assertNotEqual(process.returncode, 0, text)
+        self.assertRegex(text, r"ztrain: rank 0 \(\S+\): no step finished for 2 s; waiting in: \S+")
+        zt.wait_for("the end of all ranks", lambda: not any(zt.alive(p) for p in ranks.values()), timeout=20)
+
     def test_terminated_job_leaves_no_process(self):
         process, ranks, _, log = self.begin(
             3, "terminated", {"run.steps": 1000000, "batch.global": 6, "schedule.name": "constant"}, 3

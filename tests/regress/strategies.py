@@ -70,6 +70,17 @@ class Strategies(zt.Case):
         self.assertIn("mesh       1 x 2 x 2 x 1 x 1", self.last.out)
         self.assert_close(self.one_rank, zt.losses(output), 1e-5)
 
+    def test_validation_loss_does_not_depend_on_the_ranks(self):
+        """Every window once, whether or not the ranks divide them; and one window for four ranks."""
+        (self.folder / "window.txt").write_text(self.text.read_text()[:40])
+        cases = {"all": {"evaluation.batches": 100}, "one": {"data.validation": "window.txt"}}
+        for name, overrides in cases.items():
+            overrides = {"evaluation.interval": 3, **overrides}
+            one, four = (zt.validation_losses(self.train(n, f"{name}_{n}", overrides)) for n in (1, 4))
+            self.assertEqual(list(one), [3, 6])
+            for step in one:
+                self.assertLessEqual(abs(one[step] - four[step]), 1e-5 * one[step], name)
+
     def test_the_same_run_twice_is_bitwise_the_same(self):
         self.assert_same(
             zt.losses(self.train(3, "once", {"batch.global": 6})),
