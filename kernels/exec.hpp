@@ -3,8 +3,8 @@
 
 namespace ztrain::kernels {
 
-/// Holds one Kokkos execution-space instance; its definition is in kernels/exec_kokkos.hpp. Kernels on one Exec run in
-/// issue order; on a GPU they return before they finish.
+/// Holds one Kokkos execution-space instance; its definition is in kernels/exec_kokkos.hpp. Kernels on one
+/// Exec run in issue order; on a GPU they return before they finish.
 struct Exec;
 
 }  // namespace ztrain::kernels

@@ -65,7 +65,8 @@ class GemmOneDnn : public Gemm {
 };
 
 bool fits(const dnnl::matmul::primitive_desc& desc, const GemmShape& s, DType out) {
-  return static_cast<std::int64_t>(desc.scratchpad_desc().get_size()) <= gemm_workspace_bytes(s.m, s.n, s.k, out);
+  return static_cast<std::int64_t>(desc.scratchpad_desc().get_size()) <=
+         gemm_workspace_bytes(s.m, s.n, s.k, out);
 }
 
 /// Null if the library has no such product on this processor, or none whose scratchpad fits the reservation.

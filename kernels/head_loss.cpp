@@ -36,8 +36,8 @@ Buffers<T> place(const HeadLossShape& shape, Vector<std::byte> workspace) {
   Buffers<T> b{};
   b.stride = head_loss_stride(shape.vocabulary);
   b.gemm = workspace.data;
-  b.logits = reinterpret_cast<acc_t<T>*>(workspace.data + head_loss_gemm_bytes(shape.tokens, shape.vocabulary,
-                                                                             shape.width, dtype_of<T>()));
+  b.logits = reinterpret_cast<acc_t<T>*>(
+      workspace.data + head_loss_gemm_bytes(shape.tokens, shape.vocabulary, shape.width, dtype_of<T>()));
   acc_t<T>* end = b.logits + chunk * b.stride;
   if constexpr (sizeof(T) < sizeof(acc_t<T>)) {
     b.grad_logits = reinterpret_cast<T*>(end);

@@ -30,8 +30,8 @@ void run(const runtime::Session& session, const Arguments& a) {
     if (text)
       for (char c : a.prompt) prompt.push_back(static_cast<unsigned char>(c));
     for (std::int32_t t : prompt)
-      REQUIRE(t >= 0 && t < generator.vocab_size(), "token {} of the prompt is outside the model's vocabulary of {}", t,
-              generator.vocab_size());
+      REQUIRE(t >= 0 && t < generator.vocab_size(),
+              "token {} of the prompt is outside the model's vocabulary of {}", t, generator.vocab_size());
   });
   const bool prints = session.rank() == 0;
   if (prints && text) fmt::print("{}", a.prompt);

@@ -15,7 +15,8 @@ std::optional<int> parse(CLI::App& app, const Invocation& call) {
     if (call.session.rank() == 0) fmt::print("{}", app.help());
     return 0;
   } catch (const CLI::ParseError& e) {
-    if (call.session.rank() == 0) fmt::print(stderr, "{}: {}\nrun with --help for what it takes\n", app.get_name(), e.what());
+    if (call.session.rank() == 0)
+      fmt::print(stderr, "{}: {}\nrun with --help for what it takes\n", app.get_name(), e.what());
     return 2;
   }
 }

@@ -10,9 +10,9 @@
 
 namespace ztrain {
 
-/// A matrix product's library scratchpad, for C[m, n] of type `out` summed over k: a fixed reservation. Algorithms that
-/// need more are not chosen. oneDNN 2.6 asks for at most 1.7 MiB whatever the shape, but sums 16-bit products over an odd k
-/// in fp32 beside C.
+/// A matrix product's library scratchpad, for C[m, n] of type `out` summed over k: a fixed reservation.
+/// Algorithms that need more are not chosen. oneDNN 2.6 asks for at most 1.7 MiB whatever the shape, but sums
+/// 16-bit products over an odd k in fp32 beside C.
 inline constexpr std::int64_t gemm_base_workspace_bytes = std::int64_t{2} << 20;
 constexpr std::int64_t gemm_workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k, DType out) {
   return gemm_base_workspace_bytes + (k % 2 == 1 && size_of(out) == 2 ? round_up(m * n * 4, 4096) : 0);
@@ -55,8 +55,8 @@ constexpr std::int64_t head_loss_gemm_bytes(std::int64_t tokens, std::int64_t vo
 }
 
 /// head_loss and head_loss_grad.
-constexpr std::int64_t head_loss_workspace_bytes(std::int64_t tokens, std::int64_t vocabulary, std::int64_t width,
-                                                 DType type) {
+constexpr std::int64_t head_loss_workspace_bytes(std::int64_t tokens, std::int64_t vocabulary,
+                                                 std::int64_t width, DType type) {
   return head_loss_gemm_bytes(tokens, vocabulary, width, type) +
          head_loss_chunk(tokens, vocabulary, type) * head_loss_token_bytes(vocabulary, type);
 }

@@ -81,7 +81,8 @@ void Arena::check_guards() const {
 }
 
 std::int64_t Arena::resident_bytes() const {
-  std::vector<unsigned char> pages(static_cast<std::size_t>(ceil_div(static_cast<std::int64_t>(mapped_), page)));
+  std::vector<unsigned char> pages(
+      static_cast<std::size_t>(ceil_div(static_cast<std::int64_t>(mapped_), page)));
   if (mapping_ == nullptr || mincore(mapping_, mapped_, pages.data()) != 0) return 0;
   const auto in_memory = std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return p & 1; });
   return in_memory * page;

@@ -64,6 +64,12 @@ void Session::barrier() const {
   check_mpi(MPI_Barrier(world_), "MPI_Barrier");
 }
 
+bool Session::stop_requested() const {
+  int flag = stop_.arrived() ? 1 : 0;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &flag, 1, MPI_INT, MPI_MAX, world_), "MPI_Allreduce");
+  return flag != 0;
+}
+
 void Session::agree_on(std::string_view what, const std::function<void()>& fn) const {
   std::string message;
   bool failed = false;

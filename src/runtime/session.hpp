@@ -19,6 +19,7 @@
 
 #include "base/error.hpp"
 #include "runtime/slurm.hpp"
+#include "runtime/stop_signal.hpp"
 
 namespace ztrain::runtime {
 
@@ -71,6 +72,9 @@ class Session {
   /// Collective: returns once every rank has called it.
   void barrier() const;
 
+  /// Collective: true on every rank once SIGUSR1 has reached any of them since the session began.
+  bool stop_requested() const;
+
   /// Prints "ztrain: rank 2 (host) failed: message" to stderr and ends all ranks within seconds, with a
   /// non-zero status.
   [[noreturn]] void abort_all(std::string_view message) const;
@@ -80,6 +84,7 @@ class Session {
   void agree_on(std::string_view what, const std::function<void()>& fn) const;
   std::string collect_messages(const std::string& mine) const;
 
+  mutable StopSignal stop_;  ///< first: MPI starts threads, which inherit what is blocked
   MPI_Comm world_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1, local_rank_ = 0, ranks_on_node_ = 1, max_ranks_per_node_ = 1, nodes_ = 1,
       node_ = 0;

@@ -44,10 +44,12 @@ void make_writable(const std::filesystem::path& folder, const char* key) {
   std::filesystem::remove(probe, error);
 }
 
-/// A run that starts anew leaves another run's checkpoints alone: among its own they would pass for newer ones.
+/// A run that starts anew leaves another run's checkpoints alone: among its own they would pass for newer
+/// ones.
 std::string move_aside(const std::filesystem::path& folder) {
   std::filesystem::path aside = folder.string() + ".previous";
-  for (int n = 2; std::filesystem::exists(aside); ++n) aside = folder.string() + fmt::format(".previous-{}", n);
+  for (int n = 2; std::filesystem::exists(aside); ++n)
+    aside = folder.string() + fmt::format(".previous-{}", n);
   std::error_code error;
   std::filesystem::rename(folder, aside, error);
   REQUIRE(!error, "checkpoint.folder: '{}' holds checkpoints of an earlier run and cannot be renamed: {}",
@@ -108,8 +110,9 @@ Trainer::Trainer(const runtime::Session& session, Prepared prepared, std::string
   session.agree("reading the first batch", [&] { fill_inputs(); });
   say(progress_.step < facts_.steps
           ? fmt::format("training starts at step {} of {}\n", progress_.step + 1, facts_.steps)
-          : fmt::format("nothing to do: the checkpoint is at step {} and the run ends at step {} (run.steps)\n",
-                        progress_.step, facts_.steps));
+          : fmt::format(
+                "nothing to do: the checkpoint is at step {} and the run ends at step {} (run.steps)\n",
+                progress_.step, facts_.steps));
   sent_before_ = worker_.mesh().bytes_sent();
 }
 
@@ -176,6 +179,10 @@ void Trainer::run() {
     if (deck_.evaluation.interval > 0 && (s % deck_.evaluation.interval == 0 || s == facts_.steps))
       evaluate_and_report();
     if (deck_.checkpoint.interval > 0 && s % deck_.checkpoint.interval == 0) save();
+    if (session_.stop_requested()) {
+      say(fmt::format("SIGUSR1: the run stops after step {} of {}\n", s, facts_.steps));
+      break;
+    }
   }
   if (deck_.checkpoint.interval >= 0 && saved_step_ != progress_.step) save();
   if (outside_bytes_ == 0) return;  // no step was run
@@ -187,8 +194,9 @@ void Trainer::run() {
 
 void Trainer::measure_outside() {
   outside_bytes_ = worker_.outside_bytes();
-  say(fmt::format("outside the plan {}: code, libraries and their compiled primitives, MPI (measured after one step)\n",
-                  format_bytes(static_cast<double>(outside_bytes_))));
+  say(fmt::format(
+      "outside the plan {}: code, libraries and their compiled primitives, MPI (measured after one step)\n",
+      format_bytes(static_cast<double>(outside_bytes_))));
 }
 
 void Trainer::step() {
@@ -212,10 +220,11 @@ void Trainer::step() {
     say(fmt::format("step {}: the gradient norm is not finite; the step is skipped\n", progress_.step));
     // The norm is the same on every rank, so all of them stop here.
     if (skipped_in_a_row_ == most_skipped_steps)
-      throw runtime::AgreedError(fmt::format(
-          "{} steps in a row had gradients that are not finite: training has diverged. Lower optimizer.lr, lengthen "
-          "schedule.warmup, or resume from an earlier checkpoint with checkpoint.resume",
-          most_skipped_steps));
+      throw runtime::AgreedError(
+          fmt::format("{} steps in a row had gradients that are not finite: training has diverged. Lower "
+                      "optimizer.lr, lengthen "
+                      "schedule.warmup, or resume from an earlier checkpoint with checkpoint.resume",
+                      most_skipped_steps));
   }
   report(clock);
 }

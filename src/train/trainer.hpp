@@ -28,7 +28,8 @@ class Trainer {
   /// is found here, before the first step, and thrown as AgreedError on every rank.
   Trainer(const runtime::Session& session, config::Deck deck, std::string version);
 
-  /// Trains to the end of the run.
+  /// Trains to the end of the run, or until SIGUSR1 reaches any rank: then the step is finished and the state
+  /// saved.
   void run();
 
  private:
@@ -57,9 +58,9 @@ class Trainer {
   telemetry::Watchdog watchdog_;
   std::optional<telemetry::MetricsFile> metrics_;  ///< rank 0 alone
   Progress progress_;
-  std::int64_t saved_step_ = -1;  ///< step of the newest checkpoint of this run
+  std::int64_t saved_step_ = -1;    ///< step of the newest checkpoint of this run
   std::int64_t outside_bytes_ = 0;  ///< measured after the first step
-  double save_seconds_ = 0;       ///< since the last report
+  double save_seconds_ = 0;         ///< since the last report
   double mean_step_seconds_ = 0;
   std::vector<runtime::Mesh::Sent> sent_before_;
   int skipped_in_a_row_ = 0;

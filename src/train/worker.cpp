@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "base/hash.hpp"
 #include "base/error.hpp"
+#include "base/hash.hpp"
 #include "base/text.hpp"
 #include "memory/machine.hpp"
 #include "program/passes.hpp"
@@ -79,11 +79,13 @@ void require_memory(const runtime::Session& session, const Job& job) {
   }
   const std::int64_t needed = (persistent + transient) * session.ranks_on_node();
   const memory::MachineMemory machine = memory::machine_memory();
-  REQUIRE(machine.total == 0 || needed <= machine.available,
-          "the job does not fit: {} ranks on this node need {}, of which {} are available.\n{}Use more nodes, "
-          "sharding.strategy = \"FULL_SHARD\", recompute.mode = \"full\", a smaller batch.micro, or a smaller model",
-          session.ranks_on_node(), format_bytes(static_cast<double>(needed)),
-          format_bytes(static_cast<double>(machine.available)), memory_table(job.train, persistent, transient));
+  REQUIRE(
+      machine.total == 0 || needed <= machine.available,
+      "the job does not fit: {} ranks on this node need {}, of which {} are available.\n{}Use more nodes, "
+      "sharding.strategy = \"FULL_SHARD\", recompute.mode = \"full\", a smaller batch.micro, or a smaller "
+      "model",
+      session.ranks_on_node(), format_bytes(static_cast<double>(needed)),
+      format_bytes(static_cast<double>(machine.available)), memory_table(job.train, persistent, transient));
 }
 
 engine::ExecutorOptions options(bool poison) {
@@ -123,7 +125,9 @@ void Worker::initialize(std::uint64_t seed) {
   load_copies();
 }
 
-std::int64_t Worker::outside_bytes() const { return runtime::resident_bytes() - memory_.resident_bytes(); }
+std::int64_t Worker::outside_bytes() const {
+  return runtime::resident_bytes() - memory_.resident_bytes();
+}
 
 StepScalars& Worker::scalars() const {
   return *memory_.data<StepScalars>(job_.train, job_.tensors.scalars);

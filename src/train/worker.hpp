@@ -41,8 +41,8 @@ class Worker {
   /// Collective: derives all copies after the slices of the state were written.
   void load_copies() { load_.run(); }
 
-  /// Resident bytes of the process beside its arenas, as the operating system counts them now: code, libraries and their
-  /// compiled primitives, MPI. What the memory plan cannot know.
+  /// Resident bytes of the process beside its arenas, as the operating system counts them now: code,
+  /// libraries and their compiled primitives, MPI. What the memory plan cannot know.
   std::int64_t outside_bytes() const;
 
   StepScalars& scalars() const;

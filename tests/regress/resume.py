@@ -117,6 +117,16 @@ class Resume(zt.Case):
         self.assertNotEqual(once, again)
         self.assertTrue((self.folder / "anew" / "metrics.previous.jsonl").exists())
 
+    def test_a_new_run_is_not_mixed_up_with_the_checkpoints_of_an_old_one(self):
+        output = self.train(2, "twice", {"run.steps": 8, "checkpoint.interval": 4})
+        self.train(2, "twice", {"run.steps": 6, "checkpoint.interval": 3, "run.seed": 5})
+        checkpoints = sorted(p.name for p in (output / "checkpoints").iterdir())
+        self.assertEqual(checkpoints, ["step_3", "step_6"])
+        kept = [p for p in output.rglob("step_8") if p.parent.name != "checkpoints"]
+        self.assertEqual(len(kept), 1, "the old run's checkpoints are lost")
+        self.train(2, "twice", {"run.steps": 7, "run.seed": 5, "checkpoint.resume": "auto"})
+        self.assertIn("training starts at step 7 of 7", self.last.out)
+
     def test_h5py_reads_whole_tensors(self):
         import h5py
 
