@@ -3,18 +3,22 @@
 #   slurm/launch.sh DECK [--section.key=value ...]
 #
 # Environment
-#   ZTRAIN           the executable                            (default: build/cpu/ztrain of this checkout)
-#   ZTRAIN_MPI       srun's MPI plugin                         (default: pmix)
-#   ZTRAIN_RESTARTS  how often a job may requeue itself        (default: 50)
+#   ZTRAIN           the executable                                        (default: build/cpu/ztrain, or the installed)
+#   ZTRAIN_MPI       srun's MPI plugin, or "mpirun" to start with mpirun   (default: pmix)
+#   ZTRAIN_RESTARTS  how often a job may requeue itself                    (default: 50)
 #
-# When the time limit nears, SLURM sends SIGUSR1 to this shell (--signal=B:USR1@120 in the scripts): it requeues the
-# job, and the next start goes on from the newest checkpoint (checkpoint.resume = "auto"). ztrain itself saves by
-# checkpoint.interval alone, so that interval bounds the work that is done again. The same holds after a node failure,
-# where SLURM requeues the job by itself (--requeue). A run that fails is not requeued: its exit code is the job's.
+# When the time limit nears, SLURM sends SIGUSR1 to this shell (--signal=B:USR1@300 in the scripts). The shell passes
+# it on to the ranks: they finish their step, save a checkpoint and end. Then the job requeues itself, and the next
+# start goes on from that checkpoint (checkpoint.resume = "auto"). The 300 seconds must hold one step and one save, and
+# the job's --time must be well above them. After a node failure SLURM requeues the job by itself (--requeue); then it
+# goes on from the newest checkpoint of checkpoint.interval. A run that fails is not requeued: its exit code is the
+# job's. To stop and requeue a job by hand: scancel --batch --signal=USR1 JOBID.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-ztrain=${ZTRAIN:-$root/build/cpu/ztrain}
+ztrain=$root/build/cpu/ztrain
+[ -x "$ztrain" ] || ztrain=$root/../../bin/ztrain  # as `cmake --install` lays it out
+ztrain=${ZTRAIN:-$ztrain}
 plugin=${ZTRAIN_MPI:-pmix}
 
 die() {
@@ -27,13 +31,19 @@ deck=$1
 shift
 [ -n "${SLURM_JOB_ID:-}" ] || die "not inside a SLURM job: submit one of the scripts in slurm/ with sbatch"
 [ -f "$deck" ] || die "$deck: no such deck (paths are relative to $PWD)"
-[ -x "$ztrain" ] || die "$ztrain: no such executable; build it (cmake --preset cpu && cmake --build --preset cpu) or set ZTRAIN"
+[ -x "$ztrain" ] || die "$ztrain: no such executable; build it (cmake --build --preset cpu) or set ZTRAIN"
 
-# Without the plugin that its MPI expects, every task would start as a job of one rank of its own.
-plugins=$(srun --mpi=list 2>&1 || true)
-if ! grep -qw "$plugin" <<<"$plugins"; then
-  die "this SLURM has no MPI plugin '$plugin'. It has: $(tr '\n' ' ' <<<"$plugins")
-Ask for one built with PMIx, or set ZTRAIN_MPI to the plugin that your MPI library supports."
+if [ "$plugin" = mpirun ]; then
+  # Takes the nodes and the number of ranks from the allocation.
+  start=(mpirun)
+else
+  # Without the plugin that the MPI library expects, MPI_Init fails or every task is a run of one rank of its own.
+  plugins=$(srun --mpi=list 2>&1 || true)
+  if ! grep -qw "$plugin" <<<"$plugins"; then
+    die "this SLURM has no MPI plugin '$plugin'. It has: $(tr -s '\n\t ' ' ' <<<"$plugins")
+Set ZTRAIN_MPI to the one that your MPI library supports, or to mpirun."
+  fi
+  start=(srun --mpi="$plugin" --kill-on-bad-exit=1 --cpu-bind=cores)
 fi
 
 # One thread per rank: ranks, not threads, fill the cores.
@@ -43,24 +53,26 @@ restarts=${SLURM_RESTART_COUNT:-0}
 echo "ztrain job $SLURM_JOB_ID, start $((restarts + 1)): ${SLURM_NTASKS:-?} ranks on ${SLURM_NNODES:-?} nodes" \
   "(${SLURM_JOB_NODELIST:-?}), $(date -Is)"
 
-timed_out=0
-trap 'timed_out=1' USR1
-
 # A deck that says otherwise would start anew after every requeue.
 case " $* " in *" --checkpoint.resume"*) ;; *) set -- "$@" --checkpoint.resume=auto ;; esac
-srun --mpi="$plugin" --kill-on-bad-exit=1 --cpu-bind=cores "$ztrain" "$deck" "$@" &
+
+stopping=0
+step=
+stop() {
+  stopping=1
+  kill -USR1 "$step" || true
+}
+trap stop USR1
+"${start[@]}" "$ztrain" "$deck" "$@" &
 step=$!
+# The signal interrupts a wait, so wait until the step is gone; then ask once more for its exit code.
+while kill -0 "$step" 2>/dev/null; do wait "$step" || true; done
 code=0
 wait "$step" || code=$?
 
-if [ "$timed_out" = 1 ]; then
-  if [ "$restarts" -ge "${ZTRAIN_RESTARTS:-50}" ]; then
-    die "the time limit is near, and the job has already been restarted $restarts times (ZTRAIN_RESTARTS)"
-  fi
-  echo "time limit near: requeueing job $SLURM_JOB_ID, $(date -Is)"
-  scontrol requeue "$SLURM_JOB_ID"
-  # SLURM ends this job, and with it the step, as a part of requeueing it.
-  wait "$step" || true
-  exit 0
+if [ "$code" != 0 ] || [ "$stopping" = 0 ]; then exit "$code"; fi
+if [ "$restarts" -ge "${ZTRAIN_RESTARTS:-50}" ]; then
+  die "state saved, but not requeued: the job has already been restarted $restarts times (ZTRAIN_RESTARTS)"
 fi
-exit "$code"
+echo "time limit near, state saved: requeueing job $SLURM_JOB_ID, $(date -Is)"
+scontrol requeue "$SLURM_JOB_ID"

@@ -12,7 +12,8 @@
 #   sbatch slurm/train_70b.sh [DECK] [--section.key=value ...]      DECK: inputs/llama3_70b.toml
 #
 #   ZTRAIN_DATA        folder of the token files that the deck names
-#   ZTRAIN_ALLOW_CPU=1 start on CPU ranks all the same (on nodes with room for 1.3 TB of states between them)
+#   ZTRAIN_ALLOW_CPU=1 start on CPU ranks all the same (on nodes with room for 1.3 TB of states between them);
+#                      on a cluster without GPUs also: sbatch --gpus-per-node=0
 #
 # Submit from the root of the checkout; checkout, data and run.output must lie on a file system that all nodes share.
 #SBATCH --job-name=ztrain-70b
@@ -23,10 +24,11 @@
 #SBATCH --exclusive
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --signal=B:USR1@120
+#SBATCH --signal=B:USR1@300
 #SBATCH --output=%x-%j.out
 set -euo pipefail
-# SLURM runs a copy of this file from its spool folder, so the checkout is found through the folder of submission.
+# SLURM runs a copy of this file from its spool folder, so the checkout is found through the folder of submission;
+# submitting from elsewhere, or with an installed ztrain: ZTRAIN_ROOT=/opt/ztrain/share/ztrain sbatch ...
 root=${ZTRAIN_ROOT:-${SLURM_SUBMIT_DIR:-$PWD}}
 
 if [ "${ZTRAIN_ALLOW_CPU:-0}" != 1 ]; then

@@ -16,10 +16,11 @@
 #SBATCH --exclusive
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --signal=B:USR1@120
+#SBATCH --signal=B:USR1@300
 #SBATCH --output=%x-%j.out
 set -euo pipefail
-# SLURM runs a copy of this file from its spool folder, so the checkout is found through the folder of submission.
+# SLURM runs a copy of this file from its spool folder, so the checkout is found through the folder of submission;
+# submitting from elsewhere, or with an installed ztrain: ZTRAIN_ROOT=/opt/ztrain/share/ztrain sbatch ...
 root=${ZTRAIN_ROOT:-${SLURM_SUBMIT_DIR:-$PWD}}
 
 deck=$root/inputs/quickstart.toml

@@ -10,8 +10,8 @@
 # This version of ztrain computes on CPUs only, one core per rank: set --ntasks-per-node to the cores of a node. On a
 # version with the GPU backend, set it to the GPUs of a node and remove one '#' from the gpus line.
 #
-# FULL_SHARD shards the states over all ranks of the job. HYBRID_SHARD shards them within a node and keeps a copy on each,
-# which spares the network where a copy fits a node:
+# FULL_SHARD shards the states over all ranks of the job. HYBRID_SHARD shards them within a node and keeps a copy on
+# each, which spares the network where a copy fits a node:
 #   sbatch slurm/train_multi_node.sh DECK --sharding.strategy=HYBRID_SHARD
 #SBATCH --job-name=ztrain-nodes
 #SBATCH --nodes=4
@@ -21,10 +21,11 @@
 #SBATCH --exclusive
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --signal=B:USR1@120
+#SBATCH --signal=B:USR1@300
 #SBATCH --output=%x-%j.out
 set -euo pipefail
-# SLURM runs a copy of this file from its spool folder, so the checkout is found through the folder of submission.
+# SLURM runs a copy of this file from its spool folder, so the checkout is found through the folder of submission;
+# submitting from elsewhere, or with an installed ztrain: ZTRAIN_ROOT=/opt/ztrain/share/ztrain sbatch ...
 root=${ZTRAIN_ROOT:-${SLURM_SUBMIT_DIR:-$PWD}}
 
 deck=$root/inputs/quickstart.toml

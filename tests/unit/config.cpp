@@ -95,7 +95,7 @@ TEST(Parse, WrongTypesAndIllegalValues) {
   EXPECT_EQ(deck_error("[debug]\npoison = 1\n"),
             "input.toml:8: debug.poison = 1 is not legal: expected true or false");
   EXPECT_EQ(deck_error("[checkpoint]\ninterval = 2.5\n"),
-            "input.toml:8: checkpoint.interval = 2.5 is not legal: expected an integer, 0 or more; nearest "
+            "input.toml:8: checkpoint.interval = 2.5 is not legal: expected an integer, -1 or more; nearest "
             "legal: 2");
   EXPECT_EQ(
       deck_error("[model]\npreset = \"llama3-8\"\n").find("nearest legal: llama3-8b") != std::string::npos,
