@@ -28,16 +28,18 @@ struct Buffers {
 };
 
 template <class T>
-Buffers<T> place(const HeadLossShape& shape, Vector<std::byte> workspace) {
-  const auto needed = head_loss_workspace_bytes(shape.tokens, shape.vocabulary, shape.width, dtype_of<T>());
+Buffers<T> place(const HeadLossShape& shape, DType gradient, Vector<std::byte> workspace) {
+  const auto needed =
+      head_loss_workspace_bytes(shape.tokens, shape.vocabulary, shape.width, dtype_of<T>(), gradient);
   REQUIRE(workspace.count >= needed, "head loss: the workspace has {} bytes, {} are needed", workspace.count,
           needed);
   const std::int64_t chunk = head_loss_chunk(shape.tokens, shape.vocabulary, dtype_of<T>());
   Buffers<T> b{};
   b.stride = head_loss_stride(shape.vocabulary);
   b.gemm = workspace.data;
-  b.logits = reinterpret_cast<acc_t<T>*>(
-      workspace.data + head_loss_gemm_bytes(shape.tokens, shape.vocabulary, shape.width, dtype_of<T>()));
+  b.logits = reinterpret_cast<acc_t<T>*>(workspace.data + head_loss_gemm_bytes(shape.tokens, shape.vocabulary,
+                                                                               shape.width, dtype_of<T>(),
+                                                                               gradient));
   acc_t<T>* end = b.logits + chunk * b.stride;
   if constexpr (sizeof(T) < sizeof(acc_t<T>)) {
     b.grad_logits = reinterpret_cast<T*>(end);
@@ -191,7 +193,7 @@ template <class T>
 void HeadLoss<T>::run(Exec& exec, const HeadLossInput<T>& input, Vector<double> loss,
                       Vector<std::byte> workspace) {
   check(shape_, input, loss);
-  const Buffers<T> b = place<T>(shape_, workspace);
+  const Buffers<T> b = place<T>(shape_, DType::f32, workspace);
   for (const HeadLossChunk& chunk : chunks_) {
     chunk.logits->run(exec, input.h.data + chunk.begin * shape_.width, input.weight.data, nullptr, b.logits,
                       b.gemm);
@@ -211,7 +213,7 @@ void HeadLossGrad<T, G>::run(Exec& exec, const HeadLossInput<T>& input, Vector<d
               grad_weight.rows == shape_.vocabulary && grad_weight.cols == shape_.width,
           "head loss: gradients [{}, {}] and [{}, {}] do not fit {} tokens, {} words, width {}", grad_h.rows,
           grad_h.cols, grad_weight.rows, grad_weight.cols, shape_.tokens, shape_.vocabulary, shape_.width);
-  const Buffers<T> b = place<T>(shape_, workspace);
+  const Buffers<T> b = place<T>(shape_, dtype_of<G>(), workspace);
   for (const HeadLossChunk& chunk : chunks_) {
     const T* h = input.h.data + chunk.begin * shape_.width;
     chunk.logits->run(exec, h, input.weight.data, nullptr, b.logits, b.gemm);

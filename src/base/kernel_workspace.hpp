@@ -48,16 +48,19 @@ constexpr std::int64_t head_loss_chunk(std::int64_t tokens, std::int64_t vocabul
   return std::min(tokens, std::max<std::int64_t>(32, fit));
 }
 
-/// What the products of head_loss and head_loss_grad need.
+/// What the products of head_loss and head_loss_grad need: the gradient of the input is summed over the
+/// vocabulary, that of the weight, of type `gradient`, over the tokens of a chunk (of which one is odd if
+/// `tokens` is).
 constexpr std::int64_t head_loss_gemm_bytes(std::int64_t tokens, std::int64_t vocabulary, std::int64_t width,
-                                            DType type) {
-  return gemm_workspace_bytes(head_loss_chunk(tokens, vocabulary, type), width, vocabulary, type);
+                                            DType type, DType gradient) {
+  return std::max(gemm_workspace_bytes(head_loss_chunk(tokens, vocabulary, type), width, vocabulary, type),
+                  gemm_workspace_bytes(vocabulary, width, tokens, gradient));
 }
 
-/// head_loss and head_loss_grad.
+/// head_loss_grad; head_loss with gradient = fp32.
 constexpr std::int64_t head_loss_workspace_bytes(std::int64_t tokens, std::int64_t vocabulary,
-                                                 std::int64_t width, DType type) {
-  return head_loss_gemm_bytes(tokens, vocabulary, width, type) +
+                                                 std::int64_t width, DType type, DType gradient) {
+  return head_loss_gemm_bytes(tokens, vocabulary, width, type, gradient) +
          head_loss_chunk(tokens, vocabulary, type) * head_loss_token_bytes(vocabulary, type);
 }
 

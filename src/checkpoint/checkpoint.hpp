@@ -53,9 +53,12 @@ void save(const std::filesystem::path& folder, std::int64_t step, const Place& p
           std::span<const StateShard> states, const nlohmann::json& metadata, const SaveOptions& options = {},
           const Progress& progress = {});
 
-/// Complete checkpoints of a folder, newest (highest step) first. A folder that does not exist has none.
+/// Complete checkpoints of a folder, newest (highest step) first. A folder that does not exist has
+/// none; one that cannot be read is an Error.
 std::vector<std::filesystem::path> list(const std::filesystem::path& folder);
 std::optional<std::filesystem::path> newest(const std::filesystem::path& folder);
+/// The step that a path from list() or newest() is of.
+std::int64_t step_of(const std::filesystem::path& checkpoint);
 
 /// What save was given. Throws Error when path is no checkpoint, or is of a newer format.
 nlohmann::json read_metadata(const std::filesystem::path& path);

@@ -36,8 +36,11 @@ std::int64_t step_of(const std::string& name, std::string_view suffix) {
 std::map<std::int64_t, fs::path, std::greater<>> with_suffix(const fs::path& folder,
                                                              std::string_view suffix) {
   std::map<std::int64_t, fs::path, std::greater<>> found;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(folder, none)) {
+  std::error_code error;
+  fs::directory_iterator entries(folder, error);
+  if (error == std::errc::no_such_file_or_directory) return found;
+  REQUIRE(!error, "{}: cannot look for checkpoints: {}", folder.string(), error.message());
+  for (const auto& entry : entries) {
     const std::int64_t step = step_of(entry.path().filename().string(), suffix);
     if (step >= 0 && entry.is_directory()) found[step] = entry.path();
   }
@@ -65,6 +68,11 @@ std::vector<fs::path> list(const fs::path& folder) {
   std::vector<fs::path> paths;
   for (const auto& [step, path] : complete(folder)) paths.push_back(path);
   return paths;
+}
+
+std::int64_t step_of(const fs::path& checkpoint) {
+  const std::string name = checkpoint.filename().string();
+  return std::max(step_of(name, ""), step_of(name, ".old"));
 }
 
 std::optional<fs::path> newest(const fs::path& folder) {

@@ -26,6 +26,7 @@ struct Data {
 };
 
 struct Model {
+  std::string family;  ///< llama
   std::string preset;  ///< "custom" takes the dims below
   std::int64_t hidden_size = 0, intermediate_size = 0, num_hidden_layers = 0, num_attention_heads = 0,
                num_key_value_heads = 0, head_dim = 0, vocab_size = 0;

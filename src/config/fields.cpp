@@ -110,6 +110,8 @@ std::vector<Field> run_and_data() {
 
 std::vector<Field> model() {
   return {
+      numeric({"model.family", &at<&Deck::model, &Model::family>, R"("llama")", "", one_of({"llama"}),
+               "Architecture. llama: RMSNorm, RoPE, grouped-query attention, SwiGLU."}),
       free(
           {"model.preset", &at<&Deck::model, &Model::preset>, R"("custom")", "", one_of(model_preset_names()),
            "Named model whose dims are taken; keys given below win over it. custom: the keys below and their "
@@ -186,8 +188,8 @@ std::vector<Field> parallel() {
                    "reduce: gradients are reduced after every micro-batch and accumulated as shards. "
                    "no_sync: they are "
                    "accumulated whole and reduced once per step. auto: the one that the strategy implies."})),
-      free({"sharding.prefetch", &at<&Deck::sharding, &Sharding::prefetch>, "1", "units", between(0, 8),
-            "Units whose parameters are gathered ahead of their use."}),
+      free({"sharding.prefetch", &at<&Deck::sharding, &Sharding::prefetch>, "1", "actions", between(0, 8),
+            "How many actions ahead (a unit's forward, recompute or backward) parameters are gathered."}),
       free({"precision.preset", &at<&Deck::precision, &Precision::preset>, R"("bf16")", "",
             one_of(precision_preset_names()),
             "Sets the five dtypes below; keys given below win over it. bf16: parameters in bf16, the rest in "

@@ -95,6 +95,15 @@ void check_precision(const Deck& deck) {
           blame(deck, {"precision.parameters", "precision.gradients", "precision.reduce", "precision.master",
                        "precision.moments", "precision.preset"}),
           doubles, doubles == 1 ? "is" : "are");
+  const bool mixed =
+      std::count(all.begin(), all.end(), DType::f32) != static_cast<std::ptrdiff_t>(all.size());
+  REQUIRE(
+      p.parameters != DType::f32 || !mixed ||
+          (p.gradients == DType::f32 && p.master == DType::f32 && p.moments == DType::f32),
+      "{}: fp32 parameters go with fp32 gradients, master and moments (reduce may be bf16); for 16-bit state "
+      "write "
+      "precision.parameters = \"bf16\"",
+      blame(deck, {"precision.gradients", "precision.master", "precision.moments", "precision.parameters"}));
 }
 
 void check_schedule(const Deck& deck, std::int64_t steps) {

@@ -113,6 +113,9 @@ namespace {
 template <class P, class M, class G>
 Bound make_adamw(const Binding& b) {
   const bool master = b.op.outputs.size() == 4;
+  REQUIRE(!master || b.out(1).dtype == dtype_of<acc_t<P>>(),
+          "no AdamW kernel steps a {} master of {} parameters", name_of(b.out(1).dtype),
+          name_of(b.out(0).dtype));
   const std::size_t moments = master ? 2 : 1;
   P* parameter = b.output<P>(0);
   auto* stepped = master ? b.output<acc_t<P>>(1) : nullptr;

@@ -13,6 +13,15 @@ std::int64_t number_in(const std::string& path) {
   return file >> value ? value : -1;
 }
 
+/// A group's page cache counts as used but is given back when memory is asked for.
+std::int64_t reclaimable(const std::string& folder) {
+  std::ifstream file(folder + "/memory.stat");
+  std::int64_t total = 0, value = 0;
+  for (std::string key; file >> key >> value;)
+    if (key == "inactive_file" || key == "active_file") total += value;
+  return total;
+}
+
 /// The limits of this process's control group (version 2) and of those above it: how batch systems bound a
 /// job.
 void apply_control_groups(MachineMemory& memory) {
@@ -23,7 +32,7 @@ void apply_control_groups(MachineMemory& memory) {
   while (!group.empty()) {
     const std::string folder = "/sys/fs/cgroup" + (group == "/" ? "" : group);
     const std::int64_t limit = number_in(folder + "/memory.max"),
-                       used = number_in(folder + "/memory.current");
+                       used = number_in(folder + "/memory.current") - reclaimable(folder);
     if (limit >= 0) {
       memory.total = std::min(memory.total, limit);
       memory.available =

@@ -119,8 +119,8 @@ void head_loss_adjoint(Tape& t, const model::Node& n) {
   for (const auto v : n.inputs) inputs.push_back(t.tensor(v));
   const Tensor& h = t.info(inputs[0]);
   const Tensor& w = t.info(inputs[1]);
-  const TensorId ws =
-      t.workspace(n.name, head_loss_workspace_bytes(h.shape[0], w.shape[0], h.shape[1], h.dtype));
+  const TensorId ws = t.workspace(n.name, head_loss_workspace_bytes(h.shape[0], w.shape[0], h.shape[1],
+                                                                    h.dtype, t.info(dw.tensor).dtype));
   Op& op = t.emit("head_loss_grad", n.name, std::move(inputs), {t.tensor(n.outputs[0]), dh, dw.tensor, ws},
                   accumulate(dw));
   reads_target(op, dw);

@@ -38,7 +38,8 @@ double attention_grad_flops(const Program& p, const Op& op) {
 
 std::int64_t head_workspace(const Program& p, const Op& op) {
   const Tensor& h = p.tensor(op.inputs[0]);
-  return head_loss_workspace_bytes(h.shape[0], p.tensor(op.inputs[1]).shape[0], h.shape[1], h.dtype);
+  return head_loss_workspace_bytes(h.shape[0], p.tensor(op.inputs[1]).shape[0], h.shape[1], h.dtype,
+                                   DType::f32);
 }
 
 /// Output 0 is C[m, n]; operand 0 holds m x k elements, whichever way round it is read.

@@ -2,18 +2,20 @@
 // The op table: one row per op kind, with its adjoint rule, its cost and the workspace of its forward. Its
 // kernel is the row of the same name in engine/kernel_table.cpp.
 //
-// Operands (T tokens, d hidden, n out, k in, V vocabulary; [accumulate] marks an output that the op may add
-// to, and then also lists as its last input):
+// clang-format off
+// Operands (T tokens, d hidden, n out, k in, V vocabulary; [accumulate] marks an output that the op may add to, and then
+// also lists as its last input):
 //   embedding          tokens[T] W[V,d]                      -> x[T,d]
 //   embedding_grad     tokens[T] dx[T,d]                     -> dW[V,d] [accumulate]
-//   rmsnorm            x[T,d] w[d]                           -> y[T,d] rstd[T]                       eps
-//   rmsnorm_grad       x w rstd dy (addend[T,d])             -> dx[T,d] dw[d] [accumulate] workspace   addend
-//   0|1 linear             x[T,k] W[n,k] (b[n])                  -> y[T,n] workspace linear_grad_input
-//   dy[T,n] W[n,k]                        -> dx[T,k] [accumulate] workspace linear_grad_weight dy[T,n] x[T,k]
-//   -> dW[n,k] [accumulate] workspace linear_grad_bias   dy[T,n]                               -> db[n]
-//   [accumulate] rope_table         positions[T]                          -> table[T,head_dim]   theta,
-//   scaling, ... rope               x[T,heads*head_dim] table             -> y                   inverse 0|1
-//   attention          q k v document_start[T]               -> o lse[T,heads]      heads, kv_heads
+//   rmsnorm            x[T,d] w[d]                           -> y[T,d] rstd[T]                          eps
+//   rmsnorm_grad       x w rstd dy (addend[T,d])             -> dx[T,d] dw[d] [accumulate] workspace    addend 0|1
+//   linear             x[T,k] W[n,k] (b[n])                  -> y[T,n] workspace
+//   linear_grad_input  dy[T,n] W[n,k]                        -> dx[T,k] [accumulate] workspace
+//   linear_grad_weight dy[T,n] x[T,k]                        -> dW[n,k] [accumulate] workspace
+//   linear_grad_bias   dy[T,n]                               -> db[n] [accumulate]
+//   rope_table         positions[T]                          -> table[T,head_dim]    theta, scaling, ...
+//   rope               x[T,heads*head_dim] table             -> y                    inverse 0|1
+//   attention          q k v document_start[T]               -> o lse[T,heads]       heads, kv_heads, (sequence)
 //   attention_grad     q k v o lse do document_start         -> dq dk dv workspace
 //   swiglu             gate[T,n] up[T,n]                     -> y[T,n]
 //   swiglu_grad        gate up dy                            -> dgate dup
@@ -22,10 +24,10 @@
 //   reduce_from_axis   x                                     -> y, summed over the axis in attribute `axes`
 //   select_row         x[T,d] index[1]                       -> y[1,d]
 //   head_loss          h[T,d] W[V,d] targets[T] weights[T]   -> loss[2] workspace
-//   head_loss_grad     h W targets weights                   -> loss[2] dh[T,d] dW[V,d] [accumulate]
-//   workspace
-// copy_to_axis and reduce_from_axis are Megatron's f and g (Shoeybi et al., 2019): identity forward and
-// all-reduce backward, and the reverse.
+//   head_loss_grad     h W targets weights                   -> loss[2] dh[T,d] dW[V,d] [accumulate] workspace
+// copy_to_axis and reduce_from_axis are Megatron's f and g (Shoeybi et al., 2019): identity forward and all-reduce
+// backward, and the reverse.
+// clang-format on
 
 #include <string_view>
 #include <vector>

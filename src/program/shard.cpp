@@ -228,8 +228,7 @@ class Sharder {
       emit_reduce_scatter(program(), name, wire, slice, Cut::shard_axes(), !first, action);
     }
     if (!buffer.final) return;
-    if (cut_.at.mesh()[Axis::replicate] > 1)
-      emit_all_reduce(program(), name, slice, slice, Axis::replicate, action);
+    if (cut_.at.mesh()[Axis::replicate] > 1) sum_over_replicas(slice, name, action);
     TensorId whole = slice;
     if (!cut_.strategy.optimizer_sharded && cut_.shards() > 1) {
       whole = add("gradient.whole." + name, program().tensor(slice).dtype, flat(buffer.unit).elements(),
@@ -237,6 +236,19 @@ class Sharder {
       emit_all_gather(program(), name, slice, whole, Cut::shard_axes(), action);
     }
     result_.gradients[at(buffer.unit)] = {slice, whole};
+  }
+
+  /// In place; travels in the reduce dtype where that is narrower.
+  void sum_over_replicas(TensorId slice, const std::string& name, Action action) {
+    TensorId wire = slice;
+    const Tensor& info = program().tensor(slice);
+    if (size_of(cut_.precision.reduce) < size_of(info.dtype)) {
+      wire = add("gradient.replicas." + name, cut_.precision.reduce, elements(info.shape), Category::gradient,
+                 program());
+      emit_cast(program(), name, slice, wire, action);
+    }
+    emit_all_reduce(program(), name, wire, wire, Axis::replicate, action);
+    if (wire != slice) emit_cast(program(), name, wire, slice, action);
   }
 
   TensorId add(std::string name, DType dtype, std::int64_t count, Category category, Program& to) {

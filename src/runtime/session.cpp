@@ -64,6 +64,14 @@ void Session::barrier() const {
   check_mpi(MPI_Barrier(world_), "MPI_Barrier");
 }
 
+std::string Session::from_rank_0(std::string text) const {
+  auto size = static_cast<std::int64_t>(text.size());
+  check_mpi(MPI_Bcast(&size, 1, MPI_INT64_T, 0, world_), "MPI_Bcast");
+  text.resize(static_cast<std::size_t>(size));
+  check_mpi(MPI_Bcast(text.data(), static_cast<int>(size), MPI_CHAR, 0, world_), "MPI_Bcast");
+  return text;
+}
+
 bool Session::stop_requested() const {
   int flag = stop_.arrived() ? 1 : 0;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &flag, 1, MPI_INT, MPI_MAX, world_), "MPI_Allreduce");

@@ -72,6 +72,9 @@ class Session {
   /// Collective: returns once every rank has called it.
   void barrier() const;
 
+  /// Collective: rank 0's text, on every rank.
+  std::string from_rank_0(std::string text) const;
+
   /// Collective: true on every rank once SIGUSR1 has reached any of them since the session began.
   bool stop_requested() const;
 

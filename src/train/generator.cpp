@@ -35,7 +35,7 @@ model::Graph logits_graph(const config::Deck& deck) {
   request.tokens = deck.data.sequence;
   request.compute = deck.precision.parameters;
   request.objective = model::Objective::logits;
-  return model::find_family("llama").emit(deck.model, request);
+  return model::find_family(deck.model.family).emit(deck.model, request);
 }
 
 /// Draws from softmax(logits / temperature).

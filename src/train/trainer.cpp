@@ -13,6 +13,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/hash.hpp"
 #include "base/text.hpp"
 #include "config/print.hpp"
 #include "config/validate.hpp"
@@ -44,16 +45,24 @@ void make_writable(const std::filesystem::path& folder, const char* key) {
   std::filesystem::remove(probe, error);
 }
 
-/// A run that starts anew leaves another run's checkpoints alone: among its own they would pass for newer
-/// ones.
-std::string move_aside(const std::filesystem::path& folder) {
-  std::filesystem::path aside = folder.string() + ".previous";
-  for (int n = 2; std::filesystem::exists(aside); ++n)
-    aside = folder.string() + fmt::format(".previous-{}", n);
-  std::error_code error;
-  std::filesystem::rename(folder, aside, error);
-  REQUIRE(!error, "checkpoint.folder: '{}' holds checkpoints of an earlier run and cannot be renamed: {}",
-          folder.string(), error.message());
+/// Checkpoints beyond the step a run starts from are another run's, or damaged ones that it went back from:
+/// among its own they would pass for newer ones. They are moved to a folder of their own; its name, or ""
+/// when there were none.
+std::string move_aside(const std::filesystem::path& folder, std::int64_t step) {
+  std::filesystem::path aside;
+  for (const auto& path : checkpoint::list(folder)) {
+    if (checkpoint::step_of(path) <= step) continue;
+    std::error_code error;
+    if (aside.empty()) {
+      aside = folder.string() + ".previous";
+      for (int n = 2; std::filesystem::exists(aside); ++n)
+        aside = folder.string() + fmt::format(".previous-{}", n);
+      std::filesystem::create_directories(aside, error);
+    }
+    if (!error) std::filesystem::rename(path, aside / path.filename(), error);
+    REQUIRE(!error, "checkpoint.folder: '{}' is not of this run and cannot be moved to '{}': {}",
+            path.string(), aside.string(), error.message());
+  }
   return aside.string();
 }
 
@@ -80,6 +89,10 @@ Prepared prepare(const runtime::Session& session, config::Deck deck) {
     config::validate_for_ranks(deck, session.size(), session.max_ranks_per_node());
     data::Datasets data = data::open_datasets(deck);
     deck.model.vocab_size = data.vocab_size;
+    const std::string mine = hex(config::deck_hash(deck)) + hex(data.identity);
+    REQUIRE(mine == session.from_rank_0(mine),
+            "{} reads another deck or other data than rank 0: all nodes must see the same files",
+            session.host());
     return Prepared{std::move(deck), std::move(data)};
   });
 }
@@ -99,12 +112,18 @@ Trainer::Trainer(const runtime::Session& session, Prepared prepared, std::string
                              })),
       facts_(session.agree("reading the schedule",
                            [&] { return facts_of(deck_, sampler_, training_graph(deck_), session.size()); })),
-      worker_(session, training_graph(deck_), job_spec(deck_), deck_.debug.poison),
-      watchdog_(deck_.watchdog.timeout, session.rank(), session.host()) {
+      worker_(session, training_graph(deck_), job_spec(deck_), deck_.debug.poison) {
   say(banner(session, deck_, worker_, facts_, version_));
   restore();
   session.agree("preparing the output folder", [&] {
     if (session_.rank() == 0) prepare_output();
+  });
+  session.agree("preparing the output folder", [&] {
+    const std::string folder = config::checkpoint_folder(deck_);
+    REQUIRE(
+        deck_.checkpoint.interval < 0 || std::filesystem::is_directory(folder),
+        "checkpoint.folder: {} does not see '{}', which rank 0 has made: give a folder that all nodes share",
+        session_.host(), folder);
   });
   // Finds ids beyond the vocabulary, the usual mistake, before anything runs.
   session.agree("reading the first batch", [&] { fill_inputs(); });
@@ -127,8 +146,8 @@ void Trainer::prepare_output() {
   make_writable(output, "run.output");
   if (deck_.checkpoint.interval >= 0) {
     const std::string folder = config::checkpoint_folder(deck_);
-    if (progress_.step == 0 && checkpoint::newest(folder))
-      say(fmt::format("checkpoints of an earlier run are now in {}\n", move_aside(folder)));
+    const std::string aside = move_aside(folder, progress_.step);
+    if (!aside.empty()) say(fmt::format("checkpoints beyond step {} are now in {}\n", progress_.step, aside));
     make_writable(folder, "checkpoint.folder");
   }
   const std::string path = (output / "deck.resolved.toml").string();
@@ -139,23 +158,30 @@ void Trainer::prepare_output() {
   metrics_.emplace(deck_.run.output, progress_.step > 0 ? std::optional(progress_.step) : std::nullopt);
 }
 
-void Trainer::restore() {
+/// Rank 0 alone looks: a shared file system may show ranks different states of a folder.
+std::string Trainer::checkpoint_to_resume() const {
   const std::string& resume = deck_.checkpoint.resume;
-  std::string path = resume;
-  if (resume == "none") path.clear();
-  if (resume == "auto") {
+  if (resume == "none") return "";
+  if (resume != "auto") return resume;
+  return session_.from_rank_0(session_.agree("looking for checkpoints", [&]() -> std::string {
+    if (session_.rank() != 0) return "";
     const auto newest = checkpoint::newest(config::checkpoint_folder(deck_));
-    path = newest ? newest->string() : "";
-  }
+    return newest ? newest->string() : "";
+  }));
+}
+
+void Trainer::restore() {
+  const std::string path = checkpoint_to_resume();
   if (!path.empty()) {
     load_checkpoint(path);
     say(fmt::format("checkpoint {} (step {}, {} sequences consumed)\n", path, progress_.step,
                     progress_.samples));
     return;
   }
-  say(resume == "none" ? "no checkpoint is read: checkpoint.resume = \"none\"\n"
-                       : fmt::format("no checkpoint in {}: the weights are drawn from seed {}\n",
-                                     config::checkpoint_folder(deck_), deck_.run.seed));
+  say(deck_.checkpoint.resume == "none"
+          ? "no checkpoint is read: checkpoint.resume = \"none\"\n"
+          : fmt::format("no checkpoint in {}: the weights are drawn from seed {}\n",
+                        config::checkpoint_folder(deck_), deck_.run.seed));
   worker_.initialize(static_cast<std::uint64_t>(deck_.run.seed));
 }
 
@@ -170,7 +196,16 @@ void Trainer::load_checkpoint(const std::string& path) {
   saved_step_ = progress_.step;
 }
 
+/// What the host is issuing or waiting for, for the watchdog's thread.
+std::string Trainer::where() const {
+  const program::OpId op = worker_.train().current();
+  return op < 0 ? "" : " (" + describe(worker_.job().train, op) + ")";
+}
+
 void Trainer::run() {
+  watchdog_.emplace(
+      deck_.watchdog.timeout, session_.rank(), session_.host(),
+      [this](const std::string& message) { telemetry::Watchdog::print_and_exit(message + where()); });
   if (progress_.step < facts_.steps) say(telemetry::step_header() + "\n");
   while (progress_.step < facts_.steps) {
     step();
@@ -200,7 +235,7 @@ void Trainer::measure_outside() {
 }
 
 void Trainer::step() {
-  watchdog_.beat("train step");
+  watchdog_->beat("train step");
   StepClock clock;
   const double start = now();
   fill_inputs();
@@ -210,6 +245,7 @@ void Trainer::step() {
   worker_.train().run();
   clock.total = now() - start;
   clock.save = std::exchange(save_seconds_, 0.0);
+  if (deck_.debug.poison) worker_.memory().check_guards();
   ++progress_.step;
   progress_.samples += deck_.batch.global;
   if (worker_.scalars().found_inf == 0) {
@@ -221,9 +257,8 @@ void Trainer::step() {
     // The norm is the same on every rank, so all of them stop here.
     if (skipped_in_a_row_ == most_skipped_steps)
       throw runtime::AgreedError(
-          fmt::format("{} steps in a row had gradients that are not finite: training has diverged. Lower "
-                      "optimizer.lr, lengthen "
-                      "schedule.warmup, or resume from an earlier checkpoint with checkpoint.resume",
+          fmt::format("{} steps in a row had gradients that are not finite: training has diverged. Start "
+                      "anew with a lower optimizer.lr or a longer schedule.warmup",
                       most_skipped_steps));
   }
   report(clock);
@@ -272,7 +307,7 @@ double Trainer::evaluate() {
   const std::int64_t batches = std::min(deck_.evaluation.batches, ceil_div(windows, stride));
   double loss = 0, weight = 0;
   for (std::int64_t b = 0; b < batches; ++b) {
-    watchdog_.beat("evaluation");
+    watchdog_->beat("evaluation");
     data::fill_in_order(data_.validation, deck_.data.sequence, deck_.model.vocab_size,
                         b * stride + worker_.data_index() * micro, micro, batch_of(worker_.inputs(0)));
     worker_.evaluate().run();
@@ -296,7 +331,7 @@ void Trainer::evaluate_and_report() {
 }
 
 void Trainer::save() {
-  watchdog_.beat("saving a checkpoint");
+  watchdog_->beat("saving a checkpoint");
   const double start = now();
   const auto& job = worker_.job();
   const auto shards = state_shards(job.load, job.tensors, worker_.memory(), true);
@@ -308,7 +343,7 @@ void Trainer::save() {
                      {static_cast<int>(deck_.checkpoint.files), static_cast<int>(deck_.checkpoint.keep)},
                      [&](std::int64_t, std::int64_t total) {
                        bytes = total;
-                       watchdog_.beat("saving a checkpoint");
+                       watchdog_->beat("saving a checkpoint");
                      });
   });
   saved_step_ = progress_.step;

@@ -29,7 +29,7 @@ class Trainer {
   Trainer(const runtime::Session& session, config::Deck deck, std::string version);
 
   /// Trains to the end of the run, or until SIGUSR1 reaches any rank: then the step is finished and the state
-  /// saved.
+  /// saved (unless checkpoint.interval is -1).
   void run();
 
  private:
@@ -37,8 +37,10 @@ class Trainer {
   /// Rank 0 prints it.
   void say(const std::string& text) const;
   void prepare_output();
+  std::string checkpoint_to_resume() const;
   void restore();
   void load_checkpoint(const std::string& path);
+  std::string where() const;
   void step();
   void measure_outside();
   void fill_inputs();
@@ -55,7 +57,7 @@ class Trainer {
   data::Sampler sampler_;
   RunFacts facts_;
   Worker worker_;
-  telemetry::Watchdog watchdog_;
+  std::optional<telemetry::Watchdog> watchdog_;    ///< while run() lasts
   std::optional<telemetry::MetricsFile> metrics_;  ///< rank 0 alone
   Progress progress_;
   std::int64_t saved_step_ = -1;    ///< step of the newest checkpoint of this run

@@ -63,7 +63,8 @@ void verify_together(const runtime::Session& session, const model::Graph& graph,
                      const Job& job) {
   const std::uint64_t mine = fingerprint(job);
   std::vector<std::uint64_t> all(static_cast<std::size_t>(session.size()));
-  MPI_Allgather(&mine, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, session.world());
+  REQUIRE(MPI_Allgather(&mine, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, session.world()) == MPI_SUCCESS,
+          "MPI_Allgather failed while the ranks compared their programs");
   session.agree("verifying the step program", [&] {
     if (session.rank() == 0) verify_classes(graph, spec, job, all);
   });

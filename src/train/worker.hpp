@@ -36,6 +36,7 @@ class Worker {
   const engine::JobMemory& memory() const { return memory_; }
   runtime::Mesh& mesh() { return mesh_; }
   engine::Executor& train() { return train_; }
+  const engine::Executor& train() const { return train_; }
   engine::Executor& evaluate() { return evaluate_; }
 
   /// Collective: derives all copies after the slices of the state were written.

@@ -153,10 +153,12 @@ TEST_P(Gradients, RecomputeChangesNoBit) {
 }
 
 TEST_P(Gradients, OfLowerPrecisionsAreNearFp64) {
-  const Probe exact(model_of(GetParam()), DType::f64, program::Recompute::none);
-  const Probe single(model_of(GetParam()), DType::f32, program::Recompute::none);
-  const Probe mixed(model_of(GetParam()), DType::bf16, program::Recompute::none, true);
-  for (const auto& [probe, tolerance] : {std::pair{&single, 2e-5}, std::pair{&mixed, 6e-2}}) {
+  TinyModel model = model_of(GetParam());
+  model.dims.initializer_range = 0.1;  // large weights amplify the rounding of one layer in the next
+  const Probe exact(model, DType::f64, program::Recompute::none);
+  const Probe single(model, DType::f32, program::Recompute::none);
+  const Probe mixed(model, DType::bf16, program::Recompute::none, true);
+  for (const auto& [probe, tolerance] : {std::pair{&single, 2e-5}, std::pair{&mixed, 2e-2}}) {
     EXPECT_NEAR(probe->loss(), exact.loss(), tolerance * exact.loss());
     double difference = 0, size = 0;
     for (int p = 0; p < static_cast<int>(exact.layout().parameters().size()); ++p)

@@ -105,8 +105,16 @@ TEST_F(Strategies, PlacementChangesNoBit) {
 
 TEST_F(Strategies, SendsTheBytesThatArePlanned) {
   const TinyModel m = model(2);
-  for (const char* strategy : all_strategies) {
-    const auto s = spec(m, strategy);
+  std::vector<program::JobSpec> specs;
+  for (const char* strategy : all_strategies) specs.push_back(spec(m, strategy));
+  if (session().size() == 4) {
+    MeshShape hybrid;
+    hybrid[Axis::replicate] = hybrid[Axis::shard] = 2;
+    specs.push_back(test::spec_for(m, hybrid, "HYBRID_SHARD", test::precision_of(DType::f32)));
+    specs.push_back(specs.back());
+    specs.back().precision.reduce = DType::bf16;
+  }
+  for (const program::JobSpec& s : specs) {
     train::Worker worker(session(), m.graph(DType::f32), s, false);
     std::int64_t planned = 0;
     for (const auto& op : worker.job().train.ops) planned += op.comm.sent_bytes;
@@ -118,7 +126,7 @@ TEST_F(Strategies, SendsTheBytesThatArePlanned) {
     test::train_losses(worker, m, s.micro_batches, 2, [&](int, auto run) {
       const std::int64_t before = total();
       run();
-      EXPECT_EQ(total() - before, planned) << strategy;
+      EXPECT_EQ(total() - before, planned) << s.strategy.name << " " << s.mesh.describe();
     });
   }
 }

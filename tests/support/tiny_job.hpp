@@ -59,7 +59,7 @@ inline std::int32_t token(std::int64_t sample, std::int64_t t, std::int64_t voca
       static_cast<std::uint64_t>(vocabulary));
 }
 
-/// Fills every micro-batch with the samples of this step; every 5th target has weight 0.
+/// Fills every micro-batch with the samples of this step; samples differ in their number of valid targets.
 inline void fill(train::Worker& worker, const TinyModel& model, int micros, std::int64_t first_sample) {
   for (int m = 0; m < micros; ++m) {
     const train::InputAddresses in = worker.inputs(m);
@@ -70,7 +70,7 @@ inline void fill(train::Worker& worker, const TinyModel& model, int micros, std:
         const std::int64_t i = row * model.sequence + t;
         in.tokens[i] = token(sample, t, model.dims.vocab_size);
         in.targets[i] = token(sample, t + 1, model.dims.vocab_size);
-        in.weights[i] = t % 5 == 4 ? 0.0F : 1.0F;
+        in.weights[i] = (sample + t) % 5 == 4 || t < sample % 3 ? 0.0F : 1.0F;
         in.positions[i] = static_cast<std::int32_t>(t);
         in.document_start[i] = static_cast<std::int32_t>(row * model.sequence);
       }
