@@ -38,7 +38,7 @@ std::map<std::int64_t, fs::path, std::greater<>> with_suffix(const fs::path& fol
   std::map<std::int64_t, fs::path, std::greater<>> found;
   std::error_code error;
   fs::directory_iterator entries(folder, error);
-  if (error == std::errc::no_such_file_or_directory) return found;
+  if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory) return found;
   REQUIRE(!error, "{}: cannot look for checkpoints: {}", folder.string(), error.message());
   for (const auto& entry : entries) {
     const std::int64_t step = step_of(entry.path().filename().string(), suffix);

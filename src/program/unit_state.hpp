@@ -28,7 +28,7 @@ struct State {
 
 struct UnitState {
   State parameters;
-  State master;  ///< same tensors as parameters when the dtypes are equal and both are cut alike
+  State master;  ///< same tensors as parameters when the dtypes are equal
   State exp_avg;
   State exp_avg_sq;
   /// First and count of the flat elements that this rank's optimizer steps: its shard, or all.

@@ -146,9 +146,9 @@ void Trainer::prepare_output() {
   make_writable(output, "run.output");
   if (deck_.checkpoint.interval >= 0) {
     const std::string folder = config::checkpoint_folder(deck_);
+    make_writable(folder, "checkpoint.folder");
     const std::string aside = move_aside(folder, progress_.step);
     if (!aside.empty()) say(fmt::format("checkpoints beyond step {} are now in {}\n", progress_.step, aside));
-    make_writable(folder, "checkpoint.folder");
   }
   const std::string path = (output / "deck.resolved.toml").string();
   std::ofstream file(path);
@@ -347,6 +347,8 @@ void Trainer::save() {
                      });
   });
   saved_step_ = progress_.step;
+  // HDF5 is first used here: what it keeps is outside the plan too.
+  if (outside_bytes_ > 0) outside_bytes_ = std::max(outside_bytes_, worker_.outside_bytes());
   const double seconds = now() - start;
   save_seconds_ += seconds;
   say(fmt::format("step {}: checkpoint {}/step_{} ({} by this rank in {:.1f} s)\n", progress_.step, folder,

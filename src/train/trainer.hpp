@@ -61,7 +61,7 @@ class Trainer {
   std::optional<telemetry::MetricsFile> metrics_;  ///< rank 0 alone
   Progress progress_;
   std::int64_t saved_step_ = -1;    ///< step of the newest checkpoint of this run
-  std::int64_t outside_bytes_ = 0;  ///< measured after the first step
+  std::int64_t outside_bytes_ = 0;  ///< measured after the first step and each save
   double save_seconds_ = 0;         ///< since the last report
   double mean_step_seconds_ = 0;
   std::vector<runtime::Mesh::Sent> sent_before_;
