@@ -245,9 +245,9 @@ void validate(Deck& deck) {
 
 void validate_for_ranks(Deck& deck, int ranks, int ranks_per_node) {
   REQUIRE(ranks > 0, "a job needs at least one rank, not {}", ranks);
+  check_supported_axes(deck);
   place_hybrid(deck, ranks, ranks_per_node);
   resolve_mesh(deck, ranks);
-  check_supported_axes(deck);
   check_batch(deck);
   for (std::size_t i = 0; i < deck.origins.size(); ++i) deck.origins[i].value = render(fields()[i], deck);
 }
