@@ -28,9 +28,12 @@ set -euo pipefail
 # submitting from elsewhere, or with an installed ztrain: ZTRAIN_ROOT=/opt/ztrain/share/ztrain sbatch ...
 root=${ZTRAIN_ROOT:-${SLURM_SUBMIT_DIR:-$PWD}}
 
-deck=$root/inputs/quickstart.toml
 if [ $# -gt 0 ] && [ "${1#--}" = "$1" ]; then
   deck=$1
   shift
+else
+  # A batch that the ranks asked for above divide; what the command line says comes later and wins.
+  deck=$root/inputs/quickstart.toml
+  set -- --batch.global=64 --batch.micro=2 "$@"
 fi
 exec "$root/slurm/launch.sh" "$deck" "$@"

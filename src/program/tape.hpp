@@ -30,7 +30,6 @@ class Tape {
   void enter(int unit, const std::vector<TensorId>& values);
 
   TensorId tensor(model::ValueId v) const { return (*values_)[static_cast<std::size_t>(v)]; }
-  const model::Graph& graph() const { return graph_; }
   const Tensor& info(TensorId t) const { return program_.tensor(t); }
 
   /// False for inputs and for what depends on no parameter.

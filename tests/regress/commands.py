@@ -152,5 +152,22 @@ class Commands(zt.Case):
         self.assertEqual(result.output.count("checkpoint is required"), 1, str(result))
 
 
+class ShippedDecks(zt.Case):
+    def test_quickstart_fits_the_ranks_that_its_header_and_the_slurm_scripts_name(self):
+        quickstart = zt.SOURCE / "inputs" / "quickstart.toml"
+        for ranks, overrides in (
+            (1, []),
+            (2, []),
+            (4, ["--batch.micro=4"]),
+            (8, ["--batch.global=64", "--batch.micro=2"]),
+            (32, ["--batch.global=64", "--batch.micro=2"]),
+        ):
+            result = zt.run(0, ["check", quickstart, "--ranks", ranks, *overrides])
+            self.assertEqual(result.code, 0, str(result))
+            self.assertIn("the deck is valid", result.out)
+        for script in ("train_8gpu_node.sh", "train_multi_node.sh"):
+            self.assertIn("--batch.global=64 --batch.micro=2", (zt.SOURCE / "slurm" / script).read_text())
+
+
 if __name__ == "__main__":
     zt.main()
