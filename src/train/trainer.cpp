@@ -85,16 +85,21 @@ RunFacts facts_of(const config::Deck& deck, const data::Sampler& sampler, const 
 }  // namespace
 
 Prepared prepare(const runtime::Session& session, config::Deck deck) {
-  return session.agree("opening the data", [&] {
+  Prepared prepared = session.agree("opening the data", [&] {
     config::validate_for_ranks(deck, session.size(), session.max_ranks_per_node());
     data::Datasets data = data::open_datasets(deck);
     deck.model.vocab_size = data.vocab_size;
-    const std::string mine = hex(config::deck_hash(deck)) + hex(data.identity);
-    REQUIRE(mine == session.from_rank_0(mine),
-            "{} reads another deck or other data than rank 0: all nodes must see the same files",
-            session.host());
     return Prepared{std::move(deck), std::move(data)};
   });
+  // Only now: a rank that failed above would not take part in this exchange.
+  const std::string mine = hex(config::deck_hash(prepared.deck)) + hex(prepared.data.identity);
+  const std::string first = session.from_rank_0(mine);
+  session.agree("comparing the ranks' inputs", [&] {
+    REQUIRE(mine == first,
+            "{} reads another deck or other data than rank 0: all nodes must see the same files",
+            session.host());
+  });
+  return prepared;
 }
 
 Trainer::Trainer(const runtime::Session& session, config::Deck deck, std::string version)

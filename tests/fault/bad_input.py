@@ -258,5 +258,20 @@ class BadInput(zt.Case):
         self.assert_refused(result, r"20 steps in a row had gradients that are not finite")
 
 
+class RanksThatDiffer(zt.Case):
+    """Two ranks started with different words, as nodes that see different files would be."""
+
+    def start(self, *second):
+        words = [self.deck, ":", "-np", "1", zt.EXECUTABLE, self.deck, *second]
+        return zt.run(1, words, timeout=20)
+
+    def test_data_that_one_rank_lacks(self):
+        result = self.start('--data.train=["/nowhere/*.txt"]')
+        self.assert_refused(result, r"rank 1: .*data\.train.*matches no file")
+
+    def test_another_deck(self):
+        self.assert_refused(self.start("--run.seed=99"), r"rank 1: .* reads another deck or other data than rank 0")
+
+
 if __name__ == "__main__":
     zt.main()
