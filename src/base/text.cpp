@@ -1,5 +1,7 @@
 #include "base/text.hpp"
 
+#include <fnmatch.h>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -56,6 +58,10 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
     if (d < best_distance) best = candidate, best_distance = d;
   }
   return best;
+}
+
+bool glob_match(std::string_view pattern, std::string_view text) {
+  return ::fnmatch(std::string(pattern).c_str(), std::string(text).c_str(), 0) == 0;
 }
 
 }  // namespace ztrain

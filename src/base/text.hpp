@@ -20,4 +20,7 @@ std::string format_duration(double seconds);
 /// The candidate with the smallest edit distance to word (ties: the first), or "" when none is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
+/// Shell-style: * stands for any run of characters, ? for one, [a-z] for one of a set ([!a-z]: not of it).
+bool glob_match(std::string_view pattern, std::string_view text);
+
 }  // namespace ztrain

@@ -159,9 +159,12 @@ Bound bind_all_gather(const Binding& b) {
 }
 
 Bound bind_reduce_scatter(const Binding& b) {
-  return {nullptr, group(b).reduce_scatter(b.input<std::byte>(0), b.in(0).dtype, b.output<std::byte>(0),
-                                           b.out(0).dtype, elements(b.out(0).shape), accumulates(b),
-                                           b.output<std::byte>(1))};
+  const DType type = b.in(0).dtype;
+  const std::byte* full = b.input<std::byte>(0) + b.op.attributes.integer("begin") * size_of(type);
+  const std::int64_t stride = elements(b.in(0).shape) / group(b).size();
+  return {nullptr,
+          group(b).reduce_scatter(full, type, b.output<std::byte>(0), b.out(0).dtype,
+                                  elements(b.out(0).shape), accumulates(b), b.output<std::byte>(1), stride)};
 }
 
 Bound bind_all_reduce(const Binding& b) {

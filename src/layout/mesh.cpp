@@ -19,8 +19,11 @@ std::string_view name_of(Axis axis) {
 
 std::string to_string(AxisSet axes) {
   std::string text;
-  for (int i = 0; i < axis_count; ++i)
-    if (axes.contains(axis_at(i))) text += fmt::format("{}{}", text.empty() ? "" : "*", name_of(axis_at(i)));
+  const auto add = [&](std::string_view name) { text += fmt::format("{}{}", text.empty() ? "" : "*", name); };
+  for (int i = 0; i < axis_count; ++i) {
+    if (axes.contains(axis_at(i))) add(name_of(axis_at(i)));
+    if (axis_at(i) == Axis::shard && axes.has_shard_inner()) add("shard_inner");
+  }
   return text.empty() ? "none" : text;
 }
 
@@ -30,9 +33,13 @@ int MeshShape::ranks() const {
 
 int MeshShape::size(AxisSet axes) const {
   int n = 1;
-  for (int i = 0; i < axis_count; ++i)
-    if (axes.contains(axis_at(i))) n *= degree[static_cast<std::size_t>(i)];
+  for (int i = 0; i < axis_count; ++i) n *= factor(axes, axis_at(i));
   return n;
+}
+
+int MeshShape::factor(AxisSet axes, Axis axis) const {
+  if (axes.contains(axis)) return (*this)[axis];
+  return axis == Axis::shard && axes.has_shard_inner() ? shard_inner : 1;
 }
 
 std::string MeshShape::describe() const {
@@ -51,22 +58,20 @@ Coordinate::Coordinate(const MeshShape& mesh, int rank) : mesh_(mesh), rank_(ran
 
 int Coordinate::index_in(AxisSet axes) const {
   int index = 0;
-  for (int i = 0; i < axis_count; ++i)
-    if (axes.contains(axis_at(i))) index = index * mesh_[axis_at(i)] + (*this)[axis_at(i)];
+  for (int i = 0; i < axis_count; ++i) {
+    const int members = mesh_.factor(axes, axis_at(i));
+    index = index * members + (*this)[axis_at(i)] % members;
+  }
   return index;
 }
 
 std::vector<int> Coordinate::group(AxisSet axes) const {
   std::vector<int> members{0};
   for (int i = 0; i < axis_count; ++i) {
-    const int degree = mesh_[axis_at(i)];
+    const int count = mesh_.factor(axes, axis_at(i)), own = (*this)[axis_at(i)];
     std::vector<int> next;
-    for (int base : members) {
-      if (!axes.contains(axis_at(i)))
-        next.push_back(base * degree + (*this)[axis_at(i)]);
-      else
-        for (int k = 0; k < degree; ++k) next.push_back(base * degree + k);
-    }
+    for (int base : members)
+      for (int k = 0; k < count; ++k) next.push_back(base * mesh_[axis_at(i)] + own / count * count + k);
     members = std::move(next);
   }
   return members;

@@ -4,9 +4,11 @@
 
 namespace ztrain::model {
 
-int Builder::unit(std::string name) {
-  graph_.units.push_back(std::move(name));
-  return static_cast<int>(graph_.units.size()) - 1;
+int Builder::block(std::string name) {
+  graph_.blocks.push_back(name);
+  graph_.units.push_back({std::move(name)});
+  piece_.clear();
+  return static_cast<int>(graph_.blocks.size()) - 1;
 }
 
 ValueId Builder::input(const std::string& name, DType dtype, Shape shape) {
@@ -39,7 +41,8 @@ ValueId Builder::emit(std::string op, const std::string& name, std::vector<Value
                           std::move(inputs),
                           {out},
                           std::move(attributes),
-                          static_cast<int>(graph_.units.size()) - 1});
+                          static_cast<int>(graph_.blocks.size()) - 1,
+                          piece_});
   return out;
 }
 

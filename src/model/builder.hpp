@@ -10,9 +10,12 @@ class Builder {
   /// compute: dtype of parameters and activations. Norm statistics and rope tables are fp32 (fp64 for fp64).
   explicit Builder(DType compute) : compute_(compute) {}
 
-  int unit(std::string name);
+  /// Nodes from here on are of this block, parameters of its unit.
+  int block(std::string name);
+  /// Nodes from here on carry this tag; see Node::piece. A new block begins without one.
+  void piece(std::string tag) { piece_ = std::move(tag); }
   ValueId input(const std::string& name, DType dtype, Shape shape);
-  /// Of the current unit. Named "<prefix>.weight" and so on by the caller.
+  /// Of the current block's unit. Named "<prefix>.weight" and so on by the caller.
   ValueId parameter(const std::string& name, Shape shape, Init init, double init_std = 0);
 
   ValueId embedding(const std::string& name, ValueId tokens, ValueId weight);
@@ -39,6 +42,7 @@ class Builder {
   ValueId extra_output(const std::string& name, Shape shape);
 
   DType compute_;
+  std::string piece_;
   Graph graph_;
 };
 

@@ -31,7 +31,8 @@ struct Node {
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;
   Attributes attributes;
-  int unit = 0;
+  int block = 0;
+  std::string piece;  ///< of its block, as recompute chooses: "norm", "qkv", ...; may be empty
 };
 
 enum class Init : std::uint8_t { normal, ones, zeros };
@@ -39,7 +40,7 @@ enum class Init : std::uint8_t { normal, ones, zeros };
 struct Parameter {
   std::string name;  ///< Hugging Face name
   Shape shape;       ///< logical, whole
-  int unit = 0;      ///< the unit that owns it; other units may borrow it (tied weights)
+  int unit = 0;      ///< index into Graph::units; nodes of any block may use it (tied weights)
   Init init = Init::normal;
   double init_std = 0;
   bool decay = true;   ///< takes weight decay: matrices do, norms and biases do not
@@ -48,11 +49,18 @@ struct Parameter {
   ValueId value = -1;
 };
 
+/// What is gathered, reduced and stepped at once. Families make one per block; program/units.hpp regroups.
+struct Unit {
+  std::string name;
+  bool kept_whole = false;  ///< its parameters are not sharded, whatever the strategy
+};
+
 /// Inputs of every family, one element per token of the micro-batch, flattened sequence after sequence. Names
 /// are fixed: tokens int32, targets int32, weights fp32 (loss mask), positions int32, document_start int32
 /// (index of the first token that the token may attend to).
 struct Graph {
-  std::vector<std::string> units;
+  std::vector<std::string> blocks;  ///< of nodes, in order: embedding, each transformer block, head
+  std::vector<Unit> units;
   std::vector<Value> values;
   std::vector<Node> nodes;
   std::vector<Parameter> parameters;

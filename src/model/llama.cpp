@@ -26,12 +26,14 @@ ValueId projection(Builder& b, const std::string& name, ValueId x, std::int64_t 
 }
 
 ValueId norm(Builder& b, const std::string& name, ValueId x, const config::Model& m) {
+  b.piece("norm");
   return b.rms_norm(name, x, b.parameter(name + ".weight", {m.hidden_size}, Init::ones), m.rms_norm_eps);
 }
 
 ValueId attention(Builder& b, const config::Model& m, const std::string& prefix, ValueId x,
                   const Shared& shared) {
   const std::string p = prefix + ".self_attn";
+  b.piece("qkv");
   const double std = m.initializer_range;
   const ValueId q0 =
       projection(b, p + ".q_proj", x, m.num_attention_heads * m.head_dim, std, m.attention_bias);
@@ -41,24 +43,31 @@ ValueId attention(Builder& b, const config::Model& m, const std::string& prefix,
       projection(b, p + ".v_proj", x, m.num_key_value_heads * m.head_dim, std, m.attention_bias);
   const ValueId q = b.rope(p + ".q_rope", q0, shared.table);
   const ValueId k = b.rope(p + ".k_rope", k0, shared.table);
+  b.piece("attention");
   const ValueId o = b.attention(p + ".attention", q, k, v, shared.document_start, m.num_attention_heads,
                                 m.num_key_value_heads);
+  b.piece("output");
   return projection(b, p + ".o_proj", o, m.hidden_size, std, false);
 }
 
 ValueId feed_forward(Builder& b, const config::Model& m, const std::string& prefix, ValueId x) {
   const std::string p = prefix + ".mlp";
+  b.piece("gate_up");
   const ValueId gate = projection(b, p + ".gate_proj", x, m.intermediate_size, m.initializer_range, false);
   const ValueId up = projection(b, p + ".up_proj", x, m.intermediate_size, m.initializer_range, false);
-  return projection(b, p + ".down_proj", b.swiglu(p + ".swiglu", gate, up), m.hidden_size,
-                    m.initializer_range, false);
+  b.piece("swiglu");
+  const ValueId product = b.swiglu(p + ".swiglu", gate, up);
+  b.piece("down");
+  return projection(b, p + ".down_proj", product, m.hidden_size, m.initializer_range, false);
 }
 
 ValueId block(Builder& b, const config::Model& m, const std::string& prefix, ValueId x,
               const Shared& shared) {
   const ValueId a = attention(b, m, prefix, norm(b, prefix + ".input_layernorm", x, m), shared);
+  b.piece("residual");
   const ValueId x1 = b.add(prefix + ".attention_residual", x, a);
   const ValueId f = feed_forward(b, m, prefix, norm(b, prefix + ".post_attention_layernorm", x1, m));
+  b.piece("residual");
   return b.add(prefix + ".mlp_residual", x1, f);
 }
 
@@ -66,6 +75,7 @@ ValueId head(Builder& b, const config::Model& m, const Request& r, ValueId x, Va
   const bool loss = r.objective == Objective::loss;
   if (!loss) x = b.select_row("index", x, b.input("index", DType::i32, {1}));
   const ValueId h = norm(b, "model.norm", x, m);
+  b.piece("head");
   const ValueId weight = m.tie_word_embeddings ? embedding
                                                : b.parameter("lm_head.weight", {m.vocab_size, m.hidden_size},
                                                              Init::normal, m.initializer_range);
@@ -82,17 +92,17 @@ Graph llama(const config::Model& m, const Request& r) {
   const ValueId positions = b.input("positions", DType::i32, {r.tokens});
   const ValueId document_start = b.input("document_start", DType::i32, {r.tokens});
 
-  b.unit("model.embed_tokens");
+  b.block("model.embed_tokens");
   const Shared shared{document_start, b.rope_table("rope_table", positions, m.head_dim, rope_attributes(m))};
   const ValueId embedding = b.parameter("model.embed_tokens.weight", {m.vocab_size, m.hidden_size},
                                         Init::normal, m.initializer_range);
   ValueId x = b.embedding("model.embed_tokens", tokens, embedding);
   for (std::int64_t layer = 0; layer < m.num_hidden_layers; ++layer) {
     const std::string prefix = fmt::format("model.layers.{}", layer);
-    b.unit(prefix);
+    b.block(prefix);
     x = block(b, m, prefix, x, shared);
   }
-  b.unit("lm_head");
+  b.block("lm_head");
   const ValueId result = head(b, m, r, x, embedding);
   return std::move(b).finish(result);
 }

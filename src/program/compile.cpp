@@ -38,12 +38,16 @@ struct Base {
 Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training) {
   const Coordinate at(spec.mesh, rank);
   for (const auto& pass : spec.graph_passes) pass(graph, at);
+  group_parameters(graph, spec.units);
   Layout layout = make_layout(graph, spec.mesh);
-  Base base{std::move(graph), Cut{at, std::move(layout), spec.strategy, spec.precision}, {}, {}};
+  std::vector<bool> kept_whole;
+  for (const model::Unit& unit : graph.units) kept_whole.push_back(unit.kept_whole);
+  Base base{std::move(graph), Cut{at, std::move(layout), spec.strategy, spec.precision, kept_whole}, {}, {}};
   Program& p = base.program;
   p.rank = rank;
   p.mesh = spec.mesh;
-  p.units = base.graph.units;
+  p.blocks = base.graph.blocks;
+  for (const model::Unit& unit : base.graph.units) p.units.push_back(unit.name);
   base.tensors.units = add_unit_states(p, base.cut, training);
   base.tensors.scalars = p.add(persistent("scalars", DType::u8, {sizeof(StepScalars)}, Category::scalar));
   base.tensors.partials = p.add(persistent("partials", DType::f64, {spec.mesh.ranks(), 3}, Category::scalar));
@@ -65,7 +69,9 @@ Program finish(Program program, const JobSpec& spec, const char* name) {
 }
 
 ShardOptions shard_options(const JobSpec& spec) {
-  return {spec.prefetch, spec.reduce_every_micro};
+  ShardOptions options = spec.sharding;
+  options.gather.keep = !spec.strategy.reshard_after_forward;
+  return options;
 }
 
 Program train_program(const Base& base, const JobSpec& spec) {
@@ -73,7 +79,7 @@ Program train_program(const Base& base, const JobSpec& spec) {
   options.micro_batches = spec.micro_batches;
   options.recompute = spec.recompute;
   options.gradients = spec.precision.gradients;
-  options.accumulate_locally = !spec.reduce_every_micro || base.cut.shards() == 1;
+  options.accumulate_locally = !spec.sharding.reduce.every_micro || base.cut.shards() == 1;
   Expanded expanded = expand(base.program, base.graph, options);
   drop_dead_ops(expanded.program, expanded.results);
   overlay_in_place(expanded.program);
@@ -127,7 +133,7 @@ Inference compile_inference(model::Graph graph, const JobSpec& spec, int rank) {
   copy.name = "result";
   copy.inputs = results;
   copy.outputs = {result};
-  copy.action = {ActionKind::forward, static_cast<int>(base.graph.units.size()) - 1, 0};
+  copy.action = {ActionKind::forward, static_cast<int>(base.graph.blocks.size()) - 1, 0};
   sharded.program.ops.push_back(std::move(copy));
   out.forward = finish(std::move(sharded.program), spec, "generation");
   out.graph = std::move(base.graph);

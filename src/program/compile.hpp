@@ -9,6 +9,7 @@
 #include "program/expand.hpp"
 #include "program/shard.hpp"
 #include "program/unit_state.hpp"
+#include "program/units.hpp"
 
 namespace ztrain::program {
 
@@ -22,9 +23,9 @@ struct JobSpec {
   Precision precision;
   AdamW optimizer;
   int micro_batches = 1;
-  Recompute recompute = Recompute::none;
-  bool reduce_every_micro = true;
-  int prefetch = 1;
+  Recompute recompute;
+  UnitOptions units;
+  ShardOptions sharding;
   /// Passes over the forward graph and over each Program before its dependencies are linked. The built-in
   /// passes come first; the order of the list is the order of application.
   std::vector<std::function<void(model::Graph&, const Coordinate&)>> graph_passes;

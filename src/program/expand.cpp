@@ -16,8 +16,9 @@ class Expander {
   Expander(Program base, const model::Graph& graph, const ExpandOptions& options)
       : graph_(graph), options_(options) {
     result_.program = std::move(base);
-    result_.program.units = graph.units;
+    result_.program.blocks = graph.blocks;
     add_parameters();
+    find_blocks();
     mark_boundaries();
   }
 
@@ -34,14 +35,26 @@ class Expander {
     }
   }
 
-  /// A value read outside its unit is kept from forward to backward even under recompute.
+  void find_blocks() {
+    nodes_of_.assign(graph_.blocks.size(), {0, 0});
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const int block = graph_.nodes[i].block;
+      REQUIRE(i == 0 || graph_.nodes[i - 1].block <= block, "the nodes of block {} are not neighbours",
+              graph_.blocks[idx(block)]);
+      auto& range = nodes_of_[idx(block)];
+      if (range.second == 0) range.first = i;
+      range.second = i + 1;
+    }
+  }
+
+  /// A value read outside its block is kept from forward to backward even under recompute.
   void mark_boundaries() {
     std::vector<int> producer(graph_.values.size(), -1);
     boundary_.assign(graph_.values.size(), false);
     for (const model::Node& n : graph_.nodes) {
       for (auto in : n.inputs)
-        if (producer[idx(in)] >= 0 && producer[idx(in)] != n.unit) boundary_[idx(in)] = true;
-      for (auto out : n.outputs) producer[idx(out)] = n.unit;
+        if (producer[idx(in)] >= 0 && producer[idx(in)] != n.block) boundary_[idx(in)] = true;
+      for (auto out : n.outputs) producer[idx(out)] = n.block;
     }
   }
 
@@ -55,7 +68,7 @@ class Expander {
     }
     for (const model::Node& n : graph_.nodes)
       if (!(options_.training && op_type(n.op).forward_with_gradient))
-        clone(n, values, {ActionKind::forward, n.unit, micro});
+        clone(n, values, {ActionKind::forward, n.block, micro});
     result_.results.push_back(values[idx(graph_.result)]);
     if (options_.training) backward(micro, values);
   }
@@ -64,14 +77,16 @@ class Expander {
     const std::size_t first = result_.program.ops.size();
     ParameterGradients gradients = parameter_gradients(micro);
     Tape tape(result_.program, graph_, gradients, micro);
-    for (int unit = static_cast<int>(graph_.units.size()) - 1; unit >= 0; --unit) {
-      std::vector<TensorId> seen = values;
-      if (options_.recompute == Recompute::full) recompute(unit, micro, seen);
-      tape.enter(unit, seen);
-      for (auto n = graph_.nodes.rbegin(); n != graph_.nodes.rend(); ++n) {
-        const OpType& type = op_type(n->op);
-        if (n->unit != unit || !type.adjoint || !tape.wants(n->outputs[0])) continue;
-        if (type.forward_with_gradient || tape.gradient(n->outputs[0]) != no_tensor) type.adjoint(tape, *n);
+    std::vector<TensorId> seen = values;
+    for (int block = static_cast<int>(graph_.blocks.size()) - 1; block >= 0; --block) {
+      const auto [begin, end] = nodes_of_[idx(block)];
+      recompute(block, micro, seen);
+      tape.enter(block, seen);
+      for (std::size_t i = end; i-- > begin;) {
+        const model::Node& n = graph_.nodes[i];
+        const OpType& type = op_type(n.op);
+        if (!type.adjoint || !tape.wants(n.outputs[0])) continue;
+        if (type.forward_with_gradient || tape.gradient(n.outputs[0]) != no_tensor) type.adjoint(tape, n);
       }
     }
     for (std::size_t i = first; i < result_.program.ops.size(); ++i)
@@ -79,18 +94,20 @@ class Expander {
         complete(result_.program, op);
   }
 
-  /// Forward ops again, with fresh tensors for what the unit keeps to itself; drop_dead_ops removes what is
+  /// Forward ops again, with fresh tensors for what the block keeps to itself; drop_dead_ops removes what is
   /// not needed.
-  void recompute(int unit, int micro, std::vector<TensorId>& values) {
-    for (const model::Node& n : graph_.nodes) {
-      if (n.unit != unit || op_type(n.op).forward_with_gradient) continue;
+  void recompute(int block, int micro, std::vector<TensorId>& values) {
+    const auto [begin, end] = nodes_of_[idx(block)];
+    for (std::size_t i = begin; i < end; ++i) {
+      const model::Node& n = graph_.nodes[i];
+      if (!options_.recompute.drops(n) || op_type(n.op).forward_with_gradient) continue;
       bool inner = false;
       for (auto out : n.outputs) {
         if (boundary_[idx(out)]) continue;
         values[idx(out)] = activation(graph_.value(out), micro, ".again");
         inner = true;
       }
-      if (inner) clone(n, values, {ActionKind::recompute, unit, micro});
+      if (inner) clone(n, values, {ActionKind::recompute, block, micro});
     }
   }
 
@@ -156,9 +173,15 @@ class Expander {
   ExpandOptions options_;
   Expanded result_;
   std::vector<bool> boundary_;
+  std::vector<std::pair<std::size_t, std::size_t>> nodes_of_;  ///< by block: its nodes
 };
 
 }  // namespace
+
+bool Recompute::drops(const model::Node& node) const {
+  if (every > 0 && node.block % every == 1 % every) return true;
+  return std::find(tags.begin(), tags.end(), node.piece) != tags.end();
+}
 
 Expanded expand(Program base, const model::Graph& graph, const ExpandOptions& options) {
   return Expander(std::move(base), graph, options).run();

@@ -10,15 +10,19 @@
 
 namespace ztrain::program {
 
-enum class Recompute : std::uint8_t {
-  none,
-  full  ///< of a unit only its inputs are kept: backward runs its forward again (Chen et al., 2016)
+/// What forward does not keep: backward of a block first runs its forward again as far as needed (Chen et
+/// al., "Training deep nets with sublinear memory cost", 2016; by pieces: Korthikanti et al., 2022).
+struct Recompute {
+  int every = 0;                  ///< of every k-th block only the inputs are kept; 0: of none
+  std::vector<std::string> tags;  ///< what nodes with these tags (model::Node::piece) make is not kept
+
+  bool drops(const model::Node& node) const;
 };
 
 struct ExpandOptions {
   int micro_batches = 1;
   bool training = true;  ///< false: forward alone
-  Recompute recompute = Recompute::none;
+  Recompute recompute;
   DType gradients = DType::f32;
   /// One gradient tensor per parameter, to which every micro-batch adds; otherwise one per micro-batch.
   bool accumulate_locally = false;

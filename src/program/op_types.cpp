@@ -141,11 +141,7 @@ void emit_all_reduce(Program& program, const std::string& name, TensorId x, Tens
 }
 
 AxisSet axes_of(const Attributes& attributes) {
-  AxisSet axes;
-  const std::int64_t bits = attributes.integer("axes");
-  for (int i = 0; i < axis_count; ++i)
-    if (bits >> i & 1) axes = axes | AxisSet(static_cast<Axis>(i));
-  return axes;
+  return AxisSet::from_bits(static_cast<std::uint8_t>(attributes.integer("axes")));
 }
 
 Attributes axes_attribute(AxisSet axes) {

@@ -39,6 +39,10 @@ std::string_view name_of(CommKind kind) {
   return pick(comm_names, kind);
 }
 
+bool is_compute(ActionKind kind) {
+  return kind == ActionKind::forward || kind == ActionKind::backward || kind == ActionKind::recompute;
+}
+
 TensorId Program::add(Tensor tensor) {
   tensors.push_back(std::move(tensor));
   return static_cast<TensorId>(tensors.size() - 1);
@@ -53,7 +57,8 @@ TensorId Program::find(std::string_view wanted) const {
 std::string describe(const Program& program, OpId id) {
   const Op& op = program.op(id);
   std::string text(name_of(op.action.kind));
-  if (op.action.unit >= 0) text += " " + program.units[static_cast<std::size_t>(op.action.unit)];
+  const std::vector<std::string>& parts = is_compute(op.action.kind) ? program.blocks : program.units;
+  if (op.action.part >= 0) text += " " + parts[static_cast<std::size_t>(op.action.part)];
   if (op.action.micro >= 0) text += fmt::format(" micro {}", op.action.micro);
   return fmt::format("{}: {} {} (op {})", text, op.type, op.name, id);
 }

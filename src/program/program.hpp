@@ -47,10 +47,12 @@ enum class ActionKind : std::uint8_t {
 };
 inline constexpr int action_kind_count = 13;
 std::string_view name_of(ActionKind kind);
+/// Forward, backward and recompute: what a model's blocks do.
+bool is_compute(ActionKind kind);
 
 struct Action {
   ActionKind kind = ActionKind::forward;
-  int unit = -1;   ///< -1: of no unit
+  int part = -1;   ///< forward, backward, recompute: the block; otherwise the unit. -1: of none
   int micro = -1;  ///< -1: of no micro-batch
   bool operator==(const Action&) const = default;
 };
@@ -142,7 +144,8 @@ struct Program {
   std::string name;  ///< "train step", "evaluation", ...
   int rank = 0;      ///< global rank it was compiled for
   MeshShape mesh;
-  std::vector<std::string> units;
+  std::vector<std::string> blocks;  ///< names: of forward, backward and recompute
+  std::vector<std::string> units;   ///< names: of what is gathered, reduced and stepped
   std::vector<Tensor> tensors;
   std::vector<Op> ops;
   TierPlan plan[tier_count];

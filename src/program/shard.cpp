@@ -11,19 +11,6 @@
 namespace ztrain::program {
 namespace {
 
-/// Consecutive ops of one action.
-struct Span {
-  Action action;
-  std::size_t begin = 0, end = 0;  ///< ops
-};
-
-/// One gathered copy of a unit: from the span that first needs it to the one that last does.
-struct Copy {
-  int unit = 0;
-  int first = 0, last = 0;  ///< spans
-  TensorId buffer = no_tensor;
-};
-
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
@@ -32,48 +19,42 @@ class Sharder {
  public:
   Sharder(Expanded expanded, const Cut& cut, const std::vector<UnitState>& states,
           const ShardOptions& options)
-      : in_(std::move(expanded)), cut_(cut), states_(states), options_(options) {
+      : in_(std::move(expanded)),
+        cut_(cut),
+        states_(states),
+        options_(options),
+        reducer_(cut, options.reduce) {
     ops_ = std::move(in_.program.ops);
     in_.program.ops.clear();
     units_ = in_.program.units;
     index_placeholders();
-    cut_into_spans();
-    gathers_ = cut.strategy.parameters_sharded && cut.shards() > 1;
-    plan_copies();
+    plan_parameters();
     plan_gradients();
   }
 
   Sharded run() {
     result_.program = std::move(in_.program);
-    active_copy_.resize(cut_.layout.units().size());
-    active_buffer_.resize(cut_.layout.units().size());
-    std::size_t gathered = 0, started = 0;
-    std::vector<std::vector<std::size_t>> releases(spans_.size()), reductions(spans_.size());
-    for (std::size_t c = 0; c < copies_.size(); ++c) releases[at(copies_[c].last)].push_back(c);
-    for (std::size_t b = 0; b < buffers_.size(); ++b) reductions[at(buffers_[b].last)].push_back(b);
+    std::size_t started = 0;
+    std::vector<std::vector<int>> releases(spans_.size()), reductions(spans_.size());
+    for (std::size_t g = 0; g < plan_.gathers.size(); ++g)
+      releases[at(plan_.gathers[g].last)].push_back(static_cast<int>(g));
+    for (std::size_t b = 0; b < buffers_.size(); ++b)
+      reductions[at(buffers_[b].last)].push_back(static_cast<int>(b));
     for (int s = 0; s < static_cast<int>(spans_.size()); ++s) {
-      for (; gathered < copies_.size() && copies_[gathered].first <= s + options_.prefetch; ++gathered)
-        gather(copies_[gathered]);
+      for (const int g : plan_.before[at(s)]) gather(g);
       for (; started < buffers_.size() && buffers_[started].first == s; ++started) start(buffers_[started]);
       for (std::size_t i = spans_[at(s)].begin; i < spans_[at(s)].end; ++i) place(std::move(ops_[i]));
-      for (std::size_t c : releases[at(s)]) release(copies_[c]);
-      for (std::size_t b : reductions[at(s)]) reduce(buffers_[b]);
+      for (const int g : releases[at(s)]) release(g);
+      for (const int g : plan_.after[at(s)]) gather(g);
+      for (const int b : reductions[at(s)]) reduce(buffers_[at(b)]);
     }
     return std::move(result_);
   }
 
  private:
-  /// A unit's flat gradient of one micro-batch (or of all).
-  struct Buffer {
-    int unit = 0;
-    int micro = 0;
-    int first = -1, last = -1;  ///< spans that write it
-    bool final = true;          ///< the last reduction of its unit
-    TensorId tensor = no_tensor;
-  };
-
   Program& program() { return result_.program; }
   const ParameterShape& parameter(int p) const { return cut_.layout.parameters()[at(p)]; }
+  bool gathers(int unit) const { return cut_.shards() > 1 && cut_.shards_parameters(unit); }
 
   void index_placeholders() {
     parameter_of_.assign(in_.program.tensors.size(), -1);
@@ -85,36 +66,24 @@ class Sharder {
     }
   }
 
-  void cut_into_spans() {
-    for (std::size_t i = 0; i < ops_.size(); ++i) {
-      if (spans_.empty() || !(spans_.back().action == ops_[i].action))
-        spans_.push_back({ops_[i].action, i, i});
-      spans_.back().end = i + 1;
-    }
-  }
-
-  /// A copy is kept from one use to the next when the strategy keeps it to the end of backward, or when its
-  /// next gather would already be due: what is still held is not gathered again.
-  void plan_copies() {
-    const int reach = std::max(1, options_.prefetch);
-    std::map<int, std::size_t> open;  // unit -> its current copy
-    for (int s = 0; s < static_cast<int>(spans_.size()); ++s)
-      for (std::size_t i = spans_[at(s)].begin; i < spans_[at(s)].end; ++i)
-        for (TensorId t : ops_[i].inputs) {
-          if (parameter_of_[at(t)] < 0) continue;
-          const int unit = parameter(parameter_of_[at(t)]).unit;
-          const auto found = open.find(unit);
-          const bool held = found != open.end() && (!cut_.strategy.reshard_after_forward ||
-                                                    s - copies_[found->second].last <= reach);
-          if (held) {
-            copies_[found->second].last = s;
-          } else {
-            open[unit] = copies_.size();
-            copies_.push_back({unit, s, s, no_tensor});
-          }
-        }
-    if (!gathers_)
-      for (Copy& copy : copies_) copy.buffer = states_[at(copy.unit)].parameters.whole;
+  void plan_parameters() {
+    std::vector<std::vector<int>> unit_read(ops_.size());
+    for (std::size_t i = 0; i < ops_.size(); ++i)
+      for (const TensorId t : ops_[i].inputs) {
+        if (parameter_of_[at(t)] < 0) continue;
+        const int unit = parameter(parameter_of_[at(t)]).unit;
+        if (gathers(unit)) unit_read[i].push_back(unit);
+      }
+    spans_ = cut_into_spans(ops_, unit_read);
+    std::vector<std::int64_t> elements;
+    for (const FlatUnit& unit : cut_.layout.units()) elements.push_back(unit.elements());
+    plan_ = plan_gathers(spans_, elements, options_.gather);
+    gathered_.assign(plan_.gathers.size(), no_tensor);
+    secondary_.assign(elements.size(), no_tensor);
+    gathers_left_.assign(elements.size(), 0);
+    for (const Gather& g : plan_.gathers) ++gathers_left_[at(g.unit)];
+    active_parameters_.resize(elements.size());
+    for (std::size_t u = 0; u < elements.size(); ++u) active_parameters_[u] = states_[u].parameters.whole;
   }
 
   void plan_gradients() {
@@ -131,52 +100,65 @@ class Sharder {
           if (fresh) buffers_.push_back({unit, micro, s, s, shared || micro == micros - 1, no_tensor});
           buffers_[it->second].last = s;
         }
-    for (Buffer& b : buffers_)
-      b.tensor = add(fmt::format("gradient.{}.{}", unit_name(b.unit), b.micro), cut_.precision.gradients,
-                     flat(b.unit).elements(), Category::gradient, in_.program);
-    accumulators_.assign(at(static_cast<int>(cut_.layout.units().size())), no_tensor);
+    for (GradientBuffer& b : buffers_)
+      b.tensor = add(in_.program, fmt::format("gradient.{}.{}", unit_name(b.unit), b.micro),
+                     cut_.precision.gradients, flat(b.unit).elements(), Category::gradient);
+    active_gradients_.assign(cut_.layout.units().size(), no_tensor);
     result_.gradients.resize(buffers_.empty() ? 0 : cut_.layout.units().size());
   }
 
-  /// The previous copy of the unit, if any, is no longer used: a use within reach would have extended it.
-  void gather(Copy& copy) {
-    active_copy_[at(copy.unit)] = &copy;
-    if (!gathers_) return;
-    copy.buffer = add("gathered." + unit_name(copy.unit), cut_.precision.parameters,
-                      flat(copy.unit).elements(), Category::gathered, program());
-    emit_all_gather(program(), unit_name(copy.unit), states_[at(copy.unit)].parameters.slice, copy.buffer,
-                    Cut::shard_axes(), {ActionKind::gather, copy.unit, spans_[at(copy.first)].action.micro});
+  int micro_at(int span) const { return spans_[at(span)].action.micro; }
+
+  /// The unit's previous copy is no longer used: a use within reach would have extended it.
+  void gather(int number) {
+    const Gather& g = plan_.gathers[at(number)];
+    const TensorId buffer = add(program(), "gathered." + unit_name(g.unit), cut_.precision.parameters,
+                                flat(g.unit).elements(), Category::gathered);
+    const TensorId secondary = secondary_[at(g.unit)];
+    const bool near = secondary != no_tensor;
+    emit_all_gather(program(), unit_name(g.unit), near ? secondary : states_[at(g.unit)].parameters.slice,
+                    buffer, near ? Cut::inner_axes() : Cut::shard_axes(),
+                    {ActionKind::gather, g.unit, micro_at(g.first)});
+    gathered_[at(number)] = active_parameters_[at(g.unit)] = buffer;
   }
 
-  void release(const Copy& copy) {
-    if (gathers_)
-      emit_release(program(), copy.buffer,
-                   {ActionKind::release, copy.unit, spans_[at(copy.last)].action.micro});
+  void release(int number) {
+    const Gather& g = plan_.gathers[at(number)];
+    const Action action{ActionKind::release, g.unit, micro_at(g.last)};
+    const bool again = --gathers_left_[at(g.unit)] > 0;
+    if (options_.secondary_shards && again && secondary_[at(g.unit)] == no_tensor)
+      keep_secondary(g.unit, gathered_[at(number)], action);
+    emit_release(program(), gathered_[at(number)], action);
   }
 
-  void start(const Buffer& buffer) {
-    active_buffer_[at(buffer.unit)] = &buffer;
-    zero_gaps(buffer);
-  }
-
-  /// Padding between and after parameters is reduced with the rest: it must hold something, and that is zero.
-  void zero_gaps(const Buffer& buffer) {
-    std::vector<std::int64_t> gaps;
-    std::int64_t end = 0;
-    for (const Segment& s : flat(buffer.unit).segments) {
-      if (s.begin > end) gaps.insert(gaps.end(), {end, s.begin - end});
-      end = s.begin + s.count;
-    }
-    if (end < flat(buffer.unit).elements())
-      gaps.insert(gaps.end(), {end, flat(buffer.unit).elements() - end});
-    if (gaps.empty()) return;
+  /// This rank's part of what its neighbours together keep of a gathered unit.
+  void keep_secondary(int unit, TensorId gathered, Action action) {
+    const AxisSet inner = Cut::inner_axes();
+    const std::int64_t count = flat(unit).elements() / cut_.at.mesh().size(inner);
+    Tensor part = program().tensor(gathered);
+    part.name += ".part";
+    part.base = gathered;
+    part.offset = cut_.at.index_in(inner) * count * size_of(part.dtype);
+    part.shape = {count};
+    secondary_[at(unit)] =
+        add(program(), "secondary." + unit_name(unit), part.dtype, count, Category::gathered);
     Op op;
-    op.type = "zero_gaps";
-    op.name = unit_name(buffer.unit);
-    op.outputs = {buffer.tensor};
-    op.attributes.set("pieces", std::move(gaps));
-    op.action = {ActionKind::backward, buffer.unit, buffer.micro};
+    op.type = "copy";
+    op.name = unit_name(unit);
+    op.inputs = {program().add(std::move(part))};
+    op.outputs = {secondary_[at(unit)]};
+    op.action = action;
     program().ops.push_back(std::move(op));
+  }
+
+  void start(const GradientBuffer& buffer) {
+    active_gradients_[at(buffer.unit)] = buffer.tensor;
+    reducer_.zero_gaps(program(), buffer);
+  }
+
+  void reduce(const GradientBuffer& buffer) {
+    const ReducedGradient reduced = reducer_.reduce(program(), buffer);
+    if (buffer.final) result_.gradients[at(buffer.unit)] = reduced;
   }
 
   /// Rebinds placeholders to views of the flat buffers and appends the op.
@@ -188,9 +170,9 @@ class Sharder {
 
   TensorId rebind(TensorId t) {
     if (const int p = parameter_of_[at(t)]; p >= 0)
-      return view(t, p, active_copy_[at(parameter(p).unit)]->buffer);
+      return view(t, p, active_parameters_[at(parameter(p).unit)]);
     if (const int p = gradient_of_[at(t)].first; p >= 0)
-      return view(t, p, active_buffer_[at(parameter(p).unit)]->tensor);
+      return view(t, p, active_gradients_[at(parameter(p).unit)]);
     return t;
   }
 
@@ -206,52 +188,7 @@ class Sharder {
     return it->second;
   }
 
-  void reduce(const Buffer& buffer) {
-    const Action action{ActionKind::reduce, buffer.unit, buffer.micro};
-    const std::string name = unit_name(buffer.unit);
-    TensorId& slice = accumulators_[at(buffer.unit)];
-    if (cut_.shards() == 1) {
-      slice = buffer.tensor;
-    } else {
-      const Precision& p = cut_.precision;
-      TensorId wire = buffer.tensor;
-      if (size_of(p.reduce) < size_of(p.gradients)) {
-        wire = add("gradient.wire." + name, p.reduce, flat(buffer.unit).elements(), Category::gradient,
-                   program());
-        emit_cast(program(), name, buffer.tensor, wire, action);
-      }
-      const bool first = slice == no_tensor;
-      if (first)
-        slice =
-            add("gradient.shard." + name, size_of(p.reduce) > size_of(p.gradients) ? p.reduce : p.gradients,
-                flat(buffer.unit).shard_elements, Category::gradient, program());
-      emit_reduce_scatter(program(), name, wire, slice, Cut::shard_axes(), !first, action);
-    }
-    if (!buffer.final) return;
-    if (cut_.at.mesh()[Axis::replicate] > 1) sum_over_replicas(slice, name, action);
-    TensorId whole = slice;
-    if (!cut_.strategy.optimizer_sharded && cut_.shards() > 1) {
-      whole = add("gradient.whole." + name, program().tensor(slice).dtype, flat(buffer.unit).elements(),
-                  Category::gradient, program());
-      emit_all_gather(program(), name, slice, whole, Cut::shard_axes(), action);
-    }
-    result_.gradients[at(buffer.unit)] = {slice, whole};
-  }
-
-  /// In place; travels in the reduce dtype where that is narrower.
-  void sum_over_replicas(TensorId slice, const std::string& name, Action action) {
-    TensorId wire = slice;
-    const Tensor& info = program().tensor(slice);
-    if (size_of(cut_.precision.reduce) < size_of(info.dtype)) {
-      wire = add("gradient.replicas." + name, cut_.precision.reduce, elements(info.shape), Category::gradient,
-                 program());
-      emit_cast(program(), name, slice, wire, action);
-    }
-    emit_all_reduce(program(), name, wire, wire, Axis::replicate, action);
-    if (wire != slice) emit_cast(program(), name, wire, slice, action);
-  }
-
-  TensorId add(std::string name, DType dtype, std::int64_t count, Category category, Program& to) {
+  static TensorId add(Program& to, std::string name, DType dtype, std::int64_t count, Category category) {
     Tensor t;
     t.name = std::move(name);
     t.dtype = dtype;
@@ -272,12 +209,14 @@ class Sharder {
   std::vector<int> parameter_of_;
   std::vector<std::pair<int, int>> gradient_of_;  ///< {parameter, micro}
   std::vector<Span> spans_;
-  bool gathers_ = false;
-  std::vector<Copy> copies_;  ///< in order of first
-  std::vector<Buffer> buffers_;
-  std::vector<const Copy*> active_copy_;      ///< by unit
-  std::vector<const Buffer*> active_buffer_;  ///< by unit
-  std::vector<TensorId> accumulators_;        ///< reduced shard by unit
+  GatherPlan plan_;
+  std::vector<TensorId> gathered_;           ///< buffer by gather
+  std::vector<TensorId> secondary_;          ///< by unit
+  std::vector<int> gathers_left_;            ///< by unit
+  std::vector<TensorId> active_parameters_;  ///< by unit: the buffer that ops read now
+  std::vector<GradientBuffer> buffers_;      ///< by first
+  std::vector<TensorId> active_gradients_;   ///< by unit: the buffer that ops write now
+  GradientReducer reducer_;
   std::map<std::pair<TensorId, TensorId>, TensorId> views_;
   Sharded result_;
 };

@@ -5,21 +5,19 @@
 #include <vector>
 
 #include "program/expand.hpp"
+#include "program/gathers.hpp"
+#include "program/reduce.hpp"
 #include "program/unit_state.hpp"
 
 namespace ztrain::program {
 
 struct ShardOptions {
-  int prefetch = 1;  ///< actions ahead of its use at which a unit's gather is issued
-  /// Every micro-batch's gradient is reduced into the shard accumulators; otherwise once, after the last.
-  bool reduce_every_micro = true;
-};
-
-/// The reduced gradient of each unit, summed over the whole data-parallel group: this rank's shard, and the
-/// whole flat range where the optimizer is not sharded.
-struct ReducedGradient {
-  TensorId slice = no_tensor;
-  TensorId whole = no_tensor;
+  GatherOptions gather;
+  /// Between its uses in a step a unit is kept as a copy that is sharded over MeshShape::shard_inner
+  /// neighbours alone: all gathers but its first stay among them. ZeRO++'s hpZ (Wang et al., 2023); the
+  /// integer values of FSDP2's reshard_after_forward.
+  bool secondary_shards = false;
+  ReduceOptions reduce;
 };
 
 struct Sharded {

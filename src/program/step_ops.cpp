@@ -21,11 +21,11 @@ void emit_all_gather(Program& program, const std::string& name, TensorId shard, 
   program.ops.push_back(std::move(op));
 }
 
-void emit_reduce_scatter(Program& program, const std::string& name, TensorId full, TensorId shard,
+void emit_reduce_scatter(Program& program, const std::string& name, const Slots& from, TensorId shard,
                          AxisSet axes, bool accumulate, Action action) {
   const int ranks = program.mesh.size(axes);
   const std::int64_t count = elements(program.tensor(shard).shape);
-  const DType wire = program.tensor(full).dtype;
+  const DType wire = program.tensor(from.full).dtype;
   Tensor ws;
   ws.name = "workspace.reduce." + name;
   ws.dtype = DType::u8;
@@ -34,10 +34,10 @@ void emit_reduce_scatter(Program& program, const std::string& name, TensorId ful
   Op op;
   op.type = "reduce_scatter";
   op.name = name;
-  op.inputs = {full};
+  op.inputs = {from.full};
   if (accumulate) op.inputs.push_back(shard);
   op.outputs = {shard, program.add(std::move(ws))};
-  op.attributes.set("accumulate", std::int64_t{accumulate});
+  op.attributes = {{"accumulate", std::int64_t{accumulate}}, {"begin", from.begin}};
   op.stream = Stream::reduce;
   op.action = action;
   op.comm.kind = CommKind::reduce_scatter;

@@ -2,7 +2,8 @@
 // clang-format off
 // Ops that exchange and step the state. Operands:
 //   all_gather     shard[S]            -> full[N S]          slot r is the shard of the group's r-th member
-//   reduce_scatter full[N S]           -> shard[S] [accumulate] workspace
+//   reduce_scatter full[N S]           -> shard[s] [accumulate] workspace    begin: elements [begin, begin + s) of each
+//                                                            of the N slots are summed
 //   all_reduce     x                   -> y workspace
 //   release        x                                         ends the life of x's bytes; runs nothing
 //   zero_gaps                          -> gradient           pieces: {begin, count}... of the padding
@@ -27,7 +28,13 @@ namespace ztrain::program {
 void emit_all_gather(Program& program, const std::string& name, TensorId shard, TensorId full, AxisSet axes,
                      Action action);
 
-void emit_reduce_scatter(Program& program, const std::string& name, TensorId full, TensorId shard,
+/// What a reduce-scatter reads: of each member's slot of `full`, the elements from `begin` on, as many as the
+/// shard has.
+struct Slots {
+  TensorId full = no_tensor;
+  std::int64_t begin = 0;
+};
+void emit_reduce_scatter(Program& program, const std::string& name, const Slots& from, TensorId shard,
                          AxisSet axes, bool accumulate, Action action);
 
 void emit_release(Program& program, TensorId tensor, Action action);

@@ -19,8 +19,8 @@ Tape::Tape(Program& program, const model::Graph& graph, ParameterGradients& grad
   }
 }
 
-void Tape::enter(int unit, const std::vector<TensorId>& values) {
-  unit_ = unit;
+void Tape::enter(int block, const std::vector<TensorId>& values) {
+  block_ = block;
   values_ = &values;
 }
 
@@ -80,7 +80,7 @@ Op& Tape::emit(std::string type, const std::string& name, std::vector<TensorId> 
   op.inputs = std::move(inputs);
   op.outputs = std::move(outputs);
   op.attributes = std::move(attributes);
-  op.action = {ActionKind::backward, unit_, micro_};
+  op.action = {ActionKind::backward, block_, micro_};
   program_.ops.push_back(std::move(op));
   return program_.ops.back();
 }
@@ -95,7 +95,7 @@ TensorId Tape::workspace(const std::string& name, std::int64_t bytes) {
 }
 
 void Tape::all_reduce(const std::string& name, TensorId x, TensorId y, AxisSet axes) {
-  emit_all_reduce(program_, name, x, y, axes, {ActionKind::backward, unit_, micro_});
+  emit_all_reduce(program_, name, x, y, axes, {ActionKind::backward, block_, micro_});
 }
 
 }  // namespace ztrain::program

@@ -26,8 +26,8 @@ class Tape {
  public:
   Tape(Program& program, const model::Graph& graph, ParameterGradients& gradients, int micro);
 
-  /// From now on ops belong to this unit, and tensor(v) is values[v]: saved in forward, or recomputed.
-  void enter(int unit, const std::vector<TensorId>& values);
+  /// From now on ops belong to this block, and tensor(v) is values[v]: saved in forward, or recomputed.
+  void enter(int block, const std::vector<TensorId>& values);
 
   TensorId tensor(model::ValueId v) const { return (*values_)[static_cast<std::size_t>(v)]; }
   const Tensor& info(TensorId t) const { return program_.tensor(t); }
@@ -45,7 +45,7 @@ class Tape {
   /// The gradient of v gets g unchanged (shared, never written to).
   void pass(model::ValueId v, TensorId g);
 
-  /// An op of the current unit.
+  /// An op of the current block.
   Op& emit(std::string type, const std::string& name, std::vector<TensorId> inputs,
            std::vector<TensorId> outputs, Attributes attributes = {});
   TensorId workspace(const std::string& name, std::int64_t bytes);
@@ -64,7 +64,7 @@ class Tape {
   const model::Graph& graph_;
   ParameterGradients& gradients_;
   int micro_;
-  int unit_ = 0;
+  int block_ = 0;
   const std::vector<TensorId>* values_ = nullptr;
   std::vector<Entry> entries_;
   std::vector<bool> wanted_;

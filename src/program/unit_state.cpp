@@ -39,7 +39,7 @@ std::vector<UnitState> add_unit_states(Program& program, const Cut& cut, bool tr
   for (const FlatUnit& unit : cut.layout.units()) {
     UnitState s;
     s.parameters = add_state(program, cut, unit,
-                             {"param.", p.parameters, Category::parameter, cut.strategy.parameters_sharded});
+                             {"param.", p.parameters, Category::parameter, cut.shards_parameters(unit.unit)});
     s.separate_master = p.master != p.parameters;
     s.master = s.separate_master
                    ? add_state(program, cut, unit, {"master.", p.master, Category::master, optimizer_sharded})

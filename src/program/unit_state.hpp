@@ -43,10 +43,17 @@ struct Cut {
   Layout layout;
   Strategy strategy;
   Precision precision;
+  std::vector<bool> kept_whole;  ///< by unit: its parameters are whole whatever the strategy says
 
   static AxisSet shard_axes() { return Axis::shard | Axis::context; }
+  /// Groups of neighbours within the shard group.
+  static AxisSet inner_axes() { return AxisSet::shard_inner() | Axis::context; }
   int shards() const { return at.mesh().size(shard_axes()); }
   int shard_index() const { return at.index_in(shard_axes()); }
+  /// Whether a unit's parameters are shards between steps.
+  bool shards_parameters(int unit) const {
+    return strategy.parameters_sharded && !kept_whole[static_cast<std::size_t>(unit)];
+  }
 };
 
 /// Adds the state tensors of every unit to program; without `training` no moments.

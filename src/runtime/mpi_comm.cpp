@@ -71,13 +71,13 @@ std::unique_ptr<Collective> MpiCommunicator::all_gather(const void* shard, void*
 
 std::unique_ptr<Collective> MpiCommunicator::reduce_scatter(const void* full, DType in, void* shard,
                                                             DType out, std::int64_t count, bool accumulate,
-                                                            void* workspace) {
-  const std::int64_t bytes = count * size_of(in);
+                                                            void* workspace, std::int64_t stride) {
+  const std::int64_t bytes = count * size_of(in), step = stride > 0 ? stride * size_of(in) : bytes;
   Phase phase{exchange(), {}};
   for (int k = 0; k + 1 < size(); ++k)
     phase.exchange.receive(other(k), slot(workspace, workspace_slot(other(k), rank()), bytes), bytes);
-  for (int k = 0; k + 1 < size(); ++k) phase.exchange.send(other(k), slot(full, other(k), bytes), bytes);
-  phase.then = sum_step(channel_, slot(full, rank(), bytes), workspace, bytes, rank_sum(in, out, accumulate),
+  for (int k = 0; k + 1 < size(); ++k) phase.exchange.send(other(k), slot(full, other(k), step), bytes);
+  phase.then = sum_step(channel_, slot(full, rank(), step), workspace, bytes, rank_sum(in, out, accumulate),
                         shard, count);
   return make(channel_, {}, {std::move(phase)});
 }

@@ -36,7 +36,7 @@ std::unique_ptr<Collective> SelfCommunicator::all_gather(const void* shard, void
 
 std::unique_ptr<Collective> SelfCommunicator::reduce_scatter(const void* full, DType in, void* shard,
                                                              DType out, std::int64_t count, bool accumulate,
-                                                             void*) {
+                                                             void*, std::int64_t) {
   const RankSum sum = rank_sum(in, out, accumulate);
   if (in == out && !accumulate) return copy(full, shard, count * size_of(in));
   return std::make_unique<Immediate>([=] { sum(&full, 1, shard, count); });

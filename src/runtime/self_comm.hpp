@@ -11,7 +11,8 @@ class SelfCommunicator : public Communicator {
   int size() const override { return 1; }
   std::unique_ptr<Collective> all_gather(const void* shard, void* full, std::int64_t bytes) override;
   std::unique_ptr<Collective> reduce_scatter(const void* full, DType in, void* shard, DType out,
-                                             std::int64_t count, bool accumulate, void* workspace) override;
+                                             std::int64_t count, bool accumulate, void* workspace,
+                                             std::int64_t stride) override;
   std::unique_ptr<Collective> all_reduce(void* data, DType type, std::int64_t count,
                                          void* workspace) override;
   std::unique_ptr<Collective> broadcast(void* data, std::int64_t bytes, int root) override;

@@ -24,11 +24,11 @@ program::JobSpec job_spec(const config::Deck& deck) {
   spec.optimizer = {deck.optimizer.beta1, deck.optimizer.beta2, deck.optimizer.eps,
                     deck.optimizer.weight_decay};
   spec.micro_batches = static_cast<int>(config::accumulation_steps(deck));
-  spec.recompute = deck.recompute.mode == "full" ? program::Recompute::full : program::Recompute::none;
+  spec.recompute.every = deck.recompute.mode == "full" ? 1 : 0;
   const std::string& accumulation = deck.sharding.gradient_accumulation;
-  spec.reduce_every_micro =
+  spec.sharding.reduce.every_micro =
       accumulation == "auto" ? spec.strategy.gradients_sharded : accumulation == "reduce";
-  spec.prefetch = static_cast<int>(deck.sharding.prefetch);
+  spec.sharding.gather.forward_prefetch = static_cast<int>(deck.sharding.prefetch);
   return spec;
 }
 

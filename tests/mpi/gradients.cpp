@@ -128,7 +128,7 @@ class Gradients : public testing::TestWithParam<Variant> {
 };
 
 TEST_P(Gradients, AreFiniteDifferences) {
-  Probe probe(model_of(GetParam()), DType::f64, program::Recompute::none);
+  Probe probe(model_of(GetParam()), DType::f64, program::Recompute{});
   const auto& parameters = probe.layout().parameters();
   for (int p = 0; p < static_cast<int>(parameters.size()); ++p) {
     const std::int64_t count = elements(parameters[static_cast<std::size_t>(p)].shape);
@@ -146,8 +146,8 @@ TEST_P(Gradients, AreFiniteDifferences) {
 }
 
 TEST_P(Gradients, RecomputeChangesNoBit) {
-  const Probe kept(model_of(GetParam()), DType::f64, program::Recompute::none);
-  const Probe again(model_of(GetParam()), DType::f64, program::Recompute::full);
+  const Probe kept(model_of(GetParam()), DType::f64, program::Recompute{});
+  const Probe again(model_of(GetParam()), DType::f64, program::Recompute{1, {}});
   EXPECT_EQ(kept.loss(), again.loss());
   EXPECT_EQ(kept.norm(), again.norm());
 }
@@ -155,9 +155,9 @@ TEST_P(Gradients, RecomputeChangesNoBit) {
 TEST_P(Gradients, OfLowerPrecisionsAreNearFp64) {
   TinyModel model = model_of(GetParam());
   model.dims.initializer_range = 0.1;  // large weights amplify the rounding of one layer in the next
-  const Probe exact(model, DType::f64, program::Recompute::none);
-  const Probe single(model, DType::f32, program::Recompute::none);
-  const Probe mixed(model, DType::bf16, program::Recompute::none, true);
+  const Probe exact(model, DType::f64, program::Recompute{});
+  const Probe single(model, DType::f32, program::Recompute{});
+  const Probe mixed(model, DType::bf16, program::Recompute{}, true);
   for (const auto& [probe, tolerance] : {std::pair{&single, 2e-5}, std::pair{&mixed, 2e-2}}) {
     EXPECT_NEAR(probe->loss(), exact.loss(), tolerance * exact.loss());
     double difference = 0, size = 0;

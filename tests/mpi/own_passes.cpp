@@ -49,16 +49,16 @@ void split_feed_forward(Graph& graph, const Coordinate& at) {
   const std::size_t gate = graph.node_index(mlp + ".gate_proj"), up = graph.node_index(mlp + ".up_proj");
   const model::ValueId input = graph.nodes[gate].inputs[0], entered = added(input);
   graph.nodes[gate].inputs[0] = graph.nodes[up].inputs[0] = entered;
-  const int unit = graph.nodes[gate].unit;
+  const int unit = graph.nodes[gate].block;
   const Attributes axes = program::axes_attribute(Axis::tensor);
   const auto place = [&](std::size_t where, model::Node node) {
     graph.nodes.insert(graph.nodes.begin() + static_cast<std::ptrdiff_t>(where), std::move(node));
   };
-  place(std::min(gate, up), {"copy_to_axis", mlp + ".enter", {input}, {entered}, axes, unit});
+  place(std::min(gate, up), {"copy_to_axis", mlp + ".enter", {input}, {entered}, axes, unit, ""});
   const std::size_t down = graph.node_index(mlp + ".down_proj");
   const model::ValueId sum = graph.nodes[down].outputs[0], partial = added(sum);
   graph.nodes[down].outputs[0] = partial;
-  place(down + 1, {"reduce_from_axis", mlp + ".leave", {partial}, {sum}, axes, unit});
+  place(down + 1, {"reduce_from_axis", mlp + ".leave", {partial}, {sum}, axes, unit, ""});
 }
 
 TensorId add_like(Program& p, TensorId like, const char* suffix, program::Tier tier) {

@@ -45,7 +45,7 @@ TEST_F(Strategies, AreBitwiseEqualAtEachAccumulationMode) {
     std::vector<double> expected;
     for (const char* strategy : all_strategies) {
       auto s = spec(m, strategy);
-      s.reduce_every_micro = every;
+      s.sharding.reduce.every_micro = every;
       const auto losses = losses_of(session(), m, s);
       if (expected.empty()) expected = losses;
       EXPECT_EQ(losses, expected) << strategy << ", reduce every micro-batch: " << every;
@@ -92,11 +92,11 @@ TEST_F(Strategies, PlacementChangesNoBit) {
   const TinyModel m = model(2);
   const auto expected = losses_of(session(), m, spec(m, "FULL_SHARD"));
   auto recompute = spec(m, "FULL_SHARD");
-  recompute.recompute = program::Recompute::full;
+  recompute.recompute.every = 1;
   EXPECT_EQ(losses_of(session(), m, recompute), expected) << "recompute";
   for (int prefetch : {0, 2, 5}) {
     auto s = spec(m, "FULL_SHARD");
-    s.prefetch = prefetch;
+    s.sharding.gather.forward_prefetch = prefetch;
     EXPECT_EQ(losses_of(session(), m, s), expected) << "prefetch " << prefetch;
   }
   for (const char* strategy : all_strategies)

@@ -61,10 +61,10 @@ TEST(Job, EveryStrategyIsProvenOnManyMeshes) {
   for (const Strategy& strategy : strategies())
     for (const auto& [replicate, shard] : {std::pair{1, 1}, {1, 2}, {1, 7}, {2, 3}, {4, 1}})
       for (const bool every : {true, false})
-        for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+        for (const int recompute : {0, 1, 2}) {
           JobSpec spec = spec_on(replicate, shard, strategy);
-          spec.reduce_every_micro = every;
-          spec.recompute = recompute;
+          spec.sharding.reduce.every_micro = every;
+          spec.recompute.every = recompute;
           EXPECT_EQ(refusal([&] { verify_job(small_model(), spec); }), "")
               << strategy.name << " " << replicate << "x" << shard;
         }

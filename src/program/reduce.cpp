@@ -1,0 +1,112 @@
+#include "program/reduce.hpp"
+
+#include <algorithm>
+
+#include "program/op_types.hpp"
+#include "program/step_ops.hpp"
+
+namespace ztrain::program {
+namespace {
+
+TensorId add_gradient(Program& program, std::string name, DType dtype, std::int64_t count) {
+  Tensor t;
+  t.name = std::move(name);
+  t.dtype = dtype;
+  t.shape = {count};
+  t.category = Category::gradient;
+  return program.add(std::move(t));
+}
+
+const std::string& unit_name(const Program& program, int unit) {
+  return program.units[static_cast<std::size_t>(unit)];
+}
+
+TensorId view_of(Program& program, TensorId base, std::int64_t begin, std::int64_t count) {
+  Tensor t = program.tensor(base);
+  t.name += ".bucket";
+  t.base = base;
+  t.offset = begin * size_of(t.dtype);
+  t.shape = {count};
+  return program.add(std::move(t));
+}
+
+}  // namespace
+
+void GradientReducer::zero_gaps(Program& program, const GradientBuffer& buffer) const {
+  std::vector<std::int64_t> gaps;
+  std::int64_t end = 0;
+  const auto gap_until = [&](std::int64_t begin) {
+    if (begin > end) gaps.insert(gaps.end(), {end, begin - end});
+  };
+  for (const Segment& s : flat(buffer.unit).segments) {
+    gap_until(s.begin);
+    end = s.begin + s.count;
+  }
+  gap_until(flat(buffer.unit).elements());
+  if (gaps.empty()) return;
+  Op op;
+  op.type = "zero_gaps";
+  op.name = unit_name(program, buffer.unit);
+  op.outputs = {buffer.tensor};
+  op.attributes.set("pieces", std::move(gaps));
+  op.action = {ActionKind::reduce, buffer.unit, buffer.micro};
+  program.ops.push_back(std::move(op));
+}
+
+ReducedGradient GradientReducer::reduce(Program& program, const GradientBuffer& buffer) {
+  const Action action{ActionKind::reduce, buffer.unit, buffer.micro};
+  const std::string name = unit_name(program, buffer.unit);
+  TensorId& slice = accumulators_[static_cast<std::size_t>(buffer.unit)];
+  if (cut_.shards() == 1)
+    slice = buffer.tensor;
+  else
+    scatter(program, buffer, slice);
+  if (!buffer.final) return {};
+  if (cut_.at.mesh()[Axis::replicate] > 1) sum_over_replicas(program, slice, name, action);
+  TensorId whole = slice;
+  if (!cut_.strategy.optimizer_sharded && cut_.shards() > 1) {
+    whole = add_gradient(program, "gradient.whole." + name, program.tensor(slice).dtype,
+                         flat(buffer.unit).elements());
+    emit_all_gather(program, name, slice, whole, Cut::shard_axes(), action);
+  }
+  return {slice, whole};
+}
+
+/// Into a new accumulator where slice is none, otherwise adding to it.
+void GradientReducer::scatter(Program& program, const GradientBuffer& buffer, TensorId& slice) const {
+  const Action action{ActionKind::reduce, buffer.unit, buffer.micro};
+  const std::string name = unit_name(program, buffer.unit);
+  const Precision& p = cut_.precision;
+  TensorId wire = buffer.tensor;
+  if (size_of(p.reduce) < size_of(p.gradients)) {
+    wire = add_gradient(program, "gradient.wire." + name, p.reduce, flat(buffer.unit).elements());
+    emit_cast(program, name, buffer.tensor, wire, action);
+  }
+  const std::int64_t count = flat(buffer.unit).shard_elements;
+  const bool first = slice == no_tensor;
+  if (first)
+    slice = add_gradient(program, "gradient.shard." + name,
+                         size_of(p.reduce) > size_of(p.gradients) ? p.reduce : p.gradients, count);
+  const std::int64_t bucket =
+      options_.bucket_elements > 0 ? std::max(quantum, options_.bucket_elements / cut_.shards()) : count;
+  for (std::int64_t begin = 0; begin < count; begin += bucket) {
+    const std::int64_t n = std::min(bucket, count - begin);
+    const TensorId out = n == count ? slice : view_of(program, slice, begin, n);
+    emit_reduce_scatter(program, name, {wire, begin}, out, Cut::shard_axes(), !first, action);
+  }
+}
+
+/// In place; travels in the reduce dtype where that is narrower.
+void GradientReducer::sum_over_replicas(Program& program, TensorId slice, const std::string& name,
+                                        Action action) const {
+  TensorId wire = slice;
+  const Tensor& info = program.tensor(slice);
+  if (size_of(cut_.precision.reduce) < size_of(info.dtype)) {
+    wire = add_gradient(program, "gradient.replicas." + name, cut_.precision.reduce, elements(info.shape));
+    emit_cast(program, name, slice, wire, action);
+  }
+  emit_all_reduce(program, name, wire, wire, Axis::replicate, action);
+  if (wire != slice) emit_cast(program, name, wire, slice, action);
+}
+
+}  // namespace ztrain::program

@@ -1,0 +1,110 @@
+#include "program/units.hpp"
+
+#include <map>
+
+#include "base/error.hpp"
+#include "base/shape.hpp"
+#include "base/text.hpp"
+
+namespace ztrain::program {
+namespace {
+
+using model::Graph;
+using model::Parameter;
+
+std::int64_t size_of(const Parameter& p) {
+  return elements(p.shape);
+}
+
+std::vector<std::int64_t> unit_sizes(const Graph& graph) {
+  std::vector<std::int64_t> sizes(graph.units.size(), 0);
+  for (const Parameter& p : graph.parameters) sizes[static_cast<std::size_t>(p.unit)] += size_of(p);
+  return sizes;
+}
+
+/// The longest module name in front of a parameter's name that matches a pattern; "" when none does. Marks
+/// the patterns that were of use.
+std::string matching_module(const std::string& parameter, const std::vector<std::string>& patterns,
+                            std::vector<bool>& used) {
+  for (std::size_t end = parameter.rfind('.'); end != std::string::npos && end > 0;
+       end = parameter.rfind('.', end - 1)) {
+    const std::string module = parameter.substr(0, end);
+    for (std::size_t i = 0; i < patterns.size(); ++i) {
+      if (!glob_match(patterns[i], module)) continue;
+      used[i] = true;
+      return module;
+    }
+  }
+  return "";
+}
+
+/// The name of every parameter's new unit.
+std::vector<std::string> names_by_pattern(const Graph& graph, const std::vector<std::string>& patterns) {
+  std::vector<std::string> names;
+  std::vector<bool> used(patterns.size(), false);
+  for (const Parameter& p : graph.parameters) {
+    const std::string module = matching_module(p.name, patterns, used);
+    names.push_back(module.empty() ? graph.units[static_cast<std::size_t>(p.unit)].name : module);
+  }
+  for (std::size_t i = 0; i < patterns.size(); ++i)
+    REQUIRE(
+        used[i],
+        "sharding.unit_patterns: '{}' matches no module of the model; modules are named as in {}, without "
+        "its last word",
+        patterns[i], graph.parameters.front().name);
+  return names;
+}
+
+std::vector<std::string> names_by_size(const Graph& graph, std::int64_t least) {
+  const std::vector<std::int64_t> sizes = unit_sizes(graph);
+  std::vector<std::string> joined(graph.units.size());
+  for (std::size_t first = 0; first < sizes.size();) {
+    std::size_t end = first;
+    std::int64_t total = 0;
+    while (end < sizes.size() && (total < least || end == first)) total += sizes[end++];
+    const std::string name = end - first == 1 ? graph.units[first].name
+                                              : graph.units[first].name + " to " + graph.units[end - 1].name;
+    for (; first < end; ++first) joined[first] = name;
+  }
+  std::vector<std::string> names;
+  for (const Parameter& p : graph.parameters) names.push_back(joined[static_cast<std::size_t>(p.unit)]);
+  return names;
+}
+
+std::vector<std::string> unit_names(const Graph& graph, const UnitOptions& options) {
+  switch (options.granularity) {
+    case UnitGranularity::model:
+      return std::vector<std::string>(graph.parameters.size(), "model");
+    case UnitGranularity::size:
+      return names_by_size(graph, options.min_parameters);
+    case UnitGranularity::pattern:
+      return names_by_pattern(graph, options.patterns);
+    case UnitGranularity::block:
+      break;
+  }
+  std::vector<std::string> names;
+  for (const Parameter& p : graph.parameters)
+    names.push_back(graph.units[static_cast<std::size_t>(p.unit)].name);
+  return names;
+}
+
+}  // namespace
+
+void group_parameters(Graph& graph, const UnitOptions& options) {
+  const std::vector<std::string> names = unit_names(graph, options);
+  std::map<std::string, int> numbers;
+  std::vector<model::Unit> units;
+  const auto number_of = [&](const std::string& name, bool kept_whole) {
+    const auto [it, fresh] = numbers.try_emplace(name, static_cast<int>(units.size()));
+    if (fresh) units.push_back({name, kept_whole});
+    return it->second;
+  };
+  for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
+    Parameter& p = graph.parameters[i];
+    const bool kept_whole = size_of(p) < options.persistence_threshold;
+    p.unit = number_of(kept_whole ? "parameters kept whole" : names[i], kept_whole);
+  }
+  graph.units = std::move(units);
+}
+
+}  // namespace ztrain::program
