@@ -14,19 +14,20 @@ import sys
 import tempfile
 
 # Layer: what it may include besides itself. Layers that may not include each other are simply not listed.
-PURE = ["base", "config", "model", "layout", "program"]
+PURE = ["base", "optimizers", "config", "model", "layout", "program"]
 DEVICE = ["base", "memory", "layout", "config", "runtime", "kernels"]
 STANDS_ON = ["base", "config", "layout"]
 ALL_BUT_APP = sorted(set(PURE + DEVICE + ["data", "optim", "telemetry", "engine", "checkpoint"]))
 LAYERS = {
     "base": [],
-    "config": ["base"],
+    "optimizers": ["base"],
+    "config": ["base", "optimizers"],
     "model": ["base", "config"],
     "layout": ["base", "config"],
-    "program": ["base", "config", "model", "layout"],
+    "program": ["base", "optimizers", "config", "model", "layout"],
     "memory": ["base"],
     "runtime": ["base", "config", "layout", "memory"],
-    "kernels": ["base", "memory", "runtime"],
+    "kernels": ["base", "optimizers", "memory", "runtime"],
     "data": STANDS_ON,
     "optim": STANDS_ON,
     "telemetry": STANDS_ON,

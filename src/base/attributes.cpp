@@ -51,4 +51,11 @@ const std::vector<std::int64_t>& Attributes::integers(const std::string& key) co
   return std::get<std::vector<std::int64_t>>(*v);
 }
 
+const std::vector<double>& Attributes::numbers(const std::string& key) const {
+  const Value* v = find(key);
+  REQUIRE(v && std::holds_alternative<std::vector<double>>(*v),
+          "op attribute '{}' is missing or not a list of numbers", key);
+  return std::get<std::vector<double>>(*v);
+}
+
 }  // namespace ztrain

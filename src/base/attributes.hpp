@@ -11,7 +11,8 @@ namespace ztrain {
 
 class Attributes {
  public:
-  using Value = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>>;
+  using Value =
+      std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>>;
 
   Attributes() = default;
   Attributes(std::initializer_list<std::pair<std::string, Value>> values) : values_(values) {}
@@ -24,6 +25,7 @@ class Attributes {
   double number(const std::string& key) const;
   const std::string& text(const std::string& key) const;
   const std::vector<std::int64_t>& integers(const std::string& key) const;
+  const std::vector<double>& numbers(const std::string& key) const;
 
   const std::vector<std::pair<std::string, Value>>& values() const { return values_; }
   bool operator==(const Attributes&) const = default;

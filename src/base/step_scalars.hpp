@@ -10,6 +10,7 @@ struct StepScalars {
   double bias_correction1 = 1;  ///< 1 - beta1^t, t the number of optimizer steps taken including this one
   double bias_correction2 = 1;  ///< 1 - beta2^t
   double max_norm = 0;          ///< global gradient-norm bound; 0: no clipping
+  double optimizer_step = 0;    ///< optimizer steps taken before this one
   // Written on the device during the step.
   double loss = 0;          ///< weighted negative log-likelihood per valid token, over the whole global batch
   double valid_tokens = 0;  ///< global sum of loss weights of the step
