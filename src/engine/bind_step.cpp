@@ -3,7 +3,6 @@
 #include "base/step_scalars.hpp"
 #include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
-#include "kernels/adamw.hpp"
 #include "kernels/bytes.hpp"
 #include "kernels/cast.hpp"
 #include "kernels/step_metrics.hpp"
@@ -105,53 +104,6 @@ Bound bind_finish_step(const Binding& b) {
   const auto partials = in_matrix<double>(b, 0);
   auto* scalars = b.output<StepScalars>(0);
   return {[&exec = b.exec, partials, scalars] { kernels::finish_step(exec, partials, scalars); }, nullptr};
-}
-
-namespace {
-
-/// Operands in the order of program/step_ops.hpp; the master is there when the op has four outputs.
-template <class P, class M, class G>
-Bound make_adamw(const Binding& b) {
-  const bool master = b.op.outputs.size() == 4;
-  REQUIRE(!master || b.out(1).dtype == dtype_of<acc_t<P>>(),
-          "no AdamW kernel steps a {} master of {} parameters", name_of(b.out(1).dtype),
-          name_of(b.out(0).dtype));
-  const std::size_t moments = master ? 2 : 1;
-  P* parameter = b.output<P>(0);
-  auto* stepped = master ? b.output<acc_t<P>>(1) : nullptr;
-  M* exp_avg = b.output<M>(moments);
-  M* exp_avg_sq = b.output<M>(moments + 1);
-  const G* gradient = b.input<G>(0);
-  const auto* scalars = b.input<StepScalars>(1);
-  const Attributes& a = b.op.attributes;
-  const kernels::AdamWOptions options{a.number("beta1"), a.number("beta2"), a.number("eps"),
-                                      a.number("weight_decay"), 1};
-  return {[=, &exec = b.exec, pieces = a.integers("pieces")] {
-            for (std::size_t i = 0; i < pieces.size(); i += 3) {
-              const std::int64_t at = pieces[i], n = pieces[i + 1];
-              kernels::AdamWOptions o = options;
-              if (!pieces[i + 2]) o.weight_decay = 0;
-              kernels::adamw<P, M, G>(exec, {parameter + at, n}, {stepped ? stepped + at : nullptr, n},
-                                      {exp_avg + at, n}, {exp_avg_sq + at, n}, {gradient + at, n}, scalars,
-                                      o);
-            }
-          },
-          nullptr};
-}
-
-}  // namespace
-
-Bound bind_adamw(const Binding& b) {
-  const DType p = b.out(0).dtype, g = b.in(0).dtype, m = b.out(b.op.outputs.size() - 1).dtype;
-  const auto is = [&](DType a, DType c, DType d) { return p == a && m == c && g == d; };
-  using enum DType;
-  if (is(f32, f32, f32)) return make_adamw<float, float, float>(b);
-  if (is(f64, f64, f64)) return make_adamw<double, double, double>(b);
-  if (is(bf16, f32, f32)) return make_adamw<ztrain::bf16, float, float>(b);
-  if (is(bf16, f32, bf16)) return make_adamw<ztrain::bf16, float, ztrain::bf16>(b);
-  if (is(bf16, bf16, f32)) return make_adamw<ztrain::bf16, ztrain::bf16, float>(b);
-  if (is(bf16, bf16, bf16)) return make_adamw<ztrain::bf16, ztrain::bf16, ztrain::bf16>(b);
-  fail("no AdamW kernel for {} parameters, {} moments and {} gradients", name_of(p), name_of(m), name_of(g));
 }
 
 Bound bind_all_gather(const Binding& b) {

@@ -33,7 +33,6 @@ Bound bind_release(const Binding& b);
 Bound bind_sum_squares(const Binding& b);
 Bound bind_step_partials(const Binding& b);
 Bound bind_finish_step(const Binding& b);
-Bound bind_adamw(const Binding& b);
 Bound bind_optimizer_step(const Binding& b);  // bind_optimizer.cpp
 Bound bind_all_gather(const Binding& b);
 Bound bind_reduce_scatter(const Binding& b);

@@ -14,7 +14,7 @@ struct Row {
   Bound (*bind)(const Binding&);
 };
 
-constexpr std::array<Row, 31> table{{
+constexpr std::array<Row, 30> table{{
     {"embedding", bind_embedding},
     {"embedding_grad", bind_embedding_grad},
     {"rmsnorm", bind_rmsnorm},
@@ -44,7 +44,6 @@ constexpr std::array<Row, 31> table{{
     {"sum_squares", bind_sum_squares},
     {"step_partials", bind_step_partials},
     {"finish_step", bind_finish_step},
-    {"adamw", bind_adamw},
     {"optimizer_step", bind_optimizer_step},
 }};
 

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/step_scalars.hpp"
 #include "program/optimizer.hpp"
+#include "program/parameter_groups.hpp"
 #include "program/passes.hpp"
 
 namespace ztrain::program {
@@ -39,6 +40,7 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training)
   const Coordinate at(spec.mesh, rank);
   for (const auto& pass : spec.graph_passes) pass(graph, at);
   group_parameters(graph, spec.units);
+  if (training) require_patterns_match(graph, spec.optimizer);
   Layout layout = make_layout(graph, spec.mesh);
   std::vector<bool> kept_whole;
   for (const model::Unit& unit : graph.units) kept_whole.push_back(unit.kept_whole);
@@ -48,7 +50,10 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training)
   p.mesh = spec.mesh;
   p.blocks = base.graph.blocks;
   for (const model::Unit& unit : base.graph.units) p.units.push_back(unit.name);
-  base.tensors.units = add_unit_states(p, base.cut, training);
+  base.tensors.optimizer_states = training
+                                      ? optimizers::find(spec.optimizer.rule).states(spec.optimizer.settings)
+                                      : std::vector<optimizers::StateInfo>{};
+  base.tensors.units = add_unit_states(p, base.cut, base.tensors.optimizer_states);
   base.tensors.scalars = p.add(persistent("scalars", DType::u8, {sizeof(StepScalars)}, Category::scalar));
   base.tensors.partials = p.add(persistent("partials", DType::f64, {spec.mesh.ranks(), 3}, Category::scalar));
   for (int m = 0; m < spec.micro_batches; ++m)

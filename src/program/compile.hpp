@@ -3,6 +3,8 @@
 // rank's Programs compile anywhere.
 
 #include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "model/graph.hpp"
@@ -13,15 +15,28 @@
 
 namespace ztrain::program {
 
-struct AdamW {
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+/// Parameters that a pattern selects are stepped with their own rates.
+struct ParameterGroup {
+  std::string match;  ///< glob of parameter names
+  double lr_scale = 1;
+  std::optional<double> weight_decay;  ///< none: that of the job, or 0 where decay does not apply
+};
+
+struct OptimizerSpec {
+  std::string rule = "adamw";  ///< row of the optimizer table
+  optimizers::Settings settings{0.9, 0.95, 1e-8, 0.9, false};
+  double weight_decay = 0.1;
+  std::vector<std::string> no_decay;   ///< globs of parameter names, beside norms and biases
+  std::vector<ParameterGroup> groups;  ///< later ones win
+  bool stochastic_rounding = false;    ///< of parameters that are stepped without a wider master
+  std::uint64_t seed = 0;              ///< of that rounding
 };
 
 struct JobSpec {
   MeshShape mesh;
   Strategy strategy;
   Precision precision;
-  AdamW optimizer;
+  OptimizerSpec optimizer;
   int micro_batches = 1;
   Recompute recompute;
   UnitOptions units;
@@ -35,7 +50,8 @@ struct JobSpec {
 /// Persistent tensors beside the units' states. The ids hold in every Program of the job.
 struct JobTensors {
   std::vector<UnitState> units;
-  TensorId scalars = no_tensor;   ///< StepScalars
+  std::vector<optimizers::StateInfo> optimizer_states;  ///< of each unit's UnitState::optimizer
+  TensorId scalars = no_tensor;                         ///< StepScalars
   TensorId partials = no_tensor;  ///< fp64 [ranks, 3]: {loss sum, weight sum, squared norm} of each rank
 };
 

@@ -86,7 +86,7 @@ constexpr std::array<OpType, 31> table{{
     {"sum_squares", nullptr, nullptr, sum_workspace},
     {"step_partials"},
     {"finish_step"},
-    {"adamw"},
+    {"optimizer_step"},
 }};
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "program/optimizer.hpp"
 
 #include "program/op_types.hpp"
+#include "program/parameter_groups.hpp"
 #include "program/step_ops.hpp"
 
 namespace ztrain::program {
@@ -25,16 +26,6 @@ std::vector<std::int64_t> owned_pieces(const Cut& cut, const FlatUnit& unit) {
   return pieces;
 }
 
-/// {begin, count, decay}... of what this rank steps.
-std::vector<std::int64_t> stepped_pieces(const Cut& cut, const UnitState& state, int unit) {
-  std::vector<std::int64_t> pieces;
-  for (const Piece& p : cut.layout.pieces(unit, state.step_begin, state.step_begin + state.step_count))
-    pieces.insert(pieces.end(),
-                  {p.flat_begin - state.step_begin, p.count,
-                   cut.layout.parameters()[static_cast<std::size_t>(p.parameter)].decay ? 1 : 0});
-  return pieces;
-}
-
 TensorId norm(Program& program, const Cut& cut, int unit, TensorId gradient) {
   const TensorId out = add_scalar_tensor(program, "norm." + program.units[static_cast<std::size_t>(unit)], 1);
   Op op;
@@ -54,23 +45,27 @@ TensorId stepped_parameters(const Cut& cut, const UnitState& s) {
   return cut.strategy.optimizer_sharded ? s.parameters.slice : s.parameters.whole;
 }
 
-void step(Program& program, const Cut& cut, const JobTensors& tensors, const AdamW& o, int unit,
+void step(Program& program, const Cut& cut, const JobTensors& tensors, const OptimizerSpec& o, int unit,
           TensorId gradient) {
   const UnitState& s = tensors.units[static_cast<std::size_t>(unit)];
   Op op;
-  op.type = "adamw";
+  op.type = "optimizer_step";
   op.name = program.units[static_cast<std::size_t>(unit)];
   op.outputs = {stepped_parameters(cut, s)};
   if (s.separate_master) op.outputs.push_back(s.master.whole);
-  op.outputs.push_back(s.exp_avg.whole);
-  op.outputs.push_back(s.exp_avg_sq.whole);
+  for (const State& state : s.optimizer) op.outputs.push_back(state.whole);
   op.inputs = {gradient, tensors.scalars};
   op.inputs.insert(op.inputs.end(), op.outputs.begin(), op.outputs.end());
-  op.attributes = {{"beta1", o.beta1},
-                   {"beta2", o.beta2},
-                   {"eps", o.eps},
-                   {"weight_decay", o.weight_decay},
-                   {"pieces", stepped_pieces(cut, s, unit)}};
+  op.attributes = {{"rule", o.rule},
+                   {"master", std::int64_t{s.separate_master}},
+                   {"beta1", o.settings.beta1},
+                   {"beta2", o.settings.beta2},
+                   {"eps", o.settings.eps},
+                   {"momentum", o.settings.momentum},
+                   {"nesterov", std::int64_t{o.settings.nesterov}},
+                   {"stochastic", std::int64_t{o.stochastic_rounding}},
+                   {"seed", static_cast<std::int64_t>(o.seed)}};
+  add_stepped_pieces(op.attributes, cut, s, unit, o);
   op.action = {ActionKind::optimize, unit, -1};
   program.ops.push_back(std::move(op));
 }
@@ -107,8 +102,9 @@ void append_partials(Program& program, const Cut& cut, const JobTensors& tensors
   }
 }
 
-void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensors, const AdamW& optimizer,
-                      const std::vector<ReducedGradient>& gradients, const std::vector<TensorId>& losses) {
+void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensors,
+                      const OptimizerSpec& optimizer, const std::vector<ReducedGradient>& gradients,
+                      const std::vector<TensorId>& losses) {
   std::vector<TensorId> norms;
   for (std::size_t u = 0; u < gradients.size(); ++u)
     if (gradients[u].slice != no_tensor)
@@ -138,8 +134,7 @@ Program load_program(Program base, const JobTensors& tensors) {
     if (s.separate_master) emit_cast(program, name, s.master.slice, s.parameters.slice, action);
     share(program, name, s.parameters);
     if (s.separate_master) share(program, name, s.master);
-    share(program, name, s.exp_avg);
-    share(program, name, s.exp_avg_sq);
+    for (const State& state : s.optimizer) share(program, name, state);
   }
   return program;
 }

@@ -7,8 +7,9 @@
 namespace ztrain::program {
 
 /// Appends norm, clip and optimizer ops to a train step. losses: fp64 [2] of each micro-batch.
-void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensors, const AdamW& optimizer,
-                      const std::vector<ReducedGradient>& gradients, const std::vector<TensorId>& losses);
+void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensors,
+                      const OptimizerSpec& optimizer, const std::vector<ReducedGradient>& gradients,
+                      const std::vector<TensorId>& losses);
 
 /// Appends the all-gather of every rank's {loss sum, weight sum, squared norm} into tensors.partials.
 void append_partials(Program& program, const Cut& cut, const JobTensors& tensors,

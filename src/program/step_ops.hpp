@@ -12,9 +12,8 @@
 //   step_partials  losses fp64[2]... norms fp64[1]...  -> partials fp64[3]: {loss sum, weight sum, squared norm}
 //                                                            losses: how many inputs are losses; counts_loss 0|1
 //   finish_step    partials fp64[ranks,3] scalars  -> scalars
-//   adamw          gradient scalars param (master) exp_avg exp_avg_sq  -> param (master) exp_avg exp_avg_sq
-//                                                            pieces: {begin, count, decay 0|1}...; beta1, beta2, eps,
-//                                                            weight_decay
+//   optimizer_step gradient scalars param (master) states...  -> param (master) states...
+//                                                            attributes as in engine/bind_optimizer.cpp
 // clang-format on
 
 #include <string>

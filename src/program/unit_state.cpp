@@ -4,10 +4,11 @@ namespace ztrain::program {
 namespace {
 
 struct StateSpec {
-  const char* prefix;
+  std::string prefix;
   DType dtype;
   Category category;
   bool sharded;
+  std::int64_t granule = 1;  ///< elements per item
 };
 
 State add_state(Program& program, const Cut& cut, const FlatUnit& unit, const StateSpec& spec) {
@@ -17,22 +18,25 @@ State add_state(Program& program, const Cut& cut, const FlatUnit& unit, const St
   t.dtype = spec.dtype;
   t.category = spec.category;
   t.persistent = true;
-  t.shape = {spec.sharded ? unit.shard_elements : unit.elements()};
+  const std::int64_t items =
+      unit.shard_elements / spec.granule;  // of a shard: both are multiples of the quantum
+  t.shape = {spec.sharded ? items : items * unit.shards};
   State state;
   state.whole = state.slice = program.add(t);
   if (spec.sharded || unit.shards == 1) return state;
   t.name += ".slice";
   t.persistent = false;
   t.base = state.whole;
-  t.offset = cut.shard_index() * unit.shard_elements * size_of(spec.dtype);
-  t.shape = {unit.shard_elements};
+  t.offset = cut.shard_index() * items * size_of(spec.dtype);
+  t.shape = {items};
   state.slice = program.add(std::move(t));
   return state;
 }
 
 }  // namespace
 
-std::vector<UnitState> add_unit_states(Program& program, const Cut& cut, bool training) {
+std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
+                                       const std::vector<optimizers::StateInfo>& optimizer) {
   const Precision& p = cut.precision;
   const bool optimizer_sharded = cut.strategy.optimizer_sharded;
   std::vector<UnitState> states;
@@ -44,12 +48,10 @@ std::vector<UnitState> add_unit_states(Program& program, const Cut& cut, bool tr
     s.master = s.separate_master
                    ? add_state(program, cut, unit, {"master.", p.master, Category::master, optimizer_sharded})
                    : s.parameters;
-    if (training) {
-      s.exp_avg =
-          add_state(program, cut, unit, {"exp_avg.", p.moments, Category::optimizer, optimizer_sharded});
-      s.exp_avg_sq =
-          add_state(program, cut, unit, {"exp_avg_sq.", p.moments, Category::optimizer, optimizer_sharded});
-    }
+    for (const optimizers::StateInfo& info : optimizer)
+      s.optimizer.push_back(add_state(program, cut, unit,
+                                      {info.name + ".", info.dtype.value_or(p.moments), Category::optimizer,
+                                       optimizer_sharded, info.granule}));
     s.step_begin = optimizer_sharded ? cut.shard_index() * unit.shard_elements : 0;
     s.step_count = optimizer_sharded ? unit.shard_elements : unit.elements();
     states.push_back(s);

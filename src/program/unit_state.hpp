@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "layout/layout.hpp"
+#include "optimizers/optimizer.hpp"
 #include "program/program.hpp"
 #include "program/strategy.hpp"
 
@@ -28,9 +29,8 @@ struct State {
 
 struct UnitState {
   State parameters;
-  State master;  ///< same tensors as parameters when the dtypes are equal
-  State exp_avg;
-  State exp_avg_sq;
+  State master;                  ///< same tensors as parameters when the dtypes are equal
+  std::vector<State> optimizer;  ///< in the order of the optimizer's states
   /// First and count of the flat elements that this rank's optimizer steps: its shard, or all.
   std::int64_t step_begin = 0;
   std::int64_t step_count = 0;
@@ -56,7 +56,8 @@ struct Cut {
   }
 };
 
-/// Adds the state tensors of every unit to program; without `training` no moments.
-std::vector<UnitState> add_unit_states(Program& program, const Cut& cut, bool training);
+/// Adds the state tensors of every unit to program. optimizer: the states that it keeps; none for inference.
+std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
+                                       const std::vector<optimizers::StateInfo>& optimizer);
 
 }  // namespace ztrain::program

@@ -21,8 +21,11 @@ program::JobSpec job_spec(const config::Deck& deck) {
   spec.strategy = program::find_strategy(deck.sharding.strategy);
   spec.precision = {deck.precision.parameters, deck.precision.gradients, deck.precision.reduce,
                     deck.precision.master, deck.precision.moments};
-  spec.optimizer = {deck.optimizer.beta1, deck.optimizer.beta2, deck.optimizer.eps,
-                    deck.optimizer.weight_decay};
+  spec.optimizer.rule = deck.optimizer.name;
+  spec.optimizer.settings.beta1 = deck.optimizer.beta1;
+  spec.optimizer.settings.beta2 = deck.optimizer.beta2;
+  spec.optimizer.settings.eps = deck.optimizer.eps;
+  spec.optimizer.weight_decay = deck.optimizer.weight_decay;
   spec.micro_batches = static_cast<int>(config::accumulation_steps(deck));
   spec.recompute.every = deck.recompute.mode == "full" ? 1 : 0;
   const std::string& accumulation = deck.sharding.gradient_accumulation;

@@ -44,8 +44,11 @@ void initialize_weights(const Program& program, const program::JobTensors& tenso
   const int tensor_index = Coordinate(program.mesh, program.rank)[Axis::tensor];
   for (const FlatUnit& unit : layout.units()) {
     const program::UnitState& state = tensors.units[static_cast<std::size_t>(unit.unit)];
-    for (program::TensorId t : {state.master.slice, state.exp_avg.slice, state.exp_avg_sq.slice})
-      kernels::zero(exec, memory.address(program, t), program.tensor(t).bytes());
+    const auto zero = [&](const program::State& s) {
+      kernels::zero(exec, memory.address(program, s.slice), program.tensor(s.slice).bytes());
+    };
+    zero(state.master);
+    for (const program::State& s : state.optimizer) zero(s);
     const std::int64_t begin = shard_index(program) * unit.shard_elements;
     const DType type = program.tensor(state.master.slice).dtype;
     std::byte* slice = memory.address(program, state.master.slice);
@@ -67,13 +70,13 @@ std::vector<checkpoint::StateShard> state_shards(const Program& program, const p
                                                  const engine::JobMemory& memory, bool optimizer) {
   std::vector<checkpoint::StateShard> shards;
   for (std::size_t u = 0; u < tensors.units.size(); ++u) {
-    const auto add = [&](const char* name, program::TensorId t) {
+    const auto add = [&](const std::string& name, program::TensorId t) {
       shards.push_back({name, static_cast<int>(u), program.tensor(t).dtype, memory.address(program, t)});
     };
     add("model", tensors.units[u].master.slice);
     if (!optimizer) continue;
-    add("optimizer/exp_avg", tensors.units[u].exp_avg.slice);
-    add("optimizer/exp_avg_sq", tensors.units[u].exp_avg_sq.slice);
+    for (std::size_t i = 0; i < tensors.optimizer_states.size(); ++i)
+      add("optimizer/" + tensors.optimizer_states[i].name, tensors.units[u].optimizer[i].slice);
   }
   return shards;
 }

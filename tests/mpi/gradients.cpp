@@ -64,7 +64,7 @@ class Probe {
 
   /// Gradient of the mean loss at element i of parameter p.
   double gradient(int p, std::int64_t i) const {
-    const auto& tensor = state(p).exp_avg.whole;
+    const auto& tensor = state(p).optimizer[0].whole;
     const auto at = layout().segment_of(p).begin + i;
     const double m = type(tensor) == DType::f64 ? data<double>(tensor)[at] : data<float>(tensor)[at];
     return m / (1 - beta1);

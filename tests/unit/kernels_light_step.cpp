@@ -1,4 +1,4 @@
-// Kernels of the optimizer step: sum of squares, the step's scalars, AdamW.
+// Kernels of the optimizer step: sum of squares, the step's scalars.
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/kernel_workspace.hpp"
-#include "kernels/adamw.hpp"
 #include "kernels/backend.hpp"
 #include "kernels/reference/adamw.hpp"
 #include "kernels/reference/elementwise.hpp"
@@ -138,122 +137,6 @@ TEST(StepMetrics, FinishStepFindsWhatIsNotFinite) {
       EXPECT_EQ(scalars.found_inf, 1);
     }
   }
-}
-
-template <class A, class B, class C, bool with_master>
-struct AdamWTypes {
-  using P = A;
-  using M = B;
-  using G = C;
-  static constexpr bool master = with_master;
-};
-
-template <class Types>
-struct AdamW : ::testing::Test {
-  using P = typename Types::P;
-  using M = typename Types::M;
-  using G = typename Types::G;
-
-  struct State {
-    std::vector<P> parameter;
-    std::vector<acc_t<P>> master;
-    std::vector<M> exp_avg, exp_avg_sq;
-    bool operator==(const State& other) const {
-      return same_bits(parameter, other.parameter) && same_bits(master, other.master) &&
-             same_bits(exp_avg, other.exp_avg) && same_bits(exp_avg_sq, other.exp_avg_sq);
-    }
-  };
-
-  static State start(std::int64_t n) {
-    State s{{}, random<acc_t<P>>(n, 1), random<M>(n, 2, 0.1), random<M>(n, 3, 0.1)};
-    for (auto value : s.master) s.parameter.push_back(static_cast<P>(value));
-    for (M& value : s.exp_avg_sq) value = static_cast<M>(std::abs(static_cast<acc_t<M>>(value)));
-    if (!Types::master) s.master.clear();
-    return s;
-  }
-
-  void step(State& s, const std::vector<G>& gradient, std::int64_t begin, std::int64_t end) {
-    const Vector<acc_t<P>> master = Types::master ? slice(view(s.master), begin, end) : Vector<acc_t<P>>{};
-    adamw<P, M, G>(*exec, slice(view(s.parameter), begin, end), master, slice(view(s.exp_avg), begin, end),
-                   slice(view(s.exp_avg_sq), begin, end), slice(view(gradient), begin, end), &scalars,
-                   options);
-  }
-
-  static StepScalars some_scalars() {
-    StepScalars s;
-    s.learning_rate = 0.01;
-    s.bias_correction1 = 1 - 0.9 * 0.9;
-    s.bias_correction2 = 1 - 0.95 * 0.95;
-    s.gradient_multiplier = 0.125;
-    return s;
-  }
-
-  ExecHandle exec = make_exec();
-  StepScalars scalars = some_scalars();
-  AdamWOptions options{0.9, 0.95, 1e-8, 0.1, 0.5};
-};
-using AdamWCases =
-    ::testing::Types<AdamWTypes<float, float, float, false>, AdamWTypes<float, float, bf16, true>,
-                     AdamWTypes<float, bf16, float, false>, AdamWTypes<float, bf16, bf16, false>,
-                     AdamWTypes<bf16, float, float, true>, AdamWTypes<bf16, float, bf16, true>,
-                     AdamWTypes<bf16, bf16, float, true>, AdamWTypes<bf16, bf16, bf16, false>,
-                     AdamWTypes<double, double, double, false>>;
-TYPED_TEST_SUITE(AdamW, AdamWCases);
-
-TYPED_TEST(AdamW, MatchesTheReference) {
-  using Fixture = AdamW<TypeParam>;
-  using A = acc_t<typename TypeParam::P>;
-  for (const std::int64_t n : sizes) {
-    auto s = Fixture::start(n);
-    const auto gradient = random<typename TypeParam::G>(n, 4, 2);
-    reference::AdamWState expected{TypeParam::master ? doubles(s.master) : doubles(s.parameter),
-                                   doubles(s.exp_avg), doubles(s.exp_avg_sq)};
-    const reference::AdamWSettings settings{0.9, 0.95, 1e-8, 0.1, 0.5};
-    reference::adamw(expected, doubles(gradient), this->scalars, settings);
-    this->step(s, gradient, 0, n);
-    const double error = 8 * rounding<A>;
-    expect_close(s.exp_avg, expected.exp_avg, error, "exp_avg");
-    expect_close(s.exp_avg_sq, expected.exp_avg_sq, error, "exp_avg_sq");
-    expect_close(s.parameter, expected.parameter, error, "parameter");
-    if (TypeParam::master) {
-      expect_close(s.master, expected.parameter, error, "master");
-      for (std::size_t i = 0; i < s.master.size(); ++i) {
-        ASSERT_EQ(static_cast<double>(s.parameter[i]),
-                  static_cast<double>(static_cast<typename TypeParam::P>(s.master[i])));
-      }
-    }
-  }
-}
-
-TYPED_TEST(AdamW, DoesNotDependOnTheSlice) {
-  using Fixture = AdamW<TypeParam>;
-  const std::int64_t n = 5 * 256 + 101;
-  const auto gradient = random<typename TypeParam::G>(n, 4, 2);
-  auto whole = Fixture::start(n), pieces = whole, again = whole;
-  this->step(whole, gradient, 0, n);
-  this->step(again, gradient, 0, n);
-  for (const auto& [begin, end] : {std::pair<std::int64_t, std::int64_t>{0, 256}, {256, 1024}, {1024, n}}) {
-    this->step(pieces, gradient, begin, end);
-  }
-  EXPECT_TRUE(whole == pieces);
-  EXPECT_TRUE(whole == again);
-}
-
-TYPED_TEST(AdamW, KeepsTheOldStateWhenTheGradientIsNotFinite) {
-  using Fixture = AdamW<TypeParam>;
-  const std::int64_t n = 1000;
-  auto gradient = random<typename TypeParam::G>(n, 4);
-  gradient[17] = static_cast<typename TypeParam::G>(std::numeric_limits<float>::infinity());
-  gradient[900] = static_cast<typename TypeParam::G>(std::nanf(""));
-  auto s = Fixture::start(n);
-  const auto before = s;
-  this->scalars.found_inf = 1;
-  this->scalars.gradient_multiplier = std::nan("");
-  this->step(s, gradient, 0, n);
-  EXPECT_TRUE(s == before);
-  this->scalars = Fixture::some_scalars();
-  this->step(s, gradient, 0, n);
-  EXPECT_FALSE(s == before);
 }
 
 }  // namespace
