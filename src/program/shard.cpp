@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/error.hpp"
 #include "program/op_types.hpp"
 #include "program/step_ops.hpp"
 
@@ -24,6 +25,8 @@ class Sharder {
         states_(states),
         options_(options),
         reducer_(cut, options.reduce) {
+    REQUIRE(!options.secondary_shards || cut.at.mesh().size(Cut::inner_axes()) > 1,
+            "sharding.reshard_after_forward: a group of one rank cannot share a copy");
     ops_ = std::move(in_.program.ops);
     in_.program.ops.clear();
     units_ = in_.program.units;

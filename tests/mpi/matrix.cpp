@@ -1,0 +1,295 @@
+// Every knob against every other: strategies, accumulation, prefetch, lifetimes, units, recompute, precision
+// and optimizers, each pair of settings together in some run (pairwise coverage). In each run
+//   - losses and gradient norms are bit for bit those of NO_SHARD without any of the knobs that only place
+//     things, on the same mesh with the same numeric settings;
+//   - they are near those of a single rank, which the run with one rank leaves in a file for the others;
+//   - the bytes that the communicators count are the planned ones, and so is the memory that is touched.
+// Memory is poisoned when its life is over. ZTRAIN_MATRIX=full runs all rows, otherwise every fourth.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "kernels/backend.hpp"
+#include "tests/support/mpi_main.hpp"
+#include "tests/support/pairwise.hpp"
+#include "tests/support/tiny_job.hpp"
+
+namespace ztrain {
+namespace {
+
+using program::JobSpec;
+using test::session;
+using test::TinyModel;
+
+struct Level {
+  const char* name;
+  std::function<void(JobSpec&)> set;
+  double tolerance = 0;  ///< relative, against a single rank
+};
+
+/// The first level of a factor that only places things is the reference.
+struct Factor {
+  bool numeric;
+  std::vector<Level> levels;
+};
+
+constexpr int steps = 3;
+constexpr std::int64_t accumulation = 2;
+
+Factor strategies() {
+  Factor f{false, {}};
+  for (const auto& row : program::strategies())
+    f.levels.push_back({row.name.data(), [&row](JobSpec& s) { s.strategy = row; }});
+  return f;
+}
+
+Factor accumulations() {
+  return {true,
+          {{"reduce", [](JobSpec& s) { s.sharding.reduce.every_micro = true; }},
+           {"no_sync", [](JobSpec& s) { s.sharding.reduce.every_micro = false; }}}};
+}
+
+Factor prefetches() {
+  using program::BackwardPrefetch;
+  const auto gather = [](int forward, BackwardPrefetch backward, int units, std::int64_t elements) {
+    return [=](JobSpec& s) { s.sharding.gather = {forward, backward, units, elements, 0, false}; };
+  };
+  return {false,
+          {{"prefetch 1 pre", gather(1, BackwardPrefetch::pre, 0, 0)},
+           {"no prefetch", gather(0, BackwardPrefetch::none, 0, 0)},
+           {"prefetch 3 post", gather(3, BackwardPrefetch::post, 0, 0)},
+           {"one unit at a time", gather(2, BackwardPrefetch::pre, 1, 0)},
+           {"two units, 9000 elements", gather(4, BackwardPrefetch::post, 2, 9000)}}};
+}
+
+Factor lifetimes() {
+  const auto reshard = [](bool after) {
+    return [=](JobSpec& s) { s.strategy.reshard_after_forward = after; };
+  };
+  return {false,
+          {{"as the strategy", [](JobSpec&) {}},
+           {"kept", reshard(false)},
+           {"dropped", reshard(true)},
+           {"sub-groups",
+            [](JobSpec& s) {
+              if (s.mesh[Axis::shard] % 2 != 0) return;
+              s.mesh.shard_inner = 2;
+              s.sharding.secondary_shards = true;
+            }},
+           {"reuse distance", [](JobSpec& s) { s.sharding.gather.max_reuse_distance = 8000; }}}};
+}
+
+Factor units() {
+  using enum program::UnitGranularity;
+  const auto group = [](program::UnitOptions o) { return [=](JobSpec& s) { s.units = o; }; };
+  return {false,
+          {{"blocks", group({})},
+           {"by size", group({size, 10000, {}, 0})},
+           {"whole model", group({model, 0, {}, 0})},
+           {"patterns", group({pattern, 0, {"model.layers.*.mlp", "model.layers.1.self_attn"}, 0})},
+           {"norms whole", group({block, 0, {}, 100})},
+           {"patterns, small ones whole", group({pattern, 0, {"*.mlp.*_proj"}, 600})}}};
+}
+
+Factor recomputes() {
+  const auto recompute = [](program::Recompute r) { return [=](JobSpec& s) { s.recompute = r; }; };
+  return {false,
+          {{"recompute none", recompute({})},
+           {"recompute full", recompute({1, {}})},
+           {"every second block", recompute({2, {}})},
+           {"norm, swiglu", recompute({0, {"norm", "swiglu"}})},
+           {"qkv, attention, ffn", recompute({0, {"qkv", "attention", "gate_up", "swiglu"}})}}};
+}
+
+Factor buckets() {
+  return {false, {{"whole reductions", [](JobSpec&) {}}, {"buckets", [](JobSpec& s) {
+                                                            s.sharding.reduce.bucket_elements = 2000;
+                                                          }}}};
+}
+
+Factor precisions() {
+  const auto set = [](program::Precision p, bool stochastic) {
+    return [=](JobSpec& s) {
+      s.precision = p;
+      s.optimizer.stochastic_rounding = stochastic;
+    };
+  };
+  using enum DType;
+  return {true,
+          {{"fp32", set({f32, f32, f32, f32, f32}, false), 1e-5},
+           {"bf16", set({bf16, f32, f32, f32, f32}, false), 1e-2},
+           {"bf16-pure", set({bf16, bf16, bf16, bf16, bf16}, true), 1e-2},
+           {"fsdp-bf16", set({bf16, bf16, bf16, bf16, bf16}, false), 1e-2},
+           {"deepspeed-bf16", set({bf16, bf16, bf16, f32, f32}, false), 1e-2},
+           {"fp32, bf16 on the wire", set({f32, f32, bf16, f32, f32}, false), 1e-2}}};
+}
+
+Factor optimizers() {
+  const auto rule = [](const char* name) { return [=](JobSpec& s) { s.optimizer.rule = name; }; };
+  return {true,
+          {{"adamw", rule("adamw")},
+           {"adamw_8bit", rule("adamw_8bit"), 2e-3},
+           {"adam", rule("adam")},
+           {"sgd", rule("sgd")},
+           {"lion", rule("lion"), 2e-3},
+           {"groups", [](JobSpec& s) {
+              s.optimizer.no_decay = {"*.o_proj.weight"};
+              s.optimizer.groups = {{"model.embed_tokens.*", 0.5, 0.01}, {"*.mlp.*", 2, std::nullopt}};
+            }}}};
+}
+
+Factor meshes() {
+  Factor f{true, {{"shard", [](JobSpec& s) { s.mesh[Axis::shard] = session().size(); }}}};
+  if (session().size() == 4)
+    f.levels.push_back(
+        {"replicate x shard", [](JobSpec& s) { s.mesh[Axis::replicate] = s.mesh[Axis::shard] = 2; }});
+  return f;
+}
+
+/// Mesh and strategy come first: later levels look at them.
+std::vector<Factor> factors() {
+  return {meshes(), strategies(), accumulations(), prefetches(), lifetimes(),
+          units(),  recomputes(), buckets(),       precisions(), optimizers()};
+}
+
+class Matrix : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { kernels::initialize_backend(); }
+
+  Matrix() : factors_(factors()) { model_.global = 4 * accumulation; }
+
+  JobSpec spec_of(const std::vector<int>& row) const {
+    JobSpec spec;
+    for (std::size_t f = 0; f < factors_.size(); ++f) level(row, f).set(spec);
+    spec.optimizer.seed = 11;
+    spec.micro_batches = static_cast<int>(model_.global / spec.mesh.size(Axis::replicate | Axis::shard));
+    return spec;
+  }
+  const Level& level(const std::vector<int>& row, std::size_t factor) const {
+    return factors_[factor].levels[static_cast<std::size_t>(row[factor])];
+  }
+  std::string name_of(const std::vector<int>& row, bool numeric_only) const {
+    std::string name;
+    for (std::size_t f = 0; f < row.size(); ++f)
+      if (factors_[f].numeric || !numeric_only)
+        name += (name.empty() ? "" : " | ") + std::string(level(row, f).name);
+    return name;
+  }
+
+  /// The losses of the row with nothing but its numeric settings, on this mesh.
+  const std::vector<double>& reference(std::vector<int> row) {
+    const std::string name = name_of(row, true);
+    const auto found = references_.find(name);
+    if (found != references_.end()) return found->second;
+    for (std::size_t f = 0; f < row.size(); ++f)
+      if (!factors_[f].numeric) row[f] = 0;
+    return references_[name] = test::losses_of(session(), model_, spec_of(row), steps);
+  }
+
+  std::vector<std::vector<int>> rows() const {
+    std::vector<int> levels;
+    for (const Factor& f : factors_) levels.push_back(static_cast<int>(f.levels.size()));
+    const auto all = test::Pairwise(levels).rows();
+    const char* which = std::getenv("ZTRAIN_MATRIX");
+    const bool full = which != nullptr && std::string(which) == "full";
+    std::vector<std::vector<int>> chosen;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (full || i % 4 == 0) chosen.push_back(all[i]);
+    return chosen;
+  }
+
+  void expect_near(const std::vector<int>& row, const std::vector<double>& expected) {
+    SCOPED_TRACE(name_of(row, true));
+    double tolerance = 0;
+    for (std::size_t f = 0; f < row.size(); ++f) tolerance = std::max(tolerance, level(row, f).tolerance);
+    const std::vector<double>& losses = reference(row);
+    ASSERT_EQ(losses.size(), expected.size());
+    for (std::size_t i = 0; i < losses.size(); i += 2)
+      EXPECT_NEAR(losses[i], expected[i], tolerance * expected[i]) << "step " << i / 2;
+  }
+
+  std::vector<Factor> factors_;
+  TinyModel model_;
+  std::map<std::string, std::vector<double>> references_;
+};
+
+std::int64_t bytes_sent(train::Worker& worker) {
+  std::int64_t sum = 0;
+  for (const auto& sent : worker.mesh().bytes_sent()) sum += sent.bytes;
+  return sum;
+}
+
+std::int64_t planned_bytes(const program::Program& p) {
+  std::int64_t sum = 0;
+  for (const auto& op : p.ops) sum += op.comm.sent_bytes;
+  return sum;
+}
+
+/// Poisoning touches every byte of every tensor, so what is resident is what was planned, in pages; each
+/// region has a guard page at either end.
+void expect_planned_memory(const train::Worker& worker) {
+  constexpr std::int64_t page = 4096;
+  std::int64_t planned = 0;
+  const auto& job = worker.job();
+  for (int tier = 0; tier < program::tier_count; ++tier) {
+    const std::int64_t transient =
+        std::max({job.load.plan[tier].transient_bytes, job.train.plan[tier].transient_bytes,
+                  job.evaluate.plan[tier].transient_bytes});
+    for (const std::int64_t bytes : {job.train.plan[tier].persistent_bytes, transient})
+      if (bytes > 0) planned += round_up(bytes, page) + 2 * page;
+  }
+  EXPECT_EQ(round_up(worker.memory().resident_bytes(), page), planned);
+  worker.memory().check_guards();
+}
+
+TEST_F(Matrix, PlacementChangesNoBitAndPlansAreExact) {
+  int number = 0;
+  for (const std::vector<int>& row : rows()) {
+    SCOPED_TRACE(name_of(row, false));
+    const JobSpec spec = spec_of(row);
+    const std::vector<double>& expected = reference(row);
+    train::Worker worker(session(), model_.graph(spec.precision.parameters), spec, true);
+    const std::int64_t planned = planned_bytes(worker.job().train);
+    const auto losses = test::train_losses(worker, model_, spec.micro_batches, steps, [&](int, auto run) {
+      const std::int64_t before = bytes_sent(worker);
+      run();
+      EXPECT_EQ(bytes_sent(worker) - before, planned);
+    });
+    EXPECT_EQ(losses, expected);
+    expect_planned_memory(worker);
+    ++number;
+  }
+  if (session().rank() == 0) std::printf("%d rows over %zu factors\n", number, factors_.size());
+}
+
+/// With one rank: writes the losses of all numeric settings. With more: compares with them.
+TEST_F(Matrix, NumericSettingsAgreeWithASingleRank) {
+  const std::string path = std::string(ZTRAIN_TEST_FOLDER) + "/matrix_single_rank.json";
+  std::vector<int> levels;
+  for (std::size_t f = 1; f < factors_.size(); ++f)
+    levels.push_back(factors_[f].numeric ? static_cast<int>(factors_[f].levels.size()) : 1);
+  nlohmann::json single;
+  if (session().size() > 1) {
+    std::ifstream file(path);
+    ASSERT_TRUE(file) << "run this test with one rank first: it writes " << path;
+    single = nlohmann::json::parse(file);
+  }
+  for (std::vector<int> row : test::Pairwise(levels).rows()) {
+    row.insert(row.begin(), 0);
+    const std::string name = name_of(row, true);
+    if (session().size() == 1) single[name] = reference(row);
+    for (std::size_t mesh = 0; session().size() > 1 && mesh < factors_[0].levels.size(); ++mesh) {
+      row[0] = static_cast<int>(mesh);
+      expect_near(row, single.at(name).get<std::vector<double>>());
+    }
+  }
+  if (session().size() == 1) std::ofstream(path) << single.dump(1) << "\n";
+}
+
+}  // namespace
+}  // namespace ztrain
