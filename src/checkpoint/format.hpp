@@ -12,7 +12,7 @@
 // Shard file f serves a contiguous range of the ranks that write. Per (state, unit) it has one contiguous 1-D
 // dataset
 // "<state>/unit_<u>": the pieces of its ranks, by tensor rank, then in flat order, without padding. A dataset
-// that would exceed 2^31 elements goes on in "<state>/unit_<u>.<part>", because HDF5 1.10 stores selections
+// that would exceed 2^31 items goes on in "<state>/unit_<u>.<part>", because HDF5 1.10 stores selections
 // in 32 bits. Little endian; bf16 is a custom float (sign 1, exponent 8 with bias 127, mantissa 7).
 //
 // What is counted are a state's items. A state has a granule g: one item for each element (g = 1), or for
@@ -26,9 +26,8 @@
 //                               version 1: absent, all 1], "parameters" [{name, shape}],
 //                               "dtypes" [name], "files" [{name, bytes}], "block_bytes"
 //   "ztrain/pieces"             int64 [pieces, 14], columns as PieceRow, sorted by its first six
-//   "ztrain/checksums"          int64 [blocks]: the bits of XXH3-64 of each block of block_bytes of each
-//   piece (the last
-//                               block of a piece may be short), a piece's blocks one after the other
+//   "ztrain/checksums"          int64 [blocks]: the bits of XXH3-64 of each block of block_bytes of a piece
+//                               (the last of a piece may be short), a piece's blocks one after the other
 //   "<state>/<parameter>"       virtual dataset over the shard files by name relative to index.h5, for people
 //                               and tools. Its shape is stored_form(): the logical one (a scalar: [1]) at
 //                               granule 1, else [items], or [slices, items of a slice]. ztrain itself never
