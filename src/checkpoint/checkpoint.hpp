@@ -19,11 +19,16 @@
 namespace ztrain::checkpoint {
 
 /// One rank's part of one state of one unit. The memory is the caller's and reachable by the CPU.
+/// A state has an item for each element, or for each block of `granule` elements counted from the start of
+/// the parameter's tensor-parallel slice (the last block may be short), as the scales of block-wise quantised
+/// moments (Dettmers et al., "8-bit Optimizers via Block-wise Quantization", 2022). The granule divides the
+/// quantum, so that no block is cut between ranks.
 struct StateShard {
-  std::string state;  ///< "model", "optimizer/exp_avg", "optimizer/exp_avg_sq"
+  std::string state;  ///< "model", "optimizer/exp_avg", "optimizer/exp_avg.absmax"
   int unit = 0;
   DType dtype = DType::f32;
-  std::byte* data = nullptr;  ///< shard_elements elements: this rank's shard of the unit's flat range
+  std::byte* data = nullptr;  ///< shard_elements / granule items: this rank's shard of the unit's flat range
+  std::int64_t granule = 1;   ///< elements per item, the same for all units and ranks
 };
 
 /// Which shard is meant. The layout is cut over shard x context and names every parameter of the model. A
@@ -44,14 +49,20 @@ struct SaveOptions {
 /// Bytes this rank has written and will have written in all. Called after each piece, on the calling thread.
 using Progress = std::function<void(std::int64_t done, std::int64_t total)>;
 
-/// Writes folder/step_<step>, replacing it if it exists, then removes checkpoints beyond options.keep.
+/// How a save ended whose checkpoint is in its place.
+struct Saved {
+  std::string warning;  ///< what else went wrong: names the old files that could not be removed; else ""
+};
+
+/// Writes folder/step_<step>, replacing it if it exists, then removes checkpoints beyond options.keep. What
+/// cannot be removed does not fail the save: every rank gets the same warning.
 /// Collective over MPI_COMM_WORLD; metadata is taken from rank 0. Until the last moment the files are in
 /// step_<step>.tmp, so a crash leaves earlier checkpoints as they were. When any rank fails (full disk, I/O
 /// error, a parameter that no rank owns) every rank throws the same Error, which names the rank and the file,
 /// and step_<step>.tmp is removed.
-void save(const std::filesystem::path& folder, std::int64_t step, const Place& place,
-          std::span<const StateShard> states, const nlohmann::json& metadata, const SaveOptions& options = {},
-          const Progress& progress = {});
+Saved save(const std::filesystem::path& folder, std::int64_t step, const Place& place,
+           std::span<const StateShard> states, const nlohmann::json& metadata,
+           const SaveOptions& options = {}, const Progress& progress = {});
 
 /// Complete checkpoints of a folder, newest (highest step) first. A folder that does not exist has
 /// none; one that cannot be read is an Error.
@@ -63,15 +74,24 @@ std::int64_t step_of(const std::filesystem::path& checkpoint);
 /// What save was given. Throws Error when path is no checkpoint, or is of a newer format.
 nlohmann::json read_metadata(const std::filesystem::path& path);
 
+/// What load does about states of the checkpoint that it is not asked for.
+enum class OtherStates {
+  refuse,  ///< a run that goes on must take all: another optimizer would start from nothing unnoticed
+  skip     ///< one that only reads weights leaves the optimizer's states
+};
+
 struct LoadOptions {
   bool verify = true;  ///< check every block of bytes that is read against its checksum
+  OtherStates others = OtherStates::refuse;
 };
 
 /// Fills `states` from the checkpoint at path; padding becomes zero. Not collective: one rank, one Place, a
 /// call of its own. Reads the index, and of the shard files the bytes it needs (rounded out to checksum
-/// blocks when verifying); needs one block of memory besides. "model" converts between fp32 and bf16; other
-/// states must have the dtype they had. Throws Error, naming file and parameter, when a parameter is missing,
-/// has another shape, is unknown to the layout, or when a shard file is missing, truncated or damaged.
+/// blocks when verifying); needs one block of memory besides. "model" converts between floating types
+/// (checkpoint/convert.hpp); other states must have the dtype and granule they had, and those with a granule
+/// above 1 load onto the tensor-parallel slices they had. Throws Error, naming file and parameter, when a
+/// parameter is missing, has another shape, is unknown to the layout, or when a shard file is missing,
+/// truncated or damaged; and one that lists the states of both sides when they differ (options.others).
 /// `states` then holds a mixture.
 void load(const std::filesystem::path& path, const Place& place, std::span<const StateShard> states,
           const LoadOptions& options = {});

@@ -56,6 +56,27 @@ void discard(const fs::path& checkpoint, std::int64_t step) {
   fs::remove_all(doomed);
 }
 
+/// Runs work, which is to remove path; when that fails, says why in failures.
+template <class Work>
+void attempt(const fs::path& path, std::vector<std::string>& failures, Work work) {
+  try {
+    work();
+  } catch (const fs::filesystem_error& e) {
+    failures.push_back(fmt::format("{}: cannot be removed: {}", path.string(), e.code().message()));
+  } catch (const std::exception& e) {
+    failures.push_back(fmt::format("{}: cannot be removed: {}", path.string(), e.what()));
+  }
+}
+
+/// Removes what interrupted saves and removals left, and what a checkpoint has replaced.
+void sweep(const fs::path& folder, std::vector<std::string>& failures) {
+  for (const auto& [number, old] : with_suffix(folder, ".old"))
+    if (fs::exists(folder / name_of_step(number)))
+      attempt(old, failures, [&, n = number, &path = old] { discard(path, n); });
+  for (const auto& [number, path] : with_suffix(folder, ".tmp"))
+    attempt(path, failures, [&remains = path] { fs::remove_all(remains); });
+}
+
 std::map<std::int64_t, fs::path, std::greater<>> complete(const fs::path& folder) {
   auto found = with_suffix(folder, "");
   found.merge(with_suffix(folder, ".old"));  // keeps what is there already
@@ -91,12 +112,11 @@ void prepare_folder(const fs::path& folder, std::int64_t step) {
   }
   for (const auto& [number, old] : with_suffix(folder, ".old")) {
     const fs::path current = folder / name_of_step(number);
-    if (fs::exists(current))
-      discard(old, number);
-    else
-      fs::rename(old, current);
+    if (!fs::exists(current)) fs::rename(old, current);
   }
-  for (const auto& [number, path] : with_suffix(folder, ".tmp")) fs::remove_all(path);
+  std::vector<std::string> in_retain;  // which tries again once the new checkpoint is safe, and reports
+  sweep(folder, in_retain);
+  fs::remove_all(unfinished_path(folder, step));
   REQUIRE(fs::create_directory(unfinished_path(folder, step)), "{}: another job is saving there",
           unfinished_path(folder, step).string());
 }
@@ -104,21 +124,22 @@ void prepare_folder(const fs::path& folder, std::int64_t step) {
 void publish(const fs::path& folder, std::int64_t step) {
   const fs::path unfinished = unfinished_path(folder, step), final = folder / name_of_step(step);
   sync_folder(unfinished);
-  const fs::path old = folder / name_of_step(step, ".old");
-  const bool replaces = fs::exists(final);
-  if (replaces) fs::rename(final, old);
+  if (fs::exists(final)) fs::rename(final, folder / name_of_step(step, ".old"));
   fs::rename(unfinished, final);
   sync_folder(folder);
-  if (replaces) discard(old, step);
 }
 
-void retain(const fs::path& folder, int keep, std::int64_t step) {
-  if (keep <= 0) return;
-  int kept = 1;  // the one just written
-  for (const auto& [number, path] : with_suffix(folder, "")) {
-    if (number == step) continue;
-    if (++kept > keep) discard(path, number);
-  }
+std::vector<std::string> retain(const fs::path& folder, int keep, std::int64_t step) {
+  std::vector<std::string> failures;
+  attempt(folder, failures, [&] {
+    sweep(folder, failures);
+    int kept = 1;  // the one just written
+    for (const auto& [number, path] : with_suffix(folder, "")) {
+      if (keep <= 0 || number == step || ++kept <= keep) continue;
+      attempt(path, failures, [&, n = number, &checkpoint = path] { discard(checkpoint, n); });
+    }
+  });
+  return failures;
 }
 
 }  // namespace ztrain::checkpoint

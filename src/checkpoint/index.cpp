@@ -15,15 +15,17 @@ constexpr DType all_dtypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16,
                                 DType::i64, DType::i32, DType::u8};
 
 std::string tables_of(const Index& index) {
-  nlohmann::json parameters = nlohmann::json::array(), files = nlohmann::json::array(), dtypes;
+  nlohmann::json states = nlohmann::json::array(), granules = states, parameters = states, files = states,
+                 dtypes;
+  for (const auto& s : index.catalog.states) {
+    states.push_back(s.name);
+    granules.push_back(s.granule);
+  }
   for (const auto& p : index.catalog.parameters) parameters.push_back({{"name", p.name}, {"shape", p.shape}});
   for (const auto& f : index.files) files.push_back({{"name", f.name}, {"bytes", f.bytes}});
   for (DType dtype : all_dtypes) dtypes.push_back(std::string(name_of(dtype)));
-  return nlohmann::json{{"states", index.catalog.states},
-                        {"parameters", parameters},
-                        {"dtypes", dtypes},
-                        {"files", files},
-                        {"block_bytes", checksum_block}}
+  return nlohmann::json{{"states", states}, {"granules", granules}, {"parameters", parameters},
+                        {"dtypes", dtypes}, {"files", files},       {"block_bytes", checksum_block}}
       .dump();
 }
 
@@ -32,7 +34,16 @@ std::vector<DType> parse_tables(const std::string& text, Index& index) {
   const auto tables = nlohmann::json::parse(text);
   REQUIRE(tables.at("block_bytes").get<std::int64_t>() == checksum_block,
           "its checksum blocks are not of {} bytes", checksum_block);
-  index.catalog.states = tables.at("states").get<std::vector<std::string>>();
+  for (const auto& name : tables.at("states")) index.catalog.states.push_back({name.get<std::string>(), 1});
+  if (tables.contains("granules")) {
+    const auto granules = tables.at("granules").get<std::vector<std::int64_t>>();
+    REQUIRE(granules.size() == index.catalog.states.size(), "it has {} granules for {} states",
+            granules.size(), index.catalog.states.size());
+    for (std::size_t s = 0; s < granules.size(); ++s) {
+      require_granule(index.catalog.states[s].name, granules[s]);
+      index.catalog.states[s].granule = granules[s];
+    }
+  }
   for (const auto& p : tables.at("parameters"))
     index.catalog.parameters.push_back({p.at("name").get<std::string>(), p.at("shape").get<Shape>()});
   for (const auto& f : tables.at("files"))
@@ -42,13 +53,25 @@ std::vector<DType> parse_tables(const std::string& text, Index& index) {
   return dtypes;
 }
 
+const StateEntry& state_of(const Index& index, const PieceRow& piece) {
+  return index.catalog.states[static_cast<std::size_t>(piece.state)];
+}
+
+const ParameterEntry& parameter_of(const Index& index, const PieceRow& piece) {
+  return index.catalog.parameters[static_cast<std::size_t>(piece.parameter)];
+}
+
+StoredForm form_of(const Index& index, const PieceRow& piece) {
+  return stored_form(parameter_of(index, piece), state_of(index, piece).granule, piece.slice());
+}
+
 auto dataset_key(const PieceRow& piece) {
   return std::tuple(piece.file, piece.state, piece.unit, piece.part);
 }
 
 using Extents = std::map<decltype(dataset_key(PieceRow{})), std::int64_t>;
 
-/// Elements of every dataset of every shard file.
+/// Items of every dataset of every shard file.
 Extents dataset_extents(const std::vector<PieceRow>& pieces) {
   Extents extents;
   for (const PieceRow& p : pieces) {
@@ -74,11 +97,11 @@ std::vector<Mapping> mappings_of(const Index& index, std::size_t begin, std::siz
     const PieceRow& p = index.pieces[first];
     const PieceRow& last = index.pieces[next - 1];
     const std::int64_t stop = last.slice_begin + last.count;
-    mappings.push_back({index.files[static_cast<std::size_t>(p.file)].name,
-                        dataset_name(index.catalog.states[static_cast<std::size_t>(p.state)], p),
-                        extents.at(dataset_key(p)), p.dataset_begin, stop - p.slice_begin,
-                        boxes_of_slice(index.catalog.parameters[static_cast<std::size_t>(p.parameter)].shape,
-                                       p.slice(), static_cast<int>(p.tensor_index), p.slice_begin, stop)});
+    const StoredForm form = form_of(index, p);
+    mappings.push_back(
+        {index.files[static_cast<std::size_t>(p.file)].name, dataset_name(state_of(index, p).name, p),
+         extents.at(dataset_key(p)), p.dataset_begin, stop - p.slice_begin,
+         boxes_of_slice(form.shape, form.slice, static_cast<int>(p.tensor_index), p.slice_begin, stop)});
     first = next;
   }
   return mappings;
@@ -99,9 +122,9 @@ void for_each_tensor(const std::vector<PieceRow>& pieces, Visit visit) {
 
 void require_tensor_complete(const Index& index, std::size_t begin, std::size_t end) {
   const PieceRow& first = index.pieces[begin];
-  const auto& parameter = index.catalog.parameters[static_cast<std::size_t>(first.parameter)];
-  const auto& state = index.catalog.states[static_cast<std::size_t>(first.state)];
-  const std::int64_t slice = elements(parameter.shape) / first.tensor_parts;
+  const auto& parameter = parameter_of(index, first);
+  const auto& state = state_of(index, first).name;
+  const std::int64_t slice = form_of(index, first).items_per_slice();
   std::int64_t covered = 0;  // over all slices, one after the other
   for (std::size_t i = begin; i < end; ++i) {
     const PieceRow& p = index.pieces[i];
@@ -110,14 +133,14 @@ void require_tensor_complete(const Index& index, std::size_t begin, std::size_t 
     REQUIRE(p.slice() == first.slice(), "ranks disagree on how {} is cut over the tensor axis",
             parameter.name);
     const std::int64_t at = p.tensor_index * slice + p.slice_begin;
-    REQUIRE(at >= covered, "{} of {}: {} elements from {} on have more than one owner", state, parameter.name,
+    REQUIRE(at >= covered, "{} of {}: {} items from {} on have more than one owner", state, parameter.name,
             covered - at, at);
-    REQUIRE(at == covered, "{} of {}: {} elements from {} on have no owner", state, parameter.name,
-            at - covered, covered);
+    REQUIRE(at == covered, "{} of {}: {} items from {} on have no owner", state, parameter.name, at - covered,
+            covered);
     covered += p.count;
   }
   const std::int64_t all = slice * first.tensor_parts;
-  REQUIRE(covered == all, "{} of {}: {} of {} elements have no owner", state, parameter.name, all - covered,
+  REQUIRE(covered == all, "{} of {}: {} of {} items have no owner", state, parameter.name, all - covered,
           all);
 }
 
@@ -136,14 +159,55 @@ auto reading(const std::filesystem::path& path, Work work) {
   fail("{}; set checkpoint.resume to the path of an older checkpoint, or to \"none\"", reason);
 }
 
+bool within(std::int64_t number, std::size_t end) {
+  return number >= 0 && number < static_cast<std::int64_t>(end);
+}
+
+/// The numbers of a row that was read are of things that exist. Sums of them cannot overflow.
+void require_meaning(const Index& index, const std::vector<DType>& dtypes, const PieceRow& p) {
+  REQUIRE(within(p.state, index.catalog.states.size()) &&
+              within(p.parameter, index.catalog.parameters.size()) && within(p.dtype, dtypes.size()) &&
+              within(p.file, index.files.size()),
+          "its table of pieces is damaged: a piece is of state {}, parameter {}, dtype {}, file {}", p.state,
+          p.parameter, p.dtype, p.file);
+  const ParameterEntry& parameter = parameter_of(index, p);
+  const auto damaged = [&](const std::string& what) {
+    fail("its table of pieces is damaged: {} of {}: {}", state_of(index, p).name, parameter.name, what);
+  };
+  const bool whole = p.tensor_dim == -1 && p.tensor_parts == 1;
+  if (!whole && !(within(p.tensor_dim, parameter.shape.size()) && p.tensor_parts >= 1 &&
+                  parameter.shape[static_cast<std::size_t>(p.tensor_dim)] % p.tensor_parts == 0))
+    damaged(fmt::format("dim {} of {} is cut into {} slices", p.tensor_dim, to_string(parameter.shape),
+                        p.tensor_parts));
+  const std::int64_t items = form_of(index, p).items_per_slice();
+  if (!within(p.tensor_index, static_cast<std::size_t>(p.tensor_parts)) || p.slice_begin < 0 || p.count < 1 ||
+      p.count > items || p.slice_begin > items - p.count)
+    damaged(fmt::format("a piece has {} items from {} on of slice {}, where there are {} slices of {}",
+                        p.count, p.slice_begin, p.tensor_index, p.tensor_parts, items));
+}
+
+/// A row's bytes are in its file, and their checksums in the table.
+void require_bytes(const Index& index, const PieceRow& p) {
+  const FileEntry& file = index.files[static_cast<std::size_t>(p.file)];
+  REQUIRE(p.byte_offset >= 0 && p.byte_offset <= file.bytes - p.bytes(),
+          "its table of pieces is damaged: {} of {} has {} bytes at offset {} of {}, which has {}",
+          state_of(index, p).name, parameter_of(index, p).name, p.bytes(), p.byte_offset, file.name,
+          file.bytes);
+  const std::int64_t blocks = ceil_div(p.bytes(), checksum_block);
+  REQUIRE(p.first_checksum >= 0 && p.first_checksum <= std::ssize(index.checksums) - blocks,
+          "its table of checksums is too short: {} of {} has {} from number {} on, and there are {}",
+          state_of(index, p).name, parameter_of(index, p).name, blocks, p.first_checksum,
+          index.checksums.size());
+}
+
 Hdf5File open_index(const std::filesystem::path& path) {
   REQUIRE(std::filesystem::exists(path), "{}: there is no such file, so its folder is no checkpoint",
           path.string());
   Hdf5File file = Hdf5File::open_to_read(path);
   const std::string version = file.attribute("format_version");
-  REQUIRE(version == std::to_string(format_version),
-          "{}: is of format version {}, this program reads version {}", path.string(), version,
-          format_version);
+  REQUIRE(version == "1" || version == std::to_string(newest_version),
+          "{}: is of format version {}, this program reads versions 1 to {}", path.string(), version,
+          newest_version);
   return file;
 }
 
@@ -156,6 +220,18 @@ std::string file_name(std::int64_t file) {
 std::string dataset_name(const std::string& state, const PieceRow& piece) {
   return piece.part == 0 ? fmt::format("{}/unit_{:04}", state, piece.unit)
                          : fmt::format("{}/unit_{:04}.{}", state, piece.unit, piece.part);
+}
+
+StoredForm stored_form(const ParameterEntry& parameter, std::int64_t granule, const TensorSlice& slice) {
+  if (granule == 1) return {parameter.shape, slice};
+  const std::int64_t items = ceil_div(elements(parameter.shape) / slice.parts, granule);
+  if (slice.parts == 1) return {{items}, {}};
+  return {{slice.parts, items}, {0, slice.parts}};
+}
+
+void require_granule(const std::string& state, std::int64_t granule) {
+  REQUIRE(granule >= 1 && quantum % granule == 0,
+          "{}: its granule is {} elements; legal are the divisors of {}", state, granule, quantum);
 }
 
 bool piece_before(const PieceRow& a, const PieceRow& b) {
@@ -179,12 +255,14 @@ void require_complete(const Index& index) {
     for (std::size_t p = 0; p < index.catalog.parameters.size(); ++p)
       REQUIRE(seen[place(static_cast<std::int64_t>(s), static_cast<std::int64_t>(p))] ||
                   elements(index.catalog.parameters[p].shape) == 0,
-              "no rank has {} of {} to save", index.catalog.states[s], index.catalog.parameters[p].name);
+              "no rank has {} of {} to save", index.catalog.states[s].name, index.catalog.parameters[p].name);
 }
 
 void write_index(const std::filesystem::path& path, const Index& index, const std::string& metadata) {
   Hdf5File file = Hdf5File::create(path);
-  file.set_attribute("format_version", std::to_string(format_version));
+  const bool by_element =
+      std::ranges::all_of(index.catalog.states, [](const StateEntry& s) { return s.granule == 1; });
+  file.set_attribute("format_version", std::to_string(by_element ? 1 : newest_version));
   file.set_attribute("metadata", metadata);
   file.set_attribute("tables", tables_of(index));
   std::vector<std::int64_t> cells(index.pieces.size() * piece_columns);
@@ -194,9 +272,8 @@ void write_index(const std::filesystem::path& path, const Index& index, const st
   const Extents extents = dataset_extents(index.pieces);
   for_each_tensor(index.pieces, [&](std::size_t begin, std::size_t end) {
     const PieceRow& p = index.pieces[begin];
-    const auto& parameter = index.catalog.parameters[static_cast<std::size_t>(p.parameter)];
-    file.add_virtual(index.catalog.states[static_cast<std::size_t>(p.state)] + "/" + parameter.name, p.type(),
-                     parameter.shape, mappings_of(index, begin, end, extents));
+    file.add_virtual(state_of(index, p).name + "/" + parameter_of(index, p).name, p.type(),
+                     form_of(index, p).shape, mappings_of(index, begin, end, extents));
   });
   file.close();
 }
@@ -214,12 +291,15 @@ Index read_index(const std::filesystem::path& path) {
     std::memcpy(static_cast<void*>(index.pieces.data()), cells.data(), cells.size() * sizeof(std::int64_t));
     index.checksums = file.read("ztrain/checksums", shape);
     for (PieceRow& p : index.pieces) {
-      REQUIRE(p.dtype >= 0 && p.dtype < std::ssize(dtypes) && p.file >= 0 &&
-                  p.file < std::ssize(index.files) && p.first_checksum >= 0,
-              "its table of pieces is damaged");
+      require_meaning(index, dtypes, p);
       p.dtype = static_cast<std::int64_t>(dtypes[static_cast<std::size_t>(p.dtype)]);
-      REQUIRE(p.first_checksum + ceil_div(p.bytes(), checksum_block) <= std::ssize(index.checksums),
-              "its table of checksums is too short");
+      require_bytes(index, p);
+    }
+    REQUIRE(std::ranges::is_sorted(index.pieces, piece_before), "its table of pieces is not in order");
+    try {
+      require_complete(index);
+    } catch (const Error& e) {
+      fail("its table of pieces is damaged: {}", e.what());
     }
     return index;
   });

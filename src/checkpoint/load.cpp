@@ -2,10 +2,12 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/convert.hpp"
 #include "checkpoint/format.hpp"
 #include "checkpoint/posix_file.hpp"
 
@@ -16,18 +18,28 @@ namespace fs = std::filesystem;
 
 constexpr const char* advice = "set checkpoint.resume to the path of an older checkpoint, or to \"none\"";
 
-/// Elements that a written piece and a wanted piece share: `from` counts in the written piece, `to` in the
+constexpr const char* same_optimizer = "optimizer.name must be what the checkpoint was written with";
+
+/// Items that a written piece and a wanted piece share: `from` counts in the written piece, `to` in the
 /// wanted one.
 struct Copy {
   std::int64_t from = 0, to = 0, count = 0;
 };
 
-/// What is wanted: a run of a tensor-parallel slice of one parameter.
+/// What is wanted: a run of items of a tensor-parallel slice of one parameter.
 struct Wanted {
   TensorSlice slice;
   int tensor_index = 0;
   std::int64_t slice_begin = 0, count = 0;
 };
+
+bool same_slices(const TensorSlice& a, const TensorSlice& b) {
+  return a == b || (a.parts == 1 && b.parts == 1);
+}
+
+std::string describe(const TensorSlice& slice) {
+  return slice.parts == 1 ? "whole" : fmt::format("cut over dim {} into {}", slice.dim, slice.parts);
+}
 
 /// The runs of a slice in the whole tensor.
 std::vector<LogicalRun> runs_of(const ParameterEntry& parameter, const TensorSlice& slice, std::int64_t index,
@@ -53,7 +65,7 @@ std::vector<Copy> overlap(const std::vector<LogicalRun>& written, std::int64_t w
 }
 
 std::vector<Copy> copies_between(const ParameterEntry& parameter, const PieceRow& row, const Wanted& wanted) {
-  if (row.slice() == wanted.slice) {
+  if (same_slices(row.slice(), wanted.slice)) {
     if (row.tensor_index != wanted.tensor_index) return {};
     // The same slices: whole ranges, in the slice's own indices.
     return overlap({{row.slice_begin, row.slice_begin, row.count}}, row.slice_begin,
@@ -65,30 +77,6 @@ std::vector<Copy> copies_between(const ParameterEntry& parameter, const PieceRow
                  wanted.slice_begin);
 }
 
-template <class From, class To>
-void convert_elements(const std::byte* from, std::byte* to, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    From in;
-    std::memcpy(&in, from + i * static_cast<std::int64_t>(sizeof in), sizeof in);
-    const To out(static_cast<float>(in));
-    std::memcpy(to + i * static_cast<std::int64_t>(sizeof out), &out, sizeof out);
-  }
-}
-
-void convert(const std::byte* from, DType from_type, std::byte* to, DType to_type, std::int64_t count) {
-  if (from_type == to_type)
-    std::memcpy(to, from, static_cast<std::size_t>(count * size_of(to_type)));
-  else if (from_type == DType::bf16)
-    convert_elements<bf16, float>(from, to, count);
-  else
-    convert_elements<float, bf16>(from, to, count);
-}
-
-bool may_convert(const std::string& state, DType from, DType to) {
-  const auto plain = [](DType t) { return t == DType::f32 || t == DType::bf16; };
-  return from == to || (state == "model" && plain(from) && plain(to));
-}
-
 class Loader {
  public:
   Loader(const fs::path& folder, const Place& place, const LoadOptions& options)
@@ -98,17 +86,27 @@ class Loader {
     require_same_parameters();
   }
 
+  /// A rank that has nothing of the model wants nothing.
+  void require_states(std::span<const StateShard> shards, OtherStates others) const {
+    std::set<std::string> wanted, held;
+    for (const StateShard& s : shards) wanted.insert(s.state);
+    for (const StateEntry& s : index_.catalog.states) held.insert(s.name);
+    const bool has_all = std::ranges::includes(held, wanted);
+    const bool has_others = !wanted.empty() && held.size() > wanted.size();
+    REQUIRE(has_all && (others == OtherStates::skip || !has_others),
+            "{}: holds the states {}, and the run wants {}; {}; {}", where(), fmt::join(held, ", "),
+            fmt::join(wanted, ", "), same_optimizer, advice);
+  }
+
   void fill(const StateShard& shard) {
     const auto& states = index_.catalog.states;
-    const auto state = std::find(states.begin(), states.end(), shard.state);
-    REQUIRE(state != states.end(), "{}: holds no {}, only {}; {}", where(), shard.state,
-            fmt::join(states, ", "), advice);
+    const auto state = std::ranges::find(states, shard.state, &StateEntry::name);
     const FlatUnit& unit = place_.layout->unit(shard.unit);
-    const std::int64_t begin = place_.shard_index * unit.shard_elements;
-    std::memset(shard.data, 0, static_cast<std::size_t>(unit.shard_elements * size_of(shard.dtype)));
+    const std::int64_t begin = place_.shard_index * unit.shard_elements, size = size_of(shard.dtype);
+    std::memset(shard.data, 0, static_cast<std::size_t>(unit.shard_elements / shard.granule * size));
     for (const Piece& piece : place_.layout->pieces(shard.unit, begin, begin + unit.shard_elements))
       fill_piece(state - states.begin(), piece, shard,
-                 shard.data + (piece.flat_begin - begin) * size_of(shard.dtype));
+                 shard.data + (piece.flat_begin - begin) / shard.granule * size);
   }
 
  private:
@@ -141,16 +139,14 @@ class Loader {
     const std::int64_t number = numbers_.at(parameter.name);
     const ParameterEntry& entry = index_.catalog.parameters[static_cast<std::size_t>(number)];
     const int tensor_index = parameter.slice.dim >= 0 ? place_.at[Axis::tensor] : 0;
-    const Wanted wanted{parameter.slice, tensor_index, piece.slice_begin, piece.count};
+    const Wanted wanted{parameter.slice, tensor_index, piece.slice_begin / shard.granule,
+                        ceil_div(piece.count, shard.granule)};
     const auto [first, last] =
         std::equal_range(index_.pieces.begin(), index_.pieces.end(), std::pair(state, number), ByTensor{});
     std::int64_t found = 0;
     for (auto row = first; row != last; ++row) {
+      require_same_form(*row, shard, parameter);
       const std::vector<Copy> copies = copies_between(entry, *row, wanted);
-      if (copies.empty()) continue;
-      REQUIRE(may_convert(shard.state, row->type(), shard.dtype),
-              "{}: {} of {} is {} and the run wants {}; set the deck's [precision] back, or {}", where(),
-              shard.state, parameter.name, name_of(row->type()), name_of(shard.dtype), advice);
       try {
         for (const Copy& copy : copies) {
           read(*row, copy, to + copy.to * size_of(shard.dtype), shard.dtype);
@@ -160,11 +156,28 @@ class Loader {
         fail("{} (while reading {} of {}); {}", e.what(), shard.state, parameter.name, advice);
       }
     }
-    REQUIRE(found == piece.count, "{}: holds {} of {} elements of {} of {}; {}", where(), found, piece.count,
+    REQUIRE(found == wanted.count, "{}: holds {} of {} items of {} of {}; {}", where(), found, wanted.count,
             shard.state, parameter.name, advice);
   }
 
-  /// Elements of one written piece, block by block.
+  /// What was written can become what is wanted.
+  void require_same_form(const PieceRow& row, const StateShard& shard,
+                         const ParameterShape& parameter) const {
+    const std::int64_t granule = index_.catalog.states[static_cast<std::size_t>(row.state)].granule;
+    REQUIRE(granule == shard.granule,
+            "{}: {} of {} has an item for every {} elements and the run wants one for every {}; {}; {}",
+            where(), shard.state, parameter.name, granule, shard.granule, same_optimizer, advice);
+    REQUIRE(row.type() == shard.dtype || (shard.state == "model" && converts(row.type(), shard.dtype)),
+            "{}: {} of {} is {} and the run wants {}; set the deck's [precision] back, or {}", where(),
+            shard.state, parameter.name, name_of(row.type()), name_of(shard.dtype), advice);
+    REQUIRE(granule == 1 || same_slices(row.slice(), parameter.slice),
+            "{}: {} of {} is {} and the run wants it {}, but blocks of {} elements do not follow other "
+            "slices; set mesh.tensor to what the checkpoint was written with, or {}",
+            where(), shard.state, parameter.name, describe(row.slice()), describe(parameter.slice), granule,
+            advice);
+  }
+
+  /// Items of one written piece, block by block.
   void read(const PieceRow& row, Copy copy, std::byte* to, DType to_type) {
     const std::int64_t size = size_of(row.type()), per_block = checksum_block / size;
     while (copy.count > 0) {
@@ -240,9 +253,11 @@ nlohmann::json read_metadata(const fs::path& path) {
 void load(const fs::path& path, const Place& place, std::span<const StateShard> states,
           const LoadOptions& options) {
   Loader loader(path, place, options);
+  loader.require_states(states, options.others);
   for (const StateShard& shard : states) {
     REQUIRE(shard.unit >= 0 && shard.unit < std::ssize(place.layout->units()),
             "checkpoint: {} names unit {} of {}", shard.state, shard.unit, place.layout->units().size());
+    require_granule(shard.state, shard.granule);
     loader.fill(shard);
   }
 }

@@ -38,25 +38,34 @@ std::vector<PieceRow> rows_of(const std::vector<std::int64_t>& cells) {
 // --- What there is to save
 // -------------------------------------------------------------------------------------------
 
+/// A name has one granule, whoever says so.
+void add_state(Catalog& catalog, const StateEntry& state) {
+  const auto known = std::ranges::find(catalog.states, state.name, &StateEntry::name);
+  if (known == catalog.states.end())
+    catalog.states.push_back(state);
+  else
+    REQUIRE(known->granule == state.granule,
+            "{} has an item for every {} elements in one place and for every {} in another", state.name,
+            known->granule, state.granule);
+}
+
 Catalog own_catalog(const Layout& layout, std::span<const StateShard> states) {
   Catalog catalog;
-  for (const StateShard& s : states)
-    if (std::find(catalog.states.begin(), catalog.states.end(), s.state) == catalog.states.end())
-      catalog.states.push_back(s.state);
+  for (const StateShard& s : states) add_state(catalog, {s.state, s.granule});
   for (const ParameterShape& p : layout.parameters()) catalog.parameters.push_back({p.name, p.shape});
   return catalog;
 }
 
 json to_json(const Catalog& catalog) {
-  json parameters = json::array();
+  json states = json::array(), parameters = json::array();
+  for (const auto& s : catalog.states) states.push_back(json::array({s.name, s.granule}));
   for (const auto& p : catalog.parameters) parameters.push_back({p.name, p.shape});
-  return {catalog.states, parameters};
+  return {states, parameters};
 }
 
 void merge(Catalog& catalog, const json& other) {
-  for (const auto& state : other[0].get<std::vector<std::string>>())
-    if (std::find(catalog.states.begin(), catalog.states.end(), state) == catalog.states.end())
-      catalog.states.push_back(state);
+  for (const auto& state : other[0])
+    add_state(catalog, {state[0].get<std::string>(), state[1].get<std::int64_t>()});
   std::map<std::string, Shape> known;
   for (const auto& p : catalog.parameters) known[p.name] = p.shape;
   for (const auto& entry : other[1]) {
@@ -70,7 +79,9 @@ void merge(Catalog& catalog, const json& other) {
 
 /// The union of all ranks' catalogs, in rank order. Only ranks whose catalog differs from rank 0's send
 /// theirs.
-Catalog agree_on_catalog(const Group& world, const Catalog& own) {
+Catalog agree_on_catalog(const Group& world, const Layout& layout, std::span<const StateShard> states) {
+  Catalog own;
+  world.together([&] { own = own_catalog(layout, states); });
   const std::string text = to_json(own).dump();
   const auto identities = world.all_gather(static_cast<std::int64_t>(hash_text(text)));
   const bool same = identities[static_cast<std::size_t>(world.rank())] == identities[0];
@@ -103,24 +114,25 @@ std::vector<OwnPiece> own_pieces(const Place& place, std::span<const StateShard>
   for (const auto& p : catalog.parameters) number.emplace(p.name, static_cast<std::int64_t>(number.size()));
   std::vector<OwnPiece> pieces;
   for (const StateShard& shard : states) {
+    const std::int64_t granule = shard.granule;
     const FlatUnit& unit = place.layout->unit(shard.unit);
     const std::int64_t begin = place.shard_index * unit.shard_elements;
     for (const Piece& piece : place.layout->pieces(shard.unit, begin, begin + unit.shard_elements)) {
       const ParameterShape& parameter = place.layout->parameters()[static_cast<std::size_t>(piece.parameter)];
       if (!owns(place.at, parameter.slice)) continue;
       PieceRow row;
-      row.state = index_where(catalog.states, [&](const std::string& s) { return s == shard.state; });
+      row.state = index_where(catalog.states, [&](const StateEntry& s) { return s.name == shard.state; });
       row.parameter = number.at(parameter.name);
       if (parameter.slice.dim >= 0) {
         row.tensor_dim = parameter.slice.dim;
         row.tensor_parts = parameter.slice.parts;
         row.tensor_index = place.at[Axis::tensor];
       }
-      row.slice_begin = piece.slice_begin;
-      row.count = piece.count;
+      row.slice_begin = piece.slice_begin / granule;
+      row.count = ceil_div(piece.count, granule);
       row.dtype = static_cast<std::int64_t>(shard.dtype);
       row.unit = shard.unit;
-      pieces.push_back({row, shard.data + (piece.flat_begin - begin) * size_of(shard.dtype)});
+      pieces.push_back({row, shard.data + (piece.flat_begin - begin) / granule * size_of(shard.dtype)});
     }
   }
   return pieces;
@@ -171,13 +183,13 @@ std::int64_t create_shard_file(const fs::path& path, const Catalog& catalog, std
            (next == first || count + order[next]->count <= largest_dataset);
          ++next) {
       REQUIRE(order[next]->dtype == head.dtype, "{} of unit {} is {} on one rank and {} on another",
-              catalog.states[static_cast<std::size_t>(head.state)], head.unit, name_of(head.type()),
+              catalog.states[static_cast<std::size_t>(head.state)].name, head.unit, name_of(head.type()),
               name_of(order[next]->type()));
       order[next]->part = head.part;
       order[next]->dataset_begin = count;
       count += order[next]->count;
     }
-    const std::string name = dataset_name(catalog.states[static_cast<std::size_t>(head.state)], head);
+    const std::string name = dataset_name(catalog.states[static_cast<std::size_t>(head.state)].name, head);
     const std::int64_t offset = file.reserve(name, head.type(), count);
     for (std::size_t i = first; i < next; ++i)
       order[i]->byte_offset = offset + order[i]->dataset_begin * size_of(order[i]->type());
@@ -276,16 +288,17 @@ void require_sound(const fs::path& folder, std::int64_t step, const Place& place
         "checkpoint: '{}' is no name of a state", s.state);
     REQUIRE(s.unit >= 0 && s.unit < std::ssize(place.layout->units()), "checkpoint: {} names unit {} of {}",
             s.state, s.unit, place.layout->units().size());
+    require_granule(s.state, s.granule);
     REQUIRE(s.data != nullptr || place.layout->unit(s.unit).shard_elements == 0,
             "checkpoint: {} of unit {} has no data", s.state, s.unit);
   }
 }
 
-void write_all(const Group& world, const fs::path& folder, std::int64_t step, const Place& place,
-               std::span<const StateShard> states, const json& metadata, const SaveOptions& options,
-               const Progress& progress) {
+Saved write_all(const Group& world, const fs::path& folder, std::int64_t step, const Place& place,
+                std::span<const StateShard> states, const json& metadata, const SaveOptions& options,
+                const Progress& progress) {
   const fs::path unfinished = unfinished_path(folder, step);
-  Catalog catalog = agree_on_catalog(world, own_catalog(*place.layout, states));
+  Catalog catalog = agree_on_catalog(world, *place.layout, states);
   std::vector<OwnPiece> pieces = own_pieces(place, states, catalog);
   const Files files = assign_files(world, !pieces.empty(), options.files);
   std::vector<FileEntry> entries = create_files(world, files, unfinished, catalog, pieces);
@@ -294,27 +307,29 @@ void write_all(const Group& world, const fs::path& folder, std::int64_t step, co
     if (files.own >= 0) checksums = write_pieces(unfinished / file_name(files.own), pieces, progress);
   });
   const Index index = gather_index(world, std::move(catalog), std::move(entries), pieces, checksums);
+  std::string warning;
   world.together([&] {
     if (world.rank() != 0) return;
     require_complete(index);
     write_index(unfinished / index_name, index, metadata.dump());
     PosixFile::open_to_write(unfinished / index_name).sync();
     publish(folder, step);
-    retain(folder, options.keep, step);
+    warning = fmt::format("{}", fmt::join(retain(folder, options.keep, step), "; "));
   });
+  return {world.broadcast(warning)};
 }
 
 }  // namespace
 
-void save(const fs::path& folder, std::int64_t step, const Place& place, std::span<const StateShard> states,
-          const json& metadata, const SaveOptions& options, const Progress& progress) {
+Saved save(const fs::path& folder, std::int64_t step, const Place& place, std::span<const StateShard> states,
+           const json& metadata, const SaveOptions& options, const Progress& progress) {
   const Group world = Group::world();
   world.together([&] {
     require_sound(folder, step, place, states, options);
     if (world.rank() == 0) prepare_folder(folder, step);
   });
   try {
-    write_all(world, folder, step, place, states, metadata, options, progress);
+    return write_all(world, folder, step, place, states, metadata, options, progress);
   } catch (const Error&) {
     // Half a checkpoint would only fill the disk.
     std::error_code ignored;

@@ -76,7 +76,8 @@ Generator::Generator(const runtime::Session& session, const std::string& checkpo
       forward_(job_.forward, memory_, mesh_, *exec_) {
   session.agree("reading the checkpoint", [&] {
     const auto shards = state_shards(job_.load, job_.tensors, memory_, false);
-    checkpoint::load(checkpoint, place_of(job_.load, job_.layout), shards);
+    checkpoint::load(checkpoint, place_of(job_.load, job_.layout), shards,
+                     {.others = checkpoint::OtherStates::skip});
   });
   load_.run();
 }

@@ -342,14 +342,15 @@ void Trainer::save() {
   const auto shards = state_shards(job.load, job.tensors, worker_.memory(), true);
   const std::string folder = config::checkpoint_folder(deck_);
   std::int64_t bytes = 0;
-  session_.agree("saving a checkpoint", [&] {
-    checkpoint::save(folder, progress_.step, place_of(job.load, job.layout), shards,
-                     to_metadata(progress_, deck_, data_.identity, version_),
-                     {static_cast<int>(deck_.checkpoint.files), static_cast<int>(deck_.checkpoint.keep)},
-                     [&](std::int64_t, std::int64_t total) {
-                       bytes = total;
-                       watchdog_->beat("saving a checkpoint");
-                     });
+  const auto saved = session_.agree("saving a checkpoint", [&] {
+    return checkpoint::save(
+        folder, progress_.step, place_of(job.load, job.layout), shards,
+        to_metadata(progress_, deck_, data_.identity, version_),
+        {static_cast<int>(deck_.checkpoint.files), static_cast<int>(deck_.checkpoint.keep)},
+        [&](std::int64_t, std::int64_t total) {
+          bytes = total;
+          watchdog_->beat("saving a checkpoint");
+        });
   });
   saved_step_ = progress_.step;
   // HDF5 is first used here: what it keeps is outside the plan too.
@@ -358,6 +359,7 @@ void Trainer::save() {
   save_seconds_ += seconds;
   say(fmt::format("step {}: checkpoint {}/step_{} ({} by this rank in {:.1f} s)\n", progress_.step, folder,
                   progress_.step, format_bytes(static_cast<double>(bytes)), seconds));
+  if (!saved.warning.empty()) say(fmt::format("step {}: warning: {}\n", progress_.step, saved.warning));
 }
 
 }  // namespace ztrain::train

@@ -2,80 +2,15 @@
 #include "checkpoint/checkpoint.hpp"
 
 #include <gtest/gtest.h>
-#include <mpi.h>
 
-#include "tests/support/checkpoint_model.hpp"
-#include "tests/support/mpi_main.hpp"
+#include "tests/support/checkpoint_ranks.hpp"
 
 namespace ztrain {
 namespace {
 
 using namespace test;
-namespace fs = std::filesystem;
 
-int ranks() {
-  return session().size();
-}
-
-MeshShape mesh_of(int replicate, int shard, int tensor) {
-  MeshShape mesh;
-  mesh[Axis::replicate] = replicate;
-  mesh[Axis::shard] = shard;
-  mesh[Axis::tensor] = tensor;
-  return mesh;
-}
-
-/// One rank of a mesh: its layout and its place.
-struct Rank {
-  Rank(const MeshShape& mesh, int rank, std::int64_t head = 1001)
-      : layout(awkward_parameters(mesh[Axis::tensor], head), 3, mesh[Axis::shard]),
-        place{&layout, Coordinate(mesh, rank), 0} {
-    place.shard_index = place.at[Axis::shard];
-  }
-  Rank(const Rank&) = delete;
-  Layout layout;
-  Place place;
-};
-
-/// A folder that all ranks know, removed by rank 0.
-class Checkpoint : public testing::Test {
- protected:
-  void SetUp() override {
-    char name[256] = {};
-    if (session().rank() == 0) {
-      own_ = std::make_unique<TemporaryFolder>();
-      own_->path().string().copy(name, sizeof name - 1);
-    }
-    MPI_Bcast(name, sizeof name, MPI_CHAR, 0, session().world());
-    folder_ = name;
-  }
-  void TearDown() override { session().barrier(); }
-
-  /// Saves from the world's mesh. Copies that do not own what they hold save garbage, which nobody may see.
-  fs::path save(const MeshShape& mesh, DType model, std::int64_t step,
-                const checkpoint::SaveOptions& options = {}) {
-    const Rank self(mesh, session().rank());
-    Shards shards = filled(self.place, model);
-    if (self.place.at[Axis::replicate] > 0) shards.clear(std::byte{0x77});
-    checkpoint::save(folder_, step, self.place, shards.states(), {{"step", step}}, options);
-    return folder_ / ("step_" + std::to_string(step));
-  }
-
-  /// Loads every rank of `mesh`, shared out over the ranks of the job.
-  static void expect_reload(const fs::path& path, const MeshShape& mesh, DType model) {
-    for (int r = session().rank(); r < mesh.ranks(); r += ranks()) {
-      const Rank reader(mesh, r);
-      EXPECT_TRUE(filled(reader.place, model) == loaded(path, reader.place, model))
-          << mesh.describe() << " rank " << r;
-      EXPECT_TRUE(filled(reader.place, model) == loaded(path, reader.place, model, false)) << "unverified";
-    }
-  }
-
-  fs::path folder_;
-
- private:
-  std::unique_ptr<TemporaryFolder> own_;
-};
+class Checkpoint : public CheckpointOfRanks {};
 
 std::int64_t shard_files(const fs::path& path) {
   std::int64_t n = 0;
@@ -161,17 +96,7 @@ TEST_F(Checkpoint, H5pyReadsTensorsWholeFromSeveralFilesAndSlices) {
   if (python.empty()) GTEST_SKIP() << "no python3 with h5py: the virtual datasets are NOT checked";
   std::vector<MeshShape> writers{mesh_of(1, ranks(), 1), mesh_of(1, 1, ranks())};
   if (ranks() == 4) writers.push_back(mesh_of(1, 2, 2));
-  for (const MeshShape& writer : writers) {
-    const fs::path path = save(writer, DType::bf16, 1, {3, 0});
-    session().barrier();
-    if (session().rank() == 0) {
-      const std::string read = python + " tests/support/read_checkpoint.py " + path.string();
-      EXPECT_EQ(run(read + " whole"), 0) << writer.describe();
-      fs::remove(path / "shard_0000.h5");
-      EXPECT_EQ(run(read + " missing"), 0) << writer.describe();
-    }
-    session().barrier();
-  }
+  for (const MeshShape& writer : writers) expect_h5py_reads(save(writer, DType::bf16, 1, {3, 0}), python);
 }
 
 TEST_F(Checkpoint, ProgressReachesTheTotal) {

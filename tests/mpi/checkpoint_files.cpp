@@ -1,6 +1,7 @@
 // What a damaged, incomplete, foreign or full folder does to checkpoints. One rank.
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -130,13 +131,35 @@ TEST_F(CheckpointFiles, AnotherModelIsRefused) {
   EXPECT_TRUE(contains(error, "that the model lacks: lm_head.weight")) << error;
 }
 
-TEST_F(CheckpointFiles, AnAbsentStateIsNamed) {
+TEST_F(CheckpointFiles, AnotherOptimizerIsRefusedAndBothSidesNamed) {
   const fs::path path = save(1);
-  Shards shards(place_, DType::f32);
-  for (StateShard& s : shards.states())
-    if (s.state == "optimizer/exp_avg") s.state = "optimizer/momentum";
-  const std::string error = error_of([&] { checkpoint::load(path, place_, shards.states()); });
-  EXPECT_TRUE(contains(error, "holds no optimizer/momentum, only model, optimizer/exp_avg")) << error;
+  const auto expect_refused = [&](const StateKinds& kinds, const std::string& wants,
+                                  checkpoint::OtherStates others) {
+    const std::string error = error_of([&] { loaded(path, place_, kinds, {.others = others}); });
+    EXPECT_TRUE(
+        contains(error, (path / "index.h5").string()) &&
+        contains(error, "the states model, optimizer/exp_avg, optimizer/exp_avg_sq, and the run wants " +
+                            wants + "; optimizer.name must be"))
+        << error;
+  };
+  using enum checkpoint::OtherStates;
+  const StateKinds momentum{{"model"}, {"optimizer/momentum_buffer"}};
+  expect_refused(momentum, "model, optimizer/momentum_buffer", refuse);
+  expect_refused(momentum, "model, optimizer/momentum_buffer", skip);
+  expect_refused({{"model"}, {"optimizer/exp_avg"}}, "model, optimizer/exp_avg", refuse);
+  expect_refused({{"model"}}, "model", refuse);  // an optimizer without states
+  expect_refused(quantised_states(DType::f32),
+                 "model, optimizer/exp_avg, optimizer/exp_avg.absmax, optimizer/exp_avg_sq, "
+                 "optimizer/exp_avg_sq.absmax",
+                 refuse);
+}
+
+TEST_F(CheckpointFiles, WeightsAloneAreReadOnRequest) {
+  const fs::path path = save(1);
+  const StateKinds weights{{"model", DType::bf16}};
+  EXPECT_TRUE(filled(place_, weights) ==
+              loaded(path, place_, weights, {.others = checkpoint::OtherStates::skip}));
+  EXPECT_NO_THROW(checkpoint::load(path, place_, {})) << "a rank without units wants no state";
 }
 
 TEST_F(CheckpointFiles, LongMetadataComesBack) {
@@ -170,6 +193,53 @@ TEST_F(CheckpointFiles, RetentionKeepsTheNewestAndWhatItDoesNotKnow) {
   // After going back to an older checkpoint the one just written stays, whatever its number.
   save(11, 11, 1);
   EXPECT_EQ(names(), (Names{"step_11"}));
+}
+
+/// While this lives, files of a folder cannot be removed by this process.
+class Unremovable {
+ public:
+  explicit Unremovable(fs::path folder) : folder_(std::move(folder)), root_(::geteuid() == 0) {
+    fs::permissions(folder_, fs::perms::owner_read | fs::perms::owner_exec);
+    // Permissions do not bind root; nobody may still write beside the folder.
+    if (root_) fs::permissions(folder_.parent_path(), fs::perms::all);
+    if (root_) dropped_ = ::seteuid(65534) == 0;
+  }
+  Unremovable(const Unremovable&) = delete;
+  Unremovable& operator=(const Unremovable&) = delete;
+  ~Unremovable() {
+    if (dropped_ && ::seteuid(0) != 0) std::abort();  // the other tests would run as nobody
+    for (const auto& path : {folder_, fs::path(folder_.string() + ".tmp")}) {
+      std::error_code absent;
+      fs::permissions(path, fs::perms::owner_all, absent);
+    }
+  }
+  bool works() const { return !root_ || dropped_; }
+
+ private:
+  fs::path folder_;
+  bool root_, dropped_ = false;
+};
+
+TEST_F(CheckpointFiles, WhatCannotBeRemovedIsAWarning) {
+  save(1, 1);
+  {
+    const Unremovable stuck(folder() / "step_1");
+    if (!stuck.works()) GTEST_SKIP() << "cannot become another user: failing removals are NOT checked";
+    Shards shards = filled(place_, DType::f32, 2);
+    const auto save_one = [&](std::int64_t step) {
+      return checkpoint::save(folder(), step, place_, shards.states(), {}, {0, 1}).warning;
+    };
+    const std::string first = save_one(2), second = save_one(3);
+    for (const std::string& warning : {first, second})
+      EXPECT_TRUE(contains(warning, "cannot be removed: Permission denied")) << warning;
+    EXPECT_TRUE(contains(first, folder() / "step_1") && contains(second, folder() / "step_1.tmp"))
+        << first << "\n"
+        << second;
+    EXPECT_EQ(names(), (Names{"step_3"}));
+    expect_loads(folder() / "step_3", 2);
+  }
+  save(4, 3, 1);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder()), fs::directory_iterator()), 1);
 }
 
 TEST_F(CheckpointFiles, ARepeatedStepIsReplaced) {

@@ -22,12 +22,28 @@ namespace ztrain::test {
 using checkpoint::Place;
 using checkpoint::StateShard;
 
-inline const std::vector<std::string>& state_names() {
-  static const std::vector<std::string> names{"model", "optimizer/exp_avg", "optimizer/exp_avg_sq"};
-  return names;
+struct StateKind {
+  std::string name;
+  DType dtype = DType::f32;
+  std::int64_t granule = 1;
+};
+using StateKinds = std::vector<StateKind>;
+
+/// AdamW with moments in fp32.
+inline StateKinds plain_states(DType model_dtype) {
+  return {{"model", model_dtype}, {"optimizer/exp_avg"}, {"optimizer/exp_avg_sq"}};
 }
 
-/// 1 to 250: exact in bf16, and never the zero of a hole.
+/// Moments of one code per element, and one scale per block of 256.
+inline StateKinds quantised_states(DType model_dtype, std::int64_t block = 256) {
+  return {{"model", model_dtype},
+          {"optimizer/exp_avg", DType::u8},
+          {"optimizer/exp_avg.absmax", DType::f32, block},
+          {"optimizer/exp_avg_sq", DType::u8},
+          {"optimizer/exp_avg_sq.absmax", DType::f32, block}};
+}
+
+/// Of an item. 1 to 250: exact in bf16 and uint8, and never the zero of a hole.
 inline float value_of(std::int64_t state, std::int64_t parameter, std::int64_t index, std::int64_t salt = 0) {
   return static_cast<float>((state * 89 + parameter * 31 + index * 7 + salt) % 250 + 1);
 }
@@ -47,29 +63,27 @@ inline std::vector<ParameterShape> awkward_parameters(int tensor, std::int64_t h
 /// One rank's shards of all states and the memory behind them.
 class Shards {
  public:
-  Shards(const Place& place, DType model_dtype) : place_(place) {
-    for (const std::string& state : state_names())
+  Shards(const Place& place, const StateKinds& kinds) : place_(place) {
+    for (const StateKind& kind : kinds)
       for (const FlatUnit& unit : place.layout->units()) {
-        const DType dtype = state == "model" ? model_dtype : DType::f32;
-        memory_.emplace_back(static_cast<std::size_t>(unit.shard_elements * size_of(dtype)));
-        states_.push_back({state, unit.unit, dtype, memory_.back().data()});
+        const std::int64_t items = unit.shard_elements / kind.granule;
+        memory_.emplace_back(static_cast<std::size_t>(items * size_of(kind.dtype)));
+        states_.push_back({kind.name, unit.unit, kind.dtype, memory_.back().data(), kind.granule});
       }
   }
+  Shards(const Place& place, DType model_dtype) : Shards(place, plain_states(model_dtype)) {}
 
-  /// Every element its value; padding zero.
+  /// Every item its value; padding zero.
   void fill(std::int64_t salt = 0) {
     for (std::size_t i = 0; i < states_.size(); ++i) {
       const StateShard& s = states_[i];
       clear(i, std::byte{0});
       const FlatUnit& unit = place_.layout->unit(s.unit);
       const std::int64_t begin = place_.shard_index * unit.shard_elements;
+      const std::int64_t state = static_cast<std::int64_t>(i) / std::ssize(place_.layout->units());
       for (const Piece& piece : place_.layout->pieces(s.unit, begin, begin + unit.shard_elements))
-        for (const LogicalRun& run : place_.layout->logical_runs(piece.parameter, place_.at[Axis::tensor],
-                                                                 piece.slice_begin, piece.count))
-          for (std::int64_t k = 0; k < run.count; ++k)
-            put(s, piece.flat_begin - begin + run.slice_begin - piece.slice_begin + k,
-                value_of(static_cast<std::int64_t>(i) / std::ssize(place_.layout->units()), piece.parameter,
-                         run.logical_begin + k, salt));
+        s.granule == 1 ? fill_elements(s, state, piece, begin, salt)
+                       : fill_blocks(s, state, piece, begin, salt);
     }
   }
 
@@ -83,9 +97,31 @@ class Shards {
  private:
   void clear(std::size_t i, std::byte with) { std::fill(memory_[i].begin(), memory_[i].end(), with); }
 
+  void fill_elements(const StateShard& s, std::int64_t state, const Piece& piece, std::int64_t begin,
+                     std::int64_t salt) const {
+    for (const LogicalRun& run : place_.layout->logical_runs(piece.parameter, place_.at[Axis::tensor],
+                                                             piece.slice_begin, piece.count))
+      for (std::int64_t k = 0; k < run.count; ++k)
+        put(s, piece.flat_begin - begin + run.slice_begin - piece.slice_begin + k,
+            value_of(state, piece.parameter, run.logical_begin + k, salt));
+  }
+
+  /// Blocks are numbered through all slices of their parameter.
+  void fill_blocks(const StateShard& s, std::int64_t state, const Piece& piece, std::int64_t begin,
+                   std::int64_t salt) const {
+    const ParameterShape& parameter = place_.layout->parameters()[static_cast<std::size_t>(piece.parameter)];
+    const std::int64_t per_slice = ceil_div(elements(place_.layout->slice_shape(piece.parameter)), s.granule);
+    const std::int64_t slice = parameter.slice.dim >= 0 ? place_.at[Axis::tensor] : 0;
+    for (std::int64_t k = 0; k * s.granule < piece.count; ++k)
+      put(s, (piece.flat_begin - begin) / s.granule + k,
+          value_of(state, piece.parameter, slice * per_slice + piece.slice_begin / s.granule + k, salt));
+  }
+
   static void put(const StateShard& s, std::int64_t at, float value) {
     if (s.dtype == DType::f32) {
       std::memcpy(s.data + at * 4, &value, 4);
+    } else if (s.dtype == DType::u8) {
+      s.data[at] = static_cast<std::byte>(value);
     } else {
       const bf16 rounded(value);
       std::memcpy(s.data + at * 2, &rounded, 2);
@@ -98,19 +134,26 @@ class Shards {
 };
 
 /// Shards of one place, filled.
-inline Shards filled(const Place& place, DType model_dtype, std::int64_t salt = 0) {
-  Shards shards(place, model_dtype);
+inline Shards filled(const Place& place, const StateKinds& kinds, std::int64_t salt = 0) {
+  Shards shards(place, kinds);
   shards.fill(salt);
   return shards;
 }
+inline Shards filled(const Place& place, DType model_dtype, std::int64_t salt = 0) {
+  return filled(place, plain_states(model_dtype), salt);
+}
 
 /// The same shards as they come out of a checkpoint.
+inline Shards loaded(const std::filesystem::path& path, const Place& place, const StateKinds& kinds,
+                     const checkpoint::LoadOptions& options = {}) {
+  Shards shards(place, kinds);
+  shards.clear(std::byte{0xee});
+  checkpoint::load(path, place, shards.states(), options);
+  return shards;
+}
 inline Shards loaded(const std::filesystem::path& path, const Place& place, DType model_dtype,
                      bool verify = true) {
-  Shards shards(place, model_dtype);
-  shards.clear(std::byte{0xee});
-  checkpoint::load(path, place, shards.states(), {verify});
-  return shards;
+  return loaded(path, place, plain_states(model_dtype), {.verify = verify});
 }
 
 /// What work throws.

@@ -2,7 +2,8 @@
 tests/support/checkpoint_model.hpp wrote.
 
     read_checkpoint.py FOLDER whole       every element has its value
-    read_checkpoint.py FOLDER missing     elements whose shard file is missing are NaN, never 0; the others as written
+    read_checkpoint.py FOLDER missing     elements whose shard file is missing are NaN (integers: 0); the others as
+                                          written, which is never 0
 """
 
 import json
@@ -11,6 +12,18 @@ import sys
 
 import h5py
 import numpy as np
+
+
+def stored_shape(index, tables, state, parameter):
+    """The shape of the logical tensor, or of its blocks where a state has one item for many elements."""
+    granule = tables["granules"][state]
+    shape = tables["parameters"][parameter]["shape"]
+    if granule == 1:
+        return tuple(shape)
+    pieces = index["ztrain/pieces"][...]
+    parts = int(pieces[(pieces[:, 0] == state) & (pieces[:, 1] == parameter)][0, 3])
+    items = -(-int(np.prod(shape)) // parts // granule)
+    return (parts, items) if parts > 1 else (items,)
 
 
 def expected(state, parameter, shape):
@@ -26,15 +39,16 @@ def main():
         json.loads(index.attrs["metadata"])
         for s, state in enumerate(tables["states"]):
             for p, parameter in enumerate(tables["parameters"]):
-                got = index[f"{state}/{parameter['name']}"][...].astype(np.float64)
-                want = expected(s, p, parameter["shape"])
-                nan = np.isnan(got)
-                holes += int(nan.sum())
+                stored = index[f"{state}/{parameter['name']}"][...]
+                shape = stored_shape(index, tables, s, p)
+                assert stored.shape == shape, f"{state}/{parameter['name']}: {stored.shape}, not {shape}"
+                got, want = stored.astype(np.float64), expected(s, p, shape)
+                hole = got == 0 if stored.dtype.kind in "iu" else np.isnan(got)
+                holes += int(hole.sum())
                 tensors += 1
-                assert got.shape == tuple(parameter["shape"]), (parameter, got.shape)
-                assert (got[~nan] == want[~nan]).all(), f"{state}/{parameter['name']} differs"
-    assert (holes > 0) == (mode == "missing"), f"{holes} elements are NaN"
-    print(f"read {tensors} tensors, {holes} elements are NaN")
+                assert (got[~hole] == want[~hole]).all(), f"{state}/{parameter['name']} differs"
+    assert (holes > 0) == (mode == "missing"), f"{holes} items are missing"
+    print(f"read {tensors} tensors, {holes} items are missing")
 
 
 main()

@@ -1,0 +1,59 @@
+#include "checkpoint/convert.hpp"
+
+#include <cstring>
+
+#include "base/error.hpp"
+
+namespace ztrain::checkpoint {
+namespace {
+
+template <class... Types>
+struct TypeList {};
+
+/// The types that convert to each other. A new one needs its name here and nothing else.
+using Convertible = TypeList<float, bf16>;
+
+template <class From, class To>
+void convert_elements(const std::byte* from, std::byte* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    From in;
+    std::memcpy(&in, from + i * static_cast<std::int64_t>(sizeof in), sizeof in);
+    const To out(static_cast<float>(in));
+    std::memcpy(to + i * static_cast<std::int64_t>(sizeof out), &out, sizeof out);
+  }
+}
+
+using Converter = void (*)(const std::byte* from, std::byte* to, std::int64_t count);
+
+template <class From, class... To>
+Converter converter_to(TypeList<To...>, DType to) {
+  Converter found = nullptr;
+  ((to == dtype_of<To>() ? void(found = convert_elements<From, To>) : void()), ...);
+  return found;
+}
+
+template <class... From>
+Converter converter(TypeList<From...> types, DType from, DType to) {
+  Converter found = nullptr;
+  ((from == dtype_of<From>() ? void(found = converter_to<From>(types, to)) : void()), ...);
+  return found;
+}
+
+}  // namespace
+
+bool converts(DType from, DType to) {
+  return from == to || converter(Convertible{}, from, to) != nullptr;
+}
+
+void convert(const std::byte* from, DType from_type, std::byte* to, DType to_type, std::int64_t count) {
+  // The same bits, whatever they are: a conversion would change some NaNs.
+  if (from_type == to_type) {
+    std::memcpy(to, from, static_cast<std::size_t>(count * size_of(to_type)));
+    return;
+  }
+  const Converter convert_all = converter(Convertible{}, from_type, to_type);
+  REQUIRE(convert_all != nullptr, "{} does not convert to {}", name_of(from_type), name_of(to_type));
+  convert_all(from, to, count);
+}
+
+}  // namespace ztrain::checkpoint

@@ -1,0 +1,160 @@
+// What an index whose tables are damaged, older or of another optimizer does. One rank.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "checkpoint/format.hpp"
+#include "checkpoint/hdf5_file.hpp"
+#include "tests/support/checkpoint_model.hpp"
+
+namespace ztrain {
+namespace {
+
+using namespace test;
+using checkpoint::PieceRow;
+namespace fs = std::filesystem;
+
+const std::string absmax = "optimizer/exp_avg_sq.absmax", head = "lm_head.weight";
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Replaces bytes, of which there is one occurrence, by as many.
+void patch(const fs::path& path, const std::string& from, const std::string& to) {
+  std::string bytes = read_file(path);
+  const std::size_t at = bytes.find(from);
+  ASSERT_NE(at, std::string::npos);
+  ASSERT_EQ(bytes.find(from, at + 1), std::string::npos);
+  ASSERT_EQ(from.size(), to.size());
+  bytes.replace(at, to.size(), to);
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+std::string bytes_of(const PieceRow& row) {
+  return {reinterpret_cast<const char*>(&row), sizeof row};
+}
+
+class CheckpointTables : public testing::Test {
+ protected:
+  CheckpointTables() : layout_(awkward_parameters(1), 3, 2), place_{&layout_, Coordinate({}, 0), 0} {}
+
+  /// Saves a layout of one shard: this is one rank.
+  fs::path save(const StateKinds& kinds) {
+    const Layout one(awkward_parameters(1), 3, 1);
+    Shards shards = filled({&one, Coordinate({}, 0), 0}, kinds);
+    checkpoint::save(temporary_.path(), 1, {&one, Coordinate({}, 0), 0}, shards.states(), {});
+    return temporary_.path() / "step_1";
+  }
+  std::string error_of_load(const fs::path& path, const StateKinds& kinds) {
+    return error_of([&] { loaded(path, place_, kinds); });
+  }
+  /// The error that loading gives after `damage` was done to the row of absmax of head.
+  template <class Damage>
+  std::string error_with(Damage damage) {
+    const fs::path path = save(quantised_states(DType::f32));
+    const auto index = checkpoint::read_index(path / "index.h5");
+    for (PieceRow row : index.pieces) {
+      if (index.catalog.states[static_cast<std::size_t>(row.state)].name != absmax ||
+          index.catalog.parameters[static_cast<std::size_t>(row.parameter)].name != head)
+        continue;
+      const std::string before = bytes_of(row);
+      damage(row);
+      patch(path / "index.h5", before, bytes_of(row));
+    }
+    return error_of_load(path, quantised_states(DType::f32));
+  }
+  static void expect_named(const std::string& error, const std::string& what) {
+    EXPECT_TRUE(contains(error, "index.h5") && contains(error, absmax) && contains(error, head) &&
+                contains(error, what) && contains(error, "checkpoint.resume"))
+        << error;
+  }
+
+  TemporaryFolder temporary_;
+  Layout layout_;
+  Place place_;
+};
+
+TEST_F(CheckpointTables, DamagedPiecesAreNamed) {
+  expect_named(error_with([](PieceRow& row) { --row.count; }), "1 of 51 items have no owner");
+  expect_named(error_with([](PieceRow& row) { ++row.count; }), "52 items from 0 on");
+  expect_named(error_with([](PieceRow& row) { row.count = -1; }), "-1 items from 0 on");
+  expect_named(error_with([](PieceRow& row) { row.slice_begin = std::int64_t{1} << 62; }), "51 items from");
+  expect_named(error_with([](PieceRow& row) { row.tensor_index = 3; }), "of slice 3");
+  expect_named(error_with([](PieceRow& row) { row.tensor_dim = 1, row.tensor_parts = 2; }),
+               "dim 1 of [1001, 13] is cut into 2");
+  expect_named(error_with([](PieceRow& row) { row.byte_offset = std::int64_t{1} << 62; }), "shard_0000.h5");
+  expect_named(error_with([](PieceRow& row) { row.first_checksum += 1000; }), "checksums is too short");
+  const std::string error = error_with([](PieceRow& row) { row.state = 5; });
+  EXPECT_TRUE(contains(error, "index.h5") && contains(error, "of state 5")) << error;
+}
+
+TEST_F(CheckpointTables, ScalesOfAnotherPieceFailTheirChecksum) {
+  const std::string error = error_with([](PieceRow& row) { row.byte_offset -= 4; });
+  EXPECT_TRUE(contains(error, "shard_0000.h5") && contains(error, absmax) && contains(error, head) &&
+              contains(error, "checksum"))
+      << error;
+}
+
+TEST_F(CheckpointTables, TruncatedShardsNameTheState) {
+  const fs::path path = save({{"optimizer/exp_avg.absmax", DType::f32, 256}});
+  const fs::path shard = path / "shard_0000.h5";
+  fs::resize_file(shard, fs::file_size(shard) - 1);
+  const std::string error = error_of_load(path, {{"optimizer/exp_avg.absmax", DType::f32, 256}});
+  EXPECT_TRUE(contains(error, shard.string()) && contains(error, "truncated") &&
+              contains(error, "optimizer/exp_avg.absmax of model.embed_tokens.weight"))
+      << error;
+}
+
+TEST_F(CheckpointTables, AnotherBlockSizeIsRefused) {
+  const fs::path path = save(quantised_states(DType::f32, 256));
+  std::string error = error_of_load(path, quantised_states(DType::f32, 128));
+  EXPECT_TRUE(contains(error, "index.h5") && contains(error, "exp_avg.absmax of model.embed_tokens.weight") &&
+              contains(error, "every 256 elements") && contains(error, "every 128") &&
+              contains(error, "optimizer.name"))
+      << error;
+  // A granule in the tables that is not that of the pieces, and one that is none.
+  patch(path / "index.h5", R"("granules":[1,1,256,1,256])", R"("granules":[1,1,256,1,128])");
+  error = error_of_load(path, quantised_states(DType::f32));
+  EXPECT_TRUE(contains(error, "index.h5") &&
+              contains(error, absmax + " of model.embed_tokens.weight: 5 of 10 items have no owner"))
+      << error;
+  patch(path / "index.h5", R"("granules":[1,1,256,1,128])", R"("granules":[1,1,256,1,127])");
+  error = error_of_load(path, quantised_states(DType::f32));
+  EXPECT_TRUE(contains(error, "index.h5") && contains(error, absmax) && contains(error, "127")) << error;
+  patch(path / "index.h5", R"("granules":[1,1,256,1,127])", R"("granules":[1,1,256,12341])");
+  error = error_of_load(path, quantised_states(DType::f32));
+  EXPECT_TRUE(contains(error, "index.h5") && contains(error, "4 granules for 5 states")) << error;
+}
+
+TEST_F(CheckpointTables, WithoutGranulesEveryElementHasAnItem) {
+  const StateKinds kinds = plain_states(DType::f32);
+  const fs::path path = save(kinds);
+  patch(path / "index.h5", R"("granules":[1,1,1])", R"("nothing!":[1,1,1])");
+  EXPECT_TRUE(filled(place_, kinds) == loaded(path, place_, kinds));
+}
+
+TEST_F(CheckpointTables, OnlyBlocksNeedTheNewerVersion) {
+  const auto version_with = [&](const StateKinds& kinds) {
+    return checkpoint::Hdf5File::open_to_read(save(kinds) / "index.h5").attribute("format_version");
+  };
+  EXPECT_EQ(version_with(plain_states(DType::f32)), "1");
+  EXPECT_EQ(version_with(quantised_states(DType::f32, 1)), "1");
+  EXPECT_EQ(version_with(quantised_states(DType::f32)), "2");
+}
+
+TEST_F(CheckpointTables, AVersionOfTheFutureIsRefused) {
+  const fs::path index = temporary_.path() / "index.h5";
+  auto file = checkpoint::Hdf5File::create(index);
+  file.set_attribute("format_version", "3");
+  file.close();
+  const std::string error = error_of_load(temporary_.path(), plain_states(DType::f32));
+  EXPECT_TRUE(contains(error, index.string()) && contains(error, "version 3") &&
+              contains(error, "versions 1 to 2"))
+      << error;
+}
+
+}  // namespace
+}  // namespace ztrain

@@ -1,0 +1,98 @@
+#pragma once
+// Meshes of ranks that save and load, and a folder that all of them know, for tests under mpirun.
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include "tests/support/checkpoint_model.hpp"
+#include "tests/support/mpi_main.hpp"
+
+namespace ztrain::test {
+
+namespace fs = std::filesystem;
+
+inline int ranks() {
+  return session().size();
+}
+
+inline MeshShape mesh_of(int replicate, int shard, int tensor) {
+  MeshShape mesh;
+  mesh[Axis::replicate] = replicate;
+  mesh[Axis::shard] = shard;
+  mesh[Axis::tensor] = tensor;
+  return mesh;
+}
+
+/// One rank of a mesh: its layout and its place.
+struct Rank {
+  Rank(const MeshShape& mesh, int rank, std::int64_t head = 1001)
+      : layout(awkward_parameters(mesh[Axis::tensor], head), 3, mesh[Axis::shard]),
+        place{&layout, Coordinate(mesh, rank), 0} {
+    place.shard_index = place.at[Axis::shard];
+  }
+  Rank(const Rank&) = delete;
+  Layout layout;
+  Place place;
+};
+
+/// A folder that all ranks know, removed by rank 0.
+class CheckpointOfRanks : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[256] = {};
+    if (session().rank() == 0) {
+      own_ = std::make_unique<TemporaryFolder>();
+      own_->path().string().copy(name, sizeof name - 1);
+    }
+    MPI_Bcast(name, sizeof name, MPI_CHAR, 0, session().world());
+    folder_ = name;
+  }
+  void TearDown() override { session().barrier(); }
+
+  /// Saves from the world's mesh. Copies that do not own what they hold save garbage, which nobody may see.
+  fs::path save(const MeshShape& mesh, const StateKinds& kinds, std::int64_t step,
+                const checkpoint::SaveOptions& options = {}) {
+    const Rank self(mesh, session().rank());
+    Shards shards = filled(self.place, kinds);
+    if (self.place.at[Axis::replicate] > 0) shards.clear(std::byte{0x77});
+    checkpoint::save(folder_, step, self.place, shards.states(), {{"step", step}}, options);
+    return folder_ / ("step_" + std::to_string(step));
+  }
+
+  fs::path save(const MeshShape& mesh, DType model, std::int64_t step,
+                const checkpoint::SaveOptions& options = {}) {
+    return save(mesh, plain_states(model), step, options);
+  }
+
+  /// Loads every rank of `mesh`, shared out over the ranks of the job.
+  static void expect_reload(const fs::path& path, const MeshShape& mesh, const StateKinds& kinds) {
+    for (int r = session().rank(); r < mesh.ranks(); r += ranks()) {
+      const Rank reader(mesh, r);
+      for (bool verify : {true, false})
+        EXPECT_TRUE(filled(reader.place, kinds) == loaded(path, reader.place, kinds, {.verify = verify}))
+            << mesh.describe() << " rank " << r << (verify ? "" : " unverified");
+    }
+  }
+  static void expect_reload(const fs::path& path, const MeshShape& mesh, DType model) {
+    expect_reload(path, mesh, plain_states(model));
+  }
+
+  /// Rank 0 lets h5py read every tensor whole, and again after a shard file is gone. Collective.
+  static void expect_h5py_reads(const fs::path& path, const std::string& python) {
+    session().barrier();
+    if (session().rank() == 0) {
+      const std::string read = python + " tests/support/read_checkpoint.py " + path.string();
+      EXPECT_EQ(run(read + " whole"), 0) << path;
+      fs::remove(path / "shard_0000.h5");
+      EXPECT_EQ(run(read + " missing"), 0) << path;
+    }
+    session().barrier();
+  }
+
+  fs::path folder_;
+
+ private:
+  std::unique_ptr<TemporaryFolder> own_;
+};
+
+}  // namespace ztrain::test
