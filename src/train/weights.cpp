@@ -70,13 +70,16 @@ std::vector<checkpoint::StateShard> state_shards(const Program& program, const p
                                                  const engine::JobMemory& memory, bool optimizer) {
   std::vector<checkpoint::StateShard> shards;
   for (std::size_t u = 0; u < tensors.units.size(); ++u) {
-    const auto add = [&](const std::string& name, program::TensorId t) {
-      shards.push_back({name, static_cast<int>(u), program.tensor(t).dtype, memory.address(program, t)});
+    const auto add = [&](const std::string& name, program::TensorId t, std::int64_t granule) {
+      shards.push_back(
+          {name, static_cast<int>(u), program.tensor(t).dtype, memory.address(program, t), granule});
     };
-    add("model", tensors.units[u].master.slice);
+    add("model", tensors.units[u].master.slice, 1);
     if (!optimizer) continue;
-    for (std::size_t i = 0; i < tensors.optimizer_states.size(); ++i)
-      add("optimizer/" + tensors.optimizer_states[i].name, tensors.units[u].optimizer[i].slice);
+    for (std::size_t i = 0; i < tensors.optimizer_states.size(); ++i) {
+      const optimizers::StateInfo& info = tensors.optimizer_states[i];
+      add("optimizer/" + info.name, tensors.units[u].optimizer[i].slice, info.granule);
+    }
   }
   return shards;
 }
