@@ -13,6 +13,7 @@
 #include "base/step_scalars.hpp"
 #include "engine/binders.hpp"
 #include "kernels/optimizer_step.hpp"
+#include "layout/layout.hpp"
 
 namespace ztrain::engine {
 namespace {
