@@ -54,6 +54,16 @@ void expect_near(double actual, double expected, DType type, double units, bool 
 
 class Optimizer : public ::testing::TestWithParam<OptimizerCase> {
  protected:
+  /// Lion's direction is a difference that vanishes but for rounding: its sign is anyone's.
+  static bool undecided(const OptimizerArraysOf& before, std::int64_t i, const StepScalars& scalars) {
+    const OptimizerCase& c = GetParam();
+    if (c.rule != "lion") return false;
+    const double kept = c.settings.beta1 * get(before.states[0], c.types.moments, i);
+    const double added =
+        (1 - c.settings.beta1) * scalars.gradient_multiplier * get(before.gradient, c.types.gradient, i);
+    return std::abs(kept + added) <= 1e-6 * std::abs(kept);
+  }
+
   void expect_element(const OptimizerArraysOf& before, const OptimizerArraysOf& after, std::int64_t i,
                       const StepScalars& scalars, const OptimizerPiece& piece) {
     const OptimizerCase& c = GetParam();
@@ -61,6 +71,7 @@ class Optimizer : public ::testing::TestWithParam<OptimizerCase> {
     const auto stepped = [&](const OptimizerArraysOf& a) {
       return get(c.master() ? a.master : a.parameter, c.types.master, i);
     };
+    if (undecided(before, i, scalars)) return;
     reference::OptimizerElement e{stepped(before), states_of(c, before, i)};
     reference::optimizer_step(coded ? "adamw" : c.rule, e, get(before.gradient, c.types.gradient, i), scalars,
                               c.settings, {piece.lr_scale, piece.weight_decay});

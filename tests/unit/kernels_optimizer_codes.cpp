@@ -11,6 +11,7 @@ namespace ztrain::kernels {
 namespace {
 
 using namespace ztrain::test;
+using optimizers::encode;
 using optimizers::SignedCode;
 using optimizers::UnsignedCode;
 
@@ -38,9 +39,11 @@ TEST(Codes, RiseFromZeroToOne) {
   for (int c = 1; c < 256; ++c) {
     const auto code = static_cast<std::uint8_t>(c);
     EXPECT_GT(UnsignedCode::decode(code), UnsignedCode::decode(static_cast<std::uint8_t>(c - 1)));
-    if (c < 128) EXPECT_GT(SignedCode::decode(code), SignedCode::decode(static_cast<std::uint8_t>(c - 1)));
-    if (c >= 128)
-      EXPECT_EQ(SignedCode::decode(code), -SignedCode::decode(static_cast<std::uint8_t>(c - 128)));
+    const float magnitude = SignedCode::decode(static_cast<std::uint8_t>(c % 128));
+    EXPECT_EQ(SignedCode::decode(code), c < 128 ? magnitude : -magnitude);
+    if (c < 128) {
+      EXPECT_GT(magnitude, SignedCode::decode(static_cast<std::uint8_t>(c - 1)));
+    }
   }
 }
 
@@ -58,8 +61,8 @@ TEST(Codes, AreTheDynamicTreesFractions) {
 TEST(Codes, ReturnToThemselves) {
   for (int c = 0; c < 256; ++c) {
     const auto code = static_cast<std::uint8_t>(c);
-    EXPECT_EQ(UnsignedCode::encode(UnsignedCode::decode(code)), code);
-    EXPECT_EQ(SignedCode::encode(SignedCode::decode(code)), code == 128 ? 0 : code);
+    EXPECT_EQ(encode<UnsignedCode>(UnsignedCode::decode(code)), code);
+    EXPECT_EQ(encode<SignedCode>(SignedCode::decode(code)), code == 128 ? 0 : code);
   }
 }
 
@@ -69,10 +72,10 @@ TEST(Codes, AreTheNearest) {
     for (int c = 1; c < 256; ++c) best_unsigned = std::min(best_unsigned, distance<UnsignedCode>(x, c));
     for (int c = 0; c < 128; ++c) best_signed = std::min(best_signed, distance<SignedCode>(x, c));
     // A threshold is rounded to float, so a number beside it may go either way.
-    ASSERT_LE(distance<UnsignedCode>(x, UnsignedCode::encode(x)), best_unsigned + 1e-7 * x) << x;
-    ASSERT_LE(distance<SignedCode>(x, SignedCode::encode(x)), best_signed + 1e-7 * x) << x;
-    ASSERT_EQ(SignedCode::decode(SignedCode::encode(-x)), -SignedCode::decode(SignedCode::encode(x))) << x;
-    ASSERT_GT(UnsignedCode::encode(x), 0) << "a positive second moment vanished: " << x;
+    ASSERT_LE(distance<UnsignedCode>(x, encode<UnsignedCode>(x)), best_unsigned + 1e-7 * x) << x;
+    ASSERT_LE(distance<SignedCode>(x, encode<SignedCode>(x)), best_signed + 1e-7 * x) << x;
+    ASSERT_EQ(SignedCode::decode(encode<SignedCode>(-x)), -SignedCode::decode(encode<SignedCode>(x))) << x;
+    ASSERT_GT(encode<UnsignedCode>(x), 0) << "a positive second moment vanished: " << x;
   }
 }
 
@@ -84,17 +87,17 @@ TEST(Codes, ErrIsBoundedByTheirDecade) {
     const double cell = 0.9 * std::pow(10, decade - 6) / std::pow(2, decade);
     // 0.75 of a cell only beside the signed map's 1, half a cell elsewhere.
     const double share = x > 0.97 ? 0.76 : 0.51;
-    EXPECT_LE(distance<SignedCode>(x, SignedCode::encode(x)), share * cell) << x;
-    EXPECT_LE(distance<UnsignedCode>(x, UnsignedCode::encode(x)), 0.51 * cell / 2) << x;
+    EXPECT_LE(distance<SignedCode>(x, encode<SignedCode>(x)), share * cell) << x;
+    EXPECT_LE(distance<UnsignedCode>(x, encode<UnsignedCode>(x)), 0.51 * cell / 2) << x;
   }
 }
 
 TEST(Codes, OfWhatIsNotInTheirRangeAreTheLargest) {
   for (const float x : {1.5f, std::numeric_limits<float>::infinity(), std::nanf("")}) {
-    EXPECT_EQ(UnsignedCode::encode(x), 255);
-    EXPECT_EQ(SignedCode::encode(x), 127);
+    EXPECT_EQ(encode<UnsignedCode>(x), 255);
+    EXPECT_EQ(encode<SignedCode>(x), 127);
   }
-  EXPECT_EQ(SignedCode::encode(-1e-9f), 0);
+  EXPECT_EQ(encode<SignedCode>(-1e-9f), 0);
 }
 
 OptimizerCase coded(DType parameter = DType::f32) {
@@ -125,8 +128,8 @@ TEST(CodedAdamW, StartsFromZeroBytesAsAdamWDoes) {
   for (std::int64_t i = 0; i < 700; ++i) {
     const float m = get_as<float>(b.states[0], i) / get_as<float>(a.states[1], i / 256);
     const float v = get_as<float>(b.states[1], i) / get_as<float>(a.states[3], i / 256);
-    EXPECT_EQ(get_as<std::uint8_t>(a.states[0], i), SignedCode::encode(m));
-    EXPECT_EQ(get_as<std::uint8_t>(a.states[2], i), UnsignedCode::encode(v));
+    EXPECT_EQ(get_as<std::uint8_t>(a.states[0], i), encode<SignedCode>(m));
+    EXPECT_EQ(get_as<std::uint8_t>(a.states[2], i), encode<UnsignedCode>(v));
   }
 }
 
@@ -189,7 +192,8 @@ TEST(CodedAdamW, FollowsAdamWOnAQuadratic) {
     std::vector<double> apart;
     for (std::size_t i = 0; i < a.size(); ++i) apart.push_back(a[i] - b[i]);
     EXPECT_LT(root_mean_square(apart), 0.03) << steps;
-    if (steps == 300) EXPECT_LT(root_mean_square(a), 0.03);
+    EXPECT_LT(root_mean_square(a), 1.15 * root_mean_square(b)) << steps;
+    EXPECT_LT(root_mean_square(b), steps == 300 ? 0.04 : 0.8);
   }
   const auto in_f64 = minimise(coded(DType::f64), 1000, 30), in_f32 = minimise(coded(), 1000, 30);
   for (std::size_t i = 0; i < in_f64.size(); ++i) EXPECT_NEAR(in_f64[i], in_f32[i], 0.02);
