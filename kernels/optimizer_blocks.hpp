@@ -55,6 +55,7 @@ template <class Codec, class A>
 KOKKOS_INLINE_FUNCTION void encode(const A* __restrict numbers, std::int64_t n,
                                    std::uint8_t* __restrict codes, float* absmax) {
   float ratio[quantum];
+  std::int32_t cell[quantum];
   std::uint32_t largest = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(static_cast<float>(numbers[i])) & 0x7fffffffu;
@@ -66,8 +67,13 @@ KOKKOS_INLINE_FUNCTION void encode(const A* __restrict numbers, std::int64_t n,
     for (std::int64_t i = 0; i < n; ++i) codes[i] = 0;
     return;
   }
-  for (std::int64_t i = 0; i < n; ++i) ratio[i] = static_cast<float>(numbers[i]) / scale;
-  for (std::int64_t i = 0; i < n; ++i) codes[i] = Codec::encode(ratio[i]);
+  // The look-ups have a loop of their own, so that the arithmetic before and after them is vectorised.
+  for (std::int64_t i = 0; i < n; ++i) {
+    ratio[i] = static_cast<float>(numbers[i]) / scale;
+    cell[i] = Codec::map.cell(Codec::magnitude(ratio[i]));
+  }
+  for (std::int64_t i = 0; i < n; ++i) codes[i] = Codec::map.nearest_in(cell[i], Codec::magnitude(ratio[i]));
+  for (std::int64_t i = 0; i < n; ++i) codes[i] = Codec::with_sign(codes[i], ratio[i]);
 }
 
 /// States as codes: decoded into the block's own arrays, stepped by the rule that Rule names, and coded

@@ -194,6 +194,7 @@ SCOPE = "struct Planted {\n" + "  int f() const { return 1; }\n" * 80 + "};\n"
 # (file, what is put into it, a part of the message expected; None: nothing may be reported)
 PLANTS = [
     ("src/base/planted.cpp", '#include "config/deck.hpp"\n', "layer base may not include config"),
+    ("src/optimizers/planted.hpp", '#include "config/deck.hpp"\n', "layer optimizers may not include config"),
     ("src/model/planted.cpp", '#include "layout/mesh.hpp"\n', "layer model may not include layout"),
     ("src/layout/planted.hpp", '#include "model/graph.hpp"\n', "layer layout may not include model"),
     ("src/program/planted.cpp", '#include "runtime/comm.hpp"\n', "layer program may not include runtime"),

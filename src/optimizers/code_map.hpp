@@ -24,18 +24,22 @@ template <std::size_t size>
 struct CodeMap {
   /// Numbers are found by exponent and upper seven bits of the mantissa, down to 2^-22; anything less is in
   /// cell 0. In between, a cell holds at most one threshold.
-  static constexpr std::uint32_t first_cell = std::bit_cast<std::uint32_t>(0x1p-22f) >> 16;
-  static constexpr std::uint32_t cells = (std::bit_cast<std::uint32_t>(1.0f) >> 16) - first_cell + 1;
+  static constexpr std::int32_t first_cell = std::bit_cast<std::uint32_t>(0x1p-22f) >> 16;
+  static constexpr std::int32_t cells = (std::bit_cast<std::uint32_t>(1.0f) >> 16) - first_cell + 1;
 
   std::array<float, size> value{};
   std::array<float, size> threshold{};       ///< above it the next code is nearer
   std::array<std::uint8_t, cells> lowest{};  ///< the code of the smallest number in a cell
 
-  /// magnitude >= 0; above 1, infinite and NaN give the largest code.
-  constexpr std::uint8_t nearest(float magnitude) const {
-    const std::uint32_t cell = std::bit_cast<std::uint32_t>(magnitude) >> 16;
-    const std::uint32_t clamped = cell < first_cell ? 0 : cell - first_cell;
-    const std::uint8_t code = lowest[clamped < cells ? clamped : cells - 1];
+  /// magnitude >= 0; above 1, infinite and NaN are in the last cell.
+  static constexpr std::int32_t cell(float magnitude) {
+    const std::int32_t c =
+        static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(magnitude) >> 16) - first_cell;
+    const std::int32_t low = c < 0 ? 0 : c;
+    return low < cells ? low : cells - 1;
+  }
+  constexpr std::uint8_t nearest_in(std::int32_t c, float magnitude) const {
+    const std::uint8_t code = lowest[static_cast<std::size_t>(c)];
     return static_cast<std::uint8_t>(code + (magnitude > threshold[code]));
   }
 };
@@ -58,9 +62,10 @@ constexpr CodeMap<size> dynamic_map(std::size_t first, bool keep_positive) {
   map.threshold[size - 1] = std::numeric_limits<float>::infinity();  // nothing is above the last code
   if (keep_positive) map.threshold[0] = 0;
   std::size_t low = 0;
-  for (std::uint32_t cell = 1; cell < map.cells; ++cell) {
-    while (std::bit_cast<float>((map.first_cell + cell) << 16) > map.threshold[low]) ++low;
-    map.lowest[cell] = static_cast<std::uint8_t>(low);
+  for (std::int32_t cell = 1; cell < map.cells; ++cell) {
+    const auto bits = static_cast<std::uint32_t>(map.first_cell + cell) << 16;
+    while (std::bit_cast<float>(bits) > map.threshold[low]) ++low;
+    map.lowest[static_cast<std::size_t>(cell)] = static_cast<std::uint8_t>(low);
   }
   return map;
 }
@@ -71,7 +76,7 @@ inline constexpr CodeMap<256> unsigned_magnitudes = dynamic_map<256>(2, true);
 /// Whether no cell holds two thresholds, so that one comparison ends the search.
 template <std::size_t size>
 constexpr bool cells_suffice(const CodeMap<size>& map) {
-  for (std::uint32_t cell = 0; cell + 1 < map.cells; ++cell)
+  for (std::size_t cell = 0; cell + 1 < map.lowest.size(); ++cell)
     if (map.lowest[cell + 1] > map.lowest[cell] + 1) return false;
   return true;
 }
@@ -79,27 +84,40 @@ static_assert(cells_suffice(signed_magnitudes) && cells_suffice(unsigned_magnitu
 
 /// Numbers of either sign: first moments.
 struct SignedCode {
+  static constexpr const CodeMap<128>& map = signed_magnitudes;
   static constexpr std::array<float, 256> values = [] {
     std::array<float, 256> all{};
     for (std::size_t c = 0; c < 128; ++c) {
-      all[c] = signed_magnitudes.value[c];
-      all[c + 128] = -signed_magnitudes.value[c];
+      all[c] = map.value[c];
+      all[c + 128] = -map.value[c];
     }
     return all;
   }();
-  static constexpr float decode(std::uint8_t code) { return values[code]; }
-  static constexpr std::uint8_t encode(float number) {
-    const std::uint32_t bits = std::bit_cast<std::uint32_t>(number);
-    const std::uint8_t magnitude = signed_magnitudes.nearest(std::bit_cast<float>(bits & 0x7fffffffu));
-    // One zero: a magnitude of 0 has no sign.
-    return static_cast<std::uint8_t>(magnitude | (magnitude == 0 ? 0u : bits >> 31 << 7));
+
+  static constexpr float magnitude(float number) {
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(number) & 0x7fffffffu);
   }
+  /// There is one zero: its code has no sign.
+  static constexpr std::uint8_t with_sign(std::uint8_t code, float number) {
+    return static_cast<std::uint8_t>(code == 0 ? 0u : code | std::bit_cast<std::uint32_t>(number) >> 31 << 7);
+  }
+  static constexpr float decode(std::uint8_t code) { return values[code]; }
 };
 
 /// Numbers >= 0: second moments.
 struct UnsignedCode {
-  static constexpr float decode(std::uint8_t code) { return unsigned_magnitudes.value[code]; }
-  static constexpr std::uint8_t encode(float number) { return unsigned_magnitudes.nearest(number); }
+  static constexpr const CodeMap<256>& map = unsigned_magnitudes;
+
+  static constexpr float magnitude(float number) { return number; }
+  static constexpr std::uint8_t with_sign(std::uint8_t code, float) { return code; }
+  static constexpr float decode(std::uint8_t code) { return map.value[code]; }
 };
+
+/// The code of a number in [-1, 1], or in [0, 1].
+template <class Codec>
+constexpr std::uint8_t encode(float number) {
+  const float magnitude = Codec::magnitude(number);
+  return Codec::with_sign(Codec::map.nearest_in(Codec::map.cell(magnitude), magnitude), number);
+}
 
 }  // namespace ztrain::optimizers

@@ -3,13 +3,15 @@
 // this table, the kernels (kernels/optimizer_step.hpp) and the states that a job keeps follow from the list.
 //
 // A rule R is a struct of
-//   name, doc                  what a deck calls it, and a sentence for its readers
-//   states(settings)           what it keeps per parameter element; all-zero bytes are the state before step
-//   1 Coefficients<A>            the step's constants, made from (StepScalars, Settings, Group) step(value,
-//   gradient, coefficients, state&...) -> stepped value
+// - name, doc: what a deck calls it, and a sentence for its readers;
+// - states(settings): what it keeps per parameter element. All-zero bytes are the state before the first
+// step;
+// - Coefficients<A>: the step's constants, made from (StepScalars, Settings, Group);
+// - step<A>(value, gradient, coefficients, state&...): returns the stepped value and updates the states,
 // where A is float, or double for fp64 parameters. gradient is the summed one: step applies
-// gradient_multiplier. A rule whose states are stored as codes names its Codecs instead of step, and the rule
-// it steps by (adamw_8bit.hpp).
+// gradient_multiplier. The states have the type of precision.moments, and step is called with as many of them
+// (at most two) as states() returns. A rule whose states are stored as codes names its Codecs instead of a
+// step, and the rule that steps what they decode to (adamw_8bit.hpp).
 
 #include <cstdint>
 #include <optional>

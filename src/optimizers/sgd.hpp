@@ -19,7 +19,8 @@ struct Sgd {
   static constexpr std::string_view doc =
       "gradient descent, with momentum or Nesterov's (Sutskever et al., 2013)";
   static std::vector<StateInfo> states(const Settings& settings) {
-    REQUIRE(!settings.nesterov || settings.momentum > 0, "sgd with nesterov needs a momentum above 0");
+    if (settings.nesterov && settings.momentum == 0)
+      throw Error("sgd with nesterov needs a momentum above 0");
     if (settings.momentum == 0) return {};
     return {{"momentum_buffer", {}}};
   }

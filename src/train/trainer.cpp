@@ -284,6 +284,7 @@ void Trainer::set_scalars() {
   s.bias_correction1 = optim::bias_correction(deck_.optimizer.beta1, t + 1);
   s.bias_correction2 = optim::bias_correction(deck_.optimizer.beta2, t + 1);
   s.max_norm = deck_.optimizer.max_norm;
+  s.optimizer_step = static_cast<double>(t);
 }
 
 void Trainer::report(const StepClock& clock) {

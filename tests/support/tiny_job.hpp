@@ -82,6 +82,7 @@ inline void set_scalars(StepScalars& s, int step) {
   s.bias_correction1 = optim::bias_correction(0.9, step + 1);
   s.bias_correction2 = optim::bias_correction(0.95, step + 1);
   s.max_norm = 1.0;
+  s.optimizer_step = step;
 }
 
 /// Losses of `steps` steps. after_first: called once, when memory and libraries are warm.
