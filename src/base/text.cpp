@@ -25,6 +25,35 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+/// Characters of the pattern that the set beginning at `[` takes up, or 0 when it is never closed.
+std::size_t set_length(std::string_view pattern) {
+  std::size_t i = 1;
+  if (i < pattern.size() && pattern[i] == '!') ++i;
+  const std::size_t close = pattern.find(']', i + 1);  // a `]` in the first place is a member of the set
+  return close == std::string_view::npos ? 0 : close + 1;
+}
+
+/// Whether c is in the set, written with its brackets.
+bool in_set(std::string_view set, char c) {
+  const bool negated = set[1] == '!';
+  const std::string_view members = set.substr(negated ? 2 : 1, set.size() - (negated ? 3 : 2));
+  bool found = false;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const bool range = i + 2 < members.size() && members[i + 1] == '-';
+    found = found || (range ? members[i] <= c && c <= members[i + 2] : members[i] == c);
+    if (range) i += 2;
+  }
+  return found != negated;
+}
+
+/// Characters of the pattern, which is not empty and begins with no `*`, that match c; 0: it does not match.
+std::size_t match_one(std::string_view pattern, char c) {
+  if (pattern[0] == '?') return 1;
+  const std::size_t set = pattern[0] == '[' ? set_length(pattern) : 0;
+  if (set > 0) return in_set(pattern.substr(0, set), c) ? set : 0;
+  return pattern[0] == c ? 1 : 0;
+}
+
 }  // namespace
 
 std::string format_bytes(double bytes) {
@@ -56,6 +85,27 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
     if (d < best_distance) best = candidate, best_distance = d;
   }
   return best;
+}
+
+bool glob_match(std::string_view pattern, std::string_view text) {
+  // Only the last `*` met needs to be tried again with a longer run: what lies before it has matched.
+  std::size_t p = 0, t = 0, after_star = std::string_view::npos, run_end = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      after_star = ++p, run_end = t;
+      continue;
+    }
+    const std::size_t matched = p < pattern.size() ? match_one(pattern.substr(p), text[t]) : 0;
+    if (matched > 0) {
+      p += matched, ++t;
+    } else if (after_star != std::string_view::npos) {
+      p = after_star, t = ++run_end;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
 }
 
 }  // namespace ztrain

@@ -20,4 +20,9 @@ std::string format_duration(double seconds);
 /// The candidate with the smallest edit distance to word (ties: the first), or "" when none is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
+/// Does the whole text match the pattern? `*` stands for any run of characters (dots and slashes too), `?`
+/// for one, `[a-z]` for one of a set and `[!a-z]` for one outside it; a `[` that is never closed stands for
+/// itself.
+bool glob_match(std::string_view pattern, std::string_view text);
+
 }  // namespace ztrain

@@ -28,7 +28,7 @@ program::JobSpec job_spec(const config::Deck& deck) {
   const std::string& accumulation = deck.sharding.gradient_accumulation;
   spec.reduce_every_micro =
       accumulation == "auto" ? spec.strategy.gradients_sharded : accumulation == "reduce";
-  spec.prefetch = static_cast<int>(deck.sharding.prefetch);
+  spec.prefetch = static_cast<int>(deck.sharding.forward_prefetch);
   return spec;
 }
 
