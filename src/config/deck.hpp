@@ -1,8 +1,9 @@
 #pragma once
-// The deck, typed. Every member corresponds to one row of the field table (config/fields.cpp), which holds
+// The deck, typed. Every member corresponds to one row of the field table (config/fields.hpp), which holds
 // its key, default, unit, legal values and documentation; keys are `section.member`.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,24 +49,54 @@ struct Mesh {
 };
 
 struct Sharding {
-  std::string strategy;  ///< canonical: NO_SHARD, zero1, zero2, SHARD_GRAD_OP, FULL_SHARD, HYBRID_SHARD
-  std::string gradient_accumulation;  ///< auto | reduce | no_sync
-  std::int64_t prefetch = 1;          ///< units gathered ahead of use
+  std::string strategy;               ///< canonical: a name of config/strategy.hpp
+  std::string reshard_after_forward;  ///< auto | true | false | N, a whole number as text
+  std::int64_t forward_prefetch = 1;  ///< units gathered ahead of use in forward
+  std::string backward_prefetch;      ///< pre | post | none
+  std::int64_t max_gathered_units = 0, max_live_parameters = 0, max_reuse_distance = 0;  ///< 0: no limit
+  std::int64_t persistence_threshold = 0;  ///< elements; parameters with fewer stay whole
+  std::int64_t reduce_bucket_size = 0;     ///< elements; 0: one reduction per unit
+  std::string unit;                        ///< block | size | model | pattern
+  std::int64_t unit_min_parameters = 0;    ///< for size
+  std::vector<std::string> unit_patterns;  ///< for pattern: globs of module names
+  std::string gradient_accumulation;       ///< auto | reduce | no_sync
 };
 
 struct Precision {
-  std::string preset;  ///< fp32 | bf16
+  std::string preset;  ///< a name of precision_preset_names
   DType parameters = DType::f32, gradients = DType::f32, reduce = DType::f32, master = DType::f32,
         moments = DType::f32;
+  std::string rounding;  ///< auto | nearest | stochastic; stochastic_rounding() resolves it
+};
+
+struct LossScaling {
+  double scale = 0;  ///< 0: dynamic
+  std::int64_t initial_scale_power = 0, window = 0, hysteresis = 0;
+  bool consecutive_hysteresis = false;
+  double min_scale = 0;
 };
 
 struct Recompute {
-  std::string mode;  ///< none | full
+  std::string mode;                 ///< none | full | selective
+  std::int64_t every = 1;           ///< full: every k-th block
+  std::vector<std::string> pieces;  ///< selective: names of config/recompute_pieces.hpp
+};
+
+/// Parameters that are stepped differently.
+struct ParameterGroup {
+  std::string match;    ///< glob of parameter names
+  double lr_scale = 1;  ///< times the scheduled learning rate
+  std::optional<double>
+      weight_decay;  ///< none: optimizer.weight_decay, where the parameter is decayed at all
 };
 
 struct Optimizer {
-  std::string name;  ///< adamw
+  std::string name;  ///< adamw | adam | sgd | lion | adamw_8bit
   double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0, max_norm = 0;
+  double momentum = 0;  ///< sgd
+  bool nesterov = false;
+  std::vector<std::string> no_decay;   ///< globs of parameter names
+  std::vector<ParameterGroup> groups;  ///< later ones win
 };
 
 struct Schedule {
@@ -94,9 +125,19 @@ struct Watchdog {
       0;  ///< seconds without a finished step before the rank reports where it stands and aborts; 0: off
 };
 
+/// What planning needs to know of the machine. GB are 1e9 bytes; 0: unknown.
 struct Cluster {
-  double peak_tflops = 0;  ///< dense peak per rank at the parameters' dtype; 0: unknown, mfu is not printed
+  std::string preset;               ///< "custom" or a name of cluster_preset_names
   std::int64_t ranks_per_node = 0;  ///< 0: as launched
+  double device_memory = 0;         ///< GB per rank
+  double host_memory = 0;           ///< GB per node
+  double outside_memory = 0;        ///< GB per rank that no plan sees
+  double peak_tflops = 0;           ///< dense, per rank, at the parameters' dtype; 0: mfu is not printed
+  double compute_efficiency = 0;    ///< share of the peak that matrix products reach
+  double memory_bandwidth = 0;      ///< GB/s per rank
+  double memory_efficiency = 0;     ///< share of it that is reached
+  double intra_node_bandwidth = 0, inter_node_bandwidth = 0;  ///< GB/s per rank and direction
+  double latency = 0;                                         ///< microseconds per message
 };
 
 struct Debug {
@@ -106,6 +147,7 @@ struct Debug {
 /// One resolved key, for `deck.resolved.toml`.
 struct Origin {
   std::string key, value, source;  ///< source: "default", "input.toml:12", "command line", "preset llama3-8b"
+  bool used = true;                ///< false: the other keys leave it without effect; source says why
 };
 
 struct Deck {
@@ -116,6 +158,7 @@ struct Deck {
   Mesh mesh;
   Sharding sharding;
   Precision precision;
+  LossScaling loss_scaling;
   Recompute recompute;
   Optimizer optimizer;
   Schedule schedule;

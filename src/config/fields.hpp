@@ -1,7 +1,7 @@
 #pragma once
 // The one table of deck fields. Parsing, validation, the commented template, docs/inputs.md, the resolved
 // deck, the hash and the rules of resuming all walk it. A new key is one member in deck.hpp and one row in
-// fields.cpp.
+// the fields_*.cpp of its section.
 
 #include <cstdint>
 #include <limits>
@@ -23,9 +23,9 @@ struct Pair {
 };
 
 /// Reaches the member of a deck that a key stands for; the alternative is the key's type.
-using Access =
-    std::variant<std::string& (*)(Deck&), std::int64_t& (*)(Deck&), double& (*)(Deck&), bool& (*)(Deck&),
-                 DType& (*)(Deck&), std::vector<std::string>& (*)(Deck&), Pair (*)(Deck&)>;
+using Access = std::variant<std::string& (*)(Deck&), std::int64_t& (*)(Deck&), double& (*)(Deck&),
+                            bool& (*)(Deck&), DType& (*)(Deck&), std::vector<std::string>& (*)(Deck&),
+                            Pair (*)(Deck&), std::vector<ParameterGroup>& (*)(Deck&)>;
 
 /// What values a key may take, beyond its type.
 struct Legal {
@@ -37,6 +37,9 @@ struct Legal {
   std::vector<std::string> choices{};  ///< empty: any
   /// Other spellings of choices, as (spelling, choice). With aliases, case does not matter.
   std::vector<std::pair<std::string, std::string>> aliases{};
+  /// Above 0: besides the choices, true and false among them, TOML's booleans and whole numbers from this on
+  /// are legal, and kept as text.
+  std::int64_t or_from = 0;
 };
 
 /// How a key's strings are read as paths: `${VAR}` is expanded in all but `none`.
@@ -70,7 +73,7 @@ std::vector<std::string> section_names();
 /// A sentence or two on a section.
 std::string section_doc(std::string_view section);
 
-/// "string", "integer", "number", "boolean", "dtype", "list of strings", "two numbers"
+/// "string", "integer", "number", "boolean", "dtype", "list of strings", "two numbers", "list of tables"
 std::string type_name(const Field& field);
 /// "an integer, 1 or more", "one of none, full", ...
 std::string legal_text(const Field& field);

@@ -1,5 +1,6 @@
 #include "config/load.hpp"
 
+#include <array>
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
@@ -29,14 +30,17 @@ std::string at_line(const std::string& path, const toml::source_region& region) 
   return fmt::format("{}:{}", path, region.begin.line);
 }
 
-/// ", did you mean ...?" for a key of another section with that member name, or else for a similar key.
+/// ", did you mean ...?" for a key of another section with that member name, or else for one of the same
+/// section whose name ends with it, or else for a similar key.
 std::string suggestion(const std::string& key) {
-  const std::string member = key.substr(key.rfind('.') + 1);
-  std::string best;
+  const std::string section = key.substr(0, key.find('.')), member = key.substr(key.rfind('.') + 1);
+  std::string best, ending;
   for (const auto& field : fields()) {
     if (field.member() == member) best = field.key;
+    if (ending.empty() && field.section() == section && field.member().ends_with("_" + member))
+      ending = field.key;
   }
-  if (best.empty()) best = nearest(key, field_keys());
+  if (best.empty()) best = ending.empty() ? nearest(key, field_keys()) : ending;
   return best.empty() ? "; `ztrain deck` lists all keys" : fmt::format("; did you mean '{}'?", best);
 }
 
@@ -110,14 +114,23 @@ struct Draft {
   }
 };
 
+struct PresetKey {
+  const char* key;
+  Settings (*settings)(std::string_view name);
+};
+constexpr std::array preset_keys{PresetKey{"model.preset", model_preset},
+                                 PresetKey{"precision.preset", precision_preset},
+                                 PresetKey{"cluster.preset", cluster_preset}};
+
+/// Defaults are already those of the presets that are not given.
 void apply_presets(Draft& draft, const GivenKeys& given) {
-  for (const char* key : {"model.preset", "precision.preset"}) {
-    if (const auto it = given.find(key); it != given.end()) draft.set(*find_field(key), it->second);
-  }
-  draft.set(model_preset(draft.deck.model.preset), fmt::format("preset {}", draft.deck.model.preset));
-  if (given.count("precision.preset") != 0) {
-    draft.set(precision_preset(draft.deck.precision.preset),
-              fmt::format("preset {}", draft.deck.precision.preset));
+  for (const auto& [key, settings] : preset_keys) {
+    const auto it = given.find(key);
+    if (it == given.end()) continue;
+    const Field& field = *find_field(key);
+    draft.set(field, it->second);
+    const std::string& name = std::get<std::string& (*)(Deck&)>(field.access)(draft.deck);
+    draft.set(settings(name), fmt::format("preset {}", name));
   }
 }
 
@@ -180,7 +193,8 @@ Deck build(const GivenKeys& given, const std::string& path) {
     if (it != given.end() && field.member() != "preset") draft.set(field, it->second);
   }
   resolve_paths(draft);
-  for (const auto& field : fields()) draft.deck.origins.push_back({field.key, "", draft.source[field.key]});
+  for (const auto& field : fields())
+    draft.deck.origins.push_back({field.key, "", draft.source[field.key], true});
   validate(draft.deck);
   for (std::size_t i = 0; i < fields().size(); ++i)
     draft.deck.origins[i].value = render(fields()[i], draft.deck);

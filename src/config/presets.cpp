@@ -34,13 +34,38 @@ constexpr std::array model_rows{
 };
 
 struct PrecisionRow {
-  const char *name, *parameters, *gradients, *reduce, *master, *moments;
+  const char *name, *parameters, *gradients, *reduce, *master, *moments, *rounding;
 };
 constexpr std::array precision_rows{
-    PrecisionRow{"bf16", "bf16", "fp32", "fp32", "fp32", "fp32"},
-    PrecisionRow{"fp32", "fp32", "fp32", "fp32", "fp32", "fp32"},
-    PrecisionRow{"fp64", "fp64", "fp64", "fp64", "fp64", "fp64"},
+    PrecisionRow{"fp32", "fp32", "fp32", "fp32", "fp32", "fp32", "auto"},
+    PrecisionRow{"bf16", "bf16", "fp32", "fp32", "fp32", "fp32", "auto"},
+    PrecisionRow{"bf16-pure", "bf16", "bf16", "bf16", "bf16", "bf16", "stochastic"},
+    PrecisionRow{"fsdp-mixed", "bf16", "fp32", "fp32", "fp32", "fp32", "auto"},
+    PrecisionRow{"fsdp-bf16", "bf16", "bf16", "bf16", "bf16", "bf16", "nearest"},
+    PrecisionRow{"deepspeed-bf16", "bf16", "bf16", "bf16", "fp32", "fp32", "auto"},
+    PrecisionRow{"deepspeed-fp16", "fp16", "fp16", "fp16", "fp32", "fp32", "auto"},
+    PrecisionRow{"fp64", "fp64", "fp64", "fp64", "fp64", "fp64", "auto"},
 };
+
+struct ClusterRow {
+  const char* name;
+  double device_memory, host_memory;      ///< GB of a GPU, of a node
+  double peak_tflops;                     ///< dense, bf16
+  double memory_bandwidth, intra, inter;  ///< GB/s; the last two per direction
+};
+// From the makers' data sheets of the modules in their usual nodes of eight: SXM with NVLink, OAM with
+// Infinity Fabric; the network is one port of 400 Gb/s a GPU (A100: 200). Memory is the nominal one: drivers
+// show a little more.
+constexpr std::array cluster_rows{
+    ClusterRow{"h100-80gb", 80, 2000, 989, 3350, 450, 50},
+    ClusterRow{"h200-141gb", 141, 2000, 989, 4800, 450, 50},
+    ClusterRow{"a100-80gb", 80, 1000, 312, 2039, 300, 25},
+    ClusterRow{"a100-40gb", 40, 1000, 312, 1555, 300, 25},
+    ClusterRow{"mi300x", 192, 2000, 1307, 5300, 448, 50},
+};
+// Measured ceilings of large products are near 0.8 of the peak, of streaming kernels near 0.9 of the
+// bandwidth; the context of the driver and the buffers of the communication library take about 3 GB.
+constexpr double compute_efficiency = 0.7, memory_efficiency = 0.85, outside_memory = 3;
 
 }  // namespace
 
@@ -84,11 +109,32 @@ Settings precision_preset(std::string_view name) {
   for (const auto& row : precision_rows) {
     if (name != row.name) continue;
     const auto quoted = [](const char* dtype) { return fmt::format("\"{}\"", dtype); };
-    return {{"precision.parameters", quoted(row.parameters)},
-            {"precision.gradients", quoted(row.gradients)},
-            {"precision.reduce", quoted(row.reduce)},
-            {"precision.master", quoted(row.master)},
-            {"precision.moments", quoted(row.moments)}};
+    return {{"precision.parameters", quoted(row.parameters)}, {"precision.gradients", quoted(row.gradients)},
+            {"precision.reduce", quoted(row.reduce)},         {"precision.master", quoted(row.master)},
+            {"precision.moments", quoted(row.moments)},       {"precision.rounding", quoted(row.rounding)}};
+  }
+  return {};
+}
+
+std::vector<std::string> cluster_preset_names() {
+  std::vector<std::string> names{"custom"};
+  for (const auto& row : cluster_rows) names.emplace_back(row.name);
+  return names;
+}
+
+Settings cluster_preset(std::string_view name) {
+  for (const auto& row : cluster_rows) {
+    if (name != row.name) continue;
+    return {{"cluster.ranks_per_node", "8"},
+            {"cluster.device_memory", fmt::to_string(row.device_memory)},
+            {"cluster.host_memory", fmt::to_string(row.host_memory)},
+            {"cluster.outside_memory", fmt::to_string(outside_memory)},
+            {"cluster.peak_tflops", fmt::to_string(row.peak_tflops)},
+            {"cluster.compute_efficiency", fmt::to_string(compute_efficiency)},
+            {"cluster.memory_bandwidth", fmt::to_string(row.memory_bandwidth)},
+            {"cluster.memory_efficiency", fmt::to_string(memory_efficiency)},
+            {"cluster.intra_node_bandwidth", fmt::to_string(row.intra)},
+            {"cluster.inter_node_bandwidth", fmt::to_string(row.inter)}};
   }
   return {};
 }

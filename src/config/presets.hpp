@@ -1,6 +1,6 @@
 #pragma once
-// Named settings: model dims and precisions. A preset sets keys as the deck would; keys given in the deck win
-// over it.
+// Named settings: model dims, precisions and machines. A preset sets keys as the deck would; keys given in
+// the deck win over it.
 
 #include <string>
 #include <string_view>
@@ -17,7 +17,13 @@ std::vector<std::string> model_preset_names();
 /// What the model preset sets; nothing for "custom" and for unknown names.
 Settings model_preset(std::string_view name);
 
+/// The dtypes and the rounding of FSDP's and DeepSpeed's usual configurations.
 std::vector<std::string> precision_preset_names();
 Settings precision_preset(std::string_view name);
+
+/// "custom" and every named machine.
+std::vector<std::string> cluster_preset_names();
+/// Published figures per GPU; nothing for "custom" and for unknown names.
+Settings cluster_preset(std::string_view name);
 
 }  // namespace ztrain::config

@@ -55,7 +55,7 @@ std::string markdown_row(const Field& field) {
 
 constexpr const char* markdown_head = R"(# The input deck
 
-This page is generated from the field table in `src/config/fields.cpp`: `ztrain deck --markdown > docs/inputs.md`.
+This page is generated from the field table in `src/config/fields_*.cpp`: `ztrain deck --markdown > docs/inputs.md`.
 `ztrain deck` prints the same as a commented deck to start from.
 
 A deck is a [TOML](https://toml.io) file. Every key can be given on the command line too, where it wins over the file:
@@ -105,8 +105,9 @@ std::string resolved_toml(const Deck& deck) {
       section = field.section();
       text += fmt::format("\n[{}]\n", section);
     }
-    const std::string source = i < deck.origins.size() ? deck.origins[i].source : "default";
-    text += fmt::format("{} = {}  # {}\n", field.member(), render(field, deck), source);
+    const bool known = i < deck.origins.size();
+    text += fmt::format("{}{} = {}  # {}\n", known && !deck.origins[i].used ? "#" : "", field.member(),
+                        render(field, deck), known ? deck.origins[i].source : "default");
   }
   return text;
 }

@@ -16,7 +16,8 @@ std::string deck_template();
 /// docs/inputs.md.
 std::string inputs_markdown();
 
-/// Every key with its value and, as a comment, where the value came from. Loads to the same deck.
+/// Every key with its value and, as a comment, where the value came from; a key without effect is commented
+/// out. Loads to the same deck.
 std::string resolved_toml(const Deck& deck);
 
 /// Identity of what shapes the numbers that a run computes: model, data settings, batch, mesh, precision,

@@ -16,8 +16,9 @@ void validate(Deck& deck);
 /// Resolves the mesh for a job of this many ranks: a degree of -1 becomes what is left, and HYBRID_SHARD in a
 /// deck that is silent about shard and replicate takes shard = ranks per node. Afterwards all degrees are
 /// positive, stored in deck.mesh, and their product is ranks. ranks_per_node is as launched;
-/// cluster.ranks_per_node wins over it where given. Throws Error with the equation where mesh or batch do not
-/// fit, or where an axis is not trained over yet.
+/// cluster.ranks_per_node wins over it where the deck gives it (a preset's does not). Throws Error with the
+/// equation where mesh or batch do not fit, where sharding.reshard_after_forward does not divide mesh.shard,
+/// or where an axis is not trained over yet.
 void validate_for_ranks(Deck& deck, int ranks, int ranks_per_node);
 
 /// Ranks that see different parts of the batch. After validate_for_ranks.
@@ -29,6 +30,14 @@ std::int64_t tokens_per_step(const Deck& deck);
 /// Optimizer steps of the run; sequences_per_epoch: training sequences in the data. Throws Error when the
 /// schedule's warmup and decay do not fit into them.
 std::int64_t total_steps(const Deck& deck, std::int64_t sequences_per_epoch);
+
+/// sharding.reshard_after_forward with its auto resolved: is the gathered copy dropped after forward?
+bool reshard_after_forward(const Deck& deck);
+/// N of sharding.reshard_after_forward = N, the ranks over which a copy stays sharded; 0: none is kept that
+/// way.
+std::int64_t reshard_group(const Deck& deck);
+/// precision.rounding with its auto resolved.
+bool stochastic_rounding(const Deck& deck);
 
 /// checkpoint.folder, or <run.output>/checkpoints.
 std::string checkpoint_folder(const Deck& deck);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <optional>
 #include <sstream>
@@ -18,21 +19,6 @@ std::string lower(std::string_view text) {
   std::transform(result.begin(), result.end(), result.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return result;
-}
-
-/// The value as the user would write it.
-std::string source_text(const toml::node& value) {
-  if (value.is_string()) return toml_string(*value.value<std::string>());
-  if (value.is_floating_point()) return fmt::format("{}", *value.value<double>());
-  std::ostringstream out;
-  if (const toml::array* list = value.as_array()) {
-    out << '[';
-    for (std::size_t i = 0; i < list->size(); ++i) out << (i == 0 ? "" : ", ") << source_text(*list->get(i));
-    out << ']';
-  } else {
-    value.visit([&](auto&& v) { out << v; });
-  }
-  return out.str();
 }
 
 /// One assignment under way: everything that its messages need.
@@ -73,11 +59,23 @@ struct Assignment {
     return static_cast<std::int64_t>(x);
   }
 
+  /// Is the word a whole number that is legal besides the choices? Refuses one that is too small.
+  bool legal_count(const std::string& word) const {
+    std::int64_t count = 0;
+    const char* end = word.data() + word.size();
+    const auto [stop, error] = std::from_chars(word.data(), end, count);
+    if (error != std::errc() || stop != end) return false;
+    if (count < field.legal.or_from) refuse(fmt::to_string(field.legal.or_from));
+    return true;
+  }
+
   std::string text(const toml::node& node) const {
-    if (!node.is_string()) refuse();
-    const std::string word = *node.value<std::string>();
     const Legal& l = field.legal;
+    const bool bare = l.or_from > 0 && (node.is_boolean() || node.is_integer());
+    if (!node.is_string() && !bare) refuse();
+    const std::string word = bare ? source_text(node) : *node.value<std::string>();
     if (l.choices.empty()) return word;
+    if (l.or_from > 0 && legal_count(word)) return word;
     const bool any_case = !l.aliases.empty();
     std::vector<std::string> spellings;
     for (const auto& choice : l.choices) {
@@ -96,7 +94,8 @@ struct Assignment {
     for (const auto& s : spellings) lowered.push_back(lower(s));
     const std::string best = nearest(lower(word), lowered);
     for (std::size_t i = 0; i < spellings.size(); ++i) {
-      if (lowered[i] == best) return spellings[i];
+      const bool begins = !word.empty() && lowered[i].starts_with(lower(word));
+      if (best.empty() ? begins : lowered[i] == best) return spellings[i];
     }
     return "";
   }
@@ -126,6 +125,9 @@ struct Store {
   void operator()(double& (*member)(Deck&)) const { member(deck) = from.number(from.value); }
   void operator()(DType& (*member)(Deck&)) const { member(deck) = dtype_from(from.text(from.value)); }
   void operator()(std::vector<std::string>& (*member)(Deck&)) const { member(deck) = from.texts(); }
+  void operator()(std::vector<ParameterGroup>& (*member)(Deck&)) const {
+    member(deck) = groups_from(from.field, from.value, from.where);
+  }
   void operator()(bool& (*member)(Deck&)) const {
     if (!from.value.is_boolean()) from.refuse();
     member(deck) = *from.value.value<bool>();
@@ -151,6 +153,9 @@ struct Render {
       list += fmt::format("{}{}", list.empty() ? "" : ", ", toml_string(text));
     return fmt::format("[{}]", list);
   }
+  std::string operator()(std::vector<ParameterGroup>& (*member)(Deck&)) const {
+    return groups_text(member(deck));
+  }
   std::string operator()(Pair (*member)(Deck&)) const {
     const Pair pair = member(deck);
     return fmt::format("[{}, {}]", pair.first, pair.second);
@@ -172,6 +177,24 @@ void assign(const Field& field, std::string_view toml_value, Deck& deck, std::st
 std::string render(const Field& field, const Deck& deck) {
   // Accesses are written once, for mutable decks; rendering only reads through them.
   return std::visit(Render{const_cast<Deck&>(deck)}, field.access);
+}
+
+std::string source_text(const toml::node& value) {
+  if (value.is_string()) return toml_string(*value.value<std::string>());
+  if (value.is_floating_point()) return fmt::format("{}", *value.value<double>());
+  std::string inner;
+  const auto add = [&](const std::string& text) { inner += (inner.empty() ? "" : ", ") + text; };
+  if (const toml::array* list = value.as_array()) {
+    for (const auto& element : *list) add(source_text(element));
+    return "[" + inner + "]";
+  }
+  if (const toml::table* table = value.as_table()) {
+    for (const auto& [key, member] : *table) add(fmt::format("{} = {}", key.str(), source_text(member)));
+    return "{" + inner + "}";
+  }
+  std::ostringstream out;
+  value.visit([&](auto&& v) { out << v; });
+  return out.str();
 }
 
 std::string toml_string(std::string_view text) {

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <toml++/toml.h>
 
@@ -20,6 +21,14 @@ void assign(const Field& field, std::string_view toml_value, Deck& deck, std::st
 
 /// The member's value as TOML; assign() of it restores the member exactly.
 std::string render(const Field& field, const Deck& deck);
+
+/// The rows of a list of tables {match, lr_scale, weight_decay}, and back. The same errors; unknown keys
+/// within a table are errors too.
+std::vector<ParameterGroup> groups_from(const Field& field, const toml::node& value, std::string_view where);
+std::string groups_text(const std::vector<ParameterGroup>& groups);
+
+/// The value as the user would write it.
+std::string source_text(const toml::node& value);
 
 /// A string as a TOML basic string, with its quotes.
 std::string toml_string(std::string_view text);

@@ -15,12 +15,7 @@
 
 namespace ztrain::program {
 
-/// Parameters that a pattern selects are stepped with their own rates.
-struct ParameterGroup {
-  std::string match;  ///< glob of parameter names
-  double lr_scale = 1;
-  std::optional<double> weight_decay;  ///< none: that of the job, or 0 where decay does not apply
-};
+using config::ParameterGroup;
 
 struct OptimizerSpec {
   std::string rule = "adamw";  ///< row of the optimizer table

@@ -64,8 +64,10 @@ std::string banner(const runtime::Session& session, const config::Deck& d, Worke
   };
   line("deck", fmt::format("{} (hash {}, output {})", d.path, hex(config::deck_hash(d)), d.run.output));
   line("mesh", worker.mesh().shape().describe());
-  line("strategy", fmt::format("{}, gradients {}, prefetch {}, recompute {}", d.sharding.strategy,
-                               d.sharding.gradient_accumulation, d.sharding.prefetch, d.recompute.mode));
+  line("strategy", fmt::format("{}, gradients {}, reshard {}, prefetch {} and {}, units by {}, recompute {}",
+                               d.sharding.strategy, d.sharding.gradient_accumulation,
+                               d.sharding.reshard_after_forward, d.sharding.forward_prefetch,
+                               d.sharding.backward_prefetch, d.sharding.unit, d.recompute.mode));
   line("precision",
        fmt::format("parameters {}, gradients {}, reduce {}, master {}, moments {}",
                    name_of(d.precision.parameters), name_of(d.precision.gradients),

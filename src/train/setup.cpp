@@ -1,9 +1,74 @@
 #include "train/setup.hpp"
 
+#include <charconv>
+
+#include "config/recompute_pieces.hpp"
 #include "config/validate.hpp"
 #include "model/family.hpp"
 
 namespace ztrain::train {
+namespace {
+
+/// N of sharding.reshard_after_forward = N; 1 for its other values.
+int sub_group(const config::Sharding& sharding) {
+  int n = 1;
+  const std::string& text = sharding.reshard_after_forward;
+  std::from_chars(text.data(), text.data() + text.size(), n);
+  return n;
+}
+
+program::ShardOptions shard_options(const config::Deck& deck, const program::Strategy& strategy) {
+  const config::Sharding& s = deck.sharding;
+  program::ShardOptions options;
+  options.gather.forward_prefetch = static_cast<int>(s.forward_prefetch);
+  options.gather.backward_prefetch = s.backward_prefetch == "pre"    ? program::BackwardPrefetch::pre
+                                     : s.backward_prefetch == "post" ? program::BackwardPrefetch::post
+                                                                     : program::BackwardPrefetch::none;
+  options.gather.max_units = static_cast<int>(s.max_gathered_units);
+  options.gather.max_elements = s.max_live_parameters;
+  options.gather.max_reuse_distance = s.max_reuse_distance;
+  options.secondary_shards = sub_group(s) > 1;
+  options.reduce.every_micro =
+      s.gradient_accumulation == "auto" ? strategy.gradients_sharded : s.gradient_accumulation == "reduce";
+  options.reduce.bucket_elements = s.reduce_bucket_size;
+  return options;
+}
+
+program::UnitOptions unit_options(const config::Sharding& s, const program::Strategy& strategy) {
+  using enum program::UnitGranularity;
+  program::UnitOptions options;
+  options.granularity = s.unit == "size"      ? size
+                        : s.unit == "model"   ? model
+                        : s.unit == "pattern" ? pattern
+                                              : block;
+  options.min_parameters = s.unit_min_parameters;
+  options.patterns = s.unit_patterns;
+  options.persistence_threshold = strategy.parameters_sharded ? s.persistence_threshold : 0;
+  return options;
+}
+
+program::Recompute recompute_of(const config::Recompute& r) {
+  program::Recompute recompute;
+  if (r.mode == "full") recompute.every = static_cast<int>(r.every);
+  if (r.mode == "selective")
+    for (const std::string_view tag : config::recompute_tags(r.pieces)) recompute.tags.emplace_back(tag);
+  return recompute;
+}
+
+program::OptimizerSpec optimizer_of(const config::Deck& deck) {
+  const config::Optimizer& o = deck.optimizer;
+  program::OptimizerSpec spec;
+  spec.rule = o.name;
+  spec.settings = {o.beta1, o.beta2, o.eps, o.momentum, o.nesterov};
+  spec.weight_decay = o.weight_decay;
+  spec.no_decay = o.no_decay;
+  spec.groups = o.groups;
+  spec.stochastic_rounding = config::stochastic_rounding(deck);
+  spec.seed = static_cast<std::uint64_t>(deck.run.seed);
+  return spec;
+}
+
+}  // namespace
 
 MeshShape mesh_shape(const config::Deck& deck) {
   MeshShape shape;
@@ -12,6 +77,7 @@ MeshShape mesh_shape(const config::Deck& deck) {
   shape[Axis::shard] = static_cast<int>(deck.mesh.shard);
   shape[Axis::context] = static_cast<int>(deck.mesh.context);
   shape[Axis::tensor] = static_cast<int>(deck.mesh.tensor);
+  shape.shard_inner = sub_group(deck.sharding);
   return shape;
 }
 
@@ -19,19 +85,15 @@ program::JobSpec job_spec(const config::Deck& deck) {
   program::JobSpec spec;
   spec.mesh = mesh_shape(deck);
   spec.strategy = program::find_strategy(deck.sharding.strategy);
+  const std::string& reshard = deck.sharding.reshard_after_forward;
+  if (reshard != "auto") spec.strategy.reshard_after_forward = reshard != "false";
   spec.precision = {deck.precision.parameters, deck.precision.gradients, deck.precision.reduce,
                     deck.precision.master, deck.precision.moments};
-  spec.optimizer.rule = deck.optimizer.name;
-  spec.optimizer.settings.beta1 = deck.optimizer.beta1;
-  spec.optimizer.settings.beta2 = deck.optimizer.beta2;
-  spec.optimizer.settings.eps = deck.optimizer.eps;
-  spec.optimizer.weight_decay = deck.optimizer.weight_decay;
+  spec.optimizer = optimizer_of(deck);
   spec.micro_batches = static_cast<int>(config::accumulation_steps(deck));
-  spec.recompute.every = deck.recompute.mode == "full" ? 1 : 0;
-  const std::string& accumulation = deck.sharding.gradient_accumulation;
-  spec.sharding.reduce.every_micro =
-      accumulation == "auto" ? spec.strategy.gradients_sharded : accumulation == "reduce";
-  spec.sharding.gather.forward_prefetch = static_cast<int>(deck.sharding.prefetch);
+  spec.recompute = recompute_of(deck.recompute);
+  spec.units = unit_options(deck.sharding, spec.strategy);
+  spec.sharding = shard_options(deck, spec.strategy);
   return spec;
 }
 

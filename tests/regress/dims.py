@@ -73,7 +73,7 @@ class Dims(zt.Case):
         self.assertNotEqual(one, zt.losses(self.train(1, "unscaled")))
 
     def test_one_layer_and_more_ranks_than_layers(self):
-        self.agree("layer", [4], {"model.num_hidden_layers": 1, "batch.global": 4, "sharding.prefetch": 2})
+        self.agree("layer", [4], {"model.num_hidden_layers": 1, "batch.global": 4, "sharding.forward_prefetch": 2})
 
     def test_a_model_smaller_than_a_shard(self):
         # Weights of a few elements: most ranks own only padding of some units.

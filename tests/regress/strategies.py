@@ -88,9 +88,13 @@ class Strategies(zt.Case):
         )
 
     def test_prefetch_changes_nothing(self):
-        found = [zt.losses(self.train(2, f"prefetch_{n}", {"sharding.prefetch": n})) for n in (0, 1, 2)]
-        self.assert_same(found[0], found[1])
-        self.assert_same(found[0], found[2])
+        cases = {(n, when) for n in (0, 1, 2) for when in ("pre", "none")} | {(1, "post")}
+        found = {}
+        for n, when in cases:
+            keys = {"sharding.forward_prefetch": n, "sharding.backward_prefetch": when}
+            found[n, when] = zt.losses(self.train(2, f"prefetch_{n}_{when}", keys))
+        for case in cases:
+            self.assert_same(found[0, "none"], found[case], case)
 
     def test_bf16_agrees_with_fp32_to_its_precision(self):
         # bf16 keeps 8 bits: a relative 2^-8 = 0.4% in each activation, which averages out over a loss.

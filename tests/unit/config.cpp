@@ -52,6 +52,8 @@ TEST(Parse, UnknownKeysNameTheLineAndTheNearestKey) {
             "input.toml:2: unknown key 'batch.globl'; did you mean 'batch.global'?");
   EXPECT_EQ(deck_error("[optimizer]\nwarmup = 3\n"),
             "input.toml:8: unknown key 'optimizer.warmup'; did you mean 'schedule.warmup'?");
+  EXPECT_EQ(deck_error("[sharding]\nprefetch = 1\n"),
+            "input.toml:8: unknown key 'sharding.prefetch'; did you mean 'sharding.forward_prefetch'?");
   EXPECT_EQ(deck_error("[optimiser]\nlr = 1\n"),
             "input.toml:7: unknown section 'optimiser'; did you mean 'optimizer'?");
   EXPECT_EQ(error_of([] { parse_deck("steps = 8\n", "input.toml"); }),
@@ -72,9 +74,13 @@ TEST(Parse, SyntaxErrorsNameTheLine) {
 TEST(Parse, WrongTypesAndIllegalValues) {
   EXPECT_EQ(deck_error("[mesh]\nshard = \"two\"\n"),
             "input.toml:8: mesh.shard = \"two\" is not legal: expected an integer from 1 to 1000000, or -1");
+  EXPECT_EQ(deck_error("[checkpoint]\nfiles = 300\n"),
+            "input.toml:8: checkpoint.files = 300 is not legal: expected an integer from 0 to 256; nearest "
+            "legal: 256");
   EXPECT_EQ(
-      deck_error("[sharding]\nprefetch = 9\n"),
-      "input.toml:8: sharding.prefetch = 9 is not legal: expected an integer from 0 to 8; nearest legal: 8");
+      deck_error("[cluster]\nmemory_efficiency = 1.5\n"),
+      "input.toml:8: cluster.memory_efficiency = 1.5 is not legal: expected a number above 0, at most 1; "
+      "nearest legal: 1");
   EXPECT_EQ(
       deck_error("[metrics]\ninterval = 0\n"),
       "input.toml:8: metrics.interval = 0 is not legal: expected an integer, 1 or more; nearest legal: 1");
@@ -89,9 +95,9 @@ TEST(Parse, WrongTypesAndIllegalValues) {
             "input.toml:8: optimizer.betas = 0.9 is not legal: expected two numbers from 0 to below 1");
   EXPECT_EQ(deck_error("[optimizer]\nlr = nan\n"),
             "input.toml:8: optimizer.lr = nan is not legal: expected a number above 0");
-  EXPECT_EQ(
-      deck_error("[recompute]\nmode = \"ful\"\n"),
-      "input.toml:8: recompute.mode = \"ful\" is not legal: expected one of none, full; nearest legal: full");
+  EXPECT_EQ(deck_error("[recompute]\nmode = \"ful\"\n"),
+            "input.toml:8: recompute.mode = \"ful\" is not legal: expected one of none, full, selective; "
+            "nearest legal: full");
   EXPECT_EQ(deck_error("[debug]\npoison = 1\n"),
             "input.toml:8: debug.poison = 1 is not legal: expected true or false");
   EXPECT_EQ(deck_error("[checkpoint]\ninterval = 2.5\n"),
@@ -195,10 +201,9 @@ TEST(Presets, PrecisionSetsFiveDtypes) {
             "input.toml:8: fp64 is legal for all five dtypes of [precision] together only; 1 of them is "
             "fp64: write "
             "precision.preset = \"fp64\" alone");
-  EXPECT_EQ(
-      deck_error("[precision]\nmaster = \"fp16\"\n"),
-      "input.toml:8: precision.master = \"fp16\" is not legal: expected one of fp32, bf16, fp64; nearest "
-      "legal: fp32");
+  EXPECT_EQ(deck_error("[precision]\nmaster = \"fp8\"\n"),
+            "input.toml:8: precision.master = \"fp8\" is not legal: expected one of fp32, bf16, fp16, fp64; "
+            "nearest legal: fp32");
 }
 
 TEST(Paths, VariablesAndFolders) {

@@ -1,0 +1,60 @@
+#include "config/fields_rows.hpp"
+
+#include "config/presets.hpp"
+
+namespace ztrain::config::rows {
+namespace {
+
+std::vector<Field> size_of_machine() {
+  return {
+      free({"cluster.preset", &at<&Deck::cluster, &Cluster::preset>, R"("custom")", "",
+            one_of(cluster_preset_names()),
+            "Named machine whose published figures are taken, per GPU: 8 to a node, dense peak in 16 bits, "
+            "nominal bandwidths, one network port each; keys given below win over it."}),
+      free({"cluster.ranks_per_node", &at<&Deck::cluster, &Cluster::ranks_per_node>, "0", "ranks",
+            between(0, 1 << 16),
+            "Ranks on one node. 0: as launched. A preset's number serves plans; a run takes what was "
+            "launched."}),
+      free({"cluster.device_memory", &at<&Deck::cluster, &Cluster::device_memory>, "0", "GB per rank",
+            from(0), "Memory of the device; GB are 1e9 bytes. 0: unknown."}),
+      free({"cluster.host_memory", &at<&Deck::cluster, &Cluster::host_memory>, "0", "GB per node", from(0),
+            "Memory of a node's host. 0: unknown."}),
+      free({"cluster.outside_memory", &at<&Deck::cluster, &Cluster::outside_memory>, "0", "GB per rank",
+            from(0),
+            "Device memory that the plan cannot see: the context of the driver, buffers of the communication "
+            "library, workspaces of libraries."}),
+  };
+}
+
+std::vector<Field> speed_of_machine() {
+  return {
+      free({"cluster.peak_tflops", &at<&Deck::cluster, &Cluster::peak_tflops>, "0", "TFLOP/s per rank",
+            from(0),
+            "Dense peak at the dtype of the parameters, for simulation and for the utilisation printed. 0: "
+            "unknown, none is printed."}),
+      free({"cluster.compute_efficiency", &at<&Deck::cluster, &Cluster::compute_efficiency>, "0.7", "",
+            share(), "Share of the peak that matrix products reach."}),
+      free({"cluster.memory_bandwidth", &at<&Deck::cluster, &Cluster::memory_bandwidth>, "0", "GB/s per rank",
+            from(0), "Nominal bandwidth of the device's memory. 0: unknown."}),
+      free({"cluster.memory_efficiency", &at<&Deck::cluster, &Cluster::memory_efficiency>, "0.85", "",
+            share(), "Share of it that element-wise kernels reach."}),
+      free({"cluster.intra_node_bandwidth", &at<&Deck::cluster, &Cluster::intra_node_bandwidth>, "0",
+            "GB/s per rank and direction", from(0), "Between ranks of one node. 0: unknown."}),
+      free({"cluster.inter_node_bandwidth", &at<&Deck::cluster, &Cluster::inter_node_bandwidth>, "0",
+            "GB/s per rank and direction", from(0), "Between nodes. 0: unknown."}),
+      free({"cluster.latency", &at<&Deck::cluster, &Cluster::latency>, "10", "microseconds per message",
+            from(0), "Time of a message besides that of its bytes."}),
+  };
+}
+
+}  // namespace
+
+std::vector<Field> machine() {
+  std::vector<Field> all = size_of_machine();
+  for (auto& field : speed_of_machine()) all.push_back(field);
+  all.push_back(free({"debug.poison", &at<&Deck::debug, &Debug::poison>, "false", "", any(),
+                      "Fill memory with NaN when it is released, so that a use after release shows."}));
+  return all;
+}
+
+}  // namespace ztrain::config::rows

@@ -1,0 +1,53 @@
+#include "config/fields_rows.hpp"
+#include "config/presets.hpp"
+
+namespace ztrain::config::rows {
+
+std::vector<Field> model() {
+  return {
+      numeric({"model.family", &at<&Deck::model, &Model::family>, R"("llama")", "", one_of({"llama"}),
+               "Architecture. llama: RMSNorm, RoPE, grouped-query attention, SwiGLU."}),
+      free(
+          {"model.preset", &at<&Deck::model, &Model::preset>, R"("custom")", "", one_of(model_preset_names()),
+           "Named model whose dims are taken; keys given below win over it. custom: the keys below and their "
+           "defaults. Names and meanings are those of the Hugging Face config of Llama models."}),
+      numeric({"model.hidden_size", &at<&Deck::model, &Model::hidden_size>, "512", "", between(1, 1 << 24),
+               "Width of the residual stream."}),
+      numeric({"model.intermediate_size", &at<&Deck::model, &Model::intermediate_size>, "1408", "",
+               between(1, 1 << 24), "Width of the feed-forward layer."}),
+      numeric({"model.num_hidden_layers", &at<&Deck::model, &Model::num_hidden_layers>, "8", "",
+               between(1, 1e4), "Number of transformer blocks."}),
+      numeric({"model.num_attention_heads", &at<&Deck::model, &Model::num_attention_heads>, "8", "",
+               between(1, 1 << 16), "Number of query heads."}),
+      numeric({"model.num_key_value_heads", &at<&Deck::model, &Model::num_key_value_heads>, "0", "",
+               between(0, 1 << 16), "Number of key and value heads. 0: as many as query heads."}),
+      numeric({"model.head_dim", &at<&Deck::model, &Model::head_dim>, "0", "", between(0, 1 << 16),
+               "Width of one head. 0: hidden_size / num_attention_heads."}),
+      numeric(
+          {"model.vocab_size", &at<&Deck::model, &Model::vocab_size>, "0", "tokens", between(0, 1 << 30),
+           "Number of token ids. 0: what the data say (257 for text, 50257 and 128256 for llm.c's files)."}),
+      numeric({"model.rms_norm_eps", &at<&Deck::model, &Model::rms_norm_eps>, "1e-5", "", above(0),
+               "Added to the mean square in RMS normalisation."}),
+      numeric({"model.rope_theta", &at<&Deck::model, &Model::rope_theta>, "10000", "", above(0),
+               "Base of the rotary embedding's wavelengths."}),
+      numeric({"model.rope_scaling", &at<&Deck::model, &Model::rope_scaling>, R"("none")", "",
+               one_of({"none", "llama3"}),
+               "How long wavelengths are stretched; llama3 uses the four keys below."}),
+      numeric({"model.rope_factor", &at<&Deck::model, &Model::rope_factor>, "8", "", from(1),
+               "Stretch of the longest wavelengths."}),
+      numeric({"model.rope_low_freq_factor", &at<&Deck::model, &Model::rope_low_freq_factor>, "1", "",
+               above(0), "Wavelengths above rope_original_max_position / this are stretched in full."}),
+      numeric({"model.rope_high_freq_factor", &at<&Deck::model, &Model::rope_high_freq_factor>, "4", "",
+               above(0), "Wavelengths below rope_original_max_position / this are left alone."}),
+      numeric({"model.rope_original_max_position", &at<&Deck::model, &Model::rope_original_max_position>,
+               "8192", "tokens", from(1), "Context length the unstretched embedding was trained with."}),
+      numeric({"model.initializer_range", &at<&Deck::model, &Model::initializer_range>, "0.02", "", from(0),
+               "Standard deviation of the initial weights."}),
+      numeric({"model.tie_word_embeddings", &at<&Deck::model, &Model::tie_word_embeddings>, "false", "",
+               any(), "The head uses the embedding's weight."}),
+      numeric({"model.attention_bias", &at<&Deck::model, &Model::attention_bias>, "false", "", any(),
+               "Attention projections have biases."}),
+  };
+}
+
+}  // namespace ztrain::config::rows

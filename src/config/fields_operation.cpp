@@ -1,0 +1,33 @@
+#include "config/fields_rows.hpp"
+
+namespace ztrain::config::rows {
+
+std::vector<Field> operation() {
+  return {
+      free(path(PathKind::from_deck,
+                {"checkpoint.folder", &at<&Deck::checkpoint, &Checkpoint::folder>, R"("")", "", any(),
+                 "Folder of the checkpoints; relative to the deck. Empty: checkpoints in run.output."})),
+      free({"checkpoint.interval", &at<&Deck::checkpoint, &Checkpoint::interval>, "0", "steps", from(-1),
+            "Steps between checkpoints. 0: only at the end. -1: never, not even at the end."}),
+      free({"checkpoint.keep", &at<&Deck::checkpoint, &Checkpoint::keep>, "2", "checkpoints", from(0),
+            "How many of the latest checkpoints are kept. 0: all."}),
+      free({"checkpoint.files", &at<&Deck::checkpoint, &Checkpoint::files>, "0", "files", between(0, 256),
+            "Shard files per checkpoint. 0: one per node."}),
+      free(path(
+          PathKind::from_deck,
+          {"checkpoint.resume", &at<&Deck::checkpoint, &Checkpoint::resume>, R"("auto")", "", any(),
+           "auto: go on from the latest checkpoint in checkpoint.folder, if there is one. none: start anew. "
+           "Otherwise the folder of one checkpoint; relative to the deck."})),
+      free({"evaluation.interval", &at<&Deck::evaluation, &Evaluation::interval>, "0", "steps", from(0),
+            "Steps between evaluations on the validation data. 0: off."}),
+      free({"evaluation.batches", &at<&Deck::evaluation, &Evaluation::batches>, "8", "micro-batches per rank",
+            from(1), "Length of an evaluation."}),
+      free({"metrics.interval", &at<&Deck::metrics, &Metrics::interval>, "1", "steps", from(1),
+            "Steps between printed lines."}),
+      free({"watchdog.timeout", &at<&Deck::watchdog, &Watchdog::timeout>, "600", "seconds", from(0),
+            "Time without a finished step after which a rank reports where it stands and aborts the job. 0: "
+            "off."}),
+  };
+}
+
+}  // namespace ztrain::config::rows

@@ -1,0 +1,48 @@
+#include "config/fields_rows.hpp"
+
+namespace ztrain::config::rows {
+
+std::vector<Field> run_and_data() {
+  return {
+      free(path(
+          PathKind::from_working_folder,
+          {"run.output", &at<&Deck::run, &Run::output>, R"("")", "", any(),
+           "Folder that receives the resolved deck, metrics and checkpoints; relative to the working folder. "
+           "Empty: runs/ followed by the deck's name without its extension."})),
+      numeric({"run.seed", &at<&Deck::run, &Run::seed>, "1234", "", from(0),
+               "Seed of the initial weights and of the order of the data."}),
+      free(numeric(
+          example("1000", {"run.steps", &at<&Deck::run, &Run::steps>, "0", "steps", from(0),
+                           "Length of the run in optimizer steps. Exactly one of steps, tokens and epochs is "
+                           "given; 0 means not given."}))),
+      free(numeric({"run.tokens", &at<&Deck::run, &Run::tokens>, "0", "tokens", from(0),
+                    "Length of the run in tokens, rounded up to whole steps."})),
+      free(numeric({"run.epochs", &at<&Deck::run, &Run::epochs>, "0", "epochs", from(0),
+                    "Length of the run in passes over the training data, rounded to whole steps."})),
+      path(PathKind::from_deck,
+           example(R"(["data/*.bin"])",
+                   {"data.train", &at<&Deck::data, &Data::train>, "", "", any(),
+                    "Files with training tokens, or glob patterns (*, ?, [...]); relative to the deck. They "
+                    "are read in "
+                    "the order of their paths. On resume, folders may change, file names may not."})),
+      path(PathKind::from_deck, {"data.validation", &at<&Deck::data, &Data::validation>, "[]", "", any(),
+                                 "Files or glob patterns with validation tokens. Empty: the end of the "
+                                 "training tokens is held out."}),
+      numeric({"data.validation_fraction", &at<&Deck::data, &Data::validation_fraction>, "0.01", "",
+               below_one(),
+               "Part of the training tokens held out for validation, at least one sequence, where "
+               "data.validation is "
+               "empty. 0: nothing is held out."}),
+      numeric({"data.format", &at<&Deck::data, &Data::format>, R"("auto")", "",
+               one_of({"auto", "text", "bin-uint16", "bin-uint32", "hdf5"}),
+               "Layout of the files. auto: .h5 and .hdf5 files are HDF5 with a dataset named tokens; .bin "
+               "files hold raw "
+               "tokens (nanoGPT) or tokens behind a header of 1024 bytes (llm.c); all others are text, read "
+               "as bytes "
+               "0 to 255 with token 256 between files."}),
+      numeric({"data.sequence", &at<&Deck::data, &Data::sequence>, "512", "tokens", between(1, 1 << 24),
+               "Length of a training sequence."}),
+  };
+}
+
+}  // namespace ztrain::config::rows

@@ -1,0 +1,73 @@
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "config/validate.hpp"
+#include "config/validate_rules.hpp"
+
+namespace ztrain::config {
+namespace {
+
+void check_patterns(const Deck& deck, const char* key, const std::vector<std::string>& patterns) {
+  REQUIRE(std::find(patterns.begin(), patterns.end(), "") == patterns.end(),
+          "{}: {} holds an empty pattern, which matches no name; leave it out", source_of(deck, key), key);
+}
+
+}  // namespace
+
+void check_sharding(const Deck& deck) {
+  const Sharding& s = deck.sharding;
+  const bool by_pattern = s.unit == "pattern";
+  REQUIRE(
+      !by_pattern || !s.unit_patterns.empty(),
+      "{}: sharding.unit = \"pattern\" needs sharding.unit_patterns, the patterns of modules' names, such "
+      "as [\"model.layers.*.mlp\"]",
+      source_of(deck, "sharding.unit"));
+  REQUIRE(
+      by_pattern || s.unit_patterns.empty(),
+      "{}: sharding.unit_patterns is used by sharding.unit = \"pattern\" only, and that is \"{}\"; choose "
+      "one of them",
+      source_of(deck, "sharding.unit_patterns"), s.unit);
+  check_patterns(deck, "sharding.unit_patterns", s.unit_patterns);
+}
+
+void check_recompute(const Deck& deck) {
+  const Recompute& r = deck.recompute;
+  const bool selective = r.mode == "selective";
+  REQUIRE(!selective || !r.pieces.empty(),
+          "{}: recompute.mode = \"selective\" needs recompute.pieces, what is run again, such as "
+          "[\"norm\", \"swiglu\"]",
+          source_of(deck, "recompute.mode"));
+  REQUIRE(
+      selective || r.pieces.empty(),
+      "{}: recompute.pieces is used by recompute.mode = \"selective\" only, and that is \"{}\"; choose one "
+      "of them",
+      source_of(deck, "recompute.pieces"), r.mode);
+  REQUIRE(r.every == 1 || r.mode == "full",
+          "{}: recompute.every = {} needs recompute.mode = \"full\", and that is \"{}\"; nearest legal: 1",
+          source_of(deck, "recompute.every"), r.every, r.mode);
+}
+
+void check_optimizer(const Deck& deck) {
+  const Optimizer& o = deck.optimizer;
+  REQUIRE(!o.nesterov || o.momentum > 0,
+          "{}: optimizer.nesterov = true needs a momentum, and optimizer.momentum = 0; nearest legal: false",
+          blame(deck, {"optimizer.nesterov", "optimizer.momentum"}));
+  check_patterns(deck, "optimizer.no_decay", o.no_decay);
+}
+
+void check_cluster(Deck& deck) {
+  Cluster& c = deck.cluster;
+  if (source_of(deck, "cluster.peak_tflops").rfind("preset", 0) == 0 &&
+      size_of(deck.precision.parameters) != 2) {
+    c.peak_tflops = 0;
+    set_source(deck, "cluster.peak_tflops",
+               fmt::format("preset {} knows the peak in 16 bits only", c.preset));
+  }
+  REQUIRE(c.device_memory == 0 || c.outside_memory < c.device_memory,
+          "{}: cluster.outside_memory ({} GB) leaves nothing of cluster.device_memory ({} GB); it is a part "
+          "of it",
+          blame(deck, {"cluster.outside_memory", "cluster.device_memory", "cluster.preset"}),
+          c.outside_memory, c.device_memory);
+}
+
+}  // namespace ztrain::config

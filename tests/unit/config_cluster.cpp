@@ -1,0 +1,78 @@
+// What the deck says of the machine, and the presets of machines.
+#include <gtest/gtest.h>
+
+#include "config/presets.hpp"
+#include "config/print.hpp"
+#include "tests/unit/config_deck.hpp"
+
+namespace ztrain::config {
+namespace {
+
+TEST(ClusterPresets, SetTheFiguresAndYieldToTheDeck) {
+  const Deck d = deck_of("[cluster]\npreset = \"h100-80gb\"\ninter_node_bandwidth = 25\n");
+  EXPECT_EQ(d.cluster.ranks_per_node, 8);
+  EXPECT_EQ(d.cluster.device_memory, 80);
+  EXPECT_EQ(d.cluster.host_memory, 2000);
+  EXPECT_EQ(d.cluster.outside_memory, 3);
+  EXPECT_EQ(d.cluster.peak_tflops, 989);
+  EXPECT_EQ(d.cluster.compute_efficiency, 0.7);
+  EXPECT_EQ(d.cluster.memory_bandwidth, 3350);
+  EXPECT_EQ(d.cluster.memory_efficiency, 0.85);
+  EXPECT_EQ(d.cluster.intra_node_bandwidth, 450);
+  EXPECT_EQ(d.cluster.inter_node_bandwidth, 25);
+  EXPECT_EQ(source_of(d, "cluster.inter_node_bandwidth"), "input.toml:9 (over preset h100-80gb)");
+  EXPECT_EQ(source_of(d, "cluster.memory_bandwidth"), "preset h100-80gb");
+  const Cluster a100 = deck_of("", {"--cluster.preset=a100-80gb"}).cluster;
+  EXPECT_EQ(a100.peak_tflops, 312);
+  EXPECT_EQ(a100.memory_bandwidth, 2039);
+  EXPECT_EQ(a100.intra_node_bandwidth, 300);
+  EXPECT_EQ(a100.inter_node_bandwidth, 25);
+  EXPECT_EQ(a100.host_memory, 1000);
+}
+
+TEST(ClusterPresets, AllAreLegalAndWhole) {
+  for (const auto& name : cluster_preset_names()) {
+    const Cluster c = deck_of("", {"--cluster.preset=" + name}).cluster;
+    EXPECT_EQ(c.preset, name);
+    EXPECT_EQ(c.device_memory > 0, name != "custom") << name;
+    EXPECT_EQ(c.peak_tflops > 0, name != "custom") << name;
+    EXPECT_GE(c.intra_node_bandwidth, c.inter_node_bandwidth) << name;
+    EXPECT_LE(c.device_memory, c.host_memory) << name;
+  }
+  EXPECT_EQ(deck_error("[cluster]\npreset = \"h100\"\n"),
+            "input.toml:8: cluster.preset = \"h100\" is not legal: expected one of custom, h100-80gb, "
+            "h200-141gb, a100-80gb, a100-40gb, mi300x; nearest legal: h100-80gb");
+}
+
+TEST(ClusterPresets, PeaksAreThoseOf16Bits) {
+  const Deck d = deck_of("[cluster]\npreset = \"a100-40gb\"\n[precision]\npreset = \"fp32\"\n");
+  EXPECT_EQ(d.cluster.peak_tflops, 0);
+  EXPECT_EQ(source_of(d, "cluster.peak_tflops"), "preset a100-40gb knows the peak in 16 bits only");
+  EXPECT_EQ(d.cluster.memory_bandwidth, 1555);
+  const std::string given = "[cluster]\npreset = \"a100-40gb\"\npeak_tflops = 19.5\n";
+  EXPECT_EQ(deck_of(given, {"--precision.preset=fp32"}).cluster.peak_tflops, 19.5);
+  EXPECT_EQ(deck_of("", {"--cluster.preset=mi300x", "--precision.preset=deepspeed-fp16"}).cluster.peak_tflops,
+            1307);
+  const Deck again = parse_deck(resolved_toml(d), "resolved.toml");
+  EXPECT_EQ(again.cluster.peak_tflops, 0);
+}
+
+TEST(ClusterPresets, TheNodesOfARunAreThoseLaunched) {
+  const std::string hybrid = "[sharding]\nstrategy = \"HYBRID_SHARD\"\n[cluster]\npreset = \"h100-80gb\"\n";
+  EXPECT_EQ(on_ranks(hybrid, 8, 4).mesh.shard, 4);
+  EXPECT_EQ(on_ranks(hybrid + "ranks_per_node = 2\n", 8, 4).mesh.shard, 2);
+}
+
+TEST(Cluster, OutsideMemoryIsAPartOfTheDevices) {
+  EXPECT_EQ(
+      deck_error("[cluster]\ndevice_memory = 40\noutside_memory = 41\n"),
+      "input.toml:9: cluster.outside_memory (41 GB) leaves nothing of cluster.device_memory (40 GB); it is "
+      "a part of it");
+  EXPECT_EQ(deck_error("[cluster]\noutside_memory = 41\n"), "no error") << "the device's memory is unknown";
+  EXPECT_EQ(
+      deck_error("[cluster]\ncompute_efficiency = 0\n"),
+      "input.toml:8: cluster.compute_efficiency = 0 is not legal: expected a number above 0, at most 1");
+}
+
+}  // namespace
+}  // namespace ztrain::config
