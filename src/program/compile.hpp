@@ -35,7 +35,7 @@ struct JobSpec {
 struct JobTensors {
   std::vector<UnitState> units;
   TensorId scalars = no_tensor;   ///< StepScalars
-  TensorId partials = no_tensor;  ///< fp64 [ranks, 3]: {loss sum, weight sum, squared norm} of each rank
+  TensorId partials = no_tensor;  ///< uint8 [ranks, sizeof(StepPartial)]
 };
 
 struct Job {

@@ -10,7 +10,7 @@ namespace ztrain::program {
 void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensors, const AdamW& optimizer,
                       const std::vector<ReducedGradient>& gradients, const std::vector<TensorId>& losses);
 
-/// Appends the all-gather of every rank's {loss sum, weight sum, squared norm} into tensors.partials.
+/// Appends the all-gather of every rank's StepPartial into tensors.partials.
 void append_partials(Program& program, const Cut& cut, const JobTensors& tensors,
                      const std::vector<TensorId>& losses, const std::vector<TensorId>& norms);
 
