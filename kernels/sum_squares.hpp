@@ -19,7 +19,7 @@ namespace ztrain::kernels {
 
 /// out: [1] on the device: the sum of squares, or the old out[0] plus it when add is set; carried. A sum that
 /// overflows double in a quantum, or an element that is not finite, makes it not finite. G in {float, bf16,
-/// double}. workspace: sum_squares_workspace_bytes(x.count) bytes, aligned to 8.
+/// f16, double}. workspace: sum_squares_workspace_bytes(x.count) bytes, aligned to 8.
 template <class G>
 void sum_squares(Exec& exec, Vector<const G> x, bool add, ExactSum* out, void* workspace);
 

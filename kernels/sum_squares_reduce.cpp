@@ -57,6 +57,7 @@ void sum_squares(Exec& exec, Vector<const G> x, bool add, ExactSum* out, void* w
 
 template void sum_squares<float>(Exec&, Vector<const float>, bool, ExactSum*, void*);
 template void sum_squares<bf16>(Exec&, Vector<const bf16>, bool, ExactSum*, void*);
+template void sum_squares<f16>(Exec&, Vector<const f16>, bool, ExactSum*, void*);
 template void sum_squares<double>(Exec&, Vector<const double>, bool, ExactSum*, void*);
 
 }  // namespace ztrain::kernels

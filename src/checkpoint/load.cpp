@@ -75,17 +75,29 @@ void convert_elements(const std::byte* from, std::byte* to, std::int64_t count) 
   }
 }
 
+template <class From>
+void convert_from(const std::byte* from, std::byte* to, DType to_type, std::int64_t count) {
+  if (to_type == DType::bf16)
+    convert_elements<From, bf16>(from, to, count);
+  else if (to_type == DType::f16)
+    convert_elements<From, f16>(from, to, count);
+  else
+    convert_elements<From, float>(from, to, count);
+}
+
 void convert(const std::byte* from, DType from_type, std::byte* to, DType to_type, std::int64_t count) {
   if (from_type == to_type)
     std::memcpy(to, from, static_cast<std::size_t>(count * size_of(to_type)));
   else if (from_type == DType::bf16)
-    convert_elements<bf16, float>(from, to, count);
+    convert_from<bf16>(from, to, to_type, count);
+  else if (from_type == DType::f16)
+    convert_from<f16>(from, to, to_type, count);
   else
-    convert_elements<float, bf16>(from, to, count);
+    convert_from<float>(from, to, to_type, count);
 }
 
 bool may_convert(const std::string& state, DType from, DType to) {
-  const auto plain = [](DType t) { return t == DType::f32 || t == DType::bf16; };
+  const auto plain = [](DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; };
   return from == to || (state == "model" && plain(from) && plain(to));
 }
 
