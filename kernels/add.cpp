@@ -27,6 +27,7 @@ void add(Exec& exec, Vector<const T> a, Vector<const T> b, Vector<T> c) {
 
 template void add<float>(Exec&, Vector<const float>, Vector<const float>, Vector<float>);
 template void add<bf16>(Exec&, Vector<const bf16>, Vector<const bf16>, Vector<bf16>);
+template void add<f16>(Exec&, Vector<const f16>, Vector<const f16>, Vector<f16>);
 template void add<double>(Exec&, Vector<const double>, Vector<const double>, Vector<double>);
 
 }  // namespace ztrain::kernels

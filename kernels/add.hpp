@@ -1,5 +1,5 @@
 #pragma once
-// Element-wise sum, computed in acc_t<T> and rounded once. T in {float, bf16, double}.
+// Element-wise sum, computed in acc_t<T> and rounded once. T in {float, bf16, f16, double}.
 
 #include "base/dtype.hpp"
 #include "base/view.hpp"

@@ -21,7 +21,7 @@ struct AttentionShape {
   std::int64_t head_dim = 0;  ///< 1 .. 256
 };
 
-/// What forward and backward read. T is float, bf16 or double.
+/// What forward and backward read. T is float, bf16, f16 or double.
 template <class T>
 struct AttentionInput {
   AttentionShape shape;

@@ -209,6 +209,8 @@ template void attention_backward(Exec&, const AttentionInput<float>&, Matrix<con
 template void attention_backward(Exec&, const AttentionInput<bf16>&, Matrix<const bf16>, Matrix<const float>,
                                  Matrix<const bf16>, Matrix<bf16>, Matrix<bf16>, Matrix<bf16>,
                                  Vector<std::byte>);
+template void attention_backward(Exec&, const AttentionInput<f16>&, Matrix<const f16>, Matrix<const float>,
+                                 Matrix<const f16>, Matrix<f16>, Matrix<f16>, Matrix<f16>, Vector<std::byte>);
 template void attention_backward(Exec&, const AttentionInput<double>&, Matrix<const double>,
                                  Matrix<const double>, Matrix<const double>, Matrix<double>, Matrix<double>,
                                  Matrix<double>, Vector<std::byte>);

@@ -199,9 +199,11 @@ void attention_forward(Exec& exec, const AttentionInput<T>& input, Matrix<T> o, 
 
 template void check(const AttentionInput<float>&);
 template void check(const AttentionInput<bf16>&);
+template void check(const AttentionInput<f16>&);
 template void check(const AttentionInput<double>&);
 template void attention_forward(Exec&, const AttentionInput<float>&, Matrix<float>, Matrix<float>);
 template void attention_forward(Exec&, const AttentionInput<bf16>&, Matrix<bf16>, Matrix<float>);
+template void attention_forward(Exec&, const AttentionInput<f16>&, Matrix<f16>, Matrix<float>);
 template void attention_forward(Exec&, const AttentionInput<double>&, Matrix<double>, Matrix<double>);
 
 }  // namespace ztrain::kernels

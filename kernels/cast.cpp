@@ -41,11 +41,13 @@ void accumulate_cast(Exec& exec, Vector<const A> src, Vector<B> dst) {
 #define ZTRAIN_CAST(A)                                                            \
   template void cast<A, float>(Exec&, Vector<const A>, Vector<float>);            \
   template void cast<A, bf16>(Exec&, Vector<const A>, Vector<bf16>);              \
+  template void cast<A, f16>(Exec&, Vector<const A>, Vector<f16>);                \
   template void cast<A, double>(Exec&, Vector<const A>, Vector<double>);          \
   template void accumulate_cast<A, float>(Exec&, Vector<const A>, Vector<float>); \
   template void accumulate_cast<A, double>(Exec&, Vector<const A>, Vector<double>);
 ZTRAIN_CAST(float)
 ZTRAIN_CAST(bf16)
+ZTRAIN_CAST(f16)
 ZTRAIN_CAST(double)
 #undef ZTRAIN_CAST
 

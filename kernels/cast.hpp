@@ -1,6 +1,6 @@
 #pragma once
 // Conversion between float types, rounding to nearest even. Element-wise: independent of the slice. double to
-// bf16 rounds through float.
+// bf16 and f16 rounds through float.
 
 #include "base/dtype.hpp"
 #include "base/view.hpp"
@@ -8,11 +8,12 @@
 
 namespace ztrain::kernels {
 
-/// dst = src, n elements each; no overlap. A, B in {float, bf16, double}.
+/// dst = src, n elements each; no overlap. A, B in {float, bf16, f16, double}.
 template <class A, class B>
 void cast(Exec& exec, Vector<const A> src, Vector<B> dst);
 
-/// dst += src, added in B; n elements each; no overlap. A in {float, bf16, double}, B in {float, double}.
+/// dst += src, added in B; n elements each; no overlap. A in {float, bf16, f16, double}, B in {float,
+/// double}.
 template <class A, class B>
 void accumulate_cast(Exec& exec, Vector<const A> src, Vector<B> dst);
 

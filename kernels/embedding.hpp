@@ -1,5 +1,5 @@
 #pragma once
-// Token embedding: row tokens[t] of W. T in {float, bf16, double}.
+// Token embedding: row tokens[t] of W. T in {float, bf16, f16, double}.
 
 #include <cstdint>
 
@@ -15,7 +15,8 @@ void embedding_forward(Exec& exec, Vector<const std::int32_t> tokens, Matrix<con
 
 /// tokens: [T]; dx: [T, d]; dW: [V, d] of type G, zeroed first unless accumulate is set. Each row of dW is
 /// summed in token order, in acc_t<G> and rounded to G at every addition. Tokens outside [0, V) are skipped.
-/// (T, G) in {(float, float), (bf16, float), (bf16, bf16), (double, double)}.
+/// (T, G) in {(float, float), (bf16, float), (bf16, bf16), (f16, float), (f16, f16),
+/// (double, double)}.
 template <class T, class G>
 void embedding_backward(Exec& exec, Vector<const std::int32_t> tokens, Matrix<const T> dx, Matrix<G> dW,
                         bool accumulate);

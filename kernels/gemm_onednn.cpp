@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "kernels/gemm.hpp"
+#include "kernels/gemm_half.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -64,9 +65,9 @@ class GemmOneDnn : public Gemm {
   std::array<dnnl_exec_arg_t, 5> arguments_{};
 };
 
-bool fits(const dnnl::matmul::primitive_desc& desc, const GemmShape& s, DType out) {
+bool fits(const dnnl::matmul::primitive_desc& desc, const GemmShape& s, DType in, DType out) {
   return static_cast<std::int64_t>(desc.scratchpad_desc().get_size()) <=
-         gemm_workspace_bytes(s.m, s.n, s.k, out);
+         gemm_workspace_bytes(s.m, s.n, s.k, in, out);
 }
 
 /// Null if the library has no such product on this processor, or none whose scratchpad fits the reservation.
@@ -88,7 +89,7 @@ std::unique_ptr<Gemm> try_onednn(const GemmShape& s, DType in, DType out) {
     const dnnl::matmul::desc product =
         s.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
     dnnl::matmul::primitive_desc desc(product, attributes, engine);
-    while (!fits(desc, s, out))
+    while (!fits(desc, s, in, out))
       if (!desc.next_impl()) return nullptr;
     return std::make_unique<GemmOneDnn>(engine, desc, s);
   } catch (const dnnl::error& error) {
@@ -102,6 +103,7 @@ std::unique_ptr<Gemm> try_onednn(const GemmShape& s, DType in, DType out) {
 
 std::unique_ptr<Gemm> make_gemm(const GemmShape& shape, DType in, DType out) {
   const GemmShape s = complete(shape);
+  if (in == DType::f16) return make_gemm_half(s, out);
   const bool offered = (in == DType::f32 && out == DType::f32) || (in == DType::bf16 && out == DType::bf16) ||
                        (in == DType::bf16 && out == DType::f32);
   if (offered) {

@@ -52,8 +52,10 @@ std::unique_ptr<Gemm> make_gemm_reference(const GemmShape& shape, DType in, DTyp
   if (in == DType::f32 && out == DType::f32) return std::make_unique<GemmReference<float, float>>(s);
   if (in == DType::bf16 && out == DType::bf16) return std::make_unique<GemmReference<bf16, bf16>>(s);
   if (in == DType::bf16 && out == DType::f32) return std::make_unique<GemmReference<bf16, float>>(s);
-  fail("matrix product: no kernel for {} -> {}; use fp32, bf16, bf16 -> fp32 or fp64", name_of(in),
-       name_of(out));
+  if (in == DType::f16 && out == DType::f16) return std::make_unique<GemmReference<f16, f16>>(s);
+  if (in == DType::f16 && out == DType::f32) return std::make_unique<GemmReference<f16, float>>(s);
+  fail("matrix product: no kernel for {} -> {}; use fp32, bf16, bf16 -> fp32, fp16, fp16 -> fp32 or fp64",
+       name_of(in), name_of(out));
 }
 
 }  // namespace ztrain::kernels

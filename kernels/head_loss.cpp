@@ -226,10 +226,13 @@ void HeadLossGrad<T, G>::run(Exec& exec, const HeadLossInput<T>& input, Vector<d
 
 template class HeadLoss<float>;
 template class HeadLoss<bf16>;
+template class HeadLoss<f16>;
 template class HeadLoss<double>;
 template class HeadLossGrad<float, float>;
 template class HeadLossGrad<bf16, float>;
 template class HeadLossGrad<bf16, bf16>;
+template class HeadLossGrad<f16, float>;
+template class HeadLossGrad<f16, f16>;
 template class HeadLossGrad<double, double>;
 
 }  // namespace ztrain::kernels

@@ -38,7 +38,7 @@ struct HeadLossChunk {
   std::shared_ptr<Gemm> grad_weight;
 };
 
-/// Loss alone. T is float, bf16 or double.
+/// Loss alone. T is float, bf16, f16 or double.
 template <class T>
 class HeadLoss {
  public:
@@ -54,7 +54,7 @@ class HeadLoss {
 };
 
 /// Loss and the gradients of loss[0]. G is the type of the weight's gradient: (T, G) is (float, float),
-/// (bf16, float), (bf16, bf16) or (double, double).
+/// (bf16, float), (bf16, bf16), (f16, float), (f16, f16) or (double, double).
 template <class T, class G>
 class HeadLossGrad {
  public:

@@ -65,6 +65,7 @@ void constant_init(Exec& exec, Vector<P> dst, double value) {
   template void constant_init<P>(Exec&, Vector<P>, double);
 ZTRAIN_INIT(float)
 ZTRAIN_INIT(bf16)
+ZTRAIN_INIT(f16)
 ZTRAIN_INIT(double)
 #undef ZTRAIN_INIT
 

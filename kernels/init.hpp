@@ -1,6 +1,6 @@
 #pragma once
 // Initial weights. A weight is a function of (key, stream, logical index) alone, so a model starts the same
-// whatever the mesh. P in {float, bf16, double}.
+// whatever the mesh. P in {float, bf16, f16, double}.
 
 #include <cstdint>
 

@@ -28,7 +28,7 @@ std::unique_ptr<Gemm> make_linear_grad_weight(const LinearShape& shape, DType ty
                                               bool accumulate);
 
 /// db[out] = column sums of dy [tokens, out], or += when accumulate; summed in a fixed order. (T, G) is
-/// (float, float), (bf16, float), (bf16, bf16) or (double, double).
+/// (float, float), (bf16, float), (bf16, bf16), (f16, float), (f16, f16) or (double, double).
 template <class T, class G>
 void linear_grad_bias(Exec& exec, Matrix<const T> dy, Vector<G> db, bool accumulate);
 

@@ -1,7 +1,7 @@
 #pragma once
 // Root-mean-square normalisation: Zhang and Sennrich, "Root mean square layer normalization" (NeurIPS 2019).
 // y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps) over the last dim. Sums and the normalised value
-// are kept in acc_t<T>; y is rounded once. T in {float, bf16, double}.
+// are kept in acc_t<T>; y is rounded once. T in {float, bf16, f16, double}.
 
 #include <cstddef>
 
@@ -26,7 +26,8 @@ void add_rmsnorm_forward(Exec& exec, Matrix<const T> a, Matrix<const T> b, Vecto
 /// reached x by another path); dx may be dy or addend. dweight [d] of type G: overwritten, or added to when
 /// accumulate is set; sums over rows are taken in blocks of rows, and the blocks are added in order.
 /// workspace: rmsnorm_backward_workspace_bytes(T, d, dtype_of<T>()) bytes, aligned to 64.
-/// (T, G) in {(float, float), (bf16, float), (bf16, bf16), (double, double)}.
+/// (T, G) in {(float, float), (bf16, float), (bf16, bf16), (f16, float), (f16, f16),
+/// (double, double)}.
 template <class T, class G>
 void rmsnorm_backward(Exec& exec, Matrix<const T> x, Vector<const T> weight, Vector<const acc_t<T>> rstd,
                       Matrix<const T> dy, Matrix<const T> addend, Matrix<T> dx, Vector<G> dweight,

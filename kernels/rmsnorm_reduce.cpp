@@ -160,6 +160,7 @@ void rmsnorm_backward(Exec& exec, Matrix<const T> x, Vector<const T> weight, Vec
                                        Matrix<T>, Matrix<T>, Vector<acc_t<T>>);
 ZTRAIN_FORWARD(float)
 ZTRAIN_FORWARD(bf16)
+ZTRAIN_FORWARD(f16)
 ZTRAIN_FORWARD(double)
 #undef ZTRAIN_FORWARD
 
@@ -169,6 +170,8 @@ ZTRAIN_FORWARD(double)
 ZTRAIN_BACKWARD(float, float)
 ZTRAIN_BACKWARD(bf16, float)
 ZTRAIN_BACKWARD(bf16, bf16)
+ZTRAIN_BACKWARD(f16, float)
+ZTRAIN_BACKWARD(f16, f16)
 ZTRAIN_BACKWARD(double, double)
 #undef ZTRAIN_BACKWARD
 

@@ -82,6 +82,7 @@ template void rope_table<double>(Exec&, Vector<const std::int32_t>, double, cons
                                  Matrix<double>);
 template void rope_apply<float>(Exec&, Matrix<const float>, Matrix<const float>, bool, Matrix<float>);
 template void rope_apply<bf16>(Exec&, Matrix<const bf16>, Matrix<const float>, bool, Matrix<bf16>);
+template void rope_apply<f16>(Exec&, Matrix<const f16>, Matrix<const float>, bool, Matrix<f16>);
 template void rope_apply<double>(Exec&, Matrix<const double>, Matrix<const double>, bool, Matrix<double>);
 
 }  // namespace ztrain::kernels

@@ -1,6 +1,6 @@
 #pragma once
 // Rotary position embedding: Su et al., "RoFormer" (2021), in the rotate_half convention of Hugging Face:
-// element i of a head is paired with element i + hd/2. T in {float, bf16, double}.
+// element i of a head is paired with element i + hd/2. T in {float, bf16, f16, double}.
 
 #include <cstdint>
 

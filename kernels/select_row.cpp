@@ -16,6 +16,7 @@ void select_row(Exec& exec, Matrix<const T> x, Vector<const std::int32_t> index,
 
 template void select_row<float>(Exec&, Matrix<const float>, Vector<const std::int32_t>, Matrix<float>);
 template void select_row<bf16>(Exec&, Matrix<const bf16>, Vector<const std::int32_t>, Matrix<bf16>);
+template void select_row<f16>(Exec&, Matrix<const f16>, Vector<const std::int32_t>, Matrix<f16>);
 template void select_row<double>(Exec&, Matrix<const double>, Vector<const std::int32_t>, Matrix<double>);
 
 }  // namespace ztrain::kernels

@@ -3,7 +3,6 @@
 #include <array>
 #include <cmath>
 
-#include "base/error.hpp"
 #include "kernels/rows.hpp"
 
 namespace ztrain::kernels {
@@ -11,19 +10,57 @@ namespace {
 
 constexpr std::size_t terms_per_launch = 64;  // the pointers travel as kernel arguments
 
+template <class T>
 struct TermBatch {
-  std::array<const double*, terms_per_launch> values{};
+  std::array<const T*, terms_per_launch> values{};
   std::int64_t count = 0;
 };
 
-void add_batch(Exec& exec, const TermBatch& batch, bool first, double* out) {
+KOKKOS_INLINE_FUNCTION void add_term(double& sum, double term) {
+  sum += term;
+}
+KOKKOS_INLINE_FUNCTION void add_term(ExactSum& sum, const ExactSum& term) {
+  sum.add(term);
+  sum.carry();
+}
+
+template <class T>
+void add_batch(Exec& exec, const TermBatch<T>& batch, bool first, T* out) {
   for_rows(
       exec, 1, KOKKOS_LAMBDA(const std::int64_t) {
-        double sum = first ? 0.0 : *out;
-        for (std::int64_t i = 0; i < batch.count; ++i) sum += *batch.values[static_cast<std::size_t>(i)];
+        T sum = first ? T{} : *out;
+        for (std::int64_t i = 0; i < batch.count; ++i)
+          add_term(sum, *batch.values[static_cast<std::size_t>(i)]);
         *out = sum;
       });
 }
+
+/// Launches as many batches as the terms of the list need, at least one.
+template <class T>
+class Batches {
+ public:
+  Batches(Exec& exec, T* out) : exec_(exec), out_(out) {}
+
+  void add(const T* term) {
+    batch_.values[static_cast<std::size_t>(batch_.count++)] = term;
+    if (batch_.count == static_cast<std::int64_t>(terms_per_launch)) launch();
+  }
+  void finish() {
+    if (first_ || batch_.count > 0) launch();
+  }
+
+ private:
+  void launch() {
+    add_batch(exec_, batch_, first_, out_);
+    first_ = false;
+    batch_.count = 0;
+  }
+
+  Exec& exec_;
+  T* out_;
+  TermBatch<T> batch_;
+  bool first_ = true;
+};
 
 KOKKOS_INLINE_FUNCTION void write_scalars(double loss_sum, double tokens, double squares, StepScalars& s) {
   const bool empty = tokens == 0;
@@ -40,38 +77,29 @@ KOKKOS_INLINE_FUNCTION void write_scalars(double loss_sum, double tokens, double
 }  // namespace
 
 void sum_terms(Exec& exec, std::span<const Term> terms, double* out) {
-  TermBatch batch;
-  bool first = true;
-  for (const Term& term : terms) {
-    if (!term.counted) continue;
-    batch.values[static_cast<std::size_t>(batch.count++)] = term.value;
-    if (batch.count == static_cast<std::int64_t>(terms_per_launch)) {
-      add_batch(exec, batch, first, out);
-      first = false;
-      batch.count = 0;
-    }
-  }
-  if (first || batch.count > 0) add_batch(exec, batch, first, out);
+  Batches<double> batches(exec, out);
+  for (const Term& term : terms)
+    if (term.counted) batches.add(term.value);
+  batches.finish();
 }
 
-void sum_in_order(Exec& exec, Vector<const double> terms, bool add, double* out) {
-  for_rows(
-      exec, 1, KOKKOS_LAMBDA(const std::int64_t) {
-        double sum = add ? *out : 0.0;
-        for (std::int64_t i = 0; i < terms.count; ++i) sum += terms.data[i];
-        *out = sum;
-      });
+void sum_exact(Exec& exec, std::span<const ExactSum* const> terms, ExactSum* out) {
+  Batches<ExactSum> batches(exec, out);
+  for (const ExactSum* term : terms) batches.add(term);
+  batches.finish();
 }
 
-void finish_step(Exec& exec, Matrix<const double> partials, StepScalars* scalars) {
-  REQUIRE(partials.cols == 3, "finish_step: the partial sums have {} columns; expected 3", partials.cols);
+void finish_step(Exec& exec, Vector<const StepPartial> partials, StepScalars* scalars) {
   for_rows(
       exec, 1, KOKKOS_LAMBDA(const std::int64_t) {
-        double sums[3] = {0, 0, 0};
-        for (std::int64_t rank = 0; rank < partials.rows; ++rank) {
-          for (int column = 0; column < 3; ++column) sums[column] += partials.data[rank * 3 + column];
+        StepPartial sum;
+        for (std::int64_t rank = 0; rank < partials.count; ++rank) {
+          const StepPartial& partial = partials.data[rank];
+          sum.loss_sum += partial.loss_sum;
+          sum.weight_sum += partial.weight_sum;
+          sum.squares.add(partial.squares);
         }
-        write_scalars(sums[0], sums[1], sums[2], *scalars);
+        write_scalars(sum.loss_sum, sum.weight_sum, sum.squares.value(), *scalars);
       });
 }
 

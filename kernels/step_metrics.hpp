@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "base/step_partial.hpp"
 #include "base/step_scalars.hpp"
 #include "base/view.hpp"
 #include "kernels/exec.hpp"
@@ -20,17 +21,17 @@ struct Term {
 /// of its terms.
 void sum_terms(Exec& exec, std::span<const Term> terms, double* out);
 
-/// out[0] = ((start + terms[0]) + terms[1]) + ..., start = 0, or the old out[0] when add is set.
-void sum_in_order(Exec& exec, Vector<const double> terms, bool add, double* out);
+/// out[0] = sum of the terms (0 for none), carried. Each term is one carried sum on the device. The list is
+/// read at launch; out may be none of its terms.
+void sum_exact(Exec& exec, std::span<const ExactSum* const> terms, ExactSum* out);
 
-/// partials: [ranks, 3] rows {loss sum, weight sum, sum of squares of the summed gradient}, added in rank
-/// order. Writes
+/// partials: one per rank. Losses and weights are added in rank order, the sums of squares exactly. Writes
 ///   valid_tokens = weight sum, loss = loss sum / valid_tokens,
 ///   gradient_norm = sqrt(sum of squares) / valid_tokens,
 ///   clip = max_norm > 0 ? min(1, max_norm / (gradient_norm + 1e-6)) : 1,
 ///   gradient_multiplier = clip / valid_tokens, found_inf = gradient_norm is not finite.
 /// Without valid tokens loss, norm and multiplier are 0, and found_inf tells whether the sum of squares is
 /// finite. scalars: on the device; the members that the host writes are read only.
-void finish_step(Exec& exec, Matrix<const double> partials, StepScalars* scalars);
+void finish_step(Exec& exec, Vector<const StepPartial> partials, StepScalars* scalars);
 
 }  // namespace ztrain::kernels

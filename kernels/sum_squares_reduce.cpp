@@ -1,6 +1,5 @@
 #include "base/kernel_workspace.hpp"
 #include "kernels/rows.hpp"
-#include "kernels/step_metrics.hpp"
 #include "kernels/sum_squares.hpp"
 
 namespace ztrain::kernels {
@@ -27,10 +26,21 @@ KOKKOS_INLINE_FUNCTION double short_quantum_squares(const G* __restrict x, std::
   return quantum_squares<G>(padded);
 }
 
+/// out[0] = sums, plus the old out[0] when add is set.
+void add_exactly(Exec& exec, Vector<const double> sums, bool add, ExactSum* out) {
+  for_rows(
+      exec, 1, KOKKOS_LAMBDA(const std::int64_t) {
+        ExactSum total = add ? *out : ExactSum{};
+        for (std::int64_t i = 0; i < sums.count; ++i) total.add(sums.data[i]);
+        total.carry();
+        *out = total;
+      });
+}
+
 }  // namespace
 
 template <class G>
-void sum_squares(Exec& exec, Vector<const G> x, bool add, double* out, void* workspace) {
+void sum_squares(Exec& exec, Vector<const G> x, bool add, ExactSum* out, void* workspace) {
   auto* const sums = static_cast<double*>(workspace);
   constexpr std::int64_t pass = sum_squares_pass_quanta * quantum;
   for (std::int64_t first = 0; first == 0 || first < x.count; first += pass) {
@@ -41,12 +51,13 @@ void sum_squares(Exec& exec, Vector<const G> x, bool add, double* out, void* wor
           sums[begin / quantum] =
               n == quantum ? quantum_squares<G>(data + begin) : short_quantum_squares<G>(data + begin, n);
         });
-    sum_in_order(exec, {sums, ceil_div(length, quantum)}, add || first > 0, out);
+    add_exactly(exec, {sums, ceil_div(length, quantum)}, add || first > 0, out);
   }
 }
 
-template void sum_squares<float>(Exec&, Vector<const float>, bool, double*, void*);
-template void sum_squares<bf16>(Exec&, Vector<const bf16>, bool, double*, void*);
-template void sum_squares<double>(Exec&, Vector<const double>, bool, double*, void*);
+template void sum_squares<float>(Exec&, Vector<const float>, bool, ExactSum*, void*);
+template void sum_squares<bf16>(Exec&, Vector<const bf16>, bool, ExactSum*, void*);
+template void sum_squares<f16>(Exec&, Vector<const f16>, bool, ExactSum*, void*);
+template void sum_squares<double>(Exec&, Vector<const double>, bool, ExactSum*, void*);
 
 }  // namespace ztrain::kernels

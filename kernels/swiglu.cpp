@@ -67,6 +67,7 @@ void swiglu_backward(Exec& exec, Vector<const T> gate, Vector<const T> up, Vecto
                                    Vector<T>);
 ZTRAIN_SWIGLU(float)
 ZTRAIN_SWIGLU(bf16)
+ZTRAIN_SWIGLU(f16)
 ZTRAIN_SWIGLU(double)
 #undef ZTRAIN_SWIGLU
 

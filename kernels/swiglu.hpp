@@ -1,6 +1,7 @@
 #pragma once
 // The gated activation of Shazeer, "GLU variants improve transformer" (2020): y = silu(gate) * up, element by
-// element, silu(g) = g / (1 + exp(-g)). Computed in acc_t<T> and rounded once. T in {float, bf16, double}.
+// element, silu(g) = g / (1 + exp(-g)). Computed in acc_t<T> and rounded once. T in {float, bf16, f16,
+// double}.
 
 #include "base/dtype.hpp"
 #include "base/view.hpp"

@@ -49,7 +49,38 @@ struct bf16 {
 };
 static_assert(sizeof(bf16) == 2);
 
-/// The type in which a kernel sums elements of T: fp32 for bf16 and fp32, fp64 for fp64.
+/// IEEE half precision: sign, 5 bits of exponent, 10 of fraction; up to 65504, 2^-24 apart at 0. Conversion
+/// rounds to nearest even, to infinity from 65520 on, and keeps NaN. Every path is computed and one selected,
+/// so that loops of conversions vectorise.
+struct f16 {
+  std::uint16_t bits;
+
+  f16() = default;
+  constexpr explicit f16(float value) : bits(round(value)) {}
+  constexpr operator float() const {
+    const std::uint32_t shifted = (bits & 0x7fffu) << 13, exponent = shifted & (0x1fu << 23);
+    const std::uint32_t normal = shifted + (exponent == 0x1fu << 23 ? 224u << 23 : 112u << 23);
+    // Below 2^-14 there is no leading 1: put it there, and subtract what it stands for.
+    const float subnormal = std::bit_cast<float>(shifted + (113u << 23)) - 0x1p-14f;
+    const std::uint32_t magnitude = exponent == 0 ? std::bit_cast<std::uint32_t>(subnormal) : normal;
+    return std::bit_cast<float>(magnitude | (bits & 0x8000u) << 16);
+  }
+
+  static constexpr std::uint16_t round(float value) {
+    const auto u = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t magnitude = u & 0x7fffffffu;
+    const std::uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    // The units of 0.5 .. 1 in fp32 are the subnormals' 2^-24: the addition rounds.
+    const float sum = std::bit_cast<float>(magnitude) + 0.5f;
+    const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(sum) - (126u << 23);
+    const std::uint32_t beyond = magnitude > 255u << 23 ? 0x7e00u : 0x7c00u;
+    const std::uint32_t finite = magnitude < 113u << 23 ? subnormal : normal;
+    return static_cast<std::uint16_t>((magnitude < 143u << 23 ? finite : beyond) | (u >> 16 & 0x8000u));
+  }
+};
+static_assert(sizeof(f16) == 2);
+
+/// The type in which a kernel sums elements of T: fp32 for bf16, fp16 and fp32, fp64 for fp64.
 template <class T>
 struct Accumulator {
   using type = float;
@@ -75,6 +106,10 @@ constexpr DType dtype_of<float>() {
 template <>
 constexpr DType dtype_of<bf16>() {
   return DType::bf16;
+}
+template <>
+constexpr DType dtype_of<f16>() {
+  return DType::f16;
 }
 template <>
 constexpr DType dtype_of<std::int64_t>() {

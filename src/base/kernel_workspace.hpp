@@ -10,12 +10,39 @@
 
 namespace ztrain {
 
-/// A matrix product's library scratchpad, for C[m, n] of type `out` summed over k: a fixed reservation.
-/// Algorithms that need more are not chosen. oneDNN 2.6 asks for at most 1.7 MiB whatever the shape, but sums
-/// 16-bit products over an odd k in fp32 beside C.
+/// A matrix product's library scratchpad: a fixed reservation. Algorithms that need more are not chosen.
+/// oneDNN 2.6 asks for at most 1.7 MiB whatever the shape, but see below.
 inline constexpr std::int64_t gemm_base_workspace_bytes = std::int64_t{2} << 20;
-constexpr std::int64_t gemm_workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k, DType out) {
-  return gemm_base_workspace_bytes + (k % 2 == 1 && size_of(out) == 2 ? round_up(m * n * 4, 4096) : 0);
+
+/// Products of fp16 matrices are formed in fp32 from panels of at most this many rows and columns: each
+/// element is widened once for 1024 multiplications.
+inline constexpr std::int64_t gemm_half_panel = 1024;
+
+/// Where the fp32 panels lie in the workspace, behind the library's part: offsets in bytes.
+struct GemmHalfPlaces {
+  std::int64_t a, b, bias;
+  std::int64_t c;    ///< only for fp16 results; fp32 ones are summed where they belong
+  std::int64_t end;  ///< bytes of the whole workspace
+};
+constexpr GemmHalfPlaces gemm_half_places(std::int64_t m, std::int64_t n, std::int64_t k, DType out) {
+  const std::int64_t rows = std::min(m, gemm_half_panel), cols = std::min(n, gemm_half_panel),
+                     depth = std::min(k, gemm_half_panel);
+  const auto bytes = [](std::int64_t count) { return round_up(4 * count, 64); };
+  GemmHalfPlaces p{};
+  p.a = gemm_base_workspace_bytes;
+  p.b = p.a + bytes(rows * depth);
+  p.bias = p.b + bytes(depth * cols);
+  p.c = p.bias + bytes(cols);
+  p.end = p.c + (out == DType::f16 ? bytes(rows * cols) : 0);
+  return p;
+}
+
+/// For C[m, n] of type `out` summed over k products of type `in`. oneDNN sums bf16 products over an odd k in
+/// fp32 beside a bf16 C.
+constexpr std::int64_t gemm_workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k, DType in,
+                                            DType out) {
+  if (in == DType::f16) return gemm_half_places(m, n, k, out).end;
+  return gemm_base_workspace_bytes + (k % 2 == 1 && out == DType::bf16 ? round_up(m * n * 4, 4096) : 0);
 }
 
 /// Bytes of one element of the type in which elements of `type` are summed.
@@ -48,13 +75,16 @@ constexpr std::int64_t head_loss_chunk(std::int64_t tokens, std::int64_t vocabul
   return std::min(tokens, std::max<std::int64_t>(32, fit));
 }
 
-/// What the products of head_loss and head_loss_grad need: the gradient of the input is summed over the
-/// vocabulary, that of the weight, of type `gradient`, over the tokens of a chunk (of which one is odd if
-/// `tokens` is).
+/// What the products of head_loss and head_loss_grad need: the logits, the gradient of the input, summed over
+/// the vocabulary, and that of the weight, of type `gradient`, summed over the tokens of a chunk (of which
+/// one is odd if `tokens` is).
 constexpr std::int64_t head_loss_gemm_bytes(std::int64_t tokens, std::int64_t vocabulary, std::int64_t width,
                                             DType type, DType gradient) {
-  return std::max(gemm_workspace_bytes(head_loss_chunk(tokens, vocabulary, type), width, vocabulary, type),
-                  gemm_workspace_bytes(vocabulary, width, tokens, gradient));
+  const std::int64_t chunk = head_loss_chunk(tokens, vocabulary, type);
+  const DType sums = type == DType::f64 ? DType::f64 : DType::f32;
+  return std::max({gemm_workspace_bytes(chunk, vocabulary, width, type, sums),
+                   gemm_workspace_bytes(chunk, width, vocabulary, type, type),
+                   gemm_workspace_bytes(vocabulary, width, tokens, type, gradient)});
 }
 
 /// head_loss_grad; head_loss with gradient = fp32.

@@ -11,7 +11,7 @@ template <class... Types>
 struct TypeList {};
 
 /// The types that convert to each other. A new one needs its name here and nothing else.
-using Convertible = TypeList<float, bf16>;
+using Convertible = TypeList<float, bf16, f16>;
 
 template <class From, class To>
 void convert_elements(const std::byte* from, std::byte* to, std::int64_t count) {

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "base/step_partial.hpp"
 #include "base/step_scalars.hpp"
 #include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
@@ -68,10 +69,10 @@ Bound bind_release(const Binding&) {
 Bound bind_sum_squares(const Binding& b) {
   return with_type(b.in(0).dtype, [&]<class G>(Type<G>) -> Bound {
     const G* gradient = b.input<G>(0);
-    double* out = b.output<double>(0);
+    auto* out = b.output<ExactSum>(0);
     void* workspace = b.output<std::byte>(1);
     return {[&exec = b.exec, gradient, out, workspace, pieces = b.op.attributes.integers("pieces")] {
-              kernels::zero(exec, out, sizeof(double));
+              kernels::zero(exec, out, sizeof(ExactSum));
               for (std::size_t i = 0; i < pieces.size(); i += 2)
                 kernels::sum_squares<G>(exec, {gradient + pieces[i], pieces[i + 1]}, true, out, workspace);
             },
@@ -82,26 +83,26 @@ Bound bind_sum_squares(const Binding& b) {
 Bound bind_step_partials(const Binding& b) {
   const auto losses = static_cast<std::size_t>(b.op.attributes.integer("losses"));
   const bool counts_loss = b.op.attributes.integer("counts_loss") != 0;
-  std::vector<kernels::Term> loss, weight, norm;
+  std::vector<kernels::Term> loss, weight;
+  std::vector<const ExactSum*> squares;
   for (std::size_t i = 0; i < b.op.inputs.size(); ++i) {
-    const double* value = b.input<double>(i);
     if (i >= losses) {
-      norm.push_back({value, true});
+      squares.push_back(b.input<ExactSum>(i));
     } else {
-      loss.push_back({value, counts_loss});
-      weight.push_back({value + 1, counts_loss});
+      loss.push_back({b.input<double>(i), counts_loss});
+      weight.push_back({b.input<double>(i) + 1, counts_loss});
     }
   }
-  return {[&exec = b.exec, out = b.output<double>(0), loss, weight, norm] {
-            kernels::sum_terms(exec, loss, out);
-            kernels::sum_terms(exec, weight, out + 1);
-            kernels::sum_terms(exec, norm, out + 2);
+  return {[&exec = b.exec, out = b.output<StepPartial>(0), loss, weight, squares] {
+            kernels::sum_terms(exec, loss, &out->loss_sum);
+            kernels::sum_terms(exec, weight, &out->weight_sum);
+            kernels::sum_exact(exec, squares, &out->squares);
           },
           nullptr};
 }
 
 Bound bind_finish_step(const Binding& b) {
-  const auto partials = in_matrix<double>(b, 0);
+  const Vector<const StepPartial> partials{b.input<StepPartial>(0), b.in(0).shape[0]};
   auto* scalars = b.output<StepScalars>(0);
   return {[&exec = b.exec, partials, scalars] { kernels::finish_step(exec, partials, scalars); }, nullptr};
 }

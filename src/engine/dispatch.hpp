@@ -14,7 +14,7 @@ struct Type {
   using type = T;
 };
 
-/// Calls f(Type<T>{}) for T in {float, bf16, double}.
+/// Calls f(Type<T>{}) for T in {float, bf16, f16, double}.
 template <class F>
 auto with_type(DType type, F&& f) {
   switch (type) {
@@ -22,6 +22,8 @@ auto with_type(DType type, F&& f) {
       return f(Type<float>{});
     case DType::bf16:
       return f(Type<bf16>{});
+    case DType::f16:
+      return f(Type<f16>{});
     case DType::f64:
       return f(Type<double>{});
     default:
@@ -35,6 +37,8 @@ auto with_gradient_types(DType t, DType g, F&& f) {
   if (t == DType::f32 && g == DType::f32) return f(Type<float>{}, Type<float>{});
   if (t == DType::bf16 && g == DType::f32) return f(Type<bf16>{}, Type<float>{});
   if (t == DType::bf16 && g == DType::bf16) return f(Type<bf16>{}, Type<bf16>{});
+  if (t == DType::f16 && g == DType::f32) return f(Type<f16>{}, Type<float>{});
+  if (t == DType::f16 && g == DType::f16) return f(Type<f16>{}, Type<f16>{});
   if (t == DType::f64 && g == DType::f64) return f(Type<double>{}, Type<double>{});
   fail("no kernel turns {} activations into {} gradients", name_of(t), name_of(g));
 }

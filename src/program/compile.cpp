@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/step_partial.hpp"
 #include "base/step_scalars.hpp"
 #include "program/optimizer.hpp"
 #include "program/parameter_groups.hpp"
@@ -55,7 +56,8 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training)
                                       : std::vector<optimizers::StateInfo>{};
   base.tensors.units = add_unit_states(p, base.cut, base.tensors.optimizer_states);
   base.tensors.scalars = p.add(persistent("scalars", DType::u8, {sizeof(StepScalars)}, Category::scalar));
-  base.tensors.partials = p.add(persistent("partials", DType::f64, {spec.mesh.ranks(), 3}, Category::scalar));
+  base.tensors.partials =
+      p.add(persistent("partials", DType::u8, {spec.mesh.ranks(), sizeof(StepPartial)}, Category::scalar));
   for (int m = 0; m < spec.micro_batches; ++m)
     for (const model::Value& v : base.graph.values)
       if (v.role == model::Role::input)

@@ -47,7 +47,7 @@ struct JobTensors {
   std::vector<UnitState> units;
   std::vector<optimizers::StateInfo> optimizer_states;  ///< of each unit's UnitState::optimizer
   TensorId scalars = no_tensor;                         ///< StepScalars
-  TensorId partials = no_tensor;  ///< fp64 [ranks, 3]: {loss sum, weight sum, squared norm} of each rank
+  TensorId partials = no_tensor;  ///< uint8 [ranks, sizeof(StepPartial)]
 };
 
 struct Job {

@@ -46,7 +46,7 @@ std::int64_t head_workspace(const Program& p, const Op& op) {
 std::int64_t gemm_workspace(const Program& p, const Op& op) {
   const Tensor& c = p.tensor(op.outputs[0]);
   const std::int64_t k = elements(p.tensor(op.inputs[0]).shape) / c.shape[0];
-  return gemm_workspace_bytes(c.shape[0], c.shape[1], k, c.dtype);
+  return gemm_workspace_bytes(c.shape[0], c.shape[1], k, p.tensor(op.inputs[0]).dtype, c.dtype);
 }
 
 std::int64_t sum_workspace(const Program& p, const Op& op) {

@@ -1,5 +1,6 @@
 #include "program/optimizer.hpp"
 
+#include "base/step_partial.hpp"
 #include "program/op_types.hpp"
 #include "program/parameter_groups.hpp"
 #include "program/step_ops.hpp"
@@ -7,11 +8,13 @@
 namespace ztrain::program {
 namespace {
 
-TensorId add_scalar_tensor(Program& program, const std::string& name, std::int64_t count) {
+/// A struct of base/, as bytes.
+template <class Struct>
+TensorId add_struct(Program& program, const std::string& name) {
   Tensor t;
   t.name = name;
-  t.dtype = DType::f64;
-  t.shape = {count};
+  t.dtype = DType::u8;
+  t.shape = {sizeof(Struct)};
   t.category = Category::scalar;
   return program.add(std::move(t));
 }
@@ -27,7 +30,7 @@ std::vector<std::int64_t> owned_pieces(const Cut& cut, const FlatUnit& unit) {
 }
 
 TensorId norm(Program& program, const Cut& cut, int unit, TensorId gradient) {
-  const TensorId out = add_scalar_tensor(program, "norm." + program.units[static_cast<std::size_t>(unit)], 1);
+  const TensorId out = add_struct<ExactSum>(program, "norm." + program.units[static_cast<std::size_t>(unit)]);
   Op op;
   op.type = "sum_squares";
   op.name = program.units[static_cast<std::size_t>(unit)];
@@ -79,7 +82,7 @@ void share(Program& program, const std::string& name, const State& state) {
 
 void append_partials(Program& program, const Cut& cut, const JobTensors& tensors,
                      const std::vector<TensorId>& losses, const std::vector<TensorId>& norms) {
-  const TensorId local = add_scalar_tensor(program, "partials.local", 3);
+  const TensorId local = add_struct<StepPartial>(program, "partials.local");
   Op op;
   op.type = "step_partials";
   op.inputs = losses;

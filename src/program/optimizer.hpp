@@ -11,7 +11,7 @@ void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensor
                       const OptimizerSpec& optimizer, const std::vector<ReducedGradient>& gradients,
                       const std::vector<TensorId>& losses);
 
-/// Appends the all-gather of every rank's {loss sum, weight sum, squared norm} into tensors.partials.
+/// Appends the all-gather of every rank's StepPartial into tensors.partials.
 void append_partials(Program& program, const Cut& cut, const JobTensors& tensors,
                      const std::vector<TensorId>& losses, const std::vector<TensorId>& norms);
 

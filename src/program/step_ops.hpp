@@ -1,6 +1,6 @@
 #pragma once
 // clang-format off
-// Ops that exchange and step the state. Operands:
+// Ops that exchange and step the state. Operands (the structs of base/ as uint8[bytes]):
 //   all_gather     shard[S]            -> full[N S]          slot r is the shard of the group's r-th member
 //   reduce_scatter full[N S]           -> shard[s] [accumulate] workspace    begin: elements [begin, begin + s) of each
 //                                                            of the N slots are summed
@@ -8,10 +8,10 @@
 //   release        x                                         ends the life of x's bytes; runs nothing
 //   zero_gaps                          -> gradient           pieces: {begin, count}... of the padding
 //   cast           x                   -> y                  element by element, to y's dtype
-//   sum_squares    gradient[S]         -> norm fp64[1] workspace    pieces: {begin, count}... of what this rank owns
-//   step_partials  losses fp64[2]... norms fp64[1]...  -> partials fp64[3]: {loss sum, weight sum, squared norm}
+//   sum_squares    gradient[S]         -> norm ExactSum workspace   pieces: {begin, count}... of what this rank owns
+//   step_partials  losses fp64[2]... norms ExactSum...  -> partials StepPartial
 //                                                            losses: how many inputs are losses; counts_loss 0|1
-//   finish_step    partials fp64[ranks,3] scalars  -> scalars
+//   finish_step    partials StepPartial[ranks] scalars  -> scalars
 //   optimizer_step gradient scalars param (master) states...  -> param (master) states...
 //                                                            attributes as in engine/bind_optimizer.cpp
 // clang-format on

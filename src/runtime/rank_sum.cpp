@@ -48,6 +48,11 @@ RankSum choose(bool accumulate) {
   return accumulate ? sum_in_rank_order<In, Out, true> : sum_in_rank_order<In, Out, false>;
 }
 
+[[noreturn]] void refuse(DType in, DType out) {
+  fail("a reduction cannot sum {} into {}: use fp32, bf16, fp64, or fp16 with fp16 or fp32", name_of(in),
+       name_of(out));
+}
+
 template <class In>
 RankSum choose(DType out, bool accumulate) {
   switch (out) {
@@ -58,13 +63,16 @@ RankSum choose(DType out, bool accumulate) {
     case DType::f64:
       return choose<In, double>(accumulate);
     default:
-      fail("a reduction cannot write {}: use fp32, bf16 or fp64", name_of(out));
+      refuse(dtype_of<In>(), out);
   }
 }
 
 }  // namespace
 
 RankSum rank_sum(DType in, DType out, bool accumulate) {
+  if (in == DType::f16 && out == DType::f16) return choose<f16, f16>(accumulate);
+  if (in == DType::f16 && out == DType::f32) return choose<f16, float>(accumulate);
+  if (in == DType::f32 && out == DType::f16) return choose<float, f16>(accumulate);
   switch (in) {
     case DType::f32:
       return choose<float>(out, accumulate);
@@ -73,7 +81,7 @@ RankSum rank_sum(DType in, DType out, bool accumulate) {
     case DType::f64:
       return choose<double>(out, accumulate);
     default:
-      fail("a reduction cannot sum {}: use fp32, bf16 or fp64", name_of(in));
+      refuse(in, out);
   }
 }
 

@@ -12,8 +12,8 @@ namespace ztrain::runtime {
 /// them otherwise.
 using RankSum = void (*)(const void* const* sources, int ranks, void* out, std::int64_t count);
 
-/// in and out: fp32, bf16 or fp64; throws Error for others. With accumulate the sum is added to what out
-/// holds.
+/// in and out: fp32, bf16 or fp64, or fp16 to fp16 or fp32, or fp32 to fp16; throws Error for others. With
+/// accumulate the sum is added to what out holds.
 RankSum rank_sum(DType in, DType out, bool accumulate);
 
 }  // namespace ztrain::runtime

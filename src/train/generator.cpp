@@ -102,6 +102,8 @@ std::int32_t Generator::next(const std::vector<std::int32_t>& tokens, double tem
       return draw(memory_.data<float>(job_.forward, job_.result), vocab_size(), temperature, u);
     case DType::bf16:
       return draw(memory_.data<bf16>(job_.forward, job_.result), vocab_size(), temperature, u);
+    case DType::f16:
+      return draw(memory_.data<f16>(job_.forward, job_.result), vocab_size(), temperature, u);
     default:
       return draw(memory_.data<double>(job_.forward, job_.result), vocab_size(), temperature, u);
   }

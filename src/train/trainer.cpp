@@ -318,8 +318,8 @@ double Trainer::evaluate() {
                         b * stride + worker_.data_index() * micro, micro, batch_of(worker_.inputs(0)));
     worker_.evaluate().run();
     for (int r = 0; r < session_.size(); ++r) {
-      loss += worker_.partials()[3 * r];
-      weight += worker_.partials()[3 * r + 1];
+      loss += worker_.partials()[r].loss_sum;
+      weight += worker_.partials()[r].weight_sum;
     }
   }
   return weight > 0 ? loss / weight : std::numeric_limits<double>::quiet_NaN();

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "engine/dispatch.hpp"
 #include "kernels/bytes.hpp"
 #include "kernels/init.hpp"
 
@@ -15,9 +16,11 @@ int shard_index(const Program& p) {
   return Coordinate(p.mesh, p.rank).index_in(Cut::shard_axes());
 }
 
+/// to: where the piece that starts at slice_begin lies.
 template <class P>
 void draw(const model::Parameter& parameter, const std::vector<LogicalRun>& runs, std::int64_t slice_begin,
-          P* data, kernels::Exec& exec, std::uint64_t seed) {
+          std::byte* to, kernels::Exec& exec, std::uint64_t seed) {
+  P* data = reinterpret_cast<P*>(to);
   const std::uint64_t stream = hash_text(parameter.name);
   for (const LogicalRun& run : runs) {
     const Vector<P> destination{data + (run.slice_begin - slice_begin), run.count};
@@ -56,12 +59,9 @@ void initialize_weights(const Program& program, const program::JobTensors& tenso
       const auto runs = layout.logical_runs(piece.parameter, tensor_index, piece.slice_begin, piece.count);
       const model::Parameter& parameter = graph.parameters[static_cast<std::size_t>(piece.parameter)];
       std::byte* to = slice + (piece.flat_begin - begin) * size_of(type);
-      if (type == DType::f32)
-        draw(parameter, runs, piece.slice_begin, reinterpret_cast<float*>(to), exec, seed);
-      if (type == DType::bf16)
-        draw(parameter, runs, piece.slice_begin, reinterpret_cast<bf16*>(to), exec, seed);
-      if (type == DType::f64)
-        draw(parameter, runs, piece.slice_begin, reinterpret_cast<double*>(to), exec, seed);
+      engine::with_type(type, [&]<class P>(engine::Type<P>) {
+        draw<P>(parameter, runs, piece.slice_begin, to, exec, seed);
+      });
     }
   }
 }

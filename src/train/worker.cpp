@@ -134,8 +134,8 @@ StepScalars& Worker::scalars() const {
   return *memory_.data<StepScalars>(job_.train, job_.tensors.scalars);
 }
 
-const double* Worker::partials() const {
-  return memory_.data<double>(job_.train, job_.tensors.partials);
+const StepPartial* Worker::partials() const {
+  return memory_.data<StepPartial>(job_.train, job_.tensors.partials);
 }
 
 InputAddresses Worker::inputs(int micro) const {

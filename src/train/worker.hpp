@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "base/step_partial.hpp"
 #include "base/step_scalars.hpp"
 #include "engine/executor.hpp"
 #include "engine/job_memory.hpp"
@@ -47,8 +48,8 @@ class Worker {
   std::int64_t outside_bytes() const;
 
   StepScalars& scalars() const;
-  /// [ranks][3] after an evaluation or a step.
-  const double* partials() const;
+  /// [ranks], after an evaluation or a step.
+  const StepPartial* partials() const;
   InputAddresses inputs(int micro) const;
   /// Index of this rank among those that see different data, and their number.
   int data_index() const;

@@ -154,6 +154,16 @@ TEST(Comm, ReduceScatterSumsInRankOrder) {
   check_reduce_scatters<double>(g);
 }
 
+TEST(Comm, Fp16IsSummedInFp32) {
+  Group g;
+  for (const std::int64_t count : {1, 7, 256, 5001})
+    for (const bool accumulate : {false, true}) {
+      check_reduce_scatter<f16, f16>(g, count, accumulate);
+      check_reduce_scatter<f16, float>(g, count, accumulate);
+      check_reduce_scatter<float, f16>(g, count, accumulate);
+    }
+}
+
 TEST(Comm, ReduceScatterIntoItsOwnSlot) {
   Group g;
   const std::int64_t count = 333;
@@ -183,6 +193,7 @@ TEST(Comm, AllReduceAnyCount) {
   for (const std::int64_t count : {0, 1, 2, 3, 5, 8, 4099}) {
     check_all_reduce<float>(g, count);
     check_all_reduce<bf16>(g, count);
+    check_all_reduce<f16>(g, count);
     check_all_reduce<double>(g, count);
   }
 }
@@ -320,4 +331,5 @@ TEST(Comm, OtherTypesAreRefused) {
   std::int64_t data = 0;
   EXPECT_THROW(g.comm.all_reduce(&data, DType::i64, 1, nullptr), Error);
   EXPECT_THROW(g.comm.reduce_scatter(&data, DType::f32, &data, DType::u8, 1, false, nullptr), Error);
+  EXPECT_THROW(g.comm.reduce_scatter(&data, DType::f16, &data, DType::bf16, 1, false, nullptr), Error);
 }

@@ -79,8 +79,8 @@ class Probe {
     for (int m = 0; m < spec_.micro_batches; ++m) {
       load_batch(m);
       worker_.evaluate().run();
-      loss += worker_.partials()[0];
-      weight += worker_.partials()[1];
+      loss += worker_.partials()[0].loss_sum;
+      weight += worker_.partials()[0].weight_sum;
     }
     element = old;
     load_batch();

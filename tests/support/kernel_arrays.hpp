@@ -20,9 +20,9 @@ struct Pair {
   using T = A;
   using G = B;
 };
-using GradientPairs =
-    ::testing::Types<Pair<float, float>, Pair<bf16, float>, Pair<bf16, bf16>, Pair<double, double>>;
-using FloatTypes = ::testing::Types<float, bf16, double>;
+using GradientPairs = ::testing::Types<Pair<float, float>, Pair<bf16, float>, Pair<bf16, bf16>,
+                                       Pair<f16, float>, Pair<f16, f16>, Pair<double, double>>;
+using FloatTypes = ::testing::Types<float, bf16, f16, double>;
 
 /// count normal values times scale, rounded to T.
 template <class T>
@@ -65,6 +65,8 @@ template <class T>
 constexpr double rounding = 0x1p-24;
 template <>
 inline constexpr double rounding<bf16> = 0x1p-8;
+template <>
+inline constexpr double rounding<f16> = 0x1p-11;
 template <>
 inline constexpr double rounding<double> = 0x1p-53;
 

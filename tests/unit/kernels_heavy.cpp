@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "base/error.hpp"
 #include "kernels/backend.hpp"
@@ -25,8 +26,9 @@ double sum_error(std::int64_t terms) {
   return (std::is_same_v<T, double> ? 4e-15 : 2e-6) * std::sqrt(static_cast<double>(terms));
 }
 
-std::vector<char> workspace() {
-  return std::vector<char>(gemm_base_workspace_bytes + (1 << 20), '\xff');
+/// What the largest product below is given, and a guard of 64 bytes behind it.
+std::vector<char> workspace(std::int64_t bytes = gemm_base_workspace_bytes + (1 << 20)) {
+  return std::vector<char>(static_cast<std::size_t>(bytes + 64), '\xff');
 }
 
 struct Size {
@@ -88,16 +90,17 @@ void check_product(Maker maker, Size size, bool trans_a, bool trans_b, bool accu
   const auto row = random<In>(s.n, 3);
   auto c = random<Out>(s.m * s.ldc, 4);
   const auto expected = expected_product(s, a, b, row, c);
-  auto space = workspace();
+  auto space = workspace(gemm_workspace_bytes(s.m, s.n, s.k, dtype_of<In>(), dtype_of<Out>()));
   const ExecHandle exec = make_exec();
   maker(s, dtype_of<In>(), dtype_of<Out>())
       ->run(*exec, a.data(), b.data(), row.data(), c.data(), space.data());
   expect_close(c, expected, sum_error<In>(s.k + 2), "c");
+  EXPECT_EQ(std::string(space.end() - 64, space.end()), std::string(64, '\xff')) << "workspace overrun";
 }
 
 template <class In, class Out>
-void check_products(Maker maker) {
-  for (const Size size : sizes)
+void check_products(Maker maker, const std::vector<Size>& all = sizes) {
+  for (const Size size : all)
     for (int variant = 0; variant < 32; ++variant) {
       SCOPED_TRACE(::testing::Message()
                    << size.m << " " << size.n << " " << size.k << " variant " << variant);
@@ -116,6 +119,28 @@ TEST(GemmTest, Bf16) {
 TEST(GemmTest, Bf16ToFp32) {
   check_products<bf16, float>(make_gemm);
 }
+TEST(GemmTest, Fp16) {
+  check_products<f16, f16>(make_gemm);
+}
+TEST(GemmTest, Fp16ToFp32) {
+  check_products<f16, float>(make_gemm);
+}
+TEST(GemmTest, Fp16OverSeveralPanels) {
+  const std::vector<Size> large = {{1030, 20, 3}, {5, 1025, 40}, {30, 9, 2050}};
+  check_products<f16, f16>(make_gemm, large);
+  check_products<f16, float>(make_gemm, large);
+  check_product<f16, f16>(make_gemm, {1026, 1027, 3}, true, false, true, true, 5);
+}
+TEST(GemmTest, Fp16SumsAreRoundedOnce) {
+  // 2048 + 1 is a tie in fp16 that rounds back to 2048: a sum in fp16 would stay there.
+  const ExecHandle exec = make_exec();
+  const std::int64_t k = 3000;
+  std::vector<f16> a(static_cast<std::size_t>(k), f16(1.0f)), c(1);
+  auto space = workspace(gemm_workspace_bytes(1, 1, k, DType::f16, DType::f16));
+  make_gemm({.m = 1, .n = 1, .k = k}, DType::f16, DType::f16)
+      ->run(*exec, a.data(), a.data(), nullptr, c.data(), space.data());
+  EXPECT_EQ(static_cast<float>(c[0]), 3000.0f);
+}
 TEST(GemmTest, Fp64) {
   check_products<double, double>(make_gemm);
 }
@@ -123,6 +148,8 @@ TEST(GemmTest, ReferenceLoop) {
   check_products<float, float>(make_gemm_reference);
   check_products<bf16, bf16>(make_gemm_reference);
   check_products<bf16, float>(make_gemm_reference);
+  check_products<f16, f16>(make_gemm_reference);
+  check_products<f16, float>(make_gemm_reference);
 }
 
 TEST(GemmTest, RunsAgainWithOtherPointers) {
@@ -142,6 +169,7 @@ TEST(GemmTest, RefusesWhatItCannotDo) {
   EXPECT_THROW(make_gemm({.m = 0, .n = 4, .k = 5}, DType::f32, DType::f32), Error);
   EXPECT_THROW(make_gemm({.m = 3, .n = 4, .k = 5, .lda = 4}, DType::f32, DType::f32), Error);
   EXPECT_THROW(make_gemm({.m = 3, .n = 4, .k = 5}, DType::f32, DType::bf16), Error);
+  EXPECT_THROW(make_gemm({.m = 3, .n = 4, .k = 5}, DType::f16, DType::bf16), Error);
 }
 
 TEST(GemmTest, ScratchpadsFitTheReservation) {

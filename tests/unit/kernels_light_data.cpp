@@ -31,9 +31,11 @@ template <class T>
 struct Initial : DataKernels<T> {};
 template <class P>
 struct Cast : DataKernels<P> {};
-using CastPairs = ::testing::Types<Pair<float, float>, Pair<float, bf16>, Pair<float, double>,
-                                   Pair<bf16, float>, Pair<bf16, bf16>, Pair<bf16, double>,
-                                   Pair<double, float>, Pair<double, bf16>, Pair<double, double>>;
+using CastPairs =
+    ::testing::Types<Pair<float, float>, Pair<float, bf16>, Pair<float, double>, Pair<bf16, float>,
+                     Pair<bf16, bf16>, Pair<bf16, double>, Pair<double, float>, Pair<double, bf16>,
+                     Pair<double, double>, Pair<float, f16>, Pair<bf16, f16>, Pair<double, f16>,
+                     Pair<f16, float>, Pair<f16, bf16>, Pair<f16, f16>, Pair<f16, double>>;
 TYPED_TEST_SUITE(Embedding, GradientPairs);
 TYPED_TEST_SUITE(Initial, FloatTypes);
 TYPED_TEST_SUITE(Cast, CastPairs);
@@ -192,6 +194,23 @@ TEST(CastSpecial, KeepsNaNInfinityAndTiesToEven) {
   EXPECT_EQ(dst[3].bits, 0x7f80);
   EXPECT_EQ(dst[4].bits, 0x3f80);  // halfway, down to even
   EXPECT_EQ(dst[5].bits, 0x3f82);  // halfway, up to even
+  EXPECT_EQ(dst[6].bits, 0x8000);
+}
+
+TEST(CastSpecial, Fp16OverflowsToInfinityAndKeepsSubnormals) {
+  const ExecHandle exec = make_exec();
+  const std::vector<float> src = {std::nanf(""), 65504, 65520, -1e30f, 3 * 0x1p-24f, 0x1p-26f, -0.0f};
+  std::vector<f16> dst(src.size());
+  std::vector<float> back(src.size());
+  cast<float, f16>(*exec, view(src), view(dst));
+  cast<f16, float>(*exec, view(std::as_const(dst)), view(back));
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_TRUE(std::isnan(back[0]));
+  EXPECT_EQ(back[1], 65504);
+  EXPECT_EQ(back[2], infinity);
+  EXPECT_EQ(back[3], -infinity);
+  EXPECT_EQ(back[4], src[4]);
+  EXPECT_EQ(back[5], 0);
   EXPECT_EQ(dst[6].bits, 0x8000);
 }
 

@@ -24,11 +24,14 @@ template <class G>
 struct SumSquares : ::testing::Test {
   ExecHandle exec = make_exec();
 
-  double of(Vector<const G> x, bool add = false, double start = -1) {
+  /// Added to start, or in place of garbage.
+  ExactSum exact(Vector<const G> x, const ExactSum* start = nullptr) {
     std::vector<double> workspace(static_cast<std::size_t>(sum_squares_workspace_bytes(x.count) / 8));
-    sum_squares<G>(*exec, x, add, &start, workspace.data());
-    return start;
+    ExactSum out = start ? *start : ExactSum{{-1, 3}, 1};
+    sum_squares<G>(*exec, x, start != nullptr, &out, workspace.data());
+    return out;
   }
+  double of(Vector<const G> x) { return exact(x).value(); }
 };
 TYPED_TEST_SUITE(SumSquares, FloatTypes);
 
@@ -37,29 +40,29 @@ TYPED_TEST(SumSquares, MatchesTheReference) {
     const auto x = random<TypeParam>(n, 1);
     const double expected = reference::sum_squares(doubles(x));
     EXPECT_NEAR(this->of(view(x)), expected, 1e-12 * expected);
-    EXPECT_NEAR(this->of(view(x), true, 3), expected + 3, 1e-12 * (expected + 3));
+    ExactSum three;
+    three.add(3);
+    EXPECT_NEAR(this->exact(view(x), &three).value(), expected + 3, 1e-12 * (expected + 3));
+    EXPECT_EQ(this->exact({}, &three).value(), 3);
   }
   EXPECT_EQ(this->of({}), 0);
-  EXPECT_EQ(this->of({}, true, 3), 3);
 }
 
-TYPED_TEST(SumSquares, ChainedPiecesGiveTheBitsOfTheWhole) {
+TYPED_TEST(SumSquares, PiecesGiveTheBitsOfTheWholeInAnyOrder) {
   const std::int64_t n = 256 * 40 + 77;
   const auto x = random<TypeParam>(n, 1);
-  const double whole = this->of(view(x));
+  const ExactSum exact = this->exact(view(x));
+  const double whole = exact.value();
   for (const std::int64_t piece : {256, 768, 256 * 17}) {
-    double sum = 0;
-    for (std::int64_t begin = 0; begin < n; begin += piece) {
-      sum = this->of(slice(view(x), begin, std::min(n, begin + piece)), begin > 0, sum);
-    }
-    EXPECT_EQ(sum, whole) << piece;
+    ExactSum chained, apart;
+    for (std::int64_t begin = 0; begin < n; begin += piece)
+      chained = this->exact(slice(view(x), begin, std::min(n, begin + piece)), &chained);
+    for (std::int64_t begin = (n - 1) / piece * piece; begin >= 0; begin -= piece)
+      apart.add(this->exact(slice(view(x), begin, std::min(n, begin + piece))));
+    apart.carry();
+    EXPECT_EQ(std::memcmp(&chained, &exact, sizeof exact), 0) << piece;
+    EXPECT_EQ(std::memcmp(&apart, &exact, sizeof exact), 0) << piece;
   }
-  // Quanta are added left to right.
-  double sum = 0;
-  for (std::int64_t begin = 0; begin < n; begin += 256) {
-    sum += this->of(slice(view(x), begin, std::min(n, begin + 256)));
-  }
-  EXPECT_EQ(sum, whole);
   for (const std::size_t shift : {1, 3, 8}) {
     std::vector<TypeParam> moved(shift);
     moved.insert(moved.end(), x.begin(), x.end());
@@ -75,9 +78,10 @@ TYPED_TEST(SumSquares, TakesSeveralPassesThroughItsWorkspace) {
   std::vector<TypeParam> x(static_cast<std::size_t>(n), static_cast<TypeParam>(0.5f));
   EXPECT_EQ(this->of(view(std::as_const(x))), 0.25 * static_cast<double>(n));
   x[static_cast<std::size_t>(n - 1)] = static_cast<TypeParam>(std::numeric_limits<float>::infinity());
-  EXPECT_TRUE(std::isinf(this->of(view(std::as_const(x)))));
+  EXPECT_FALSE(std::isfinite(this->of(view(std::as_const(x)))));
+  x[static_cast<std::size_t>(n - 1)] = static_cast<TypeParam>(0.5f);
   x[5] = static_cast<TypeParam>(std::nanf(""));
-  EXPECT_TRUE(std::isnan(this->of(view(std::as_const(x)))));
+  EXPECT_FALSE(std::isfinite(this->of(view(std::as_const(x)))));
 }
 
 TEST(StepMetrics, SumTermsAddsTheCountedOnesInOrder) {
@@ -96,11 +100,33 @@ TEST(StepMetrics, SumTermsAddsTheCountedOnesInOrder) {
   EXPECT_EQ(out, expected);
   sum_terms(*exec, std::span<const Term>(terms).subspan(3, 1), &out);
   EXPECT_EQ(out, 0);
-  sum_in_order(*exec, {values.data() + 4, 3}, false, &out);
-  EXPECT_EQ(out, values[4] + values[5] + values[6]);
-  const double before = out;
-  sum_in_order(*exec, {values.data() + 7, 1}, true, &out);
-  EXPECT_EQ(out, before + values[7]);
+}
+
+TEST(StepMetrics, SumExactAddsAllTerms) {
+  const ExecHandle exec = make_exec();
+  const std::vector<double> values = random<double>(200, 1);
+  std::vector<ExactSum> sums(values.size());
+  std::vector<const ExactSum*> terms;
+  ExactSum expected, out{{7}, 1};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    sums[i].add(values[i]);
+    terms.push_back(&sums[i]);
+    expected.add(values[i]);
+  }
+  sum_exact(*exec, terms, &out);
+  expected.carry();
+  EXPECT_EQ(std::memcmp(&out, &expected, sizeof out), 0);
+  sum_exact(*exec, {}, &out);
+  EXPECT_EQ(out.value(), 0);
+}
+
+std::vector<StepPartial> partials_of(const std::vector<std::array<double, 3>>& rows) {
+  std::vector<StepPartial> partials;
+  for (const auto& [loss, weight, squares] : rows) {
+    partials.push_back({loss, weight, {}});
+    partials.back().squares.add(squares);
+  }
+  return partials;
 }
 
 void expect_scalars(const std::vector<std::array<double, 3>>& partials, double max_norm) {
@@ -108,8 +134,9 @@ void expect_scalars(const std::vector<std::array<double, 3>>& partials, double m
   StepScalars scalars;
   scalars.max_norm = max_norm;
   scalars.learning_rate = 0.25;
+  const std::vector<StepPartial> rows = partials_of(partials);
   const StepScalars expected = reference::finish_step(partials, scalars);
-  finish_step(*exec, {partials.data()->data(), static_cast<std::int64_t>(partials.size()), 3}, &scalars);
+  finish_step(*exec, view(std::as_const(rows)), &scalars);
   EXPECT_DOUBLE_EQ(scalars.loss, expected.loss);
   EXPECT_DOUBLE_EQ(scalars.valid_tokens, expected.valid_tokens);
   EXPECT_DOUBLE_EQ(scalars.gradient_norm, expected.gradient_norm);
@@ -131,9 +158,9 @@ TEST(StepMetrics, FinishStepFindsWhatIsNotFinite) {
   const ExecHandle exec = make_exec();
   for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {
     for (const double tokens : {0.0, 10.0}) {
-      const std::vector<double> partials = {1, tokens, 1, 1, 0, bad};
+      const std::vector<StepPartial> partials = partials_of({{1, tokens, 1}, {1, 0, bad}});
       StepScalars scalars;
-      finish_step(*exec, {partials.data(), 2, 3}, &scalars);
+      finish_step(*exec, view(partials), &scalars);
       EXPECT_EQ(scalars.found_inf, 1);
     }
   }
