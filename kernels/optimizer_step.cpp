@@ -18,7 +18,8 @@ static_assert(optimizers::block == quantum);
 using Combinations =
     std::tuple<OptimizerTypesOf<float, float, float>, OptimizerTypesOf<double, double, double>,
                OptimizerTypesOf<bf16, bf16, bf16>, OptimizerTypesOf<bf16, bf16, float>,
-               OptimizerTypesOf<bf16, float, bf16>, OptimizerTypesOf<bf16, float, float>>;
+               OptimizerTypesOf<bf16, float, bf16>, OptimizerTypesOf<bf16, float, float>,
+               OptimizerTypesOf<f16, float, f16>, OptimizerTypesOf<f16, float, float>>;
 
 /// What make_optimizer_step is asked for.
 struct Request {

@@ -73,25 +73,25 @@ std::vector<Field> gathering() {
 /// How parameters are grouped, and how their gradients travel.
 std::vector<Field> grouping() {
   return {
-      free(numeric({"sharding.persistence_threshold", &at<&Deck::sharding, &Sharding::persistence_threshold>,
-                    "0", "elements", from(0),
-                    "Parameters with fewer elements than this stay whole on each rank (DeepSpeed's "
-                    "stage3_param_persistence_threshold)."})),
+      free({"sharding.persistence_threshold", &at<&Deck::sharding, &Sharding::persistence_threshold>, "0",
+            "elements", from(0),
+            "Parameters with fewer elements than this stay whole on each rank (DeepSpeed's "
+            "stage3_param_persistence_threshold)."}),
       free({"sharding.reduce_bucket_size", &at<&Deck::sharding, &Sharding::reduce_bucket_size>, "0",
             "elements", from(0),
             "Reductions of more gradients than this are cut into several. 0: one per unit."}),
-      free(numeric({"sharding.unit", &at<&Deck::sharding, &Sharding::unit>, R"("block")", "",
-                    one_of({"block", "size", "model", "pattern"}),
-                    "What is gathered and reduced at once. block: a transformer block; the embedding, and "
-                    "the final norm with the head, are units of their own. size: neighbouring blocks are "
-                    "joined until a unit has unit_min_parameters. model: everything. pattern: each module "
-                    "that unit_patterns match is a unit, the rest of its block another."})),
-      free(numeric({"sharding.unit_min_parameters", &at<&Deck::sharding, &Sharding::unit_min_parameters>,
-                    "100_000_000", "elements", from(1),
-                    "Fewest parameters of a unit, for sharding.unit = size (FSDP's size-based policy)."})),
-      free(numeric({"sharding.unit_patterns", &at<&Deck::sharding, &Sharding::unit_patterns>, "[]", "", any(),
-                    "Patterns (*, ?, [...]) of the names of modules, such as model.layers.*.mlp, for "
-                    "sharding.unit = pattern."})),
+      free({"sharding.unit", &at<&Deck::sharding, &Sharding::unit>, R"("block")", "",
+            one_of({"block", "size", "model", "pattern"}),
+            "What is gathered and reduced at once. block: a transformer block; the embedding, and "
+            "the final norm with the head, are units of their own. size: neighbouring blocks are "
+            "joined until a unit has unit_min_parameters. model: everything. pattern: each module "
+            "that unit_patterns match is a unit, the rest of its block another."}),
+      free({"sharding.unit_min_parameters", &at<&Deck::sharding, &Sharding::unit_min_parameters>,
+            "100_000_000", "elements", from(1),
+            "Fewest parameters of a unit, for sharding.unit = size (FSDP's size-based policy)."}),
+      free({"sharding.unit_patterns", &at<&Deck::sharding, &Sharding::unit_patterns>, "[]", "", any(),
+            "Patterns (*, ?, [...]) of the names of modules, such as model.layers.*.mlp, for "
+            "sharding.unit = pattern."}),
       free(
           numeric({"sharding.gradient_accumulation", &at<&Deck::sharding, &Sharding::gradient_accumulation>,
                    R"("auto")", "", one_of({"auto", "reduce", "no_sync"}),

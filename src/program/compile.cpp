@@ -51,9 +51,9 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training)
   p.mesh = spec.mesh;
   p.blocks = base.graph.blocks;
   for (const model::Unit& unit : base.graph.units) p.units.push_back(unit.name);
-  base.tensors.optimizer_states = training
-                                      ? optimizers::find(spec.optimizer.rule).states(spec.optimizer.settings)
-                                      : std::vector<optimizers::StateInfo>{};
+  base.tensors.optimizer_states =
+      training ? optimizers::find(spec.optimizer.options.name).states(spec.optimizer.settings())
+               : std::vector<optimizers::StateInfo>{};
   base.tensors.units = add_unit_states(p, base.cut, base.tensors.optimizer_states);
   base.tensors.scalars = p.add(persistent("scalars", DType::u8, {sizeof(StepScalars)}, Category::scalar));
   base.tensors.partials =
@@ -115,6 +115,17 @@ Program evaluation_program(const Base& base, const JobSpec& spec) {
 }
 
 }  // namespace
+
+config::Optimizer OptimizerSpec::standard() {
+  config::Optimizer o;
+  o.name = "adamw";
+  o.beta1 = 0.9;
+  o.beta2 = 0.95;
+  o.eps = 1e-8;
+  o.weight_decay = 0.1;
+  o.momentum = 0.9;
+  return o;
+}
 
 Job compile(model::Graph graph, const JobSpec& spec, int rank) {
   Base base = make_base(std::move(graph), spec, rank, true);

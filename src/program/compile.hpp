@@ -3,10 +3,9 @@
 // rank's Programs compile anywhere.
 
 #include <functional>
-#include <optional>
-#include <string>
 #include <vector>
 
+#include "config/deck.hpp"
 #include "model/graph.hpp"
 #include "program/expand.hpp"
 #include "program/shard.hpp"
@@ -15,16 +14,16 @@
 
 namespace ztrain::program {
 
-using config::ParameterGroup;
-
 struct OptimizerSpec {
-  std::string rule = "adamw";  ///< row of the optimizer table
-  optimizers::Settings settings{0.9, 0.95, 1e-8, 0.9, false};
-  double weight_decay = 0.1;
-  std::vector<std::string> no_decay;   ///< globs of parameter names, beside norms and biases
-  std::vector<ParameterGroup> groups;  ///< later ones win
-  bool stochastic_rounding = false;    ///< of parameters that are stepped without a wider master
-  std::uint64_t seed = 0;              ///< of that rounding
+  config::Optimizer options =
+      standard();  ///< rule, rates, exclusions and groups; lr and max_norm are the trainer's
+  bool stochastic_rounding = false;  ///< of parameters that are stepped without a wider master
+  std::uint64_t seed = 0;            ///< of that rounding
+
+  optimizers::Settings settings() const {
+    return {options.beta1, options.beta2, options.eps, options.momentum, options.nesterov};
+  }
+  static config::Optimizer standard();
 };
 
 struct JobSpec {
@@ -47,7 +46,7 @@ struct JobTensors {
   std::vector<UnitState> units;
   std::vector<optimizers::StateInfo> optimizer_states;  ///< of each unit's UnitState::optimizer
   TensorId scalars = no_tensor;                         ///< StepScalars
-  TensorId partials = no_tensor;  ///< uint8 [ranks, sizeof(StepPartial)]
+  TensorId partials = no_tensor;                        ///< uint8 [ranks, sizeof(StepPartial)]
 };
 
 struct Job {

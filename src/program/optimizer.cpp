@@ -59,13 +59,13 @@ void step(Program& program, const Cut& cut, const JobTensors& tensors, const Opt
   for (const State& state : s.optimizer) op.outputs.push_back(state.whole);
   op.inputs = {gradient, tensors.scalars};
   op.inputs.insert(op.inputs.end(), op.outputs.begin(), op.outputs.end());
-  op.attributes = {{"rule", o.rule},
+  op.attributes = {{"rule", o.options.name},
                    {"master", std::int64_t{s.separate_master}},
-                   {"beta1", o.settings.beta1},
-                   {"beta2", o.settings.beta2},
-                   {"eps", o.settings.eps},
-                   {"momentum", o.settings.momentum},
-                   {"nesterov", std::int64_t{o.settings.nesterov}},
+                   {"beta1", o.options.beta1},
+                   {"beta2", o.options.beta2},
+                   {"eps", o.options.eps},
+                   {"momentum", o.options.momentum},
+                   {"nesterov", std::int64_t{o.options.nesterov}},
                    {"stochastic", std::int64_t{o.stochastic_rounding}},
                    {"seed", static_cast<std::int64_t>(o.seed)}};
   add_stepped_pieces(op.attributes, cut, s, unit, o);

@@ -6,22 +6,10 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/text.hpp"
+#include "config/parameter_groups.hpp"
 
 namespace ztrain::program {
 namespace {
-
-optimizers::Group rates_of(const ParameterShape& parameter, const OptimizerSpec& optimizer) {
-  const auto matches = [&](const std::string& pattern) { return glob_match(pattern, parameter.name); };
-  const bool decays =
-      parameter.decay && std::none_of(optimizer.no_decay.begin(), optimizer.no_decay.end(), matches);
-  optimizers::Group rates{1, decays ? optimizer.weight_decay : 0};
-  for (const ParameterGroup& group : optimizer.groups) {
-    if (!matches(group.match)) continue;
-    rates.lr_scale = group.lr_scale;
-    rates.weight_decay = group.weight_decay.value_or(decays ? optimizer.weight_decay : 0);
-  }
-  return rates;
-}
 
 /// The logical index of element e of the rank's slice is (e / run) * stride + offset + e % run.
 struct SliceIndex {
@@ -43,7 +31,7 @@ void add_stepped_pieces(Attributes& attributes, const Cut& cut, const UnitState&
                         const OptimizerSpec& optimizer) {
   std::vector<std::int64_t> pieces;
   std::vector<double> lr_scales, weight_decays;
-  const auto group_of = [&](const optimizers::Group& rates) {
+  const auto group_of = [&](const config::ParameterSettings& rates) {
     for (std::size_t g = 0; g < lr_scales.size(); ++g)
       if (lr_scales[g] == rates.lr_scale && weight_decays[g] == rates.weight_decay)
         return static_cast<std::int64_t>(g);
@@ -55,7 +43,8 @@ void add_stepped_pieces(Attributes& attributes, const Cut& cut, const UnitState&
     const ParameterShape& parameter = cut.layout.parameters()[static_cast<std::size_t>(p.parameter)];
     const SliceIndex index = slice_index(cut.layout, p.parameter, cut.at[Axis::tensor]);
     pieces.insert(pieces.end(),
-                  {p.flat_begin - state.step_begin, p.count, group_of(rates_of(parameter, optimizer)),
+                  {p.flat_begin - state.step_begin, p.count,
+                   group_of(config::settings_of(optimizer.options, parameter.name, parameter.decay)),
                    std::bit_cast<std::int64_t>(hash_text(parameter.name)), p.slice_begin, index.run,
                    index.stride, index.offset});
   }
@@ -71,8 +60,9 @@ void require_patterns_match(const model::Graph& graph, const OptimizerSpec& opti
             "{}: '{}' matches no parameter; parameters are named as {}", key, pattern,
             graph.parameters.front().name);
   };
-  for (const std::string& pattern : optimizer.no_decay) require("optimizer.no_decay", pattern);
-  for (const ParameterGroup& group : optimizer.groups) require("optimizer.groups", group.match);
+  for (const std::string& pattern : optimizer.options.no_decay) require("optimizer.no_decay", pattern);
+  for (const config::ParameterGroup& group : optimizer.options.groups)
+    require("optimizer.groups", group.match);
 }
 
 }  // namespace ztrain::program

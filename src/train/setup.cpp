@@ -1,6 +1,6 @@
 #include "train/setup.hpp"
 
-#include <charconv>
+#include <algorithm>
 
 #include "config/recompute_pieces.hpp"
 #include "config/validate.hpp"
@@ -8,14 +8,6 @@
 
 namespace ztrain::train {
 namespace {
-
-/// N of sharding.reshard_after_forward = N; 1 for its other values.
-int sub_group(const config::Sharding& sharding) {
-  int n = 1;
-  const std::string& text = sharding.reshard_after_forward;
-  std::from_chars(text.data(), text.data() + text.size(), n);
-  return n;
-}
 
 program::ShardOptions shard_options(const config::Deck& deck, const program::Strategy& strategy) {
   const config::Sharding& s = deck.sharding;
@@ -27,7 +19,7 @@ program::ShardOptions shard_options(const config::Deck& deck, const program::Str
   options.gather.max_units = static_cast<int>(s.max_gathered_units);
   options.gather.max_elements = s.max_live_parameters;
   options.gather.max_reuse_distance = s.max_reuse_distance;
-  options.secondary_shards = sub_group(s) > 1;
+  options.secondary_shards = config::reshard_group(deck) > 1;
   options.reduce.every_micro =
       s.gradient_accumulation == "auto" ? strategy.gradients_sharded : s.gradient_accumulation == "reduce";
   options.reduce.bucket_elements = s.reduce_bucket_size;
@@ -56,16 +48,7 @@ program::Recompute recompute_of(const config::Recompute& r) {
 }
 
 program::OptimizerSpec optimizer_of(const config::Deck& deck) {
-  const config::Optimizer& o = deck.optimizer;
-  program::OptimizerSpec spec;
-  spec.rule = o.name;
-  spec.settings = {o.beta1, o.beta2, o.eps, o.momentum, o.nesterov};
-  spec.weight_decay = o.weight_decay;
-  spec.no_decay = o.no_decay;
-  spec.groups = o.groups;
-  spec.stochastic_rounding = config::stochastic_rounding(deck);
-  spec.seed = static_cast<std::uint64_t>(deck.run.seed);
-  return spec;
+  return {deck.optimizer, config::stochastic_rounding(deck), static_cast<std::uint64_t>(deck.run.seed)};
 }
 
 }  // namespace
@@ -77,7 +60,7 @@ MeshShape mesh_shape(const config::Deck& deck) {
   shape[Axis::shard] = static_cast<int>(deck.mesh.shard);
   shape[Axis::context] = static_cast<int>(deck.mesh.context);
   shape[Axis::tensor] = static_cast<int>(deck.mesh.tensor);
-  shape.shard_inner = sub_group(deck.sharding);
+  shape.shard_inner = std::max(1, static_cast<int>(config::reshard_group(deck)));
   return shape;
 }
 
@@ -85,8 +68,7 @@ program::JobSpec job_spec(const config::Deck& deck) {
   program::JobSpec spec;
   spec.mesh = mesh_shape(deck);
   spec.strategy = program::find_strategy(deck.sharding.strategy);
-  const std::string& reshard = deck.sharding.reshard_after_forward;
-  if (reshard != "auto") spec.strategy.reshard_after_forward = reshard != "false";
+  spec.strategy.reshard_after_forward = config::reshard_after_forward(deck);
   spec.precision = {deck.precision.parameters, deck.precision.gradients, deck.precision.reduce,
                     deck.precision.master, deck.precision.moments};
   spec.optimizer = optimizer_of(deck);

@@ -20,6 +20,7 @@
 #include "memory/machine.hpp"
 #include "model/family.hpp"
 #include "optim/schedule.hpp"
+#include "train/output_folder.hpp"
 #include "train/setup.hpp"
 #include "train/weights.hpp"
 
@@ -31,40 +32,6 @@ double now() {
 }
 
 constexpr int most_skipped_steps = 20;
-
-/// Creates a folder and proves that files can be written in it. key: what the user set.
-void make_writable(const std::filesystem::path& folder, const char* key) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  REQUIRE(!error, "{}: cannot create the folder '{}': {}", key, folder.string(), error.message());
-  const std::filesystem::path probe = folder / ".ztrain_write_test";
-  std::ofstream file(probe);
-  file << "ztrain\n";
-  file.close();
-  REQUIRE(file, "{}: cannot write in '{}': {}", key, folder.string(), std::strerror(errno));
-  std::filesystem::remove(probe, error);
-}
-
-/// Checkpoints beyond the step a run starts from are another run's, or damaged ones that it went back from:
-/// among its own they would pass for newer ones. They are moved to a folder of their own; its name, or ""
-/// when there were none.
-std::string move_aside(const std::filesystem::path& folder, std::int64_t step) {
-  std::filesystem::path aside;
-  for (const auto& path : checkpoint::list(folder)) {
-    if (checkpoint::step_of(path) <= step) continue;
-    std::error_code error;
-    if (aside.empty()) {
-      aside = folder.string() + ".previous";
-      for (int n = 2; std::filesystem::exists(aside); ++n)
-        aside = folder.string() + fmt::format(".previous-{}", n);
-      std::filesystem::create_directories(aside, error);
-    }
-    if (!error) std::filesystem::rename(path, aside / path.filename(), error);
-    REQUIRE(!error, "checkpoint.folder: '{}' is not of this run and cannot be moved to '{}': {}",
-            path.string(), aside.string(), error.message());
-  }
-  return aside.string();
-}
 
 data::MicroBatch batch_of(const InputAddresses& a) {
   return {a.tokens, a.targets, a.weights, a.positions, a.document_start};

@@ -92,7 +92,7 @@ class Probe {
     program::Precision precision = test::precision_of(type);
     if (mixed) precision = {type, DType::f32, DType::f32, DType::f32, DType::f32};
     program::JobSpec s = test::spec_for(model, {}, "NO_SHARD", precision);
-    s.optimizer.beta1 = beta1;
+    s.optimizer.options.beta1 = beta1;
     s.recompute = recompute;
     return s;
   }

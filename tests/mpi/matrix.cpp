@@ -130,17 +130,18 @@ Factor precisions() {
 }
 
 Factor optimizers() {
-  const auto rule = [](const char* name) { return [=](JobSpec& s) { s.optimizer.rule = name; }; };
-  return {true,
-          {{"adamw", rule("adamw")},
-           {"adamw_8bit", rule("adamw_8bit"), 2e-3},
-           {"adam", rule("adam")},
-           {"sgd", rule("sgd")},
-           {"lion", rule("lion"), 2e-3},
-           {"groups", [](JobSpec& s) {
-              s.optimizer.no_decay = {"*.o_proj.weight"};
-              s.optimizer.groups = {{"model.embed_tokens.*", 0.5, 0.01}, {"*.mlp.*", 2, std::nullopt}};
-            }}}};
+  const auto rule = [](const char* name) { return [=](JobSpec& s) { s.optimizer.options.name = name; }; };
+  return {
+      true,
+      {{"adamw", rule("adamw")},
+       {"adamw_8bit", rule("adamw_8bit"), 2e-3},
+       {"adam", rule("adam")},
+       {"sgd", rule("sgd")},
+       {"lion", rule("lion"), 2e-3},
+       {"groups", [](JobSpec& s) {
+          s.optimizer.options.no_decay = {"*.o_proj.weight"};
+          s.optimizer.options.groups = {{"model.embed_tokens.*", 0.5, 0.01}, {"*.mlp.*", 2, std::nullopt}};
+        }}}};
 }
 
 Factor meshes() {

@@ -1,0 +1,18 @@
+#pragma once
+// The folders that a run writes to, made ready before it starts.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace ztrain::train {
+
+/// Creates a folder and proves that files can be written in it. key: what the user set. Throws Error.
+void make_writable(const std::filesystem::path& folder, const char* key);
+
+/// Checkpoints beyond the step a run starts from are another run's, or damaged ones that it went back from:
+/// among its own they would pass for newer ones. They are moved to a folder of their own; its name, or ""
+/// when there were none.
+std::string move_aside(const std::filesystem::path& folder, std::int64_t step);
+
+}  // namespace ztrain::train
