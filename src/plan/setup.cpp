@@ -1,9 +1,9 @@
-#include "train/setup.hpp"
+#include "plan/setup.hpp"
 
 #include "config/validate.hpp"
 #include "model/family.hpp"
 
-namespace ztrain::train {
+namespace ztrain::plan {
 
 MeshShape mesh_shape(const config::Deck& deck) {
   MeshShape shape;
@@ -43,4 +43,4 @@ model::Graph training_graph(const config::Deck& deck) {
   return graph;
 }
 
-}  // namespace ztrain::train
+}  // namespace ztrain::plan
