@@ -8,6 +8,7 @@
 #include "config/validate.hpp"
 #include "model/family.hpp"
 #include "plan/setup.hpp"
+#include "program/passes.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -55,13 +56,40 @@ Simulation extrapolate(const Simulation& a, const Simulation& b, std::int64_t fe
   s.seconds = line(a.seconds, b.seconds);
   s.flops = line(a.flops, b.flops);
   s.exposed = line(a.exposed, b.exposed);
-  for (std::size_t i = 0; i < s.busy.size(); ++i) s.busy[i] = line(a.busy[i], b.busy[i]);
-  for (std::size_t i = 0; i < s.action.size(); ++i) {
-    s.action[i] = line(a.action[i], b.action[i]);
-    s.exposed_by[i] = line(a.exposed_by[i], b.exposed_by[i]);
-  }
+  const auto lines = [&](ByAction& to, const ByAction& x, const ByAction& y) {
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] = line(x[i], y[i]);
+  };
+  for (std::size_t i = 0; i < s.busy.size(); ++i) lines(s.busy[i], a.busy[i], b.busy[i]);
+  lines(s.exposed_by, a.exposed_by, b.exposed_by);
+  lines(s.critical_by, a.critical_by, b.critical_by);
   return s;
 }
+
+/// Inputs are kept for every micro-batch: what is kept grows by what the last one added.
+void extrapolate(const RankMemory& a, RankMemory& b, std::int64_t further) {
+  for (std::size_t p = 0; p < b.programs.size(); ++p)
+    for (std::size_t t = 0; t < b.programs[p].tiers.size(); ++t) {
+      std::int64_t& kept = b.programs[p].tiers[t].persistent_bytes;
+      kept += further * (kept - a.programs[p].tiers[t].persistent_bytes);
+      for (MemoryRow& row : b.programs[p].rows[t])
+        for (const MemoryRow& less : a.programs[p].rows[t])
+          if (less.category == row.category)
+            row.persistent_bytes += further * (row.persistent_bytes - less.persistent_bytes);
+    }
+}
+
+/// The step as if no bytes were reused.
+Simulation simulate_without_reuse(program::Program step, const Machine& machine) {
+  for (program::Op& op : step.ops) op.after.clear();
+  link_dependencies(step);
+  return simulate(step, machine);
+}
+
+/// One rank's step, simulated.
+struct RankStep {
+  Simulation step, without_reuse;
+  std::vector<TrafficRow> traffic;
+};
 
 class Compiler {
  public:
@@ -82,21 +110,27 @@ class Compiler {
   void add(int rank, int micro_batches) {
     const program::Job job = program::compile(graph_, spec_, rank);
     cost_.memory.push_back(memory_of(job));
-    Simulation step = simulate(job.train, cost_.machine);
-    std::vector<TrafficRow> traffic;
-    if (rank == 0) {
-      traffic = traffic_of(job.train);
-      cost_.ops = job.train.ops.size();
-    }
+    if (rank == 0) cost_.ops = job.train.ops.size();
+    RankStep all = simulated(job);
     if (cost_.extrapolated_from > 0) {
       program::JobSpec fewer = spec_;
       const int less = --fewer.micro_batches;
-      const program::Job before = program::compile(graph_, fewer, rank);
-      step = extrapolate(simulate(before.train, cost_.machine), step, less, micro_batches);
-      if (rank == 0) traffic = plan::extrapolate(traffic_of(before.train), traffic, less, micro_batches);
+      const program::Job fewer_job = program::compile(graph_, fewer, rank);
+      extrapolate(memory_of(fewer_job), cost_.memory.back(), micro_batches - spec_.micro_batches);
+      const RankStep before = simulated(fewer_job);
+      all.step = extrapolate(before.step, all.step, less, micro_batches);
+      all.without_reuse = extrapolate(before.without_reuse, all.without_reuse, less, micro_batches);
+      all.traffic = plan::extrapolate(before.traffic, all.traffic, less, micro_batches);
     }
-    if (rank == 0) cost_.traffic = std::move(traffic);
-    if (step.seconds > cost_.step.seconds) cost_.step = std::move(step);
+    if (rank == 0) cost_.traffic = std::move(all.traffic);
+    if (all.step.seconds <= cost_.step.seconds) return;
+    cost_.step = std::move(all.step);
+    cost_.seconds_without_reuse = all.without_reuse.seconds;
+  }
+
+  RankStep simulated(const program::Job& job) const {
+    return {simulate(job.train, cost_.machine), simulate_without_reuse(job.train, cost_.machine),
+            traffic_of(job.train)};
   }
 
   Cost& cost_;

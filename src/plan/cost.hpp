@@ -40,7 +40,7 @@ config::Deck resolved_deck(const Question& question, const std::vector<std::stri
 struct CostOptions {
   /// Steps of more micro-batches are compiled with so many and with one fewer, and extrapolated: each further
   /// one adds what the last one did. At least 2.
-  int most_micro_batches = 64;
+  int most_micro_batches = 16;
   /// Takes another batch.global where the deck's cannot be divided among the ranks.
   bool any_batch = false;
   /// Compiles the first rank of each pipeline stage and the last rank; otherwise the former alone.
@@ -57,8 +57,10 @@ struct Cost {
   std::size_t ops = 0;         ///< of rank 0's train step, as compiled
   /// Micro-batches compiled, where the rest is extrapolated; 0: all.
   int extrapolated_from = 0;
-  std::vector<RankMemory> memory;   ///< of the ranks compiled
-  Simulation step;                  ///< of the rank that takes longest
+  std::vector<RankMemory> memory;  ///< of the ranks compiled
+  Simulation step;                 ///< of the rank that takes longest
+  /// Seconds of that step if no bytes were reused: with the dependencies of data alone.
+  double seconds_without_reuse = 0;
   std::vector<TrafficRow> traffic;  ///< of rank 0
 
   const RankMemory& largest(program::Tier tier) const;  ///< the rank that holds most of this tier

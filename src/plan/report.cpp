@@ -103,7 +103,7 @@ std::string stage_table(const Cost& c) {
   Table table({"rank", "device", "host"});
   for (const RankMemory& m : c.memory)
     table.row({fmt::to_string(m.rank), size(total(m, Tier::device)), size(total(m, Tier::host))});
-  return "\n" + table.text(2);
+  return fmt::format("\n{}", table.text(2));
 }
 
 /// What of the peak the classic formula has no term for.
@@ -137,11 +137,19 @@ std::string classic_section(const Cost& c) {
 
 std::string memory_section(const Cost& c) {
   const RankMemory& device = c.largest(Tier::device);
+  const RankMemory& host = c.largest(Tier::host);
   std::string text = heading("Memory per rank (of the rank that needs most)");
-  text += category_table(device, Tier::device) + "\n" + program_table(device, Tier::device);
-  if (c.largest(Tier::host).total(Tier::host) > 0)
-    text += "\n" + category_table(c.largest(Tier::host), Tier::host);
-  return text + stage_table(c) + "\n" + classic_section(c);
+  text += fmt::format("{}\n{}", category_table(device, Tier::device), program_table(device, Tier::device));
+  if (host.total(Tier::host) > 0) text += fmt::format("\n{}", category_table(host, Tier::host));
+  return fmt::format("{}{}\n{}", text, stage_table(c), classic_section(c));
+}
+
+/// Axes of one rank only say nothing.
+std::string axes_text(const TrafficRow& row, const MeshShape& mesh) {
+  AxisSet axes;
+  for (int i = 0; i < axis_count; ++i)
+    if (const auto axis = static_cast<Axis>(i); row.axes.contains(axis) && mesh[axis] > 1) axes = axes | axis;
+  return row.axes == AxisSet::all() ? "all ranks" : to_string(axes);
 }
 
 /// The few sizes that carry most, "80 x 1.71 GB, 2 x 2.10 GB".
@@ -160,7 +168,7 @@ std::string traffic_section(const Cost& c) {
   if (c.traffic.empty()) return text + "  none\n";
   Table table({"axes", "collective", "ranks", "calls", "bytes", "largest parts"});
   for (const TrafficRow& row : c.traffic)
-    table.row({to_string(row.axes), std::string(name_of(row.kind)), fmt::to_string(row.members),
+    table.row({axes_text(row, c.mesh), std::string(name_of(row.kind)), fmt::to_string(row.members),
                fmt::to_string(row.messages), size(row.bytes), sizes_text(row)});
   table.rule();
   table.row({"total", "", "", fmt::to_string(total_messages(c.traffic)), size(total_bytes(c.traffic))});
@@ -168,7 +176,7 @@ std::string traffic_section(const Cost& c) {
 }
 
 /// "forward 25.1%, backward 50.3%": shares of the seconds given, the largest first.
-std::string shares(const std::array<double, program::action_kind_count>& by, double whole) {
+std::string shares(const ByAction& by, double whole) {
   std::vector<std::pair<double, std::string>> parts;
   for (std::size_t i = 0; i < by.size(); ++i)
     if (by[i] > 0.0005 * whole)
@@ -192,12 +200,17 @@ std::string time_section(const Cost& c) {
                   m.intra_node_bandwidth / 1e9, m.inter_node_bandwidth / 1e9));
   text += line("step", fmt::format("{}: {:.0f} tokens/s, {:.0f} per rank, MFU {}", seconds(s.seconds),
                                    c.tokens_per_second(), c.tokens_per_second() / c.ranks, percent(c.mfu())));
-  text += line("computing", fmt::format("{} of the step; by action: {}",
-                                        percent(Simulation::of(s.busy, program::Stream::compute) / s.seconds),
-                                        shares(s.action, s.seconds)));
-  text +=
-      line("exposed", fmt::format("{} ({}) in which nothing computes; waiting for: {}", seconds(s.exposed),
-                                  percent(s.exposed / s.seconds), shares(s.exposed_by, s.seconds)));
+  ByAction communicating{};
+  for (std::size_t i = 0; i < s.busy.size(); ++i)
+    if (i != static_cast<std::size_t>(program::Stream::compute))
+      for (std::size_t k = 0; k < communicating.size(); ++k) communicating[k] += s.busy[i][k];
+  text += line("computing", shares(s.busy[static_cast<std::size_t>(program::Stream::compute)], s.seconds));
+  text += line("other streams", shares(communicating, s.seconds));
+  text += line("exposed", fmt::format("{} of the step nothing computes, waiting for: {}",
+                                      percent(s.exposed / s.seconds), shares(s.exposed_by, s.seconds)));
+  if (s.seconds > 1.001 * c.seconds_without_reuse)
+    text += line("memory reuse", fmt::format("{} of the step goes by waiting for bytes to become free",
+                                             percent(1 - c.seconds_without_reuse / s.seconds)));
   if (c.extrapolated_from > 0)
     text += line("", fmt::format("extrapolated from {} of {} micro-batches", c.extrapolated_from,
                                  config::accumulation_steps(c.deck)));
@@ -239,9 +252,9 @@ std::string fixes_section(const Fixes& f) {
       text += fmt::format("      {}: {}\n", change.overrides.front(), change.reason);
   }
   if (f.best.empty()) text += "  no change of the deck that is known to save memory\n";
-  if (f.least_ranks)
-    text +=
-        fmt::format("  As it is the deck fits on {} ranks{}\n", *f.least_ranks, " (batch.global permitting)");
+  text += f.least_ranks ? fmt::format("  As it is the deck fits on {} ranks (batch.global permitting)\n",
+                                      *f.least_ranks)
+                        : "  As it is the deck was found to fit on no number of ranks\n";
   return text;
 }
 
@@ -266,7 +279,7 @@ std::string search_section(const Search& s, const Plan& p) {
   if (s.best.empty())
     text += "  none fits\n";
   else
-    text += table.text(2) + fmt::format("  the first: {}\n", command_line(s.best.front().overrides));
+    text += table.text(2) + fmt::format("  the first:\n  {}\n", command_line(s.best.front().overrides));
   if (s.least_ranks)
     text += fmt::format("  the model fits on {} ranks at least, with\n  {}\n", *s.least_ranks,
                         command_line(s.frugal));

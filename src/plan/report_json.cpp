@@ -9,12 +9,19 @@ namespace {
 using Json = nlohmann::ordered_json;
 using program::Tier;
 
-/// Non-zero entries of an array over an enumeration, by name.
-template <class E, std::size_t N>
-Json by_name(const std::array<double, N>& values) {
+/// Those that are not zero.
+Json by_action(const ByAction& seconds) {
   Json json = Json::object();
-  for (std::size_t i = 0; i < N; ++i)
-    if (values[i] != 0) json[std::string(name_of(static_cast<E>(i)))] = values[i];
+  for (std::size_t i = 0; i < seconds.size(); ++i)
+    if (seconds[i] != 0) json[std::string(name_of(static_cast<program::ActionKind>(i)))] = seconds[i];
+  return json;
+}
+
+Json busy_json(const Simulation& s) {
+  Json json = Json::object();
+  for (std::size_t i = 0; i < s.busy.size(); ++i)
+    if (Json actions = by_action(s.busy[i]); !actions.empty())
+      json[std::string(name_of(static_cast<program::Stream>(i)))] = std::move(actions);
   return json;
 }
 
@@ -103,10 +110,11 @@ Json time_json(const Cost& c) {
           {"tokens_per_second", c.tokens_per_second()},
           {"mfu", c.mfu()},
           {"flops_per_rank", s.flops},
-          {"busy_seconds", by_name<program::Stream>(s.busy)},
-          {"action_seconds", by_name<program::ActionKind>(s.action)},
+          {"busy_seconds", busy_json(s)},
           {"exposed_seconds", s.exposed},
-          {"exposed_by_seconds", by_name<program::ActionKind>(s.exposed_by)},
+          {"exposed_by_seconds", by_action(s.exposed_by)},
+          {"critical_path_seconds", by_action(s.critical_by)},
+          {"seconds_without_reuse", c.seconds_without_reuse},
           {"extrapolated_from_micro_batches", c.extrapolated_from}};
 }
 

@@ -54,8 +54,10 @@ class SettingSearch {
     for (std::int64_t shard = data_ranks_; shard >= (shards ? 2 : data_ranks_); --shard) {
       if (data_ranks_ % shard != 0) continue;
       bool any = false;
-      for (const char* mode : recompute_modes)
-        any = micros({"sharding.strategy=" + name, fmt::format("recompute.mode={}", mode)}, shard) || any;
+      for (const char* mode : recompute_modes) {
+        if (!micros({"sharding.strategy=" + name, fmt::format("recompute.mode={}", mode)}, shard)) break;
+        any = true;
+      }
       if (!any) return;
     }
   }

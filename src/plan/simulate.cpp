@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <numeric>
 
 namespace ztrain::plan {
 namespace {
@@ -95,8 +96,7 @@ class Clock {
     end_[at(id)] = start + seconds;
     cause_[at(id)] = cause;
     tail = id;
-    result_.busy[static_cast<std::size_t>(op.stream)] += seconds;
-    result_.action[static_cast<std::size_t>(op.action.kind)] += seconds;
+    result_.busy[static_cast<std::size_t>(op.stream)][static_cast<std::size_t>(op.action.kind)] += seconds;
     result_.flops += op.flops;
   }
 
@@ -113,7 +113,11 @@ class Clock {
     const OpId computed = last_[static_cast<std::size_t>(Stream::compute)];
     const auto id = static_cast<OpId>(latest - end_.begin());
     expose(*latest - (computed < 0 ? 0 : end_[at(computed)]), id);
-    for (OpId op = id; op >= 0; op = cause_[at(op)]) result_.critical.push_back(op);
+    for (OpId op = id; op >= 0; op = cause_[at(op)]) {
+      const double start = cause_[at(op)] < 0 ? 0 : end_[at(cause_[at(op)])];
+      result_.critical.push_back(op);
+      result_.critical_by[static_cast<std::size_t>(program_.op(op).action.kind)] += end_[at(op)] - start;
+    }
     std::reverse(result_.critical.begin(), result_.critical.end());
   }
 
@@ -135,6 +139,11 @@ class Clock {
 };
 
 }  // namespace
+
+double Simulation::busy_on(Stream stream) const {
+  const ByAction& by = busy[static_cast<std::size_t>(stream)];
+  return std::accumulate(by.begin(), by.end(), 0.0);
+}
 
 GroupPlace place_of(const Coordinate& at, AxisSet axes, int ranks_per_node) {
   const std::vector<int> group = at.group(axes);

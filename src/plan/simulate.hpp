@@ -18,26 +18,25 @@
 
 namespace ztrain::plan {
 
-struct Simulation {
-  double seconds = 0;                                ///< from the first op's start to the last op's end
-  double flops = 0;                                  ///< of products and attention, with what is recomputed
-  std::array<double, program::stream_count> busy{};  ///< seconds, by stream
-  std::array<double, program::action_kind_count> action{};      ///< seconds, by action kind
-  double exposed = 0;                                           ///< seconds in which nothing computes
-  std::array<double, program::action_kind_count> exposed_by{};  ///< those, by the action waited for
-  std::vector<program::OpId>
-      critical;  ///< a chain of ops, each started by the end of the one before, that ends last
+/// Seconds by action kind.
+using ByAction = std::array<double, program::action_kind_count>;
 
-  /// of: seconds of busy or action, by enumerator.
-  template <class Array, class E>
-  static double of(const Array& array, E which) {
-    return array[static_cast<std::size_t>(which)];
-  }
+struct Simulation {
+  double seconds = 0;  ///< from the first op's start to the last op's end
+  double flops = 0;    ///< of products and attention, with what is recomputed
+  std::array<ByAction, program::stream_count> busy{};
+  double exposed = 0;     ///< seconds in which nothing computes
+  ByAction exposed_by{};  ///< those, by the action waited for
+  /// A chain of ops, each started by the end of the one before, that ends last.
+  std::vector<program::OpId> critical;
+  ByAction critical_by{};  ///< seconds along that chain
+
+  double busy_on(program::Stream stream) const;
 };
 
 Simulation simulate(const program::Program& program, const Machine& machine);
 
-/// Seconds that one op takes. `traffic` by the tensors' tiers; releases take none.
+/// Seconds that one op takes; a release takes none.
 double duration_of(const program::Program& program, const program::Op& op, const Machine& machine);
 
 /// Members of the group of `rank` over axes that are on its node, and all of them.
