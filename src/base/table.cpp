@@ -36,6 +36,7 @@ std::string Table::text(int indent) const {
   for (const auto& cells : rows_) {
     std::string line = cells.empty() ? std::string(total, '-') : fmt::format("{:<{}}", cells[0], width[0]);
     for (std::size_t c = 1; c < cells.size(); ++c) line += fmt::format("  {:>{}}", cells[c], width[c]);
+    line.erase(line.find_last_not_of(' ') + 1);
     out += margin + line + '\n';
   }
   return out;

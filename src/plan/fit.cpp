@@ -95,10 +95,11 @@ class FixSearch {
     });
   }
 
+  /// In full where there is time.
   void refine() {
     std::vector<Fix> exact;
     for (Fix& fix : result_.best) {
-      fix.cost = cost_of(question_, fix.overrides());
+      fix.cost = cost_of(question_, fix.overrides(), watch_.expired() ? quick : CostOptions{});
       if (verdict_of(fix.cost).fits()) exact.push_back(std::move(fix));
     }
     result_.best = std::move(exact);

@@ -119,20 +119,17 @@ double beside_states(const RankMemory& m) {
 
 std::string classic_section(const Cost& c) {
   const config::Precision& p = c.deck.precision;
-  const double formula = classic_of(c),
-               here = static_cast<double>(c.largest(Tier::device).total(Tier::device));
-  std::string text =
-      fmt::format("  The 16-byte formula gives {} of states per rank; the plan holds {}: it also has {} of\n",
-                  size(formula), size(here), size(beside_states(c.largest(Tier::device))));
-  text += "  gathered units, activations and workspaces at its peak";
-  const auto bytes = [](DType t) { return size_of(t); };
-  if (bytes(p.parameters) != 2 || bytes(p.gradients) != 2 || bytes(p.master) != 4 || bytes(p.moments) != 4)
-    text += fmt::format(
-        ", and {} + {} + {} bytes of weight, gradient and\n  master with Adam a parameter where the formula "
-        "has 2 + 2 + 12",
-        bytes(p.parameters), bytes(p.gradients),
-        2 * bytes(p.moments) + (p.master == p.parameters ? 0 : bytes(p.master)));
-  return text + ".\n  A gradient lives only from its backward to its optimizer step.\n";
+  const RankMemory& m = c.largest(Tier::device);
+  const std::int64_t optimizer = 2 * size_of(p.moments) + (p.master == p.parameters ? 0 : size_of(p.master));
+  std::string text = heading("Beside the classic formula (16 bytes of state a parameter)");
+  text += line("formula", size(classic_of(c)) + ", states alone");
+  text += line("this plan", fmt::format("{}; gathered units, activations, workspaces at its peak: {}",
+                                        size(m.total(Tier::device)), size(beside_states(m))));
+  text += line("bytes",
+               fmt::format("{} + {} + {} of weight, gradient, master with Adam; the formula has 2 + 2 + 12",
+                           size_of(p.parameters), size_of(p.gradients), optimizer));
+  return text +
+         line("gradients", "live from backward to the optimizer's step; the formula keeps them always");
 }
 
 std::string memory_section(const Cost& c) {
@@ -141,7 +138,7 @@ std::string memory_section(const Cost& c) {
   std::string text = heading("Memory per rank (of the rank that needs most)");
   text += fmt::format("{}\n{}", category_table(device, Tier::device), program_table(device, Tier::device));
   if (host.total(Tier::host) > 0) text += fmt::format("\n{}", category_table(host, Tier::host));
-  return fmt::format("{}{}\n{}", text, stage_table(c), classic_section(c));
+  return text + stage_table(c) + classic_section(c);
 }
 
 /// Axes of one rank only say nothing.

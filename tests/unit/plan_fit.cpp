@@ -137,8 +137,9 @@ TEST_F(Decks, FixesFitAndTheCheapestComeFirst) {
   for (std::size_t i = 0; i < fixes.best.size(); ++i) {
     const Fix& fix = fixes.best[i];
     EXPECT_LE(held(cost_of(q, fix.overrides())), 0.7 * all) << command_line(fix.overrides());
-    if (i > 0 && fix.effect != Effect::numerics)
+    if (i > 0 && fix.effect != Effect::numerics) {
       EXPECT_LE(fix.cost.tokens_per_second(), fixes.best[i - 1].cost.tokens_per_second());
+    }
   }
   EXPECT_NE(fixes.best.front().effect, Effect::numerics);
   const std::string text = cheapest_fix_text(q);
