@@ -176,7 +176,7 @@ std::string traffic_section(const Cost& c) {
 std::string shares(const ByAction& by, double whole) {
   std::vector<std::pair<double, std::string>> parts;
   for (std::size_t i = 0; i < by.size(); ++i)
-    if (by[i] > 0.0005 * whole)
+    if (by[i] > 0.005 * whole)
       parts.emplace_back(by[i], std::string(name_of(static_cast<program::ActionKind>(i))));
   std::stable_sort(parts.begin(), parts.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
@@ -203,7 +203,7 @@ std::string time_section(const Cost& c) {
       for (std::size_t k = 0; k < communicating.size(); ++k) communicating[k] += s.busy[i][k];
   text += line("computing", shares(s.busy[static_cast<std::size_t>(program::Stream::compute)], s.seconds));
   text += line("other streams", shares(communicating, s.seconds));
-  text += line("exposed", fmt::format("{} of the step nothing computes, waiting for: {}",
+  text += line("exposed", fmt::format("{} of the step nothing computes; waits for: {}",
                                       percent(s.exposed / s.seconds), shares(s.exposed_by, s.seconds)));
   if (s.seconds > 1.001 * c.seconds_without_reuse)
     text += line("memory reuse", fmt::format("{} of the step goes by waiting for bytes to become free",
