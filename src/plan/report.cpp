@@ -203,8 +203,8 @@ std::string time_section(const Cost& c) {
       for (std::size_t k = 0; k < communicating.size(); ++k) communicating[k] += s.busy[i][k];
   text += line("computing", shares(s.busy[static_cast<std::size_t>(program::Stream::compute)], s.seconds));
   text += line("other streams", shares(communicating, s.seconds));
-  text += line("exposed", fmt::format("{} of the step nothing computes; waits for: {}",
-                                      percent(s.exposed / s.seconds), shares(s.exposed_by, s.seconds)));
+  text += line("exposed", fmt::format("{}, waiting for: {}", percent(s.exposed / s.seconds),
+                                      shares(s.exposed_by, s.seconds)));
   if (s.seconds > 1.001 * c.seconds_without_reuse)
     text += line("memory reuse", fmt::format("{} of the step goes by waiting for bytes to become free",
                                              percent(1 - c.seconds_without_reuse / s.seconds)));
