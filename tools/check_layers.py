@@ -17,7 +17,7 @@ import tempfile
 PURE = ["base", "optimizers", "config", "model", "layout", "program"]
 DEVICE = ["base", "memory", "layout", "config", "runtime", "kernels"]
 STANDS_ON = ["base", "config", "layout"]
-ALL_BUT_APP = sorted(set(PURE + DEVICE + ["data", "optim", "telemetry", "engine", "checkpoint"]))
+ALL_BUT_APP = sorted(set(PURE + DEVICE + ["plan", "data", "optim", "telemetry", "engine", "checkpoint"]))
 LAYERS = {
     "base": [],
     "optimizers": ["base"],
@@ -25,6 +25,7 @@ LAYERS = {
     "model": ["base", "config"],
     "layout": ["base", "config"],
     "program": ["base", "optimizers", "config", "model", "layout"],
+    "plan": PURE,
     "memory": ["base"],
     "runtime": ["base", "config", "layout", "memory"],
     "kernels": ["base", "optimizers", "memory", "runtime"],
@@ -206,6 +207,8 @@ PLANTS = [
     ("src/base/planted3.cpp", '#include "error.hpp"\n', "from the root of src/"),
     ("src/novel/planted.cpp", "int planted;\n", "folder novel is no layer"),
     ("src/program/planted2.cpp", "#include <mpi.h>\n", "MPI headers may not appear here"),
+    ("src/plan/planted.cpp", '#include "memory/machine.hpp"\n', "layer plan may not include memory"),
+    ("src/program/planted3.cpp", '#include "plan/setup.hpp"\n', "layer program may not include plan"),
     ("src/config/planted.cpp", "#include <hdf5.h>\n", "HDF5 headers may not appear here"),
     ("src/engine/planted2.cpp", "#  include <Kokkos_Core.hpp>\n", "Kokkos headers may not appear here"),
     ("kernels/planted.hpp", "#include <Kokkos_Core.hpp>\n", "Kokkos headers may not appear here"),

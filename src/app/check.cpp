@@ -6,10 +6,10 @@
 #include "config/load.hpp"
 #include "config/validate.hpp"
 #include "data/datasets.hpp"
+#include "plan/setup.hpp"
 #include "program/compile.hpp"
 #include "runtime/session.hpp"
 #include "train/memory_report.hpp"
-#include "train/setup.hpp"
 
 namespace ztrain::app {
 namespace {
@@ -22,8 +22,8 @@ void check_for_ranks(config::Deck deck, int ranks) {
   const auto per_node =
       static_cast<int>(deck.cluster.ranks_per_node > 0 ? deck.cluster.ranks_per_node : ranks);
   config::validate_for_ranks(deck, ranks, per_node);
-  const model::Graph graph = train::training_graph(deck);
-  const program::JobSpec spec = train::job_spec(deck);
+  const model::Graph graph = plan::training_graph(deck);
+  const program::JobSpec spec = plan::job_spec(deck);
   const program::Job job = program::compile(graph, spec, 0);
   if (ranks <= ranks_proven_here) program::verify_job(graph, spec);
   const auto& plan = job.train.plan[static_cast<std::size_t>(program::Tier::device)];

@@ -20,6 +20,7 @@ struct Invocation {
 int train(const Invocation& call);     ///< ztrain DECK [--section.key=value ...]
 int check(const Invocation& call);     ///< ztrain check DECK [--ranks N] [--section.key=value ...]
 int deck(const Invocation& call);      ///< ztrain deck [--markdown]
+int plan(const Invocation& call);      ///< ztrain plan DECK [--ranks N] [--fit] [--json] ...
 int generate(const Invocation& call);  ///< ztrain generate CHECKPOINT --prompt TEXT
 
 }  // namespace ztrain::app

@@ -18,11 +18,13 @@ struct Command {
   int (*run)(const app::Invocation&);
 };
 
-constexpr std::array<Command, 3> commands{{
+constexpr std::array<Command, 4> commands{{
     {"check",
      "DECK [--ranks N] [--section.key=value ...]   validate a deck; with ranks also mesh, batch and memory",
      app::check},
     {"deck", "[--markdown]                                  print a commented template of a deck", app::deck},
+    {"plan", "DECK [--ranks N] [--fit] [--json]            memory, traffic and time of a job before it runs",
+     app::plan},
     {"generate", "CHECKPOINT --prompt TEXT                      continue a text", app::generate},
 }};
 

@@ -36,6 +36,13 @@ std::string format_bytes(double bytes) {
   return u == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.2f} {}", bytes, units[u]);
 }
 
+std::string format_decimal_bytes(double bytes) {
+  constexpr std::array<const char*, 5> units{"B", "kB", "MB", "GB", "TB"};
+  std::size_t u = 0;
+  while (std::abs(bytes) >= 1000 && u + 1 < units.size()) bytes /= 1000, ++u;
+  return u == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.2f} {}", bytes, units[u]);
+}
+
 std::string format_count(double count) {
   if (count >= 1e9) return fmt::format("{:.2f}B", count / 1e9);
   if (count >= 1e6) return fmt::format("{:.1f}M", count / 1e6);

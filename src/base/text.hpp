@@ -11,6 +11,9 @@ namespace ztrain {
 /// "1.50 GiB"
 std::string format_bytes(double bytes);
 
+/// "1.50 GB": by thousands, as vendors count
+std::string format_decimal_bytes(double bytes);
+
 /// "124.4M", "8.03B"
 std::string format_count(double count);
 

@@ -1,9 +1,8 @@
 #pragma once
-// What a run prints: a line per step, and tables. Everything returns text; the caller owns the terminal.
+// What a run prints: a line per step. Everything returns text; the caller owns the terminal.
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 namespace ztrain::telemetry {
 
@@ -25,20 +24,5 @@ struct StepLine {
 /// Column names, aligned with step_line's. Neither ends in a newline.
 std::string step_header();
 std::string step_line(const StepLine& line);
-
-/// Columns of text, aligned: the first to the left, the others to the right.
-class Table {
- public:
-  explicit Table(std::vector<std::string> header);
-  /// Missing cells are empty; throws Error when there are more cells than columns.
-  void row(std::vector<std::string> cells);
-  /// A line across, before a sum.
-  void rule();
-  /// Lines, each indented by that many spaces and ended by a newline.
-  std::string text(int indent = 0) const;
-
- private:
-  std::vector<std::vector<std::string>> rows_;  ///< an empty row is a rule
-};
 
 }  // namespace ztrain::telemetry

@@ -9,7 +9,7 @@
 #include "checkpoint/checkpoint.hpp"
 #include "config/load.hpp"
 #include "model/family.hpp"
-#include "train/setup.hpp"
+#include "plan/setup.hpp"
 #include "train/weights.hpp"
 
 namespace ztrain::train {

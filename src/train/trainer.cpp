@@ -20,8 +20,8 @@
 #include "memory/machine.hpp"
 #include "model/family.hpp"
 #include "optim/schedule.hpp"
+#include "plan/setup.hpp"
 #include "train/output_folder.hpp"
-#include "train/setup.hpp"
 #include "train/weights.hpp"
 
 namespace ztrain::train {
@@ -82,9 +82,10 @@ Trainer::Trainer(const runtime::Session& session, Prepared prepared, std::string
                                return data::Sampler(data_.train, deck_.data.sequence, deck_.run.seed,
                                                     deck_.model.vocab_size);
                              })),
-      facts_(session.agree("reading the schedule",
-                           [&] { return facts_of(deck_, sampler_, training_graph(deck_), session.size()); })),
-      worker_(session, training_graph(deck_), job_spec(deck_), deck_.debug.poison) {
+      facts_(session.agree(
+          "reading the schedule",
+          [&] { return facts_of(deck_, sampler_, plan::training_graph(deck_), session.size()); })),
+      worker_(session, plan::training_graph(deck_), plan::job_spec(deck_), deck_.debug.poison) {
   say(banner(session, deck_, worker_, facts_, version_));
   restore();
   session.agree("preparing the output folder", [&] {

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "base/table.hpp"
 #include "telemetry/console.hpp"
 #include "telemetry/metrics_file.hpp"
 #include "telemetry/watchdog.hpp"

@@ -1,4 +1,4 @@
-#include "train/setup.hpp"
+#include "plan/setup.hpp"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 #include "config/validate.hpp"
 #include "model/family.hpp"
 
-namespace ztrain::train {
+namespace ztrain::plan {
 namespace {
 
 program::ShardOptions shard_options(const config::Deck& deck, const program::Strategy& strategy) {
@@ -90,4 +90,4 @@ model::Graph training_graph(const config::Deck& deck) {
   return graph;
 }
 
-}  // namespace ztrain::train
+}  // namespace ztrain::plan

@@ -5,7 +5,7 @@
 #include "model/graph.hpp"
 #include "program/compile.hpp"
 
-namespace ztrain::train {
+namespace ztrain::plan {
 
 /// deck.mesh must be resolved (config::validate_for_ranks).
 MeshShape mesh_shape(const config::Deck& deck);
@@ -15,4 +15,4 @@ program::JobSpec job_spec(const config::Deck& deck);
 /// The model on one micro-batch. deck.model.vocab_size must be known.
 model::Graph training_graph(const config::Deck& deck);
 
-}  // namespace ztrain::train
+}  // namespace ztrain::plan

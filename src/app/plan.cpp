@@ -1,0 +1,122 @@
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "app/parse.hpp"
+#include "base/error.hpp"
+#include "config/load.hpp"
+#include "data/datasets.hpp"
+#include "plan/classic.hpp"
+#include "plan/report.hpp"
+#include "runtime/session.hpp"
+
+namespace ztrain::app {
+namespace {
+
+constexpr double most_seconds = 60;  ///< for each search
+
+struct Options {
+  std::string deck;
+  int ranks = 0;
+  bool json = false, fit = false;
+  double parameters = 0;
+  double device_memory = -1, beside = -1;  ///< GB; -1: not given
+};
+
+void declare(CLI::App& app, Options& o) {
+  app.add_option("deck", o.deck, "the deck");
+  app.add_option("--ranks", o.ranks, "ranks of the job; the product of a deck's mesh may say it")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_flag("--json", o.json, "print one JSON object");
+  app.add_flag("--fit", o.fit,
+               "search strategy, mesh, micro-batch and recomputation for the fastest that fits");
+  app.add_option("--parameters", o.parameters, "no deck: the classic formula for so many parameters (70e9)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--device-memory", o.device_memory,
+                 "GB of a rank's device; 0: it computes in the node's memory")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--beside", o.beside, "GB of a rank beside what is counted")->check(CLI::NonNegativeNumber);
+  app.allow_extras();
+}
+
+/// The product of the mesh where no degree is open.
+int ranks_of(const Options& o, const std::vector<std::string>& overrides) {
+  if (o.ranks > 0) return o.ranks;
+  const config::Mesh m = plan::deck_of({.deck = o.deck, .overrides = overrides}).mesh;
+  const std::int64_t product = m.pipeline * m.replicate * m.shard * m.context * m.tensor;
+  return product > 0 ? static_cast<int>(product) : 1;
+}
+
+plan::Question question_of(const Options& o, const std::vector<std::string>& overrides) {
+  plan::Question q{.deck = o.deck, .overrides = overrides, .ranks = ranks_of(o, overrides)};
+  if (o.device_memory >= 0) q.limits.device_memory = o.device_memory * 1e9;
+  if (o.beside >= 0) q.limits.outside_memory = o.beside * 1e9;
+  if (plan::deck_of(q).model.vocab_size == 0)
+    q.vocabulary = data::open_datasets(config::load_deck(o.deck, overrides)).vocab_size;
+  return q;
+}
+
+/// Progress of a search, on one line of a terminal.
+class Progress {
+ public:
+  ~Progress() {
+    if (said_) fmt::print(stderr, "\r\033[K");
+  }
+  plan::Watch watch() {
+    return plan::Watch(most_seconds, [this](const std::string& text) {
+      if (isatty(STDERR_FILENO) == 0) return;
+      said_ = true;
+      fmt::print(stderr, "\r\033[K{}", text);
+      std::fflush(stderr);
+    });
+  }
+
+ private:
+  bool said_ = false;
+};
+
+plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides) {
+  plan::Plan plan{.question = question_of(o, overrides), .cost = {}, .fixes = {}, .search = {}};
+  plan.cost = plan::cost_of(plan.question);
+  Progress progress;
+  if (o.fit)
+    plan.search = plan::search_for(plan.question, progress.watch());
+  else if (!verdict_of(plan.cost).fits())
+    plan.fixes = plan::fixes_for(plan.question, progress.watch());
+  return plan;
+}
+
+void print_classic(const Options& o) {
+  plan::ClassicQuestion q;
+  q.parameters = o.parameters;
+  q.ranks = std::max(1, o.ranks);
+  if (o.device_memory > 0) q.device_bytes = o.device_memory * 1e9;
+  if (o.beside >= 0) q.beside_bytes = o.beside * 1e9;
+  fmt::print("{}", plan::classic_text(q));
+}
+
+}  // namespace
+
+int plan(const Invocation& call) {
+  CLI::App app("What a job costs before it runs: memory, traffic, time; and what makes it fit",
+               "ztrain plan");
+  Options options;
+  declare(app, options);
+  if (const auto code = parse(app, call)) return *code;
+  call.session.agree("planning", [&] {
+    if (call.session.rank() != 0) return;
+    if (options.parameters > 0) return print_classic(options);
+    REQUIRE(!options.deck.empty(), "ztrain plan needs a deck, or --parameters; see ztrain plan --help");
+    const plan::Plan plan = plan_of(options, app.remaining());
+    if (options.json)
+      fmt::print("{}\n", plan::report_json(plan).dump(2));
+    else
+      fmt::print("{}", plan::report_text(plan));
+  });
+  return 0;
+}
+
+}  // namespace ztrain::app

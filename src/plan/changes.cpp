@@ -1,0 +1,92 @@
+#include "plan/changes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "config/fields.hpp"
+#include "config/load.hpp"
+
+namespace ztrain::plan {
+namespace {
+
+std::string key_of(const std::string& override_text) {
+  return override_text.substr(0, override_text.find('='));
+}
+
+// A row: overrides, effect on the numbers, reason. A new knob that saves memory is a row here; one whose
+// value depends on the deck goes into changes_for.
+const std::vector<Change>& table() {
+  static const std::vector<Change> rows{
+      {{"recompute.mode=full"}, Effect::none, "keeps only each unit's input, and runs its forward again"},
+      {{"sharding.prefetch=0"}, Effect::none, "one gathered unit at a time; gathers are not hidden"},
+      {{"sharding.strategy=FULL_SHARD"}, Effect::rounding, "shards parameters, gradients and optimizer"},
+      {{"sharding.gradient_accumulation=reduce"},
+       Effect::rounding,
+       "accumulates gradients as shards; more traffic"},
+      {{"mesh.replicate=1", "mesh.shard=-1"}, Effect::rounding, "shards over all ranks, no copies"},
+      {{"precision.gradients=bf16"}, Effect::numerics, "gradients in 2 bytes instead of 4"},
+      {{"precision.moments=bf16"}, Effect::numerics, "Adam's moments in 2 bytes each instead of 4"},
+      {{"precision.master=bf16"}, Effect::numerics, "no fp32 master weights"},
+      {{"precision.preset=bf16"}, Effect::numerics, "parameters and activations in 2 bytes instead of 4"},
+  };
+  return rows;
+}
+
+std::vector<Change> micro_rows(const config::Deck& deck) {
+  std::vector<Change> rows;
+  const std::int64_t micro = deck.batch.micro;
+  if (micro > 1) rows.push_back({{"batch.micro=1"}, Effect::rounding, "the fewest activations at once"});
+  if (micro > 2 && micro % 2 == 0)
+    rows.push_back(
+        {{fmt::format("batch.micro={}", micro / 2)}, Effect::rounding, "half the activations at once"});
+  return rows;
+}
+
+/// The same deck but for the mesh, which stays open, would come out.
+bool changes(const config::Deck& deck, const Change& change) {
+  for (const std::string& text : change.overrides) {
+    const std::string key = key_of(text), value = text.substr(key.size() + 1);
+    for (const config::Origin& origin : deck.origins)
+      if (origin.key == key && origin.value != value && origin.value != '"' + value + '"') return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string_view name_of(Effect effect) {
+  switch (effect) {
+    case Effect::none:
+      return "same numbers";
+    case Effect::rounding:
+      return "same up to rounding";
+    case Effect::numerics:
+      return "other numerics";
+  }
+  return "";
+}
+
+std::vector<Change> changes_for(const config::Deck& deck) {
+  std::vector<Change> found;
+  for (const Change& row : table())
+    if (changes(deck, row)) found.push_back(row);
+  const std::vector<Change> micro = micro_rows(deck);
+  found.insert(found.end(), micro.begin(), micro.end());
+  return found;
+}
+
+bool compatible(const Change& a, const Change& b) {
+  return std::none_of(a.overrides.begin(), a.overrides.end(), [&](const std::string& x) {
+    return std::any_of(b.overrides.begin(), b.overrides.end(),
+                       [&](const std::string& y) { return key_of(x) == key_of(y); });
+  });
+}
+
+std::string command_line(const std::vector<std::string>& overrides) {
+  std::string text;
+  for (const std::string& o : overrides) text += (text.empty() ? "--" : " --") + o;
+  return text;
+}
+
+}  // namespace ztrain::plan

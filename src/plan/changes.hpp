@@ -1,0 +1,35 @@
+#pragma once
+// Changes of a deck that save memory, as one table.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/deck.hpp"
+
+namespace ztrain::plan {
+
+/// What a change does to the numbers that training computes.
+enum class Effect : std::uint8_t {
+  none,      ///< not a bit
+  rounding,  ///< sums are formed in another order
+  numerics   ///< other precision
+};
+std::string_view name_of(Effect effect);
+
+struct Change {
+  std::vector<std::string> overrides;  ///< "section.key=value"
+  Effect effect = Effect::none;
+  std::string reason;
+};
+
+/// The rows of the table that would change this deck, which need not be resolved for ranks.
+std::vector<Change> changes_for(const config::Deck& deck);
+
+/// True where the two set no key in common.
+bool compatible(const Change& a, const Change& b);
+
+/// "--section.key=value --section.key=value"
+std::string command_line(const std::vector<std::string>& overrides);
+
+}  // namespace ztrain::plan

@@ -1,0 +1,86 @@
+#pragma once
+// What a deck costs on a number of ranks: compiled and simulated, without executing anything.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/deck.hpp"
+#include "plan/machine.hpp"
+#include "plan/memory.hpp"
+#include "plan/simulate.hpp"
+#include "plan/traffic.hpp"
+
+namespace ztrain::plan {
+
+/// What the machine has, where it is known better than the deck knows it.
+struct Limits {
+  std::optional<int> ranks_per_node;
+  std::optional<double> device_memory, host_memory, outside_memory;  ///< bytes
+};
+
+/// What is asked: a deck, as `ztrain DECK OVERRIDES` would run it on so many ranks.
+struct Question {
+  std::string deck;
+  std::vector<std::string> overrides;
+  int ranks = 1;
+  std::int64_t vocabulary = 0;  ///< of the data, for a deck that leaves model.vocab_size to them
+  Limits limits{};
+};
+
+/// The deck with `more` overrides on top, not yet resolved for its ranks. Files and folders that the deck
+/// names are not looked at, and variables in their names need not be set.
+config::Deck deck_of(const Question& question, const std::vector<std::string>& more = {});
+
+Machine machine_for(const Question& question, const config::Deck& deck);
+
+/// deck_of, and the mesh resolved. Throws Error where deck and ranks do not go together.
+config::Deck resolved_deck(const Question& question, const std::vector<std::string>& more = {});
+
+struct CostOptions {
+  /// Steps of more micro-batches are compiled with so many and with one fewer, and extrapolated: each further
+  /// one adds what the last one did. At least 2.
+  int most_micro_batches = 16;
+  /// Takes another batch.global where the deck's cannot be divided among the ranks.
+  bool any_batch = false;
+  /// Compiles the first rank of each pipeline stage and the last rank; otherwise the former alone.
+  bool last_rank = true;
+};
+
+struct Cost {
+  config::Deck deck;  ///< resolved for the ranks
+  Machine machine;
+  MeshShape mesh;
+  int ranks = 1;
+  std::int64_t parameters = 0;
+  double flops_per_token = 0;  ///< model::flops_per_token
+  std::size_t ops = 0;         ///< of rank 0's train step, as compiled
+  /// Micro-batches compiled, where the rest is extrapolated; 0: all.
+  int extrapolated_from = 0;
+  std::vector<RankMemory> memory;  ///< of the ranks compiled
+  Simulation step;                 ///< of the rank that takes longest
+  /// Seconds of that step if no bytes were reused: with the dependencies of data alone.
+  double seconds_without_reuse = 0;
+  std::vector<TrafficRow> traffic;  ///< of rank 0
+
+  const RankMemory& largest(program::Tier tier) const;  ///< the rank that holds most of this tier
+  double tokens_per_step() const;
+  double tokens_per_second() const { return tokens_per_step() / step.seconds; }
+  double mfu() const;
+};
+
+/// Throws Error where deck and ranks do not go together.
+Cost cost_of(const Question& question, const std::vector<std::string>& more = {},
+             const CostOptions& options = {});
+
+/// Needed and available bytes. On machines without device memory all counts in the node.
+struct Verdict {
+  double device_needed = 0, device_limit = 0;  ///< of the rank that needs most; limit 0: not checked
+  double node_needed = 0, node_limit = 0;      ///< of a full node
+  bool device_fits() const { return device_limit <= 0 || device_needed <= device_limit; }
+  bool node_fits() const { return node_limit <= 0 || node_needed <= node_limit; }
+  bool fits() const { return device_fits() && node_fits(); }
+};
+Verdict verdict_of(const Cost& cost);
+
+}  // namespace ztrain::plan

@@ -1,0 +1,179 @@
+#include "plan/fit.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+
+namespace ztrain::plan {
+namespace {
+
+/// Enough for a steady state: the first micro-batch starts accumulators, the last ends them.
+constexpr CostOptions quick{.most_micro_batches = 3, .any_batch = false, .last_rank = false};
+constexpr int most_ranks = 16384;
+constexpr std::size_t largest_set = 3;
+
+using Set = std::vector<std::size_t>;  ///< of changes, ascending
+
+class FixSearch {
+ public:
+  FixSearch(const Question& question, const Watch& watch)
+      : question_(question), watch_(watch), changes_(changes_for(deck_of(question))) {}
+
+  Fixes run(std::size_t most) {
+    for (std::size_t size = 1; size <= largest_set; ++size) each(size, false);
+    const bool found = !fits_.empty();
+    for (std::size_t size = 1; size <= (found ? 1 : largest_set); ++size) each(size, true);
+    sort();
+    if (result_.best.size() > most) result_.best.resize(most);
+    refine();
+    return std::move(result_);
+  }
+
+ private:
+  /// All sets of this size, either of those that change numerics or of the others.
+  void each(std::size_t size, bool numerics) {
+    Set set;
+    extend(set, 0, size, numerics);
+  }
+
+  void extend(Set& set, std::size_t from, std::size_t size, bool numerics) {
+    if (set.size() == size) {
+      if ((effect_of(set) == Effect::numerics) == numerics) attempt(set);
+      return;
+    }
+    for (std::size_t i = from; i < changes_.size(); ++i) {
+      if (std::any_of(set.begin(), set.end(),
+                      [&](std::size_t j) { return !compatible(changes_[i], changes_[j]); }))
+        continue;
+      set.push_back(i);
+      extend(set, i + 1, size, numerics);
+      set.pop_back();
+    }
+  }
+
+  Effect effect_of(const Set& set) const {
+    Effect effect = Effect::none;
+    for (const std::size_t i : set) effect = std::max(effect, changes_[i].effect);
+    return effect;
+  }
+
+  bool contains_a_fit(const Set& set) const {
+    return std::any_of(fits_.begin(), fits_.end(), [&](const Set& fit) {
+      return std::includes(set.begin(), set.end(), fit.begin(), fit.end());
+    });
+  }
+
+  void attempt(const Set& set) {
+    if (contains_a_fit(set)) return;
+    if (watch_.expired()) {
+      result_.complete = false;
+      return;
+    }
+    Fix fix;
+    for (const std::size_t i : set) fix.changes.push_back(changes_[i]);
+    fix.effect = effect_of(set);
+    try {
+      fix.cost = cost_of(question_, fix.overrides(), quick);
+    } catch (const Error&) {
+      return;  // keys that do not go together
+    }
+    ++result_.tried;
+    watch_.say(
+        fmt::format("looking for changes that make it fit: {} tried, {} fit", result_.tried, fits_.size()));
+    if (!verdict_of(fix.cost).fits()) return;
+    fits_.push_back(set);
+    result_.best.push_back(std::move(fix));
+  }
+
+  void sort() {
+    std::stable_sort(result_.best.begin(), result_.best.end(), [](const Fix& a, const Fix& b) {
+      const bool worse = a.effect == Effect::numerics, other = b.effect == Effect::numerics;
+      return worse != other ? other : a.cost.tokens_per_second() > b.cost.tokens_per_second();
+    });
+  }
+
+  /// In full where there is time.
+  void refine() {
+    std::vector<Fix> exact;
+    for (Fix& fix : result_.best) {
+      fix.cost = cost_of(question_, fix.overrides(), watch_.expired() ? quick : CostOptions{});
+      if (verdict_of(fix.cost).fits()) exact.push_back(std::move(fix));
+    }
+    result_.best = std::move(exact);
+    sort();
+  }
+
+  const Question& question_;
+  const Watch& watch_;
+  std::vector<Change> changes_;
+  std::vector<Set> fits_;
+  Fixes result_;
+};
+
+/// A mesh that does not go together with so many ranks does not fit.
+bool fits_on(Question question, const std::vector<std::string>& more, int ranks) {
+  question.ranks = ranks;
+  CostOptions options = quick;
+  options.any_batch = true;
+  try {
+    return verdict_of(cost_of(question, more, options)).fits();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// The i-th size of a job: powers of two within a node, then whole nodes.
+int size_of_job(int i, int ranks_per_node) {
+  int ranks = 1;
+  for (; i > 0 && ranks < ranks_per_node; --i) ranks *= 2;
+  return i > 0 || ranks > ranks_per_node ? (i + 1) * ranks_per_node : ranks;
+}
+
+}  // namespace
+
+std::vector<std::string> Fix::overrides() const {
+  std::vector<std::string> all;
+  for (const Change& c : changes) all.insert(all.end(), c.overrides.begin(), c.overrides.end());
+  return all;
+}
+
+Fixes fixes_for(const Question& question, const Watch& watch, std::size_t most) {
+  Fixes fixes = FixSearch(question, watch).run(most);
+  fixes.least_ranks = least_ranks(question, {}, watch);
+  return fixes;
+}
+
+std::optional<int> least_ranks(const Question& question, const std::vector<std::string>& more,
+                               const Watch& watch) {
+  const int per_node = machine_for(question, deck_of(question, more)).ranks_per_node;
+  int below = -1, at = 0;  // sizes: does not fit, fits
+  while (!fits_on(question, more, size_of_job(at, per_node))) {
+    below = at;
+    at = 2 * at + 1;
+    watch.say(
+        fmt::format("looking for the least number of ranks: more than {}", size_of_job(below, per_node)));
+    if (watch.expired() || size_of_job(at, per_node) > most_ranks) return std::nullopt;
+  }
+  while (at - below > 1) {
+    const int middle = (at + below) / 2;
+    (fits_on(question, more, size_of_job(middle, per_node)) ? at : below) = middle;
+  }
+  return size_of_job(at, per_node);
+}
+
+std::string cheapest_fix_text(const Question& question, double seconds) {
+  const Fixes fixes = fixes_for(question, Watch(seconds), 3);
+  std::string text;
+  for (const Fix& fix : fixes.best)
+    text += fmt::format("{} {} ({}, {} per rank)", text.empty() ? "It fits with" : "; or with",
+                        command_line(fix.overrides()), name_of(fix.effect),
+                        format_decimal_bytes(verdict_of(fix.cost).device_needed));
+  if (text.empty()) text = "No change of the deck that is known to save memory makes it fit";
+  if (fixes.least_ranks) text += fmt::format(". As it is it fits on {} ranks", *fixes.least_ranks);
+  return text;
+}
+
+}  // namespace ztrain::plan

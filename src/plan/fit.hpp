@@ -1,0 +1,43 @@
+#pragma once
+// For a job that does not fit: the changes of its deck that make it fit, each proven by compiling it.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/changes.hpp"
+#include "plan/cost.hpp"
+#include "plan/watch.hpp"
+
+namespace ztrain::plan {
+
+struct Fix {
+  std::vector<Change> changes;
+  Effect effect = Effect::none;  ///< the greatest of the changes
+  Cost cost;
+
+  std::vector<std::string> overrides() const;
+};
+
+struct Fixes {
+  std::vector<Fix> best;  ///< those that leave the numerics alone first, then by tokens per second
+  int tried = 0;
+  bool complete = true;            ///< false: the watch ended the search
+  std::optional<int> least_ranks;  ///< of this kind of machine that hold the deck as it is
+};
+
+/// Tries single changes of the table, then pairs, then triples; a set that contains one that fits is not
+/// tried. Those that change numerics are tried beyond single ones only when nothing else helps.
+Fixes fixes_for(const Question& question, const Watch& watch, std::size_t most = 4);
+
+/// The least number of ranks on which the deck fits with `more` overrides: whole nodes, or parts of one node
+/// in powers of two. The batch may be another where the deck's cannot be divided. Nothing beyond 16,384
+/// ranks, or where the deck fixes its mesh.
+std::optional<int> least_ranks(const Question& question, const std::vector<std::string>& more,
+                               const Watch& watch);
+
+/// A sentence or two for a job that was refused for lack of memory: the cheapest fixes as overrides, found
+/// within `seconds`, or what else to do.
+std::string cheapest_fix_text(const Question& question, double seconds = 10);
+
+}  // namespace ztrain::plan

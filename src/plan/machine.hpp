@@ -1,0 +1,31 @@
+#pragma once
+// What planning needs to know of the machine that a job is to run on.
+
+#include <cstdint>
+
+#include "config/deck.hpp"
+
+namespace ztrain::plan {
+
+/// The initial values are those of a node with eight H100 SXM 80 GB. GB is 1e9 bytes, as vendors count.
+struct Machine {
+  int ranks_per_node = 8;
+  /// Bytes of each rank's device. 0: ranks compute in the memory of their node, so that what they hold counts
+  /// there.
+  double device_memory = 80e9;
+  double host_memory = 2000e9;  ///< bytes of a node; 0: unknown, not checked
+  double outside_memory = 3e9;  ///< bytes of a rank beside the plan: device context, libraries
+  double peak_flops = 989e12;   ///< dense, per rank, at the parameters' dtype
+  double compute_efficiency = 0.7;
+  double memory_bandwidth = 3350e9;  ///< bytes/s of a rank's own memory
+  double memory_efficiency = 0.85;
+  double host_bandwidth = 50e9;  ///< bytes/s between a rank and its node's memory
+  double nvme_bandwidth = 3e9;   ///< bytes/s between a rank and its node's drives
+  double intra_node_bandwidth = 450e9, inter_node_bandwidth = 50e9;  ///< bytes/s per rank and direction
+  double latency = 20e-6;                                            ///< seconds per exchange of a collective
+};
+
+/// The machine that a deck describes. The one place that reads [cluster] for planning.
+Machine machine_of(const config::Deck& deck);
+
+}  // namespace ztrain::plan

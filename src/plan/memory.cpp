@@ -1,0 +1,85 @@
+#include "plan/memory.hpp"
+
+#include <algorithm>
+
+namespace ztrain::plan {
+namespace {
+
+using program::Program;
+using program::Tensor;
+using program::Tier;
+
+std::size_t at(Tier tier) {
+  return static_cast<std::size_t>(tier);
+}
+
+bool holds_bytes(const Tensor& t, Tier tier) {
+  return t.base == program::no_tensor && t.tier == tier;
+}
+
+/// The op at which the largest sum of transient bytes is alive.
+std::size_t peak_position(const Program& p, Tier tier) {
+  std::vector<std::int64_t> change(p.ops.size() + 1, 0);
+  for (const Tensor& t : p.tensors) {
+    if (!holds_bytes(t, tier) || t.persistent || t.first < 0) continue;
+    change[static_cast<std::size_t>(t.first)] += t.bytes();
+    change[static_cast<std::size_t>(t.last) + 1] -= t.bytes();
+  }
+  std::size_t where = 0;
+  std::int64_t live = 0, peak = -1;
+  for (std::size_t i = 0; i < p.ops.size(); ++i) {
+    live += change[i];
+    if (live > peak) peak = live, where = i;
+  }
+  return where;
+}
+
+}  // namespace
+
+std::vector<MemoryRow> memory_rows(const Program& p, Tier tier) {
+  std::array<MemoryRow, program::category_count> rows;
+  const auto peak = static_cast<program::OpId>(peak_position(p, tier));
+  for (const Tensor& t : p.tensors) {
+    if (!holds_bytes(t, tier)) continue;
+    MemoryRow& row = rows[static_cast<std::size_t>(t.category)];
+    if (t.persistent)
+      row.persistent_bytes += t.bytes();
+    else if (t.first >= 0 && t.first <= peak && peak <= t.last)
+      row.peak_bytes += t.bytes();
+  }
+  std::vector<MemoryRow> used;
+  for (std::size_t c = 0; c < rows.size(); ++c) {
+    rows[c].category = name_of(static_cast<program::Category>(c));
+    if (rows[c].persistent_bytes || rows[c].peak_bytes) used.push_back(rows[c]);
+  }
+  return used;
+}
+
+std::int64_t RankMemory::persistent(Tier tier) const {
+  std::int64_t bytes = 0;
+  for (const ProgramMemory& p : programs) bytes = std::max(bytes, p.tiers[at(tier)].persistent_bytes);
+  return bytes;
+}
+
+std::int64_t RankMemory::transient(Tier tier) const {
+  std::int64_t bytes = 0;
+  for (const ProgramMemory& p : programs) bytes = std::max(bytes, p.tiers[at(tier)].transient_bytes);
+  return bytes;
+}
+
+RankMemory memory_of(const program::Job& job) {
+  RankMemory memory;
+  memory.rank = job.train.rank;
+  for (const Program* p : {&job.load, &job.train, &job.evaluate}) {
+    ProgramMemory m;
+    m.name = p->name;
+    for (int t = 0; t < program::tier_count; ++t) {
+      m.tiers[static_cast<std::size_t>(t)] = p->plan[t];
+      m.rows[static_cast<std::size_t>(t)] = memory_rows(*p, static_cast<Tier>(t));
+    }
+    memory.programs.push_back(std::move(m));
+  }
+  return memory;
+}
+
+}  // namespace ztrain::plan

@@ -1,0 +1,42 @@
+#pragma once
+// What the Programs of a job hold, by tier and category.
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "program/compile.hpp"
+
+namespace ztrain::plan {
+
+struct MemoryRow {
+  std::string category;
+  std::int64_t persistent_bytes = 0;
+  std::int64_t peak_bytes = 0;  ///< transient, at the moment when this tier's live bytes peak
+};
+
+/// Rows with any bytes, for one tier of one program.
+std::vector<MemoryRow> memory_rows(const program::Program& program,
+                                   program::Tier tier = program::Tier::device);
+
+/// One Program of a job, as one rank holds it.
+struct ProgramMemory {
+  std::string name;
+  std::array<program::TierPlan, program::tier_count> tiers;
+  std::array<std::vector<MemoryRow>, program::tier_count> rows;
+};
+
+/// One rank: its Programs share one persistent region, and one transient region as large as the largest
+/// needs.
+struct RankMemory {
+  int rank = 0;
+  std::vector<ProgramMemory> programs;  ///< load, train step, evaluation
+
+  std::int64_t persistent(program::Tier tier) const;
+  std::int64_t transient(program::Tier tier) const;
+  std::int64_t total(program::Tier tier) const { return persistent(tier) + transient(tier); }
+};
+
+RankMemory memory_of(const program::Job& job);
+
+}  // namespace ztrain::plan

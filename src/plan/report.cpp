@@ -1,0 +1,305 @@
+#include "plan/report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/shape.hpp"
+#include "base/table.hpp"
+#include "base/text.hpp"
+#include "config/validate.hpp"
+#include "plan/classic.hpp"
+
+namespace ztrain::plan {
+namespace {
+
+using program::Tier;
+
+std::string size(double bytes) {
+  return format_decimal_bytes(bytes);
+}
+std::string size(std::int64_t bytes) {
+  return format_decimal_bytes(static_cast<double>(bytes));
+}
+std::string percent(double share) {
+  return fmt::format("{:.1f}%", 100 * share);
+}
+std::string seconds(double s) {
+  return s < 1 ? fmt::format("{:.2f} ms", 1000 * s) : fmt::format("{:.3f} s", s);
+}
+
+std::string heading(const std::string& text) {
+  return "\n" + text + "\n";
+}
+std::string line(const char* what, const std::string& value) {
+  return fmt::format("  {:<16} {}\n", what, value);
+}
+
+std::string title(const Plan& p) {
+  const int per_node = p.cost.machine.ranks_per_node;
+  return fmt::format("plan of {} on {} rank{}, {} node{} of {}\n", p.question.deck, p.cost.ranks,
+                     p.cost.ranks == 1 ? "" : "s", ceil_div(p.cost.ranks, per_node),
+                     p.cost.ranks <= per_node ? "" : "s", per_node);
+}
+
+std::string model_section(const Cost& c) {
+  const config::Deck& d = c.deck;
+  std::string text = heading("Model and batch");
+  text += line("model", fmt::format("{}, {} parameters", d.model.preset,
+                                    format_count(static_cast<double>(c.parameters))));
+  text += line("mesh", c.mesh.describe());
+  text +=
+      line("strategy", fmt::format("{}, gradients {}, prefetch {}, recompute {}", d.sharding.strategy,
+                                   d.sharding.gradient_accumulation, d.sharding.prefetch, d.recompute.mode));
+  text += line("precision", fmt::format("parameters {}, gradients {}, reduce {}, master {}, moments {}",
+                                        name_of(d.precision.parameters), name_of(d.precision.gradients),
+                                        name_of(d.precision.reduce), name_of(d.precision.master),
+                                        name_of(d.precision.moments)));
+  text += line("tokens a step",
+               fmt::format("{:.0f} = {} micro x {} data-parallel ranks x {} accumulation x {} sequence",
+                           c.tokens_per_step(), d.batch.micro, config::data_parallel_degree(d),
+                           config::accumulation_steps(d), d.data.sequence));
+  text += line("FLOPs a step",
+               fmt::format("{:.3g} = {:.4g} a token; each rank computes {:.3g}{}",
+                           c.flops_per_token * c.tokens_per_step(), c.flops_per_token, c.step.flops,
+                           d.recompute.mode == "none" ? "" : ", with what it recomputes"));
+  return text;
+}
+
+const ProgramMemory& program_named(const RankMemory& m, const std::string& name) {
+  return *std::find_if(m.programs.begin(), m.programs.end(),
+                       [&](const ProgramMemory& p) { return p.name == name; });
+}
+
+/// Categories of the train step, then the arena.
+std::string category_table(const RankMemory& m, Tier tier) {
+  Table table({fmt::format("{} memory", name_of(tier)), "kept", "at the peak of a step"});
+  for (const MemoryRow& row : program_named(m, "train step").rows[static_cast<std::size_t>(tier)])
+    table.row({row.category, size(row.persistent_bytes), size(row.peak_bytes)});
+  table.rule();
+  table.row({"arena", size(m.persistent(tier)), size(m.transient(tier))});
+  return table.text(2);
+}
+
+std::string program_table(const RankMemory& m, Tier tier) {
+  Table table({"program", "kept", "transient", "total"});
+  for (const ProgramMemory& p : m.programs) {
+    const program::TierPlan& plan = p.tiers[static_cast<std::size_t>(tier)];
+    table.row({p.name, size(plan.persistent_bytes), size(plan.transient_bytes),
+               size(plan.persistent_bytes + plan.transient_bytes)});
+  }
+  table.row({"save", "", "", "none: written in place"});
+  return table.text(2);
+}
+
+std::string stage_table(const Cost& c) {
+  const auto total = [](const RankMemory& m, Tier tier) { return m.total(tier); };
+  const RankMemory& first = c.memory.front();
+  const bool same = std::all_of(c.memory.begin(), c.memory.end(), [&](const RankMemory& m) {
+    return total(m, Tier::device) == total(first, Tier::device) &&
+           total(m, Tier::host) == total(first, Tier::host);
+  });
+  if (same) return "";
+  Table table({"rank", "device", "host"});
+  for (const RankMemory& m : c.memory)
+    table.row({fmt::to_string(m.rank), size(total(m, Tier::device)), size(total(m, Tier::host))});
+  return fmt::format("\n{}", table.text(2));
+}
+
+/// What of the peak the classic formula has no term for.
+double beside_states(const RankMemory& m) {
+  double bytes = 0;
+  for (const MemoryRow& row : program_named(m, "train step").rows[static_cast<std::size_t>(Tier::device)])
+    if (row.category == name_of(program::Category::gathered) ||
+        row.category == name_of(program::Category::activation) ||
+        row.category == name_of(program::Category::workspace))
+      bytes += static_cast<double>(row.persistent_bytes + row.peak_bytes);
+  return bytes;
+}
+
+std::string classic_section(const Cost& c) {
+  const config::Precision& p = c.deck.precision;
+  const RankMemory& m = c.largest(Tier::device);
+  const std::int64_t optimizer = 2 * size_of(p.moments) + (p.master == p.parameters ? 0 : size_of(p.master));
+  std::string text = heading("Beside the classic formula (16 bytes of state a parameter)");
+  text += line("formula", size(classic_of(c)) + ", states alone");
+  text += line("this plan", fmt::format("{}; gathered units, activations, workspaces at its peak: {}",
+                                        size(m.total(Tier::device)), size(beside_states(m))));
+  text += line("bytes",
+               fmt::format("{} + {} + {} of weight, gradient, master with Adam; the formula has 2 + 2 + 12",
+                           size_of(p.parameters), size_of(p.gradients), optimizer));
+  return text +
+         line("gradients", "live from backward to the optimizer's step; the formula keeps them always");
+}
+
+std::string memory_section(const Cost& c) {
+  const RankMemory& device = c.largest(Tier::device);
+  const RankMemory& host = c.largest(Tier::host);
+  std::string text = heading("Memory per rank (of the rank that needs most)");
+  text += fmt::format("{}\n{}", category_table(device, Tier::device), program_table(device, Tier::device));
+  if (host.total(Tier::host) > 0) text += fmt::format("\n{}", category_table(host, Tier::host));
+  return text + stage_table(c) + classic_section(c);
+}
+
+/// Axes of one rank only say nothing.
+std::string axes_text(const TrafficRow& row, const MeshShape& mesh) {
+  AxisSet axes;
+  for (int i = 0; i < axis_count; ++i)
+    if (const auto axis = static_cast<Axis>(i); row.axes.contains(axis) && mesh[axis] > 1) axes = axes | axis;
+  return row.axes == AxisSet::all() ? "all ranks" : to_string(axes);
+}
+
+/// The few sizes that carry most, "80 x 1.71 GB, 2 x 2.10 GB".
+std::string sizes_text(const TrafficRow& row) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> sizes(row.sizes.begin(), row.sizes.end());
+  std::stable_sort(sizes.begin(), sizes.end(),
+                   [](const auto& a, const auto& b) { return a.first * a.second > b.first * b.second; });
+  std::string text;
+  for (std::size_t i = 0; i < sizes.size() && i < 2; ++i)
+    text += fmt::format("{}{} x {}", i == 0 ? "" : ", ", sizes[i].second, size(sizes[i].first));
+  return sizes.size() > 2 ? text + ", ..." : text;
+}
+
+std::string traffic_section(const Cost& c) {
+  std::string text = heading("Traffic (bytes that each rank sends in a step)");
+  if (c.traffic.empty()) return text + "  none\n";
+  Table table({"axes", "collective", "ranks", "calls", "bytes", "largest parts"});
+  for (const TrafficRow& row : c.traffic)
+    table.row({axes_text(row, c.mesh), std::string(name_of(row.kind)), fmt::to_string(row.members),
+               fmt::to_string(row.messages), size(row.bytes), sizes_text(row)});
+  table.rule();
+  table.row({"total", "", "", fmt::to_string(total_messages(c.traffic)), size(total_bytes(c.traffic))});
+  return text + table.text(2);
+}
+
+/// "forward 25.1%, backward 50.3%": shares of the seconds given, the largest first.
+std::string shares(const ByAction& by, double whole) {
+  std::vector<std::pair<double, std::string>> parts;
+  for (std::size_t i = 0; i < by.size(); ++i)
+    if (by[i] > 0.005 * whole)
+      parts.emplace_back(by[i], std::string(name_of(static_cast<program::ActionKind>(i))));
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::string text;
+  for (const auto& [value, name] : parts)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, percent(value / whole));
+  return text.empty() ? "none" : text;
+}
+
+std::string time_section(const Cost& c) {
+  const Machine& m = c.machine;
+  const Simulation& s = c.step;
+  std::string text = heading("Time (an estimate: a roofline over the step's ops, not a measurement)");
+  text += line(
+      "machine",
+      fmt::format("{:.0f} TFLOP/s x {:.2f}, {:.0f} GB/s x {:.2f}; links {:.0f} GB/s in a node, {:.0f} out",
+                  m.peak_flops / 1e12, m.compute_efficiency, m.memory_bandwidth / 1e9, m.memory_efficiency,
+                  m.intra_node_bandwidth / 1e9, m.inter_node_bandwidth / 1e9));
+  text += line("step", fmt::format("{}: {:.0f} tokens/s, {:.0f} per rank, MFU {}", seconds(s.seconds),
+                                   c.tokens_per_second(), c.tokens_per_second() / c.ranks, percent(c.mfu())));
+  ByAction communicating{};
+  for (std::size_t i = 0; i < s.busy.size(); ++i)
+    if (i != static_cast<std::size_t>(program::Stream::compute))
+      for (std::size_t k = 0; k < communicating.size(); ++k) communicating[k] += s.busy[i][k];
+  text += line("computing", shares(s.busy[static_cast<std::size_t>(program::Stream::compute)], s.seconds));
+  text += line("other streams", shares(communicating, s.seconds));
+  text += line("exposed", fmt::format("{}, waiting for: {}", percent(s.exposed / s.seconds),
+                                      shares(s.exposed_by, s.seconds)));
+  if (s.seconds > 1.001 * c.seconds_without_reuse)
+    text += line("memory reuse", fmt::format("{} of the step goes by waiting for bytes to become free",
+                                             percent(1 - c.seconds_without_reuse / s.seconds)));
+  if (c.extrapolated_from > 0)
+    text += line("", fmt::format("extrapolated from {} of {} micro-batches", c.extrapolated_from,
+                                 config::accumulation_steps(c.deck)));
+  return text;
+}
+
+std::string against(double needed, double limit, bool fits) {
+  if (limit <= 0)
+    return fmt::format("{} needed; not checked: the deck does not say how much there is", size(needed));
+  return fmt::format("{} of {} ({:.0f}%): {}", size(needed), size(limit), 100 * needed / limit,
+                     fits ? "fits" : "does not fit");
+}
+
+std::string verdict_section(const Cost& c) {
+  const Verdict v = verdict_of(c);
+  std::string text = heading("Does it fit?");
+  const std::string beside = fmt::format("; {} of it outside of the plan", size(c.machine.outside_memory));
+  if (c.machine.device_memory > 0) {
+    text += line("device", against(v.device_needed, v.device_limit, v.device_fits()) + beside);
+    text += line("node, host tier", against(v.node_needed, v.node_limit, v.node_fits()));
+  } else {
+    text += line("node", against(v.node_needed, v.node_limit, v.node_fits()));
+  }
+  return text;
+}
+
+std::string cost_line(const Cost& c) {
+  return fmt::format("{} per rank, {:.0f} tokens/s", size(verdict_of(c).device_needed),
+                     c.tokens_per_second());
+}
+
+std::string fixes_section(const Fixes& f) {
+  std::string text = heading(fmt::format("What makes it fit ({} changes tried{})", f.tried,
+                                         f.complete ? "" : "; the time for it ran out"));
+  for (const Fix& fix : f.best) {
+    text += fmt::format("  {}\n      {}, {}\n", command_line(fix.overrides()), cost_line(fix.cost),
+                        name_of(fix.effect));
+    for (const Change& change : fix.changes)
+      text += fmt::format("      {}: {}\n", change.overrides.front(), change.reason);
+  }
+  if (f.best.empty()) text += "  no change of the deck that is known to save memory\n";
+  text += f.least_ranks ? fmt::format("  As it is the deck fits on {} ranks (batch.global permitting)\n",
+                                      *f.least_ranks)
+                        : "  As it is the deck was found to fit on no number of ranks\n";
+  return text;
+}
+
+std::string value_in(const std::vector<std::string>& overrides, const std::string& key) {
+  for (const std::string& text : overrides)
+    if (text.rfind(key + "=", 0) == 0) return text.substr(key.size() + 1);
+  return "";
+}
+
+std::string search_section(const Search& s, const Plan& p) {
+  std::string text =
+      heading(fmt::format("Fastest of those that fit on {} ranks ({} settings tried{})", p.question.ranks,
+                          s.tried, s.complete ? "" : "; the time for it ran out"));
+  Table table(
+      {"strategy", "replicate x shard", "micro", "recompute", "per rank", "tokens/s", "MFU", "exposed"});
+  for (const Setting& x : s.best)
+    table.row({value_in(x.overrides, "sharding.strategy"),
+               value_in(x.overrides, "mesh.replicate") + " x " + value_in(x.overrides, "mesh.shard"),
+               value_in(x.overrides, "batch.micro"), value_in(x.overrides, "recompute.mode"),
+               size(verdict_of(x.cost).device_needed), fmt::format("{:.0f}", x.cost.tokens_per_second()),
+               percent(x.cost.mfu()), percent(x.cost.step.exposed / x.cost.step.seconds)});
+  if (s.best.empty())
+    text += "  none fits\n";
+  else
+    text += table.text(2) + fmt::format("  the first:\n  {}\n", command_line(s.best.front().overrides));
+  if (s.least_ranks)
+    text += fmt::format("  the model fits on {} ranks at least, with\n  {}\n", *s.least_ranks,
+                        command_line(s.frugal));
+  else
+    text += "  no number of ranks was found on which the model fits\n";
+  return text;
+}
+
+}  // namespace
+
+double classic_of(const Cost& c) {
+  const program::Strategy& strategy = program::find_strategy(c.deck.sharding.strategy);
+  const int shards = c.mesh[Axis::shard] * c.mesh[Axis::context],
+            slices = c.mesh[Axis::pipeline] * c.mesh[Axis::tensor];
+  return classic_bytes(static_cast<double>(c.parameters) / slices, strategy, shards);
+}
+
+std::string report_text(const Plan& plan) {
+  std::string text = title(plan) + model_section(plan.cost) + memory_section(plan.cost) +
+                     traffic_section(plan.cost) + time_section(plan.cost) + verdict_section(plan.cost);
+  if (plan.fixes) text += fixes_section(*plan.fixes);
+  if (plan.search) text += search_section(*plan.search, plan);
+  return text;
+}
+
+}  // namespace ztrain::plan

@@ -1,0 +1,31 @@
+#pragma once
+// A plan for people, and the same for programs (docs/plan.md describes both). Sizes in the text are decimal:
+// GB is 1e9 bytes, as in [cluster] and as vendors count.
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "plan/cost.hpp"
+#include "plan/fit.hpp"
+#include "plan/search.hpp"
+
+namespace ztrain::plan {
+
+/// Everything that `ztrain plan` finds out.
+struct Plan {
+  Question question;
+  Cost cost;
+  std::optional<Fixes> fixes;    ///< where it does not fit
+  std::optional<Search> search;  ///< where it was asked for
+};
+
+/// Lines of at most 100 columns.
+std::string report_text(const Plan& plan);
+
+nlohmann::ordered_json report_json(const Plan& plan);
+
+/// States that the classic formula gives for this deck's strategy, in bytes per rank.
+double classic_of(const Cost& cost);
+
+}  // namespace ztrain::plan

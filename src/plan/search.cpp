@@ -1,0 +1,104 @@
+#include "plan/search.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "plan/fit.hpp"
+
+namespace ztrain::plan {
+namespace {
+
+constexpr CostOptions quick{.most_micro_batches = 3, .any_batch = false, .last_rank = false};
+constexpr std::array<const char*, 2> recompute_modes{"full",
+                                                     "none"};  ///< the one that needs less comes first
+
+class SettingSearch {
+ public:
+  SettingSearch(const Question& question, const Watch& watch)
+      : question_(question), watch_(watch), deck_(deck_of(question)) {
+    const config::Mesh& m = deck_.mesh;
+    std::int64_t others = 1;
+    for (const std::int64_t degree : {m.pipeline, m.context, m.tensor})
+      others *= std::max<std::int64_t>(1, degree);
+    data_ranks_ = std::max<std::int64_t>(1, question.ranks / others);
+  }
+
+  Search run(std::size_t most) {
+    // An illegal batch or mesh is refused here, in the words of the deck's checks.
+    resolved_deck(question_, mesh(1, data_ranks_, 1));
+    strategy("NO_SHARD");
+    if (data_ranks_ > 1)
+      for (const char* name : {"zero1", "zero2", "SHARD_GRAD_OP", "FULL_SHARD"}) strategy(name);
+    sort();
+    if (result_.best.size() > most) result_.best.resize(most);
+    for (Setting& s : result_.best) s.cost = cost_of(question_, s.overrides);
+    std::erase_if(result_.best, [](const Setting& s) { return !verdict_of(s.cost).fits(); });
+    sort();
+    result_.frugal = {"sharding.strategy=FULL_SHARD", "mesh.replicate=1", "mesh.shard=-1", "batch.micro=1",
+                      "recompute.mode=full"};
+    result_.least_ranks = least_ranks(question_, result_.frugal, watch_);
+    return std::move(result_);
+  }
+
+ private:
+  static std::vector<std::string> mesh(std::int64_t replicate, std::int64_t shard, std::int64_t micro) {
+    return {fmt::format("mesh.replicate={}", replicate), fmt::format("mesh.shard={}", shard),
+            fmt::format("batch.micro={}", micro)};
+  }
+
+  /// From the most sharded mesh to the least; once nothing fits, less sharding does not either.
+  void strategy(const std::string& name) {
+    const bool shards = name != "NO_SHARD";
+    for (std::int64_t shard = data_ranks_; shard >= (shards ? 2 : data_ranks_); --shard) {
+      if (data_ranks_ % shard != 0) continue;
+      bool any = false;
+      for (const char* mode : recompute_modes) {
+        if (!micros({"sharding.strategy=" + name, fmt::format("recompute.mode={}", mode)}, shard)) break;
+        any = true;
+      }
+      if (!any) return;
+    }
+  }
+
+  bool micros(const std::vector<std::string>& keys, std::int64_t shard) {
+    bool any = false;
+    for (std::int64_t micro = 1; deck_.batch.global % (micro * data_ranks_) == 0; micro *= 2) {
+      if (watch_.expired()) {
+        result_.complete = false;
+        return any;
+      }
+      Setting setting{keys, {}};
+      for (const std::string& text : mesh(data_ranks_ / shard, shard, micro))
+        setting.overrides.push_back(text);
+      setting.cost = cost_of(question_, setting.overrides, quick);
+      ++result_.tried;
+      watch_.say(fmt::format("{} settings tried, {} fit", result_.tried, result_.best.size()));
+      if (!verdict_of(setting.cost).fits()) return any;
+      any = true;
+      result_.best.push_back(std::move(setting));
+    }
+    return any;
+  }
+
+  void sort() {
+    std::stable_sort(result_.best.begin(), result_.best.end(), [](const Setting& a, const Setting& b) {
+      return a.cost.tokens_per_second() > b.cost.tokens_per_second();
+    });
+  }
+
+  const Question& question_;
+  const Watch& watch_;
+  config::Deck deck_;
+  std::int64_t data_ranks_ = 1;
+  Search result_;
+};
+
+}  // namespace
+
+Search search_for(const Question& question, const Watch& watch, std::size_t most) {
+  return SettingSearch(question, watch).run(most);
+}
+
+}  // namespace ztrain::plan

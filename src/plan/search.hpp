@@ -1,0 +1,31 @@
+#pragma once
+// For a number of ranks: which way of using them is fastest among those that fit.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/cost.hpp"
+#include "plan/watch.hpp"
+
+namespace ztrain::plan {
+
+struct Setting {
+  std::vector<std::string> overrides;  ///< of strategy, mesh, micro-batch and recomputation
+  Cost cost;
+};
+
+struct Search {
+  std::vector<Setting> best;  ///< by tokens per second
+  int tried = 0;
+  bool complete = true;             ///< false: the watch ended the search
+  std::vector<std::string> frugal;  ///< overrides of the setting that needs least memory
+  std::optional<int> least_ranks;   ///< that hold the model with those
+};
+
+/// Strategy x (replicate, shard) x batch.micro x recompute.mode, on the question's ranks; the other axes and
+/// all other keys stay as the deck has them. Relies on more micro-batch or less sharding never needing less
+/// memory.
+Search search_for(const Question& question, const Watch& watch, std::size_t most = 8);
+
+}  // namespace ztrain::plan

@@ -1,0 +1,168 @@
+#include "plan/simulate.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <numeric>
+
+namespace ztrain::plan {
+namespace {
+
+using program::Op;
+using program::OpId;
+using program::Program;
+using program::Stream;
+using program::Tier;
+using BytesByTier = std::array<double, program::tier_count>;
+
+std::size_t at(OpId id) {
+  return static_cast<std::size_t>(id);
+}
+
+/// What the op reads and writes. A workspace is a reservation; padding is cleared piece by piece.
+BytesByTier bytes_touched(const Program& p, const Op& op) {
+  BytesByTier bytes{};
+  if (op.type == "release") return bytes;
+  if (op.type == "zero_gaps") {
+    const program::Tensor& t = p.tensor(op.outputs[0]);
+    const auto& pieces = op.attributes.integers("pieces");
+    for (std::size_t i = 1; i < pieces.size(); i += 2)
+      bytes[static_cast<std::size_t>(t.tier)] += static_cast<double>(pieces[i] * size_of(t.dtype));
+    return bytes;
+  }
+  for (const auto* ids : {&op.inputs, &op.outputs})
+    for (const program::TensorId id : *ids) {
+      const program::Tensor& t = p.tensor(id);
+      if (t.category == program::Category::workspace) continue;
+      bytes[static_cast<std::size_t>(p.tensor(p.storage(id)).tier)] += static_cast<double>(t.bytes());
+    }
+  return bytes;
+}
+
+double memory_seconds(const Program& p, const Op& op, const Machine& m) {
+  const BytesByTier bytes = bytes_touched(p, op);
+  const auto of = [&](Tier tier) { return bytes[static_cast<std::size_t>(tier)]; };
+  return std::max({of(Tier::device) / (m.memory_bandwidth * m.memory_efficiency),
+                   of(Tier::host) / m.host_bandwidth, of(Tier::nvme) / m.nvme_bandwidth});
+}
+
+bool is_message(const Op& op) {
+  return op.comm.kind == program::CommKind::send || op.comm.kind == program::CommKind::recv;
+}
+
+/// Between two ranks.
+double message_seconds(const Program& p, const Op& op, const Machine& m) {
+  const std::vector<int> group = Coordinate(p.mesh, p.rank).group(op.comm.axes);
+  const int peer = group[static_cast<std::size_t>(op.comm.peer)];
+  const auto& ids = op.comm.kind == program::CommKind::send ? op.inputs : op.outputs;
+  const double bytes = ids.empty() ? 0.0 : static_cast<double>(p.tensor(ids[0]).bytes());
+  const bool near = peer / m.ranks_per_node == p.rank / m.ranks_per_node;
+  return bytes / (near ? m.intra_node_bandwidth : m.inter_node_bandwidth) + m.latency;
+}
+
+double collective_seconds(double sent, const GroupPlace& place, const Machine& m) {
+  if (place.members < 2) return 0;
+  double seconds = 0;
+  if (place.on_node > 1) seconds = sent / m.intra_node_bandwidth;
+  if (place.members > place.on_node)
+    seconds = std::max(seconds, sent / (place.on_node * m.inter_node_bandwidth));
+  return seconds + m.latency * std::bit_width(static_cast<unsigned>(place.members - 1));
+}
+
+class Clock {
+ public:
+  Clock(const Program& program, const Machine& machine)
+      : program_(program), machine_(machine), end_(program.ops.size(), 0), cause_(program.ops.size(), -1) {
+    last_.fill(-1);
+  }
+
+  Simulation run() {
+    for (OpId id = 0; id < static_cast<OpId>(program_.ops.size()); ++id) step(id);
+    finish();
+    return std::move(result_);
+  }
+
+ private:
+  void step(OpId id) {
+    const Op& op = program_.op(id);
+    OpId& tail = last_[static_cast<std::size_t>(op.stream)];
+    const double free = tail < 0 ? 0 : end_[at(tail)];
+    OpId cause = tail;
+    double start = free;
+    for (const OpId before : op.after)
+      if (end_[at(before)] > start) start = end_[at(before)], cause = before;
+    if (op.stream == Stream::compute) expose(start - free, cause);
+    const double seconds = duration(op);
+    end_[at(id)] = start + seconds;
+    cause_[at(id)] = cause;
+    tail = id;
+    result_.busy[static_cast<std::size_t>(op.stream)][static_cast<std::size_t>(op.action.kind)] += seconds;
+    result_.flops += op.flops;
+  }
+
+  void expose(double seconds, OpId waited_for) {
+    if (seconds <= 0) return;
+    result_.exposed += seconds;
+    result_.exposed_by[static_cast<std::size_t>(program_.op(waited_for).action.kind)] += seconds;
+  }
+
+  void finish() {
+    const auto latest = std::max_element(end_.begin(), end_.end());
+    if (latest == end_.end()) return;
+    result_.seconds = *latest;
+    const OpId computed = last_[static_cast<std::size_t>(Stream::compute)];
+    const auto id = static_cast<OpId>(latest - end_.begin());
+    expose(*latest - (computed < 0 ? 0 : end_[at(computed)]), id);
+    for (OpId op = id; op >= 0; op = cause_[at(op)]) {
+      const double start = cause_[at(op)] < 0 ? 0 : end_[at(cause_[at(op)])];
+      result_.critical.push_back(op);
+      result_.critical_by[static_cast<std::size_t>(program_.op(op).action.kind)] += end_[at(op)] - start;
+    }
+    std::reverse(result_.critical.begin(), result_.critical.end());
+  }
+
+  double duration(const Op& op) {
+    if (!op.communicates() || is_message(op)) return duration_of(program_, op, machine_);
+    const auto [it, fresh] = places_.try_emplace(op.comm.axes.bits());
+    if (fresh)
+      it->second = place_of(Coordinate(program_.mesh, program_.rank), op.comm.axes, machine_.ranks_per_node);
+    return collective_seconds(static_cast<double>(op.comm.sent_bytes), it->second, machine_);
+  }
+
+  const Program& program_;
+  const Machine& machine_;
+  std::vector<double> end_;  ///< by op
+  std::vector<OpId> cause_;  ///< the op whose end let it start
+  std::array<OpId, program::stream_count> last_{};
+  std::map<std::uint8_t, GroupPlace> places_;  ///< by axes
+  Simulation result_;
+};
+
+}  // namespace
+
+double Simulation::busy_on(Stream stream) const {
+  const ByAction& by = busy[static_cast<std::size_t>(stream)];
+  return std::accumulate(by.begin(), by.end(), 0.0);
+}
+
+GroupPlace place_of(const Coordinate& at, AxisSet axes, int ranks_per_node) {
+  const std::vector<int> group = at.group(axes);
+  const int node = at.rank() / ranks_per_node;
+  const auto here =
+      std::count_if(group.begin(), group.end(), [&](int rank) { return rank / ranks_per_node == node; });
+  return {static_cast<int>(here), static_cast<int>(group.size())};
+}
+
+double duration_of(const Program& p, const Op& op, const Machine& m) {
+  if (!op.communicates())
+    return std::max(op.flops / (m.peak_flops * m.compute_efficiency), memory_seconds(p, op, m));
+  if (is_message(op)) return message_seconds(p, op, m);
+  const GroupPlace place = place_of(Coordinate(p.mesh, p.rank), op.comm.axes, m.ranks_per_node);
+  return collective_seconds(static_cast<double>(op.comm.sent_bytes), place, m);
+}
+
+Simulation simulate(const Program& program, const Machine& machine) {
+  return Clock(program, machine).run();
+}
+
+}  // namespace ztrain::plan

@@ -1,0 +1,48 @@
+#pragma once
+// When each op of a Program would run: one time line per stream, without executing anything. An op starts
+// when its predecessor on its stream and all of Op::after have ended; the host issues everything in no time.
+//
+// Durations are a roofline (Williams et al., 2009):
+//   computing       the larger of flops / (peak x efficiency) and bytes touched / (bandwidth x efficiency)
+//   communication   bytes sent over the slower of two links, plus latency x ceil(log2 members). Within a node
+//   each
+//                   rank has the intra-node bandwidth; across nodes the k members of a group on one node
+//                   share the k links that these ranks have out of it.
+// Not modelled: other ranks (all are taken to arrive together), links shared between groups, launch times.
+
+#include <array>
+#include <vector>
+
+#include "plan/machine.hpp"
+#include "program/program.hpp"
+
+namespace ztrain::plan {
+
+/// Seconds by action kind.
+using ByAction = std::array<double, program::action_kind_count>;
+
+struct Simulation {
+  double seconds = 0;  ///< from the first op's start to the last op's end
+  double flops = 0;    ///< of products and attention, with what is recomputed
+  std::array<ByAction, program::stream_count> busy{};
+  double exposed = 0;     ///< seconds in which nothing computes
+  ByAction exposed_by{};  ///< those, by the action waited for
+  /// A chain of ops, each started by the end of the one before, that ends last.
+  std::vector<program::OpId> critical;
+  ByAction critical_by{};  ///< seconds along that chain
+
+  double busy_on(program::Stream stream) const;
+};
+
+Simulation simulate(const program::Program& program, const Machine& machine);
+
+/// Seconds that one op takes; a release takes none.
+double duration_of(const program::Program& program, const program::Op& op, const Machine& machine);
+
+/// Members of the group of `rank` over axes that are on its node, and all of them.
+struct GroupPlace {
+  int on_node = 1, members = 1;
+};
+GroupPlace place_of(const Coordinate& at, AxisSet axes, int ranks_per_node);
+
+}  // namespace ztrain::plan

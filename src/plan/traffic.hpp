@@ -1,0 +1,34 @@
+#pragma once
+// What one rank sends in one run of a Program, by axes and kind of collective.
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "program/program.hpp"
+
+namespace ztrain::plan {
+
+/// Collectives of one kind over one set of axes. Sent bytes are those of this rank.
+struct TrafficRow {
+  AxisSet axes;
+  program::CommKind kind = program::CommKind::none;
+  int members = 1;  ///< of a group
+  std::int64_t messages = 0;
+  std::int64_t bytes = 0;
+  std::map<std::int64_t, std::int64_t> sizes;  ///< messages by bytes sent in each
+};
+
+/// Rows by axes, then by kind; their bytes add up to those of all ops.
+std::vector<TrafficRow> traffic_of(const program::Program& program);
+
+std::int64_t total_bytes(const std::vector<TrafficRow>& rows);
+std::int64_t total_messages(const std::vector<TrafficRow>& rows);
+
+/// Of a step of n micro-batches, from those of two steps whose numbers of micro-batches are `fewer` and
+/// fewer + 1: each further micro-batch sends what the last one did. n > fewer.
+std::vector<TrafficRow> extrapolate(const std::vector<TrafficRow>& at_fewer,
+                                    const std::vector<TrafficRow>& at_more, std::int64_t fewer,
+                                    std::int64_t n);
+
+}  // namespace ztrain::plan

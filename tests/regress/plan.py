@@ -1,0 +1,149 @@
+"""ztrain plan: what a job costs before it runs."""
+
+import json
+import re
+import resource
+import shlex
+
+import ztrain_run as zt
+
+SMOKE = zt.SOURCE / "inputs" / "smoke.toml"
+LARGE = zt.SOURCE / "inputs" / "llama3_70b.toml"
+UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+
+
+def size(text):
+    """Bytes of "1.50 GB"."""
+    value, unit = text.split()
+    return float(value) * UNITS[unit]
+
+
+def in_text(text, pattern):
+    found = re.search(pattern, text)
+    assert found, f"{pattern} is not in\n{text}"
+    return found.group(1)
+
+
+class Plan(zt.Case):
+    def plan(self, *words, ranks=0, timeout=60):
+        result = zt.run(ranks, ["plan", *words], timeout=timeout)
+        self.assertEqual(result.code, 0, str(result))
+        self.assertEqual(result.err, "", str(result))
+        return result.out
+
+    def both(self, *words):
+        return self.plan(*words), json.loads(self.plan(*words, "--json"))
+
+    def assert_text_is(self, text, pattern, expected):
+        self.assertAlmostEqual(size(in_text(text, pattern)), expected, delta=0.006 * max(expected, 1))
+
+    def test_the_smoke_deck_on_any_number_of_ranks(self):
+        for ranks in (1, 4, 64):
+            text, plan = self.both(SMOKE, "--ranks", ranks, "--batch.global=64")
+            self.assertEqual(plan["ranks"], ranks)
+            self.assertEqual(plan["batch"]["tokens_per_step"], 64 * 64)
+            self.assertIn(f"on {ranks} rank", text)
+            self.assertTrue(plan["verdict"]["fits"])
+            for heading in ("Model and batch", "Memory per rank", "Traffic", "Time (an estimate", "Does it fit?"):
+                self.assertIn(f"\n{heading}", text)
+            for line in text.splitlines():
+                self.assertLessEqual(len(line), 100, line)
+
+    def test_text_and_json_agree_and_add_up(self):
+        text, plan = self.both(SMOKE, "--ranks", 4)
+        traffic = plan["traffic"]
+        self.assertGreater(traffic["bytes"], 0)
+        self.assertEqual(traffic["bytes"], sum(row["bytes"] for row in traffic["rows"]))
+        for row in traffic["rows"]:
+            self.assertEqual(row["bytes"], sum(s["bytes"] * s["calls"] for s in row["sizes"]))
+            self.assertEqual(row["calls"], sum(s["calls"] for s in row["sizes"]))
+        self.assert_text_is(text, r"\n  total +\d+ +([\d.]+ \w+)", traffic["bytes"])
+        step = plan["memory"][0]["programs"]["train step"]["device"]
+        self.assert_text_is(text, r"\n  train step +[\d.]+ \w+ +([\d.]+ \w+)", step["transient"])
+        self.assert_text_is(text, r"\n  arena +([\d.]+ \w+)", step["persistent"])
+        kept = sum(row["kept"] for row in step["categories"].values())
+        self.assertLessEqual(kept, step["persistent"])
+        self.assertGreater(kept, 0.98 * step["persistent"])
+        self.assertEqual(sum(row["peak"] for row in step["categories"].values()) <= step["live"], True)
+        self.assert_text_is(text, r"\n  device +([\d.]+ \w+) of", plan["verdict"]["device_needed"])
+
+    def test_the_plan_is_what_a_run_uses(self):
+        _, plan = self.both(self.deck, "--ranks", 2)
+        self.train(2, "run")
+        record = [r for r in zt.metrics(self.folder / "run") if "bytes_sent" in r][0]
+        self.assertEqual(sum(record["bytes_sent"].values()), plan["traffic"]["bytes"])
+
+    def test_zero_and_the_formula(self):
+        rows = {}
+        for strategy in ("NO_SHARD", "zero1", "zero2", "FULL_SHARD"):
+            _, plan = self.both(SMOKE, "--ranks", 4, f"--sharding.strategy={strategy}")
+            rows[strategy] = plan["classic_states"] / plan["model"]["parameters"]
+        self.assertEqual(rows, {"NO_SHARD": 16, "zero1": 7, "zero2": 5.5, "FULL_SHARD": 4})
+
+    def test_70b_on_1024_ranks_takes_seconds_and_little_memory(self):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        result = zt.run(0, ["plan", LARGE, "--ranks", 1024, "--batch.global=1024"], timeout=120)
+        self.assertEqual(result.code, 0, str(result))
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        print(f"70B on 1,024 ranks: {result.seconds:.2f} s, {peak / 2**20:.0f} MiB")
+        self.assertLess(peak, 2 * 2**30, f"children before: {before} KiB")
+        self.assertLess(result.seconds, 20)
+        self.assertIn("128 nodes of 8", result.out)
+        self.assertIn("8388608 = 1 micro x 1024 data-parallel ranks x 1 accumulation x 8192", result.out)
+
+    def test_a_fix_that_is_printed_fits(self):
+        words = [LARGE, "--ranks", 64, "--batch.global=64", "--recompute.mode=none"]
+        text, plan = self.both(*words)
+        self.assertFalse(plan["verdict"]["fits"])
+        self.assertIn("does not fit", text)
+        fix = shlex.split(in_text(text, r"What makes it fit.*\n  (--.*)"))
+        self.assertEqual(fix, ["--" + o for o in plan["fixes"]["best"][0]["overrides"]])
+        fixed = json.loads(self.plan(*words, *fix, "--json"))
+        self.assertTrue(fixed["verdict"]["fits"])
+        self.assertEqual(fixed["verdict"]["device_needed"], plan["fixes"]["best"][0]["device_needed"])
+
+    def test_what_cannot_fit_at_all_says_so(self):
+        text = self.plan(SMOKE, "--ranks", 2, "--device-memory", "0.0001", "--beside", "0")
+        self.assertIn("no change of the deck", text)
+        self.assertIn("on no number of ranks", text)
+
+    def test_fit_lists_settings_that_fit_the_fastest_first(self):
+        text, plan = self.both(SMOKE, "--ranks", 4, "--batch.global=16", "--fit")
+        best = plan["search"]["best"]
+        self.assertGreater(len(best), 2)
+        speeds = [setting["tokens_per_second"] for setting in best]
+        self.assertEqual(speeds, sorted(speeds, reverse=True))
+        self.assertTrue(all(setting["fits"] for setting in best))
+        self.assertEqual(plan["search"]["least_ranks"], 1)
+        words = shlex.split(in_text(text, r"the first:\n  (--.*)"))
+        first = json.loads(self.plan(SMOKE, "--ranks", 4, "--batch.global=16", *words, "--json"))
+        self.assertAlmostEqual(first["time"]["tokens_per_second"], speeds[0], delta=1e-6 * speeds[0])
+
+    def test_the_formula_without_a_deck(self):
+        text = self.plan("--parameters", "70e9", "--ranks", 256, "--device-memory", 80, "--beside", 18)
+        for figure in ("1120.00 GB", "283.28 GB", "143.83 GB", "4.38 GB", "fills 14 of"):
+            self.assertIn(figure, text)
+        for ranks, gigabytes, fits in ((16, "88.00", "no"), (24, "64.67", "yes"), (32, "53.00", "yes")):
+            self.assertRegex(text, rf"\n  {ranks} +{gigabytes} GB +{fits}\n")
+
+    def test_data_are_read_where_only_they_know_the_vocabulary(self):
+        deck = self.write_deck("silent", {"model.vocab_size": None})
+        self.assertEqual(json.loads(self.plan(deck, "--ranks", 2, "--json"))["model"]["vocabulary"], 257)
+        named = self.write_deck("named", {"data.train": ["nowhere/*.bin"]})
+        self.assertEqual(json.loads(self.plan(named, "--ranks", 2, "--json"))["model"]["vocabulary"], 257)
+
+    def test_mistakes(self):
+        self.assert_refused(zt.run(0, ["plan"], timeout=20), r"needs a deck, or --parameters")
+        self.assert_refused(
+            zt.run(2, ["plan", SMOKE, "--ranks", 3], timeout=20), r"batch\.global.*nearest legal values 3 or 6"
+        )
+        self.assert_refused(
+            zt.run(0, ["plan", SMOKE, "--ranks", 2, "--modle.x=3"], timeout=20), r"unknown key 'modle\.x'"
+        )
+        self.assert_refused(
+            zt.run(0, ["plan", SMOKE, "--ranks", 3, "--fit"], timeout=20), r"batch\.global.*must be whole"
+        )
+
+
+if __name__ == "__main__":
+    zt.main()

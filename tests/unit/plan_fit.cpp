@@ -1,0 +1,206 @@
+// Plans of decks: cost, verdict, and the changes that make a deck fit.
+
+#include "plan/fit.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "config/validate.hpp"
+#include "plan/report.hpp"
+
+namespace ztrain::plan {
+namespace {
+
+namespace fs = std::filesystem;
+using program::Tier;
+
+const char* const deck_text = R"([run]
+steps = 3
+output = "${NO_SUCH_VARIABLE}/out"
+[data]
+train = ["${NO_SUCH_VARIABLE}/*.bin"]
+sequence = 64
+[model]
+hidden_size = 128
+intermediate_size = 352
+num_hidden_layers = 4
+num_attention_heads = 4
+vocab_size = 500
+[batch]
+global = 32
+micro = 2
+[precision]
+preset = "fp32"
+)";
+
+class Decks : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "ztrain-plan-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder = name;
+    std::ofstream(folder / "deck.toml") << deck_text;
+  }
+  void TearDown() override { fs::remove_all(folder); }
+
+  /// On a machine that has this many bytes a rank, all of them for the plan.
+  Question question(int ranks, double bytes = 0, std::vector<std::string> overrides = {}) const {
+    Question q{.deck = (folder / "deck.toml").string(), .overrides = std::move(overrides), .ranks = ranks};
+    q.limits.outside_memory = 0;
+    if (bytes > 0) q.limits.device_memory = bytes;
+    return q;
+  }
+  static double held(const Cost& c) {
+    return static_cast<double>(c.largest(Tier::device).total(Tier::device));
+  }
+
+  fs::path folder;
+};
+
+TEST_F(Decks, ArePlannedWithoutTheFilesThatTheyName) {
+  const Cost c = cost_of(question(4));
+  EXPECT_EQ(c.ranks, 4);
+  EXPECT_EQ(c.mesh[Axis::shard], 4);
+  EXPECT_EQ(c.memory.size(), 2u) << "the first rank and the last";
+  EXPECT_GT(c.step.seconds, 0);
+  EXPECT_DOUBLE_EQ(c.tokens_per_step(), 32 * 64);
+  EXPECT_GT(total_bytes(c.traffic), 0);
+  EXPECT_LE(c.seconds_without_reuse, c.step.seconds);
+}
+
+TEST_F(Decks, TheVocabularyIsTheDataSWhereTheDeckIsSilent) {
+  Question q = question(2, 0, {"model.vocab_size=0"});
+  EXPECT_THROW(cost_of(q), Error);
+  q.vocabulary = 500;
+  EXPECT_EQ(cost_of(q).parameters, cost_of(question(2)).parameters);
+}
+
+TEST_F(Decks, MoreMicroBatchesThanAreCompiledAreExtrapolatedExactly) {
+  for (const char* strategy : {"FULL_SHARD", "zero1"}) {
+    const std::vector<std::string> more{std::string("sharding.strategy=") + strategy, "batch.micro=1"};
+    const Cost all = cost_of(question(2), more), few = cost_of(question(2), more, {.most_micro_batches = 4});
+    EXPECT_EQ(all.extrapolated_from, 0);
+    EXPECT_EQ(few.extrapolated_from, 4);
+    EXPECT_NEAR(few.step.seconds, all.step.seconds, 1e-3 * all.step.seconds) << strategy;
+    EXPECT_NEAR(few.step.flops, all.step.flops, 1e-9 * all.step.flops);
+    EXPECT_EQ(total_bytes(few.traffic), total_bytes(all.traffic));
+    EXPECT_EQ(few.largest(Tier::device).persistent(Tier::device),
+              all.largest(Tier::device).persistent(Tier::device));
+    EXPECT_NEAR(held(few), held(all), 0.02 * held(all));
+  }
+}
+
+TEST_F(Decks, VerdictCountsDevicesOrNodes) {
+  const Cost c = cost_of(question(4, 1e9));
+  EXPECT_TRUE(verdict_of(c).fits());
+  EXPECT_DOUBLE_EQ(verdict_of(c).device_needed, held(c));
+  EXPECT_FALSE(verdict_of(cost_of(question(4, held(c) - 1))).fits());
+  Question q = question(4);
+  q.limits.device_memory = 0;
+  q.limits.ranks_per_node = 2;
+  q.limits.host_memory = 2 * held(c);
+  EXPECT_TRUE(verdict_of(cost_of(q)).fits()) << "two ranks compute in the memory of a node";
+  q.limits.host_memory = 2 * held(c) - 1;
+  EXPECT_FALSE(verdict_of(cost_of(q)).fits());
+}
+
+TEST_F(Decks, EveryChangeOfTheTableLoads) {
+  const std::vector<std::string> far{"sharding.strategy=NO_SHARD", "sharding.gradient_accumulation=no_sync",
+                                     "mesh.replicate=2", "batch.micro=4"};
+  const Question bf16 = question(4, 0, [&] {
+    auto all = far;
+    all.push_back("precision.preset=bf16");
+    return all;
+  }());
+  std::size_t seen = 0;
+  for (const Change& c : changes_for(deck_of(bf16))) {
+    EXPECT_NO_THROW(cost_of(bf16, c.overrides)) << command_line(c.overrides);
+    EXPECT_FALSE(c.reason.empty());
+    ++seen;
+  }
+  EXPECT_GE(seen, 9u);
+  EXPECT_TRUE(compatible({{"a.b=1"}, Effect::none, ""}, {{"a.c=1"}, Effect::none, ""}));
+  EXPECT_FALSE(compatible({{"a.b=1"}, Effect::none, ""}, {{"a.c=1", "a.b=2"}, Effect::none, ""}));
+}
+
+TEST_F(Decks, FixesFitAndTheCheapestComeFirst) {
+  const double all = held(cost_of(question(4)));
+  const Question q = question(4, 0.7 * all);
+  const Fixes fixes = fixes_for(q, Watch(60));
+  ASSERT_FALSE(fixes.best.empty());
+  EXPECT_TRUE(fixes.complete);
+  for (std::size_t i = 0; i < fixes.best.size(); ++i) {
+    const Fix& fix = fixes.best[i];
+    EXPECT_LE(held(cost_of(q, fix.overrides())), 0.7 * all) << command_line(fix.overrides());
+    if (i > 0 && fix.effect != Effect::numerics) {
+      EXPECT_LE(fix.cost.tokens_per_second(), fixes.best[i - 1].cost.tokens_per_second());
+    }
+  }
+  EXPECT_NE(fixes.best.front().effect, Effect::numerics);
+  const std::string text = cheapest_fix_text(q);
+  EXPECT_NE(text.find(command_line(fixes.best.front().overrides())), std::string::npos) << text;
+}
+
+TEST_F(Decks, PairsAreTriedWhereNoSingleChangeHelps) {
+  double least = held(cost_of(question(4)));
+  const Question open = question(4);
+  for (const Change& c : changes_for(deck_of(open)))
+    if (c.effect != Effect::numerics) least = std::min(least, held(cost_of(open, c.overrides)));
+  const Fixes fixes = fixes_for(question(4, least - 1), Watch(60));
+  ASSERT_FALSE(fixes.best.empty());
+  EXPECT_GT(fixes.best.front().changes.size(), 1u);
+}
+
+TEST_F(Decks, LeastRanksHoldWhatFewerDoNot) {
+  const double some = held(cost_of(question(16, 0, {"batch.micro=1"})));
+  Question q = question(1, some * 1.01, {"batch.micro=1"});
+  q.limits.ranks_per_node = 4;
+  const auto least = least_ranks(q, {}, Watch(60));
+  ASSERT_TRUE(least.has_value());
+  EXPECT_LE(*least, 16);
+  EXPECT_GT(*least, 1);
+  const auto fits_on = [&](int ranks) {
+    q.ranks = ranks;
+    return verdict_of(cost_of(q, {}, {.any_batch = true})).fits();
+  };
+  EXPECT_TRUE(fits_on(*least));
+  EXPECT_FALSE(fits_on(*least > 4 ? *least - 4 : *least / 2));
+  EXPECT_FALSE(least_ranks(question(1, 1000), {}, Watch(60)).has_value()) << "nothing fits in a kilobyte";
+}
+
+TEST_F(Decks, SearchRanksSettingsThatFit) {
+  const Question q = question(4, 1.2 * held(cost_of(question(4))));
+  const Search s = search_for(q, Watch(60));
+  ASSERT_GT(s.best.size(), 1u);
+  for (std::size_t i = 1; i < s.best.size(); ++i)
+    EXPECT_GE(s.best[i - 1].cost.tokens_per_second(), s.best[i].cost.tokens_per_second());
+  for (const Setting& x : s.best)
+    EXPECT_TRUE(verdict_of(cost_of(q, x.overrides)).fits()) << command_line(x.overrides);
+  ASSERT_TRUE(s.least_ranks.has_value());
+  EXPECT_LE(*s.least_ranks, 4);
+}
+
+TEST_F(Decks, AnExpiredWatchEndsTheSearch) {
+  const Fixes fixes = fixes_for(question(4, 1000), Watch(0));
+  EXPECT_FALSE(fixes.complete);
+  EXPECT_TRUE(fixes.best.empty());
+}
+
+TEST_F(Decks, TextAndJsonSayTheSame) {
+  Plan plan{.question = question(4, 1e9), .cost = cost_of(question(4, 1e9)), .fixes = {}, .search = {}};
+  const auto json = report_json(plan);
+  EXPECT_EQ(json["traffic"]["bytes"].get<std::int64_t>(), total_bytes(plan.cost.traffic));
+  EXPECT_EQ(json["batch"]["tokens_per_step"].get<std::int64_t>(), config::tokens_per_step(plan.cost.deck));
+  EXPECT_TRUE(json["verdict"]["fits"].get<bool>());
+  const std::string text = report_text(plan);
+  EXPECT_NE(text.find("tokens a step"), std::string::npos);
+  EXPECT_NE(text.find("fits"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ztrain::plan
