@@ -88,10 +88,10 @@ void scale_row(A* row, A factor, T* to, std::int64_t count) {
   }
 }
 
-/// One token's weighted nll, and when grad its logits' gradient weight * (softmax - one_hot).
+/// One token's weighted nll, and when grad its logits' gradient scale * weight * (softmax - one_hot).
 template <class T, bool grad>
 double token_loss(acc_t<T>* row, T* grad_row, std::int64_t vocabulary, std::int64_t stride,
-                  std::int32_t target, float weight) {
+                  std::int32_t target, float weight, double scale) {
   using A = acc_t<T>;
   if (weight == 0) {
     if constexpr (grad) std::fill_n(grad_row, vocabulary, T(0));
@@ -103,8 +103,9 @@ double token_loss(acc_t<T>* row, T* grad_row, std::int64_t vocabulary, std::int6
   const A chosen = known ? row[target] : std::numeric_limits<A>::quiet_NaN();
   const double sum = row_sum<A, grad>(row, stride, maximum);
   if constexpr (grad) {
-    const A factor = known ? static_cast<A>(weight / sum) : chosen;
-    const A at_target = known ? row[target] * factor - static_cast<A>(weight) : chosen;
+    const double scaled = weight * scale;
+    const A factor = known ? static_cast<A>(scaled / sum) : chosen;
+    const A at_target = known ? row[target] * factor - static_cast<A>(scaled) : chosen;
     scale_row(row, factor, grad_row, vocabulary);
     if (known) grad_row[target] = static_cast<T>(at_target);
   }
@@ -113,7 +114,7 @@ double token_loss(acc_t<T>* row, T* grad_row, std::int64_t vocabulary, std::int6
 
 template <class T, bool grad>
 void chunk_loss(Exec& exec, const HeadLossInput<T>& input, const HeadLossChunk& chunk, const Buffers<T>& b,
-                double* loss) {
+                const StepScalars* scalars, double* loss) {
   using Policy = Kokkos::RangePolicy<Kokkos::DefaultExecutionSpace>;
   const std::int32_t* targets = input.targets.data + chunk.begin;
   const float* weights = input.token_weights.data + chunk.begin;
@@ -121,7 +122,7 @@ void chunk_loss(Exec& exec, const HeadLossInput<T>& input, const HeadLossChunk& 
   const bool first = chunk.begin == 0;
   Kokkos::parallel_for(Policy(exec.space, 0, rows), [=](std::int64_t i) {
     b.nll[i] = token_loss<T, grad>(b.logits + i * b.stride, b.grad_logits + i * b.stride, vocabulary,
-                                   b.stride, targets[i], weights[i]);
+                                   b.stride, targets[i], weights[i], grad ? scalars->loss_scale : 1);
   });
   Kokkos::parallel_for(Policy(exec.space, 0, 1), [=](std::int64_t) {
     double nll = first ? 0 : loss[0], weight = first ? 0 : loss[1];
@@ -197,7 +198,7 @@ void HeadLoss<T>::run(Exec& exec, const HeadLossInput<T>& input, Vector<double> 
   for (const HeadLossChunk& chunk : chunks_) {
     chunk.logits->run(exec, input.h.data + chunk.begin * shape_.width, input.weight.data, nullptr, b.logits,
                       b.gemm);
-    chunk_loss<T, false>(exec, input, chunk, b, loss.data);
+    chunk_loss<T, false>(exec, input, chunk, b, nullptr, loss.data);
   }
 }
 
@@ -206,8 +207,9 @@ HeadLossGrad<T, G>::HeadLossGrad(const HeadLossShape& shape, bool accumulate)
     : shape_(shape), chunks_(prepare(shape, dtype_of<T>(), dtype_of<G>(), true, accumulate)) {}
 
 template <class T, class G>
-void HeadLossGrad<T, G>::run(Exec& exec, const HeadLossInput<T>& input, Vector<double> loss, Matrix<T> grad_h,
-                             Matrix<G> grad_weight, Vector<std::byte> workspace) {
+void HeadLossGrad<T, G>::run(Exec& exec, const HeadLossInput<T>& input, const StepScalars* scalars,
+                             Vector<double> loss, Matrix<T> grad_h, Matrix<G> grad_weight,
+                             Vector<std::byte> workspace) {
   check(shape_, input, loss);
   REQUIRE(grad_h.rows == shape_.tokens && grad_h.cols == shape_.width &&
               grad_weight.rows == shape_.vocabulary && grad_weight.cols == shape_.width,
@@ -217,7 +219,7 @@ void HeadLossGrad<T, G>::run(Exec& exec, const HeadLossInput<T>& input, Vector<d
   for (const HeadLossChunk& chunk : chunks_) {
     const T* h = input.h.data + chunk.begin * shape_.width;
     chunk.logits->run(exec, h, input.weight.data, nullptr, b.logits, b.gemm);
-    chunk_loss<T, true>(exec, input, chunk, b, loss.data);
+    chunk_loss<T, true>(exec, input, chunk, b, scalars, loss.data);
     chunk.grad_h->run(exec, b.grad_logits, input.weight.data, nullptr,
                       grad_h.data + chunk.begin * shape_.width, b.gemm);
     chunk.grad_weight->run(exec, b.grad_logits, h, nullptr, grad_weight.data, b.gemm);

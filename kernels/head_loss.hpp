@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "base/step_scalars.hpp"
 #include "base/view.hpp"
 #include "kernels/gemm.hpp"
 
@@ -53,17 +54,19 @@ class HeadLoss {
   std::vector<HeadLossChunk> chunks_;
 };
 
-/// Loss and the gradients of loss[0]. G is the type of the weight's gradient: (T, G) is (float, float),
-/// (bf16, float), (bf16, bf16), (f16, float), (f16, f16) or (double, double).
+/// Loss and the gradients of loss_scale * loss[0]. G is the type of the weight's gradient: (T, G) is (float,
+/// float), (bf16, float), (bf16, bf16), (f16, float), (f16, f16) or (double, double).
 template <class T, class G>
 class HeadLossGrad {
  public:
   /// accumulate: add to grad_weight instead of overwriting it.
   HeadLossGrad(const HeadLossShape& shape, bool accumulate);
 
-  /// As HeadLoss::run; grad_h [tokens, width] is overwritten; grad_weight [vocabulary, width].
-  void run(Exec& exec, const HeadLossInput<T>& input, Vector<double> loss, Matrix<T> grad_h,
-           Matrix<G> grad_weight, Vector<std::byte> workspace);
+  /// As HeadLoss::run; grad_h [tokens, width] is overwritten; grad_weight [vocabulary, width]. scalars: on
+  /// the device, of which loss_scale is read; gradients of the logits are multiplied by it before they are
+  /// rounded to T.
+  void run(Exec& exec, const HeadLossInput<T>& input, const StepScalars* scalars, Vector<double> loss,
+           Matrix<T> grad_h, Matrix<G> grad_weight, Vector<std::byte> workspace);
 
  private:
   HeadLossShape shape_;

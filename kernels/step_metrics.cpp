@@ -64,13 +64,13 @@ class Batches {
 
 KOKKOS_INLINE_FUNCTION void write_scalars(double loss_sum, double tokens, double squares, StepScalars& s) {
   const bool empty = tokens == 0;
-  const double norm = empty ? 0 : std::sqrt(squares) / tokens;
+  const double norm = empty ? 0 : std::sqrt(squares) / tokens / s.loss_scale;
   const double bound = s.max_norm / (norm + 1e-6);
   const double clip = s.max_norm > 0 && bound < 1 ? bound : 1;
   s.valid_tokens = tokens;
   s.loss = empty ? 0 : loss_sum / tokens;
   s.gradient_norm = norm;
-  s.gradient_multiplier = empty ? 0 : clip / tokens;
+  s.gradient_multiplier = empty ? 0 : clip / tokens / s.loss_scale;
   s.found_inf = std::isfinite(norm) && std::isfinite(squares) ? 0 : 1;
 }
 

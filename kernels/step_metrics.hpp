@@ -27,9 +27,9 @@ void sum_exact(Exec& exec, std::span<const ExactSum* const> terms, ExactSum* out
 
 /// partials: one per rank. Losses and weights are added in rank order, the sums of squares exactly. Writes
 ///   valid_tokens = weight sum, loss = loss sum / valid_tokens,
-///   gradient_norm = sqrt(sum of squares) / valid_tokens,
+///   gradient_norm = sqrt(sum of squares) / valid_tokens / loss_scale,
 ///   clip = max_norm > 0 ? min(1, max_norm / (gradient_norm + 1e-6)) : 1,
-///   gradient_multiplier = clip / valid_tokens, found_inf = gradient_norm is not finite.
+///   gradient_multiplier = clip / valid_tokens / loss_scale, found_inf = gradient_norm is not finite.
 /// Without valid tokens loss, norm and multiplier are 0, and found_inf tells whether the sum of squares is
 /// finite. scalars: on the device; the members that the host writes are read only.
 void finish_step(Exec& exec, Vector<const StepPartial> partials, StepScalars* scalars);

@@ -50,9 +50,9 @@ inline StepScalars finish_step(const std::vector<std::array<double, 3>>& partial
   s.loss = s.gradient_norm = s.gradient_multiplier = 0;
   if (tokens == 0) return s;
   s.loss = loss / tokens;
-  s.gradient_norm = std::sqrt(squares) / tokens;
+  s.gradient_norm = std::sqrt(squares) / tokens / s.loss_scale;
   s.gradient_multiplier =
-      (s.max_norm > 0 ? std::min(1.0, s.max_norm / (s.gradient_norm + 1e-6)) : 1.0) / tokens;
+      (s.max_norm > 0 ? std::min(1.0, s.max_norm / (s.gradient_norm + 1e-6)) : 1.0) / tokens / s.loss_scale;
   return s;
 }
 

@@ -11,12 +11,13 @@ struct StepScalars {
   double bias_correction2 = 1;  ///< 1 - beta2^t
   double max_norm = 0;          ///< global gradient-norm bound; 0: no clipping
   double optimizer_step = 0;    ///< optimizer steps taken before this one
+  double loss_scale = 1;  ///< the loss gradient is multiplied by this; gradient_multiplier divides it out
   // Written on the device during the step.
   double loss = 0;          ///< weighted negative log-likelihood per valid token, over the whole global batch
   double valid_tokens = 0;  ///< global sum of loss weights of the step
   double gradient_norm = 0;  ///< global L2 norm of the mean gradient, before clipping
   double gradient_multiplier =
-      0;                 ///< what each summed gradient element is multiplied by: clip / valid_tokens
+      0;  ///< what each summed gradient element is multiplied by: clip / valid_tokens / loss_scale
   double found_inf = 0;  ///< 1 when the norm is not finite: the optimizer then selects the old state
 };
 

@@ -56,6 +56,7 @@ struct Sharding {
   std::int64_t max_gathered_units = 0, max_live_parameters = 0, max_reuse_distance = 0;  ///< 0: no limit
   std::int64_t persistence_threshold = 0;  ///< elements; parameters with fewer stay whole
   std::int64_t reduce_bucket_size = 0;     ///< elements; 0: one reduction per unit
+  bool overlap_reduce = true;              ///< a reduction goes on during the next unit's backward
   std::string unit;                        ///< block | size | model | pattern
   std::int64_t unit_min_parameters = 0;    ///< for size
   std::vector<std::string> unit_patterns;  ///< for pattern: globs of module names

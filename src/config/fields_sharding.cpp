@@ -80,6 +80,9 @@ std::vector<Field> grouping() {
       free({"sharding.reduce_bucket_size", &at<&Deck::sharding, &Sharding::reduce_bucket_size>, "0",
             "elements", from(0),
             "Reductions of more gradients than this are cut into several. 0: one per unit."}),
+      free({"sharding.overlap_reduce", &at<&Deck::sharding, &Sharding::overlap_reduce>, "true", "", any(),
+            "A unit's gradient is reduced while the next unit's backward computes, so two gradients exist at "
+            "once (DeepSpeed's overlap_comm). false: their memory is shared, and backward waits."}),
       free({"sharding.unit", &at<&Deck::sharding, &Sharding::unit>, R"("block")", "",
             one_of({"block", "size", "model", "pattern"}),
             "What is gathered and reduced at once. block: a transformer block; the embedding, and "

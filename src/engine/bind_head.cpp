@@ -30,13 +30,14 @@ Bound bind_head_loss(const Binding& b) {
 Bound bind_head_loss_grad(const Binding& b) {
   return with_gradient_types(b.in(0).dtype, b.out(2).dtype, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
     const auto input = head_input<T>(b);
+    const auto* scalars = b.input<StepScalars>(4);
     const auto loss = out_vector<double>(b, 0);
     const auto dh = out_matrix<T>(b, 1);
     const auto dw = out_matrix<G>(b, 2);
     const auto workspace = out_vector<std::byte>(b, 3);
     auto head = std::make_shared<kernels::HeadLossGrad<T, G>>(head_shape(b), accumulates(b));
-    return {[&exec = b.exec, head, input, loss, dh, dw, workspace] {
-              head->run(exec, input, loss, dh, dw, workspace);
+    return {[&exec = b.exec, head, input, scalars, loss, dh, dw, workspace] {
+              head->run(exec, input, scalars, loss, dh, dw, workspace);
             },
             nullptr};
   });

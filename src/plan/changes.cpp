@@ -19,12 +19,30 @@ std::string key_of(const std::string& override_text) {
 const std::vector<Change>& table() {
   static const std::vector<Change> rows{
       {{"recompute.mode=full"}, Effect::none, "keeps only each unit's input, and runs its forward again"},
-      {{"sharding.prefetch=0"}, Effect::none, "one gathered unit at a time; gathers are not hidden"},
+      {{"recompute.mode=full", "recompute.every=2"},
+       Effect::none,
+       "keeps the activations of every second block"},
+      {{"recompute.mode=selective", "recompute.pieces=[\"norm\", \"swiglu\"]"},
+       Effect::none,
+       "runs norms and gated activations again"},
+      {{"recompute.mode=selective", "recompute.pieces=[\"norm\", \"qkv\", \"attention\", \"ffn\"]"},
+       Effect::none,
+       "runs all again but the output projection and the feed-forward's last product"},
+      {{"sharding.backward_prefetch=post"}, Effect::none, "one gathered unit at a time in backward"},
+      {{"sharding.forward_prefetch=0", "sharding.backward_prefetch=none"},
+       Effect::none,
+       "one gathered unit at a time; gathers are not hidden"},
+      {{"sharding.overlap_reduce=false"}, Effect::none, "one gradient buffer; reductions are not hidden"},
+      {{"sharding.reduce_bucket_size=100000000"}, Effect::none, "smaller workspaces of reductions"},
+      {{"sharding.reshard_after_forward=true"}, Effect::none, "drops gathered units after forward"},
       {{"sharding.strategy=FULL_SHARD"}, Effect::rounding, "shards parameters, gradients and optimizer"},
       {{"sharding.gradient_accumulation=reduce"},
        Effect::rounding,
        "accumulates gradients as shards; more traffic"},
       {{"mesh.replicate=1", "mesh.shard=-1"}, Effect::rounding, "shards over all ranks, no copies"},
+      {{"optimizer.name=adamw_8bit"}, Effect::numerics, "Adam's moments in 1 byte each"},
+      {{"precision.preset=deepspeed-bf16"}, Effect::numerics, "gradients and their reduction in 2 bytes"},
+      {{"precision.preset=bf16-pure"}, Effect::numerics, "all states in 2 bytes, stochastic rounding"},
       {{"precision.gradients=bf16"}, Effect::numerics, "gradients in 2 bytes instead of 4"},
       {{"precision.moments=bf16"}, Effect::numerics, "Adam's moments in 2 bytes each instead of 4"},
       {{"precision.master=bf16"}, Effect::numerics, "no fp32 master weights"},
@@ -85,7 +103,10 @@ bool compatible(const Change& a, const Change& b) {
 
 std::string command_line(const std::vector<std::string>& overrides) {
   std::string text;
-  for (const std::string& o : overrides) text += (text.empty() ? "--" : " --") + o;
+  for (const std::string& o : overrides) {
+    const bool plain = o.find_first_of("\" []{}*?$") == std::string::npos;
+    text += fmt::format("{}{}", text.empty() ? "" : " ", plain ? "--" + o : "'--" + o + "'");
+  }
   return text;
 }
 

@@ -29,7 +29,7 @@ std::vector<Change> changes_for(const config::Deck& deck);
 /// True where the two set no key in common.
 bool compatible(const Change& a, const Change& b);
 
-/// "--section.key=value --section.key=value"
+/// "--section.key=value --section.key=value", quoted for a shell where needed
 std::string command_line(const std::vector<std::string>& overrides);
 
 }  // namespace ztrain::plan

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "plan/fit.hpp"
 
@@ -11,8 +10,14 @@ namespace ztrain::plan {
 namespace {
 
 constexpr CostOptions quick{.most_micro_batches = 3, .any_batch = false, .last_rank = false};
-constexpr std::array<const char*, 2> recompute_modes{"full",
-                                                     "none"};  ///< the one that needs less comes first
+/// Those that need less come first.
+const std::vector<std::vector<std::string>>& recompute_modes() {
+  static const std::vector<std::vector<std::string>> modes{
+      {"recompute.mode=full"},
+      {"recompute.mode=selective", R"(recompute.pieces=["norm", "swiglu"])"},
+      {"recompute.mode=none"}};
+  return modes;
+}
 
 class SettingSearch {
  public:
@@ -54,8 +59,9 @@ class SettingSearch {
     for (std::int64_t shard = data_ranks_; shard >= (shards ? 2 : data_ranks_); --shard) {
       if (data_ranks_ % shard != 0) continue;
       bool any = false;
-      for (const char* mode : recompute_modes) {
-        if (!micros({"sharding.strategy=" + name, fmt::format("recompute.mode={}", mode)}, shard)) break;
+      for (std::vector<std::string> keys : recompute_modes()) {
+        keys.insert(keys.begin(), "sharding.strategy=" + name);
+        if (!micros(keys, shard)) break;
         any = true;
       }
       if (!any) return;

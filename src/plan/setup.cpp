@@ -23,6 +23,7 @@ program::ShardOptions shard_options(const config::Deck& deck, const program::Str
   options.reduce.every_micro =
       s.gradient_accumulation == "auto" ? strategy.gradients_sharded : s.gradient_accumulation == "reduce";
   options.reduce.bucket_elements = s.reduce_bucket_size;
+  options.reduce.overlap = s.overlap_reduce;
   return options;
 }
 

@@ -117,6 +117,7 @@ void head_loss_adjoint(Tape& t, const model::Node& n) {
   const auto [dh, addend] = t.target_with_addend(n.inputs[0]);
   std::vector<TensorId> inputs;
   for (const auto v : n.inputs) inputs.push_back(t.tensor(v));
+  inputs.push_back(t.scalars());
   const Tensor& h = t.info(inputs[0]);
   const Tensor& w = t.info(inputs[1]);
   const TensorId ws = t.workspace(n.name, head_loss_workspace_bytes(h.shape[0], w.shape[0], h.shape[1],

@@ -24,7 +24,7 @@
 //   reduce_from_axis   x                                     -> y, summed over the axis in attribute `axes`
 //   select_row         x[T,d] index[1]                       -> y[1,d]
 //   head_loss          h[T,d] W[V,d] targets[T] weights[T]   -> loss[2] workspace
-//   head_loss_grad     h W targets weights                   -> loss[2] dh[T,d] dW[V,d] [accumulate] workspace
+//   head_loss_grad     h W targets weights scalars           -> loss[2] dh[T,d] dW[V,d] [accumulate] workspace
 // copy_to_axis and reduce_from_axis are Megatron's f and g (Shoeybi et al., 2019): identity forward and all-reduce
 // backward, and the reverse.
 // clang-format on

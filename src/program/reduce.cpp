@@ -57,10 +57,14 @@ ReducedGradient GradientReducer::reduce(Program& program, const GradientBuffer& 
   const Action action{ActionKind::reduce, buffer.unit, buffer.micro};
   const std::string name = unit_name(program, buffer.unit);
   TensorId& slice = accumulators_[static_cast<std::size_t>(buffer.unit)];
-  if (cut_.shards() == 1)
+  if (cut_.shards() == 1) {
     slice = buffer.tensor;
-  else
+  } else {
+    release_held(program, action);
+    const std::size_t first_op = program.ops.size();
     scatter(program, buffer, slice);
+    if (options_.overlap) hold(program, first_op, slice);
+  }
   if (!buffer.final) return {};
   if (cut_.at.mesh()[Axis::replicate] > 1) sum_over_replicas(program, slice, name, action);
   TensorId whole = slice;
@@ -70,6 +74,22 @@ ReducedGradient GradientReducer::reduce(Program& program, const GradientBuffer& 
     emit_all_gather(program, name, slice, whole, Cut::shard_axes(), action);
   }
   return {slice, whole};
+}
+
+void GradientReducer::release_held(Program& program, const Action& action) {
+  for (const TensorId t : held_) emit_release(program, t, action);
+  held_.clear();
+}
+
+/// All that the ops from first_op on work on but the result.
+void GradientReducer::hold(const Program& program, std::size_t first_op, TensorId slice) {
+  for (std::size_t i = first_op; i < program.ops.size(); ++i)
+    for (const auto* list : {&program.ops[i].inputs, &program.ops[i].outputs})
+      for (const TensorId t : *list) {
+        const TensorId storage = program.storage(t);
+        if (storage != slice && std::find(held_.begin(), held_.end(), storage) == held_.end())
+          held_.push_back(storage);
+      }
 }
 
 /// Into a new accumulator where slice is none, otherwise adding to it.

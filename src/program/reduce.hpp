@@ -14,6 +14,9 @@ struct ReduceOptions {
   /// A reduction of more elements (over all shards) is cut into several, each with a smaller workspace; 0:
   /// never.
   std::int64_t bucket_elements = 0;
+  /// What a reduction reads stays until the next one starts, so that the backward in between need not wait
+  /// for it to get memory.
+  bool overlap = true;
 };
 
 /// The reduced gradient of each unit, summed over the whole data-parallel group: this rank's shard, and the
@@ -46,12 +49,15 @@ class GradientReducer {
 
  private:
   const FlatUnit& flat(int unit) const { return cut_.layout.unit(unit); }
+  void release_held(Program& program, const Action& action);
+  void hold(const Program& program, std::size_t first_op, TensorId slice);
   void scatter(Program& program, const GradientBuffer& buffer, TensorId& slice) const;
   void sum_over_replicas(Program& program, TensorId slice, const std::string& name, Action action) const;
 
   const Cut& cut_;
   ReduceOptions options_;
   std::vector<TensorId> accumulators_;  ///< reduced shard by unit
+  std::vector<TensorId> held_;          ///< what the last reduction works on
 };
 
 }  // namespace ztrain::program

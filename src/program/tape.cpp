@@ -2,12 +2,17 @@
 
 #include <fmt/format.h>
 
+#include "base/error.hpp"
 #include "program/op_types.hpp"
 
 namespace ztrain::program {
 
 Tape::Tape(Program& program, const model::Graph& graph, ParameterGradients& gradients, int micro)
-    : program_(program), graph_(graph), gradients_(gradients), micro_(micro) {
+    : program_(program),
+      graph_(graph),
+      gradients_(gradients),
+      micro_(micro),
+      scalars_(program.find("scalars")) {
   entries_.resize(graph.values.size());
   wanted_.resize(graph.values.size(), false);
   for (std::size_t v = 0; v < graph.values.size(); ++v)
@@ -22,6 +27,12 @@ Tape::Tape(Program& program, const model::Graph& graph, ParameterGradients& grad
 void Tape::enter(int block, const std::vector<TensorId>& values) {
   block_ = block;
   values_ = &values;
+}
+
+TensorId Tape::scalars() const {
+  REQUIRE(scalars_ != no_tensor,
+          "a backward op reads the step's scalars, but the program has no tensor of that name");
+  return scalars_;
 }
 
 TensorId Tape::fresh(model::ValueId v) {

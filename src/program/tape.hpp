@@ -32,6 +32,9 @@ class Tape {
   TensorId tensor(model::ValueId v) const { return (*values_)[static_cast<std::size_t>(v)]; }
   const Tensor& info(TensorId t) const { return program_.tensor(t); }
 
+  /// The step's scalars, a persistent tensor of the base program. Throws Error when there is none.
+  TensorId scalars() const;
+
   /// False for inputs and for what depends on no parameter.
   bool wants(model::ValueId v) const { return wanted_[static_cast<std::size_t>(v)]; }
   /// The gradient of an output, complete since later nodes were visited first; no_tensor when nothing needs
@@ -65,6 +68,7 @@ class Tape {
   ParameterGradients& gradients_;
   int micro_;
   int block_ = 0;
+  TensorId scalars_;
   const std::vector<TensorId>* values_ = nullptr;
   std::vector<Entry> entries_;
   std::vector<bool> wanted_;

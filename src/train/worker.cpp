@@ -119,7 +119,9 @@ Worker::Worker(const runtime::Session& session, const model::Graph& graph, const
                             })),
       load_(job_.load, memory_, mesh_, *exec_, options(poison)),
       train_(job_.train, memory_, mesh_, *exec_, options(poison)),
-      evaluate_(job_.evaluate, memory_, mesh_, *exec_, options(poison)) {}
+      evaluate_(job_.evaluate, memory_, mesh_, *exec_, options(poison)) {
+  scalars() = {};
+}
 
 void Worker::initialize(std::uint64_t seed) {
   initialize_weights(job_.load, job_.tensors, job_.layout, job_.graph, memory_, *exec_, seed);

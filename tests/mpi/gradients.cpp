@@ -46,7 +46,8 @@ TinyModel model_of(const Variant& v) {
 /// A model on one rank, with two documents in each row, and its gradient.
 class Probe {
  public:
-  Probe(const TinyModel& model, DType type, program::Recompute recompute, bool mixed = false)
+  Probe(const TinyModel& model, DType type, program::Recompute recompute, bool mixed = false,
+        double loss_scale = 1)
       : model_(model),
         spec_(spec(model, type, recompute, mixed)),
         worker_(session(), model.graph(type), spec_, false) {
@@ -55,6 +56,7 @@ class Probe {
     test::set_scalars(worker_.scalars(), 0);
     worker_.scalars().learning_rate = 0;
     worker_.scalars().max_norm = 0;
+    worker_.scalars().loss_scale = loss_scale;
     worker_.train().run();
   }
 
@@ -150,6 +152,17 @@ TEST_P(Gradients, RecomputeChangesNoBit) {
   const Probe again(model_of(GetParam()), DType::f64, program::Recompute{1, {}});
   EXPECT_EQ(kept.loss(), again.loss());
   EXPECT_EQ(kept.norm(), again.norm());
+}
+
+TEST_P(Gradients, LossScaleChangesNoBit) {
+  const Probe plain(model_of(GetParam()), DType::f64, program::Recompute::none);
+  const Probe scaled(model_of(GetParam()), DType::f64, program::Recompute::none, false, 1024);
+  EXPECT_EQ(plain.loss(), scaled.loss());
+  EXPECT_EQ(plain.norm(), scaled.norm());
+  EXPECT_GT(plain.norm(), 0);
+  for (int p = 0; p < static_cast<int>(plain.layout().parameters().size()); ++p)
+    for (std::int64_t i = 0; i < plain.layout().segment_of(p).count; ++i)
+      ASSERT_EQ(scaled.gradient(p, i), plain.gradient(p, i));
 }
 
 TEST_P(Gradients, OfLowerPrecisionsAreNearFp64) {

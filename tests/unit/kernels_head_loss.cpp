@@ -62,14 +62,16 @@ struct Run {
 };
 
 template <class T, class G>
-Run<T, G> run(const Case<T>& c, bool accumulate) {
+Run<T, G> run(const Case<T>& c, bool accumulate, double loss_scale = 1) {
   const ExecHandle exec = make_exec();
+  StepScalars scalars;
+  scalars.loss_scale = loss_scale;
   Run<T, G> r;
   r.grad_h.assign(c.h.size(), T(7));
   r.grad_weight.assign(c.weight.size(), G(0.25f));
   auto workspace = c.workspace();
   HeadLossGrad<T, G>(c.shape, accumulate)
-      .run(*exec, c.input(), view(r.loss), matrix(r.grad_h, c.shape.tokens),
+      .run(*exec, c.input(), &scalars, view(r.loss), matrix(r.grad_h, c.shape.tokens),
            matrix(r.grad_weight, c.shape.vocabulary), view(workspace));
   return r;
 }
@@ -125,6 +127,50 @@ TYPED_TEST(HeadLossTest, ForwardAloneGivesTheSameLoss) {
   }
 }
 
+TYPED_TEST(HeadLossTest, GradientsAreMultipliedByTheLossScale) {
+  using T = typename TypeParam::T;
+  using G = typename TypeParam::G;
+  const double scale = 1024;
+  for (const HeadLossShape& s : {HeadLossShape{33, 1000, 20}, {200, 65536, 2}}) {
+    const Case<T> c(s);
+    const Run<T, G> plain = run<T, G>(c, false), scaled = run<T, G>(c, false, scale);
+    EXPECT_TRUE(same_bits(plain.loss, scaled.loss));
+    if (std::is_same_v<T, f16>) {  // the small ones no longer vanish, so that only the exact result agrees
+      auto expected = reference::head_loss(s, c.input64());
+      for (double& g : expected.grad_h) g *= scale;
+      for (double& g : expected.grad_weight) g *= scale;
+      expect_close(scaled.grad_h, expected.grad_h, scale * error<T>, "grad_h");
+      expect_close(scaled.grad_weight, expected.grad_weight, scale * error<T>, "grad_weight");
+      continue;
+    }
+    for (std::size_t i = 0; i < plain.grad_h.size(); ++i)
+      ASSERT_EQ(static_cast<double>(scaled.grad_h[i]), scale * static_cast<double>(plain.grad_h[i])) << i;
+    for (std::size_t i = 0; i < plain.grad_weight.size(); ++i)
+      ASSERT_EQ(static_cast<double>(scaled.grad_weight[i]), scale * static_cast<double>(plain.grad_weight[i]))
+          << i;
+  }
+}
+
+TEST(HeadLossScale, KeepsFp16GradientsFromVanishing) {
+  // Equal logits of a token of weight 2^-10: gradients of 2^-26, below the smallest fp16.
+  Case<f16> c({1, 65536, 1});
+  c.weight.assign(c.weight.size(), f16(0.0f));
+  c.h[0] = f16(0x1p-10f);
+  c.token_weights[0] = 0x1p-10f;
+  const std::size_t other = c.targets[0] == 0 ? 1 : 0;
+  EXPECT_EQ((run<f16, float>(c, false).grad_weight[other]), 0);
+  EXPECT_EQ((run<f16, float>(c, false, 0x1p15).grad_weight[other]), 0x1p-21f);
+}
+
+TEST(HeadLossScale, TooLargeAScaleShowsAsInfinity) {
+  const Case<f16> c({3, 257, 8});
+  const auto r = run<f16, float>(c, false, 0x1p20);
+  bool finite = true;
+  for (const float g : r.grad_weight) finite = finite && std::isfinite(g);
+  EXPECT_FALSE(finite);
+  EXPECT_TRUE(std::isfinite(r.loss[0]));
+}
+
 TYPED_TEST(HeadLossTest, AWrongTargetMakesTheLossNaN) {
   using T = typename TypeParam::T;
   for (const std::int32_t wrong : {-1, 257}) {
@@ -150,9 +196,11 @@ TEST(HeadLossAllocation, NoneInOurLaunches) {
   const Case<double> c({200, 65536, 2});
   HeadLossGrad<double, double> kernel(c.shape, false);
   std::vector<double> loss(2), grad_h(c.h.size()), grad_weight(c.weight.size());
+  const StepScalars scalars;
   auto workspace = c.workspace();
   const telemetry::AllocationCount count;
-  kernel.run(*exec, c.input(), view(loss), matrix(grad_h, 200), matrix(grad_weight, 65536), view(workspace));
+  kernel.run(*exec, c.input(), &scalars, view(loss), matrix(grad_h, 200), matrix(grad_weight, 65536),
+             view(workspace));
   EXPECT_EQ(count.calls(), 0);
 }
 

@@ -129,10 +129,12 @@ std::vector<StepPartial> partials_of(const std::vector<std::array<double, 3>>& r
   return partials;
 }
 
-void expect_scalars(const std::vector<std::array<double, 3>>& partials, double max_norm) {
+void expect_scalars(const std::vector<std::array<double, 3>>& partials, double max_norm,
+                    double loss_scale = 1) {
   const ExecHandle exec = make_exec();
   StepScalars scalars;
   scalars.max_norm = max_norm;
+  scalars.loss_scale = loss_scale;
   scalars.learning_rate = 0.25;
   const std::vector<StepPartial> rows = partials_of(partials);
   const StepScalars expected = reference::finish_step(partials, scalars);
@@ -151,6 +153,8 @@ TEST(StepMetrics, FinishStepMatchesTheReference) {
   expect_scalars(partials, 0);
   expect_scalars(partials, 1);
   expect_scalars(partials, 1e6);
+  expect_scalars(partials, 0, 1024);
+  expect_scalars(partials, 1e-3, 3);
   expect_scalars({{0, 0, 0}}, 1);
 }
 

@@ -41,7 +41,10 @@ void linear(benchmark::State& state, Product product) {
   const bool add = product == Product::grad_input_add || product == Product::grad_weight_add;
   const auto x = values<T>(s.tokens * s.in), y = values<T>(s.tokens * s.out), w = values<T>(s.in * s.out);
   std::vector<float> result(static_cast<std::size_t>(std::max({x.size(), y.size(), w.size()})));
-  std::vector<std::byte> workspace(gemm_base_workspace_bytes);
+  const std::int64_t bytes = std::max({gemm_workspace_bytes(s.tokens, s.out, s.in, type, type),
+                                       gemm_workspace_bytes(s.tokens, s.in, s.out, type, type),
+                                       gemm_workspace_bytes(s.out, s.in, s.tokens, type, DType::f32)});
+  std::vector<std::byte> workspace(static_cast<std::size_t>(bytes));
   const auto go = [&](Gemm& gemm, const T* a, const T* b) {
     for (auto _ : state) gemm.run(*exec, a, b, nullptr, result.data(), workspace.data());
   };
@@ -101,15 +104,16 @@ void head_loss(benchmark::State& state) {
   const std::vector<std::int32_t> targets(static_cast<std::size_t>(s.tokens), 5);
   const std::vector<float> weights(static_cast<std::size_t>(s.tokens), 1.0f);
   std::vector<double> loss(2);
-  std::vector<std::byte> workspace(
-      static_cast<std::size_t>(head_loss_workspace_bytes(s.tokens, s.vocabulary, s.width, dtype_of<T>(), DType::f32)));
+  std::vector<std::byte> workspace(static_cast<std::size_t>(
+      head_loss_workspace_bytes(s.tokens, s.vocabulary, s.width, dtype_of<T>(), DType::f32)));
   HeadLossGrad<T, float> kernel(s, true);
   const HeadLossInput<T> input{{h.data(), s.tokens, s.width},
                                {w.data(), s.vocabulary, s.width},
                                {targets.data(), s.tokens},
                                {weights.data(), s.tokens}};
+  const StepScalars scalars;
   for (auto _ : state)
-    kernel.run(*exec, input, {loss.data(), 2}, {grad_h.data(), s.tokens, s.width},
+    kernel.run(*exec, input, &scalars, {loss.data(), 2}, {grad_h.data(), s.tokens, s.width},
                {grad_weight.data(), s.vocabulary, s.width},
                {workspace.data(), static_cast<std::int64_t>(workspace.size())});
   report(state, 6.0 * static_cast<double>(s.tokens * s.vocabulary * s.width));
@@ -151,6 +155,7 @@ int main(int argc, char** argv) {
   initialize_backend();
   add<float>("fp32");
   add<bf16>("bf16");
+  add<f16>("fp16");
   benchmark::RunSpecifiedBenchmarks();
   finalize_backend();
 }
