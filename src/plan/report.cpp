@@ -7,6 +7,7 @@
 #include "base/shape.hpp"
 #include "base/table.hpp"
 #include "base/text.hpp"
+#include "config/summary.hpp"
 #include "config/validate.hpp"
 #include "plan/classic.hpp"
 
@@ -48,13 +49,9 @@ std::string model_section(const Cost& c) {
   text += line("model", fmt::format("{}, {} parameters", d.model.preset,
                                     format_count(static_cast<double>(c.parameters))));
   text += line("mesh", c.mesh.describe());
-  text +=
-      line("strategy", fmt::format("{}, gradients {}, prefetch {}, recompute {}", d.sharding.strategy,
-                                   d.sharding.gradient_accumulation, d.sharding.prefetch, d.recompute.mode));
-  text += line("precision", fmt::format("parameters {}, gradients {}, reduce {}, master {}, moments {}",
-                                        name_of(d.precision.parameters), name_of(d.precision.gradients),
-                                        name_of(d.precision.reduce), name_of(d.precision.master),
-                                        name_of(d.precision.moments)));
+  text += line("strategy", config::strategy_summary(d));
+  text += line("precision", config::precision_summary(d));
+  text += line("optimizer", config::optimizer_summary(d));
   text += line("tokens a step",
                fmt::format("{:.0f} = {} micro x {} data-parallel ranks x {} accumulation x {} sequence",
                            c.tokens_per_step(), d.batch.micro, config::data_parallel_degree(d),

@@ -9,6 +9,7 @@
 #include "base/step_scalars.hpp"
 #include "base/text.hpp"
 #include "config/print.hpp"
+#include "config/summary.hpp"
 #include "config/validate.hpp"
 #include "train/memory_report.hpp"
 
@@ -64,14 +65,9 @@ std::string banner(const runtime::Session& session, const config::Deck& d, Worke
   };
   line("deck", fmt::format("{} (hash {}, output {})", d.path, hex(config::deck_hash(d)), d.run.output));
   line("mesh", worker.mesh().shape().describe());
-  line("strategy", fmt::format("{}, gradients {}, reshard {}, prefetch {} and {}, units by {}, recompute {}",
-                               d.sharding.strategy, d.sharding.gradient_accumulation,
-                               d.sharding.reshard_after_forward, d.sharding.forward_prefetch,
-                               d.sharding.backward_prefetch, d.sharding.unit, d.recompute.mode));
-  line("precision",
-       fmt::format("parameters {}, gradients {}, reduce {}, master {}, moments {}",
-                   name_of(d.precision.parameters), name_of(d.precision.gradients),
-                   name_of(d.precision.reduce), name_of(d.precision.master), name_of(d.precision.moments)));
+  line("strategy", config::strategy_summary(d));
+  line("precision", config::precision_summary(d));
+  line("optimizer", config::optimizer_summary(d));
   line("model", model_line(d, job));
   line("batch", batch_line(d, facts));
   line("traffic", comm_line(job.train));

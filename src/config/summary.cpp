@@ -1,0 +1,56 @@
+#include "config/summary.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "config/validate.hpp"
+
+namespace ztrain::config {
+namespace {
+
+std::string recompute_summary(const Recompute& r) {
+  if (r.mode == "selective") return fmt::format("{}", fmt::join(r.pieces, " "));
+  return r.mode == "full" && r.every > 1 ? fmt::format("full, every {} blocks", r.every) : r.mode;
+}
+
+/// ", name value" where value is not 0.
+std::string given(const char* name, std::int64_t value) {
+  return value == 0 ? "" : fmt::format(", {} {}", name, value);
+}
+
+}  // namespace
+
+std::string strategy_summary(const Deck& deck) {
+  const Sharding& s = deck.sharding;
+  std::string text =
+      fmt::format("{}, gradients {}, reshard {}, prefetch {} and {}, units by {}, recompute {}", s.strategy,
+                  s.gradient_accumulation, s.reshard_after_forward, s.forward_prefetch, s.backward_prefetch,
+                  s.unit, recompute_summary(deck.recompute));
+  text += given("at most gathered units", s.max_gathered_units);
+  text += given("live parameters", s.max_live_parameters);
+  text += given("reuse distance", s.max_reuse_distance);
+  text += given("kept whole below", s.persistence_threshold);
+  text += given("reduced in buckets of", s.reduce_bucket_size);
+  return text + (s.overlap_reduce ? "" : ", reductions not overlapped");
+}
+
+std::string precision_summary(const Deck& deck) {
+  const Precision& p = deck.precision;
+  std::string text =
+      fmt::format("parameters {}, gradients {}, reduce {}, master {}, moments {}", name_of(p.parameters),
+                  name_of(p.gradients), name_of(p.reduce), name_of(p.master), name_of(p.moments));
+  if (stochastic_rounding(deck)) text += ", stochastic rounding";
+  const LossScaling& l = deck.loss_scaling;
+  if (p.parameters == DType::f16)
+    text += l.scale > 0 ? fmt::format(", loss scale {}", l.scale)
+                        : fmt::format(", loss scale from 2^{}", l.initial_scale_power);
+  return text;
+}
+
+std::string optimizer_summary(const Deck& deck) {
+  const Optimizer& o = deck.optimizer;
+  return fmt::format("{}, lr {} ({}), weight decay {}, clip {}{}", o.name, o.lr, deck.schedule.name,
+                     o.weight_decay, o.max_norm, given("groups", static_cast<std::int64_t>(o.groups.size())));
+}
+
+}  // namespace ztrain::config
