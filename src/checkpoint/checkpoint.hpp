@@ -69,10 +69,10 @@ struct LoadOptions {
 
 /// Fills `states` from the checkpoint at path; padding becomes zero. Not collective: one rank, one Place, a
 /// call of its own. Reads the index, and of the shard files the bytes it needs (rounded out to checksum
-/// blocks when verifying); needs one block of memory besides. "model" converts between fp32, bf16 and fp16; other
-/// states must have the dtype they had. Throws Error, naming file and parameter, when a parameter is missing,
-/// has another shape, is unknown to the layout, or when a shard file is missing, truncated or damaged.
-/// `states` then holds a mixture.
+/// blocks when verifying); needs one block of memory besides. "model" converts between fp32, bf16 and fp16;
+/// other states must have the dtype they had. Throws Error, naming file and parameter, when a parameter is
+/// missing, has another shape, is unknown to the layout, or when a shard file is missing, truncated or
+/// damaged. `states` then holds a mixture.
 void load(const std::filesystem::path& path, const Place& place, std::span<const StateShard> states,
           const LoadOptions& options = {});
 

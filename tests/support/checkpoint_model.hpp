@@ -27,7 +27,7 @@ inline const std::vector<std::string>& state_names() {
   return names;
 }
 
-/// 1 to 250: exact in bf16, and never the zero of a hole.
+/// 1 to 250: exact in bf16 and fp16, and never the zero of a hole.
 inline float value_of(std::int64_t state, std::int64_t parameter, std::int64_t index, std::int64_t salt = 0) {
   return static_cast<float>((state * 89 + parameter * 31 + index * 7 + salt) % 250 + 1);
 }
@@ -84,11 +84,11 @@ class Shards {
   void clear(std::size_t i, std::byte with) { std::fill(memory_[i].begin(), memory_[i].end(), with); }
 
   static void put(const StateShard& s, std::int64_t at, float value) {
+    const std::uint16_t half = s.dtype == DType::f16 ? f16(value).bits : bf16(value).bits;
     if (s.dtype == DType::f32) {
       std::memcpy(s.data + at * 4, &value, 4);
     } else {
-      const bf16 rounded(value);
-      std::memcpy(s.data + at * 2, &rounded, 2);
+      std::memcpy(s.data + at * 2, &half, 2);
     }
   }
 
