@@ -19,6 +19,9 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, std::uin
   j["optimizer_steps"] = p.optimizer_steps;
   j["best_validation_loss"] = std::isfinite(p.best_validation_loss) ? nlohmann::json(p.best_validation_loss)
                                                                     : nlohmann::json(nullptr);
+  j["loss_scaler"] = {{"scale", p.loss_scaler.scale},
+                      {"good_steps", p.loss_scaler.good_steps},
+                      {"hysteresis_left", p.loss_scaler.hysteresis_left}};
   j["seed"] = deck.run.seed;
   j["deck"] = config::resolved_toml(deck);
   j["deck_hash"] = hex(config::deck_hash(deck));
@@ -39,6 +42,9 @@ Progress from_metadata(const nlohmann::json& j, const config::Deck& deck, std::u
     p.step = j.at("step").get<std::int64_t>();
     p.samples = j.at("samples").get<std::int64_t>();
     p.optimizer_steps = j.at("optimizer_steps").get<std::int64_t>();
+    const auto& scaler = j.at("loss_scaler");
+    p.loss_scaler = {scaler.at("scale").get<double>(), scaler.at("good_steps").get<std::int64_t>(),
+                     scaler.at("hysteresis_left").get<int>()};
     if (!j.at("best_validation_loss").is_null())
       p.best_validation_loss = j.at("best_validation_loss").get<double>();
     const auto changes = config::changes_forbidden_on_resume(deck, j.at("deck").get<std::string>());

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "config/deck.hpp"
+#include "optim/loss_scaler.hpp"
 
 namespace ztrain::train {
 
@@ -15,6 +16,7 @@ struct Progress {
   std::int64_t samples = 0;  ///< the data cursor: sequences consumed over all ranks
   std::int64_t optimizer_steps =
       0;  ///< steps that changed the weights: schedule and bias corrections count these
+  optim::LossScalerState loss_scaler;  ///< of fp16 runs
   double best_validation_loss = std::numeric_limits<double>::infinity();
 };
 

@@ -31,8 +31,6 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-constexpr int most_skipped_steps = 20;
-
 data::MicroBatch batch_of(const InputAddresses& a) {
   return {a.tokens, a.targets, a.weights, a.positions, a.document_start};
 }
@@ -85,6 +83,7 @@ Trainer::Trainer(const runtime::Session& session, Prepared prepared, std::string
       facts_(session.agree(
           "reading the schedule",
           [&] { return facts_of(deck_, sampler_, plan::training_graph(deck_), session.size()); })),
+      overflow_(deck_),
       worker_(session, plan::training_graph(deck_), plan::job_spec(deck_), deck_.debug.poison) {
   say(banner(session, deck_, worker_, facts_, version_));
   restore();
@@ -164,6 +163,7 @@ void Trainer::load_checkpoint(const std::string& path) {
     const auto& job = worker_.job();
     const auto shards = state_shards(job.load, job.tensors, worker_.memory(), true);
     checkpoint::load(path, place_of(job.load, job.layout), shards);
+    overflow_ = Overflow(deck_, &progress_.loss_scaler);
   });
   worker_.load_copies();
   saved_step_ = progress_.step;
@@ -221,19 +221,10 @@ void Trainer::step() {
   if (deck_.debug.poison) worker_.memory().check_guards();
   ++progress_.step;
   progress_.samples += deck_.batch.global;
-  if (worker_.scalars().found_inf == 0) {
-    ++progress_.optimizer_steps;
-    skipped_in_a_row_ = 0;
-  } else {
-    ++skipped_in_a_row_;
-    say(fmt::format("step {}: the gradient norm is not finite; the step is skipped\n", progress_.step));
-    // The norm is the same on every rank, so all of them stop here.
-    if (skipped_in_a_row_ == most_skipped_steps)
-      throw runtime::AgreedError(
-          fmt::format("{} steps in a row had gradients that are not finite: training has diverged. Start "
-                      "anew with a lower optimizer.lr or a longer schedule.warmup",
-                      most_skipped_steps));
-  }
+  const bool found_inf = worker_.scalars().found_inf != 0;
+  if (!found_inf) ++progress_.optimizer_steps;
+  say(overflow_.after_step(found_inf, progress_.step));
+  progress_.loss_scaler = overflow_.state();
   report(clock);
 }
 
@@ -252,6 +243,7 @@ void Trainer::set_scalars() {
   s.bias_correction1 = optim::bias_correction(deck_.optimizer.beta1, t + 1);
   s.bias_correction2 = optim::bias_correction(deck_.optimizer.beta2, t + 1);
   s.max_norm = deck_.optimizer.max_norm;
+  s.loss_scale = overflow_.loss_scale();
   s.optimizer_step = static_cast<double>(t);
 }
 

@@ -9,6 +9,7 @@
 #include "data/sampler.hpp"
 #include "telemetry/metrics_file.hpp"
 #include "telemetry/watchdog.hpp"
+#include "train/overflow.hpp"
 #include "train/report.hpp"
 #include "train/worker.hpp"
 
@@ -56,6 +57,7 @@ class Trainer {
   data::Datasets data_;
   data::Sampler sampler_;
   RunFacts facts_;
+  Overflow overflow_;
   Worker worker_;
   std::optional<telemetry::Watchdog> watchdog_;    ///< while run() lasts
   std::optional<telemetry::MetricsFile> metrics_;  ///< rank 0 alone
@@ -65,7 +67,6 @@ class Trainer {
   double save_seconds_ = 0;         ///< since the last report
   double mean_step_seconds_ = 0;
   std::vector<runtime::Mesh::Sent> sent_before_;
-  int skipped_in_a_row_ = 0;
 };
 
 }  // namespace ztrain::train

@@ -34,12 +34,13 @@ TEST_F(Checkpoint, LoadsOnOtherNumbersOfShards) {
   for (int shards : {1, 2, 3, 5, 8}) expect_reload(path, mesh_of(1, shards, 1), DType::f32);
 }
 
-TEST_F(Checkpoint, KeepsBf16AndConvertsTheModelOnly) {
+TEST_F(Checkpoint, Keeps16BitTypesAndConvertsTheModelOnly) {
   const MeshShape mesh = mesh_of(1, ranks(), 1);
-  const fs::path narrow = save(mesh, DType::bf16, 1), wide = save(mesh, DType::f32, 2);
-  expect_reload(narrow, mesh_of(1, 3, 1), DType::bf16);
-  expect_reload(narrow, mesh_of(1, 3, 1), DType::f32);
-  expect_reload(wide, mesh_of(1, 3, 1), DType::bf16);
+  const fs::path narrow = save(mesh, DType::bf16, 1), wide = save(mesh, DType::f32, 2),
+                 half = save(mesh, DType::f16, 3);
+  for (const fs::path& path : {narrow, wide, half})
+    for (const DType model : {DType::f32, DType::bf16, DType::f16})
+      expect_reload(path, mesh_of(1, 3, 1), model);
 
   const Rank self(mesh, session().rank());
   Shards shards(self.place, DType::f32);

@@ -155,8 +155,8 @@ TEST_P(Gradients, RecomputeChangesNoBit) {
 }
 
 TEST_P(Gradients, LossScaleChangesNoBit) {
-  const Probe plain(model_of(GetParam()), DType::f64, program::Recompute::none);
-  const Probe scaled(model_of(GetParam()), DType::f64, program::Recompute::none, false, 1024);
+  const Probe plain(model_of(GetParam()), DType::f64, program::Recompute{});
+  const Probe scaled(model_of(GetParam()), DType::f64, program::Recompute{}, false, 1024);
   EXPECT_EQ(plain.loss(), scaled.loss());
   EXPECT_EQ(plain.norm(), scaled.norm());
   EXPECT_GT(plain.norm(), 0);
@@ -171,7 +171,9 @@ TEST_P(Gradients, OfLowerPrecisionsAreNearFp64) {
   const Probe exact(model, DType::f64, program::Recompute{});
   const Probe single(model, DType::f32, program::Recompute{});
   const Probe mixed(model, DType::bf16, program::Recompute{}, true);
-  for (const auto& [probe, tolerance] : {std::pair{&single, 2e-5}, std::pair{&mixed, 2e-2}}) {
+  const Probe half(model, DType::f16, program::Recompute{}, true, 1024);
+  for (const auto& [probe, tolerance] :
+       {std::pair{&single, 2e-5}, std::pair{&mixed, 2e-2}, std::pair{&half, 3e-3}}) {
     EXPECT_NEAR(probe->loss(), exact.loss(), tolerance * exact.loss());
     double difference = 0, size = 0;
     for (int p = 0; p < static_cast<int>(exact.layout().parameters().size()); ++p)

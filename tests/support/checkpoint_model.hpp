@@ -43,7 +43,7 @@ inline StateKinds quantised_states(DType model_dtype, std::int64_t block = 256) 
           {"optimizer/exp_avg_sq.absmax", DType::f32, block}};
 }
 
-/// Of an item. 1 to 250: exact in bf16 and uint8, and never the zero of a hole.
+/// Of an item. 1 to 250: exact in bf16, fp16 and uint8, and never the zero of a hole.
 inline float value_of(std::int64_t state, std::int64_t parameter, std::int64_t index, std::int64_t salt = 0) {
   return static_cast<float>((state * 89 + parameter * 31 + index * 7 + salt) % 250 + 1);
 }
@@ -118,13 +118,13 @@ class Shards {
   }
 
   static void put(const StateShard& s, std::int64_t at, float value) {
+    const std::uint16_t half = s.dtype == DType::f16 ? f16(value).bits : bf16(value).bits;
     if (s.dtype == DType::f32) {
       std::memcpy(s.data + at * 4, &value, 4);
     } else if (s.dtype == DType::u8) {
       s.data[at] = static_cast<std::byte>(value);
     } else {
-      const bf16 rounded(value);
-      std::memcpy(s.data + at * 2, &rounded, 2);
+      std::memcpy(s.data + at * 2, &half, 2);
     }
   }
 

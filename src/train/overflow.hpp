@@ -1,0 +1,33 @@
+#pragma once
+// Steps whose gradients are not finite: they are skipped, and with fp16 parameters the loss scale follows.
+
+#include <cstdint>
+#include <string>
+
+#include "config/deck.hpp"
+#include "optim/loss_scaler.hpp"
+
+namespace ztrain::train {
+
+class Overflow {
+ public:
+  /// saved: from a checkpoint, or null. Without fp16 parameters the scale is 1.
+  explicit Overflow(const config::Deck& deck, const optim::LossScalerState* saved = nullptr);
+
+  double loss_scale() const { return scaler_.scale(); }
+  const optim::LossScalerState& state() const { return scaler_.state(); }
+
+  /// To be called after every step with what it found, which is the same on all ranks. What to tell the user;
+  /// "" for nothing. Throws runtime::AgreedError when so many steps in a row were skipped that training has
+  /// diverged; with a dynamic loss scale it goes on at the smallest scale, with a warning.
+  std::string after_step(bool found_inf, std::int64_t step);
+
+ private:
+  std::string skipped(double scale_before, std::int64_t step);
+
+  bool scales_;
+  optim::LossScaler scaler_;
+  int skipped_in_a_row_ = 0;
+};
+
+}  // namespace ztrain::train
