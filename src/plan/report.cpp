@@ -32,8 +32,13 @@ std::string seconds(double s) {
 std::string heading(const std::string& text) {
   return "\n" + text + "\n";
 }
+/// Goes on below itself where it would be wider than a page.
 std::string line(const char* what, const std::string& value) {
-  return fmt::format("  {:<16} {}\n", what, value);
+  constexpr std::size_t width = 100 - 19;
+  if (value.size() <= width) return fmt::format("  {:<16} {}\n", what, value);
+  const std::size_t cut = value.rfind(", ", width - 1);
+  if (cut == std::string::npos) return fmt::format("  {:<16} {}\n", what, value);
+  return fmt::format("  {:<16} {}\n", what, value.substr(0, cut + 1)) + line("", value.substr(cut + 2));
 }
 
 std::string title(const Plan& p) {

@@ -60,10 +60,9 @@ ReducedGradient GradientReducer::reduce(Program& program, const GradientBuffer& 
   if (cut_.shards() == 1) {
     slice = buffer.tensor;
   } else {
-    release_held(program, action);
     const std::size_t first_op = program.ops.size();
     scatter(program, buffer, slice);
-    if (options_.overlap) hold(program, first_op, slice);
+    if (options_.overlap) hold(program, first_op, slice, buffer.unit);
   }
   if (!buffer.final) return {};
   if (cut_.at.mesh()[Axis::replicate] > 1) sum_over_replicas(program, slice, name, action);
@@ -76,19 +75,20 @@ ReducedGradient GradientReducer::reduce(Program& program, const GradientBuffer& 
   return {slice, whole};
 }
 
-void GradientReducer::release_held(Program& program, const Action& action) {
-  for (const TensorId t : held_) emit_release(program, t, action);
+void GradientReducer::release_held(Program& program) {
+  for (const Held& h : held_) emit_release(program, h.tensor, {ActionKind::release, h.unit, -1});
   held_.clear();
 }
 
 /// All that the ops from first_op on work on but the result.
-void GradientReducer::hold(const Program& program, std::size_t first_op, TensorId slice) {
+void GradientReducer::hold(const Program& program, std::size_t first_op, TensorId slice, int unit) {
   for (std::size_t i = first_op; i < program.ops.size(); ++i)
     for (const auto* list : {&program.ops[i].inputs, &program.ops[i].outputs})
       for (const TensorId t : *list) {
         const TensorId storage = program.storage(t);
-        if (storage != slice && std::find(held_.begin(), held_.end(), storage) == held_.end())
-          held_.push_back(storage);
+        const auto same = [&](const Held& h) { return h.tensor == storage; };
+        if (storage != slice && std::none_of(held_.begin(), held_.end(), same))
+          held_.push_back({storage, unit});
       }
 }
 

@@ -14,8 +14,7 @@ struct ReduceOptions {
   /// A reduction of more elements (over all shards) is cut into several, each with a smaller workspace; 0:
   /// never.
   std::int64_t bucket_elements = 0;
-  /// What a reduction reads stays until the next one starts, so that the backward in between need not wait
-  /// for it to get memory.
+  /// What a reduction works on stays during the next backward, which else would wait for its memory.
   bool overlap = true;
 };
 
@@ -46,18 +45,24 @@ class GradientReducer {
   /// Appends the reduction of a buffer that is complete. The unit's reduced gradient after the final one, no
   /// tensors before.
   ReducedGradient reduce(Program& program, const GradientBuffer& buffer);
+  /// To be called after the backward that may go on beside the last reductions, and before a forward: ends
+  /// the lives of what they work on.
+  void release_held(Program& program);
 
  private:
+  struct Held {
+    TensorId tensor;
+    int unit;
+  };
   const FlatUnit& flat(int unit) const { return cut_.layout.unit(unit); }
-  void release_held(Program& program, const Action& action);
-  void hold(const Program& program, std::size_t first_op, TensorId slice);
+  void hold(const Program& program, std::size_t first_op, TensorId slice, int unit);
   void scatter(Program& program, const GradientBuffer& buffer, TensorId& slice) const;
   void sum_over_replicas(Program& program, TensorId slice, const std::string& name, Action action) const;
 
   const Cut& cut_;
   ReduceOptions options_;
   std::vector<TensorId> accumulators_;  ///< reduced shard by unit
-  std::vector<TensorId> held_;          ///< what the last reduction works on
+  std::vector<Held> held_;              ///< what the last reductions work on
 };
 
 }  // namespace ztrain::program

@@ -46,7 +46,9 @@ class Sharder {
     for (int s = 0; s < static_cast<int>(spans_.size()); ++s) {
       for (const int g : plan_.before[at(s)]) gather(g);
       for (; started < buffers_.size() && buffers_[started].first == s; ++started) start(buffers_[started]);
+      if (kind_of(s) == ActionKind::forward) reducer_.release_held(program());
       for (std::size_t i = spans_[at(s)].begin; i < spans_[at(s)].end; ++i) place(std::move(ops_[i]));
+      if (kind_of(s) == ActionKind::backward) reducer_.release_held(program());
       for (const int g : releases[at(s)]) release(g);
       for (const int g : plan_.after[at(s)]) gather(g);
       for (const int b : reductions[at(s)]) reduce(buffers_[at(b)]);
@@ -110,6 +112,7 @@ class Sharder {
     result_.gradients.resize(buffers_.empty() ? 0 : cut_.layout.units().size());
   }
 
+  ActionKind kind_of(int span) const { return spans_[at(span)].action.kind; }
   int micro_at(int span) const { return spans_[at(span)].action.micro; }
 
   /// The unit's previous copy is no longer used: a use within reach would have extended it.
