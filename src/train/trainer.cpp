@@ -84,7 +84,8 @@ Trainer::Trainer(const runtime::Session& session, Prepared prepared, std::string
           "reading the schedule",
           [&] { return facts_of(deck_, sampler_, plan::training_graph(deck_), session.size()); })),
       overflow_(deck_),
-      worker_(session, plan::training_graph(deck_), plan::job_spec(deck_), deck_.debug.poison) {
+      worker_(session, compile_and_verify(session, plan::training_graph(deck_), plan::job_spec(deck_)),
+              &deck_, deck_.debug.poison) {
   say(banner(session, deck_, worker_, facts_, version_));
   restore();
   session.agree("preparing the output folder", [&] {

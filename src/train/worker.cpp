@@ -5,10 +5,8 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
-#include "base/text.hpp"
-#include "memory/machine.hpp"
 #include "program/passes.hpp"
-#include "train/memory_report.hpp"
+#include "train/require_memory.hpp"
 #include "train/weights.hpp"
 
 namespace ztrain::train {
@@ -70,25 +68,6 @@ void verify_together(const runtime::Session& session, const model::Graph& graph,
   });
 }
 
-/// The ranks of a node allocate together, so they are counted together: each alone might fit.
-void require_memory(const runtime::Session& session, const Job& job) {
-  std::int64_t persistent = 0, transient = 0;
-  for (int t = 0; t < program::tier_count; ++t) {
-    persistent += job.train.plan[t].persistent_bytes;
-    transient += std::max({job.load.plan[t].transient_bytes, job.train.plan[t].transient_bytes,
-                           job.evaluate.plan[t].transient_bytes});
-  }
-  const std::int64_t needed = (persistent + transient) * session.ranks_on_node();
-  const memory::MachineMemory machine = memory::machine_memory();
-  REQUIRE(
-      machine.total == 0 || needed <= machine.available,
-      "the job does not fit: {} ranks on this node need {}, of which {} are available.\n{}Use more nodes, "
-      "sharding.strategy = \"FULL_SHARD\", recompute.mode = \"full\", a smaller batch.micro, or a smaller "
-      "model",
-      session.ranks_on_node(), format_bytes(static_cast<double>(needed)),
-      format_bytes(static_cast<double>(machine.available)), memory_table(job.train, persistent, transient));
-}
-
 engine::ExecutorOptions options(bool poison) {
   engine::ExecutorOptions o;
   o.poison = poison;
@@ -107,12 +86,14 @@ Job compile_and_verify(const runtime::Session& session, const model::Graph& grap
 
 Worker::Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
                bool poison)
-    : job_(compile_and_verify(session, graph, spec)),
-      mesh_(session, spec.mesh),
+    : Worker(session, compile_and_verify(session, graph, spec), nullptr, poison) {}
+
+Worker::Worker(const runtime::Session& session, Job job, const config::Deck* deck, bool poison)
+    : job_((require_memory(session, job, deck), std::move(job))),
+      mesh_(session, job_.train.mesh),
       exec_(kernels::make_exec()),
       memory_(session.agree("allocating memory",
                             [&] {
-                              require_memory(session, job_);
                               return engine::JobMemory(
                                   {&job_.load, &job_.train, &job_.evaluate},
                                   poison ? memory::Arena::Guards::on : memory::Arena::Guards::off);

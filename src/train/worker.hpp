@@ -5,6 +5,7 @@
 
 #include "base/step_partial.hpp"
 #include "base/step_scalars.hpp"
+#include "config/deck.hpp"
 #include "engine/executor.hpp"
 #include "engine/job_memory.hpp"
 #include "kernels/backend.hpp"
@@ -29,6 +30,9 @@ class Worker {
   /// initialize() draws it; or write the slices and call load_copies().
   Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
          bool poison);
+  /// Collective. For a job compiled by compile_and_verify. deck: to say in terms of what would make a job fit
+  /// that does not; may be null.
+  Worker(const runtime::Session& session, program::Job job, const config::Deck* deck, bool poison);
 
   /// Collective: weights drawn from the seed, moments zero.
   void initialize(std::uint64_t seed);

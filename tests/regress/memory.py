@@ -43,8 +43,8 @@ class Memory(zt.Case):
         self.assertLess(total["FULL_SHARD"], total["zero2"])
 
     def test_recompute_needs_less(self):
-        kept = self.check("kept", {"data.sequence": 256, "batch.micro": 2})
-        again = self.check("again", {"data.sequence": 256, "batch.micro": 2, "recompute.mode": "full"})
+        kept = self.check("kept", {"data.sequence": 512, "batch.micro": 2})
+        again = self.check("again", {"data.sequence": 512, "batch.micro": 2, "recompute.mode": "full"})
         self.assertLess(again, 0.8 * kept)
 
 

@@ -32,6 +32,7 @@ struct Forward : Builder {
   TensorId shard, gathered, weight, x, y, z, later;
   OpId gather, first, second, freed, made;
   Forward() {
+    program.blocks = {"model.layers.0"};
     program.units = {"model.layers.0"};
     shard = persistent("shard", 512);
     x = persistent("x", 16);

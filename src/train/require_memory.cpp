@@ -1,0 +1,115 @@
+#include "train/require_memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/text.hpp"
+#include "memory/machine.hpp"
+#include "plan/fit.hpp"
+#include "plan/memory.hpp"
+#include "train/memory_report.hpp"
+
+namespace ztrain::train {
+namespace {
+
+/// What one rank finds on its node. All members are 8 bytes: ranks exchange it as it is.
+struct Finding {
+  std::int64_t needed = 0;     ///< bytes of all ranks of the node
+  std::int64_t available = 0;  ///< of the node, now; -1: unknown
+  std::int64_t ranks = 1;      ///< on the node
+
+  bool fits() const { return available < 0 || needed <= available; }
+};
+
+std::int64_t total_of(const program::Job& job) {
+  const plan::RankMemory memory = plan::memory_of(job);
+  std::int64_t total = 0;
+  for (int t = 0; t < program::tier_count; ++t)
+    total += static_cast<std::int64_t>(memory.total(static_cast<program::Tier>(t)));
+  return total;
+}
+
+std::vector<Finding> findings_of_all(const runtime::Session& session, std::int64_t bytes) {
+  const memory::MachineMemory machine = memory::machine_memory();
+  const Finding mine{bytes * session.ranks_on_node(), machine.total == 0 ? -1 : machine.available,
+                     session.ranks_on_node()};
+  std::vector<Finding> all(static_cast<std::size_t>(session.size()));
+  REQUIRE(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, session.world()) ==
+              MPI_SUCCESS,
+          "MPI_Allgather failed while the ranks compared their memory");
+  return all;
+}
+
+/// What was given on the command line.
+std::vector<std::string> overrides_of(const config::Deck& deck) {
+  std::vector<std::string> overrides;
+  for (const config::Origin& origin : deck.origins)
+    if (origin.source.starts_with("command line")) overrides.push_back(origin.key + "=" + origin.value);
+  return overrides;
+}
+
+std::string advice(const config::Deck* deck, int ranks, const plan::Limits& limits) {
+  if (!deck)
+    return "Use more nodes, sharding.strategy = \"FULL_SHARD\", recompute.mode = \"full\", a smaller "
+           "batch.micro, or a smaller model";
+  return plan::cheapest_fix_text({.deck = deck->path,
+                                  .overrides = overrides_of(*deck),
+                                  .ranks = ranks,
+                                  .vocabulary = deck->model.vocab_size,
+                                  .limits = limits}) +
+         ". `ztrain plan` shows the whole account";
+}
+
+std::string table_of(const program::Job& job) {
+  const auto device = static_cast<std::size_t>(program::Tier::device);
+  std::int64_t transient = 0;
+  for (const program::Program* p : {&job.load, &job.train, &job.evaluate})
+    transient = std::max(transient, p->plan[device].transient_bytes);
+  return memory_table(job.train, job.train.plan[device].persistent_bytes, transient);
+}
+
+std::string shortage(const std::string& what, const program::Job& job, const std::string& help) {
+  return fmt::format("the job does not fit: {}\n{}{}", what, table_of(job), help);
+}
+
+std::string node_shortage(const Finding& worst, const program::Job& job, const config::Deck* deck,
+                          int ranks) {
+  plan::Limits limits;
+  limits.ranks_per_node = static_cast<int>(worst.ranks);
+  limits.device_memory = limits.outside_memory = 0.0;
+  limits.host_memory = static_cast<double>(worst.available);
+  return shortage(fmt::format("{} ranks on a node need {}, of which {} are available", worst.ranks,
+                              format_bytes(static_cast<double>(worst.needed)),
+                              format_bytes(static_cast<double>(worst.available))),
+                  job, advice(deck, ranks, limits));
+}
+
+std::string device_shortage(double needed, const program::Job& job, const config::Deck& deck, int ranks) {
+  return shortage(
+      fmt::format("a rank needs {}, and cluster.device_memory is {} GB, of which "
+                  "cluster.outside_memory keeps {}",
+                  format_decimal_bytes(needed), deck.cluster.device_memory, deck.cluster.outside_memory),
+      job, advice(&deck, ranks, {}));
+}
+
+}  // namespace
+
+void require_memory(const runtime::Session& session, const program::Job& job, const config::Deck* deck) {
+  const std::int64_t bytes = total_of(job);
+  const std::vector<Finding> all = findings_of_all(session, bytes);
+  const auto worst = std::find_if(all.begin(), all.end(), [](const Finding& f) { return !f.fits(); });
+  const double room =
+      deck ? (deck->cluster.device_memory - deck->cluster.outside_memory) * 1e9 : 0;  // of the plan
+  const bool device_fits = !deck || deck->cluster.device_memory <= 0 || static_cast<double>(bytes) <= room;
+  // Ranks differ by a few bytes of scalars: rank 0 decides for all.
+  const std::string text = session.from_rank_0([&]() -> std::string {
+    if (session.rank() != 0) return "";
+    if (!device_fits) return device_shortage(static_cast<double>(bytes), job, *deck, session.size());
+    return worst == all.end() ? "" : node_shortage(*worst, job, deck, session.size());
+  }());
+  if (!text.empty()) throw runtime::AgreedError(text);
+}
+
+}  // namespace ztrain::train

@@ -1,0 +1,16 @@
+#pragma once
+// A job that does not fit is refused before any rank allocates.
+
+#include "config/deck.hpp"
+#include "program/compile.hpp"
+#include "runtime/session.hpp"
+
+namespace ztrain::train {
+
+/// Collective. The ranks of a node allocate together, so they are counted together against its memory; and
+/// each rank against cluster.device_memory, where the deck gives one. Throws runtime::AgreedError on every
+/// rank, with the memory table and the cheapest changes of the deck that make it fit (deck null: without
+/// those).
+void require_memory(const runtime::Session& session, const program::Job& job, const config::Deck* deck);
+
+}  // namespace ztrain::train
