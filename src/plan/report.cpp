@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "config/summary.hpp"
 #include "config/validate.hpp"
+#include "optimizers/optimizer.hpp"
 #include "plan/classic.hpp"
 
 namespace ztrain::plan {
@@ -119,28 +120,50 @@ double beside_states(const RankMemory& m) {
   return bytes;
 }
 
-std::string classic_section(const Cost& c) {
+/// Bytes of master weights and optimizer states per parameter.
+double optimizer_bytes_of(const config::Deck& d) {
+  const config::Optimizer& o = d.optimizer;
+  const config::Precision& p = d.precision;
+  double bytes = p.master == p.parameters ? 0 : static_cast<double>(size_of(p.master));
+  for (const optimizers::StateInfo& state :
+       optimizers::find(o.name).states({o.beta1, o.beta2, o.eps, o.momentum, o.nesterov}))
+    bytes +=
+        static_cast<double>(size_of(state.dtype.value_or(p.moments))) / static_cast<double>(state.granule);
+  return bytes;
+}
+
+std::string strategies_table(const std::vector<Cost>& costs) {
+  Table table({"strategy", "formula", "kept between steps", "in all", "a step"});
+  for (const Cost& c : costs) {
+    const RankMemory& m = c.largest(Tier::device);
+    table.row({c.deck.sharding.strategy, size(classic_of(c)), size(m.persistent(Tier::device)),
+               size(m.total(Tier::device)), seconds(c.step.seconds)});
+  }
+  return table.text(2);
+}
+
+std::string classic_section(const Cost& c, const std::vector<Cost>& strategies) {
   const config::Precision& p = c.deck.precision;
   const RankMemory& m = c.largest(Tier::device);
-  const std::int64_t optimizer = 2 * size_of(p.moments) + (p.master == p.parameters ? 0 : size_of(p.master));
   std::string text = heading("Beside the classic formula (16 bytes of state a parameter)");
   text += line("formula", size(classic_of(c)) + ", states alone");
   text += line("this plan", fmt::format("{}; gathered units, activations, workspaces at its peak: {}",
                                         size(m.total(Tier::device)), size(beside_states(m))));
-  text += line("bytes",
-               fmt::format("{} + {} + {} of weight, gradient, master with Adam; the formula has 2 + 2 + 12",
-                           size_of(p.parameters), size_of(p.gradients), optimizer));
-  return text +
-         line("gradients", "live from backward to the optimizer's step; the formula keeps them always");
+  text += line("bytes", fmt::format("{} + {} + {:.4g} of weight, gradient, master with {}; the formula has "
+                                    "2 + 2 + 12",
+                                    size_of(p.parameters), size_of(p.gradients), optimizer_bytes_of(c.deck),
+                                    c.deck.optimizer.name));
+  text += line("gradients", "live from backward to the optimizer's step; the formula keeps them always");
+  return text + "\n" + strategies_table(strategies);
 }
 
-std::string memory_section(const Cost& c) {
+std::string memory_section(const Cost& c, const std::vector<Cost>& strategies) {
   const RankMemory& device = c.largest(Tier::device);
   const RankMemory& host = c.largest(Tier::host);
   std::string text = heading("Memory per rank (of the rank that needs most)");
   text += fmt::format("{}\n{}", category_table(device, Tier::device), program_table(device, Tier::device));
   if (host.total(Tier::host) > 0) text += fmt::format("\n{}", category_table(host, Tier::host));
-  return text + stage_table(c) + classic_section(c);
+  return text + stage_table(c) + classic_section(c, strategies);
 }
 
 /// Axes of one rank only say nothing.
@@ -289,6 +312,16 @@ std::string search_section(const Search& s, const Plan& p) {
 
 }  // namespace
 
+std::vector<Cost> costs_by_strategy(const Question& question) {
+  std::vector<Cost> costs;
+  for (const program::Strategy& s : program::strategies()) {
+    if (s.within_node) continue;
+    costs.push_back(cost_of(question, {fmt::format("sharding.strategy={}", s.name)},
+                            {.most_micro_batches = 2, .any_batch = false, .last_rank = false}));
+  }
+  return costs;
+}
+
 double classic_of(const Cost& c) {
   const program::Strategy& strategy = program::find_strategy(c.deck.sharding.strategy);
   const int shards = c.mesh[Axis::shard] * c.mesh[Axis::context],
@@ -297,7 +330,7 @@ double classic_of(const Cost& c) {
 }
 
 std::string report_text(const Plan& plan) {
-  std::string text = title(plan) + model_section(plan.cost) + memory_section(plan.cost) +
+  std::string text = title(plan) + model_section(plan.cost) + memory_section(plan.cost, plan.strategies) +
                      traffic_section(plan.cost) + time_section(plan.cost) + verdict_section(plan.cost);
   if (plan.fixes) text += fixes_section(*plan.fixes);
   if (plan.search) text += search_section(*plan.search, plan);

@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "plan/cost.hpp"
 #include "plan/fit.hpp"
@@ -16,6 +17,7 @@ namespace ztrain::plan {
 struct Plan {
   Question question;
   Cost cost;
+  std::vector<Cost> strategies;  ///< the same deck under each strategy on the same mesh
   std::optional<Fixes> fixes;    ///< where it does not fit
   std::optional<Search> search;  ///< where it was asked for
 };
@@ -24,6 +26,9 @@ struct Plan {
 std::string report_text(const Plan& plan);
 
 nlohmann::ordered_json report_json(const Plan& plan);
+
+/// The deck under every strategy that does not choose a mesh of its own.
+std::vector<Cost> costs_by_strategy(const Question& question);
 
 /// States that the classic formula gives for this deck's strategy, in bytes per rank.
 double classic_of(const Cost& cost);

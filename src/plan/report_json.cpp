@@ -182,6 +182,13 @@ Json report_json(const Plan& plan) {
             {"traffic", traffic_json(c.traffic)},
             {"time", time_json(c)},
             {"verdict", verdict_json(c)}};
+  for (const Cost& s : plan.strategies)
+    json["strategies"].push_back(
+        {{"strategy", s.deck.sharding.strategy},
+         {"classic_states", classic_of(s)},
+         {"persistent", s.largest(program::Tier::device).persistent(program::Tier::device)},
+         {"total", s.largest(program::Tier::device).total(program::Tier::device)},
+         {"seconds", s.step.seconds}});
   for (const RankMemory& m : c.memory) json["memory"].push_back(json_of(m));
   if (plan.fixes) json["fixes"] = json_of(*plan.fixes);
   if (plan.search) json["search"] = json_of(*plan.search);
