@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <bit>
+
+#include "config/validate.hpp"
 #include "runtime/session.hpp"
 
 namespace ztrain::train {
@@ -27,7 +30,10 @@ optim::LossScaler scaler_of(const config::Deck& deck, const optim::LossScalerSta
 }  // namespace
 
 Overflow::Overflow(const config::Deck& deck, const optim::LossScalerState* saved)
-    : scales_(deck.precision.parameters == DType::f16), scaler_(scaler_of(deck, saved)) {}
+    : scales_(deck.precision.parameters == DType::f16), scaler_(scaler_of(deck, saved)) {
+  const std::int64_t tokens = config::tokens_per_step(deck) / config::data_parallel_degree(deck);
+  if (scales_) tokens_ = static_cast<double>(std::bit_floor(static_cast<std::uint64_t>(tokens)));
+}
 
 std::string Overflow::after_step(bool found_inf, std::int64_t step) {
   const double before = scaler_.scale();
@@ -46,8 +52,7 @@ std::string Overflow::skipped(double scale_before, std::int64_t step) {
     if (skipped_in_a_row_ == most_skipped_steps)
       throw runtime::AgreedError(
           fmt::format("{} steps in a row had gradients that are not finite: training has diverged. Start "
-                      "anew with a lower "
-                      "optimizer.lr or a longer schedule.warmup{}",
+                      "anew with a lower optimizer.lr or a longer schedule.warmup{}",
                       most_skipped_steps, scales_ ? ", or a lower loss_scaling.scale" : ""));
     return text + "\n";
   }
@@ -55,11 +60,11 @@ std::string Overflow::skipped(double scale_before, std::int64_t step) {
     return text + fmt::format(", and the loss scale falls from {} to {}\n", scale_before, scaler_.scale());
   if (!scaler_.at_minimum())
     return text + fmt::format("; the loss scale stays at {} (loss_scaling.hysteresis)\n", scale_before);
-  return text +
-         fmt::format(
-             "; warning: the loss scale is at its minimum of {}, so that this is not its fault: training may "
-             "have diverged, or needs bf16\n",
-             scale_before);
+  return text + fmt::format(
+                    "; warning: the loss scale is at loss_scaling.min_scale ({}) and cannot fall further: "
+                    "lower that, "
+                    "use bf16, or start anew with a lower optimizer.lr\n",
+                    scale_before);
 }
 
 }  // namespace ztrain::train

@@ -14,7 +14,9 @@ class Overflow {
   /// saved: from a checkpoint, or null. Without fp16 parameters the scale is 1.
   explicit Overflow(const config::Deck& deck, const optim::LossScalerState* saved = nullptr);
 
-  double loss_scale() const { return scaler_.scale(); }
+  /// What the kernels multiply the loss gradient by. Gradients here are sums over tokens, and loss scales are
+  /// meant for means: fp16 runs divide by a rank's tokens of a step (rounded down to a power of two).
+  double loss_scale() const { return scaler_.scale() / tokens_; }
   const optim::LossScalerState& state() const { return scaler_.state(); }
 
   /// To be called after every step with what it found, which is the same on all ranks. What to tell the user;
@@ -26,6 +28,7 @@ class Overflow {
   std::string skipped(double scale_before, std::int64_t step);
 
   bool scales_;
+  double tokens_ = 1;
   optim::LossScaler scaler_;
   int skipped_in_a_row_ = 0;
 };
