@@ -14,11 +14,14 @@ std::string key_of(const std::string& override_text) {
   return override_text.substr(0, override_text.find('='));
 }
 
-// A row: overrides, effect on the numbers, reason. A new knob that saves memory is a row here; one whose
-// value depends on the deck goes into changes_for.
+// A row: overrides, effect on the numbers, reason, whether it is one of the most frugal setting. A new knob
+// that saves memory is a row here; one whose value depends on the deck goes into changes_for.
 const std::vector<Change>& table() {
   static const std::vector<Change> rows{
-      {{"recompute.mode=full"}, Effect::none, "keeps only each unit's input, and runs its forward again"},
+      {{"recompute.mode=full"},
+       Effect::none,
+       "keeps only each unit's input, and runs its forward again",
+       true},
       {{"recompute.mode=full", "recompute.every=2"},
        Effect::none,
        "keeps the activations of every second block"},
@@ -31,15 +34,23 @@ const std::vector<Change>& table() {
       {{"sharding.backward_prefetch=post"}, Effect::none, "one gathered unit at a time in backward"},
       {{"sharding.forward_prefetch=0", "sharding.backward_prefetch=none"},
        Effect::none,
-       "one gathered unit at a time; gathers are not hidden"},
-      {{"sharding.overlap_reduce=false"}, Effect::none, "one gradient buffer; reductions are not hidden"},
-      {{"sharding.reduce_bucket_size=100000000"}, Effect::none, "smaller workspaces of reductions"},
-      {{"sharding.reshard_after_forward=true"}, Effect::none, "drops gathered units after forward"},
-      {{"sharding.strategy=FULL_SHARD"}, Effect::rounding, "shards parameters, gradients and optimizer"},
+       "one gathered unit at a time; gathers are not hidden",
+       true},
+      {{"sharding.overlap_reduce=false"},
+       Effect::none,
+       "one gradient buffer; reductions are not hidden",
+       true},
+      {{"sharding.reduce_bucket_size=100000000"}, Effect::none, "smaller workspaces of reductions", true},
+      {{"sharding.reshard_after_forward=true"}, Effect::none, "drops gathered units after forward", true},
+      {{"sharding.strategy=FULL_SHARD"},
+       Effect::rounding,
+       "shards parameters, gradients and optimizer",
+       true},
       {{"sharding.gradient_accumulation=reduce"},
        Effect::rounding,
-       "accumulates gradients as shards; more traffic"},
-      {{"mesh.replicate=1", "mesh.shard=-1"}, Effect::rounding, "shards over all ranks, no copies"},
+       "accumulates gradients as shards; more traffic",
+       true},
+      {{"mesh.replicate=1", "mesh.shard=-1"}, Effect::rounding, "shards over all ranks, no copies", true},
       {{"optimizer.name=adamw_8bit"}, Effect::numerics, "Adam's moments in 1 byte each"},
       {{"precision.preset=deepspeed-bf16"}, Effect::numerics, "gradients and their reduction in 2 bytes"},
       {{"precision.preset=bf16-pure"}, Effect::numerics, "all states in 2 bytes, stochastic rounding"},
@@ -54,7 +65,8 @@ const std::vector<Change>& table() {
 std::vector<Change> micro_rows(const config::Deck& deck) {
   std::vector<Change> rows;
   const std::int64_t micro = deck.batch.micro;
-  if (micro > 1) rows.push_back({{"batch.micro=1"}, Effect::rounding, "the fewest activations at once"});
+  if (micro > 1)
+    rows.push_back({{"batch.micro=1"}, Effect::rounding, "the fewest activations at once", true});
   if (micro > 2 && micro % 2 == 0)
     rows.push_back(
         {{fmt::format("batch.micro={}", micro / 2)}, Effect::rounding, "half the activations at once"});

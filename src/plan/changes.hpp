@@ -21,6 +21,7 @@ struct Change {
   std::vector<std::string> overrides;  ///< "section.key=value"
   Effect effect = Effect::none;
   std::string reason;
+  bool frugal = false;  ///< one of those that together need least memory without touching numerics
 };
 
 /// The rows of the table that would change this deck, which need not be resolved for ranks.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
@@ -23,9 +24,15 @@ class FixSearch {
       : question_(question), watch_(watch), changes_(changes_for(deck_of(question))) {}
 
   Fixes run(std::size_t most) {
-    for (std::size_t size = 1; size <= largest_set; ++size) each(size, false);
-    const bool found = !fits_.empty();
-    for (std::size_t size = 1; size <= (found ? 1 : largest_set); ++size) each(size, true);
+    const Set frugal = all_frugal();
+    if (fits(frugal)) {
+      for (std::size_t size = 1; size <= largest_set; ++size) each(size, false, {});
+      if (fits_.empty()) attempt(smallest_part(frugal, {}));
+      each(1, true, {});
+    } else {
+      for (std::size_t size = 1; size <= 2; ++size) each(size, true, {});
+      for (std::size_t size = 1; size <= 2 && fits_.empty(); ++size) each(size, true, frugal);
+    }
     sort();
     if (result_.best.size() > most) result_.best.resize(most);
     refine();
@@ -33,25 +40,58 @@ class FixSearch {
   }
 
  private:
-  /// All sets of this size, either of those that change numerics or of the others.
-  void each(std::size_t size, bool numerics) {
+  /// All sets of this size, either of changes of numerics or of the others; each together with `besides`, as
+  /// far as that is needed.
+  void each(std::size_t size, bool numerics, const Set& besides) {
     Set set;
-    extend(set, 0, size, numerics);
+    extend(set, 0, size, numerics, besides);
   }
 
-  void extend(Set& set, std::size_t from, std::size_t size, bool numerics) {
+  void extend(Set& set, std::size_t from, std::size_t size, bool numerics, const Set& besides) {
     if (set.size() == size) {
-      if ((effect_of(set) == Effect::numerics) == numerics) attempt(set);
+      if (besides.empty())
+        attempt(set);
+      else if (fits(merged(set, besides)))
+        attempt(merged(set, smallest_part(besides, set)));
       return;
     }
     for (std::size_t i = from; i < changes_.size(); ++i) {
-      if (std::any_of(set.begin(), set.end(),
-                      [&](std::size_t j) { return !compatible(changes_[i], changes_[j]); }))
-        continue;
+      if ((changes_[i].effect == Effect::numerics) != numerics || !goes_with(i, set)) continue;
       set.push_back(i);
-      extend(set, i + 1, size, numerics);
+      extend(set, i + 1, size, numerics, besides);
       set.pop_back();
     }
+  }
+
+  bool goes_with(std::size_t i, const Set& set) const {
+    return std::all_of(set.begin(), set.end(),
+                       [&](std::size_t j) { return compatible(changes_[i], changes_[j]); });
+  }
+
+  /// The changes that together need least of what leaves the numerics alone: where these do not help, no part
+  /// of them does.
+  Set all_frugal() const {
+    Set set;
+    for (std::size_t i = 0; i < changes_.size(); ++i)
+      if (changes_[i].frugal && goes_with(i, set)) set.push_back(i);
+    return set;
+  }
+
+  static Set merged(const Set& a, const Set& b) {
+    Set both;
+    std::set_union(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+    return both;
+  }
+
+  /// What is left of `set` when everything is dropped without which it still fits, together with `besides`.
+  Set smallest_part(Set set, const Set& besides) {
+    for (std::size_t k = set.size(); k-- > 0;) {
+      Set less;
+      for (const std::size_t i : set)
+        if (i != set[k]) less.push_back(i);
+      if (!less.empty() && fits(merged(less, besides))) set = less;
+    }
+    return set;
   }
 
   Effect effect_of(const Set& set) const {
@@ -66,11 +106,11 @@ class FixSearch {
     });
   }
 
-  void attempt(const Set& set) {
-    if (contains_a_fit(set)) return;
+  /// The set tried; nothing where its keys do not go together, or time is up.
+  std::optional<Fix> tried(const Set& set) {
     if (watch_.expired()) {
       result_.complete = false;
-      return;
+      return std::nullopt;
     }
     Fix fix;
     for (const std::size_t i : set) fix.changes.push_back(changes_[i]);
@@ -78,14 +118,25 @@ class FixSearch {
     try {
       fix.cost = cost_of(question_, fix.overrides(), quick);
     } catch (const Error&) {
-      return;  // keys that do not go together
+      return std::nullopt;
     }
     ++result_.tried;
     watch_.say(
         fmt::format("looking for changes that make it fit: {} tried, {} fit", result_.tried, fits_.size()));
-    if (!verdict_of(fix.cost).fits()) return;
+    return fix;
+  }
+
+  bool fits(const Set& set) {
+    const std::optional<Fix> fix = tried(set);
+    return fix && verdict_of(fix->cost).fits();
+  }
+
+  void attempt(const Set& set) {
+    if (contains_a_fit(set)) return;
+    std::optional<Fix> fix = tried(set);
+    if (!fix || !verdict_of(fix->cost).fits()) return;
     fits_.push_back(set);
-    result_.best.push_back(std::move(fix));
+    result_.best.push_back(std::move(*fix));
   }
 
   void sort() {

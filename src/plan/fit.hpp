@@ -27,7 +27,8 @@ struct Fixes {
 };
 
 /// Tries single changes of the table, then pairs, then triples; a set that contains one that fits is not
-/// tried. Those that change numerics are tried beyond single ones only when nothing else helps.
+/// tried. Where all the frugal ones together do not help, those that change numerics are tried: one or two,
+/// alone and then beside the frugal ones; otherwise single ones.
 Fixes fixes_for(const Question& question, const Watch& watch, std::size_t most = 4);
 
 /// The least number of ranks on which the deck fits with `more` overrides: whole nodes, or parts of one node

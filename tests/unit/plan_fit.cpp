@@ -192,7 +192,11 @@ TEST_F(Decks, AnExpiredWatchEndsTheSearch) {
 }
 
 TEST_F(Decks, TextAndJsonSayTheSame) {
-  Plan plan{.question = question(4, 1e9), .cost = cost_of(question(4, 1e9)), .fixes = {}, .search = {}};
+  Plan plan{.question = question(4, 1e9),
+            .cost = cost_of(question(4, 1e9)),
+            .strategies = {},
+            .fixes = {},
+            .search = {}};
   const auto json = report_json(plan);
   EXPECT_EQ(json["traffic"]["bytes"].get<std::int64_t>(), total_bytes(plan.cost.traffic));
   EXPECT_EQ(json["batch"]["tokens_per_step"].get<std::int64_t>(), config::tokens_per_step(plan.cost.deck));
