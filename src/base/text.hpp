@@ -23,8 +23,8 @@ std::string format_duration(double seconds);
 /// The candidate with the smallest edit distance to word (ties: the first), or "" when none is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
-/// Shell-style, the whole text: * stands for any run of characters (dots and slashes too), ? for one, [a-z] for one of a
-/// set and [!a-z] for one outside it.
+/// Shell-style, the whole text: * stands for any run of characters (dots and slashes too), ? for one, [a-z]
+/// for one of a set and [!a-z] for one outside it.
 bool glob_match(std::string_view pattern, std::string_view text);
 
 }  // namespace ztrain
