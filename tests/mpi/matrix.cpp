@@ -128,15 +128,15 @@ Factor precisions() {
   };
   using enum DType;
   return {true,
-          {{"fp32", set({f32, f32, f32, f32, f32}, false), 1e-5},
-           {"bf16", set({bf16, f32, f32, f32, f32}, false), 1e-2},
-           {"bf16-pure", set({bf16, bf16, bf16, bf16, bf16}, true), 1e-2},
-           {"fsdp-bf16", set({bf16, bf16, bf16, bf16, bf16}, false), 1e-2},
-           {"deepspeed-bf16", set({bf16, bf16, bf16, f32, f32}, false), 1e-2},
-           {"bf16, fp32 sums", set({bf16, bf16, f32, f32, f32}, false), 1e-2},
-           {"deepspeed-fp16", set({f16, f16, f16, f32, f32}, false), 2e-3, 1024},
-           {"fp16, fp32 gradients", set({f16, f32, f32, f32, f32}, false), 2e-3, 1024},
-           {"fp32, bf16 on the wire", set({f32, f32, bf16, f32, f32}, false), 1e-2}}};
+          {{"fp32", set({f32, f32, f32, f32, f32}, false), 1e-7},
+           {"bf16", set({bf16, f32, f32, f32, f32}, false), 1e-4},
+           {"bf16-pure", set({bf16, bf16, bf16, bf16, bf16}, true), 2e-3},
+           {"fsdp-bf16", set({bf16, bf16, bf16, bf16, bf16}, false), 2e-3},
+           {"deepspeed-bf16", set({bf16, bf16, bf16, f32, f32}, false), 2e-3},
+           {"bf16, fp32 sums", set({bf16, bf16, f32, f32, f32}, false), 2e-3},
+           {"deepspeed-fp16", set({f16, f16, f16, f32, f32}, false), 3e-4, 1024},
+           {"fp16, fp32 gradients", set({f16, f32, f32, f32, f32}, false), 5e-5, 1024},
+           {"fp32, bf16 on the wire", set({f32, f32, bf16, f32, f32}, false), 5e-4}}};
 }
 
 Factor optimizers() {
@@ -144,10 +144,10 @@ Factor optimizers() {
   return {
       true,
       {{"adamw", rule("adamw")},
-       {"adamw_8bit", rule("adamw_8bit"), 2e-3},
+       {"adamw_8bit", rule("adamw_8bit"), 1e-5},
        {"adam", rule("adam")},
        {"sgd", rule("sgd")},
-       {"lion", rule("lion"), 2e-3},
+       {"lion", rule("lion"), 1e-5},
        {"groups", [](JobSpec& s) {
           s.optimizer.options.no_decay = {"*.o_proj.weight"};
           s.optimizer.options.groups = {{"model.embed_tokens.*", 0.5, 0.01}, {"*.mlp.*", 2, std::nullopt}};
@@ -231,6 +231,7 @@ class Matrix : public testing::Test {
     ASSERT_EQ(losses.size(), expected.size());
     for (std::size_t i = 0; i < losses.size(); i += 2)
       EXPECT_NEAR(losses[i], expected[i], tolerance * expected[i]) << "step " << i / 2;
+    EXPECT_NEAR(losses[1], expected[1], tolerance * expected[1]) << "the first gradient norm";
   }
 
   std::vector<Factor> factors_;
