@@ -68,7 +68,7 @@ class Issuer {
       ends[at(plan_.gathers[g].last)].push_back(static_cast<int>(g));
     for (int s = 0; s < static_cast<int>(spans_.size()); ++s) {
       while (pending() && next().first <= s) issue(plan_.before[at(s)]);
-      needed_ = static_cast<int>(next_);
+      while (needed_ < plan_.gathers.size() && plan_.gathers[needed_].first <= s) ++needed_;
       while (may_prefetch(false)) issue(plan_.before[at(s)]);
       for (const int g : ends[at(s)]) {
         --units_;
@@ -87,7 +87,7 @@ class Issuer {
     const Span& use = spans_[at(next().first)];
     const bool post = !is_forward(use) && options_.backward_prefetch == BackwardPrefetch::post;
     if (post != after_span) return false;
-    if (static_cast<int>(next_) - needed_ >= window(use, options_)) return false;
+    if (static_cast<int>(next_ - needed_) >= window(use, options_)) return false;
     const std::int64_t elements = elements_ + unit_elements_[at(next().unit)];
     return (options_.max_units == 0 || units_ < options_.max_units) &&
            (options_.max_elements == 0 || elements <= options_.max_elements);
@@ -104,9 +104,9 @@ class Issuer {
   const std::vector<std::int64_t>& unit_elements_;
   const GatherOptions& options_;
   GatherPlan& plan_;
-  std::size_t next_ = 0;  ///< gathers issued so far
-  int needed_ = 0;        ///< of them, those that the spans so far need
-  int units_ = 0;         ///< alive
+  std::size_t next_ = 0;    ///< gathers issued so far
+  std::size_t needed_ = 0;  ///< of them, those that the spans so far need
+  int units_ = 0;           ///< alive
   std::int64_t elements_ = 0;
 };
 
