@@ -3,6 +3,7 @@
 //   - losses and gradient norms are bit for bit those of NO_SHARD without any of the knobs that only place
 //     things, on the same mesh with the same numeric settings;
 //   - they are near those of a single rank, which the run with one rank leaves in a file for the others;
+//   - with one rank, narrow types are near fp32;
 //   - the bytes that the communicators count are the planned ones, and so is the memory that is touched.
 // Memory is poisoned when its life is over. ZTRAIN_MATRIX=full adds rows that are drawn at random.
 
@@ -190,6 +191,13 @@ class Matrix : public testing::Test {
       model.loss_scale = std::max(model.loss_scale, level(row, f).loss_scale);
     return model;
   }
+  /// Factor and number of a level.
+  std::pair<std::size_t, int> find_level(std::string_view name) const {
+    for (std::size_t f = 0; f < factors_.size(); ++f)
+      for (std::size_t l = 0; l < factors_[f].levels.size(); ++l)
+        if (factors_[f].levels[l].name == name) return {f, static_cast<int>(l)};
+    throw std::out_of_range(std::string(name));
+  }
   std::string name_of(const std::vector<int>& row, bool numeric_only) const {
     std::string name;
     for (std::size_t f = 0; f < row.size(); ++f)
@@ -288,6 +296,30 @@ TEST_F(Matrix, PlacementChangesNoBitAndPlansAreExact) {
     ++number;
   }
   if (session().rank() == 0) std::printf("%d rows over %zu factors\n", number, factors_.size());
+}
+
+/// Narrow types, loss scales and codes stay near fp32. Steps of sgd are as long as its gradients, so that
+/// nothing may be scaled wrongly on all meshes alike.
+TEST_F(Matrix, NarrowTypesAreNearFp32) {
+  if (session().size() > 1) GTEST_SKIP() << "the other tests compare the meshes";
+  const auto [precision, fp32] = find_level("fp32");
+  const auto [optimizer, sgd] = find_level("sgd");
+  const int adamw = find_level("adamw").second, codes = find_level("adamw_8bit").second;
+  for (const auto& [exact, near] : {std::pair{sgd, sgd}, {adamw, codes}}) {
+    std::vector<int> row(factors_.size(), 0);
+    row[optimizer] = exact;
+    row[precision] = fp32;
+    const std::vector<double> expected = reference(row);
+    row[optimizer] = near;
+    for (std::size_t p = 0; p < factors_[precision].levels.size(); ++p) {
+      row[precision] = static_cast<int>(p);
+      SCOPED_TRACE(name_of(row, true));
+      const std::vector<double>& found = reference(row);
+      for (std::size_t i = 0; i < found.size(); i += 2)
+        EXPECT_NEAR(found[i], expected[i], 1e-3 * expected[i]) << "step " << i / 2;
+      EXPECT_NEAR(found[1], expected[1], 2e-3 * expected[1]) << "the first gradient norm";
+    }
+  }
 }
 
 /// With one rank: writes the losses of all numeric settings. With more: compares with them.
