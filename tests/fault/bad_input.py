@@ -106,6 +106,71 @@ class BadInput(zt.Case):
             {"data.train": "${ZTRAIN_TEST_UNSET}/a"}, r"the environment variable ZTRAIN_TEST_UNSET is not set"
         )
 
+    # Keys that must fit each other, or the model.
+
+    def test_pieces_of_recomputation(self):
+        self.refuse(
+            {"recompute.mode": "selective", "recompute.pieces": ["norm", "mlp"]},
+            r"recompute\.pieces = \[\"norm\", \"mlp\"\] is not legal: "
+            r"expected a list of norm, qkv, attention, swiglu, ffn",
+            ranks=2,
+        )
+
+    def test_unit_pattern_without_match(self):
+        self.refuse(
+            {"sharding.unit": "pattern", "sharding.unit_patterns": ["*.mlp", "model.blocks.*"]},
+            r"sharding\.unit_patterns: 'model\.blocks\.\*' matches no module of the model",
+            ranks=4,
+        )
+
+    def test_optimizer_group_without_match(self):
+        self.refuse(
+            {"optimizer.groups": [{"match": "*.embedding.*", "lr_scale": 0.5}]},
+            r"optimizer\.groups: '\*\.embedding\.\*' matches no parameter",
+            ranks=2,
+        )
+
+    def test_no_decay_without_match(self):
+        self.refuse(
+            {"optimizer.no_decay": ["*.gamma"]},
+            r"optimizer\.no_decay: '\*\.gamma' matches no parameter",
+            ranks=2,
+        )
+
+    def test_groups_that_do_not_divide_the_shard_axis(self):
+        self.refuse(
+            {"sharding.reshard_after_forward": 3},
+            r"sharding\.reshard_after_forward \(3\) does not divide mesh\.shard \(4\); nearest legal: 2 or 4",
+            ranks=4,
+        )
+
+    def test_half_precision_master(self):
+        self.refuse(
+            {"precision.preset": "deepspeed-fp16", "precision.master": "fp16"},
+            r"precision\.master = \"fp16\" does not go with precision\.parameters = \"fp16\": expected fp32",
+            ranks=2,
+        )
+
+    def test_stochastic_rounding_beside_a_master(self):
+        self.refuse(
+            {"precision.preset": "bf16", "precision.rounding": "stochastic"},
+            r"precision\.rounding = \"stochastic\" needs precision\.master = \"bf16\", but that is \"fp32\"",
+            ranks=2,
+        )
+
+    def test_nesterov_without_momentum(self):
+        self.refuse(
+            {"optimizer.name": "sgd", "optimizer.momentum": 0, "optimizer.nesterov": True},
+            r"optimizer\.nesterov = true needs a momentum, and optimizer\.momentum = 0",
+            ranks=2,
+        )
+
+    def test_loss_scaling_without_half_precision(self):
+        self.refuse(
+            {"loss_scaling.scale": 1024},
+            r"loss_scaling\.scale = 1024(\.0)? is for fp16 parameters only, and precision\.parameters = \"fp32",
+        )
+
     # Mesh and batch.
 
     def test_mesh_that_does_not_match_the_ranks(self):

@@ -18,6 +18,7 @@ struct TinyModel {
   std::int64_t sequence = 16;
   std::int64_t micro = 1;
   std::int64_t global = 4;
+  double loss_scale = 1;
 
   TinyModel() {
     dims.hidden_size = 24;
@@ -94,6 +95,7 @@ std::vector<double> train_losses(train::Worker& worker, const TinyModel& model, 
   for (int step = 0; step < steps; ++step) {
     fill(worker, model, micros, step * model.global);
     set_scalars(worker.scalars(), step);
+    worker.scalars().loss_scale = model.loss_scale;
     around(step, [&] { worker.train().run(); });
     losses.push_back(worker.scalars().loss);
     losses.push_back(worker.scalars().gradient_norm);

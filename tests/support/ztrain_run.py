@@ -35,6 +35,10 @@ SMALL_MODEL = {
 def toml_value(value):
     if isinstance(value, pathlib.Path):
         value = str(value)
+    if isinstance(value, list):
+        return "[" + ", ".join(toml_value(v) for v in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k} = {toml_value(v)}" for k, v in value.items()) + "}"
     return json.dumps(value)
 
 

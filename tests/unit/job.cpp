@@ -5,50 +5,15 @@
 
 #include <algorithm>
 
-#include "base/error.hpp"
-#include "model/family.hpp"
-#include "program/compile.hpp"
 #include "program/passes.hpp"
+#include "tests/support/small_job.hpp"
 
 namespace ztrain::program {
 namespace {
 
-model::Graph small_model(int layers = 2, bool tied = false) {
-  config::Model m;
-  m.hidden_size = 40;
-  m.intermediate_size = 100;
-  m.num_hidden_layers = layers;
-  m.num_attention_heads = 5;
-  m.num_key_value_heads = 5;
-  m.head_dim = 8;
-  m.vocab_size = 257;
-  m.rms_norm_eps = 1e-5;
-  m.rope_theta = 1e4;
-  m.rope_scaling = "none";
-  m.tie_word_embeddings = tied;
-  return model::llama(m, {32, DType::bf16, model::Objective::loss});
-}
-
-JobSpec spec_on(int replicate, int shard, const Strategy& strategy, int micros = 2) {
-  JobSpec spec;
-  spec.mesh[Axis::replicate] = replicate;
-  spec.mesh[Axis::shard] = shard;
-  spec.strategy = strategy;
-  spec.precision = {DType::bf16, DType::f32, DType::f32, DType::f32, DType::f32};
-  spec.micro_batches = micros;
-  return spec;
-}
-
-/// The message with which a broken program is refused, or "" when it is accepted.
-template <class F>
-std::string refusal(F&& check) {
-  try {
-    check();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
+using test::refusal;
+using test::small_model;
+using test::spec_on;
 
 std::size_t find_op(const Program& p, std::string_view type, std::size_t skip = 0) {
   for (std::size_t i = 0; i < p.ops.size(); ++i)
@@ -90,7 +55,7 @@ TEST(Job, HeldUnitsAreNotGatheredAgain) {
   EXPECT_EQ(gathers("SHARD_GRAD_OP", 1), units);
   EXPECT_EQ(gathers("SHARD_GRAD_OP", 3), units) << "kept over micro-batches";
   EXPECT_EQ(gathers("FULL_SHARD", 1), 2 * units - 1 - 1)
-      << "the head is held; so is the last block, due again at once";
+      << "the head is held, and the embedding has no use in backward";
   EXPECT_EQ(gathers("zero2", 2), 0);
 }
 

@@ -1,0 +1,296 @@
+// Jobs with every knob of sharding and recomputation, compiled and proven without MPI; and what they promise
+// in memory and bytes, by formula.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "program/passes.hpp"
+#include "tests/support/pairwise.hpp"
+#include "tests/support/small_job.hpp"
+
+namespace ztrain::program {
+namespace {
+
+using test::refusal;
+using test::small_model;
+using test::spec_on;
+
+using Set = std::function<void(JobSpec&)>;
+
+Set mesh(int replicate, int shard, int inner) {
+  return [=](JobSpec& s) {
+    s.mesh[Axis::replicate] = replicate;
+    s.mesh[Axis::shard] = shard;
+    s.mesh.shard_inner = inner;
+    s.sharding.secondary_shards = inner > 1;
+  };
+}
+
+std::vector<Set> all_strategies() {
+  std::vector<Set> sets;
+  for (const Strategy& row : strategies()) sets.emplace_back([&row](JobSpec& s) { s.strategy = row; });
+  return sets;
+}
+
+Set backward(BackwardPrefetch when) {
+  return [=](JobSpec& s) { s.sharding.gather.backward_prefetch = when; };
+}
+Set forward(int ahead) {
+  return [=](JobSpec& s) { s.sharding.gather.forward_prefetch = ahead; };
+}
+Set limits(int units, std::int64_t elements, std::int64_t reuse) {
+  return [=](JobSpec& s) {
+    s.sharding.gather.max_units = units;
+    s.sharding.gather.max_elements = elements;
+    s.sharding.gather.max_reuse_distance = reuse;
+  };
+}
+Set units(UnitGranularity granularity, std::vector<std::string> patterns, std::int64_t whole) {
+  return [=](JobSpec& s) { s.units = {granularity, 30000, patterns, whole}; };
+}
+Set reshard(bool after) {
+  return [=](JobSpec& s) { s.strategy.reshard_after_forward = after; };
+}
+Set recompute(int every, std::vector<std::string> tags) {
+  return [=](JobSpec& s) { s.recompute = {every, tags}; };
+}
+Set reduction(std::int64_t bucket, bool every_micro, bool overlap) {
+  return [=](JobSpec& s) { s.sharding.reduce = {every_micro, bucket, overlap}; };
+}
+Set optimizer(const char* name, DType parameters, DType gradients) {
+  return [=](JobSpec& s) {
+    s.optimizer.options.name = name;
+    s.precision = {parameters, gradients, gradients, DType::f32, DType::f32};
+  };
+}
+
+/// The strategy comes before what changes it.
+std::vector<std::vector<Set>> knobs() {
+  using enum UnitGranularity;
+  return {
+      all_strategies(),
+      {mesh(1, 1, 1), mesh(1, 2, 1), mesh(1, 4, 2), mesh(1, 6, 3), mesh(1, 7, 1), mesh(2, 4, 2),
+       mesh(4, 1, 1)},
+      {backward(BackwardPrefetch::pre), backward(BackwardPrefetch::post), backward(BackwardPrefetch::none)},
+      {forward(0), forward(1), forward(3)},
+      {limits(0, 0, 0), limits(1, 0, 0), limits(2, 0, 0), limits(0, 20000, 0), limits(2, 20000, 60000)},
+      {[](JobSpec&) {}, reshard(true), reshard(false)},
+      {units(block, {}, 0), units(block, {}, 100), units(model, {}, 0), units(size, {}, 0),
+       units(pattern, {"model.layers.*.mlp", "model.layers.1.self_attn"}, 41)},
+      {recompute(0, {}), recompute(1, {}), recompute(2, {}), recompute(0, {"norm", "swiglu"}),
+       recompute(0, {"qkv", "attention", "gate_up", "swiglu"})},
+      {reduction(0, true, true), reduction(2000, true, false), reduction(1, false, true),
+       reduction(5000, false, false)},
+      {optimizer("adamw", DType::bf16, DType::f32), optimizer("adamw_8bit", DType::f16, DType::f16),
+       optimizer("sgd", DType::f32, DType::f32)},
+      {[](JobSpec& s) { s.micro_batches = 1; }, [](JobSpec& s) { s.micro_batches = 3; }}};
+}
+
+TEST(JobKnobs, EveryPairOfSettingsIsProven) {
+  const auto all = knobs();
+  std::vector<int> levels;
+  for (const auto& sets : all) levels.push_back(static_cast<int>(sets.size()));
+  for (const bool tied : {false, true})
+    for (const auto& row : test::Pairwise(levels).rows()) {
+      JobSpec spec = spec_on(1, 1, strategies().front());
+      std::string name;
+      for (std::size_t k = 0; k < row.size(); ++k) {
+        all[k][static_cast<std::size_t>(row[k])](spec);
+        name += fmt::format(" {}", row[k]);
+      }
+      EXPECT_EQ(refusal([&] { verify_job(small_model(3, tied), spec); }), "") << "row" << name;
+    }
+}
+
+/// What the joint proof looks at is the same.
+void expect_one_class(const Program& one, const Program& other) {
+  ASSERT_EQ(one.ops.size(), other.ops.size());
+  for (std::size_t i = 0; i < one.ops.size(); ++i) {
+    const Op &a = one.ops[i], &b = other.ops[i];
+    ASSERT_EQ(std::tuple(a.type, a.stream, a.comm.kind, a.comm.axes.bits(), a.after),
+              std::tuple(b.type, b.stream, b.comm.kind, b.comm.axes.bits(), b.after))
+        << describe(other, static_cast<OpId>(i)) << " of rank " << other.rank;
+  }
+}
+
+TEST(JobKnobs, HundredsOfRanksAreProvenByOneClass) {
+  for (const BackwardPrefetch when :
+       {BackwardPrefetch::pre, BackwardPrefetch::post, BackwardPrefetch::none}) {
+    JobSpec spec = spec_on(8, 64, find_strategy("FULL_SHARD"), 2);
+    spec.mesh.shard_inner = 8;
+    spec.sharding.secondary_shards = true;
+    spec.sharding.gather.backward_prefetch = when;
+    spec.sharding.gather.max_units = 2;
+    spec.sharding.reduce.bucket_elements = 40000;
+    spec.units = {UnitGranularity::pattern, 0, {"model.layers.*.mlp"}, 100};
+    spec.recompute.tags = {"norm", "swiglu"};
+    const Job first = compile(small_model(4), spec, 0);
+    for (const int rank : {1, 9, 63, 64, 511}) {
+      const Job other = compile(small_model(4), spec, rank);
+      expect_one_class(first.load, other.load);
+      expect_one_class(first.train, other.train);
+      expect_one_class(first.evaluate, other.evaluate);
+    }
+    std::vector<int> ranks(512);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    for (const Program* p : {&first.load, &first.train, &first.evaluate})
+      EXPECT_EQ(refusal([&] { verify_joint({p}, {ranks}); }), "") << p->name;
+  }
+}
+
+/// The most gathered copies alive at once.
+struct Peak {
+  std::int64_t units = 0, elements = 0;
+};
+Peak gathered_peak(const Program& p) {
+  std::vector<Peak> change(p.ops.size() + 1);
+  for (const Tensor& t : p.tensors) {
+    if (t.category != Category::gathered || t.base != no_tensor || t.first < 0) continue;
+    const std::int64_t count = elements(t.shape);
+    change[static_cast<std::size_t>(t.first)].units += 1;
+    change[static_cast<std::size_t>(t.first)].elements += count;
+    change[static_cast<std::size_t>(t.last) + 1].units -= 1;
+    change[static_cast<std::size_t>(t.last) + 1].elements -= count;
+  }
+  Peak now, most;
+  for (const Peak& c : change) {
+    now = {now.units + c.units, now.elements + c.elements};
+    most = {std::max(most.units, now.units), std::max(most.elements, now.elements)};
+  }
+  return most;
+}
+
+std::int64_t largest_unit(const Job& job) {
+  std::int64_t most = 0;
+  for (const FlatUnit& u : job.layout.units()) most = std::max(most, u.elements());
+  return most;
+}
+
+constexpr BackwardPrefetch every_prefetch[] = {BackwardPrefetch::pre, BackwardPrefetch::post,
+                                               BackwardPrefetch::none};
+
+TEST(GatheredMemory, ALimitOfUnitsHolds) {
+  for (const BackwardPrefetch when : every_prefetch)
+    for (const int micros : {1, 3})
+      for (const int limit : {1, 2, 3}) {
+        JobSpec spec = spec_on(1, 4, find_strategy("FULL_SHARD"), micros);
+        spec.sharding.gather = {5, when, limit, 0, 0, false};
+        const Job job = compile(small_model(6), spec, 0);
+        EXPECT_EQ(gathered_peak(job.train).units, limit);
+        EXPECT_EQ(gathered_peak(job.evaluate).units, limit);
+        const std::int64_t head_and_blocks = largest_unit(job) + (limit - 1) * job.layout.unit(1).elements();
+        EXPECT_EQ(gathered_peak(job.train).elements, head_and_blocks);
+      }
+}
+
+TEST(GatheredMemory, ALimitOfElementsHoldsButForTheUnitInUse) {
+  for (const BackwardPrefetch when : every_prefetch)
+    for (const int micros : {1, 3})
+      for (std::int64_t limit = 1000; limit < 200000; limit *= 2) {
+        JobSpec spec = spec_on(1, 4, find_strategy("FULL_SHARD"), micros);
+        spec.sharding.gather = {5, when, 0, limit, 0, false};
+        const Job job = compile(small_model(6), spec, 0);
+        EXPECT_LE(gathered_peak(job.train).elements, std::max(limit, largest_unit(job)))
+            << "limit " << limit << ", prefetch " << static_cast<int>(when) << ", " << micros << " micros";
+      }
+}
+
+TEST(GatheredMemory, PreTakesOneUnitMoreThanPost) {
+  const auto units = [](BackwardPrefetch when) {
+    JobSpec spec = spec_on(1, 4, find_strategy("FULL_SHARD"), 1);
+    spec.sharding.gather.forward_prefetch = 0;
+    spec.sharding.gather.backward_prefetch = when;
+    return gathered_peak(compile(small_model(4), spec, 0).train).units;
+  };
+  EXPECT_EQ(units(BackwardPrefetch::none), 1);
+  EXPECT_EQ(units(BackwardPrefetch::post), 1);
+  EXPECT_EQ(units(BackwardPrefetch::pre), 2);
+}
+
+/// Bytes that this rank sends to gather a unit, gather by gather.
+std::map<std::string, std::vector<std::int64_t>> gather_bytes(const Program& p) {
+  std::map<std::string, std::vector<std::int64_t>> bytes;
+  for (const Op& op : p.ops)
+    if (op.type == "all_gather" && op.action.kind == ActionKind::gather && op.action.micro >= 0)
+      bytes[op.name].push_back(op.comm.sent_bytes);
+  return bytes;
+}
+
+TEST(GatheredBytes, SubGroupsExchangeAllButTheFirstAmongThemselves) {
+  constexpr int shards = 8, inner = 2, width = 2;  // bf16
+  JobSpec spec = spec_on(1, shards, find_strategy("FULL_SHARD"), 2);
+  spec.mesh.shard_inner = inner;
+  spec.sharding.secondary_shards = true;
+  for (const int rank : {0, 5}) {
+    const Job job = compile(small_model(3), spec, rank);
+    const auto bytes = gather_bytes(job.train);
+    // Used in two forwards and two backwards; the head's copy lasts from one to the other, and the embedding
+    // has no use in backward.
+    const std::vector<std::size_t> times{2, 4, 4, 4, 2};
+    ASSERT_EQ(bytes.size(), times.size());
+    for (std::size_t u = 0; u < times.size(); ++u) {
+      const std::int64_t elements = job.layout.unit(static_cast<int>(u)).elements();
+      std::vector<std::int64_t> expected(times[u], (inner - 1) * elements / inner * width);
+      expected.front() = (shards - 1) * elements / shards * width;
+      EXPECT_EQ(bytes.at(job.train.units[u]), expected) << job.train.units[u];
+    }
+  }
+}
+
+TEST(GatheredBytes, WhatIsKeptWholeIsNeverGatheredButReduced) {
+  JobSpec spec = spec_on(1, 4, find_strategy("FULL_SHARD"), 2);
+  spec.units.persistence_threshold = 100;
+  const Job job = compile(small_model(3), spec, 1);
+  ASSERT_TRUE(job.graph.units.back().kept_whole || job.graph.units[1].kept_whole);
+  const auto bytes = gather_bytes(job.train);
+  int reductions = 0;
+  for (const Op& op : job.train.ops)
+    reductions += op.type == "reduce_scatter" && op.name == "parameters kept whole" ? 1 : 0;
+  EXPECT_FALSE(bytes.contains("parameters kept whole"));
+  EXPECT_EQ(bytes.size(), job.train.units.size() - 1);
+  EXPECT_EQ(reductions, 2) << "one a micro-batch";
+}
+
+TEST(ReducedBytes, BucketsCutReductionsAndSendTheSame) {
+  struct Counts {
+    std::int64_t bytes = 0;
+    std::map<std::string, int> reductions;
+  };
+  const auto count = [](std::int64_t bucket) {
+    JobSpec spec = spec_on(1, 4, find_strategy("zero2"), 2);
+    spec.sharding.reduce.bucket_elements = bucket;
+    Counts c;
+    for (const Op& op : compile(small_model(2), spec, 3).train.ops)
+      if (op.type == "reduce_scatter") {
+        c.bytes += op.comm.sent_bytes;
+        ++c.reductions[op.name];
+      }
+    return c;
+  };
+  const Layout layout = compile(small_model(2), spec_on(1, 4, find_strategy("zero2")), 0).layout;
+  const Counts whole = count(0);
+  for (const std::int64_t bucket : {1, 1024, 5000, 100000}) {
+    const Counts cut = count(bucket);
+    EXPECT_EQ(cut.bytes, whole.bytes) << bucket;
+    const std::int64_t at_once = std::max(quantum, bucket / 4);
+    const std::int64_t block = ceil_div(layout.unit(1).shard_elements, at_once);
+    EXPECT_EQ(cut.reductions.at("model.layers.0"), 2 * block) << bucket;
+  }
+  EXPECT_EQ(whole.reductions.at("model.layers.0"), 2);
+}
+
+TEST(ReducedBytes, ReductionsThatDoNotOverlapTakeLessMemory) {
+  const auto bytes = [](bool overlap) {
+    JobSpec spec = spec_on(1, 4, find_strategy("FULL_SHARD"), 1);
+    spec.sharding.reduce.overlap = overlap;
+    return compile(small_model(6), spec, 0).train.plan[0].live_bytes;
+  };
+  EXPECT_LT(bytes(false), bytes(true));
+}
+
+}  // namespace
+}  // namespace ztrain::program
