@@ -71,4 +71,13 @@ bool glob_match(std::string_view pattern, std::string_view text) {
   return ::fnmatch(std::string(pattern).c_str(), std::string(text).c_str(), 0) == 0;
 }
 
+bool glob_match_parts(std::string_view pattern, std::string_view text) {
+  const auto as_path = [](std::string_view name) {
+    std::string path(name);
+    std::replace(path.begin(), path.end(), '.', '/');
+    return path;
+  };
+  return ::fnmatch(as_path(pattern).c_str(), as_path(text).c_str(), FNM_PATHNAME) == 0;
+}
+
 }  // namespace ztrain

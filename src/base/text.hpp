@@ -27,4 +27,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 /// for one of a set and [!a-z] for one outside it.
 bool glob_match(std::string_view pattern, std::string_view text);
 
+/// The same for names of parts joined by dots: no wildcard stands for a dot.
+bool glob_match_parts(std::string_view pattern, std::string_view text);
+
 }  // namespace ztrain

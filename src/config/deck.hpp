@@ -170,8 +170,9 @@ struct Deck {
   Cluster cluster;
   Debug debug;
 
-  std::string path;             ///< of the deck file
-  std::vector<Origin> origins;  ///< every key, in table order
+  std::string path;                    ///< of the deck file
+  std::vector<std::string> overrides;  ///< as given beside it
+  std::vector<Origin> origins;         ///< every key, in table order
 };
 
 }  // namespace ztrain::config

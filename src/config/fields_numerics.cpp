@@ -39,8 +39,10 @@ std::vector<Field> precision() {
       numeric({"precision.gradients", &at<&Deck::precision, &Precision::gradients>, R"("fp32")", "", dtypes(),
                "Accumulated gradients: fp32, or the type of the parameters."}),
       numeric({"precision.reduce", &at<&Deck::precision, &Precision::reduce>, R"("fp32")", "", dtypes(),
-               "Gradients while they travel between ranks: fp32, or the type of the parameters; bf16 goes "
-               "with fp32 parameters too. Sums are always formed in fp32 or wider."}),
+               "Least width of the sums of gradients over ranks: fp32, or the type of the parameters; bf16 "
+               "goes with fp32 parameters too. The narrower of this and precision.gradients travels, which "
+               "changes no bit of a sum: sums are formed in fp32, and kept in the wider of the two (those of "
+               "fp16 gradients in fp32)."}),
       numeric({"precision.master", &at<&Deck::precision, &Precision::master>, R"("fp32")", "", dtypes(),
                "The parameters that the optimizer steps: fp32, or bf16 where the parameters are."}),
       numeric({"precision.moments", &at<&Deck::precision, &Precision::moments>, R"("fp32")", "", dtypes(),

@@ -44,7 +44,8 @@ std::vector<Field> optimization() {
           {"optimizer.groups", &at<&Deck::optimizer, &Optimizer::groups>, "[]", "", any(),
            "Parameters that are stepped differently, such as [{match = \"model.embed_tokens.*\", "
            "lr_scale = 0.1, weight_decay = 0.0}]: match is a pattern of their names, lr_scale a factor on "
-           "the learning rate (default 1), weight_decay their decay (default: optimizer.weight_decay). "
+           "the learning rate (default 1), weight_decay their decay (default: as without the row; given, it "
+           "counts for norms and biases too). "
            "Of several rows that match, the last counts."}),
       numeric({"schedule.name", &at<&Deck::schedule, &Schedule::name>, R"("cosine")", "",
                one_of({"constant", "linear", "cosine", "wsd"}),

@@ -58,10 +58,12 @@ std::vector<Field> gathering() {
       free({"sharding.max_gathered_units", &at<&Deck::sharding, &Sharding::max_gathered_units>, "0", "units",
             between(0, 1e6),
             "Gathered units that may exist at once; gathers ahead wait until there is room. The unit in use "
-            "is always gathered. 0: no limit. FSDP's limit_all_gathers is 2."}),
+            "is always gathered. 0: no limit. FSDP's limit_all_gathers is 2. Of no effect where gathered "
+            "units are "
+            "kept (reshard_after_forward = false)."}),
       free({"sharding.max_live_parameters", &at<&Deck::sharding, &Sharding::max_live_parameters>, "0",
             "elements", from(0),
-            "Parameters that may be gathered at once, units in use apart (DeepSpeed's "
+            "Parameters that may be gathered at once; gathers ahead wait until there is room (DeepSpeed's "
             "stage3_max_live_parameters). 0: no limit."}),
       free({"sharding.max_reuse_distance", &at<&Deck::sharding, &Sharding::max_reuse_distance>, "0",
             "elements", from(0),
@@ -94,7 +96,9 @@ std::vector<Field> grouping() {
             "Fewest parameters of a unit, for sharding.unit = size (FSDP's size-based policy)."}),
       free({"sharding.unit_patterns", &at<&Deck::sharding, &Sharding::unit_patterns>, "[]", "", any(),
             "Patterns (*, ?, [...]) of the names of modules, such as model.layers.*.mlp, for "
-            "sharding.unit = pattern."}),
+            "sharding.unit = pattern. No wildcard stands for a dot; of nested modules that match, the "
+            "innermost "
+            "counts."}),
       free(
           numeric({"sharding.gradient_accumulation", &at<&Deck::sharding, &Sharding::gradient_accumulation>,
                    R"("auto")", "", one_of({"auto", "reduce", "no_sync"}),

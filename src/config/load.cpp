@@ -214,7 +214,9 @@ Deck parse_deck(std::string_view text, const std::string& path, const std::vecto
   std::deque<toml::table> tables;
   collect(file, path, given);
   collect_overrides(overrides, tables, given);
-  return build(given, path);
+  Deck deck = build(given, path);
+  deck.overrides = overrides;
+  return deck;
 }
 
 Deck load_deck(const std::string& path, const std::vector<std::string>& overrides) {

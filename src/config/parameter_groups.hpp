@@ -13,8 +13,8 @@ struct ParameterSettings {
 };
 
 /// The last row of optimizer.groups that matches the parameter gives lr_scale and, where it has one, the
-/// decay; otherwise they are 1 and optimizer.weight_decay. A parameter that is not `decayed` by its kind
-/// (norms, biases), or that a pattern of optimizer.no_decay matches, has decay 0 whatever the groups say.
+/// decay. Otherwise they are 1 and optimizer.weight_decay, or 0 for a parameter that is not `decayed` by its
+/// kind (norms, biases) or that a pattern of optimizer.no_decay matches.
 ParameterSettings settings_of(const Optimizer& optimizer, std::string_view parameter, bool decayed);
 
 }  // namespace ztrain::config

@@ -40,10 +40,12 @@ std::vector<Gather> choose_copies(const std::vector<Span>& spans,
       ++between;
       elements += unit_elements[at(other->unit)];
     }
-    const bool fits = between == 0 || options.max_elements == 0 ||
-                      elements + unit_elements[at(copy.unit)] <= options.max_elements;
-    return (fits && between < std::max(1, window(spans[at(next)], options))) ||
-           elements < options.max_reuse_distance;
+    const bool fits =
+        between == 0 ||
+        ((options.max_elements == 0 || elements + unit_elements[at(copy.unit)] <= options.max_elements) &&
+         (options.max_units == 0 || between < options.max_units));
+    return fits &&
+           (between < std::max(1, window(spans[at(next)], options)) || elements < options.max_reuse_distance);
   };
   for (int s = 0; s < static_cast<int>(spans.size()); ++s)
     for (const int unit : spans[at(s)].units) {

@@ -21,6 +21,12 @@ const std::string& unit_name(const Program& program, int unit) {
   return program.units[static_cast<std::size_t>(unit)];
 }
 
+/// What sums over ranks are kept in.
+DType sum_type(const Precision& p) {
+  if (p.gradients == DType::f16) return DType::f32;
+  return size_of(p.reduce) > size_of(p.gradients) ? p.reduce : p.gradients;
+}
+
 TensorId view_of(Program& program, TensorId base, std::int64_t begin, std::int64_t count) {
   Tensor t = program.tensor(base);
   t.name += ".bucket";
@@ -59,6 +65,7 @@ ReducedGradient GradientReducer::reduce(Program& program, const GradientBuffer& 
   TensorId& slice = accumulators_[static_cast<std::size_t>(buffer.unit)];
   if (cut_.shards() == 1) {
     slice = buffer.tensor;
+    if (buffer.final && cut_.at.mesh()[Axis::replicate] > 1) slice = widened(program, buffer, action);
   } else {
     const std::size_t first_op = program.ops.size();
     scatter(program, buffer, slice);
@@ -104,24 +111,37 @@ void GradientReducer::scatter(Program& program, const GradientBuffer& buffer, Te
   }
   const std::int64_t count = flat(buffer.unit).shard_elements;
   const bool first = slice == no_tensor;
-  if (first)
-    slice = add_gradient(program, "gradient.shard." + name,
-                         size_of(p.reduce) > size_of(p.gradients) ? p.reduce : p.gradients, count);
+  if (first) slice = add_gradient(program, "gradient.shard." + name, sum_type(p), count);
   const std::int64_t bucket =
       options_.bucket_elements > 0 ? std::max(quantum, options_.bucket_elements / cut_.shards()) : count;
+  TensorId workspace = no_tensor;  // the first bucket's, which is the largest: they follow one another
   for (std::int64_t begin = 0; begin < count; begin += bucket) {
     const std::int64_t n = std::min(bucket, count - begin);
     const TensorId out = n == count ? slice : view_of(program, slice, begin, n);
-    emit_reduce_scatter(program, name, {wire, begin}, out, Cut::shard_axes(), !first, action);
+    emit_reduce_scatter(program, name, {wire, begin}, out, Cut::shard_axes(), !first, action, workspace);
+    workspace = program.ops.back().outputs.back();
   }
 }
 
-/// In place; travels in the reduce dtype where that is narrower.
+/// The whole gradient in the type of its sum, where that is wider than its own.
+TensorId GradientReducer::widened(Program& program, const GradientBuffer& buffer, Action action) const {
+  const DType type = sum_type(cut_.precision);
+  if (type == cut_.precision.gradients) return buffer.tensor;
+  const std::string name = unit_name(program, buffer.unit);
+  const TensorId wide = add_gradient(program, "gradient.sum." + name, type, flat(buffer.unit).elements());
+  emit_cast(program, name, buffer.tensor, wide, action);
+  return wide;
+}
+
+/// In place; travels in the reduce dtype where that is narrower. A sum of fp16 gradients stays in fp32: over
+/// many ranks it leaves the range of fp16.
 void GradientReducer::sum_over_replicas(Program& program, TensorId slice, const std::string& name,
                                         Action action) const {
   TensorId wire = slice;
   const Tensor& info = program.tensor(slice);
-  if (size_of(cut_.precision.reduce) < size_of(info.dtype)) {
+  const bool narrow =
+      size_of(cut_.precision.reduce) < size_of(info.dtype) && cut_.precision.gradients != DType::f16;
+  if (narrow) {
     wire = add_gradient(program, "gradient.replicas." + name, cut_.precision.reduce, elements(info.shape));
     emit_cast(program, name, slice, wire, action);
   }

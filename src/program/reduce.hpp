@@ -56,6 +56,7 @@ class GradientReducer {
   };
   const FlatUnit& flat(int unit) const { return cut_.layout.unit(unit); }
   void hold(const Program& program, std::size_t first_op, TensorId slice, int unit);
+  TensorId widened(Program& program, const GradientBuffer& buffer, Action action) const;
   void scatter(Program& program, const GradientBuffer& buffer, TensorId& slice) const;
   void sum_over_replicas(Program& program, TensorId slice, const std::string& name, Action action) const;
 

@@ -22,21 +22,24 @@ void emit_all_gather(Program& program, const std::string& name, TensorId shard, 
 }
 
 void emit_reduce_scatter(Program& program, const std::string& name, const Slots& from, TensorId shard,
-                         AxisSet axes, bool accumulate, Action action) {
+                         AxisSet axes, bool accumulate, Action action, TensorId workspace) {
   const int ranks = program.mesh.size(axes);
   const std::int64_t count = elements(program.tensor(shard).shape);
   const DType wire = program.tensor(from.full).dtype;
-  Tensor ws;
-  ws.name = "workspace.reduce." + name;
-  ws.dtype = DType::u8;
-  ws.shape = {reduce_scatter_workspace(ranks, wire, count)};
-  ws.category = Category::workspace;
+  if (workspace == no_tensor) {
+    Tensor ws;
+    ws.name = "workspace.reduce." + name;
+    ws.dtype = DType::u8;
+    ws.shape = {reduce_scatter_workspace(ranks, wire, count)};
+    ws.category = Category::workspace;
+    workspace = program.add(std::move(ws));
+  }
   Op op;
   op.type = "reduce_scatter";
   op.name = name;
   op.inputs = {from.full};
   if (accumulate) op.inputs.push_back(shard);
-  op.outputs = {shard, program.add(std::move(ws))};
+  op.outputs = {shard, workspace};
   op.attributes = {{"accumulate", std::int64_t{accumulate}}, {"begin", from.begin}};
   op.stream = Stream::reduce;
   op.action = action;

@@ -33,8 +33,9 @@ struct Slots {
   TensorId full = no_tensor;
   std::int64_t begin = 0;
 };
+/// workspace: of an earlier one that moved as much, or none for one of its own.
 void emit_reduce_scatter(Program& program, const std::string& name, const Slots& from, TensorId shard,
-                         AxisSet axes, bool accumulate, Action action);
+                         AxisSet axes, bool accumulate, Action action, TensorId workspace = no_tensor);
 
 void emit_release(Program& program, TensorId tensor, Action action);
 

@@ -14,7 +14,9 @@ namespace ztrain::program {
 struct Precision {
   DType parameters = DType::f32;  ///< computed with, gathered
   DType gradients = DType::f32;   ///< gradient buffers and accumulators
-  DType reduce = DType::f32;  ///< least width of a gradient's sums; the wire carries the narrower of the two
+  /// Between ranks the narrower of gradients and reduce travels; sums are formed in fp32 and kept in the
+  /// wider of the two, those of fp16 gradients in fp32.
+  DType reduce = DType::f32;
   DType master = DType::f32;  ///< what the optimizer steps
   DType moments = DType::f32;
 };

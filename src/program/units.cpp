@@ -30,7 +30,7 @@ std::string matching_module(const std::string& parameter, const std::vector<std:
        end = parameter.rfind('.', end - 1)) {
     const std::string module = parameter.substr(0, end);
     for (std::size_t i = 0; i < patterns.size(); ++i) {
-      if (!glob_match(patterns[i], module)) continue;
+      if (!glob_match_parts(patterns[i], module)) continue;
       used[i] = true;
       return module;
     }

@@ -45,6 +45,10 @@ std::string Overflow::after_step(bool found_inf, std::int64_t step) {
              : fmt::format("step {}: the loss scale rises from {} to {}\n", step, before, scaler_.scale());
 }
 
+bool Overflow::stuck() const {
+  return skipped_in_a_row_ >= most_skipped_steps;
+}
+
 std::string Overflow::skipped(double scale_before, std::int64_t step) {
   ++skipped_in_a_row_;
   std::string text = fmt::format("step {}: the gradient norm is not finite; the step is skipped", step);

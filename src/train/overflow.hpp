@@ -24,6 +24,10 @@ class Overflow {
   /// diverged; with a dynamic loss scale it goes on at the smallest scale, with a warning.
   std::string after_step(bool found_inf, std::int64_t step);
 
+  /// So many of the last steps were skipped that a checkpoint would only push older ones out: the weights are
+  /// those of long ago.
+  bool stuck() const;
+
  private:
   std::string skipped(double scale_before, std::int64_t step);
 

@@ -42,7 +42,10 @@ Progress from_metadata(const nlohmann::json& j, const config::Deck& deck, std::u
     p.step = j.at("step").get<std::int64_t>();
     p.samples = j.at("samples").get<std::int64_t>();
     p.optimizer_steps = j.at("optimizer_steps").get<std::int64_t>();
-    const auto& scaler = j.at("loss_scaler");
+    // Runs of other types than fp16 do not need it.
+    const auto& scaler = j.contains("loss_scaler") || deck.precision.parameters == DType::f16
+                             ? j.at("loss_scaler")
+                             : nlohmann::json{{"scale", 1.0}, {"good_steps", 0}, {"hysteresis_left", 1}};
     p.loss_scaler = {scaler.at("scale").get<double>(), scaler.at("good_steps").get<std::int64_t>(),
                      scaler.at("hysteresis_left").get<int>()};
     if (!j.at("best_validation_loss").is_null())

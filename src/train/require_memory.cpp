@@ -42,32 +42,28 @@ std::vector<Finding> findings_of_all(const runtime::Session& session, std::int64
   return all;
 }
 
-/// What was given on the command line.
-std::vector<std::string> overrides_of(const config::Deck& deck) {
-  std::vector<std::string> overrides;
-  for (const config::Origin& origin : deck.origins)
-    if (origin.source.starts_with("command line")) overrides.push_back(origin.key + "=" + origin.value);
-  return overrides;
-}
-
+/// Never throws: what it says stands in another message.
 std::string advice(const config::Deck* deck, int ranks, const plan::Limits& limits) {
-  if (!deck)
-    return "Use more nodes, sharding.strategy = \"FULL_SHARD\", recompute.mode = \"full\", a smaller "
-           "batch.micro, or a smaller model";
-  return plan::cheapest_fix_text({.deck = deck->path,
-                                  .overrides = overrides_of(*deck),
-                                  .ranks = ranks,
-                                  .vocabulary = deck->model.vocab_size,
-                                  .limits = limits}) +
-         ". `ztrain plan` shows the whole account";
+  const char* const general =
+      "Use more nodes, sharding.strategy = \"FULL_SHARD\", recompute.mode = \"full\", a smaller "
+      "batch.micro, or a smaller model";
+  if (!deck) return general;
+  try {
+    return plan::cheapest_fix_text({.deck = deck->path,
+                                    .overrides = deck->overrides,
+                                    .ranks = ranks,
+                                    .vocabulary = deck->model.vocab_size,
+                                    .limits = limits}) +
+           ". `ztrain plan` shows the whole account";
+  } catch (const std::exception&) {
+    return general;
+  }
 }
 
 std::string table_of(const program::Job& job) {
-  const auto device = static_cast<std::size_t>(program::Tier::device);
-  std::int64_t transient = 0;
-  for (const program::Program* p : {&job.load, &job.train, &job.evaluate})
-    transient = std::max(transient, p->plan[device].transient_bytes);
-  return memory_table(job.train, job.train.plan[device].persistent_bytes, transient);
+  const plan::RankMemory memory = plan::memory_of(job);
+  return memory_table(job.train, memory.persistent(program::Tier::device),
+                      memory.transient(program::Tier::device));
 }
 
 std::string shortage(const std::string& what, const program::Job& job, const std::string& help) {
@@ -88,9 +84,10 @@ std::string node_shortage(const Finding& worst, const program::Job& job, const c
 
 std::string device_shortage(double needed, const program::Job& job, const config::Deck& deck, int ranks) {
   return shortage(
-      fmt::format("a rank needs {}, and cluster.device_memory is {} GB, of which "
-                  "cluster.outside_memory keeps {}",
-                  format_decimal_bytes(needed), deck.cluster.device_memory, deck.cluster.outside_memory),
+      fmt::format("a rank needs {}, {} of it outside of the plan (cluster.outside_memory), and "
+                  "cluster.device_memory is {}",
+                  format_decimal_bytes(needed), format_decimal_bytes(deck.cluster.outside_memory * 1e9),
+                  format_decimal_bytes(deck.cluster.device_memory * 1e9)),
       job, advice(&deck, ranks, {}));
 }
 
@@ -100,13 +97,13 @@ void require_memory(const runtime::Session& session, const program::Job& job, co
   const std::int64_t bytes = total_of(job);
   const std::vector<Finding> all = findings_of_all(session, bytes);
   const auto worst = std::find_if(all.begin(), all.end(), [](const Finding& f) { return !f.fits(); });
-  const double room =
-      deck ? (deck->cluster.device_memory - deck->cluster.outside_memory) * 1e9 : 0;  // of the plan
-  const bool device_fits = !deck || deck->cluster.device_memory <= 0 || static_cast<double>(bytes) <= room;
+  const double needed = static_cast<double>(bytes) + (deck ? deck->cluster.outside_memory * 1e9 : 0);
+  const bool device_fits =
+      !deck || deck->cluster.device_memory <= 0 || needed <= deck->cluster.device_memory * 1e9;
   // Ranks differ by a few bytes of scalars: rank 0 decides for all.
   const std::string text = session.from_rank_0([&]() -> std::string {
     if (session.rank() != 0) return "";
-    if (!device_fits) return device_shortage(static_cast<double>(bytes), job, *deck, session.size());
+    if (!device_fits) return device_shortage(needed, job, *deck, session.size());
     return worst == all.end() ? "" : node_shortage(*worst, job, deck, session.size());
   }());
   if (!text.empty()) throw runtime::AgreedError(text);

@@ -187,13 +187,13 @@ void Trainer::run() {
     const std::int64_t s = progress_.step;
     if (deck_.evaluation.interval > 0 && (s % deck_.evaluation.interval == 0 || s == facts_.steps))
       evaluate_and_report();
-    if (deck_.checkpoint.interval > 0 && s % deck_.checkpoint.interval == 0) save();
+    if (deck_.checkpoint.interval > 0 && s % deck_.checkpoint.interval == 0) save_unless_stuck();
     if (session_.stop_requested()) {
       say(fmt::format("SIGUSR1: the run stops after step {} of {}\n", s, facts_.steps));
       break;
     }
   }
-  if (deck_.checkpoint.interval >= 0 && saved_step_ != progress_.step) save();
+  if (deck_.checkpoint.interval >= 0 && saved_step_ != progress_.step) save_unless_stuck();
   if (outside_bytes_ == 0) return;  // no step was run
   const std::int64_t planned = worker_.memory().total_bytes() + outside_bytes_;
   say(fmt::format("peak memory {} of {} planned (arenas and what is outside the plan)\n",
@@ -295,6 +295,13 @@ void Trainer::evaluate_and_report() {
   if (session_.rank() == 0) metrics_->write(telemetry::EvaluationRecord{progress_.step, loss});
   say(fmt::format("step {}: validation loss {:.4f} nats a token{} ({:.1f} s)\n", progress_.step, loss,
                   best ? ", the best so far" : "", now() - start));
+}
+
+void Trainer::save_unless_stuck() {
+  if (!overflow_.stuck()) return save();
+  say(fmt::format(
+      "step {}: no checkpoint is written: the last steps were all skipped, and it would replace older ones\n",
+      progress_.step));
 }
 
 void Trainer::save() {

@@ -49,6 +49,7 @@ class Trainer {
   void report(const StepClock& clock);
   double evaluate();
   void evaluate_and_report();
+  void save_unless_stuck();
   void save();
 
   const runtime::Session& session_;

@@ -13,7 +13,7 @@ class DoesNotFit(zt.Case):
     def refused(self, name, keys):
         output = self.folder / name
         result = zt.run(2, [SMOKE, *zt.words_of({"run.output": output, **SMALL, **keys})], timeout=60)
-        self.assert_refused(result, r"the job does not fit: a rank needs [\d.]+ MB, and cluster\.device_memory")
+        self.assert_refused(result, r"the job does not fit: a rank needs [\d.]+ MB, 1\.00 MB of it outside")
         self.assertRegex(result.output, r"activations +0 B +[\d.]+ MiB", "the table")
         self.assertFalse(output.exists(), "a refused job wrote something")
         return result.output

@@ -96,7 +96,7 @@ Factor units() {
            {"whole model", group({model, 0, {}, 0})},
            {"patterns", group({pattern, 0, {"model.layers.*.mlp", "model.layers.1.self_attn"}, 0})},
            {"norms whole", group({block, 0, {}, 100})},
-           {"patterns, small ones whole", group({pattern, 0, {"*.mlp.*_proj"}, 600})}}};
+           {"patterns, small ones whole", group({pattern, 0, {"model.layers.*.mlp.*_proj"}, 600})}}};
 }
 
 Factor recomputes() {

@@ -126,7 +126,11 @@ TEST(Groups, TheLastThatMatchesCounts) {
   expect("model.layers.0.input_layernorm.weight", false, 2, 0);
   expect("model.embed_tokens.weight", true, 1, 0.1);
   expect("model.norm.weight", false, 1, 0);
-  expect("lm_head.weight", true, 1, 0);
+  expect("lm_head.weight", true, 1, 0.7);
+  EXPECT_EQ(
+      settings_of(optimizer_of("weight_decay = 0.1\nno_decay = [\"lm_head.*\"]\n"), "lm_head.weight", true)
+          .weight_decay,
+      0);
 }
 
 TEST(NoDecay, RefusesEmptyPatterns) {

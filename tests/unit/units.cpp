@@ -98,7 +98,8 @@ TEST(Units, OfModulesWithinEachOtherTheInnerOneIsTheUnit) {
 TEST(Units, APatternWithoutMatchIsRefused) {
   Graph graph = small_graph();
   try {
-    group_parameters(graph, {UnitGranularity::pattern, 0, {"*.mlp", "model.layers.*.attention"}, 0});
+    group_parameters(graph,
+                     {UnitGranularity::pattern, 0, {"model.layers.*.mlp", "model.layers.*.attention"}, 0});
     FAIL() << "accepted";
   } catch (const Error& e) {
     const std::string said = e.what();
