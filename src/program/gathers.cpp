@@ -72,13 +72,12 @@ class Issuer {
     for (int s = 0; s < static_cast<int>(spans_.size()); ++s) {
       while (pending() && next().first <= s) issue(plan_.before[at(s)]);
       while (needed_ < plan_.gathers.size() && plan_.gathers[needed_].first <= s) ++needed_;
-      while (may_prefetch(false)) issue(plan_.before[at(s)]);
+      while (may_prefetch(s, false)) issue(plan_.before[at(s)]);
       for (const int g : ends[at(s)]) {
         --units_;
         elements_ -= unit_elements_[at(plan_.gathers[at(g)].unit)];
       }
-      if (is_forward(spans_[at(s)])) continue;  // `post` follows a backward
-      while (may_prefetch(true)) issue(plan_.after[at(s)]);
+      while (may_prefetch(s, true)) issue(plan_.after[at(s)]);
     }
   }
 
@@ -86,11 +85,11 @@ class Issuer {
   bool pending() const { return next_ < plan_.gathers.size(); }
   const Gather& next() const { return plan_.gathers[next_]; }
 
-  bool may_prefetch(bool after_span) const {
+  bool may_prefetch(int span, bool after_span) const {
     if (!pending()) return false;
     const Span& use = spans_[at(next().first)];
     const bool post = !is_forward(use) && options_.backward_prefetch == BackwardPrefetch::post;
-    if (post != after_span) return false;
+    if (post != after_span || (post && spans_[at(span)].action.kind != ActionKind::backward)) return false;
     if (static_cast<int>(next_ - needed_) >= window(use, options_)) return false;
     const std::int64_t elements = elements_ + unit_elements_[at(next().unit)];
     return (options_.max_units == 0 || units_ < options_.max_units) &&
