@@ -134,7 +134,6 @@ class BadInput(zt.Case):
         self.refuse(
             {"optimizer.no_decay": ["*.gamma"]},
             r"optimizer\.no_decay: '\*\.gamma' matches no parameter",
-            ranks=2,
         )
 
     def test_groups_that_do_not_divide_the_shard_axis(self):
@@ -148,27 +147,24 @@ class BadInput(zt.Case):
         self.refuse(
             {"precision.preset": "deepspeed-fp16", "precision.master": "fp16"},
             r"precision\.master = \"fp16\" does not go with precision\.parameters = \"fp16\": expected fp32",
-            ranks=2,
         )
 
     def test_stochastic_rounding_beside_a_master(self):
         self.refuse(
             {"precision.preset": "bf16", "precision.rounding": "stochastic"},
             r"precision\.rounding = \"stochastic\" needs precision\.master = \"bf16\", but that is \"fp32\"",
-            ranks=2,
         )
 
     def test_nesterov_without_momentum(self):
         self.refuse(
             {"optimizer.name": "sgd", "optimizer.momentum": 0, "optimizer.nesterov": True},
             r"optimizer\.nesterov = true needs a momentum, and optimizer\.momentum = 0",
-            ranks=2,
         )
 
     def test_loss_scaling_without_half_precision(self):
         self.refuse(
             {"loss_scaling.scale": 1024},
-            r"loss_scaling\.scale = 1024(\.0)? is for fp16 parameters only, and precision\.parameters = \"fp32",
+            r"loss_scaling\.scale = 1024(\.0)? is for fp16 parameters only, and precision\.parameters",
         )
 
     # Mesh and batch.

@@ -124,6 +124,18 @@ TEST(Gathers, PostComesAfterTheReleaseOfTheOneBefore) {
   EXPECT_EQ(peak_of(plan, sizes).elements, 1000);
 }
 
+TEST(Gathers, PostWaitsForTheBackwardBehindARecomputation) {
+  auto spans = small_step();
+  for (const std::size_t b : {6, 5, 4}) {
+    Span again = spans[b];
+    again.action.kind = ActionKind::recompute;
+    spans.insert(spans.begin() + static_cast<std::ptrdiff_t>(b), again);
+  }
+  const GatherPlan plan = plan_gathers(spans, sizes, options(0, BackwardPrefetch::post));
+  EXPECT_EQ(units_of(plan, plan.after), (Lists{{}, {}, {}, {}, {}, {2}, {}, {1}, {}, {}}));
+  EXPECT_EQ(peak_of(plan, sizes).units, 1);
+}
+
 TEST(Gathers, ALimitOfUnitsHoldsBackWhatIsAhead) {
   for (const BackwardPrefetch backward :
        {BackwardPrefetch::pre, BackwardPrefetch::post, BackwardPrefetch::none})
