@@ -22,23 +22,13 @@ struct TypeRow {
   std::optional<DType> dtype;
 };
 /// All of the format's types of whole bytes.
-constexpr std::array type_rows{TypeRow{"F64", 8, DType::f64},
-                               TypeRow{"F32", 4, DType::f32},
-                               TypeRow{"BF16", 2, DType::bf16},
-                               TypeRow{"F16", 2, DType::f16},
-                               TypeRow{"I64", 8, DType::i64},
-                               TypeRow{"I32", 4, DType::i32},
-                               TypeRow{"U8", 1, DType::u8},
-                               TypeRow{"I16", 2, {}},
-                               TypeRow{"I8", 1, {}},
-                               TypeRow{"U64", 8, {}},
-                               TypeRow{"U32", 4, {}},
-                               TypeRow{"U16", 2, {}},
-                               TypeRow{"BOOL", 1, {}},
-                               TypeRow{"C64", 8, {}},
-                               TypeRow{"F8_E4M3", 1, {}},
-                               TypeRow{"F8_E5M2", 1, {}},
-                               TypeRow{"F8_E8M0", 1, {}}};
+constexpr std::array type_rows{
+    TypeRow{"F64", 8, DType::f64}, TypeRow{"F32", 4, DType::f32}, TypeRow{"BF16", 2, DType::bf16},
+    TypeRow{"F16", 2, DType::f16}, TypeRow{"I64", 8, DType::i64}, TypeRow{"I32", 4, DType::i32},
+    TypeRow{"U8", 1, DType::u8},   TypeRow{"I16", 2, {}},         TypeRow{"I8", 1, {}},
+    TypeRow{"U64", 8, {}},         TypeRow{"U32", 4, {}},         TypeRow{"U16", 2, {}},
+    TypeRow{"BOOL", 1, {}},        TypeRow{"C64", 8, {}},         TypeRow{"F8_E4M3", 1, {}},
+    TypeRow{"F8_E5M2", 1, {}},     TypeRow{"F8_E8M0", 1, {}}};
 
 constexpr std::int64_t most_elements = std::int64_t{1} << 58;  ///< so that bytes do not overflow
 
@@ -46,7 +36,8 @@ constexpr std::int64_t most_elements = std::int64_t{1} << 58;  ///< so that byte
 json parse_flat(std::string_view text, int depth, const std::string& file) {
   std::set<std::string> names;
   const auto watch = [&](int at, json::parse_event_t event, json& parsed) {
-    const bool opens = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
+    const bool opens =
+        event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
     REQUIRE(!opens || at < depth, "{}: its JSON is nested deeper than the format is", file);
     if (event == json::parse_event_t::key && at == 1)
       REQUIRE(names.insert(parsed.get<std::string>()).second, "{}: names '{}' twice", file,
@@ -129,7 +120,8 @@ std::vector<SafeTensor> parse_safetensors(std::string_view header, std::int64_t 
       continue;
     }
     REQUIRE(entry.is_object(), "{}: its __metadata__ is no object", file);
-    for (const json& value : entry) REQUIRE(value.is_string(), "{}: its __metadata__ is not of strings", file);
+    for (const json& value : entry)
+      REQUIRE(value.is_string(), "{}: its __metadata__ is not of strings", file);
   }
   require_contiguous(tensors, data_bytes, file);
   for (SafeTensor& t : tensors) t.begin += data_begin;

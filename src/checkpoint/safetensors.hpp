@@ -46,8 +46,8 @@ std::string safetensors_header(std::span<const SafeTensor> tensors);
 /// The format's name of a dtype: "BF16".
 std::string safetensors_dtype(DType dtype);
 
-/// Which file of a folder holds a tensor, from the text of its model.safetensors.index.json. Throws Error that
-/// begins with `file`, also for names that lead out of the folder.
+/// Which file of a folder holds a tensor, from the text of its model.safetensors.index.json. Throws Error
+/// that begins with `file`, also for names that lead out of the folder.
 std::map<std::string, std::string> parse_safetensors_index(std::string_view text, const std::string& file);
 
 /// The text of such a file. total_bytes: of all tensors.
