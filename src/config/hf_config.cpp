@@ -207,27 +207,32 @@ std::string hf_config(const Model& m, DType dtype, std::int64_t max_positions) {
             {"low_freq_factor", m.rope_low_freq_factor},
             {"high_freq_factor", m.rope_high_freq_factor},
             {"original_max_position_embeddings", m.rope_original_max_position}};
-  const json config{{"architectures", {architecture}},
-                    {"model_type", "llama"},
-                    {"hidden_act", "silu"},
-                    {"hidden_size", m.hidden_size},
-                    {"intermediate_size", m.intermediate_size},
-                    {"num_hidden_layers", m.num_hidden_layers},
-                    {"num_attention_heads", m.num_attention_heads},
-                    {"num_key_value_heads", m.num_key_value_heads},
-                    {"head_dim", m.head_dim},
-                    {"vocab_size", m.vocab_size},
-                    {"max_position_embeddings", max_positions},
-                    {"rms_norm_eps", m.rms_norm_eps},
-                    {"rope_theta", m.rope_theta},
-                    {"rope_scaling", rope},
-                    {"tie_word_embeddings", m.tie_word_embeddings},
-                    {"attention_bias", false},
-                    {"mlp_bias", false},
-                    {"attention_dropout", 0.0},
-                    {"initializer_range", m.initializer_range},
-                    {"torch_dtype", hf_dtype(dtype)},
-                    {"use_cache", true}};
+  json config{{"architectures", {architecture}},
+              {"model_type", "llama"},
+              {"hidden_act", "silu"},
+              {"hidden_size", m.hidden_size},
+              {"intermediate_size", m.intermediate_size},
+              {"num_hidden_layers", m.num_hidden_layers},
+              {"num_attention_heads", m.num_attention_heads},
+              {"num_key_value_heads", m.num_key_value_heads},
+              {"head_dim", m.head_dim},
+              {"vocab_size", m.vocab_size},
+              {"max_position_embeddings", max_positions},
+              {"rms_norm_eps", m.rms_norm_eps},
+              {"rope_theta", m.rope_theta},
+              {"rope_scaling", rope},
+              {"tie_word_embeddings", m.tie_word_embeddings},
+              {"attention_bias", false},
+              {"mlp_bias", false},
+              {"attention_dropout", 0.0},
+              {"initializer_range", m.initializer_range},
+              {"torch_dtype", hf_dtype(dtype)},
+              {"use_cache", true}};
+  if (!m.from.empty() && fs::is_regular_file(hf_config_path(m.from))) {
+    const json original = read(hf_config_path(m.from));
+    for (const char* key : {"max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id"})
+      if (original.contains(key)) config[key] = original[key];
+  }
   return config.dump(2) + "\n";
 }
 

@@ -20,8 +20,9 @@ std::string hf_config_path(const std::string& folder);
 Settings hf_settings(const std::string& folder);
 
 /// The text of a config.json that transformers' LlamaConfig reads as the same model. dtype: of the weights
-/// beside it; max_positions: the longest sequence the model is meant for. Throws Error for a model that
-/// LlamaForCausalLM is not.
+/// beside it; max_positions: the longest sequence the model was trained for. Model::from, where it still can
+/// be read, gives what training does not change: max_position_embeddings and the special tokens' ids. Throws
+/// Error for a model that LlamaForCausalLM is not.
 std::string hf_config(const Model& model, DType dtype, std::int64_t max_positions);
 
 /// The name of a dtype in such a file: "bfloat16", "float16", "float32" or "float64".
