@@ -157,7 +157,7 @@ Settings hf_settings(const std::string& folder) {
   const Members c(path, parsed);
   require_llama(c);
   const std::int64_t hidden = c.integer("hidden_size"), heads = c.integer("num_attention_heads");
-  REQUIRE(heads > 0 && (c.has("head_dim") || hidden % heads == 0),
+  REQUIRE(hidden > 0 && heads > 0 && (c.has("head_dim") || hidden % heads == 0),
           "{}: num_attention_heads ({}) does not divide hidden_size ({})", path, heads, hidden);
   const auto kv_heads = c.integer("num_key_value_heads", heads);
   const auto head_dim = c.has("head_dim") ? c.integer("head_dim") : hidden / heads;
