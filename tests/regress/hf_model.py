@@ -247,6 +247,22 @@ class ReadAndWrite(Models):
         self.assertEqual(list(self.folder.glob("half_big*")), [])
 
 
+class Golden(Models):
+    """Losses of transformers' own AdamW steps; tools/parity/against_transformers.py --golden made them."""
+
+    def test_losses_are_those_of_transformers(self):
+        folder = zt.SOURCE / "tests" / "regress" / "golden"
+        golden = json.loads((folder / "golden.json").read_text())
+        paths = {"data.train": [str(folder / "tokens.bin")], "model.from": str(folder)}
+        deck = self.write_deck("golden", {**golden["settings"], **paths})
+        for ranks in (1, 4):
+            losses = zt.losses(self.train(ranks, f"golden_{ranks}", deck=deck))
+            self.assertEqual(len(losses), len(golden["losses"]))
+            for step, expected in enumerate(golden["losses"], 1):
+                difference = abs(losses[step][0] / expected - 1)
+                self.assertLess(difference, 2e-6 if step == 1 else 1e-5, f"step {step} on {ranks} ranks")
+
+
 class Broken(Models):
     """Folders that are refused, each with one message, on 2 ranks."""
 

@@ -24,6 +24,12 @@ FIRST_LOSS, LOSSES, WEIGHTS = 1e-5, 1e-4, 1e-3   # relative; the last to the lar
 STEPS, SEQUENCE, WINDOWS = 20, 64, 4
 LR, BETAS, EPS, DECAY, MAX_NORM = 1e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
 
+# How ztrain is asked for the same steps.
+SETTINGS = {"run.steps": STEPS, "data.format": "bin-uint16", "data.sequence": SEQUENCE, "data.validation_fraction": 0.0,
+            "batch.global": WINDOWS, "precision.preset": "fp32", "optimizer.name": "adamw", "optimizer.lr": LR,
+            "optimizer.betas": list(BETAS), "optimizer.eps": EPS, "optimizer.weight_decay": DECAY,
+            "optimizer.max_norm": MAX_NORM, "schedule.name": "constant"}
+
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 32}
 BASE = {"vocab_size": 331, "hidden_size": 64, "intermediate_size": 176, "num_hidden_layers": 2,
@@ -38,6 +44,12 @@ MODELS = [
     ("odd dims, head_dim of its own", {"hidden_size": 72, "head_dim": 20, "intermediate_size": 100}, 1e4, None,
      torch.float16),
 ]
+
+# Small enough for the repository: tests/regress/golden, which a test compares with where there is no transformers. With
+# this theta some wavelengths are between those that are stretched and those that are not.
+GOLDEN = ("golden", {"vocab_size": 61, "hidden_size": 16, "intermediate_size": 40, "num_key_value_heads": 2, "head_dim": 8,
+                     "initializer_range": 0.5},
+          1e2, LLAMA3, torch.float32)
 
 
 def make_model(changes, theta, scaling, dtype):
@@ -75,6 +87,22 @@ def train_with_torch(model, tokens):
     return losses
 
 
+def write_tokens(folder, vocabulary):
+    tokens = torch.randint(0, vocabulary, (WINDOWS * SEQUENCE + 1,))
+    tokens.numpy().astype(np.uint16).tofile(folder / "tokens.bin")
+    return tokens
+
+
+def write_golden(folder):
+    """A model, tokens, and the losses of transformers' steps."""
+    model = make_model(*GOLDEN[1:])
+    model.save_pretrained(folder)
+    losses = train_with_torch(model, write_tokens(folder, model.config.vocab_size))
+    versions = f"transformers {transformers.__version__}, PyTorch {torch.__version__}"
+    text = json.dumps({"made_with": versions, "settings": SETTINGS, "losses": losses}, indent=1)
+    (folder / "golden.json").write_text(text + "\n")
+
+
 def call(arguments, *words):
     result = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=300)
     if result.returncode != 0:
@@ -91,32 +119,13 @@ def train_with_ztrain(arguments, folder, name, overrides):
 
 
 def write_deck(folder):
-    (folder / "deck.toml").write_text(f"""
-[run]
-steps = {STEPS}
-[data]
-train = ["tokens.bin"]
-format = "bin-uint16"
-sequence = {SEQUENCE}
-validation_fraction = 0
-[model]
-from = "saved"
-[batch]
-global = {WINDOWS}
-[precision]
-preset = "fp32"
-[optimizer]
-name = "adamw"
-lr = {LR}
-betas = [{BETAS[0]}, {BETAS[1]}]
-eps = {EPS}
-weight_decay = {DECAY}
-max_norm = {MAX_NORM}
-[schedule]
-name = "constant"
-[checkpoint]
-resume = "none"
-""")
+    given = {**SETTINGS, "data.train": ["tokens.bin"], "model.from": "saved", "checkpoint.resume": "none"}
+    sections = {}
+    for key, value in given.items():
+        section, member = key.split(".")
+        sections.setdefault(section, []).append(f"{member} = {json.dumps(value)}\n")
+    text = "".join(f"[{section}]\n{''.join(lines)}" for section, lines in sections.items())
+    (folder / "deck.toml").write_text(text)
 
 
 def export(arguments, folder, checkpoint, name, dtype):
@@ -139,8 +148,7 @@ def compare(arguments, folder, model_row):
     name, changes, theta, scaling, dtype = model_row
     model = make_model(changes, theta, scaling, dtype)
     model.save_pretrained(folder / "saved", max_shard_size="100KB")
-    tokens = torch.randint(0, BASE["vocab_size"], (WINDOWS * SEQUENCE + 1,))
-    tokens.numpy().astype(np.uint16).tofile(folder / "tokens.bin")
+    tokens = write_tokens(folder, model.config.vocab_size)
     write_deck(folder)
 
     _, still = train_with_ztrain(arguments, folder, "still",
@@ -173,10 +181,14 @@ def main():
     parser.add_argument("--mpirun", default="mpirun --oversubscribe --bind-to none", help="launcher with its options")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--keep", type=pathlib.Path, help="leave models, runs and exports in this folder")
+    parser.add_argument("--golden", type=pathlib.Path, help="write the golden numbers to this folder, and end")
     arguments = parser.parse_args()
     arguments.ztrain = arguments.ztrain.resolve()
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
+    if arguments.golden:
+        write_golden(arguments.golden)
+        return 0
     print(f"transformers {transformers.__version__}, PyTorch {torch.__version__}, {arguments.ranks} ranks; relative "
           f"differences of {STEPS} steps")
     print(f"{'model':32} {'loss':20}  {'first loss':>10}  {'all losses':>10}  {'weights':>10}  export of what was read")
