@@ -69,7 +69,7 @@ class Folder {
   }
 
   /// The folder holds the parameters, with their shapes, and nothing else.
-  void require_parameters(const std::vector<ParameterShape>& parameters) const {
+  void require_parameters(std::span<const ParameterShape> parameters) const {
     std::vector<std::string> missing, misshapen, unexpected;
     std::set<std::string> known;
     for (const ParameterShape& p : parameters) {
@@ -193,6 +193,14 @@ std::int64_t import_weights(const fs::path& folder, const Place& place, std::spa
   for (const StateShard& shard : shards) importer.count(shard);
   for (const StateShard& shard : shards) importer.fill(shard);
   return importer.done();
+}
+
+std::int64_t require_weights(const fs::path& folder, std::span<const ParameterShape> parameters) {
+  const Folder opened(folder);
+  opened.require_parameters(parameters);
+  std::int64_t bytes = 0;
+  for (const ParameterShape& p : parameters) bytes += opened.tensor(p.name, DType::f32).bytes;
+  return bytes;
 }
 
 }  // namespace ztrain::checkpoint

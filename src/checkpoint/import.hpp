@@ -21,4 +21,8 @@ namespace ztrain::checkpoint {
 std::int64_t import_weights(const std::filesystem::path& folder, const Place& place,
                             std::span<const StateShard> shards, const Progress& progress = {});
 
+/// What import_weights checks before it reads a weight: the files, their headers, and all names, shapes and
+/// dtypes. Gives the bytes of the parameters.
+std::int64_t require_weights(const std::filesystem::path& folder, std::span<const ParameterShape> parameters);
+
 }  // namespace ztrain::checkpoint

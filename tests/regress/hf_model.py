@@ -332,12 +332,16 @@ class Broken(Models):
         result = zt.run(0, ["check", self.deck, "--model.hidden_size=40"])
         self.assert_refused(result, r"model\.hidden_size = 40 contradicts .*config\.json, which says 36")
 
-    def test_plan_and_check_read_the_dims_alone(self):
-        folder = self.write_model("dims", {})
+    def test_plan_needs_the_dims_alone_and_check_the_headers(self):
+        folder = self.write_model("dims", self.tensors)
+        words = [self.deck, "--ranks", "4", "--model.from=dims"]
+        result = zt.run(0, ["check", *words])
+        self.assertEqual(result.code, 0, str(result))
+        self.assertIn(f"the {len(self.tensors)} tensors of the model", result.out)
         (folder / "model.safetensors").unlink()
-        for command in ("plan", "check"):
-            result = zt.run(0, [command, self.deck, "--ranks", "4", "--model.from=dims"])
-            self.assertEqual(result.code, 0, str(result))
+        result = zt.run(0, ["plan", *words])
+        self.assertEqual(result.code, 0, str(result))
+        self.assert_refused(zt.run(0, ["check", *words]), r"holds neither model\.safetensors nor")
 
 
 if __name__ == "__main__":
