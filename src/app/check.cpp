@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "app/parse.hpp"
+#include "base/text.hpp"
+#include "checkpoint/import.hpp"
 #include "config/load.hpp"
 #include "config/validate.hpp"
 #include "data/datasets.hpp"
@@ -35,6 +37,17 @@ void check_for_ranks(config::Deck deck, int ranks) {
                                  std::max(plan.transient_bytes, evaluation.transient_bytes)));
 }
 
+/// The weights that a run would start from, by their headers alone.
+void check_weights(const config::Deck& deck) {
+  const model::Graph graph = plan::training_graph(deck);
+  std::vector<ParameterShape> parameters;
+  for (const model::Parameter& p : graph.parameters)
+    parameters.push_back({p.name, p.shape, {}, p.unit, p.decay});
+  const std::int64_t bytes = checkpoint::require_weights(deck.model.from, parameters);
+  fmt::print("{}: the {} tensors of the model, {}\n", deck.model.from, parameters.size(),
+             format_bytes(static_cast<double>(bytes)));
+}
+
 }  // namespace
 
 int check(const Invocation& call) {
@@ -54,6 +67,7 @@ int check(const Invocation& call) {
     fmt::print("{}: {} training sequences of {} tokens, {} for validation, vocabulary {}\n", path,
                data.train.windows(deck.data.sequence), deck.data.sequence,
                data.validation.windows(deck.data.sequence), data.vocab_size);
+    if (!deck.model.from.empty()) check_weights(deck);
     if (ranks > 0) check_for_ranks(deck, ranks);
     fmt::print("the deck is valid\n");
   });

@@ -17,10 +17,11 @@ struct Invocation {
   std::vector<std::string> words;
 };
 
-int train(const Invocation& call);     ///< ztrain DECK [--section.key=value ...]
-int check(const Invocation& call);     ///< ztrain check DECK [--ranks N] [--section.key=value ...]
-int deck(const Invocation& call);      ///< ztrain deck [--markdown]
-int plan(const Invocation& call);      ///< ztrain plan DECK [--ranks N] [--fit] [--json] ...
-int generate(const Invocation& call);  ///< ztrain generate CHECKPOINT --prompt TEXT
+int train(const Invocation& call);         ///< ztrain DECK [--section.key=value ...]
+int check(const Invocation& call);         ///< ztrain check DECK [--ranks N] [--section.key=value ...]
+int deck(const Invocation& call);          ///< ztrain deck [--markdown]
+int plan(const Invocation& call);          ///< ztrain plan DECK [--ranks N] [--fit] [--json] ...
+int generate(const Invocation& call);      ///< ztrain generate CHECKPOINT --prompt TEXT
+int export_model(const Invocation& call);  ///< ztrain export CHECKPOINT --to DIR
 
 }  // namespace ztrain::app

@@ -18,7 +18,7 @@ struct Command {
   int (*run)(const app::Invocation&);
 };
 
-constexpr std::array<Command, 4> commands{{
+constexpr std::array<Command, 5> commands{{
     {"check",
      "DECK [--ranks N] [--section.key=value ...]   validate a deck; with ranks also mesh, batch and memory",
      app::check},
@@ -26,6 +26,8 @@ constexpr std::array<Command, 4> commands{{
     {"plan", "DECK [--ranks N] [--fit] [--json]            memory, traffic and time of a job before it runs",
      app::plan},
     {"generate", "CHECKPOINT --prompt TEXT                      continue a text", app::generate},
+    {"export", "CHECKPOINT --to FOLDER                      the weights as a Hugging Face model",
+     app::export_model},
 }};
 
 void usage() {

@@ -1,6 +1,7 @@
 #include "checkpoint/convert.hpp"
 
 #include <cstring>
+#include <type_traits>
 
 #include "base/error.hpp"
 
@@ -11,7 +12,7 @@ template <class... Types>
 struct TypeList {};
 
 /// The types that convert to each other. A new one needs its name here and nothing else.
-using Convertible = TypeList<float, bf16, f16>;
+using Convertible = TypeList<float, bf16, f16, double>;
 
 template <class From, class To>
 void convert_elements(const std::byte* from, std::byte* to, std::int64_t count) {
@@ -21,6 +22,19 @@ void convert_elements(const std::byte* from, std::byte* to, std::int64_t count) 
     const To out(static_cast<float>(in));
     std::memcpy(to + i * static_cast<std::int64_t>(sizeof out), &out, sizeof out);
   }
+}
+
+template <class T>
+bool finite_elements(const std::byte* data, std::int64_t count) {
+  using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  bool finite = true;
+  for (std::int64_t i = 0; i < count; ++i) {
+    T element;
+    std::memcpy(&element, data + i * static_cast<std::int64_t>(sizeof element), sizeof element);
+    const auto value = static_cast<Wide>(element);
+    finite &= value - value == 0;
+  }
+  return finite;
 }
 
 using Converter = void (*)(const std::byte* from, std::byte* to, std::int64_t count);
@@ -43,6 +57,14 @@ Converter converter(TypeList<From...> types, DType from, DType to) {
 
 bool converts(DType from, DType to) {
   return from == to || converter(Convertible{}, from, to) != nullptr;
+}
+
+bool all_finite(const std::byte* data, DType dtype, std::int64_t count) {
+  bool finite = true;
+  [&]<class... T>(TypeList<T...>) {
+    ((dtype == dtype_of<T>() ? void(finite = finite_elements<T>(data, count)) : void()), ...);
+  }(Convertible{});
+  return finite;
 }
 
 void convert(const std::byte* from, DType from_type, std::byte* to, DType to_type, std::int64_t count) {

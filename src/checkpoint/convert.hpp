@@ -16,4 +16,7 @@ bool converts(DType from, DType to);
 /// `count` elements, at any alignment, between two types that convert.
 void convert(const std::byte* from, DType from_type, std::byte* to, DType to_type, std::int64_t count);
 
+/// Whether none of `count` elements, at any alignment, is NaN or infinite. Integers never are.
+bool all_finite(const std::byte* data, DType dtype, std::int64_t count);
+
 }  // namespace ztrain::checkpoint

@@ -5,11 +5,10 @@
 #include <set>
 
 #include "base/error.hpp"
-#include "base/hash.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/convert.hpp"
 #include "checkpoint/format.hpp"
-#include "checkpoint/posix_file.hpp"
+#include "checkpoint/reader.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -20,68 +19,15 @@ constexpr const char* advice = "set checkpoint.resume to the path of an older ch
 
 constexpr const char* same_optimizer = "optimizer.name must be what the checkpoint was written with";
 
-/// Items that a written piece and a wanted piece share: `from` counts in the written piece, `to` in the
-/// wanted one.
-struct Copy {
-  std::int64_t from = 0, to = 0, count = 0;
-};
-
-/// What is wanted: a run of items of a tensor-parallel slice of one parameter.
-struct Wanted {
-  TensorSlice slice;
-  int tensor_index = 0;
-  std::int64_t slice_begin = 0, count = 0;
-};
-
-bool same_slices(const TensorSlice& a, const TensorSlice& b) {
-  return a == b || (a.parts == 1 && b.parts == 1);
-}
-
 std::string describe(const TensorSlice& slice) {
   return slice.parts == 1 ? "whole" : fmt::format("cut over dim {} into {}", slice.dim, slice.parts);
-}
-
-/// The runs of a slice in the whole tensor.
-std::vector<LogicalRun> runs_of(const ParameterEntry& parameter, const TensorSlice& slice, std::int64_t index,
-                                std::int64_t begin, std::int64_t count) {
-  const Layout alone({{parameter.name, parameter.shape, slice, 0, true}}, 1, 1);
-  return alone.logical_runs(0, static_cast<int>(index), begin, count);
-}
-
-/// Both lists ascend in the slice and in the whole tensor.
-std::vector<Copy> overlap(const std::vector<LogicalRun>& written, std::int64_t written_begin,
-                          const std::vector<LogicalRun>& wanted, std::int64_t wanted_begin) {
-  std::vector<Copy> copies;
-  for (std::size_t i = 0, j = 0; i < written.size() && j < wanted.size();) {
-    const LogicalRun &a = written[i], &b = wanted[j];
-    const std::int64_t a_end = a.logical_begin + a.count, b_end = b.logical_begin + b.count;
-    const std::int64_t begin = std::max(a.logical_begin, b.logical_begin), end = std::min(a_end, b_end);
-    if (begin < end)
-      copies.push_back({a.slice_begin - written_begin + begin - a.logical_begin,
-                        b.slice_begin - wanted_begin + begin - b.logical_begin, end - begin});
-    a_end < b_end ? ++i : ++j;
-  }
-  return copies;
-}
-
-std::vector<Copy> copies_between(const ParameterEntry& parameter, const PieceRow& row, const Wanted& wanted) {
-  if (same_slices(row.slice(), wanted.slice)) {
-    if (row.tensor_index != wanted.tensor_index) return {};
-    // The same slices: whole ranges, in the slice's own indices.
-    return overlap({{row.slice_begin, row.slice_begin, row.count}}, row.slice_begin,
-                   {{wanted.slice_begin, wanted.slice_begin, wanted.count}}, wanted.slice_begin);
-  }
-  return overlap(runs_of(parameter, row.slice(), row.tensor_index, row.slice_begin, row.count),
-                 row.slice_begin,
-                 runs_of(parameter, wanted.slice, wanted.tensor_index, wanted.slice_begin, wanted.count),
-                 wanted.slice_begin);
 }
 
 class Loader {
  public:
   Loader(const fs::path& folder, const Place& place, const LoadOptions& options)
-      : folder_(folder), place_(place), verify_(options.verify), index_(read_index(folder / index_name)) {
-    for (const ParameterEntry& p : index_.catalog.parameters)
+      : folder_(folder), place_(place), reader_(folder, options.verify) {
+    for (const ParameterEntry& p : reader_.catalog().parameters)
       numbers_.emplace(p.name, static_cast<std::int64_t>(numbers_.size()));
     require_same_parameters();
   }
@@ -90,7 +36,7 @@ class Loader {
   void require_states(std::span<const StateShard> shards, OtherStates others) const {
     std::set<std::string> wanted, held;
     for (const StateShard& s : shards) wanted.insert(s.state);
-    for (const StateEntry& s : index_.catalog.states) held.insert(s.name);
+    for (const StateEntry& s : reader_.catalog().states) held.insert(s.name);
     const bool has_all = std::ranges::includes(held, wanted);
     const bool has_others = !wanted.empty() && held.size() > wanted.size();
     REQUIRE(has_all && (others == OtherStates::skip || !has_others),
@@ -99,7 +45,7 @@ class Loader {
   }
 
   void fill(const StateShard& shard) {
-    const auto& states = index_.catalog.states;
+    const auto& states = reader_.catalog().states;
     const auto state = std::ranges::find(states, shard.state, &StateEntry::name);
     const FlatUnit& unit = place_.layout->unit(shard.unit);
     const std::int64_t begin = place_.shard_index * unit.shard_elements, size = size_of(shard.dtype);
@@ -119,7 +65,7 @@ class Loader {
       known[p.name] = &p;
       if (!numbers_.contains(p.name)) missing.push_back(p.name);
     }
-    for (const ParameterEntry& p : index_.catalog.parameters) {
+    for (const ParameterEntry& p : reader_.catalog().parameters) {
       const auto found = known.find(p.name);
       if (found == known.end())
         unknown.push_back(p.name);
@@ -137,21 +83,14 @@ class Loader {
   void fill_piece(std::int64_t state, const Piece& piece, const StateShard& shard, std::byte* to) {
     const ParameterShape& parameter = place_.layout->parameters()[static_cast<std::size_t>(piece.parameter)];
     const std::int64_t number = numbers_.at(parameter.name);
-    const ParameterEntry& entry = index_.catalog.parameters[static_cast<std::size_t>(number)];
     const int tensor_index = parameter.slice.dim >= 0 ? place_.at[Axis::tensor] : 0;
     const Wanted wanted{parameter.slice, tensor_index, piece.slice_begin / shard.granule,
                         ceil_div(piece.count, shard.granule)};
-    const auto [first, last] =
-        std::equal_range(index_.pieces.begin(), index_.pieces.end(), std::pair(state, number), ByTensor{});
     std::int64_t found = 0;
-    for (auto row = first; row != last; ++row) {
-      require_same_form(*row, shard, parameter);
-      const std::vector<Copy> copies = copies_between(entry, *row, wanted);
+    for (const PieceRow& row : reader_.pieces(state, number)) {
+      require_same_form(row, shard, parameter);
       try {
-        for (const Copy& copy : copies) {
-          read(*row, copy, to + copy.to * size_of(shard.dtype), shard.dtype);
-          found += copy.count;
-        }
+        found += reader_.read(row, wanted, to, shard.dtype);
       } catch (const Error& e) {
         fail("{} (while reading {} of {}); {}", e.what(), shard.state, parameter.name, advice);
       }
@@ -163,7 +102,7 @@ class Loader {
   /// What was written can become what is wanted.
   void require_same_form(const PieceRow& row, const StateShard& shard,
                          const ParameterShape& parameter) const {
-    const std::int64_t granule = index_.catalog.states[static_cast<std::size_t>(row.state)].granule;
+    const std::int64_t granule = reader_.catalog().states[static_cast<std::size_t>(row.state)].granule;
     REQUIRE(granule == shard.granule,
             "{}: {} of {} has an item for every {} elements and the run wants one for every {}; {}; {}",
             where(), shard.state, parameter.name, granule, shard.granule, same_optimizer, advice);
@@ -177,66 +116,10 @@ class Loader {
             advice);
   }
 
-  /// Items of one written piece, block by block.
-  void read(const PieceRow& row, Copy copy, std::byte* to, DType to_type) {
-    const std::int64_t size = size_of(row.type()), per_block = checksum_block / size;
-    while (copy.count > 0) {
-      const std::int64_t block = copy.from / per_block;
-      const std::int64_t n = std::min(copy.count, (block + 1) * per_block - copy.from);
-      convert(bytes_at(row, block, copy.from * size, n * size), row.type(), to, to_type, n);
-      to += n * size_of(to_type);
-      copy.from += n;
-      copy.count -= n;
-    }
-  }
-
-  /// Bytes [begin, begin + bytes) of a piece, which lie in one of its blocks. Verifying reads the whole
-  /// block, once for successive calls.
-  const std::byte* bytes_at(const PieceRow& row, std::int64_t block, std::int64_t begin, std::int64_t bytes) {
-    if (!verify_) {
-      file(row.file).read_at(block_.data(), bytes, row.byte_offset + begin);
-      return block_.data();
-    }
-    const std::int64_t block_begin = block * checksum_block;
-    const std::int64_t checksum = row.first_checksum + block;
-    if (checksum != loaded_) {
-      loaded_ = -1;
-      const PosixFile& from = file(row.file);
-      const std::int64_t length = std::min(checksum_block, row.bytes() - block_begin);
-      from.read_at(block_.data(), length, row.byte_offset + block_begin);
-      REQUIRE(static_cast<std::int64_t>(hash_bytes(block_.data(), static_cast<std::size_t>(length))) ==
-                  index_.checksums[static_cast<std::size_t>(checksum)],
-              "{}: {} bytes at offset {} do not have their checksum, the file is damaged",
-              from.path().string(), length, row.byte_offset + block_begin);
-      loaded_ = checksum;
-    }
-    return block_.data() + (begin - block_begin);
-  }
-
-  const PosixFile& file(std::int64_t number) {
-    const auto open = files_.find(number);
-    if (open != files_.end()) return open->second;
-    const FileEntry& entry = index_.files[static_cast<std::size_t>(number)];
-    PosixFile opened = PosixFile::open_to_read(folder_ / entry.name);
-    REQUIRE(opened.size() == entry.bytes, "{}: is truncated or was changed: it has {} bytes, not {}",
-            opened.path().string(), opened.size(), entry.bytes);
-    return files_.emplace(number, std::move(opened)).first->second;
-  }
-
-  struct ByTensor {
-    using Key = std::pair<std::int64_t, std::int64_t>;
-    bool operator()(const PieceRow& row, const Key& key) const { return Key(row.state, row.parameter) < key; }
-    bool operator()(const Key& key, const PieceRow& row) const { return key < Key(row.state, row.parameter); }
-  };
-
   fs::path folder_;
   const Place& place_;
-  bool verify_;
-  Index index_;
+  Reader reader_;
   std::map<std::string, std::int64_t> numbers_;
-  std::map<std::int64_t, PosixFile> files_;
-  std::vector<std::byte> block_ = std::vector<std::byte>(static_cast<std::size_t>(checksum_block));
-  std::int64_t loaded_ = -1;  ///< number of the checksum of the block in block_
 };
 
 }  // namespace

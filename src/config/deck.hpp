@@ -29,6 +29,7 @@ struct Data {
 struct Model {
   std::string family;  ///< llama
   std::string preset;  ///< "custom" takes the dims below
+  std::string from;    ///< folder of a Hugging Face model: its dims, and its weights to start from; "": none
   std::int64_t hidden_size = 0, intermediate_size = 0, num_hidden_layers = 0, num_attention_heads = 0,
                num_key_value_heads = 0, head_dim = 0, vocab_size = 0;
   double rms_norm_eps = 0, rope_theta = 0, initializer_range = 0;

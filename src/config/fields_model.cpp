@@ -11,6 +11,15 @@ std::vector<Field> model() {
           {"model.preset", &at<&Deck::model, &Model::preset>, R"("custom")", "", one_of(model_preset_names()),
            "Named model whose dims are taken; keys given below win over it. custom: the keys below and their "
            "defaults. Names and meanings are those of the Hugging Face config of Llama models."}),
+      free(path(
+          PathKind::from_deck,
+          {"model.from", &at<&Deck::model, &Model::from>, R"("")", "", any(),
+           "Folder of a Hugging Face Llama model (LlamaForCausalLM: config.json, and model.safetensors or "
+           "its "
+           "shards with model.safetensors.index.json), relative to the deck. Its config.json gives the keys "
+           "below: one that is given too must agree. A run that resumes no checkpoint starts from its "
+           "weights "
+           "instead of random ones. Empty: none."})),
       numeric({"model.hidden_size", &at<&Deck::model, &Model::hidden_size>, "512", "", between(1, 1 << 24),
                "Width of the residual stream."}),
       numeric({"model.intermediate_size", &at<&Deck::model, &Model::intermediate_size>, "1408", "",

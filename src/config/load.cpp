@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "config/hf_config.hpp"
 #include "config/presets.hpp"
 #include "config/validate.hpp"
 #include "config/value.hpp"
@@ -172,6 +173,26 @@ void resolve_paths(Draft& draft) {
     draft.deck.run.output = "runs/" + fs::path(draft.deck.path).stem().string();
 }
 
+/// The model that model.from names. A key that is given besides must say the same.
+void apply_model_folder(Draft& draft) {
+  const std::string& folder = draft.deck.model.from;
+  if (folder.empty()) return;
+  REQUIRE(draft.deck.model.preset == "custom",
+          "{}: model.from and model.preset = \"{}\" ({}) both say what the model is; give one of them",
+          draft.source["model.from"], draft.deck.model.preset, draft.source["model.preset"]);
+  const std::string file = hf_config_path(folder);
+  for (const auto& [key, value] : hf_settings(folder)) {
+    const Field& field = *find_field(key);
+    const bool given = draft.source[key] != "default";
+    const std::string before = render(field, draft.deck);
+    assign(field, value, draft.deck, file);
+    const std::string now = render(field, draft.deck);
+    REQUIRE(!given || before == now, "{}: {} = {} contradicts {}, which says {}; leave the key out",
+            draft.source[key], key, before, file, now);
+    if (!given) draft.source[key] = file;
+  }
+}
+
 void require_given(const GivenKeys& given, const std::string& path) {
   for (const auto& field : fields()) {
     REQUIRE(!field.standard.empty() || given.count(field.key) != 0,
@@ -193,6 +214,7 @@ Deck build(const GivenKeys& given, const std::string& path) {
     if (it != given.end() && field.member() != "preset") draft.set(field, it->second);
   }
   resolve_paths(draft);
+  apply_model_folder(draft);
   for (const auto& field : fields())
     draft.deck.origins.push_back({field.key, "", draft.source[field.key], true});
   validate(draft.deck);

@@ -7,19 +7,13 @@
 #include "base/error.hpp"
 #include "base/philox.hpp"
 #include "checkpoint/checkpoint.hpp"
-#include "config/load.hpp"
 #include "model/family.hpp"
 #include "plan/setup.hpp"
+#include "train/progress.hpp"
 #include "train/weights.hpp"
 
 namespace ztrain::train {
 namespace {
-
-config::Deck deck_of(const std::string& checkpoint) {
-  const auto metadata = checkpoint::read_metadata(checkpoint);
-  REQUIRE(metadata.contains("deck"), "{}: its metadata has no deck", checkpoint);
-  return config::parse_deck(metadata.at("deck").get<std::string>(), checkpoint + "/deck");
-}
 
 program::JobSpec inference_spec(const config::Deck& deck, int ranks) {
   program::JobSpec spec;
@@ -60,7 +54,8 @@ std::int32_t draw(const T* logits, std::int64_t count, double temperature, doubl
 }  // namespace
 
 Generator::Generator(const runtime::Session& session, const std::string& checkpoint)
-    : deck_(session.agree("reading the checkpoint", [&] { return deck_of(checkpoint); })),
+    : deck_(session.agree("reading the checkpoint",
+                          [&] { return deck_of(checkpoint::read_metadata(checkpoint), checkpoint); })),
       job_(session.agree("compiling the model",
                          [&] {
                            return program::compile_inference(

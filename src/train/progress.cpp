@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "config/load.hpp"
 #include "config/print.hpp"
 #include "config/resume.hpp"
 
@@ -24,6 +25,7 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, std::uin
                       {"hysteresis_left", p.loss_scaler.hysteresis_left}};
   j["seed"] = deck.run.seed;
   j["deck"] = config::resolved_toml(deck);
+  j["model_from"] = deck.model.from;
   j["deck_hash"] = hex(config::deck_hash(deck));
   j["data_identity"] = hex(data_identity);
   j["mesh"] = {{"pipeline", deck.mesh.pipeline},
@@ -69,6 +71,13 @@ Progress from_metadata(const nlohmann::json& j, const config::Deck& deck, std::u
          e.what());
   }
   return p;
+}
+
+config::Deck deck_of(const nlohmann::json& metadata, const std::string& checkpoint) {
+  REQUIRE(metadata.contains("deck") && metadata.at("deck").is_string(), "{}: its metadata has no deck",
+          checkpoint);
+  // The dims are in the deck: the folder that they came from may be gone.
+  return config::parse_deck(metadata.at("deck").get<std::string>(), checkpoint + "/deck", {"model.from="});
 }
 
 }  // namespace ztrain::train

@@ -29,4 +29,7 @@ nlohmann::json to_metadata(const Progress& progress, const config::Deck& deck, s
 Progress from_metadata(const nlohmann::json& metadata, const config::Deck& deck, std::uint64_t data_identity,
                        const std::string& checkpoint);
 
+/// The deck of a checkpoint, model.from left out: the checkpoint holds the weights and the deck their dims.
+config::Deck deck_of(const nlohmann::json& metadata, const std::string& checkpoint);
+
 }  // namespace ztrain::train

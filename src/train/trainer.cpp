@@ -27,6 +27,8 @@
 namespace ztrain::train {
 namespace {
 
+constexpr double seconds_between_lines = 5;
+
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -151,11 +153,32 @@ void Trainer::restore() {
                     progress_.samples));
     return;
   }
+  const std::string& from = deck_.model.from;
+  const std::string source = from.empty() ? fmt::format("the weights are drawn from seed {}", deck_.run.seed)
+                                          : "the weights are read";
   say(deck_.checkpoint.resume == "none"
           ? "no checkpoint is read: checkpoint.resume = \"none\"\n"
-          : fmt::format("no checkpoint in {}: the weights are drawn from seed {}\n",
-                        config::checkpoint_folder(deck_), deck_.run.seed));
+          : fmt::format("no checkpoint in {}: {}\n", config::checkpoint_folder(deck_), source));
+  if (!from.empty()) return import_weights();
   worker_.initialize(static_cast<std::uint64_t>(deck_.run.seed));
+}
+
+void Trainer::import_weights() {
+  const std::string& folder = deck_.model.from;
+  const double start = now();
+  double next_line = start + seconds_between_lines;
+  const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  say(fmt::format("reading the weights of {}\n", folder));
+  const std::int64_t bytes = session_.agree("reading the weights", [&] {
+    return worker_.import_weights(folder, [&](std::int64_t done, std::int64_t total) {
+      if (now() < next_line) return;
+      next_line = now() + seconds_between_lines;
+      say(fmt::format("{} of this rank's {} read\n", text(done), text(total)));
+    });
+  });
+  worker_.load_copies();
+  say(fmt::format("{} read by this rank in {:.1f} s; {} resident\n", text(bytes), now() - start,
+                  text(runtime::resident_bytes())));
 }
 
 void Trainer::load_checkpoint(const std::string& path) {

@@ -66,6 +66,13 @@ void initialize_weights(const Program& program, const program::JobTensors& tenso
   }
 }
 
+void zero_moments(const Program& program, const program::JobTensors& tensors, const engine::JobMemory& memory,
+                  kernels::Exec& exec) {
+  for (const program::UnitState& unit : tensors.units)
+    for (const program::State& s : unit.optimizer)
+      kernels::zero(exec, memory.address(program, s.slice), program.tensor(s.slice).bytes());
+}
+
 std::vector<checkpoint::StateShard> state_shards(const Program& program, const program::JobTensors& tensors,
                                                  const engine::JobMemory& memory, bool optimizer) {
   std::vector<checkpoint::StateShard> shards;

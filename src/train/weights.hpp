@@ -16,6 +16,10 @@ void initialize_weights(const program::Program& program, const program::JobTenso
                         const Layout& layout, const model::Graph& graph, const engine::JobMemory& memory,
                         kernels::Exec& exec, std::uint64_t seed);
 
+/// Makes this rank's slices of the moments zero, for a run whose weights are not drawn.
+void zero_moments(const program::Program& program, const program::JobTensors& tensors,
+                  const engine::JobMemory& memory, kernels::Exec& exec);
+
 /// This rank's slices: weights, and with optimizer the moments.
 std::vector<checkpoint::StateShard> state_shards(const program::Program& program,
                                                  const program::JobTensors& tensors,

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "checkpoint/import.hpp"
 #include "program/passes.hpp"
 #include "train/require_memory.hpp"
 #include "train/weights.hpp"
@@ -107,6 +108,12 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
 void Worker::initialize(std::uint64_t seed) {
   initialize_weights(job_.load, job_.tensors, job_.layout, job_.graph, memory_, *exec_, seed);
   load_copies();
+}
+
+std::int64_t Worker::import_weights(const std::string& folder, const checkpoint::Progress& progress) {
+  zero_moments(job_.load, job_.tensors, memory_, *exec_);
+  const auto shards = state_shards(job_.load, job_.tensors, memory_, false);
+  return checkpoint::import_weights(folder, place_of(job_.load, job_.layout), shards, progress);
 }
 
 std::int64_t Worker::outside_bytes() const {

@@ -5,6 +5,7 @@
 
 #include "base/step_partial.hpp"
 #include "base/step_scalars.hpp"
+#include "checkpoint/checkpoint.hpp"
 #include "config/deck.hpp"
 #include "engine/executor.hpp"
 #include "engine/job_memory.hpp"
@@ -36,6 +37,9 @@ class Worker {
 
   /// Collective: weights drawn from the seed, moments zero.
   void initialize(std::uint64_t seed);
+  /// Fills the slices of the weights from a Hugging Face model's folder; what checkpoint::import_weights
+  /// gives and throws. Call load_copies() once all ranks are through.
+  std::int64_t import_weights(const std::string& folder, const checkpoint::Progress& progress);
 
   const program::Job& job() const { return job_; }
   const engine::JobMemory& memory() const { return memory_; }

@@ -1,0 +1,155 @@
+// model.from: dims from the config.json of a Hugging Face model.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "config/hf_config.hpp"
+#include "config_deck.hpp"
+
+namespace ztrain::config {
+namespace {
+
+using nlohmann::json;
+
+class Folder : public ::testing::Test {
+ protected:
+  Folder() { std::filesystem::create_directories(path_); }
+  ~Folder() override { std::filesystem::remove_all(path_); }
+
+  void write(const std::string& text) const { std::ofstream(path_ / "config.json") << text; }
+  std::string file() const { return (path_ / "config.json").string(); }
+  std::string section(const std::string& more = "") const {
+    return fmt::format("[model]\nfrom = \"{}\"\n{}", path_.string(), more);
+  }
+  /// The message about the base config with a member changed, or removed where it is discarded.
+  std::string error(const char* key, const json& value, const std::string& more = "") const {
+    json config = json::parse(base_config);
+    config[key] = value;
+    if (value.is_discarded()) config.erase(key);
+    write(config.dump());
+    return deck_error(section(more));
+  }
+
+  static constexpr const char* base_config = R"({
+    "architectures": ["LlamaForCausalLM"], "hidden_size": 96, "intermediate_size": 200,
+    "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000,
+    "rms_norm_eps": 1e-06, "rope_theta": 500000.0, "tie_word_embeddings": true, "hidden_act": "silu",
+    "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                     "original_max_position_embeddings": 8192, "rope_type": "llama3"}})";
+
+ private:
+  std::filesystem::path path_ =
+      std::filesystem::temp_directory_path() / fmt::format("ztrain-config-{}", ::getpid());
+};
+
+TEST_F(Folder, GivesTheDims) {
+  write(base_config);
+  const Deck deck = deck_of(section());
+  const Model& m = deck.model;
+  EXPECT_EQ(m.hidden_size, 96);
+  EXPECT_EQ(m.intermediate_size, 200);
+  EXPECT_EQ(m.num_hidden_layers, 3);
+  EXPECT_EQ(m.num_attention_heads, 4);
+  EXPECT_EQ(m.num_key_value_heads, 2);
+  EXPECT_EQ(m.head_dim, 24);
+  EXPECT_EQ(m.vocab_size, 1000);
+  EXPECT_EQ(m.rms_norm_eps, 1e-6);
+  EXPECT_EQ(m.rope_theta, 5e5);
+  EXPECT_EQ(m.rope_scaling, "llama3");
+  EXPECT_EQ(m.rope_factor, 32);
+  EXPECT_EQ(m.rope_original_max_position, 8192);
+  EXPECT_TRUE(m.tie_word_embeddings);
+  EXPECT_EQ(source_of(deck, "model.hidden_size"), file());
+  EXPECT_EQ(source_of(deck, "model.rope_factor"), file());
+}
+
+TEST_F(Folder, DefaultsAreThoseOfTransformers) {
+  write(R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128,
+            "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 10, "rope_scaling": null})");
+  const Model m = deck_of(section()).model;
+  EXPECT_EQ(m.num_key_value_heads, 4);
+  EXPECT_EQ(m.head_dim, 16);
+  EXPECT_EQ(m.rms_norm_eps, 1e-6);
+  EXPECT_EQ(m.rope_theta, 1e4);
+  EXPECT_EQ(m.rope_scaling, "none");
+  EXPECT_FALSE(m.tie_word_embeddings);
+}
+
+TEST_F(Folder, RopeParametersAreTheNewerForm) {
+  write(R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128,
+            "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 10,
+            "rope_parameters": {"rope_theta": 123.5, "rope_type": "default"}})");
+  EXPECT_EQ(deck_of(section()).model.rope_theta, 123.5);
+}
+
+TEST_F(Folder, WhatIsGivenBesidesMustAgree) {
+  write(base_config);
+  EXPECT_EQ(deck_of(section("hidden_size = 96\nhead_dim = 24\n")).model.hidden_size, 96);
+  const std::string message = deck_error(section("hidden_size = 97\n"));
+  EXPECT_NE(message.find("input.toml:9: model.hidden_size = 97 contradicts " + file() + ", which says 96"),
+            std::string::npos)
+      << message;
+  EXPECT_NE(deck_error(section("preset = \"100m\"\n")).find("both say what the model is"), std::string::npos);
+  EXPECT_NE(deck_error(section(), {"--model.rope_theta=1e4"}).find("command line: model.rope_theta"),
+            std::string::npos);
+}
+
+TEST_F(Folder, WhatZtrainHasNotIsRefusedByName) {
+  struct Row {
+    const char* key;
+    json value;
+    const char* expected;
+  };
+  const Row rows[] = {{"architectures", {"MistralForCausalLM"}, "MistralForCausalLM"},
+                      {"architectures", json(json::value_t::discarded), "architectures is missing"},
+                      {"hidden_act", "gelu", "hidden_act = \"gelu\""},
+                      {"mlp_bias", true, "mlp_bias = true"},
+                      {"attention_bias", true, "attention_bias = true"},
+                      {"attention_dropout", 0.1, "attention_dropout = 0.1"},
+                      {"quantization_config", {{"bits", 4}}, "quantization_config"},
+                      {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}, "type \"linear\""},
+                      {"rope_scaling", {{"rope_type", "yarn"}}, "type \"yarn\""},
+                      {"rope_scaling", {{"rope_type", "llama3"}}, "rope_scaling: factor is missing"},
+                      {"rope_scaling", 3, "must be an object"},
+                      {"hidden_size", json(json::value_t::discarded), "hidden_size is missing"},
+                      {"hidden_size", 96.5, "hidden_size = 96.5: must be a whole number"},
+                      {"hidden_size", -96, "-96"},
+                      {"num_attention_heads", 5, "num_attention_heads (5) does not divide"},
+                      {"num_attention_heads", 0, "num_attention_heads (0)"},
+                      {"num_key_value_heads", 0, "num_key_value_heads (0)"},
+                      {"vocab_size", 0, "vocab_size (0)"},
+                      {"rope_theta", "big", "rope_theta = \"big\": must be a number"},
+                      {"tie_word_embeddings", 1, "must be true or false"}};
+  for (const Row& row : rows) {
+    const std::string message = error(row.key, row.value);
+    EXPECT_EQ(message.rfind(file(), 0), 0u) << message;
+    EXPECT_NE(message.find(row.expected), std::string::npos) << row.key << ": " << message;
+  }
+  write("{");
+  EXPECT_NE(deck_error(section()).find("not valid JSON"), std::string::npos);
+  write("{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}");
+  EXPECT_NE(deck_error(section()).find("nested more than"), std::string::npos);
+  EXPECT_NE(deck_error("[model]\nfrom = \"nowhere\"\n").find("nowhere/config.json"), std::string::npos);
+}
+
+TEST_F(Folder, WhatIsWrittenIsReadBack) {
+  write(base_config);
+  const Model before = deck_of(section()).model;
+  write(hf_config(before, DType::bf16, 4096));
+  const Model after = deck_of(section()).model;
+  EXPECT_EQ(after.head_dim, before.head_dim);
+  EXPECT_EQ(after.rms_norm_eps, before.rms_norm_eps);
+  EXPECT_EQ(after.rope_theta, before.rope_theta);
+  EXPECT_EQ(after.rope_factor, before.rope_factor);
+  EXPECT_EQ(after.rope_original_max_position, before.rope_original_max_position);
+  EXPECT_EQ(after.tie_word_embeddings, before.tie_word_embeddings);
+  Model biased = before;
+  biased.attention_bias = true;
+  EXPECT_NE(error_of([&] { hf_config(biased, DType::bf16, 1); }).find("attention_bias"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ztrain::config
