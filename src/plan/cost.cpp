@@ -51,7 +51,7 @@ std::vector<int> ranks_to_compile(const MeshShape& mesh, bool last_rank) {
 /// A step of n micro-batches, from steps of `fewer` and of fewer + 1.
 Simulation extrapolate(const Simulation& a, const Simulation& b, std::int64_t fewer, std::int64_t n) {
   const auto further = static_cast<double>(n - fewer);
-  const auto line = [&](double x, double y) { return x + further * (y - x); };
+  const auto line = [&](double x, double y) { return std::max(0.0, x + further * (y - x)); };
   Simulation s = b;
   s.seconds = line(a.seconds, b.seconds);
   s.flops = line(a.flops, b.flops);
@@ -194,6 +194,15 @@ Cost cost_of(const Question& q, const std::vector<std::string>& more, const Cost
   cost.machine = machine_for(q, cost.deck);
   Compiler(cost, options).run();
   return cost;
+}
+
+std::optional<Cost> cost_if_legal(const Question& q, const std::vector<std::string>& more,
+                                  const CostOptions& options) {
+  try {
+    return cost_of(q, more, options);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 Verdict verdict_of(const Cost& c) {

@@ -265,8 +265,10 @@ std::string cost_line(const Cost& c) {
 }
 
 std::string fixes_section(const Fixes& f) {
-  std::string text = heading(fmt::format("What makes it fit ({} changes tried{})", f.tried,
-                                         f.complete ? "" : "; the time for it ran out"));
+  std::string text =
+      heading(fmt::format("What makes it fit ({} changes tried{}{})", f.tried,
+                          f.refused > 0 ? fmt::format(", {} more do not go with the deck", f.refused) : "",
+                          f.complete ? "" : "; the time for it ran out"));
   for (const Fix& fix : f.best) {
     text += fmt::format("  {}\n      {}, {}\n", command_line(fix.overrides()), cost_line(fix.cost),
                         name_of(fix.effect));
@@ -304,7 +306,7 @@ std::string search_section(const Search& s, const Plan& p) {
     text += table.text(2) + fmt::format("  the first:\n  {}\n", command_line(s.best.front().overrides));
   if (s.least_ranks)
     text += fmt::format("  the model fits on {} ranks at least, with\n  {}\n", *s.least_ranks,
-                        command_line(s.frugal));
+                        s.frugal.empty() ? "the deck as it is" : command_line(s.frugal));
   else
     text += "  no number of ranks was found on which the model fits\n";
   return text;

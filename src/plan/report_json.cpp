@@ -149,6 +149,7 @@ Json json_of(const Fixes& f) {
     list.push_back(std::move(json));
   }
   return {{"tried", f.tried},
+          {"refused", f.refused},
           {"complete", f.complete},
           {"least_ranks", optional_json(f.least_ranks)},
           {"best", list}};

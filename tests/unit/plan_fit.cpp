@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -183,6 +184,57 @@ TEST_F(Decks, SearchRanksSettingsThatFit) {
     EXPECT_TRUE(verdict_of(cost_of(q, x.overrides)).fits()) << command_line(x.overrides);
   ASSERT_TRUE(s.least_ranks.has_value());
   EXPECT_LE(*s.least_ranks, 4);
+}
+
+TEST_F(Decks, RecomputationOfAnotherKindIsOfferedToo) {
+  const std::vector<std::vector<std::string>> decks{
+      {"recompute.mode=selective", "recompute.pieces=[\"norm\"]"},
+      {"recompute.mode=full", "recompute.every=4"}};
+  for (const auto& overrides : decks) {
+    const double full = held(cost_of(question(4, 0, overrides), recompute_overrides("full"))),
+                 own = held(cost_of(question(4, 0, overrides)));
+    ASSERT_LT(full, own);
+    const Fixes fixes = fixes_for(question(4, (full + own) / 2, overrides), Watch(60), 100);
+    const bool offered = std::any_of(fixes.best.begin(), fixes.best.end(), [](const Fix& fix) {
+      return fix.effect == Effect::none && fix.overrides() == recompute_overrides("full");
+    });
+    EXPECT_TRUE(offered) << overrides.front();
+  }
+}
+
+TEST_F(Decks, WhatContradictsTheDeckIsNotTakenForTooLarge) {
+  const std::vector<std::string> eight{"optimizer.name=adamw", "precision.moments=fp32"};
+  const Question q = question(4, 1000, eight);
+  const Fixes fixes = fixes_for(q, Watch(60));
+  EXPECT_GT(fixes.refused, 0) << "8-bit moments beside a dtype of moments";
+  EXPECT_FALSE(cost_if_legal(q, {"optimizer.name=adamw_8bit"}).has_value());
+  EXPECT_TRUE(cost_if_legal(q).has_value());
+}
+
+TEST_F(Decks, SearchPassesOverWhatTheDeckContradicts) {
+  const std::vector<std::string> own{"recompute.mode=selective", "recompute.pieces=[\"norm\"]"};
+  const Search s = search_for(question(4, 0, own), Watch(60), 1000);
+  for (const char* mode : {"recompute.mode=full", "recompute.mode=selective", "recompute.mode=none"}) {
+    EXPECT_TRUE(std::any_of(s.best.begin(), s.best.end(), [&](const Setting& x) {
+      return std::count(x.overrides.begin(), x.overrides.end(), mode) > 0;
+    })) << mode;
+  }
+  const auto& frugal = s.frugal;
+  EXPECT_EQ(std::count(frugal.begin(), frugal.end(), "recompute.mode=full"), 1);
+  EXPECT_EQ(std::count(frugal.begin(), frugal.end(), "recompute.pieces=[]"), 1);
+}
+
+TEST_F(Decks, ReductionsAreNotOverlappedWhereNothingElseFits) {
+  const std::vector<std::string> least{"sharding.strategy=FULL_SHARD", "batch.micro=1",
+                                       "recompute.mode=full"};
+  auto serial = least;
+  serial.emplace_back("sharding.overlap_reduce=false");
+  const double overlapped = held(cost_of(question(4), least)), bytes = held(cost_of(question(4), serial));
+  ASSERT_LT(bytes, overlapped);
+  const Search s = search_for(question(4, bytes + 1), Watch(60));
+  ASSERT_FALSE(s.best.empty());
+  for (const Setting& x : s.best)
+    EXPECT_EQ(x.overrides[4], "sharding.overlap_reduce=false") << command_line(x.overrides);
 }
 
 TEST_F(Decks, AnExpiredWatchEndsTheSearch) {
