@@ -129,8 +129,11 @@ class Compiler {
   }
 
   RankStep simulated(const program::Job& job) const {
-    return {simulate(job.train, cost_.machine), simulate_without_reuse(job.train, cost_.machine),
-            traffic_of(job.train)};
+    RankStep step{simulate(job.train, cost_.machine), simulate_without_reuse(job.train, cost_.machine),
+                  traffic_of(job.train)};
+    // With fewer dependencies collectives may take the links in a worse order; a runner need not do that.
+    step.without_reuse.seconds = std::min(step.without_reuse.seconds, step.step.seconds);
+    return step;
   }
 
   Cost& cost_;
@@ -155,6 +158,8 @@ Machine machine_for(const Question& q, const config::Deck& deck) {
   Machine m = machine_of(deck);
   m.ranks_per_node = q.limits.ranks_per_node.value_or(m.ranks_per_node);
   m.device_memory = q.limits.device_memory.value_or(m.device_memory);
+  // The assumed device's context goes with the device.
+  if (m.device_memory <= 0) m.outside_memory = deck.cluster.outside_memory * 1e9;
   m.host_memory = q.limits.host_memory.value_or(m.host_memory);
   m.outside_memory = q.limits.outside_memory.value_or(m.outside_memory);
   return m;

@@ -96,6 +96,65 @@ TEST_F(Decks, MoreMicroBatchesThanAreCompiledAreExtrapolatedExactly) {
   }
 }
 
+TEST_F(Decks, WhatIsBoundByCommunicationTakesItsBytesOverTheBandwidth) {
+  for (const char* strategy : {"NO_SHARD", "zero1", "zero2", "FULL_SHARD"}) {
+    const Cost c = cost_of(
+        question(4), {std::string("sharding.strategy=") + strategy, "cluster.intra_node_bandwidth=0.001"});
+    const double least = static_cast<double>(total_bytes(c.traffic)) / 1e6;
+    EXPECT_GE(c.step.seconds, least) << strategy;
+    EXPECT_LE(c.step.seconds, 1.1 * least) << strategy;
+    EXPECT_GE(c.seconds_without_reuse, (1 - 1e-9) * least) << strategy;
+  }
+}
+
+TEST_F(Decks, TheMachineIsTheDecksWhereItSaysSo) {
+  const auto machine = [&](const std::vector<std::string>& more) {
+    return machine_of(deck_of(question(1), more));
+  };
+  const Machine assumed = machine({});
+  EXPECT_DOUBLE_EQ(assumed.outside_memory, 3e9);
+  EXPECT_DOUBLE_EQ(assumed.latency, 10e-6);
+  EXPECT_TRUE(assumed.peak_assumed);
+  EXPECT_DOUBLE_EQ(assumed.peak_flops, 67e12) << "fp32";
+  EXPECT_DOUBLE_EQ(machine({"cluster.latency=0"}).latency, 0);
+  EXPECT_DOUBLE_EQ(machine({"cluster.outside_memory=0"}).outside_memory, 0);
+  EXPECT_DOUBLE_EQ(machine({"cluster.device_memory=40"}).outside_memory, 0);
+  EXPECT_DOUBLE_EQ(machine({"cluster.preset=a100-40gb"}).outside_memory, 3e9);
+  EXPECT_DOUBLE_EQ(machine({"cluster.preset=a100-40gb"}).peak_flops, 19.5e12);
+  EXPECT_FALSE(machine({"cluster.preset=a100-40gb"}).peak_assumed);
+  EXPECT_TRUE(machine({"cluster.preset=a100-40gb", "precision.preset=fp64"}).peak_assumed);
+  Question nodes = question(1);
+  nodes.limits.outside_memory.reset();
+  nodes.limits.device_memory = 0;
+  EXPECT_DOUBLE_EQ(machine_for(nodes, deck_of(nodes)).outside_memory, 0) << "no device, no context of it";
+}
+
+TEST_F(Decks, TheStrategiesTableAgreesWithThePlan) {
+  const Question q = question(4, 0, {"sharding.strategy=zero2", "batch.micro=1"});
+  const Cost own = cost_of(q);
+  std::vector<std::string> seen;
+  for (const Cost& c : costs_by_strategy(q, own)) {
+    seen.push_back(c.deck.sharding.strategy);
+    if (seen.back() != "zero2") continue;
+    EXPECT_EQ(held(c), held(own));
+    EXPECT_EQ(c.step.seconds, own.step.seconds);
+  }
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), "zero2"), 1);
+  EXPECT_GE(seen.size(), 5u);
+}
+
+TEST_F(Decks, GathersWithinAPartOfTheShardsAreNamed) {
+  Plan plan{.question = question(4, 1e9, {"sharding.reshard_after_forward=2"}),
+            .cost = {},
+            .strategies = {},
+            .fixes = {},
+            .search = {}};
+  plan.cost = cost_of(plan.question);
+  const std::string text = report_text(plan);
+  EXPECT_NE(text.find("\n  shard_inner "), std::string::npos) << text;
+  EXPECT_EQ(text.find("\n  none "), std::string::npos) << text;
+}
+
 TEST_F(Decks, VerdictCountsDevicesOrNodes) {
   const Cost c = cost_of(question(4, 1e9));
   EXPECT_TRUE(verdict_of(c).fits());
