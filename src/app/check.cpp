@@ -8,6 +8,8 @@
 #include "config/load.hpp"
 #include "config/validate.hpp"
 #include "data/datasets.hpp"
+#include "plan/machine.hpp"
+#include "plan/memory.hpp"
 #include "plan/setup.hpp"
 #include "program/compile.hpp"
 #include "runtime/session.hpp"
@@ -21,20 +23,17 @@ namespace {
 constexpr int ranks_proven_here = 16;
 
 void check_for_ranks(config::Deck deck, int ranks) {
-  const auto per_node =
-      static_cast<int>(deck.cluster.ranks_per_node > 0 ? deck.cluster.ranks_per_node : ranks);
-  config::validate_for_ranks(deck, ranks, per_node);
+  config::validate_for_ranks(deck, ranks, std::min(ranks, plan::machine_of(deck).ranks_per_node));
   const model::Graph graph = plan::training_graph(deck);
   const program::JobSpec spec = plan::job_spec(deck);
   const program::Job job = program::compile(graph, spec, 0);
   if (ranks <= ranks_proven_here) program::verify_job(graph, spec);
-  const auto& plan = job.train.plan[static_cast<std::size_t>(program::Tier::device)];
-  const auto& evaluation = job.evaluate.plan[static_cast<std::size_t>(program::Tier::device)];
+  const plan::RankMemory memory = plan::memory_of(job);
   fmt::print("mesh {}\n{} tokens a step\nrank 0 of {}; the step program has {} ops and is {}\n{}",
              spec.mesh.describe(), config::tokens_per_step(deck), ranks, job.train.ops.size(),
              ranks <= ranks_proven_here ? "proven free of deadlock over all ranks" : "proven for this rank",
-             train::memory_table(job.train, plan.persistent_bytes,
-                                 std::max(plan.transient_bytes, evaluation.transient_bytes)));
+             train::memory_table(job.train, memory.persistent(program::Tier::device),
+                                 memory.transient(program::Tier::device)));
 }
 
 /// The weights that a run would start from, by their headers alone.

@@ -82,7 +82,7 @@ plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides) 
   plan::Plan plan{
       .question = question_of(o, overrides), .cost = {}, .strategies = {}, .fixes = {}, .search = {}};
   plan.cost = plan::cost_of(plan.question);
-  plan.strategies = plan::costs_by_strategy(plan.question);
+  plan.strategies = plan::costs_by_strategy(plan.question, plan.cost);
   Progress progress;
   if (o.fit)
     plan.search = plan::search_for(plan.question, progress.watch());

@@ -9,8 +9,8 @@ std::vector<Field> size_of_machine() {
   return {
       free({"cluster.preset", &at<&Deck::cluster, &Cluster::preset>, R"("custom")", "",
             one_of(cluster_preset_names()),
-            "Named machine whose published figures are taken, per GPU: 8 to a node, dense peak in 16 bits, "
-            "nominal bandwidths, one network port each; keys given below win over it."}),
+            "Named machine whose published figures are taken, per GPU: 8 to a node, dense peak in 16 bits or "
+            "fp32, nominal bandwidths, one network port each; keys given below win over it."}),
       free({"cluster.ranks_per_node", &at<&Deck::cluster, &Cluster::ranks_per_node>, "0", "ranks",
             between(0, 1 << 16),
             "Ranks on one node. 0: as launched. A preset's number serves plans; a run takes what was "

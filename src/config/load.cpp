@@ -1,5 +1,6 @@
 #include "config/load.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <deque>
@@ -50,11 +51,21 @@ std::string section_suggestion(const std::string& section) {
   return best.empty() ? "; `ztrain deck` lists all sections" : fmt::format("; did you mean '{}'?", best);
 }
 
+/// Sections that other trainers have and this version does not.
+constexpr std::array<std::string_view, 1> later_sections{"offload"};
+
+void require_supported(const std::string& section, const std::string& where) {
+  REQUIRE(std::find(later_sections.begin(), later_sections.end(), section) == later_sections.end(),
+          "{}: {} is not supported by this version yet; leave section [{}] and its keys out", where, section,
+          section);
+}
+
 /// Collects the keys of a parsed deck; throws for unknown ones.
 void collect(const toml::table& file, const std::string& path, GivenKeys& given) {
   for (const auto& [section, node] : file) {
     const std::string name(section.str());
     const std::string where = at_line(path, section.source());
+    require_supported(name, where);
     const bool known = !section_doc(name).empty();
     if (!node.is_table()) {
       REQUIRE(!known, "{}: '{}' is a section: write [{}], and its keys below", where, name, name);
@@ -90,6 +101,7 @@ void collect_overrides(const std::vector<std::string>& overrides, std::deque<tom
     REQUIRE(equals != std::string::npos, "command line: '{}' is not an override; write --section.key=value",
             text);
     const std::string key = text.substr(begin, equals - begin);
+    require_supported(key.substr(0, key.find('.')), "command line");
     const Field* field = find_field(key);
     REQUIRE(field != nullptr, "command line: unknown key '{}'{}", key, suggestion(key));
     tables.push_back(override_value(*field, text.substr(equals + 1)));

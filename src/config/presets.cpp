@@ -50,18 +50,18 @@ constexpr std::array precision_rows{
 struct ClusterRow {
   const char* name;
   double device_memory, host_memory;      ///< GB of a GPU, of a node
-  double peak_tflops;                     ///< dense, bf16
+  double peak_tflops, peak_fp32;          ///< dense, in 16 bits, and in fp32 without shortened products
   double memory_bandwidth, intra, inter;  ///< GB/s; the last two per direction
 };
 // From the makers' data sheets of the modules in their usual nodes of eight: SXM with NVLink, OAM with
 // Infinity Fabric; the network is one port of 400 Gb/s a GPU (A100: 200). Memory is the nominal one: drivers
 // show a little more.
 constexpr std::array cluster_rows{
-    ClusterRow{"h100-80gb", 80, 2000, 989, 3350, 450, 50},
-    ClusterRow{"h200-141gb", 141, 2000, 989, 4800, 450, 50},
-    ClusterRow{"a100-80gb", 80, 1000, 312, 2039, 300, 25},
-    ClusterRow{"a100-40gb", 40, 1000, 312, 1555, 300, 25},
-    ClusterRow{"mi300x", 192, 2000, 1307, 5300, 448, 50},
+    ClusterRow{"h100-80gb", 80, 2000, 989, 67, 3350, 450, 50},
+    ClusterRow{"h200-141gb", 141, 2000, 989, 67, 4800, 450, 50},
+    ClusterRow{"a100-80gb", 80, 1000, 312, 19.5, 2039, 300, 25},
+    ClusterRow{"a100-40gb", 40, 1000, 312, 19.5, 1555, 300, 25},
+    ClusterRow{"mi300x", 192, 2000, 1307, 163.4, 5300, 448, 50},
 };
 // Measured ceilings of large products are near 0.8 of the peak, of streaming kernels near 0.9 of the
 // bandwidth; the context of the driver and the buffers of the communication library take about 3 GB.
@@ -137,6 +137,14 @@ Settings cluster_preset(std::string_view name) {
             {"cluster.inter_node_bandwidth", fmt::to_string(row.inter)}};
   }
   return {};
+}
+
+double cluster_peak(std::string_view name, DType parameters) {
+  for (const auto& row : cluster_rows) {
+    if (name != row.name) continue;
+    return size_of(parameters) == 2 ? row.peak_tflops : parameters == DType::f32 ? row.peak_fp32 : 0;
+  }
+  return 0;
 }
 
 }  // namespace ztrain::config

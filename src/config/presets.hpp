@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/dtype.hpp"
+
 namespace ztrain::config {
 
 /// (key, value as TOML)
@@ -25,5 +27,7 @@ Settings precision_preset(std::string_view name);
 std::vector<std::string> cluster_preset_names();
 /// Published figures per GPU; nothing for "custom" and for unknown names.
 Settings cluster_preset(std::string_view name);
+/// Its dense peak for parameters of this dtype, in TFLOP/s; 0: not known.
+double cluster_peak(std::string_view name, DType parameters);
 
 }  // namespace ztrain::config

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "config/validate.hpp"
+#include "optimizers/optimizer.hpp"
 
 namespace ztrain::config {
 namespace {
@@ -16,6 +19,19 @@ std::string recompute_summary(const Recompute& r) {
 /// ", name value" where value is not 0.
 std::string given(const char* name, std::int64_t value) {
   return value == 0 ? "" : fmt::format(", {} {}", name, value);
+}
+
+/// What the optimizer keeps: each dtype once, "uint8 + fp32 per 256" where some are for blocks of elements.
+std::string moments_summary(const Deck& deck) {
+  const Optimizer& o = deck.optimizer;
+  std::vector<std::string> parts;
+  for (const optimizers::StateInfo& state :
+       optimizers::find(o.name).states({o.beta1, o.beta2, o.eps, o.momentum, o.nesterov})) {
+    std::string part(name_of(state.dtype.value_or(deck.precision.moments)));
+    if (state.granule > 1) part += fmt::format(" per {}", state.granule);
+    if (std::find(parts.begin(), parts.end(), part) == parts.end()) parts.push_back(part);
+  }
+  return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, " + "));
 }
 
 }  // namespace
@@ -38,7 +54,7 @@ std::string precision_summary(const Deck& deck) {
   const Precision& p = deck.precision;
   std::string text =
       fmt::format("parameters {}, gradients {}, reduce {}, master {}, moments {}", name_of(p.parameters),
-                  name_of(p.gradients), name_of(p.reduce), name_of(p.master), name_of(p.moments));
+                  name_of(p.gradients), name_of(p.reduce), name_of(p.master), moments_summary(deck));
   if (stochastic_rounding(deck)) text += ", stochastic rounding";
   const LossScaling& l = deck.loss_scaling;
   if (p.parameters == DType::f16)

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "config/presets.hpp"
 #include "config/validate.hpp"
 #include "config/validate_rules.hpp"
 
@@ -59,9 +60,10 @@ void check_cluster(Deck& deck) {
   Cluster& c = deck.cluster;
   if (source_of(deck, "cluster.peak_tflops").rfind("preset", 0) == 0 &&
       size_of(deck.precision.parameters) != 2) {
-    c.peak_tflops = 0;
-    set_source(deck, "cluster.peak_tflops",
-               fmt::format("preset {} knows the peak in 16 bits only", c.preset));
+    c.peak_tflops = cluster_peak(c.preset, deck.precision.parameters);
+    if (c.peak_tflops == 0)
+      set_source(deck, "cluster.peak_tflops",
+                 fmt::format("preset {} knows no peak in {}", c.preset, name_of(deck.precision.parameters)));
   }
   REQUIRE(c.device_memory == 0 || c.outside_memory < c.device_memory,
           "{}: cluster.outside_memory ({} GB) leaves nothing of cluster.device_memory ({} GB); it is a part "

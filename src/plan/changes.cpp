@@ -18,18 +18,12 @@ std::string key_of(const std::string& override_text) {
 // that saves memory is a row here; one whose value depends on the deck goes into changes_for.
 const std::vector<Change>& table() {
   static const std::vector<Change> rows{
-      {{"recompute.mode=full"},
-       Effect::none,
-       "keeps only each unit's input, and runs its forward again",
+      {recompute_overrides("full"), Effect::none, "keeps only each unit's input, and runs its forward again",
        true},
-      {{"recompute.mode=full", "recompute.every=2"},
-       Effect::none,
-       "keeps the activations of every second block"},
-      {{"recompute.mode=selective", "recompute.pieces=[\"norm\", \"swiglu\"]"},
-       Effect::none,
+      {recompute_overrides("full", 2), Effect::none, "keeps the activations of every second block"},
+      {recompute_overrides("selective", 1, R"(["norm", "swiglu"])"), Effect::none,
        "runs norms and gated activations again"},
-      {{"recompute.mode=selective", "recompute.pieces=[\"norm\", \"qkv\", \"attention\", \"ffn\"]"},
-       Effect::none,
+      {recompute_overrides("selective", 1, R"(["norm", "qkv", "attention", "ffn"])"), Effect::none,
        "runs all again but the output projection and the feed-forward's last product"},
       {{"sharding.backward_prefetch=post"}, Effect::none, "one gathered unit at a time in backward"},
       {{"sharding.forward_prefetch=0", "sharding.backward_prefetch=none"},
@@ -95,6 +89,11 @@ std::string_view name_of(Effect effect) {
       return "other numerics";
   }
   return "";
+}
+
+std::vector<std::string> recompute_overrides(std::string_view mode, int every, std::string_view pieces) {
+  return {fmt::format("recompute.mode={}", mode), fmt::format("recompute.every={}", every),
+          fmt::format("recompute.pieces={}", pieces)};
 }
 
 std::vector<Change> changes_for(const config::Deck& deck) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/deck.hpp"
@@ -23,6 +24,10 @@ struct Change {
   std::string reason;
   bool frugal = false;  ///< one of those that together need least memory without touching numerics
 };
+
+/// All keys of [recompute]: a mode is refused beside the pieces, or the distance, of another.
+std::vector<std::string> recompute_overrides(std::string_view mode, int every = 1,
+                                             std::string_view pieces = "[]");
 
 /// The rows of the table that would change this deck, which need not be resolved for ranks.
 std::vector<Change> changes_for(const config::Deck& deck);

@@ -51,7 +51,7 @@ std::vector<int> ranks_to_compile(const MeshShape& mesh, bool last_rank) {
 /// A step of n micro-batches, from steps of `fewer` and of fewer + 1.
 Simulation extrapolate(const Simulation& a, const Simulation& b, std::int64_t fewer, std::int64_t n) {
   const auto further = static_cast<double>(n - fewer);
-  const auto line = [&](double x, double y) { return x + further * (y - x); };
+  const auto line = [&](double x, double y) { return std::max(0.0, x + further * (y - x)); };
   Simulation s = b;
   s.seconds = line(a.seconds, b.seconds);
   s.flops = line(a.flops, b.flops);
@@ -129,8 +129,11 @@ class Compiler {
   }
 
   RankStep simulated(const program::Job& job) const {
-    return {simulate(job.train, cost_.machine), simulate_without_reuse(job.train, cost_.machine),
-            traffic_of(job.train)};
+    RankStep step{simulate(job.train, cost_.machine), simulate_without_reuse(job.train, cost_.machine),
+                  traffic_of(job.train)};
+    // With fewer dependencies collectives may take the links in a worse order; a runner need not do that.
+    step.without_reuse.seconds = std::min(step.without_reuse.seconds, step.step.seconds);
+    return step;
   }
 
   Cost& cost_;
@@ -155,6 +158,8 @@ Machine machine_for(const Question& q, const config::Deck& deck) {
   Machine m = machine_of(deck);
   m.ranks_per_node = q.limits.ranks_per_node.value_or(m.ranks_per_node);
   m.device_memory = q.limits.device_memory.value_or(m.device_memory);
+  // The assumed device's context goes with the device.
+  if (m.device_memory <= 0) m.outside_memory = deck.cluster.outside_memory * 1e9;
   m.host_memory = q.limits.host_memory.value_or(m.host_memory);
   m.outside_memory = q.limits.outside_memory.value_or(m.outside_memory);
   return m;
@@ -194,6 +199,15 @@ Cost cost_of(const Question& q, const std::vector<std::string>& more, const Cost
   cost.machine = machine_for(q, cost.deck);
   Compiler(cost, options).run();
   return cost;
+}
+
+std::optional<Cost> cost_if_legal(const Question& q, const std::vector<std::string>& more,
+                                  const CostOptions& options) {
+  try {
+    return cost_of(q, more, options);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 Verdict verdict_of(const Cost& c) {

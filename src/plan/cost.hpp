@@ -47,6 +47,10 @@ struct CostOptions {
   bool last_rank = true;
 };
 
+/// What searches compile: enough for a steady state, as the first micro-batch starts accumulators and the
+/// last ends them.
+inline constexpr CostOptions quick{.most_micro_batches = 3, .any_batch = false, .last_rank = false};
+
 struct Cost {
   config::Deck deck;  ///< resolved for the ranks
   Machine machine;
@@ -72,6 +76,10 @@ struct Cost {
 /// Throws Error where deck and ranks do not go together.
 Cost cost_of(const Question& question, const std::vector<std::string>& more = {},
              const CostOptions& options = {});
+
+/// The same; nothing where the keys, or deck and ranks, do not go together.
+std::optional<Cost> cost_if_legal(const Question& question, const std::vector<std::string>& more = {},
+                                  const CostOptions& options = {});
 
 /// Needed and available bytes. On machines without device memory all counts in the node.
 struct Verdict {

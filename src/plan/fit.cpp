@@ -11,12 +11,48 @@
 namespace ztrain::plan {
 namespace {
 
-/// Enough for a steady state: the first micro-batch starts accumulators, the last ends them.
-constexpr CostOptions quick{.most_micro_batches = 3, .any_batch = false, .last_rank = false};
 constexpr int most_ranks = 16384;
 constexpr std::size_t largest_set = 3;
 
 using Set = std::vector<std::size_t>;  ///< of changes, ascending
+
+std::vector<std::string> overrides_of(const std::vector<Change>& changes) {
+  std::vector<std::string> all;
+  for (const Change& c : changes) all.insert(all.end(), c.overrides.begin(), c.overrides.end());
+  return all;
+}
+
+bool goes_with(const std::vector<Change>& changes, std::size_t i, const Set& set) {
+  return std::all_of(set.begin(), set.end(),
+                     [&](std::size_t j) { return compatible(changes[i], changes[j]); });
+}
+
+bool is_legal(const Question& question, const std::vector<Change>& changes, const Set& set) {
+  std::vector<Change> chosen;
+  for (const std::size_t i : set) chosen.push_back(changes[i]);
+  try {
+    resolved_deck(question, overrides_of(chosen));
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+/// The changes that together need least of what leaves the numerics alone: where these do not help, no part
+/// of them does. One may be legal beside another only, so those refused are tried again.
+Set frugal_set(const Question& question, const std::vector<Change>& changes) {
+  Set set;
+  for (std::size_t before = changes.size() + 1; set.size() != before;) {
+    before = set.size();
+    for (std::size_t i = 0; i < changes.size(); ++i) {
+      if (!changes[i].frugal || !goes_with(changes, i, set)) continue;
+      Set more = set;
+      more.insert(std::upper_bound(more.begin(), more.end(), i), i);
+      if (is_legal(question, changes, more)) set = std::move(more);
+    }
+  }
+  return set;
+}
 
 class FixSearch {
  public:
@@ -24,7 +60,7 @@ class FixSearch {
       : question_(question), watch_(watch), changes_(changes_for(deck_of(question))) {}
 
   Fixes run(std::size_t most) {
-    const Set frugal = all_frugal();
+    const Set frugal = frugal_set(question_, changes_);
     if (fits(frugal)) {
       for (std::size_t size = 1; size <= largest_set; ++size) each(size, false, {});
       if (fits_.empty()) attempt(smallest_part(frugal, {}));
@@ -56,25 +92,11 @@ class FixSearch {
       return;
     }
     for (std::size_t i = from; i < changes_.size(); ++i) {
-      if ((changes_[i].effect == Effect::numerics) != numerics || !goes_with(i, set)) continue;
+      if ((changes_[i].effect == Effect::numerics) != numerics || !goes_with(changes_, i, set)) continue;
       set.push_back(i);
       extend(set, i + 1, size, numerics, besides);
       set.pop_back();
     }
-  }
-
-  bool goes_with(std::size_t i, const Set& set) const {
-    return std::all_of(set.begin(), set.end(),
-                       [&](std::size_t j) { return compatible(changes_[i], changes_[j]); });
-  }
-
-  /// The changes that together need least of what leaves the numerics alone: where these do not help, no part
-  /// of them does.
-  Set all_frugal() const {
-    Set set;
-    for (std::size_t i = 0; i < changes_.size(); ++i)
-      if (changes_[i].frugal && goes_with(i, set)) set.push_back(i);
-    return set;
   }
 
   static Set merged(const Set& a, const Set& b) {
@@ -115,11 +137,12 @@ class FixSearch {
     Fix fix;
     for (const std::size_t i : set) fix.changes.push_back(changes_[i]);
     fix.effect = effect_of(set);
-    try {
-      fix.cost = cost_of(question_, fix.overrides(), quick);
-    } catch (const Error&) {
+    std::optional<Cost> cost = cost_if_legal(question_, fix.overrides(), quick);
+    if (!cost) {
+      ++result_.refused;
       return std::nullopt;
     }
+    fix.cost = std::move(*cost);
     ++result_.tried;
     watch_.say(
         fmt::format("looking for changes that make it fit: {} tried, {} fit", result_.tried, fits_.size()));
@@ -169,11 +192,8 @@ bool fits_on(Question question, const std::vector<std::string>& more, int ranks)
   question.ranks = ranks;
   CostOptions options = quick;
   options.any_batch = true;
-  try {
-    return verdict_of(cost_of(question, more, options)).fits();
-  } catch (const Error&) {
-    return false;
-  }
+  const std::optional<Cost> cost = cost_if_legal(question, more, options);
+  return cost && verdict_of(*cost).fits();
 }
 
 /// The i-th size of a job: powers of two within a node, then whole nodes.
@@ -186,9 +206,14 @@ int size_of_job(int i, int ranks_per_node) {
 }  // namespace
 
 std::vector<std::string> Fix::overrides() const {
-  std::vector<std::string> all;
-  for (const Change& c : changes) all.insert(all.end(), c.overrides.begin(), c.overrides.end());
-  return all;
+  return overrides_of(changes);
+}
+
+std::vector<std::string> frugal_overrides(const Question& question) {
+  const std::vector<Change> all = changes_for(deck_of(question));
+  std::vector<Change> frugal;
+  for (const std::size_t i : frugal_set(question, all)) frugal.push_back(all[i]);
+  return overrides_of(frugal);
 }
 
 Fixes fixes_for(const Question& question, const Watch& watch, std::size_t most) {

@@ -22,6 +22,7 @@ struct Fix {
 struct Fixes {
   std::vector<Fix> best;  ///< those that leave the numerics alone first, then by tokens per second
   int tried = 0;
+  int refused = 0;                 ///< sets of changes whose keys do not go together with the deck
   bool complete = true;            ///< false: the watch ended the search
   std::optional<int> least_ranks;  ///< of this kind of machine that hold the deck as it is
 };
@@ -30,6 +31,10 @@ struct Fixes {
 /// tried. Where all the frugal ones together do not help, those that change numerics are tried: one or two,
 /// alone and then beside the frugal ones; otherwise single ones.
 Fixes fixes_for(const Question& question, const Watch& watch, std::size_t most = 4);
+
+/// Overrides of the frugal changes, as far as they go together with the deck: what needs least memory of all
+/// that leaves the numerics alone. Empty where the deck is that already.
+std::vector<std::string> frugal_overrides(const Question& question);
 
 /// The least number of ranks on which the deck fits with `more` overrides: whole nodes, or parts of one node
 /// in powers of two. The batch may be another where the deck's cannot be divided. Nothing beyond 16,384

@@ -1,5 +1,7 @@
 #include "plan/machine.hpp"
 
+#include "config/validate.hpp"
+
 namespace ztrain::plan {
 namespace {
 
@@ -8,25 +10,32 @@ double default_peak(DType parameters) {
   return size_of(parameters) <= 2 ? 989e12 : 67e12;
 }
 
+/// In the deck, on the command line or by a preset.
+bool given(const config::Deck& deck, std::string_view key) {
+  return config::source_of(deck, key) != "default";
+}
+
 }  // namespace
 
 Machine machine_of(const config::Deck& deck) {
   const config::Cluster& c = deck.cluster;
   Machine m;
+  // 0 is "unknown" for these; what has a default of its own, or of which 0 says something, is the deck's.
   const auto take = [](double& to, double value, double unit) {
     if (value > 0) to = value * unit;
   };
   if (c.ranks_per_node > 0) m.ranks_per_node = static_cast<int>(c.ranks_per_node);
   take(m.device_memory, c.device_memory, 1e9);
-  take(m.host_memory, c.host_memory, 1e9);
-  take(m.outside_memory, c.outside_memory, 1e9);
-  m.peak_flops = c.peak_tflops > 0 ? c.peak_tflops * 1e12 : default_peak(deck.precision.parameters);
-  take(m.compute_efficiency, c.compute_efficiency, 1);
+  if (given(deck, "cluster.host_memory")) m.host_memory = c.host_memory * 1e9;
+  if (c.device_memory > 0 || given(deck, "cluster.outside_memory")) m.outside_memory = c.outside_memory * 1e9;
+  m.peak_assumed = c.peak_tflops <= 0;
+  m.peak_flops = m.peak_assumed ? default_peak(deck.precision.parameters) : c.peak_tflops * 1e12;
+  m.compute_efficiency = c.compute_efficiency;
   take(m.memory_bandwidth, c.memory_bandwidth, 1e9);
-  take(m.memory_efficiency, c.memory_efficiency, 1);
+  m.memory_efficiency = c.memory_efficiency;
   take(m.intra_node_bandwidth, c.intra_node_bandwidth, 1e9);
   take(m.inter_node_bandwidth, c.inter_node_bandwidth, 1e9);
-  take(m.latency, c.latency, 1e-6);
+  m.latency = c.latency * 1e-6;
   return m;
 }
 

@@ -16,16 +16,19 @@ struct Machine {
   double host_memory = 2000e9;  ///< bytes of a node; 0: unknown, not checked
   double outside_memory = 3e9;  ///< bytes of a rank beside the plan: device context, libraries
   double peak_flops = 989e12;   ///< dense, per rank, at the parameters' dtype
+  bool peak_assumed = false;    ///< that of an H100 SXM, as neither the deck nor its preset knows one
   double compute_efficiency = 0.7;
   double memory_bandwidth = 3350e9;  ///< bytes/s of a rank's own memory
   double memory_efficiency = 0.85;
   double host_bandwidth = 50e9;  ///< bytes/s between a rank and its node's memory
   double nvme_bandwidth = 3e9;   ///< bytes/s between a rank and its node's drives
   double intra_node_bandwidth = 450e9, inter_node_bandwidth = 50e9;  ///< bytes/s per rank and direction
-  double latency = 20e-6;                                            ///< seconds per exchange of a collective
+  double latency = 10e-6;                                            ///< seconds per exchange of a collective
 };
 
-/// The machine that a deck describes. The one place that reads [cluster] for planning.
+/// The machine that a deck describes; the H100's figures where the deck does not know. Bytes outside of the
+/// plan are the deck's wherever it gives them or the device's memory. The one place that reads [cluster] for
+/// planning.
 Machine machine_of(const config::Deck& deck);
 
 }  // namespace ztrain::plan

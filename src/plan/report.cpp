@@ -168,7 +168,7 @@ std::string memory_section(const Cost& c, const std::vector<Cost>& strategies) {
 
 /// Axes of one rank only say nothing.
 std::string axes_text(const TrafficRow& row, const MeshShape& mesh) {
-  AxisSet axes;
+  AxisSet axes = row.axes.has_shard_inner() && mesh.shard_inner > 1 ? AxisSet::shard_inner() : AxisSet();
   for (int i = 0; i < axis_count; ++i)
     if (const auto axis = static_cast<Axis>(i); row.axes.contains(axis) && mesh[axis] > 1) axes = axes | axis;
   return row.axes == AxisSet::all() ? "all ranks" : to_string(axes);
@@ -217,9 +217,12 @@ std::string time_section(const Cost& c) {
   std::string text = heading("Time (an estimate: a roofline over the step's ops, not a measurement)");
   text += line(
       "machine",
-      fmt::format("{:.0f} TFLOP/s x {:.2f}, {:.0f} GB/s x {:.2f}; links {:.0f} GB/s in a node, {:.0f} out",
+      fmt::format("{:.4g} TFLOP/s x {:.2f}, {:.0f} GB/s x {:.2f}; links {:.0f} GB/s in a node, {:.0f} out",
                   m.peak_flops / 1e12, m.compute_efficiency, m.memory_bandwidth / 1e9, m.memory_efficiency,
                   m.intra_node_bandwidth / 1e9, m.inter_node_bandwidth / 1e9));
+  if (m.peak_assumed)
+    text += line("", fmt::format("the peak is assumed: an H100 SXM's for parameters in {}",
+                                 name_of(c.deck.precision.parameters)));
   text += line("step", fmt::format("{}: {:.0f} tokens/s, {:.0f} per rank, MFU {}", seconds(s.seconds),
                                    c.tokens_per_second(), c.tokens_per_second() / c.ranks, percent(c.mfu())));
   ByAction communicating{};
@@ -265,8 +268,10 @@ std::string cost_line(const Cost& c) {
 }
 
 std::string fixes_section(const Fixes& f) {
-  std::string text = heading(fmt::format("What makes it fit ({} changes tried{})", f.tried,
-                                         f.complete ? "" : "; the time for it ran out"));
+  std::string text =
+      heading(fmt::format("What makes it fit ({} changes tried{}{})", f.tried,
+                          f.refused > 0 ? fmt::format(", {} more do not go with the deck", f.refused) : "",
+                          f.complete ? "" : "; the time for it ran out"));
   for (const Fix& fix : f.best) {
     text += fmt::format("  {}\n      {}, {}\n", command_line(fix.overrides()), cost_line(fix.cost),
                         name_of(fix.effect));
@@ -304,7 +309,7 @@ std::string search_section(const Search& s, const Plan& p) {
     text += table.text(2) + fmt::format("  the first:\n  {}\n", command_line(s.best.front().overrides));
   if (s.least_ranks)
     text += fmt::format("  the model fits on {} ranks at least, with\n  {}\n", *s.least_ranks,
-                        command_line(s.frugal));
+                        s.frugal.empty() ? "the deck as it is" : command_line(s.frugal));
   else
     text += "  no number of ranks was found on which the model fits\n";
   return text;
@@ -312,12 +317,16 @@ std::string search_section(const Search& s, const Plan& p) {
 
 }  // namespace
 
-std::vector<Cost> costs_by_strategy(const Question& question) {
+std::vector<Cost> costs_by_strategy(const Question& question, const Cost& own) {
   std::vector<Cost> costs;
   for (const program::Strategy& s : program::strategies()) {
+    if (s.name == own.deck.sharding.strategy) {
+      costs.push_back(own);
+      continue;
+    }
     if (s.within_node) continue;
-    costs.push_back(cost_of(question, {fmt::format("sharding.strategy={}", s.name)},
-                            {.most_micro_batches = 2, .any_batch = false, .last_rank = false}));
+    if (auto cost = cost_if_legal(question, {fmt::format("sharding.strategy={}", s.name)}, quick))
+      costs.push_back(std::move(*cost));
   }
   return costs;
 }

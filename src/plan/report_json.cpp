@@ -31,6 +31,7 @@ Json json_of(const Machine& m) {
           {"host_memory", m.host_memory},
           {"outside_memory", m.outside_memory},
           {"peak_flops", m.peak_flops},
+          {"peak_assumed", m.peak_assumed},
           {"compute_efficiency", m.compute_efficiency},
           {"memory_bandwidth", m.memory_bandwidth},
           {"memory_efficiency", m.memory_efficiency},
@@ -149,6 +150,7 @@ Json json_of(const Fixes& f) {
     list.push_back(std::move(json));
   }
   return {{"tried", f.tried},
+          {"refused", f.refused},
           {"complete", f.complete},
           {"least_ranks", optional_json(f.least_ranks)},
           {"best", list}};

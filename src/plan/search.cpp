@@ -9,15 +9,15 @@
 namespace ztrain::plan {
 namespace {
 
-constexpr CostOptions quick{.most_micro_batches = 3, .any_batch = false, .last_rank = false};
 /// Those that need less come first.
 const std::vector<std::vector<std::string>>& recompute_modes() {
   static const std::vector<std::vector<std::string>> modes{
-      {"recompute.mode=full"},
-      {"recompute.mode=selective", R"(recompute.pieces=["norm", "swiglu"])"},
-      {"recompute.mode=none"}};
+      recompute_overrides("full"), recompute_overrides("selective", 1, R"(["norm", "swiglu"])"),
+      recompute_overrides("none")};
   return modes;
 }
+
+enum class Outcome : std::uint8_t { refused, too_large, fits };
 
 class SettingSearch {
  public:
@@ -33,16 +33,14 @@ class SettingSearch {
   Search run(std::size_t most) {
     // An illegal batch or mesh is refused here, in the words of the deck's checks.
     resolved_deck(question_, mesh(1, data_ranks_, 1));
-    strategy("NO_SHARD");
-    if (data_ranks_ > 1)
-      for (const char* name : {"zero1", "zero2", "SHARD_GRAD_OP", "FULL_SHARD"}) strategy(name);
+    strategies({});
+    if (result_.best.empty()) strategies({"sharding.overlap_reduce=false"});
     sort();
     if (result_.best.size() > most) result_.best.resize(most);
     for (Setting& s : result_.best) s.cost = cost_of(question_, s.overrides);
     std::erase_if(result_.best, [](const Setting& s) { return !verdict_of(s.cost).fits(); });
     sort();
-    result_.frugal = {"sharding.strategy=FULL_SHARD", "mesh.replicate=1", "mesh.shard=-1", "batch.micro=1",
-                      "recompute.mode=full"};
+    result_.frugal = frugal_overrides(question_);
     result_.least_ranks = least_ranks(question_, result_.frugal, watch_);
     return std::move(result_);
   }
@@ -53,39 +51,54 @@ class SettingSearch {
             fmt::format("batch.micro={}", micro)};
   }
 
-  /// From the most sharded mesh to the least; once nothing fits, less sharding does not either.
-  void strategy(const std::string& name) {
-    const bool shards = name != "NO_SHARD";
-    for (std::int64_t shard = data_ranks_; shard >= (shards ? 2 : data_ranks_); --shard) {
-      if (data_ranks_ % shard != 0) continue;
-      bool any = false;
-      for (std::vector<std::string> keys : recompute_modes()) {
-        keys.insert(keys.begin(), "sharding.strategy=" + name);
-        if (!micros(keys, shard)) break;
-        any = true;
-      }
-      if (!any) return;
-    }
+  void strategies(const std::vector<std::string>& besides) {
+    strategy("NO_SHARD", besides);
+    if (data_ranks_ > 1)
+      for (const char* name : {"zero1", "zero2", "SHARD_GRAD_OP", "FULL_SHARD"}) strategy(name, besides);
   }
 
-  bool micros(const std::vector<std::string>& keys, std::int64_t shard) {
-    bool any = false;
+  /// From the most sharded mesh to the least; once nothing fits, less sharding does not either.
+  void strategy(const std::string& name, const std::vector<std::string>& besides) {
+    const bool shards = name != "NO_SHARD";
+    for (std::int64_t shard = data_ranks_; shard >= (shards ? 2 : data_ranks_); --shard)
+      if (data_ranks_ % shard == 0 && recomputations(name, besides, shard) == Outcome::too_large) return;
+  }
+
+  /// Until one is too large: those that follow need more.
+  Outcome recomputations(const std::string& name, const std::vector<std::string>& besides,
+                         std::int64_t shard) {
+    Outcome best = Outcome::refused;
+    for (std::vector<std::string> keys : recompute_modes()) {
+      keys.insert(keys.begin(), "sharding.strategy=" + name);
+      keys.insert(keys.end(), besides.begin(), besides.end());
+      const Outcome outcome = micros(keys, shard);
+      best = std::max(best, outcome);
+      if (outcome == Outcome::too_large) break;
+    }
+    return best;
+  }
+
+  /// Settings that the deck's other keys contradict are passed over.
+  Outcome micros(const std::vector<std::string>& keys, std::int64_t shard) {
+    Outcome best = Outcome::refused;
     for (std::int64_t micro = 1; deck_.batch.global % (micro * data_ranks_) == 0; micro *= 2) {
       if (watch_.expired()) {
         result_.complete = false;
-        return any;
+        return best;
       }
       Setting setting{keys, {}};
       for (const std::string& text : mesh(data_ranks_ / shard, shard, micro))
         setting.overrides.push_back(text);
-      setting.cost = cost_of(question_, setting.overrides, quick);
+      std::optional<Cost> cost = cost_if_legal(question_, setting.overrides, quick);
+      if (!cost) continue;
       ++result_.tried;
       watch_.say(fmt::format("{} settings tried, {} fit", result_.tried, result_.best.size()));
-      if (!verdict_of(setting.cost).fits()) return any;
-      any = true;
+      if (!verdict_of(*cost).fits()) return std::max(best, Outcome::too_large);
+      best = Outcome::fits;
+      setting.cost = std::move(*cost);
       result_.best.push_back(std::move(setting));
     }
-    return any;
+    return best;
   }
 
   void sort() {

@@ -19,12 +19,13 @@ struct Search {
   std::vector<Setting> best;  ///< by tokens per second
   int tried = 0;
   bool complete = true;             ///< false: the watch ended the search
-  std::vector<std::string> frugal;  ///< overrides of the setting that needs least memory
+  std::vector<std::string> frugal;  ///< frugal_overrides of the question
   std::optional<int> least_ranks;   ///< that hold the model with those
 };
 
 /// Strategy x (replicate, shard) x batch.micro x recompute.mode, on the question's ranks; the other axes and
-/// all other keys stay as the deck has them. Relies on more micro-batch or less sharding never needing less
+/// all other keys stay as the deck has them, but for sharding.overlap_reduce, which is given up where nothing
+/// else fits. Relies on more micro-batch or less sharding never needing less
 /// memory.
 Search search_for(const Question& question, const Watch& watch, std::size_t most = 8);
 

@@ -5,6 +5,8 @@
 #include <map>
 #include <numeric>
 
+#include "plan/timetable.hpp"
+
 namespace ztrain::plan {
 namespace {
 
@@ -91,13 +93,37 @@ class Clock {
     double start = free;
     for (const OpId before : op.after)
       if (end_[at(before)] > start) start = end_[at(before)], cause = before;
+    double seconds = 0;
+    if (op.communicates() && !is_message(op)) {
+      const GroupPlace& place = place_for(op);
+      seconds = collective_seconds(static_cast<double>(op.comm.sent_bytes), place, machine_);
+      if (seconds > 0) occupy_links(place, seconds, id, start, cause);
+    } else {
+      seconds = duration_of(program_, op, machine_);
+    }
     if (op.stream == Stream::compute) expose(start - free, cause);
-    const double seconds = duration(op);
     end_[at(id)] = start + seconds;
     cause_[at(id)] = cause;
     tail = id;
     result_.busy[static_cast<std::size_t>(op.stream)][static_cast<std::size_t>(op.action.kind)] += seconds;
     result_.flops += op.flops;
+  }
+
+  /// From the first time at or after `start` at which all links that the group uses are free.
+  void occupy_links(const GroupPlace& place, double seconds, OpId id, double& start, OpId& cause) {
+    std::array<Timetable*, 2> used{};
+    if (place.on_node > 1) used[0] = &in_node_;
+    if (place.members > place.on_node) used[1] = &out_of_node_;
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const Timetable* link : used) {
+        if (link == nullptr) continue;
+        const Timetable::Slot slot = link->earliest(start, seconds);
+        if (slot.start > start) start = slot.start, cause = slot.after, moved = true;
+      }
+    }
+    for (Timetable* link : used)
+      if (link != nullptr) link->take(start, seconds, id);
   }
 
   void expose(double seconds, OpId waited_for) {
@@ -121,12 +147,11 @@ class Clock {
     std::reverse(result_.critical.begin(), result_.critical.end());
   }
 
-  double duration(const Op& op) {
-    if (!op.communicates() || is_message(op)) return duration_of(program_, op, machine_);
+  const GroupPlace& place_for(const Op& op) {
     const auto [it, fresh] = places_.try_emplace(op.comm.axes.bits());
     if (fresh)
       it->second = place_of(Coordinate(program_.mesh, program_.rank), op.comm.axes, machine_.ranks_per_node);
-    return collective_seconds(static_cast<double>(op.comm.sent_bytes), it->second, machine_);
+    return it->second;
   }
 
   const Program& program_;
@@ -135,6 +160,7 @@ class Clock {
   std::vector<OpId> cause_;  ///< the op whose end let it start
   std::array<OpId, program::stream_count> last_{};
   std::map<std::uint8_t, GroupPlace> places_;  ///< by axes
+  Timetable in_node_, out_of_node_;            ///< links of this rank
   Simulation result_;
 };
 

@@ -8,7 +8,11 @@
 //   each
 //                   rank has the intra-node bandwidth; across nodes the k members of a group on one node
 //                   share the k links that these ranks have out of it.
-// Not modelled: other ranks (all are taken to arrive together), links shared between groups, launch times.
+// Collectives share their rank's links, whatever their streams: one occupies the links that it uses, in the
+// node, out of it or both, for as long as it takes. In the order of issue each gets the first time at which
+// they are free, also between others that are later.
+// Not modelled: other ranks (all are taken to arrive together), messages between two ranks on the links of
+// collectives, launch times.
 
 #include <array>
 #include <vector>

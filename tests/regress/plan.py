@@ -107,6 +107,37 @@ class Plan(zt.Case):
         self.assertIn("no change of the deck", text)
         self.assertIn("on no number of ranks", text)
 
+    def test_a_deck_with_other_recomputation_is_offered_all_of_it(self):
+        pieces = ["--recompute.mode=selective", '--recompute.pieces=["norm"]']
+        for own in (pieces, ["--recompute.mode=full", "--recompute.every=4"]):
+            _, plan = self.both(LARGE, "--ranks", 64, "--batch.global=64", "--recompute.mode=none", *own)
+            self.assertFalse(plan["verdict"]["fits"])
+            same = [fix["overrides"] for fix in plan["fixes"]["best"] if fix["effect"] == "same numbers"]
+            self.assertIn(["recompute.mode=full", "recompute.every=1", "recompute.pieces=[]"], same)
+
+    def test_the_plan_and_check_resolve_a_silent_deck_alike(self):
+        words = [SMOKE, "--ranks", 16, "--sharding.strategy=HYBRID_SHARD", "--batch.global=32"]
+        _, plan = self.both(*words)
+        self.assertEqual((plan["mesh"]["replicate"], plan["mesh"]["shard"]), (2, 8))
+        result = zt.run(0, ["check", *words], timeout=60)
+        self.assertEqual(result.code, 0, str(result))
+        self.assertIn("mesh 1 x 2 x 8 x 1 x 1", result.out)
+
+    def test_an_assumed_peak_is_named(self):
+        text, plan = self.both(SMOKE, "--ranks", 2)
+        self.assertIn("the peak is assumed", text)
+        self.assertTrue(plan["machine"]["peak_assumed"])
+        text, plan = self.both(SMOKE, "--ranks", 2, "--cluster.preset=a100-80gb")
+        self.assertNotIn("the peak is assumed", text)
+        self.assertEqual(plan["machine"]["peak_flops"], 19.5e12)
+
+    def test_the_strategies_do_not_contradict_the_plan(self):
+        _, plan = self.both(SMOKE, "--ranks", 2, "--batch.global=32", "--batch.micro=1")
+        own = [row for row in plan["strategies"] if row["strategy"] == plan["strategy"]]
+        self.assertEqual(len(own), 1)
+        self.assertEqual(own[0]["seconds"], plan["time"]["step_seconds"])
+        self.assertEqual(own[0]["total"], max(rank["total"]["device"] for rank in plan["memory"]))
+
     def test_fit_lists_settings_that_fit_the_fastest_first(self):
         text, plan = self.both(SMOKE, "--ranks", 4, "--batch.global=16", "--fit")
         best = plan["search"]["best"]
@@ -139,6 +170,10 @@ class Plan(zt.Case):
         )
         self.assert_refused(
             zt.run(0, ["plan", SMOKE, "--ranks", 2, "--modle.x=3"], timeout=20), r"unknown key 'modle\.x'"
+        )
+        self.assert_refused(
+            zt.run(0, ["plan", SMOKE, "--ranks", 2, "--offload.optimizer=host"], timeout=20),
+            r"offload is not supported by this version yet",
         )
         self.assert_refused(
             zt.run(0, ["plan", SMOKE, "--ranks", 3, "--fit"], timeout=20), r"batch\.global.*must be whole"

@@ -3,6 +3,7 @@
 
 #include "config/presets.hpp"
 #include "config/print.hpp"
+#include "config/summary.hpp"
 #include "tests/unit/config_deck.hpp"
 
 namespace ztrain::config {
@@ -44,13 +45,21 @@ TEST(ClusterPresets, AllAreLegalAndWhole) {
             "h200-141gb, a100-80gb, a100-40gb, mi300x; nearest legal: h100-80gb");
 }
 
-TEST(ClusterPresets, PeaksAreThoseOf16Bits) {
-  const Deck d = deck_of("[cluster]\npreset = \"a100-40gb\"\n[precision]\npreset = \"fp32\"\n");
+TEST(ClusterPresets, PeaksAreThoseOfTheParametersDType) {
+  const Deck d = deck_of("[cluster]\npreset = \"a100-40gb\"\n[precision]\npreset = \"fp64\"\n");
   EXPECT_EQ(d.cluster.peak_tflops, 0);
-  EXPECT_EQ(source_of(d, "cluster.peak_tflops"), "preset a100-40gb knows the peak in 16 bits only");
+  EXPECT_EQ(source_of(d, "cluster.peak_tflops"), "preset a100-40gb knows no peak in fp64");
   EXPECT_EQ(d.cluster.memory_bandwidth, 1555);
-  const std::string given = "[cluster]\npreset = \"a100-40gb\"\npeak_tflops = 19.5\n";
-  EXPECT_EQ(deck_of(given, {"--precision.preset=fp32"}).cluster.peak_tflops, 19.5);
+  const auto fp32 = [](const std::string& name) {
+    return deck_of("", {"--cluster.preset=" + name, "--precision.preset=fp32"}).cluster.peak_tflops;
+  };
+  EXPECT_EQ(fp32("h100-80gb"), 67);
+  EXPECT_EQ(fp32("h200-141gb"), 67);
+  EXPECT_EQ(fp32("a100-40gb"), 19.5);
+  EXPECT_EQ(fp32("mi300x"), 163.4);
+  EXPECT_EQ(cluster_peak("custom", DType::bf16), 0);
+  const std::string given = "[cluster]\npreset = \"a100-40gb\"\npeak_tflops = 9.7\n";
+  EXPECT_EQ(deck_of(given, {"--precision.preset=fp32"}).cluster.peak_tflops, 9.7);
   EXPECT_EQ(deck_of("", {"--cluster.preset=mi300x", "--precision.preset=deepspeed-fp16"}).cluster.peak_tflops,
             1307);
   const Deck again = parse_deck(resolved_toml(d), "resolved.toml");
@@ -61,6 +70,27 @@ TEST(ClusterPresets, TheNodesOfARunAreThoseLaunched) {
   const std::string hybrid = "[sharding]\nstrategy = \"HYBRID_SHARD\"\n[cluster]\npreset = \"h100-80gb\"\n";
   EXPECT_EQ(on_ranks(hybrid, 8, 4).mesh.shard, 4);
   EXPECT_EQ(on_ranks(hybrid + "ranks_per_node = 2\n", 8, 4).mesh.shard, 2);
+}
+
+TEST(Sections, OfLaterVersionsAreNamedAsSuch) {
+  EXPECT_EQ(
+      deck_error("[offload]\noptimizer = \"host\"\n"),
+      "input.toml:7: offload is not supported by this version yet; leave section [offload] and its keys "
+      "out");
+  EXPECT_EQ(
+      deck_error("", {"--offload.optimizer=host"}),
+      "command line: offload is not supported by this version yet; leave section [offload] and its keys "
+      "out");
+}
+
+TEST(Summary, NamesWhatTheOptimizerKeeps) {
+  const auto moments = [](const std::vector<std::string>& overrides) {
+    const std::string text = precision_summary(deck_of("", overrides));
+    return text.substr(text.find("moments"));
+  };
+  EXPECT_EQ(moments({"--precision.preset=bf16"}), "moments fp32");
+  EXPECT_EQ(moments({"--precision.preset=bf16", "--optimizer.name=adamw_8bit"}), "moments uint8 + fp32 per 256");
+  EXPECT_EQ(moments({"--optimizer.name=sgd", "--optimizer.momentum=0"}), "moments none");
 }
 
 TEST(Cluster, OutsideMemoryIsAPartOfTheDevices) {

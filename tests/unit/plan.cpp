@@ -105,6 +105,36 @@ TEST(Simulate, WhatEndsAfterTheLastComputationIsExposed) {
   EXPECT_DOUBLE_EQ(s.exposed_by[static_cast<std::size_t>(ActionKind::reduce)], 4);
 }
 
+TEST(Simulate, CollectivesOfTwoStreamsShareTheLinks) {
+  Builder b = on_mesh(1, 2);
+  collective(b, 30);
+  collective(b, 40, Stream::reduce, Axis::shard, ActionKind::reduce);
+  const Simulation s = simulate(b.program, slow_machine());
+  EXPECT_DOUBLE_EQ(s.seconds, 7);
+  EXPECT_DOUBLE_EQ(s.exposed, 7);
+  EXPECT_EQ(s.critical, (std::vector<OpId>{0, 1}));
+  Builder two = on_mesh(2, 2);
+  collective(two, 30);
+  collective(two, 4, Stream::reduce, Axis::replicate, ActionKind::reduce);
+  EXPECT_DOUBLE_EQ(simulate(two.program, slow_machine()).seconds, 4) << "one in the node, one out of it";
+  collective(two, 10, Stream::reduce, Axis::replicate | Axis::shard, ActionKind::reduce);
+  EXPECT_DOUBLE_EQ(simulate(two.program, slow_machine()).seconds, 9) << "both links, when both are free";
+}
+
+TEST(Simulate, ACollectiveGoesBetweenOthersWhereItFits) {
+  Builder b = on_mesh(1, 2);
+  collective(b, 30);  // 0 to 3
+  compute(b, 10000);  // 0 to 10
+  const OpId reduce = collective(b, 40, Stream::reduce, Axis::shard, ActionKind::reduce);
+  b.program.op(reduce).after = {1};  // 10 to 14
+  collective(b, 70);                 // 3 to 10
+  EXPECT_DOUBLE_EQ(simulate(b.program, slow_machine()).seconds, 14);
+  collective(b, 10);  // no room any more before 14
+  const Simulation s = simulate(b.program, slow_machine());
+  EXPECT_DOUBLE_EQ(s.seconds, 15);
+  EXPECT_EQ(s.critical, (std::vector<OpId>{1, reduce, 4}));
+}
+
 TEST(Simulate, WithFreeComputingADependentChainOfCollectivesTakesTheirSum) {
   Builder b = on_mesh(1, 2);
   double sum = 0;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -95,6 +96,65 @@ TEST_F(Decks, MoreMicroBatchesThanAreCompiledAreExtrapolatedExactly) {
   }
 }
 
+TEST_F(Decks, WhatIsBoundByCommunicationTakesItsBytesOverTheBandwidth) {
+  for (const char* strategy : {"NO_SHARD", "zero1", "zero2", "FULL_SHARD"}) {
+    const Cost c = cost_of(
+        question(4), {std::string("sharding.strategy=") + strategy, "cluster.intra_node_bandwidth=0.001"});
+    const double least = static_cast<double>(total_bytes(c.traffic)) / 1e6;
+    EXPECT_GE(c.step.seconds, least) << strategy;
+    EXPECT_LE(c.step.seconds, 1.1 * least) << strategy;
+    EXPECT_GE(c.seconds_without_reuse, (1 - 1e-9) * least) << strategy;
+  }
+}
+
+TEST_F(Decks, TheMachineIsTheDecksWhereItSaysSo) {
+  const auto machine = [&](const std::vector<std::string>& more) {
+    return machine_of(deck_of(question(1), more));
+  };
+  const Machine assumed = machine({});
+  EXPECT_DOUBLE_EQ(assumed.outside_memory, 3e9);
+  EXPECT_DOUBLE_EQ(assumed.latency, 10e-6);
+  EXPECT_TRUE(assumed.peak_assumed);
+  EXPECT_DOUBLE_EQ(assumed.peak_flops, 67e12) << "fp32";
+  EXPECT_DOUBLE_EQ(machine({"cluster.latency=0"}).latency, 0);
+  EXPECT_DOUBLE_EQ(machine({"cluster.outside_memory=0"}).outside_memory, 0);
+  EXPECT_DOUBLE_EQ(machine({"cluster.device_memory=40"}).outside_memory, 0);
+  EXPECT_DOUBLE_EQ(machine({"cluster.preset=a100-40gb"}).outside_memory, 3e9);
+  EXPECT_DOUBLE_EQ(machine({"cluster.preset=a100-40gb"}).peak_flops, 19.5e12);
+  EXPECT_FALSE(machine({"cluster.preset=a100-40gb"}).peak_assumed);
+  EXPECT_TRUE(machine({"cluster.preset=a100-40gb", "precision.preset=fp64"}).peak_assumed);
+  Question nodes = question(1);
+  nodes.limits.outside_memory.reset();
+  nodes.limits.device_memory = 0;
+  EXPECT_DOUBLE_EQ(machine_for(nodes, deck_of(nodes)).outside_memory, 0) << "no device, no context of it";
+}
+
+TEST_F(Decks, TheStrategiesTableAgreesWithThePlan) {
+  const Question q = question(4, 0, {"sharding.strategy=zero2", "batch.micro=1"});
+  const Cost own = cost_of(q);
+  std::vector<std::string> seen;
+  for (const Cost& c : costs_by_strategy(q, own)) {
+    seen.push_back(c.deck.sharding.strategy);
+    if (seen.back() != "zero2") continue;
+    EXPECT_EQ(held(c), held(own));
+    EXPECT_EQ(c.step.seconds, own.step.seconds);
+  }
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), "zero2"), 1);
+  EXPECT_GE(seen.size(), 5u);
+}
+
+TEST_F(Decks, GathersWithinAPartOfTheShardsAreNamed) {
+  Plan plan{.question = question(4, 1e9, {"sharding.reshard_after_forward=2"}),
+            .cost = {},
+            .strategies = {},
+            .fixes = {},
+            .search = {}};
+  plan.cost = cost_of(plan.question);
+  const std::string text = report_text(plan);
+  EXPECT_NE(text.find("\n  shard_inner "), std::string::npos) << text;
+  EXPECT_EQ(text.find("\n  none "), std::string::npos) << text;
+}
+
 TEST_F(Decks, VerdictCountsDevicesOrNodes) {
   const Cost c = cost_of(question(4, 1e9));
   EXPECT_TRUE(verdict_of(c).fits());
@@ -183,6 +243,57 @@ TEST_F(Decks, SearchRanksSettingsThatFit) {
     EXPECT_TRUE(verdict_of(cost_of(q, x.overrides)).fits()) << command_line(x.overrides);
   ASSERT_TRUE(s.least_ranks.has_value());
   EXPECT_LE(*s.least_ranks, 4);
+}
+
+TEST_F(Decks, RecomputationOfAnotherKindIsOfferedToo) {
+  const std::vector<std::vector<std::string>> decks{
+      {"recompute.mode=selective", "recompute.pieces=[\"norm\"]"},
+      {"recompute.mode=full", "recompute.every=4"}};
+  for (const auto& overrides : decks) {
+    const double full = held(cost_of(question(4, 0, overrides), recompute_overrides("full"))),
+                 own = held(cost_of(question(4, 0, overrides)));
+    ASSERT_LT(full, own);
+    const Fixes fixes = fixes_for(question(4, (full + own) / 2, overrides), Watch(60), 100);
+    const bool offered = std::any_of(fixes.best.begin(), fixes.best.end(), [](const Fix& fix) {
+      return fix.effect == Effect::none && fix.overrides() == recompute_overrides("full");
+    });
+    EXPECT_TRUE(offered) << overrides.front();
+  }
+}
+
+TEST_F(Decks, WhatContradictsTheDeckIsNotTakenForTooLarge) {
+  const std::vector<std::string> eight{"optimizer.name=adamw", "precision.moments=fp32"};
+  const Question q = question(4, 1000, eight);
+  const Fixes fixes = fixes_for(q, Watch(60));
+  EXPECT_GT(fixes.refused, 0) << "8-bit moments beside a dtype of moments";
+  EXPECT_FALSE(cost_if_legal(q, {"optimizer.name=adamw_8bit"}).has_value());
+  EXPECT_TRUE(cost_if_legal(q).has_value());
+}
+
+TEST_F(Decks, SearchPassesOverWhatTheDeckContradicts) {
+  const std::vector<std::string> own{"recompute.mode=selective", "recompute.pieces=[\"norm\"]"};
+  const Search s = search_for(question(4, 0, own), Watch(60), 1000);
+  for (const char* mode : {"recompute.mode=full", "recompute.mode=selective", "recompute.mode=none"}) {
+    EXPECT_TRUE(std::any_of(s.best.begin(), s.best.end(), [&](const Setting& x) {
+      return std::count(x.overrides.begin(), x.overrides.end(), mode) > 0;
+    })) << mode;
+  }
+  const auto& frugal = s.frugal;
+  EXPECT_EQ(std::count(frugal.begin(), frugal.end(), "recompute.mode=full"), 1);
+  EXPECT_EQ(std::count(frugal.begin(), frugal.end(), "recompute.pieces=[]"), 1);
+}
+
+TEST_F(Decks, ReductionsAreNotOverlappedWhereNothingElseFits) {
+  const std::vector<std::string> least{"sharding.strategy=FULL_SHARD", "batch.micro=1",
+                                       "recompute.mode=full"};
+  auto serial = least;
+  serial.emplace_back("sharding.overlap_reduce=false");
+  const double overlapped = held(cost_of(question(4), least)), bytes = held(cost_of(question(4), serial));
+  ASSERT_LT(bytes, overlapped);
+  const Search s = search_for(question(4, bytes + 1), Watch(60));
+  ASSERT_FALSE(s.best.empty());
+  for (const Setting& x : s.best)
+    EXPECT_EQ(x.overrides[4], "sharding.overlap_reduce=false") << command_line(x.overrides);
 }
 
 TEST_F(Decks, AnExpiredWatchEndsTheSearch) {
