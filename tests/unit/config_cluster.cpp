@@ -89,7 +89,8 @@ TEST(Summary, NamesWhatTheOptimizerKeeps) {
     return text.substr(text.find("moments"));
   };
   EXPECT_EQ(moments({"--precision.preset=bf16"}), "moments fp32");
-  EXPECT_EQ(moments({"--precision.preset=bf16", "--optimizer.name=adamw_8bit"}), "moments uint8 + fp32 per 256");
+  EXPECT_EQ(moments({"--precision.preset=bf16", "--optimizer.name=adamw_8bit"}),
+            "moments uint8 + fp32 per 256");
   EXPECT_EQ(moments({"--optimizer.name=sgd", "--optimizer.momentum=0"}), "moments none");
 }
 

@@ -90,7 +90,8 @@ TEST(Units, ModulesThatMatchAPatternAreUnits) {
 }
 
 TEST(Units, OfModulesWithinEachOtherTheInnerOneIsTheUnit) {
-  const Units units = grouped({UnitGranularity::pattern, 0, {"model.layers.?", "model.layers.*.mlp.up_proj"}, 0});
+  const Units units =
+      grouped({UnitGranularity::pattern, 0, {"model.layers.?", "model.layers.*.mlp.up_proj"}, 0});
   EXPECT_EQ(units.at("model.layers.0.mlp.up_proj"), std::vector<std::string>{"up_proj"});
   EXPECT_EQ(units.at("model.layers.0"), (std::vector<std::string>{"input_layernorm", "q_proj", "down_proj"}));
 }
