@@ -30,7 +30,8 @@ std::vector<Field> optimization() {
       numeric({"optimizer.eps", &at<&Deck::optimizer, &Optimizer::eps>, "1e-8", "", above(0),
                "Added to the root of the second moment."}),
       numeric({"optimizer.weight_decay", &at<&Deck::optimizer, &Optimizer::weight_decay>, "0.1", "", from(0),
-               "Decay of matrices and embeddings; norms and biases are not decayed."}),
+               "Decay of matrices and embeddings; norms and biases are not decayed, unless a row of "
+               "optimizer.groups gives them one."}),
       numeric({"optimizer.max_norm", &at<&Deck::optimizer, &Optimizer::max_norm>, "1.0", "", from(0),
                "Bound on the global L2 norm of the gradient. 0: no clipping."}),
       numeric({"optimizer.momentum", &at<&Deck::optimizer, &Optimizer::momentum>, "0.9", "", below_one(),
