@@ -74,8 +74,8 @@ struct Inference {
 };
 Inference compile_inference(model::Graph graph, const JobSpec& spec, int rank);
 
-/// Compiles every distinct rank and proves the joint graph of each Program (verify_joint). For meshes that
-/// launch identical Programs this costs one compile per class.
+/// Compiles every rank and proves the joint graph of each Program (verify_joint). Where ranks are known to
+/// have identical Programs, verify_joint with classes costs one compile per class.
 void verify_job(const model::Graph& graph, const JobSpec& spec);
 
 }  // namespace ztrain::program

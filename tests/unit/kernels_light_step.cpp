@@ -7,8 +7,8 @@
 
 #include "base/kernel_workspace.hpp"
 #include "kernels/backend.hpp"
-#include "kernels/reference/adamw.hpp"
 #include "kernels/reference/elementwise.hpp"
+#include "kernels/reference/step_scalars.hpp"
 #include "kernels/step_metrics.hpp"
 #include "kernels/sum_squares.hpp"
 #include "tests/support/kernel_arrays.hpp"
