@@ -52,6 +52,19 @@ void normal_init(Exec& exec, Vector<P> dst, std::uint64_t key, std::uint64_t str
 }
 
 template <class P>
+void uniform_init(Exec& exec, Vector<P> dst, std::uint64_t key, std::uint64_t stream,
+                  std::uint64_t logical_begin, double limit) {
+  for_blocks(
+      exec, dst.count, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t n) {
+        for (std::int64_t i = begin; i < begin + n; ++i) {
+          const std::uint64_t index = logical_begin + static_cast<std::uint64_t>(i);
+          const std::uint32_t bits = philox(key, stream, index / 4)[index % 4];
+          dst.data[i] = static_cast<P>(static_cast<float>(limit * (2 * uniform(bits) - 1)));
+        }
+      });
+}
+
+template <class P>
 void constant_init(Exec& exec, Vector<P> dst, double value) {
   const P weight = static_cast<P>(static_cast<float>(value));
   for_blocks(
@@ -60,8 +73,9 @@ void constant_init(Exec& exec, Vector<P> dst, double value) {
       });
 }
 
-#define ZTRAIN_INIT(P)                                                                                 \
-  template void normal_init<P>(Exec&, Vector<P>, std::uint64_t, std::uint64_t, std::uint64_t, double); \
+#define ZTRAIN_INIT(P)                                                                                  \
+  template void normal_init<P>(Exec&, Vector<P>, std::uint64_t, std::uint64_t, std::uint64_t, double);  \
+  template void uniform_init<P>(Exec&, Vector<P>, std::uint64_t, std::uint64_t, std::uint64_t, double); \
   template void constant_init<P>(Exec&, Vector<P>, double);
 ZTRAIN_INIT(float)
 ZTRAIN_INIT(bf16)

@@ -16,6 +16,11 @@ template <class P>
 void normal_init(Exec& exec, Vector<P> dst, std::uint64_t key, std::uint64_t stream,
                  std::uint64_t logical_begin, double std);
 
+/// dst[i] = limit * (2 u - 1), u uniform(key, stream, logical_begin + i) in (0, 1), rounded as above.
+template <class P>
+void uniform_init(Exec& exec, Vector<P> dst, std::uint64_t key, std::uint64_t stream,
+                  std::uint64_t logical_begin, double limit);
+
 /// dst[i] = value, rounded to float and then to P.
 template <class P>
 void constant_init(Exec& exec, Vector<P> dst, double value);

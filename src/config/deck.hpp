@@ -22,8 +22,12 @@ struct Data {
   std::vector<std::string> train;       ///< files or globs, relative to the deck
   std::vector<std::string> validation;  ///< files or globs; empty: the last validation_fraction of train
   double validation_fraction = 0;
-  std::string format;         ///< auto | text | bin-uint16 | bin-uint32 | hdf5
-  std::int64_t sequence = 0;  ///< tokens per sequence
+  std::vector<double> weights;     ///< of the entries of train in the mixture; empty: all tokens alike
+  std::string format;              ///< auto | text | bin-uint16 | bin-uint32 | hdf5
+  std::string packing;             ///< auto | windows | documents
+  std::string long_documents;      ///< truncate | split | drop
+  std::int64_t max_documents = 0;  ///< in one sequence; 0: no limit
+  std::int64_t sequence = 0;       ///< tokens per sequence
 };
 
 struct Model {
@@ -36,7 +40,19 @@ struct Model {
   std::string rope_scaling;  ///< none | llama3
   double rope_factor = 0, rope_low_freq_factor = 0, rope_high_freq_factor = 0;
   std::int64_t rope_original_max_position = 0;
-  bool tie_word_embeddings = false, attention_bias = false;
+  bool tie_word_embeddings = false;
+  bool attention_bias = false, attention_output_bias = false;  ///< of q, k and v; of the output projection
+  bool qk_norm = false;                                        ///< RMS norms of the heads of q and k
+  std::int64_t sliding_window = 0;                             ///< tokens that attention looks back; 0: all
+  std::int64_t full_attention_layers = 0;                      ///< first layers that look back over all
+  std::vector<std::string> trainable, frozen;  ///< globs of parameter names; see model/trainable.hpp
+};
+
+/// Low-rank adapters.
+struct Lora {
+  std::int64_t rank = 0;  ///< 0: none
+  double alpha = 0, dropout = 0;
+  std::vector<std::string> targets;  ///< globs of module names, or their last parts
 };
 
 struct Batch {
@@ -111,7 +127,8 @@ struct Schedule {
 struct Checkpoint {
   std::string folder;  ///< empty: <run.output>/checkpoints
   std::int64_t interval = 0, keep = 0, files = 0;
-  std::string resume;  ///< auto | none | a checkpoint's folder
+  std::string resume;                   ///< auto | none | a checkpoint's folder
+  std::string export_to, export_dtype;  ///< folder of a Hugging Face model written at the end; "": none
 };
 
 struct Evaluation {
@@ -156,6 +173,7 @@ struct Deck {
   Run run;
   Data data;
   Model model;
+  Lora lora;
   Batch batch;
   Mesh mesh;
   Sharding sharding;

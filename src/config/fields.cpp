@@ -13,8 +13,9 @@ namespace {
 
 std::vector<Field> all_fields() {
   std::vector<Field> all;
-  for (auto part : {rows::run_and_data(), rows::model(), rows::batch_and_mesh(), rows::sharding(),
-                    rows::numerics(), rows::optimization(), rows::operation(), rows::machine()}) {
+  for (auto part :
+       {rows::run_and_data(), rows::model(), rows::lora(), rows::batch_and_mesh(), rows::sharding(),
+        rows::numerics(), rows::optimization(), rows::operation(), rows::machine()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;
@@ -27,6 +28,9 @@ constexpr std::array section_rows{
     SectionRow{"run", "Length, seed and output of the run."},
     SectionRow{"data", "Token files."},
     SectionRow{"model", "The transformer."},
+    SectionRow{"lora",
+               "Low-rank adapters (Hu et al., 2021): the model's weights stay, small factors beside them are "
+               "trained."},
     SectionRow{"batch", "Batch sizes, in sequences."},
     SectionRow{"mesh", "Degrees of the five mesh axes; their product is the number of ranks."},
     SectionRow{"sharding", "What is sharded, and when it is gathered."},
@@ -90,8 +94,8 @@ std::string section_doc(std::string_view section) {
 }
 
 std::string type_name(const Field& field) {
-  constexpr std::array names{"string", "integer",         "number",      "boolean",
-                             "dtype",  "list of strings", "two numbers", "list of tables"};
+  constexpr std::array names{"string",          "integer",         "number",      "boolean",       "dtype",
+                             "list of strings", "list of numbers", "two numbers", "list of tables"};
   static_assert(names.size() == std::variant_size_v<Access>);
   return names[field.access.index()];
 }
@@ -107,8 +111,9 @@ std::string legal_text(const Field& field) {
                        legal.or_from > 0 ? fmt::format(", or an integer, {} or more", legal.or_from) : "");
   }
   constexpr std::array things{
-      "a string", "an integer",        "a number",    "true or false",
-      "a dtype",  "a list of strings", "two numbers", "a list of tables {match, lr_scale, weight_decay}"};
+      "a string",          "an integer",  "a number",
+      "true or false",     "a dtype",     "a list of strings",
+      "a list of numbers", "two numbers", "a list of tables {match, lr_scale, weight_decay}"};
   static_assert(things.size() == std::variant_size_v<Access>);
   return fmt::format("{}{}{}", things[field.access.index()], range_text(legal),
                      legal.minus_one ? ", or -1" : "");

@@ -23,9 +23,10 @@ struct Pair {
 };
 
 /// Reaches the member of a deck that a key stands for; the alternative is the key's type.
-using Access = std::variant<std::string& (*)(Deck&), std::int64_t& (*)(Deck&), double& (*)(Deck&),
-                            bool& (*)(Deck&), DType& (*)(Deck&), std::vector<std::string>& (*)(Deck&),
-                            Pair (*)(Deck&), std::vector<ParameterGroup>& (*)(Deck&)>;
+using Access =
+    std::variant<std::string& (*)(Deck&), std::int64_t& (*)(Deck&), double& (*)(Deck&), bool& (*)(Deck&),
+                 DType& (*)(Deck&), std::vector<std::string>& (*)(Deck&), std::vector<double>& (*)(Deck&),
+                 Pair (*)(Deck&), std::vector<ParameterGroup>& (*)(Deck&)>;
 
 /// What values a key may take, beyond its type.
 struct Legal {
@@ -73,7 +74,8 @@ std::vector<std::string> section_names();
 /// A sentence or two on a section.
 std::string section_doc(std::string_view section);
 
-/// "string", "integer", "number", "boolean", "dtype", "list of strings", "two numbers", "list of tables"
+/// "string", "integer", "number", "boolean", "dtype", "list of strings", "list of numbers",
+/// "two numbers", "list of tables"
 std::string type_name(const Field& field);
 /// "an integer, 1 or more", "one of none, full", ...
 std::string legal_text(const Field& field);

@@ -55,7 +55,40 @@ std::vector<Field> model() {
       numeric({"model.tie_word_embeddings", &at<&Deck::model, &Model::tie_word_embeddings>, "false", "",
                any(), "The head uses the embedding's weight."}),
       numeric({"model.attention_bias", &at<&Deck::model, &Model::attention_bias>, "false", "", any(),
-               "Attention projections have biases."}),
+               "The projections to queries, keys and values have biases."}),
+      numeric({"model.attention_output_bias", &at<&Deck::model, &Model::attention_output_bias>, "false", "",
+               any(), "The output projection of attention has a bias."}),
+      numeric({"model.qk_norm", &at<&Deck::model, &Model::qk_norm>, "false", "", any(),
+               "Each head of queries and keys is RMS-normalised before the rotary embedding."}),
+      numeric({"model.sliding_window", &at<&Deck::model, &Model::sliding_window>, "0", "tokens", from(0),
+               "How many tokens a token attends to, itself included. 0: all before it."}),
+      numeric({"model.full_attention_layers", &at<&Deck::model, &Model::full_attention_layers>, "0", "layers",
+               from(0), "The first layers that attend to all tokens in spite of model.sliding_window."}),
+      numeric({"model.trainable", &at<&Deck::model, &Model::trainable>, "[]", "", any(),
+               "Patterns (*, ?, [...]) of the names of parameters that are trained, such as "
+               "[\"model.layers.3?.*\", \"lm_head.weight\"]; the others are frozen: they have no gradient, "
+               "master copy or optimizer state. Empty: all, or with lora.rank none but the adapters, which "
+               "always are."}),
+      numeric({"model.frozen", &at<&Deck::model, &Model::frozen>, "[]", "", any(),
+               "Patterns of the names of parameters that are frozen, whatever model.trainable says."}),
+  };
+}
+
+std::vector<Field> lora() {
+  return {
+      numeric(
+          {"lora.rank", &at<&Deck::lora, &Lora::rank>, "0", "", between(0, 1 << 16),
+           "Inner width of the adapters: beside the weight W [n, k] of a target stand lora_A [rank, k] and "
+           "lora_B [n, rank], and the layer computes x W^T + alpha / rank (x lora_A^T) lora_B^T. 0: no "
+           "adapters."}),
+      numeric({"lora.alpha", &at<&Deck::lora, &Lora::alpha>, "16", "", above(0),
+               "Scale of what the adapters add, times rank."}),
+      numeric({"lora.dropout", &at<&Deck::lora, &Lora::dropout>, "0.0", "", below_one(),
+               "Share of the elements of an adapter's input that are zeroed while training."}),
+      numeric({"lora.targets", &at<&Deck::lora, &Lora::targets>,
+               R"(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])", "", any(),
+               "Linear layers that get adapters: the last parts of their names, or patterns of the whole, "
+               "such as \"model.layers.1?.mlp.*\"."}),
   };
 }
 

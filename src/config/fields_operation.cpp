@@ -18,6 +18,13 @@ std::vector<Field> operation() {
           {"checkpoint.resume", &at<&Deck::checkpoint, &Checkpoint::resume>, R"("auto")", "", any(),
            "auto: go on from the latest checkpoint in checkpoint.folder, if there is one. none: start anew. "
            "Otherwise the folder of one checkpoint; relative to the deck."})),
+      free(path(PathKind::from_working_folder,
+                {"checkpoint.export", &at<&Deck::checkpoint, &Checkpoint::export_to>, R"("")", "", any(),
+                 "Folder that receives the trained weights as a Hugging Face model at the end of the run, as "
+                 "ztrain "
+                 "export writes it; relative to the working folder. Empty: none."})),
+      free({"checkpoint.export_dtype", &at<&Deck::checkpoint, &Checkpoint::export_dtype>, R"("auto")", "",
+            one_of({"auto", "bf16", "fp16", "fp32"}), "Of those weights. auto: what the model computes in."}),
       free({"evaluation.interval", &at<&Deck::evaluation, &Evaluation::interval>, "0", "steps", from(0),
             "Steps between evaluations on the validation data. 0: off."}),
       free({"evaluation.batches", &at<&Deck::evaluation, &Evaluation::batches>, "8", "micro-batches per rank",

@@ -54,6 +54,7 @@ inline Field example(std::string value, Field f) {
 // The sections of the table, in its order. Each row: key, access, default, unit, legal values, documentation.
 std::vector<Field> run_and_data();
 std::vector<Field> model();
+std::vector<Field> lora();
 std::vector<Field> batch_and_mesh();
 std::vector<Field> sharding();
 std::vector<Field> numerics();      ///< precision, loss_scaling, recompute

@@ -33,6 +33,9 @@ std::vector<Field> run_and_data() {
                "Part of the training tokens held out for validation, at least one sequence, where "
                "data.validation is "
                "empty. 0: nothing is held out."}),
+      numeric({"data.weights", &at<&Deck::data, &Data::weights>, "[]", "", above(0),
+               "Mixture: how often each entry of data.train is drawn from, as shares of their sum, such as "
+               "[3, 1]. Empty: the files are one set, each sequence drawn once per epoch."}),
       numeric({"data.format", &at<&Deck::data, &Data::format>, R"("auto")", "",
                one_of({"auto", "text", "bin-uint16", "bin-uint32", "hdf5"}),
                "Layout of the files. auto: .h5 and .hdf5 files are HDF5 with a dataset named tokens; .bin "
@@ -42,6 +45,17 @@ std::vector<Field> run_and_data() {
                "0 to 255 with token 256 between files."}),
       numeric({"data.sequence", &at<&Deck::data, &Data::sequence>, "512", "tokens", between(1, 1 << 24),
                "Length of a training sequence."}),
+      numeric({"data.packing", &at<&Deck::data, &Data::packing>, R"("auto")", "",
+               one_of({"auto", "windows", "documents"}),
+               "documents: whole documents share a sequence, as many as fit; attention and positions start "
+               "anew with each. windows: the tokens are cut every data.sequence. auto: documents where the "
+               "files say where they begin (tools/prepare_data.py writes such files), else windows."}),
+      numeric({"data.long_documents", &at<&Deck::data, &Data::long_documents>, R"("truncate")", "",
+               one_of({"truncate", "split", "drop"}),
+               "What becomes of a document longer than data.sequence: its first tokens, parts that are "
+               "documents of their own, or nothing."}),
+      numeric({"data.max_documents", &at<&Deck::data, &Data::max_documents>, "0", "documents", from(0),
+               "Most documents in one sequence. 0: no limit."}),
   };
 }
 

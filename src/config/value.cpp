@@ -8,6 +8,8 @@
 #include <optional>
 #include <sstream>
 
+#include <fmt/ranges.h>
+
 #include "base/error.hpp"
 #include "base/text.hpp"
 
@@ -108,6 +110,13 @@ struct Assignment {
     return all;
   }
 
+  std::vector<double> numbers() const {
+    if (!value.is_array()) refuse();
+    std::vector<double> all;
+    for (const auto& element : *value.as_array()) all.push_back(number(element));
+    return all;
+  }
+
   std::array<double, 2> pair() const {
     if (!value.is_array() || value.as_array()->size() != 2) refuse();
     const auto& both = *value.as_array();
@@ -125,6 +134,7 @@ struct Store {
   void operator()(double& (*member)(Deck&)) const { member(deck) = from.number(from.value); }
   void operator()(DType& (*member)(Deck&)) const { member(deck) = dtype_from(from.text(from.value)); }
   void operator()(std::vector<std::string>& (*member)(Deck&)) const { member(deck) = from.texts(); }
+  void operator()(std::vector<double>& (*member)(Deck&)) const { member(deck) = from.numbers(); }
   void operator()(std::vector<ParameterGroup>& (*member)(Deck&)) const {
     member(deck) = groups_from(from.field, from.value, from.where);
   }
@@ -152,6 +162,9 @@ struct Render {
     for (const auto& text : member(deck))
       list += fmt::format("{}{}", list.empty() ? "" : ", ", toml_string(text));
     return fmt::format("[{}]", list);
+  }
+  std::string operator()(std::vector<double>& (*member)(Deck&)) const {
+    return fmt::format("[{}]", fmt::join(member(deck), ", "));
   }
   std::string operator()(std::vector<ParameterGroup>& (*member)(Deck&)) const {
     return groups_text(member(deck));

@@ -35,7 +35,8 @@ struct Node {
   std::string piece;  ///< of its block, as recompute chooses: "norm", "qkv", ...; may be empty
 };
 
-enum class Init : std::uint8_t { normal, ones, zeros };
+/// uniform: in [-init_std, init_std).
+enum class Init : std::uint8_t { normal, ones, zeros, uniform };
 
 struct Parameter {
   std::string name;  ///< Hugging Face name
@@ -43,8 +44,10 @@ struct Parameter {
   int unit = 0;      ///< index into Graph::units; nodes of any block may use it (tied weights)
   Init init = Init::normal;
   double init_std = 0;
-  bool decay = true;   ///< takes weight decay: matrices do, norms and biases do not
-  int slice_dim = -1;  ///< dim cut over the tensor axis; -1: whole on each rank
+  bool trainable = true;  ///< otherwise it has no gradient and no optimizer state
+  bool adapter = false;   ///< a LoRA factor: no model that is read has it
+  bool decay = true;      ///< takes weight decay: matrices do, norms and biases do not
+  int slice_dim = -1;     ///< dim cut over the tensor axis; -1: whole on each rank
   int slice_parts = 1;
   ValueId value = -1;
 };

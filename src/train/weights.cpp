@@ -29,6 +29,10 @@ void draw(const model::Parameter& parameter, const std::vector<LogicalRun>& runs
         kernels::normal_init<P>(exec, destination, seed, stream,
                                 static_cast<std::uint64_t>(run.logical_begin), parameter.init_std);
         break;
+      case model::Init::uniform:
+        kernels::uniform_init<P>(exec, destination, seed, stream,
+                                 static_cast<std::uint64_t>(run.logical_begin), parameter.init_std);
+        break;
       case model::Init::ones:
         kernels::constant_init<P>(exec, destination, 1);
         break;
