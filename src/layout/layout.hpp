@@ -34,6 +34,8 @@ struct ParameterShape {
   TensorSlice slice;
   int unit = 0;
   bool decay = true;  ///< takes weight decay
+  bool trainable = true;
+  bool adapter = false;  ///< no model that is read has it: it is drawn
 };
 
 /// One parameter's place in its unit's flat range. Offsets and counts in elements.
