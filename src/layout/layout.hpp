@@ -89,8 +89,9 @@ class Layout {
   std::vector<LogicalRun> logical_runs(int parameter, int tensor_index, std::int64_t begin,
                                        std::int64_t count) const;
 
-  /// The number of logical parameters elements, padding not counted.
+  /// The number of logical parameters elements, padding not counted; and of those that are trained.
   std::int64_t parameter_count() const;
+  std::int64_t trained_count() const;
 
  private:
   std::vector<ParameterShape> parameters_;
