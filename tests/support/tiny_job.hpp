@@ -35,7 +35,7 @@ struct TinyModel {
   }
 
   model::Graph graph(DType compute) const {
-    return model::llama(dims, {micro * sequence, compute, model::Objective::loss});
+    return model::decoder(dims, {micro * sequence, compute, model::Objective::loss});
   }
 };
 
