@@ -38,7 +38,7 @@ bool bias_fits(const Architecture& a, const Model& m) {
   return a.attention_bias == Has::by_config || m.attention_bias == (a.attention_bias == Has::always);
 }
 bool output_bias_fits(const Architecture& a, const Model& m) {
-  return m.attention_output_bias == (a.output_bias && m.attention_bias);
+  return bias_fits(a, m) && m.attention_output_bias == (a.output_bias && m.attention_bias);
 }
 bool qk_norm_fits(const Architecture& a, const Model& m) {
   return m.qk_norm == a.qk_norm;

@@ -19,10 +19,43 @@ std::string family_doc() {
   return doc;
 }
 
+std::vector<Field> attention() {
+  return {
+      numeric({"model.attention_bias", &at<&Deck::model, &Model::attention_bias>, "false", "", any(),
+               "The projections to queries, keys and values have biases. Where it is not given, it is what "
+               "the family always has."}),
+      numeric({"model.attention_output_bias", &at<&Deck::model, &Model::attention_output_bias>, "false", "",
+               any(),
+               "The output projection of attention has a bias. Where it is not given: as "
+               "model.attention_bias for llama and qwen3, which have no other combination."}),
+      numeric({"model.qk_norm", &at<&Deck::model, &Model::qk_norm>, "false", "", any(),
+               "Each head of queries and keys is RMS-normalised before the rotary embedding. Where it is not "
+               "given, it is what the family has."}),
+      numeric({"model.sliding_window", &at<&Deck::model, &Model::sliding_window>, "0", "tokens", from(0),
+               "How many tokens a token attends to, itself included. 0: all before it. Not for llama."}),
+      numeric({"model.full_attention_layers", &at<&Deck::model, &Model::full_attention_layers>, "0", "layers",
+               from(0),
+               "How many of the first layers attend to all tokens in spite of model.sliding_window (qwen2, "
+               "qwen3)."}),
+  };
+}
+
+std::vector<Field> trained() {
+  return {
+      numeric({"model.trainable", &at<&Deck::model, &Model::trainable>, "[]", "", any(),
+               "Patterns (*, ?, [...]) of the names of parameters that are trained, such as "
+               "[\"model.layers.3?.*\", \"lm_head.weight\"]; the others are frozen: they have no gradient, "
+               "master copy or optimizer state. Empty: all, or with lora.rank none but the adapters, which "
+               "always are."}),
+      numeric({"model.frozen", &at<&Deck::model, &Model::frozen>, "[]", "", any(),
+               "Patterns of the names of parameters that are frozen, whatever model.trainable says."}),
+  };
+}
+
 }  // namespace
 
 std::vector<Field> model() {
-  return {
+  std::vector<Field> all{
       numeric(
           {"model.family", &at<&Deck::model, &Model::family>, R"("llama")", "", families(), family_doc()}),
       free(
@@ -71,30 +104,9 @@ std::vector<Field> model() {
                "Standard deviation of the initial weights."}),
       numeric({"model.tie_word_embeddings", &at<&Deck::model, &Model::tie_word_embeddings>, "false", "",
                any(), "The head uses the embedding's weight."}),
-      numeric({"model.attention_bias", &at<&Deck::model, &Model::attention_bias>, "false", "", any(),
-               "The projections to queries, keys and values have biases. Where it is not given, it is what "
-               "the family always has."}),
-      numeric({"model.attention_output_bias", &at<&Deck::model, &Model::attention_output_bias>, "false", "",
-               any(),
-               "The output projection of attention has a bias. Where it is not given: as "
-               "model.attention_bias for llama and qwen3, which have no other combination."}),
-      numeric({"model.qk_norm", &at<&Deck::model, &Model::qk_norm>, "false", "", any(),
-               "Each head of queries and keys is RMS-normalised before the rotary embedding. Where it is not "
-               "given, it is what the family has."}),
-      numeric({"model.sliding_window", &at<&Deck::model, &Model::sliding_window>, "0", "tokens", from(0),
-               "How many tokens a token attends to, itself included. 0: all before it. Not for llama."}),
-      numeric({"model.full_attention_layers", &at<&Deck::model, &Model::full_attention_layers>, "0", "layers",
-               from(0),
-               "How many of the first layers attend to all tokens in spite of model.sliding_window (qwen2, "
-               "qwen3)."}),
-      numeric({"model.trainable", &at<&Deck::model, &Model::trainable>, "[]", "", any(),
-               "Patterns (*, ?, [...]) of the names of parameters that are trained, such as "
-               "[\"model.layers.3?.*\", \"lm_head.weight\"]; the others are frozen: they have no gradient, "
-               "master copy or optimizer state. Empty: all, or with lora.rank none but the adapters, which "
-               "always are."}),
-      numeric({"model.frozen", &at<&Deck::model, &Model::frozen>, "[]", "", any(),
-               "Patterns of the names of parameters that are frozen, whatever model.trainable says."}),
   };
+  for (const auto& part : {attention(), trained()}) all.insert(all.end(), part.begin(), part.end());
+  return all;
 }
 
 std::vector<Field> lora() {

@@ -19,8 +19,37 @@ constexpr double beta1 = 0.5;
 
 struct Variant {
   const char* name;
-  bool tied, bias, llama3_rope;
-  std::int64_t kv_heads;
+  void (*set)(config::Model&);
+};
+
+void tied(config::Model& m) {
+  m.tie_word_embeddings = true;
+  m.num_key_value_heads = 1;
+  m.rope_scaling = "llama3";
+  m.rope_factor = 8;
+  m.rope_low_freq_factor = 1;
+  m.rope_high_freq_factor = 4;
+  m.rope_original_max_position = 16;
+}
+
+/// A window shorter than the second document of each row, after a layer without.
+void window(config::Model& m) {
+  m.sliding_window = 3;
+  m.full_attention_layers = 1;
+}
+
+void norms_and_biases(config::Model& m) {
+  m.qk_norm = m.attention_bias = m.attention_output_bias = true;
+  m.num_key_value_heads = 2;
+}
+
+constexpr Variant variants[] = {
+    {"plain", [](config::Model& m) { m.num_key_value_heads = 4; }},
+    {"grouped", [](config::Model& m) { m.attention_bias = true; }},
+    {"tied", tied},
+    {"window", window},
+    {"heads_normalised", [](config::Model& m) { m.qk_norm = true; }},
+    {"norms_and_biases", norms_and_biases},
 };
 
 TinyModel model_of(const Variant& v) {
@@ -29,17 +58,8 @@ TinyModel model_of(const Variant& v) {
   m.global = 4;
   m.sequence = 11;
   m.dims.vocab_size = 29;
-  m.dims.tie_word_embeddings = v.tied;
-  m.dims.attention_bias = v.bias;
-  m.dims.num_key_value_heads = v.kv_heads;
   m.dims.initializer_range = 0.3;
-  if (v.llama3_rope) {
-    m.dims.rope_scaling = "llama3";
-    m.dims.rope_factor = 8;
-    m.dims.rope_low_freq_factor = 1;
-    m.dims.rope_high_freq_factor = 4;
-    m.dims.rope_original_max_position = 16;
-  }
+  v.set(m.dims);
   return m;
 }
 
@@ -186,10 +206,7 @@ TEST_P(Gradients, OfLowerPrecisionsAreNearFp64) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Variants, Gradients,
-                         testing::Values(Variant{"plain", false, false, false, 4},
-                                         Variant{"grouped", false, true, false, 2},
-                                         Variant{"tied", true, false, true, 1}),
+INSTANTIATE_TEST_SUITE_P(Variants, Gradients, testing::ValuesIn(variants),
                          [](const auto& row) { return row.param.name; });
 
 }  // namespace
