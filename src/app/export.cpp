@@ -82,10 +82,8 @@ void run(const Arguments& a) {
 }  // namespace
 
 int export_model(const Invocation& call) {
-  CLI::App app(
-      "Writes a checkpoint's weights as a Hugging Face model (LlamaForCausalLM): safetensors files and "
-      "config.json",
-      "ztrain export");
+  CLI::App app("Writes a checkpoint's weights as a Hugging Face model: safetensors files and config.json",
+               "ztrain export");
   Arguments a;
   app.add_option("checkpoint", a.checkpoint, "a folder step_N")->required();
   app.add_option("--to", a.to, "the folder to make")->required();

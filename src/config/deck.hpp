@@ -31,7 +31,7 @@ struct Data {
 };
 
 struct Model {
-  std::string family;  ///< llama
+  std::string family;  ///< a name of config/architectures.hpp
   std::string preset;  ///< "custom" takes the dims below
   std::string from;    ///< folder of a Hugging Face model: its dims, and its weights to start from; "": none
   std::int64_t hidden_size = 0, intermediate_size = 0, num_hidden_layers = 0, num_attention_heads = 0,

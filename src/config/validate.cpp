@@ -111,6 +111,7 @@ std::string nearest_divisors(std::int64_t n, std::int64_t x, std::int64_t least)
 
 void validate(Deck& deck) {
   check_length(deck);
+  check_family(deck);
   check_model(deck);
   check_precision(deck);
   check_sharding(deck);
