@@ -49,9 +49,9 @@ class Families(hf.Models):
     def test_missing_tensors_are_listed(self):
         attention = "model.layers.0.self_attn."
         for name, without in (
-            ("biases", ["o_proj.bias", "q_proj.bias"]),
+            ("biases", ["q_proj.bias", "o_proj.bias"]),
             ("qwen2", ["k_proj.bias"]),
-            ("qwen3", ["k_norm.weight", "q_norm.weight"]),
+            ("qwen3", ["q_norm.weight", "k_norm.weight"]),
         ):
             self.make(name, f"{name}_cut", [attention + tensor for tensor in without])
             result = zt.run(0, ["check", self.deck, f"--model.from={name}_cut"])

@@ -125,6 +125,7 @@ def write_golden(folder):
 def write_golden_model(folder, row):
     model = make_model(*row)
     model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)   # of no use here
     losses = train_with_torch(model, write_tokens(folder, model.config.vocab_size))
     versions = f"transformers {transformers.__version__}, PyTorch {torch.__version__}"
     text = json.dumps({"made_with": versions, "settings": SETTINGS, "losses": losses}, indent=1)
