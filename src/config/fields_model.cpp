@@ -15,11 +15,10 @@ std::vector<Field> model() {
           PathKind::from_deck,
           {"model.from", &at<&Deck::model, &Model::from>, R"("")", "", any(),
            "Folder of a Hugging Face Llama model (LlamaForCausalLM: config.json, and model.safetensors or "
-           "its "
-           "shards with model.safetensors.index.json), relative to the deck. Its config.json gives the keys "
-           "below: one that is given too must agree. A run that resumes no checkpoint starts from its "
-           "weights "
-           "instead of random ones. Empty: none."})),
+           "its shards with model.safetensors.index.json), or one checkpoint of ztrain (a folder step_N), "
+           "relative to the deck. It gives the keys below: one that is given too must agree. A run that "
+           "resumes no checkpoint starts from its weights instead of random ones, at step 0 and with an "
+           "optimizer of its own. Empty: none."})),
       numeric({"model.hidden_size", &at<&Deck::model, &Model::hidden_size>, "512", "", between(1, 1 << 24),
                "Width of the residual stream."}),
       numeric({"model.intermediate_size", &at<&Deck::model, &Model::intermediate_size>, "1408", "",

@@ -33,7 +33,8 @@ struct ParameterShape {
   Shape shape;       ///< logical, whole
   TensorSlice slice;
   int unit = 0;
-  bool decay = true;  ///< takes weight decay
+  bool decay = true;     ///< takes weight decay
+  bool adapter = false;  ///< a LoRA factor: no model that is read has to have it
 };
 
 /// One parameter's place in its unit's flat range. Offsets and counts in elements.

@@ -15,7 +15,7 @@ namespace {
 Layout make_layout(const model::Graph& graph, const MeshShape& mesh) {
   std::vector<ParameterShape> shapes;
   for (const model::Parameter& p : graph.parameters)
-    shapes.push_back({p.name, p.shape, {p.slice_dim, p.slice_parts}, p.unit, p.decay});
+    shapes.push_back({p.name, p.shape, {p.slice_dim, p.slice_parts}, p.unit, p.decay, p.adapter});
   return Layout(std::move(shapes), static_cast<int>(graph.units.size()), mesh.size(Cut::shard_axes()));
 }
 
