@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <map>
-#include <system_error>
+#include <optional>
 #include <vector>
 
 #include "base/error.hpp"
+#include "checkpoint/adapters.hpp"
 #include "checkpoint/convert.hpp"
+#include "checkpoint/export_folder.hpp"
+#include "checkpoint/export_plan.hpp"
+#include "checkpoint/group.hpp"
 #include "checkpoint/reader.hpp"
-#include "checkpoint/safetensors.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -17,135 +20,130 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t block_items = std::int64_t{1} << 20;
 
-/// A range of tensors that share a file.
-struct File {
-  std::string name;
-  std::size_t first = 0, count = 0;
-};
-
-std::vector<SafeTensor> tensors_of(const Catalog& catalog, DType dtype) {
-  std::vector<SafeTensor> tensors;
-  for (const ParameterEntry& p : catalog.parameters)
-    tensors.push_back(
-        {p.name, safetensors_dtype(dtype), dtype, p.shape, 0, elements(p.shape) * size_of(dtype)});
-  return tensors;
-}
-
-/// Fills one file after the other.
-std::vector<File> files_of(const std::vector<SafeTensor>& tensors, std::int64_t max_bytes) {
-  std::vector<File> files;
-  std::int64_t bytes = 0;
-  for (std::size_t t = 0; t < tensors.size(); ++t) {
-    if (files.empty() || bytes + tensors[t].bytes > max_bytes) {
-      files.push_back({"", t, 0});
-      bytes = 0;
-    }
-    ++files.back().count;
-    bytes += tensors[t].bytes;
-  }
-  for (std::size_t f = 0; f < files.size(); ++f)
-    files[f].name = files.size() == 1 ? single_safetensors
-                                      : fmt::format("model-{:05}-of-{:05}.safetensors", f + 1, files.size());
-  return files;
-}
-
-void write_text(const fs::path& path, const std::string& text) {
-  PosixFile file = PosixFile::create(path);
-  file.write_at(text.data(), std::ssize(text), 0);
-  file.sync();
-  file.close();
-}
-
+/// One rank's part of the bytes of all tensors.
 class Exporter {
  public:
-  Exporter(const fs::path& checkpoint, const ExportOptions& options, const Progress& progress)
+  Exporter(const fs::path& checkpoint, const ExportOptions& options, const Progress& progress, int rank,
+           int ranks)
       : checkpoint_(checkpoint),
-        reader_(checkpoint, true),
-        dtype_(options.dtype),
+        options_(options),
         progress_(progress),
-        tensors_(tensors_of(reader_.catalog(), dtype_)),
-        files_(files_of(tensors_, options.max_shard_bytes)),
-        block_(static_cast<std::size_t>(block_items * size_of(dtype_))) {
-    for (const SafeTensor& t : tensors_) total_ += t.bytes;
-    const auto& states = reader_.catalog().states;
-    const auto model = std::ranges::find(states, "model", &StateEntry::name);
-    REQUIRE(model != states.end(), "{}: holds no weights", checkpoint.string());
-    model_ = model - states.begin();
+        reader_(checkpoint, true),
+        plan_(plan_export(reader_.catalog(), checkpoint.string(), options)),
+        block_(static_cast<std::size_t>(block_items * size_of(options.dtype))) {
+    if (plan_.rank > 0)
+      merger_.emplace(reader_, plan_.state, options.adapters.alpha / static_cast<double>(plan_.rank));
+    begin_ = plan_.bytes / ranks * rank;
+    end_ = rank + 1 == ranks ? plan_.bytes : plan_.bytes / ranks * (rank + 1);
   }
 
-  Exported write_to(const fs::path& folder) {
-    std::map<std::string, std::string> file_of;
-    for (const File& file : files_) {
-      write_file(folder / file.name, file);
-      for (const SafeTensor& t : std::span(tensors_).subspan(file.first, file.count))
-        file_of[t.name] = file.name;
+  const ExportPlan& plan() const { return plan_; }
+
+  /// The files with their headers.
+  void create_files(const fs::path& folder) const {
+    for (const PlannedFile& file : plan_.files) {
+      PosixFile out = PosixFile::create(folder / file.name, options_.keys.folder);
+      const std::string header = header_of(file);
+      out.write_at(header.data(), std::ssize(header), 0);
+      out.sync();
+      out.close();
     }
-    if (files_.size() > 1) write_text(folder / safetensors_index_name, safetensors_index(file_of, total_));
-    return {std::ssize(tensors_), total_, std::ssize(files_)};
   }
 
-  std::int64_t total_bytes() const { return total_; }
+  /// The blocks of this rank: those that begin in its part.
+  void write_blocks(const fs::path& folder) {
+    std::int64_t before = 0;  // bytes of tensors before the file
+    for (const PlannedFile& file : plan_.files) {
+      std::int64_t bytes = 0;
+      for (std::size_t t = file.first; t < file.first + file.count; ++t) bytes += plan_.tensors[t].bytes;
+      if (before < end_ && before + bytes > begin_) write_file(folder / file.name, file, before);
+      before += bytes;
+    }
+  }
+
+  void tell() const {
+    if (progress_) progress_(done_, end_ - begin_);
+  }
 
  private:
-  void write_file(const fs::path& path, const File& file) {
-    PosixFile out = PosixFile::create(path);
-    const std::string header = safetensors_header(std::span(tensors_).subspan(file.first, file.count));
-    out.write_at(header.data(), std::ssize(header), 0);
-    std::int64_t offset = std::ssize(header);
+  std::string header_of(const PlannedFile& file) const {
+    return safetensors_header(std::span(plan_.tensors).subspan(file.first, file.count));
+  }
+
+  void write_file(const fs::path& path, const PlannedFile& file, std::int64_t before) {
+    PosixFile out = PosixFile::open_to_write(path, options_.keys.folder);
+    const std::int64_t data = std::ssize(header_of(file));
+    std::int64_t at = 0;
     for (std::size_t t = file.first; t < file.first + file.count; ++t) {
-      write_tensor(out, offset, static_cast<std::int64_t>(t));
-      offset += tensors_[t].bytes;
+      write_tensor(out, data + at, before + at, t);
+      at += plan_.tensors[t].bytes;
     }
     out.sync();
     out.close();
   }
 
-  /// parameter: its place in the catalog, which is the tensor's.
-  void write_tensor(const PosixFile& out, std::int64_t offset, std::int64_t parameter) {
-    const SafeTensor& tensor = tensors_[static_cast<std::size_t>(parameter)];
-    const std::int64_t count = elements(tensor.shape), size = size_of(dtype_);
+  /// offset: of the tensor in the file; before: bytes of tensors before it, over all files.
+  void write_tensor(const PosixFile& out, std::int64_t offset, std::int64_t before, std::size_t tensor) {
+    const std::int64_t count = elements(plan_.tensors[tensor].shape), size = size_of(options_.dtype);
     for (std::int64_t begin = 0; begin < count; begin += block_items) {
-      const Wanted wanted{{}, 0, begin, std::min(block_items, count - begin)};
-      std::int64_t found = 0;
-      for (const PieceRow& piece : reader_.pieces(model_, parameter))
-        found += reader_.read(piece, wanted, block_.data(), dtype_);
-      REQUIRE(found == wanted.count, "{}: holds {} of {} elements of {}", checkpoint_.string(), found,
-              wanted.count, tensor.name);
-      REQUIRE(all_finite(block_.data(), dtype_, wanted.count),
-              "{}: {} holds NaN or infinity, or what {} cannot hold: export another checkpoint, or with "
-              "another --dtype",
-              checkpoint_.string(), tensor.name, name_of(dtype_));
-      out.write_at(block_.data(), wanted.count * size, offset + begin * size);
-      done_ += wanted.count * size;
-      if (progress_) progress_(done_, total_);
+      const std::int64_t at = before + begin * size, n = std::min(block_items, count - begin);
+      if (at < begin_ || at >= end_) continue;
+      make_block(tensor, begin, n);
+      out.write_at(block_.data(), n * size, offset + begin * size);
+      done_ = std::min(done_ + n * size, end_ - begin_);
+      tell();
     }
   }
 
+  /// Elements [begin, begin + count) of a tensor as they are to be written.
+  void make_block(std::size_t tensor, std::int64_t begin, std::int64_t count) {
+    const TensorSource& source = plan_.sources[tensor];
+    if (source.added) {
+      wide_.resize(static_cast<std::size_t>(block_items));
+      auto* const bytes = reinterpret_cast<std::byte*>(wide_.data());
+      read(source.parameter, begin, count, bytes, DType::f32);
+      merger_->add(*source.added, wide_.data(), begin, count);
+      convert(bytes, DType::f32, block_.data(), options_.dtype, count);
+    } else {
+      read(source.parameter, begin, count, block_.data(), options_.dtype);
+    }
+    REQUIRE(all_finite(block_.data(), options_.dtype, count),
+            "{}: {} holds NaN or infinity, or what {} cannot hold: export another checkpoint, or with "
+            "another {}",
+            checkpoint_.string(), plan_.tensors[tensor].name, name_of(options_.dtype), options_.keys.dtype);
+  }
+
+  void read(std::int64_t parameter, std::int64_t begin, std::int64_t count, std::byte* to, DType dtype) {
+    const Wanted wanted{{}, 0, begin, count};
+    std::int64_t found = 0;
+    for (const PieceRow& piece : reader_.pieces(plan_.state, parameter))
+      found += reader_.read(piece, wanted, to, dtype);
+    REQUIRE(found == count, "{}: holds {} of {} elements of {}", checkpoint_.string(), found, count,
+            reader_.catalog().parameters[static_cast<std::size_t>(parameter)].name);
+  }
+
   fs::path checkpoint_;
-  Reader reader_;
-  DType dtype_;
+  const ExportOptions& options_;
   const Progress& progress_;
-  std::vector<SafeTensor> tensors_;
-  std::vector<File> files_;
+  Reader reader_;
+  ExportPlan plan_;
+  std::optional<Merger> merger_;
   std::vector<std::byte> block_;
-  std::int64_t model_ = 0, done_ = 0, total_ = 0;
+  std::vector<float> wide_;  ///< a block before it is rounded
+  std::int64_t begin_ = 0, end_ = 0, done_ = 0;
 };
 
-/// Makes folder.tmp, which must not exist, as must folder.
-fs::path make_unfinished(const fs::path& folder, std::int64_t bytes) {
-  const fs::path unfinished = folder.string() + ".tmp", parent = folder.parent_path();
-  REQUIRE(!fs::exists(folder), "'{}' exists: give another folder with --to, or remove it", folder.string());
-  REQUIRE(!fs::exists(unfinished), "'{}' exists, from an export that was interrupted: remove it",
-          unfinished.string());
-  std::error_code error;
-  fs::create_directories(parent, error);
-  const fs::space_info space = fs::space(parent, error);
-  REQUIRE(error || space.available >= static_cast<std::uintmax_t>(bytes),
-          "'{}' has {} bytes left, and the weights take {}: make room, or give a folder elsewhere with --to",
-          parent.string(), space.available, bytes);
-  REQUIRE(!error && fs::create_directory(unfinished, error), "cannot make the folder '{}': {}",
-          unfinished.string(), error.message());
-  return unfinished;
+void write_small_files(const ExportFolder& folder, const ExportPlan& plan,
+                       std::span<const SideFile> side_files) {
+  if (plan.files.size() > 1) {
+    std::map<std::string, std::string> file_of;
+    for (const PlannedFile& file : plan.files)
+      for (std::size_t t = file.first; t < file.first + file.count; ++t)
+        file_of[plan.tensors[t].name] = file.name;
+    folder.write_text({safetensors_index_name, safetensors_index(file_of, plan.bytes)});
+  }
+  if (!plan.adapter_config.empty()) folder.write_text({"adapter_config.json", plan.adapter_config});
+  for (const SideFile& file : side_files) folder.write_text(file);
 }
 
 }  // namespace
@@ -153,22 +151,40 @@ fs::path make_unfinished(const fs::path& folder, std::int64_t bytes) {
 Exported export_weights(const fs::path& checkpoint, const fs::path& folder,
                         std::span<const SideFile> side_files, const ExportOptions& options,
                         const Progress& progress) {
-  Exporter exporter(checkpoint, options, progress);
-  fs::path target = fs::absolute(folder).lexically_normal();
-  if (!target.has_filename()) target = target.parent_path();
-  const fs::path unfinished = make_unfinished(target, exporter.total_bytes());
+  const Group world = Group::world();
+  const bool first = world.rank() == 0;
+  std::optional<Exporter> exporter;
+  std::optional<ExportFolder> target;
+  const auto waiting = [&] {
+    if (exporter) exporter->tell();
+  };
+  const fs::path unfinished = ExportFolder::unfinished_path(folder);
+  world.together([&] { exporter.emplace(checkpoint, options, progress, world.rank(), world.size()); },
+                 waiting);
+  const ExportPlan& plan = exporter->plan();
   try {
-    const Exported exported = exporter.write_to(unfinished);
-    for (const SideFile& file : side_files) write_text(unfinished / file.name, file.text);
-    sync_folder(unfinished);
-    fs::rename(unfinished, target);
-    sync_folder(target.parent_path());
-    return exported;
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(unfinished, ignored);
+    world.together(
+        [&] {
+          if (!first) return;
+          target.emplace(folder, plan.bytes, options.keys);
+          exporter->create_files(unfinished);
+        },
+        waiting);
+    world.together([&] { exporter->write_blocks(unfinished); }, waiting);
+    world.together(
+        [&] {
+          if (!first) return;
+          write_small_files(*target, plan, side_files);
+          target->publish();
+        },
+        waiting);
+  } catch (const Error&) {
+    if (target) target->discard();
     throw;
   }
+  Exported exported{std::ssize(plan.tensors), plan.bytes, std::ssize(plan.files)};
+  exported.removed_remains = target && target->removed_remains();
+  return exported;
 }
 
 }  // namespace ztrain::checkpoint

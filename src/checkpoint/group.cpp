@@ -1,7 +1,9 @@
 #include "checkpoint/group.hpp"
 
+#include <chrono>
 #include <limits>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "base/error.hpp"
@@ -116,6 +118,18 @@ std::string Group::broadcast(std::string text, int root) const {
   text.resize(static_cast<std::size_t>(length));
   check_mpi(MPI_Bcast(text.data(), length, MPI_CHAR, root, comm_), "MPI_Bcast");
   return text;
+}
+
+void Group::wait_for_all(const std::function<void()>& idle) const {
+  constexpr std::chrono::milliseconds pause{2};
+  MPI_Request all = MPI_REQUEST_NULL;
+  check_mpi(MPI_Ibarrier(comm_, &all), "MPI_Ibarrier");
+  for (int done = 0;;) {
+    check_mpi(MPI_Test(&all, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done != 0) return;
+    idle();
+    std::this_thread::sleep_for(pause);
+  }
 }
 
 void Group::agree(const std::string& error) const {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,9 +43,13 @@ class Group {
   /// named.
   void agree(const std::string& error) const;
 
-  /// Runs work, which must not communicate, and lets every rank fail when one fails.
+  /// Returns once every rank has called it; calls idle again and again until then.
+  void wait_for_all(const std::function<void()>& idle) const;
+
+  /// Runs work, which must not communicate, and lets every rank fail when one fails. idle: called while this
+  /// rank waits for the others.
   template <class Work>
-  void together(Work work) const {
+  void together(Work work, const std::function<void()>& idle = {}) const {
     std::string error;
     try {
       work();
@@ -52,6 +57,7 @@ class Group {
       error = e.what();
       if (error.empty()) error = "unknown failure";
     }
+    if (idle) wait_for_all(idle);
     agree(error);
   }
 

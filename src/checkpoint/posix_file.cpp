@@ -1,6 +1,7 @@
 #include "checkpoint/posix_file.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -25,23 +26,23 @@ std::string reason() {
 
 }  // namespace
 
-PosixFile::PosixFile(std::filesystem::path path, int descriptor)
-    : path_(std::move(path)), descriptor_(descriptor) {
+PosixFile::PosixFile(std::filesystem::path path, int descriptor, const char* key)
+    : path_(std::move(path)), descriptor_(descriptor), key_(key) {
   REQUIRE(descriptor_ >= 0, "{}: cannot open: {}", path_.string(), reason());
 }
 
-PosixFile PosixFile::open(const std::filesystem::path& path, int flags) {
-  return PosixFile(path, ::open(path.c_str(), flags | O_CLOEXEC, 0666));
+PosixFile PosixFile::open(const std::filesystem::path& path, int flags, const char* key) {
+  return PosixFile(path, ::open(path.c_str(), flags | O_CLOEXEC, 0666), key);
 }
 
-PosixFile PosixFile::create(const std::filesystem::path& path) {
-  return open(path, O_RDWR | O_CREAT | O_TRUNC);
+PosixFile PosixFile::create(const std::filesystem::path& path, const char* key) {
+  return open(path, O_RDWR | O_CREAT | O_TRUNC, key);
 }
 PosixFile PosixFile::open_to_read(const std::filesystem::path& path) {
   return open(path, O_RDONLY);
 }
-PosixFile PosixFile::open_to_write(const std::filesystem::path& path) {
-  return open(path, O_WRONLY);
+PosixFile PosixFile::open_to_write(const std::filesystem::path& path, const char* key) {
+  return open(path, O_WRONLY, key);
 }
 
 PosixFile PosixFile::create_in_memory(const std::filesystem::path& what) {
@@ -54,7 +55,7 @@ void PosixFile::take_over(int descriptor) const {
 }
 
 PosixFile::PosixFile(PosixFile&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), key_(other.key_) {}
 
 PosixFile::~PosixFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
@@ -88,9 +89,9 @@ void PosixFile::write_at(const void* data, std::int64_t bytes, std::int64_t offs
     if (n == 0) errno = EIO;
     REQUIRE(
         n > 0,
-        "{}: cannot write at byte {}: {} ({} of {} bytes are missing); make room, or set checkpoint.folder "
-        "to another file system",
-        path_.string(), offset + done, reason(), bytes - done, bytes);
+        "{}: cannot write at byte {}: {} ({} of {} bytes are missing); make room, or set {} to another file "
+        "system",
+        path_.string(), offset + done, reason(), bytes - done, bytes, key_);
     done += n;
   }
 }
@@ -116,6 +117,10 @@ void PosixFile::copy_sparse(const PosixFile& source) const {
 
 void PosixFile::sync() const {
   REQUIRE(::fsync(descriptor_) == 0, "{}: cannot make the bytes durable: {}", path_.string(), reason());
+}
+
+bool PosixFile::lock() const {
+  return ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
 void PosixFile::close() {

@@ -8,14 +8,14 @@ namespace ztrain::checkpoint {
 
 class PosixFile {
  public:
-  /// A new empty file; one that exists is emptied.
-  static PosixFile create(const std::filesystem::path& path);
+  /// A new empty file; one that exists is emptied. key: what the user set to have it there, for messages.
+  static PosixFile create(const std::filesystem::path& path, const char* key = checkpoint_key);
   /// A file without a name whose bytes are in memory, only those pages that were written. `what` is for
   /// messages.
   static PosixFile create_in_memory(const std::filesystem::path& what);
   static PosixFile open_to_read(const std::filesystem::path& path);
   /// The file must exist.
-  static PosixFile open_to_write(const std::filesystem::path& path);
+  static PosixFile open_to_write(const std::filesystem::path& path, const char* key = checkpoint_key);
   PosixFile(PosixFile&& other) noexcept;
   PosixFile(const PosixFile&) = delete;
   PosixFile& operator=(const PosixFile&) = delete;
@@ -28,6 +28,9 @@ class PosixFile {
   /// Makes this (empty) file a copy of source: its size and its written bytes; the holes stay holes.
   void copy_sparse(const PosixFile& source) const;
   void sync() const;
+  /// Makes the file this process's own until it is closed. False: another process has it. Where the file
+  /// system has no locks, every process gets it.
+  bool lock() const;
   /// Some file systems report a failed write only here, so a writer must call it.
   void close();
   const std::filesystem::path& path() const { return path_; }
@@ -35,10 +38,13 @@ class PosixFile {
   void take_over(int descriptor) const;
 
  private:
-  PosixFile(std::filesystem::path path, int descriptor);
-  static PosixFile open(const std::filesystem::path& path, int flags);
+  static constexpr const char* checkpoint_key = "checkpoint.folder";
+
+  PosixFile(std::filesystem::path path, int descriptor, const char* key = checkpoint_key);
+  static PosixFile open(const std::filesystem::path& path, int flags, const char* key = checkpoint_key);
   std::filesystem::path path_;
   int descriptor_;
+  const char* key_;
 };
 
 /// Makes the names in a folder (creations, renames) durable.

@@ -33,7 +33,9 @@ struct Data {
 struct Model {
   std::string family;  ///< a name of config/architectures.hpp
   std::string preset;  ///< "custom" takes the dims below
-  std::string from;    ///< folder of a Hugging Face model: its dims, and its weights to start from; "": none
+  std::string
+      from;  ///< folder of a Hugging Face model: or a checkpoint: its dims, and its weights to start from
+  std::string origin;  ///< no key: the Hugging Face model that those weights once came from; "": none
   std::int64_t hidden_size = 0, intermediate_size = 0, num_hidden_layers = 0, num_attention_heads = 0,
                num_key_value_heads = 0, head_dim = 0, vocab_size = 0;
   double rms_norm_eps = 0, rope_theta = 0, initializer_range = 0;
@@ -129,6 +131,7 @@ struct Checkpoint {
   std::int64_t interval = 0, keep = 0, files = 0;
   std::string resume;                   ///< auto | none | a checkpoint's folder
   std::string export_to, export_dtype;  ///< folder of a Hugging Face model written at the end; "": none
+  bool export_adapter = false;          ///< of the adapters alone, as a PEFT folder
 };
 
 struct Evaluation {

@@ -21,10 +21,14 @@ std::vector<Field> operation() {
       free(path(PathKind::from_working_folder,
                 {"checkpoint.export", &at<&Deck::checkpoint, &Checkpoint::export_to>, R"("")", "", any(),
                  "Folder that receives the trained weights as a Hugging Face model at the end of the run, as "
-                 "ztrain "
-                 "export writes it; relative to the working folder. Empty: none."})),
+                 "ztrain export writes it; relative to the working folder. It may not exist while there are "
+                 "steps to run. Empty: none."})),
       free({"checkpoint.export_dtype", &at<&Deck::checkpoint, &Checkpoint::export_dtype>, R"("auto")", "",
             one_of({"auto", "bf16", "fp16", "fp32"}), "Of those weights. auto: what the model computes in."}),
+      free({"checkpoint.export_adapter", &at<&Deck::checkpoint, &Checkpoint::export_adapter>, "false", "",
+            any(),
+            "checkpoint.export receives the adapters alone, as a PEFT folder, instead of the model with the "
+            "adapters merged."}),
       free({"evaluation.interval", &at<&Deck::evaluation, &Evaluation::interval>, "0", "steps", from(0),
             "Steps between evaluations on the validation data. 0: off."}),
       free({"evaluation.batches", &at<&Deck::evaluation, &Evaluation::batches>, "8", "micro-batches per rank",

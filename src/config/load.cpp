@@ -11,8 +11,8 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "config/hf_config.hpp"
 #include "config/presets.hpp"
+#include "config/starting_point.hpp"
 #include "config/validate.hpp"
 #include "config/value.hpp"
 
@@ -185,6 +185,22 @@ void resolve_paths(Draft& draft) {
     draft.deck.run.output = "runs/" + fs::path(draft.deck.path).stem().string();
 }
 
+/// A run that starts from a checkpoint with adapters goes on with the same ones.
+void require_same_adapters(const Draft& draft, const StartingPoint& point) {
+  if (!point.adapters) return;
+  const Lora &saved = *point.adapters, &given = draft.deck.lora;
+  REQUIRE(
+      given.rank > 0,
+      "model.from: '{}' holds adapters (lora.rank = {}), and this run has none: start from the folder that "
+      "`ztrain export {} --to FOLDER` makes, in which they are merged, or set lora.rank",
+      draft.deck.model.from, saved.rank, draft.deck.model.from);
+  REQUIRE(given.rank == saved.rank && given.alpha == saved.alpha,
+          "model.from: '{}' holds adapters with lora.rank = {} and lora.alpha = {}, and this run's have {} "
+          "and {}: they must be the same; or start from the folder that `ztrain export` makes, in which they "
+          "are merged",
+          draft.deck.model.from, saved.rank, saved.alpha, given.rank, given.alpha);
+}
+
 /// The model that model.from names. A key that is given besides must say the same.
 void apply_model_folder(Draft& draft) {
   const std::string& folder = draft.deck.model.from;
@@ -192,8 +208,11 @@ void apply_model_folder(Draft& draft) {
   REQUIRE(draft.deck.model.preset == "custom",
           "{}: model.from and model.preset = \"{}\" ({}) both say what the model is; give one of them",
           draft.source["model.from"], draft.deck.model.preset, draft.source["model.preset"]);
-  const std::string file = hf_config_path(folder);
-  for (const auto& [key, value] : hf_settings(folder)) {
+  const StartingPoint point = starting_point(folder);
+  const std::string& file = point.file;
+  draft.deck.model.origin = point.origin;
+  require_same_adapters(draft, point);
+  for (const auto& [key, value] : point.settings) {
     const Field& field = *find_field(key);
     const bool given = draft.source[key] != "default";
     const std::string before = render(field, draft.deck);

@@ -117,6 +117,7 @@ void validate(Deck& deck) {
   check_sharding(deck);
   check_recompute(deck);
   check_optimizer(deck);
+  check_checkpoint(deck);
   check_mesh(deck);
   check_cluster(deck);
   REQUIRE(!deck.data.train.empty(), "{}: data.train is empty; name files or patterns",

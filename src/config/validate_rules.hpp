@@ -34,6 +34,7 @@ void check_precision(Deck& deck);
 void check_sharding(const Deck& deck);
 void check_recompute(const Deck& deck);
 void check_optimizer(const Deck& deck);
+void check_checkpoint(const Deck& deck);
 
 /// At most one degree is open.
 void check_mesh(Deck& deck);

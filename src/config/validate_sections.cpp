@@ -56,6 +56,17 @@ void check_optimizer(const Deck& deck) {
   check_patterns(deck, "optimizer.no_decay", o.no_decay);
 }
 
+void check_checkpoint(const Deck& deck) {
+  const Checkpoint& c = deck.checkpoint;
+  REQUIRE(c.export_to.empty() || c.interval >= 0,
+          "{}: checkpoint.export needs the checkpoint at the end of the run, and checkpoint.interval = -1 "
+          "writes none; nearest legal: 0",
+          source_of(deck, "checkpoint.export"));
+  REQUIRE(!c.export_adapter || deck.lora.rank > 0,
+          "{}: checkpoint.export_adapter = true needs adapters, and lora.rank = 0; nearest legal: false",
+          source_of(deck, "checkpoint.export_adapter"));
+}
+
 void check_cluster(Deck& deck) {
   Cluster& c = deck.cluster;
   if (source_of(deck, "cluster.peak_tflops").rfind("preset", 0) == 0 &&

@@ -25,7 +25,7 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, std::uin
                       {"hysteresis_left", p.loss_scaler.hysteresis_left}};
   j["seed"] = deck.run.seed;
   j["deck"] = config::resolved_toml(deck);
-  j["model_from"] = deck.model.from;
+  j["model_from"] = deck.model.origin;
   j["deck_hash"] = hex(config::deck_hash(deck));
   j["data_identity"] = hex(data_identity);
   j["mesh"] = {{"pipeline", deck.mesh.pipeline},

@@ -21,13 +21,13 @@
 #include "model/family.hpp"
 #include "optim/schedule.hpp"
 #include "plan/setup.hpp"
+#include "train/export_model.hpp"
 #include "train/output_folder.hpp"
+#include "train/starting_weights.hpp"
 #include "train/weights.hpp"
 
 namespace ztrain::train {
 namespace {
-
-constexpr double seconds_between_lines = 5;
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -90,6 +90,7 @@ Trainer::Trainer(const runtime::Session& session, Prepared prepared, std::string
               &deck_, deck_.debug.poison) {
   say(banner(session, deck_, worker_, facts_, version_));
   restore();
+  steps_at_start_ = progress_.step;
   session.agree("preparing the output folder", [&] {
     if (session_.rank() == 0) prepare_output();
   });
@@ -119,6 +120,7 @@ void Trainer::say(const std::string& text) const {
 void Trainer::prepare_output() {
   const std::filesystem::path output(deck_.run.output);
   make_writable(output, "run.output");
+  if (!deck_.checkpoint.export_to.empty() && progress_.step < facts_.steps) require_exportable(deck_);
   if (deck_.checkpoint.interval >= 0) {
     const std::string folder = config::checkpoint_folder(deck_);
     make_writable(folder, "checkpoint.folder");
@@ -159,26 +161,9 @@ void Trainer::restore() {
   say(deck_.checkpoint.resume == "none"
           ? "no checkpoint is read: checkpoint.resume = \"none\"\n"
           : fmt::format("no checkpoint in {}: {}\n", config::checkpoint_folder(deck_), source));
-  if (!from.empty()) return import_weights();
+  if (!from.empty())
+    return start_from_weights(session_, worker_, deck_, [this](const std::string& line) { say(line); });
   worker_.initialize(static_cast<std::uint64_t>(deck_.run.seed));
-}
-
-void Trainer::import_weights() {
-  const std::string& folder = deck_.model.from;
-  const double start = now();
-  double next_line = start + seconds_between_lines;
-  const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
-  say(fmt::format("reading the weights of {}\n", folder));
-  const std::int64_t bytes = session_.agree("reading the weights", [&] {
-    return worker_.import_weights(folder, [&](std::int64_t done, std::int64_t total) {
-      if (now() < next_line) return;
-      next_line = now() + seconds_between_lines;
-      say(fmt::format("{} of this rank's {} read\n", text(done), text(total)));
-    });
-  });
-  worker_.load_copies();
-  say(fmt::format("{} read by this rank in {:.1f} s; {} resident\n", text(bytes), now() - start,
-                  text(runtime::resident_bytes())));
 }
 
 void Trainer::load_checkpoint(const std::string& path) {
@@ -191,6 +176,7 @@ void Trainer::load_checkpoint(const std::string& path) {
   });
   worker_.load_copies();
   saved_step_ = progress_.step;
+  saved_ = path;
 }
 
 /// What the host is issuing or waiting for, for the watchdog's thread.
@@ -217,6 +203,7 @@ void Trainer::run() {
     }
   }
   if (deck_.checkpoint.interval >= 0 && saved_step_ != progress_.step) save_unless_stuck();
+  if (!deck_.checkpoint.export_to.empty() && progress_.step >= facts_.steps) export_at_end();
   if (outside_bytes_ == 0) return;  // no step was run
   const std::int64_t planned = worker_.memory().total_bytes() + outside_bytes_;
   say(fmt::format("peak memory {} of {} planned (arenas and what is outside the plan)\n",
@@ -320,6 +307,27 @@ void Trainer::evaluate_and_report() {
                   best ? ", the best so far" : "", now() - start));
 }
 
+void Trainer::export_at_end() {
+  const std::string& folder = deck_.checkpoint.export_to;
+  const bool exists = !session_.from_rank_0(std::filesystem::exists(folder) ? "exists" : "").empty();
+  if (steps_at_start_ >= facts_.steps && exists)
+    return say(fmt::format("checkpoint.export: '{}' is there already\n", folder));
+  const auto refuse = [&](const std::string& why) {
+    throw runtime::AgreedError(fmt::format("checkpoint.export: {}", why));
+  };
+  if (saved_step_ != progress_.step)
+    refuse(fmt::format("step {} has no checkpoint, so nothing is exported", progress_.step));
+  try {
+    export_model(session_, export_request(deck_, saved_),
+                 {[this](const std::string& line) { say(line); }, [this] { watchdog_->beat("exporting"); }});
+  } catch (const runtime::AgreedError& e) {
+    refuse(
+        fmt::format("{}\nthe run is complete and its checkpoint stays: `ztrain export {} --to FOLDER` "
+                    "writes the model",
+                    e.what(), saved_));
+  }
+}
+
 void Trainer::save_unless_stuck() {
   if (!overflow_.stuck()) return save();
   say(fmt::format(
@@ -345,12 +353,13 @@ void Trainer::save() {
         });
   });
   saved_step_ = progress_.step;
+  saved_ = fmt::format("{}/step_{}", folder, progress_.step);
   // HDF5 is first used here: what it keeps is outside the plan too.
   if (outside_bytes_ > 0) outside_bytes_ = std::max(outside_bytes_, worker_.outside_bytes());
   const double seconds = now() - start;
   save_seconds_ += seconds;
-  say(fmt::format("step {}: checkpoint {}/step_{} ({} by this rank in {:.1f} s)\n", progress_.step, folder,
-                  progress_.step, format_bytes(static_cast<double>(bytes)), seconds));
+  say(fmt::format("step {}: checkpoint {} ({} by this rank in {:.1f} s)\n", progress_.step, saved_,
+                  format_bytes(static_cast<double>(bytes)), seconds));
   if (!saved.warning.empty()) say(fmt::format("step {}: warning: {}\n", progress_.step, saved.warning));
 }
 

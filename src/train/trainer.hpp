@@ -30,7 +30,8 @@ class Trainer {
   Trainer(const runtime::Session& session, config::Deck deck, std::string version);
 
   /// Trains to the end of the run, or until SIGUSR1 reaches any rank: then the step is finished and the state
-  /// saved (unless checkpoint.interval is -1).
+  /// saved (unless checkpoint.interval is -1). A run that is complete is exported (checkpoint.export), also
+  /// one that was complete before; throws AgreedError when that fails.
   void run();
 
  private:
@@ -40,7 +41,6 @@ class Trainer {
   void prepare_output();
   std::string checkpoint_to_resume() const;
   void restore();
-  void import_weights();
   void load_checkpoint(const std::string& path);
   std::string where() const;
   void step();
@@ -50,6 +50,7 @@ class Trainer {
   void report(const StepClock& clock);
   double evaluate();
   void evaluate_and_report();
+  void export_at_end();
   void save_unless_stuck();
   void save();
 
@@ -64,7 +65,9 @@ class Trainer {
   std::optional<telemetry::Watchdog> watchdog_;    ///< while run() lasts
   std::optional<telemetry::MetricsFile> metrics_;  ///< rank 0 alone
   Progress progress_;
+  std::int64_t steps_at_start_ = 0;
   std::int64_t saved_step_ = -1;    ///< step of the newest checkpoint of this run
+  std::string saved_;               ///< that checkpoint
   std::int64_t outside_bytes_ = 0;  ///< measured after the first step and each save
   double save_seconds_ = 0;         ///< since the last report
   double mean_step_seconds_ = 0;

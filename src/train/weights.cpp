@@ -48,20 +48,27 @@ void draw(const model::Parameter& parameter, const std::vector<LogicalRun>& runs
 void initialize_weights(const Program& program, const program::JobTensors& tensors, const Layout& layout,
                         const model::Graph& graph, const engine::JobMemory& memory, kernels::Exec& exec,
                         std::uint64_t seed) {
+  for (const program::UnitState& unit : tensors.units)
+    kernels::zero(exec, memory.address(program, unit.master.slice),
+                  program.tensor(unit.master.slice).bytes());
+  draw_weights(program, tensors, layout, graph, memory, exec, seed,
+               [](const model::Parameter&) { return true; });
+  zero_moments(program, tensors, memory, exec);
+}
+
+void draw_weights(const Program& program, const program::JobTensors& tensors, const Layout& layout,
+                  const model::Graph& graph, const engine::JobMemory& memory, kernels::Exec& exec,
+                  std::uint64_t seed, const std::function<bool(const model::Parameter&)>& wanted) {
   const int tensor_index = Coordinate(program.mesh, program.rank)[Axis::tensor];
   for (const FlatUnit& unit : layout.units()) {
     const program::UnitState& state = tensors.units[static_cast<std::size_t>(unit.unit)];
-    const auto zero = [&](const program::State& s) {
-      kernels::zero(exec, memory.address(program, s.slice), program.tensor(s.slice).bytes());
-    };
-    zero(state.master);
-    for (const program::State& s : state.optimizer) zero(s);
     const std::int64_t begin = shard_index(program) * unit.shard_elements;
     const DType type = program.tensor(state.master.slice).dtype;
     std::byte* slice = memory.address(program, state.master.slice);
     for (const Piece& piece : layout.pieces(unit.unit, begin, begin + unit.shard_elements)) {
-      const auto runs = layout.logical_runs(piece.parameter, tensor_index, piece.slice_begin, piece.count);
       const model::Parameter& parameter = graph.parameters[static_cast<std::size_t>(piece.parameter)];
+      if (!wanted(parameter)) continue;
+      const auto runs = layout.logical_runs(piece.parameter, tensor_index, piece.slice_begin, piece.count);
       std::byte* to = slice + (piece.flat_begin - begin) * size_of(type);
       engine::with_type(type, [&]<class P>(engine::Type<P>) {
         draw<P>(parameter, runs, piece.slice_begin, to, exec, seed);

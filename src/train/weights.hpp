@@ -1,6 +1,7 @@
 #pragma once
 // Initial weights, and this rank's slices of the state as checkpoints see them.
 
+#include <functional>
 #include <vector>
 
 #include "checkpoint/checkpoint.hpp"
@@ -15,6 +16,11 @@ namespace ztrain::train {
 void initialize_weights(const program::Program& program, const program::JobTensors& tensors,
                         const Layout& layout, const model::Graph& graph, const engine::JobMemory& memory,
                         kernels::Exec& exec, std::uint64_t seed);
+
+/// Draws those parameters alone that `wanted` says, and leaves all else as it is.
+void draw_weights(const program::Program& program, const program::JobTensors& tensors, const Layout& layout,
+                  const model::Graph& graph, const engine::JobMemory& memory, kernels::Exec& exec,
+                  std::uint64_t seed, const std::function<bool(const model::Parameter&)>& wanted);
 
 /// Makes this rank's slices of the moments zero, for a run whose weights are not drawn.
 void zero_moments(const program::Program& program, const program::JobTensors& tensors,

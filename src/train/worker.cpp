@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
-#include "checkpoint/import.hpp"
 #include "program/passes.hpp"
 #include "train/require_memory.hpp"
 #include "train/weights.hpp"
@@ -110,10 +110,24 @@ void Worker::initialize(std::uint64_t seed) {
   load_copies();
 }
 
-std::int64_t Worker::import_weights(const std::string& folder, const checkpoint::Progress& progress) {
-  zero_moments(job_.load, job_.tensors, memory_, *exec_);
+checkpoint::Imported Worker::import_weights(const std::string& folder, const checkpoint::Progress& progress) {
   const auto shards = state_shards(job_.load, job_.tensors, memory_, false);
   return checkpoint::import_weights(folder, place_of(job_.load, job_.layout), shards, progress);
+}
+
+void Worker::complete_import(const checkpoint::Imported& imported, std::uint64_t seed) {
+  const std::set<std::string> absent(imported.absent.begin(), imported.absent.end());
+  draw_weights(job_.load, job_.tensors, job_.layout, job_.graph, memory_, *exec_, seed,
+               [&](const model::Parameter& p) { return absent.contains(p.name); });
+  zero_moments(job_.load, job_.tensors, memory_, *exec_);
+  load_copies();
+}
+
+std::int64_t Worker::weight_bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& shard : state_shards(job_.load, job_.tensors, memory_, false))
+    bytes += job_.layout.unit(shard.unit).shard_elements * size_of(shard.dtype);
+  return bytes;
 }
 
 std::int64_t Worker::outside_bytes() const {

@@ -6,6 +6,7 @@
 #include "base/step_partial.hpp"
 #include "base/step_scalars.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/import.hpp"
 #include "config/deck.hpp"
 #include "engine/executor.hpp"
 #include "engine/job_memory.hpp"
@@ -37,9 +38,14 @@ class Worker {
 
   /// Collective: weights drawn from the seed, moments zero.
   void initialize(std::uint64_t seed);
-  /// Fills the slices of the weights from a Hugging Face model's folder; what checkpoint::import_weights
-  /// gives and throws. Call load_copies() once all ranks are through.
-  std::int64_t import_weights(const std::string& folder, const checkpoint::Progress& progress);
+  /// Fills the slices of the weights from a Hugging Face model's folder or a checkpoint, and touches no other
+  /// memory; what checkpoint::import_weights gives and throws. Call complete_import() once all ranks are
+  /// through.
+  checkpoint::Imported import_weights(const std::string& folder, const checkpoint::Progress& progress);
+  /// Collective: draws adapters that the folder lacked from the seed, makes moments zero, derives all copies.
+  void complete_import(const checkpoint::Imported& imported, std::uint64_t seed);
+  /// Bytes of this rank's slices of the weights, which import_weights fills.
+  std::int64_t weight_bytes() const;
 
   const program::Job& job() const { return job_; }
   const engine::JobMemory& memory() const { return memory_; }

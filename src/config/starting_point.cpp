@@ -1,0 +1,112 @@
+#include "config/starting_point.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "config/hf_config.hpp"
+#include "config/value.hpp"
+
+namespace ztrain::config {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::uintmax_t largest_metadata = 1 << 24;  ///< bytes; real ones are some thousands
+
+/// Keys of [model] that do not say what the model is.
+constexpr std::array<std::string_view, 4> not_shape{"model.preset", "model.from", "model.trainable",
+                                                    "model.frozen"};
+
+/// What a folder may be instead.
+std::string hint(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return "it is no folder, or cannot be read";
+  if (fs::exists(folder / "index.h5", error))
+    return "it is a checkpoint of an older version, which wrote none: give the folder that `ztrain export` "
+           "makes of it";
+  if (fs::exists(folder / "adapter_config.json", error))
+    return "it holds adapters alone: give the model that they belong to, merged with them";
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (fs::exists(entry->path() / checkpoint_metadata_file, error))
+      return fmt::format("it holds checkpoints: give one of them, such as '{}'", entry->path().string());
+  return "give a folder that has one of them";
+}
+
+json read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  REQUIRE(file.good(), "model.from: cannot read '{}': no permission", path.string());
+  REQUIRE(fs::file_size(path) <= largest_metadata, "{}: has {} bytes; no checkpoint's metadata are above {}",
+          path.string(), fs::file_size(path), largest_metadata);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto shallow = [&](int depth, json::parse_event_t, json&) {
+    REQUIRE(depth <= 16, "{}: is nested more than 16 deep", path.string());
+    return true;
+  };
+  try {
+    json parsed = json::parse(text, shallow);
+    REQUIRE(parsed.is_object() && parsed.contains("deck") && parsed["deck"].is_string(),
+            "{}: holds no deck: it is damaged, or not of a run's checkpoint", path.string());
+    return parsed;
+  } catch (const json::exception& error) {
+    fail("{}: not valid JSON: {}", path.string(), error.what());
+  }
+}
+
+toml::table deck_table(const json& metadata, const std::string& file) {
+  try {
+    return toml::parse(metadata["deck"].get_ref<const std::string&>());
+  } catch (const toml::parse_error& error) {
+    fail("{}: its deck is not valid TOML: {}", file, error.description());
+  }
+}
+
+StartingPoint from_checkpoint(const std::string& folder) {
+  StartingPoint point;
+  point.file = (fs::path(folder) / checkpoint_metadata_file).string();
+  const json metadata = read(point.file);
+  if (metadata.contains("model_from") && metadata["model_from"].is_string())
+    point.origin = metadata["model_from"].get<std::string>();
+  const toml::table table = deck_table(metadata, point.file);
+  Deck saved;
+  for (const Field& field : fields()) {
+    const std::string section = field.section();
+    if (section != "model" && section != "lora") continue;
+    const toml::node* value = table[section][field.member()].node();
+    if (value != nullptr)
+      assign(field, *value, saved, point.file);
+    else
+      assign(field, field.standard, saved, "default");
+    if (section == "model" && std::ranges::find(not_shape, field.key) == not_shape.end())
+      point.settings.emplace_back(field.key, render(field, saved));
+  }
+  if (saved.lora.rank > 0) point.adapters = saved.lora;
+  return point;
+}
+
+}  // namespace
+
+bool is_checkpoint(const std::string& folder) {
+  std::error_code error;
+  return !fs::exists(hf_config_path(folder), error) &&
+         fs::exists(fs::path(folder) / checkpoint_metadata_file, error);
+}
+
+StartingPoint starting_point(const std::string& folder) {
+  if (is_checkpoint(folder)) return from_checkpoint(folder);
+  const std::string file = hf_config_path(folder);
+  std::error_code error;
+  REQUIRE(
+      fs::exists(file, error),
+      "model.from: '{}' is neither a Hugging Face model nor a checkpoint: it has no config.json and no {}; "
+      "{}",
+      folder, checkpoint_metadata_file, hint(folder));
+  return {file, folder, hf_settings(folder), std::nullopt};
+}
+
+}  // namespace ztrain::config

@@ -1,0 +1,138 @@
+#include "train/export_model.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "config/hf_config.hpp"
+#include "train/output_folder.hpp"
+#include "train/progress.hpp"
+
+namespace ztrain::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using checkpoint::ExportContent;
+
+constexpr std::chrono::seconds between_lines{5};
+constexpr checkpoint::ExportKeys deck_keys{"checkpoint.export", "checkpoint.export_dtype"};
+
+/// What stands beside the weights of a model and is no affair of training.
+constexpr const char* companions[] = {"generation_config.json", "tokenizer.json",
+                                      "tokenizer_config.json",  "tokenizer.model",
+                                      "chat_template.jinja",    "special_tokens_map.json"};
+
+DType dtype_of(const config::Deck& deck, const std::string& given) {
+  if (given != "auto") return dtype_from(given);
+  return deck.precision.parameters == DType::f64 ? DType::f32 : deck.precision.parameters;
+}
+
+/// model.from is the Hugging Face model that the weights once came from.
+std::vector<checkpoint::SideFile> model_files(const config::Deck& deck, DType dtype) {
+  const config::Model& m = deck.model;
+  // A stretched embedding is meant for the stretched length.
+  const double stretched =
+      m.rope_scaling == "llama3" ? m.rope_factor * static_cast<double>(m.rope_original_max_position) : 0;
+  const auto positions = std::max(deck.data.sequence, static_cast<std::int64_t>(stretched));
+  std::vector<checkpoint::SideFile> files{{"config.json", config::hf_config(m, dtype, positions)}};
+  if (m.from.empty()) return files;
+  for (const char* name : companions) {
+    std::ifstream file(fs::path(m.from) / name, std::ios::binary);
+    if (file.good()) files.push_back({name, {std::istreambuf_iterator<char>(file), {}}});
+  }
+  return files;
+}
+
+/// Whether a run with adapters trained this parameter of the model, too.
+bool is_trained(const config::Model& model, const std::string& parameter) {
+  const auto matches = [&](const std::string& pattern) { return glob_match(pattern, parameter); };
+  return std::ranges::any_of(model.trainable, matches) && std::ranges::none_of(model.frozen, matches);
+}
+
+struct Prepared {
+  checkpoint::ExportOptions options;
+  std::vector<checkpoint::SideFile> files;
+};
+
+Prepared prepare_export(const ExportRequest& request) {
+  const auto metadata = checkpoint::read_metadata(request.checkpoint);
+  config::Deck deck = deck_of(metadata, request.checkpoint);
+  deck.model.from = metadata.value("model_from", "");
+  Prepared p;
+  p.options.dtype = dtype_of(deck, request.dtype);
+  p.options.max_shard_bytes = request.max_shard_bytes;
+  p.options.content = request.content;
+  p.options.keys = request.keys;
+  p.options.adapters = {deck.lora.alpha, deck.lora.dropout, deck.model.from,
+                        [model = deck.model](const std::string& name) { return is_trained(model, name); }};
+  if (request.content == ExportContent::model) p.files = model_files(deck, p.options.dtype);
+  return p;
+}
+
+std::string summary(const ExportRequest& request, const Prepared& p, const checkpoint::Exported& done,
+                    double seconds) {
+  std::vector<std::string> names;
+  for (const auto& file : p.files) names.push_back(file.name);
+  if (request.content == ExportContent::adapters) names.emplace_back("adapter_config.json");
+  const auto bytes = static_cast<double>(done.bytes);
+  return fmt::format("{}: {} tensors, {} of {} in {} file{}, and {}; {:.1f} s, {:.2f} GB/s\n", request.to,
+                     done.tensors, format_bytes(bytes), name_of(p.options.dtype), done.files,
+                     done.files == 1 ? "" : "s", fmt::join(names, ", "), seconds,
+                     seconds > 0 ? bytes / seconds * 1e-9 : 0.0);
+}
+
+}  // namespace
+
+void export_model(const runtime::Session& session, const ExportRequest& request, const ExportWatch& watch) {
+  const auto say = [&](const std::string& line) {
+    if (watch.say) watch.say(line);
+  };
+  const Prepared p = session.agree("preparing the export", [&] { return prepare_export(request); });
+  const auto start = Clock::now();
+  auto next_line = start + between_lines;
+  const auto done = session.agree("exporting", [&] {
+    return checkpoint::export_weights(
+        request.checkpoint, request.to, p.files, p.options, [&](std::int64_t written, std::int64_t total) {
+          if (watch.alive) watch.alive();
+          if (Clock::now() < next_line) return;
+          next_line = Clock::now() + between_lines;
+          say(fmt::format("{} of this rank's {} written\n", format_bytes(static_cast<double>(written)),
+                          format_bytes(static_cast<double>(total))));
+        });
+  });
+  if (done.removed_remains)
+    say(fmt::format("{}.tmp, which an interrupted export had left, was removed\n", request.to));
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  say(summary(request, p, done, seconds));
+}
+
+void require_exportable(const config::Deck& deck) {
+  const config::Checkpoint& c = deck.checkpoint;
+  try {
+    checkpoint::require_new_folder(c.export_to, deck_keys);
+    if (!c.export_adapter) config::hf_config(deck.model, dtype_of(deck, c.export_dtype), deck.data.sequence);
+  } catch (const Error& e) {
+    fail("checkpoint.export: {}", e.what());
+  }
+  make_writable(fs::absolute(c.export_to).lexically_normal().parent_path(), deck_keys.folder);
+}
+
+ExportRequest export_request(const config::Deck& deck, const std::string& checkpoint) {
+  ExportRequest request;
+  request.checkpoint = checkpoint;
+  request.to = deck.checkpoint.export_to;
+  request.dtype = deck.checkpoint.export_dtype;
+  request.content = deck.checkpoint.export_adapter ? ExportContent::adapters : ExportContent::model;
+  request.keys = deck_keys;
+  return request;
+}
+
+}  // namespace ztrain::train

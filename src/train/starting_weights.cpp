@@ -1,0 +1,88 @@
+#include "train/starting_weights.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "config/starting_point.hpp"
+
+namespace ztrain::train {
+namespace {
+
+constexpr double seconds_between_lines = 5;
+constexpr int most_ranks_listed = 8;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string text(std::int64_t bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
+
+/// What one rank has read, and its resident memory. All members are 8 bytes: ranks exchange it as it is.
+struct Reading {
+  std::int64_t bytes = 0;    ///< of the files
+  std::int64_t weights = 0;  ///< what they are in this rank's memory
+  std::int64_t before = 0, after = 0, peak = 0;
+};
+
+std::vector<Reading> readings_of_all(const runtime::Session& session, const Reading& mine) {
+  std::vector<Reading> all(static_cast<std::size_t>(session.size()));
+  REQUIRE(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, session.world()) ==
+              MPI_SUCCESS,
+          "MPI_Allgather failed while the ranks compared their memory");
+  return all;
+}
+
+std::string line_of(std::size_t rank, const Reading& r) {
+  return fmt::format("  rank {}: {} of weights; resident memory {} before, {} after, {} at its peak\n", rank,
+                     text(r.weights), text(r.before), text(r.after), text(r.peak));
+}
+
+std::string report(const std::vector<Reading>& all, double seconds) {
+  double bytes = 0;
+  for (const Reading& r : all) bytes += static_cast<double>(r.bytes);
+  std::string lines = fmt::format("{} read in {:.1f} s, {:.2f} GB/s over all ranks\n", format_bytes(bytes),
+                                  seconds, seconds > 0 ? bytes / seconds * 1e-9 : 0.0);
+  if (static_cast<int>(all.size()) <= most_ranks_listed) {
+    for (std::size_t r = 0; r < all.size(); ++r) lines += line_of(r, all[r]);
+    return lines;
+  }
+  const auto most = std::ranges::max_element(all, {}, &Reading::peak);
+  return lines + line_of(static_cast<std::size_t>(most - all.begin()), *most);
+}
+
+}  // namespace
+
+void start_from_weights(const runtime::Session& session, Worker& worker, const config::Deck& deck,
+                        const std::function<void(const std::string& line)>& say) {
+  const std::string& folder = deck.model.from;
+  say(fmt::format("reading the weights of {}{}\n", folder,
+                  config::is_checkpoint(folder) ? ", a checkpoint, and nothing else of it" : ""));
+  const double start = now();
+  double next_line = start + seconds_between_lines;
+  Reading mine;
+  mine.before = runtime::resident_bytes();
+  const auto imported = session.agree("reading the weights", [&] {
+    return worker.import_weights(folder, [&](std::int64_t done, std::int64_t total) {
+      if (now() < next_line) return;
+      next_line = now() + seconds_between_lines;
+      say(fmt::format("{} of this rank's {} read\n", text(done), text(total)));
+    });
+  });
+  mine.bytes = imported.bytes;
+  mine.weights = worker.weight_bytes();
+  mine.after = runtime::resident_bytes();
+  mine.peak = runtime::peak_resident_bytes();
+  say(report(readings_of_all(session, mine), now() - start));
+  if (!imported.absent.empty())
+    say(fmt::format("{} adapter weights are drawn from seed {}\n", imported.absent.size(), deck.run.seed));
+  worker.complete_import(imported, static_cast<std::uint64_t>(deck.run.seed));
+}
+
+}  // namespace ztrain::train
