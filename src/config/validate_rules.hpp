@@ -27,6 +27,7 @@ std::string nearest_divisors(std::int64_t n, std::int64_t x, std::int64_t least 
 /// states.
 void check_precision(Deck& deck);
 
+void check_data(const Deck& deck);
 void check_sharding(const Deck& deck);
 void check_recompute(const Deck& deck);
 void check_optimizer(const Deck& deck);
