@@ -1,8 +1,11 @@
+#include <utility>
+
 #include "config/fields_rows.hpp"
 
 namespace ztrain::config::rows {
+namespace {
 
-std::vector<Field> run_and_data() {
+std::vector<Field> run() {
   return {
       free(path(
           PathKind::from_working_folder,
@@ -19,6 +22,11 @@ std::vector<Field> run_and_data() {
                     "Length of the run in tokens, rounded up to whole steps."})),
       free(numeric({"run.epochs", &at<&Deck::run, &Run::epochs>, "0", "epochs", from(0),
                     "Length of the run in passes over the training data, rounded to whole steps."})),
+  };
+}
+
+std::vector<Field> data() {
+  return {
       path(PathKind::from_deck,
            example(R"(["data/*.bin"])",
                    {"data.train", &at<&Deck::data, &Data::train>, "", "", any(),
@@ -65,6 +73,14 @@ std::vector<Field> run_and_data() {
       numeric({"data.max_documents", &at<&Deck::data, &Data::max_documents>, "0", "documents", from(0),
                "Most documents in one sequence of packed documents. 0: no limit."}),
   };
+}
+
+}  // namespace
+
+std::vector<Field> run_and_data() {
+  std::vector<Field> all = run();
+  for (Field& field : data()) all.push_back(std::move(field));
+  return all;
 }
 
 }  // namespace ztrain::config::rows
