@@ -31,6 +31,7 @@ void check_family(Deck& deck);
 /// states.
 void check_precision(Deck& deck);
 
+void check_data(const Deck& deck);
 void check_sharding(const Deck& deck);
 void check_recompute(const Deck& deck);
 void check_optimizer(const Deck& deck);
