@@ -25,10 +25,13 @@ Node append(Graph& graph, const Node& attention, const char* suffix, ValueId row
 
 void add_kv_cache(Graph& graph, std::int64_t capacity) {
   REQUIRE(capacity >= 1, "a cache of {} tokens holds nothing", capacity);
+  const auto attends = [](const Node& node) { return node.op == "attention"; };
+  REQUIRE(std::any_of(graph.nodes.begin(), graph.nodes.end(), attends),
+          "the model has no attention to give a cache to");
   const ValueId begin = add_value(graph, {"cache_begin", DType::i32, {1}, Role::input, -1});
   std::vector<Node> nodes;
   for (Node& node : graph.nodes) {
-    if (node.op == "attention") {
+    if (attends(node)) {
       nodes.push_back(append(graph, node, ".k_cache", node.inputs[1], begin, capacity));
       nodes.push_back(append(graph, node, ".v_cache", node.inputs[2], begin, capacity));
       const ValueId k = nodes[nodes.size() - 2].outputs[0], v = nodes.back().outputs[0];
@@ -38,7 +41,6 @@ void add_kv_cache(Graph& graph, std::int64_t capacity) {
     }
     nodes.push_back(std::move(node));
   }
-  REQUIRE(nodes.size() > graph.nodes.size(), "the model has no attention to give a cache to");
   graph.nodes = std::move(nodes);
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "model/kv_cache.hpp"
 #include "program/job_base.hpp"
@@ -37,7 +39,8 @@ InferenceProgram add_tensors(Program& base, const Graph& graph, const char* pref
   p.tokens = input("tokens");
   p.positions = input("positions");
   p.cache_begin = input("cache_begin");
-  p.index = input("index");
+  const auto selects = [](const model::Node& node) { return node.op == "select_row"; };
+  if (std::any_of(graph.nodes.begin(), graph.nodes.end(), selects)) p.index = input("index");
   p.rows = base.tensor(p.tokens).shape[0];
   const model::Value& logits = graph.value(graph.result);
   p.logits = base.add(

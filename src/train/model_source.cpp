@@ -20,7 +20,8 @@ ModelSource open_hugging_face(const std::string& folder) {
   const config::HfGeneration said = config::hf_generation(path);
   // A deck without data: only its model is read.
   config::Deck deck =
-      config::parse_deck("", config::hf_config_path(path), {R"(data.train=["none"])", "model.from=" + path});
+      config::parse_deck("", config::hf_config_path(path),
+                         {R"(data.train=["none"])", "batch.global=1", "run.steps=1", "model.from=" + path});
   return {folder,  ModelSource::Kind::hugging_face, std::move(deck), DType::bf16, said.max_positions,
           said.eos};
 }
