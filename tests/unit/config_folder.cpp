@@ -53,7 +53,8 @@ TEST_F(Folder, WhatIsGivenBesidesMustAgree) {
   EXPECT_NE(message.find("input.toml:9: model.hidden_size = 97 contradicts " + file() + ", which says 96"),
             std::string::npos)
       << message;
-  EXPECT_NE(deck_error(section("preset = \"100m\"\n")).find("both say what the model is"), std::string::npos);
+  const std::string preset = deck_error(section("preset = \"100m\"\n"));
+  EXPECT_NE(preset.find("preset 100m: model.hidden_size = 768 contradicts"), std::string::npos) << preset;
   EXPECT_NE(deck_error(section(), {"--model.rope_theta=1e4"}).find("command line: model.rope_theta"),
             std::string::npos);
 }
