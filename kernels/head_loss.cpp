@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <type_traits>
 
 #include "base/error.hpp"
@@ -135,8 +136,10 @@ void chunk_loss(Exec& exec, const HeadLossInput<T>& input, const HeadLossChunk& 
   });
 }
 
-std::vector<HeadLossChunk> prepare(const HeadLossShape& s, DType type, DType gradient, bool grad,
-                                   bool accumulate) {
+/// weight_gradient: nothing where only the loss is wanted.
+std::vector<HeadLossChunk> prepare(const HeadLossShape& s, DType type, DType gradient,
+                                   std::optional<WeightGradient> weight_gradient) {
+  const bool grad = weight_gradient.has_value();
   REQUIRE(s.tokens > 0 && s.vocabulary > 0 && s.width > 0,
           "head loss: {} tokens, a vocabulary of {} and width {} must be positive", s.tokens, s.vocabulary,
           s.width);
@@ -158,13 +161,13 @@ std::vector<HeadLossChunk> prepare(const HeadLossShape& s, DType type, DType gra
     }
     if (chunks.size() >= 2 && chunks.back().rows == rows) {
       chunk.grad_weight = chunks.back().grad_weight;  // the first one may overwrite, the others add
-    } else if (grad) {
+    } else if (grad && *weight_gradient != WeightGradient::none) {
       chunk.grad_weight = make_gemm({.trans_a = true,
                                      .m = s.vocabulary,
                                      .n = s.width,
                                      .k = rows,
                                      .lda = stride,
-                                     .accumulate = accumulate || begin > 0},
+                                     .accumulate = *weight_gradient == WeightGradient::add || begin > 0},
                                     type, gradient);
     }
     chunks.push_back(std::move(chunk));
@@ -188,7 +191,7 @@ void check(const HeadLossShape& s, const HeadLossInput<T>& input, const Vector<d
 
 template <class T>
 HeadLoss<T>::HeadLoss(const HeadLossShape& shape)
-    : shape_(shape), chunks_(prepare(shape, dtype_of<T>(), dtype_of<T>(), false, false)) {}
+    : shape_(shape), chunks_(prepare(shape, dtype_of<T>(), dtype_of<T>(), std::nullopt)) {}
 
 template <class T>
 void HeadLoss<T>::run(Exec& exec, const HeadLossInput<T>& input, Vector<double> loss,
@@ -203,16 +206,19 @@ void HeadLoss<T>::run(Exec& exec, const HeadLossInput<T>& input, Vector<double> 
 }
 
 template <class T, class G>
-HeadLossGrad<T, G>::HeadLossGrad(const HeadLossShape& shape, bool accumulate)
-    : shape_(shape), chunks_(prepare(shape, dtype_of<T>(), dtype_of<G>(), true, accumulate)) {}
+HeadLossGrad<T, G>::HeadLossGrad(const HeadLossShape& shape, WeightGradient weight_gradient)
+    : shape_(shape),
+      weight_gradient_(weight_gradient),
+      chunks_(prepare(shape, dtype_of<T>(), dtype_of<G>(), weight_gradient)) {}
 
 template <class T, class G>
 void HeadLossGrad<T, G>::run(Exec& exec, const HeadLossInput<T>& input, const StepScalars* scalars,
                              Vector<double> loss, Matrix<T> grad_h, Matrix<G> grad_weight,
                              Vector<std::byte> workspace) {
   check(shape_, input, loss);
+  const bool fits = grad_weight.rows == shape_.vocabulary && grad_weight.cols == shape_.width;
   REQUIRE(grad_h.rows == shape_.tokens && grad_h.cols == shape_.width &&
-              grad_weight.rows == shape_.vocabulary && grad_weight.cols == shape_.width,
+              (fits || weight_gradient_ == WeightGradient::none),
           "head loss: gradients [{}, {}] and [{}, {}] do not fit {} tokens, {} words, width {}", grad_h.rows,
           grad_h.cols, grad_weight.rows, grad_weight.cols, shape_.tokens, shape_.vocabulary, shape_.width);
   const Buffers<T> b = place<T>(shape_, dtype_of<G>(), workspace);
@@ -222,6 +228,7 @@ void HeadLossGrad<T, G>::run(Exec& exec, const HeadLossInput<T>& input, const St
     chunk_loss<T, true>(exec, input, chunk, b, scalars, loss.data);
     chunk.grad_h->run(exec, b.grad_logits, input.weight.data, nullptr,
                       grad_h.data + chunk.begin * shape_.width, b.gemm);
+    if (weight_gradient_ == WeightGradient::none) continue;
     chunk.grad_weight->run(exec, b.grad_logits, h, nullptr, grad_weight.data, b.gemm);
   }
 }

@@ -39,6 +39,10 @@ struct HeadLossChunk {
   std::shared_ptr<Gemm> grad_weight;
 };
 
+/// What becomes of the gradient of the head's weight: nothing (the weight is frozen), or it is written, or
+/// added to what is there.
+enum class WeightGradient : std::uint8_t { none, write, add };
+
 /// Loss alone. T is float, bf16, f16 or double.
 template <class T>
 class HeadLoss {
@@ -59,10 +63,10 @@ class HeadLoss {
 template <class T, class G>
 class HeadLossGrad {
  public:
-  /// accumulate: add to grad_weight instead of overwriting it.
-  HeadLossGrad(const HeadLossShape& shape, bool accumulate);
+  HeadLossGrad(const HeadLossShape& shape, WeightGradient weight_gradient);
 
-  /// As HeadLoss::run; grad_h [tokens, width] is overwritten; grad_weight [vocabulary, width]. scalars: on
+  /// As HeadLoss::run; grad_h [tokens, width] is overwritten; grad_weight [vocabulary, width], not looked at
+  /// where there is none. scalars: on
   /// the device, of which loss_scale is read; gradients of the logits are multiplied by it before they are
   /// rounded to T.
   void run(Exec& exec, const HeadLossInput<T>& input, const StepScalars* scalars, Vector<double> loss,
@@ -70,6 +74,7 @@ class HeadLossGrad {
 
  private:
   HeadLossShape shape_;
+  WeightGradient weight_gradient_;
   std::vector<HeadLossChunk> chunks_;
 };
 

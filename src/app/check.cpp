@@ -41,7 +41,7 @@ void check_weights(const config::Deck& deck) {
   const model::Graph graph = plan::training_graph(deck);
   std::vector<ParameterShape> parameters;
   for (const model::Parameter& p : graph.parameters)
-    parameters.push_back({p.name, p.shape, {}, p.unit, p.decay, p.adapter});
+    parameters.push_back({p.name, p.shape, {}, p.unit, p.decay, p.trainable, p.adapter});
   const std::int64_t bytes = checkpoint::require_weights(deck.model.from, parameters);
   fmt::print("{}: the {} tensors of the model, {}\n", deck.model.from, parameters.size(),
              format_bytes(static_cast<double>(bytes)));

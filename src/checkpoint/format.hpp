@@ -1,6 +1,7 @@
 #pragma once
-// A checkpoint on disk, format versions 1 and 2. Version 2 may have states with granules above 1; a
-// checkpoint without is written as version 1, which older programs read.
+// A checkpoint on disk, format versions 1 to 3. Version 2 may have states with granules above 1, version 3
+// also frozen parameters; a checkpoint is written as the lowest version that can say what is in it, for the
+// sake of older programs.
 //
 //   step_<N>/             complete: it is renamed from step_<N>.tmp after everything in it was synced
 //     shard_0000.h5 ...   the bytes
@@ -21,10 +22,11 @@
 // on which shards are cut, so a block belongs to one rank.
 //
 // index.h5:
-//   attribute "format_version"  "1" or "2"
+//   attribute "format_version"  "1", "2" or "3"
 //   attribute "metadata"        the JSON text that the saver gave
 //   attribute "tables"          JSON: "states" [name], "granules" [elements per item of each state;
-//                               version 1: absent, all 1], "parameters" [{name, shape}],
+//                               version 1: absent, all 1], "parameters" [{name, shape,
+//                               frozen: true where it is}],
 //                               "dtypes" [name], "files" [{name, bytes}], "block_bytes"
 //   "ztrain/pieces"             int64 [pieces, 14], columns as PieceRow, sorted by its first six
 //   "ztrain/checksums"          int64 [blocks]: the bits of XXH3-64 of each block of block_bytes of a piece
@@ -49,7 +51,7 @@
 
 namespace ztrain::checkpoint {
 
-inline constexpr int newest_version = 2;
+inline constexpr int newest_version = 3;
 inline constexpr std::int64_t checksum_block = std::int64_t{1}
                                                << 20;  ///< bytes; a multiple of every element size
 inline constexpr std::int64_t largest_dataset = std::int64_t{1} << 31;  ///< items
@@ -77,6 +79,7 @@ static_assert(sizeof(PieceRow) == piece_columns * sizeof(std::int64_t));
 struct ParameterEntry {
   std::string name;
   Shape shape;
+  bool frozen = false;  ///< it is not trained: of all states it has "model" alone
   bool operator==(const ParameterEntry&) const = default;
 };
 
@@ -120,8 +123,10 @@ void require_granule(const std::string& state, std::int64_t granule);
 /// Order of "ztrain/pieces".
 bool piece_before(const PieceRow& a, const PieceRow& b);
 
+inline constexpr const char* weights_state = "model";
+
 /// Throws Error unless the pieces (sorted) hold every item of every state of every parameter exactly once, in
-/// one dtype per state and parameter.
+/// one dtype per state and parameter; of frozen parameters they hold the weights alone.
 void require_complete(const Index& index);
 
 /// Writes a file that holds everything of the index and the virtual datasets; syncs nothing.

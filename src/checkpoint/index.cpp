@@ -21,7 +21,10 @@ std::string tables_of(const Index& index) {
     states.push_back(s.name);
     granules.push_back(s.granule);
   }
-  for (const auto& p : index.catalog.parameters) parameters.push_back({{"name", p.name}, {"shape", p.shape}});
+  for (const auto& p : index.catalog.parameters) {
+    parameters.push_back({{"name", p.name}, {"shape", p.shape}});
+    if (p.frozen) parameters.back()["frozen"] = true;
+  }
   for (const auto& f : index.files) files.push_back({{"name", f.name}, {"bytes", f.bytes}});
   for (DType dtype : all_dtypes) dtypes.push_back(std::string(name_of(dtype)));
   return nlohmann::json{{"states", states}, {"granules", granules}, {"parameters", parameters},
@@ -45,7 +48,8 @@ std::vector<DType> parse_tables(const std::string& text, Index& index) {
     }
   }
   for (const auto& p : tables.at("parameters"))
-    index.catalog.parameters.push_back({p.at("name").get<std::string>(), p.at("shape").get<Shape>()});
+    index.catalog.parameters.push_back(
+        {p.at("name").get<std::string>(), p.at("shape").get<Shape>(), p.value("frozen", false)});
   for (const auto& f : tables.at("files"))
     index.files.push_back({f.at("name").get<std::string>(), f.at("bytes").get<std::int64_t>()});
   std::vector<DType> dtypes;
@@ -200,13 +204,19 @@ void require_bytes(const Index& index, const PieceRow& p) {
           index.checksums.size());
 }
 
+/// The lowest that can say it.
+int version_of(const Catalog& catalog) {
+  if (std::ranges::any_of(catalog.parameters, &ParameterEntry::frozen)) return 3;
+  return std::ranges::any_of(catalog.states, [](const StateEntry& s) { return s.granule > 1; }) ? 2 : 1;
+}
+
 Hdf5File open_index(const std::filesystem::path& path) {
   REQUIRE(std::filesystem::exists(path), "{}: there is no such file, so its folder is no checkpoint",
           path.string());
   Hdf5File file = Hdf5File::open_to_read(path);
   const std::string version = file.attribute("format_version");
-  REQUIRE(version == "1" || version == std::to_string(newest_version),
-          "{}: is of format version {}, this program reads versions 1 to {}", path.string(), version,
+  const bool known = version.size() == 1 && version[0] >= '1' && version[0] <= '0' + newest_version;
+  REQUIRE(known, "{}: is of format version {}, this program reads versions 1 to {}", path.string(), version,
           newest_version);
   return file;
 }
@@ -252,17 +262,20 @@ void require_complete(const Index& index) {
     require_tensor_complete(index, begin, end);
   });
   for (std::size_t s = 0; s < index.catalog.states.size(); ++s)
-    for (std::size_t p = 0; p < index.catalog.parameters.size(); ++p)
-      REQUIRE(seen[place(static_cast<std::int64_t>(s), static_cast<std::int64_t>(p))] ||
-                  elements(index.catalog.parameters[p].shape) == 0,
-              "no rank has {} of {} to save", index.catalog.states[s].name, index.catalog.parameters[p].name);
+    for (std::size_t p = 0; p < index.catalog.parameters.size(); ++p) {
+      const StateEntry& state = index.catalog.states[s];
+      const ParameterEntry& parameter = index.catalog.parameters[p];
+      const bool is_there = seen[place(static_cast<std::int64_t>(s), static_cast<std::int64_t>(p))];
+      const bool none = parameter.frozen && state.name != weights_state;
+      REQUIRE(!none || !is_there, "{} is frozen and has {}", parameter.name, state.name);
+      REQUIRE(none || is_there || elements(parameter.shape) == 0, "no rank has {} of {} to save", state.name,
+              parameter.name);
+    }
 }
 
 void write_index(const std::filesystem::path& path, const Index& index, const std::string& metadata) {
   Hdf5File file = Hdf5File::create(path);
-  const bool by_element =
-      std::ranges::all_of(index.catalog.states, [](const StateEntry& s) { return s.granule == 1; });
-  file.set_attribute("format_version", std::to_string(by_element ? 1 : newest_version));
+  file.set_attribute("format_version", std::to_string(version_of(index.catalog)));
   file.set_attribute("metadata", metadata);
   file.set_attribute("tables", tables_of(index));
   std::vector<std::int64_t> cells(index.pieces.size() * piece_columns);

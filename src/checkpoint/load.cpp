@@ -32,6 +32,19 @@ class Loader {
     require_same_parameters();
   }
 
+  /// What the optimizer steps is what it stepped.
+  void require_same_trained() const {
+    std::vector<std::string> other;
+    for (const ParameterShape& p : place_.layout->parameters()) {
+      const auto number = static_cast<std::size_t>(numbers_.at(p.name));
+      if (reader_.catalog().parameters[number].frozen == p.trainable) other.push_back(p.name);
+    }
+    REQUIRE(other.empty(),
+            "{}: {} parameters were frozen and are trained now, or the reverse: {}; set model.trainable, "
+            "model.frozen and [lora] back, or {}",
+            where(), other.size(), fmt::join(other, ", "), advice);
+  }
+
   /// A rank that has nothing of the model wants nothing.
   void require_states(std::span<const StateShard> shards, OtherStates others) const {
     std::set<std::string> wanted, held;
@@ -106,7 +119,7 @@ class Loader {
     REQUIRE(granule == shard.granule,
             "{}: {} of {} has an item for every {} elements and the run wants one for every {}; {}; {}",
             where(), shard.state, parameter.name, granule, shard.granule, same_optimizer, advice);
-    REQUIRE(row.type() == shard.dtype || (shard.state == "model" && converts(row.type(), shard.dtype)),
+    REQUIRE(row.type() == shard.dtype || (shard.state == weights_state && converts(row.type(), shard.dtype)),
             "{}: {} of {} is {} and the run wants {}; set the deck's [precision] back, or {}", where(),
             shard.state, parameter.name, name_of(row.type()), name_of(shard.dtype), advice);
     REQUIRE(granule == 1 || same_slices(row.slice(), parameter.slice),
@@ -137,6 +150,7 @@ void load(const fs::path& path, const Place& place, std::span<const StateShard> 
           const LoadOptions& options) {
   Loader loader(path, place, options);
   loader.require_states(states, options.others);
+  if (options.others == OtherStates::refuse) loader.require_same_trained();
   for (const StateShard& shard : states) {
     REQUIRE(shard.unit >= 0 && shard.unit < std::ssize(place.layout->units()),
             "checkpoint: {} names unit {} of {}", shard.state, shard.unit, place.layout->units().size());

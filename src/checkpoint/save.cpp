@@ -53,14 +53,15 @@ void add_state(Catalog& catalog, const StateEntry& state) {
 Catalog own_catalog(const Layout& layout, std::span<const StateShard> states) {
   Catalog catalog;
   for (const StateShard& s : states) add_state(catalog, {s.state, s.granule});
-  for (const ParameterShape& p : layout.parameters()) catalog.parameters.push_back({p.name, p.shape});
+  for (const ParameterShape& p : layout.parameters())
+    catalog.parameters.push_back({p.name, p.shape, !p.trainable});
   return catalog;
 }
 
 json to_json(const Catalog& catalog) {
   json states = json::array(), parameters = json::array();
   for (const auto& s : catalog.states) states.push_back(json::array({s.name, s.granule}));
-  for (const auto& p : catalog.parameters) parameters.push_back({p.name, p.shape});
+  for (const auto& p : catalog.parameters) parameters.push_back({p.name, p.shape, p.frozen});
   return {states, parameters};
 }
 
@@ -70,7 +71,7 @@ void merge(Catalog& catalog, const json& other) {
   std::map<std::string, Shape> known;
   for (const auto& p : catalog.parameters) known[p.name] = p.shape;
   for (const auto& entry : other[1]) {
-    const ParameterEntry p{entry[0].get<std::string>(), entry[1].get<Shape>()};
+    const ParameterEntry p{entry[0].get<std::string>(), entry[1].get<Shape>(), entry[2].get<bool>()};
     const auto [at, added] = known.try_emplace(p.name, p.shape);
     if (added) catalog.parameters.push_back(p);
     REQUIRE(at->second == p.shape, "{} has shape {} on one rank and {} on another", p.name,

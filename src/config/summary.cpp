@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
 #include "config/validate.hpp"
 #include "optimizers/optimizer.hpp"
 
@@ -67,6 +68,21 @@ std::string optimizer_summary(const Deck& deck) {
   const Optimizer& o = deck.optimizer;
   return fmt::format("{}, lr {} ({}), weight decay {}, clip {}{}", o.name, o.lr, deck.schedule.name,
                      o.weight_decay, o.max_norm, given("groups", static_cast<std::int64_t>(o.groups.size())));
+}
+
+std::string trained_summary(const Deck& deck, std::int64_t trained, std::int64_t parameters) {
+  if (trained == parameters) return "";
+  const double part = static_cast<double>(trained), whole = static_cast<double>(parameters);
+  std::string text = fmt::format("{} of {} parameters ({:.2f}%)", format_count(part), format_count(whole),
+                                 100 * part / whole);
+  const Lora& l = deck.lora;
+  if (l.rank > 0)
+    text +=
+        fmt::format(", adapters of rank {} (alpha {}{}) on {}", l.rank, l.alpha,
+                    l.dropout > 0 ? fmt::format(", dropout {}", l.dropout) : "", fmt::join(l.targets, ", "));
+  if (!deck.model.trainable.empty()) text += fmt::format(", {}", fmt::join(deck.model.trainable, ", "));
+  if (!deck.model.frozen.empty()) text += fmt::format(", without {}", fmt::join(deck.model.frozen, ", "));
+  return text;
 }
 
 }  // namespace ztrain::config

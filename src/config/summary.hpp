@@ -17,4 +17,8 @@ std::string precision_summary(const Deck& deck);
 /// "adamw, lr 0.0003 (cosine), weight decay 0.1, clip 1"
 std::string optimizer_summary(const Deck& deck);
 
+/// "20.97M of 8.03B parameters (0.26%), adapters of rank 16 (alpha 32) on q_proj, v_proj"; "" where all are
+/// trained.
+std::string trained_summary(const Deck& deck, std::int64_t trained, std::int64_t parameters);
+
 }  // namespace ztrain::config

@@ -28,14 +28,19 @@ Bound bind_head_loss(const Binding& b) {
 }
 
 Bound bind_head_loss_grad(const Binding& b) {
-  return with_gradient_types(b.in(0).dtype, b.out(2).dtype, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
+  // A frozen weight has no gradient.
+  using enum kernels::WeightGradient;
+  const bool weight_grad = b.op.outputs.size() > 3;
+  const auto weight_gradient = !weight_grad ? none : accumulates(b) ? add : write;
+  const DType gradient = weight_grad ? b.out(3).dtype : b.in(0).dtype;
+  return with_gradient_types(b.in(0).dtype, gradient, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
     const auto input = head_input<T>(b);
     const auto* scalars = b.input<StepScalars>(4);
     const auto loss = out_vector<double>(b, 0);
     const auto dh = out_matrix<T>(b, 1);
-    const auto dw = out_matrix<G>(b, 2);
-    const auto workspace = out_vector<std::byte>(b, 3);
-    auto head = std::make_shared<kernels::HeadLossGrad<T, G>>(head_shape(b), accumulates(b));
+    const auto dw = weight_grad ? out_matrix<G>(b, 3) : Matrix<G>{};
+    const auto workspace = out_vector<std::byte>(b, 2);
+    auto head = std::make_shared<kernels::HeadLossGrad<T, G>>(head_shape(b), weight_gradient);
     return {[&exec = b.exec, head, input, scalars, loss, dh, dw, workspace] {
               head->run(exec, input, scalars, loss, dh, dw, workspace);
             },

@@ -14,7 +14,7 @@ struct Row {
   Bound (*bind)(const Binding&);
 };
 
-constexpr std::array<Row, 30> table{{
+constexpr std::array<Row, 32> table{{
     {"embedding", bind_embedding},
     {"embedding_grad", bind_embedding_grad},
     {"rmsnorm", bind_rmsnorm},
@@ -30,6 +30,8 @@ constexpr std::array<Row, 30> table{{
     {"swiglu", bind_swiglu},
     {"swiglu_grad", bind_swiglu_grad},
     {"add", bind_add},
+    {"scale", bind_scale},
+    {"dropout", bind_dropout},
     {"copy", bind_copy},
     {"copy_to_axis", bind_copy},
     {"select_row", bind_select_row},

@@ -75,6 +75,12 @@ std::int64_t Layout::parameter_count() const {
   return n;
 }
 
+std::int64_t Layout::trained_count() const {
+  std::int64_t n = 0;
+  for (const auto& p : parameters_) n += p.trainable ? ztrain::elements(p.shape) : 0;
+  return n;
+}
+
 bool owns(const Coordinate& at, const TensorSlice& slice) {
   return at[Axis::replicate] == 0 && (slice.dim >= 0 || at[Axis::tensor] == 0);
 }

@@ -33,8 +33,9 @@ struct ParameterShape {
   Shape shape;       ///< logical, whole
   TensorSlice slice;
   int unit = 0;
-  bool decay = true;     ///< takes weight decay
-  bool adapter = false;  ///< a LoRA factor: no model that is read has to have it
+  bool decay = true;  ///< takes weight decay
+  bool trainable = true;
+  bool adapter = false;  ///< no model that is read has it: it is drawn
 };
 
 /// One parameter's place in its unit's flat range. Offsets and counts in elements.
@@ -88,8 +89,9 @@ class Layout {
   std::vector<LogicalRun> logical_runs(int parameter, int tensor_index, std::int64_t begin,
                                        std::int64_t count) const;
 
-  /// The number of logical parameters elements, padding not counted.
+  /// The number of logical parameters elements, padding not counted; and of those that are trained.
   std::int64_t parameter_count() const;
+  std::int64_t trained_count() const;
 
  private:
   std::vector<ParameterShape> parameters_;

@@ -33,8 +33,13 @@ const Family& find_family(std::string_view name);
 /// optional bias on q, k and v. Touvron et al., "LLaMA", 2023; the Llama 3 herd of models, 2024.
 Graph llama(const config::Model& dims, const Request& request);
 
+/// The graph of a deck's model: its family's, with the deck's adapters, and its parameters marked as
+/// trainable or frozen. What is trained and what is generated from a checkpoint is this.
+Graph build(const config::Deck& deck, const Request& request);
+
 /// Training FLOPs per token: 6 (parameters - input embedding) + 6 layers * sequence * hidden (causal
-/// attention). A tied embedding counts once, as the head.
+/// attention). A tied embedding counts once, as the head. Frozen parameters count 4: their gradient is not
+/// computed.
 double flops_per_token(const config::Model& dims, const Graph& graph, std::int64_t sequence);
 
 }  // namespace ztrain::model

@@ -52,9 +52,12 @@ struct Parameter {
   ValueId value = -1;
 };
 
-/// What is gathered, reduced and stepped at once. Families make one per block; program/units.hpp regroups.
+/// What lies in one flat range, and is reduced and stepped at once. Families make one per block;
+/// program/units.hpp regroups.
 struct Unit {
   std::string name;
+  int together = 0;         ///< units of equal numbers are gathered at once
+  bool trainable = true;    ///< of all its parameters
   bool kept_whole = false;  ///< its parameters are not sharded, whatever the strategy
 };
 

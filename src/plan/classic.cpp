@@ -37,9 +37,10 @@ std::string strategies_text(const ClassicQuestion& q) {
 
 }  // namespace
 
-double classic_bytes(double parameters, const program::Strategy& strategy, double ranks) {
+double classic_bytes(double parameters, const program::Strategy& strategy, double ranks, double frozen) {
   const auto share = [&](bool sharded) { return sharded ? 1 / ranks : 1.0; };
-  return parameters * (weight_bytes * share(strategy.parameters_sharded) +
+  return frozen * weight_bytes * share(strategy.parameters_sharded) +
+         parameters * (weight_bytes * share(strategy.parameters_sharded) +
                        gradient_bytes * share(strategy.gradients_sharded) +
                        optimizer_bytes * share(strategy.optimizer_sharded));
 }

@@ -95,7 +95,10 @@ class Compiler {
  public:
   Compiler(Cost& cost, const CostOptions& options)
       : cost_(cost), options_(options), graph_(training_graph(cost.deck)), spec_(job_spec(cost.deck)) {
-    for (const model::Parameter& p : graph_.parameters) cost.parameters += elements(p.shape);
+    for (const model::Parameter& p : graph_.parameters) {
+      cost.parameters += elements(p.shape);
+      cost.trained += p.trainable ? elements(p.shape) : 0;
+    }
     cost.mesh = spec_.mesh;
     cost.flops_per_token = model::flops_per_token(cost.deck.model, graph_, cost.deck.data.sequence);
   }

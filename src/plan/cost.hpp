@@ -56,7 +56,7 @@ struct Cost {
   Machine machine;
   MeshShape mesh;
   int ranks = 1;
-  std::int64_t parameters = 0;
+  std::int64_t parameters = 0, trained = 0;  ///< trained: those of them that are not frozen
   double flops_per_token = 0;  ///< model::flops_per_token
   std::size_t ops = 0;         ///< of rank 0's train step, as compiled
   /// Micro-batches compiled, where the rest is extrapolated; 0: all.

@@ -54,6 +54,8 @@ std::string model_section(const Cost& c) {
   std::string text = heading("Model and batch");
   text += line("model", fmt::format("{}, {} parameters", d.model.preset,
                                     format_count(static_cast<double>(c.parameters))));
+  const std::string trained = config::trained_summary(d, c.trained, c.parameters);
+  if (!trained.empty()) text += line("trained", trained);
   text += line("mesh", c.mesh.describe());
   text += line("strategy", config::strategy_summary(d));
   text += line("precision", config::precision_summary(d));
@@ -335,7 +337,8 @@ double classic_of(const Cost& c) {
   const program::Strategy& strategy = program::find_strategy(c.deck.sharding.strategy);
   const int shards = c.mesh[Axis::shard] * c.mesh[Axis::context],
             slices = c.mesh[Axis::pipeline] * c.mesh[Axis::tensor];
-  return classic_bytes(static_cast<double>(c.parameters) / slices, strategy, shards);
+  return classic_bytes(static_cast<double>(c.trained) / slices, strategy, shards,
+                       static_cast<double>(c.parameters - c.trained) / slices);
 }
 
 std::string report_text(const Plan& plan) {

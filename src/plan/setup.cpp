@@ -85,7 +85,7 @@ model::Graph training_graph(const config::Deck& deck) {
   request.tokens = deck.batch.micro * deck.data.sequence;
   request.compute = deck.precision.parameters;
   request.objective = model::Objective::loss;
-  model::Graph graph = model::find_family(deck.model.family).emit(deck.model, request);
+  model::Graph graph = model::build(deck, request);
   for (model::Node& node : graph.nodes)
     if (node.op == "attention") node.attributes.set("sequence", deck.data.sequence);
   return graph;

@@ -102,6 +102,19 @@ void add_adjoint(Tape& t, const model::Node& n) {
   for (const auto input : n.inputs) t.pass(input, t.gradient(n.outputs[0]));
 }
 
+void scale_adjoint(Tape& t, const model::Node& n) {
+  const auto [dx, addend] = t.target_with_addend(n.inputs[0]);
+  t.emit("scale", n.name, {t.gradient(n.outputs[0])}, {dx}, n.attributes);
+  if (addend != no_tensor) t.pass(n.inputs[0], addend);
+}
+
+/// The same mask again: it is a function of the attributes and the step.
+void dropout_adjoint(Tape& t, const model::Node& n) {
+  const auto [dx, addend] = t.target_with_addend(n.inputs[0]);
+  t.emit("dropout", n.name, {t.gradient(n.outputs[0]), t.scalars()}, {dx}, n.attributes);
+  if (addend != no_tensor) t.pass(n.inputs[0], addend);
+}
+
 void copy_adjoint(Tape& t, const model::Node& n) {
   t.pass(n.inputs[0], t.gradient(n.outputs[0]));
 }
@@ -113,17 +126,21 @@ void copy_to_axis_adjoint(Tape& t, const model::Node& n) {
 }
 
 void head_loss_adjoint(Tape& t, const model::Node& n) {
-  const Target dw = t.target(n.inputs[1]);
+  const bool weight_grad = t.wants(n.inputs[1]);
+  const Target dw = weight_grad ? t.target(n.inputs[1]) : Target{};
   const auto [dh, addend] = t.target_with_addend(n.inputs[0]);
   std::vector<TensorId> inputs;
   for (const auto v : n.inputs) inputs.push_back(t.tensor(v));
   inputs.push_back(t.scalars());
   const Tensor& h = t.info(inputs[0]);
   const Tensor& w = t.info(inputs[1]);
-  const TensorId ws = t.workspace(n.name, head_loss_workspace_bytes(h.shape[0], w.shape[0], h.shape[1],
-                                                                    h.dtype, t.info(dw.tensor).dtype));
-  Op& op = t.emit("head_loss_grad", n.name, std::move(inputs), {t.tensor(n.outputs[0]), dh, dw.tensor, ws},
-                  accumulate(dw));
+  // Without the weight's gradient: as if it were of the activations' type, for which no more is needed.
+  const TensorId ws =
+      t.workspace(n.name, head_loss_workspace_bytes(h.shape[0], w.shape[0], h.shape[1], h.dtype,
+                                                    weight_grad ? t.info(dw.tensor).dtype : h.dtype));
+  std::vector<TensorId> outputs{t.tensor(n.outputs[0]), dh, ws};
+  if (weight_grad) outputs.push_back(dw.tensor);
+  Op& op = t.emit("head_loss_grad", n.name, std::move(inputs), std::move(outputs), accumulate(dw));
   reads_target(op, dw);
   if (addend != no_tensor) t.pass(n.inputs[0], addend);
 }

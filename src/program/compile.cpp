@@ -15,7 +15,8 @@ namespace {
 Layout make_layout(const model::Graph& graph, const MeshShape& mesh) {
   std::vector<ParameterShape> shapes;
   for (const model::Parameter& p : graph.parameters)
-    shapes.push_back({p.name, p.shape, {p.slice_dim, p.slice_parts}, p.unit, p.decay, p.adapter});
+    shapes.push_back(
+        {p.name, p.shape, {p.slice_dim, p.slice_parts}, p.unit, p.decay, p.trainable, p.adapter});
   return Layout(std::move(shapes), static_cast<int>(graph.units.size()), mesh.size(Cut::shard_axes()));
 }
 
@@ -43,9 +44,9 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training)
   group_parameters(graph, spec.units);
   if (training) require_patterns_match(graph, spec.optimizer);
   Layout layout = make_layout(graph, spec.mesh);
-  std::vector<bool> kept_whole;
-  for (const model::Unit& unit : graph.units) kept_whole.push_back(unit.kept_whole);
-  Base base{std::move(graph), Cut{at, std::move(layout), spec.strategy, spec.precision, kept_whole}, {}, {}};
+  std::vector<model::Unit> units = graph.units;
+  Base base{
+      std::move(graph), Cut{at, std::move(layout), spec.strategy, spec.precision, std::move(units)}, {}, {}};
   Program& p = base.program;
   p.rank = rank;
   p.mesh = spec.mesh;
@@ -89,6 +90,7 @@ Program train_program(const Base& base, const JobSpec& spec) {
   options.accumulate_locally = !spec.sharding.reduce.every_micro || base.cut.shards() == 1;
   Expanded expanded = expand(base.program, base.graph, options);
   drop_dead_ops(expanded.program, expanded.results);
+  number_tokens(expanded.program);
   overlay_in_place(expanded.program);
   const std::vector<TensorId> losses = expanded.results;
   Sharded sharded = shard(std::move(expanded), base.cut, base.tensors.units, shard_options(spec));

@@ -44,7 +44,7 @@ struct JobSpec {
 /// Persistent tensors beside the units' states. The ids hold in every Program of the job.
 struct JobTensors {
   std::vector<UnitState> units;
-  std::vector<optimizers::StateInfo> optimizer_states;  ///< of each unit's UnitState::optimizer
+  std::vector<optimizers::StateInfo> optimizer_states;  ///< of each trained unit's UnitState::optimizer
   TensorId scalars = no_tensor;                         ///< StepScalars
   TensorId partials = no_tensor;                        ///< uint8 [ranks, sizeof(StepPartial)]
 };

@@ -66,9 +66,13 @@ class Expander {
       if (value.role == model::Role::input) values[v] = input(value.name, micro);
       if (value.role == model::Role::activation) values[v] = activation(value, micro, "");
     }
-    for (const model::Node& n : graph_.nodes)
-      if (!(options_.training && op_type(n.op).forward_with_gradient))
+    for (const model::Node& n : graph_.nodes) {
+      const OpType& type = op_type(n.op);
+      if (!options_.training && type.training_only)
+        values[idx(n.outputs[0])] = values[idx(n.inputs[0])];
+      else if (!(options_.training && type.forward_with_gradient))
         clone(n, values, {ActionKind::forward, n.block, micro});
+    }
     result_.results.push_back(values[idx(graph_.result)]);
     if (options_.training) backward(micro, values);
   }
@@ -123,6 +127,7 @@ class Expander {
     op.attributes = n.attributes;
     op.action = action;
     for (auto in : n.inputs) op.inputs.push_back(values[idx(in)]);
+    if (op_type(n.op).training_only) op.inputs.push_back(result_.program.find("scalars"));
     for (auto out : n.outputs) op.outputs.push_back(values[idx(out)]);
     complete(result_.program, op);
     result_.program.ops.push_back(std::move(op));
@@ -206,6 +211,16 @@ void drop_dead_ops(Program& program, const std::vector<TensorId>& keep) {
   }
   std::reverse(kept.begin(), kept.end());
   program.ops = std::move(kept);
+}
+
+void number_tokens(Program& program) {
+  constexpr AxisSet data_axes = Axis::replicate | Axis::shard;
+  const Coordinate at(program.mesh, program.rank);
+  for (Op& op : program.ops) {
+    if (!op.attributes.has("first_token")) continue;
+    const std::int64_t batch = op.action.micro * program.mesh.size(data_axes) + at.index_in(data_axes);
+    op.attributes.set("first_token", batch * program.tensor(op.inputs[0]).shape[0]);
+  }
 }
 
 void overlay_in_place(Program& program) {

@@ -30,7 +30,8 @@ struct Span {
   std::vector<int> units;          ///< gathered units whose parameters it reads
 };
 
-/// One gathered copy of a unit, from the span that first needs it to the one that last does.
+/// One gathered copy of a unit (here: of all units that are gathered together), from the span that first
+/// needs it to the one that last does.
 struct Gather {
   int unit = 0;
   int first = 0, last = 0;  ///< spans

@@ -22,7 +22,8 @@ double grad_weight_flops(const Program& p, const Op& op) {
   return 2 * dim(p, op.inputs[0], 0) * dim(p, op.inputs[0], 1) * dim(p, op.inputs[1], 1);
 }
 double head_grad_flops(const Program& p, const Op& op) {
-  return 3 * linear_flops(p, op);
+  const bool weight_grad = op.outputs.size() > 3;
+  return (weight_grad ? 3 : 2) * linear_flops(p, op);
 }
 
 /// Causal: half of T x T. A micro-batch of several sequences does less; `sequence` is set where the caller
@@ -53,8 +54,8 @@ std::int64_t sum_workspace(const Program& p, const Op& op) {
   return sum_squares_workspace_bytes(elements(p.tensor(op.inputs[0]).shape));
 }
 
-// Columns: name, adjoint, flops, workspace of the forward, forward_with_gradient, overlay.
-constexpr std::array<OpType, 31> table{{
+// Columns: name, adjoint, flops, workspace of the forward, forward_with_gradient, overlay, training_only.
+constexpr std::array<OpType, 33> table{{
     {"embedding", embedding_adjoint},
     {"embedding_grad"},
     {"rmsnorm", rmsnorm_adjoint},
@@ -70,6 +71,8 @@ constexpr std::array<OpType, 31> table{{
     {"swiglu", swiglu_adjoint},
     {"swiglu_grad"},
     {"add", add_adjoint, nullptr, nullptr, false, 2},
+    {"scale", scale_adjoint, nullptr, nullptr, false, 1},
+    {"dropout", dropout_adjoint, nullptr, nullptr, false, 0, true},
     {"copy", copy_adjoint},
     {"copy_to_axis", copy_to_axis_adjoint},
     {"reduce_from_axis", copy_adjoint},

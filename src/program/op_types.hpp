@@ -20,11 +20,14 @@
 //   swiglu             gate[T,n] up[T,n]                     -> y[T,n]
 //   swiglu_grad        gate up dy                            -> dgate dup
 //   add                a b                                   -> a + b
+//   scale              x                                     -> factor * x           factor
+//   dropout            x[T,n] scalars                        -> y                    rate, key, first_token; identity
+//                                                            outside training
 //   copy, copy_to_axis x                                     -> y
 //   reduce_from_axis   x                                     -> y, summed over the axis in attribute `axes`
 //   select_row         x[T,d] index[1]                       -> y[1,d]
 //   head_loss          h[T,d] W[V,d] targets[T] weights[T]   -> loss[2] workspace
-//   head_loss_grad     h W targets weights scalars           -> loss[2] dh[T,d] dW[V,d] [accumulate] workspace
+//   head_loss_grad     h W targets weights scalars           -> loss[2] dh[T,d] workspace (dW[V,d] [accumulate])
 // copy_to_axis and reduce_from_axis are Megatron's f and g (Shoeybi et al., 2019): identity forward and all-reduce
 // backward, and the reverse.
 // clang-format on
@@ -51,6 +54,8 @@ struct OpType {
   /// Output 0 may take the place of input 0 (and of input 1 where `overlay` is 2) when nothing else reads
   /// that later.
   int overlay = 0;
+  /// Outside training its output is its input 0.
+  bool training_only = false;
 };
 
 /// Throws Error naming the op when it has no row.

@@ -77,18 +77,24 @@ class Sharder {
       for (const TensorId t : ops_[i].inputs) {
         if (parameter_of_[at(t)] < 0) continue;
         const int unit = parameter(parameter_of_[at(t)]).unit;
-        if (gathers(unit)) unit_read[i].push_back(unit);
+        if (gathers(unit)) unit_read[i].push_back(cut_.units[at(unit)].together);
       }
     spans_ = cut_into_spans(ops_, unit_read);
-    std::vector<std::int64_t> elements;
-    for (const FlatUnit& unit : cut_.layout.units()) elements.push_back(unit.elements());
+    const std::size_t units = cut_.units.size();
+    std::vector<std::int64_t> elements(units, 0);  // of what is gathered at once
+    members_.resize(units);
+    for (std::size_t u = 0; u < units; ++u) {
+      const int set = cut_.units[u].together;
+      elements[at(set)] += flat(static_cast<int>(u)).elements();
+      members_[at(set)].push_back(static_cast<int>(u));
+    }
     plan_ = plan_gathers(spans_, elements, options_.gather);
-    gathered_.assign(plan_.gathers.size(), no_tensor);
-    secondary_.assign(elements.size(), no_tensor);
-    gathers_left_.assign(elements.size(), 0);
+    gathered_.resize(plan_.gathers.size());
+    secondary_.assign(units, no_tensor);
+    gathers_left_.assign(units, 0);
     for (const Gather& g : plan_.gathers) ++gathers_left_[at(g.unit)];
-    active_parameters_.resize(elements.size());
-    for (std::size_t u = 0; u < elements.size(); ++u) active_parameters_[u] = states_[u].parameters.whole;
+    active_parameters_.resize(units);
+    for (std::size_t u = 0; u < units; ++u) active_parameters_[u] = states_[u].parameters.whole;
   }
 
   void plan_gradients() {
@@ -118,23 +124,30 @@ class Sharder {
   /// The unit's previous copy is no longer used: a use within reach would have extended it.
   void gather(int number) {
     const Gather& g = plan_.gathers[at(number)];
-    const TensorId buffer = add(program(), "gathered." + unit_name(g.unit), cut_.precision.parameters,
-                                flat(g.unit).elements(), Category::gathered);
-    const TensorId secondary = secondary_[at(g.unit)];
-    const bool near = secondary != no_tensor;
-    emit_all_gather(program(), unit_name(g.unit), near ? secondary : states_[at(g.unit)].parameters.slice,
-                    buffer, near ? Cut::inner_axes() : Cut::shard_axes(),
-                    {ActionKind::gather, g.unit, micro_at(g.first)});
-    gathered_[at(number)] = active_parameters_[at(g.unit)] = buffer;
+    for (const int unit : members_[at(g.unit)]) {
+      const TensorId buffer = add(program(), "gathered." + unit_name(unit), cut_.precision.parameters,
+                                  flat(unit).elements(), Category::gathered);
+      const TensorId secondary = secondary_[at(unit)];
+      const bool near = secondary != no_tensor;
+      emit_all_gather(program(), unit_name(unit), near ? secondary : states_[at(unit)].parameters.slice,
+                      buffer, near ? Cut::inner_axes() : Cut::shard_axes(),
+                      {ActionKind::gather, unit, micro_at(g.first)});
+      gathered_[at(number)].push_back(buffer);
+      active_parameters_[at(unit)] = buffer;
+    }
   }
 
   void release(int number) {
     const Gather& g = plan_.gathers[at(number)];
-    const Action action{ActionKind::release, g.unit, micro_at(g.last)};
     const bool again = --gathers_left_[at(g.unit)] > 0;
-    if (options_.secondary_shards && again && secondary_[at(g.unit)] == no_tensor)
-      keep_secondary(g.unit, gathered_[at(number)], action);
-    emit_release(program(), gathered_[at(number)], action);
+    for (std::size_t i = 0; i < members_[at(g.unit)].size(); ++i) {
+      const int unit = members_[at(g.unit)][i];
+      const TensorId gathered = gathered_[at(number)][i];
+      const Action action{ActionKind::release, unit, micro_at(g.last)};
+      if (options_.secondary_shards && again && secondary_[at(unit)] == no_tensor)
+        keep_secondary(unit, gathered, action);
+      emit_release(program(), gathered, action);
+    }
   }
 
   /// This rank's part of what its neighbours together keep of a gathered unit.
@@ -216,12 +229,13 @@ class Sharder {
   std::vector<std::pair<int, int>> gradient_of_;  ///< {parameter, micro}
   std::vector<Span> spans_;
   GatherPlan plan_;
-  std::vector<TensorId> gathered_;           ///< buffer by gather
-  std::vector<TensorId> secondary_;          ///< by unit
-  std::vector<int> gathers_left_;            ///< by unit
-  std::vector<TensorId> active_parameters_;  ///< by unit: the buffer that ops read now
-  std::vector<GradientBuffer> buffers_;      ///< by first
-  std::vector<TensorId> active_gradients_;   ///< by unit: the buffer that ops write now
+  std::vector<std::vector<int>> members_;        ///< units by what is gathered at once (Gather::unit)
+  std::vector<std::vector<TensorId>> gathered_;  ///< by gather: buffers of its members
+  std::vector<TensorId> secondary_;              ///< by unit
+  std::vector<int> gathers_left_;                ///< by what is gathered at once
+  std::vector<TensorId> active_parameters_;      ///< by unit: the buffer that ops read now
+  std::vector<GradientBuffer> buffers_;          ///< by first
+  std::vector<TensorId> active_gradients_;       ///< by unit: the buffer that ops write now
   GradientReducer reducer_;
   std::map<std::pair<TensorId, TensorId>, TensorId> views_;
   Sharded result_;

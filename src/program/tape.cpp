@@ -16,7 +16,8 @@ Tape::Tape(Program& program, const model::Graph& graph, ParameterGradients& grad
   entries_.resize(graph.values.size());
   wanted_.resize(graph.values.size(), false);
   for (std::size_t v = 0; v < graph.values.size(); ++v)
-    wanted_[v] = graph.values[v].role == model::Role::parameter;
+    if (const int p = graph.values[v].parameter; p >= 0)
+      wanted_[v] = graph.parameters[static_cast<std::size_t>(p)].trainable;
   for (const model::Node& node : graph.nodes) {
     bool any = false;
     for (auto in : node.inputs) any = any || wants(in);
@@ -47,6 +48,7 @@ TensorId Tape::fresh(model::ValueId v) {
 
 Target Tape::target(model::ValueId v) {
   if (const int p = graph_.value(v).parameter; p >= 0) {
+    if (!wants(v)) return {fresh(v), false};
     const auto i = static_cast<std::size_t>(p);
     const Target target{gradients_.tensor[i], gradients_.written[i]};
     gradients_.written[i] = true;

@@ -35,12 +35,13 @@ class Tape {
   /// The step's scalars, a persistent tensor of the base program. Throws Error when there is none.
   TensorId scalars() const;
 
-  /// False for inputs and for what depends on no parameter.
+  /// False for inputs, frozen parameters and what depends on no trainable one.
   bool wants(model::ValueId v) const { return wanted_[static_cast<std::size_t>(v)]; }
   /// The gradient of an output, complete since later nodes were visited first; no_tensor when nothing needs
   /// it.
   TensorId gradient(model::ValueId v) const { return entries_[static_cast<std::size_t>(v)].tensor; }
-  /// A place for a contribution to the gradient of v, which the caller's op then writes or adds to.
+  /// A place for a contribution to the gradient of v, which the caller's op then writes or adds to. For what
+  /// is not wanted a place that nothing reads: rules whose op cannot leave it out use that.
   Target target(model::ValueId v);
   /// A place for the gradient of v where the op can add an earlier contribution itself: {fresh tensor, addend
   /// or none}.

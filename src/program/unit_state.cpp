@@ -39,16 +39,18 @@ std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
                                        const std::vector<optimizers::StateInfo>& optimizer) {
   const Precision& p = cut.precision;
   const bool optimizer_sharded = cut.strategy.optimizer_sharded;
+  const std::vector<optimizers::StateInfo> none;
   std::vector<UnitState> states;
   for (const FlatUnit& unit : cut.layout.units()) {
     UnitState s;
     s.parameters = add_state(program, cut, unit,
                              {"param.", p.parameters, Category::parameter, cut.shards_parameters(unit.unit)});
-    s.separate_master = p.master != p.parameters;
+    const bool trainable = cut.units[static_cast<std::size_t>(unit.unit)].trainable;
+    s.separate_master = trainable && p.master != p.parameters;
     s.master = s.separate_master
                    ? add_state(program, cut, unit, {"master.", p.master, Category::master, optimizer_sharded})
                    : s.parameters;
-    for (const optimizers::StateInfo& info : optimizer)
+    for (const optimizers::StateInfo& info : trainable ? optimizer : none)
       s.optimizer.push_back(add_state(program, cut, unit,
                                       {info.name + ".", info.dtype.value_or(p.moments), Category::optimizer,
                                        optimizer_sharded, info.granule}));

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "layout/layout.hpp"
+#include "model/graph.hpp"
 #include "optimizers/optimizer.hpp"
 #include "program/program.hpp"
 #include "program/strategy.hpp"
@@ -31,8 +32,8 @@ struct State {
 
 struct UnitState {
   State parameters;
-  State master;                  ///< same tensors as parameters when the dtypes are equal
-  std::vector<State> optimizer;  ///< in the order of the optimizer's states
+  State master;  ///< same tensors as parameters when the dtypes are equal, or the unit is frozen
+  std::vector<State> optimizer;  ///< in the order of the optimizer's states; none for a frozen unit
   /// First and count of the flat elements that this rank's optimizer steps: its shard, or all.
   std::int64_t step_begin = 0;
   std::int64_t step_count = 0;
@@ -45,7 +46,7 @@ struct Cut {
   Layout layout;
   Strategy strategy;
   Precision precision;
-  std::vector<bool> kept_whole;  ///< by unit: its parameters are whole whatever the strategy says
+  std::vector<model::Unit> units;
 
   static AxisSet shard_axes() { return Axis::shard | Axis::context; }
   /// Groups of neighbours within the shard group.
@@ -54,7 +55,7 @@ struct Cut {
   int shard_index() const { return at.index_in(shard_axes()); }
   /// Whether a unit's parameters are shards between steps.
   bool shards_parameters(int unit) const {
-    return strategy.parameters_sharded && !kept_whole[static_cast<std::size_t>(unit)];
+    return strategy.parameters_sharded && !units[static_cast<std::size_t>(unit)].kept_whole;
   }
 };
 

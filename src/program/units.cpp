@@ -92,18 +92,22 @@ std::vector<std::string> unit_names(const Graph& graph, const UnitOptions& optio
 
 void group_parameters(Graph& graph, const UnitOptions& options) {
   const std::vector<std::string> names = unit_names(graph, options);
-  std::map<std::string, int> numbers;
+  std::map<std::string, int> gathers;                   // what is gathered at once, by name
+  std::map<std::pair<std::string, bool>, int> numbers;  // by that name, and trainable or not
   std::vector<model::Unit> units;
-  const auto number_of = [&](const std::string& name, bool kept_whole) {
-    const auto [it, fresh] = numbers.try_emplace(name, static_cast<int>(units.size()));
-    if (fresh) units.push_back({name, kept_whole});
+  const auto number_of = [&](const std::string& name, bool kept_whole, bool trainable) {
+    const int together = gathers.try_emplace(name, static_cast<int>(gathers.size())).first->second;
+    const auto [it, fresh] = numbers.try_emplace({name, trainable}, static_cast<int>(units.size()));
+    if (fresh) units.push_back({name, together, trainable, kept_whole});
     return it->second;
   };
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     Parameter& p = graph.parameters[i];
     const bool kept_whole = size_of(p) < options.persistence_threshold;
-    p.unit = number_of(kept_whole ? "parameters kept whole" : names[i], kept_whole);
+    p.unit = number_of(kept_whole ? "parameters kept whole" : names[i], kept_whole, p.trainable);
   }
+  for (model::Unit& unit : units)
+    if (!unit.trainable && numbers.contains({unit.name, true})) unit.name += " (frozen)";
   graph.units = std::move(units);
 }
 

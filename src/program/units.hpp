@@ -24,8 +24,8 @@ struct UnitOptions {
   std::int64_t persistence_threshold = 0;
 };
 
-/// Regroups the units that a family emitted, one per block. Throws Error naming a pattern that matches
-/// nothing.
+/// Regroups the units that a family emitted, one per block. Where only some parameters of one are trainable
+/// it becomes two, gathered together. Throws Error naming a pattern that matches nothing.
 void group_parameters(model::Graph& graph, const UnitOptions& options);
 
 }  // namespace ztrain::program

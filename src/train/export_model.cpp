@@ -51,12 +51,6 @@ std::vector<checkpoint::SideFile> model_files(const config::Deck& deck, DType dt
   return files;
 }
 
-/// Whether a run with adapters trained this parameter of the model, too.
-bool is_trained(const config::Model& model, const std::string& parameter) {
-  const auto matches = [&](const std::string& pattern) { return glob_match(pattern, parameter); };
-  return std::ranges::any_of(model.trainable, matches) && std::ranges::none_of(model.frozen, matches);
-}
-
 struct Prepared {
   checkpoint::ExportOptions options;
   std::vector<checkpoint::SideFile> files;
@@ -71,8 +65,7 @@ Prepared prepare_export(const ExportRequest& request) {
   p.options.max_shard_bytes = request.max_shard_bytes;
   p.options.content = request.content;
   p.options.keys = request.keys;
-  p.options.adapters = {deck.lora.alpha, deck.lora.dropout, deck.model.from,
-                        [model = deck.model](const std::string& name) { return is_trained(model, name); }};
+  p.options.adapters = {deck.lora.alpha, deck.lora.dropout, deck.model.from};
   if (request.content == ExportContent::model) p.files = model_files(deck, p.options.dtype);
   return p;
 }

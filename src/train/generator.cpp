@@ -29,7 +29,7 @@ model::Graph logits_graph(const config::Deck& deck) {
   request.tokens = deck.data.sequence;
   request.compute = deck.precision.parameters;
   request.objective = model::Objective::logits;
-  return model::find_family(deck.model.family).emit(deck.model, request);
+  return model::build(deck, request);
 }
 
 /// Draws from softmax(logits / temperature).

@@ -69,6 +69,9 @@ std::string banner(const runtime::Session& session, const config::Deck& d, Worke
   line("precision", config::precision_summary(d));
   line("optimizer", config::optimizer_summary(d));
   line("model", model_line(d, job));
+  const std::string trained =
+      config::trained_summary(d, job.layout.trained_count(), job.layout.parameter_count());
+  if (!trained.empty()) line("trained", trained);
   line("batch", batch_line(d, facts));
   line("traffic", comm_line(job.train));
   text += memory_table(job.train, worker.memory().persistent_bytes(device),

@@ -93,7 +93,7 @@ std::vector<checkpoint::StateShard> state_shards(const Program& program, const p
           {name, static_cast<int>(u), program.tensor(t).dtype, memory.address(program, t), granule});
     };
     add("model", tensors.units[u].master.slice, 1);
-    if (!optimizer) continue;
+    if (!optimizer || tensors.units[u].optimizer.empty()) continue;  // a frozen unit has none
     for (std::size_t i = 0; i < tensors.optimizer_states.size(); ++i) {
       const optimizers::StateInfo& info = tensors.optimizer_states[i];
       add("optimizer/" + info.name, tensors.units[u].optimizer[i].slice, info.granule);

@@ -16,6 +16,8 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/backend.hpp"
+#include "model/lora.hpp"
+#include "model/trainable.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/pairwise.hpp"
 #include "tests/support/tiny_job.hpp"
@@ -137,7 +139,7 @@ Factor precisions() {
            {"bf16, fp32 sums", set({bf16, bf16, f32, f32, f32}, false), 2e-3},
            {"deepspeed-fp16", set({f16, f16, f16, f32, f32}, false), 3e-4, 1024},
            {"fp16, fp32 gradients", set({f16, f32, f32, f32, f32}, false), 5e-5, 1024},
-           {"fp32, bf16 on the wire", set({f32, f32, bf16, f32, f32}, false), 5e-4}}};
+           {"fp32, bf16 on the wire", set({f32, f32, bf16, f32, f32}, false), 1e-3}}};
 }
 
 Factor optimizers() {
@@ -155,6 +157,28 @@ Factor optimizers() {
         }}}};
 }
 
+/// What is trained: of a frozen parameter nothing but the weight exists, and adapters add ops and units.
+Factor trained() {
+  const auto set = [](config::Model choice, config::Lora lora) {
+    return [=](JobSpec& s) {
+      s.graph_passes.push_back([=](model::Graph& graph, const Coordinate&) {
+        model::add_adapters(graph, lora, 17);
+        model::mark_trainable(graph, choice);
+      });
+    };
+  };
+  config::Model all, norms, upper, without;
+  norms.trainable = {"*norm.weight"};
+  upper.trainable = {"model.layers.1.*", "lm_head.*"};
+  without.frozen = {"model.embed_tokens.*", "*.o_proj.weight", "lm_head.*"};
+  return {true,
+          {{"all trained", [](JobSpec&) {}},
+           {"adapters", set(all, {3, 6, 0, {"q_proj", "v_proj", "down_proj"}})},
+           {"adapters, dropout, norms", set(norms, {4, 16, 0.25, {"*_proj"}})},
+           {"upper layers", set(upper, {})},
+           {"some frozen", set(without, {})}}};
+}
+
 Factor meshes() {
   Factor f{true, {{"shard", [](JobSpec& s) { s.mesh[Axis::shard] = session().size(); }}}};
   if (session().size() == 4)
@@ -165,8 +189,8 @@ Factor meshes() {
 
 /// Mesh and strategy come first: later levels look at them.
 std::vector<Factor> factors() {
-  return {meshes(),     strategies(), accumulations(), prefetches(), lifetimes(), units(),
-          recomputes(), buckets(),    overlaps(),      precisions(), optimizers()};
+  return {meshes(),     strategies(), accumulations(), prefetches(), lifetimes(),  units(),
+          recomputes(), buckets(),    overlaps(),      precisions(), optimizers(), trained()};
 }
 
 class Matrix : public testing::Test {

@@ -70,7 +70,7 @@ Run<T, G> run(const Case<T>& c, bool accumulate, double loss_scale = 1) {
   r.grad_h.assign(c.h.size(), T(7));
   r.grad_weight.assign(c.weight.size(), G(0.25f));
   auto workspace = c.workspace();
-  HeadLossGrad<T, G>(c.shape, accumulate)
+  HeadLossGrad<T, G>(c.shape, accumulate ? WeightGradient::add : WeightGradient::write)
       .run(*exec, c.input(), &scalars, view(r.loss), matrix(r.grad_h, c.shape.tokens),
            matrix(r.grad_weight, c.shape.vocabulary), view(workspace));
   return r;
@@ -124,6 +124,25 @@ TYPED_TEST(HeadLossTest, ForwardAloneGivesTheSameLoss) {
     auto workspace = c.workspace();
     HeadLoss<T>(s).run(*exec, c.input(), view(loss), view(workspace));
     EXPECT_TRUE(same_bits(loss, run<T, typename TypeParam::G>(c, false).loss));
+  }
+}
+
+TYPED_TEST(HeadLossTest, WithoutTheWeightsGradientTheRestIsTheSame) {
+  using T = typename TypeParam::T;
+  using G = typename TypeParam::G;
+  const ExecHandle exec = make_exec();
+  StepScalars scalars;
+  scalars.loss_scale = 1;
+  for (const HeadLossShape& s : shapes) {
+    const Case<T> c(s);
+    const Run<T, G> whole = run<T, G>(c, false);
+    std::vector<double> loss(2, -1);
+    std::vector<T> grad_h(c.h.size(), T(7));
+    auto workspace = c.workspace();
+    HeadLossGrad<T, G>(s, WeightGradient::none)
+        .run(*exec, c.input(), &scalars, view(loss), matrix(grad_h, s.tokens), {}, view(workspace));
+    EXPECT_TRUE(same_bits(loss, whole.loss));
+    EXPECT_TRUE(same_bits(grad_h, whole.grad_h));
   }
 }
 
@@ -194,7 +213,7 @@ TEST(HeadLossWorkspace, ChunksFitTheirBound) {
 TEST(HeadLossAllocation, NoneInOurLaunches) {
   const ExecHandle exec = make_exec();
   const Case<double> c({200, 65536, 2});
-  HeadLossGrad<double, double> kernel(c.shape, false);
+  HeadLossGrad<double, double> kernel(c.shape, WeightGradient::write);
   std::vector<double> loss(2), grad_h(c.h.size()), grad_weight(c.weight.size());
   const StepScalars scalars;
   auto workspace = c.workspace();

@@ -106,7 +106,7 @@ void head_loss(benchmark::State& state) {
   std::vector<double> loss(2);
   std::vector<std::byte> workspace(static_cast<std::size_t>(
       head_loss_workspace_bytes(s.tokens, s.vocabulary, s.width, dtype_of<T>(), DType::f32)));
-  HeadLossGrad<T, float> kernel(s, true);
+  HeadLossGrad<T, float> kernel(s, WeightGradient::add);
   const HeadLossInput<T> input{{h.data(), s.tokens, s.width},
                                {w.data(), s.vocabulary, s.width},
                                {targets.data(), s.tokens},

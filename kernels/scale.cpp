@@ -1,0 +1,33 @@
+#include "kernels/scale.hpp"
+
+#include "base/error.hpp"
+#include "kernels/rows.hpp"
+
+namespace ztrain::kernels {
+namespace {
+
+/// y may be x: each element is read before it is written.
+template <class T>
+KOKKOS_INLINE_FUNCTION void scale_block(const T* x, acc_t<T> factor, T* y, std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(factor * load(x[i]));
+}
+
+}  // namespace
+
+template <class T>
+void scale(Exec& exec, Vector<const T> x, double factor, Vector<T> y) {
+  REQUIRE(x.count == y.count, "scale: x has {} elements and y {}", x.count, y.count);
+  const auto by = static_cast<acc_t<T>>(factor);
+  for_blocks(
+      exec, y.count, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t n) {
+        scale_block<T>(x.data + begin, by, y.data + begin, n);
+      });
+}
+
+template void scale<float>(Exec&, Vector<const float>, double, Vector<float>);
+template void scale<bf16>(Exec&, Vector<const bf16>, double, Vector<bf16>);
+template void scale<f16>(Exec&, Vector<const f16>, double, Vector<f16>);
+template void scale<double>(Exec&, Vector<const double>, double, Vector<double>);
+
+}  // namespace ztrain::kernels

@@ -1,0 +1,154 @@
+#include "model/lora.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <set>
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "base/text.hpp"
+
+namespace ztrain::model {
+namespace {
+
+std::string last_part(const std::string& module) {
+  return module.substr(module.rfind('.') + 1);
+}
+
+/// "q_proj" means each layer whose last part that is, as in PEFT; with a dot it is a pattern of the whole
+/// name.
+bool is_target(const std::string& target, const std::string& module) {
+  return glob_match(target, target.find('.') == std::string::npos ? last_part(module) : module);
+}
+
+/// A linear layer whose weight is a parameter of its own name: not a head that borrows the embedding.
+bool is_linear_layer(const Graph& graph, const Node& node) {
+  if (node.op != "linear") return false;
+  const int p = graph.value(node.inputs[1]).parameter;
+  return p >= 0 && graph.parameters[static_cast<std::size_t>(p)].name == node.name + ".weight";
+}
+
+void require_targets(const Graph& graph, const config::Lora& lora) {
+  for (const std::string& target : lora.targets) {
+    std::set<std::string> layers;
+    bool found = false;
+    for (const Node& node : graph.nodes) {
+      if (!is_linear_layer(graph, node)) continue;
+      found = found || is_target(target, node.name);
+      layers.insert(last_part(node.name));
+    }
+    REQUIRE(found,
+            "lora.targets: '{}' is no linear layer of the model; legal are {}, or patterns of whole names",
+            target, fmt::join(layers, ", "));
+  }
+}
+
+class Adapter {
+ public:
+  Adapter(Graph& graph, const config::Lora& lora, std::uint64_t seed)
+      : graph_(graph), lora_(lora), seed_(seed) {}
+
+  void run() {
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (Node& node : nodes) {
+      const auto matches = [&](const std::string& target) { return is_target(target, node.name); };
+      if (is_linear_layer(graph_, node) && std::ranges::any_of(lora_.targets, matches))
+        add_beside(std::move(node));
+      else
+        graph_.nodes.push_back(std::move(node));
+    }
+  }
+
+ private:
+  /// Emits the layer, then the ops that add to what it gives. What read its output reads the sum.
+  void add_beside(Node layer) {
+    const ValueId x = layer.inputs[0], y = layer.outputs[0];
+    const Value weight = graph_.value(layer.inputs[1]);
+    const std::int64_t n = weight.shape[0], k = weight.shape[1], tokens = graph_.value(x).shape[0];
+    const Shape narrow{tokens, lora_.rank};
+    const int unit = graph_.parameters[static_cast<std::size_t>(weight.parameter)].unit;
+    const ValueId a = parameter(layer.name + lora_a_suffix, {lora_.rank, k}, weight.dtype, unit);
+    graph_.parameters.back().init = Init::uniform;
+    graph_.parameters.back().init_std = 1 / std::sqrt(static_cast<double>(k));
+    const ValueId b = parameter(layer.name + lora_b_suffix, {n, lora_.rank}, weight.dtype, unit);
+    graph_.parameters.back().init = Init::zeros;
+
+    layer.outputs[0] = value(layer.name + ".frozen", graph_.value(y));
+    graph_.nodes.push_back(layer);
+    const ValueId kept = lora_.dropout > 0 ? dropout(layer, x) : x;
+    const ValueId inner = emit(layer, "linear", ".lora_A", {kept, a}, narrow, {});
+    const ValueId scaled = emit(layer, "scale", ".lora_scale", {inner}, narrow,
+                                {{"factor", lora_.alpha / static_cast<double>(lora_.rank)}});
+    const ValueId added = emit(layer, "linear", ".lora_B", {scaled, b}, {tokens, n}, {});
+    Node sum = layer;
+    sum.op = "add";
+    sum.name = layer.name + ".lora_sum";
+    sum.inputs = {layer.outputs[0], added};
+    sum.outputs = {y};
+    sum.attributes = {};
+    graph_.nodes.push_back(std::move(sum));
+  }
+
+  ValueId dropout(const Node& layer, ValueId x) {
+    const std::uint64_t key = hash_text(layer.name + ".lora_dropout", seed_);
+    return emit(layer, "dropout", ".lora_dropout", {x}, graph_.value(x).shape,
+                {{"rate", lora_.dropout},
+                 {"key", std::bit_cast<std::int64_t>(key)},
+                 {"first_token", std::int64_t{0}}});
+  }
+
+  ValueId emit(const Node& beside, const char* op, const char* suffix, std::vector<ValueId> inputs,
+               Shape shape, Attributes attributes) {
+    Value v = graph_.value(beside.outputs[0]);
+    v.shape = std::move(shape);
+    const ValueId out = value(beside.name + suffix, std::move(v));
+    graph_.nodes.push_back({op,
+                            beside.name + suffix,
+                            std::move(inputs),
+                            {out},
+                            std::move(attributes),
+                            beside.block,
+                            beside.piece});
+    return out;
+  }
+
+  ValueId value(std::string name, Value like) {
+    like.name = std::move(name);
+    graph_.values.push_back(std::move(like));
+    return static_cast<ValueId>(graph_.values.size()) - 1;
+  }
+
+  ValueId parameter(const std::string& name, Shape shape, DType dtype, int unit) {
+    const ValueId id =
+        value(name, {name, dtype, shape, Role::parameter, static_cast<int>(graph_.parameters.size())});
+    Parameter p;
+    p.name = name;
+    p.shape = std::move(shape);
+    p.unit = unit;
+    p.adapter = true;
+    p.value = id;
+    graph_.parameters.push_back(std::move(p));
+    return id;
+  }
+
+  Graph& graph_;
+  const config::Lora& lora_;
+  std::uint64_t seed_;
+};
+
+}  // namespace
+
+void add_adapters(Graph& graph, const config::Lora& lora, std::uint64_t seed) {
+  if (lora.rank == 0) return;
+  REQUIRE(!lora.targets.empty(),
+          "lora.rank = {} needs lora.targets, the layers that get adapters, and they are empty", lora.rank);
+  require_targets(graph, lora);
+  Adapter(graph, lora, seed).run();
+}
+
+}  // namespace ztrain::model

@@ -1,0 +1,36 @@
+#include "model/trainable.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+
+namespace ztrain::model {
+namespace {
+
+bool matches(const std::vector<std::string>& patterns, const std::string& name) {
+  return std::ranges::any_of(patterns, [&](const std::string& p) { return glob_match(p, name); });
+}
+
+void require_matches(const Graph& graph, const char* key, const std::vector<std::string>& patterns) {
+  for (const std::string& pattern : patterns)
+    REQUIRE(std::ranges::any_of(graph.parameters,
+                                [&](const Parameter& p) { return glob_match(pattern, p.name); }),
+            "{}: '{}' matches no parameter; parameters are named as {}", key, pattern,
+            graph.parameters.back().name);
+}
+
+}  // namespace
+
+void mark_trainable(Graph& graph, const config::Model& model) {
+  require_matches(graph, "model.trainable", model.trainable);
+  require_matches(graph, "model.frozen", model.frozen);
+  const bool adapters = std::ranges::any_of(graph.parameters, &Parameter::adapter);
+  const bool all = model.trainable.empty() && !adapters;
+  for (Parameter& p : graph.parameters)
+    p.trainable = p.adapter || ((all || matches(model.trainable, p.name)) && !matches(model.frozen, p.name));
+  REQUIRE(std::ranges::any_of(graph.parameters, &Parameter::trainable),
+          "model.frozen freezes every parameter: nothing is left to train");
+}
+
+}  // namespace ztrain::model

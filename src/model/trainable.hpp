@@ -1,0 +1,14 @@
+#pragma once
+// Which parameters a deck trains.
+
+#include "config/deck.hpp"
+#include "model/graph.hpp"
+
+namespace ztrain::model {
+
+/// Sets Parameter::trainable: adapters are; others are where model.trainable has a pattern of their name
+/// (all, where it is empty and there are no adapters) and model.frozen has none. Throws Error naming a
+/// pattern that matches no parameter, and where nothing would be trained.
+void mark_trainable(Graph& graph, const config::Model& model);
+
+}  // namespace ztrain::model

@@ -1,0 +1,122 @@
+"""Adapters and frozen parameters: the same run on every mesh and strategy, no state for what is frozen."""
+
+import json
+
+import ztrain_run as zt
+
+LORA = {"lora.rank": 4, "lora.alpha": 8, "lora.dropout": 0.2, "lora.targets": ["q_proj", "v_proj", "down_proj"]}
+PARTIAL = {"model.trainable": ["model.layers.1.*", "lm_head.weight"], "model.frozen": ["*norm.weight"]}
+
+
+class Adapters(zt.Case):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.one_rank = zt.losses(cls.train(1, "one_rank", LORA))
+
+    def test_strategies_and_ranks_agree(self):
+        for ranks in (2, 4):
+            first = None
+            for strategy in ("FULL_SHARD", "NO_SHARD", "zero2"):
+                keys = {**LORA, "sharding.strategy": strategy, "sharding.gradient_accumulation": "reduce"}
+                found = zt.losses(self.train(ranks, f"{strategy}_{ranks}", keys))
+                first = first or found
+                self.assert_same(first, found, strategy)
+                self.assert_close(self.one_rank, found, 1e-5, f"{strategy} on {ranks} ranks")
+
+    def test_a_model_starts_as_without_adapters(self):
+        plain = zt.losses(self.train(1, "plain"))
+        self.assertEqual(plain[1][0], self.one_rank[1][0], "lora_B is zero at first")
+        self.assertNotEqual(plain[3][0], self.one_rank[3][0])
+
+    def test_micro_batches_and_recompute_drop_the_same_elements(self):
+        plain = zt.losses(self.train(2, "micro_1", LORA))
+        self.assert_same(plain, zt.losses(self.train(2, "again", {**LORA, "recompute.mode": "full"})))
+        self.assert_close(self.one_rank, zt.losses(self.train(1, "micro_4", {**LORA, "batch.micro": 4})), 1e-5)
+        without = zt.losses(self.train(2, "no_dropout", {**LORA, "lora.dropout": 0.0}))
+        self.assertNotEqual(without[3][0], plain[3][0])
+
+    def test_evaluation_drops_nothing(self):
+        keys = {"evaluation.interval": 6, "optimizer.lr": 1e-300, "evaluation.batches": 100}
+        one, other = (
+            zt.validation_losses(self.train(2, f"eval_{rate}", {**LORA, **keys, "lora.dropout": rate}))
+            for rate in (0.0, 0.5)
+        )
+        self.assertEqual(one, other)
+
+    def test_only_adapters_change_and_have_states(self):
+        output = self.train(2, "states", {**LORA, "checkpoint.interval": 2, "checkpoint.keep": 0})
+        early, late = (zt.tensors(output / "checkpoints" / f"step_{n}") for n in (2, 6))
+        states = {name.split("/")[-1] for name in late if not name.startswith("model/")}
+        adapters = {name[6:] for name in late if ".lora_" in name and name.startswith("model/")}
+        self.assertEqual(states, adapters)
+        self.assertEqual(len(adapters), 2 * 3 * 2, "A and B of three layers in two blocks")
+        for name, array in late.items():
+            if name.startswith("model/"):
+                same = array.tobytes() == early[name].tobytes()
+                self.assertEqual(same, name[6:] not in adapters, name)
+
+    def test_resume_is_bitwise_the_same(self):
+        for name, keys in (("lora", LORA), ("partial", PARTIAL)):
+            keys = {**keys, "schedule.name": "constant"}
+            whole = self.train(2, f"{name}_whole", keys)
+            cut = self.train(2, f"{name}_cut", {**keys, "run.steps": 3})
+            self.train(2, f"{name}_cut", {**keys, "checkpoint.resume": "auto"})
+            self.assert_same(zt.losses(whole), zt.losses(cut))
+            self.assert_same_tensors(whole / "checkpoints" / "step_6", cut / "checkpoints" / "step_6")
+
+    def test_resume_on_another_mesh(self):
+        keys = {**LORA, "schedule.name": "constant"}
+        whole = self.train(2, "mesh_whole", keys)
+        cut = self.train(2, "mesh_cut", {**keys, "run.steps": 3})
+        self.train(4, "mesh_cut", {**keys, "checkpoint.resume": "auto", "sharding.strategy": "zero1"})
+        self.assert_close(zt.losses(whole), zt.losses(cut), 1e-5)
+
+    def test_what_is_trained_may_not_change_on_resume(self):
+        self.train(2, "fixed", {**LORA, "run.steps": 2})
+        for change in ({"lora.rank": 3}, {"lora.alpha": 4}, {"lora.rank": 0}, {"model.trainable": ["lm_head.weight"]}):
+            words = {**LORA, **change, "run.output": self.folder / "fixed", "checkpoint.resume": "auto"}
+            result = zt.run(2, [self.deck, *zt.words_of(words)])
+            (key,) = change
+            self.assert_refused(result, key.replace(".", r"\.") + " was .* when the checkpoint was written")
+
+    def test_frozen_parameters_keep_their_bits(self):
+        output = self.train(2, "partial", {**PARTIAL, "checkpoint.interval": 2, "checkpoint.keep": 0})
+        self.assertIn("trained    ", self.last.out)
+        early, late = (zt.tensors(output / "checkpoints" / f"step_{n}") for n in (2, 6))
+        changed = {name[6:] for name in late if late[name].tobytes() != early[name].tobytes() and name[:6] == "model/"}
+        self.assertEqual(changed, {n.split("/")[-1] for n in late if n.startswith("optimizer/exp_avg/")})
+        self.assertTrue(all(n == "lm_head.weight" or n.startswith("model.layers.1.") for n in changed), changed)
+        self.assertFalse([n for n in changed if "norm" in n])
+
+    def test_plans_count_the_states_of_what_is_trained(self):
+        found = {}
+        for name, keys in (("all", {}), ("lora", LORA)):
+            result = zt.run(0, ["plan", self.deck, "--ranks", "2", "--json", *zt.words_of(keys)])
+            self.assertEqual(result.code, 0, str(result))
+            found[name] = json.loads(result.out)
+        whole, lora = (
+            found[name]["memory"][0]["programs"]["train step"]["device"]["categories"] for name in ("all", "lora")
+        )
+        model = found["lora"]["model"]
+        share = model["trained_parameters"] / model["parameters"]
+        self.assertLess(share, 0.2)
+        # Padding to whole shards is all that may be beside the adapters' own states.
+        self.assertLess(lora["optimizer"]["kept"], (share + 0.1) * whole["optimizer"]["kept"])
+        self.assertLess(lora["gradients"]["peak"], 0.3 * whole["gradients"]["peak"])
+
+    def test_mistakes_are_named(self):
+        cases = [
+            ({"lora.rank": 4, "lora.targets": ["q_prj"]}, r"lora\.targets: 'q_prj' is no linear layer.*q_proj"),
+            ({"lora.rank": 4, "lora.targets": []}, r"lora\.targets, the layers that get adapters"),
+            ({"model.frozen": ["*"]}, r"model\.frozen freezes every parameter"),
+            ({"model.trainable": ["model.layer.*"]}, r"model\.trainable: 'model\.layer\.\*' matches no parameter"),
+            ({"lora.rank": -1}, r"lora\.rank = -1 is not legal"),
+        ]
+        for overrides, pattern in cases:
+            result = zt.run(2, [self.deck, *zt.words_of({**overrides, "run.output": self.folder / "no"})])
+            self.assert_refused(result, pattern)
+
+
+if __name__ == "__main__":
+    zt.main()

@@ -1,0 +1,192 @@
+// Frozen parameters and low-rank adapters: what the graph gets, and what a job of it holds, computes and
+// gathers.
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "model/lora.hpp"
+#include "model/trainable.hpp"
+#include "tests/support/small_job.hpp"
+
+namespace ztrain {
+namespace {
+
+using program::ActionKind;
+using program::Job;
+using program::Op;
+using program::Program;
+using test::refusal;
+using test::small_model;
+using test::spec_on;
+
+model::Graph adapted(const config::Lora& lora, int layers = 2, const config::Model& choice = {}) {
+  model::Graph graph = small_model(layers);
+  model::add_adapters(graph, lora, 5);
+  model::mark_trainable(graph, choice);
+  return graph;
+}
+
+const model::Parameter& parameter(const model::Graph& graph, const std::string& name) {
+  for (const model::Parameter& p : graph.parameters)
+    if (p.name == name) return p;
+  throw std::out_of_range(name);
+}
+
+std::set<std::string> trained(const model::Graph& graph) {
+  std::set<std::string> names;
+  for (const model::Parameter& p : graph.parameters)
+    if (p.trainable) names.insert(p.name);
+  return names;
+}
+
+std::int64_t persistent_bytes(const Program& p, program::Category category) {
+  std::int64_t bytes = 0;
+  for (const program::Tensor& t : p.tensors)
+    if (t.persistent && t.category == category && t.base == program::no_tensor) bytes += t.bytes();
+  return bytes;
+}
+
+TEST(Adapters, StandBesideTheirLayers) {
+  const model::Graph graph = adapted({3, 12, 0, {"q_proj", "model.layers.1.mlp.*"}});
+  const std::set<std::string> expected{"model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.q_proj",
+                                       "model.layers.1.mlp.gate_proj", "model.layers.1.mlp.up_proj",
+                                       "model.layers.1.mlp.down_proj"};
+  std::set<std::string> names;
+  for (const std::string& name : expected) names.insert({name + ".lora_A.weight", name + ".lora_B.weight"});
+  EXPECT_EQ(trained(graph), names);
+  const model::Parameter &a = parameter(graph, "model.layers.1.mlp.down_proj.lora_A.weight"),
+                         &b = parameter(graph, "model.layers.1.mlp.down_proj.lora_B.weight");
+  EXPECT_EQ(a.shape, (Shape{3, 100}));
+  EXPECT_EQ(b.shape, (Shape{40, 3}));
+  EXPECT_EQ(a.init, model::Init::uniform);
+  EXPECT_DOUBLE_EQ(a.init_std, 0.1);
+  EXPECT_EQ(b.init, model::Init::zeros);
+  EXPECT_TRUE(a.adapter && b.adapter && a.decay);
+  const model::Node& scale = graph.nodes[graph.node_index("model.layers.0.self_attn.q_proj.lora_scale")];
+  EXPECT_EQ(scale.attributes.number("factor"), 4);
+}
+
+TEST(Adapters, WhatReadTheLayerReadsTheSum) {
+  const model::Graph plain = small_model(), graph = adapted({2, 2, 0.1, {"v_proj"}});
+  for (const model::Node& node : plain.nodes) {
+    const model::Node& same = graph.nodes[graph.node_index(node.name)];
+    EXPECT_EQ(same.inputs, node.inputs) << node.name;
+  }
+  const std::string v = "model.layers.0.self_attn.v_proj";
+  const model::Node& sum = graph.nodes[graph.node_index(v + ".lora_sum")];
+  EXPECT_EQ(sum.outputs, plain.nodes[plain.node_index(v)].outputs);
+  EXPECT_EQ(sum.piece, "qkv");
+  EXPECT_EQ(sum.block, 1);
+}
+
+TEST(Adapters, TargetsThatAreNoLayersAreNamed) {
+  const auto message = [](std::vector<std::string> targets) {
+    return refusal([&] { adapted({2, 2, 0, std::move(targets)}); });
+  };
+  EXPECT_NE(message({"q_proj", "query"}).find("lora.targets: 'query' is no linear layer"), std::string::npos);
+  EXPECT_NE(message({"query"}).find("down_proj, gate_proj, k_proj"), std::string::npos);
+  EXPECT_NE(message({"model.layers.7.*"}).find("'model.layers.7.*'"), std::string::npos);
+  EXPECT_NE(message({}).find("lora.targets"), std::string::npos);
+}
+
+TEST(Trainable, IsChosenByPatterns) {
+  config::Model choice;
+  EXPECT_EQ(trained(adapted({}, 2, choice)).size(), small_model().parameters.size());
+  choice.trainable = {"model.layers.1.mlp.*", "*.input_layernorm.weight"};
+  choice.frozen = {"*.up_proj.weight", "model.layers.0.*"};
+  EXPECT_EQ(
+      trained(adapted({}, 2, choice)),
+      (std::set<std::string>{"model.layers.1.mlp.gate_proj.weight", "model.layers.1.mlp.down_proj.weight",
+                             "model.layers.1.input_layernorm.weight"}));
+  EXPECT_EQ(trained(adapted({1, 1, 0, {"q_proj"}}, 2, choice)).size(), 3 + 4);
+  const auto message = [](config::Model m) { return refusal([&] { adapted({}, 2, m); }); };
+  config::Model wrong;
+  wrong.trainable = {"model.layer.*"};
+  EXPECT_NE(message(wrong).find("model.trainable: 'model.layer.*' matches no parameter"), std::string::npos);
+  config::Model none;
+  none.frozen = {"*"};
+  EXPECT_NE(message(none).find("model.frozen freezes every parameter"), std::string::npos);
+}
+
+/// A rank keeps the frozen weights in the computing type, and of the adapters a master and two moments
+/// besides.
+TEST(Trainable, FrozenParametersHaveNoState) {
+  for (const auto& strategy : program::strategies()) {
+    const model::Graph graph = adapted({4, 8, 0, {"q_proj", "down_proj"}});
+    const Job job = program::compile(graph, spec_on(1, 2, strategy), 1);
+    std::int64_t all = 0, some = 0;
+    for (const FlatUnit& unit : job.layout.units()) {
+      const bool trains = job.graph.units[static_cast<std::size_t>(unit.unit)].trainable;
+      all += unit.elements();
+      some += trains ? unit.elements() : 0;
+    }
+    const std::int64_t parts = strategy.optimizer_sharded ? 2 : 1;
+    EXPECT_GT(some, 0);
+    EXPECT_EQ(persistent_bytes(job.train, program::Category::optimizer), 2 * 4 * some / parts)
+        << strategy.name;
+    EXPECT_EQ(persistent_bytes(job.train, program::Category::master), 4 * some / parts) << strategy.name;
+    EXPECT_EQ(persistent_bytes(job.train, program::Category::parameter),
+              2 * all / (strategy.parameters_sharded ? 2 : 1))
+        << strategy.name;
+    std::int64_t gradients = 0;
+    for (const program::Tensor& t : job.train.tensors)
+      if (t.category == program::Category::gradient && t.first >= 0 && t.name.starts_with("gradient.shard."))
+        gradients += elements(t.shape);
+    EXPECT_EQ(gradients, some / 2) << strategy.name;
+  }
+}
+
+/// The frozen and the trained part of a block travel together: no more gathers than a block's two.
+TEST(Trainable, PartsOfABlockAreGatheredTogether) {
+  const model::Graph graph = adapted({4, 8, 0, {"q_proj", "down_proj"}}, 4);
+  for (const int prefetch : {0, 1, 2}) {
+    program::JobSpec spec = spec_on(1, 2, program::find_strategy("FULL_SHARD"), 1);
+    spec.sharding.gather.forward_prefetch = prefetch;
+    spec.sharding.gather.max_units = prefetch == 0 ? 1 : 0;
+    const Job job = program::compile(graph, spec, 0);
+    std::map<std::string, int> gathers;
+    for (const Op& op : job.train.ops)
+      if (op.type == "all_gather" && op.action.kind == ActionKind::gather && op.action.micro >= 0)
+        ++gathers[job.train.units[static_cast<std::size_t>(op.action.part)]];
+    for (const int layer : {0, 1, 2})
+      for (const char* part : {"", " (frozen)"})
+        EXPECT_EQ(gathers[fmt::format("model.layers.{}{}", layer, part)], 2) << layer << part;
+  }
+}
+
+TEST(Trainable, BackwardEndsWhereNothingBelowIsTrained) {
+  config::Model choice;
+  choice.trainable = {"model.layers.2.mlp.down_proj.weight", "model.layers.3.*"};
+  const Job job =
+      program::compile(adapted({}, 4, choice), spec_on(1, 1, program::find_strategy("FULL_SHARD"), 1), 0);
+  std::set<std::string> blocks, products;
+  for (const Op& op : job.train.ops) {
+    if (op.action.kind != ActionKind::backward) continue;
+    blocks.insert(job.train.blocks[static_cast<std::size_t>(op.action.part)]);
+    if (op.type.starts_with("linear_grad_") && op.action.part == 3) products.insert(op.type + " " + op.name);
+  }
+  EXPECT_EQ(blocks, (std::set<std::string>{"model.layers.2", "model.layers.3", "lm_head"}));
+  EXPECT_EQ(products, (std::set<std::string>{"linear_grad_weight model.layers.2.mlp.down_proj"}));
+}
+
+TEST(Trainable, DropoutKnowsItsTokensAndIsAbsentInEvaluation) {
+  program::JobSpec spec = spec_on(2, 2, program::find_strategy("FULL_SHARD"), 3);
+  spec.recompute.every = 1;
+  const model::Graph graph = adapted({2, 2, 0.5, {"q_proj"}});
+  for (int rank = 0; rank < 4; ++rank) {
+    const Job job = program::compile(graph, spec, rank);
+    int count = 0;
+    for (const Op& op : job.train.ops)
+      if (op.type == "dropout") {
+        EXPECT_EQ(op.attributes.integer("first_token"), (op.action.micro * 4 + rank) * 32);
+        ++count;
+      }
+    EXPECT_GE(count, 3 * 2 * 2) << "forward and backward of two layers";
+    for (const Op& op : job.evaluate.ops) EXPECT_NE(op.type, "dropout");
+  }
+}
+
+}  // namespace
+}  // namespace ztrain
