@@ -2,8 +2,10 @@
 // Causal grouped-query attention over a flattened micro-batch of several documents, blockwise with an online
 // softmax: the tokens x tokens scores never exist. Method: T. Dao, "FlashAttention-2: faster attention with
 // better parallelism and work partitioning", 2023; the running maximum and sum are Milakov and Gimelshein's
-// ("Online normalizer calculation for softmax", 2018).
+// ("Online normalizer calculation for softmax", 2018). Sliding windows: Beltagy, Peters and Cohan,
+// "Longformer", 2020; blocks outside the window are skipped, so that cost grows with tokens x window.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -19,6 +21,7 @@ struct AttentionShape {
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;  ///< divides heads
   std::int64_t head_dim = 0;  ///< 1 .. 256
+  std::int64_t window = 0;    ///< tokens that a token attends to at most, itself included; 0: no limit
 };
 
 /// What forward and backward read. T is float, bf16, f16 or double.
@@ -29,9 +32,17 @@ struct AttentionInput {
   Matrix<const T> q;  ///< [tokens, heads * head_dim]
   Matrix<const T> k;  ///< [tokens, kv_heads * head_dim]
   Matrix<const T> v;  ///< [tokens, kv_heads * head_dim]
-  /// [tokens]: token t attends to tokens document_start[t] .. t. Non-decreasing, 0 <= document_start[t] <= t.
+  /// [tokens]: token t attends to tokens document_start[t] .. t, of which the window keeps the last ones.
+  /// Non-decreasing, 0 <= document_start[t] <= t.
   Vector<const std::int32_t> document_start;
 };
+
+/// The first token that token t attends to; non-decreasing in t.
+inline std::int64_t first_key(const AttentionShape& shape, const std::int32_t* document_start,
+                              std::int64_t t) {
+  const std::int64_t start = document_start[t];
+  return shape.window > 0 ? std::max(start, t - shape.window + 1) : start;
+}
 
 /// Throws Error when the views do not have the shape's sizes. Called by forward and backward too; cheap.
 template <class T>

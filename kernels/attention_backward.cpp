@@ -91,8 +91,8 @@ void query_block(const BackwardArguments<T>& a, std::int64_t head, std::int64_t 
   tile::product<A, false>(rows, block, hd, t.dout, max_dim, 1, key.values_t, block, t.ds, block);
   for (int i = 0; i < rows; ++i) {
     const std::int64_t query = q0 + i, row = query * a.shape.heads + head;
-    const auto begin =
-        static_cast<int>(std::clamp<std::int64_t>(a.document_start[query] - key.begin, 0, block));
+    const auto begin = static_cast<int>(
+        std::clamp<std::int64_t>(first_key(a.shape, a.document_start, query) - key.begin, 0, block));
     const auto end = static_cast<int>(std::clamp<std::int64_t>(query + 1 - key.begin, 0, key.count));
     softmax_row(t.p + i * block, t.ds + i * block, begin, end, a.lse[row], a.delta[row], a.scale);
   }
@@ -140,8 +140,8 @@ void backward_head(const BackwardArguments<T>& a, std::int64_t kv_head) {
     key.count = static_cast<int>(std::min<std::int64_t>(block, tokens - key.begin));
     load_keys<T, max_dim>(a, kv_head, key);
     for (std::int64_t head = first; head < first + group; ++head)
-      for (std::int64_t q0 = key.begin; q0 < tokens && a.document_start[q0] < key.begin + key.count;
-           q0 += block)
+      for (std::int64_t q0 = key.begin;
+           q0 < tokens && first_key(a.shape, a.document_start, q0) < key.begin + key.count; q0 += block)
         query_block<T, max_dim>(a, head, q0, key, query);
     const std::int64_t offset = key.begin * kv_stride + kv_head * hd;
     store_rows(key.dk, max_dim, key.count, hd, a.dk + offset, kv_stride);

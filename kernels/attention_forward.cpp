@@ -144,7 +144,8 @@ void forward_block(const ForwardArguments<T>& a, std::int64_t head, std::int64_t
   tile::transpose(t.keys, max_dim, block, hd, a.scale, t.queries, block);
   for (int i = 0; i < block * max_dim; ++i) t.out[i] = 0;
   for (int i = 0; i < block * block; ++i) t.scores[i] = 0;
-  for (int j = 0; j < block; ++j) t.first_key[j] = j < rows ? a.document_start[q0 + j] : 0;
+  for (int j = 0; j < block; ++j)
+    t.first_key[j] = j < rows ? static_cast<std::int32_t>(first_key(a.shape, a.document_start, q0 + j)) : 0;
   for (std::int64_t k0 = t.first_key[0]; k0 < q0;) {
     const std::int64_t part = (q0 - k0) % block, keys = part > 0 ? part : block;
     attend(a, {head, q0, k0, rows, 0, static_cast<int>(keys)}, t);
@@ -171,6 +172,7 @@ void check(const AttentionInput<T>& input) {
   REQUIRE(s.head_dim >= 1 && s.head_dim <= 256, "attention: head_dim is {}; it must be 1 to 256", s.head_dim);
   REQUIRE(s.kv_heads >= 1 && s.heads % s.kv_heads == 0,
           "attention: {} heads cannot share {} key-value heads evenly", s.heads, s.kv_heads);
+  REQUIRE(s.window >= 0, "attention: the window is {}; it must be 1 or more, or 0 for none", s.window);
   const auto is = [&](const Matrix<const T>& m, std::int64_t heads) {
     return m.rows == s.tokens && m.cols == heads * s.head_dim;
   };

@@ -19,7 +19,14 @@ struct AttentionGradients {
   std::vector<double> q, k, v;  ///< of the shapes of q, k, v
 };
 
-/// Scores of one query against the keys it sees, from its document's start to itself.
+/// The first key that query t sees: of its document, and of the `window` tokens that end with it.
+inline std::int64_t start_of(const AttentionInput<double>& in, std::int64_t t) {
+  std::int64_t start = in.document_start.data[t];
+  while (in.shape.window > 0 && t - start + 1 > in.shape.window) ++start;
+  return start;
+}
+
+/// Scores of one query against the keys it sees, from `start` to itself.
 inline std::vector<double> scores(const AttentionShape& s, double scale, const double* q, const double* k,
                                   std::int64_t head, std::int64_t t, std::int64_t start) {
   const std::int64_t kv = head / (s.heads / s.kv_heads), hd = s.head_dim;
@@ -46,7 +53,7 @@ inline Attention attention(const AttentionInput<double>& in) {
   Attention result{std::vector<double>(s.tokens * s.heads * hd), std::vector<double>(s.tokens * s.heads)};
   for (std::int64_t t = 0; t < s.tokens; ++t)
     for (std::int64_t head = 0; head < s.heads; ++head) {
-      const std::int64_t start = in.document_start.data[t], kv = head / (s.heads / s.kv_heads);
+      const std::int64_t start = start_of(in, t), kv = head / (s.heads / s.kv_heads);
       const auto score = scores(s, in.scale, in.q.data, in.k.data, head, t, start);
       const double lse = log_sum_exp(score);
       result.lse[t * s.heads + head] = lse;
@@ -68,7 +75,7 @@ inline AttentionGradients attention_gradients(const AttentionInput<double>& in,
                        std::vector<double>(s.tokens * s.kv_heads * hd)};
   for (std::int64_t t = 0; t < s.tokens; ++t)
     for (std::int64_t head = 0; head < s.heads; ++head) {
-      const std::int64_t start = in.document_start.data[t], kv = head / (s.heads / s.kv_heads);
+      const std::int64_t start = start_of(in, t), kv = head / (s.heads / s.kv_heads);
       const std::int64_t query = (t * s.heads + head) * hd;
       const auto score = scores(s, in.scale, in.q.data, in.k.data, head, t, start);
       const double lse = log_sum_exp(score);

@@ -8,6 +8,7 @@
 #include "config/load.hpp"
 #include "config/validate.hpp"
 #include "data/datasets.hpp"
+#include "data/describe.hpp"
 #include "plan/machine.hpp"
 #include "plan/memory.hpp"
 #include "plan/setup.hpp"
@@ -34,6 +35,19 @@ void check_for_ranks(config::Deck deck, int ranks) {
              ranks <= ranks_proven_here ? "proven free of deadlock over all ranks" : "proven for this rank",
              train::memory_table(job.train, memory.persistent(program::Tier::device),
                                  memory.transient(program::Tier::device)));
+}
+
+void print_data(const std::string& path, const config::Deck& deck, const data::Datasets& data) {
+  const auto rows = [](const std::vector<data::RowSet>& sets) {
+    std::int64_t sum = 0;
+    for (const data::RowSet& set : sets) sum += set.rows->rows();
+    return sum;
+  };
+  fmt::print("{}: {} training sequences of {} tokens, {} for validation, vocabulary {}\n", path,
+             rows(data.train), deck.data.sequence, rows(data.validation), data.vocab_size);
+  for (const auto& [what, value] : data::describe(deck, data)) fmt::print("{:<10} {}\n", what, value);
+  const std::string tokenizer = data::compare_with_model(data.tokenizer, deck.model.from);
+  if (!tokenizer.empty()) fmt::print("{:<10} {}\n", "tokenizer", tokenizer);
 }
 
 /// The weights that a run would start from, by their headers alone.
@@ -63,9 +77,7 @@ int check(const Invocation& call) {
     if (call.session.rank() != 0) return;
     const data::Datasets data = data::open_datasets(deck);
     deck.model.vocab_size = data.vocab_size;
-    fmt::print("{}: {} training sequences of {} tokens, {} for validation, vocabulary {}\n", path,
-               data.train.windows(deck.data.sequence), deck.data.sequence,
-               data.validation.windows(deck.data.sequence), data.vocab_size);
+    print_data(path, deck, data);
     if (!deck.model.from.empty()) check_weights(deck);
     if (ranks > 0) check_for_ranks(deck, ranks);
     fmt::print("the deck is valid\n");

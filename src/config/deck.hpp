@@ -31,7 +31,7 @@ struct Data {
 };
 
 struct Model {
-  std::string family;  ///< llama
+  std::string family;  ///< a name of config/architectures.hpp
   std::string preset;  ///< "custom" takes the dims below
   std::string
       from;  ///< folder of a Hugging Face model: or a checkpoint: its dims, and its weights to start from

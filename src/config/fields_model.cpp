@@ -1,24 +1,75 @@
+#include <fmt/format.h>
+
+#include "config/architectures.hpp"
 #include "config/fields_rows.hpp"
 #include "config/presets.hpp"
 
 namespace ztrain::config::rows {
+namespace {
+
+Legal families() {
+  Legal legal;
+  for (const Architecture& a : architectures()) legal.choices.emplace_back(a.family);
+  return legal;
+}
+
+std::string family_doc() {
+  std::string doc = "Architecture.";
+  for (const Architecture& a : architectures()) doc += fmt::format(" {}: {}", a.family, a.doc);
+  return doc;
+}
+
+std::vector<Field> attention() {
+  return {
+      numeric({"model.attention_bias", &at<&Deck::model, &Model::attention_bias>, "false", "", any(),
+               "The projections to queries, keys and values have biases. Where it is not given, it is what "
+               "the family always has."}),
+      numeric({"model.attention_output_bias", &at<&Deck::model, &Model::attention_output_bias>, "false", "",
+               any(),
+               "The output projection of attention has a bias. Where it is not given: as "
+               "model.attention_bias for llama and qwen3, which have no other combination."}),
+      numeric({"model.qk_norm", &at<&Deck::model, &Model::qk_norm>, "false", "", any(),
+               "Each head of queries and keys is RMS-normalised before the rotary embedding. Where it is not "
+               "given, it is what the family has."}),
+      numeric({"model.sliding_window", &at<&Deck::model, &Model::sliding_window>, "0", "tokens", from(0),
+               "How many tokens a token attends to, itself included. 0: all before it. Not for llama."}),
+      numeric({"model.full_attention_layers", &at<&Deck::model, &Model::full_attention_layers>, "0", "layers",
+               from(0),
+               "How many of the first layers attend to all tokens in spite of model.sliding_window (qwen2, "
+               "qwen3)."}),
+  };
+}
+
+std::vector<Field> trained() {
+  return {
+      numeric({"model.trainable", &at<&Deck::model, &Model::trainable>, "[]", "", any(),
+               "Patterns (*, ?, [...]) of the names of parameters that are trained, such as "
+               "[\"model.layers.3?.*\", \"lm_head.weight\"]; the others are frozen: they have no gradient, "
+               "master copy or optimizer state. Empty: all, or with lora.rank none but the adapters, which "
+               "always are."}),
+      numeric({"model.frozen", &at<&Deck::model, &Model::frozen>, "[]", "", any(),
+               "Patterns of the names of parameters that are frozen, whatever model.trainable says."}),
+  };
+}
+
+}  // namespace
 
 std::vector<Field> model() {
-  return {
-      numeric({"model.family", &at<&Deck::model, &Model::family>, R"("llama")", "", one_of({"llama"}),
-               "Architecture. llama: RMSNorm, RoPE, grouped-query attention, SwiGLU."}),
+  std::vector<Field> all{
+      numeric(
+          {"model.family", &at<&Deck::model, &Model::family>, R"("llama")", "", families(), family_doc()}),
       free(
           {"model.preset", &at<&Deck::model, &Model::preset>, R"("custom")", "", one_of(model_preset_names()),
            "Named model whose dims are taken; keys given below win over it. custom: the keys below and their "
-           "defaults. Names and meanings are those of the Hugging Face config of Llama models."}),
-      free(path(
-          PathKind::from_deck,
-          {"model.from", &at<&Deck::model, &Model::from>, R"("")", "", any(),
-           "Folder of a Hugging Face Llama model (LlamaForCausalLM: config.json, and model.safetensors or "
-           "its shards with model.safetensors.index.json), or one checkpoint of ztrain (a folder step_N), "
-           "relative to the deck. It gives the keys below: one that is given too must agree. A run that "
-           "resumes no checkpoint starts from its weights instead of random ones, at step 0 and with an "
-           "optimizer of its own. Empty: none."})),
+           "defaults. Names and meanings are those of Hugging Face's config.json."}),
+      free(path(PathKind::from_deck,
+                {"model.from", &at<&Deck::model, &Model::from>, R"("")", "", any(),
+                 "Folder of a Hugging Face model (" + hf_classes() +
+                     "; config.json, and model.safetensors or its shards with "
+                     "model.safetensors.index.json), or one checkpoint of ztrain (a folder step_N), relative "
+                     "to the deck. It gives the family and the keys below: one that is given too must agree. "
+                     "A run that resumes no checkpoint starts from its weights instead of random ones, at "
+                     "step 0 and with an optimizer of its own. Empty: none."})),
       numeric({"model.hidden_size", &at<&Deck::model, &Model::hidden_size>, "512", "", between(1, 1 << 24),
                "Width of the residual stream."}),
       numeric({"model.intermediate_size", &at<&Deck::model, &Model::intermediate_size>, "1408", "",
@@ -33,7 +84,7 @@ std::vector<Field> model() {
                "Width of one head. 0: hidden_size / num_attention_heads."}),
       numeric(
           {"model.vocab_size", &at<&Deck::model, &Model::vocab_size>, "0", "tokens", between(0, 1 << 30),
-           "Number of token ids. 0: what the data say (257 for text, 50257 and 128256 for llm.c's files)."}),
+           "Number of token ids. 0: what the data say (an attribute of prepared files, 257 for text, 50257 and 128256 for llm.c's files)."}),
       numeric({"model.rms_norm_eps", &at<&Deck::model, &Model::rms_norm_eps>, "1e-5", "", above(0),
                "Added to the mean square in RMS normalisation."}),
       numeric({"model.rope_theta", &at<&Deck::model, &Model::rope_theta>, "10000", "", above(0),
@@ -53,24 +104,9 @@ std::vector<Field> model() {
                "Standard deviation of the initial weights."}),
       numeric({"model.tie_word_embeddings", &at<&Deck::model, &Model::tie_word_embeddings>, "false", "",
                any(), "The head uses the embedding's weight."}),
-      numeric({"model.attention_bias", &at<&Deck::model, &Model::attention_bias>, "false", "", any(),
-               "The projections to queries, keys and values have biases."}),
-      numeric({"model.attention_output_bias", &at<&Deck::model, &Model::attention_output_bias>, "false", "",
-               any(), "The output projection of attention has a bias."}),
-      numeric({"model.qk_norm", &at<&Deck::model, &Model::qk_norm>, "false", "", any(),
-               "Each head of queries and keys is RMS-normalised before the rotary embedding."}),
-      numeric({"model.sliding_window", &at<&Deck::model, &Model::sliding_window>, "0", "tokens", from(0),
-               "How many tokens a token attends to, itself included. 0: all before it."}),
-      numeric({"model.full_attention_layers", &at<&Deck::model, &Model::full_attention_layers>, "0", "layers",
-               from(0), "The first layers that attend to all tokens in spite of model.sliding_window."}),
-      numeric({"model.trainable", &at<&Deck::model, &Model::trainable>, "[]", "", any(),
-               "Patterns (*, ?, [...]) of the names of parameters that are trained, such as "
-               "[\"model.layers.3?.*\", \"lm_head.weight\"]; the others are frozen: they have no gradient, "
-               "master copy or optimizer state. Empty: all, or with lora.rank none but the adapters, which "
-               "always are."}),
-      numeric({"model.frozen", &at<&Deck::model, &Model::frozen>, "[]", "", any(),
-               "Patterns of the names of parameters that are frozen, whatever model.trainable says."}),
   };
+  for (const auto& part : {attention(), trained()}) all.insert(all.end(), part.begin(), part.end());
+  return all;
 }
 
 std::vector<Field> lora() {

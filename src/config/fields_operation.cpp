@@ -32,7 +32,7 @@ std::vector<Field> operation() {
       free({"evaluation.interval", &at<&Deck::evaluation, &Evaluation::interval>, "0", "steps", from(0),
             "Steps between evaluations on the validation data. 0: off."}),
       free({"evaluation.batches", &at<&Deck::evaluation, &Evaluation::batches>, "8", "micro-batches per rank",
-            from(1), "Length of an evaluation."}),
+            from(1), "Length of an evaluation, for each validation set."}),
       free({"metrics.interval", &at<&Deck::metrics, &Metrics::interval>, "1", "steps", from(1),
             "Steps between printed lines."}),
       free({"watchdog.timeout", &at<&Deck::watchdog, &Watchdog::timeout>, "600", "seconds", from(0),

@@ -1,8 +1,11 @@
+#include <utility>
+
 #include "config/fields_rows.hpp"
 
 namespace ztrain::config::rows {
+namespace {
 
-std::vector<Field> run_and_data() {
+std::vector<Field> run() {
   return {
       free(path(
           PathKind::from_working_folder,
@@ -19,26 +22,38 @@ std::vector<Field> run_and_data() {
                     "Length of the run in tokens, rounded up to whole steps."})),
       free(numeric({"run.epochs", &at<&Deck::run, &Run::epochs>, "0", "epochs", from(0),
                     "Length of the run in passes over the training data, rounded to whole steps."})),
+  };
+}
+
+std::vector<Field> data() {
+  return {
       path(PathKind::from_deck,
            example(R"(["data/*.bin"])",
                    {"data.train", &at<&Deck::data, &Data::train>, "", "", any(),
                     "Files with training tokens, or glob patterns (*, ?, [...]); relative to the deck. They "
                     "are read in "
                     "the order of their paths. On resume, folders may change, file names may not."})),
-      path(PathKind::from_deck, {"data.validation", &at<&Deck::data, &Data::validation>, "[]", "", any(),
-                                 "Files or glob patterns with validation tokens. Empty: the end of the "
-                                 "training tokens is held out."}),
-      numeric({"data.validation_fraction", &at<&Deck::data, &Data::validation_fraction>, "0.01", "",
-               below_one(),
-               "Part of the training tokens held out for validation, at least one sequence, where "
-               "data.validation is "
-               "empty. 0: nothing is held out."}),
-      numeric({"data.weights", &at<&Deck::data, &Data::weights>, "[]", "", above(0),
-               "Mixture: how often each entry of data.train is drawn from, as shares of their sum, such as "
-               "[3, 1]. Empty: the files are one set, each sequence drawn once per epoch."}),
+      free(path(
+          PathKind::from_deck,
+          {"data.validation", &at<&Deck::data, &Data::validation>, "[]", "", any(),
+           "Files or glob patterns with validation tokens. Each entry is a set of its own, with a loss of "
+           "its own. Empty: part of the training data is held out."})),
+      numeric(
+          {"data.validation_fraction", &at<&Deck::data, &Data::validation_fraction>, "0.01", "", below_one(),
+           "Part of the training data held out for validation, at least one sequence, where data.validation "
+           "is empty: the end of the tokens, or rows of packed documents from all over; of each entry of "
+           "data.train with data.weights. 0: nothing is held out."}),
+      numeric(
+          {"data.weights", &at<&Deck::data, &Data::weights>, "[]", "", above(0),
+           "Mixture: how often each entry of data.train is drawn from, as shares of their sum, such as "
+           "[3, 1]: kept exactly over as many sequences as their smallest whole numbers add up to. "
+           "run.epochs "
+           "counts passes over the sum of all sequences, of which an entry may see more or less. Empty: the "
+           "files are one set, each sequence drawn once per epoch."}),
       numeric({"data.format", &at<&Deck::data, &Data::format>, R"("auto")", "",
                one_of({"auto", "text", "bin-uint16", "bin-uint32", "hdf5"}),
-               "Layout of the files. auto: .h5 and .hdf5 files are HDF5 with a dataset named tokens; .bin "
+               "Layout of the files. auto: .h5 and .hdf5 files are HDF5 with a dataset named tokens "
+               "(docs/data.md); .bin "
                "files hold raw "
                "tokens (nanoGPT) or tokens behind a header of 1024 bytes (llm.c); all others are text, read "
                "as bytes "
@@ -50,13 +65,22 @@ std::vector<Field> run_and_data() {
                "documents: whole documents share a sequence, as many as fit; attention and positions start "
                "anew with each. windows: the tokens are cut every data.sequence. auto: documents where the "
                "files say where they begin (tools/prepare_data.py writes such files), else windows."}),
-      numeric({"data.long_documents", &at<&Deck::data, &Data::long_documents>, R"("truncate")", "",
-               one_of({"truncate", "split", "drop"}),
-               "What becomes of a document longer than data.sequence: its first tokens, parts that are "
-               "documents of their own, or nothing."}),
+      numeric(
+          {"data.long_documents", &at<&Deck::data, &Data::long_documents>, R"("truncate")", "",
+           one_of({"truncate", "split", "drop"}),
+           "What becomes of a document longer than data.sequence: its first tokens, parts that are packed as "
+           "documents of their own, or nothing. Of packed documents only."}),
       numeric({"data.max_documents", &at<&Deck::data, &Data::max_documents>, "0", "documents", from(0),
-               "Most documents in one sequence. 0: no limit."}),
+               "Most documents in one sequence of packed documents. 0: no limit."}),
   };
+}
+
+}  // namespace
+
+std::vector<Field> run_and_data() {
+  std::vector<Field> all = run();
+  for (Field& field : data()) all.push_back(std::move(field));
+  return all;
 }
 
 }  // namespace ztrain::config::rows

@@ -14,6 +14,10 @@ struct ModelRow {
   double theta;
   double rope_factor;  ///< 0: no scaling, otherwise llama3's with this factor
   bool tied;
+  const char* family = "llama";
+  std::int64_t head_dim = 0;  ///< 0: hidden / heads
+  double eps = 1e-5;
+  std::int64_t window = 0;
 };
 
 // Dims as in each model's published Hugging Face config.json.
@@ -31,6 +35,14 @@ constexpr std::array model_rows{
     ModelRow{"llama3.1-405b", 16384, 53248, 126, 128, 8, 128256, 5e5, 8, false},
     ModelRow{"llama3.2-1b", 2048, 8192, 16, 32, 8, 128256, 5e5, 32, true},
     ModelRow{"llama3.2-3b", 3072, 8192, 28, 24, 8, 128256, 5e5, 32, true},
+    ModelRow{"mistral-7b-v0.1", 4096, 14336, 32, 32, 8, 32000, 1e4, 0, false, "mistral", 0, 1e-5, 4096},
+    ModelRow{"mistral-7b-v0.3", 4096, 14336, 32, 32, 8, 32768, 1e6, 0, false, "mistral"},
+    ModelRow{"qwen2.5-0.5b", 896, 4864, 24, 14, 2, 151936, 1e6, 0, true, "qwen2", 0, 1e-6},
+    ModelRow{"qwen2.5-1.5b", 1536, 8960, 28, 12, 2, 151936, 1e6, 0, true, "qwen2", 0, 1e-6},
+    ModelRow{"qwen2.5-7b", 3584, 18944, 28, 28, 4, 152064, 1e6, 0, false, "qwen2", 0, 1e-6},
+    ModelRow{"qwen3-0.6b", 1024, 3072, 28, 16, 8, 151936, 1e6, 0, true, "qwen3", 128, 1e-6},
+    ModelRow{"qwen3-8b", 4096, 12288, 36, 32, 8, 151936, 1e6, 0, false, "qwen3", 128, 1e-6},
+    ModelRow{"qwen3-32b", 5120, 25600, 64, 64, 8, 151936, 1e6, 0, false, "qwen3", 128, 1e-6},
 };
 
 struct PrecisionRow {
@@ -78,13 +90,16 @@ std::vector<std::string> model_preset_names() {
 Settings model_preset(std::string_view name) {
   for (const auto& row : model_rows) {
     if (name != row.name) continue;
-    Settings s{{"model.hidden_size", fmt::to_string(row.hidden)},
+    Settings s{{"model.family", fmt::format("\"{}\"", row.family)},
+               {"model.hidden_size", fmt::to_string(row.hidden)},
                {"model.intermediate_size", fmt::to_string(row.intermediate)},
                {"model.num_hidden_layers", fmt::to_string(row.layers)},
                {"model.num_attention_heads", fmt::to_string(row.heads)},
                {"model.num_key_value_heads", fmt::to_string(row.kv_heads)},
                {"model.vocab_size", fmt::to_string(row.vocab)},
-               {"model.rms_norm_eps", "1e-5"},
+               {"model.head_dim", fmt::to_string(row.head_dim)},
+               {"model.sliding_window", fmt::to_string(row.window)},
+               {"model.rms_norm_eps", fmt::to_string(row.eps)},
                {"model.rope_theta", fmt::to_string(row.theta)},
                {"model.tie_word_embeddings", row.tied ? "true" : "false"}};
     if (row.rope_factor > 0) {

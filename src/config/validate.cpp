@@ -111,6 +111,7 @@ std::string nearest_divisors(std::int64_t n, std::int64_t x, std::int64_t least)
 
 void validate(Deck& deck) {
   check_length(deck);
+  check_family(deck);
   check_model(deck);
   check_precision(deck);
   check_sharding(deck);
@@ -119,12 +120,7 @@ void validate(Deck& deck) {
   check_checkpoint(deck);
   check_mesh(deck);
   check_cluster(deck);
-  REQUIRE(!deck.data.train.empty(), "{}: data.train is empty; name files or patterns",
-          source_of(deck, "data.train"));
-  REQUIRE(deck.evaluation.interval == 0 || !deck.data.validation.empty() || deck.data.validation_fraction > 0,
-          "{}: evaluation.interval = {} needs validation data: give data.validation, or a "
-          "data.validation_fraction above 0",
-          source_of(deck, "evaluation.interval"), deck.evaluation.interval);
+  check_data(deck);
   if (deck.run.epochs == 0) check_schedule(deck, total_steps(deck, 0));
 }
 

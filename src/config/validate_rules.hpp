@@ -23,10 +23,15 @@ std::string blame(const Deck& deck, std::initializer_list<std::string_view> keys
 /// Divisors of n nearest to x, below and above: "2 or 4". None is smaller than `least`, which n is not.
 std::string nearest_divisors(std::int64_t n, std::int64_t x, std::int64_t least = 1);
 
+/// Gives the keys that the family decides their values, where they were not given, and refuses what it does
+/// not have.
+void check_family(Deck& deck);
+
 /// Which dtypes go together, the rounding, and what depends on the dtypes: loss scaling, the optimizer's
 /// states.
 void check_precision(Deck& deck);
 
+void check_data(const Deck& deck);
 void check_sharding(const Deck& deck);
 void check_recompute(const Deck& deck);
 void check_optimizer(const Deck& deck);

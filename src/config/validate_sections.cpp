@@ -15,6 +15,18 @@ void check_patterns(const Deck& deck, const char* key, const std::vector<std::st
 
 }  // namespace
 
+void check_data(const Deck& deck) {
+  const Data& d = deck.data;
+  REQUIRE(!d.train.empty(), "{}: data.train is empty; name files or patterns", source_of(deck, "data.train"));
+  REQUIRE(d.weights.empty() || d.weights.size() == d.train.size(),
+          "{}: data.weights has {} numbers for the {} entries of data.train; give one for each, or none",
+          source_of(deck, "data.weights"), d.weights.size(), d.train.size());
+  REQUIRE(deck.evaluation.interval == 0 || !d.validation.empty() || d.validation_fraction > 0,
+          "{}: evaluation.interval = {} needs validation data: give data.validation, or a "
+          "data.validation_fraction above 0",
+          source_of(deck, "evaluation.interval"), deck.evaluation.interval);
+}
+
 void check_sharding(const Deck& deck) {
   const Sharding& s = deck.sharding;
   const bool by_pattern = s.unit == "pattern";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <utility>
 
 #include "base/error.hpp"
@@ -10,35 +11,56 @@
 namespace ztrain::data {
 namespace {
 
-TokenRange whole(const std::vector<std::string>& patterns, const std::string& format,
-                 const std::string& key) {
-  std::shared_ptr<const TokenSource> source = open_tokens(patterns, format, key);
-  const std::int64_t size = source->size();
-  return {std::move(source), 0, size, key};
+using Patterns = std::vector<std::string>;
+
+/// The stem of a pattern, or else the pattern, or else that and a number: none of `taken`.
+std::string name_for(const std::string& pattern, const std::vector<Entry>& taken) {
+  const auto is_taken = [&](const std::string& name) {
+    return std::any_of(taken.begin(), taken.end(), [&](const Entry& e) { return e.name == name; });
+  };
+  std::string name = std::filesystem::path(pattern).stem().string();
+  if (is_taken(name)) name = pattern;
+  for (int i = 2; is_taken(name); ++i) name = fmt::format("{} ({})", pattern, i);
+  return name;
 }
 
-/// Cuts the held-out end off the training range.
-void hold_out(const config::Data& data, Datasets& sets) {
-  const std::int64_t window = data.sequence + 1, size = sets.train.end;
-  const auto wanted = std::llround(data.validation_fraction * static_cast<double>(size));
-  const std::int64_t held = std::max<std::int64_t>(wanted, window);
-  REQUIRE(size - held >= window,
-          "data.train has {} tokens; data.validation_fraction ({}) holds out {} of them, and the rest is "
-          "fewer than one "
-          "window of data.sequence + 1 = {}: give more data, data.validation, or a shorter data.sequence",
-          size, data.validation_fraction, held, window);
-  sets.train.end = size - held;
-  sets.validation = sets.train;
-  sets.validation.begin = size - held;
-  sets.validation.end = size;
+std::vector<Entry> open_each(const Patterns& patterns, const std::string& format, const std::string& key) {
+  std::vector<Entry> entries;
+  for (std::size_t i = 0; i < patterns.size(); ++i) {
+    const std::string own = patterns.size() > 1 ? fmt::format("{}[{}]", key, i) : key;
+    entries.push_back({own, name_for(patterns[i], entries), open_tokens({patterns[i]}, format, own)});
+  }
+  return entries;
 }
 
-std::int64_t vocabulary(const config::Deck& deck, const Datasets& sets) {
-  if (deck.model.vocab_size > 0) return deck.model.vocab_size;
-  const std::int64_t known = sets.train.source->known_vocab();
-  REQUIRE(known > 0,
-          "model.vocab_size is 0, and the files of data.train do not say it (text and llm.c's files do): "
-          "give it");
+std::vector<Entry> open_train(const config::Data& data) {
+  if (!data.weights.empty()) return open_each(data.train, data.format, "data.train");
+  return {{"data.train", "held out", open_tokens(data.train, data.format, "data.train")}};
+}
+
+Tokenizer tokenizer_of(const std::vector<Entry>& train, const std::vector<Entry>& validation) {
+  Tokenizer all;
+  for (const auto* entries : {&train, &validation})
+    for (const Entry& entry : *entries) all = joined(all, entry.tokens->tokenizer(), entry.key);
+  return all;
+}
+
+std::int64_t vocabulary(const config::Deck& deck, const std::vector<Entry>& train,
+                        const Tokenizer& tokenizer) {
+  const std::int64_t given = deck.model.vocab_size;
+  REQUIRE(given == 0 || tokenizer.vocab_size <= given,
+          "model.vocab_size ({}) is below the vocabulary of '{}' ({}); give that or more", given,
+          tokenizer.vocab_file, tokenizer.vocab_size);
+  if (given > 0) return given;
+  std::int64_t known = tokenizer.vocab_size;
+  for (const Entry& entry : train) {
+    const std::int64_t own = entry.tokens->known_vocab();
+    REQUIRE(own > 0,
+            "model.vocab_size is 0, and the files of {} do not say it (text, llm.c's files and those of "
+            "tools/prepare_data.py do): give it",
+            entry.key);
+    known = std::max(known, own);
+  }
   return known;
 }
 
@@ -46,25 +68,55 @@ std::int64_t vocabulary(const config::Deck& deck, const Datasets& sets) {
 
 Datasets open_datasets(const config::Deck& deck) {
   const config::Data& data = deck.data;
+  const std::vector<Entry> train = open_train(data);
+  const std::vector<Entry> validation = open_each(data.validation, data.format, "data.validation");
   Datasets sets;
-  sets.train = whole(data.train, data.format, "data.train");
-  if (!data.validation.empty()) {
-    sets.validation = whole(data.validation, data.format, "data.validation");
-    REQUIRE(sets.validation.windows(data.sequence) > 0,
-            "data.validation has {} tokens, fewer than one window of data.sequence + 1 = {}",
-            sets.validation.end, data.sequence + 1);
-  } else if (data.validation_fraction > 0) {
-    hold_out(data, sets);
+  sets.tokenizer = tokenizer_of(train, validation);
+  sets.vocab_size = vocabulary(deck, train, sets.tokenizer);
+  const double fraction = validation.empty() ? data.validation_fraction : 0;
+  for (const Entry& entry : train) {
+    SplitRows split = make_rows(entry, data, fraction, sets.vocab_size);
+    sets.train.push_back(std::move(split.train));
+    if (split.held_out.rows) sets.validation.push_back(std::move(split.held_out));
   }
-  REQUIRE(sets.train.windows(data.sequence) > 0,
-          "data.train has {} tokens, fewer than one window of data.sequence + 1 = {}", sets.train.end,
-          data.sequence + 1);
-  sets.vocab_size = vocabulary(deck, sets);
-  sets.identity = hash_text(fmt::format("{} {}", sets.train.source->identity(), sets.train.end));
-  if (!data.validation.empty()) {
-    sets.identity = hash_text(fmt::format("{}", sets.validation.source->identity()), sets.identity);
-  }
+  for (const Entry& entry : validation)
+    sets.validation.push_back(make_rows(entry, data, 0, sets.vocab_size).train);
   return sets;
+}
+
+Sampler make_sampler(const config::Deck& deck, const Datasets& sets) {
+  std::vector<std::shared_ptr<const RowSource>> sources;
+  for (const RowSet& set : sets.train) sources.push_back(set.rows);
+  return {std::move(sources), deck.data.weights, deck.run.seed};
+}
+
+Identity identity_of(const Datasets& sets) {
+  Identity identity;
+  for (const RowSet& set : sets.train) identity.train = hash_text(hex(set.identity), identity.train);
+  for (const RowSet& set : sets.validation) identity.validation.emplace_back(set.name, set.identity);
+  identity.tokenizer = sets.tokenizer.hash;
+  identity.chat_template = sets.tokenizer.chat_template_hash;
+  return identity;
+}
+
+std::uint64_t hash_of(const Identity& identity) {
+  std::string text = hex(identity.train) + identity.tokenizer + identity.chat_template;
+  for (const auto& [name, value] : identity.validation) text += name + hex(value);
+  return hash_text(text);
+}
+
+std::uint64_t single_identity(const config::Deck& deck) {
+  const config::Data& data = deck.data;
+  const auto train = open_tokens(data.train, data.format, "data.train");
+  if (!data.weights.empty() || train->has_mask() || (train->has_documents() && data.packing != "windows"))
+    return 0;
+  const bool held_out = data.validation.empty() && data.validation_fraction > 0;
+  const auto wanted = std::llround(data.validation_fraction * static_cast<double>(train->size()));
+  const std::int64_t held = held_out ? std::max<std::int64_t>(wanted, data.sequence + 1) : 0;
+  const std::uint64_t identity = hash_text(fmt::format("{} {}", train->identity(), train->size() - held));
+  if (data.validation.empty()) return identity;
+  const auto validation = open_tokens(data.validation, data.format, "data.validation");
+  return hash_text(fmt::format("{}", validation->identity()), identity);
 }
 
 }  // namespace ztrain::data

@@ -1,24 +1,50 @@
 #pragma once
-// The data of a deck: training and validation ranges, and the size of the vocabulary.
+// The data of a deck: what is trained on and what is validated on, the size of the vocabulary, and the
+// identities that tell whether a resumed run sees the same.
 
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "config/deck.hpp"
+#include "data/row_sets.hpp"
 #include "data/sampler.hpp"
+#include "data/tokenizer.hpp"
 
 namespace ztrain::data {
 
-struct Datasets {
-  TokenRange train;
-  TokenRange validation;        ///< source is null when there is none
-  std::int64_t vocab_size = 0;  ///< model.vocab_size, or what the files say
-  std::uint64_t identity = 0;   ///< of all files, and of where the held-out part begins
+/// What of the data decides the numbers of a run.
+struct Identity {
+  std::uint64_t train = 0;  ///< all files with masks and offsets, how rows are made, and what is held out
+  std::vector<std::pair<std::string, std::uint64_t>> validation;  ///< by the set's name
+  std::string tokenizer, chat_template;                           ///< hashes as in Tokenizer
 };
 
-/// Opens the files of [data]. Without data.validation the last data.validation_fraction of the training
-/// tokens, at least one window, is validation and not trained on. Throws Error naming the key for missing,
-/// empty or broken files, for data too short for data.sequence, and where model.vocab_size is 0 and the files
-/// do not say it.
+struct Datasets {
+  std::vector<RowSet> train;  ///< one; with data.weights one for each entry of data.train
+  std::vector<RowSet>
+      validation;  ///< one for each entry of data.validation, or what is held out of each of train
+  std::int64_t vocab_size = 0;  ///< model.vocab_size, or what the files say
+  Tokenizer tokenizer;          ///< of all files
+};
+
+/// Opens the files of [data]. Without data.validation, data.validation_fraction of each source of training
+/// data, at least one row, is validation and not trained on. Throws Error naming the key for missing, empty
+/// or broken files, for data too short for data.sequence or without a token to predict, for files that were
+/// tokenised differently, for a vocabulary above model.vocab_size, and where model.vocab_size is 0 and the
+/// files do not say it.
 Datasets open_datasets(const config::Deck& deck);
+
+/// The training data in the order of the run.
+Sampler make_sampler(const config::Deck& deck, const Datasets& sets);
+
+Identity identity_of(const Datasets& sets);
+/// All of it in one number.
+std::uint64_t hash_of(const Identity& identity);
+
+/// The one number that checkpoints recorded of training and validation data before they were told apart.
+/// Opens the files again. 0 where the data are of a kind that those versions could not train on.
+std::uint64_t single_identity(const config::Deck& deck);
 
 }  // namespace ztrain::data

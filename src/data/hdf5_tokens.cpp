@@ -1,89 +1,89 @@
 #include "data/hdf5_tokens.hpp"
 
 #include <algorithm>
-#include <mutex>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
-#include "base/hdf5_lock.hpp"
 #include "data/identity.hpp"
 
 namespace ztrain::data {
 namespace {
 
-/// Holds the library's lock, and keeps the library from printing: failures become errors of ours.
-class Quiet {
- public:
-  Quiet() : lock_(hdf5_mutex()) {
-    H5Eget_auto2(H5E_DEFAULT, &print_, &client_);
-    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-  }
-  Quiet(const Quiet&) = delete;
-  Quiet& operator=(const Quiet&) = delete;
-  ~Quiet() { H5Eset_auto2(H5E_DEFAULT, print_, client_); }
+constexpr std::int64_t known_format = 1;
 
- private:
-  std::scoped_lock<std::recursive_mutex> lock_;
-  H5E_auto2_t print_ = nullptr;
-  void* client_ = nullptr;
-};
-
-/// A handle of the library, closed by the function that fits it.
-class Handle {
- public:
-  Handle(hid_t id, herr_t (*close)(hid_t)) : id_(id), close_(close) {}
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-  ~Handle() {
-    if (id_ >= 0) close_(id_);
-  }
-  hid_t get() const { return id_; }
-
- private:
-  hid_t id_;
-  herr_t (*close_)(hid_t);
-};
+Handle open_dataset(const Handle& file, const char* name) {
+  return {H5Dopen2(file.get(), name, H5P_DEFAULT), H5Dclose};
+}
 
 }  // namespace
 
-Hdf5Tokens::Hdf5Tokens(const std::vector<std::string>& files, const std::string& key) {
-  try {
-    for (const auto& path : files) open(path, key);
-  } catch (...) {
-    close();
-    throw;
-  }
+Hdf5Tokens::Hdf5Tokens(const std::vector<std::string>& files, const std::string& key) : key_(key) {
+  const Quiet quiet;
+  for (const auto& path : files) open(path);
+  const auto with = std::find_if(parts_.begin(), parts_.end(), [](const Part& p) { return p.offsets > 0; });
+  const auto without =
+      std::find_if(parts_.begin(), parts_.end(), [](const Part& p) { return p.offsets == 0; });
+  REQUIRE(with == parts_.end() || without == parts_.end(),
+          "{}: '{}' says where its documents begin (document_offsets) and '{}' does not; do not mix them, or "
+          "make them entries of their own with data.weights",
+          key_, with->path, without->path);
+  has_documents_ = with != parts_.end();
+  for (const Part& part : parts_) has_mask_ = has_mask_ || part.mask;
+  tokenizer();
 }
 
 Hdf5Tokens::~Hdf5Tokens() {
-  close();
+  const Quiet quiet;
+  parts_.clear();
 }
 
-void Hdf5Tokens::open(const std::string& path, const std::string& key) {
-  const Quiet quiet;
+void Hdf5Tokens::open(const std::string& path) {
   Part& part = parts_.emplace_back();
   part.path = path;
   part.begin = size_;
-  part.file = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
-  REQUIRE(part.file >= 0, "{}: '{}' cannot be opened as an HDF5 file", key, path);
-  part.dataset = H5Dopen2(part.file, "tokens", H5P_DEFAULT);
-  REQUIRE(part.dataset >= 0, "{}: '{}' has no dataset \"tokens\"", key, path);
-  const Handle type(H5Dget_type(part.dataset), H5Tclose);
-  const Handle space(H5Dget_space(part.dataset), H5Sclose);
-  REQUIRE(H5Tget_class(type.get()) == H5T_INTEGER && H5Sget_simple_extent_ndims(space.get()) == 1,
-          "{}: the dataset \"tokens\" of '{}' is not a one-dimensional array of integers", key, path);
-  part.tokens = H5Sget_simple_extent_npoints(space.get());
-  REQUIRE(part.tokens > 0, "{}: the dataset \"tokens\" of '{}' is empty", key, path);
+  part.file = Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
+  REQUIRE(part.file, "{}: '{}' cannot be opened as an HDF5 file", key_, path);
+  part.ids = open_dataset(part.file, "tokens");
+  REQUIRE(part.ids, "{}: '{}' has no dataset \"tokens\"", key_, path);
+  part.tokens = integers_in(part.ids.get());
+  REQUIRE(part.tokens >= 0, "{}: the dataset \"tokens\" of '{}' is not a one-dimensional array of integers",
+          key_, path);
+  REQUIRE(part.tokens > 0, "{}: the dataset \"tokens\" of '{}' is empty", key_, path);
+  open_documents(part);
+  read_attributes(part);
   size_ += part.tokens;
 }
 
-void Hdf5Tokens::close() {
-  const Quiet quiet;
-  for (const auto& part : parts_) {
-    if (part.dataset >= 0) H5Dclose(part.dataset);
-    if (part.file >= 0) H5Fclose(part.file);
+void Hdf5Tokens::open_documents(Part& part) const {
+  part.documents = open_dataset(part.file, "document_offsets");
+  if (part.documents) {
+    part.offsets = integers_in(part.documents.get());
+    REQUIRE(
+        part.offsets >= 2,
+        "{}: the dataset \"document_offsets\" of '{}' is not a one-dimensional array of two integers or more",
+        key_, part.path);
   }
-  parts_.clear();
+  part.mask = open_dataset(part.file, "loss_mask");
+  if (!part.mask) return;
+  const std::int64_t items = integers_in(part.mask.get());
+  REQUIRE(items == part.tokens,
+          "{}: the dataset \"loss_mask\" of '{}' must be one integer for each of its {} tokens, but is {}",
+          key_, part.path, part.tokens,
+          items < 0 ? "no one-dimensional array of integers" : fmt::format("{} integers", items));
+}
+
+void Hdf5Tokens::read_attributes(Part& part) const {
+  const hid_t file = part.file.get();
+  const std::int64_t format = integer_attribute(file, "ztrain_format");
+  REQUIRE(format <= known_format, "{}: '{}' has format {}; this version reads up to {}", key_, part.path,
+          format, known_format);
+  Tokenizer& t = part.tokenizer;
+  t.name = string_attribute(file, "tokenizer");
+  t.hash = string_attribute(file, "tokenizer_hash");
+  t.chat_template_hash = string_attribute(file, "chat_template_hash");
+  t.vocab_size = integer_attribute(file, "vocab_size");
+  REQUIRE(t.vocab_size >= 0, "{}: the attribute vocab_size of '{}' is {}", key_, part.path, t.vocab_size);
+  t.file = t.chat_template_file = t.vocab_file = part.path;
 }
 
 std::size_t Hdf5Tokens::part_of(std::int64_t position) const {
@@ -92,24 +92,60 @@ std::size_t Hdf5Tokens::part_of(std::int64_t position) const {
   return static_cast<std::size_t>(after - parts_.begin()) - 1;
 }
 
-void Hdf5Tokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
+std::vector<Hdf5Tokens::Slice> Hdf5Tokens::slices(std::int64_t begin, std::int64_t count) const {
   REQUIRE(begin >= 0 && count >= 0 && begin <= size_ - count,
           "tokens [{}, {}) are outside the {} tokens of '{}', ...", begin, begin + count, size_,
           parts_.front().path);
-  const Quiet quiet;
+  std::vector<Slice> found;
   for (std::size_t p = count > 0 ? part_of(begin) : 0; count > 0; ++p) {
-    const Part& part = parts_[p];
-    const hsize_t offset = static_cast<hsize_t>(begin - part.begin);
-    const std::int64_t here = std::min(count, part.begin + part.tokens - begin);
-    const hsize_t length = static_cast<hsize_t>(here);
-    const Handle file_space(H5Dget_space(part.dataset), H5Sclose);
-    const Handle memory_space(H5Screate_simple(1, &length, nullptr), H5Sclose);
-    const bool ok =
-        H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, &offset, nullptr, &length, nullptr) >= 0 &&
-        H5Dread(part.dataset, H5T_NATIVE_INT32, memory_space.get(), file_space.get(), H5P_DEFAULT, out) >= 0;
-    REQUIRE(ok, "tokens [{}, {}) of '{}' cannot be read", offset, offset + length, part.path);
-    begin += here, count -= here, out += here;
+    const std::int64_t inside = begin - parts_[p].begin, here = std::min(count, parts_[p].tokens - inside);
+    found.push_back({parts_[p], inside, here});
+    begin += here, count -= here;
   }
+  return found;
+}
+
+void Hdf5Tokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
+  const Quiet quiet;
+  for (const Slice& s : slices(begin, count)) {
+    REQUIRE(read_items(s.part.ids.get(), s.begin, s.count, H5T_NATIVE_INT32, out),
+            "tokens [{}, {}) of '{}' cannot be read", s.begin, s.begin + s.count, s.part.path);
+    out += s.count;
+  }
+}
+
+void Hdf5Tokens::read_mask(std::int64_t begin, std::int64_t count, std::uint8_t* out) const {
+  const Quiet quiet;
+  for (const Slice& s : slices(begin, count)) {
+    if (!s.part.mask) {
+      std::fill_n(out, s.count, std::uint8_t{1});
+    } else {
+      REQUIRE(read_items(s.part.mask.get(), s.begin, s.count, H5T_NATIVE_UINT8, out),
+              "loss_mask [{}, {}) of '{}' cannot be read", s.begin, s.begin + s.count, s.part.path);
+    }
+    out += s.count;
+  }
+}
+
+std::vector<std::int64_t> Hdf5Tokens::document_offsets() const {
+  if (!has_documents_) return TokenSource::document_offsets();
+  const Quiet quiet;
+  std::vector<std::int64_t> all, own;
+  for (const Part& part : parts_) {
+    own.resize(static_cast<std::size_t>(part.offsets));
+    REQUIRE(read_items(part.documents.get(), 0, part.offsets, H5T_NATIVE_INT64, own.data()),
+            "document_offsets of '{}' cannot be read", part.path);
+    REQUIRE(own.front() == 0 && own.back() == part.tokens,
+            "{}: document_offsets of '{}' go from {} to {}; they must go from 0 to its {} tokens", key_,
+            part.path, own.front(), own.back(), part.tokens);
+    const auto down = std::adjacent_find(own.begin(), own.end(), std::greater_equal<>());
+    REQUIRE(down == own.end(), "{}: document_offsets of '{}' do not increase: [{}] is {} and [{}] is {}",
+            key_, part.path, down - own.begin(), *down, down - own.begin() + 1, *(down + 1));
+    for (auto& offset : own) offset += part.begin;
+    if (!all.empty()) all.pop_back();  // where the last file ends, this one begins
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
 }
 
 std::uint64_t Hdf5Tokens::identity() const {
@@ -128,9 +164,21 @@ std::uint64_t Hdf5Tokens::identity() const {
   return hash;
 }
 
+std::int64_t Hdf5Tokens::known_vocab() const {
+  for (const Part& part : parts_)
+    if (part.tokenizer.vocab_size == 0) return 0;
+  return tokenizer().vocab_size;
+}
+
 Place Hdf5Tokens::locate(std::int64_t position) const {
   const Part& part = parts_[part_of(position)];
   return {part.path, position - part.begin};
+}
+
+Tokenizer Hdf5Tokens::tokenizer() const {
+  Tokenizer all;
+  for (const Part& part : parts_) all = joined(all, part.tokenizer, key_);
+  return all;
 }
 
 }  // namespace ztrain::data

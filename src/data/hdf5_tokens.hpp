@@ -1,11 +1,17 @@
 #pragma once
-// Tokens in HDF5 files: the one-dimensional integer dataset "tokens" of each.
-
-#include <hdf5.h>
+// Tokens in HDF5 files. Each holds
+//   tokens            [N]      integers
+//   document_offsets  [D + 1]  integers, optional: document d is tokens [offsets[d], offsets[d + 1]);
+//                              increasing from 0 to N
+//   loss_mask         [N]      integers, optional: 1 for tokens that are to be predicted, else 0
+// and, as attributes of its root, all optional: ztrain_format (1), tokenizer, tokenizer_hash,
+// chat_template_hash, vocab_size, eos_id. tools/prepare_data.py writes such files; docs/data.md describes
+// them.
 
 #include <string>
 #include <vector>
 
+#include "data/hdf5_handle.hpp"
 #include "data/token_source.hpp"
 
 namespace ztrain::data {
@@ -23,22 +29,37 @@ class Hdf5Tokens : public TokenSource {
   void read(std::int64_t begin, std::int64_t count, std::int32_t* out) const override;
   std::uint64_t identity() const override;
   std::int64_t vocab_bound() const override { return std::int64_t{1} << 31; }
-  std::int64_t known_vocab() const override { return 0; }
+  std::int64_t known_vocab() const override;
   Place locate(std::int64_t position) const override;
+  bool has_documents() const override { return has_documents_; }
+  std::vector<std::int64_t> document_offsets() const override;
+  bool has_mask() const override { return has_mask_; }
+  void read_mask(std::int64_t begin, std::int64_t count, std::uint8_t* out) const override;
+  Tokenizer tokenizer() const override;
 
  private:
   struct Part {
     std::string path;
-    hid_t file = -1, dataset = -1;
-    std::int64_t begin = 0, tokens = 0;
+    std::int64_t begin = 0, tokens = 0, offsets = 0;  ///< offsets: items of document_offsets; 0: none
+    Tokenizer tokenizer;
+    Handle file{}, ids{}, documents{}, mask{};
+  };
+  /// What lies in one part of the range [begin, begin + count) of the source.
+  struct Slice {
+    const Part& part;
+    std::int64_t begin, count;  ///< within the part
   };
 
-  void open(const std::string& path, const std::string& key);
-  void close();
+  void open(const std::string& path);
+  void open_documents(Part& part) const;
+  void read_attributes(Part& part) const;
   std::size_t part_of(std::int64_t position) const;
+  std::vector<Slice> slices(std::int64_t begin, std::int64_t count) const;
 
+  std::string key_;
   std::vector<Part> parts_;
   std::int64_t size_ = 0;
+  bool has_documents_ = false, has_mask_ = false;
 };
 
 }  // namespace ztrain::data

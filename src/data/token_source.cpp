@@ -1,5 +1,6 @@
 #include "data/token_source.hpp"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/error.hpp"
@@ -32,6 +33,10 @@ std::string kind_of(const std::vector<std::string>& files, const std::string& fo
 }
 
 }  // namespace
+
+void TokenSource::read_mask(std::int64_t, std::int64_t count, std::uint8_t* out) const {
+  std::fill_n(out, count, std::uint8_t{1});
+}
 
 std::unique_ptr<TokenSource> open_tokens(const std::vector<std::string>& patterns, const std::string& format,
                                          const std::string& key) {

@@ -8,6 +8,15 @@
 #include "kernels/swiglu.hpp"
 
 namespace ztrain::engine {
+namespace {
+
+/// The rows of a norm are as wide as its weight: a row of x may hold several.
+template <class T>
+Matrix<T> norm_rows(Vector<T> x, std::int64_t width) {
+  return {x.data, x.count / width, width};
+}
+
+}  // namespace
 
 Bound bind_embedding(const Binding& b) {
   return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
@@ -33,9 +42,9 @@ Bound bind_embedding_grad(const Binding& b) {
 
 Bound bind_rmsnorm(const Binding& b) {
   return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto x = in_matrix<T>(b, 0);
     const auto weight = in_vector<T>(b, 1);
-    const auto y = out_matrix<T>(b, 0);
+    const auto x = norm_rows(in_vector<T>(b, 0), weight.count);
+    const auto y = norm_rows(out_vector<T>(b, 0), weight.count);
     const auto rstd = out_vector<acc_t<T>>(b, 1);
     return {[&exec = b.exec, x, weight, y, rstd, eps = b.op.attributes.number("eps")] {
               kernels::rmsnorm_forward<T>(exec, x, weight, eps, y, rstd);
@@ -47,12 +56,13 @@ Bound bind_rmsnorm(const Binding& b) {
 Bound bind_rmsnorm_grad(const Binding& b) {
   return with_gradient_types(
       b.out(0).dtype, b.out(1).dtype, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
-        const auto x = in_matrix<T>(b, 0);
         const auto weight = in_vector<T>(b, 1);
+        const auto x = norm_rows(in_vector<T>(b, 0), weight.count);
         const auto rstd = in_vector<acc_t<T>>(b, 2);
-        const auto dy = in_matrix<T>(b, 3);
-        const auto addend = b.op.attributes.integer("addend") ? in_matrix<T>(b, 4) : Matrix<const T>{};
-        const auto dx = out_matrix<T>(b, 0);
+        const auto dy = norm_rows(in_vector<T>(b, 3), weight.count);
+        const auto addend = b.op.attributes.integer("addend") ? norm_rows(in_vector<T>(b, 4), weight.count)
+                                                              : Matrix<const T>{};
+        const auto dx = norm_rows(out_vector<T>(b, 0), weight.count);
         const auto dw = out_vector<G>(b, 1);
         void* workspace = b.output<std::byte>(2);
         return {[&exec = b.exec, x, weight, rstd, dy, addend, dx, dw, add = accumulates(b), workspace] {

@@ -58,8 +58,10 @@ ValueId Builder::embedding(const std::string& name, ValueId tokens, ValueId weig
 }
 
 ValueId Builder::rms_norm(const std::string& name, ValueId x, ValueId weight, double eps) {
+  REQUIRE(shape(x)[1] % shape(weight)[0] == 0, "{}: input {} does not fit weight {}", name,
+          to_string(shape(x)), to_string(shape(weight)));
   const ValueId y = emit("rmsnorm", name, {x, weight}, shape(x), compute_, {{"eps", eps}});
-  extra_output(name + ".rstd", {shape(x)[0]});
+  extra_output(name + ".rstd", {elements(shape(x)) / shape(weight)[0]});
   return y;
 }
 
@@ -82,10 +84,10 @@ ValueId Builder::rope(const std::string& name, ValueId x, ValueId table) {
 }
 
 ValueId Builder::attention(const std::string& name, ValueId q, ValueId k, ValueId v, ValueId document_start,
-                           std::int64_t heads, std::int64_t kv_heads) {
+                           const AttentionHeads& heads) {
   const ValueId o = emit("attention", name, {q, k, v, document_start}, shape(q), compute_,
-                         {{"heads", heads}, {"kv_heads", kv_heads}});
-  extra_output(name + ".lse", {shape(q)[0], heads});
+                         {{"heads", heads.queries}, {"kv_heads", heads.keys}, {"window", heads.window}});
+  extra_output(name + ".lse", {shape(q)[0], heads.queries});
   return o;
 }
 

@@ -5,6 +5,11 @@
 
 namespace ztrain::model {
 
+/// Of an attention op. window: tokens that a token attends to, itself included; 0: all before it.
+struct AttentionHeads {
+  std::int64_t queries = 0, keys = 0, window = 0;
+};
+
 class Builder {
  public:
   /// compute: dtype of parameters and activations. Norm statistics and rope tables are fp32 (fp64 for fp64).
@@ -19,13 +24,14 @@ class Builder {
   ValueId parameter(const std::string& name, Shape shape, Init init, double init_std = 0);
 
   ValueId embedding(const std::string& name, ValueId tokens, ValueId weight);
+  /// Of each row of x, or of each of its heads where the weight is as wide as a head.
   ValueId rms_norm(const std::string& name, ValueId x, ValueId weight, double eps);
   /// bias: -1 for none.
   ValueId linear(const std::string& name, ValueId x, ValueId weight, ValueId bias = -1);
   ValueId rope_table(const std::string& name, ValueId positions, std::int64_t head_dim, Attributes scaling);
   ValueId rope(const std::string& name, ValueId x, ValueId table);
   ValueId attention(const std::string& name, ValueId q, ValueId k, ValueId v, ValueId document_start,
-                    std::int64_t heads, std::int64_t kv_heads);
+                    const AttentionHeads& heads);
   ValueId swiglu(const std::string& name, ValueId gate, ValueId up);
   ValueId add(const std::string& name, ValueId a, ValueId b);
   ValueId select_row(const std::string& name, ValueId x, ValueId index);

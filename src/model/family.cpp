@@ -3,12 +3,14 @@
 #include <array>
 
 #include "base/error.hpp"
+#include "model/attention_span.hpp"
 #include "model/lora.hpp"
 #include "model/trainable.hpp"
 
 namespace ztrain::model {
 namespace {
-constexpr std::array<Family, 1> families{{{"llama", llama}}};
+constexpr std::array<Family, 4> families{
+    {{"llama", decoder}, {"mistral", decoder}, {"qwen2", decoder}, {"qwen3", decoder}}};
 }
 
 const Family& find_family(std::string_view name) {
@@ -26,14 +28,20 @@ Graph build(const config::Deck& deck, const Request& request) {
   return graph;
 }
 
+std::int64_t window_of(const config::Model& dims, std::int64_t layer) {
+  return layer < dims.full_attention_layers ? 0 : dims.sliding_window;
+}
+
 double flops_per_token(const config::Model& dims, const Graph& graph, std::int64_t sequence) {
   double flops = 0;
   for (const Parameter& p : graph.parameters) {
     const bool looked_up = p.name == "model.embed_tokens.weight" && !dims.tie_word_embeddings;
     if (!looked_up) flops += (p.trainable ? 6.0 : 4.0) * static_cast<double>(elements(p.shape));
   }
-  return flops + 6.0 * static_cast<double>(dims.num_hidden_layers) * static_cast<double>(sequence) *
-                     static_cast<double>(dims.num_attention_heads * dims.head_dim);
+  double attended = 0;  // per token, summed over the layers
+  for (std::int64_t layer = 0; layer < dims.num_hidden_layers; ++layer)
+    attended += attention_span(sequence, window_of(dims, layer));
+  return flops + 12.0 * attended * static_cast<double>(dims.num_attention_heads * dims.head_dim);
 }
 
 }  // namespace ztrain::model

@@ -1,5 +1,6 @@
 #pragma once
-// Model families. A family is one file with one pure function from dims to a Graph, and one row in the table.
+// Model families: a row each, with a pure function from dims to a Graph. What a family's dims may be, and
+// what Hugging Face calls it, is its row in config/architectures.hpp.
 
 #include <functional>
 #include <string_view>
@@ -29,17 +30,23 @@ struct Family {
 /// Throws Error naming the known families.
 const Family& find_family(std::string_view name);
 
-/// Llama: RMSNorm, RoPE (with Llama 3 scaling), grouped-query attention, SwiGLU, tied or untied head,
-/// optional bias on q, k and v. Touvron et al., "LLaMA", 2023; the Llama 3 herd of models, 2024.
-Graph llama(const config::Model& dims, const Request& request);
+/// The decoder that all families of today are: RMSNorm, RoPE (with Llama 3 scaling), grouped-query attention,
+/// SwiGLU, tied or untied head; if the dims say so, biases in attention, RMSNorm of each head of queries and
+/// keys (as in "Query-key normalization", Henry et al., 2020), and sliding windows. Touvron et al., "LLaMA",
+/// 2023; the Llama 3 herd of models, 2024; Jiang et al., "Mistral 7B", 2023; Qwen2 and Qwen3 technical
+/// reports, 2024 and 2025.
+Graph decoder(const config::Model& dims, const Request& request);
 
 /// The graph of a deck's model: its family's, with the deck's adapters, and its parameters marked as
 /// trainable or frozen. What is trained and what is generated from a checkpoint is this.
 Graph build(const config::Deck& deck, const Request& request);
 
-/// Training FLOPs per token: 6 (parameters - input embedding) + 6 layers * sequence * hidden (causal
-/// attention). A tied embedding counts once, as the head. Frozen parameters count 4: their gradient is not
-/// computed.
+/// The window of a layer's attention; 0: none.
+std::int64_t window_of(const config::Model& dims, std::int64_t layer);
+
+/// Training FLOPs per token: 6 (parameters - input embedding) + 12 layers * attention_span * width of the
+/// queries (causal attention). A tied embedding counts once, as the head. Frozen parameters count 4: their
+/// gradient is not computed.
 double flops_per_token(const config::Model& dims, const Graph& graph, std::int64_t sequence);
 
 }  // namespace ztrain::model

@@ -32,7 +32,8 @@ void rmsnorm_adjoint(Tape& t, const model::Node& n) {
                                t.gradient(n.outputs[0])};
   if (addend != no_tensor) inputs.push_back(addend);
   const Tensor& x = t.info(inputs[0]);
-  const TensorId ws = t.workspace(n.name, rmsnorm_backward_workspace_bytes(x.shape[0], x.shape[1], x.dtype));
+  const std::int64_t width = t.info(inputs[1]).shape[0], rows = elements(x.shape) / width;
+  const TensorId ws = t.workspace(n.name, rmsnorm_backward_workspace_bytes(rows, width, x.dtype));
   Attributes attributes = accumulate(dw);
   attributes.set("addend", std::int64_t{addend != no_tensor});
   Op& op = t.emit("rmsnorm_grad", n.name, std::move(inputs), {dx, dw.tensor, ws}, std::move(attributes));

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/kernel_workspace.hpp"
 #include "layout/comm_cost.hpp"
+#include "model/attention_span.hpp"
 #include "program/adjoints.hpp"
 
 namespace ztrain::program {
@@ -26,12 +27,13 @@ double head_grad_flops(const Program& p, const Op& op) {
   return (weight_grad ? 3 : 2) * linear_flops(p, op);
 }
 
-/// Causal: half of T x T. A micro-batch of several sequences does less; `sequence` is set where the caller
-/// knows it.
+/// Causal: half of T x T, less what is outside the window. A micro-batch of several sequences does less;
+/// `sequence` is set where the caller knows it.
 double attention_flops(const Program& p, const Op& op) {
   const double tokens = dim(p, op.inputs[0], 0);
-  const double span = static_cast<double>(op.attributes.integer("sequence", p.tensor(op.inputs[0]).shape[0]));
-  return 2 * tokens * span * dim(p, op.inputs[0], 1);
+  const std::int64_t sequence = op.attributes.integer("sequence", p.tensor(op.inputs[0]).shape[0]);
+  const double span = model::attention_span(sequence, op.attributes.integer("window", 0));
+  return 4 * tokens * span * dim(p, op.inputs[0], 1);
 }
 double attention_grad_flops(const Program& p, const Op& op) {
   return 2.5 * attention_flops(p, op);

@@ -8,6 +8,7 @@
 //   embedding          tokens[T] W[V,d]                      -> x[T,d]
 //   embedding_grad     tokens[T] dx[T,d]                     -> dW[V,d] [accumulate]
 //   rmsnorm            x[T,d] w[d]                           -> y[T,d] rstd[T]                          eps
+//                      or each head of x[T,heads*d]          -> y, rstd[T*heads]
 //   rmsnorm_grad       x w rstd dy (addend[T,d])             -> dx[T,d] dw[d] [accumulate] workspace    addend 0|1
 //   linear             x[T,k] W[n,k] (b[n])                  -> y[T,n] workspace
 //   linear_grad_input  dy[T,n] W[n,k]                        -> dx[T,k] [accumulate] workspace
@@ -15,7 +16,7 @@
 //   linear_grad_bias   dy[T,n]                               -> db[n] [accumulate]
 //   rope_table         positions[T]                          -> table[T,head_dim]    theta, scaling, ...
 //   rope               x[T,heads*head_dim] table             -> y                    inverse 0|1
-//   attention          q k v document_start[T]               -> o lse[T,heads]       heads, kv_heads, (sequence)
+//   attention          q k v document_start[T]               -> o lse[T,heads]       heads, kv_heads, window (0: none), (sequence)
 //   attention_grad     q k v o lse do document_start         -> dq dk dv workspace
 //   swiglu             gate[T,n] up[T,n]                     -> y[T,n]
 //   swiglu_grad        gate up dy                            -> dgate dup

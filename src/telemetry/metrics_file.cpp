@@ -111,7 +111,9 @@ void MetricsFile::write(const StepRecord& r) {
 }
 
 void MetricsFile::write(const EvaluationRecord& r) {
-  const nlohmann::ordered_json line = {{"step", r.step}, {"validation_loss", r.validation_loss}};
+  nlohmann::ordered_json line = {{"step", r.step}, {"validation_loss", r.validation_loss}};
+  if (r.sets.size() > 1)
+    for (const auto& [name, loss] : r.sets) line["validation_losses"][name] = loss;
   append(line.dump());
 }
 

@@ -31,7 +31,8 @@ struct StepRecord {
 
 struct EvaluationRecord {
   std::int64_t step = 0;
-  double validation_loss = 0;
+  double validation_loss = 0;                          ///< of all sets together
+  std::vector<std::pair<std::string, double>> sets{};  ///< the loss of each, written where there are several
 };
 
 class MetricsFile {

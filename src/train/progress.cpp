@@ -7,10 +7,11 @@
 #include "config/load.hpp"
 #include "config/print.hpp"
 #include "config/resume.hpp"
+#include "train/data_identity.hpp"
 
 namespace ztrain::train {
 
-nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, std::uint64_t data_identity,
+nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const data::Identity& data,
                            const std::string& version) {
   nlohmann::json j;
   j["version"] = version;
@@ -27,7 +28,7 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, std::uin
   j["deck"] = config::resolved_toml(deck);
   j["model_from"] = deck.model.origin;
   j["deck_hash"] = hex(config::deck_hash(deck));
-  j["data_identity"] = hex(data_identity);
+  j["data"] = to_json(data);
   j["mesh"] = {{"pipeline", deck.mesh.pipeline},
                {"replicate", deck.mesh.replicate},
                {"shard", deck.mesh.shard},
@@ -37,9 +38,10 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, std::uin
   return j;
 }
 
-Progress from_metadata(const nlohmann::json& j, const config::Deck& deck, std::uint64_t data_identity,
+Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const data::Identity& data,
                        const std::string& checkpoint) {
   Progress p;
+  std::string note;
   try {
     p.step = j.at("step").get<std::int64_t>();
     p.samples = j.at("samples").get<std::int64_t>();
@@ -60,17 +62,13 @@ Progress from_metadata(const nlohmann::json& j, const config::Deck& deck, std::u
             "start anew "
             "with checkpoint.resume = \"none\"",
             checkpoint, text);
-    const auto saved = j.at("data_identity").get<std::string>();
-    REQUIRE(saved == hex(data_identity),
-            "data.train is not what {} was trained on (identity {} then, {} now); give the same files, or "
-            "start anew "
-            "with checkpoint.resume = \"none\"",
-            checkpoint, saved, hex(data_identity));
+    note = compare_data(j, deck, data, checkpoint);
+    if (!note.empty()) p.best_validation_loss = std::numeric_limits<double>::infinity();
   } catch (const nlohmann::json::exception& e) {
     fail("{}: its metadata cannot be read ({}); choose another checkpoint with checkpoint.resume", checkpoint,
          e.what());
   }
-  return p;
+  return {p, note};
 }
 
 config::Deck deck_of(const nlohmann::json& metadata, const std::string& checkpoint) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "config/deck.hpp"
+#include "data/datasets.hpp"
 #include "optim/loss_scaler.hpp"
 
 namespace ztrain::train {
@@ -21,12 +22,17 @@ struct Progress {
 };
 
 /// Everything a checkpoint records beside its tensors.
-nlohmann::json to_metadata(const Progress& progress, const config::Deck& deck, std::uint64_t data_identity,
+nlohmann::json to_metadata(const Progress& progress, const config::Deck& deck, const data::Identity& data,
                            const std::string& version);
 
-/// Throws Error when fields are missing, when a key that may not change on resume did, or when the data
-/// differ.
-Progress from_metadata(const nlohmann::json& metadata, const config::Deck& deck, std::uint64_t data_identity,
+struct Restored {
+  Progress progress;
+  std::string note;  ///< for the user; "" for none
+};
+
+/// Throws Error when fields are missing, when a key that may not change on resume did, or when the training
+/// data differ (see data_identity.hpp).
+Restored from_metadata(const nlohmann::json& metadata, const config::Deck& deck, const data::Identity& data,
                        const std::string& checkpoint);
 
 /// The deck of a checkpoint, model.from left out: the checkpoint holds the weights and the deck their dims.

@@ -11,6 +11,7 @@
 #include "config/print.hpp"
 #include "config/summary.hpp"
 #include "config/validate.hpp"
+#include "data/describe.hpp"
 #include "train/memory_report.hpp"
 
 namespace ztrain::train {
@@ -55,12 +56,12 @@ std::string job_line(const runtime::Session& session) {
 
 }  // namespace
 
-std::string banner(const runtime::Session& session, const config::Deck& d, Worker& worker,
-                   const RunFacts& facts, const std::string& version) {
+std::string banner(const runtime::Session& session, const config::Deck& d, const data::Datasets& data,
+                   Worker& worker, const RunFacts& facts, const std::string& version) {
   const program::Job& job = worker.job();
   const auto device = program::Tier::device;
   std::string text = fmt::format("ztrain {}, {}\n", version, job_line(session));
-  const auto line = [&](const char* what, const std::string& value) {
+  const auto line = [&](const std::string& what, const std::string& value) {
     text += fmt::format("{:<10} {}\n", what, value);
   };
   line("deck", fmt::format("{} (hash {}, output {})", d.path, hex(config::deck_hash(d)), d.run.output));
@@ -72,6 +73,9 @@ std::string banner(const runtime::Session& session, const config::Deck& d, Worke
   const std::string trained =
       config::trained_summary(d, job.layout.trained_count(), job.layout.parameter_count());
   if (!trained.empty()) line("trained", trained);
+  for (const auto& [what, value] : data::describe(d, data)) line(what, value);
+  const std::string tokenizer = data::compare_with_model(data.tokenizer, d.model.from);
+  if (!tokenizer.empty()) line("tokenizer", tokenizer);
   line("batch", batch_line(d, facts));
   line("traffic", comm_line(job.train));
   text += memory_table(job.train, worker.memory().persistent_bytes(device),

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "config/deck.hpp"
+#include "data/datasets.hpp"
 #include "engine/executor.hpp"
 #include "telemetry/console.hpp"
 #include "telemetry/metrics_file.hpp"
@@ -27,8 +28,8 @@ struct StepClock {
   double data = 0, total = 0, save = 0;
 };
 
-std::string banner(const runtime::Session& session, const config::Deck& deck, Worker& worker,
-                   const RunFacts& facts, const std::string& version);
+std::string banner(const runtime::Session& session, const config::Deck& deck, const data::Datasets& data,
+                   Worker& worker, const RunFacts& facts, const std::string& version);
 
 telemetry::StepRecord step_record(const Worker& worker, const engine::Timings& timings,
                                   const Progress& progress, const RunFacts& facts, const StepClock& clock,

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <utility>
 
 #include "base/hash.hpp"
@@ -21,6 +20,7 @@
 #include "model/family.hpp"
 #include "optim/schedule.hpp"
 #include "plan/setup.hpp"
+#include "train/evaluation.hpp"
 #include "train/export_model.hpp"
 #include "train/output_folder.hpp"
 #include "train/starting_weights.hpp"
@@ -33,14 +33,10 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-data::MicroBatch batch_of(const InputAddresses& a) {
-  return {a.tokens, a.targets, a.weights, a.positions, a.document_start};
-}
-
 RunFacts facts_of(const config::Deck& deck, const data::Sampler& sampler, const model::Graph& graph,
                   int ranks) {
   RunFacts f;
-  f.steps = config::total_steps(deck, sampler.windows_per_epoch());
+  f.steps = config::total_steps(deck, sampler.rows_per_epoch());
   f.tokens_per_step = config::tokens_per_step(deck);
   f.flops_per_token = model::flops_per_token(deck.model, graph, deck.data.sequence);
   f.peak_flops = deck.cluster.peak_tflops * 1e12;
@@ -59,7 +55,8 @@ Prepared prepare(const runtime::Session& session, config::Deck deck) {
     return Prepared{std::move(deck), std::move(data)};
   });
   // Only now: a rank that failed above would not take part in this exchange.
-  const std::string mine = hex(config::deck_hash(prepared.deck)) + hex(prepared.data.identity);
+  const std::string mine =
+      hex(config::deck_hash(prepared.deck)) + hex(data::hash_of(data::identity_of(prepared.data)));
   const std::string first = session.from_rank_0(mine);
   session.agree("comparing the ranks' inputs", [&] {
     REQUIRE(mine == first,
@@ -77,18 +74,15 @@ Trainer::Trainer(const runtime::Session& session, Prepared prepared, std::string
       deck_(std::move(prepared.deck)),
       version_(std::move(version)),
       data_(std::move(prepared.data)),
-      sampler_(session.agree("opening the data",
-                             [&] {
-                               return data::Sampler(data_.train, deck_.data.sequence, deck_.run.seed,
-                                                    deck_.model.vocab_size);
-                             })),
+      sampler_(session.agree("opening the data", [&] { return data::make_sampler(deck_, data_); })),
       facts_(session.agree(
           "reading the schedule",
           [&] { return facts_of(deck_, sampler_, plan::training_graph(deck_), session.size()); })),
       overflow_(deck_),
       worker_(session, compile_and_verify(session, plan::training_graph(deck_), plan::job_spec(deck_)),
               &deck_, deck_.debug.poison) {
-  say(banner(session, deck_, worker_, facts_, version_));
+  say(session.agree("describing the run",
+                    [&] { return banner(session, deck_, data_, worker_, facts_, version_); }));
   restore();
   steps_at_start_ = progress_.step;
   session.agree("preparing the output folder", [&] {
@@ -167,13 +161,17 @@ void Trainer::restore() {
 }
 
 void Trainer::load_checkpoint(const std::string& path) {
-  session_.agree("reading the checkpoint", [&] {
-    progress_ = from_metadata(checkpoint::read_metadata(path), deck_, data_.identity, path);
+  const std::string note = session_.agree("reading the checkpoint", [&] {
+    const Restored restored =
+        from_metadata(checkpoint::read_metadata(path), deck_, data::identity_of(data_), path);
+    progress_ = restored.progress;
     const auto& job = worker_.job();
     const auto shards = state_shards(job.load, job.tensors, worker_.memory(), true);
     checkpoint::load(path, place_of(job.load, job.layout), shards);
     overflow_ = Overflow(deck_, &progress_.loss_scaler);
+    return restored.note;
   });
+  say(note);
   worker_.load_copies();
   saved_step_ = progress_.step;
   saved_ = path;
@@ -232,11 +230,22 @@ void Trainer::step() {
   if (deck_.debug.poison) worker_.memory().check_guards();
   ++progress_.step;
   progress_.samples += deck_.batch.global;
+  require_tokens();
   const bool found_inf = worker_.scalars().found_inf != 0;
   if (!found_inf) ++progress_.optimizer_steps;
   say(overflow_.after_step(found_inf, progress_.step));
   progress_.loss_scaler = overflow_.state();
   report(clock);
+}
+
+/// The loss and the gradient are divided by the number of predicted tokens.
+void Trainer::require_tokens() const {
+  if (worker_.scalars().valid_tokens > 0) return;
+  throw runtime::AgreedError(fmt::format(
+      "step {}: none of its {} sequences holds a token that is to be predicted (loss_mask of "
+      "data.train); use data.packing = \"documents\", which leaves such documents out, or a larger "
+      "batch.global",
+      progress_.step, deck_.batch.global));
 }
 
 void Trainer::fill_inputs() {
@@ -278,32 +287,19 @@ void Trainer::report(const StepClock& clock) {
         "\n");
 }
 
-double Trainer::evaluate() {
-  const std::int64_t micro = deck_.batch.micro, stride = micro * worker_.data_ranks();
-  const std::int64_t windows = data_.validation.windows(deck_.data.sequence);
-  const std::int64_t batches = std::min(deck_.evaluation.batches, ceil_div(windows, stride));
-  double loss = 0, weight = 0;
-  for (std::int64_t b = 0; b < batches; ++b) {
-    watchdog_->beat("evaluation");
-    data::fill_in_order(data_.validation, deck_.data.sequence, deck_.model.vocab_size,
-                        b * stride + worker_.data_index() * micro, micro, batch_of(worker_.inputs(0)));
-    worker_.evaluate().run();
-    for (int r = 0; r < session_.size(); ++r) {
-      loss += worker_.partials()[r].loss_sum;
-      weight += worker_.partials()[r].weight_sum;
-    }
-  }
-  return weight > 0 ? loss / weight : std::numeric_limits<double>::quiet_NaN();
-}
-
 void Trainer::evaluate_and_report() {
-  if (!data_.validation.source) return;
-  const double start = now(), loss = evaluate();
-  const bool best = loss < progress_.best_validation_loss;
-  if (best) progress_.best_validation_loss = loss;
+  if (data_.validation.empty()) return;
+  const double start = now();
+  const Losses losses = evaluate(worker_, deck_, data_.validation, [this] { watchdog_->beat("evaluation"); });
+  const bool best = losses.all < progress_.best_validation_loss;
+  if (best) progress_.best_validation_loss = losses.all;
   sent_before_ = worker_.mesh().bytes_sent();
-  if (session_.rank() == 0) metrics_->write(telemetry::EvaluationRecord{progress_.step, loss});
-  say(fmt::format("step {}: validation loss {:.4f} nats a token{} ({:.1f} s)\n", progress_.step, loss,
+  if (session_.rank() == 0) {
+    telemetry::EvaluationRecord record{progress_.step, losses.all, {}};
+    for (const SetLoss& set : losses.sets) record.sets.emplace_back(set.name, set.loss);
+    metrics_->write(record);
+  }
+  say(fmt::format("step {}: {}{} ({:.1f} s)\n", progress_.step, describe(losses),
                   best ? ", the best so far" : "", now() - start));
 }
 
@@ -345,7 +341,7 @@ void Trainer::save() {
   const auto saved = session_.agree("saving a checkpoint", [&] {
     return checkpoint::save(
         folder, progress_.step, place_of(job.load, job.layout), shards,
-        to_metadata(progress_, deck_, data_.identity, version_),
+        to_metadata(progress_, deck_, data::identity_of(data_), version_),
         {static_cast<int>(deck_.checkpoint.files), static_cast<int>(deck_.checkpoint.keep)},
         [&](std::int64_t, std::int64_t total) {
           bytes = total;

@@ -45,10 +45,10 @@ class Trainer {
   std::string where() const;
   void step();
   void measure_outside();
+  void require_tokens() const;
   void fill_inputs();
   void set_scalars();
   void report(const StepClock& clock);
-  double evaluate();
   void evaluate_and_report();
   void export_at_end();
   void save_unless_stuck();

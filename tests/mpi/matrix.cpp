@@ -1,5 +1,6 @@
-// Every knob against every other: strategies, accumulation, prefetch, lifetimes, units, recompute, precision
-// and optimizers, each pair of settings together in some run (pairwise coverage). In each run
+// Every knob against every other: strategies, accumulation, prefetch, lifetimes, units, recompute, precision,
+// optimizers and what models have, each pair of settings together in some run (pairwise coverage). In each
+// run
 //   - losses and gradient norms are bit for bit those of NO_SHARD without any of the knobs that only place
 //     things, on the same mesh with the same numeric settings;
 //   - they are near those of a single rank, which the run with one rank leaves in a file for the others;
@@ -34,6 +35,7 @@ struct Level {
   std::function<void(JobSpec&)> set;
   double tolerance = 0;   ///< relative, against a single rank
   double loss_scale = 1;  ///< of the rows that have this level
+  void (*dims)(config::Model&) = nullptr;
 };
 
 /// The first level of a factor that only places things is the reference.
@@ -169,8 +171,8 @@ Factor trained() {
   };
   config::Model all, norms, upper, without;
   norms.trainable = {"*norm.weight"};
-  upper.trainable = {"model.layers.1.*", "lm_head.*"};
-  without.frozen = {"model.embed_tokens.*", "*.o_proj.weight", "lm_head.*"};
+  upper.trainable = {"model.layers.1.*", "model.norm.weight"};
+  without.frozen = {"model.embed_tokens.*", "*.o_proj.weight"};
   return {true,
           {{"all trained", [](JobSpec&) {}},
            {"adapters", set(all, {3, 6, 0, {"q_proj", "v_proj", "down_proj"}})},
@@ -187,10 +189,28 @@ Factor meshes() {
   return f;
 }
 
+void dims_of_qwen3(config::Model& m) {
+  m.qk_norm = m.tie_word_embeddings = true;
+  m.head_dim = 10;
+}
+void dims_of_qwen2(config::Model& m) {
+  m.attention_bias = true;
+  m.sliding_window = 5;
+  m.full_attention_layers = 1;
+}
+
+Factor models() {
+  const auto nothing = [](JobSpec&) {};
+  return {true,
+          {{"llama", nothing},
+           {"qwen3", nothing, 0, 1, dims_of_qwen3},
+           {"qwen2 with a window", nothing, 0, 1, dims_of_qwen2}}};
+}
+
 /// Mesh and strategy come first: later levels look at them.
 std::vector<Factor> factors() {
-  return {meshes(),     strategies(), accumulations(), prefetches(), lifetimes(),  units(),
-          recomputes(), buckets(),    overlaps(),      precisions(), optimizers(), trained()};
+  return {meshes(),  strategies(), accumulations(), prefetches(), lifetimes(), units(),  recomputes(),
+          buckets(), overlaps(),   precisions(),    optimizers(), models(),    trained()};
 }
 
 class Matrix : public testing::Test {
@@ -211,8 +231,10 @@ class Matrix : public testing::Test {
   }
   TinyModel model_of(const std::vector<int>& row) const {
     TinyModel model = model_;
-    for (std::size_t f = 0; f < row.size(); ++f)
+    for (std::size_t f = 0; f < row.size(); ++f) {
       model.loss_scale = std::max(model.loss_scale, level(row, f).loss_scale);
+      if (level(row, f).dims) level(row, f).dims(model.dims);
+    }
     return model;
   }
   /// Factor and number of a level.
@@ -306,7 +328,7 @@ TEST_F(Matrix, PlacementChangesNoBitAndPlansAreExact) {
     SCOPED_TRACE(name_of(row, false));
     const JobSpec spec = spec_of(row);
     const std::vector<double>& expected = reference(row);
-    train::Worker worker(session(), model_.graph(spec.precision.parameters), spec, true);
+    train::Worker worker(session(), model_of(row).graph(spec.precision.parameters), spec, true);
     const std::int64_t planned = planned_bytes(worker.job().train);
     const auto losses =
         test::train_losses(worker, model_of(row), spec.micro_batches, steps, [&](int step, auto run) {

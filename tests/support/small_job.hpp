@@ -22,7 +22,7 @@ inline model::Graph small_model(int layers = 2, bool tied = false) {
   m.rope_theta = 1e4;
   m.rope_scaling = "none";
   m.tie_word_embeddings = tied;
-  return model::llama(m, {32, DType::bf16, model::Objective::loss});
+  return model::decoder(m, {32, DType::bf16, model::Objective::loss});
 }
 
 inline program::JobSpec spec_on(int replicate, int shard, const program::Strategy& strategy, int micros = 2) {

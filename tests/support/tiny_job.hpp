@@ -7,6 +7,8 @@
 
 #include "base/philox.hpp"
 #include "model/family.hpp"
+#include "model/lora.hpp"
+#include "model/trainable.hpp"
 #include "optim/schedule.hpp"
 #include "train/worker.hpp"
 
@@ -19,6 +21,8 @@ struct TinyModel {
   std::int64_t micro = 1;
   std::int64_t global = 4;
   double loss_scale = 1;
+  config::Lora lora;
+  double adapter_std = 0;  ///< above 0: lora_B is drawn too, so that lora_A has a gradient
 
   TinyModel() {
     dims.hidden_size = 24;
@@ -35,7 +39,12 @@ struct TinyModel {
   }
 
   model::Graph graph(DType compute) const {
-    return model::llama(dims, {micro * sequence, compute, model::Objective::loss});
+    model::Graph graph = model::decoder(dims, {micro * sequence, compute, model::Objective::loss});
+    model::add_adapters(graph, lora, 17);
+    model::mark_trainable(graph, dims);
+    for (model::Parameter& p : graph.parameters)
+      if (p.adapter && adapter_std > 0) p.init = model::Init::normal, p.init_std = adapter_std;
+    return graph;
   }
 };
 

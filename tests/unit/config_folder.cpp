@@ -1,49 +1,10 @@
 // model.from: dims from the config.json of a Hugging Face model.
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include "config_folder.hpp"
 
 #include "config/hf_config.hpp"
-#include "config_deck.hpp"
 
 namespace ztrain::config {
 namespace {
-
-using nlohmann::json;
-
-class Folder : public ::testing::Test {
- protected:
-  Folder() { std::filesystem::create_directories(path_); }
-  ~Folder() override { std::filesystem::remove_all(path_); }
-
-  void write(const std::string& text) const { std::ofstream(path_ / "config.json") << text; }
-  std::string file() const { return (path_ / "config.json").string(); }
-  std::string section(const std::string& more = "") const {
-    return fmt::format("[model]\nfrom = \"{}\"\n{}", path_.string(), more);
-  }
-  /// The message about the base config with a member changed, or removed where it is discarded.
-  std::string error(const char* key, const json& value, const std::string& more = "") const {
-    json config = json::parse(base_config);
-    config[key] = value;
-    if (value.is_discarded()) config.erase(key);
-    write(config.dump());
-    return deck_error(section(more));
-  }
-
-  static constexpr const char* base_config = R"({
-    "architectures": ["LlamaForCausalLM"], "hidden_size": 96, "intermediate_size": 200,
-    "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000,
-    "rms_norm_eps": 1e-06, "rope_theta": 500000.0, "tie_word_embeddings": true, "hidden_act": "silu",
-    "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
-                     "original_max_position_embeddings": 8192, "rope_type": "llama3"}})";
-
- private:
-  std::filesystem::path path_ =
-      std::filesystem::temp_directory_path() / fmt::format("ztrain-config-{}", ::getpid());
-};
 
 TEST_F(Folder, GivesTheDims) {
   write(base_config);
@@ -103,17 +64,21 @@ TEST_F(Folder, WhatZtrainHasNotIsRefusedByName) {
     json value;
     const char* expected;
   };
-  const Row rows[] = {{"architectures", {"MistralForCausalLM"}, "MistralForCausalLM"},
+  const Row rows[] = {{"architectures", {"MixtralForCausalLM"}, "MixtralForCausalLM"},
                       {"architectures", json(json::value_t::discarded), "architectures is missing"},
                       {"hidden_act", "gelu", "hidden_act = \"gelu\""},
                       {"mlp_bias", true, "mlp_bias = true"},
-                      {"attention_bias", true, "attention_bias = true"},
+                      {"model_type", "mistral", "model_type = \"mistral\" contradicts architectures"},
                       {"attention_dropout", 0.1, "attention_dropout = 0.1"},
                       {"quantization_config", {{"bits", 4}}, "quantization_config"},
                       {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}, "type \"linear\""},
                       {"rope_scaling", {{"rope_type", "yarn"}}, "type \"yarn\""},
                       {"rope_scaling", {{"rope_type", "llama3"}}, "rope_scaling: factor is missing"},
                       {"rope_scaling", 3, "must be an object"},
+                      {"rope_parameters", {{"rope_theta", 3.0}}, "contradict each other"},
+                      {"rope_scaling", {{"full_attention", json::object()}}, "that differ by layer"},
+                      {"partial_rotary_factor", 0.5, "partial_rotary_factor"},
+                      {"layer_types", {"full_attention", "sliding_attention", "sliding_attention"}, "2 of 3"},
                       {"hidden_size", json(json::value_t::discarded), "hidden_size is missing"},
                       {"hidden_size", 96.5, "hidden_size = 96.5: must be a whole number"},
                       {"hidden_size", -96, "-96"},
@@ -148,7 +113,9 @@ TEST_F(Folder, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(after.tie_word_embeddings, before.tie_word_embeddings);
   Model biased = before;
   biased.attention_bias = true;
-  EXPECT_NE(error_of([&] { hf_config(biased, DType::bf16, 1); }).find("attention_bias"), std::string::npos);
+  biased.attention_output_bias = false;
+  EXPECT_NE(error_of([&] { hf_config(biased, DType::bf16, 1); }).find("model.attention_output_bias = false"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 
 #include "base/error.hpp"
 #include "config/load.hpp"
+#include "data/row_source.hpp"
 #include "data/token_source.hpp"
 
 namespace ztrain::data {
@@ -70,6 +71,42 @@ class Data : public testing::Test {
     return at(name);
   }
 
+  /// A file of documents of these lengths, with ids counting up from 0. mask: empty for none.
+  std::string write_documents(const std::string& name, const std::vector<std::int64_t>& lengths,
+                              const std::vector<std::uint8_t>& mask = {}) const {
+    std::vector<std::int64_t> offsets(1, 0);
+    for (const auto length : lengths) offsets.push_back(offsets.back() + length);
+    Ids ids(static_cast<std::size_t>(offsets.back()));
+    std::iota(ids.begin(), ids.end(), 0);
+    write_hdf5(name, "tokens", ids);
+    add_dataset(name, "document_offsets", H5T_NATIVE_INT64, offsets);
+    if (!mask.empty()) add_dataset(name, "loss_mask", H5T_NATIVE_UINT8, mask);
+    return at(name);
+  }
+  template <class T>
+  void add_dataset(const std::string& name, const char* dataset, hid_t type,
+                   const std::vector<T>& items) const {
+    const hsize_t count = items.size();
+    const hid_t file = H5Fopen(at(name).c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+    const hid_t space = H5Screate_simple(1, &count, nullptr);
+    const hid_t set = H5Dcreate2(file, dataset, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, items.data());
+    H5Dclose(set), H5Sclose(space), H5Fclose(file);
+  }
+  void add_attribute(const std::string& name, const char* attribute, const std::string& value) const {
+    const hid_t type = H5Tcopy(H5T_C_S1);
+    H5Tset_size(type, H5T_VARIABLE);
+    const char* text = value.c_str();
+    add_attribute(name, attribute, type, &text);
+    H5Tclose(type);
+  }
+  void add_attribute(const std::string& name, const char* attribute, hid_t type, const void* value) const {
+    const hid_t file = H5Fopen(at(name).c_str(), H5F_ACC_RDWR, H5P_DEFAULT), space = H5Screate(H5S_SCALAR);
+    const hid_t id = H5Acreate2(file, attribute, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    H5Awrite(id, type, value);
+    H5Aclose(id), H5Sclose(space), H5Fclose(file);
+  }
+
   std::string open_error(const std::string& pattern, const std::string& format = "auto") const {
     return error_of([&] { open_tokens({pattern}, format, "data.train"); });
   }
@@ -81,6 +118,17 @@ class Data : public testing::Test {
   }
 
   std::filesystem::path folder_;
+};
+
+/// Owns the arrays of a micro-batch, filled with values that no batch holds.
+struct Batch {
+  explicit Batch(std::size_t n)
+      : tokens(n, -7), targets(n, -7), positions(n, -7), starts(n, -7), weights(n, -7) {}
+  MicroBatch view() {
+    return {tokens.data(), targets.data(), weights.data(), positions.data(), starts.data()};
+  }
+  Ids tokens, targets, positions, starts;
+  std::vector<float> weights;
 };
 
 inline Ids read_all(const TokenSource& source) {

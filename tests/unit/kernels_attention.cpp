@@ -96,6 +96,18 @@ constexpr double backward_error = std::is_same_v<T, double>  ? 1e-12
                                                              : 4e-2;
 
 template <class T>
+void expect_reference(const Case<T>& c) {
+  const Run<T> r = run(c);
+  const auto expected = reference::attention(c.input64());
+  const auto gradients = reference::attention_gradients(c.input64(), doubles(c.dout));
+  expect_close(r.o, expected.o, forward_error<T>, "o");
+  expect_close(r.lse, expected.lse, forward_error<T>, "lse");
+  expect_close(r.dq, gradients.q, backward_error<T>, "dq");
+  expect_close(r.dk, gradients.k, 2 * backward_error<T>, "dk");
+  expect_close(r.dv, gradients.v, backward_error<T>, "dv");
+}
+
+template <class T>
 struct Attention : ::testing::Test {};
 TYPED_TEST_SUITE(Attention, FloatTypes);
 
@@ -111,17 +123,52 @@ TYPED_TEST(Attention, AgreesWithTheReference) {
         SCOPED_TRACE(::testing::Message()
                      << tokens << " tokens, heads " << s.heads << "/" << s.kv_heads << " of " << s.head_dim
                      << ", " << documents.size() << " documents");
-        const Case<T> c(s, documents);
-        const Run<T> r = run(c);
-        const auto expected = reference::attention(c.input64());
-        const auto gradients = reference::attention_gradients(c.input64(), doubles(c.dout));
-        expect_close(r.o, expected.o, forward_error<T>, "o");
-        expect_close(r.lse, expected.lse, forward_error<T>, "lse");
-        expect_close(r.dq, gradients.q, backward_error<T>, "dq");
-        expect_close(r.dk, gradients.k, 2 * backward_error<T>, "dk");
-        expect_close(r.dv, gradients.v, backward_error<T>, "dv");
+        expect_reference(Case<T>(s, documents));
         if (this->HasFatalFailure()) return;
       }
+}
+
+TYPED_TEST(Attention, WindowsAgreeWithTheReference) {
+  using T = TypeParam;
+  for (const std::int64_t tokens : {1, 65, 200})
+    for (AttentionShape s : {AttentionShape{0, 4, 2, 20}, AttentionShape{0, 1, 1, 7}})
+      for (const std::int64_t window : {1, 2, 5, 31, 32, 33, 63, 64, 65, 100, 199, 200, 201, 100000})
+        for (const std::vector<std::int64_t>& documents :
+             {std::vector<std::int64_t>{}, {1, 2, 30, 40, 64}, {65, 64}}) {
+          s.tokens = tokens;
+          s.window = window;
+          SCOPED_TRACE(::testing::Message()
+                       << tokens << " tokens, heads " << s.heads << "/" << s.kv_heads << " of " << s.head_dim
+                       << ", window " << window << ", " << documents.size() << " documents");
+          expect_reference(Case<T>(s, documents));
+          if (this->HasFatalFailure()) return;
+        }
+}
+
+TYPED_TEST(Attention, AWindowAsLongAsTheSequenceChangesNoBit) {
+  for (const std::int64_t window : {130, 131, 1 << 30}) {
+    const auto without = run(Case<TypeParam>({130, 4, 2, 20}, {70}));
+    const auto with = run(Case<TypeParam>({130, 4, 2, 20, window}, {70}));
+    EXPECT_TRUE(same_bits(without.o, with.o) && same_bits(without.lse, with.lse));
+    EXPECT_TRUE(same_bits(without.dq, with.dq) && same_bits(without.dk, with.dk) &&
+                same_bits(without.dv, with.dv));
+  }
+}
+
+/// Keys before the window are not even read: NaN there reaches nothing.
+TYPED_TEST(Attention, BlocksOutsideTheWindowAreSkipped) {
+  using T = TypeParam;
+  Case<T> c({400, 2, 1, 20, 10}, {});
+  const auto before = run(c);
+  for (std::int64_t i = 0; i < 100 * 20; ++i) c.k[i] = c.v[i] = T(std::numeric_limits<float>::quiet_NaN());
+  const auto after = run(c);
+  constexpr std::int64_t first = 100 + 9 + 64;  // blocks of 64 tokens may begin before the window does
+  const std::vector<T> old(before.o.begin() + first * 40, before.o.end()),
+      now(after.o.begin() + first * 40, after.o.end());
+  EXPECT_TRUE(same_bits(old, now));
+  const std::vector<T> old_dk(before.dk.begin() + 192 * 20, before.dk.end());
+  const std::vector<T> new_dk(after.dk.begin() + 192 * 20, after.dk.end());
+  EXPECT_TRUE(same_bits(old_dk, new_dk));
 }
 
 TYPED_TEST(Attention, SameBitsEveryTime) {
@@ -165,8 +212,11 @@ TYPED_TEST(Attention, LargeScoresDoNotOverflow) {
   expect_close(r.o, reference::attention(c.input64()).o, 1000 * forward_error<T>, "o");
 }
 
-TEST(AttentionReference, GradientsAreFiniteDifferences) {
-  Case<double> c({9, 4, 2, 5}, {4});
+class AttentionReference : public ::testing::TestWithParam<std::int64_t> {};
+INSTANTIATE_TEST_SUITE_P(Windows, AttentionReference, ::testing::Values(0, 1, 3, 9));
+
+TEST_P(AttentionReference, GradientsAreFiniteDifferences) {
+  Case<double> c({9, 4, 2, 5, GetParam()}, {4});
   const auto gradients = reference::attention_gradients(c.input64(), c.dout);
   const auto loss = [&] {
     const auto o = reference::attention(c.input64()).o;
@@ -196,6 +246,9 @@ TEST(AttentionShapes, Refused) {
   std::vector<float> o(c.q.size()), lse(8);
   auto input = c.input();
   input.shape.kv_heads = 2;
+  EXPECT_THROW(attention_forward<float>(*exec, input, matrix(o, 4), matrix(lse, 4)), Error);
+  input = c.input();
+  input.shape.window = -1;
   EXPECT_THROW(attention_forward<float>(*exec, input, matrix(o, 4), matrix(lse, 4)), Error);
   input = c.input();
   input.shape.heads = 3;

@@ -6,6 +6,7 @@
 
 #include "data/datasets.hpp"
 #include "data/permutation.hpp"
+#include "data/window_rows.hpp"
 #include "tests/unit/data_files.hpp"
 
 namespace ztrain::data {
@@ -13,16 +14,11 @@ namespace {
 
 using Samples = Data;
 
-/// Owns the arrays of a micro-batch, filled with values that no batch holds.
-struct Batch {
-  explicit Batch(std::size_t n)
-      : tokens(n, -7), targets(n, -7), positions(n, -7), starts(n, -7), weights(n, -7) {}
-  MicroBatch view() {
-    return {tokens.data(), targets.data(), weights.data(), positions.data(), starts.data()};
-  }
-  Ids tokens, targets, positions, starts;
-  std::vector<float> weights;
-};
+std::shared_ptr<const WindowRows> windows(const std::string& file, std::int64_t begin, std::int64_t end,
+                                          std::int64_t vocab_size = 200) {
+  return std::make_shared<const WindowRows>(
+      CheckedTokens{open_tokens({file}, "auto", "data.train"), "data.train", vocab_size}, begin, end, 4);
+}
 
 // ---- order
 
@@ -56,12 +52,11 @@ TEST(Permutation, DependsOnKeyAndStreamAndLooksRandom) {
 }
 
 TEST_F(Samples, SamplerVisitsEachWindowOncePerEpoch) {
-  const std::shared_ptr<const TokenSource> source =
-      open_tokens({write_ids<std::uint16_t>("a.bin", count_up(0, 103))}, "auto", "data.train");
-  const Sampler sampler({source, 0, 103, "data.train"}, 4, 7, 200);
-  ASSERT_EQ(sampler.windows_per_epoch(), 25);  // 25 * 4 + 1 = 101 <= 103
+  const Sampler sampler({windows(write_ids<std::uint16_t>("a.bin", count_up(0, 103)), 0, 103)}, {}, 7);
+  ASSERT_EQ(sampler.rows_per_epoch(), 25);  // 25 * 4 + 1 = 101 <= 103
   std::vector<std::vector<std::int64_t>> epochs(3);
-  for (std::int64_t i = 0; i < 75; ++i) epochs[static_cast<std::size_t>(i / 25)].push_back(sampler.window(i));
+  for (std::int64_t i = 0; i < 75; ++i)
+    epochs[static_cast<std::size_t>(i / 25)].push_back(sampler.draw(i).row);
   EXPECT_NE(epochs[0], epochs[1]);
   for (auto& epoch : epochs) {
     EXPECT_EQ(std::set<std::int64_t>(epoch.begin(), epoch.end()).size(), 25u);
@@ -76,7 +71,7 @@ TEST_F(Samples, IdsOutsideTheVocabularyAreNamed) {
   ids[13] = 300;
   const auto sets = open_datasets(deck(write_ids<std::uint16_t>("a.bin", ids),
                                        {"--model.vocab_size=257", "--data.validation_fraction=0"}));
-  const Sampler sampler(sets.train, 4, 1, sets.vocab_size);
+  const Sampler sampler({sets.train[0].rows}, {}, 1);
   Batch batch(16);
   EXPECT_EQ(
       error_of([&] { sampler.fill(0, 4, batch.view()); }),
@@ -85,20 +80,17 @@ TEST_F(Samples, IdsOutsideTheVocabularyAreNamed) {
   // Token 16 is a target only, the last of the fourth window.
   ids = count_up(0, 17);
   ids[16] = 257;
-  const TokenRange range{open_tokens({write_ids<std::uint16_t>("b.bin", ids)}, "auto", "data.train"), 0, 17,
-                         "data.train"};
-  EXPECT_NE(error_of([&] { fill_in_order(range, 4, 257, 0, 4, batch.view()); }).find("token 16 of"),
+  const auto rows = windows(write_ids<std::uint16_t>("b.bin", ids), 0, 17, 257);
+  EXPECT_NE(error_of([&] { fill_in_order(*rows, 0, 4, batch.view()); }).find("token 16 of"),
             std::string::npos);
 }
 
 TEST_F(Samples, MicroBatchesHoldWindowsWhateverTheSplit) {
-  const std::shared_ptr<const TokenSource> source =
-      open_tokens({write_ids<std::uint16_t>("a.bin", count_up(0, 101))}, "auto", "data.train");
-  const Sampler sampler({source, 0, 101, "data.train"}, 4, 7, 200);
+  const Sampler sampler({windows(write_ids<std::uint16_t>("a.bin", count_up(0, 101)), 0, 101)}, {}, 7);
   Batch batch(12);
   sampler.fill(30, 3, batch.view());
   for (std::size_t r = 0; r < 3; ++r) {
-    const auto begin = static_cast<std::int32_t>(4 * sampler.window(30 + static_cast<std::int64_t>(r)));
+    const auto begin = static_cast<std::int32_t>(4 * sampler.draw(30 + static_cast<std::int64_t>(r)).row);
     for (std::size_t i = 0; i < 4; ++i) {
       const std::size_t at = 4 * r + i;
       EXPECT_EQ(batch.tokens[at], begin + static_cast<std::int32_t>(i));
@@ -114,12 +106,10 @@ TEST_F(Samples, MicroBatchesHoldWindowsWhateverTheSplit) {
 }
 
 TEST_F(Samples, EvaluationRunsInOrderAndPadsItsEnd) {
-  const std::shared_ptr<const TokenSource> source =
-      open_tokens({write_ids<std::uint16_t>("a.bin", count_up(0, 109))}, "auto", "data.train");
-  const TokenRange range{source, 100, 109, "data.train"};
-  ASSERT_EQ(range.windows(4), 2);
+  const auto rows = windows(write_ids<std::uint16_t>("a.bin", count_up(0, 109)), 100, 109);
+  ASSERT_EQ(rows->rows(), 2);
   Batch batch(12);
-  fill_in_order(range, 4, 200, 0, 3, batch.view());
+  fill_in_order(*rows, 0, 3, batch.view());
   EXPECT_EQ(Ids(batch.tokens.begin(), batch.tokens.begin() + 8), count_up(100, 108));
   EXPECT_EQ(Ids(batch.targets.begin(), batch.targets.begin() + 8), count_up(101, 109));
   EXPECT_EQ(std::accumulate(batch.weights.begin(), batch.weights.end(), 0.0f), 8.0f);
@@ -137,22 +127,27 @@ TEST_F(Samples, ValidationIsHeldOutFromTheEnd) {
   write_ids<std::uint16_t>("a.bin", count_up(0, 1000));
   const auto sets =
       open_datasets(deck(at("a.bin"), {"--model.vocab_size=1000", "--data.validation_fraction=0.1"}));
-  EXPECT_EQ(sets.train.end, 900);
-  EXPECT_EQ(sets.validation.begin, 900);
-  EXPECT_EQ(sets.validation.end, 1000);
+  const auto range = [](const RowSet& set) {
+    const auto& rows = dynamic_cast<const WindowRows&>(*set.rows);
+    return std::pair(rows.begin(), rows.end());
+  };
+  using Range = std::pair<std::int64_t, std::int64_t>;
+  EXPECT_EQ(range(sets.train[0]), Range(0, 900));
+  ASSERT_EQ(sets.validation.size(), 1u);
+  EXPECT_EQ(range(sets.validation[0]), Range(900, 1000));
   const auto least =
       open_datasets(deck(at("a.bin"), {"--model.vocab_size=1000", "--data.validation_fraction=1e-6"}));
-  EXPECT_EQ(least.validation.windows(4), 1);
-  EXPECT_NE(least.identity, sets.identity);
+  EXPECT_EQ(least.validation[0].rows->rows(), 1);
+  EXPECT_NE(identity_of(least).train, identity_of(sets).train);
   const auto none =
       open_datasets(deck(at("a.bin"), {"--model.vocab_size=1000", "--data.validation_fraction=0"}));
-  EXPECT_EQ(none.validation.source, nullptr);
-  EXPECT_EQ(none.train.end, 1000);
+  EXPECT_TRUE(none.validation.empty());
+  EXPECT_EQ(range(none.train[0]), Range(0, 1000));
   write_ids<std::uint16_t>("v.bin", count_up(0, 50));
   const auto own =
       open_datasets(deck(at("a.bin"), {"--model.vocab_size=1000", "--data.validation=" + at("v.bin")}));
-  EXPECT_EQ(own.train.end, 1000);
-  EXPECT_EQ(own.validation.end, 50);
+  EXPECT_EQ(range(own.train[0]), Range(0, 1000));
+  EXPECT_EQ(range(own.validation[0]), Range(0, 50));
 }
 
 TEST_F(Samples, DatasetsRefuseWhatCannotBeTrainedOn) {
@@ -170,9 +165,10 @@ TEST_F(Samples, DatasetsRefuseWhatCannotBeTrainedOn) {
             "window of data.sequence + 1 = 5: give more data, data.validation, or a shorter data.sequence");
   EXPECT_EQ(error("b.txt", {"--data.validation=" + at("a.txt")}),
             "data.validation has 4 tokens, fewer than one window of data.sequence + 1 = 5");
-  EXPECT_EQ(error("a.bin", {}),
-            "model.vocab_size is 0, and the files of data.train do not say it (text and llm.c's files do): "
-            "give it");
+  EXPECT_EQ(
+      error("a.bin", {}),
+      "model.vocab_size is 0, and the files of data.train do not say it (text, llm.c's files and those of "
+      "tools/prepare_data.py do): give it");
   EXPECT_EQ(open_datasets(deck(at("b.txt"), {"--data.validation_fraction=0"})).vocab_size, 257);
 }
 
@@ -180,10 +176,10 @@ TEST_F(Samples, ShippedDecksFindTheirData) {
   for (const std::string path : {"inputs/smoke.toml", "inputs/quickstart.toml"}) {
     const config::Deck shipped = config::load_deck(path);
     const Datasets sets = open_datasets(shipped);
-    const Sampler sampler(sets.train, shipped.data.sequence, shipped.run.seed, sets.vocab_size);
+    const Sampler sampler = make_sampler(shipped, sets);
     Batch batch(static_cast<std::size_t>(shipped.data.sequence));
     EXPECT_NO_THROW(sampler.fill(0, 1, batch.view())) << shipped.path;
-    EXPECT_GT(sampler.windows_per_epoch(), shipped.batch.global) << shipped.path;
+    EXPECT_GT(sampler.rows_per_epoch(), shipped.batch.global) << shipped.path;
   }
 }
 

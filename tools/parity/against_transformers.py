@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares ztrain with Hugging Face transformers on small random Llama models, on the CPU in fp32.
+"""Compares ztrain with Hugging Face transformers on small random models of its families, on the CPU in fp32.
 
     tools/parity/against_transformers.py [--ztrain build/cpu/ztrain] [--ranks 2] [--keep FOLDER]
 
@@ -18,7 +18,7 @@ import tempfile
 import numpy as np
 import torch
 import transformers
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM
 
 FIRST_LOSS, LOSSES, WEIGHTS = 1e-5, 1e-4, 1e-3   # relative; the last to the largest weight of a tensor
 STEPS, SEQUENCE, WINDOWS = 20, 64, 4
@@ -35,32 +35,55 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
 BASE = {"vocab_size": 331, "hidden_size": 64, "intermediate_size": 176, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 4, "rms_norm_eps": 1e-5, "initializer_range": 0.08,
         "tie_word_embeddings": False, "max_position_embeddings": 256}
-# (name, what differs from BASE, rope_theta, rope_scaling, dtype of the saved weights)
+# What the config classes of single families know besides.
+OWN_KEYS = ("head_dim", "attention_bias", "mlp_bias", "use_sliding_window", "sliding_window", "max_window_layers", "layer_types")
+GROUPED, TIED = {"num_key_value_heads": 2}, {"tie_word_embeddings": True}
+LATER_WINDOWS = {"use_sliding_window": True, "sliding_window": 10, "max_window_layers": 1}
+F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
+# (name, family as transformers spells it, what differs from BASE, rope_theta, rope_scaling, dtype of the saved weights)
 MODELS = [
-    ("like Llama 2", {}, 1e4, None, torch.float32),
-    ("like Llama 3: grouped queries", {"num_key_value_heads": 2}, 5e5, None, torch.float32),
-    ("like Llama 3.1: scaled RoPE", {"num_key_value_heads": 2}, 5e5, LLAMA3, torch.float32),
-    ("like Llama 3.2: tied, bf16", {"num_key_value_heads": 1, "tie_word_embeddings": True}, 5e5, LLAMA3, torch.bfloat16),
-    ("odd dims, head_dim of its own", {"hidden_size": 72, "head_dim": 20, "intermediate_size": 100}, 1e4, None,
-     torch.float16),
+    ("like Llama 2", "Llama", {}, 1e4, None, F32),
+    ("like Llama 3: grouped queries", "Llama", GROUPED, 5e5, None, F32),
+    ("like Llama 3.1: scaled RoPE", "Llama", GROUPED, 5e5, LLAMA3, F32),
+    ("like Llama 3.2: tied, bf16", "Llama", {"num_key_value_heads": 1, **TIED}, 5e5, LLAMA3, BF16),
+    ("odd dims, head_dim of its own", "Llama", {"hidden_size": 72, "head_dim": 20, "intermediate_size": 100}, 1e4, None,
+     F16),
+    ("Llama with biases", "Llama", {"attention_bias": True, **GROUPED}, 1e4, None, F32),
+    ("like Mistral 0.1: window 10", "Mistral", {"sliding_window": 10, **GROUPED}, 1e4, None, F32),
+    ("like Mistral 0.3: no window", "Mistral", {"sliding_window": None, **GROUPED}, 1e6, None, BF16),
+    ("like Qwen 2.5", "Qwen2", GROUPED, 1e6, None, F32),
+    ("like Qwen 2.5: tied, bf16", "Qwen2", {**GROUPED, **TIED}, 1e6, None, BF16),
+    ("Qwen 2, windows after layer 1", "Qwen2", {**GROUPED, **LATER_WINDOWS, "num_hidden_layers": 3}, 1e6, None, F32),
+    ("like Qwen 3: tied, bf16", "Qwen3", {**GROUPED, **TIED, "head_dim": 24}, 1e6, None, BF16),
+    ("like Qwen 3", "Qwen3", {**GROUPED, "head_dim": 24}, 1e6, None, F32),
+    ("Qwen 3, biases and windows", "Qwen3", {**GROUPED, **LATER_WINDOWS, "attention_bias": True, "head_dim": 16}, 1e6, None,
+     F32),
 ]
 
-# Small enough for the repository: tests/regress/golden, which a test compares with where there is no transformers. With
-# this theta some wavelengths are between those that are stretched and those that are not.
-GOLDEN = ("golden", {"vocab_size": 61, "hidden_size": 16, "intermediate_size": 40, "num_key_value_heads": 2, "head_dim": 8,
-                     "initializer_range": 0.5},
-          1e2, LLAMA3, torch.float32)
+# Small enough for the repository: tests/regress/golden and folders in it, which a test compares with where there is no
+# transformers. With the first one's theta some wavelengths are between those that are stretched and those that are not.
+TINY = {"vocab_size": 61, "hidden_size": 16, "num_key_value_heads": 2, "initializer_range": 0.5}
+GOLDEN = {
+    ".": ("Llama", {**TINY, "intermediate_size": 40, "head_dim": 8}, 1e2, LLAMA3, F32),
+    "mistral": ("Mistral", {**TINY, "intermediate_size": 24, "sliding_window": 9}, 1e4, None, F32),
+    "qwen2": ("Qwen2", {**TINY, **TIED, **LATER_WINDOWS, "intermediate_size": 24}, 1e4, None, F32),
+    "qwen3": ("Qwen3", {**TINY, "intermediate_size": 24, "head_dim": 6}, 1e4, None, F32),
+}
 
 
-def make_model(changes, theta, scaling, dtype):
+def of_family(family, what):
+    return getattr(transformers, family + what)
+
+
+def make_model(family, changes, theta, scaling, dtype):
     rope = {"rope_theta": theta, **(scaling or {"rope_type": "default"})}
     torch.manual_seed(7)
     if int(transformers.__version__.split(".")[0]) >= 5:
-        config = LlamaConfig(**{**BASE, **changes}, rope_parameters=rope)
+        config = of_family(family, "Config")(**{**BASE, **changes}, rope_parameters=rope)
     else:
-        config = LlamaConfig(**{**BASE, **changes}, rope_theta=theta, rope_scaling=scaling)
-    model = LlamaForCausalLM(config)
-    with torch.no_grad():   # norms that are not all ones
+        config = of_family(family, "Config")(**{**BASE, **changes}, rope_theta=theta, rope_scaling=scaling)
+    model = of_family(family, "ForCausalLM")(config)
+    with torch.no_grad():   # norms that are not all ones, biases that are not zero
         for name, p in model.named_parameters():
             if p.dim() == 1:
                 p.add_(0.2 * torch.randn_like(p))
@@ -94,9 +117,15 @@ def write_tokens(folder, vocabulary):
 
 
 def write_golden(folder):
-    """A model, tokens, and the losses of transformers' steps."""
-    model = make_model(*GOLDEN[1:])
+    """Models, tokens, and the losses of transformers' steps."""
+    for name, row in GOLDEN.items():
+        write_golden_model(folder / name, row)
+
+
+def write_golden_model(folder, row):
+    model = make_model(*row)
     model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)   # of no use here
     losses = train_with_torch(model, write_tokens(folder, model.config.vocab_size))
     versions = f"transformers {transformers.__version__}, PyTorch {torch.__version__}"
     text = json.dumps({"made_with": versions, "settings": SETTINGS, "losses": losses}, indent=1)
@@ -132,21 +161,21 @@ def export(arguments, folder, checkpoint, name, dtype):
     short = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]
     call(arguments, arguments.ztrain, "export", checkpoint, "--to", folder / name, "--dtype", short,
          "--max-shard-size", "0.0001")
-    model, report = LlamaForCausalLM.from_pretrained(folder / name, dtype=dtype, output_loading_info=True)
+    model, report = AutoModelForCausalLM.from_pretrained(folder / name, dtype=dtype, output_loading_info=True)
     if any(report.values()):
         sys.exit(f"{folder / name}: transformers says {report}")
     return model
 
 
 def same_config(one, other):
-    keys = [*BASE, "head_dim", "rope_parameters" if hasattr(one, "rope_parameters") else "rope_scaling"]
-    return [k for k in keys if getattr(one, k) != getattr(other, k)]
+    keys = [*BASE, *OWN_KEYS, "rope_parameters", "rope_scaling", "model_type"]
+    return [k for k in keys if hasattr(one, k) and getattr(one, k) != getattr(other, k, None)]
 
 
 def compare(arguments, folder, model_row):
     """The name, the worst differences, and what is beyond the bounds."""
-    name, changes, theta, scaling, dtype = model_row
-    model = make_model(changes, theta, scaling, dtype)
+    name, *made_of, dtype = model_row
+    model = make_model(*made_of, dtype)
     model.save_pretrained(folder / "saved", max_shard_size="100KB")
     tokens = write_tokens(folder, model.config.vocab_size)
     write_deck(folder)
@@ -161,7 +190,7 @@ def compare(arguments, folder, model_row):
 
     ours, trained = train_with_ztrain(arguments, folder, "trained", {})
     # Read back rather than widened in place: its rotary frequencies would stay rounded to the saved dtype.
-    model = LlamaForCausalLM.from_pretrained(folder / "saved", dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(folder / "saved", dtype=torch.float32)
     theirs = train_with_torch(model, tokens)
     differences = [abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True)]
     exported = export(arguments, folder, trained, "trained_weights", torch.float32).state_dict()

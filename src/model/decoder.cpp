@@ -6,9 +6,15 @@
 namespace ztrain::model {
 namespace {
 
+/// What the blocks share.
 struct Shared {
   ValueId document_start;
   ValueId table;
+};
+
+struct Block {
+  std::string name;
+  std::int64_t window;  ///< of its attention; 0: none
 };
 
 Attributes rope_attributes(const config::Model& m) {
@@ -30,24 +36,29 @@ ValueId norm(Builder& b, const std::string& name, ValueId x, const config::Model
   return b.rms_norm(name, x, b.parameter(name + ".weight", {m.hidden_size}, Init::ones), m.rms_norm_eps);
 }
 
-ValueId attention(Builder& b, const config::Model& m, const std::string& prefix, ValueId x,
-                  const Shared& shared) {
-  const std::string p = prefix + ".self_attn";
+/// Queries ('q') or keys ('k') of all heads: projected, normalised head by head if asked, and turned.
+ValueId turned(Builder& b, const config::Model& m, const std::string& attention, char which, ValueId x,
+               const Shared& shared) {
+  const std::string p = fmt::format("{}.{}", attention, which);
+  const std::int64_t heads = which == 'q' ? m.num_attention_heads : m.num_key_value_heads;
+  ValueId y = projection(b, p + "_proj", x, heads * m.head_dim, m.initializer_range, m.attention_bias);
+  if (m.qk_norm)
+    y = b.rms_norm(p + "_norm", y, b.parameter(p + "_norm.weight", {m.head_dim}, Init::ones), m.rms_norm_eps);
+  return b.rope(p + "_rope", y, shared.table);
+}
+
+ValueId attention(Builder& b, const config::Model& m, const Block& block, ValueId x, const Shared& shared) {
+  const std::string p = block.name + ".self_attn";
   b.piece("qkv");
-  const double std = m.initializer_range;
-  const ValueId q0 =
-      projection(b, p + ".q_proj", x, m.num_attention_heads * m.head_dim, std, m.attention_bias);
-  const ValueId k0 =
-      projection(b, p + ".k_proj", x, m.num_key_value_heads * m.head_dim, std, m.attention_bias);
-  const ValueId v =
-      projection(b, p + ".v_proj", x, m.num_key_value_heads * m.head_dim, std, m.attention_bias);
-  const ValueId q = b.rope(p + ".q_rope", q0, shared.table);
-  const ValueId k = b.rope(p + ".k_rope", k0, shared.table);
+  const ValueId q = turned(b, m, p, 'q', x, shared);
+  const ValueId k = turned(b, m, p, 'k', x, shared);
+  const ValueId v = projection(b, p + ".v_proj", x, m.num_key_value_heads * m.head_dim, m.initializer_range,
+                               m.attention_bias);
   b.piece("attention");
-  const ValueId o = b.attention(p + ".attention", q, k, v, shared.document_start, m.num_attention_heads,
-                                m.num_key_value_heads);
+  const ValueId o = b.attention(p + ".attention", q, k, v, shared.document_start,
+                                {m.num_attention_heads, m.num_key_value_heads, block.window});
   b.piece("output");
-  return projection(b, p + ".o_proj", o, m.hidden_size, std, false);
+  return projection(b, p + ".o_proj", o, m.hidden_size, m.initializer_range, m.attention_output_bias);
 }
 
 ValueId feed_forward(Builder& b, const config::Model& m, const std::string& prefix, ValueId x) {
@@ -61,14 +72,13 @@ ValueId feed_forward(Builder& b, const config::Model& m, const std::string& pref
   return projection(b, p + ".down_proj", product, m.hidden_size, m.initializer_range, false);
 }
 
-ValueId block(Builder& b, const config::Model& m, const std::string& prefix, ValueId x,
-              const Shared& shared) {
-  const ValueId a = attention(b, m, prefix, norm(b, prefix + ".input_layernorm", x, m), shared);
+ValueId emit(Builder& b, const config::Model& m, const Block& block, ValueId x, const Shared& shared) {
+  const ValueId a = attention(b, m, block, norm(b, block.name + ".input_layernorm", x, m), shared);
   b.piece("residual");
-  const ValueId x1 = b.add(prefix + ".attention_residual", x, a);
-  const ValueId f = feed_forward(b, m, prefix, norm(b, prefix + ".post_attention_layernorm", x1, m));
+  const ValueId x1 = b.add(block.name + ".attention_residual", x, a);
+  const ValueId f = feed_forward(b, m, block.name, norm(b, block.name + ".post_attention_layernorm", x1, m));
   b.piece("residual");
-  return b.add(prefix + ".mlp_residual", x1, f);
+  return b.add(block.name + ".mlp_residual", x1, f);
 }
 
 ValueId head(Builder& b, const config::Model& m, const Request& r, ValueId x, ValueId embedding) {
@@ -86,7 +96,7 @@ ValueId head(Builder& b, const config::Model& m, const Request& r, ValueId x, Va
 
 }  // namespace
 
-Graph llama(const config::Model& m, const Request& r) {
+Graph decoder(const config::Model& m, const Request& r) {
   Builder b(r.compute);
   const ValueId tokens = b.input("tokens", DType::i32, {r.tokens});
   const ValueId positions = b.input("positions", DType::i32, {r.tokens});
@@ -98,9 +108,9 @@ Graph llama(const config::Model& m, const Request& r) {
                                         Init::normal, m.initializer_range);
   ValueId x = b.embedding("model.embed_tokens", tokens, embedding);
   for (std::int64_t layer = 0; layer < m.num_hidden_layers; ++layer) {
-    const std::string prefix = fmt::format("model.layers.{}", layer);
-    b.block(prefix);
-    x = block(b, m, prefix, x, shared);
+    const Block block{fmt::format("model.layers.{}", layer), window_of(m, layer)};
+    b.block(block.name);
+    x = emit(b, m, block, x, shared);
   }
   b.block("lm_head");
   const ValueId result = head(b, m, r, x, embedding);

@@ -1,0 +1,60 @@
+#include "data/describe.hpp"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "base/text.hpp"
+#include "data/mixture.hpp"
+
+namespace ztrain::data {
+namespace {
+
+std::string plural(std::int64_t count, const char* one) {
+  return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
+}
+
+/// "; of 712 documents 12 truncated, 3 without a trained token left out"
+std::string left_out(const DocumentCounts& n) {
+  std::string text;
+  const auto add = [&](std::int64_t count, const char* what) {
+    if (count > 0) text += fmt::format("{}{} {}", text.empty() ? " " : ", ", count, what);
+  };
+  add(n.truncated, "truncated to data.sequence");
+  add(n.split, "split");
+  add(n.dropped, "longer than data.sequence dropped");
+  add(n.untrained, "without a token to predict left out");
+  return text.empty() ? "" : fmt::format("; of {}{}", plural(n.documents, "document"), text);
+}
+
+}  // namespace
+
+std::string describe(const RowSet& set) {
+  const RowCounts n = set.rows->counts();
+  const std::int64_t sequence = set.rows->sequence(), places = n.rows * sequence;
+  const std::string trained =
+      n.trained == n.tokens ? "" : fmt::format(", {} trained", format_count(static_cast<double>(n.trained)));
+  if (n.documents == 0) return fmt::format("{} of {} tokens{}", plural(n.rows, "window"), sequence, trained);
+  return fmt::format(
+      "packed documents: {} of {}, {}, {} tokens ({:.1f}% of the rows){}{}", plural(n.rows, "row"), sequence,
+      plural(n.documents, "document"), format_count(static_cast<double>(n.tokens)),
+      100.0 * static_cast<double>(n.tokens) / static_cast<double>(places), trained, left_out(set.documents));
+}
+
+std::vector<std::pair<std::string, std::string>> describe(const config::Deck& deck, const Datasets& sets) {
+  std::vector<std::pair<std::string, std::string>> lines;
+  const std::vector<std::int64_t> shares =
+      deck.data.weights.empty() ? std::vector<std::int64_t>{1} : shares_of(deck.data.weights);
+  const std::int64_t period = std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
+  for (std::size_t i = 0; i < sets.train.size(); ++i) {
+    const std::string share =
+        shares.size() == 1 ? ""
+                           : fmt::format("{}, {} of {} sequences: ", sets.train[i].name, shares[i], period);
+    lines.emplace_back("data", share + describe(sets.train[i]));
+  }
+  for (const RowSet& set : sets.validation)
+    lines.emplace_back("validation", fmt::format("{}: {}", set.name, describe(set)));
+  return lines;
+}
+
+}  // namespace ztrain::data

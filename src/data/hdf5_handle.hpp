@@ -1,0 +1,55 @@
+#pragma once
+// The HDF5 library's lock, messages and handles, for the readers of token files.
+
+#include <hdf5.h>
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+namespace ztrain::data {
+
+/// Holds the library's lock, and keeps the library from printing: failures become errors of ours.
+class Quiet {
+ public:
+  Quiet();
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+  ~Quiet();
+
+ private:
+  std::scoped_lock<std::recursive_mutex> lock_;
+  H5E_auto2_t print_ = nullptr;
+  void* client_ = nullptr;
+};
+
+/// A handle of the library, closed by the function that fits it. Negative: none.
+class Handle {
+ public:
+  Handle() = default;
+  Handle(hid_t id, herr_t (*close)(hid_t)) : id_(id), close_(close) {}
+  Handle(Handle&& other) noexcept;
+  Handle& operator=(Handle&& other) noexcept;
+  ~Handle() { reset(); }
+
+  hid_t get() const { return id_; }
+  explicit operator bool() const { return id_ >= 0; }
+  void reset();
+
+ private:
+  hid_t id_ = -1;
+  herr_t (*close_)(hid_t) = nullptr;
+};
+
+/// Items of a one-dimensional array of integers; -1 for anything else. Under the lock.
+std::int64_t integers_in(hid_t dataset);
+
+/// Reads items [begin, begin + count) as type into out; false when that fails. Under the lock.
+bool read_items(hid_t dataset, std::int64_t begin, std::int64_t count, hid_t type, void* out);
+
+/// Attributes of a file's root: a string, or an integer; "" and 0 where there is none of that type. Under the
+/// lock.
+std::string string_attribute(hid_t file, const char* name);
+std::int64_t integer_attribute(hid_t file, const char* name);
+
+}  // namespace ztrain::data

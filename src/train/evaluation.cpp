@@ -1,0 +1,63 @@
+#include "train/evaluation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/shape.hpp"
+
+namespace ztrain::train {
+namespace {
+
+struct Sum {
+  double loss = 0, weight = 0;
+  double mean() const { return weight > 0 ? loss / weight : std::numeric_limits<double>::quiet_NaN(); }
+};
+
+Sum sum_over(Worker& worker, const config::Deck& deck, const data::RowSource& rows,
+             const std::function<void()>& beat) {
+  const std::int64_t micro = deck.batch.micro, stride = micro * worker.data_ranks();
+  const std::int64_t batches = std::min(deck.evaluation.batches, ceil_div(rows.rows(), stride));
+  const int ranks = worker.mesh().shape().size(AxisSet::all());
+  Sum sum;
+  for (std::int64_t b = 0; b < batches; ++b) {
+    beat();
+    data::fill_in_order(rows, b * stride + worker.data_index() * micro, micro, batch_of(worker.inputs(0)));
+    worker.evaluate().run();
+    for (int r = 0; r < ranks; ++r) {
+      sum.loss += worker.partials()[r].loss_sum;
+      sum.weight += worker.partials()[r].weight_sum;
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+data::MicroBatch batch_of(const InputAddresses& a) {
+  return {a.tokens, a.targets, a.weights, a.positions, a.document_start};
+}
+
+Losses evaluate(Worker& worker, const config::Deck& deck, const std::vector<data::RowSet>& sets,
+                const std::function<void()>& beat) {
+  Losses losses;
+  Sum all;
+  for (const data::RowSet& set : sets) {
+    const Sum sum = sum_over(worker, deck, *set.rows, beat);
+    losses.sets.push_back({set.name, sum.mean(), sum.weight});
+    all.loss += sum.loss;
+    all.weight += sum.weight;
+  }
+  losses.all = all.mean();
+  return losses;
+}
+
+std::string describe(const Losses& losses) {
+  std::string each;
+  for (const SetLoss& set : losses.sets)
+    each += fmt::format("{}{} {:.4f}", each.empty() ? "" : ", ", set.name, set.loss);
+  return fmt::format("validation loss {:.4f} nats a token{}", losses.all,
+                     losses.sets.size() > 1 ? " (" + each + ")" : "");
+}
+
+}  // namespace ztrain::train

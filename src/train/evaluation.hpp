@@ -1,0 +1,37 @@
+#pragma once
+// The loss on the validation sets.
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "config/deck.hpp"
+#include "data/datasets.hpp"
+#include "train/worker.hpp"
+
+namespace ztrain::train {
+
+data::MicroBatch batch_of(const InputAddresses& addresses);
+
+/// Nats a token. NaN where no token was predicted.
+struct SetLoss {
+  std::string name;
+  double loss = std::numeric_limits<double>::quiet_NaN();
+  double tokens = 0;  ///< predicted
+};
+
+struct Losses {
+  double all = std::numeric_limits<double>::quiet_NaN();  ///< of all sets together, each token alike
+  std::vector<SetLoss> sets;
+};
+
+/// Collective: the first deck.evaluation.batches micro-batches per rank of each set, in the order of its
+/// rows. beat is called before each.
+Losses evaluate(Worker& worker, const config::Deck& deck, const std::vector<data::RowSet>& sets,
+                const std::function<void()>& beat);
+
+/// "validation loss 2.1000 nats a token (chat 2.0000, law 2.2000)"; sets are named where there are several.
+std::string describe(const Losses& losses);
+
+}  // namespace ztrain::train

@@ -1,0 +1,121 @@
+// What the dims of a family make of the decoder: parameters, windows, costs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "model/attention_span.hpp"
+#include "tests/support/small_job.hpp"
+
+namespace ztrain {
+namespace {
+
+constexpr std::int64_t tokens = 32;
+
+config::Model small_dims() {
+  config::Model m;
+  m.hidden_size = 40;
+  m.intermediate_size = 100;
+  m.num_hidden_layers = 3;
+  m.num_attention_heads = 4;
+  m.num_key_value_heads = 2;
+  m.head_dim = 14;
+  m.vocab_size = 257;
+  m.rms_norm_eps = 1e-5;
+  m.rope_theta = 1e4;
+  m.rope_scaling = "none";
+  return m;
+}
+
+model::Graph graph_of(const config::Model& dims) {
+  return model::decoder(dims, {tokens, DType::bf16, model::Objective::loss});
+}
+
+/// Shape of a parameter; empty where the model has none of this name.
+Shape shape_of(const model::Graph& graph, const std::string& name) {
+  for (const model::Parameter& p : graph.parameters)
+    if (p.name == name) return p.shape;
+  return {};
+}
+
+std::int64_t count_of(const model::Graph& graph) {
+  std::int64_t sum = 0;
+  for (const model::Parameter& p : graph.parameters) sum += elements(p.shape);
+  return sum;
+}
+
+TEST(Decoder, HasTheParametersThatTheDimsAskFor) {
+  config::Model dims = small_dims();
+  const model::Graph plain = graph_of(dims);
+  dims.attention_bias = dims.attention_output_bias = dims.qk_norm = true;
+  const model::Graph all = graph_of(dims);
+  const std::string p = "model.layers.1.self_attn.";
+  const std::pair<const char*, Shape> rows[] = {{"q_proj.bias", {56}},   {"k_proj.bias", {28}},
+                                                {"v_proj.bias", {28}},   {"o_proj.bias", {40}},
+                                                {"q_norm.weight", {14}}, {"k_norm.weight", {14}}};
+  std::int64_t more = 0;
+  for (const auto& [name, shape] : rows) {
+    EXPECT_EQ(shape_of(all, p + name), shape) << name;
+    EXPECT_EQ(shape_of(plain, p + name), Shape{}) << name;
+    more += shape[0];
+  }
+  EXPECT_EQ(count_of(all), count_of(plain) + 3 * more);
+  for (const model::Parameter& one : all.parameters) EXPECT_EQ(one.decay, one.shape.size() > 1) << one.name;
+}
+
+TEST(Decoder, NormsOfHeadsArePiecesOfQkvWithAStatisticPerHead) {
+  config::Model dims = small_dims();
+  dims.qk_norm = true;
+  const model::Graph graph = graph_of(dims);
+  const model::Node& q = graph.nodes[graph.node_index("model.layers.0.self_attn.q_norm")];
+  const model::Node& k = graph.nodes[graph.node_index("model.layers.0.self_attn.k_norm")];
+  EXPECT_EQ(q.piece, "qkv");
+  EXPECT_EQ(graph.value(q.outputs[0]).shape, (Shape{tokens, 56}));
+  EXPECT_EQ(graph.value(q.outputs[1]).shape, Shape{tokens * 4});
+  EXPECT_EQ(graph.value(k.outputs[1]).shape, Shape{tokens * 2});
+}
+
+TEST(Decoder, LaterLayersHaveTheWindow) {
+  config::Model dims = small_dims();
+  dims.sliding_window = 8;
+  dims.full_attention_layers = 2;
+  const model::Graph graph = graph_of(dims);
+  const std::int64_t expected[] = {0, 0, 8};
+  for (int layer = 0; layer < 3; ++layer) {
+    const std::string name = fmt::format("model.layers.{}.self_attn.attention", layer);
+    EXPECT_EQ(graph.nodes[graph.node_index(name)].attributes.integer("window"), expected[layer]) << layer;
+  }
+}
+
+TEST(Decoder, CostsKnowTheWindow) {
+  // The exact mean over t of min(t + 1, window) is within half a token.
+  for (const std::int64_t window : {1, 5, 31, 32, 33, 1000}) {
+    double sum = 0;
+    for (std::int64_t t = 0; t < tokens; ++t) sum += static_cast<double>(std::min(t + 1, window));
+    EXPECT_NEAR(model::attention_span(tokens, window), sum / tokens, 0.5) << window;
+  }
+  EXPECT_EQ(model::attention_span(tokens, 0), tokens / 2.0);
+  EXPECT_EQ(model::attention_span(tokens, tokens), tokens / 2.0);
+
+  config::Model dims = small_dims();
+  dims.sliding_window = 4;
+  const double width = 4 * 14, full = tokens / 2.0, windowed = 4 - 16 / (2.0 * tokens);
+  const model::Graph graph = graph_of(dims);
+  config::Model without = dims;
+  without.sliding_window = 0;
+  EXPECT_DOUBLE_EQ(
+      model::flops_per_token(without, graph, tokens) - model::flops_per_token(dims, graph, tokens),
+      12 * width * 3 * (full - windowed));
+  const program::Job job =
+      program::compile(graph, test::spec_on(1, 1, program::find_strategy("NO_SHARD"), 1), 0);
+  int found = 0;
+  for (const program::Op& op : job.train.ops) {
+    if (op.type != "attention" && op.type != "attention_grad") continue;
+    const double passes = op.type == "attention" ? 1 : 2.5;
+    EXPECT_DOUBLE_EQ(op.flops, passes * 4 * tokens * windowed * width) << op.name;
+    ++found;
+  }
+  EXPECT_EQ(found, 6);
+}
+
+}  // namespace
+}  // namespace ztrain
