@@ -47,7 +47,7 @@ void print_data(const std::string& path, const config::Deck& deck, const data::D
   fmt::print("{}: {} training sequences of {} tokens, {} for validation, vocabulary {}\n", path,
              rows(data.train), deck.data.sequence, rows(data.validation), data.vocab_size);
   for (const auto& [what, value] : data::describe(deck, data)) fmt::print("{:<10} {}\n", what, value);
-  const std::string tokenizer = data::compare_with_model(data.tokenizer, deck.model.from);
+  const std::string tokenizer = data::compare_with_model(data.tokenizer, deck.model.origin);
   if (!tokenizer.empty()) fmt::print("{:<10} {}\n", "tokenizer", tokenizer);
 }
 
