@@ -171,7 +171,13 @@ class Packing(zt.Case):
             del metadata["data"]
             metadata["data_identity"] = "0123456789abcdef"
             file.attrs["metadata"] = json.dumps(metadata)
-        self.refuse({**keys, "checkpoint.resume": step}, r"data\.train is not what \S+/step_2 was trained on")
+        resume = {**keys, "checkpoint.resume": step}
+        result = zt.run(1, [self.deck, *zt.words_of({**resume, "run.output": self.folder / "one_on"})])
+        self.assert_refused(result, r"data\.train is not what \S+/step_2 was trained on")
+        with h5py.File(step / "index.h5", "r+") as file:  # what those versions would have written
+            metadata["data_identity"] = re.search(r"then, ([0-9a-f]{16}) now", result.err).group(1)
+            file.attrs["metadata"] = json.dumps(metadata)
+        self.assertEqual(list(zt.losses(self.train(1, "one_on", {**resume, "run.steps": 4}))), [3, 4])
 
     # Mistakes.
 
