@@ -222,8 +222,10 @@ void apply_model_folder(Draft& draft, Files files) {
     const std::string before = render(field, draft.deck);
     assign(field, value, draft.deck, file);
     const std::string now = render(field, draft.deck);
-    REQUIRE(!given || before == now, "{}: {} = {} contradicts {}, which says {}; leave the key out",
-            draft.source[key], key, before, file, now);
+    const bool preset = draft.source[key].rfind("preset", 0) == 0;
+    REQUIRE(!given || before == now, "{}: {} = {} contradicts {}, which says {}; {}", draft.source[key], key,
+            before, file, now,
+            preset ? "leave model.preset out, or name the folder of that model" : "leave the key out");
     if (!given) draft.source[key] = file;
   }
 }

@@ -54,7 +54,9 @@ TEST_F(Folder, WhatIsGivenBesidesMustAgree) {
             std::string::npos)
       << message;
   const std::string preset = deck_error(section("preset = \"100m\"\n"));
-  EXPECT_NE(preset.find("preset 100m: model.hidden_size = 768 contradicts"), std::string::npos) << preset;
+  EXPECT_NE(preset.find("preset 100m: model.intermediate_size = 2048 contradicts"), std::string::npos)
+      << preset;
+  EXPECT_NE(preset.find("model.preset"), std::string::npos) << preset;
   EXPECT_NE(deck_error(section(), {"--model.rope_theta=1e4"}).find("command line: model.rope_theta"),
             std::string::npos);
 }
