@@ -33,7 +33,7 @@ config::Model dims(bool tied) {
 
 LogitsGraph logits(bool tied = false) {
   return [m = dims(tied)](std::int64_t tokens) {
-    return model::llama(m, {tokens, DType::bf16, model::Objective::logits});
+    return model::decoder(m, {tokens, DType::bf16, model::Objective::logits});
   };
 }
 
