@@ -84,10 +84,11 @@ class Files:
         self.counts[which].add(ids, mask)
         self.chat[which] = self.chat[which] or chat
 
-    def close(self, template):
+    def close(self, template, dropped):
+        why = "; ".join(f"dropped {count:,}: {reason}" for reason, count in sorted(dropped.items()))
         for path, writer in zip(self.paths, self.writers):
             if writer.documents == 0:
-                raise InputError(path, "would hold no document: there are too few that can be used")
+                raise InputError(path, f"would hold no document ({why or 'there are too few'})")
         for writer, chat in zip(self.writers, self.chat):
             writer.close(template if chat else None)
 
@@ -105,6 +106,8 @@ def prepare(args, tokenizer, files):
             raise InputError("", batch.error)
         size += batch.bytes
         too_long += batch.too_long
+        if batch.skipped and "error" not in dropped:
+            print(f"the first error: {batch.skipped}")
         for reason, count in batch.dropped.items():
             dropped[reason] = dropped.get(reason, 0) + count
         for ids, mask, chat in batch.documents:
@@ -134,7 +137,7 @@ def run(args):
     files = Files(args, tokenizer)
     try:
         dropped, too_long = prepare(args, tokenizer, files)
-        files.close(tokenizer.template)
+        files.close(tokenizer.template, dropped)
     except BaseException:
         files.abandon()
         raise

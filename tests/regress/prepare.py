@@ -126,6 +126,7 @@ class Prepare(zt.Case):
         done = self.prepare(path, "--skip-errors", "--max-length", 80, "--on-long", "truncate")
         for line in ("1: no assistant turn", "1: empty", "1: no token to predict", "1: error"):
             self.assertIn(f"dropped {line}\n", done.stdout)
+        self.assertRegex(done.stdout, r"the first error: \S+dropped\.jsonl:6: is not JSON")
         self.assertIn("2 longer than --max-length 80: truncated", done.stdout)
         self.assertEqual([len(ids) for ids, _ in self.documents()], [80, 80])
         self.prepare(path, "--skip-errors", "--max-length", 110, "--on-long", "drop")
@@ -164,7 +165,7 @@ class Prepare(zt.Case):
         (self.folder / "latin.txt").write_bytes(b"caf\xe9")
         self.refused(self.folder / "latin.txt", pattern=r"latin\.txt: is not UTF-8")
         self.refused(self.folder / "none.jsonl", pattern=r"none\.jsonl: No such file")
-        self.refused(self.lines("empty.jsonl", {"text": ""}), pattern=r"out\.h5: would hold no document")
+        self.refused(self.lines("empty.jsonl", {"text": ""}), pattern=r"out\.h5: would hold no document \(dropped 1: empty\)")
         self.refused(self.lines("good.jsonl", good), tokenizer="no/such", pattern=r"--tokenizer no/such")
 
     def test_templates_that_forget_are_refused(self):

@@ -102,7 +102,8 @@ TEST_F(Metrics, ResumingDropsLaterSteps) {
     MetricsFile file(folder.string(), std::nullopt);
     write_steps(file, 1, 5);
     file.write(EvaluationRecord{4, 2.5});
-    file.write(EvaluationRecord{5, 2.4});
+    file.write(EvaluationRecord{5, 2.4, {{"chat", 2.0}, {"law", 3.0}}});
+    EXPECT_EQ(lines()[6]["validation_losses"].dump(), R"({"chat":2.0,"law":3.0})");
   }
   MetricsFile file(folder.string(), 4);
   EXPECT_EQ(steps(), (std::vector<int>{1, 2, 3, 4, 4}));

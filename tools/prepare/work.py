@@ -20,7 +20,8 @@ class Batch:
         self.documents = []  # (ids, mask, chat)
         self.dropped = {}  # {reason: count}
         self.too_long, self.bytes = 0, 0
-        self.error = None
+        self.error = None  # that ends the work
+        self.skipped = None  # the first that was passed over
 
 
 class Worker:
@@ -42,6 +43,7 @@ class Worker:
                     batch.error = str(error)
                     return batch
                 batch.dropped["error"] = batch.dropped.get("error", 0) + 1
+                batch.skipped = batch.skipped or str(error)
                 continue
             batch.too_long += document.too_long
             mask = np.array(document.mask, np.uint8)
