@@ -145,14 +145,43 @@ TEST_F(CheckpointTables, OnlyBlocksNeedTheNewerVersion) {
   EXPECT_EQ(version_with(quantised_states(DType::f32)), "2");
 }
 
+/// Two parameters of 3 elements, the second frozen; a piece for each (state, parameter) given.
+checkpoint::Index index_of(const std::vector<std::pair<int, int>>& pieces) {
+  checkpoint::Index index;
+  index.catalog = {{{"model"}, {"optimizer/exp_avg"}}, {{"trained", {3}}, {"frozen", {3}, true}}};
+  for (const auto& [state, parameter] : pieces) {
+    checkpoint::PieceRow row;
+    row.state = state;
+    row.parameter = parameter;
+    row.count = 3;
+    index.pieces.push_back(row);
+  }
+  return index;
+}
+
+TEST_F(CheckpointTables, FrozenParametersHaveTheirWeightsAlone) {
+  const auto refusal = [](const std::vector<std::pair<int, int>>& pieces) -> std::string {
+    try {
+      checkpoint::require_complete(index_of(pieces));
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal({{0, 0}, {0, 1}, {1, 0}}), "");
+  EXPECT_EQ(refusal({{0, 0}, {0, 1}, {1, 0}, {1, 1}}), "frozen is frozen and has optimizer/exp_avg");
+  EXPECT_EQ(refusal({{0, 0}, {0, 1}}), "no rank has optimizer/exp_avg of trained to save");
+  EXPECT_EQ(refusal({{0, 0}, {1, 0}}), "no rank has model of frozen to save");
+}
+
 TEST_F(CheckpointTables, AVersionOfTheFutureIsRefused) {
   const fs::path index = temporary_.path() / "index.h5";
   auto file = checkpoint::Hdf5File::create(index);
-  file.set_attribute("format_version", "3");
+  file.set_attribute("format_version", "4");
   file.close();
   const std::string error = error_of_load(temporary_.path(), plain_states(DType::f32));
-  EXPECT_TRUE(contains(error, index.string()) && contains(error, "version 3") &&
-              contains(error, "versions 1 to 2"))
+  EXPECT_TRUE(contains(error, index.string()) && contains(error, "version 4") &&
+              contains(error, "versions 1 to 3"))
       << error;
 }
 
