@@ -46,10 +46,9 @@ void attend(const CachedArguments<T>& a, const Queries& q, std::int64_t k0, int 
             Tiles<acc_t<T>, max_dim>& t) {
   using A = acc_t<T>;
   const int hd = static_cast<int>(a.shape.head_dim), columns = tile::padded(hd, tile::column_quantum);
-  const std::int64_t stride = a.shape.kv_heads * hd;
-  const std::int64_t offset = k0 * stride + q.head / (a.shape.heads / a.shape.kv_heads) * hd;
-  tile::load(a.k + offset, stride, keys, hd, t.keys, max_dim, tile::padded(keys, tile::row_quantum), hd);
-  tile::load(a.v + offset, stride, keys, hd, t.values, max_dim, keys, columns);
+  const std::int64_t kv = q.head / (a.shape.heads / a.shape.kv_heads), offset = (kv * a.capacity + k0) * hd;
+  tile::load(a.k + offset, hd, keys, hd, t.keys, max_dim, tile::padded(keys, tile::row_quantum), hd);
+  tile::load(a.v + offset, hd, keys, hd, t.values, max_dim, keys, columns);
   tile::product<A, false>(keys, block, hd, t.keys, max_dim, 1, t.queries, block, t.scores, block);
   const std::int64_t oldest = a.first_row(a.row_of(q.q0 + q.rows - 1));
   if (k0 + keys - 1 > a.row_of(q.q0) || k0 < oldest) mask(a, q, k0, keys, t.scores);
@@ -104,13 +103,13 @@ void check(const CachedAttentionInput<T>& input) {
   REQUIRE(s.kv_heads >= 1 && s.heads % s.kv_heads == 0,
           "attention: {} heads cannot share {} key-value heads evenly", s.heads, s.kv_heads);
   REQUIRE(input.window >= 0, "attention: the window of {} tokens is negative", input.window);
-  const std::int64_t width = s.kv_heads * s.head_dim;
-  REQUIRE(input.q.rows == s.tokens && input.q.cols == s.heads * s.head_dim && input.k.cols == width &&
-              input.v.cols == width && input.k.rows == input.v.rows && input.begin.count == 1,
+  REQUIRE(input.q.rows == s.tokens && input.q.cols == s.heads * s.head_dim && input.k.cols == s.head_dim &&
+              input.v.cols == s.head_dim && input.k.rows == input.v.rows && input.k.rows % s.kv_heads == 0 &&
+              input.begin.count == 1,
           "attention: q [{}, {}] and caches [{}, {}] and [{}, {}] do not fit {} tokens, {} heads, {} "
           "key-value heads of {}; begin has {} elements",
-          input.q.rows, input.q.cols, input.k.rows, input.k.cols, input.v.rows, input.v.cols, s.tokens,
-          s.heads, s.kv_heads, s.head_dim, input.begin.count);
+          input.q.rows, input.q.cols, input.k.rows / input.shape.kv_heads, input.k.cols, input.v.rows,
+          input.v.cols, s.tokens, s.heads, s.kv_heads, s.head_dim, input.begin.count);
 }
 
 template <class T>
@@ -118,8 +117,10 @@ void attention_cached(Exec& exec, const CachedAttentionInput<T>& input, Matrix<T
   check(input);
   REQUIRE(o.rows == input.q.rows && o.cols == input.q.cols, "attention: o [{}, {}] does not fit q [{}, {}]",
           o.rows, o.cols, input.q.rows, input.q.cols);
-  const CachedArguments<T> a{input.shape,  input.k.rows, input.window, static_cast<acc_t<T>>(input.scale),
-                             input.q.data, input.k.data, input.v.data, input.begin.data,
+  const CachedArguments<T> a{input.shape,  input.k.rows / input.shape.kv_heads,
+                             input.window, static_cast<acc_t<T>>(input.scale),
+                             input.q.data, input.k.data,
+                             input.v.data, input.begin.data,
                              o.data};
   if (a.shape.tokens <= few_tokens) return attend_rows(exec, a);
   if (a.shape.head_dim <= 64) return attend_blocks<T, 64>(exec, a);

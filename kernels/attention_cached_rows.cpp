@@ -17,27 +17,58 @@ struct RowTiles {
   alignas(64) A q[head_block * max_dim];  ///< times scale; zero up to a multiple of lanes
   alignas(64) A out[head_block * max_dim];
   alignas(64) A scores[head_block * key_block];
-  alignas(64) A row[max_dim];
+  alignas(64) A rows[key_block * max_dim];
   A maximum[head_block], sum[head_block];
 };
 
-/// n: a multiple of lanes.
+/// In halves, so that the additions of one step are independent.
 template <class A>
-A dot(const A* __restrict a, const A* __restrict b, int n) {
-  using P = tile::Pack<A>;
-  constexpr int width = tile::pack_width<A>;
-  P sum{};
-  for (int d = 0; d < n; d += width)
-    sum += *reinterpret_cast<const P*>(a + d) * *reinterpret_cast<const P*>(b + d);
-  A total = 0;
-#pragma GCC unroll 16
-  for (int j = 0; j < width; ++j) total += sum[j];
-  return total;
+A sum_of(const tile::Pack<A>& pack) {
+  alignas(64) A x[tile::pack_width<A>];
+  *reinterpret_cast<tile::Pack<A>*>(x) = pack;
+#pragma GCC unroll 4
+  for (int half = tile::pack_width<A> / 2; half > 0; half /= 2)
+    for (int j = 0; j < half; ++j) x[j] += x[j + half];
+  return x[0];
 }
 
 template <class A>
-void add_scaled(A factor, const A* __restrict x, A* __restrict y, int n) {
-  for (int d = 0; d < n; ++d) y[d] += factor * x[d];
+A dot(const A* __restrict a, const A* __restrict b, int n) {
+  using P = tile::Pack<A>;
+  P sum{};
+  for (int d = 0; d < n; d += tile::pack_width<A>)
+    sum += *reinterpret_cast<const P*>(a + d) * *reinterpret_cast<const P*>(b + d);
+  return sum_of<A>(sum);
+}
+
+/// Asks for n elements ahead of their use: arithmetic and memory then work at the same time. Beyond the end
+/// of the cache it does nothing.
+template <class T>
+void prefetch(const T* from, int n) {
+  constexpr int line = 64 / static_cast<int>(sizeof(T));
+  for (int d = 0; d < n; d += line) __builtin_prefetch(from + d);
+}
+
+/// out += sum of factors[i] times row i; `packs` of them at a time stay in registers.
+template <class A, int max_dim, int packs>
+void add_rows(const A* __restrict rows, int count, const A* __restrict factors, A* __restrict out) {
+  using P = tile::Pack<A>;
+  constexpr int width = tile::pack_width<A>;
+  P sum[packs];
+  for (int j = 0; j < packs; ++j) sum[j] = *reinterpret_cast<const P*>(out + j * width);
+  for (int i = 0; i < count; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < packs; ++j)
+      sum[j] += factors[i] * *reinterpret_cast<const P*>(rows + i * max_dim + j * width);
+  for (int j = 0; j < packs; ++j) *reinterpret_cast<P*>(out + j * width) = sum[j];
+}
+
+template <class A, int max_dim>
+void add_all_rows(const A* rows, int count, const A* factors, int n, A* out) {
+  constexpr int width = tile::pack_width<A>;
+  int d = 0;
+  for (; d + 4 * width <= n; d += 4 * width) add_rows<A, max_dim, 4>(rows + d, count, factors, out + d);
+  for (; d < n; d += width) add_rows<A, max_dim, 1>(rows + d, count, factors, out + d);
 }
 
 template <class A>
@@ -81,19 +112,23 @@ void attend(const CachedArguments<T>& a, std::int64_t kv, int heads, std::int64_
             RowTiles<acc_t<T>, max_dim>& t) {
   using A = acc_t<T>;
   const int hd = static_cast<int>(a.shape.head_dim), width = tile::padded(hd, lanes);
-  const std::int64_t stride = a.shape.kv_heads * hd, offset = k0 * stride + kv * hd;
+  const std::int64_t offset = (kv * a.capacity + k0) * hd;
+  const T *const k = a.k + offset, *const v = a.v + offset;
+  tile::load(k, hd, keys, hd, t.rows, max_dim, keys, width);
   for (int i = 0; i < keys; ++i) {
-    tile::load(a.k + offset + i * stride, stride, 1, hd, t.row, max_dim, 1, width);
-    for (int h = 0; h < heads; ++h) t.scores[h * key_block + i] = dot(t.q + h * max_dim, t.row, width);
+    prefetch(v + i * hd, hd);
+    for (int h = 0; h < heads; ++h)
+      t.scores[h * key_block + i] = dot(t.q + h * max_dim, t.rows + i * max_dim, width);
   }
   for (int h = 0; h < heads; ++h) {
     for (int i = keys; i < key_block; ++i) t.scores[h * key_block + i] = masked_score<A>;
     normalise(t, h, width);
   }
-  for (int i = 0; i < keys; ++i) {
-    tile::load(a.v + offset + i * stride, stride, 1, hd, t.row, max_dim, 1, width);
-    for (int h = 0; h < heads; ++h)
-      add_scaled(t.scores[h * key_block + i], t.row, t.out + h * max_dim, width);
+  tile::load(v, hd, keys, hd, t.rows, max_dim, keys, width);
+  for (int h = 0; h < heads; ++h) {
+    // The block after this one, a share of it per head.
+    for (int i = h; i < keys; i += heads) prefetch(k + (keys + i) * hd, hd);
+    add_all_rows<A, max_dim>(t.rows, keys, t.scores + h * key_block, width, t.out + h * max_dim);
   }
 }
 

@@ -9,15 +9,17 @@ namespace ztrain::kernels {
 
 template <class T>
 void cache_append(Exec& exec, Matrix<const T> rows, Vector<const std::int32_t> begin, Matrix<T> cache) {
-  REQUIRE(begin.count == 1 && rows.cols == cache.cols,
+  const std::int64_t heads = cache.cols > 0 ? rows.cols / cache.cols : 0;
+  REQUIRE(begin.count == 1 && heads > 0 && rows.cols == heads * cache.cols && cache.rows % heads == 0,
           "cache_append: rows are [{}, {}], but the cache is [{}, {}] and begin has {} elements", rows.rows,
           rows.cols, cache.rows, cache.cols, begin.count);
-  const auto row_bytes = static_cast<std::size_t>(rows.cols) * sizeof(T);
+  const std::int64_t capacity = cache.rows / heads, width = cache.cols;
   for_rows(
-      exec, rows.rows, KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t row = begin.data[0] + i;
-        if (row >= 0 && row < cache.rows)
-          std::memcpy(cache.data + row * cache.cols, rows.data + i * rows.cols, row_bytes);
+      exec, rows.rows * heads, KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t row = begin.data[0] + i / heads;
+        if (row >= 0 && row < capacity)
+          std::memcpy(cache.data + (i % heads * capacity + row) * width, rows.data + i * width,
+                      static_cast<std::size_t>(width) * sizeof(T));
       });
 }
 

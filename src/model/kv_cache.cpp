@@ -17,7 +17,9 @@ Node append(Graph& graph, const Node& attention, const char* suffix, ValueId row
             std::int64_t capacity) {
   const Value& like = graph.value(rows);
   const std::string name = attention.name + suffix;
-  const ValueId cache = add_value(graph, {name, like.dtype, {capacity, like.shape[1]}, Role::state, -1});
+  const std::int64_t heads = attention.attributes.integer("kv_heads");
+  const Shape shape{heads * capacity, like.shape[1] / heads};
+  const ValueId cache = add_value(graph, {name, like.dtype, shape, Role::state, -1});
   return {"cache_append", name, {rows, begin, cache}, {cache}, {}, attention.block, attention.piece};
 }
 

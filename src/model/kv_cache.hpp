@@ -9,7 +9,7 @@
 namespace ztrain::model {
 
 /// Every `attention` becomes `attention_cached` over caches "<attention>.k_cache" and "<attention>.v_cache",
-/// [capacity, kv_heads * head_dim] with Role::state, to which its keys (with their positions in them) and
+/// [kv_heads * capacity, head_dim] with Role::state, to which its keys (with their positions in them) and
 /// values are appended first. The graph then takes a few new tokens of one sequence: the int32 [1] input
 /// "cache_begin" says how many tokens the caches hold already. document_start is read no more. Throws Error
 /// where the graph has no attention, or capacity is below 1.

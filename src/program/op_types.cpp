@@ -37,7 +37,8 @@ double attention_flops(const Program& p, const Op& op) {
 }
 /// Over a full cache.
 double attention_cached_flops(const Program& p, const Op& op) {
-  return 4 * dim(p, op.inputs[0], 0) * dim(p, op.inputs[1], 0) * dim(p, op.inputs[0], 1);
+  const double capacity = dim(p, op.inputs[1], 0) / static_cast<double>(op.attributes.integer("kv_heads"));
+  return 4 * dim(p, op.inputs[0], 0) * capacity * dim(p, op.inputs[0], 1);
 }
 double attention_grad_flops(const Program& p, const Op& op) {
   return 2.5 * attention_flops(p, op);

@@ -88,7 +88,7 @@ TEST(Inference, CachesAreWrittenAndReadInPlace) {
       const Tensor& cache = p->program.tensor(op.outputs[0]);
       EXPECT_TRUE(cache.persistent);
       EXPECT_EQ(cache.category, Category::cache);
-      EXPECT_EQ(cache.shape, (Shape{50, 20}));
+      EXPECT_EQ(cache.shape, (Shape{2 * 50, 10}));
       EXPECT_EQ(p->program.tensor(op.inputs[0]).shape, (Shape{p->rows, 20}));
       EXPECT_EQ(op.inputs[1], p->cache_begin);
     }

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "base/error.hpp"
 #include "kernels/attention_cached.hpp"
@@ -34,8 +36,9 @@ struct Case {
         k(random<T>(rows * s.kv_heads * s.head_dim, 2)),
         v(random<T>(rows * s.kv_heads * s.head_dim, 3)),
         begin{first} {
-    for (std::int64_t i = (first + s.tokens) * s.kv_heads * s.head_dim; i < std::ssize(k); ++i)
-      k[at(i)] = v[at(i)] = T(std::numeric_limits<float>::quiet_NaN());
+    for (std::int64_t i = 0; i < std::ssize(k); ++i)
+      if (i / s.head_dim % rows >= first + s.tokens)
+        k[at(i)] = v[at(i)] = T(std::numeric_limits<float>::quiet_NaN());
     q64 = doubles(q);
     k64 = doubles(k);
     v64 = doubles(v);
@@ -50,8 +53,8 @@ struct Case {
             window,
             1 / std::sqrt(static_cast<double>(shape.head_dim)),
             matrix(a, shape.tokens),
-            matrix(b, capacity),
-            matrix(c, capacity),
+            matrix(b, shape.kv_heads * capacity),
+            matrix(c, shape.kv_heads * capacity),
             view(begin)};
   }
   CachedAttentionInput<T> input() const { return of<T>(q, k, v); }
@@ -98,8 +101,15 @@ TYPED_TEST(CachedAttention, IsAttentionOfTheWholeSequence) {
   const AttentionShape s{70, 4, 2, 20};
   const Case<T> c(s, 70, 0, 0);
   const std::vector<std::int32_t> start(70, 0);
-  const auto whole =
-      reference::attention({s, c.input64().scale, c.input64().q, c.input64().k, c.input64().v, view(start)});
+  // There keys and values lie token by token.
+  std::vector<double> k(c.k64.size()), v(k.size());
+  for (std::size_t i = 0; i < k.size(); ++i) {
+    const std::size_t d = i % 20, head = i / 20 % 2, token = i / 40, from = (head * 70 + token) * 20 + d;
+    k[i] = c.k64[from];
+    v[i] = c.v64[from];
+  }
+  const auto whole = reference::attention({s, c.input64().scale, c.input64().q, matrix(std::as_const(k), 70),
+                                           matrix(std::as_const(v), 70), view(start)});
   expect_close(run(c), whole.o, error<T>, "o");
 }
 
@@ -134,15 +144,18 @@ TYPED_TEST(CachedAttention, LargeScoresDoNotOverflow) {
 TYPED_TEST(CachedAttention, AppendedRowsAreWhereTheyBelong) {
   using T = TypeParam;
   const ExecHandle exec = make_exec();
-  const auto rows = random<T>(3 * 5, 1), before = random<T>(8 * 5, 2);
+  const std::int64_t heads = 2, width = 5, capacity = 8;
+  const auto rows = random<T>(3 * heads * width, 1), before = random<T>(heads * capacity * width, 2);
   for (const std::int32_t begin : {0, 2, 5, 6, 8, -1}) {
     std::vector<T> cache = before, expected = before;
     const std::vector<std::int32_t> at{begin};
-    cache_append<T>(*exec, matrix(rows, 3), view(at), matrix(cache, 8));
+    cache_append<T>(*exec, matrix(rows, 3), view(at), matrix(cache, heads * capacity));
     for (std::int64_t i = 0; i < 3; ++i)
-      for (std::int64_t d = 0; d < 5; ++d)
-        if (begin + i >= 0 && begin + i < 8)
-          expected[static_cast<std::size_t>((begin + i) * 5 + d)] = rows[static_cast<std::size_t>(i * 5 + d)];
+      for (std::int64_t h = 0; h < heads; ++h)
+        for (std::int64_t d = 0; d < width; ++d)
+          if (begin + i >= 0 && begin + i < capacity)
+            expected[static_cast<std::size_t>((h * capacity + begin + i) * width + d)] =
+                rows[static_cast<std::size_t>((i * heads + h) * width + d)];
     EXPECT_TRUE(same_bits(cache, expected)) << "from row " << begin;
   }
 }
@@ -163,6 +176,7 @@ TEST(CachedAttentionShapes, Refused) {
   refuses([](auto& in) { in.begin.count = 2; });
   std::vector<float> cache(9 * 7);
   EXPECT_THROW(cache_append<float>(*exec, matrix(o, 8), view(c.begin), matrix(cache, 9)), Error);
+  EXPECT_THROW(cache_append<float>(*exec, matrix(o, 4), view(c.begin), matrix(cache, 63)), Error);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Speed of the heavy kernels on one core: ztrain_kernel_bench [--benchmark_filter=...]. Attention counts the
-// FLOPs of a causal kernel, half of the square's.
+// FLOPs of a causal kernel, half of the square's; what one token takes counts the bytes that it must read.
 
 #include <benchmark/benchmark.h>
 
@@ -9,6 +9,7 @@
 
 #include "base/kernel_workspace.hpp"
 #include "kernels/attention.hpp"
+#include "kernels/attention_cached.hpp"
 #include "kernels/backend.hpp"
 #include "kernels/head_loss.hpp"
 #include "kernels/linear.hpp"
@@ -93,6 +94,44 @@ void attention(benchmark::State& state, bool backward) {
   report(state, (backward ? 10.0 : 4.0) * static_cast<double>(width) * pairs);
 }
 
+void report_bytes(benchmark::State& state, std::size_t bytes) {
+  state.counters["B/s"] =
+      benchmark::Counter(static_cast<double>(bytes), benchmark::Counter::kIsIterationInvariantRate);
+}
+
+/// One new token. Arguments: cached tokens, heads, key-value heads, head dim.
+template <class T>
+void attention_cached_token(benchmark::State& state) {
+  const std::int64_t rows = state.range(0);
+  const AttentionShape s{1, state.range(1), state.range(2), state.range(3)};
+  const std::int64_t width = s.heads * s.head_dim, kv_width = s.kv_heads * s.head_dim;
+  const ExecHandle exec = make_exec();
+  const auto q = values<T>(width), k = values<T>(rows * kv_width), v = k;
+  auto o = q;
+  const auto begin = static_cast<std::int32_t>(rows - 1);
+  const CachedAttentionInput<T> input{s,
+                                      0,
+                                      1 / std::sqrt(static_cast<double>(s.head_dim)),
+                                      {q.data(), 1, width},
+                                      {k.data(), rows * s.kv_heads, s.head_dim},
+                                      {v.data(), rows * s.kv_heads, s.head_dim},
+                                      {&begin, 1}};
+  for (auto _ : state) attention_cached<T>(*exec, input, {o.data(), 1, width});
+  report_bytes(state, 2 * k.size() * sizeof(T));
+}
+
+/// One token. Arguments: out, in.
+template <class T>
+void linear_token(benchmark::State& state) {
+  const LinearShape s{1, state.range(1), state.range(0)};
+  const ExecHandle exec = make_exec();
+  const auto x = values<T>(s.in), w = values<T>(s.in * s.out);
+  std::vector<T> y(static_cast<std::size_t>(s.out));
+  const auto gemm = make_linear(s, dtype_of<T>(), false);
+  for (auto _ : state) gemm->run(*exec, x.data(), w.data(), nullptr, y.data(), nullptr);
+  report_bytes(state, w.size() * sizeof(T));
+}
+
 /// Arguments: tokens, vocabulary, width.
 template <class T>
 void head_loss(benchmark::State& state) {
@@ -145,6 +184,13 @@ void add(const std::string& type) {
   benchmark::RegisterBenchmark(("attention/" + type).c_str(), attention<T>, false)->Apply(attention_sizes);
   benchmark::RegisterBenchmark(("attention_grad/" + type).c_str(), attention<T>, true)
       ->Apply(attention_sizes);
+  benchmark::RegisterBenchmark(("attention_cached_token/" + type).c_str(), attention_cached_token<T>)
+      ->Args({3000, 12, 4, 64})
+      ->Args({16384, 32, 8, 128})
+      ->Args({16384, 8, 8, 128});
+  benchmark::RegisterBenchmark(("linear_token/" + type).c_str(), linear_token<T>)
+      ->Args({2048, 768})
+      ->Args({14336, 4096});
   benchmark::RegisterBenchmark(("head_loss_grad/" + type).c_str(), head_loss<T>)->Args({512, 50257, 768});
 }
 
