@@ -4,20 +4,13 @@
 #include "base/error.hpp"
 #include "kernels/attention.hpp"
 #include "kernels/exec_kokkos.hpp"
-#include "kernels/fast_exp.hpp"
+#include "kernels/online_softmax.hpp"
 #include "kernels/tile.hpp"
 
 namespace ztrain::kernels {
 namespace {
 
 constexpr int block = 64;
-
-/// Finite stand-ins for minus infinity: a masked score is far below the initial maximum, so that a block in
-/// which a query sees no key adds exp(..) = 0 and no NaN arises.
-template <class A>
-constexpr A initial_maximum = A(-1e30);
-template <class A>
-constexpr A masked_score = A(-2e30);
 
 template <class T>
 struct ForwardArguments {
@@ -29,42 +22,6 @@ struct ForwardArguments {
   const std::int32_t* document_start;
   T* o;
   acc_t<T>* lse;
-};
-
-/// Scores are kept transposed, [key][query]: maxima and sums over keys are then element-wise over vectors of
-/// queries.
-template <class A>
-struct Softmax {
-  alignas(64) A maximum[block];
-  alignas(64) A sum[block];
-  alignas(64) A correction[block];  ///< what earlier output must be multiplied by after the last update
-
-  Softmax() {
-    for (int j = 0; j < block; ++j) {
-      maximum[j] = initial_maximum<A>;
-      sum[j] = 0;
-    }
-  }
-
-  /// Replaces scores[keys][block] of queries from `begin` on by exp(score - maximum).
-  void update(A* __restrict scores, int keys, int begin) {
-    alignas(64) A next[block];
-    for (int j = begin; j < block; ++j) next[j] = maximum[j];
-    for (int i = 0; i < keys; ++i)
-      for (int j = begin; j < block; ++j)
-        next[j] = scores[i * block + j] > next[j] ? scores[i * block + j] : next[j];
-    for (int j = begin; j < block; ++j) {
-      correction[j] = fast_exp(maximum[j] - next[j]);
-      maximum[j] = next[j];
-      sum[j] *= correction[j];
-    }
-    for (int i = 0; i < keys; ++i)
-      for (int j = begin; j < block; ++j) {
-        const A p = fast_exp(scores[i * block + j] - next[j]);
-        scores[i * block + j] = p;
-        sum[j] += p;
-      }
-  }
 };
 
 /// Scores of keys that query q0 + j must not see are masked.
@@ -79,15 +36,9 @@ void mask(A* __restrict scores, int keys, std::int64_t k0, std::int64_t q0,
   }
 }
 
-template <class A>
-void scale_rows(A* __restrict tile, int ld, int rows, int cols, const A* __restrict factor) {
-  for (int i = 0; i < rows; ++i)
-    for (int j = 0; j < cols; ++j) tile[i * ld + j] *= factor[i];
-}
-
 template <class T>
 void store_output(const ForwardArguments<T>& a, std::int64_t q0, int rows, std::int64_t head,
-                  const acc_t<T>* __restrict out, int ld, const Softmax<acc_t<T>>& softmax) {
+                  const acc_t<T>* __restrict out, int ld, const Softmax<acc_t<T>, block>& softmax) {
   const std::int64_t hd = a.shape.head_dim;
   for (int i = 0; i < rows; ++i) {
     const acc_t<T> inverse = acc_t<T>(1) / softmax.sum[i];
@@ -105,7 +56,7 @@ struct ForwardTiles {
   alignas(64) A scores[block * block];
   alignas(64) A out[block * max_dim];
   alignas(64) std::int32_t first_key[block];
-  Softmax<A> softmax;
+  Softmax<A, block> softmax;
 };
 
 /// Which queries and keys a step joins: queries q0 + begin .. q0 + rows of a head, keys k0 .. k0 + keys.

@@ -40,9 +40,10 @@ class Gemm {
 };
 
 /// A and B have type `in`, C has `out`: fp32 -> fp32, bf16 -> bf16, bf16 -> fp32, fp16 -> fp16, fp16 ->
-/// fp32, fp64 -> fp64, summed in fp32 (fp64). oneDNN's product, where it has one for these types on this
-/// processor; for fp16 that of fp32 on widened panels (gemm_half.hpp); else the loop of gemm_reference.hpp.
-/// Throws Error for other types, or if the shape is not positive or a stride is too short.
+/// fp32, fp64 -> fp64, summed in fp32 (fp64). One row is a kernel of its own (gemm_row.hpp); else oneDNN's
+/// product, where it has one for these types on this processor; for fp16 that of fp32 on widened panels
+/// (gemm_half.hpp); else the loop of gemm_reference.hpp. Throws Error for other types, or if the shape is not
+/// positive or a stride is too short.
 std::unique_ptr<Gemm> make_gemm(const GemmShape& shape, DType in, DType out);
 
 /// The loop, whatever oneDNN has.

@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/gemm_half.hpp"
+#include "kernels/gemm_row.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -103,6 +104,7 @@ std::unique_ptr<Gemm> try_onednn(const GemmShape& s, DType in, DType out) {
 
 std::unique_ptr<Gemm> make_gemm(const GemmShape& shape, DType in, DType out) {
   const GemmShape s = complete(shape);
+  if (is_row_product(s, in, out)) return make_gemm_row(s, in, out);
   if (in == DType::f16) return make_gemm_half(s, out);
   const bool offered = (in == DType::f32 && out == DType::f32) || (in == DType::bf16 && out == DType::bf16) ||
                        (in == DType::bf16 && out == DType::f32);

@@ -25,7 +25,7 @@ constexpr std::array<Command, 5> commands{{
     {"deck", "[--markdown]                                  print a commented template of a deck", app::deck},
     {"plan", "DECK [--ranks N] [--fit] [--json]            memory, traffic and time of a job before it runs",
      app::plan},
-    {"generate", "CHECKPOINT --prompt TEXT                      continue a text", app::generate},
+    {"generate", "MODEL --prompt TEXT                           continue a text", app::generate},
     {"export", "CHECKPOINT --to FOLDER                      the weights as a Hugging Face model",
      app::export_model},
 }};

@@ -86,7 +86,7 @@ SafeTensor parse_tensor(const std::string& name, const json& entry, std::int64_t
   t.shape = numbers(entry, "shape", where);
   std::int64_t count = 1;
   for (const std::int64_t n : t.shape) {
-    REQUIRE(n == 0 || count <= most_elements / n, "{}: shape {} is too large", where, to_string(t.shape));
+    REQUIRE(n == 0 || count <= most_elements / n, "{}: shape {} is too large", where, cut(to_string(t.shape)));
     count *= n;
   }
   const auto offsets = numbers(entry, "data_offsets", where);
@@ -96,7 +96,7 @@ SafeTensor parse_tensor(const std::string& name, const json& entry, std::int64_t
   t.begin = offsets[0];
   t.bytes = offsets[1] - offsets[0];
   REQUIRE(count <= most_elements / row->bytes && t.bytes == count * row->bytes,
-          "{}: shape {} of {} does not take {} bytes", where, to_string(t.shape), t.dtype_name, t.bytes);
+          "{}: shape {} of {} does not take {} bytes", where, cut(to_string(t.shape)), t.dtype_name, t.bytes);
   return t;
 }
 

@@ -28,6 +28,9 @@ Bound bind_attention(const Binding& b);
 Bound bind_attention_grad(const Binding& b);
 Bound bind_head_loss(const Binding& b);
 Bound bind_head_loss_grad(const Binding& b);
+// The cache of generation (bind_cache.cpp).
+Bound bind_cache_append(const Binding& b);
+Bound bind_attention_cached(const Binding& b);
 // Ops of the step and collectives (bind_step.cpp).
 Bound bind_copy(const Binding& b);
 Bound bind_cast(const Binding& b);

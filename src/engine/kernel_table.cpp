@@ -14,7 +14,7 @@ struct Row {
   Bound (*bind)(const Binding&);
 };
 
-constexpr std::array<Row, 32> table{{
+constexpr std::array<Row, 34> table{{
     {"embedding", bind_embedding},
     {"embedding_grad", bind_embedding_grad},
     {"rmsnorm", bind_rmsnorm},
@@ -27,6 +27,8 @@ constexpr std::array<Row, 32> table{{
     {"rope", bind_rope},
     {"attention", bind_attention},
     {"attention_grad", bind_attention_grad},
+    {"cache_append", bind_cache_append},
+    {"attention_cached", bind_attention_cached},
     {"swiglu", bind_swiglu},
     {"swiglu_grad", bind_swiglu_grad},
     {"add", bind_add},

@@ -14,7 +14,8 @@ namespace ztrain::model {
 
 using ValueId = std::int32_t;
 
-enum class Role : std::uint8_t { input, parameter, activation };
+/// state: a tensor that outlives the Program, which ops read and write in place: the caches of generation.
+enum class Role : std::uint8_t { input, parameter, activation, state };
 
 struct Value {
   std::string name;

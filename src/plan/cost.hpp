@@ -57,8 +57,8 @@ struct Cost {
   MeshShape mesh;
   int ranks = 1;
   std::int64_t parameters = 0, trained = 0;  ///< trained: those of them that are not frozen
-  double flops_per_token = 0;  ///< model::flops_per_token
-  std::size_t ops = 0;         ///< of rank 0's train step, as compiled
+  double flops_per_token = 0;                ///< model::flops_per_token
+  std::size_t ops = 0;                       ///< of rank 0's train step, as compiled
   /// Micro-batches compiled, where the rest is extrapolated; 0: all.
   int extrapolated_from = 0;
   std::vector<RankMemory> memory;  ///< of the ranks compiled

@@ -1,6 +1,7 @@
 #include "plan/memory.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 
 namespace ztrain::plan {
 namespace {
@@ -32,6 +33,21 @@ std::size_t peak_position(const Program& p, Tier tier) {
     if (live > peak) peak = live, where = i;
   }
   return where;
+}
+
+RankMemory memory_of_programs(std::initializer_list<const Program*> programs) {
+  RankMemory memory;
+  for (const Program* p : programs) {
+    memory.rank = p->rank;
+    ProgramMemory m;
+    m.name = p->name;
+    for (int t = 0; t < program::tier_count; ++t) {
+      m.tiers[static_cast<std::size_t>(t)] = p->plan[t];
+      m.rows[static_cast<std::size_t>(t)] = memory_rows(*p, static_cast<Tier>(t));
+    }
+    memory.programs.push_back(std::move(m));
+  }
+  return memory;
 }
 
 }  // namespace
@@ -68,18 +84,11 @@ std::int64_t RankMemory::transient(Tier tier) const {
 }
 
 RankMemory memory_of(const program::Job& job) {
-  RankMemory memory;
-  memory.rank = job.train.rank;
-  for (const Program* p : {&job.load, &job.train, &job.evaluate}) {
-    ProgramMemory m;
-    m.name = p->name;
-    for (int t = 0; t < program::tier_count; ++t) {
-      m.tiers[static_cast<std::size_t>(t)] = p->plan[t];
-      m.rows[static_cast<std::size_t>(t)] = memory_rows(*p, static_cast<Tier>(t));
-    }
-    memory.programs.push_back(std::move(m));
-  }
-  return memory;
+  return memory_of_programs({&job.load, &job.train, &job.evaluate});
+}
+
+RankMemory memory_of(const program::Inference& job) {
+  return memory_of_programs({&job.load, &job.prefill.program, &job.decode.program});
 }
 
 }  // namespace ztrain::plan

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "program/compile.hpp"
+#include "program/inference.hpp"
 
 namespace ztrain::plan {
 
@@ -30,7 +31,7 @@ struct ProgramMemory {
 /// needs.
 struct RankMemory {
   int rank = 0;
-  std::vector<ProgramMemory> programs;  ///< load, train step, evaluation
+  std::vector<ProgramMemory> programs;  ///< load, train step, evaluation; or load, prefill, decode
 
   std::int64_t persistent(program::Tier tier) const;
   std::int64_t transient(program::Tier tier) const;
@@ -38,5 +39,6 @@ struct RankMemory {
 };
 
 RankMemory memory_of(const program::Job& job);
+RankMemory memory_of(const program::Inference& job);
 
 }  // namespace ztrain::plan

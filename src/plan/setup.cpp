@@ -91,4 +91,9 @@ model::Graph training_graph(const config::Deck& deck) {
   return graph;
 }
 
+model::Graph logits_graph(const config::Deck& deck, DType compute, std::int64_t tokens) {
+  const model::Request request{tokens, compute, model::Objective::logits};
+  return model::build(deck, request);
+}
+
 }  // namespace ztrain::plan

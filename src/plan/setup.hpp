@@ -15,4 +15,7 @@ program::JobSpec job_spec(const config::Deck& deck);
 /// The model on one micro-batch. deck.model.vocab_size must be known.
 model::Graph training_graph(const config::Deck& deck);
 
+/// The model's logits on so many tokens, of the one at input `index`.
+model::Graph logits_graph(const config::Deck& deck, DType compute, std::int64_t tokens);
+
 }  // namespace ztrain::plan

@@ -1,4 +1,4 @@
-#include "program/compile.hpp"
+#include "program/job_base.hpp"
 
 #include <algorithm>
 
@@ -10,15 +10,6 @@
 #include "program/passes.hpp"
 
 namespace ztrain::program {
-namespace {
-
-Layout make_layout(const model::Graph& graph, const MeshShape& mesh) {
-  std::vector<ParameterShape> shapes;
-  for (const model::Parameter& p : graph.parameters)
-    shapes.push_back(
-        {p.name, p.shape, {p.slice_dim, p.slice_parts}, p.unit, p.decay, p.trainable, p.adapter});
-  return Layout(std::move(shapes), static_cast<int>(graph.units.size()), mesh.size(Cut::shard_axes()));
-}
 
 Tensor persistent(std::string name, DType dtype, Shape shape, Category category) {
   Tensor t;
@@ -30,13 +21,23 @@ Tensor persistent(std::string name, DType dtype, Shape shape, Category category)
   return t;
 }
 
-/// What all Programs of a job start from: the persistent tensors, so that ids and addresses agree.
-struct Base {
-  model::Graph graph;
-  Cut cut;
-  JobTensors tensors;
-  Program program;
-};
+namespace {
+
+Layout make_layout(const model::Graph& graph, const MeshShape& mesh) {
+  std::vector<ParameterShape> shapes;
+  for (const model::Parameter& p : graph.parameters)
+    shapes.push_back(
+        {p.name, p.shape, {p.slice_dim, p.slice_parts}, p.unit, p.decay, p.trainable, p.adapter});
+  return Layout(std::move(shapes), static_cast<int>(graph.units.size()), mesh.size(Cut::shard_axes()));
+}
+
+ShardOptions shard_options(const JobSpec& spec) {
+  ShardOptions options = spec.sharding;
+  options.gather.keep = !spec.strategy.reshard_after_forward;
+  return options;
+}
+
+}  // namespace
 
 Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training) {
   const Coordinate at(spec.mesh, rank);
@@ -76,11 +77,7 @@ Program finish(Program program, const JobSpec& spec, const char* name) {
   return program;
 }
 
-ShardOptions shard_options(const JobSpec& spec) {
-  ShardOptions options = spec.sharding;
-  options.gather.keep = !spec.strategy.reshard_after_forward;
-  return options;
-}
+namespace {
 
 Program train_program(const Base& base, const JobSpec& spec) {
   ExpandOptions options;
@@ -98,6 +95,8 @@ Program train_program(const Base& base, const JobSpec& spec) {
   return finish(std::move(sharded.program), spec, "train step");
 }
 
+}  // namespace
+
 Sharded forward_program(const Base& base, const JobSpec& spec, Program program,
                         std::vector<TensorId>& results) {
   ExpandOptions options;
@@ -108,6 +107,8 @@ Sharded forward_program(const Base& base, const JobSpec& spec, Program program,
   results = expanded.results;
   return shard(std::move(expanded), base.cut, base.tensors.units, shard_options(spec));
 }
+
+namespace {
 
 Program evaluation_program(const Base& base, const JobSpec& spec) {
   std::vector<TensorId> losses;
@@ -137,27 +138,6 @@ Job compile(model::Graph graph, const JobSpec& spec, int rank) {
   job.evaluate = evaluation_program(base, spec);
   job.graph = std::move(base.graph);
   return job;
-}
-
-Inference compile_inference(model::Graph graph, const JobSpec& spec, int rank) {
-  Base base = make_base(std::move(graph), spec, rank, false);
-  const model::Value& value = base.graph.value(base.graph.result);
-  const TensorId result =
-      base.program.add(persistent("result", value.dtype, value.shape, Category::activation));
-  Inference out{{}, base.cut.layout, base.tensors, {}, {}, result};
-  out.load = finish(load_program(base.program, base.tensors), spec, "load");
-  std::vector<TensorId> results;
-  Sharded sharded = forward_program(base, spec, base.program, results);
-  Op copy;
-  copy.type = "copy";
-  copy.name = "result";
-  copy.inputs = results;
-  copy.outputs = {result};
-  copy.action = {ActionKind::forward, static_cast<int>(base.graph.blocks.size()) - 1, 0};
-  sharded.program.ops.push_back(std::move(copy));
-  out.forward = finish(std::move(sharded.program), spec, "generation");
-  out.graph = std::move(base.graph);
-  return out;
 }
 
 void verify_job(const model::Graph& graph, const JobSpec& spec) {

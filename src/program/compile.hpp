@@ -62,18 +62,6 @@ struct Job {
 /// Compiles for one rank: links, plans and verifies every Program of it. Throws Error when a pass broke one.
 Job compile(model::Graph graph, const JobSpec& spec, int rank);
 
-/// One Program that runs a graph forward on micro-batch 0 and leaves its result in the persistent tensor
-/// "result". Parameters are placed as spec says.
-struct Inference {
-  model::Graph graph;
-  Layout layout;
-  JobTensors tensors;
-  Program load;
-  Program forward;
-  TensorId result = no_tensor;
-};
-Inference compile_inference(model::Graph graph, const JobSpec& spec, int rank);
-
 /// Compiles every rank and proves the joint graph of each Program (verify_joint). Where ranks are known to
 /// have identical Programs, verify_joint with classes costs one compile per class.
 void verify_job(const model::Graph& graph, const JobSpec& spec);

@@ -65,6 +65,7 @@ class Expander {
       if (value.role == model::Role::parameter) values[v] = result_.parameters[idx(value.parameter)];
       if (value.role == model::Role::input) values[v] = input(value.name, micro);
       if (value.role == model::Role::activation) values[v] = activation(value, micro, "");
+      if (value.role == model::Role::state) values[v] = persistent(value.name);
     }
     for (const model::Node& n : graph_.nodes) {
       const OpType& type = op_type(n.op);
@@ -149,9 +150,11 @@ class Expander {
     return g;
   }
 
-  TensorId input(const std::string& name, int micro) {
-    const TensorId id = result_.program.find(input_name(name, micro));
-    REQUIRE(id != no_tensor, "the program has no input tensor '{}'", input_name(name, micro));
+  TensorId input(const std::string& name, int micro) { return persistent(input_name(name, micro)); }
+
+  TensorId persistent(const std::string& name) {
+    const TensorId id = result_.program.find(name);
+    REQUIRE(id != no_tensor, "the program has no tensor '{}'", name);
     return id;
   }
 

@@ -35,7 +35,8 @@ struct Expanded {
   std::vector<TensorId> results;                 ///< of the graph, by micro
 };
 
-/// base: a Program that holds the persistent tensors; inputs are found in it by name, "<input>.<micro>".
+/// base: a Program that holds the persistent tensors; inputs are found in it by name, "<input>.<micro>", and
+/// state by its own.
 Expanded expand(Program base, const model::Graph& graph, const ExpandOptions& options);
 
 /// The name of a graph input's tensor in micro-batch m.

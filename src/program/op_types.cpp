@@ -35,6 +35,10 @@ double attention_flops(const Program& p, const Op& op) {
   const double span = model::attention_span(sequence, op.attributes.integer("window", 0));
   return 4 * tokens * span * dim(p, op.inputs[0], 1);
 }
+/// Over a full cache.
+double attention_cached_flops(const Program& p, const Op& op) {
+  return 4 * dim(p, op.inputs[0], 0) * dim(p, op.inputs[1], 0) * dim(p, op.inputs[0], 1);
+}
 double attention_grad_flops(const Program& p, const Op& op) {
   return 2.5 * attention_flops(p, op);
 }
@@ -57,7 +61,7 @@ std::int64_t sum_workspace(const Program& p, const Op& op) {
 }
 
 // Columns: name, adjoint, flops, workspace of the forward, forward_with_gradient, overlay, training_only.
-constexpr std::array<OpType, 33> table{{
+constexpr std::array<OpType, 35> table{{
     {"embedding", embedding_adjoint},
     {"embedding_grad"},
     {"rmsnorm", rmsnorm_adjoint},
@@ -70,6 +74,8 @@ constexpr std::array<OpType, 33> table{{
     {"rope", rope_adjoint, nullptr, nullptr, false, 1},
     {"attention", attention_adjoint, attention_flops},
     {"attention_grad", nullptr, attention_grad_flops},
+    {"cache_append"},
+    {"attention_cached", nullptr, attention_cached_flops},
     {"swiglu", swiglu_adjoint},
     {"swiglu_grad"},
     {"add", add_adjoint, nullptr, nullptr, false, 2},

@@ -18,6 +18,8 @@
 //   rope               x[T,heads*head_dim] table             -> y                    inverse 0|1
 //   attention          q k v document_start[T]               -> o lse[T,heads]       heads, kv_heads, window (0: none), (sequence)
 //   attention_grad     q k v o lse do document_start         -> dq dk dv workspace
+//   cache_append       rows[T,w] begin[1] cache[C,w]         -> cache, rows begin .. of it
+//   attention_cached   q k_cache[C,w] v_cache[C,w] begin[1]  -> o                         heads, kv_heads, (window)
 //   swiglu             gate[T,n] up[T,n]                     -> y[T,n]
 //   swiglu_grad        gate up dy                            -> dgate dup
 //   add                a b                                   -> a + b

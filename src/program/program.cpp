@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, action_kind_count> action_names{
     "send", "recv",   "fetch",   "evict",   "norm",     "optimize"};
 constexpr std::array<std::string_view, category_count> category_names{
     "parameters",  "master weights", "optimizer", "gradients", "gathered",
-    "activations", "inputs",         "scalars",   "workspace"};
+    "activations", "inputs",         "scalars",   "workspace", "cache"};
 constexpr std::array<std::string_view, 8> comm_names{
     "none", "all_gather", "reduce_scatter", "all_reduce", "broadcast", "send", "recv", "all_to_all"};
 }  // namespace

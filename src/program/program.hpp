@@ -67,9 +67,10 @@ enum class Category : std::uint8_t {
   activation,
   input,
   scalar,
-  workspace
+  workspace,
+  cache
 };
-inline constexpr int category_count = 9;
+inline constexpr int category_count = 10;
 std::string_view name_of(Category category);
 
 struct Tensor {

@@ -1,116 +1,174 @@
 #include "train/generator.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cmath>
-#include <nlohmann/json.hpp>
+#include <chrono>
 
 #include "base/error.hpp"
 #include "base/philox.hpp"
-#include "checkpoint/checkpoint.hpp"
-#include "model/family.hpp"
+#include "base/text.hpp"
+#include "engine/dispatch.hpp"
+#include "plan/memory.hpp"
 #include "plan/setup.hpp"
-#include "train/progress.hpp"
+#include "train/joint_proof.hpp"
+#include "train/require_memory.hpp"
 #include "train/weights.hpp"
 
 namespace ztrain::train {
 namespace {
 
-program::JobSpec inference_spec(const config::Deck& deck, int ranks) {
+using Clock = std::chrono::steady_clock;
+
+/// Adds the time until the end of the scope, and the tokens it was for.
+class Timed {
+ public:
+  Timed(Speed& speed, std::int64_t tokens) : speed_(speed) { speed.tokens += tokens; }
+  ~Timed() { speed_.seconds += std::chrono::duration<double>(Clock::now() - start_).count(); }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  Speed& speed_;
+  Clock::time_point start_ = Clock::now();
+};
+
+/// No master copies: the weights are read straight into the dtype that is computed in.
+program::JobSpec spec_on(int ranks, DType dtype) {
   program::JobSpec spec;
   spec.mesh[Axis::shard] = ranks;
   spec.strategy = program::find_strategy("FULL_SHARD");
-  spec.precision = {deck.precision.parameters, deck.precision.gradients, deck.precision.reduce,
-                    deck.precision.master, deck.precision.moments};
+  spec.precision = {dtype, dtype, dtype, dtype, dtype};
   return spec;
 }
 
-model::Graph logits_graph(const config::Deck& deck) {
-  model::Request request;
-  request.tokens = deck.data.sequence;
-  request.compute = deck.precision.parameters;
-  request.objective = model::Objective::logits;
-  return model::build(deck, request);
-}
-
-/// Draws from softmax(logits / temperature).
-template <class T>
-std::int32_t draw(const T* logits, std::int64_t count, double temperature, double uniform_draw) {
-  std::int64_t best = 0;
-  for (std::int64_t i = 1; i < count; ++i)
-    if (logits[i] > logits[best]) best = i;
-  if (temperature <= 0) return static_cast<std::int32_t>(best);
-  const double top = static_cast<double>(logits[best]);
-  const auto weight = [&](std::int64_t i) {
-    return std::exp((static_cast<double>(logits[i]) - top) / temperature);
+program::Inference compile(const runtime::Session& session, const ModelSource& source,
+                           const GeneratorOptions& options) {
+  const auto graph = [&](std::int64_t tokens) {
+    return plan::logits_graph(source.deck, options.dtype, tokens);
   };
-  double total = 0;
-  for (std::int64_t i = 0; i < count; ++i) total += weight(i);
-  double left = uniform_draw * total;
-  for (std::int64_t i = 0; i < count; ++i)
-    if ((left -= weight(i)) <= 0) return static_cast<std::int32_t>(i);
-  return static_cast<std::int32_t>(best);
+  const auto on = [&](int rank) {
+    return program::compile_inference(graph, spec_on(session.size(), options.dtype),
+                                      {options.capacity, options.chunk, options.every_logit}, rank);
+  };
+  program::Inference job = session.agree("compiling the model", [&] { return on(session.rank()); });
+  prove_together(session, {&job.load, &job.prefill.program, &job.decode.program}, [&](int rank) {
+    program::Inference other = on(rank);
+    return std::vector<program::Program>{std::move(other.load), std::move(other.prefill.program),
+                                         std::move(other.decode.program)};
+  });
+  require_memory(session, job);
+  return job;
 }
 
 }  // namespace
 
-Generator::Generator(const runtime::Session& session, const std::string& checkpoint)
-    : deck_(session.agree("reading the checkpoint",
-                          [&] { return deck_of(checkpoint::read_metadata(checkpoint), checkpoint); })),
-      job_(session.agree("compiling the model",
-                         [&] {
-                           return program::compile_inference(
-                               logits_graph(deck_), inference_spec(deck_, session.size()), session.rank());
-                         })),
-      mesh_(session, job_.forward.mesh),
+Generator::Generator(const runtime::Session& session, const ModelSource& source,
+                     const GeneratorOptions& options)
+    : session_(session),
+      options_(options),
+      job_(compile(session, source, options)),
+      mesh_(session, job_.load.mesh),
       exec_(kernels::make_exec()),
-      memory_(session.agree("allocating memory",
-                            [&] {
-                              return engine::JobMemory({&job_.load, &job_.forward});
-                            })),
+      memory_(
+          session.agree("allocating memory",
+                        [&] {
+                          return engine::JobMemory({&job_.load, &job_.prefill.program, &job_.decode.program});
+                        })),
       load_(job_.load, memory_, mesh_, *exec_),
-      forward_(job_.forward, memory_, mesh_, *exec_) {
-  session.agree("reading the checkpoint", [&] {
+      prefill_(job_.prefill.program, memory_, mesh_, *exec_),
+      decode_(job_.decode.program, memory_, mesh_, *exec_),
+      vocabulary_(source.deck.model.vocab_size) {
+  session.agree("reading the weights", [&] {
     const auto shards = state_shards(job_.load, job_.tensors, memory_, false);
-    checkpoint::load(checkpoint, place_of(job_.load, job_.layout), shards,
-                     {.others = checkpoint::OtherStates::skip});
+    read_weights(source, place_of(job_.load, job_.layout), shards);
   });
   load_.run();
 }
 
-std::int32_t Generator::next(const std::vector<std::int32_t>& tokens, double temperature,
-                             std::uint64_t seed) {
-  const auto input = [&](const char* name) {
-    return memory_.data<std::int32_t>(job_.forward, job_.forward.find(program::input_name(name, 0)));
-  };
-  const auto window = static_cast<std::size_t>(deck_.data.sequence);
-  const std::size_t from = tokens.size() > window ? tokens.size() - window : 0, used = tokens.size() - from;
-  for (std::size_t i = 0; i < window; ++i) {
-    input("tokens")[i] = i < used ? tokens[from + i] : 0;
-    input("positions")[i] = static_cast<std::int32_t>(i);
-    input("document_start")[i] = 0;
+End Generator::generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
+                        const Listener& listener) {
+  const auto capacity = static_cast<std::size_t>(options_.capacity);
+  REQUIRE(!prompt.empty() && prompt.size() <= capacity,
+          "the prompt has {} tokens, and the context is 1 to {}: give another, or a larger --max-length",
+          prompt.size(), capacity);
+  prefill(prompt, listener);
+  auto position = std::ssize(prompt);
+  for (std::int64_t made = 0; made < options.tokens; ++made, ++position) {
+    if (position == options_.capacity) return End::full;
+    const std::int32_t token = choose(options, position);
+    if (listener.token) listener.token(token);
+    if (std::find(options.eos.begin(), options.eos.end(), token) != options.eos.end()) return End::eos;
+    if (made + 1 < options.tokens && position + 1 < options_.capacity) decode(token, position);
   }
-  input("index")[0] = static_cast<std::int32_t>(used - 1);
-  forward_.run();
-  const double u = uniform(philox(seed, 0, tokens.size())[0]);
-  switch (job_.forward.tensor(job_.result).dtype) {
-    case DType::f32:
-      return draw(memory_.data<float>(job_.forward, job_.result), vocab_size(), temperature, u);
-    case DType::bf16:
-      return draw(memory_.data<bf16>(job_.forward, job_.result), vocab_size(), temperature, u);
-    case DType::f16:
-      return draw(memory_.data<f16>(job_.forward, job_.result), vocab_size(), temperature, u);
-    default:
-      return draw(memory_.data<double>(job_.forward, job_.result), vocab_size(), temperature, u);
+  return End::tokens;
+}
+
+void Generator::prefill(std::span<const std::int32_t> prompt, const Listener& listener) {
+  const Timed timed(prefilled_, std::ssize(prompt));
+  const auto chunk = static_cast<std::size_t>(job_.prefill.rows);
+  for (std::size_t begin = 0; begin < prompt.size(); begin += chunk) {
+    const auto tokens = prompt.subspan(begin, std::min(chunk, prompt.size() - begin));
+    run(job_.prefill, prefill_, tokens, static_cast<std::int64_t>(begin));
+    if (options_.every_logit) {
+      const auto all = rows(job_.prefill, 0, std::ssize(tokens));
+      if (listener.logits) listener.logits(all);
+      last_ = all.last(static_cast<std::size_t>(vocabulary_));
+    } else if (begin + chunk >= prompt.size()) {
+      last_ = rows(job_.prefill, 0, 1);
+    }
   }
 }
 
-void Generator::generate(std::vector<std::int32_t> tokens, const GenerateOptions& options,
-                         const std::function<void(std::int32_t)>& on_token) {
-  REQUIRE(!tokens.empty(), "generation needs a prompt of at least one token");
-  for (std::int64_t i = 0; i < options.tokens; ++i) {
-    tokens.push_back(next(tokens, options.temperature, options.seed));
-    on_token(tokens.back());
+void Generator::decode(std::int32_t token, std::int64_t position) {
+  const Timed timed(decoded_, 1);
+  run(job_.decode, decode_, {&token, 1}, position);
+  last_ = rows(job_.decode, 0, 1);
+}
+
+void Generator::run(const program::InferenceProgram& p, engine::Executor& executor,
+                    std::span<const std::int32_t> tokens, std::int64_t begin) {
+  const auto at = [&](program::TensorId id) { return memory_.data<std::int32_t>(p.program, id); };
+  for (std::int64_t i = 0; i < p.rows; ++i) {
+    at(p.tokens)[i] = i < std::ssize(tokens) ? tokens[static_cast<std::size_t>(i)] : 0;
+    at(p.positions)[i] = static_cast<std::int32_t>(begin + i);
   }
+  *at(p.cache_begin) = static_cast<std::int32_t>(begin);
+  if (p.index != program::no_tensor) *at(p.index) = static_cast<std::int32_t>(tokens.size()) - 1;
+  executor.run();
+}
+
+std::span<const float> Generator::rows(const program::InferenceProgram& p, std::int64_t first,
+                                       std::int64_t count) {
+  logits_.resize(static_cast<std::size_t>(count * vocabulary_));
+  engine::with_type(p.program.tensor(p.logits).dtype, [&]<class T>(engine::Type<T>) {
+    const T* from = memory_.data<T>(p.program, p.logits) + first * vocabulary_;
+    std::transform(from, from + count * vocabulary_, logits_.begin(),
+                   [](T x) { return static_cast<float>(x); });
+  });
+  return logits_;
+}
+
+/// On machines that differ ranks might choose differently: rank 0 decides for all.
+std::int32_t Generator::choose(const GenerateOptions& options, std::int64_t position) {
+  std::int32_t token = session_.agree("choosing the next token", [&] {
+    const auto draw = uniform(philox(options.seed, options.stream, static_cast<std::uint64_t>(position))[0]);
+    return session_.rank() == 0 ? sample(last_, options.sampling, draw) : 0;
+  });
+  REQUIRE(MPI_Bcast(&token, 1, MPI_INT32_T, 0, session_.world()) == MPI_SUCCESS,
+          "MPI_Bcast failed while rank 0 told the next token");
+  return token;
+}
+
+std::string Generator::memory_line() const {
+  std::int64_t weights = 0, cache = 0;
+  for (const plan::MemoryRow& row : plan::memory_rows(job_.decode.program)) {
+    if (row.category == name_of(program::Category::parameter)) weights = row.persistent_bytes;
+    if (row.category == name_of(program::Category::cache)) cache = row.persistent_bytes;
+  }
+  const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  return fmt::format("memory per rank: weights {}, cache of {} tokens {}, all {}", text(weights),
+                     options_.capacity, text(cache), text(memory_.total_bytes()));
 }
 
 }  // namespace ztrain::train

@@ -1,50 +1,91 @@
 #pragma once
-// Next-token generation from a checkpoint. Every step runs the whole window forward: there is no key-value
-// cache yet.
+// Generation with a cache of keys and values: the prompt runs through the model a chunk at a time, then every
+// new token alone.
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "config/deck.hpp"
 #include "engine/executor.hpp"
 #include "engine/job_memory.hpp"
 #include "kernels/backend.hpp"
-#include "program/compile.hpp"
+#include "program/inference.hpp"
 #include "runtime/mesh_comms.hpp"
 #include "runtime/session.hpp"
+#include "train/model_source.hpp"
+#include "train/sampling.hpp"
 
 namespace ztrain::train {
 
-struct GenerateOptions {
-  std::int64_t tokens = 200;
-  double temperature = 0.8;  ///< 0: the likeliest token
-  std::uint64_t seed = 1;
+struct GeneratorOptions {
+  DType dtype = DType::bf16;  ///< of weights, activations and cache
+  std::int64_t capacity = 0;  ///< tokens of prompt and continuation together, at most
+  std::int64_t chunk = 128;   ///< tokens of the prompt at once
+  bool every_logit = false;   ///< the logits of all tokens of prompts are wanted
 };
 
-/// The model of a checkpoint, sharded over the session's ranks (FULL_SHARD), loaded by each rank's slices.
+struct GenerateOptions {
+  std::int64_t tokens = 200;
+  Sampling sampling;
+  std::uint64_t seed = 1;
+  std::uint64_t stream = 0;       ///< number of the prompt: each has draws of its own
+  std::vector<std::int32_t> eos;  ///< a new token that is one of these is the last
+};
+
+/// Why a continuation ended.
+enum class End : std::uint8_t { tokens, eos, full };
+
+/// What the caller is told, on every rank.
+struct Listener {
+  std::function<void(std::int32_t token)> token;
+  /// Rows of logits of the prompt's tokens, in order, [rows, vocabulary] in each call.
+  std::function<void(std::span<const float> rows)> logits;
+};
+
+struct Speed {
+  std::int64_t tokens = 0;
+  double seconds = 0;
+};
+
+/// A model sharded over the session's ranks (FULL_SHARD), loaded by each rank's slices; the cache is whole on
+/// every rank.
 class Generator {
  public:
-  /// Collective. Throws AgreedError when the checkpoint cannot be read.
-  Generator(const runtime::Session& session, const std::string& checkpoint);
+  /// Collective. Compiles, proves, plans; throws AgreedError when it does not fit the nodes' memory, with the
+  /// account, or when the weights cannot be read.
+  Generator(const runtime::Session& session, const ModelSource& source, const GeneratorOptions& options);
 
-  std::int64_t vocab_size() const { return deck_.model.vocab_size; }
+  /// Collective. Continues a prompt of 1 .. capacity tokens of the vocabulary; rank 0 draws.
+  End generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
+               const Listener& listener);
 
-  /// Collective; every rank draws the same tokens. on_token is called on every rank for each new token.
-  /// prompt: at least one token. Tokens further back than the model's sequence length are forgotten.
-  void generate(std::vector<std::int32_t> prompt, const GenerateOptions& options,
-                const std::function<void(std::int32_t)>& on_token);
+  /// "weights 1.50 GiB, cache 64.00 MiB, ... per rank"
+  std::string memory_line() const;
+  Speed prefilled() const { return prefilled_; }
+  Speed decoded() const { return decoded_; }
 
  private:
-  std::int32_t next(const std::vector<std::int32_t>& tokens, double temperature, std::uint64_t seed);
+  void prefill(std::span<const std::int32_t> prompt, const Listener& listener);
+  void decode(std::int32_t token, std::int64_t position);
+  void run(const program::InferenceProgram& p, engine::Executor& executor,
+           std::span<const std::int32_t> tokens, std::int64_t begin);
+  /// Rows of a Program's logits in fp32, in logits_.
+  std::span<const float> rows(const program::InferenceProgram& p, std::int64_t first, std::int64_t count);
+  std::int32_t choose(const GenerateOptions& options, std::int64_t position);
 
-  config::Deck deck_;
+  const runtime::Session& session_;
+  GeneratorOptions options_;
   program::Inference job_;
   runtime::Mesh mesh_;
   kernels::ExecHandle exec_;
   engine::JobMemory memory_;
-  engine::Executor load_, forward_;
+  engine::Executor load_, prefill_, decode_;
+  std::int64_t vocabulary_;
+  std::vector<float> logits_;
+  std::span<const float> last_;  ///< of logits_: of the newest token
+  Speed prefilled_, decoded_;
 };
 
 }  // namespace ztrain::train

@@ -23,8 +23,11 @@ struct Finding {
   bool fits() const { return available < 0 || needed <= available; }
 };
 
-std::int64_t total_of(const program::Job& job) {
-  const plan::RankMemory memory = plan::memory_of(job);
+bool does_not_fit(const Finding& finding) {
+  return !finding.fits();
+}
+
+std::int64_t total_of(const plan::RankMemory& memory) {
   std::int64_t total = 0;
   for (int t = 0; t < program::tier_count; ++t)
     total += static_cast<std::int64_t>(memory.total(static_cast<program::Tier>(t)));
@@ -60,14 +63,21 @@ std::string advice(const config::Deck* deck, int ranks, const plan::Limits& limi
   }
 }
 
-std::string table_of(const program::Job& job) {
+template <class Job>
+std::string table_of(const Job& job, const program::Program& largest) {
   const plan::RankMemory memory = plan::memory_of(job);
-  return memory_table(job.train, memory.persistent(program::Tier::device),
+  return memory_table(largest, memory.persistent(program::Tier::device),
                       memory.transient(program::Tier::device));
 }
 
+std::string node_text(const Finding& worst) {
+  return fmt::format("{} ranks on a node need {}, of which {} are available", worst.ranks,
+                     format_bytes(static_cast<double>(worst.needed)),
+                     format_bytes(static_cast<double>(worst.available)));
+}
+
 std::string shortage(const std::string& what, const program::Job& job, const std::string& help) {
-  return fmt::format("the job does not fit: {}\n{}{}", what, table_of(job), help);
+  return fmt::format("the job does not fit: {}\n{}{}", what, table_of(job, job.train), help);
 }
 
 std::string node_shortage(const Finding& worst, const program::Job& job, const config::Deck* deck,
@@ -76,10 +86,7 @@ std::string node_shortage(const Finding& worst, const program::Job& job, const c
   limits.ranks_per_node = static_cast<int>(worst.ranks);
   limits.device_memory = limits.outside_memory = 0.0;
   limits.host_memory = static_cast<double>(worst.available);
-  return shortage(fmt::format("{} ranks on a node need {}, of which {} are available", worst.ranks,
-                              format_bytes(static_cast<double>(worst.needed)),
-                              format_bytes(static_cast<double>(worst.available))),
-                  job, advice(deck, ranks, limits));
+  return shortage(node_text(worst), job, advice(deck, ranks, limits));
 }
 
 std::string device_shortage(double needed, const program::Job& job, const config::Deck& deck, int ranks) {
@@ -94,9 +101,9 @@ std::string device_shortage(double needed, const program::Job& job, const config
 }  // namespace
 
 void require_memory(const runtime::Session& session, const program::Job& job, const config::Deck* deck) {
-  const std::int64_t bytes = total_of(job);
+  const std::int64_t bytes = total_of(plan::memory_of(job));
   const std::vector<Finding> all = findings_of_all(session, bytes);
-  const auto worst = std::find_if(all.begin(), all.end(), [](const Finding& f) { return !f.fits(); });
+  const auto worst = std::find_if(all.begin(), all.end(), does_not_fit);
   const double needed = static_cast<double>(bytes) + (deck ? deck->cluster.outside_memory * 1e9 : 0);
   const bool device_fits =
       !deck || deck->cluster.device_memory <= 0 || needed <= deck->cluster.device_memory * 1e9;
@@ -105,6 +112,19 @@ void require_memory(const runtime::Session& session, const program::Job& job, co
     if (session.rank() != 0) return "";
     if (!device_fits) return device_shortage(needed, job, *deck, session.size());
     return worst == all.end() ? "" : node_shortage(*worst, job, deck, session.size());
+  }());
+  if (!text.empty()) throw runtime::AgreedError(text);
+}
+
+void require_memory(const runtime::Session& session, const program::Inference& job) {
+  const std::vector<Finding> all = findings_of_all(session, total_of(plan::memory_of(job)));
+  const auto worst = std::find_if(all.begin(), all.end(), does_not_fit);
+  const std::string text = session.from_rank_0([&]() -> std::string {
+    if (session.rank() != 0 || worst == all.end()) return "";
+    return fmt::format(
+        "generation does not fit: {}\n{}Use more nodes, fewer tokens (--tokens, --max-length, shorter "
+        "prompts), a smaller --chunk, or a narrower --dtype",
+        node_text(*worst), table_of(job, job.prefill.program));
   }());
   if (!text.empty()) throw runtime::AgreedError(text);
 }

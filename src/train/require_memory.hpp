@@ -3,6 +3,7 @@
 
 #include "config/deck.hpp"
 #include "program/compile.hpp"
+#include "program/inference.hpp"
 #include "runtime/session.hpp"
 
 namespace ztrain::train {
@@ -12,5 +13,8 @@ namespace ztrain::train {
 /// rank, with the memory table and the cheapest changes of the deck that make it fit (deck null: without
 /// those).
 void require_memory(const runtime::Session& session, const program::Job& job, const config::Deck* deck);
+
+/// The same for generation, against the nodes' memory.
+void require_memory(const runtime::Session& session, const program::Inference& job);
 
 }  // namespace ztrain::train

@@ -1,12 +1,10 @@
 #include "train/worker.hpp"
 
-#include <algorithm>
-#include <map>
 #include <set>
 
 #include "base/error.hpp"
-#include "base/hash.hpp"
-#include "program/passes.hpp"
+#include "checkpoint/import.hpp"
+#include "train/joint_proof.hpp"
 #include "train/require_memory.hpp"
 #include "train/weights.hpp"
 
@@ -14,60 +12,8 @@ namespace ztrain::train {
 namespace {
 
 using program::Job;
-using program::Program;
 
 constexpr AxisSet data_axes = Axis::replicate | Axis::shard;
-
-/// Equal for ranks whose Programs have the same ops, order and communications.
-std::uint64_t fingerprint(const Job& job) {
-  std::uint64_t h = 0;
-  for (const Program* p : {&job.load, &job.train, &job.evaluate})
-    for (const program::Op& op : p->ops) {
-      h = hash_text(op.type, h);
-      const std::int64_t facts[] = {static_cast<std::int64_t>(op.stream),
-                                    static_cast<std::int64_t>(op.comm.kind), op.comm.axes.bits(),
-                                    op.comm.peer, op.inputs.empty() ? 0 : p->tensor(op.inputs[0]).bytes()};
-      h = hash_bytes(facts, sizeof facts, h);
-      h = hash_bytes(op.after.data(), op.after.size() * sizeof(program::OpId), h);
-    }
-  return h;
-}
-
-void verify_classes(const model::Graph& graph, const program::JobSpec& spec, const Job& own,
-                    const std::vector<std::uint64_t>& fingerprints) {
-  std::map<std::uint64_t, std::vector<int>> ranks_of;
-  for (std::size_t r = 0; r < fingerprints.size(); ++r)
-    ranks_of[fingerprints[r]].push_back(static_cast<int>(r));
-  std::vector<Job> others;
-  others.reserve(ranks_of.size());
-  std::vector<const Job*> jobs;
-  std::vector<std::vector<int>> classes;
-  for (const auto& [print, ranks] : ranks_of) {
-    classes.push_back(ranks);
-    if (ranks.front() == own.train.rank) {
-      jobs.push_back(&own);
-    } else {
-      others.push_back(program::compile(graph, spec, ranks.front()));
-      jobs.push_back(&others.back());
-    }
-  }
-  for (Program Job::*which : {&Job::load, &Job::train, &Job::evaluate}) {
-    std::vector<const Program*> programs;
-    for (const Job* job : jobs) programs.push_back(&(job->*which));
-    verify_joint(programs, classes);
-  }
-}
-
-void verify_together(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
-                     const Job& job) {
-  const std::uint64_t mine = fingerprint(job);
-  std::vector<std::uint64_t> all(static_cast<std::size_t>(session.size()));
-  REQUIRE(MPI_Allgather(&mine, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, session.world()) == MPI_SUCCESS,
-          "MPI_Allgather failed while the ranks compared their programs");
-  session.agree("verifying the step program", [&] {
-    if (session.rank() == 0) verify_classes(graph, spec, job, all);
-  });
-}
 
 engine::ExecutorOptions options(bool poison) {
   engine::ExecutorOptions o;
@@ -81,7 +27,11 @@ Job compile_and_verify(const runtime::Session& session, const model::Graph& grap
                        const program::JobSpec& spec) {
   Job job = session.agree("compiling the step program",
                           [&] { return program::compile(graph, spec, session.rank()); });
-  verify_together(session, graph, spec, job);
+  prove_together(session, {&job.load, &job.train, &job.evaluate}, [&](int rank) {
+    Job other = program::compile(graph, spec, rank);
+    return std::vector<program::Program>{std::move(other.load), std::move(other.train),
+                                         std::move(other.evaluate)};
+  });
   return job;
 }
 

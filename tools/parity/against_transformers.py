@@ -3,7 +3,8 @@
 
     tools/parity/against_transformers.py [--ztrain build/cpu/ztrain] [--ranks 2] [--keep FOLDER]
 
-For each model: transformers saves it, ztrain starts from it (model.from). Compared are the loss of the first step, the
+For each model: transformers saves it, ztrain starts from it (model.from). Compared are the logits of a prompt, the tokens
+that both generate from it greedily (ztrain with its cache, and the prompt in chunks), the loss of the first step, the
 losses of 20 AdamW steps, and the weights: those that ztrain exports after a step too small to change any must be what
 transformers saved, bit for bit, and those after the 20 steps near what transformers' own steps give. Prints a line per
 model and exits with 1 when one differs by more than the bounds below. Needs PyTorch, transformers and mpirun.
@@ -21,6 +22,8 @@ import transformers
 from transformers import AutoModelForCausalLM
 
 FIRST_LOSS, LOSSES, WEIGHTS = 1e-5, 1e-4, 1e-3   # relative; the last to the largest weight of a tensor
+LOGITS = 1e-4                                    # relative to the largest logit
+PROMPT, NEW_TOKENS, CHUNK = 100, 40, 48
 STEPS, SEQUENCE, WINDOWS = 20, 64, 4
 LR, BETAS, EPS, DECAY, MAX_NORM = 1e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
 
@@ -136,6 +139,7 @@ def call(arguments, *words):
     result = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=300)
     if result.returncode != 0:
         sys.exit(f"{' '.join(str(w) for w in words)}\n{result.stdout}{result.stderr}")
+    return result.stdout
 
 
 def train_with_ztrain(arguments, folder, name, overrides):
@@ -167,6 +171,27 @@ def export(arguments, folder, checkpoint, name, dtype):
     return model
 
 
+def generate(arguments, model, prompt, *words):
+    launcher = arguments.mpirun.split() + ["-np", arguments.ranks]
+    ids = ",".join(str(i) for i in prompt.tolist())
+    return call(arguments, *launcher, arguments.ztrain, "generate", model, "--dtype", "fp32", "--prompt-ids", ids,
+                "--chunk", CHUNK, *words)
+
+
+def compare_generation(arguments, folder, model, tokens):
+    """The largest difference of the logits of a prompt, and whether the tokens that follow it greedily differ."""
+    prompt = tokens[:PROMPT]
+    generate(arguments, folder / "saved", prompt, "--tokens", 0, "--logits", folder / "logits.bin")
+    ours = np.fromfile(folder / "logits.bin", "<f4").reshape(PROMPT, -1)
+    with torch.no_grad():
+        theirs = model(prompt[None]).logits[0].numpy()
+        continued = model.generate(prompt[None], attention_mask=torch.ones_like(prompt)[None], do_sample=False,
+                                   max_new_tokens=NEW_TOKENS, eos_token_id=None, pad_token_id=0)[0, PROMPT:]
+    found = generate(arguments, folder / "saved", prompt, "--tokens", NEW_TOKENS, "--temperature", 0, "--eos", -1)
+    same = [int(i) for i in found.split()] == continued.tolist()
+    return abs(ours - theirs).max() / abs(theirs).max(), not same
+
+
 def same_config(one, other):
     keys = [*BASE, *OWN_KEYS, "rope_parameters", "rope_scaling", "model_type"]
     return [k for k in keys if hasattr(one, k) and getattr(one, k) != getattr(other, k, None)]
@@ -191,15 +216,18 @@ def compare(arguments, folder, model_row):
     ours, trained = train_with_ztrain(arguments, folder, "trained", {})
     # Read back rather than widened in place: its rotary frequencies would stay rounded to the saved dtype.
     model = AutoModelForCausalLM.from_pretrained(folder / "saved", dtype=torch.float32)
+    logits, other_tokens = compare_generation(arguments, folder, model, tokens)
+    if other_tokens:
+        wrong.append("other tokens are generated")
     theirs = train_with_torch(model, tokens)
     differences = [abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True)]
     exported = export(arguments, folder, trained, "trained_weights", torch.float32).state_dict()
     weights = max(((exported[k] - v).abs().max() / v.abs().max()).item() for k, v in model.state_dict().items())
-    for what, found, bound in (("first loss", differences[0], FIRST_LOSS), ("losses", max(differences), LOSSES),
+    for what, found, bound in (("logits", logits, LOGITS), ("first loss", differences[0], FIRST_LOSS), ("losses", max(differences), LOSSES),
                                ("weights", weights, WEIGHTS)):
         if not found <= bound:
             wrong.append(f"{what} differ by {found:.1e}, above {bound:.0e}")
-    print(f"{name:32} {theirs[0]:.6f} -> {theirs[-1]:.6f}  {differences[0]:10.1e}  {max(differences):10.1e}  "
+    print(f"{name:32} {theirs[0]:.6f} -> {theirs[-1]:.6f}  {logits:10.1e}  {differences[0]:10.1e}  {max(differences):10.1e}  "
           f"{weights:10.1e}  {'; '.join(wrong) or 'same bits'}", flush=True)
     return wrong
 
@@ -220,7 +248,7 @@ def main():
         return 0
     print(f"transformers {transformers.__version__}, PyTorch {torch.__version__}, {arguments.ranks} ranks; relative "
           f"differences of {STEPS} steps")
-    print(f"{'model':32} {'loss':20}  {'first loss':>10}  {'all losses':>10}  {'weights':>10}  export of what was read")
+    print(f"{'model':32} {'loss':20}  {'logits':>10}  {'first loss':>10}  {'all losses':>10}  {'weights':>10}  export of what was read")
     wrong = []
     with tempfile.TemporaryDirectory() as temporary:
         for number, row in enumerate(MODELS):

@@ -1,0 +1,68 @@
+#include "model/kv_cache.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace ztrain::model {
+namespace {
+
+ValueId add_value(Graph& graph, Value value) {
+  graph.values.push_back(std::move(value));
+  return static_cast<ValueId>(graph.values.size()) - 1;
+}
+
+/// Appends the rows of `rows` to a new cache.
+Node append(Graph& graph, const Node& attention, const char* suffix, ValueId rows, ValueId begin,
+            std::int64_t capacity) {
+  const Value& like = graph.value(rows);
+  const std::string name = attention.name + suffix;
+  const ValueId cache = add_value(graph, {name, like.dtype, {capacity, like.shape[1]}, Role::state, -1});
+  return {"cache_append", name, {rows, begin, cache}, {cache}, {}, attention.block, attention.piece};
+}
+
+}  // namespace
+
+void add_kv_cache(Graph& graph, std::int64_t capacity) {
+  REQUIRE(capacity >= 1, "a cache of {} tokens holds nothing", capacity);
+  const auto attends = [](const Node& node) { return node.op == "attention"; };
+  REQUIRE(std::any_of(graph.nodes.begin(), graph.nodes.end(), attends),
+          "the model has no attention to give a cache to");
+  const ValueId begin = add_value(graph, {"cache_begin", DType::i32, {1}, Role::input, -1});
+  std::vector<Node> nodes;
+  for (Node& node : graph.nodes) {
+    if (attends(node)) {
+      nodes.push_back(append(graph, node, ".k_cache", node.inputs[1], begin, capacity));
+      nodes.push_back(append(graph, node, ".v_cache", node.inputs[2], begin, capacity));
+      const ValueId k = nodes[nodes.size() - 2].outputs[0], v = nodes.back().outputs[0];
+      node.op = "attention_cached";
+      node.inputs = {node.inputs[0], k, v, begin};
+      node.outputs.resize(1);
+    }
+    nodes.push_back(std::move(node));
+  }
+  graph.nodes = std::move(nodes);
+}
+
+void keep_every_row(Graph& graph) {
+  const auto is_selection = [](const Node& node) { return node.op == "select_row"; };
+  const auto selection = std::find_if(graph.nodes.begin(), graph.nodes.end(), is_selection);
+  REQUIRE(selection != graph.nodes.end(), "the model selects no token whose logits it gives");
+  const ValueId all = selection->inputs[0], one = selection->outputs[0];
+  const std::int64_t tokens = graph.value(all).shape[0];
+  std::vector<bool> widened(graph.values.size(), false);
+  widened[static_cast<std::size_t>(one)] = true;
+  for (auto node = selection + 1; node != graph.nodes.end(); ++node) {
+    const bool reads = std::any_of(node->inputs.begin(), node->inputs.end(),
+                                   [&](ValueId v) { return widened[static_cast<std::size_t>(v)]; });
+    std::replace(node->inputs.begin(), node->inputs.end(), one, all);
+    if (!reads) continue;
+    for (const ValueId v : node->outputs) {
+      graph.value(v).shape[0] = tokens;
+      widened[static_cast<std::size_t>(v)] = true;
+    }
+  }
+  graph.nodes.erase(selection);
+}
+
+}  // namespace ztrain::model

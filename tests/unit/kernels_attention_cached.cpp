@@ -1,0 +1,169 @@
+// Attention over a cache, and what fills it, against a serial float64 reference.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.hpp"
+#include "kernels/attention_cached.hpp"
+#include "kernels/backend.hpp"
+#include "kernels/cache_append.hpp"
+#include "kernels/reference/attention_cached.hpp"
+#include "telemetry/allocation_count.hpp"
+#include "tests/support/kernel_arrays.hpp"
+
+namespace ztrain::kernels {
+namespace {
+
+using namespace ztrain::test;
+
+/// New tokens over a cache whose rows after theirs are garbage that nobody may see.
+template <class T>
+struct Case {
+  AttentionShape shape;
+  std::int64_t capacity, window;
+  std::vector<T> q, k, v;
+  std::vector<double> q64, k64, v64;
+  std::vector<std::int32_t> begin;
+
+  Case(const AttentionShape& s, std::int64_t rows, std::int32_t first, std::int64_t w)
+      : shape(s),
+        capacity(rows),
+        window(w),
+        q(random<T>(s.tokens * s.heads * s.head_dim, 1, 2)),
+        k(random<T>(rows * s.kv_heads * s.head_dim, 2)),
+        v(random<T>(rows * s.kv_heads * s.head_dim, 3)),
+        begin{first} {
+    for (std::int64_t i = (first + s.tokens) * s.kv_heads * s.head_dim; i < std::ssize(k); ++i)
+      k[at(i)] = v[at(i)] = T(std::numeric_limits<float>::quiet_NaN());
+    q64 = doubles(q);
+    k64 = doubles(k);
+    v64 = doubles(v);
+  }
+
+  static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+  template <class U>
+  CachedAttentionInput<U> of(const std::vector<U>& a, const std::vector<U>& b,
+                             const std::vector<U>& c) const {
+    return {shape,
+            window,
+            1 / std::sqrt(static_cast<double>(shape.head_dim)),
+            matrix(a, shape.tokens),
+            matrix(b, capacity),
+            matrix(c, capacity),
+            view(begin)};
+  }
+  CachedAttentionInput<T> input() const { return of<T>(q, k, v); }
+  CachedAttentionInput<double> input64() const { return of<double>(q64, k64, v64); }
+};
+
+template <class T>
+std::vector<T> run(const Case<T>& c) {
+  const ExecHandle exec = make_exec();
+  std::vector<T> o(c.q.size());
+  const telemetry::AllocationCount count;
+  attention_cached<T>(*exec, c.input(), matrix(o, c.shape.tokens));
+  EXPECT_EQ(count.calls(), 0) << "a launch called operator new";
+  return o;
+}
+
+template <class T>
+constexpr double error = std::is_same_v<T, double> ? 1e-13 : 5e-6;
+
+template <class T>
+struct CachedAttention : ::testing::Test {};
+TYPED_TEST_SUITE(CachedAttention, FloatTypes);
+
+TYPED_TEST(CachedAttention, AgreesWithTheReference) {
+  using T = TypeParam;
+  const std::vector<AttentionShape> heads = {{0, 1, 1, 8},   {0, 4, 2, 20}, {0, 11, 1, 64},
+                                             {0, 8, 2, 128}, {0, 2, 2, 7},  {0, 1, 1, 200}};
+  for (const std::int64_t tokens : {1, 4, 5, 67})
+    for (const std::int32_t begin : {0, 63, 64, 150})
+      for (const std::int64_t window : {0, 1, 70})
+        for (AttentionShape s : heads) {
+          s.tokens = tokens;
+          SCOPED_TRACE(::testing::Message()
+                       << tokens << " tokens from " << begin << ", window " << window << ", heads " << s.heads
+                       << "/" << s.kv_heads << " of " << s.head_dim);
+          const Case<T> c(s, begin + tokens + 3, begin, window);
+          expect_close(run(c), reference::attention_cached(c.input64()), error<T>, "o");
+          if (this->HasFatalFailure()) return;
+        }
+}
+
+TYPED_TEST(CachedAttention, IsAttentionOfTheWholeSequence) {
+  using T = TypeParam;
+  const AttentionShape s{70, 4, 2, 20};
+  const Case<T> c(s, 70, 0, 0);
+  const std::vector<std::int32_t> start(70, 0);
+  const auto whole =
+      reference::attention({s, c.input64().scale, c.input64().q, c.input64().k, c.input64().v, view(start)});
+  expect_close(run(c), whole.o, error<T>, "o");
+}
+
+TYPED_TEST(CachedAttention, WhatLiesOutsideTheCacheIsNaN) {
+  using T = TypeParam;
+  for (const std::int64_t tokens : {3, 70}) {
+    Case<T> c({tokens, 2, 1, 8}, tokens, 0, 0);
+    const auto whole = run(c);
+    c.capacity = tokens - 1;
+    c.k.resize(c.k.size() - 8);
+    c.v.resize(c.v.size() - 8);
+    const auto cut = run(c);
+    const auto own = static_cast<std::size_t>((tokens - 1) * 16);
+    EXPECT_TRUE(same_bits(std::vector<T>(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(own)),
+                          std::vector<T>(cut.begin(), cut.begin() + static_cast<std::ptrdiff_t>(own))));
+    for (std::size_t i = own; i < cut.size(); ++i) EXPECT_TRUE(std::isnan(static_cast<double>(cut[i])));
+    c.begin[0] = -1;
+    EXPECT_TRUE(std::isnan(static_cast<double>(run(c)[0])));
+  }
+}
+
+TYPED_TEST(CachedAttention, LargeScoresDoNotOverflow) {
+  using T = TypeParam;
+  for (const std::int64_t tokens : {1, 66}) {
+    Case<T> c({tokens, 1, 1, 8}, tokens + 70, 70, 0);
+    for (auto& x : c.q) x = T(static_cast<float>(x) * 300);
+    c.q64 = doubles(c.q);
+    expect_close(run(c), reference::attention_cached(c.input64()), 1000 * error<T>, "o");
+  }
+}
+
+TYPED_TEST(CachedAttention, AppendedRowsAreWhereTheyBelong) {
+  using T = TypeParam;
+  const ExecHandle exec = make_exec();
+  const auto rows = random<T>(3 * 5, 1), before = random<T>(8 * 5, 2);
+  for (const std::int32_t begin : {0, 2, 5, 6, 8, -1}) {
+    std::vector<T> cache = before, expected = before;
+    const std::vector<std::int32_t> at{begin};
+    cache_append<T>(*exec, matrix(rows, 3), view(at), matrix(cache, 8));
+    for (std::int64_t i = 0; i < 3; ++i)
+      for (std::int64_t d = 0; d < 5; ++d)
+        if (begin + i >= 0 && begin + i < 8)
+          expected[static_cast<std::size_t>((begin + i) * 5 + d)] = rows[static_cast<std::size_t>(i * 5 + d)];
+    EXPECT_TRUE(same_bits(cache, expected)) << "from row " << begin;
+  }
+}
+
+TEST(CachedAttentionShapes, Refused) {
+  const ExecHandle exec = make_exec();
+  Case<float> c({4, 2, 1, 8}, 9, 2, 0);
+  std::vector<float> o(c.q.size());
+  const auto refuses = [&](auto change) {
+    auto input = c.input();
+    change(input);
+    EXPECT_THROW(attention_cached<float>(*exec, input, matrix(o, 4)), Error);
+  };
+  refuses([](auto& in) { in.shape.kv_heads = 2; });
+  refuses([](auto& in) { in.shape.heads = 3; });
+  refuses([](auto& in) { in.v.rows = 8; });
+  refuses([](auto& in) { in.window = -1; });
+  refuses([](auto& in) { in.begin.count = 2; });
+  std::vector<float> cache(9 * 7);
+  EXPECT_THROW(cache_append<float>(*exec, matrix(o, 8), view(c.begin), matrix(cache, 9)), Error);
+}
+
+}  // namespace
+}  // namespace ztrain::kernels
