@@ -30,8 +30,8 @@ struct ExportOptions {
   DType dtype = DType::bf16;                     ///< fp32, bf16 or fp16; to nearest even
   std::int64_t max_shard_bytes = 5'000'000'000;  ///< of one file, unless a single tensor is larger
   ExportContent content = ExportContent::model;
-  AdapterFacts adapters;
-  ExportKeys keys;
+  AdapterFacts adapters{};
+  ExportKeys keys{};
 };
 
 /// A small file beside the weights.

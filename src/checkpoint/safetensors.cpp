@@ -32,6 +32,12 @@ constexpr std::array type_rows{
 
 constexpr std::int64_t most_elements = std::int64_t{1} << 58;  ///< so that bytes do not overflow
 
+/// What a file holds, for a message: a hostile one has names and tokens of any length.
+std::string cut(std::string text) {
+  constexpr std::size_t most = 200;
+  return text.size() > most ? text.substr(0, most) + "..." : text;
+}
+
 /// Parses JSON that is at most `depth` deep and names no key of its outermost object twice.
 json parse_flat(std::string_view text, int depth, const std::string& file) {
   std::set<std::string> names;
@@ -41,7 +47,7 @@ json parse_flat(std::string_view text, int depth, const std::string& file) {
     REQUIRE(!opens || at < depth, "{}: its JSON is nested deeper than the format is", file);
     if (event == json::parse_event_t::key && at == 1)
       REQUIRE(names.insert(parsed.get<std::string>()).second, "{}: names '{}' twice", file,
-              parsed.get<std::string>());
+              cut(parsed.get<std::string>()));
     return true;
   };
   try {
@@ -49,7 +55,7 @@ json parse_flat(std::string_view text, int depth, const std::string& file) {
     REQUIRE(parsed.is_object(), "{}: is not a JSON object", file);
     return parsed;
   } catch (const json::exception& e) {
-    fail("{}: is not valid JSON: {}", file, e.what());
+    fail("{}: is not valid JSON: {}", file, cut(e.what()));
   }
 }
 
@@ -68,19 +74,19 @@ std::vector<std::int64_t> numbers(const json& entry, const char* key, const std:
 
 SafeTensor parse_tensor(const std::string& name, const json& entry, std::int64_t data_bytes,
                         const std::string& file) {
-  const std::string where = fmt::format("{}: tensor '{}'", file, name);
+  const std::string where = fmt::format("{}: tensor '{}'", file, cut(name));
   REQUIRE(entry.is_object() && entry.contains("dtype") && entry["dtype"].is_string(), "{}: has no dtype",
           where);
   SafeTensor t;
   t.name = name;
   t.dtype_name = entry["dtype"].get<std::string>();
   const auto row = std::ranges::find(type_rows, t.dtype_name, &TypeRow::name);
-  REQUIRE(row != type_rows.end(), "{}: has unknown dtype '{}'", where, t.dtype_name);
+  REQUIRE(row != type_rows.end(), "{}: has unknown dtype '{}'", where, cut(t.dtype_name));
   t.dtype = row->dtype;
   t.shape = numbers(entry, "shape", where);
   std::int64_t count = 1;
   for (const std::int64_t n : t.shape) {
-    REQUIRE(n == 0 || count <= most_elements / n, "{}: shape {} is too large", where, to_string(t.shape));
+    REQUIRE(n == 0 || count <= most_elements / n, "{}: shape {} is too large", where, cut(to_string(t.shape)));
     count *= n;
   }
   const auto offsets = numbers(entry, "data_offsets", where);
@@ -90,7 +96,7 @@ SafeTensor parse_tensor(const std::string& name, const json& entry, std::int64_t
   t.begin = offsets[0];
   t.bytes = offsets[1] - offsets[0];
   REQUIRE(count <= most_elements / row->bytes && t.bytes == count * row->bytes,
-          "{}: shape {} of {} does not take {} bytes", where, to_string(t.shape), t.dtype_name, t.bytes);
+          "{}: shape {} of {} does not take {} bytes", where, cut(to_string(t.shape)), t.dtype_name, t.bytes);
   return t;
 }
 

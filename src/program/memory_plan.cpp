@@ -12,12 +12,17 @@ namespace {
 
 constexpr std::int64_t alignment = 256;
 
+/// Category by category: what is touched together, such as the weights of all units when they are read, then
+/// shares pages, which may be large.
 void place_persistent(Program& program) {
-  for (Tensor& tensor : program.tensors) {
-    if (!tensor.persistent || tensor.base != no_tensor) continue;
-    TierPlan& plan = program.plan[static_cast<std::size_t>(tensor.tier)];
-    tensor.address = plan.persistent_bytes;
-    plan.persistent_bytes += round_up(tensor.bytes(), alignment);
+  std::vector<Tensor*> order;
+  for (Tensor& tensor : program.tensors)
+    if (tensor.persistent && tensor.base == no_tensor) order.push_back(&tensor);
+  std::ranges::stable_sort(order, {}, &Tensor::category);
+  for (Tensor* tensor : order) {
+    TierPlan& plan = program.plan[static_cast<std::size_t>(tensor->tier)];
+    tensor->address = plan.persistent_bytes;
+    plan.persistent_bytes += round_up(tensor->bytes(), alignment);
   }
 }
 

@@ -80,20 +80,24 @@ class Damage(zt.Case):
         )
 
 
+def mount_small_disk(case):
+    """A file system of 1 MiB for the tests of a class; skips them where none can be had."""
+    disk = pathlib.Path(tempfile.mkdtemp(prefix="ztrain-disk-"))
+    case.addClassCleanup(shutil.rmtree, disk, ignore_errors=True)
+    if os.geteuid() != 0:
+        raise zt.unittest.SkipTest("only root mounts")
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True)
+    if mount.returncode != 0:
+        raise zt.unittest.SkipTest(f"cannot mount: {mount.stderr.decode()}")
+    case.addClassCleanup(subprocess.run, ["umount", str(disk)], check=True)
+    return disk
+
+
 class FullDisk(zt.Case):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.disk = pathlib.Path(tempfile.mkdtemp(prefix="ztrain-disk-"))
-        cls.addClassCleanup(shutil.rmtree, cls.disk, ignore_errors=True)
-        if os.geteuid() != 0:
-            raise zt.unittest.SkipTest("only root mounts")
-        mount = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(cls.disk)], capture_output=True
-        )
-        if mount.returncode != 0:
-            raise zt.unittest.SkipTest(f"cannot mount: {mount.stderr.decode()}")
-        cls.addClassCleanup(subprocess.run, ["umount", str(cls.disk)], check=True)
+        cls.disk = mount_small_disk(cls)
 
     def test_full_disk_during_a_save(self):
         output = self.folder / "out"

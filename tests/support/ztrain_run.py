@@ -176,6 +176,16 @@ def rank_processes(pid):
     return found
 
 
+def peak_memory(pid):
+    """The largest resident set of a process so far, in bytes; 0 when it is gone."""
+    try:
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return int(found.group(1)) * 1024 if found else 0
+
+
 def alive(pid):
     """False for a process that is gone or a zombie."""
     try:
