@@ -12,8 +12,8 @@ packages=(
   libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev liburing-dev
   # tests and benchmarks
   libgtest-dev libbenchmark-dev clang-format
-  # plots, and reading checkpoints
-  python3 python3-numpy python3-h5py python3-matplotlib
+  # plots, reading checkpoints, preparing data
+  python3 python3-numpy python3-h5py python3-matplotlib python3-jinja2 python3-xxhash
 )
 
 if [ "${ZTRAIN_SKIP_INSTALL:-0}" = 1 ]; then exit 0; fi

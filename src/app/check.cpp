@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "app/parse.hpp"
+#include "base/error.hpp"
 #include "base/text.hpp"
 #include "checkpoint/import.hpp"
 #include "config/load.hpp"
@@ -46,7 +47,7 @@ void print_data(const std::string& path, const config::Deck& deck, const data::D
   fmt::print("{}: {} training sequences of {} tokens, {} for validation, vocabulary {}\n", path,
              rows(data.train), deck.data.sequence, rows(data.validation), data.vocab_size);
   for (const auto& [what, value] : data::describe(deck, data)) fmt::print("{:<10} {}\n", what, value);
-  const std::string tokenizer = data::compare_with_model(data.tokenizer, deck.model.from);
+  const std::string tokenizer = data::compare_with_model(data.tokenizer, deck.model.origin);
   if (!tokenizer.empty()) fmt::print("{:<10} {}\n", "tokenizer", tokenizer);
 }
 
@@ -61,24 +62,38 @@ void check_weights(const config::Deck& deck) {
              format_bytes(static_cast<double>(bytes)));
 }
 
+/// What a run would read; completes the deck with what the data say.
+void check_files(const std::string& path, config::Deck& deck) {
+  const data::Datasets data = data::open_datasets(deck);
+  deck.model.vocab_size = data.vocab_size;
+  print_data(path, deck, data);
+  if (!deck.model.from.empty()) check_weights(deck);
+}
+
 }  // namespace
 
 int check(const Invocation& call) {
   CLI::App app("Validates a deck", "ztrain check");
   std::string path;
   int ranks = 0;
+  auto files = config::Files::here;
   app.add_option("deck", path, "the deck")->required();
   app.add_option("--ranks", ranks, "check mesh, batch and memory for this many ranks")
       ->check(CLI::Range(1, 1 << 20));
+  app.add_flag_callback(
+      "--without-files", [&] { files = config::Files::elsewhere; },
+      "look at neither data nor weights, which may be on another machine");
   app.allow_extras();
   if (const auto code = parse(app, call)) return *code;
   call.session.agree("checking the deck", [&] {
-    config::Deck deck = config::load_deck(path, app.remaining());
+    config::Deck deck = config::load_deck(path, app.remaining(), files);
     if (call.session.rank() != 0) return;
-    const data::Datasets data = data::open_datasets(deck);
-    deck.model.vocab_size = data.vocab_size;
-    print_data(path, deck, data);
-    if (!deck.model.from.empty()) check_weights(deck);
+    if (files == config::Files::here) {
+      check_files(path, deck);
+    } else {
+      REQUIRE(deck.model.vocab_size > 0, "{}: model.vocab_size is not known without the data: give it", path);
+      fmt::print("{}: its data and weights are not looked at\n", path);
+    }
     if (ranks > 0) check_for_ranks(deck, ranks);
     fmt::print("the deck is valid\n");
   });

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdio>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <sstream>
 
@@ -207,7 +208,7 @@ int generate(const Invocation& call) {
       ->delimiter(',');
   app.add_option("--max-length", a.max_length,
                  "tokens of prompt and continuation; else what the model was made for or trained on")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, std::numeric_limits<std::int32_t>::max()));
   app.add_option("--chunk", a.chunk, "tokens of a prompt that run at once")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

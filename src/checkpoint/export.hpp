@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <span>
 #include <string>
 
@@ -20,8 +19,6 @@ enum class ExportContent : std::uint8_t {
 struct AdapterFacts {
   double alpha = 0, dropout = 0;
   std::string base;  ///< path of the model that they were trained beside; "": not known
-  /// Whether training changed a parameter of the model itself, too: adapters alone do not hold that.
-  std::function<bool(const std::string& parameter)> base_trained;
 };
 
 /// What the user sets things with, for messages.

@@ -28,12 +28,11 @@ void add_model(ExportPlan& plan, const Catalog& catalog, const Adapters& adapter
   }
 }
 
-void require_base_unchanged(const Catalog& catalog, const std::string& checkpoint,
-                            const AdapterFacts& facts) {
+void require_base_frozen(const Catalog& catalog, const std::string& checkpoint) {
   std::string trained;
   std::size_t count = 0;
   for (const ParameterEntry& p : catalog.parameters) {
-    if (is_adapter(p.name) || !facts.base_trained || !facts.base_trained(p.name)) continue;
+    if (is_adapter(p.name) || p.frozen) continue;
     if (++count <= named) trained += (count > 1 ? ", " : "") + p.name;
   }
   REQUIRE(
@@ -83,7 +82,7 @@ ExportPlan plan_export(const Catalog& catalog, const std::string& checkpoint, co
     return plan;
   }
   REQUIRE(plan.rank > 0, "{}: holds no adapters (lora.rank = 0): export the model instead", checkpoint);
-  require_base_unchanged(catalog, checkpoint, options.adapters);
+  require_base_frozen(catalog, checkpoint);
   add_adapters(plan, catalog, options.dtype);
   plan.files.push_back({"adapter_model.safetensors", 0, plan.tensors.size()});
   plan.adapter_config = adapter_config(catalog, adapters, options.adapters);

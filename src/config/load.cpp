@@ -147,8 +147,8 @@ void apply_presets(Draft& draft, const GivenKeys& given) {
   }
 }
 
-/// Replaces every ${VAR}; throws for a variable that is not set.
-std::string expand(const Field& field, const std::string& text, const std::string& where) {
+/// Replaces every ${VAR}. One that is not set is an error, or stays where the files are elsewhere.
+std::string expand(const Field& field, const std::string& text, const std::string& where, Files files) {
   std::string result;
   std::size_t done = 0;
   for (std::size_t open; (open = text.find("${", done)) != std::string::npos;) {
@@ -157,20 +157,21 @@ std::string expand(const Field& field, const std::string& text, const std::strin
             toml_string(text));
     const std::string variable = text.substr(open + 2, close - open - 2);
     const char* value = std::getenv(variable.c_str());
-    REQUIRE(value != nullptr, "{}: {} = {}: the environment variable {} is not set", where, field.key,
-            toml_string(text), variable);
-    result += text.substr(done, open - done) + value;
+    REQUIRE(value != nullptr || files == Files::elsewhere,
+            "{}: {} = {}: the environment variable {} is not set", where, field.key, toml_string(text),
+            variable);
+    result += text.substr(done, open - done) + (value ? value : text.substr(open, close + 1 - open));
     done = close + 1;
   }
   return result + text.substr(done);
 }
 
-void resolve_paths(Draft& draft) {
+void resolve_paths(Draft& draft, Files files) {
   const fs::path folder = fs::absolute(draft.deck.path).parent_path();
   for (const auto& field : fields()) {
     if (field.path == PathKind::none) continue;
     const auto resolve = [&](std::string& text) {
-      text = expand(field, text, draft.source[field.key]);
+      text = expand(field, text, draft.source[field.key], files);
       const bool word = field.key == "checkpoint.resume" && (text == "auto" || text == "none");
       if (field.path == PathKind::from_deck && !text.empty() && !word)
         text = (folder / text).lexically_normal();
@@ -201,13 +202,16 @@ void require_same_adapters(const Draft& draft, const StartingPoint& point) {
           draft.deck.model.from, saved.rank, saved.alpha, given.rank, given.alpha);
 }
 
-/// The model that model.from names. A key that is given besides must say the same.
-void apply_model_folder(Draft& draft) {
+/// The model that model.from names. A key or preset that is given besides must say the same.
+void apply_model_folder(Draft& draft, Files files) {
   const std::string& folder = draft.deck.model.from;
   if (folder.empty()) return;
-  REQUIRE(draft.deck.model.preset == "custom",
-          "{}: model.from and model.preset = \"{}\" ({}) both say what the model is; give one of them",
-          draft.source["model.from"], draft.deck.model.preset, draft.source["model.preset"]);
+  if (files == Files::elsewhere && !fs::exists(folder)) {
+    REQUIRE(draft.deck.model.preset != "custom",
+            "{}: '{}' is not here, and nothing else says what the model is: give model.preset besides",
+            draft.source["model.from"], folder);
+    return;
+  }
   const StartingPoint point = starting_point(folder);
   const std::string& file = point.file;
   draft.deck.model.origin = point.origin;
@@ -218,8 +222,10 @@ void apply_model_folder(Draft& draft) {
     const std::string before = render(field, draft.deck);
     assign(field, value, draft.deck, file);
     const std::string now = render(field, draft.deck);
-    REQUIRE(!given || before == now, "{}: {} = {} contradicts {}, which says {}; leave the key out",
-            draft.source[key], key, before, file, now);
+    const bool preset = draft.source[key].rfind("preset", 0) == 0;
+    REQUIRE(!given || before == now, "{}: {} = {} contradicts {}, which says {}; {}", draft.source[key], key,
+            before, file, now,
+            preset ? "leave model.preset out, or name the folder of that model" : "leave the key out");
     if (!given) draft.source[key] = file;
   }
 }
@@ -231,7 +237,7 @@ void require_given(const GivenKeys& given, const std::string& path) {
   }
 }
 
-Deck build(const GivenKeys& given, const std::string& path) {
+Deck build(const GivenKeys& given, const std::string& path, Files files) {
   Draft draft;
   draft.deck.path = path;
   require_given(given, path);
@@ -244,8 +250,8 @@ Deck build(const GivenKeys& given, const std::string& path) {
     const auto it = given.find(field.key);
     if (it != given.end() && field.member() != "preset") draft.set(field, it->second);
   }
-  resolve_paths(draft);
-  apply_model_folder(draft);
+  resolve_paths(draft, files);
+  apply_model_folder(draft, files);
   for (const auto& field : fields())
     draft.deck.origins.push_back({field.key, "", draft.source[field.key], true});
   validate(draft.deck);
@@ -256,7 +262,8 @@ Deck build(const GivenKeys& given, const std::string& path) {
 
 }  // namespace
 
-Deck parse_deck(std::string_view text, const std::string& path, const std::vector<std::string>& overrides) {
+Deck parse_deck(std::string_view text, const std::string& path, const std::vector<std::string>& overrides,
+                Files files) {
   toml::table file;
   try {
     file = toml::parse(text);
@@ -267,17 +274,17 @@ Deck parse_deck(std::string_view text, const std::string& path, const std::vecto
   std::deque<toml::table> tables;
   collect(file, path, given);
   collect_overrides(overrides, tables, given);
-  Deck deck = build(given, path);
+  Deck deck = build(given, path, files);
   deck.overrides = overrides;
   return deck;
 }
 
-Deck load_deck(const std::string& path, const std::vector<std::string>& overrides) {
+Deck load_deck(const std::string& path, const std::vector<std::string>& overrides, Files files) {
   std::ifstream file(path, std::ios::binary);
   REQUIRE(file.good() && fs::is_regular_file(path),
           "cannot read the deck '{}': no such file, or no permission", path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  return parse_deck(text, path, overrides);
+  return parse_deck(text, path, overrides, files);
 }
 
 }  // namespace ztrain::config

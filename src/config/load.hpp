@@ -2,6 +2,7 @@
 // Reading a deck: defaults, then presets, then the file, then overrides from the command line; the dims of a
 // model that model.from names must not contradict what was given.
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,14 @@
 #include "config/deck.hpp"
 
 namespace ztrain::config {
+
+/// Whether the files that a deck names are to be looked at.
+enum class Files : std::uint8_t {
+  here,
+  /// They may be on the machine that the deck is for: a variable that is not set stays as it is written, and
+  /// where the folder of model.from is not here, model.preset says what the model is.
+  elsewhere
+};
 
 /// Reads and checks the TOML file at path. overrides: "--section.key=value" (the dashes may be left out),
 /// value as TOML or a bare string; the last of several for one key wins, and all win over the file.
@@ -21,11 +30,12 @@ namespace ztrain::config {
 ///
 /// Throws Error, with file:line where there is one, for what cannot be read, unknown keys, wrong types,
 /// illegal values and contradictions.
-Deck load_deck(const std::string& path, const std::vector<std::string>& overrides = {});
+Deck load_deck(const std::string& path, const std::vector<std::string>& overrides = {},
+               Files files = Files::here);
 
 /// The same for the text of a deck; path is used for messages, for relative paths and for the name of the
 /// output.
 Deck parse_deck(std::string_view text, const std::string& path,
-                const std::vector<std::string>& overrides = {});
+                const std::vector<std::string>& overrides = {}, Files files = Files::here);
 
 }  // namespace ztrain::config

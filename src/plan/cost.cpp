@@ -152,7 +152,7 @@ config::Deck deck_of(const Question& q, const std::vector<std::string>& more) {
   overrides.insert(overrides.end(), more.begin(), more.end());
   const std::vector<std::string> paths = without_paths();
   overrides.insert(overrides.end(), paths.begin(), paths.end());
-  config::Deck deck = config::load_deck(q.deck, overrides);
+  config::Deck deck = config::load_deck(q.deck, overrides, config::Files::elsewhere);
   if (deck.model.vocab_size == 0) deck.model.vocab_size = q.vocabulary;
   return deck;
 }

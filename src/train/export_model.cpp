@@ -51,10 +51,10 @@ std::vector<checkpoint::SideFile> model_files(const config::Deck& deck, DType dt
   return files;
 }
 
-/// Whether a run with adapters trained this parameter of the model, too.
-bool is_trained(const config::Model& model, const std::string& parameter) {
-  const auto matches = [&](const std::string& pattern) { return glob_match(pattern, parameter); };
-  return std::ranges::any_of(model.trainable, matches) && std::ranges::none_of(model.frozen, matches);
+/// The Hugging Face model that adapters belong to; "" where the run did not start from one.
+std::string adapters_base(const nlohmann::json& metadata) {
+  const std::string origin = metadata.value("model_from", "");
+  return metadata.value("started_from", origin) == origin ? origin : "";
 }
 
 struct Prepared {
@@ -71,8 +71,7 @@ Prepared prepare_export(const ExportRequest& request) {
   p.options.max_shard_bytes = request.max_shard_bytes;
   p.options.content = request.content;
   p.options.keys = request.keys;
-  p.options.adapters = {deck.lora.alpha, deck.lora.dropout, deck.model.from,
-                        [model = deck.model](const std::string& name) { return is_trained(model, name); }};
+  p.options.adapters = {deck.lora.alpha, deck.lora.dropout, adapters_base(metadata)};
   if (request.content == ExportContent::model) p.files = model_files(deck, p.options.dtype);
   return p;
 }
@@ -111,6 +110,9 @@ void export_model(const runtime::Session& session, const ExportRequest& request,
   if (done.removed_remains)
     say(fmt::format("{}.tmp, which an interrupted export had left, was removed\n", request.to));
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (request.content == ExportContent::adapters && p.options.adapters.base.empty())
+    say("base_model_name_or_path is null: the run did not start from a Hugging Face model; name there what "
+        "`ztrain export` makes of the checkpoint that it started from\n");
   say(summary(request, p, done, seconds));
 }
 

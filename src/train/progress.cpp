@@ -26,7 +26,8 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const da
                       {"hysteresis_left", p.loss_scaler.hysteresis_left}};
   j["seed"] = deck.run.seed;
   j["deck"] = config::resolved_toml(deck);
-  j["model_from"] = deck.model.origin;
+  j["started_from"] = deck.model.from;
+  j["model_from"] = deck.model.origin;  // of the tokenizer, and what else training leaves alone
   j["deck_hash"] = hex(config::deck_hash(deck));
   j["data"] = to_json(data);
   j["mesh"] = {{"pipeline", deck.mesh.pipeline},

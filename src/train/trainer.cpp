@@ -201,8 +201,11 @@ void Trainer::run() {
     }
   }
   if (deck_.checkpoint.interval >= 0 && saved_step_ != progress_.step) save_unless_stuck();
+  if (outside_bytes_ > 0) report_peak();
   if (!deck_.checkpoint.export_to.empty() && progress_.step >= facts_.steps) export_at_end();
-  if (outside_bytes_ == 0) return;  // no step was run
+}
+
+void Trainer::report_peak() const {
   const std::int64_t planned = worker_.memory().total_bytes() + outside_bytes_;
   say(fmt::format("peak memory {} of {} planned (arenas and what is outside the plan)\n",
                   format_bytes(static_cast<double>(runtime::peak_resident_bytes())),

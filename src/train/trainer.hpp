@@ -50,6 +50,7 @@ class Trainer {
   void set_scalars();
   void report(const StepClock& clock);
   void evaluate_and_report();
+  void report_peak() const;
   void export_at_end();
   void save_unless_stuck();
   void save();

@@ -17,6 +17,13 @@ class Commands(zt.Case):
         self.assertEqual(result.err, "", str(result))
         return result.out
 
+    def generate(self, ranks, *words):
+        """What generation prints; memory and speed go to stderr."""
+        result = zt.run(ranks, ["generate", *words], timeout=30)
+        self.assertEqual(result.code, 0, str(result))
+        self.assertRegex(result.err, r"^memory per rank: weights .*\nprefill .*; decode .*\n$")
+        return result.out
+
     def test_help_and_version(self):
         for words in (["--help"], ["-h"], ["help"]):
             text = self.succeed(0, *words)
@@ -101,31 +108,36 @@ class Commands(zt.Case):
         self.assert_same(zt.losses(self.folder / "model"), zt.losses(again))
 
     def test_generate_does_not_depend_on_the_ranks(self):
-        words = ["generate", self.checkpoint, "--prompt-ids", "107,97,108", "--tokens", "40", "--seed", "5"]
-        one, two, three = (self.succeed(n, *words) for n in (0, 2, 3))
+        words = [self.checkpoint, "--prompt-ids", "107,97,108", "--tokens", "29", "--seed", "5"]
+        one, two, three = (self.generate(n, *words) for n in (0, 2, 3))
         self.assertEqual(one, two)
         self.assertEqual(one, three)
         ids = one.split()
-        self.assertEqual(len(ids), 40)
+        self.assertEqual(len(ids), 29)
         self.assertTrue(all(0 <= int(i) < 257 for i in ids))
-        self.assertNotEqual(one, self.succeed(0, *words[:-1], "6"), "the seed has no effect")
+        self.assertNotEqual(one, self.generate(0, *words[:-1], "6"), "the seed has no effect")
 
     def test_generate_text(self):
-        words = ["generate", self.checkpoint, "--prompt", "kalo", "--tokens", "30", "--temperature", "0"]
-        one, two = self.succeed(0, *words), self.succeed(2, *words)
+        words = [self.checkpoint, "--prompt", "kalo", "--tokens", "28", "--temperature", "0"]
+        one, two = self.generate(0, *words), self.generate(2, *words)
         self.assertEqual(one, two)
         self.assertTrue(one.startswith("kalo"), one)
-        self.assertEqual(len(one), len("kalo") + 30 + 1)
+        self.assertEqual(len(one), len("kalo") + 28 + 1)
+        ids = [int(i) for i in self.generate(0, *words, "--ids").split()]
+        self.assertEqual("".join("\n" if i == 256 else chr(i) for i in ids), one[len("kalo") : -1])
 
-    def test_generate_goes_on_beyond_the_sequence(self):
+    def test_generate_beyond_the_sequence_is_asked_for(self):
         ids = ",".join(str(97 + i % 20) for i in range(50))  # the model was trained on 32 tokens
-        out = self.succeed(0, "generate", self.checkpoint, "--prompt-ids", ids, "--tokens", "5")
-        self.assertEqual(len(out.split()), 5)
+        words = ["generate", self.checkpoint, "--prompt-ids", ids, "--tokens", "5"]
+        self.assert_refused(
+            zt.run(2, words, timeout=20), r"a prompt has 50 tokens, more than the 32 .* --max-length 55"
+        )
+        self.assertEqual(len(self.generate(0, *words[1:], "--max-length", "55").split()), 5)
 
     def test_generate_takes_a_model_whose_embedding_is_tied(self):
         tied = self.train(2, "tied", {"model.tie_word_embeddings": True, "precision.preset": "bf16"})
-        words = ["generate", tied / "checkpoints" / "step_6", "--prompt-ids", "1,2", "--tokens", "10"]
-        self.assertEqual(self.succeed(0, *words), self.succeed(2, *words))
+        words = [tied / "checkpoints" / "step_6", "--prompt-ids", "1,2", "--tokens", "10"]
+        self.assertEqual(self.generate(0, *words), self.generate(2, *words))
 
     def test_generate_refuses_what_is_no_checkpoint(self):
         self.assert_refused(
@@ -149,7 +161,7 @@ class Commands(zt.Case):
     def test_generate_needs_a_checkpoint(self):
         result = zt.run(2, ["generate"], timeout=20)
         self.assertNotEqual(result.code, 0)
-        self.assertEqual(result.output.count("checkpoint is required"), 1, str(result))
+        self.assertEqual(result.output.count("model is required"), 1, str(result))
 
 
 class ShippedDecks(zt.Case):

@@ -8,6 +8,12 @@ import shlex
 import ztrain_run as zt
 
 SMOKE = zt.SOURCE / "inputs" / "smoke.toml"
+# Which decks fit GPUs of 80 GB, by number of ranks; their heads say so.
+SHIPPED = {
+    "finetune_llama3_8b": {8: True, 32: True},
+    "finetune_llama3_70b": {8: False, 32: True},
+    "lora_llama3_70b": {8: True, 32: True},
+}
 LARGE = zt.SOURCE / "inputs" / "llama3_70b.toml"
 UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 
@@ -101,6 +107,29 @@ class Plan(zt.Case):
         fixed = json.loads(self.plan(*words, *fix, "--json"))
         self.assertTrue(fixed["verdict"]["fits"])
         self.assertEqual(fixed["verdict"]["device_needed"], plan["fixes"]["best"][0]["device_needed"])
+
+    def test_decks_for_fine_tuning_need_what_their_heads_say(self):
+        for name, fits in SHIPPED.items():
+            deck = zt.SOURCE / "inputs" / f"{name}.toml"
+            said = {int(n): gb for gb, n in re.findall(r"([\d.]+) GB(?: a rank)? on (\d+)", deck.read_text())}
+            self.assertEqual(sorted(said), sorted(fits))
+            for ranks, expected in fits.items():
+                verdict = json.loads(self.plan(deck, "--ranks", ranks, "--json"))["verdict"]
+                self.assertEqual(verdict["fits"], expected, f"{name} on {ranks}")
+                self.assertEqual(f"{verdict['device_needed'] / 1e9:.1f}", said[ranks], f"{name} on {ranks}")
+            result = zt.run(0, ["check", deck, "--without-files", "--ranks", 32])
+            self.assertEqual(result.code, 0, str(result))
+            self.assertIn("the deck is valid", result.out)
+            refused = zt.run(0, ["check", deck])
+            self.assert_refused(refused, r"the environment variable ZTRAIN_\w+ is not set")
+
+    def test_one_node_takes_the_70b_as_its_deck_says(self):
+        deck = zt.SOURCE / "inputs" / "finetune_llama3_70b.toml"
+        words = [w for line in deck.read_text().splitlines() if line.startswith("#   --") for w in line.split()[1:]]
+        self.assertEqual(len(words), 6)
+        verdict = json.loads(self.plan(deck, "--ranks", 8, "--json", *words))["verdict"]
+        self.assertTrue(verdict["fits"])
+        self.assertIn(f"{verdict['device_needed'] / 1e9:.1f} GB a rank:", deck.read_text())
 
     def test_what_cannot_fit_at_all_says_so(self):
         text = self.plan(SMOKE, "--ranks", 2, "--device-memory", "0.0001", "--beside", "0")

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "base/hash.hpp"
 #include "data/datasets.hpp"
 #include "data/describe.hpp"
 #include "data/document_rows.hpp"
@@ -308,6 +309,38 @@ TEST_F(Documents, BrokenFilesAreNamed) {
   write_hdf5("i.h5", "tokens", count_up(0, 12));
   EXPECT_NE(error("i.h5", {"--data.packing=documents"}).find("does not say where its documents begin"),
             std::string::npos);
+}
+
+TEST_F(Documents, TokenizersAreComparedWithTheModels) {
+  Tokenizer tokenizer;
+  EXPECT_EQ(compare_with_model(tokenizer, folder_.string()), "");
+  write("tokenizer.json", "a tokenizer");
+  EXPECT_EQ(compare_with_model(tokenizer, folder_.string()), "");
+  tokenizer.name = "some";
+  tokenizer.hash = "16bc8051c67e9d8d";  // xxhash.xxh3_64(b"a tokenizer").hexdigest() of Python
+  EXPECT_EQ(compare_with_model(tokenizer, folder_.string()), "some, that of " + folder_.string());
+  EXPECT_EQ(compare_with_model(tokenizer, ""), "");
+  tokenizer.hash = "0011223344556677";
+  EXPECT_EQ(compare_with_model(tokenizer, folder_.string()),
+            "warning: the data were tokenised with some (tokenizer.json 0011223344556677), " +
+                folder_.string() + " has another (16bc8051c67e9d8d)");
+}
+
+/// As versions wrote it that knew one identity: of the training tokens, where they end, and those of
+/// validation.
+TEST_F(Documents, OlderCheckpointsHadOneIdentity) {
+  const Ids ids = count_up(0, 1000);
+  const std::string a = write_ids<std::uint16_t>("a.bin", ids), v = write_ids<std::uint16_t>("v.bin", ids);
+  const auto of = [](const std::string& file) { return open_tokens({file}, "auto", "")->identity(); };
+  const auto known = [](std::uint64_t train, std::int64_t end) {
+    return hash_text(fmt::format("{} {}", train, end));
+  };
+  EXPECT_EQ(single_identity(deck(a, {"--data.validation_fraction=0.1"})), known(of(a), 900));
+  EXPECT_EQ(single_identity(deck(a, {"--data.validation_fraction=1e-6"})), known(of(a), 995));
+  EXPECT_EQ(single_identity(deck(a, {"--data.validation=" + v})),
+            hash_text(fmt::format("{}", of(v)), known(of(a), 1000)));
+  EXPECT_EQ(single_identity(deck(write_documents("d.h5", {9, 9}))), 0u);
+  EXPECT_NE(single_identity(deck(at("d.h5"), {"--data.packing=windows"})), 0u);
 }
 
 TEST_F(Documents, TokenizersMustGoTogether) {

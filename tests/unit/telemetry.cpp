@@ -109,6 +109,7 @@ TEST_F(Metrics, ResumingDropsLaterSteps) {
   write_steps(file, 5, 6);
   EXPECT_EQ(steps(), (std::vector<int>{1, 2, 3, 4, 4, 5, 6}));
   EXPECT_EQ(lines()[4]["validation_loss"], 2.5);
+  EXPECT_FALSE(lines()[4].contains("validation_losses"));
   EXPECT_FALSE(fs::exists(folder / "metrics.jsonl.tmp"));
 }
 

@@ -1,0 +1,180 @@
+"""Models that go out: at the end of a run and later, by any number of ranks, with adapters merged or alone."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+
+import hf_model as hf
+import ztrain_run as zt
+
+LORA = {"lora.rank": 3, "lora.alpha": 5, "lora.targets": ["q_proj", "v_proj", "model.layers.1.mlp.down_proj"]}
+FAST = {"optimizer.lr": 1e-2, "schedule.name": "constant"}
+
+
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+class AtTheEnd(hf.Models):
+    def refused(self, overrides, *patterns, ranks=2):
+        words = {"run.output": self.folder / "refused", **overrides}
+        self.assert_refused(zt.run(ranks, [self.deck, *zt.words_of(words)]), *patterns)
+
+    def test_it_is_what_the_command_writes(self):
+        for dtype, words in (("auto", []), ("fp16", ["--dtype", "fp16"])):
+            to = self.folder / f"end_{dtype}"
+            output = self.train(
+                2, f"run_{dtype}", {**FAST, "checkpoint.export": to, "checkpoint.export_dtype": dtype}
+            )
+            self.assertRegex(self.last.out, rf"{to}: 21 tensors, \S+ KiB of \S+ in 1 file, and config\.json")
+            checkpoint = output / "checkpoints" / "step_2"
+            for ranks in (0, 2, 3):
+                exported = self.export(checkpoint, f"later_{dtype}_{ranks}", *words, ranks=ranks)
+                self.assertEqual(files_of(to), files_of(exported), f"{dtype} on {ranks} ranks")
+
+    def test_ranks_share_many_files(self):
+        checkpoint = self.still("still", "model")
+        exported = [
+            self.export(checkpoint, f"many_{ranks}", "--max-shard-size", "0.00003", ranks=ranks) for ranks in (0, 4)
+        ]
+        self.assertEqual(files_of(exported[0]), files_of(exported[1]))
+        self.assertEqual(hf.read_folder(exported[1]), self.tensors)
+
+    def test_a_run_that_was_complete_is_exported(self):
+        keys = {**FAST, "checkpoint.resume": "auto"}
+        self.train(2, "complete", keys)
+        keys["checkpoint.export"] = self.folder / "complete_export"
+        self.train(2, "complete", keys)
+        self.assertIn("nothing to do", self.last.out)
+        content = files_of(self.folder / "complete_export")
+        self.train(2, "complete", keys)
+        self.assertIn("complete_export' is there already", self.last.out)
+        self.assertEqual(content, files_of(self.folder / "complete_export"))
+        self.refused(
+            {**keys, "run.output": self.folder / "complete", "run.steps": 4},
+            r"checkpoint\.export: '\S+/complete_export' exists: give another folder with checkpoint\.export",
+        )
+
+    def test_what_cannot_be_is_refused_before_the_first_step(self):
+        new = self.folder / "new"
+        self.refused({"checkpoint.export": self.folder}, r"checkpoint\.export: '\S+' exists")
+        self.refused({"checkpoint.export": self.deck / "x"}, r"checkpoint\.export: cannot create the folder")
+        self.refused(
+            {"checkpoint.export": new, "checkpoint.interval": -1}, r"checkpoint\.export needs the checkpoint at the end"
+        )
+        self.refused(
+            {"checkpoint.export": new, "checkpoint.export_adapter": True},
+            r"checkpoint\.export_adapter = true needs adapters, and lora\.rank = 0",
+        )
+        self.assertEqual(zt.losses(self.folder / "refused"), {})
+
+    def test_what_an_interrupted_export_left(self):
+        checkpoint = self.still("still_left", "model")
+        left = self.folder / "left.tmp"
+        left.mkdir()
+        (left / "model.safetensors").write_bytes(b"half")
+        words = ["export", checkpoint, "--to", self.folder / "left"]
+        self.assert_refused(zt.run(2, words), r"left\.tmp' exists and is not of an interrupted export: remove it")
+        (left / ".ztrain_export").touch()
+        result = zt.run(2, words)
+        self.assertEqual(result.code, 0, str(result))
+        self.assertIn("left.tmp, which an interrupted export had left, was removed", result.out)
+        self.assertEqual(hf.read_folder(self.folder / "left"), self.tensors)
+        self.assertEqual(sorted(files_of(self.folder / "left")), ["config.json", "model.safetensors"])
+
+    def test_a_rank_that_cannot_read_fails_all(self):
+        checkpoint = self.folder / "broken"
+        shutil.copytree(self.still("still_broken", "model"), checkpoint)
+        shard = checkpoint / "shard_0000.h5"
+        data = bytearray(shard.read_bytes())
+        data[len(data) // 10] ^= 255
+        shard.write_bytes(data)
+        words = ["export", checkpoint, "--to", self.folder / "not_there"]
+        self.assert_refused(zt.run(4, words), r"rank \d: \S+shard_0000\.h5: \d+ bytes at offset \d+ do not have")
+        self.assertEqual(list(self.folder.glob("not_there*")), [])
+
+
+class OfAdapters(hf.Models):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.keys = {**FAST, **LORA, "run.steps": 4}
+        cls.output = cls.train(3, "lora", {**cls.keys, "checkpoint.export": cls.folder / "end", "batch.global": 6})
+        cls.checkpoint = cls.output / "checkpoints" / "step_4"
+        cls.weights = {n[6:]: a for n, a in zt.tensors(cls.checkpoint).items() if n.startswith("model/")}
+
+    def test_merged(self):
+        found = {n: np.frombuffer(d, "<f4").reshape(s) for n, (_, s, d) in hf.read_folder(self.folder / "end").items()}
+        self.assertEqual(sorted(found), sorted(self.tensors))
+        changed = 0
+        for name, array in found.items():
+            a, b = (self.weights.get(name.replace(".weight", f".lora_{x}.weight")) for x in "AB")
+            before = self.weights[name]
+            if a is None:
+                self.assertEqual(array.tobytes(), before.tobytes(), name)
+                continue
+            changed += 1
+            exact = before.astype("f8") + 5 / 3 * (b.astype("f8") @ a.astype("f8"))
+            self.assertLessEqual(np.abs(array - exact).max(), 2.0**-24 * np.abs(exact).max(), name)
+            self.assertGreater(np.abs(array - before).max(), 1e-3, f"{name}: training changed nothing")
+        self.assertEqual(changed, 5)
+        self.assertEqual(files_of(self.export(self.checkpoint, "later", ranks=2)), files_of(self.folder / "end"))
+
+    def test_merged_weights_are_rounded_once(self):
+        for dtype, bits in (("bf16", 8), ("fp16", 11)):
+            exported = self.export(self.checkpoint, f"merged_{dtype}", "--dtype", dtype)
+            wide = hf.read_folder(self.folder / "end")
+            for name, (_, _, data) in hf.read_folder(exported).items():
+                exact = np.frombuffer(wide[name][2], "<f4").astype("f8")
+                half = np.frombuffer(data, "<u2")
+                got = half.view("<f2") if dtype == "fp16" else (half.astype("<u4") << 16).view("<f4")
+                normal = np.abs(exact) > 1e-4
+                error = np.abs(got.astype("f8") - exact)[normal]
+                self.assertLessEqual((error / np.abs(exact[normal])).max(), 2.0**-bits, name)
+
+    def test_alone(self):
+        keys = {**self.keys, "checkpoint.export_adapter": True, "checkpoint.export": self.folder / "end_adapter"}
+        self.train(3, "again", {**keys, "batch.global": 6})
+        exported = self.export(self.checkpoint, "adapter", "--adapter", ranks=2)
+        self.assertEqual(files_of(exported), files_of(self.folder / "end_adapter"))
+        self.assertEqual(sorted(files_of(exported)), ["adapter_config.json", "adapter_model.safetensors"])
+        expected = {
+            f"base_model.model.{n}": ("F32", list(a.shape), a.tobytes())
+            for n, a in self.weights.items()
+            if ".lora_" in n
+        }
+        self.assertEqual(len(expected), 10)
+        self.assertEqual(hf.read_folder(exported), expected)
+        config = json.loads((exported / "adapter_config.json").read_text())
+        self.assertEqual((config["r"], config["lora_alpha"], config["peft_type"]), (3, 5, "LORA"))
+        self.assertEqual(config["base_model_name_or_path"], str(self.folder / "model"))
+        # down_proj has adapters in one layer only: last parts of names would not say so.
+        self.assertEqual(len(config["target_modules"]), 5)
+        weights = re.sub(r"base_model\.model\.|\.lora_[AB]\.weight", "", " ".join(sorted(expected))).split()
+        self.assertEqual(sorted(config["target_modules"]), sorted(set(weights)))
+
+    def test_last_parts_of_names_where_they_say_all(self):
+        keys = {**LORA, "lora.targets": ["q_proj", "up_proj"], "model.from": self.still("base", "model")}
+        output = self.train(2, "parts", keys)
+        exported = self.export(output / "checkpoints" / "step_2", "parts_adapter", "--adapter")
+        config = json.loads((exported / "adapter_config.json").read_text())
+        self.assertEqual(config["target_modules"], ["q_proj", "up_proj"])
+        self.assertIsNone(config["base_model_name_or_path"], "the run started from a checkpoint")
+
+    def test_adapters_alone_that_would_not_be_all(self):
+        words = ["--to", self.folder / "no", "--adapter"]
+        plain = self.still("plain", "model")
+        self.assert_refused(zt.run(2, ["export", plain, *words]), r"holds no adapters \(lora\.rank = 0\)")
+        more = self.train(2, "more", {**LORA, "model.trainable": ["lm_head.weight", "model.norm.*"]})
+        self.assert_refused(
+            zt.run(2, ["export", more / "checkpoints" / "step_2", *words]),
+            r"2 parameters of the model were trained besides the adapters \(model\.trainable\).*: "
+            r"(model\.norm\.weight, lm_head\.weight|lm_head\.weight, model\.norm\.weight); export the merged model",
+        )
+        self.export(more / "checkpoints" / "step_2", "more_merged")
+
+
+if __name__ == "__main__":
+    zt.main()

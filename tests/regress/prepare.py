@@ -1,0 +1,213 @@
+"""tools/prepare_data.py with its bytes tokenizer: masks, formats, splits, mistakes; and ztrain trains on what it writes."""
+
+import gzip
+import json
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import ztrain_run as zt
+
+CHAT = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hé?"},
+    {"role": "assistant", "content": "Hello 😀"},
+    {"role": "user", "content": "Bye"},
+    {"role": "assistant", "content": "So long!"},
+]
+# Without generation blocks: turns are found by rendering what comes before them.
+BY_TURNS = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ '\\n' + m.content + '<|end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{{ '\\n' }}{% endif %}"
+)
+# Leaves out what earlier turns of the assistant thought, as some do.
+FORGETFUL = (
+    "{% for m in messages %}[{{ m.role }}]{% if loop.last %}{{ m.content }}{% else %}"
+    "{{ m.content.split('</think>')[-1] }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+
+
+def text_of(ids):
+    """Documents as text; token 256 as |."""
+    return b"".join(b"|" if i == 256 else bytes([i]) for i in ids).decode()
+
+
+def trained(ids, mask):
+    """The trained stretches as texts."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], mask, [0]])))
+    return [text_of(ids[a:b]) for a, b in zip(edges[::2], edges[1::2])]
+
+
+class Prepare(zt.Case):
+    def lines(self, name, *records):
+        path = self.folder / name
+        path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in records))
+        return path
+
+    def prepare(self, *words, output="out.h5", tokenizer="bytes", fails=False):
+        """The finished process; fails unless its exit status says what is expected."""
+        tool = zt.SOURCE / "tools" / "prepare_data.py"
+        command = [sys.executable, "-B", tool, *words, "--tokenizer", tokenizer, "--output", self.folder / output]
+        done = subprocess.run([*map(str, command), "--force"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode != 0, fails, done.stdout + done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+        return done
+
+    def documents(self, name="out.h5"):
+        with h5py.File(self.folder / name) as file:
+            ids, mask, offsets = (file[n][...] for n in ("tokens", "loss_mask", "document_offsets"))
+            self.assertEqual(ids.dtype, np.uint16)
+        return [(ids[a:b], mask[a:b]) for a, b in zip(offsets[:-1], offsets[1:])]
+
+    def refused(self, *words, pattern, **more):
+        self.assertRegex(self.prepare(*words, fails=True, **more).stderr, pattern)
+        left = [p.name for p in self.folder.iterdir() if p.name.endswith(".partial")]
+        self.assertEqual(left, [])
+
+    def test_masks_are_of_the_assistants_turns(self):
+        chat = self.lines("chat.jsonl", {"messages": CHAT})
+        expected = (
+            "<|system|>\nBe brief.|\n<|user|>\nHé?|\n<|assistant|>\nHello 😀|\n"
+            "<|user|>\nBye|\n<|assistant|>\nSo long!|\n"
+        )
+        turns = {
+            "assistant": ["Hello 😀|", "So long!|"],
+            "last": ["So long!|"],
+            "all": [expected],
+        }
+        by_turns = self.folder / "by_turns.jinja"
+        by_turns.write_text(BY_TURNS)
+        for words in ((), ("--chat-template", by_turns)):
+            for train_on, parts in turns.items():
+                self.prepare(chat, "--train-on", train_on, *words)
+                [(ids, mask)] = self.documents()
+                self.assertEqual(text_of(ids), expected)
+                self.assertEqual(trained(ids, mask), parts, (train_on, words))
+
+    def test_all_kinds_of_records(self):
+        path = self.lines(
+            "kinds.jsonl",
+            {"conversations": [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": "4"}]},
+            {"prompt": "Q: ", "completion": "A"},
+            {"prompt": CHAT[:3], "completion": CHAT[3:]},
+            "",
+            {"text": "text"},
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "parts"}]}, CHAT[2]]},
+        )
+        (self.folder / "two.txt").write_text("one\n===\ntwo\nlines\n===\n")
+        with gzip.open(self.folder / "more.jsonl.gz", "wt") as file:
+            file.write('{"text": "packed"}\n')
+        more = [self.folder / "two.txt", self.folder / "more.jsonl.gz"]
+        out = self.prepare(path, *more, "--separator", "===", "--show", "2").stdout
+        found = [(text_of(ids), trained(ids, mask)) for ids, mask in self.documents()]
+        self.assertEqual(found[0], ("<|user|>\n2+2?|\n<|assistant|>\n4|\n", ["4|"]))
+        self.assertEqual(found[1], ("Q: A|", ["A|"]))
+        self.assertEqual(found[2][1], ["So long!|"])
+        self.assertEqual(found[3], ("text|", ["text|"]))
+        self.assertEqual(found[4][1], ["Hello 😀|"])
+        self.assertEqual([f[0] for f in found[5:]], ["one\n|", "two\nlines\n|", "packed|"])
+        self.assertIn(">>>4<|end|><<<", out)
+        self.assertRegex(out, r"out\.h5 +8 ")
+        self.prepare(self.lines("pair.jsonl", {"prompt": "P", "completion": "C"}), "--pairs", "chat")
+        self.assertEqual(text_of(self.documents()[0][0]), "<|user|>\nP|\n<|assistant|>\nC|\n")
+
+    def test_what_is_dropped_is_counted(self):
+        path = self.lines(
+            "dropped.jsonl",
+            {"messages": CHAT},
+            {"messages": CHAT[:2]},
+            {"text": " "},
+            {"text": "long " * 100},
+            {"prompt": "p" * 99, "completion": "c"},
+            "no JSON",
+        )
+        done = self.prepare(path, "--skip-errors", "--max-length", 80, "--on-long", "truncate")
+        for line in ("1: no assistant turn", "1: empty", "1: no token to predict", "1: error"):
+            self.assertIn(f"dropped {line}\n", done.stdout)
+        self.assertIn("2 longer than --max-length 80: truncated", done.stdout)
+        self.assertEqual([len(ids) for ids, _ in self.documents()], [80, 80])
+        self.prepare(path, "--skip-errors", "--max-length", 110, "--on-long", "drop")
+        self.assertEqual(len(self.documents()), 2)
+
+    def test_the_split_is_reproducible_and_workers_change_nothing(self):
+        path = self.lines("many.jsonl", *({"text": f"document {i} " * (i % 7 + 1)} for i in range(600)))
+        found = []
+        for words in ((), ("--workers", 2), ("--seed", 1)):
+            self.prepare(path, "--validation", 0.2, *words)
+            parts = (self.documents(), self.documents("out.validation.h5"))
+            found.append([[text_of(ids) for ids, _ in part] for part in parts])
+        self.assertEqual(found[0], found[1])
+        self.assertNotEqual(found[0], found[2])
+        self.assertEqual(len(found[0][0]) + len(found[0][1]), 600)
+        self.assertTrue(80 <= len(found[0][1]) <= 160, len(found[0][1]))
+
+    def test_long_inputs_are_written_as_they_come(self):
+        """More than a buffer; the offsets fit."""
+        path = self.lines("large.jsonl", *({"text": "x" * (300000 + i)} for i in range(9)))
+        self.prepare(path)
+        self.assertEqual([len(ids) for ids, _ in self.documents()], [300001 + i for i in range(9)])
+
+    def test_mistakes_name_file_and_line(self):
+        good = {"text": "good"}
+        cases = {
+            "not_json.jsonl": ("{", r"not_json\.jsonl:2: is not JSON"),
+            "a_list.jsonl": ([1], r"a_list\.jsonl:2: is a JSON list"),
+            "nothing.jsonl": ({"input": 1}, r"nothing\.jsonl:2: has no \"messages\".*it has input"),
+            "no_role.jsonl": ({"messages": [{"content": "a"}]}, r"no_role\.jsonl:2: \"messages\"\[0\] has no \"role\""),
+            "role.jsonl": ({"conversations": [{"from": "dog", "value": "w"}]}, r"role\.jsonl:2: .* is from 'dog'"),
+            "content.jsonl": ({"messages": [{"role": "user"}]}, r"content\.jsonl:2: .* has no \"content\""),
+        }
+        for name, (record, pattern) in cases.items():
+            self.refused(self.lines(name, good, record), pattern=pattern)
+        (self.folder / "latin.txt").write_bytes(b"caf\xe9")
+        self.refused(self.folder / "latin.txt", pattern=r"latin\.txt: is not UTF-8")
+        self.refused(self.folder / "none.jsonl", pattern=r"none\.jsonl: No such file")
+        self.refused(self.lines("empty.jsonl", {"text": ""}), pattern=r"out\.h5: would hold no document")
+        self.refused(self.lines("good.jsonl", good), tokenizer="no/such", pattern=r"--tokenizer no/such")
+
+    def test_templates_that_forget_are_refused(self):
+        thinking = [*CHAT[:2], {"role": "assistant", "content": "Hm</think>Hello"}, *CHAT[3:]]
+        path = self.lines("thinking.jsonl", {"messages": thinking})
+        template = self.folder / "forgetful.jinja"
+        template.write_text(FORGETFUL)
+        self.refused(
+            path, "--chat-template", template, pattern=r"thinking\.jsonl:1: .* does not let message 2 be told apart"
+        )
+        self.prepare(path, "--chat-template", template, "--train-on", "all")
+        template.write_text("{% for m in messages %}{{ raise_exception('no ' + m.role) }}{% endfor %}")
+        self.refused(path, "--chat-template", template, pattern=r"thinking\.jsonl:1: .*refuses the messages: no system")
+        template.write_text("{% for %}")
+        self.refused(path, "--chat-template", template, pattern=r"the chat template is not valid")
+
+    def test_ztrain_trains_on_it(self):
+        chats = ({"messages": [{"role": "user", "content": f"{i % 50} + 1"}, {"role": "assistant", "content": f"{i % 50 + 1}"}]}
+                 for i in range(400))
+        self.prepare(self.lines("sums.jsonl", *chats), "--validation", 0.1, output="sums.h5")
+        output = self.train(
+            2,
+            "sums",
+            {
+                "data.train": "sums.h5",
+                "data.validation": "sums.validation.h5",
+                "data.sequence": 128,
+                "model.vocab_size": 0,
+                "evaluation.interval": 60,
+                "run.steps": 60,
+                "batch.global": 8,
+                "optimizer.lr": 0.01,
+            },
+        )
+        self.assertRegex(self.last.out, r"data +packed documents: \d+ rows of 128, \d+ documents")
+        self.assertIn("vocabulary 257", self.last.out)
+        losses = zt.losses(output)
+        self.assertLess(losses[60][0], 0.5 * losses[1][0])
+        self.assertLess(zt.validation_losses(output)[60], 0.5 * losses[1][0])
+        with h5py.File(self.folder / "sums.h5") as file:
+            self.assertRegex(file.attrs["tokenizer_hash"], "^[0-9a-f]{16}$")
+            self.assertRegex(file.attrs["chat_template_hash"], "^[0-9a-f]{16}$")
+
+
+if __name__ == "__main__":
+    zt.main()

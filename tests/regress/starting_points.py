@@ -1,0 +1,175 @@
+"""model.from: the weights of a Hugging Face model or of a checkpoint, and nothing else of it; with and without adapters."""
+
+import json
+import os
+import pathlib
+import shutil
+
+import hf_model as hf
+import ztrain_run as zt
+
+LORA = {"lora.rank": 3, "lora.alpha": 6, "lora.targets": ["q_proj", "v_proj", "down_proj"]}
+FAST = {"optimizer.lr": 1e-2, "schedule.name": "constant"}
+
+
+class FromCheckpoints(hf.Models):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.first = cls.train(2, "first", {**FAST, "run.steps": 3}) / "checkpoints" / "step_3"
+
+    def copy(self, name):
+        folder = self.folder / name
+        shutil.copytree(self.first, folder)
+        return folder
+
+    def test_a_run_is_that_from_the_exported_weights(self):
+        exported = self.export(self.first, "exported")
+        for ranks, strategy in ((1, "FULL_SHARD"), (2, "zero1"), (4, "FULL_SHARD")):
+            keys = {"sharding.strategy": strategy, "run.steps": 3}
+            one = self.train(ranks, f"model_{ranks}", {**keys, "model.from": exported})
+            other = self.train(ranks, f"saved_{ranks}", {**keys, "model.from": self.first})
+            self.assert_same(zt.losses(one), zt.losses(other), f"{strategy} on {ranks} ranks")
+        self.assertNotEqual(zt.losses(other)[1], zt.losses(self.first.parent.parent)[1])
+        self.assert_same_tensors(one / "checkpoints" / "step_3", other / "checkpoints" / "step_3")
+
+    def test_optimizer_data_and_precision_may_be_others(self):
+        keys = {"optimizer.name": "lion", "data.sequence": 16, "precision.preset": "bf16", "run.steps": 2}
+        output = self.train(3, "others", {**keys, "batch.global": 6, "model.from": self.first})
+        self.assertEqual(list(zt.losses(output)), [1, 2])
+        self.assertIn("a checkpoint, and nothing else of it", self.last.out)
+
+    def test_what_an_export_takes_along_is_still_found(self):
+        """The tokenizer lies beside the model that the first of three runs started from."""
+        model = self.write_model("with_tokenizer", self.tensors)
+        (model / "tokenizer.json").write_text('{"tokens": 1}')
+        one = self.still("chain_1", "with_tokenizer")
+        two = self.still("chain_2", one)
+        shutil.rmtree(one)
+        exported = self.export(two, "export_chain")
+        self.assertEqual((exported / "tokenizer.json").read_text(), '{"tokens": 1}')
+        config = json.loads((exported / "config.json").read_text())
+        self.assertEqual(config["eos_token_id"], hf.CONFIG["eos_token_id"])
+        self.assertEqual(hf.read_folder(exported), self.tensors)
+
+    def test_check_and_plan_know_the_dims(self):
+        words = [self.deck, f"--model.from={self.first}", "--ranks", "4"]
+        for command in ("check", "plan"):
+            result = zt.run(0, [command, *words])
+            self.assertEqual(result.code, 0, str(result))
+        self.assertIn(f"the {len(self.tensors)} tensors", zt.run(0, ["check", *words]).out)
+        result = zt.run(0, ["check", *words, "--model.hidden_size=40"])
+        self.assert_refused(result, r"model\.hidden_size = 40 contradicts \S+step_3/metadata\.json, which says 36")
+
+    def refused(self, folder, *patterns, words=(), ranks=2, times=1):
+        words = [self.deck, f"--model.from={folder}", f"--run.output={self.folder / 'refused'}", *words]
+        self.assert_refused(zt.run(ranks, words), *patterns, times=times)
+
+    def test_dims_that_the_tensors_have_not(self):
+        folder = self.copy("other_dims")
+        metadata = folder / "metadata.json"
+        text = json.loads(metadata.read_text())
+        deck = text["deck"].replace("num_hidden_layers = 2", "num_hidden_layers = 3")
+        deck = deck.replace("intermediate_size = 80", "intermediate_size = 81")
+        self.assertNotEqual(deck, text["deck"])
+        metadata.write_text(json.dumps({**text, "deck": deck}))
+        self.refused(
+            folder,
+            r"9 missing: model\.layers\.2\.input_layernorm\.weight, ",
+            r"6 of another shape: model\.layers\.0\.mlp\.gate_proj\.weight \[80, 36\] \(the model's is \[81, 36\]\)",
+            r"a run with the same \[model\] keys \(model\.from\)",
+        )
+
+    def test_metadata_that_are_damaged(self):
+        folder = self.copy("bad_metadata")
+        for text, pattern in (
+            ("", r"metadata\.json: not valid JSON"),
+            ("{}", r"metadata\.json: holds no deck"),
+            ("[" * 1000000, r"metadata\.json: is nested more than 16 deep"),
+            (json.dumps({"deck": "[model"}), r"metadata\.json: its deck is not valid TOML"),
+            (json.dumps({"deck": "[model]\nhidden_size = -3"}), r"metadata\.json: model\.hidden_size = -3 is not legal"),
+            (" " * (1 << 24) + "{}", r"no checkpoint's metadata are above"),
+        ):
+            (folder / "metadata.json").write_text(text)
+            self.refused(folder, pattern, ranks=0 if text else 2)
+
+    def test_damaged_weights(self):
+        folder = self.copy("damaged")
+        shard = folder / "shard_0000.h5"
+        data = bytearray(shard.read_bytes())
+        # The weights come first, then two moments: what is behind them does not matter here.
+        for place, matters in ((len(data) * 2 // 3, False), (len(data) // 6, True)):
+            data[place : place + 4] = bytes(255 - b for b in data[place : place + 4])
+            shard.write_bytes(data)
+            if not matters:
+                self.still("moments_damaged", folder)
+        # Whichever ranks read the bytes.
+        self.refused(folder, r"damaged/shard_0000\.h5: \d+ bytes at offset \d+ do not have their checksum", times=2)
+        os.truncate(shard, len(data) - 1000)
+        self.refused(folder, r"damaged/shard_0000\.h5: is truncated or was changed")
+
+    def test_folders_that_are_neither(self):
+        empty, old, adapter = self.folder / "nothing", self.copy("old"), self.folder / "adapter"
+        empty.mkdir()
+        (old / "metadata.json").unlink()
+        adapter.mkdir()
+        (adapter / "adapter_config.json").write_text("{}")
+        neither = r"is neither a Hugging Face model nor a checkpoint: it has no config\.json and no metadata\.json; "
+        for folder, hint in (
+            (self.folder / "nowhere", "it is no folder"),
+            (self.deck, "it is no folder"),
+            (empty, "give a folder that has one of them"),
+            (old, "it is a checkpoint of an older version"),
+            (adapter, "it holds adapters alone"),
+            (self.first.parent, r"it holds checkpoints: give one of them, such as '\S+/step_3'"),
+        ):
+            self.refused(folder, neither + hint, ranks=2 if folder == self.first.parent else 0)
+        exported = self.export(old, "export_old")
+        self.still("still_old", exported)
+
+
+class WithAdapters(hf.Models):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.lora = cls.train(2, "lora", {**FAST, **LORA, "run.steps": 4}) / "checkpoints" / "step_4"
+
+    def test_adapters_are_drawn_where_there_are_none(self):
+        """From a model and from a checkpoint of the same weights; a model starts as without them."""
+        plain = self.still("plain", "model")
+        self.assertIn("12 adapter weights are drawn from seed 1234", self.lora_output())
+        one = zt.losses(self.train(2, "from_model", {**FAST, **LORA, "run.steps": 4}))
+        other = zt.losses(self.train(2, "from_checkpoint", {**FAST, **LORA, "run.steps": 4, "model.from": plain}))
+        self.assert_same(one, other)
+        self.assertEqual(one[1][0], zt.losses(self.train(2, "without", FAST))[1][0])
+        for ranks in (1, 4):
+            again = zt.losses(self.train(ranks, f"drawn_{ranks}", {**FAST, **LORA, "run.steps": 4}))
+            self.assert_close(one, again, 1e-5, f"{ranks} ranks")
+
+    def lora_output(self):
+        return zt.run(2, [self.deck, *zt.words_of({**LORA, "run.output": self.folder / "again"})]).out
+
+    def test_a_run_goes_on_with_trained_adapters(self):
+        merged = self.export(self.lora, "merged")
+        start = zt.losses(self.train(2, "from_merged", FAST))[1][0]
+        with_merged = zt.losses(self.train(2, "merged_run", {**FAST, "model.from": merged}))[1][0]
+        with_adapters = zt.losses(self.train(4, "adapters_run", {**FAST, **LORA, "model.from": self.lora}))[1][0]
+        self.assertLess(abs(with_adapters - with_merged), 1e-6 * with_merged)
+        self.assertGreater(abs(start - with_merged), 1e-3, "training changed nothing")
+
+    def test_adapters_that_do_not_fit(self):
+        for change, pattern in (
+            ({"lora.rank": 0}, r"holds adapters \(lora\.rank = 3\), and this run has none.*`ztrain export"),
+            ({**LORA, "lora.rank": 4}, r"lora\.rank = 3 and lora\.alpha = 6, and this run's have 4 and 6"),
+            ({**LORA, "lora.alpha": 5}, r"lora\.rank = 3 and lora\.alpha = 6, and this run's have 3 and 5"),
+            ({**LORA, "lora.targets": ["q_proj"]}, r"8 unexpected: model\.layers\.0\.mlp\.down_proj\.lora_A\.weight"),
+        ):
+            words = {"model.from": self.lora, "run.output": self.folder / "refused", **change}
+            self.assert_refused(zt.run(2, [self.deck, *zt.words_of(words)]), pattern)
+        more = {**LORA, "lora.targets": LORA["lora.targets"] + ["up_proj"]}
+        self.train(2, "more", {**more, "model.from": self.lora})
+        self.assertIn("4 adapter weights are drawn", self.last.out)
+
+
+if __name__ == "__main__":
+    zt.main()

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Continues a text, or answers a chat message, with a model that has a Hugging Face tokenizer.
+
+    tools/generate.py MODEL --prompt "Once upon a time" [--ranks 2] [options of ztrain generate]
+    tools/generate.py MODEL --chat --prompt "What is a halo exchange?" --tokens 300 --temperature 0.7 --top-p 0.9
+
+MODEL is what `ztrain generate` takes: a checkpoint step_N, or a Hugging Face folder. The tokenizer is read from
+--tokenizer, from MODEL, or from the folder that the checkpoint's run started from. The text is turned into ids, ztrain
+runs under mpirun, and its ids come back as text while they arrive. Needs the Python package transformers, or tokenizers
+(then without --chat); ztrain itself needs neither.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def started_from(checkpoint):
+    """The folder that a checkpoint's run took its model from, or ""."""
+    import h5py
+
+    with h5py.File(checkpoint / "index.h5") as index:
+        metadata = index.attrs["metadata"]
+    return json.loads(metadata.decode() if isinstance(metadata, bytes) else metadata).get("model_from", "")
+
+
+def tokenizer_folder(arguments):
+    if arguments.tokenizer:
+        return arguments.tokenizer
+    model = pathlib.Path(arguments.model)
+    if (model / "index.h5").exists() and not (model / "tokenizer_config.json").exists():
+        folder = started_from(model)
+        if folder:
+            return pathlib.Path(folder)
+    return model
+
+
+class Transformers:
+    """Encodes and decodes with transformers' tokenizer of a folder."""
+
+    def __init__(self, folder):
+        from transformers import AutoTokenizer
+
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    def encode(self, text):
+        return self.tokenizer.encode(text)
+
+    def encode_chat(self, messages):
+        text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def decode(self, ids):
+        return self.tokenizer.decode(ids, skip_special_tokens=True)
+
+
+class Tokenizers:
+    """The same with the package tokenizers alone, which knows no chat templates."""
+
+    def __init__(self, folder):
+        from tokenizers import Tokenizer
+
+        self.tokenizer = Tokenizer.from_file(str(pathlib.Path(folder) / "tokenizer.json"))
+
+    def encode(self, text):
+        return self.tokenizer.encode(text).ids
+
+    def encode_chat(self, messages):
+        sys.exit("tools/generate.py: --chat needs the Python package transformers")
+
+    def decode(self, ids):
+        return self.tokenizer.decode(ids)
+
+
+def open_tokenizer(folder):
+    for kind in (Transformers, Tokenizers):
+        try:
+            return kind(folder)
+        except ImportError:
+            continue
+        except Exception as error:  # what the packages throw is theirs
+            sys.exit(f"tools/generate.py: no tokenizer can be read from '{folder}' ({error}); name a folder with --tokenizer")
+    sys.exit("tools/generate.py: needs the Python package transformers, or tokenizers")
+
+
+def words_from(stream):
+    """The words of a stream, each as soon as the space behind it has come."""
+    word = b""
+    while byte := stream.read(1):
+        if byte.isspace():
+            if word:
+                yield word.decode()
+            word = b""
+        else:
+            word += byte
+    if word:
+        yield word.decode()
+
+
+def stream_text(tokenizer, prompt, stream):
+    """Prints what ids add to the text of those before; half a character waits for its other half."""
+    ids, printed = list(prompt), tokenizer.decode(prompt)
+    for word in words_from(stream):
+        ids.append(int(word))
+        text = tokenizer.decode(ids)
+        if text.endswith("\ufffd"):
+            continue
+        print(text[len(printed):], end="", flush=True)
+        printed = text
+    print()
+
+
+def launch(arguments, ids, others):
+    words = [arguments.ztrain, "generate", arguments.model, "--ids", "--prompt-ids", ",".join(map(str, ids)), *others]
+    if arguments.ranks > 1:
+        words = [*arguments.mpirun.split(), "-np", arguments.ranks, *words]
+    return subprocess.Popen([str(w) for w in words], stdout=subprocess.PIPE, bufsize=0)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="a folder step_N, or one with config.json and safetensors files")
+    parser.add_argument("--prompt", required=True)
+    parser.add_argument("--chat", action="store_true", help="the prompt is a user's message; use the chat template")
+    parser.add_argument("--system", help="with --chat: the system's message before it")
+    parser.add_argument("--tokenizer", type=pathlib.Path, help="folder with the tokenizer's files")
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--mpirun", default="mpirun --bind-to none", help="launcher with its options")
+    parser.add_argument("--ztrain", type=pathlib.Path, default=ROOT / "build" / "cpu" / "ztrain")
+    arguments, others = parser.parse_known_args()
+    tokenizer = open_tokenizer(tokenizer_folder(arguments))
+    if arguments.chat:
+        system = [{"role": "system", "content": arguments.system}] if arguments.system else []
+        ids = tokenizer.encode_chat([*system, {"role": "user", "content": arguments.prompt}])
+    else:
+        ids = tokenizer.encode(arguments.prompt)
+        print(arguments.prompt, end="", flush=True)
+    process = launch(arguments, ids, others)
+    stream_text(tokenizer, ids, process.stdout)
+    return process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

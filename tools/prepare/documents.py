@@ -1,0 +1,125 @@
+"""From records to tokens and masks."""
+
+from .records import Chat, InputError, Pair, parse
+from .template import ChatTemplate, TemplateError
+
+
+class Dropped(Exception):
+    """A document that is left out, and why."""
+
+
+class Options:
+    """How documents are made; the same in all workers."""
+
+    def __init__(self, train_on="assistant", pairs_as_chat=False, max_length=0, on_long="warn"):
+        self.train_on, self.pairs_as_chat = train_on, pairs_as_chat
+        self.max_length, self.on_long = max_length, on_long
+
+
+class Document:
+    """ids and mask, two lists of one length; too_long: it is or was longer than --max-length; chat: a chat template
+    made it."""
+
+    def __init__(self, ids, mask, too_long=False, chat=False):
+        self.ids, self.mask, self.too_long, self.chat = ids, mask, too_long, chat
+
+
+class Maker:
+    def __init__(self, tokenizer, options):
+        self.tokenizer, self.options = tokenizer, options
+        self.template = None
+
+    def make(self, raw):
+        """The document of a Raw. Throws Dropped, and InputError naming file and line."""
+        record = parse(raw, self.options.pairs_as_chat)
+        if isinstance(record, Chat):
+            ids, mask = self.chat(record, raw.where)
+        elif isinstance(record, Pair):
+            ids, mask = self.pair(record)
+        else:
+            ids = self.plain(record.text)
+            mask = [1] * len(ids)
+        return self.fitted(ids, mask, isinstance(record, Chat))
+
+    def fitted(self, ids, mask, chat):
+        if not ids:
+            raise Dropped("empty")
+        most = self.options.max_length
+        too_long = bool(most) and len(ids) > most
+        if too_long and self.options.on_long == "drop":
+            raise Dropped("longer than --max-length")
+        if too_long and self.options.on_long == "truncate":
+            ids, mask = ids[:most], mask[:most]
+        if not any(mask[1:]):  # the first token is no target
+            raise Dropped("no token to predict")
+        return Document(ids, mask, too_long, chat)
+
+    def plain(self, text):
+        if not text.strip():
+            return []
+        return self.bos() + self.tokenizer.encode(text) + self.eos()
+
+    def pair(self, record):
+        if not record.completion:
+            raise Dropped("empty completion")
+        text = record.prompt + record.completion
+        try:
+            ids, mask = self.masked(text, [(len(record.prompt), len(text))], "completion")
+        except TemplateError:  # a token would lie across: apart, as who continues a prompt sees them
+            first, second = self.tokenizer.encode(record.prompt), self.tokenizer.encode(record.completion)
+            ids, mask = first + second, [0] * len(first) + [1] * len(second)
+        begin, end = self.bos(), self.eos()
+        if self.options.train_on == "all":
+            mask = [1] * len(ids)
+        return begin + ids + end, [0] * len(begin) + mask + [1] * len(end)
+
+    def chat(self, record, where):
+        if self.template is None:
+            if self.tokenizer.template is None:
+                raise InputError(where, "is a chat, and the tokenizer has no chat template: give --chat-template")
+            self.template = ChatTemplate(self.tokenizer.template, self.tokenizer.tokens)
+        try:
+            text, spans = self.template.split(record, self.tokenizer.special, self.options.train_on)
+            if not spans:
+                raise Dropped("no assistant turn")
+            return self.masked(text, spans, "assistant's turn")
+        except TemplateError as error:
+            raise InputError(where, str(error)) from None
+
+    def masked(self, text, spans, what):
+        """The ids of a text, and 1 for those of its spans: tokens must not lie across the ends of spans."""
+        ids = self.tokenizer.encode(text)
+        ends = sorted({at for span in spans for at in span} - {0, len(text)})
+        places = self.places(text, ids, ends, what)
+        mask = [0] * len(ids)
+        for begin, end in spans:
+            mask[places[begin] : places[end]] = [1] * (places[end] - places[begin])
+        return ids, mask
+
+    def places(self, text, ids, ends, what):
+        """How many tokens lie before each of some characters."""
+        bounds = [0, *ends, len(text)]
+        pieces = [self.tokenizer.encode(text[a:b]) for a, b in zip(bounds, bounds[1:])]
+        found, count = {0: 0}, 0
+        for at, piece in zip(bounds[1:], pieces):
+            count += len(piece)
+            found[at] = count
+        if [token for piece in pieces for token in piece] == ids:
+            return found
+        # Some tokenizers treat the beginning of a text in a way of its own: then what precedes must be how all begins.
+        for at in ends:
+            before = self.tokenizer.encode(text[:at])
+            if ids[: len(before)] != before:
+                raise TemplateError(
+                    f"a token lies across the end or beginning of the {what} at "
+                    f"{text[max(0, at - 20) : at]!r} | {text[at : at + 20]!r}: the mask would not be exact"
+                )
+            found[at] = len(before)
+        found[len(text)] = len(ids)
+        return found
+
+    def bos(self):
+        return [] if self.tokenizer.bos_id is None else [self.tokenizer.bos_id]
+
+    def eos(self):
+        return [] if self.tokenizer.eos_id is None else [self.tokenizer.eos_id]

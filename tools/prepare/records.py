@@ -1,0 +1,167 @@
+"""From input files to records: one line of JSON, or one plain text, with the place it comes from."""
+
+import gzip
+import json
+import pathlib
+
+ROLES = {
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "assistant": "assistant",
+    "model": "assistant",
+    "chatgpt": "assistant",
+    "system": "system",
+    "tool": "tool",
+    "function": "tool",
+    "observation": "tool",
+}
+
+
+class InputError(Exception):
+    """What is wrong with the input, and where."""
+
+    def __init__(self, where, what):
+        super().__init__(f"{where}: {what}")
+        self.what = what
+
+
+class Raw:
+    """A piece of input that a worker turns into a document. kind: json or text."""
+
+    __slots__ = ("kind", "text", "where")
+
+    def __init__(self, kind, text, where):
+        self.kind, self.text, self.where = kind, text, where
+
+
+def is_json(path):
+    return any(suffix in (".jsonl", ".json", ".ndjson") for suffix in pathlib.Path(path).suffixes)
+
+
+def open_text(path):
+    try:
+        if str(path).endswith(".gz"):
+            return gzip.open(path, "rt", encoding="utf-8")
+        return open(path, encoding="utf-8")
+    except OSError as error:
+        raise InputError(path, error.strerror or str(error)) from None
+
+
+def read_raw(paths, separator=None):
+    """Yields every record of the files, in order. Empty lines of JSON files are passed over; a plain text file is
+    one document, or, with a separator, one for each part between lines that equal it."""
+    for path in paths:
+        with open_text(path) as file:
+            try:
+                yield from json_lines(path, file) if is_json(path) else texts(path, file, separator)
+            except UnicodeDecodeError as error:
+                raise InputError(path, f"is not UTF-8 ({error.reason} at byte {error.start} of a block)") from None
+            except (OSError, EOFError) as error:
+                raise InputError(path, f"cannot be read: {error}") from None
+
+
+def json_lines(path, file):
+    for number, line in enumerate(file, 1):
+        if line.strip():
+            yield Raw("json", line, f"{path}:{number}")
+
+
+def texts(path, file, separator):
+    if separator is None:
+        yield Raw("text", file.read(), str(path))
+        return
+    lines, begin, number = [], 1, 0
+    for number, line in enumerate(file, 1):
+        if line.rstrip("\r\n") != separator:
+            lines.append(line)
+            continue
+        yield Raw("text", "".join(lines), f"{path}:{begin}")
+        lines, begin = [], number + 1
+    if lines:
+        yield Raw("text", "".join(lines), f"{path}:{begin}")
+
+
+class Chat:
+    """messages: [{"role", "content", ...}]; the first `given` of them are never trained on."""
+
+    def __init__(self, messages, given=0, tools=None, extra=None):
+        self.messages, self.given, self.tools, self.extra = messages, given, tools, extra or {}
+
+
+class Pair:
+    def __init__(self, prompt, completion):
+        self.prompt, self.completion = prompt, completion
+
+
+class Text:
+    def __init__(self, text):
+        self.text = text
+
+
+def parse(raw, pairs_as_chat=False):
+    """The Chat, Pair or Text of a Raw. Throws InputError naming its file and line."""
+    if raw.kind == "text":
+        return Text(raw.text)
+    try:
+        record = json.loads(raw.text)
+    except json.JSONDecodeError as error:
+        raise InputError(raw.where, f"is not JSON: {error.msg} at column {error.colno}") from None
+    if not isinstance(record, dict):
+        raise InputError(raw.where, f"is a JSON {type(record).__name__}; every line must be an object {{...}}")
+    return parse_record(record, raw.where, pairs_as_chat)
+
+
+def parse_record(record, where, pairs_as_chat):
+    more = {"tools": record.get("tools"), "extra": record.get("chat_template_kwargs")}
+    for key in ("messages", "conversations"):
+        if record.get(key) is not None:
+            return Chat(messages_of(record[key], where, key), **more)
+    if "prompt" in record and "completion" in record:
+        prompt, completion = record["prompt"], record["completion"]
+        if isinstance(prompt, list) and isinstance(completion, list):
+            given = messages_of(prompt, where, "prompt")
+            return Chat(given + messages_of(completion, where, "completion"), len(given), **more)
+        if not isinstance(prompt, str) or not isinstance(completion, str):
+            raise InputError(where, "prompt and completion must both be strings, or both lists of messages")
+        if pairs_as_chat:
+            turns = [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
+            return Chat(turns, **more)
+        return Pair(prompt, completion)
+    if isinstance(record.get("text"), str):
+        return Text(record["text"])
+    keys = ", ".join(map(str, record)) or "nothing"
+    raise InputError(
+        where, f'has no "messages", "conversations", "prompt" with "completion", or "text" (it has {keys})'
+    )
+
+
+def messages_of(value, where, key):
+    if not isinstance(value, list) or not value:
+        raise InputError(where, f'"{key}" must be a list of messages')
+    return [message_of(message, f'"{key}"[{i}]', where) for i, message in enumerate(value)]
+
+
+def message_of(message, name, where):
+    if not isinstance(message, dict):
+        raise InputError(where, f"{name} is no object with role and content")
+    role = message.get("role", message.get("from"))
+    if role is None:
+        raise InputError(where, f'{name} has no "role"')
+    if "from" in message and role not in ROLES:
+        raise InputError(where, f"{name} is from '{role}'; known are {', '.join(ROLES)}")
+    content = message.get("content", message.get("value"))
+    if isinstance(content, list):
+        content = "".join(part_text(part, name, where) for part in content)
+    if content is None and not message.get("tool_calls"):
+        raise InputError(where, f'{name} has no "content"')
+    if content is not None and not isinstance(content, str):
+        raise InputError(where, f"the content of {name} is no string")
+    kept = {k: v for k, v in message.items() if k not in ("from", "value", "role", "content")}
+    return {"role": ROLES.get(role, role), "content": content, **kept}
+
+
+def part_text(part, name, where):
+    if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
+        return part["text"]
+    raise InputError(where, f"the content of {name} has a part that is no text")
