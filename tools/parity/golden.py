@@ -74,6 +74,7 @@ def one_line_lists(value, indent=0):
 
 def write(ztrain, folder, versions):
     (vocabulary,) = {row.vocabulary for row in models.GOLDEN}
+    folder = folder.resolve()     # decks lie elsewhere
     folder.mkdir(parents=True, exist_ok=True)
     tokens, windows = data.windows(vocabulary)
     data.write_windows(folder / "tokens.bin", tokens)
