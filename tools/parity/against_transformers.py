@@ -10,12 +10,12 @@ For each model, which transformers saves and ztrain starts from (model.from), a 
     windows   losses of 20 AdamW steps with clipping, on windows of tokens, relative                       1e-5
     packed    the same on documents with masks of the loss, which ztrain packs into rows and accumulates
               over micro-batches and ranks, and PyTorch takes one by one, without padding                  1e-5
-    norm      of the first step's gradient on them, before clipping, relative                              1e-5
+    norm      of the gradient in each of these steps, before clipping, relative                            1e-5
     frozen    losses on them with some parameters frozen, against requires_grad = False                    1e-5
     LoRA      losses on them with adapters, against PEFT's from the same start, which ztrain exported      1e-5
     merged    logits of the trained adapters in PEFT, against the merged export in transformers, and
               against what ztrain computes from its checkpoint, largest absolute difference                1e-4
-    weights   after the steps on documents, relative to the largest of a tensor                            1e-3
+    weights   after the steps on documents, relative to the largest of a tensor                            1e-5
     bits      tensors and settings of the model that are not bit for bit what transformers saved, after
               ztrain read them, took a step too small to change any, and exported them                     0
 

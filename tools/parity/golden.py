@@ -18,12 +18,12 @@ import ztrain_side as zt
 
 PROMPT, FIRST = 40, 8
 LORA = zt.lora(["q_proj", "v_proj", "down_proj"])
-# Name: the file trained on, and deck keys besides ztrain_side.SETTINGS.
+# Name: the file trained on, and deck keys.
 RUNS = {
     "windows": ("tokens.bin", zt.WINDOWS),
     "documents": ("documents.h5", zt.DOCUMENTS),
     "frozen": ("documents.h5", {**zt.DOCUMENTS, **zt.PARTIAL}),
-    "lora": ("documents.h5", {**zt.DOCUMENTS, **LORA}),
+    "lora": ("documents.h5", LORA),
 }
 
 
@@ -31,7 +31,7 @@ def drawn_adapters(ztrain, folder, documents):
     """Writes the adapters that a run of ztrain starts with."""
     with tempfile.TemporaryDirectory() as temporary:
         output = Path(temporary) / "still"
-        _, _, still = ztrain.train(folder, documents, output, zt.DOCUMENTS, LORA, zt.STILL)
+        _, _, still = ztrain.train(folder, documents, output, LORA, zt.STILL)
         shutil.rmtree(folder / "lora", ignore_errors=True)
         ztrain.export(still, folder / "lora", "--adapter", "--dtype", "fp32")
     config = folder / "lora" / "adapter_config.json"
@@ -39,13 +39,13 @@ def drawn_adapters(ztrain, folder, documents):
     config.write_text(json.dumps({**text, "base_model_name_or_path": None}, indent=2) + "\n")
 
 
-def losses(name, folder, chunks):
-    model, lr = torch_side.load(folder), torch_side.LR
+def losses(name, folder, chunks, keys):
+    model = torch_side.load(folder)
     if name == "frozen":
         model = torch_side.freeze(model, *zt.PARTIAL.values())
     elif name == "lora":
-        model, lr = torch_side.load_adapter(model, folder / "lora", trainable=True), zt.LORA_LR
-    return torch_side.train(model, chunks, zt.STEPS, lr)[0]
+        model = torch_side.load_adapter(model, folder / "lora", trainable=True)
+    return torch_side.train(model, chunks, keys)[0]
 
 
 def write_model(ztrain, row, folder, documents, chunks, prompt, versions):
@@ -55,7 +55,7 @@ def write_model(ztrain, row, folder, documents, chunks, prompt, versions):
     model = torch_side.load(folder)
     rows = torch_side.logits(model, prompt)
     places = [*range(FIRST), len(prompt) - 1]
-    runs = {name: {"data": file, "settings": {**zt.SETTINGS, **keys}, "losses": losses(name, folder, chunks[file])}
+    runs = {name: {"data": file, "settings": keys, "losses": losses(name, folder, chunks[file], keys)}
             for name, (file, keys) in RUNS.items()}
     found = {"made_with": versions, "runs": runs, "prompt": prompt,
              "logits": {str(t): [float(f"{v:.8g}") for v in rows[t]] for t in places},

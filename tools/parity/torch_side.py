@@ -6,8 +6,6 @@ import peft
 import torch
 from transformers import AutoModelForCausalLM
 
-LR, BETAS, EPS, DECAY, MAX_NORM = 1e-3, (0.9, 0.95), 1e-8, 0.1, 0.25   # clipping acts on all steps
-
 
 def load(folder, dtype=torch.float32):
     """Fails when transformers misses or does not know a tensor."""
@@ -45,22 +43,23 @@ def sum_of_losses(model, ids, targets, weights):
     return (losses * weights.flatten()).sum()
 
 
-def train(model, chunks, steps, lr=LR):
-    """(losses, gradient norms before clipping) of AdamW steps over all chunks, a backward call for each chunk."""
-    trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW([{"params": [p for p in trained if p.dim() > 1], "weight_decay": DECAY},
+def train(model, chunks, keys):
+    """(losses, gradient norms before clipping) of AdamW steps over all chunks, a backward call for each, as deck keys
+    say."""
+    decay, trained = keys["optimizer.weight_decay"], [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW([{"params": [p for p in trained if p.dim() > 1], "weight_decay": decay},
                                    {"params": [p for p in trained if p.dim() == 1], "weight_decay": 0.0}],
-                                  lr=lr, betas=BETAS, eps=EPS)
+                                  lr=keys["optimizer.lr"], betas=keys["optimizer.betas"], eps=keys["optimizer.eps"])
     count = sum(weights.sum().item() for chunk in chunks for _, _, weights in chunk)
     losses, norms = [], []
-    for _ in range(steps):
+    for _ in range(keys["run.steps"]):
         optimizer.zero_grad()
         loss = 0.0
         for chunk in chunks:
             part = sum(sum_of_losses(model, *document) for document in chunk) / count
             part.backward()
             loss += part.item()
-        norms.append(torch.nn.utils.clip_grad_norm_(trained, MAX_NORM).item())
+        norms.append(torch.nn.utils.clip_grad_norm_(trained, keys["optimizer.max_norm"]).item())
         optimizer.step()
         losses.append(loss)
     return losses, norms

@@ -6,18 +6,18 @@ import subprocess
 import numpy as np
 
 import data
-import torch_side as side
 
-STEPS, LORA_LR = 20, 1e-2
-# How ztrain is asked for what torch_side.train does; of windows, an epoch is a step.
+STEPS = 20
+# Deck keys of all runs but STILL, which both sides follow. Clipping acts on nearly all steps.
 SETTINGS = {"run.steps": STEPS, "data.sequence": data.SEQUENCE, "data.validation_fraction": 0.0,
-            "precision.preset": "fp32", "optimizer.name": "adamw", "optimizer.lr": side.LR,
-            "optimizer.betas": list(side.BETAS), "optimizer.eps": side.EPS, "optimizer.weight_decay": side.DECAY,
-            "optimizer.max_norm": side.MAX_NORM, "schedule.name": "constant"}
-WINDOWS = {"data.format": "bin-uint16", "batch.global": data.WINDOWS}
-# Of documents too: all rows in each step.
-DOCUMENTS = {"data.format": "hdf5", "data.packing": "documents", "data.long_documents": "split",
-             "batch.global": data.ROWS, "batch.micro": data.MICRO}
+            "precision.preset": "fp32", "optimizer.name": "adamw", "optimizer.lr": 1e-3,
+            "optimizer.betas": [0.9, 0.95], "optimizer.eps": 1e-8, "optimizer.weight_decay": 0.1,
+            "optimizer.max_norm": 0.25, "schedule.name": "constant"}
+# An epoch is a step.
+WINDOWS = {**SETTINGS, "data.format": "bin-uint16", "batch.global": data.WINDOWS}
+# The same, and an eps beside which the gradient's scale counts: with a small one AdamW hides it.
+DOCUMENTS = {**SETTINGS, "data.format": "hdf5", "data.packing": "documents", "data.long_documents": "split",
+             "batch.global": data.ROWS, "batch.micro": data.MICRO, "optimizer.eps": 1e-4}
 # A step too small to change any bit.
 STILL = {"run.steps": 1, "optimizer.lr": 1e-300, "optimizer.weight_decay": 0.0}
 PARTIAL = {"model.trainable": ["model.layers.1.*", "model.embed_tokens.weight", "*.q_proj.*"],
@@ -25,8 +25,8 @@ PARTIAL = {"model.trainable": ["model.layers.1.*", "model.embed_tokens.weight", 
 
 
 def lora(targets, dropout=0.0):
-    return {"lora.rank": 4, "lora.alpha": 8, "lora.dropout": dropout, "lora.targets": targets,
-            "optimizer.lr": LORA_LR}
+    return {**DOCUMENTS, "lora.rank": 4, "lora.alpha": 8, "lora.dropout": dropout, "lora.targets": targets,
+            "optimizer.lr": 1e-2}
 
 
 class Ztrain:
@@ -41,11 +41,11 @@ class Ztrain:
             raise RuntimeError(f"{' '.join(command)}\n{result.stdout}{result.stderr}")
         return result.stdout
 
-    def train(self, model, tokens, output, *settings):
-        """(losses, gradient norms, last checkpoint) of a run from a model's folder; later settings win."""
+    def train(self, model, tokens, output, *more_keys):
+        """(losses, gradient norms, last checkpoint) of a run from a model's folder; of deck keys, later ones win."""
         deck = pathlib.Path(f"{output}.toml")
-        keys = {**SETTINGS, "data.train": [str(tokens)], "model.from": str(model), "checkpoint.resume": "none"}
-        for more in settings:
+        keys = {"data.train": [str(tokens)], "model.from": str(model), "checkpoint.resume": "none"}
+        for more in more_keys:
             keys.update(more)
         deck.write_text(deck_text(keys))
         self.call(deck, f"--run.output={output}", parallel=True)
