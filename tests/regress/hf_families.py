@@ -1,4 +1,4 @@
-"""Families of Hugging Face models: what each has besides, read and written, and the losses of transformers."""
+"""Families of Hugging Face models: what each has besides, read and written."""
 
 import json
 
@@ -67,27 +67,6 @@ class Families(hf.Models):
         self.write_model("biased", tensors)
         result = zt.run(0, ["check", self.deck, "--model.from=biased"])
         self.assert_refused(result, r"6 unexpected: .*layers\.0\.self_attn\.k_proj\.bias")
-
-
-class Golden(hf.Models):
-    """Losses of transformers' own AdamW steps; tools/parity/against_transformers.py --golden made them."""
-
-    def agree(self, folder, ranks, name):
-        golden = json.loads((folder / "golden.json").read_text())
-        paths = {"data.train": [str(folder / "tokens.bin")], "model.from": str(folder)}
-        deck = self.write_deck(f"golden_{name}", {**golden["settings"], **paths})
-        losses = zt.losses(self.train(ranks, f"golden_{name}_{ranks}", deck=deck))
-        self.assertEqual(len(losses), len(golden["losses"]))
-        for step, expected in enumerate(golden["losses"], 1):
-            difference = abs(losses[step][0] / expected - 1)
-            self.assertLess(difference, 2e-6 if step == 1 else 1e-5, f"{name}, step {step} on {ranks} ranks")
-
-    def test_losses_are_those_of_transformers(self):
-        folder = zt.SOURCE / "tests" / "regress" / "golden"
-        for ranks in (1, 4):
-            self.agree(folder, ranks, "llama")
-        for name in ("mistral", "qwen2", "qwen3"):
-            self.agree(folder / name, 2, name)
 
 
 if __name__ == "__main__":

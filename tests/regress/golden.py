@@ -1,0 +1,99 @@
+"""What transformers and PEFT make of tiny models of each family, held against ztrain.
+
+tools/parity/against_transformers.py --golden writes tests/regress/golden; tools/parity/golden.py says what is there.
+"""
+
+import json
+
+import hf_model as hf
+import numpy as np
+import ztrain_run as zt
+
+GOLDEN = zt.SOURCE / "tests" / "regress" / "golden"
+MODELS = ("llama", "mistral", "qwen2", "qwen3")
+
+
+def golden(model):
+    return json.loads((GOLDEN / model / "golden.json").read_text())
+
+
+class Golden(zt.Case):
+    @classmethod
+    def sections(cls):
+        """All else comes with the golden numbers."""
+        return {"checkpoint": {"resume": "none"}}
+
+    def run_as(self, run, model, ranks, name, overrides=None):
+        paths = {"data.train": [str(GOLDEN / run["data"])], "model.from": str(GOLDEN / model)}
+        deck = self.write_deck(name, {**run["settings"], **paths})
+        return self.train(ranks, name, overrides, deck)
+
+    def agree(self, model, name, ranks):
+        """The losses of each step of a run."""
+        run = golden(model)["runs"][name]
+        where = f"{model}_{name}_{ranks}"
+        losses = zt.losses(self.run_as(run, model, ranks, where, {"checkpoint.interval": -1}))
+        self.assertEqual(len(losses), len(run["losses"]), where)
+        for step, expected in enumerate(run["losses"], 1):
+            difference = abs(losses[step][0] / expected - 1)
+            self.assertLess(difference, 2e-6 if step == 1 else 1e-5, f"{where}, step {step}")
+
+    def test_windows(self):
+        for model in MODELS:
+            self.agree(model, "windows", 2)
+        self.agree("llama", "windows", 4)
+
+    def test_packed_documents_are_documents_alone(self):
+        for model in MODELS:
+            self.agree(model, "documents", 2)
+        self.agree("llama", "documents", 1)
+        self.agree("qwen2", "documents", 4)
+
+    def test_frozen_parameters(self):
+        for model in ("llama", "qwen3"):
+            self.agree(model, "frozen", 2)
+
+    def test_adapters(self):
+        for model in MODELS:
+            self.agree(model, "lora", 2)
+        self.agree("qwen3", "lora", 4)
+
+    def test_adapters_start_as_those_that_peft_trained(self):
+        still = {"run.steps": 1, "optimizer.lr": 1e-300, "optimizer.weight_decay": 0.0}
+        for model in MODELS:
+            output = self.run_as(golden(model)["runs"]["lora"], model, 2, f"{model}_start", still)
+            folder = self.folder / f"{model}_adapters"
+            words = ["export", output / "checkpoints" / "step_1", "--to", folder, "--adapter", "--dtype", "fp32"]
+            result = zt.run(0, words)
+            self.assertEqual(result.code, 0, str(result))
+            self.assertEqual(hf.read_folder(folder), hf.read_folder(GOLDEN / model / "lora"), model)
+
+    def generate(self, model, ranks, *words):
+        prompt = ",".join(map(str, golden(model)["prompt"]))
+        result = zt.run(ranks, ["generate", GOLDEN / model, "--dtype", "fp32", "--prompt-ids", prompt, *words])
+        self.assertEqual(result.code, 0, str(result))
+        return result.out
+
+    def assert_logits(self, model, file):
+        rows = np.fromfile(file, "<f4").reshape(len(golden(model)["prompt"]), -1)
+        for token, expected in golden(model)["logits"].items():
+            difference = float(abs(rows[int(token)] - np.array(expected)).max())
+            self.assertLess(difference, 1e-4, f"{file.name}, token {token}")
+
+    def test_logits_of_a_prompt_at_once(self):
+        for model in MODELS:
+            file = self.folder / f"{model}_whole.bin"
+            self.generate(model, 0, "--tokens", "0", "--logits", file)
+            self.assert_logits(model, file)
+
+    def test_logits_of_a_prompt_in_chunks_and_the_likeliest_tokens(self):
+        for model in MODELS:
+            file, expected = self.folder / f"{model}_chunks.bin", golden(model)["greedy"]
+            words = ["--tokens", len(expected), "--temperature", "0", "--eos", "-1", "--chunk", "16", "--logits", file]
+            found = [int(token) for token in self.generate(model, 2, *words).split()]
+            self.assertEqual(found, expected, model)
+            self.assert_logits(model, file)
+
+
+if __name__ == "__main__":
+    zt.main()

@@ -1,0 +1,119 @@
+"""Each comparison of one model: {column: difference}, for the columns of BOUNDS."""
+import math
+
+import torch
+
+import data
+import models
+import torch_side
+import ztrain_side as zt
+
+# What each column is: against_transformers.py. Those that may not be above 0 are counts.
+BOUNDS = {"logits": 1e-4, "greedy": 0, "windows": 1e-5, "packed": 1e-5, "norm": 1e-5, "frozen": 1e-5, "LoRA": 1e-5,
+          "merged": 1e-4, "weights": 1e-5, "bits": 0}
+
+
+def apart(ours, theirs):
+    if len(ours) != len(theirs):
+        return math.inf
+    return max(abs(a - b) / abs(b) for a, b in zip(ours, theirs))
+
+
+def largest(difference):
+    return float(abs(difference).max())
+
+
+class Comparison:
+    """One model, saved by transformers into a folder in which ztrain works."""
+
+    def __init__(self, ztrain, row, folder):
+        self.ztrain, self.row, self.folder = ztrain, row, folder
+        self.saved = folder / "saved"
+        original = row.make()
+        original.save_pretrained(self.saved, max_shard_size="100KB")
+        self.original = original
+        tokens, self.windows = data.windows(row.vocabulary)
+        self.prompt = tokens[:data.PROMPT].tolist()
+        self.tokens, self.documents_file = folder / "tokens.bin", folder / "documents.h5"
+        data.write_windows(self.tokens, tokens)
+        docs = data.documents(row.vocabulary)
+        data.write_documents(self.documents_file, docs)
+        self.documents = data.alone(docs)
+
+    def load(self):
+        # Read back in fp32 rather than widened: rotary frequencies would stay rounded to the saved dtype.
+        return torch_side.load(self.saved)
+
+    def train(self, name, keys, *more_keys):
+        return self.ztrain.train(self.saved, self.documents_file, self.folder / name, keys, *more_keys)
+
+    def export(self, checkpoint, name, *words):
+        return self.ztrain.export(checkpoint, self.folder / name, *words)
+
+    def generation(self):
+        model = self.load()
+        ours = self.ztrain.logits(self.saved, self.prompt, self.folder / "logits.bin")
+        found = self.ztrain.continue_greedily(self.saved, self.prompt, data.NEW_TOKENS)
+        expected = torch_side.continue_greedily(model, self.prompt, data.NEW_TOKENS)
+        other = sum(a != b for a, b in zip(found, expected)) + abs(len(found) - len(expected))
+        return {"logits": largest(ours - torch_side.logits(model, self.prompt)), "greedy": other}
+
+    def import_and_export(self):
+        _, _, still = self.train("still", zt.DOCUMENTS, zt.STILL)
+        folder = self.export(still, "returned", "--dtype", models.SHORT[self.row.dtype], "--max-shard-size", "0.0001")
+        returned = torch_side.load(folder, self.row.dtype)
+        keys = [*models.BASE, *models.OWN_KEYS, "rope_parameters", "rope_scaling", "model_type"]
+        one, other = self.original.config, returned.config
+        differ = [k for k in keys if hasattr(one, k) and getattr(one, k) != getattr(other, k, None)]
+        pairs = zip(self.original.state_dict().items(), returned.state_dict().items(), strict=True)
+        differ += [k for (k, a), (_, b) in pairs if not torch.equal(a.view(torch.uint8), b.view(torch.uint8))]
+        return {"bits": len(differ)}
+
+    def training(self):
+        model = self.load()
+        losses, _ = torch_side.train(model, self.windows, zt.WINDOWS)
+        ours, _, _ = self.ztrain.train(self.saved, self.tokens, self.folder / "windows", zt.WINDOWS)
+        found = {"windows": apart(ours, losses)}
+        model = self.load()
+        losses, norms = torch_side.train(model, self.documents, zt.DOCUMENTS)
+        ours, our_norms, trained = self.train("packed", zt.DOCUMENTS)
+        exported = torch_side.load(self.export(trained, "trained", "--dtype", "fp32")).state_dict()
+        weights = max(largest(exported[k] - v) / largest(v) for k, v in model.state_dict().items())
+        return {**found, "packed": apart(ours, losses), "norm": apart(our_norms, norms), "weights": weights}
+
+    def frozen(self):
+        model = torch_side.freeze(self.load(), *zt.PARTIAL.values())
+        losses, _ = torch_side.train(model, self.documents, zt.DOCUMENTS)
+        ours, _, _ = self.train("frozen", zt.DOCUMENTS, zt.PARTIAL)
+        return {"frozen": apart(ours, losses)}
+
+    def adapters(self):
+        keys = zt.lora(models.ADAPTED[self.row.family])
+        _, _, still = self.train("lora_still", keys, zt.STILL)
+        start = self.export(still, "lora_start", "--adapter", "--dtype", "fp32")
+        peft_model = torch_side.load_adapter(self.load(), start, trainable=True)
+        losses, _ = torch_side.train(peft_model, self.documents, keys)
+        ours, _, trained = self.train("lora", keys)
+        lora_apart = apart(ours, losses) if self.dropout_trains(ours) else math.inf
+        return {"LoRA": lora_apart, "merged": self.merged(trained)}
+
+    def merged(self, trained):
+        """Logits of the adapters in PEFT against those of the merged export and of what ztrain itself generates."""
+        adapter = self.export(trained, "adapter", "--adapter", "--dtype", "fp32")
+        expected = torch_side.logits(torch_side.load_adapter(self.load(), adapter), self.prompt)
+        if largest(expected - torch_side.logits(self.load(), self.prompt)) < 0.01:
+            return math.inf     # adapters that do nothing prove nothing
+        merged = torch_side.load(self.export(trained, "merged", "--dtype", "fp32"))
+        own = self.ztrain.logits(trained, self.prompt, self.folder / "lora_logits.bin")
+        return max(largest(torch_side.logits(merged, self.prompt) - expected), largest(own - expected))
+
+    def dropout_trains(self, without):
+        """There is nothing to compare masks with; but the losses fall, and are not those without dropout."""
+        losses, _, _ = self.train("dropout", zt.lora(models.ADAPTED[self.row.family], dropout=0.1))
+        return all(map(math.isfinite, losses)) and losses[-1] < losses[0] and losses[-1] != without[-1]
+
+    def run(self):
+        found = {}
+        for part in (self.generation, self.import_and_export, self.training, self.frozen, self.adapters):
+            found.update(part())
+        return found
