@@ -87,7 +87,8 @@ def main():
         parser.error(f"--only {arguments.only}: the models are {', '.join(row.name for row in MODELS)}")
     print(f"{versions()}; ztrain on {arguments.ranks} ranks, {STEPS} steps")
     wrong = compare_all(ztrain, rows, arguments.keep)
-    print("\n".join(wrong))
+    for sentence in wrong:
+        print(sentence)
     return 1 if wrong else 0
 
 

@@ -1,6 +1,7 @@
 """Each comparison of one model: {column: difference}, for the columns of BOUNDS."""
 import math
 
+import numpy as np
 import torch
 
 import data
@@ -16,10 +17,11 @@ BOUNDS = {"logits": 1e-4, "greedy": 0, "windows": 1e-5, "packed": 1e-5, "norm": 
 def apart(ours, theirs):
     if len(ours) != len(theirs):
         return math.inf
-    return max(abs(a - b) / abs(b) for a, b in zip(ours, theirs))
+    return largest(np.array(ours) / np.array(theirs) - 1)
 
 
 def largest(difference):
+    """NaN where one is there."""
     return float(abs(difference).max())
 
 
@@ -78,7 +80,7 @@ class Comparison:
         losses, norms = torch_side.train(model, self.documents, zt.DOCUMENTS)
         ours, our_norms, trained = self.train("packed", zt.DOCUMENTS)
         exported = torch_side.load(self.export(trained, "trained", "--dtype", "fp32")).state_dict()
-        weights = max(largest(exported[k] - v) / largest(v) for k, v in model.state_dict().items())
+        weights = largest(np.array([largest(exported[k] - v) / largest(v) for k, v in model.state_dict().items()]))
         return {**found, "packed": apart(ours, losses), "norm": apart(our_norms, norms), "weights": weights}
 
     def frozen(self):
@@ -101,11 +103,11 @@ class Comparison:
         """Logits of the adapters in PEFT against those of the merged export and of what ztrain itself generates."""
         adapter = self.export(trained, "adapter", "--adapter", "--dtype", "fp32")
         expected = torch_side.logits(torch_side.load_adapter(self.load(), adapter), self.prompt)
-        if largest(expected - torch_side.logits(self.load(), self.prompt)) < 0.01:
+        if not largest(expected - torch_side.logits(self.load(), self.prompt)) > 0.01:
             return math.inf     # adapters that do nothing prove nothing
         merged = torch_side.load(self.export(trained, "merged", "--dtype", "fp32"))
         own = self.ztrain.logits(trained, self.prompt, self.folder / "lora_logits.bin")
-        return max(largest(torch_side.logits(merged, self.prompt) - expected), largest(own - expected))
+        return largest(np.stack([torch_side.logits(merged, self.prompt), own]) - expected)
 
     def dropout_trains(self, without):
         """There is nothing to compare masks with; but the losses fall, and are not those without dropout."""
