@@ -86,7 +86,8 @@ SafeTensor parse_tensor(const std::string& name, const json& entry, std::int64_t
   t.shape = numbers(entry, "shape", where);
   std::int64_t count = 1;
   for (const std::int64_t n : t.shape) {
-    REQUIRE(n == 0 || count <= most_elements / n, "{}: shape {} is too large", where, cut(to_string(t.shape)));
+    REQUIRE(n == 0 || count <= most_elements / n, "{}: shape {} is too large", where,
+            cut(to_string(t.shape)));
     count *= n;
   }
   const auto offsets = numbers(entry, "data_offsets", where);
