@@ -207,8 +207,9 @@ void apply_model_folder(Draft& draft, Files files) {
   const std::string& folder = draft.deck.model.from;
   if (folder.empty()) return;
   if (files == Files::elsewhere && !fs::exists(folder)) {
-    REQUIRE(draft.deck.model.preset != "custom",
-            "{}: '{}' is not here, and nothing else says what the model is: give model.preset besides",
+    REQUIRE(draft.deck.model.preset != "custom" || draft.source["model.hidden_size"] != "default",
+            "{}: '{}' is not here, and nothing else says what the model is: give model.preset or its dims "
+            "besides",
             draft.source["model.from"], folder);
     return;
   }
@@ -218,8 +219,11 @@ void apply_model_folder(Draft& draft, Files files) {
   require_same_adapters(draft, point);
   for (const auto& [key, value] : point.settings) {
     const Field& field = *find_field(key);
-    const bool given = draft.source[key] != "default";
     const std::string before = render(field, draft.deck);
+    // 0 says that others say it.
+    const bool derived = before == "0" && (key == "model.head_dim" || key == "model.num_key_value_heads" ||
+                                           key == "model.vocab_size");
+    const bool given = draft.source[key] != "default" && !derived;
     assign(field, value, draft.deck, file);
     const std::string now = render(field, draft.deck);
     const bool preset = draft.source[key].rfind("preset", 0) == 0;

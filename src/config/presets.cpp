@@ -97,7 +97,7 @@ Settings model_preset(std::string_view name) {
                {"model.num_attention_heads", fmt::to_string(row.heads)},
                {"model.num_key_value_heads", fmt::to_string(row.kv_heads)},
                {"model.vocab_size", fmt::to_string(row.vocab)},
-               {"model.head_dim", fmt::to_string(row.head_dim)},
+               {"model.head_dim", fmt::to_string(row.head_dim > 0 ? row.head_dim : row.hidden / row.heads)},
                {"model.sliding_window", fmt::to_string(row.window)},
                {"model.rms_norm_eps", fmt::to_string(row.eps)},
                {"model.rope_theta", fmt::to_string(row.theta)},
@@ -108,6 +108,8 @@ Settings model_preset(std::string_view name) {
                          {"model.rope_low_freq_factor", "1"},
                          {"model.rope_high_freq_factor", "4"},
                          {"model.rope_original_max_position", "8192"}});
+    } else {
+      s.emplace_back("model.rope_scaling", "\"none\"");
     }
     return s;
   }

@@ -1,5 +1,6 @@
 #include "model/family.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "base/error.hpp"
@@ -33,15 +34,19 @@ std::int64_t window_of(const config::Model& dims, std::int64_t layer) {
 }
 
 double flops_per_token(const config::Model& dims, const Graph& graph, std::int64_t sequence) {
+  int first = static_cast<int>(graph.units.size());  // block with something trained
+  for (const Parameter& p : graph.parameters)
+    if (p.trainable) first = std::min(first, p.unit);
   double flops = 0;
   for (const Parameter& p : graph.parameters) {
     const bool looked_up = p.name == "model.embed_tokens.weight" && !dims.tie_word_embeddings;
-    if (!looked_up) flops += (p.trainable ? 6.0 : 4.0) * static_cast<double>(elements(p.shape));
+    const double passes = p.trainable ? 6 : p.unit >= first ? 4 : 2;
+    if (!looked_up) flops += passes * static_cast<double>(elements(p.shape));
   }
-  double attended = 0;  // per token, summed over the layers
+  double attended = 0;  // per token, summed over layers and passes; the embedding is block 0
   for (std::int64_t layer = 0; layer < dims.num_hidden_layers; ++layer)
-    attended += attention_span(sequence, window_of(dims, layer));
-  return flops + 12.0 * attended * static_cast<double>(dims.num_attention_heads * dims.head_dim);
+    attended += (layer + 1 >= first ? 12.0 : 4.0) * attention_span(sequence, window_of(dims, layer));
+  return flops + attended * static_cast<double>(dims.num_attention_heads * dims.head_dim);
 }
 
 }  // namespace ztrain::model

@@ -45,8 +45,9 @@ Graph build(const config::Deck& deck, const Request& request);
 std::int64_t window_of(const config::Model& dims, std::int64_t layer);
 
 /// Training FLOPs per token: 6 (parameters - input embedding) + 12 layers * attention_span * width of the
-/// queries (causal attention). A tied embedding counts once, as the head. Frozen parameters count 4: their
-/// gradient is not computed.
+/// queries (causal attention). A tied embedding counts once, as the head. Frozen parameters count 4,
+/// since their gradient is not computed; below the first block with a trained one, where backward ends, they
+/// count 2, and attention 4 in place of 12. graph: as build() gives it.
 double flops_per_token(const config::Model& dims, const Graph& graph, std::int64_t sequence);
 
 }  // namespace ztrain::model

@@ -25,9 +25,10 @@ bool is_target(const std::string& target, const std::string& module) {
   return glob_match(target, target.find('.') == std::string::npos ? last_part(module) : module);
 }
 
-/// A linear layer whose weight is a parameter of its own name: not a head that borrows the embedding.
+/// A linear layer of a transformer block. The head is none: it has adapters in no objective, since where the
+/// loss is wanted it is one op with it.
 bool is_linear_layer(const Graph& graph, const Node& node) {
-  if (node.op != "linear") return false;
+  if (node.op != "linear" || node.piece == "head") return false;
   const int p = graph.value(node.inputs[1]).parameter;
   return p >= 0 && graph.parameters[static_cast<std::size_t>(p)].name == node.name + ".weight";
 }

@@ -22,8 +22,9 @@ std::vector<std::string> without_paths() {
         (section != "run" && section != "data" && section != "checkpoint"))
       continue;
     const bool list = config::type_name(f) == "list of strings";
-    overrides.push_back(f.key + (list ? "=[\"none\"]" : "=none"));
+    overrides.push_back(f.key + "=" + (list ? "[\"none\"]" : f.standard));
   }
+  overrides.emplace_back("data.weights=[]");  // of the files that were there
   return overrides;
 }
 

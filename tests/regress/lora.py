@@ -37,12 +37,22 @@ class Adapters(zt.Case):
         self.assertNotEqual(without[3][0], plain[3][0])
 
     def test_evaluation_drops_nothing(self):
-        keys = {"evaluation.interval": 6, "optimizer.lr": 1e-300, "evaluation.batches": 100}
-        one, other = (
-            zt.validation_losses(self.train(2, f"eval_{rate}", {**LORA, **keys, "lora.dropout": rate}))
-            for rate in (0.0, 0.5)
-        )
-        self.assertEqual(one, other)
+        """Started from adapters that add something, and left as they are."""
+        trained = self.train(2, "eval_trained", {**LORA, "lora.dropout": 0.0, "evaluation.interval": 6})
+        before = zt.validation_losses(trained)
+        keys = {
+            **LORA,
+            "model.from": trained / "checkpoints" / "step_6",
+            "evaluation.interval": 1,
+            "optimizer.lr": 1e-300,
+            "optimizer.weight_decay": 0.0,
+            "run.steps": 1,
+        }
+        runs = {rate: self.train(2, f"eval_{rate}", {**keys, "lora.dropout": rate}) for rate in (0.0, 0.5)}
+        losses = {rate: zt.losses(run)[1][0] for rate, run in runs.items()}
+        self.assertGreater(abs(losses[0.0] - losses[0.5]), 1e-6, "dropout does nothing in training either")
+        for run in runs.values():
+            self.assertEqual(zt.validation_losses(run)[1], before[6])
 
     def test_only_adapters_change_and_have_states(self):
         output = self.train(2, "states", {**LORA, "checkpoint.interval": 2, "checkpoint.keep": 0})

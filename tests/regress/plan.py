@@ -131,6 +131,10 @@ class Plan(zt.Case):
         self.assertTrue(verdict["fits"])
         self.assertIn(f"{verdict['device_needed'] / 1e9:.1f} GB a rank:", deck.read_text())
 
+    def test_mixtures_and_runs_without_checkpoints_are_planned(self):
+        more = ['--data.train=["a.h5", "b.h5"]', "--data.weights=[3, 1]", "--checkpoint.interval=-1"]
+        self.assertEqual(self.plan(SMOKE, "--ranks", 2), self.plan(SMOKE, "--ranks", 2, *more))
+
     def test_what_cannot_fit_at_all_says_so(self):
         text = self.plan(SMOKE, "--ranks", 2, "--device-memory", "0.0001", "--beside", "0")
         self.assertIn("no change of the deck", text)

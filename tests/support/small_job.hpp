@@ -9,7 +9,7 @@
 
 namespace ztrain::test {
 
-inline model::Graph small_model(int layers = 2, bool tied = false) {
+inline config::Model small_dims(int layers, bool tied) {
   config::Model m;
   m.hidden_size = 40;
   m.intermediate_size = 100;
@@ -22,7 +22,11 @@ inline model::Graph small_model(int layers = 2, bool tied = false) {
   m.rope_theta = 1e4;
   m.rope_scaling = "none";
   m.tie_word_embeddings = tied;
-  return model::decoder(m, {32, DType::bf16, model::Objective::loss});
+  return m;
+}
+
+inline model::Graph small_model(int layers = 2, bool tied = false) {
+  return model::decoder(small_dims(layers, tied), {32, DType::bf16, model::Objective::loss});
 }
 
 inline program::JobSpec spec_on(int replicate, int shard, const program::Strategy& strategy, int micros = 2) {

@@ -91,6 +91,40 @@ TEST(Adapters, TargetsThatAreNoLayersAreNamed) {
   EXPECT_NE(message({}).find("lora.targets"), std::string::npos);
 }
 
+/// What is generated from has the parameters that were trained.
+TEST(Adapters, AreTheSameForLossAndLogits) {
+  config::Deck deck;
+  deck.model = test::small_dims(2, false);
+  deck.model.family = "llama";
+  deck.lora = {2, 2, 0, {"*"}};
+  std::set<std::string> names[2];
+  for (const auto objective : {model::Objective::loss, model::Objective::logits})
+    for (const model::Parameter& p : model::build(deck, {32, DType::f32, objective}).parameters)
+      names[objective == model::Objective::logits].insert(p.name);
+  EXPECT_EQ(names[0], names[1]);
+  EXPECT_FALSE(names[0].contains("lm_head.lora_A.weight"));
+  EXPECT_TRUE(names[0].contains("model.layers.1.mlp.down_proj.lora_A.weight"));
+}
+
+/// FLOPs of a token are those of the products and attention that the step's ops do.
+TEST(Trainable, FlopsAreThoseOfTheOps) {
+  const auto of_ops = [](const model::Graph& graph) {
+    const Job job = program::compile(graph, spec_on(1, 1, program::find_strategy("NO_SHARD"), 1), 0);
+    double flops = 0;
+    for (const Op& op : job.train.ops) flops += op.flops;
+    return flops / 32;
+  };
+  const config::Model dims = test::small_dims(4, false);
+  config::Model upper;
+  upper.trainable = {"model.layers.2.*", "model.layers.3.*", "lm_head.weight"};
+  const double all = model::flops_per_token(dims, adapted({}, 4), 32),
+               some = model::flops_per_token(dims, adapted({}, 4, upper), 32);
+  EXPECT_LT(some, 0.75 * all);
+  // The first trained block computes no gradient of its input; norms and softmax count only once each way.
+  EXPECT_NEAR(some, of_ops(adapted({}, 4, upper)), 0.06 * all);
+  EXPECT_NEAR(all, of_ops(adapted({}, 4)), 0.06 * all);
+}
+
 TEST(Trainable, IsChosenByPatterns) {
   config::Model choice;
   EXPECT_EQ(trained(adapted({}, 2, choice)).size(), small_model().parameters.size());

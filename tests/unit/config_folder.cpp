@@ -53,6 +53,17 @@ TEST_F(Folder, WhatIsGivenBesidesMustAgree) {
   EXPECT_NE(message.find("input.toml:9: model.hidden_size = 97 contradicts " + file() + ", which says 96"),
             std::string::npos)
       << message;
+  // A preset beside the folder of its model, with every key that it sets.
+  write(R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
+            "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+            "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "tie_word_embeddings": false,
+            "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                             "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}})");
+  EXPECT_EQ(deck_error(section("preset = \"llama3.1-8b\"\n")), "no error");
+  EXPECT_EQ(deck_error(section("preset = \"llama3.1-8b\"\nhead_dim = 0\nnum_key_value_heads = 0\n")),
+            "no error");
+  EXPECT_NE(deck_error(section("preset = \"llama3-8b\"\n")).find("preset llama3-8b"), std::string::npos);
+  write(base_config);
   const std::string preset = deck_error(section("preset = \"100m\"\n"));
   EXPECT_NE(preset.find("preset 100m: model.intermediate_size = 2048 contradicts"), std::string::npos)
       << preset;
