@@ -124,6 +124,10 @@ class FromCheckpoints(hf.Models):
             (self.first.parent, r"it holds checkpoints: give one of them, such as '\S+/step_3'"),
         ):
             self.refused(folder, neither + hint, ranks=2 if folder == self.first.parent else 0)
+        own = {"run.output": self.first.parent.parent, "checkpoint.resume": "none", "model.from": self.first}
+        result = zt.run(2, [self.deck, *zt.words_of(own)])
+        self.assert_refused(result, r"lies in the folder of this run's own checkpoints")
+        self.assertTrue(self.first.exists())
         exported = self.export(old, "export_old")
         self.still("still_old", exported)
 
