@@ -202,9 +202,7 @@ TEST(PackingMemory, IsWhatTheHeaderSays) {
 /// The process as a user who may not read everything; tests in containers run as root.
 class WithoutRights {
  public:
-  WithoutRights() : user_(::geteuid()) {
-    EXPECT_EQ(::seteuid(user_ == 0 ? 65534 : user_), 0);
-  }
+  WithoutRights() : user_(::geteuid()) { EXPECT_EQ(::seteuid(user_ == 0 ? 65534 : user_), 0); }
   WithoutRights(const WithoutRights&) = delete;
   WithoutRights& operator=(const WithoutRights&) = delete;
   ~WithoutRights() { EXPECT_EQ(::seteuid(user_), 0); }
