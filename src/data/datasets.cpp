@@ -1,6 +1,7 @@
 #include "data/datasets.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <utility>
@@ -67,6 +68,8 @@ std::int64_t vocabulary(const config::Deck& deck, const std::vector<Entry>& trai
 }  // namespace
 
 Datasets open_datasets(const config::Deck& deck) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
   const config::Data& data = deck.data;
   const std::vector<Entry> train = open_train(data);
   const std::vector<Entry> validation = open_each(data.validation, data.format, "data.validation");
@@ -80,7 +83,8 @@ Datasets open_datasets(const config::Deck& deck) {
     if (split.held_out.rows) sets.validation.push_back(std::move(split.held_out));
   }
   for (const Entry& entry : validation)
-    sets.validation.push_back(make_rows(entry, data, 0, sets.vocab_size).train);
+    sets.validation.push_back(make_validation_rows(entry, data, sets.vocab_size));
+  sets.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return sets;
 }
 

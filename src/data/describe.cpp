@@ -10,6 +10,8 @@
 namespace ztrain::data {
 namespace {
 
+constexpr double worth_a_line = 2;  // seconds
+
 std::string plural(std::int64_t count, const char* one) {
   return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
 }
@@ -54,6 +56,10 @@ std::vector<std::pair<std::string, std::string>> describe(const config::Deck& de
   }
   for (const RowSet& set : sets.validation)
     lines.emplace_back("validation", fmt::format("{}: {}", set.name, describe(set)));
+  if (sets.seconds > worth_a_line)
+    lines.emplace_back("opening", fmt::format("{:.1f} s for the data: every rank reads document offsets and "
+                                              "masks whole, and packs the documents",
+                                              sets.seconds));
   return lines;
 }
 

@@ -2,9 +2,53 @@
 
 #include <utility>
 
+#include "base/error.hpp"
 #include "base/hdf5_lock.hpp"
 
 namespace ztrain::data {
+namespace {
+
+constexpr const char* unreadable = "{}: the attribute {} of '{}' cannot be read";
+
+/// The attribute, which holds exactly one item of the class: so one item's memory is enough to read it into.
+/// None where there is no such attribute.
+Handle open_attribute(const Root& root, const char* name, H5T_class_t items, const char* item) {
+  if (H5Aexists(root.file, name) <= 0) return {};
+  Handle attribute(H5Aopen(root.file, name, H5P_DEFAULT), H5Aclose);
+  REQUIRE(attribute, unreadable, root.key, name, root.path);
+  const Handle type(H5Aget_type(attribute.get()), H5Tclose);
+  const Handle space(H5Aget_space(attribute.get()), H5Sclose);
+  REQUIRE(H5Tget_class(type.get()) == items,
+          "{}: the attribute {} of '{}' must be one {}, but is of another type", root.key, name, root.path,
+          item);
+  const hssize_t count = H5Sget_simple_extent_npoints(space.get());
+  REQUIRE(count == 1, "{}: the attribute {} of '{}' must be one {}, but is {} of them", root.key, name,
+          root.path, item, count);
+  return attribute;
+}
+
+/// A string of variable length, in memory of the library until it goes.
+class VariableText {
+ public:
+  VariableText(hid_t attribute, hid_t type)
+      : type_(type), space_(H5Screate(H5S_SCALAR), H5Sclose), ok_(H5Aread(attribute, type, &text_) >= 0) {}
+  VariableText(const VariableText&) = delete;
+  VariableText& operator=(const VariableText&) = delete;
+  ~VariableText() {
+    if (text_ != nullptr) H5Dvlen_reclaim(type_, space_.get(), H5P_DEFAULT, &text_);
+  }
+
+  bool ok() const { return ok_; }
+  std::string get() const { return text_ == nullptr ? "" : text_; }
+
+ private:
+  hid_t type_;
+  Handle space_;
+  char* text_ = nullptr;
+  bool ok_;
+};
+
+}  // namespace
 
 Quiet::Quiet() : lock_(hdf5_mutex()) {
   H5Eget_auto2(H5E_DEFAULT, &print_, &client_);
@@ -43,31 +87,26 @@ bool read_items(hid_t dataset, std::int64_t begin, std::int64_t count, hid_t typ
          H5Dread(dataset, type, memory_space.get(), file_space.get(), H5P_DEFAULT, out) >= 0;
 }
 
-std::string string_attribute(hid_t file, const char* name) {
-  if (H5Aexists(file, name) <= 0) return "";
-  const Handle attribute(H5Aopen(file, name, H5P_DEFAULT), H5Aclose);
+std::string string_attribute(const Root& root, const char* name) {
+  const Handle attribute = open_attribute(root, name, H5T_STRING, "string");
+  if (!attribute) return "";
   const Handle type(H5Aget_type(attribute.get()), H5Tclose);
-  if (H5Tget_class(type.get()) != H5T_STRING) return "";
   if (H5Tis_variable_str(type.get()) > 0) {
-    char* text = nullptr;
-    if (H5Aread(attribute.get(), type.get(), &text) < 0 || text == nullptr) return "";
-    std::string value(text);
-    H5free_memory(text);
-    return value;
+    const VariableText text(attribute.get(), type.get());
+    REQUIRE(text.ok(), unreadable, root.key, name, root.path);
+    return text.get();
   }
   std::string value(H5Tget_size(type.get()), '\0');
-  if (H5Aread(attribute.get(), type.get(), value.data()) < 0) return "";
+  REQUIRE(H5Aread(attribute.get(), type.get(), value.data()) >= 0, unreadable, root.key, name, root.path);
   return value.substr(0, value.find('\0'));
 }
 
-std::int64_t integer_attribute(hid_t file, const char* name) {
-  if (H5Aexists(file, name) <= 0) return 0;
-  const Handle attribute(H5Aopen(file, name, H5P_DEFAULT), H5Aclose);
-  const Handle type(H5Aget_type(attribute.get()), H5Tclose);
+std::int64_t integer_attribute(const Root& root, const char* name) {
+  const Handle attribute = open_attribute(root, name, H5T_INTEGER, "integer");
+  if (!attribute) return 0;
   std::int64_t value = 0;
-  const bool ok =
-      H5Tget_class(type.get()) == H5T_INTEGER && H5Aread(attribute.get(), H5T_NATIVE_INT64, &value) >= 0;
-  return ok ? value : 0;
+  REQUIRE(H5Aread(attribute.get(), H5T_NATIVE_INT64, &value) >= 0, unreadable, root.key, name, root.path);
+  return value;
 }
 
 }  // namespace ztrain::data

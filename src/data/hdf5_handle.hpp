@@ -47,9 +47,17 @@ std::int64_t integers_in(hid_t dataset);
 /// Reads items [begin, begin + count) as type into out; false when that fails. Under the lock.
 bool read_items(hid_t dataset, std::int64_t begin, std::int64_t count, hid_t type, void* out);
 
-/// Attributes of a file's root: a string, or an integer; "" and 0 where there is none of that type. Under the
-/// lock.
-std::string string_attribute(hid_t file, const char* name);
-std::int64_t integer_attribute(hid_t file, const char* name);
+/// The root of an open file, and what messages call it.
+struct Root {
+  hid_t file;
+  const std::string& key;  ///< of the deck
+  const std::string& path;
+};
+
+/// Attributes of a root: a string, or an integer; "" and 0 where there is no such attribute. Throws Error
+/// naming key, attribute and file for one of another type, for anything but a single item (a scalar, or an
+/// array of one), and for what cannot be read. Under the lock.
+std::string string_attribute(const Root& root, const char* name);
+std::int64_t integer_attribute(const Root& root, const char* name);
 
 }  // namespace ztrain::data

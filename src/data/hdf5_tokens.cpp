@@ -73,15 +73,15 @@ void Hdf5Tokens::open_documents(Part& part) const {
 }
 
 void Hdf5Tokens::read_attributes(Part& part) const {
-  const hid_t file = part.file.get();
-  const std::int64_t format = integer_attribute(file, "ztrain_format");
+  const Root root{part.file.get(), key_, part.path};
+  const std::int64_t format = integer_attribute(root, "ztrain_format");
   REQUIRE(format <= known_format, "{}: '{}' has format {}; this version reads up to {}", key_, part.path,
           format, known_format);
   Tokenizer& t = part.tokenizer;
-  t.name = string_attribute(file, "tokenizer");
-  t.hash = string_attribute(file, "tokenizer_hash");
-  t.chat_template_hash = string_attribute(file, "chat_template_hash");
-  t.vocab_size = integer_attribute(file, "vocab_size");
+  t.name = string_attribute(root, "tokenizer");
+  t.hash = string_attribute(root, "tokenizer_hash");
+  t.chat_template_hash = string_attribute(root, "chat_template_hash");
+  t.vocab_size = integer_attribute(root, "vocab_size");
   REQUIRE(t.vocab_size >= 0, "{}: the attribute vocab_size of '{}' is {}", key_, part.path, t.vocab_size);
   t.file = t.chat_template_file = t.vocab_file = part.path;
 }

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/shape.hpp"
 #include "data/mask_stream.hpp"
 
 namespace ztrain::data {
@@ -60,10 +62,14 @@ class OrderedSet {
 /// Rows that have space left, by that space; of equal ones, the row that was filled last comes first.
 class OpenRows {
  public:
-  explicit OpenRows(const PackingOptions& options)
+  OpenRows(const PackingOptions& options, std::size_t most_rows)
       : options_(options),
         spaces_(options.sequence + 1),
-        top_(static_cast<std::size_t>(options.sequence) + 1, -1) {}
+        top_(static_cast<std::size_t>(options.sequence) + 1, -1) {
+    // What is never written takes no memory, and growing would copy.
+    below_.reserve(most_rows);
+    documents_.reserve(most_rows);
+  }
 
   /// The row that a piece goes into.
   std::int64_t place(std::int64_t length) {
@@ -81,8 +87,6 @@ class OpenRows {
     if (space > length && documents_[r] != options_.max_documents) push(space - length, row);
     return row;
   }
-
-  std::int64_t rows() const { return static_cast<std::int64_t>(below_.size()); }
 
  private:
   std::int64_t pop(std::int64_t space) {
@@ -106,22 +110,33 @@ class OpenRows {
   std::vector<std::int64_t> documents_;  ///< [row]
 };
 
-/// The indices of items in the order of their keys, each from 0 to `most`; equal keys keep their order.
-template <class Key>
-std::vector<std::int64_t> sorted_by(std::int64_t count, std::int64_t most, Key key) {
-  std::vector<std::int64_t> first(static_cast<std::size_t>(most) + 2, 0),
-      order(static_cast<std::size_t>(count));
-  for (std::int64_t i = 0; i < count; ++i) ++first[static_cast<std::size_t>(key(i)) + 1];
-  std::partial_sum(first.begin(), first.end(), first.begin());
-  for (std::int64_t i = 0; i < count; ++i)
-    order[static_cast<std::size_t>(first[static_cast<std::size_t>(key(i))]++)] = i;
-  return order;
+/// Pieces from the longest to the shortest, by counting; equally long ones keep their order.
+std::vector<Piece> longest_first(const std::vector<Piece>& pieces, std::int64_t longest) {
+  const auto place = [&](const Piece& p) { return static_cast<std::size_t>(longest - p.length); };
+  std::vector<std::int64_t> next(static_cast<std::size_t>(longest) + 2, 0);
+  for (const Piece& p : pieces) ++next[place(p) + 1];
+  std::partial_sum(next.begin(), next.end(), next.begin());
+  std::vector<Piece> sorted(pieces.size());
+  for (const Piece& p : pieces) sorted[static_cast<std::size_t>(next[place(p)]++)] = p;
+  return sorted;
+}
+
+/// The row of each piece, of pieces in the order in which they are placed.
+std::vector<std::int64_t> place_all(const std::vector<Piece>& pieces, const PackingOptions& options) {
+  OpenRows open(options, pieces.size());
+  std::vector<std::int64_t> rows;
+  rows.reserve(pieces.size());
+  for (const Piece& p : pieces) rows.push_back(open.place(p.length));
+  return rows;
 }
 
 class Cutter {
  public:
-  Cutter(const TokenSource& source, const PackingOptions& options, const std::string& key)
-      : options_(options), mask_(source, key) {}
+  Cutter(const TokenSource& source, const PackingOptions& options, const std::string& key,
+         std::int64_t most_pieces)
+      : options_(options), mask_(source, key) {
+    cut_.pieces.reserve(static_cast<std::size_t>(most_pieces));
+  }
 
   void document(std::int64_t begin, std::int64_t end) {
     const std::int64_t row = options_.sequence;
@@ -164,33 +179,38 @@ class Cutter {
   CutDocuments cut_;
 };
 
+/// The pieces that documents can become, if all of them are trained on.
+std::int64_t most_pieces(const std::vector<std::int64_t>& offsets, const PackingOptions& options) {
+  if (options.long_documents != LongDocuments::split) return std::ssize(offsets) - 1;
+  std::int64_t pieces = 0;
+  for (std::size_t d = 0; d + 1 < offsets.size(); ++d)
+    pieces += ceil_div(offsets[d + 1] - offsets[d], options.sequence);
+  return pieces;
+}
+
 }  // namespace
 
 CutDocuments cut_documents(const TokenSource& source, const PackingOptions& options, const std::string& key) {
   const std::vector<std::int64_t> offsets = source.document_offsets();
-  Cutter cutter(source, options, key);
+  Cutter cutter(source, options, key, most_pieces(offsets, options));
   for (std::size_t d = 0; d + 1 < offsets.size(); ++d) cutter.document(offsets[d], offsets[d + 1]);
   return cutter.finish(hash_bytes(offsets.data(), offsets.size() * sizeof(std::int64_t)));
 }
 
-PackedRows pack(const std::vector<Piece>& pieces, const PackingOptions& options) {
-  const auto count = static_cast<std::int64_t>(pieces.size());
-  const auto length = [&](std::int64_t i) { return pieces[static_cast<std::size_t>(i)].length; };
-  std::vector<std::int64_t> placed =
-      sorted_by(count, options.sequence, [&](std::int64_t i) { return options.sequence - length(i); });
-  OpenRows open(options);
-  std::vector<std::int64_t> row_of;  // of the pieces in the order in which they are placed
-  row_of.reserve(placed.size());
-  for (const std::int64_t i : placed) row_of.push_back(open.place(length(i)));
-  const auto row = [&](std::int64_t i) { return row_of[static_cast<std::size_t>(i)]; };
+PackedRows pack(std::vector<Piece> pieces, const PackingOptions& options) {
+  pieces = longest_first(std::exchange(pieces, {}), options.sequence);
+  const std::vector<std::int64_t> row_of = place_all(pieces, options);
   PackedRows packed;
-  packed.pieces.reserve(pieces.size());
-  packed.first.assign(static_cast<std::size_t>(open.rows()) + 1, 0);
-  for (const std::int64_t i : sorted_by(count, open.rows(), row)) {
-    packed.pieces.push_back(pieces[static_cast<std::size_t>(placed[static_cast<std::size_t>(i)])]);
-    ++packed.first[static_cast<std::size_t>(row(i)) + 1];
-  }
-  std::partial_sum(packed.first.begin(), packed.first.end(), packed.first.begin());
+  packed.pieces.resize(pieces.size());
+  // first[r + 1] goes from where row r begins to where it ends, which is where row r + 1 begins.
+  auto& first = packed.first;
+  const std::int64_t rows = row_of.empty() ? 0 : *std::max_element(row_of.begin(), row_of.end()) + 1;
+  first.assign(static_cast<std::size_t>(rows) + 2, 0);
+  for (const std::int64_t row : row_of) ++first[static_cast<std::size_t>(row) + 2];
+  std::partial_sum(first.begin(), first.end(), first.begin());
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    packed.pieces[static_cast<std::size_t>(first[static_cast<std::size_t>(row_of[i]) + 1]++)] = pieces[i];
+  first.pop_back();
   return packed;
 }
 

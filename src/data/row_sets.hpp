@@ -35,4 +35,9 @@ struct SplitRows {
 /// predicted.
 SplitRows make_rows(const Entry& entry, const config::Data& data, double held_out, std::int64_t vocab_size);
 
+/// An entry of data.validation, all of it: windows in the order of the files; packed documents in a mixed
+/// order, the same for every seed, so that any first part of them is like the whole. Throws as make_rows
+/// does.
+RowSet make_validation_rows(const Entry& entry, const config::Data& data, std::int64_t vocab_size);
+
 }  // namespace ztrain::data

@@ -32,8 +32,14 @@ std::string compare_with_model(const Tokenizer& tokenizer, const std::string& mo
   const std::filesystem::path path = std::filesystem::path(model_folder) / "tokenizer.json";
   std::error_code ignored;
   if (tokenizer.hash.empty() || !std::filesystem::is_regular_file(path, ignored)) return "";
-  const MappedFile file(path.string());
-  const std::string found = hex(hash_bytes(file.bytes(), file.size()));
+  std::string found;
+  try {
+    const MappedFile file(path.string());
+    found = hex(hash_bytes(file.bytes(), file.size()));
+  } catch (const Error& e) {
+    return fmt::format("warning: the data were tokenised with {} (tokenizer.json {}), and {}", tokenizer.name,
+                       tokenizer.hash, e.what());
+  }
   if (found == tokenizer.hash) return fmt::format("{}, that of {}", tokenizer.name, model_folder);
   return fmt::format("warning: the data were tokenised with {} (tokenizer.json {}), {} has another ({})",
                      tokenizer.name, tokenizer.hash, model_folder, found);

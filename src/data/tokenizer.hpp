@@ -21,7 +21,7 @@ struct Tokenizer {
 Tokenizer joined(const Tokenizer& a, const Tokenizer& b, const std::string& key);
 
 /// "" where model_folder holds no tokenizer.json, or the data do not say theirs; else whether they are the
-/// same, as a line for people.
+/// same, as a line for people, which is a warning where they are not or where the file cannot be read.
 std::string compare_with_model(const Tokenizer& tokenizer, const std::string& model_folder);
 
 }  // namespace ztrain::data

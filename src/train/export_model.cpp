@@ -35,7 +35,7 @@ DType dtype_of(const config::Deck& deck, const std::string& given) {
   return deck.precision.parameters == DType::f64 ? DType::f32 : deck.precision.parameters;
 }
 
-/// model.from is the Hugging Face model that the weights once came from.
+/// model.from is the Hugging Face model that the weights once came from; "": its folder is not looked into.
 std::vector<checkpoint::SideFile> model_files(const config::Deck& deck, DType dtype) {
   const config::Model& m = deck.model;
   // A stretched embedding is meant for the stretched length.
@@ -62,10 +62,11 @@ struct Prepared {
   std::vector<checkpoint::SideFile> files;
 };
 
-Prepared prepare_export(const ExportRequest& request) {
+/// Side files are taken from rank 0, so it alone reads what lies beside the weights that were started from.
+Prepared prepare_export(const ExportRequest& request, int rank) {
   const auto metadata = checkpoint::read_metadata(request.checkpoint);
   config::Deck deck = deck_of(metadata, request.checkpoint);
-  deck.model.from = metadata.value("model_from", "");
+  if (rank == 0) deck.model.from = metadata.value("model_from", "");
   Prepared p;
   p.options.dtype = dtype_of(deck, request.dtype);
   p.options.max_shard_bytes = request.max_shard_bytes;
@@ -94,7 +95,8 @@ void export_model(const runtime::Session& session, const ExportRequest& request,
   const auto say = [&](const std::string& line) {
     if (watch.say) watch.say(line);
   };
-  const Prepared p = session.agree("preparing the export", [&] { return prepare_export(request); });
+  const Prepared p =
+      session.agree("preparing the export", [&] { return prepare_export(request, session.rank()); });
   const auto start = Clock::now();
   auto next_line = start + between_lines;
   const auto done = session.agree("exporting", [&] {

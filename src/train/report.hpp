@@ -28,6 +28,7 @@ struct StepClock {
   double data = 0, total = 0, save = 0;
 };
 
+/// What a run begins with. Rank 0 alone compares the data's tokenizer with the model's: its text is printed.
 std::string banner(const runtime::Session& session, const config::Deck& deck, const data::Datasets& data,
                    Worker& worker, const RunFacts& facts, const std::string& version);
 

@@ -1,8 +1,10 @@
 """Models that go out: at the end of a run and later, by any number of ranks, with adapters merged or alone."""
 
 import json
+import os
 import re
 import shutil
+import threading
 
 import numpy as np
 
@@ -83,6 +85,19 @@ class AtTheEnd(hf.Models):
         self.assertIn("left.tmp, which an interrupted export had left, was removed", result.out)
         self.assertEqual(hf.read_folder(self.folder / "left"), self.tensors)
         self.assertEqual(sorted(files_of(self.folder / "left")), ["config.json", "model.safetensors"])
+
+    def test_one_rank_reads_what_lies_beside_the_weights(self):
+        """From a pipe a second reader would take a part, or wait for ever."""
+        pipe = self.folder / "model" / "tokenizer.json"
+        checkpoint = self.still("still_beside", "model")
+        content = bytes(range(256)) * 4096
+        os.mkfifo(pipe)
+        self.addCleanup(pipe.unlink)
+        writer = threading.Thread(target=pipe.write_bytes, args=[content], daemon=True)
+        writer.start()
+        exported = self.export(checkpoint, "beside", ranks=4)
+        writer.join(10)
+        self.assertEqual((exported / "tokenizer.json").read_bytes(), content)
 
     def test_a_rank_that_cannot_read_fails_all(self):
         checkpoint = self.folder / "broken"

@@ -179,6 +179,34 @@ class Packing(zt.Case):
             file.attrs["metadata"] = json.dumps(metadata)
         self.assertEqual(list(zt.losses(self.train(1, "one_on", {**resume, "run.steps": 4}))), [3, 4])
 
+    def test_older_windows_of_documents_resume_as_windows(self):
+        """What versions wrote that knew neither documents nor data.packing."""
+        token_files.write_tokens(self.folder / "older.h5", self.documents)
+        windows = {"data.train": "older.h5", "data.packing": "windows", "run.steps": 2}
+        step = self.train(1, "older", windows) / "checkpoints" / "step_2"
+
+        def record(identity):
+            with h5py.File(step / "index.h5", "r+") as file:
+                metadata = json.loads(file.attrs["metadata"])
+                metadata.pop("data", None)
+                metadata["data_identity"] = identity
+                metadata["deck"] = re.sub(r"^packing = .*\n", "", metadata["deck"], flags=re.M)
+                file.attrs["metadata"] = json.dumps(metadata)
+
+        record("0123456789abcdef")
+        resume = {"data.train": "older.h5", "checkpoint.resume": step, "run.steps": 4}
+        self.refuse(resume, r"data\.train is not what \S+/step_2 was trained on .*give the same files")
+        words = zt.words_of({**windows, **resume, "run.output": self.folder / "older_on"})
+        record(re.search(r"then, ([0-9a-f]{16}) now", zt.run(0, [self.deck, *words]).err).group(1))
+        self.refuse(
+            resume,
+            r"step_2 was trained on windows of these files, .*which data\.packing = \"auto\" goes by; "
+            r"give data\.packing = \"windows\"",
+            ranks=2,
+        )
+        output = self.train(1, "older_on", {**windows, **resume})
+        self.assertEqual(list(zt.losses(output)), [3, 4])
+
     # Mistakes.
 
     def test_mask_of_zeros(self):
@@ -207,6 +235,10 @@ class Packing(zt.Case):
         with h5py.File(token_files.write_tokens(self.folder / "far.h5", self.documents), "r+") as file:
             file["document_offsets"][-1] += 1
         self.refuse({"data.train": "far.h5"}, r"document_offsets of '\S+/far\.h5' go from 0 to \d+; they must")
+        for value in (["a", "b"], np.array([b"fixed"] * 1000)):
+            token_files.write_tokens(self.folder / "named.h5", self.documents, None, {"tokenizer": value})
+            pattern = rf"data\.train: the attribute tokenizer of '\S+/named\.h5' must be one string, but is {len(value)} of"
+            self.refuse({"data.train": "named.h5"}, pattern, ranks=2)
         token_files.write_tokens(self.folder / "short.h5", self.documents, self.masks[:-1])
         self.refuse({"data.train": "short.h5"}, r"\"loss_mask\" of '\S+/short\.h5' must be one integer for each")
 
