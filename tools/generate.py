@@ -6,16 +6,20 @@
 
 MODEL is what `ztrain generate` takes: a checkpoint step_N, or a Hugging Face folder. The tokenizer is read from
 --tokenizer, from MODEL, or from the folder that the checkpoint's run started from. The text is turned into ids, ztrain
-runs under mpirun, and its ids come back as text while they arrive. Needs the Python package transformers, or tokenizers
-(then without --chat); ztrain itself needs neither.
+runs under mpirun, and its ids come back as text while they arrive. A prompt of "-" is read from standard input. The ids of
+the prompt go through a file in $TMPDIR, which rank 0 must see. Needs the Python package transformers, or tokenizers (then
+without --chat); ztrain itself needs neither.
 """
 import argparse
 import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+TAIL = 32  # tokens before a new one that its text may depend on
+BROKEN = "\ufffd"  # what half a character is decoded to
 
 
 def started_from(checkpoint):
@@ -100,21 +104,42 @@ def words_from(stream):
         yield word.decode()
 
 
+class NewText:
+    """What each id adds to the text of those before it. Decodes a window of TAIL to 2 * TAIL ids, which begins where a
+    character does."""
+
+    def __init__(self, tokenizer, prompt):
+        self.tokenizer = tokenizer
+        starts = range(max(0, len(prompt) - TAIL), len(prompt))
+        clean = (i for i in starts if not tokenizer.decode(prompt[i:]).startswith(BROKEN))
+        self.window = list(prompt[next(clean, 0):])
+        self.printed = tokenizer.decode(self.window)
+        self.next_start = 0  # in the window: where the next one may begin
+
+    def add(self, token):
+        """The new text; "" for half a character, which waits for its other half."""
+        self.window.append(token)
+        text = self.tokenizer.decode(self.window)
+        if text.endswith(BROKEN):
+            return ""
+        new = text[len(self.printed):]
+        if len(self.window) >= self.next_start + TAIL:
+            self.window = self.window[self.next_start:]
+            self.next_start = len(self.window)
+            text = self.tokenizer.decode(self.window)
+        self.printed = text
+        return new
+
+
 def stream_text(tokenizer, prompt, stream):
-    """Prints what ids add to the text of those before; half a character waits for its other half."""
-    ids, printed = list(prompt), tokenizer.decode(prompt)
+    text = NewText(tokenizer, prompt)
     for word in words_from(stream):
-        ids.append(int(word))
-        text = tokenizer.decode(ids)
-        if text.endswith("\ufffd"):
-            continue
-        print(text[len(printed):], end="", flush=True)
-        printed = text
+        print(text.add(int(word)), end="", flush=True)
     print()
 
 
-def launch(arguments, ids, others):
-    words = [arguments.ztrain, "generate", arguments.model, "--ids", "--prompt-ids", ",".join(map(str, ids)), *others]
+def launch(arguments, prompt_file, others):
+    words = [arguments.ztrain, "generate", arguments.model, "--ids", "--prompt-file", prompt_file, *others]
     if arguments.ranks > 1:
         words = [*arguments.mpirun.split(), "-np", arguments.ranks, *words]
     return subprocess.Popen([str(w) for w in words], stdout=subprocess.PIPE, bufsize=0)
@@ -123,7 +148,7 @@ def launch(arguments, ids, others):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="a folder step_N, or one with config.json and safetensors files")
-    parser.add_argument("--prompt", required=True)
+    parser.add_argument("--prompt", required=True, help="text; -: read from standard input")
     parser.add_argument("--chat", action="store_true", help="the prompt is a user's message; use the chat template")
     parser.add_argument("--system", help="with --chat: the system's message before it")
     parser.add_argument("--tokenizer", type=pathlib.Path, help="folder with the tokenizer's files")
@@ -131,6 +156,8 @@ def main():
     parser.add_argument("--mpirun", default="mpirun --bind-to none", help="launcher with its options")
     parser.add_argument("--ztrain", type=pathlib.Path, default=ROOT / "build" / "cpu" / "ztrain")
     arguments, others = parser.parse_known_args()
+    if arguments.prompt == "-":
+        arguments.prompt = sys.stdin.read()
     tokenizer = open_tokenizer(tokenizer_folder(arguments))
     if arguments.chat:
         system = [{"role": "system", "content": arguments.system}] if arguments.system else []
@@ -138,9 +165,12 @@ def main():
     else:
         ids = tokenizer.encode(arguments.prompt)
         print(arguments.prompt, end="", flush=True)
-    process = launch(arguments, ids, others)
-    stream_text(tokenizer, ids, process.stdout)
-    return process.wait()
+    # Not a word of the command line: that may have 128 KiB, about 20,000 ids.
+    with tempfile.NamedTemporaryFile("w", prefix="ztrain-prompt-", suffix=".txt") as file:
+        print(*ids, file=file, flush=True)
+        process = launch(arguments, file.name, others)
+        stream_text(tokenizer, ids, process.stdout)
+        return process.wait()
 
 
 if __name__ == "__main__":

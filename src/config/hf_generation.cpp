@@ -1,51 +1,40 @@
 #include "config/hf_generation.hpp"
 
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <nlohmann/json.hpp>
 
-#include "base/error.hpp"
+#include "config/hf_json.hpp"
 
 namespace ztrain::config {
 namespace {
 
+namespace fs = std::filesystem;
 using nlohmann::json;
 
-json read(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file.good()) return json::object();
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  json parsed = json::parse(text, nullptr, false);
-  REQUIRE(parsed.is_object(), "{}: not a valid JSON object", path.string());
-  return parsed;
-}
-
-/// One id or a list of them.
-std::vector<std::int32_t> tokens(const json& object, const char* key, const std::string& where) {
-  if (!object.contains(key) || object.at(key).is_null()) return {};
-  const json& value = object.at(key);
-  std::vector<std::int32_t> ids;
-  for (const json& id : value.is_array() ? value : json::array({value})) {
-    REQUIRE(id.is_number_integer(), "{}: {} = {}: must be a token id or a list of them", where, key,
-            value.dump().substr(0, 100));
-    ids.push_back(id.get<std::int32_t>());
-  }
-  return ids;
+/// An object without members where there is no such file.
+json read_if_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error) ? read_json(path.string()) : json::object();
 }
 
 }  // namespace
 
-HfGeneration hf_generation(const std::string& folder) {
-  const std::filesystem::path at(folder);
-  const json config = read(at / "config.json");
-  HfGeneration found;
-  for (const char* name : {"generation_config.json", "config.json"})
-    if (found.eos.empty()) found.eos = tokens(read(at / name), "eos_token_id", (at / name).string());
-  for (const char* key : {"max_position_embeddings", "n_positions"})
-    if (found.max_positions == 0 && config.contains(key) && config.at(key).is_number_integer())
-      found.max_positions = config.at(key).get<std::int64_t>();
-  return found;
+std::vector<std::int32_t> hf_eos(const std::string& folder) {
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const fs::path path = fs::path(folder) / name;
+    const json parsed = read_if_there(path);
+    auto found = Members(path.string(), parsed).tokens("eos_token_id");
+    if (!found.empty()) return found;
+  }
+  return {};
+}
+
+std::int64_t hf_positions(const std::string& folder) {
+  const fs::path path = fs::path(folder) / "config.json";
+  const json parsed = read_if_there(path);
+  const Members config(path.string(), parsed);
+  const std::int64_t older = config.integer("n_positions", 0);
+  return std::max<std::int64_t>(config.integer("max_position_embeddings", older), 0);
 }
 
 }  // namespace ztrain::config

@@ -7,12 +7,12 @@
 
 namespace ztrain::config {
 
-struct HfGeneration {
-  std::vector<std::int32_t> eos;   ///< tokens that end a text; empty: not said
-  std::int64_t max_positions = 0;  ///< tokens that the model was made for; 0: not said
-};
+/// Tokens that end a text: those of generation_config.json, else of config.json; empty where neither file is
+/// there or says any. Throws Error, with the file and the key, for a file or an id that is not valid.
+std::vector<std::int32_t> hf_eos(const std::string& folder);
 
-/// Nothing is said by files that are not there. Throws Error, naming the file, for one that is not valid.
-HfGeneration hf_generation(const std::string& folder);
+/// Tokens that the model was made for, of config.json (max_position_embeddings, or n_positions in older
+/// files); 0: not said. Throws Error as hf_eos.
+std::int64_t hf_positions(const std::string& folder);
 
 }  // namespace ztrain::config

@@ -216,6 +216,7 @@ void apply_model_folder(Draft& draft, Files files) {
   const StartingPoint point = starting_point(folder);
   const std::string& file = point.file;
   draft.deck.model.origin = point.origin;
+  draft.deck.model.origin_positions = point.positions;
   require_same_adapters(draft, point);
   for (const auto& [key, value] : point.settings) {
     const Field& field = *find_field(key);

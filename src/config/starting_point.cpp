@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "config/hf_config.hpp"
+#include "config/hf_generation.hpp"
+#include "config/hf_json.hpp"
 #include "config/value.hpp"
 
 namespace ztrain::config {
@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::uintmax_t largest_metadata = 1 << 24;  ///< bytes; real ones are some thousands
+constexpr std::int64_t largest_metadata = 1 << 24;  ///< bytes; real ones are some thousands
 
 /// Keys of [model] that do not say what the model is.
 constexpr std::array<std::string_view, 4> not_shape{"model.preset", "model.from", "model.trainable",
@@ -38,24 +38,11 @@ std::string hint(const fs::path& folder) {
   return "give a folder that has one of them";
 }
 
-json read(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  REQUIRE(file.good(), "model.from: cannot read '{}': no permission", path.string());
-  REQUIRE(fs::file_size(path) <= largest_metadata, "{}: has {} bytes; no checkpoint's metadata are above {}",
-          path.string(), fs::file_size(path), largest_metadata);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const auto shallow = [&](int depth, json::parse_event_t, json&) {
-    REQUIRE(depth <= 16, "{}: is nested more than 16 deep", path.string());
-    return true;
-  };
-  try {
-    json parsed = json::parse(text, shallow);
-    REQUIRE(parsed.is_object() && parsed.contains("deck") && parsed["deck"].is_string(),
-            "{}: holds no deck: it is damaged, or not of a run's checkpoint", path.string());
-    return parsed;
-  } catch (const json::exception& error) {
-    fail("{}: not valid JSON: {}", path.string(), error.what());
-  }
+json read_metadata(const std::string& path) {
+  json parsed = read_json(path, largest_metadata);
+  REQUIRE(parsed.contains("deck") && parsed["deck"].is_string(),
+          "{}: holds no deck: it is damaged, or not of a run's checkpoint", path);
+  return parsed;
 }
 
 toml::table deck_table(const json& metadata, const std::string& file) {
@@ -69,9 +56,10 @@ toml::table deck_table(const json& metadata, const std::string& file) {
 StartingPoint from_checkpoint(const std::string& folder) {
   StartingPoint point;
   point.file = (fs::path(folder) / checkpoint_metadata_file).string();
-  const json metadata = read(point.file);
+  const json metadata = read_metadata(point.file);
   if (metadata.contains("model_from") && metadata["model_from"].is_string())
     point.origin = metadata["model_from"].get<std::string>();
+  point.positions = Members(point.file, metadata).integer("model_positions", 0);
   const toml::table table = deck_table(metadata, point.file);
   Deck saved;
   for (const Field& field : fields()) {
@@ -106,7 +94,9 @@ StartingPoint starting_point(const std::string& folder) {
       "model.from: '{}' is neither a Hugging Face model nor a checkpoint: it has no config.json and no {}; "
       "{}",
       folder, checkpoint_metadata_file, hint(folder));
-  return {file, folder, hf_settings(folder), std::nullopt};
+  StartingPoint point{file, folder, 0, hf_settings(folder), std::nullopt};
+  point.positions = hf_positions(folder);
+  return point;
 }
 
 }  // namespace ztrain::config

@@ -16,6 +16,7 @@ inline constexpr const char* checkpoint_metadata_file = "metadata.json";
 struct StartingPoint {
   std::string file;              ///< that was read, for messages
   std::string origin;            ///< the Hugging Face model that the weights once came from; "": none
+  std::int64_t positions = 0;    ///< tokens that the model was made for, as its config.json says; 0: not said
   Settings settings;             ///< every key of [model] that shapes the model
   std::optional<Lora> adapters;  ///< of a checkpoint that holds some
 };

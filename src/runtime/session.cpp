@@ -68,7 +68,11 @@ std::string Session::from_rank_0(std::string text) const {
   auto size = static_cast<std::int64_t>(text.size());
   check_mpi(MPI_Bcast(&size, 1, MPI_INT64_T, 0, world_), "MPI_Bcast");
   text.resize(static_cast<std::size_t>(size));
-  check_mpi(MPI_Bcast(text.data(), static_cast<int>(size), MPI_CHAR, 0, world_), "MPI_Bcast");
+  constexpr std::int64_t piece = 1 << 30;  // MPI counts in int
+  for (std::int64_t begin = 0; begin < size; begin += piece)
+    check_mpi(
+        MPI_Bcast(text.data() + begin, static_cast<int>(std::min(piece, size - begin)), MPI_CHAR, 0, world_),
+        "MPI_Bcast");
   return text;
 }
 

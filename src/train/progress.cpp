@@ -28,6 +28,7 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const da
   j["deck"] = config::resolved_toml(deck);
   j["started_from"] = deck.model.from;
   j["model_from"] = deck.model.origin;  // of the tokenizer, and what else training leaves alone
+  j["model_positions"] = deck.model.origin_positions;
   j["deck_hash"] = hex(config::deck_hash(deck));
   j["data"] = to_json(data);
   j["mesh"] = {{"pipeline", deck.mesh.pipeline},

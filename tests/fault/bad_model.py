@@ -83,7 +83,7 @@ class Hostile(hf.Models):
         sound = config.read_text()
         for text, pattern in (
             ("[" * 100_000 + "]" * 100_000, r"config\.json: is nested more than 16 deep"),
-            (" " * 2_000_000 + sound, r"config\.json: has \d+ bytes; no config\.json of a model is above"),
+            (" " * 2_000_000 + sound, r"config\.json: has \d+ bytes; no such file of a model"),
             ("{", r"config\.json: not valid JSON"),
             (json.dumps({**json.loads(sound), "num_hidden_layers": 10**12}), r"model\.num_hidden_layers = 1000000000000"),
             (json.dumps({**json.loads(sound), "hidden_size": -36}), r"num_attention_heads \(4\) does not divide"),

@@ -88,7 +88,7 @@ class FromCheckpoints(hf.Models):
             ("[" * 1000000, r"metadata\.json: is nested more than 16 deep"),
             (json.dumps({"deck": "[model"}), r"metadata\.json: its deck is not valid TOML"),
             (json.dumps({"deck": "[model]\nhidden_size = -3"}), r"metadata\.json: model\.hidden_size = -3 is not legal"),
-            (" " * (1 << 24) + "{}", r"no checkpoint's metadata are above"),
+            (" " * (1 << 24) + "{}", r"no such file of a model or a checkpoint is above"),
         ):
             (folder / "metadata.json").write_text(text)
             self.refused(folder, pattern, ranks=0 if text else 2)

@@ -89,9 +89,13 @@ def environment(extra=None):
     return env
 
 
-def command_line(ranks, words):
+# Of a shell that runs each rank in the folder node0, node1, ... below the working folder: disks that are not shared.
+OWN_FOLDERS = ["sh", "-c", 'cd "node${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" && exec "$@"', "sh"]
+
+
+def command_line(ranks, words, wrapper=()):
     launcher = LAUNCHER + ["-np", str(ranks)] if ranks else []
-    return launcher + [EXECUTABLE] + [str(w) for w in words]
+    return [*launcher, *wrapper, EXECUTABLE, *(str(w) for w in words)]
 
 
 def end(process):
@@ -103,9 +107,12 @@ def end(process):
             pass
 
 
-def run(ranks, words, timeout=60, cwd=None, env=None):
-    """Runs ztrain; ranks 0: without the launcher. Fails the test when it does not end in time."""
-    command = command_line(ranks, words)
+def run(ranks, words, timeout=60, cwd=None, env=None, wrapper=()):
+    """Runs ztrain; ranks 0: without the launcher. Fails the test when it does not end in time.
+
+    wrapper: the command that starts it on each rank, such as OWN_FOLDERS.
+    """
+    command = command_line(ranks, words, wrapper)
     start = time.monotonic()
     process = subprocess.Popen(
         command,

@@ -2,6 +2,7 @@
 #include "config_folder.hpp"
 
 #include "config/hf_config.hpp"
+#include "config/hf_generation.hpp"
 
 namespace ztrain::config {
 namespace {
@@ -114,6 +115,61 @@ TEST_F(Folder, WhatZtrainHasNotIsRefusedByName) {
   EXPECT_NE(deck_error("[model]\nfrom = \"nowhere\"\n")
                 .find("nowhere' is neither a Hugging Face model nor a checkpoint"),
             std::string::npos);
+}
+
+TEST_F(Folder, SaysWhatGenerationNeeds) {
+  EXPECT_TRUE(hf_eos(folder()).empty());
+  EXPECT_EQ(hf_positions(folder()), 0);
+  write(R"({"eos_token_id": [7, 2147483647], "n_positions": 5})");
+  EXPECT_EQ(hf_eos(folder()), (std::vector<std::int32_t>{7, 2147483647}));
+  EXPECT_EQ(hf_positions(folder()), 5);
+  write(R"({"eos_token_id": -1, "n_positions": 5, "max_position_embeddings": 6})");
+  EXPECT_TRUE(hf_eos(folder()).empty());
+  EXPECT_EQ(hf_positions(folder()), 6);
+  write(R"({"eos_token_id": 8})", "generation_config.json");
+  EXPECT_EQ(hf_eos(folder()), std::vector<std::int32_t>{8});
+}
+
+TEST_F(Folder, BrokenNumbersOfGenerationAreRefusedByFileAndKey) {
+  struct Row {
+    const char* text;
+    const char* expected;
+  };
+  // The first is 12 in 32 bits.
+  const Row rows[] = {{"{\"eos_token_id\": 4294967308}", "4294967308 is above 2147483647"},
+                      {"{\"eos_token_id\": [1, 18446744073709551615]}", "18446744073709551615 is above"},
+                      {"{\"eos_token_id\": -2}", "-2 is no token id"},
+                      {"{\"eos_token_id\": [1, 2.5]}", "must be a token id or a list of them"},
+                      {"{\"eos_token_id\": \"x\"}", "must be a token id or a list of them"}};
+  for (const Row& row : rows)
+    for (const char* name : {"generation_config.json", "config.json"}) {
+      write("{}");
+      write("{}", "generation_config.json");
+      write(row.text, name);
+      const std::string message = error_of([&] { hf_eos(folder()); });
+      EXPECT_EQ(message.rfind(folder() + "/" + name + ": eos_token_id = ", 0), 0u) << message;
+      EXPECT_NE(message.find(row.expected), std::string::npos) << message;
+    }
+  write(R"({"max_position_embeddings": 9223372036854775808})");
+  const std::string message = error_of([&] { hf_positions(folder()); });
+  EXPECT_NE(message.find(file() + ": max_position_embeddings = 9223372036854775808"), std::string::npos)
+      << message;
+}
+
+TEST_F(Folder, EveryFileIsReadWithinLimits) {
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    write("{}");
+    write(std::string(2 << 20, ' ') + "{}", name);
+    EXPECT_NE(error_of([&] { hf_eos(folder()); }).find(std::string(name) + ": has 2097154 bytes"),
+              std::string::npos);
+    write("{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}", name);
+    EXPECT_NE(error_of([&] { hf_eos(folder()); }).find(std::string(name) + ": is nested more than 16 deep"),
+              std::string::npos);
+    write("[]", name);
+    EXPECT_NE(error_of([&] { hf_eos(folder()); }).find(std::string(name) + ": is not a JSON object"),
+              std::string::npos);
+    write("{}", name);
+  }
 }
 
 TEST_F(Folder, WhatIsWrittenIsReadBack) {

@@ -20,7 +20,10 @@ class Folder : public ::testing::Test {
   Folder() { std::filesystem::create_directories(path_); }
   ~Folder() override { std::filesystem::remove_all(path_); }
 
-  void write(const std::string& text) const { std::ofstream(path_ / "config.json") << text; }
+  void write(const std::string& text, const char* name = "config.json") const {
+    std::ofstream(path_ / name) << text;
+  }
+  std::string folder() const { return path_.string(); }
   std::string file() const { return (path_ / "config.json").string(); }
   std::string section(const std::string& more = "") const {
     return fmt::format("[model]\nfrom = \"{}\"\n{}", path_.string(), more);

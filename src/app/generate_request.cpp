@@ -1,0 +1,132 @@
+#include "app/generate_request.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/error.hpp"
+#include "data/token_source.hpp"
+
+namespace ztrain::app {
+namespace {
+
+Tokens ids_of_line(const std::string& line, const std::string& where) {
+  Tokens ids;
+  std::string text = line;
+  std::replace(text.begin(), text.end(), ',', ' ');
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    std::int32_t id = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    REQUIRE(error == std::errc() && end == word.data() + word.size(), "{}: '{}' is no token id", where, word);
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+/// where: of the prompt, as "file:line: "; "" where there is only one.
+void require_in_vocabulary(const Tokens& prompt, std::int64_t vocabulary, const std::string& where) {
+  for (const std::int32_t t : prompt)
+    REQUIRE(t >= 0 && t < vocabulary, "{}token {} of the prompt is outside the model's vocabulary of {}",
+            where, t, vocabulary);
+}
+
+std::vector<Tokens> read_prompts(const std::string& path, std::int64_t vocabulary) {
+  std::ifstream file(path);
+  REQUIRE(file.good(), "--prompt-file: cannot read '{}': no such file, or no permission", path);
+  std::vector<Tokens> prompts;
+  for (std::string line; std::getline(file, line);) {
+    const std::string where = fmt::format("{}:{}", path, prompts.size() + 1);
+    prompts.push_back(ids_of_line(line, where));
+    REQUIRE(!prompts.back().empty(), "{}: a prompt of no tokens", where);
+    require_in_vocabulary(prompts.back(), vocabulary, where + ": ");
+  }
+  REQUIRE(!prompts.empty(), "--prompt-file: '{}' is empty", path);
+  return prompts;
+}
+
+std::vector<Tokens> prompts_of(const GenerateArguments& a, std::int64_t vocabulary) {
+  const int given = !a.prompt.empty() + !a.prompt_ids.empty() + !a.prompt_file.empty();
+  REQUIRE(given == 1,
+          "give one of: a text with --prompt, token ids with --prompt-ids, or a file of them with "
+          "--prompt-file");
+  REQUIRE(a.prompt.empty() || vocabulary == data::text_vocab,
+          "the model's vocabulary has {} tokens and ztrain has no tokenizer for it: give token ids with "
+          "--prompt-ids, or use tools/generate.py",
+          vocabulary);
+  if (!a.prompt_file.empty()) return read_prompts(a.prompt_file, vocabulary);
+  Tokens prompt = a.prompt_ids;
+  for (const char c : a.prompt) prompt.push_back(static_cast<unsigned char>(c));
+  require_in_vocabulary(prompt, vocabulary, "");
+  return {prompt};
+}
+
+/// The cache holds what is asked for, up to what the model was made for.
+void set_capacity(const GenerateArguments& a, GenerateRequest& r) {
+  const train::Context context =
+      a.max_length > 0 ? train::Context{a.max_length, "--max-length"} : train::context_of(r.source);
+  REQUIRE(context.positions > 0, "{} does not say how many tokens the model was made for: give --max-length",
+          r.source.folder);
+  const auto longer = [](const Tokens& x, const Tokens& y) { return x.size() < y.size(); };
+  const auto longest = std::ssize(*std::max_element(r.prompts.begin(), r.prompts.end(), longer));
+  REQUIRE(longest <= context.positions,
+          "a prompt has {} tokens, more than the {} of the model's context ({}): shorten it, or give "
+          "--max-length {} (a model may do poorly beyond what it was trained on)",
+          longest, context.positions, context.from, longest + a.options.tokens);
+  r.generator.capacity = longest + std::min(a.options.tokens, context.positions - longest);
+  r.capacity_from = context.from;
+}
+
+/// On rank 0. The folder's files count only for what the command line leaves open.
+GenerateRequest decide(const GenerateArguments& a, train::ModelSource source) {
+  GenerateRequest r{std::move(source), {}, {}, a.options, {}};
+  r.prompts = prompts_of(a, r.source.deck.model.vocab_size);
+  r.generator.dtype = a.dtype.empty() ? r.source.dtype : dtype_from(a.dtype);
+  r.generator.every_logit = !a.logits.empty();
+  set_capacity(a, r);
+  r.generator.chunk = std::min(a.chunk, r.generator.capacity);
+  r.options.eos = a.eos ? *a.eos : train::eos_of(r.source);
+  return r;
+}
+
+/// What the ranks must have in common to meet in every collective. Rank 0 draws and prints: the rest is its
+/// own.
+std::string to_text(const GenerateRequest& r) {
+  const nlohmann::json said{{"prompts", r.prompts},
+                            {"dtype", name_of(r.generator.dtype)},
+                            {"capacity", r.generator.capacity},
+                            {"chunk", r.generator.chunk},
+                            {"every_logit", r.generator.every_logit},
+                            {"tokens", r.options.tokens},
+                            {"eos", r.options.eos}};
+  return said.dump();
+}
+
+GenerateRequest from_text(const std::string& text, train::ModelSource source) {
+  const auto said = nlohmann::json::parse(text);
+  GenerateRequest r{std::move(source), said.at("prompts").get<std::vector<Tokens>>(), {}, {}, {}};
+  r.generator = {dtype_from(said.at("dtype").get<std::string>()), said.at("capacity").get<std::int64_t>(),
+                 said.at("chunk").get<std::int64_t>(), said.at("every_logit").get<bool>()};
+  r.options.tokens = said.at("tokens").get<std::int64_t>();
+  r.options.eos = said.at("eos").get<Tokens>();
+  return r;
+}
+
+}  // namespace
+
+GenerateRequest make_request(const runtime::Session& session, const GenerateArguments& arguments) {
+  train::ModelSource source = train::open_model(session, arguments.model);
+  std::optional<GenerateRequest> decided;
+  const std::string text = session.from_rank_0(session.agree("reading the prompts", [&] {
+    if (session.rank() == 0) decided = decide(arguments, source);
+    return decided ? to_text(*decided) : std::string{};
+  }));
+  if (decided) return *std::move(decided);
+  return from_text(text, std::move(source));
+}
+
+}  // namespace ztrain::app

@@ -1,0 +1,115 @@
+"""tools/generate.py around ztrain: prompts of any length, and text that comes as ids do. The tokenizer is a stand-in for
+the package transformers, which the tests do not have: its tokens are bytes."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import unittest
+
+import hf_model as hf
+import ztrain_run as zt
+
+TOOL = zt.SOURCE / "tools" / "generate.py"
+TOKENIZER = '''
+class AutoTokenizer:
+    @classmethod
+    def from_pretrained(cls, folder):
+        return cls()
+
+    def encode(self, text):
+        return list(text.encode())
+
+    def decode(self, ids, skip_special_tokens=True):
+        return bytes(i for i in ids if i < 256).decode(errors="replace")
+'''
+# Says the ids of its prompt file again, each after a space.
+ECHO = """#!/bin/sh
+while [ "$1" != --prompt-file ]; do shift; done
+cat "$2"
+"""
+
+
+def load_tool():
+    spec = importlib.util.spec_from_file_location("generate_tool", TOOL)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Bytes:
+    """Byte fallback as tokenizers do it: a run that is no text as a whole is broken, byte by byte."""
+
+    def __init__(self):
+        self.decoded = 0
+
+    def decode(self, ids):
+        self.decoded += len(ids)
+        try:
+            return bytes(ids).decode()
+        except UnicodeDecodeError:
+            return "\ufffd" * len(ids)
+
+
+class Streams(unittest.TestCase):
+    TEXT = "Ein Wörtchen, 漢字ばかり, 😀😀! " * 40
+
+    def added(self, tokenizer, prompt, ids):
+        text = load_tool().NewText(tokenizer, prompt)
+        return [text.add(i) for i in ids]
+
+    def test_the_text_is_that_of_all_ids(self):
+        ids = list(self.TEXT.encode())
+        for cut in (0, 1, 3, 24, 500):
+            start = len(self.TEXT[:cut].encode())
+            parts = self.added(Bytes(), ids[:start], ids[start:])
+            self.assertEqual("".join(parts), self.TEXT[cut:], cut)
+            self.assertEqual([p for p in parts if p], list(self.TEXT[cut:]), "characters come as they are whole")
+
+    def test_the_cost_of_an_id_does_not_grow(self):
+        ids = list((self.TEXT * 4).encode())
+        tokenizer = Bytes()
+        self.added(tokenizer, ids, ids)
+        self.assertLess(tokenizer.decoded, 200 * len(ids))
+
+
+class Tool(hf.Models):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        (cls.folder / "transformers.py").write_text(TOKENIZER)
+        cls.echo = cls.folder / "echo.sh"
+        cls.echo.write_text(ECHO)
+        cls.echo.chmod(0o755)
+
+    def run_tool(self, *words, ztrain=zt.EXECUTABLE, stdin=""):
+        env = zt.environment({"PYTHONPATH": str(self.folder), "TMPDIR": str(self.folder)})
+        command = [sys.executable, "-B", TOOL, self.folder / "model", "--ztrain", ztrain, *words]
+        result = subprocess.run(
+            [str(w) for w in command], input=stdin, env=env, capture_output=True, encoding="utf-8", timeout=60
+        )
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(list(self.folder.glob("ztrain-prompt-*")), [], "the prompt's file is left")
+        return result.stdout
+
+    def test_a_prompt_of_any_length(self):
+        """Its 90,000 ids would be 360,000 characters in one argument, where 131,072 are the limit."""
+        prompt = "word " * 18000
+        text = self.run_tool("--prompt", "-", ztrain=self.echo, stdin=prompt)
+        self.assertEqual(text, prompt + prompt + "\n")
+
+    def test_ids_of_ztrain_become_text(self):
+        words = ["--temperature", 0, "--tokens", 12, "--dtype", "fp32", "--eos", -1]
+        ids = ",".join(str(b) for b in b"kalo")
+        result = zt.run(0, ["generate", self.folder / "model", "--prompt-ids", ids, *words])
+        made = bytes(int(i) for i in result.out.split() if int(i) < 256)
+        launcher = ["--ranks", 2, "--mpirun", os.environ["ZTRAIN_MPIRUN"]]
+        for more in ([], launcher):
+            text = self.run_tool("--prompt", "kalo", *words, *more)
+            # What is half a character at the end waits in vain.
+            whole = (b"kalo" + made).decode(errors="replace").rstrip("\ufffd")
+            self.assertEqual(text.rstrip("\n\ufffd"), whole)
+
+
+if __name__ == "__main__":
+    zt.main()
