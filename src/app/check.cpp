@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "app/parse.hpp"
 #include "base/error.hpp"
@@ -10,6 +11,7 @@
 #include "config/validate.hpp"
 #include "data/datasets.hpp"
 #include "data/describe.hpp"
+#include "data/read_rows.hpp"
 #include "plan/machine.hpp"
 #include "plan/memory.hpp"
 #include "plan/setup.hpp"
@@ -51,6 +53,19 @@ void print_data(const std::string& path, const config::Deck& deck, const data::D
   if (!tokenizer.empty()) fmt::print("{:<10} {}\n", "tokenizer", tokenizer);
 }
 
+/// A wrong id is better found now than in the middle of a run.
+void check_ids(const data::Datasets& data) {
+  constexpr double seconds = 10;  // of each set
+  std::int64_t read = 0, all = 0;
+  for (const auto* sets : {&data.train, &data.validation})
+    for (const data::RowSet& set : *sets) {
+      read += data::read_rows(*set.rows, seconds);
+      all += set.rows->rows();
+    }
+  fmt::print("{} of {} sequences read: their ids are below model.vocab_size{}\n", read, all,
+             read < all ? fmt::format(" (reading went on for {} s a set)", seconds) : "");
+}
+
 /// The weights that a run would start from, by their headers alone.
 void check_weights(const config::Deck& deck) {
   const model::Graph graph = plan::training_graph(deck);
@@ -67,6 +82,10 @@ void check_files(const std::string& path, config::Deck& deck) {
   const data::Datasets data = data::open_datasets(deck);
   deck.model.vocab_size = data.vocab_size;
   print_data(path, deck, data);
+  check_ids(data);
+  const std::string& folder = deck.checkpoint.export_to;
+  if (!folder.empty() && std::filesystem::exists(folder))
+    fmt::print("checkpoint.export: '{}' exists: a run that has steps to do refuses to start\n", folder);
   if (!deck.model.from.empty()) check_weights(deck);
 }
 

@@ -11,6 +11,7 @@ namespace {
 
 struct Sum {
   double loss = 0, weight = 0;
+  std::int64_t rows = 0;
   double mean() const { return weight > 0 ? loss / weight : std::numeric_limits<double>::quiet_NaN(); }
 };
 
@@ -20,6 +21,7 @@ Sum sum_over(Worker& worker, const config::Deck& deck, const data::RowSource& ro
   const std::int64_t batches = std::min(deck.evaluation.batches, ceil_div(rows.rows(), stride));
   const int ranks = worker.mesh().shape().size(AxisSet::all());
   Sum sum;
+  sum.rows = std::min(batches * stride, rows.rows());
   for (std::int64_t b = 0; b < batches; ++b) {
     beat();
     data::fill_in_order(rows, b * stride + worker.data_index() * micro, micro, batch_of(worker.inputs(0)));
@@ -47,6 +49,8 @@ Losses evaluate(Worker& worker, const config::Deck& deck, const std::vector<data
     losses.sets.push_back({set.name, sum.mean(), sum.weight});
     all.loss += sum.loss;
     all.weight += sum.weight;
+    losses.rows += sum.rows;
+    losses.rows_in_all += set.rows->rows();
   }
   losses.all = all.mean();
   return losses;
@@ -56,8 +60,11 @@ std::string describe(const Losses& losses) {
   std::string each;
   for (const SetLoss& set : losses.sets)
     each += fmt::format("{}{} {:.4f}", each.empty() ? "" : ", ", set.name, set.loss);
-  return fmt::format("validation loss {:.4f} nats a token{}", losses.all,
-                     losses.sets.size() > 1 ? " (" + each + ")" : "");
+  return fmt::format("validation loss {:.4f} nats a token{}{}", losses.all,
+                     losses.sets.size() > 1 ? " (" + each + ")" : "",
+                     losses.rows < losses.rows_in_all
+                         ? fmt::format(" over {} of {} sequences", losses.rows, losses.rows_in_all)
+                         : "");
 }
 
 }  // namespace ztrain::train

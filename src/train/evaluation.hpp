@@ -24,6 +24,7 @@ struct SetLoss {
 struct Losses {
   double all = std::numeric_limits<double>::quiet_NaN();  ///< of all sets together, each token alike
   std::vector<SetLoss> sets;
+  std::int64_t rows = 0, rows_in_all = 0;  ///< evaluated, and in the sets
 };
 
 /// Collective: the first deck.evaluation.batches micro-batches per rank of each set, in the order of its
@@ -31,7 +32,8 @@ struct Losses {
 Losses evaluate(Worker& worker, const config::Deck& deck, const std::vector<data::RowSet>& sets,
                 const std::function<void()>& beat);
 
-/// "validation loss 2.1000 nats a token (chat 2.0000, law 2.2000)"; sets are named where there are several.
+/// "validation loss 2.1000 nats a token (chat 2.0000, law 2.2000) over 64 of 500 sequences"; sets are named
+/// where there are several, and numbers where not all sequences were evaluated.
 std::string describe(const Losses& losses);
 
 }  // namespace ztrain::train

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "config/hf_config.hpp"
+#include "train/checkpoint_folder.hpp"
 #include "train/output_folder.hpp"
 #include "train/progress.hpp"
 
@@ -64,6 +65,7 @@ struct Prepared {
 
 /// Side files are taken from rank 0, so it alone reads what lies beside the weights that were started from.
 Prepared prepare_export(const ExportRequest& request, int rank) {
+  require_checkpoint(request.checkpoint);
   const auto metadata = checkpoint::read_metadata(request.checkpoint);
   config::Deck deck = deck_of(metadata, request.checkpoint);
   if (rank == 0) deck.model.from = metadata.value("model_from", "");

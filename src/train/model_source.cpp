@@ -9,6 +9,7 @@
 #include "config/hf_generation.hpp"
 #include "config/load.hpp"
 #include "config/print.hpp"
+#include "train/checkpoint_folder.hpp"
 #include "train/progress.hpp"
 
 namespace ztrain::train {
@@ -26,6 +27,7 @@ ModelSource open_hugging_face(const std::string& folder) {
 }
 
 ModelSource open_checkpoint(const std::string& folder) {
+  require_checkpoint(folder);
   const nlohmann::json metadata = checkpoint::read_metadata(folder);
   config::Deck deck = deck_of(metadata, folder);
   const DType dtype = deck.precision.parameters;

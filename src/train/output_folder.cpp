@@ -23,6 +23,15 @@ void make_writable(const std::filesystem::path& folder, const char* key) {
   std::filesystem::remove(probe, error);
 }
 
+checkpoint::PosixFile lock_output(const std::filesystem::path& folder) {
+  auto file = checkpoint::PosixFile::create(folder / ".lock", "run.output");
+  REQUIRE(
+      file.lock(),
+      "run.output: another run is writing to '{}' ({}): wait for its end, or give this one another folder",
+      folder.string(), file.path().string());
+  return file;
+}
+
 std::string move_aside(const std::filesystem::path& folder, std::int64_t step) {
   std::filesystem::path aside;
   for (const auto& path : checkpoint::list(folder)) {

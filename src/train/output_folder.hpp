@@ -5,10 +5,16 @@
 #include <filesystem>
 #include <string>
 
+#include "checkpoint/posix_file.hpp"
+
 namespace ztrain::train {
 
 /// Creates a folder and proves that files can be written in it. key: what the user set. Throws Error.
 void make_writable(const std::filesystem::path& folder, const char* key);
+
+/// Holds run.output for this process; the file is to be kept open as long. Throws Error when another process
+/// holds it. Where the file system has no locks, every process gets it.
+checkpoint::PosixFile lock_output(const std::filesystem::path& folder);
 
 /// Checkpoints beyond the step a run starts from are another run's, or damaged ones that it went back from:
 /// among its own they would pass for newer ones. They are moved to a folder of their own; its name, or ""

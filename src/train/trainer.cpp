@@ -114,6 +114,7 @@ void Trainer::say(const std::string& text) const {
 void Trainer::prepare_output() {
   const std::filesystem::path output(deck_.run.output);
   make_writable(output, "run.output");
+  lock_.emplace(lock_output(output));
   if (!deck_.checkpoint.export_to.empty() && progress_.step < facts_.steps) require_exportable(deck_);
   if (deck_.checkpoint.interval >= 0) {
     const std::string folder = config::checkpoint_folder(deck_);
@@ -155,6 +156,10 @@ void Trainer::restore() {
   say(deck_.checkpoint.resume == "none"
           ? "no checkpoint is read: checkpoint.resume = \"none\"\n"
           : fmt::format("no checkpoint in {}: {}\n", config::checkpoint_folder(deck_), source));
+  // Before minutes of reading, too.
+  session_.agree("preparing the output folder", [&] {
+    if (session_.rank() == 0 && !deck_.checkpoint.export_to.empty()) require_exportable(deck_);
+  });
   if (!from.empty())
     return start_from_weights(session_, worker_, deck_, [this](const std::string& line) { say(line); });
   worker_.initialize(static_cast<std::uint64_t>(deck_.run.seed));

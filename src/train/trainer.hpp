@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "checkpoint/posix_file.hpp"
 #include "config/deck.hpp"
 #include "data/datasets.hpp"
 #include "data/sampler.hpp"
@@ -64,6 +65,7 @@ class Trainer {
   Overflow overflow_;
   Worker worker_;
   std::optional<telemetry::Watchdog> watchdog_;    ///< while run() lasts
+  std::optional<checkpoint::PosixFile> lock_;      ///< of run.output; rank 0 alone
   std::optional<telemetry::MetricsFile> metrics_;  ///< rank 0 alone
   Progress progress_;
   std::int64_t steps_at_start_ = 0;
