@@ -14,6 +14,7 @@ Needs h5py, numpy, xxhash; jinja2 for chats; tokenizers or transformers for toke
 """
 
 import argparse
+import os
 import sys
 
 
@@ -73,8 +74,12 @@ def main():
         refuse(f"{missing}; install python3-{missing.name} or pip install {missing.name}")
     try:
         run(args)
-    except (InputError, TokenizerError, TemplateError, WriteError, OSError) as error:
+    except (InputError, TokenizerError, TemplateError, OSError) as error:
         refuse(str(error).removeprefix(": "))
+    except WriteError as error:
+        sys.stdout.flush()
+        print(f"prepare_data.py: {error}", file=sys.stderr, flush=True)
+        os._exit(1)  # HDF5 must not try to close its files again
     except KeyboardInterrupt:
         refuse("interrupted; nothing was written")
 

@@ -187,9 +187,9 @@ def role_of(message, name, where, roles):
     if isinstance(role, str) and role in roles:
         return roles[role]
     near = difflib.get_close_matches(str(role), roles, n=1)
-    meant = f"; is '{near[0]}' meant?" if near else ";"
+    meant = f"; is '{near[0]}' meant? Known are" if near else "; known are"
     how = "is from" if "role" not in message else "has the role"
-    raise InputError(where, f"{name} {how} '{role}'{meant} Known are {', '.join(roles)}; --roles adds others")
+    raise InputError(where, f"{name} {how} '{role}'{meant} {', '.join(roles)}; --roles adds others")
 
 
 def part_text(part, name, where):

@@ -60,7 +60,7 @@ class Files:
 
     def abandon(self):
         for writer in self.writers:
-            writer.abandon()
+            writer.remove()
 
 
 def prepare(args, tokenizer, files):

@@ -24,7 +24,8 @@ def id_type(vocab_size):
 
 
 class WriteError(Exception):
-    """A file that cannot be written, and why, in one line."""
+    """A file that cannot be written, and why, in one line. HDF5 may crash when it closes such a file, be it at the exit
+    of the process: who catches this ends the process by os._exit."""
 
 
 @contextlib.contextmanager
@@ -46,15 +47,23 @@ class Writer:
         self.partial = self.path.with_name(self.path.name + ".partial")
         with writing(self.path):
             self.file = h5py.File(self.partial, "w")
-            self.datasets = {
-                "tokens": self.dataset("tokens", id_type(tokenizer.vocab_size)),
-                "loss_mask": self.dataset("loss_mask", np.uint8),
-                "document_offsets": self.dataset("document_offsets", np.int64),
-            }
-            self.attributes(tokenizer)
+        try:
+            with writing(self.path):
+                self.begin(tokenizer)
+        except WriteError:
+            self.remove()
+            raise
         self.buffers = {name: [] for name in self.datasets}
         self.buffered, self.tokens, self.documents = 0, 0, 0
         self.buffers["document_offsets"].append(np.zeros(1, np.int64))
+
+    def begin(self, tokenizer):
+        self.datasets = {
+            "tokens": self.dataset("tokens", id_type(tokenizer.vocab_size)),
+            "loss_mask": self.dataset("loss_mask", np.uint8),
+            "document_offsets": self.dataset("document_offsets", np.int64),
+        }
+        self.attributes(tokenizer)
 
     def dataset(self, name, dtype):
         return self.file.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(CHUNK,))
@@ -101,7 +110,6 @@ class Writer:
         with writing(self.path):
             os.replace(self.partial, self.path)
 
-    def abandon(self):
+    def remove(self):
+        """Leaves nothing behind, and the file open."""
         self.partial.unlink(missing_ok=True)
-        with contextlib.suppress(OSError, RuntimeError):  # a full disk takes no last metadata either
-            self.file.close()
