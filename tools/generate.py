@@ -34,6 +34,8 @@ def check_model(folder):
 
 
 def check_programs(arguments):
+    if arguments.ztrain.is_file():  # of ./ztrain a Path keeps ztrain, which would be looked for in PATH
+        arguments.ztrain = arguments.ztrain.resolve()
     programs = [str(arguments.ztrain)]
     if arguments.ranks > 1:
         programs += arguments.mpirun.split()[:1]

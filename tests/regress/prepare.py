@@ -176,7 +176,9 @@ class Prepare(zt.Case):
         (self.folder / "latin.txt").write_bytes(b"caf\xe9")
         self.refused(self.folder / "latin.txt", pattern=r"latin\.txt: is not UTF-8")
         self.refused(self.folder / "none.jsonl", pattern=r"none\.jsonl: No such file")
-        self.refused(self.lines("empty.jsonl", {"text": ""}), pattern=r"out\.h5: would hold no document of \S+empty\.jsonl \(dropped 1: empty \(first: \S+empty\.jsonl:1\)\)")
+        empty = self.lines("empty.jsonl", {"text": ""})
+        why = r"\(dropped 1: empty \(first: \S+empty\.jsonl:1\)\)"
+        self.refused(empty, pattern=r"out\.h5: would hold no document of \S+empty\.jsonl " + why)
         self.refused(self.lines("no_line.jsonl"), pattern=r"would hold no document of \S+no_line\.jsonl \(there are none\)")
         self.refused(self.lines("good.jsonl", good), tokenizer="nosuch", pattern=r"--tokenizer nosuch: there is no folder nosuch")
         self.refused(self.folder / "good.jsonl", output="none/out.h5", pattern=r"none: is no folder")
