@@ -13,13 +13,39 @@ without --chat); ztrain itself needs neither.
 import argparse
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 
+from prepare.hub import NotFound, check_name, first_line, transformers_tokenizer
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TAIL = 32  # tokens before a new one that its text may depend on
 BROKEN = "\ufffd"  # what half a character is decoded to
+
+
+def refuse(what):
+    sys.exit(f"tools/generate.py: {what}")
+
+
+def check_model(folder):
+    """Before anything is loaded: is there a whole model?"""
+    if not folder.is_dir():
+        refuse(f"there is no folder {folder}")
+    if (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
+        refuse(f"{folder} holds adapters alone; export the run with them merged (ztrain export without --adapter)")
+
+
+def check_programs(arguments):
+    if arguments.ztrain.is_file():  # of ./ztrain a Path keeps ztrain, which would be looked for in PATH
+        arguments.ztrain = arguments.ztrain.resolve()
+    programs = [str(arguments.ztrain)]
+    if arguments.ranks > 1:
+        programs += arguments.mpirun.split()[:1]
+    for program in programs:
+        if shutil.which(program) is None:
+            refuse(f"there is no program {program}; build ztrain, or name it with --ztrain (the launcher: --mpirun)")
 
 
 def started_from(checkpoint):
@@ -46,9 +72,7 @@ class Transformers:
     """Encodes and decodes with transformers' tokenizer of a folder."""
 
     def __init__(self, folder):
-        from transformers import AutoTokenizer
-
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.tokenizer, _ = transformers_tokenizer(str(folder))
 
     def encode(self, text):
         return self.tokenizer.encode(text)
@@ -73,21 +97,25 @@ class Tokenizers:
         return self.tokenizer.encode(text).ids
 
     def encode_chat(self, messages):
-        sys.exit("tools/generate.py: --chat needs the Python package transformers")
+        refuse("--chat needs the Python package transformers")
 
     def decode(self, ids):
         return self.tokenizer.decode(ids)
 
 
 def open_tokenizer(folder):
+    try:
+        check_name(str(folder))
+    except NotFound as error:
+        refuse(f"--tokenizer: {error}")
     for kind in (Transformers, Tokenizers):
         try:
             return kind(folder)
         except ImportError:
             continue
         except Exception as error:  # what the packages throw is theirs
-            sys.exit(f"tools/generate.py: no tokenizer can be read from '{folder}' ({error}); name a folder with --tokenizer")
-    sys.exit("tools/generate.py: needs the Python package transformers, or tokenizers")
+            refuse(f"no tokenizer can be read from '{folder}' ({first_line(error)}); name a folder with --tokenizer")
+    refuse("needs the Python package transformers, or tokenizers")
 
 
 def words_from(stream):
@@ -156,6 +184,8 @@ def main():
     parser.add_argument("--mpirun", default="mpirun --bind-to none", help="launcher with its options")
     parser.add_argument("--ztrain", type=pathlib.Path, default=ROOT / "build" / "cpu" / "ztrain")
     arguments, others = parser.parse_known_args()
+    check_model(pathlib.Path(arguments.model))
+    check_programs(arguments)
     if arguments.prompt == "-":
         arguments.prompt = sys.stdin.read()
     tokenizer = open_tokenizer(tokenizer_folder(arguments))

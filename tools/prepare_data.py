@@ -14,19 +14,8 @@ Needs h5py, numpy, xxhash; jinja2 for chats; tokenizers or transformers for toke
 """
 
 import argparse
-import pathlib
+import os
 import sys
-
-try:
-    from prepare.documents import Options
-    from prepare.records import InputError
-    from prepare.report import Counts, Progress, example, table
-    from prepare.template import TemplateError
-    from prepare.tokenizer import TokenizerError, load_tokenizer
-    from prepare.work import held_out, make_all
-    from prepare.writer import Writer
-except ImportError as missing:
-    sys.exit(f"prepare_data.py: {missing}; install python3-{missing.name} or pip install {missing.name}")
 
 
 def arguments(words=None):
@@ -46,6 +35,12 @@ def arguments(words=None):
         "last turn, or everything (default: assistant)",
     )
     add("--pairs", choices=["text", "chat"], default="text", help="prompt and completion as they are, or as a chat")
+    add(
+        "--roles",
+        metavar="NAME,...",
+        default="",
+        help="further roles that the chat template knows; others than the usual ones are taken for misspelt",
+    )
     add("--separator", metavar="LINE", help="the line between documents of plain text files")
     add("--validation", type=float, default=0, metavar="FRACTION", help="part of the documents for a second file")
     add("--seed", type=int, default=0, help="chooses which those are")
@@ -63,94 +58,30 @@ def arguments(words=None):
     return parser.parse_args(words)
 
 
-class Files:
-    """The outputs: for training, and for validation if that is asked for."""
-
-    def __init__(self, args, tokenizer):
-        output = pathlib.Path(args.output)
-        self.paths = [output] + ([output.with_suffix(".validation" + output.suffix)] if args.validation else [])
-        for path in self.paths:
-            if path.exists() and not args.force:
-                raise InputError(path, "is there already; --force replaces it")
-        if not output.parent.is_dir():
-            raise InputError(output.parent, "is no folder; make it first")
-        self.writers, self.counts = [], [Counts() for _ in self.paths]
-        self.chat = [False for _ in self.paths]
-        for path in self.paths:
-            self.writers.append(Writer(path, tokenizer))
-
-    def add(self, which, ids, mask, chat):
-        self.writers[which].add(ids, mask)
-        self.counts[which].add(ids, mask)
-        self.chat[which] = self.chat[which] or chat
-
-    def close(self, template, dropped):
-        why = "; ".join(f"dropped {count:,}: {reason}" for reason, count in sorted(dropped.items()))
-        for path, writer in zip(self.paths, self.writers):
-            if writer.documents == 0:
-                raise InputError(path, f"would hold no document ({why or 'there are too few'})")
-        for writer, chat in zip(self.writers, self.chat):
-            writer.close(template if chat else None)
-
-    def abandon(self):
-        for writer in self.writers:
-            writer.abandon()
-
-
-def prepare(args, tokenizer, files):
-    """Writes all documents; returns ({reason: dropped documents}, too long ones)."""
-    options = Options(args.train_on, args.pairs == "chat", args.max_length, args.on_long)
-    progress, shown, size, dropped, too_long = Progress(), 0, 0, {}, 0
-    for batch in make_all(args, tokenizer, options):
-        if batch.error:
-            raise InputError("", batch.error)
-        size += batch.bytes
-        too_long += batch.too_long
-        if batch.skipped and "error" not in dropped:
-            print(f"the first error: {batch.skipped}")
-        for reason, count in batch.dropped.items():
-            dropped[reason] = dropped.get(reason, 0) + count
-        for ids, mask, chat in batch.documents:
-            if shown < args.show:
-                shown += 1
-                print(example(tokenizer, ids, mask, shown, sys.stdout.isatty()))
-            which = args.validation > 0 and held_out(ids, args.validation, args.seed)
-            files.add(int(which), ids, mask, chat)
-        progress.show(sum(w.documents for w in files.writers), sum(c.tokens for c in files.counts), size)
-    progress.close()
-    return dropped, too_long
-
-
-def report(args, files, dropped, too_long):
-    print(table([(str(path), counts) for path, counts in zip(files.paths, files.counts)]))
-    for reason, count in sorted(dropped.items()):
-        print(f"dropped {count:,}: {reason}")
-    if too_long:
-        how = "truncated" if args.on_long == "truncate" else "kept"
-        print(f"{too_long:,} longer than --max-length {args.max_length}: {how}")
-
-
-def run(args):
-    if not 0 <= args.validation < 1:
-        raise InputError("--validation", "must be 0 or more, and below 1")
-    tokenizer = load_tokenizer(args.tokenizer, args.chat_template)
-    files = Files(args, tokenizer)
-    try:
-        dropped, too_long = prepare(args, tokenizer, files)
-        files.close(tokenizer.template, dropped)
-    except BaseException:
-        files.abandon()
-        raise
-    report(args, files, dropped, too_long)
+def refuse(what):
+    sys.exit(f"prepare_data.py: {what}")
 
 
 def main():
+    args = arguments()
+    try:  # behind --help, which needs no packages
+        from prepare.records import InputError
+        from prepare.run import run
+        from prepare.template import TemplateError
+        from prepare.tokenizer import TokenizerError
+        from prepare.writer import WriteError
+    except ImportError as missing:
+        refuse(f"{missing}; install python3-{missing.name} or pip install {missing.name}")
     try:
-        run(arguments())
+        run(args)
     except (InputError, TokenizerError, TemplateError, OSError) as error:
-        sys.exit(f"prepare_data.py: {str(error).removeprefix(': ')}")
+        refuse(str(error).removeprefix(": "))
+    except WriteError as error:
+        sys.stdout.flush()
+        print(f"prepare_data.py: {error}", file=sys.stderr, flush=True)
+        os._exit(1)  # HDF5 must not try to close its files again
     except KeyboardInterrupt:
-        sys.exit("prepare_data.py: interrupted; nothing was written")
+        refuse("interrupted; nothing was written")
 
 
 if __name__ == "__main__":

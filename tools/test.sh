@@ -25,7 +25,7 @@ cmake --build --preset ci
 phase "Tests"
 # Runs as root must say so to Open MPI; the registered commands pass its flag, tests that start mpirun inherit these.
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
-ctest --preset ci -j2 --output-on-failure "$@" || failed+=("tests")
+ctest --preset ci -j4 --output-on-failure "$@" || failed+=("tests")
 
 print_times
 if [ ${#failed[@]} -gt 0 ]; then

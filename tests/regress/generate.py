@@ -235,7 +235,7 @@ class Asked(Generates):
     def test_folders_that_hold_no_model(self):
         empty = self.folder / "empty"
         empty.mkdir(exist_ok=True)
-        self.refused(self.words([1], model=empty), r"empty/index\.h5: there is no such file")
+        self.refused(self.words([1], model=empty), r"empty' is no checkpoint of ztrain")
         (empty / "config.json").write_text(json.dumps(CONFIG))
         self.refused(self.words([1], model=empty), r"holds neither model\.safetensors nor")
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import resource
 import subprocess
 import sys
 
@@ -46,12 +47,17 @@ class Prepare(zt.Case):
         path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in records))
         return path
 
-    def prepare(self, *words, output="out.h5", tokenizer="bytes", fails=False):
-        """The finished process; fails unless its exit status says what is expected."""
+    def prepare(self, *words, output="out.h5", tokenizer="bytes", fails=False, largest=None):
+        """The finished process; fails unless its exit status says what is expected. largest: bytes a file may have."""
         tool = zt.SOURCE / "tools" / "prepare_data.py"
         command = [sys.executable, "-B", tool, *words, "--tokenizer", tokenizer, "--output", self.folder / output]
-        done = subprocess.run([*map(str, command), "--force"], capture_output=True, text=True, timeout=60)
-        self.assertEqual(done.returncode != 0, fails, done.stdout + done.stderr)
+
+        def limit():
+            if largest is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+
+        done = subprocess.run([*map(str, command), "--force"], capture_output=True, text=True, timeout=60, preexec_fn=limit)
+        self.assertEqual(done.returncode, int(fails), done.stdout + done.stderr)
         self.assertNotIn("Traceback", done.stderr)
         return done
 
@@ -124,8 +130,8 @@ class Prepare(zt.Case):
             "no JSON",
         )
         done = self.prepare(path, "--skip-errors", "--max-length", 80, "--on-long", "truncate")
-        for line in ("1: no assistant turn", "1: empty", "1: no token to predict", "1: error"):
-            self.assertIn(f"dropped {line}\n", done.stdout)
+        for why, line in (("no assistant turn", 2), ("empty", 3), ("no token to predict", 5), ("error", 6)):
+            self.assertIn(f"dropped 1: {why} (first: {path}:{line})\n", done.stdout)
         self.assertRegex(done.stdout, r"the first error: \S+dropped\.jsonl:6: is not JSON")
         self.assertIn("2 longer than --max-length 80: truncated", done.stdout)
         self.assertEqual([len(ids) for ids, _ in self.documents()], [80, 80])
@@ -153,7 +159,12 @@ class Prepare(zt.Case):
     def test_mistakes_name_file_and_line(self):
         good = {"text": "good"}
         cases = {
-            "not_json.jsonl": ("{", r"not_json\.jsonl:2: is not JSON"),
+            "not_json.jsonl": ('{"messages":[', r"not_json\.jsonl:2: is not JSON: Expecting value at column 14"),
+            "half.jsonl": ({"text": "\ud800 abc"}, r"half\.jsonl:2: holds \\ud800 without its other half"),
+            "misspelt.jsonl": (
+                {"messages": [CHAT[0], {"role": "asistant", "content": "a"}]},
+                r"misspelt\.jsonl:2: \"messages\"\[1\] has the role 'asistant'; is 'assistant' meant\? Known are human, user",
+            ),
             "a_list.jsonl": ([1], r"a_list\.jsonl:2: is a JSON list"),
             "nothing.jsonl": ({"input": 1}, r"nothing\.jsonl:2: has no \"messages\".*it has input"),
             "no_role.jsonl": ({"messages": [{"content": "a"}]}, r"no_role\.jsonl:2: \"messages\"\[0\] has no \"role\""),
@@ -165,8 +176,36 @@ class Prepare(zt.Case):
         (self.folder / "latin.txt").write_bytes(b"caf\xe9")
         self.refused(self.folder / "latin.txt", pattern=r"latin\.txt: is not UTF-8")
         self.refused(self.folder / "none.jsonl", pattern=r"none\.jsonl: No such file")
-        self.refused(self.lines("empty.jsonl", {"text": ""}), pattern=r"out\.h5: would hold no document \(dropped 1: empty\)")
-        self.refused(self.lines("good.jsonl", good), tokenizer="no/such", pattern=r"--tokenizer no/such")
+        empty = self.lines("empty.jsonl", {"text": ""})
+        why = r"\(dropped 1: empty \(first: \S+empty\.jsonl:1\)\)"
+        self.refused(empty, pattern=r"out\.h5: would hold no document of \S+empty\.jsonl " + why)
+        self.refused(self.lines("no_line.jsonl"), pattern=r"would hold no document of \S+no_line\.jsonl \(there are none\)")
+        self.refused(self.lines("good.jsonl", good), tokenizer="nosuch", pattern=r"--tokenizer nosuch: there is no folder nosuch")
+        self.refused(self.folder / "good.jsonl", output="none/out.h5", pattern=r"none: is no folder")
+
+    def test_skipped_errors_and_named_roles(self):
+        path = self.lines("half.jsonl", {"text": "good"}, {"text": "\ud800 abc"}, {"text": "\ud83d\ude00"})
+        done = self.prepare(path, "--skip-errors")
+        self.assertIn(f"dropped 1: error (first: {path}:2)", done.stdout)
+        self.assertEqual([text_of(ids) for ids, _ in self.documents()], ["good|", "😀|"])
+        chat = self.lines("critic.jsonl", {"messages": [{"role": "critic", "content": "No."}, CHAT[2]]})
+        self.refused(chat, pattern=r"critic\.jsonl:1: .* has the role 'critic'; known are")
+        for workers in (1, 2):
+            self.prepare(chat, "--roles", "judge,critic", "--workers", workers)
+            self.assertEqual(text_of(self.documents()[0][0]), "<|critic|>\nNo.|\n<|assistant|>\nHello 😀|\n")
+
+    def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing(self):
+        path = self.lines("large.jsonl", *({"text": "x" * 300000} for _ in range(9)))
+        for largest in (4096, 1 << 20):
+            done = self.prepare(path, fails=True, largest=largest)
+            self.assertRegex(done.stderr, r"^prepare_data\.py: \S+out\.h5: cannot be written: file too large\n$")
+            self.assertEqual([p.name for p in self.folder.iterdir() if p.name.startswith("out.h5")], [])
+
+    def test_help_needs_no_packages(self):
+        command = [sys.executable, "-I", "-S", "-B", zt.SOURCE / "tools" / "prepare_data.py", "--help"]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("--skip-errors", done.stdout)
 
     def test_templates_that_forget_are_refused(self):
         thinking = [*CHAT[:2], {"role": "assistant", "content": "Hm</think>Hello"}, *CHAT[3:]]
@@ -208,6 +247,27 @@ class Prepare(zt.Case):
         with h5py.File(self.folder / "sums.h5") as file:
             self.assertRegex(file.attrs["tokenizer_hash"], "^[0-9a-f]{16}$")
             self.assertRegex(file.attrs["chat_template_hash"], "^[0-9a-f]{16}$")
+
+
+class Generate(zt.Case):
+    """What tools/generate.py refuses before it needs a tokenizer's package."""
+
+    def test_mistakes_are_one_line(self):
+        model, adapter = self.folder / "model", self.folder / "adapter"
+        for folder, file in ((model, "config.json"), (adapter, "adapter_config.json")):
+            folder.mkdir()
+            (folder / file).write_text("{}")
+        cases = (
+            (["nosuch"], "there is no folder nosuch"),
+            ([adapter], "holds adapters alone; export the run with them merged"),
+            ([model, "--ztrain", "/nope"], "there is no program /nope"),
+            ([model, "--ztrain", sys.executable, "--tokenizer", "nosuch"], "there is no folder nosuch"),
+        )
+        for words, pattern in cases:
+            command = [sys.executable, "-B", zt.SOURCE / "tools" / "generate.py", *words, "--prompt", "a"]
+            done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertRegex(done.stderr, rf"^tools/generate\.py: [^\n]*{pattern}[^\n]*\n$")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """From records to tokens and masks."""
 
-from .records import Chat, InputError, Pair, parse
+from .records import Chat, InputError, Pair, known_roles, parse
 from .template import ChatTemplate, TemplateError
 
 
@@ -11,9 +11,9 @@ class Dropped(Exception):
 class Options:
     """How documents are made; the same in all workers."""
 
-    def __init__(self, train_on="assistant", pairs_as_chat=False, max_length=0, on_long="warn"):
+    def __init__(self, train_on="assistant", pairs_as_chat=False, max_length=0, on_long="warn", roles=()):
         self.train_on, self.pairs_as_chat = train_on, pairs_as_chat
-        self.max_length, self.on_long = max_length, on_long
+        self.max_length, self.on_long, self.roles = max_length, on_long, roles
 
 
 class Document:
@@ -27,11 +27,11 @@ class Document:
 class Maker:
     def __init__(self, tokenizer, options):
         self.tokenizer, self.options = tokenizer, options
-        self.template = None
+        self.template, self.roles = None, known_roles(options.roles)
 
     def make(self, raw):
         """The document of a Raw. Throws Dropped, and InputError naming file and line."""
-        record = parse(raw, self.options.pairs_as_chat)
+        record = parse(raw, self.options.pairs_as_chat, self.roles)
         if isinstance(record, Chat):
             ids, mask = self.chat(record, raw.where)
         elif isinstance(record, Pair):

@@ -1,9 +1,11 @@
 """From input files to records: one line of JSON, or one plain text, with the place it comes from."""
 
+import difflib
 import gzip
 import json
 import pathlib
 
+# As the files name them, and as templates do.
 ROLES = {
     "human": "user",
     "user": "user",
@@ -15,6 +17,8 @@ ROLES = {
     "tool": "tool",
     "function": "tool",
     "observation": "tool",
+    "developer": "developer",
+    "ipython": "ipython",
 }
 
 
@@ -99,29 +103,47 @@ class Text:
         self.text = text
 
 
-def parse(raw, pairs_as_chat=False):
-    """The Chat, Pair or Text of a Raw. Throws InputError naming its file and line."""
+def known_roles(more=()):
+    """ROLES and further ones, which are called the same in templates."""
+    return {**ROLES, **{name: name for name in more}}
+
+
+def parse(raw, pairs_as_chat=False, roles=ROLES):
+    """The Chat, Pair or Text of a Raw. roles: {name in files: name in templates}. Throws InputError naming file and line."""
     if raw.kind == "text":
         return Text(raw.text)
     try:
-        record = json.loads(raw.text)
+        record = json.loads(raw.text.rstrip())  # else a text that breaks off is reported behind its newline
     except json.JSONDecodeError as error:
-        raise InputError(raw.where, f"is not JSON: {error.msg} at column {error.colno}") from None
+        raise InputError(raw.where, f"is not JSON: {error.msg} at column {error.pos + 1}") from None
+    except (RecursionError, ValueError) as error:
+        raise InputError(raw.where, f"cannot be read as JSON: {error}") from None
     if not isinstance(record, dict):
         raise InputError(raw.where, f"is a JSON {type(record).__name__}; every line must be an object {{...}}")
-    return parse_record(record, raw.where, pairs_as_chat)
+    if "\\ud" in raw.text.lower():
+        check_surrogates(record, raw.where)
+    return parse_record(record, raw.where, pairs_as_chat, roles)
 
 
-def parse_record(record, where, pairs_as_chat):
+def check_surrogates(record, where):
+    """JSON can spell halves of characters alone, which no UTF-8 holds."""
+    try:
+        json.dumps(record, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = ascii(error.object[error.start])[1:-1]
+        raise InputError(where, f"holds {half} without its other half, which is no character") from None
+
+
+def parse_record(record, where, pairs_as_chat, roles):
     more = {"tools": record.get("tools"), "extra": record.get("chat_template_kwargs")}
     for key in ("messages", "conversations"):
         if record.get(key) is not None:
-            return Chat(messages_of(record[key], where, key), **more)
+            return Chat(messages_of(record[key], where, key, roles), **more)
     if "prompt" in record and "completion" in record:
         prompt, completion = record["prompt"], record["completion"]
         if isinstance(prompt, list) and isinstance(completion, list):
-            given = messages_of(prompt, where, "prompt")
-            return Chat(given + messages_of(completion, where, "completion"), len(given), **more)
+            given = messages_of(prompt, where, "prompt", roles)
+            return Chat(given + messages_of(completion, where, "completion", roles), len(given), **more)
         if not isinstance(prompt, str) or not isinstance(completion, str):
             raise InputError(where, "prompt and completion must both be strings, or both lists of messages")
         if pairs_as_chat:
@@ -136,20 +158,16 @@ def parse_record(record, where, pairs_as_chat):
     )
 
 
-def messages_of(value, where, key):
+def messages_of(value, where, key, roles):
     if not isinstance(value, list) or not value:
         raise InputError(where, f'"{key}" must be a list of messages')
-    return [message_of(message, f'"{key}"[{i}]', where) for i, message in enumerate(value)]
+    return [message_of(message, f'"{key}"[{i}]', where, roles) for i, message in enumerate(value)]
 
 
-def message_of(message, name, where):
+def message_of(message, name, where, roles):
     if not isinstance(message, dict):
         raise InputError(where, f"{name} is no object with role and content")
-    role = message.get("role", message.get("from"))
-    if role is None:
-        raise InputError(where, f'{name} has no "role"')
-    if "from" in message and role not in ROLES:
-        raise InputError(where, f"{name} is from '{role}'; known are {', '.join(ROLES)}")
+    role = role_of(message, name, where, roles)
     content = message.get("content", message.get("value"))
     if isinstance(content, list):
         content = "".join(part_text(part, name, where) for part in content)
@@ -158,7 +176,20 @@ def message_of(message, name, where):
     if content is not None and not isinstance(content, str):
         raise InputError(where, f"the content of {name} is no string")
     kept = {k: v for k, v in message.items() if k not in ("from", "value", "role", "content")}
-    return {"role": ROLES.get(role, role), "content": content, **kept}
+    return {"role": role, "content": content, **kept}
+
+
+def role_of(message, name, where, roles):
+    """As templates call it. An unknown one is most often misspelt, and its turns would not be trained on."""
+    role = message.get("role", message.get("from"))
+    if role is None:
+        raise InputError(where, f'{name} has no "role"')
+    if isinstance(role, str) and role in roles:
+        return roles[role]
+    near = difflib.get_close_matches(str(role), roles, n=1)
+    meant = f"; is '{near[0]}' meant? Known are" if near else "; known are"
+    how = "is from" if "role" not in message else "has the role"
+    raise InputError(where, f"{name} {how} '{role}'{meant} {', '.join(roles)}; --roles adds others")
 
 
 def part_text(part, name, where):

@@ -8,6 +8,7 @@ tokens of its own at the ends; decode(ids).
 import json
 import pathlib
 
+from .hub import NotFound, transformers_tokenizer
 from .template import BYTES_TEMPLATE
 
 NAMED = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
@@ -137,18 +138,14 @@ def default_of(template):
 
 def from_transformers(name):
     try:
-        import transformers
-        from transformers.utils import cached_file
+        tokenizer, path = transformers_tokenizer(name)
+    except NotFound as error:
+        raise TokenizerError(f"--tokenizer {name}: {error}") from None
     except ImportError:
         raise TokenizerError(
             f"--tokenizer {name}: there is no {pathlib.Path(name) / 'tokenizer.json'}, and names of the Hugging Face "
             "hub need transformers (pip install transformers)"
         ) from None
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
-        path = cached_file(name, "tokenizer.json", _raise_exceptions_for_missing_entries=False)
-    except (OSError, ValueError) as error:
-        raise TokenizerError(f"--tokenizer {name}: {error}") from None
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise TokenizerError(f"--tokenizer {name} has no fast tokenizer; save one as tokenizer.json")

@@ -13,12 +13,30 @@ from .writer import hash_of
 RECORDS = 64  # handed to a worker at once
 
 
+class Drops:
+    """Records that are left out: how many for each reason, and where the first of them is."""
+
+    def __init__(self):
+        self.found = {}  # {reason: (count, where)}
+
+    def add(self, reason, where, count=1):
+        before, first = self.found.get(reason, (0, where))
+        self.found[reason] = (before + count, first)
+
+    def merge(self, other):
+        for reason, (count, where) in other.found.items():
+            self.add(reason, where, count)
+
+    def lines(self):
+        return [f"dropped {n:,}: {reason} (first: {where})" for reason, (n, where) in sorted(self.found.items())]
+
+
 class Batch:
     """What became of some records, in their order: arrays of ids and masks, and counts."""
 
     def __init__(self):
         self.documents = []  # (ids, mask, chat)
-        self.dropped = {}  # {reason: count}
+        self.dropped = Drops()
         self.too_long, self.bytes = 0, 0
         self.error = None  # that ends the work
         self.skipped = None  # the first that was passed over
@@ -35,14 +53,13 @@ class Worker:
             try:
                 document = self.maker.make(raw)
             except Dropped as dropped:
-                reason = str(dropped)
-                batch.dropped[reason] = batch.dropped.get(reason, 0) + 1
+                batch.dropped.add(str(dropped), raw.where)
                 continue
             except InputError as error:
                 if not self.skip_errors:
                     batch.error = str(error)
                     return batch
-                batch.dropped["error"] = batch.dropped.get("error", 0) + 1
+                batch.dropped.add("error", raw.where)
                 batch.skipped = batch.skipped or str(error)
                 continue
             batch.too_long += document.too_long

@@ -1,7 +1,9 @@
 """HDF5 files of documents, written as they come (docs/data.md describes the format)."""
 
+import contextlib
 import os
 import pathlib
+import re
 
 import h5py
 import numpy as np
@@ -21,21 +23,46 @@ def id_type(vocab_size):
     return np.uint16 if vocab_size <= 1 << 16 else np.int32
 
 
+class WriteError(Exception):
+    """A file that cannot be written, and why, in one line. HDF5 may crash when it closes such a file, be it at the exit
+    of the process: who catches this ends the process by os._exit."""
+
+
+@contextlib.contextmanager
+def writing(path):
+    """What h5py throws here, as a WriteError."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:  # h5py: RuntimeError when closing; the system's words are inside
+        words = re.search(r"error message = '([^']*)'", str(error))
+        why = words.group(1) if words else getattr(error, "strerror", None) or str(error)
+        raise WriteError(f"{path}: cannot be written: {why[:1].lower() + why[1:]}") from None
+
+
 class Writer:
-    """Writes path.partial, which becomes path when it is closed."""
+    """Writes path.partial; publish() makes it path. Throws WriteError."""
 
     def __init__(self, path, tokenizer):
         self.path = pathlib.Path(path)
         self.partial = self.path.with_name(self.path.name + ".partial")
-        self.file = h5py.File(self.partial, "w")
+        with writing(self.path):
+            self.file = h5py.File(self.partial, "w")
+        try:
+            with writing(self.path):
+                self.begin(tokenizer)
+        except WriteError:
+            self.remove()
+            raise
+        self.buffers = {name: [] for name in self.datasets}
+        self.buffered, self.tokens, self.documents = 0, 0, 0
+        self.buffers["document_offsets"].append(np.zeros(1, np.int64))
+
+    def begin(self, tokenizer):
         self.datasets = {
             "tokens": self.dataset("tokens", id_type(tokenizer.vocab_size)),
             "loss_mask": self.dataset("loss_mask", np.uint8),
             "document_offsets": self.dataset("document_offsets", np.int64),
         }
-        self.buffers = {name: [] for name in self.datasets}
-        self.buffered, self.tokens, self.documents = 0, 0, 0
-        self.buffers["document_offsets"].append(np.zeros(1, np.int64))
         self.attributes(tokenizer)
 
     def dataset(self, name, dtype):
@@ -57,7 +84,8 @@ class Writer:
         self.buffers["loss_mask"].append(mask)
         self.buffers["document_offsets"].append(np.array([self.tokens], np.int64))
         if self.buffered >= BUFFER:
-            self.flush()
+            with writing(self.path):
+                self.flush()
 
     def flush(self):
         for name, parts in self.buffers.items():
@@ -72,12 +100,16 @@ class Writer:
 
     def close(self, chat_template=None):
         """chat_template: the text that any of the documents was made with."""
-        if chat_template is not None:
-            self.file.attrs["chat_template_hash"] = hash_of(chat_template.encode())
-        self.flush()
-        self.file.close()
-        os.replace(self.partial, self.path)
+        with writing(self.path):
+            if chat_template is not None:
+                self.file.attrs["chat_template_hash"] = hash_of(chat_template.encode())
+            self.flush()
+            self.file.close()
 
-    def abandon(self):
-        self.file.close()
+    def publish(self):
+        with writing(self.path):
+            os.replace(self.partial, self.path)
+
+    def remove(self):
+        """Leaves nothing behind, and the file open."""
         self.partial.unlink(missing_ok=True)
