@@ -12,9 +12,16 @@ import ztrain_run as zt
 
 TOOL = zt.SOURCE / "tools" / "generate.py"
 TOKENIZER = '''
+class utils:
+    class logging:
+        set_verbosity_error = disable_progress_bar = staticmethod(lambda: None)
+
+    cached_file = staticmethod(lambda *words, **options: None)
+
+
 class AutoTokenizer:
     @classmethod
-    def from_pretrained(cls, folder):
+    def from_pretrained(cls, folder, **only):
         return cls()
 
     def encode(self, text):
@@ -31,6 +38,7 @@ cat "$2"
 
 
 def load_tool():
+    sys.path.insert(0, str(TOOL.parent))  # its own modules, before those of these tests
     spec = importlib.util.spec_from_file_location("generate_tool", TOOL)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
