@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 #include "checkpoint/import.hpp"
 #include "config/load.hpp"
+#include "config/summary.hpp"
 #include "config/validate.hpp"
 #include "data/datasets.hpp"
 #include "data/describe.hpp"
@@ -51,6 +52,8 @@ void print_data(const std::string& path, const config::Deck& deck, const data::D
   for (const auto& [what, value] : data::describe(deck, data)) fmt::print("{:<10} {}\n", what, value);
   const std::string tokenizer = data::compare_with_model(data.tokenizer, deck.model.origin);
   if (!tokenizer.empty()) fmt::print("{:<10} {}\n", "tokenizer", tokenizer);
+  if (const std::string note = config::context_note(deck); !note.empty())
+    fmt::print("{:<10} {}\n", "context", note);
 }
 
 /// A wrong id is better found now than in the middle of a run.

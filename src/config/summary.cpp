@@ -70,6 +70,13 @@ std::string optimizer_summary(const Deck& deck) {
                      o.weight_decay, o.max_norm, given("groups", static_cast<std::int64_t>(o.groups.size())));
 }
 
+std::string context_note(const Deck& deck) {
+  const std::int64_t made_for = deck.model.origin_positions;
+  if (made_for == 0 || deck.data.sequence <= made_for) return "";
+  return fmt::format("data.sequence ({}) is above the {} tokens that the model was made for",
+                     deck.data.sequence, made_for);
+}
+
 std::string trained_summary(const Deck& deck, std::int64_t trained, std::int64_t parameters) {
   if (trained == parameters) return "";
   const double part = static_cast<double>(trained), whole = static_cast<double>(parameters);

@@ -17,6 +17,9 @@ std::string precision_summary(const Deck& deck);
 /// "adamw, lr 0.0003 (cosine), weight decay 0.1, clip 1"
 std::string optimizer_summary(const Deck& deck);
 
+/// What to know of data.sequence: that it is above what the model of model.from was made for; else "".
+std::string context_note(const Deck& deck);
+
 /// "20.97M of 8.03B parameters (0.26%), adapters of rank 16 (alpha 32) on q_proj, v_proj"; "" where all are
 /// trained.
 std::string trained_summary(const Deck& deck, std::int64_t trained, std::int64_t parameters);

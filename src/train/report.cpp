@@ -77,6 +77,7 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
   const std::string tokenizer =
       session.rank() == 0 ? data::compare_with_model(data.tokenizer, d.model.origin) : "";
   if (!tokenizer.empty()) line("tokenizer", tokenizer);
+  if (const std::string note = config::context_note(d); !note.empty()) line("context", note);
   line("batch", batch_line(d, facts));
   line("traffic", comm_line(job.train));
   text += memory_table(job.train, worker.memory().persistent_bytes(device),

@@ -211,6 +211,12 @@ class ReadAndWrite(Models):
         )
         self.assert_same_tensors(checkpoint, self.still("again_files", "export_files"))
 
+    def test_a_sequence_beyond_the_models_context_is_noted(self):
+        for sequence, noted in ((777, False), (778, True)):
+            result = zt.run(0, ["check", self.deck, f"--data.sequence={sequence}"])
+            self.assertEqual(result.code, 0, str(result))
+            self.assertEqual("above the 777 tokens" in result.out, noted, str(result))
+
     def test_a_tied_head_may_be_there_or_not(self):
         config = {"tie_word_embeddings": True}
         tensors = {n: t for n, t in self.tensors.items() if n != "lm_head.weight"}
