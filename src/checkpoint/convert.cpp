@@ -24,17 +24,26 @@ void convert_elements(const std::byte* from, std::byte* to, std::int64_t count) 
   }
 }
 
+/// Of NaN and infinity alone all bits of the exponent are set. On the bits, without a branch: this runs over
+/// every byte that is read.
+template <class Bits, Bits exponent>
+bool finite_bits(const std::byte* data, std::int64_t count) {
+  Bits found = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    Bits element;
+    std::memcpy(&element, data + i * static_cast<std::int64_t>(sizeof element), sizeof element);
+    found |= static_cast<Bits>((element & exponent) == exponent);
+  }
+  return found == 0;
+}
+
 template <class T>
 bool finite_elements(const std::byte* data, std::int64_t count) {
-  using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  bool finite = true;
-  for (std::int64_t i = 0; i < count; ++i) {
-    T element;
-    std::memcpy(&element, data + i * static_cast<std::int64_t>(sizeof element), sizeof element);
-    const auto value = static_cast<Wide>(element);
-    finite &= value - value == 0;
-  }
-  return finite;
+  if constexpr (std::is_same_v<T, double>)
+    return finite_bits<std::uint64_t, 0x7ff0'0000'0000'0000>(data, count);
+  if constexpr (std::is_same_v<T, float>) return finite_bits<std::uint32_t, 0x7f80'0000>(data, count);
+  if constexpr (std::is_same_v<T, bf16>) return finite_bits<std::uint16_t, 0x7f80>(data, count);
+  return finite_bits<std::uint16_t, 0x7c00>(data, count);
 }
 
 using Converter = void (*)(const std::byte* from, std::byte* to, std::int64_t count);

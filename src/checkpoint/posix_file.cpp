@@ -79,6 +79,10 @@ void PosixFile::read_at(void* data, std::int64_t bytes, std::int64_t offset) con
   }
 }
 
+void PosixFile::read_ahead(std::int64_t bytes, std::int64_t offset) const {
+  ::posix_fadvise(descriptor_, offset, bytes, POSIX_FADV_WILLNEED);
+}
+
 void PosixFile::write_at(const void* data, std::int64_t bytes, std::int64_t offset) const {
   const auto* from = static_cast<const std::byte*>(data);
   for (std::int64_t done = 0; done < bytes;) {

@@ -24,6 +24,9 @@ class PosixFile {
 
   std::int64_t size() const;
   void read_at(void* data, std::int64_t bytes, std::int64_t offset) const;
+  /// Has the system begin to read these bytes while the caller works on others. A hint: failures do not
+  /// matter.
+  void read_ahead(std::int64_t bytes, std::int64_t offset) const;
   void write_at(const void* data, std::int64_t bytes, std::int64_t offset) const;
   /// Makes this (empty) file a copy of source: its size and its written bytes; the holes stay holes.
   void copy_sparse(const PosixFile& source) const;

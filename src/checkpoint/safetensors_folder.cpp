@@ -72,7 +72,10 @@ class SafetensorsFolder : public WeightSource {
     const PosixFile& file = files_[entry.file];
     block_.resize(static_cast<std::size_t>(from == to ? 0 : count * size));
     std::byte* bytes = from == to ? data : block_.data();
-    file.read_at(bytes, count * size, entry.tensor.begin + begin * size);
+    const std::int64_t offset = entry.tensor.begin + begin * size;
+    file.read_at(bytes, count * size, offset);
+    // Most often what is asked for next: the disk works while these are looked at.
+    file.read_ahead(2 * count * size, offset + count * size);
     if (from != to) convert(bytes, from, data, to, count);
     REQUIRE(all_finite(data, to, count),
             "{}: tensor {} holds NaN or infinity, or what {} cannot hold (elements {} to {}); {}",
