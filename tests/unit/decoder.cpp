@@ -12,17 +12,10 @@ namespace {
 constexpr std::int64_t tokens = 32;
 
 config::Model small_dims() {
-  config::Model m;
-  m.hidden_size = 40;
-  m.intermediate_size = 100;
-  m.num_hidden_layers = 3;
+  config::Model m = test::small_dims(3, false);
   m.num_attention_heads = 4;
   m.num_key_value_heads = 2;
   m.head_dim = 14;
-  m.vocab_size = 257;
-  m.rms_norm_eps = 1e-5;
-  m.rope_theta = 1e4;
-  m.rope_scaling = "none";
   return m;
 }
 

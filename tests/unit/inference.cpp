@@ -16,18 +16,10 @@ namespace {
 using test::refusal;
 
 config::Model dims(bool tied) {
-  config::Model m;
-  m.hidden_size = 40;
-  m.intermediate_size = 100;
-  m.num_hidden_layers = 3;
+  config::Model m = test::small_dims(3, tied);
   m.num_attention_heads = 4;
   m.num_key_value_heads = 2;
   m.head_dim = 10;
-  m.vocab_size = 257;
-  m.rms_norm_eps = 1e-5;
-  m.rope_theta = 1e4;
-  m.rope_scaling = "none";
-  m.tie_word_embeddings = tied;
   return m;
 }
 
