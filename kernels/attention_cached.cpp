@@ -102,7 +102,7 @@ void check(const CachedAttentionInput<T>& input) {
   REQUIRE(s.head_dim >= 1 && s.head_dim <= 256, "attention: head_dim is {}; it must be 1 to 256", s.head_dim);
   REQUIRE(s.kv_heads >= 1 && s.heads % s.kv_heads == 0,
           "attention: {} heads cannot share {} key-value heads evenly", s.heads, s.kv_heads);
-  REQUIRE(input.window >= 0, "attention: the window of {} tokens is negative", input.window);
+  REQUIRE(s.window >= 0, "attention: the window of {} tokens is negative", s.window);
   REQUIRE(input.q.rows == s.tokens && input.q.cols == s.heads * s.head_dim && input.k.cols == s.head_dim &&
               input.v.cols == s.head_dim && input.k.rows == input.v.rows && input.k.rows % s.kv_heads == 0 &&
               input.begin.count == 1,
@@ -117,10 +117,13 @@ void attention_cached(Exec& exec, const CachedAttentionInput<T>& input, Matrix<T
   check(input);
   REQUIRE(o.rows == input.q.rows && o.cols == input.q.cols, "attention: o [{}, {}] does not fit q [{}, {}]",
           o.rows, o.cols, input.q.rows, input.q.cols);
-  const CachedArguments<T> a{input.shape,  input.k.rows / input.shape.kv_heads,
-                             input.window, static_cast<acc_t<T>>(input.scale),
-                             input.q.data, input.k.data,
-                             input.v.data, input.begin.data,
+  const CachedArguments<T> a{input.shape,
+                             input.k.rows / input.shape.kv_heads,
+                             static_cast<acc_t<T>>(input.scale),
+                             input.q.data,
+                             input.k.data,
+                             input.v.data,
+                             input.begin.data,
                              o.data};
   if (a.shape.tokens <= few_tokens) return attend_rows(exec, a);
   if (a.shape.head_dim <= 64) return attend_blocks<T, 64>(exec, a);

@@ -15,12 +15,11 @@ namespace ztrain::kernels {
 /// T is float, bf16, f16 or double.
 template <class T>
 struct CachedAttentionInput {
-  AttentionShape shape;     ///< tokens: the new ones
-  std::int64_t window = 0;  ///< how many tokens a token sees, itself included; 0: all before it
-  double scale = 1;         ///< of the scores, usually 1 / sqrt(head_dim)
-  Matrix<const T> q;        ///< [tokens, heads * head_dim]
-  Matrix<const T> k;        ///< [kv_heads * capacity, head_dim]
-  Matrix<const T> v;        ///< [kv_heads * capacity, head_dim]
+  AttentionShape shape;  ///< tokens: the new ones
+  double scale = 1;      ///< of the scores, usually 1 / sqrt(head_dim)
+  Matrix<const T> q;     ///< [tokens, heads * head_dim]
+  Matrix<const T> k;     ///< [kv_heads * capacity, head_dim]
+  Matrix<const T> v;     ///< [kv_heads * capacity, head_dim]
   /// [1], on the device: the cache's row of the first new token. Token i sees rows up to begin[0] + i.
   Vector<const std::int32_t> begin;
 };

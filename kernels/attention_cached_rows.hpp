@@ -10,7 +10,7 @@ namespace ztrain::kernels {
 template <class T>
 struct CachedArguments {
   AttentionShape shape;
-  std::int64_t capacity, window;
+  std::int64_t capacity;
   acc_t<T> scale;
   const T* q;
   const T* k;
@@ -21,7 +21,7 @@ struct CachedArguments {
   /// The row of a token, and the first row that it sees.
   std::int64_t row_of(std::int64_t token) const { return *begin + token; }
   std::int64_t first_row(std::int64_t row) const {
-    return window > 0 && row >= window ? row - window + 1 : 0;
+    return shape.window > 0 && row >= shape.window ? row - shape.window + 1 : 0;
   }
 };
 

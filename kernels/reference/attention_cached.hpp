@@ -18,7 +18,7 @@ inline std::vector<double> attention_cached(const CachedAttentionInput<double>& 
   for (std::int64_t t = 0; t < s.tokens; ++t)
     for (std::int64_t head = 0; head < s.heads; ++head) {
       const std::int64_t row = in.begin.data[0] + t, kv = head / (s.heads / s.kv_heads);
-      const std::int64_t first = in.window > 0 ? std::max<std::int64_t>(0, row - in.window + 1) : 0;
+      const std::int64_t first = s.window > 0 ? std::max<std::int64_t>(0, row - s.window + 1) : 0;
       std::vector<double> score;
       for (std::int64_t u = first; u <= row; ++u) {
         double sum = 0;

@@ -21,8 +21,8 @@ Bound bind_attention_cached(const Binding& b) {
   return with_type(b.in(0).dtype, [&]<class T>(Type<T>) -> Bound {
     kernels::CachedAttentionInput<T> input;
     const std::int64_t heads = b.op.attributes.integer("heads");
-    input.shape = {b.in(0).shape[0], heads, b.op.attributes.integer("kv_heads"), b.in(0).shape[1] / heads};
-    input.window = b.op.attributes.integer("window", 0);
+    input.shape = {b.in(0).shape[0], heads, b.op.attributes.integer("kv_heads"), b.in(0).shape[1] / heads,
+                   b.op.attributes.integer("window", 0)};
     input.scale = 1.0 / std::sqrt(static_cast<double>(input.shape.head_dim));
     input.q = in_matrix<T>(b, 0);
     input.k = in_matrix<T>(b, 1);

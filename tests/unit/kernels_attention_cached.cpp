@@ -23,7 +23,7 @@ using namespace ztrain::test;
 template <class T>
 struct Case {
   AttentionShape shape;
-  std::int64_t capacity, window;
+  std::int64_t capacity;
   std::vector<T> q, k, v;
   std::vector<double> q64, k64, v64;
   std::vector<std::int32_t> begin;
@@ -31,11 +31,11 @@ struct Case {
   Case(const AttentionShape& s, std::int64_t rows, std::int32_t first, std::int64_t w)
       : shape(s),
         capacity(rows),
-        window(w),
         q(random<T>(s.tokens * s.heads * s.head_dim, 1, 2)),
         k(random<T>(rows * s.kv_heads * s.head_dim, 2)),
         v(random<T>(rows * s.kv_heads * s.head_dim, 3)),
         begin{first} {
+    shape.window = w;
     for (std::int64_t i = 0; i < std::ssize(k); ++i)
       if (i / s.head_dim % rows >= first + s.tokens)
         k[at(i)] = v[at(i)] = T(std::numeric_limits<float>::quiet_NaN());
@@ -50,7 +50,6 @@ struct Case {
   CachedAttentionInput<U> of(const std::vector<U>& a, const std::vector<U>& b,
                              const std::vector<U>& c) const {
     return {shape,
-            window,
             1 / std::sqrt(static_cast<double>(shape.head_dim)),
             matrix(a, shape.tokens),
             matrix(b, shape.kv_heads * capacity),
@@ -172,7 +171,7 @@ TEST(CachedAttentionShapes, Refused) {
   refuses([](auto& in) { in.shape.kv_heads = 2; });
   refuses([](auto& in) { in.shape.heads = 3; });
   refuses([](auto& in) { in.v.rows = 8; });
-  refuses([](auto& in) { in.window = -1; });
+  refuses([](auto& in) { in.shape.window = -1; });
   refuses([](auto& in) { in.begin.count = 2; });
   std::vector<float> cache(9 * 7);
   EXPECT_THROW(cache_append<float>(*exec, matrix(o, 8), view(c.begin), matrix(cache, 9)), Error);

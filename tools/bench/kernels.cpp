@@ -110,7 +110,6 @@ void attention_cached_token(benchmark::State& state) {
   auto o = q;
   const auto begin = static_cast<std::int32_t>(rows - 1);
   const CachedAttentionInput<T> input{s,
-                                      0,
                                       1 / std::sqrt(static_cast<double>(s.head_dim)),
                                       {q.data(), 1, width},
                                       {k.data(), rows * s.kv_heads, s.head_dim},
