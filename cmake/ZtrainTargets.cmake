@@ -1,11 +1,14 @@
-# ztrain_layer(NAME [LINK targets...]): one library per folder, from all sources in it.
+# ztrain_layer(NAME [LINK targets...]): one library per folder, from all sources in it. Where CPU and GPU differ, a
+# source is chosen by its name: *_cpu.cpp for CPU builds; *_cuda.cpp and *.cu, which need the CUDA toolkit alone, for
+# CUDA builds.
 set(ZTRAIN_WARNINGS -Wall -Wextra -Wshadow -Wno-unknown-pragmas)
 if(ZTRAIN_WERROR)
   list(APPEND ZTRAIN_WARNINGS -Werror)
 endif()
 
 function(ztrain_compile_options target)
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${ZTRAIN_WARNINGS}>)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${ZTRAIN_WARNINGS}>
+    "$<$<COMPILE_LANGUAGE:CUDA>:${ZTRAIN_CUDA_OPTIONS}>")
   if(ZTRAIN_NATIVE)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
   endif()
@@ -18,6 +21,15 @@ endfunction()
 function(ztrain_layer name)
   cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_cuda.cpp ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
+  if(ZTRAIN_CUDA)
+    list(FILTER sources EXCLUDE REGEX "_cpu\\.cpp$")
+    file(GLOB more ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
+    list(APPEND sources ${more})
+  else()
+    list(FILTER sources EXCLUDE REGEX "_cuda\\.cpp$")
+    ztrain_check_cuda_sources(${name} "${cuda_sources}" ${ARG_LINK})
+  endif()
   if(sources)
     add_library(ztrain_${name} STATIC ${sources})
     target_include_directories(ztrain_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})

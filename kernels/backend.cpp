@@ -1,18 +1,44 @@
 #include "kernels/backend.hpp"
 
-#include <omp.h>
-
 #include "base/error.hpp"
 #include "kernels/exec_kokkos.hpp"
+#include "kernels/library_threads.hpp"
 
 namespace ztrain::kernels {
+namespace {
+
+/// Kokkos's execution spaces of GPUs are made from a stream; the others have none.
+template <class Space>
+concept OnStream = requires(Space space) {
+  space.cuda_stream();
+};
+
+template <class Space>
+Space space_on(void* stream) {
+  if constexpr (OnStream<Space>)
+    return stream ? Space(static_cast<decltype(Space().cuda_stream())>(stream)) : Space();
+  else
+    return Space();
+}
+
+template <class Space>
+void* stream_of(const Space& space) {
+  if constexpr (OnStream<Space>)
+    return space.cuda_stream();
+  else
+    return nullptr;
+}
+
+}  // namespace
+
+void* native_stream(const Exec& exec) {
+  return stream_of(exec.space);
+}
 
 void initialize_backend() {
   if (Kokkos::is_initialized()) return;
-  // Ranks, not threads, fill the cores: a library that starts one thread per core in every rank only
-  // oversubscribes.
-  omp_set_num_threads(1);
-  Kokkos::initialize(Kokkos::InitArguments(1));
+  use_one_library_thread();
+  Kokkos::initialize();
 }
 
 void finalize_backend() {
@@ -23,9 +49,9 @@ void ExecDeleter::operator()(Exec* exec) const {
   std::default_delete<Exec>{}(exec);
 }
 
-ExecHandle make_exec() {
+ExecHandle make_exec(void* stream) {
   REQUIRE(Kokkos::is_initialized(), "the kernel backend is not initialised: call initialize_backend() first");
-  return ExecHandle(std::make_unique<Exec>().release());
+  return ExecHandle(std::make_unique<Exec>(Exec{space_on<Kokkos::DefaultExecutionSpace>(stream)}).release());
 }
 
 }  // namespace ztrain::kernels

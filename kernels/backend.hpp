@@ -8,7 +8,7 @@
 namespace ztrain::kernels {
 
 /// Initialises Kokkos and sets one thread per rank for library kernels. A second call does nothing. Call it
-/// after MPI_Init and before any make_exec or kernel.
+/// after MPI_Init and before any make_exec or kernel, on GPUs after the device was chosen (cudaSetDevice).
 void initialize_backend();
 
 /// Finalises Kokkos if initialize_backend initialised it; every Exec must be gone. A second call does
@@ -20,7 +20,8 @@ struct ExecDeleter {
 };
 using ExecHandle = std::unique_ptr<Exec, ExecDeleter>;
 
-/// A new execution-space instance. Throws Error when the backend is not initialised.
-ExecHandle make_exec();
+/// A new execution-space instance; on GPUs it runs on `stream` (a cudaStream_t, which must outlive it; null:
+/// the default stream). Throws Error when the backend is not initialised.
+ExecHandle make_exec(void* stream = nullptr);
 
 }  // namespace ztrain::kernels

@@ -7,4 +7,7 @@ namespace ztrain::kernels {
 /// Exec run in issue order; on a GPU they return before they finish.
 struct Exec;
 
+/// The cudaStream_t that its kernels run on; null on CPUs.
+void* native_stream(const Exec& exec);
+
 }  // namespace ztrain::kernels

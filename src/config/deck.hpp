@@ -88,6 +88,7 @@ struct Precision {
   DType parameters = DType::f32, gradients = DType::f32, reduce = DType::f32, master = DType::f32,
         moments = DType::f32;
   std::string rounding;  ///< auto | nearest | stochastic; stochastic_rounding() resolves it
+  std::string fp8;       ///< none | tensorwise | rowwise
 };
 
 struct LossScaling {
@@ -163,8 +164,19 @@ struct Cluster {
   double latency = 0;                                         ///< microseconds per message
 };
 
+/// How GPUs are used; without effect on CPU ranks.
+struct Device {
+  std::string communicator;  ///< auto | nccl | mpi
+  std::string reduction;     ///< fp32_sum | nccl
+  std::string cuda_graphs;   ///< none | compute | step
+  bool tf32 = false;
+  bool deterministic = true;
+  std::string algorithms;  ///< file of chosen product algorithms; empty: in the user's cache folder
+};
+
 struct Debug {
-  bool poison = false;  ///< fill released memory with NaN
+  bool poison = false;        ///< fill released memory with NaN
+  bool asynchronous = false;  ///< run as late as dependencies allow, with memory closed to the host
 };
 
 /// One resolved key, for `deck.resolved.toml`.
@@ -191,6 +203,7 @@ struct Deck {
   Metrics metrics;
   Watchdog watchdog;
   Cluster cluster;
+  Device device;
   Debug debug;
 
   std::string path;                    ///< of the deck file

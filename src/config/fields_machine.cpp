@@ -47,11 +47,46 @@ std::vector<Field> speed_of_machine() {
   };
 }
 
+std::vector<Field> device() {
+  return {
+      free({"device.communicator", &at<&Deck::device, &Device::communicator>, R"("auto")", "",
+            one_of({"auto", "nccl", "mpi"}),
+            "nccl: GPUs exchange data themselves. mpi: through the hosts' memory, for sites without NCCL and "
+            "for "
+            "several ranks on one GPU. auto: nccl where each rank of a node has a GPU of its own."}),
+      numeric({"device.reduction", &at<&Deck::device, &Device::reduction>, R"("fp32_sum")", "",
+               one_of({"fp32_sum", "nccl"}),
+               "How NCCL reduces gradients that travel in 16 bits. fp32_sum: an exchange, then one sum in "
+               "fp32 in "
+               "rank order, as CPU ranks do it. nccl: its own reduction, which rounds at every hop. fp32 "
+               "gradients "
+               "are reduced by NCCL either way."}),
+      free({"device.cuda_graphs", &at<&Deck::device, &Device::cuda_graphs>, R"("none")", "",
+            one_of({"none", "compute", "step"}),
+            "Capture the step once and replay it. compute: the stretches between communications. step: all "
+            "of it, "
+            "NCCL inside."}),
+      numeric({"device.tf32", &at<&Deck::device, &Device::tf32>, "false", "", any(),
+               "Products of fp32 matrices round their inputs to tf32 and are several times as fast."}),
+      numeric({"device.deterministic", &at<&Deck::device, &Device::deterministic>, "true", "", any(),
+               "Attention's backward sums in a fixed order: the same bits on every run, at some cost."}),
+      free({"device.algorithms", &at<&Deck::device, &Device::algorithms>, R"("")", "", any(),
+            "File that keeps, per GPU model, which algorithm was the fastest for each matrix product, so "
+            "that only "
+            "the first start measures. Empty: ztrain/algorithms.json in $XDG_CACHE_HOME or ~/.cache."}),
+  };
+}
+
 }  // namespace
 
 std::vector<Field> machine() {
   std::vector<Field> all = size_of_machine();
   for (auto& field : speed_of_machine()) all.push_back(field);
+  for (auto& field : device()) all.push_back(field);
+  all.push_back(
+      free({"debug.asynchronous", &at<&Deck::debug, &Debug::asynchronous>, "false", "", any(),
+            "CPU ranks issue work as to a GPU: it runs as late as dependencies allow, in an order drawn "
+            "from run.seed, and the host may not touch its memory. No result may change."}));
   all.push_back(free({"debug.poison", &at<&Deck::debug, &Debug::poison>, "false", "", any(),
                       "Fill memory with NaN when it is released, so that a use after release shows."}));
   return all;

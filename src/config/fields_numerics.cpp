@@ -52,6 +52,14 @@ std::vector<Field> precision() {
                "How stepped parameters are rounded to 16 bits. stochastic rounds up or down with "
                "probabilities that keep the mean, so that steps smaller than half a unit in the last place "
                "are not lost; it needs precision.master = bf16. auto: stochastic there, nearest elsewhere."}),
+      numeric(
+          {"precision.fp8", &at<&Deck::precision, &Precision::fp8>, R"("none")", "",
+           one_of({"none", "tensorwise", "rowwise"}),
+           "Products of the blocks' linear layers with 8-bit floats (Micikevicius et al., \"FP8 formats for "
+           "deep learning\", 2022): e4m3 weights and activations, e5m2 gradients, one scale per tensor or "
+           "one "
+           "per row. Weights are quantised before they are gathered, which halves those bytes. The head, "
+           "embedding and adapters stay as they are. Needs precision.parameters = bf16."}),
   };
 }
 

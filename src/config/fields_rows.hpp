@@ -60,6 +60,6 @@ std::vector<Field> sharding();
 std::vector<Field> numerics();      ///< precision, loss_scaling, recompute
 std::vector<Field> optimization();  ///< optimizer, schedule
 std::vector<Field> operation();     ///< checkpoint, evaluation, metrics, watchdog
-std::vector<Field> machine();       ///< cluster, debug
+std::vector<Field> machine();       ///< cluster, device, debug
 
 }  // namespace ztrain::config::rows

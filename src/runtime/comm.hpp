@@ -19,6 +19,10 @@ class Collective {
  public:
   virtual ~Collective() = default;
   virtual void start() = 0;
+  /// True: start() only enqueues it on the communicator's queue of the device, where it is complete in queue
+  /// order; test() and wait() need not be called. False: the host drives it, and what it works on must be
+  /// ready on the device when it is started.
+  virtual bool on_device() const { return false; }
   /// Makes progress; true once complete.
   virtual bool test() = 0;
   virtual void wait() = 0;

@@ -23,7 +23,7 @@ Mesh::Mesh(const Session& session, const MeshShape& shape, std::int64_t cut)
       cut_(cut),
       progress_(std::make_shared<Progress>()) {}
 
-Communicator& Mesh::over(AxisSet axes) {
+Communicator& Mesh::over(AxisSet axes, Queue) {
   std::unique_ptr<Communicator>& group = groups_[axes.bits()];
   if (group) return *group;
   axes_[axes.bits()] = axes;

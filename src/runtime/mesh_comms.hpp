@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "layout/mesh.hpp"
+#include "runtime/device.hpp"
 #include "runtime/mpi_comm.hpp"
 #include "runtime/session.hpp"
 
@@ -23,7 +24,9 @@ class Mesh {
 
   /// The communicator of this rank's group over axes; rank() in it is coordinate().index_in(axes). The first
   /// call for a set of axes is collective: all ranks of the mesh must make first calls in the same order.
-  Communicator& over(AxisSet axes);
+  /// queue: of the device, on which its collectives are enqueued if they are work of the device; a group has
+  /// a communicator for each queue, so that a gather does not wait for a reduction.
+  Communicator& over(AxisSet axes, Queue queue = 0);
 
   /// For messages in one direction between two members of each group over axes, given by their index in it:
   /// rank 0 sends, rank 1 receives. Null on ranks that are neither. First calls are collective over the whole
