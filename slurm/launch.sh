@@ -3,7 +3,7 @@
 #   slurm/launch.sh DECK [--section.key=value ...]
 #
 # Environment
-#   ZTRAIN           the executable                                        (default: build/cpu/ztrain, or the installed)
+#   ZTRAIN           the executable   (default: build/cuda/ztrain in a job with GPUs, else build/cpu/ztrain; or the installed)
 #   ZTRAIN_MPI       srun's MPI plugin, or "mpirun" to start with mpirun   (default: pmix)
 #   ZTRAIN_RESTARTS  how often a job may requeue itself                    (default: 50)
 #
@@ -16,7 +16,9 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+gpus=${SLURM_GPUS_ON_NODE:-${SLURM_JOB_GPUS:-}}
 ztrain=$root/build/cpu/ztrain
+[ -z "$gpus" ] || [ ! -x "$root/build/cuda/ztrain" ] || ztrain=$root/build/cuda/ztrain
 [ -x "$ztrain" ] || ztrain=$root/../../bin/ztrain  # as `cmake --install` lays it out
 ztrain=${ZTRAIN:-$ztrain}
 plugin=${ZTRAIN_MPI:-pmix}
@@ -31,7 +33,7 @@ deck=$1
 shift
 [ -n "${SLURM_JOB_ID:-}" ] || die "not inside a SLURM job: submit one of the scripts in slurm/ with sbatch"
 [ -f "$deck" ] || die "$deck: no such deck (paths are relative to $PWD)"
-[ -x "$ztrain" ] || die "$ztrain: no such executable; build it (cmake --build --preset cpu) or set ZTRAIN"
+[ -x "$ztrain" ] || die "$ztrain: no such executable; build it (cmake --build --preset cuda, or cpu) or set ZTRAIN"
 
 if [ "$plugin" = mpirun ]; then
   # Takes the nodes and the number of ranks from the allocation.
@@ -43,6 +45,8 @@ else
     die "this SLURM has no MPI plugin '$plugin'. It has: $(tr -s '\n\t ' ' ' <<<"$plugins")
 Set ZTRAIN_MPI to the one that your MPI library supports, or to mpirun."
   fi
+  # Every rank sees all GPUs of its node and takes the one of its place on the node, so none is bound here: GPUs that
+  # see each other exchange data directly.
   start=(srun --mpi="$plugin" --kill-on-bad-exit=1 --cpu-bind=cores)
 fi
 

@@ -1,19 +1,16 @@
 #!/usr/bin/env bash
 # Llama 3 70B on 8 nodes of 8 GPUs, sharded over all 64 ranks.
 #
-# THE GPU BACKEND IS NOT IN THIS VERSION OF ZTRAIN YET. This version computes on CPUs, where a step of this model takes
-# hours, so the script stops with a message. What works today is to check the deck for the job's mesh, on any machine:
-#
 #   export ZTRAIN_DATA=/path/to/tokens
-#   build/cpu/ztrain check inputs/llama3_70b.toml --ranks 64
-#
-# With the GPU backend:
-#
+#   build/cpu/ztrain plan inputs/llama3_70b.toml --ranks 64         first, on any machine: does it fit, what does it cost
 #   sbatch slurm/train_70b.sh [DECK] [--section.key=value ...]      DECK: inputs/llama3_70b.toml
 #
 #   ZTRAIN_DATA        folder of the token files that the deck names
-#   ZTRAIN_ALLOW_CPU=1 start on CPU ranks all the same (on nodes with room for 1.3 TB of states between them);
-#                      on a cluster without GPUs also: sbatch --gpus-per-node=0
+#   ZTRAIN             an executable built with the preset cuda          (default: build/cuda/ztrain)
+#   ZTRAIN_ALLOW_CPU=1 start on CPU ranks, where a step takes hours (on nodes with room for 1.3 TB of states between
+#                      them); on a cluster without GPUs also: sbatch --gpus-per-node=0
+#
+# Not yet run on a cluster of GPUs; docs/performance.md says what has run on which device.
 #
 # Submit from the root of the checkout; checkout, data and run.output must lie on a file system that all nodes share.
 #SBATCH --job-name=ztrain-70b
@@ -31,8 +28,9 @@ set -euo pipefail
 # submitting from elsewhere, or with an installed ztrain: ZTRAIN_ROOT=/opt/ztrain/share/ztrain sbatch ...
 root=${ZTRAIN_ROOT:-${SLURM_SUBMIT_DIR:-$PWD}}
 
-if [ "${ZTRAIN_ALLOW_CPU:-0}" != 1 ]; then
-  echo "slurm/train_70b.sh: this version of ztrain has no GPU backend yet; see the head of the script." >&2
+if [ "${ZTRAIN_ALLOW_CPU:-0}" != 1 ] && [ ! -x "${ZTRAIN:-$root/build/cuda/ztrain}" ]; then
+  echo "slurm/train_70b.sh: ${ZTRAIN:-$root/build/cuda/ztrain}: no such executable; build it (cmake --preset cuda &&" \
+    "cmake --build --preset cuda) or set ZTRAIN to one built for GPUs." >&2
   exit 1
 fi
 deck=$root/inputs/llama3_70b.toml

@@ -6,8 +6,8 @@
 # Submit from the root of the checkout; DECK is inputs/quickstart.toml when it is not given. The log is
 # <job name>-<job id>.out in the folder you submit from; metrics and checkpoints go to the deck's run.output.
 #
-# This version of ztrain computes on CPUs only: the eight ranks are eight cores, one each. On a version with the GPU
-# backend, remove one '#' from the gpus line: one rank per GPU.
+# On a node with GPUs remove one '#' from the gpus line: one rank per GPU, with build/cuda/ztrain. As it stands the eight
+# ranks are eight cores, one each.
 #SBATCH --job-name=ztrain-node
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=8

@@ -7,8 +7,8 @@
 # Submit from the root of the checkout; checkout, data and run.output must lie on a file system that all nodes share.
 # The log is <job name>-<job id>.out in the folder you submit from.
 #
-# This version of ztrain computes on CPUs only, one core per rank: set --ntasks-per-node to the cores of a node. On a
-# version with the GPU backend, set it to the GPUs of a node and remove one '#' from the gpus line.
+# One rank per GPU: set --ntasks-per-node to the GPUs of a node and remove one '#' from the gpus line; build/cuda/ztrain
+# runs. Without GPUs one rank per core: set it to the cores of a node.
 #
 # FULL_SHARD shards the states over all ranks of the job. HYBRID_SHARD shards them within a node and keeps a copy on
 # each, which spares the network where a copy fits a node:

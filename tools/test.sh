@@ -11,6 +11,10 @@ failed=()
 
 phase "Packages"
 tools/install_packages.sh
+# Where there is a CUDA toolkit, the sources that need nothing else are compiled too.
+if command -v nvcc >/dev/null; then
+  tools/install_cuda_headers.sh || echo "The sources that use cuDNN are not compiled in this run."
+fi
 
 phase "Formatting"
 if tools/format.sh --check; then echo "formatted"; else failed+=("formatting"); fi
