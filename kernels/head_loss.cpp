@@ -1,22 +1,18 @@
 #include "kernels/head_loss.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <optional>
 #include <type_traits>
 
 #include "base/error.hpp"
 #include "base/kernel_workspace.hpp"
-#include "kernels/exec_kokkos.hpp"
-#include "kernels/fast_exp.hpp"
+#include "kernels/head_loss_row.hpp"
+#include "kernels/head_loss_threads.hpp"
+#include "kernels/rows.hpp"
+#include "kernels/threads.hpp"
 
 namespace ztrain::kernels {
 namespace {
-
-/// Partial maxima and sums per row, so that the loops vectorise and give the same bits for any vector width.
-constexpr int lanes = 32;
-constexpr std::int64_t sum_block = 2048;
 
 /// The chunks' buffers inside the workspace.
 template <class T>
@@ -52,88 +48,66 @@ Buffers<T> place(const HeadLossShape& shape, DType gradient, Vector<std::byte> w
   return b;
 }
 
-template <class A>
-A row_maximum(const A* __restrict row, std::int64_t stride) {
-  A lane[lanes];
-  for (int u = 0; u < lanes; ++u) lane[u] = row[u];
-  for (std::int64_t j = 0; j < stride; j += lanes)
-    for (int u = 0; u < lanes; ++u) lane[u] = row[j + u] > lane[u] ? row[j + u] : lane[u];
-  return *std::max_element(lane, lane + lanes);
-}
-
-/// sum exp(row - maximum); the terms replace the row when keep.
-template <class A, bool keep>
-double row_sum(A* __restrict row, std::int64_t stride, A maximum) {
-  double sum = 0;
-  for (std::int64_t begin = 0; begin < stride; begin += sum_block) {
-    A lane[lanes] = {};
-    for (std::int64_t j = begin; j < std::min(stride, begin + sum_block); j += lanes)
-      for (int u = 0; u < lanes; ++u) {
-        const A e = fast_exp(row[j + u] - maximum);
-        if constexpr (keep) row[j + u] = e;
-        lane[u] += e;
-      }
-    for (int u = 0; u < lanes; ++u) sum += lane[u];
-  }
-  return sum;
-}
-
-/// to = factor * row. In place when the types agree: a loop over one pointer vectorises, over two equal ones
-/// it does not.
-template <class A, class T>
-void scale_row(A* row, A factor, T* to, std::int64_t count) {
-  if constexpr (std::is_same_v<A, T>) {
-    for (std::int64_t j = 0; j < count; ++j) row[j] *= factor;
-  } else {
-    for (std::int64_t j = 0; j < count; ++j) to[j] = static_cast<T>(row[j] * factor);
-  }
-}
-
-/// One token's weighted nll, and when grad its logits' gradient scale * weight * (softmax - one_hot).
+/// The rows of a chunk.
 template <class T, bool grad>
-double token_loss(acc_t<T>* row, T* grad_row, std::int64_t vocabulary, std::int64_t stride,
-                  std::int32_t target, float weight, double scale) {
-  using A = acc_t<T>;
-  if (weight == 0) {
-    if constexpr (grad) std::fill_n(grad_row, vocabulary, T(0));
-    return 0;
+struct ChunkRows {
+  Buffers<T> buffers;
+  std::int64_t vocabulary;
+  const std::int32_t* targets;
+  const float* weights;
+  const StepScalars* scalars;
+
+  KOKKOS_INLINE_FUNCTION LossRow<T> row(std::int64_t i) const {
+    return {buffers.logits + i * buffers.stride,
+            buffers.grad_logits + i * buffers.stride,
+            vocabulary,
+            targets[i],
+            weights[i],
+            grad ? scalars->loss_scale : 1};
   }
-  std::fill_n(row + vocabulary, stride - vocabulary, std::numeric_limits<A>::lowest());
-  const bool known = target >= 0 && target < vocabulary;
-  const A maximum = row_maximum(row, stride);
-  const A chosen = known ? row[target] : std::numeric_limits<A>::quiet_NaN();
-  const double sum = row_sum<A, grad>(row, stride, maximum);
-  if constexpr (grad) {
-    const double scaled = weight * scale;
-    const A factor = known ? static_cast<A>(scaled / sum) : chosen;
-    const A at_target = known ? row[target] * factor - static_cast<A>(scaled) : chosen;
-    scale_row(row, factor, grad_row, vocabulary);
-    if (known) grad_row[target] = static_cast<T>(at_target);
+};
+
+/// A row by one thread of a CPU.
+template <class T, bool grad>
+struct LossOfRow {
+  ChunkRows<T, grad> chunk;
+  void operator()(std::int64_t i) const {
+    chunk.buffers.nll[i] = token_loss<T, grad>(chunk.row(i), chunk.buffers.stride);
   }
-  return weight * (std::log(sum) + (static_cast<double>(maximum) - static_cast<double>(chosen)));
-}
+};
+
+/// A row by a team of a GPU.
+template <class T, bool grad>
+struct LossOfTeam {
+  ChunkRows<T, grad> chunk;
+  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
+    const TeamThreads threads(team);
+    const double nll = token_loss<T, grad>(threads, chunk.row(team.league_rank()));
+    if (threads.rank() == 0) chunk.buffers.nll[team.league_rank()] = nll;
+  }
+};
+
+struct AddLossesOfTeam {
+  AddLosses a;
+  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
+    add_losses(TeamThreads(team), a.nll, a.weights, a.rows, a.first, a.loss);
+  }
+};
 
 template <class T, bool grad>
 void chunk_loss(Exec& exec, const HeadLossInput<T>& input, const HeadLossChunk& chunk, const Buffers<T>& b,
                 const StepScalars* scalars, double* loss) {
-  using Policy = Kokkos::RangePolicy<Kokkos::DefaultExecutionSpace>;
-  const std::int32_t* targets = input.targets.data + chunk.begin;
-  const float* weights = input.token_weights.data + chunk.begin;
   const std::int64_t vocabulary = input.weight.rows, rows = chunk.rows;
-  const bool first = chunk.begin == 0;
-  Kokkos::parallel_for(Policy(exec.space, 0, rows), [=](std::int64_t i) {
-    b.nll[i] = token_loss<T, grad>(b.logits + i * b.stride, b.grad_logits + i * b.stride, vocabulary,
-                                   b.stride, targets[i], weights[i], grad ? scalars->loss_scale : 1);
-  });
-  Kokkos::parallel_for(Policy(exec.space, 0, 1), [=](std::int64_t) {
-    double nll = first ? 0 : loss[0], weight = first ? 0 : loss[1];
-    for (std::int64_t i = 0; i < rows; ++i) {
-      nll += b.nll[i];
-      weight += weights[i];
-    }
-    loss[0] = nll;
-    loss[1] = weight;
-  });
+  const float* weights = input.token_weights.data + chunk.begin;
+  const ChunkRows<T, grad> tokens{b, vocabulary, input.targets.data + chunk.begin, weights, scalars};
+  const AddLosses sum{b.nll, weights, rows, chunk.begin == 0, loss};
+  if constexpr (on_gpu) {
+    for_teams(exec, rows, threads_for(vocabulary, 4), 1, 0, LossOfTeam<T, grad>{tokens});
+    for_teams(exec, 1, 256, 1, 0, AddLossesOfTeam{sum});
+  } else {
+    for_rows(exec, rows, LossOfRow<T, grad>{tokens});
+    for_rows(exec, 1, sum);
+  }
 }
 
 /// weight_gradient: nothing where only the loss is wanted.

@@ -49,8 +49,8 @@ class HeadLoss {
  public:
   explicit HeadLoss(const HeadLossShape& shape);
 
-  /// loss[0] = sum of token_weight * nll, loss[1] = sum of token_weight, both in fp64 and in token order
-  /// (overwritten). workspace: head_loss_workspace_bytes(), aligned to 64.
+  /// loss[0] = sum of token_weight * nll, loss[1] = sum of token_weight, both in fp64 and, on a CPU, in token
+  /// order (overwritten). workspace: head_loss_workspace_bytes(), aligned to 64.
   void run(Exec& exec, const HeadLossInput<T>& input, Vector<double> loss, Vector<std::byte> workspace);
 
  private:

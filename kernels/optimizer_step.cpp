@@ -57,7 +57,7 @@ template <class Rule, class T>
 void make_rule(Request& request) {
   using A = acc_t<typename T::W>;
   if constexpr (Coded<Rule>) {
-    request.make<Rule, T, CodedStates<std::tuple_size_v<typename Rule::Codecs>>>();
+    request.make<Rule, T, CodedStates<typename Rule::Codecs>>();
   } else {
     make_with<Rule, T, A, 0>(request);
     if (request.types.moments == dtype_of<A>()) {

@@ -25,7 +25,7 @@ void add_rmsnorm_forward(Exec& exec, Matrix<const T> a, Matrix<const T> b, Vecto
 /// dx [T, d] = gradient through the norm, plus addend [T, d] unless addend.data is null (the gradient that
 /// reached x by another path); dx may be dy or addend. dweight [d] of type G: overwritten, or added to when
 /// accumulate is set; sums over rows are taken in blocks of rows, and the blocks are added in order.
-/// workspace: rmsnorm_backward_workspace_bytes(T, d, dtype_of<T>()) bytes, aligned to 64.
+/// workspace: rmsnorm_backward_workspace_bytes(T, d, dtype_of<T>(), target) bytes, aligned to 64.
 /// (T, G) in {(float, float), (bf16, float), (bf16, bf16), (f16, float), (f16, f16),
 /// (double, double)}.
 template <class T, class G>

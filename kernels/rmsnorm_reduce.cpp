@@ -3,24 +3,26 @@
 #include "base/error.hpp"
 #include "base/kernel_workspace.hpp"
 #include "kernels/rmsnorm.hpp"
-#include "kernels/rows.hpp"
+#include "kernels/rmsnorm_threads.hpp"
+#include "kernels/threads.hpp"
 
 namespace ztrain::kernels {
 namespace {
 
-// The row functions are not inlined: where sums may be reordered, two inlined copies may order them
-// differently, and the fused forward would then differ from the plain one in the last bit.
+// On a CPU a row is one call of these functions. They are not inlined: where sums may be reordered, two
+// inlined copies may order them differently, and the fused forward would then differ from the plain one in
+// the last bit.
 
 template <class T>
-[[gnu::noinline]] KOKKOS_FUNCTION acc_t<T> row_rstd(const T* __restrict x, std::int64_t d, acc_t<T> eps) {
+[[gnu::noinline]] acc_t<T> row_rstd(const T* __restrict x, std::int64_t d, acc_t<T> eps) {
   acc_t<T> sum = 0;
   for (std::int64_t i = 0; i < d; ++i) sum += load(x[i]) * load(x[i]);
   return acc_t<T>(1) / std::sqrt(sum / static_cast<acc_t<T>>(d) + eps);
 }
 
 template <class T>
-[[gnu::noinline]] KOKKOS_FUNCTION void scale_row(const T* __restrict x, const T* __restrict weight,
-                                                 acc_t<T> rstd, T* __restrict y, std::int64_t d) {
+[[gnu::noinline]] void scale_row(const T* __restrict x, const T* __restrict weight, acc_t<T> rstd,
+                                 T* __restrict y, std::int64_t d) {
   for (std::int64_t i = 0; i < d; ++i) y[i] = static_cast<T>(load(x[i]) * rstd * load(weight[i]));
 }
 
@@ -34,8 +36,8 @@ KOKKOS_INLINE_FUNCTION void sum_row(const T* a, const T* b, T* r, std::int64_t d
 
 /// sum of dy * weight * x, the projection of the gradient on the row.
 template <class T>
-[[gnu::noinline]] KOKKOS_FUNCTION acc_t<T> row_projection(const T* __restrict x, const T* __restrict weight,
-                                                          const T* __restrict dy, std::int64_t d) {
+[[gnu::noinline]] acc_t<T> row_projection(const T* __restrict x, const T* __restrict weight,
+                                          const T* __restrict dy, std::int64_t d) {
   acc_t<T> sum = 0;
   for (std::int64_t i = 0; i < d; ++i) sum += load(dy[i]) * load(weight[i]) * load(x[i]);
   return sum;
@@ -58,40 +60,221 @@ KOKKOS_INLINE_FUNCTION void backward_row(const T* __restrict x, const T* __restr
   }
 }
 
+/// A row of the forward on a CPU.
 template <bool with_addend, class T>
-void backward_rows(Exec& exec, Matrix<const T> x, Vector<const T> weight, Vector<const acc_t<T>> rstd,
-                   Matrix<const T> dy, Matrix<const T> addend, Matrix<T> dx, acc_t<T>* partials) {
-  const std::int64_t d = x.cols, rows = x.rows, height = rmsnorm_rows_per_block(rows);
-  for_rows(
-      exec, ceil_div(rows, height), KOKKOS_LAMBDA(const std::int64_t block) {
-        acc_t<T>* const partial = partials + block * d;
-        for (std::int64_t i = 0; i < d; ++i) partial[i] = 0;
-        const std::int64_t end = (block + 1) * height < rows ? (block + 1) * height : rows;
-        for (std::int64_t row = block * height; row < end; ++row) {
-          const std::int64_t at = row * d;
-          const acc_t<T> projection = row_projection<T>(x.data + at, weight.data, dy.data + at, d);
-          backward_row<with_addend, T>(x.data + at, weight.data, dy.data + at,
-                                       addend.data + (with_addend ? at : 0), rstd.data[row], projection,
-                                       dx.data + at, partial, d);
-        }
-      });
+struct ForwardRow {
+  NormArrays<T> a;
+  void operator()(std::int64_t row) const {
+    const std::int64_t at = row * a.d;
+    if constexpr (with_addend) sum_row<T>(a.x + at, a.addend + at, a.sum + at, a.d);
+    const T* const x = (with_addend ? a.sum : a.x) + at;
+    const acc_t<T> scale = row_rstd<T>(x, a.d, a.eps);
+    a.rstd[row] = scale;
+    scale_row<T>(x, a.weight, scale, a.y + at, a.d);
+  }
+};
+
+/// A block of rows of the backward on a CPU.
+template <bool with_addend, class T>
+struct BackwardBlock {
+  NormGradientArrays<T> a;
+  std::int64_t height;
+  acc_t<T>* partials;
+  void operator()(std::int64_t block) const {
+    const std::int64_t d = a.d;
+    acc_t<T>* const partial = partials + block * d;
+    for (std::int64_t i = 0; i < d; ++i) partial[i] = 0;
+    const std::int64_t end = (block + 1) * height < a.rows ? (block + 1) * height : a.rows;
+    for (std::int64_t row = block * height; row < end; ++row) {
+      const std::int64_t at = row * d;
+      const acc_t<T> projection = row_projection<T>(a.x + at, a.weight, a.dy + at, d);
+      backward_row<with_addend, T>(a.x + at, a.weight, a.dy + at, a.addend + (with_addend ? at : 0),
+                                   a.rstd[row], projection, a.dx + at, partial, d);
+    }
+  }
+};
+
+/// Columns of the weight's gradient on a CPU.
+template <class A, class G>
+struct CombineColumns {
+  const A* partials;
+  std::int64_t blocks, d;
+  bool accumulate;
+  G* dweight;
+  void operator()(std::int64_t begin, std::int64_t length) const {
+    A sum[quantum] = {};
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      for (std::int64_t i = 0; i < length; ++i) sum[i] += partials[block * d + begin + i];
+    }
+    G* const out = dweight + begin;
+    for (std::int64_t i = 0; i < length; ++i) {
+      out[i] = static_cast<G>(accumulate ? static_cast<A>(out[i]) + sum[i] : sum[i]);
+    }
+  }
+};
+
+constexpr Target target = on_gpu ? Target::cuda : Target::cpu;
+
+// On a GPU rows up to most_lane_width share teams: each has as many lanes of a warp as it has packs (two each
+// beyond a warp). Wider ones have a team.
+constexpr std::int64_t most_lane_width = 2 * warp_lanes * pack;
+
+/// Lanes for a row of at most most_lane_width elements: 8, 16 or 32.
+constexpr int lanes_for(std::int64_t width) {
+  return width <= 8 * pack ? 8 : width <= 16 * pack ? 16 : warp_lanes;
 }
+
+template <bool with_addend, bool whole, int packs, class T>
+struct ForwardTeam {
+  NormArrays<T> a;
+  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
+    norm_row<with_addend, whole, packs>(TeamThreads(team), a, team.league_rank());
+  }
+};
+
+template <bool with_addend, int packs, class T>
+struct ForwardLanes {
+  NormArrays<T> a;
+  std::int64_t rows;
+  int lanes;
+  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
+    const LaneThreads threads(team, lanes);
+    const std::int64_t row =
+        static_cast<std::int64_t>(team.league_rank()) * team.team_size() + team.team_rank();
+    if (row < rows) norm_row<with_addend, true, packs>(threads, a, row);
+  }
+};
+
+template <bool with_addend, int packs, class T>
+void forward_lanes(Exec& exec, const NormArrays<T>& a, std::int64_t rows) {
+  const int lanes = lanes_for(a.d), together = 128 / lanes;
+  for_teams(exec, ceil_div(rows, together), together, lanes, 0,
+            ForwardLanes<with_addend, packs, T>{a, rows, lanes});
+}
+
+template <class T>
+bool whole(const NormArrays<T>& a) {
+  return a.d % pack == 0 && on_words(a.x) && on_words(a.addend) && on_words(a.weight) && on_words(a.sum) &&
+         on_words(a.y);
+}
+
+template <bool with_addend, class T>
+void forward(Exec& exec, const NormArrays<T>& a, std::int64_t rows) {
+  if constexpr (!on_gpu) {
+    for_rows(exec, rows, ForwardRow<with_addend, T>{a});
+  } else if (!whole(a)) {
+    for_teams(exec, rows, threads_for(a.d, 1), 1, 0, ForwardTeam<with_addend, false, 1, T>{a});
+  } else if (a.d > most_lane_width) {
+    for_teams(exec, rows, threads_for(a.d, 4), 1, 0, ForwardTeam<with_addend, true, 4, T>{a});
+  } else if (a.d > most_lane_width / 2) {
+    forward_lanes<with_addend, 2>(exec, a, rows);
+  } else {
+    forward_lanes<with_addend, 1>(exec, a, rows);
+  }
+}
+
+/// A block of rows.
+template <bool whole, int packs, class T>
+struct BackwardTeam {
+  NormGradientArrays<T> a;
+  std::int64_t height;
+  acc_t<T>* partials;
+  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
+    const std::int64_t begin = team.league_rank() * height;
+    const std::int64_t end = begin + height < a.rows ? begin + height : a.rows;
+    norm_gradient_rows<whole, packs>(TeamThreads(team), a, begin, end, 1,
+                                     partials + team.league_rank() * a.d);
+  }
+};
+
+/// A block of rows that the threads of a team, of several lanes each, take by turns; their sums are added in
+/// order.
+template <int packs, class T>
+struct BackwardLanes {
+  using A = acc_t<T>;
+  NormGradientArrays<T> a;
+  std::int64_t height;
+  A* partials;
+  int lanes;
+  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
+    const int size = team.team_size();
+    A* const sums = static_cast<A*>(team.team_scratch(0).get_shmem_aligned(size * a.d * sizeof(A), 16));
+    const std::int64_t begin = team.league_rank() * height;
+    const std::int64_t end = begin + height < a.rows ? begin + height : a.rows;
+    norm_gradient_rows<true, packs>(LaneThreads(team, lanes), a, begin + team.team_rank(), end, size,
+                                    sums + team.team_rank() * a.d);
+    team.team_barrier();
+    Kokkos::parallel_for(Kokkos::TeamVectorRange(team, static_cast<int>(a.d)), [&](const int i) {
+      A sum = 0;
+      for (int thread = 0; thread < size; ++thread) sum += sums[thread * a.d + i];
+      partials[team.league_rank() * a.d + i] = sum;
+    });
+  }
+};
+
+template <int packs, class T>
+void backward_lanes(Exec& exec, const NormGradientArrays<T>& a, std::int64_t height, acc_t<T>* partials) {
+  const int lanes = lanes_for(a.d), together = 256 / lanes;
+  const std::size_t scratch = static_cast<std::size_t>(together * a.d) * sizeof(acc_t<T>) + 64;
+  for_teams<packs == 1 ? 2 : 1>(exec, ceil_div(a.rows, height), together, lanes, scratch,
+                                BackwardLanes<packs, T>{a, height, partials, lanes});
+}
+
+template <class T>
+bool whole(const NormGradientArrays<T>& a) {
+  return a.d % pack == 0 && on_words(a.x) && on_words(a.weight) && on_words(a.dy) && on_words(a.addend) &&
+         on_words(a.dx);
+}
+
+template <class T>
+void backward(Exec& exec, const NormGradientArrays<T>& a, std::int64_t height, acc_t<T>* partials) {
+  // As many packs of x, dy and sums as leave registers for a second team.
+  [[maybe_unused]] constexpr int held = sizeof(T) == 2 ? 2 : 1;
+  [[maybe_unused]] const std::int64_t blocks = ceil_div(a.rows, height);
+  if constexpr (!on_gpu) {
+    if (a.addend != nullptr)
+      for_rows(exec, blocks, BackwardBlock<true, T>{a, height, partials});
+    else
+      for_rows(exec, blocks, BackwardBlock<false, T>{a, height, partials});
+  } else if (!whole(a)) {
+    for_teams(exec, blocks, threads_for(a.d, 1), 1, 0, BackwardTeam<false, 1, T>{a, height, partials});
+  } else if (a.d > held * pack * most_team_threads) {
+    for_teams(exec, blocks, most_team_threads, 1, 0, BackwardTeam<true, 4, T>{a, height, partials});
+  } else if (a.d > most_lane_width) {
+    for_teams<2>(exec, blocks, threads_for(a.d, held), 1, 0,
+                 BackwardTeam<true, held, T>{a, height, partials});
+  } else if (a.d > most_lane_width / 2) {
+    backward_lanes<2>(exec, a, height, partials);
+  } else {
+    backward_lanes<1>(exec, a, height, partials);
+  }
+}
+
+template <class A, class G>
+struct CombineTeam {
+  const A* partials;
+  std::int64_t blocks, d;
+  bool accumulate;
+  G* dweight;
+  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
+    const TeamThreads threads(team);
+    A* const scratch = static_cast<A*>(team.team_scratch(0).get_shmem(threads.size() * sizeof(A)));
+    combine_columns(threads, partials, blocks, d, std::int64_t{warp_lanes} * team.league_rank(), accumulate,
+                    dweight, scratch);
+  }
+};
 
 template <class A, class G>
 void combine_partials(Exec& exec, const A* partials, std::int64_t blocks, Vector<G> dweight,
                       bool accumulate) {
-  const std::int64_t d = dweight.count;
-  for_blocks(
-      exec, d, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t length) {
-        A sum[quantum] = {};
-        for (std::int64_t block = 0; block < blocks; ++block) {
-          for (std::int64_t i = 0; i < length; ++i) sum[i] += partials[block * d + begin + i];
-        }
-        G* const out = dweight.data + begin;
-        for (std::int64_t i = 0; i < length; ++i) {
-          out[i] = static_cast<G>(accumulate ? static_cast<A>(out[i]) + sum[i] : sum[i]);
-        }
-      });
+  if constexpr (!on_gpu) {
+    for_blocks(exec, dweight.count,
+               CombineColumns<A, G>{partials, blocks, dweight.count, accumulate, dweight.data});
+  } else {
+    constexpr int threads = 256;
+    for_teams(exec, ceil_div(dweight.count, warp_lanes), threads, 1, threads * sizeof(A) + 64,
+              CombineTeam<A, G>{partials, blocks, dweight.count, accumulate, dweight.data});
+  }
 }
 
 template <class T>
@@ -107,13 +290,9 @@ template <class T>
 void rmsnorm_forward(Exec& exec, Matrix<const T> x, Vector<const T> weight, double eps, Matrix<T> y,
                      Vector<acc_t<T>> rstd) {
   check_forward(x, weight, y, rstd);
-  const std::int64_t d = x.cols;
-  for_rows(
-      exec, x.rows, KOKKOS_LAMBDA(const std::int64_t row) {
-        const acc_t<T> scale = row_rstd<T>(x.data + row * d, d, static_cast<acc_t<T>>(eps));
-        rstd.data[row] = scale;
-        scale_row<T>(x.data + row * d, weight.data, scale, y.data + row * d, d);
-      });
+  forward<false, T>(
+      exec, {x.data, nullptr, weight.data, nullptr, y.data, rstd.data, x.cols, static_cast<acc_t<T>>(eps)},
+      x.rows);
 }
 
 template <class T>
@@ -123,15 +302,9 @@ void add_rmsnorm_forward(Exec& exec, Matrix<const T> a, Matrix<const T> b, Vecto
   REQUIRE(b.rows == a.rows && b.cols == a.cols && r.rows == a.rows && r.cols == a.cols,
           "add_rmsnorm: a is [{}, {}], but b is [{}, {}], r [{}, {}]", a.rows, a.cols, b.rows, b.cols, r.rows,
           r.cols);
-  const std::int64_t d = a.cols;
-  for_rows(
-      exec, a.rows, KOKKOS_LAMBDA(const std::int64_t row) {
-        T* const sum = r.data + row * d;
-        sum_row<T>(a.data + row * d, b.data + row * d, sum, d);
-        const acc_t<T> scale = row_rstd<T>(sum, d, static_cast<acc_t<T>>(eps));
-        rstd.data[row] = scale;
-        scale_row<T>(sum, weight.data, scale, y.data + row * d, d);
-      });
+  forward<true, T>(
+      exec, {a.data, b.data, weight.data, r.data, y.data, rstd.data, a.cols, static_cast<acc_t<T>>(eps)},
+      a.rows);
 }
 
 template <class T, class G>
@@ -144,13 +317,10 @@ void rmsnorm_backward(Exec& exec, Matrix<const T> x, Vector<const T> weight, Vec
           "[{}]",
           x.rows, x.cols, dy.rows, dy.cols, dx.rows, dx.cols, rstd.count, weight.count, dweight.count);
   auto* const partials = static_cast<acc_t<T>*>(workspace);
-  if (addend.data) {
-    backward_rows<true, T>(exec, x, weight, rstd, dy, addend, dx, partials);
-  } else {
-    backward_rows<false, T>(exec, x, weight, rstd, dy, addend, dx, partials);
-  }
-  const std::int64_t blocks = ceil_div(x.rows, rmsnorm_rows_per_block(x.rows));
-  combine_partials<acc_t<T>, G>(exec, partials, blocks, dweight, accumulate);
+  const std::int64_t height = rmsnorm_rows_per_block(x.rows, target);
+  backward<T>(exec, {x.data, weight.data, rstd.data, dy.data, addend.data, dx.data, x.rows, x.cols}, height,
+              partials);
+  combine_partials<acc_t<T>, G>(exec, partials, ceil_div(x.rows, height), dweight, accumulate);
 }
 
 #define ZTRAIN_FORWARD(T)                                                                                \

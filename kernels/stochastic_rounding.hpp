@@ -59,6 +59,15 @@ KOKKOS_INLINE_FUNCTION void draw(const RandomStream& stream, std::int64_t group,
     }
 }
 
+/// Those of one element of the parameter: what draw gives it.
+KOKKOS_INLINE_FUNCTION std::uint32_t draw_one(const RandomStream& stream, std::int64_t logical) {
+  const std::int64_t at = logical % draw_group, half = at / draw_lanes;
+  const auto block = static_cast<std::uint64_t>(logical / draw_group * draw_lanes + at % draw_lanes);
+  const PhiloxBlock b = philox(stream.key, stream.high, block);
+  const std::uint32_t word = half < 2 ? b[0] : half < 4 ? b[1] : half < 6 ? b[2] : b[3];
+  return half % 2 == 0 ? word & 0xffffu : word >> 16;
+}
+
 /// The bits of elements [first, first + n) of a piece, n <= 256. Where the slice is contiguous and begins on
 /// a group, that is one group.
 KOKKOS_INLINE_FUNCTION void draw_for(const RandomStream& stream, const OptimizerPiece& piece,

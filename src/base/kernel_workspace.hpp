@@ -7,6 +7,7 @@
 
 #include "base/dtype.hpp"
 #include "base/shape.hpp"
+#include "base/target.hpp"
 
 namespace ztrain {
 
@@ -97,14 +98,16 @@ constexpr std::int64_t head_loss_workspace_bytes(std::int64_t tokens, std::int64
 // Light kernels.
 
 /// Rows that one block of the rmsnorm backward sums into one partial gradient of the weight: at most 64
-/// blocks.
-constexpr std::int64_t rmsnorm_rows_per_block(std::int64_t rows) {
+/// blocks; on a GPU at most 512, so that they fill it.
+constexpr std::int64_t rmsnorm_rows_per_block(std::int64_t rows, Target target) {
+  if (target == Target::cuda) return std::max<std::int64_t>(4, ceil_div(rows, 512));
   return std::max<std::int64_t>(32, ceil_div(rows, 64));
 }
 
 /// rmsnorm_backward on x [rows, cols] of T: one partial weight gradient in acc_t<T> per block of rows.
-constexpr std::int64_t rmsnorm_backward_workspace_bytes(std::int64_t rows, std::int64_t cols, DType type) {
-  const std::int64_t height = rmsnorm_rows_per_block(rows);
+constexpr std::int64_t rmsnorm_backward_workspace_bytes(std::int64_t rows, std::int64_t cols, DType type,
+                                                        Target target) {
+  const std::int64_t height = rmsnorm_rows_per_block(rows, target);
   return ceil_div(rows, height) * cols * accumulator_bytes(type);
 }
 

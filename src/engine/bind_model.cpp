@@ -53,6 +53,21 @@ Bound bind_rmsnorm(const Binding& b) {
   });
 }
 
+Bound bind_add_rmsnorm(const Binding& b) {
+  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
+    const auto x = in_matrix<T>(b, 0);
+    const auto addend = in_matrix<T>(b, 1);
+    const auto weight = in_vector<T>(b, 2);
+    const auto sum = out_matrix<T>(b, 0);
+    const auto y = out_matrix<T>(b, 1);
+    const auto rstd = out_vector<acc_t<T>>(b, 2);
+    return {[&exec = b.exec, x, addend, weight, sum, y, rstd, eps = b.op.attributes.number("eps")] {
+              kernels::add_rmsnorm_forward<T>(exec, x, addend, weight, eps, sum, y, rstd);
+            },
+            nullptr};
+  });
+}
+
 Bound bind_rmsnorm_grad(const Binding& b) {
   return with_gradient_types(
       b.out(0).dtype, b.out(1).dtype, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {

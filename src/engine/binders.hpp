@@ -9,6 +9,7 @@ namespace ztrain::engine {
 Bound bind_embedding(const Binding& b);
 Bound bind_embedding_grad(const Binding& b);
 Bound bind_rmsnorm(const Binding& b);
+Bound bind_add_rmsnorm(const Binding& b);
 Bound bind_rmsnorm_grad(const Binding& b);
 Bound bind_rope_table(const Binding& b);
 Bound bind_rope(const Binding& b);

@@ -14,10 +14,11 @@ struct Row {
   Bound (*bind)(const Binding&);
 };
 
-constexpr std::array<Row, 34> table{{
+constexpr std::array<Row, 35> table{{
     {"embedding", bind_embedding},
     {"embedding_grad", bind_embedding_grad},
     {"rmsnorm", bind_rmsnorm},
+    {"add_rmsnorm", bind_add_rmsnorm},
     {"rmsnorm_grad", bind_rmsnorm_grad},
     {"linear", bind_linear},
     {"linear_grad_input", bind_linear_grad_input},

@@ -84,7 +84,8 @@ static_assert(cells_suffice(signed_magnitudes) && cells_suffice(unsigned_magnitu
 
 /// Numbers of either sign: first moments.
 struct SignedCode {
-  static constexpr const CodeMap<128>& map = signed_magnitudes;
+  using Map = CodeMap<128>;
+  static constexpr const Map& map = signed_magnitudes;
   static constexpr std::array<float, 256> values = [] {
     std::array<float, 256> all{};
     for (std::size_t c = 0; c < 128; ++c) {
@@ -102,15 +103,21 @@ struct SignedCode {
     return static_cast<std::uint8_t>(code == 0 ? 0u : code | std::bit_cast<std::uint32_t>(number) >> 31 << 7);
   }
   static constexpr float decode(std::uint8_t code) { return values[code]; }
+  /// With a copy of the map: where kernels cannot address the program's constants.
+  static constexpr float decode(const Map& copy, std::uint8_t code) {
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(copy.value[code & 127u]) | (code & 128u) << 24);
+  }
 };
 
 /// Numbers >= 0: second moments.
 struct UnsignedCode {
-  static constexpr const CodeMap<256>& map = unsigned_magnitudes;
+  using Map = CodeMap<256>;
+  static constexpr const Map& map = unsigned_magnitudes;
 
   static constexpr float magnitude(float number) { return number; }
   static constexpr std::uint8_t with_sign(std::uint8_t code, float) { return code; }
   static constexpr float decode(std::uint8_t code) { return map.value[code]; }
+  static constexpr float decode(const Map& copy, std::uint8_t code) { return copy.value[code]; }
 };
 
 /// The code of a number in [-1, 1], or in [0, 1].

@@ -33,7 +33,8 @@ void rmsnorm_adjoint(Tape& t, const model::Node& n) {
   if (addend != no_tensor) inputs.push_back(addend);
   const Tensor& x = t.info(inputs[0]);
   const std::int64_t width = t.info(inputs[1]).shape[0], rows = elements(x.shape) / width;
-  const TensorId ws = t.workspace(n.name, rmsnorm_backward_workspace_bytes(rows, width, x.dtype));
+  const TensorId ws =
+      t.workspace(n.name, rmsnorm_backward_workspace_bytes(rows, width, x.dtype, build_target()));
   Attributes attributes = accumulate(dw);
   attributes.set("addend", std::int64_t{addend != no_tensor});
   Op& op = t.emit("rmsnorm_grad", n.name, std::move(inputs), {dx, dw.tensor, ws}, std::move(attributes));

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/step_partial.hpp"
 #include "base/step_scalars.hpp"
+#include "program/fusion.hpp"
 #include "program/optimizer.hpp"
 #include "program/parameter_groups.hpp"
 #include "program/passes.hpp"
@@ -88,6 +89,7 @@ Program train_program(const Base& base, const JobSpec& spec) {
   Expanded expanded = expand(base.program, base.graph, options);
   drop_dead_ops(expanded.program, expanded.results);
   number_tokens(expanded.program);
+  fuse_residual_norms(expanded.program);
   overlay_in_place(expanded.program);
   const std::vector<TensorId> losses = expanded.results;
   Sharded sharded = shard(std::move(expanded), base.cut, base.tensors.units, shard_options(spec));
@@ -103,6 +105,7 @@ Sharded forward_program(const Base& base, const JobSpec& spec, Program program,
   options.training = false;
   Expanded expanded = expand(std::move(program), base.graph, options);
   drop_dead_ops(expanded.program, expanded.results);
+  fuse_residual_norms(expanded.program);
   overlay_in_place(expanded.program);
   results = expanded.results;
   return shard(std::move(expanded), base.cut, base.tensors.units, shard_options(spec));

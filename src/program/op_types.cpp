@@ -62,10 +62,11 @@ std::int64_t sum_workspace(const Program& p, const Op& op) {
 }
 
 // Columns: name, adjoint, flops, workspace of the forward, forward_with_gradient, overlay, training_only.
-constexpr std::array<OpType, 35> table{{
+constexpr std::array<OpType, 36> table{{
     {"embedding", embedding_adjoint},
     {"embedding_grad"},
     {"rmsnorm", rmsnorm_adjoint},
+    {"add_rmsnorm", nullptr, nullptr, nullptr, false, 2},  // made after expansion, by fusion.cpp
     {"rmsnorm_grad"},
     {"linear", linear_adjoint, linear_flops, gemm_workspace},
     {"linear_grad_input", nullptr, linear_flops, gemm_workspace},

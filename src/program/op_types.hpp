@@ -9,6 +9,7 @@
 //   embedding_grad     tokens[T] dx[T,d]                     -> dW[V,d] [accumulate]
 //   rmsnorm            x[T,d] w[d]                           -> y[T,d] rstd[T]                          eps
 //                      or each head of x[T,heads*d]          -> y, rstd[T*heads]
+//   add_rmsnorm        a b w                                 -> r = a + b, y = rmsnorm(r), rstd         eps
 //   rmsnorm_grad       x w rstd dy (addend[T,d])             -> dx[T,d] dw[d] [accumulate] workspace    addend 0|1
 //   linear             x[T,k] W[n,k] (b[n])                  -> y[T,n] workspace
 //   linear_grad_input  dy[T,n] W[n,k]                        -> dx[T,k] [accumulate] workspace

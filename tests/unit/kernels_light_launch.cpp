@@ -56,8 +56,9 @@ TEST(Launch, AllocatesNothing) {
   for (std::size_t i = 0; i < terms.size(); ++i) terms[i].value = &scalars[i];
   std::vector<StepPartial> partials(3);
   const std::vector<const ExactSum*> squares(100, &partials[0].squares);
-  std::vector<char> workspace(static_cast<std::size_t>(rmsnorm_backward_workspace_bytes(rows, d, DType::f32) +
-                                                       sum_squares_workspace_bytes(n)));
+  std::vector<char> workspace(
+      static_cast<std::size_t>(rmsnorm_backward_workspace_bytes(rows, d, DType::f32, build_target()) +
+                               sum_squares_workspace_bytes(n)));
   StepScalars step;
   const auto in = [](auto& values) { return view(std::as_const(values)); };
   const auto of = [&](auto& values) { return matrix(values, rows); };
