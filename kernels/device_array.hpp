@@ -2,8 +2,10 @@
 // A table that kernels read, in the memory of the device: written once, when something is prepared. Included
 // by kernel sources only.
 
-#include <Kokkos_Core.hpp>
+#include <string>
 #include <vector>
+
+#include "kernels/exec_kokkos.hpp"
 
 namespace ztrain::kernels {
 

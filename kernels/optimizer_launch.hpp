@@ -35,8 +35,11 @@ struct ElementStates {
   using Tables = CodeTables<void>;
   M* data[no_states > 0 ? no_states : 1];
 
-  explicit ElementStates(const std::vector<std::byte*>& states) {
-    for (std::size_t s = 0; s < no_states; ++s) data[s] = reinterpret_cast<M*>(states[s]);
+  explicit ElementStates([[maybe_unused]] const std::vector<std::byte*>& states) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      ((data[I] = reinterpret_cast<M*>(states[I])), ...);
+    }
+    (std::make_index_sequence<no_states>{});
   }
 
   template <class Rule, class Round, class P, class W, class G, class C>
@@ -59,9 +62,10 @@ struct ElementStates {
   }
 
   bool on_words() const {
-    for (std::size_t s = 0; s < no_states; ++s)
-      if (!kernels::on_words(data[s])) return false;
-    return true;
+    return [&]<std::size_t... I>(std::index_sequence<I...>) {
+      return (kernels::on_words(data[I]) && ...);
+    }
+    (std::make_index_sequence<no_states>{});
   }
 };
 
@@ -257,17 +261,16 @@ struct StepTeam {
 template <class Rule, class Data>
 class PiecesOnGpu {
  public:
-  PiecesOnGpu(const Data& data, std::vector<OptimizerPiece> pieces) {
+  PiecesOnGpu(const Data& data, std::vector<OptimizerPiece> pieces) : data_(data) {
     std::erase_if(pieces, [](const OptimizerPiece& piece) { return piece.count == 0; });
     const std::vector<std::int64_t> first = first_quanta(pieces);
     quanta_ = first.back();
     pieces_ = DeviceArray<OptimizerPiece>(pieces);
     first_ = DeviceArray<std::int64_t>(first);
     if constexpr (!std::is_empty_v<Tables>) tables_ = DeviceArray<Tables>({Tables{}});
+    count_ = static_cast<std::int64_t>(pieces.size());
     const auto& a = data.arrays;
-    step_ = {data,
-             {pieces_.data(), first_.data(), static_cast<std::int64_t>(pieces.size())},
-             on_words(a.copy) && on_words(a.stepped) && on_words(a.gradient) && data.states.on_words()};
+    on_words_ = on_words(a.copy) && on_words(a.stepped) && on_words(a.gradient) && data.states.on_words();
   }
 
   void run(Exec& exec, const StepScalars* scalars) const {
@@ -275,7 +278,11 @@ class PiecesOnGpu {
     constexpr std::size_t scratch = std::is_empty_v<Tables> ? 0 : sizeof(Tables) + 64;
     const std::int64_t per_warp = quanta_ < 1 << 15 ? 1 : 4;  // a few thousand warps fill a GPU
     for_teams<2>(exec, ceil_div(quanta_, warps * per_warp), warps, warp_lanes, scratch,
-                 StepTeam<Rule, Data>{step_, tables_.data(), scalars, quanta_, per_warp});
+                 StepTeam<Rule, Data>{{data_, {pieces_.data(), first_.data(), count_}, on_words_},
+                                      tables_.data(),
+                                      scalars,
+                                      quanta_,
+                                      per_warp});
   }
 
  private:
@@ -283,8 +290,9 @@ class PiecesOnGpu {
   DeviceArray<OptimizerPiece> pieces_;
   DeviceArray<std::int64_t> first_;
   DeviceArray<Tables> tables_;
-  StepQuanta<Rule, Data> step_;
-  std::int64_t quanta_ = 0;
+  Data data_;
+  std::int64_t count_ = 0, quanta_ = 0;
+  bool on_words_ = false;
 };
 
 /// Prepared: addresses are set once.
