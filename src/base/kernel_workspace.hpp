@@ -49,6 +49,15 @@ constexpr std::int64_t gemm_workspace_bytes(std::int64_t m, std::int64_t n, std:
   return gemm_base_workspace_bytes + (k % 2 == 1 && out == DType::bf16 ? round_up(m * n * 4, 4096) : 0);
 }
 
+/// Products of 8-bit matrices need k and n, and with them the row strides, to be multiples of this.
+inline constexpr std::int64_t gemm_fp8_multiple = 16;
+
+/// For a product of 8-bit matrices: the library's on GPUs; the loop of CPUs needs none, but a reservation is
+/// never empty.
+constexpr std::int64_t gemm_fp8_workspace_bytes(Target target) {
+  return target == Target::cuda ? gemm_cuda_workspace_bytes : 64;
+}
+
 /// Bytes of one element of the type in which elements of `type` are summed.
 constexpr std::int64_t accumulator_bytes(DType type) {
   return type == DType::f64 ? 8 : 4;
