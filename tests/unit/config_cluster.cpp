@@ -42,7 +42,7 @@ TEST(ClusterPresets, AllAreLegalAndWhole) {
   }
   EXPECT_EQ(deck_error("[cluster]\npreset = \"h100\"\n"),
             "input.toml:8: cluster.preset = \"h100\" is not legal: expected one of custom, h100-80gb, "
-            "h200-141gb, a100-80gb, a100-40gb, mi300x; nearest legal: h100-80gb");
+            "h200-141gb, a100-80gb, a100-40gb, mi300x, h100-pcie-80gb, b200-180gb; nearest legal: h100-80gb");
 }
 
 TEST(ClusterPresets, PeaksAreThoseOfTheParametersDType) {
