@@ -21,6 +21,7 @@ int train(const Invocation& call);         ///< ztrain DECK [--section.key=value
 int check(const Invocation& call);         ///< ztrain check DECK [--ranks N] [--section.key=value ...]
 int deck(const Invocation& call);          ///< ztrain deck [--markdown]
 int plan(const Invocation& call);          ///< ztrain plan DECK [--ranks N] [--fit] [--json] ...
+int bench(const Invocation& call);         ///< ztrain bench DECK [--steps N] [--kernels] [--json FILE] ...
 int generate(const Invocation& call);      ///< ztrain generate MODEL --prompt TEXT
 int export_model(const Invocation& call);  ///< ztrain export CHECKPOINT --to DIR
 

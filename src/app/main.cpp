@@ -18,13 +18,17 @@ struct Command {
   int (*run)(const app::Invocation&);
 };
 
-constexpr std::array<Command, 5> commands{{
+constexpr std::array<Command, 6> commands{{
     {"check",
      "DECK [--ranks N] [--section.key=value ...]   validate a deck; with ranks also mesh, batch and memory",
      app::check},
     {"deck", "[--markdown]                                  print a commented template of a deck", app::deck},
     {"plan", "DECK [--ranks N] [--fit] [--json]            memory, traffic and time of a job before it runs",
      app::plan},
+    {"bench",
+     "DECK [--steps N] [--kernels] [--json FILE]    speed of a step on random tokens, and where its time "
+     "goes",
+     app::bench},
     {"generate", "MODEL --prompt TEXT                           continue a text", app::generate},
     {"export", "CHECKPOINT --to FOLDER                      the weights as a Hugging Face model",
      app::export_model},

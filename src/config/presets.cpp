@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdint>
 
+#include "base/text.hpp"
+
 namespace ztrain::config {
 namespace {
 
@@ -39,6 +41,7 @@ constexpr std::array model_rows{
     ModelRow{"mistral-7b-v0.3", 4096, 14336, 32, 32, 8, 32768, 1e6, 0, false, "mistral"},
     ModelRow{"qwen2.5-0.5b", 896, 4864, 24, 14, 2, 151936, 1e6, 0, true, "qwen2", 0, 1e-6},
     ModelRow{"qwen2.5-1.5b", 1536, 8960, 28, 12, 2, 151936, 1e6, 0, true, "qwen2", 0, 1e-6},
+    ModelRow{"qwen2.5-3b", 2048, 11008, 36, 16, 2, 151936, 1e6, 0, true, "qwen2", 0, 1e-6},
     ModelRow{"qwen2.5-7b", 3584, 18944, 28, 28, 4, 152064, 1e6, 0, false, "qwen2", 0, 1e-6},
     ModelRow{"qwen3-0.6b", 1024, 3072, 28, 16, 8, 151936, 1e6, 0, true, "qwen3", 128, 1e-6},
     ModelRow{"qwen3-8b", 4096, 12288, 36, 32, 8, 151936, 1e6, 0, false, "qwen3", 128, 1e-6},
@@ -61,19 +64,23 @@ constexpr std::array precision_rows{
 
 struct ClusterRow {
   const char* name;
+  const char* device;                     ///< glob of what the driver calls it; "": not known
   double device_memory, host_memory;      ///< GB of a GPU, of a node
   double peak_tflops, peak_fp32;          ///< dense, in 16 bits, and in fp32 without shortened products
+  double peak_tf32, peak_fp8;             ///< dense; 0: it has none
   double memory_bandwidth, intra, inter;  ///< GB/s; the last two per direction
 };
 // From the makers' data sheets of the modules in their usual nodes of eight: SXM with NVLink, OAM with
-// Infinity Fabric; the network is one port of 400 Gb/s a GPU (A100: 200). Memory is the nominal one: drivers
-// show a little more.
+// Infinity Fabric, PCIe; the network is one port of 400 Gb/s a GPU (A100: 200). Peaks are without sparsity,
+// half of what the sheets print larger. Memory is the nominal one: drivers show a little more.
 constexpr std::array cluster_rows{
-    ClusterRow{"h100-80gb", 80, 2000, 989, 67, 3350, 450, 50},
-    ClusterRow{"h200-141gb", 141, 2000, 989, 67, 4800, 450, 50},
-    ClusterRow{"a100-80gb", 80, 1000, 312, 19.5, 2039, 300, 25},
-    ClusterRow{"a100-40gb", 40, 1000, 312, 19.5, 1555, 300, 25},
-    ClusterRow{"mi300x", 192, 2000, 1307, 163.4, 5300, 448, 50},
+    ClusterRow{"h100-80gb", "*H100*HBM3*", 80, 2000, 989, 67, 495, 1979, 3350, 450, 50},
+    ClusterRow{"h200-141gb", "*H200", 141, 2000, 989, 67, 495, 1979, 4800, 450, 50},
+    ClusterRow{"a100-80gb", "*A100*80GB*", 80, 1000, 312, 19.5, 156, 0, 2039, 300, 25},
+    ClusterRow{"a100-40gb", "*A100*40GB*", 40, 1000, 312, 19.5, 156, 0, 1555, 300, 25},
+    ClusterRow{"mi300x", "*MI300X*", 192, 2000, 1307, 163.4, 653.7, 2614.9, 5300, 448, 50},
+    ClusterRow{"h100-pcie-80gb", "*H100 PCIe*", 80, 2000, 756, 51, 378, 1513, 2000, 64, 50},
+    ClusterRow{"b200-180gb", "*B200*", 180, 2000, 2250, 75, 1125, 4500, 8000, 900, 50},
 };
 // Measured ceilings of large products are near 0.8 of the peak, of streaming kernels near 0.9 of the
 // bandwidth; the context of the driver and the buffers of the communication library take about 3 GB.
@@ -161,6 +168,28 @@ double cluster_peak(std::string_view name, DType parameters) {
     if (name != row.name) continue;
     return size_of(parameters) == 2 ? row.peak_tflops : parameters == DType::f32 ? row.peak_fp32 : 0;
   }
+  return 0;
+}
+
+std::string_view name_of(Arithmetic arithmetic) {
+  constexpr std::array<std::string_view, 5> names{"fp64", "fp32", "tf32", "16-bit", "fp8"};
+  return names.at(static_cast<std::size_t>(arithmetic));
+}
+
+double device_peak(std::string_view device, Arithmetic arithmetic) {
+  for (const auto& row : cluster_rows)
+    if (glob_match(row.device, device)) switch (arithmetic) {
+        case Arithmetic::fp64:
+          return 0;
+        case Arithmetic::fp32:
+          return row.peak_fp32;
+        case Arithmetic::tf32:
+          return row.peak_tf32;
+        case Arithmetic::bits16:
+          return row.peak_tflops;
+        case Arithmetic::fp8:
+          return row.peak_fp8;
+      }
   return 0;
 }
 

@@ -2,6 +2,7 @@
 // Named settings: model dims, precisions and machines. A preset sets keys as the deck would; keys given in
 // the deck win over it.
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,5 +30,13 @@ std::vector<std::string> cluster_preset_names();
 Settings cluster_preset(std::string_view name);
 /// Its dense peak for parameters of this dtype, in TFLOP/s; 0: not known.
 double cluster_peak(std::string_view name, DType parameters);
+
+/// What matrix products are multiplied in.
+enum class Arithmetic : std::uint8_t { fp64, fp32, tf32, bits16, fp8 };
+/// "fp32", "16-bit", ...
+std::string_view name_of(Arithmetic arithmetic);
+/// Dense peak in TFLOP/s of a device by what its driver calls it ("NVIDIA H100 80GB HBM3"), from the same
+/// table; 0: not known.
+double device_peak(std::string_view device, Arithmetic arithmetic);
 
 }  // namespace ztrain::config

@@ -21,26 +21,6 @@ std::size_t at(OpId id) {
   return static_cast<std::size_t>(id);
 }
 
-/// What the op reads and writes. A workspace is a reservation; padding is cleared piece by piece.
-BytesByTier bytes_touched(const Program& p, const Op& op) {
-  BytesByTier bytes{};
-  if (op.type == "release") return bytes;
-  if (op.type == "zero_gaps") {
-    const program::Tensor& t = p.tensor(op.outputs[0]);
-    const auto& pieces = op.attributes.integers("pieces");
-    for (std::size_t i = 1; i < pieces.size(); i += 2)
-      bytes[static_cast<std::size_t>(t.tier)] += static_cast<double>(pieces[i] * size_of(t.dtype));
-    return bytes;
-  }
-  for (const auto* ids : {&op.inputs, &op.outputs})
-    for (const program::TensorId id : *ids) {
-      const program::Tensor& t = p.tensor(id);
-      if (t.category == program::Category::workspace) continue;
-      bytes[static_cast<std::size_t>(p.tensor(p.storage(id)).tier)] += static_cast<double>(t.bytes());
-    }
-  return bytes;
-}
-
 double memory_seconds(const Program& p, const Op& op, const Machine& m) {
   const BytesByTier bytes = bytes_touched(p, op);
   const auto of = [&](Tier tier) { return bytes[static_cast<std::size_t>(tier)]; };
@@ -165,6 +145,26 @@ class Clock {
 };
 
 }  // namespace
+
+// A workspace is a reservation; padding is cleared piece by piece.
+BytesByTier bytes_touched(const Program& p, const Op& op) {
+  BytesByTier bytes{};
+  if (op.type == "release") return bytes;
+  if (op.type == "zero_gaps") {
+    const program::Tensor& t = p.tensor(op.outputs[0]);
+    const auto& pieces = op.attributes.integers("pieces");
+    for (std::size_t i = 1; i < pieces.size(); i += 2)
+      bytes[static_cast<std::size_t>(t.tier)] += static_cast<double>(pieces[i] * size_of(t.dtype));
+    return bytes;
+  }
+  for (const auto* ids : {&op.inputs, &op.outputs})
+    for (const program::TensorId id : *ids) {
+      const program::Tensor& t = p.tensor(id);
+      if (t.category == program::Category::workspace) continue;
+      bytes[static_cast<std::size_t>(p.tensor(p.storage(id)).tier)] += static_cast<double>(t.bytes());
+    }
+  return bytes;
+}
 
 double Simulation::busy_on(Stream stream) const {
   const ByAction& by = busy[static_cast<std::size_t>(stream)];

@@ -43,6 +43,10 @@ Simulation simulate(const program::Program& program, const Machine& machine);
 /// Seconds that one op takes; a release takes none.
 double duration_of(const program::Program& program, const program::Op& op, const Machine& machine);
 
+/// Bytes that one op reads and writes, by tier: its operands without workspaces; what it updates in place,
+/// twice.
+std::array<double, program::tier_count> bytes_touched(const program::Program& program, const program::Op& op);
+
 /// Members of the group of `rank` over axes that are on its node, and all of them.
 struct GroupPlace {
   int on_node = 1, members = 1;

@@ -50,6 +50,7 @@ class Worker {
   const program::Job& job() const { return job_; }
   const engine::JobMemory& memory() const { return memory_; }
   runtime::Mesh& mesh() { return mesh_; }
+  kernels::Exec& exec() { return *exec_; }
   engine::Executor& train() { return train_; }
   const engine::Executor& train() const { return train_; }
   engine::Executor& evaluate() { return evaluate_; }

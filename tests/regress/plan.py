@@ -123,6 +123,15 @@ class Plan(zt.Case):
             refused = zt.run(0, ["check", deck])
             self.assert_refused(refused, r"the environment variable ZTRAIN_\w+ is not set")
 
+    def test_the_benchmarks_fit_one_gpu(self):
+        for size in ("0.5b", "1.5b", "3b", "7b"):
+            deck = zt.SOURCE / "inputs" / f"bench_{size}.toml"
+            longer = re.search(rf"bench_{size}.toml (--data.sequence=4096 .*)", deck.read_text()).group(1)
+            for words in ([], longer.split()):
+                plan = json.loads(self.plan(deck, "--json", *words))
+                self.assertTrue(plan["verdict"]["device_fits"], f"{size} {words}")
+                self.assertEqual(plan["verdict"]["device_limit"], 80e9)
+
     def test_one_node_takes_the_70b_as_its_deck_says(self):
         deck = zt.SOURCE / "inputs" / "finetune_llama3_70b.toml"
         words = [w for line in deck.read_text().splitlines() if line.startswith("#   --") for w in line.split()[1:]]

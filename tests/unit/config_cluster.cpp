@@ -42,7 +42,24 @@ TEST(ClusterPresets, AllAreLegalAndWhole) {
   }
   EXPECT_EQ(deck_error("[cluster]\npreset = \"h100\"\n"),
             "input.toml:8: cluster.preset = \"h100\" is not legal: expected one of custom, h100-80gb, "
-            "h200-141gb, a100-80gb, a100-40gb, mi300x; nearest legal: h100-80gb");
+            "h200-141gb, a100-80gb, a100-40gb, mi300x, h100-pcie-80gb, b200-180gb; nearest legal: h100-80gb");
+}
+
+TEST(DevicePeaks, AreDenseAndFoundByWhatTheDriverSays) {
+  const auto peak = [](const char* device, Arithmetic a) { return device_peak(device, a); };
+  EXPECT_EQ(peak("NVIDIA H100 80GB HBM3", Arithmetic::bits16), 989);
+  EXPECT_EQ(peak("NVIDIA H100 80GB HBM3", Arithmetic::fp8), 1979);
+  EXPECT_EQ(peak("NVIDIA H100 80GB HBM3", Arithmetic::tf32), 495);
+  EXPECT_EQ(peak("NVIDIA H100 80GB HBM3", Arithmetic::fp32), 67);
+  EXPECT_EQ(peak("NVIDIA H100 80GB HBM3", Arithmetic::fp64), 0) << "not in the table";
+  EXPECT_EQ(peak("NVIDIA H200", Arithmetic::bits16), 989);
+  EXPECT_EQ(peak("NVIDIA H200 NVL", Arithmetic::bits16), 0) << "slower, and not in the table";
+  EXPECT_EQ(peak("NVIDIA H100 PCIe", Arithmetic::bits16), 756);
+  EXPECT_EQ(peak("NVIDIA A100-SXM4-80GB", Arithmetic::bits16), 312);
+  EXPECT_EQ(peak("NVIDIA A100 80GB PCIe", Arithmetic::tf32), 156);
+  EXPECT_EQ(peak("NVIDIA A100-PCIE-40GB", Arithmetic::fp8), 0) << "it has no such products";
+  EXPECT_EQ(peak("NVIDIA B200", Arithmetic::bits16), 2250);
+  EXPECT_EQ(peak("AMD EPYC 9V74", Arithmetic::bits16), 0);
 }
 
 TEST(ClusterPresets, PeaksAreThoseOfTheParametersDType) {

@@ -1,0 +1,66 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "app/parse.hpp"
+#include "base/error.hpp"
+#include "config/validate.hpp"
+#include "plan/cost.hpp"
+#include "runtime/session.hpp"
+#include "train/bench_report.hpp"
+
+namespace ztrain::app {
+namespace {
+
+/// The deck, resolved for the session's ranks; data and weights that it names are not looked at.
+config::Deck read_deck(const runtime::Session& session, const std::string& path,
+                       const std::vector<std::string>& overrides) {
+  config::Deck deck = plan::deck_of({.deck = path, .overrides = overrides});
+  REQUIRE(deck.model.vocab_size > 0, "{}: model.vocab_size is not known without the data: give it", path);
+  config::validate_for_ranks(deck, session.size(), session.max_ranks_per_node());
+  return deck;
+}
+
+/// Before the benchmark: a file that cannot be written is better found then.
+std::ofstream open_json(const std::string& path) {
+  std::ofstream file(path);
+  REQUIRE(file, "--json: cannot write '{}'", path);
+  return file;
+}
+
+}  // namespace
+
+int bench(const Invocation& call) {
+  CLI::App app("Times a deck's step on random tokens; its data and weights are not read", "ztrain bench");
+  std::string path, json;
+  train::BenchRequest request;
+  app.add_option("deck", path, "the deck")->required();
+  app.add_option("--steps", request.steps, "timed steps")->check(CLI::Range(1, 1'000'000));
+  app.add_option("--warmup", request.warmup, "steps before them")->check(CLI::Range(0, 1'000'000));
+  app.add_flag("--kernels", request.kernels, "also run each kernel of the step alone");
+  app.add_option("--json", json, "file for the same numbers as one JSON object");
+  app.allow_extras();
+  if (const auto code = parse(app, call)) return *code;
+  const bool first = call.session.rank() == 0;
+  std::ofstream file;
+  const config::Deck deck = call.session.agree("reading the deck", [&] {
+    config::Deck d = read_deck(call.session, path, app.remaining());
+    if (first && !json.empty()) file = open_json(json);
+    return d;
+  });
+  const train::Bench result = train::run_bench(call.session, deck, request);
+  call.session.agree("writing the report", [&] {
+    if (!first) return;
+    fmt::print("ztrain {}, {} of {} steps after {}\n{}", ZTRAIN_VERSION, path, request.steps, request.warmup,
+               train::bench_text(result, deck));
+    if (json.empty()) return;
+    file << train::bench_json(result, deck, ZTRAIN_VERSION).dump(1) << '\n';
+    file.close();
+    REQUIRE(file, "--json: cannot write '{}'", json);
+  });
+  return 0;
+}
+
+}  // namespace ztrain::app

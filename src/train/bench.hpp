@@ -1,0 +1,50 @@
+#pragma once
+// `ztrain bench`: how fast a deck's step is, on random tokens, and where its time goes.
+
+#include <string>
+#include <vector>
+
+#include "config/presets.hpp"
+#include "train/bench_kernels.hpp"
+#include "train/bench_worker.hpp"
+
+namespace ztrain::train {
+
+struct BenchRequest {
+  int warmup = 3;  ///< steps before the timed ones
+  int steps = 10;  ///< timed, at least 1
+  bool kernels = false;
+};
+
+/// What is divided by: FLOPs a second of one rank's device.
+struct Peak {
+  double flops_per_second = 0;  ///< dense; 0: not known
+  config::Arithmetic arithmetic = config::Arithmetic::fp32;
+  std::string source;  ///< "cluster.peak_tflops", "NVIDIA H100 80GB HBM3"; "": not known
+};
+
+struct Bench {
+  std::string device;
+  int ranks = 1;
+  std::int64_t tokens = 0;  ///< of a step, over all ranks
+  std::int64_t parameters = 0;
+  double model_flops = 0;     ///< of a token (model::flops_per_token)
+  double executed_flops = 0;  ///< of a step of this rank: products and attention, with what is recomputed
+  Peak peak;
+  std::vector<double> seconds;  ///< of the timed steps, in their order
+  BenchSteps::Step median;      ///< the timed step in the middle; of two the slower
+  Ceiling ceiling;
+  MemoryUse memory;
+  std::vector<KernelTime> kernels;  ///< where asked for
+
+  double tokens_per_second() const { return static_cast<double>(tokens) / median.seconds; }
+  /// Of one rank: what the model needs, and what was computed.
+  double model_rate() const { return model_flops * tokens_per_second() / ranks; }
+  double executed_rate() const { return executed_flops / median.seconds; }
+};
+
+/// Collective. The deck's mesh is resolved and its model.vocab_size known. Throws AgreedError when the job
+/// does not fit and when the loss is not finite.
+Bench run_bench(const runtime::Session& session, const config::Deck& deck, const BenchRequest& request);
+
+}  // namespace ztrain::train

@@ -1,0 +1,189 @@
+#include "train/bench_kernels.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "engine/kernel_table.hpp"
+#include "kernels/bytes.hpp"
+#include "kernels/init.hpp"
+#include "plan/simulate.hpp"
+
+namespace ztrain::train {
+namespace {
+
+using program::Op;
+using program::OpId;
+using program::Program;
+using program::Tensor;
+using program::TensorId;
+
+constexpr double wanted_seconds = 0.1;  ///< of timed launches of one kernel
+constexpr int most_launches = 100;
+constexpr int collective_launches = 5;  ///< the same number on every rank
+constexpr std::int64_t random_elements = 1 << 20;
+constexpr std::int64_t most_copied = 256 << 20;
+
+bool is_product(const Op& op) {
+  return op.type == "linear" || op.type == "linear_grad_input" || op.type == "linear_grad_weight";
+}
+
+std::string operand(const Tensor& t) {
+  return fmt::format("{} {}", to_string(t.shape), name_of(t.dtype));
+}
+
+/// The first two inputs that are no workspace: enough for people to tell kernels of one type apart.
+std::string shape_text(const Program& p, const Op& op) {
+  if (op.inputs.empty()) return op.outputs.empty() ? "" : operand(p.tensor(op.outputs[0]));
+  std::string text = operand(p.tensor(op.inputs[0]));
+  if (is_product(op) || op.type.rfind("head_loss", 0) == 0)
+    text = fmt::format("{} x {}", to_string(p.tensor(op.inputs[0]).shape), operand(p.tensor(op.inputs[1])));
+  return text;
+}
+
+/// What makes two ops the same work.
+std::string key_of(const Program& p, const Op& op) {
+  std::string key = op.type;
+  for (const auto* ids : {&op.inputs, &op.outputs}) {
+    key += '|';
+    for (const TensorId id : *ids) key += operand(p.tensor(id));
+  }
+  return key + fmt::format("|{}|{}", op.comm.axes.bits(), op.flops);
+}
+
+template <class T>
+void randomize(kernels::Exec& exec, std::byte* data, std::int64_t bytes, std::uint64_t stream) {
+  const std::int64_t first = std::min(bytes, random_elements * static_cast<std::int64_t>(sizeof(T)));
+  kernels::uniform_init<T>(exec, {reinterpret_cast<T*>(data), first / static_cast<std::int64_t>(sizeof(T))},
+                           1, stream, 0, 1.0);
+  for (std::int64_t done = first; done < bytes; done += first)
+    kernels::copy(exec, data, data + done, std::min(first, bytes - done));
+}
+
+/// Real numbers where a kernel expects them: leftovers of other tensors may be NaN or denormal, which some
+/// processors take longer for, and zeros draw less power than a step does.
+void randomize_inputs(Worker& worker, const Op& op) {
+  const Program& p = worker.job().train;
+  for (const TensorId id : op.inputs) {
+    const Tensor& t = p.tensor(id);
+    if (p.tensor(p.storage(id)).persistent || t.category == program::Category::workspace) continue;
+    std::byte* data = worker.memory().address(p, id);
+    const auto stream = static_cast<std::uint64_t>(id);
+    if (t.dtype == DType::f32) randomize<float>(worker.exec(), data, t.bytes(), stream);
+    if (t.dtype == DType::bf16) randomize<bf16>(worker.exec(), data, t.bytes(), stream);
+    if (t.dtype == DType::f16) randomize<f16>(worker.exec(), data, t.bytes(), stream);
+    if (t.dtype == DType::f64) randomize<double>(worker.exec(), data, t.bytes(), stream);
+  }
+}
+
+engine::Bound bind(Worker& worker, const Op& op) {
+  return engine::bind({worker.job().train, op, worker.memory(), worker.mesh(), worker.exec()});
+}
+
+/// Seconds of one op, alone.
+double time_kernel(Worker& worker, const Op& op) {
+  randomize_inputs(worker, op);
+  const engine::Bound bound = bind(worker, op);
+  seconds_of(worker, bound.launch, 1);  // touches memory and loads code
+  const double once = seconds_of(worker, bound.launch, 1);
+  const int more =
+      static_cast<int>(std::clamp(wanted_seconds / std::max(once, 1e-9), 1.0, 1.0 * most_launches));
+  return seconds_of(worker, bound.launch, more) / more;
+}
+
+double time_collective(const runtime::Session& session, Worker& worker, const Op& op) {
+  const engine::Bound bound = bind(worker, op);
+  const auto once = [&] {
+    bound.collective->start();
+    bound.collective->wait();
+  };
+  seconds_of(worker, once, 1);
+  session.barrier();
+  return seconds_of(worker, once, collective_launches) / collective_launches;
+}
+
+/// Kernels in the order of their first op; the ops of that order.
+struct Distinct {
+  std::vector<KernelTime> kernels;
+  std::vector<OpId> first;
+};
+
+Distinct distinct_kernels(const Program& p) {
+  Distinct found;
+  std::map<std::string, std::size_t> index;
+  for (OpId id = 0; id < static_cast<OpId>(p.ops.size()); ++id) {
+    const Op& op = p.op(id);
+    if (op.type == "release") continue;
+    const auto [at, is_new] = index.emplace(key_of(p, op), found.kernels.size());
+    if (is_new) {
+      KernelTime k{op.type, shape_text(p, op), op.name, std::string(name_of(op.action.kind)),
+                   op.communicates()};
+      k.flops = op.flops;
+      k.bytes = op.communicates() ? static_cast<double>(op.comm.sent_bytes) : 0;
+      if (!op.communicates())
+        for (const double bytes : plan::bytes_touched(p, op)) k.bytes += bytes;
+      found.kernels.push_back(std::move(k));
+      found.first.push_back(id);
+    }
+    ++found.kernels[at->second].count;
+  }
+  return found;
+}
+
+/// Bytes a second that a copy within the step's memory reads and writes.
+double copy_rate(Worker& worker) {
+  const Program& p = worker.job().train;
+  const std::int64_t half = worker.memory().transient_bytes(program::Tier::device) / 2 / 4096 * 4096;
+  const auto tensor = std::find_if(p.tensors.begin(), p.tensors.end(), [](const Tensor& t) {
+    return t.tier == program::Tier::device && !t.persistent && t.base == program::no_tensor && t.address >= 0;
+  });
+  if (tensor == p.tensors.end() || half == 0) return 0;
+  std::byte* begin =
+      worker.memory().address(p, static_cast<TensorId>(tensor - p.tensors.begin())) - tensor->address;
+  const std::int64_t bytes = std::min(half, most_copied);
+  const auto copy = [&] { kernels::copy(worker.exec(), begin, begin + half, bytes); };
+  seconds_of(worker, copy, 1);
+  double best = seconds_of(worker, copy, 1);
+  const int times = static_cast<int>(std::clamp(wanted_seconds / std::max(best, 1e-9), 1.0, 20.0));
+  for (int i = 0; i < times; ++i) best = std::min(best, seconds_of(worker, copy, 1));
+  return 2.0 * static_cast<double>(bytes) / best;
+}
+
+}  // namespace
+
+Ceiling measure_ceiling(Worker& worker) {
+  const Program& p = worker.job().train;
+  const Distinct all = distinct_kernels(p);
+  double largest = 0;
+  for (const OpId id : all.first)
+    if (is_product(p.op(id))) largest = std::max(largest, p.op(id).flops);
+  Ceiling ceiling;
+  for (std::size_t i = 0; i < all.first.size(); ++i) {
+    const Op& op = p.op(all.first[i]);
+    if (!is_product(op) || op.flops < largest) continue;
+    const double rate = op.flops / time_kernel(worker, op);
+    if (rate <= ceiling.flops_per_second) continue;
+    ceiling.flops_per_second = rate;
+    ceiling.product = fmt::format("{} {}", op.type, all.kernels[i].shape);
+  }
+  ceiling.bytes_per_second = copy_rate(worker);
+  return ceiling;
+}
+
+std::vector<KernelTime> measure_kernels(const runtime::Session& session, Worker& worker) {
+  const Program& p = worker.job().train;
+  Distinct all = distinct_kernels(p);
+  // Collectives last and in the order of the step, which is the same for the members of a group.
+  for (const bool communicates : {false, true})
+    for (std::size_t i = 0; i < all.first.size(); ++i) {
+      const Op& op = p.op(all.first[i]);
+      if (op.communicates() != communicates) continue;
+      all.kernels[i].seconds = communicates ? time_collective(session, worker, op) : time_kernel(worker, op);
+    }
+  std::stable_sort(all.kernels.begin(), all.kernels.end(),
+                   [](const KernelTime& a, const KernelTime& b) { return a.total() > b.total(); });
+  return std::move(all.kernels);
+}
+
+}  // namespace ztrain::train
