@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "kernels/fast_exp.hpp"
-#include "kernels/packs.hpp"
+#include "kernels/row_packs.hpp"
 
 namespace ztrain::kernels {
 
@@ -29,7 +29,7 @@ struct ExpSum {
   A maximum = std::numeric_limits<A>::lowest();
   A sum = 0;
 
-  KOKKOS_INLINE_FUNCTION void add(const Pack<A>& x) {
+  KOKKOS_INLINE_FUNCTION void add(const RowPack<A>& x) {
     A largest = maximum;
     for (int i = 0; i < pack; ++i) largest = x.at[i] > largest ? x.at[i] : largest;
     if (largest > maximum) {
@@ -44,8 +44,8 @@ struct ExpSum {
 
 /// The pack at `at`; beyond the vocabulary are -infinities, whose exponential is 0.
 template <class A>
-KOKKOS_INLINE_FUNCTION Pack<A> load_logits(const A* row, std::int64_t at, std::int64_t vocabulary) {
-  Pack<A> x;
+KOKKOS_INLINE_FUNCTION RowPack<A> load_logits(const A* row, std::int64_t at, std::int64_t vocabulary) {
+  RowPack<A> x;
   if (at < vocabulary) x = load_pack<true>(row + at, pack);
   if (at + pack > vocabulary)
     for (int i = 0; i < pack; ++i)
@@ -62,8 +62,8 @@ KOKKOS_INLINE_FUNCTION void write_gradient(const Threads& threads, const LossRow
   const A factor = known ? static_cast<A>(scaled / sum) : std::numeric_limits<A>::quiet_NaN();
   const std::int64_t step = threads.size() * pack;
   for (std::int64_t at = threads.rank() * pack; at < r.vocabulary; at += step) {
-    const Pack<A> x = load_logits(r.logits, at, r.vocabulary);
-    Pack<T> gradient;
+    const RowPack<A> x = load_logits(r.logits, at, r.vocabulary);
+    RowPack<T> gradient;
     for (int i = 0; i < pack; ++i) {
       const A share = fast_exp(x.at[i] - maximum) * factor;
       gradient.at[i] = static_cast<T>(at + i == r.target ? share - static_cast<A>(scaled) : share);
@@ -80,7 +80,7 @@ KOKKOS_INLINE_FUNCTION double token_loss(const Threads& threads, const LossRow<T
   if (r.weight == 0) {
     if constexpr (grad)
       for (std::int64_t at = first; at < r.vocabulary; at += step) {
-        Pack<T> zero;
+        RowPack<T> zero;
         for (int i = 0; i < pack; ++i) zero.at[i] = T(0);
         store_pack<true>(zero, r.gradient + at, pack);
       }
@@ -90,8 +90,8 @@ KOKKOS_INLINE_FUNCTION double token_loss(const Threads& threads, const LossRow<T
   const A chosen = known ? r.logits[r.target] : std::numeric_limits<A>::quiet_NaN();
   ExpSum<A> mine;
   for (std::int64_t at = first; at < r.vocabulary; at += 2 * step) {
-    const Pack<A> one = load_logits(r.logits, at, r.vocabulary),
-                  two = load_logits(r.logits, at + step, r.vocabulary);
+    const RowPack<A> one = load_logits(r.logits, at, r.vocabulary),
+                     two = load_logits(r.logits, at + step, r.vocabulary);
     mine.add(one);
     mine.add(two);
   }

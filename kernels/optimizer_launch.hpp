@@ -101,7 +101,11 @@ struct CodedStates {
                           std::make_index_sequence<no_states>{});
   }
 
-  bool on_words() const { return true; }
+  bool on_words() const {
+    for (const CodedBlock& state : data)
+      if (reinterpret_cast<std::uintptr_t>(state.codes) % alignof(LaneCodes) != 0) return false;
+    return true;
+  }
 };
 
 template <class Rule>

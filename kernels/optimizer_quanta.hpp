@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/optimizer_blocks.hpp"
-#include "kernels/packs.hpp"
+#include "kernels/row_packs.hpp"
 #include "kernels/threads.hpp"
 
 namespace ztrain::kernels {
@@ -86,9 +86,9 @@ KOKKOS_INLINE_FUNCTION void draw_part(const RandomStream& stream, const Optimize
 template <class Rule, bool whole, class Round, class P, class W, class G, class... A>
 KOKKOS_INLINE_FUNCTION void step_pack(const typename Rule::template Coefficients<acc_t<W>>& c, Round round,
                                       std::int64_t n, const BlockArrays<P, W, G>& arrays, A*... states) {
-  Pack<P> copy;
-  Pack<W> stepped = load_pack<whole>(arrays.stepped, n);
-  const Pack<G> gradient = load_pack<whole>(arrays.gradient, n);
+  RowPack<P> copy;
+  RowPack<W> stepped = load_pack<whole>(arrays.stepped, n);
+  const RowPack<G> gradient = load_pack<whole>(arrays.gradient, n);
   step_elements<Rule, Round, P, W, G>(c, round, std::int64_t{pack}, copy.at, stepped.at, gradient.at,
                                       states...);
   store_pack<whole>(stepped, arrays.stepped, n);
@@ -101,7 +101,7 @@ KOKKOS_INLINE_FUNCTION void step_lane(const typename Rule::template Coefficients
                                       bool whole, std::int64_t n, const BlockArrays<P, W, G>& arrays,
                                       M*... states) {
   if (whole) {
-    [&](Pack<M>... held) {
+    [&](RowPack<M>... held) {
       step_pack<Rule, true>(c, round, n, arrays, held.at...);
       (store_pack<true>(held, states, n), ...);
     }(load_pack<true>(states, n)...);
@@ -110,18 +110,29 @@ KOKKOS_INLINE_FUNCTION void step_lane(const typename Rule::template Coefficients
   }
 }
 
+/// A lane's codes, loaded and stored at once.
+struct alignas(pack) LaneCodes {
+  std::uint8_t at[pack];
+};
+
 template <class Codec, class A>
-KOKKOS_INLINE_FUNCTION void decode_lane(const typename Codec::Map& map, const CodedBlock& coded,
+KOKKOS_INLINE_FUNCTION void decode_lane(const typename Codec::Map& map, const CodedBlock& coded, bool whole,
                                         std::int64_t n, A* numbers) {
   const float absmax = *coded.absmax;
+  LaneCodes codes;
+  if (whole)
+    std::memcpy(&codes, __builtin_assume_aligned(coded.codes, pack), pack);
+  else
+    for (int i = 0; i < pack; ++i) codes.at[i] = i < n ? coded.codes[i] : std::uint8_t{0};
   for (int i = 0; i < pack; ++i)
-    numbers[i] = i < n ? static_cast<A>(Codec::decode(map, coded.codes[i]) * absmax) : A(0);
+    numbers[i] = i < n ? static_cast<A>(Codec::decode(map, codes.at[i]) * absmax) : A(0);
 }
 
 /// As encode of optimizer_blocks.hpp, over the lanes.
 template <class Codec, class Threads, class A>
 KOKKOS_INLINE_FUNCTION void encode_lane(const Threads& threads, const typename Codec::Map& map,
-                                        const A* numbers, std::int64_t n, const CodedBlock& coded) {
+                                        const A* numbers, bool whole, std::int64_t n,
+                                        const CodedBlock& coded) {
   std::uint32_t largest = 0;
   for (int i = 0; i < pack; ++i) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(static_cast<float>(numbers[i])) & 0x7fffffffu;
@@ -130,12 +141,18 @@ KOKKOS_INLINE_FUNCTION void encode_lane(const Threads& threads, const typename C
   largest = threads.maximum(largest);
   const float scale = std::bit_cast<float>(largest);
   if (threads.rank() == 0) *coded.absmax = scale;
+  LaneCodes codes;
   for (int i = 0; i < pack; ++i) {
     const float ratio = static_cast<float>(numbers[i]) / scale;
     const float magnitude = Codec::magnitude(ratio);
     const std::uint8_t code = Codec::with_sign(map.nearest_in(map.cell(magnitude), magnitude), ratio);
-    if (i < n) coded.codes[i] = largest == 0 ? std::uint8_t{0} : code;
+    codes.at[i] = largest == 0 ? std::uint8_t{0} : code;
   }
+  if (whole)
+    std::memcpy(__builtin_assume_aligned(coded.codes, pack), &codes, pack);
+  else
+    for (int i = 0; i < pack; ++i)
+      if (i < n) coded.codes[i] = codes.at[i];
 }
 
 /// States as codes: `coded` begins with the lane's codes and holds the block's scale. Of one quantum, by all
@@ -149,7 +166,7 @@ KOKKOS_INLINE_FUNCTION void step_coded_lane(const Threads& threads,
                                             std::index_sequence<I...>) {
   using A = acc_t<W>;
   A numbers[sizeof...(I)][pack];
-  (decode_lane<std::tuple_element_t<I, typename Rule::Codecs>>(tables.template of<I>(), coded[I], n,
+  (decode_lane<std::tuple_element_t<I, typename Rule::Codecs>>(tables.template of<I>(), coded[I], whole, n,
                                                                numbers[I]),
    ...);
   if (whole)
@@ -157,7 +174,7 @@ KOKKOS_INLINE_FUNCTION void step_coded_lane(const Threads& threads,
   else
     step_pack<typename Rule::Uncoded, false>(c, round, n, arrays, numbers[I]...);
   (encode_lane<std::tuple_element_t<I, typename Rule::Codecs>>(threads, tables.template of<I>(), numbers[I],
-                                                               n, coded[I]),
+                                                               whole, n, coded[I]),
    ...);
 }
 

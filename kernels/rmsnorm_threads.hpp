@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "kernels/packs.hpp"
+#include "kernels/row_packs.hpp"
 
 namespace ztrain::kernels {
 
@@ -25,28 +25,30 @@ struct NormArrays {
 
 /// Elements [at, at + 8) of a row of NormArrays, as far as the row has them.
 template <bool with_addend, bool whole, class T>
-KOKKOS_INLINE_FUNCTION Pack<T> norm_input(const NormArrays<T>& a, std::int64_t row, std::int64_t at) {
-  Pack<T> x = load_pack<whole>(a.x + row * a.d + at, a.d - at);
+KOKKOS_INLINE_FUNCTION RowPack<T> norm_input(const NormArrays<T>& a, std::int64_t row, std::int64_t at) {
+  RowPack<T> x = load_pack<whole>(a.x + row * a.d + at, a.d - at);
   if constexpr (with_addend) {
-    const Pack<T> addend = load_pack<whole>(a.addend + row * a.d + at, a.d - at);
+    const RowPack<T> addend = load_pack<whole>(a.addend + row * a.d + at, a.d - at);
     for (int i = 0; i < pack; ++i) x.at[i] = static_cast<T>(load(x.at[i]) + load(addend.at[i]));
     store_pack<whole>(x, a.sum + row * a.d + at, a.d - at);
   }
   return x;
 }
 
+/// The fused multiply-adds are spelled out: compilers that fuse on their own need not do so alike in two
+/// kernels.
 template <class T>
-KOKKOS_INLINE_FUNCTION acc_t<T> sum_of_squares(const Pack<T>& x) {
+KOKKOS_INLINE_FUNCTION acc_t<T> sum_of_squares(const RowPack<T>& x) {
   acc_t<T> sum = 0;
-  for (int i = 0; i < pack; ++i) sum += load(x.at[i]) * load(x.at[i]);
+  for (int i = 0; i < pack; ++i) sum = std::fma(load(x.at[i]), load(x.at[i]), sum);
   return sum;
 }
 
 template <bool whole, class T>
 KOKKOS_INLINE_FUNCTION void norm_output(const NormArrays<T>& a, std::int64_t row, std::int64_t at,
-                                        const Pack<T>& x, acc_t<T> rstd) {
-  const Pack<T> weight = load_pack<whole>(a.weight + at, a.d - at);
-  Pack<T> y;
+                                        const RowPack<T>& x, acc_t<T> rstd) {
+  const RowPack<T> weight = load_pack<whole>(a.weight + at, a.d - at);
+  RowPack<T> y;
   for (int i = 0; i < pack; ++i) y.at[i] = static_cast<T>(load(x.at[i]) * rstd * load(weight.at[i]));
   store_pack<whole>(y, a.y + row * a.d + at, a.d - at);
 }
@@ -55,7 +57,7 @@ template <bool with_addend, bool whole, int packs, class T, class Threads>
 KOKKOS_INLINE_FUNCTION void norm_row(const Threads& threads, const NormArrays<T>& a, std::int64_t row) {
   using A = acc_t<T>;
   const std::int64_t first = threads.rank() * pack, step = threads.size() * pack;
-  Pack<T> held[packs];
+  RowPack<T> held[packs];
   A sum = 0;
   unrolled<packs>([&](auto k) {
     if (const std::int64_t at = first + k * step; at < a.d)
@@ -89,18 +91,19 @@ struct NormGradientArrays {
 };
 
 template <class T>
-KOKKOS_INLINE_FUNCTION acc_t<T> projection_of(const Pack<T>& x, const Pack<T>& dy, const Pack<T>& weight) {
+KOKKOS_INLINE_FUNCTION acc_t<T> projection_of(const RowPack<T>& x, const RowPack<T>& dy,
+                                              const RowPack<T>& weight) {
   acc_t<T> sum = 0;
-  for (int i = 0; i < pack; ++i) sum += load(dy.at[i]) * load(weight.at[i]) * load(x.at[i]);
+  for (int i = 0; i < pack; ++i) sum = std::fma(load(dy.at[i]) * load(weight.at[i]), load(x.at[i]), sum);
   return sum;
 }
 
 /// Writes dx of one pack and adds what it gives to the weight's gradient to `sums`.
 template <bool whole, class T>
 KOKKOS_INLINE_FUNCTION void norm_gradient_output(const NormGradientArrays<T>& a, std::int64_t row,
-                                                 std::int64_t at, const Pack<T>& x, const Pack<T>& dy,
-                                                 const Pack<T>& weight, acc_t<T> rstd, acc_t<T> along,
-                                                 Pack<acc_t<T>>& sums) {
+                                                 std::int64_t at, const RowPack<T>& x, const RowPack<T>& dy,
+                                                 const RowPack<T>& weight, acc_t<T> rstd, acc_t<T> along,
+                                                 RowPack<acc_t<T>>& sums) {
   using A = acc_t<T>;
   A result[pack];
   for (int i = 0; i < pack; ++i) {
@@ -109,10 +112,10 @@ KOKKOS_INLINE_FUNCTION void norm_gradient_output(const NormGradientArrays<T>& a,
     sums.at[i] += gradient * value * rstd;
   }
   if (a.addend != nullptr) {
-    const Pack<T> addend = load_pack<whole>(a.addend + row * a.d + at, a.d - at);
+    const RowPack<T> addend = load_pack<whole>(a.addend + row * a.d + at, a.d - at);
     for (int i = 0; i < pack; ++i) result[i] += load(addend.at[i]);
   }
-  Pack<T> dx;
+  RowPack<T> dx;
   for (int i = 0; i < pack; ++i) dx.at[i] = static_cast<T>(result[i]);
   store_pack<whole>(dx, a.dx + row * a.d + at, a.d - at);
 }
@@ -125,18 +128,18 @@ KOKKOS_INLINE_FUNCTION void norm_gradient_rows(const Threads& threads, const Nor
                                                acc_t<T>* partial) {
   using A = acc_t<T>;
   const std::int64_t first = threads.rank() * pack, step = threads.size() * pack, d = a.d;
-  Pack<T> weight[packs];
-  Pack<A> sums[packs];
+  RowPack<T> weight[packs];
+  RowPack<A> sums[packs];
   unrolled<packs>([&](auto k) {
     const std::int64_t at = first + k * step;
     if (at < d) weight[k] = load_pack<whole>(a.weight + at, d - at);
     for (int i = 0; i < pack; ++i) sums[k].at[i] = 0;
   });
   for (std::int64_t at = first + packs * step; at < d; at += step)
-    store_pack<whole>(Pack<A>{}, partial + at, d - at);
+    store_pack<whole>(RowPack<A>{}, partial + at, d - at);
   for (std::int64_t row = begin; row < end; row += stride) {
     const T *const row_x = a.x + row * d, *const row_dy = a.dy + row * d;
-    Pack<T> x[packs], dy[packs];
+    RowPack<T> x[packs], dy[packs];
     unrolled<packs>([&](auto k) {
       if (const std::int64_t at = first + k * step; at < d) {
         x[k] = load_pack<whole>(row_x + at, d - at);
@@ -157,7 +160,7 @@ KOKKOS_INLINE_FUNCTION void norm_gradient_rows(const Threads& threads, const Nor
         norm_gradient_output<whole>(a, row, at, x[k], dy[k], weight[k], rstd, along, sums[k]);
     });
     for (std::int64_t at = first + packs * step; at < d; at += step) {
-      Pack<A> more = load_pack<whole>(partial + at, d - at);
+      RowPack<A> more = load_pack<whole>(partial + at, d - at);
       norm_gradient_output<whole>(a, row, at, load_pack<whole>(row_x + at, d - at),
                                   load_pack<whole>(row_dy + at, d - at),
                                   load_pack<whole>(a.weight + at, d - at), rstd, along, more);
@@ -169,8 +172,8 @@ KOKKOS_INLINE_FUNCTION void norm_gradient_rows(const Threads& threads, const Nor
   });
 }
 
-/// dweight[column] = the sum of partials [blocks, d] over blocks, added to what is there if accumulate, X a fixed distance apart; scratch: a number per
-/// thread.
+/// dweight[column] = the sum of partials [blocks, d] over blocks, added to what is there if accumulate, X a
+/// fixed distance apart; scratch: a number per thread.
 template <class A, class G, class Threads>
 KOKKOS_INLINE_FUNCTION void combine_columns(const Threads& threads, const A* partials, std::int64_t blocks,
                                             std::int64_t d, std::int64_t begin, bool accumulate, G* dweight,

@@ -83,11 +83,16 @@ constexpr std::int64_t head_loss_token_bytes(std::int64_t vocabulary, DType type
 }
 
 /// Tokens whose logits exist at once: as many as fit 32 MiB, in multiples of 16, at least 32, at most
-/// `tokens`.
+/// `tokens`. On a GPU as many as fit 1 GiB, in multiples of 128, from 512 to 4096: each chunk reads and
+/// writes the whole gradient of the weight, so few of them are better.
 constexpr std::int64_t head_loss_chunk(std::int64_t tokens, std::int64_t vocabulary, DType type,
-                                       [[maybe_unused]] Target target) {
-  const std::int64_t fit = (std::int64_t{32} << 20) / head_loss_token_bytes(vocabulary, type) / 16 * 16;
-  return std::min(tokens, std::max<std::int64_t>(32, fit));
+                                       Target target) {
+  const std::int64_t bytes = head_loss_token_bytes(vocabulary, type);
+  const std::int64_t chunk =
+      target == Target::cuda
+          ? std::clamp<std::int64_t>((std::int64_t{1} << 30) / bytes / 128 * 128, 512, 4096)
+          : std::max<std::int64_t>(32, (std::int64_t{32} << 20) / bytes / 16 * 16);
+  return std::min(tokens, chunk);
 }
 
 /// What the products of head_loss and head_loss_grad need: the logits, the gradient of the input, summed over

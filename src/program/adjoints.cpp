@@ -34,7 +34,7 @@ void rmsnorm_adjoint(Tape& t, const model::Node& n) {
   const Tensor& x = t.info(inputs[0]);
   const std::int64_t width = t.info(inputs[1]).shape[0], rows = elements(x.shape) / width;
   const TensorId ws =
-      t.workspace(n.name, rmsnorm_backward_workspace_bytes(rows, width, x.dtype, build_target()));
+      t.workspace(n.name, rmsnorm_backward_workspace_bytes(rows, width, x.dtype, t.kernels()));
   Attributes attributes = accumulate(dw);
   attributes.set("addend", std::int64_t{addend != no_tensor});
   Op& op = t.emit("rmsnorm_grad", n.name, std::move(inputs), {dx, dw.tensor, ws}, std::move(attributes));

@@ -21,6 +21,9 @@ using namespace ztrain::test;
 constexpr double eps = 1e-5;
 
 template <class T>
+using Values = decltype(random<T>(0, 0));
+
+template <class T>
 constexpr double acc_error = std::is_same_v<T, double> ? 1e-12 : 1e-5;
 
 template <class T>
@@ -33,8 +36,8 @@ TYPED_TEST_SUITE(ThreadsKernels, FloatTypes);
 template <class T>
 struct Norm {
   std::int64_t rows, d;
-  std::vector<T> x, addend, weight, dy, y, sum, dx;
-  std::vector<acc_t<T>> rstd, partials;
+  Values<T> x, addend, weight, dy, y, sum, dx;
+  Values<acc_t<T>> rstd, partials;
 
   Norm(std::int64_t rows_, std::int64_t d_)
       : rows(rows_),
@@ -120,7 +123,7 @@ TYPED_TEST(ThreadsKernels, NormAgreesWithTheReference) {
       n.template backward<whole, packs>(threads, with_addend);
       const auto dx = with_addend ? reference::add(backward.dx, doubles(n.addend)) : backward.dx;
       expect_close(n.dx, dx, 30 * error, "dx");
-      std::vector<acc_t<T>> dweight(static_cast<std::size_t>(n.d));
+      Values<acc_t<T>> dweight(static_cast<std::size_t>(n.d));
       for (std::size_t i = 0; i < dweight.size(); ++i)
         dweight[i] = n.partials[i] + n.partials[i + dweight.size()];
       expect_close(dweight, backward.dweight, 30 * acc_error<T>, "dweight");
@@ -171,8 +174,8 @@ TYPED_TEST(ThreadsKernels, ColumnsAreSummedOverBlocks) {
 template <class T>
 struct Logits {
   std::int64_t vocabulary;
-  std::vector<acc_t<T>> row;
-  std::vector<T> gradient;
+  Values<acc_t<T>> row;
+  Values<T> gradient;
 
   explicit Logits(std::int64_t v)
       : vocabulary(v),

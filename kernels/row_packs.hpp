@@ -14,7 +14,7 @@ namespace ztrain::kernels {
 
 /// Consecutive elements in registers.
 template <class T>
-struct Pack {
+struct RowPack {
   T at[pack];
 };
 
@@ -29,7 +29,7 @@ inline bool on_words(const void* address) {
 }
 
 template <class T>
-inline constexpr int pack_accesses = static_cast<int>(sizeof(Pack<T>) / sizeof(PackWords));
+inline constexpr int pack_accesses = static_cast<int>(sizeof(RowPack<T>) / sizeof(PackWords));
 
 template <class T>
 struct PackOfWords {
@@ -39,16 +39,16 @@ struct PackOfWords {
 /// The pack at `from`. whole: all of it is there, on a multiple of 16 bytes. Otherwise the first n elements
 /// are, and the others are zero.
 template <bool whole, class T>
-KOKKOS_INLINE_FUNCTION Pack<T> load_pack(const T* from, [[maybe_unused]] std::int64_t n) {
+KOKKOS_INLINE_FUNCTION RowPack<T> load_pack(const T* from, [[maybe_unused]] std::int64_t n) {
   if constexpr (whole) {
     PackOfWords<T> words;
     const auto* bytes = reinterpret_cast<const char*>(from);
     for (int w = 0; w < pack_accesses<T>; ++w)
       std::memcpy(&words.at[w], __builtin_assume_aligned(bytes + w * sizeof(PackWords), sizeof(PackWords)),
                   sizeof(PackWords));
-    return std::bit_cast<Pack<T>>(words);
+    return std::bit_cast<RowPack<T>>(words);
   } else {
-    Pack<T> result;
+    RowPack<T> result;
     for (int i = 0; i < pack; ++i) result.at[i] = i < n ? from[i] : T(0);
     return result;
   }
@@ -56,7 +56,7 @@ KOKKOS_INLINE_FUNCTION Pack<T> load_pack(const T* from, [[maybe_unused]] std::in
 
 /// The reverse: where not whole, the first n elements are written.
 template <bool whole, class T>
-KOKKOS_INLINE_FUNCTION void store_pack(const Pack<T>& values, T* to, [[maybe_unused]] std::int64_t n) {
+KOKKOS_INLINE_FUNCTION void store_pack(const RowPack<T>& values, T* to, [[maybe_unused]] std::int64_t n) {
   if constexpr (whole) {
     const auto words = std::bit_cast<PackOfWords<T>>(values);
     auto* bytes = reinterpret_cast<char*>(to);
