@@ -173,6 +173,11 @@ void forward(Exec& exec, const NormArrays<T>& a, std::int64_t rows) {
   }
 }
 
+/// A pack of x, dy and the weight and its sums fit the registers of a thread that shares its multiprocessor
+/// with more than its team.
+template <class T>
+constexpr bool narrow = sizeof(T) == 2;
+
 /// A block of rows.
 template <bool whole, int packs, class T>
 struct BackwardTeam {
@@ -216,8 +221,8 @@ template <int packs, class T>
 void backward_lanes(Exec& exec, const NormGradientArrays<T>& a, std::int64_t height, acc_t<T>* partials) {
   const int lanes = lanes_for(a.d), together = 256 / lanes;
   const std::size_t scratch = static_cast<std::size_t>(together * a.d) * sizeof(acc_t<T>) + 64;
-  for_teams<packs == 1 ? 2 : 1>(exec, ceil_div(a.rows, height), together, lanes, scratch,
-                                BackwardLanes<packs, T>{a, height, partials, lanes});
+  for_teams<narrow<T> ? 3 : 2, 256>(exec, ceil_div(a.rows, height), together, lanes, scratch,
+                                    BackwardLanes<packs, T>{a, height, partials, lanes});
 }
 
 template <class T>
@@ -228,8 +233,6 @@ bool whole(const NormGradientArrays<T>& a) {
 
 template <class T>
 void backward(Exec& exec, const NormGradientArrays<T>& a, std::int64_t height, acc_t<T>* partials) {
-  // As many packs of x, dy and sums as leave registers for a second team.
-  [[maybe_unused]] constexpr int held = sizeof(T) == 2 ? 2 : 1;
   [[maybe_unused]] const std::int64_t blocks = ceil_div(a.rows, height);
   if constexpr (!on_gpu) {
     if (a.addend != nullptr)
@@ -238,11 +241,13 @@ void backward(Exec& exec, const NormGradientArrays<T>& a, std::int64_t height, a
       for_rows(exec, blocks, BackwardBlock<false, T>{a, height, partials});
   } else if (!whole(a)) {
     for_teams(exec, blocks, threads_for(a.d, 1), 1, 0, BackwardTeam<false, 1, T>{a, height, partials});
-  } else if (a.d > held * pack * most_team_threads) {
+  } else if (a.d > 2 * pack * most_team_threads) {
     for_teams(exec, blocks, most_team_threads, 1, 0, BackwardTeam<true, 4, T>{a, height, partials});
+  } else if (a.d > pack * most_team_threads) {
+    for_teams(exec, blocks, threads_for(a.d, 2), 1, 0, BackwardTeam<true, 2, T>{a, height, partials});
   } else if (a.d > most_lane_width) {
-    for_teams<2>(exec, blocks, threads_for(a.d, held), 1, 0,
-                 BackwardTeam<true, held, T>{a, height, partials});
+    for_teams<narrow<T> ? 2 : 1>(exec, blocks, threads_for(a.d, 1), 1, 0,
+                                 BackwardTeam<true, 1, T>{a, height, partials});
   } else if (a.d > most_lane_width / 2) {
     backward_lanes<2>(exec, a, height, partials);
   } else {

@@ -12,12 +12,11 @@ namespace ztrain::kernels {
 inline constexpr int most_team_threads = 512;
 inline constexpr int warp_lanes = 32;
 
-/// Compiled for teams of at most most_team_threads, of which `resident` share a multiprocessor: registers
+/// Compiled for teams of at most `most` threads, of which `resident` share a multiprocessor: registers
 /// suffice for that many.
-template <int resident>
-using ThreadsPolicy =
-    Kokkos::TeamPolicy<Kokkos::DefaultExecutionSpace, Kokkos::LaunchBounds<most_team_threads, resident>>;
-using ThreadsTeam = typename ThreadsPolicy<1>::member_type;
+template <int most, int resident>
+using ThreadsPolicy = Kokkos::TeamPolicy<Kokkos::DefaultExecutionSpace, Kokkos::LaunchBounds<most, resident>>;
+using ThreadsTeam = typename ThreadsPolicy<most_team_threads, 1>::member_type;
 
 /// All threads of a team. Sums are formed in an order that the size of the team alone determines.
 class TeamThreads {
@@ -85,13 +84,13 @@ inline int threads_for(std::int64_t width, int packs) {
 }
 
 /// functor(team) for each of `teams` teams of threads x lanes, with scratch bytes of memory that they share.
-template <int resident = 1, class Functor>
+template <int resident = 1, int most = most_team_threads, class Functor>
 void for_teams(Exec& exec, std::int64_t teams, int threads, int lanes, std::size_t scratch,
                const Functor& functor) {
   // Beyond that Kokkos hands the functor over through memory that it waits for.
   static_assert(sizeof(Functor) <= 256);
   if (teams <= 0) return;
-  ThreadsPolicy<resident> policy(exec.space, static_cast<int>(teams), threads, lanes);
+  ThreadsPolicy<most, resident> policy(exec.space, static_cast<int>(teams), threads, lanes);
   if (scratch > 0) policy.set_scratch_size(0, Kokkos::PerTeam(scratch));
   Kokkos::parallel_for(policy, functor);
 }

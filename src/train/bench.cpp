@@ -61,7 +61,8 @@ void take_steps(const runtime::Session& session, Worker& worker, const config::D
 
 Bench run_bench(const runtime::Session& session, const config::Deck& deck, const BenchRequest& request) {
   const model::Graph graph = plan::training_graph(deck);
-  Worker worker(session, compile_and_verify(session, graph, plan::job_spec(deck)), &deck, deck.debug.poison);
+  Worker worker(session, compile_and_verify(session, graph, plan::job_spec(deck, build_target())), &deck,
+                deck.debug.poison);
   Bench bench;
   bench.device = device_name();
   bench.ranks = session.size();
