@@ -34,10 +34,11 @@ Bound product(const Binding& b, const std::byte* bias) {
   shape.m = b.in(0).shape[0];
   shape.n = b.in(2).shape[0];
   shape.k = b.in(0).shape[1];
-  shape.rowwise = rowwise(b);
+  shape.scales = rowwise(b) ? kernels::Fp8Scales::rowwise : kernels::Fp8Scales::tensorwise;
   shape.accumulate = accumulates(b);
   shape.bias = bias != nullptr;
-  auto gemm = kernels::make_gemm_fp8(shape, b.in(0).dtype, b.in(2).dtype, b.out(0).dtype);
+  shape.fast_accumulation = b.op.type == "linear_fp8";
+  auto gemm = kernels::make_gemm_fp8(shape, {b.in(0).dtype, b.in(2).dtype, b.out(0).dtype});
   // std::function wants copyable captures.
   return {[&exec = b.exec, g = std::shared_ptr<kernels::GemmFp8>(std::move(gemm)), x = b.input<std::byte>(0),
            x_scale = b.input<float>(1), y = b.input<std::byte>(2), y_scale = b.input<float>(3), bias,

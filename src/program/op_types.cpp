@@ -57,6 +57,10 @@ std::int64_t gemm_workspace(const Program& p, const Op& op) {
   return gemm_workspace_bytes(c.shape[0], c.shape[1], k, p.tensor(op.inputs[0]).dtype, c.dtype, p.target);
 }
 
+std::int64_t fp8_workspace(const Program& p, const Op&) {
+  return gemm_fp8_workspace_bytes(p.target);
+}
+
 std::int64_t quantize_workspace(const Program& p, const Op& op) {
   return fp8_quantize_workspace_bytes(p.tensor(op.inputs[0]).shape[0]);
 }
@@ -83,9 +87,9 @@ constexpr std::array<OpType, 43> table{{
     {"linear_grad_bias"},
     {"fp8_quantize", nullptr, nullptr, quantize_workspace, false, 0, false, true},
     {"fp8_transpose"},
-    {"linear_fp8", linear_fp8_adjoint, fp8_flops, gemm_workspace},
-    {"linear_fp8_grad_input", nullptr, fp8_flops, gemm_workspace},
-    {"linear_fp8_grad_weight", nullptr, fp8_flops, gemm_workspace},
+    {"linear_fp8", linear_fp8_adjoint, fp8_flops, fp8_workspace},
+    {"linear_fp8_grad_input", nullptr, fp8_flops, fp8_workspace},
+    {"linear_fp8_grad_weight", nullptr, fp8_flops, fp8_workspace},
     {"rope_table"},
     {"rope", rope_adjoint, nullptr, nullptr, false, 1},
     {"attention", attention_adjoint, attention_flops},
