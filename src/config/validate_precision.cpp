@@ -89,6 +89,23 @@ void check_loss_scaling(const Deck& deck) {
   }
 }
 
+void check_fp8(const Deck& deck) {
+  const Precision& p = deck.precision;
+  if (p.fp8 == "none") return;
+  REQUIRE(p.parameters == DType::bf16,
+          "{}: precision.fp8 = \"{}\" needs precision.parameters = \"bf16\", but that is \"{}\"; nearest "
+          "legal: none",
+          blame(deck, {"precision.fp8", "precision.parameters", "precision.preset"}), p.fp8,
+          name_of(p.parameters));
+  const std::int64_t tokens = deck.batch.micro * deck.data.sequence;
+  REQUIRE(
+      tokens % 16 == 0,
+      "{}: precision.fp8 = \"{}\" needs micro-batches whose tokens are a multiple of 16, but batch.micro x "
+      "data.sequence is {} x {} = {}",
+      blame(deck, {"precision.fp8", "batch.micro", "data.sequence"}), p.fp8, deck.batch.micro,
+      deck.data.sequence, tokens);
+}
+
 void check_moments(Deck& deck) {
   if (deck.optimizer.name != "adamw_8bit") return;
   REQUIRE(
@@ -107,6 +124,7 @@ void check_precision(Deck& deck) {
   check_rules(deck);
   check_rounding(deck);
   check_loss_scaling(deck);
+  check_fp8(deck);
   check_moments(deck);
 }
 

@@ -19,6 +19,7 @@ struct Machine {
   double outside_memory = 3e9;  ///< bytes of a rank beside the plan: device context, libraries
   double peak_flops = 989e12;   ///< dense, per rank, at the parameters' dtype
   bool peak_assumed = false;    ///< that of an H100 SXM, as neither the deck nor its preset knows one
+  double fp8_speedup = 2;       ///< of products of 8-bit floats over that peak; NVIDIA's figure for H100
   double compute_efficiency = 0.7;
   double memory_bandwidth = 3350e9;  ///< bytes/s of a rank's own memory
   double memory_efficiency = 0.85;

@@ -28,6 +28,12 @@ double memory_seconds(const Program& p, const Op& op, const Machine& m) {
                    of(Tier::host) / m.host_bandwidth, of(Tier::nvme) / m.nvme_bandwidth});
 }
 
+double compute_seconds(const Program& p, const Op& op, const Machine& m) {
+  if (op.flops == 0) return 0;
+  const double speedup = is_fp8(p.tensor(op.inputs[0]).dtype) ? m.fp8_speedup : 1;
+  return op.flops / (m.peak_flops * speedup * m.compute_efficiency);
+}
+
 bool is_message(const Op& op) {
   return op.comm.kind == program::CommKind::send || op.comm.kind == program::CommKind::recv;
 }
@@ -180,8 +186,7 @@ GroupPlace place_of(const Coordinate& at, AxisSet axes, int ranks_per_node) {
 }
 
 double duration_of(const Program& p, const Op& op, const Machine& m) {
-  if (!op.communicates())
-    return std::max(op.flops / (m.peak_flops * m.compute_efficiency), memory_seconds(p, op, m));
+  if (!op.communicates()) return std::max(compute_seconds(p, op, m), memory_seconds(p, op, m));
   if (is_message(op)) return message_seconds(p, op, m);
   const GroupPlace place = place_of(Coordinate(p.mesh, p.rank), op.comm.axes, m.ranks_per_node);
   return collective_seconds(static_cast<double>(op.comm.sent_bytes), place, m);

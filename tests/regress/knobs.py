@@ -84,6 +84,8 @@ NUMERIC = {
         "optimizer.name": "lion",
         "optimizer.max_norm": 0.5,
     },
+    "fp8": {"precision.fp8": "tensorwise"},
+    "fp8_rows": {"precision.fp8": "rowwise", "precision.preset": "bf16-pure"},
     "fp16": {
         "precision.parameters": "fp16",
         "precision.master": "fp32",
@@ -330,6 +332,12 @@ class Resume(zt.Case):
         self.assert_same(*self.halves("codes", keys))
         for ranks in (1, 4):
             self.assert_close(*self.halves("codes", keys, ranks=ranks), 1e-5, f"{ranks} ranks")
+
+    def test_8_bit_products_go_on_bitwise(self):
+        for scales in ("tensorwise", "rowwise"):
+            keys = {"precision.fp8": scales}
+            self.assert_same(*self.halves(scales, keys))
+            self.assert_close(*self.halves(scales, keys, ranks=4), 1e-2, f"4 ranks, {scales}")
 
     def test_placement_may_change(self):
         self.assert_same(*self.halves("placed", {}, PLACED["dropped"][1]))

@@ -70,6 +70,13 @@ TEST(Precision, TypesThatGoTogether) {
   EXPECT_EQ(refused, 27);
 }
 
+TEST(Precision, Fp8NeedsBf16AndWholeTiles) {
+  EXPECT_EQ(deck_of("[precision]\nfp8 = \"rowwise\"\n").precision.fp8, "rowwise");
+  EXPECT_EQ(precision_error("fp8 = \"tensorwise\"\npreset = \"fp32\"\n"), "");
+  EXPECT_EQ(precision_error("fp8 = \"half\"\n"), "");
+  EXPECT_EQ(deck_error("[precision]\nfp8 = \"rowwise\"\n", {"--data.sequence=1000"}), "");
+}
+
 TEST(Precision, MessagesNameTheNearestLegalType) {
   EXPECT_EQ(precision_error("gradients = \"fp16\"\n"),
             "input.toml:8: precision.gradients = \"fp16\" does not go with precision.parameters = \"bf16\": "
