@@ -22,7 +22,7 @@ struct GemmFp8Shape {
   std::int64_t m = 0;
   std::int64_t n = 0;    ///< multiple of gemm_fp8_multiple
   std::int64_t k = 0;    ///< multiple of gemm_fp8_multiple
-  std::int64_t lda = 0;  ///< strides: multiples of gemm_fp8_multiple
+  std::int64_t lda = 0;  ///< strides: multiples of 16 bytes
   std::int64_t ldb = 0;
   std::int64_t ldc = 0;
   Fp8Scales scales = Fp8Scales::tensorwise;  ///< of both operands

@@ -1,6 +1,5 @@
 #include "base/error.hpp"
 #include "kernels/gemm.hpp"
-#include "kernels/gemm_fp8.hpp"
 
 namespace ztrain::kernels {
 
@@ -14,22 +13,6 @@ GemmShape complete(GemmShape s) {
   REQUIRE(s.lda >= a_cols && s.ldb >= b_cols && s.ldc >= s.n,
           "matrix product: row strides {}, {}, {} are shorter than the rows of {}, {}, {} elements", s.lda,
           s.ldb, s.ldc, a_cols, b_cols, s.n);
-  return s;
-}
-
-GemmFp8Shape complete(GemmFp8Shape s) {
-  REQUIRE(s.m > 0 && s.n > 0 && s.k > 0, "8-bit matrix product: m = {}, n = {}, k = {} must be positive", s.m,
-          s.n, s.k);
-  if (s.lda == 0) s.lda = s.k;
-  if (s.ldb == 0) s.ldb = s.k;
-  if (s.ldc == 0) s.ldc = s.n;
-  REQUIRE(s.lda >= s.k && s.ldb >= s.k && s.ldc >= s.n,
-          "8-bit matrix product: row strides {}, {}, {} are shorter than the rows of {}, {}, {} elements",
-          s.lda, s.ldb, s.ldc, s.k, s.k, s.n);
-  for (const std::int64_t size : {s.n, s.k, s.lda, s.ldb, s.ldc})
-    REQUIRE(size % gemm_fp8_multiple == 0,
-            "8-bit matrix product: n = {}, k = {} and the row strides {}, {}, {} must be multiples of {}",
-            s.n, s.k, s.lda, s.ldb, s.ldc, gemm_fp8_multiple);
   return s;
 }
 
