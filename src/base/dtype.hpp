@@ -1,5 +1,6 @@
 #pragma once
-// Element types. bf16 and fp16 are plain storage types of our own, usable in any kernel and on any compiler.
+// Element types. bf16, fp16 and the 8-bit floats are plain storage types of our own, usable in any kernel and
+// on any compiler.
 
 #include <bit>
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace ztrain {
 
-enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, u8 };
+enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, u8, f8e4m3, f8e5m2 };
 
 /// Bytes of one element.
 constexpr std::int64_t size_of(DType type) {
@@ -22,12 +23,15 @@ constexpr std::int64_t size_of(DType type) {
     case DType::f16:
       return 2;
     case DType::u8:
+    case DType::f8e4m3:
+    case DType::f8e5m2:
       return 1;
   }
   return 0;
 }
 
-/// The name used in decks, logs and checkpoints: "fp64", "fp32", "bf16", "fp16", "int64", "int32", "uint8".
+/// The name used in decks, logs and checkpoints: "fp64", "fp32", "bf16", "fp16", "int64", "int32", "uint8",
+/// "fp8_e4m3", "fp8_e5m2".
 std::string_view name_of(DType type);
 
 /// The inverse of name_of; throws Error naming the legal values.
@@ -80,6 +84,58 @@ struct f16 {
 };
 static_assert(sizeof(f16) == 2);
 
+/// The 8-bit floats of the Open Compute Project's OFP8 specification (Micikevicius et al., "FP8 formats for
+/// deep learning", 2022): sign, exponent, `fraction` bits. Conversion rounds to nearest even, what is beyond
+/// the largest finite value (infinities as well) to that, and keeps NaN. Every path is computed and one
+/// selected. least: the exponent of an fp32 that has the value of the smallest normal number. most, largest:
+/// the bits of the largest finite value, in fp32 and here.
+template <int fraction, std::uint32_t least, std::uint32_t most, std::uint8_t largest>
+struct Float8 {
+  std::uint8_t bits;
+
+  Float8() = default;
+  constexpr explicit Float8(float value) : bits(round(value)) {}
+  constexpr operator float() const {
+    const std::uint32_t magnitude = bits & 0x7fu;
+    const std::uint32_t shifted = magnitude << shift;
+    // Below the normal numbers there is no leading 1: put it there, and subtract what it stands for.
+    const float subnormal = std::bit_cast<float>(shifted + (least << 23)) - std::bit_cast<float>(least << 23);
+    const std::uint32_t finite =
+        magnitude < 1u << fraction ? std::bit_cast<std::uint32_t>(subnormal) : shifted + ((least - 1) << 23);
+    // e4m3 has NaN alone behind its largest value, e5m2 infinity and then NaN.
+    const std::uint32_t beyond = fraction == 2 && magnitude == 0x7cu ? 0x7f800000u : 0x7fc00000u;
+    return std::bit_cast<float>((magnitude <= largest ? finite : beyond) | (bits & 0x80u) << 24);
+  }
+
+  static constexpr std::uint8_t round(float value) {
+    const auto u = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t magnitude = u & 0x7fffffffu;
+    const std::uint32_t normal =
+        (magnitude - ((least - 1) << 23) + ((1u << (shift - 1)) - 1) + ((magnitude >> shift) & 1u)) >> shift;
+    // A number whose unit in the last place is that of the subnormals: the addition rounds.
+    constexpr std::uint32_t unit = (least + 23 - fraction) << 23;
+    const float sum = std::bit_cast<float>(magnitude) + std::bit_cast<float>(unit);
+    const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(sum) - unit;
+    const std::uint32_t finite = magnitude < least << 23 ? subnormal : normal;
+    const std::uint32_t beyond = magnitude > 0x7f800000u ? 0x7fu : largest;
+    return static_cast<std::uint8_t>((magnitude <= most ? finite : beyond) | (u >> 24 & 0x80u));
+  }
+
+ private:
+  static constexpr int shift = 23 - fraction;
+};
+
+/// 4 bits of exponent, 3 of fraction: up to 448, 2^-9 apart at 0; no infinity.
+using f8e4m3 = Float8<3, 121, 0x43e00000u, 0x7e>;
+/// 5 bits of exponent, 2 of fraction: up to 57344, 2^-16 apart at 0; IEEE half precision's upper byte.
+using f8e5m2 = Float8<2, 113, 0x47600000u, 0x7b>;
+static_assert(sizeof(f8e4m3) == 1 && sizeof(f8e5m2) == 1);
+
+/// Whether it is one of the 8-bit floats.
+constexpr bool is_fp8(DType type) {
+  return type == DType::f8e4m3 || type == DType::f8e5m2;
+}
+
 /// The type in which a kernel sums elements of T: fp32 for bf16, fp16 and fp32, fp64 for fp64.
 template <class T>
 struct Accumulator {
@@ -122,6 +178,14 @@ constexpr DType dtype_of<std::int32_t>() {
 template <>
 constexpr DType dtype_of<std::uint8_t>() {
   return DType::u8;
+}
+template <>
+constexpr DType dtype_of<f8e4m3>() {
+  return DType::f8e4m3;
+}
+template <>
+constexpr DType dtype_of<f8e5m2>() {
+  return DType::f8e5m2;
 }
 
 }  // namespace ztrain

@@ -124,6 +124,19 @@ constexpr std::int64_t rmsnorm_backward_workspace_bytes(std::int64_t rows, std::
   return ceil_div(rows, height) * cols * accumulator_bytes(type);
 }
 
+/// fp8_quantize_tensor on x [rows, cols]: the largest magnitude of each row.
+constexpr std::int64_t fp8_quantize_workspace_bytes(std::int64_t rows) {
+  return 4 * rows;
+}
+
+/// Elements that are looked through at once where many share a scale.
+inline constexpr std::int64_t fp8_weight_chunk = 4096;
+
+/// fp8_largest on a run of `count` elements: the largest magnitude of each chunk.
+constexpr std::int64_t fp8_weight_workspace_bytes(std::int64_t count) {
+  return 4 * ceil_div(count, fp8_weight_chunk);
+}
+
 /// sum_squares adds quanta of this many elements, in passes of at most sum_squares_pass_quanta.
 inline constexpr std::int64_t sum_squares_quantum = 256;
 inline constexpr std::int64_t sum_squares_pass_quanta = 65536;

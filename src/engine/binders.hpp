@@ -28,6 +28,14 @@ Bound bind_attention(const Binding& b);
 Bound bind_attention_grad(const Binding& b);
 Bound bind_head_loss(const Binding& b);
 Bound bind_head_loss_grad(const Binding& b);
+// Products of 8-bit codes, and codes (bind_fp8.cpp).
+Bound bind_fp8_quantize(const Binding& b);
+Bound bind_fp8_transpose(const Binding& b);
+Bound bind_linear_fp8(const Binding& b);
+Bound bind_linear_fp8_gradient(const Binding& b);
+Bound bind_fp8_largest(const Binding& b);
+Bound bind_fp8_scales(const Binding& b);
+Bound bind_fp8_encode(const Binding& b);
 // The cache of generation (bind_cache.cpp).
 Bound bind_cache_append(const Binding& b);
 Bound bind_attention_cached(const Binding& b);

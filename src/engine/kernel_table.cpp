@@ -14,7 +14,7 @@ struct Row {
   Bound (*bind)(const Binding&);
 };
 
-constexpr std::array<Row, 34> table{{
+constexpr std::array<Row, 42> table{{
     {"embedding", bind_embedding},
     {"embedding_grad", bind_embedding_grad},
     {"rmsnorm", bind_rmsnorm},
@@ -23,6 +23,14 @@ constexpr std::array<Row, 34> table{{
     {"linear_grad_input", bind_linear_grad_input},
     {"linear_grad_weight", bind_linear_grad_weight},
     {"linear_grad_bias", bind_linear_grad_bias},
+    {"fp8_quantize", bind_fp8_quantize},
+    {"fp8_transpose", bind_fp8_transpose},
+    {"linear_fp8", bind_linear_fp8},
+    {"linear_fp8_grad_input", bind_linear_fp8_gradient},
+    {"linear_fp8_grad_weight", bind_linear_fp8_gradient},
+    {"fp8_largest", bind_fp8_largest},
+    {"fp8_scales", bind_fp8_scales},
+    {"fp8_encode", bind_fp8_encode},
     {"rope_table", bind_rope_table},
     {"rope", bind_rope},
     {"attention", bind_attention},

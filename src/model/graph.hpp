@@ -14,7 +14,8 @@ namespace ztrain::model {
 
 using ValueId = std::int32_t;
 
-/// state: a tensor that outlives the Program, which ops read and write in place: the caches of generation.
+/// state: a tensor that outlives the Program, which ops read and write in place: the caches of generation,
+/// the scales of weights.
 enum class Role : std::uint8_t { input, parameter, activation, state };
 
 struct Value {
@@ -51,6 +52,10 @@ struct Parameter {
   int slice_dim = -1;     ///< dim cut over the tensor axis; -1: whole on each rank
   int slice_parts = 1;
   ValueId value = -1;
+  /// Of a weight that is computed with as 8-bit codes (its value's dtype): their scales, a state; else -1.
+  ValueId scales = -1;
+
+  bool coded() const { return scales >= 0; }
 };
 
 /// What lies in one flat range, and is reduced and stepped at once. Families make one per block;
@@ -60,6 +65,7 @@ struct Unit {
   int together = 0;         ///< units of equal numbers are gathered at once
   bool trainable = true;    ///< of all its parameters
   bool kept_whole = false;  ///< its parameters are not sharded, whatever the strategy
+  bool coded = false;       ///< all its parameters are computed with as 8-bit codes
 };
 
 /// Inputs of every family, one element per token of the micro-batch, flattened sequence after sequence. Names

@@ -5,6 +5,7 @@
 #include "config/recompute_pieces.hpp"
 #include "config/validate.hpp"
 #include "model/family.hpp"
+#include "model/fp8.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -89,6 +90,7 @@ model::Graph training_graph(const config::Deck& deck) {
   model::Graph graph = model::build(deck, request);
   for (model::Node& node : graph.nodes)
     if (node.op == "attention") node.attributes.set("sequence", deck.data.sequence);
+  model::use_fp8(graph, deck.precision.fp8);
   return graph;
 }
 

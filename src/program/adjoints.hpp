@@ -10,6 +10,7 @@ class Tape;
 void embedding_adjoint(Tape& tape, const model::Node& node);
 void rmsnorm_adjoint(Tape& tape, const model::Node& node);
 void linear_adjoint(Tape& tape, const model::Node& node);
+void linear_fp8_adjoint(Tape& tape, const model::Node& node);  // adjoints_fp8.cpp
 void rope_adjoint(Tape& tape, const model::Node& node);
 void attention_adjoint(Tape& tape, const model::Node& node);
 void swiglu_adjoint(Tape& tape, const model::Node& node);

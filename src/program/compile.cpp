@@ -8,6 +8,7 @@
 #include "program/optimizer.hpp"
 #include "program/parameter_groups.hpp"
 #include "program/passes.hpp"
+#include "program/weight_codes.hpp"
 
 namespace ztrain::program {
 
@@ -58,6 +59,7 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training)
       training ? optimizers::find(spec.optimizer.options.name).states(spec.optimizer.settings())
                : std::vector<optimizers::StateInfo>{};
   base.tensors.units = add_unit_states(p, base.cut, base.tensors.optimizer_states);
+  base.tensors.scales = add_weight_scales(p, base.graph);
   base.tensors.scalars = p.add(persistent("scalars", DType::u8, {sizeof(StepScalars)}, Category::scalar));
   base.tensors.partials =
       p.add(persistent("partials", DType::u8, {spec.mesh.ranks(), sizeof(StepPartial)}, Category::scalar));
@@ -93,6 +95,7 @@ Program train_program(const Base& base, const JobSpec& spec) {
   const std::vector<TensorId> losses = expanded.results;
   Sharded sharded = shard(std::move(expanded), base.cut, base.tensors.units, shard_options(spec));
   append_optimizer(sharded.program, base.cut, base.tensors, spec.optimizer, sharded.gradients, losses);
+  append_weight_codes(sharded.program, base.cut, base.tensors, {ActionKind::optimize, true});
   return finish(std::move(sharded.program), spec, "train step");
 }
 
@@ -134,7 +137,9 @@ config::Optimizer OptimizerSpec::standard() {
 Job compile(model::Graph graph, const JobSpec& spec, int rank) {
   Base base = make_base(std::move(graph), spec, rank, true);
   Job job{{}, base.cut.layout, base.tensors, {}, {}, {}};
-  job.load = finish(load_program(base.program, base.tensors), spec, "load");
+  Program load = load_program(base.program, base.tensors);
+  append_weight_codes(load, base.cut, base.tensors, {ActionKind::load, false});
+  job.load = finish(std::move(load), spec, "load");
   job.train = train_program(base, spec);
   job.evaluate = evaluation_program(base, spec);
   job.graph = std::move(base.graph);

@@ -47,8 +47,9 @@ struct JobSpec {
 struct JobTensors {
   std::vector<UnitState> units;
   std::vector<optimizers::StateInfo> optimizer_states;  ///< of each trained unit's UnitState::optimizer
-  TensorId scalars = no_tensor;                         ///< StepScalars
-  TensorId partials = no_tensor;                        ///< uint8 [ranks, sizeof(StepPartial)]
+  std::vector<TensorId> scales;   ///< by parameter: of the codes that are computed with, or none
+  TensorId scalars = no_tensor;   ///< StepScalars
+  TensorId partials = no_tensor;  ///< uint8 [ranks, sizeof(StepPartial)]
 };
 
 struct Job {

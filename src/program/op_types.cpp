@@ -57,12 +57,26 @@ std::int64_t gemm_workspace(const Program& p, const Op& op) {
   return gemm_workspace_bytes(c.shape[0], c.shape[1], k, p.tensor(op.inputs[0]).dtype, c.dtype, p.target);
 }
 
+std::int64_t fp8_workspace(const Program& p, const Op&) {
+  return gemm_fp8_workspace_bytes(p.target);
+}
+
+std::int64_t quantize_workspace(const Program& p, const Op& op) {
+  return fp8_quantize_workspace_bytes(p.tensor(op.inputs[0]).shape[0]);
+}
+
+/// 2 m n k of C[m, n]: operand 0 is [m, k].
+double fp8_flops(const Program& p, const Op& op) {
+  return 2 * dim(p, op.outputs[0], 0) * dim(p, op.outputs[0], 1) * dim(p, op.inputs[0], 1);
+}
+
 std::int64_t sum_workspace(const Program& p, const Op& op) {
   return sum_squares_workspace_bytes(elements(p.tensor(op.inputs[0]).shape));
 }
 
-// Columns: name, adjoint, flops, workspace of the forward, forward_with_gradient, overlay, training_only.
-constexpr std::array<OpType, 35> table{{
+// Columns: name, adjoint, flops, workspace of the forward, forward_with_gradient, overlay, training_only,
+// straight_through.
+constexpr std::array<OpType, 43> table{{
     {"embedding", embedding_adjoint},
     {"embedding_grad"},
     {"rmsnorm", rmsnorm_adjoint},
@@ -71,6 +85,11 @@ constexpr std::array<OpType, 35> table{{
     {"linear_grad_input", nullptr, linear_flops, gemm_workspace},
     {"linear_grad_weight", nullptr, grad_weight_flops, gemm_workspace},
     {"linear_grad_bias"},
+    {"fp8_quantize", nullptr, nullptr, quantize_workspace, false, 0, false, true},
+    {"fp8_transpose"},
+    {"linear_fp8", linear_fp8_adjoint, fp8_flops, fp8_workspace},
+    {"linear_fp8_grad_input", nullptr, fp8_flops, fp8_workspace},
+    {"linear_fp8_grad_weight", nullptr, fp8_flops, fp8_workspace},
     {"rope_table"},
     {"rope", rope_adjoint, nullptr, nullptr, false, 1},
     {"attention", attention_adjoint, attention_flops},
@@ -99,6 +118,9 @@ constexpr std::array<OpType, 35> table{{
     {"step_partials"},
     {"finish_step"},
     {"optimizer_step"},
+    {"fp8_largest"},
+    {"fp8_scales"},
+    {"fp8_encode"},
 }};
 
 }  // namespace

@@ -13,6 +13,11 @@
 //   linear             x[T,k] W[n,k] (b[n])                  -> y[T,n] workspace
 //   linear_grad_input  dy[T,n] W[n,k]                        -> dx[T,k] [accumulate] workspace
 //   linear_grad_weight dy[T,n] x[T,k]                        -> dW[n,k] [accumulate] workspace
+//   fp8_quantize       x[T,k] (c[k])                        -> codes[T,k] scales[1 or T] workspace   rowwise 0|1; of x times c
+//   fp8_transpose      codes[T,k]                           -> codes[k,T] (ones[k])
+//   linear_fp8         x[T,k] sx W[n,k] sW (b[n])           -> y[T,n] workspace      rowwise 0|1; codes and their scales
+//   linear_fp8_grad_input  dy[T,n] sdy W^T[k,n] sW          -> dx[T,k] [accumulate] workspace             rowwise
+//   linear_fp8_grad_weight dy^T[n,T] sdy x^T[k,T] sx        -> dW[n,k] [accumulate] workspace             rowwise
 //   linear_grad_bias   dy[T,n]                               -> db[n] [accumulate]
 //   rope_table         positions[T]                          -> table[T,head_dim]    theta, scaling, ...
 //   rope               x[T,heads*head_dim] table             -> y                    inverse 0|1
@@ -59,6 +64,8 @@ struct OpType {
   int overlay = 0;
   /// Outside training its output is its input 0.
   bool training_only = false;
+  /// Output 0 is input 0 in another form: what reads it gives its gradient to input 0 (Tape::source).
+  bool straight_through = false;
 };
 
 /// Throws Error naming the op when it has no row.

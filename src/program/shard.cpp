@@ -94,7 +94,7 @@ class Sharder {
     gathers_left_.assign(units, 0);
     for (const Gather& g : plan_.gathers) ++gathers_left_[at(g.unit)];
     active_parameters_.resize(units);
-    for (std::size_t u = 0; u < units; ++u) active_parameters_[u] = states_[u].parameters.whole;
+    for (std::size_t u = 0; u < units; ++u) active_parameters_[u] = states_[u].computed.whole;
   }
 
   void plan_gradients() {
@@ -125,12 +125,13 @@ class Sharder {
   void gather(int number) {
     const Gather& g = plan_.gathers[at(number)];
     for (const int unit : members_[at(g.unit)]) {
-      const TensorId buffer = add(program(), "gathered." + unit_name(unit), cut_.precision.parameters,
+      const TensorId slice = states_[at(unit)].computed.slice;
+      const TensorId buffer = add(program(), "gathered." + unit_name(unit), program().tensor(slice).dtype,
                                   flat(unit).elements(), Category::gathered);
       const TensorId secondary = secondary_[at(unit)];
       const bool near = secondary != no_tensor;
-      emit_all_gather(program(), unit_name(unit), near ? secondary : states_[at(unit)].parameters.slice,
-                      buffer, near ? Cut::inner_axes() : Cut::shard_axes(),
+      emit_all_gather(program(), unit_name(unit), near ? secondary : slice, buffer,
+                      near ? Cut::inner_axes() : Cut::shard_axes(),
                       {ActionKind::gather, unit, micro_at(g.first)});
       gathered_[at(number)].push_back(buffer);
       active_parameters_[at(unit)] = buffer;

@@ -39,6 +39,8 @@ class Tape {
 
   /// False for inputs, frozen parameters and what depends on no trainable one.
   bool wants(model::ValueId v) const { return wanted_[static_cast<std::size_t>(v)]; }
+  /// What v stands for in backward: the x of x's codes, for which gradients are; else v itself.
+  model::ValueId source(model::ValueId v) const { return sources_[static_cast<std::size_t>(v)]; }
   /// The gradient of an output, complete since later nodes were visited first; no_tensor when nothing needs
   /// it.
   TensorId gradient(model::ValueId v) const { return entries_[static_cast<std::size_t>(v)].tensor; }
@@ -55,6 +57,11 @@ class Tape {
   Op& emit(std::string type, const std::string& name, std::vector<TensorId> inputs,
            std::vector<TensorId> outputs, Attributes attributes = {});
   TensorId workspace(const std::string& name, std::int64_t bytes);
+  /// A tensor of the backward alone.
+  TensorId temporary(const std::string& name, DType dtype, Shape shape);
+  /// Output 0 of an op of this type that already reads the tensor first in the current block's backward, or
+  /// none.
+  TensorId existing(std::string_view type, TensorId input) const;
   /// y = sum of x over the group; see emit_all_reduce.
   void all_reduce(const std::string& name, TensorId x, TensorId y, AxisSet axes);
 
@@ -75,6 +82,7 @@ class Tape {
   const std::vector<TensorId>* values_ = nullptr;
   std::vector<Entry> entries_;
   std::vector<bool> wanted_;
+  std::vector<model::ValueId> sources_;
 };
 
 }  // namespace ztrain::program

@@ -43,8 +43,14 @@ std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
   std::vector<UnitState> states;
   for (const FlatUnit& unit : cut.layout.units()) {
     UnitState s;
-    s.parameters = add_state(program, cut, unit,
-                             {"param.", p.parameters, Category::parameter, cut.shards_parameters(unit.unit)});
+    const bool coded = cut.coded(unit.unit), sharded = cut.shards_parameters(unit.unit);
+    // Where codes are computed with, nobody needs more of the parameters than what is stepped here.
+    s.parameters =
+        add_state(program, cut, unit,
+                  {"param.", p.parameters, Category::parameter, sharded || (coded && optimizer_sharded)});
+    s.computed = coded
+                     ? add_state(program, cut, unit, {"codes.", DType::f8e4m3, Category::parameter, sharded})
+                     : s.parameters;
     const bool trainable = cut.units[static_cast<std::size_t>(unit.unit)].trainable;
     s.separate_master = trainable && p.master != p.parameters;
     s.master = s.separate_master

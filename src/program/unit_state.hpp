@@ -32,6 +32,8 @@ struct State {
 
 struct UnitState {
   State parameters;
+  /// What forward and backward read: the parameters, or their 8-bit codes (program/weight_codes.hpp).
+  State computed;
   State master;  ///< same tensors as parameters when the dtypes are equal, or the unit is frozen
   std::vector<State> optimizer;  ///< in the order of the optimizer's states; none for a frozen unit
   /// First and count of the flat elements that this rank's optimizer steps: its shard, or all.
@@ -53,10 +55,13 @@ struct Cut {
   static AxisSet inner_axes() { return AxisSet::shard_inner() | Axis::context; }
   int shards() const { return at.mesh().size(shard_axes()); }
   int shard_index() const { return at.index_in(shard_axes()); }
-  /// Whether a unit's parameters are shards between steps.
+  /// Whether what is computed with of a unit is in shards between steps.
   bool shards_parameters(int unit) const {
     return strategy.parameters_sharded && !units[static_cast<std::size_t>(unit)].kept_whole;
   }
+  bool coded(int unit) const { return units[static_cast<std::size_t>(unit)].coded; }
+  /// Whether each rank steps a part of the parameters.
+  bool steps_slices() const { return strategy.optimizer_sharded && shards() > 1; }
 };
 
 /// Adds the state tensors of every unit to program. optimizer: the states that it keeps; none for inference.

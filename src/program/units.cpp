@@ -1,6 +1,7 @@
 #include "program/units.hpp"
 
 #include <map>
+#include <tuple>
 
 #include "base/error.hpp"
 #include "base/shape.hpp"
@@ -92,22 +93,31 @@ std::vector<std::string> unit_names(const Graph& graph, const UnitOptions& optio
 
 void group_parameters(Graph& graph, const UnitOptions& options) {
   const std::vector<std::string> names = unit_names(graph, options);
-  std::map<std::string, int> gathers;                   // what is gathered at once, by name
-  std::map<std::pair<std::string, bool>, int> numbers;  // by that name, and trainable or not
+  std::map<std::string, int> gathers;                          // what is gathered at once, by name
+  std::map<std::tuple<std::string, bool, bool>, int> numbers;  // by that name; trainable or not; coded or not
   std::vector<model::Unit> units;
-  const auto number_of = [&](const std::string& name, bool kept_whole, bool trainable) {
+  const auto number_of = [&](const std::string& name, bool kept_whole, const Parameter& p) {
     const int together = gathers.try_emplace(name, static_cast<int>(gathers.size())).first->second;
-    const auto [it, fresh] = numbers.try_emplace({name, trainable}, static_cast<int>(units.size()));
-    if (fresh) units.push_back({name, together, trainable, kept_whole});
+    const auto [it, fresh] =
+        numbers.try_emplace({name, p.trainable, p.coded()}, static_cast<int>(units.size()));
+    if (fresh) units.push_back({name, together, p.trainable, kept_whole, p.coded()});
     return it->second;
   };
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     Parameter& p = graph.parameters[i];
     const bool kept_whole = size_of(p) < options.persistence_threshold;
-    p.unit = number_of(kept_whole ? "parameters kept whole" : names[i], kept_whole, p.trainable);
+    p.unit = number_of(kept_whole ? "parameters kept whole" : names[i], kept_whole, p);
   }
-  for (model::Unit& unit : units)
-    if (!unit.trainable && numbers.contains({unit.name, true})) unit.name += " (frozen)";
+  const auto is_trained = [&](const std::string& name) {
+    return numbers.contains({name, true, false}) || numbers.contains({name, true, true});
+  };
+  for (model::Unit& unit : units) {
+    const bool beside_trained = !unit.trainable && is_trained(unit.name);
+    unit.name += unit.coded && beside_trained ? " (frozen, fp8)"
+                 : unit.coded                 ? " (fp8)"
+                 : beside_trained             ? " (frozen)"
+                                              : "";
+  }
   graph.units = std::move(units);
 }
 

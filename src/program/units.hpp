@@ -25,7 +25,8 @@ struct UnitOptions {
 };
 
 /// Regroups the units that a family emitted, one per block. Where only some parameters of one are trainable
-/// it becomes two, gathered together. Throws Error naming a pattern that matches nothing.
+/// it becomes two, gathered together; likewise where only some are computed with as 8-bit codes. Throws Error
+/// naming a pattern that matches nothing.
 void group_parameters(model::Graph& graph, const UnitOptions& options);
 
 }  // namespace ztrain::program

@@ -7,6 +7,7 @@
 
 #include "base/philox.hpp"
 #include "model/family.hpp"
+#include "model/fp8.hpp"
 #include "model/lora.hpp"
 #include "model/trainable.hpp"
 #include "optim/schedule.hpp"
@@ -22,7 +23,8 @@ struct TinyModel {
   std::int64_t global = 4;
   double loss_scale = 1;
   config::Lora lora;
-  double adapter_std = 0;  ///< above 0: lora_B is drawn too, so that lora_A has a gradient
+  std::string fp8 = "none";  ///< precision.fp8
+  double adapter_std = 0;    ///< above 0: lora_B is drawn too, so that lora_A has a gradient
 
   TinyModel() {
     dims.hidden_size = 24;
@@ -44,6 +46,7 @@ struct TinyModel {
     model::mark_trainable(graph, dims);
     for (model::Parameter& p : graph.parameters)
       if (p.adapter && adapter_std > 0) p.init = model::Init::normal, p.init_std = adapter_std;
+    model::use_fp8(graph, fp8);
     return graph;
   }
 };

@@ -1,0 +1,45 @@
+#pragma once
+// Weights as e4m3 codes, quantised where they are sharded. A weight has one scale, or one per row; a shard
+// may begin and end within a row, so a scale's largest magnitude is the largest of what the shards found.
+// Each shard writes what it found, row by row, into its slots; the slots of all shards are gathered; from
+// them everyone computes all scales, and quantises what it holds. The maximum is exact: codes and scales do
+// not depend on how weights are cut.
+//
+// Weights lie in flat ranges, begin on multiples of 256 elements there and have rows of a multiple of 16.
+
+#include "base/dtype.hpp"
+#include "base/view.hpp"
+#include "kernels/exec.hpp"
+
+namespace ztrain::kernels {
+
+/// A run of one weight's elements. Its rows are those that it has some of.
+struct Fp8Run {
+  Vector<const bf16> values;
+  std::int64_t begin = 0;  ///< elements of the weight before it
+  std::int64_t row = 0;    ///< elements that share a scale
+
+  std::int64_t first_row() const { return begin / row; }
+  std::int64_t rows() const { return (begin + values.count - 1) / row - first_row() + 1; }
+};
+
+/// slots[i] = the largest magnitude of the run's i-th row. partials: fp8_weight_workspace_bytes().
+void fp8_largest(Exec& exec, const Fp8Run& run, float* slots, float* partials);
+
+/// Where the slots of one weight are among those of all shards of its unit.
+struct Fp8Slots {
+  const float* slots = nullptr;   ///< of the unit, of the first shard
+  std::int64_t stride = 0;        ///< from one shard's to the next's
+  std::int64_t first = 0;         ///< the weight's first, in the shard where it begins; in others it is 0
+  std::int64_t weight_begin = 0;  ///< in the unit's flat range
+  std::int64_t row = 0;
+  std::int64_t shard = 0;  ///< elements
+};
+
+/// scales[rows], of all rows of the weight.
+void fp8_scales(Exec& exec, const Fp8Slots& slots, Vector<float> scales);
+
+/// codes[run.values.count]. scales: of all rows of the weight.
+void fp8_encode(Exec& exec, const Fp8Run& run, const float* scales, f8e4m3* codes);
+
+}  // namespace ztrain::kernels

@@ -1,0 +1,131 @@
+#include "engine/binders.hpp"
+#include "engine/dispatch.hpp"
+#include "kernels/fp8_quantize.hpp"
+#include "kernels/fp8_weights.hpp"
+#include "kernels/gemm_fp8.hpp"
+
+namespace ztrain::engine {
+namespace {
+
+bool rowwise(const Binding& b) {
+  return b.op.attributes.integer("rowwise") != 0;
+}
+
+template <class Code>
+Bound quantize(const Binding& b) {
+  const auto x = in_matrix<bf16>(b, 0);
+  const auto codes = out_matrix<Code>(b, 0);
+  float* const scales = b.output<float>(1);
+  if (!rowwise(b))
+    return {[&exec = b.exec, x, codes, scales, partials = b.output<float>(2)] {
+              kernels::fp8_quantize_tensor<Code>(exec, x, codes, scales, partials);
+            },
+            nullptr};
+  const float* const columns = b.op.inputs.size() > 1 ? b.input<float>(1) : nullptr;
+  return {[&exec = b.exec, x, columns, codes, scales] {
+            kernels::fp8_quantize_rows<Code>(exec, x, columns, codes, scales);
+          },
+          nullptr};
+}
+
+/// C[m, n] of A[m, k] and B[n, k]: operands A, its scales, B, its scales. bias: null for none.
+Bound product(const Binding& b, const std::byte* bias) {
+  kernels::GemmFp8Shape shape;
+  shape.m = b.in(0).shape[0];
+  shape.n = b.in(2).shape[0];
+  shape.k = b.in(0).shape[1];
+  shape.scales = rowwise(b) ? kernels::Fp8Scales::rowwise : kernels::Fp8Scales::tensorwise;
+  shape.accumulate = accumulates(b);
+  shape.bias = bias != nullptr;
+  shape.fast_accumulation = b.op.type == "linear_fp8";
+  auto gemm = kernels::make_gemm_fp8(shape, {b.in(0).dtype, b.in(2).dtype, b.out(0).dtype});
+  // std::function wants copyable captures.
+  return {[&exec = b.exec, g = std::shared_ptr<kernels::GemmFp8>(std::move(gemm)), x = b.input<std::byte>(0),
+           x_scale = b.input<float>(1), y = b.input<std::byte>(2), y_scale = b.input<float>(3), bias,
+           out = b.output<std::byte>(0), workspace = b.output<std::byte>(1)] {
+            g->run(exec, x, x_scale, y, y_scale, bias, out, workspace);
+          },
+          nullptr};
+}
+
+}  // namespace
+
+Bound bind_fp8_quantize(const Binding& b) {
+  if (b.out(0).dtype == DType::f8e4m3) return quantize<f8e4m3>(b);
+  return quantize<f8e5m2>(b);
+}
+
+Bound bind_fp8_transpose(const Binding& b) {
+  const Matrix<const std::uint8_t> from = in_matrix<std::uint8_t>(b, 0);
+  auto* const to = b.output<std::uint8_t>(0);
+  if (b.op.outputs.size() < 2)
+    return {[&exec = b.exec, from, to] { kernels::fp8_transpose(exec, from, to); }, nullptr};
+  const auto ones = out_vector<float>(b, 1);
+  return {[&exec = b.exec, from, to, ones] {
+            kernels::fp8_transpose(exec, from, to);
+            kernels::fill_ones(exec, ones);
+          },
+          nullptr};
+}
+
+Bound bind_linear_fp8(const Binding& b) {
+  return product(b, b.op.inputs.size() > 4 ? b.input<std::byte>(4) : nullptr);
+}
+
+Bound bind_linear_fp8_gradient(const Binding& b) {
+  return product(b, nullptr);
+}
+
+Bound bind_fp8_largest(const Binding& b) {
+  struct Launch {
+    kernels::Fp8Run run;
+    float* slots;
+  };
+  std::vector<Launch> launches;
+  const auto& p = b.op.attributes.integers("pieces");
+  for (std::size_t i = 0; i < p.size(); i += 5)
+    launches.push_back(
+        {{{b.input<bf16>(0) + p[i], p[i + 1]}, p[i + 2], p[i + 3]}, b.output<float>(0) + p[i + 4]});
+  return {[&exec = b.exec, launches, partials = b.output<float>(1)] {
+            for (const Launch& l : launches) kernels::fp8_largest(exec, l.run, l.slots, partials);
+          },
+          nullptr};
+}
+
+Bound bind_fp8_scales(const Binding& b) {
+  struct Launch {
+    kernels::Fp8Slots slots;
+    Vector<float> scales;
+  };
+  std::vector<Launch> launches;
+  const auto& w = b.op.attributes.integers("weights");
+  for (std::size_t i = 0; i < b.op.outputs.size(); ++i) {
+    const std::int64_t* const at = w.data() + 6 * i;
+    launches.push_back(
+        {{b.input<float>(0) + at[0], at[1], at[2], at[3], at[4], at[5]}, out_vector<float>(b, i)});
+  }
+  return {[&exec = b.exec, launches] {
+            for (const Launch& l : launches) kernels::fp8_scales(exec, l.slots, l.scales);
+          },
+          nullptr};
+}
+
+Bound bind_fp8_encode(const Binding& b) {
+  struct Launch {
+    kernels::Fp8Run run;
+    const float* scales;
+    f8e4m3* codes;
+  };
+  std::vector<Launch> launches;
+  const auto& p = b.op.attributes.integers("pieces");
+  for (std::size_t i = 0; i < p.size(); i += 5)
+    launches.push_back({{{b.input<bf16>(0) + p[i], p[i + 1]}, p[i + 2], p[i + 3]},
+                        b.input<float>(static_cast<std::size_t>(p[i + 4])),
+                        b.output<f8e4m3>(0) + p[i]});
+  return {[&exec = b.exec, launches] {
+            for (const Launch& l : launches) kernels::fp8_encode(exec, l.run, l.scales, l.codes);
+          },
+          nullptr};
+}
+
+}  // namespace ztrain::engine

@@ -1,0 +1,107 @@
+#include "model/fp8.hpp"
+
+#include <map>
+
+#include "base/error.hpp"
+
+namespace ztrain::model {
+namespace {
+
+constexpr std::int64_t granule = 16;
+
+class Fp8 {
+ public:
+  Fp8(Graph& graph, bool rowwise) : graph_(graph), rowwise_(rowwise) {
+    readers_.assign(graph.values.size(), 0);
+    for (const Node& node : graph.nodes) {
+      for (const ValueId in : node.inputs) ++readers_[static_cast<std::size_t>(in)];
+      for (const ValueId out : node.outputs) piece_of_[out] = node.piece;
+    }
+  }
+
+  /// The number of layers changed.
+  int run() {
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    int changed = 0;
+    for (Node& node : nodes) {
+      if (applies_to(node)) change(node), ++changed;
+      graph_.nodes.push_back(std::move(node));
+    }
+    return changed;
+  }
+
+ private:
+  bool applies_to(const Node& node) const {
+    if (node.op != "linear" || node.piece == "head") return false;
+    const Value& weight = graph_.value(node.inputs[1]);
+    if (weight.parameter < 0 || readers_[static_cast<std::size_t>(node.inputs[1])] > 1) return false;
+    const Parameter& p = graph_.parameters[static_cast<std::size_t>(weight.parameter)];
+    return !p.adapter && p.slice_parts == 1 && weight.shape[0] % granule == 0 &&
+           weight.shape[1] % granule == 0;
+  }
+
+  void change(Node& layer) {
+    const ValueId weight = layer.inputs[1];
+    const auto [codes, scales] = quantised(layer);
+    std::vector<ValueId> inputs{codes, scales, weight, weight_scales(weight)};
+    inputs.insert(inputs.end(), layer.inputs.begin() + 2, layer.inputs.end());
+    layer.op = "linear_fp8";
+    layer.inputs = std::move(inputs);
+    layer.attributes.set("rowwise", std::int64_t{rowwise_});
+  }
+
+  /// Codes and scales of the layer's input. Recomputed with what makes the input, so that a piece that is run
+  /// again keeps nothing.
+  std::pair<ValueId, ValueId> quantised(const Node& layer) {
+    const ValueId x = layer.inputs[0];
+    const auto [it, fresh] = quantised_.try_emplace({x, layer.block});
+    if (!fresh) return it->second;
+    const Value input = graph_.value(x);
+    REQUIRE(input.dtype == DType::bf16, "precision.fp8: '{}' is {}; products with 8-bit floats need bf16",
+            input.name, name_of(input.dtype));
+    REQUIRE(input.shape[0] % granule == 0,
+            "precision.fp8: a micro-batch of {} tokens is not a multiple of {}: change batch.micro or "
+            "data.sequence",
+            input.shape[0], granule);
+    const Shape scales{rowwise_ ? input.shape[0] : 1};
+    it->second = {value({input.name + ".codes", DType::f8e4m3, input.shape}),
+                  value({input.name + ".scales", DType::f32, scales})};
+    Node node{"fp8_quantize", input.name, {x}, {it->second.first, it->second.second}, {},
+              layer.block,    layer.piece};
+    if (const auto maker = piece_of_.find(x); maker != piece_of_.end()) node.piece = maker->second;
+    node.attributes.set("rowwise", std::int64_t{rowwise_});
+    graph_.nodes.push_back(std::move(node));
+    return it->second;
+  }
+
+  ValueId weight_scales(ValueId weight) {
+    Value& w = graph_.value(weight);
+    w.dtype = DType::f8e4m3;
+    Parameter& p = graph_.parameters[static_cast<std::size_t>(w.parameter)];
+    const Shape shape{rowwise_ ? w.shape[0] : 1};
+    return p.scales = value({"scales." + p.name, DType::f32, shape, Role::state});
+  }
+
+  ValueId value(Value v) {
+    graph_.values.push_back(std::move(v));
+    return static_cast<ValueId>(graph_.values.size()) - 1;
+  }
+
+  Graph& graph_;
+  bool rowwise_;
+  std::vector<int> readers_;                 ///< by value
+  std::map<ValueId, std::string> piece_of_;  ///< of the node that makes a value
+  std::map<std::pair<ValueId, int>, std::pair<ValueId, ValueId>> quantised_;  ///< by value and block
+};
+
+}  // namespace
+
+void use_fp8(Graph& graph, const std::string& scaling) {
+  if (scaling == "none") return;
+  REQUIRE(Fp8(graph, scaling == "rowwise").run() > 0,
+          "precision.fp8 = \"{}\": no linear layer of the model has sizes that are multiples of {}", scaling,
+          granule);
+}
+
+}  // namespace ztrain::model

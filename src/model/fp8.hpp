@@ -1,0 +1,19 @@
+#pragma once
+// Products with 8-bit floats, as a pass over a family's graph: y = x W^T of a block's linear layer becomes a
+// quantisation of x, which all layers that read x share, and a product of codes. The weight itself is a
+// parameter of type e4m3 from here on: its codes are made where it is kept (program/weight_codes.hpp) and
+// gathered as bytes.
+
+#include <string>
+
+#include "model/graph.hpp"
+
+namespace ztrain::model {
+
+/// scaling: "none" leaves the graph alone; "tensorwise" and "rowwise" are one scale per operand or per row of
+/// it. Left as they are: the head, adapters, layers cut over the tensor axis, weights that several ops read,
+/// and layers whose sizes are not multiples of 16, which the products on GPUs ask for. Throws Error where no
+/// layer is left, or tokens are not a multiple of 16.
+void use_fp8(Graph& graph, const std::string& scaling);
+
+}  // namespace ztrain::model
