@@ -56,10 +56,11 @@ void point(const Problem& p, const void* bias, const void* a_scale, const void* 
 }
 
 void point_nowhere(const Problem& p) {
-  const auto at = [](int alignment) {
-    return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(alignment));
-  };
-  point(p, at(p.a.alignment), at(16), at(16));
+  const auto at = [](std::size_t alignment) { return reinterpret_cast<const void*>(alignment); };
+  // Vectors of scales start as matrices do, a single one anywhere.
+  const auto of_scales = [&](std::size_t bytes) { return at(bytes > sizeof(float) ? 16 : sizeof(float)); };
+  point(p, at(static_cast<std::size_t>(p.a.alignment)), of_scales(p.a_scale_bytes),
+        of_scales(p.b_scale_bytes));
 }
 
 /// At most `count`, the library's favourite first.

@@ -50,8 +50,9 @@ class GemmFp8 {
   /// As Gemm::prepare.
   virtual void prepare(Exec&) {}
 
-  /// All pointers are aligned to 16 bytes, workspace to 256; workspace: gemm_fp8_workspace_bytes(). The
-  /// scales are in device memory and read when the product runs. bias: bf16, read only if the shape has one.
+  /// All pointers are aligned to 16 bytes (single scales to 4), workspace to 256; workspace:
+  /// gemm_fp8_workspace_bytes(). The scales are in device memory and read when the product runs. bias: bf16,
+  /// read only if the shape has one.
   virtual void run(Exec& exec, const void* a, const float* a_scale, const void* b, const float* b_scale,
                    const void* bias, void* c, void* workspace) = 0;
 };
