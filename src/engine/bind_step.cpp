@@ -101,12 +101,8 @@ Bound bind_reduce_scatter(const Binding& b) {
 }
 
 Bound bind_all_reduce(const Binding& b) {
-  std::byte *from = b.input<std::byte>(0), *to = b.output<std::byte>(0);
-  auto reduce = group(b).all_reduce(to, b.out(0).dtype, elements(b.out(0).shape), b.output<std::byte>(1));
-  if (from == to) return {nullptr, std::move(reduce)};
-  // The collective works in place.
-  return {[&exec = b.exec, from, to, bytes = b.in(0).bytes()] { kernels::copy(exec, from, to, bytes); },
-          std::move(reduce)};
+  return {nullptr, group(b).all_reduce(b.input<std::byte>(0), b.output<std::byte>(0), b.out(0).dtype,
+                                       elements(b.out(0).shape), b.output<std::byte>(1))};
 }
 
 }  // namespace ztrain::engine
