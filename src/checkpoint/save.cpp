@@ -135,8 +135,8 @@ std::vector<OwnPiece> own_pieces(const Place& place, std::span<const StateShard>
       row.count = ceil_div(piece.count, granule);
       row.dtype = static_cast<std::int64_t>(shard.dtype);
       row.unit = shard.unit;
-      pieces.push_back({row, shard.data + (piece.flat_begin - begin) / granule * size_of(shard.dtype),
-                        shard.memory});
+      pieces.push_back(
+          {row, shard.data + (piece.flat_begin - begin) / granule * size_of(shard.dtype), shard.memory});
     }
   }
   return pieces;

@@ -21,9 +21,9 @@
 namespace ztrain::engine {
 
 struct ExecutorOptions {
-  bool poison = false;            ///< fill transient tensors with NaN once their life is over
-  bool timed = false;             ///< time every op, where work runs later than it is issued
-  Graphs graphs = Graphs::none;   ///< where the device captures work
+  bool poison = false;           ///< fill transient tensors with NaN once their life is over
+  bool timed = false;            ///< time every op, where work runs later than it is issued
+  Graphs graphs = Graphs::none;  ///< where the device captures work
   std::function<Bound(const Binding&)> bind = engine::bind;  ///< how ops find their kernels
 };
 
@@ -86,9 +86,9 @@ class Executor {
 
   // Devices that run work later.
   OpOrder order_;
-  std::vector<runtime::Event> events_;   ///< by op that signals
-  std::vector<runtime::Queue> others_;   ///< queues in use beside compute
-  std::vector<runtime::Event> joins_;    ///< of those
+  std::vector<runtime::Event> events_;  ///< by op that signals
+  std::vector<runtime::Queue> others_;  ///< queues in use beside compute
+  std::vector<runtime::Event> joins_;   ///< of those
   runtime::Event fork_ = 0, end_ = 0;
   std::vector<Segment> segments_;
   std::vector<runtime::Graph> graphs_;  ///< by segment; -1: not captured yet, or never

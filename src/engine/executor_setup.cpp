@@ -49,8 +49,7 @@ void Executor::bind_ops(runtime::Mesh& mesh) {
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     const program::Op& op = program_.ops[i];
     try {
-      bound_.push_back(
-          options_.bind({program_, op, memory_, mesh, queues_.exec(queue_of(op.stream))}));
+      bound_.push_back(options_.bind({program_, op, memory_, mesh, queues_.exec(queue_of(op.stream))}));
     } catch (const Error& e) {
       fail("{}, {}: {}", program_.name, describe(program_, static_cast<OpId>(i)), e.what());
     }
@@ -111,17 +110,16 @@ void Executor::find_ends() {
   for (OpId id = 0; id < static_cast<OpId>(count); ++id) {
     order.append(id);
     for (const auto* operands : {&program_.op(id).inputs, &program_.op(id).outputs})
-      for (const TensorId t : *operands) accesses[static_cast<std::size_t>(program_.storage(t))].push_back(id);
+      for (const TensorId t : *operands)
+        accesses[static_cast<std::size_t>(program_.storage(t))].push_back(id);
   }
   for (std::size_t t = 0; t < program_.tensors.size(); ++t) {
     const program::Tensor& tensor = program_.tensors[t];
     if (tensor.persistent || tensor.base != program::no_tensor || tensor.last < 0) continue;
     if (asynchronous_ && !all_before(order, tensor.last, accesses[t])) continue;
     kernels::Exec& exec = queues_.exec(queue_of(program_.op(tensor.last).stream));
-    poison_[at(tensor.last)].push_back(
-        [&exec, to = memory_.address(program_, static_cast<TensorId>(t)), bytes = tensor.bytes()] {
-          kernels::fill_poison(exec, to, bytes);
-        });
+    poison_[at(tensor.last)].push_back([&exec, to = memory_.address(program_, static_cast<TensorId>(t)),
+                                        bytes = tensor.bytes()] { kernels::fill_poison(exec, to, bytes); });
   }
 }
 

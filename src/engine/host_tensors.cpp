@@ -11,7 +11,8 @@ constexpr std::int64_t alignment = 256;
 
 std::vector<std::int64_t> offsets_of(const std::vector<DeviceRange>& ranges) {
   std::vector<std::int64_t> offsets{0};
-  for (const DeviceRange& range : ranges) offsets.push_back(offsets.back() + round_up(range.bytes, alignment));
+  for (const DeviceRange& range : ranges)
+    offsets.push_back(offsets.back() + round_up(range.bytes, alignment));
   return offsets;
 }
 
@@ -38,9 +39,9 @@ void HostTensors::download(std::size_t i) {
   if (!direct_) device_.copy_out(runtime::compute_queue, at(i), ranges_[i].data, ranges_[i].bytes);
 }
 
-void HostTensors::wait() {
+void HostTensors::wait(const std::function<void()>& meanwhile) {
   device_.record(through_, runtime::compute_queue);
-  device_.synchronize(through_);
+  while (!device_.done(through_)) meanwhile();
 }
 
 }  // namespace ztrain::engine

@@ -2,6 +2,7 @@
 // The host's side of the tensors that it writes before a run and reads after it.
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "memory/arena.hpp"
@@ -29,8 +30,8 @@ class HostTensors {
   // is through with it: after wait().
   void upload(std::size_t i);
   void download(std::size_t i);
-  /// Until the device is through with all that compute was given.
-  void wait();
+  /// Until the device is through with all that compute was given; calls `meanwhile` again and again.
+  void wait(const std::function<void()>& meanwhile);
 
  private:
   runtime::Device& device_;

@@ -40,6 +40,12 @@ std::byte* JobMemory::address(const program::Program& program, program::TensorId
   return arena->at(storage.address) + tensor.offset;
 }
 
+void JobMemory::each_region(program::Tier tier, const std::function<void(const memory::Arena&)>& f) const {
+  const Region& region = regions_[static_cast<std::size_t>(tier)];
+  for (const memory::Arena* arena : {region.persistent.get(), region.transient.get()})
+    if (arena) f(*arena);
+}
+
 std::int64_t JobMemory::persistent_bytes(program::Tier tier) const {
   const auto& arena = regions_[static_cast<std::size_t>(tier)].persistent;
   return arena ? arena->bytes() : 0;

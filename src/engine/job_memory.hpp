@@ -2,6 +2,7 @@
 // The memory of a job: per tier one persistent region, at the same addresses for all its Programs, and one
 // transient region as large as the largest of them needs. Nothing else is allocated for tensors.
 
+#include <functional>
 #include <initializer_list>
 #include <memory>
 
@@ -12,8 +13,8 @@ namespace ztrain::engine {
 
 class JobMemory {
  public:
-  /// Throws Error when the programs' persistent tensors differ, or when the memory cannot be had. Tier::device
-  /// comes from `device`, the others from `host`; both must outlive this.
+  /// Throws Error when the programs' persistent tensors differ, or when the memory cannot be had.
+  /// Tier::device comes from `device`, the others from `host`; both must outlive this.
   explicit JobMemory(std::initializer_list<const program::Program*> programs,
                      memory::Arena::Guards guards = memory::Arena::Guards::off,
                      memory::Provider& device = memory::host_memory(),
@@ -30,6 +31,7 @@ class JobMemory {
     return reinterpret_cast<T*>(address(program, tensor));
   }
 
+  void each_region(program::Tier tier, const std::function<void(const memory::Arena&)>& f) const;
   std::int64_t persistent_bytes(program::Tier tier) const;
   std::int64_t transient_bytes(program::Tier tier) const;
   std::int64_t total_bytes() const;

@@ -33,8 +33,8 @@ struct Binding {
   }
 };
 
-/// A bound op: a launch (kernels), or a collective, or a launch and the collective that comes after it, all on
-/// the op's stream.
+/// A bound op: a launch (kernels), or a collective, or a launch and the collective that comes after it, all
+/// on the op's stream.
 struct Bound {
   std::function<void()> launch;
   std::unique_ptr<runtime::Collective> collective;

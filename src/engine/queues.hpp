@@ -9,7 +9,8 @@
 
 namespace ztrain::engine {
 
-static_assert(program::stream_count == runtime::queue_count, "a stream of a Program is a queue of the device");
+static_assert(program::stream_count == runtime::queue_count,
+              "a stream of a Program is a queue of the device");
 
 inline runtime::Queue queue_of(program::Stream stream) {
   return static_cast<runtime::Queue>(stream);

@@ -69,7 +69,8 @@ engine::HostTensors host_tensors(runtime::Device& device, const program::Inferen
                                  const engine::JobMemory& memory) {
   std::vector<engine::DeviceRange> ranges;
   for (const program::TensorId t : {p.tokens, p.positions, p.cache_begin, p.logits, p.index})
-    if (t != program::no_tensor) ranges.push_back({memory.address(p.program, t), p.program.tensor(t).bytes()});
+    if (t != program::no_tensor)
+      ranges.push_back({memory.address(p.program, t), p.program.tensor(t).bytes()});
   return {device, std::move(ranges)};
 }
 
@@ -88,15 +89,17 @@ Generator::Generator(const runtime::Session& session, const ModelSource& source,
                                   {&job_.load, &job_.prefill.program, &job_.decode.program},
                                   memory::Arena::Guards::off, device_->memory(), device_->staging());
                             })),
-      mesh_(session, job_.load.mesh),
+      mesh_(session, job_.load.mesh, runtime::make_backend(session, *device_, default_device_options())),
       load_(job_.load, memory_, mesh_, queues_),
       prefill_(job_.prefill.program, memory_, mesh_, queues_),
       decode_(job_.decode.program, memory_, mesh_, queues_),
-      prefill_host_(session.agree("allocating memory",
-                                  [&] { return host_tensors(*device_, job_.prefill, memory_); })),
-      decode_host_(session.agree("allocating memory",
-                                 [&] { return host_tensors(*device_, job_.decode, memory_); })),
+      prefill_host_(
+          session.agree("allocating memory", [&] { return host_tensors(*device_, job_.prefill, memory_); })),
+      decode_host_(
+          session.agree("allocating memory", [&] { return host_tensors(*device_, job_.decode, memory_); })),
       vocabulary_(source.deck.model.vocab_size) {
+  memory_.each_region(program::Tier::device,
+                      [&](const memory::Arena& a) { mesh_.register_memory(a.at(0), a.bytes()); });
   session.agree("reading the weights", [&] {
     const auto shards = state_shards(job_.load, job_.tensors, memory_, false);
     read_weights(source, place_of(job_.load, job_.layout), shards);
@@ -157,7 +160,7 @@ void Generator::run(const program::InferenceProgram& p, engine::Executor& execut
     if (i != logits_place) host.upload(i);
   executor.run();
   host.download(logits_place);
-  host.wait();
+  host.wait([this] { mesh_.check(); });
 }
 
 std::span<const float> Generator::rows(const program::InferenceProgram& p, const engine::HostTensors& host,

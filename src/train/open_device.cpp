@@ -14,6 +14,14 @@ std::unique_ptr<runtime::Device> open_device(const runtime::Session& session, co
   });
 }
 
+config::Device default_device_options() {
+  config::Device options;
+  options.communicator = "auto";
+  options.reduction = "fp32_sum";
+  options.cuda_graphs = "none";
+  return options;
+}
+
 void run_on(runtime::Device& device, const std::function<void()>& work) {
   device.submit(runtime::compute_queue, work);
   device.finish();

@@ -10,9 +10,9 @@
 namespace ztrain::train {
 
 /// Collective. The ranks of a node, or of a GPU, allocate together, so they are counted together against its
-/// memory; and each rank against cluster.device_memory, where the deck gives one. Throws runtime::AgreedError on every
-/// rank, with the memory table and the cheapest changes of the deck that make it fit (deck null: without
-/// those).
+/// memory; and each rank against cluster.device_memory, where the deck gives one. Throws runtime::AgreedError
+/// on every rank, with the memory table and the cheapest changes of the deck that make it fit (deck null:
+/// without those).
 void require_memory(const runtime::Session& session, runtime::Device& device, const program::Job& job,
                     const config::Deck* deck);
 

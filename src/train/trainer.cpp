@@ -22,7 +22,6 @@
 #include "plan/setup.hpp"
 #include "train/evaluation.hpp"
 #include "train/export_model.hpp"
-#include "train/open_device.hpp"
 #include "train/output_folder.hpp"
 #include "train/starting_weights.hpp"
 #include "train/weights.hpp"

@@ -7,7 +7,6 @@
 #include "base/error.hpp"
 #include "kernels/backend.hpp"
 #include "train/joint_proof.hpp"
-#include "train/open_device.hpp"
 #include "train/require_memory.hpp"
 #include "train/weights.hpp"
 
@@ -30,7 +29,8 @@ engine::ExecutorOptions executor_options(const WorkerOptions& options) {
   engine::ExecutorOptions o;
   o.poison = options.poison;
   o.timed = options.timed;
-  o.graphs = options.graphs;
+  if (options.device.cuda_graphs == "compute") o.graphs = engine::Graphs::compute;
+  if (options.device.cuda_graphs == "step") o.graphs = engine::Graphs::step;
   return o;
 }
 
@@ -73,11 +73,7 @@ Job compile_and_verify(const runtime::Session& session, const model::Graph& grap
 }
 
 WorkerOptions worker_options(const config::Deck& deck) {
-  WorkerOptions options;
-  options.poison = deck.debug.poison;
-  if (deck.device.cuda_graphs == "compute") options.graphs = engine::Graphs::compute;
-  if (deck.device.cuda_graphs == "step") options.graphs = engine::Graphs::step;
-  return options;
+  return {.poison = deck.debug.poison, .device = deck.device};
 }
 
 Worker::Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
@@ -96,13 +92,14 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
                                   options.poison ? memory::Arena::Guards::on : memory::Arena::Guards::off,
                                   device_->memory(), device_->staging());
                             })),
-      mesh_(session, job_.train.mesh),
+      mesh_(session, job_.train.mesh, runtime::make_backend(session, *device_, options.device)),
       load_(job_.load, memory_, mesh_, queues_, {.poison = options.poison}),
       train_(job_.train, memory_, mesh_, queues_, executor_options(options)),
       evaluate_(job_.evaluate, memory_, mesh_, queues_, executor_options(options)),
-      host_(session.agree("allocating memory", [&] {
-        return engine::HostTensors(*device_, host_ranges(job_, memory_));
-      })) {
+      host_(session.agree("allocating memory",
+                          [&] { return engine::HostTensors(*device_, host_ranges(job_, memory_)); })) {
+  memory_.each_region(program::Tier::device,
+                      [&](const memory::Arena& a) { mesh_.register_memory(a.at(0), a.bytes()); });
   scalars() = {};
   host_.upload(scalars_place);
 }
@@ -112,14 +109,19 @@ void Worker::step() {
   for (std::size_t i = first_input; i < host_.size(); ++i) host_.upload(i);
   train_.run();
   host_.download(scalars_place);
-  host_.wait();
+  wait();
 }
 
 void Worker::evaluate_batch() {
   for (std::size_t i = 0; i < input_names.size(); ++i) host_.upload(input_place(0, i));
   evaluate_.run();
   host_.download(partials_place);
-  host_.wait();
+  wait();
+}
+
+/// A communication that failed on the device would never end.
+void Worker::wait() {
+  host_.wait([this] { mesh_.check(); });
 }
 
 std::vector<checkpoint::StateShard> Worker::state(bool optimizer) const {

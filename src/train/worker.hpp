@@ -14,6 +14,7 @@
 #include "program/compile.hpp"
 #include "runtime/mesh_comms.hpp"
 #include "runtime/session.hpp"
+#include "train/open_device.hpp"
 
 namespace ztrain::train {
 
@@ -27,9 +28,9 @@ struct InputAddresses {
 };
 
 struct WorkerOptions {
-  bool poison = false;                           ///< debug.poison
-  bool timed = false;                            ///< engine::ExecutorOptions::timed
-  engine::Graphs graphs = engine::Graphs::none;  ///< of training and evaluation
+  bool poison = false;  ///< debug.poison
+  bool timed = false;   ///< engine::ExecutorOptions::timed
+  config::Device device = default_device_options();
 };
 WorkerOptions worker_options(const config::Deck& deck);
 
@@ -86,6 +87,8 @@ class Worker {
   int data_ranks() const;
 
  private:
+  void wait();
+
   std::unique_ptr<runtime::Device> device_;
   engine::Queues queues_;
   program::Job job_;
