@@ -2,6 +2,7 @@
 #include "base/step_scalars.hpp"
 #include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
+#include "engine/queues.hpp"
 #include "kernels/bytes.hpp"
 #include "kernels/cast.hpp"
 #include "kernels/step_metrics.hpp"
@@ -10,11 +11,8 @@
 namespace ztrain::engine {
 namespace {
 
-static_assert(program::stream_count <= runtime::queue_count);
-
-/// A stream of the Program is the queue of the same number.
 runtime::Communicator& group(const Binding& b) {
-  return b.mesh.over(b.op.comm.axes, static_cast<runtime::Queue>(b.op.stream));
+  return b.mesh.over(b.op.comm.axes, queue_of(b.op.stream));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "memory/arena.hpp"
+#include "runtime/choose_gpu.hpp"
 
 using namespace ztrain;
 using namespace ztrain::runtime;
@@ -253,6 +254,23 @@ TEST(DeferredDevice, CapturesMustBeClosedInThemselves) {
     device->finish();
   });
   EXPECT_NE(synchronised.find("while work is captured"), std::string::npos);
+}
+
+TEST(ChooseGpu, ByTurns) {
+  EXPECT_EQ(choose_gpu(3, 8), 3);
+  EXPECT_EQ(choose_gpu(3, 1), 0) << "each rank sees its own alone, or all share it";
+  EXPECT_EQ(choose_gpu(5, 4), 1);
+}
+
+TEST(ChooseGpu, SaysWhatIsMissing) {
+  const auto says = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+    EXPECT_EQ(text.rfind("no CUDA device is visible", 0), 0u);
+  };
+  says(no_gpu_message(NoGpu::driver, "too old", std::nullopt), "driver is missing, or older");
+  says(no_gpu_message(NoGpu::driver, "too old", std::nullopt), "cudaGetDeviceCount says: too old");
+  says(no_gpu_message(NoGpu::device, "none", std::nullopt), "the batch system gave the job none");
+  says(no_gpu_message(NoGpu::device, "none", "-1"), "CUDA_VISIBLE_DEVICES is \"-1\"");
 }
 
 TEST(DeferredDevice, TimedEventsTakeTime) {
