@@ -35,6 +35,10 @@ void* native_stream(const Exec& exec) {
   return stream_of(exec.space);
 }
 
+std::shared_ptr<AttentionPlans>& attention_plans(Exec& exec) {
+  return exec.attention;
+}
+
 void initialize_backend() {
   if (Kokkos::is_initialized()) return;
   use_one_library_thread();

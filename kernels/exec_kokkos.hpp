@@ -9,6 +9,7 @@ namespace ztrain::kernels {
 
 struct Exec {
   Kokkos::DefaultExecutionSpace space;
+  std::shared_ptr<AttentionPlans> attention = nullptr;
 };
 
 }  // namespace ztrain::kernels
