@@ -172,7 +172,8 @@ void attention_backward(Exec& exec, const AttentionInput<T>& input, Matrix<const
   using A = acc_t<T>;
   check<T>(input, o, lse);
   const AttentionShape& s = input.shape;
-  const auto needed = attention_backward_workspace_bytes(s.tokens, s.heads, s.head_dim, dtype_of<T>());
+  const auto needed =
+      attention_backward_workspace_bytes(s.tokens, s.heads, s.head_dim, dtype_of<T>(), Target::cpu);
   REQUIRE(workspace.count >= needed, "attention backward: the workspace has {} bytes, {} are needed",
           workspace.count, needed);
   A* delta = reinterpret_cast<A*>(workspace.data);

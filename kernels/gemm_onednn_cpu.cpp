@@ -68,7 +68,7 @@ class GemmOneDnn : public Gemm {
 
 bool fits(const dnnl::matmul::primitive_desc& desc, const GemmShape& s, DType in, DType out) {
   return static_cast<std::int64_t>(desc.scratchpad_desc().get_size()) <=
-         gemm_workspace_bytes(s.m, s.n, s.k, in, out);
+         gemm_workspace_bytes(s.m, s.n, s.k, in, out, Target::cpu);
 }
 
 /// Null if the library has no such product on this processor, or none whose scratchpad fits the reservation.

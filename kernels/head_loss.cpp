@@ -30,17 +30,17 @@ struct Buffers {
 
 template <class T>
 Buffers<T> place(const HeadLossShape& shape, DType gradient, Vector<std::byte> workspace) {
-  const auto needed =
-      head_loss_workspace_bytes(shape.tokens, shape.vocabulary, shape.width, dtype_of<T>(), gradient);
+  const auto needed = head_loss_workspace_bytes(shape.tokens, shape.vocabulary, shape.width, dtype_of<T>(),
+                                                gradient, build_target());
   REQUIRE(workspace.count >= needed, "head loss: the workspace has {} bytes, {} are needed", workspace.count,
           needed);
-  const std::int64_t chunk = head_loss_chunk(shape.tokens, shape.vocabulary, dtype_of<T>());
+  const std::int64_t chunk = head_loss_chunk(shape.tokens, shape.vocabulary, dtype_of<T>(), build_target());
   Buffers<T> b{};
   b.stride = head_loss_stride(shape.vocabulary);
   b.gemm = workspace.data;
   b.logits = reinterpret_cast<acc_t<T>*>(workspace.data + head_loss_gemm_bytes(shape.tokens, shape.vocabulary,
                                                                                shape.width, dtype_of<T>(),
-                                                                               gradient));
+                                                                               gradient, build_target()));
   acc_t<T>* end = b.logits + chunk * b.stride;
   if constexpr (sizeof(T) < sizeof(acc_t<T>)) {
     b.grad_logits = reinterpret_cast<T*>(end);
@@ -143,7 +143,7 @@ std::vector<HeadLossChunk> prepare(const HeadLossShape& s, DType type, DType gra
   REQUIRE(s.tokens > 0 && s.vocabulary > 0 && s.width > 0,
           "head loss: {} tokens, a vocabulary of {} and width {} must be positive", s.tokens, s.vocabulary,
           s.width);
-  const std::int64_t size = head_loss_chunk(s.tokens, s.vocabulary, type),
+  const std::int64_t size = head_loss_chunk(s.tokens, s.vocabulary, type, build_target()),
                      stride = head_loss_stride(s.vocabulary);
   const DType sums = type == DType::f64 ? DType::f64 : DType::f32;
   std::vector<HeadLossChunk> chunks;

@@ -30,7 +30,7 @@ constexpr int ranks_proven_here = 16;
 void check_for_ranks(config::Deck deck, int ranks) {
   config::validate_for_ranks(deck, ranks, std::min(ranks, plan::machine_of(deck).ranks_per_node));
   const model::Graph graph = plan::training_graph(deck);
-  const program::JobSpec spec = plan::job_spec(deck);
+  const program::JobSpec spec = plan::job_spec(deck, plan::machine_of(deck).target);
   const program::Job job = program::compile(graph, spec, 0);
   if (ranks <= ranks_proven_here) program::verify_job(graph, spec);
   const plan::RankMemory memory = plan::memory_of(job);

@@ -1,21 +1,24 @@
 #pragma once
-// Bytes of the workspaces that kernels are passed. Pure functions of shapes, so that the memory plan and the
-// run agree.
+// Bytes of the workspaces that kernels are passed. Pure functions of shapes and of what the kernels run on,
+// so that the memory plan and the run agree.
 
 #include <algorithm>
 #include <cstdint>
 
 #include "base/dtype.hpp"
 #include "base/shape.hpp"
+#include "base/target.hpp"
 
 namespace ztrain {
 
 /// A matrix product's library scratchpad: a fixed reservation. Algorithms that need more are not chosen.
-/// oneDNN 2.6 asks for at most 1.7 MiB whatever the shape, but see below.
+/// oneDNN 2.6 asks for at most 1.7 MiB whatever the shape, but see below. cuBLASLt offers its algorithms for
+/// Hopper from 32 MiB on.
 inline constexpr std::int64_t gemm_base_workspace_bytes = std::int64_t{2} << 20;
+inline constexpr std::int64_t gemm_cuda_workspace_bytes = std::int64_t{32} << 20;
 
-/// Products of fp16 matrices are formed in fp32 from panels of at most this many rows and columns: each
-/// element is widened once for 1024 multiplications.
+/// On CPUs, products of fp16 matrices are formed in fp32 from panels of at most this many rows and columns:
+/// each element is widened once for 1024 multiplications.
 inline constexpr std::int64_t gemm_half_panel = 1024;
 
 /// Where the fp32 panels lie in the workspace, behind the library's part: offsets in bytes.
@@ -40,9 +43,19 @@ constexpr GemmHalfPlaces gemm_half_places(std::int64_t m, std::int64_t n, std::i
 /// For C[m, n] of type `out` summed over k products of type `in`. oneDNN sums bf16 products over an odd k in
 /// fp32 beside a bf16 C.
 constexpr std::int64_t gemm_workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k, DType in,
-                                            DType out) {
+                                            DType out, Target target) {
+  if (target == Target::cuda) return gemm_cuda_workspace_bytes;
   if (in == DType::f16) return gemm_half_places(m, n, k, out).end;
   return gemm_base_workspace_bytes + (k % 2 == 1 && out == DType::bf16 ? round_up(m * n * 4, 4096) : 0);
+}
+
+/// Products of 8-bit matrices need k and n, and with them the row strides, to be multiples of this.
+inline constexpr std::int64_t gemm_fp8_multiple = 16;
+
+/// For a product of 8-bit matrices: the library's on GPUs; the loop of CPUs needs none, but a reservation is
+/// never empty.
+constexpr std::int64_t gemm_fp8_workspace_bytes(Target target) {
+  return target == Target::cuda ? gemm_cuda_workspace_bytes : 64;
 }
 
 /// Bytes of one element of the type in which elements of `type` are summed.
@@ -52,7 +65,8 @@ constexpr std::int64_t accumulator_bytes(DType type) {
 
 /// attention_backward: one sum per (token, head), and for 16-bit types the fp32 gradient of the queries.
 constexpr std::int64_t attention_backward_workspace_bytes(std::int64_t tokens, std::int64_t heads,
-                                                          std::int64_t head_dim, DType type) {
+                                                          std::int64_t head_dim, DType type,
+                                                          [[maybe_unused]] Target target) {
   const std::int64_t delta = tokens * heads * accumulator_bytes(type);
   return size_of(type) < 4 ? delta + tokens * heads * head_dim * 4 : delta;
 }
@@ -70,7 +84,8 @@ constexpr std::int64_t head_loss_token_bytes(std::int64_t vocabulary, DType type
 
 /// Tokens whose logits exist at once: as many as fit 32 MiB, in multiples of 16, at least 32, at most
 /// `tokens`.
-constexpr std::int64_t head_loss_chunk(std::int64_t tokens, std::int64_t vocabulary, DType type) {
+constexpr std::int64_t head_loss_chunk(std::int64_t tokens, std::int64_t vocabulary, DType type,
+                                       [[maybe_unused]] Target target) {
   const std::int64_t fit = (std::int64_t{32} << 20) / head_loss_token_bytes(vocabulary, type) / 16 * 16;
   return std::min(tokens, std::max<std::int64_t>(32, fit));
 }
@@ -79,19 +94,20 @@ constexpr std::int64_t head_loss_chunk(std::int64_t tokens, std::int64_t vocabul
 /// the vocabulary, and that of the weight, of type `gradient`, summed over the tokens of a chunk (of which
 /// one is odd if `tokens` is).
 constexpr std::int64_t head_loss_gemm_bytes(std::int64_t tokens, std::int64_t vocabulary, std::int64_t width,
-                                            DType type, DType gradient) {
-  const std::int64_t chunk = head_loss_chunk(tokens, vocabulary, type);
+                                            DType type, DType gradient, Target target) {
+  const std::int64_t chunk = head_loss_chunk(tokens, vocabulary, type, target);
   const DType sums = type == DType::f64 ? DType::f64 : DType::f32;
-  return std::max({gemm_workspace_bytes(chunk, vocabulary, width, type, sums),
-                   gemm_workspace_bytes(chunk, width, vocabulary, type, type),
-                   gemm_workspace_bytes(vocabulary, width, tokens, type, gradient)});
+  return std::max({gemm_workspace_bytes(chunk, vocabulary, width, type, sums, target),
+                   gemm_workspace_bytes(chunk, width, vocabulary, type, type, target),
+                   gemm_workspace_bytes(vocabulary, width, tokens, type, gradient, target)});
 }
 
 /// head_loss_grad; head_loss with gradient = fp32.
 constexpr std::int64_t head_loss_workspace_bytes(std::int64_t tokens, std::int64_t vocabulary,
-                                                 std::int64_t width, DType type, DType gradient) {
-  return head_loss_gemm_bytes(tokens, vocabulary, width, type, gradient) +
-         head_loss_chunk(tokens, vocabulary, type) * head_loss_token_bytes(vocabulary, type);
+                                                 std::int64_t width, DType type, DType gradient,
+                                                 Target target) {
+  return head_loss_gemm_bytes(tokens, vocabulary, width, type, gradient, target) +
+         head_loss_chunk(tokens, vocabulary, type, target) * head_loss_token_bytes(vocabulary, type);
 }
 
 // Light kernels.

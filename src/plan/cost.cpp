@@ -95,7 +95,10 @@ struct RankStep {
 class Compiler {
  public:
   Compiler(Cost& cost, const CostOptions& options)
-      : cost_(cost), options_(options), graph_(training_graph(cost.deck)), spec_(job_spec(cost.deck)) {
+      : cost_(cost),
+        options_(options),
+        graph_(training_graph(cost.deck)),
+        spec_(job_spec(cost.deck, cost.machine.target)) {
     for (const model::Parameter& p : graph_.parameters) {
       cost.parameters += elements(p.shape);
       cost.trained += p.trainable ? elements(p.shape) : 0;
@@ -166,6 +169,7 @@ Machine machine_for(const Question& q, const config::Deck& deck) {
   if (m.device_memory <= 0) m.outside_memory = deck.cluster.outside_memory * 1e9;
   m.host_memory = q.limits.host_memory.value_or(m.host_memory);
   m.outside_memory = q.limits.outside_memory.value_or(m.outside_memory);
+  m.target = q.limits.target.value_or(m.target);
   return m;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/target.hpp"
 #include "config/deck.hpp"
 #include "plan/machine.hpp"
 #include "plan/memory.hpp"
@@ -17,6 +18,7 @@ namespace ztrain::plan {
 struct Limits {
   std::optional<int> ranks_per_node;
   std::optional<double> device_memory, host_memory, outside_memory;  ///< bytes
+  std::optional<Target> target;
 };
 
 /// What is asked: a deck, as `ztrain DECK OVERRIDES` would run it on so many ranks.

@@ -20,6 +20,8 @@ bool given(const config::Deck& deck, std::string_view key) {
 Machine machine_of(const config::Deck& deck) {
   const config::Cluster& c = deck.cluster;
   Machine m;
+  // All presets are machines with GPUs.
+  m.target = c.preset == "custom" ? build_target() : Target::cuda;
   // 0 is "unknown" for these; what has a default of its own, or of which 0 says something, is the deck's.
   const auto take = [](double& to, double value, double unit) {
     if (value > 0) to = value * unit;

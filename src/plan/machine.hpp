@@ -3,12 +3,14 @@
 
 #include <cstdint>
 
+#include "base/target.hpp"
 #include "config/deck.hpp"
 
 namespace ztrain::plan {
 
 /// The initial values are those of a node with eight H100 SXM 80 GB. GB is 1e9 bytes, as vendors count.
 struct Machine {
+  Target target = Target::cuda;
   int ranks_per_node = 8;
   /// Bytes of each rank's device. 0: ranks compute in the memory of their node, so that what they hold counts
   /// there.

@@ -65,8 +65,9 @@ MeshShape mesh_shape(const config::Deck& deck) {
   return shape;
 }
 
-program::JobSpec job_spec(const config::Deck& deck) {
+program::JobSpec job_spec(const config::Deck& deck, Target target) {
   program::JobSpec spec;
+  spec.target = target;
   spec.mesh = mesh_shape(deck);
   spec.strategy = program::find_strategy(deck.sharding.strategy);
   spec.strategy.reshard_after_forward = config::reshard_after_forward(deck);

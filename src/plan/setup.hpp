@@ -1,6 +1,7 @@
 #pragma once
 // From a deck to what the compiler of Programs takes. Pure.
 
+#include "base/target.hpp"
 #include "config/deck.hpp"
 #include "model/graph.hpp"
 #include "program/compile.hpp"
@@ -10,7 +11,8 @@ namespace ztrain::plan {
 /// deck.mesh must be resolved (config::validate_for_ranks).
 MeshShape mesh_shape(const config::Deck& deck);
 
-program::JobSpec job_spec(const config::Deck& deck);
+/// target: build_target() for a run; a plan's is its Machine's.
+program::JobSpec job_spec(const config::Deck& deck, Target target);
 
 /// The model on one micro-batch. deck.model.vocab_size must be known.
 model::Graph training_graph(const config::Deck& deck);

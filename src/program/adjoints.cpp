@@ -7,26 +7,26 @@
 namespace ztrain::program {
 namespace {
 
-Attributes accumulate(const Target& target) {
+Attributes accumulate(const GradientTarget& target) {
   return {{"accumulate", std::int64_t{target.accumulate}}};
 }
 
 /// The op reads what it adds to.
-void reads_target(Op& op, const Target& target) {
+void reads_target(Op& op, const GradientTarget& target) {
   if (target.accumulate) op.inputs.push_back(target.tensor);
 }
 
 }  // namespace
 
 void embedding_adjoint(Tape& t, const model::Node& n) {
-  const Target dw = t.target(n.inputs[1]);
+  const GradientTarget dw = t.target(n.inputs[1]);
   Op& op = t.emit("embedding_grad", n.name, {t.tensor(n.inputs[0]), t.gradient(n.outputs[0])}, {dw.tensor},
                   accumulate(dw));
   reads_target(op, dw);
 }
 
 void rmsnorm_adjoint(Tape& t, const model::Node& n) {
-  const Target dw = t.target(n.inputs[1]);
+  const GradientTarget dw = t.target(n.inputs[1]);
   const auto [dx, addend] = t.target_with_addend(n.inputs[0]);
   std::vector<TensorId> inputs{t.tensor(n.inputs[0]), t.tensor(n.inputs[1]), t.tensor(n.outputs[1]),
                                t.gradient(n.outputs[0])};
@@ -44,17 +44,17 @@ void linear_adjoint(Tape& t, const model::Node& n) {
   const model::ValueId x = n.inputs[0], w = n.inputs[1];
   const TensorId dy = t.gradient(n.outputs[0]);
   if (t.wants(x)) {
-    const Target dx = t.target(x);
+    const GradientTarget dx = t.target(x);
     Op& op = t.emit("linear_grad_input", n.name, {dy, t.tensor(w)}, {dx.tensor}, accumulate(dx));
     reads_target(op, dx);
   }
   if (t.wants(w)) {
-    const Target dw = t.target(w);
+    const GradientTarget dw = t.target(w);
     Op& op = t.emit("linear_grad_weight", n.name, {dy, t.tensor(x)}, {dw.tensor}, accumulate(dw));
     reads_target(op, dw);
   }
   if (n.inputs.size() > 2 && t.wants(n.inputs[2])) {
-    const Target db = t.target(n.inputs[2]);
+    const GradientTarget db = t.target(n.inputs[2]);
     Op& op = t.emit("linear_grad_bias", n.name, {dy}, {db.tensor}, accumulate(db));
     reads_target(op, db);
   }
@@ -83,8 +83,8 @@ void attention_adjoint(Tape& t, const model::Node& n) {
   }
   const Tensor& q = t.info(inputs[0]);
   const std::int64_t heads = n.attributes.integer("heads");
-  outputs.push_back(t.workspace(
-      n.name, attention_backward_workspace_bytes(q.shape[0], heads, q.shape[1] / heads, q.dtype)));
+  outputs.push_back(t.workspace(n.name, attention_backward_workspace_bytes(
+                                            q.shape[0], heads, q.shape[1] / heads, q.dtype, t.kernels())));
   t.emit("attention_grad", n.name, std::move(inputs), std::move(outputs), n.attributes);
   for (std::size_t i = 0; i < 3; ++i)
     if (addends[i] != no_tensor) t.pass(n.inputs[i], addends[i]);
@@ -128,7 +128,7 @@ void copy_to_axis_adjoint(Tape& t, const model::Node& n) {
 
 void head_loss_adjoint(Tape& t, const model::Node& n) {
   const bool weight_grad = t.wants(n.inputs[1]);
-  const Target dw = weight_grad ? t.target(n.inputs[1]) : Target{};
+  const GradientTarget dw = weight_grad ? t.target(n.inputs[1]) : GradientTarget{};
   const auto [dh, addend] = t.target_with_addend(n.inputs[0]);
   std::vector<TensorId> inputs;
   for (const auto v : n.inputs) inputs.push_back(t.tensor(v));
@@ -136,9 +136,9 @@ void head_loss_adjoint(Tape& t, const model::Node& n) {
   const Tensor& h = t.info(inputs[0]);
   const Tensor& w = t.info(inputs[1]);
   // Without the weight's gradient: as if it were of the activations' type, for which no more is needed.
-  const TensorId ws =
-      t.workspace(n.name, head_loss_workspace_bytes(h.shape[0], w.shape[0], h.shape[1], h.dtype,
-                                                    weight_grad ? t.info(dw.tensor).dtype : h.dtype));
+  const TensorId ws = t.workspace(
+      n.name, head_loss_workspace_bytes(h.shape[0], w.shape[0], h.shape[1], h.dtype,
+                                        weight_grad ? t.info(dw.tensor).dtype : h.dtype, t.kernels()));
   std::vector<TensorId> outputs{t.tensor(n.outputs[0]), dh, ws};
   if (weight_grad) outputs.push_back(dw.tensor);
   Op& op = t.emit("head_loss_grad", n.name, std::move(inputs), std::move(outputs), accumulate(dw));

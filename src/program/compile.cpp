@@ -51,6 +51,7 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training)
   Program& p = base.program;
   p.rank = rank;
   p.mesh = spec.mesh;
+  p.target = spec.target;
   p.blocks = base.graph.blocks;
   for (const model::Unit& unit : base.graph.units) p.units.push_back(unit.name);
   base.tensors.optimizer_states =

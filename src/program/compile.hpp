@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "base/target.hpp"
 #include "config/deck.hpp"
 #include "model/graph.hpp"
 #include "program/expand.hpp"
@@ -28,6 +29,7 @@ struct OptimizerSpec {
 
 struct JobSpec {
   MeshShape mesh;
+  Target target = build_target();  ///< another one only where nothing is executed
   Strategy strategy;
   Precision precision;
   OptimizerSpec optimizer;

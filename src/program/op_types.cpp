@@ -47,14 +47,14 @@ double attention_grad_flops(const Program& p, const Op& op) {
 std::int64_t head_workspace(const Program& p, const Op& op) {
   const Tensor& h = p.tensor(op.inputs[0]);
   return head_loss_workspace_bytes(h.shape[0], p.tensor(op.inputs[1]).shape[0], h.shape[1], h.dtype,
-                                   DType::f32);
+                                   DType::f32, p.target);
 }
 
 /// Output 0 is C[m, n]; operand 0 holds m x k elements, whichever way round it is read.
 std::int64_t gemm_workspace(const Program& p, const Op& op) {
   const Tensor& c = p.tensor(op.outputs[0]);
   const std::int64_t k = elements(p.tensor(op.inputs[0]).shape) / c.shape[0];
-  return gemm_workspace_bytes(c.shape[0], c.shape[1], k, p.tensor(op.inputs[0]).dtype, c.dtype);
+  return gemm_workspace_bytes(c.shape[0], c.shape[1], k, p.tensor(op.inputs[0]).dtype, c.dtype, p.target);
 }
 
 std::int64_t sum_workspace(const Program& p, const Op& op) {

@@ -11,6 +11,7 @@
 #include "base/attributes.hpp"
 #include "base/dtype.hpp"
 #include "base/shape.hpp"
+#include "base/target.hpp"
 #include "layout/mesh.hpp"
 
 namespace ztrain::program {
@@ -145,6 +146,7 @@ struct Program {
   std::string name;  ///< "train step", "evaluation", ...
   int rank = 0;      ///< global rank it was compiled for
   MeshShape mesh;
+  Target target = build_target();   ///< what its kernels and their workspaces are for
   std::vector<std::string> blocks;  ///< names: of forward, backward and recompute
   std::vector<std::string> units;   ///< names: of what is gathered, reduced and stepped
   std::vector<Tensor> tensors;

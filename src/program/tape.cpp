@@ -46,11 +46,11 @@ TensorId Tape::fresh(model::ValueId v) {
   return program_.add(std::move(t));
 }
 
-Target Tape::target(model::ValueId v) {
+GradientTarget Tape::target(model::ValueId v) {
   if (const int p = graph_.value(v).parameter; p >= 0) {
     if (!wants(v)) return {fresh(v), false};
     const auto i = static_cast<std::size_t>(p);
-    const Target target{gradients_.tensor[i], gradients_.written[i]};
+    const GradientTarget target{gradients_.tensor[i], gradients_.written[i]};
     gradients_.written[i] = true;
     return target;
   }

@@ -11,7 +11,7 @@
 namespace ztrain::program {
 
 /// Where an op puts a gradient. accumulate: it adds to what is there.
-struct Target {
+struct GradientTarget {
   TensorId tensor = no_tensor;
   bool accumulate = false;
 };
@@ -31,6 +31,8 @@ class Tape {
 
   TensorId tensor(model::ValueId v) const { return (*values_)[static_cast<std::size_t>(v)]; }
   const Tensor& info(TensorId t) const { return program_.tensor(t); }
+  /// What the ops will run on: some workspaces depend on it.
+  Target kernels() const { return program_.target; }
 
   /// The step's scalars, a persistent tensor of the base program. Throws Error when there is none.
   TensorId scalars() const;
@@ -42,7 +44,7 @@ class Tape {
   TensorId gradient(model::ValueId v) const { return entries_[static_cast<std::size_t>(v)].tensor; }
   /// A place for a contribution to the gradient of v, which the caller's op then writes or adds to. For what
   /// is not wanted a place that nothing reads: rules whose op cannot leave it out use that.
-  Target target(model::ValueId v);
+  GradientTarget target(model::ValueId v);
   /// A place for the gradient of v where the op can add an earlier contribution itself: {fresh tensor, addend
   /// or none}.
   std::pair<TensorId, TensorId> target_with_addend(model::ValueId v);

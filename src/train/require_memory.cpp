@@ -86,6 +86,7 @@ std::string node_shortage(const Finding& worst, const program::Job& job, const c
   limits.ranks_per_node = static_cast<int>(worst.ranks);
   limits.device_memory = limits.outside_memory = 0.0;
   limits.host_memory = static_cast<double>(worst.available);
+  limits.target = job.train.target;
   return shortage(node_text(worst), job, advice(deck, ranks, limits));
 }
 
@@ -95,7 +96,7 @@ std::string device_shortage(double needed, const program::Job& job, const config
                   "cluster.device_memory is {}",
                   format_decimal_bytes(needed), format_decimal_bytes(deck.cluster.outside_memory * 1e9),
                   format_decimal_bytes(deck.cluster.device_memory * 1e9)),
-      job, advice(&deck, ranks, {}));
+      job, advice(&deck, ranks, plan::Limits{.target = job.train.target}));
 }
 
 }  // namespace

@@ -79,7 +79,8 @@ Trainer::Trainer(const runtime::Session& session, Prepared prepared, std::string
           "reading the schedule",
           [&] { return facts_of(deck_, sampler_, plan::training_graph(deck_), session.size()); })),
       overflow_(deck_),
-      worker_(session, compile_and_verify(session, plan::training_graph(deck_), plan::job_spec(deck_)),
+      worker_(session,
+              compile_and_verify(session, plan::training_graph(deck_), plan::job_spec(deck_, build_target())),
               &deck_, deck_.debug.poison) {
   say(session.agree("describing the run",
                     [&] { return banner(session, deck_, data_, worker_, facts_, version_); }));

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
+#include "base/kernel_workspace.hpp"
 #include "program/passes.hpp"
 #include "tests/support/small_job.hpp"
 
@@ -42,6 +44,39 @@ TEST(Job, CompilesForAnyRankOfHundreds) {
     EXPECT_LE(static_cast<double>(job.train.plan[0].transient_bytes),
               1.02 * static_cast<double>(job.train.plan[0].live_bytes));
   }
+}
+
+/// The sizes of the workspaces of ops of this type, over the step and the evaluation.
+std::set<std::int64_t> workspaces(const Job& job, std::string_view type) {
+  std::set<std::int64_t> sizes;
+  for (const Program* p : {&job.train, &job.evaluate})
+    for (const Op& op : p->ops)
+      for (const TensorId t : op.outputs)
+        if (op.type == type && p->tensor(t).category == Category::workspace)
+          sizes.insert(p->tensor(t).bytes());
+  return sizes;
+}
+
+TEST(Job, ReservesTheWorkspacesOfItsTarget) {
+  JobSpec spec = spec_on(1, 2, find_strategy("FULL_SHARD"));
+  const std::set<std::int64_t> cuda{gemm_cuda_workspace_bytes}, cpu{gemm_base_workspace_bytes};
+  for (const Target target : {Target::cpu, Target::cuda}) {
+    spec.target = target;
+    const Job job = compile(small_model(), spec, 0);
+    EXPECT_EQ(job.train.target, target);
+    for (const char* const type : {"linear", "linear_grad_input", "linear_grad_weight"})
+      EXPECT_EQ(workspaces(job, type), target == Target::cuda ? cuda : cpu) << type;
+    for (const char* const type : {"head_loss", "head_loss_grad"})
+      EXPECT_GE(*workspaces(job, type).begin(), *workspaces(job, "linear").begin()) << type;
+  }
+}
+
+TEST(Job, ProductsInHalfPrecisionNeedNoPanelsOnGpus) {
+  for (const DType out : {DType::f16, DType::f32})
+    EXPECT_EQ(gemm_workspace_bytes(4096, 14336, 4096, DType::f16, out, Target::cuda),
+              gemm_cuda_workspace_bytes);
+  EXPECT_GT(gemm_workspace_bytes(4096, 14336, 4096, DType::f16, DType::f16, Target::cpu),
+            gemm_base_workspace_bytes);
 }
 
 TEST(Job, HeldUnitsAreNotGatheredAgain) {

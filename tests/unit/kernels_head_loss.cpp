@@ -48,8 +48,8 @@ struct Case {
             view(token_weights)};
   }
   std::vector<std::byte> workspace() const {
-    const auto bytes =
-        head_loss_workspace_bytes(shape.tokens, shape.vocabulary, shape.width, dtype_of<T>(), dtype_of<T>());
+    const auto bytes = head_loss_workspace_bytes(shape.tokens, shape.vocabulary, shape.width, dtype_of<T>(),
+                                                 dtype_of<T>(), build_target());
     return std::vector<std::byte>(static_cast<std::size_t>(bytes), std::byte{0xff});
   }
 };
@@ -202,11 +202,11 @@ TYPED_TEST(HeadLossTest, AWrongTargetMakesTheLossNaN) {
 }
 
 TEST(HeadLossWorkspace, ChunksFitTheirBound) {
-  EXPECT_EQ(head_loss_chunk(7, 257, DType::f32), 7);
-  EXPECT_LT(head_loss_chunk(200, 65536, DType::f32), 200);
-  EXPECT_EQ(head_loss_chunk(4096, 10'000'000, DType::bf16), 32);
+  EXPECT_EQ(head_loss_chunk(7, 257, DType::f32, Target::cpu), 7);
+  EXPECT_LT(head_loss_chunk(200, 65536, DType::f32, Target::cpu), 200);
+  EXPECT_EQ(head_loss_chunk(4096, 10'000'000, DType::bf16, Target::cpu), 32);
   for (const std::int64_t vocabulary : {257, 50257, 128256})
-    EXPECT_LE(head_loss_workspace_bytes(4096, vocabulary, 2, DType::bf16, DType::f32),
+    EXPECT_LE(head_loss_workspace_bytes(4096, vocabulary, 2, DType::bf16, DType::f32, Target::cpu),
               std::int64_t{34} << 20);
 }
 

@@ -91,7 +91,8 @@ void check_product(Maker maker, Size size, bool trans_a, bool trans_b, bool accu
   const auto row = random<In>(s.n, 3);
   auto c = random<Out>(s.m * s.ldc, 4);
   const auto expected = expected_product(s, a, b, row, c);
-  auto space = workspace(gemm_workspace_bytes(s.m, s.n, s.k, dtype_of<In>(), dtype_of<Out>()));
+  auto space =
+      workspace(gemm_workspace_bytes(s.m, s.n, s.k, dtype_of<In>(), dtype_of<Out>(), build_target()));
   const ExecHandle exec = make_exec();
   maker(s, dtype_of<In>(), dtype_of<Out>())
       ->run(*exec, a.data(), b.data(), row.data(), c.data(), space.data());
@@ -137,7 +138,7 @@ TEST(GemmTest, Fp16SumsAreRoundedOnce) {
   const ExecHandle exec = make_exec();
   const std::int64_t k = 3000;
   std::vector<f16> a(static_cast<std::size_t>(k), f16(1.0f)), c(1);
-  auto space = workspace(gemm_workspace_bytes(1, 1, k, DType::f16, DType::f16));
+  auto space = workspace(gemm_workspace_bytes(1, 1, k, DType::f16, DType::f16, build_target()));
   make_gemm({.m = 1, .n = 1, .k = k}, DType::f16, DType::f16)
       ->run(*exec, a.data(), a.data(), nullptr, c.data(), space.data());
   EXPECT_EQ(static_cast<float>(c[0]), 3000.0f);

@@ -122,6 +122,8 @@ TEST_F(Decks, TheMachineIsTheDecksWhereItSaysSo) {
   EXPECT_DOUBLE_EQ(machine({"cluster.preset=a100-40gb"}).outside_memory, 3e9);
   EXPECT_DOUBLE_EQ(machine({"cluster.preset=a100-40gb"}).peak_flops, 19.5e12);
   EXPECT_FALSE(machine({"cluster.preset=a100-40gb"}).peak_assumed);
+  EXPECT_EQ(machine({"cluster.preset=a100-40gb"}).target, Target::cuda);
+  EXPECT_EQ(machine({"cluster.device_memory=40"}).target, build_target());
   EXPECT_TRUE(machine({"cluster.preset=a100-40gb", "precision.preset=fp64"}).peak_assumed);
   Question nodes = question(1);
   nodes.limits.outside_memory.reset();

@@ -42,9 +42,10 @@ void linear(benchmark::State& state, Product product) {
   const bool add = product == Product::grad_input_add || product == Product::grad_weight_add;
   const auto x = values<T>(s.tokens * s.in), y = values<T>(s.tokens * s.out), w = values<T>(s.in * s.out);
   std::vector<float> result(static_cast<std::size_t>(std::max({x.size(), y.size(), w.size()})));
-  const std::int64_t bytes = std::max({gemm_workspace_bytes(s.tokens, s.out, s.in, type, type),
-                                       gemm_workspace_bytes(s.tokens, s.in, s.out, type, type),
-                                       gemm_workspace_bytes(s.out, s.in, s.tokens, type, DType::f32)});
+  const std::int64_t bytes =
+      std::max({gemm_workspace_bytes(s.tokens, s.out, s.in, type, type, build_target()),
+                gemm_workspace_bytes(s.tokens, s.in, s.out, type, type, build_target()),
+                gemm_workspace_bytes(s.out, s.in, s.tokens, type, DType::f32, build_target())});
   std::vector<std::byte> workspace(static_cast<std::size_t>(bytes));
   const auto go = [&](Gemm& gemm, const T* a, const T* b) {
     for (auto _ : state) gemm.run(*exec, a, b, nullptr, result.data(), workspace.data());
@@ -72,7 +73,7 @@ void attention(benchmark::State& state, bool backward) {
   std::vector<std::int32_t> start;
   for (std::int64_t t = 0; t < tokens; ++t) start.push_back(static_cast<std::int32_t>(t / length * length));
   std::vector<std::byte> workspace(static_cast<std::size_t>(
-      attention_backward_workspace_bytes(tokens, s.heads, s.head_dim, dtype_of<T>())));
+      attention_backward_workspace_bytes(tokens, s.heads, s.head_dim, dtype_of<T>(), build_target())));
   const AttentionInput<T> input{s,
                                 1 / std::sqrt(static_cast<double>(s.head_dim)),
                                 {q.data(), tokens, width},
@@ -143,7 +144,7 @@ void head_loss(benchmark::State& state) {
   const std::vector<float> weights(static_cast<std::size_t>(s.tokens), 1.0f);
   std::vector<double> loss(2);
   std::vector<std::byte> workspace(static_cast<std::size_t>(
-      head_loss_workspace_bytes(s.tokens, s.vocabulary, s.width, dtype_of<T>(), DType::f32)));
+      head_loss_workspace_bytes(s.tokens, s.vocabulary, s.width, dtype_of<T>(), DType::f32, build_target())));
   HeadLossGrad<T, float> kernel(s, WeightGradient::add);
   const HeadLossInput<T> input{{h.data(), s.tokens, s.width},
                                {w.data(), s.vocabulary, s.width},

@@ -1,0 +1,9 @@
+#include "base/target.hpp"
+
+namespace ztrain {
+
+Target build_target() {
+  return Target::cpu;
+}
+
+}  // namespace ztrain
