@@ -9,20 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/attention_shape.hpp"
 #include "base/dtype.hpp"
 #include "base/view.hpp"
 #include "kernels/exec.hpp"
 
 namespace ztrain::kernels {
-
-/// Query head h reads key-value head h / (heads / kv_heads).
-struct AttentionShape {
-  std::int64_t tokens = 0;
-  std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;  ///< divides heads
-  std::int64_t head_dim = 0;  ///< 1 .. 256
-  std::int64_t window = 0;    ///< tokens that a token attends to at most, itself included; 0: no limit
-};
 
 /// What forward and backward read. T is float, bf16, f16 or double.
 template <class T>
@@ -38,8 +30,8 @@ struct AttentionInput {
 };
 
 /// The first token that token t attends to; non-decreasing in t.
-inline std::int64_t first_key(const AttentionShape& shape, const std::int32_t* document_start,
-                              std::int64_t t) {
+constexpr std::int64_t first_key(const AttentionShape& shape, const std::int32_t* document_start,
+                                 std::int64_t t) {
   const std::int64_t start = document_start[t];
   return shape.window > 0 ? std::max(start, t - shape.window + 1) : start;
 }
@@ -47,6 +39,10 @@ inline std::int64_t first_key(const AttentionShape& shape, const std::int32_t* d
 /// Throws Error when the views do not have the shape's sizes. Called by forward and backward too; cheap.
 template <class T>
 void check(const AttentionInput<T>& input);
+
+/// As well for o and lse.
+template <class T>
+void check(const AttentionInput<T>& input, Matrix<const T> o, Matrix<const acc_t<T>> lse);
 
 /// o [tokens, heads * head_dim]; lse [tokens, heads] = ln sum exp(scale q.k), which backward reads.
 template <class T>

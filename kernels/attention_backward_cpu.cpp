@@ -170,14 +170,12 @@ void attention_backward(Exec& exec, const AttentionInput<T>& input, Matrix<const
                         Matrix<const acc_t<T>> lse, Matrix<const T> dout, Matrix<T> dq, Matrix<T> dk,
                         Matrix<T> dv, Vector<std::byte> workspace) {
   using A = acc_t<T>;
-  check(input);
+  check<T>(input, o, lse);
   const AttentionShape& s = input.shape;
   const auto needed =
       attention_backward_workspace_bytes(s.tokens, s.heads, s.head_dim, dtype_of<T>(), Target::cpu);
   REQUIRE(workspace.count >= needed, "attention backward: the workspace has {} bytes, {} are needed",
           workspace.count, needed);
-  REQUIRE(lse.rows == s.tokens && lse.cols == s.heads, "attention backward: lse is [{}, {}], not [{}, {}]",
-          lse.rows, lse.cols, s.tokens, s.heads);
   A* delta = reinterpret_cast<A*>(workspace.data);
   A* dq_sum = nullptr;
   if constexpr (sizeof(T) < sizeof(A)) {

@@ -28,6 +28,10 @@ struct CachedAttentionInput {
 template <class T>
 void check(const CachedAttentionInput<T>& input);
 
+/// As well for o.
+template <class T>
+void check(const CachedAttentionInput<T>& input, Matrix<const T> o);
+
 /// o: [tokens, heads * head_dim]. A token whose own row is not in the cache gets NaN; rows of the cache after
 /// the last new token's are not read. A token's result does not depend on the values of rows that it does not
 /// see, as long as they are finite.

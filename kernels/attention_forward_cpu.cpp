@@ -118,31 +118,8 @@ void forward(Exec& exec, const ForwardArguments<T>& a) {
 }  // namespace
 
 template <class T>
-void check(const AttentionInput<T>& input) {
-  const AttentionShape& s = input.shape;
-  REQUIRE(s.head_dim >= 1 && s.head_dim <= 256, "attention: head_dim is {}; it must be 1 to 256", s.head_dim);
-  REQUIRE(s.kv_heads >= 1 && s.heads % s.kv_heads == 0,
-          "attention: {} heads cannot share {} key-value heads evenly", s.heads, s.kv_heads);
-  REQUIRE(s.window >= 0, "attention: the window is {}; it must be 1 or more, or 0 for none", s.window);
-  const auto is = [&](const Matrix<const T>& m, std::int64_t heads) {
-    return m.rows == s.tokens && m.cols == heads * s.head_dim;
-  };
-  REQUIRE(is(input.q, s.heads) && is(input.k, s.kv_heads) && is(input.v, s.kv_heads),
-          "attention: q [{}, {}], k [{}, {}], v [{}, {}] do not fit {} tokens, {} heads, {} key-value heads "
-          "of {}",
-          input.q.rows, input.q.cols, input.k.rows, input.k.cols, input.v.rows, input.v.cols, s.tokens,
-          s.heads, s.kv_heads, s.head_dim);
-  REQUIRE(input.document_start.count == s.tokens, "attention: document_start has {} entries for {} tokens",
-          input.document_start.count, s.tokens);
-}
-
-template <class T>
 void attention_forward(Exec& exec, const AttentionInput<T>& input, Matrix<T> o, Matrix<acc_t<T>> lse) {
-  check(input);
-  REQUIRE(
-      o.rows == input.q.rows && o.cols == input.q.cols && lse.rows == o.rows && lse.cols == input.shape.heads,
-      "attention: o [{}, {}] or lse [{}, {}] does not fit q [{}, {}]", o.rows, o.cols, lse.rows, lse.cols,
-      input.q.rows, input.q.cols);
+  check<T>(input, o, lse);
   const ForwardArguments<T> a{input.shape,  static_cast<acc_t<T>>(input.scale), input.q.data, input.k.data,
                               input.v.data, input.document_start.data,          o.data,       lse.data};
   if (a.shape.head_dim <= 64) return forward<T, 64>(exec, a);
@@ -150,10 +127,6 @@ void attention_forward(Exec& exec, const AttentionInput<T>& input, Matrix<T> o, 
   forward<T, 256>(exec, a);
 }
 
-template void check(const AttentionInput<float>&);
-template void check(const AttentionInput<bf16>&);
-template void check(const AttentionInput<f16>&);
-template void check(const AttentionInput<double>&);
 template void attention_forward(Exec&, const AttentionInput<float>&, Matrix<float>, Matrix<float>);
 template void attention_forward(Exec&, const AttentionInput<bf16>&, Matrix<bf16>, Matrix<float>);
 template void attention_forward(Exec&, const AttentionInput<f16>&, Matrix<f16>, Matrix<float>);

@@ -39,6 +39,10 @@ GemmLibrary& gemm_library(Exec& exec) {
   return exec.gemm;
 }
 
+std::shared_ptr<AttentionPlans>& attention_plans(Exec& exec) {
+  return exec.attention;
+}
+
 void initialize_backend() {
   if (Kokkos::is_initialized()) return;
   use_one_library_thread();

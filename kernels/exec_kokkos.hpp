@@ -11,6 +11,7 @@ namespace ztrain::kernels {
 struct Exec {
   Kokkos::DefaultExecutionSpace space;
   GemmLibrary gemm{};
+  std::shared_ptr<AttentionPlans> attention = nullptr;
 };
 
 }  // namespace ztrain::kernels

@@ -97,26 +97,8 @@ void attend_blocks(Exec& exec, const CachedArguments<T>& a) {
 }  // namespace
 
 template <class T>
-void check(const CachedAttentionInput<T>& input) {
-  const AttentionShape& s = input.shape;
-  REQUIRE(s.head_dim >= 1 && s.head_dim <= 256, "attention: head_dim is {}; it must be 1 to 256", s.head_dim);
-  REQUIRE(s.kv_heads >= 1 && s.heads % s.kv_heads == 0,
-          "attention: {} heads cannot share {} key-value heads evenly", s.heads, s.kv_heads);
-  REQUIRE(s.window >= 0, "attention: the window of {} tokens is negative", s.window);
-  REQUIRE(input.q.rows == s.tokens && input.q.cols == s.heads * s.head_dim && input.k.cols == s.head_dim &&
-              input.v.cols == s.head_dim && input.k.rows == input.v.rows && input.k.rows % s.kv_heads == 0 &&
-              input.begin.count == 1,
-          "attention: q [{}, {}] and caches [{}, {}] and [{}, {}] do not fit {} tokens, {} heads, {} "
-          "key-value heads of {}; begin has {} elements",
-          input.q.rows, input.q.cols, input.k.rows / input.shape.kv_heads, input.k.cols, input.v.rows,
-          input.v.cols, s.tokens, s.heads, s.kv_heads, s.head_dim, input.begin.count);
-}
-
-template <class T>
 void attention_cached(Exec& exec, const CachedAttentionInput<T>& input, Matrix<T> o) {
-  check(input);
-  REQUIRE(o.rows == input.q.rows && o.cols == input.q.cols, "attention: o [{}, {}] does not fit q [{}, {}]",
-          o.rows, o.cols, input.q.rows, input.q.cols);
+  check<T>(input, o);
   const CachedArguments<T> a{input.shape,
                              input.k.rows / input.shape.kv_heads,
                              static_cast<acc_t<T>>(input.scale),
@@ -131,10 +113,6 @@ void attention_cached(Exec& exec, const CachedAttentionInput<T>& input, Matrix<T
   attend_blocks<T, 256>(exec, a);
 }
 
-template void check(const CachedAttentionInput<float>&);
-template void check(const CachedAttentionInput<bf16>&);
-template void check(const CachedAttentionInput<f16>&);
-template void check(const CachedAttentionInput<double>&);
 template void attention_cached(Exec&, const CachedAttentionInput<float>&, Matrix<float>);
 template void attention_cached(Exec&, const CachedAttentionInput<bf16>&, Matrix<bf16>);
 template void attention_cached(Exec&, const CachedAttentionInput<f16>&, Matrix<f16>);

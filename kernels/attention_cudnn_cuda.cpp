@@ -1,0 +1,107 @@
+#include "kernels/attention_cudnn.hpp"
+
+#include <exception>
+#include <unordered_map>
+#include <vector>
+
+#include "base/error.hpp"
+#include "kernels/attention_graph_cudnn.hpp"
+
+namespace ztrain::kernels {
+
+namespace fe = cudnn_frontend;
+
+class AttentionPlan {
+ public:
+  explicit AttentionPlan(CudnnGraph built) : graph(std::move(built)) {
+    for (std::size_t i = 1; i < AttentionPointers().of.size(); ++i) pointers[static_cast<std::int64_t>(i)];
+  }
+  CudnnGraph graph;
+  std::unordered_map<std::int64_t, void*> pointers;  ///< by uid; only the values change
+};
+
+namespace {
+
+void check_cudnn(cudnnStatus_t status, const char* what) {
+  REQUIRE(status == CUDNN_STATUS_SUCCESS, "attention: cuDNN could not {}: {}", what,
+          cudnnGetErrorString(status));
+}
+
+bool same(const AttentionRequest& a, const AttentionRequest& b) {
+  return a.shape == b.shape && a.scale == b.scale && a.type == b.type && a.work == b.work &&
+         a.backward == b.backward;
+}
+
+/// What went wrong; empty when nothing did.
+std::string build(fe::graph::Graph& graph, cudnnHandle_t handle, const AttentionRequest& request) {
+  const std::int64_t room = request.work.end - request.work.library;
+  const auto failed = [](const char* step, fe::error_t status) {
+    return status.is_good() ? std::string() : fmt::format("{}: {}", step, status.get_message());
+  };
+  if (auto why = failed("validate", graph.validate()); !why.empty()) return why;
+  if (auto why = failed("build", graph.build_operation_graph(handle)); !why.empty()) return why;
+  if (auto why = failed("plan", graph.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}));
+      !why.empty())
+    return why;
+  graph.deselect_workspace_greater_than(room);
+  if (request.backward && request.shape.deterministic)
+    graph.deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
+  if (auto why = failed("support", graph.check_support()); !why.empty()) return why;
+  if (auto why = failed("compile", graph.build_plans()); !why.empty()) return why;
+  std::int64_t needed = 0;
+  if (auto why = failed("workspace", graph.get_workspace_size(needed)); !why.empty()) return why;
+  if (needed > room) return fmt::format("its workspace of {} bytes is above the {} reserved", needed, room);
+  return {};
+}
+
+}  // namespace
+
+struct AttentionPlans {
+  struct Entry {
+    AttentionRequest request;
+    FoundPlan found;
+  };
+
+  explicit AttentionPlans(void* stream) {
+    check_cudnn(cudnnCreate(&handle), "start");
+    const cudnnStatus_t status = cudnnSetStream(handle, static_cast<cudaStream_t>(stream));
+    if (status != CUDNN_STATUS_SUCCESS) cudnnDestroy(handle);
+    check_cudnn(status, "take the stream");
+  }
+  ~AttentionPlans() { cudnnDestroy(handle); }
+  AttentionPlans(const AttentionPlans&) = delete;
+  AttentionPlans& operator=(const AttentionPlans&) = delete;
+
+  cudnnHandle_t handle = nullptr;
+  std::vector<Entry> entries;
+};
+
+std::shared_ptr<AttentionPlans> plans_of(Exec& exec) {
+  auto& plans = attention_plans(exec);
+  if (!plans) plans = std::make_shared<AttentionPlans>(native_stream(exec));
+  return plans;
+}
+
+FoundPlan find_plan(AttentionPlans& plans, const AttentionRequest& request) {
+  for (const auto& entry : plans.entries)
+    if (same(entry.request, request)) return entry.found;
+  FoundPlan found;
+  try {
+    CudnnGraph graph = describe_attention(request);
+    found.why_not = build(*graph, plans.handle, request);
+    if (found.why_not.empty()) found.plan = std::make_shared<AttentionPlan>(std::move(graph));
+  } catch (const std::exception& error) {
+    found.why_not = error.what();
+  }
+  plans.entries.push_back({request, found});
+  return found;
+}
+
+void run_plan(AttentionPlans& plans, AttentionPlan& plan, const AttentionPointers& pointers,
+              void* workspace) {
+  for (auto& [uid, pointer] : plan.pointers) pointer = pointers.of[static_cast<std::size_t>(uid)];
+  fe::error_t status = plan.graph->execute(plans.handle, plan.pointers, workspace);
+  REQUIRE(status.is_good(), "attention: cuDNN could not run its plan: {}", status.get_message());
+}
+
+}  // namespace ztrain::kernels

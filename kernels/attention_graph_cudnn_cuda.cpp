@@ -1,0 +1,162 @@
+#include "kernels/attention_graph_cudnn.hpp"
+
+#include <vector>
+
+namespace ztrain::kernels {
+namespace {
+
+namespace fe = cudnn_frontend;
+using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
+using Dims = std::vector<std::int64_t>;
+
+constexpr std::int64_t uid(AttentionTensor tensor) {
+  return static_cast<std::int64_t>(tensor);
+}
+
+/// Builds the tensors of one request.
+class Builder {
+ public:
+  Builder(const AttentionRequest& request, int sm)
+      : r_(request),
+        s_(request.shape),
+        heads_(request.work.kv_heads * (s_.heads / s_.kv_heads)),
+        graph_(std::make_shared<fe::graph::Graph>()) {
+    graph_->set_name(r_.backward ? "attention_backward" : "attention_forward")
+        .set_io_data_type(r_.type == DType::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF)
+        .set_intermediate_data_type(fe::DataType_t::FLOAT)
+        .set_compute_data_type(fe::DataType_t::FLOAT);
+    if (sm > 0) graph_->set_sm_version(sm);
+    if (ragged()) {
+      q_offsets_ = offsets(AttentionTensor::q_offsets);
+      k_offsets_ = offsets(AttentionTensor::k_offsets);
+      v_offsets_ = offsets(AttentionTensor::v_offsets);
+      o_offsets_ = offsets(AttentionTensor::o_offsets);
+      lse_offsets_ = offsets(AttentionTensor::lse_offsets);
+    }
+  }
+
+  CudnnGraph forward() {
+    fe::graph::SDPA_attributes attributes;
+    attributes.set_name("attention").set_generate_stats(true);
+    common(attributes);
+    auto [o, lse] =
+        graph_->sdpa(queries(AttentionTensor::q, q_offsets_), keys(AttentionTensor::k, k_offsets_),
+                     keys(AttentionTensor::v, v_offsets_), attributes);
+    output(o, AttentionTensor::o, heads_, s_.heads, o_offsets_);
+    place_lse(lse->set_output(true));
+    return graph_;
+  }
+
+  CudnnGraph backward() {
+    fe::graph::SDPA_backward_attributes attributes;
+    attributes.set_name("attention_backward").set_deterministic_algorithm(s_.deterministic && !ragged());
+    common(attributes);
+    if (ragged()) {
+      attributes.set_max_total_seq_len_q(s_.tokens);
+      attributes.set_max_total_seq_len_kv(s_.tokens);
+    }
+    const Tensor lse = graph_->tensor(fe::graph::Tensor_attributes());
+    place_lse(*lse);
+    auto [dq, dk, dv] =
+        graph_->sdpa_backward(queries(AttentionTensor::q, q_offsets_), keys(AttentionTensor::k, k_offsets_),
+                              keys(AttentionTensor::v, v_offsets_), queries(AttentionTensor::o, o_offsets_),
+                              queries(AttentionTensor::dout, o_offsets_), lse, attributes);
+    output(dq, AttentionTensor::dq, heads_, s_.heads, q_offsets_);
+    output(dk, AttentionTensor::dk, r_.work.kv_heads, s_.kv_heads, k_offsets_);
+    output(dv, AttentionTensor::dv, r_.work.kv_heads, s_.kv_heads, v_offsets_);
+    return graph_;
+  }
+
+ private:
+  bool ragged() const { return r_.work.way == AttentionWay::documents; }
+
+  /// Masks and the scale, which both directions name alike. A mask that is given has the window in it.
+  template <class Attributes>
+  void common(Attributes& attributes) {
+    attributes.set_attn_scale(static_cast<float>(r_.scale))
+        .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
+        .set_diagonal_band_right_bound(0);
+    const bool masked = r_.work.way == AttentionWay::masked;
+    if (s_.window > 0 && s_.window < r_.work.length && !masked)
+      attributes.set_diagonal_band_left_bound(static_cast<int>(s_.window));
+    if (masked) attributes.set_bias(mask());
+    if (ragged())
+      attributes.set_padding_mask(true)
+          .set_seq_len_q(lengths(AttentionTensor::q_lengths))
+          .set_seq_len_kv(lengths(AttentionTensor::k_lengths));
+  }
+
+  /// Of [tokens, all_heads * head_dim], `heads` heads.
+  void place(fe::graph::Tensor_attributes& t, AttentionTensor which, std::int64_t heads,
+             std::int64_t all_heads, const Tensor& offsets) const {
+    const std::int64_t row = all_heads * s_.head_dim, length = r_.work.length;
+    t.set_uid(uid(which))
+        .set_dim({r_.work.at_once, heads, length, s_.head_dim})
+        .set_stride({length * row, s_.head_dim, row, 1});
+    if (offsets) t.set_ragged_offset(offsets);
+  }
+  Tensor input(AttentionTensor which, std::int64_t heads, std::int64_t all_heads,
+               const Tensor& offsets) const {
+    fe::graph::Tensor_attributes t;
+    place(t, which, heads, all_heads, offsets);
+    return graph_->tensor(t);
+  }
+  Tensor queries(AttentionTensor which, const Tensor& offsets) const {
+    return input(which, heads_, s_.heads, offsets);
+  }
+  Tensor keys(AttentionTensor which, const Tensor& offsets) const {
+    return input(which, r_.work.kv_heads, s_.kv_heads, offsets);
+  }
+  void output(const Tensor& t, AttentionTensor which, std::int64_t heads, std::int64_t all_heads,
+              const Tensor& offsets) const {
+    place(t->set_output(true), which, heads, all_heads, offsets);
+  }
+
+  /// cuDNN 9.19 reads lse of whole entries only packed.
+  void place_lse(fe::graph::Tensor_attributes& t) const {
+    const std::int64_t length = r_.work.length;
+    const bool packed = r_.backward && !ragged();
+    t.set_uid(uid(AttentionTensor::lse))
+        .set_data_type(fe::DataType_t::FLOAT)
+        .set_dim({r_.work.at_once, heads_, length, 1})
+        .set_stride(packed ? Dims{heads_ * length, length, 1, 1} : Dims{length * s_.heads, 1, s_.heads, 1});
+    if (ragged()) t.set_ragged_offset(lse_offsets_);
+  }
+
+  Tensor mask() const {
+    const std::int64_t length = r_.work.length;
+    return graph_->tensor(fe::graph::Tensor_attributes()
+                              .set_uid(uid(AttentionTensor::mask))
+                              .set_dim({r_.work.at_once, 1, length, length})
+                              .set_stride({length * length, length * length, length, 1}));
+  }
+  Tensor lengths(AttentionTensor which) const {
+    return graph_->tensor(fe::graph::Tensor_attributes()
+                              .set_uid(uid(which))
+                              .set_data_type(fe::DataType_t::INT32)
+                              .set_dim({r_.work.entries, 1, 1, 1})
+                              .set_stride({1, 1, 1, 1}));
+  }
+  Tensor offsets(AttentionTensor which) const {
+    return graph_->tensor(fe::graph::Tensor_attributes()
+                              .set_uid(uid(which))
+                              .set_data_type(fe::DataType_t::INT64)
+                              .set_dim({r_.work.entries + 1, 1, 1, 1})
+                              .set_stride({1, 1, 1, 1}));
+  }
+
+  AttentionRequest r_;
+  AttentionShape s_;
+  std::int64_t heads_;  ///< of queries, of a launch
+  CudnnGraph graph_;
+  Tensor q_offsets_, k_offsets_, v_offsets_, o_offsets_, lse_offsets_;
+};
+
+}  // namespace
+
+CudnnGraph describe_attention(const AttentionRequest& request, int sm) {
+  Builder builder(request, sm);
+  return request.backward ? builder.backward() : builder.forward();
+}
+
+}  // namespace ztrain::kernels

@@ -1,0 +1,23 @@
+#pragma once
+// The shape of an attention op: what kernels, their workspaces and the op table share.
+
+#include <cstdint>
+
+namespace ztrain {
+
+/// Query head h reads key-value head h / (heads / kv_heads).
+struct AttentionShape {
+  std::int64_t tokens = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;  ///< divides heads
+  std::int64_t head_dim = 0;  ///< 1 .. 256
+  std::int64_t window = 0;    ///< tokens that a token attends to at most, itself included; 0: no limit
+  // What a GPU library may rely on; the results do not depend on it.
+  std::int64_t sequence = 0;   ///< no document goes across a multiple of it; 0: not known
+  std::int64_t documents = 0;  ///< most documents of the tokens; 0: not known
+  bool deterministic = true;   ///< gradients have the same bits on every run
+
+  bool operator==(const AttentionShape&) const = default;
+};
+
+}  // namespace ztrain
