@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "kernels/cublaslt_cuda.hpp"
 #include "kernels/gemm.hpp"
+#include "kernels/gemm_row.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -113,6 +114,14 @@ class GemmCublasLt : public Gemm {
 
 std::unique_ptr<Gemm> make_gemm(const GemmShape& shape, DType in, DType out) {
   return std::make_unique<GemmCublasLt>(complete(shape), in, out);
+}
+
+/// cuBLASLt has kernels of its own for one row.
+std::unique_ptr<Gemm> make_gemm_row(const GemmShape& shape, DType in, DType out) {
+  const GemmShape s = complete(shape);
+  REQUIRE(is_row_product(s, in, out), "matrix product {} x {} x {}, {} -> {}: not that of one row", s.m, s.n,
+          s.k, name_of(in), name_of(out));
+  return make_gemm(s, in, out);
 }
 
 }  // namespace ztrain::kernels

@@ -1,5 +1,6 @@
 #include "base/error.hpp"
 #include "kernels/gemm.hpp"
+#include "kernels/gemm_row.hpp"
 
 namespace ztrain::kernels {
 
@@ -14,6 +15,11 @@ GemmShape complete(GemmShape s) {
           "matrix product: row strides {}, {}, {} are shorter than the rows of {}, {}, {} elements", s.lda,
           s.ldb, s.ldc, a_cols, b_cols, s.n);
   return s;
+}
+
+bool is_row_product(const GemmShape& s, DType in, DType out) {
+  const bool computes = in == DType::f32 || in == DType::bf16 || in == DType::f16 || in == DType::f64;
+  return s.m == 1 && s.trans_b && !s.trans_a && !s.accumulate && in == out && computes;
 }
 
 }  // namespace ztrain::kernels
