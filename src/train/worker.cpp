@@ -1,5 +1,6 @@
 #include "train/worker.hpp"
 
+#include <algorithm>
 #include <array>
 #include <set>
 #include <utility>
@@ -160,8 +161,21 @@ std::int64_t Worker::weight_bytes() const {
   return bytes;
 }
 
+std::int64_t Worker::device_bytes() const {
+  const auto tier = program::Tier::device;
+  return memory_.persistent_bytes(tier) + memory_.transient_bytes(tier);
+}
+
 std::int64_t Worker::outside_bytes() const {
-  return runtime::resident_bytes() - memory_.resident_bytes();
+  if (!has_memory_of_its_own(*device_)) return runtime::resident_bytes() - memory_.resident_bytes();
+  const memory::MachineMemory gpu = device_->memory().limits();
+  const std::int64_t outside = (gpu.total - gpu.available) / sharing_ - device_bytes();
+  outside_ = std::max(outside_, outside);
+  return outside;
+}
+
+std::int64_t Worker::peak_bytes() const {
+  return has_memory_of_its_own(*device_) ? device_bytes() + outside_ : runtime::peak_resident_bytes();
 }
 
 StepScalars& Worker::scalars() const {
