@@ -99,6 +99,10 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
       evaluate_(job_.evaluate, memory_, mesh_, queues_, executor_options(options)),
       host_(session.agree("allocating memory",
                           [&] { return engine::HostTensors(*device_, host_ranges(job_, memory_)); })) {
+  session.agree("preparing graphs", [&] {
+    train_.require_capturable();
+    evaluate_.require_capturable();
+  });
   memory_.each_region(program::Tier::device,
                       [&](const memory::Arena& a) { mesh_.register_memory(a.at(0), a.bytes()); });
   scalars() = {};

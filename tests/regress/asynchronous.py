@@ -10,7 +10,7 @@ class Asynchronous(zt.Case):
     def sections(cls):
         sections = super().sections()
         sections["run"]["steps"] = 8
-        sections["precision"] = {"preset": "mixed_bf16"}
+        sections["precision"] = {"preset": "bf16"}
         sections["checkpoint"]["interval"] = 4
         sections["evaluation"] = {"interval": 4, "batches": 2}
         return sections
