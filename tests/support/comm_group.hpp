@@ -18,34 +18,42 @@
 namespace ztrain::test {
 
 /// What moves the data: MPI on the host's memory; MPI through staging memory, on a device that runs work at
-/// once, or on one that defers it and closes its memory to the host.
-enum class Via { mpi, staged, deferred };
+/// once, or on one that defers it and closes its memory to the host; NCCL.
+enum class Via { mpi, staged, deferred, nccl };
 
 inline std::string name_of(Via via) {
-  return via == Via::mpi ? "Mpi" : via == Via::staged ? "Staged" : "Deferred";
+  return via == Via::mpi ? "Mpi" : via == Via::staged ? "Staged" : via == Via::deferred ? "Deferred" : "Nccl";
 }
 
 /// A size of one makes the communicators of groups of one, so the same tests cover them.
 struct CommGroup {
-  explicit CommGroup(Via via, std::int64_t cut = runtime::largest_message)
-      : device(via == Via::deferred
-                   ? runtime::make_deferred_device(17 + static_cast<std::uint64_t>(session().rank()))
-                   : runtime::make_host_device()),
-        mesh(session(), shape(), backend(via, *device, cut)),
+  /// Any but NCCL.
+  explicit CommGroup(Via how, std::int64_t cut = runtime::largest_message)
+      : CommGroup(how, device_for(how), [&](runtime::Device& on) { return backend(how, on, cut); }) {}
+  template <class MakeBackend>
+  CommGroup(Via how, std::unique_ptr<runtime::Device> on, const MakeBackend& make_backend)
+      : via(how),
+        device(std::move(on)),
+        mesh(session(), shape(), make_backend(*device)),
         comm(mesh.over(Axis::shard)),
         rank(comm.rank()),
         size(comm.size()) {}
+  static std::unique_ptr<runtime::Device> device_for(Via how) {
+    if (how != Via::deferred) return runtime::make_host_device();
+    return runtime::make_deferred_device(17 + static_cast<std::uint64_t>(session().rank()));
+  }
   static MeshShape shape() {
     MeshShape s;
     s[Axis::shard] = session().size();
     return s;
   }
-  static std::unique_ptr<runtime::CommunicatorBackend> backend(Via via, runtime::Device& device,
+  static std::unique_ptr<runtime::CommunicatorBackend> backend(Via how, runtime::Device& on,
                                                                std::int64_t cut) {
-    if (via == Via::mpi) return std::make_unique<runtime::MpiBackend>(cut);
-    return std::make_unique<runtime::StagedBackend>(device, "", cut);
+    if (how == Via::mpi) return std::make_unique<runtime::MpiBackend>(cut);
+    return std::make_unique<runtime::StagedBackend>(on, "", cut);
   }
 
+  Via via;
   std::unique_ptr<runtime::Device> device;
   runtime::Mesh mesh;
   runtime::Communicator& comm;
