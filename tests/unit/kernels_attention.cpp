@@ -72,19 +72,11 @@ template <class T>
 Run<T> run(const Case<T>& c) {
   const ExecHandle exec = make_exec();
   const AttentionShape& s = c.shape;
-<<<<<<< HEAD
-  Run<T> r{std::vector<T>(c.q.size()), std::vector<T>(c.q.size()), std::vector<T>(c.k.size()),
-           std::vector<T>(c.k.size()), std::vector<acc_t<T>>(static_cast<std::size_t>(s.tokens * s.heads))};
-  std::vector<std::byte> workspace(static_cast<std::size_t>(attention_backward_workspace_bytes(
-                                       s.tokens, s.heads, s.head_dim, dtype_of<T>(), build_target())),
-                                   std::byte{0xff});
-=======
   Run<T> r{Array<T>(c.q.size()), Array<T>(c.q.size()), Array<T>(c.k.size()), Array<T>(c.k.size()),
            Array<acc_t<T>>(static_cast<std::size_t>(s.tokens * s.heads))};
   Array<std::byte> workspace(static_cast<std::size_t>(attention_backward_workspace_bytes(
-                                 s.tokens, s.heads, s.head_dim, dtype_of<T>())),
+                                 s.tokens, s.heads, s.head_dim, dtype_of<T>(), build_target())),
                              std::byte{0xff});
->>>>>>> w-light
   const telemetry::AllocationCount count;
   attention_forward<T>(*exec, c.input(), matrix(r.o, s.tokens), matrix(r.lse, s.tokens));
   attention_backward<T>(*exec, c.input(), matrix(r.o, s.tokens), matrix(r.lse, s.tokens),

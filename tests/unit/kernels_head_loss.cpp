@@ -47,17 +47,10 @@ struct Case {
     return {matrix(h64, shape.tokens), matrix(weight64, shape.vocabulary), view(targets),
             view(token_weights)};
   }
-<<<<<<< HEAD
-  std::vector<std::byte> workspace() const {
+  Array<std::byte> workspace() const {
     const auto bytes = head_loss_workspace_bytes(shape.tokens, shape.vocabulary, shape.width, dtype_of<T>(),
                                                  dtype_of<T>(), build_target());
-    return std::vector<std::byte>(static_cast<std::size_t>(bytes), std::byte{0xff});
-=======
-  Array<std::byte> workspace() const {
-    const auto bytes =
-        head_loss_workspace_bytes(shape.tokens, shape.vocabulary, shape.width, dtype_of<T>(), dtype_of<T>());
     return Array<std::byte>(static_cast<std::size_t>(bytes), std::byte{0xff});
->>>>>>> w-light
   }
 };
 

@@ -137,13 +137,8 @@ TEST(GemmTest, Fp16SumsAreRoundedOnce) {
   // 2048 + 1 is a tie in fp16 that rounds back to 2048: a sum in fp16 would stay there.
   const ExecHandle exec = make_exec();
   const std::int64_t k = 3000;
-<<<<<<< HEAD
-  std::vector<f16> a(static_cast<std::size_t>(k), f16(1.0f)), c(1);
-  auto space = workspace(gemm_workspace_bytes(1, 1, k, DType::f16, DType::f16, build_target()));
-=======
   Array<f16> a(static_cast<std::size_t>(k), f16(1.0f)), c(1);
-  auto space = workspace(gemm_workspace_bytes(1, 1, k, DType::f16, DType::f16));
->>>>>>> w-light
+  auto space = workspace(gemm_workspace_bytes(1, 1, k, DType::f16, DType::f16, build_target()));
   make_gemm({.m = 1, .n = 1, .k = k}, DType::f16, DType::f16)
       ->run(*exec, a.data(), a.data(), nullptr, c.data(), space.data());
   EXPECT_EQ(static_cast<float>(c[0]), 3000.0f);

@@ -51,18 +51,11 @@ template <class T, class G>
 RmsnormRun<T, G> run_rmsnorm(Exec& exec, Matrix<const T> x, const Array<T>& weight, Matrix<const T> dy,
                              Matrix<const T> addend, const Array<G>& dweight, bool accumulate) {
   const auto size = static_cast<std::size_t>(x.rows * x.cols);
-<<<<<<< HEAD
-  RmsnormRun<T, G> r{std::vector<T>(size), std::vector<T>(size),
-                     std::vector<acc_t<T>>(static_cast<std::size_t>(x.rows)), dweight};
-  std::vector<char> workspace(static_cast<std::size_t>(rmsnorm_backward_workspace_bytes(
-                                  x.rows, x.cols, dtype_of<T>(), build_target())),
-                              '\xff');
-=======
   RmsnormRun<T, G> r{Array<T>(size), Array<T>(size), Array<acc_t<T>>(static_cast<std::size_t>(x.rows)),
                      dweight};
-  Array<char> workspace(
-      static_cast<std::size_t>(rmsnorm_backward_workspace_bytes(x.rows, x.cols, dtype_of<T>())), '\xff');
->>>>>>> w-light
+  Array<char> workspace(static_cast<std::size_t>(
+                            rmsnorm_backward_workspace_bytes(x.rows, x.cols, dtype_of<T>(), build_target())),
+                        '\xff');
   rmsnorm_forward<T>(exec, x, view(weight), eps, matrix(r.y, x.rows), view(r.rstd));
   rmsnorm_backward<T, G>(exec, x, view(weight), view(std::as_const(r.rstd)), dy, addend, matrix(r.dx, x.rows),
                          view(r.dweight), accumulate, workspace.data());

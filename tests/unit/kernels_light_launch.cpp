@@ -56,16 +56,10 @@ TEST(Launch, AllocatesNothing) {
   for (std::size_t i = 0; i < terms.size(); ++i) terms[i].value = &scalars[i];
   Array<StepPartial> partials(3);
   const std::vector<const ExactSum*> squares(100, &partials[0].squares);
-<<<<<<< HEAD
-  std::vector<char> workspace(
+  Array<char> workspace(
       static_cast<std::size_t>(rmsnorm_backward_workspace_bytes(rows, d, DType::f32, build_target()) +
                                sum_squares_workspace_bytes(n)));
-  StepScalars step;
-=======
-  Array<char> workspace(static_cast<std::size_t>(rmsnorm_backward_workspace_bytes(rows, d, DType::f32) +
-                                                 sum_squares_workspace_bytes(n)));
   Shared<StepScalars> step;
->>>>>>> w-light
   const auto in = [](auto& values) { return view(std::as_const(values)); };
   const auto of = [&](auto& values) { return matrix(values, rows); };
   const auto in_of = [&](auto& values) { return matrix(std::as_const(values), rows); };
