@@ -22,8 +22,11 @@ MOST_KERNELS = 18
 
 
 def parts_of(report):
-    return [*report["seconds"].items(), ("exposed communication", report["exposed_communication"]),
-            ("other", report["other_seconds"])]
+    """In the order of the colours, which is that of a step."""
+    parts = {**report["seconds"], "exposed communication": report["exposed_communication"],
+             "other": report["other_seconds"]}
+    names = list(COLOURS)
+    return sorted(parts.items(), key=lambda part: names.index(part[0]) if part[0] in names else len(names) - 2.5)
 
 
 def title_of(report):
@@ -37,9 +40,9 @@ def plot_actions(axes, reports):
     for row, report in enumerate(reports):
         left = 0.0
         for name, seconds in parts_of(report):
-            if seconds <= 0:
-                continue
             share = 100 * seconds / report["step_seconds"]["median"]
+            if share < 0.05:
+                continue
             axes.barh(row, share, left=left, color=COLOURS.get(name, "#8c8c8c"), label=None if name in seen else name,
                       edgecolor="white", linewidth=0.6)
             if share > 6:

@@ -33,13 +33,13 @@ std::string operand(const Tensor& t) {
   return fmt::format("{} {}", to_string(t.shape), name_of(t.dtype));
 }
 
-/// The first two inputs that are no workspace: enough for people to tell kernels of one type apart.
+/// The first input, of products the second too: enough for people to tell kernels of one type apart.
 std::string shape_text(const Program& p, const Op& op) {
   if (op.inputs.empty()) return op.outputs.empty() ? "" : operand(p.tensor(op.outputs[0]));
   std::string text = operand(p.tensor(op.inputs[0]));
   if (is_product(op) || op.type.rfind("head_loss", 0) == 0)
     text = fmt::format("{} x {}", to_string(p.tensor(op.inputs[0]).shape), operand(p.tensor(op.inputs[1])));
-  return text;
+  return op.attributes.integer("accumulate", 0) != 0 ? text + " +" : text;
 }
 
 /// What makes two ops the same work.
@@ -173,12 +173,14 @@ Ceiling measure_ceiling(Worker& worker) {
 
 std::vector<KernelTime> measure_kernels(const runtime::Session& session, Worker& worker) {
   const Program& p = worker.job().train;
+  const StepScalars scalars = worker.scalars();
   Distinct all = distinct_kernels(p);
   // Collectives last and in the order of the step, which is the same for the members of a group.
   for (const bool communicates : {false, true})
     for (std::size_t i = 0; i < all.first.size(); ++i) {
       const Op& op = p.op(all.first[i]);
       if (op.communicates() != communicates) continue;
+      set_scalars(worker, scalars);  // run alone, the end of a step finds overflows, and the optimizer skips
       all.kernels[i].seconds = communicates ? time_collective(session, worker, op) : time_kernel(worker, op);
     }
   std::stable_sort(all.kernels.begin(), all.kernels.end(),

@@ -103,7 +103,7 @@ std::string action_section(const Bench& b) {
   row("other", other_seconds(b));
   table.rule();
   row("step", b.median.seconds);
-  return "\n" + table.text();
+  return fmt::format("\n{}", table.text());
 }
 
 std::string kernel_section(const Bench& b) {
@@ -118,7 +118,7 @@ std::string kernel_section(const Bench& b) {
          k.communicates ? "" : percent(share_of_ceiling(k, b.ceiling)), fmt::to_string(k.count),
          milliseconds(k.total()), percent(k.total() / sum)});
   }
-  std::string text = "\n" + table.text();
+  std::string text = fmt::format("\n{}", table.text());
   if (b.kernels.size() > most_rows)
     text += fmt::format("and {} more, which --json has\n", b.kernels.size() - most_rows);
   return text + fmt::format("all kernels {} ms, {} of the median step\n", milliseconds(sum),

@@ -66,6 +66,10 @@ MemoryUse memory_use(const Worker& worker) {
   return {worker.memory().total_bytes(), worker.outside_bytes(), runtime::peak_resident_bytes()};
 }
 
+void set_scalars(Worker& worker, const StepScalars& scalars) {
+  worker.scalars() = scalars;
+}
+
 double seconds_of(Worker& worker, const std::function<void()>& launch, int count) {
   (void)worker;
   const double start = now();

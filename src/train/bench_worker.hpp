@@ -45,6 +45,9 @@ struct MemoryUse {
 };
 MemoryUse memory_use(const Worker& worker);
 
+/// The scalars of the step as a kernel reads them. No work is under way.
+void set_scalars(Worker& worker, const StepScalars& scalars);
+
 /// Seconds that `count` launches take, one after the other.
 double seconds_of(Worker& worker, const std::function<void()>& launch, int count);
 
