@@ -62,7 +62,6 @@ int main(int argc, char** argv) {
   runtime::Session session(&argc, &argv);
   int code = 1;
   try {
-    kernels::initialize_backend();
     code = dispatch(session, {argv + 1, argv + argc});
   } catch (const runtime::AgreedError& e) {
     if (session.rank() == 0) fmt::print(stderr, "ztrain: {}\n", e.what());

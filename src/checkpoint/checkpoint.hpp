@@ -15,10 +15,11 @@
 
 #include "base/dtype.hpp"
 #include "layout/layout.hpp"
+#include "memory/provider.hpp"
 
 namespace ztrain::checkpoint {
 
-/// One rank's part of one state of one unit. The memory is the caller's and reachable by the CPU.
+/// One rank's part of one state of one unit. The memory is the caller's.
 /// A state has an item for each element, or for each block of `granule` elements counted from the start of
 /// the parameter's tensor-parallel slice (the last block may be short), as the scales of block-wise quantised
 /// moments (Dettmers et al., "8-bit Optimizers via Block-wise Quantization", 2022). The granule divides the
@@ -29,6 +30,9 @@ struct StateShard {
   DType dtype = DType::f32;
   std::byte* data = nullptr;  ///< shard_elements / granule items: this rank's shard of the unit's flat range
   std::int64_t granule = 1;   ///< elements per item, the same for all units and ranks
+  /// Of which data is. Null: the CPU reaches it. Otherwise no work may be under way on it; a copy of one
+  /// shard at a time is made on the host to fill it, and of a few MiB to save it.
+  memory::Provider* memory = nullptr;
 };
 
 /// Which shard is meant. The layout is cut over shard x context and names every parameter of the model. A

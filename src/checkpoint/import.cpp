@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "checkpoint/host_copy.hpp"
 #include "checkpoint/weight_source.hpp"
 #include "config/starting_point.hpp"
 
@@ -62,14 +63,15 @@ class Importer {
   void fill(const StateShard& shard) {
     const FlatUnit& unit = place_.layout->unit(shard.unit);
     const std::int64_t begin = place_.shard_index * unit.shard_elements, size = size_of(shard.dtype);
+    HostCopy host(shard, unit.shard_elements * size);
     std::int64_t written = 0;  // elements, from the start of the shard
     const auto zero_until = [&](std::int64_t end) {
-      std::memset(shard.data + written * size, 0, static_cast<std::size_t>((end - written) * size));
+      std::memset(host.data() + written * size, 0, static_cast<std::size_t>((end - written) * size));
     };
     for (const Piece& piece : pieces(shard)) {
       zero_until(piece.flat_begin - begin);
       written = piece.flat_begin - begin + piece.count;
-      std::byte* to = shard.data + (piece.flat_begin - begin) * size;
+      std::byte* to = host.data() + (piece.flat_begin - begin) * size;
       const ParameterShape& p = parameter(piece);
       const int tensor_index = p.slice.dim >= 0 ? place_.at[Axis::tensor] : 0;
       for (const LogicalRun& run :
@@ -77,6 +79,7 @@ class Importer {
         copy(p.name, run, to + (run.slice_begin - piece.slice_begin) * size, shard.dtype);
     }
     zero_until(unit.shard_elements);
+    host.complete();
   }
 
   std::int64_t done() const { return done_; }

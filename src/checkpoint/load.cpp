@@ -8,6 +8,7 @@
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/convert.hpp"
 #include "checkpoint/format.hpp"
+#include "checkpoint/host_copy.hpp"
 #include "checkpoint/reader.hpp"
 
 namespace ztrain::checkpoint {
@@ -62,10 +63,13 @@ class Loader {
     const auto state = std::ranges::find(states, shard.state, &StateEntry::name);
     const FlatUnit& unit = place_.layout->unit(shard.unit);
     const std::int64_t begin = place_.shard_index * unit.shard_elements, size = size_of(shard.dtype);
-    std::memset(shard.data, 0, static_cast<std::size_t>(unit.shard_elements / shard.granule * size));
+    const std::int64_t bytes = unit.shard_elements / shard.granule * size;
+    HostCopy copy(shard, bytes);
+    std::memset(copy.data(), 0, static_cast<std::size_t>(bytes));
     for (const Piece& piece : place_.layout->pieces(shard.unit, begin, begin + unit.shard_elements))
       fill_piece(state - states.begin(), piece, shard,
-                 shard.data + (piece.flat_begin - begin) / shard.granule * size);
+                 copy.data() + (piece.flat_begin - begin) / shard.granule * size);
+    copy.complete();
   }
 
  private:

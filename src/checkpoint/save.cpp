@@ -107,6 +107,7 @@ std::int64_t index_where(const List& list, Match match) {
 struct OwnPiece {
   PieceRow row;
   const std::byte* data = nullptr;
+  const memory::Provider* memory = nullptr;  ///< as StateShard::memory
 };
 
 /// The pieces of this rank's shards that this rank owns.
@@ -134,7 +135,8 @@ std::vector<OwnPiece> own_pieces(const Place& place, std::span<const StateShard>
       row.count = ceil_div(piece.count, granule);
       row.dtype = static_cast<std::int64_t>(shard.dtype);
       row.unit = shard.unit;
-      pieces.push_back({row, shard.data + (piece.flat_begin - begin) / granule * size_of(shard.dtype)});
+      pieces.push_back(
+          {row, shard.data + (piece.flat_begin - begin) / granule * size_of(shard.dtype), shard.memory});
     }
   }
   return pieces;
@@ -231,6 +233,15 @@ std::vector<FileEntry> create_files(const Group& world, const Files& files, cons
   return entries;
 }
 
+/// Bytes [at, at + length) of a piece where the CPU reaches them, if need be in `copy`.
+const std::byte* on_host(const OwnPiece& piece, std::int64_t at, std::int64_t length,
+                         std::vector<std::byte>& copy) {
+  if (!piece.memory) return piece.data + at;
+  copy.resize(static_cast<std::size_t>(length));
+  piece.memory->read(copy.data(), piece.data + at, length);
+  return copy.data();
+}
+
 /// Writes and syncs this rank's pieces and gives the checksums of their blocks. Each row's first_checksum
 /// counts from this rank's first.
 std::vector<std::int64_t> write_pieces(const fs::path& path, std::vector<OwnPiece>& pieces,
@@ -240,15 +251,17 @@ std::vector<std::int64_t> write_pieces(const fs::path& path, std::vector<OwnPiec
   std::int64_t done = 0, total = 0;
   for (const OwnPiece& piece : pieces) total += piece.row.bytes();
   PosixFile file = PosixFile::open_to_write(path);
+  std::vector<std::byte> copy;
   for (OwnPiece& piece : pieces) {
     piece.row.first_checksum = std::ssize(checksums);
     const std::int64_t bytes = piece.row.bytes();
     for (std::int64_t at = 0; at < bytes; at += chunk) {
-      const std::int64_t end = std::min(at + chunk, bytes);
-      for (std::int64_t block = at; block < end; block += checksum_block)
+      const std::int64_t length = std::min(chunk, bytes - at);
+      const std::byte* const from = on_host(piece, at, length, copy);
+      for (std::int64_t block = 0; block < length; block += checksum_block)
         checksums.push_back(static_cast<std::int64_t>(
-            hash_bytes(piece.data + block, static_cast<std::size_t>(std::min(checksum_block, end - block)))));
-      file.write_at(piece.data + at, end - at, piece.row.byte_offset + at);
+            hash_bytes(from + block, static_cast<std::size_t>(std::min(checksum_block, length - block)))));
+      file.write_at(from, length, piece.row.byte_offset + at);
     }
     done += bytes;
     if (progress) progress(done, total);

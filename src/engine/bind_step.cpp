@@ -1,9 +1,8 @@
-#include <cstring>
-
 #include "base/step_partial.hpp"
 #include "base/step_scalars.hpp"
 #include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
+#include "engine/queues.hpp"
 #include "kernels/bytes.hpp"
 #include "kernels/cast.hpp"
 #include "kernels/step_metrics.hpp"
@@ -13,27 +12,8 @@ namespace ztrain::engine {
 namespace {
 
 runtime::Communicator& group(const Binding& b) {
-  return b.mesh.over(b.op.comm.axes);
+  return b.mesh.over(b.op.comm.axes, queue_of(b.op.stream));
 }
-
-/// An all-reduce out of place: the input is copied where the in-place collective works.
-class CopiedCollective final : public runtime::Collective {
- public:
-  CopiedCollective(const std::byte* from, std::byte* to, std::int64_t bytes, std::unique_ptr<Collective> then)
-      : from_(from), to_(to), bytes_(bytes), then_(std::move(then)) {}
-  void start() override {
-    std::memcpy(to_, from_, static_cast<std::size_t>(bytes_));
-    then_->start();
-  }
-  bool test() override { return then_->test(); }
-  void wait() override { then_->wait(); }
-
- private:
-  const std::byte* from_;
-  std::byte* to_;
-  std::int64_t bytes_;
-  std::unique_ptr<Collective> then_;
-};
 
 }  // namespace
 
@@ -121,10 +101,8 @@ Bound bind_reduce_scatter(const Binding& b) {
 }
 
 Bound bind_all_reduce(const Binding& b) {
-  std::byte *from = b.input<std::byte>(0), *to = b.output<std::byte>(0);
-  auto reduce = group(b).all_reduce(to, b.out(0).dtype, elements(b.out(0).shape), b.output<std::byte>(1));
-  if (from == to) return {nullptr, std::move(reduce)};
-  return {nullptr, std::make_unique<CopiedCollective>(from, to, b.in(0).bytes(), std::move(reduce))};
+  return {nullptr, group(b).all_reduce(b.input<std::byte>(0), b.output<std::byte>(0), b.out(0).dtype,
+                                       elements(b.out(0).shape), b.output<std::byte>(1))};
 }
 
 }  // namespace ztrain::engine

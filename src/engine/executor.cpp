@@ -3,12 +3,11 @@
 #include <chrono>
 
 #include "base/error.hpp"
-#include "kernels/bytes.hpp"
 
 namespace ztrain::engine {
 
 using program::OpId;
-using program::TensorId;
+using runtime::compute_queue;
 
 namespace {
 
@@ -16,94 +15,213 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-}  // namespace
-
-Executor::Executor(const program::Program& program, const JobMemory& memory, runtime::Mesh& mesh,
-                   kernels::Exec& exec, ExecutorOptions options)
-    : program_(program), memory_(memory), exec_(exec), options_(options) {
-  bound_.reserve(program.ops.size());
-  for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    try {
-      bound_.push_back(bind({program, program.ops[i], memory, mesh, exec}));
-    } catch (const Error& e) {
-      fail("{}, {}: {}", program.name, describe(program, static_cast<OpId>(i)), e.what());
-    }
-  }
-  pending_.assign(program.ops.size(), false);
-  in_flight_.fill(-1);
-  ends_.resize(options.poison ? program.ops.size() : 0);
-  if (options.poison)
-    for (std::size_t t = 0; t < program.tensors.size(); ++t) {
-      const program::Tensor& tensor = program.tensors[t];
-      if (!tensor.persistent && tensor.base == program::no_tensor && tensor.last >= 0)
-        ends_[static_cast<std::size_t>(tensor.last)].push_back(static_cast<TensorId>(t));
-    }
+std::size_t at(OpId id) {
+  return static_cast<std::size_t>(id);
 }
 
+}  // namespace
+
 void Executor::run() {
-  OpId id = 0;
+  collect_timings();
   try {
-    for (; id < static_cast<OpId>(program_.ops.size()); ++id) {
-      current_.store(id, std::memory_order_relaxed);
-      issue(id);
-      progress();
-      if (options_.poison) poison_after(id);
-    }
-    for (OpId pending : in_flight_)
-      if (pending >= 0) finish(pending);
+    if (options_.graphs == Graphs::step && runs_ > 0)
+      run_as_graph();
+    else
+      run_eagerly();
   } catch (const Error& e) {
-    fail("{}, {}: {}", program_.name, describe(program_, id), e.what());
+    fail("{}, {}: {}", program_.name, describe(program_, current()), e.what());
   }
+  if (asynchronous_) {
+    device_.record(end_, compute_queue);
+    uncollected_ = true;
+  }
+  ++runs_;
   current_.store(-1, std::memory_order_relaxed);
 }
 
-void Executor::issue(OpId id) {
-  const program::Op& op = program_.op(id);
-  for (OpId earlier : op.after)
-    if (pending_[static_cast<std::size_t>(earlier)]) finish(earlier);
-  const auto stream = static_cast<std::size_t>(op.stream);
-  if (in_flight_[stream] >= 0) finish(in_flight_[stream]);
-  Bound& bound = bound_[static_cast<std::size_t>(id)];
-  const double start = now();
-  if (bound.collective) {
-    bound.collective->start();
-    pending_[static_cast<std::size_t>(id)] = true;
-    in_flight_[stream] = id;
-  } else {
-    bound.launch();
+void Executor::run_eagerly() {
+  current_.store(0, std::memory_order_relaxed);
+  if (asynchronous_) fork();
+  for (std::size_t s = 0; s < segments_.size(); ++s) run_segment(s);
+  finish_pending();
+  if (asynchronous_) join();
+}
+
+void Executor::run_as_graph() {
+  current_.store(0, std::memory_order_relaxed);
+  if (graphs_[0] < 0) {
+    device_.begin_capture(compute_queue);
+    capturing_ = true;
+    fork();
+    issue_all(segments_[0]);
+    join();
+    capturing_ = false;
+    graphs_[0] = device_.end_capture(compute_queue);
   }
-  timings_.seconds[static_cast<std::size_t>(op.action.kind)] += now() - start;
+  device_.launch(graphs_[0], compute_queue);
+}
+
+void Executor::run_segment(std::size_t s) {
+  const Segment& segment = segments_[s];
+  if (!segment.captured || runs_ == 0) return issue_all(segment);
+  const OpId last = segment.end - 1;
+  current_.store(segment.begin, std::memory_order_relaxed);
+  settle(segment.begin);
+  wait_for_queues(segment.begin);
+  if (graphs_[s] < 0) {
+    device_.begin_capture(compute_queue);
+    for (OpId id = segment.begin; id < segment.end; ++id) enqueue(id);
+    graphs_[s] = device_.end_capture(compute_queue);
+  }
+  device_.launch(graphs_[s], compute_queue);
+  if (order_.signals[at(last)]) device_.record(events_[at(last)], compute_queue);
+  progress();
+}
+
+void Executor::issue_all(const Segment& segment) {
+  for (OpId id = segment.begin; id < segment.end; ++id) {
+    current_.store(id, std::memory_order_relaxed);
+    settle(id);
+    if (asynchronous_ && !host_driven_[at(id)]) wait_for_queues(id);
+    issue(id);
+    progress();
+    if (options_.poison && (!asynchronous_ || host_driven_[at(id)])) poison_after(id);
+  }
+}
+
+/// Communications that the host drives and that must be over first.
+void Executor::settle(OpId id) {
+  const program::Op& op = program_.op(id);
+  for (const OpId earlier : op.after)
+    if (pending_[at(earlier)]) finish(earlier);
+  if (const OpId earlier = in_flight_[static_cast<std::size_t>(op.stream)]; earlier >= 0) finish(earlier);
+}
+
+void Executor::wait_for_queues(OpId id) {
+  if (order_.waits[at(id)].empty()) return;
+  const runtime::Queue queue = queue_of(program_.op(id).stream);
+  const EventTimer::Stretch timed = capturing_ ? EventTimer::none : timed_waits_[at(id)];
+  timer_.begin(timed);
+  for (const OpId earlier : order_.waits[at(id)]) device_.wait(queue, events_[at(earlier)]);
+  timer_.end(timed);
+}
+
+void Executor::issue(OpId id) {
+  const double start = now();
+  if (host_driven_[at(id)]) {
+    start_by_host(id);
+  } else if (asynchronous_) {
+    const EventTimer::Stretch timed = capturing_ ? EventTimer::none : timed_ops_[at(id)];
+    timer_.begin(timed);
+    enqueue(id);
+    timer_.end(timed);
+    if (order_.signals[at(id)]) device_.record(events_[at(id)], queue_of(program_.op(id).stream));
+    return;
+  } else {
+    enqueue(id);
+  }
+  timings_.seconds[static_cast<std::size_t>(program_.op(id).action.kind)] += now() - start;
+}
+
+/// Hands the device all that an op is.
+void Executor::enqueue(OpId id) {
+  const Bound& bound = bound_[at(id)];
+  const runtime::Queue queue = queue_of(program_.op(id).stream);
+  if (bound.launch) device_.submit(queue, bound.launch);
+  if (bound.collective) bound.collective->start();
+  if (asynchronous_ && options_.poison)
+    for (const auto& fill : poison_[at(id)]) device_.submit(queue, fill);
+}
+
+void Executor::start_by_host(OpId id) {
+  const program::Op& op = program_.op(id);
+  const Bound& bound = bound_[at(id)];
+  if (asynchronous_) {
+    device_.synchronize(fork_);
+    for (const OpId earlier : order_.settles[at(id)]) device_.synchronize(events_[at(earlier)]);
+  }
+  if (bound.launch) {
+    device_.submit(queue_of(op.stream), bound.launch);
+    if (asynchronous_) {
+      device_.record(events_[at(id)], queue_of(op.stream));
+      device_.synchronize(events_[at(id)]);
+    }
+  }
+  bound.collective->start();
+  pending_[at(id)] = true;
+  in_flight_[static_cast<std::size_t>(op.stream)] = id;
+}
+
+/// The other queues start after what compute was given before.
+void Executor::fork() {
+  device_.record(fork_, compute_queue);
+  for (const runtime::Queue q : others_) device_.wait(q, fork_);
+}
+
+/// What compute is given next starts after all of this.
+void Executor::join() {
+  const EventTimer::Stretch timed = capturing_ ? EventTimer::none : timed_join_;
+  timer_.begin(timed);
+  for (std::size_t i = 0; i < others_.size(); ++i) {
+    device_.record(joins_[i], others_[i]);
+    device_.wait(compute_queue, joins_[i]);
+  }
+  timer_.end(timed);
 }
 
 void Executor::finish(OpId id) {
   const double start = now();
-  bound_[static_cast<std::size_t>(id)].collective->wait();
+  bound_[at(id)].collective->wait();
   timings_.exposed_communication += now() - start;
-  pending_[static_cast<std::size_t>(id)] = false;
+  pending_[at(id)] = false;
   in_flight_[static_cast<std::size_t>(program_.op(id).stream)] = -1;
 }
 
-/// Moves messages along between kernels, since nothing else does on CPU ranks.
+void Executor::finish_pending() {
+  for (const OpId pending : in_flight_)
+    if (pending >= 0) finish(pending);
+}
+
+/// Moves messages along between ops, since nothing else does where the host drives them.
 void Executor::progress() {
   for (OpId& id : in_flight_) {
     if (id < 0) continue;
     const program::ActionKind kind = program_.op(id).action.kind;
     const double start = now();
-    const bool done = bound_[static_cast<std::size_t>(id)].collective->test();
+    const bool done = bound_[at(id)].collective->test();
     timings_.seconds[static_cast<std::size_t>(kind)] += now() - start;
     if (!done) continue;
-    pending_[static_cast<std::size_t>(id)] = false;
+    pending_[at(id)] = false;
     id = -1;
   }
 }
 
+/// A communication issued earlier may still be sending from what this op was the last to be issued on.
 void Executor::poison_after(OpId id) {
-  if (ends_[static_cast<std::size_t>(id)].empty()) return;
-  // A communication issued earlier may still be sending from what this op was the last to be issued on.
-  for (OpId pending : in_flight_)
-    if (pending >= 0) finish(pending);
-  for (TensorId t : ends_[static_cast<std::size_t>(id)])
-    kernels::fill_poison(exec_, memory_.address(program_, t), program_.tensor(t).bytes());
+  if (poison_[at(id)].empty()) return;
+  finish_pending();
+  for (const auto& fill : poison_[at(id)]) device_.submit(queue_of(program_.op(id).stream), fill);
+  device_.finish();
+}
+
+const Timings& Executor::timings() {
+  collect_timings();
+  return timings_;
+}
+
+void Executor::clear_timings() {
+  timings_ = {};
+  timer_.drop();
+  uncollected_ = false;
+}
+
+void Executor::collect_timings() {
+  if (!uncollected_) return;
+  if (device_.done(end_))
+    timer_.collect(timings_);
+  else
+    timer_.drop();
+  uncollected_ = false;
 }
 
 }  // namespace ztrain::engine

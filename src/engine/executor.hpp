@@ -1,59 +1,106 @@
 #pragma once
-// Runs a Program: issues its ops in order from one host thread. On CPU ranks a kernel runs when it is issued;
-// a communication is started, and its dependents wait for it.
+// Runs a Program: issues its ops in order from one host thread, each to the queue of its stream, and orders
+// the queues by events. A communication that the host drives is started when its inputs are ready, and
+// moved along between ops; the host waits for it before it issues what depends on it.
+//
+// On CPU ranks work runs when it is issued. On other devices run() returns while work is under way: the next
+// work of the compute queue comes after all of it.
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "engine/kernel_table.hpp"
+#include "engine/op_order.hpp"
+#include "engine/queues.hpp"
+#include "engine/segments.hpp"
+#include "engine/timings.hpp"
 
 namespace ztrain::engine {
 
 struct ExecutorOptions {
-  bool poison = false;  ///< fill transient tensors with NaN once their life is over
-};
-
-/// Seconds spent since the last clear, by kind of action. Waiting is not part of an action's seconds.
-struct Timings {
-  std::array<double, program::action_kind_count> seconds{};
-  double exposed_communication = 0;  ///< the host waited for a communication to finish
-  double of(program::ActionKind kind) const { return seconds[static_cast<std::size_t>(kind)]; }
+  bool poison = false;           ///< fill transient tensors with NaN once their life is over
+  bool timed = false;            ///< time every op, where work runs later than it is issued
+  Graphs graphs = Graphs::none;  ///< where the device captures work
+  std::function<Bound(const Binding&)> bind = engine::bind;  ///< how ops find their kernels
 };
 
 class Executor {
  public:
-  /// Binds every op. program, memory, mesh and exec must outlive the executor. Collective over the mesh:
-  /// communicators are made in program order.
-  Executor(const program::Program& program, const JobMemory& memory, runtime::Mesh& mesh, kernels::Exec& exec,
+  /// Binds every op. program, memory, mesh and queues must outlive the executor. Collective over the mesh:
+  /// communicators are made in program order. Throws Error where Graphs::step is asked for and the host
+  /// drives a communication.
+  Executor(const program::Program& program, const JobMemory& memory, runtime::Mesh& mesh, Queues& queues,
            ExecutorOptions options = {});
 
-  /// One pass over the program; every communication is complete on return. Allocates nothing. Throws Error
-  /// naming the op when one fails.
+  /// One pass over the program; every communication that the host drives is complete on return. Allocates
+  /// nothing once it is warm: graphs are captured by the second pass. Throws Error naming the op when one
+  /// fails while it is issued.
   void run();
 
   const program::Program& program() const { return program_; }
-  const Timings& timings() const { return timings_; }
-  void clear_timings() { timings_ = {}; }
+  /// Complete once the device is through with the last run.
+  const Timings& timings();
+  void clear_timings();
   /// The op in progress, for a watchdog on another thread; -1 when idle.
   program::OpId current() const { return current_.load(std::memory_order_relaxed); }
 
  private:
+  void bind_ops(runtime::Mesh& mesh);
+  void make_events();
+  void make_segments();
+  void find_ends();
+
+  void run_eagerly();
+  void run_as_graph();
+  void run_segment(std::size_t s);
+  void issue_all(const Segment& segment);
+  void settle(program::OpId id);
+  void wait_for_queues(program::OpId id);
   void issue(program::OpId id);
+  void enqueue(program::OpId id);
+  void start_by_host(program::OpId id);
+  void fork();
+  void join();
   void finish(program::OpId id);
+  void finish_pending();
   void progress();
   void poison_after(program::OpId id);
+  void collect_timings();
 
   const program::Program& program_;
   const JobMemory& memory_;
-  kernels::Exec& exec_;
+  Queues& queues_;
+  runtime::Device& device_;
   ExecutorOptions options_;
+  bool asynchronous_;
   std::vector<Bound> bound_;
+
+  // Communications that the host drives.
+  std::vector<bool> host_driven_;
   std::vector<bool> pending_;
   std::array<program::OpId, program::stream_count>
-      in_flight_{};                                   ///< the pending communication of each stream, or -1
-  std::vector<std::vector<program::TensorId>> ends_;  ///< by op: transient tensors that end there
+      in_flight_{};  ///< the pending communication of each stream, or -1
+
+  // Devices that run work later.
+  OpOrder order_;
+  std::vector<runtime::Event> events_;  ///< by op that signals
+  std::vector<runtime::Queue> others_;  ///< queues in use beside compute
+  std::vector<runtime::Event> joins_;   ///< of those
+  runtime::Event fork_ = 0, end_ = 0;
+  std::vector<Segment> segments_;
+  std::vector<runtime::Graph> graphs_;  ///< by segment; -1: not captured yet, or never
+  bool capturing_ = false;
+  std::int64_t runs_ = 0;
+
+  EventTimer timer_;
+  bool uncollected_ = false;  ///< the last run's times
+  std::vector<EventTimer::Stretch> timed_waits_, timed_ops_;
+  EventTimer::Stretch timed_join_ = EventTimer::none;
+
+  std::vector<std::vector<std::function<void()>>> poison_;  ///< by op: fills of what ends there
   Timings timings_;
   std::atomic<program::OpId> current_{-1};
 };

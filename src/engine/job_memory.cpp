@@ -6,7 +6,9 @@
 
 namespace ztrain::engine {
 
-JobMemory::JobMemory(std::initializer_list<const program::Program*> programs, memory::Arena::Guards guards) {
+JobMemory::JobMemory(std::initializer_list<const program::Program*> programs, memory::Arena::Guards guards,
+                     memory::Provider& device, memory::Provider& host)
+    : device_(&device) {
   for (int tier = 0; tier < program::tier_count; ++tier) {
     std::int64_t persistent = -1, transient = 0;
     for (const program::Program* p : programs) {
@@ -18,11 +20,13 @@ JobMemory::JobMemory(std::initializer_list<const program::Program*> programs, me
       transient = std::max(transient, plan.transient_bytes);
     }
     const std::string name(program::name_of(static_cast<program::Tier>(tier)));
+    memory::Provider& provider = static_cast<program::Tier>(tier) == program::Tier::device ? device : host;
     if (persistent > 0)
       regions_[tier].persistent =
-          std::make_unique<memory::Arena>(name + ", kept between steps", persistent, guards);
+          std::make_unique<memory::Arena>(name + ", kept between steps", persistent, guards, provider);
     if (transient > 0)
-      regions_[tier].transient = std::make_unique<memory::Arena>(name + ", within a step", transient, guards);
+      regions_[tier].transient =
+          std::make_unique<memory::Arena>(name + ", within a step", transient, guards, provider);
   }
 }
 
@@ -34,6 +38,12 @@ std::byte* JobMemory::address(const program::Program& program, program::TensorId
   REQUIRE(arena && storage.address >= 0, "program '{}': tensor '{}' has no place in memory", program.name,
           tensor.name);
   return arena->at(storage.address) + tensor.offset;
+}
+
+void JobMemory::each_region(program::Tier tier, const std::function<void(const memory::Arena&)>& f) const {
+  const Region& region = regions_[static_cast<std::size_t>(tier)];
+  for (const memory::Arena* arena : {region.persistent.get(), region.transient.get()})
+    if (arena) f(*arena);
 }
 
 std::int64_t JobMemory::persistent_bytes(program::Tier tier) const {

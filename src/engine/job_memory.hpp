@@ -2,6 +2,7 @@
 // The memory of a job: per tier one persistent region, at the same addresses for all its Programs, and one
 // transient region as large as the largest of them needs. Nothing else is allocated for tensors.
 
+#include <functional>
 #include <initializer_list>
 #include <memory>
 
@@ -13,8 +14,14 @@ namespace ztrain::engine {
 class JobMemory {
  public:
   /// Throws Error when the programs' persistent tensors differ, or when the memory cannot be had.
+  /// Tier::device comes from `device`, the others from `host`; both must outlive this.
   explicit JobMemory(std::initializer_list<const program::Program*> programs,
-                     memory::Arena::Guards guards = memory::Arena::Guards::off);
+                     memory::Arena::Guards guards = memory::Arena::Guards::off,
+                     memory::Provider& device = memory::host_memory(),
+                     memory::Provider& host = memory::host_memory());
+
+  /// Where tensors of Tier::device are.
+  memory::Provider& provider() const { return *device_; }
 
   /// First byte of a tensor or view of a program given to the constructor.
   std::byte* address(const program::Program& program, program::TensorId tensor) const;
@@ -24,10 +31,11 @@ class JobMemory {
     return reinterpret_cast<T*>(address(program, tensor));
   }
 
+  void each_region(program::Tier tier, const std::function<void(const memory::Arena&)>& f) const;
   std::int64_t persistent_bytes(program::Tier tier) const;
   std::int64_t transient_bytes(program::Tier tier) const;
   std::int64_t total_bytes() const;
-  /// Of these, what the operating system holds in memory: pages that were touched.
+  /// Of these, what is held in memory: pages that were touched, where it comes by pages.
   std::int64_t resident_bytes() const;
   /// Throws Error when a guarded edge of a region was overwritten.
   void check_guards() const;
@@ -37,6 +45,7 @@ class JobMemory {
     std::unique_ptr<memory::Arena> persistent;
     std::unique_ptr<memory::Arena> transient;
   };
+  memory::Provider* device_;
   Region regions_[program::tier_count];
 };
 

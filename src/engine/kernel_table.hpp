@@ -19,7 +19,7 @@ struct Binding {
   const program::Op& op;
   const JobMemory& memory;
   runtime::Mesh& mesh;
-  kernels::Exec& exec;
+  kernels::Exec& exec;  ///< of the op's stream
 
   const program::Tensor& in(std::size_t i) const { return program.tensor(op.inputs.at(i)); }
   const program::Tensor& out(std::size_t i) const { return program.tensor(op.outputs.at(i)); }
@@ -33,7 +33,8 @@ struct Binding {
   }
 };
 
-/// A bound op: either a launch (a kernel on the compute stream) or a collective (started, then waited for).
+/// A bound op: a launch (kernels), or a collective, or a launch and the collective that comes after it, all
+/// on the op's stream.
 struct Bound {
   std::function<void()> launch;
   std::unique_ptr<runtime::Collective> collective;

@@ -14,8 +14,8 @@ class Provider {
  public:
   virtual ~Provider() = default;
 
-  /// bytes > 0, aligned to 4096, all zero. `name` ("transient arena") is for messages. Throws Error when
-  /// there is not that much, with both figures.
+  /// bytes > 0; what is given is aligned to 4096 and all zero. `name` ("transient arena") is for messages.
+  /// Throws Error when there is not that much, with both figures.
   virtual std::byte* allocate(const std::string& name, std::int64_t bytes) = 0;
   virtual void release(std::byte* data, std::int64_t bytes) noexcept = 0;
 
@@ -34,7 +34,7 @@ class Provider {
   virtual std::int64_t resident_bytes(const std::byte* data, std::int64_t bytes) const = 0;
 };
 
-/// The host's memory. Large regions start on huge pages; pages that were never touched take no memory.
+/// The host's memory. Large regions start on huge pages (2 MiB); pages that were never touched take none.
 Provider& host_memory();
 
 }  // namespace ztrain::memory

@@ -31,7 +31,10 @@ class Collective {
 /// A group of ranks that communicates. Errors are thrown as ztrain::Error and name the call and the peer.
 class Communicator {
  public:
+  Communicator() = default;
   virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
   virtual int rank() const = 0;  ///< index within the group
   virtual int size() const = 0;
 
@@ -46,9 +49,10 @@ class Communicator {
                                                      std::int64_t count, bool accumulate, void* workspace,
                                                      std::int64_t stride = 0) = 0;
 
-  /// In place over count elements: always our reduce-scatter followed by our all-gather, on slices of
-  /// ceil(count / size) elements. workspace: all_reduce_workspace(type, count) bytes.
-  virtual std::unique_ptr<Collective> all_reduce(void* data, DType type, std::int64_t count,
+  /// Into `to`, which may be `from`, over count elements: always our reduce-scatter followed by our
+  /// all-gather, on slices of ceil(count / size) elements. workspace: all_reduce_workspace(type, count)
+  /// bytes.
+  virtual std::unique_ptr<Collective> all_reduce(const void* from, void* to, DType type, std::int64_t count,
                                                  void* workspace) = 0;
 
   virtual std::unique_ptr<Collective> broadcast(void* data, std::int64_t bytes, int root) = 0;
@@ -59,6 +63,12 @@ class Communicator {
 
   /// Payload bytes this rank has sent on this communicator since it was made.
   virtual std::int64_t bytes_sent() const = 0;
+
+  /// Throws Error naming the group when communication that the device was given has failed. Never waits.
+  virtual void check() {}
+  /// Tells of device memory that collectives will work on for as long as this communicator lives; some
+  /// networks then read and write it directly. False: it makes no difference here.
+  virtual bool register_memory(void*, std::int64_t) { return false; }
 };
 
 }  // namespace ztrain::runtime

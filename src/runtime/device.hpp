@@ -30,6 +30,11 @@ class Device {
 
   /// "NVIDIA H100 80GB HBM3"; "CPU".
   virtual const std::string& name() const = 0;
+  /// Which piece of hardware it is: ranks of a node that share one have the same. "" where there is none of
+  /// its own.
+  virtual const std::string& identity() const = 0;
+  /// Whether work runs later than it is submitted. If not, events need not be made.
+  virtual bool asynchronous() const = 0;
   /// Memory that kernels work on. On CPUs the host's.
   virtual memory::Provider& memory() = 0;
   /// Host memory that the device copies from and to without the host's help (pinned).
@@ -39,8 +44,10 @@ class Device {
 
   // Work. None of these waits for the device, allocates, or throws for an error of work that runs later; such
   // an error is thrown by the next synchronize() or finish().
-  /// Issues work to a queue. `work` calls kernels on native_stream(queue); it must live until it has run.
+  /// Issues work to a queue. `work` calls kernels on native_stream(queue); it must live until it has run, and
+  /// where it is captured as long as the graph.
   virtual void submit(Queue queue, const std::function<void()>& work) = 0;
+  /// Lives as long as the device.
   virtual Event make_event(bool timed = false) = 0;
   /// The event now means: all work submitted to the queue so far.
   virtual void record(Event event, Queue queue) = 0;
@@ -50,17 +57,18 @@ class Device {
   virtual void copy_in(Queue queue, void* to, const void* host, std::int64_t bytes) = 0;
   virtual void copy_out(Queue queue, void* host, const void* from, std::int64_t bytes) = 0;
 
-  // The host waits.
+  // The host waits. An event that was never recorded is done.
   virtual bool done(Event event) = 0;
   virtual void synchronize(Event event) = 0;
   /// Until all queues are empty.
   virtual void finish() = 0;
-  /// Between two timed events that are done; nothing where events take no time (CPUs run work as it is
-  /// submitted).
+  /// Between two timed events that are done; nothing where either was not recorded outside of a capture, or
+  /// where events take no time (CPUs run work as it is submitted).
   virtual std::optional<double> seconds(Event from, Event to) = 0;
 
   // Capture: what is submitted between begin and end is recorded instead of run; other queues join by waiting
-  // for an event of the captured one, and must be joined back before the end.
+  // for an event of the captured one, and must be joined back before the end. Inside, queues wait for events
+  // of the same capture alone; outside, for none of it.
   /// False where there is nothing like it; then the others may not be called.
   virtual bool captures() const = 0;
   virtual void begin_capture(Queue queue) = 0;

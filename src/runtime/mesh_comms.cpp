@@ -2,7 +2,6 @@
 
 #include "base/error.hpp"
 #include "runtime/mpi_check.hpp"
-#include "runtime/self_comm.hpp"
 
 namespace ztrain::runtime {
 namespace {
@@ -15,30 +14,35 @@ Coordinate place(const Session& session, const MeshShape& shape) {
   return Coordinate(shape, session.rank());
 }
 
-}  // namespace
-
-Mesh::Mesh(const Session& session, const MeshShape& shape, std::int64_t cut)
-    : session_(session),
-      coordinate_(place(session, shape)),
-      cut_(cut),
-      progress_(std::make_shared<Progress>()) {}
-
-Communicator& Mesh::over(AxisSet axes, Queue) {
-  std::unique_ptr<Communicator>& group = groups_[axes.bits()];
-  if (group) return *group;
-  axes_[axes.bits()] = axes;
-  if (shape().size(axes) == 1) {
-    group = std::make_unique<SelfCommunicator>();
-    return *group;
-  }
+/// Collective over the session.
+Group split(const Session& session, int color, int key, std::string name, Queue queue) {
   MPI_Comm comm = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(session_.world(), coordinate_.group_id(axes), coordinate_.index_in(axes), &comm),
-            "MPI_Comm_split");
-  group = std::make_unique<MpiCommunicator>(comm, to_string(axes), progress_, cut_);
-  return *group;
+  check_mpi(MPI_Comm_split(session.world(), color < 0 ? MPI_UNDEFINED : color, key, &comm), "MPI_Comm_split");
+  return {comm, color, key, std::move(name), queue};
 }
 
-Communicator* Mesh::neighbour(AxisSet axes, int from, int to) {
+}  // namespace
+
+Mesh::Mesh(const Session& session, const MeshShape& shape, std::unique_ptr<CommunicatorBackend> backend)
+    : session_(session), coordinate_(place(session, shape)), backend_(std::move(backend)) {}
+
+Mesh::Mesh(const Session& session, const MeshShape& shape, std::int64_t cut)
+    : Mesh(session, shape, std::make_unique<MpiBackend>(cut)) {}
+
+Communicator& Mesh::over(AxisSet axes, Queue queue) {
+  if (!backend_->one_per_queue()) queue = 0;
+  std::unique_ptr<Communicator>& known = groups_[{axes.bits(), queue}];
+  if (known) return *known;
+  axes_[axes.bits()] = axes;
+  if (shape().size(axes) == 1)
+    known = backend_->make_self(queue);
+  else
+    known =
+        make(split(session_, coordinate_.group_id(axes), coordinate_.index_in(axes), to_string(axes), queue));
+  return *known;
+}
+
+Communicator* Mesh::neighbour(AxisSet axes, int from, int to, Queue queue) {
   const int size = shape().size(axes), index = coordinate_.index_in(axes);
   REQUIRE(from >= 0 && to >= 0 && from < size && to < size && from != to,
           "no neighbours {} and {} in a group of {} ranks over {}", from, to, size, to_string(axes));
@@ -46,28 +50,47 @@ Communicator* Mesh::neighbour(AxisSet axes, int from, int to) {
   if (const auto known = neighbours_.find(key); known != neighbours_.end()) return known->second.get();
   axes_[axes.bits()] = axes;
   const bool member = index == from || index == to;
-  MPI_Comm comm = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(session_.world(), member ? coordinate_.group_id(axes) : MPI_UNDEFINED,
-                           index == from ? 0 : 1, &comm),
-            "MPI_Comm_split");
-  std::unique_ptr<Communicator>& pair = neighbours_[key];
-  if (member)
-    pair = std::make_unique<MpiCommunicator>(comm, fmt::format("{} ({} to {})", to_string(axes), from, to),
-                                             progress_, cut_);
-  return pair.get();
+  return (neighbours_[key] =
+              make(split(session_, member ? coordinate_.group_id(axes) : -1, index == from ? 0 : 1,
+                         fmt::format("{} ({} to {})", to_string(axes), from, to), queue)))
+      .get();
+}
+
+std::unique_ptr<Communicator> Mesh::make(const Group& group) {
+  std::unique_ptr<Communicator> comm = backend_->make(group);
+  for (const auto& [data, bytes] : registered_)
+    if (comm) comm->register_memory(data, bytes);
+  return comm;
 }
 
 std::vector<Mesh::Sent> Mesh::bytes_sent() const {
   std::vector<Sent> listing;
   for (const auto& [bits, axes] : axes_) {
     Sent sent{axes, 0};
-    if (const auto group = groups_.find(bits); group != groups_.end())
-      sent.bytes += group->second->bytes_sent();
+    for (const auto& [key, group] : groups_)
+      if (std::get<0>(key) == bits) sent.bytes += group->bytes_sent();
     for (const auto& [key, pair] : neighbours_)
       if (std::get<0>(key) == bits && pair) sent.bytes += pair->bytes_sent();
     listing.push_back(sent);
   }
   return listing;
+}
+
+template <class F>
+void Mesh::each(const F& f) {
+  for (const auto& [key, group] : groups_) f(*group);
+  for (const auto& [key, pair] : neighbours_)
+    if (pair) f(*pair);
+}
+
+void Mesh::check() {
+  each([](Communicator& comm) { comm.check(); });
+}
+
+void Mesh::register_memory(void* data, std::int64_t bytes) {
+  if (bytes == 0) return;
+  registered_.emplace_back(data, bytes);
+  each([&](Communicator& comm) { comm.register_memory(data, bytes); });
 }
 
 }  // namespace ztrain::runtime

@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "layout/comm_cost.hpp"
 #include "runtime/mpi_check.hpp"
+#include "runtime/peers.hpp"
 #include "runtime/phased_collective.hpp"
 #include "runtime/rank_sum.hpp"
 
@@ -25,18 +26,10 @@ std::function<void()> copy_step(const void* from, void* to, std::int64_t bytes) 
   return [=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); };
 }
 
-/// The others' contributions lie in the workspace in rank order, without a gap for our own.
-int workspace_slot(int peer, int rank) {
-  return peer < rank ? peer : peer - 1;
-}
-
-/// Sums own and the others' contributions, own in its rank's place in the order.
-std::function<void()> sum_step(const Channel& channel, const void* own, const void* workspace,
-                               std::int64_t slot_bytes, RankSum sum, void* out, std::int64_t count) {
-  std::vector<const void*> sources;
-  for (int r = 0; r < channel.size; ++r)
-    sources.push_back(r == channel.rank ? own : slot(workspace, workspace_slot(r, channel.rank), slot_bytes));
-  return [=, ranks = channel.size] { sum(sources.data(), ranks, out, count); };
+std::function<void()> sum_step(const RankSources& sources, RankSum sum, void* out, std::int64_t count) {
+  return [=, in_order = sources.in_order()] {
+    sum(in_order.data(), static_cast<int>(in_order.size()), out, count);
+  };
 }
 
 std::unique_ptr<Collective> make(Channel& channel, std::function<void()> before, std::vector<Phase> phases) {
@@ -75,28 +68,28 @@ std::unique_ptr<Collective> MpiCommunicator::reduce_scatter(const void* full, DT
   const std::int64_t bytes = count * size_of(in), step = stride > 0 ? stride * size_of(in) : bytes;
   Phase phase{exchange(), {}};
   for (int k = 0; k + 1 < size(); ++k)
-    phase.exchange.receive(other(k), slot(workspace, workspace_slot(other(k), rank()), bytes), bytes);
+    phase.exchange.receive(other(k), slot(workspace, exchange_slot(other(k), rank()), bytes), bytes);
   for (int k = 0; k + 1 < size(); ++k) phase.exchange.send(other(k), slot(full, other(k), step), bytes);
-  phase.then = sum_step(channel_, slot(full, rank(), step), workspace, bytes, rank_sum(in, out, accumulate),
-                        shard, count);
+  phase.then = sum_step({slot(full, rank(), step), workspace, bytes, rank(), size()},
+                        rank_sum(in, out, accumulate), shard, count);
   return make(channel_, {}, {std::move(phase)});
 }
 
-std::unique_ptr<Collective> MpiCommunicator::all_reduce(void* data, DType type, std::int64_t count,
-                                                        void* workspace) {
+std::unique_ptr<Collective> MpiCommunicator::all_reduce(const void* from, void* to, DType type,
+                                                        std::int64_t count, void* workspace) {
   const std::int64_t element = size_of(type), slice = all_reduce_slice(size(), count) * element;
   const auto length = [&](int r) { return slice_length(size(), count, r); };
   const std::int64_t own = length(rank()) * element;
-  std::byte* const own_slice = slot(data, rank(), slice);
+  std::byte* const own_slice = slot(to, rank(), slice);
   Phase scatter{exchange(), {}}, gather{exchange(), {}};
   for (int k = 0; k + 1 < size(); ++k)
-    scatter.exchange.receive(other(k), slot(workspace, workspace_slot(other(k), rank()), own), own);
+    scatter.exchange.receive(other(k), slot(workspace, exchange_slot(other(k), rank()), own), own);
   for (int k = 0; k + 1 < size(); ++k)
-    scatter.exchange.send(other(k), slot(data, other(k), slice), length(other(k)) * element);
-  scatter.then =
-      sum_step(channel_, own_slice, workspace, own, rank_sum(type, type, false), own_slice, length(rank()));
+    scatter.exchange.send(other(k), slot(from, other(k), slice), length(other(k)) * element);
+  scatter.then = sum_step({slot(from, rank(), slice), workspace, own, rank(), size()},
+                          rank_sum(type, type, false), own_slice, length(rank()));
   for (int k = 0; k + 1 < size(); ++k)
-    gather.exchange.receive(other(k), slot(data, other(k), slice), length(other(k)) * element);
+    gather.exchange.receive(other(k), slot(to, other(k), slice), length(other(k)) * element);
   for (int k = 0; k + 1 < size(); ++k) gather.exchange.send(other(k), own_slice, own);
   std::vector<Phase> phases;
   phases.push_back(std::move(scatter));
@@ -105,8 +98,7 @@ std::unique_ptr<Collective> MpiCommunicator::all_reduce(void* data, DType type, 
 }
 
 std::unique_ptr<Collective> MpiCommunicator::broadcast(void* data, std::int64_t bytes, int root) {
-  REQUIRE(root >= 0 && root < size(), "broadcast from rank {} of the group over {}, which has {} ranks", root,
-          channel_.group, size());
+  require_root(*this, channel_.group, root);
   Phase phase{exchange(), {}};
   if (rank() != root) phase.exchange.receive(root, data, bytes);
   for (int k = 0; rank() == root && k + 1 < size(); ++k) phase.exchange.send(other(k), data, bytes);
@@ -122,7 +114,7 @@ std::unique_ptr<Collective> MpiCommunicator::all_to_all(const void* in, void* ou
 }
 
 std::unique_ptr<Collective> MpiCommunicator::send(const void* data, std::int64_t bytes, int to) {
-  check_peer(to, "send to");
+  require_peer(*this, channel_.group, to, "send to");
   Phase phase{exchange(), {}};
   phase.exchange.send(to, data, bytes);
   return std::make_unique<PhasedCollective>(channel_, PhasedCollective::Order::point_to_point, nullptr,
@@ -130,17 +122,11 @@ std::unique_ptr<Collective> MpiCommunicator::send(const void* data, std::int64_t
 }
 
 std::unique_ptr<Collective> MpiCommunicator::recv(void* data, std::int64_t bytes, int from) {
-  check_peer(from, "receive from");
+  require_peer(*this, channel_.group, from, "receive from");
   Phase phase{exchange(), {}};
   phase.exchange.receive(from, data, bytes);
   return std::make_unique<PhasedCollective>(channel_, PhasedCollective::Order::point_to_point, nullptr,
                                             std::vector<Phase>{std::move(phase)});
-}
-
-void MpiCommunicator::check_peer(int peer, const char* call) const {
-  REQUIRE(peer >= 0 && peer < size() && peer != rank(),
-          "rank {} of the group over {} cannot {} rank {}: it has {} ranks", rank(), channel_.group, call,
-          peer, size());
 }
 
 }  // namespace ztrain::runtime

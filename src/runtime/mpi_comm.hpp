@@ -45,8 +45,6 @@ class MpiCommunicator : public Communicator {
   MpiCommunicator(MPI_Comm comm, std::string group, std::shared_ptr<Progress> progress,
                   std::int64_t cut = largest_message);
   ~MpiCommunicator() override;
-  MpiCommunicator(const MpiCommunicator&) = delete;
-  MpiCommunicator& operator=(const MpiCommunicator&) = delete;
 
   int rank() const override { return channel_.rank; }
   int size() const override { return channel_.size; }
@@ -54,7 +52,7 @@ class MpiCommunicator : public Communicator {
   std::unique_ptr<Collective> reduce_scatter(const void* full, DType in, void* shard, DType out,
                                              std::int64_t count, bool accumulate, void* workspace,
                                              std::int64_t stride) override;
-  std::unique_ptr<Collective> all_reduce(void* data, DType type, std::int64_t count,
+  std::unique_ptr<Collective> all_reduce(const void* from, void* to, DType type, std::int64_t count,
                                          void* workspace) override;
   std::unique_ptr<Collective> broadcast(void* data, std::int64_t bytes, int root) override;
   std::unique_ptr<Collective> all_to_all(const void* in, void* out, std::int64_t bytes) override;
@@ -62,12 +60,13 @@ class MpiCommunicator : public Communicator {
   std::unique_ptr<Collective> recv(void* data, std::int64_t bytes, int from) override;
   std::int64_t bytes_sent() const override { return channel_.sent; }
 
+  const std::string& group() const { return channel_.group; }
+
  private:
   Exchange exchange() const { return {channel_.comm, channel_.group, channel_.cut}; }
   /// The k-th other member, k in [0, size - 1): each rank starts with its right-hand neighbour, so that not
   /// all send to the same rank at once.
   int other(int k) const { return (channel_.rank + 1 + k) % channel_.size; }
-  void check_peer(int peer, const char* call) const;
 
   Channel channel_;
 };

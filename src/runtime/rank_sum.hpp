@@ -1,7 +1,9 @@
 #pragma once
 // The sum that reductions form: over the members of a group, in rank order, always with the same rounding.
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "base/dtype.hpp"
 
@@ -15,5 +17,28 @@ using RankSum = void (*)(const void* const* sources, int ranks, void* out, std::
 /// in and out: fp32, bf16 or fp64, or fp16 to fp16 or fp32, or fp32 to fp16; throws Error for others. With
 /// accumulate the sum is added to what out holds.
 RankSum rank_sum(DType in, DType out, bool accumulate);
+
+/// Where the contribution of a peer lies after an exchange: those of the others are in rank order, without a
+/// gap for our own.
+constexpr int exchange_slot(int peer, int rank) {
+  return peer < rank ? peer : peer - 1;
+}
+
+/// What a rank sums after an exchange.
+struct RankSources {
+  const void* own;
+  const void* others;  ///< exchange_slot(r, rank) * slot_bytes: rank r's
+  std::int64_t slot_bytes;
+  int rank, ranks;
+
+  constexpr const void* at(int r) const {
+    return r == rank ? own : static_cast<const std::byte*>(others) + exchange_slot(r, rank) * slot_bytes;
+  }
+  std::vector<const void*> in_order() const {
+    std::vector<const void*> sources;
+    for (int r = 0; r < ranks; ++r) sources.push_back(at(r));
+    return sources;
+  }
+};
 
 }  // namespace ztrain::runtime

@@ -13,7 +13,7 @@ class SelfCommunicator : public Communicator {
   std::unique_ptr<Collective> reduce_scatter(const void* full, DType in, void* shard, DType out,
                                              std::int64_t count, bool accumulate, void* workspace,
                                              std::int64_t stride) override;
-  std::unique_ptr<Collective> all_reduce(void* data, DType type, std::int64_t count,
+  std::unique_ptr<Collective> all_reduce(const void* from, void* to, DType type, std::int64_t count,
                                          void* workspace) override;
   std::unique_ptr<Collective> broadcast(void* data, std::int64_t bytes, int root) override;
   std::unique_ptr<Collective> all_to_all(const void* in, void* out, std::int64_t bytes) override;

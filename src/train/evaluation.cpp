@@ -25,7 +25,7 @@ Sum sum_over(Worker& worker, const config::Deck& deck, const data::RowSource& ro
   for (std::int64_t b = 0; b < batches; ++b) {
     beat();
     data::fill_in_order(rows, b * stride + worker.data_index() * micro, micro, batch_of(worker.inputs(0)));
-    worker.evaluate().run();
+    worker.evaluate_batch();
     for (int r = 0; r < ranks; ++r) {
       sum.loss += worker.partials()[r].loss_sum;
       sum.weight += worker.partials()[r].weight_sum;

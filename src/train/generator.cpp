@@ -12,6 +12,7 @@
 #include "plan/memory.hpp"
 #include "plan/setup.hpp"
 #include "train/joint_proof.hpp"
+#include "train/open_device.hpp"
 #include "train/require_memory.hpp"
 #include "train/weights.hpp"
 
@@ -42,8 +43,8 @@ program::JobSpec spec_on(int ranks, DType dtype) {
   return spec;
 }
 
-program::Inference compile(const runtime::Session& session, const ModelSource& source,
-                           const GeneratorOptions& options) {
+program::Inference compile(const runtime::Session& session, runtime::Device& device,
+                           const ModelSource& source, const GeneratorOptions& options) {
   const auto graph = [&](std::int64_t tokens) {
     return plan::logits_graph(source.deck, options.dtype, tokens);
   };
@@ -57,8 +58,20 @@ program::Inference compile(const runtime::Session& session, const ModelSource& s
     return std::vector<program::Program>{std::move(other.load), std::move(other.prefill.program),
                                          std::move(other.decode.program)};
   });
-  require_memory(session, job);
+  require_memory(session, device, job);
   return job;
+}
+
+// The order of the host's tensors of a Program. The index comes last: some have none.
+enum Place : std::size_t { tokens_place, positions_place, cache_begin_place, logits_place, index_place };
+
+engine::HostTensors host_tensors(runtime::Device& device, const program::InferenceProgram& p,
+                                 const engine::JobMemory& memory) {
+  std::vector<engine::DeviceRange> ranges;
+  for (const program::TensorId t : {p.tokens, p.positions, p.cache_begin, p.logits, p.index})
+    if (t != program::no_tensor)
+      ranges.push_back({memory.address(p.program, t), p.program.tensor(t).bytes()});
+  return {device, std::move(ranges)};
 }
 
 }  // namespace
@@ -67,18 +80,26 @@ Generator::Generator(const runtime::Session& session, const ModelSource& source,
                      const GeneratorOptions& options)
     : session_(session),
       options_(options),
-      job_(compile(session, source, options)),
-      mesh_(session, job_.load.mesh),
-      exec_(kernels::make_exec()),
-      memory_(
-          session.agree("allocating memory",
-                        [&] {
-                          return engine::JobMemory({&job_.load, &job_.prefill.program, &job_.decode.program});
-                        })),
-      load_(job_.load, memory_, mesh_, *exec_),
-      prefill_(job_.prefill.program, memory_, mesh_, *exec_),
-      decode_(job_.decode.program, memory_, mesh_, *exec_),
+      device_(open_device(session, source.deck)),
+      queues_(*device_),
+      job_(compile(session, *device_, source, options)),
+      memory_(session.agree("allocating memory",
+                            [&] {
+                              return engine::JobMemory(
+                                  {&job_.load, &job_.prefill.program, &job_.decode.program},
+                                  memory::Arena::Guards::off, device_->memory(), device_->staging());
+                            })),
+      mesh_(session, job_.load.mesh, runtime::make_backend(session, *device_, default_device_options())),
+      load_(job_.load, memory_, mesh_, queues_),
+      prefill_(job_.prefill.program, memory_, mesh_, queues_),
+      decode_(job_.decode.program, memory_, mesh_, queues_),
+      prefill_host_(
+          session.agree("allocating memory", [&] { return host_tensors(*device_, job_.prefill, memory_); })),
+      decode_host_(
+          session.agree("allocating memory", [&] { return host_tensors(*device_, job_.decode, memory_); })),
       vocabulary_(source.deck.model.vocab_size) {
+  memory_.each_region(program::Tier::device,
+                      [&](const memory::Arena& a) { mesh_.register_memory(a.at(0), a.bytes()); });
   session.agree("reading the weights", [&] {
     const auto shards = state_shards(job_.load, job_.tensors, memory_, false);
     read_weights(source, place_of(job_.load, job_.layout), shards);
@@ -109,40 +130,44 @@ void Generator::prefill(std::span<const std::int32_t> prompt, const Listener& li
   const auto chunk = static_cast<std::size_t>(job_.prefill.rows);
   for (std::size_t begin = 0; begin < prompt.size(); begin += chunk) {
     const auto tokens = prompt.subspan(begin, std::min(chunk, prompt.size() - begin));
-    run(job_.prefill, prefill_, tokens, static_cast<std::int64_t>(begin));
+    run(job_.prefill, prefill_, prefill_host_, tokens, static_cast<std::int64_t>(begin));
     if (options_.every_logit) {
-      const auto all = rows(job_.prefill, 0, std::ssize(tokens));
+      const auto all = rows(job_.prefill, prefill_host_, std::ssize(tokens));
       if (listener.logits) listener.logits(all);
       last_ = all.last(static_cast<std::size_t>(vocabulary_));
     } else if (begin + chunk >= prompt.size()) {
-      last_ = rows(job_.prefill, 0, 1);
+      last_ = rows(job_.prefill, prefill_host_, 1);
     }
   }
 }
 
 void Generator::decode(std::int32_t token, std::int64_t position) {
   const Timed timed(decoded_, 1);
-  run(job_.decode, decode_, {&token, 1}, position);
-  last_ = rows(job_.decode, 0, 1);
+  run(job_.decode, decode_, decode_host_, {&token, 1}, position);
+  last_ = rows(job_.decode, decode_host_, 1);
 }
 
-void Generator::run(const program::InferenceProgram& p, engine::Executor& executor,
+void Generator::run(const program::InferenceProgram& p, engine::Executor& executor, engine::HostTensors& host,
                     std::span<const std::int32_t> tokens, std::int64_t begin) {
-  const auto at = [&](program::TensorId id) { return memory_.data<std::int32_t>(p.program, id); };
+  const auto at = [&](Place place) { return reinterpret_cast<std::int32_t*>(host.at(place)); };
   for (std::int64_t i = 0; i < p.rows; ++i) {
-    at(p.tokens)[i] = i < std::ssize(tokens) ? tokens[static_cast<std::size_t>(i)] : 0;
-    at(p.positions)[i] = static_cast<std::int32_t>(begin + i);
+    at(tokens_place)[i] = i < std::ssize(tokens) ? tokens[static_cast<std::size_t>(i)] : 0;
+    at(positions_place)[i] = static_cast<std::int32_t>(begin + i);
   }
-  *at(p.cache_begin) = static_cast<std::int32_t>(begin);
-  if (p.index != program::no_tensor) *at(p.index) = static_cast<std::int32_t>(tokens.size()) - 1;
+  *at(cache_begin_place) = static_cast<std::int32_t>(begin);
+  if (p.index != program::no_tensor) *at(index_place) = static_cast<std::int32_t>(tokens.size()) - 1;
+  for (std::size_t i = 0; i < host.size(); ++i)
+    if (i != logits_place) host.upload(i);
   executor.run();
+  host.download(logits_place);
+  host.wait([this] { mesh_.check(); });
 }
 
-std::span<const float> Generator::rows(const program::InferenceProgram& p, std::int64_t first,
+std::span<const float> Generator::rows(const program::InferenceProgram& p, const engine::HostTensors& host,
                                        std::int64_t count) {
   logits_.resize(static_cast<std::size_t>(count * vocabulary_));
   engine::with_type(p.program.tensor(p.logits).dtype, [&]<class T>(engine::Type<T>) {
-    const T* from = memory_.data<T>(p.program, p.logits) + first * vocabulary_;
+    const T* from = reinterpret_cast<const T*>(host.at(logits_place));
     std::transform(from, from + count * vocabulary_, logits_.begin(),
                    [](T x) { return static_cast<float>(x); });
   });

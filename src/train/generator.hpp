@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "engine/executor.hpp"
+#include "engine/host_tensors.hpp"
 #include "engine/job_memory.hpp"
-#include "kernels/backend.hpp"
 #include "program/inference.hpp"
 #include "runtime/mesh_comms.hpp"
 #include "runtime/session.hpp"
@@ -69,19 +69,23 @@ class Generator {
  private:
   void prefill(std::span<const std::int32_t> prompt, const Listener& listener);
   void decode(std::int32_t token, std::int64_t position);
-  void run(const program::InferenceProgram& p, engine::Executor& executor,
+  /// The Program's logits are in `host` on return.
+  void run(const program::InferenceProgram& p, engine::Executor& executor, engine::HostTensors& host,
            std::span<const std::int32_t> tokens, std::int64_t begin);
-  /// Rows of a Program's logits in fp32, in logits_.
-  std::span<const float> rows(const program::InferenceProgram& p, std::int64_t first, std::int64_t count);
+  /// The first rows of a Program's logits in fp32, in logits_.
+  std::span<const float> rows(const program::InferenceProgram& p, const engine::HostTensors& host,
+                              std::int64_t count);
   std::int32_t choose(const GenerateOptions& options, std::int64_t position);
 
   const runtime::Session& session_;
   GeneratorOptions options_;
+  std::unique_ptr<runtime::Device> device_;
+  engine::Queues queues_;
   program::Inference job_;
-  runtime::Mesh mesh_;
-  kernels::ExecHandle exec_;
   engine::JobMemory memory_;
+  runtime::Mesh mesh_;
   engine::Executor load_, prefill_, decode_;
+  engine::HostTensors prefill_host_, decode_host_;
   std::int64_t vocabulary_;
   std::vector<float> logits_;
   std::span<const float> last_;  ///< of logits_: of the newest token

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/error.hpp"
+#include "base/hash.hpp"
 #include "base/text.hpp"
 #include "memory/machine.hpp"
 #include "plan/fit.hpp"
@@ -14,11 +16,11 @@
 namespace ztrain::train {
 namespace {
 
-/// What one rank finds on its node. All members are 8 bytes: ranks exchange it as it is.
+/// What one rank finds on its node, or on its GPU. All members are 8 bytes: ranks exchange it as it is.
 struct Finding {
-  std::int64_t needed = 0;     ///< bytes of all ranks of the node
-  std::int64_t available = 0;  ///< of the node, now; -1: unknown
-  std::int64_t ranks = 1;      ///< on the node
+  std::int64_t needed = 0;     ///< bytes of all ranks of the node or GPU
+  std::int64_t available = 0;  ///< of the node or GPU, now; -1: unknown
+  std::int64_t ranks = 1;      ///< on the node or GPU
 
   bool fits() const { return available < 0 || needed <= available; }
 };
@@ -34,15 +36,33 @@ std::int64_t total_of(const plan::RankMemory& memory) {
   return total;
 }
 
-std::vector<Finding> findings_of_all(const runtime::Session& session, std::int64_t bytes) {
-  const memory::MachineMemory machine = memory::machine_memory();
-  const Finding mine{bytes * session.ranks_on_node(), machine.total == 0 ? -1 : machine.available,
-                     session.ranks_on_node()};
-  std::vector<Finding> all(static_cast<std::size_t>(session.size()));
+/// What every rank has, by rank.
+template <class T>
+std::vector<T> of_all(const runtime::Session& session, const T& mine) {
+  std::vector<T> all(static_cast<std::size_t>(session.size()));
   REQUIRE(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, session.world()) ==
               MPI_SUCCESS,
           "MPI_Allgather failed while the ranks compared their memory");
   return all;
+}
+
+bool has_memory_of_its_own(const runtime::Device& device) {
+  return !device.identity().empty();
+}
+
+/// Ranks that share this rank's GPU.
+std::int64_t ranks_on(const runtime::Session& session, const runtime::Device& device) {
+  const std::uint64_t mine = hash_text(session.host() + " " + device.identity());
+  return std::ranges::count(of_all(session, mine), mine);
+}
+
+std::vector<Finding> findings_of_all(const runtime::Session& session, runtime::Device& device,
+                                     const plan::RankMemory& memory) {
+  const bool gpu = has_memory_of_its_own(device);
+  const memory::MachineMemory limits = device.memory().limits();
+  const std::int64_t ranks = gpu ? ranks_on(session, device) : session.ranks_on_node(),
+                     bytes = gpu ? memory.total(program::Tier::device) : total_of(memory);
+  return of_all(session, Finding{bytes * ranks, limits.total == 0 ? -1 : limits.available, ranks});
 }
 
 /// Never throws: what it says stands in another message.
@@ -70,8 +90,9 @@ std::string table_of(const Job& job, const program::Program& largest) {
                       memory.transient(program::Tier::device));
 }
 
-std::string node_text(const Finding& worst) {
-  return fmt::format("{} ranks on a node need {}, of which {} are available", worst.ranks,
+std::string node_text(const Finding& worst, const runtime::Device& device) {
+  return fmt::format("{} ranks on a {} need {}, of which {} are available", worst.ranks,
+                     has_memory_of_its_own(device) ? device.name() : "node",
                      format_bytes(static_cast<double>(worst.needed)),
                      format_bytes(static_cast<double>(worst.available)));
 }
@@ -80,13 +101,18 @@ std::string shortage(const std::string& what, const program::Job& job, const std
   return fmt::format("the job does not fit: {}\n{}{}", what, table_of(job, job.train), help);
 }
 
-std::string node_shortage(const Finding& worst, const program::Job& job, const config::Deck* deck,
-                          int ranks) {
+std::string shortage_of(const Finding& worst, const runtime::Device& device, const program::Job& job,
+                        const config::Deck* deck, int ranks) {
   plan::Limits limits;
-  limits.ranks_per_node = static_cast<int>(worst.ranks);
-  limits.device_memory = limits.outside_memory = 0.0;
-  limits.host_memory = static_cast<double>(worst.available);
-  return shortage(node_text(worst), job, advice(deck, ranks, limits));
+  if (has_memory_of_its_own(device)) {
+    limits.device_memory = static_cast<double>(worst.available / worst.ranks);
+    limits.outside_memory = 0.0;  // is in use already
+  } else {
+    limits.ranks_per_node = static_cast<int>(worst.ranks);
+    limits.device_memory = limits.outside_memory = 0.0;
+    limits.host_memory = static_cast<double>(worst.available);
+  }
+  return shortage(node_text(worst, device), job, advice(deck, ranks, limits));
 }
 
 std::string device_shortage(double needed, const program::Job& job, const config::Deck& deck, int ranks) {
@@ -100,9 +126,12 @@ std::string device_shortage(double needed, const program::Job& job, const config
 
 }  // namespace
 
-void require_memory(const runtime::Session& session, const program::Job& job, const config::Deck* deck) {
-  const std::int64_t bytes = total_of(plan::memory_of(job));
-  const std::vector<Finding> all = findings_of_all(session, bytes);
+void require_memory(const runtime::Session& session, runtime::Device& device, const program::Job& job,
+                    const config::Deck* deck) {
+  const plan::RankMemory memory = plan::memory_of(job);
+  const std::int64_t bytes =
+      has_memory_of_its_own(device) ? memory.total(program::Tier::device) : total_of(memory);
+  const std::vector<Finding> all = findings_of_all(session, device, memory);
   const auto worst = std::find_if(all.begin(), all.end(), does_not_fit);
   const double needed = static_cast<double>(bytes) + (deck ? deck->cluster.outside_memory * 1e9 : 0);
   const bool device_fits =
@@ -111,20 +140,20 @@ void require_memory(const runtime::Session& session, const program::Job& job, co
   const std::string text = session.from_rank_0([&]() -> std::string {
     if (session.rank() != 0) return "";
     if (!device_fits) return device_shortage(needed, job, *deck, session.size());
-    return worst == all.end() ? "" : node_shortage(*worst, job, deck, session.size());
+    return worst == all.end() ? "" : shortage_of(*worst, device, job, deck, session.size());
   }());
   if (!text.empty()) throw runtime::AgreedError(text);
 }
 
-void require_memory(const runtime::Session& session, const program::Inference& job) {
-  const std::vector<Finding> all = findings_of_all(session, total_of(plan::memory_of(job)));
+void require_memory(const runtime::Session& session, runtime::Device& device, const program::Inference& job) {
+  const std::vector<Finding> all = findings_of_all(session, device, plan::memory_of(job));
   const auto worst = std::find_if(all.begin(), all.end(), does_not_fit);
   const std::string text = session.from_rank_0([&]() -> std::string {
     if (session.rank() != 0 || worst == all.end()) return "";
     return fmt::format(
         "generation does not fit: {}\n{}Use more nodes, fewer tokens (--tokens, --max-length, shorter "
         "prompts), a smaller --chunk, or a narrower --dtype",
-        node_text(*worst), table_of(job, job.prefill.program));
+        node_text(*worst, device), table_of(job, job.prefill.program));
   }());
   if (!text.empty()) throw runtime::AgreedError(text);
 }

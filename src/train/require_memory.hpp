@@ -4,17 +4,19 @@
 #include "config/deck.hpp"
 #include "program/compile.hpp"
 #include "program/inference.hpp"
+#include "runtime/device.hpp"
 #include "runtime/session.hpp"
 
 namespace ztrain::train {
 
-/// Collective. The ranks of a node allocate together, so they are counted together against its memory; and
-/// each rank against cluster.device_memory, where the deck gives one. Throws runtime::AgreedError on every
-/// rank, with the memory table and the cheapest changes of the deck that make it fit (deck null: without
-/// those).
-void require_memory(const runtime::Session& session, const program::Job& job, const config::Deck* deck);
+/// Collective. The ranks of a node, or of a GPU, allocate together, so they are counted together against its
+/// memory; and each rank against cluster.device_memory, where the deck gives one. Throws runtime::AgreedError
+/// on every rank, with the memory table and the cheapest changes of the deck that make it fit (deck null:
+/// without those).
+void require_memory(const runtime::Session& session, runtime::Device& device, const program::Job& job,
+                    const config::Deck* deck);
 
-/// The same for generation, against the nodes' memory.
-void require_memory(const runtime::Session& session, const program::Inference& job);
+/// The same for generation, against the memory of the nodes or GPUs.
+void require_memory(const runtime::Session& session, runtime::Device& device, const program::Inference& job);
 
 }  // namespace ztrain::train

@@ -79,8 +79,8 @@ Trainer::Trainer(const runtime::Session& session, Prepared prepared, std::string
           "reading the schedule",
           [&] { return facts_of(deck_, sampler_, plan::training_graph(deck_), session.size()); })),
       overflow_(deck_),
-      worker_(session, compile_and_verify(session, plan::training_graph(deck_), plan::job_spec(deck_)),
-              &deck_, deck_.debug.poison) {
+      worker_{session, compile_and_verify(session, plan::training_graph(deck_), plan::job_spec(deck_)),
+              &deck_, worker_options(deck_), open_device(session, deck_)} {
   say(session.agree("describing the run",
                     [&] { return banner(session, deck_, data_, worker_, facts_, version_); }));
   restore();
@@ -171,7 +171,7 @@ void Trainer::load_checkpoint(const std::string& path) {
         from_metadata(checkpoint::read_metadata(path), deck_, data::identity_of(data_), path);
     progress_ = restored.progress;
     const auto& job = worker_.job();
-    const auto shards = state_shards(job.load, job.tensors, worker_.memory(), true);
+    const auto shards = worker_.state(true);
     checkpoint::load(path, place_of(job.load, job.layout), shards);
     overflow_ = Overflow(deck_, &progress_.loss_scaler);
     return restored.note;
@@ -232,7 +232,7 @@ void Trainer::step() {
   clock.data = now() - start;
   set_scalars();
   worker_.train().clear_timings();
-  worker_.train().run();
+  worker_.step();
   clock.total = now() - start;
   clock.save = std::exchange(save_seconds_, 0.0);
   if (deck_.debug.poison) worker_.memory().check_guards();
@@ -343,7 +343,7 @@ void Trainer::save() {
   watchdog_->beat("saving a checkpoint");
   const double start = now();
   const auto& job = worker_.job();
-  const auto shards = state_shards(job.load, job.tensors, worker_.memory(), true);
+  const auto shards = worker_.state(true);
   const std::string folder = config::checkpoint_folder(deck_);
   std::int64_t bytes = 0;
   const auto saved = session_.agree("saving a checkpoint", [&] {

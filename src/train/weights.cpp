@@ -86,11 +86,12 @@ void zero_moments(const Program& program, const program::JobTensors& tensors, co
 
 std::vector<checkpoint::StateShard> state_shards(const Program& program, const program::JobTensors& tensors,
                                                  const engine::JobMemory& memory, bool optimizer) {
+  memory::Provider* const other = memory.provider().host_accessible() ? nullptr : &memory.provider();
   std::vector<checkpoint::StateShard> shards;
   for (std::size_t u = 0; u < tensors.units.size(); ++u) {
     const auto add = [&](const std::string& name, program::TensorId t, std::int64_t granule) {
       shards.push_back(
-          {name, static_cast<int>(u), program.tensor(t).dtype, memory.address(program, t), granule});
+          {name, static_cast<int>(u), program.tensor(t).dtype, memory.address(program, t), granule, other});
     };
     add("model", tensors.units[u].master.slice, 1);
     if (!optimizer || tensors.units[u].optimizer.empty()) continue;  // a frozen unit has none

@@ -1,9 +1,11 @@
 #include "train/worker.hpp"
 
+#include <array>
 #include <set>
+#include <utility>
 
 #include "base/error.hpp"
-#include "checkpoint/import.hpp"
+#include "kernels/backend.hpp"
 #include "train/joint_proof.hpp"
 #include "train/require_memory.hpp"
 #include "train/weights.hpp"
@@ -15,10 +17,45 @@ using program::Job;
 
 constexpr AxisSet data_axes = Axis::replicate | Axis::shard;
 
-engine::ExecutorOptions options(bool poison) {
+// The order of the host's tensors: scalars, partials, then the inputs by micro-batch.
+constexpr std::size_t scalars_place = 0, partials_place = 1, first_input = 2;
+constexpr std::array input_names{"tokens", "targets", "weights", "positions", "document_start"};
+
+std::size_t input_place(int micro, std::size_t name) {
+  return first_input + static_cast<std::size_t>(micro) * input_names.size() + name;
+}
+
+engine::ExecutorOptions executor_options(const WorkerOptions& options) {
   engine::ExecutorOptions o;
-  o.poison = poison;
+  o.poison = options.poison;
+  o.timed = options.timed;
+  if (options.device.cuda_graphs == "compute") o.graphs = engine::Graphs::compute;
+  if (options.device.cuda_graphs == "step") o.graphs = engine::Graphs::step;
   return o;
+}
+
+std::unique_ptr<runtime::Device> device_of_build(const runtime::Session& session) {
+  return session.agree("opening the device", [&] {
+    auto device = runtime::make_device(session.local_rank());
+    kernels::initialize_backend();
+    return device;
+  });
+}
+
+/// What the host writes and reads, in the order of their places.
+std::vector<engine::DeviceRange> host_ranges(const Job& job, const engine::JobMemory& memory) {
+  std::vector<engine::DeviceRange> ranges;
+  const auto add = [&](program::TensorId t) {
+    ranges.push_back({memory.address(job.train, t), job.train.tensor(t).bytes()});
+  };
+  add(job.tensors.scalars);
+  add(job.tensors.partials);
+  for (int micro = 0;; ++micro)
+    for (const char* name : input_names) {
+      const program::TensorId t = job.train.find(program::input_name(name, micro));
+      if (t == program::no_tensor) return ranges;
+      add(t);
+    }
 }
 
 }  // namespace
@@ -35,41 +72,84 @@ Job compile_and_verify(const runtime::Session& session, const model::Graph& grap
   return job;
 }
 
-Worker::Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
-               bool poison)
-    : Worker(session, compile_and_verify(session, graph, spec), nullptr, poison) {}
+WorkerOptions worker_options(const config::Deck& deck) {
+  return {.poison = deck.debug.poison, .device = deck.device};
+}
 
-Worker::Worker(const runtime::Session& session, Job job, const config::Deck* deck, bool poison)
-    : job_((require_memory(session, job, deck), std::move(job))),
-      mesh_(session, job_.train.mesh),
-      exec_(kernels::make_exec()),
+Worker::Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
+               WorkerOptions options, std::unique_ptr<runtime::Device> device)
+    : Worker(session, compile_and_verify(session, graph, spec), nullptr, options, std::move(device)) {}
+
+Worker::Worker(const runtime::Session& session, Job job, const config::Deck* deck, WorkerOptions options,
+               std::unique_ptr<runtime::Device> device)
+    : device_(device ? std::move(device) : device_of_build(session)),
+      queues_(*device_),
+      job_((require_memory(session, *device_, job, deck), std::move(job))),
       memory_(session.agree("allocating memory",
                             [&] {
                               return engine::JobMemory(
                                   {&job_.load, &job_.train, &job_.evaluate},
-                                  poison ? memory::Arena::Guards::on : memory::Arena::Guards::off);
+                                  options.poison ? memory::Arena::Guards::on : memory::Arena::Guards::off,
+                                  device_->memory(), device_->staging());
                             })),
-      load_(job_.load, memory_, mesh_, *exec_, options(poison)),
-      train_(job_.train, memory_, mesh_, *exec_, options(poison)),
-      evaluate_(job_.evaluate, memory_, mesh_, *exec_, options(poison)) {
+      mesh_(session, job_.train.mesh, runtime::make_backend(session, *device_, options.device)),
+      load_(job_.load, memory_, mesh_, queues_, {.poison = options.poison}),
+      train_(job_.train, memory_, mesh_, queues_, executor_options(options)),
+      evaluate_(job_.evaluate, memory_, mesh_, queues_, executor_options(options)),
+      host_(session.agree("allocating memory",
+                          [&] { return engine::HostTensors(*device_, host_ranges(job_, memory_)); })) {
+  memory_.each_region(program::Tier::device,
+                      [&](const memory::Arena& a) { mesh_.register_memory(a.at(0), a.bytes()); });
   scalars() = {};
+  host_.upload(scalars_place);
+}
+
+void Worker::step() {
+  host_.upload(scalars_place);
+  for (std::size_t i = first_input; i < host_.size(); ++i) host_.upload(i);
+  train_.run();
+  host_.download(scalars_place);
+  wait();
+}
+
+void Worker::evaluate_batch() {
+  for (std::size_t i = 0; i < input_names.size(); ++i) host_.upload(input_place(0, i));
+  evaluate_.run();
+  host_.download(partials_place);
+  wait();
+}
+
+/// A communication that failed on the device would never end.
+void Worker::wait() {
+  host_.wait([this] { mesh_.check(); });
+}
+
+std::vector<checkpoint::StateShard> Worker::state(bool optimizer) const {
+  device_->finish();
+  return state_shards(job_.load, job_.tensors, memory_, optimizer);
 }
 
 void Worker::initialize(std::uint64_t seed) {
-  initialize_weights(job_.load, job_.tensors, job_.layout, job_.graph, memory_, *exec_, seed);
+  run_on(*device_, [&] {
+    initialize_weights(job_.load, job_.tensors, job_.layout, job_.graph, memory_,
+                       queues_.exec(runtime::compute_queue), seed);
+  });
   load_copies();
 }
 
 checkpoint::Imported Worker::import_weights(const std::string& folder, const checkpoint::Progress& progress) {
-  const auto shards = state_shards(job_.load, job_.tensors, memory_, false);
+  const auto shards = state(false);
   return checkpoint::import_weights(folder, place_of(job_.load, job_.layout), shards, progress);
 }
 
 void Worker::complete_import(const checkpoint::Imported& imported, std::uint64_t seed) {
   const std::set<std::string> absent(imported.absent.begin(), imported.absent.end());
-  draw_weights(job_.load, job_.tensors, job_.layout, job_.graph, memory_, *exec_, seed,
-               [&](const model::Parameter& p) { return absent.contains(p.name); });
-  zero_moments(job_.load, job_.tensors, memory_, *exec_);
+  run_on(*device_, [&] {
+    kernels::Exec& exec = queues_.exec(runtime::compute_queue);
+    draw_weights(job_.load, job_.tensors, job_.layout, job_.graph, memory_, exec, seed,
+                 [&](const model::Parameter& p) { return absent.contains(p.name); });
+    zero_moments(job_.load, job_.tensors, memory_, exec);
+  });
   load_copies();
 }
 
@@ -85,20 +165,18 @@ std::int64_t Worker::outside_bytes() const {
 }
 
 StepScalars& Worker::scalars() const {
-  return *memory_.data<StepScalars>(job_.train, job_.tensors.scalars);
+  return *reinterpret_cast<StepScalars*>(host_.at(scalars_place));
 }
 
 const StepPartial* Worker::partials() const {
-  return memory_.data<StepPartial>(job_.train, job_.tensors.partials);
+  return reinterpret_cast<const StepPartial*>(host_.at(partials_place));
 }
 
 InputAddresses Worker::inputs(int micro) const {
-  const auto at = [&](const char* name) { return job_.train.find(program::input_name(name, micro)); };
-  return {memory_.data<std::int32_t>(job_.train, at("tokens")),
-          memory_.data<std::int32_t>(job_.train, at("targets")),
-          memory_.data<float>(job_.train, at("weights")),
-          memory_.data<std::int32_t>(job_.train, at("positions")),
-          memory_.data<std::int32_t>(job_.train, at("document_start"))};
+  const auto ints = [&](std::size_t name) {
+    return reinterpret_cast<std::int32_t*>(host_.at(input_place(micro, name)));
+  };
+  return {ints(0), ints(1), reinterpret_cast<float*>(host_.at(input_place(micro, 2))), ints(3), ints(4)};
 }
 
 int Worker::data_index() const {

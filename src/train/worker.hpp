@@ -9,15 +9,16 @@
 #include "checkpoint/import.hpp"
 #include "config/deck.hpp"
 #include "engine/executor.hpp"
+#include "engine/host_tensors.hpp"
 #include "engine/job_memory.hpp"
-#include "kernels/backend.hpp"
 #include "program/compile.hpp"
 #include "runtime/mesh_comms.hpp"
 #include "runtime/session.hpp"
+#include "train/open_device.hpp"
 
 namespace ztrain::train {
 
-/// Input tensors of one micro-batch, by their addresses.
+/// Input tensors of one micro-batch: where the host writes them.
 struct InputAddresses {
   std::int32_t* tokens;
   std::int32_t* targets;
@@ -26,15 +27,23 @@ struct InputAddresses {
   std::int32_t* document_start;
 };
 
+struct WorkerOptions {
+  bool poison = false;  ///< debug.poison
+  bool timed = false;   ///< engine::ExecutorOptions::timed
+  config::Device device = default_device_options();
+};
+WorkerOptions worker_options(const config::Deck& deck);
+
 class Worker {
  public:
   /// Collective. Compiles, proves the joint graph, allocates and binds. The state is not set yet:
-  /// initialize() draws it; or write the slices and call load_copies().
+  /// initialize() draws it; or write the slices and call load_copies(). device: null for that of the build.
   Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
-         bool poison);
+         WorkerOptions options = {}, std::unique_ptr<runtime::Device> device = nullptr);
   /// Collective. For a job compiled by compile_and_verify. deck: to say in terms of what would make a job fit
   /// that does not; may be null.
-  Worker(const runtime::Session& session, program::Job job, const config::Deck* deck, bool poison);
+  Worker(const runtime::Session& session, program::Job job, const config::Deck* deck, WorkerOptions options,
+         std::unique_ptr<runtime::Device> device);
 
   /// Collective: weights drawn from the seed, moments zero.
   void initialize(std::uint64_t seed);
@@ -48,6 +57,7 @@ class Worker {
   std::int64_t weight_bytes() const;
 
   const program::Job& job() const { return job_; }
+  runtime::Device& device() const { return *device_; }
   const engine::JobMemory& memory() const { return memory_; }
   runtime::Mesh& mesh() { return mesh_; }
   kernels::Exec& exec() { return *exec_; }
@@ -57,13 +67,20 @@ class Worker {
 
   /// Collective: derives all copies after the slices of the state were written.
   void load_copies() { load_.run(); }
+  /// Collective: the train Program on inputs() and scalars(), whose results are there on return. That is
+  /// where the host waits for the device, and nowhere else.
+  void step();
+  /// Collective: the evaluation of micro-batch 0; partials() are there on return.
+  void evaluate_batch();
+  /// This rank's slices of the state. No work is under way on them.
+  std::vector<checkpoint::StateShard> state(bool optimizer) const;
 
   /// Resident bytes of the process beside its arenas, as the operating system counts them now: code,
   /// libraries and their compiled primitives, MPI. What the memory plan cannot know.
   std::int64_t outside_bytes() const;
 
   StepScalars& scalars() const;
-  /// [ranks], after an evaluation or a step.
+  /// [ranks], after an evaluation.
   const StepPartial* partials() const;
   InputAddresses inputs(int micro) const;
   /// Index of this rank among those that see different data, and their number.
@@ -71,11 +88,15 @@ class Worker {
   int data_ranks() const;
 
  private:
+  void wait();
+
+  std::unique_ptr<runtime::Device> device_;
+  engine::Queues queues_;
   program::Job job_;
-  runtime::Mesh mesh_;
-  kernels::ExecHandle exec_;
   engine::JobMemory memory_;
+  runtime::Mesh mesh_;
   engine::Executor load_, train_, evaluate_;
+  engine::HostTensors host_;
 };
 
 /// Collective: compiles this rank's job, and proves the joint graph of every Program of it. Ranks whose

@@ -45,7 +45,7 @@ void step(int* argc, char*** argv) {
     while (forever) continue;
   }
   double value = 0, workspace[8];
-  const auto reduce = comm.all_reduce(&value, DType::f64, 1, workspace);
+  const auto reduce = comm.all_reduce(&value, &value, DType::f64, 1, workspace);
   reduce->start();
   reduce->wait();
 }

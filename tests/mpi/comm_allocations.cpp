@@ -25,8 +25,8 @@ TEST(CommAllocations, NoneAfterPreparation) {
   std::vector<std::unique_ptr<Collective>> all;
   all.push_back(comm.all_gather(buffer(0), buffer(1), count * 4));
   all.push_back(comm.reduce_scatter(buffer(2), DType::f32, buffer(3), DType::bf16, count, true, buffer(4)));
-  all.push_back(comm.all_reduce(buffer(5), DType::f32, count, buffer(6)));
-  all.push_back(comm.all_reduce(buffer(7), DType::bf16, count, buffer(8)));
+  all.push_back(comm.all_reduce(buffer(5), buffer(5), DType::f32, count, buffer(6)));
+  all.push_back(comm.all_reduce(buffer(7), buffer(7), DType::bf16, count, buffer(8)));
   all.push_back(comm.broadcast(buffer(9), count * 4, 0));
   all.push_back(comm.all_to_all(buffer(10), buffer(11), count * 4));
   all.push_back(comm.recv(buffer(12), count * 4, previous));

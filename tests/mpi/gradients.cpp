@@ -88,14 +88,14 @@ class Probe {
         double loss_scale = 1)
       : model_(model),
         spec_(spec(model, type, recompute, mixed)),
-        worker_(session(), model.graph(type), spec_, false) {
+        worker_(session(), model.graph(type), spec_) {
     worker_.initialize(5);
     load_batch();
     test::set_scalars(worker_.scalars(), 0);
     worker_.scalars().learning_rate = 0;
     worker_.scalars().max_norm = 0;
     worker_.scalars().loss_scale = loss_scale;
-    worker_.train().run();
+    worker_.step();
   }
 
   const Layout& layout() const { return worker_.job().layout; }
@@ -119,7 +119,7 @@ class Probe {
     double loss = 0, weight = 0;
     for (int m = 0; m < spec_.micro_batches; ++m) {
       load_batch(m);
-      worker_.evaluate().run();
+      worker_.evaluate_batch();
       loss += worker_.partials()[0].loss_sum;
       weight += worker_.partials()[0].weight_sum;
     }

@@ -328,7 +328,7 @@ TEST_F(Matrix, PlacementChangesNoBitAndPlansAreExact) {
     SCOPED_TRACE(name_of(row, false));
     const JobSpec spec = spec_of(row);
     const std::vector<double>& expected = reference(row);
-    train::Worker worker(session(), model_of(row).graph(spec.precision.parameters), spec, true);
+    train::Worker worker(session(), model_of(row).graph(spec.precision.parameters), spec, {.poison = true});
     const std::int64_t planned = planned_bytes(worker.job().train);
     const auto losses =
         test::train_losses(worker, model_of(row), spec.micro_batches, steps, [&](int step, auto run) {

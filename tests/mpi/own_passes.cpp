@@ -143,7 +143,7 @@ TEST_F(OwnPasses, EvictingAnActivationChangesNoBit) {
     EXPECT_EQ(test::losses_of(session(), m, evicting, 4, poison),
               test::losses_of(session(), m, plain, 4, poison));
 
-  const train::Worker worker(session(), m.graph(DType::f32), evicting, false);
+  const train::Worker worker(session(), m.graph(DType::f32), evicting);
   EXPECT_GT(worker.memory().transient_bytes(program::Tier::host), 0)
       << "the activation did not go to the host";
 }

@@ -105,7 +105,7 @@ std::vector<double> train_losses(train::Worker& worker, const TinyModel& model, 
     fill(worker, model, micros, step * model.global);
     set_scalars(worker.scalars(), step);
     worker.scalars().loss_scale = model.loss_scale;
-    around(step, [&] { worker.train().run(); });
+    around(step, [&] { worker.step(); });
     losses.push_back(worker.scalars().loss);
     losses.push_back(worker.scalars().gradient_norm);
   }
@@ -114,7 +114,7 @@ std::vector<double> train_losses(train::Worker& worker, const TinyModel& model, 
 
 inline std::vector<double> losses_of(const runtime::Session& session, const TinyModel& model,
                                      const program::JobSpec& spec, int steps = 4, bool poison = false) {
-  train::Worker worker(session, model.graph(spec.precision.parameters), spec, poison);
+  train::Worker worker(session, model.graph(spec.precision.parameters), spec, {.poison = poison});
   return train_losses(worker, model, spec.micro_batches, steps, [](int, auto run) { run(); });
 }
 

@@ -1,0 +1,39 @@
+#pragma once
+// The device's queues as kernels see them: an execution-space instance for each, shared by all Programs.
+
+#include <array>
+
+#include "kernels/backend.hpp"
+#include "program/program.hpp"
+#include "runtime/device.hpp"
+
+namespace ztrain::engine {
+
+static_assert(program::stream_count == runtime::queue_count,
+              "a stream of a Program is a queue of the device");
+
+inline runtime::Queue queue_of(program::Stream stream) {
+  return static_cast<runtime::Queue>(stream);
+}
+
+class Queues {
+ public:
+  /// The device must outlive it.
+  explicit Queues(runtime::Device& device) : device_(device) {}
+  Queues(const Queues&) = delete;
+  Queues& operator=(const Queues&) = delete;
+
+  runtime::Device& device() const { return device_; }
+  /// Made when it is first asked for. Throws Error when the kernel backend is not initialised.
+  kernels::Exec& exec(runtime::Queue queue) {
+    kernels::ExecHandle& exec = execs_[static_cast<std::size_t>(queue)];
+    if (!exec) exec = kernels::make_exec(device_.native_stream(queue));
+    return *exec;
+  }
+
+ private:
+  runtime::Device& device_;
+  std::array<kernels::ExecHandle, runtime::queue_count> execs_;
+};
+
+}  // namespace ztrain::engine

@@ -1,0 +1,51 @@
+#pragma once
+// How long ops take.
+
+#include <array>
+#include <vector>
+
+#include "program/program.hpp"
+#include "runtime/device.hpp"
+
+namespace ztrain::engine {
+
+/// Seconds spent since the last clear, by kind of action. Waiting is not part of an action's seconds. On a
+/// device that runs work later than it is issued, kinds have seconds only where every op is timed
+/// (ExecutorOptions::timed), and what a captured graph does has none.
+struct Timings {
+  std::array<double, program::action_kind_count> seconds{};
+  /// Nothing was computed because a communication had not finished.
+  double exposed_communication = 0;
+  double of(program::ActionKind kind) const { return seconds[static_cast<std::size_t>(kind)]; }
+};
+
+/// Times stretches of a device's queues by events around them.
+class EventTimer {
+ public:
+  using Stretch = int;
+  static constexpr Stretch none = -1;
+
+  explicit EventTimer(runtime::Device& device) : device_(device) {}
+
+  /// Made before the steps. Of a kind of action, or (without one) of time in which compute waits.
+  Stretch add(runtime::Queue queue, std::optional<program::ActionKind> kind = {});
+  // Around the work; for `none` they do nothing.
+  void begin(Stretch stretch);
+  void end(Stretch stretch);
+
+  /// Adds what was timed since the last call. All of it must be done on the device.
+  void collect(Timings& timings);
+  void drop();
+
+ private:
+  struct Timed {
+    runtime::Queue queue;
+    std::optional<program::ActionKind> kind;
+    runtime::Event from, to;
+    bool recorded = false;
+  };
+  runtime::Device& device_;
+  std::vector<Timed> stretches_;
+};
+
+}  // namespace ztrain::engine

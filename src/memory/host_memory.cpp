@@ -1,0 +1,85 @@
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/shape.hpp"
+#include "base/text.hpp"
+#include "memory/provider.hpp"
+
+namespace ztrain::memory {
+namespace {
+
+constexpr std::int64_t page = 4096;
+constexpr std::int64_t huge_page = std::int64_t{2} << 20;
+constexpr std::int64_t large = 32 * huge_page;  // below this, whole huge pages would blur the resident size
+
+[[noreturn]] void out_of_memory(const std::string& name, std::int64_t bytes, const char* reason) {
+  const MachineMemory machine = machine_memory();
+  fail("out of host memory: the {} needs {}, the machine has {} available of {}{}{}", name,
+       format_bytes(static_cast<double>(bytes)), format_bytes(static_cast<double>(machine.available)),
+       format_bytes(static_cast<double>(machine.total)), *reason ? ": " : "", reason);
+}
+
+/// Bytes of the mapping behind a range.
+std::size_t mapped(std::int64_t bytes) {
+  return static_cast<std::size_t>(round_up(bytes, page));
+}
+
+class HostMemory final : public Provider {
+ public:
+  std::byte* allocate(const std::string& name, std::int64_t bytes) override {
+    // Mapping never fails for lack of memory, touching does, and then the kernel kills the process without a
+    // word.
+    const MachineMemory machine = machine_memory();
+    if (machine.total > 0 && bytes > machine.available) out_of_memory(name, bytes, "");
+    const bool huge = bytes >= large;
+    const std::size_t size = mapped(bytes), whole = size + (huge ? huge_page : 0);
+    void* const mapping =
+        mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapping == MAP_FAILED) out_of_memory(name, bytes, std::strerror(errno));
+    if (!huge) return static_cast<std::byte*>(mapping);
+    auto* const begin = static_cast<std::byte*>(mapping);
+    const auto address = reinterpret_cast<std::uintptr_t>(begin);
+    const std::size_t before = static_cast<std::size_t>(-address % huge_page);
+    if (before > 0) munmap(begin, before);
+    if (before < huge_page) munmap(begin + before + size, huge_page - before);
+    madvise(begin + before, size, MADV_HUGEPAGE);  // a hint: small pages do as well
+    return begin + before;
+  }
+
+  void release(std::byte* data, std::int64_t bytes) noexcept override { munmap(data, mapped(bytes)); }
+
+  bool host_accessible() const override { return true; }
+
+  void fill(void* data, int value, std::int64_t bytes) override {
+    std::memset(data, value, static_cast<std::size_t>(bytes));
+  }
+  void write(void* data, const void* host, std::int64_t bytes) override {
+    std::memcpy(data, host, static_cast<std::size_t>(bytes));
+  }
+  void read(void* host, const void* data, std::int64_t bytes) const override {
+    std::memcpy(host, data, static_cast<std::size_t>(bytes));
+  }
+
+  MachineMemory limits() const override { return machine_memory(); }
+
+  std::int64_t resident_bytes(const std::byte* data, std::int64_t bytes) const override {
+    const std::size_t size = mapped(bytes);
+    std::vector<unsigned char> pages(size / page);
+    if (mincore(const_cast<std::byte*>(data), size, pages.data()) != 0) return 0;
+    return page * std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return p & 1; });
+  }
+};
+
+}  // namespace
+
+Provider& host_memory() {
+  static HostMemory memory;
+  return memory;
+}
+
+}  // namespace ztrain::memory

@@ -1,0 +1,54 @@
+#pragma once
+// Memory that the host may reach only while it plays the device: at other times a read or a write of it is a
+// segmentation fault.
+
+#include <functional>
+#include <vector>
+
+#include "memory/provider.hpp"
+
+namespace ztrain::runtime {
+
+class ClosedMemory final : public memory::Provider {
+ public:
+  /// idle: whether no work is under way; reads and writes by the host are refused otherwise.
+  explicit ClosedMemory(std::function<bool()> idle) : idle_(std::move(idle)) {}
+
+  /// While one lives the memory is open.
+  class Opened {
+   public:
+    explicit Opened(const ClosedMemory& memory);
+    ~Opened();
+    Opened(const Opened&) = delete;
+    Opened& operator=(const Opened&) = delete;
+
+   private:
+    const ClosedMemory& memory_;
+  };
+
+  std::byte* allocate(const std::string& name, std::int64_t bytes) override;
+  void release(std::byte* data, std::int64_t bytes) noexcept override;
+  bool host_accessible() const override { return false; }
+  // Throw Error unless idle.
+  void fill(void* data, int value, std::int64_t bytes) override;
+  void write(void* data, const void* host, std::int64_t bytes) override;
+  void read(void* host, const void* data, std::int64_t bytes) const override;
+  memory::MachineMemory limits() const override { return memory::host_memory().limits(); }
+  std::int64_t resident_bytes(const std::byte* data, std::int64_t bytes) const override {
+    return memory::host_memory().resident_bytes(data, bytes);
+  }
+
+ private:
+  struct Region {
+    std::byte* data;
+    std::int64_t bytes;
+  };
+  void protect(int how) const;
+  void require_idle(const char* what) const;
+
+  std::function<bool()> idle_;
+  std::vector<Region> regions_;
+  mutable int opened_ = 0;
+};
+
+}  // namespace ztrain::runtime

@@ -1,0 +1,154 @@
+// rank_sum on a GPU: the same additions in the same order, so the same bits. Each thread sums 16 bytes of
+// every source, read as one word; what is not aligned to that is summed element by element.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <bit>
+#include <type_traits>
+
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "runtime/stream_work.hpp"
+
+namespace ztrain::runtime {
+namespace {
+
+constexpr int threads = 256;
+constexpr std::int64_t most_blocks = 4096;  // threads take further packs in turn
+
+void check_cuda(cudaError_t code, const char* call) {
+  REQUIRE(code == cudaSuccess, "{} failed: {}", call, cudaGetErrorString(code));
+}
+
+/// Elements of T that a thread takes at once.
+template <class T>
+inline constexpr int pack = 16 / static_cast<int>(sizeof(T));
+
+template <class T, int n>
+struct alignas(n * sizeof(T) < 16 ? n * sizeof(T) : 16) Pack {
+  T at[n];
+};
+
+template <class In, int n>
+__device__ void read(const void* source, std::int64_t begin, In (&values)[n]) {
+  if constexpr (n == 1) {
+    values[0] = static_cast<const In*>(source)[begin];
+  } else {
+    const auto packed =
+        std::bit_cast<Pack<In, n>>(*reinterpret_cast<const uint4*>(static_cast<const In*>(source) + begin));
+#pragma unroll
+    for (int i = 0; i < n; ++i) values[i] = packed.at[i];
+  }
+}
+
+/// n elements from `begin` on.
+template <class In, class Out, bool accumulate, int n>
+__device__ void sum_at(const RankSources& sources, Out* out, std::int64_t begin) {
+  using Acc = acc_t<In>;
+  using Wide = std::common_type_t<Acc, acc_t<Out>>;
+  Acc sum[n];
+  In values[n];
+  read<In, n>(sources.at(0), begin, values);
+#pragma unroll
+  for (int i = 0; i < n; ++i) sum[i] = static_cast<Acc>(values[i]);
+#pragma unroll 4
+  for (int r = 1; r < sources.ranks; ++r) {
+    read<In, n>(sources.at(r), begin, values);
+#pragma unroll
+    for (int i = 0; i < n; ++i) sum[i] += static_cast<Acc>(values[i]);
+  }
+  auto& target = *reinterpret_cast<Pack<Out, n>*>(out + begin);
+  Pack<Out, n> held;
+  if constexpr (accumulate) held = target;
+#pragma unroll
+  for (int i = 0; i < n; ++i) {
+    Wide value = static_cast<Wide>(sum[i]);
+    if constexpr (accumulate) value = static_cast<Wide>(static_cast<acc_t<Out>>(held.at[i])) + value;
+    held.at[i] = static_cast<Out>(static_cast<acc_t<Out>>(value));
+  }
+  target = held;
+}
+
+/// n: elements per thread; what is left at the end goes to the first threads, one element each.
+template <class In, class Out, bool accumulate, int n>
+__global__ void __launch_bounds__(threads)
+    sum_in_rank_order(const __grid_constant__ RankSources sources, Out* out, std::int64_t count) {
+  const std::int64_t packs = count / n, step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (std::int64_t p = first; p < packs; p += step) sum_at<In, Out, accumulate, n>(sources, out, p * n);
+  if constexpr (n > 1) {
+    if (first < count - packs * n) sum_at<In, Out, accumulate, 1>(sources, out, packs * n + first);
+  }
+}
+
+bool aligned(const void* address, std::int64_t to) {
+  return reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(to) == 0;
+}
+
+template <class In, class Out, bool accumulate>
+StreamWork prepare(const RankSources& sources, void* to, std::int64_t count) {
+  constexpr int n = pack<In>;
+  const bool whole = aligned(sources.own, 16) && aligned(to, alignof(Pack<Out, n>)) &&
+                     (sources.ranks == 1 || (aligned(sources.others, 16) && sources.slot_bytes % 16 == 0));
+  const std::int64_t packs = whole ? std::max<std::int64_t>(count / n, 1) : count;
+  const auto blocks = static_cast<unsigned>(std::min((packs + threads - 1) / threads, most_blocks));
+  auto* const kernel =
+      whole ? sum_in_rank_order<In, Out, accumulate, n> : sum_in_rank_order<In, Out, accumulate, 1>;
+  return [=, out = static_cast<Out*>(to)](void* stream) {
+    if (count == 0) return;
+    kernel<<<blocks, threads, 0, static_cast<cudaStream_t>(stream)>>>(sources, out, count);
+    check_cuda(cudaGetLastError(), "the launch of a sum over ranks");
+  };
+}
+
+template <class In, class Out>
+StreamWork choose(bool accumulate, const RankSources& sources, void* to, std::int64_t count) {
+  return accumulate ? prepare<In, Out, true>(sources, to, count)
+                    : prepare<In, Out, false>(sources, to, count);
+}
+
+template <class In>
+StreamWork choose(DType out, bool accumulate, const RankSources& sources, void* to, std::int64_t count) {
+  switch (out) {
+    case DType::f32:
+      return choose<In, float>(accumulate, sources, to, count);
+    case DType::bf16:
+      return choose<In, bf16>(accumulate, sources, to, count);
+    default:
+      return choose<In, double>(accumulate, sources, to, count);
+  }
+}
+
+StreamWork on_gpu(DType in, DType out, bool accumulate, const RankSources& sources, void* to,
+                  std::int64_t count) {
+  if (in == DType::f16 && out == DType::f16) return choose<f16, f16>(accumulate, sources, to, count);
+  if (in == DType::f16) return choose<f16, float>(accumulate, sources, to, count);
+  if (out == DType::f16) return choose<float, f16>(accumulate, sources, to, count);
+  if (in == DType::f32) return choose<float>(out, accumulate, sources, to, count);
+  if (in == DType::bf16) return choose<bf16>(out, accumulate, sources, to, count);
+  return choose<double>(out, accumulate, sources, to, count);
+}
+
+}  // namespace
+
+// Devices of a CUDA build that are no GPU have null streams, and memory that no kernel reaches.
+
+StreamWork copy_work(void* to, const void* from, std::int64_t bytes) {
+  return [=, host = host_copy_work(to, from, bytes)](void* stream) {
+    if (stream == nullptr) return host(stream);
+    check_cuda(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice,
+                               static_cast<cudaStream_t>(stream)),
+               "cudaMemcpyAsync");
+  };
+}
+
+StreamWork rank_sum_work(DType in, DType out, bool accumulate, const RankSources& sources, void* to,
+                         std::int64_t count) {
+  // The host's refuses types that are none of the table.
+  auto host = host_rank_sum_work(in, out, accumulate, sources, to, count);
+  return [host = std::move(host), gpu = on_gpu(in, out, accumulate, sources, to, count)](void* stream) {
+    stream == nullptr ? host(stream) : gpu(stream);
+  };
+}
+
+}  // namespace ztrain::runtime

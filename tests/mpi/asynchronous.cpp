@@ -1,0 +1,69 @@
+// Training on a device that runs work as late as it may, in random legal orders, with its memory closed to
+// the host: the same losses, bit for bit.
+
+#include <gtest/gtest.h>
+
+#include "kernels/backend.hpp"
+#include "tests/support/mpi_main.hpp"
+#include "tests/support/tiny_job.hpp"
+
+namespace ztrain {
+namespace {
+
+using test::session;
+using test::TinyModel;
+
+constexpr int steps = 3;
+
+program::JobSpec spec_of(const TinyModel& m, const char* strategy) {
+  MeshShape mesh;
+  mesh[Axis::shard] = session().size();
+  program::JobSpec spec =
+      test::spec_for(m, mesh, strategy, {DType::bf16, DType::f32, DType::f32, DType::f32, DType::f32});
+  spec.recompute.every = 2;
+  return spec;
+}
+
+std::vector<double> losses_on(std::unique_ptr<runtime::Device> device, const TinyModel& m,
+                              const char* strategy, const train::WorkerOptions& options = {}) {
+  const program::JobSpec spec = spec_of(m, strategy);
+  train::Worker worker(session(), m.graph(DType::bf16), spec, options, std::move(device));
+  auto losses = test::train_losses(worker, m, spec.micro_batches, steps, [](int, auto run) { run(); });
+  worker.evaluate_batch();
+  losses.push_back(worker.partials()[0].loss_sum);
+  return losses;
+}
+
+std::unique_ptr<runtime::Device> deferred(int seed) {
+  return runtime::make_deferred_device(static_cast<std::uint64_t>(100 * seed + session().rank()));
+}
+
+class Asynchronous : public testing::TestWithParam<const char*> {
+ protected:
+  static void SetUpTestSuite() { kernels::initialize_backend(); }
+};
+
+TEST_P(Asynchronous, SameLosses) {
+  const TinyModel m;
+  const auto expected = losses_on(runtime::make_host_device(), m, GetParam());
+  for (int seed = 0; seed < 3; ++seed) EXPECT_EQ(losses_on(deferred(seed), m, GetParam()), expected) << seed;
+}
+
+TEST_P(Asynchronous, SameLossesWithPoisonAndGraphs) {
+  const TinyModel m;
+  const auto expected = losses_on(runtime::make_host_device(), m, GetParam());
+  train::WorkerOptions options;
+  options.poison = true;
+  EXPECT_EQ(losses_on(deferred(7), m, GetParam(), options), expected);
+  options.device.cuda_graphs = "compute";
+  EXPECT_EQ(losses_on(deferred(8), m, GetParam(), options), expected);
+  if (session().size() > 1) return;  // the host drives collectives here
+  options.device.cuda_graphs = "step";
+  EXPECT_EQ(losses_on(deferred(9), m, GetParam(), options), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, Asynchronous,
+                         testing::Values("NO_SHARD", "zero1", "zero2", "SHARD_GRAD_OP", "FULL_SHARD"));
+
+}  // namespace
+}  // namespace ztrain

@@ -1,0 +1,218 @@
+// The executor on devices that run work later than it is issued: whatever legal order they choose, every op
+// reads what it should; and what a dependency is missing from shows.
+
+#include "engine/executor.hpp"
+
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "program/passes.hpp"
+#include "tests/support/fake_ops.hpp"
+#include "tests/support/mpi_main.hpp"
+#include "tests/support/random_program.hpp"
+#include "tests/support/recording_device.hpp"
+
+namespace ztrain {
+namespace {
+
+using engine::Graphs;
+using program::OpId;
+using program::Program;
+using test::Carrier;
+using test::session;
+
+constexpr int programs = 12, seeds = 6, runs = 3;
+
+Program random_program(unsigned seed, int ops = 60) {
+  Program p = test::RandomProgram(seed, ops).program;
+  program::link_dependencies(p);
+  program::plan_lifetimes(p);
+  program::plan_memory(p);
+  program::verify_rank(p);
+  return p;
+}
+
+/// What each op read, in each of several runs.
+using Readings = std::vector<std::vector<std::uint64_t>>;
+
+Readings readings(const Program& p, runtime::Device& device, Carrier carrier, Graphs graphs = Graphs::none,
+                  bool poison = false) {
+  const engine::JobMemory memory({&p}, memory::Arena::Guards::off, device.memory(), device.staging());
+  engine::Queues queues(device);
+  runtime::Mesh mesh(session(), MeshShape{});
+  test::FakeOps ops(device, carrier);
+  engine::ExecutorOptions options;
+  options.graphs = graphs;
+  options.poison = poison;
+  options.bind = [&](const engine::Binding& b) { return ops.bind(b); };
+  engine::Executor executor(p, memory, mesh, queues, options);
+  Readings all;
+  for (int i = 0; i < runs; ++i) {
+    executor.run();
+    device.finish();
+    all.push_back(ops.seen);
+  }
+  return all;
+}
+
+Readings expected(const Program& p) {
+  return readings(p, *runtime::make_host_device(), Carrier::kernel);
+}
+
+class ExecutorOnDevices : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { kernels::initialize_backend(); }
+
+  /// Random programs under random orders.
+  static void expect_same(Carrier carrier, Graphs graphs = Graphs::none, bool poison = false) {
+    for (unsigned n = 0; n < programs; ++n) {
+      const Program p = random_program(n);
+      const Readings wanted = expected(p);
+      for (std::uint64_t seed = 0; seed < seeds; ++seed)
+        EXPECT_EQ(readings(p, *runtime::make_deferred_device(seed), carrier, graphs, poison), wanted)
+            << "program " << n << ", seed " << seed;
+    }
+  }
+};
+
+TEST_F(ExecutorOnDevices, EveryOrderReadsTheSame) {
+  expect_same(Carrier::kernel);
+}
+
+TEST_F(ExecutorOnDevices, WithCollectivesOfTheDevice) {
+  expect_same(Carrier::device);
+}
+
+TEST_F(ExecutorOnDevices, WithCollectivesThatTheHostDrives) {
+  expect_same(Carrier::host);
+}
+
+TEST_F(ExecutorOnDevices, WithPoison) {
+  expect_same(Carrier::device, Graphs::none, true);
+  expect_same(Carrier::host, Graphs::none, true);
+}
+
+TEST_F(ExecutorOnDevices, WithGraphsOfCompute) {
+  expect_same(Carrier::device, Graphs::compute);
+  expect_same(Carrier::host, Graphs::compute, true);
+}
+
+TEST_F(ExecutorOnDevices, WithTheStepAsOneGraph) {
+  expect_same(Carrier::device, Graphs::step);
+  expect_same(Carrier::kernel, Graphs::step, true);
+}
+
+TEST_F(ExecutorOnDevices, OneGraphNeedsCollectivesOfTheDevice) {
+  const Program p = random_program(1);
+  try {
+    readings(p, *runtime::make_deferred_device(1), Carrier::host, Graphs::step);
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("device.cuda_graphs = \"step\""), std::string::npos) << e.what();
+  }
+}
+
+/// Each entry of `after` is needed, so leaving one out must show for some order.
+TEST_F(ExecutorOnDevices, AMissingDependencyShows) {
+  int dropped = 0, found = 0;
+  for (unsigned n = 0; n < programs; ++n) {
+    const Program whole = random_program(n);
+    const Readings wanted = expected(whole);
+    for (std::size_t op = 0; op < whole.ops.size(); op += 7) {
+      if (whole.ops[op].after.empty() || whole.ops[op].type == "release") continue;
+      Program broken = whole;
+      broken.ops[op].after.clear();
+      ++dropped;
+      for (std::uint64_t seed = 0; seed < 40; ++seed)
+        if (readings(broken, *runtime::make_deferred_device(seed), Carrier::device) != wanted) {
+          ++found;
+          break;
+        }
+    }
+  }
+  EXPECT_GT(dropped, 20);
+  EXPECT_GE(found, dropped * 3 / 4) << "of " << dropped;
+}
+
+TEST_F(ExecutorOnDevices, EveryHazardIsOrderedByEvents) {
+  for (unsigned n = 0; n < 30; ++n) {
+    const Program p = random_program(n, 100);
+    test::RecordingDevice device;
+    {
+      // Two runs: hazards between them are ordered too.
+      const engine::JobMemory memory({&p});
+      engine::Queues queues(device);
+      runtime::Mesh mesh(session(), MeshShape{});
+      test::FakeOps ops(device, Carrier::device);
+      engine::ExecutorOptions options;
+      options.bind = [&](const engine::Binding& b) { return ops.bind(b); };
+      engine::Executor executor(p, memory, mesh, queues, options);
+      executor.run();
+      EXPECT_EQ(device.host_waits(), 0) << "the host waits within a step";
+      executor.run();
+      ASSERT_EQ(device.works().size(), 2 * p.ops.size());
+    }
+    struct Access {
+      std::size_t work;
+      std::int64_t begin, end;
+      bool persistent, write;
+    };
+    std::vector<Access> accesses;
+    for (std::size_t work = 0; work < device.works().size(); ++work) {
+      const program::Op& op = p.ops[work % p.ops.size()];
+      if (program::is_release(op)) continue;
+      for (const bool write : {false, true})
+        for (const program::TensorId t : write ? op.outputs : op.inputs) {
+          const program::Tensor& storage = p.tensor(p.storage(t));
+          const std::int64_t begin = storage.address + p.tensor(t).offset;
+          accesses.push_back({work, begin, begin + p.tensor(t).bytes(), storage.persistent, write});
+        }
+    }
+    for (const Access& a : accesses)
+      for (const Access& b : accesses) {
+        const bool conflict = a.work < b.work && a.persistent == b.persistent && (a.write || b.write) &&
+                              a.begin < b.end && b.begin < a.end;
+        ASSERT_TRUE(!conflict || device.before(a.work, b.work))
+            << "program " << n << ": " << a.work << ", " << b.work;
+      }
+  }
+}
+
+TEST_F(ExecutorOnDevices, WaitsThatAreImpliedAreLeftOut) {
+  test::Builder b;
+  const auto x = b.transient("x", 64), y = b.transient("y", 64), z = b.transient("z", 64);
+  using program::Stream;
+  b.op("make", Stream::compute, {}, {x});
+  b.op("make", Stream::gather, {x}, {y});
+  b.op("make", Stream::reduce, {x, y}, {z});
+  b.program.ops[1].after = {0};
+  b.program.ops[2].after = {0, 1};
+  const auto order = engine::order_ops(b.program, {false, false, false});
+  EXPECT_EQ(order.waits[2], std::vector<OpId>{1});
+  EXPECT_EQ(order.signals, (std::vector<bool>{true, true, false}));
+  const auto by_host = engine::order_ops(b.program, {false, true, false});
+  EXPECT_EQ(by_host.settles[1], std::vector<OpId>{0});
+  EXPECT_TRUE(by_host.waits[2].empty()) << "the host has waited for it";
+}
+
+TEST_F(ExecutorOnDevices, TimesOpsByEvents) {
+  const Program p = random_program(3);
+  const auto device = runtime::make_deferred_device(3);
+  const engine::JobMemory memory({&p}, memory::Arena::Guards::off, device->memory());
+  engine::Queues queues(*device);
+  runtime::Mesh mesh(session(), MeshShape{});
+  test::FakeOps ops(*device, Carrier::device);
+  engine::ExecutorOptions options;
+  options.timed = true;
+  options.bind = [&](const engine::Binding& b) { return ops.bind(b); };
+  engine::Executor executor(p, memory, mesh, queues, options);
+  executor.run();
+  device->finish();
+  EXPECT_GT(executor.timings().of(program::ActionKind::forward), 0);
+  EXPECT_GT(executor.timings().exposed_communication, 0);
+  executor.clear_timings();
+  EXPECT_EQ(executor.timings().of(program::ActionKind::forward), 0);
+}
+
+}  // namespace
+}  // namespace ztrain
