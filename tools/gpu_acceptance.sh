@@ -98,6 +98,9 @@ unit_tests() {
   done
   if [[ ! -d $build/tests/unit ]]; then echo "SKIP unit tests: $build has none"; fi
 }
+# Algorithms of products are measured anew, and kept for the runs to come.
+export XDG_CACHE_HOME
+XDG_CACHE_HOME=$(mkdir -p "$out/cache" && cd "$out/cache" && pwd)
 export -f unit_tests
 export build gpus
 
@@ -108,12 +111,12 @@ export here out
 
 phase facts 30 bash -c 'checks facts.py'
 phase unit 110 bash -c unit_tests
-phase parity 150 bash -c 'checks parity.py'
+phase parity 200 bash -c 'checks parity.py'
 phase determinism 50 bash -c 'checks checks.py determinism'
 phase memory 45 bash -c 'checks checks.py memory'
 phase graphs 40 bash -c 'checks checks.py graphs'
 phase bench 130 bash -c 'checks checks.py bench'
-phase sanitizer 120 bash -c 'checks checks.py sanitizer'
+phase sanitizer 115 bash -c 'checks checks.py sanitizer'
 
 echo
 echo "phase        verdict  check"

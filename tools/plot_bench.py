@@ -3,7 +3,7 @@
 
     tools/plot_bench.py BENCH.json [MORE.json ...] [-o PICTURE.png]
 
-Above a bar for each report: the median step by kind of action, and what computing waited for. Below, for the first report
+Above a bar for each report: a step by kind of action, and what computing waited for. Below, for the first report
 with kernels, each kernel's time in a step when it is run alone, with its rate and how much of the measured ceiling that is.
 Needs matplotlib.
 """
@@ -22,8 +22,11 @@ MOST_KERNELS = 18
 
 
 def parts_of(report):
-    return [*report["seconds"].items(), ("exposed communication", report["exposed_communication"]),
-            ("other", report["other_seconds"])]
+    """In the order of the colours, which is that of a step."""
+    parts = {**report["seconds"], "exposed communication": report["exposed_communication"],
+             "other": report["other_seconds"]}
+    names = list(COLOURS)
+    return sorted(parts.items(), key=lambda part: names.index(part[0]) if part[0] in names else len(names) - 2.5)
 
 
 def title_of(report):
@@ -37,9 +40,9 @@ def plot_actions(axes, reports):
     for row, report in enumerate(reports):
         left = 0.0
         for name, seconds in parts_of(report):
-            if seconds <= 0:
+            share = 100 * seconds / report["timed_step_seconds"]
+            if share < 0.05:
                 continue
-            share = 100 * seconds / report["step_seconds"]["median"]
             axes.barh(row, share, left=left, color=COLOURS.get(name, "#8c8c8c"), label=None if name in seen else name,
                       edgecolor="white", linewidth=0.6)
             if share > 6:
@@ -48,7 +51,7 @@ def plot_actions(axes, reports):
             left += share
     axes.set_yticks(range(len(reports)), [title_of(report) for report in reports])
     axes.invert_yaxis()
-    axes.set(title="Median step by kind of action (%)")
+    axes.set(title="A step by kind of action (%)")
     axes.grid(axis="y", visible=False)
     axes.legend(ncol=5, frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.12 - 0.1 / len(reports)))
 

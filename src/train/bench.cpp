@@ -12,6 +12,8 @@
 namespace ztrain::train {
 namespace {
 
+constexpr int warm_steps = 2;  ///< before one whose ops are timed
+
 config::Arithmetic arithmetic_of(const config::Deck& deck) {
   using config::Arithmetic;
   if (deck.precision.fp8 != "none") return Arithmetic::fp8;
@@ -39,42 +41,90 @@ Peak peak_of(const config::Deck& deck, const std::string& device) {
   return peak;
 }
 
-void take_steps(const runtime::Session& session, Worker& worker, const config::Deck& deck,
-                const BenchRequest& request, Bench& bench) {
-  BenchSteps steps(session, worker, deck);
-  std::vector<BenchSteps::Step> timed;
-  for (int i = -request.warmup; i < request.steps; ++i) {
-    const BenchSteps::Step step = steps.run();
-    if (!std::isfinite(step.loss) && !step.found_inf)  // the same on every rank
-      throw runtime::AgreedError(fmt::format("step {} of the benchmark has the loss {}: lower optimizer.lr",
-                                             i + request.warmup + 1, step.loss));
-    if (i >= 0) timed.push_back(step);
+void require_loss(const BenchSteps::Step& step) {
+  if (!std::isfinite(step.loss) && !step.found_inf)  // the same on every rank
+    throw runtime::AgreedError(
+        fmt::format("a step of the benchmark has the loss {}: lower optimizer.lr", step.loss));
+}
+
+/// A worker for the deck. timed: with a clock around every op, where work runs later than it is issued.
+class Machinery {
+ public:
+  Machinery(const runtime::Session& session, const config::Deck& deck, const model::Graph& graph, bool timed)
+      : worker_{session, compile_and_verify(session, graph, plan::job_spec(deck, build_target())), &deck,
+                options_of(deck, timed), open_device(session, deck)},
+        steps_(session, worker_, deck) {}
+
+  Worker& worker() { return worker_; }
+  BenchSteps::Step step() {
+    const BenchSteps::Step step = steps_.run();
+    require_loss(step);
+    return step;
   }
+
+ private:
+  static WorkerOptions options_of(const config::Deck& deck, bool timed) {
+    WorkerOptions options = worker_options(deck);
+    options.timed = timed;
+    if (timed) options.device.cuda_graphs = "none";  // what a graph does has no times
+    return options;
+  }
+
+  Worker worker_;
+  BenchSteps steps_;
+};
+
+void describe(Bench& bench, const config::Deck& deck, const model::Graph& graph, Worker& worker) {
+  bench.device = device_name(worker.device());
+  bench.asynchronous = worker.device().asynchronous();
+  bench.tokens = config::tokens_per_step(deck);
+  bench.parameters = worker.job().layout.parameter_count();
+  bench.model_flops = model::flops_per_token(deck.model, graph, deck.data.sequence);
+  for (const program::Op& op : worker.job().train.ops) bench.executed_flops += op.flops;
+  bench.peak = peak_of(deck, bench.device);
+}
+
+void take_steps(Machinery& machinery, const BenchRequest& request, Bench& bench) {
+  const Worker& worker = machinery.worker();
+  bench.memory.planned = worker.memory().total_bytes();
+  std::vector<BenchSteps::Step> timed;
+  for (int i = 0; i < request.warmup + request.steps; ++i) {
+    const BenchSteps::Step step = machinery.step();
+    if (i == 0) bench.memory.outside = bytes_outside(worker);
+    if (i >= request.warmup) timed.push_back(step);
+  }
+  bench.memory.peak = bytes_in_use(worker);
   for (const BenchSteps::Step& step : timed) bench.seconds.push_back(step.seconds);
   const auto middle = timed.begin() + static_cast<std::ptrdiff_t>(timed.size() / 2);
   std::nth_element(timed.begin(), middle, timed.end(),
                    [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
-  bench.median = *middle;
+  bench.median = bench.parts = *middle;
+}
+
+void take_apart(const runtime::Session& session, Machinery& machinery, const BenchRequest& request,
+                Bench& bench) {
+  bench.ceiling = measure_ceiling(machinery.worker());
+  if (request.kernels) bench.kernels = measure_kernels(session, machinery.worker());
 }
 
 }  // namespace
 
 Bench run_bench(const runtime::Session& session, const config::Deck& deck, const BenchRequest& request) {
   const model::Graph graph = plan::training_graph(deck);
-  Worker worker(session, compile_and_verify(session, graph, plan::job_spec(deck, build_target())), &deck,
-                deck.debug.poison);
   Bench bench;
-  bench.device = device_name();
   bench.ranks = session.size();
-  bench.tokens = config::tokens_per_step(deck);
-  bench.parameters = worker.job().layout.parameter_count();
-  bench.model_flops = model::flops_per_token(deck.model, graph, deck.data.sequence);
-  for (const program::Op& op : worker.job().train.ops) bench.executed_flops += op.flops;
-  bench.peak = peak_of(deck, bench.device);
-  take_steps(session, worker, deck, request, bench);
-  bench.memory = memory_use(worker);
-  bench.ceiling = measure_ceiling(worker);
-  if (request.kernels) bench.kernels = measure_kernels(session, worker);
+  {
+    Machinery machinery(session, deck, graph, false);
+    describe(bench, deck, graph, machinery.worker());
+    take_steps(machinery, request, bench);
+    if (!bench.asynchronous) take_apart(session, machinery, request, bench);
+  }
+  if (!bench.asynchronous) return bench;
+  // Clocks around every op cost time, so these are other steps; two jobs at once might not fit.
+  Machinery machinery(session, deck, graph, true);
+  for (int i = 0; i < warm_steps; ++i) machinery.step();
+  bench.parts = machinery.step();
+  take_apart(session, machinery, request, bench);
   return bench;
 }
 

@@ -16,6 +16,13 @@ struct BenchRequest {
   bool kernels = false;
 };
 
+/// Bytes of this rank: of the process, on CPU ranks; else of the device.
+struct MemoryUse {
+  std::int64_t planned = 0;  ///< arenas
+  std::int64_t outside = 0;  ///< beside them, after the first step
+  std::int64_t peak = 0;     ///< after the last
+};
+
 /// What is divided by: FLOPs a second of one rank's device.
 struct Peak {
   double flops_per_second = 0;  ///< dense; 0: not known
@@ -25,6 +32,7 @@ struct Peak {
 
 struct Bench {
   std::string device;
+  bool asynchronous = false;  ///< work runs later than it is issued, and side by side
   int ranks = 1;
   std::int64_t tokens = 0;  ///< of a step, over all ranks
   std::int64_t parameters = 0;
@@ -33,6 +41,7 @@ struct Bench {
   Peak peak;
   std::vector<double> seconds;  ///< of the timed steps, in their order
   BenchSteps::Step median;      ///< the timed step in the middle; of two the slower
+  BenchSteps::Step parts;       ///< a step whose ops were timed: on CPU ranks that one; else another
   Ceiling ceiling;
   MemoryUse memory;
   std::vector<KernelTime> kernels;  ///< where asked for

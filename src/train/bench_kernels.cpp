@@ -13,6 +13,7 @@
 namespace ztrain::train {
 namespace {
 
+using engine::queue_of;
 using program::Op;
 using program::OpId;
 using program::Program;
@@ -33,13 +34,13 @@ std::string operand(const Tensor& t) {
   return fmt::format("{} {}", to_string(t.shape), name_of(t.dtype));
 }
 
-/// The first two inputs that are no workspace: enough for people to tell kernels of one type apart.
+/// The first input, of products the second too: enough for people to tell kernels of one type apart.
 std::string shape_text(const Program& p, const Op& op) {
   if (op.inputs.empty()) return op.outputs.empty() ? "" : operand(p.tensor(op.outputs[0]));
   std::string text = operand(p.tensor(op.inputs[0]));
   if (is_product(op) || op.type.rfind("head_loss", 0) == 0)
     text = fmt::format("{} x {}", to_string(p.tensor(op.inputs[0]).shape), operand(p.tensor(op.inputs[1])));
-  return text;
+  return op.attributes.integer("accumulate", 0) != 0 ? text + " +" : text;
 }
 
 /// What makes two ops the same work.
@@ -65,43 +66,63 @@ void randomize(kernels::Exec& exec, std::byte* data, std::int64_t bytes, std::ui
 /// processors take longer for, and zeros draw less power than a step does.
 void randomize_inputs(Worker& worker, const Op& op) {
   const Program& p = worker.job().train;
+  kernels::Exec& exec = worker.queues().exec(runtime::compute_queue);
   for (const TensorId id : op.inputs) {
     const Tensor& t = p.tensor(id);
     if (p.tensor(p.storage(id)).persistent || t.category == program::Category::workspace) continue;
     std::byte* data = worker.memory().address(p, id);
     const auto stream = static_cast<std::uint64_t>(id);
-    if (t.dtype == DType::f32) randomize<float>(worker.exec(), data, t.bytes(), stream);
-    if (t.dtype == DType::bf16) randomize<bf16>(worker.exec(), data, t.bytes(), stream);
-    if (t.dtype == DType::f16) randomize<f16>(worker.exec(), data, t.bytes(), stream);
-    if (t.dtype == DType::f64) randomize<double>(worker.exec(), data, t.bytes(), stream);
+    if (t.dtype == DType::f32) randomize<float>(exec, data, t.bytes(), stream);
+    if (t.dtype == DType::bf16) randomize<bf16>(exec, data, t.bytes(), stream);
+    if (t.dtype == DType::f16) randomize<f16>(exec, data, t.bytes(), stream);
+    if (t.dtype == DType::f64) randomize<double>(exec, data, t.bytes(), stream);
   }
 }
 
-engine::Bound bind(Worker& worker, const Op& op) {
-  return engine::bind({worker.job().train, op, worker.memory(), worker.mesh(), worker.exec()});
-}
+/// Runs ops of the step alone.
+class Alone {
+ public:
+  explicit Alone(Worker& worker) : worker_(worker), clock_(worker) {}
 
-/// Seconds of one op, alone.
-double time_kernel(Worker& worker, const Op& op) {
-  randomize_inputs(worker, op);
-  const engine::Bound bound = bind(worker, op);
-  seconds_of(worker, bound.launch, 1);  // touches memory and loads code
-  const double once = seconds_of(worker, bound.launch, 1);
-  const int more =
-      static_cast<int>(std::clamp(wanted_seconds / std::max(once, 1e-9), 1.0, 1.0 * most_launches));
-  return seconds_of(worker, bound.launch, more) / more;
-}
+  double kernel(const Op& op) {
+    run_on(worker_.device(), [&] { randomize_inputs(worker_, op); });
+    const engine::Bound bound = bind(op);
+    const auto time = [&](int count) { return clock_.seconds_of(queue_of(op.stream), bound.launch, count); };
+    time(1);  // touches memory and loads code
+    const double once = time(1);
+    const int more =
+        static_cast<int>(std::clamp(wanted_seconds / std::max(once, 1e-9), 1.0, 1.0 * most_launches));
+    return time(more) / more;
+  }
 
-double time_collective(const runtime::Session& session, Worker& worker, const Op& op) {
-  const engine::Bound bound = bind(worker, op);
-  const auto once = [&] {
-    bound.collective->start();
-    bound.collective->wait();
-  };
-  seconds_of(worker, once, 1);
-  session.barrier();
-  return seconds_of(worker, once, collective_launches) / collective_launches;
-}
+  double collective(const runtime::Session& session, const Op& op) {
+    const engine::Bound bound = bind(op);
+    clock_.seconds_of(queue_of(op.stream), bound, 1);
+    session.barrier();
+    return clock_.seconds_of(queue_of(op.stream), bound, collective_launches) / collective_launches;
+  }
+
+  /// The fastest of a few copies.
+  double copy(const std::byte* from, std::byte* to, std::int64_t bytes) {
+    kernels::Exec& exec = worker_.queues().exec(runtime::compute_queue);
+    const std::function<void()> launch = [&] { kernels::copy(exec, from, to, bytes); };
+    const auto time = [&] { return clock_.seconds_of(runtime::compute_queue, launch, 1); };
+    time();
+    double best = time();
+    const int times = static_cast<int>(std::clamp(wanted_seconds / std::max(best, 1e-9), 1.0, 20.0));
+    for (int i = 0; i < times; ++i) best = std::min(best, time());
+    return best;
+  }
+
+ private:
+  engine::Bound bind(const Op& op) {
+    return engine::bind({worker_.job().train, op, worker_.memory(), worker_.mesh(),
+                         worker_.queues().exec(queue_of(op.stream))});
+  }
+
+  Worker& worker_;
+  LaunchClock clock_;
+};
 
 /// Kernels in the order of their first op; the ops of that order.
 struct Distinct {
@@ -132,7 +153,7 @@ Distinct distinct_kernels(const Program& p) {
 }
 
 /// Bytes a second that a copy within the step's memory reads and writes.
-double copy_rate(Worker& worker) {
+double copy_rate(Worker& worker, Alone& alone) {
   const Program& p = worker.job().train;
   const std::int64_t half = worker.memory().transient_bytes(program::Tier::device) / 2 / 4096 * 4096;
   const auto tensor = std::find_if(p.tensors.begin(), p.tensors.end(), [](const Tensor& t) {
@@ -142,12 +163,7 @@ double copy_rate(Worker& worker) {
   std::byte* begin =
       worker.memory().address(p, static_cast<TensorId>(tensor - p.tensors.begin())) - tensor->address;
   const std::int64_t bytes = std::min(half, most_copied);
-  const auto copy = [&] { kernels::copy(worker.exec(), begin, begin + half, bytes); };
-  seconds_of(worker, copy, 1);
-  double best = seconds_of(worker, copy, 1);
-  const int times = static_cast<int>(std::clamp(wanted_seconds / std::max(best, 1e-9), 1.0, 20.0));
-  for (int i = 0; i < times; ++i) best = std::min(best, seconds_of(worker, copy, 1));
-  return 2.0 * static_cast<double>(bytes) / best;
+  return 2.0 * static_cast<double>(bytes) / alone.copy(begin, begin + half, bytes);
 }
 
 }  // namespace
@@ -155,6 +171,7 @@ double copy_rate(Worker& worker) {
 Ceiling measure_ceiling(Worker& worker) {
   const Program& p = worker.job().train;
   const Distinct all = distinct_kernels(p);
+  Alone alone(worker);
   double largest = 0;
   for (const OpId id : all.first)
     if (is_product(p.op(id))) largest = std::max(largest, p.op(id).flops);
@@ -162,24 +179,27 @@ Ceiling measure_ceiling(Worker& worker) {
   for (std::size_t i = 0; i < all.first.size(); ++i) {
     const Op& op = p.op(all.first[i]);
     if (!is_product(op) || op.flops < largest) continue;
-    const double rate = op.flops / time_kernel(worker, op);
+    const double rate = op.flops / alone.kernel(op);
     if (rate <= ceiling.flops_per_second) continue;
     ceiling.flops_per_second = rate;
     ceiling.product = fmt::format("{} {}", op.type, all.kernels[i].shape);
   }
-  ceiling.bytes_per_second = copy_rate(worker);
+  ceiling.bytes_per_second = copy_rate(worker, alone);
   return ceiling;
 }
 
 std::vector<KernelTime> measure_kernels(const runtime::Session& session, Worker& worker) {
   const Program& p = worker.job().train;
+  const StepScalars scalars = worker.scalars();
+  Alone alone(worker);
   Distinct all = distinct_kernels(p);
   // Collectives last and in the order of the step, which is the same for the members of a group.
   for (const bool communicates : {false, true})
     for (std::size_t i = 0; i < all.first.size(); ++i) {
       const Op& op = p.op(all.first[i]);
       if (op.communicates() != communicates) continue;
-      all.kernels[i].seconds = communicates ? time_collective(session, worker, op) : time_kernel(worker, op);
+      set_scalars(worker, scalars);  // run alone, the end of a step finds overflows, and the optimizer skips
+      all.kernels[i].seconds = communicates ? alone.collective(session, op) : alone.kernel(op);
     }
   std::stable_sort(all.kernels.begin(), all.kernels.end(),
                    [](const KernelTime& a, const KernelTime& b) { return a.total() > b.total(); });

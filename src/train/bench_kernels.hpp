@@ -12,7 +12,7 @@ namespace ztrain::train {
 /// One kernel at one shape: all ops of the step with this type and these operands.
 struct KernelTime {
   std::string type;     ///< of the op table
-  std::string shape;    ///< "[1024, 896] x [4864, 896] bf16"
+  std::string shape;    ///< "[1024, 896] x [4864, 896] bf16"; + behind: adds to what is there
   std::string example;  ///< name of one of the ops
   std::string action;   ///< kind of that op's action
   bool communicates = false;

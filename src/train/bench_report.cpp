@@ -28,12 +28,12 @@ Spread spread_of(const Bench& b) {
   return {*low, *high};
 }
 
-/// Seconds of the median step that no action and no waiting accounts for; on devices that work side by side
-/// with communication the parts may exceed the whole.
+/// Seconds of the step that no action and no waiting accounts for; where queues work side by side the parts
+/// may exceed the whole.
 double other_seconds(const Bench& b) {
-  double sum = b.median.timings.exposed_communication;
-  for (const double s : b.median.timings.seconds) sum += s;
-  return std::max(0.0, b.median.seconds - sum);
+  double sum = b.parts.timings.exposed_communication;
+  for (const double s : b.parts.timings.seconds) sum += s;
+  return std::max(0.0, b.parts.seconds - sum);
 }
 
 std::string tera(double per_second) {
@@ -93,17 +93,19 @@ std::string speed_section(const Bench& b, const config::Deck& deck) {
 }
 
 std::string action_section(const Bench& b) {
-  Table table({"where the time of the median step goes", "ms", "of the step"});
+  Table table({b.asynchronous ? "where a step's time goes, with every op timed"
+                              : "where the time of the median step goes",
+               "ms", "of the step"});
   const auto row = [&](const std::string& what, double seconds) {
-    if (seconds > 0) table.row({what, milliseconds(seconds), percent(seconds / b.median.seconds)});
+    if (seconds > 0) table.row({what, milliseconds(seconds), percent(seconds / b.parts.seconds)});
   };
   for (int k = 0; k < program::action_kind_count; ++k)
-    row(std::string(name_of(static_cast<ActionKind>(k))), b.median.timings.of(static_cast<ActionKind>(k)));
-  row("exposed communication", b.median.timings.exposed_communication);
+    row(std::string(name_of(static_cast<ActionKind>(k))), b.parts.timings.of(static_cast<ActionKind>(k)));
+  row("exposed communication", b.parts.timings.exposed_communication);
   row("other", other_seconds(b));
   table.rule();
-  row("step", b.median.seconds);
-  return "\n" + table.text();
+  row("step", b.parts.seconds);
+  return fmt::format("\n{}", table.text());
 }
 
 std::string kernel_section(const Bench& b) {
@@ -118,7 +120,7 @@ std::string kernel_section(const Bench& b) {
          k.communicates ? "" : percent(share_of_ceiling(k, b.ceiling)), fmt::to_string(k.count),
          milliseconds(k.total()), percent(k.total() / sum)});
   }
-  std::string text = "\n" + table.text();
+  std::string text = fmt::format("\n{}", table.text());
   if (b.kernels.size() > most_rows)
     text += fmt::format("and {} more, which --json has\n", b.kernels.size() - most_rows);
   return text + fmt::format("all kernels {} ms, {} of the median step\n", milliseconds(sum),
@@ -150,7 +152,7 @@ json actions_json(const Bench& b) {
   json actions = json::object();
   for (int k = 0; k < program::action_kind_count; ++k) {
     const auto kind = static_cast<ActionKind>(k);
-    if (b.median.timings.of(kind) > 0) actions[std::string(name_of(kind))] = b.median.timings.of(kind);
+    if (b.parts.timings.of(kind) > 0) actions[std::string(name_of(kind))] = b.parts.timings.of(kind);
   }
   return actions;
 }
@@ -225,8 +227,10 @@ json bench_json(const Bench& b, const config::Deck& deck, const std::string& ver
             {"product", b.ceiling.product},
             {"share", ceiling > 0 ? json(b.model_rate() / ceiling) : json()},
             {"copy_gb_per_s", known(b.ceiling.bytes_per_second / 1e9)}}},
+          {"timed_step_seconds", b.parts.seconds},
+          {"asynchronous", b.asynchronous},
           {"seconds", actions_json(b)},
-          {"exposed_communication", b.median.timings.exposed_communication},
+          {"exposed_communication", b.parts.timings.exposed_communication},
           {"other_seconds", other_seconds(b)},
           {"memory", {{"planned", b.memory.planned}, {"outside", b.memory.outside}, {"peak", b.memory.peak}}},
           {"loss", b.median.loss},

@@ -16,14 +16,20 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+/// Whether the device has memory of its own, all of which its driver counts.
+bool counts_its_memory(const Worker& worker) {
+  return runtime::built_for_gpus() && !worker.memory().provider().host_accessible();
+}
+
 }  // namespace
 
-std::string device_name() {
+std::string device_name(const runtime::Device& device) {
+  if (device.name() != "CPU") return device.name();
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
     if (line.rfind("model name", 0) == 0 && line.find(": ") != std::string::npos)
       return line.substr(line.find(": ") + 2);
-  return "CPU";
+  return device.name();
 }
 
 BenchSteps::BenchSteps(const runtime::Session& session, Worker& worker, const config::Deck& deck)
@@ -53,24 +59,62 @@ void BenchSteps::set_scalars() {
 
 BenchSteps::Step BenchSteps::run() {
   set_scalars();
+  worker_.device().finish();
   session_.barrier();
   worker_.train().clear_timings();
   const double start = now();
-  worker_.train().run();
-  const StepScalars& s = worker_.scalars();
+  worker_.step();
+  const double seconds = now() - start;
   ++steps_;
-  return {now() - start, worker_.train().timings(), s.loss, s.found_inf != 0};
+  const StepScalars& s = worker_.scalars();
+  return {seconds, worker_.train().timings(), s.loss, s.found_inf != 0};
 }
 
-MemoryUse memory_use(const Worker& worker) {
-  return {worker.memory().total_bytes(), worker.outside_bytes(), runtime::peak_resident_bytes()};
+std::int64_t bytes_in_use(const Worker& worker) {
+  if (!counts_its_memory(worker)) return runtime::peak_resident_bytes();
+  const memory::MachineMemory limits = worker.memory().provider().limits();
+  return limits.total - limits.available;
 }
 
-double seconds_of(Worker& worker, const std::function<void()>& launch, int count) {
-  (void)worker;
+std::int64_t bytes_outside(const Worker& worker) {
+  return counts_its_memory(worker) ? bytes_in_use(worker) - worker.memory().total_bytes()
+                                   : worker.outside_bytes();
+}
+
+void set_scalars(Worker& worker, const StepScalars& scalars) {
+  const program::Job& job = worker.job();
+  worker.memory().provider().write(worker.memory().address(job.train, job.tensors.scalars), &scalars,
+                                   sizeof scalars);
+}
+
+LaunchClock::LaunchClock(Worker& worker)
+    : device_(worker.device()), from_(device_.make_event(true)), to_(device_.make_event(true)) {}
+
+double LaunchClock::seconds_of(runtime::Queue queue, const std::function<void()>& launch, int count) {
+  device_.finish();
   const double start = now();
-  for (int i = 0; i < count; ++i) launch();
+  device_.record(from_, queue);
+  for (int i = 0; i < count; ++i) device_.submit(queue, launch);
+  device_.record(to_, queue);
+  device_.finish();
+  const double waited = now() - start;
+  return device_.seconds(from_, to_).value_or(waited);
+}
+
+double LaunchClock::seconds_of(runtime::Queue queue, const engine::Bound& bound, int count) {
+  device_.finish();
+  const double start = now();
+  for (int i = 0; i < count; ++i) communicate(queue, bound);
+  device_.finish();
   return now() - start;
+}
+
+void LaunchClock::communicate(runtime::Queue queue, const engine::Bound& bound) {
+  const bool by_host = !bound.collective->on_device();
+  if (bound.launch) device_.submit(queue, bound.launch);
+  if (bound.launch && by_host) device_.finish();
+  bound.collective->start();
+  if (by_host) bound.collective->wait();
 }
 
 }  // namespace ztrain::train

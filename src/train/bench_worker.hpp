@@ -1,6 +1,6 @@
 #pragma once
-// The benchmark's hold on a Worker: what it runs on, steps on made-up data, and a clock for work that may be
-// asynchronous.
+// The benchmark's hold on a Worker: what it runs on, steps on made-up data, and clocks for work that may run
+// later than it is issued.
 
 #include <cstdint>
 #include <functional>
@@ -12,7 +12,7 @@
 namespace ztrain::train {
 
 /// "NVIDIA H100 80GB HBM3"; of CPU ranks what the operating system calls the processor.
-std::string device_name();
+std::string device_name(const runtime::Device& device);
 
 /// Steps on one batch of random tokens, which the inputs hold from the start.
 class BenchSteps {
@@ -26,7 +26,7 @@ class BenchSteps {
     double loss = 0;
     bool found_inf = false;
   };
-  /// Collective: one optimizer step, from a point that all ranks have reached to its end.
+  /// Collective: one optimizer step, from a point that all ranks have reached until its loss is on the host.
   Step run();
 
  private:
@@ -39,13 +39,29 @@ class BenchSteps {
   std::int64_t steps_ = 0;
 };
 
-/// Bytes of this rank's device: planned, beside the plan, and the largest use so far.
-struct MemoryUse {
-  std::int64_t planned = 0, outside = 0, peak = 0;
-};
-MemoryUse memory_use(const Worker& worker);
+/// Bytes in use, at most so far: of the process, on CPU ranks; else of the device, by whomever, now.
+std::int64_t bytes_in_use(const Worker& worker);
+/// Of these, what is beside the arenas. Once a step has run.
+std::int64_t bytes_outside(const Worker& worker);
 
-/// Seconds that `count` launches take, one after the other.
-double seconds_of(Worker& worker, const std::function<void()>& launch, int count);
+/// The scalars of the step as kernels read them. No work is under way.
+void set_scalars(Worker& worker, const StepScalars& scalars);
+
+/// Times launches on one of a device's queues, by its own events where it has any.
+class LaunchClock {
+ public:
+  explicit LaunchClock(Worker& worker);
+
+  /// Seconds that `count` launches take, one after the other, on an idle device.
+  double seconds_of(runtime::Queue queue, const std::function<void()>& launch, int count);
+  /// The same for a collective, with what is launched before it, if anything.
+  double seconds_of(runtime::Queue queue, const engine::Bound& bound, int count);
+
+ private:
+  void communicate(runtime::Queue queue, const engine::Bound& bound);
+
+  runtime::Device& device_;
+  runtime::Event from_ = 0, to_ = 0;
+};
 
 }  // namespace ztrain::train

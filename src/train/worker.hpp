@@ -60,7 +60,7 @@ class Worker {
   runtime::Device& device() const { return *device_; }
   const engine::JobMemory& memory() const { return memory_; }
   runtime::Mesh& mesh() { return mesh_; }
-  kernels::Exec& exec() { return *exec_; }
+  engine::Queues& queues() { return queues_; }
   engine::Executor& train() { return train_; }
   const engine::Executor& train() const { return train_; }
   engine::Executor& evaluate() { return evaluate_; }

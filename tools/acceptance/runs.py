@@ -80,6 +80,16 @@ class Run:
         return found
 
 
+def end(process):
+    """Ends it, and gives what it had said. A launcher that is asked to end takes its ranks with it."""
+    process.terminate()
+    try:
+        return process.communicate(timeout=10)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()[0]
+
+
 class Runner:
     """ztrain on the parity deck, each run in a folder of its own."""
 
@@ -100,13 +110,14 @@ class Runner:
 
     def start(self, name, command, words, timeout, env=None):
         folder = self.out / name
+        process = subprocess.Popen([*command, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, errors="replace",
+                                   env={"OMP_NUM_THREADS": "1", **os.environ, **(env or {})})
         try:
-            done = subprocess.run([*command, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True, errors="replace", timeout=timeout,
-                                  env={"OMP_NUM_THREADS": "1", **os.environ, **(env or {})})
-            code, text = done.returncode, done.stdout
-        except subprocess.TimeoutExpired as error:
-            code, text = 124, (error.stdout or b"").decode(errors="replace") + f"\nlonger than {timeout} s"
+            text, _ = process.communicate(timeout=timeout)
+            code = process.returncode
+        except subprocess.TimeoutExpired:
+            code, text = 124, end(process) + f"\nlonger than {timeout:.0f} s"
         (self.out / f"{name}.log").write_text(text)
         return Run(code, text, folder)
 
