@@ -268,6 +268,7 @@ std::optional<cublasLtMatmulAlgo_t> algorithm_for(GemmLibrary& library, const Pr
 
 void tune(GemmLibrary& library, const Problem& p, cudaStream_t stream) {
   constexpr int most = 16;
+  handle_of(library);
   if (!library.tune || !library.algorithms || library.algorithms->find(p.key)) return;
   std::vector<Candidate> candidates;
   for (const cublasLtMatmulHeuristicResult_t& r : proposals(library, p, most))

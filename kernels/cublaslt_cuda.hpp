@@ -78,8 +78,9 @@ cublasStatus_t launch(GemmLibrary& library, const Problem& problem, const cublas
 /// no algorithm for the problem.
 std::optional<cublasLtMatmulAlgo_t> algorithm_for(GemmLibrary& library, const Problem& problem);
 
-/// Where library.tune: measures the library's proposals on memory allocated for that while, and records the
-/// fastest, or the first one if there is no memory for it. Waits for the stream.
+/// Makes the library's handle, which a capture could not. Where library.tune: measures the library's
+/// proposals on memory allocated for that while, and records the fastest, or the first one if there is no
+/// memory for it. Waits for the stream.
 void tune(GemmLibrary& library, const Problem& problem, cudaStream_t stream);
 
 }  // namespace ztrain::kernels::cublaslt
