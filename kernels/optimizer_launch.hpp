@@ -281,12 +281,13 @@ class PiecesOnGpu {
     constexpr int warps = 8;
     constexpr std::size_t scratch = std::is_empty_v<Tables> ? 0 : sizeof(Tables) + 64;
     const std::int64_t per_warp = quanta_ < 1 << 15 ? 1 : 4;  // a few thousand warps fill a GPU
-    for_teams<2>(exec, ceil_div(quanta_, warps * per_warp), warps, warp_lanes, scratch,
-                 StepTeam<Rule, Data>{{data_, {pieces_.data(), first_.data(), count_}, on_words_},
-                                      tables_.data(),
-                                      scalars,
-                                      quanta_,
-                                      per_warp});
+    for_teams<2, warps * warp_lanes>(
+        exec, ceil_div(quanta_, warps * per_warp), warps, warp_lanes, scratch,
+        StepTeam<Rule, Data>{{data_, {pieces_.data(), first_.data(), count_}, on_words_},
+                             tables_.data(),
+                             scalars,
+                             quanta_,
+                             per_warp});
   }
 
  private:

@@ -89,8 +89,17 @@ KOKKOS_INLINE_FUNCTION void step_pack(const typename Rule::template Coefficients
   RowPack<P> copy;
   RowPack<W> stepped = load_pack<whole>(arrays.stepped, n);
   const RowPack<G> gradient = load_pack<whole>(arrays.gradient, n);
-  step_elements<Rule, Round, P, W, G>(c, round, std::int64_t{pack}, copy.at, stepped.at, gradient.at,
-                                      states...);
+  // As step_elements does; unrolled, so that nothing leaves the registers.
+  using Acc = acc_t<W>;
+  unrolled<pack>([&](auto i) {
+    const auto element = [&](auto... state) {
+      const Acc value = Rule::step(load(stepped.at[i]), static_cast<Acc>(gradient.at[i]), c, state...);
+      ((states[i] = static_cast<A>(state)), ...);
+      stepped.at[i] = round.template store<W>(value, i);
+      if constexpr (!std::is_same_v<P, W>) copy.at[i] = static_cast<P>(value);
+    };
+    element(static_cast<Acc>(states[i])...);
+  });
   store_pack<whole>(stepped, arrays.stepped, n);
   if constexpr (!std::is_same_v<P, W>) store_pack<whole>(copy, arrays.copy, n);
 }
