@@ -2,11 +2,13 @@
 
 #include <array>
 
+#include "base/attention_work.hpp"
 #include "base/error.hpp"
 #include "base/kernel_workspace.hpp"
 #include "layout/comm_cost.hpp"
 #include "model/attention_span.hpp"
 #include "program/adjoints.hpp"
+#include "program/attention_op.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -57,6 +59,11 @@ std::int64_t gemm_workspace(const Program& p, const Op& op) {
   return gemm_workspace_bytes(c.shape[0], c.shape[1], k, p.tensor(op.inputs[0]).dtype, c.dtype, p.target);
 }
 
+std::int64_t attention_workspace(const Program& p, const Op& op) {
+  const Tensor& q = p.tensor(op.inputs[0]);
+  return attention_forward_bytes(attention_shape(q.shape, op.attributes), q.dtype, p.target);
+}
+
 std::int64_t sum_workspace(const Program& p, const Op& op) {
   return sum_squares_workspace_bytes(elements(p.tensor(op.inputs[0]).shape));
 }
@@ -73,7 +80,7 @@ constexpr std::array<OpType, 35> table{{
     {"linear_grad_bias"},
     {"rope_table"},
     {"rope", rope_adjoint, nullptr, nullptr, false, 1},
-    {"attention", attention_adjoint, attention_flops},
+    {"attention", attention_adjoint, attention_flops, attention_workspace},
     {"attention_grad", nullptr, attention_grad_flops},
     {"cache_append"},
     {"attention_cached", nullptr, attention_cached_flops},
@@ -111,11 +118,11 @@ const OpType& op_type(std::string_view name) {
 
 void complete(Program& program, Op& op) {
   const OpType& row = op_type(op.type);
-  if (row.workspace) {
+  if (const std::int64_t bytes = row.workspace ? row.workspace(program, op) : 0; bytes > 0) {
     Tensor t;
     t.name = "workspace." + op.name;
     t.dtype = DType::u8;
-    t.shape = {row.workspace(program, op)};
+    t.shape = {bytes};
     t.category = Category::workspace;
     op.outputs.push_back(program.add(std::move(t)));
   }
