@@ -1,7 +1,7 @@
 #include "kernels/add.hpp"
 
 #include "base/error.hpp"
-#include "kernels/rows.hpp"
+#include "kernels/pieces.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -19,10 +19,9 @@ template <class T>
 void add(Exec& exec, Vector<const T> a, Vector<const T> b, Vector<T> c) {
   REQUIRE(a.count == b.count && a.count == c.count, "add: a has {} elements, b {} and c {}", a.count, b.count,
           c.count);
-  for_blocks(
-      exec, c.count, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t n) {
-        add_block<T>(a.data + begin, b.data + begin, c.data + begin, n);
-      });
+  for_pieces<pack_of<T>>(
+      exec, c.count,
+      KOKKOS_LAMBDA(const PieceOf<T> p) { add_block<T>(p.in(a.data), p.in(b.data), p.out(c.data), p.n()); });
 }
 
 template void add<float>(Exec&, Vector<const float>, Vector<const float>, Vector<float>);

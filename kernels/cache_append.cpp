@@ -1,9 +1,7 @@
 #include "kernels/cache_append.hpp"
 
-#include <cstring>
-
 #include "base/error.hpp"
-#include "kernels/rows.hpp"
+#include "kernels/pieces.hpp"
 
 namespace ztrain::kernels {
 
@@ -14,12 +12,13 @@ void cache_append(Exec& exec, Matrix<const T> rows, Vector<const std::int32_t> b
           "cache_append: rows are [{}, {}], but the cache is [{}, {}] and begin has {} elements", rows.rows,
           rows.cols, cache.rows, cache.cols, begin.count);
   const std::int64_t capacity = cache.rows / heads, width = cache.cols;
-  for_rows(
-      exec, rows.rows * heads, KOKKOS_LAMBDA(const std::int64_t i) {
+  for_wide_rows(
+      exec, rows.rows * heads, width, KOKKOS_LAMBDA(const Lanes& lanes, const std::int64_t i) {
         const std::int64_t row = begin.data[0] + i / heads;
-        if (row >= 0 && row < capacity)
-          std::memcpy(cache.data + (i % heads * capacity + row) * width, rows.data + i * width,
-                      static_cast<std::size_t>(width) * sizeof(T));
+        if (row < 0 || row >= capacity) return;
+        const T* const from = rows.data + i * width;
+        T* const to = cache.data + (i % heads * capacity + row) * width;
+        lanes.each(width, [&](std::int64_t at, std::int64_t n) { RowPiece{at, n}.copy(from, to); });
       });
 }
 

@@ -1,7 +1,7 @@
 #include "kernels/cast.hpp"
 
 #include "base/error.hpp"
-#include "kernels/rows.hpp"
+#include "kernels/pieces.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -22,19 +22,18 @@ template <class A, class B>
 void cast(Exec& exec, Vector<const A> src, Vector<B> dst) {
   REQUIRE(src.count == dst.count, "cast: the source has {} elements, the destination {}", src.count,
           dst.count);
-  for_blocks(
-      exec, dst.count, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t n) {
-        cast_block<A, B>(src.data + begin, dst.data + begin, n);
-      });
+  for_pieces<pack_of<A, B>>(
+      exec, dst.count,
+      KOKKOS_LAMBDA(const PieceOf<A, B> p) { cast_block<A, B>(p.in(src.data), p.out(dst.data), p.n()); });
 }
 
 template <class A, class B>
 void accumulate_cast(Exec& exec, Vector<const A> src, Vector<B> dst) {
   REQUIRE(src.count == dst.count, "accumulate_cast: the source has {} elements, the destination {}",
           src.count, dst.count);
-  for_blocks(
-      exec, dst.count, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t n) {
-        accumulate_block<A, B>(src.data + begin, dst.data + begin, n);
+  for_pieces<pack_of<A, B>>(
+      exec, dst.count, KOKKOS_LAMBDA(const PieceOf<A, B> p) {
+        accumulate_block<A, B>(p.in(src.data), p.both(dst.data), p.n());
       });
 }
 

@@ -3,10 +3,26 @@
 #include <cmath>
 
 #include "base/error.hpp"
-#include "base/philox.hpp"
-#include "kernels/rows.hpp"
+#include "kernels/pieces.hpp"
+#include "kernels/random_words.hpp"
 
 namespace ztrain::kernels {
+namespace {
+
+/// Whole blocks of random words.
+template <class T>
+constexpr std::int64_t dropout_pack = pack_of<T> < 4 ? 4 : pack_of<T>;
+
+/// y may be x: each element is read before it is written.
+template <class T>
+KOKKOS_INLINE_FUNCTION void drop(const T* x, const std::uint32_t* __restrict words, std::uint32_t least,
+                                 acc_t<T> factor, T* y, std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i)
+    y[i] = words[i] >= least ? static_cast<T>(factor * load(x[i])) : static_cast<T>(acc_t<T>(0));
+}
+
+}  // namespace
 
 template <class T>
 void dropout(Exec& exec, Matrix<const T> x, const DropoutMask& mask, const StepScalars* scalars,
@@ -17,16 +33,14 @@ void dropout(Exec& exec, Matrix<const T> x, const DropoutMask& mask, const StepS
   const auto least = static_cast<std::uint32_t>(std::ldexp(mask.rate, 32));
   const auto factor = static_cast<acc_t<T>>(1 / (1 - mask.rate));
   const std::uint64_t key = mask.key;
-  const std::int64_t first = mask.first_token, width = x.cols;
-  for_rows(
-      exec, x.rows, KOKKOS_LAMBDA(const std::int64_t row) {
-        const auto step = static_cast<std::uint64_t>(scalars->optimizer_step);
-        auto i = static_cast<std::uint64_t>((first + row) * width);
-        PhiloxBlock bits = philox(key, step, i / 4);
-        for (std::int64_t c = row * width; c < (row + 1) * width; ++c, ++i) {
-          if (i % 4 == 0) bits = philox(key, step, i / 4);
-          y.data[c] = bits[i % 4] >= least ? static_cast<T>(factor * load(x.data[c])) : static_cast<T>(0);
-        }
+  const std::int64_t first = mask.first_token * x.cols;
+  constexpr std::int64_t size = dropout_pack<T>, room = on_gpu ? size : quantum;
+  for_pieces<size>(
+      exec, x.rows * x.cols, KOKKOS_LAMBDA(const Piece<size> p) {
+        std::uint32_t words[room];
+        draw_words(key, static_cast<std::uint64_t>(scalars->optimizer_step),
+                   static_cast<std::uint64_t>(first + p.begin), p.n(), words);
+        drop<T>(p.in(x.data), words, least, factor, p.out(y.data), p.n());
       });
 }
 

@@ -5,12 +5,14 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/function.hpp"
+
 namespace ztrain::kernels {
 
 /// exp(x) in fp32: relative error below 2e-7 on [-86.5, 88], exactly 0 below -86.5, exp(88) above 88, NaN for
 /// NaN. exp(x) = 2^n exp(r) with n the integer nearest to x / ln 2 and |r| <= ln(2)/2, where a Taylor series
 /// of degree 7 is exact to half a unit in the last place.
-inline float fast_exp(float x) {
+ZTRAIN_FUNCTION float fast_exp(float x) {
   constexpr float lowest = -86.5f, highest = 88.0f;
   constexpr float inverse_ln2 = 1.44269504f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
   constexpr float shifter =
@@ -34,7 +36,7 @@ inline float fast_exp(float x) {
   return x < lowest ? 0.0f : scaled;
 }
 
-inline double fast_exp(double x) {
+ZTRAIN_FUNCTION double fast_exp(double x) {
   return std::exp(x);
 }
 

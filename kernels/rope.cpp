@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
-#include "kernels/rows.hpp"
+#include "kernels/pieces.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -21,16 +21,17 @@ KOKKOS_INLINE_FUNCTION double frequency(std::int64_t i, std::int64_t hd, double 
   return (1 - smooth) * plain / scaling.factor + smooth * plain;
 }
 
-/// One head. y may be x: each pair is read before it is written.
+/// n pairs of one head. (ya, yb) may be (xa, xb): each pair is read before it is written.
 template <class T>
-KOKKOS_INLINE_FUNCTION void rotate(const T* x, T* y, const acc_t<T>* __restrict cosine,
-                                   const acc_t<T>* __restrict sine, acc_t<T> sign, std::int64_t half) {
+KOKKOS_INLINE_FUNCTION void rotate(const T* xa, const T* xb, const acc_t<T>* __restrict cosine,
+                                   const acc_t<T>* __restrict sine, acc_t<T> sign, T* ya, T* yb,
+                                   std::int64_t n) {
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < half; ++i) {
-    const acc_t<T> a = load(x[i]), b = load(x[half + i]);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const acc_t<T> a = load(xa[i]), b = load(xb[i]);
     const acc_t<T> c = cosine[i], s = sign * sine[i];
-    y[i] = static_cast<T>(a * c - b * s);
-    y[half + i] = static_cast<T>(b * c + a * s);
+    ya[i] = static_cast<T>(a * c - b * s);
+    yb[i] = static_cast<T>(b * c + a * s);
   }
 }
 
@@ -46,16 +47,15 @@ void rope_table(Exec& exec, Vector<const std::int32_t> positions, double theta, 
       table.rows, table.cols, positions.count);
   const std::int64_t half = table.cols / 2, rows = table.rows;
   // A block of rows shares each frequency, whose power costs more than its cosines.
-  constexpr std::int64_t height = 128;
-  for_blocks<height>(
-      exec, rows, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t length) {
-        for (std::int64_t i = 0; i < half; ++i) {
-          const double turn = frequency(i, 2 * half, theta, scaling);
-          for (std::int64_t row = begin; row < begin + length; ++row) {
-            const double angle = static_cast<double>(positions.data[row]) * turn;
-            table.data[row * 2 * half + i] = static_cast<A>(std::cos(angle));
-            table.data[row * 2 * half + half + i] = static_cast<A>(std::sin(angle));
-          }
+  constexpr std::int64_t height = on_gpu ? 8 : 128;
+  for_rows(
+      exec, ceil_div(rows, height) * half, KOKKOS_LAMBDA(const std::int64_t index) {
+        const std::int64_t i = index % half, begin = index / half * height, end = begin + height;
+        const double turn = frequency(i, 2 * half, theta, scaling);
+        for (std::int64_t row = begin; row < (end < rows ? end : rows); ++row) {
+          const double angle = static_cast<double>(positions.data[row]) * turn;
+          table.data[row * 2 * half + i] = static_cast<A>(std::cos(angle));
+          table.data[row * 2 * half + half + i] = static_cast<A>(std::sin(angle));
         }
       });
 }
@@ -68,12 +68,19 @@ void rope_apply(Exec& exec, Matrix<const T> x, Matrix<const acc_t<T>> table, boo
           table.rows, table.cols);
   const std::int64_t hd = table.cols, half = hd / 2, width = x.cols;
   const acc_t<T> sign = inverse ? -1 : 1;
-  for_rows(
-      exec, x.rows, KOKKOS_LAMBDA(const std::int64_t row) {
+  // A pack of pairs for each lane of a GPU, a head at a time on a CPU.
+  const std::int64_t span = on_gpu ? pack : half;
+  const int pieces = static_cast<int>(ceil_div(half, span)), items = static_cast<int>(width / hd) * pieces;
+  for_wide_rows(
+      exec, x.rows, width / 2, KOKKOS_LAMBDA(const Lanes& lanes, const std::int64_t row) {
         const acc_t<T>* const angles = table.data + row * hd;
-        for (std::int64_t at = row * width; at < (row + 1) * width; at += hd) {
-          rotate<T>(x.data + at, y.data + at, angles, angles + half, sign, half);
-        }
+        lanes.items(items, [&](const int item) {
+          const std::int64_t head = on_gpu ? item / pieces : item, part = on_gpu ? item % pieces : 0;
+          const std::int64_t at = row * width + head * hd, begin = part * span;
+          const RowPiece p{begin, span < half - begin ? span : half - begin};
+          rotate<T>(p.in(x.data + at), p.in(x.data + at + half), p.in(angles), p.in(angles + half), sign,
+                    p.out(y.data + at), p.out(y.data + at + half), p.n());
+        });
       });
 }
 

@@ -63,6 +63,11 @@ class OneLane {
   void each(std::int64_t n, const F& f) const {
     if (n > 0) f(std::int64_t{0}, n);
   }
+  /// f(i) for each i in [0, n).
+  template <class F>
+  void items(int n, const F& f) const {
+    for (int i = 0; i < n; ++i) f(i);
+  }
   /// The sum of f(begin, length) over such pieces, in every thread.
   template <class A, class F>
   A sum(std::int64_t n, const F& f) const {
@@ -93,6 +98,10 @@ class TeamLanes {
   template <class F>
   KOKKOS_INLINE_FUNCTION void each(std::int64_t n, const F& f) const {
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team_, pieces(n)), [&](const int i) { piece(i, n, f); });
+  }
+  template <class F>
+  KOKKOS_INLINE_FUNCTION void items(int n, const F& f) const {
+    Kokkos::parallel_for(Kokkos::TeamVectorRange(team_, n), [&](const int i) { f(i); });
   }
   template <class A, class F>
   KOKKOS_INLINE_FUNCTION A sum(std::int64_t n, const F& f) const {

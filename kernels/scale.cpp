@@ -1,7 +1,7 @@
 #include "kernels/scale.hpp"
 
 #include "base/error.hpp"
-#include "kernels/rows.hpp"
+#include "kernels/pieces.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -19,10 +19,9 @@ template <class T>
 void scale(Exec& exec, Vector<const T> x, double factor, Vector<T> y) {
   REQUIRE(x.count == y.count, "scale: x has {} elements and y {}", x.count, y.count);
   const auto by = static_cast<acc_t<T>>(factor);
-  for_blocks(
-      exec, y.count, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t n) {
-        scale_block<T>(x.data + begin, by, y.data + begin, n);
-      });
+  for_pieces<pack_of<T>>(
+      exec, y.count,
+      KOKKOS_LAMBDA(const PieceOf<T> p) { scale_block<T>(p.in(x.data), by, p.out(y.data), p.n()); });
 }
 
 template void scale<float>(Exec&, Vector<const float>, double, Vector<float>);

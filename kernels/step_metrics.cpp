@@ -1,6 +1,5 @@
 #include "kernels/step_metrics.hpp"
 
-#include <array>
 #include <cmath>
 
 #include "kernels/rows.hpp"
@@ -8,30 +7,39 @@
 namespace ztrain::kernels {
 namespace {
 
-constexpr std::size_t terms_per_launch = 64;  // the pointers travel as kernel arguments
+constexpr std::int64_t terms_per_launch = 64;  // the pointers travel as kernel arguments
 
 template <class T>
 struct TermBatch {
-  std::array<const T*, terms_per_launch> values{};
+  const T* values[terms_per_launch] = {};
   std::int64_t count = 0;
 };
 
-KOKKOS_INLINE_FUNCTION void add_term(double& sum, double term) {
-  sum += term;
-}
-KOKKOS_INLINE_FUNCTION void add_term(ExactSum& sum, const ExactSum& term) {
-  sum.add(term);
-  sum.carry();
-}
-
-template <class T>
-void add_batch(Exec& exec, const TermBatch<T>& batch, bool first, T* out) {
+void add_batch(Exec& exec, const TermBatch<double>& batch, bool first, double* out) {
   for_rows(
       exec, 1, KOKKOS_LAMBDA(const std::int64_t) {
-        T sum = first ? T{} : *out;
-        for (std::int64_t i = 0; i < batch.count; ++i)
-          add_term(sum, *batch.values[static_cast<std::size_t>(i)]);
+        double sum = first ? 0 : *out;
+        for (std::int64_t i = 0; i < batch.count; ++i) sum += *batch.values[i];
         *out = sum;
+      });
+}
+
+/// The limbs are shared among the lanes; a batch has too few terms for a carry between them.
+void add_batch(Exec& exec, const TermBatch<ExactSum>& batch, bool first, ExactSum* out) {
+  for_wide_rows(
+      exec, 1, ExactSum::limbs, KOKKOS_LAMBDA(const Lanes& lanes, const std::int64_t) {
+        lanes.items(ExactSum::limbs, [&](const int limb) {
+          std::int64_t sum = first ? 0 : out->limb[limb];
+          for (std::int64_t i = 0; i < batch.count; ++i) sum += batch.values[i]->limb[limb];
+          out->limb[limb] = sum;
+        });
+        lanes.sync();
+        lanes.once([&] {
+          std::int64_t not_finite = first ? 0 : out->not_finite;
+          for (std::int64_t i = 0; i < batch.count; ++i) not_finite |= batch.values[i]->not_finite;
+          out->not_finite = not_finite;
+          out->carry();
+        });
       });
 }
 
@@ -42,8 +50,8 @@ class Batches {
   Batches(Exec& exec, T* out) : exec_(exec), out_(out) {}
 
   void add(const T* term) {
-    batch_.values[static_cast<std::size_t>(batch_.count++)] = term;
-    if (batch_.count == static_cast<std::int64_t>(terms_per_launch)) launch();
+    batch_.values[batch_.count++] = term;
+    if (batch_.count == terms_per_launch) launch();
   }
   void finish() {
     if (first_ || batch_.count > 0) launch();

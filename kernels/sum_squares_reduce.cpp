@@ -1,5 +1,7 @@
 #include "base/kernel_workspace.hpp"
-#include "kernels/rows.hpp"
+#include "kernels/bytes.hpp"
+#include "kernels/exact_window.hpp"
+#include "kernels/pieces.hpp"
 #include "kernels/sum_squares.hpp"
 
 namespace ztrain::kernels {
@@ -26,8 +28,95 @@ KOKKOS_INLINE_FUNCTION double short_quantum_squares(const G* __restrict x, std::
   return quantum_squares<G>(padded);
 }
 
-/// out[0] = sums, plus the old out[0] when add is set.
-void add_exactly(Exec& exec, Vector<const double> sums, bool add, ExactSum* out) {
+template <class G>
+struct QuantumSquares {
+  const G* data;
+  double* sums;
+  void operator()(std::int64_t begin, std::int64_t n) const {
+    sums[begin / quantum] =
+        n == quantum ? quantum_squares<G>(data + begin) : short_quantum_squares<G>(data + begin, n);
+  }
+};
+
+/// On a GPU a warp takes a quantum: each lane its elements, in packs that lie side by side, then the lanes in
+/// the order of their exchange. Both are the same for each quantum; what is beyond the array counts as zeros.
+template <class G>
+struct WarpSquares {
+  static constexpr int lanes = 32, warps = 8;
+  using Team = TeamLanes::Team;
+
+  const G* data;
+  std::int64_t count;
+  double* sums;
+
+  KOKKOS_INLINE_FUNCTION void operator()(const Team& team) const {
+    const std::int64_t index = std::int64_t{team.league_rank()} * warps + team.team_rank(),
+                       begin = index * quantum;
+    if (begin >= count) return;
+    double total = 0;
+    Kokkos::parallel_reduce(
+        Kokkos::ThreadVectorRange(team, lanes),
+        [&](const int lane, double& sum) { sum += lane_squares(begin, lane); }, total);
+    Kokkos::single(Kokkos::PerThread(team), [&] { sums[index] = total; });
+  }
+
+  KOKKOS_INLINE_FUNCTION double lane_squares(std::int64_t begin, int lane) const {
+    constexpr std::int64_t size = pack_of<G>;
+    double sum = 0;
+    for (std::int64_t at = begin + lane * size; at < begin + quantum; at += lanes * size) {
+      Pack<G, size> values;
+      values.load(data + at, count - at < size ? count - at : size);
+      for (std::int64_t i = 0; i < size; ++i) {
+        const double value = static_cast<double>(load(values.at[i]));
+        sum += value * value;
+      }
+    }
+    return sum;
+  }
+};
+
+template <class G>
+void square_quanta(Exec& exec, const G* data, std::int64_t count, double* sums) {
+  if constexpr (on_gpu) {
+    using Warps = WarpSquares<G>;
+    const std::int64_t teams = ceil_div(count, quantum * Warps::warps);
+    if (teams > 0)
+      Kokkos::parallel_for(TeamLanes::Policy(exec.space, static_cast<int>(teams), Warps::warps, Warps::lanes),
+                           Warps{data, count, sums});
+  } else {
+    for_blocks(exec, count, QuantumSquares<G>{data, sums});
+  }
+}
+
+/// Adds to an ExactSum that other threads add to.
+struct SpillTo {
+  ExactSum* out;
+  KOKKOS_INLINE_FUNCTION void operator()(int limb, std::int64_t value) const {
+    if (limb == ExactSum::limbs) {
+      Kokkos::atomic_or(reinterpret_cast<unsigned long long*>(&out->not_finite), 1ull);
+    } else {
+      // Of the type whose addition the hardware has; it wraps around like the signed one.
+      Kokkos::atomic_add(reinterpret_cast<unsigned long long*>(&out->limb[limb]),
+                         static_cast<unsigned long long>(value));
+    }
+  }
+};
+
+/// out[0] += sums, by as many threads as have 64 terms each. Integers are added, so their order is free; out
+/// is not carried after it.
+void add_by_threads(Exec& exec, Vector<const double> sums, ExactSum* out) {
+  const std::int64_t threads = ceil_div(sums.count, 64);
+  for_rows(
+      exec, threads, KOKKOS_LAMBDA(const std::int64_t thread) {
+        const SpillTo spill{out};
+        ExactWindow window;
+        for (std::int64_t i = thread; i < sums.count; i += threads) window.add(sums.data[i], spill);
+        window.flush(spill);
+      });
+}
+
+/// out[0] = sums, plus the old out[0] when add is set; carried.
+void add_in_order(Exec& exec, Vector<const double> sums, bool add, ExactSum* out) {
   for_rows(
       exec, 1, KOKKOS_LAMBDA(const std::int64_t) {
         ExactSum total = add ? *out : ExactSum{};
@@ -37,22 +126,28 @@ void add_exactly(Exec& exec, Vector<const double> sums, bool add, ExactSum* out)
       });
 }
 
+void carry(Exec& exec, ExactSum* out) {
+  for_rows(
+      exec, 1, KOKKOS_LAMBDA(const std::int64_t) { out->carry(); });
+}
+
 }  // namespace
 
 template <class G>
 void sum_squares(Exec& exec, Vector<const G> x, bool add, ExactSum* out, void* workspace) {
   auto* const sums = static_cast<double*>(workspace);
   constexpr std::int64_t pass = sum_squares_pass_quanta * quantum;
+  if (on_gpu && !add) zero(exec, out, sizeof(ExactSum));
   for (std::int64_t first = 0; first == 0 || first < x.count; first += pass) {
     const std::int64_t length = x.count - first < pass ? x.count - first : pass;
-    const G* const data = x.data + first;
-    for_blocks(
-        exec, length, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t n) {
-          sums[begin / quantum] =
-              n == quantum ? quantum_squares<G>(data + begin) : short_quantum_squares<G>(data + begin, n);
-        });
-    add_exactly(exec, {sums, ceil_div(length, quantum)}, add || first > 0, out);
+    const Vector<const double> quanta{sums, ceil_div(length, quantum)};
+    square_quanta<G>(exec, x.data + first, length, sums);
+    if constexpr (on_gpu)
+      add_by_threads(exec, quanta, out);
+    else
+      add_in_order(exec, quanta, add || first > 0, out);
   }
+  if constexpr (on_gpu) carry(exec, out);
 }
 
 template void sum_squares<float>(Exec&, Vector<const float>, bool, ExactSum*, void*);

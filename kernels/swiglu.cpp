@@ -2,7 +2,7 @@
 
 #include "base/error.hpp"
 #include "kernels/fast_exp.hpp"
-#include "kernels/rows.hpp"
+#include "kernels/pieces.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -42,9 +42,9 @@ template <class T>
 void swiglu_forward(Exec& exec, Vector<const T> gate, Vector<const T> up, Vector<T> y) {
   REQUIRE(gate.count == y.count && up.count == y.count, "swiglu: gate has {} elements, up {} and y {}",
           gate.count, up.count, y.count);
-  for_blocks(
-      exec, y.count, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t n) {
-        forward_block<T>(gate.data + begin, up.data + begin, y.data + begin, n);
+  for_pieces<pack_of<T>>(
+      exec, y.count, KOKKOS_LAMBDA(const PieceOf<T> p) {
+        forward_block<T>(p.in(gate.data), p.in(up.data), p.out(y.data), p.n());
       });
 }
 
@@ -54,10 +54,10 @@ void swiglu_backward(Exec& exec, Vector<const T> gate, Vector<const T> up, Vecto
   REQUIRE(gate.count == dy.count && up.count == dy.count && dgate.count == dy.count && dup.count == dy.count,
           "swiglu backward: gate has {} elements, up {}, dy {}, dgate {} and dup {}", gate.count, up.count,
           dy.count, dgate.count, dup.count);
-  for_blocks(
-      exec, dy.count, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t n) {
-        backward_block<T>(gate.data + begin, up.data + begin, dy.data + begin, dgate.data + begin,
-                          dup.data + begin, n);
+  for_pieces<pack_of<T>>(
+      exec, dy.count, KOKKOS_LAMBDA(const PieceOf<T> p) {
+        backward_block<T>(p.in(gate.data), p.in(up.data), p.in(dy.data), p.out(dgate.data), p.out(dup.data),
+                          p.n());
       });
 }
 

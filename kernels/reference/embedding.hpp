@@ -3,11 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace ztrain::kernels::reference {
 
-inline std::vector<double> embedding_forward(const std::vector<std::int32_t>& tokens,
+inline std::vector<double> embedding_forward(std::span<const std::int32_t> tokens,
                                              const std::vector<double>& W, std::size_t d) {
   std::vector<double> x;
   for (const std::int32_t token : tokens) {
@@ -17,7 +18,7 @@ inline std::vector<double> embedding_forward(const std::vector<std::int32_t>& to
 }
 
 /// Adds to dW.
-inline void embedding_backward(const std::vector<std::int32_t>& tokens, const std::vector<double>& dx,
+inline void embedding_backward(std::span<const std::int32_t> tokens, const std::vector<double>& dx,
                                std::size_t d, std::vector<double>& dW) {
   for (std::size_t t = 0; t < tokens.size(); ++t) {
     for (std::size_t i = 0; i < d; ++i) dW[static_cast<std::size_t>(tokens[t]) * d + i] += dx[t * d + i];

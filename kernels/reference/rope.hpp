@@ -6,6 +6,7 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace ztrain::kernels::reference {
@@ -20,8 +21,7 @@ inline std::vector<double> rope_frequencies(std::size_t hd, double theta) {
 }
 
 /// x [T, heads * hd]; direction +1 forward, -1 backward.
-inline std::vector<double> rope_apply(const std::vector<double>& x,
-                                      const std::vector<std::int32_t>& positions,
+inline std::vector<double> rope_apply(const std::vector<double>& x, std::span<const std::int32_t> positions,
                                       const std::vector<double>& frequencies, double direction) {
   const std::size_t half = frequencies.size(), width = x.size() / positions.size();
   std::vector<double> y(x.size());

@@ -17,23 +17,33 @@ struct ExactSum {
   std::int64_t limb[limbs] = {};
   std::int64_t not_finite = 0;  ///< 1: a term was infinite or NaN
 
+  /// What a term adds: to limbs first, first + 1 and first + 2, and to not_finite.
+  struct Parts {
+    int first = 0;
+    std::int64_t low = 0, middle = 0, high = 0, not_finite = 0;
+  };
+
   /// term >= 0; its sign is ignored.
-  constexpr void add(double term) {
+  static constexpr Parts split(double term) {
     const auto bits = std::bit_cast<std::uint64_t>(term);
     const int exponent = static_cast<int>(bits >> 52 & 0x7ff);
-    if (exponent == 0x7ff) {
-      not_finite = 1;
-      return;
-    }
+    if (exponent == 0x7ff) return {.not_finite = 1};
     const std::uint64_t fraction = bits & 0xfffffffffffffu;
     const std::uint64_t mantissa = exponent > 0 ? fraction | std::uint64_t{1} << 52 : fraction;
     const int position = exponent > 0 ? exponent - 1 : 0;  // of the mantissa's last bit, from 2^-1074 on
-    const int first = position / 32, shift = position % 32;
+    const int shift = position % 32;
     const std::uint64_t low = (mantissa & low_mask) << shift, high = (mantissa >> 32) << shift;
     const std::uint64_t middle = (low >> 32) + (high & low_mask);
-    limb[first] += static_cast<std::int64_t>(low & low_mask);
-    limb[first + 1] += static_cast<std::int64_t>(middle);
-    limb[first + 2] += static_cast<std::int64_t>(high >> 32);
+    return {position / 32, static_cast<std::int64_t>(low & low_mask), static_cast<std::int64_t>(middle),
+            static_cast<std::int64_t>(high >> 32), 0};
+  }
+
+  constexpr void add(double term) {
+    const Parts parts = split(term);
+    limb[parts.first] += parts.low;
+    limb[parts.first + 1] += parts.middle;
+    limb[parts.first + 2] += parts.high;
+    not_finite |= parts.not_finite;
   }
 
   constexpr void add(const ExactSum& other) {

@@ -1,5 +1,6 @@
 #pragma once
 // Arrays for kernel tests: random values that T represents exactly, their float64 copies, and comparisons.
+// Views are made of Arrays, which GPUs reach; of plain vectors only in float64, for the references.
 
 #include <gtest/gtest.h>
 
@@ -11,6 +12,7 @@
 #include "base/dtype.hpp"
 #include "base/philox.hpp"
 #include "base/view.hpp"
+#include "tests/support/test_memory.hpp"
 
 namespace ztrain::test {
 
@@ -26,31 +28,34 @@ using FloatTypes = ::testing::Types<float, bf16, f16, double>;
 
 /// count normal values times scale, rounded to T.
 template <class T>
-std::vector<T> random(std::int64_t count, std::uint64_t seed, double scale = 1) {
-  std::vector<T> values(static_cast<std::size_t>(count));
+Array<T> random(std::int64_t count, std::uint64_t seed, double scale = 1) {
+  Array<T> values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<T>(scale * normal(seed, 7, i));
   return values;
 }
 
-template <class T>
-std::vector<double> doubles(const std::vector<T>& values) {
+template <class T, class A>
+std::vector<double> doubles(const std::vector<T, A>& values) {
   return std::vector<double>(values.begin(), values.end());
 }
 
 template <class T>
-Vector<T> view(std::vector<T>& values) {
+Vector<T> view(Array<T>& values) {
   return {values.data(), static_cast<std::int64_t>(values.size())};
 }
 template <class T>
-Vector<const T> view(const std::vector<T>& values) {
+Vector<const T> view(const Array<T>& values) {
   return {values.data(), static_cast<std::int64_t>(values.size())};
 }
 template <class T>
-Matrix<T> matrix(std::vector<T>& values, std::int64_t rows) {
+Matrix<T> matrix(Array<T>& values, std::int64_t rows) {
   return {values.data(), rows, rows > 0 ? static_cast<std::int64_t>(values.size()) / rows : 0};
 }
 template <class T>
-Matrix<const T> matrix(const std::vector<T>& values, std::int64_t rows) {
+Matrix<const T> matrix(const Array<T>& values, std::int64_t rows) {
+  return {values.data(), rows, rows > 0 ? static_cast<std::int64_t>(values.size()) / rows : 0};
+}
+inline Matrix<const double> matrix(const std::vector<double>& values, std::int64_t rows) {
   return {values.data(), rows, rows > 0 ? static_cast<std::int64_t>(values.size()) / rows : 0};
 }
 
@@ -71,8 +76,8 @@ template <>
 inline constexpr double rounding<double> = 0x1p-53;
 
 /// |actual - expected| <= rounding<T> |expected| + error for every element.
-template <class T>
-void expect_close(const std::vector<T>& actual, const std::vector<double>& expected, double error,
+template <class T, class A>
+void expect_close(const std::vector<T, A>& actual, const std::vector<double>& expected, double error,
                   const char* what) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
   for (std::size_t i = 0; i < actual.size(); ++i) {
@@ -82,8 +87,8 @@ void expect_close(const std::vector<T>& actual, const std::vector<double>& expec
   }
 }
 
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+template <class T, class A>
+bool same_bits(const std::vector<T, A>& a, const std::vector<T, A>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 

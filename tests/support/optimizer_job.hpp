@@ -14,7 +14,7 @@
 
 namespace ztrain::test {
 
-using Bytes = std::vector<std::byte>;
+using Bytes = Array<std::byte>;
 
 template <class T>
 void put_as(Bytes& bytes, std::int64_t i, T value) {

@@ -18,11 +18,11 @@ template <class T>
 struct Adapter : ::testing::Test {
   ExecHandle exec = make_exec();
 
-  std::vector<T> dropped(const std::vector<T>& x, std::int64_t rows, const DropoutMask& mask, int step) {
-    std::vector<T> y(x.size(), T(9.0f));
+  Array<T> dropped(const Array<T>& x, std::int64_t rows, const DropoutMask& mask, int step) {
+    Array<T> y(x.size(), T(9.0f));
     StepScalars scalars;
     scalars.optimizer_step = step;
-    dropout<T>(*exec, matrix(x, rows), mask, &scalars, matrix(y, rows));
+    dropout<T>(*exec, matrix(x, rows), mask, Shared(scalars).get(), matrix(y, rows));
     return y;
   }
 };
@@ -32,7 +32,7 @@ TYPED_TEST(Adapter, ScaleRoundsOnce) {
   using T = TypeParam;
   for (const std::int64_t count : {1, 255, 256, 1000}) {
     const auto x = random<T>(count, 3);
-    std::vector<T> y(x.size()), in_place = x;
+    Array<T> y(x.size()), in_place = x;
     scale<T>(*this->exec, view(x), 1.7, view(y));
     std::vector<double> expected = doubles(x);
     for (double& e : expected) e *= 1.7;
@@ -65,7 +65,7 @@ TYPED_TEST(Adapter, TheMaskBelongsToTheToken) {
   const auto whole = this->dropped(x, rows, {0.4, 7, 100}, 2);
   for (const std::int64_t cut : {1, 5, 23}) {
     const auto at = static_cast<std::ptrdiff_t>(cut * width);
-    const std::vector<T> first(x.begin(), x.begin() + at), second(x.begin() + at, x.end());
+    const Array<T> first(x.begin(), x.begin() + at), second(x.begin() + at, x.end());
     auto parts = this->dropped(first, cut, {0.4, 7, 100}, 2);
     const auto rest = this->dropped(second, rows - cut, {0.4, 7, 100 + cut}, 2);
     parts.insert(parts.end(), rest.begin(), rest.end());
@@ -76,8 +76,8 @@ TYPED_TEST(Adapter, TheMaskBelongsToTheToken) {
 TYPED_TEST(Adapter, KeyAndStepGiveOtherMasksOfTheSameShare) {
   using T = TypeParam;
   const std::int64_t rows = 200, width = 50;
-  const std::vector<T> ones(static_cast<std::size_t>(rows * width), T(1.0f));
-  std::vector<std::vector<T>> masks;
+  const Array<T> ones(static_cast<std::size_t>(rows * width), T(1.0f));
+  std::vector<Array<T>> masks;
   for (const auto& [key, step] : {std::pair{1, 0}, {2, 0}, {1, 1}}) {
     masks.push_back(this->dropped(ones, rows, {0.3, static_cast<std::uint64_t>(key), 0}, step));
     std::int64_t kept = 0;

@@ -22,10 +22,10 @@ using namespace ztrain::test;
 template <class T>
 struct Case {
   HeadLossShape shape;
-  std::vector<T> h, weight;
+  Array<T> h, weight;
   std::vector<double> h64, weight64;
-  std::vector<std::int32_t> targets;
-  std::vector<float> token_weights;
+  Array<std::int32_t> targets;
+  Array<float> token_weights;
 
   explicit Case(const HeadLossShape& s)
       : shape(s),
@@ -47,31 +47,31 @@ struct Case {
     return {matrix(h64, shape.tokens), matrix(weight64, shape.vocabulary), view(targets),
             view(token_weights)};
   }
-  std::vector<std::byte> workspace() const {
+  Array<std::byte> workspace() const {
     const auto bytes = head_loss_workspace_bytes(shape.tokens, shape.vocabulary, shape.width, dtype_of<T>(),
                                                  dtype_of<T>(), build_target());
-    return std::vector<std::byte>(static_cast<std::size_t>(bytes), std::byte{0xff});
+    return Array<std::byte>(static_cast<std::size_t>(bytes), std::byte{0xff});
   }
 };
 
 template <class T, class G>
 struct Run {
-  std::vector<double> loss = std::vector<double>(2, -1);
-  std::vector<T> grad_h;
-  std::vector<G> grad_weight;
+  Array<double> loss = Array<double>(2, -1);
+  Array<T> grad_h;
+  Array<G> grad_weight;
 };
 
 template <class T, class G>
 Run<T, G> run(const Case<T>& c, bool accumulate, double loss_scale = 1) {
   const ExecHandle exec = make_exec();
-  StepScalars scalars;
-  scalars.loss_scale = loss_scale;
+  Shared<StepScalars> scalars;
+  scalars->loss_scale = loss_scale;
   Run<T, G> r;
   r.grad_h.assign(c.h.size(), T(7));
   r.grad_weight.assign(c.weight.size(), G(0.25f));
   auto workspace = c.workspace();
   HeadLossGrad<T, G>(c.shape, accumulate ? WeightGradient::add : WeightGradient::write)
-      .run(*exec, c.input(), &scalars, view(r.loss), matrix(r.grad_h, c.shape.tokens),
+      .run(*exec, c.input(), scalars.get(), view(r.loss), matrix(r.grad_h, c.shape.tokens),
            matrix(r.grad_weight, c.shape.vocabulary), view(workspace));
   return r;
 }
@@ -120,7 +120,7 @@ TYPED_TEST(HeadLossTest, ForwardAloneGivesTheSameLoss) {
   const ExecHandle exec = make_exec();
   for (const HeadLossShape& s : shapes) {
     const Case<T> c(s);
-    std::vector<double> loss(2, -1);
+    Array<double> loss(2, -1);
     auto workspace = c.workspace();
     HeadLoss<T>(s).run(*exec, c.input(), view(loss), view(workspace));
     EXPECT_TRUE(same_bits(loss, run<T, typename TypeParam::G>(c, false).loss));
@@ -131,16 +131,16 @@ TYPED_TEST(HeadLossTest, WithoutTheWeightsGradientTheRestIsTheSame) {
   using T = typename TypeParam::T;
   using G = typename TypeParam::G;
   const ExecHandle exec = make_exec();
-  StepScalars scalars;
-  scalars.loss_scale = 1;
+  Shared<StepScalars> scalars;
+  scalars->loss_scale = 1;
   for (const HeadLossShape& s : shapes) {
     const Case<T> c(s);
     const Run<T, G> whole = run<T, G>(c, false);
-    std::vector<double> loss(2, -1);
-    std::vector<T> grad_h(c.h.size(), T(7));
+    Array<double> loss(2, -1);
+    Array<T> grad_h(c.h.size(), T(7));
     auto workspace = c.workspace();
     HeadLossGrad<T, G>(s, WeightGradient::none)
-        .run(*exec, c.input(), &scalars, view(loss), matrix(grad_h, s.tokens), {}, view(workspace));
+        .run(*exec, c.input(), scalars.get(), view(loss), matrix(grad_h, s.tokens), {}, view(workspace));
     EXPECT_TRUE(same_bits(loss, whole.loss));
     EXPECT_TRUE(same_bits(grad_h, whole.grad_h));
   }
@@ -214,11 +214,11 @@ TEST(HeadLossAllocation, NoneInOurLaunches) {
   const ExecHandle exec = make_exec();
   const Case<double> c({200, 65536, 2});
   HeadLossGrad<double, double> kernel(c.shape, WeightGradient::write);
-  std::vector<double> loss(2), grad_h(c.h.size()), grad_weight(c.weight.size());
-  const StepScalars scalars;
+  Array<double> loss(2), grad_h(c.h.size()), grad_weight(c.weight.size());
+  Shared<StepScalars> scalars;
   auto workspace = c.workspace();
   const telemetry::AllocationCount count;
-  kernel.run(*exec, c.input(), &scalars, view(loss), matrix(grad_h, 200), matrix(grad_weight, 65536),
+  kernel.run(*exec, c.input(), scalars.get(), view(loss), matrix(grad_h, 200), matrix(grad_weight, 65536),
              view(workspace));
   EXPECT_EQ(count.calls(), 0);
 }

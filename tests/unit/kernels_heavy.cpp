@@ -28,8 +28,8 @@ double sum_error(std::int64_t terms) {
 }
 
 /// What the largest product below is given, and a guard of 64 bytes behind it.
-std::vector<char> workspace(std::int64_t bytes = gemm_base_workspace_bytes + (1 << 20)) {
-  return std::vector<char>(static_cast<std::size_t>(bytes + 64), '\xff');
+Array<char> workspace(std::int64_t bytes = gemm_base_workspace_bytes + (1 << 20)) {
+  return Array<char>(static_cast<std::size_t>(bytes + 64), '\xff');
 }
 
 struct Size {
@@ -58,8 +58,8 @@ TEST(FastExp, Ends) {
 
 /// op(A) op(B) + bias + C of the shape's strides, in float64; elements of C between rows keep their values.
 template <class In, class Out>
-std::vector<double> expected_product(const GemmShape& s, const std::vector<In>& a, const std::vector<In>& b,
-                                     const std::vector<In>& bias, const std::vector<Out>& c) {
+std::vector<double> expected_product(const GemmShape& s, const Array<In>& a, const Array<In>& b,
+                                     const Array<In>& bias, const Array<Out>& c) {
   std::vector<double> result = doubles(c);
   for (std::int64_t i = 0; i < s.m; ++i)
     for (std::int64_t j = 0; j < s.n; ++j) {
@@ -137,7 +137,7 @@ TEST(GemmTest, Fp16SumsAreRoundedOnce) {
   // 2048 + 1 is a tie in fp16 that rounds back to 2048: a sum in fp16 would stay there.
   const ExecHandle exec = make_exec();
   const std::int64_t k = 3000;
-  std::vector<f16> a(static_cast<std::size_t>(k), f16(1.0f)), c(1);
+  Array<f16> a(static_cast<std::size_t>(k), f16(1.0f)), c(1);
   auto space = workspace(gemm_workspace_bytes(1, 1, k, DType::f16, DType::f16, build_target()));
   make_gemm({.m = 1, .n = 1, .k = k}, DType::f16, DType::f16)
       ->run(*exec, a.data(), a.data(), nullptr, c.data(), space.data());
@@ -174,7 +174,7 @@ TEST(GemmTest, RunsAgainWithOtherPointers) {
   const ExecHandle exec = make_exec();
   auto space = workspace();
   const auto gemm = make_gemm({.m = 3, .n = 4, .k = 5}, DType::f32, DType::f32);
-  std::vector<float> first(12), second(12), again(12);
+  Array<float> first(12), second(12), again(12);
   const auto a = random<float>(15, 1), b = random<float>(20, 2), other = random<float>(15, 3);
   gemm->run(*exec, a.data(), b.data(), nullptr, first.data(), space.data());
   gemm->run(*exec, other.data(), b.data(), nullptr, second.data(), space.data());
@@ -219,8 +219,8 @@ TYPED_TEST(Linear, ForwardAndGradients) {
     const auto dy = random<T>(tokens * out, 4);
     const auto expected = reference::linear(doubles(x), doubles(w), doubles(bias), tokens, in, out);
     auto gradients = reference::linear_gradients(doubles(x), doubles(w), doubles(dy), tokens, in, out);
-    std::vector<T> y(tokens * out), dx(tokens * in);
-    std::vector<G> dw(out * in), db(out);
+    Array<T> y(tokens * out), dx(tokens * in);
+    Array<G> dw(out * in), db(out);
     const LinearShape s{tokens, in, out};
     const DType t = dtype_of<T>(), g = dtype_of<G>();
     make_linear(s, t, true)->run(*exec, x.data(), w.data(), bias.data(), y.data(), space.data());
@@ -251,7 +251,7 @@ TEST(LinearAllocation, NoneInOurLaunches) {
   const ExecHandle exec = make_exec();
   auto space = workspace();
   const auto a = random<double>(15, 1), b = random<double>(20, 2);
-  std::vector<double> c(12), db(4);
+  Array<double> c(12), db(4);
   const auto gemm = make_gemm({.m = 3, .n = 4, .k = 5}, DType::f64, DType::f64);
   const telemetry::AllocationCount count;
   gemm->run(*exec, a.data(), b.data(), nullptr, c.data(), space.data());

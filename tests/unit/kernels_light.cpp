@@ -41,19 +41,19 @@ TYPED_TEST_SUITE(Rmsnorm, GradientPairs);
 
 template <class T, class G>
 struct RmsnormRun {
-  std::vector<T> y, dx;
-  std::vector<acc_t<T>> rstd;
-  std::vector<G> dweight;
+  Array<T> y, dx;
+  Array<acc_t<T>> rstd;
+  Array<G> dweight;
 };
 
 /// Forward then backward.
 template <class T, class G>
-RmsnormRun<T, G> run_rmsnorm(Exec& exec, Matrix<const T> x, const std::vector<T>& weight, Matrix<const T> dy,
-                             Matrix<const T> addend, const std::vector<G>& dweight, bool accumulate) {
+RmsnormRun<T, G> run_rmsnorm(Exec& exec, Matrix<const T> x, const Array<T>& weight, Matrix<const T> dy,
+                             Matrix<const T> addend, const Array<G>& dweight, bool accumulate) {
   const auto size = static_cast<std::size_t>(x.rows * x.cols);
-  RmsnormRun<T, G> r{std::vector<T>(size), std::vector<T>(size),
-                     std::vector<acc_t<T>>(static_cast<std::size_t>(x.rows)), dweight};
-  std::vector<char> workspace(
+  RmsnormRun<T, G> r{Array<T>(size), Array<T>(size), Array<acc_t<T>>(static_cast<std::size_t>(x.rows)),
+                     dweight};
+  Array<char> workspace(
       static_cast<std::size_t>(rmsnorm_backward_workspace_bytes(x.rows, x.cols, dtype_of<T>())), '\xff');
   rmsnorm_forward<T>(exec, x, view(weight), eps, matrix(r.y, x.rows), view(r.rstd));
   rmsnorm_backward<T, G>(exec, x, view(weight), view(std::as_const(r.rstd)), dy, addend, matrix(r.dx, x.rows),
@@ -96,10 +96,10 @@ TYPED_TEST(Rmsnorm, GivesTheSameBitsAgainAndAtAnyAddress) {
   using G = typename TypeParam::G;
   const std::int64_t rows = 65, d = 1000;
   const auto x = random<T>(rows * d, 1), dy = random<T>(rows * d, 2), w = random<T>(d, 3);
-  const std::vector<G> none(static_cast<std::size_t>(d));
+  const Array<G> none(static_cast<std::size_t>(d));
   const auto first = run_rmsnorm<T, G>(*this->exec, matrix(x, rows), w, matrix(dy, rows), {}, none, false);
   for (const std::size_t shift : {0, 1, 3, 16}) {
-    std::vector<T> moved_x(shift), moved_dy(shift);
+    Array<T> moved_x(shift), moved_dy(shift);
     moved_x.insert(moved_x.end(), x.begin(), x.end());
     moved_dy.insert(moved_dy.end(), dy.begin(), dy.end());
     const auto again = run_rmsnorm<T, G>(*this->exec, {moved_x.data() + shift, rows, d}, w,
@@ -114,8 +114,8 @@ TYPED_TEST(Elementwise, AddRmsnormIsAddThenRmsnorm) {
   const std::int64_t rows = 7, d = 257;
   auto a = random<T>(rows * d, 1);
   const auto b = random<T>(rows * d, 2), w = random<T>(d, 3);
-  std::vector<T> sum(a.size()), y(a.size()), fused_sum(a.size()), fused_y(a.size());
-  std::vector<acc_t<T>> rstd(static_cast<std::size_t>(rows)), fused_rstd(rstd.size());
+  Array<T> sum(a.size()), y(a.size()), fused_sum(a.size()), fused_y(a.size());
+  Array<acc_t<T>> rstd(static_cast<std::size_t>(rows)), fused_rstd(rstd.size());
   add<T>(*this->exec, view(std::as_const(a)), view(b), view(sum));
   rmsnorm_forward<T>(*this->exec, matrix(std::as_const(sum), rows), view(w), eps, matrix(y, rows),
                      view(rstd));
@@ -135,7 +135,7 @@ TYPED_TEST(Elementwise, NaNReachesTheOutputs) {
   const auto other = random<T>(rows * d, 2), w = random<T>(d, 3);
   const auto run =
       run_rmsnorm<T, T>(*this->exec, matrix(std::as_const(x), rows), w, matrix(other, rows), {}, w, false);
-  std::vector<T> y(x.size()), dgate(x.size()), dup(x.size());
+  Array<T> y(x.size()), dgate(x.size()), dup(x.size());
   swiglu_forward<T>(*this->exec, view(std::as_const(x)), view(other), view(y));
   swiglu_backward<T>(*this->exec, view(std::as_const(x)), view(other), view(other), view(dgate), view(dup));
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -153,7 +153,7 @@ TYPED_TEST(Elementwise, SwigluMatchesTheReference) {
     auto gate = random<T>(n, 1, 6), up = random<T>(n, 2);
     const auto dy = random<T>(n, 3);
     gate[0] = static_cast<T>(-200.0f);  // exp overflows a float, silu is 0
-    std::vector<T> y(gate.size()), dgate(gate.size()), dup(gate.size());
+    Array<T> y(gate.size()), dgate(gate.size()), dup(gate.size());
     swiglu_forward<T>(*this->exec, view(std::as_const(gate)), view(std::as_const(up)), view(y));
     swiglu_backward<T>(*this->exec, view(std::as_const(gate)), view(std::as_const(up)), view(dy), view(dgate),
                        view(dup));
@@ -172,7 +172,7 @@ TYPED_TEST(Elementwise, AddMatchesTheReferenceAndMayBeInPlace) {
   using T = TypeParam;
   for (const std::int64_t n : {1, 3, 257, 1000}) {
     auto a = random<T>(n, 1), b = random<T>(n, 2);
-    std::vector<T> c(a.size());
+    Array<T> c(a.size());
     add<T>(*this->exec, view(std::as_const(a)), view(std::as_const(b)), view(c));
     expect_close(c, reference::add(doubles(a), doubles(b)), 0, "sum");
     auto left = a, right = b;
@@ -187,11 +187,11 @@ TYPED_TEST(Elementwise, RopeMatchesTheReferenceAndItsInverseUndoesIt) {
   for (const std::int64_t rows : heights) {
     for (const std::int64_t hd : {2, 6, 64, 128}) {
       const std::int64_t heads = 3;
-      std::vector<std::int32_t> positions;
+      Array<std::int32_t> positions;
       for (std::int64_t t = 0; t < rows; ++t) positions.push_back(static_cast<std::int32_t>(t * 97 % 4096));
       const auto x = random<T>(rows * heads * hd, 1);
-      std::vector<acc_t<T>> table(static_cast<std::size_t>(rows * hd));
-      std::vector<T> y(x.size()), back(x.size()), in_place = x;
+      Array<acc_t<T>> table(static_cast<std::size_t>(rows * hd));
+      Array<T> y(x.size()), back(x.size()), in_place = x;
       rope_table<acc_t<T>>(*this->exec, view(std::as_const(positions)), 1e4, {}, matrix(table, rows));
       const auto angles = matrix(std::as_const(table), rows);
       rope_apply<T>(*this->exec, matrix(x, rows), angles, false, matrix(y, rows));
@@ -214,8 +214,8 @@ TEST(Rope, Llama3ScalingKeepsShortWavesStretchesLongOnesAndBlendsBetween) {
   scaling.kind = RopeScaling::Kind::llama3;
   const std::int64_t hd = 128;
   const double theta = 5e5, pi = std::acos(-1.0);
-  const std::vector<std::int32_t> positions = {0, 1, 5000};
-  std::vector<double> table(static_cast<std::size_t>(3 * hd));
+  const Array<std::int32_t> positions = {0, 1, 5000};
+  Array<double> table(static_cast<std::size_t>(3 * hd));
   rope_table<double>(*exec, view(positions), theta, scaling, matrix(table, 3));
   int kept = 0, stretched = 0, blended = 0;
   for (std::size_t i = 0; i < 64; ++i) {

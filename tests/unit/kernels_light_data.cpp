@@ -41,8 +41,8 @@ TYPED_TEST_SUITE(Initial, FloatTypes);
 TYPED_TEST_SUITE(Cast, CastPairs);
 
 /// Few rows of W, so that tokens repeat.
-std::vector<std::int32_t> repeated_tokens(std::int64_t count, std::int64_t vocabulary) {
-  std::vector<std::int32_t> tokens;
+Array<std::int32_t> repeated_tokens(std::int64_t count, std::int64_t vocabulary) {
+  Array<std::int32_t> tokens;
   for (std::int64_t t = 0; t < count; ++t) {
     tokens.push_back(static_cast<std::int32_t>((t * t + 3) % vocabulary));
   }
@@ -58,8 +58,8 @@ TYPED_TEST(Embedding, MatchesTheReferenceWithRepeatedTokens) {
       const auto tokens = repeated_tokens(count, vocabulary);
       const auto W = random<T>(vocabulary * d, 1), dx = random<T>(count * d, 2);
       const auto before = random<G>(vocabulary * d, 3);
-      std::vector<T> x(dx.size());
-      std::vector<G> fresh = before, added = before;
+      Array<T> x(dx.size());
+      Array<G> fresh = before, added = before;
       embedding_forward<T>(*this->exec, view(tokens), matrix(W, vocabulary), matrix(x, count));
       embedding_backward<T, G>(*this->exec, view(tokens), matrix(dx, count), matrix(fresh, vocabulary),
                                false);
@@ -73,7 +73,7 @@ TYPED_TEST(Embedding, MatchesTheReferenceWithRepeatedTokens) {
       const double error = rounding<G> * 8 * static_cast<double>(count);
       expect_close(fresh, expected, error, "dW");
       expect_close(added, accumulated, error, "accumulated dW");
-      std::vector<G> again = before;
+      Array<G> again = before;
       embedding_backward<T, G>(*this->exec, view(tokens), matrix(dx, count), matrix(again, vocabulary), true);
       EXPECT_TRUE(same_bits(added, again));
     }
@@ -84,9 +84,9 @@ TYPED_TEST(Embedding, AddsInTokenOrder) {
   using T = typename TypeParam::T;
   using G = typename TypeParam::G;
   const std::int64_t count = 300, d = 5;
-  const std::vector<std::int32_t> tokens(static_cast<std::size_t>(count), 0);
+  const Array<std::int32_t> tokens(static_cast<std::size_t>(count), 0);
   const auto dx = random<T>(count * d, 1);
-  std::vector<G> dW(static_cast<std::size_t>(d)), expected(dW.size());
+  Array<G> dW(static_cast<std::size_t>(d)), expected(dW.size());
   embedding_backward<T, G>(*this->exec, view(tokens), matrix(dx, count), matrix(dW, 1), false);
   for (std::size_t i = 0; i < dx.size(); ++i) {
     auto& sum = expected[i % 5];
@@ -98,10 +98,10 @@ TYPED_TEST(Embedding, AddsInTokenOrder) {
 TYPED_TEST(Embedding, TokensOutsideTheVocabularyAreSeenAndDoNoHarm) {
   using T = typename TypeParam::T;
   using G = typename TypeParam::G;
-  const std::vector<std::int32_t> tokens = {-1, 1, 2};
+  const Array<std::int32_t> tokens = {-1, 1, 2};
   const auto W = random<T>(2 * 3, 1), dx = random<T>(3 * 3, 2);
-  std::vector<T> x(dx.size());
-  std::vector<G> dW(W.size());
+  Array<T> x(dx.size());
+  Array<G> dW(W.size());
   embedding_forward<T>(*this->exec, view(tokens), matrix(W, 2), matrix(x, 3));
   embedding_backward<T, G>(*this->exec, view(tokens), matrix(dx, 3), matrix(dW, 2), false);
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -117,8 +117,8 @@ TYPED_TEST(Initial, SelectRowTakesTheRowThatTheDeviceNames) {
   using T = TypeParam;
   for (const std::int64_t d : {1, 3, 257, 1000}) {
     const auto x = random<T>(7 * d, 1);
-    std::vector<T> y(static_cast<std::size_t>(d));
-    std::vector<std::int32_t> index = {5};
+    Array<T> y(static_cast<std::size_t>(d));
+    Array<std::int32_t> index = {5};
     select_row<T>(*this->exec, matrix(x, 7), view(std::as_const(index)), matrix(y, 1));
     expect_close(y, reference::select_row(doubles(x), static_cast<std::size_t>(d), 5), 0, "row");
     index[0] = 7;
@@ -132,7 +132,7 @@ TYPED_TEST(Initial, CopyZeroAndPoisonTouchExactlyTheirBytes) {
   for (const std::int64_t n : {1, 3, 257, 100000}) {
     const auto src = random<T>(n, 1);
     const auto bytes = n * static_cast<std::int64_t>(sizeof(T));
-    std::vector<T> dst(static_cast<std::size_t>(n + 1), static_cast<T>(5.0f));
+    Array<T> dst(static_cast<std::size_t>(n + 1), static_cast<T>(5.0f));
     copy(*this->exec, src.data(), dst.data(), bytes);
     EXPECT_EQ(std::memcmp(src.data(), dst.data(), static_cast<std::size_t>(bytes)), 0);
     fill_poison(*this->exec, dst.data(), bytes);
@@ -143,6 +143,26 @@ TYPED_TEST(Initial, CopyZeroAndPoisonTouchExactlyTheirBytes) {
     for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(static_cast<double>(dst[static_cast<std::size_t>(i)]), 0);
     EXPECT_EQ(static_cast<double>(dst.back()), 5);
   }
+}
+
+TEST(Bytes, AreCopiedAndFilledFromAndToAnyAddress) {
+  const ExecHandle exec = make_exec();
+  Array<char> src(80);
+  for (std::size_t i = 0; i < src.size(); ++i) src[i] = static_cast<char>(i + 1);
+  for (const std::size_t from : {0, 1, 2, 4, 15})
+    for (std::size_t to = 0; to < 17; ++to)
+      for (const std::size_t n : {0, 1, 13, 16, 31, 50}) {
+        Array<char> dst(80, 'x'), expected = dst, filled = dst, zeros = dst;
+        std::copy_n(&src[from], n, &expected[to]);
+        copy(*exec, &src[from], &dst[to], static_cast<std::int64_t>(n));
+        ASSERT_EQ(dst, expected) << from << " " << to << " " << n;
+        std::fill_n(&expected[to], n, '\xff');
+        fill_poison(*exec, &filled[to], static_cast<std::int64_t>(n));
+        ASSERT_EQ(filled, expected) << to << " " << n;
+        std::fill_n(&expected[to], n, '\0');
+        zero(*exec, &zeros[to], static_cast<std::int64_t>(n));
+        ASSERT_EQ(zeros, expected) << to << " " << n;
+      }
 }
 
 /// The value of A rounded to B.
@@ -156,7 +176,7 @@ TYPED_TEST(Cast, RoundsEachElementAndDoesNotDependOnTheSlice) {
   using B = typename TypeParam::G;
   for (const std::int64_t n : {1, 3, 257, 1000}) {
     const auto src = random<A>(n, 1, 100);
-    std::vector<B> whole(static_cast<std::size_t>(n)), pieces(whole.size());
+    Array<B> whole(static_cast<std::size_t>(n)), pieces(whole.size());
     cast<A, B>(*this->exec, view(src), view(whole));
     for (std::size_t i = 0; i < whole.size(); ++i) {
       ASSERT_EQ(static_cast<double>(whole[i]), rounded<B>(static_cast<double>(src[i])));
@@ -166,6 +186,17 @@ TYPED_TEST(Cast, RoundsEachElementAndDoesNotDependOnTheSlice) {
       cast<A, B>(*this->exec, slice(view(src), begin, end), slice(view(pieces), begin, end));
     }
     EXPECT_TRUE(same_bits(whole, pieces));
+    for (const std::int64_t shift : {1, 3, 4, 8}) {
+      Array<A> moved(static_cast<std::size_t>(shift + n));
+      std::copy(src.begin(), src.end(), moved.begin() + shift);
+      Array<B> to(moved.size() + 1, static_cast<B>(5.0f));
+      cast<A, B>(*this->exec, slice(view(std::as_const(moved)), shift, shift + n),
+                 slice(view(to), shift, shift + n));
+      EXPECT_TRUE(std::memcmp(&to[static_cast<std::size_t>(shift)], whole.data(), whole.size() * sizeof(B)) ==
+                  0);
+      EXPECT_EQ(static_cast<double>(to.front()), 5);
+      EXPECT_EQ(static_cast<double>(to.back()), 5);
+    }
   }
 }
 
@@ -184,9 +215,8 @@ TYPED_TEST(Cast, AccumulateAddsInTheDestinationType) {
 TEST(CastSpecial, KeepsNaNInfinityAndTiesToEven) {
   const ExecHandle exec = make_exec();
   const float infinity = std::numeric_limits<float>::infinity();
-  const std::vector<float> src = {std::nanf(""), infinity,    -infinity, 3.4e38f,
-                                  1.00390625f,   1.01171875f, -0.0f};
-  std::vector<bf16> dst(src.size());
+  const Array<float> src = {std::nanf(""), infinity, -infinity, 3.4e38f, 1.00390625f, 1.01171875f, -0.0f};
+  Array<bf16> dst(src.size());
   cast<float, bf16>(*exec, view(src), view(dst));
   EXPECT_TRUE(std::isnan(static_cast<float>(dst[0])));
   EXPECT_EQ(dst[1].bits, 0x7f80);
@@ -199,9 +229,9 @@ TEST(CastSpecial, KeepsNaNInfinityAndTiesToEven) {
 
 TEST(CastSpecial, Fp16OverflowsToInfinityAndKeepsSubnormals) {
   const ExecHandle exec = make_exec();
-  const std::vector<float> src = {std::nanf(""), 65504, 65520, -1e30f, 3 * 0x1p-24f, 0x1p-26f, -0.0f};
-  std::vector<f16> dst(src.size());
-  std::vector<float> back(src.size());
+  const Array<float> src = {std::nanf(""), 65504, 65520, -1e30f, 3 * 0x1p-24f, 0x1p-26f, -0.0f};
+  Array<f16> dst(src.size());
+  Array<float> back(src.size());
   cast<float, f16>(*exec, view(src), view(dst));
   cast<f16, float>(*exec, view(std::as_const(dst)), view(back));
   const float infinity = std::numeric_limits<float>::infinity();
@@ -218,7 +248,7 @@ TYPED_TEST(Initial, NormalWeightsAreAFunctionOfTheLogicalIndex) {
   using P = TypeParam;
   const std::int64_t n = 1000;
   const std::uint64_t key = 42, stream = 7, begin = 5001;
-  std::vector<P> whole(static_cast<std::size_t>(n)), pieces(whole.size());
+  Array<P> whole(static_cast<std::size_t>(n)), pieces(whole.size());
   normal_init<P>(*this->exec, view(whole), key, stream, begin, 0.02);
   for (std::size_t i = 0; i < whole.size(); ++i) {
     const auto expected = static_cast<P>(static_cast<float>(0.02 * normal(key, stream, begin + i)));
@@ -233,9 +263,28 @@ TYPED_TEST(Initial, NormalWeightsAreAFunctionOfTheLogicalIndex) {
   EXPECT_TRUE(same_bits(whole, pieces));
 }
 
+TYPED_TEST(Initial, UniformWeightsAreAFunctionOfTheLogicalIndex) {
+  using P = TypeParam;
+  const std::int64_t n = 1000;
+  const std::uint64_t key = 42, stream = 7, begin = 5001;
+  Array<P> whole(static_cast<std::size_t>(n)), pieces(whole.size());
+  uniform_init<P>(*this->exec, view(whole), key, stream, begin, 0.02);
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const double u = uniform(philox(key, stream, (begin + i) / 4)[(begin + i) % 4]);
+    const auto expected = static_cast<P>(static_cast<float>(0.02 * (2 * u - 1)));
+    ASSERT_EQ(static_cast<double>(whole[i]), static_cast<double>(expected)) << i;
+  }
+  for (const auto& [from, to] :
+       {std::pair<std::int64_t, std::int64_t>{0, 256}, {256, 257}, {257, 768}, {768, n}}) {
+    uniform_init<P>(*this->exec, slice(view(pieces), from, to), key, stream,
+                    begin + static_cast<std::uint64_t>(from), 0.02);
+  }
+  EXPECT_TRUE(same_bits(whole, pieces));
+}
+
 TYPED_TEST(Initial, NormalWeightsHaveTheirMomentsAndConstantsTheirValue) {
   using P = TypeParam;
-  std::vector<P> weights(200000);
+  Array<P> weights(200000);
   normal_init<P>(*this->exec, view(weights), 1, 2, 0, 0.5);
   double sum = 0, squares = 0;
   for (const P weight : weights) {

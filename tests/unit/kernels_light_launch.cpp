@@ -50,15 +50,15 @@ TEST(Launch, AllocatesNothing) {
   auto weight = random<float>(d, 2), dweight = weight, row = weight, rstd = random<float>(rows, 3);
   auto table = random<float>(rows * 10, 4);
   auto half = random<bf16>(n, 5);
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(rows), 3), index = {2};
-  std::vector<double> scalars(100), out(1);
+  Array<std::int32_t> tokens(static_cast<std::size_t>(rows), 3), index = {2};
+  Array<double> scalars(100), out(1);
   std::vector<Term> terms(100);
   for (std::size_t i = 0; i < terms.size(); ++i) terms[i].value = &scalars[i];
-  std::vector<StepPartial> partials(3);
+  Array<StepPartial> partials(3);
   const std::vector<const ExactSum*> squares(100, &partials[0].squares);
-  std::vector<char> workspace(static_cast<std::size_t>(rmsnorm_backward_workspace_bytes(rows, d, DType::f32) +
-                                                       sum_squares_workspace_bytes(n)));
-  StepScalars step;
+  Array<char> workspace(static_cast<std::size_t>(rmsnorm_backward_workspace_bytes(rows, d, DType::f32) +
+                                                 sum_squares_workspace_bytes(n)));
+  Shared<StepScalars> step;
   const auto in = [](auto& values) { return view(std::as_const(values)); };
   const auto of = [&](auto& values) { return matrix(values, rows); };
   const auto in_of = [&](auto& values) { return matrix(std::as_const(values), rows); };
@@ -84,7 +84,7 @@ TEST(Launch, AllocatesNothing) {
   sum_squares<float>(exec, in(x), false, &partials[0].squares, workspace.data());
   sum_terms(exec, terms, out.data());
   sum_exact(exec, squares, &partials[1].squares);
-  finish_step(exec, in(partials), &step);
+  finish_step(exec, in(partials), step.get());
   normal_init<float>(exec, view(x), 1, 2, 3, 0.02);
   constant_init<float>(exec, view(x), 1);
   EXPECT_EQ(allocations - before, 0);

@@ -26,10 +26,10 @@ struct SumSquares : ::testing::Test {
 
   /// Added to start, or in place of garbage.
   ExactSum exact(Vector<const G> x, const ExactSum* start = nullptr) {
-    std::vector<double> workspace(static_cast<std::size_t>(sum_squares_workspace_bytes(x.count) / 8));
-    ExactSum out = start ? *start : ExactSum{{-1, 3}, 1};
-    sum_squares<G>(*exec, x, start != nullptr, &out, workspace.data());
-    return out;
+    Array<double> workspace(static_cast<std::size_t>(sum_squares_workspace_bytes(x.count) / 8));
+    Shared<ExactSum> out(start ? *start : ExactSum{{-1, 3}, 1});
+    sum_squares<G>(*exec, x, start != nullptr, out.get(), workspace.data());
+    return *out;
   }
   double of(Vector<const G> x) { return exact(x).value(); }
 };
@@ -64,7 +64,7 @@ TYPED_TEST(SumSquares, PiecesGiveTheBitsOfTheWholeInAnyOrder) {
     EXPECT_EQ(std::memcmp(&apart, &exact, sizeof exact), 0) << piece;
   }
   for (const std::size_t shift : {1, 3, 8}) {
-    std::vector<TypeParam> moved(shift);
+    Array<TypeParam> moved(shift);
     moved.insert(moved.end(), x.begin(), x.end());
     EXPECT_EQ(this->of({moved.data() + shift, n}), whole) << "moved by " << shift;
   }
@@ -75,7 +75,7 @@ TYPED_TEST(SumSquares, PiecesGiveTheBitsOfTheWholeInAnyOrder) {
 
 TYPED_TEST(SumSquares, TakesSeveralPassesThroughItsWorkspace) {
   const std::int64_t n = sum_squares_pass_quanta * 256 + 300;
-  std::vector<TypeParam> x(static_cast<std::size_t>(n), static_cast<TypeParam>(0.5f));
+  Array<TypeParam> x(static_cast<std::size_t>(n), static_cast<TypeParam>(0.5f));
   EXPECT_EQ(this->of(view(std::as_const(x))), 0.25 * static_cast<double>(n));
   x[static_cast<std::size_t>(n - 1)] = static_cast<TypeParam>(std::numeric_limits<float>::infinity());
   EXPECT_FALSE(std::isfinite(this->of(view(std::as_const(x)))));
@@ -86,7 +86,7 @@ TYPED_TEST(SumSquares, TakesSeveralPassesThroughItsWorkspace) {
 
 TEST(StepMetrics, SumTermsAddsTheCountedOnesInOrder) {
   const ExecHandle exec = make_exec();
-  std::vector<double> values = random<double>(200, 1);
+  Array<double> values = random<double>(200, 1);
   values[3] = std::nan("");
   std::vector<Term> terms;
   double expected = 0;
@@ -95,33 +95,34 @@ TEST(StepMetrics, SumTermsAddsTheCountedOnesInOrder) {
     terms.push_back({&values[i], counted});
     if (counted) expected += values[i];
   }
-  double out = -1;
-  sum_terms(*exec, terms, &out);
-  EXPECT_EQ(out, expected);
-  sum_terms(*exec, std::span<const Term>(terms).subspan(3, 1), &out);
-  EXPECT_EQ(out, 0);
+  Shared<double> out(-1);
+  sum_terms(*exec, terms, out.get());
+  EXPECT_EQ(*out, expected);
+  sum_terms(*exec, std::span<const Term>(terms).subspan(3, 1), out.get());
+  EXPECT_EQ(*out, 0);
 }
 
 TEST(StepMetrics, SumExactAddsAllTerms) {
   const ExecHandle exec = make_exec();
-  const std::vector<double> values = random<double>(200, 1);
-  std::vector<ExactSum> sums(values.size());
+  const Array<double> values = random<double>(200, 1);
+  Array<ExactSum> sums(values.size());
   std::vector<const ExactSum*> terms;
-  ExactSum expected, out{{7}, 1};
+  ExactSum expected;
+  Shared<ExactSum> out(ExactSum{{7}, 1});
   for (std::size_t i = 0; i < values.size(); ++i) {
     sums[i].add(values[i]);
     terms.push_back(&sums[i]);
     expected.add(values[i]);
   }
-  sum_exact(*exec, terms, &out);
+  sum_exact(*exec, terms, out.get());
   expected.carry();
-  EXPECT_EQ(std::memcmp(&out, &expected, sizeof out), 0);
-  sum_exact(*exec, {}, &out);
-  EXPECT_EQ(out.value(), 0);
+  EXPECT_EQ(std::memcmp(out.get(), &expected, sizeof expected), 0);
+  sum_exact(*exec, {}, out.get());
+  EXPECT_EQ(out->value(), 0);
 }
 
-std::vector<StepPartial> partials_of(const std::vector<std::array<double, 3>>& rows) {
-  std::vector<StepPartial> partials;
+Array<StepPartial> partials_of(const std::vector<std::array<double, 3>>& rows) {
+  Array<StepPartial> partials;
   for (const auto& [loss, weight, squares] : rows) {
     partials.push_back({loss, weight, {}});
     partials.back().squares.add(squares);
@@ -132,13 +133,15 @@ std::vector<StepPartial> partials_of(const std::vector<std::array<double, 3>>& r
 void expect_scalars(const std::vector<std::array<double, 3>>& partials, double max_norm,
                     double loss_scale = 1) {
   const ExecHandle exec = make_exec();
-  StepScalars scalars;
-  scalars.max_norm = max_norm;
-  scalars.loss_scale = loss_scale;
-  scalars.learning_rate = 0.25;
-  const std::vector<StepPartial> rows = partials_of(partials);
-  const StepScalars expected = reference::finish_step(partials, scalars);
-  finish_step(*exec, view(std::as_const(rows)), &scalars);
+  StepScalars given;
+  given.max_norm = max_norm;
+  given.loss_scale = loss_scale;
+  given.learning_rate = 0.25;
+  const Array<StepPartial> rows = partials_of(partials);
+  const StepScalars expected = reference::finish_step(partials, given);
+  Shared<StepScalars> written(given);
+  finish_step(*exec, view(std::as_const(rows)), written.get());
+  const StepScalars& scalars = *written;
   EXPECT_DOUBLE_EQ(scalars.loss, expected.loss);
   EXPECT_DOUBLE_EQ(scalars.valid_tokens, expected.valid_tokens);
   EXPECT_DOUBLE_EQ(scalars.gradient_norm, expected.gradient_norm);
@@ -162,10 +165,10 @@ TEST(StepMetrics, FinishStepFindsWhatIsNotFinite) {
   const ExecHandle exec = make_exec();
   for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {
     for (const double tokens : {0.0, 10.0}) {
-      const std::vector<StepPartial> partials = partials_of({{1, tokens, 1}, {1, 0, bad}});
-      StepScalars scalars;
-      finish_step(*exec, view(partials), &scalars);
-      EXPECT_EQ(scalars.found_inf, 1);
+      const Array<StepPartial> partials = partials_of({{1, tokens, 1}, {1, 0, bad}});
+      Shared<StepScalars> scalars;
+      finish_step(*exec, view(partials), scalars.get());
+      EXPECT_EQ(scalars->found_inf, 1);
     }
   }
 }

@@ -101,7 +101,7 @@ TEST_P(Optimizer, FollowsTheReferenceOnEveryPiece) {
     arrays.draw_gradients(c, 0, t);
     const auto before = arrays;
     const StepScalars scalars = scalars_of(c.settings, t);
-    step->run(*exec, &scalars);
+    step->run(*exec, Shared(scalars).get());
     for (const OptimizerPiece& piece : some_pieces())
       for (std::int64_t i = piece.begin; i < piece.begin + piece.count; ++i) {
         expect_element(before, arrays, i, scalars, piece);
@@ -120,18 +120,18 @@ TEST_P(Optimizer, KeepsEveryBitWhenTheGradientIsNotFinite) {
   const auto step = make_step(c, arrays, some_pieces());
   StepScalars scalars = scalars_of(c.settings, 0);
   arrays.draw_gradients(c, 0, 0);
-  step->run(*exec, &scalars);
+  step->run(*exec, Shared(scalars).get());
   put(arrays.gradient, c.types.gradient, 17, std::numeric_limits<double>::infinity());
   put(arrays.gradient, c.types.gradient, 600, std::nan(""));
   const auto before = arrays;
   scalars.found_inf = 1;
   scalars.gradient_multiplier = std::nan("");
-  step->run(*exec, &scalars);
+  step->run(*exec, Shared(scalars).get());
   EXPECT_TRUE(arrays == before);
   arrays.draw_gradients(c, 0, 1);
   const auto moved = arrays;
   scalars = scalars_of(c.settings, 1);
-  step->run(*exec, &scalars);
+  step->run(*exec, Shared(scalars).get());
   EXPECT_FALSE(arrays == moved);
 }
 
@@ -140,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, Optimizer, ::testing::ValuesIn(optimizer_cases()
 std::string refusal(const OptimizerCase& c, std::vector<OptimizerPiece> pieces,
                     std::size_t states_left_out = 0) {
   try {
-    std::vector<std::byte> bytes(4096);
+    Bytes bytes(4096);
     OptimizerArrays arrays{bytes.data(), c.master() ? bytes.data() : nullptr, bytes.data(), {}};
     arrays.states.assign(c.states().size() - states_left_out, bytes.data());
     make_optimizer_step(c.rule, c.settings, c.types, arrays, std::move(pieces), {});

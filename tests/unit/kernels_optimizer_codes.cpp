@@ -112,8 +112,8 @@ TEST(CodedAdamW, StartsFromZeroBytesAsAdamWDoes) {
   a.draw_gradients(coded(), 0, 0);
   b.draw_gradients(plain, 0, 0);
   const StepScalars scalars = scalars_of(plain.settings, 0);
-  make_step(coded(), a, {{0, 700, 1, 0.1}})->run(*exec, &scalars);
-  make_step(plain, b, {{0, 700, 1, 0.1}})->run(*exec, &scalars);
+  make_step(coded(), a, {{0, 700, 1, 0.1}})->run(*exec, Shared(scalars).get());
+  make_step(plain, b, {{0, 700, 1, 0.1}})->run(*exec, Shared(scalars).get());
   EXPECT_TRUE(a.parameter == b.parameter);
   // The scale is the block's largest moment, and each moment is nearest to its code.
   for (std::int64_t block = 0; block < 3; ++block) {
@@ -140,7 +140,7 @@ TEST(CodedAdamW, ABlockOfZerosStaysZero) {
   std::fill(a.gradient.begin(), a.gradient.begin() + 256 * 4, std::byte{0});
   const auto before = a;
   const StepScalars scalars = scalars_of(coded().settings, 0);
-  make_step(coded(), a, {{0, 512}})->run(*exec, &scalars);
+  make_step(coded(), a, {{0, 512}})->run(*exec, Shared(scalars).get());
   for (std::size_t s = 0; s < 4; ++s) {
     const auto half = static_cast<std::ptrdiff_t>(a.states[s].size() / 2);
     EXPECT_TRUE(std::all_of(a.states[s].begin(), a.states[s].begin() + half,
@@ -173,7 +173,7 @@ std::vector<double> minimise(const OptimizerCase& c, std::int64_t n, int steps) 
     StepScalars scalars = scalars_of(c.settings, t);
     scalars.gradient_multiplier = 1;
     scalars.learning_rate = 0.02 * (1 - static_cast<double>(t) / steps);
-    step->run(*exec, &scalars);
+    step->run(*exec, Shared(scalars).get());
   }
   return rest;
 }

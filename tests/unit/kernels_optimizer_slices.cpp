@@ -24,7 +24,7 @@ class OptimizerSlices : public ::testing::TestWithParam<OptimizerCase> {
     for (int t = 0; t < 3; ++t) {
       arrays.draw_gradients(c, begin, t);
       const StepScalars scalars = scalars_of(c.settings, t);
-      step->run(*exec, &scalars);
+      step->run(*exec, Shared(scalars).get());
     }
     return arrays;
   }
@@ -63,7 +63,7 @@ struct Rounder {
     scalars.learning_rate = 1;
     scalars.gradient_multiplier = 1;
     scalars.optimizer_step = static_cast<double>(step);
-    make_step(the_case(), a, {piece}, seed)->run(*exec, &scalars);
+    make_step(the_case(), a, {piece}, seed)->run(*exec, Shared(scalars).get());
     std::vector<float> values;
     for (std::int64_t i = 0; i < piece.count; ++i) values.push_back(get_as<bf16>(a.parameter, i));
     return values;

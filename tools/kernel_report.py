@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""What the compiler made of the GPU kernels: registers, stack, local memory, and how wide global memory is accessed.
+
+    tools/kernel_report.py build/cuda/kernels/libztrain_kernels.a [--filter swiglu] [--check]
+
+Needs cuobjdump and nvdisasm of the CUDA toolkit, no GPU. Columns: registers per thread; bytes of stack; instructions
+that access local memory (spills, and arrays that did not fit registers); of the instructions that load and store global
+memory, how many move 16 bytes. A kernel that takes any address has narrow accesses too, for what does not begin on a
+multiple of 16 bytes: they count here and are not executed otherwise.
+
+--check exits with 1 when a kernel of the list below uses local memory or has no 16-byte accesses, or is missing.
+"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+# Kernels that move data at memory speed, and where they must have 16-byte accesses. In "either" one side may be of a
+# narrower type: what a warp moves then lies side by side in 8 or 4 bytes per thread.
+WIDE = {
+    "add": "both",
+    "scale": "both",
+    "cast": "either",
+    "accumulate_cast": "either",
+    "swiglu_forward": "both",
+    "swiglu_backward": "both",
+    "rope_apply": "both",
+    "dropout": "both",
+    "constant_init": "stores",
+    "embedding_forward": "both",
+    "embedding_backward": "both",
+    "cache_append": "both",
+    "CopyBlock": "both",
+    "FillBlock": "stores",
+    "WarpSquares": "loads",
+    "TeamColumnSums": "loads",
+}
+# Kernels that may use local memory, and why.
+LOCAL = {
+    "normal_init": "sin and cos of large arguments, which do not occur",
+    "rope_table": "sin and cos of very large angles",
+    "finish_step": "one thread with an exact sum of 536 bytes, once per step",
+}
+WRAPPERS = r"^(?:PackFunctor<\d+l?, |QuantumFunctor<\d+l?, |TeamRow<|WholeRow<|Shifted<)"
+
+
+@dataclass
+class Kernel:
+    name: str
+    arch: str
+    registers: int = 0
+    stack: int = 0
+    local: int = 0
+    loads: list = field(default_factory=lambda: [0, 0])  # of 16 bytes, all
+    stores: list = field(default_factory=lambda: [0, 0])
+
+
+def fail(message):
+    print(f"kernel_report: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def find_tool(name):
+    """In PATH, or in the toolkit that the environment or nvcc names."""
+    nvcc = shutil.which("nvcc")
+    folders = [os.path.join(os.environ[v], "bin") for v in ("CUDA_HOME", "CUDA_PATH") if v in os.environ]
+    folders += ([os.path.dirname(os.path.realpath(nvcc))] if nvcc else []) + ["/usr/local/cuda/bin"]
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
+
+
+def dump(tool, option, path):
+    environment = dict(os.environ, PATH=os.path.dirname(tool) + os.pathsep + os.environ["PATH"])
+    result = subprocess.run([tool, option, path], capture_output=True, text=True, env=environment)
+    if result.returncode != 0:
+        fail(f"cuobjdump {option} {path} failed: {result.stderr.strip()}")
+    return result.stdout
+
+
+def demangled(names):
+    tool = shutil.which("cu++filt") or shutil.which("c++filt")
+    if not tool or not names:
+        return {name: name for name in names}
+    text = subprocess.run([tool], input="\n".join(names), capture_output=True, text=True, check=True).stdout
+    return dict(zip(names, text.split("\n")))
+
+
+def argument(text, begin):
+    """The template argument that begins there."""
+    depth = 0
+    for i in range(begin, len(text)):
+        if text[i] in "<({[":
+            depth += 1
+        elif text[i] in ">)}]":
+            depth -= 1
+        if depth < 0 or (depth == 0 and text[i] == ","):
+            return text[begin:i]
+    return text[begin:]
+
+
+def parameters_begin(text):
+    """Where the function's parameter list begins: the first parenthesis outside of template arguments."""
+    depth = 0
+    for i, c in enumerate(text):
+        if c == "(" and depth == 0:
+            return i
+        depth += (c == "<") - (c == ">")
+    return len(text)
+
+
+def short(name):
+    """add<float> for the kernel that Kokkos made of a lambda in add<float>, the functor's name for one of a functor."""
+    text = re.sub(r"_INTERNAL_\w+::|\(anonymous namespace\)::|ztrain::(?:kernels::)?", "", name)
+    start = re.search(r"Parallel(?:For|Reduce|Scan)<", text)
+    if start:
+        text = argument(text, start.end())
+    while re.search(WRAPPERS, text):
+        text = argument(text, re.search(WRAPPERS, text).end())
+    blocks = re.match(r"(?:void )?for_blocks<\d+l?, ", text)
+    if blocks:
+        return short(argument(text, blocks.end()))
+    lambda_number = re.search(r"::\{lambda\(.*\)#(\d+)\}$", text)
+    text = text[:parameters_begin(text)].removeprefix("void ")
+    return text + (f" #{lambda_number[1]}" if lambda_number and lambda_number[1] != "1" else "")
+
+
+def kernels_of(tool, path):
+    """Kernels of the project by (architecture, mangled name); those inside of Kokkos are left out."""
+    kernels, arch, kernel = {}, "", None
+    for line in dump(tool, "-sass", path).splitlines():
+        if found := re.search(r"code for (sm_\w+)|Function : (\S+)", line):
+            arch = found[1] or arch
+            kernel = kernels.setdefault((arch, found[2]), Kernel(found[2], arch)) if found[2] else None
+        elif kernel and (found := re.search(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(LDG|STG|LDL|STL)(\S*)", line)):
+            if found[1] in ("LDL", "STL"):
+                kernel.local += 1
+            else:
+                counts = kernel.loads if found[1] == "LDG" else kernel.stores
+                counts[0] += ".128" in found[2]
+                counts[1] += 1
+    for line in dump(tool, "-res-usage", path).splitlines():
+        if found := re.search(r"arch = (sm_\w+)", line):
+            arch = found[1]
+        elif found := re.search(r"Function (\S+):", line):
+            kernel = kernels.get((arch, found[1]))
+        elif kernel and (found := re.search(r"REG:(\d+) STACK:(\d+)", line)):
+            kernel.registers, kernel.stack = int(found[1]), int(found[2])
+    names = demangled([k.name for k in kernels.values()])
+    ours = [k for k in kernels.values() if "ztrain" in names[k.name]]
+    for kernel in ours:
+        kernel.name = short(names[kernel.name])
+    return sorted(ours, key=lambda k: (k.name, k.arch))
+
+
+def base(name):
+    return re.split(r"[<( ]", name)[0]
+
+
+def complaints(kernels):
+    for kernel in kernels:
+        name = base(kernel.name)
+        if (kernel.stack or kernel.local) and name not in LOCAL:
+            yield f"{kernel.name} ({kernel.arch}) uses local memory: stack {kernel.stack}, {kernel.local} accesses"
+        wide = {"loads": kernel.loads[0] > 0, "stores": kernel.stores[0] > 0}
+        need = WIDE.get(name)
+        missing = {"both": [s for s in wide if not wide[s]], "either": [] if any(wide.values()) else list(wide),
+                   None: []}.get(need, [need] if need in wide and not wide[need] else [])
+        for side in missing:
+            yield f"{kernel.name} ({kernel.arch}) has no 16-byte {side}"
+    there = {base(k.name) for k in kernels}
+    for name in WIDE:
+        if name not in there:
+            yield f"{name} is missing"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", help="objects, libraries or executables with GPU code")
+    parser.add_argument("--filter", default="", help="only kernels whose short name has this regular expression")
+    parser.add_argument("--check", action="store_true", help="exit with 1 unless the listed kernels are as they should")
+    options = parser.parse_args()
+    tool = find_tool("cuobjdump")
+    if not tool:
+        fail("cuobjdump not found: it comes with the CUDA toolkit; put the toolkit's bin folder on PATH or set CUDA_HOME")
+    for path in options.files:
+        if not os.path.exists(path):
+            fail(f"{path} does not exist")
+    kernels = [k for path in options.files for k in kernels_of(tool, path)]
+    shown = [k for k in kernels if re.search(options.filter, k.name)]
+    width = max([len(k.name) for k in shown] + [6])
+    print(f"{'kernel':{width}}  arch    registers  stack  local  16-byte loads  16-byte stores")
+    for k in shown:
+        loads, stores = (f"{a} of {b}" for a, b in (k.loads, k.stores))
+        print(f"{k.name:{width}}  {k.arch:7} {k.registers:9}  {k.stack:5}  {k.local:5}  {loads:>13}  {stores:>14}")
+    if not kernels:
+        fail("no GPU kernels of ztrain in " + ", ".join(options.files))
+    problems = list(complaints(kernels)) if options.check else []
+    for problem in problems:
+        print(f"kernel_report: {problem}", file=sys.stderr)
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
