@@ -21,4 +21,7 @@ if(ZtrainCudaLibraries_FOUND AND NOT TARGET ztrain::cuda)
   endif()
   target_link_libraries(ztrain_cuda INTERFACE CUDA::cudart CUDA::cublasLt ${ZTRAIN_CUDNN_LIBRARY}
     ${ZTRAIN_NCCL_LIBRARY})
+  if(ZTRAIN_CUDNN_FRONTEND_INCLUDE)
+    target_link_libraries(ztrain_cuda INTERFACE CUDA::nvrtc)  # its headers call it
+  endif()
 endif()

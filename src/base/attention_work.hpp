@@ -20,7 +20,9 @@
 
 #include "base/attention_shape.hpp"
 #include "base/dtype.hpp"
+#include "base/kernel_workspace.hpp"
 #include "base/shape.hpp"
+#include "base/target.hpp"
 
 namespace ztrain {
 
@@ -206,7 +208,7 @@ constexpr AttentionWork attention_backward_work(const AttentionShape& s, DType t
   return w;
 }
 
-/// What is reserved: enough for every way that may be taken.
+/// What is reserved on a GPU: enough for every way that may be taken.
 constexpr std::int64_t attention_forward_cuda_bytes(const AttentionShape& s, DType type) {
   const AttentionWays ways = attention_forward_ways(s, type);
   std::int64_t most = 0;
@@ -220,6 +222,15 @@ constexpr std::int64_t attention_backward_cuda_bytes(const AttentionShape& s, DT
   for (int i = 0; i < ways.count; ++i)
     most = std::max(most, attention_backward_work(s, type, ways.way[static_cast<std::size_t>(i)]).end);
   return most;
+}
+
+/// The workspaces of the ops.
+constexpr std::int64_t attention_forward_bytes(const AttentionShape& s, DType type, Target target) {
+  return target == Target::cuda ? attention_forward_cuda_bytes(s, type) : 0;
+}
+constexpr std::int64_t attention_backward_bytes(const AttentionShape& s, DType type, Target target) {
+  if (target == Target::cuda) return attention_backward_cuda_bytes(s, type);
+  return attention_backward_workspace_bytes(s.tokens, s.heads, s.head_dim, type, target);
 }
 
 }  // namespace ztrain

@@ -2,8 +2,9 @@
 
 #include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
-#include "kernels/attention.hpp"
+#include "kernels/attention_prepared.hpp"
 #include "kernels/linear.hpp"
+#include "program/attention_op.hpp"
 
 namespace ztrain::engine {
 namespace {
@@ -18,18 +19,16 @@ Bound product(const Binding& b, std::unique_ptr<kernels::Gemm> gemm, const void*
           nullptr};
 }
 
-template <class T>
-kernels::AttentionInput<T> attention_input(const Binding& b, std::size_t document_start) {
-  kernels::AttentionInput<T> input;
-  const std::int64_t heads = b.op.attributes.integer("heads");
-  input.shape = {b.in(0).shape[0], heads, b.op.attributes.integer("kv_heads"), b.in(0).shape[1] / heads,
-                 b.op.attributes.integer("window", 0)};
-  input.scale = 1.0 / std::sqrt(static_cast<double>(input.shape.head_dim));
-  input.q = in_matrix<T>(b, 0);
-  input.k = in_matrix<T>(b, 1);
-  input.v = in_matrix<T>(b, 2);
-  input.document_start = in_vector<std::int32_t>(b, document_start);
-  return input;
+/// What does not change from step to step; q is input 0.
+kernels::AttentionSpec attention_spec(const Binding& b, kernels::Direction direction,
+                                      std::int64_t workspace) {
+  const AttentionShape shape = program::attention_shape(b.in(0).shape, b.op.attributes);
+  return {direction, shape, 1.0 / std::sqrt(static_cast<double>(shape.head_dim)), b.in(0).dtype, workspace};
+}
+
+Bound attention(const Binding& b, const kernels::AttentionSpec& spec, const kernels::AttentionOperands& p) {
+  std::shared_ptr<kernels::PreparedAttention> prepared = kernels::make_attention(b.exec, spec);
+  return {[&exec = b.exec, prepared, p] { prepared->run(exec, p); }, nullptr};
 }
 
 }  // namespace
@@ -65,29 +64,33 @@ Bound bind_linear_grad_bias(const Binding& b) {
 }
 
 Bound bind_attention(const Binding& b) {
-  return with_type(b.in(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto input = attention_input<T>(b, 3);
-    check(input);
-    const auto o = out_matrix<T>(b, 0);
-    const auto lse = out_matrix<acc_t<T>>(b, 1);
-    return {[&exec = b.exec, input, o, lse] { kernels::attention_forward<T>(exec, input, o, lse); }, nullptr};
-  });
+  const bool workspace = b.op.outputs.size() > 2;
+  kernels::AttentionOperands p;
+  p.q = b.input<std::byte>(0);
+  p.k = b.input<std::byte>(1);
+  p.v = b.input<std::byte>(2);
+  p.document_start = b.input<std::int32_t>(3);
+  p.o = b.output<std::byte>(0);
+  p.lse = b.output<std::byte>(1);
+  if (workspace) p.workspace = b.output<std::byte>(2);
+  const std::int64_t bytes = workspace ? elements(b.out(2).shape) : 0;
+  return attention(b, attention_spec(b, kernels::Direction::forward, bytes), p);
 }
 
 Bound bind_attention_grad(const Binding& b) {
-  return with_type(b.in(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto input = attention_input<T>(b, 6);
-    check(input);
-    const auto o = in_matrix<T>(b, 3);
-    const auto lse = in_matrix<acc_t<T>>(b, 4);
-    const auto dout = in_matrix<T>(b, 5);
-    const auto dq = out_matrix<T>(b, 0), dk = out_matrix<T>(b, 1), dv = out_matrix<T>(b, 2);
-    const auto workspace = out_vector<std::byte>(b, 3);
-    return {[&exec = b.exec, input, o, lse, dout, dq, dk, dv, workspace] {
-              kernels::attention_backward<T>(exec, input, o, lse, dout, dq, dk, dv, workspace);
-            },
-            nullptr};
-  });
+  kernels::AttentionOperands p;
+  p.q = b.input<std::byte>(0);
+  p.k = b.input<std::byte>(1);
+  p.v = b.input<std::byte>(2);
+  p.o = b.input<std::byte>(3);
+  p.lse = b.input<std::byte>(4);
+  p.dout = b.input<std::byte>(5);
+  p.document_start = b.input<std::int32_t>(6);
+  p.dq = b.output<std::byte>(0);
+  p.dk = b.output<std::byte>(1);
+  p.dv = b.output<std::byte>(2);
+  p.workspace = b.output<std::byte>(3);
+  return attention(b, attention_spec(b, kernels::Direction::backward, elements(b.out(3).shape)), p);
 }
 
 }  // namespace ztrain::engine

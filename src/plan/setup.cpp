@@ -53,6 +53,12 @@ program::OptimizerSpec optimizer_of(const config::Deck& deck) {
   return {deck.optimizer, config::stochastic_rounding(deck), static_cast<std::uint64_t>(deck.run.seed)};
 }
 
+/// Of a micro-batch, 0 where there is no limit. What is left of a sequence of packed documents is one more.
+std::int64_t most_documents(const config::Deck& deck) {
+  if (deck.data.packing == "windows") return deck.batch.micro;
+  return deck.data.max_documents > 0 ? deck.batch.micro * (deck.data.max_documents + 1) : 0;
+}
+
 }  // namespace
 
 MeshShape mesh_shape(const config::Deck& deck) {
@@ -89,7 +95,11 @@ model::Graph training_graph(const config::Deck& deck) {
   request.objective = model::Objective::loss;
   model::Graph graph = model::build(deck, request);
   for (model::Node& node : graph.nodes)
-    if (node.op == "attention") node.attributes.set("sequence", deck.data.sequence);
+    if (node.op == "attention") {
+      node.attributes.set("sequence", deck.data.sequence);
+      node.attributes.set("documents", most_documents(deck));
+      node.attributes.set("deterministic", std::int64_t{deck.device.deterministic});
+    }
   model::use_fp8(graph, deck.precision.fp8);
   return graph;
 }

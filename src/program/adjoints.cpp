@@ -1,6 +1,8 @@
 #include "program/adjoints.hpp"
 
+#include "base/attention_work.hpp"
 #include "base/kernel_workspace.hpp"
+#include "program/attention_op.hpp"
 #include "program/op_types.hpp"
 #include "program/tape.hpp"
 
@@ -83,9 +85,8 @@ void attention_adjoint(Tape& t, const model::Node& n) {
     addends.push_back(addend);
   }
   const Tensor& q = t.info(inputs[0]);
-  const std::int64_t heads = n.attributes.integer("heads");
-  outputs.push_back(t.workspace(n.name, attention_backward_workspace_bytes(
-                                            q.shape[0], heads, q.shape[1] / heads, q.dtype, t.kernels())));
+  outputs.push_back(t.workspace(
+      n.name, attention_backward_bytes(attention_shape(q.shape, n.attributes), q.dtype, t.kernels())));
   t.emit("attention_grad", n.name, std::move(inputs), std::move(outputs), n.attributes);
   for (std::size_t i = 0; i < 3; ++i)
     if (addends[i] != no_tensor) t.pass(n.inputs[i], addends[i]);

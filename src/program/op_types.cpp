@@ -2,11 +2,13 @@
 
 #include <array>
 
+#include "base/attention_work.hpp"
 #include "base/error.hpp"
 #include "base/kernel_workspace.hpp"
 #include "layout/comm_cost.hpp"
 #include "model/attention_span.hpp"
 #include "program/adjoints.hpp"
+#include "program/attention_op.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -70,6 +72,11 @@ double fp8_flops(const Program& p, const Op& op) {
   return 2 * dim(p, op.outputs[0], 0) * dim(p, op.outputs[0], 1) * dim(p, op.inputs[0], 1);
 }
 
+std::int64_t attention_workspace(const Program& p, const Op& op) {
+  const Tensor& q = p.tensor(op.inputs[0]);
+  return attention_forward_bytes(attention_shape(q.shape, op.attributes), q.dtype, p.target);
+}
+
 std::int64_t sum_workspace(const Program& p, const Op& op) {
   return sum_squares_workspace_bytes(elements(p.tensor(op.inputs[0]).shape));
 }
@@ -93,7 +100,7 @@ constexpr std::array<OpType, 44> table{{
     {"linear_fp8_grad_weight", nullptr, fp8_flops, fp8_workspace},
     {"rope_table"},
     {"rope", rope_adjoint, nullptr, nullptr, false, 1},
-    {"attention", attention_adjoint, attention_flops},
+    {"attention", attention_adjoint, attention_flops, attention_workspace},
     {"attention_grad", nullptr, attention_grad_flops},
     {"cache_append"},
     {"attention_cached", nullptr, attention_cached_flops},
@@ -134,11 +141,11 @@ const OpType& op_type(std::string_view name) {
 
 void complete(Program& program, Op& op) {
   const OpType& row = op_type(op.type);
-  if (row.workspace) {
+  if (const std::int64_t bytes = row.workspace ? row.workspace(program, op) : 0; bytes > 0) {
     Tensor t;
     t.name = "workspace." + op.name;
     t.dtype = DType::u8;
-    t.shape = {row.workspace(program, op)};
+    t.shape = {bytes};
     t.category = Category::workspace;
     op.outputs.push_back(program.add(std::move(t)));
   }

@@ -22,7 +22,8 @@
 //   linear_grad_bias   dy[T,n]                               -> db[n] [accumulate]
 //   rope_table         positions[T]                          -> table[T,head_dim]    theta, scaling, ...
 //   rope               x[T,heads*head_dim] table             -> y                    inverse 0|1
-//   attention          q k v document_start[T]               -> o lse[T,heads]       heads, kv_heads, window (0: none), (sequence)
+//   attention          q k v document_start[T]               -> o lse[T,heads] (workspace)    heads, kv_heads, window (0: none),
+//                                                            (sequence, documents, deterministic: base/attention_shape.hpp)
 //   attention_grad     q k v o lse do document_start         -> dq dk dv workspace
 //   cache_append       rows[T,H*hd] begin[1] cache[H*C,hd]   -> cache, rows begin .. of each of H heads
 //   attention_cached   q k_cache v_cache begin[1]            -> o                         heads, kv_heads, (window)
@@ -56,7 +57,8 @@ struct OpType {
   /// Emits the backward ops of a node. Null: no gradient flows through it.
   void (*adjoint)(Tape&, const model::Node&) = nullptr;
   double (*flops)(const Program&, const Op&) = nullptr;
-  /// Bytes of workspace, a last output that complete() adds; null: none, or the adjoint rule added it.
+  /// Bytes of workspace, a last output that complete() adds where it is not 0; null: none, or the adjoint
+  /// rule added it.
   std::int64_t (*workspace)(const Program&, const Op&) = nullptr;
   /// In training its forward and gradient are one op, emitted by its adjoint rule.
   bool forward_with_gradient = false;

@@ -8,59 +8,15 @@
 
 #include "base/error.hpp"
 #include "base/kernel_workspace.hpp"
-#include "kernels/attention.hpp"
 #include "kernels/backend.hpp"
 #include "kernels/reference/attention.hpp"
 #include "telemetry/allocation_count.hpp"
-#include "tests/support/kernel_arrays.hpp"
+#include "tests/support/attention_case.hpp"
 
 namespace ztrain::kernels {
 namespace {
 
 using namespace ztrain::test;
-
-Array<std::int32_t> starts(std::int64_t tokens, const std::vector<std::int64_t>& lengths) {
-  Array<std::int32_t> result;
-  std::size_t document = 0;
-  while (static_cast<std::int64_t>(result.size()) < tokens) {
-    const auto begin = static_cast<std::int32_t>(result.size());
-    const std::int64_t left = tokens - begin;
-    const std::int64_t length = document < lengths.size() ? std::min(left, lengths[document++]) : left;
-    result.insert(result.end(), static_cast<std::size_t>(length), begin);
-  }
-  return result;
-}
-
-/// Inputs of one case, in T and as the same numbers in float64.
-template <class T>
-struct Case {
-  AttentionShape shape;
-  double scale;
-  Array<T> q, k, v, dout;
-  std::vector<double> q64, k64, v64;
-  Array<std::int32_t> start;
-
-  Case(const AttentionShape& s, const std::vector<std::int64_t>& documents)
-      : shape(s),
-        scale(1 / std::sqrt(static_cast<double>(s.head_dim))),
-        q(random<T>(s.tokens * s.heads * s.head_dim, 1, 2)),
-        k(random<T>(s.tokens * s.kv_heads * s.head_dim, 2)),
-        v(random<T>(s.tokens * s.kv_heads * s.head_dim, 3)),
-        dout(random<T>(s.tokens * s.heads * s.head_dim, 4)),
-        q64(doubles(q)),
-        k64(doubles(k)),
-        v64(doubles(v)),
-        start(starts(s.tokens, documents)) {}
-
-  AttentionInput<T> input() const { return of<T>(q, k, v); }
-  AttentionInput<double> input64() const { return of<double>(q64, k64, v64); }
-
-  template <class U>
-  AttentionInput<U> of(const Array<U>& a, const Array<U>& b, const Array<U>& c) const {
-    return {shape,      scale, matrix(a, shape.tokens), matrix(b, shape.tokens), matrix(c, shape.tokens),
-            view(start)};
-  }
-};
 
 template <class T>
 struct Run {
@@ -69,7 +25,7 @@ struct Run {
 };
 
 template <class T>
-Run<T> run(const Case<T>& c) {
+Run<T> run(const AttentionCase<T>& c) {
   const ExecHandle exec = make_exec();
   const AttentionShape& s = c.shape;
   Run<T> r{Array<T>(c.q.size()), Array<T>(c.q.size()), Array<T>(c.k.size()), Array<T>(c.k.size()),
@@ -96,7 +52,7 @@ constexpr double backward_error = std::is_same_v<T, double>  ? 1e-12
                                                              : 4e-2;
 
 template <class T>
-void expect_reference(const Case<T>& c) {
+void expect_reference(const AttentionCase<T>& c) {
   const Run<T> r = run(c);
   const auto expected = reference::attention(c.input64());
   const auto gradients = reference::attention_gradients(c.input64(), doubles(c.dout));
@@ -123,7 +79,7 @@ TYPED_TEST(Attention, AgreesWithTheReference) {
         SCOPED_TRACE(::testing::Message()
                      << tokens << " tokens, heads " << s.heads << "/" << s.kv_heads << " of " << s.head_dim
                      << ", " << documents.size() << " documents");
-        expect_reference(Case<T>(s, documents));
+        expect_reference(AttentionCase<T>(s, documents));
         if (this->HasFatalFailure()) return;
       }
 }
@@ -140,15 +96,15 @@ TYPED_TEST(Attention, WindowsAgreeWithTheReference) {
           SCOPED_TRACE(::testing::Message()
                        << tokens << " tokens, heads " << s.heads << "/" << s.kv_heads << " of " << s.head_dim
                        << ", window " << window << ", " << documents.size() << " documents");
-          expect_reference(Case<T>(s, documents));
+          expect_reference(AttentionCase<T>(s, documents));
           if (this->HasFatalFailure()) return;
         }
 }
 
 TYPED_TEST(Attention, AWindowAsLongAsTheSequenceChangesNoBit) {
   for (const std::int64_t window : {130, 131, 1 << 30}) {
-    const auto without = run(Case<TypeParam>({130, 4, 2, 20}, {70}));
-    const auto with = run(Case<TypeParam>({130, 4, 2, 20, window}, {70}));
+    const auto without = run(AttentionCase<TypeParam>({130, 4, 2, 20}, {70}));
+    const auto with = run(AttentionCase<TypeParam>({130, 4, 2, 20, window}, {70}));
     EXPECT_TRUE(same_bits(without.o, with.o) && same_bits(without.lse, with.lse));
     EXPECT_TRUE(same_bits(without.dq, with.dq) && same_bits(without.dk, with.dk) &&
                 same_bits(without.dv, with.dv));
@@ -158,7 +114,7 @@ TYPED_TEST(Attention, AWindowAsLongAsTheSequenceChangesNoBit) {
 /// Keys before the window are not even read: NaN there reaches nothing.
 TYPED_TEST(Attention, BlocksOutsideTheWindowAreSkipped) {
   using T = TypeParam;
-  Case<T> c({400, 2, 1, 20, 10}, {});
+  AttentionCase<T> c({400, 2, 1, 20, 10}, {});
   const auto before = run(c);
   for (std::int64_t i = 0; i < 100 * 20; ++i) c.k[i] = c.v[i] = T(std::numeric_limits<float>::quiet_NaN());
   const auto after = run(c);
@@ -172,7 +128,7 @@ TYPED_TEST(Attention, BlocksOutsideTheWindowAreSkipped) {
 }
 
 TYPED_TEST(Attention, SameBitsEveryTime) {
-  const Case<TypeParam> c({130, 4, 2, 20}, {70});
+  const AttentionCase<TypeParam> c({130, 4, 2, 20}, {70});
   const auto first = run(c), second = run(c);
   EXPECT_TRUE(same_bits(first.o, second.o) && same_bits(first.lse, second.lse));
   EXPECT_TRUE(same_bits(first.dq, second.dq) && same_bits(first.dk, second.dk) &&
@@ -181,7 +137,7 @@ TYPED_TEST(Attention, SameBitsEveryTime) {
 
 TYPED_TEST(Attention, ADocumentSeesNothingOfAnother) {
   using T = TypeParam;
-  Case<T> c({130, 2, 1, 20}, {70});
+  AttentionCase<T> c({130, 2, 1, 20}, {70});
   const auto before = run(c);
   for (std::int64_t i = 0; i < 70 * 20; ++i) c.k[i] = c.v[i] = T(1e4f);
   const auto after = run(c);
@@ -195,7 +151,7 @@ TYPED_TEST(Attention, ADocumentSeesNothingOfAnother) {
 
 TYPED_TEST(Attention, NaNReachesTheOutput) {
   using T = TypeParam;
-  Case<T> c({70, 1, 1, 8}, {});
+  AttentionCase<T> c({70, 1, 1, 8}, {});
   c.k[8 * 3] = T(std::numeric_limits<float>::quiet_NaN());
   const auto r = run(c);
   EXPECT_FALSE(std::isnan(static_cast<double>(r.o[8 * 2])));
@@ -205,7 +161,7 @@ TYPED_TEST(Attention, NaNReachesTheOutput) {
 
 TYPED_TEST(Attention, LargeScoresDoNotOverflow) {
   using T = TypeParam;
-  Case<T> c({70, 1, 1, 8}, {});
+  AttentionCase<T> c({70, 1, 1, 8}, {});
   for (auto& x : c.q) x = T(static_cast<float>(x) * 300);
   c.q64 = doubles(c.q);
   const auto r = run(c);
@@ -216,7 +172,7 @@ class AttentionReference : public ::testing::TestWithParam<std::int64_t> {};
 INSTANTIATE_TEST_SUITE_P(Windows, AttentionReference, ::testing::Values(0, 1, 3, 9));
 
 TEST_P(AttentionReference, GradientsAreFiniteDifferences) {
-  Case<double> c({9, 4, 2, 5, GetParam()}, {4});
+  AttentionCase<double> c({9, 4, 2, 5, GetParam()}, {4});
   const auto gradients = reference::attention_gradients(c.input64(), doubles(c.dout));
   const auto loss = [&] {
     const auto o = reference::attention(c.input64()).o;
@@ -242,7 +198,7 @@ TEST_P(AttentionReference, GradientsAreFiniteDifferences) {
 
 TEST(AttentionShapes, Refused) {
   const ExecHandle exec = make_exec();
-  Case<float> c({4, 2, 1, 8}, {});
+  AttentionCase<float> c({4, 2, 1, 8}, {});
   Array<float> o(c.q.size()), lse(8);
   auto input = c.input();
   input.shape.kv_heads = 2;

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
 
 #include "base/error.hpp"
 #include "kernels/attention_cached.hpp"
+#include "kernels/attention_cached_plain.hpp"
 #include "kernels/backend.hpp"
 #include "kernels/cache_append.hpp"
 #include "kernels/reference/attention_cached.hpp"
@@ -46,8 +48,8 @@ struct Case {
 
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-  template <class U>
-  CachedAttentionInput<U> of(const Array<U>& a, const Array<U>& b, const Array<U>& c) const {
+  template <class U, class V>
+  CachedAttentionInput<U> of(const V& a, const V& b, const V& c) const {
     return {shape,
             1 / std::sqrt(static_cast<double>(shape.head_dim)),
             matrix(a, shape.tokens),
@@ -60,11 +62,18 @@ struct Case {
 };
 
 template <class T>
-Array<T> run(const Case<T>& c) {
+using Kernel = void (*)(Exec&, const CachedAttentionInput<T>&, Matrix<T>);
+
+/// All that do the same.
+template <class T>
+constexpr std::array<Kernel<T>, 2> kernels{attention_cached<T>, attention_cached_plain<T>};
+
+template <class T>
+Array<T> run(const Case<T>& c, Kernel<T> kernel = attention_cached<T>) {
   const ExecHandle exec = make_exec();
   Array<T> o(c.q.size());
   const telemetry::AllocationCount count;
-  attention_cached<T>(*exec, c.input(), matrix(o, c.shape.tokens));
+  kernel(*exec, c.input(), matrix(o, c.shape.tokens));
   EXPECT_EQ(count.calls(), 0) << "a launch called operator new";
   return o;
 }
@@ -89,7 +98,8 @@ TYPED_TEST(CachedAttention, AgreesWithTheReference) {
                        << tokens << " tokens from " << begin << ", window " << window << ", heads " << s.heads
                        << "/" << s.kv_heads << " of " << s.head_dim);
           const Case<T> c(s, begin + tokens + 3, begin, window);
-          expect_close(run(c), reference::attention_cached(c.input64()), error<T>, "o");
+          const auto expected = reference::attention_cached(c.input64());
+          for (const auto kernel : kernels<T>) expect_close(run(c, kernel), expected, error<T>, "o");
           if (this->HasFatalFailure()) return;
         }
 }
@@ -111,22 +121,26 @@ TYPED_TEST(CachedAttention, IsAttentionOfTheWholeSequence) {
   expect_close(run(c), whole.o, error<T>, "o");
 }
 
+/// A cache that ends before the last token's row.
+template <class T>
+void expect_nan_outside(std::int64_t tokens, Kernel<T> kernel) {
+  Case<T> c({tokens, 2, 1, 8}, tokens, 0, 0);
+  const auto whole = run(c, kernel);
+  c.capacity = tokens - 1;
+  c.k.resize(c.k.size() - 8);
+  c.v.resize(c.v.size() - 8);
+  const auto cut = run(c, kernel);
+  const auto own = static_cast<std::size_t>((tokens - 1) * 16);
+  EXPECT_TRUE(same_bits(Array<T>(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(own)),
+                        Array<T>(cut.begin(), cut.begin() + static_cast<std::ptrdiff_t>(own))));
+  for (std::size_t i = own; i < cut.size(); ++i) EXPECT_TRUE(std::isnan(static_cast<double>(cut[i])));
+  c.begin[0] = -1;
+  EXPECT_TRUE(std::isnan(static_cast<double>(run(c, kernel)[0])));
+}
+
 TYPED_TEST(CachedAttention, WhatLiesOutsideTheCacheIsNaN) {
-  using T = TypeParam;
-  for (const std::int64_t tokens : {3, 70}) {
-    Case<T> c({tokens, 2, 1, 8}, tokens, 0, 0);
-    const auto whole = run(c);
-    c.capacity = tokens - 1;
-    c.k.resize(c.k.size() - 8);
-    c.v.resize(c.v.size() - 8);
-    const auto cut = run(c);
-    const auto own = static_cast<std::size_t>((tokens - 1) * 16);
-    EXPECT_TRUE(same_bits(Array<T>(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(own)),
-                          Array<T>(cut.begin(), cut.begin() + static_cast<std::ptrdiff_t>(own))));
-    for (std::size_t i = own; i < cut.size(); ++i) EXPECT_TRUE(std::isnan(static_cast<double>(cut[i])));
-    c.begin[0] = -1;
-    EXPECT_TRUE(std::isnan(static_cast<double>(run(c)[0])));
-  }
+  for (const std::int64_t tokens : {3, 70})
+    for (const auto kernel : kernels<TypeParam>) expect_nan_outside<TypeParam>(tokens, kernel);
 }
 
 TYPED_TEST(CachedAttention, LargeScoresDoNotOverflow) {
@@ -135,7 +149,8 @@ TYPED_TEST(CachedAttention, LargeScoresDoNotOverflow) {
     Case<T> c({tokens, 1, 1, 8}, tokens + 70, 70, 0);
     for (auto& x : c.q) x = T(static_cast<float>(x) * 300);
     c.q64 = doubles(c.q);
-    expect_close(run(c), reference::attention_cached(c.input64()), 1000 * error<T>, "o");
+    for (const auto kernel : kernels<T>)
+      expect_close(run(c, kernel), reference::attention_cached(c.input64()), 1000 * error<T>, "o");
   }
 }
 

@@ -1,0 +1,18 @@
+#include "program/attention_op.hpp"
+
+namespace ztrain::program {
+
+AttentionShape attention_shape(const Shape& q, const Attributes& attributes) {
+  AttentionShape s;
+  s.tokens = q.at(0);
+  s.heads = attributes.integer("heads");
+  s.kv_heads = attributes.integer("kv_heads");
+  s.head_dim = q.at(1) / s.heads;
+  s.window = attributes.integer("window", 0);
+  s.sequence = attributes.integer("sequence", 0);
+  s.documents = attributes.integer("documents", 0);
+  s.deterministic = attributes.integer("deterministic", 1) != 0;
+  return s;
+}
+
+}  // namespace ztrain::program

@@ -1,0 +1,120 @@
+// How attention is done on GPUs: the ways for a shape, and that their workspaces are what is reserved.
+
+#include "base/attention_work.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace ztrain {
+namespace {
+
+using enum AttentionWay;
+
+std::vector<AttentionWay> list(const AttentionWays& ways) {
+  return {ways.way.begin(), ways.way.begin() + ways.count};
+}
+std::vector<AttentionWay> forward(const AttentionShape& s, DType type = DType::bf16) {
+  return list(attention_forward_ways(s, type));
+}
+std::vector<AttentionWay> backward(const AttentionShape& s, DType type = DType::bf16) {
+  return list(attention_backward_ways(s, type));
+}
+
+/// 32 heads of 128 over 8 key-value heads.
+AttentionShape shape(std::int64_t tokens, std::int64_t sequence, std::int64_t documents, bool deterministic) {
+  return {tokens, 32, 8, 128, 0, sequence, documents, deterministic};
+}
+
+using Ways = std::vector<AttentionWay>;
+
+TEST(AttentionWays, FollowWhatIsKnownOfTheDocuments) {
+  for (const bool deterministic : {true, false}) {
+    EXPECT_EQ(forward(shape(8192, 4096, 2, deterministic)), (Ways{sequences, plain}));
+    EXPECT_EQ(backward(shape(8192, 4096, 2, deterministic)), (Ways{sequences, plain}));
+    EXPECT_EQ(forward(shape(8192, 4096, 40, deterministic)), (Ways{documents, masked, plain}));
+    EXPECT_EQ(forward(shape(8192, 4096, 0, deterministic)), (Ways{masked, plain}));
+    EXPECT_EQ(backward(shape(8192, 4096, 0, deterministic)), (Ways{masked, plain}));
+  }
+  EXPECT_EQ(backward(shape(8192, 4096, 40, true)), (Ways{masked, plain}));
+  EXPECT_EQ(backward(shape(8192, 4096, 40, false)), (Ways{documents, masked, plain}));
+  // A sequence that does not divide the tokens says nothing; so many documents are not packed.
+  EXPECT_EQ(forward(shape(8192, 3000, 1, true)), (Ways{sequences, plain}));
+  EXPECT_EQ(forward(shape(8192, 4096, 8192, true)), (Ways{masked, plain}));
+}
+
+TEST(AttentionWays, ArePlainForWhatTheLibraryLacks) {
+  for (const DType type : {DType::f32, DType::f64}) {
+    EXPECT_EQ(forward(shape(64, 64, 1, true), type), Ways{plain});
+    EXPECT_EQ(backward(shape(64, 64, 1, true), type), Ways{plain});
+  }
+  AttentionShape s = shape(64, 64, 1, true);
+  s.head_dim = 100;
+  EXPECT_EQ(forward(s), Ways{plain});
+  EXPECT_EQ(forward({1, 2, 1, 64}), Ways{plain});
+  // The mask, and the gradient of the scores, of 65,536 tokens are 8 GiB and more.
+  EXPECT_EQ(forward(shape(65536, 65536, 0, false)), Ways{plain});
+  EXPECT_EQ(backward(shape(65536, 65536, 1, true)), Ways{plain});
+  EXPECT_EQ(backward(shape(65536, 65536, 1, false)), (Ways{sequences, plain}));
+}
+
+/// Parts lie behind one another, aligned, and launches divide the work evenly.
+void expect_sound(const AttentionShape& s, const AttentionWork& w, std::int64_t reserved) {
+  EXPECT_LE(w.end, reserved);
+  if (w.way == plain) return;
+  EXPECT_EQ(w.entries % w.at_once, 0);
+  EXPECT_EQ(s.kv_heads % w.kv_heads, 0);
+  EXPECT_GE(w.end - w.library, attention_library_bytes);
+  for (const std::int64_t at : {w.lengths, w.offsets, w.mask, w.lse, w.library}) {
+    EXPECT_EQ(at % 256, 0);
+    EXPECT_LT(at, w.end);
+  }
+  if (w.way == documents) {
+    EXPECT_EQ(w.entries, s.documents);
+    EXPECT_GE(w.offsets - w.lengths, 4 * w.entries);
+    EXPECT_GE(w.library - w.offsets, 24 * (w.entries + 1));
+  } else {
+    EXPECT_EQ(w.entries * w.length, s.tokens);
+  }
+  if (w.way == masked)
+    EXPECT_GE((w.lse > 0 ? w.lse : w.library) - w.mask, 2 * w.at_once * w.length * w.length);
+}
+
+TEST(AttentionWork, FitsWhatIsReserved) {
+  for (const std::int64_t tokens : {200, 4096, 8192, 32768})
+    for (const std::int64_t sequences_of : {0, 8, 200, 4096})
+      for (const std::int64_t documents_of : {0, 1, 2, 64})
+        for (const std::int64_t head_dim : {24, 64, 128, 256})
+          for (const bool deterministic : {true, false}) {
+            const AttentionShape s{tokens, 14, 2, head_dim, 0, sequences_of, documents_of, deterministic};
+            for (const auto way : forward(s))
+              expect_sound(s, attention_forward_work(s, way),
+                           attention_forward_bytes(s, DType::bf16, Target::cuda));
+            for (const auto way : backward(s)) {
+              const auto w = attention_backward_work(s, DType::bf16, way);
+              expect_sound(s, w, attention_backward_bytes(s, DType::bf16, Target::cuda));
+              if (way == sequences || way == masked)
+                EXPECT_GE(w.library - w.lse, 4 * s.tokens * s.heads) << "room for the sums of the softmax";
+            }
+          }
+}
+
+TEST(AttentionWork, LaunchesKeepTheGradientOfTheScoresSmall) {
+  const AttentionShape s = shape(16384, 8192, 2, true);
+  const AttentionWork w = attention_backward_work(s, DType::bf16, sequences);
+  EXPECT_EQ(w.at_once, 1);
+  EXPECT_EQ(w.kv_heads, 2);  // 8 heads x 8192 x 8192 x 2 bytes are 1 GiB
+  const AttentionWork free = attention_backward_work(shape(16384, 8192, 2, false), DType::bf16, sequences);
+  EXPECT_EQ(free.at_once, 2);
+  EXPECT_EQ(free.kv_heads, 8);
+}
+
+TEST(AttentionWork, IsTheKernelsOwnOnCpus) {
+  const AttentionShape s = shape(100, 50, 2, true);
+  EXPECT_EQ(attention_forward_bytes(s, DType::bf16, Target::cpu), 0);
+  EXPECT_EQ(attention_backward_bytes(s, DType::bf16, Target::cpu),
+            attention_backward_workspace_bytes(100, 32, 128, DType::bf16, Target::cpu));
+}
+
+}  // namespace
+}  // namespace ztrain

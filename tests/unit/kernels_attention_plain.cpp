@@ -1,0 +1,190 @@
+// Attention one query at a time, and prepared attention, against the serial float64 reference.
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+
+#include "base/attention_work.hpp"
+#include "base/error.hpp"
+#include "kernels/attention_plain.hpp"
+#include "kernels/attention_prepared.hpp"
+#include "kernels/backend.hpp"
+#include "kernels/reference/attention.hpp"
+#include "telemetry/allocation_count.hpp"
+#include "tests/support/attention_case.hpp"
+
+namespace ztrain::kernels {
+namespace {
+
+using namespace ztrain::test;
+
+template <class T>
+struct Run {
+  Array<T> o, dq, dk, dv;
+  Array<acc_t<T>> lse;
+
+  explicit Run(const AttentionCase<T>& c)
+      : o(c.q.size()),
+        dq(c.q.size()),
+        dk(c.k.size()),
+        dv(c.k.size()),
+        lse(static_cast<std::size_t>(c.shape.tokens * c.shape.heads)) {}
+};
+
+Array<std::byte> garbage(std::int64_t bytes) {
+  return Array<std::byte>(static_cast<std::size_t>(bytes), std::byte{0xff});
+}
+
+template <class T>
+Run<T> run_plain(const AttentionCase<T>& c) {
+  const ExecHandle exec = make_exec();
+  const std::int64_t tokens = c.shape.tokens;
+  Run<T> r(c);
+  auto workspace = garbage(static_cast<std::int64_t>(r.lse.size() * sizeof(acc_t<T>)));
+  const telemetry::AllocationCount count;
+  attention_plain_forward<T>(*exec, c.input(), matrix(r.o, tokens), matrix(r.lse, tokens));
+  attention_plain_backward<T>(*exec, c.input(), matrix(r.o, tokens), matrix(r.lse, tokens),
+                              matrix(c.dout, tokens), matrix(r.dq, tokens), matrix(r.dk, tokens),
+                              matrix(r.dv, tokens), view(workspace));
+  EXPECT_EQ(count.calls(), 0) << "a launch called operator new";
+  return r;
+}
+
+template <class T>
+Run<T> run_prepared(const AttentionCase<T>& c) {
+  const ExecHandle exec = make_exec();
+  const DType type = dtype_of<T>();
+  Run<T> r(c);
+  const std::int64_t forward_bytes = attention_forward_bytes(c.shape, type, build_target());
+  const std::int64_t backward_bytes = attention_backward_bytes(c.shape, type, build_target());
+  const auto forward = make_attention(*exec, {Direction::forward, c.shape, c.scale, type, forward_bytes});
+  const auto backward = make_attention(*exec, {Direction::backward, c.shape, c.scale, type, backward_bytes});
+  auto forward_workspace = garbage(forward_bytes), backward_workspace = garbage(backward_bytes);
+  AttentionOperands p{
+      c.q.data(),  c.k.data(),  c.v.data(),  c.start.data(),          r.o.data(), r.lse.data(), c.dout.data(),
+      r.dq.data(), r.dk.data(), r.dv.data(), forward_workspace.data()};
+  forward->run(*exec, p);
+  p.workspace = backward_workspace.data();
+  backward->run(*exec, p);
+  EXPECT_FALSE(forward->describe().empty() || backward->describe().empty());
+  return r;
+}
+
+template <class T>
+constexpr double forward_error = std::is_same_v<T, double> ? 1e-13 : 5e-6;
+template <class T>
+constexpr double backward_error = std::is_same_v<T, double>  ? 1e-12
+                                  : std::is_same_v<T, float> ? 4e-5
+                                  : std::is_same_v<T, f16>   ? 5e-3
+                                                             : 4e-2;
+
+template <class T>
+void expect_reference(const AttentionCase<T>& c, const Run<T>& r, double forward, double backward) {
+  const auto expected = reference::attention(c.input64());
+  const auto gradients = reference::attention_gradients(c.input64(), doubles(c.dout));
+  expect_close(r.o, expected.o, forward, "o");
+  expect_close(r.lse, expected.lse, forward, "lse");
+  expect_close(r.dq, gradients.q, backward, "dq");
+  expect_close(r.dk, gradients.k, 2 * backward, "dk");
+  expect_close(r.dv, gradients.v, backward, "dv");
+}
+
+template <class T>
+void expect_same_bits(const Run<T>& a, const Run<T>& b) {
+  EXPECT_TRUE(same_bits(a.o, b.o) && same_bits(a.lse, b.lse));
+  EXPECT_TRUE(same_bits(a.dq, b.dq) && same_bits(a.dk, b.dk) && same_bits(a.dv, b.dv));
+}
+
+template <class T>
+struct PlainAttention : ::testing::Test {};
+TYPED_TEST_SUITE(PlainAttention, FloatTypes);
+
+TYPED_TEST(PlainAttention, AgreesWithTheReference) {
+  using T = TypeParam;
+  for (const std::int64_t head_dim : {1, 7, 8, 20, 33, 64, 65, 100, 128, 129, 200, 256})
+    for (const std::int64_t tokens : {1, 3, 65})
+      for (const std::int64_t window : {0, 1, 5, 64})
+        for (const std::vector<std::int64_t>& documents : {std::vector<std::int64_t>{}, {1, 2, 30}}) {
+          SCOPED_TRACE(::testing::Message() << tokens << " tokens, heads of " << head_dim << ", window "
+                                            << window << ", " << documents.size() << " documents");
+          const AttentionCase<T> c({tokens, head_dim < 64 ? 6 : 2, head_dim < 64 ? 2 : 1, head_dim, window},
+                                   documents);
+          expect_reference(c, run_plain(c), forward_error<T>, backward_error<T>);
+          if (this->HasFailure()) return;
+        }
+}
+
+TYPED_TEST(PlainAttention, SameBitsEveryTime) {
+  const AttentionCase<TypeParam> c({130, 4, 2, 20}, {70});
+  expect_same_bits(run_plain(c), run_plain(c));
+}
+
+/// Neither its own keys' results nor their gradients change with another document's.
+TYPED_TEST(PlainAttention, ADocumentSeesNothingOfAnother) {
+  using T = TypeParam;
+  AttentionCase<T> c({130, 2, 1, 20}, {70});
+  const auto before = run_plain(c);
+  for (std::size_t i = 0; i < 70 * 20; ++i) c.k[i] = c.v[i] = T(1e4f);
+  for (std::size_t i = 0; i < 70 * 40; ++i) c.q[i] = c.dout[i] = T(3.0f);
+  const auto after = run_plain(c);
+  const auto rest = [](const auto& x, std::ptrdiff_t from) {
+    return std::decay_t<decltype(x)>(x.begin() + from, x.end());
+  };
+  EXPECT_TRUE(same_bits(rest(before.o, 70 * 40), rest(after.o, 70 * 40)));
+  EXPECT_TRUE(same_bits(rest(before.dq, 70 * 40), rest(after.dq, 70 * 40)));
+  EXPECT_TRUE(same_bits(rest(before.dk, 70 * 20), rest(after.dk, 70 * 20)));
+  EXPECT_TRUE(same_bits(rest(before.dv, 70 * 20), rest(after.dv, 70 * 20)));
+}
+
+TYPED_TEST(PlainAttention, RefusesAShortWorkspace) {
+  using T = TypeParam;
+  const ExecHandle exec = make_exec();
+  const AttentionCase<T> c({4, 2, 1, 8}, {});
+  Run<T> r(c);
+  auto workspace = garbage(static_cast<std::int64_t>(8 * sizeof(acc_t<T>)) - 1);
+  EXPECT_THROW(
+      attention_plain_backward<T>(*exec, c.input(), matrix(r.o, 4), matrix(r.lse, 4), matrix(c.dout, 4),
+                                  matrix(r.dq, 4), matrix(r.dk, 4), matrix(r.dv, 4), view(workspace)),
+      Error);
+}
+
+/// A library's: probabilities are rounded to T before they meet the values.
+template <class T>
+constexpr double library_error = std::is_same_v<T, bf16>  ? 4e-2
+                                 : std::is_same_v<T, f16> ? 5e-3
+                                                          : 4e-5;
+
+template <class T>
+struct PreparedAttentionTest : ::testing::Test {};
+TYPED_TEST_SUITE(PreparedAttentionTest, FloatTypes);
+
+/// Micro-batches of two sequences: one document each, several, with and without a bound on their number.
+TYPED_TEST(PreparedAttentionTest, AgreesWithTheReference) {
+  using T = TypeParam;
+  const bool library = build_target() == Target::cuda && sizeof(T) == 2;
+  const double forward = library ? library_error<T> : forward_error<T>;
+  const double backward = library ? 2 * library_error<T> : backward_error<T>;
+  for (const std::int64_t head_dim : {64, 128})
+    for (const std::int64_t window : {0, 40})
+      for (const bool deterministic : {true, false})
+        for (const std::int64_t documents : {2, 8, 0}) {
+          SCOPED_TRACE(::testing::Message()
+                       << "heads of " << head_dim << ", window " << window << ", documents " << documents
+                       << (deterministic ? " in order" : ""));
+          const AttentionShape s{256, 4, 2, head_dim, window, 128, documents, deterministic};
+          const AttentionCase<T> c(
+              s, documents == 2 ? std::vector<std::int64_t>{128} : std::vector<std::int64_t>{50, 1, 77, 100});
+          const Run<T> r = run_prepared(c);
+          expect_reference(c, r, forward, backward);
+          if (deterministic) expect_same_bits(r, run_prepared(c));
+          if (this->HasFailure()) return;
+        }
+}
+
+TEST(PreparedAttentionTypes, Refused) {
+  const ExecHandle exec = make_exec();
+  EXPECT_THROW(make_attention(*exec, {Direction::forward, {4, 2, 1, 8}, 1, DType::i32, 0}), Error);
+}
+
+}  // namespace
+}  // namespace ztrain::kernels
