@@ -35,6 +35,10 @@ void* native_stream(const Exec& exec) {
   return stream_of(exec.space);
 }
 
+GemmLibrary& gemm_library(Exec& exec) {
+  return exec.gemm;
+}
+
 void initialize_backend() {
   if (Kokkos::is_initialized()) return;
   use_one_library_thread();

@@ -34,19 +34,23 @@ class Gemm {
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
 
+  /// Once, before the first run, where time may be taken: what gemm_library.hpp says of measuring. Optional.
+  virtual void prepare(Exec&) {}
+
   /// bias is read only if the shape has one; its type is that of A and B. workspace: gemm_workspace_bytes(),
   /// aligned to 64.
   virtual void run(Exec& exec, const void* a, const void* b, const void* bias, void* c, void* workspace) = 0;
 };
 
 /// A and B have type `in`, C has `out`: fp32 -> fp32, bf16 -> bf16, bf16 -> fp32, fp16 -> fp16, fp16 ->
-/// fp32, fp64 -> fp64, summed in fp32 (fp64). One row is a kernel of its own (gemm_row.hpp); else oneDNN's
-/// product, where it has one for these types on this processor; for fp16 that of fp32 on widened panels
-/// (gemm_half.hpp); else the loop of gemm_reference.hpp. Throws Error for other types, or if the shape is not
-/// positive or a stride is too short.
+/// fp32, fp64 -> fp64, summed in fp32 (fp64). On GPUs cuBLASLt's product, where it has one for the shape and
+/// for where the matrices start, else the loop of gemm_reference.cu. On CPUs one row is a kernel of its own
+/// (gemm_row.hpp); else oneDNN's product, where it has one for these types on this processor; for fp16 that
+/// of fp32 on widened panels (gemm_half.hpp); else the loop of gemm_reference.hpp. Throws Error for other
+/// types, or if the shape is not positive or a stride is too short.
 std::unique_ptr<Gemm> make_gemm(const GemmShape& shape, DType in, DType out);
 
-/// The loop, whatever oneDNN has.
+/// The loop, whatever the library has.
 std::unique_ptr<Gemm> make_gemm_reference(const GemmShape& shape, DType in, DType out);
 
 /// The shape with its zero strides filled in; throws as make_gemm does.

@@ -22,9 +22,9 @@ struct GemmFp8Shape {
   std::int64_t m = 0;
   std::int64_t n = 0;    ///< multiple of gemm_fp8_multiple
   std::int64_t k = 0;    ///< multiple of gemm_fp8_multiple
-  std::int64_t lda = 0;  ///< lda and ldb: multiples of 16
+  std::int64_t lda = 0;  ///< strides: multiples of 16 bytes
   std::int64_t ldb = 0;
-  std::int64_t ldc = 0;                      ///< multiple of 16 bytes
+  std::int64_t ldc = 0;
   Fp8Scales scales = Fp8Scales::tensorwise;  ///< of both operands
   bool accumulate = false;
   bool bias = false;
@@ -47,8 +47,12 @@ class GemmFp8 {
   GemmFp8(const GemmFp8&) = delete;
   GemmFp8& operator=(const GemmFp8&) = delete;
 
-  /// All pointers are aligned to 16 bytes, workspace to 256; workspace: gemm_fp8_workspace_bytes(). The
-  /// scales are in device memory and read when the product runs. bias: bf16, read only if the shape has one.
+  /// As Gemm::prepare.
+  virtual void prepare(Exec&) {}
+
+  /// All pointers are aligned to 16 bytes (single scales to 4), workspace to 256; workspace:
+  /// gemm_fp8_workspace_bytes(). The scales are in device memory and read when the product runs. bias: bf16,
+  /// read only if the shape has one.
   virtual void run(Exec& exec, const void* a, const float* a_scale, const void* b, const float* b_scale,
                    const void* bias, void* c, void* workspace) = 0;
 };

@@ -33,19 +33,6 @@ class GemmReference : public Gemm {
 
 }  // namespace
 
-GemmShape complete(GemmShape s) {
-  REQUIRE(s.m > 0 && s.n > 0 && s.k > 0, "matrix product: m = {}, n = {}, k = {} must be positive", s.m, s.n,
-          s.k);
-  const std::int64_t a_cols = s.trans_a ? s.m : s.k, b_cols = s.trans_b ? s.k : s.n;
-  if (s.lda == 0) s.lda = a_cols;
-  if (s.ldb == 0) s.ldb = b_cols;
-  if (s.ldc == 0) s.ldc = s.n;
-  REQUIRE(s.lda >= a_cols && s.ldb >= b_cols && s.ldc >= s.n,
-          "matrix product: row strides {}, {}, {} are shorter than the rows of {}, {}, {} elements", s.lda,
-          s.ldb, s.ldc, a_cols, b_cols, s.n);
-  return s;
-}
-
 std::unique_ptr<Gemm> make_gemm_reference(const GemmShape& shape, DType in, DType out) {
   const GemmShape s = complete(shape);
   if (in == DType::f64 && out == DType::f64) return std::make_unique<GemmReference<double, double>>(s);

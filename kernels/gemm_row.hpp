@@ -12,8 +12,8 @@ namespace ztrain::kernels {
 /// types fp32, bf16, fp16 or fp64, the same ones.
 bool is_row_product(const GemmShape& shape, DType in, DType out);
 
-/// Sums in fp32 (fp64 for fp64), in an order that depends on k alone. Throws Error for other shapes and
-/// types.
+/// Sums in fp32 (fp64 for fp64), on CPUs in an order that depends on k alone. On GPUs it is make_gemm's.
+/// Throws Error for other shapes and types.
 std::unique_ptr<Gemm> make_gemm_row(const GemmShape& shape, DType in, DType out);
 
 }  // namespace ztrain::kernels

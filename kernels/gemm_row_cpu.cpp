@@ -91,11 +91,6 @@ class GemmRow : public Gemm {
 
 }  // namespace
 
-bool is_row_product(const GemmShape& s, DType in, DType out) {
-  const bool computes = in == DType::f32 || in == DType::bf16 || in == DType::f16 || in == DType::f64;
-  return s.m == 1 && s.trans_b && !s.trans_a && !s.accumulate && in == out && computes;
-}
-
 std::unique_ptr<Gemm> make_gemm_row(const GemmShape& shape, DType in, DType out) {
   const GemmShape s = complete(shape);
   REQUIRE(is_row_product(s, in, out), "matrix product {} x {} x {}, {} -> {}: not that of one row", s.m, s.n,

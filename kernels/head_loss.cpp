@@ -175,6 +175,12 @@ std::vector<HeadLossChunk> prepare(const HeadLossShape& s, DType type, DType gra
   return chunks;
 }
 
+void prepare_products(const std::vector<HeadLossChunk>& chunks, Exec& exec) {
+  for (const HeadLossChunk& chunk : chunks)
+    for (const auto* gemm : {&chunk.logits, &chunk.grad_h, &chunk.grad_weight})
+      if (*gemm) (*gemm)->prepare(exec);
+}
+
 template <class T>
 void check(const HeadLossShape& s, const HeadLossInput<T>& input, const Vector<double>& loss) {
   REQUIRE(input.h.rows == s.tokens && input.h.cols == s.width && input.weight.rows == s.vocabulary &&
@@ -194,6 +200,11 @@ HeadLoss<T>::HeadLoss(const HeadLossShape& shape)
     : shape_(shape), chunks_(prepare(shape, dtype_of<T>(), dtype_of<T>(), std::nullopt)) {}
 
 template <class T>
+void HeadLoss<T>::prepare(Exec& exec) {
+  prepare_products(chunks_, exec);
+}
+
+template <class T>
 void HeadLoss<T>::run(Exec& exec, const HeadLossInput<T>& input, Vector<double> loss,
                       Vector<std::byte> workspace) {
   check(shape_, input, loss);
@@ -210,6 +221,11 @@ HeadLossGrad<T, G>::HeadLossGrad(const HeadLossShape& shape, WeightGradient weig
     : shape_(shape),
       weight_gradient_(weight_gradient),
       chunks_(prepare(shape, dtype_of<T>(), dtype_of<G>(), weight_gradient)) {}
+
+template <class T, class G>
+void HeadLossGrad<T, G>::prepare(Exec& exec) {
+  prepare_products(chunks_, exec);
+}
 
 template <class T, class G>
 void HeadLossGrad<T, G>::run(Exec& exec, const HeadLossInput<T>& input, const StepScalars* scalars,

@@ -49,6 +49,9 @@ class HeadLoss {
  public:
   explicit HeadLoss(const HeadLossShape& shape);
 
+  /// As Gemm::prepare.
+  void prepare(Exec& exec);
+
   /// loss[0] = sum of token_weight * nll, loss[1] = sum of token_weight, both in fp64 and in token order
   /// (overwritten). workspace: head_loss_workspace_bytes(), aligned to 64.
   void run(Exec& exec, const HeadLossInput<T>& input, Vector<double> loss, Vector<std::byte> workspace);
@@ -64,6 +67,9 @@ template <class T, class G>
 class HeadLossGrad {
  public:
   HeadLossGrad(const HeadLossShape& shape, WeightGradient weight_gradient);
+
+  /// As Gemm::prepare.
+  void prepare(Exec& exec);
 
   /// As HeadLoss::run; grad_h [tokens, width] is overwritten; grad_weight [vocabulary, width], not looked at
   /// where there is none. scalars: on

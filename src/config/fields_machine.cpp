@@ -70,10 +70,12 @@ std::vector<Field> device() {
                "Products of fp32 matrices round their inputs to tf32 and are several times as fast."}),
       numeric({"device.deterministic", &at<&Deck::device, &Device::deterministic>, "true", "", any(),
                "Attention's backward sums in a fixed order: the same bits on every run, at some cost."}),
-      free({"device.algorithms", &at<&Deck::device, &Device::algorithms>, R"("")", "", any(),
-            "File that keeps, per GPU model, which algorithm was the fastest for each matrix product, so "
-            "that only "
-            "the first start measures. Empty: ztrain/algorithms.json in $XDG_CACHE_HOME or ~/.cache."}),
+      free(path(
+          PathKind::from_deck,
+          {"device.algorithms", &at<&Deck::device, &Device::algorithms>, R"("")", "", any(),
+           "File that keeps, per GPU model, which algorithm was the fastest for each matrix product, so that "
+           "only the first start measures; relative to the deck. Empty: ztrain/algorithms.json in "
+           "$XDG_CACHE_HOME or ~/.cache."})),
   };
 }
 

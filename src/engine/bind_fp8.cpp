@@ -39,6 +39,7 @@ Bound product(const Binding& b, const std::byte* bias) {
   shape.bias = bias != nullptr;
   shape.fast_accumulation = b.op.type == "linear_fp8";
   auto gemm = kernels::make_gemm_fp8(shape, {b.in(0).dtype, b.in(2).dtype, b.out(0).dtype});
+  gemm->prepare(b.exec);
   // std::function wants copyable captures.
   return {[&exec = b.exec, g = std::shared_ptr<kernels::GemmFp8>(std::move(gemm)), x = b.input<std::byte>(0),
            x_scale = b.input<float>(1), y = b.input<std::byte>(2), y_scale = b.input<float>(3), bias,

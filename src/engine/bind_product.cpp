@@ -11,6 +11,7 @@ namespace {
 /// The launch of a prepared product; std::function wants copyable captures.
 Bound product(const Binding& b, std::unique_ptr<kernels::Gemm> gemm, const void* x, const void* y,
               const void* bias) {
+  gemm->prepare(b.exec);
   return {[&exec = b.exec, g = std::shared_ptr<kernels::Gemm>(std::move(gemm)), x, y, bias,
            out = b.output<std::byte>(0),
            workspace = b.output<std::byte>(1)] { g->run(exec, x, y, bias, out, workspace); },

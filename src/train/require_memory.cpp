@@ -91,12 +91,14 @@ std::string node_shortage(const Finding& worst, const program::Job& job, const c
 }
 
 std::string device_shortage(double needed, const program::Job& job, const config::Deck& deck, int ranks) {
+  plan::Limits limits;
+  limits.target = job.train.target;
   return shortage(
       fmt::format("a rank needs {}, {} of it outside of the plan (cluster.outside_memory), and "
                   "cluster.device_memory is {}",
                   format_decimal_bytes(needed), format_decimal_bytes(deck.cluster.outside_memory * 1e9),
                   format_decimal_bytes(deck.cluster.device_memory * 1e9)),
-      job, advice(&deck, ranks, plan::Limits{.target = job.train.target}));
+      job, advice(&deck, ranks, limits));
 }
 
 }  // namespace
