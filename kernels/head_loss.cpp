@@ -175,7 +175,7 @@ std::vector<HeadLossChunk> prepare(const HeadLossShape& s, DType type, DType gra
   return chunks;
 }
 
-void prepare_products(const std::vector<HeadLossChunk>& chunks, Exec& exec) {
+void prepare_all(const std::vector<HeadLossChunk>& chunks, Exec& exec) {
   for (const HeadLossChunk& chunk : chunks)
     for (const auto* gemm : {&chunk.logits, &chunk.grad_h, &chunk.grad_weight})
       if (*gemm) (*gemm)->prepare(exec);
@@ -200,8 +200,8 @@ HeadLoss<T>::HeadLoss(const HeadLossShape& shape)
     : shape_(shape), chunks_(prepare(shape, dtype_of<T>(), dtype_of<T>(), std::nullopt)) {}
 
 template <class T>
-void HeadLoss<T>::prepare(Exec& exec) {
-  prepare_products(chunks_, exec);
+void HeadLoss<T>::prepare_products(Exec& exec) {
+  prepare_all(chunks_, exec);
 }
 
 template <class T>
@@ -223,8 +223,8 @@ HeadLossGrad<T, G>::HeadLossGrad(const HeadLossShape& shape, WeightGradient weig
       chunks_(prepare(shape, dtype_of<T>(), dtype_of<G>(), weight_gradient)) {}
 
 template <class T, class G>
-void HeadLossGrad<T, G>::prepare(Exec& exec) {
-  prepare_products(chunks_, exec);
+void HeadLossGrad<T, G>::prepare_products(Exec& exec) {
+  prepare_all(chunks_, exec);
 }
 
 template <class T, class G>

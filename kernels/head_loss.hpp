@@ -50,7 +50,7 @@ class HeadLoss {
   explicit HeadLoss(const HeadLossShape& shape);
 
   /// As Gemm::prepare.
-  void prepare(Exec& exec);
+  void prepare_products(Exec& exec);
 
   /// loss[0] = sum of token_weight * nll, loss[1] = sum of token_weight, both in fp64 and in token order
   /// (overwritten). workspace: head_loss_workspace_bytes(), aligned to 64.
@@ -69,7 +69,7 @@ class HeadLossGrad {
   HeadLossGrad(const HeadLossShape& shape, WeightGradient weight_gradient);
 
   /// As Gemm::prepare.
-  void prepare(Exec& exec);
+  void prepare_products(Exec& exec);
 
   /// As HeadLoss::run; grad_h [tokens, width] is overwritten; grad_weight [vocabulary, width], not looked at
   /// where there is none. scalars: on

@@ -22,7 +22,7 @@ Bound bind_head_loss(const Binding& b) {
     const auto loss = out_vector<double>(b, 0);
     const auto workspace = out_vector<std::byte>(b, 1);
     const auto head = std::make_shared<kernels::HeadLoss<T>>(head_shape(b));
-    head->prepare(b.exec);
+    head->prepare_products(b.exec);
     return {[&exec = b.exec, head, input, loss, workspace] { head->run(exec, input, loss, workspace); },
             nullptr};
   });
@@ -42,7 +42,7 @@ Bound bind_head_loss_grad(const Binding& b) {
     const auto dw = weight_grad ? out_matrix<G>(b, 3) : Matrix<G>{};
     const auto workspace = out_vector<std::byte>(b, 2);
     auto head = std::make_shared<kernels::HeadLossGrad<T, G>>(head_shape(b), weight_gradient);
-    head->prepare(b.exec);
+    head->prepare_products(b.exec);
     return {[&exec = b.exec, head, input, scalars, loss, dh, dw, workspace] {
               head->run(exec, input, scalars, loss, dh, dw, workspace);
             },
