@@ -8,20 +8,38 @@ namespace {
 
 constexpr std::int64_t granule = 16;
 
-KOKKOS_INLINE_FUNCTION std::uint32_t largest_scaled(const bf16* __restrict x, const float* __restrict columns,
-                                                    std::int64_t n) {
-  std::uint32_t largest = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const std::uint32_t bits = magnitude_bits(load(x[i]) * columns[i]);
-    largest = bits > largest ? bits : largest;
+/// n products, in registers; on a GPU a pack of them.
+template <class F>
+KOKKOS_INLINE_FUNCTION void for_products(const bf16* __restrict x, const float* __restrict columns,
+                                         std::int64_t n, const F& f) {
+  if constexpr (on_gpu) {
+    const auto values = *reinterpret_cast<const Packed<bf16>*>(x);
+    const auto factors = *reinterpret_cast<const Packed<float>*>(columns);
+    for (std::int64_t i = 0; i < pack; ++i) f(i, load(values.at[i]) * factors.at[i]);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) f(i, load(x[i]) * columns[i]);
   }
+}
+
+KOKKOS_INLINE_FUNCTION std::uint32_t largest_scaled(const bf16* x, const float* columns, std::int64_t n) {
+  std::uint32_t largest = 0;
+  for_products(x, columns, n, [&](std::int64_t, float product) {
+    const std::uint32_t bits = magnitude_bits(product);
+    largest = bits > largest ? bits : largest;
+  });
   return largest;
 }
 
 template <class Code>
-KOKKOS_INLINE_FUNCTION void encode_scaled(const bf16* __restrict x, const float* __restrict columns,
-                                          float factor, Code* __restrict codes, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) codes[i] = Code(load(x[i]) * columns[i] * factor);
+KOKKOS_INLINE_FUNCTION void encode_scaled(const bf16* x, const float* columns, float factor,
+                                          Code* __restrict codes, std::int64_t n) {
+  if constexpr (on_gpu) {
+    Packed<Code> out;
+    for_products(x, columns, n, [&](std::int64_t i, float product) { out.at[i] = Code(product * factor); });
+    *reinterpret_cast<Packed<Code>*>(codes) = out;
+  } else {
+    for_products(x, columns, n, [=](std::int64_t i, float product) { codes[i] = Code(product * factor); });
+  }
 }
 
 struct LargestOfRow {
@@ -43,15 +61,9 @@ struct ScaleOfAll {
   float* scale;
   template <class L>
   KOKKOS_INLINE_FUNCTION void operator()(const L& lanes, std::int64_t) const {
-    const auto bits =
-        lanes.template maximum<std::uint32_t>(count, 0, [=, this](std::int64_t begin, std::int64_t n) {
-          std::uint32_t most = 0;
-          for (std::int64_t i = begin; i < begin + n; ++i) {
-            const std::uint32_t value = magnitude_bits(largest[i]);
-            most = value > most ? value : most;
-          }
-          return most;
-        });
+    const float* from = largest;
+    const auto bits = lanes.template maximum<std::uint32_t>(
+        count, 0, [=](std::int64_t begin, std::int64_t n) { return largest_of_found(from + begin, n); });
     lanes.once([&] { *scale = fp8_scale<Code>(bits); });
   }
 };

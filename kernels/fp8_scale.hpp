@@ -70,6 +70,16 @@ KOKKOS_INLINE_FUNCTION std::uint32_t largest_of(const bf16* __restrict x, std::i
   }
 }
 
+/// The same of n magnitudes that were found before.
+KOKKOS_INLINE_FUNCTION std::uint32_t largest_of_found(const float* __restrict magnitudes, std::int64_t n) {
+  std::uint32_t largest = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint32_t bits = magnitude_bits(magnitudes[i]);
+    largest = bits > largest ? bits : largest;
+  }
+  return largest;
+}
+
 /// n codes of x * factor.
 template <class Code>
 KOKKOS_INLINE_FUNCTION void encode(const bf16* __restrict x, float factor, Code* __restrict codes,

@@ -39,15 +39,8 @@ struct LargestOfAll {
   template <class L>
   KOKKOS_INLINE_FUNCTION void operator()(const L& lanes, std::int64_t) const {
     const float* from = values;
-    const auto bits =
-        lanes.template maximum<std::uint32_t>(count, 0, [=](std::int64_t begin, std::int64_t n) {
-          std::uint32_t most = 0;
-          for (std::int64_t i = begin; i < begin + n; ++i) {
-            const std::uint32_t value = magnitude_bits(from[i]);
-            most = value > most ? value : most;
-          }
-          return most;
-        });
+    const auto bits = lanes.template maximum<std::uint32_t>(
+        count, 0, [=](std::int64_t begin, std::int64_t n) { return largest_of_found(from + begin, n); });
     lanes.once([&] { *largest = std::bit_cast<float>(bits); });
   }
 };

@@ -84,7 +84,7 @@ NUMERIC = {
         "optimizer.name": "lion",
         "optimizer.max_norm": 0.5,
     },
-    "fp8": {"precision.fp8": "tensorwise"},
+    "fp8": {"precision.fp8": "tensorwise", "precision.preset": "bf16"},
     "fp8_rows": {"precision.fp8": "rowwise", "precision.preset": "bf16-pure"},
     "fp16": {
         "precision.parameters": "fp16",
@@ -335,7 +335,7 @@ class Resume(zt.Case):
 
     def test_8_bit_products_go_on_bitwise(self):
         for scales in ("tensorwise", "rowwise"):
-            keys = {"precision.fp8": scales}
+            keys = {"precision.fp8": scales, "precision.preset": "bf16"}
             self.assert_same(*self.halves(scales, keys))
             self.assert_close(*self.halves(scales, keys, ranks=4), 1e-2, f"4 ranks, {scales}")
 
