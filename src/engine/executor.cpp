@@ -50,6 +50,7 @@ void Executor::run_eagerly() {
 void Executor::run_as_graph() {
   current_.store(0, std::memory_order_relaxed);
   if (graphs_[0] < 0) {
+    require_capturable();
     device_.begin_capture(compute_queue);
     capturing_ = true;
     fork();

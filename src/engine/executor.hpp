@@ -30,10 +30,12 @@ struct ExecutorOptions {
 class Executor {
  public:
   /// Binds every op. program, memory, mesh and queues must outlive the executor. Collective over the mesh:
-  /// communicators are made in program order. Throws Error where Graphs::step is asked for and the host
-  /// drives a communication.
+  /// communicators are made in program order.
   Executor(const program::Program& program, const JobMemory& memory, runtime::Mesh& mesh, Queues& queues,
            ExecutorOptions options = {});
+
+  /// Throws Error where Graphs::step is asked for and the host drives a communication.
+  void require_capturable() const;
 
   /// One pass over the program; every communication that the host drives is complete on return. Allocates
   /// nothing once it is warm: graphs are captured by the second pass. Throws Error naming the op when one

@@ -87,10 +87,6 @@ void Executor::make_segments() {
   std::vector<Site> sites(program_.ops.size());
   for (std::size_t i = 0; i < sites.size() && options_.graphs != Graphs::none; ++i) {
     const program::Op& op = program_.ops[i];
-    REQUIRE(options_.graphs != Graphs::step || !host_driven_[i],
-            "device.cuda_graphs = \"step\": the host drives the communication of {}, so the step cannot be "
-            "one graph: set device.communicator = \"nccl\", or device.cuda_graphs = \"compute\"",
-            describe(program_, static_cast<OpId>(i)));
     sites[i].kernel = queue_of(op.stream) == runtime::compute_queue && !bound_[i].collective;
     sites[i].signals = order_.signals[i];
     sites[i].waits = !order_.waits[i].empty();
@@ -98,6 +94,14 @@ void Executor::make_segments() {
   }
   segments_ = segments_of(options_.graphs, sites);
   graphs_.assign(segments_.size(), -1);
+}
+
+void Executor::require_capturable() const {
+  for (std::size_t i = 0; i < host_driven_.size() && options_.graphs == Graphs::step; ++i)
+    REQUIRE(!host_driven_[i],
+            "device.cuda_graphs = \"step\": the host drives the communication of {}, so the step cannot be "
+            "one graph: set device.communicator = \"nccl\", or device.cuda_graphs = \"compute\"",
+            describe(program_, static_cast<OpId>(i)));
 }
 
 /// A fill is work of the queue of the tensor's last op, right after it: who waits for that op, as all who use

@@ -10,7 +10,7 @@ namespace ztrain::runtime {
 
 MpiBackend::MpiBackend(std::int64_t cut) : progress_(std::make_shared<Progress>()), cut_(cut) {}
 
-std::unique_ptr<Communicator> MpiBackend::make(const Group& group) {
+std::unique_ptr<Communicator> MpiBackend::make(const GroupRequest& group) {
   if (group.comm == MPI_COMM_NULL) return nullptr;
   return std::make_unique<MpiCommunicator>(group.comm, group.name, progress_, cut_);
 }
@@ -22,7 +22,7 @@ std::unique_ptr<Communicator> MpiBackend::make_self(Queue) {
 StagedBackend::StagedBackend(Device& device, std::string reason, std::int64_t cut)
     : device_(device), reason_(std::move(reason)), progress_(std::make_shared<Progress>()), cut_(cut) {}
 
-std::unique_ptr<Communicator> StagedBackend::make(const Group& group) {
+std::unique_ptr<Communicator> StagedBackend::make(const GroupRequest& group) {
   if (group.comm == MPI_COMM_NULL) return nullptr;
   std::shared_ptr<Staging>& staging = staging_[group.queue];
   if (!staging) staging = std::make_shared<Staging>(device_, group.queue);

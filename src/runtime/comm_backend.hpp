@@ -20,7 +20,7 @@ class Session;
 class Staging;
 
 /// The group that this rank gets a communicator for. Ranks of one color are a group, ordered by their keys.
-struct Group {
+struct GroupRequest {
   MPI_Comm comm;  ///< of the group; the communicator takes it. MPI_COMM_NULL: this rank is in none
   int color;      ///< -1: in none
   int key;
@@ -36,7 +36,7 @@ class CommunicatorBackend {
   CommunicatorBackend& operator=(const CommunicatorBackend&) = delete;
 
   /// Collective over all ranks of the session, with the same queue. Null where this rank is in no group.
-  virtual std::unique_ptr<Communicator> make(const Group& group) = 0;
+  virtual std::unique_ptr<Communicator> make(const GroupRequest& group) = 0;
   /// For a group of one rank; not collective.
   virtual std::unique_ptr<Communicator> make_self(Queue queue) = 0;
   /// Whether collectives of one queue wait for those of another unless each queue has its own communicator.
@@ -52,7 +52,7 @@ class MpiBackend : public CommunicatorBackend {
  public:
   /// cut: see MpiCommunicator.
   explicit MpiBackend(std::int64_t cut = largest_message);
-  std::unique_ptr<Communicator> make(const Group& group) override;
+  std::unique_ptr<Communicator> make(const GroupRequest& group) override;
   std::unique_ptr<Communicator> make_self(Queue queue) override;
   bool one_per_queue() const override { return false; }
   std::string describe() const override { return "MPI"; }
@@ -68,7 +68,7 @@ class StagedBackend : public CommunicatorBackend {
  public:
   /// device must outlive what is made here. reason: why it is this backend, for describe().
   explicit StagedBackend(Device& device, std::string reason = "", std::int64_t cut = largest_message);
-  std::unique_ptr<Communicator> make(const Group& group) override;
+  std::unique_ptr<Communicator> make(const GroupRequest& group) override;
   std::unique_ptr<Communicator> make_self(Queue queue) override;
   bool one_per_queue() const override { return true; }
   std::string describe() const override;

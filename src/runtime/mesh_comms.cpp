@@ -15,7 +15,7 @@ Coordinate place(const Session& session, const MeshShape& shape) {
 }
 
 /// Collective over the session.
-Group split(const Session& session, int color, int key, std::string name, Queue queue) {
+GroupRequest split(const Session& session, int color, int key, std::string name, Queue queue) {
   MPI_Comm comm = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(session.world(), color < 0 ? MPI_UNDEFINED : color, key, &comm), "MPI_Comm_split");
   return {comm, color, key, std::move(name), queue};
@@ -56,7 +56,7 @@ Communicator* Mesh::neighbour(AxisSet axes, int from, int to, Queue queue) {
       .get();
 }
 
-std::unique_ptr<Communicator> Mesh::make(const Group& group) {
+std::unique_ptr<Communicator> Mesh::make(const GroupRequest& group) {
   std::unique_ptr<Communicator> comm = backend_->make(group);
   for (const auto& [data, bytes] : registered_)
     if (comm) comm->register_memory(data, bytes);

@@ -55,7 +55,7 @@ class Mesh {
   void register_memory(void* data, std::int64_t bytes);
 
  private:
-  std::unique_ptr<Communicator> make(const Group& group);
+  std::unique_ptr<Communicator> make(const GroupRequest& group);
   template <class F>
   void each(const F& f);
 

@@ -24,49 +24,59 @@ void check_cuda(cudaError_t code, const char* call) {
 template <class T>
 inline constexpr int pack = 16 / static_cast<int>(sizeof(T));
 
+/// n elements, which are read and written in words of up to 16 bytes.
 template <class T, int n>
-struct alignas(n * sizeof(T) < 16 ? n * sizeof(T) : 16) Pack {
+struct Pack {
+  static constexpr int bytes = n * static_cast<int>(sizeof(T));
+  using Word = std::conditional_t<
+      bytes % 16 == 0, uint4,
+      std::conditional_t<bytes % 8 == 0, uint2,
+                         std::conditional_t<bytes % 4 == 0, std::uint32_t, std::uint16_t>>>;
+  struct Words {
+    Word at[bytes / sizeof(Word)];
+  };
   T at[n];
-};
 
-template <class In, int n>
-__device__ void read(const void* source, std::int64_t begin, In (&values)[n]) {
-  if constexpr (n == 1) {
-    values[0] = static_cast<const In*>(source)[begin];
-  } else {
-    const auto packed =
-        std::bit_cast<Pack<In, n>>(*reinterpret_cast<const uint4*>(static_cast<const In*>(source) + begin));
+  __device__ static Pack read(const T* from) {
+    Words words;
 #pragma unroll
-    for (int i = 0; i < n; ++i) values[i] = packed.at[i];
+    for (int i = 0; i < bytes / static_cast<int>(sizeof(Word)); ++i)
+      words.at[i] = reinterpret_cast<const Word*>(from)[i];
+    return std::bit_cast<Pack>(words);
   }
-}
+  __device__ void write(T* to) const {
+    const auto words = std::bit_cast<Words>(*this);
+#pragma unroll
+    for (int i = 0; i < bytes / static_cast<int>(sizeof(Word)); ++i)
+      reinterpret_cast<Word*>(to)[i] = words.at[i];
+  }
+};
 
 /// n elements from `begin` on.
 template <class In, class Out, bool accumulate, int n>
 __device__ void sum_at(const RankSources& sources, Out* out, std::int64_t begin) {
   using Acc = acc_t<In>;
   using Wide = std::common_type_t<Acc, acc_t<Out>>;
+  using Source = Pack<In, n>;
   Acc sum[n];
-  In values[n];
-  read<In, n>(sources.at(0), begin, values);
+  Source source = Source::read(static_cast<const In*>(sources.at(0)) + begin);
 #pragma unroll
-  for (int i = 0; i < n; ++i) sum[i] = static_cast<Acc>(values[i]);
+  for (int i = 0; i < n; ++i) sum[i] = static_cast<Acc>(source.at[i]);
 #pragma unroll 4
   for (int r = 1; r < sources.ranks; ++r) {
-    read<In, n>(sources.at(r), begin, values);
+    source = Source::read(static_cast<const In*>(sources.at(r)) + begin);
 #pragma unroll
-    for (int i = 0; i < n; ++i) sum[i] += static_cast<Acc>(values[i]);
+    for (int i = 0; i < n; ++i) sum[i] += static_cast<Acc>(source.at[i]);
   }
-  auto& target = *reinterpret_cast<Pack<Out, n>*>(out + begin);
-  Pack<Out, n> held;
-  if constexpr (accumulate) held = target;
+  Pack<Out, n> result;
+  if constexpr (accumulate) result = Pack<Out, n>::read(out + begin);
 #pragma unroll
   for (int i = 0; i < n; ++i) {
     Wide value = static_cast<Wide>(sum[i]);
-    if constexpr (accumulate) value = static_cast<Wide>(static_cast<acc_t<Out>>(held.at[i])) + value;
-    held.at[i] = static_cast<Out>(static_cast<acc_t<Out>>(value));
+    if constexpr (accumulate) value = static_cast<Wide>(static_cast<acc_t<Out>>(result.at[i])) + value;
+    result.at[i] = static_cast<Out>(static_cast<acc_t<Out>>(value));
   }
-  target = held;
+  result.write(out + begin);
 }
 
 /// n: elements per thread; what is left at the end goes to the first threads, one element each.
@@ -88,7 +98,7 @@ bool aligned(const void* address, std::int64_t to) {
 template <class In, class Out, bool accumulate>
 StreamWork prepare(const RankSources& sources, void* to, std::int64_t count) {
   constexpr int n = pack<In>;
-  const bool whole = aligned(sources.own, 16) && aligned(to, alignof(Pack<Out, n>)) &&
+  const bool whole = aligned(sources.own, 16) && aligned(to, sizeof(typename Pack<Out, n>::Word)) &&
                      (sources.ranks == 1 || (aligned(sources.others, 16) && sources.slot_bytes % 16 == 0));
   const std::int64_t packs = whole ? std::max<std::int64_t>(count / n, 1) : count;
   const auto blocks = static_cast<unsigned>(std::min((packs + threads - 1) / threads, most_blocks));

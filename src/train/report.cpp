@@ -65,6 +65,8 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
     text += fmt::format("{:<10} {}\n", what, value);
   };
   line("deck", fmt::format("{} (hash {}, output {})", d.path, hex(config::deck_hash(d)), d.run.output));
+  if (worker.device().asynchronous())
+    line("device", fmt::format("{}; communication: {}", worker.device().name(), worker.mesh().describe()));
   line("mesh", worker.mesh().shape().describe());
   line("strategy", config::strategy_summary(d));
   line("precision", config::precision_summary(d));
@@ -108,7 +110,7 @@ telemetry::StepRecord step_record(const Worker& worker, const engine::Timings& t
   r.seconds.save = clock.save;
   r.seconds.total = clock.total;
   for (const auto& [axes, bytes] : sent) r.bytes_sent.emplace_back(to_string(axes), bytes);
-  r.peak_bytes = runtime::peak_resident_bytes();
+  r.peak_bytes = worker.peak_bytes();
   return r;
 }
 

@@ -19,7 +19,7 @@ struct RunFacts {
   std::int64_t tokens_per_step = 0;
   double flops_per_token = 0;
   double peak_flops = 0;     ///< per rank; 0: unknown
-  double machine_bytes = 0;  ///< memory of the node, for the percentage; 0: unknown
+  double machine_bytes = 0;  ///< memory of the node or GPU, for the percentage; 0: unknown
   int ranks = 1;
 };
 

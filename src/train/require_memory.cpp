@@ -46,16 +46,6 @@ std::vector<T> of_all(const runtime::Session& session, const T& mine) {
   return all;
 }
 
-bool has_memory_of_its_own(const runtime::Device& device) {
-  return !device.identity().empty();
-}
-
-/// Ranks that share this rank's GPU.
-std::int64_t ranks_on(const runtime::Session& session, const runtime::Device& device) {
-  const std::uint64_t mine = hash_text(session.host() + " " + device.identity());
-  return std::ranges::count(of_all(session, mine), mine);
-}
-
 std::vector<Finding> findings_of_all(const runtime::Session& session, runtime::Device& device,
                                      const plan::RankMemory& memory) {
   const bool gpu = has_memory_of_its_own(device);
@@ -125,6 +115,15 @@ std::string device_shortage(double needed, const program::Job& job, const config
 }
 
 }  // namespace
+
+bool has_memory_of_its_own(const runtime::Device& device) {
+  return !device.identity().empty();
+}
+
+std::int64_t ranks_on(const runtime::Session& session, const runtime::Device& device) {
+  const std::uint64_t mine = hash_text(session.host() + " " + device.identity());
+  return std::ranges::count(of_all(session, mine), mine);
+}
 
 void require_memory(const runtime::Session& session, runtime::Device& device, const program::Job& job,
                     const config::Deck* deck) {

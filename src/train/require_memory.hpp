@@ -9,6 +9,11 @@
 
 namespace ztrain::train {
 
+/// Whether the device has memory beside the node's.
+bool has_memory_of_its_own(const runtime::Device& device);
+/// Collective: ranks that share this rank's device.
+std::int64_t ranks_on(const runtime::Session& session, const runtime::Device& device);
+
 /// Collective. The ranks of a node, or of a GPU, allocate together, so they are counted together against its
 /// memory; and each rank against cluster.device_memory, where the deck gives one. Throws runtime::AgreedError
 /// on every rank, with the memory table and the cheapest changes of the deck that make it fit (deck null:

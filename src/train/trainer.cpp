@@ -23,6 +23,7 @@
 #include "train/evaluation.hpp"
 #include "train/export_model.hpp"
 #include "train/output_folder.hpp"
+#include "train/require_memory.hpp"
 #include "train/starting_weights.hpp"
 #include "train/weights.hpp"
 
@@ -81,6 +82,8 @@ Trainer::Trainer(const runtime::Session& session, Prepared prepared, std::string
       overflow_(deck_),
       worker_{session, compile_and_verify(session, plan::training_graph(deck_), plan::job_spec(deck_)),
               &deck_, worker_options(deck_), open_device(session, deck_)} {
+  if (has_memory_of_its_own(worker_.device()))
+    facts_.machine_bytes = static_cast<double>(worker_.device().memory().limits().total);
   say(session.agree("describing the run",
                     [&] { return banner(session, deck_, data_, worker_, facts_, version_); }));
   restore();
@@ -213,15 +216,17 @@ void Trainer::run() {
 void Trainer::report_peak() const {
   const std::int64_t planned = worker_.memory().total_bytes() + outside_bytes_;
   say(fmt::format("peak memory {} of {} planned (arenas and what is outside the plan)\n",
-                  format_bytes(static_cast<double>(runtime::peak_resident_bytes())),
+                  format_bytes(static_cast<double>(worker_.peak_bytes())),
                   format_bytes(static_cast<double>(planned))));
 }
 
 void Trainer::measure_outside() {
   outside_bytes_ = worker_.outside_bytes();
-  say(fmt::format(
-      "outside the plan {}: code, libraries and their compiled primitives, MPI (measured after one step)\n",
-      format_bytes(static_cast<double>(outside_bytes_))));
+  say(fmt::format("outside the plan {}: {} (measured after one step)\n",
+                  format_bytes(static_cast<double>(outside_bytes_)),
+                  has_memory_of_its_own(worker_.device())
+                      ? "CUDA's context, libraries, NCCL"
+                      : "code, libraries and their compiled primitives, MPI"));
 }
 
 void Trainer::step() {

@@ -1,5 +1,6 @@
 #include "train/worker.hpp"
 
+#include <algorithm>
 #include <array>
 #include <set>
 #include <utility>
@@ -98,6 +99,10 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
       evaluate_(job_.evaluate, memory_, mesh_, queues_, executor_options(options)),
       host_(session.agree("allocating memory",
                           [&] { return engine::HostTensors(*device_, host_ranges(job_, memory_)); })) {
+  session.agree("preparing graphs", [&] {
+    train_.require_capturable();
+    evaluate_.require_capturable();
+  });
   memory_.each_region(program::Tier::device,
                       [&](const memory::Arena& a) { mesh_.register_memory(a.at(0), a.bytes()); });
   scalars() = {};
@@ -160,8 +165,21 @@ std::int64_t Worker::weight_bytes() const {
   return bytes;
 }
 
+std::int64_t Worker::device_bytes() const {
+  const auto tier = program::Tier::device;
+  return memory_.persistent_bytes(tier) + memory_.transient_bytes(tier);
+}
+
 std::int64_t Worker::outside_bytes() const {
-  return runtime::resident_bytes() - memory_.resident_bytes();
+  if (!has_memory_of_its_own(*device_)) return runtime::resident_bytes() - memory_.resident_bytes();
+  const memory::MachineMemory gpu = device_->memory().limits();
+  const std::int64_t outside = (gpu.total - gpu.available) / sharing_ - device_bytes();
+  outside_ = std::max(outside_, outside);
+  return outside;
+}
+
+std::int64_t Worker::peak_bytes() const {
+  return has_memory_of_its_own(*device_) ? device_bytes() + outside_ : runtime::peak_resident_bytes();
 }
 
 StepScalars& Worker::scalars() const {

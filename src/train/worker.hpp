@@ -75,9 +75,13 @@ class Worker {
   /// This rank's slices of the state. No work is under way on them.
   std::vector<checkpoint::StateShard> state(bool optimizer) const;
 
-  /// Resident bytes of the process beside its arenas, as the operating system counts them now: code,
-  /// libraries and their compiled primitives, MPI. What the memory plan cannot know.
+  /// What the memory plan cannot know, in bytes now. Resident memory of the process beside its arenas: code,
+  /// libraries and their compiled primitives, MPI. On a GPU what is in use of its memory beside the arenas,
+  /// evenly over the ranks that share it: CUDA's context, libraries, NCCL, other processes.
   std::int64_t outside_bytes() const;
+  /// Arenas and outside_bytes() at their largest: the process's largest resident memory, or what its arenas
+  /// on a GPU and the last measured outside_bytes() come to.
+  std::int64_t peak_bytes() const;
 
   StepScalars& scalars() const;
   /// [ranks], after an evaluation.
@@ -89,6 +93,7 @@ class Worker {
 
  private:
   void wait();
+  std::int64_t device_bytes() const;
 
   std::unique_ptr<runtime::Device> device_;
   engine::Queues queues_;
@@ -97,6 +102,8 @@ class Worker {
   runtime::Mesh mesh_;
   engine::Executor load_, train_, evaluate_;
   engine::HostTensors host_;
+  std::int64_t sharing_;              ///< ranks on this rank's device
+  mutable std::int64_t outside_ = 0;  ///< the largest measured
 };
 
 /// Collective: compiles this rank's job, and proves the joint graph of every Program of it. Ranks whose

@@ -46,6 +46,7 @@ Readings readings(const Program& p, runtime::Device& device, Carrier carrier, Gr
   options.poison = poison;
   options.bind = [&](const engine::Binding& b) { return ops.bind(b); };
   engine::Executor executor(p, memory, mesh, queues, options);
+  executor.require_capturable();
   Readings all;
   for (int i = 0; i < runs; ++i) {
     executor.run();

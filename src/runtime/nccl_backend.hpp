@@ -1,0 +1,41 @@
+#pragma once
+// Makes NCCL's communicators, one for each group and queue.
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "runtime/comm_backend.hpp"
+
+namespace ztrain::runtime {
+
+class NcclHandle;
+
+struct NcclOptions {
+  bool nccl_sums = false;  ///< of 16-bit elements too: see NcclCommunicator
+  double patience = 300;   ///< seconds that a communicator may take to be made
+};
+
+class NcclBackend : public CommunicatorBackend {
+ public:
+  /// session and device must outlive this and what it makes; the device is the current one of CUDA.
+  NcclBackend(const Session& session, Device& device, NcclOptions options);
+  ~NcclBackend() override;
+  std::unique_ptr<Communicator> make(const GroupRequest& group) override;
+  std::unique_ptr<Communicator> make_self(Queue queue) override;
+  bool one_per_queue() const override { return true; }
+  std::string describe() const override;
+
+ private:
+  const Session& session_;
+  Device& device_;
+  NcclOptions options_;
+  std::map<Queue, std::shared_ptr<NcclHandle>> parents_;  ///< over all ranks
+};
+
+/// "2.28.9": the library's, which may be another than that of the headers. Throws Error if it does not tell.
+std::string nccl_version();
+/// Whether it serves several ranks on one GPU: from 2.30 on, where NCCL_MULTI_RANK_GPU_ENABLE=1 is set.
+bool nccl_shares_gpus();
+
+}  // namespace ztrain::runtime

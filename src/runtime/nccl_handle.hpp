@@ -1,0 +1,61 @@
+#pragma once
+// One of NCCL's communicators: made without blocking, watched, and given back so that no rank hangs.
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+struct ncclComm;  // NCCL's headers stay in sources
+
+namespace ztrain::runtime {
+
+/// Who is speaking, for messages.
+struct NcclMember {
+  std::string host;
+  int rank;           ///< of the session
+  std::string group;  ///< the axes
+  double patience;    ///< seconds that NCCL may take to make a communicator, or to accept work
+};
+
+class NcclHandle {
+ public:
+  /// Collective over comm, whose rank 0 draws the unique id. The device is the current one (cudaSetDevice).
+  /// Throws Error naming host, rank and group with NCCL's own text, also when the others do not come in time.
+  NcclHandle(MPI_Comm comm, NcclMember member);
+  /// Collective over the ranks of parent: as MPI_Comm_split. It shares the parent's channels, so that the two
+  /// run one after the other: both must be used on one queue alone. A negative color: this rank is in no
+  /// group, get() is null.
+  NcclHandle(const NcclHandle& parent, int color, int key, NcclMember member);
+
+  /// While an error unwinds it aborts, which ends kernels that wait for other ranks; else it waits for the
+  /// group to be done.
+  ~NcclHandle();
+  NcclHandle(const NcclHandle&) = delete;
+  NcclHandle& operator=(const NcclHandle&) = delete;
+
+  ncclComm* get() const { return comm_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const std::string& group() const { return member_.group; }
+
+  /// After a call that returned `result` (a ncclResult_t): waits until NCCL has done what it does in the
+  /// background. The stream may be used further only then. Throws Error for every failure.
+  void settle(int result, const char* call) const;
+  /// Throws Error when communication failed since.
+  void check() const;
+  bool register_memory(void* data, std::int64_t bytes);
+
+ private:
+  explicit NcclHandle(NcclMember member);
+  int poll() const;
+  [[noreturn]] void fail_with(int result, const char* call) const;
+
+  NcclMember member_;
+  ncclComm* comm_ = nullptr;
+  int rank_ = 0, size_ = 1, exceptions_at_start_ = 0;
+  std::vector<void*> registered_;
+};
+
+}  // namespace ztrain::runtime

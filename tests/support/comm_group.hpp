@@ -1,0 +1,139 @@
+#pragma once
+// A mesh of all ranks along one axis, on each kind of memory that communicators work on, and numbers whose
+// sums show the order in which they were added.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "runtime/device.hpp"
+#include "runtime/mesh_comms.hpp"
+#include "tests/support/mpi_main.hpp"
+
+namespace ztrain::test {
+
+/// What moves the data: MPI on the host's memory; MPI through staging memory, on a device that runs work at
+/// once, or on one that defers it and closes its memory to the host; NCCL.
+enum class Via { mpi, staged, deferred, nccl };
+
+inline std::string name_of(Via via) {
+  return via == Via::mpi ? "Mpi" : via == Via::staged ? "Staged" : via == Via::deferred ? "Deferred" : "Nccl";
+}
+
+/// A size of one makes the communicators of groups of one, so the same tests cover them.
+struct CommGroup {
+  /// Any but NCCL.
+  explicit CommGroup(Via how, std::int64_t cut = runtime::largest_message)
+      : CommGroup(how, device_for(how), [&](runtime::Device& on) { return backend(how, on, cut); }) {}
+  template <class MakeBackend>
+  CommGroup(Via how, std::unique_ptr<runtime::Device> on, const MakeBackend& make_backend)
+      : via(how),
+        device(std::move(on)),
+        mesh(session(), shape(), make_backend(*device)),
+        comm(mesh.over(Axis::shard)),
+        rank(comm.rank()),
+        size(comm.size()) {}
+  static std::unique_ptr<runtime::Device> device_for(Via how) {
+    if (how != Via::deferred) return runtime::make_host_device();
+    return runtime::make_deferred_device(17 + static_cast<std::uint64_t>(session().rank()));
+  }
+  static MeshShape shape() {
+    MeshShape s;
+    s[Axis::shard] = session().size();
+    return s;
+  }
+  static std::unique_ptr<runtime::CommunicatorBackend> backend(Via how, runtime::Device& on,
+                                                               std::int64_t cut) {
+    if (how == Via::mpi) return std::make_unique<runtime::MpiBackend>(cut);
+    return std::make_unique<runtime::StagedBackend>(on, "", cut);
+  }
+
+  Via via;
+  std::unique_ptr<runtime::Device> device;
+  runtime::Mesh mesh;
+  runtime::Communicator& comm;
+  int rank, size;
+};
+
+/// Elements in a device's memory.
+template <class T>
+class DeviceArray {
+ public:
+  DeviceArray(runtime::Device& device, const std::vector<T>& values)
+      : memory_(device.memory()),
+        count_(values.size()),
+        bytes_(static_cast<std::int64_t>(count_ * sizeof(T))),
+        data_(memory_.allocate("test array", bytes_ + 1)) {
+    write(values);
+  }
+  DeviceArray(runtime::Device& device, std::int64_t count, T value)
+      : DeviceArray(device, std::vector<T>(static_cast<std::size_t>(count), value)) {}
+  ~DeviceArray() { memory_.release(data_, bytes_ + 1); }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+
+  T* data() const { return reinterpret_cast<T*>(data_); }
+  void write(const std::vector<T>& values) {
+    if (bytes_ > 0) memory_.write(data_, values.data(), bytes_);
+  }
+  std::vector<T> read() const {
+    std::vector<T> values(count_);
+    if (bytes_ > 0) memory_.read(values.data(), data_, bytes_);
+    return values;
+  }
+
+ private:
+  memory::Provider& memory_;
+  std::size_t count_;
+  std::int64_t bytes_;
+  std::byte* data_;
+};
+
+/// Magnitudes over seven decades, so that another order of the sum gives other bits. Not inlined: its product
+/// must not be fused with the caller's sum.
+[[gnu::noinline]] inline double comm_value(int rank, std::int64_t i) {
+  const double angle = 1.0 + 0.37 * static_cast<double>(i) + 2.1 * rank;
+  return std::sin(angle) * std::pow(10.0, static_cast<double>((i * 7 + rank * 3) % 8) - 4);
+}
+
+template <class T>
+T element(int rank, std::int64_t i) {
+  return static_cast<T>(static_cast<acc_t<T>>(comm_value(rank, i)));
+}
+
+template <class T>
+std::vector<T> contribution(int rank, std::int64_t count) {
+  std::vector<T> data(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) data[static_cast<std::size_t>(i)] = element<T>(rank, i);
+  return data;
+}
+
+/// The sum over ranks of element i, from rank 0 up, in the accumulator type.
+template <class In>
+acc_t<In> serial_sum(int size, std::int64_t i) {
+  acc_t<In> sum = static_cast<acc_t<In>>(element<In>(0, i));
+  for (int r = 1; r < size; ++r) sum += static_cast<acc_t<In>>(element<In>(r, i));
+  return sum;
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+/// Start to end, as the host sees it.
+inline void run(runtime::Collective& collective) {
+  collective.start();
+  collective.wait();
+  EXPECT_TRUE(collective.test());
+}
+inline void run(const std::unique_ptr<runtime::Collective>& collective) {
+  run(*collective);
+}
+
+}  // namespace ztrain::test
