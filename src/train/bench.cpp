@@ -90,10 +90,11 @@ void take_steps(Machinery& machinery, const BenchRequest& request, Bench& bench)
   std::vector<BenchSteps::Step> timed;
   for (int i = 0; i < request.warmup + request.steps; ++i) {
     const BenchSteps::Step step = machinery.step();
-    if (i == 0) bench.memory.outside = bytes_outside(worker);
+    if (i == 0) bench.memory.outside = worker.outside_bytes();
     if (i >= request.warmup) timed.push_back(step);
   }
-  bench.memory.peak = bytes_in_use(worker);
+  worker.outside_bytes();  // of a GPU the peak is what was measured last
+  bench.memory.peak = worker.peak_bytes();
   for (const BenchSteps::Step& step : timed) bench.seconds.push_back(step.seconds);
   const auto middle = timed.begin() + static_cast<std::ptrdiff_t>(timed.size() / 2);
   std::nth_element(timed.begin(), middle, timed.end(),

@@ -16,11 +16,6 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Whether the device has memory of its own, all of which its driver counts.
-bool counts_its_memory(const Worker& worker) {
-  return runtime::built_for_gpus() && !worker.memory().provider().host_accessible();
-}
-
 }  // namespace
 
 std::string device_name(const runtime::Device& device) {
@@ -68,17 +63,6 @@ BenchSteps::Step BenchSteps::run() {
   ++steps_;
   const StepScalars& s = worker_.scalars();
   return {seconds, worker_.train().timings(), s.loss, s.found_inf != 0};
-}
-
-std::int64_t bytes_in_use(const Worker& worker) {
-  if (!counts_its_memory(worker)) return runtime::peak_resident_bytes();
-  const memory::MachineMemory limits = worker.memory().provider().limits();
-  return limits.total - limits.available;
-}
-
-std::int64_t bytes_outside(const Worker& worker) {
-  return counts_its_memory(worker) ? bytes_in_use(worker) - worker.memory().total_bytes()
-                                   : worker.outside_bytes();
 }
 
 void set_scalars(Worker& worker, const StepScalars& scalars) {

@@ -39,11 +39,6 @@ class BenchSteps {
   std::int64_t steps_ = 0;
 };
 
-/// Bytes in use, at most so far: of the process, on CPU ranks; else of the device, by whomever, now.
-std::int64_t bytes_in_use(const Worker& worker);
-/// Of these, what is beside the arenas. Once a step has run.
-std::int64_t bytes_outside(const Worker& worker);
-
 /// The scalars of the step as kernels read them. No work is under way.
 void set_scalars(Worker& worker, const StepScalars& scalars);
 

@@ -129,7 +129,7 @@ class Plan(zt.Case):
             longer = re.search(rf"bench_{size}.toml (--data.sequence=4096 .*)", deck.read_text()).group(1)
             for words in ([], longer.split()):
                 plan = json.loads(self.plan(deck, "--json", *words))
-                self.assertTrue(plan["verdict"]["device_fits"], f"{size} {words}")
+                self.assertTrue(plan["verdict"]["fits"], f"{size} {words}")
                 self.assertEqual(plan["verdict"]["device_limit"], 80e9)
 
     def test_one_node_takes_the_70b_as_its_deck_says(self):
