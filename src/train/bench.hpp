@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "config/presets.hpp"
 #include "train/bench_kernels.hpp"
 #include "train/bench_worker.hpp"
+#include "train/peak.hpp"
 
 namespace ztrain::train {
 
@@ -21,13 +21,6 @@ struct MemoryUse {
   std::int64_t planned = 0;  ///< arenas
   std::int64_t outside = 0;  ///< beside them, after the first step
   std::int64_t peak = 0;     ///< after the last
-};
-
-/// What is divided by: FLOPs a second of one rank's device.
-struct Peak {
-  double flops_per_second = 0;  ///< dense; 0: not known
-  config::Arithmetic arithmetic = config::Arithmetic::fp32;
-  std::string source;  ///< "cluster.peak_tflops", "NVIDIA H100 80GB HBM3"; "": not known
 };
 
 struct Bench {

@@ -23,6 +23,7 @@
 #include "train/evaluation.hpp"
 #include "train/export_model.hpp"
 #include "train/output_folder.hpp"
+#include "train/peak.hpp"
 #include "train/require_memory.hpp"
 #include "train/starting_weights.hpp"
 #include "train/weights.hpp"
@@ -40,7 +41,6 @@ RunFacts facts_of(const config::Deck& deck, const data::Sampler& sampler, const 
   f.steps = config::total_steps(deck, sampler.rows_per_epoch());
   f.tokens_per_step = config::tokens_per_step(deck);
   f.flops_per_token = model::flops_per_token(deck.model, graph, deck.data.sequence);
-  f.peak_flops = deck.cluster.peak_tflops * 1e12;
   f.machine_bytes = static_cast<double>(memory::machine_memory().total);
   f.ranks = ranks;
   return f;
@@ -83,6 +83,7 @@ Trainer::Trainer(const runtime::Session& session, Prepared prepared, std::string
       worker_{session,
               compile_and_verify(session, plan::training_graph(deck_), plan::job_spec(deck_, build_target())),
               &deck_, worker_options(deck_), open_device(session, deck_)} {
+  facts_.peak_flops = peak_of(deck_, worker_.device().name()).flops_per_second;
   if (has_memory_of_its_own(worker_.device()))
     facts_.machine_bytes = static_cast<double>(worker_.device().memory().limits().total);
   say(session.agree("describing the run",

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "kernels/backend.hpp"
 #include "train/joint_proof.hpp"
+#include "train/product_algorithms.hpp"
 #include "train/require_memory.hpp"
 #include "train/weights.hpp"
 
@@ -41,6 +42,13 @@ std::unique_ptr<runtime::Device> device_of_build(const runtime::Session& session
     kernels::initialize_backend();
     return device;
   });
+}
+
+/// Products are bound with the algorithms that are known so far.
+engine::Queues& with_algorithms(const runtime::Session& session, const config::Deck* deck,
+                                engine::Queues& queues) {
+  if (deck) open_product_algorithms(session, *deck, queues.exec(runtime::compute_queue));
+  return queues;
 }
 
 /// What the host writes and reads, in the order of their places.
@@ -94,7 +102,7 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
                                   device_->memory(), device_->staging());
                             })),
       mesh_(session, job_.train.mesh, runtime::make_backend(session, *device_, options.device)),
-      load_(job_.load, memory_, mesh_, queues_, {.poison = options.poison}),
+      load_(job_.load, memory_, mesh_, with_algorithms(session, deck, queues_), {.poison = options.poison}),
       train_(job_.train, memory_, mesh_, queues_, executor_options(options)),
       evaluate_(job_.evaluate, memory_, mesh_, queues_, executor_options(options)),
       host_(session.agree("allocating memory",
@@ -105,6 +113,7 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
   });
   memory_.each_region(program::Tier::device,
                       [&](const memory::Arena& a) { mesh_.register_memory(a.at(0), a.bytes()); });
+  if (deck) note_ = share_product_algorithms(session, *deck, queues_.exec(runtime::compute_queue));
   scalars() = {};
   host_.upload(scalars_place);
 }

@@ -2,6 +2,7 @@
 // One rank's machinery for a compiled job: mesh, memory, executors and the state in them.
 
 #include <memory>
+#include <string>
 
 #include "base/step_partial.hpp"
 #include "base/step_scalars.hpp"
@@ -56,6 +57,8 @@ class Worker {
   /// Bytes of this rank's slices of the weights, which import_weights fills.
   std::int64_t weight_bytes() const;
 
+  /// What the log should say of how this came about; empty: nothing.
+  const std::string& note() const { return note_; }
   const program::Job& job() const { return job_; }
   runtime::Device& device() const { return *device_; }
   const engine::JobMemory& memory() const { return memory_; }
@@ -102,6 +105,7 @@ class Worker {
   runtime::Mesh mesh_;
   engine::Executor load_, train_, evaluate_;
   engine::HostTensors host_;
+  std::string note_;
   std::int64_t sharing_;              ///< ranks on this rank's device
   mutable std::int64_t outside_ = 0;  ///< the largest measured
 };
