@@ -2,6 +2,7 @@
 // A few elements in the registers of one thread of a GPU.
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -23,9 +24,12 @@ class Pack {
   /// n <= size elements at `from`; zeros after them.
   ZTRAIN_FUNCTION void load(const T* from, std::int64_t n) {
     if (n == size && fits(from)) {
-      const auto* const parts = reinterpret_cast<const Part*>(from);
+      const auto* const parts = reinterpret_cast<const Words*>(from);
 #pragma unroll
-      for (std::size_t i = 0; i < parts_; ++i) put(i, parts[i]);
+      for (std::size_t i = 0; i < parts_; ++i) {
+        const Words words = parts[i];
+        std::memcpy(at + i * per_part_, &words, access_);
+      }
     } else {
 #pragma unroll
       for (std::int64_t i = 0; i < size; ++i) at[i] = i < n ? from[i] : T{};
@@ -34,9 +38,9 @@ class Pack {
 
   ZTRAIN_FUNCTION void store(T* to, std::int64_t n) const {
     if (n == size && fits(to)) {
-      auto* const parts = reinterpret_cast<Part*>(to);
+      auto* const parts = reinterpret_cast<Whole*>(to);
 #pragma unroll
-      for (std::size_t i = 0; i < parts_; ++i) parts[i] = get(i);
+      for (std::size_t i = 0; i < parts_; ++i) parts[i].value = joined(i);
     } else {
 #pragma unroll
       for (std::int64_t i = 0; i < size; ++i)
@@ -51,21 +55,32 @@ class Pack {
   static constexpr std::size_t parts_ = bytes_ / access_;
   static_assert(parts_ * access_ == bytes_);
 
-  /// What one access moves: one integer, since the compiler does not always join the members of a structure.
+  // What one access moves: nvcc keeps a load of words and a store of one integer whole, but not always a load
+  // of one integer or a store of words. What was stored as one may be loaded as the other.
+  struct [[gnu::may_alias]] alignas(access_) Words {
+    std::uint32_t word[access_ / 4];
+  };
   __extension__ using Wide = unsigned __int128;
-  using Part =
+  using Integer =
       std::conditional_t<access_ == 16, Wide, std::conditional_t<access_ == 8, std::uint64_t, std::uint32_t>>;
+  using Bits =
+      std::conditional_t<sizeof(T) == 8, std::uint64_t,
+                         std::conditional_t<sizeof(T) == 4, std::uint32_t,
+                                            std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>;
+  struct [[gnu::may_alias]] Whole {
+    Integer value;
+  };
+  static constexpr std::size_t per_part_ = access_ / sizeof(T);
 
   ZTRAIN_FUNCTION static bool fits(const T* address) {
     return reinterpret_cast<std::uintptr_t>(address) % access_ == 0;
   }
-  ZTRAIN_FUNCTION void put(std::size_t i, Part part) {
-    std::memcpy(at + i * (access_ / sizeof(T)), &part, access_);
-  }
-  ZTRAIN_FUNCTION Part get(std::size_t i) const {
-    Part part;
-    std::memcpy(&part, at + i * (access_ / sizeof(T)), access_);
-    return part;
+  ZTRAIN_FUNCTION Integer joined(std::size_t i) const {
+    Integer all = 0;
+#pragma unroll
+    for (std::size_t j = 0; j < per_part_; ++j)
+      all |= static_cast<Integer>(std::bit_cast<Bits>(at[i * per_part_ + j])) << (j * 8 * sizeof(T));
+    return all;
   }
 };
 

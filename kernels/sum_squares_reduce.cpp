@@ -92,12 +92,12 @@ void square_quanta(Exec& exec, const G* data, std::int64_t count, double* sums) 
 struct SpillTo {
   ExactSum* out;
   KOKKOS_INLINE_FUNCTION void operator()(int limb, std::int64_t value) const {
+    // Of the type whose atomics are single instructions; its addition wraps around like the signed one.
     if (limb == ExactSum::limbs) {
-      Kokkos::atomic_or(reinterpret_cast<unsigned long long*>(&out->not_finite), 1ull);
+      Kokkos::atomic_or(reinterpret_cast<std::uint64_t*>(&out->not_finite), std::uint64_t{1});
     } else {
-      // Of the type whose addition the hardware has; it wraps around like the signed one.
-      Kokkos::atomic_add(reinterpret_cast<unsigned long long*>(&out->limb[limb]),
-                         static_cast<unsigned long long>(value));
+      Kokkos::atomic_add(reinterpret_cast<std::uint64_t*>(&out->limb[limb]),
+                         static_cast<std::uint64_t>(value));
     }
   }
 };
@@ -115,11 +115,12 @@ void add_by_threads(Exec& exec, Vector<const double> sums, ExactSum* out) {
       });
 }
 
-/// out[0] = sums, plus the old out[0] when add is set; carried.
-void add_in_order(Exec& exec, Vector<const double> sums, bool add, ExactSum* out) {
+/// On a CPU: out[0] = sums, plus the old out[0] when add is set; carried. A template, so that GPUs have none.
+template <class Sum>
+void add_in_order(Exec& exec, Vector<const double> sums, bool add, Sum* out) {
   for_rows(
       exec, 1, KOKKOS_LAMBDA(const std::int64_t) {
-        ExactSum total = add ? *out : ExactSum{};
+        Sum total = add ? *out : Sum{};
         for (std::int64_t i = 0; i < sums.count; ++i) total.add(sums.data[i]);
         total.carry();
         *out = total;
