@@ -109,7 +109,8 @@ TYPED_TEST(PlainAttention, AgreesWithTheReference) {
                                             << window << ", " << documents.size() << " documents");
           const AttentionCase<T> c({tokens, head_dim < 64 ? 6 : 2, head_dim < 64 ? 2 : 1, head_dim, window},
                                    documents);
-          expect_reference(c, run_plain(c), forward_error<T>, backward_error<T>);
+          // Heads of one element have large scores, which magnify the rounding of o that backward reads.
+          expect_reference(c, run_plain(c), forward_error<T>, (head_dim < 7 ? 2 : 1) * backward_error<T>);
           if (this->HasFailure()) return;
         }
 }
