@@ -55,8 +55,8 @@ struct Case {
   AttentionInput<T> input() const { return of<T>(q, k, v); }
   AttentionInput<double> input64() const { return of<double>(q64, k64, v64); }
 
-  template <class U>
-  AttentionInput<U> of(const Array<U>& a, const Array<U>& b, const Array<U>& c) const {
+  template <class U, class Values>
+  AttentionInput<U> of(const Values& a, const Values& b, const Values& c) const {
     return {shape,      scale, matrix(a, shape.tokens), matrix(b, shape.tokens), matrix(c, shape.tokens),
             view(start)};
   }

@@ -46,8 +46,8 @@ struct Case {
 
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-  template <class U>
-  CachedAttentionInput<U> of(const Array<U>& a, const Array<U>& b, const Array<U>& c) const {
+  template <class U, class Values>
+  CachedAttentionInput<U> of(const Values& a, const Values& b, const Values& c) const {
     return {shape,
             1 / std::sqrt(static_cast<double>(shape.head_dim)),
             matrix(a, shape.tokens),
