@@ -90,8 +90,13 @@ void embedding_backward(Exec& exec, Vector<const std::int32_t> tokens, Matrix<co
   for_rows(
       exec, blocks * classes, KOKKOS_LAMBDA(const std::int64_t index) {
         const std::int64_t begin = index % blocks * column_block, left = dW.cols - begin;
-        add_class<T, G>(tokens, {index / blocks, classes}, dx.data, dW,
-                        RowPiece{begin, left < column_block ? left : column_block});
+        const RowClass mine{index / blocks, classes};
+        // Of a length that a CPU's compiler knows, where it can be.
+        if (!on_gpu && left >= column_block)
+          add_class<T, G>(tokens, mine, dx.data, dW, RowPiece{begin, column_block});
+        else
+          add_class<T, G>(tokens, mine, dx.data, dW,
+                          RowPiece{begin, left < column_block ? left : column_block});
       });
 }
 
