@@ -82,18 +82,20 @@ cudaStream_t stream_of(const Exec& exec) {
 class GemmFp8CublasLt : public GemmFp8 {
  public:
   GemmFp8CublasLt(const GemmFp8Shape& shape, const GemmFp8Types& types)
-      : has_bias_(shape.bias), rowwise_(shape.scales == Fp8Scales::rowwise), problem_(make_problem(shape, types)) {}
+      : has_bias_(shape.bias),
+        rowwise_(shape.scales == Fp8Scales::rowwise),
+        problem_(make_problem(shape, types)) {}
 
   void prepare(Exec& exec) override { cublaslt::tune(gemm_library(exec), problem_, stream_of(exec)); }
 
   void run(Exec& exec, const void* a, const float* a_scale, const void* b, const float* b_scale,
            const void* bias, void* c, void* workspace) override {
-    REQUIRE(aligned(a) && aligned(b) && aligned(c) && (!has_bias_ || aligned(bias)) && (!rowwise_ || (aligned(a_scale) && aligned(b_scale))),
+    REQUIRE(aligned(a) && aligned(b) && aligned(c) && (!has_bias_ || aligned(bias)) &&
+                (!rowwise_ || (aligned(a_scale) && aligned(b_scale))),
             "{}: its operands must start on multiples of {} bytes", problem_.key, alignment);
     if (!algorithm_) algorithm_ = cublaslt::algorithm_for(gemm_library(exec), problem_);
     REQUIRE(algorithm_, "{}: cuBLASLt has none on this GPU{}", problem_.key,
-            rowwise_ ? "; row-wise scales need compute capability 9.0 or later"
-                                                   : "");
+            rowwise_ ? "; row-wise scales need compute capability 9.0 or later" : "");
     const cublasStatus_t status =
         cublaslt::launch(gemm_library(exec), problem_, *algorithm_,
                          {b, a, c, bias, b_scale, a_scale, workspace}, stream_of(exec));

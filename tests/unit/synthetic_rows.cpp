@@ -37,7 +37,9 @@ TEST(SyntheticRows, AreDocumentsOfTheWholeSequence) {
     EXPECT_EQ(f.weights[i], 1);
     EXPECT_TRUE(f.tokens[i] >= 0 && f.tokens[i] < vocabulary && f.targets[i] >= 0 &&
                 f.targets[i] < vocabulary);
-    if (place + 1 < sequence) EXPECT_EQ(f.targets[i], f.tokens[i + 1]);
+    if (place + 1 < sequence) {
+      EXPECT_EQ(f.targets[i], f.tokens[i + 1]);
+    }
   }
 }
 
