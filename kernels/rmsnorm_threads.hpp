@@ -139,7 +139,7 @@ KOKKOS_INLINE_FUNCTION void norm_gradient_rows(const Threads& threads, const Nor
     store_pack<whole>(RowPack<A>{}, partial + at, d - at);
   for (std::int64_t row = begin; row < end; row += stride) {
     const T *const row_x = a.x + row * d, *const row_dy = a.dy + row * d;
-    RowPack<T> x[packs], dy[packs];
+    RowPack<T> x[packs] = {}, dy[packs] = {};
     unrolled<packs>([&](auto k) {
       if (const std::int64_t at = first + k * step; at < d) {
         x[k] = load_pack<whole>(row_x + at, d - at);

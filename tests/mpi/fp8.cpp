@@ -126,12 +126,12 @@ TEST_P(Fp8, PlacementChangesNoBit) {
 /// The weights are drawn alike on any mesh, so that codes are the same whatever the number of shards.
 TEST_P(Fp8, CodesDoNotDependOnTheMesh) {
   TinyModel m = model();
-  train::Worker sharded(session(), m.graph(DType::bf16), spec(m, "zero1"), false);
+  train::Worker sharded(session(), m.graph(DType::bf16), spec(m, "zero1"));
   sharded.initialize(11);
   const Codes cut(sharded);
   MeshShape copies;
   copies[Axis::replicate] = session().size();
-  train::Worker alone(session(), m.graph(DType::bf16), test::spec_for(m, copies, "NO_SHARD", mixed()), false);
+  train::Worker alone(session(), m.graph(DType::bf16), test::spec_for(m, copies, "NO_SHARD", mixed()));
   alone.initialize(11);
   const Codes whole(alone);
   std::size_t coded = 0;
@@ -185,7 +185,7 @@ TEST_P(Fp8, GathersBytes) {
 TEST_P(Fp8, LoadedStatesGoOnAlike) {
   const TinyModel m = model();
   const auto s = spec(m, "FULL_SHARD");
-  train::Worker worker(session(), m.graph(DType::bf16), s, false);
+  train::Worker worker(session(), m.graph(DType::bf16), s);
   test::train_losses(worker, m, s.micro_batches, 2, [](int, auto run) { run(); });
   const Codes stepped(worker);
   worker.load_copies();
@@ -199,13 +199,13 @@ std::vector<double> learn(const TinyModel& m) {
   MeshShape mesh;
   mesh[Axis::shard] = session().size();
   const auto s = test::spec_for(m, mesh, "FULL_SHARD", mixed());
-  train::Worker worker(session(), m.graph(DType::bf16), s, false);
+  train::Worker worker(session(), m.graph(DType::bf16), s);
   worker.initialize(11);
   std::vector<double> losses;
   for (int step = 0; step < 50; ++step) {
     test::fill(worker, m, s.micro_batches, 0);
     test::set_scalars(worker.scalars(), step);
-    worker.train().run();
+    worker.step();
     losses.push_back(worker.scalars().loss);
   }
   return losses;
@@ -227,12 +227,12 @@ std::vector<double> gradient(const TinyModel& m, program::Precision precision) {
   MeshShape copies;
   copies[Axis::replicate] = session().size();
   const auto s = test::spec_for(m, copies, "NO_SHARD", precision);
-  train::Worker worker(session(), m.graph(precision.parameters), s, false);
+  train::Worker worker(session(), m.graph(precision.parameters), s);
   worker.initialize(11);
   test::fill(worker, m, s.micro_batches, 0);
   test::set_scalars(worker.scalars(), 0);
   worker.scalars().max_norm = 0;
-  worker.train().run();
+  worker.step();
   const auto& job = worker.job();
   std::vector<double> all;
   for (int p = 0; p < static_cast<int>(job.layout.parameters().size()); ++p) {
@@ -288,17 +288,17 @@ TEST_P(Fp8, AdaptersStayAsTheyAre) {
 TEST_P(Fp8, EvaluationComputesWithCodes) {
   const TinyModel m = model();
   const auto s = spec(m, "FULL_SHARD");
-  train::Worker worker(session(), m.graph(DType::bf16), s, false);
+  train::Worker worker(session(), m.graph(DType::bf16), s);
   worker.initialize(11);
   test::fill(worker, m, s.micro_batches, 0);
   test::set_scalars(worker.scalars(), 0);
-  worker.evaluate().run();
+  worker.evaluate_batch();
   double loss = 0, weight = 0;
   for (int r = 0; r < session().size(); ++r) {
     loss += worker.partials()[r].loss_sum;
     weight += worker.partials()[r].weight_sum;
   }
-  worker.train().run();
+  worker.step();
   EXPECT_NEAR(loss / weight, worker.scalars().loss, 1e-12);
 }
 

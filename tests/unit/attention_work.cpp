@@ -76,8 +76,9 @@ void expect_sound(const AttentionShape& s, const AttentionWork& w, std::int64_t 
   } else {
     EXPECT_EQ(w.entries * w.length, s.tokens);
   }
-  if (w.way == masked)
+  if (w.way == masked) {
     EXPECT_GE((w.lse > 0 ? w.lse : w.library) - w.mask, 2 * w.at_once * w.length * w.length);
+  }
 }
 
 TEST(AttentionWork, FitsWhatIsReserved) {
@@ -93,8 +94,9 @@ TEST(AttentionWork, FitsWhatIsReserved) {
             for (const auto way : backward(s)) {
               const auto w = attention_backward_work(s, DType::bf16, way);
               expect_sound(s, w, attention_backward_bytes(s, DType::bf16, Target::cuda));
-              if (way == sequences || way == masked)
+              if (way == sequences || way == masked) {
                 EXPECT_GE(w.library - w.lse, 4 * s.tokens * s.heads) << "room for the sums of the softmax";
+              }
             }
           }
 }

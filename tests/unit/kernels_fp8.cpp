@@ -24,7 +24,7 @@ template <class Code>
 constexpr double largest_code = std::is_same_v<Code, f8e4m3> ? 448 : 57344;
 
 template <class Code>
-std::vector<double> values_of(const std::vector<Code>& codes, const std::vector<float>& scales) {
+std::vector<double> values_of(const Array<Code>& codes, const Array<float>& scales) {
   std::vector<double> values;
   const std::size_t group = codes.size() / scales.size();
   for (std::size_t i = 0; i < codes.size(); ++i)
@@ -39,8 +39,8 @@ struct Size {
 const std::vector<Size> sizes = {{1, 16}, {3, 48}, {37, 272}, {64, 1024}};
 
 /// Rows of very different sizes, one of zeros, and one whose largest element is that of the codes.
-std::vector<bf16> uneven(Size s, double largest) {
-  std::vector<bf16> x = random<bf16>(s.rows * s.cols, 5);
+Array<bf16> uneven(Size s, double largest) {
+  Array<bf16> x = random<bf16>(s.rows * s.cols, 5);
   for (std::int64_t r = 0; r < s.rows; ++r)
     for (std::int64_t c = 0; c < s.cols; ++c) {
       bf16& v = x[static_cast<std::size_t>(r * s.cols + c)];
@@ -62,8 +62,8 @@ TYPED_TEST(Fp8Quantize, ByTensorAndByRow) {
     SCOPED_TRACE(::testing::Message() << s.rows << " " << s.cols);
     const auto x = uneven(s, largest_code<Code>);
     for (const bool rowwise : {false, true}) {
-      std::vector<Code> codes(x.size());
-      std::vector<float> scales(static_cast<std::size_t>(rowwise ? s.rows : 1)), partials(s.rows);
+      Array<Code> codes(x.size());
+      Array<float> scales(static_cast<std::size_t>(rowwise ? s.rows : 1)), partials(s.rows);
       if (rowwise)
         fp8_quantize_rows<Code>(*exec, matrix(x, s.rows), nullptr, matrix(codes, s.rows), scales.data());
       else
@@ -82,13 +82,13 @@ TYPED_TEST(Fp8Quantize, RowsTimesColumns) {
   const ExecHandle exec = make_exec();
   const Size s{19, 80};
   const auto x = uneven(s, largest_code<Code>);
-  std::vector<float> columns;
+  Array<float> columns;
   std::vector<double> product = doubles(x);
   for (std::int64_t c = 0; c < s.cols; ++c) columns.push_back(std::exp2(static_cast<float>(c % 23 - 11)));
   for (std::size_t i = 0; i < product.size(); ++i)
     product[i] *= static_cast<double>(columns[i % columns.size()]);
-  std::vector<Code> codes(x.size());
-  std::vector<float> scales(static_cast<std::size_t>(s.rows));
+  Array<Code> codes(x.size());
+  Array<float> scales(static_cast<std::size_t>(s.rows));
   fp8_quantize_rows<Code>(*exec, matrix(x, s.rows), columns.data(), matrix(codes, s.rows), scales.data());
   const auto expected =
       reference::fp8_quantize<Code>(product, static_cast<std::size_t>(s.cols), largest_code<Code>);
@@ -104,8 +104,8 @@ TYPED_TEST(Fp8Quantize, WhatIsNotFiniteIsSeen) {
                           std::numeric_limits<float>::quiet_NaN()}) {
     auto x = random<bf16>(3 * 32, 1);
     x[40] = bf16(bad);
-    std::vector<Code> codes(x.size());
-    std::vector<float> scales(3), partials(3);
+    Array<Code> codes(x.size());
+    Array<float> scales(3), partials(3);
     fp8_quantize_rows<Code>(*exec, matrix(x, 3), nullptr, matrix(codes, 3), scales.data());
     EXPECT_TRUE(std::isnan(scales[1]) && std::isfinite(scales[0]) && std::isfinite(scales[2])) << bad;
     fp8_quantize_tensor<Code>(*exec, matrix(x, 3), matrix(codes, 3), scales.data(), partials.data());
@@ -116,7 +116,7 @@ TYPED_TEST(Fp8Quantize, WhatIsNotFiniteIsSeen) {
 TEST(Fp8Transpose, OfAnySize) {
   const ExecHandle exec = make_exec();
   for (const Size s : {Size{16, 16}, {16, 144}, {144, 16}, {48, 80}, {272, 208}}) {
-    std::vector<std::uint8_t> from(static_cast<std::size_t>(s.rows * s.cols)), to(from.size()),
+    Array<std::uint8_t> from(static_cast<std::size_t>(s.rows * s.cols)), to(from.size()),
         expected(from.size());
     for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::uint8_t>(philox(1, 2, i)[0]);
     for (std::int64_t r = 0; r < s.rows; ++r)
@@ -129,11 +129,11 @@ TEST(Fp8Transpose, OfAnySize) {
 
 /// Codes of normal numbers, and scales that are no powers of two.
 template <class Code>
-std::vector<Code> random_codes(std::int64_t count, std::uint64_t seed) {
+Array<Code> random_codes(std::int64_t count, std::uint64_t seed) {
   return random<Code>(count, seed, largest_code<Code> / 8);
 }
-std::vector<float> random_scales(std::int64_t count, std::uint64_t seed) {
-  std::vector<float> scales = random<float>(count, seed);
+Array<float> random_scales(std::int64_t count, std::uint64_t seed) {
+  Array<float> scales = random<float>(count, seed);
   for (float& s : scales) s = 0.01F + std::abs(s);
   return scales;
 }
@@ -160,7 +160,7 @@ void check_product(GemmFp8Shape s) {
       to = sum + (s.bias ? static_cast<double>(bias[j]) : 0) + (s.accumulate ? to : 0);
       largest = std::max(largest, std::abs(sum));
     }
-  std::vector<std::byte> workspace(static_cast<std::size_t>(gemm_fp8_workspace_bytes(build_target())));
+  Array<std::byte> workspace(static_cast<std::size_t>(gemm_fp8_workspace_bytes(build_target())));
   const ExecHandle exec = make_exec();
   make_gemm_fp8(s, {dtype_of<A>(), dtype_of<B>(), dtype_of<Out>()})
       ->run(*exec, a.data(), a_scale.data(), b.data(), b_scale.data(), bias.data(), c.data(),
@@ -223,12 +223,12 @@ class ShardedWeights {
   void run() {
     const FlatUnit& unit = layout_.unit(0);
     const std::int64_t stride = 512;
-    std::vector<float> slots(static_cast<std::size_t>(stride * unit.shards), std::nanf(""));
+    Array<float> slots(static_cast<std::size_t>(stride * unit.shards), std::nanf(""));
     for (int r = 0; r < unit.shards; ++r) {
       std::int64_t slot = r * stride;
       for (const Piece& p : pieces(r)) {
         const Fp8Run run = run_of(p);
-        std::vector<float> partials(static_cast<std::size_t>(fp8_weight_workspace_bytes(p.count) / 4));
+        Array<float> partials(static_cast<std::size_t>(fp8_weight_workspace_bytes(p.count) / 4));
         fp8_largest(*exec_, run, slots.data() + slot, partials.data());
         slot += run.rows();
       }
@@ -243,10 +243,10 @@ class ShardedWeights {
 
   void expect_as_if_whole() const {
     for (const Segment& s : layout_.unit(0).segments) {
-      const std::vector<bf16> weight(flat_.begin() + s.begin, flat_.begin() + s.begin + s.count);
+      const Array<bf16> weight(flat_.begin() + s.begin, flat_.begin() + s.begin + s.count);
       const auto expected =
           reference::fp8_quantize<f8e4m3>(doubles(weight), static_cast<std::size_t>(row_of(s)), 448);
-      const std::vector<f8e4m3> codes(codes_.begin() + s.begin, codes_.begin() + s.begin + s.count);
+      const Array<f8e4m3> codes(codes_.begin() + s.begin, codes_.begin() + s.begin + s.count);
       const auto& scales = scales_[static_cast<std::size_t>(s.parameter)];
       EXPECT_EQ(doubles(scales), expected.scales) << s.parameter;
       EXPECT_EQ(values_of(codes, scales), expected.values) << s.parameter;
@@ -264,14 +264,14 @@ class ShardedWeights {
   Fp8Run run_of(const Piece& p) const {
     return {{flat_.data() + p.flat_begin, p.count}, p.slice_begin, row_of(layout_.segment_of(p.parameter))};
   }
-  std::vector<float> scales_of(const Segment& s, const float* slots, std::int64_t stride) const {
+  Array<float> scales_of(const Segment& s, const float* slots, std::int64_t stride) const {
     const std::int64_t shard = layout_.unit(0).shard_elements;
     Fp8Slots at{slots, stride, 0, s.begin, row_of(s), shard};
     for (const Piece& p : pieces(s.begin / shard)) {
       if (p.parameter == s.parameter) break;
       at.first += run_of(p).rows();
     }
-    std::vector<float> scales(static_cast<std::size_t>(s.count / row_of(s)));
+    Array<float> scales(static_cast<std::size_t>(s.count / row_of(s)));
     fp8_scales(*exec_, at, view(scales));
     return scales;
   }
@@ -279,9 +279,9 @@ class ShardedWeights {
   ExecHandle exec_ = make_exec();
   Layout layout_;
   bool rowwise_;
-  std::vector<bf16> flat_;
-  std::vector<f8e4m3> codes_;
-  std::vector<std::vector<float>> scales_;
+  Array<bf16> flat_;
+  Array<f8e4m3> codes_;
+  std::vector<Array<float>> scales_;
 };
 
 TEST(Fp8Weights, DoNotDependOnShards) {
