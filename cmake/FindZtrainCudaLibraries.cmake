@@ -22,6 +22,7 @@ if(ZtrainCudaLibraries_FOUND AND NOT TARGET ztrain::cuda)
   target_link_libraries(ztrain_cuda INTERFACE CUDA::cudart CUDA::cublasLt ${ZTRAIN_CUDNN_LIBRARY}
     ${ZTRAIN_NCCL_LIBRARY})
   if(ZTRAIN_CUDNN_FRONTEND_INCLUDE)
-    target_link_libraries(ztrain_cuda INTERFACE CUDA::nvrtc)  # its headers call it
+    # Its headers call nvrtc; CMake's target for that would pull in the driver's library.
+    target_link_libraries(ztrain_cuda INTERFACE ${CUDA_nvrtc_LIBRARY})
   endif()
 endif()

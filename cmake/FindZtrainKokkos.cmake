@@ -19,7 +19,8 @@ if(NOT TARGET ztrain::kokkos)
     target_include_directories(ztrain_kokkos SYSTEM INTERFACE
       $<TARGET_PROPERTY:Kokkos::kokkoscore,INTERFACE_INCLUDE_DIRECTORIES>)
     target_compile_definitions(ztrain_kokkos INTERFACE KOKKOS_DEPENDENCE)
-    target_link_libraries(ztrain_kokkos INTERFACE $<TARGET_FILE:Kokkos::kokkoscore> ${CMAKE_DL_LIBS})
+    target_link_libraries(ztrain_kokkos INTERFACE $<TARGET_FILE:Kokkos::kokkoscore> ztrain_driver_functions
+      ${CMAKE_DL_LIBS})
     set(ZtrainKokkos_FOUND TRUE)
   elseif(TARGET Kokkos::kokkos)
     target_link_libraries(ztrain_kokkos INTERFACE Kokkos::kokkos)

@@ -14,6 +14,8 @@ if(CMAKE_CUDA_COMPILER)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   set(CMAKE_CUDA_STANDARD 20)
+  # One runtime in the process, the one that the libraries use.
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
   find_package(CUDAToolkit QUIET)
   find_package(ZtrainCudaLibraries QUIET)
 endif()

@@ -30,7 +30,8 @@ double memory_seconds(const Program& p, const Op& op, const Machine& m) {
 
 double compute_seconds(const Program& p, const Op& op, const Machine& m) {
   if (op.flops == 0) return 0;
-  const double speedup = is_fp8(p.tensor(op.inputs[0]).dtype) ? m.fp8_speedup : 1;
+  const bool fp8 = !op.inputs.empty() && is_fp8(p.tensor(op.inputs[0]).dtype);
+  const double speedup = fp8 ? m.fp8_speedup : 1;
   return op.flops / (m.peak_flops * speedup * m.compute_efficiency);
 }
 
