@@ -91,8 +91,8 @@ class GemmCublasLt : public Gemm {
     std::optional<cublasLtMatmulAlgo_t> algorithm;  ///< none: the loop
   };
 
-  /// Its bias has the type of D, ours that of A and B.
-  bool library_adds_bias() const { return !shape_.bias || in_ == out_; }
+  /// Its bias has the type of D, ours that of A and B; in fp64 it adds none.
+  bool library_adds_bias() const { return !shape_.bias || (in_ == out_ && in_ != DType::f64); }
 
   const Product& product_for(Exec& exec, bool usual) {
     std::optional<Product>& product = usual ? usual_ : unaligned_;

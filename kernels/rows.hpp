@@ -4,6 +4,7 @@
 // vectorised by the compiler, and on a GPU by each thread for a pack of 16 bytes or more. Included by kernel
 // sources only.
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -26,9 +27,14 @@ inline constexpr std::int64_t pack = 8;
 inline constexpr bool on_gpu =
     !Kokkos::SpaceAccessibility<Kokkos::HostSpace, Kokkos::DefaultExecutionSpace::memory_space>::accessible;
 
+/// Bytes of a functor: Kokkos hands larger ones to a GPU through memory that the host has to wait for, which
+/// cannot be captured in a graph either.
+inline constexpr std::size_t largest_functor = 256;
+
 /// functor(row) for each row in [0, rows), one thread each; rows are independent.
 template <class RowFunctor>
 void for_rows(Exec& exec, std::int64_t rows, const RowFunctor& functor) {
+  static_assert(!on_gpu || sizeof(RowFunctor) <= largest_functor);
   using Policy = Kokkos::RangePolicy<Kokkos::DefaultExecutionSpace, Kokkos::IndexType<std::int64_t>>;
   if (rows > 0) Kokkos::parallel_for(Policy(exec.space, 0, rows), functor);
 }
@@ -170,6 +176,7 @@ template <class RowFunctor>
 void for_wide_rows(Exec& exec, std::int64_t rows, std::int64_t width, const RowFunctor& functor) {
   if (rows <= 0) return;
   if constexpr (on_gpu) {
+    static_assert(sizeof(RowFunctor) <= largest_functor);
     Kokkos::parallel_for(TeamLanes::Policy(exec.space, static_cast<int>(rows), warps_for(width), 32),
                          TeamRow<RowFunctor>{functor});
   } else {

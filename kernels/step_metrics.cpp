@@ -7,7 +7,7 @@
 namespace ztrain::kernels {
 namespace {
 
-constexpr std::int64_t terms_per_launch = 64;  // the pointers travel as kernel arguments
+constexpr std::int64_t terms_per_launch = 24;  // the pointers travel as kernel arguments: see for_rows
 
 template <class T>
 struct TermBatch {

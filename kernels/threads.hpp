@@ -87,8 +87,7 @@ inline int threads_for(std::int64_t width, int packs) {
 template <int resident = 1, int most = most_team_threads, class Functor>
 void for_teams(Exec& exec, std::int64_t teams, int threads, int lanes, std::size_t scratch,
                const Functor& functor) {
-  // Beyond that Kokkos hands the functor over through memory that it waits for.
-  static_assert(sizeof(Functor) <= 256);
+  static_assert(sizeof(Functor) <= largest_functor);
   if (teams <= 0) return;
   ThreadsPolicy<most, resident> policy(exec.space, static_cast<int>(teams), threads, lanes);
   if (scratch > 0) policy.set_scratch_size(0, Kokkos::PerTeam(scratch));

@@ -39,6 +39,11 @@ void Executor::run() {
   current_.store(-1, std::memory_order_relaxed);
 }
 
+Executor::~Executor() {
+  for (const runtime::Graph graph : graphs_)
+    if (graph >= 0) device_.destroy(graph);
+}
+
 void Executor::run_eagerly() {
   current_.store(0, std::memory_order_relaxed);
   if (asynchronous_) fork();
@@ -58,6 +63,9 @@ void Executor::run_as_graph() {
     join();
     capturing_ = false;
     graphs_[0] = device_.end_capture(compute_queue);
+  } else {
+    for (Bound& bound : bound_)
+      if (bound.collective) bound.collective->replayed();
   }
   device_.launch(graphs_[0], compute_queue);
 }

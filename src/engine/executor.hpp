@@ -33,6 +33,9 @@ class Executor {
   /// communicators are made in program order.
   Executor(const program::Program& program, const JobMemory& memory, runtime::Mesh& mesh, Queues& queues,
            ExecutorOptions options = {});
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
 
   /// Throws Error where Graphs::step is asked for and the host drives a communication.
   void require_capturable() const;

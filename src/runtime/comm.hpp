@@ -23,6 +23,8 @@ class Collective {
   /// order; test() and wait() need not be called. False: the host drives it, and what it works on must be
   /// ready on the device when it is started.
   virtual bool on_device() const { return false; }
+  /// A captured graph that holds a start() of it is launched again.
+  virtual void replayed() {}
   /// Makes progress; true once complete.
   virtual bool test() = 0;
   virtual void wait() = 0;

@@ -74,6 +74,8 @@ class Device {
   virtual void begin_capture(Queue queue) = 0;
   virtual Graph end_capture(Queue queue) = 0;
   virtual void launch(Graph graph, Queue queue) = 0;
+  /// A graph that is launched no more. NCCL's communicators cannot end before the graphs that use them.
+  virtual void destroy(Graph) noexcept {}
 };
 
 /// Runs all work on the calling thread when it is submitted: CPU ranks.

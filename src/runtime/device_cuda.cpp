@@ -92,6 +92,7 @@ class CudaDevice final : public Device {
   void begin_capture(Queue queue) override;
   Graph end_capture(Queue queue) override;
   void launch(Graph graph, Queue queue) override;
+  void destroy(Graph graph) noexcept override;
 
  private:
   struct EventState {
@@ -113,7 +114,8 @@ class CudaDevice final : public Device {
 
 /// Does not wait, and ignores errors: it runs also while an error unwinds.
 CudaDevice::~CudaDevice() {
-  for (const cudaGraphExec_t graph : graphs_) cudaGraphExecDestroy(graph);
+  for (const cudaGraphExec_t graph : graphs_)
+    if (graph) cudaGraphExecDestroy(graph);
   for (const EventState& event : events_) cudaEventDestroy(event.event);
   for (const cudaStream_t stream : streams_) cudaStreamDestroy(stream);
 }
@@ -200,7 +202,8 @@ Graph CudaDevice::end_capture(Queue queue) {
   cudaGraph_t graph = nullptr;
   check_cuda(cudaStreamEndCapture(streams_[at(queue)], &graph), "cudaStreamEndCapture");
   cudaGraphExec_t executable = nullptr;
-  const cudaError_t code = cudaGraphInstantiateWithFlags(&executable, graph, 0);
+  const cudaError_t code =
+      cudaGraphInstantiateWithFlags(&executable, graph, cudaGraphInstantiateFlagUseNodePriority);
   cudaGraphDestroy(graph);
   check_cuda(code, "cudaGraphInstantiateWithFlags");
   graphs_.push_back(executable);
@@ -209,6 +212,11 @@ Graph CudaDevice::end_capture(Queue queue) {
 
 void CudaDevice::launch(Graph graph, Queue queue) {
   check_cuda(cudaGraphLaunch(graphs_[at(graph)], streams_[at(queue)]), "cudaGraphLaunch");
+}
+
+void CudaDevice::destroy(Graph graph) noexcept {
+  cudaGraphExecDestroy(graphs_[at(graph)]);
+  graphs_[at(graph)] = nullptr;
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ class QueuedCollective final : public Collective {
     if (work_) channel_->device.submit(channel_->queue, work_);
   }
   bool on_device() const override { return true; }
+  void replayed() override { channel_->sent += sent_; }
   /// Of this collective and of what the queue was given after it until somebody asked.
   bool test() override { return channel_->end.reached(); }
   void wait() override { channel_->end.wait(); }
