@@ -105,7 +105,7 @@ class Worker {
   runtime::Mesh mesh_;
   engine::Executor load_, train_, evaluate_;
   engine::HostTensors host_;
-  std::int64_t sharing_;              ///< ranks on this rank's device
+  std::int64_t sharing_;  ///< ranks on this rank's device
   std::string note_;
   mutable std::int64_t outside_ = 0;  ///< the largest measured
 };
