@@ -12,8 +12,8 @@
 namespace ztrain {
 
 /// A matrix product's library scratchpad: a fixed reservation. Algorithms that need more are not chosen.
-/// oneDNN 2.6 asks for at most 1.7 MiB whatever the shape, but see below. cuBLASLt offers its algorithms for
-/// Hopper from 32 MiB on.
+/// oneDNN 2.6 asks for at most 1.7 MiB whatever the shape, but see below. cuBLASLt's documentation
+/// recommends 32 MiB on Hopper.
 inline constexpr std::int64_t gemm_base_workspace_bytes = std::int64_t{2} << 20;
 inline constexpr std::int64_t gemm_cuda_workspace_bytes = std::int64_t{32} << 20;
 

@@ -53,6 +53,7 @@ Readings readings(const Program& p, runtime::Device& device, Carrier carrier, Gr
     device.finish();
     all.push_back(ops.seen);
   }
+  EXPECT_EQ(ops.carried, runs * ops.collectives) << "what is sent is counted by this";
   return all;
 }
 

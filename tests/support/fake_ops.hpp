@@ -27,6 +27,8 @@ class FakeOps {
 
   /// By op, what it has read last.
   std::vector<std::uint64_t> seen;
+  /// The device's collectives that were bound, and how often they were started or replayed in a graph.
+  int collectives = 0, carried = 0;
 
   engine::Bound bind(const engine::Binding& b) {
     const auto id = static_cast<std::size_t>(&b.op - b.program.ops.data());
@@ -40,8 +42,10 @@ class FakeOps {
     const bool communicates = b.op.stream != program::Stream::compute;
     if (!communicates || carrier_ == Carrier::kernel) return {work, nullptr};
     const runtime::Queue queue = engine::queue_of(b.op.stream);
-    if (carrier_ == Carrier::device)
-      return {nullptr, std::make_unique<OnDevice>(device_, queue, std::move(work))};
+    if (carrier_ == Carrier::device) {
+      ++collectives;
+      return {nullptr, std::make_unique<OnDevice>(*this, queue, std::move(work))};
+    }
     return {nullptr, std::make_unique<ByHost>(*this, queue, id, inputs, outputs)};
   }
 
@@ -74,15 +78,19 @@ class FakeOps {
 
   class OnDevice final : public runtime::Collective {
    public:
-    OnDevice(runtime::Device& device, runtime::Queue queue, std::function<void()> work)
-        : device_(device), queue_(queue), work_(std::move(work)) {}
+    OnDevice(FakeOps& ops, runtime::Queue queue, std::function<void()> work)
+        : ops_(ops), queue_(queue), work_(std::move(work)) {}
     bool on_device() const override { return true; }
-    void start() override { device_.submit(queue_, work_); }
+    void start() override {
+      ++ops_.carried;
+      ops_.device_.submit(queue_, work_);
+    }
+    void replayed() override { ++ops_.carried; }
     bool test() override { return true; }
     void wait() override {}
 
    private:
-    runtime::Device& device_;
+    FakeOps& ops_;
     runtime::Queue queue_;
     std::function<void()> work_;
   };
