@@ -12,10 +12,16 @@ struct AttentionShape {
   std::int64_t kv_heads = 0;  ///< divides heads
   std::int64_t head_dim = 0;  ///< 1 .. 256
   std::int64_t window = 0;    ///< tokens that a token attends to at most, itself included; 0: no limit
+  /// Elements from one token to the next of q, k and v, and of their gradients, where they are columns of one
+  /// matrix; 0: each is dense. Outputs and their gradients are always dense.
+  std::int64_t row = 0;
   // What a GPU library may rely on; the results do not depend on it.
   std::int64_t sequence = 0;   ///< no document goes across a multiple of it; 0: not known
   std::int64_t documents = 0;  ///< most documents of the tokens; 0: not known
   bool deterministic = true;   ///< gradients have the same bits on every run
+
+  constexpr std::int64_t q_row() const { return row > 0 ? row : heads * head_dim; }
+  constexpr std::int64_t kv_row() const { return row > 0 ? row : kv_heads * head_dim; }
 
   bool operator==(const AttentionShape&) const = default;
 };
