@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/error.hpp"
 #include "kernels/pack.hpp"
 #include "kernels/rows.hpp"
 
@@ -127,6 +128,46 @@ void for_pieces(Exec& exec, std::int64_t count, const Functor& functor) {
     for_rows(exec, ceil_div(count, size), PackFunctor<size, Functor>{functor, count});
   else
     for_blocks(exec, count, QuantumFunctor<size, Functor>{functor});
+}
+
+/// A pack of a row by a thread of a GPU. Numbers of packs have 32 bits, whose division is cheap.
+template <std::int64_t size, class Functor>
+struct RowPackFunctor {
+  Functor functor;
+  std::int64_t cols;
+  std::uint32_t per_row;
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t index) const {
+    const auto i = static_cast<std::uint32_t>(index);
+    const std::int64_t begin = i % per_row * size, left = cols - begin;
+    functor(static_cast<std::int64_t>(i / per_row), Piece<size>{begin, left < size ? left : size});
+  }
+};
+
+/// A quantum of a row by the one thread of a CPU. The length of a full one is a constant to the compiler.
+template <std::int64_t size, class Functor>
+struct RowQuantumFunctor {
+  Functor functor;
+  std::int64_t cols, per_row;
+  void operator()(std::int64_t index) const {
+    const std::int64_t row = index / per_row, begin = index % per_row * quantum;
+    if (begin + quantum <= cols)
+      functor(row, Piece<size>{begin, quantum});
+    else
+      functor(row, Piece<size>{begin, cols - begin});
+  }
+};
+
+/// functor(row, Piece<size>) for pieces of each row of [rows, cols].
+template <std::int64_t size, class Functor>
+void for_row_pieces(Exec& exec, std::int64_t rows, std::int64_t cols, const Functor& functor) {
+  const std::int64_t per_row = ceil_div(cols, on_gpu ? size : quantum), pieces = rows * per_row;
+  if constexpr (on_gpu) {
+    REQUIRE(pieces <= std::int64_t{1} << 32, "a matrix of {} x {} elements is too large for this kernel",
+            rows, cols);
+    for_rows(exec, pieces, RowPackFunctor<size, Functor>{functor, cols, static_cast<std::uint32_t>(per_row)});
+  } else {
+    for_rows(exec, pieces, RowQuantumFunctor<size, Functor>{functor, cols, per_row});
+  }
 }
 
 }  // namespace ztrain::kernels

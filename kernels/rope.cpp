@@ -61,18 +61,20 @@ void rope_table(Exec& exec, Vector<const std::int32_t> positions, double theta, 
 }
 
 template <class T>
-void rope_apply(Exec& exec, Matrix<const T> x, Matrix<const acc_t<T>> table, bool inverse, Matrix<T> y) {
+void rope_apply(Exec& exec, Matrix<const T> x, Matrix<const acc_t<T>> table, bool inverse, Matrix<T> y,
+                std::int64_t heads) {
   REQUIRE(y.rows == x.rows && y.cols == x.cols && table.rows == x.rows && table.cols > 0 &&
-              x.cols % table.cols == 0 && table.cols % 2 == 0,
-          "rope: x is [{}, {}], but y is [{}, {}] and the table [{}, {}]", x.rows, x.cols, y.rows, y.cols,
-          table.rows, table.cols);
-  const std::int64_t hd = table.cols, half = hd / 2, width = x.cols;
+              x.cols % table.cols == 0 && table.cols % 2 == 0 && heads >= 0 && heads * table.cols <= x.cols,
+          "rope: x is [{}, {}], but y is [{}, {}] and the table [{}, {}], for {} heads", x.rows, x.cols,
+          y.rows, y.cols, table.rows, table.cols, heads);
+  const std::int64_t hd = table.cols, half = hd / 2, width = x.cols, turned = heads > 0 ? heads * hd : width;
+  const std::int64_t rest = x.data == y.data ? 0 : width - turned;
   const acc_t<T> sign = inverse ? -1 : 1;
   // A pack of pairs for each lane of a GPU, a head at a time on a CPU.
   const std::int64_t span = on_gpu ? pack : half;
-  const int pieces = static_cast<int>(ceil_div(half, span)), items = static_cast<int>(width / hd) * pieces;
+  const int pieces = static_cast<int>(ceil_div(half, span)), items = static_cast<int>(turned / hd) * pieces;
   for_wide_rows(
-      exec, x.rows, width / 2, KOKKOS_LAMBDA(const Lanes& lanes, const std::int64_t row) {
+      exec, x.rows, turned / 2, KOKKOS_LAMBDA(const Lanes& lanes, const std::int64_t row) {
         const acc_t<T>* const angles = table.data + row * hd;
         lanes.items(items, [&](const int item) {
           const std::int64_t head = on_gpu ? item / pieces : item, part = on_gpu ? item % pieces : 0;
@@ -81,15 +83,22 @@ void rope_apply(Exec& exec, Matrix<const T> x, Matrix<const acc_t<T>> table, boo
           rotate<T>(p.in(x.data + at), p.in(x.data + at + half), p.in(angles), p.in(angles + half), sign,
                     p.out(y.data + at), p.out(y.data + at + half), p.n());
         });
+        lanes.each(rest, [&](const std::int64_t begin, const std::int64_t length) {
+          RowPiece{turned + begin, length}.copy(x.data + row * width, y.data + row * width);
+          return 0;
+        });
       });
 }
 
 template void rope_table<float>(Exec&, Vector<const std::int32_t>, double, const RopeScaling&, Matrix<float>);
 template void rope_table<double>(Exec&, Vector<const std::int32_t>, double, const RopeScaling&,
                                  Matrix<double>);
-template void rope_apply<float>(Exec&, Matrix<const float>, Matrix<const float>, bool, Matrix<float>);
-template void rope_apply<bf16>(Exec&, Matrix<const bf16>, Matrix<const float>, bool, Matrix<bf16>);
-template void rope_apply<f16>(Exec&, Matrix<const f16>, Matrix<const float>, bool, Matrix<f16>);
-template void rope_apply<double>(Exec&, Matrix<const double>, Matrix<const double>, bool, Matrix<double>);
+template <class T>
+using Apply = void(Exec&, Matrix<const T>, Matrix<const acc_t<T>>, bool, Matrix<T>, std::int64_t);
+
+template Apply<float> rope_apply<float>;
+template Apply<bf16> rope_apply<bf16>;
+template Apply<f16> rope_apply<f16>;
+template Apply<double> rope_apply<double>;
 
 }  // namespace ztrain::kernels

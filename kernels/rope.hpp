@@ -29,9 +29,11 @@ template <class A>
 void rope_table(Exec& exec, Vector<const std::int32_t> positions, double theta, const RopeScaling& scaling,
                 Matrix<A> table);
 
-/// x, y: [T, heads * hd]; table: [T, hd]. Rotates each head by its angles, or back when inverse is set (which
-/// is the backward of the forward rotation: dx = apply(dy, inverse)). y may be x.
+/// x, y: [T, n]; table: [T, hd], n a multiple of hd. Rotates each of the first `heads` heads (0: all) by its
+/// angles, or back when inverse is set (which is the backward of the forward rotation: dx = apply(dy,
+/// inverse)); what is behind them is copied. y may be x.
 template <class T>
-void rope_apply(Exec& exec, Matrix<const T> x, Matrix<const acc_t<T>> table, bool inverse, Matrix<T> y);
+void rope_apply(Exec& exec, Matrix<const T> x, Matrix<const acc_t<T>> table, bool inverse, Matrix<T> y,
+                std::int64_t heads = 0);
 
 }  // namespace ztrain::kernels

@@ -36,35 +36,56 @@ KOKKOS_INLINE_FUNCTION void backward_block(const T* gate, const T* up, const T* 
   }
 }
 
+/// Where all rows follow one another they are walked as one.
+struct Extent {
+  std::int64_t rows, cols;
+};
+
+Extent extent(std::int64_t rows, std::int64_t cols, bool dense) {
+  return dense ? Extent{1, rows * cols} : Extent{rows, cols};
+}
+
+template <class T>
+bool fits(const Columns<T>& x, std::int64_t rows, std::int64_t cols) {
+  return x.rows == rows && x.cols == cols && x.row >= cols;
+}
+
 }  // namespace
 
 template <class T>
-void swiglu_forward(Exec& exec, Vector<const T> gate, Vector<const T> up, Vector<T> y) {
-  REQUIRE(gate.count == y.count && up.count == y.count, "swiglu: gate has {} elements, up {} and y {}",
-          gate.count, up.count, y.count);
-  for_pieces<pack_of<T>>(
-      exec, y.count, KOKKOS_LAMBDA(const PieceOf<T> p) {
-        forward_block<T>(p.in(gate.data), p.in(up.data), p.out(y.data), p.n());
+void swiglu_forward(Exec& exec, Columns<const T> gate, Columns<const T> up, Matrix<T> y) {
+  REQUIRE(fits(gate, y.rows, y.cols) && fits(up, y.rows, y.cols),
+          "swiglu: gate is [{}, {}], up [{}, {}] and y [{}, {}]", gate.rows, gate.cols, up.rows, up.cols,
+          y.rows, y.cols);
+  const Extent e = extent(y.rows, y.cols, gate.dense() && up.dense());
+  for_row_pieces<pack_of<T>>(
+      exec, e.rows, e.cols, KOKKOS_LAMBDA(const std::int64_t row, const PieceOf<T> p) {
+        forward_block<T>(p.in(gate.data + row * gate.row), p.in(up.data + row * up.row),
+                         p.out(y.data + row * y.cols), p.n());
       });
 }
 
 template <class T>
-void swiglu_backward(Exec& exec, Vector<const T> gate, Vector<const T> up, Vector<const T> dy,
-                     Vector<T> dgate, Vector<T> dup) {
-  REQUIRE(gate.count == dy.count && up.count == dy.count && dgate.count == dy.count && dup.count == dy.count,
-          "swiglu backward: gate has {} elements, up {}, dy {}, dgate {} and dup {}", gate.count, up.count,
-          dy.count, dgate.count, dup.count);
-  for_pieces<pack_of<T>>(
-      exec, dy.count, KOKKOS_LAMBDA(const PieceOf<T> p) {
-        backward_block<T>(p.in(gate.data), p.in(up.data), p.in(dy.data), p.out(dgate.data), p.out(dup.data),
-                          p.n());
+void swiglu_backward(Exec& exec, Columns<const T> gate, Columns<const T> up, Matrix<const T> dy,
+                     Columns<T> dgate, Columns<T> dup) {
+  REQUIRE(fits(gate, dy.rows, dy.cols) && fits(up, dy.rows, dy.cols) && fits(dgate, dy.rows, dy.cols) &&
+              fits(dup, dy.rows, dy.cols),
+          "swiglu backward: gate is [{}, {}], up [{}, {}], dy [{}, {}], dgate [{}, {}] and dup [{}, {}]",
+          gate.rows, gate.cols, up.rows, up.cols, dy.rows, dy.cols, dgate.rows, dgate.cols, dup.rows,
+          dup.cols);
+  const Extent e = extent(dy.rows, dy.cols, gate.dense() && up.dense() && dgate.dense() && dup.dense());
+  for_row_pieces<pack_of<T>>(
+      exec, e.rows, e.cols, KOKKOS_LAMBDA(const std::int64_t row, const PieceOf<T> p) {
+        backward_block<T>(p.in(gate.data + row * gate.row), p.in(up.data + row * up.row),
+                          p.in(dy.data + row * dy.cols), p.out(dgate.data + row * dgate.row),
+                          p.out(dup.data + row * dup.row), p.n());
       });
 }
 
-#define ZTRAIN_SWIGLU(T)                                                                                \
-  template void swiglu_forward<T>(Exec&, Vector<const T>, Vector<const T>, Vector<T>);                  \
-  template void swiglu_backward<T>(Exec&, Vector<const T>, Vector<const T>, Vector<const T>, Vector<T>, \
-                                   Vector<T>);
+#define ZTRAIN_SWIGLU(T)                                                                                   \
+  template void swiglu_forward<T>(Exec&, Columns<const T>, Columns<const T>, Matrix<T>);                   \
+  template void swiglu_backward<T>(Exec&, Columns<const T>, Columns<const T>, Matrix<const T>, Columns<T>, \
+                                   Columns<T>);
 ZTRAIN_SWIGLU(float)
 ZTRAIN_SWIGLU(bf16)
 ZTRAIN_SWIGLU(f16)

@@ -9,14 +9,14 @@
 
 namespace ztrain::kernels {
 
-/// gate, up, y: n elements each; y aliases neither.
+/// gate, up, y: [T, n]; y aliases neither.
 template <class T>
-void swiglu_forward(Exec& exec, Vector<const T> gate, Vector<const T> up, Vector<T> y);
+void swiglu_forward(Exec& exec, Columns<const T> gate, Columns<const T> up, Matrix<T> y);
 
-/// dgate = dy * up * silu'(gate), dup = dy * silu(gate). n elements each. Either output may be any of the
-/// inputs, but not the other output.
+/// dgate = dy * up * silu'(gate), dup = dy * silu(gate); all [T, n]. Either output may be any of the inputs,
+/// but not the other output.
 template <class T>
-void swiglu_backward(Exec& exec, Vector<const T> gate, Vector<const T> up, Vector<const T> dy,
-                     Vector<T> dgate, Vector<T> dup);
+void swiglu_backward(Exec& exec, Columns<const T> gate, Columns<const T> up, Matrix<const T> dy,
+                     Columns<T> dgate, Columns<T> dup);
 
 }  // namespace ztrain::kernels

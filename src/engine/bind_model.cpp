@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
 #include "kernels/add.hpp"
@@ -14,6 +16,16 @@ namespace {
 template <class T>
 Matrix<T> norm_rows(Vector<T> x, std::int64_t width) {
   return {x.data, x.count / width, width};
+}
+
+/// Gate and up from the first and the last of the matrices that hold them: where that is one, it holds them
+/// side by side.
+template <class T>
+std::pair<Columns<T>, Columns<T>> gate_and_up(Matrix<T> first, Matrix<T> last) {
+  if (first.data != last.data) return {first, last};
+  const std::int64_t half = first.cols / 2;
+  return {Columns<T>(first.data, first.rows, half, first.cols),
+          Columns<T>(first.data + half, first.rows, half, first.cols)};
 }
 
 }  // namespace
@@ -116,27 +128,27 @@ Bound bind_rope(const Binding& b) {
     const auto table = in_matrix<acc_t<T>>(b, 1);
     const auto y = out_matrix<T>(b, 0);
     const bool inverse = b.op.attributes.integer("inverse") != 0;
-    return {[&exec = b.exec, x, table, inverse, y] { kernels::rope_apply<T>(exec, x, table, inverse, y); },
+    return {[&exec = b.exec, x, table, inverse, y, heads = b.op.attributes.integer("heads", 0)] {
+              kernels::rope_apply<T>(exec, x, table, inverse, y, heads);
+            },
             nullptr};
   });
 }
 
 Bound bind_swiglu(const Binding& b) {
   return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto gate = in_vector<T>(b, 0);
-    const auto up = in_vector<T>(b, 1);
-    const auto y = out_vector<T>(b, 0);
+    const auto [gate, up] = gate_and_up(in_matrix<T>(b, 0), in_matrix<T>(b, b.op.inputs.size() - 1));
+    const auto y = out_matrix<T>(b, 0);
     return {[&exec = b.exec, gate, up, y] { kernels::swiglu_forward<T>(exec, gate, up, y); }, nullptr};
   });
 }
 
 Bound bind_swiglu_grad(const Binding& b) {
   return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto gate = in_vector<T>(b, 0);
-    const auto up = in_vector<T>(b, 1);
-    const auto dy = in_vector<T>(b, 2);
-    const auto dgate = out_vector<T>(b, 0);
-    const auto dup = out_vector<T>(b, 1);
+    const std::size_t last = b.op.inputs.size() - 1;
+    const auto [gate, up] = gate_and_up(in_matrix<T>(b, 0), in_matrix<T>(b, last - 1));
+    const auto dy = in_matrix<T>(b, last);
+    const auto [dgate, dup] = gate_and_up(out_matrix<T>(b, 0), out_matrix<T>(b, last - 1));
     return {[&exec = b.exec, gate, up, dy, dgate, dup] {
               kernels::swiglu_backward<T>(exec, gate, up, dy, dgate, dup);
             },

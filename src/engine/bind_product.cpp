@@ -1,5 +1,7 @@
+#include <array>
 #include <cmath>
 
+#include "base/error.hpp"
 #include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
 #include "kernels/attention_prepared.hpp"
@@ -11,11 +13,12 @@ namespace {
 
 /// The launch of a prepared product; std::function wants copyable captures.
 Bound product(const Binding& b, std::unique_ptr<kernels::Gemm> gemm, const void* x, const void* y,
-              const void* bias) {
+              const void* bias, void* out) {
   gemm->prepare(b.exec);
-  return {[&exec = b.exec, g = std::shared_ptr<kernels::Gemm>(std::move(gemm)), x, y, bias,
-           out = b.output<std::byte>(0),
-           workspace = b.output<std::byte>(1)] { g->run(exec, x, y, bias, out, workspace); },
+  return {[&exec = b.exec, g = std::shared_ptr<kernels::Gemm>(std::move(gemm)), x, y, bias, out,
+           workspace = b.output<std::byte>(b.op.outputs.size() - 1)] {
+            g->run(exec, x, y, bias, out, workspace);
+          },
           nullptr};
 }
 
@@ -26,6 +29,46 @@ kernels::AttentionSpec attention_spec(const Binding& b, kernels::Direction direc
   return {direction, shape, 1.0 / std::sqrt(static_cast<double>(shape.head_dim)), b.in(0).dtype, workspace};
 }
 
+/// Pointers to q, k and v, or to their gradients: the first three operands, or the columns of the first.
+template <class Operand>
+auto parts_of_attention(const Binding& b, const Operand& operand) {
+  using Pointer = decltype(operand(0));
+  const Pointer q = operand(0);
+  if (!program::holds_all(b.op.attributes)) return std::array<Pointer, 3>{q, operand(1), operand(2)};
+  const AttentionShape s = program::attention_shape(b.in(0).shape, b.op.attributes);
+  const std::int64_t head = s.head_dim * size_of(b.in(0).dtype);
+  return std::array<Pointer, 3>{q, q + s.heads * head, q + (s.heads + s.kv_heads) * head};
+}
+
+/// The number of the input behind q, k and v.
+std::size_t take_qkv(const Binding& b, kernels::AttentionOperands& p) {
+  const auto [q, k, v] = parts_of_attention(b, [&](std::size_t i) { return b.input<std::byte>(i); });
+  p.q = q;
+  p.k = k;
+  p.v = v;
+  return program::holds_all(b.op.attributes) ? 1 : 3;
+}
+
+/// Where the operands from `first` on begin; they follow one another in memory.
+template <class Operand, class Info>
+auto joined(const Binding& b, std::size_t first, const Operand& operand, const Info& info) {
+  const auto parts = static_cast<std::size_t>(b.op.attributes.integer("parts", 1));
+  for (std::size_t i = first + 1; i < first + parts; ++i)
+    REQUIRE(operand(i) == operand(i - 1) + info(i - 1).bytes(), "{}: '{}' does not follow '{}' in memory",
+            b.op.name, info(i).name, info(i - 1).name);
+  return operand(first);
+}
+const std::byte* joined_input(const Binding& b, std::size_t first) {
+  return joined(
+      b, first, [&](std::size_t i) { return b.input<std::byte>(i); },
+      [&](std::size_t i) -> const program::Tensor& { return b.in(i); });
+}
+std::byte* joined_output(const Binding& b) {
+  return joined(
+      b, 0, [&](std::size_t i) { return b.output<std::byte>(i); },
+      [&](std::size_t i) -> const program::Tensor& { return b.out(i); });
+}
+
 Bound attention(const Binding& b, const kernels::AttentionSpec& spec, const kernels::AttentionOperands& p) {
   std::shared_ptr<kernels::PreparedAttention> prepared = kernels::make_attention(b.exec, spec);
   return {[&exec = b.exec, prepared, p] { prepared->run(exec, p); }, nullptr};
@@ -34,28 +77,29 @@ Bound attention(const Binding& b, const kernels::AttentionSpec& spec, const kern
 }  // namespace
 
 Bound bind_linear(const Binding& b) {
-  const kernels::LinearShape shape{b.in(0).shape[0], b.in(1).shape[1], b.in(1).shape[0]};
-  const bool bias = b.op.inputs.size() > 2;
+  const kernels::LinearShape shape{b.in(0).shape[0], b.in(1).shape[1], b.out(0).shape[1]};
+  const std::size_t biases = 1 + static_cast<std::size_t>(b.op.attributes.integer("parts", 1));
+  const bool bias = b.op.inputs.size() > biases;
   return product(b, kernels::make_linear(shape, b.in(0).dtype, bias), b.input<std::byte>(0),
-                 b.input<std::byte>(1), bias ? b.input<std::byte>(2) : nullptr);
+                 joined_input(b, 1), bias ? joined_input(b, biases) : nullptr, b.output<std::byte>(0));
 }
 
 Bound bind_linear_grad_input(const Binding& b) {
-  const kernels::LinearShape shape{b.in(0).shape[0], b.in(1).shape[1], b.in(1).shape[0]};
+  const kernels::LinearShape shape{b.in(0).shape[0], b.in(1).shape[1], b.in(0).shape[1]};
   return product(b, kernels::make_linear_grad_input(shape, b.in(0).dtype, accumulates(b)),
-                 b.input<std::byte>(0), b.input<std::byte>(1), nullptr);
+                 b.input<std::byte>(0), joined_input(b, 1), nullptr, b.output<std::byte>(0));
 }
 
 Bound bind_linear_grad_weight(const Binding& b) {
   const kernels::LinearShape shape{b.in(0).shape[0], b.in(1).shape[1], b.in(0).shape[1]};
   return product(b, kernels::make_linear_grad_weight(shape, b.in(0).dtype, b.out(0).dtype, accumulates(b)),
-                 b.input<std::byte>(0), b.input<std::byte>(1), nullptr);
+                 b.input<std::byte>(0), b.input<std::byte>(1), nullptr, joined_output(b));
 }
 
 Bound bind_linear_grad_bias(const Binding& b) {
   return with_gradient_types(b.in(0).dtype, b.out(0).dtype, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
     const auto dy = in_matrix<T>(b, 0);
-    const auto db = out_vector<G>(b, 0);
+    const Vector<G> db{reinterpret_cast<G*>(joined_output(b)), dy.cols};
     return {[&exec = b.exec, dy, db, add = accumulates(b)] {
               kernels::linear_grad_bias<T, G>(exec, dy, db, add);
             },
@@ -66,10 +110,8 @@ Bound bind_linear_grad_bias(const Binding& b) {
 Bound bind_attention(const Binding& b) {
   const bool workspace = b.op.outputs.size() > 2;
   kernels::AttentionOperands p;
-  p.q = b.input<std::byte>(0);
-  p.k = b.input<std::byte>(1);
-  p.v = b.input<std::byte>(2);
-  p.document_start = b.input<std::int32_t>(3);
+  const std::size_t last = take_qkv(b, p);
+  p.document_start = b.input<std::int32_t>(last);
   p.o = b.output<std::byte>(0);
   p.lse = b.output<std::byte>(1);
   if (workspace) p.workspace = b.output<std::byte>(2);
@@ -79,18 +121,17 @@ Bound bind_attention(const Binding& b) {
 
 Bound bind_attention_grad(const Binding& b) {
   kernels::AttentionOperands p;
-  p.q = b.input<std::byte>(0);
-  p.k = b.input<std::byte>(1);
-  p.v = b.input<std::byte>(2);
-  p.o = b.input<std::byte>(3);
-  p.lse = b.input<std::byte>(4);
-  p.dout = b.input<std::byte>(5);
-  p.document_start = b.input<std::int32_t>(6);
-  p.dq = b.output<std::byte>(0);
-  p.dk = b.output<std::byte>(1);
-  p.dv = b.output<std::byte>(2);
-  p.workspace = b.output<std::byte>(3);
-  return attention(b, attention_spec(b, kernels::Direction::backward, elements(b.out(3).shape)), p);
+  const std::size_t next = take_qkv(b, p);
+  p.o = b.input<std::byte>(next);
+  p.lse = b.input<std::byte>(next + 1);
+  p.dout = b.input<std::byte>(next + 2);
+  p.document_start = b.input<std::int32_t>(next + 3);
+  const auto [dq, dk, dv] = parts_of_attention(b, [&](std::size_t i) { return b.output<std::byte>(i); });
+  p.dq = dq;
+  p.dk = dk;
+  p.dv = dv;
+  p.workspace = b.output<std::byte>(next);
+  return attention(b, attention_spec(b, kernels::Direction::backward, elements(b.out(next).shape)), p);
 }
 
 }  // namespace ztrain::engine

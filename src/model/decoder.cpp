@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <utility>
+#include <vector>
+
 #include "model/builder.hpp"
 #include "model/family.hpp"
 
@@ -26,9 +29,28 @@ Attributes rope_attributes(const config::Model& m) {
           {"original_max_position", m.rope_original_max_position}};
 }
 
-ValueId projection(Builder& b, const std::string& name, ValueId x, std::int64_t out, double std, bool bias) {
-  const ValueId weight = b.parameter(name + ".weight", {out, b.shape(x)[1]}, Init::normal, std);
-  return b.linear(name, x, weight, bias ? b.parameter(name + ".bias", {out}, Init::zeros) : -1);
+/// A linear layer before it is applied: parameters lie in the order in which they are made.
+struct Projection {
+  std::string name;
+  ValueId weight, bias = -1;
+};
+
+/// Layers of one input. Weights come first, then biases: those of a kind lie side by side, so that the
+/// products can be joined (program/join_products.hpp).
+std::vector<Projection> projections(Builder& b, const config::Model& m, ValueId x,
+                                    const std::vector<std::pair<std::string, std::int64_t>>& outputs,
+                                    bool bias) {
+  std::vector<Projection> made;
+  for (const auto& [name, out] : outputs)
+    made.push_back(
+        {name, b.parameter(name + ".weight", {out, b.shape(x)[1]}, Init::normal, m.initializer_range)});
+  if (bias)
+    for (Projection& p : made) p.bias = b.parameter(p.name + ".bias", {b.shape(p.weight)[0]}, Init::zeros);
+  return made;
+}
+
+ValueId apply(Builder& b, const Projection& p, ValueId x) {
+  return b.linear(p.name, x, p.weight, p.bias);
 }
 
 ValueId norm(Builder& b, const std::string& name, ValueId x, const config::Model& m) {
@@ -37,11 +59,10 @@ ValueId norm(Builder& b, const std::string& name, ValueId x, const config::Model
 }
 
 /// Queries ('q') or keys ('k') of all heads: projected, normalised head by head if asked, and turned.
-ValueId turned(Builder& b, const config::Model& m, const std::string& attention, char which, ValueId x,
-               const Shared& shared) {
+ValueId turned(Builder& b, const config::Model& m, const std::string& attention, char which,
+               const Projection& projection, ValueId x, const Shared& shared) {
   const std::string p = fmt::format("{}.{}", attention, which);
-  const std::int64_t heads = which == 'q' ? m.num_attention_heads : m.num_key_value_heads;
-  ValueId y = projection(b, p + "_proj", x, heads * m.head_dim, m.initializer_range, m.attention_bias);
+  ValueId y = apply(b, projection, x);
   if (m.qk_norm)
     y = b.rms_norm(p + "_norm", y, b.parameter(p + "_norm.weight", {m.head_dim}, Init::ones), m.rms_norm_eps);
   return b.rope(p + "_rope", y, shared.table);
@@ -50,26 +71,31 @@ ValueId turned(Builder& b, const config::Model& m, const std::string& attention,
 ValueId attention(Builder& b, const config::Model& m, const Block& block, ValueId x, const Shared& shared) {
   const std::string p = block.name + ".self_attn";
   b.piece("qkv");
-  const ValueId q = turned(b, m, p, 'q', x, shared);
-  const ValueId k = turned(b, m, p, 'k', x, shared);
-  const ValueId v = projection(b, p + ".v_proj", x, m.num_key_value_heads * m.head_dim, m.initializer_range,
-                               m.attention_bias);
+  const std::int64_t q_width = m.num_attention_heads * m.head_dim,
+                     kv_width = m.num_key_value_heads * m.head_dim;
+  const auto qkv =
+      projections(b, m, x, {{p + ".q_proj", q_width}, {p + ".k_proj", kv_width}, {p + ".v_proj", kv_width}},
+                  m.attention_bias);
+  const ValueId q = turned(b, m, p, 'q', qkv[0], x, shared);
+  const ValueId k = turned(b, m, p, 'k', qkv[1], x, shared);
+  const ValueId v = apply(b, qkv[2], x);
   b.piece("attention");
   const ValueId o = b.attention(p + ".attention", q, k, v, shared.document_start,
                                 {m.num_attention_heads, m.num_key_value_heads, block.window});
   b.piece("output");
-  return projection(b, p + ".o_proj", o, m.hidden_size, m.initializer_range, m.attention_output_bias);
+  return apply(b, projections(b, m, o, {{p + ".o_proj", m.hidden_size}}, m.attention_output_bias)[0], o);
 }
 
 ValueId feed_forward(Builder& b, const config::Model& m, const std::string& prefix, ValueId x) {
   const std::string p = prefix + ".mlp";
   b.piece("gate_up");
-  const ValueId gate = projection(b, p + ".gate_proj", x, m.intermediate_size, m.initializer_range, false);
-  const ValueId up = projection(b, p + ".up_proj", x, m.intermediate_size, m.initializer_range, false);
+  const auto gate_up = projections(
+      b, m, x, {{p + ".gate_proj", m.intermediate_size}, {p + ".up_proj", m.intermediate_size}}, false);
+  const ValueId gate = apply(b, gate_up[0], x), up = apply(b, gate_up[1], x);
   b.piece("swiglu");
   const ValueId product = b.swiglu(p + ".swiglu", gate, up);
   b.piece("down");
-  return projection(b, p + ".down_proj", product, m.hidden_size, m.initializer_range, false);
+  return apply(b, projections(b, m, product, {{p + ".down_proj", m.hidden_size}}, false)[0], product);
 }
 
 ValueId emit(Builder& b, const config::Model& m, const Block& block, ValueId x, const Shared& shared) {

@@ -49,6 +49,9 @@ struct Parameter {
   bool trainable = true;  ///< otherwise it has no gradient and no optimizer state
   bool adapter = false;   ///< a LoRA factor: no model that is read has it
   bool decay = true;      ///< takes weight decay: matrices do, norms and biases do not
+  /// The first of the parameters that it must lie beside, in their order, since one product takes them all
+  /// (program/join_products.hpp); -1: none.
+  int joined = -1;
   int slice_dim = -1;     ///< dim cut over the tensor axis; -1: whole on each rank
   int slice_parts = 1;
   ValueId value = -1;

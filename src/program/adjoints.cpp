@@ -18,6 +18,32 @@ void reads_target(Op& op, const GradientTarget& target) {
   if (target.accumulate) op.inputs.push_back(target.tensor);
 }
 
+/// The inputs of a linear layer from `first` on: its joined weights, or their biases.
+std::vector<model::ValueId> parts_of(const model::Node& n, std::int64_t first) {
+  return {n.inputs.begin() + first, n.inputs.begin() + first + n.attributes.integer("parts", 1)};
+}
+
+std::vector<TensorId> tensors(const Tape& t, const std::vector<model::ValueId>& values) {
+  std::vector<TensorId> of;
+  for (const model::ValueId v : values) of.push_back(t.tensor(v));
+  return of;
+}
+
+/// An op whose outputs are the gradients of joined parameters: all are added to, or none.
+void emit_joined(Tape& t, const char* type, const model::Node& n, const std::vector<TensorId>& inputs,
+                 const std::vector<model::ValueId>& parameters) {
+  std::vector<GradientTarget> targets;
+  std::vector<TensorId> outputs;
+  for (const model::ValueId v : parameters) {
+    targets.push_back(t.target(v));
+    outputs.push_back(targets.back().tensor);
+  }
+  Attributes attributes = accumulate(targets[0]);
+  attributes.set("parts", static_cast<std::int64_t>(parameters.size()));
+  Op& op = t.emit(type, n.name, inputs, std::move(outputs), std::move(attributes));
+  for (const GradientTarget& target : targets) reads_target(op, target);
+}
+
 }  // namespace
 
 void embedding_adjoint(Tape& t, const model::Node& n) {
@@ -44,43 +70,44 @@ void rmsnorm_adjoint(Tape& t, const model::Node& n) {
 }
 
 void linear_adjoint(Tape& t, const model::Node& n) {
-  const model::ValueId x = n.inputs[0], w = n.inputs[1];
+  const model::ValueId x = n.inputs[0];
   const TensorId dy = t.gradient(n.outputs[0]);
+  const std::vector<model::ValueId> weights = parts_of(n, 1);
+  const auto parts = static_cast<std::int64_t>(weights.size());
   if (t.wants(x)) {
     const GradientTarget dx = t.target(x);
-    Op& op = t.emit("linear_grad_input", n.name, {dy, t.tensor(w)}, {dx.tensor}, accumulate(dx));
+    std::vector<TensorId> inputs = tensors(t, weights);
+    inputs.insert(inputs.begin(), dy);
+    Op& op = t.emit("linear_grad_input", n.name, std::move(inputs), {dx.tensor}, accumulate(dx));
+    op.attributes.set("parts", parts);
     reads_target(op, dx);
   }
-  if (t.wants(w)) {
-    const GradientTarget dw = t.target(w);
-    Op& op = t.emit("linear_grad_weight", n.name, {dy, t.tensor(x)}, {dw.tensor}, accumulate(dw));
-    reads_target(op, dw);
-  }
-  if (n.inputs.size() > 2 && t.wants(n.inputs[2])) {
-    const GradientTarget db = t.target(n.inputs[2]);
-    Op& op = t.emit("linear_grad_bias", n.name, {dy}, {db.tensor}, accumulate(db));
-    reads_target(op, db);
-  }
+  if (t.wants(weights[0])) emit_joined(t, "linear_grad_weight", n, {dy, t.tensor(x)}, weights);
+  if (static_cast<std::int64_t>(n.inputs.size()) > 1 + parts)
+    if (const auto biases = parts_of(n, 1 + parts); t.wants(biases[0]))
+      emit_joined(t, "linear_grad_bias", n, {dy}, biases);
 }
 
 void rope_adjoint(Tape& t, const model::Node& n) {
   const auto [dx, addend] = t.target_with_addend(n.inputs[0]);
-  t.emit("rope", n.name, {t.gradient(n.outputs[0]), t.tensor(n.inputs[1])}, {dx},
-         {{"inverse", std::int64_t{1} - n.attributes.integer("inverse")}});
+  Attributes attributes = n.attributes;
+  attributes.set("inverse", std::int64_t{1} - n.attributes.integer("inverse"));
+  t.emit("rope", n.name, {t.gradient(n.outputs[0]), t.tensor(n.inputs[1])}, {dx}, std::move(attributes));
   if (addend != no_tensor) t.pass(n.inputs[0], addend);
 }
 
 void attention_adjoint(Tape& t, const model::Node& n) {
-  std::vector<TensorId> inputs;
-  for (int i = 0; i < 3; ++i) inputs.push_back(t.tensor(n.inputs[static_cast<std::size_t>(i)]));
+  // The last input is document_start; before it q, k and v, or what holds all three.
+  const std::vector<model::ValueId> qkv(n.inputs.begin(), n.inputs.end() - 1);
+  std::vector<TensorId> inputs = tensors(t, qkv);
   inputs.push_back(t.tensor(n.outputs[0]));
   inputs.push_back(t.tensor(n.outputs[1]));
   inputs.push_back(t.gradient(n.outputs[0]));
-  inputs.push_back(t.tensor(n.inputs[3]));
+  inputs.push_back(t.tensor(n.inputs.back()));
   std::vector<TensorId> outputs;
   std::vector<TensorId> addends;
-  for (int i = 0; i < 3; ++i) {
-    const auto [d, addend] = t.target_with_addend(n.inputs[static_cast<std::size_t>(i)]);
+  for (const model::ValueId v : qkv) {
+    const auto [d, addend] = t.target_with_addend(v);
     outputs.push_back(d);
     addends.push_back(addend);
   }
@@ -88,17 +115,22 @@ void attention_adjoint(Tape& t, const model::Node& n) {
   outputs.push_back(t.workspace(
       n.name, attention_backward_bytes(attention_shape(q.shape, n.attributes), q.dtype, t.kernels())));
   t.emit("attention_grad", n.name, std::move(inputs), std::move(outputs), n.attributes);
-  for (std::size_t i = 0; i < 3; ++i)
-    if (addends[i] != no_tensor) t.pass(n.inputs[i], addends[i]);
+  for (std::size_t i = 0; i < qkv.size(); ++i)
+    if (addends[i] != no_tensor) t.pass(qkv[i], addends[i]);
 }
 
 void swiglu_adjoint(Tape& t, const model::Node& n) {
-  const auto [dgate, gate_addend] = t.target_with_addend(n.inputs[0]);
-  const auto [dup, up_addend] = t.target_with_addend(n.inputs[1]);
-  t.emit("swiglu_grad", n.name, {t.tensor(n.inputs[0]), t.tensor(n.inputs[1]), t.gradient(n.outputs[0])},
-         {dgate, dup});
-  if (gate_addend != no_tensor) t.pass(n.inputs[0], gate_addend);
-  if (up_addend != no_tensor) t.pass(n.inputs[1], up_addend);
+  std::vector<TensorId> inputs = tensors(t, n.inputs);
+  inputs.push_back(t.gradient(n.outputs[0]));
+  std::vector<TensorId> outputs, addends;
+  for (const model::ValueId v : n.inputs) {
+    const auto [d, addend] = t.target_with_addend(v);
+    outputs.push_back(d);
+    addends.push_back(addend);
+  }
+  t.emit("swiglu_grad", n.name, std::move(inputs), std::move(outputs));
+  for (std::size_t i = 0; i < addends.size(); ++i)
+    if (addends[i] != no_tensor) t.pass(n.inputs[i], addends[i]);
 }
 
 void add_adjoint(Tape& t, const model::Node& n) {

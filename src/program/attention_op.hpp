@@ -1,11 +1,15 @@
 #pragma once
-// The shape of an op `attention` or `attention_grad`, from q [tokens, heads * head_dim] and its attributes.
+// The shape of an op `attention` or `attention_grad`, from its first input and its attributes. That input is
+// q [tokens, heads * head_dim], or q, k and v side by side [tokens, (heads + 2 kv_heads) * head_dim].
 
 #include "base/attention_shape.hpp"
 #include "base/attributes.hpp"
 #include "base/shape.hpp"
 
 namespace ztrain::program {
+
+/// Whether q, k and v are columns of input 0, and their gradients of output 0.
+bool holds_all(const Attributes& attributes);
 
 AttentionShape attention_shape(const Shape& q, const Attributes& attributes);
 

@@ -6,6 +6,7 @@
 #include "base/step_partial.hpp"
 #include "base/step_scalars.hpp"
 #include "program/fusion.hpp"
+#include "program/join_products.hpp"
 #include "program/optimizer.hpp"
 #include "program/parameter_groups.hpp"
 #include "program/passes.hpp"
@@ -44,6 +45,7 @@ ShardOptions shard_options(const JobSpec& spec) {
 Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training) {
   const Coordinate at(spec.mesh, rank);
   for (const auto& pass : spec.graph_passes) pass(graph, at);
+  join_products(graph);
   group_parameters(graph, spec.units);
   if (training) require_patterns_match(graph, spec.optimizer);
   Layout layout = make_layout(graph, spec.mesh);

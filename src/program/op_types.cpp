@@ -17,9 +17,12 @@ double dim(const Program& p, TensorId t, std::size_t d) {
   return static_cast<double>(p.tensor(t).shape[d]);
 }
 
-/// 2 T n k: operand 0 is [T, n or k], operand 1 the weight [n, k].
+/// 2 T n k: operand 0 is [T, n or k], operand 1 the weight [n, k], or the first of joined ones.
 double linear_flops(const Program& p, const Op& op) {
-  return 2 * dim(p, op.inputs[0], 0) * dim(p, op.inputs[1], 0) * dim(p, op.inputs[1], 1);
+  double rows = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(op.attributes.integer("parts", 1)); ++i)
+    rows += dim(p, op.inputs[1 + i], 0);
+  return 2 * dim(p, op.inputs[0], 0) * rows * dim(p, op.inputs[1], 1);
 }
 double grad_weight_flops(const Program& p, const Op& op) {
   return 2 * dim(p, op.inputs[0], 0) * dim(p, op.inputs[0], 1) * dim(p, op.inputs[1], 1);
@@ -35,7 +38,8 @@ double attention_flops(const Program& p, const Op& op) {
   const double tokens = dim(p, op.inputs[0], 0);
   const std::int64_t sequence = op.attributes.integer("sequence", p.tensor(op.inputs[0]).shape[0]);
   const double span = model::attention_span(sequence, op.attributes.integer("window", 0));
-  return 4 * tokens * span * dim(p, op.inputs[0], 1);
+  const AttentionShape s = attention_shape(p.tensor(op.inputs[0]).shape, op.attributes);
+  return 4 * tokens * span * static_cast<double>(s.heads * s.head_dim);
 }
 /// Over a full cache.
 double attention_cached_flops(const Program& p, const Op& op) {
@@ -52,11 +56,14 @@ std::int64_t head_workspace(const Program& p, const Op& op) {
                                    DType::f32, p.target);
 }
 
-/// Output 0 is C[m, n]; operand 0 holds m x k elements, whichever way round it is read.
+/// The outputs one below the other are C[m, n]; operand 0 holds m x k elements, whichever way round it is
+/// read.
 std::int64_t gemm_workspace(const Program& p, const Op& op) {
   const Tensor& c = p.tensor(op.outputs[0]);
-  const std::int64_t k = elements(p.tensor(op.inputs[0]).shape) / c.shape[0];
-  return gemm_workspace_bytes(c.shape[0], c.shape[1], k, p.tensor(op.inputs[0]).dtype, c.dtype, p.target);
+  std::int64_t m = 0;
+  for (const TensorId out : op.outputs) m += p.tensor(out).shape[0];
+  const std::int64_t k = elements(p.tensor(op.inputs[0]).shape) / m;
+  return gemm_workspace_bytes(m, c.shape[1], k, p.tensor(op.inputs[0]).dtype, c.dtype, p.target);
 }
 
 std::int64_t fp8_workspace(const Program& p, const Op&) {
@@ -105,7 +112,7 @@ constexpr std::array<OpType, 44> table{{
     {"cache_append"},
     {"attention_cached", nullptr, attention_cached_flops},
     {"swiglu", swiglu_adjoint},
-    {"swiglu_grad"},
+    {"swiglu_grad", nullptr, nullptr, nullptr, false, 1},
     {"add", add_adjoint, nullptr, nullptr, false, 2},
     {"scale", scale_adjoint, nullptr, nullptr, false, 1},
     {"dropout", dropout_adjoint, nullptr, nullptr, false, 0, true},

@@ -11,24 +11,29 @@
 //                      or each head of x[T,heads*d]          -> y, rstd[T*heads]
 //   add_rmsnorm        a b w                                 -> r = a + b, y = rmsnorm(r), rstd         eps
 //   rmsnorm_grad       x w rstd dy (addend[T,d])             -> dx[T,d] dw[d] [accumulate] workspace    addend 0|1
-//   linear             x[T,k] W[n,k] (b[n])                  -> y[T,n] workspace
-//   linear_grad_input  dy[T,n] W[n,k]                        -> dx[T,k] [accumulate] workspace
-//   linear_grad_weight dy[T,n] x[T,k]                        -> dW[n,k] [accumulate] workspace
+//   linear             x[T,k] W[n,k]... (b[n]...)            -> y[T,n] workspace        parts: weights, and biases, whose rows
+//                                                            follow one another in memory; n: the sum of theirs
+//   linear_grad_input  dy[T,n] W[n,k]...                     -> dx[T,k] [accumulate] workspace            parts
+//   linear_grad_weight dy[T,n] x[T,k]                        -> dW[n,k]... [accumulate] workspace         parts
 //   fp8_quantize       x[T,k] (c[k])                        -> codes[T,k] scales[1 or T] workspace   rowwise 0|1; of x times c
 //   fp8_transpose      codes[T,k]                           -> codes[k,T] (ones[k])
 //   linear_fp8         x[T,k] sx W[n,k] sW (b[n])           -> y[T,n] workspace      rowwise 0|1; codes and their scales
 //   linear_fp8_grad_input  dy[T,n] sdy W^T[k,n] sW          -> dx[T,k] [accumulate] workspace             rowwise
 //   linear_fp8_grad_weight dy^T[n,T] sdy x^T[k,T] sx        -> dW[n,k] [accumulate] workspace             rowwise
-//   linear_grad_bias   dy[T,n]                               -> db[n] [accumulate]
+//   linear_grad_bias   dy[T,n]                               -> db[n]... [accumulate]                     parts
 //   rope_table         positions[T]                          -> table[T,head_dim]    theta, scaling, ...
-//   rope               x[T,heads*head_dim] table             -> y                    inverse 0|1
+//   rope               x[T,heads*head_dim] table             -> y                    inverse 0|1, (heads: how many are turned)
 //   attention          q k v document_start[T]               -> o lse[T,heads] (workspace)    heads, kv_heads, window (0: none),
-//                                                            (sequence, documents, deterministic: base/attention_shape.hpp)
+//                      or qkv document_start                 (sequence, documents, deterministic: base/attention_shape.hpp)
+//                                                            joined 0|1: q, k and v are columns of one input
 //   attention_grad     q k v o lse do document_start         -> dq dk dv workspace
+//                      or qkv o lse do document_start        -> dqkv workspace
 //   cache_append       rows[T,H*hd] begin[1] cache[H*C,hd]   -> cache, rows begin .. of each of H heads
 //   attention_cached   q k_cache v_cache begin[1]            -> o                         heads, kv_heads, (window)
 //   swiglu             gate[T,n] up[T,n]                     -> y[T,n]
+//                      or gate_up[T,2n]                      -> y[T,n]
 //   swiglu_grad        gate up dy                            -> dgate dup
+//                      or gate_up dy                         -> dgate_up
 //   add                a b                                   -> a + b
 //   scale              x                                     -> factor * x           factor
 //   dropout            x[T,n] scalars                        -> y                    rate, key, first_token; identity

@@ -72,6 +72,19 @@ std::vector<std::string> names_by_size(const Graph& graph, std::int64_t least) {
   return names;
 }
 
+/// The first of the parameters that this one lies beside: what is joined stays in one unit.
+std::size_t leader_of(const Graph& graph, std::size_t parameter) {
+  const int joined = graph.parameters[parameter].joined;
+  return joined >= 0 ? static_cast<std::size_t>(joined) : parameter;
+}
+
+/// By parameter: elements of all that follow it.
+std::vector<std::int64_t> joined_sizes(const Graph& graph) {
+  std::vector<std::int64_t> sizes(graph.parameters.size(), 0);
+  for (std::size_t i = 0; i < sizes.size(); ++i) sizes[leader_of(graph, i)] += size_of(graph.parameters[i]);
+  return sizes;
+}
+
 std::vector<std::string> unit_names(const Graph& graph, const UnitOptions& options) {
   switch (options.granularity) {
     case UnitGranularity::model:
@@ -103,10 +116,12 @@ void group_parameters(Graph& graph, const UnitOptions& options) {
     if (fresh) units.push_back({name, together, p.trainable, kept_whole, p.coded()});
     return it->second;
   };
+  const std::vector<std::int64_t> sizes = joined_sizes(graph);
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     Parameter& p = graph.parameters[i];
-    const bool kept_whole = size_of(p) < options.persistence_threshold;
-    p.unit = number_of(kept_whole ? "parameters kept whole" : names[i], kept_whole, p);
+    const std::size_t leader = leader_of(graph, i);
+    const bool kept_whole = sizes[leader] < options.persistence_threshold;
+    p.unit = number_of(kept_whole ? "parameters kept whole" : names[leader], kept_whole, p);
   }
   const auto is_trained = [&](const std::string& name) {
     return numbers.contains({name, true, false}) || numbers.contains({name, true, true});

@@ -21,6 +21,7 @@ struct UnitOptions {
   std::int64_t min_parameters = 0;    ///< for size
   std::vector<std::string> patterns;  ///< for pattern: globs of module names, "model.layers.*.mlp"
   /// Parameters with fewer elements are kept whole, all in one unit (DeepSpeed's persistence threshold).
+  /// Joined ones (model::Parameter::joined) count as one, and go where the first of them goes.
   std::int64_t persistence_threshold = 0;
 };
 

@@ -47,6 +47,22 @@ void norms_and_biases(TinyModel& tiny) {
   m.num_key_value_heads = 2;
 }
 
+/// Sizes for which products of one input are joined; weights alone, then biases too.
+void joined(TinyModel& tiny) {
+  config::Model& m = tiny.dims;
+  m.hidden_size = 32;
+  m.intermediate_size = 48;
+  m.head_dim = 8;
+}
+void joined_biases(TinyModel& tiny) {
+  config::Model& m = tiny.dims;
+  m.hidden_size = 8;
+  m.intermediate_size = 32;
+  m.num_key_value_heads = 4;
+  m.head_dim = 64;
+  m.attention_bias = true;
+}
+
 /// Beside frozen layers, one without adapters below one with; a norm is trained, and the head.
 void adapters(TinyModel& m) {
   m.lora = {3, 6, 0, {"model.layers.0.self_attn.k_proj", "model.layers.1.*"}};
@@ -66,6 +82,8 @@ constexpr Variant variants[] = {
     {"window", window},
     {"heads_normalised", [](TinyModel& m) { m.dims.qk_norm = true; }},
     {"norms_and_biases", norms_and_biases},
+    {"joined", joined},
+    {"joined_biases", joined_biases},
     {"adapters", adapters},
     {"keys_alone", keys_alone},
 };
@@ -81,13 +99,15 @@ TinyModel model_of(const Variant& v) {
   return m;
 }
 
+using GraphPass = void (*)(model::Graph&, const Coordinate&);
+
 /// A model on one rank, with two documents in each row, and its gradient.
 class Probe {
  public:
   Probe(const TinyModel& model, DType type, program::Recompute recompute, bool mixed = false,
-        double loss_scale = 1)
+        double loss_scale = 1, GraphPass pass = nullptr)
       : model_(model),
-        spec_(spec(model, type, recompute, mixed)),
+        spec_(spec(model, type, recompute, mixed, pass)),
         worker_(session(), model.graph(type), spec_) {
     worker_.initialize(5);
     load_batch();
@@ -99,6 +119,7 @@ class Probe {
   }
 
   const Layout& layout() const { return worker_.job().layout; }
+  const std::vector<program::Op>& ops() const { return worker_.job().train.ops; }
   double loss() const { return worker_.scalars().loss; }
   double norm() const { return worker_.scalars().gradient_norm; }
 
@@ -129,12 +150,14 @@ class Probe {
   }
 
  private:
-  static program::JobSpec spec(const TinyModel& model, DType type, program::Recompute recompute, bool mixed) {
+  static program::JobSpec spec(const TinyModel& model, DType type, program::Recompute recompute, bool mixed,
+                               GraphPass pass) {
     program::Precision precision = test::precision_of(type);
     if (mixed) precision = {type, DType::f32, DType::f32, DType::f32, DType::f32};
     program::JobSpec s = test::spec_for(model, {}, "NO_SHARD", precision);
     s.optimizer.options.beta1 = beta1;
     s.recompute = recompute;
+    if (pass) s.graph_passes.emplace_back(pass);
     return s;
   }
 
@@ -184,6 +207,32 @@ TEST_P(Gradients, AreFiniteDifferences) {
       EXPECT_NEAR(probe.gradient(p, i), numeric, 1e-9 + 1e-7 * std::abs(numeric))
           << parameters[static_cast<std::size_t>(p)].name << "[" << i << "]";
     }
+  }
+}
+
+/// Attributes with which join_products leaves a layer alone.
+void keep_apart(model::Graph& graph, const Coordinate&) {
+  for (model::Node& node : graph.nodes)
+    if (node.op == "linear") node.attributes.set("parts", std::int64_t{1});
+}
+
+int joined_products(const Probe& probe) {
+  return static_cast<int>(std::ranges::count_if(
+      probe.ops(), [](const program::Op& op) { return op.attributes.integer("parts", 1) > 1; }));
+}
+
+TEST(JoinedProducts, AreThoseOfTheLayers) {
+  kernels::initialize_backend();
+  for (const auto set : {joined, joined_biases}) {
+    const TinyModel model = model_of({"", set});
+    const Probe one(model, DType::f64, program::Recompute{});
+    const Probe apart(model, DType::f64, program::Recompute{}, false, 1, keep_apart);
+    EXPECT_GT(joined_products(one), 0);
+    EXPECT_EQ(joined_products(apart), 0);
+    EXPECT_NEAR(one.loss(), apart.loss(), 1e-13);
+    for (int p = 0; p < static_cast<int>(one.layout().parameters().size()); ++p)
+      for (std::int64_t i = 0; i < one.layout().segment_of(p).count; ++i)
+        ASSERT_NEAR(one.gradient(p, i), apart.gradient(p, i), 1e-13);
   }
 }
 

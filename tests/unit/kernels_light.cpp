@@ -137,8 +137,9 @@ TYPED_TEST(Elementwise, NaNReachesTheOutputs) {
   const auto run =
       run_rmsnorm<T, T>(*this->exec, matrix(std::as_const(x), rows), w, matrix(other, rows), {}, w, false);
   Array<T> y(x.size()), dgate(x.size()), dup(x.size());
-  swiglu_forward<T>(*this->exec, view(std::as_const(x)), view(other), view(y));
-  swiglu_backward<T>(*this->exec, view(std::as_const(x)), view(other), view(other), view(dgate), view(dup));
+  const auto input = matrix(std::as_const(x), rows), second = matrix(other, rows);
+  swiglu_forward<T>(*this->exec, input, second, matrix(y, rows));
+  swiglu_backward<T>(*this->exec, input, second, second, matrix(dgate, rows), matrix(dup, rows));
   for (std::size_t i = 0; i < x.size(); ++i) {
     EXPECT_EQ(std::isnan(static_cast<double>(run.y[i])), i >= 40) << i;
     EXPECT_EQ(std::isnan(static_cast<double>(run.dx[i])), i >= 40) << i;
@@ -155,17 +156,67 @@ TYPED_TEST(Elementwise, SwigluMatchesTheReference) {
     const auto dy = random<T>(n, 3);
     gate[0] = static_cast<T>(-200.0f);  // exp overflows a float, silu is 0
     Array<T> y(gate.size()), dgate(gate.size()), dup(gate.size());
-    swiglu_forward<T>(*this->exec, view(std::as_const(gate)), view(std::as_const(up)), view(y));
-    swiglu_backward<T>(*this->exec, view(std::as_const(gate)), view(std::as_const(up)), view(dy), view(dgate),
-                       view(dup));
+    const auto in = [](const Array<T>& values) { return matrix(values, 1); };
+    swiglu_forward<T>(*this->exec, in(gate), in(up), matrix(y, 1));
+    swiglu_backward<T>(*this->exec, in(gate), in(up), in(dy), matrix(dgate, 1), matrix(dup, 1));
     const auto expected = reference::swiglu_backward(doubles(gate), doubles(up), doubles(dy));
     const double error = 10 * acc_error<T>;
     expect_close(y, reference::swiglu_forward(doubles(gate), doubles(up)), error, "y");
     expect_close(dgate, expected.dgate, error, "dgate");
     expect_close(dup, expected.dup, error, "dup");
-    swiglu_backward<T>(*this->exec, view(std::as_const(gate)), view(std::as_const(up)), view(dy), view(gate),
-                       view(up));
+    swiglu_backward<T>(*this->exec, in(gate), in(up), in(dy), matrix(gate, 1), matrix(up, 1));
     EXPECT_TRUE(same_bits(dgate, gate) && same_bits(dup, up)) << "in place";
+  }
+}
+
+/// Rows of a and b side by side.
+template <class T>
+Array<T> beside(const Array<T>& a, const Array<T>& b, std::int64_t rows) {
+  Array<T> both;
+  const auto width = a.size() / static_cast<std::size_t>(rows),
+             other = b.size() / static_cast<std::size_t>(rows);
+  for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r) {
+    for (std::size_t i = 0; i < width; ++i) both.push_back(a[r * width + i]);
+    for (std::size_t i = 0; i < other; ++i) both.push_back(b[r * other + i]);
+  }
+  return both;
+}
+
+TYPED_TEST(Elementwise, SwigluOfColumnsIsThatOfMatrices) {
+  using T = TypeParam;
+  for (const std::int64_t rows : heights) {
+    for (const std::int64_t n : {1, 8, 250, 1030}) {
+      const auto gate = random<T>(rows * n, 1, 6), up = random<T>(rows * n, 2), dy = random<T>(rows * n, 3);
+      Array<T> y(gate.size()), dgate(gate.size()), dup(gate.size()), of_columns(gate.size());
+      auto both = beside(gate, up, rows);
+      const Columns<T> left(both.data(), rows, n, 2 * n), right(both.data() + n, rows, n, 2 * n);
+      swiglu_forward<T>(*this->exec, matrix(gate, rows), matrix(up, rows), matrix(y, rows));
+      swiglu_forward<T>(*this->exec, left, right, matrix(of_columns, rows));
+      EXPECT_TRUE(same_bits(y, of_columns));
+      swiglu_backward<T>(*this->exec, matrix(gate, rows), matrix(up, rows), matrix(dy, rows),
+                         matrix(dgate, rows), matrix(dup, rows));
+      swiglu_backward<T>(*this->exec, left, right, matrix(dy, rows), left, right);
+      EXPECT_TRUE(same_bits(beside(dgate, dup, rows), both)) << rows << " x " << n;
+    }
+  }
+}
+
+TYPED_TEST(Elementwise, RopeTurnsTheFirstHeadsAndLeavesWhatIsBehindThem) {
+  using T = TypeParam;
+  for (const std::int64_t rows : heights) {
+    const std::int64_t hd = 10, heads = 3, others = 2;
+    const auto x = random<T>(rows * heads * hd, 1), rest = random<T>(rows * others * hd, 2);
+    const auto table = random<acc_t<T>>(rows * hd, 3);
+    Array<T> y(x.size());
+    rope_apply<T>(*this->exec, matrix(x, rows), matrix(table, rows), false, matrix(y, rows));
+    const auto expected = beside(y, rest, rows);
+    auto both = beside(x, rest, rows);
+    Array<T> apart(both.size());
+    const auto input = matrix(std::as_const(both), rows);
+    rope_apply<T>(*this->exec, input, matrix(table, rows), false, matrix(apart, rows), heads);
+    EXPECT_TRUE(same_bits(expected, apart));
+    rope_apply<T>(*this->exec, input, matrix(table, rows), false, matrix(both, rows), heads);
+    EXPECT_TRUE(same_bits(expected, both)) << "in place";
   }
 }
 

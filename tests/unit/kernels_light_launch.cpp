@@ -71,8 +71,8 @@ TEST(Launch, AllocatesNothing) {
                                  view(dweight), true, workspace.data());
   rope_table<float>(exec, in(tokens), 1e4, {}, of(table));
   rope_apply<float>(exec, in_of(x), in_of(table), false, of(y));
-  swiglu_forward<float>(exec, in(x), in(y), view(z));
-  swiglu_backward<float>(exec, in(x), in(y), in(z), view(u), view(dx));
+  swiglu_forward<float>(exec, in_of(x), in_of(y), of(z));
+  swiglu_backward<float>(exec, in_of(x), in_of(y), in_of(z), of(u), of(dx));
   add<float>(exec, in(x), in(y), view(z));
   copy(exec, x.data(), y.data(), n * 4);
   zero(exec, y.data(), n * 4);
