@@ -16,7 +16,8 @@
 
 namespace ztrain::kernels {
 
-/// What forward and backward read. T is float, bf16, f16 or double.
+/// What forward and backward read. T is float, bf16, f16 or double. Where shape.row is set, q, k and v are
+/// columns of one matrix: rows of each begin shape.row apart, whatever the view's number of columns.
 template <class T>
 struct AttentionInput {
   AttentionShape shape;
@@ -36,7 +37,8 @@ constexpr std::int64_t first_key(const AttentionShape& shape, const std::int32_t
   return shape.window > 0 ? std::max(start, t - shape.window + 1) : start;
 }
 
-/// Throws Error when the views do not have the shape's sizes. Called by forward and backward too; cheap.
+/// Throws Error when the views do not have the shape's sizes, or rows would overlap. Called by forward and
+/// backward too; cheap.
 template <class T>
 void check(const AttentionInput<T>& input);
 
@@ -48,9 +50,10 @@ void check(const AttentionInput<T>& input, Matrix<const T> o, Matrix<const acc_t
 template <class T>
 void attention_forward(Exec& exec, const AttentionInput<T>& input, Matrix<T> o, Matrix<acc_t<T>> lse);
 
-/// Gradients dq, dk, dv (overwritten) from the output's gradient dout. The same bits on every run: one task
-/// per key-value head, which sums over its group's query heads, key blocks and query blocks in a fixed order.
-/// workspace: attention_backward_workspace_bytes() bytes, aligned to 64.
+/// Gradients dq, dk, dv (overwritten) from the output's gradient dout, with rows as far apart as those of q,
+/// k and v; columns between them are left alone. The same bits on every run: one task per key-value head,
+/// which sums over its group's query heads, key blocks and query blocks in a fixed order. workspace:
+/// attention_backward_workspace_bytes() bytes, aligned to 64.
 template <class T>
 void attention_backward(Exec& exec, const AttentionInput<T>& input, Matrix<const T> o,
                         Matrix<const acc_t<T>> lse, Matrix<const T> dout, Matrix<T> dq, Matrix<T> dk,

@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/kernel_workspace.hpp"
 #include "kernels/attention.hpp"
+#include "kernels/attention_arguments.hpp"
 #include "kernels/exec_kokkos.hpp"
 #include "kernels/fast_exp.hpp"
 #include "kernels/tile.hpp"
@@ -14,21 +15,16 @@ namespace {
 constexpr int block = 64;
 
 template <class T>
-struct BackwardArguments {
-  AttentionShape shape;
-  acc_t<T> scale;
-  const T* q;
-  const T* k;
-  const T* v;
-  const std::int32_t* document_start;
-  const T* o;
-  const acc_t<T>* lse;
-  const T* dout;
+struct BackwardArguments : AttentionGradientArguments<T> {
   T* dq;
   T* dk;
   T* dv;
-  acc_t<T>* delta;   ///< [tokens, heads]: sum over the head of dout * o
-  acc_t<T>* dq_sum;  ///< [tokens, heads * head_dim]: dq itself unless T is narrower than its accumulator
+  acc_t<T>* dq_sum;      ///< [tokens, heads * head_dim]: dq itself unless T is narrower than its accumulator
+  std::int64_t sum_row;  ///< elements from one token to the next of dq_sum
+
+  acc_t<T>* sum_at(std::int64_t token, std::int64_t head) const {
+    return dq_sum + token * sum_row + head * this->shape.head_dim;
+  }
 };
 
 /// A block of keys of one key-value head, and the sums of its gradients. Row-major, and transposed where a
@@ -84,9 +80,10 @@ void query_block(const BackwardArguments<T>& a, std::int64_t head, std::int64_t 
   const int hd = static_cast<int>(a.shape.head_dim), columns = tile::padded(hd, tile::column_quantum);
   const int rows = static_cast<int>(std::min<std::int64_t>(block, a.shape.tokens - q0));
   const int padded_rows = tile::padded(rows, tile::row_quantum);
-  const std::int64_t stride = a.shape.heads * hd, offset = q0 * stride + head * hd;
-  tile::load(a.q + offset, stride, rows, hd, t.queries, max_dim, padded_rows, columns);
-  tile::load(a.dout + offset, stride, rows, hd, t.dout, max_dim, padded_rows, columns);
+  tile::load(a.q + a.shape.q_at(q0, head), a.shape.q_row(), rows, hd, t.queries, max_dim, padded_rows,
+             columns);
+  tile::load(a.dout + a.shape.o_at(q0, head), a.shape.o_row(), rows, hd, t.dout, max_dim, padded_rows,
+             columns);
   tile::product<A, false>(rows, block, hd, t.queries, max_dim, 1, key.keys_t, block, t.p, block);
   tile::product<A, false>(rows, block, hd, t.dout, max_dim, 1, key.values_t, block, t.ds, block);
   for (int i = 0; i < rows; ++i) {
@@ -100,7 +97,7 @@ void query_block(const BackwardArguments<T>& a, std::int64_t head, std::int64_t 
   tile::product<A, true>(key.count, columns, rows, t.ds, 1, block, t.queries, max_dim, key.dk, max_dim);
   tile::product<A, false>(rows, columns, key.count, t.ds, block, 1, key.keys, max_dim, t.dq, max_dim);
   for (int i = 0; i < rows; ++i) {
-    A* __restrict to = a.dq_sum + offset + i * stride;
+    A* __restrict to = a.sum_at(q0 + i, head);
     const A* __restrict from = t.dq + i * max_dim;
     for (int d = 0; d < hd; ++d) to[d] += from[d];
   }
@@ -110,7 +107,7 @@ template <class T, int max_dim>
 void load_keys(const BackwardArguments<T>& a, std::int64_t kv_head, KeyTiles<acc_t<T>, max_dim>& key) {
   using A = acc_t<T>;
   const int hd = static_cast<int>(a.shape.head_dim), columns = tile::padded(hd, tile::column_quantum);
-  const std::int64_t stride = a.shape.kv_heads * hd, offset = key.begin * stride + kv_head * hd;
+  const std::int64_t stride = a.shape.kv_row(), offset = a.shape.kv_at(key.begin, kv_head);
   tile::load(a.v + offset, stride, key.count, hd, key.keys, max_dim, block, columns);
   tile::transpose(key.keys, max_dim, block, hd, A(1), key.values_t, block);
   tile::load(a.k + offset, stride, key.count, hd, key.keys, max_dim, block, columns);
@@ -132,10 +129,8 @@ void backward_head(const BackwardArguments<T>& a, std::int64_t kv_head) {
   KeyTiles<A, max_dim> key;
   QueryTiles<A, max_dim> query;
   const std::int64_t hd = a.shape.head_dim, tokens = a.shape.tokens, group = a.shape.heads / a.shape.kv_heads;
-  const std::int64_t first = kv_head * group, q_stride = a.shape.heads * hd,
-                     kv_stride = a.shape.kv_heads * hd;
-  for (std::int64_t t = 0; t < tokens; ++t)
-    std::fill_n(a.dq_sum + t * q_stride + first * hd, group * hd, A(0));
+  const std::int64_t first = kv_head * group;
+  for (std::int64_t t = 0; t < tokens; ++t) std::fill_n(a.sum_at(t, first), group * hd, A(0));
   for (key.begin = 0; key.begin < tokens; key.begin += block) {
     key.count = static_cast<int>(std::min<std::int64_t>(block, tokens - key.begin));
     load_keys<T, max_dim>(a, kv_head, key);
@@ -143,15 +138,13 @@ void backward_head(const BackwardArguments<T>& a, std::int64_t kv_head) {
       for (std::int64_t q0 = key.begin;
            q0 < tokens && first_key(a.shape, a.document_start, q0) < key.begin + key.count; q0 += block)
         query_block<T, max_dim>(a, head, q0, key, query);
-    const std::int64_t offset = key.begin * kv_stride + kv_head * hd;
-    store_rows(key.dk, max_dim, key.count, hd, a.dk + offset, kv_stride);
-    store_rows(key.dv, max_dim, key.count, hd, a.dv + offset, kv_stride);
+    const std::int64_t stride = a.shape.kv_row(), offset = a.shape.kv_at(key.begin, kv_head);
+    store_rows(key.dk, max_dim, key.count, hd, a.dk + offset, stride);
+    store_rows(key.dv, max_dim, key.count, hd, a.dv + offset, stride);
   }
   if constexpr (sizeof(T) < sizeof(A))
-    for (std::int64_t t = 0; t < tokens; ++t) {
-      const std::int64_t offset = t * q_stride + first * hd;
-      store_rows(a.dq_sum + offset, 0, 1, group * hd, a.dq + offset, 0);
-    }
+    for (std::int64_t t = 0; t < tokens; ++t)
+      store_rows(a.sum_at(t, first), 0, 1, group * hd, a.dq + a.shape.q_at(t, first), 0);
 }
 
 template <class T, int max_dim>
@@ -177,26 +170,15 @@ void attention_backward(Exec& exec, const AttentionInput<T>& input, Matrix<const
   REQUIRE(workspace.count >= needed, "attention backward: the workspace has {} bytes, {} are needed",
           workspace.count, needed);
   A* delta = reinterpret_cast<A*>(workspace.data);
-  A* dq_sum = nullptr;
+  BackwardArguments<T> a{
+      {arguments_of(input), o.data, lse.data, dout.data, delta}, dq.data, dk.data, dv.data, nullptr, 0};
   if constexpr (sizeof(T) < sizeof(A)) {
-    dq_sum = delta + s.tokens * s.heads;
+    a.dq_sum = delta + s.tokens * s.heads;
+    a.sum_row = s.o_row();
   } else {
-    dq_sum = dq.data;
+    a.dq_sum = dq.data;
+    a.sum_row = s.q_row();
   }
-  const BackwardArguments<T> a{s,
-                               static_cast<A>(input.scale),
-                               input.q.data,
-                               input.k.data,
-                               input.v.data,
-                               input.document_start.data,
-                               o.data,
-                               lse.data,
-                               dout.data,
-                               dq.data,
-                               dk.data,
-                               dv.data,
-                               delta,
-                               dq_sum};
   if (s.head_dim <= 64) return backward<T, 64>(exec, a);
   if (s.head_dim <= 128) return backward<T, 128>(exec, a);
   backward<T, 256>(exec, a);

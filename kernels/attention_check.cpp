@@ -11,6 +11,8 @@ void check(const AttentionInput<T>& input) {
   REQUIRE(s.kv_heads >= 1 && s.heads % s.kv_heads == 0,
           "attention: {} heads cannot share {} key-value heads evenly", s.heads, s.kv_heads);
   REQUIRE(s.window >= 0, "attention: the window is {}; it must be 1 or more, or 0 for none", s.window);
+  REQUIRE(s.row == 0 || s.row >= s.heads * s.head_dim,
+          "attention: rows {} elements apart do not hold {} heads of {}", s.row, s.heads, s.head_dim);
   const auto is = [&](const Matrix<const T>& m, std::int64_t heads) {
     return m.rows == s.tokens && m.cols == heads * s.head_dim;
   };

@@ -1,5 +1,7 @@
 #include "kernels/attention.hpp"
 
+#include <cuda_runtime.h>
+
 #include <utility>
 
 #include "base/error.hpp"
@@ -17,6 +19,18 @@ void* advance(const void* base, std::int64_t bytes) {
   return base == nullptr ? nullptr : static_cast<std::byte*>(const_cast<void*>(base)) + bytes;
 }
 
+/// k, v or a gradient of theirs; rows are elements from one token to the next.
+void copy_rows(const DocumentPass& pass, const void* from, std::int64_t from_row, void* to,
+               std::int64_t to_row) {
+  const auto bytes = [](std::int64_t elements) { return static_cast<std::size_t>(element * elements); };
+  const AttentionShape& s = pass.shape;
+  const cudaError_t status = cudaMemcpy2DAsync(
+      to, bytes(to_row), from, bytes(from_row), bytes(s.kv_heads * s.head_dim),
+      static_cast<std::size_t>(s.tokens), cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(pass.stream));
+  REQUIRE(status == cudaSuccess, "attention: copying keys, values or their gradients failed: {}",
+          cudaGetErrorString(status));
+}
+
 /// By cuDNN, in one of the ways of base/attention_work.hpp.
 class Fused final : public PreparedAttention {
  public:
@@ -26,20 +40,35 @@ class Fused final : public PreparedAttention {
 
   void run(Exec& exec, const AttentionOperands& p) override {
     const AttentionWork& w = r_.work;
-    const DocumentPass pass{native_stream(exec), r_.shape, w, p.document_start, p.workspace};
-    void* const out = r_.backward ? p.dq : p.o;
+    const DocumentPass pass{native_stream(exec),
+                            r_.shape,
+                            w,
+                            p.document_start,
+                            p.workspace,
+                            r_.backward ? p.dq : p.o,
+                            r_.backward ? r_.shape.q_row() : r_.shape.o_row()};
     if (w.way == AttentionWay::documents) {
-      find_documents(pass, out);
+      find_documents(pass);
     } else if (r_.backward) {
       pack_lse(pass, static_cast<const float*>(p.lse));
+    }
+    const AttentionOperands used = w.copies > 0 ? with_copies(p) : p;
+    const std::int64_t kv_row = r_.shape.kv_row();
+    if (w.copies > 0) {
+      copy_rows(pass, p.k, kv_row, const_cast<void*>(used.k), w.kv_row);
+      copy_rows(pass, p.v, kv_row, const_cast<void*>(used.v), w.kv_row);
     }
     std::int64_t launch = 0;
     for (std::int64_t entry = 0; entry < w.entries; entry += w.at_once) {
       if (w.way == AttentionWay::masked) write_mask(pass, entry, r_.type);
       for (std::int64_t head = 0; head < r_.shape.kv_heads; head += w.kv_heads)
-        run_plan(*plans_, *plan_, pointers(p, entry, head, launch++), p.workspace + w.library);
+        run_plan(*plans_, *plan_, pointers(used, entry, head, launch++), p.workspace + w.library);
     }
-    if (w.way == AttentionWay::sequences) spoil_split_sequences(pass, out);
+    if (w.copies > 0) {
+      copy_rows(pass, used.dk, w.kv_row, p.dk, kv_row);
+      copy_rows(pass, used.dv, w.kv_row, p.dv, kv_row);
+    }
+    if (w.way == AttentionWay::sequences) spoil_split_sequences(pass);
   }
 
   std::string describe() const override {
@@ -58,14 +87,15 @@ class Fused final : public PreparedAttention {
     const AttentionWork& w = r_.work;
     const bool ragged = w.way == AttentionWay::documents;
     const std::int64_t group = s.heads / s.kv_heads, token = ragged ? 0 : entry * w.length;
-    const std::int64_t q_at = element * (token * s.heads + kv_head * group) * s.head_dim;
-    const std::int64_t k_at = element * (token * s.kv_heads + kv_head) * s.head_dim;
+    const std::int64_t q_at = element * s.q_at(token, kv_head * group);
+    const std::int64_t k_at = element * s.kv_at(token, kv_head);
+    const std::int64_t o_at = element * s.o_at(token, kv_head * group);
     AttentionPointers at;
     at[q] = advance(p.q, q_at);
     at[k] = advance(p.k, k_at);
     at[v] = advance(p.v, k_at);
-    at[o] = advance(p.o, q_at);
-    at[dout] = advance(p.dout, q_at);
+    at[o] = advance(p.o, o_at);
+    at[dout] = advance(p.dout, o_at);
     at[dq] = advance(p.dq, q_at);
     at[dk] = advance(p.dk, k_at);
     at[dv] = advance(p.dv, k_at);
@@ -75,10 +105,22 @@ class Fused final : public PreparedAttention {
     at[mask] = p.workspace + w.mask;
     const std::int64_t row = 8 * (w.entries + 1);
     at[q_lengths] = at[k_lengths] = p.workspace + w.lengths;
-    at[q_offsets] = at[o_offsets] = p.workspace + w.offsets;
+    at[q_offsets] = p.workspace + w.offsets;
     at[k_offsets] = at[v_offsets] = p.workspace + w.offsets + row;
-    at[lse_offsets] = p.workspace + w.offsets + 2 * row;
+    at[o_offsets] = p.workspace + w.offsets + 2 * row;
+    at[lse_offsets] = p.workspace + w.offsets + 3 * row;
     return at;
+  }
+
+  /// p, with the dense copies in the workspace in place of k, v, dk and dv.
+  AttentionOperands with_copies(AttentionOperands p) const {
+    std::byte* const at = p.workspace + r_.work.copies;
+    const std::int64_t bytes = element * r_.shape.tokens * r_.work.kv_row;
+    p.k = at;
+    p.v = at + bytes;
+    p.dk = at + 2 * bytes;
+    p.dv = at + 3 * bytes;
+    return p;
   }
 
   std::shared_ptr<AttentionPlans> plans_;

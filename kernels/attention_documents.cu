@@ -31,26 +31,34 @@ __device__ int sum_before(int value) {
   return before;
 }
 
+struct Output {
+  std::uint16_t* data;
+  std::int64_t row, width;  ///< elements from one token to the next, and those of a token
+};
+
+/// Rows from `begin` on, by `step` threads of which this is number `index`.
+__device__ void spoil(const Output& out, std::int64_t begin, std::int64_t end, int index, int step) {
+  for (std::int64_t i = begin * out.width + index; i < end * out.width; i += step)
+    out.data[i / out.width * out.row + i % out.width] = nan16;
+}
+
 struct Documents {
   const std::int32_t* start;
   std::int64_t tokens, entries, longest;
-  std::int64_t q_row, k_row, lse_row;  ///< elements of a token
+  std::int64_t q_row, k_row, o_row, lse_row;  ///< elements from one token to the next
   std::int32_t* lengths;
   std::int64_t* q;
   std::int64_t* k;
+  std::int64_t* o;
   std::int64_t* lse;
-  std::uint16_t* out;
+  Output out;
 };
 
 __device__ void put_begin(const Documents& d, std::int64_t entry, std::int64_t token) {
   d.q[entry] = token * d.q_row;
   d.k[entry] = token * d.k_row;
+  d.o[entry] = token * d.o_row;
   d.lse[entry] = token * d.lse_row;
-}
-
-/// Rows from `begin` on, by `step` threads of which this is number `index`.
-__device__ void spoil(const Documents& d, std::int64_t begin, std::int64_t end, int index, int step) {
-  for (std::int64_t i = begin * d.q_row + index; i < end * d.q_row; i += step) d.out[i] = nan16;
 }
 
 /// One block. A thread counts the documents that begin in its stretch of tokens, and then knows their
@@ -75,9 +83,9 @@ __global__ void __launch_bounds__(threads) find(const Documents d) {
     const std::int64_t first = d.q[i] / d.q_row, last = d.q[i + 1] / d.q_row;
     d.lengths[i] = static_cast<std::int32_t>(min(last - first, d.longest));
     // This, and what is left, is for a micro-batch that does not keep to its shape.
-    if (last - first > d.longest) spoil(d, first + d.longest, last, 0, 1);
+    if (last - first > d.longest) spoil(d.out, first + d.longest, last, 0, 1);
   }
-  spoil(d, d.q[d.entries] / d.q_row, d.tokens, static_cast<int>(threadIdx.x), threads);
+  spoil(d.out, d.q[d.entries] / d.q_row, d.tokens, static_cast<int>(threadIdx.x), threads);
 }
 
 /// One block per query: a row of the mask, 8 keys of 16 bits at a time.
@@ -97,11 +105,11 @@ __global__ void __launch_bounds__(256)
 }
 
 /// One block per query; only those of a broken promise do anything.
-__global__ void __launch_bounds__(128) spoil_split(const std::int32_t* __restrict start, std::int64_t length,
-                                                   std::int64_t row_elements, std::uint16_t* __restrict out) {
+__global__ void __launch_bounds__(128)
+    spoil_split(const std::int32_t* __restrict start, std::int64_t length, const Output out) {
   const std::int64_t token = blockIdx.x;
   if (start[token] == token - token % length) return;
-  for (std::int64_t i = threadIdx.x; i < row_elements; i += blockDim.x) out[token * row_elements + i] = nan16;
+  spoil(out, token, token + 1, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
 }
 
 struct Packing {
@@ -124,9 +132,13 @@ cudaStream_t stream_of(const DocumentPass& pass) {
   return static_cast<cudaStream_t>(pass.stream);
 }
 
+Output output_of(const DocumentPass& pass) {
+  return {static_cast<std::uint16_t*>(pass.out), pass.out_row, pass.shape.o_row()};
+}
+
 }  // namespace
 
-void find_documents(const DocumentPass& pass, void* out) {
+void find_documents(const DocumentPass& pass) {
   const AttentionShape& s = pass.shape;
   auto* const offsets = reinterpret_cast<std::int64_t*>(pass.workspace + pass.work.offsets);
   const std::int64_t n = pass.work.entries;
@@ -134,14 +146,16 @@ void find_documents(const DocumentPass& pass, void* out) {
                     s.tokens,
                     n,
                     pass.work.length,
-                    s.heads * s.head_dim,
-                    s.kv_heads * s.head_dim,
+                    s.q_row(),
+                    pass.work.kv_row,
+                    s.o_row(),
                     s.heads,
                     reinterpret_cast<std::int32_t*>(pass.workspace + pass.work.lengths),
                     offsets,
                     offsets + (n + 1),
                     offsets + 2 * (n + 1),
-                    static_cast<std::uint16_t*>(out)};
+                    offsets + 3 * (n + 1),
+                    output_of(pass)};
   find<<<1, threads, 0, stream_of(pass)>>>(d);
   check_launch("finds the documents");
 }
@@ -157,10 +171,9 @@ void write_mask(const DocumentPass& pass, std::int64_t first, DType type) {
   check_launch("writes the mask");
 }
 
-void spoil_split_sequences(const DocumentPass& pass, void* out) {
+void spoil_split_sequences(const DocumentPass& pass) {
   spoil_split<<<static_cast<unsigned>(pass.shape.tokens), 128, 0, stream_of(pass)>>>(
-      pass.document_start, pass.work.length, pass.shape.heads * pass.shape.head_dim,
-      static_cast<std::uint16_t*>(out));
+      pass.document_start, pass.work.length, output_of(pass));
   check_launch("checks the documents");
 }
 

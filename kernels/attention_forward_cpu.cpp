@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "kernels/attention.hpp"
+#include "kernels/attention_arguments.hpp"
 #include "kernels/exec_kokkos.hpp"
 #include "kernels/online_softmax.hpp"
 #include "kernels/tile.hpp"
@@ -13,13 +14,7 @@ namespace {
 constexpr int block = 64;
 
 template <class T>
-struct ForwardArguments {
-  AttentionShape shape;
-  acc_t<T> scale;
-  const T* q;
-  const T* k;
-  const T* v;
-  const std::int32_t* document_start;
+struct ForwardArguments : AttentionArguments<T> {
   T* o;
   acc_t<T>* lse;
 };
@@ -42,7 +37,7 @@ void store_output(const ForwardArguments<T>& a, std::int64_t q0, int rows, std::
   const std::int64_t hd = a.shape.head_dim;
   for (int i = 0; i < rows; ++i) {
     const acc_t<T> inverse = acc_t<T>(1) / softmax.sum[i];
-    T* __restrict to = a.o + ((q0 + i) * a.shape.heads + head) * hd;
+    T* __restrict to = a.o + a.shape.o_at(q0 + i, head);
     for (std::int64_t d = 0; d < hd; ++d) to[d] = static_cast<T>(out[i * ld + d] * inverse);
     a.lse[(q0 + i) * a.shape.heads + head] = softmax.maximum[i] + std::log(softmax.sum[i]);
   }
@@ -69,8 +64,8 @@ template <class T, int max_dim>
 void attend(const ForwardArguments<T>& a, const Step& s, ForwardTiles<acc_t<T>, max_dim>& t) {
   using A = acc_t<T>;
   const int hd = static_cast<int>(a.shape.head_dim), columns = tile::padded(hd, tile::column_quantum);
-  const std::int64_t stride = a.shape.kv_heads * hd;
-  const std::int64_t offset = s.k0 * stride + s.head / (a.shape.heads / a.shape.kv_heads) * hd;
+  const std::int64_t stride = a.shape.kv_row();
+  const std::int64_t offset = a.shape.kv_at(s.k0, s.head / (a.shape.heads / a.shape.kv_heads));
   tile::load(a.k + offset, stride, s.keys, hd, t.keys, max_dim, tile::padded(s.keys, tile::row_quantum), hd);
   tile::load(a.v + offset, stride, s.keys, hd, t.values, max_dim, s.keys, columns);
   tile::product<A, false>(s.keys, block - s.begin, hd, t.keys, max_dim, 1, t.queries + s.begin, block,
@@ -90,8 +85,7 @@ void forward_block(const ForwardArguments<T>& a, std::int64_t head, std::int64_t
   ForwardTiles<acc_t<T>, max_dim> t;
   const int hd = static_cast<int>(a.shape.head_dim);
   const int rows = static_cast<int>(std::min<std::int64_t>(block, a.shape.tokens - q0));
-  const std::int64_t stride = a.shape.heads * hd;
-  tile::load(a.q + q0 * stride + head * hd, stride, rows, hd, t.keys, max_dim, block, hd);
+  tile::load(a.q + a.shape.q_at(q0, head), a.shape.q_row(), rows, hd, t.keys, max_dim, block, hd);
   tile::transpose(t.keys, max_dim, block, hd, a.scale, t.queries, block);
   for (int i = 0; i < block * max_dim; ++i) t.out[i] = 0;
   for (int i = 0; i < block * block; ++i) t.scores[i] = 0;
@@ -120,8 +114,7 @@ void forward(Exec& exec, const ForwardArguments<T>& a) {
 template <class T>
 void attention_forward(Exec& exec, const AttentionInput<T>& input, Matrix<T> o, Matrix<acc_t<T>> lse) {
   check<T>(input, o, lse);
-  const ForwardArguments<T> a{input.shape,  static_cast<acc_t<T>>(input.scale), input.q.data, input.k.data,
-                              input.v.data, input.document_start.data,          o.data,       lse.data};
+  const ForwardArguments<T> a{arguments_of(input), o.data, lse.data};
   if (a.shape.head_dim <= 64) return forward<T, 64>(exec, a);
   if (a.shape.head_dim <= 128) return forward<T, 128>(exec, a);
   forward<T, 256>(exec, a);

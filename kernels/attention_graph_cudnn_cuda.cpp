@@ -39,10 +39,9 @@ class Builder {
     fe::graph::SDPA_attributes attributes;
     attributes.set_name("attention").set_generate_stats(true);
     common(attributes);
-    auto [o, lse] =
-        graph_->sdpa(queries(AttentionTensor::q, q_offsets_), keys(AttentionTensor::k, k_offsets_),
-                     keys(AttentionTensor::v, v_offsets_), attributes);
-    output(o, AttentionTensor::o, heads_, s_.heads, o_offsets_);
+    auto [o, lse] = graph_->sdpa(input(AttentionTensor::q, queries()), input(AttentionTensor::k, keys()),
+                                 input(AttentionTensor::v, values()), attributes);
+    output(o, AttentionTensor::o, outputs());
     place_lse(lse->set_output(true));
     return graph_;
   }
@@ -58,12 +57,12 @@ class Builder {
     const Tensor lse = graph_->tensor(fe::graph::Tensor_attributes());
     place_lse(*lse);
     auto [dq, dk, dv] =
-        graph_->sdpa_backward(queries(AttentionTensor::q, q_offsets_), keys(AttentionTensor::k, k_offsets_),
-                              keys(AttentionTensor::v, v_offsets_), queries(AttentionTensor::o, o_offsets_),
-                              queries(AttentionTensor::dout, o_offsets_), lse, attributes);
-    output(dq, AttentionTensor::dq, heads_, s_.heads, q_offsets_);
-    output(dk, AttentionTensor::dk, r_.work.kv_heads, s_.kv_heads, k_offsets_);
-    output(dv, AttentionTensor::dv, r_.work.kv_heads, s_.kv_heads, v_offsets_);
+        graph_->sdpa_backward(input(AttentionTensor::q, queries()), input(AttentionTensor::k, keys()),
+                              input(AttentionTensor::v, values()), input(AttentionTensor::o, outputs()),
+                              input(AttentionTensor::dout, outputs()), lse, attributes);
+    output(dq, AttentionTensor::dq, queries());
+    output(dk, AttentionTensor::dk, keys());
+    output(dv, AttentionTensor::dv, values());
     return graph_;
   }
 
@@ -86,30 +85,30 @@ class Builder {
           .set_seq_len_kv(lengths(AttentionTensor::k_lengths));
   }
 
-  /// Of [tokens, all_heads * head_dim], `heads` heads.
-  void place(fe::graph::Tensor_attributes& t, AttentionTensor which, std::int64_t heads,
-             std::int64_t all_heads, const Tensor& offsets) const {
-    const std::int64_t row = all_heads * s_.head_dim, length = r_.work.length;
+  /// Where heads lie: tokens begin `row` elements apart, ragged entries at their offsets.
+  struct Rows {
+    std::int64_t heads, row;
+    const Tensor& offsets;
+  };
+  Rows queries() const { return {heads_, s_.q_row(), q_offsets_}; }
+  Rows keys() const { return {r_.work.kv_heads, r_.work.kv_row, k_offsets_}; }
+  Rows values() const { return {r_.work.kv_heads, r_.work.kv_row, v_offsets_}; }
+  Rows outputs() const { return {heads_, s_.o_row(), o_offsets_}; }
+
+  void place(fe::graph::Tensor_attributes& t, AttentionTensor which, const Rows& rows) const {
+    const std::int64_t length = r_.work.length;
     t.set_uid(uid(which))
-        .set_dim({r_.work.at_once, heads, length, s_.head_dim})
-        .set_stride({length * row, s_.head_dim, row, 1});
-    if (offsets) t.set_ragged_offset(offsets);
+        .set_dim({r_.work.at_once, rows.heads, length, s_.head_dim})
+        .set_stride({length * rows.row, s_.head_dim, rows.row, 1});
+    if (rows.offsets) t.set_ragged_offset(rows.offsets);
   }
-  Tensor input(AttentionTensor which, std::int64_t heads, std::int64_t all_heads,
-               const Tensor& offsets) const {
+  Tensor input(AttentionTensor which, const Rows& rows) const {
     fe::graph::Tensor_attributes t;
-    place(t, which, heads, all_heads, offsets);
+    place(t, which, rows);
     return graph_->tensor(t);
   }
-  Tensor queries(AttentionTensor which, const Tensor& offsets) const {
-    return input(which, heads_, s_.heads, offsets);
-  }
-  Tensor keys(AttentionTensor which, const Tensor& offsets) const {
-    return input(which, r_.work.kv_heads, s_.kv_heads, offsets);
-  }
-  void output(const Tensor& t, AttentionTensor which, std::int64_t heads, std::int64_t all_heads,
-              const Tensor& offsets) const {
-    place(t->set_output(true), which, heads, all_heads, offsets);
+  void output(const Tensor& t, AttentionTensor which, const Rows& rows) const {
+    place(t->set_output(true), which, rows);
   }
 
   /// cuDNN 9.19 reads lse of whole entries only packed.

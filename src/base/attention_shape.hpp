@@ -20,8 +20,21 @@ struct AttentionShape {
   std::int64_t documents = 0;  ///< most documents of the tokens; 0: not known
   bool deterministic = true;   ///< gradients have the same bits on every run
 
+  constexpr std::int64_t o_row() const { return heads * head_dim; }
   constexpr std::int64_t q_row() const { return row > 0 ? row : heads * head_dim; }
   constexpr std::int64_t kv_row() const { return row > 0 ? row : kv_heads * head_dim; }
+
+  // Where a token's part of a head begins, in elements: in o and its gradient; in q and its; in k, v and
+  // theirs.
+  constexpr std::int64_t o_at(std::int64_t token, std::int64_t head) const {
+    return token * o_row() + head * head_dim;
+  }
+  constexpr std::int64_t q_at(std::int64_t token, std::int64_t head) const {
+    return token * q_row() + head * head_dim;
+  }
+  constexpr std::int64_t kv_at(std::int64_t token, std::int64_t kv_head) const {
+    return token * kv_row() + kv_head * head_dim;
+  }
 
   bool operator==(const AttentionShape&) const = default;
 };

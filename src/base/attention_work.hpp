@@ -55,8 +55,10 @@ struct AttentionWork {
   std::int64_t entries = 0;   ///< in all
   std::int64_t at_once = 0;   ///< entries of a launch; divides `entries`
   std::int64_t kv_heads = 0;  ///< of a launch; divides the shape's
+  std::int64_t kv_row = 0;    ///< elements from one token to the next of the k, v, dk and dv that it is given
   std::int64_t lengths = 0;   ///< documents: int32 [entries]
-  std::int64_t offsets = 0;   ///< documents: int64 [3][entries + 1] of q, k and lse, in elements
+  std::int64_t offsets = 0;   ///< documents: int64 [4][entries + 1] of q, k, o and lse, in elements
+  std::int64_t copies = 0;    ///< 16 bits [4][tokens, kv_heads * head_dim]: dense k, v, dk and dv; 0: none
   std::int64_t mask = 0;      ///< masked: 16 bits [at_once, length, length]
   std::int64_t lse = 0;       ///< backward of whole entries: fp32, launch after launch [entry, head, length]
   std::int64_t library = 0;
@@ -101,7 +103,7 @@ constexpr std::int64_t score_bytes(const AttentionShape& s) {
 
 constexpr bool fused(const AttentionShape& s, DType type) {
   return size_of(type) == 2 && s.head_dim % 8 == 0 && s.head_dim <= 256 && attention_entry(s) > 1 &&
-         s.tokens < (std::int64_t{1} << 31);
+         s.row % 8 == 0 && s.tokens < (std::int64_t{1} << 31);
 }
 
 /// Each sequence is one document: there are no more documents than sequences, and none spans two.
@@ -125,6 +127,7 @@ constexpr AttentionWork start(const AttentionShape& s, AttentionWay way) {
   w.entries = way == AttentionWay::documents ? s.documents : s.tokens / w.length;
   w.at_once = w.entries;
   w.kv_heads = s.kv_heads;
+  w.kv_row = s.kv_row();
   if (way == AttentionWay::masked) w.at_once = divisor(w.entries, attention_square_bytes / mask_bytes(s));
   return w;
 }
@@ -132,9 +135,18 @@ constexpr AttentionWork start(const AttentionShape& s, AttentionWay way) {
 constexpr void place_inputs(AttentionWork& w) {
   if (w.way == AttentionWay::documents) {
     w.lengths = place(w.end, 4 * w.entries);
-    w.offsets = place(w.end, 3 * 8 * (w.entries + 1));
+    w.offsets = place(w.end, 4 * 8 * (w.entries + 1));
   }
   if (w.way == AttentionWay::masked) w.mask = place(w.end, 2 * w.at_once * w.length * w.length);
+}
+
+/// For packed documents, cuDNN sums dk and dv of each query head in matrices whose rows are those of dk and
+/// dv times the query heads of a key-value head. Where rows are those of a matrix that holds q too, that is
+/// many times what dense dk and dv need; so they, and with them k and v, are copied.
+constexpr void place_copies(AttentionWork& w, const AttentionShape& s) {
+  if (w.way != AttentionWay::documents || s.row == 0 || s.heads == s.kv_heads) return;
+  w.kv_row = s.kv_heads * s.head_dim;
+  w.copies = place(w.end, 4 * 2 * s.tokens * w.kv_row);
 }
 
 /// What cuDNN's backward sums in: see CompositeSDPABackwardNode in cudnn-frontend.
@@ -142,7 +154,8 @@ constexpr std::int64_t backward_library_bytes(const AttentionShape& s, const Att
   const std::int64_t group = s.heads / s.kv_heads, heads = w.kv_heads * group;
   const bool packed = w.way == AttentionWay::documents;
   const std::int64_t rows = heads * (packed ? round_up(s.tokens, 128) : w.at_once * round_up(w.length, 128));
-  const std::int64_t dq = s.deterministic ? w.at_once * w.kv_heads * score_bytes(s) : 4 * rows * s.head_dim;
+  const std::int64_t sums = packed ? 4 * round_up(s.tokens, 128) * s.q_row() : 4 * rows * s.head_dim;
+  const std::int64_t dq = s.deterministic ? w.at_once * w.kv_heads * score_bytes(s) : sums;
   const std::int64_t dkv = group > 1 ? 2 * 4 * rows * s.head_dim : 0;
   return attention_library_bytes + 4 * rows + dq + dkv;
 }
@@ -203,6 +216,7 @@ constexpr AttentionWork attention_backward_work(const AttentionShape& s, DType t
     w.at_once = divisor(w.at_once, w.kv_heads == s.kv_heads ? parts / s.kv_heads : 1);
   }
   place_inputs(w);
+  place_copies(w, s);
   if (way != AttentionWay::documents) w.lse = place(w.end, 4 * s.tokens * s.heads);
   w.library = place(w.end, backward_library_bytes(s, w));
   return w;
