@@ -62,7 +62,7 @@ TEST_P(AttentionGraph, IsAcceptedInEveryWay) {
 /// Elements from one token to the next of a tensor of the graph, which nobody has changed yet.
 std::int64_t row_of(const CudnnGraph& graph, AttentionTensor tensor) {
   cudnn_frontend::graph::Tensor_attributes t;
-  const auto status = graph->query_tensor_attributes_of_uid(static_cast<std::int64_t>(tensor), t);
+  auto status = graph->query_tensor_attributes_of_uid(static_cast<std::int64_t>(tensor), t);
   EXPECT_TRUE(status.is_good()) << status.get_message();
   return t.get_stride().at(2);
 }
