@@ -96,8 +96,9 @@ void query_block(const BackwardArguments<T>& a, std::int64_t head, std::int64_t 
   tile::product<A, true>(key.count, columns, rows, t.p, 1, block, t.dout, max_dim, key.dv, max_dim);
   tile::product<A, true>(key.count, columns, rows, t.ds, 1, block, t.queries, max_dim, key.dk, max_dim);
   tile::product<A, false>(rows, columns, key.count, t.ds, block, 1, key.keys, max_dim, t.dq, max_dim);
+  A* const sums = a.sum_at(q0, head);
   for (int i = 0; i < rows; ++i) {
-    A* __restrict to = a.sum_at(q0 + i, head);
+    A* __restrict to = sums + i * a.sum_row;
     const A* __restrict from = t.dq + i * max_dim;
     for (int d = 0; d < hd; ++d) to[d] += from[d];
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "kernels/attention.hpp"
@@ -24,6 +25,18 @@ inline Array<std::int32_t> document_starts(std::int64_t tokens, const std::vecto
   }
   return result;
 }
+
+/// Where q, k and v lie, and their gradients will; rows as the shape says.
+template <class T>
+struct AttentionPlaces {
+  AttentionShape shape;
+  const T* q;
+  const T* k;
+  const T* v;
+  T* dq;
+  T* dk;
+  T* dv;
+};
 
 /// Inputs of one case, in T and as the same numbers in float64.
 template <class T>
@@ -47,6 +60,14 @@ struct AttentionCase {
         start(document_starts(s.tokens, documents)) {}
 
   kernels::AttentionInput<T> input() const { return of<T>(q, k, v); }
+  /// Of these places instead of q, k and v.
+  kernels::AttentionInput<T> input(const AttentionPlaces<T>& p) const {
+    const auto rows = [&](const T* data, std::int64_t heads) {
+      return Matrix<const T>{data, shape.tokens, heads * shape.head_dim};
+    };
+    return {p.shape,    scale, rows(p.q, shape.heads), rows(p.k, shape.kv_heads), rows(p.v, shape.kv_heads),
+            view(start)};
+  }
   kernels::AttentionInput<double> input64() const { return of<double>(q64, k64, v64); }
 
   template <class U, class V>
@@ -55,5 +76,100 @@ struct AttentionCase {
             view(start)};
   }
 };
+
+/// What forward and backward give.
+template <class T>
+struct AttentionRun {
+  Array<T> o, dq, dk, dv;
+  Array<acc_t<T>> lse;
+
+  explicit AttentionRun(const AttentionCase<T>& c)
+      : o(c.q.size()),
+        dq(c.q.size()),
+        dk(c.k.size()),
+        dv(c.k.size()),
+        lse(static_cast<std::size_t>(c.shape.tokens * c.shape.heads)) {}
+};
+
+template <class T>
+void expect_same_bits(const AttentionRun<T>& a, const AttentionRun<T>& b) {
+  EXPECT_TRUE(same_bits(a.o, b.o) && same_bits(a.lse, b.lse));
+  EXPECT_TRUE(same_bits(a.dq, b.dq) && same_bits(a.dk, b.dk) && same_bits(a.dv, b.dv));
+}
+
+/// launch(places, run) computes o and lse, then the gradients where `places` wants them.
+template <class T, class Launch>
+AttentionRun<T> run_dense(const AttentionCase<T>& c, const Launch& launch) {
+  AttentionRun<T> r(c);
+  launch(
+      AttentionPlaces<T>{c.shape, c.q.data(), c.k.data(), c.v.data(), r.dq.data(), r.dk.data(), r.dv.data()},
+      r);
+  return r;
+}
+
+/// Three matrices as columns of one, [tokens, row]: first of q, then `pad` columns that are nobody's, then of
+/// k and of v.
+template <class T>
+class AttentionColumns {
+ public:
+  AttentionColumns(const AttentionShape& s, std::int64_t pad, T fill)
+      : tokens_(s.tokens),
+        q_cols_(s.heads * s.head_dim),
+        kv_cols_(s.kv_heads * s.head_dim),
+        k_(q_cols_ + pad),
+        row_(k_ + 2 * kv_cols_),
+        all_(static_cast<std::size_t>(s.tokens * row_), fill) {}
+
+  std::int64_t row() const { return row_; }
+  T* q() { return all_.data(); }
+  T* k() { return all_.data() + k_; }
+  T* v() { return all_.data() + k_ + kv_cols_; }
+
+  void put(const Array<T>& q, const Array<T>& k, const Array<T>& v) {
+    each(q_cols_, [&](std::int64_t i, std::int64_t at) { all_[at] = q[i]; });
+    each(kv_cols_, [&](std::int64_t i, std::int64_t at) { all_[k_ + at] = k[i]; });
+    each(kv_cols_, [&](std::int64_t i, std::int64_t at) { all_[k_ + kv_cols_ + at] = v[i]; });
+  }
+  void take(Array<T>& q, Array<T>& k, Array<T>& v) const {
+    each(q_cols_, [&](std::int64_t i, std::int64_t at) { q[i] = all_[at]; });
+    each(kv_cols_, [&](std::int64_t i, std::int64_t at) { k[i] = all_[k_ + at]; });
+    each(kv_cols_, [&](std::int64_t i, std::int64_t at) { v[i] = all_[k_ + kv_cols_ + at]; });
+  }
+  /// The columns that are nobody's.
+  Array<T> pad() const {
+    Array<T> result(static_cast<std::size_t>(tokens_ * (k_ - q_cols_)));
+    each(k_ - q_cols_, [&](std::int64_t i, std::int64_t at) { result[i] = all_[q_cols_ + at]; });
+    return result;
+  }
+
+ private:
+  /// f(i, place) for element i of a dense matrix, which here lies `place` behind the matrix' first.
+  template <class F>
+  void each(std::int64_t cols, const F& f) const {
+    for (std::int64_t i = 0; i < tokens_ * cols; ++i) f(i, i / cols * row_ + i % cols);
+  }
+
+  std::int64_t tokens_, q_cols_, kv_cols_, k_, row_;
+  Array<T> all_;
+};
+
+/// As run_dense, of columns of one matrix. Nobody's columns hold NaN, and must afterwards too, bit for bit.
+template <class T, class Launch>
+AttentionRun<T> run_columns(const AttentionCase<T>& c, std::int64_t pad, const Launch& launch) {
+  const T poison(std::numeric_limits<float>::quiet_NaN());
+  AttentionColumns<T> in(c.shape, pad, poison), gradients(c.shape, pad, poison);
+  in.put(c.q, c.k, c.v);
+  const auto before = in;
+  AttentionPlaces<T> places{c.shape, in.q(), in.k(), in.v(), gradients.q(), gradients.k(), gradients.v()};
+  places.shape.row = in.row();
+  AttentionRun<T> r(c);
+  launch(places, r);
+  gradients.take(r.dq, r.dk, r.dv);
+  EXPECT_TRUE(same_bits(gradients.pad(), before.pad())) << "columns between the gradients were written";
+  AttentionRun<T> inputs(c);
+  in.take(inputs.dq, inputs.dk, inputs.dv);
+  EXPECT_TRUE(same_bits(inputs.dq, c.q) && same_bits(inputs.dk, c.k) && same_bits(inputs.dv, c.v));
+  return r;
+}
 
 }  // namespace ztrain::test

@@ -23,7 +23,7 @@ std::vector<AttentionWay> backward(const AttentionShape& s, DType type = DType::
 
 /// 32 heads of 128 over 8 key-value heads.
 AttentionShape shape(std::int64_t tokens, std::int64_t sequence, std::int64_t documents, bool deterministic) {
-  return {tokens, 32, 8, 128, 0, sequence, documents, deterministic};
+  return {tokens, 32, 8, 128, 0, 0, sequence, documents, deterministic};
 }
 
 using Ways = std::vector<AttentionWay>;
@@ -52,6 +52,11 @@ TEST(AttentionWays, ArePlainForWhatTheLibraryLacks) {
   s.head_dim = 100;
   EXPECT_EQ(forward(s), Ways{plain});
   EXPECT_EQ(forward({1, 2, 1, 64}), Ways{plain});
+  // Rows that do not begin on multiples of 16 bytes.
+  s = shape(64, 64, 1, true);
+  s.row = 48 * 128 + 4;
+  EXPECT_EQ(forward(s), Ways{plain});
+  EXPECT_EQ(backward(s), Ways{plain});
   // The mask, and the gradient of the scores, of 65,536 tokens are 8 GiB and more.
   EXPECT_EQ(forward(shape(65536, 65536, 0, false)), Ways{plain});
   EXPECT_EQ(backward(shape(65536, 65536, 1, true)), Ways{plain});
@@ -65,14 +70,17 @@ void expect_sound(const AttentionShape& s, const AttentionWork& w, std::int64_t 
   EXPECT_EQ(w.entries % w.at_once, 0);
   EXPECT_EQ(s.kv_heads % w.kv_heads, 0);
   EXPECT_GE(w.end - w.library, attention_library_bytes);
-  for (const std::int64_t at : {w.lengths, w.offsets, w.mask, w.lse, w.library}) {
+  for (const std::int64_t at : {w.lengths, w.offsets, w.copies, w.mask, w.lse, w.library}) {
     EXPECT_EQ(at % 256, 0);
     EXPECT_LT(at, w.end);
   }
   if (w.way == documents) {
     EXPECT_EQ(w.entries, s.documents);
     EXPECT_GE(w.offsets - w.lengths, 4 * w.entries);
-    EXPECT_GE(w.library - w.offsets, 24 * (w.entries + 1));
+    EXPECT_GE((w.copies > 0 ? w.copies : w.library) - w.offsets, 32 * (w.entries + 1));
+    if (w.copies > 0) {
+      EXPECT_GE(w.library - w.copies, 8 * s.tokens * s.kv_heads * s.head_dim);
+    }
   } else {
     EXPECT_EQ(w.entries * w.length, s.tokens);
   }
@@ -86,19 +94,21 @@ TEST(AttentionWork, FitsWhatIsReserved) {
     for (const std::int64_t sequences_of : {0, 8, 200, 4096})
       for (const std::int64_t documents_of : {0, 1, 2, 64})
         for (const std::int64_t head_dim : {24, 64, 128, 256})
-          for (const bool deterministic : {true, false}) {
-            const AttentionShape s{tokens, 14, 2, head_dim, 0, sequences_of, documents_of, deterministic};
-            for (const auto way : forward(s))
-              expect_sound(s, attention_forward_work(s, way),
-                           attention_forward_bytes(s, DType::bf16, Target::cuda));
-            for (const auto way : backward(s)) {
-              const auto w = attention_backward_work(s, DType::bf16, way);
-              expect_sound(s, w, attention_backward_bytes(s, DType::bf16, Target::cuda));
-              if (way == sequences || way == masked) {
-                EXPECT_GE(w.library - w.lse, 4 * s.tokens * s.heads) << "room for the sums of the softmax";
+          for (const std::int64_t row : {std::int64_t{0}, 18 * head_dim})
+            for (const bool deterministic : {true, false}) {
+              const AttentionShape s{tokens,       14,           2, head_dim, 0, row, sequences_of,
+                                     documents_of, deterministic};
+              for (const auto way : forward(s))
+                expect_sound(s, attention_forward_work(s, way),
+                             attention_forward_bytes(s, DType::bf16, Target::cuda));
+              for (const auto way : backward(s)) {
+                const auto w = attention_backward_work(s, DType::bf16, way);
+                expect_sound(s, w, attention_backward_bytes(s, DType::bf16, Target::cuda));
+                if (way == sequences || way == masked) {
+                  EXPECT_GE(w.library - w.lse, 4 * s.tokens * s.heads) << "room for the sums of the softmax";
+                }
               }
             }
-          }
 }
 
 TEST(AttentionWork, LaunchesKeepTheGradientOfTheScoresSmall) {
@@ -109,6 +119,28 @@ TEST(AttentionWork, LaunchesKeepTheGradientOfTheScoresSmall) {
   const AttentionWork free = attention_backward_work(shape(16384, 8192, 2, false), DType::bf16, sequences);
   EXPECT_EQ(free.at_once, 2);
   EXPECT_EQ(free.kv_heads, 8);
+}
+
+/// Of packed documents the library would sum dk and dv in matrices of row * heads / kv_heads columns.
+TEST(AttentionWork, PackedDocumentsTakeDenseKeysInBackward) {
+  const AttentionShape dense = shape(8192, 4096, 40, false);
+  AttentionShape columns = dense;
+  columns.row = 48 * 128;
+  const AttentionWork plain_rows = attention_backward_work(dense, DType::bf16, documents);
+  EXPECT_EQ(plain_rows.copies, 0);
+  EXPECT_EQ(plain_rows.kv_row, 8 * 128);
+  const AttentionWork w = attention_backward_work(columns, DType::bf16, documents);
+  EXPECT_GT(w.copies, 0);
+  EXPECT_EQ(w.kv_row, 8 * 128);
+  // The copies, and rows of dq that are half as long again.
+  EXPECT_EQ(w.end - plain_rows.end, 8 * 8192 * 1024 + 4 * 8192 * 16 * 128);
+  EXPECT_EQ(attention_forward_work(columns, documents).copies, 0);
+  EXPECT_EQ(attention_forward_work(columns, documents).kv_row, 48 * 128);
+  EXPECT_EQ(attention_backward_work(columns, DType::bf16, masked).copies, 0);
+  EXPECT_EQ(attention_backward_work(columns, DType::bf16, masked).kv_row, 48 * 128);
+  AttentionShape single{8192, 16, 16, 64, 0, 48 * 64, 4096, 40, false};
+  EXPECT_EQ(attention_backward_work(single, DType::bf16, documents).copies, 0);
+  EXPECT_EQ(attention_backward_work(single, DType::bf16, documents).kv_row, 48 * 64);
 }
 
 TEST(AttentionWork, IsTheKernelsOwnOnCpus) {

@@ -18,28 +18,28 @@ namespace {
 
 using namespace ztrain::test;
 
+/// Forward and backward of a case, for run_dense and run_columns.
 template <class T>
-struct Run {
-  Array<T> o, dq, dk, dv;
-  Array<acc_t<T>> lse;
-};
+auto launch(const AttentionCase<T>& c) {
+  return [&c](const AttentionPlaces<T>& p, AttentionRun<T>& r) {
+    const ExecHandle exec = make_exec();
+    const AttentionShape& s = c.shape;
+    const std::int64_t q_cols = s.heads * s.head_dim, kv_cols = s.kv_heads * s.head_dim;
+    Array<std::byte> workspace(static_cast<std::size_t>(attention_backward_workspace_bytes(
+                                   s.tokens, s.heads, s.head_dim, dtype_of<T>(), build_target())),
+                               std::byte{0xff});
+    const telemetry::AllocationCount count;
+    attention_forward<T>(*exec, c.input(p), matrix(r.o, s.tokens), matrix(r.lse, s.tokens));
+    attention_backward<T>(*exec, c.input(p), matrix(r.o, s.tokens), matrix(r.lse, s.tokens),
+                          matrix(c.dout, s.tokens), {p.dq, s.tokens, q_cols}, {p.dk, s.tokens, kv_cols},
+                          {p.dv, s.tokens, kv_cols}, view(workspace));
+    EXPECT_EQ(count.calls(), 0) << "a launch called operator new";
+  };
+}
 
 template <class T>
-Run<T> run(const AttentionCase<T>& c) {
-  const ExecHandle exec = make_exec();
-  const AttentionShape& s = c.shape;
-  Run<T> r{Array<T>(c.q.size()), Array<T>(c.q.size()), Array<T>(c.k.size()), Array<T>(c.k.size()),
-           Array<acc_t<T>>(static_cast<std::size_t>(s.tokens * s.heads))};
-  Array<std::byte> workspace(static_cast<std::size_t>(attention_backward_workspace_bytes(
-                                 s.tokens, s.heads, s.head_dim, dtype_of<T>(), build_target())),
-                             std::byte{0xff});
-  const telemetry::AllocationCount count;
-  attention_forward<T>(*exec, c.input(), matrix(r.o, s.tokens), matrix(r.lse, s.tokens));
-  attention_backward<T>(*exec, c.input(), matrix(r.o, s.tokens), matrix(r.lse, s.tokens),
-                        matrix(c.dout, s.tokens), matrix(r.dq, s.tokens), matrix(r.dk, s.tokens),
-                        matrix(r.dv, s.tokens), view(workspace));
-  EXPECT_EQ(count.calls(), 0) << "a launch called operator new";
-  return r;
+AttentionRun<T> run(const AttentionCase<T>& c) {
+  return run_dense(c, launch(c));
 }
 
 /// Of outputs of size one. In 16 bits, backward reads the rounded o.
@@ -53,7 +53,7 @@ constexpr double backward_error = std::is_same_v<T, double>  ? 1e-12
 
 template <class T>
 void expect_reference(const AttentionCase<T>& c) {
-  const Run<T> r = run(c);
+  const AttentionRun<T> r = run(c);
   const auto expected = reference::attention(c.input64());
   const auto gradients = reference::attention_gradients(c.input64(), doubles(c.dout));
   expect_close(r.o, expected.o, forward_error<T>, "o");
@@ -105,9 +105,7 @@ TYPED_TEST(Attention, AWindowAsLongAsTheSequenceChangesNoBit) {
   for (const std::int64_t window : {130, 131, 1 << 30}) {
     const auto without = run(AttentionCase<TypeParam>({130, 4, 2, 20}, {70}));
     const auto with = run(AttentionCase<TypeParam>({130, 4, 2, 20, window}, {70}));
-    EXPECT_TRUE(same_bits(without.o, with.o) && same_bits(without.lse, with.lse));
-    EXPECT_TRUE(same_bits(without.dq, with.dq) && same_bits(without.dk, with.dk) &&
-                same_bits(without.dv, with.dv));
+    expect_same_bits(without, with);
   }
 }
 
@@ -129,10 +127,27 @@ TYPED_TEST(Attention, BlocksOutsideTheWindowAreSkipped) {
 
 TYPED_TEST(Attention, SameBitsEveryTime) {
   const AttentionCase<TypeParam> c({130, 4, 2, 20}, {70});
-  const auto first = run(c), second = run(c);
-  EXPECT_TRUE(same_bits(first.o, second.o) && same_bits(first.lse, second.lse));
-  EXPECT_TRUE(same_bits(first.dq, second.dq) && same_bits(first.dk, second.dk) &&
-              same_bits(first.dv, second.dv));
+  expect_same_bits(run(c), run(c));
+}
+
+TYPED_TEST(Attention, ColumnsOfOneMatrixGiveTheSameBits) {
+  using T = TypeParam;
+  for (AttentionShape s : {AttentionShape{0, 4, 2, 20}, AttentionShape{0, 3, 3, 64},
+                           AttentionShape{0, 6, 1, 100}, AttentionShape{0, 1, 1, 200}})
+    for (const std::int64_t tokens : {1, 65, 200})
+      for (const std::int64_t window : {0, 40})
+        for (const std::int64_t pad : {0, 5})
+          for (const std::vector<std::int64_t>& documents :
+               {std::vector<std::int64_t>{}, {1, 2, 30, 40, 64}}) {
+            s.tokens = tokens;
+            s.window = window;
+            SCOPED_TRACE(::testing::Message() << tokens << " tokens, heads " << s.heads << "/" << s.kv_heads
+                                              << " of " << s.head_dim << ", window " << window << ", pad "
+                                              << pad << ", " << documents.size() << " documents");
+            const AttentionCase<T> c(s, documents);
+            expect_same_bits(run_columns(c, pad, launch(c)), run(c));
+            if (this->HasFailure()) return;
+          }
 }
 
 TYPED_TEST(Attention, ADocumentSeesNothingOfAnother) {
@@ -209,6 +224,11 @@ TEST(AttentionShapes, Refused) {
   input = c.input();
   input.shape.heads = 3;
   EXPECT_THROW(attention_forward<float>(*exec, input, matrix(o, 4), matrix(lse, 4)), Error);
+  for (const std::int64_t row : {-16, 8, 15}) {
+    input = c.input();
+    input.shape.row = row;
+    EXPECT_THROW(attention_forward<float>(*exec, input, matrix(o, 4), matrix(lse, 4)), Error) << row;
+  }
 }
 
 }  // namespace

@@ -18,56 +18,54 @@ namespace {
 
 using namespace ztrain::test;
 
-template <class T>
-struct Run {
-  Array<T> o, dq, dk, dv;
-  Array<acc_t<T>> lse;
-
-  explicit Run(const AttentionCase<T>& c)
-      : o(c.q.size()),
-        dq(c.q.size()),
-        dk(c.k.size()),
-        dv(c.k.size()),
-        lse(static_cast<std::size_t>(c.shape.tokens * c.shape.heads)) {}
-};
-
 Array<std::byte> garbage(std::int64_t bytes) {
   return Array<std::byte>(static_cast<std::size_t>(bytes), std::byte{0xff});
 }
 
+/// Forward and backward of a case, for run_dense and run_columns.
 template <class T>
-Run<T> run_plain(const AttentionCase<T>& c) {
-  const ExecHandle exec = make_exec();
-  const std::int64_t tokens = c.shape.tokens;
-  Run<T> r(c);
-  auto workspace = garbage(static_cast<std::int64_t>(r.lse.size() * sizeof(acc_t<T>)));
-  const telemetry::AllocationCount count;
-  attention_plain_forward<T>(*exec, c.input(), matrix(r.o, tokens), matrix(r.lse, tokens));
-  attention_plain_backward<T>(*exec, c.input(), matrix(r.o, tokens), matrix(r.lse, tokens),
-                              matrix(c.dout, tokens), matrix(r.dq, tokens), matrix(r.dk, tokens),
-                              matrix(r.dv, tokens), view(workspace));
-  EXPECT_EQ(count.calls(), 0) << "a launch called operator new";
-  return r;
+auto launch_plain(const AttentionCase<T>& c) {
+  return [&c](const AttentionPlaces<T>& p, AttentionRun<T>& r) {
+    const ExecHandle exec = make_exec();
+    const AttentionShape& s = c.shape;
+    const std::int64_t q_cols = s.heads * s.head_dim, kv_cols = s.kv_heads * s.head_dim;
+    auto workspace = garbage(static_cast<std::int64_t>(r.lse.size() * sizeof(acc_t<T>)));
+    const telemetry::AllocationCount count;
+    attention_plain_forward<T>(*exec, c.input(p), matrix(r.o, s.tokens), matrix(r.lse, s.tokens));
+    attention_plain_backward<T>(*exec, c.input(p), matrix(r.o, s.tokens), matrix(r.lse, s.tokens),
+                                matrix(c.dout, s.tokens), {p.dq, s.tokens, q_cols}, {p.dk, s.tokens, kv_cols},
+                                {p.dv, s.tokens, kv_cols}, view(workspace));
+    EXPECT_EQ(count.calls(), 0) << "a launch called operator new";
+  };
 }
 
 template <class T>
-Run<T> run_prepared(const AttentionCase<T>& c) {
-  const ExecHandle exec = make_exec();
-  const DType type = dtype_of<T>();
-  Run<T> r(c);
-  const std::int64_t forward_bytes = attention_forward_bytes(c.shape, type, build_target());
-  const std::int64_t backward_bytes = attention_backward_bytes(c.shape, type, build_target());
-  const auto forward = make_attention(*exec, {Direction::forward, c.shape, c.scale, type, forward_bytes});
-  const auto backward = make_attention(*exec, {Direction::backward, c.shape, c.scale, type, backward_bytes});
-  auto forward_workspace = garbage(forward_bytes), backward_workspace = garbage(backward_bytes);
-  AttentionOperands p{
-      c.q.data(),  c.k.data(),  c.v.data(),  c.start.data(),          r.o.data(), r.lse.data(), c.dout.data(),
-      r.dq.data(), r.dk.data(), r.dv.data(), forward_workspace.data()};
-  forward->run(*exec, p);
-  p.workspace = backward_workspace.data();
-  backward->run(*exec, p);
-  EXPECT_FALSE(forward->describe().empty() || backward->describe().empty());
-  return r;
+auto launch_prepared(const AttentionCase<T>& c) {
+  return [&c](const AttentionPlaces<T>& at, AttentionRun<T>& r) {
+    const ExecHandle exec = make_exec();
+    const DType type = dtype_of<T>();
+    const std::int64_t forward_bytes = attention_forward_bytes(at.shape, type, build_target());
+    const std::int64_t backward_bytes = attention_backward_bytes(at.shape, type, build_target());
+    const auto forward = make_attention(*exec, {Direction::forward, at.shape, c.scale, type, forward_bytes});
+    const auto backward =
+        make_attention(*exec, {Direction::backward, at.shape, c.scale, type, backward_bytes});
+    auto forward_workspace = garbage(forward_bytes), backward_workspace = garbage(backward_bytes);
+    AttentionOperands p{at.q,  at.k,  at.v,  c.start.data(),          r.o.data(), r.lse.data(), c.dout.data(),
+                        at.dq, at.dk, at.dv, forward_workspace.data()};
+    forward->run(*exec, p);
+    p.workspace = backward_workspace.data();
+    backward->run(*exec, p);
+    EXPECT_FALSE(forward->describe().empty() || backward->describe().empty());
+  };
+}
+
+template <class T>
+AttentionRun<T> run_plain(const AttentionCase<T>& c) {
+  return run_dense(c, launch_plain(c));
+}
+template <class T>
+AttentionRun<T> run_prepared(const AttentionCase<T>& c) {
+  return run_dense(c, launch_prepared(c));
 }
 
 template <class T>
@@ -79,7 +77,7 @@ constexpr double backward_error = std::is_same_v<T, double>  ? 1e-12
                                                              : 4e-2;
 
 template <class T>
-void expect_reference(const AttentionCase<T>& c, const Run<T>& r, double forward, double backward) {
+void expect_reference(const AttentionCase<T>& c, const AttentionRun<T>& r, double forward, double backward) {
   const auto expected = reference::attention(c.input64());
   const auto gradients = reference::attention_gradients(c.input64(), doubles(c.dout));
   expect_close(r.o, expected.o, forward, "o");
@@ -87,12 +85,6 @@ void expect_reference(const AttentionCase<T>& c, const Run<T>& r, double forward
   expect_close(r.dq, gradients.q, backward, "dq");
   expect_close(r.dk, gradients.k, 2 * backward, "dk");
   expect_close(r.dv, gradients.v, backward, "dv");
-}
-
-template <class T>
-void expect_same_bits(const Run<T>& a, const Run<T>& b) {
-  EXPECT_TRUE(same_bits(a.o, b.o) && same_bits(a.lse, b.lse));
-  EXPECT_TRUE(same_bits(a.dq, b.dq) && same_bits(a.dk, b.dk) && same_bits(a.dv, b.dv));
 }
 
 template <class T>
@@ -120,6 +112,20 @@ TYPED_TEST(PlainAttention, SameBitsEveryTime) {
   expect_same_bits(run_plain(c), run_plain(c));
 }
 
+TYPED_TEST(PlainAttention, ColumnsOfOneMatrixGiveTheSameBits) {
+  using T = TypeParam;
+  for (const std::int64_t head_dim : {7, 64, 100, 200})
+    for (const std::int64_t window : {0, 5})
+      for (const std::int64_t pad : {0, 3})
+        for (const std::vector<std::int64_t>& documents : {std::vector<std::int64_t>{}, {1, 2, 30}}) {
+          SCOPED_TRACE(::testing::Message() << "heads of " << head_dim << ", window " << window << ", pad "
+                                            << pad << ", " << documents.size() << " documents");
+          const AttentionCase<T> c({65, 4, 2, head_dim, window}, documents);
+          expect_same_bits(run_columns(c, pad, launch_plain(c)), run_plain(c));
+          if (this->HasFailure()) return;
+        }
+}
+
 /// Neither its own keys' results nor their gradients change with another document's.
 TYPED_TEST(PlainAttention, ADocumentSeesNothingOfAnother) {
   using T = TypeParam;
@@ -141,7 +147,7 @@ TYPED_TEST(PlainAttention, RefusesAShortWorkspace) {
   using T = TypeParam;
   const ExecHandle exec = make_exec();
   const AttentionCase<T> c({4, 2, 1, 8}, {});
-  Run<T> r(c);
+  AttentionRun<T> r(c);
   auto workspace = garbage(static_cast<std::int64_t>(8 * sizeof(acc_t<T>)) - 1);
   EXPECT_THROW(
       attention_plain_backward<T>(*exec, c.input(), matrix(r.o, 4), matrix(r.lse, 4), matrix(c.dout, 4),
@@ -172,12 +178,15 @@ TYPED_TEST(PreparedAttentionTest, AgreesWithTheReference) {
           SCOPED_TRACE(::testing::Message()
                        << "heads of " << head_dim << ", window " << window << ", documents " << documents
                        << (deterministic ? " in order" : ""));
-          const AttentionShape s{256, 4, 2, head_dim, window, 128, documents, deterministic};
+          const AttentionShape s{256, 4, 2, head_dim, window, 0, 128, documents, deterministic};
           const AttentionCase<T> c(
               s, documents == 2 ? std::vector<std::int64_t>{128} : std::vector<std::int64_t>{50, 1, 77, 100});
-          const Run<T> r = run_prepared(c);
+          const AttentionRun<T> r = run_prepared(c);
           expect_reference(c, r, forward, backward);
           if (deterministic) expect_same_bits(r, run_prepared(c));
+          const AttentionRun<T> columns = run_columns(c, 8, launch_prepared(c));
+          expect_reference(c, columns, forward, backward);
+          if (deterministic && !library) expect_same_bits(r, columns);
           if (this->HasFailure()) return;
         }
 }
