@@ -16,9 +16,11 @@ Bound quantize(const Binding& b) {
   const auto x = in_matrix<bf16>(b, 0);
   const auto codes = out_matrix<Code>(b, 0);
   float* const scales = b.output<float>(1);
+  const bool both = b.op.type == "fp8_quantize_both";
   if (!rowwise(b))
-    return {[&exec = b.exec, x, codes, scales, partials = b.output<float>(2)] {
-              kernels::fp8_quantize_tensor<Code>(exec, x, codes, scales, partials);
+    return {[&exec = b.exec, x, codes, transposed = both ? b.output<std::uint8_t>(2) : nullptr, scales,
+             partials = b.output<float>(both ? 3 : 2)] {
+              kernels::fp8_quantize_tensor<Code>(exec, x, codes, transposed, scales, partials);
             },
             nullptr};
   const float* const columns = b.op.inputs.size() > 1 ? b.input<float>(1) : nullptr;
@@ -59,14 +61,8 @@ Bound bind_fp8_quantize(const Binding& b) {
 Bound bind_fp8_transpose(const Binding& b) {
   const Matrix<const std::uint8_t> from = in_matrix<std::uint8_t>(b, 0);
   auto* const to = b.output<std::uint8_t>(0);
-  if (b.op.outputs.size() < 2)
-    return {[&exec = b.exec, from, to] { kernels::fp8_transpose(exec, from, to); }, nullptr};
-  const auto ones = out_vector<float>(b, 1);
-  return {[&exec = b.exec, from, to, ones] {
-            kernels::fp8_transpose(exec, from, to);
-            kernels::fill_ones(exec, ones);
-          },
-          nullptr};
+  float* const ones = b.op.outputs.size() > 1 ? b.output<float>(1) : nullptr;
+  return {[&exec = b.exec, from, to, ones] { kernels::fp8_transpose(exec, from, to, ones); }, nullptr};
 }
 
 Bound bind_linear_fp8(const Binding& b) {

@@ -37,6 +37,7 @@ struct Size {
   std::int64_t rows, cols;
 };
 const std::vector<Size> sizes = {{1, 16}, {3, 48}, {37, 272}, {64, 1024}};
+constexpr std::size_t parts = fp8_quantize_workspace_bytes / sizeof(float);
 
 /// Rows of very different sizes, one of zeros, and one whose largest element is that of the codes.
 Array<bf16> uneven(Size s, double largest) {
@@ -63,11 +64,11 @@ TYPED_TEST(Fp8Quantize, ByTensorAndByRow) {
     const auto x = uneven(s, largest_code<Code>);
     for (const bool rowwise : {false, true}) {
       Array<Code> codes(x.size());
-      Array<float> scales(static_cast<std::size_t>(rowwise ? s.rows : 1)), partials(s.rows);
+      Array<float> scales(static_cast<std::size_t>(rowwise ? s.rows : 1)), partials(parts);
       if (rowwise)
         fp8_quantize_rows<Code>(*exec, matrix(x, s.rows), nullptr, matrix(codes, s.rows), scales.data());
       else
-        fp8_quantize_tensor<Code>(*exec, matrix(x, s.rows), matrix(codes, s.rows), scales.data(),
+        fp8_quantize_tensor<Code>(*exec, matrix(x, s.rows), matrix(codes, s.rows), nullptr, scales.data(),
                                   partials.data());
       const auto expected =
           reference::fp8_quantize<Code>(doubles(x), x.size() / scales.size(), largest_code<Code>);
@@ -105,12 +106,57 @@ TYPED_TEST(Fp8Quantize, WhatIsNotFiniteIsSeen) {
     auto x = random<bf16>(3 * 32, 1);
     x[40] = bf16(bad);
     Array<Code> codes(x.size());
-    Array<float> scales(3), partials(3);
+    Array<float> scales(3), partials(parts);
     fp8_quantize_rows<Code>(*exec, matrix(x, 3), nullptr, matrix(codes, 3), scales.data());
     EXPECT_TRUE(std::isnan(scales[1]) && std::isfinite(scales[0]) && std::isfinite(scales[2])) << bad;
-    fp8_quantize_tensor<Code>(*exec, matrix(x, 3), matrix(codes, 3), scales.data(), partials.data());
+    fp8_quantize_tensor<Code>(*exec, matrix(x, 3), matrix(codes, 3), nullptr, scales.data(),
+                              partials.data());
     EXPECT_TRUE(std::isnan(scales[0])) << bad;
   }
+}
+
+/// Codes and their transpose at once are the codes alone, and those transposed. The largest sizes are looked
+/// through in several parts.
+TYPED_TEST(Fp8Quantize, BothWaysRound) {
+  using Code = TypeParam;
+  const ExecHandle exec = make_exec();
+  for (const Size s : {Size{16, 16}, {48, 272}, {144, 528}, {272, 80}, {1040, 2064}}) {
+    SCOPED_TRACE(::testing::Message() << s.rows << " " << s.cols);
+    const auto x = uneven(s, largest_code<Code>);
+    Array<Code> expected(x.size()), codes(x.size());
+    Array<std::uint8_t> transposed(x.size());
+    Array<float> expected_scale(1), scale(1), partials(parts);
+    fp8_quantize_tensor<Code>(*exec, matrix(x, s.rows), matrix(expected, s.rows), nullptr,
+                              expected_scale.data(), partials.data());
+    fp8_quantize_tensor<Code>(*exec, matrix(x, s.rows), matrix(codes, s.rows), transposed.data(),
+                              scale.data(), partials.data());
+    EXPECT_EQ(doubles(scale), doubles(expected_scale));
+    std::size_t different = 0;
+    for (std::int64_t r = 0; r < s.rows; ++r)
+      for (std::int64_t c = 0; c < s.cols; ++c) {
+        const std::uint8_t bits = expected[static_cast<std::size_t>(r * s.cols + c)].bits;
+        different += codes[static_cast<std::size_t>(r * s.cols + c)].bits != bits;
+        different += transposed[static_cast<std::size_t>(c * s.rows + r)] != bits;
+      }
+    EXPECT_EQ(different, 0U);
+  }
+}
+
+TYPED_TEST(Fp8Quantize, RefusesWhatItCannotDo) {
+  using Code = TypeParam;
+  const ExecHandle exec = make_exec();
+  const auto x = random<bf16>(17 * 32, 1);
+  Array<Code> codes(x.size());
+  Array<std::uint8_t> transposed(x.size());
+  Array<float> scale(1), partials(parts);
+  const auto quantize = [&](const bf16* from, std::int64_t rows, std::int64_t cols, std::uint8_t* other) {
+    fp8_quantize_tensor<Code>(*exec, {from, rows, cols}, {codes.data(), rows, cols}, other, scale.data(),
+                              partials.data());
+  };
+  EXPECT_THROW(quantize(x.data(), 16, 24, nullptr), Error);
+  EXPECT_THROW(quantize(x.data(), 17, 32, transposed.data()), Error);
+  EXPECT_THROW(quantize(x.data() + 1, 16, 32, nullptr), Error);
+  EXPECT_THROW(quantize(x.data(), 16, 32, transposed.data() + 8), Error);
 }
 
 TEST(Fp8Transpose, OfAnySize) {
@@ -122,8 +168,12 @@ TEST(Fp8Transpose, OfAnySize) {
     for (std::int64_t r = 0; r < s.rows; ++r)
       for (std::int64_t c = 0; c < s.cols; ++c)
         expected[static_cast<std::size_t>(c * s.rows + r)] = from[static_cast<std::size_t>(r * s.cols + c)];
-    fp8_transpose(*exec, {from.data(), s.rows, s.cols}, to.data());
+    fp8_transpose(*exec, {from.data(), s.rows, s.cols}, to.data(), nullptr);
     EXPECT_EQ(to, expected) << s.rows << " " << s.cols;
+    Array<float> ones(static_cast<std::size_t>(s.cols), -1.0F);
+    fp8_transpose(*exec, {from.data(), s.rows, s.cols}, to.data(), ones.data());
+    EXPECT_EQ(to, expected) << s.rows << " " << s.cols;
+    EXPECT_EQ(ones, Array<float>(ones.size(), 1.0F));
   }
 }
 
