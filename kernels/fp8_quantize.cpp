@@ -34,9 +34,9 @@ template <class Code>
 KOKKOS_INLINE_FUNCTION void encode_scaled(const bf16* x, const float* columns, float factor,
                                           Code* __restrict codes, std::int64_t n) {
   if constexpr (on_gpu) {
-    Packed<Code> out;
-    for_products(x, columns, n, [&](std::int64_t i, float product) { out.at[i] = Code(product * factor); });
-    *reinterpret_cast<Packed<Code>*>(codes) = out;
+    float scaled[pack];
+    for_products(x, columns, n, [&](std::int64_t i, float product) { scaled[i] = product * factor; });
+    *reinterpret_cast<PackedCodes*>(codes) = packed_codes<Code>(scaled);
   } else {
     for_products(x, columns, n, [=](std::int64_t i, float product) { codes[i] = Code(product * factor); });
   }
@@ -203,7 +203,7 @@ void fp8_transpose(Exec& exec, Matrix<const std::uint8_t> from, std::uint8_t* to
   for_rows(exec, blocks.count(), blocks);
 }
 
-#define ZTRAIN_FP8_QUANTIZE(Code)                                                             \
+#define ZTRAIN_FP8_QUANTIZE(Code)                                                                            \
   template void fp8_quantize_tensor(Exec&, Matrix<const bf16>, Matrix<Code>, std::uint8_t*, float*, float*); \
   template void fp8_quantize_rows(Exec&, Matrix<const bf16>, const float*, Matrix<Code>, float*);
 ZTRAIN_FP8_QUANTIZE(f8e4m3)

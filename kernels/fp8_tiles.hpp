@@ -110,31 +110,18 @@ struct Fp8Tiles {
     const std::int64_t at = row * target.cols + col, left = target.rows - row;
     ByteBlock<2> bytes;
     unrolled<fp8_granule>([&](auto i) {
-      if (transposed || i < left) read(target.x + at + i * target.cols, factor, bytes.at[i]);
+      if (!transposed && i >= left) return;
+      const PackedCodes line = codes_of_pack<Code>(target.x + at + i * target.cols, factor);
+      bytes.at[i][0] = line.low;
+      bytes.at[i][1] = line.high;
     });
     unrolled<fp8_granule>([&](auto i) {
-      const TwoWords line{bytes.at[i][0], bytes.at[i][1]};
-      if (transposed || i < left) *reinterpret_cast<TwoWords*>(target.codes + at + i * target.cols) = line;
+      if (!transposed && i >= left) return;
+      *reinterpret_cast<PackedCodes*>(target.codes + at + i * target.cols) = {bytes.at[i][0], bytes.at[i][1]};
     });
     if constexpr (transposed)
       bytes.store_transposed(target.transposed + col * target.rows + row, target.rows);
   }
-
-  KOKKOS_INLINE_FUNCTION static void read(const bf16* from, float factor, std::uint32_t* words) {
-    const RowPack<bf16> values = load_pack<true>(from, pack);
-    unrolled<2>([&](auto w) {
-      std::uint32_t word = 0;
-      unrolled<4>([&](auto byte) {
-        const Code code(load(values.at[4 * w + byte]) * factor);
-        word |= static_cast<std::uint32_t>(code.bits) << (8 * byte);
-      });
-      words[w] = word;
-    });
-  }
-
-  struct alignas(8) TwoWords {
-    std::uint32_t low, high;
-  };
 };
 
 /// Bytes [row, row + 16) x [col, col + 16) of from[rows, cols], transposed.

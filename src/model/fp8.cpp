@@ -51,8 +51,8 @@ class Fp8 {
     layer.attributes.set("rowwise", std::int64_t{rowwise_});
   }
 
-  /// Codes and scales of the layer's input; with one scale the transposed codes as well, for backward. Recomputed with what makes the input, so that a piece that is run
-  /// again keeps nothing.
+  /// Codes and scales of the layer's input; with one scale the transposed codes as well, for backward.
+  /// Recomputed with what makes the input, so that a piece that is run again keeps nothing.
   std::pair<ValueId, ValueId> quantised(const Node& layer) {
     const ValueId x = layer.inputs[0];
     const auto [it, fresh] = quantised_.try_emplace({x, layer.block});

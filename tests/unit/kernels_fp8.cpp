@@ -109,8 +109,7 @@ TYPED_TEST(Fp8Quantize, WhatIsNotFiniteIsSeen) {
     Array<float> scales(3), partials(parts);
     fp8_quantize_rows<Code>(*exec, matrix(x, 3), nullptr, matrix(codes, 3), scales.data());
     EXPECT_TRUE(std::isnan(scales[1]) && std::isfinite(scales[0]) && std::isfinite(scales[2])) << bad;
-    fp8_quantize_tensor<Code>(*exec, matrix(x, 3), matrix(codes, 3), nullptr, scales.data(),
-                              partials.data());
+    fp8_quantize_tensor<Code>(*exec, matrix(x, 3), matrix(codes, 3), nullptr, scales.data(), partials.data());
     EXPECT_TRUE(std::isnan(scales[0])) << bad;
   }
 }
