@@ -186,6 +186,8 @@ template <class Code>
 void fp8_quantize_rows(Exec& exec, Matrix<const bf16> x, const float* columns, Matrix<Code> codes,
                        float* scales) {
   check(x, codes);
+  REQUIRE(on_words(columns), "fp8 quantisation: factors of columns must begin on a multiple of {} bytes",
+          sizeof(PackWords));
   if (columns) {
     for_wide_rows(exec, x.rows, x.cols, QuantizeRow<Code, true>{x, columns, codes.data, scales});
   } else {

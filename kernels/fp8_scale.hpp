@@ -46,9 +46,10 @@ KOKKOS_INLINE_FUNCTION float inverse_scale(float scale) {
   return std::bit_cast<float>((254u << 23) - std::bit_cast<std::uint32_t>(scale));
 }
 
-/// Elements that a GPU thread loads or stores at once. Widths are multiples of 16, so every piece is whole.
+/// Elements that a GPU thread loads at once, from a multiple of 16 bytes. Widths are multiples of 16, so
+/// every piece is whole.
 template <class T>
-struct alignas(pack * sizeof(T)) Packed {
+struct alignas(16) Packed {
   T at[pack];
 };
 

@@ -144,7 +144,7 @@ inline constexpr std::int64_t fp8_quantize_workspace_bytes = 4 * fp8_most_parts;
 /// Elements that are looked through at once where many share a scale.
 inline constexpr std::int64_t fp8_weight_chunk = 4096;
 
-/// fp8_largest on a run of `count` elements: the largest magnitude of each chunk.
+/// make_fp8_largest, for each run of `count` elements: the largest magnitude of each chunk.
 constexpr std::int64_t fp8_weight_workspace_bytes(std::int64_t count) {
   return 4 * ceil_div(count, fp8_weight_chunk);
 }

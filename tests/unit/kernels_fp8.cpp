@@ -274,20 +274,31 @@ class ShardedWeights {
     const std::int64_t stride = 512;
     Array<float> slots(static_cast<std::size_t>(stride * unit.shards), std::nanf(""));
     for (int r = 0; r < unit.shards; ++r) {
-      std::int64_t slot = r * stride;
+      std::int64_t slot = r * stride, bytes = 0;
+      std::vector<Fp8Search> searches;
       for (const Piece& p : pieces(r)) {
-        const Fp8Run run = run_of(p);
-        Array<float> partials(static_cast<std::size_t>(fp8_weight_workspace_bytes(p.count) / 4));
-        fp8_largest(*exec_, run, slots.data() + slot, partials.data());
-        slot += run.rows();
+        searches.push_back({run_of(p), slots.data() + slot});
+        slot += searches.back().run.rows();
+        bytes += fp8_weight_workspace_bytes(p.count);
       }
       ASSERT_LE(slot, (r + 1) * stride);
+      Array<float> partials(static_cast<std::size_t>(bytes / 4 + 1), -1.0F);
+      make_fp8_largest(searches, partials.data())->run(*exec_);
+      EXPECT_EQ(partials.back(), -1.0F) << "the workspace is too small";
     }
-    for (const Segment& s : unit.segments) scales_.push_back(scales_of(s, slots.data(), stride));
-    for (int r = 0; r < unit.shards; ++r)
+    std::vector<Fp8Scaling> scalings;
+    for (const Segment& s : unit.segments) {
+      scales_.emplace_back(static_cast<std::size_t>(s.count / row_of(s)));
+      scalings.push_back({slots_of(s, slots.data(), stride), view(scales_.back())});
+    }
+    make_fp8_scales(scalings)->run(*exec_);
+    for (int r = 0; r < unit.shards; ++r) {
+      std::vector<Fp8Encoding> encodings;
       for (const Piece& p : pieces(r))
-        fp8_encode(*exec_, run_of(p), scales_[static_cast<std::size_t>(p.parameter)].data(),
-                   codes_.data() + p.flat_begin);
+        encodings.push_back(
+            {run_of(p), scales_[static_cast<std::size_t>(p.parameter)].data(), codes_.data() + p.flat_begin});
+      make_fp8_encode(encodings)->run(*exec_);
+    }
   }
 
   void expect_as_if_whole() const {
@@ -313,16 +324,14 @@ class ShardedWeights {
   Fp8Run run_of(const Piece& p) const {
     return {{flat_.data() + p.flat_begin, p.count}, p.slice_begin, row_of(layout_.segment_of(p.parameter))};
   }
-  Array<float> scales_of(const Segment& s, const float* slots, std::int64_t stride) const {
+  Fp8Slots slots_of(const Segment& s, const float* slots, std::int64_t stride) const {
     const std::int64_t shard = layout_.unit(0).shard_elements;
     Fp8Slots at{slots, stride, 0, s.begin, row_of(s), shard};
     for (const Piece& p : pieces(s.begin / shard)) {
       if (p.parameter == s.parameter) break;
       at.first += run_of(p).rows();
     }
-    Array<float> scales(static_cast<std::size_t>(s.count / row_of(s)));
-    fp8_scales(*exec_, at, view(scales));
-    return scales;
+    return at;
   }
 
   ExecHandle exec_ = make_exec();
@@ -342,6 +351,20 @@ TEST(Fp8Weights, DoNotDependOnShards) {
       weights.expect_as_if_whole();
       if (::testing::Test::HasFailure()) return;
     }
+}
+
+TEST(Fp8Weights, RefusesWhatIsNotAligned) {
+  Array<bf16> weight(64);
+  Array<f8e4m3> codes(64);
+  Array<float> scales(4);
+  const auto encode = [&](std::int64_t from, std::int64_t to, std::int64_t count, std::int64_t row) {
+    make_fp8_encode({{{{weight.data() + from, count}, 0, row}, scales.data(), codes.data() + to}});
+  };
+  EXPECT_NO_THROW(encode(16, 16, 32, 16));
+  EXPECT_THROW(encode(1, 0, 32, 16), Error);
+  EXPECT_THROW(encode(0, 8, 32, 16), Error);
+  EXPECT_THROW(encode(0, 0, 24, 16), Error);
+  EXPECT_THROW(encode(0, 0, 32, 8), Error);
 }
 
 }  // namespace
