@@ -26,18 +26,18 @@ KOKKOS_INLINE_FUNCTION const Entry& entry_of(const Entry* table, std::int64_t co
 }
 
 /// A run cut into rows, or where it is part of one row into chunks: `row` elements each, of which `begin` lie
-/// before the run.
+/// before the run. Elements are counted from the first run's on, so that pointers to them are arguments of
+/// the launch: a GPU knows what memory those point to.
 struct Cut {
-  const bf16* values;
-  std::int64_t begin, count, row;
+  std::int64_t at, begin, count, row;
 
   KOKKOS_INLINE_FUNCTION std::int64_t begin_of(std::int64_t i) const {
-    const std::int64_t at = (begin / row + i) * row - begin;
-    return at < 0 ? 0 : at;
+    const std::int64_t from = (begin / row + i) * row - begin;
+    return from < 0 ? 0 : from;
   }
   KOKKOS_INLINE_FUNCTION std::int64_t end_of(std::int64_t i) const {
-    const std::int64_t at = (begin / row + i + 1) * row - begin;
-    return at > count ? count : at;
+    const std::int64_t to = (begin / row + i + 1) * row - begin;
+    return to > count ? count : to;
   }
   std::int64_t rows() const { return (begin + count - 1) / row - begin / row + 1; }
   /// Elements for which threads are made: longer rows take several turns.
@@ -47,9 +47,10 @@ struct Cut {
 bool in_chunks(const Fp8Run& run) {
   return run.rows() == 1 && run.values.count > fp8_weight_chunk;
 }
-Cut cut(const Fp8Run& run) {
-  if (in_chunks(run)) return {run.values.data, 0, run.values.count, fp8_weight_chunk};
-  return {run.values.data, run.begin, run.values.count, run.row};
+Cut cut(const Fp8Run& run, const bf16* values) {
+  const std::int64_t at = run.values.data - values;
+  if (in_chunks(run)) return {at, 0, run.values.count, fp8_weight_chunk};
+  return {at, run.begin, run.values.count, run.row};
 }
 
 void check(const Fp8Run& run, const void* codes) {
@@ -68,11 +69,12 @@ struct LargestEntry {
 struct LargestOfRows {
   const LargestEntry* table;
   std::int64_t count;
+  const bf16* values;
   template <class L>
   KOKKOS_INLINE_FUNCTION void operator()(const L& lanes, std::int64_t index) const {
     const LargestEntry entry = entry_of(table, count, index);
     const std::int64_t i = index - entry.first, begin = entry.cut.begin_of(i);
-    const bf16* from = entry.cut.values + begin;
+    const bf16* from = values + entry.cut.at + begin;
     const auto bits = lanes.template maximum<std::uint32_t>(
         entry.cut.end_of(i) - begin, 0,
         [=](std::int64_t at, std::int64_t n) { return largest_of(from + at, n); });
@@ -125,19 +127,20 @@ struct ScaleOfRows {
 struct EncodeEntry {
   Cut cut;
   const float* scales;  ///< from the first row's on
-  f8e4m3* codes;
   bool one_scale;
   std::int64_t first;
 };
 struct EncodeRows {
   const EncodeEntry* table;
   std::int64_t count;
+  const bf16* values;
+  f8e4m3* codes;
   template <class L>
   KOKKOS_INLINE_FUNCTION void operator()(const L& lanes, std::int64_t index) const {
     const EncodeEntry entry = entry_of(table, count, index);
     const std::int64_t i = index - entry.first, begin = entry.cut.begin_of(i);
-    const bf16* from = entry.cut.values + begin;
-    f8e4m3* to = entry.codes + begin;
+    const bf16* from = values + entry.cut.at + begin;
+    f8e4m3* to = codes + entry.cut.at + begin;
     const float factor = inverse_scale(entry.scales[entry.one_scale ? 0 : i]);
     lanes.each(entry.cut.end_of(i) - begin,
                [=](std::int64_t at, std::int64_t n) { encode(from + at, factor, to + at, n); });
@@ -172,11 +175,12 @@ class Table {
 
 class Largest final : public Fp8Launch {
  public:
-  Largest(const std::vector<Fp8Search>& searches, float* partials) {
+  Largest(const std::vector<Fp8Search>& searches, float* partials)
+      : values_(searches.empty() ? nullptr : searches.front().run.values.data) {
     std::vector<JoinEntry> joins;
     for (const Fp8Search& search : searches) {
       check(search.run, nullptr);
-      const Cut parts = cut(search.run);
+      const Cut parts = cut(search.run, values_);
       const bool join = in_chunks(search.run);
       table_.add({parts, join ? partials : search.slots, 0}, parts.rows(), parts.width());
       if (!join) continue;
@@ -190,11 +194,12 @@ class Largest final : public Fp8Launch {
   }
 
   void run(Exec& exec) override {
-    for_wide_rows(exec, table_.rows(), table_.width(), LargestOfRows{table_.data(), table_.count()});
+    for_wide_rows(exec, table_.rows(), table_.width(), LargestOfRows{table_.data(), table_.count(), values_});
     for_wide_rows(exec, join_count_, chunks_, JoinChunks{joins_.data()});
   }
 
  private:
+  const bf16* values_;
   Table<LargestEntry> table_;
   DeviceArray<JoinEntry> joins_;
   std::int64_t join_count_ = 0, chunks_ = 0;
@@ -215,21 +220,26 @@ class Scales final : public Fp8Launch {
 
 class Encode final : public Fp8Launch {
  public:
-  explicit Encode(const std::vector<Fp8Encoding>& encodings) {
+  explicit Encode(const std::vector<Fp8Encoding>& encodings)
+      : values_(encodings.empty() ? nullptr : encodings.front().run.values.data),
+        codes_(encodings.empty() ? nullptr : encodings.front().codes) {
     for (const Fp8Encoding& e : encodings) {
       check(e.run, e.codes);
-      const Cut parts = cut(e.run);
-      table_.add({parts, e.scales + e.run.first_row(), e.codes, in_chunks(e.run), 0}, parts.rows(),
-                 parts.width());
+      const Cut parts = cut(e.run, values_);
+      REQUIRE(e.codes == codes_ + parts.at, "fp8 weights: codes must lie as far apart as the elements do");
+      table_.add({parts, e.scales + e.run.first_row(), in_chunks(e.run), 0}, parts.rows(), parts.width());
     }
     table_.move_to_device();
   }
 
   void run(Exec& exec) override {
-    for_wide_rows(exec, table_.rows(), table_.width(), EncodeRows{table_.data(), table_.count()});
+    for_wide_rows(exec, table_.rows(), table_.width(),
+                  EncodeRows{table_.data(), table_.count(), values_, codes_});
   }
 
  private:
+  const bf16* values_;
+  f8e4m3* codes_;
   Table<EncodeEntry> table_;
 };
 

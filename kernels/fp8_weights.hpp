@@ -38,7 +38,7 @@ class Fp8Launch {
   virtual void run(Exec& exec) = 0;
 };
 
-/// slots[i] = the largest magnitude of the run's i-th row.
+/// slots[i] = the largest magnitude of the run's i-th row. The runs of a launch are parts of one array.
 struct Fp8Search {
   Fp8Run run;
   float* slots = nullptr;
@@ -64,7 +64,8 @@ struct Fp8Scaling {
 };
 std::unique_ptr<Fp8Launch> make_fp8_scales(const std::vector<Fp8Scaling>& weights);
 
-/// codes[run.values.count], from 16 bytes on. scales: of all rows of the weight.
+/// codes[run.values.count], from 16 bytes on. scales: of all rows of the weight. Runs and codes are parts of
+/// two arrays, at the same places.
 struct Fp8Encoding {
   Fp8Run run;
   const float* scales = nullptr;

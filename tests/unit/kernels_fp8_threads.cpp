@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.hpp"
 #include "base/kernel_workspace.hpp"
 #include "kernels/backend.hpp"
 #include "kernels/fp8_quantize.hpp"
@@ -71,6 +72,12 @@ TYPED_TEST(Fp8Threads, TilesAreWhatCpusMake) {
     this->template check<false>(131, 528, threads);
   }
   this->template check<true>(272, 528, Fp8Tiles<TypeParam, true>::threads);
+}
+
+TEST(Launches, CountTeamsAsAnInt) {
+  constexpr std::int64_t most = std::numeric_limits<int>::max();
+  EXPECT_EQ(team_count(most), most);
+  EXPECT_THROW(team_count(most + 1), Error);
 }
 
 }  // namespace

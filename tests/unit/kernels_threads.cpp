@@ -4,7 +4,6 @@
 
 #include <limits>
 
-#include "base/error.hpp"
 #include "kernels/backend.hpp"
 #include "kernels/head_loss_threads.hpp"
 #include "kernels/reference/elementwise.hpp"
@@ -266,12 +265,6 @@ TEST(Losses, AreAddedOverChunks) {
     EXPECT_NEAR(loss[0], expected, 1e-10);
     EXPECT_NEAR(loss[1], weight, 1e-10);
   }
-}
-
-TEST(Launches, CountTeamsAsAnInt) {
-  constexpr std::int64_t most = std::numeric_limits<int>::max();
-  EXPECT_EQ(team_count(most), most);
-  EXPECT_THROW(team_count(most + 1), Error);
 }
 
 }  // namespace
