@@ -96,7 +96,7 @@ void launch(Exec& exec, const PlainArguments<T>& a) {
   if (rows <= 0) return;
   if constexpr (on_gpu) {
     using Shared = SharedCache<T, max_dim>;
-    TeamLanes::Policy policy(exec.space, static_cast<int>(rows), Shared::warps, WarpLanes::width);
+    TeamLanes::Policy policy(exec.space, team_count(rows), Shared::warps, WarpLanes::width);
     policy.set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(Shared::bytes)));
     Kokkos::parallel_for(policy, Shared{a});
   } else {

@@ -147,7 +147,7 @@ void for_warps(Exec& exec, std::int64_t rows, const RowFunctor& functor) {
   if (rows <= 0) return;
   if constexpr (on_gpu) {
     Kokkos::parallel_for(
-        TeamLanes::Policy(exec.space, static_cast<int>(ceil_div(rows, team)), team, WarpLanes::width),
+        TeamLanes::Policy(exec.space, team_count(ceil_div(rows, team)), team, WarpLanes::width),
         WarpRow<RowFunctor>{functor, rows});
   } else {
     for_rows(exec, rows, ThreadRow<RowFunctor>{functor});

@@ -7,6 +7,8 @@
 // patterns, whose order is theirs with NaN on top: their maximum depends on no order, and what is not finite
 // makes the scale NaN, so that an overflow is seen in the gradient's norm rather than saturated.
 
+#include <fp8_convert.hpp>  // of for_cpu or for_cuda
+
 #include <bit>
 #include <cstdint>
 
@@ -44,9 +46,10 @@ KOKKOS_INLINE_FUNCTION float inverse_scale(float scale) {
   return std::bit_cast<float>((254u << 23) - std::bit_cast<std::uint32_t>(scale));
 }
 
-/// Elements that a GPU thread loads or stores at once. Widths are multiples of 16, so every piece is whole.
+/// Elements that a GPU thread loads at once, from a multiple of 16 bytes. Widths are multiples of 16, so
+/// every piece is whole.
 template <class T>
-struct alignas(pack * sizeof(T)) Packed {
+struct alignas(16) Packed {
   T at[pack];
 };
 
@@ -80,15 +83,30 @@ KOKKOS_INLINE_FUNCTION std::uint32_t largest_of_found(const float* __restrict ma
   return largest;
 }
 
+/// A pack of codes, stored at once.
+struct alignas(pack) PackedCodes {
+  std::uint32_t low, high;
+};
+template <class Code>
+KOKKOS_INLINE_FUNCTION PackedCodes packed_codes(const float (&v)[pack]) {
+  return {four_codes<Code>(v[0], v[1], v[2], v[3]), four_codes<Code>(v[4], v[5], v[6], v[7])};
+}
+
+/// The codes of a pack of x * factor.
+template <class Code>
+KOKKOS_INLINE_FUNCTION PackedCodes codes_of_pack(const bf16* x, float factor) {
+  const auto values = *reinterpret_cast<const Packed<bf16>*>(x);
+  float scaled[pack];
+  for (std::int64_t i = 0; i < pack; ++i) scaled[i] = load(values.at[i]) * factor;
+  return packed_codes<Code>(scaled);
+}
+
 /// n codes of x * factor.
 template <class Code>
 KOKKOS_INLINE_FUNCTION void encode(const bf16* __restrict x, float factor, Code* __restrict codes,
                                    std::int64_t n) {
   if constexpr (on_gpu) {
-    const auto values = *reinterpret_cast<const Packed<bf16>*>(x);
-    Packed<Code> out;
-    for (std::int64_t i = 0; i < pack; ++i) out.at[i] = Code(load(values.at[i]) * factor);
-    *reinterpret_cast<Packed<Code>*>(codes) = out;
+    *reinterpret_cast<PackedCodes*>(codes) = codes_of_pack<Code>(x, factor);
   } else {
     for (std::int64_t i = 0; i < n; ++i) codes[i] = Code(load(x[i]) * factor);
   }

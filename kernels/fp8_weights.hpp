@@ -6,6 +6,11 @@
 // not depend on how weights are cut.
 //
 // Weights lie in flat ranges, begin on multiples of 256 elements there and have rows of a multiple of 16.
+// What a launch works on is a list, which is put into the memory of the device once, when the launch is
+// prepared: one launch, or two, for all weights of a unit.
+
+#include <memory>
+#include <vector>
 
 #include "base/dtype.hpp"
 #include "base/view.hpp"
@@ -13,7 +18,7 @@
 
 namespace ztrain::kernels {
 
-/// A run of one weight's elements. Its rows are those that it has some of.
+/// A run of one weight's elements, from 16 bytes on. Its rows are those that it has some of.
 struct Fp8Run {
   Vector<const bf16> values;
   std::int64_t begin = 0;  ///< elements of the weight before it
@@ -23,8 +28,24 @@ struct Fp8Run {
   std::int64_t rows() const { return (begin + values.count - 1) / row - first_row() + 1; }
 };
 
-/// slots[i] = the largest magnitude of the run's i-th row. partials: fp8_weight_workspace_bytes().
-void fp8_largest(Exec& exec, const Fp8Run& run, float* slots, float* partials);
+/// Prepared: addresses are set once.
+class Fp8Launch {
+ public:
+  virtual ~Fp8Launch() = default;
+  Fp8Launch() = default;
+  Fp8Launch(const Fp8Launch&) = delete;
+  Fp8Launch& operator=(const Fp8Launch&) = delete;
+  virtual void run(Exec& exec) = 0;
+};
+
+/// slots[i] = the largest magnitude of the run's i-th row. The runs of a launch are parts of one array.
+struct Fp8Search {
+  Fp8Run run;
+  float* slots = nullptr;
+};
+/// partials: the sum of fp8_weight_workspace_bytes() over the runs. Throws Error where a run is not aligned
+/// as above.
+std::unique_ptr<Fp8Launch> make_fp8_largest(const std::vector<Fp8Search>& searches, float* partials);
 
 /// Where the slots of one weight are among those of all shards of its unit.
 struct Fp8Slots {
@@ -37,9 +58,20 @@ struct Fp8Slots {
 };
 
 /// scales[rows], of all rows of the weight.
-void fp8_scales(Exec& exec, const Fp8Slots& slots, Vector<float> scales);
+struct Fp8Scaling {
+  Fp8Slots slots;
+  Vector<float> scales;
+};
+std::unique_ptr<Fp8Launch> make_fp8_scales(const std::vector<Fp8Scaling>& weights);
 
-/// codes[run.values.count]. scales: of all rows of the weight.
-void fp8_encode(Exec& exec, const Fp8Run& run, const float* scales, f8e4m3* codes);
+/// codes[run.values.count], from 16 bytes on. scales: of all rows of the weight. Runs and codes are parts of
+/// two arrays, at the same places.
+struct Fp8Encoding {
+  Fp8Run run;
+  const float* scales = nullptr;
+  f8e4m3* codes = nullptr;
+};
+/// Throws Error as make_fp8_largest.
+std::unique_ptr<Fp8Launch> make_fp8_encode(const std::vector<Fp8Encoding>& encodings);
 
 }  // namespace ztrain::kernels

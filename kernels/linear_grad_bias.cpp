@@ -83,7 +83,7 @@ void linear_grad_bias(Exec& exec, Matrix<const T> dy, Vector<G> db, bool accumul
   REQUIRE(db.count == dy.cols, "linear bias gradient: {} elements for {} columns", db.count, dy.cols);
   if constexpr (on_gpu) {
     using Sums = TeamColumnSums<T, G>;
-    const auto teams = static_cast<int>(ceil_div(dy.cols, column_block));
+    const int teams = team_count(ceil_div(dy.cols, column_block));
     typename Sums::Policy policy(exec.space, teams, Sums::threads);
     policy.set_scratch_size(0, Kokkos::PerTeam(Sums::shared_bytes));
     if (teams > 0) Kokkos::parallel_for(policy, Sums{dy, db.data, accumulate});

@@ -6,9 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "base/dtype.hpp"
+#include "base/error.hpp"
 #include "base/shape.hpp"
 #include "base/view.hpp"
 #include "kernels/exec_kokkos.hpp"
@@ -171,13 +173,21 @@ inline int warps_for(std::int64_t width) {
   return static_cast<int>(warps < 1 ? 1 : warps > most ? most : warps);
 }
 
+/// Teams are numbered by an int: throws Error where there are more.
+inline int team_count(std::int64_t teams) {
+  constexpr std::int64_t most = std::numeric_limits<int>::max();
+  REQUIRE(teams <= most, "a kernel over {} rows: a launch takes at most {}; use smaller micro-batches", teams,
+          most);
+  return static_cast<int>(teams);
+}
+
 /// functor(const Lanes&, row) for each row in [0, rows); rows have `width` elements, which the lanes share.
 template <class RowFunctor>
 void for_wide_rows(Exec& exec, std::int64_t rows, std::int64_t width, const RowFunctor& functor) {
   if (rows <= 0) return;
   if constexpr (on_gpu) {
     static_assert(sizeof(RowFunctor) <= largest_functor);
-    Kokkos::parallel_for(TeamLanes::Policy(exec.space, static_cast<int>(rows), warps_for(width), 32),
+    Kokkos::parallel_for(TeamLanes::Policy(exec.space, team_count(rows), warps_for(width), 32),
                          TeamRow<RowFunctor>{functor});
   } else {
     for_rows(exec, rows, WholeRow<RowFunctor>{functor});

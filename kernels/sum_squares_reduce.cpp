@@ -81,7 +81,7 @@ void square_quanta(Exec& exec, const G* data, std::int64_t count, double* sums) 
     using Warps = WarpSquares<G>;
     const std::int64_t teams = ceil_div(count, quantum * Warps::warps);
     if (teams > 0)
-      Kokkos::parallel_for(TeamLanes::Policy(exec.space, static_cast<int>(teams), Warps::warps, Warps::lanes),
+      Kokkos::parallel_for(TeamLanes::Policy(exec.space, team_count(teams), Warps::warps, Warps::lanes),
                            Warps{data, count, sums});
   } else {
     for_blocks(exec, count, QuantumSquares<G>{data, sums});

@@ -89,7 +89,7 @@ void for_teams(Exec& exec, std::int64_t teams, int threads, int lanes, std::size
                const Functor& functor) {
   static_assert(sizeof(Functor) <= largest_functor);
   if (teams <= 0) return;
-  ThreadsPolicy<most, resident> policy(exec.space, static_cast<int>(teams), threads, lanes);
+  ThreadsPolicy<most, resident> policy(exec.space, team_count(teams), threads, lanes);
   if (scratch > 0) policy.set_scratch_size(0, Kokkos::PerTeam(scratch));
   Kokkos::parallel_for(policy, functor);
 }

@@ -131,15 +131,20 @@ constexpr std::int64_t rmsnorm_backward_workspace_bytes(std::int64_t rows, std::
   return ceil_div(rows, height) * cols * accumulator_bytes(type);
 }
 
-/// fp8_quantize_tensor on x [rows, cols]: the largest magnitude of each row.
-constexpr std::int64_t fp8_quantize_workspace_bytes(std::int64_t rows) {
-  return 4 * rows;
+/// fp8_quantize_tensor looks for the largest of `count` elements in parts of so many: at most 512, a wave of
+/// teams on a GPU, whose results every team that goes on reads.
+inline constexpr std::int64_t fp8_most_parts = 512;
+constexpr std::int64_t fp8_part(std::int64_t count) {
+  return round_up(ceil_div(count, fp8_most_parts), 4096);
 }
+
+/// fp8_quantize_tensor: the largest magnitude of each part.
+inline constexpr std::int64_t fp8_quantize_workspace_bytes = 4 * fp8_most_parts;
 
 /// Elements that are looked through at once where many share a scale.
 inline constexpr std::int64_t fp8_weight_chunk = 4096;
 
-/// fp8_largest on a run of `count` elements: the largest magnitude of each chunk.
+/// make_fp8_largest, for each run of `count` elements: the largest magnitude of each chunk.
 constexpr std::int64_t fp8_weight_workspace_bytes(std::int64_t count) {
   return 4 * ceil_div(count, fp8_weight_chunk);
 }

@@ -14,7 +14,7 @@ struct Row {
   Bound (*bind)(const Binding&);
 };
 
-constexpr std::array<Row, 43> table{{
+constexpr std::array<Row, 44> table{{
     {"embedding", bind_embedding},
     {"embedding_grad", bind_embedding_grad},
     {"rmsnorm", bind_rmsnorm},
@@ -25,6 +25,7 @@ constexpr std::array<Row, 43> table{{
     {"linear_grad_weight", bind_linear_grad_weight},
     {"linear_grad_bias", bind_linear_grad_bias},
     {"fp8_quantize", bind_fp8_quantize},
+    {"fp8_quantize_both", bind_fp8_quantize},
     {"fp8_transpose", bind_fp8_transpose},
     {"linear_fp8", bind_linear_fp8},
     {"linear_fp8_grad_input", bind_linear_fp8_gradient},

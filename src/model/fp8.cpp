@@ -51,8 +51,8 @@ class Fp8 {
     layer.attributes.set("rowwise", std::int64_t{rowwise_});
   }
 
-  /// Codes and scales of the layer's input. Recomputed with what makes the input, so that a piece that is run
-  /// again keeps nothing.
+  /// Codes and scales of the layer's input; with one scale the transposed codes as well, for backward.
+  /// Recomputed with what makes the input, so that a piece that is run again keeps nothing.
   std::pair<ValueId, ValueId> quantised(const Node& layer) {
     const ValueId x = layer.inputs[0];
     const auto [it, fresh] = quantised_.try_emplace({x, layer.block});
@@ -69,6 +69,11 @@ class Fp8 {
                   value({input.name + ".scales", DType::f32, scales})};
     Node node{"fp8_quantize", input.name, {x}, {it->second.first, it->second.second}, {},
               layer.block,    layer.piece};
+    if (!rowwise_) {
+      node.op = "fp8_quantize_both";
+      const Shape transposed{input.shape[1], input.shape[0]};
+      node.outputs.push_back(value({input.name + ".transposed", DType::f8e4m3, transposed}));
+    }
     if (const auto maker = piece_of_.find(x); maker != piece_of_.end()) node.piece = maker->second;
     node.attributes.set("rowwise", std::int64_t{rowwise_});
     graph_.nodes.push_back(std::move(node));

@@ -1,5 +1,6 @@
 // The backward of a product of 8-bit codes. Gradients are quantised to e5m2. The library's products take both
-// operands with the summed dim last, so the others are transposed as bytes.
+// operands with the summed dim last, so the others are transposed as bytes: activations and gradients by the
+// kernel that quantises them. Of an input the transposed codes alone are kept for backward.
 //
 // tensorwise: dx = dy W and dW = dy^T x are products of codes: one scale serves a matrix and its transpose.
 // rowwise: dx = (dy s) C for W = diag(s) C with the forward's codes C: the weight's scales, which are powers
@@ -14,40 +15,40 @@
 namespace ztrain::program {
 namespace {
 
-/// dy, coded: [T, n] with one scale or one per token. columns: factors of dy's columns, or none.
 struct Coded {
   TensorId codes = no_tensor, scales = no_tensor;
+  TensorId transposed = no_tensor;  ///< the same codes
 };
 
-Coded quantised(Tape& t, const std::string& name, TensorId dy, TensorId columns) {
+/// dy, coded by token, of dy times factors of its columns.
+Coded quantised_rows(Tape& t, const std::string& name, TensorId dy, TensorId columns) {
   const Shape shape = t.info(dy).shape;
-  const bool rowwise = columns != no_tensor;
   const Coded coded{t.temporary("grad.codes." + name, DType::f8e5m2, shape),
-                    t.temporary("grad.scales." + name, DType::f32, {rowwise ? shape[0] : 1})};
-  std::vector<TensorId> inputs{dy};
-  if (rowwise) inputs.push_back(columns);
-  t.emit("fp8_quantize", name, std::move(inputs), {coded.codes, coded.scales},
-         {{"rowwise", std::int64_t{rowwise}}});
+                    t.temporary("grad.scales." + name, DType::f32, {shape[0]})};
+  t.emit("fp8_quantize", name, {dy, columns}, {coded.codes, coded.scales}, {{"rowwise", std::int64_t{1}}});
   return coded;
 }
 
-TensorId transposed(Tape& t, const std::string& name, TensorId codes) {
-  if (const TensorId done = t.existing("fp8_transpose", codes); done != no_tensor) return done;
-  const Tensor& info = t.info(codes);
-  const DType dtype = info.dtype;
-  const TensorId out = t.temporary("transposed." + name, dtype, {info.shape[1], info.shape[0]});
-  t.emit("fp8_transpose", name, {codes}, {out});
-  return out;
+/// dy, coded with one scale, both ways round: drop_dead_ops leaves out the transpose where nothing reads it.
+Coded quantised_whole(Tape& t, const std::string& name, TensorId dy) {
+  const Shape shape = t.info(dy).shape;
+  const Coded coded{t.temporary("grad.codes." + name, DType::f8e5m2, shape),
+                    t.temporary("grad.scales." + name, DType::f32, {1}),
+                    t.temporary("grad.transposed." + name, DType::f8e5m2, {shape[1], shape[0]})};
+  t.emit("fp8_quantize_both", name, {dy}, {coded.codes, coded.scales, coded.transposed},
+         {{"rowwise", std::int64_t{0}}});
+  return coded;
 }
 
 /// The weight's codes with the summed dim last, and what their rows are to be scaled by.
 Coded transposed_weight(Tape& t, const model::Node& n, bool rowwise) {
   const TensorId codes = t.tensor(n.inputs[2]);
-  if (!rowwise) return {transposed(t, n.name + ".weight", codes), t.tensor(n.inputs[3])};
   const std::int64_t out = t.info(codes).shape[0], in = t.info(codes).shape[1];
-  const Coded coded{t.temporary("transposed." + n.name + ".weight", DType::f8e4m3, {in, out}),
-                    t.temporary("ones." + n.name, DType::f32, {in})};
-  t.emit("fp8_transpose", n.name, {codes}, {coded.codes, coded.scales});
+  Coded coded{t.temporary("transposed." + n.name + ".weight", DType::f8e4m3, {in, out}),
+              t.tensor(n.inputs[3])};
+  std::vector<TensorId> outputs{coded.codes};
+  if (rowwise) outputs.push_back(coded.scales = t.temporary("ones." + n.name, DType::f32, {in}));
+  t.emit("fp8_transpose", n.name, {codes}, std::move(outputs));
   return coded;
 }
 
@@ -67,8 +68,8 @@ void linear_fp8_adjoint(Tape& t, const model::Node& n) {
   const model::ValueId x = t.source(n.inputs[0]), w = n.inputs[2];
   const TensorId dy = t.gradient(n.outputs[0]);
   Coded gradient;
-  if (t.wants(x) || (t.wants(w) && !rowwise))
-    gradient = quantised(t, n.name, dy, rowwise ? t.tensor(n.inputs[3]) : no_tensor);
+  if (!rowwise && (t.wants(x) || t.wants(w))) gradient = quantised_whole(t, n.name, dy);
+  if (rowwise && t.wants(x)) gradient = quantised_rows(t, n.name, dy, t.tensor(n.inputs[3]));
   if (t.wants(x)) {
     const Coded weight = transposed_weight(t, n, rowwise);
     product(t, "linear_fp8_grad_input", n, {gradient.codes, gradient.scales, weight.codes, weight.scales},
@@ -76,11 +77,9 @@ void linear_fp8_adjoint(Tape& t, const model::Node& n) {
   }
   if (t.wants(w) && rowwise) product(t, "linear_grad_weight", n, {dy, t.tensor(x)}, t.target(w), rowwise);
   if (t.wants(w) && !rowwise) {
-    const TensorId codes = t.tensor(n.inputs[0]);
+    const TensorId input = t.tensor(t.maker(n.inputs[0]).outputs.at(2));
     product(t, "linear_fp8_grad_weight", n,
-            {transposed(t, n.name + ".grad", gradient.codes), gradient.scales,
-             transposed(t, n.name + ".input", codes), t.tensor(n.inputs[1])},
-            t.target(w), rowwise);
+            {gradient.transposed, gradient.scales, input, t.tensor(n.inputs[1])}, t.target(w), rowwise);
   }
   if (n.inputs.size() > 4 && t.wants(n.inputs[4])) {
     const auto db = t.target(n.inputs[4]);

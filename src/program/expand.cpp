@@ -209,6 +209,11 @@ void drop_dead_ops(Program& program, const std::vector<TensorId>& keep) {
     const bool needed = std::any_of(op->outputs.begin(), op->outputs.end(),
                                     [&](TensorId t) { return live[static_cast<std::size_t>(t)]; });
     if (!needed) continue;
+    const std::string_view plain = op_type(op->type).without_third;
+    if (!plain.empty() && !live[static_cast<std::size_t>(op->outputs[2])]) {
+      op->type = plain;
+      op->outputs.erase(op->outputs.begin() + 2);
+    }
     for (TensorId t : op->inputs) live[static_cast<std::size_t>(t)] = true;
     kept.push_back(std::move(*op));
   }

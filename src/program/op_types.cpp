@@ -70,8 +70,8 @@ std::int64_t fp8_workspace(const Program& p, const Op&) {
   return gemm_fp8_workspace_bytes(p.target);
 }
 
-std::int64_t quantize_workspace(const Program& p, const Op& op) {
-  return fp8_quantize_workspace_bytes(p.tensor(op.inputs[0]).shape[0]);
+std::int64_t quantize_workspace(const Program&, const Op& op) {
+  return op.attributes.integer("rowwise") != 0 ? 0 : fp8_quantize_workspace_bytes;
 }
 
 /// 2 m n k of C[m, n]: operand 0 is [m, k].
@@ -89,8 +89,8 @@ std::int64_t sum_workspace(const Program& p, const Op& op) {
 }
 
 // Columns: name, adjoint, flops, workspace of the forward, forward_with_gradient, overlay, training_only,
-// straight_through.
-constexpr std::array<OpType, 44> table{{
+// straight_through, without_third.
+constexpr std::array<OpType, 45> table{{
     {"embedding", embedding_adjoint},
     {"embedding_grad"},
     {"rmsnorm", rmsnorm_adjoint},
@@ -101,6 +101,7 @@ constexpr std::array<OpType, 44> table{{
     {"linear_grad_weight", nullptr, grad_weight_flops, gemm_workspace},
     {"linear_grad_bias"},
     {"fp8_quantize", nullptr, nullptr, quantize_workspace, false, 0, false, true},
+    {"fp8_quantize_both", nullptr, nullptr, quantize_workspace, false, 0, false, true, "fp8_quantize"},
     {"fp8_transpose"},
     {"linear_fp8", linear_fp8_adjoint, fp8_flops, fp8_workspace},
     {"linear_fp8_grad_input", nullptr, fp8_flops, fp8_workspace},

@@ -15,7 +15,9 @@
 //                                                            follow one another in memory; n: the sum of theirs
 //   linear_grad_input  dy[T,n] W[n,k]...                     -> dx[T,k] [accumulate] workspace            parts
 //   linear_grad_weight dy[T,n] x[T,k]                        -> dW[n,k]... [accumulate] workspace         parts
-//   fp8_quantize       x[T,k] (c[k])                        -> codes[T,k] scales[1 or T] workspace   rowwise 0|1; of x times c
+//   fp8_quantize       x[T,k] (c[k])                        -> codes[T,k] scales[1 or T] (workspace)      rowwise 0|1; of x
+//                                                            times c; the workspace where rowwise is 0
+//   fp8_quantize_both  x[T,k]                               -> codes[T,k] scales[1] codes^T[k,T] workspace     rowwise 0
 //   fp8_transpose      codes[T,k]                           -> codes[k,T] (ones[k])
 //   linear_fp8         x[T,k] sx W[n,k] sW (b[n])           -> y[T,n] workspace      rowwise 0|1; codes and their scales
 //   linear_fp8_grad_input  dy[T,n] sdy W^T[k,n] sW          -> dx[T,k] [accumulate] workspace             rowwise
@@ -74,6 +76,8 @@ struct OpType {
   bool training_only = false;
   /// Output 0 is input 0 in another form: what reads it gives its gradient to input 0 (Tape::source).
   bool straight_through = false;
+  /// The op that does the same without output 2: what it becomes where nothing reads that (drop_dead_ops).
+  std::string_view without_third{};
 };
 
 /// Throws Error naming the op when it has no row.

@@ -19,12 +19,17 @@ Tape::Tape(Program& program, const model::Graph& graph, ParameterGradients& grad
     if (const int p = graph.values[v].parameter; p >= 0)
       wanted_[v] = graph.parameters[static_cast<std::size_t>(p)].trainable;
   for (std::size_t v = 0; v < graph.values.size(); ++v) sources_.push_back(static_cast<model::ValueId>(v));
-  for (const model::Node& node : graph.nodes) {
+  makers_.assign(graph.values.size(), -1);
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const model::Node& node = graph.nodes[i];
     if (op_type(node.op).straight_through)
       sources_[static_cast<std::size_t>(node.outputs[0])] = source(node.inputs[0]);
     bool any = false;
     for (auto in : node.inputs) any = any || wants(in);
-    for (auto out : node.outputs) wanted_[static_cast<std::size_t>(out)] = any;
+    for (auto out : node.outputs) {
+      wanted_[static_cast<std::size_t>(out)] = any;
+      makers_[static_cast<std::size_t>(out)] = static_cast<int>(i);
+    }
   }
 }
 
@@ -116,13 +121,6 @@ TensorId Tape::temporary(const std::string& name, DType dtype, Shape shape) {
   t.dtype = dtype;
   t.shape = std::move(shape);
   return program_.add(std::move(t));
-}
-
-TensorId Tape::existing(std::string_view type, TensorId input) const {
-  const Action here{ActionKind::backward, block_, micro_};
-  for (auto op = program_.ops.rbegin(); op != program_.ops.rend() && op->action == here; ++op)
-    if (op->type == type && op->inputs[0] == input) return op->outputs[0];
-  return no_tensor;
 }
 
 void Tape::all_reduce(const std::string& name, TensorId x, TensorId y, AxisSet axes) {

@@ -41,6 +41,10 @@ class Tape {
   bool wants(model::ValueId v) const { return wanted_[static_cast<std::size_t>(v)]; }
   /// What v stands for in backward: the x of x's codes, for which gradients are; else v itself.
   model::ValueId source(model::ValueId v) const { return sources_[static_cast<std::size_t>(v)]; }
+  /// The node that makes v.
+  const model::Node& maker(model::ValueId v) const {
+    return graph_.nodes.at(static_cast<std::size_t>(makers_[static_cast<std::size_t>(v)]));
+  }
   /// The gradient of an output, complete since later nodes were visited first; no_tensor when nothing needs
   /// it.
   TensorId gradient(model::ValueId v) const { return entries_[static_cast<std::size_t>(v)].tensor; }
@@ -59,9 +63,6 @@ class Tape {
   TensorId workspace(const std::string& name, std::int64_t bytes);
   /// A tensor of the backward alone.
   TensorId temporary(const std::string& name, DType dtype, Shape shape);
-  /// Output 0 of an op of this type that already reads the tensor first in the current block's backward, or
-  /// none.
-  TensorId existing(std::string_view type, TensorId input) const;
   /// y = sum of x over the group; see emit_all_reduce.
   void all_reduce(const std::string& name, TensorId x, TensorId y, AxisSet axes);
 
@@ -83,6 +84,7 @@ class Tape {
   std::vector<Entry> entries_;
   std::vector<bool> wanted_;
   std::vector<model::ValueId> sources_;
+  std::vector<int> makers_;  ///< by value: the number of a node, or -1
 };
 
 }  // namespace ztrain::program

@@ -89,7 +89,7 @@ class WeightCodes {
     Tensor ws;
     ws.name = "workspace.slots." + name(unit);
     ws.dtype = DType::u8;
-    ws.shape = {fp8_weight_workspace_bytes(stepped(unit.unit))};
+    std::int64_t bytes = 64;  // a reservation is never empty
     ws.category = Category::workspace;
     std::vector<std::int64_t> list;
     std::int64_t slot = 0;
@@ -97,7 +97,9 @@ class WeightCodes {
       list.insert(list.end(), {p.flat_begin - begin_of_own(unit.unit), p.count, p.slice_begin,
                                row_of(p.parameter), slot});
       slot += rows(p);
+      bytes += fp8_weight_workspace_bytes(p.count);
     }
+    ws.shape = {bytes};
     Op& op = emit("fp8_largest", unit);  // also for a shard of padding alone: its slots are sent
     op.inputs = {state(unit).parameters.whole};
     op.outputs = {program_.add(std::move(view)), program_.add(std::move(ws))};

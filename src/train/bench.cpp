@@ -55,6 +55,7 @@ void describe(Bench& bench, const config::Deck& deck, const model::Graph& graph,
   bench.model_flops = model::flops_per_token(deck.model, graph, deck.data.sequence);
   for (const program::Op& op : worker.job().train.ops) bench.executed_flops += op.flops;
   bench.peak = peak_of(deck, bench.device);
+  bench.fp8_peak = fp8_peak_of(deck, bench.device);
 }
 
 void take_steps(Machinery& machinery, const BenchRequest& request, Bench& bench) {

@@ -32,6 +32,7 @@ struct Bench {
   double model_flops = 0;     ///< of a token (model::flops_per_token)
   double executed_flops = 0;  ///< of a step of this rank: products and attention, with what is recomputed
   Peak peak;
+  Peak fp8_peak;                ///< 0 where the deck has no 8-bit products
   std::vector<double> seconds;  ///< of the timed steps, in their order
   BenchSteps::Step median;      ///< the timed step in the middle; of two the slower
   BenchSteps::Step parts;       ///< a step whose ops were timed: on CPU ranks that one; else another

@@ -53,6 +53,11 @@ double share_of_ceiling(const KernelTime& k, const Ceiling& c) {
   return c.bytes_per_second > 0 ? k.bytes_per_second() / c.bytes_per_second : 0;
 }
 
+std::string share_of_peak(const Bench& b, const Peak& peak) {
+  return fmt::format("{} of the dense {} peak, {} ({})", percent(b.model_rate() / peak.flops_per_second),
+                     name_of(peak.arithmetic), tera(peak.flops_per_second), peak.source);
+}
+
 std::string speed_section(const Bench& b, const config::Deck& deck) {
   std::string text;
   const auto line = [&](const std::string& what, const std::string& value) {
@@ -74,10 +79,9 @@ std::string speed_section(const Bench& b, const config::Deck& deck) {
   line("rank's speed", fmt::format("{} of the model, {} with what is recomputed", tera(b.model_rate()),
                                    tera(b.executed_rate())));
   line("MFU", b.peak.flops_per_second > 0
-                  ? fmt::format("{} of the dense {} peak, {} ({})",
-                                percent(b.model_rate() / b.peak.flops_per_second), name_of(b.peak.arithmetic),
-                                tera(b.peak.flops_per_second), b.peak.source)
+                  ? share_of_peak(b, b.peak)
                   : std::string("not known: the device's peak is in no table; cluster.peak_tflops gives it"));
+  if (b.fp8_peak.flops_per_second > 0) line("", share_of_peak(b, b.fp8_peak));
   if (b.ceiling.flops_per_second > 0)
     line("ceiling",
          fmt::format("{} of the {} measured: {}", percent(b.model_rate() / b.ceiling.flops_per_second),
@@ -148,6 +152,16 @@ json kernels_json(const Bench& b) {
   return all;
 }
 
+json peak_json(const Peak& peak) {
+  return {{"tflops", known(peak.flops_per_second / 1e12)},
+          {"arithmetic", std::string(name_of(peak.arithmetic))},
+          {"source", peak.source}};
+}
+
+json mfu_json(const Bench& b, const Peak& peak) {
+  return peak.flops_per_second > 0 ? json(b.model_rate() / peak.flops_per_second) : json();
+}
+
 json actions_json(const Bench& b) {
   json actions = json::object();
   for (int k = 0; k < program::action_kind_count; ++k) {
@@ -193,7 +207,7 @@ std::string bench_text(const Bench& b, const config::Deck& deck) {
 
 json bench_json(const Bench& b, const config::Deck& deck, const std::string& version) {
   const Spread spread = spread_of(b);
-  const double peak = b.peak.flops_per_second, ceiling = b.ceiling.flops_per_second;
+  const double ceiling = b.ceiling.flops_per_second;
   return {{"ztrain", version},
           {"deck", deck.path},
           {"device", b.device},
@@ -217,11 +231,10 @@ json bench_json(const Bench& b, const config::Deck& deck, const std::string& ver
             {"slowest", spread.slowest},
             {"all", b.seconds}}},
           {"tflops", {{"model", b.model_rate() / 1e12}, {"executed", b.executed_rate() / 1e12}}},
-          {"peak",
-           {{"tflops", known(peak / 1e12)},
-            {"arithmetic", std::string(name_of(b.peak.arithmetic))},
-            {"source", b.peak.source}}},
-          {"mfu", peak > 0 ? json(b.model_rate() / peak) : json()},
+          {"peak", peak_json(b.peak)},
+          {"mfu", mfu_json(b, b.peak)},
+          {"fp8_peak", b.fp8_peak.flops_per_second > 0 ? peak_json(b.fp8_peak) : json()},
+          {"fp8_mfu", mfu_json(b, b.fp8_peak)},
           {"ceiling",
            {{"tflops", known(ceiling / 1e12)},
             {"product", b.ceiling.product},

@@ -5,7 +5,6 @@ namespace {
 
 config::Arithmetic arithmetic_of(const config::Deck& deck) {
   using config::Arithmetic;
-  if (deck.precision.fp8 != "none") return Arithmetic::fp8;
   switch (deck.precision.parameters) {
     case DType::f64:
       return Arithmetic::fp64;
@@ -16,19 +15,23 @@ config::Arithmetic arithmetic_of(const config::Deck& deck) {
   }
 }
 
+Peak known_peak(const std::string& device, config::Arithmetic arithmetic) {
+  const double known = config::device_peak(device, arithmetic);
+  return {known * 1e12, arithmetic, known > 0 ? device : ""};
+}
+
 }  // namespace
 
 Peak peak_of(const config::Deck& deck, const std::string& device) {
-  Peak peak;
-  peak.arithmetic = arithmetic_of(deck);
-  if (deck.cluster.peak_tflops > 0) {
-    peak.flops_per_second = deck.cluster.peak_tflops * 1e12;
-    peak.source = "cluster.peak_tflops";
-  } else if (const double known = config::device_peak(device, peak.arithmetic); known > 0) {
-    peak.flops_per_second = known * 1e12;
-    peak.source = device;
-  }
-  return peak;
+  const config::Arithmetic arithmetic = arithmetic_of(deck);
+  if (deck.cluster.peak_tflops > 0)
+    return {deck.cluster.peak_tflops * 1e12, arithmetic, "cluster.peak_tflops"};
+  return known_peak(device, arithmetic);
+}
+
+Peak fp8_peak_of(const config::Deck& deck, const std::string& device) {
+  if (deck.precision.fp8 == "none") return {};
+  return known_peak(device, config::Arithmetic::fp8);
 }
 
 }  // namespace ztrain::train

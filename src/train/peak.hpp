@@ -15,7 +15,12 @@ struct Peak {
   std::string source;  ///< "cluster.peak_tflops", "NVIDIA H100 80GB HBM3"; "": not known
 };
 
-/// cluster.peak_tflops where the deck says it, else what is known of the device, by what its driver calls it.
+/// At the dtype of the parameters, also where products are 8-bit: so speeds compare, with bf16's and with
+/// what others report. cluster.peak_tflops where the deck says it, else what is known of the device, by what
+/// its driver calls it.
 Peak peak_of(const config::Deck& deck, const std::string& device);
+
+/// Of 8-bit products, where the deck has them and the device is known; else of 0.
+Peak fp8_peak_of(const config::Deck& deck, const std::string& device);
 
 }  // namespace ztrain::train

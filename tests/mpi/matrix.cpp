@@ -1,6 +1,6 @@
 // Every knob against every other: strategies, accumulation, prefetch, lifetimes, units, recompute, precision,
-// optimizers and what models have, each pair of settings together in some run (pairwise coverage). In each
-// run
+// optimizers, what models have and 8-bit products, each pair of settings together in some run (pairwise
+// coverage). In each run
 //   - losses and gradient norms are bit for bit those of NO_SHARD without any of the knobs that only place
 //     things, on the same mesh with the same numeric settings;
 //   - they are near those of a single rank, which the run with one rank leaves in a file for the others;
@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/backend.hpp"
+#include "model/fp8.hpp"
 #include "model/lora.hpp"
 #include "model/trainable.hpp"
 #include "tests/support/mpi_main.hpp"
@@ -207,10 +208,31 @@ Factor models() {
            {"qwen2 with a window", nothing, 0, 1, dims_of_qwen2}}};
 }
 
-/// Mesh and strategy come first: later levels look at them.
+void dims_of_fp8(config::Model& m) {
+  m.hidden_size = 32;
+  m.intermediate_size = 64;
+  if (m.head_dim == 6) m.head_dim = 8;  // else queries and the output stay in bf16
+}
+
+/// 8-bit products, of the rows whose parameters are bf16.
+Factor products() {
+  const auto scaling = [](const char* name) {
+    return [=](JobSpec& s) {
+      if (s.precision.parameters != DType::bf16) return;
+      s.graph_passes.push_back([=](model::Graph& graph, const Coordinate&) { model::use_fp8(graph, name); });
+    };
+  };
+  return {true,
+          {{"products as the parameters", [](JobSpec&) {}},
+           {"fp8 tensorwise", scaling("tensorwise"), 3e-2, 1, dims_of_fp8},
+           {"fp8 rowwise", scaling("rowwise"), 3e-2, 1, dims_of_fp8}}};
+}
+
+/// Mesh and strategy come first: later levels look at them. Products come behind adapters, which are put
+/// beside layers as they were, and behind precisions.
 std::vector<Factor> factors() {
-  return {meshes(),  strategies(), accumulations(), prefetches(), lifetimes(), units(),  recomputes(),
-          buckets(), overlaps(),   precisions(),    optimizers(), models(),    trained()};
+  return {meshes(),  strategies(), accumulations(), prefetches(), lifetimes(), units(),   recomputes(),
+          buckets(), overlaps(),   precisions(),    optimizers(), models(),    trained(), products()};
 }
 
 class Matrix : public testing::Test {

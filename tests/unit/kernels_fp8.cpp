@@ -37,6 +37,7 @@ struct Size {
   std::int64_t rows, cols;
 };
 const std::vector<Size> sizes = {{1, 16}, {3, 48}, {37, 272}, {64, 1024}};
+constexpr std::size_t parts = fp8_quantize_workspace_bytes / sizeof(float);
 
 /// Rows of very different sizes, one of zeros, and one whose largest element is that of the codes.
 Array<bf16> uneven(Size s, double largest) {
@@ -63,11 +64,11 @@ TYPED_TEST(Fp8Quantize, ByTensorAndByRow) {
     const auto x = uneven(s, largest_code<Code>);
     for (const bool rowwise : {false, true}) {
       Array<Code> codes(x.size());
-      Array<float> scales(static_cast<std::size_t>(rowwise ? s.rows : 1)), partials(s.rows);
+      Array<float> scales(static_cast<std::size_t>(rowwise ? s.rows : 1)), partials(parts);
       if (rowwise)
         fp8_quantize_rows<Code>(*exec, matrix(x, s.rows), nullptr, matrix(codes, s.rows), scales.data());
       else
-        fp8_quantize_tensor<Code>(*exec, matrix(x, s.rows), matrix(codes, s.rows), scales.data(),
+        fp8_quantize_tensor<Code>(*exec, matrix(x, s.rows), matrix(codes, s.rows), nullptr, scales.data(),
                                   partials.data());
       const auto expected =
           reference::fp8_quantize<Code>(doubles(x), x.size() / scales.size(), largest_code<Code>);
@@ -105,12 +106,56 @@ TYPED_TEST(Fp8Quantize, WhatIsNotFiniteIsSeen) {
     auto x = random<bf16>(3 * 32, 1);
     x[40] = bf16(bad);
     Array<Code> codes(x.size());
-    Array<float> scales(3), partials(3);
+    Array<float> scales(3), partials(parts);
     fp8_quantize_rows<Code>(*exec, matrix(x, 3), nullptr, matrix(codes, 3), scales.data());
     EXPECT_TRUE(std::isnan(scales[1]) && std::isfinite(scales[0]) && std::isfinite(scales[2])) << bad;
-    fp8_quantize_tensor<Code>(*exec, matrix(x, 3), matrix(codes, 3), scales.data(), partials.data());
+    fp8_quantize_tensor<Code>(*exec, matrix(x, 3), matrix(codes, 3), nullptr, scales.data(), partials.data());
     EXPECT_TRUE(std::isnan(scales[0])) << bad;
   }
+}
+
+/// Codes and their transpose at once are the codes alone, and those transposed. The largest sizes are looked
+/// through in several parts.
+TYPED_TEST(Fp8Quantize, BothWaysRound) {
+  using Code = TypeParam;
+  const ExecHandle exec = make_exec();
+  for (const Size s : {Size{16, 16}, {48, 272}, {144, 528}, {272, 80}, {1040, 2064}}) {
+    SCOPED_TRACE(::testing::Message() << s.rows << " " << s.cols);
+    const auto x = uneven(s, largest_code<Code>);
+    Array<Code> expected(x.size()), codes(x.size());
+    Array<std::uint8_t> transposed(x.size());
+    Array<float> expected_scale(1), scale(1), partials(parts);
+    fp8_quantize_tensor<Code>(*exec, matrix(x, s.rows), matrix(expected, s.rows), nullptr,
+                              expected_scale.data(), partials.data());
+    fp8_quantize_tensor<Code>(*exec, matrix(x, s.rows), matrix(codes, s.rows), transposed.data(),
+                              scale.data(), partials.data());
+    EXPECT_EQ(doubles(scale), doubles(expected_scale));
+    std::size_t different = 0;
+    for (std::int64_t r = 0; r < s.rows; ++r)
+      for (std::int64_t c = 0; c < s.cols; ++c) {
+        const std::uint8_t bits = expected[static_cast<std::size_t>(r * s.cols + c)].bits;
+        different += codes[static_cast<std::size_t>(r * s.cols + c)].bits != bits;
+        different += transposed[static_cast<std::size_t>(c * s.rows + r)] != bits;
+      }
+    EXPECT_EQ(different, 0U);
+  }
+}
+
+TYPED_TEST(Fp8Quantize, RefusesWhatItCannotDo) {
+  using Code = TypeParam;
+  const ExecHandle exec = make_exec();
+  const auto x = random<bf16>(17 * 32, 1);
+  Array<Code> codes(x.size());
+  Array<std::uint8_t> transposed(x.size());
+  Array<float> scale(1), partials(parts);
+  const auto quantize = [&](const bf16* from, std::int64_t rows, std::int64_t cols, std::uint8_t* other) {
+    fp8_quantize_tensor<Code>(*exec, {from, rows, cols}, {codes.data(), rows, cols}, other, scale.data(),
+                              partials.data());
+  };
+  EXPECT_THROW(quantize(x.data(), 16, 24, nullptr), Error);
+  EXPECT_THROW(quantize(x.data(), 17, 32, transposed.data()), Error);
+  EXPECT_THROW(quantize(x.data() + 1, 16, 32, nullptr), Error);
+  EXPECT_THROW(quantize(x.data(), 16, 32, transposed.data() + 8), Error);
 }
 
 TEST(Fp8Transpose, OfAnySize) {
@@ -122,8 +167,12 @@ TEST(Fp8Transpose, OfAnySize) {
     for (std::int64_t r = 0; r < s.rows; ++r)
       for (std::int64_t c = 0; c < s.cols; ++c)
         expected[static_cast<std::size_t>(c * s.rows + r)] = from[static_cast<std::size_t>(r * s.cols + c)];
-    fp8_transpose(*exec, {from.data(), s.rows, s.cols}, to.data());
+    fp8_transpose(*exec, {from.data(), s.rows, s.cols}, to.data(), nullptr);
     EXPECT_EQ(to, expected) << s.rows << " " << s.cols;
+    Array<float> ones(static_cast<std::size_t>(s.cols), -1.0F);
+    fp8_transpose(*exec, {from.data(), s.rows, s.cols}, to.data(), ones.data());
+    EXPECT_EQ(to, expected) << s.rows << " " << s.cols;
+    EXPECT_EQ(ones, Array<float>(ones.size(), 1.0F));
   }
 }
 
@@ -225,20 +274,31 @@ class ShardedWeights {
     const std::int64_t stride = 512;
     Array<float> slots(static_cast<std::size_t>(stride * unit.shards), std::nanf(""));
     for (int r = 0; r < unit.shards; ++r) {
-      std::int64_t slot = r * stride;
+      std::int64_t slot = r * stride, bytes = 0;
+      std::vector<Fp8Search> searches;
       for (const Piece& p : pieces(r)) {
-        const Fp8Run run = run_of(p);
-        Array<float> partials(static_cast<std::size_t>(fp8_weight_workspace_bytes(p.count) / 4));
-        fp8_largest(*exec_, run, slots.data() + slot, partials.data());
-        slot += run.rows();
+        searches.push_back({run_of(p), slots.data() + slot});
+        slot += searches.back().run.rows();
+        bytes += fp8_weight_workspace_bytes(p.count);
       }
       ASSERT_LE(slot, (r + 1) * stride);
+      Array<float> partials(static_cast<std::size_t>(bytes / 4 + 1), -1.0F);
+      make_fp8_largest(searches, partials.data())->run(*exec_);
+      EXPECT_EQ(partials.back(), -1.0F) << "the workspace is too small";
     }
-    for (const Segment& s : unit.segments) scales_.push_back(scales_of(s, slots.data(), stride));
-    for (int r = 0; r < unit.shards; ++r)
+    std::vector<Fp8Scaling> scalings;
+    for (const Segment& s : unit.segments) {
+      scales_.emplace_back(static_cast<std::size_t>(s.count / row_of(s)));
+      scalings.push_back({slots_of(s, slots.data(), stride), view(scales_.back())});
+    }
+    make_fp8_scales(scalings)->run(*exec_);
+    for (int r = 0; r < unit.shards; ++r) {
+      std::vector<Fp8Encoding> encodings;
       for (const Piece& p : pieces(r))
-        fp8_encode(*exec_, run_of(p), scales_[static_cast<std::size_t>(p.parameter)].data(),
-                   codes_.data() + p.flat_begin);
+        encodings.push_back(
+            {run_of(p), scales_[static_cast<std::size_t>(p.parameter)].data(), codes_.data() + p.flat_begin});
+      make_fp8_encode(encodings)->run(*exec_);
+    }
   }
 
   void expect_as_if_whole() const {
@@ -264,16 +324,14 @@ class ShardedWeights {
   Fp8Run run_of(const Piece& p) const {
     return {{flat_.data() + p.flat_begin, p.count}, p.slice_begin, row_of(layout_.segment_of(p.parameter))};
   }
-  Array<float> scales_of(const Segment& s, const float* slots, std::int64_t stride) const {
+  Fp8Slots slots_of(const Segment& s, const float* slots, std::int64_t stride) const {
     const std::int64_t shard = layout_.unit(0).shard_elements;
     Fp8Slots at{slots, stride, 0, s.begin, row_of(s), shard};
     for (const Piece& p : pieces(s.begin / shard)) {
       if (p.parameter == s.parameter) break;
       at.first += run_of(p).rows();
     }
-    Array<float> scales(static_cast<std::size_t>(s.count / row_of(s)));
-    fp8_scales(*exec_, at, view(scales));
-    return scales;
+    return at;
   }
 
   ExecHandle exec_ = make_exec();
@@ -293,6 +351,20 @@ TEST(Fp8Weights, DoNotDependOnShards) {
       weights.expect_as_if_whole();
       if (::testing::Test::HasFailure()) return;
     }
+}
+
+TEST(Fp8Weights, RefusesWhatIsNotAligned) {
+  Array<bf16> weight(64);
+  Array<f8e4m3> codes(64);
+  Array<float> scales(4);
+  const auto encode = [&](std::int64_t from, std::int64_t to, std::int64_t count, std::int64_t row) {
+    make_fp8_encode({{{{weight.data() + from, count}, 0, row}, scales.data(), codes.data() + to}});
+  };
+  EXPECT_NO_THROW(encode(16, 16, 32, 16));
+  EXPECT_THROW(encode(1, 0, 32, 16), Error);
+  EXPECT_THROW(encode(0, 8, 32, 16), Error);
+  EXPECT_THROW(encode(0, 0, 24, 16), Error);
+  EXPECT_THROW(encode(0, 0, 32, 8), Error);
 }
 
 }  // namespace
