@@ -111,7 +111,7 @@ telemetry::StepRecord step_record(const Worker& worker, const engine::Timings& t
   r.seconds.save = clock.save;
   r.seconds.total = clock.total;
   for (const auto& [axes, bytes] : sent) r.bytes_sent.emplace_back(to_string(axes), bytes);
-  r.peak_bytes = worker.peak_bytes();
+  r.peak_bytes = worker.held().peak();
   return r;
 }
 

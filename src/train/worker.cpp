@@ -1,6 +1,5 @@
 #include "train/worker.hpp"
 
-#include <algorithm>
 #include <array>
 #include <set>
 #include <utility>
@@ -51,6 +50,17 @@ engine::Queues& with_algorithms(const runtime::Session& session, const config::D
   return queues;
 }
 
+engine::JobMemory allocate(const runtime::Session& session, const Job& job, const WorkerOptions& options,
+                           runtime::Device& device, HeldMemory& held) {
+  const auto guards = options.poison ? memory::Arena::Guards::on : memory::Arena::Guards::off;
+  engine::JobMemory memory = session.agree("allocating memory", [&] {
+    return engine::JobMemory({&job.load, &job.train, &job.evaluate}, guards, device.memory(),
+                             device.staging());
+  });
+  held.arenas_allocated(session);
+  return memory;
+}
+
 /// What the host writes and reads, in the order of their places.
 std::vector<engine::DeviceRange> host_ranges(const Job& job, const engine::JobMemory& memory) {
   std::vector<engine::DeviceRange> ranges;
@@ -93,21 +103,15 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
                std::unique_ptr<runtime::Device> device)
     : device_(device ? std::move(device) : device_of_build(session)),
       queues_(*device_),
+      held_(session, *device_),
       job_((require_memory(session, *device_, job, deck), std::move(job))),
-      memory_(session.agree("allocating memory",
-                            [&] {
-                              return engine::JobMemory(
-                                  {&job_.load, &job_.train, &job_.evaluate},
-                                  options.poison ? memory::Arena::Guards::on : memory::Arena::Guards::off,
-                                  device_->memory(), device_->staging());
-                            })),
+      memory_(allocate(session, job_, options, *device_, held_)),
       mesh_(session, job_.train.mesh, runtime::make_backend(session, *device_, options.device)),
       load_(job_.load, memory_, mesh_, with_algorithms(session, deck, queues_), {.poison = options.poison}),
       train_(job_.train, memory_, mesh_, queues_, executor_options(options)),
       evaluate_(job_.evaluate, memory_, mesh_, queues_, executor_options(options)),
       host_(session.agree("allocating memory",
-                          [&] { return engine::HostTensors(*device_, host_ranges(job_, memory_)); })),
-      sharing_(ranks_on(session, *device_)) {
+                          [&] { return engine::HostTensors(*device_, host_ranges(job_, memory_)); })) {
   session.agree("preparing graphs", [&] {
     train_.require_capturable();
     evaluate_.require_capturable();
@@ -173,23 +177,6 @@ std::int64_t Worker::weight_bytes() const {
   for (const auto& shard : state_shards(job_.load, job_.tensors, memory_, false))
     bytes += job_.layout.unit(shard.unit).shard_elements * size_of(shard.dtype);
   return bytes;
-}
-
-std::int64_t Worker::device_bytes() const {
-  const auto tier = program::Tier::device;
-  return memory_.persistent_bytes(tier) + memory_.transient_bytes(tier);
-}
-
-std::int64_t Worker::outside_bytes() const {
-  if (!has_memory_of_its_own(*device_)) return runtime::resident_bytes() - memory_.resident_bytes();
-  const memory::MachineMemory gpu = device_->memory().limits();
-  const std::int64_t outside = (gpu.total - gpu.available) / sharing_ - device_bytes();
-  outside_ = std::max(outside_, outside);
-  return outside;
-}
-
-std::int64_t Worker::peak_bytes() const {
-  return has_memory_of_its_own(*device_) ? device_bytes() + outside_ : runtime::peak_resident_bytes();
 }
 
 StepScalars& Worker::scalars() const {
