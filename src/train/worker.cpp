@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "kernels/backend.hpp"
 #include "train/joint_proof.hpp"
 #include "train/product_algorithms.hpp"
 #include "train/require_memory.hpp"
@@ -35,46 +34,41 @@ engine::ExecutorOptions executor_options(const WorkerOptions& options) {
   return o;
 }
 
-std::unique_ptr<runtime::Device> device_of_build(const runtime::Session& session) {
-  return session.agree("opening the device", [&] {
-    auto device = runtime::make_device(session.local_rank());
-    kernels::initialize_backend();
-    return device;
-  });
-}
-
 /// Products are bound with the algorithms that are known so far.
 engine::Queues& with_algorithms(const runtime::Session& session, const config::Deck* deck,
                                 engine::Queues& queues) {
-  if (deck) open_product_algorithms(session, *deck, queues.exec(runtime::compute_queue));
+  if (deck) open_product_algorithms(session, deck->device, queues.exec(runtime::compute_queue));
   return queues;
 }
 
-engine::JobMemory allocate(const runtime::Session& session, const Job& job, const WorkerOptions& options,
-                           runtime::Device& device, HeldMemory& held) {
-  const auto guards = options.poison ? memory::Arena::Guards::on : memory::Arena::Guards::off;
-  engine::JobMemory memory = session.agree("allocating memory", [&] {
-    return engine::JobMemory({&job.load, &job.train, &job.evaluate}, guards, device.memory(),
-                             device.staging());
-  });
-  held.arenas_allocated(session);
-  return memory;
-}
-
 /// What the host writes and reads, in the order of their places.
-std::vector<engine::DeviceRange> host_ranges(const Job& job, const engine::JobMemory& memory) {
-  std::vector<engine::DeviceRange> ranges;
-  const auto add = [&](program::TensorId t) {
-    ranges.push_back({memory.address(job.train, t), job.train.tensor(t).bytes()});
-  };
-  add(job.tensors.scalars);
-  add(job.tensors.partials);
+std::vector<program::TensorId> host_tensors(const Job& job) {
+  std::vector<program::TensorId> tensors{job.tensors.scalars, job.tensors.partials};
   for (int micro = 0;; ++micro)
     for (const char* name : input_names) {
       const program::TensorId t = job.train.find(program::input_name(name, micro));
-      if (t == program::no_tensor) return ranges;
-      add(t);
+      if (t == program::no_tensor) return tensors;
+      tensors.push_back(t);
     }
+}
+
+std::vector<engine::DeviceRange> host_ranges(const Job& job, const engine::JobMemory& memory) {
+  std::vector<engine::DeviceRange> ranges;
+  for (const program::TensorId t : host_tensors(job))
+    ranges.push_back({memory.address(job.train, t), job.train.tensor(t).bytes()});
+  return ranges;
+}
+
+std::int64_t pinned_bytes(const Ground& ground, const Job& job) {
+  std::vector<std::int64_t> bytes;
+  for (const program::TensorId t : host_tensors(job)) bytes.push_back(job.train.tensor(t).bytes());
+  return train::pinned_bytes(*ground.device, *ground.backend, {&job.load, &job.train, &job.evaluate}, bytes);
+}
+
+/// The job, once it is known to fit.
+Job fitting(const runtime::Session& session, const Ground& ground, Job job, const config::Deck* deck) {
+  require_memory(session, *ground.device, job, pinned_bytes(ground, job), deck);
+  return job;
 }
 
 }  // namespace
@@ -101,12 +95,18 @@ Worker::Worker(const runtime::Session& session, const model::Graph& graph, const
 
 Worker::Worker(const runtime::Session& session, Job job, const config::Deck* deck, WorkerOptions options,
                std::unique_ptr<runtime::Device> device)
-    : device_(device ? std::move(device) : device_of_build(session)),
+    : Worker(session, std::move(job), deck, options,
+             open_ground(session, std::move(device), options.device)) {}
+
+Worker::Worker(const runtime::Session& session, Job job, const config::Deck* deck,
+               const WorkerOptions& options, Ground ground)
+    : job_(fitting(session, ground, std::move(job), deck)),
+      device_(std::move(ground.device)),
       queues_(*device_),
       held_(session, *device_),
-      job_((require_memory(session, *device_, job, deck), std::move(job))),
-      memory_(allocate(session, job_, options, *device_, held_)),
-      mesh_(session, job_.train.mesh, runtime::make_backend(session, *device_, options.device)),
+      memory_(allocate(session, *device_, held_, {&job_.load, &job_.train, &job_.evaluate},
+                       options.poison ? memory::Arena::Guards::on : memory::Arena::Guards::off)),
+      mesh_(session, job_.train.mesh, std::move(ground.backend)),
       load_(job_.load, memory_, mesh_, with_algorithms(session, deck, queues_), {.poison = options.poison}),
       train_(job_.train, memory_, mesh_, queues_, executor_options(options)),
       evaluate_(job_.evaluate, memory_, mesh_, queues_, executor_options(options)),
@@ -116,9 +116,8 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
     train_.require_capturable();
     evaluate_.require_capturable();
   });
-  memory_.each_region(program::Tier::device,
-                      [&](const memory::Arena& a) { mesh_.register_memory(a.at(0), a.bytes()); });
-  if (deck) note_ = share_product_algorithms(session, *deck, queues_.exec(runtime::compute_queue));
+  register_arenas(mesh_, memory_);
+  if (deck) note_ = share_product_algorithms(session, deck->device, queues_.exec(runtime::compute_queue));
   scalars() = {};
   host_.upload(scalars_place);
 }

@@ -95,12 +95,14 @@ class Worker {
   int data_ranks() const;
 
  private:
+  Worker(const runtime::Session& session, program::Job job, const config::Deck* deck,
+         const WorkerOptions& options, Ground ground);
   void wait();
 
+  program::Job job_;
   std::unique_ptr<runtime::Device> device_;
   engine::Queues queues_;
   HeldMemory held_;
-  program::Job job_;
   engine::JobMemory memory_;
   runtime::Mesh mesh_;
   engine::Executor load_, train_, evaluate_;
