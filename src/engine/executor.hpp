@@ -22,7 +22,8 @@ namespace ztrain::engine {
 
 struct ExecutorOptions {
   bool poison = false;           ///< fill transient tensors with NaN once their life is over
-  bool timed = false;            ///< time every op, where work runs later than it is issued
+  bool timed = false;            ///< a clock for every op, where work runs later than it is issued: else for
+                                 ///< ops that follow each other in one queue, of one kind of action, together
   Graphs graphs = Graphs::none;  ///< where the device captures work
   std::function<Bound(const Binding&)> bind = engine::bind;  ///< how ops find their kernels
 };
@@ -56,6 +57,7 @@ class Executor {
   void bind_ops(runtime::Mesh& mesh);
   void make_events();
   void make_segments();
+  void make_stretches();
   void find_ends();
 
   void run_eagerly();
@@ -74,6 +76,9 @@ class Executor {
   void progress();
   void poison_after(program::OpId id);
   void collect_timings();
+  EventTimer::Stretch clock(EventTimer::Stretch stretch) const {
+    return capturing_ ? EventTimer::none : stretch;
+  }
 
   const program::Program& program_;
   const JobMemory& memory_;
@@ -101,8 +106,10 @@ class Executor {
   std::int64_t runs_ = 0;
 
   EventTimer timer_;
-  bool uncollected_ = false;  ///< the last run's times
-  std::vector<EventTimer::Stretch> timed_waits_, timed_ops_;
+  bool uncollected_ = false;                      ///< the last run's times
+  std::vector<EventTimer::Stretch> timed_waits_;  ///< by op
+  std::vector<EventTimer::Stretch> timed_begins_,
+      timed_ends_;  ///< by op: of stretches that begin or end there
   EventTimer::Stretch timed_join_ = EventTimer::none;
 
   std::vector<std::vector<std::function<void()>>> poison_;  ///< by op: fills of what ends there

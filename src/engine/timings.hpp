@@ -9,13 +9,14 @@
 
 namespace ztrain::engine {
 
-/// Seconds spent since the last clear, by kind of action. Waiting is not part of an action's seconds. On a
-/// device that runs work later than it is issued, kinds have seconds only where every op is timed
-/// (ExecutorOptions::timed), and what a captured graph does has none.
+/// Seconds spent since the last clear, by kind of action. Waiting is not part of an action's seconds. What a
+/// captured graph of a device does has none.
 struct Timings {
   std::array<double, program::action_kind_count> seconds{};
   /// Nothing was computed because a communication had not finished.
   double exposed_communication = 0;
+  bool by_kind = true;           ///< nothing of `seconds` is missing
+  bool by_communication = true;  ///< nor of exposed_communication
   double of(program::ActionKind kind) const { return seconds[static_cast<std::size_t>(kind)]; }
 };
 

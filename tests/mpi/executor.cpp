@@ -4,6 +4,7 @@
 #include "engine/executor.hpp"
 
 #include <gtest/gtest.h>
+#include <array>
 
 #include "base/error.hpp"
 #include "program/passes.hpp"
@@ -197,23 +198,49 @@ TEST_F(ExecutorOnDevices, WaitsThatAreImpliedAreLeftOut) {
   EXPECT_TRUE(by_host.waits[2].empty()) << "the host has waited for it";
 }
 
-TEST_F(ExecutorOnDevices, TimesOpsByEvents) {
-  const Program p = random_program(3);
+/// Two runs of a program on a deferred device, and what they were timed to take.
+std::array<engine::Timings, 2> timed_runs(const Program& p, engine::Graphs graphs, bool every_op) {
   const auto device = runtime::make_deferred_device(3);
   const engine::JobMemory memory({&p}, memory::Arena::Guards::off, device->memory());
   engine::Queues queues(*device);
   runtime::Mesh mesh(session(), MeshShape{});
   test::FakeOps ops(*device, Carrier::device);
   engine::ExecutorOptions options;
-  options.timed = true;
+  options.timed = every_op;
+  options.graphs = graphs;
   options.bind = [&](const engine::Binding& b) { return ops.bind(b); };
   engine::Executor executor(p, memory, mesh, queues, options);
-  executor.run();
-  device->finish();
-  EXPECT_GT(executor.timings().of(program::ActionKind::forward), 0);
-  EXPECT_GT(executor.timings().exposed_communication, 0);
-  executor.clear_timings();
-  EXPECT_EQ(executor.timings().of(program::ActionKind::forward), 0);
+  std::array<engine::Timings, 2> found;
+  for (engine::Timings& timings : found) {
+    executor.clear_timings();
+    EXPECT_EQ(executor.timings().of(program::ActionKind::forward), 0);
+    executor.run();
+    device->finish();
+    timings = executor.timings();
+  }
+  return found;
+}
+
+TEST_F(ExecutorOnDevices, TimesOpsByEvents) {
+  for (const bool every_op : {false, true})
+    for (const engine::Timings& timings : timed_runs(random_program(3), engine::Graphs::none, every_op)) {
+      EXPECT_GT(timings.of(program::ActionKind::forward), 0);
+      EXPECT_GT(timings.exposed_communication, 0);
+      EXPECT_TRUE(timings.by_kind && timings.by_communication);
+    }
+}
+
+TEST_F(ExecutorOnDevices, SaysWhereGraphsAreNotTimed) {
+  int partly = 0;
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    const auto [eager, step] = timed_runs(random_program(seed), engine::Graphs::step, false);
+    EXPECT_TRUE(eager.by_kind && eager.by_communication) << "nothing is captured yet";
+    EXPECT_FALSE(step.by_kind || step.by_communication);
+    const engine::Timings compute = timed_runs(random_program(seed), engine::Graphs::compute, false)[1];
+    EXPECT_TRUE(compute.by_communication);
+    if (!compute.by_kind) ++partly;  // some have no two kernels in a row
+  }
+  EXPECT_GT(partly, 0);
 }
 
 }  // namespace
