@@ -23,6 +23,7 @@ std::size_t at(OpId id) {
 
 void Executor::run() {
   collect_timings();
+  forget();
   try {
     if (options_.graphs == Graphs::step && runs_ > 0)
       run_as_graph();
@@ -37,6 +38,13 @@ void Executor::run() {
   }
   ++runs_;
   current_.store(-1, std::memory_order_relaxed);
+}
+
+std::string Executor::where() const {
+  const OpId op = current();
+  if (op >= 0) return describe(program_, op);
+  const std::string device = progress_.text(program_);
+  return device.empty() ? "" : "the host waits for the device: " + device;
 }
 
 Executor::~Executor() {

@@ -10,8 +10,10 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
+#include "engine/device_progress.hpp"
 #include "engine/kernel_table.hpp"
 #include "engine/op_order.hpp"
 #include "engine/queues.hpp"
@@ -52,6 +54,13 @@ class Executor {
   void clear_timings();
   /// The op in progress, for a watchdog on another thread; -1 when idle.
   program::OpId current() const { return current_.load(std::memory_order_relaxed); }
+  /// For where the host waits for the device: asks it how far it is with the last run. Never waits.
+  void observe() { progress_.observe(timer_); }
+  /// The device is through: nothing is left to tell of it.
+  void forget() { progress_.clear(); }
+  /// For a watchdog on another thread: the op that the host is at, else what was last observed of the device;
+  /// "" where neither is known.
+  std::string where() const;
 
  private:
   void bind_ops(runtime::Mesh& mesh);
@@ -106,6 +115,7 @@ class Executor {
   std::int64_t runs_ = 0;
 
   EventTimer timer_;
+  DeviceProgress progress_;
   bool uncollected_ = false;                      ///< the last run's times
   std::vector<EventTimer::Stretch> timed_waits_;  ///< by op
   std::vector<EventTimer::Stretch> timed_begins_,

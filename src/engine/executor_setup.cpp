@@ -110,11 +110,19 @@ void Executor::make_stretches() {
       OpId& before = last[static_cast<std::size_t>(queue_of(op.stream))];
       const bool goes_on = !options_.timed && before >= 0 && order_.waits[at(id)].empty() &&
                            program_.op(before).action.kind == op.action.kind;
-      before = host_driven_[at(id)] ? -1 : id;
-      if (host_driven_[at(id)]) continue;
-      timed_begins_[at(id)] = goes_on ? EventTimer::none : timer_.add(queue_of(op.stream), op.action.kind);
+      if (host_driven_[at(id)]) {
+        before = -1;
+        continue;
+      }
+      const runtime::Queue queue = queue_of(op.stream);
+      timed_begins_[at(id)] = goes_on ? EventTimer::none : timer_.add(queue, op.action.kind);
       timed_ends_[at(id)] =
-          goes_on ? std::exchange(timed_ends_[at(id)], EventTimer::none) : timed_begins_[at(id)];
+          goes_on ? std::exchange(timed_ends_[at(before)], EventTimer::none) : timed_begins_[at(id)];
+      if (goes_on)
+        progress_.extend(queue, id);
+      else
+        progress_.begin(timed_begins_[at(id)], queue, id);
+      before = id;
     }
   }
 }

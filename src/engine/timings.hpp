@@ -2,6 +2,8 @@
 // How long ops take.
 
 #include <array>
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "program/program.hpp"
@@ -33,6 +35,11 @@ class EventTimer {
   // Around the work; for `none` they do nothing.
   void begin(Stretch stretch);
   void end(Stretch stretch);
+
+  /// Where the device is with a stretch of the last run; `unknown` where the stretch had no clock in it.
+  enum class Progress : std::uint8_t { unknown, to_begin, begun, done };
+  /// Asks the device; never waits.
+  Progress progress(Stretch stretch) const;
 
   /// Adds what was timed since the last call. All of it must be done on the device.
   void collect(Timings& timings);

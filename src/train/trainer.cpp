@@ -189,8 +189,8 @@ void Trainer::load_checkpoint(const std::string& path) {
 
 /// What the host is issuing or waiting for, for the watchdog's thread.
 std::string Trainer::where() const {
-  const program::OpId op = worker_.train().current();
-  return op < 0 ? "" : " (" + describe(worker_.job().train, op) + ")";
+  const std::string at = worker_.where();
+  return at.empty() ? "" : " (" + at + ")";
 }
 
 void Trainer::run() {

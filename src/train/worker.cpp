@@ -1,6 +1,7 @@
 #include "train/worker.hpp"
 
 #include <array>
+#include <chrono>
 #include <set>
 #include <utility>
 
@@ -127,19 +128,33 @@ void Worker::step() {
   for (std::size_t i = first_input; i < host_.size(); ++i) host_.upload(i);
   train_.run();
   host_.download(scalars_place);
-  wait();
+  wait(train_);
 }
 
 void Worker::evaluate_batch() {
   for (std::size_t i = 0; i < input_names.size(); ++i) host_.upload(input_place(0, i));
   evaluate_.run();
   host_.download(partials_place);
-  wait();
+  wait(evaluate_);
 }
 
-/// A communication that failed on the device would never end.
-void Worker::wait() {
-  host_.wait([this] { mesh_.check(); });
+/// A communication that failed on the device would never end. What the device is at is asked for once it
+/// takes its time, and then rarely: asking costs calls of the driver.
+void Worker::wait(engine::Executor& executor) {
+  using Clock = std::chrono::steady_clock;
+  auto next = Clock::now() + std::chrono::milliseconds(500);
+  host_.wait([&] {
+    mesh_.check();
+    if (Clock::now() < next) return;
+    executor.observe();
+    next = Clock::now() + std::chrono::milliseconds(100);
+  });
+  executor.forget();
+}
+
+std::string Worker::where() const {
+  const std::string at = train_.where();
+  return at.empty() ? evaluate_.where() : at;
 }
 
 std::vector<checkpoint::StateShard> Worker::state(bool optimizer) const {

@@ -76,6 +76,9 @@ class Worker {
   void step();
   /// Collective: the evaluation of micro-batch 0; partials() are there on return.
   void evaluate_batch();
+  /// For a watchdog on another thread: the op that the host is at, or what the device is at while the host
+  /// waits for it in a step or an evaluation; "" where it is neither.
+  std::string where() const;
   /// This rank's slices of the state. No work is under way on them.
   std::vector<checkpoint::StateShard> state(bool optimizer) const;
 
@@ -97,7 +100,7 @@ class Worker {
  private:
   Worker(const runtime::Session& session, program::Job job, const config::Deck* deck,
          const WorkerOptions& options, Ground ground);
-  void wait();
+  void wait(engine::Executor& executor);
 
   program::Job job_;
   std::unique_ptr<runtime::Device> device_;
