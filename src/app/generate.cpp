@@ -63,6 +63,7 @@ void run(const runtime::Session& session, const GenerateArguments& a) {
   const bool prints = session.rank() == 0;
   train::Generator generator(session, r.source, r.generator);
   if (prints) fmt::print(stderr, "{}\n", generator.memory_line());
+  if (prints && !generator.note().empty()) fmt::print(stderr, "products: {}\n", generator.note());
   const Printer printer(prints, !a.prompt.empty() && !a.ids);
   train::GenerateOptions options = r.options;
   const train::Listener listener{
@@ -122,6 +123,9 @@ int generate(const Invocation& call) {
       ->capture_default_str();
   app.add_option("--dtype", a.dtype, "to compute in; else the checkpoint's, and bf16 for a folder")
       ->check(CLI::IsMember({"bf16", "fp16", "fp32", "fp64"}));
+  app.add_option("--communicator", a.communicator,
+                 "what ranks on GPUs exchange weights by; else as the run did (device.communicator)")
+      ->check(CLI::IsMember({"auto", "nccl", "mpi"}));
   app.add_flag("--ids", a.ids, "print token ids for a text too");
   app.add_option(
       "--logits", a.logits,

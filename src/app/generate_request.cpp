@@ -120,6 +120,7 @@ GenerateRequest from_text(const std::string& text, train::ModelSource source) {
 
 GenerateRequest make_request(const runtime::Session& session, const GenerateArguments& arguments) {
   train::ModelSource source = train::open_model(session, arguments.model);
+  if (!arguments.communicator.empty()) source.deck.device.communicator = arguments.communicator;
   std::optional<GenerateRequest> decided;
   const std::string text = session.from_rank_0(session.agree("reading the prompts", [&] {
     if (session.rank() == 0) decided = decide(arguments, source);

@@ -17,7 +17,7 @@ using Tokens = std::vector<std::int32_t>;
 
 /// The words of the command line.
 struct GenerateArguments {
-  std::string model, prompt, prompt_file, dtype, logits;
+  std::string model, prompt, prompt_file, dtype, communicator, logits;
   Tokens prompt_ids;
   std::optional<Tokens> eos;
   std::int64_t max_length = 0, chunk = 128;

@@ -23,6 +23,7 @@ std::size_t at(OpId id) {
 
 void Executor::run() {
   collect_timings();
+  forget();
   try {
     if (options_.graphs == Graphs::step && runs_ > 0)
       run_as_graph();
@@ -37,6 +38,13 @@ void Executor::run() {
   }
   ++runs_;
   current_.store(-1, std::memory_order_relaxed);
+}
+
+std::string Executor::where() const {
+  const OpId op = current();
+  if (op >= 0) return describe(program_, op);
+  const std::string device = progress_.text(program_);
+  return device.empty() ? "" : "the host waits for the device: " + device;
 }
 
 Executor::~Executor() {
@@ -68,6 +76,7 @@ void Executor::run_as_graph() {
       if (bound.collective) bound.collective->replayed();
   }
   device_.launch(graphs_[0], compute_queue);
+  timings_.by_kind = timings_.by_communication = false;
 }
 
 void Executor::run_segment(std::size_t s) {
@@ -83,6 +92,7 @@ void Executor::run_segment(std::size_t s) {
     graphs_[s] = device_.end_capture(compute_queue);
   }
   device_.launch(graphs_[s], compute_queue);
+  timings_.by_kind = false;
   if (order_.signals[at(last)]) device_.record(events_[at(last)], compute_queue);
   progress();
 }
@@ -109,7 +119,7 @@ void Executor::settle(OpId id) {
 void Executor::wait_for_queues(OpId id) {
   if (order_.waits[at(id)].empty()) return;
   const runtime::Queue queue = queue_of(program_.op(id).stream);
-  const EventTimer::Stretch timed = capturing_ ? EventTimer::none : timed_waits_[at(id)];
+  const EventTimer::Stretch timed = clock(timed_waits_[at(id)]);
   timer_.begin(timed);
   for (const OpId earlier : order_.waits[at(id)]) device_.wait(queue, events_[at(earlier)]);
   timer_.end(timed);
@@ -120,10 +130,9 @@ void Executor::issue(OpId id) {
   if (host_driven_[at(id)]) {
     start_by_host(id);
   } else if (asynchronous_) {
-    const EventTimer::Stretch timed = capturing_ ? EventTimer::none : timed_ops_[at(id)];
-    timer_.begin(timed);
+    timer_.begin(clock(timed_begins_[at(id)]));
     enqueue(id);
-    timer_.end(timed);
+    timer_.end(clock(timed_ends_[at(id)]));
     if (order_.signals[at(id)]) device_.record(events_[at(id)], queue_of(program_.op(id).stream));
     return;
   } else {
@@ -169,7 +178,7 @@ void Executor::fork() {
 
 /// What compute is given next starts after all of this.
 void Executor::join() {
-  const EventTimer::Stretch timed = capturing_ ? EventTimer::none : timed_join_;
+  const EventTimer::Stretch timed = clock(timed_join_);
   timer_.begin(timed);
   for (std::size_t i = 0; i < others_.size(); ++i) {
     device_.record(joins_[i], others_[i]);
@@ -226,11 +235,10 @@ void Executor::clear_timings() {
 
 void Executor::collect_timings() {
   if (!uncollected_) return;
-  if (device_.done(end_))
-    timer_.collect(timings_);
-  else
-    timer_.drop();
   uncollected_ = false;
+  if (device_.done(end_)) return timer_.collect(timings_);
+  timer_.drop();
+  timings_.by_kind = timings_.by_communication = false;
 }
 
 }  // namespace ztrain::engine

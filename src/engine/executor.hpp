@@ -10,8 +10,10 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
+#include "engine/device_progress.hpp"
 #include "engine/kernel_table.hpp"
 #include "engine/op_order.hpp"
 #include "engine/queues.hpp"
@@ -22,7 +24,8 @@ namespace ztrain::engine {
 
 struct ExecutorOptions {
   bool poison = false;           ///< fill transient tensors with NaN once their life is over
-  bool timed = false;            ///< time every op, where work runs later than it is issued
+  bool timed = false;            ///< a clock for every op, where work runs later than it is issued: else for
+                                 ///< ops that follow each other in one queue, of one kind of action, together
   Graphs graphs = Graphs::none;  ///< where the device captures work
   std::function<Bound(const Binding&)> bind = engine::bind;  ///< how ops find their kernels
 };
@@ -51,11 +54,19 @@ class Executor {
   void clear_timings();
   /// The op in progress, for a watchdog on another thread; -1 when idle.
   program::OpId current() const { return current_.load(std::memory_order_relaxed); }
+  /// For where the host waits for the device: asks it how far it is with the last run. Never waits.
+  void observe() { progress_.observe(timer_); }
+  /// The device is through: nothing is left to tell of it.
+  void forget() { progress_.clear(); }
+  /// For a watchdog on another thread: the op that the host is at, else what was last observed of the device;
+  /// "" where neither is known.
+  std::string where() const;
 
  private:
   void bind_ops(runtime::Mesh& mesh);
   void make_events();
   void make_segments();
+  void make_stretches();
   void find_ends();
 
   void run_eagerly();
@@ -74,6 +85,9 @@ class Executor {
   void progress();
   void poison_after(program::OpId id);
   void collect_timings();
+  EventTimer::Stretch clock(EventTimer::Stretch stretch) const {
+    return capturing_ ? EventTimer::none : stretch;
+  }
 
   const program::Program& program_;
   const JobMemory& memory_;
@@ -101,8 +115,11 @@ class Executor {
   std::int64_t runs_ = 0;
 
   EventTimer timer_;
-  bool uncollected_ = false;  ///< the last run's times
-  std::vector<EventTimer::Stretch> timed_waits_, timed_ops_;
+  DeviceProgress progress_;
+  bool uncollected_ = false;                      ///< the last run's times
+  std::vector<EventTimer::Stretch> timed_waits_;  ///< by op
+  std::vector<EventTimer::Stretch> timed_begins_,
+      timed_ends_;  ///< by op: of stretches that begin or end there
   EventTimer::Stretch timed_join_ = EventTimer::none;
 
   std::vector<std::vector<std::function<void()>>> poison_;  ///< by op: fills of what ends there

@@ -1,6 +1,8 @@
 // What an Executor prepares before the first run.
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "base/error.hpp"
 #include "engine/executor.hpp"
@@ -41,6 +43,7 @@ Executor::Executor(const program::Program& program, const JobMemory& memory, run
   if (!device_.captures()) options_.graphs = Graphs::none;
   if (asynchronous_) make_events();
   make_segments();
+  if (asynchronous_) make_stretches();
   if (options_.poison) find_ends();
 }
 
@@ -63,7 +66,6 @@ void Executor::make_events() {
   const std::size_t count = program_.ops.size();
   events_.assign(count, 0);
   timed_waits_.assign(count, EventTimer::none);
-  timed_ops_.assign(count, EventTimer::none);
   std::array<bool, runtime::queue_count> used{};
   for (std::size_t i = 0; i < count; ++i) {
     const program::Op& op = program_.ops[i];
@@ -71,7 +73,6 @@ void Executor::make_events() {
     if (order_.signals[i] || (host_driven_[i] && bound_[i].launch)) events_[i] = device_.make_event();
     used[static_cast<std::size_t>(queue)] |= !host_driven_[i] || bound_[i].launch;
     if (queue == runtime::compute_queue && !order_.waits[i].empty()) timed_waits_[i] = timer_.add(queue);
-    if (options_.timed && !host_driven_[i]) timed_ops_[i] = timer_.add(queue, op.action.kind);
   }
   fork_ = device_.make_event();
   end_ = device_.make_event();
@@ -94,6 +95,36 @@ void Executor::make_segments() {
   }
   segments_ = segments_of(options_.graphs, sites);
   graphs_.assign(segments_.size(), -1);
+}
+
+/// Ops of one kind that a queue runs one after the other, without a wait for others or a captured segment in
+/// between, have one clock: two events cost little then.
+void Executor::make_stretches() {
+  timed_begins_.assign(program_.ops.size(), EventTimer::none);
+  timed_ends_ = timed_begins_;
+  for (const Segment& segment : segments_) {
+    std::array<OpId, runtime::queue_count> last;  // of each queue in this segment, or -1
+    last.fill(-1);
+    for (OpId id = segment.begin; id < segment.end; ++id) {
+      const program::Op& op = program_.op(id);
+      OpId& before = last[static_cast<std::size_t>(queue_of(op.stream))];
+      const bool goes_on = !options_.timed && before >= 0 && order_.waits[at(id)].empty() &&
+                           program_.op(before).action.kind == op.action.kind;
+      if (host_driven_[at(id)]) {
+        before = -1;
+        continue;
+      }
+      const runtime::Queue queue = queue_of(op.stream);
+      timed_begins_[at(id)] = goes_on ? EventTimer::none : timer_.add(queue, op.action.kind);
+      timed_ends_[at(id)] =
+          goes_on ? std::exchange(timed_ends_[at(before)], EventTimer::none) : timed_begins_[at(id)];
+      if (goes_on)
+        progress_.extend(queue, id);
+      else
+        progress_.begin(timed_begins_[at(id)], queue, id);
+      before = id;
+    }
+  }
 }
 
 void Executor::require_capturable() const {

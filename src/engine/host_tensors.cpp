@@ -18,6 +18,12 @@ std::vector<std::int64_t> offsets_of(const std::vector<DeviceRange>& ranges) {
 
 }  // namespace
 
+std::int64_t HostTensors::staging_bytes(const std::vector<std::int64_t>& bytes) {
+  std::int64_t sum = 0;
+  for (const std::int64_t each : bytes) sum += round_up(each, alignment);
+  return sum;
+}
+
 HostTensors::HostTensors(runtime::Device& device, std::vector<DeviceRange> ranges)
     : device_(device),
       direct_(device.memory().host_accessible()),

@@ -22,6 +22,9 @@ class HostTensors {
   /// The device must outlive it. Throws Error when there is not enough staging memory. Copies begin as zeros.
   HostTensors(runtime::Device& device, std::vector<DeviceRange> ranges);
 
+  /// The staging memory that tensors of so many bytes each take where the host does not reach the device's.
+  static std::int64_t staging_bytes(const std::vector<std::int64_t>& bytes);
+
   std::size_t size() const { return ranges_.size(); }
   /// The i-th of the ranges.
   std::byte* at(std::size_t i) const;

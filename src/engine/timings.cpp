@@ -20,6 +20,13 @@ void EventTimer::end(Stretch stretch) {
   timed.recorded = true;
 }
 
+EventTimer::Progress EventTimer::progress(Stretch stretch) const {
+  const Timed& timed = stretches_[static_cast<std::size_t>(stretch)];
+  if (!timed.recorded) return Progress::unknown;
+  if (device_.done(timed.to)) return Progress::done;
+  return device_.done(timed.from) ? Progress::begun : Progress::to_begin;
+}
+
 void EventTimer::collect(Timings& timings) {
   for (Timed& timed : stretches_) {
     if (!timed.recorded) continue;

@@ -2,6 +2,8 @@
 // How long ops take.
 
 #include <array>
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "program/program.hpp"
@@ -9,13 +11,14 @@
 
 namespace ztrain::engine {
 
-/// Seconds spent since the last clear, by kind of action. Waiting is not part of an action's seconds. On a
-/// device that runs work later than it is issued, kinds have seconds only where every op is timed
-/// (ExecutorOptions::timed), and what a captured graph does has none.
+/// Seconds spent since the last clear, by kind of action. Waiting is not part of an action's seconds. What a
+/// captured graph of a device does has none.
 struct Timings {
   std::array<double, program::action_kind_count> seconds{};
   /// Nothing was computed because a communication had not finished.
   double exposed_communication = 0;
+  bool by_kind = true;           ///< nothing of `seconds` is missing
+  bool by_communication = true;  ///< nor of exposed_communication
   double of(program::ActionKind kind) const { return seconds[static_cast<std::size_t>(kind)]; }
 };
 
@@ -32,6 +35,11 @@ class EventTimer {
   // Around the work; for `none` they do nothing.
   void begin(Stretch stretch);
   void end(Stretch stretch);
+
+  /// Where the device is with a stretch of the last run; `unknown` where the stretch had no clock in it.
+  enum class Progress : std::uint8_t { unknown, to_begin, begun, done };
+  /// Asks the device; never waits.
+  Progress progress(Stretch stretch) const;
 
   /// Adds what was timed since the last call. All of it must be done on the device.
   void collect(Timings& timings);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/dtype.hpp"
+#include "base/shape.hpp"
 
 namespace ztrain {
 
@@ -34,6 +35,22 @@ constexpr std::int64_t all_reduce_sent(int ranks, int index, DType type, std::in
 }
 constexpr std::int64_t all_reduce_workspace(int ranks, DType type, std::int64_t count) {
   return (ranks - 1) * all_reduce_slice(ranks, count) * size_of(type);
+}
+// What collectives that the host drives take of pinned host memory, where MPI cannot reach the device's
+// (runtime/staged_comm.hpp): each part starts on a multiple of staged_alignment.
+inline constexpr std::int64_t staged_alignment = 64;
+constexpr std::int64_t staged_part(std::int64_t bytes) {
+  return round_up(bytes, staged_alignment);
+}
+constexpr std::int64_t all_gather_staging(int ranks, std::int64_t bytes) {
+  return staged_part(ranks * bytes);
+}
+constexpr std::int64_t reduce_scatter_staging(int ranks, DType in, DType out, std::int64_t count) {
+  return staged_part(ranks * count * size_of(in)) + staged_part(count * size_of(out)) +
+         staged_part(reduce_scatter_workspace(ranks, in, count));
+}
+constexpr std::int64_t all_reduce_staging(int ranks, DType type, std::int64_t count) {
+  return staged_part(count * size_of(type)) + staged_part(all_reduce_workspace(ranks, type, count));
 }
 /// The root sends the whole message to each other member.
 constexpr std::int64_t broadcast_sent(int ranks, int index, int root, std::int64_t bytes) {

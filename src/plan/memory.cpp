@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <numeric>
+
+#include "base/shape.hpp"
+#include "layout/comm_cost.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -50,6 +54,23 @@ RankMemory memory_of_programs(std::initializer_list<const Program*> programs) {
   return memory;
 }
 
+/// Groups of one rank copy nothing through the host.
+std::int64_t staging_of(const Program& p, const program::Op& op) {
+  const int ranks = p.mesh.size(op.comm.axes);
+  if (!op.communicates() || ranks == 1) return 0;
+  const Tensor &in = p.tensor(op.inputs.at(0)), &out = p.tensor(op.outputs.at(0));
+  switch (op.comm.kind) {
+    case program::CommKind::all_gather:
+      return all_gather_staging(ranks, in.bytes());
+    case program::CommKind::reduce_scatter:
+      return reduce_scatter_staging(ranks, in.dtype, out.dtype, elements(out.shape));
+    case program::CommKind::all_reduce:
+      return all_reduce_staging(ranks, out.dtype, elements(out.shape));
+    default:  // the table of kernels has no other
+      return 0;
+  }
+}
+
 }  // namespace
 
 std::vector<MemoryRow> memory_rows(const Program& p, Tier tier) {
@@ -81,6 +102,16 @@ std::int64_t RankMemory::transient(Tier tier) const {
   std::int64_t bytes = 0;
   for (const ProgramMemory& p : programs) bytes = std::max(bytes, p.tiers[at(tier)].transient_bytes);
   return bytes;
+}
+
+std::int64_t staging_bytes(std::initializer_list<const Program*> programs) {
+  std::array<std::int64_t, program::stream_count> largest{};
+  for (const Program* p : programs)
+    for (const program::Op& op : p->ops) {
+      std::int64_t& bytes = largest[static_cast<std::size_t>(op.stream)];
+      bytes = std::max(bytes, staging_of(*p, op));
+    }
+  return std::accumulate(largest.begin(), largest.end(), std::int64_t{0});
 }
 
 RankMemory memory_of(const program::Job& job) {

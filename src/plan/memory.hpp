@@ -2,6 +2,7 @@
 // What the Programs of a job hold, by tier and category.
 
 #include <array>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,10 @@ struct RankMemory {
   std::int64_t transient(program::Tier tier) const;
   std::int64_t total(program::Tier tier) const { return persistent(tier) + transient(tier); }
 };
+
+/// Pinned host memory that the Programs' collectives are copied through where MPI cannot reach the device's:
+/// for each stream as much as its largest takes.
+std::int64_t staging_bytes(std::initializer_list<const program::Program*> programs);
 
 RankMemory memory_of(const program::Job& job);
 RankMemory memory_of(const program::Inference& job);

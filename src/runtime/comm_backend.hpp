@@ -43,6 +43,8 @@ class CommunicatorBackend {
   virtual bool one_per_queue() const = 0;
   /// For the start banner: "MPI", "NCCL 2.28.9".
   virtual std::string describe() const = 0;
+  /// Whether collectives of groups of several ranks are copied through pinned host memory.
+  virtual bool staged() const { return false; }
   /// Pinned host memory that collectives of the communicators made so far are copied through.
   virtual std::int64_t staging_bytes() const { return 0; }
 };
@@ -72,6 +74,7 @@ class StagedBackend : public CommunicatorBackend {
   std::unique_ptr<Communicator> make_self(Queue queue) override;
   bool one_per_queue() const override { return true; }
   std::string describe() const override;
+  bool staged() const override { return true; }
   std::int64_t staging_bytes() const override;
 
  private:

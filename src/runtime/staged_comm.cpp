@@ -3,7 +3,6 @@
 #include <functional>
 #include <vector>
 
-#include "base/shape.hpp"
 #include "layout/comm_cost.hpp"
 #include "runtime/peers.hpp"
 #include "runtime/rank_sum.hpp"
@@ -31,7 +30,7 @@ struct Staged {
   /// A place for so many bytes.
   std::int64_t place(std::int64_t wanted) {
     const std::int64_t at = bytes;
-    bytes += round_up(wanted, 64);
+    bytes += staged_part(wanted);
     return at;
   }
   void copy_out(const void* from, std::int64_t at, std::int64_t n) {

@@ -17,7 +17,7 @@ struct StepLine {
   double tflops = 0;         ///< per rank
   double mfu = 0;            ///< 0 to 1
   double data_share = 0;     ///< of the step's time, 0 to 1
-  double exposed_share = 0;  ///< communication that computing waited for, of the step's time
+  double exposed_share = 0;  ///< communication that computing waited for, of the step's time; NaN: not timed
   double seconds_left = 0;
 };
 

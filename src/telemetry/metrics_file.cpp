@@ -30,15 +30,19 @@ void write_all(int file, const std::string& text, const std::string& path) {
 }
 
 nlohmann::ordered_json to_json(const PhaseSeconds& s) {
-  return {{"data", s.data},
-          {"forward", s.forward},
-          {"backward", s.backward},
-          {"optimizer", s.optimizer},
-          {"gather", s.gather},
-          {"reduce", s.reduce},
-          {"exposed_communication", s.exposed_communication},
-          {"save", s.save},
-          {"total", s.total}};
+  nlohmann::ordered_json seconds = {{"data", s.data}};
+  const auto add = [&](const char* phase, const std::optional<double>& value) {
+    if (value) seconds[phase] = *value;
+  };
+  add("forward", s.forward);
+  add("backward", s.backward);
+  add("optimizer", s.optimizer);
+  add("gather", s.gather);
+  add("reduce", s.reduce);
+  add("exposed_communication", s.exposed_communication);
+  seconds["save"] = s.save;
+  seconds["total"] = s.total;
+  return seconds;
 }
 
 /// The step of a line, or nothing when it is not a record of ours: unfinished, or damaged.

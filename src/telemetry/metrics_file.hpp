@@ -10,10 +10,12 @@
 
 namespace ztrain::telemetry {
 
-/// Seconds of one step by phase. Phases may overlap, so they need not add up to total.
+/// Seconds of one step by phase. Phases may overlap, so they need not add up to total. What was not timed is
+/// left out of the record.
 struct PhaseSeconds {
-  double data = 0, forward = 0, backward = 0, optimizer = 0, gather = 0, reduce = 0;
-  double exposed_communication = 0;  ///< time in which computing waited for communication
+  double data = 0;
+  std::optional<double> forward, backward, optimizer, gather, reduce;
+  std::optional<double> exposed_communication;  ///< time in which computing waited for communication
   double save = 0, total = 0;
 };
 

@@ -59,16 +59,17 @@ void describe(Bench& bench, const config::Deck& deck, const model::Graph& graph,
 }
 
 void take_steps(Machinery& machinery, const BenchRequest& request, Bench& bench) {
-  const Worker& worker = machinery.worker();
-  bench.memory.planned = worker.memory().total_bytes();
+  Worker& worker = machinery.worker();
+  bench.memory.planned = worker.planned_bytes();
   std::vector<BenchSteps::Step> timed;
   for (int i = 0; i < request.warmup + request.steps; ++i) {
     const BenchSteps::Step step = machinery.step();
+    worker.held().look();
     if (i == 0) bench.memory.outside = worker.outside_bytes();
     if (i >= request.warmup) timed.push_back(step);
   }
-  worker.outside_bytes();  // of a GPU the peak is what was measured last
-  bench.memory.peak = worker.peak_bytes();
+  bench.memory.peak = worker.held().peak();
+  bench.memory.arenas = worker.held().arenas();
   for (const BenchSteps::Step& step : timed) bench.seconds.push_back(step.seconds);
   const auto middle = timed.begin() + static_cast<std::ptrdiff_t>(timed.size() / 2);
   std::nth_element(timed.begin(), middle, timed.end(),

@@ -1,6 +1,7 @@
 #pragma once
 // `ztrain bench`: how fast a deck's step is, on random tokens, and where its time goes.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,10 @@ struct BenchRequest {
 
 /// Bytes of this rank: of the process, on CPU ranks; else of the device.
 struct MemoryUse {
-  std::int64_t planned = 0;  ///< arenas
-  std::int64_t outside = 0;  ///< beside them, after the first step
-  std::int64_t peak = 0;     ///< after the last
+  std::int64_t planned = 0;            ///< arenas
+  std::int64_t outside = 0;            ///< beside them, after the first step
+  std::int64_t peak = 0;               ///< over all steps, measured (HeldMemory::peak)
+  std::optional<std::int64_t> arenas;  ///< measured; nothing on CPU ranks
 };
 
 struct Bench {

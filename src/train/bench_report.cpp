@@ -245,7 +245,11 @@ json bench_json(const Bench& b, const config::Deck& deck, const std::string& ver
           {"seconds", actions_json(b)},
           {"exposed_communication", b.parts.timings.exposed_communication},
           {"other_seconds", other_seconds(b)},
-          {"memory", {{"planned", b.memory.planned}, {"outside", b.memory.outside}, {"peak", b.memory.peak}}},
+          {"memory",
+           {{"planned", b.memory.planned},
+            {"arenas", b.memory.arenas ? json(*b.memory.arenas) : json()},
+            {"outside", b.memory.outside},
+            {"peak", b.memory.peak}}},
           {"loss", b.median.loss},
           {"kernels", kernels_json(b)}};
 }

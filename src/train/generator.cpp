@@ -12,7 +12,7 @@
 #include "plan/memory.hpp"
 #include "plan/setup.hpp"
 #include "train/joint_proof.hpp"
-#include "train/open_device.hpp"
+#include "train/product_algorithms.hpp"
 #include "train/require_memory.hpp"
 #include "train/weights.hpp"
 
@@ -43,8 +43,8 @@ program::JobSpec spec_on(int ranks, DType dtype) {
   return spec;
 }
 
-program::Inference compile(const runtime::Session& session, runtime::Device& device,
-                           const ModelSource& source, const GeneratorOptions& options) {
+program::Inference compile(const runtime::Session& session, const ModelSource& source,
+                           const GeneratorOptions& options) {
   const auto graph = [&](std::int64_t tokens) {
     return plan::logits_graph(source.deck, options.dtype, tokens);
   };
@@ -58,39 +58,63 @@ program::Inference compile(const runtime::Session& session, runtime::Device& dev
     return std::vector<program::Program>{std::move(other.load), std::move(other.prefill.program),
                                          std::move(other.decode.program)};
   });
-  require_memory(session, device, job);
   return job;
 }
 
 // The order of the host's tensors of a Program. The index comes last: some have none.
 enum Place : std::size_t { tokens_place, positions_place, cache_begin_place, logits_place, index_place };
 
+std::vector<program::TensorId> host_ids(const program::InferenceProgram& p) {
+  std::vector<program::TensorId> ids{p.tokens, p.positions, p.cache_begin, p.logits, p.index};
+  std::erase(ids, program::no_tensor);
+  return ids;
+}
+
 engine::HostTensors host_tensors(runtime::Device& device, const program::InferenceProgram& p,
                                  const engine::JobMemory& memory) {
   std::vector<engine::DeviceRange> ranges;
-  for (const program::TensorId t : {p.tokens, p.positions, p.cache_begin, p.logits, p.index})
-    if (t != program::no_tensor)
-      ranges.push_back({memory.address(p.program, t), p.program.tensor(t).bytes()});
+  for (const program::TensorId t : host_ids(p))
+    ranges.push_back({memory.address(p.program, t), p.program.tensor(t).bytes()});
   return {device, std::move(ranges)};
+}
+
+program::Inference compile_fitting(const runtime::Session& session, const ModelSource& source,
+                                   const GeneratorOptions& options, const Ground& ground) {
+  program::Inference job = compile(session, source, options);
+  std::vector<std::int64_t> host;
+  for (const auto* p : {&job.prefill, &job.decode})
+    for (const program::TensorId t : host_ids(*p)) host.push_back(p->program.tensor(t).bytes());
+  const auto pinned = pinned_bytes(*ground.device, *ground.backend,
+                                   {&job.load, &job.prefill.program, &job.decode.program}, host);
+  require_memory(session, *ground.device, job, pinned);
+  return job;
+}
+
+/// Products are bound with the algorithms that are known so far.
+engine::Queues& with_algorithms(const runtime::Session& session, const config::Device& options,
+                                engine::Queues& queues) {
+  open_product_algorithms(session, options, queues.exec(runtime::compute_queue));
+  return queues;
 }
 
 }  // namespace
 
 Generator::Generator(const runtime::Session& session, const ModelSource& source,
                      const GeneratorOptions& options)
+    : Generator(session, source, options,
+                open_ground(session, open_device(session, source.deck), source.deck.device)) {}
+
+Generator::Generator(const runtime::Session& session, const ModelSource& source,
+                     const GeneratorOptions& options, Ground ground)
     : session_(session),
       options_(options),
-      device_(open_device(session, source.deck)),
+      job_(compile_fitting(session, source, options, ground)),
+      device_(std::move(ground.device)),
       queues_(*device_),
-      job_(compile(session, *device_, source, options)),
-      memory_(session.agree("allocating memory",
-                            [&] {
-                              return engine::JobMemory(
-                                  {&job_.load, &job_.prefill.program, &job_.decode.program},
-                                  memory::Arena::Guards::off, device_->memory(), device_->staging());
-                            })),
-      mesh_(session, job_.load.mesh, runtime::make_backend(session, *device_, default_device_options())),
-      load_(job_.load, memory_, mesh_, queues_),
+      held_(session, *device_),
+      memory_(allocate(session, *device_, held_, {&job_.load, &job_.prefill.program, &job_.decode.program})),
+      mesh_(session, job_.load.mesh, std::move(ground.backend)),
+      load_(job_.load, memory_, mesh_, with_algorithms(session, source.deck.device, queues_)),
       prefill_(job_.prefill.program, memory_, mesh_, queues_),
       decode_(job_.decode.program, memory_, mesh_, queues_),
       prefill_host_(
@@ -98,8 +122,8 @@ Generator::Generator(const runtime::Session& session, const ModelSource& source,
       decode_host_(
           session.agree("allocating memory", [&] { return host_tensors(*device_, job_.decode, memory_); })),
       vocabulary_(source.deck.model.vocab_size) {
-  memory_.each_region(program::Tier::device,
-                      [&](const memory::Arena& a) { mesh_.register_memory(a.at(0), a.bytes()); });
+  register_arenas(mesh_, memory_);
+  note_ = share_product_algorithms(session, source.deck.device, queues_.exec(runtime::compute_queue));
   session.agree("reading the weights", [&] {
     const auto shards = state_shards(job_.load, job_.tensors, memory_, false);
     read_weights(source, place_of(job_.load, job_.layout), shards);

@@ -15,6 +15,7 @@
 #include "runtime/mesh_comms.hpp"
 #include "runtime/session.hpp"
 #include "train/model_source.hpp"
+#include "train/open_device.hpp"
 #include "train/sampling.hpp"
 
 namespace ztrain::train {
@@ -56,6 +57,8 @@ class Generator {
   /// Collective. Compiles, proves, plans; throws AgreedError when it does not fit the nodes' memory, with the
   /// account, or when the weights cannot be read.
   Generator(const runtime::Session& session, const ModelSource& source, const GeneratorOptions& options);
+  /// What the log should say of how this came about; empty: nothing.
+  const std::string& note() const { return note_; }
 
   /// Collective. Continues a prompt of 1 .. capacity tokens of the vocabulary; rank 0 draws.
   End generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
@@ -77,11 +80,15 @@ class Generator {
                               std::int64_t count);
   std::int32_t choose(const GenerateOptions& options, std::int64_t position);
 
+  Generator(const runtime::Session& session, const ModelSource& source, const GeneratorOptions& options,
+            Ground ground);
+
   const runtime::Session& session_;
   GeneratorOptions options_;
+  program::Inference job_;
   std::unique_ptr<runtime::Device> device_;
   engine::Queues queues_;
-  program::Inference job_;
+  HeldMemory held_;
   engine::JobMemory memory_;
   runtime::Mesh mesh_;
   engine::Executor load_, prefill_, decode_;
@@ -90,6 +97,7 @@ class Generator {
   std::vector<float> logits_;
   std::span<const float> last_;  ///< of logits_: of the newest token
   Speed prefilled_, decoded_;
+  std::string note_;
 };
 
 }  // namespace ztrain::train

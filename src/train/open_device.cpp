@@ -1,8 +1,21 @@
 #include "train/open_device.hpp"
 
+#include "engine/host_tensors.hpp"
 #include "kernels/backend.hpp"
+#include "plan/memory.hpp"
 
 namespace ztrain::train {
+namespace {
+
+std::unique_ptr<runtime::Device> device_of_build(const runtime::Session& session) {
+  return session.agree("opening the device", [&] {
+    auto device = runtime::make_device(session.local_rank());
+    kernels::initialize_backend();
+    return device;
+  });
+}
+
+}  // namespace
 
 std::unique_ptr<runtime::Device> open_device(const runtime::Session& session, const config::Deck& deck) {
   return session.agree("opening the device", [&] {
@@ -12,6 +25,37 @@ std::unique_ptr<runtime::Device> open_device(const runtime::Session& session, co
     kernels::initialize_backend();
     return device;
   });
+}
+
+Ground open_ground(const runtime::Session& session, std::unique_ptr<runtime::Device> device,
+                   const config::Device& options) {
+  Ground ground{std::move(device), nullptr};
+  if (!ground.device) ground.device = device_of_build(session);
+  ground.backend = runtime::make_backend(session, *ground.device, options);
+  return ground;
+}
+
+std::int64_t pinned_bytes(runtime::Device& device, const runtime::CommunicatorBackend& backend,
+                          std::initializer_list<const program::Program*> programs,
+                          const std::vector<std::int64_t>& host_tensors) {
+  const std::int64_t copied =
+      device.memory().host_accessible() ? 0 : engine::HostTensors::staging_bytes(host_tensors);
+  return copied + (backend.staged() ? plan::staging_bytes(programs) : 0);
+}
+
+engine::JobMemory allocate(const runtime::Session& session, runtime::Device& device, HeldMemory& held,
+                           std::initializer_list<const program::Program*> programs,
+                           memory::Arena::Guards guards) {
+  engine::JobMemory memory = session.agree("allocating memory", [&] {
+    return engine::JobMemory(programs, guards, device.memory(), device.staging());
+  });
+  held.arenas_allocated(session);
+  return memory;
+}
+
+void register_arenas(runtime::Mesh& mesh, const engine::JobMemory& memory) {
+  memory.each_region(program::Tier::device,
+                     [&](const memory::Arena& arena) { mesh.register_memory(arena.at(0), arena.bytes()); });
 }
 
 config::Device default_device_options() {

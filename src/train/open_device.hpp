@@ -2,11 +2,16 @@
 // What a rank computes on.
 
 #include <functional>
+#include <initializer_list>
 #include <memory>
+#include <vector>
 
 #include "config/deck.hpp"
+#include "engine/job_memory.hpp"
 #include "runtime/device.hpp"
+#include "runtime/mesh_comms.hpp"
 #include "runtime/session.hpp"
+#include "train/held_memory.hpp"
 
 namespace ztrain::train {
 
@@ -16,6 +21,30 @@ std::unique_ptr<runtime::Device> open_device(const runtime::Session& session, co
 
 /// [device] of a deck that says nothing.
 config::Device default_device_options();
+
+/// A rank's device and what its communicators are made by, before anything is allocated.
+struct Ground {
+  std::unique_ptr<runtime::Device> device;
+  std::unique_ptr<runtime::CommunicatorBackend> backend;
+};
+/// Collective. device: null for that of the build. Throws AgreedError when [device] asks for what is not
+/// there.
+Ground open_ground(const runtime::Session& session, std::unique_ptr<runtime::Device> device,
+                   const config::Device& options);
+
+/// The host's memory that a job's Programs and the tensors that the host writes and reads take beside the
+/// plan, in bytes; see require_memory.
+std::int64_t pinned_bytes(runtime::Device& device, const runtime::CommunicatorBackend& backend,
+                          std::initializer_list<const program::Program*> programs,
+                          const std::vector<std::int64_t>& host_tensors);
+
+/// Collective: the memory of a job's Programs. held is told. Throws AgreedError when it cannot be had.
+engine::JobMemory allocate(const runtime::Session& session, runtime::Device& device, HeldMemory& held,
+                           std::initializer_list<const program::Program*> programs,
+                           memory::Arena::Guards guards = memory::Arena::Guards::off);
+
+/// What communicates on the arenas hears of them.
+void register_arenas(runtime::Mesh& mesh, const engine::JobMemory& memory);
 
 /// Runs work that the host has for the device outside of Programs, and waits for it.
 void run_on(runtime::Device& device, const std::function<void()>& work);

@@ -10,15 +10,16 @@
 
 namespace ztrain::train {
 
-/// Collective, before ops are bound: the products of `exec` compute as [device] says, with the algorithms of
-/// its file, as rank 0 reads it. Ranks whose GPU is of another model than rank 0's use what the file has for
-/// it, else the library's first proposals.
-void open_product_algorithms(const runtime::Session& session, const config::Deck& deck, kernels::Exec& exec);
+/// Collective, before ops are bound: the products of `exec` compute as [device] of the deck says, with the
+/// algorithms of its file, as rank 0 reads it. Ranks whose GPU is of another model than rank 0's use what the
+/// file has for it, else the library's first proposals.
+void open_product_algorithms(const runtime::Session& session, const config::Device& options,
+                             kernels::Exec& exec);
 
 /// Collective, after ops are bound and before any runs: what rank 0 measured goes to all ranks, and into the
 /// file. What prevented that is returned, for the log: the job runs as well without it, but the next one
 /// measures again and may choose otherwise.
-std::string share_product_algorithms(const runtime::Session& session, const config::Deck& deck,
+std::string share_product_algorithms(const runtime::Session& session, const config::Device& options,
                                      kernels::Exec& exec);
 
 }  // namespace ztrain::train

@@ -102,16 +102,18 @@ telemetry::StepRecord step_record(const Worker& worker, const engine::Timings& t
   const double flops = r.tokens_per_s * facts.flops_per_token / facts.ranks;
   r.mfu = facts.peak_flops > 0 ? flops / facts.peak_flops : std::numeric_limits<double>::quiet_NaN();
   r.seconds.data = clock.data;
-  r.seconds.forward = timings.of(ActionKind::forward);
-  r.seconds.backward = timings.of(ActionKind::backward) + timings.of(ActionKind::recompute);
-  r.seconds.optimizer = timings.of(ActionKind::optimize) + timings.of(ActionKind::norm);
-  r.seconds.gather = timings.of(ActionKind::gather);
-  r.seconds.reduce = timings.of(ActionKind::reduce);
-  r.seconds.exposed_communication = timings.exposed_communication;
+  if (timings.by_kind) {
+    r.seconds.forward = timings.of(ActionKind::forward);
+    r.seconds.backward = timings.of(ActionKind::backward) + timings.of(ActionKind::recompute);
+    r.seconds.optimizer = timings.of(ActionKind::optimize) + timings.of(ActionKind::norm);
+    r.seconds.gather = timings.of(ActionKind::gather);
+    r.seconds.reduce = timings.of(ActionKind::reduce);
+  }
+  if (timings.by_communication) r.seconds.exposed_communication = timings.exposed_communication;
   r.seconds.save = clock.save;
   r.seconds.total = clock.total;
   for (const auto& [axes, bytes] : sent) r.bytes_sent.emplace_back(to_string(axes), bytes);
-  r.peak_bytes = worker.peak_bytes();
+  r.peak_bytes = worker.held().peak();
   return r;
 }
 
@@ -128,7 +130,8 @@ telemetry::StepLine step_line(const telemetry::StepRecord& r, const RunFacts& fa
   line.tflops = r.tokens_per_s * facts.flops_per_token / facts.ranks / 1e12;
   line.mfu = r.mfu;
   line.data_share = r.seconds.data / r.seconds.total;
-  line.exposed_share = r.seconds.exposed_communication / r.seconds.total;
+  line.exposed_share =
+      r.seconds.exposed_communication.value_or(std::numeric_limits<double>::quiet_NaN()) / r.seconds.total;
   line.seconds_left = seconds_left;
   return line;
 }

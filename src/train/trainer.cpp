@@ -189,8 +189,8 @@ void Trainer::load_checkpoint(const std::string& path) {
 
 /// What the host is issuing or waiting for, for the watchdog's thread.
 std::string Trainer::where() const {
-  const program::OpId op = worker_.train().current();
-  return op < 0 ? "" : " (" + describe(worker_.job().train, op) + ")";
+  const std::string at = worker_.where();
+  return at.empty() ? "" : " (" + at + ")";
 }
 
 void Trainer::run() {
@@ -215,20 +215,18 @@ void Trainer::run() {
   if (!deck_.checkpoint.export_to.empty() && progress_.step >= facts_.steps) export_at_end();
 }
 
-void Trainer::report_peak() const {
-  const std::int64_t planned = worker_.memory().total_bytes() + outside_bytes_;
-  say(fmt::format("peak memory {} of {} planned (arenas and what is outside the plan)\n",
-                  format_bytes(static_cast<double>(worker_.peak_bytes())),
-                  format_bytes(static_cast<double>(planned))));
+void Trainer::report_peak() {
+  worker_.held().look();
+  const std::int64_t planned = worker_.planned_bytes() + outside_bytes_;
+  say(fmt::format("peak memory {} of {} planned (arenas and what is outside the plan)\n{}",
+                  format_bytes(static_cast<double>(worker_.held().peak())),
+                  format_bytes(static_cast<double>(planned)), worker_.held().peak_text(worker_.memory())));
 }
 
 void Trainer::measure_outside() {
   outside_bytes_ = worker_.outside_bytes();
   say(fmt::format("outside the plan {}: {} (measured after one step)\n",
-                  format_bytes(static_cast<double>(outside_bytes_)),
-                  has_memory_of_its_own(worker_.device())
-                      ? "CUDA's context, libraries, NCCL"
-                      : "code, libraries and their compiled primitives, MPI"));
+                  format_bytes(static_cast<double>(outside_bytes_)), worker_.held().outside_text()));
 }
 
 void Trainer::step() {
@@ -241,6 +239,7 @@ void Trainer::step() {
   worker_.train().clear_timings();
   worker_.step();
   clock.total = now() - start;
+  worker_.held().look();
   clock.save = std::exchange(save_seconds_, 0.0);
   if (deck_.debug.poison) worker_.memory().check_guards();
   ++progress_.step;

@@ -51,7 +51,7 @@ class Trainer {
   void set_scalars();
   void report(const StepClock& clock);
   void evaluate_and_report();
-  void report_peak() const;
+  void report_peak();
   void export_at_end();
   void save_unless_stuck();
   void save();

@@ -1,12 +1,11 @@
 #include "train/worker.hpp"
 
-#include <algorithm>
 #include <array>
+#include <chrono>
 #include <set>
 #include <utility>
 
 #include "base/error.hpp"
-#include "kernels/backend.hpp"
 #include "train/joint_proof.hpp"
 #include "train/product_algorithms.hpp"
 #include "train/require_memory.hpp"
@@ -36,35 +35,41 @@ engine::ExecutorOptions executor_options(const WorkerOptions& options) {
   return o;
 }
 
-std::unique_ptr<runtime::Device> device_of_build(const runtime::Session& session) {
-  return session.agree("opening the device", [&] {
-    auto device = runtime::make_device(session.local_rank());
-    kernels::initialize_backend();
-    return device;
-  });
-}
-
 /// Products are bound with the algorithms that are known so far.
 engine::Queues& with_algorithms(const runtime::Session& session, const config::Deck* deck,
                                 engine::Queues& queues) {
-  if (deck) open_product_algorithms(session, *deck, queues.exec(runtime::compute_queue));
+  if (deck) open_product_algorithms(session, deck->device, queues.exec(runtime::compute_queue));
   return queues;
 }
 
 /// What the host writes and reads, in the order of their places.
-std::vector<engine::DeviceRange> host_ranges(const Job& job, const engine::JobMemory& memory) {
-  std::vector<engine::DeviceRange> ranges;
-  const auto add = [&](program::TensorId t) {
-    ranges.push_back({memory.address(job.train, t), job.train.tensor(t).bytes()});
-  };
-  add(job.tensors.scalars);
-  add(job.tensors.partials);
+std::vector<program::TensorId> host_tensors(const Job& job) {
+  std::vector<program::TensorId> tensors{job.tensors.scalars, job.tensors.partials};
   for (int micro = 0;; ++micro)
     for (const char* name : input_names) {
       const program::TensorId t = job.train.find(program::input_name(name, micro));
-      if (t == program::no_tensor) return ranges;
-      add(t);
+      if (t == program::no_tensor) return tensors;
+      tensors.push_back(t);
     }
+}
+
+std::vector<engine::DeviceRange> host_ranges(const Job& job, const engine::JobMemory& memory) {
+  std::vector<engine::DeviceRange> ranges;
+  for (const program::TensorId t : host_tensors(job))
+    ranges.push_back({memory.address(job.train, t), job.train.tensor(t).bytes()});
+  return ranges;
+}
+
+std::int64_t pinned_bytes(const Ground& ground, const Job& job) {
+  std::vector<std::int64_t> bytes;
+  for (const program::TensorId t : host_tensors(job)) bytes.push_back(job.train.tensor(t).bytes());
+  return train::pinned_bytes(*ground.device, *ground.backend, {&job.load, &job.train, &job.evaluate}, bytes);
+}
+
+/// The job, once it is known to fit.
+Job fitting(const runtime::Session& session, const Ground& ground, Job job, const config::Deck* deck) {
+  require_memory(session, *ground.device, job, pinned_bytes(ground, job), deck);
+  return job;
 }
 
 }  // namespace
@@ -91,30 +96,29 @@ Worker::Worker(const runtime::Session& session, const model::Graph& graph, const
 
 Worker::Worker(const runtime::Session& session, Job job, const config::Deck* deck, WorkerOptions options,
                std::unique_ptr<runtime::Device> device)
-    : device_(device ? std::move(device) : device_of_build(session)),
+    : Worker(session, std::move(job), deck, options,
+             open_ground(session, std::move(device), options.device)) {}
+
+Worker::Worker(const runtime::Session& session, Job job, const config::Deck* deck,
+               const WorkerOptions& options, Ground ground)
+    : job_(fitting(session, ground, std::move(job), deck)),
+      device_(std::move(ground.device)),
       queues_(*device_),
-      job_((require_memory(session, *device_, job, deck), std::move(job))),
-      memory_(session.agree("allocating memory",
-                            [&] {
-                              return engine::JobMemory(
-                                  {&job_.load, &job_.train, &job_.evaluate},
-                                  options.poison ? memory::Arena::Guards::on : memory::Arena::Guards::off,
-                                  device_->memory(), device_->staging());
-                            })),
-      mesh_(session, job_.train.mesh, runtime::make_backend(session, *device_, options.device)),
+      held_(session, *device_),
+      memory_(allocate(session, *device_, held_, {&job_.load, &job_.train, &job_.evaluate},
+                       options.poison ? memory::Arena::Guards::on : memory::Arena::Guards::off)),
+      mesh_(session, job_.train.mesh, std::move(ground.backend)),
       load_(job_.load, memory_, mesh_, with_algorithms(session, deck, queues_), {.poison = options.poison}),
       train_(job_.train, memory_, mesh_, queues_, executor_options(options)),
       evaluate_(job_.evaluate, memory_, mesh_, queues_, executor_options(options)),
       host_(session.agree("allocating memory",
-                          [&] { return engine::HostTensors(*device_, host_ranges(job_, memory_)); })),
-      sharing_(ranks_on(session, *device_)) {
+                          [&] { return engine::HostTensors(*device_, host_ranges(job_, memory_)); })) {
   session.agree("preparing graphs", [&] {
     train_.require_capturable();
     evaluate_.require_capturable();
   });
-  memory_.each_region(program::Tier::device,
-                      [&](const memory::Arena& a) { mesh_.register_memory(a.at(0), a.bytes()); });
-  if (deck) note_ = share_product_algorithms(session, *deck, queues_.exec(runtime::compute_queue));
+  register_arenas(mesh_, memory_);
+  if (deck) note_ = share_product_algorithms(session, deck->device, queues_.exec(runtime::compute_queue));
   scalars() = {};
   host_.upload(scalars_place);
 }
@@ -124,19 +128,33 @@ void Worker::step() {
   for (std::size_t i = first_input; i < host_.size(); ++i) host_.upload(i);
   train_.run();
   host_.download(scalars_place);
-  wait();
+  wait(train_);
 }
 
 void Worker::evaluate_batch() {
   for (std::size_t i = 0; i < input_names.size(); ++i) host_.upload(input_place(0, i));
   evaluate_.run();
   host_.download(partials_place);
-  wait();
+  wait(evaluate_);
 }
 
-/// A communication that failed on the device would never end.
-void Worker::wait() {
-  host_.wait([this] { mesh_.check(); });
+/// A communication that failed on the device would never end. What the device is at is asked for once it
+/// takes its time, and then rarely: asking costs calls of the driver.
+void Worker::wait(engine::Executor& executor) {
+  using Clock = std::chrono::steady_clock;
+  auto next = Clock::now() + std::chrono::milliseconds(500);
+  host_.wait([&] {
+    mesh_.check();
+    if (Clock::now() < next) return;
+    executor.observe();
+    next = Clock::now() + std::chrono::milliseconds(100);
+  });
+  executor.forget();
+}
+
+std::string Worker::where() const {
+  const std::string at = train_.where();
+  return at.empty() ? evaluate_.where() : at;
 }
 
 std::vector<checkpoint::StateShard> Worker::state(bool optimizer) const {
@@ -173,23 +191,6 @@ std::int64_t Worker::weight_bytes() const {
   for (const auto& shard : state_shards(job_.load, job_.tensors, memory_, false))
     bytes += job_.layout.unit(shard.unit).shard_elements * size_of(shard.dtype);
   return bytes;
-}
-
-std::int64_t Worker::device_bytes() const {
-  const auto tier = program::Tier::device;
-  return memory_.persistent_bytes(tier) + memory_.transient_bytes(tier);
-}
-
-std::int64_t Worker::outside_bytes() const {
-  if (!has_memory_of_its_own(*device_)) return runtime::resident_bytes() - memory_.resident_bytes();
-  const memory::MachineMemory gpu = device_->memory().limits();
-  const std::int64_t outside = (gpu.total - gpu.available) / sharing_ - device_bytes();
-  outside_ = std::max(outside_, outside);
-  return outside;
-}
-
-std::int64_t Worker::peak_bytes() const {
-  return has_memory_of_its_own(*device_) ? device_bytes() + outside_ : runtime::peak_resident_bytes();
 }
 
 StepScalars& Worker::scalars() const {

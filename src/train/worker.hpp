@@ -15,6 +15,7 @@
 #include "program/compile.hpp"
 #include "runtime/mesh_comms.hpp"
 #include "runtime/session.hpp"
+#include "train/held_memory.hpp"
 #include "train/open_device.hpp"
 
 namespace ztrain::train {
@@ -75,16 +76,18 @@ class Worker {
   void step();
   /// Collective: the evaluation of micro-batch 0; partials() are there on return.
   void evaluate_batch();
+  /// For a watchdog on another thread: the op that the host is at, or what the device is at while the host
+  /// waits for it in a step or an evaluation; "" where it is neither.
+  std::string where() const;
   /// This rank's slices of the state. No work is under way on them.
   std::vector<checkpoint::StateShard> state(bool optimizer) const;
 
-  /// What the memory plan cannot know, in bytes now. Resident memory of the process beside its arenas: code,
-  /// libraries and their compiled primitives, MPI. On a GPU what is in use of its memory beside the arenas,
-  /// evenly over the ranks that share it: CUDA's context, libraries, NCCL, other processes.
-  std::int64_t outside_bytes() const;
-  /// Arenas and outside_bytes() at their largest: the process's largest resident memory, or what its arenas
-  /// on a GPU and the last measured outside_bytes() come to.
-  std::int64_t peak_bytes() const;
+  /// What this rank holds, as it is counted by others than the plan. Of a GPU as of the last look().
+  HeldMemory& held() { return held_; }
+  const HeldMemory& held() const { return held_; }
+  std::int64_t outside_bytes() const { return held_.outside(memory_); }
+  /// Arenas of the memory that is counted.
+  std::int64_t planned_bytes() const { return HeldMemory::planned(*device_, memory_); }
 
   StepScalars& scalars() const;
   /// [ranks], after an evaluation.
@@ -95,19 +98,19 @@ class Worker {
   int data_ranks() const;
 
  private:
-  void wait();
-  std::int64_t device_bytes() const;
+  Worker(const runtime::Session& session, program::Job job, const config::Deck* deck,
+         const WorkerOptions& options, Ground ground);
+  void wait(engine::Executor& executor);
 
+  program::Job job_;
   std::unique_ptr<runtime::Device> device_;
   engine::Queues queues_;
-  program::Job job_;
+  HeldMemory held_;
   engine::JobMemory memory_;
   runtime::Mesh mesh_;
   engine::Executor load_, train_, evaluate_;
   engine::HostTensors host_;
-  std::int64_t sharing_;  ///< ranks on this rank's device
   std::string note_;
-  mutable std::int64_t outside_ = 0;  ///< the largest measured
 };
 
 /// Collective: compiles this rank's job, and proves the joint graph of every Program of it. Ranks whose

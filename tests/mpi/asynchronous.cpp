@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "kernels/backend.hpp"
+#include "plan/memory.hpp"
 #include "tests/support/mpi_main.hpp"
+#include "tests/support/stuck_device.hpp"
 #include "tests/support/tiny_job.hpp"
 
 namespace ztrain {
@@ -60,6 +62,44 @@ TEST_P(Asynchronous, SameLossesWithPoisonAndGraphs) {
   if (session().size() > 1) return;  // the host drives collectives here
   options.device.cuda_graphs = "step";
   EXPECT_EQ(losses_on(deferred(9), m, GetParam(), options), expected);
+}
+
+/// What is refused for lack of host memory counts what communication then takes.
+TEST_P(Asynchronous, TheStagingMemoryIsAsPlanned) {
+  const TinyModel m;
+  const program::JobSpec spec = spec_of(m, GetParam());
+  train::Worker worker(session(), m.graph(DType::bf16), spec, {}, deferred(1));
+  const program::Job& job = worker.job();
+  const std::int64_t planned = plan::staging_bytes({&job.load, &job.train, &job.evaluate});
+  EXPECT_EQ(worker.mesh().staging_bytes(), planned);
+  EXPECT_EQ(planned > 0, session().size() > 1);
+  const auto backend = runtime::make_host_backend(worker.device());
+  EXPECT_TRUE(backend->staged());
+  EXPECT_EQ(train::pinned_bytes(worker.device(), *backend, {&job.train}, {1, 256, 257}),
+            256 + 256 + 512 + plan::staging_bytes({&job.train}));
+  const auto host = runtime::make_host_device();
+  const auto direct = runtime::make_host_backend(*host);
+  EXPECT_EQ(train::pinned_bytes(*host, *direct, {&job.train}, {1, 256, 257}), 0);
+}
+
+/// What a watchdog says of a step whose work on the device never ends.
+TEST(AsynchronousStep, NamesTheOpThatTheDeviceIsAt) {
+  if (session().size() > 1) return;  // the host waits for messages there, and is at an op itself
+  kernels::initialize_backend();
+  const TinyModel m;
+  const program::JobSpec spec = spec_of(m, "NO_SHARD");
+  auto owned = std::make_unique<test::StuckDevice>(deferred(5));
+  test::StuckDevice& device = *owned;
+  train::Worker worker(session(), m.graph(DType::bf16), spec, {}, std::move(owned));
+  const auto step = [&](int, auto run) {
+    run();
+    EXPECT_EQ(worker.where(), "");
+    device.stop_after(4, std::chrono::milliseconds(800));
+    EXPECT_THROW(run(), Error);
+    EXPECT_TRUE(worker.where().starts_with("the host waits for the device: compute is ")) << worker.where();
+    EXPECT_NE(worker.where().find("micro 0"), std::string::npos) << worker.where();
+  };
+  test::train_losses(worker, m, spec.micro_batches, 1, step);
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, Asynchronous,

@@ -5,12 +5,18 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <chrono>
+#include <thread>
+
 #include "base/error.hpp"
 #include "program/passes.hpp"
 #include "tests/support/fake_ops.hpp"
 #include "tests/support/mpi_main.hpp"
+#include "tests/support/programs.hpp"
 #include "tests/support/random_program.hpp"
 #include "tests/support/recording_device.hpp"
+#include "tests/support/stuck_device.hpp"
 
 namespace ztrain {
 namespace {
@@ -197,23 +203,112 @@ TEST_F(ExecutorOnDevices, WaitsThatAreImpliedAreLeftOut) {
   EXPECT_TRUE(by_host.waits[2].empty()) << "the host has waited for it";
 }
 
-TEST_F(ExecutorOnDevices, TimesOpsByEvents) {
-  const Program p = random_program(3);
+/// Two runs of a program on a deferred device, and what they were timed to take.
+std::array<engine::Timings, 2> timed_runs(const Program& p, engine::Graphs graphs, bool every_op) {
   const auto device = runtime::make_deferred_device(3);
   const engine::JobMemory memory({&p}, memory::Arena::Guards::off, device->memory());
   engine::Queues queues(*device);
   runtime::Mesh mesh(session(), MeshShape{});
   test::FakeOps ops(*device, Carrier::device);
   engine::ExecutorOptions options;
-  options.timed = true;
+  options.timed = every_op;
+  options.graphs = graphs;
   options.bind = [&](const engine::Binding& b) { return ops.bind(b); };
   engine::Executor executor(p, memory, mesh, queues, options);
+  std::array<engine::Timings, 2> found;
+  for (engine::Timings& timings : found) {
+    executor.clear_timings();
+    EXPECT_EQ(executor.timings().of(program::ActionKind::forward), 0);
+    executor.run();
+    device->finish();
+    timings = executor.timings();
+  }
+  return found;
+}
+
+TEST_F(ExecutorOnDevices, TimesOpsByEvents) {
+  for (const bool every_op : {false, true})
+    for (const engine::Timings& timings : timed_runs(random_program(3), engine::Graphs::none, every_op)) {
+      EXPECT_GT(timings.of(program::ActionKind::forward), 0);
+      EXPECT_GT(timings.exposed_communication, 0);
+      EXPECT_TRUE(timings.by_kind && timings.by_communication);
+    }
+}
+
+TEST_F(ExecutorOnDevices, SaysWhereGraphsAreNotTimed) {
+  int partly = 0;
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    const auto [eager, step] = timed_runs(random_program(seed), engine::Graphs::step, false);
+    EXPECT_TRUE(eager.by_kind && eager.by_communication) << "nothing is captured yet";
+    EXPECT_FALSE(step.by_kind || step.by_communication);
+    const engine::Timings compute = timed_runs(random_program(seed), engine::Graphs::compute, false)[1];
+    EXPECT_TRUE(compute.by_communication);
+    if (!compute.by_kind) ++partly;  // some have no two kernels in a row
+  }
+  EXPECT_GT(partly, 0);
+}
+
+/// Four ops of one kind in a row, one of another and one on a queue beside them, that all take a while.
+struct SlowOps {
+  static constexpr std::chrono::milliseconds each{3};
+
+  SlowOps() {
+    using program::Stream;
+    const auto x = b.persistent("x", 64);
+    const program::Action forward{program::ActionKind::forward}, backward{program::ActionKind::backward};
+    for (int i = 0; i < 4; ++i) b.op("make", Stream::compute, {x}, {x}, forward);
+    b.op("make", Stream::compute, {x}, {x}, backward);
+    b.op("make", Stream::gather, {x}, {x}, {program::ActionKind::gather});
+    b.finish();
+    options.bind = [](const engine::Binding&) {
+      return engine::Bound{[] { std::this_thread::sleep_for(each); }, nullptr};
+    };
+  }
+
+  test::Builder b;
+  engine::ExecutorOptions options;
+};
+
+TEST_F(ExecutorOnDevices, OpsOfOneClockAreTimedTogether) {
+  SlowOps ops;
+  const auto device = runtime::make_deferred_device(3);
+  const engine::JobMemory memory({&ops.b.program}, memory::Arena::Guards::off, device->memory());
+  engine::Queues queues(*device);
+  runtime::Mesh mesh(session(), MeshShape{});
+  engine::Executor executor(ops.b.program, memory, mesh, queues, ops.options);
   executor.run();
   device->finish();
-  EXPECT_GT(executor.timings().of(program::ActionKind::forward), 0);
-  EXPECT_GT(executor.timings().exposed_communication, 0);
-  executor.clear_timings();
-  EXPECT_EQ(executor.timings().of(program::ActionKind::forward), 0);
+  const engine::Timings& timings = executor.timings();
+  EXPECT_GE(timings.of(program::ActionKind::forward), 4 * 3e-3);
+  EXPECT_GE(timings.of(program::ActionKind::backward), 3e-3);
+  EXPECT_GE(timings.of(program::ActionKind::gather), 3e-3);
+}
+
+TEST_F(ExecutorOnDevices, SaysWhatADeviceIsAtThatDoesNotGoOn) {
+  const auto at = [](int done) {
+    SlowOps ops;
+    test::StuckDevice device(runtime::make_deferred_device(3));
+    const engine::JobMemory memory({&ops.b.program}, memory::Arena::Guards::off, device.memory());
+    engine::Queues queues(device);
+    runtime::Mesh mesh(session(), MeshShape{});
+    engine::Executor executor(ops.b.program, memory, mesh, queues, ops.options);
+    device.stop_after(done, std::chrono::hours(1));
+    executor.run();
+    EXPECT_EQ(executor.where(), "") << "nobody has asked the device";
+    executor.observe();
+    const std::string where = executor.where();
+    executor.forget();
+    EXPECT_EQ(executor.where(), "");
+    return where;
+  };
+  const std::string all = "the host waits for the device: ";
+  // Recorded in this order: fork; forward begins, ends; backward begins, ends.
+  EXPECT_EQ(at(1).rfind(all + "compute is to begin forward", 0), 0u) << at(1);
+  EXPECT_EQ(at(2).rfind(all + "compute is at forward", 0), 0u) << at(2);
+  EXPECT_NE(at(2).find("of step 0 (op 0) to "), std::string::npos) << at(2);
+  EXPECT_NE(at(2).find("of step 3 (op 3); gather is to begin gather"), std::string::npos) << at(2);
+  EXPECT_EQ(at(3).rfind(all + "compute is to begin backward", 0), 0u) << at(3);
+  EXPECT_EQ(at(100), all + "all that has clocks is done: what is left is in graphs, or copies");
 }
 
 }  // namespace

@@ -34,6 +34,9 @@ class Asynchronous(zt.Case):
         output = self.train(2, "asynchronous", ASYNCHRONOUS)
         self.assertRegex(self.last.out, r"device +CPU, work deferred; communication: MPI")
         self.assert_same_run(output)
+        for record in zt.metrics(output):
+            for phase in ("forward", "backward", "optimizer") if "seconds" in record else ():
+                self.assertGreater(record["seconds"][phase], 0, "every step is timed by events")
         # The checkpoint's deck says how it was trained, and so it generates.
         expected = self.generated(self.plain / "checkpoints" / "step_8")
         self.assertEqual(expected, self.generated(output / "checkpoints" / "step_8"))
@@ -59,6 +62,9 @@ class Asynchronous(zt.Case):
                 2, "poison_" + graphs, {**ASYNCHRONOUS, "debug.poison": True, "device.cuda_graphs": graphs}
             )
             self.assert_same_run(output)
+            timed = [r["seconds"] for r in zt.metrics(output) if "seconds" in r]
+            self.assertEqual(all("forward" in s for s in timed[1:]), graphs == "none", "graphs have no times")
+            self.assertTrue(all("exposed_communication" in s for s in timed))
         # One rank has no communication that the host drives.
         one = self.train(1, "one")
         graph = self.train(1, "one_graph", {**ASYNCHRONOUS, "device.cuda_graphs": "step"})

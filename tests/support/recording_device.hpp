@@ -13,7 +13,7 @@ using runtime::Event;
 using runtime::Graph;
 using runtime::Queue;
 
-class RecordingDevice final : public runtime::Device {
+class RecordingDevice : public runtime::Device {
  public:
   /// Works of each queue, counted.
   using Clock = std::array<int, runtime::queue_count>;
