@@ -185,8 +185,11 @@ TYPED_TEST(PreparedAttentionTest, AgreesWithTheReference) {
           expect_reference(c, r, forward, backward);
           if (deterministic) expect_same_bits(r, run_prepared(c));
           const AttentionRun<T> columns = run_columns(c, 8, launch_prepared(c));
-          expect_reference(c, columns, forward, backward);
-          if (deterministic && !library) expect_same_bits(r, columns);
+          if (library) {  // which may take another of its kernels
+            expect_reference(c, columns, forward, backward);
+          } else {
+            expect_same_bits(r, columns);
+          }
           if (this->HasFailure()) return;
         }
 }
