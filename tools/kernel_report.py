@@ -37,6 +37,12 @@ WIDE = {
     "FillBlock": "stores",
     "WarpSquares": "loads",
     "TeamColumnSums": "loads",
+    "LargestOfPart": "loads",
+    "TileTeam": "loads",
+    "QuantizeRow": "loads",
+    "TransposeBlocks": "both",
+    "LargestOfRows": "loads",
+    "EncodeRows": "loads",
 }
 # Why others use local memory.
 LOCAL = {

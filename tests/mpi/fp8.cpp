@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.hpp"
@@ -179,6 +180,29 @@ TEST_P(Fp8, GathersBytes) {
   EXPECT_GE(gathered(m, true), coded);
   EXPECT_LE(gathered(m, true), 2 * coded);
   EXPECT_LT(gathered(m, true) + gathered(m, false), gathered(plain, false) * 7 / 8);
+}
+
+int count(const program::Program& p, std::string_view type) {
+  return static_cast<int>(
+      std::count_if(p.ops.begin(), p.ops.end(), [&](const program::Op& op) { return op.type == type; }));
+}
+
+/// Activations and gradients are transposed by what quantises them, and only where something reads that.
+TEST_P(Fp8, TransposesNoMoreThanItMust) {
+  const bool rowwise = std::string_view(GetParam()) == "rowwise";
+  TinyModel m = model();
+  const auto job = program::compile(m.graph(DType::bf16), spec(m, "FULL_SHARD"), session().rank());
+  const int layers = count(job.train, "linear_fp8");
+  ASSERT_GT(layers, 0);
+  EXPECT_EQ(count(job.train, "fp8_transpose"), layers) << "the weights";
+  const int inputs = count(job.evaluate, "fp8_quantize");
+  EXPECT_EQ(count(job.train, "fp8_quantize_both"), rowwise ? 0 : inputs + layers);
+  EXPECT_EQ(count(job.train, "fp8_quantize"), rowwise ? inputs + layers : 0);
+  EXPECT_EQ(count(job.evaluate, "fp8_quantize_both"), 0);
+  m.lora = {4, 8, 0, {"down_proj"}};
+  const auto frozen = program::compile(m.graph(DType::bf16), spec(m, "FULL_SHARD"), session().rank());
+  EXPECT_EQ(count(frozen.train, "fp8_quantize_both"), 0);
+  EXPECT_GT(count(frozen.train, "fp8_quantize"), 0);
 }
 
 /// Twice the same state, once as it was stepped and once loaded.
