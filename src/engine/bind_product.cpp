@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "base/attention_work.hpp"
 #include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
 #include "kernels/attention_prepared.hpp"
@@ -26,9 +27,22 @@ kernels::AttentionSpec attention_spec(const Binding& b, kernels::Direction direc
   return {direction, shape, 1.0 / std::sqrt(static_cast<double>(shape.head_dim)), b.in(0).dtype, workspace};
 }
 
+/// CPUs have one way of it.
+std::vector<Note> notes(const Binding& b, const kernels::AttentionSpec& spec,
+                        const kernels::PreparedAttention& prepared) {
+  if (b.program.target != Target::cuda) return {};
+  const bool forward = spec.direction == kernels::Direction::forward;
+  std::vector<Note> notes{{"attention", (forward ? "" : "backward: ") + prepared.describe()}};
+  if (lacks_documents(spec.shape, spec.type))
+    notes.push_back({"attention",
+                     "the number of documents in a sequence is not known: where it has a limit, "
+                     "data.max_documents lets cuDNN take documents as they are packed"});
+  return notes;
+}
+
 Bound attention(const Binding& b, const kernels::AttentionSpec& spec, const kernels::AttentionOperands& p) {
   std::shared_ptr<kernels::PreparedAttention> prepared = kernels::make_attention(b.exec, spec);
-  return {[&exec = b.exec, prepared, p] { prepared->run(exec, p); }, nullptr};
+  return {[&exec = b.exec, prepared, p] { prepared->run(exec, p); }, nullptr, notes(b, spec, *prepared)};
 }
 
 }  // namespace
