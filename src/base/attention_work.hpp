@@ -194,6 +194,11 @@ constexpr AttentionWays attention_backward_ways(const AttentionShape& s, DType t
   return ways;
 }
 
+/// A limit to the number of documents would allow for a better way.
+constexpr bool lacks_documents(const AttentionShape& s, DType type) {
+  return s.documents == 0 && attention_work::fused(s, type);
+}
+
 constexpr AttentionWork attention_forward_work(const AttentionShape& s, AttentionWay way) {
   using namespace attention_work;
   AttentionWork w = start(s, way);

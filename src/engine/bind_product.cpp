@@ -1,6 +1,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/attention_work.hpp"
 #include "base/error.hpp"
 #include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
@@ -69,9 +70,22 @@ std::byte* joined_output(const Binding& b) {
       [&](std::size_t i) -> const program::Tensor& { return b.out(i); });
 }
 
+/// CPUs have one way of it.
+std::vector<Note> notes(const Binding& b, const kernels::AttentionSpec& spec,
+                        const kernels::PreparedAttention& prepared) {
+  if (b.program.target != Target::cuda) return {};
+  const bool forward = spec.direction == kernels::Direction::forward;
+  std::vector<Note> notes{{"attention", (forward ? "" : "backward: ") + prepared.describe()}};
+  if (lacks_documents(spec.shape, spec.type))
+    notes.push_back({"attention",
+                     "the number of documents in a sequence is not known: where it has a limit, "
+                     "data.max_documents lets cuDNN take documents as they are packed"});
+  return notes;
+}
+
 Bound attention(const Binding& b, const kernels::AttentionSpec& spec, const kernels::AttentionOperands& p) {
   std::shared_ptr<kernels::PreparedAttention> prepared = kernels::make_attention(b.exec, spec);
-  return {[&exec = b.exec, prepared, p] { prepared->run(exec, p); }, nullptr};
+  return {[&exec = b.exec, prepared, p] { prepared->run(exec, p); }, nullptr, notes(b, spec, *prepared)};
 }
 
 }  // namespace

@@ -49,6 +49,8 @@ class Executor {
   void run();
 
   const program::Program& program() const { return program_; }
+  /// Those of all ops, each once, in the order of the ops.
+  const std::vector<Note>& notes() const { return notes_; }
   /// Complete once the device is through with the last run.
   const Timings& timings();
   void clear_timings();
@@ -96,6 +98,7 @@ class Executor {
   ExecutorOptions options_;
   bool asynchronous_;
   std::vector<Bound> bound_;
+  std::vector<Note> notes_;
 
   // Communications that the host drives.
   std::vector<bool> host_driven_;

@@ -56,6 +56,8 @@ void Executor::bind_ops(runtime::Mesh& mesh) {
     } catch (const Error& e) {
       fail("{}, {}: {}", program_.name, describe(program_, static_cast<OpId>(i)), e.what());
     }
+    for (Note& note : bound_.back().notes)
+      if (std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(std::move(note));
     const auto& collective = bound_.back().collective;
     host_driven_.push_back(collective && !collective->on_device());
   }

@@ -5,6 +5,8 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "engine/job_memory.hpp"
 #include "kernels/exec.hpp"
@@ -33,11 +35,18 @@ struct Binding {
   }
 };
 
+/// For people: how something is done here, where that is not always the same.
+struct Note {
+  std::string what, text;  ///< "attention", "cuDNN, sequences ..."
+  bool operator==(const Note&) const = default;
+};
+
 /// A bound op: a launch (kernels), or a collective, or a launch and the collective that comes after it, all
 /// on the op's stream.
 struct Bound {
   std::function<void()> launch;
   std::unique_ptr<runtime::Collective> collective;
+  std::vector<Note> notes{};
 };
 
 /// Throws Error naming the op when the table has no kernel for it, or not for its dtypes.

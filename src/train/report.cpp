@@ -67,7 +67,7 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
   line("deck", fmt::format("{} (hash {}, output {})", d.path, hex(config::deck_hash(d)), d.run.output));
   if (worker.device().asynchronous())
     line("device", fmt::format("{}; communication: {}", worker.device().name(), worker.mesh().describe()));
-  if (!worker.note().empty()) line("products", worker.note());
+  for (const engine::Note& note : worker.notes()) line(note.what, note.text);
   line("mesh", worker.mesh().shape().describe());
   line("strategy", config::strategy_summary(d));
   line("precision", config::precision_summary(d));

@@ -120,7 +120,6 @@ void Trainer::prepare_output() {
   const std::filesystem::path output(deck_.run.output);
   make_writable(output, "run.output");
   lock_.emplace(lock_output(output));
-  if (!deck_.checkpoint.export_to.empty() && progress_.step < facts_.steps) require_exportable(deck_);
   if (deck_.checkpoint.interval >= 0) {
     const std::string folder = config::checkpoint_folder(deck_);
     make_writable(folder, "checkpoint.folder");
@@ -161,13 +160,16 @@ void Trainer::restore() {
   say(deck_.checkpoint.resume == "none"
           ? "no checkpoint is read: checkpoint.resume = \"none\"\n"
           : fmt::format("no checkpoint in {}: {}\n", config::checkpoint_folder(deck_), source));
-  // Before minutes of reading, too.
-  session_.agree("preparing the output folder", [&] {
-    if (session_.rank() == 0 && !deck_.checkpoint.export_to.empty()) require_exportable(deck_);
-  });
+  session_.agree("preparing the output folder", [&] { require_export(); });
   if (!from.empty())
     return start_from_weights(session_, worker_, deck_, [this](const std::string& line) { say(line); });
   worker_.initialize(static_cast<std::uint64_t>(deck_.run.seed));
+}
+
+/// Before minutes of reading.
+void Trainer::require_export() const {
+  if (session_.rank() == 0 && !deck_.checkpoint.export_to.empty() && progress_.step < facts_.steps)
+    require_exportable(deck_);
 }
 
 void Trainer::load_checkpoint(const std::string& path) {
@@ -175,6 +177,7 @@ void Trainer::load_checkpoint(const std::string& path) {
     const Restored restored =
         from_metadata(checkpoint::read_metadata(path), deck_, data::identity_of(data_), path);
     progress_ = restored.progress;
+    require_export();
     const auto& job = worker_.job();
     const auto shards = worker_.state(true);
     checkpoint::load(path, place_of(job.load, job.layout), shards);

@@ -42,6 +42,7 @@ class Trainer {
   void prepare_output();
   std::string checkpoint_to_resume() const;
   void restore();
+  void require_export() const;
   void load_checkpoint(const std::string& path);
   std::string where() const;
   void step();

@@ -118,9 +118,16 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
     evaluate_.require_capturable();
   });
   register_arenas(mesh_, memory_);
-  if (deck) note_ = share_product_algorithms(session, deck->device, queues_.exec(runtime::compute_queue));
+  notes_ = train_.notes();
+  if (deck) note_algorithms(session, *deck);
   scalars() = {};
   host_.upload(scalars_place);
+}
+
+void Worker::note_algorithms(const runtime::Session& session, const config::Deck& deck) {
+  const std::string text =
+      share_product_algorithms(session, deck.device, queues_.exec(runtime::compute_queue));
+  if (!text.empty()) notes_.push_back({"products", text});
 }
 
 void Worker::step() {

@@ -58,8 +58,8 @@ class Worker {
   /// Bytes of this rank's slices of the weights, which import_weights fills.
   std::int64_t weight_bytes() const;
 
-  /// What the log should say of how this came about; empty: nothing.
-  const std::string& note() const { return note_; }
+  /// What the log should say of how this came about; none: nothing.
+  const std::vector<engine::Note>& notes() const { return notes_; }
   const program::Job& job() const { return job_; }
   runtime::Device& device() const { return *device_; }
   const engine::JobMemory& memory() const { return memory_; }
@@ -100,6 +100,7 @@ class Worker {
  private:
   Worker(const runtime::Session& session, program::Job job, const config::Deck* deck,
          const WorkerOptions& options, Ground ground);
+  void note_algorithms(const runtime::Session& session, const config::Deck& deck);
   void wait(engine::Executor& executor);
 
   program::Job job_;
@@ -110,7 +111,7 @@ class Worker {
   runtime::Mesh mesh_;
   engine::Executor load_, train_, evaluate_;
   engine::HostTensors host_;
-  std::string note_;
+  std::vector<engine::Note> notes_;
 };
 
 /// Collective: compiles this rank's job, and proves the joint graph of every Program of it. Ranks whose

@@ -82,6 +82,24 @@ TEST_P(Asynchronous, TheStagingMemoryIsAsPlanned) {
   EXPECT_EQ(train::pinned_bytes(*host, *direct, {&job.train}, {1, 256, 257}), 0);
 }
 
+/// Bound as for a GPU, as far as a CPU can: what would be printed at the start.
+TEST(AsynchronousStep, SaysHowAttentionIsDoneOnGpus) {
+  kernels::initialize_backend();
+  const TinyModel m;
+  program::JobSpec spec = spec_of(m, "NO_SHARD");
+  const train::Worker on_cpu(session(), m.graph(DType::bf16), spec, {}, runtime::make_host_device());
+  EXPECT_TRUE(on_cpu.notes().empty());
+  spec.target = Target::cuda;
+  TinyModel wide;
+  wide.dims.head_dim = 8;  // cuDNN takes no other than multiples of it
+  const train::Worker worker(session(), wide.graph(DType::bf16), spec, {}, runtime::make_host_device());
+  ASSERT_EQ(worker.notes().size(), 3u) << "once, whatever the layers and micro-batches";
+  for (const engine::Note& note : worker.notes()) EXPECT_EQ(note.what, "attention");
+  EXPECT_EQ(worker.notes()[0].text, "blockwise on the CPU");
+  EXPECT_NE(worker.notes()[1].text.find("data.max_documents"), std::string::npos);
+  EXPECT_EQ(worker.notes()[2].text, "backward: blockwise on the CPU");
+}
+
 /// What a watchdog says of a step whose work on the device never ends.
 TEST(AsynchronousStep, NamesTheOpThatTheDeviceIsAt) {
   if (session().size() > 1) return;  // the host waits for messages there, and is at an op itself

@@ -248,6 +248,24 @@ TEST_F(ExecutorOnDevices, SaysWhereGraphsAreNotTimed) {
   EXPECT_GT(partly, 0);
 }
 
+TEST_F(ExecutorOnDevices, NotesOfOpsAreSaidOnce) {
+  const Program p = random_program(3);
+  const auto device = runtime::make_host_device();
+  const engine::JobMemory memory({&p});
+  engine::Queues queues(*device);
+  runtime::Mesh mesh(session(), MeshShape{});
+  engine::ExecutorOptions options;
+  options.bind = [&](const engine::Binding& b) {
+    engine::Bound bound{[] {}, nullptr};
+    const auto id = &b.op - b.program.ops.data();
+    if (id > 0) bound.notes.push_back({"odd", id % 2 == 1 ? "yes" : "no"});
+    if (id == 7) bound.notes.push_back({"seven", "yes"});
+    return bound;
+  };
+  const engine::Executor executor(p, memory, mesh, queues, options);
+  EXPECT_EQ(executor.notes(), (std::vector<engine::Note>{{"odd", "yes"}, {"odd", "no"}, {"seven", "yes"}}));
+}
+
 /// Four ops of one kind in a row, one of another and one on a queue beside them, that all take a while.
 struct SlowOps {
   static constexpr std::chrono::milliseconds each{3};

@@ -43,6 +43,17 @@ TEST(AttentionWays, FollowWhatIsKnownOfTheDocuments) {
   EXPECT_EQ(forward(shape(8192, 4096, 8192, true)), (Ways{masked, plain}));
 }
 
+TEST(AttentionWays, AdviseALimitOfDocumentsWhereItWouldHelp) {
+  const AttentionShape unknown{.tokens = 256, .heads = 4, .kv_heads = 2, .head_dim = 16, .sequence = 64};
+  AttentionShape known = unknown, odd = unknown;
+  known.documents = 8;
+  odd.head_dim = 6;
+  EXPECT_TRUE(lacks_documents(unknown, DType::bf16));
+  EXPECT_FALSE(lacks_documents(known, DType::bf16));
+  EXPECT_FALSE(lacks_documents(unknown, DType::f32)) << "cuDNN has none";
+  EXPECT_FALSE(lacks_documents(odd, DType::bf16));
+}
+
 TEST(AttentionWays, ArePlainForWhatTheLibraryLacks) {
   for (const DType type : {DType::f32, DType::f64}) {
     EXPECT_EQ(forward(shape(64, 64, 1, true), type), Ways{plain});
