@@ -1,6 +1,5 @@
 #include "runtime/comm_backend.hpp"
 
-#include "runtime/device_self_comm.hpp"
 #include "runtime/mpi_comm.hpp"
 #include "runtime/self_comm.hpp"
 #include "runtime/staged_comm.hpp"
@@ -8,15 +7,16 @@
 
 namespace ztrain::runtime {
 
-MpiBackend::MpiBackend(std::int64_t cut) : progress_(std::make_shared<Progress>()), cut_(cut) {}
+MpiBackend::MpiBackend(std::int64_t cut)
+    : host_(make_host_device()), progress_(std::make_shared<Progress>()), cut_(cut) {}
 
 std::unique_ptr<Communicator> MpiBackend::make(const GroupRequest& group) {
   if (group.comm == MPI_COMM_NULL) return nullptr;
   return std::make_unique<MpiCommunicator>(group.comm, group.name, progress_, cut_);
 }
 
-std::unique_ptr<Communicator> MpiBackend::make_self(Queue) {
-  return std::make_unique<SelfCommunicator>();
+std::unique_ptr<Communicator> MpiBackend::make_self(Queue queue) {
+  return std::make_unique<SelfCommunicator>(*host_, queue);
 }
 
 StagedBackend::StagedBackend(Device& device, std::string reason, std::int64_t cut)
@@ -31,7 +31,7 @@ std::unique_ptr<Communicator> StagedBackend::make(const GroupRequest& group) {
 }
 
 std::unique_ptr<Communicator> StagedBackend::make_self(Queue queue) {
-  return std::make_unique<DeviceSelfCommunicator>(device_, queue);
+  return std::make_unique<SelfCommunicator>(device_, queue);
 }
 
 std::string StagedBackend::describe() const {

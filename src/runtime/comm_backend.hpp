@@ -60,6 +60,7 @@ class MpiBackend : public CommunicatorBackend {
   std::string describe() const override { return "MPI"; }
 
  private:
+  std::unique_ptr<Device> host_;  ///< of groups of one rank
   std::shared_ptr<Progress> progress_;
   std::int64_t cut_;
 };

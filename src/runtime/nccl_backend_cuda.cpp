@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
-#include "runtime/device_self_comm.hpp"
+#include "runtime/self_comm.hpp"
 #include "runtime/mpi_check.hpp"
 #include "runtime/nccl_comm.hpp"
 #include "runtime/session.hpp"
@@ -64,7 +64,7 @@ std::unique_ptr<Communicator> NcclBackend::make(const GroupRequest& group) {
 }
 
 std::unique_ptr<Communicator> NcclBackend::make_self(Queue queue) {
-  return std::make_unique<DeviceSelfCommunicator>(device_, queue);
+  return std::make_unique<SelfCommunicator>(device_, queue);
 }
 
 std::string NcclBackend::describe() const {

@@ -1,34 +1,23 @@
 #include "runtime/self_comm.hpp"
 
-#include <cstring>
-#include <functional>
-
 #include "base/error.hpp"
-#include "runtime/rank_sum.hpp"
 
 namespace ztrain::runtime {
-namespace {
 
-/// Does its work in start().
-class Immediate : public Collective {
- public:
-  explicit Immediate(std::function<void()> work) : work_(std::move(work)) {}
-  void start() override {
-    if (work_) work_();
-  }
-  bool test() override { return true; }
-  void wait() override {}
+SelfCommunicator::SelfCommunicator(Device& device, Queue queue)
+    : channel_(std::make_shared<QueueChannel>(device, queue)) {}
 
- private:
-  std::function<void()> work_;
-};
-
-std::unique_ptr<Collective> copy(const void* from, void* to, std::int64_t bytes) {
-  if (from == to || bytes == 0) return std::make_unique<Immediate>(nullptr);
-  return std::make_unique<Immediate>([=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); });
+std::unique_ptr<Collective> SelfCommunicator::submitted(StreamWork work) const {
+  return std::make_unique<QueuedCollective>(
+      channel_,
+      [work = std::move(work), stream = channel_->device.native_stream(channel_->queue)] { work(stream); },
+      0);
 }
 
-}  // namespace
+std::unique_ptr<Collective> SelfCommunicator::copy(const void* from, void* to, std::int64_t bytes) const {
+  if (from == to || bytes == 0) return std::make_unique<QueuedCollective>(channel_, nullptr, 0);
+  return submitted(copy_work(to, from, bytes));
+}
 
 std::unique_ptr<Collective> SelfCommunicator::all_gather(const void* shard, void* full, std::int64_t bytes) {
   return copy(shard, full, bytes);
@@ -37,9 +26,9 @@ std::unique_ptr<Collective> SelfCommunicator::all_gather(const void* shard, void
 std::unique_ptr<Collective> SelfCommunicator::reduce_scatter(const void* full, DType in, void* shard,
                                                              DType out, std::int64_t count, bool accumulate,
                                                              void*, std::int64_t) {
-  const RankSum sum = rank_sum(in, out, accumulate);
+  StreamWork sum = rank_sum_work(in, out, accumulate, {full, nullptr, 0, 0, 1}, shard, count);
   if (in == out && !accumulate) return copy(full, shard, count * size_of(in));
-  return std::make_unique<Immediate>([=] { sum(&full, 1, shard, count); });
+  return submitted(std::move(sum));
 }
 
 std::unique_ptr<Collective> SelfCommunicator::all_reduce(const void* from, void* to, DType type,
@@ -49,7 +38,7 @@ std::unique_ptr<Collective> SelfCommunicator::all_reduce(const void* from, void*
 }
 
 std::unique_ptr<Collective> SelfCommunicator::broadcast(void*, std::int64_t, int) {
-  return std::make_unique<Immediate>(nullptr);
+  return std::make_unique<QueuedCollective>(channel_, nullptr, 0);
 }
 
 std::unique_ptr<Collective> SelfCommunicator::all_to_all(const void* in, void* out, std::int64_t bytes) {

@@ -1,12 +1,14 @@
 #pragma once
-// The communicator of a group of one: copies and conversions, no messages.
+// The communicator of a group of one: no messages; copies and conversions are work of its device's queue.
 
-#include "runtime/comm.hpp"
+#include "runtime/queued_collective.hpp"
+#include "runtime/stream_work.hpp"
 
 namespace ztrain::runtime {
 
 class SelfCommunicator : public Communicator {
  public:
+  SelfCommunicator(Device& device, Queue queue);
   int rank() const override { return 0; }
   int size() const override { return 1; }
   std::unique_ptr<Collective> all_gather(const void* shard, void* full, std::int64_t bytes) override;
@@ -21,6 +23,12 @@ class SelfCommunicator : public Communicator {
   std::unique_ptr<Collective> send(const void* data, std::int64_t bytes, int to) override;
   std::unique_ptr<Collective> recv(void* data, std::int64_t bytes, int from) override;
   std::int64_t bytes_sent() const override { return 0; }
+
+ private:
+  std::unique_ptr<Collective> submitted(StreamWork work) const;
+  std::unique_ptr<Collective> copy(const void* from, void* to, std::int64_t bytes) const;
+
+  std::shared_ptr<QueueChannel> channel_;
 };
 
 }  // namespace ztrain::runtime

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -150,12 +151,13 @@ void Worker::evaluate_batch() {
 void Worker::wait(engine::Executor& executor) {
   using Clock = std::chrono::steady_clock;
   auto next = Clock::now() + std::chrono::milliseconds(500);
-  host_.wait([&] {
+  const auto meanwhile = [&] {
     mesh_.check();
     if (Clock::now() < next) return;
     executor.observe();
     next = Clock::now() + std::chrono::milliseconds(100);
-  });
+  };
+  host_.wait(std::ref(meanwhile));  // by reference: a step allocates nothing
   executor.forget();
 }
 
