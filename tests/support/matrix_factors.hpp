@@ -169,6 +169,12 @@ inline Factor meshes() {
   return f;
 }
 
+/// Sizes for which products of one input are joined; those of the others keep them apart.
+inline void dims_of_llama(config::Model& m) {
+  m.hidden_size = 32;
+  m.intermediate_size = 56;
+  m.head_dim = 8;
+}
 inline void dims_of_qwen3(config::Model& m) {
   m.qk_norm = m.tie_word_embeddings = true;
   m.head_dim = 10;
@@ -182,7 +188,7 @@ inline void dims_of_qwen2(config::Model& m) {
 inline Factor models() {
   const auto nothing = [](JobSpec&) {};
   return {true,
-          {{"llama", nothing},
+          {{"llama", nothing, 0, 1, dims_of_llama},
            {"qwen3", nothing, 0, 1, dims_of_qwen3},
            {"qwen2 with a window", nothing, 0, 1, dims_of_qwen2}}};
 }
