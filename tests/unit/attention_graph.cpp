@@ -15,10 +15,7 @@ std::string problem(const AttentionShape& s, AttentionWay way, bool backward, in
                     DType type = DType::bf16) {
   const AttentionWork work =
       backward ? attention_backward_work(s, type, way) : attention_forward_work(s, way);
-  const CudnnGraph graph = describe_attention({s, 0.125, type, work, backward}, sm);
-  auto status = graph->validate();
-  if (status.is_good()) status = graph->build_operation_graph(nullptr);
-  return status.is_good() ? std::string() : status.get_message();
+  return check_graph(*describe_attention({s, 0.125, type, work, backward}, sm));
 }
 
 void expect_all_ways(const AttentionShape& s, int sm) {
@@ -59,14 +56,6 @@ TEST_P(AttentionGraph, IsAcceptedInEveryWay) {
         }
 }
 
-/// Elements from one token to the next of a tensor of the graph, which nobody has changed yet.
-std::int64_t row_of(const CudnnGraph& graph, AttentionTensor tensor) {
-  cudnn_frontend::graph::Tensor_attributes t;
-  const auto status = graph->query_tensor_attributes_of_uid(static_cast<std::int64_t>(tensor), t);
-  EXPECT_TRUE(status.is_good()) << status.get_message();
-  return t.get_stride().at(2);
-}
-
 TEST(AttentionGraphs, RowsAreThoseOfColumns) {
   using enum AttentionTensor;
   constexpr std::int64_t row = 48 * 128, dense = 32 * 128, dense_kv = 8 * 128;
@@ -75,15 +64,15 @@ TEST(AttentionGraphs, RowsAreThoseOfColumns) {
     SCOPED_TRACE(name_of(way));
     const CudnnGraph forward =
         describe_attention({s, 0.125, DType::bf16, attention_forward_work(s, way), false}, 90);
-    for (const AttentionTensor t : {q, k, v}) EXPECT_EQ(row_of(forward, t), row);
-    EXPECT_EQ(row_of(forward, o), dense);
+    for (const AttentionTensor t : {q, k, v}) EXPECT_EQ(row_of(*forward, t), row);
+    EXPECT_EQ(row_of(*forward, o), dense);
     const CudnnGraph backward =
         describe_attention({s, 0.125, DType::bf16, attention_backward_work(s, DType::bf16, way), true}, 90);
-    for (const AttentionTensor t : {q, dq}) EXPECT_EQ(row_of(backward, t), row);
-    for (const AttentionTensor t : {o, dout}) EXPECT_EQ(row_of(backward, t), dense);
+    for (const AttentionTensor t : {q, dq}) EXPECT_EQ(row_of(*backward, t), row);
+    for (const AttentionTensor t : {o, dout}) EXPECT_EQ(row_of(*backward, t), dense);
     // Of packed documents they are copies.
     for (const AttentionTensor t : {k, v, dk, dv})
-      EXPECT_EQ(row_of(backward, t), way == documents ? dense_kv : row);
+      EXPECT_EQ(row_of(*backward, t), way == documents ? dense_kv : row);
   }
 }
 
