@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "data/token_source.hpp"
 
 namespace ztrain::app {
