@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "app/parse.hpp"
 #include "base/error.hpp"
@@ -56,7 +57,7 @@ int bench(const Invocation& call) {
     fmt::print("ztrain {}, {} of {} steps after {}\n{}", ZTRAIN_VERSION, path, request.steps, request.warmup,
                train::bench_text(result, deck));
     if (json.empty()) return;
-    file << train::bench_json(result, deck, ZTRAIN_VERSION).dump(1) << '\n';
+    file << json_text(train::bench_json(result, deck, ZTRAIN_VERSION), 1) << '\n';
     file.close();
     REQUIRE(file, "--json: cannot write '{}'", json);
   });

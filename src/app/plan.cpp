@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "app/parse.hpp"
 #include "base/error.hpp"
@@ -115,7 +116,7 @@ int plan(const Invocation& call) {
     REQUIRE(!options.deck.empty(), "ztrain plan needs a deck, or --parameters; see ztrain plan --help");
     const plan::Plan plan = plan_of(options, parser.remaining());
     if (options.json)
-      fmt::print("{}\n", plan::report_json(plan).dump(2));
+      fmt::print("{}\n", json_text(plan::report_json(plan), 2));
     else
       fmt::print("{}", plan::report_text(plan));
   });
