@@ -42,6 +42,6 @@ std::string run_graph(cudnn_frontend::graph::Graph& graph, cudnnHandle_t handle,
                       std::unordered_map<std::int64_t, void*>& pointers, void* workspace);
 
 /// Elements from one token to the next of a tensor of the graph. Throws Error when the graph has it not.
-std::int64_t row_of(const cudnn_frontend::graph::Graph& graph, AttentionTensor tensor);
+std::int64_t row_of(const CudnnGraph& graph, AttentionTensor tensor);
 
 }  // namespace ztrain::kernels

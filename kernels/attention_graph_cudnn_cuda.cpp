@@ -197,9 +197,9 @@ std::string run_graph(fe::graph::Graph& graph, cudnnHandle_t handle,
   return message(graph.execute(handle, pointers, workspace));
 }
 
-std::int64_t row_of(const fe::graph::Graph& graph, AttentionTensor tensor) {
+std::int64_t row_of(const CudnnGraph& graph, AttentionTensor tensor) {
   fe::graph::Tensor_attributes t;
-  const std::string why = message(graph.query_tensor_attributes_of_uid(uid(tensor), t));
+  const std::string why = message(graph->query_tensor_attributes_of_uid(uid(tensor), t));
   REQUIRE(why.empty(), "attention: cuDNN's graph has no tensor {}: {}", uid(tensor), why);
   return t.get_stride().at(2);
 }

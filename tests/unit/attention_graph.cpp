@@ -64,15 +64,15 @@ TEST(AttentionGraphs, RowsAreThoseOfColumns) {
     SCOPED_TRACE(name_of(way));
     const CudnnGraph forward =
         describe_attention({s, 0.125, DType::bf16, attention_forward_work(s, way), false}, 90);
-    for (const AttentionTensor t : {q, k, v}) EXPECT_EQ(row_of(*forward, t), row);
-    EXPECT_EQ(row_of(*forward, o), dense);
+    for (const AttentionTensor t : {q, k, v}) EXPECT_EQ(row_of(forward, t), row);
+    EXPECT_EQ(row_of(forward, o), dense);
     const CudnnGraph backward =
         describe_attention({s, 0.125, DType::bf16, attention_backward_work(s, DType::bf16, way), true}, 90);
-    for (const AttentionTensor t : {q, dq}) EXPECT_EQ(row_of(*backward, t), row);
-    for (const AttentionTensor t : {o, dout}) EXPECT_EQ(row_of(*backward, t), dense);
+    for (const AttentionTensor t : {q, dq}) EXPECT_EQ(row_of(backward, t), row);
+    for (const AttentionTensor t : {o, dout}) EXPECT_EQ(row_of(backward, t), dense);
     // Of packed documents they are copies.
     for (const AttentionTensor t : {k, v, dk, dv})
-      EXPECT_EQ(row_of(*backward, t), way == documents ? dense_kv : row);
+      EXPECT_EQ(row_of(backward, t), way == documents ? dense_kv : row);
   }
 }
 
