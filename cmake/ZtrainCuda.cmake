@@ -50,7 +50,8 @@ if(ZTRAIN_WERROR)
   list(APPEND ZTRAIN_CUDA_OPTIONS --Werror=all-warnings -Xcompiler=-Werror)
 endif()
 
-# Compiles the toolkit-only sources of a layer that the CPU build leaves out, and links them into nothing.
+# Compiles the toolkit-only sources of a layer that the CPU build leaves out. Only tests that need no GPU link some of
+# them, so they are optimised as little as can be.
 function(ztrain_check_cuda_sources layer sources)
   if(ZTRAIN_CUDA OR NOT ZtrainCudaLibraries_FOUND OR NOT sources)
     return()
@@ -63,5 +64,9 @@ function(ztrain_check_cuda_sources layer sources)
     target_include_directories(ztrain_${layer}_cuda_check PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
     target_link_libraries(ztrain_${layer}_cuda_check PRIVATE ${ARGN} ztrain::cuda)
     ztrain_compile_options(ztrain_${layer}_cuda_check)
+    ztrain_optimise(ztrain_${layer}_cuda_check 0)
+    if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+      target_compile_options(ztrain_${layer}_cuda_check PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--Ofast-compile=max>)
+    endif()
   endif()
 endfunction()

@@ -1,7 +1,8 @@
 # Every external package, found once. Each becomes one imported target that the layers name.
 find_program(ZTRAIN_CCACHE ccache)
 if(ZTRAIN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${ZTRAIN_CCACHE})
+  # Else it keeps nothing of a source with a precompiled header. No source here asks for the time of its compilation.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${ZTRAIN_CCACHE})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${ZTRAIN_CCACHE})
 endif()
 

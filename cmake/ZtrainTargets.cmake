@@ -1,6 +1,6 @@
-# ztrain_layer(NAME [LINK targets...]): one library per folder, from all sources in it. Where CPU and GPU differ, a
-# source is chosen by its name: *_cpu.cpp for CPU builds; *_cuda.cpp and *.cu, which need the CUDA toolkit alone, for
-# CUDA builds.
+# ztrain_layer(NAME [BOOKKEEPING] [LINK targets...]): one library per folder, from all sources in it. Where CPU and GPU
+# differ, a source is chosen by its name: *_cpu.cpp for CPU builds; *_cuda.cpp and *.cu, which need the CUDA toolkit
+# alone, for CUDA builds. BOOKKEEPING: no loops over data in it, so that -O2 is enough.
 set(ZTRAIN_WARNINGS -Wall -Wextra -Wshadow -Wno-unknown-pragmas)
 if(ZTRAIN_WERROR)
   list(APPEND ZTRAIN_WARNINGS -Werror)
@@ -18,8 +18,13 @@ function(ztrain_compile_options target)
   endif()
 endfunction()
 
+# The level at which a Release build optimises the target's C++, where CMake's 3 does not pay for the time it takes.
+function(ztrain_optimise target level)
+  target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O${level}>)
+endfunction()
+
 function(ztrain_layer name)
-  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "BOOKKEEPING" "" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_cuda.cpp ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
   if(ZTRAIN_CUDA)
@@ -35,6 +40,9 @@ function(ztrain_layer name)
     target_include_directories(ztrain_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
     target_link_libraries(ztrain_${name} PUBLIC ${ARG_LINK})
     ztrain_compile_options(ztrain_${name})
+    if(ARG_BOOKKEEPING)
+      ztrain_optimise(ztrain_${name} 2)
+    endif()
   else()
     add_library(ztrain_${name} INTERFACE)
     target_include_directories(ztrain_${name} INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})

@@ -9,8 +9,6 @@
 
 namespace ztrain::kernels {
 
-namespace fe = cudnn_frontend;
-
 class AttentionPlan {
  public:
   explicit AttentionPlan(CudnnGraph built) : graph(std::move(built)) {
@@ -30,28 +28,6 @@ void check_cudnn(cudnnStatus_t status, const char* what) {
 bool same(const AttentionRequest& a, const AttentionRequest& b) {
   return a.shape == b.shape && a.scale == b.scale && a.type == b.type && a.work == b.work &&
          a.backward == b.backward;
-}
-
-/// What went wrong; empty when nothing did.
-std::string build(fe::graph::Graph& graph, cudnnHandle_t handle, const AttentionRequest& request) {
-  const std::int64_t room = request.work.end - request.work.library;
-  const auto failed = [](const char* step, fe::error_t status) {
-    return status.is_good() ? std::string() : fmt::format("{}: {}", step, status.get_message());
-  };
-  if (auto why = failed("validate", graph.validate()); !why.empty()) return why;
-  if (auto why = failed("build", graph.build_operation_graph(handle)); !why.empty()) return why;
-  if (auto why = failed("plan", graph.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}));
-      !why.empty())
-    return why;
-  graph.deselect_workspace_greater_than(room);
-  if (request.backward && request.shape.deterministic)
-    graph.deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
-  if (auto why = failed("support", graph.check_support()); !why.empty()) return why;
-  if (auto why = failed("compile", graph.build_plans()); !why.empty()) return why;
-  std::int64_t needed = 0;
-  if (auto why = failed("workspace", graph.get_workspace_size(needed)); !why.empty()) return why;
-  if (needed > room) return fmt::format("its workspace of {} bytes is above the {} reserved", needed, room);
-  return {};
 }
 
 }  // namespace
@@ -88,7 +64,7 @@ FoundPlan find_plan(AttentionPlans& plans, const AttentionRequest& request) {
   FoundPlan found;
   try {
     CudnnGraph graph = describe_attention(request);
-    found.why_not = build(*graph, plans.handle, request);
+    found.why_not = build_graph(*graph, plans.handle, request);
     if (found.why_not.empty()) found.plan = std::make_shared<AttentionPlan>(std::move(graph));
   } catch (const std::exception& error) {
     found.why_not = error.what();
@@ -100,8 +76,8 @@ FoundPlan find_plan(AttentionPlans& plans, const AttentionRequest& request) {
 void run_plan(AttentionPlans& plans, AttentionPlan& plan, const AttentionPointers& pointers,
               void* workspace) {
   for (auto& [uid, pointer] : plan.pointers) pointer = pointers.of[static_cast<std::size_t>(uid)];
-  fe::error_t status = plan.graph->execute(plans.handle, plan.pointers, workspace);
-  REQUIRE(status.is_good(), "attention: cuDNN could not run its plan: {}", status.get_message());
+  const std::string why = run_graph(*plan.graph, plans.handle, plan.pointers, workspace);
+  REQUIRE(why.empty(), "attention: cuDNN could not run its plan: {}", why);
 }
 
 }  // namespace ztrain::kernels

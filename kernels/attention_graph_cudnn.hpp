@@ -1,12 +1,20 @@
 #pragma once
 // Attention as a graph of cuDNN's: which tensors it has, where they lie, and which attributes. Needs neither
-// a GPU nor a handle, so that graphs can be checked on any machine that has the library.
+// a GPU nor a handle, so that graphs can be checked on any machine that has the library. The headers of
+// cudnn-frontend take most of a minute to compile, so one source alone includes them.
 
-#include <cudnn_frontend.h>
+#include <cudnn.h>
 
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <unordered_map>
 
 #include "kernels/attention_cudnn.hpp"
+
+namespace cudnn_frontend::graph {
+class Graph;
+}
 
 namespace ztrain::kernels {
 
@@ -18,5 +26,22 @@ using CudnnGraph = std::shared_ptr<cudnn_frontend::graph::Graph>;
 /// reads it so (`documents`), else packed [entry, head, length]. sm: of the GPU that it is for, 90 for
 /// compute capability 9.0; 0: of the current one.
 CudnnGraph describe_attention(const AttentionRequest& request, int sm = 0);
+
+// The next three return what went wrong, in the library's words; empty when nothing did.
+
+/// cuDNN's own rules, for the GPU that the graph was described for. Compiles nothing.
+std::string check_graph(cudnn_frontend::graph::Graph& graph);
+
+/// Chooses a plan for the current GPU that needs at most the library's part of request.work's workspace, and
+/// compiles it.
+std::string build_graph(cudnn_frontend::graph::Graph& graph, cudnnHandle_t handle,
+                        const AttentionRequest& request);
+
+/// Enqueues the plan of a graph that was built. pointers: by uid.
+std::string run_graph(cudnn_frontend::graph::Graph& graph, cudnnHandle_t handle,
+                      std::unordered_map<std::int64_t, void*>& pointers, void* workspace);
+
+/// Elements from one token to the next of a tensor of the graph. Throws Error when the graph has it not.
+std::int64_t row_of(const CudnnGraph& graph, AttentionTensor tensor);
 
 }  // namespace ztrain::kernels

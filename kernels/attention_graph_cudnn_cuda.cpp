@@ -1,6 +1,10 @@
 #include "kernels/attention_graph_cudnn.hpp"
 
+#include <cudnn_frontend.h>
+
 #include <vector>
+
+#include "base/error.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -151,11 +155,53 @@ class Builder {
   Tensor q_offsets_, k_offsets_, v_offsets_, o_offsets_, lse_offsets_;
 };
 
+std::string message(fe::error_t status) {
+  return status.is_good() ? std::string() : status.get_message();
+}
+
 }  // namespace
 
 CudnnGraph describe_attention(const AttentionRequest& request, int sm) {
   Builder builder(request, sm);
   return request.backward ? builder.backward() : builder.forward();
+}
+
+std::string check_graph(fe::graph::Graph& graph) {
+  if (auto why = message(graph.validate()); !why.empty()) return why;
+  return message(graph.build_operation_graph(nullptr));
+}
+
+std::string build_graph(fe::graph::Graph& graph, cudnnHandle_t handle, const AttentionRequest& request) {
+  const std::int64_t room = request.work.end - request.work.library;
+  const auto failed = [](const char* step, fe::error_t status) {
+    return status.is_good() ? std::string() : fmt::format("{}: {}", step, status.get_message());
+  };
+  if (auto why = failed("validate", graph.validate()); !why.empty()) return why;
+  if (auto why = failed("build", graph.build_operation_graph(handle)); !why.empty()) return why;
+  if (auto why = failed("plan", graph.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}));
+      !why.empty())
+    return why;
+  graph.deselect_workspace_greater_than(room);
+  if (request.backward && request.shape.deterministic)
+    graph.deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
+  if (auto why = failed("support", graph.check_support()); !why.empty()) return why;
+  if (auto why = failed("compile", graph.build_plans()); !why.empty()) return why;
+  std::int64_t needed = 0;
+  if (auto why = failed("workspace", graph.get_workspace_size(needed)); !why.empty()) return why;
+  if (needed > room) return fmt::format("its workspace of {} bytes is above the {} reserved", needed, room);
+  return {};
+}
+
+std::string run_graph(fe::graph::Graph& graph, cudnnHandle_t handle,
+                      std::unordered_map<std::int64_t, void*>& pointers, void* workspace) {
+  return message(graph.execute(handle, pointers, workspace));
+}
+
+std::int64_t row_of(const CudnnGraph& graph, AttentionTensor tensor) {
+  fe::graph::Tensor_attributes t;
+  const std::string why = message(graph->query_tensor_attributes_of_uid(uid(tensor), t));
+  REQUIRE(why.empty(), "attention: cuDNN's graph has no tensor {}: {}", uid(tensor), why);
+  return t.get_stride().at(2);
 }
 
 }  // namespace ztrain::kernels

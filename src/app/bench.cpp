@@ -6,6 +6,7 @@
 
 #include "app/parse.hpp"
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "config/validate.hpp"
 #include "plan/cost.hpp"
 #include "runtime/session.hpp"
@@ -33,20 +34,20 @@ std::ofstream open_json(const std::string& path) {
 }  // namespace
 
 int bench(const Invocation& call) {
-  CLI::App app("Times a deck's step on random tokens; its data and weights are not read", "ztrain bench");
+  Parser parser("Times a deck's step on random tokens; its data and weights are not read", "ztrain bench");
   std::string path, json;
   train::BenchRequest request;
-  app.add_option("deck", path, "the deck")->required();
-  app.add_option("--steps", request.steps, "timed steps")->check(CLI::Range(1, 1'000'000));
-  app.add_option("--warmup", request.warmup, "steps before them")->check(CLI::Range(0, 1'000'000));
-  app.add_flag("--kernels", request.kernels, "also run each kernel of the step alone");
-  app.add_option("--json", json, "file for the same numbers as one JSON object");
-  app.allow_extras();
-  if (const auto code = parse(app, call)) return *code;
+  parser.option("deck", path, "the deck").required();
+  parser.option("--steps", request.steps, "timed steps").range(1, 1'000'000);
+  parser.option("--warmup", request.warmup, "steps before them").range(0, 1'000'000);
+  parser.flag("--kernels", request.kernels, "also run each kernel of the step alone");
+  parser.option("--json", json, "file for the same numbers as one JSON object");
+  parser.keep_others();
+  if (const auto code = parser.parse(call)) return *code;
   const bool first = call.session.rank() == 0;
   std::ofstream file;
   const config::Deck deck = call.session.agree("reading the deck", [&] {
-    config::Deck d = read_deck(call.session, path, app.remaining());
+    config::Deck d = read_deck(call.session, path, parser.remaining());
     if (first && !json.empty()) file = open_json(json);
     return d;
   });
@@ -56,7 +57,7 @@ int bench(const Invocation& call) {
     fmt::print("ztrain {}, {} of {} steps after {}\n{}", ZTRAIN_VERSION, path, request.steps, request.warmup,
                train::bench_text(result, deck));
     if (json.empty()) return;
-    file << train::bench_json(result, deck, ZTRAIN_VERSION).dump(1) << '\n';
+    file << json_text(train::bench_json(result, deck, ZTRAIN_VERSION), 1) << '\n';
     file.close();
     REQUIRE(file, "--json: cannot write '{}'", json);
   });

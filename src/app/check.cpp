@@ -95,20 +95,19 @@ void check_files(const std::string& path, config::Deck& deck) {
 }  // namespace
 
 int check(const Invocation& call) {
-  CLI::App app("Validates a deck", "ztrain check");
+  Parser parser("Validates a deck", "ztrain check");
   std::string path;
   int ranks = 0;
-  auto files = config::Files::here;
-  app.add_option("deck", path, "the deck")->required();
-  app.add_option("--ranks", ranks, "check mesh, batch and memory for this many ranks")
-      ->check(CLI::Range(1, 1 << 20));
-  app.add_flag_callback(
-      "--without-files", [&] { files = config::Files::elsewhere; },
-      "look at neither data nor weights, which may be on another machine");
-  app.allow_extras();
-  if (const auto code = parse(app, call)) return *code;
+  bool without_files = false;
+  parser.option("deck", path, "the deck").required();
+  parser.option("--ranks", ranks, "check mesh, batch and memory for this many ranks").range(1, 1 << 20);
+  parser.flag("--without-files", without_files,
+              "look at neither data nor weights, which may be on another machine");
+  parser.keep_others();
+  if (const auto code = parser.parse(call)) return *code;
+  const auto files = without_files ? config::Files::elsewhere : config::Files::here;
   call.session.agree("checking the deck", [&] {
-    config::Deck deck = config::load_deck(path, app.remaining(), files);
+    config::Deck deck = config::load_deck(path, parser.remaining(), files);
     if (call.session.rank() != 0) return;
     if (files == config::Files::here) {
       check_files(path, deck);

@@ -7,7 +7,7 @@
 namespace ztrain::app {
 
 int export_model(const Invocation& call) {
-  CLI::App app(
+  Parser parser(
       "Writes a checkpoint's weights as a Hugging Face model: safetensors files and config.json. Adapters "
       "are "
       "merged into the weights, or written alone. Under MPI the ranks share the work",
@@ -15,16 +15,14 @@ int export_model(const Invocation& call) {
   train::ExportRequest request;
   double max_shard = static_cast<double>(request.max_shard_bytes) * 1e-9;
   bool adapters = false;
-  app.add_option("checkpoint", request.checkpoint, "a folder step_N")->required();
-  app.add_option("--to", request.to, "the folder to make")->required();
-  app.add_option("--dtype", request.dtype, "of the weights; auto: what the model was trained to compute in")
-      ->check(CLI::IsMember({"auto", "bf16", "fp16", "fp32"}))
-      ->capture_default_str();
-  app.add_option("--max-shard-size", max_shard, "GB of weights in one file")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_flag("--adapter", adapters, "the adapters alone, as a PEFT folder");
-  if (const auto code = parse(app, call)) return *code;
+  parser.option("checkpoint", request.checkpoint, "a folder step_N").required();
+  parser.option("--to", request.to, "the folder to make").required();
+  parser.option("--dtype", request.dtype, "of the weights; auto: what the model was trained to compute in")
+      .one_of({"auto", "bf16", "fp16", "fp32"})
+      .shows_default();
+  parser.option("--max-shard-size", max_shard, "GB of weights in one file").positive().shows_default();
+  parser.flag("--adapter", adapters, "the adapters alone, as a PEFT folder");
+  if (const auto code = parser.parse(call)) return *code;
   request.max_shard_bytes = static_cast<std::int64_t>(max_shard * 1e9);
   if (adapters) request.content = checkpoint::ExportContent::adapters;
   train::ExportWatch watch;

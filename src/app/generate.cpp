@@ -87,50 +87,50 @@ void run(const runtime::Session& session, const GenerateArguments& a) {
                speed_text(generator.decoded()));
 }
 
-void add_sampling(CLI::App& app, train::GenerateOptions& o) {
-  app.add_option("--tokens", o.tokens, "tokens to add")->check(CLI::NonNegativeNumber)->capture_default_str();
-  app.add_option("--temperature", o.sampling.temperature, "0: the likeliest token")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--top-k", o.sampling.top_k, "draw from the k likeliest tokens; 0: from all")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--top-p", o.sampling.top_p, "draw from the likeliest tokens of this probability")
-      ->check(CLI::Range(1e-9, 1.0))
-      ->capture_default_str();
-  app.add_option("--seed", o.seed, "of the draws")->capture_default_str();
+void add_sampling(Parser& parser, train::GenerateOptions& o) {
+  parser.option("--tokens", o.tokens, "tokens to add").not_negative().shows_default();
+  parser.option("--temperature", o.sampling.temperature, "0: the likeliest token")
+      .not_negative()
+      .shows_default();
+  parser.option("--top-k", o.sampling.top_k, "draw from the k likeliest tokens; 0: from all")
+      .not_negative()
+      .shows_default();
+  parser.option("--top-p", o.sampling.top_p, "draw from the likeliest tokens of this probability")
+      .range(1e-9, 1.0)
+      .shows_default();
+  parser.option("--seed", o.seed, "of the draws").shows_default();
 }
 
 }  // namespace
 
 int generate(const Invocation& call) {
-  CLI::App app("Continues prompts with the model of a checkpoint or of a Hugging Face folder",
-               "ztrain generate");
+  Parser parser("Continues prompts with the model of a checkpoint or of a Hugging Face folder",
+                "ztrain generate");
   GenerateArguments a;
-  app.add_option("model", a.model, "a folder step_N, or one with config.json and safetensors files")
-      ->required();
-  app.add_option("--prompt", a.prompt, "text to continue (models of bytes)");
-  app.add_option("--prompt-ids", a.prompt_ids, "token ids to continue, comma-separated")->delimiter(',');
-  app.add_option("--prompt-file", a.prompt_file, "file of token ids: a prompt per line, a line out for each");
-  add_sampling(app, a.options);
-  app.add_option("--eos", a.eos, "token ids that end a text; else those of the model's folder; -1: none")
-      ->delimiter(',');
-  app.add_option("--max-length", a.max_length,
-                 "tokens of prompt and continuation; else what the model was made for or trained on")
-      ->check(CLI::Range(1, std::numeric_limits<std::int32_t>::max()));
-  app.add_option("--chunk", a.chunk, "tokens of a prompt that run at once")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--dtype", a.dtype, "to compute in; else the checkpoint's, and bf16 for a folder")
-      ->check(CLI::IsMember({"bf16", "fp16", "fp32", "fp64"}));
-  app.add_option("--communicator", a.communicator,
-                 "what ranks on GPUs exchange weights by; else as the run did (device.communicator)")
-      ->check(CLI::IsMember({"auto", "nccl", "mpi"}));
-  app.add_flag("--ids", a.ids, "print token ids for a text too");
-  app.add_option(
+  parser.option("model", a.model, "a folder step_N, or one with config.json and safetensors files")
+      .required();
+  parser.option("--prompt", a.prompt, "text to continue (models of bytes)");
+  parser.option("--prompt-ids", a.prompt_ids, "token ids to continue, comma-separated").comma_separated();
+  parser.option("--prompt-file", a.prompt_file, "file of token ids: a prompt per line, a line out for each");
+  add_sampling(parser, a.options);
+  parser.option("--eos", a.eos, "token ids that end a text; else those of the model's folder; -1: none")
+      .comma_separated();
+  parser
+      .option("--max-length", a.max_length,
+              "tokens of prompt and continuation; else what the model was made for or trained on")
+      .range(1, std::numeric_limits<std::int32_t>::max());
+  parser.option("--chunk", a.chunk, "tokens of a prompt that run at once").positive().shows_default();
+  parser.option("--dtype", a.dtype, "to compute in; else the checkpoint's, and bf16 for a folder")
+      .one_of({"bf16", "fp16", "fp32", "fp64"});
+  parser
+      .option("--communicator", a.communicator,
+              "what ranks on GPUs exchange weights by; else as the run did (device.communicator)")
+      .one_of({"auto", "nccl", "mpi"});
+  parser.flag("--ids", a.ids, "print token ids for a text too");
+  parser.option(
       "--logits", a.logits,
       "file for the logits of every token of the prompts: fp32, little-endian, [tokens, vocabulary]");
-  if (const auto code = parse(app, call)) return *code;
+  if (const auto code = parser.parse(call)) return *code;
   run(call.session, a);
   return 0;
 }

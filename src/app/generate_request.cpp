@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "data/token_source.hpp"
 
 namespace ztrain::app {
@@ -103,11 +104,11 @@ std::string to_text(const GenerateRequest& r) {
                             {"every_logit", r.generator.every_logit},
                             {"tokens", r.options.tokens},
                             {"eos", r.options.eos}};
-  return said.dump();
+  return json_text(said);
 }
 
 GenerateRequest from_text(const std::string& text, train::ModelSource source) {
-  const auto said = nlohmann::json::parse(text);
+  const auto said = parse_json(text);
   GenerateRequest r{std::move(source), said.at("prompts").get<std::vector<Tokens>>(), {}, {}, {}};
   r.generator = {dtype_from(said.at("dtype").get<std::string>()), said.at("capacity").get<std::int64_t>(),
                  said.at("chunk").get<std::int64_t>(), said.at("every_logit").get<bool>()};

@@ -2,21 +2,93 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
+
 #include "runtime/session.hpp"
 
 namespace ztrain::app {
 
-std::optional<int> parse(CLI::App& app, const Invocation& call) {
+Option& Option::required() {
+  option_->required();
+  return *this;
+}
+
+Option& Option::positive() {
+  option_->check(CLI::PositiveNumber);
+  return *this;
+}
+
+Option& Option::not_negative() {
+  option_->check(CLI::NonNegativeNumber);
+  return *this;
+}
+
+template <class T>
+Option& Option::range(T low, T high) {
+  option_->check(CLI::Range(low, high));
+  return *this;
+}
+
+template Option& Option::range(int, int);
+template Option& Option::range(double, double);
+
+Option& Option::one_of(const std::vector<std::string>& values) {
+  option_->check(CLI::IsMember(values));
+  return *this;
+}
+
+Option& Option::comma_separated() {
+  option_->delimiter(',');
+  return *this;
+}
+
+Option& Option::shows_default() {
+  option_->capture_default_str();
+  return *this;
+}
+
+Parser::Parser(const std::string& description, const std::string& command)
+    : app_(std::make_unique<CLI::App>(description, command)) {}
+
+Parser::~Parser() = default;
+
+template <class T>
+Option Parser::option(const std::string& name, T& value, const std::string& doc) {
+  return Option(app_->add_option(name, value, doc));
+}
+
+template Option Parser::option(const std::string&, std::string&, const std::string&);
+template Option Parser::option(const std::string&, int&, const std::string&);
+template Option Parser::option(const std::string&, std::int64_t&, const std::string&);
+template Option Parser::option(const std::string&, std::uint64_t&, const std::string&);
+template Option Parser::option(const std::string&, double&, const std::string&);
+template Option Parser::option(const std::string&, std::vector<std::int32_t>&, const std::string&);
+template Option Parser::option(const std::string&, std::optional<std::vector<std::int32_t>>&,
+                               const std::string&);
+
+void Parser::flag(const std::string& name, bool& value, const std::string& doc) {
+  app_->add_flag(name, value, doc);
+}
+
+void Parser::keep_others() {
+  app_->allow_extras();
+}
+
+std::vector<std::string> Parser::remaining() const {
+  return app_->remaining();
+}
+
+std::optional<int> Parser::parse(const Invocation& call) {
   std::vector<std::string> words(call.words.rbegin(), call.words.rend());  // CLI11 takes them last first
   try {
-    app.parse(words);
+    app_->parse(words);
     return std::nullopt;
   } catch (const CLI::CallForHelp&) {
-    if (call.session.rank() == 0) fmt::print("{}", app.help());
+    if (call.session.rank() == 0) fmt::print("{}", app_->help());
     return 0;
   } catch (const CLI::ParseError& e) {
     if (call.session.rank() == 0)
-      fmt::print(stderr, "{}: {}\nrun with --help for what it takes\n", app.get_name(), e.what());
+      fmt::print(stderr, "{}: {}\nrun with --help for what it takes\n", app_->get_name(), e.what());
     return 2;
   }
 }

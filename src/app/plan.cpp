@@ -7,6 +7,7 @@
 
 #include "app/parse.hpp"
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "config/load.hpp"
 #include "data/datasets.hpp"
 #include "plan/classic.hpp"
@@ -26,20 +27,21 @@ struct Options {
   double device_memory = -1, beside = -1;  ///< GB; -1: not given
 };
 
-void declare(CLI::App& app, Options& o) {
-  app.add_option("deck", o.deck, "the deck");
-  app.add_option("--ranks", o.ranks, "ranks of the job; the product of a deck's mesh may say it")
-      ->check(CLI::Range(1, 1 << 20));
-  app.add_flag("--json", o.json, "print one JSON object");
-  app.add_flag("--fit", o.fit,
-               "search strategy, mesh, micro-batch and recomputation for the fastest that fits");
-  app.add_option("--parameters", o.parameters, "no deck: the classic formula for so many parameters (70e9)")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--device-memory", o.device_memory,
-                 "GB of a rank's device; 0: it computes in the node's memory")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--beside", o.beside, "GB of a rank beside what is counted")->check(CLI::NonNegativeNumber);
-  app.allow_extras();
+void declare(Parser& parser, Options& o) {
+  parser.option("deck", o.deck, "the deck");
+  parser.option("--ranks", o.ranks, "ranks of the job; the product of a deck's mesh may say it")
+      .range(1, 1 << 20);
+  parser.flag("--json", o.json, "print one JSON object");
+  parser.flag("--fit", o.fit,
+              "search strategy, mesh, micro-batch and recomputation for the fastest that fits");
+  parser.option("--parameters", o.parameters, "no deck: the classic formula for so many parameters (70e9)")
+      .positive();
+  parser
+      .option("--device-memory", o.device_memory,
+              "GB of a rank's device; 0: it computes in the node's memory")
+      .not_negative();
+  parser.option("--beside", o.beside, "GB of a rank beside what is counted").not_negative();
+  parser.keep_others();
 }
 
 /// The product of the mesh where no degree is open.
@@ -103,18 +105,18 @@ void print_classic(const Options& o) {
 }  // namespace
 
 int plan(const Invocation& call) {
-  CLI::App app("What a job costs before it runs: memory, traffic, time; and what makes it fit",
-               "ztrain plan");
+  Parser parser("What a job costs before it runs: memory, traffic, time; and what makes it fit",
+                "ztrain plan");
   Options options;
-  declare(app, options);
-  if (const auto code = parse(app, call)) return *code;
+  declare(parser, options);
+  if (const auto code = parser.parse(call)) return *code;
   call.session.agree("planning", [&] {
     if (call.session.rank() != 0) return;
     if (options.parameters > 0) return print_classic(options);
     REQUIRE(!options.deck.empty(), "ztrain plan needs a deck, or --parameters; see ztrain plan --help");
-    const plan::Plan plan = plan_of(options, app.remaining());
+    const plan::Plan plan = plan_of(options, parser.remaining());
     if (options.json)
-      fmt::print("{}\n", plan::report_json(plan).dump(2));
+      fmt::print("{}\n", json_text(plan::report_json(plan), 2));
     else
       fmt::print("{}", plan::report_text(plan));
   });

@@ -1,7 +1,7 @@
 #pragma once
 // Errors. Library code throws ztrain::Error; only main prints it and sets the exit code.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -76,22 +77,21 @@ Adapters find_adapters(const Catalog& catalog, const std::string& checkpoint) {
 
 std::string adapter_config(const Catalog& catalog, const Adapters& adapters, const AdapterFacts& facts) {
   using nlohmann::json;
-  return json{{"peft_type", "LORA"},
-              {"task_type", "CAUSAL_LM"},
-              {"base_model_name_or_path", facts.base.empty() ? json(nullptr) : json(facts.base)},
-              {"r", adapters.rank},
-              {"lora_alpha", facts.alpha},
-              {"lora_dropout", facts.dropout},
-              {"target_modules", target_modules(catalog, adapters)},
-              {"bias", "none"},
-              {"fan_in_fan_out", false},
-              {"init_lora_weights", true},
-              {"modules_to_save", nullptr},
-              {"use_rslora", false},
-              {"use_dora", false},
-              {"inference_mode", true}}
-             .dump(2) +
-         "\n";
+  const json config{{"peft_type", "LORA"},
+                    {"task_type", "CAUSAL_LM"},
+                    {"base_model_name_or_path", facts.base.empty() ? json(nullptr) : json(facts.base)},
+                    {"r", adapters.rank},
+                    {"lora_alpha", facts.alpha},
+                    {"lora_dropout", facts.dropout},
+                    {"target_modules", target_modules(catalog, adapters)},
+                    {"bias", "none"},
+                    {"fan_in_fan_out", false},
+                    {"init_lora_weights", true},
+                    {"modules_to_save", nullptr},
+                    {"use_rslora", false},
+                    {"use_dora", false},
+                    {"inference_mode", true}};
+  return json_text(config, 2) + "\n";
 }
 
 std::vector<float> Merger::whole(std::int64_t parameter) {

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "checkpoint/format.hpp"
 #include "checkpoint/hdf5_file.hpp"
 
@@ -27,14 +28,17 @@ std::string tables_of(const Index& index) {
   }
   for (const auto& f : index.files) files.push_back({{"name", f.name}, {"bytes", f.bytes}});
   for (DType dtype : all_dtypes) dtypes.push_back(std::string(name_of(dtype)));
-  return nlohmann::json{{"states", states}, {"granules", granules}, {"parameters", parameters},
-                        {"dtypes", dtypes}, {"files", files},       {"block_bytes", checksum_block}}
-      .dump();
+  return json_text(nlohmann::json{{"states", states},
+                                  {"granules", granules},
+                                  {"parameters", parameters},
+                                  {"dtypes", dtypes},
+                                  {"files", files},
+                                  {"block_bytes", checksum_block}});
 }
 
 /// Fills the tables and gives the meaning of the dtype column.
 std::vector<DType> parse_tables(const std::string& text, Index& index) {
-  const auto tables = nlohmann::json::parse(text);
+  const auto tables = parse_json(text);
   REQUIRE(tables.at("block_bytes").get<std::int64_t>() == checksum_block,
           "its checksum blocks are not of {} bytes", checksum_block);
   for (const auto& name : tables.at("states")) index.catalog.states.push_back({name.get<std::string>(), 1});

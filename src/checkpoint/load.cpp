@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -5,6 +7,7 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/convert.hpp"
 #include "checkpoint/format.hpp"
@@ -144,7 +147,7 @@ class Loader {
 nlohmann::json read_metadata(const fs::path& path) {
   const std::string text = read_metadata_text(path / index_name);
   try {
-    return nlohmann::json::parse(text);
+    return parse_json(text);
   } catch (const nlohmann::json::exception& e) {
     fail("{}: its metadata is damaged: {}; {}", (path / index_name).string(), e.what(), advice);
   }

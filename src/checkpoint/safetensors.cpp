@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -66,7 +67,7 @@ std::vector<std::int64_t> numbers(const json& entry, const char* key, const std:
   std::vector<std::int64_t> result;
   for (const json& n : *found) {
     REQUIRE(n.is_number_unsigned() && n.get<std::uint64_t>() <= static_cast<std::uint64_t>(most_elements),
-            "{}: {} holds {}, which is no size", where, key, n.dump().substr(0, 40));
+            "{}: {} holds {}, which is no size", where, key, json_text(n).substr(0, 40));
     result.push_back(n.get<std::int64_t>());
   }
   return result;
@@ -167,7 +168,7 @@ std::string safetensors_header(std::span<const SafeTensor> tensors) {
     end += t.bytes;
     header[t.name] = {{"dtype", t.dtype_name}, {"shape", t.shape}, {"data_offsets", {begin, end}}};
   }
-  std::string text = header.dump();
+  std::string text = json_text(header);
   text.resize(static_cast<std::size_t>(round_up(std::ssize(text), 8)), ' ');  // data begin aligned
   const std::uint64_t length = text.size();
   std::string start(sizeof length, '\0');
@@ -190,7 +191,7 @@ std::map<std::string, std::string> parse_safetensors_index(std::string_view text
 }
 
 std::string safetensors_index(const std::map<std::string, std::string>& file_of, std::int64_t total_bytes) {
-  return json{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", file_of}}.dump(2) + "\n";
+  return json_text(json{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", file_of}}, 2) + "\n";
 }
 
 }  // namespace ztrain::checkpoint

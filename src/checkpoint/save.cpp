@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -9,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/json.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/format.hpp"
@@ -84,16 +87,16 @@ void merge(Catalog& catalog, const json& other) {
 Catalog agree_on_catalog(const Group& world, const Layout& layout, std::span<const StateShard> states) {
   Catalog own;
   world.together([&] { own = own_catalog(layout, states); });
-  const std::string text = to_json(own).dump();
+  const std::string text = json_text(to_json(own));
   const auto identities = world.all_gather(static_cast<std::int64_t>(hash_text(text)));
   const bool same = identities[static_cast<std::size_t>(world.rank())] == identities[0];
   const auto others = world.gather_text(same ? "" : text);
   Catalog catalog = own;
   world.together([&] {
     for (const std::string& other : others)
-      if (!other.empty()) merge(catalog, json::parse(other));
+      if (!other.empty()) merge(catalog, parse_json(other));
   });
-  const auto all = json::parse(world.broadcast(to_json(catalog).dump()));
+  const auto all = parse_json(world.broadcast(json_text(to_json(catalog))));
   Catalog agreed;
   merge(agreed, all);
   return agreed;
@@ -311,7 +314,7 @@ void require_sound(const fs::path& folder, std::int64_t step, const Place& place
 
 /// The metadata once more, for those who do not read HDF5.
 void write_metadata(const fs::path& path, const json& metadata) {
-  const std::string text = metadata.dump(2) + "\n";
+  const std::string text = json_text(metadata, 2) + "\n";
   PosixFile file = PosixFile::create(path);
   file.write_at(text.data(), std::ssize(text), 0);
   file.sync();
@@ -335,7 +338,7 @@ Saved write_all(const Group& world, const fs::path& folder, std::int64_t step, c
   world.together([&] {
     if (world.rank() != 0) return;
     require_complete(index);
-    write_index(unfinished / index_name, index, metadata.dump());
+    write_index(unfinished / index_name, index, json_text(metadata));
     PosixFile::open_to_write(unfinished / index_name).sync();
     write_metadata(unfinished / config::checkpoint_metadata_file, metadata);
     publish(folder, step);

@@ -1,8 +1,13 @@
 #include "config/hf_config.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
+#include "base/error.hpp"
+#include "base/json.hpp"
 #include "config/architectures.hpp"
 #include "config/hf_json.hpp"
 
@@ -102,7 +107,7 @@ std::int64_t window_of(const Members& c) {
 bool slides(const Members& c, const json& type) {
   REQUIRE(type == "full_attention" || type == "sliding_attention",
           "{}: layer_types holds {}: not supported; ztrain has full_attention and sliding_attention",
-          c.where(), type.dump().substr(0, 100));
+          c.where(), json_text(type).substr(0, 100));
   return type == "sliding_attention";
 }
 

@@ -1,5 +1,8 @@
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
+#include "base/error.hpp"
+#include "base/json.hpp"
 #include "config/architectures.hpp"
 #include "config/hf_config.hpp"
 #include "config/hf_json.hpp"
@@ -90,7 +93,7 @@ std::string hf_config(const Model& m, DType dtype, std::int64_t max_positions) {
               {"use_cache", true}};
   add_own_keys(m, a, config);
   keep(m, a, config);
-  return config.dump(2) + "\n";
+  return json_text(config, 2) + "\n";
 }
 
 }  // namespace ztrain::config

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 
 namespace ztrain::telemetry {
 namespace {
@@ -47,11 +48,15 @@ nlohmann::ordered_json to_json(const PhaseSeconds& s) {
 
 /// The step of a line, or nothing when it is not a record of ours: unfinished, or damaged.
 std::optional<std::int64_t> step_of(const std::string& line) {
-  const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!record.is_object()) return std::nullopt;
-  const auto step = record.find("step");
-  if (step == record.end() || !step->is_number_integer()) return std::nullopt;
-  return step->get<std::int64_t>();
+  try {
+    const nlohmann::json record = parse_json(line);
+    if (!record.is_object()) return std::nullopt;
+    const auto step = record.find("step");
+    if (step == record.end() || !step->is_number_integer()) return std::nullopt;
+    return step->get<std::int64_t>();
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -111,14 +116,14 @@ void MetricsFile::write(const StepRecord& r) {
                                        {"seconds", to_json(r.seconds)},
                                        {"bytes_sent", bytes},
                                        {"peak_bytes", r.peak_bytes}};
-  append(line.dump());
+  append(json_text(line));
 }
 
 void MetricsFile::write(const EvaluationRecord& r) {
   nlohmann::ordered_json line = {{"step", r.step}, {"validation_loss", r.validation_loss}};
   if (r.sets.size() > 1)
     for (const auto& [name, loss] : r.sets) line["validation_losses"][name] = loss;
-  append(line.dump());
+  append(json_text(line));
 }
 
 }  // namespace ztrain::telemetry

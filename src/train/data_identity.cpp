@@ -1,4 +1,5 @@
 #include "train/data_identity.hpp"
+#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"

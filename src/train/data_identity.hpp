@@ -1,7 +1,7 @@
 #pragma once
 // What a checkpoint records of the data, and what a resumed run makes of it.
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "checkpoint/import.hpp"
 #include "config/hf_config.hpp"
 #include "config/hf_generation.hpp"
@@ -48,11 +49,11 @@ std::string to_text(const ModelSource& source) {
                             {"dtype", name_of(source.dtype)},
                             {"origin", source.origin},
                             {"origin_positions", source.origin_positions}};
-  return said.dump();
+  return json_text(said);
 }
 
 ModelSource from_text(const std::string& text, const std::string& folder) {
-  const auto said = nlohmann::json::parse(text);
+  const auto said = parse_json(text);
   const auto kind =
       said.at("saved").get<bool>() ? ModelSource::Kind::checkpoint : ModelSource::Kind::hugging_face;
   return {folder,

@@ -1,6 +1,7 @@
 #include "train/progress.hpp"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"

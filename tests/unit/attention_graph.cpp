@@ -15,10 +15,7 @@ std::string problem(const AttentionShape& s, AttentionWay way, bool backward, in
                     DType type = DType::bf16) {
   const AttentionWork work =
       backward ? attention_backward_work(s, type, way) : attention_forward_work(s, way);
-  const CudnnGraph graph = describe_attention({s, 0.125, type, work, backward}, sm);
-  auto status = graph->validate();
-  if (status.is_good()) status = graph->build_operation_graph(nullptr);
-  return status.is_good() ? std::string() : status.get_message();
+  return check_graph(*describe_attention({s, 0.125, type, work, backward}, sm));
 }
 
 void expect_all_ways(const AttentionShape& s, int sm) {
@@ -57,14 +54,6 @@ TEST_P(AttentionGraph, IsAcceptedInEveryWay) {
           // Ampere has no backward over packed documents.
           if (deterministic || documents != 40) expect_all_ways(s, 80);
         }
-}
-
-/// Elements from one token to the next of a tensor of the graph, which nobody has changed yet.
-std::int64_t row_of(const CudnnGraph& graph, AttentionTensor tensor) {
-  cudnn_frontend::graph::Tensor_attributes t;
-  auto status = graph->query_tensor_attributes_of_uid(static_cast<std::int64_t>(tensor), t);
-  EXPECT_TRUE(status.is_good()) << status.get_message();
-  return t.get_stride().at(2);
 }
 
 TEST(AttentionGraphs, RowsAreThoseOfColumns) {

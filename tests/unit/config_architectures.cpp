@@ -1,4 +1,5 @@
 // Families: what config.json says of each, read and written, and which dims go together.
+#include "base/json.hpp"
 #include "config/architectures.hpp"
 
 #include "config/hf_config.hpp"
@@ -104,7 +105,7 @@ const std::vector<RoundTrip>& round_trips() {
 TEST_F(Folder, EachFamilyIsReadAndWritten) {
   for (const RoundTrip& row : round_trips()) {
     const json config = config_of(row.hf_class, row.keys);
-    SCOPED_TRACE(config.dump());
+    SCOPED_TRACE(json_text(config));
     const Model m = read(config);
     EXPECT_EQ(m.family, row.family);
     EXPECT_EQ(m.attention_bias, row.bias);
@@ -116,7 +117,7 @@ TEST_F(Folder, EachFamilyIsReadAndWritten) {
     json expected = config;
     expected["model_type"] = row.family;
     expected["max_position_embeddings"] = 4096;
-    EXPECT_EQ(json::parse(hf_config(m, DType::bf16, 4096)), expected);
+    EXPECT_EQ(parse_json(hf_config(m, DType::bf16, 4096)), expected);
   }
 }
 
@@ -193,7 +194,7 @@ TEST_F(Folder, WindowsThatAreNotThereAreRefused) {
       {"Qwen2ForCausalLM", {{"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}}}, "type \"yarn\""},
   };
   for (const Row& row : rows) {
-    write(config_of(row.hf_class, row.keys).dump());
+    write(json_text(config_of(row.hf_class, row.keys)));
     const std::string message = deck_error(section());
     EXPECT_EQ(message.rfind(file(), 0), 0u) << message;
     EXPECT_NE(message.find(row.expected), std::string::npos) << row.expected << ": " << message;
@@ -201,7 +202,7 @@ TEST_F(Folder, WindowsThatAreNotThereAreRefused) {
 }
 
 TEST_F(Folder, AKeyBesidesMustAgreeWithTheFamilyToo) {
-  write(config_of("Qwen3ForCausalLM").dump());
+  write(json_text(config_of("Qwen3ForCausalLM")));
   EXPECT_EQ(deck_of(section("family = \"qwen3\"\nqk_norm = true\n")).model.family, "qwen3");
   EXPECT_NE(deck_error(section("family = \"llama\"\n")).find("model.family = \"llama\" contradicts"),
             std::string::npos);

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/json.hpp"
 #include "config_deck.hpp"
 
 namespace ztrain::config {
@@ -30,16 +31,16 @@ class Folder : public ::testing::Test {
   }
   /// The message about the base config with a member changed, or removed where it is discarded.
   std::string error(const char* key, const json& value, const std::string& more = "") const {
-    json config = json::parse(base_config);
+    json config = parse_json(base_config);
     config[key] = value;
     if (value.is_discarded()) config.erase(key);
-    write(config.dump());
+    write(json_text(config));
     return deck_error(section(more));
   }
 
   /// The model of a config.json.
   Model read(const json& config) const {
-    write(config.dump());
+    write(json_text(config));
     return deck_of(section()).model;
   }
 

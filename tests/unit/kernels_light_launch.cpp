@@ -2,9 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
+#include <memory>
 
 #include "base/kernel_workspace.hpp"
 #include "kernels/add.hpp"
@@ -19,23 +17,8 @@
 #include "kernels/step_metrics.hpp"
 #include "kernels/sum_squares.hpp"
 #include "kernels/swiglu.hpp"
+#include "telemetry/allocation_count.hpp"
 #include "tests/support/kernel_arrays.hpp"
-
-namespace {
-std::atomic<long> allocations{0};
-}  // namespace
-
-void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size ? size : 1)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
 
 namespace ztrain::kernels {
 namespace {
@@ -64,7 +47,7 @@ TEST(Launch, AllocatesNothing) {
   const auto of = [&](auto& values) { return matrix(values, rows); };
   const auto in_of = [&](auto& values) { return matrix(std::as_const(values), rows); };
 
-  const long before = allocations;
+  const telemetry::AllocationCount count;
   rmsnorm_forward<float>(exec, in_of(x), in(weight), 1e-5, of(y), view(rstd));
   add_rmsnorm_forward<float>(exec, in_of(x), in_of(y), in(weight), 1e-5, of(u), of(z), view(rstd));
   rmsnorm_backward<float, float>(exec, in_of(x), in(weight), in(rstd), in_of(y), in_of(z), of(dx),
@@ -88,9 +71,9 @@ TEST(Launch, AllocatesNothing) {
   finish_step(exec, in(partials), step.get());
   normal_init<float>(exec, view(x), 1, 2, 3, 0.02);
   constant_init<float>(exec, view(x), 1);
-  EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(count.calls(), 0);
   const auto counted = std::make_unique<int>(1);
-  EXPECT_EQ(allocations - before, 1) << "the counter works";
+  EXPECT_EQ(count.calls(), 1) << "the counter works";
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "base/table.hpp"
 #include "telemetry/console.hpp"
 #include "telemetry/metrics_file.hpp"
@@ -38,7 +39,7 @@ class Metrics : public testing::Test {
   std::vector<nlohmann::json> lines(const char* file = "metrics.jsonl") const {
     std::ifstream in(folder / file);
     std::vector<nlohmann::json> all;
-    for (std::string line; std::getline(in, line);) all.push_back(nlohmann::json::parse(line));
+    for (std::string line; std::getline(in, line);) all.push_back(parse_json(line));
     return all;
   }
   std::vector<int> steps() const {
@@ -105,7 +106,7 @@ TEST_F(Metrics, ResumingDropsLaterSteps) {
     write_steps(file, 1, 5);
     file.write(EvaluationRecord{4, 2.5});
     file.write(EvaluationRecord{5, 2.4, {{"chat", 2.0}, {"law", 3.0}}});
-    EXPECT_EQ(lines()[6]["validation_losses"].dump(), R"({"chat":2.0,"law":3.0})");
+    EXPECT_EQ(json_text(lines()[6]["validation_losses"]), R"({"chat":2.0,"law":3.0})");
   }
   MetricsFile file(folder.string(), 4);
   EXPECT_EQ(steps(), (std::vector<int>{1, 2, 3, 4, 4}));

@@ -1,0 +1,3 @@
+// What all tests include, to be precompiled: see tests/CMakeLists.txt.
+
+#include <gtest/gtest.h>
