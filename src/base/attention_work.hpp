@@ -194,9 +194,12 @@ constexpr AttentionWays attention_backward_ways(const AttentionShape& s, DType t
   return ways;
 }
 
-/// A limit to the number of documents would allow for a better way.
-constexpr bool lacks_documents(const AttentionShape& s, DType type) {
-  return s.documents == 0 && attention_work::fused(s, type);
+/// A limit to the number of documents would allow for a better way in this direction.
+constexpr bool lacks_documents(AttentionShape s, DType type, bool backward) {
+  if (s.documents > 0) return false;
+  s.documents = 2 * (s.tokens / attention_entry(s));
+  const AttentionWays ways = backward ? attention_backward_ways(s, type) : attention_forward_ways(s, type);
+  return ways.way[0] == AttentionWay::documents;
 }
 
 constexpr AttentionWork attention_forward_work(const AttentionShape& s, AttentionWay way) {

@@ -78,19 +78,22 @@ std::vector<Field> grouping() {
       free({"sharding.persistence_threshold", &at<&Deck::sharding, &Sharding::persistence_threshold>, "0",
             "elements", from(0),
             "Parameters with fewer elements than this stay whole on each rank (DeepSpeed's "
-            "stage3_param_persistence_threshold)."}),
+            "stage3_param_persistence_threshold). Those that one product takes count together: queries, keys "
+            "and values; gate and up."}),
       free({"sharding.reduce_bucket_size", &at<&Deck::sharding, &Sharding::reduce_bucket_size>, "0",
             "elements", from(0),
             "Reductions of more gradients than this are cut into several. 0: one per unit."}),
       free({"sharding.overlap_reduce", &at<&Deck::sharding, &Sharding::overlap_reduce>, "true", "", any(),
             "A unit's gradient is reduced while the next unit's backward computes, so two gradients exist at "
             "once (DeepSpeed's overlap_comm). false: their memory is shared, and backward waits."}),
-      free({"sharding.unit", &at<&Deck::sharding, &Sharding::unit>, R"("block")", "",
-            one_of({"block", "size", "model", "pattern"}),
-            "What is gathered and reduced at once. block: a transformer block; the embedding, and "
-            "the final norm with the head, are units of their own. size: neighbouring blocks are "
-            "joined until a unit has unit_min_parameters. model: everything. pattern: each module "
-            "that unit_patterns match is a unit, the rest of its block another."}),
+      free(
+          {"sharding.unit", &at<&Deck::sharding, &Sharding::unit>, R"("block")", "",
+           one_of({"block", "size", "model", "pattern"}),
+           "What is gathered and reduced at once. block: a transformer block; the embedding, and "
+           "the final norm with the head, are units of their own. size: neighbouring blocks are "
+           "joined until a unit has unit_min_parameters. model: everything. pattern: each module "
+           "that unit_patterns match is a unit, the rest of its block another; where a product takes several "
+           "modules, the first one's unit takes them all: q_proj's, gate_proj's."}),
       free({"sharding.unit_min_parameters", &at<&Deck::sharding, &Sharding::unit_min_parameters>,
             "100_000_000", "elements", from(1),
             "Fewest parameters of a unit, for sharding.unit = size (FSDP's size-based policy)."}),

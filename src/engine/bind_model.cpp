@@ -18,14 +18,24 @@ Matrix<T> norm_rows(Vector<T> x, std::int64_t width) {
   return {x.data, x.count / width, width};
 }
 
-/// Gate and up from the first and the last of the matrices that hold them: where that is one, it holds them
-/// side by side.
+/// The columns of a matrix that holds gate and up side by side.
 template <class T>
-std::pair<Columns<T>, Columns<T>> gate_and_up(Matrix<T> first, Matrix<T> last) {
-  if (first.data != last.data) return {first, last};
-  const std::int64_t half = first.cols / 2;
-  return {Columns<T>(first.data, first.rows, half, first.cols),
-          Columns<T>(first.data + half, first.rows, half, first.cols)};
+std::pair<Columns<T>, Columns<T>> halves(Matrix<T> both) {
+  const std::int64_t half = both.cols / 2;
+  return {Columns<T>(both.data, both.rows, half, both.cols),
+          Columns<T>(both.data + half, both.rows, half, both.cols)};
+}
+
+/// Of `count` operands: gate and up, or what holds both.
+template <class T>
+std::pair<Columns<const T>, Columns<const T>> gate_and_up_in(const Binding& b, std::size_t count) {
+  if (count == 1) return halves(in_matrix<T>(b, 0));
+  return {in_matrix<T>(b, 0), in_matrix<T>(b, 1)};
+}
+template <class T>
+std::pair<Columns<T>, Columns<T>> gate_and_up_out(const Binding& b, std::size_t count) {
+  if (count == 1) return halves(out_matrix<T>(b, 0));
+  return {out_matrix<T>(b, 0), out_matrix<T>(b, 1)};
 }
 
 }  // namespace
@@ -137,7 +147,7 @@ Bound bind_rope(const Binding& b) {
 
 Bound bind_swiglu(const Binding& b) {
   return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto [gate, up] = gate_and_up(in_matrix<T>(b, 0), in_matrix<T>(b, b.op.inputs.size() - 1));
+    const auto [gate, up] = gate_and_up_in<T>(b, b.op.inputs.size());
     const auto y = out_matrix<T>(b, 0);
     return {[&exec = b.exec, gate, up, y] { kernels::swiglu_forward<T>(exec, gate, up, y); }, nullptr};
   });
@@ -145,10 +155,10 @@ Bound bind_swiglu(const Binding& b) {
 
 Bound bind_swiglu_grad(const Binding& b) {
   return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const std::size_t last = b.op.inputs.size() - 1;
-    const auto [gate, up] = gate_and_up(in_matrix<T>(b, 0), in_matrix<T>(b, last - 1));
-    const auto dy = in_matrix<T>(b, last);
-    const auto [dgate, dup] = gate_and_up(out_matrix<T>(b, 0), out_matrix<T>(b, last - 1));
+    const std::size_t held_in = b.op.inputs.size() - 1;
+    const auto [gate, up] = gate_and_up_in<T>(b, held_in);
+    const auto dy = in_matrix<T>(b, held_in);
+    const auto [dgate, dup] = gate_and_up_out<T>(b, held_in);
     return {[&exec = b.exec, gate, up, dy, dgate, dup] {
               kernels::swiglu_backward<T>(exec, gate, up, dy, dgate, dup);
             },

@@ -76,10 +76,12 @@ std::vector<Note> notes(const Binding& b, const kernels::AttentionSpec& spec,
   if (b.program.target != Target::cuda) return {};
   const bool forward = spec.direction == kernels::Direction::forward;
   std::vector<Note> notes{{"attention", (forward ? "" : "backward: ") + prepared.describe()}};
-  if (lacks_documents(spec.shape, spec.type))
-    notes.push_back({"attention",
-                     "the number of documents in a sequence is not known: where it has a limit, "
-                     "data.max_documents lets cuDNN take documents as they are packed"});
+  if (lacks_documents(spec.shape, spec.type, !forward))
+    notes.push_back(
+        {"attention",
+         fmt::format("{}the number of documents in a sequence is not known: a data.max_documents of "
+                     "at most {} lets cuDNN take documents as they are packed",
+                     forward ? "" : "backward: ", attention_most_ragged_entries - 1)});
   return notes;
 }
 

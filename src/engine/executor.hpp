@@ -68,6 +68,7 @@ class Executor {
   void bind_ops(runtime::Mesh& mesh);
   void make_events();
   void make_segments();
+  bool waits(program::OpId id) const;
   void make_stretches();
   void find_ends();
 

@@ -92,15 +92,20 @@ void Executor::make_segments() {
     const program::Op& op = program_.ops[i];
     sites[i].kernel = queue_of(op.stream) == runtime::compute_queue && !bound_[i].collective;
     sites[i].signals = order_.signals[i];
-    sites[i].waits = !order_.waits[i].empty();
-    for (const OpId earlier : op.after) sites[i].waits |= host_driven_[at(earlier)];
+    sites[i].waits = waits(static_cast<OpId>(i));
   }
   segments_ = segments_of(options_.graphs, sites);
   graphs_.assign(segments_.size(), -1);
 }
 
-/// Ops of one kind that a queue runs one after the other, without a wait for others or a captured segment in
-/// between, have one clock: two events cost little then.
+/// Whether the op begins once work of another queue, or of the host, is done.
+bool Executor::waits(OpId id) const {
+  const auto by_host = [&](OpId earlier) { return static_cast<bool>(host_driven_[at(earlier)]); };
+  return !order_.waits[at(id)].empty() || std::ranges::any_of(program_.op(id).after, by_host);
+}
+
+/// Ops of one kind that a queue runs one after the other, without a wait for others, communication that the
+/// host drives or a captured segment in between, have one clock: two events cost little then.
 void Executor::make_stretches() {
   timed_begins_.assign(program_.ops.size(), EventTimer::none);
   timed_ends_ = timed_begins_;
@@ -110,10 +115,10 @@ void Executor::make_stretches() {
     for (OpId id = segment.begin; id < segment.end; ++id) {
       const program::Op& op = program_.op(id);
       OpId& before = last[static_cast<std::size_t>(queue_of(op.stream))];
-      const bool goes_on = !options_.timed && before >= 0 && order_.waits[at(id)].empty() &&
-                           program_.op(before).action.kind == op.action.kind;
+      const bool goes_on =
+          !options_.timed && before >= 0 && !waits(id) && program_.op(before).action.kind == op.action.kind;
       if (host_driven_[at(id)]) {
-        before = -1;
+        last.fill(-1);
         continue;
       }
       const runtime::Queue queue = queue_of(op.stream);

@@ -1,6 +1,7 @@
 #include "program/adjoints.hpp"
 
 #include "base/attention_work.hpp"
+#include "base/error.hpp"
 #include "base/kernel_workspace.hpp"
 #include "program/attention_op.hpp"
 #include "program/op_types.hpp"
@@ -37,6 +38,8 @@ void emit_joined(Tape& t, const char* type, const model::Node& n, const std::vec
   for (const model::ValueId v : parameters) {
     targets.push_back(t.target(v));
     outputs.push_back(targets.back().tensor);
+    REQUIRE(targets.back().accumulate == targets[0].accumulate,
+            "{}: of the joined gradients some have been written and some not", n.name);
   }
   Attributes attributes = accumulate(targets[0]);
   attributes.set("parts", static_cast<std::int64_t>(parameters.size()));

@@ -9,6 +9,7 @@
 // own: it stays in bf16, from what was not quantised (torchtitan's and torchao's recipe "rowwise_with_gw_hp"
 // does the same).
 
+#include "base/error.hpp"
 #include "program/adjoints.hpp"
 #include "program/tape.hpp"
 
@@ -77,7 +78,10 @@ void linear_fp8_adjoint(Tape& t, const model::Node& n) {
   }
   if (t.wants(w) && rowwise) product(t, "linear_grad_weight", n, {dy, t.tensor(x)}, t.target(w), rowwise);
   if (t.wants(w) && !rowwise) {
-    const TensorId input = t.tensor(t.maker(n.inputs[0]).outputs.at(2));
+    const model::Node& maker = t.maker(n.inputs[0]);
+    REQUIRE(maker.op == "fp8_quantize_both", "{}: its input's codes come from {}, which gives no transpose",
+            n.name, maker.name);
+    const TensorId input = t.tensor(maker.outputs[2]);
     product(t, "linear_fp8_grad_weight", n,
             {gradient.transposed, gradient.scales, input, t.tensor(n.inputs[1])}, t.target(w), rowwise);
   }

@@ -38,8 +38,9 @@ class Joiner {
 
   void run() {
     for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
-      if (graph_.nodes[n].op == "attention") join_attention(n);
-      if (graph_.nodes[n].op == "swiglu") join_gate(n);
+      const Node& node = graph_.nodes[n];
+      if (node.op == "attention" && node.inputs.size() == 4) join_attention(n);
+      if (node.op == "swiglu" && node.inputs.size() == 2) join_gate(n);
     }
     std::vector<Node> nodes;
     for (std::size_t n = 0; n < graph_.nodes.size(); ++n)
@@ -56,8 +57,10 @@ class Joiner {
 
   const Parameter& parameter(ValueId v) const { return graph_.parameters[idx(graph_.value(v).parameter)]; }
 
+  /// Of this layer alone: the gradients of joined weights are all written, or all added to.
   bool is_parameter(const Node& layer, std::size_t input) const {
-    return graph_.value(layer.inputs[input]).parameter >= 0;
+    const ValueId v = layer.inputs[input];
+    return graph_.value(v).parameter >= 0 && reads_[idx(v)] == 1;
   }
 
   /// Whether one operand of the layers would lie in one piece.

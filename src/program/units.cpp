@@ -23,6 +23,12 @@ std::vector<std::int64_t> unit_sizes(const Graph& graph) {
   return sizes;
 }
 
+/// The first of the parameters that this one lies beside: what is joined stays in one unit.
+std::size_t leader_of(const Graph& graph, std::size_t parameter) {
+  const int joined = graph.parameters[parameter].joined;
+  return joined >= 0 ? static_cast<std::size_t>(joined) : parameter;
+}
+
 /// The longest module name in front of a parameter's name that matches a pattern; "" when none does. Marks
 /// the patterns that were of use.
 std::string matching_module(const std::string& parameter, const std::vector<std::string>& patterns,
@@ -39,20 +45,36 @@ std::string matching_module(const std::string& parameter, const std::vector<std:
   return "";
 }
 
-/// The name of every parameter's new unit.
+/// What is joined goes where the first of it goes: a pattern for another of them would be of no effect.
+void require_no_follower(const Graph& graph, const std::string& pattern) {
+  for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
+    const std::size_t leader = leader_of(graph, i);
+    std::vector<bool> used(1);
+    if (leader == i || matching_module(graph.parameters[i].name, {pattern}, used).empty()) continue;
+    fail(
+        "sharding.unit_patterns: '{}' matches {}, which is one product with {} and lies beside it: name the "
+        "latter's module, or one that holds both",
+        pattern, graph.parameters[i].name, graph.parameters[leader].name);
+  }
+}
+
+/// The name of every parameter's new unit; of what is joined, that of the first counts.
 std::vector<std::string> names_by_pattern(const Graph& graph, const std::vector<std::string>& patterns) {
   std::vector<std::string> names;
   std::vector<bool> used(patterns.size(), false);
-  for (const Parameter& p : graph.parameters) {
+  for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
+    const Parameter& p = graph.parameters[leader_of(graph, i)];
     const std::string module = matching_module(p.name, patterns, used);
     names.push_back(module.empty() ? graph.units[static_cast<std::size_t>(p.unit)].name : module);
   }
-  for (std::size_t i = 0; i < patterns.size(); ++i)
+  for (std::size_t i = 0; i < patterns.size(); ++i) {
+    if (!used[i]) require_no_follower(graph, patterns[i]);
     REQUIRE(
         used[i],
         "sharding.unit_patterns: '{}' matches no module of the model; modules are named as in {}, without "
         "its last word",
         patterns[i], graph.parameters.front().name);
+  }
   return names;
 }
 
@@ -70,12 +92,6 @@ std::vector<std::string> names_by_size(const Graph& graph, std::int64_t least) {
   std::vector<std::string> names;
   for (const Parameter& p : graph.parameters) names.push_back(joined[static_cast<std::size_t>(p.unit)]);
   return names;
-}
-
-/// The first of the parameters that this one lies beside: what is joined stays in one unit.
-std::size_t leader_of(const Graph& graph, std::size_t parameter) {
-  const int joined = graph.parameters[parameter].joined;
-  return joined >= 0 ? static_cast<std::size_t>(joined) : parameter;
 }
 
 /// By parameter: elements of all that follow it.

@@ -68,6 +68,8 @@ class Communicator {
 
   /// Throws Error naming the group when communication that the device was given has failed. Never waits.
   virtual void check() {}
+  /// Ends what the device was given, which may never end otherwise; nothing may be started any more.
+  virtual void abort() noexcept {}
   /// Tells of device memory that collectives will work on for as long as this communicator lives; some
   /// networks then read and write it directly. False: it makes no difference here.
   virtual bool register_memory(void*, std::int64_t) { return false; }

@@ -1,5 +1,7 @@
 #include "runtime/mesh_comms.hpp"
 
+#include <exception>
+
 #include "base/error.hpp"
 #include "runtime/mpi_check.hpp"
 
@@ -85,6 +87,16 @@ void Mesh::each(const F& f) {
 
 void Mesh::check() {
   each([](Communicator& comm) { comm.check(); });
+}
+
+void Mesh::abort() noexcept {
+  each([](Communicator& comm) { comm.abort(); });
+}
+
+AbortOnError::AbortOnError(Mesh& mesh) : mesh_(mesh), exceptions_at_start_(std::uncaught_exceptions()) {}
+
+AbortOnError::~AbortOnError() {
+  if (std::uncaught_exceptions() > exceptions_at_start_) mesh_.abort();
 }
 
 void Mesh::register_memory(void* data, std::int64_t bytes) {

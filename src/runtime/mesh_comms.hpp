@@ -50,6 +50,9 @@ class Mesh {
   std::int64_t staging_bytes() const { return backend_->staging_bytes(); }
   /// Throws Error naming the group when communication that the device was given has failed. Never waits.
   void check();
+  /// After an error: ends what communicators still have under way on the device, which otherwise waits for
+  /// ranks that may be gone. Nothing may be started any more.
+  void abort() noexcept;
   /// Device memory that collectives will work on, for all communicators, those made later too. It must stay
   /// allocated until the Mesh is destroyed.
   void register_memory(void* data, std::int64_t bytes);
@@ -66,6 +69,20 @@ class Mesh {
   std::map<std::tuple<std::uint8_t, int, int>, std::unique_ptr<Communicator>> neighbours_;
   std::map<std::uint8_t, AxisSet> axes_;
   std::vector<std::pair<void*, std::int64_t>> registered_;
+};
+
+/// For a member that is declared last: while an error unwinds its owner it ends a Mesh's communication first,
+/// so that whatever waits for the device when it is destroyed does not wait for ranks that are gone.
+class AbortOnError {
+ public:
+  explicit AbortOnError(Mesh& mesh);
+  ~AbortOnError();
+  AbortOnError(const AbortOnError&) = delete;
+  AbortOnError& operator=(const AbortOnError&) = delete;
+
+ private:
+  Mesh& mesh_;
+  int exceptions_at_start_;
 };
 
 }  // namespace ztrain::runtime

@@ -6,9 +6,9 @@
 #include <string_view>
 
 #include "base/error.hpp"
-#include "runtime/self_comm.hpp"
 #include "runtime/mpi_check.hpp"
 #include "runtime/nccl_comm.hpp"
+#include "runtime/self_comm.hpp"
 #include "runtime/session.hpp"
 
 namespace ztrain::runtime {

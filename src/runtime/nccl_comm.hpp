@@ -34,6 +34,7 @@ class NcclCommunicator : public Communicator {
   std::unique_ptr<Collective> recv(void* data, std::int64_t bytes, int from) override;
   std::int64_t bytes_sent() const override { return channel_->sent; }
   void check() override { handle_->check(); }
+  void abort() noexcept override { handle_->abort(); }
   bool register_memory(void* data, std::int64_t bytes) override {
     return handle_->register_memory(data, bytes);
   }

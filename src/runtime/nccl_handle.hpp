@@ -45,6 +45,8 @@ class NcclHandle {
   void settle(int result, const char* call) const;
   /// Throws Error when communication failed since.
   void check() const;
+  /// Ends kernels that wait for other ranks, and gives the communicator back: get() is null from then on.
+  void abort() noexcept;
   bool register_memory(void* data, std::int64_t bytes);
 
  private:

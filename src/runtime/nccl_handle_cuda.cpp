@@ -84,10 +84,7 @@ NcclHandle::NcclHandle(const NcclHandle& parent, int color, int key, NcclMember 
 NcclHandle::~NcclHandle() {
   if (comm_ == nullptr) return;
   // Results are of no use any more: what can still fail here is the giving back.
-  if (std::uncaught_exceptions() > exceptions_at_start_) {
-    ncclCommAbort(comm_);
-    return;
-  }
+  if (std::uncaught_exceptions() > exceptions_at_start_) return abort();
   for (void* handle : registered_) ncclCommDeregister(comm_, handle);
   ncclResult_t result = ncclCommFinalize(comm_);
   if (result == ncclInProgress) result = static_cast<ncclResult_t>(poll());
@@ -95,6 +92,11 @@ NcclHandle::~NcclHandle() {
     ncclCommDestroy(comm_);
   else
     ncclCommAbort(comm_);
+}
+
+void NcclHandle::abort() noexcept {
+  if (comm_ != nullptr) ncclCommAbort(comm_);
+  comm_ = nullptr;
 }
 
 /// The state once NCCL works on nothing in the background; ncclInProgress when that takes too long.
@@ -131,6 +133,7 @@ void NcclHandle::fail_with(int result, const char* call) const {
 }
 
 void NcclHandle::check() const {
+  if (comm_ == nullptr) return;  // aborted
   ncclResult_t state = ncclSuccess;
   const ncclResult_t result = ncclCommGetAsyncError(comm_, &state);
   if (result != ncclSuccess) fail_with(result, "ncclCommGetAsyncError");

@@ -27,11 +27,21 @@ constexpr std::int64_t random_elements = 1 << 20;
 constexpr std::int64_t most_copied = 256 << 20;
 
 bool is_product(const Op& op) {
-  return op.type == "linear" || op.type == "linear_grad_input" || op.type == "linear_grad_weight";
+  return op.type.starts_with("linear") && op.type != "linear_grad_bias";
 }
 
 std::string operand(const Tensor& t) {
   return fmt::format("{} {}", to_string(t.shape), name_of(t.dtype));
+}
+
+/// Joined weights as the one that they are.
+std::string second_operand(const Program& p, const Op& op) {
+  const bool coded = op.type.starts_with("linear_fp8");  // each factor has its scales behind it
+  Tensor t = p.tensor(op.inputs[coded ? 2 : 1]);
+  if (op.type != "linear_grad_weight")
+    for (std::size_t i = 2; i <= static_cast<std::size_t>(op.attributes.integer("parts", 1)); ++i)
+      t.shape[0] += p.tensor(op.inputs[i]).shape[0];
+  return operand(t);
 }
 
 /// The first input, of products the second too: enough for people to tell kernels of one type apart.
@@ -39,7 +49,7 @@ std::string shape_text(const Program& p, const Op& op) {
   if (op.inputs.empty()) return op.outputs.empty() ? "" : operand(p.tensor(op.outputs[0]));
   std::string text = operand(p.tensor(op.inputs[0]));
   if (is_product(op) || op.type.rfind("head_loss", 0) == 0)
-    text = fmt::format("{} x {}", to_string(p.tensor(op.inputs[0]).shape), operand(p.tensor(op.inputs[1])));
+    text = fmt::format("{} x {}", to_string(p.tensor(op.inputs[0]).shape), second_operand(p, op));
   return op.attributes.integer("accumulate", 0) != 0 ? text + " +" : text;
 }
 

@@ -121,7 +121,8 @@ Generator::Generator(const runtime::Session& session, const ModelSource& source,
           session.agree("allocating memory", [&] { return host_tensors(*device_, job_.prefill, memory_); })),
       decode_host_(
           session.agree("allocating memory", [&] { return host_tensors(*device_, job_.decode, memory_); })),
-      vocabulary_(source.deck.model.vocab_size) {
+      vocabulary_(source.deck.model.vocab_size),
+      abort_(mesh_) {
   register_arenas(mesh_, memory_);
   note_ = share_product_algorithms(session, source.deck.device, queues_.exec(runtime::compute_queue));
   session.agree("reading the weights", [&] {

@@ -98,6 +98,7 @@ class Generator {
   std::span<const float> last_;  ///< of logits_: of the newest token
   Speed prefilled_, decoded_;
   std::string note_;
+  runtime::AbortOnError abort_;
 };
 
 }  // namespace ztrain::train

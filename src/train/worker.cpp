@@ -113,7 +113,8 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
       train_(job_.train, memory_, mesh_, queues_, executor_options(options)),
       evaluate_(job_.evaluate, memory_, mesh_, queues_, executor_options(options)),
       host_(session.agree("allocating memory",
-                          [&] { return engine::HostTensors(*device_, host_ranges(job_, memory_)); })) {
+                          [&] { return engine::HostTensors(*device_, host_ranges(job_, memory_)); })),
+      abort_(mesh_) {
   session.agree("preparing graphs", [&] {
     train_.require_capturable();
     evaluate_.require_capturable();

@@ -112,6 +112,7 @@ class Worker {
   engine::Executor load_, train_, evaluate_;
   engine::HostTensors host_;
   std::vector<engine::Note> notes_;
+  runtime::AbortOnError abort_;
 };
 
 /// Collective: compiles this rank's job, and proves the joint graph of every Program of it. Ranks whose

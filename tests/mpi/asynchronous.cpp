@@ -112,7 +112,7 @@ TEST(AsynchronousStep, NamesTheOpThatTheDeviceIsAt) {
   const auto step = [&](int, auto run) {
     run();
     EXPECT_EQ(worker.where(), "");
-    device.stop_after(4, std::chrono::milliseconds(800));
+    device.stop_after(4, std::chrono::milliseconds(3000));
     EXPECT_THROW(run(), Error);
     EXPECT_TRUE(worker.where().starts_with("the host waits for the device: compute is ")) << worker.where();
     EXPECT_NE(worker.where().find("micro 0"), std::string::npos) << worker.where();

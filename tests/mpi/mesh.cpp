@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
+#include "runtime/self_comm.hpp"
 #include "tests/support/mpi_main.hpp"
 
 using namespace ztrain;
@@ -92,6 +95,55 @@ TEST(Mesh, OtherNumbersOfRanksAreRefused) {
     EXPECT_NE(std::string(error.what()).find("needs 3 ranks, but 4 were started"), std::string::npos)
         << error.what();
   }
+}
+
+/// Groups of one, which say when they are aborted.
+class Abortable final : public MpiBackend {
+ public:
+  explicit Abortable(int& aborted) : aborted_(aborted), device_(make_host_device()) {}
+  std::unique_ptr<Communicator> make_self(Queue queue) override {
+    return std::make_unique<One>(*device_, queue, aborted_);
+  }
+
+ private:
+  class One final : public SelfCommunicator {
+   public:
+    One(Device& device, Queue queue, int& aborted) : SelfCommunicator(device, queue), aborted_(aborted) {}
+    void abort() noexcept override { ++aborted_; }
+
+   private:
+    int& aborted_;
+  };
+
+  int& aborted_;
+  std::unique_ptr<Device> device_;
+};
+
+TEST(Mesh, CommunicationEndsBeforeWhatAnErrorDestroys) {
+  int aborted = 0;
+  struct Owner {
+    explicit Owner(int& count)
+        : mesh(test::session(), two_by_two(), std::make_unique<Abortable>(count)), last{count}, guard(mesh) {
+      mesh.over(Axis::tensor);
+      mesh.over(Axis::context);
+    }
+    struct Last {
+      const int& count;
+      int expected = 0;
+      ~Last() { EXPECT_EQ(count, expected); }
+    };
+    Mesh mesh;
+    Last last;
+    AbortOnError guard;
+  };
+  { const Owner undisturbed(aborted); }
+  try {
+    Owner owner(aborted);
+    owner.last.expected = 2;
+    throw std::runtime_error("a rank is gone");
+  } catch (const std::runtime_error&) {
+  }
+  EXPECT_EQ(aborted, 2);
 }
 
 TEST(Mesh, SessionKnowsTheNode) {

@@ -48,10 +48,14 @@ TEST(AttentionWays, AdviseALimitOfDocumentsWhereItWouldHelp) {
   AttentionShape known = unknown, odd = unknown;
   known.documents = 8;
   odd.head_dim = 6;
-  EXPECT_TRUE(lacks_documents(unknown, DType::bf16));
-  EXPECT_FALSE(lacks_documents(known, DType::bf16));
-  EXPECT_FALSE(lacks_documents(unknown, DType::f32)) << "cuDNN has none";
-  EXPECT_FALSE(lacks_documents(odd, DType::bf16));
+  EXPECT_TRUE(lacks_documents(unknown, DType::bf16, false));
+  EXPECT_FALSE(lacks_documents(unknown, DType::bf16, true)) << "deterministic sums";
+  EXPECT_FALSE(lacks_documents(known, DType::bf16, false));
+  EXPECT_FALSE(lacks_documents(unknown, DType::f32, false)) << "cuDNN has none";
+  EXPECT_FALSE(lacks_documents(odd, DType::bf16, false));
+  known = unknown;
+  known.deterministic = false;
+  EXPECT_TRUE(lacks_documents(known, DType::bf16, true));
 }
 
 TEST(AttentionWays, ArePlainForWhatTheLibraryLacks) {

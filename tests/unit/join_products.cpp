@@ -113,6 +113,24 @@ TEST(JoinProducts, NotWhereOneOfThemIsNotAlikeOrReadElsewhere) {
   EXPECT_EQ(joined(graph), std::set<std::string>{}) << "codes";
 }
 
+TEST(JoinProducts, TwiceIsAsOnce) {
+  Graph graph = graph_of(even_dims());
+  join_products(graph);
+  const std::vector<Node> once = graph.nodes;
+  join_products(graph);
+  ASSERT_EQ(graph.nodes.size(), once.size());
+  for (std::size_t i = 0; i < once.size(); ++i)
+    EXPECT_EQ(graph.nodes[i].inputs, once[i].inputs) << once[i].name;
+}
+
+TEST(JoinProducts, NotWhereAWeightHasAnotherReader) {
+  Graph graph = graph_of(even_dims());
+  const model::ValueId shared = parameter(graph, "model.layers.0.mlp.up_proj.weight").value;
+  for (Node& node : graph.nodes)
+    if (node.name == "model.layers.1.mlp.up_proj") node.inputs[1] = shared;
+  EXPECT_EQ(joined(graph), std::set{qkv});
+}
+
 /// Whatever the units: the places of the joined weights in a flat range follow one another.
 void expect_neighbours(const UnitOptions& options) {
   Graph graph = graph_of(even_dims());
@@ -138,9 +156,22 @@ TEST(JoinProducts, KeepsWeightsSideBySideInEveryUnit) {
   expect_neighbours({});
   expect_neighbours({UnitGranularity::model, 0, {}, 0});
   expect_neighbours(
-      {UnitGranularity::pattern, 0, {"model.layers.*.self_attn.k_proj", "model.layers.*.mlp"}, 0});
+      {UnitGranularity::pattern, 0, {"model.layers.*.self_attn.q_proj", "model.layers.*.mlp"}, 0});
   const std::int64_t keys = 2 * 128 * 32;
   expect_neighbours({UnitGranularity::block, 0, {}, keys + 1});
+}
+
+TEST(JoinProducts, RefusesAPatternThatWouldBeOfNoEffect) {
+  const std::string message = test::refusal([] {
+    Graph graph = graph_of(even_dims());
+    join_products(graph);
+    group_parameters(graph, {UnitGranularity::pattern, 0, {"model.layers.*.mlp.up_proj"}, 0});
+  });
+  EXPECT_NE(
+      message.find("'model.layers.*.mlp.up_proj' matches model.layers.0.mlp.up_proj.weight, which is one "
+                   "product with model.layers.0.mlp.gate_proj.weight"),
+      std::string::npos)
+      << message;
 }
 
 TEST(JoinProducts, GradientsAreWrittenAndAddedToTogether) {
