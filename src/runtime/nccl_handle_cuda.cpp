@@ -84,7 +84,10 @@ NcclHandle::NcclHandle(const NcclHandle& parent, int color, int key, NcclMember 
 NcclHandle::~NcclHandle() {
   if (comm_ == nullptr) return;
   // Results are of no use any more: what can still fail here is the giving back.
-  if (std::uncaught_exceptions() > exceptions_at_start_) return abort();
+  if (std::uncaught_exceptions() > exceptions_at_start_) {
+    abort();
+    return;
+  }
   for (void* handle : registered_) ncclCommDeregister(comm_, handle);
   ncclResult_t result = ncclCommFinalize(comm_);
   if (result == ncclInProgress) result = static_cast<ncclResult_t>(poll());
