@@ -1,7 +1,8 @@
 # ztrain_test(SOURCE [RANKS 1 2 4] [KOKKOS] [LABELS ...] [TIMEOUT s] [LINK ...])
 # One source, one executable, one CTest entry per number of ranks. Without RANKS it runs without mpirun.
 # KOKKOS: its main initialises the kernel backend (not together with RANKS).
-# Release tests are compiled with -O1: half of what the build compiles is tests, whose time goes to the libraries anyway.
+# A Release build gives tests -O1, since most of their time goes to the libraries; those of kernels have references that
+# compute much, and get -O2. Precompiled headers are shared by sources of one level and the same definitions.
 find_package(GTest REQUIRED)
 set(ZTRAIN_MPIRUN ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe --bind-to none)
 
@@ -12,8 +13,13 @@ function(ztrain_test source)
   set(target ${folder}_${stem})
   add_executable(${target} ${source})
   ztrain_compile_options(${target})
-  ztrain_optimise(${target} 1)
-  target_precompile_headers(${target} REUSE_FROM ztrain_test_headers)
+  if(ARG_KOKKOS)
+    ztrain_optimise(${target} 2)
+    target_precompile_headers(${target} REUSE_FROM ztrain_test_kokkos_main)
+  else()
+    ztrain_optimise(${target} 1)
+    target_precompile_headers(${target} REUSE_FROM ztrain_test_headers)
+  endif()
   target_link_libraries(${target} PRIVATE ${ARG_LINK} GTest::gtest)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
