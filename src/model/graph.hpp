@@ -52,7 +52,7 @@ struct Parameter {
   /// The first of the parameters that it must lie beside, in their order, since one product takes them all
   /// (program/join_products.hpp); -1: none.
   int joined = -1;
-  int slice_dim = -1;     ///< dim cut over the tensor axis; -1: whole on each rank
+  int slice_dim = -1;  ///< dim cut over the tensor axis; -1: whole on each rank
   int slice_parts = 1;
   ValueId value = -1;
   /// Of a weight that is computed with as 8-bit codes (its value's dtype): their scales, a state; else -1.

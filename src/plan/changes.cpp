@@ -15,8 +15,8 @@ std::string key_of(const std::string& override_text) {
 }
 
 // A row: overrides, effect on the numbers, reason, whether it is one of the most frugal setting. A new knob
-// that saves memory is a row here; one whose value depends on the deck goes into changes_for. precision.fp8 is
-// none: what is gathered halves, but codes are kept beside the weights, which on few ranks takes more.
+// that saves memory is a row here; one whose value depends on the deck goes into changes_for. precision.fp8
+// is none: what is gathered halves, but codes are kept beside the weights, which on few ranks takes more.
 const std::vector<Change>& table() {
   static const std::vector<Change> rows{
       {recompute_overrides("full"), Effect::none, "keeps only each unit's input, and runs its forward again",
