@@ -122,8 +122,8 @@ def generate(arguments, runner, checks):
         run = runner.start(f"{name}_{which}", runner.command(1), words, timeout=60)
         if not checks.ended(name, run):
             return
-        lines = re.findall(r"^\d[\d ]*$", run.text, re.MULTILINE)
-        found.append(lines[0].split() if len(lines) == 1 else [])
+        ids = re.search(rf"^(?:\d+ ){{{TOKENS}}}", run.text, re.MULTILINE)  # the statistics may follow on the same line
+        found.append(ids.group(0).split() if ids else [])
     checks.judge(found[0] == found[1] and len(found[0]) == TOKENS, name,
                  f"twice {' '.join(found[0])}" if found[0] == found[1] else f"{found[0]} and then {found[1]}")
 
