@@ -112,7 +112,7 @@ echo
 echo "phase        verdict  check"
 while read -r name verdict rest; do printf '%-12s %-8s %s\n' "$name" "$verdict" "$rest"; done < "$results" | cut -c1-180 \
   | tee "$out/table.txt"
-count() { grep -c "^[a-z]* $1 " "$results"; }
+count() { grep -c "^[a-z0-9]* $1 " "$results"; }
 failed=$(count FAIL)
 echo "$(count PASS) passed, $failed failed, $(count SKIP) skipped in $SECONDS s; logs in $out"
 [[ $failed -eq 0 && -s $results ]]
