@@ -53,6 +53,10 @@ def nccl_version(executable):
         return 0
 
 
+def nccl_text(version):
+    return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
+
+
 def main():
     arguments = runs.arguments_of(__doc__)
     checks = runs.Checks()

@@ -1,6 +1,7 @@
 """Starts ztrain for the acceptance checks and reads what it leaves. Standard library alone.
 
 Every check is one line on stdout, "PASS name: detail", "FAIL ..." or "SKIP ...": tools/gpu_acceptance.sh collects them.
+What the time of a phase (ZTRAIN_ACCEPTANCE_SECONDS) cuts off is skipped; what takes longer than it ever may has failed.
 """
 import argparse
 import json
@@ -10,9 +11,22 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DECK = ROOT / "tests" / "regress" / "acceptance" / "parity.toml"
+NO_TIME = "no time is left for it"
+LEAST = 5  # seconds: what has less is not started
+
+
+class Clock:
+    """The time that all checks of this phase have together."""
+
+    def __init__(self):
+        self.end = time.monotonic() + float(os.environ.get("ZTRAIN_ACCEPTANCE_SECONDS", "1e9"))
+
+    def left(self):
+        return self.end - time.monotonic()
 
 
 class Checks:
@@ -31,6 +45,14 @@ class Checks:
     def skip(self, name, why):
         self.say("SKIP", name, why)
 
+    def ended(self, name, run):
+        """Whether the run ended well; says why not."""
+        if run.cut:
+            self.skip(name, NO_TIME)
+        elif run.code != 0:
+            self.judge(False, name, run.why())
+        return run.code == 0
+
     def exit(self):
         sys.exit(1 if self.failed else 0)
 
@@ -44,8 +66,17 @@ def arguments_of(text, more=()):
     for name, keywords in more:
         parser.add_argument(name, **keywords)
     arguments = parser.parse_args()
+    arguments.build, arguments.out = arguments.build.resolve(), arguments.out.resolve()
     arguments.out.mkdir(parents=True, exist_ok=True)
     return arguments
+
+
+def main_of(text, what):
+    """A script with one check for each word of what: {word: function(arguments, runner, checks)}."""
+    arguments = arguments_of(text, [("what", {"choices": sorted(what)})])
+    checks = Checks()
+    what[arguments.what](arguments, Runner(arguments), checks)
+    checks.exit()
 
 
 def write_text(path, size=40000):
@@ -61,8 +92,10 @@ def write_text(path, size=40000):
 
 
 class Run:
-    def __init__(self, code, text, folder):
-        self.code, self.text, self.folder = code, text, folder
+    """cut: the phase's time, not the run's own limit, ended it or kept it from starting."""
+
+    def __init__(self, code, text, folder, cut=False):
+        self.code, self.text, self.folder, self.cut = code, text, folder, cut
 
     def why(self):
         """The line that says most about a failure."""
@@ -94,32 +127,39 @@ class Runner:
     """ztrain on the parity deck, each run in a folder of its own."""
 
     def __init__(self, arguments):
+        self.clock = Clock()
         self.executable = arguments.build / "ztrain"
         self.out = arguments.out
         self.text = write_text(arguments.out / "parity.txt")
         self.mpirun = shutil.which("mpirun")
 
-    def command(self, ranks, wrapper=()):
+    def command(self, ranks, wrapper=(), executable=None):
         """One rank needs no launcher."""
+        program = str(executable or self.executable)
         if ranks == 1:
-            return [*wrapper, str(self.executable)]
+            return [*wrapper, program]
         launcher = [self.mpirun, "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
         if os.geteuid() == 0:
             launcher.insert(1, "--allow-run-as-root")
-        return [*launcher, *wrapper, str(self.executable)]
+        return [*launcher, *wrapper, program]
 
     def start(self, name, command, words, timeout, env=None):
         folder = self.out / name
+        left = self.clock.left()
+        if left < LEAST:
+            return Run(124, NO_TIME, folder, cut=True)
+        limit = min(timeout, left)
         process = subprocess.Popen([*command, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True, errors="replace",
-                                   env={"OMP_NUM_THREADS": "1", **os.environ, **(env or {})})
+                                   env={"OMP_NUM_THREADS": "1", **os.environ, **(env or {})}, cwd=ROOT)
+        cut = False
         try:
-            text, _ = process.communicate(timeout=timeout)
+            text, _ = process.communicate(timeout=limit)
             code = process.returncode
         except subprocess.TimeoutExpired:
-            code, text = 124, end(process) + f"\nlonger than {timeout:.0f} s"
+            code, text, cut = 124, end(process) + f"\nlonger than {limit:.0f} s", left < timeout
         (self.out / f"{name}.log").write_text(text)
-        return Run(code, text, folder)
+        return Run(code, text, folder, cut)
 
     def train(self, name, ranks=1, overrides=None, timeout=60, env=None, wrapper=()):
         """overrides: {"run.steps": 3}"""
@@ -127,18 +167,11 @@ class Runner:
         words = [str(DECK), *(f"--{key}={value}" for key, value in keys.items())]
         return self.start(name, self.command(ranks, wrapper), words, timeout, env)
 
-    def bench(self, name, deck, words, timeout=60):
+    def bench(self, name, deck, words, timeout=60, ranks=1):
         """The report too, where there is one."""
         report = self.out / f"{name}.json"
-        run = self.start(name, self.command(1), ["bench", str(deck), "--json", str(report), *words], timeout)
+        run = self.start(name, self.command(ranks), ["bench", str(deck), "--json", str(report), *words], timeout)
         return run, json.loads(report.read_text()) if run.code == 0 else None
-
-
-def largest_difference(expected, found):
-    """Of the losses, relative; infinite where steps are missing."""
-    if sorted(expected) != sorted(found) or not expected:
-        return float("inf")
-    return max(abs(found[s][0] - expected[s][0]) / abs(expected[s][0]) for s in expected)
 
 
 def library(executable, pattern):
@@ -146,3 +179,13 @@ def library(executable, pattern):
     listed = subprocess.run(["ldd", str(executable)], capture_output=True, text=True).stdout
     found = re.search(rf"{pattern}\S* => (\S+)", listed)
     return found.group(1) if found else ""
+
+
+def smi(field):
+    """A field of nvidia-smi's, of each GPU; empty where that is not known."""
+    try:
+        text = subprocess.run(["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits"], capture_output=True,
+                              text=True, timeout=20).stdout
+        return [float(line) for line in text.splitlines()]
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return []
