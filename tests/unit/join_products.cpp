@@ -125,9 +125,9 @@ TEST(JoinProducts, TwiceIsAsOnce) {
 
 TEST(JoinProducts, NotWhereAWeightHasAnotherReader) {
   Graph graph = graph_of(even_dims());
-  const model::ValueId shared = parameter(graph, "model.layers.0.mlp.up_proj.weight").value;
+  const model::ValueId shared = parameter(graph, "model.layers.1.mlp.up_proj.weight").value;
   for (Node& node : graph.nodes)
-    if (node.name == "model.layers.1.mlp.up_proj") node.inputs[1] = shared;
+    if (node.name == "model.layers.0.mlp.up_proj") node.inputs[1] = shared;
   EXPECT_EQ(joined(graph), std::set{qkv});
 }
 

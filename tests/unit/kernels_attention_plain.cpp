@@ -69,25 +69,6 @@ AttentionRun<T> run_prepared(const AttentionCase<T>& c) {
 }
 
 template <class T>
-constexpr double forward_error = std::is_same_v<T, double> ? 1e-13 : 5e-6;
-template <class T>
-constexpr double backward_error = std::is_same_v<T, double>  ? 1e-12
-                                  : std::is_same_v<T, float> ? 4e-5
-                                  : std::is_same_v<T, f16>   ? 5e-3
-                                                             : 4e-2;
-
-template <class T>
-void expect_reference(const AttentionCase<T>& c, const AttentionRun<T>& r, double forward, double backward) {
-  const auto expected = reference::attention(c.input64());
-  const auto gradients = reference::attention_gradients(c.input64(), doubles(c.dout));
-  expect_close(r.o, expected.o, forward, "o");
-  expect_close(r.lse, expected.lse, forward, "lse");
-  expect_close(r.dq, gradients.q, backward, "dq");
-  expect_close(r.dk, gradients.k, 2 * backward, "dk");
-  expect_close(r.dv, gradients.v, backward, "dv");
-}
-
-template <class T>
 struct PlainAttention : ::testing::Test {};
 TYPED_TEST_SUITE(PlainAttention, FloatTypes);
 

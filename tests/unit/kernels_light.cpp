@@ -195,6 +195,10 @@ TYPED_TEST(Elementwise, SwigluOfColumnsIsThatOfMatrices) {
       EXPECT_TRUE(same_bits(y, of_columns));
       swiglu_backward<T>(*this->exec, matrix(gate, rows), matrix(up, rows), matrix(dy, rows),
                          matrix(dgate, rows), matrix(dup, rows));
+      Array<T> left_alone(gate.size()), right_alone(gate.size());
+      swiglu_backward<T>(*this->exec, left, right, matrix(dy, rows), matrix(left_alone, rows),
+                         matrix(right_alone, rows));
+      EXPECT_TRUE(same_bits(dgate, left_alone) && same_bits(dup, right_alone));
       swiglu_backward<T>(*this->exec, left, right, matrix(dy, rows), left, right);
       EXPECT_TRUE(same_bits(beside(dgate, dup, rows), both)) << rows << " x " << n;
     }
