@@ -11,7 +11,7 @@ phase "Packages"
 tools/install_packages.sh
 
 phase "Build"
-# What is built for the first time is built in groups of sources, in half the time. A tree that is there stays as it was
+# What is built for the first time is built in groups of sources, in less time. A tree that is there stays as it was
 # configured.
 [ -e build/cpu/build.ninja ] || cmake --preset cpu -DZTRAIN_UNITY=ON
 cmake --build --preset cpu --target ztrain
