@@ -1,6 +1,8 @@
-# ztrain_layer(NAME [BOOKKEEPING] [LINK targets...]): one library per folder, from all sources in it. Where CPU and GPU
-# differ, a source is chosen by its name: *_cpu.cpp for CPU builds; *_cuda.cpp and *.cu, which need the CUDA toolkit
-# alone, for CUDA builds. BOOKKEEPING: no loops over data in it, so that -O2 is enough.
+# ztrain_layer(NAME [BOOKKEEPING|TEXT] [APART] [LINK targets...]): one library per folder, from all sources in it. Where
+# CPU and GPU differ, a source is chosen by its name: *_cpu.cpp for CPU builds; *_cuda.cpp and *.cu, which need the CUDA
+# toolkit alone, for CUDA builds.
+# BOOKKEEPING: no loops over data in it, so that -O2 is enough. TEXT: it reads and writes a little text, so that -O1 is.
+# APART: each source is compiled alone in every build.
 set(ZTRAIN_WARNINGS -Wall -Wextra -Wshadow -Wno-unknown-pragmas)
 if(ZTRAIN_WERROR)
   list(APPEND ZTRAIN_WARNINGS -Werror)
@@ -23,8 +25,17 @@ function(ztrain_optimise target level)
   target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O${level}>)
 endfunction()
 
+# Lets a clean build of the target compile its sources in groups (ZTRAIN_UNITY): headers are read once a group, and what
+# their templates and inline functions become is generated once. CMake 3.25 groups no sources in CUDA's language, and
+# those of a CUDA build keep to themselves altogether.
+function(ztrain_group_sources target)
+  if(ZTRAIN_UNITY AND NOT ZTRAIN_CUDA)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${ZTRAIN_UNITY_SOURCES})
+  endif()
+endfunction()
+
 function(ztrain_layer name)
-  cmake_parse_arguments(ARG "BOOKKEEPING" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "BOOKKEEPING;TEXT;APART" "" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_cuda.cpp ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
   if(ZTRAIN_CUDA)
@@ -42,6 +53,11 @@ function(ztrain_layer name)
     ztrain_compile_options(ztrain_${name})
     if(ARG_BOOKKEEPING)
       ztrain_optimise(ztrain_${name} 2)
+    elseif(ARG_TEXT)
+      ztrain_optimise(ztrain_${name} 1)
+    endif()
+    if(NOT ARG_APART)
+      ztrain_group_sources(ztrain_${name})
     endif()
   else()
     add_library(ztrain_${name} INTERFACE)

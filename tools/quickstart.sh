@@ -11,7 +11,9 @@ phase "Packages"
 tools/install_packages.sh
 
 phase "Build"
-cmake --preset cpu
+# What is built for the first time is built in groups of sources, in less time. A tree that is there stays as it was
+# configured.
+[ -e build/cpu/build.ninja ] || cmake --preset cpu -DZTRAIN_UNITY=ON
 cmake --build --preset cpu --target ztrain
 ztrain=$root/build/cpu/ztrain
 

@@ -11,7 +11,7 @@ namespace ztrain::config {
 namespace {
 
 /// Which values of a key an architecture has.
-struct Rule {
+struct KeyRule {
   const char* key;
   bool (*fits)(const Architecture&, const Model&);
   std::string (*value)(const Model&);
@@ -50,17 +50,17 @@ bool full_layers_fit(const Architecture& a, const Model& m) {
   return m.full_attention_layers == 0 || a.windows == Windows::later_layers;
 }
 
-constexpr std::array rules{
-    Rule{"model.attention_bias", bias_fits, text<&Model::attention_bias>, negated<&Model::attention_bias>},
-    Rule{"model.attention_output_bias", output_bias_fits, text<&Model::attention_output_bias>,
-         negated<&Model::attention_output_bias>},
-    Rule{"model.qk_norm", qk_norm_fits, text<&Model::qk_norm>, negated<&Model::qk_norm>},
-    Rule{"model.sliding_window", window_fits, text<&Model::sliding_window>, zero},
-    Rule{"model.full_attention_layers", full_layers_fit, text<&Model::full_attention_layers>, zero},
+constexpr std::array key_rules{
+    KeyRule{"model.attention_bias", bias_fits, text<&Model::attention_bias>, negated<&Model::attention_bias>},
+    KeyRule{"model.attention_output_bias", output_bias_fits, text<&Model::attention_output_bias>,
+            negated<&Model::attention_output_bias>},
+    KeyRule{"model.qk_norm", qk_norm_fits, text<&Model::qk_norm>, negated<&Model::qk_norm>},
+    KeyRule{"model.sliding_window", window_fits, text<&Model::sliding_window>, zero},
+    KeyRule{"model.full_attention_layers", full_layers_fit, text<&Model::full_attention_layers>, zero},
 };
 
 /// "false, or model.family = qwen3"
-std::string legal(const Rule& rule, const Model& m) {
+std::string legal(const KeyRule& rule, const Model& m) {
   std::vector<std::string_view> others;
   for (const Architecture& a : architectures())
     if (a.family != m.family && rule.fits(a, m)) others.push_back(a.family);
@@ -126,7 +126,7 @@ std::string hf_classes() {
 
 std::optional<Misfit> misfit(const Model& model) {
   const Architecture& a = find_architecture(model.family);
-  for (const Rule& rule : rules)
+  for (const KeyRule& rule : key_rules)
     if (!rule.fits(a, model)) return Misfit{rule.key, rule.value(model), legal(rule, model)};
   return std::nullopt;
 }

@@ -12,26 +12,26 @@ namespace ztrain::config {
 namespace {
 
 /// With parameters of this type, a key may be fp32 or `also`.
-struct Rule {
+struct DTypeRule {
   DType parameters;
   const char* key;
   DType Precision::*member;
   DType also;
 };
-constexpr std::array rules{
-    Rule{DType::f32, "precision.gradients", &Precision::gradients, DType::f32},
-    Rule{DType::f32, "precision.reduce", &Precision::reduce, DType::bf16},
-    Rule{DType::f32, "precision.master", &Precision::master, DType::f32},
-    Rule{DType::f32, "precision.moments", &Precision::moments, DType::bf16},
-    Rule{DType::bf16, "precision.gradients", &Precision::gradients, DType::bf16},
-    Rule{DType::bf16, "precision.reduce", &Precision::reduce, DType::bf16},
-    Rule{DType::bf16, "precision.master", &Precision::master, DType::bf16},
-    Rule{DType::bf16, "precision.moments", &Precision::moments, DType::bf16},
-    Rule{DType::f16, "precision.gradients", &Precision::gradients, DType::f16},
-    Rule{DType::f16, "precision.reduce", &Precision::reduce, DType::f16},
+constexpr std::array dtype_rules{
+    DTypeRule{DType::f32, "precision.gradients", &Precision::gradients, DType::f32},
+    DTypeRule{DType::f32, "precision.reduce", &Precision::reduce, DType::bf16},
+    DTypeRule{DType::f32, "precision.master", &Precision::master, DType::f32},
+    DTypeRule{DType::f32, "precision.moments", &Precision::moments, DType::bf16},
+    DTypeRule{DType::bf16, "precision.gradients", &Precision::gradients, DType::bf16},
+    DTypeRule{DType::bf16, "precision.reduce", &Precision::reduce, DType::bf16},
+    DTypeRule{DType::bf16, "precision.master", &Precision::master, DType::bf16},
+    DTypeRule{DType::bf16, "precision.moments", &Precision::moments, DType::bf16},
+    DTypeRule{DType::f16, "precision.gradients", &Precision::gradients, DType::f16},
+    DTypeRule{DType::f16, "precision.reduce", &Precision::reduce, DType::f16},
     // The steps of a small learning rate are below what fp16 can hold next to the parameter.
-    Rule{DType::f16, "precision.master", &Precision::master, DType::f32},
-    Rule{DType::f16, "precision.moments", &Precision::moments, DType::bf16},
+    DTypeRule{DType::f16, "precision.master", &Precision::master, DType::f32},
+    DTypeRule{DType::f16, "precision.moments", &Precision::moments, DType::bf16},
 };
 
 void check_doubles(const Deck& deck) {
@@ -47,7 +47,7 @@ void check_doubles(const Deck& deck) {
 }
 
 void check_rules(const Deck& deck) {
-  for (const Rule& rule : rules) {
+  for (const DTypeRule& rule : dtype_rules) {
     const DType type = deck.precision.*rule.member;
     if (deck.precision.parameters != rule.parameters || type == DType::f32 || type == rule.also) continue;
     const DType nearest = size_of(type) == size_of(rule.also) ? rule.also : DType::f32;

@@ -42,7 +42,7 @@ Bound quantize(const Binding& b) {
 }
 
 /// C[m, n] of A[m, k] and B[n, k]: operands A, its scales, B, its scales. bias: null for none.
-Bound product(const Binding& b, const std::byte* bias) {
+Bound fp8_product(const Binding& b, const std::byte* bias) {
   require_aligned(b);
   kernels::GemmFp8Shape shape;
   shape.m = b.in(0).shape[0];
@@ -84,11 +84,11 @@ Bound bind_fp8_transpose(const Binding& b) {
 }
 
 Bound bind_linear_fp8(const Binding& b) {
-  return product(b, b.op.inputs.size() > 4 ? b.input<std::byte>(4) : nullptr);
+  return fp8_product(b, b.op.inputs.size() > 4 ? b.input<std::byte>(4) : nullptr);
 }
 
 Bound bind_linear_fp8_gradient(const Binding& b) {
-  return product(b, nullptr);
+  return fp8_product(b, nullptr);
 }
 
 Bound bind_fp8_largest(const Binding& b) {

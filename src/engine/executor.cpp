@@ -1,25 +1,13 @@
 #include "engine/executor.hpp"
 
-#include <chrono>
-
+#include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/index.hpp"
 
 namespace ztrain::engine {
 
 using program::OpId;
 using runtime::compute_queue;
-
-namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-std::size_t at(OpId id) {
-  return static_cast<std::size_t>(id);
-}
-
-}  // namespace
 
 void Executor::run() {
   collect_timings();

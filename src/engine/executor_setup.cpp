@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "engine/executor.hpp"
 #include "kernels/bytes.hpp"
 #include "program/order.hpp"
@@ -15,10 +16,6 @@ using program::OpId;
 using program::TensorId;
 
 namespace {
-
-std::size_t at(OpId id) {
-  return static_cast<std::size_t>(id);
-}
 
 /// Every access comes before `last` starts, or is `last`.
 bool all_before(const program::Order& order, OpId last, const std::vector<OpId>& accesses) {

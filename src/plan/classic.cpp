@@ -15,10 +15,10 @@ namespace {
 struct Stage {
   const char *strategy, *formula;
 };
-constexpr std::array<Stage, 4> stages{{{"NO_SHARD", "16 P"},
-                                       {"zero1", "4 P + 12 P / N"},
-                                       {"zero2", "2 P + 14 P / N"},
-                                       {"FULL_SHARD", "16 P / N"}}};
+constexpr std::array<Stage, 4> zero_stages{{{"NO_SHARD", "16 P"},
+                                            {"zero1", "4 P + 12 P / N"},
+                                            {"zero2", "2 P + 14 P / N"},
+                                            {"FULL_SHARD", "16 P / N"}}};
 
 std::string gb(double bytes) {
   return fmt::format("{:.2f} GB", bytes / 1e9);
@@ -26,7 +26,7 @@ std::string gb(double bytes) {
 
 std::string strategies_text(const ClassicQuestion& q) {
   Table table({"strategy", "formula", "states per rank", "with what is beside", "fits"});
-  for (const Stage& s : stages) {
+  for (const Stage& s : zero_stages) {
     const double states =
         classic_bytes(q.parameters, program::find_strategy(s.strategy), static_cast<double>(q.ranks));
     table.row({s.strategy, s.formula, gb(states), gb(states + q.beside_bytes),

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <numeric>
 
+#include "base/index.hpp"
 #include "base/shape.hpp"
 #include "layout/comm_cost.hpp"
 
@@ -13,10 +14,6 @@ namespace {
 using program::Program;
 using program::Tensor;
 using program::Tier;
-
-std::size_t at(Tier tier) {
-  return static_cast<std::size_t>(tier);
-}
 
 bool holds_bytes(const Tensor& t, Tier tier) {
   return t.base == program::no_tensor && t.tier == tier;

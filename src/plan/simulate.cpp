@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/index.hpp"
 #include "plan/timetable.hpp"
 
 namespace ztrain::plan {
@@ -16,10 +17,6 @@ using program::Program;
 using program::Stream;
 using program::Tier;
 using BytesByTier = std::array<double, program::tier_count>;
-
-std::size_t at(OpId id) {
-  return static_cast<std::size_t>(id);
-}
 
 double memory_seconds(const Program& p, const Op& op, const Machine& m) {
   const BytesByTier bytes = bytes_touched(p, op);

@@ -1,14 +1,11 @@
 #include "program/gathers.hpp"
+#include "base/index.hpp"
 
 #include <algorithm>
 #include <map>
 
 namespace ztrain::program {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 bool contains(const std::vector<int>& list, int value) {
   return std::find(list.begin(), list.end(), value) != list.end();

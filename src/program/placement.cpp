@@ -1,4 +1,5 @@
 #include "program/placement.hpp"
+#include "base/index.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -7,10 +8,6 @@
 
 namespace ztrain::program {
 namespace {
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 template <class Key>
 std::vector<int> sorted_by(std::size_t count, Key key) {

@@ -6,15 +6,12 @@
 #include <map>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "program/op_types.hpp"
 #include "program/step_ops.hpp"
 
 namespace ztrain::program {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 class Sharder {
  public:

@@ -12,16 +12,13 @@
 #include <tuple>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "program/joint.hpp"
 #include "program/order.hpp"
 #include "program/passes.hpp"
 
 namespace ztrain::program {
 namespace {
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 std::string group_name(AxisSet axes, const std::vector<int>& ranks) {
   const auto shown = std::min<std::ptrdiff_t>(std::ssize(ranks), 8);

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 
+#include "base/index.hpp"
 #include "base/kernel_workspace.hpp"
 #include "program/job_base.hpp"
 #include "program/step_ops.hpp"
 
 namespace ztrain::program {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 class WeightCodes {
  public:

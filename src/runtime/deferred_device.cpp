@@ -1,24 +1,17 @@
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <utility>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "runtime/closed_memory.hpp"
 #include "runtime/deferred_work.hpp"
 #include "runtime/device.hpp"
 
 namespace ztrain::runtime {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// What was submitted while it was captured, in that order.
 struct Captured {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 
 namespace ztrain::runtime {
 namespace {
@@ -18,10 +19,6 @@ Order any_order(std::mt19937_64& random) {
   std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), random);
   return order;
-}
-
-std::size_t at(Queue queue) {
-  return static_cast<std::size_t>(queue);
 }
 
 }  // namespace

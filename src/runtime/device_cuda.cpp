@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "runtime/choose_gpu.hpp"
 #include "runtime/cuda_check.hpp"
 #include "runtime/cuda_memory.hpp"
@@ -12,10 +13,6 @@
 
 namespace ztrain::runtime {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 int visible_gpus() {
   int count = 0;

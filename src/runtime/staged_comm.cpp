@@ -48,8 +48,6 @@ std::byte* moved(void* base, std::int64_t bytes) {
   return static_cast<std::byte*>(base) + bytes;
 }
 
-}  // namespace
-
 class StagedCollective final : public Collective {
  public:
   StagedCollective(std::shared_ptr<Staging> staging, Staged staged)
@@ -114,6 +112,8 @@ class StagedCollective final : public Collective {
   int generation_ = -1;
   State state_ = State::idle;
 };
+
+}  // namespace
 
 StagedCommunicator::StagedCommunicator(std::unique_ptr<MpiCommunicator> inner,
                                        std::shared_ptr<Staging> staging)

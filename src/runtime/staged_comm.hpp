@@ -13,8 +13,6 @@
 
 namespace ztrain::runtime {
 
-class StagedCollective;
-
 /// One of its queue's communications is in flight at a time. Order and lifetimes as for MpiCommunicator.
 class StagedCommunicator : public Communicator {
  public:

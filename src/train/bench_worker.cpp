@@ -1,8 +1,8 @@
 #include "train/bench_worker.hpp"
 
-#include <chrono>
 #include <fstream>
 
+#include "base/clock.hpp"
 #include "config/validate.hpp"
 #include "data/synthetic_rows.hpp"
 #include "optim/schedule.hpp"
@@ -10,14 +10,6 @@
 #include "train/overflow.hpp"
 
 namespace ztrain::train {
-namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
-
 std::string device_name(const runtime::Device& device) {
   if (device.name() != "CPU") return device.name();
   std::ifstream file("/proc/cpuinfo");

@@ -58,18 +58,18 @@ std::string adapters_base(const nlohmann::json& metadata) {
   return metadata.value("started_from", origin) == origin ? origin : "";
 }
 
-struct Prepared {
+struct PreparedExport {
   checkpoint::ExportOptions options;
   std::vector<checkpoint::SideFile> files;
 };
 
 /// Side files are taken from rank 0, so it alone reads what lies beside the weights that were started from.
-Prepared prepare_export(const ExportRequest& request, int rank) {
+PreparedExport prepare_export(const ExportRequest& request, int rank) {
   require_checkpoint(request.checkpoint);
   const auto metadata = checkpoint::read_metadata(request.checkpoint);
   config::Deck deck = deck_of(metadata, request.checkpoint);
   if (rank == 0) deck.model.from = metadata.value("model_from", "");
-  Prepared p;
+  PreparedExport p;
   p.options.dtype = dtype_of(deck, request.dtype);
   p.options.max_shard_bytes = request.max_shard_bytes;
   p.options.content = request.content;
@@ -79,7 +79,7 @@ Prepared prepare_export(const ExportRequest& request, int rank) {
   return p;
 }
 
-std::string summary(const ExportRequest& request, const Prepared& p, const checkpoint::Exported& done,
+std::string summary(const ExportRequest& request, const PreparedExport& p, const checkpoint::Exported& done,
                     double seconds) {
   std::vector<std::string> names;
   for (const auto& file : p.files) names.push_back(file.name);
@@ -97,7 +97,7 @@ void export_model(const runtime::Session& session, const ExportRequest& request,
   const auto say = [&](const std::string& line) {
     if (watch.say) watch.say(line);
   };
-  const Prepared p =
+  const PreparedExport p =
       session.agree("preparing the export", [&] { return prepare_export(request, session.rank()); });
   const auto start = Clock::now();
   auto next_line = start + between_lines;

@@ -10,7 +10,7 @@
 namespace ztrain::train {
 namespace {
 
-std::string text(std::int64_t bytes) {
+std::string text_of_bytes(std::int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
 }
 
@@ -73,7 +73,7 @@ std::string HeldMemory::outside_text() const {
   if (!readings_) return "code, libraries and their compiled primitives, MPI";
   return fmt::format(
       "{} when the GPU was opened (CUDA's context, other processes), {} since (libraries, NCCL)",
-      text(readings_->opened()), text(readings_->outside() - readings_->opened()));
+      text_of_bytes(readings_->opened()), text_of_bytes(readings_->outside() - readings_->opened()));
 }
 
 std::string HeldMemory::peak_text(const engine::JobMemory& memory) const {
@@ -83,8 +83,8 @@ std::string HeldMemory::peak_text(const engine::JobMemory& memory) const {
       "the arenas took {} of the GPU's memory for {} planned; at the peak {} of {} were free. Other "
       "processes on "
       "it count{}\n",
-      text(readings_->arenas()), text(planned(device_, memory)),
-      text(gpu.total - readings_->peak() * sharing_), text(gpu.total),
+      text_of_bytes(readings_->arenas()), text_of_bytes(planned(device_, memory)),
+      text_of_bytes(gpu.total - readings_->peak() * sharing_), text_of_bytes(gpu.total),
       sharing_ > 1 ? fmt::format(", and its {} ranks have even shares", sharing_) : "");
 }
 

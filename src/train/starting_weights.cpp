@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "config/starting_point.hpp"
@@ -17,10 +17,6 @@ namespace {
 
 constexpr double seconds_between_lines = 5;
 constexpr int most_ranks_listed = 8;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::string text(std::int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -13,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/hash.hpp"
 #include "base/text.hpp"
 #include "config/print.hpp"
@@ -31,10 +31,6 @@
 
 namespace ztrain::train {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 RunFacts facts_of(const config::Deck& deck, const data::Sampler& sampler, const model::Graph& graph,
                   int ranks) {

@@ -4,6 +4,7 @@
 
 #include <barrier>
 #include <cstring>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -54,9 +55,8 @@ class HostThreads {
   int rank_;
 };
 
-/// f(threads) in each of a team's threads.
-template <class F>
-void run_threads(int size, const F& f) {
+/// f(threads) in each of a team's threads. No template: what starts threads takes long to compile.
+inline void run_threads(int size, const std::function<void(const HostThreads&)>& f) {
   HostThreads::Shared shared(size);
   std::vector<std::jthread> team;
   for (int rank = 0; rank < size; ++rank)

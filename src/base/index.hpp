@@ -1,0 +1,15 @@
+#pragma once
+// Containers are indexed by std::size_t; ids, counts and enumerators are of other types.
+
+#include <cstddef>
+#include <type_traits>
+
+namespace ztrain {
+
+/// The index of an id that is known not to be negative.
+template <class Id>
+requires(std::is_integral_v<Id> || std::is_enum_v<Id>) constexpr std::size_t at(Id id) {
+  return static_cast<std::size_t>(id);
+}
+
+}  // namespace ztrain
