@@ -1,5 +1,7 @@
 #include "engine/executor.hpp"
 
+#include <fmt/format.h>
+
 #include <chrono>
 
 #include "base/error.hpp"
@@ -45,6 +47,11 @@ std::string Executor::where() const {
   if (op >= 0) return describe(program_, op);
   const std::string device = progress_.text(program_);
   return device.empty() ? "" : "the host waits for the device: " + device;
+}
+
+std::string Executor::position() const {
+  const OpId at_host = current(), op = at_host >= 0 ? at_host : progress_.at();
+  return op < 0 ? "" : fmt::format("op {} of {}, {}", op + 1, program_.ops.size(), place_of(program_, op));
 }
 
 Executor::~Executor() {

@@ -63,6 +63,8 @@ class Executor {
   /// For a watchdog on another thread: the op that the host is at, else what was last observed of the device;
   /// "" where neither is known.
   std::string where() const;
+  /// For the same, in brief: "op 37 of 146, forward model.layers.2 micro 0".
+  std::string position() const;
 
  private:
   void bind_ops(runtime::Mesh& mesh);
