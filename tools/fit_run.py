@@ -20,6 +20,7 @@ import time
 PRECISIONS = ["fp32", "bf16"]
 LEAST_STEPS, MOST_STEPS = 100, 1000
 LEAST_MINUTES = 2.5  # of wall-clock time that a run is given even where it was to fill less
+QUIET_SECONDS = 10
 LENGTHS = {"run.steps", "run.tokens", "run.epochs"}
 
 
@@ -36,24 +37,27 @@ def end(process):
             return
 
 
-def run_for(seconds, command):
-    """Exit status and stderr of the command; None and "" where it took longer and was ended."""
+def run_for(seconds, command, what):
+    """Exit status and stderr of the command; None and "" where it took longer and was ended. Where that lasts, it is said."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                errors="replace", start_new_session=True)
-    try:
-        _, errors = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        end(process)
-        return None, ""
-    return process.returncode, errors
+    begin = time.monotonic()
+    while (left := begin + seconds - time.monotonic()) > 0:
+        try:
+            _, errors = process.communicate(timeout=min(left, QUIET_SECONDS))
+            return process.returncode, errors
+        except subprocess.TimeoutExpired:
+            print(f"measuring {what}, {time.monotonic() - begin:.0f} s of at most {seconds:.0f} s", file=sys.stderr)
+    end(process)
+    return None, ""
 
 
-def measure(launch, deck, overrides, seconds):
+def measure(launch, deck, overrides, seconds, what):
     """Seconds of a step; None where that is not known within `seconds`. Exits where the benchmark fails."""
     with tempfile.TemporaryDirectory(prefix="ztrain-fit-") as folder:
         report = pathlib.Path(folder) / "bench.json"
         command = [*launch, "bench", deck, "--warmup", "1", "--steps", "3", "--json", str(report), *overrides]
-        status, errors = run_for(seconds, command)
+        status, errors = run_for(seconds, command, what)
         if status is None:
             return None
         if status != 0:
@@ -68,10 +72,8 @@ def measure_all(launch, deck, overrides, precisions, patience):
     for precision in precisions:
         start = time.monotonic()
         words = [f"--precision.preset={precision}"] if precision else []
-        found[precision] = measure(launch, deck, [*words, *overrides], seconds)
-        if found[precision] is None:
-            print(f"tools/fit_run.py: {precision or 'a step'}: given up after {seconds:.3g} s", file=sys.stderr)
-        else:
+        found[precision] = measure(launch, deck, [*words, *overrides], seconds, precision or "a step")
+        if found[precision] is not None:
             seconds = min(patience, 1.5 * (time.monotonic() - start) + 5)
     return found
 
@@ -83,11 +85,11 @@ def steps_that_fill(seconds, step_seconds):
 
 
 def length(steps, seconds):
-    """About seven evaluations, two checkpoints."""
+    """Five to seven evaluations, which take as long as a step or two; two checkpoints."""
     return {
         "run.steps": steps,
         "run.max_minutes": max(LEAST_MINUTES, seconds / 60 * 1.5),
-        "evaluation.interval": max(10, round(steps / 70) * 10),
+        "evaluation.interval": max(20, round(steps / 70) * 10),
         "checkpoint.interval": steps // 2,
     }
 
@@ -103,15 +105,16 @@ def main():
     parser.add_argument("--launch", required=True, help="the command that starts ztrain, with its launcher")
     parser.add_argument("--seconds", type=float, default=100, help="that the steps are to fill")
     parser.add_argument("--patience", type=float, default=30, help="seconds for one measurement, its start included")
-    parser.add_argument("overrides", nargs="*", help="behind --: what the run is started with besides")
-    arguments = parser.parse_args()
-    given = {word.lstrip("-").partition("=")[0] for word in arguments.overrides}
+    words = sys.argv[1:]
+    split = words.index("--") if "--" in words else len(words)
+    arguments, overrides = parser.parse_args(words[:split]), words[split + 1:]
+    given = {word.lstrip("-").partition("=")[0] for word in overrides}
     own_precision = any(key.startswith("precision.") for key in given)
     own_length = bool(LENGTHS & given)
     if own_precision and own_length:
         return
     precisions = [None] if own_precision else PRECISIONS
-    found = measure_all(shlex.split(arguments.launch), arguments.deck, arguments.overrides, precisions,
+    found = measure_all(shlex.split(arguments.launch), arguments.deck, overrides, precisions,
                         arguments.patience)
     known = {precision: seconds for precision, seconds in found.items() if seconds}
     best = min(known, key=known.get) if known else precisions[0]
