@@ -51,7 +51,10 @@ std::string Executor::where() const {
 
 std::string Executor::position() const {
   const OpId at_host = current(), op = at_host >= 0 ? at_host : progress_.at();
-  return op < 0 ? "" : fmt::format("op {} of {}, {}", op + 1, program_.ops.size(), place_of(program_, op));
+  if (op < 0) return "";
+  const OpId other = waits_for_.load(std::memory_order_relaxed);
+  return fmt::format("op {} of {}, {}{}", op + 1, program_.ops.size(), place_of(program_, op),
+                     other < 0 ? "" : " waits for " + place_of(program_, other));
 }
 
 Executor::~Executor() {
@@ -196,7 +199,9 @@ void Executor::join() {
 
 void Executor::finish(OpId id) {
   const double start = now();
+  waits_for_.store(id, std::memory_order_relaxed);
   bound_[at(id)].collective->wait();
+  waits_for_.store(-1, std::memory_order_relaxed);
   timings_.exposed_communication += now() - start;
   pending_[at(id)] = false;
   in_flight_[static_cast<std::size_t>(program_.op(id).stream)] = -1;
