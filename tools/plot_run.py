@@ -178,7 +178,7 @@ def main():
     except OSError as error:
         sys.exit(f"plot_run.py: {error.filename}: {error.strerror}")
     if arguments.last_validation:
-        print(f"{runs[0].validation[-1][1]:.4f}" if runs[0].validation else "none (evaluation.interval is 0)")
+        print(f"{runs[0].validation[-1][1]:.4f}" if runs[0].validation else "none: the run came to no evaluation (evaluation.interval)")
         return
     if not runs[0].steps:
         sys.exit(f"plot_run.py: no step in {arguments.runs[0]} yet")

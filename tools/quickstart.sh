@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# From a fresh checkout to a trained model: installs packages, builds, trains inputs/quickstart.toml on two ranks, writes
-# a few words with the trained model and plots the run. Arguments are passed to the training run, for example
+# From a fresh checkout to a trained model: installs packages, builds, measures which precision this machine is fast in,
+# trains inputs/quickstart.toml in it on two ranks for about 100 seconds (100 to 1,000 steps), writes a few words with the
+# trained model and plots the run. Arguments are passed to the training run and come before what was measured, for example
 #   tools/quickstart.sh --run.steps=50
 # PROMPT=TEXT changes the text that the trained model continues.
 set -euo pipefail
@@ -25,10 +26,14 @@ while [ -e "$output" ]; do
   output=$root/runs/quickstart-$count
 done
 
-phase "Train on 2 ranks"
+phase "Measure"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 mpi_ranks 2
-"${mpirun[@]}" "$ztrain" inputs/quickstart.toml --run.output="$output" "$@"
+fitted=$("$python" tools/fit_run.py inputs/quickstart.toml --launch "${mpirun[*]@Q} ${ztrain@Q}" --seconds 100 -- "$@")
+mapfile -t fitted < <(printf '%s' "$fitted")
+
+phase "Train on 2 ranks"
+"${mpirun[@]}" "$ztrain" inputs/quickstart.toml --run.output="$output" "${fitted[@]}" "$@"
 checkpoint=$(find "$output/checkpoints" -maxdepth 1 -name 'step_*' ! -name '*.tmp' | sort -V | tail -n 1)
 if [ -z "$checkpoint" ]; then
   echo "tools/quickstart.sh: no checkpoint in $output/checkpoints" >&2

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -51,11 +50,11 @@ int bench(const Invocation& call) {
     if (first && !json.empty()) file = open_json(json);
     return d;
   });
-  const train::Bench result = train::run_bench(call.session, deck, request);
+  const train::Bench result = train::run_bench(call.session, call.console, deck, request);
   call.session.agree("writing the report", [&] {
     if (!first) return;
-    fmt::print("ztrain {}, {} of {} steps after {}\n{}", ZTRAIN_VERSION, path, request.steps, request.warmup,
-               train::bench_text(result, deck));
+    call.console.print(fmt::format("ztrain {}, {} of {} steps after {}\n{}", ZTRAIN_VERSION, path,
+                                   request.steps, request.warmup, train::bench_text(result, deck)));
     if (json.empty()) return;
     file << json_text(train::bench_json(result, deck, ZTRAIN_VERSION), 1) << '\n';
     file.close();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "app/parse.hpp"
 #include "base/error.hpp"
@@ -18,6 +19,7 @@
 #include "plan/setup.hpp"
 #include "program/compile.hpp"
 #include "runtime/session.hpp"
+#include "telemetry/console.hpp"
 #include "train/memory_report.hpp"
 
 namespace ztrain::app {
@@ -27,69 +29,79 @@ namespace {
 /// stands.
 constexpr int ranks_proven_here = 16;
 
-void check_for_ranks(config::Deck deck, int ranks) {
+void check_for_ranks(telemetry::Console& console, config::Deck deck, int ranks) {
   config::validate_for_ranks(deck, ranks, std::min(ranks, plan::machine_of(deck).ranks_per_node));
   const model::Graph graph = plan::training_graph(deck);
   const program::JobSpec spec = plan::job_spec(deck, plan::machine_of(deck).target);
+  const telemetry::Phase phase(console, "compiling and proving the step program");
   const program::Job job = program::compile(graph, spec, 0);
   if (ranks <= ranks_proven_here) program::verify_job(graph, spec);
   const plan::RankMemory memory = plan::memory_of(job);
-  fmt::print("mesh {}\n{} tokens a step\nrank 0 of {}; the step program has {} ops and is {}\n{}",
-             spec.mesh.describe(), config::tokens_per_step(deck), ranks, job.train.ops.size(),
-             ranks <= ranks_proven_here ? "proven free of deadlock over all ranks" : "proven for this rank",
-             train::memory_table(job.train, memory.persistent(program::Tier::device),
-                                 memory.transient(program::Tier::device)));
+  console.print(fmt::format(
+      "mesh {}\n{} tokens a step\nrank 0 of {}; the step program has {} ops and is {}\n{}",
+      spec.mesh.describe(), config::tokens_per_step(deck), ranks, job.train.ops.size(),
+      ranks <= ranks_proven_here ? "proven free of deadlock over all ranks" : "proven for this rank",
+      train::memory_table(job.train, memory.persistent(program::Tier::device),
+                          memory.transient(program::Tier::device))));
 }
 
-void print_data(const std::string& path, const config::Deck& deck, const data::Datasets& data) {
+void print_data(telemetry::Console& console, const std::string& path, const config::Deck& deck,
+                const data::Datasets& data) {
   const auto rows = [](const std::vector<data::RowSet>& sets) {
     std::int64_t sum = 0;
     for (const data::RowSet& set : sets) sum += set.rows->rows();
     return sum;
   };
-  fmt::print("{}: {} training sequences of {} tokens, {} for validation, vocabulary {}\n", path,
-             rows(data.train), deck.data.sequence, rows(data.validation), data.vocab_size);
-  for (const auto& [what, value] : data::describe(deck, data)) fmt::print("{:<10} {}\n", what, value);
+  console.print(fmt::format("{}: {} training sequences of {} tokens, {} for validation, vocabulary {}\n",
+                            path, rows(data.train), deck.data.sequence, rows(data.validation),
+                            data.vocab_size));
+  for (const auto& [what, value] : data::describe(deck, data))
+    console.print(fmt::format("{:<10} {}\n", what, value));
   const std::string tokenizer = data::compare_with_model(data.tokenizer, deck.model.origin);
-  if (!tokenizer.empty()) fmt::print("{:<10} {}\n", "tokenizer", tokenizer);
+  if (!tokenizer.empty()) console.print(fmt::format("{:<10} {}\n", "tokenizer", tokenizer));
   if (const std::string note = config::context_note(deck); !note.empty())
-    fmt::print("{:<10} {}\n", "context", note);
+    console.print(fmt::format("{:<10} {}\n", "context", note));
 }
 
 /// A wrong id is better found now than in the middle of a run.
-void check_ids(const data::Datasets& data) {
+void check_ids(telemetry::Console& console, const data::Datasets& data) {
   constexpr double seconds = 10;  // of each set
+  const telemetry::Phase phase(console, "reading the data");
   std::int64_t read = 0, all = 0;
   for (const auto* sets : {&data.train, &data.validation})
     for (const data::RowSet& set : *sets) {
       read += data::read_rows(*set.rows, seconds);
       all += set.rows->rows();
     }
-  fmt::print("{} of {} sequences read: their ids are below model.vocab_size{}\n", read, all,
-             read < all ? fmt::format(" (reading went on for {} s a set)", seconds) : "");
+  console.print(fmt::format("{} of {} sequences read: their ids are below model.vocab_size{}\n", read, all,
+                            read < all ? fmt::format(" (reading went on for {} s a set)", seconds) : ""));
 }
 
 /// The weights that a run would start from, by their headers alone.
-void check_weights(const config::Deck& deck) {
+void check_weights(telemetry::Console& console, const config::Deck& deck) {
+  const telemetry::Phase phase(console, "looking at the weights");
   const model::Graph graph = plan::training_graph(deck);
   std::vector<ParameterShape> parameters;
   for (const model::Parameter& p : graph.parameters)
     parameters.push_back({p.name, p.shape, {}, p.unit, p.decay, p.trainable, p.adapter});
   const std::int64_t bytes = checkpoint::require_weights(deck.model.from, parameters);
-  fmt::print("{}: the {} tensors of the model, {}\n", deck.model.from, parameters.size(),
-             format_bytes(static_cast<double>(bytes)));
+  console.print(fmt::format("{}: the {} tensors of the model, {}\n", deck.model.from, parameters.size(),
+                            format_bytes(static_cast<double>(bytes))));
 }
 
 /// What a run would read; completes the deck with what the data say.
-void check_files(const std::string& path, config::Deck& deck) {
+void check_files(telemetry::Console& console, const std::string& path, config::Deck& deck) {
+  std::optional<telemetry::Phase> phase(std::in_place, console, "opening the data");
   const data::Datasets data = data::open_datasets(deck);
   deck.model.vocab_size = data.vocab_size;
-  print_data(path, deck, data);
-  check_ids(data);
+  phase.reset();
+  print_data(console, path, deck, data);
+  check_ids(console, data);
   const std::string& folder = deck.checkpoint.export_to;
   if (!folder.empty() && std::filesystem::exists(folder))
-    fmt::print("checkpoint.export: '{}' exists: a run that has steps to do refuses to start\n", folder);
-  if (!deck.model.from.empty()) check_weights(deck);
+    console.print(
+        fmt::format("checkpoint.export: '{}' exists: a run that has steps to do refuses to start\n", folder));
+  if (!deck.model.from.empty()) check_weights(console, deck);
 }
 
 }  // namespace
@@ -110,13 +122,13 @@ int check(const Invocation& call) {
     config::Deck deck = config::load_deck(path, parser.remaining(), files);
     if (call.session.rank() != 0) return;
     if (files == config::Files::here) {
-      check_files(path, deck);
+      check_files(call.console, path, deck);
     } else {
       REQUIRE(deck.model.vocab_size > 0, "{}: model.vocab_size is not known without the data: give it", path);
-      fmt::print("{}: its data and weights are not looked at\n", path);
+      call.console.print(fmt::format("{}: its data and weights are not looked at\n", path));
     }
-    if (ranks > 0) check_for_ranks(deck, ranks);
-    fmt::print("the deck is valid\n");
+    if (ranks > 0) check_for_ranks(call.console, deck, ranks);
+    call.console.print("the deck is valid\n");
   });
   return 0;
 }

@@ -9,11 +9,16 @@ namespace ztrain::runtime {
 class Session;
 }
 
+namespace ztrain::telemetry {
+class Console;
+}
+
 namespace ztrain::app {
 
-/// A subcommand's words, and the MPI session it runs in.
+/// A subcommand's words, the MPI session it runs in, and what prints on rank 0 alone.
 struct Invocation {
   const runtime::Session& session;
+  telemetry::Console& console;
   std::vector<std::string> words;
 };
 

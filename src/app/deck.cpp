@@ -1,9 +1,8 @@
-#include <fmt/format.h>
-
 #include "app/commands.hpp"
 #include "base/error.hpp"
 #include "config/print.hpp"
 #include "runtime/session.hpp"
+#include "telemetry/console.hpp"
 
 namespace ztrain::app {
 
@@ -12,8 +11,7 @@ int deck(const Invocation& call) {
     const bool markdown = call.words.size() == 1 && call.words[0] == "--markdown";
     REQUIRE(call.words.empty() || markdown, "ztrain deck takes nothing, or --markdown; not '{}'",
             call.words[0]);
-    if (call.session.rank() == 0)
-      fmt::print("{}", markdown ? config::inputs_markdown() : config::deck_template());
+    call.console.print(markdown ? config::inputs_markdown() : config::deck_template());
   });
   return 0;
 }

@@ -1,5 +1,3 @@
-#include <cstdio>
-
 #include "app/parse.hpp"
 #include "runtime/session.hpp"
 #include "train/export_model.hpp"
@@ -25,13 +23,7 @@ int export_model(const Invocation& call) {
   if (const auto code = parser.parse(call)) return *code;
   request.max_shard_bytes = static_cast<std::int64_t>(max_shard * 1e9);
   if (adapters) request.content = checkpoint::ExportContent::adapters;
-  train::ExportWatch watch;
-  watch.say = [&](const std::string& line) {
-    if (call.session.rank() != 0) return;
-    std::fputs(line.c_str(), stdout);
-    std::fflush(stdout);
-  };
-  train::export_model(call.session, request, watch);
+  train::export_model(call.session, call.console, request);
   return 0;
 }
 

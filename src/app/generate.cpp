@@ -8,33 +8,43 @@
 #include "app/parse.hpp"
 #include "base/error.hpp"
 #include "data/token_source.hpp"
+#include "telemetry/console.hpp"
 #include "train/generator.hpp"
 
 namespace ztrain::app {
 namespace {
 
-/// Prints continuations: on rank 0, as bytes or as ids.
+/// Prints continuations, as ids or as bytes behind their prompt. The prompt waits for the first token: where
+/// the program is while it reads a long one is told of on a line of its own.
 class Printer {
  public:
-  Printer(bool prints, bool text) : prints_(prints), text_(text) {}
+  enum class Form : std::uint8_t { ids, text };
+  Printer(telemetry::Console& console, Form form) : console_(console), form_(form) {}
 
-  void begin(const std::string& prompt) const {
-    if (prints_ && text_) fmt::print("{}", prompt);
+  void begin(const std::string& prompt) {
+    if (form_ == Form::text) waiting_ = prompt;
   }
-  void token(std::int32_t token) const {
-    if (!prints_) return;
-    if (!text_)
-      fmt::print("{} ", token);
+  void token(std::int32_t token) {
+    if (form_ == Form::ids)
+      waiting_ += fmt::format("{} ", token);
     else
-      std::putchar(token == data::text_separator ? '\n' : token);
-    std::fflush(stdout);
+      waiting_ += token == data::text_separator ? '\n' : static_cast<char>(token);
+    print();
   }
-  void end() const {
-    if (prints_) fmt::print("\n");
+  void end() {
+    waiting_ += '\n';
+    print();
   }
 
  private:
-  bool prints_, text_;
+  void print() {
+    console_.print(waiting_);
+    waiting_.clear();
+  }
+
+  telemetry::Console& console_;
+  Form form_;
+  std::string waiting_;
 };
 
 struct CloseFile {
@@ -57,14 +67,13 @@ std::string speed_text(const train::Speed& speed) {
                                          static_cast<double>(speed.tokens) / speed.seconds);
 }
 
-void run(const runtime::Session& session, const GenerateArguments& a) {
+void run(const runtime::Session& session, telemetry::Console& console, const GenerateArguments& a) {
   const GenerateRequest r = make_request(session, a);
   const File logits = open_logits(session, a.logits);
-  const bool prints = session.rank() == 0;
-  train::Generator generator(session, r.source, r.generator);
-  if (prints) fmt::print(stderr, "{}\n", generator.memory_line());
-  if (prints && !generator.note().empty()) fmt::print(stderr, "products: {}\n", generator.note());
-  const Printer printer(prints, !a.prompt.empty() && !a.ids);
+  train::Generator generator(session, console, r.source, r.generator);
+  console.print_error(generator.memory_line() + "\n");
+  if (!generator.note().empty()) console.print_error(fmt::format("products: {}\n", generator.note()));
+  Printer printer(console, !a.prompt.empty() && !a.ids ? Printer::Form::text : Printer::Form::ids);
   train::GenerateOptions options = r.options;
   const train::Listener listener{
       [&](std::int32_t token) { printer.token(token); },
@@ -78,13 +87,12 @@ void run(const runtime::Session& session, const GenerateArguments& a) {
     printer.begin(a.prompt);
     const train::End end = generator.generate(r.prompts[p], options, listener);
     printer.end();
-    if (prints && end == train::End::full)
-      fmt::print(stderr, "the context of {} tokens is full ({}): --max-length allows for more\n",
-                 r.generator.capacity, r.capacity_from);
+    if (end == train::End::full)
+      console.print_error(fmt::format("the context of {} tokens is full ({}): --max-length allows for more\n",
+                                      r.generator.capacity, r.capacity_from));
   }
-  if (prints)
-    fmt::print(stderr, "prefill {}; decode {}\n", speed_text(generator.prefilled()),
-               speed_text(generator.decoded()));
+  console.print_error(fmt::format("prefill {}; decode {}\n", speed_text(generator.prefilled()),
+                                  speed_text(generator.decoded())));
 }
 
 void add_sampling(Parser& parser, train::GenerateOptions& o) {
@@ -131,7 +139,7 @@ int generate(const Invocation& call) {
       "--logits", a.logits,
       "file for the logits of every token of the prompts: fp32, little-endian, [tokens, vocabulary]");
   if (const auto code = parser.parse(call)) return *code;
-  run(call.session, a);
+  run(call.session, call.console, a);
   return 0;
 }
 

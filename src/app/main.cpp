@@ -1,13 +1,15 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstdio>
 #include <exception>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "app/commands.hpp"
 #include "kernels/backend.hpp"
 #include "runtime/session.hpp"
+#include "telemetry/console.hpp"
 
 namespace {
 
@@ -34,38 +36,57 @@ constexpr std::array<Command, 6> commands{{
      app::export_model},
 }};
 
-void usage() {
-  fmt::print("ztrain " ZTRAIN_VERSION
-             ": trains transformer language models too big for one device\n\n"
-             "  ztrain DECK [--section.key=value ...]                  train as the deck says\n");
-  for (const Command& c : commands) fmt::print("  ztrain {} {}\n", c.name, c.help);
-  fmt::print("\nUnder MPI: mpirun -np 8 ztrain DECK, or srun ztrain DECK. docs/inputs.md lists every key.\n");
+std::string usage() {
+  std::string text = "ztrain " ZTRAIN_VERSION
+                     ": trains transformer language models too big for one device\n\n"
+                     "  ztrain DECK [--section.key=value ...]                  train as the deck says\n";
+  for (const Command& c : commands) text += fmt::format("  ztrain {} {}\n", c.name, c.help);
+  return text +
+         "\nUnder MPI: mpirun -np 8 ztrain DECK, or srun ztrain DECK. docs/inputs.md lists every key.\n";
 }
 
-int dispatch(const runtime::Session& session, std::vector<std::string> words) {
+int dispatch(const runtime::Session& session, telemetry::Console& console, std::vector<std::string> words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
-    if (session.rank() == 0) usage();
+    console.print(usage());
     return words.empty() ? 2 : 0;
   }
   if (words[0] == "--version") {
-    if (session.rank() == 0) fmt::print("ztrain " ZTRAIN_VERSION "\n");
+    console.print("ztrain " ZTRAIN_VERSION "\n");
     return 0;
   }
   for (const Command& c : commands)
-    if (words[0] == c.name) return c.run({session, {words.begin() + 1, words.end()}});
-  return app::train({session, std::move(words)});
+    if (words[0] == c.name) return c.run({session, console, {words.begin() + 1, words.end()}});
+  return app::train({session, console, std::move(words)});
 }
+
+/// Rank 0's console, which is watched, and silence elsewhere.
+class RankConsole {
+ public:
+  explicit RankConsole(int rank) {
+    if (rank != 0) return;
+    console_.emplace(telemetry::Outlet::of_process());
+    thread_.emplace(*console_);
+  }
+  telemetry::Console& get() { return console_ ? *console_ : silent_; }
+
+ private:
+  telemetry::Console silent_;
+  std::optional<telemetry::Console> console_;
+  std::optional<telemetry::ConsoleThread> thread_;
+};
 
 }  // namespace
 
 int main(int argc, char** argv) {
   runtime::Session session(&argc, &argv);
+  RankConsole console(session.rank());  // after the session: its thread inherits what signals are blocked
   int code = 1;
   try {
-    code = dispatch(session, {argv + 1, argv + argc});
+    code = dispatch(session, console.get(), {argv + 1, argv + argc});
   } catch (const runtime::AgreedError& e) {
-    if (session.rank() == 0) fmt::print(stderr, "ztrain: {}\n", e.what());
+    console.get().print_error(fmt::format("ztrain: {}\n", e.what()));
   } catch (const std::exception& e) {
+    console.get().clear();
     session.abort_all(e.what());
   }
   kernels::finalize_backend();

@@ -4,7 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "runtime/session.hpp"
+#include "telemetry/console.hpp"
 
 namespace ztrain::app {
 
@@ -84,11 +84,11 @@ std::optional<int> Parser::parse(const Invocation& call) {
     app_->parse(words);
     return std::nullopt;
   } catch (const CLI::CallForHelp&) {
-    if (call.session.rank() == 0) fmt::print("{}", app_->help());
+    call.console.print(app_->help());
     return 0;
   } catch (const CLI::ParseError& e) {
-    if (call.session.rank() == 0)
-      fmt::print(stderr, "{}: {}\nrun with --help for what it takes\n", app_->get_name(), e.what());
+    call.console.print_error(
+        fmt::format("{}: {}\nrun with --help for what it takes\n", app_->get_name(), e.what()));
     return 2;
   }
 }

@@ -1,8 +1,3 @@
-#include <unistd.h>
-
-#include <fmt/format.h>
-
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "app/parse.hpp"
@@ -13,6 +8,7 @@
 #include "plan/classic.hpp"
 #include "plan/report.hpp"
 #include "runtime/session.hpp"
+#include "telemetry/console.hpp"
 
 namespace ztrain::app {
 namespace {
@@ -61,45 +57,27 @@ plan::Question question_of(const Options& o, const std::vector<std::string>& ove
   return q;
 }
 
-/// Progress of a search, on one line of a terminal.
-class Progress {
- public:
-  ~Progress() {
-    if (said_) fmt::print(stderr, "\r\033[K");
-  }
-  plan::Watch watch() {
-    return plan::Watch(most_seconds, [this](const std::string& text) {
-      if (isatty(STDERR_FILENO) == 0) return;
-      said_ = true;
-      fmt::print(stderr, "\r\033[K{}", text);
-      std::fflush(stderr);
-    });
-  }
-
- private:
-  bool said_ = false;
-};
-
-plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides) {
+plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, telemetry::Console& console) {
+  telemetry::Phase phase(console, "planning");
   plan::Plan plan{
       .question = question_of(o, overrides), .cost = {}, .strategies = {}, .fixes = {}, .search = {}};
   plan.cost = plan::cost_of(plan.question);
   plan.strategies = plan::costs_by_strategy(plan.question, plan.cost);
-  Progress progress;
+  const plan::Watch watch(most_seconds, [&](const std::string& text) { phase.at(text); });
   if (o.fit)
-    plan.search = plan::search_for(plan.question, progress.watch());
+    plan.search = plan::search_for(plan.question, watch);
   else if (!verdict_of(plan.cost).fits())
-    plan.fixes = plan::fixes_for(plan.question, progress.watch());
+    plan.fixes = plan::fixes_for(plan.question, watch);
   return plan;
 }
 
-void print_classic(const Options& o) {
+std::string classic_text(const Options& o) {
   plan::ClassicQuestion q;
   q.parameters = o.parameters;
   q.ranks = std::max(1, o.ranks);
   if (o.device_memory > 0) q.device_bytes = o.device_memory * 1e9;
   if (o.beside >= 0) q.beside_bytes = o.beside * 1e9;
-  fmt::print("{}", plan::classic_text(q));
+  return plan::classic_text(q);
 }
 
 }  // namespace
@@ -112,13 +90,10 @@ int plan(const Invocation& call) {
   if (const auto code = parser.parse(call)) return *code;
   call.session.agree("planning", [&] {
     if (call.session.rank() != 0) return;
-    if (options.parameters > 0) return print_classic(options);
+    if (options.parameters > 0) return call.console.print(classic_text(options));
     REQUIRE(!options.deck.empty(), "ztrain plan needs a deck, or --parameters; see ztrain plan --help");
-    const plan::Plan plan = plan_of(options, parser.remaining());
-    if (options.json)
-      fmt::print("{}\n", json_text(plan::report_json(plan), 2));
-    else
-      fmt::print("{}", plan::report_text(plan));
+    const plan::Plan plan = plan_of(options, parser.remaining(), call.console);
+    call.console.print(options.json ? json_text(plan::report_json(plan), 2) + "\n" : plan::report_text(plan));
   });
   return 0;
 }

@@ -9,7 +9,7 @@ int train(const Invocation& call) {
   auto deck = call.session.agree("reading the deck", [&] {
     return config::load_deck(call.words.front(), {call.words.begin() + 1, call.words.end()});
   });
-  train::Trainer(call.session, std::move(deck), ZTRAIN_VERSION).run();
+  train::Trainer(call.session, call.console, std::move(deck), ZTRAIN_VERSION).run();
   return 0;
 }
 

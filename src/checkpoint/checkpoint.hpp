@@ -87,6 +87,7 @@ enum class OtherStates {
 struct LoadOptions {
   bool verify = true;  ///< check every block of bytes that is read against its checksum
   OtherStates others = OtherStates::refuse;
+  Progress progress = {};  ///< after each of `states`, in bytes of this rank's memory
 };
 
 /// Fills `states` from the checkpoint at path; padding becomes zero. Not collective: one rank, one Place, a

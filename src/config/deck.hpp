@@ -16,6 +16,7 @@ struct Run {
   std::int64_t seed = 0;
   std::int64_t steps = 0, tokens = 0;  ///< exactly one of steps, tokens, epochs is positive after validation
   double epochs = 0;
+  double max_minutes = 0;  ///< wall-clock time after which the run saves and ends; 0: none
 };
 
 struct Data {

@@ -22,6 +22,13 @@ std::vector<Field> run() {
                     "Length of the run in tokens, rounded up to whole steps."})),
       free(numeric({"run.epochs", &at<&Deck::run, &Run::epochs>, "0", "epochs", from(0),
                     "Length of the run in passes over the training data, rounded to whole steps."})),
+      free(
+          {"run.max_minutes", &at<&Deck::run, &Run::max_minutes>, "0", "minutes", from(0),
+           "Wall-clock time after which the run ends itself, by rank 0's clock from the start of the "
+           "program: "
+           "the step under way is finished, a checkpoint saved (unless checkpoint.interval is -1), and the "
+           "exit status is 0. At least one step is taken. The schedule stays that of the run's whole length, "
+           "so that resuming goes on as if nothing had been. 0: no limit."}),
   };
 }
 

@@ -37,6 +37,16 @@ void DeviceProgress::observe(EventTimer& timer, Queue& queue) {
   queue.state.store(state, std::memory_order_release);
 }
 
+program::OpId DeviceProgress::at() const {
+  for (const Queue& queue : queues_) {
+    const State state = queue.state.load(std::memory_order_acquire);
+    const std::size_t at = queue.at.load(std::memory_order_relaxed);
+    if ((state == State::to_begin || state == State::begun) && at < queue.stretches.size())
+      return queue.stretches[at].first;
+  }
+  return -1;
+}
+
 std::string DeviceProgress::text(const program::Program& program) const {
   std::string text;
   bool observed = false;

@@ -28,6 +28,9 @@ class DeviceProgress {
   /// Any thread. "compute is at forward model.layers.3 micro 0: linear ... (op 41); gather is to begin ...";
   /// "" where nobody has observed since clear().
   std::string text(const program::Program& program) const;
+  /// Any thread. The first op of the compute queue, else of another, that is not known to be done; -1 where
+  /// nobody has observed since clear(), or all that has clocks is done.
+  program::OpId at() const;
 
  private:
   enum class State : std::uint8_t { unknown, all_done, to_begin, begun };

@@ -1,6 +1,13 @@
 #include "engine/executor.hpp"
 
+<<<<<<< HEAD
 #include "base/clock.hpp"
+=======
+#include <fmt/format.h>
+
+#include <chrono>
+
+>>>>>>> w-b
 #include "base/error.hpp"
 #include "base/index.hpp"
 
@@ -33,6 +40,14 @@ std::string Executor::where() const {
   if (op >= 0) return describe(program_, op);
   const std::string device = progress_.text(program_);
   return device.empty() ? "" : "the host waits for the device: " + device;
+}
+
+std::string Executor::position() const {
+  const OpId at_host = current(), op = at_host >= 0 ? at_host : progress_.at();
+  if (op < 0) return "";
+  const OpId other = waits_for_.load(std::memory_order_relaxed);
+  return fmt::format("op {} of {}, {}{}", op + 1, program_.ops.size(), place_of(program_, op),
+                     other < 0 ? "" : " waits for " + place_of(program_, other));
 }
 
 Executor::~Executor() {
@@ -177,7 +192,9 @@ void Executor::join() {
 
 void Executor::finish(OpId id) {
   const double start = now();
+  waits_for_.store(id, std::memory_order_relaxed);
   bound_[at(id)].collective->wait();
+  waits_for_.store(-1, std::memory_order_relaxed);
   timings_.exposed_communication += now() - start;
   pending_[at(id)] = false;
   in_flight_[static_cast<std::size_t>(program_.op(id).stream)] = -1;

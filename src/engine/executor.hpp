@@ -63,6 +63,9 @@ class Executor {
   /// For a watchdog on another thread: the op that the host is at, else what was last observed of the device;
   /// "" where neither is known.
   std::string where() const;
+  /// For the same, in brief: "op 37 of 146, forward model.layers.2 micro 0"; behind it, where the host waits
+  /// for other ranks, "waits for gather model.layers.2".
+  std::string position() const;
 
  private:
   void bind_ops(runtime::Mesh& mesh);
@@ -129,6 +132,7 @@ class Executor {
   std::vector<std::vector<std::function<void()>>> poison_;  ///< by op: fills of what ends there
   Timings timings_;
   std::atomic<program::OpId> current_{-1};
+  std::atomic<program::OpId> waits_for_{-1};  ///< the communication whose end the host waits for
 };
 
 }  // namespace ztrain::engine

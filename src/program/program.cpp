@@ -54,14 +54,19 @@ TensorId Program::find(std::string_view wanted) const {
   return no_tensor;
 }
 
-std::string describe(const Program& program, OpId id) {
+std::string place_of(const Program& program, OpId id) {
   const Op& op = program.op(id);
   std::string text(name_of(op.action.kind));
   const std::vector<std::string>& parts = is_compute(op.action.kind) ? program.blocks : program.units;
   if (op.action.part >= 0 && op.action.part < std::ssize(parts))
     text += " " + parts[static_cast<std::size_t>(op.action.part)];
   if (op.action.micro >= 0) text += fmt::format(" micro {}", op.action.micro);
-  return fmt::format("{}: {} {} (op {})", text, op.type, op.name, id);
+  return text;
+}
+
+std::string describe(const Program& program, OpId id) {
+  const Op& op = program.op(id);
+  return fmt::format("{}: {} {} (op {})", place_of(program, id), op.type, op.name, id);
 }
 
 }  // namespace ztrain::program

@@ -165,6 +165,8 @@ struct Program {
   TensorId find(std::string_view name) const;
 };
 
+/// "forward model.layers.3 micro 0"
+std::string place_of(const Program& program, OpId op);
 /// "forward model.layers.3 micro 0: linear model.layers.3.mlp.up_proj (op 41)"
 std::string describe(const Program& program, OpId op);
 

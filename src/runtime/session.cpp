@@ -76,10 +76,14 @@ std::string Session::from_rank_0(std::string text) const {
   return text;
 }
 
-bool Session::stop_requested() const {
-  int flag = stop_.arrived() ? 1 : 0;
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &flag, 1, MPI_INT, MPI_MAX, world_), "MPI_Allreduce");
-  return flag != 0;
+Stop Session::stop_requested(double most_seconds) const {
+  const std::chrono::duration<double> lasts = std::chrono::steady_clock::now() - began_;
+  Stop mine = Stop::none;
+  if (rank_ == 0 && most_seconds > 0 && lasts.count() >= most_seconds) mine = Stop::time_is_up;
+  if (stop_.arrived()) mine = Stop::signal;
+  int all = static_cast<int>(mine);
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MAX, world_), "MPI_Allreduce");
+  return static_cast<Stop>(all);
 }
 
 void Session::agree_on(std::string_view what, const std::function<void()>& fn) const {

@@ -9,6 +9,7 @@
 
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -28,6 +29,9 @@ class AgreedError : public Error {
  public:
   using Error::Error;
 };
+
+/// Why a run is to save and end before its last step.
+enum class Stop : std::uint8_t { none, time_is_up, signal };
 
 class Session {
  public:
@@ -75,8 +79,9 @@ class Session {
   /// Collective: rank 0's text, on every rank.
   std::string from_rank_0(std::string text) const;
 
-  /// Collective: true on every rank once SIGUSR1 has reached any of them since the session began.
-  bool stop_requested() const;
+  /// Collective, the same on every rank: signal once SIGUSR1 has reached any of them since the session began;
+  /// else time_is_up once the session has lasted for most_seconds by rank 0's clock. 0: no limit.
+  Stop stop_requested(double most_seconds) const;
 
   /// Prints "ztrain: rank 2 (host) failed: message" to stderr and ends all ranks within seconds, with a
   /// non-zero status.
@@ -88,6 +93,7 @@ class Session {
   std::string collect_messages(const std::string& mine) const;
 
   mutable StopSignal stop_;  ///< first: MPI starts threads, which inherit what is blocked
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   MPI_Comm world_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1, local_rank_ = 0, ranks_on_node_ = 1, max_ranks_per_node_ = 1, nodes_ = 1,
       node_ = 0;

@@ -1,58 +1,194 @@
 #include "telemetry/console.hpp"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
+#include <chrono>
+#include <cstring>
+#include <utility>
 
 #include "base/text.hpp"
+#include "telemetry/allocation_count.hpp"
 
 namespace ztrain::telemetry {
 namespace {
 
-constexpr std::size_t columns = 11;
-constexpr std::array<const char*, columns> names{"step",   "loss",         "grad_norm", "lr",
-                                                 "memory", "tokens/s",     "tflops",    "mfu",
-                                                 "data",   "comm-exposed", "time left"};
-constexpr std::array<int, columns> widths{13, 9, 9, 9, 16, 10, 8, 6, 6, 12, 9};
+constexpr int usual_columns = 80;
+constexpr const char* remove_text = "\r\033[K";
 
-std::string number(const char* format, double value) {
-  return std::isfinite(value) ? fmt::format(fmt::runtime(format), value) : std::isnan(value) ? "-" : "inf";
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::string percent(double share) {
-  return number("{:.1f}%", 100 * share);
+/// Of a terminal; 0 where there is none, or one that understands no control sequences.
+int columns_of(int file) {
+  const char* terminal = std::getenv("TERM");
+  if (isatty(file) == 0 || (terminal != nullptr && std::strcmp(terminal, "dumb") == 0)) return 0;
+  winsize size{};
+  return ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : usual_columns;
 }
 
-std::string memory(const StepLine& line) {
-  const std::string used = number("{:.2f} GiB", line.memory_bytes / (1024.0 * 1024.0 * 1024.0));
-  return line.memory_limit > 0
-             ? fmt::format("{} ({:.0f}%)", used, 100 * line.memory_bytes / line.memory_limit)
-             : used;
-}
-
-std::string joined(const std::array<std::string, columns>& cells) {
-  std::string text;
-  for (std::size_t c = 0; c < columns; ++c)
-    text += fmt::format("{}{:>{}}", c == 0 ? "" : "  ", cells[c], widths[c]);
-  return text;
+bool same_place(int one, int other) {
+  struct stat a {
+  }, b{};
+  if (fstat(one, &a) != 0 || fstat(other, &b) != 0) return true;
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 }  // namespace
 
-std::string step_header() {
-  std::array<std::string, columns> cells;
-  std::copy(names.begin(), names.end(), cells.begin());
-  return joined(cells);
+Phase::Phase(Console& console, const char* kind, Detail detail)
+    : console_(console), kind_(kind), detail_(std::move(detail)) {
+  console_.begin(*this);
 }
 
-std::string step_line(const StepLine& l) {
-  return joined({l.steps > 0 ? fmt::format("{}/{}", l.step, l.steps) : fmt::format("{}", l.step),
-                 number("{:.4f}", l.loss), number("{:.3g}", l.grad_norm), number("{:.2e}", l.lr), memory(l),
-                 number("{:.0f}", l.tokens_per_s), number("{:.2f}", l.tflops), percent(l.mfu),
-                 percent(l.data_share), percent(l.exposed_share),
-                 std::isfinite(l.seconds_left) ? format_duration(l.seconds_left) : "-"});
+Phase::Phase(Console& console, const char* kind, std::int64_t number, Detail detail)
+    : console_(console), kind_(kind), number_(number), detail_(std::move(detail)) {
+  console_.begin(*this);
+}
+
+Phase::~Phase() {
+  console_.end(*this);
+}
+
+void Phase::at(std::string_view where) {
+  const std::lock_guard lock(console_.mutex_);
+  where_size_ = std::min(where.size(), where_.size());
+  std::copy_n(where.begin(), where_size_, where_.begin());
+}
+
+std::string Phase::text() const {
+  std::string text = number_ ? fmt::format("{} {}", kind_, *number_) : kind_;
+  std::string where(where_.data(), where_size_);
+  if (detail_)
+    if (const std::string detail = detail_(); !detail.empty())
+      where += fmt::format("{}{}", where.empty() ? "" : ", ", detail);
+  return where.empty() ? text : fmt::format("{}: {}", text, where);
+}
+
+Outlet Outlet::of_process() {
+  Outlet outlet;
+  outlet.columns = columns_of(STDERR_FILENO);
+  outlet.together = same_place(STDOUT_FILENO, STDERR_FILENO);
+  return outlet;
+}
+
+Console::Console() {
+  outlet_.lines = nullptr;
+}
+
+Console::Console(Outlet outlet) : outlet_(std::move(outlet)) {
+  if (!outlet_.now) outlet_.now = steady_seconds;
+  last_output_ = outlet_.now();
+}
+
+Console::~Console() {
+  clear();
+}
+
+void Console::begin(Phase& phase) {
+  if (!speaks()) return;
+  const std::lock_guard lock(mutex_);
+  phase.began_ = outlet_.now();
+  phase.outer_ = std::exchange(innermost_, &phase);
+}
+
+void Console::end(const Phase& phase) {
+  if (!speaks()) return;
+  const std::lock_guard lock(mutex_);
+  Phase** link = &innermost_;
+  while (*link != &phase) link = &(*link)->outer_;
+  *link = phase.outer_;
+}
+
+void Console::print(std::string_view text) {
+  write(outlet_.lines, text);
+}
+
+void Console::print_error(std::string_view text) {
+  write(outlet_.progress, text);
+}
+
+void Console::clear() {
+  const std::lock_guard lock(mutex_);
+  remove_line();
+}
+
+void Console::write(std::FILE* file, std::string_view text) {
+  if (!speaks() || text.empty()) return;
+  const std::lock_guard lock(mutex_);
+  remove_line();
+  std::fwrite(text.data(), 1, text.size(), file);
+  std::fflush(file);
+  unfinished_ = text.back() != '\n';
+  last_output_ = outlet_.now();
+}
+
+void Console::remove_line() {
+  if (!std::exchange(shown_, false)) return;
+  std::fputs(remove_text, outlet_.progress);
+  std::fflush(outlet_.progress);
+}
+
+double Console::interval_of(const Phase& phase) const {
+  const auto found = intervals_.find(std::string_view(phase.kind_));
+  return found == intervals_.end() ? outlet_.first : found->second;
+}
+
+void Console::look() {
+  const std::lock_guard lock(mutex_);
+  if (!speaks() || innermost_ == nullptr || (unfinished_ && outlet_.together)) return;
+  const Phase& phase = *innermost_;
+  const double now = outlet_.now();
+  if (now - last_output_ < interval_of(phase)) return;
+  const double lasts = now - phase.began_;
+  std::string line = fmt::format("{}, {}", phase.text(),
+                                 lasts < 120 ? fmt::format("{:.0f} s", lasts) : format_duration(lasts));
+  if (outlet_.columns > 0)
+    rewrite(std::move(line));
+  else
+    append(phase, line);
+}
+
+/// A line that is too long would go on in the next one, which nothing removes. The time at its end is kept.
+void Console::rewrite(std::string line) {
+  const auto room = static_cast<std::size_t>(std::max(outlet_.columns - 1, 1));
+  if (line.size() > room) {
+    const std::string end = " ..." + line.substr(line.rfind(", "));
+    line = line.substr(0, room - std::min(room, end.size())) + end;
+    line.resize(std::min(line.size(), room));
+  }
+  std::fprintf(outlet_.progress, "%s%s", remove_text, line.c_str());
+  std::fflush(outlet_.progress);
+  shown_ = true;
+}
+
+void Console::append(const Phase& phase, const std::string& line) {
+  intervals_.insert_or_assign(phase.kind_, std::min(2 * interval_of(phase), outlet_.longest));
+  std::fprintf(outlet_.progress, "%s\n", line.c_str());
+  std::fflush(outlet_.progress);
+  last_output_ = outlet_.now();
+}
+
+ConsoleThread::ConsoleThread(Console& console) : console_(console), thread_([this] { watch(); }) {}
+
+ConsoleThread::~ConsoleThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void ConsoleThread::watch() {
+  const AllocationPause pause;  // a line that is printed is no part of a step
+  const std::chrono::duration<double> between(console_.between_looks());
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, between, [this] { return stop_; })) console_.look();
 }
 
 }  // namespace ztrain::telemetry

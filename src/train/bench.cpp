@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "config/validate.hpp"
 #include "model/family.hpp"
@@ -23,13 +24,20 @@ void require_loss(const BenchSteps::Step& step) {
 /// A worker for the deck. timed: with a clock around every op, where work runs later than it is issued.
 class Machinery {
  public:
-  Machinery(const runtime::Session& session, const config::Deck& deck, const model::Graph& graph, bool timed)
-      : worker_{session, compile_and_verify(session, graph, plan::job_spec(deck, build_target())), &deck,
-                options_of(deck, timed), open_device(session, deck)},
-        steps_(session, worker_, deck) {}
+  Machinery(const runtime::Session& session, telemetry::Console& console, const config::Deck& deck,
+            const model::Graph& graph, bool timed)
+      : console_(console),
+        preparing_(std::in_place, console, "preparing memory, kernels and weights"),
+        worker_{session, compile_and_verify(session, console, graph, plan::job_spec(deck, build_target())),
+                &deck, options_of(deck, timed), open_device(session, deck)},
+        steps_(session, worker_, deck) {
+    preparing_.reset();
+  }
 
   Worker& worker() { return worker_; }
+  telemetry::Console& console() { return console_; }
   BenchSteps::Step step() {
+    const telemetry::Phase phase(console_, "step", ++count_, [this] { return worker_.position(); });
     const BenchSteps::Step step = steps_.run();
     require_loss(step);
     return step;
@@ -43,8 +51,11 @@ class Machinery {
     return options;
   }
 
+  telemetry::Console& console_;
+  std::optional<telemetry::Phase> preparing_;  ///< while the members below are made
   Worker worker_;
   BenchSteps steps_;
+  std::int64_t count_ = 0;
 };
 
 void describe(Bench& bench, const config::Deck& deck, const model::Graph& graph, Worker& worker) {
@@ -79,25 +90,27 @@ void take_steps(Machinery& machinery, const BenchRequest& request, Bench& bench)
 
 void take_apart(const runtime::Session& session, Machinery& machinery, const BenchRequest& request,
                 Bench& bench) {
+  telemetry::Phase phase(machinery.console(), "timing kernels alone");
   bench.ceiling = measure_ceiling(machinery.worker());
-  if (request.kernels) bench.kernels = measure_kernels(session, machinery.worker());
+  if (request.kernels) bench.kernels = measure_kernels(session, machinery.worker(), phase);
 }
 
 }  // namespace
 
-Bench run_bench(const runtime::Session& session, const config::Deck& deck, const BenchRequest& request) {
+Bench run_bench(const runtime::Session& session, telemetry::Console& console, const config::Deck& deck,
+                const BenchRequest& request) {
   const model::Graph graph = plan::training_graph(deck);
   Bench bench;
   bench.ranks = session.size();
   {
-    Machinery machinery(session, deck, graph, false);
+    Machinery machinery(session, console, deck, graph, false);
     describe(bench, deck, graph, machinery.worker());
     take_steps(machinery, request, bench);
     if (!bench.asynchronous) take_apart(session, machinery, request, bench);
   }
   if (!bench.asynchronous) return bench;
   // Clocks around every op cost time, so these are other steps; two jobs at once might not fit.
-  Machinery machinery(session, deck, graph, true);
+  Machinery machinery(session, console, deck, graph, true);
   for (int i = 0; i < warm_steps; ++i) machinery.step();
   bench.parts = machinery.step();
   take_apart(session, machinery, request, bench);

@@ -50,6 +50,7 @@ struct Bench {
 
 /// Collective. The deck's mesh is resolved and its model.vocab_size known. Throws AgreedError when the job
 /// does not fit and when the loss is not finite.
-Bench run_bench(const runtime::Session& session, const config::Deck& deck, const BenchRequest& request);
+Bench run_bench(const runtime::Session& session, telemetry::Console& console, const config::Deck& deck,
+                const BenchRequest& request);
 
 }  // namespace ztrain::train

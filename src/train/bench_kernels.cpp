@@ -200,16 +200,19 @@ Ceiling measure_ceiling(Worker& worker) {
   return ceiling;
 }
 
-std::vector<KernelTime> measure_kernels(const runtime::Session& session, Worker& worker) {
+std::vector<KernelTime> measure_kernels(const runtime::Session& session, Worker& worker,
+                                        telemetry::Phase& phase) {
   const Program& p = worker.job().train;
   const StepScalars scalars = worker.scalars();
   Alone alone(worker);
   Distinct all = distinct_kernels(p);
+  int done = 0;
   // Collectives last and in the order of the step, which is the same for the members of a group.
   for (const bool communicates : {false, true})
     for (std::size_t i = 0; i < all.first.size(); ++i) {
       const Op& op = p.op(all.first[i]);
       if (op.communicates() != communicates) continue;
+      phase.at(fmt::format("{} of {}, {}", ++done, all.first.size(), op.type));
       set_scalars(worker, scalars);  // run alone, the end of a step finds overflows, and the optimizer skips
       std::vector<engine::Note> notes;
       all.kernels[i].seconds = communicates ? alone.collective(session, op) : alone.kernel(op, &notes);

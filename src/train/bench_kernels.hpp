@@ -38,7 +38,9 @@ struct Ceiling {
 Ceiling measure_ceiling(Worker& worker);
 
 /// Collective over the mesh. Every kernel of the step, the largest total first. Floating-point operands that
-/// live within the step are filled with random numbers first; those that fit the caches stay there.
-std::vector<KernelTime> measure_kernels(const runtime::Session& session, Worker& worker);
+/// live within the step are filled with random numbers first; those that fit the caches stay there. phase is
+/// told which kernel it is at.
+std::vector<KernelTime> measure_kernels(const runtime::Session& session, Worker& worker,
+                                        telemetry::Phase& phase);
 
 }  // namespace ztrain::train

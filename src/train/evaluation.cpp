@@ -15,15 +15,16 @@ struct Sum {
   double mean() const { return weight > 0 ? loss / weight : std::numeric_limits<double>::quiet_NaN(); }
 };
 
-Sum sum_over(Worker& worker, const config::Deck& deck, const data::RowSource& rows,
-             const std::function<void()>& beat) {
+Sum sum_over(Worker& worker, const config::Deck& deck, const data::RowSet& set,
+             const std::function<void(const std::string&)>& beat) {
+  const data::RowSource& rows = *set.rows;
   const std::int64_t micro = deck.batch.micro, stride = micro * worker.data_ranks();
   const std::int64_t batches = std::min(deck.evaluation.batches, ceil_div(rows.rows(), stride));
   const int ranks = worker.mesh().shape().size(AxisSet::all());
   Sum sum;
   sum.rows = std::min(batches * stride, rows.rows());
   for (std::int64_t b = 0; b < batches; ++b) {
-    beat();
+    beat(fmt::format("{}, batch {} of {}", set.name, b + 1, batches));
     data::fill_in_order(rows, b * stride + worker.data_index() * micro, micro, batch_of(worker.inputs(0)));
     worker.evaluate_batch();
     for (int r = 0; r < ranks; ++r) {
@@ -41,11 +42,11 @@ data::MicroBatch batch_of(const InputAddresses& a) {
 }
 
 Losses evaluate(Worker& worker, const config::Deck& deck, const std::vector<data::RowSet>& sets,
-                const std::function<void()>& beat) {
+                const std::function<void(const std::string&)>& beat) {
   Losses losses;
   Sum all;
   for (const data::RowSet& set : sets) {
-    const Sum sum = sum_over(worker, deck, *set.rows, beat);
+    const Sum sum = sum_over(worker, deck, set, beat);
     losses.sets.push_back({set.name, sum.mean(), sum.weight});
     all.loss += sum.loss;
     all.weight += sum.weight;

@@ -23,7 +23,6 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using checkpoint::ExportContent;
 
-constexpr std::chrono::seconds between_lines{5};
 constexpr checkpoint::ExportKeys deck_keys{"checkpoint.export", "checkpoint.export_dtype"};
 
 /// What stands beside the weights of a model and is no affair of training.
@@ -93,31 +92,36 @@ std::string summary(const ExportRequest& request, const PreparedExport& p, const
 
 }  // namespace
 
+<<<<<<< HEAD
 void export_model(const runtime::Session& session, const ExportRequest& request, const ExportWatch& watch) {
   const auto say = [&](const std::string& line) {
     if (watch.say) watch.say(line);
   };
   const PreparedExport p =
+=======
+void export_model(const runtime::Session& session, telemetry::Console& console, const ExportRequest& request,
+                  const std::function<void()>& alive) {
+  telemetry::Phase phase(console, "exporting");
+  const Prepared p =
+>>>>>>> w-b
       session.agree("preparing the export", [&] { return prepare_export(request, session.rank()); });
   const auto start = Clock::now();
-  auto next_line = start + between_lines;
   const auto done = session.agree("exporting", [&] {
     return checkpoint::export_weights(
         request.checkpoint, request.to, p.files, p.options, [&](std::int64_t written, std::int64_t total) {
-          if (watch.alive) watch.alive();
-          if (Clock::now() < next_line) return;
-          next_line = Clock::now() + between_lines;
-          say(fmt::format("{} of this rank's {} written\n", format_bytes(static_cast<double>(written)),
-                          format_bytes(static_cast<double>(total))));
+          if (alive) alive();
+          phase.at(fmt::format("{} of this rank's {} written", format_bytes(static_cast<double>(written)),
+                               format_bytes(static_cast<double>(total))));
         });
   });
   if (done.removed_remains)
-    say(fmt::format("{}.tmp, which an interrupted export had left, was removed\n", request.to));
+    console.print(fmt::format("{}.tmp, which an interrupted export had left, was removed\n", request.to));
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (request.content == ExportContent::adapters && p.options.adapters.base.empty())
-    say("base_model_name_or_path is null: the run did not start from a Hugging Face model; name there what "
+    console.print(
+        "base_model_name_or_path is null: the run did not start from a Hugging Face model; name there what "
         "`ztrain export` makes of the checkpoint that it started from\n");
-  say(summary(request, p, done, seconds));
+  console.print(summary(request, p, done, seconds));
 }
 
 void require_exportable(const config::Deck& deck) {

@@ -7,6 +7,7 @@
 #include "checkpoint/export.hpp"
 #include "config/deck.hpp"
 #include "runtime/session.hpp"
+#include "telemetry/console.hpp"
 
 namespace ztrain::train {
 
@@ -18,16 +19,12 @@ struct ExportRequest {
   checkpoint::ExportKeys keys;
 };
 
-/// How an export reports. Both may be empty.
-struct ExportWatch {
-  std::function<void(const std::string& line)> say;  ///< called on every rank; rank 0 prints
-  std::function<void()> alive;                       ///< work goes on, here or on a rank that is waited for
-};
-
 /// Collective: writes the folder, sharing the work (checkpoint/export.hpp), and beside the weights
 /// config.json and what the folder of model.from has of a tokenizer; beside adapters their configuration.
-/// Throws AgreedError.
-void export_model(const runtime::Session& session, const ExportRequest& request, const ExportWatch& watch);
+/// alive is called while work goes on, here or on a rank that is waited for; it may be empty. Throws
+/// AgreedError.
+void export_model(const runtime::Session& session, telemetry::Console& console, const ExportRequest& request,
+                  const std::function<void()>& alive = {});
 
 /// Throws Error for what can be known before a run of which this is to be the end: the folder exists or
 /// cannot be made, or the model has no Hugging Face form.

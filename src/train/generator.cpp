@@ -43,8 +43,9 @@ program::JobSpec spec_on(int ranks, DType dtype) {
   return spec;
 }
 
-program::Inference compile(const runtime::Session& session, const ModelSource& source,
-                           const GeneratorOptions& options) {
+program::Inference compile(const runtime::Session& session, telemetry::Console& console,
+                           const ModelSource& source, const GeneratorOptions& options) {
+  const telemetry::Phase phase(console, "compiling and proving the model");
   const auto graph = [&](std::int64_t tokens) {
     return plan::logits_graph(source.deck, options.dtype, tokens);
   };
@@ -78,9 +79,10 @@ engine::HostTensors host_tensors(runtime::Device& device, const program::Inferen
   return {device, std::move(ranges)};
 }
 
-program::Inference compile_fitting(const runtime::Session& session, const ModelSource& source,
-                                   const GeneratorOptions& options, const Ground& ground) {
-  program::Inference job = compile(session, source, options);
+program::Inference compile_fitting(const runtime::Session& session, telemetry::Console& console,
+                                   const ModelSource& source, const GeneratorOptions& options,
+                                   const Ground& ground) {
+  program::Inference job = compile(session, console, source, options);
   std::vector<std::int64_t> host;
   for (const auto* p : {&job.prefill, &job.decode})
     for (const program::TensorId t : host_ids(*p)) host.push_back(p->program.tensor(t).bytes());
@@ -99,16 +101,18 @@ engine::Queues& with_algorithms(const runtime::Session& session, const config::D
 
 }  // namespace
 
-Generator::Generator(const runtime::Session& session, const ModelSource& source,
+Generator::Generator(const runtime::Session& session, telemetry::Console& console, const ModelSource& source,
                      const GeneratorOptions& options)
-    : Generator(session, source, options,
+    : Generator(session, console, source, options,
                 open_ground(session, open_device(session, source.deck), source.deck.device)) {}
 
-Generator::Generator(const runtime::Session& session, const ModelSource& source,
+Generator::Generator(const runtime::Session& session, telemetry::Console& console, const ModelSource& source,
                      const GeneratorOptions& options, Ground ground)
     : session_(session),
+      console_(console),
+      preparing_(std::in_place, console, "preparing memory and kernels"),
       options_(options),
-      job_(compile_fitting(session, source, options, ground)),
+      job_(compile_fitting(session, console, source, options, ground)),
       device_(std::move(ground.device)),
       queues_(*device_),
       held_(session, *device_),
@@ -125,9 +129,15 @@ Generator::Generator(const runtime::Session& session, const ModelSource& source,
       abort_(mesh_) {
   register_arenas(mesh_, memory_);
   note_ = share_product_algorithms(session, source.deck.device, queues_.exec(runtime::compute_queue));
+  preparing_.reset();
+  telemetry::Phase phase(console, "reading the weights", [this] { return load_.position(); });
   session.agree("reading the weights", [&] {
     const auto shards = state_shards(job_.load, job_.tensors, memory_, false);
-    read_weights(source, place_of(job_.load, job_.layout), shards);
+    read_weights(source, place_of(job_.load, job_.layout), shards,
+                 [&](std::int64_t done, std::int64_t total) {
+                   phase.at(fmt::format("{} of this rank's {} read", format_bytes(static_cast<double>(done)),
+                                        format_bytes(static_cast<double>(total))));
+                 });
   });
   load_.run();
 }
@@ -153,8 +163,10 @@ End Generator::generate(std::span<const std::int32_t> prompt, const GenerateOpti
 void Generator::prefill(std::span<const std::int32_t> prompt, const Listener& listener) {
   const Timed timed(prefilled_, std::ssize(prompt));
   const auto chunk = static_cast<std::size_t>(job_.prefill.rows);
+  telemetry::Phase phase(console_, "reading the prompt", [this] { return prefill_.position(); });
   for (std::size_t begin = 0; begin < prompt.size(); begin += chunk) {
     const auto tokens = prompt.subspan(begin, std::min(chunk, prompt.size() - begin));
+    phase.at(fmt::format("token {} of {}", begin + 1, prompt.size()));
     run(job_.prefill, prefill_, prefill_host_, tokens, static_cast<std::int64_t>(begin));
     if (options_.every_logit) {
       const auto all = rows(job_.prefill, prefill_host_, std::ssize(tokens));
@@ -168,6 +180,7 @@ void Generator::prefill(std::span<const std::int32_t> prompt, const Listener& li
 
 void Generator::decode(std::int32_t token, std::int64_t position) {
   const Timed timed(decoded_, 1);
+  const telemetry::Phase phase(console_, "token", position + 1, [this] { return decode_.position(); });
   run(job_.decode, decode_, decode_host_, {&token, 1}, position);
   last_ = rows(job_.decode, decode_host_, 1);
 }

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "program/inference.hpp"
 #include "runtime/mesh_comms.hpp"
 #include "runtime/session.hpp"
+#include "telemetry/console.hpp"
 #include "train/model_source.hpp"
 #include "train/open_device.hpp"
 #include "train/sampling.hpp"
@@ -56,7 +58,8 @@ class Generator {
  public:
   /// Collective. Compiles, proves, plans; throws AgreedError when it does not fit the nodes' memory, with the
   /// account, or when the weights cannot be read.
-  Generator(const runtime::Session& session, const ModelSource& source, const GeneratorOptions& options);
+  Generator(const runtime::Session& session, telemetry::Console& console, const ModelSource& source,
+            const GeneratorOptions& options);
   /// What the log should say of how this came about; empty: nothing.
   const std::string& note() const { return note_; }
 
@@ -80,10 +83,12 @@ class Generator {
                               std::int64_t count);
   std::int32_t choose(const GenerateOptions& options, std::int64_t position);
 
-  Generator(const runtime::Session& session, const ModelSource& source, const GeneratorOptions& options,
-            Ground ground);
+  Generator(const runtime::Session& session, telemetry::Console& console, const ModelSource& source,
+            const GeneratorOptions& options, Ground ground);
 
   const runtime::Session& session_;
+  telemetry::Console& console_;
+  std::optional<telemetry::Phase> preparing_;  ///< while the members below are made
   GeneratorOptions options_;
   program::Inference job_;
   std::unique_ptr<runtime::Device> device_;

@@ -89,11 +89,12 @@ std::vector<std::int32_t> eos_of(const ModelSource& source) {
 }
 
 void read_weights(const ModelSource& source, const checkpoint::Place& place,
-                  std::span<const checkpoint::StateShard> shards) {
+                  std::span<const checkpoint::StateShard> shards, const checkpoint::Progress& progress) {
   if (source.kind == ModelSource::Kind::hugging_face)
-    checkpoint::import_weights(source.folder, place, shards);
+    checkpoint::import_weights(source.folder, place, shards, progress);
   else
-    checkpoint::load(source.folder, place, shards, {.others = checkpoint::OtherStates::skip});
+    checkpoint::load(source.folder, place, shards,
+                     {.others = checkpoint::OtherStates::skip, .progress = progress});
 }
 
 }  // namespace ztrain::train

@@ -44,6 +44,6 @@ std::vector<std::int32_t> eos_of(const ModelSource& source);
 
 /// Fills the "model" shards; as checkpoint::load and checkpoint::import_weights, whichever it is.
 void read_weights(const ModelSource& source, const checkpoint::Place& place,
-                  std::span<const checkpoint::StateShard> shards);
+                  std::span<const checkpoint::StateShard> shards, const checkpoint::Progress& progress);
 
 }  // namespace ztrain::train

@@ -6,8 +6,8 @@
 #include "config/deck.hpp"
 #include "data/datasets.hpp"
 #include "engine/executor.hpp"
-#include "telemetry/console.hpp"
 #include "telemetry/metrics_file.hpp"
+#include "telemetry/step_line.hpp"
 #include "train/progress.hpp"
 #include "train/worker.hpp"
 

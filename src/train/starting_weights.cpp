@@ -15,7 +15,6 @@
 namespace ztrain::train {
 namespace {
 
-constexpr double seconds_between_lines = 5;
 constexpr int most_ranks_listed = 8;
 
 std::string text(std::int64_t bytes) {
@@ -68,30 +67,29 @@ void require_elsewhere(const config::Deck& deck) {
 
 }  // namespace
 
-void start_from_weights(const runtime::Session& session, Worker& worker, const config::Deck& deck,
-                        const std::function<void(const std::string& line)>& say) {
+void start_from_weights(const runtime::Session& session, telemetry::Console& console, Worker& worker,
+                        const config::Deck& deck) {
+  telemetry::Phase phase(console, "reading the weights", [&] { return worker.position(); });
   const std::string& folder = deck.model.from;
-  say(fmt::format("reading the weights of {}{}\n", folder,
-                  config::is_checkpoint(folder) ? ", a checkpoint, and nothing else of it" : ""));
+  console.print(fmt::format("reading the weights of {}{}\n", folder,
+                            config::is_checkpoint(folder) ? ", a checkpoint, and nothing else of it" : ""));
   session.agree("reading the weights", [&] { require_elsewhere(deck); });
   const double start = now();
-  double next_line = start + seconds_between_lines;
   Reading mine;
   mine.before = runtime::resident_bytes();
   const auto imported = session.agree("reading the weights", [&] {
     return worker.import_weights(folder, [&](std::int64_t done, std::int64_t total) {
-      if (now() < next_line) return;
-      next_line = now() + seconds_between_lines;
-      say(fmt::format("{} of this rank's {} read\n", text(done), text(total)));
+      phase.at(fmt::format("{} of this rank's {} read", text(done), text(total)));
     });
   });
   mine.bytes = imported.bytes;
   mine.weights = worker.weight_bytes();
   mine.after = runtime::resident_bytes();
   mine.peak = runtime::peak_resident_bytes();
-  say(report(readings_of_all(session, mine), now() - start));
+  console.print(report(readings_of_all(session, mine), now() - start));
   if (!imported.absent.empty())
-    say(fmt::format("{} adapter weights are drawn from seed {}\n", imported.absent.size(), deck.run.seed));
+    console.print(
+        fmt::format("{} adapter weights are drawn from seed {}\n", imported.absent.size(), deck.run.seed));
   worker.complete_import(imported, static_cast<std::uint64_t>(deck.run.seed));
 }
 

@@ -8,6 +8,7 @@
 #include "config/deck.hpp"
 #include "data/datasets.hpp"
 #include "data/sampler.hpp"
+#include "telemetry/console.hpp"
 #include "telemetry/metrics_file.hpp"
 #include "telemetry/watchdog.hpp"
 #include "train/overflow.hpp"
@@ -22,23 +23,23 @@ struct Prepared {
   config::Deck deck;
   data::Datasets data;
 };
-Prepared prepare(const runtime::Session& session, config::Deck deck);
+Prepared prepare(const runtime::Session& session, telemetry::Console& console, config::Deck deck);
 
 class Trainer {
  public:
   /// Collective over the session. Everything that can be wrong with deck, data, output folder or checkpoint
   /// is found here, before the first step, and thrown as AgreedError on every rank.
-  Trainer(const runtime::Session& session, config::Deck deck, std::string version);
+  Trainer(const runtime::Session& session, telemetry::Console& console, config::Deck deck,
+          std::string version);
 
-  /// Trains to the end of the run, or until SIGUSR1 reaches any rank: then the step is finished and the state
-  /// saved (unless checkpoint.interval is -1). A run that is complete is exported (checkpoint.export), also
-  /// one that was complete before; throws AgreedError when that fails.
+  /// Trains to the end of the run, or until SIGUSR1 reaches any rank or run.max_minutes are over: then the
+  /// step is finished and the state saved (unless checkpoint.interval is -1). A run that is complete is
+  /// exported (checkpoint.export), also one that was complete before; throws AgreedError when that fails.
   void run();
 
  private:
-  Trainer(const runtime::Session& session, Prepared prepared, std::string version);
-  /// Rank 0 prints it.
-  void say(const std::string& text) const;
+  Trainer(const runtime::Session& session, telemetry::Console& console, Prepared prepared,
+          std::string version);
   void prepare_output();
   std::string checkpoint_to_resume() const;
   void restore();
@@ -52,12 +53,15 @@ class Trainer {
   void set_scalars();
   void report(const StepClock& clock);
   void evaluate_and_report();
+  bool stops_early() const;
   void report_peak();
   void export_at_end();
   void save_unless_stuck();
   void save();
 
   const runtime::Session& session_;
+  telemetry::Console& console_;
+  std::optional<telemetry::Phase> preparing_;  ///< until the first step can be taken
   config::Deck deck_;
   std::string version_;
   data::Datasets data_;

@@ -43,6 +43,12 @@ engine::Queues& with_algorithms(const runtime::Session& session, const config::D
   return queues;
 }
 
+/// For a job that nobody watches.
+Job compiled(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec) {
+  telemetry::Console silent;
+  return compile_and_verify(session, silent, graph, spec);
+}
+
 /// What the host writes and reads, in the order of their places.
 std::vector<program::TensorId> host_tensors(const Job& job) {
   std::vector<program::TensorId> tensors{job.tensors.scalars, job.tensors.partials};
@@ -75,10 +81,13 @@ Job fitting(const runtime::Session& session, const Ground& ground, Job job, cons
 
 }  // namespace
 
-Job compile_and_verify(const runtime::Session& session, const model::Graph& graph,
-                       const program::JobSpec& spec) {
-  Job job = session.agree("compiling the step program",
-                          [&] { return program::compile(graph, spec, session.rank()); });
+Job compile_and_verify(const runtime::Session& session, telemetry::Console& console,
+                       const model::Graph& graph, const program::JobSpec& spec) {
+  Job job = session.agree("compiling the step program", [&] {
+    const telemetry::Phase phase(console, "compiling the step program");
+    return program::compile(graph, spec, session.rank());
+  });
+  const telemetry::Phase phase(console, "proving the step program over all ranks");
   prove_together(session, {&job.load, &job.train, &job.evaluate}, [&](int rank) {
     Job other = program::compile(graph, spec, rank);
     return std::vector<program::Program>{std::move(other.load), std::move(other.train),
@@ -93,7 +102,7 @@ WorkerOptions worker_options(const config::Deck& deck) {
 
 Worker::Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
                WorkerOptions options, std::unique_ptr<runtime::Device> device)
-    : Worker(session, compile_and_verify(session, graph, spec), nullptr, options, std::move(device)) {}
+    : Worker(session, compiled(session, graph, spec), nullptr, options, std::move(device)) {}
 
 Worker::Worker(const runtime::Session& session, Job job, const config::Deck* deck, WorkerOptions options,
                std::unique_ptr<runtime::Device> device)
@@ -165,6 +174,12 @@ void Worker::wait(engine::Executor& executor) {
 std::string Worker::where() const {
   const std::string at = train_.where();
   return at.empty() ? evaluate_.where() : at;
+}
+
+std::string Worker::position() const {
+  for (const engine::Executor* executor : {&train_, &evaluate_, &load_})
+    if (std::string at = executor->position(); !at.empty()) return at;
+  return "";
 }
 
 std::vector<checkpoint::StateShard> Worker::state(bool optimizer) const {

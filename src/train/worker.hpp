@@ -15,6 +15,7 @@
 #include "program/compile.hpp"
 #include "runtime/mesh_comms.hpp"
 #include "runtime/session.hpp"
+#include "telemetry/console.hpp"
 #include "train/held_memory.hpp"
 #include "train/open_device.hpp"
 
@@ -79,6 +80,8 @@ class Worker {
   /// For a watchdog on another thread: the op that the host is at, or what the device is at while the host
   /// waits for it in a step or an evaluation; "" where it is neither.
   std::string where() const;
+  /// The same in brief: "op 37 of 146, forward model.layers.2 micro 0".
+  std::string position() const;
   /// This rank's slices of the state. No work is under way on them.
   std::vector<checkpoint::StateShard> state(bool optimizer) const;
 
@@ -118,7 +121,7 @@ class Worker {
 /// Collective: compiles this rank's job, and proves the joint graph of every Program of it. Ranks whose
 /// Programs communicate alike are one class, compiled once on rank 0. Throws AgreedError on every rank when a
 /// proof fails.
-program::Job compile_and_verify(const runtime::Session& session, const model::Graph& graph,
-                                const program::JobSpec& spec);
+program::Job compile_and_verify(const runtime::Session& session, telemetry::Console& console,
+                                const model::Graph& graph, const program::JobSpec& spec);
 
 }  // namespace ztrain::train

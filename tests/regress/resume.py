@@ -101,6 +101,31 @@ class Resume(zt.Case):
         expected = {s: v for s, v in zt.losses(straight).items() if s > 20}
         self.assert_same(expected, zt.losses(output), "zero0 to FULL_SHARD")
 
+    def test_a_run_that_ends_itself_goes_on_as_if_it_had_not(self):
+        exported = self.folder / "exported"
+        overrides = {"checkpoint.resume": "auto", "checkpoint.export": exported}
+        for step in (1, 2):
+            output = self.train(2, "limited", {**overrides, "run.max_minutes": 1e-9})
+            self.assertIn(f"run.max_minutes = 1e-09: the run stops after step {step} of 40", self.last.out)
+            self.assertTrue((output / "checkpoints" / f"step_{step}" / "index.h5").exists())
+        self.assertEqual(list(zt.validation_losses(output)), [])
+        self.assertFalse(exported.exists(), "the run is not complete")
+        self.train(2, "limited", {**overrides, "run.max_minutes": 60})
+        self.assertNotIn("the run stops", self.last.out)
+        self.assertTrue((exported / "model.safetensors").exists(), "now it is")
+        self.assert_same(zt.losses(self.straight), zt.losses(output))
+        self.assertEqual(zt.validation_losses(self.straight), zt.validation_losses(output))
+        self.assert_same_tensors(self.step_40, output / "checkpoints" / "step_40")
+
+    def test_the_last_step_ends_a_run_that_would_end_itself(self):
+        output = self.train(2, "last", {"run.steps": 1, "run.max_minutes": 1e-9})
+        self.assertNotIn("the run stops", self.last.out)
+        self.assertEqual(list(zt.validation_losses(output)), [1])
+
+    def test_minutes_that_are_none_are_refused(self):
+        for minutes in ("-1", "soon", "nan"):
+            self.refused({"run.max_minutes": minutes}, r"run\.max_minutes")
+
     def test_a_run_may_be_lengthened(self):
         output = self.resume("longer", {"run.steps": 44, "schedule.name": "cosine"})
         self.assertEqual(list(zt.losses(output)), list(range(21, 45)))

@@ -17,8 +17,8 @@
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "base/table.hpp"
-#include "telemetry/console.hpp"
 #include "telemetry/metrics_file.hpp"
+#include "telemetry/step_line.hpp"
 #include "telemetry/watchdog.hpp"
 
 using namespace ztrain;

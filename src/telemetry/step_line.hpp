@@ -1,0 +1,28 @@
+#pragma once
+// The line that a run prints for a step. Everything returns text; Console prints it.
+
+#include <cstdint>
+#include <string>
+
+namespace ztrain::telemetry {
+
+/// NaN prints as "-".
+struct StepLine {
+  std::int64_t step = 0;
+  std::int64_t steps = 0;  ///< of the whole run
+  double loss = 0, grad_norm = 0, lr = 0;
+  double memory_bytes = 0;   ///< peak of the rank that needs most
+  double memory_limit = 0;   ///< bytes; 0: unknown, no percentage
+  double tokens_per_s = 0;   ///< over all ranks
+  double tflops = 0;         ///< per rank
+  double mfu = 0;            ///< 0 to 1
+  double data_share = 0;     ///< of the step's time, 0 to 1
+  double exposed_share = 0;  ///< communication that computing waited for, of the step's time; NaN: not timed
+  double seconds_left = 0;
+};
+
+/// Column names, aligned with step_line's. Neither ends in a newline.
+std::string step_header();
+std::string step_line(const StepLine& line);
+
+}  // namespace ztrain::telemetry

@@ -1,0 +1,151 @@
+// What a run reads before its first step, and what it leaves behind: checkpoints, and the exported model.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/text.hpp"
+#include "config/validate.hpp"
+#include "train/data_identity.hpp"
+#include "train/export_model.hpp"
+#include "train/starting_weights.hpp"
+#include "train/trainer.hpp"
+#include "train/weights.hpp"
+
+namespace ztrain::train {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// "1.50 GiB of this rank's 4.00 GiB read"
+std::string share_of(std::int64_t done, std::int64_t total, const char* what) {
+  return fmt::format("{} of this rank's {} {}", format_bytes(static_cast<double>(done)),
+                     format_bytes(static_cast<double>(total)), what);
+}
+
+}  // namespace
+
+/// Rank 0 alone looks: a shared file system may show ranks different states of a folder.
+std::string Trainer::checkpoint_to_resume() const {
+  const std::string& resume = deck_.checkpoint.resume;
+  if (resume == "none") return "";
+  if (resume != "auto") return resume;
+  return session_.from_rank_0(session_.agree("looking for checkpoints", [&]() -> std::string {
+    if (session_.rank() != 0) return "";
+    const auto newest = checkpoint::newest(config::checkpoint_folder(deck_));
+    return newest ? newest->string() : "";
+  }));
+}
+
+void Trainer::restore() {
+  const std::string path = checkpoint_to_resume();
+  if (!path.empty()) {
+    load_checkpoint(path);
+    console_.print(fmt::format("checkpoint {} (step {}, {} sequences consumed)\n", path, progress_.step,
+                               progress_.samples));
+    return;
+  }
+  const std::string& from = deck_.model.from;
+  const std::string source = from.empty() ? fmt::format("the weights are drawn from seed {}", deck_.run.seed)
+                                          : "the weights are read";
+  console_.print(deck_.checkpoint.resume == "none"
+                     ? "no checkpoint is read: checkpoint.resume = \"none\"\n"
+                     : fmt::format("no checkpoint in {}: {}\n", config::checkpoint_folder(deck_), source));
+  session_.agree("preparing the output folder", [&] { require_export(); });
+  if (!from.empty()) return start_from_weights(session_, console_, worker_, deck_);
+  const telemetry::Phase phase(console_, "drawing the weights", [this] { return worker_.position(); });
+  worker_.initialize(static_cast<std::uint64_t>(deck_.run.seed));
+}
+
+/// Before minutes of reading.
+void Trainer::require_export() const {
+  if (session_.rank() == 0 && !deck_.checkpoint.export_to.empty() && progress_.step < facts_.steps)
+    require_exportable(deck_);
+}
+
+void Trainer::load_checkpoint(const std::string& path) {
+  telemetry::Phase phase(console_, "reading the checkpoint", [this] { return worker_.position(); });
+  const std::string note = session_.agree("reading the checkpoint", [&] {
+    const Restored restored =
+        from_metadata(checkpoint::read_metadata(path), deck_, data::identity_of(data_), path);
+    progress_ = restored.progress;
+    require_export();
+    const auto& job = worker_.job();
+    const auto shards = worker_.state(true);
+    checkpoint::load(path, place_of(job.load, job.layout), shards,
+                     {.progress = [&](std::int64_t done, std::int64_t total) {
+                       phase.at(share_of(done, total, "read"));
+                     }});
+    overflow_ = Overflow(deck_, &progress_.loss_scaler);
+    return restored.note;
+  });
+  console_.print(note);
+  worker_.load_copies();
+  saved_step_ = progress_.step;
+  saved_ = path;
+}
+
+void Trainer::export_at_end() {
+  const std::string& folder = deck_.checkpoint.export_to;
+  const bool exists = !session_.from_rank_0(std::filesystem::exists(folder) ? "exists" : "").empty();
+  if (steps_at_start_ >= facts_.steps && exists)
+    return console_.print(fmt::format("checkpoint.export: '{}' is there already\n", folder));
+  const auto refuse = [&](const std::string& why) {
+    throw runtime::AgreedError(fmt::format("checkpoint.export: {}", why));
+  };
+  if (saved_step_ != progress_.step)
+    refuse(fmt::format("step {} has no checkpoint, so nothing is exported", progress_.step));
+  try {
+    export_model(session_, console_, export_request(deck_, saved_), [this] { watchdog_->beat("exporting"); });
+  } catch (const runtime::AgreedError& e) {
+    refuse(
+        fmt::format("{}\nthe run is complete and its checkpoint stays: `ztrain export {} --to FOLDER` "
+                    "writes the model",
+                    e.what(), saved_));
+  }
+}
+
+void Trainer::save_unless_stuck() {
+  if (!overflow_.stuck()) return save();
+  console_.print(fmt::format(
+      "step {}: no checkpoint is written: the last steps were all skipped, and it would replace older ones\n",
+      progress_.step));
+}
+
+void Trainer::save() {
+  watchdog_->beat("saving a checkpoint");
+  telemetry::Phase phase(console_, "saving a checkpoint");
+  const double start = now();
+  const auto& job = worker_.job();
+  const auto shards = worker_.state(true);
+  const std::string folder = config::checkpoint_folder(deck_);
+  std::int64_t bytes = 0;
+  const auto saved = session_.agree("saving a checkpoint", [&] {
+    return checkpoint::save(
+        folder, progress_.step, place_of(job.load, job.layout), shards,
+        to_metadata(progress_, deck_, data::identity_of(data_), version_),
+        {static_cast<int>(deck_.checkpoint.files), static_cast<int>(deck_.checkpoint.keep)},
+        [&](std::int64_t done, std::int64_t total) {
+          bytes = total;
+          phase.at(share_of(done, total, "written"));
+          watchdog_->beat("saving a checkpoint");
+        });
+  });
+  saved_step_ = progress_.step;
+  saved_ = fmt::format("{}/step_{}", folder, progress_.step);
+  // HDF5 is first used here: what it keeps is outside the plan too.
+  if (outside_bytes_ > 0) outside_bytes_ = std::max(outside_bytes_, worker_.outside_bytes());
+  const double seconds = now() - start;
+  save_seconds_ += seconds;
+  console_.print(fmt::format("step {}: checkpoint {} ({} by this rank in {:.1f} s)\n", progress_.step, saved_,
+                             format_bytes(static_cast<double>(bytes)), seconds));
+  if (!saved.warning.empty())
+    console_.print(fmt::format("step {}: warning: {}\n", progress_.step, saved.warning));
+}
+
+}  // namespace ztrain::train
