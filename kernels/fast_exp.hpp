@@ -36,11 +36,12 @@ ZTRAIN_FUNCTION float fast_exp(float x) {
   return x < lowest ? 0.0f : scaled;
 }
 
-/// 2^x in fp32 for x up to 127: relative error below 1.5e-7 from -126 on, exactly 0 below that, 1 for 0, NaN
-/// for NaN. 2^x = 2^n 2^r with n the integer nearest to x; 2^r = 1 + r p(r) on |r| <= 1/2, where the relative
-/// error of p's sum is at most 2.6e-9 (Remez's exchange). Fewer operations than exp: r is exact.
+/// 2^x in fp32 for x up to 127: relative error below 1.5e-7 from -126 on, exactly 0 below -126.5, 1 for 0,
+/// NaN for NaN. 2^x = 2^n 2^r with n the integer nearest to x; 2^r = 1 + r p(r) on |r| <= 1/2, where the
+/// relative error of p's sum is at most 2.6e-9 (Remez's exchange). Fewer operations than exp: r is exact.
 ZTRAIN_FUNCTION float fast_exp2(float x) {
-  constexpr float lowest = -126.0f;
+  constexpr float lowest = -127.0f;  // whose exponent's bits are 0, and with them the result
+
   // 1.5 * 2^23 + 127: adding it leaves n in the low mantissa bits with the bias of an exponent.
   constexpr float shifter = 12583039.0f;
   const float c = x < lowest ? lowest : x;
@@ -53,8 +54,7 @@ ZTRAIN_FUNCTION float fast_exp2(float x) {
   p = p * r + 0.240226522f;
   p = p * r + 0.693147242f;
   p = p * r + 1.0f;
-  const float scaled = p * std::bit_cast<float>(std::bit_cast<std::uint32_t>(shifted) << 23);
-  return x < lowest ? 0.0f : scaled;
+  return p * std::bit_cast<float>(std::bit_cast<std::uint32_t>(shifted) << 23);
 }
 
 ZTRAIN_FUNCTION double fast_exp(double x) {
