@@ -1,249 +1,244 @@
 #include "engine/executor.hpp"
 
-<<<<<<< HEAD
-#include "base/clock.hpp"
-    =======
 #include <fmt/format.h>
 
-#include <chrono>
-
-    >>>>>>> w-b
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/index.hpp"
 
-    namespace ztrain::engine {
+namespace ztrain::engine {
 
-  using program::OpId;
-  using runtime::compute_queue;
+using program::OpId;
+using runtime::compute_queue;
 
-  void Executor::run() {
-    collect_timings();
-    forget();
-    try {
-      if (options_.graphs == Graphs::step && runs_ > 0)
-        run_as_graph();
-      else
-        run_eagerly();
-    } catch (const Error& e) {
-      fail("{}, {}: {}", program_.name, describe(program_, current()), e.what());
-    }
-    if (asynchronous_) {
-      device_.record(end_, compute_queue);
-      uncollected_ = true;
-    }
-    ++runs_;
-    current_.store(-1, std::memory_order_relaxed);
+void Executor::run() {
+  collect_timings();
+  forget();
+  try {
+    if (options_.graphs == Graphs::step && runs_ > 0)
+      run_as_graph();
+    else
+      run_eagerly();
+  } catch (const Error& e) {
+    fail("{}, {}: {}", program_.name, describe(program_, current()), e.what());
   }
-
-  std::string Executor::where() const {
-    const OpId op = current();
-    if (op >= 0) return describe(program_, op);
-    const std::string device = progress_.text(program_);
-    return device.empty() ? "" : "the host waits for the device: " + device;
+  if (asynchronous_) {
+    device_.record(end_, compute_queue);
+    uncollected_ = true;
   }
+  ++runs_;
+  current_.store(-1, std::memory_order_relaxed);
+}
 
-  std::string Executor::position() const {
-    const OpId at_host = current(), op = at_host >= 0 ? at_host : progress_.at();
-    if (op < 0) return "";
-    const OpId other = waits_for_.load(std::memory_order_relaxed);
-    return fmt::format("op {} of {}, {}{}", op + 1, program_.ops.size(), place_of(program_, op),
-                       other < 0 ? "" : " waits for " + place_of(program_, other));
+std::string Executor::where() const {
+  const OpId op = current();
+  if (op >= 0) return describe(program_, op);
+  const std::string device = progress_.text(program_);
+  return device.empty() ? "" : "the host waits for the device: " + device;
+}
+
+std::string Executor::position() const {
+  const OpId at_host = current(), op = at_host >= 0 ? at_host : progress_.at();
+  if (op < 0) return "";
+  const OpId other = waits_for_.load(std::memory_order_relaxed);
+  return fmt::format("op {} of {}, {}{}", op + 1, program_.ops.size(), place_of(program_, op),
+                     other < 0 ? "" : " waits for " + place_of(program_, other));
+}
+
+Executor::~Executor() {
+  for (const runtime::Graph graph : graphs_)
+    if (graph >= 0) device_.destroy(graph);
+}
+
+void Executor::run_eagerly() {
+  current_.store(0, std::memory_order_relaxed);
+  if (asynchronous_) fork();
+  for (std::size_t s = 0; s < segments_.size(); ++s) run_segment(s);
+  finish_pending();
+  if (asynchronous_) join();
+}
+
+void Executor::run_as_graph() {
+  current_.store(0, std::memory_order_relaxed);
+  if (graphs_[0] < 0) {
+    require_capturable();
+    device_.begin_capture(compute_queue);
+    capturing_ = true;
+    fork();
+    issue_all(segments_[0]);
+    join();
+    capturing_ = false;
+    graphs_[0] = device_.end_capture(compute_queue);
+  } else {
+    for (Bound& bound : bound_)
+      if (bound.collective) bound.collective->replayed();
   }
+  device_.launch(graphs_[0], compute_queue);
+  timings_.by_kind = timings_.by_communication = false;
+}
 
-  Executor::~Executor() {
-    for (const runtime::Graph graph : graphs_)
-      if (graph >= 0) device_.destroy(graph);
+void Executor::run_segment(std::size_t s) {
+  const Segment& segment = segments_[s];
+  if (!segment.captured || runs_ == 0) return issue_all(segment);
+  const OpId last = segment.end - 1;
+  current_.store(segment.begin, std::memory_order_relaxed);
+  settle(segment.begin);
+  wait_for_queues(segment.begin);
+  if (graphs_[s] < 0) {
+    device_.begin_capture(compute_queue);
+    for (OpId id = segment.begin; id < segment.end; ++id) enqueue(id);
+    graphs_[s] = device_.end_capture(compute_queue);
   }
+  device_.launch(graphs_[s], compute_queue);
+  timings_.by_kind = false;
+  if (order_.signals[at(last)]) device_.record(events_[at(last)], compute_queue);
+  progress();
+}
 
-  void Executor::run_eagerly() {
-    current_.store(0, std::memory_order_relaxed);
-    if (asynchronous_) fork();
-    for (std::size_t s = 0; s < segments_.size(); ++s) run_segment(s);
-    finish_pending();
-    if (asynchronous_) join();
-  }
-
-  void Executor::run_as_graph() {
-    current_.store(0, std::memory_order_relaxed);
-    if (graphs_[0] < 0) {
-      require_capturable();
-      device_.begin_capture(compute_queue);
-      capturing_ = true;
-      fork();
-      issue_all(segments_[0]);
-      join();
-      capturing_ = false;
-      graphs_[0] = device_.end_capture(compute_queue);
-    } else {
-      for (Bound& bound : bound_)
-        if (bound.collective) bound.collective->replayed();
-    }
-    device_.launch(graphs_[0], compute_queue);
-    timings_.by_kind = timings_.by_communication = false;
-  }
-
-  void Executor::run_segment(std::size_t s) {
-    const Segment& segment = segments_[s];
-    if (!segment.captured || runs_ == 0) return issue_all(segment);
-    const OpId last = segment.end - 1;
-    current_.store(segment.begin, std::memory_order_relaxed);
-    settle(segment.begin);
-    wait_for_queues(segment.begin);
-    if (graphs_[s] < 0) {
-      device_.begin_capture(compute_queue);
-      for (OpId id = segment.begin; id < segment.end; ++id) enqueue(id);
-      graphs_[s] = device_.end_capture(compute_queue);
-    }
-    device_.launch(graphs_[s], compute_queue);
-    timings_.by_kind = false;
-    if (order_.signals[at(last)]) device_.record(events_[at(last)], compute_queue);
+void Executor::issue_all(const Segment& segment) {
+  for (OpId id = segment.begin; id < segment.end; ++id) {
+    current_.store(id, std::memory_order_relaxed);
+    settle(id);
+    if (asynchronous_ && !host_driven_[at(id)]) wait_for_queues(id);
+    issue(id);
     progress();
+    if (options_.poison && (!asynchronous_ || host_driven_[at(id)])) poison_after(id);
   }
+}
 
-  void Executor::issue_all(const Segment& segment) {
-    for (OpId id = segment.begin; id < segment.end; ++id) {
-      current_.store(id, std::memory_order_relaxed);
-      settle(id);
-      if (asynchronous_ && !host_driven_[at(id)]) wait_for_queues(id);
-      issue(id);
-      progress();
-      if (options_.poison && (!asynchronous_ || host_driven_[at(id)])) poison_after(id);
-    }
+/// Communications that the host drives and that must be over first.
+void Executor::settle(OpId id) {
+  const program::Op& op = program_.op(id);
+  for (const OpId earlier : op.after)
+    if (pending_[at(earlier)]) finish(earlier);
+  if (const OpId earlier = in_flight_[static_cast<std::size_t>(op.stream)]; earlier >= 0) finish(earlier);
+}
+
+void Executor::wait_for_queues(OpId id) {
+  if (order_.waits[at(id)].empty()) return;
+  const runtime::Queue queue = queue_of(program_.op(id).stream);
+  const EventTimer::Stretch timed = clock(timed_waits_[at(id)]);
+  timer_.begin(timed);
+  for (const OpId earlier : order_.waits[at(id)]) device_.wait(queue, events_[at(earlier)]);
+  timer_.end(timed);
+}
+
+void Executor::issue(OpId id) {
+  const double start = now();
+  if (host_driven_[at(id)]) {
+    start_by_host(id);
+  } else if (asynchronous_) {
+    timer_.begin(clock(timed_begins_[at(id)]));
+    enqueue(id);
+    timer_.end(clock(timed_ends_[at(id)]));
+    if (order_.signals[at(id)]) device_.record(events_[at(id)], queue_of(program_.op(id).stream));
+    return;
+  } else {
+    enqueue(id);
   }
+  timings_.seconds[static_cast<std::size_t>(program_.op(id).action.kind)] += now() - start;
+}
 
-  /// Communications that the host drives and that must be over first.
-  void Executor::settle(OpId id) {
-    const program::Op& op = program_.op(id);
-    for (const OpId earlier : op.after)
-      if (pending_[at(earlier)]) finish(earlier);
-    if (const OpId earlier = in_flight_[static_cast<std::size_t>(op.stream)]; earlier >= 0) finish(earlier);
+/// Hands the device all that an op is.
+void Executor::enqueue(OpId id) {
+  const Bound& bound = bound_[at(id)];
+  const runtime::Queue queue = queue_of(program_.op(id).stream);
+  if (bound.launch) device_.submit(queue, bound.launch);
+  if (bound.collective) bound.collective->start();
+  if (asynchronous_ && options_.poison)
+    for (const auto& fill : poison_[at(id)]) device_.submit(queue, fill);
+}
+
+void Executor::start_by_host(OpId id) {
+  const program::Op& op = program_.op(id);
+  const Bound& bound = bound_[at(id)];
+  if (asynchronous_) {
+    device_.synchronize(fork_);
+    for (const OpId earlier : order_.settles[at(id)]) device_.synchronize(events_[at(earlier)]);
   }
-
-  void Executor::wait_for_queues(OpId id) {
-    if (order_.waits[at(id)].empty()) return;
-    const runtime::Queue queue = queue_of(program_.op(id).stream);
-    const EventTimer::Stretch timed = clock(timed_waits_[at(id)]);
-    timer_.begin(timed);
-    for (const OpId earlier : order_.waits[at(id)]) device_.wait(queue, events_[at(earlier)]);
-    timer_.end(timed);
-  }
-
-  void Executor::issue(OpId id) {
-    const double start = now();
-    if (host_driven_[at(id)]) {
-      start_by_host(id);
-    } else if (asynchronous_) {
-      timer_.begin(clock(timed_begins_[at(id)]));
-      enqueue(id);
-      timer_.end(clock(timed_ends_[at(id)]));
-      if (order_.signals[at(id)]) device_.record(events_[at(id)], queue_of(program_.op(id).stream));
-      return;
-    } else {
-      enqueue(id);
-    }
-    timings_.seconds[static_cast<std::size_t>(program_.op(id).action.kind)] += now() - start;
-  }
-
-  /// Hands the device all that an op is.
-  void Executor::enqueue(OpId id) {
-    const Bound& bound = bound_[at(id)];
-    const runtime::Queue queue = queue_of(program_.op(id).stream);
-    if (bound.launch) device_.submit(queue, bound.launch);
-    if (bound.collective) bound.collective->start();
-    if (asynchronous_ && options_.poison)
-      for (const auto& fill : poison_[at(id)]) device_.submit(queue, fill);
-  }
-
-  void Executor::start_by_host(OpId id) {
-    const program::Op& op = program_.op(id);
-    const Bound& bound = bound_[at(id)];
+  if (bound.launch) {
+    device_.submit(queue_of(op.stream), bound.launch);
     if (asynchronous_) {
-      device_.synchronize(fork_);
-      for (const OpId earlier : order_.settles[at(id)]) device_.synchronize(events_[at(earlier)]);
+      device_.record(events_[at(id)], queue_of(op.stream));
+      device_.synchronize(events_[at(id)]);
     }
-    if (bound.launch) {
-      device_.submit(queue_of(op.stream), bound.launch);
-      if (asynchronous_) {
-        device_.record(events_[at(id)], queue_of(op.stream));
-        device_.synchronize(events_[at(id)]);
-      }
-    }
-    bound.collective->start();
-    pending_[at(id)] = true;
-    in_flight_[static_cast<std::size_t>(op.stream)] = id;
   }
+  bound.collective->start();
+  pending_[at(id)] = true;
+  in_flight_[static_cast<std::size_t>(op.stream)] = id;
+}
 
-  /// The other queues start after what compute was given before.
-  void Executor::fork() {
-    device_.record(fork_, compute_queue);
-    for (const runtime::Queue q : others_) device_.wait(q, fork_);
+/// The other queues start after what compute was given before.
+void Executor::fork() {
+  device_.record(fork_, compute_queue);
+  for (const runtime::Queue q : others_) device_.wait(q, fork_);
+}
+
+/// What compute is given next starts after all of this.
+void Executor::join() {
+  const EventTimer::Stretch timed = clock(timed_join_);
+  timer_.begin(timed);
+  for (std::size_t i = 0; i < others_.size(); ++i) {
+    device_.record(joins_[i], others_[i]);
+    device_.wait(compute_queue, joins_[i]);
   }
+  timer_.end(timed);
+}
 
-  /// What compute is given next starts after all of this.
-  void Executor::join() {
-    const EventTimer::Stretch timed = clock(timed_join_);
-    timer_.begin(timed);
-    for (std::size_t i = 0; i < others_.size(); ++i) {
-      device_.record(joins_[i], others_[i]);
-      device_.wait(compute_queue, joins_[i]);
-    }
-    timer_.end(timed);
-  }
+void Executor::finish(OpId id) {
+  const double start = now();
+  waits_for_.store(id, std::memory_order_relaxed);
+  bound_[at(id)].collective->wait();
+  waits_for_.store(-1, std::memory_order_relaxed);
+  timings_.exposed_communication += now() - start;
+  pending_[at(id)] = false;
+  in_flight_[static_cast<std::size_t>(program_.op(id).stream)] = -1;
+}
 
-  void Executor::finish(OpId id) {
+void Executor::finish_pending() {
+  for (const OpId pending : in_flight_)
+    if (pending >= 0) finish(pending);
+}
+
+/// Moves messages along between ops, since nothing else does where the host drives them.
+void Executor::progress() {
+  for (OpId& id : in_flight_) {
+    if (id < 0) continue;
+    const program::ActionKind kind = program_.op(id).action.kind;
     const double start = now();
-    waits_for_.store(id, std::memory_order_relaxed);
-    bound_[at(id)].collective->wait();
-    waits_for_.store(-1, std::memory_order_relaxed);
-    timings_.exposed_communication += now() - start;
+    const bool done = bound_[at(id)].collective->test();
+    timings_.seconds[static_cast<std::size_t>(kind)] += now() - start;
+    if (!done) continue;
     pending_[at(id)] = false;
-    in_flight_[static_cast<std::size_t>(program_.op(id).stream)] = -1;
+    id = -1;
   }
+}
 
-  void Executor::finish_pending() {
-    for (const OpId pending : in_flight_)
-      if (pending >= 0) finish(pending);
-  }
+/// A communication issued earlier may still be sending from what this op was the last to be issued on.
+void Executor::poison_after(OpId id) {
+  if (poison_[at(id)].empty()) return;
+  finish_pending();
+  for (const auto& fill : poison_[at(id)]) device_.submit(queue_of(program_.op(id).stream), fill);
+  device_.finish();
+}
 
-  /// Moves messages along between ops, since nothing else does where the host drives them.
-  void Executor::progress() {
-    for (OpId& id : in_flight_) {
-      if (id < 0) continue;
-      const program::ActionKind kind = program_.op(id).action.kind;
-      const double start = now();
-      const bool done = bound_[at(id)].collective->test();
-      timings_.seconds[static_cast<std::size_t>(kind)] += now() - start;
-      if (!done) continue;
-      pending_[at(id)] = false;
-      id = -1;
-    }
-  }
+const Timings& Executor::timings() {
+  collect_timings();
+  return timings_;
+}
 
-  /// A communication issued earlier may still be sending from what this op was the last to be issued on.
-  void Executor::poison_after(OpId id) {
-    if (poison_[at(id)].empty()) return;
-    finish_pending();
-    for (const auto& fill : poison_[at(id)]) device_.submit(queue_of(program_.op(id).stream), fill);
-    device_.finish();
-  }
+void Executor::clear_timings() {
+  timings_ = {};
+  timer_.drop();
+  uncollected_ = false;
+}
 
-  const Timings& Executor::timings() {
-    collect_timings();
-    return timings_;
-  }
-
-  void Executor::clear_timings() {
-    timings_ = {};
-    timer_.drop();
-    uncollected_ = false;
-  }
-
-  void Executor::collect_timings() {
-    if (!uncollected_) return;
-    uncollected_ = false;
-    if (device_.done(end_)) return timer_.collect(timings_);
-    timer_.drop();
-    timings_.by_kind = timings_.by_communication = false;
-  }
+void Executor::collect_timings() {
+  if (!uncollected_) return;
+  uncollected_ = false;
+  if (device_.done(end_)) return timer_.collect(timings_);
+  timer_.drop();
+  timings_.by_kind = timings_.by_communication = false;
+}
 
 }  // namespace ztrain::engine
