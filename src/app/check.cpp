@@ -35,7 +35,7 @@ void check_for_ranks(config::Deck deck, int ranks) {
   if (ranks <= ranks_proven_here) program::verify_job(graph, spec);
   const plan::RankMemory memory = plan::memory_of(job);
   fmt::print("mesh {}\n{} tokens a step\nrank 0 of {}; the step program has {} ops and is {}\n{}",
-             spec.mesh.describe(), config::tokens_per_step(deck), ranks, job.train.ops.size(),
+             spec.mesh.describe(), config::tokens_per_step(deck), ranks, job.train.issues(),
              ranks <= ranks_proven_here ? "proven free of deadlock over all ranks" : "proven for this rank",
              train::memory_table(job.train, memory.persistent(program::Tier::device),
                                  memory.transient(program::Tier::device)));

@@ -18,13 +18,14 @@ void count(TrafficRow& row, std::int64_t size, std::int64_t messages) {
 
 std::vector<TrafficRow> traffic_of(const program::Program& program) {
   std::map<Key, TrafficRow> rows;
-  for (const program::Op& op : program.ops) {
+  for (program::OpId id = 0; id < std::ssize(program.ops); ++id) {
+    const program::Op& op = program.op(id);
     if (!op.communicates()) continue;
     TrafficRow& row = rows[{op.comm.axes.bits(), op.comm.kind}];
     row.axes = op.comm.axes;
     row.kind = op.comm.kind;
     row.members = program.mesh.size(op.comm.axes);
-    count(row, op.comm.sent_bytes, 1);
+    count(row, op.comm.sent_bytes, program.times(id));
   }
   std::vector<TrafficRow> list;
   for (auto& [key, row] : rows) list.push_back(std::move(row));

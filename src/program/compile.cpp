@@ -1,6 +1,7 @@
 #include "program/job_base.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "base/step_partial.hpp"
@@ -10,6 +11,7 @@
 #include "program/optimizer.hpp"
 #include "program/parameter_groups.hpp"
 #include "program/passes.hpp"
+#include "program/repeat.hpp"
 #include "program/weight_codes.hpp"
 
 namespace ztrain::program {
@@ -83,10 +85,25 @@ Program finish(Program program, const JobSpec& spec, const char* name) {
   return program;
 }
 
+std::optional<Program> finish_repeated(Program program, const std::vector<int>& micros, const char* name) {
+  program.name = name;
+  const auto images = find_repeat(program, micros);
+  if (!images) return std::nullopt;
+  link_dependencies(program);
+  plan_lifetimes(program);
+  if (!plan_memory(program, *images)) return std::nullopt;
+  set_persistent_steps(program, *images);
+  if (!repeat_fault(program).empty()) return std::nullopt;
+  verify_rank(program);
+  return program;
+}
+
 namespace {
 
-Program train_program(const Base& base, const JobSpec& spec) {
+/// Up to the last passes.
+Program expanded_step(const Base& base, const JobSpec& spec, const std::vector<int>& micros) {
   ExpandOptions options;
+  options.micros = micros;
   options.micro_batches = spec.micro_batches;
   options.recompute = spec.recompute;
   options.gradients = spec.precision.gradients;
@@ -100,7 +117,18 @@ Program train_program(const Base& base, const JobSpec& spec) {
   Sharded sharded = shard(std::move(expanded), base.cut, base.tensors.units, shard_options(spec));
   append_optimizer(sharded.program, base.cut, base.tensors, spec.optimizer, sharded.gradients, losses);
   append_weight_codes(sharded.program, base.cut, base.tensors, {ActionKind::optimize, true});
-  return finish(std::move(sharded.program), spec, "train step");
+  return std::move(sharded.program);
+}
+
+Program train_program(const Base& base, const JobSpec& spec) {
+  const char* const name = "train step";
+  const std::vector<int> some = micros_to_compile(spec.micro_batches);
+  if (std::ssize(some) < spec.micro_batches && !spec.every_micro_batch && spec.program_passes.empty())
+    if (std::optional<Program> program = finish_repeated(expanded_step(base, spec, some), some, name))
+      return std::move(*program);
+  std::vector<int> all(static_cast<std::size_t>(spec.micro_batches));
+  std::iota(all.begin(), all.end(), 0);
+  return finish(expanded_step(base, spec, all), spec, name);
 }
 
 }  // namespace

@@ -37,6 +37,9 @@ struct JobSpec {
   Recompute recompute;
   UnitOptions units;
   ShardOptions sharding;
+  /// Compiles every micro-batch, also where those in the middle are alike (program/repeat.hpp). So does a pass
+  /// over Programs, which might treat one of them by itself.
+  bool every_micro_batch = false;
   /// Passes over the forward graph and over each Program before its dependencies are linked. The built-in
   /// passes come first; the order of the list is the order of application.
   std::vector<std::function<void(model::Graph&, const Coordinate&)>> graph_passes;

@@ -2,6 +2,7 @@
 // What the compilers of training (compile.cpp, where these are defined) and of inference (inference.cpp)
 // share.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,9 @@ Sharded forward_program(const Base& base, const JobSpec& spec, Program program,
                         std::vector<TensorId>& results);
 
 /// The last passes: the job's own, dependencies, lifetimes, addresses, proof.
+/// The same for a step of which micros_to_compile were expanded; nothing where they cannot stand for all.
+std::optional<Program> finish_repeated(Program program, const std::vector<int>& micros, const char* name);
+
 Program finish(Program program, const JobSpec& spec, const char* name);
 
 }  // namespace ztrain::program

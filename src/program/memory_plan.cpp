@@ -26,22 +26,30 @@ void place_persistent(Program& program) {
   }
 }
 
-void place_transient(Program& program, Tier tier) {
+bool place_transient(Program& program, Tier tier, const std::vector<TensorId>& images) {
   std::vector<TensorId> ids;
   std::vector<Block> blocks;
+  std::vector<int> block_of(images.size(), -1);
   for (std::size_t t = 0; t < program.tensors.size(); ++t) {
     const Tensor& tensor = program.tensors[t];
     if (tensor.persistent || tensor.base != no_tensor || tensor.tier != tier || tensor.first == no_op)
       continue;
+    if (!images.empty()) block_of[t] = static_cast<int>(ids.size());
     ids.push_back(static_cast<TensorId>(t));
     blocks.push_back({round_up(tensor.bytes(), alignment), tensor.first, tensor.last});
   }
-  if (blocks.empty()) return;
-  const Placement placement = place(blocks, program.ops.size());
+  if (blocks.empty()) return true;
+  std::vector<int> next(blocks.size(), -1);
+  for (std::size_t b = 0; b < ids.size() && !images.empty(); ++b)
+    if (const TensorId image = images[static_cast<std::size_t>(ids[b])]; image != no_tensor && image != ids[b])
+      next[b] = block_of[static_cast<std::size_t>(image)];
+  const Placement placement = place(blocks, program.ops.size(), next);
+  if (placement.extent < 0) return false;
   for (std::size_t b = 0; b < ids.size(); ++b) program.tensor(ids[b]).address = placement.address[b];
   TierPlan& plan = program.plan[static_cast<std::size_t>(tier)];
   plan.transient_bytes = placement.extent;
   plan.live_bytes = live_bytes(blocks, program.ops.size());
+  return true;
 }
 
 /// Who held the bytes of one tier's transient region last.
@@ -128,12 +136,14 @@ class ReuseEdges {
 
 }  // namespace
 
-void plan_memory(Program& program) {
+bool plan_memory(Program& program, const std::vector<TensorId>& images) {
   for (TierPlan& plan : program.plan) plan = {};
   for (Tensor& tensor : program.tensors) tensor.address = -1;
   place_persistent(program);
-  for (int tier = 0; tier < tier_count; ++tier) place_transient(program, static_cast<Tier>(tier));
+  for (int tier = 0; tier < tier_count; ++tier)
+    if (!place_transient(program, static_cast<Tier>(tier), images)) return false;
   ReuseEdges(program).add();
+  return true;
 }
 
 }  // namespace ztrain::program

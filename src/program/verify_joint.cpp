@@ -154,7 +154,8 @@ class Joint {
   static bool same_message(const Signature& x, const Signature& y) {
     const Signature& send = x.kind == CommKind::send ? x : y;
     const Signature& recv = x.kind == CommKind::send ? y : x;
-    return send.input_type == recv.output_type && send.input_elements == recv.output_elements;
+    return send.input_type == recv.output_type && send.input_elements == recv.output_elements &&
+           send.part == recv.part && send.times == recv.times;
   }
 
   std::string channel_name(int rank, const Channel& channel, int other) {
