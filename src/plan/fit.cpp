@@ -128,8 +128,8 @@ class FixSearch {
     });
   }
 
-  /// The set tried; nothing where its keys do not go together, or time is up.
-  std::optional<Fix> tried(const Set& set) {
+  /// The set, where it fits; nothing also where its keys do not go together, or time is up.
+  std::optional<Fix> fitting(const Set& set) {
     if (watch_.expired()) {
       result_.complete = false;
       return std::nullopt;
@@ -137,27 +137,21 @@ class FixSearch {
     Fix fix;
     for (const std::size_t i : set) fix.changes.push_back(changes_[i]);
     fix.effect = effect_of(set);
-    std::optional<Cost> cost = cost_if_legal(question_, fix.overrides(), quick);
-    if (!cost) {
-      ++result_.refused;
-      return std::nullopt;
-    }
-    fix.cost = std::move(*cost);
-    ++result_.tried;
+    Trial trial = try_fit(question_, fix.overrides(), quick);
+    ++(trial.legal ? result_.tried : result_.refused);
     watch_.say(
         fmt::format("looking for changes that make it fit: {} tried, {} fit", result_.tried, fits_.size()));
+    if (!trial.cost) return std::nullopt;
+    fix.cost = std::move(*trial.cost);
     return fix;
   }
 
-  bool fits(const Set& set) {
-    const std::optional<Fix> fix = tried(set);
-    return fix && verdict_of(fix->cost).fits();
-  }
+  bool fits(const Set& set) { return fitting(set).has_value(); }
 
   void attempt(const Set& set) {
     if (contains_a_fit(set)) return;
-    std::optional<Fix> fix = tried(set);
-    if (!fix || !verdict_of(fix->cost).fits()) return;
+    std::optional<Fix> fix = fitting(set);
+    if (!fix) return;
     fits_.push_back(set);
     result_.best.push_back(std::move(*fix));
   }
@@ -192,8 +186,7 @@ bool fits_on(Question question, const std::vector<std::string>& more, int ranks)
   question.ranks = ranks;
   CostOptions options = quick;
   options.any_batch = true;
-  const std::optional<Cost> cost = cost_if_legal(question, more, options);
-  return cost && verdict_of(*cost).fits();
+  return try_fit(question, more, options).cost.has_value();
 }
 
 /// The i-th size of a job: powers of two within a node, then whole nodes.

@@ -89,13 +89,13 @@ class SettingSearch {
       Setting setting{keys, {}};
       for (const std::string& text : mesh(data_ranks_ / shard, shard, micro))
         setting.overrides.push_back(text);
-      std::optional<Cost> cost = cost_if_legal(question_, setting.overrides, quick);
-      if (!cost) continue;
+      Trial trial = try_fit(question_, setting.overrides, quick);
+      if (!trial.legal) continue;
       ++result_.tried;
       watch_.say(fmt::format("{} settings tried, {} fit", result_.tried, result_.best.size()));
-      if (!verdict_of(*cost).fits()) return std::max(best, Outcome::too_large);
+      if (!trial.cost) return std::max(best, Outcome::too_large);
       best = Outcome::fits;
-      setting.cost = std::move(*cost);
+      setting.cost = std::move(*trial.cost);
       result_.best.push_back(std::move(setting));
     }
     return best;

@@ -42,20 +42,4 @@ std::int64_t total_messages(const std::vector<TrafficRow>& rows) {
                          [](std::int64_t sum, const TrafficRow& row) { return sum + row.messages; });
 }
 
-std::vector<TrafficRow> extrapolate(const std::vector<TrafficRow>& at_fewer,
-                                    const std::vector<TrafficRow>& at_more, std::int64_t fewer,
-                                    std::int64_t n) {
-  std::vector<TrafficRow> rows;
-  for (const TrafficRow& more : at_more) {
-    TrafficRow row{more.axes, more.kind, more.members, 0, 0, {}};
-    std::map<std::int64_t, std::int64_t> before;
-    for (const TrafficRow& less : at_fewer)
-      if (less.axes == more.axes && less.kind == more.kind) before = less.sizes;
-    for (const auto& [size, messages] : more.sizes)
-      count(row, size, before[size] + (n - fewer) * (messages - before[size]));
-    rows.push_back(std::move(row));
-  }
-  return rows;
-}
-
 }  // namespace ztrain::plan

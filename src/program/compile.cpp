@@ -1,7 +1,9 @@
 #include "program/job_base.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <tuple>
 
 #include "base/error.hpp"
 #include "base/step_partial.hpp"
@@ -179,18 +181,39 @@ Job compile(model::Graph graph, const JobSpec& spec, int rank) {
   return job;
 }
 
-void verify_job(const model::Graph& graph, const JobSpec& spec) {
-  std::vector<Job> jobs;
-  std::vector<std::vector<int>> classes;
+std::array<std::int64_t, tier_count> kept_bytes(model::Graph graph, const JobSpec& spec, int rank) {
+  return persistent_bytes(make_base(std::move(graph), spec, rank, true).program);
+}
+
+std::vector<std::vector<int>> rank_classes(const JobSpec& spec) {
+  const bool passes = !spec.graph_passes.empty() || !spec.program_passes.empty();
+  std::map<std::tuple<int, int, int>, std::vector<int>> classes;
   for (int rank = 0; rank < spec.mesh.ranks(); ++rank) {
-    jobs.push_back(compile(graph, spec, rank));
-    classes.push_back({rank});
+    const Coordinate at(spec.mesh, rank);
+    const int part = spec.sharding.secondary_shards ? at.index_in(Cut::inner_axes()) : 0;
+    classes[{passes ? rank : 0, at[Axis::pipeline], part}].push_back(rank);
   }
+  std::vector<std::vector<int>> list;
+  for (auto& [facts, ranks] : classes) list.push_back(std::move(ranks));
+  return list;
+}
+
+void verify_job(const model::Graph& graph, const JobSpec& spec, const Job& rank_0) {
+  const std::vector<std::vector<int>> classes = rank_classes(spec);
+  std::vector<Job> others;
+  for (const std::vector<int>& ranks : classes)
+    if (ranks.front() != rank_0.train.rank) others.push_back(compile(graph, spec, ranks.front()));
   for (Program Job::*which : {&Job::load, &Job::train, &Job::evaluate}) {
     std::vector<const Program*> programs;
-    for (const Job& job : jobs) programs.push_back(&(job.*which));
+    std::size_t next = 0;
+    for (const std::vector<int>& ranks : classes)
+      programs.push_back(ranks.front() == rank_0.train.rank ? &(rank_0.*which) : &(others[next++].*which));
     verify_joint(programs, classes);
   }
+}
+
+void verify_job(const model::Graph& graph, const JobSpec& spec) {
+  verify_job(graph, spec, compile(graph, spec, 0));
 }
 
 }  // namespace ztrain::program

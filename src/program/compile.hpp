@@ -2,6 +2,7 @@
 // From a model graph and a mesh coordinate to the Programs of a job: load, train step, evaluation. Pure: any
 // rank's Programs compile anywhere.
 
+#include <array>
 #include <functional>
 #include <vector>
 
@@ -68,8 +69,18 @@ struct Job {
 /// Compiles for one rank: links, plans and verifies every Program of it. Throws Error when a pass broke one.
 Job compile(model::Graph graph, const JobSpec& spec, int rank);
 
-/// Compiles every rank and proves the joint graph of each Program (verify_joint). Where ranks are known to
-/// have identical Programs, verify_joint with classes costs one compile per class.
+/// Bytes that a rank's Programs keep between them, by tier: known before they are compiled.
+std::array<std::int64_t, tier_count> kept_bytes(model::Graph graph, const JobSpec& spec, int rank);
+
+/// Ranks whose Programs are the same but for the contents of attributes: which pieces of their shards they
+/// speak for, and the tokens that they see. What else compile() reads of a rank tells classes apart: its place in the
+/// pipeline, and its part of a secondary shard. A pass of the job's may look at any rank: then each is a class of
+/// its own. In every class ranks ascend.
+std::vector<std::vector<int>> rank_classes(const JobSpec& spec);
+
+/// Compiles one rank of each class and proves the joint graph of each Program over all ranks (verify_joint).
 void verify_job(const model::Graph& graph, const JobSpec& spec);
+/// The same, where rank 0 is compiled already.
+void verify_job(const model::Graph& graph, const JobSpec& spec, const Job& rank_0);
 
 }  // namespace ztrain::program

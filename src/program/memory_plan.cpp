@@ -136,6 +136,14 @@ class ReuseEdges {
 
 }  // namespace
 
+std::array<std::int64_t, tier_count> persistent_bytes(const Program& program) {
+  std::array<std::int64_t, tier_count> bytes{};
+  for (const Tensor& tensor : program.tensors)
+    if (tensor.persistent && tensor.base == no_tensor)
+      bytes[static_cast<std::size_t>(tensor.tier)] += round_up(tensor.bytes(), alignment);
+  return bytes;
+}
+
 bool plan_memory(Program& program, const std::vector<TensorId>& images) {
   for (TierPlan& plan : program.plan) plan = {};
   for (Tensor& tensor : program.tensors) tensor.address = -1;

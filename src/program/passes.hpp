@@ -2,6 +2,7 @@
 // The last passes of every compile, in this order: link_dependencies, plan_lifetimes, plan_memory, then
 // verify.
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ void plan_lifetimes(Program& program);
 /// images, by tensor: one that must have the same address, or none (find_repeat). False, and nothing is done,
 /// where no placement gives it that.
 bool plan_memory(Program& program, const std::vector<TensorId>& images = {});
+
+/// Bytes of the regions of persistent tensors, by tier, as plan_memory makes them.
+std::array<std::int64_t, tier_count> persistent_bytes(const Program& program);
 
 /// Proves one rank's Program: every transient tensor is written before it is read and not accessed outside
 /// [first, last]; conflicting accesses are ordered by stream order and `after` alone; tensors whose bytes

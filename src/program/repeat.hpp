@@ -48,9 +48,13 @@ std::string repeat_fault(const Program& program);
 /// The ops of a Program as they are issued: number, op and time.
 class Issues {
  public:
-  explicit Issues(const Program& program) : program_(&program), repeat_(program.repeat) {}
+  explicit Issues(const Program& program) : Issues(program, program.repeat.times) {}
+  /// As if what is repeated were issued `times` times.
+  Issues(const Program& program, int times) : program_(&program), repeat_(program.repeat) {
+    repeat_.times = times;
+  }
 
-  OpId size() const { return static_cast<OpId>(program_->issues()); }
+  OpId size() const { return static_cast<OpId>(program_->ops.size()) + further(); }
   /// The op that is issued there, as an index into Program::ops.
   OpId id(OpId issue) const {
     if (issue < repeat_.end) return issue;
