@@ -71,29 +71,34 @@ class Compiler {
     cost.flops_per_token = model::flops_per_token(cost.deck.model, graph_, cost.deck.data.sequence);
   }
 
-  /// What ranks keep between steps is known before anything is compiled: no where that alone does not fit.
-  bool may_fit() {
-    cost_.memory = {kept_alone(program::kept_bytes(graph_, spec_, 0))};
-    const bool fits = verdict_of(cost_).fits();
-    cost_.memory.clear();
-    return fits;
+  void run() {
+    for (const int rank : first_ranks(cost_.mesh)) add(rank, program::compile(graph_, spec_, rank));
   }
 
-  void run() {
-    for (const int rank : first_ranks(cost_.mesh)) compile(rank);
+  /// Whether it fits; compiles no further than that takes.
+  bool run_if_it_fits() {
+    for (const int rank : first_ranks(cost_.mesh)) {
+      std::optional<program::Job> job = program::compile_if(
+          graph_, spec_, rank, [&](const Tiers& least) { return verdict_of(holding(least)).fits(); });
+      if (!job) return false;
+      add(rank, std::move(*job));
+    }
+    return verdict_of(cost_).fits();
   }
 
  private:
-  static RankMemory kept_alone(const std::array<std::int64_t, program::tier_count>& bytes) {
-    RankMemory memory;
-    memory.programs.emplace_back();
-    for (std::size_t t = 0; t < bytes.size(); ++t) memory.programs[0].tiers[t].persistent_bytes = bytes[t];
-    return memory;
+  using Tiers = std::array<program::TierPlan, program::tier_count>;
+
+  Cost holding(const Tiers& least) const {
+    Cost cost;
+    cost.machine = cost_.machine;
+    cost.ranks = cost_.ranks;
+    cost.memory.push_back({0, {{"", least, {}}}});
+    return cost;
   }
 
   /// The other ranks of the stage hold and send the same; the last one may be on a node with fewer.
-  void compile(int rank) {
-    program::Job job = program::compile(graph_, spec_, rank);
+  void add(int rank, program::Job job) {
     cost_.memory.push_back(memory_of(job));
     if (rank == 0) {
       cost_.ops = static_cast<std::size_t>(job.train.issues());
@@ -198,9 +203,7 @@ Trial try_fit(const Question& q, const std::vector<std::string>& more, const Cos
     Cost cost = cost_to_compile(q, more, options);
     Compiler compiler(cost, options);
     trial.legal = true;
-    if (!compiler.may_fit()) return trial;
-    compiler.run();
-    if (verdict_of(cost).fits()) trial.cost = std::move(cost);
+    if (compiler.run_if_it_fits()) trial.cost = std::move(cost);
   } catch (const Error&) {
     return {};
   }

@@ -42,13 +42,10 @@ config::Deck resolved_deck(const Question& question, const std::vector<std::stri
 struct CostOptions {
   /// How often the micro-batches in the middle of a step are simulated where they are alike, at least twice; each
   /// further one takes what the last one did.
-  int most_times = 12;
+  int most_times = 3;
   /// Takes another batch.global where the deck's cannot be divided among the ranks.
   bool any_batch = false;
 };
-
-/// What searches ask.
-inline constexpr CostOptions quick{.most_times = 2, .any_batch = false};
 
 struct Cost {
   config::Deck deck;  ///< resolved for the ranks
@@ -85,8 +82,8 @@ struct Trial {
   bool legal = false;
   std::optional<Cost> cost;
 };
-/// Compiles only what might fit by what ranks keep between steps.
-Trial try_fit(const Question& question, const std::vector<std::string>& more, const CostOptions& options);
+Trial try_fit(const Question& question, const std::vector<std::string>& more,
+              const CostOptions& options = {});
 
 /// Needed and available bytes. On machines without device memory all counts in the node.
 struct Verdict {

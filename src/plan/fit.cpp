@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
@@ -66,12 +67,12 @@ class FixSearch {
       if (fits_.empty()) attempt(smallest_part(frugal, {}));
       each(1, true, {});
     } else {
+      needed_ = frugal;
       for (std::size_t size = 1; size <= 2; ++size) each(size, true, {});
       for (std::size_t size = 1; size <= 2 && fits_.empty(); ++size) each(size, true, frugal);
     }
     sort();
     if (result_.best.size() > most) result_.best.resize(most);
-    refine();
     return std::move(result_);
   }
 
@@ -85,9 +86,8 @@ class FixSearch {
 
   void extend(Set& set, std::size_t from, std::size_t size, bool numerics, const Set& besides) {
     if (set.size() == size) {
-      if (besides.empty())
-        attempt(set);
-      else if (fits(merged(set, besides)))
+      if (besides.empty() && may_fit_alone(set)) attempt(set);
+      if (!besides.empty() && fits(merged(set, besides)))
         attempt(merged(set, smallest_part(besides, set)));
       return;
     }
@@ -97,6 +97,12 @@ class FixSearch {
       extend(set, i + 1, size, numerics, besides);
       set.pop_back();
     }
+  }
+
+  bool may_fit_alone(const Set& set) {
+    if (needed_.empty()) return true;
+    const Set all = merged(set, needed_);
+    return !is_legal(question_, changes_, all) || fits(all);
   }
 
   static Set merged(const Set& a, const Set& b) {
@@ -137,7 +143,7 @@ class FixSearch {
     Fix fix;
     for (const std::size_t i : set) fix.changes.push_back(changes_[i]);
     fix.effect = effect_of(set);
-    Trial trial = try_fit(question_, fix.overrides(), quick);
+    Trial trial = try_fit(question_, fix.overrides());
     ++(trial.legal ? result_.tried : result_.refused);
     watch_.say(
         fmt::format("looking for changes that make it fit: {} tried, {} fit", result_.tried, fits_.size()));
@@ -146,7 +152,11 @@ class FixSearch {
     return fix;
   }
 
-  bool fits(const Set& set) { return fitting(set).has_value(); }
+  bool fits(const Set& set) {
+    const auto [known, fresh] = known_.try_emplace(set, false);
+    if (fresh) known->second = fitting(set).has_value();
+    return known->second;
+  }
 
   void attempt(const Set& set) {
     if (contains_a_fit(set)) return;
@@ -163,30 +173,19 @@ class FixSearch {
     });
   }
 
-  /// In full where there is time.
-  void refine() {
-    std::vector<Fix> exact;
-    for (Fix& fix : result_.best) {
-      fix.cost = cost_of(question_, fix.overrides(), watch_.expired() ? quick : CostOptions{});
-      if (verdict_of(fix.cost).fits()) exact.push_back(std::move(fix));
-    }
-    result_.best = std::move(exact);
-    sort();
-  }
-
   const Question& question_;
   const Watch& watch_;
   std::vector<Change> changes_;
   std::vector<Set> fits_;
+  Set needed_;  ///< what does not fit beside these does not fit alone; none where that is not known
+  std::map<Set, bool> known_;
   Fixes result_;
 };
 
 /// A mesh that does not go together with so many ranks does not fit.
 bool fits_on(Question question, const std::vector<std::string>& more, int ranks) {
   question.ranks = ranks;
-  CostOptions options = quick;
-  options.any_batch = true;
-  return try_fit(question, more, options).cost.has_value();
+  return try_fit(question, more, {.any_batch = true}).cost.has_value();
 }
 
 /// The i-th size of a job: powers of two within a node, then whole nodes.

@@ -122,15 +122,37 @@ Program expanded_step(const Base& base, const JobSpec& spec, const std::vector<i
   return std::move(sharded.program);
 }
 
-Program train_program(const Base& base, const JobSpec& spec) {
+/// What is kept, and what is alive at once at most, without addresses.
+std::array<TierPlan, tier_count> least_of(Program& program) {
+  std::array<TierPlan, tier_count> least;
+  plan_lifetimes(program);
+  const auto kept = persistent_bytes(program), live = live_bytes(program);
+  for (std::size_t t = 0; t < least.size(); ++t) least[t] = {kept[t], live[t], live[t]};
+  return least;
+}
+
+/// Whether the first and the last micro-batch alone may fit: others need no less, and these are soon made.
+bool ends_may_fit(const Base& base, const JobSpec& spec, const MayFit& may_fit) {
+  if (!may_fit || spec.micro_batches < 3 || !spec.program_passes.empty()) return true;
+  Program ends = expanded_step(base, spec, {0, spec.micro_batches - 1});
+  return may_fit(least_of(ends));
+}
+
+/// Nothing where it may not fit.
+std::optional<Program> train_program(const Base& base, const JobSpec& spec, const MayFit& may_fit) {
   const char* const name = "train step";
   const std::vector<int> some = micros_to_compile(spec.micro_batches);
-  if (std::ssize(some) < spec.micro_batches && !spec.every_micro_batch && spec.program_passes.empty())
-    if (std::optional<Program> program = finish_repeated(expanded_step(base, spec, some), some, name))
-      return std::move(*program);
+  if (!ends_may_fit(base, spec, may_fit)) return std::nullopt;
+  if (std::ssize(some) < spec.micro_batches && !spec.every_micro_batch && spec.program_passes.empty()) {
+    Program step = expanded_step(base, spec, some);
+    if (may_fit && !may_fit(least_of(step))) return std::nullopt;
+    if (auto program = finish_repeated(std::move(step), some, name)) return program;
+  }
   std::vector<int> all(static_cast<std::size_t>(spec.micro_batches));
   std::iota(all.begin(), all.end(), 0);
-  return finish(expanded_step(base, spec, all), spec, name);
+  Program step = expanded_step(base, spec, all);
+  if (may_fit && !may_fit(least_of(step))) return std::nullopt;
+  return finish(std::move(step), spec, name);
 }
 
 }  // namespace
@@ -169,20 +191,23 @@ config::Optimizer OptimizerSpec::standard() {
   return o;
 }
 
-Job compile(model::Graph graph, const JobSpec& spec, int rank) {
+std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank, const MayFit& may_fit) {
   Base base = make_base(std::move(graph), spec, rank, true);
+  if (may_fit && !may_fit(least_of(base.program))) return std::nullopt;
   Job job{{}, base.cut.layout, base.tensors, {}, {}, {}};
+  std::optional<Program> train = train_program(base, spec, may_fit);
+  if (!train) return std::nullopt;
+  job.train = std::move(*train);
   Program load = load_program(base.program, base.tensors);
   append_weight_codes(load, base.cut, base.tensors, {ActionKind::load, false});
   job.load = finish(std::move(load), spec, "load");
-  job.train = train_program(base, spec);
   job.evaluate = evaluation_program(base, spec);
   job.graph = std::move(base.graph);
   return job;
 }
 
-std::array<std::int64_t, tier_count> kept_bytes(model::Graph graph, const JobSpec& spec, int rank) {
-  return persistent_bytes(make_base(std::move(graph), spec, rank, true).program);
+Job compile(model::Graph graph, const JobSpec& spec, int rank) {
+  return std::move(*compile_if(std::move(graph), spec, rank, nullptr));
 }
 
 std::vector<std::vector<int>> rank_classes(const JobSpec& spec) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "base/target.hpp"
@@ -69,8 +70,12 @@ struct Job {
 /// Compiles for one rank: links, plans and verifies every Program of it. Throws Error when a pass broke one.
 Job compile(model::Graph graph, const JobSpec& spec, int rank);
 
-/// Bytes that a rank's Programs keep between them, by tier: known before they are compiled.
-std::array<std::int64_t, tier_count> kept_bytes(model::Graph graph, const JobSpec& spec, int rank);
+/// Asked what a job needs at least, by tier: what it keeps between Programs, before anything is compiled, and
+/// then also what is alive at once in its step, before that has places and proofs.
+using MayFit = std::function<bool(const std::array<TierPlan, tier_count>& least)>;
+
+/// The same; nothing, in a fraction of the time, where it may not.
+std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank, const MayFit& may_fit);
 
 /// Ranks whose Programs are the same but for the contents of attributes: which pieces of their shards they
 /// speak for, and the tokens that they see. What else compile() reads of a rank tells classes apart: its place in the

@@ -29,6 +29,10 @@ bool plan_memory(Program& program, const std::vector<TensorId>& images = {});
 /// Bytes of the regions of persistent tensors, by tier, as plan_memory makes them.
 std::array<std::int64_t, tier_count> persistent_bytes(const Program& program);
 
+/// The largest sum of the sizes of transient tensors that are alive at once, by tier, aligned as plan_memory
+/// does. Call after plan_lifetimes.
+std::array<std::int64_t, tier_count> live_bytes(const Program& program);
+
 /// Proves one rank's Program: every transient tensor is written before it is read and not accessed outside
 /// [first, last]; conflicting accesses are ordered by stream order and `after` alone; tensors whose bytes
 /// overlap have disjoint lives, and every access of the earlier one is ordered before the first of the later.

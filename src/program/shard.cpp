@@ -113,8 +113,7 @@ class Sharder {
           buffers_[it->second].last = s;
         }
     for (GradientBuffer& b : buffers_)
-      b.tensor = add(in_.program, fmt::format("gradient.{}.{}", unit_name(b.unit), b.micro),
-                     cut_.precision.gradients, flat(b.unit).elements(), Category::gradient);
+      b.tensor = add(in_.program, "gradient." + unit_name(b.unit), cut_.precision.gradients, flat(b.unit).elements(), Category::gradient);
     active_gradients_.assign(cut_.layout.units().size(), no_tensor);
     result_.gradients.resize(buffers_.empty() ? 0 : cut_.layout.units().size());
   }
