@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "base/dtype.hpp"
 #include "base/kernel_workspace.hpp"
@@ -40,14 +41,19 @@ class Gemm {
   /// bias is read only if the shape has one; its type is that of A and B. workspace: gemm_workspace_bytes(),
   /// aligned to 64.
   virtual void run(Exec& exec, const void* a, const void* b, const void* bias, void* c, void* workspace) = 0;
+
+  /// For people, and for tests that look for slow ways: which kernel does it ("oneDNN gemm:jit, avx2"). What
+  /// prepare() may still change is known after it.
+  virtual std::string implementation() const = 0;
 };
 
 /// A and B have type `in`, C has `out`: fp32 -> fp32, bf16 -> bf16, bf16 -> fp32, fp16 -> fp16, fp16 ->
 /// fp32, fp64 -> fp64, summed in fp32 (fp64). On GPUs cuBLASLt's product, where it has one for the shape and
 /// for where the matrices start, else the loop of gemm_reference.cu. On CPUs one row is a kernel of its own
-/// (gemm_row.hpp); else oneDNN's product, where it has one for these types on this processor; for fp16 that
-/// of fp32 on widened panels (gemm_half.hpp); else the loop of gemm_reference.hpp. Throws Error for other
-/// types, or if the shape is not positive or a stride is too short.
+/// (gemm_row.hpp); for fp32 oneDNN's product; for bf16 oneDNN's where the processor has one that is worth it
+/// (GemmLibrary::bf16), for all other 16-bit products that of fp32 on widened panels (gemm_half.hpp); for
+/// fp64 the loop of gemm_reference.hpp. Throws Error for other types, or if the shape is not positive or a
+/// stride is too short.
 std::unique_ptr<Gemm> make_gemm(const GemmShape& shape, DType in, DType out);
 
 /// The loop, whatever the library has.

@@ -85,6 +85,8 @@ class GemmCublasLt : public Gemm {
     cublaslt::check(status, product.problem.key);
   }
 
+  std::string implementation() const override { return "cuBLASLt"; }
+
  private:
   struct Product {
     Problem problem;
@@ -114,6 +116,14 @@ class GemmCublasLt : public Gemm {
 
 std::unique_ptr<Gemm> make_gemm(const GemmShape& shape, DType in, DType out) {
   return std::make_unique<GemmCublasLt>(complete(shape), in, out);
+}
+
+bool multiplies_bf16() {
+  return false;
+}
+
+Bf16Products fastest_bf16_products(Exec&) {
+  return Bf16Products::native;
 }
 
 /// cuBLASLt has kernels of its own for one row.

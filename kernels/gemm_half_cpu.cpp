@@ -1,7 +1,10 @@
 #include "kernels/gemm_half.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -13,35 +16,31 @@ namespace {
 /// Rows [row, row + rows) and columns [col, col + cols) of a row-major matrix.
 struct Window {
   std::int64_t row, rows, col, cols, stride;
+  bool operator==(const Window&) const = default;
 };
 
-KOKKOS_INLINE_FUNCTION void widen_row(const f16* __restrict from, float* __restrict to, std::int64_t n) {
+template <class T>
+void widen_row(const T* __restrict from, float* __restrict to, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(from[i]);
 }
 
-template <bool add>
-KOKKOS_INLINE_FUNCTION void narrow_row(const float* __restrict from, f16* __restrict to, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) to[i] = f16(add ? from[i] + static_cast<float>(to[i]) : from[i]);
+template <class T, bool add>
+void narrow_row(const float* __restrict from, T* __restrict to, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) to[i] = T(add ? from[i] + static_cast<float>(to[i]) : from[i]);
 }
 
-/// The window's elements, densely.
-void widen(Exec& exec, const f16* matrix, const Window& w, float* to) {
-  const f16* from = matrix + w.row * w.stride + w.col;
-  for_rows(
-      exec, w.rows,
-      KOKKOS_LAMBDA(const std::int64_t i) { widen_row(from + i * w.stride, to + i * w.cols, w.cols); });
+/// The window's elements, as rows that begin `stride` elements apart.
+template <class T>
+void widen(Exec& exec, const T* matrix, const Window& w, float* to, std::int64_t stride) {
+  const T* from = matrix + w.row * w.stride + w.col;
+  for_rows(exec, w.rows, [=](std::int64_t i) { widen_row(from + i * w.stride, to + i * stride, w.cols); });
 }
 
-void narrow(Exec& exec, const float* from, const Window& w, bool add, f16* matrix) {
-  f16* to = matrix + w.row * w.stride + w.col;
-  for_rows(
-      exec, w.rows, KOKKOS_LAMBDA(const std::int64_t i) {
-        if (add) {
-          narrow_row<true>(from + i * w.cols, to + i * w.stride, w.cols);
-        } else {
-          narrow_row<false>(from + i * w.cols, to + i * w.stride, w.cols);
-        }
-      });
+template <class T, bool add>
+void narrow(Exec& exec, const float* from, const Window& w, T* matrix) {
+  T* to = matrix + w.row * w.stride + w.col;
+  for_rows(exec, w.rows,
+           [=](std::int64_t i) { narrow_row<T, add>(from + i * w.cols, to + i * w.stride, w.cols); });
 }
 
 /// C's panel (i0, j0) and the panel of k from d0 on.
@@ -49,17 +48,45 @@ struct Panel {
   std::int64_t i0, m, j0, n, d0, k;
 };
 
-/// Calls f(Panel) for every panel, those of k innermost.
+/// Calls f(Panel) for every panel, those of k innermost. Where k is one panel, all panels of a column share
+/// the widened one of B.
 template <class F>
 void for_panels(const GemmShape& s, F&& f) {
-  constexpr std::int64_t size = gemm_half_panel;
-  for (std::int64_t j0 = 0; j0 < s.n; j0 += size)
-    for (std::int64_t i0 = 0; i0 < s.m; i0 += size)
-      for (std::int64_t d0 = 0; d0 < s.k; d0 += size)
-        f(Panel{i0, std::min(size, s.m - i0), j0, std::min(size, s.n - j0), d0, std::min(size, s.k - d0)});
+  constexpr std::int64_t rows = gemm_panel_rows, cols = gemm_panel_cols, depth = gemm_panel_depth;
+  for (std::int64_t j0 = 0; j0 < s.n; j0 += cols)
+    for (std::int64_t i0 = 0; i0 < s.m; i0 += rows)
+      for (std::int64_t d0 = 0; d0 < s.k; d0 += depth)
+        f(Panel{i0, std::min(rows, s.m - i0), j0, std::min(cols, s.n - j0), d0, std::min(depth, s.k - d0)});
 }
 
-template <class Out>
+/// Row stride of a widened panel of so many columns.
+std::int64_t panel_stride(std::int64_t cols) {
+  return cols + gemm_panel_gap;
+}
+
+/// One operand: widens the window that a panel needs, unless it is the one that lies there.
+template <class In>
+class Widened {
+ public:
+  Widened(const void* matrix, float* panel) : matrix_(static_cast<const In*>(matrix)), panel_(panel) {}
+
+  const float* window(Exec& exec, bool transposed, Window w) {
+    if (transposed) {
+      std::swap(w.row, w.col);
+      std::swap(w.rows, w.cols);
+    }
+    if (!(held_ == w)) widen(exec, matrix_, w, panel_, panel_stride(w.cols));
+    held_ = w;
+    return panel_;
+  }
+
+ private:
+  const In* matrix_;
+  float* panel_;
+  Window held_{};
+};
+
+template <class In, class Out>
 class GemmHalf : public Gemm {
  public:
   explicit GemmHalf(const GemmShape& shape)
@@ -71,6 +98,8 @@ class GemmHalf : public Gemm {
                         .m = p.m,
                         .n = p.n,
                         .k = p.k,
+                        .lda = panel_stride(shape_.trans_a ? p.m : p.k),
+                        .ldb = panel_stride(shape_.trans_b ? p.k : p.n),
                         .ldc = in_place ? shape_.ldc : p.n,
                         .accumulate = p.d0 > 0 || (in_place && shape_.accumulate),
                         .bias = p.d0 == 0 && shape_.bias};
@@ -81,21 +110,24 @@ class GemmHalf : public Gemm {
   void run(Exec& exec, const void* a, const void* b, const void* bias, void* c, void* workspace) override {
     auto* const base = static_cast<std::byte*>(workspace);
     const auto at = [&](std::int64_t offset) { return reinterpret_cast<float*>(base + offset); };
-    float *const left = at(places_.a), *const right = at(places_.b), *const row = at(places_.bias);
+    Widened<In> left(a, at(places_.a)), right(b, at(places_.b));
+    float* const row = at(places_.bias);
     auto* const out = static_cast<Out*>(c);
     for_panels(shape_, [&](const Panel& p) {
-      widen(exec, static_cast<const f16*>(a), window(shape_.trans_a, p.i0, p.m, p.d0, p.k, shape_.lda), left);
-      widen(exec, static_cast<const f16*>(b), window(shape_.trans_b, p.d0, p.k, p.j0, p.n, shape_.ldb),
-            right);
-      if (shape_.bias) widen(exec, static_cast<const f16*>(bias), {0, 1, p.j0, p.n, 0}, row);
-      const Window result{p.i0, p.m, p.j0, p.n, shape_.ldc};
-      if constexpr (in_place) {
-        find(p)->run(exec, left, right, row, out + p.i0 * shape_.ldc + p.j0, workspace);
-      } else {
-        find(p)->run(exec, left, right, row, at(places_.c), workspace);
-        if (p.d0 + p.k == shape_.k) narrow(exec, at(places_.c), result, shape_.accumulate, out);
-      }
+      const float* x = left.window(exec, shape_.trans_a, {p.i0, p.m, p.d0, p.k, shape_.lda});
+      const float* y = right.window(exec, shape_.trans_b, {p.d0, p.k, p.j0, p.n, shape_.ldb});
+      if (shape_.bias) widen(exec, static_cast<const In*>(bias), {0, 1, p.j0, p.n, 0}, row, p.n);
+      float* sums = at(places_.c);
+      if constexpr (in_place) sums = out + p.i0 * shape_.ldc + p.j0;
+      find(p)->run(exec, x, y, row, sums, workspace);
+      if constexpr (!in_place)
+        if (p.d0 + p.k == shape_.k) store(exec, sums, {p.i0, p.m, p.j0, p.n, shape_.ldc}, out);
     });
+  }
+
+  std::string implementation() const override {
+    return fmt::format("{} through fp32 panels, {}", name_of(dtype_of<In>()),
+                       products_.front().gemm->implementation());
   }
 
  private:
@@ -107,9 +139,11 @@ class GemmHalf : public Gemm {
     std::unique_ptr<Gemm> gemm;
   };
 
-  static Window window(bool transposed, std::int64_t row, std::int64_t rows, std::int64_t col,
-                       std::int64_t cols, std::int64_t stride) {
-    return transposed ? Window{col, cols, row, rows, stride} : Window{row, rows, col, cols, stride};
+  void store(Exec& exec, const float* sums, const Window& window, Out* out) const {
+    if (shape_.accumulate)
+      narrow<Out, true>(exec, sums, window, out);
+    else
+      narrow<Out, false>(exec, sums, window, out);
   }
 
   Gemm* find(const Panel& p) const {
@@ -127,10 +161,13 @@ class GemmHalf : public Gemm {
 
 }  // namespace
 
-std::unique_ptr<Gemm> make_gemm_half(const GemmShape& shape, DType out) {
-  if (out == DType::f16) return std::make_unique<GemmHalf<f16>>(shape);
-  if (out == DType::f32) return std::make_unique<GemmHalf<float>>(shape);
-  fail("matrix product: no kernel for {} -> {}; use fp16 or fp32 sums", name_of(DType::f16), name_of(out));
+std::unique_ptr<Gemm> make_gemm_half(const GemmShape& shape, DType in, DType out) {
+  if (in == DType::bf16 && out == DType::bf16) return std::make_unique<GemmHalf<bf16, bf16>>(shape);
+  if (in == DType::bf16 && out == DType::f32) return std::make_unique<GemmHalf<bf16, float>>(shape);
+  if (in == DType::f16 && out == DType::f16) return std::make_unique<GemmHalf<f16, f16>>(shape);
+  if (in == DType::f16 && out == DType::f32) return std::make_unique<GemmHalf<f16, float>>(shape);
+  fail("matrix product: no kernel for {} -> {}; use sums of the same type or of fp32", name_of(in),
+       name_of(out));
 }
 
 }  // namespace ztrain::kernels

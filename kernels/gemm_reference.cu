@@ -84,6 +84,8 @@ class GemmLoop : public Gemm {
             cudaGetErrorString(status));
   }
 
+  std::string implementation() const override { return "plain loop"; }
+
  private:
   GemmShape shape_;
   std::int64_t across_, blocks_;

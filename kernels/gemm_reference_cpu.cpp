@@ -27,6 +27,8 @@ class GemmReference : public Gemm {
         });
   }
 
+  std::string implementation() const override { return "plain loop"; }
+
  private:
   GemmShape shape_;
 };

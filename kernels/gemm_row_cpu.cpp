@@ -85,6 +85,8 @@ class GemmRow : public Gemm {
         });
   }
 
+  std::string implementation() const override { return "dot products of one row"; }
+
  private:
   GemmShape shape_;
 };

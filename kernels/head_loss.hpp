@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/dtype.hpp"
@@ -52,6 +53,9 @@ class HeadLoss {
   /// As Gemm::prepare.
   void prepare_products(Exec& exec);
 
+  /// Gemm::implementation() of the logits' product.
+  std::string products() const { return chunks_.front().logits->implementation(); }
+
   /// loss[0] = sum of token_weight * nll, loss[1] = sum of token_weight, both in fp64 and, on a CPU, in token
   /// order (overwritten). workspace: head_loss_workspace_bytes(), aligned to 64.
   void run(Exec& exec, const HeadLossInput<T>& input, Vector<double> loss, Vector<std::byte> workspace);
@@ -70,6 +74,9 @@ class HeadLossGrad {
 
   /// As Gemm::prepare.
   void prepare_products(Exec& exec);
+
+  /// Gemm::implementation() of the logits' product.
+  std::string products() const { return chunks_.front().logits->implementation(); }
 
   /// As HeadLoss::run; grad_h [tokens, width] is overwritten; grad_weight [vocabulary, width], not looked at
   /// where there is none. scalars: on

@@ -17,36 +17,46 @@ namespace ztrain {
 inline constexpr std::int64_t gemm_base_workspace_bytes = std::int64_t{2} << 20;
 inline constexpr std::int64_t gemm_cuda_workspace_bytes = std::int64_t{32} << 20;
 
-/// On CPUs, products of fp16 matrices are formed in fp32 from panels of at most this many rows and columns:
-/// each element is widened once for 1024 multiplications.
-inline constexpr std::int64_t gemm_half_panel = 1024;
+/// On CPUs, products of 16-bit matrices may be formed in fp32 (kernels/gemm_half.hpp), from panels of A of at
+/// most rows x depth elements and panels of B of at most depth x cols: each element of A is widened once for
+/// 1024 multiplications, each of B for 512 or more. A panel of A fits the second cache beside what the
+/// product itself copies; of the sizes between 256 and 2048 these lost the least.
+inline constexpr std::int64_t gemm_panel_rows = 512, gemm_panel_cols = 1024, gemm_panel_depth = 1024;
+/// Elements between the rows of a panel, so that rows a power of two long do not alias in the caches.
+inline constexpr std::int64_t gemm_panel_gap = 16;
 
 /// Where the fp32 panels lie in the workspace, behind the library's part: offsets in bytes.
 struct GemmHalfPlaces {
   std::int64_t a, b, bias;
-  std::int64_t c;    ///< only for fp16 results; fp32 ones are summed where they belong
+  std::int64_t c;    ///< only for 16-bit results; fp32 ones are summed where they belong
   std::int64_t end;  ///< bytes of the whole workspace
 };
 constexpr GemmHalfPlaces gemm_half_places(std::int64_t m, std::int64_t n, std::int64_t k, DType out) {
-  const std::int64_t rows = std::min(m, gemm_half_panel), cols = std::min(n, gemm_half_panel),
-                     depth = std::min(k, gemm_half_panel);
+  const std::int64_t rows = std::min(m, gemm_panel_rows), cols = std::min(n, gemm_panel_cols),
+                     depth = std::min(k, gemm_panel_depth);
   const auto bytes = [](std::int64_t count) { return round_up(4 * count, 64); };
+  // Either dim may be that of the panel's rows.
+  const auto panel = [&](std::int64_t x, std::int64_t y) {
+    return bytes(x * y + gemm_panel_gap * std::max(x, y));
+  };
   GemmHalfPlaces p{};
   p.a = gemm_base_workspace_bytes;
-  p.b = p.a + bytes(rows * depth);
-  p.bias = p.b + bytes(depth * cols);
+  p.b = p.a + panel(rows, depth);
+  p.bias = p.b + panel(depth, cols);
   p.c = p.bias + bytes(cols);
-  p.end = p.c + (out == DType::f16 ? bytes(rows * cols) : 0);
+  p.end = p.c + (size_of(out) == 2 ? bytes(rows * cols) : 0);
   return p;
 }
 
-/// For C[m, n] of type `out` summed over k products of type `in`. oneDNN sums bf16 products over an odd k in
-/// fp32 beside a bf16 C.
+/// For C[m, n] of type `out` summed over k products of type `in`. A plan for CPUs does not know which
+/// instructions they have, so that 16-bit products have room for either way of forming them: oneDNN's own,
+/// which sums bf16 products over an odd k in fp32 beside a bf16 C, and that of fp32 panels.
 constexpr std::int64_t gemm_workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k, DType in,
                                             DType out, Target target) {
   if (target == Target::cuda) return gemm_cuda_workspace_bytes;
-  if (in == DType::f16) return gemm_half_places(m, n, k, out).end;
-  return gemm_base_workspace_bytes + (k % 2 == 1 && out == DType::bf16 ? round_up(m * n * 4, 4096) : 0);
+  if (size_of(in) != 2) return gemm_base_workspace_bytes;
+  const std::int64_t sums = k % 2 == 1 && out == DType::bf16 ? round_up(m * n * 4, 4096) : 0;
+  return std::max(gemm_base_workspace_bytes + sums, gemm_half_places(m, n, k, out).end);
 }
 
 /// Products of 8-bit matrices need k and n, and with them the row strides, to be multiples of this.

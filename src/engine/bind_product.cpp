@@ -16,11 +16,12 @@ namespace {
 Bound product(const Binding& b, std::unique_ptr<kernels::Gemm> gemm, const void* x, const void* y,
               const void* bias, void* out) {
   gemm->prepare(b.exec);
+  std::vector<Note> notes = product_notes(b, gemm->implementation());
   return {[&exec = b.exec, g = std::shared_ptr<kernels::Gemm>(std::move(gemm)), x, y, bias, out,
            workspace = b.output<std::byte>(b.op.outputs.size() - 1)] {
             g->run(exec, x, y, bias, out, workspace);
           },
-          nullptr};
+          nullptr, std::move(notes)};
 }
 
 /// What does not change from step to step; q is input 0.
@@ -91,6 +92,11 @@ Bound attention(const Binding& b, const kernels::AttentionSpec& spec, const kern
 }
 
 }  // namespace
+
+std::vector<Note> product_notes(const Binding& b, const std::string& implementation) {
+  if (b.program.target == Target::cuda) return {};
+  return {{"products", implementation}};
+}
 
 Bound bind_linear(const Binding& b) {
   const kernels::LinearShape shape{b.in(0).shape[0], b.in(1).shape[1], b.out(0).shape[1]};

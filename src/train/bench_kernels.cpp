@@ -94,9 +94,11 @@ class Alone {
  public:
   explicit Alone(Worker& worker) : worker_(worker), clock_(worker) {}
 
-  double kernel(const Op& op) {
+  /// Seconds of a launch; notes: of the bound op.
+  double kernel(const Op& op, std::vector<engine::Note>* notes = nullptr) {
     run_on(worker_.device(), [&] { randomize_inputs(worker_, op); });
     const engine::Bound bound = bind(op);
+    if (notes) *notes = bound.notes;
     const auto time = [&](int count) { return clock_.seconds_of(queue_of(op.stream), bound.launch, count); };
     time(1);  // touches memory and loads code
     const double once = time(1);
@@ -149,7 +151,7 @@ Distinct distinct_kernels(const Program& p) {
     const auto [at, is_new] = index.emplace(key_of(p, op), found.kernels.size());
     if (is_new) {
       KernelTime k{op.type, shape_text(p, op), op.name, std::string(name_of(op.action.kind)),
-                   op.communicates()};
+                   {},      op.communicates()};
       k.flops = op.flops;
       k.bytes = op.communicates() ? static_cast<double>(op.comm.sent_bytes) : 0;
       if (!op.communicates())
@@ -209,7 +211,10 @@ std::vector<KernelTime> measure_kernels(const runtime::Session& session, Worker&
       const Op& op = p.op(all.first[i]);
       if (op.communicates() != communicates) continue;
       set_scalars(worker, scalars);  // run alone, the end of a step finds overflows, and the optimizer skips
-      all.kernels[i].seconds = communicates ? alone.collective(session, op) : alone.kernel(op);
+      std::vector<engine::Note> notes;
+      all.kernels[i].seconds = communicates ? alone.collective(session, op) : alone.kernel(op, &notes);
+      for (const engine::Note& note : notes)
+        if (note.what == "products") all.kernels[i].way = note.text;
     }
   std::stable_sort(all.kernels.begin(), all.kernels.end(),
                    [](const KernelTime& a, const KernelTime& b) { return a.total() > b.total(); });

@@ -15,6 +15,7 @@ struct KernelTime {
   std::string shape;    ///< "[1024, 896] x [4864, 896] bf16"; + behind: adds to what is there
   std::string example;  ///< name of one of the ops
   std::string action;   ///< kind of that op's action
+  std::string way;      ///< of products on CPUs: Gemm::implementation()
   bool communicates = false;
   int count = 0;       ///< ops in a step
   double seconds = 0;  ///< of one, mean over back-to-back launches

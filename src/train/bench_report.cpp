@@ -115,14 +115,15 @@ std::string action_section(const Bench& b) {
 std::string kernel_section(const Bench& b) {
   const double sum = std::accumulate(b.kernels.begin(), b.kernels.end(), 0.0,
                                      [](double s, const KernelTime& k) { return s + k.total(); });
-  Table table({"kernel, run alone", "operands", "us", "rate", "of ceiling", "a step", "ms a step", "share"});
+  Table table(
+      {"kernel, run alone", "operands", "us", "rate", "of ceiling", "a step", "ms a step", "share", "way"});
   for (std::size_t i = 0; i < std::min(b.kernels.size(), most_rows); ++i) {
     const KernelTime& k = b.kernels[i];
     table.row(
         {k.type, k.shape, fmt::format("{:.1f}", 1e6 * k.seconds),
          k.flops > 0 ? tera(k.flops_per_second()) : fmt::format("{:.1f} GB/s", k.bytes_per_second() / 1e9),
          k.communicates ? "" : percent(share_of_ceiling(k, b.ceiling)), fmt::to_string(k.count),
-         milliseconds(k.total()), percent(k.total() / sum)});
+         milliseconds(k.total()), percent(k.total() / sum), k.way});
   }
   std::string text = fmt::format("\n{}", table.text());
   if (b.kernels.size() > most_rows)
@@ -142,6 +143,7 @@ json kernels_json(const Bench& b) {
                    {"operands", k.shape},
                    {"example", k.example},
                    {"action", k.action},
+                   {"way", k.way},
                    {"communicates", k.communicates},
                    {"count", k.count},
                    {"seconds", k.seconds},

@@ -61,6 +61,7 @@ void register_arenas(runtime::Mesh& mesh, const engine::JobMemory& memory) {
 config::Device default_device_options() {
   config::Device options;
   options.communicator = "auto";
+  options.bf16_products = "auto";
   options.reduction = "fp32_sum";
   options.cuda_graphs = "none";
   return options;

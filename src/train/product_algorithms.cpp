@@ -10,13 +10,32 @@ std::string file_of(const config::Device& options) {
   return options.algorithms.empty() ? kernels::default_algorithms_file() : options.algorithms;
 }
 
+kernels::Bf16Products on_cpus(const runtime::Session& session, const config::Device& options,
+                              kernels::Exec& exec) {
+  using enum kernels::Bf16Products;
+  if (options.bf16_products == "fp32") return widened;
+  if (options.bf16_products == "native") {
+    session.agree("looking for bf16 instructions", [] {
+      REQUIRE(kernels::multiplies_bf16(),
+              "device.bf16_products = \"native\": this processor has no AVX512-BF16 and no AMX, or "
+              "ONEDNN_MAX_CPU_ISA forbids them; \"auto\" and \"fp32\" work everywhere");
+    });
+    return native;
+  }
+  const bool faster = session.rank() == 0 && kernels::fastest_bf16_products(exec) == native;
+  return session.from_rank_0(faster ? "native" : "fp32") == "native" ? native : widened;
+}
+
 }  // namespace
 
 void open_product_algorithms(const runtime::Session& session, const config::Device& options,
                              kernels::Exec& exec) {
-  const auto home = kernels::algorithm_home();
-  if (!home) return;
   kernels::GemmLibrary& library = kernels::gemm_library(exec);
+  const auto home = kernels::algorithm_home();
+  if (!home) {
+    library.bf16 = on_cpus(session, options, exec);
+    return;
+  }
   library.tf32 = options.tf32;
   library.tune = session.rank() == 0;
   library.algorithms = std::make_shared<kernels::AlgorithmTable>(*home);

@@ -1,6 +1,6 @@
 #pragma once
-// The algorithms of matrix products on GPUs, over the ranks of a job: rank 0 measures, all ranks use the
-// same. Nothing on CPUs.
+// How matrix products are done, over the ranks of a job: rank 0 measures, all ranks do the same. On GPUs the
+// library's algorithms, on CPUs whether bf16 is multiplied as it is.
 
 #include <string>
 
@@ -12,13 +12,14 @@ namespace ztrain::train {
 
 /// Collective, before ops are bound: the products of `exec` compute as [device] of the deck says, with the
 /// algorithms of its file, as rank 0 reads it. Ranks whose GPU is of another model than rank 0's use what the
-/// file has for it, else the library's first proposals.
+/// file has for it, else the library's first proposals. Throws Error where device.bf16_products asks for what
+/// a rank's processor has not.
 void open_product_algorithms(const runtime::Session& session, const config::Device& options,
                              kernels::Exec& exec);
 
-/// Collective, after ops are bound and before any runs: what rank 0 measured goes to all ranks, and into the
-/// file. What prevented that is returned, for the log: the job runs as well without it, but the next one
-/// measures again and may choose otherwise.
+/// Collective, after ops are bound (nothing on CPUs) and before any runs: what rank 0 measured goes to all
+/// ranks, and into the file. What prevented that is returned, for the log: the job runs as well without it,
+/// but the next one measures again and may choose otherwise.
 std::string share_product_algorithms(const runtime::Session& session, const config::Device& options,
                                      kernels::Exec& exec);
 

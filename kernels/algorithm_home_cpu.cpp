@@ -1,9 +1,0 @@
-#include "kernels/gemm_library.hpp"
-
-namespace ztrain::kernels {
-
-std::optional<AlgorithmHome> algorithm_home() {
-  return std::nullopt;
-}
-
-}  // namespace ztrain::kernels

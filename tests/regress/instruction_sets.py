@@ -1,0 +1,82 @@
+"""The same run on processors that have less than this one: ONEDNN_MAX_CPU_ISA forbids instructions to the library of
+matrix products. Each way of forming products trains as well, says so, and gives all strategies the same bits."""
+
+import pathlib
+import re
+
+import ztrain_run as zt
+
+SETS = [None, "AVX512_CORE_BF16", "AVX512_CORE", "AVX2"]
+PANELS = "bf16 through fp32 panels, oneDNN gemm:jit"
+
+
+def has_bf16():
+    return "avx512_bf16" in pathlib.Path("/proc/cpuinfo").read_text()
+
+
+def products(output):
+    return re.findall(r"^products +(.*)$", output, re.M)
+
+
+class InstructionSets(zt.Case):
+    def smoke(self, name, isa, **overrides):
+        """Losses of the smoke deck, and what its banner says of products."""
+        settings = {"run.output": self.folder / name, "checkpoint.interval": 0, **overrides}
+        words = [zt.SOURCE / "inputs" / "smoke.toml", *zt.words_of(settings)]
+        result = zt.run(2, words, env={"ONEDNN_MAX_CPU_ISA": isa} if isa else None)
+        self.assertEqual(result.code, 0, str(result))
+        return zt.losses(self.folder / name), products(result.out)
+
+    def test_every_instruction_set_trains(self):
+        first = {}
+        for isa in SETS:
+            for preset, bound in (("fp32", 1e-4), ("bf16", 2e-2)):
+                found, how = self.smoke(f"{preset}_{isa}", isa, **{"precision.preset": preset})
+                self.assert_close(first.setdefault(preset, found), found, bound, f"{preset} {isa}")
+                self.assertEqual(len(how), 1, how)
+                self.assertIn("oneDNN", how[0])
+                self.assertNotIn("ref", how[0])
+                if preset == "bf16" and (isa in ("AVX2", "AVX512_CORE") or not has_bf16()):
+                    self.assertIn(PANELS, how[0])
+                if isa == "AVX2":
+                    self.assertTrue(how[0].endswith("gemm:jit, avx2"), how[0])
+
+    def test_strategies_are_bitwise_equal_with_every_way(self):
+        ways = [("fp32", None), ("auto", "AVX2"), ("auto", None)] + ([("native", None)] if has_bf16() else [])
+        for way, isa in ways:
+            found = {}
+            for strategy in ("zero0", "zero1", "zero2", "FULL_SHARD"):
+                settings = {
+                    "device.bf16_products": way,
+                    "precision.preset": "bf16",
+                    "sharding.strategy": strategy,
+                    "sharding.gradient_accumulation": "reduce",
+                    "run.steps": 5,
+                }
+                found[strategy], how = self.smoke(f"{way}_{isa}_{strategy}", isa, **settings)
+                self.assert_same(found["zero0"], found[strategy], f"{way} {isa} {strategy}")
+                if way == "fp32":
+                    self.assertIn(PANELS, how[0])
+                if way == "native":
+                    self.assertIn("oneDNN brg:avx512_core_", how[0])
+
+    def test_native_needs_instructions(self):
+        words = [zt.SOURCE / "inputs" / "smoke.toml", "--device.bf16_products=native", f"--run.output={self.folder / 'n'}"]
+        result = zt.run(2, words, env={"ONEDNN_MAX_CPU_ISA": "AVX2"})
+        self.assertNotEqual(result.code, 0)
+        self.assertIn('device.bf16_products = "native": this processor has no AVX512-BF16', result.output)
+
+    def test_bench_names_the_way_of_each_product(self):
+        report = self.folder / "bench.json"
+        words = ["bench", zt.SOURCE / "inputs" / "smoke.toml", "--kernels", "--steps", "1", "--warmup", "1", "--json", report]
+        result = zt.run(1, [*words, "--precision.preset=bf16"], env={"ONEDNN_MAX_CPU_ISA": "AVX2"})
+        self.assertEqual(result.code, 0, str(result))
+        kernels = zt.json.loads(report.read_text())["kernels"]
+        for kernel in kernels:
+            product = kernel["type"].startswith(("linear", "head_loss")) and kernel["type"] != "linear_grad_bias"
+            self.assertEqual(kernel["way"].startswith(PANELS), product, kernel)
+        self.assertIn(PANELS, result.out)
+
+
+if __name__ == "__main__":
+    zt.main()
