@@ -48,8 +48,9 @@ std::string DeviceProgress::text(const program::Program& program) const {
     const std::size_t at = queues_[q].at.load(std::memory_order_relaxed);
     if ((state != State::to_begin && state != State::begun) || at >= queues_[q].stretches.size()) continue;
     const Stretch& stretch = queues_[q].stretches[at];
-    text += fmt::format("{}{} {} {}", text.empty() ? "" : "; ", name_of(static_cast<program::Stream>(q)),
-                        state == State::begun ? "is at" : "is to begin", describe_issue(program, stretch.first));
+    text +=
+        fmt::format("{}{} {} {}", text.empty() ? "" : "; ", name_of(static_cast<program::Stream>(q)),
+                    state == State::begun ? "is at" : "is to begin", describe_issue(program, stretch.first));
     if (stretch.last != stretch.first) text += fmt::format(" to {}", describe_issue(program, stretch.last));
   }
   return !observed || !text.empty() ? text

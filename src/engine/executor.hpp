@@ -34,8 +34,8 @@ struct ExecutorOptions {
 
 class Executor {
  public:
-  /// Binds every op, and what is issued many times (Program::repeat) once, but for ops that then read or write
-  /// elsewhere. program, memory, mesh and queues must outlive the executor. Collective over the mesh:
+  /// Binds every op, and what is issued many times (Program::repeat) once, but for ops that then read or
+  /// write elsewhere. program, memory, mesh and queues must outlive the executor. Collective over the mesh:
   /// communicators are made in program order.
   Executor(const program::Program& program, const JobMemory& memory, runtime::Mesh& mesh, Queues& queues,
            ExecutorOptions options = {});

@@ -74,8 +74,7 @@ int Executor::bind_op(OpId issue, runtime::Mesh& mesh) {
   if (time > 0) moved_.push_back(op_at(program_, issues_.id(issue), time));
   const program::Op& op = time > 0 ? moved_.back() : issues_.op(issue);
   try {
-    bound_.push_back(
-        options_.bind({program_, op, memory_, mesh, queues_.exec(queue_of(op.stream)), time}));
+    bound_.push_back(options_.bind({program_, op, memory_, mesh, queues_.exec(queue_of(op.stream)), time}));
   } catch (const Error& e) {
     fail("{}, {}: {}", program_.name, describe_issue(program_, issue), e.what());
   }
@@ -175,8 +174,7 @@ void Executor::find_ends() {
   for (OpId id = 0; id < static_cast<OpId>(count); ++id) {
     order.append(id);
     for (const auto* operands : {&step.op(id).inputs, &step.op(id).outputs})
-      for (const TensorId t : *operands)
-        accesses[static_cast<std::size_t>(step.storage(t))].push_back(id);
+      for (const TensorId t : *operands) accesses[static_cast<std::size_t>(step.storage(t))].push_back(id);
   }
   for (std::size_t t = 0; t < step.tensors.size(); ++t) {
     const program::Tensor& tensor = step.tensors[t];

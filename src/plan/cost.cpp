@@ -107,7 +107,8 @@ class Compiler {
     if (const int times = std::max(2, options_.most_times); job.train.repeat.times > times)
       cost_.extrapolated_from = spec_.micro_batches - job.train.repeat.times + times;
     simulate_on(job.train);
-    if (cost_.ranks <= cost_.machine.ranks_per_node || cost_.ranks % cost_.machine.ranks_per_node == 0) return;
+    if (cost_.ranks <= cost_.machine.ranks_per_node || cost_.ranks % cost_.machine.ranks_per_node == 0)
+      return;
     job.train.rank = cost_.mesh.ranks() - 1;
     simulate_on(job.train);
   }

@@ -40,8 +40,8 @@ Machine machine_for(const Question& question, const config::Deck& deck);
 config::Deck resolved_deck(const Question& question, const std::vector<std::string>& more = {});
 
 struct CostOptions {
-  /// How often the micro-batches in the middle of a step are simulated where they are alike, at least twice; each
-  /// further one takes what the last one did.
+  /// How often the micro-batches in the middle of a step are simulated where they are alike, at least twice;
+  /// each further one takes what the last one did.
   int most_times = 3;
   /// Takes another batch.global where the deck's cannot be divided among the ranks.
   bool any_batch = false;

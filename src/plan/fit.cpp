@@ -87,8 +87,7 @@ class FixSearch {
   void extend(Set& set, std::size_t from, std::size_t size, bool numerics, const Set& besides) {
     if (set.size() == size) {
       if (besides.empty() && may_fit_alone(set)) attempt(set);
-      if (!besides.empty() && fits(merged(set, besides)))
-        attempt(merged(set, smallest_part(besides, set)));
+      if (!besides.empty() && fits(merged(set, besides))) attempt(merged(set, smallest_part(besides, set)));
       return;
     }
     for (std::size_t i = from; i < changes_.size(); ++i) {

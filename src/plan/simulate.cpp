@@ -159,8 +159,8 @@ class Clock {
   Simulation result_;
 };
 
-/// With n times of what is repeated, from `fewer` times and from one more: each further one adds what the last
-/// one did.
+/// With n times of what is repeated, from `fewer` times and from one more: each further one adds what the
+/// last one did.
 Simulation extrapolate(const Simulation& a, const Simulation& b, int fewer, int n) {
   const auto further = static_cast<double>(n - fewer);
   const auto line = [&](double x, double y) { return std::max(0.0, x + further * (y - x)); };

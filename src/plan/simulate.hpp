@@ -39,8 +39,8 @@ struct Simulation {
   double busy_on(program::Stream stream) const;
 };
 
-/// most_times: how often what is repeated is walked, at least twice. Where it is issued more often each further
-/// time adds what the last one did, and `critical` is that of the times walked.
+/// most_times: how often what is repeated is walked, at least twice. Where it is issued more often each
+/// further time adds what the last one did, and `critical` is that of the times walked.
 Simulation simulate(const program::Program& program, const Machine& machine,
                     int most_times = std::numeric_limits<int>::max());
 

@@ -39,8 +39,8 @@ struct JobSpec {
   Recompute recompute;
   UnitOptions units;
   ShardOptions sharding;
-  /// Compiles every micro-batch, also where those in the middle are alike (program/repeat.hpp). So does a pass
-  /// over Programs, which might treat one of them by itself.
+  /// Compiles every micro-batch, also where those in the middle are alike (program/repeat.hpp). So does a
+  /// pass over Programs, which might treat one of them by itself.
   bool every_micro_batch = false;
   /// Passes over the forward graph and over each Program before its dependencies are linked. The built-in
   /// passes come first; the order of the list is the order of application.
@@ -78,9 +78,9 @@ using MayFit = std::function<bool(const std::array<TierPlan, tier_count>& least)
 std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank, const MayFit& may_fit);
 
 /// Ranks whose Programs are the same but for the contents of attributes: which pieces of their shards they
-/// speak for, and the tokens that they see. What else compile() reads of a rank tells classes apart: its place in the
-/// pipeline, and its part of a secondary shard. A pass of the job's may look at any rank: then each is a class of
-/// its own. In every class ranks ascend.
+/// speak for, and the tokens that they see. What else compile() reads of a rank tells classes apart: its
+/// place in the pipeline, and its part of a secondary shard. A pass of the job's may look at any rank: then
+/// each is a class of its own. In every class ranks ascend.
 std::vector<std::vector<int>> rank_classes(const JobSpec& spec);
 
 /// Compiles one rank of each class and proves the joint graph of each Program over all ranks (verify_joint).

@@ -226,11 +226,9 @@ void drop_dead_ops(Program& program, const std::vector<TensorId>& keep) {
   for (TensorId t : keep) live[static_cast<std::size_t>(t)] = true;
   std::vector<Op> kept;
   for (auto op = program.ops.rbegin(); op != program.ops.rend(); ++op) {
-    const bool needed = std::any_of(op->outputs.begin(), op->outputs.end(),
-                                    [&](TensorId t) {
-                                      return live[static_cast<std::size_t>(t)] ||
-                                             live[static_cast<std::size_t>(program.storage(t))];
-                                    });
+    const bool needed = std::any_of(op->outputs.begin(), op->outputs.end(), [&](TensorId t) {
+      return live[static_cast<std::size_t>(t)] || live[static_cast<std::size_t>(program.storage(t))];
+    });
     if (!needed) continue;
     const std::string_view plain = op_type(op->type).without_third;
     if (!plain.empty() && !live[static_cast<std::size_t>(op->outputs[2])]) {

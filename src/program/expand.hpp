@@ -22,7 +22,7 @@ struct Recompute {
 struct ExpandOptions {
   std::vector<int> micros{0};  ///< numbers of the micro-batches, ascending
   int micro_batches = 1;       ///< of the step, of which those may be a part
-  bool training = true;  ///< false: forward alone
+  bool training = true;        ///< false: forward alone
   Recompute recompute;
   DType gradients = DType::f32;
   /// One gradient tensor per parameter, to which every micro-batch adds; otherwise one per micro-batch.

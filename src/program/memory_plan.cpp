@@ -49,9 +49,11 @@ Blocks blocks_of(const Program& program, int tier) {
 std::vector<int> blocks_of_images(const std::vector<TensorId>& ids, const std::vector<TensorId>& images) {
   std::vector<int> block_of(images.size(), -1), next(ids.size(), -1);
   if (images.empty()) return {};
-  for (std::size_t b = 0; b < ids.size(); ++b) block_of[static_cast<std::size_t>(ids[b])] = static_cast<int>(b);
   for (std::size_t b = 0; b < ids.size(); ++b)
-    if (const TensorId image = images[static_cast<std::size_t>(ids[b])]; image != no_tensor && image != ids[b])
+    block_of[static_cast<std::size_t>(ids[b])] = static_cast<int>(b);
+  for (std::size_t b = 0; b < ids.size(); ++b)
+    if (const TensorId image = images[static_cast<std::size_t>(ids[b])];
+        image != no_tensor && image != ids[b])
       next[b] = block_of[static_cast<std::size_t>(image)];
   return next;
 }

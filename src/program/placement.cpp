@@ -141,7 +141,8 @@ class Taken {
     above(first, last, [&](std::size_t node) { look_at(whole_[node]); });
   }
 
-  /// The lowest address that is free over the lifetimes looked at. Subtracts the runs it looks at from budget.
+  /// The lowest address that is free over the lifetimes looked at. Subtracts the runs it looks at from
+  /// budget.
   std::int64_t lowest(std::int64_t size, std::int64_t& budget) {
     const std::int64_t address = climb(size, budget);
     cursors_.clear();

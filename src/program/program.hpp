@@ -146,8 +146,8 @@ struct AttributeStep {
 };
 
 /// Ops [begin, end) are issued so many times in a row, on the same addresses but for Tensor::step: the
-/// micro-batches in the middle of a step (program/repeat.hpp says when that is right, and how Op::after is read).
-/// All that walks a Program in issue order, or adds up what it does, counts them so often.
+/// micro-batches in the middle of a step (program/repeat.hpp says when that is right, and how Op::after is
+/// read). All that walks a Program in issue order, or adds up what it does, counts them so often.
 struct Repeat {
   OpId begin = 0, end = 0;
   int times = 1;

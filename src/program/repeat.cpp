@@ -23,8 +23,8 @@ bool same_kind(const Tensor& a, const Tensor& b) {
          a.persistent == b.persistent && (a.base == no_tensor) == (b.base == no_tensor);
 }
 
-/// The body of a Program's repeat beside its copy, op by op. Finds which tensor of the copy stands for which of
-/// the body.
+/// The body of a Program's repeat beside its copy, op by op. Finds which tensor of the copy stands for which
+/// of the body.
 class Copies {
  public:
   explicit Copies(const Program& program)
@@ -54,10 +54,10 @@ class Copies {
     const Op& a = program_.op(id);
     const Op& b = program_.op(id + repeat_.length());
     const Communication &x = a.comm, &y = b.comm;
-    return a.type == b.type && a.stream == b.stream && a.flops == b.flops && same_action(a.action, b.action) &&
-           x.kind == y.kind && x.axes == y.axes && x.peer == y.peer && x.sent_bytes == y.sent_bytes &&
-           same_attributes(id, a.attributes, b.attributes) && same_operands(a.inputs, b.inputs, false) &&
-           same_operands(a.outputs, b.outputs, true);
+    return a.type == b.type && a.stream == b.stream && a.flops == b.flops &&
+           same_action(a.action, b.action) && x.kind == y.kind && x.axes == y.axes && x.peer == y.peer &&
+           x.sent_bytes == y.sent_bytes && same_attributes(id, a.attributes, b.attributes) &&
+           same_operands(a.inputs, b.inputs, false) && same_operands(a.outputs, b.outputs, true);
   }
 
   /// The copy is what the body would be after all its times.
@@ -140,8 +140,8 @@ std::string tensor_fault(const Program& program, TensorId a, TensorId b) {
     return x.step == 0 ? "" : fmt::format("'{}' moves on, but the body does not name it", x.name);
   const Tensor& y = program.tensor(b);
   if (x.step * program.repeat.times != distance(program, a, b))
-    return fmt::format("'{}' moves on by {} bytes each time, but '{}' is not where that leads", x.name, x.step,
-                       y.name);
+    return fmt::format("'{}' moves on by {} bytes each time, but '{}' is not where that leads", x.name,
+                       x.step, y.name);
   if (x.base != no_tensor) return "";
   if (x.persistent) return a == b ? "" : input_fault(program, a, b);
   if (a == b && x.first >= program.repeat.begin)
@@ -205,8 +205,7 @@ std::optional<std::vector<TensorId>> find_repeat(Program& program, const std::ve
   program.repeat.attributes = copies.attributes();
   for (std::size_t t = 0; t < program.tensors.size(); ++t)
     if (const TensorId image = copies.images()[t]; image != no_tensor && program.tensors[t].base != no_tensor)
-      program.tensors[t].step =
-          distance(program, static_cast<TensorId>(t), image) / program.repeat.times;
+      program.tensors[t].step = distance(program, static_cast<TensorId>(t), image) / program.repeat.times;
   return copies.images();
 }
 

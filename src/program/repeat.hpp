@@ -1,23 +1,26 @@
 #pragma once
 // Steps of many micro-batches: those in the middle are compiled once and issued many times.
 //
-// A step of n + 4 micro-batches is compiled as five: 0, 1, 2, and the last two. Its list is a Program of its own,
-// S, and all passes work on that. Where the ops of micro-batch 2 (the body) and those of the one after it in the
-// list (its copy) do the same on the same addresses, after the same ops counted from themselves, the body stands
-// for n micro-batches, Repeat::times = n: the step that is run issues what comes before the body, the body n
-// times, and what comes after it, the copy first.
+// A step of n + 4 micro-batches is compiled as five: 0, 1, 2, and the last two. Its list is a Program of its
+// own, S, and all passes work on that. Where the ops of micro-batch 2 (the body) and those of the one after
+// it in the list (its copy) do the same on the same addresses, after the same ops counted from themselves,
+// the body stands for n micro-batches, Repeat::times = n: the step that is run issues what comes before the
+// body, the body n times, and what comes after it, the copy first.
 //
-// Why it is enough to prove S (verify_rank). Take two accesses of the same bytes in the step that is run, p before q
-// in the order of issue, one of them a write. Where no time of the body lies between theirs, both and all
-// between them stand in S with the same dependencies, and are ordered there: the body and its copy are two times in a
-// row. Otherwise some time of the body between them has an op q' that is to q, or to p, what one time is to
-// another: on the same stream, with the same bytes read and written.
+// Why it is enough to prove S (verify_rank). Take two accesses of the same bytes in the step that is run, p
+// before q in the order of issue, one of them a write. Where no time of the body lies between theirs, both
+// and all between them stand in S with the same dependencies, and are ordered there: the body and its copy
+// are two times in a row. Otherwise some time of the body between them has an op q' that is to q, or to p,
+// what one time is to another: on the same stream, with the same bytes read and written.
 //   q in the body: if q writes, p is ordered before the q' of the time before, by induction, and q' before q,
 //     being two writes of the same bytes. If q only reads, stream order takes q' to q.
 //   p in the body, q behind it: likewise with p' of the next time.
-//   p before the body, q behind it: each step of the chain of dependencies that orders them in S either passes the
-//     body by, or enters and leaves it on streams whose ops of a later time come after those of an earlier one.
-// Which write a read sees follows in the same way. Bytes that move on with Tensor::step are those of one time alone.
+//   p before the body, q behind it: each step of the chain of dependencies that orders them in S either
+//   passes the
+//     body by, or enters and leaves it on streams whose ops of a later time come after those of an earlier
+//     one.
+// Which write a read sees follows in the same way. Bytes that move on with Tensor::step are those of one time
+// alone.
 
 #include <optional>
 #include <string>
@@ -30,8 +33,8 @@ namespace ztrain::program {
 /// The micro-batches to compile of a step of so many: all of a few, else 0, 1, 2 and the last two.
 std::vector<int> micros_to_compile(int micro_batches);
 
-/// For a Program of micros_to_compile, before its dependencies are linked. Sets Program::repeat, and the steps
-/// of views and attributes; returns by tensor the one that its copy names instead (itself for what both
+/// For a Program of micros_to_compile, before its dependencies are linked. Sets Program::repeat, and the
+/// steps of views and attributes; returns by tensor the one that its copy names instead (itself for what both
 /// name, no_tensor for what the body does not name). Nothing, and no change, where the copies differ.
 std::optional<std::vector<TensorId>> find_repeat(Program& program, const std::vector<int>& micros);
 
@@ -71,8 +74,8 @@ class Issues {
     return micro < 0 ? micro : micro + time(issue);
   }
 
-  /// Calls visit with the issue of each op that this one waits for. The body names ops of its own time, of the
-  /// time before as so many ops earlier in the list, and others further back.
+  /// Calls visit with the issue of each op that this one waits for. The body names ops of its own time, of
+  /// the time before as so many ops earlier in the list, and others further back.
   template <class Visit>
   void each_before(OpId issue, Visit visit) const {
     const int t = time(issue);
@@ -81,7 +84,8 @@ class Issues {
       if (behind)
         visit(earlier >= repeat_.begin ? earlier + further() : earlier);
       else
-        visit(t > 0 && earlier >= repeat_.begin - repeat_.length() ? earlier + t * repeat_.length() : earlier);
+        visit(t > 0 && earlier >= repeat_.begin - repeat_.length() ? earlier + t * repeat_.length()
+                                                                   : earlier);
     }
   }
 

@@ -108,12 +108,12 @@ class Sharder {
           const int unit = parameter(gradient_of_[at(t)].first).unit,
                     index = shared ? 0 : gradient_of_[at(t)].second;
           const auto [it, fresh] = found.try_emplace({unit, index}, buffers_.size());
-          if (fresh)
-            buffers_.push_back({unit, micro_at(s), s, s, shared || index == micros - 1, no_tensor});
+          if (fresh) buffers_.push_back({unit, micro_at(s), s, s, shared || index == micros - 1, no_tensor});
           buffers_[it->second].last = s;
         }
     for (GradientBuffer& b : buffers_)
-      b.tensor = add(in_.program, "gradient." + unit_name(b.unit), cut_.precision.gradients, flat(b.unit).elements(), Category::gradient);
+      b.tensor = add(in_.program, "gradient." + unit_name(b.unit), cut_.precision.gradients,
+                     flat(b.unit).elements(), Category::gradient);
     active_gradients_.assign(cut_.layout.units().size(), no_tensor);
     result_.gradients.resize(buffers_.empty() ? 0 : cut_.layout.units().size());
   }

@@ -83,7 +83,8 @@ class Unroller {
     return it->second;
   }
 
-  /// Of the tensors that keep their names: those of the last time, and of what comes before and after the body.
+  /// Of the tensors that keep their names: those of the last time, and of what comes before and after the
+  /// body.
   void move_lives() {
     for (std::size_t t = 0; t < program_.tensors.size(); ++t) {
       Tensor& tensor = result_.tensors[t];

@@ -41,8 +41,7 @@ std::string comm_line(const program::Program& p) {
       bytes += p.times(id) * op.comm.sent_bytes, messages += p.times(id);
   return fmt::format(
       "{} sent a step by each rank in {} collectives; {} ops, {:.3g} GFLOP of products and attention",
-      format_bytes(static_cast<double>(bytes)), messages, p.issues(),
-      program::flops_of(p) / 1e9);
+      format_bytes(static_cast<double>(bytes)), messages, p.issues(), program::flops_of(p) / 1e9);
 }
 
 std::string job_line(const runtime::Session& session) {

@@ -1,5 +1,5 @@
-// Steps whose middle micro-batches are compiled once compute what those do that are compiled one by one: losses
-// and norms bit for bit, on devices that run work at once and later.
+// Steps whose middle micro-batches are compiled once compute what those do that are compiled one by one:
+// losses and norms bit for bit, on devices that run work at once and later.
 
 #include <gtest/gtest.h>
 

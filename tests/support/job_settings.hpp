@@ -27,7 +27,8 @@ inline Set mesh(int replicate, int shard, int inner) {
 
 inline std::vector<Set> all_strategies() {
   std::vector<Set> sets;
-  for (const Strategy& row : program::strategies()) sets.emplace_back([&row](JobSpec& s) { s.strategy = row; });
+  for (const Strategy& row : program::strategies())
+    sets.emplace_back([&row](JobSpec& s) { s.strategy = row; });
   return sets;
 }
 

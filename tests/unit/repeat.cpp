@@ -1,4 +1,5 @@
-// Steps whose middle micro-batches are compiled once (program/repeat.hpp), beside the same steps compiled in full.
+// Steps whose middle micro-batches are compiled once (program/repeat.hpp), beside the same steps compiled in
+// full.
 
 #include "program/repeat.hpp"
 
@@ -42,8 +43,9 @@ void expect_same_steps(const Program& one, const Program& other) {
   ASSERT_EQ(one.ops.size(), other.ops.size());
   for (std::size_t i = 0; i < one.ops.size(); ++i) {
     const Op &a = one.ops[i], &b = other.ops[i];
-    ASSERT_EQ(std::tuple(a.type, a.name, a.stream, a.flops, a.comm.kind, a.comm.axes.bits(), a.comm.sent_bytes),
-              std::tuple(b.type, b.name, b.stream, b.flops, b.comm.kind, b.comm.axes.bits(), b.comm.sent_bytes))
+    ASSERT_EQ(
+        std::tuple(a.type, a.name, a.stream, a.flops, a.comm.kind, a.comm.axes.bits(), a.comm.sent_bytes),
+        std::tuple(b.type, b.name, b.stream, b.flops, b.comm.kind, b.comm.axes.bits(), b.comm.sent_bytes))
         << describe(one, static_cast<OpId>(i));
     ASSERT_EQ(a.attributes, b.attributes) << describe(one, static_cast<OpId>(i));
     ASSERT_EQ(a.action, b.action) << describe(one, static_cast<OpId>(i));
@@ -66,8 +68,8 @@ bool same_places(const Program& one, const Program& other) {
   return true;
 }
 
-/// Peak, bytes, traffic and every op in the order of issue. Whether places are the same too, as they are but where
-/// placing five micro-batches finds another way than placing all.
+/// Peak, bytes, traffic and every op in the order of issue. Whether places are the same too, as they are but
+/// where placing five micro-batches finds another way than placing all.
 bool expect_as_in_full(const model::Graph& graph, JobSpec spec) {
   const Program some = compile(graph, spec, 0).train;
   spec.every_micro_batch = true;
@@ -81,7 +83,8 @@ bool expect_as_in_full(const model::Graph& graph, JobSpec spec) {
   }
   const auto traffic = plan::traffic_of(some), expected = plan::traffic_of(full);
   EXPECT_EQ(traffic.size(), expected.size());
-  for (std::size_t i = 0; i < std::min(traffic.size(), expected.size()); ++i) EXPECT_EQ(traffic[i].sizes, expected[i].sizes);
+  for (std::size_t i = 0; i < std::min(traffic.size(), expected.size()); ++i)
+    EXPECT_EQ(traffic[i].sizes, expected[i].sizes);
   EXPECT_EQ(some.issues(), std::ssize(full.ops));
   EXPECT_DOUBLE_EQ(flops_of(some), flops_of(full));
   const Program written_out = unrolled(some);
@@ -128,7 +131,8 @@ TEST(Repeat, IsTheStepInFullForManyMicroBatches) {
 TEST(Repeat, IsTheStepInFullWhateverIsTrained) {
   const auto graph_with = [](const config::Lora& lora, const config::Model& choice, const char* fp8) {
     config::Model dims = test::small_dims(3, false);
-    if (std::string_view(fp8) != "none") dims.hidden_size = 80, dims.intermediate_size = 96, dims.head_dim = 16;
+    if (std::string_view(fp8) != "none")
+      dims.hidden_size = 80, dims.intermediate_size = 96, dims.head_dim = 16;
     model::Graph graph = model::decoder(dims, {32, DType::bf16, model::Objective::loss});
     model::add_adapters(graph, lora, 17);
     model::mark_trainable(graph, choice);
@@ -203,9 +207,11 @@ TEST(Repeat, IsRefusedWhereTheCopyIsNoCopy) {
     return refusal([&] { verify_rank(p); });
   };
   EXPECT_NE(refused([](Program& p) { ++p.repeat.times; }).find("do not do the same"), std::string::npos);
-  EXPECT_NE(refused([](Program& p) { ++p.repeat.begin; }).find("cannot be issued 5 times"), std::string::npos);
-  EXPECT_NE(refused([](Program& p) { p.repeat.end = static_cast<OpId>(p.ops.size()); }).find("no copy behind"),
+  EXPECT_NE(refused([](Program& p) { ++p.repeat.begin; }).find("cannot be issued 5 times"),
             std::string::npos);
+  EXPECT_NE(
+      refused([](Program& p) { p.repeat.end = static_cast<OpId>(p.ops.size()); }).find("no copy behind"),
+      std::string::npos);
   EXPECT_NE(refused([](Program& p) { p.tensor(moving(p)).address += 256; }).find("which stands for it"),
             std::string::npos);
   EXPECT_NE(refused([](Program& p) { p.op(that_waits(p)).after.clear(); }).find("waits for others"),
@@ -250,7 +256,10 @@ void expect_one_class(const Program& one, const Program& other) {
 }
 
 TEST(RankClasses, DifferInWhatAttributesHoldAlone) {
-  model::Graph plain = small_model(3), codes = model::decoder(test::small_dims(3, true), {32, DType::bf16, {}});
+  config::Model wide = test::small_dims(3, true);
+  wide.hidden_size = 80, wide.intermediate_size = 96, wide.head_dim = 16;
+  const model::Graph plain = small_model(3);
+  model::Graph codes = model::decoder(wide, {32, DType::bf16, model::Objective::loss});
   model::use_fp8(codes, "tensorwise");
   for (const model::Graph& graph : {plain, codes})
     for (const Strategy& strategy : strategies())
