@@ -210,13 +210,15 @@ Job compile(model::Graph graph, const JobSpec& spec, int rank) {
   return std::move(*compile_if(std::move(graph), spec, rank, nullptr));
 }
 
-std::vector<std::vector<int>> rank_classes(const JobSpec& spec) {
+std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobSpec& spec) {
   const bool passes = !spec.graph_passes.empty() || !spec.program_passes.empty();
-  std::map<std::tuple<int, int, int>, std::vector<int>> classes;
+  const bool codes = std::ranges::any_of(graph.parameters, &model::Parameter::coded);
+  std::map<std::tuple<int, int, int, int>, std::vector<int>> classes;
   for (int rank = 0; rank < spec.mesh.ranks(); ++rank) {
     const Coordinate at(spec.mesh, rank);
     const int part = spec.sharding.secondary_shards ? at.index_in(Cut::inner_axes()) : 0;
-    classes[{passes ? rank : 0, at[Axis::pipeline], part}].push_back(rank);
+    const int shard = codes ? at.index_in(Cut::shard_axes()) : 0;
+    classes[{passes ? rank : 0, at[Axis::pipeline], part, shard}].push_back(rank);
   }
   std::vector<std::vector<int>> list;
   for (auto& [facts, ranks] : classes) list.push_back(std::move(ranks));
@@ -224,7 +226,7 @@ std::vector<std::vector<int>> rank_classes(const JobSpec& spec) {
 }
 
 void verify_job(const model::Graph& graph, const JobSpec& spec, const Job& rank_0) {
-  const std::vector<std::vector<int>> classes = rank_classes(spec);
+  const std::vector<std::vector<int>> classes = rank_classes(graph, spec);
   std::vector<Job> others;
   for (const std::vector<int>& ranks : classes)
     if (ranks.front() != rank_0.train.rank) others.push_back(compile(graph, spec, ranks.front()));

@@ -77,11 +77,12 @@ using MayFit = std::function<bool(const std::array<TierPlan, tier_count>& least)
 /// The same; nothing, in a fraction of the time, where it may not.
 std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank, const MayFit& may_fit);
 
-/// Ranks whose Programs are the same but for the contents of attributes: which pieces of their shards they
-/// speak for, and the tokens that they see. What else compile() reads of a rank tells classes apart: its
-/// place in the pipeline, and its part of a secondary shard. A pass of the job's may look at any rank: then
-/// each is a class of its own. In every class ranks ascend.
-std::vector<std::vector<int>> rank_classes(const JobSpec& spec);
+/// Ranks whose Programs are the same but for the contents of attributes (which pieces of their shards they
+/// speak for, which tokens they see) and for where their slice of a state begins that is kept whole. What
+/// else compile() reads of a rank tells classes apart: its place in the pipeline, its part of a secondary
+/// shard, and with weights that are computed with as codes its shard, which says whose scales it reads. A
+/// pass of the job's may look at any rank: then each is a class of its own. In every class ranks ascend.
+std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobSpec& spec);
 
 /// Compiles one rank of each class and proves the joint graph of each Program over all ranks (verify_joint).
 void verify_job(const model::Graph& graph, const JobSpec& spec);
