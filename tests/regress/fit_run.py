@@ -67,6 +67,10 @@ class FitRun(zt.Case):
             chosen, _ = self.fit_to({"fp32": seconds, "bf16": 9})
             self.assertEqual(chosen["run.steps"], steps)
 
+    def test_a_longer_time_has_room_for_more_than_its_steps(self):
+        chosen, _ = self.fit_to({"fp32": 0.5, "bf16": 9}, options=("--patience", 20, "--seconds", 400))
+        self.assertEqual((chosen["run.steps"], chosen["run.max_minutes"]), ("800", "10.0"))
+
     def test_a_precision_that_is_a_thousand_times_slower_is_given_up(self):
         chosen, done = self.fit_to({"fp32": 0.5, "bf16": "never"}, options=("--patience", 4))
         self.assertEqual((chosen["precision.preset"], chosen["run.steps"]), ("fp32", "200"))
@@ -89,8 +93,9 @@ class FitRun(zt.Case):
             chosen, {"run.steps": "500", "run.max_minutes": "2.5", "checkpoint.interval": "250"}, "measured as given"
         )
         self.assertIn("a step takes 0.2 s\n", done.stderr)
-        chosen, _ = self.fit_to(speeds, ["--run.tokens=5000", "--precision.preset=fp32"])
-        self.assertEqual((chosen, self.calls), ({}, []))
+        for length in ("run.steps=50", "run.tokens=5000", "run.epochs=1"):
+            chosen, _ = self.fit_to(speeds, [f"--{length}", "--precision.preset=fp32"])
+            self.assertEqual((chosen, self.calls), ({}, []), length)
 
     def test_a_benchmark_that_fails_is_told_of(self):
         chosen, done = self.fit_to({"fp32": "fails", "bf16": 1})
