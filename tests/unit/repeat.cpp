@@ -224,6 +224,61 @@ TEST(Repeat, IsRefusedWhereTheCopyIsNoCopy) {
             std::string::npos);
 }
 
+/// An input that is another one at each time; its copy.
+std::pair<TensorId, TensorId> moving_input(const Program& p) {
+  const std::vector<TensorId> images = images_of(p);
+  for (std::size_t t = 0; t < images.size(); ++t)
+    if (p.tensors[t].persistent && images[t] != no_tensor && images[t] != static_cast<TensorId>(t))
+      return {static_cast<TensorId>(t), images[t]};
+  return {no_tensor, no_tensor};
+}
+
+/// In the copy, so that the body is what it was.
+OpId that_communicates(const Program& p) {
+  for (OpId id = p.repeat.begin; id < p.repeat.end; ++id)
+    if (p.op(id).communicates()) return id + p.repeat.length();
+  return -1;
+}
+
+TensorId not_in_the_body(const Program& p) {
+  const std::vector<TensorId> images = images_of(p);
+  return static_cast<TensorId>(std::ranges::find(images, no_tensor) - images.begin());
+}
+
+TEST(Repeat, IsRefusedWhereOneThingAloneIsOtherwise) {
+  const Program good = compile(small_model(), many(9), 0).train;
+  const auto refused_for = [&](const char* reason, auto spoil) {
+    Program p = good;
+    spoil(p);
+    const std::string text = refusal([&] { verify_rank(p); });
+    EXPECT_NE(text.find(reason), std::string::npos) << reason << ", not: " << text;
+  };
+  // The copy's input is right, and that of a time between is not.
+  refused_for("is not where the body would read it the 3th time", [](Program& p) {
+    const auto [first, copy] = moving_input(p);
+    p.tensor(first + (copy - first) / p.repeat.times * 2).address += 256;
+  });
+  refused_for("do not move on as those of its copy say", [](Program& p) {
+    p.repeat.attributes.push_back({p.repeat.begin, "first_token", 1});
+  });
+  refused_for("but the body does not name it", [](Program& p) { p.tensor(not_in_the_body(p)).step = 256; });
+  refused_for("do not do the same", [](Program& p) { p.op(that_communicates(p)).comm.peer += 1; });
+  refused_for("do not do the same", [](Program& p) { p.op(that_communicates(p)).comm.sent_bytes += 1; });
+  refused_for("do not do the same", [](Program& p) { p.op(that_communicates(p)).stream = Stream::io; });
+  refused_for("begins in the body and is used by its copy", [](Program& p) {
+    const TensorId kept = moving(p), image = images_of(p)[static_cast<std::size_t>(kept)];
+    for (OpId id = p.repeat.end; id < p.repeat.end + p.repeat.length(); ++id)
+      for (auto* operands : {&p.op(id).inputs, &p.op(id).outputs})
+        std::ranges::replace(*operands, image, kept);
+    for (Tensor& t : p.tensors)
+      if (t.base == image) t.base = kept;
+  });
+  refused_for("both begin before the body", [](Program& p) {
+    const TensorId first = moving(p);
+    p.tensor(first).first = p.tensor(images_of(p)[static_cast<std::size_t>(first)]).first = 0;
+  });
+}
+
 TEST(Repeat, IsRefusedWhereRanksRepeatOtherwise) {
   const Job job = compile(small_model(), many(9), 0);
   Program other = job.train;
