@@ -147,6 +147,27 @@ TEST(VerifyJoint, MatchesMessages) {
   expect_says(stages("s", "r", 32), {"send of 64 fp32", "recv of 32 fp32"});
 }
 
+/// Two stages that issue some of their ops several times.
+std::string repeated_stages(const std::string& zero, const Repeat& of_zero, const std::string& one,
+                            const Repeat& of_one) {
+  Ranks ranks(2, Axis::pipeline);
+  stage(ranks[0], zero);
+  stage(ranks[1], one);
+  for (Builder& b : ranks.builders) b.finish();
+  ranks[0].program.repeat = of_zero;
+  ranks[1].program.repeat = of_one;
+  return joint_verdict({&ranks[0].program, &ranks[1].program}, {{0}, {1}});
+}
+
+TEST(VerifyJoint, MatchesMessagesThatAreRepeated) {
+  EXPECT_EQ(repeated_stages("sss", {1, 2, 3}, "rrr", {1, 2, 3}), "accepted");
+  expect_says(repeated_stages("sss", {1, 2, 3}, "rrr", {1, 2, 4}), {"send of 64 fp32, 3 times", "4 times"});
+  expect_says(repeated_stages("sss", {1, 2, 3}, "rrr", {0, 1, 3}), {"send of 64 fp32", "3 times"});
+  // The second is sent behind what is repeated, and received before it.
+  EXPECT_EQ(repeated_stages("ss", {1, 1, 1}, "rwr", {1, 2, 3}), "accepted");
+  EXPECT_NE(repeated_stages("ss", {1, 1, 1}, "rrw", {2, 3, 3}), "accepted");
+}
+
 TEST(VerifyJoint, RefusesMessagesThatWaitForEachOther) {
   EXPECT_EQ(stages("sr", "rs"), "accepted");
   // Both receive first: each send is behind a receive on the same stream.
