@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <random>
@@ -155,6 +156,39 @@ TEST(Placement, KeepsRandomBlocksApartAndFirstFitIsFirstFit) {
     EXPECT_EQ(fit.address, by_definition);
     EXPECT_EQ(place_first_fit(blocks, order, ops, 0).extent, -1);
   }
+}
+
+/// Chains of blocks, each over before the next begins, among others that have addresses of their own.
+TEST(Placement, BlocksThatAreToShareAnAddressDo) {
+  std::mt19937 random(7);
+  for (int trial = 0; trial < 60; ++trial) {
+    constexpr std::size_t ops = 150;
+    std::vector<Block> blocks;
+    std::vector<int> next, order;
+    for (int chain = 0; chain < 20; ++chain) {
+      const auto size = 256 * static_cast<std::int64_t>(1 + random() % 20);
+      const auto links = 1 + random() % 3;
+      OpId begin = static_cast<OpId>(random() % 40);
+      for (std::size_t link = 0; link < links; ++link) {
+        const OpId end = begin + static_cast<OpId>(random() % 30);
+        next.push_back(link + 1 < links ? static_cast<int>(blocks.size()) + 1 : -1);
+        order.push_back(static_cast<int>(blocks.size()));
+        blocks.push_back({size, begin, end});
+        begin = end + 1 + static_cast<OpId>(random() % 5);
+      }
+    }
+    std::ranges::shuffle(order, random);
+    for (const Placement& placement :
+         {place(blocks, ops, next), place_first_fit(blocks, order, ops, 1 << 30, next)}) {
+      expect_apart(blocks, placement);
+      for (std::size_t b = 0; b < blocks.size(); ++b)
+        if (next[b] >= 0) {
+          ASSERT_EQ(placement.address[b], placement.address[static_cast<std::size_t>(next[b])]);
+        }
+    }
+  }
+  EXPECT_EQ(place({{256, 0, 3}, {256, 3, 5}}, 6, {1, -1}).extent, -1) << "both live at 3";
+  EXPECT_EQ(place({{256, 0, 3}, {256, 4, 5}}, 6, {1, -1}).extent, 256);
 }
 
 TEST(Placement, StackedLifetimesNeedNoMoreThanLive) {
