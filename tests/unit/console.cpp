@@ -1,6 +1,9 @@
 #include "telemetry/console.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -69,7 +72,44 @@ class ConsoleTest : public testing::Test {
   double clock = 1000;
 };
 
+/// The outlet of a process whose stderr is this file, and whose terminal has that name.
+Outlet outlet_on(int file, const char* terminal) {
+  const int kept = dup(STDERR_FILENO);
+  const char* const name = std::getenv("TERM");
+  const std::optional<std::string> before = name ? std::optional<std::string>(name) : std::nullopt;
+  setenv("TERM", terminal, 1);
+  dup2(file, STDERR_FILENO);
+  Outlet outlet = Outlet::of_process();
+  dup2(kept, STDERR_FILENO);
+  close(kept);
+  before ? setenv("TERM", before->c_str(), 1) : unsetenv("TERM");
+  return outlet;
+}
+
 }  // namespace
+
+TEST(OutletOfProcess, ATerminalHasItsColumnsUnlessItIsDumb) {
+  const int controller = posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_TRUE(controller >= 0 && grantpt(controller) == 0 && unlockpt(controller) == 0);
+  const int terminal = open(ptsname(controller), O_RDWR | O_NOCTTY);
+  ASSERT_GE(terminal, 0);
+  EXPECT_EQ(outlet_on(terminal, "xterm").columns, 80) << "it does not say how many";
+  winsize size{};
+  size.ws_col = 100;
+  ASSERT_EQ(ioctl(terminal, TIOCSWINSZ, &size), 0);
+  EXPECT_EQ(outlet_on(terminal, "xterm").columns, 100);
+  EXPECT_EQ(outlet_on(terminal, "dumb").columns, 0);
+  EXPECT_FALSE(outlet_on(terminal, "xterm").together) << "stdout is elsewhere";
+  close(terminal);
+  close(controller);
+}
+
+TEST(OutletOfProcess, AFileHasNoColumns) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
+  EXPECT_EQ(outlet_on(fileno(file.get()), "xterm").columns, 0);
+  EXPECT_FALSE(outlet_on(fileno(file.get()), "xterm").together);
+  EXPECT_TRUE(outlet_on(STDOUT_FILENO, "xterm").together);
+}
 
 TEST_F(ConsoleTest, WhatIsFastIsNotToldOf) {
   for (const int columns : {0, 80}) {
