@@ -97,6 +97,19 @@ TEST_F(Decks, MoreMicroBatchesThanAreSimulatedAreExtrapolated) {
   }
 }
 
+/// Three ranks on nodes of two: the third is alone on its node, and all its bytes leave that by one link.
+TEST_F(Decks, AStepTakesAsLongAsOnTheNodeWithTheFewestRanks) {
+  const auto seconds = [&](int ranks_per_node) {
+    return cost_of(question(3), {"batch.global=24", "cluster.intra_node_bandwidth=1000",
+                                 "cluster.inter_node_bandwidth=0.001",
+                                 "cluster.ranks_per_node=" + std::to_string(ranks_per_node)})
+        .step.seconds;
+  };
+  const double together = seconds(3), apart = seconds(1);
+  EXPECT_GT(apart, 10 * together);
+  EXPECT_NEAR(seconds(2), apart, 1e-6 * apart);
+}
+
 TEST_F(Decks, WhatIsBoundByCommunicationTakesItsBytesOverTheBandwidth) {
   for (const char* strategy : {"NO_SHARD", "zero1", "zero2", "FULL_SHARD"}) {
     const Cost c = cost_of(

@@ -265,6 +265,17 @@ TEST(Repeat, IsRefusedWhereOneThingAloneIsOtherwise) {
   refused_for("do not do the same", [](Program& p) { p.op(that_communicates(p)).comm.peer += 1; });
   refused_for("do not do the same", [](Program& p) { p.op(that_communicates(p)).comm.sent_bytes += 1; });
   refused_for("do not do the same", [](Program& p) { p.op(that_communicates(p)).stream = Stream::io; });
+  refused_for("do not do the same", [](Program& p) { p.op(that_communicates(p)).action.micro += 1; });
+  // From 0 to 4 over 5 times is no whole number of tokens each time.
+  refused_for("do not do the same", [](Program& p) {
+    p.op(p.repeat.begin).attributes.set("first_token", std::int64_t{0});
+    p.op(p.repeat.end).attributes.set("first_token", std::int64_t{4});
+  });
+  refused_for("do not do the same", [](Program& p) {
+    const auto [first, copy] = moving_input(p);
+    p.op(p.repeat.begin).outputs.push_back(first);
+    p.op(p.repeat.end).outputs.push_back(copy);
+  });
   refused_for("begins in the body and is used by its copy", [](Program& p) {
     const TensorId kept = moving(p), image = images_of(p)[static_cast<std::size_t>(kept)];
     for (OpId id = p.repeat.end; id < p.repeat.end + p.repeat.length(); ++id)

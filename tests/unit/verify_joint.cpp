@@ -112,6 +112,9 @@ TEST(VerifyJoint, RefusesASilentMember) {
   for (const int rank : {0, 1, 3}) sharded(ranks[rank], "g");
   expect_says(ranks.verdict(),
               {"rank 0 issues forward: all_gather of step 0 (op 0)", "rank 2 issues only 0"});
+  Ranks first(4, Axis::shard);
+  for (const int rank : {1, 2, 3}) sharded(first[rank], "g");
+  expect_says(first.verdict(), {"issues forward: all_gather of step 0 (op 0)", "rank 0 issues only 0"});
 }
 
 /// Two pipeline stages; actions: 's' sends to the other rank, 'r' receives from it, 'w' computes on what was
