@@ -6,7 +6,8 @@
 
 #include "tests/support/mpi_main.hpp"
 
-using namespace ztrain;
+namespace ztrain::agree_test {
+
 using namespace ztrain::runtime;
 
 namespace {
@@ -65,3 +66,5 @@ TEST(Agree, TheSessionGoesOnAfterwards) {
   test::session().barrier();
   EXPECT_EQ(message_of([] {}), "none");
 }
+
+}  // namespace ztrain::agree_test

@@ -3,7 +3,8 @@
 
 #include "tests/support/comm_checks.hpp"
 
-using namespace ztrain;
+namespace ztrain::comm_test {
+
 using namespace ztrain::runtime;
 using namespace ztrain::test;
 
@@ -135,3 +136,5 @@ TEST_P(Comm, OtherTypesAreRefused) {
   EXPECT_THROW(g.comm.reduce_scatter(data, DType::f32, data, DType::u8, 1, false, nullptr), Error);
   EXPECT_THROW(g.comm.reduce_scatter(data, DType::f16, data, DType::bf16, 1, false, nullptr), Error);
 }
+
+}  // namespace ztrain::comm_test

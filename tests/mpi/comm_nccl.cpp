@@ -6,7 +6,8 @@
 #include "runtime/stream_work.hpp"
 #include "tests/support/comm_checks.hpp"
 
-using namespace ztrain;
+namespace ztrain::comm_nccl_test {
+
 using namespace ztrain::runtime;
 using namespace ztrain::test;
 
@@ -116,3 +117,5 @@ TEST_F(CommNccl, SumsOverRanksHaveTheBitsOfTheHost) {
         check_sum<float, double>(*g().device, ranks, 0, count, accumulate);
       }
 }
+
+}  // namespace ztrain::comm_nccl_test

@@ -6,7 +6,8 @@
 #include "telemetry/allocation_count.hpp"
 #include "tests/support/comm_group.hpp"
 
-using namespace ztrain;
+namespace ztrain::comm_staged_test {
+
 using namespace ztrain::runtime;
 using namespace ztrain::test;
 
@@ -150,3 +151,5 @@ TEST(CommStaged, NothingIsAllocatedAfterTheFirstStart) {
     }
   EXPECT_EQ(allocations.calls(), 0);
 }
+
+}  // namespace ztrain::comm_staged_test

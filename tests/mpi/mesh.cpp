@@ -8,7 +8,8 @@
 #include "runtime/self_comm.hpp"
 #include "tests/support/mpi_main.hpp"
 
-using namespace ztrain;
+namespace ztrain::mesh_test {
+
 using namespace ztrain::runtime;
 
 namespace {
@@ -157,3 +158,5 @@ TEST(Mesh, SessionKnowsTheNode) {
   EXPECT_GT(resident_bytes(), 0);
   EXPECT_GE(peak_resident_bytes(), resident_bytes());
 }
+
+}  // namespace ztrain::mesh_test

@@ -8,7 +8,8 @@
 #include "runtime/nccl_backend.hpp"
 #include "tests/support/mpi_main.hpp"
 
-using namespace ztrain;
+namespace ztrain::nccl_without_gpu_test {
+
 using namespace ztrain::runtime;
 
 namespace {
@@ -58,3 +59,5 @@ TEST(NcclWithoutGpu, VersionIsTheLibrarys) {
   unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
   EXPECT_FALSE(nccl_shares_gpus());
 }
+
+}  // namespace ztrain::nccl_without_gpu_test

@@ -14,7 +14,8 @@
 #include "tests/support/mpi_main.hpp"
 #include "train/trainer.hpp"
 
-using namespace ztrain;
+namespace ztrain::phases_test {
+
 namespace fs = std::filesystem;
 
 namespace {
@@ -100,3 +101,5 @@ TEST(Phases, AStepThatLastsSaysWhereItIs) {
   for (std::string one; std::getline(all, one);) EXPECT_TRUE(std::regex_match(one, line)) << one;
   EXPECT_NE(lines.find("3/3"), std::string::npos) << lines;
 }
+
+}  // namespace ztrain::phases_test

@@ -10,7 +10,8 @@
 #include "base/error.hpp"
 #include "memory/machine.hpp"
 
-using namespace ztrain;
+namespace ztrain::arena_test {
+
 using memory::Arena;
 
 namespace {
@@ -107,3 +108,5 @@ TEST(Arena, TooLargeSaysWhatIsThere) {
     EXPECT_NE(std::string(error.what()).find("available"), std::string::npos) << error.what();
   }
 }
+
+}  // namespace ztrain::arena_test

@@ -4,7 +4,8 @@
 
 #include "base/error.hpp"
 
-using namespace ztrain;
+namespace ztrain::choose_communicator_test {
+
 using namespace ztrain::runtime;
 
 namespace {
@@ -53,3 +54,5 @@ TEST(ChooseCommunicator, NcclIsRefusedWhereItWillNotDo) {
       << refusal(shared, false);
   EXPECT_NE(refusal(one_without, true).find("rank 1 on b has no GPU"), std::string::npos);
 }
+
+}  // namespace ztrain::choose_communicator_test

@@ -12,6 +12,8 @@
 
 #include "telemetry/allocation_count.hpp"
 
+namespace ztrain::console_test {
+
 using namespace ztrain::telemetry;
 
 namespace {
@@ -248,3 +250,5 @@ TEST_F(ConsoleTest, AThreadLooks) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_TRUE(asked);
 }
+
+}  // namespace ztrain::console_test

@@ -11,7 +11,8 @@
 #include "memory/arena.hpp"
 #include "runtime/choose_gpu.hpp"
 
-using namespace ztrain;
+namespace ztrain::device_test {
+
 using namespace ztrain::runtime;
 using memory::Arena;
 
@@ -284,3 +285,5 @@ TEST(DeferredDevice, TimedEventsTakeTime) {
   device->finish();
   EXPECT_GE(device->seconds(begin, end).value(), 0.0);
 }
+
+}  // namespace ztrain::device_test

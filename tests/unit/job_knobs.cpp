@@ -12,7 +12,7 @@
 #include "tests/support/pairwise.hpp"
 #include "tests/support/small_job.hpp"
 
-namespace ztrain::program {
+namespace ztrain::program::job_knobs_test {
 namespace {
 
 using test::refusal;
@@ -293,4 +293,4 @@ TEST(ReducedBytes, ReductionsThatDoNotOverlapTakeLessMemory) {
 }
 
 }  // namespace
-}  // namespace ztrain::program
+}  // namespace ztrain::program::job_knobs_test

@@ -16,7 +16,7 @@
 #include "kernels/select_row.hpp"
 #include "tests/support/kernel_arrays.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_light_data_test {
 namespace {
 
 using namespace ztrain::test;
@@ -299,4 +299,4 @@ TYPED_TEST(Initial, NormalWeightsHaveTheirMomentsAndConstantsTheirValue) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_light_data_test

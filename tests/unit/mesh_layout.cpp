@@ -9,7 +9,7 @@
 #include "layout/layout.hpp"
 #include "layout/mesh.hpp"
 
-using namespace ztrain;
+namespace ztrain::mesh_layout_test {
 
 namespace {
 
@@ -209,3 +209,5 @@ TEST(Layout, ADimThatDoesNotDivideNamesTheParameter) {
     EXPECT_NE(std::string(error.what()).find("embed.weight"), std::string::npos) << error.what();
   }
 }
+
+}  // namespace ztrain::mesh_layout_test

@@ -4,6 +4,8 @@
 
 #include <random>
 
+namespace ztrain::segments_test {
+
 using namespace ztrain::engine;
 
 namespace {
@@ -57,3 +59,5 @@ TEST(Segments, AnyProgramIsCoveredInOrder) {
     EXPECT_EQ(next, static_cast<int>(sites.size()));
   }
 }
+
+}  // namespace ztrain::segments_test

@@ -21,7 +21,8 @@
 #include "telemetry/step_line.hpp"
 #include "telemetry/watchdog.hpp"
 
-using namespace ztrain;
+namespace ztrain::telemetry_test {
+
 using namespace ztrain::telemetry;
 namespace fs = std::filesystem;
 
@@ -259,3 +260,5 @@ TEST(Watchdog, OffWatchesNothing) {
   }
   EXPECT_EQ(calls, 0);
 }
+
+}  // namespace ztrain::telemetry_test
