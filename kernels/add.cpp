@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "kernels/pieces.hpp"
+#include "kernels/wide.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -9,6 +10,14 @@ namespace {
 /// c may be a or b: each element is read before it is written.
 template <class T>
 KOKKOS_INLINE_FUNCTION void add_block(const T* a, const T* b, T* c, std::int64_t n) {
+  if constexpr (widens<T>) {
+    acc_t<T> left[quantum], right[quantum];
+    widen(a, left, n);
+    widen(b, right, n);
+    add_block<acc_t<T>>(left, right, left, n);
+    narrow(left, c, n);
+    return;
+  }
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) c[i] = static_cast<T>(load(a[i]) + load(b[i]));
 }

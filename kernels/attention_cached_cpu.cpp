@@ -16,7 +16,7 @@ constexpr std::int64_t few_tokens = 4;  ///< up to here a block of queries would
 
 template <class A, int max_dim>
 struct Tiles {
-  alignas(64) A queries[max_dim * block];  ///< transposed, times scale
+  alignas(64) A queries[max_dim * block];  ///< transposed, times scale and log2(e)
   alignas(64) A keys[block * max_dim];
   alignas(64) A values[block * max_dim];
   alignas(64) A scores[block * block];
@@ -52,7 +52,7 @@ void attend(const CachedArguments<T>& a, const Queries& q, std::int64_t k0, int 
   tile::product<A, false>(keys, block, hd, t.keys, max_dim, 1, t.queries, block, t.scores, block);
   const std::int64_t oldest = a.first_row(a.row_of(q.q0 + q.rows - 1));
   if (k0 + keys - 1 > a.row_of(q.q0) || k0 < oldest) mask(a, q, k0, keys, t.scores);
-  t.softmax.update(t.scores, keys, 0);
+  t.softmax.update(t.scores, keys);
   scale_rows(t.out, max_dim, q.rows, columns, t.softmax.correction);
   tile::product<A, true>(q.rows, columns, keys, t.scores, 1, block, t.values, max_dim, t.out, max_dim);
 }
@@ -77,7 +77,7 @@ void attend_block(const CachedArguments<T>& a, std::int64_t head, std::int64_t q
   const Queries q{head, q0, static_cast<int>(std::min<std::int64_t>(block, a.shape.tokens - q0))};
   const std::int64_t stride = a.shape.heads * hd;
   tile::load(a.q + q0 * stride + head * hd, stride, q.rows, hd, t.keys, max_dim, block, hd);
-  tile::transpose(t.keys, max_dim, block, hd, a.scale, t.queries, block);
+  tile::transpose(t.keys, max_dim, block, hd, a.scale * acc_t<T>(log2_e), t.queries, block);
   for (int i = 0; i < block * max_dim; ++i) t.out[i] = 0;
   for (int i = 0; i < block * block; ++i) t.scores[i] = 0;
   const std::int64_t end = std::min(a.row_of(q0 + q.rows), a.capacity);

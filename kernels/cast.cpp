@@ -2,13 +2,18 @@
 
 #include "base/error.hpp"
 #include "kernels/pieces.hpp"
+#include "kernels/wide.hpp"
 
 namespace ztrain::kernels {
 namespace {
 
 template <class A, class B>
 KOKKOS_INLINE_FUNCTION void cast_block(const A* __restrict src, B* __restrict dst, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) dst[i] = static_cast<B>(load(src[i]));
+  if constexpr (widens<B> && std::is_same_v<A, float>) {
+    narrow(src, dst, n);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) dst[i] = static_cast<B>(load(src[i]));
+  }
 }
 
 template <class A, class B>

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "kernels/pieces.hpp"
 #include "kernels/random_words.hpp"
+#include "kernels/wide.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -17,6 +18,13 @@ constexpr std::int64_t dropout_pack = pack_of<T> < 4 ? 4 : pack_of<T>;
 template <class T>
 KOKKOS_INLINE_FUNCTION void drop(const T* x, const std::uint32_t* __restrict words, std::uint32_t least,
                                  acc_t<T> factor, T* y, std::int64_t n) {
+  if constexpr (widens<T>) {
+    acc_t<T> values[quantum];
+    widen(x, values, n);
+    drop<acc_t<T>>(values, words, least, factor, values, n);
+    narrow(values, y, n);
+    return;
+  }
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i)
     y[i] = words[i] >= least ? static_cast<T>(factor * load(x[i])) : static_cast<T>(acc_t<T>(0));
@@ -34,13 +42,22 @@ void dropout(Exec& exec, Matrix<const T> x, const DropoutMask& mask, const StepS
   const auto factor = static_cast<acc_t<T>>(1 / (1 - mask.rate));
   const std::uint64_t key = mask.key;
   const std::int64_t first = mask.first_token * x.cols;
-  constexpr std::int64_t size = dropout_pack<T>, room = on_gpu ? size : quantum;
+  constexpr std::int64_t size = dropout_pack<T>;
   for_pieces<size>(
       exec, x.rows * x.cols, KOKKOS_LAMBDA(const Piece<size> p) {
-        std::uint32_t words[room];
-        draw_words(key, static_cast<std::uint64_t>(scalars->optimizer_step),
-                   static_cast<std::uint64_t>(first + p.begin), p.n(), words);
-        drop<T>(p.in(x.data), words, least, factor, p.out(y.data), p.n());
+        const auto step = static_cast<std::uint64_t>(scalars->optimizer_step);
+        const auto element = static_cast<std::uint64_t>(first + p.begin);
+        if constexpr (on_gpu) {
+          std::uint32_t words[size];
+          draw_words(key, step, element, p.n(), words);
+          drop<T>(p.in(x.data), words, least, factor, p.out(y.data), p.n());
+        } else {
+          constexpr std::int64_t most_blocks = quantum / 4 + 1;
+          std::uint32_t words[4 * (most_blocks + word_lanes)];
+          const auto shift = static_cast<std::int64_t>(element % 4);
+          draw_blocks(key, step, element / 4, ceil_div(shift + p.n(), 4), words);
+          drop<T>(p.in(x.data), words + shift, least, factor, p.out(y.data), p.n());
+        }
       });
 }
 

@@ -28,21 +28,21 @@ struct Softmax {
     }
   }
 
-  /// Replaces scores[keys][block] of queries from `begin` on by exp(score - maximum).
-  void update(A* __restrict scores, int keys, int begin) {
+  /// Replaces scores[keys][block], which are those of 2^score, by 2^(score - maximum).
+  void update(A* __restrict scores, int keys) {
     alignas(64) A next[block];
-    for (int j = begin; j < block; ++j) next[j] = maximum[j];
+    for (int j = 0; j < block; ++j) next[j] = maximum[j];
     for (int i = 0; i < keys; ++i)
-      for (int j = begin; j < block; ++j)
+      for (int j = 0; j < block; ++j)
         next[j] = scores[i * block + j] > next[j] ? scores[i * block + j] : next[j];
-    for (int j = begin; j < block; ++j) {
-      correction[j] = fast_exp(maximum[j] - next[j]);
+    for (int j = 0; j < block; ++j) {
+      correction[j] = fast_exp2(maximum[j] - next[j]);
       maximum[j] = next[j];
       sum[j] *= correction[j];
     }
     for (int i = 0; i < keys; ++i)
-      for (int j = begin; j < block; ++j) {
-        const A p = fast_exp(scores[i * block + j] - next[j]);
+      for (int j = 0; j < block; ++j) {
+        const A p = fast_exp2(scores[i * block + j] - next[j]);
         scores[i * block + j] = p;
         sum[j] += p;
       }

@@ -3,96 +3,12 @@
 #include "base/error.hpp"
 #include "base/kernel_workspace.hpp"
 #include "kernels/rmsnorm.hpp"
+#include "kernels/rmsnorm_rows.hpp"
 #include "kernels/rmsnorm_threads.hpp"
 #include "kernels/threads.hpp"
 
 namespace ztrain::kernels {
 namespace {
-
-// On a CPU a row is one call of these functions. They are not inlined: where sums may be reordered, two
-// inlined copies may order them differently, and the fused forward would then differ from the plain one in
-// the last bit.
-
-template <class T>
-[[gnu::noinline]] acc_t<T> row_rstd(const T* __restrict x, std::int64_t d, acc_t<T> eps) {
-  acc_t<T> sum = 0;
-  for (std::int64_t i = 0; i < d; ++i) sum += load(x[i]) * load(x[i]);
-  return acc_t<T>(1) / std::sqrt(sum / static_cast<acc_t<T>>(d) + eps);
-}
-
-template <class T>
-[[gnu::noinline]] void scale_row(const T* __restrict x, const T* __restrict weight, acc_t<T> rstd,
-                                 T* __restrict y, std::int64_t d) {
-  for (std::int64_t i = 0; i < d; ++i) y[i] = static_cast<T>(load(x[i]) * rstd * load(weight[i]));
-}
-
-/// r may be a or b: each element is read before it is written, so the loop carries no dependence, which the
-/// pragma tells the compiler.
-template <class T>
-KOKKOS_INLINE_FUNCTION void sum_row(const T* a, const T* b, T* r, std::int64_t d) {
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < d; ++i) r[i] = static_cast<T>(load(a[i]) + load(b[i]));
-}
-
-/// sum of dy * weight * x, the projection of the gradient on the row.
-template <class T>
-[[gnu::noinline]] acc_t<T> row_projection(const T* __restrict x, const T* __restrict weight,
-                                          const T* __restrict dy, std::int64_t d) {
-  acc_t<T> sum = 0;
-  for (std::int64_t i = 0; i < d; ++i) sum += load(dy[i]) * load(weight[i]) * load(x[i]);
-  return sum;
-}
-
-/// dx may be dy or addend, as above; partial never overlaps the others.
-template <bool with_addend, class T>
-KOKKOS_INLINE_FUNCTION void backward_row(const T* __restrict x, const T* __restrict weight, const T* dy,
-                                         const T* addend, acc_t<T> rstd, acc_t<T> projection, T* dx,
-                                         acc_t<T>* __restrict partial, std::int64_t d) {
-  const acc_t<T> along = projection * rstd * rstd * rstd / static_cast<acc_t<T>>(d);
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < d; ++i) {
-    const acc_t<T> gradient = load(dy[i]);
-    const acc_t<T> value = load(x[i]);
-    acc_t<T> result = gradient * load(weight[i]) * rstd - value * along;
-    if constexpr (with_addend) result += load(addend[i]);
-    partial[i] += gradient * value * rstd;
-    dx[i] = static_cast<T>(result);
-  }
-}
-
-/// A row of the forward on a CPU.
-template <bool with_addend, class T>
-struct ForwardRow {
-  NormArrays<T> a;
-  void operator()(std::int64_t row) const {
-    const std::int64_t at = row * a.d;
-    if constexpr (with_addend) sum_row<T>(a.x + at, a.addend + at, a.sum + at, a.d);
-    const T* const x = (with_addend ? a.sum : a.x) + at;
-    const acc_t<T> scale = row_rstd<T>(x, a.d, a.eps);
-    a.rstd[row] = scale;
-    scale_row<T>(x, a.weight, scale, a.y + at, a.d);
-  }
-};
-
-/// A block of rows of the backward on a CPU.
-template <bool with_addend, class T>
-struct BackwardBlock {
-  NormGradientArrays<T> a;
-  std::int64_t height;
-  acc_t<T>* partials;
-  void operator()(std::int64_t block) const {
-    const std::int64_t d = a.d;
-    acc_t<T>* const partial = partials + block * d;
-    for (std::int64_t i = 0; i < d; ++i) partial[i] = 0;
-    const std::int64_t end = (block + 1) * height < a.rows ? (block + 1) * height : a.rows;
-    for (std::int64_t row = block * height; row < end; ++row) {
-      const std::int64_t at = row * d;
-      const acc_t<T> projection = row_projection<T>(a.x + at, a.weight, a.dy + at, d);
-      backward_row<with_addend, T>(a.x + at, a.weight, a.dy + at, a.addend + (with_addend ? at : 0),
-                                   a.rstd[row], projection, a.dx + at, partial, d);
-    }
-  }
-};
 
 /// Columns of the weight's gradient on a CPU.
 template <class A, class G>
@@ -112,6 +28,9 @@ struct CombineColumns {
     }
   }
 };
+
+/// Rows that one call takes on a CPU.
+constexpr std::int64_t rows_together = 32;
 
 constexpr Target target = on_gpu ? Target::cuda : Target::cpu;
 
@@ -161,7 +80,7 @@ bool whole(const NormArrays<T>& a) {
 template <bool with_addend, class T>
 void forward(Exec& exec, const NormArrays<T>& a, std::int64_t rows) {
   if constexpr (!on_gpu) {
-    for_rows(exec, rows, ForwardRow<with_addend, T>{a});
+    for_blocks<rows_together>(exec, rows, ForwardRows<with_addend, T>{a});
   } else if (!whole(a)) {
     for_teams(exec, rows, threads_for(a.d, 1), 1, 0, ForwardTeam<with_addend, false, 1, T>{a});
   } else if (a.d > most_lane_width) {

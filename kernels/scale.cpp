@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "kernels/pieces.hpp"
+#include "kernels/wide.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -9,6 +10,13 @@ namespace {
 /// y may be x: each element is read before it is written.
 template <class T>
 KOKKOS_INLINE_FUNCTION void scale_block(const T* x, acc_t<T> factor, T* y, std::int64_t n) {
+  if constexpr (widens<T>) {
+    acc_t<T> values[quantum];
+    widen(x, values, n);
+    scale_block<acc_t<T>>(values, factor, values, n);
+    narrow(values, y, n);
+    return;
+  }
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(factor * load(x[i]));
 }

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "kernels/fast_exp.hpp"
 #include "kernels/pieces.hpp"
+#include "kernels/wide.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -15,9 +16,17 @@ KOKKOS_INLINE_FUNCTION A sigmoid(A x) {
 template <class T>
 KOKKOS_INLINE_FUNCTION void forward_block(const T* __restrict gate, const T* __restrict up, T* __restrict y,
                                           std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    const acc_t<T> g = load(gate[i]);
-    y[i] = static_cast<T>(g * sigmoid(g) * load(up[i]));
+  if constexpr (widens<T>) {
+    acc_t<T> g[quantum], u[quantum], result[quantum];
+    widen(gate, g, n);
+    widen(up, u, n);
+    forward_block<acc_t<T>>(g, u, result, n);
+    narrow(result, y, n);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const acc_t<T> g = load(gate[i]);
+      y[i] = static_cast<T>(g * sigmoid(g) * load(up[i]));
+    }
   }
 }
 
@@ -25,6 +34,16 @@ KOKKOS_INLINE_FUNCTION void forward_block(const T* __restrict gate, const T* __r
 template <class T>
 KOKKOS_INLINE_FUNCTION void backward_block(const T* gate, const T* up, const T* dy, T* dgate, T* dup,
                                            std::int64_t n) {
+  if constexpr (widens<T>) {
+    acc_t<T> g[quantum], u[quantum], gradient[quantum];
+    widen(gate, g, n);
+    widen(up, u, n);
+    widen(dy, gradient, n);
+    backward_block<acc_t<T>>(g, u, gradient, g, u, n);
+    narrow(g, dgate, n);
+    narrow(u, dup, n);
+    return;
+  }
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
     const acc_t<T> g = load(gate[i]), u = load(up[i]), gradient = load(dy[i]);

@@ -4,45 +4,52 @@
 // registers of the CPU.
 
 #include <cstdint>
+#include <utility>
 
 namespace ztrain::kernels::tile {
 
+// A product holds product_rows x product_vectors packs of sums in registers: few enough to leave some of
+// AVX-512's 32 registers, or of the 16 of others, to the factors. Without AVX a pack takes two registers.
 #if defined(__AVX512F__)
-inline constexpr int vector_bytes = 64;
-inline constexpr int product_vectors = 4;
+inline constexpr int register_bytes = 64, vector_bytes = 64, product_rows = 4, product_vectors = 4;
+#elif defined(__AVX__)
+inline constexpr int register_bytes = 32, vector_bytes = 32, product_rows = 6, product_vectors = 2;
 #else
-inline constexpr int vector_bytes = 32;
-inline constexpr int product_vectors = 2;
+inline constexpr int register_bytes = 16, vector_bytes = 32, product_rows = 6, product_vectors = 1;
 #endif
 
 /// Rows and columns of tiles are padded to multiples of these.
 inline constexpr int row_quantum = 4;
 inline constexpr int column_quantum = 16;
 
-template <class T>
-struct PackOf;
-template <>
-struct PackOf<float> {
-  using type __attribute__((vector_size(vector_bytes), aligned(4), may_alias)) = float;
+constexpr int padded(int count, int quantum) {
+  return (count + quantum - 1) / quantum * quantum;
+}
+
+template <class T, int bytes>
+struct VectorOf;
+template <int bytes>
+struct VectorOf<float, bytes> {
+  using type __attribute__((vector_size(bytes), aligned(4), may_alias)) = float;
 };
-template <>
-struct PackOf<double> {
-  using type __attribute__((vector_size(vector_bytes), aligned(8), may_alias)) = double;
+template <int bytes>
+struct VectorOf<double, bytes> {
+  using type __attribute__((vector_size(bytes), aligned(8), may_alias)) = double;
 };
 template <class T>
-using Pack = typename PackOf<T>::type;
+using Pack = typename VectorOf<T, vector_bytes>::type;
 template <class T>
 inline constexpr int pack_width = vector_bytes / static_cast<int>(sizeof(T));
 
-/// Four rows by `vectors` packs of C (+)= A B, held in registers over the whole of depth.
-template <class T, int vectors, bool add>
+/// `rows` rows by `vectors` packs of C (+)= A B, held in registers over the whole of depth.
+template <class T, int rows, int vectors, bool add>
 inline void product_block(int depth, const T* __restrict a, std::int64_t a_row, std::int64_t a_depth,
                           const T* __restrict b, std::int64_t ldb, T* __restrict c, std::int64_t ldc) {
   using P = Pack<T>;
   constexpr int width = pack_width<T>;
-  P sum[row_quantum][vectors];
-#pragma GCC unroll 4
-  for (int i = 0; i < row_quantum; ++i)
+  P sum[rows][vectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 4
     for (int j = 0; j < vectors; ++j) {
       if constexpr (add) {
@@ -52,52 +59,91 @@ inline void product_block(int depth, const T* __restrict a, std::int64_t a_row, 
       }
     }
   for (int d = 0; d < depth; ++d) {
-    P left[row_quantum];
-#pragma GCC unroll 4
-    for (int i = 0; i < row_quantum; ++i) left[i] = a[i * a_row + d * a_depth] - P{};
+    P right[vectors];
 #pragma GCC unroll 4
     for (int j = 0; j < vectors; ++j) {
-      P right = *reinterpret_cast<const P*>(b + d * ldb + j * width);
+      right[j] = *reinterpret_cast<const P*>(b + d * ldb + j * width);
 #if defined(__AVX__)
-      // Keeps it in a register: the compiler would fold the load into each of the four multiplications, and
-      // four loads of the same vector cost a fifth of the speed.
-      __asm__("" : "+v"(right));
+      // Keeps it in a register: the compiler would fold the load into each of the multiplications, and that
+      // many loads of the same vector cost a fifth of the speed.
+      __asm__("" : "+v"(right[j]));
 #endif
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; ++i) {
+      const P left = a[i * a_row + d * a_depth] - P{};
 #pragma GCC unroll 4
-      for (int i = 0; i < row_quantum; ++i) sum[i][j] += left[i] * right;
+      for (int j = 0; j < vectors; ++j) sum[i][j] += left * right[j];
     }
   }
-#pragma GCC unroll 4
-  for (int i = 0; i < row_quantum; ++i)
+#pragma GCC unroll 8
+  for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 4
     for (int j = 0; j < vectors; ++j) *reinterpret_cast<P*>(c + i * ldc + j * width) = sum[i][j];
 }
 
-template <class T, int vectors, bool add>
-inline void product_columns(int rows, int depth, const T* a, std::int64_t a_row, std::int64_t a_depth,
-                            const T* b, std::int64_t ldb, T* c, std::int64_t ldc) {
-  for (int i = 0; i < rows; i += row_quantum)
-    product_block<T, vectors, add>(depth, a + i * a_row, a_row, a_depth, b, ldb, c + i * ldc, ldc);
-}
+/// Rows or columns [begin, end).
+struct Span {
+  int begin, end;
+};
+
+/// What a strip of rows needs.
+struct Part {
+  Span cols, depth;
+};
 
 /// C[rows, cols] = A B, or += when add. Element (i, d) of A is a[i * a_row + d * a_depth], so that a
-/// transposed A needs no copy; B and C are row-major. rows and cols are rounded up to the quanta: the padding
-/// must be readable in A and B, and is written in C.
+/// transposed A needs no copy; B and C are row-major.
+template <class T>
+struct Product {
+  const T* a;
+  std::int64_t a_row, a_depth;
+  const T* b;
+  std::int64_t ldb;
+  T* c;
+  std::int64_t ldc;
+
+  template <int rows, bool add>
+  void strip(int i, const Part& part) const {
+    const auto [cols, depth] = part;
+    constexpr int width = pack_width<T>;
+    const T* const left = a + i * a_row + depth.begin * a_depth;
+    const T* const right = b + depth.begin * ldb;
+    T* const to = c + i * ldc;
+    const int n = depth.end - depth.begin;
+    int j = cols.begin;
+    for (; j + product_vectors * width <= cols.end; j += product_vectors * width)
+      product_block<T, rows, product_vectors, add>(n, left, a_row, a_depth, right + j, ldb, to + j, ldc);
+    if constexpr (product_vectors > 2)
+      for (; j + 2 * width <= cols.end; j += 2 * width)
+        product_block<T, rows, 2, add>(n, left, a_row, a_depth, right + j, ldb, to + j, ldc);
+    for (; j < cols.end; j += width)
+      product_block<T, rows, 1, add>(n, left, a_row, a_depth, right + j, ldb, to + j, ldc);
+  }
+};
+
+/// The product, where rows i .. i + n need only part_of(i, n), which is called once before each strip. Rows
+/// are rounded up to row_quantum, columns to whole packs from where they begin: the padding must be readable
+/// in A and B, and is written in C.
+template <class T, bool add, class PartOf>
+inline void product_within(int rows, const Product<T>& p, const PartOf& part_of) {
+  const int end = padded(rows, row_quantum);
+  int i = 0;
+  for (; end - i > row_quantum && end - i != 2 * row_quantum; i += product_rows)
+    p.template strip<product_rows, add>(i, part_of(i, product_rows));
+  for (; i < end; i += row_quantum) p.template strip<row_quantum, add>(i, part_of(i, row_quantum));
+}
+
+/// All of it. Panels of columns come one after the other, so that one of B stays in the first cache.
 template <class T, bool add>
 inline void product(int rows, int cols, int depth, const T* a, std::int64_t a_row, std::int64_t a_depth,
                     const T* b, std::int64_t ldb, T* c, std::int64_t ldc) {
-  constexpr int width = pack_width<T>;
-  int j = 0;
-  for (; j + product_vectors * width <= cols; j += product_vectors * width)
-    product_columns<T, product_vectors, add>(rows, depth, a, a_row, a_depth, b + j, ldb, c + j, ldc);
-  for (; j + 2 * width <= cols; j += 2 * width)
-    product_columns<T, 2, add>(rows, depth, a, a_row, a_depth, b + j, ldb, c + j, ldc);
-  for (; j < cols; j += width)
-    product_columns<T, 1, add>(rows, depth, a, a_row, a_depth, b + j, ldb, c + j, ldc);
-}
-
-constexpr int padded(int count, int quantum) {
-  return (count + quantum - 1) / quantum * quantum;
+  constexpr int panel = product_vectors * pack_width<T>;
+  for (int j = 0; j < cols; j += panel) {
+    const Product<T> p{a, a_row, a_depth, b + j, ldb, c + j, ldc};
+    const int width = cols - j < panel ? cols - j : panel;
+    product_within<T, add>(rows, p, [&](int, int) { return Part{{0, width}, {0, depth}}; });
+  }
 }
 
 /// tile[i][j] = source[i][j] for i < rows, j < cols; zero up to padded_rows and padded_cols.
@@ -117,11 +163,53 @@ inline void load(const S* source, std::int64_t stride, int rows, int cols, T* __
   }
 }
 
-/// transposed[j][i] = factor * tile[i][j] for all i < rows, j < cols.
+template <class P, int... i>
+inline P zip_low(P a, P b, std::integer_sequence<int, i...>) {
+  constexpr int n = sizeof...(i);
+  return __builtin_shufflevector(a, b, (i % 2 * n + i / 2)...);
+}
+template <class P, int... i>
+inline P zip_high(P a, P b, std::integer_sequence<int, i...>) {
+  constexpr int n = sizeof...(i);
+  return __builtin_shufflevector(a, b, (i % 2 * n + n / 2 + i / 2)...);
+}
+
+/// A square of a register's width, times factor. Each round interleaves the rows of its halves, which moves
+/// one bit of the row's number to the column's; after as many rounds as they have bits they have changed
+/// places.
+template <class T>
+inline void transpose_square(const T* __restrict tile, int ld, T factor, T* __restrict transposed,
+                             int transposed_ld) {
+  using Row = typename VectorOf<T, register_bytes>::type;
+  constexpr int width = register_bytes / static_cast<int>(sizeof(T));
+  using Lanes = std::make_integer_sequence<int, width>;
+  Row row[width], next[width];
+#pragma GCC unroll 16
+  for (int i = 0; i < width; ++i) row[i] = factor * *reinterpret_cast<const Row*>(tile + i * ld);
+#pragma GCC unroll 4
+  for (int round = 1; round < width; round *= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < width / 2; ++i) {
+      next[2 * i] = zip_low(row[i], row[i + width / 2], Lanes{});
+      next[2 * i + 1] = zip_high(row[i], row[i + width / 2], Lanes{});
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < width; ++i) row[i] = next[i];
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < width; ++i) *reinterpret_cast<Row*>(transposed + i * transposed_ld) = row[i];
+}
+
+/// transposed[j][i] = factor * tile[i][j] for all i < rows, j < cols; rows are a multiple of column_quantum.
 template <class T>
 inline void transpose(const T* __restrict tile, int ld, int rows, int cols, T factor,
                       T* __restrict transposed, int transposed_ld) {
-  for (int j = 0; j < cols; ++j)
+  constexpr int width = register_bytes / static_cast<int>(sizeof(T));
+  int j = 0;
+  for (; j + width <= cols; j += width)
+    for (int i = 0; i < rows; i += width)
+      transpose_square(tile + i * ld + j, ld, factor, transposed + j * transposed_ld + i, transposed_ld);
+  for (; j < cols; ++j)
     for (int i = 0; i < rows; ++i) transposed[j * transposed_ld + i] = factor * tile[i * ld + j];
 }
 

@@ -92,10 +92,10 @@ constexpr std::int64_t head_loss_token_bytes(std::int64_t vocabulary, DType type
   return head_loss_stride(vocabulary) * (accumulator_bytes(type) + gradient) + 8;
 }
 
-/// Tokens whose logits exist at once: as many as fit 32 MiB, in multiples of 16, at least 256 (each chunk reads
-/// the whole weight, and reads and writes its gradient: with 64 tokens products reach 60% of the rate that
-/// they have with 256), at most `tokens`. On a GPU as many as fit 1 GiB, in multiples of 128, from 512 to 4096: each chunk reads and
-/// writes the whole gradient of the weight, so few of them are better.
+/// Tokens whose logits exist at once: as many as fit 32 MiB, in multiples of 16, at least 256 (each chunk
+/// reads the whole weight, and reads and writes its gradient: with 64 tokens products reach 60% of the rate
+/// that they have with 256), at most `tokens`. On a GPU as many as fit 1 GiB, in multiples of 128, from 512
+/// to 4096: each chunk reads and writes the whole gradient of the weight, so few of them are better.
 constexpr std::int64_t head_loss_chunk(std::int64_t tokens, std::int64_t vocabulary, DType type,
                                        Target target) {
   const std::int64_t bytes = head_loss_token_bytes(vocabulary, type);

@@ -1,13 +1,8 @@
 #include "engine/executor.hpp"
 
-<<<<<<< HEAD
-#include "base/clock.hpp"
-=======
 #include <fmt/format.h>
 
-#include <chrono>
-
->>>>>>> w-b
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/index.hpp"
 

@@ -22,6 +22,7 @@ using program::TensorId;
 
 constexpr double wanted_seconds = 0.1;  ///< of timed launches of one kernel
 constexpr int most_launches = 100;
+constexpr int most_launches_anew = 10;  ///< of kernels whose inputs are made anew before each
 constexpr int collective_launches = 5;  ///< the same number on every rank
 constexpr std::int64_t random_elements = 1 << 20;
 constexpr std::int64_t most_copied = 256 << 20;
@@ -89,6 +90,15 @@ void randomize_inputs(Worker& worker, const Op& op) {
   }
 }
 
+/// Whether it writes over an activation that it reads: launched again it would read its own results, which
+/// soon are denormal or infinite, and slow.
+bool overwrites(const Program& p, const Op& op) {
+  return std::ranges::any_of(op.outputs, [&](TensorId out) {
+    const bool read = std::ranges::find(op.inputs, out) != op.inputs.end();
+    return read && !p.tensor(p.storage(out)).persistent;
+  });
+}
+
 /// Runs ops of the step alone.
 class Alone {
  public:
@@ -101,10 +111,20 @@ class Alone {
     if (notes) *notes = bound.notes;
     const auto time = [&](int count) { return clock_.seconds_of(queue_of(op.stream), bound.launch, count); };
     time(1);  // touches memory and loads code
-    const double once = time(1);
-    const int more =
-        static_cast<int>(std::clamp(wanted_seconds / std::max(once, 1e-9), 1.0, 1.0 * most_launches));
-    return time(more) / more;
+    const bool anew = overwrites(worker_.job().train, op);
+    const auto again = [&](int count) {
+      if (!anew) return time(count);
+      double sum = 0;
+      for (int i = 0; i < count; ++i) {
+        run_on(worker_.device(), [&] { randomize_inputs(worker_, op); });
+        sum += time(1);
+      }
+      return sum;
+    };
+    const double once = again(1);
+    const double most = anew ? most_launches_anew : most_launches;
+    const int more = static_cast<int>(std::clamp(wanted_seconds / std::max(once, 1e-9), 1.0, most));
+    return again(more) / more;
   }
 
   double collective(const runtime::Session& session, const Op& op) {

@@ -92,18 +92,10 @@ std::string summary(const ExportRequest& request, const PreparedExport& p, const
 
 }  // namespace
 
-<<<<<<< HEAD
-void export_model(const runtime::Session& session, const ExportRequest& request, const ExportWatch& watch) {
-  const auto say = [&](const std::string& line) {
-    if (watch.say) watch.say(line);
-  };
-  const PreparedExport p =
-=======
 void export_model(const runtime::Session& session, telemetry::Console& console, const ExportRequest& request,
                   const std::function<void()>& alive) {
   telemetry::Phase phase(console, "exporting");
-  const Prepared p =
->>>>>>> w-b
+  const PreparedExport p =
       session.agree("preparing the export", [&] { return prepare_export(request, session.rank()); });
   const auto start = Clock::now();
   const auto done = session.agree("exporting", [&] {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <limits>
 #include <utility>
 
@@ -225,6 +227,19 @@ TEST(CastSpecial, KeepsNaNInfinityAndTiesToEven) {
   EXPECT_EQ(dst[4].bits, 0x3f80);  // halfway, down to even
   EXPECT_EQ(dst[5].bits, 0x3f82);  // halfway, up to even
   EXPECT_EQ(dst[6].bits, 0x8000);
+}
+
+/// Every upper half with the lower halves next to which the rounding changes: denormal numbers, ties,
+/// infinity and NaN among them. Processors round to bf16 by themselves, but not all of these alike.
+TEST(CastSpecial, Bf16IsRoundedAlikeOnEveryProcessor) {
+  Array<float> values;
+  for (std::uint32_t upper = 0; upper <= 0xffffu; ++upper)
+    for (const std::uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
+      values.push_back(std::bit_cast<float>(upper << 16 | lower));
+  Array<bf16> rounded(values.size());
+  cast<float, bf16>(*make_exec(), view(std::as_const(values)), view(rounded));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    ASSERT_EQ(rounded[i].bits, bf16::round(values[i])) << std::bit_cast<std::uint32_t>(values[i]);
 }
 
 TEST(CastSpecial, Fp16OverflowsToInfinityAndKeepsSubnormals) {
