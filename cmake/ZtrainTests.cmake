@@ -5,8 +5,8 @@
 # a folder with the same main and the same LINK are one, of which an entry runs the tests of its source, and FOLDER_SOURCE
 # is a target that builds it. So the tests of a source stand in a namespace named after it. APART keeps a source out of
 # groups, for instance since it is compiled with definitions of its own.
-# A Release build gives tests -O1, since most of their time goes to the libraries; those of kernels have references that
-# compute much, and get -O2. Precompiled headers are shared by sources of one level and the same definitions.
+# A Release build does not optimise tests, since most of their time goes to the libraries; those of kernels have references
+# that compute much, and get -O2. Precompiled headers are shared by sources of one level and the same definitions.
 find_package(GTest REQUIRED)
 set(ZTRAIN_MPIRUN ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe --bind-to none)
 
@@ -19,7 +19,7 @@ function(ztrain_test_executable target kokkos ranks link)
     target_precompile_headers(${target} REUSE_FROM ztrain_test_kokkos_main)
     set(main ztrain_test_kokkos_main)
   else()
-    ztrain_optimise(${target} 1)
+    ztrain_optimise(${target} 0)
     target_precompile_headers(${target} REUSE_FROM ztrain_test_one_source)
     set(main $<IF:$<BOOL:${ranks}>,ztrain_test_mpi_main,ztrain_test_main>)
   endif()

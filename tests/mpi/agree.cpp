@@ -26,8 +26,6 @@ int rank() {
   return test::session().rank();
 }
 
-}  // namespace
-
 TEST(Agree, SuccessReturnsTheValue) {
   EXPECT_EQ(test::session().agree("testing", [] { return rank() * 10; }), rank() * 10);
   EXPECT_EQ(message_of([] {}), "none");
@@ -67,4 +65,5 @@ TEST(Agree, TheSessionGoesOnAfterwards) {
   EXPECT_EQ(message_of([] {}), "none");
 }
 
+}  // namespace
 }  // namespace ztrain::agree_test

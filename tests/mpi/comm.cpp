@@ -15,8 +15,6 @@ class Comm : public testing::TestWithParam<Via> {};
 INSTANTIATE_TEST_SUITE_P(, Comm, testing::Values(Via::mpi, Via::staged, Via::deferred),
                          [](const auto& via) { return test::name_of(via.param); });
 
-}  // namespace
-
 TEST_P(Comm, AllGatherOutOfPlaceAndInPlace) {
   CommGroup g(GetParam());
   check_all_gather(g);
@@ -137,4 +135,5 @@ TEST_P(Comm, OtherTypesAreRefused) {
   EXPECT_THROW(g.comm.reduce_scatter(data, DType::f16, data, DType::bf16, 1, false, nullptr), Error);
 }
 
+}  // namespace
 }  // namespace ztrain::comm_test

@@ -56,8 +56,6 @@ void check_sum(Device& device, int ranks, int rank, std::int64_t count, bool acc
   EXPECT_TRUE(same_bits(out_there.read(), expected)) << count << " elements of " << ranks << " ranks";
 }
 
-}  // namespace
-
 TEST_F(CommNccl, Moves) {
   check_all_gather(g());
   check_broadcast(g());
@@ -118,4 +116,5 @@ TEST_F(CommNccl, SumsOverRanksHaveTheBitsOfTheHost) {
       }
 }
 
+}  // namespace
 }  // namespace ztrain::comm_nccl_test

@@ -25,8 +25,6 @@ std::vector<float> all_contributions(int size) {
   return all;
 }
 
-}  // namespace
-
 TEST(CommStaged, WorkOfEveryQueueSeesWhatWasWaitedFor) {
   CommGroup g(Via::deferred);
   const DeviceArray<float> shard(*g.device, contribution<float>(g.rank, count));
@@ -152,4 +150,5 @@ TEST(CommStaged, NothingIsAllocatedAfterTheFirstStart) {
   EXPECT_EQ(allocations.calls(), 0);
 }
 
+}  // namespace
 }  // namespace ztrain::comm_staged_test

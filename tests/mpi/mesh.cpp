@@ -30,8 +30,6 @@ std::vector<int> members(Communicator& comm, int rank) {
   return ranks;
 }
 
-}  // namespace
-
 TEST(Mesh, CommunicatorsAreTheGroupsOfTheLayout) {
   Mesh mesh(test::session(), two_by_two());
   const Coordinate& at = mesh.coordinate();
@@ -159,4 +157,5 @@ TEST(Mesh, SessionKnowsTheNode) {
   EXPECT_GE(peak_resident_bytes(), resident_bytes());
 }
 
+}  // namespace
 }  // namespace ztrain::mesh_test

@@ -25,8 +25,6 @@ MeshShape all_ranks() {
   return shape;
 }
 
-}  // namespace
-
 TEST(NcclWithoutGpu, TheFirstCommunicatorSaysSo) {
   if (has_gpu()) GTEST_SKIP() << "there is one";
   const auto device = make_host_device();
@@ -60,4 +58,5 @@ TEST(NcclWithoutGpu, VersionIsTheLibrarys) {
   EXPECT_FALSE(nccl_shares_gpus());
 }
 
+}  // namespace
 }  // namespace ztrain::nccl_without_gpu_test

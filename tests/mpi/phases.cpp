@@ -64,8 +64,6 @@ std::string text_of(std::FILE* file) {
   return text;
 }
 
-}  // namespace
-
 TEST(Phases, AStepThatLastsSaysWhereItIs) {
   const Folder folder;
   telemetry::Outlet outlet;
@@ -102,4 +100,5 @@ TEST(Phases, AStepThatLastsSaysWhereItIs) {
   EXPECT_NE(lines.find("3/3"), std::string::npos) << lines;
 }
 
+}  // namespace
 }  // namespace ztrain::phases_test

@@ -31,8 +31,6 @@ T read(const Arena& arena, std::int64_t offset) {
   return value;
 }
 
-}  // namespace
-
 TEST(Arena, AlignedZeroedAndMovable) {
   for (const std::int64_t bytes : {1, 5000, 100 << 20}) {
     Arena arena("test", bytes);
@@ -109,4 +107,5 @@ TEST(Arena, TooLargeSaysWhatIsThere) {
   }
 }
 
+}  // namespace
 }  // namespace ztrain::arena_test

@@ -23,8 +23,6 @@ std::string refusal(const std::vector<RankDevice>& ranks, bool shares_gpus) {
   return "";
 }
 
-}  // namespace
-
 TEST(ChooseCommunicator, AutoTakesNcclWhereEachRankHasItsOwnGpu) {
   const CommunicatorChoice choice = choose_communicator("auto", one_each, false);
   EXPECT_TRUE(choice.nccl);
@@ -55,4 +53,5 @@ TEST(ChooseCommunicator, NcclIsRefusedWhereItWillNotDo) {
   EXPECT_NE(refusal(one_without, true).find("rank 1 on b has no GPU"), std::string::npos);
 }
 
+}  // namespace
 }  // namespace ztrain::choose_communicator_test

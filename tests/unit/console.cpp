@@ -71,8 +71,6 @@ class ConsoleTest : public testing::Test {
   double clock = 1000;
 };
 
-}  // namespace
-
 TEST_F(ConsoleTest, WhatIsFastIsNotToldOf) {
   for (const int columns : {0, 80}) {
     Console console(outlet(columns));
@@ -251,4 +249,5 @@ TEST_F(ConsoleTest, AThreadLooks) {
   EXPECT_TRUE(asked);
 }
 
+}  // namespace
 }  // namespace ztrain::console_test

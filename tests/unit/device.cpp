@@ -49,8 +49,6 @@ std::size_t place(const std::string& text, char what) {
   return text.find(what);
 }
 
-}  // namespace
-
 TEST(HostDevice, RunsWorkWhenItIsSubmitted) {
   const auto device = make_host_device();
   Script script(*device);
@@ -286,4 +284,5 @@ TEST(DeferredDevice, TimedEventsTakeTime) {
   EXPECT_GE(device->seconds(begin, end).value(), 0.0);
 }
 
+}  // namespace
 }  // namespace ztrain::device_test

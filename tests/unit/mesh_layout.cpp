@@ -27,8 +27,6 @@ std::vector<ParameterShape> parameters(int parts) {
           {"cube.weight", {3, 12, 5}, {1, parts}, 1, true}};
 }
 
-}  // namespace
-
 TEST(MeshArithmetic, CoordinatesAreRowMajor) {
   const MeshShape mesh = shape(2, 3, 4, 1, 2);
   EXPECT_EQ(mesh.ranks(), 48);
@@ -210,4 +208,5 @@ TEST(Layout, ADimThatDoesNotDivideNamesTheParameter) {
   }
 }
 
+}  // namespace
 }  // namespace ztrain::mesh_layout_test

@@ -13,8 +13,6 @@ namespace {
 constexpr Site kernel{}, waiting{true, true, false}, signalling{true, false, true},
     communication{false, true, true};
 
-}  // namespace
-
 TEST(Segments, NoGraphsAndOneGraph) {
   const std::vector<Site> sites{kernel, communication, waiting};
   EXPECT_EQ(segments_of(Graphs::none, sites), (std::vector<Segment>{{0, 3, false}}));
@@ -60,4 +58,5 @@ TEST(Segments, AnyProgramIsCoveredInOrder) {
   }
 }
 
+}  // namespace
 }  // namespace ztrain::segments_test

@@ -67,8 +67,6 @@ class Metrics : public testing::Test {
   fs::path folder;
 };
 
-}  // namespace
-
 TEST_F(Metrics, NumbersRoundTrip) {
   StepRecord r;
   r.step = 3;
@@ -261,4 +259,5 @@ TEST(Watchdog, OffWatchesNothing) {
   EXPECT_EQ(calls, 0);
 }
 
+}  // namespace
 }  // namespace ztrain::telemetry_test
