@@ -58,11 +58,9 @@ function(ztrain_layer name)
     endif()
     if(NOT ARG_APART)
       ztrain_group_sources(ztrain_${name})
-      # A test may link what a GPU build has in the place of these.
+      # What a build may replace by another source is left out of groups: a linker takes a group as a whole.
       list(FILTER sources INCLUDE REGEX "_cpu\\.cpp$")
-      if(sources)
-        set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-      endif()
+      set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   else()
     add_library(ztrain_${name} INTERFACE)

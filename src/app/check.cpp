@@ -25,9 +25,15 @@
 namespace ztrain::app {
 namespace {
 
-/// The joint proof compiles every rank here; beyond this many ranks the running job's own proof, by classes,
-/// stands.
-constexpr int ranks_proven_here = 16;
+/// The joint proof compiles a rank of each class; where there are more, the running job's own stands, in
+/// which every rank compiles itself.
+constexpr std::size_t classes_proven_here = 16;
+
+std::string proof_text(std::size_t classes) {
+  if (classes > classes_proven_here) return "proven for this rank";
+  return fmt::format("proven free of deadlock over all ranks ({} compiled)",
+                     classes == 1 ? "one is" : fmt::format("one of each of {} classes is", classes));
+}
 
 void check_for_ranks(telemetry::Console& console, config::Deck deck, int ranks) {
   config::validate_for_ranks(deck, ranks, std::min(ranks, plan::machine_of(deck).ranks_per_node));
@@ -35,12 +41,12 @@ void check_for_ranks(telemetry::Console& console, config::Deck deck, int ranks) 
   const program::JobSpec spec = plan::job_spec(deck, plan::machine_of(deck).target);
   const telemetry::Phase phase(console, "compiling and proving the step program");
   const program::Job job = program::compile(graph, spec, 0);
-  if (ranks <= ranks_proven_here) program::verify_job(graph, spec);
+  const std::size_t classes = program::rank_classes(graph, spec).size();
+  if (classes <= classes_proven_here) program::verify_job(graph, spec, job);
   const plan::RankMemory memory = plan::memory_of(job);
   console.print(fmt::format(
       "mesh {}\n{} tokens a step\nrank 0 of {}; the step program has {} ops and is {}\n{}",
-      spec.mesh.describe(), config::tokens_per_step(deck), ranks, job.train.ops.size(),
-      ranks <= ranks_proven_here ? "proven free of deadlock over all ranks" : "proven for this rank",
+      spec.mesh.describe(), config::tokens_per_step(deck), ranks, job.train.issues(), proof_text(classes),
       train::memory_table(job.train, memory.persistent(program::Tier::device),
                           memory.transient(program::Tier::device))));
 }

@@ -10,7 +10,7 @@ namespace {
 /// What kernels access in packs of 16 bytes begins on one; the memory plan and shards give that.
 void require_aligned(const Binding& b) {
   const auto check = [&](program::TensorId id) {
-    const auto address = reinterpret_cast<std::uintptr_t>(b.memory.data<std::byte>(b.program, id));
+    const auto address = reinterpret_cast<std::uintptr_t>(b.data<std::byte>(id));
     REQUIRE(address % 16 == 0, "{} of {}: {} begins at address {:#x}, which is no multiple of 16 bytes",
             b.op.type, b.op.name, b.program.tensor(id).name, address);
   };

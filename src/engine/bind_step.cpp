@@ -68,9 +68,11 @@ Bound bind_step_partials(const Binding& b) {
   for (std::size_t i = 0; i < b.op.inputs.size(); ++i) {
     if (i >= losses) {
       squares.push_back(b.input<ExactSum>(i));
-    } else {
-      loss.push_back({b.input<double>(i), counts_loss});
-      weight.push_back({b.input<double>(i) + 1, counts_loss});
+      continue;
+    }
+    for (std::int64_t at = 0; at < elements(b.in(i).shape); at += 2) {
+      loss.push_back({b.input<double>(i) + at, counts_loss});
+      weight.push_back({b.input<double>(i) + at + 1, counts_loss});
     }
   }
   return {[&exec = b.exec, out = b.output<StepPartial>(0), loss, weight, squares] {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "program/repeat.hpp"
+
 namespace ztrain::engine {
 
 void DeviceProgress::begin(EventTimer::Stretch stretch, runtime::Queue queue, program::OpId op) {
@@ -56,9 +58,10 @@ std::string DeviceProgress::text(const program::Program& program) const {
     const std::size_t at = queues_[q].at.load(std::memory_order_relaxed);
     if ((state != State::to_begin && state != State::begun) || at >= queues_[q].stretches.size()) continue;
     const Stretch& stretch = queues_[q].stretches[at];
-    text += fmt::format("{}{} {} {}", text.empty() ? "" : "; ", name_of(static_cast<program::Stream>(q)),
-                        state == State::begun ? "is at" : "is to begin", describe(program, stretch.first));
-    if (stretch.last != stretch.first) text += fmt::format(" to {}", describe(program, stretch.last));
+    text +=
+        fmt::format("{}{} {} {}", text.empty() ? "" : "; ", name_of(static_cast<program::Stream>(q)),
+                    state == State::begun ? "is at" : "is to begin", describe_issue(program, stretch.first));
+    if (stretch.last != stretch.first) text += fmt::format(" to {}", describe_issue(program, stretch.last));
   }
   return !observed || !text.empty() ? text
                                     : "all that has clocks is done: what is left is in graphs, or copies";

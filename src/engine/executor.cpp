@@ -20,7 +20,7 @@ void Executor::run() {
     else
       run_eagerly();
   } catch (const Error& e) {
-    fail("{}, {}: {}", program_.name, describe(program_, current()), e.what());
+    fail("{}, {}: {}", program_.name, describe_issue(program_, current()), e.what());
   }
   if (asynchronous_) {
     device_.record(end_, compute_queue);
@@ -32,7 +32,7 @@ void Executor::run() {
 
 std::string Executor::where() const {
   const OpId op = current();
-  if (op >= 0) return describe(program_, op);
+  if (op >= 0) return describe_issue(program_, op);
   const std::string device = progress_.text(program_);
   return device.empty() ? "" : "the host waits for the device: " + device;
 }
@@ -41,8 +41,8 @@ std::string Executor::position() const {
   const OpId at_host = current(), op = at_host >= 0 ? at_host : progress_.at();
   if (op < 0) return "";
   const OpId other = waits_for_.load(std::memory_order_relaxed);
-  return fmt::format("op {} of {}, {}{}", op + 1, program_.ops.size(), place_of(program_, op),
-                     other < 0 ? "" : " waits for " + place_of(program_, other));
+  return fmt::format("op {} of {}, {}{}", op + 1, program_.issues(), place_of_issue(program_, op),
+                     other < 0 ? "" : " waits for " + place_of_issue(program_, other));
 }
 
 Executor::~Executor() {
@@ -70,8 +70,8 @@ void Executor::run_as_graph() {
     capturing_ = false;
     graphs_[0] = device_.end_capture(compute_queue);
   } else {
-    for (Bound& bound : bound_)
-      if (bound.collective) bound.collective->replayed();
+    for (OpId id = 0; id < issues_.size(); ++id)
+      if (const auto& collective = bound(id).collective) collective->replayed();
   }
   device_.launch(graphs_[0], compute_queue);
   timings_.by_kind = timings_.by_communication = false;
@@ -108,15 +108,16 @@ void Executor::issue_all(const Segment& segment) {
 
 /// Communications that the host drives and that must be over first.
 void Executor::settle(OpId id) {
-  const program::Op& op = program_.op(id);
-  for (const OpId earlier : op.after)
+  const program::Op& op = issues_.op(id);
+  issues_.each_before(id, [&](OpId earlier) {
     if (pending_[at(earlier)]) finish(earlier);
+  });
   if (const OpId earlier = in_flight_[static_cast<std::size_t>(op.stream)]; earlier >= 0) finish(earlier);
 }
 
 void Executor::wait_for_queues(OpId id) {
   if (order_.waits[at(id)].empty()) return;
-  const runtime::Queue queue = queue_of(program_.op(id).stream);
+  const runtime::Queue queue = queue_of(issues_.op(id).stream);
   const EventTimer::Stretch timed = clock(timed_waits_[at(id)]);
   timer_.begin(timed);
   for (const OpId earlier : order_.waits[at(id)]) device_.wait(queue, events_[at(earlier)]);
@@ -131,18 +132,18 @@ void Executor::issue(OpId id) {
     timer_.begin(clock(timed_begins_[at(id)]));
     enqueue(id);
     timer_.end(clock(timed_ends_[at(id)]));
-    if (order_.signals[at(id)]) device_.record(events_[at(id)], queue_of(program_.op(id).stream));
+    if (order_.signals[at(id)]) device_.record(events_[at(id)], queue_of(issues_.op(id).stream));
     return;
   } else {
     enqueue(id);
   }
-  timings_.seconds[static_cast<std::size_t>(program_.op(id).action.kind)] += now() - start;
+  timings_.seconds[static_cast<std::size_t>(issues_.op(id).action.kind)] += now() - start;
 }
 
 /// Hands the device all that an op is.
 void Executor::enqueue(OpId id) {
-  const Bound& bound = bound_[at(id)];
-  const runtime::Queue queue = queue_of(program_.op(id).stream);
+  const Bound& bound = this->bound(id);
+  const runtime::Queue queue = queue_of(issues_.op(id).stream);
   if (bound.launch) device_.submit(queue, bound.launch);
   if (bound.collective) bound.collective->start();
   if (asynchronous_ && options_.poison)
@@ -150,8 +151,8 @@ void Executor::enqueue(OpId id) {
 }
 
 void Executor::start_by_host(OpId id) {
-  const program::Op& op = program_.op(id);
-  const Bound& bound = bound_[at(id)];
+  const program::Op& op = issues_.op(id);
+  const Bound& bound = this->bound(id);
   if (asynchronous_) {
     device_.synchronize(fork_);
     for (const OpId earlier : order_.settles[at(id)]) device_.synchronize(events_[at(earlier)]);
@@ -188,11 +189,11 @@ void Executor::join() {
 void Executor::finish(OpId id) {
   const double start = now();
   waits_for_.store(id, std::memory_order_relaxed);
-  bound_[at(id)].collective->wait();
+  bound(id).collective->wait();
   waits_for_.store(-1, std::memory_order_relaxed);
   timings_.exposed_communication += now() - start;
   pending_[at(id)] = false;
-  in_flight_[static_cast<std::size_t>(program_.op(id).stream)] = -1;
+  in_flight_[static_cast<std::size_t>(issues_.op(id).stream)] = -1;
 }
 
 void Executor::finish_pending() {
@@ -204,9 +205,9 @@ void Executor::finish_pending() {
 void Executor::progress() {
   for (OpId& id : in_flight_) {
     if (id < 0) continue;
-    const program::ActionKind kind = program_.op(id).action.kind;
+    const program::ActionKind kind = issues_.op(id).action.kind;
     const double start = now();
-    const bool done = bound_[at(id)].collective->test();
+    const bool done = bound(id).collective->test();
     timings_.seconds[static_cast<std::size_t>(kind)] += now() - start;
     if (!done) continue;
     pending_[at(id)] = false;
@@ -218,7 +219,7 @@ void Executor::progress() {
 void Executor::poison_after(OpId id) {
   if (poison_[at(id)].empty()) return;
   finish_pending();
-  for (const auto& fill : poison_[at(id)]) device_.submit(queue_of(program_.op(id).stream), fill);
+  for (const auto& fill : poison_[at(id)]) device_.submit(queue_of(issues_.op(id).stream), fill);
   device_.finish();
 }
 

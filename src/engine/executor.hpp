@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "engine/queues.hpp"
 #include "engine/segments.hpp"
 #include "engine/timings.hpp"
+#include "program/repeat.hpp"
 
 namespace ztrain::engine {
 
@@ -32,7 +34,8 @@ struct ExecutorOptions {
 
 class Executor {
  public:
-  /// Binds every op. program, memory, mesh and queues must outlive the executor. Collective over the mesh:
+  /// Binds every op, and what is issued many times (Program::repeat) once, but for ops that then read or
+  /// write elsewhere. program, memory, mesh and queues must outlive the executor. Collective over the mesh:
   /// communicators are made in program order.
   Executor(const program::Program& program, const JobMemory& memory, runtime::Mesh& mesh, Queues& queues,
            ExecutorOptions options = {});
@@ -54,7 +57,7 @@ class Executor {
   /// Complete once the device is through with the last run.
   const Timings& timings();
   void clear_timings();
-  /// The op in progress, for a watchdog on another thread; -1 when idle.
+  /// The op in progress, counted as it is issued, for a watchdog on another thread; -1 when idle.
   program::OpId current() const { return current_.load(std::memory_order_relaxed); }
   /// For where the host waits for the device: asks it how far it is with the last run. Never waits.
   void observe() { progress_.observe(timer_); }
@@ -69,6 +72,10 @@ class Executor {
 
  private:
   void bind_ops(runtime::Mesh& mesh);
+  int bind_op(program::OpId issue, runtime::Mesh& mesh);
+  const Bound& bound(program::OpId issue) const {
+    return bound_[static_cast<std::size_t>(bound_of_[static_cast<std::size_t>(issue)])];
+  }
   void make_events();
   void make_segments();
   bool waits(program::OpId id) const;
@@ -101,7 +108,10 @@ class Executor {
   runtime::Device& device_;
   ExecutorOptions options_;
   bool asynchronous_;
+  program::Issues issues_;  ///< in what follows an OpId is a place among them, and "by op" is by issue
   std::vector<Bound> bound_;
+  std::vector<int> bound_of_;      ///< by op: index into bound_
+  std::deque<program::Op> moved_;  ///< ops as they are at later times, where attributes move on
   std::vector<Note> notes_;
 
   // Communications that the host drives.

@@ -17,6 +17,14 @@ using program::TensorId;
 
 namespace {
 
+/// Whether an op that is repeated is another one each time.
+bool moves_on(const program::Program& program, OpId id) {
+  const program::Op& op = program.op(id);
+  const auto moves = [&](TensorId t) { return step_of(program, t) != 0; };
+  return std::ranges::any_of(op.inputs, moves) || std::ranges::any_of(op.outputs, moves) ||
+         std::ranges::any_of(program.repeat.attributes, [&](const auto& step) { return step.op == id; });
+}
+
 /// Every access comes before `last` starts, or is `last`.
 bool all_before(const program::Order& order, OpId last, const std::vector<OpId>& accesses) {
   return std::ranges::all_of(accesses,
@@ -33,9 +41,10 @@ Executor::Executor(const program::Program& program, const JobMemory& memory, run
       device_(queues.device()),
       options_(std::move(options)),
       asynchronous_(device_.asynchronous()),
+      issues_(program),
       timer_(device_) {
   bind_ops(mesh);
-  pending_.assign(program.ops.size(), false);
+  pending_.assign(at(issues_.size()), false);
   in_flight_.fill(-1);
   if (!device_.captures()) options_.graphs = Graphs::none;
   if (asynchronous_) make_events();
@@ -45,32 +54,43 @@ Executor::Executor(const program::Program& program, const JobMemory& memory, run
 }
 
 void Executor::bind_ops(runtime::Mesh& mesh) {
-  bound_.reserve(program_.ops.size());
-  for (std::size_t i = 0; i < program_.ops.size(); ++i) {
-    const program::Op& op = program_.ops[i];
-    try {
-      bound_.push_back(options_.bind({program_, op, memory_, mesh, queues_.exec(queue_of(op.stream))}));
-    } catch (const Error& e) {
-      fail("{}, {}: {}", program_.name, describe(program_, static_cast<OpId>(i)), e.what());
-    }
-    for (Note& note : bound_.back().notes)
-      if (std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(std::move(note));
-    const auto& collective = bound_.back().collective;
+  std::vector<int> bound_as(program_.ops.size(), -1);  // by index into Program::ops
+  for (OpId issue = 0; issue < issues_.size(); ++issue) {
+    int& index = bound_as[at(issues_.id(issue))];
+    if (index < 0 || (issues_.time(issue) > 0 && moves_on(program_, issues_.id(issue))))
+      index = bind_op(issue, mesh);
+    bound_of_.push_back(index);
+    const auto& collective = bound(issue).collective;
     host_driven_.push_back(collective && !collective->on_device());
   }
 }
 
+/// The index of what is bound.
+int Executor::bind_op(OpId issue, runtime::Mesh& mesh) {
+  const int time = issues_.time(issue);
+  if (time > 0) moved_.push_back(op_at(program_, issues_.id(issue), time));
+  const program::Op& op = time > 0 ? moved_.back() : issues_.op(issue);
+  try {
+    bound_.push_back(options_.bind({program_, op, memory_, mesh, queues_.exec(queue_of(op.stream)), time}));
+  } catch (const Error& e) {
+    fail("{}, {}: {}", program_.name, describe_issue(program_, issue), e.what());
+  }
+  for (Note& note : bound_.back().notes)
+    if (std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(std::move(note));
+  return static_cast<int>(bound_.size()) - 1;
+}
+
 void Executor::make_events() {
-  order_ = order_ops(program_, host_driven_);
-  const std::size_t count = program_.ops.size();
+  order_ = order_ops(unrolled(program_), host_driven_);
+  const std::size_t count = at(issues_.size());
   events_.assign(count, 0);
   timed_waits_.assign(count, EventTimer::none);
   std::array<bool, runtime::queue_count> used{};
   for (std::size_t i = 0; i < count; ++i) {
-    const program::Op& op = program_.ops[i];
-    const runtime::Queue queue = queue_of(op.stream);
-    if (order_.signals[i] || (host_driven_[i] && bound_[i].launch)) events_[i] = device_.make_event();
-    used[static_cast<std::size_t>(queue)] |= !host_driven_[i] || bound_[i].launch;
+    const auto id = static_cast<OpId>(i);
+    const runtime::Queue queue = queue_of(issues_.op(id).stream);
+    if (order_.signals[i] || (host_driven_[i] && bound(id).launch)) events_[i] = device_.make_event();
+    used[static_cast<std::size_t>(queue)] |= !host_driven_[i] || bound(id).launch;
     if (queue == runtime::compute_queue && !order_.waits[i].empty()) timed_waits_[i] = timer_.add(queue);
   }
   fork_ = device_.make_event();
@@ -84,12 +104,12 @@ void Executor::make_events() {
 }
 
 void Executor::make_segments() {
-  std::vector<Site> sites(program_.ops.size());
+  std::vector<Site> sites(at(issues_.size()));
   for (std::size_t i = 0; i < sites.size() && options_.graphs != Graphs::none; ++i) {
-    const program::Op& op = program_.ops[i];
-    sites[i].kernel = queue_of(op.stream) == runtime::compute_queue && !bound_[i].collective;
+    const auto id = static_cast<OpId>(i);
+    sites[i].kernel = queue_of(issues_.op(id).stream) == runtime::compute_queue && !bound(id).collective;
     sites[i].signals = order_.signals[i];
-    sites[i].waits = waits(static_cast<OpId>(i));
+    sites[i].waits = waits(id);
   }
   segments_ = segments_of(options_.graphs, sites);
   graphs_.assign(segments_.size(), -1);
@@ -97,23 +117,24 @@ void Executor::make_segments() {
 
 /// Whether the op begins once work of another queue, or of the host, is done.
 bool Executor::waits(OpId id) const {
-  const auto by_host = [&](OpId earlier) { return static_cast<bool>(host_driven_[at(earlier)]); };
-  return !order_.waits[at(id)].empty() || std::ranges::any_of(program_.op(id).after, by_host);
+  bool found = !order_.waits[at(id)].empty();
+  issues_.each_before(id, [&](OpId earlier) { found = found || host_driven_[at(earlier)]; });
+  return found;
 }
 
 /// Ops of one kind that a queue runs one after the other, without a wait for others, communication that the
 /// host drives or a captured segment in between, have one clock: two events cost little then.
 void Executor::make_stretches() {
-  timed_begins_.assign(program_.ops.size(), EventTimer::none);
+  timed_begins_.assign(at(issues_.size()), EventTimer::none);
   timed_ends_ = timed_begins_;
   for (const Segment& segment : segments_) {
     std::array<OpId, runtime::queue_count> last;  // of each queue in this segment, or -1
     last.fill(-1);
     for (OpId id = segment.begin; id < segment.end; ++id) {
-      const program::Op& op = program_.op(id);
+      const program::Op& op = issues_.op(id);
       OpId& before = last[static_cast<std::size_t>(queue_of(op.stream))];
       const bool goes_on =
-          !options_.timed && before >= 0 && !waits(id) && program_.op(before).action.kind == op.action.kind;
+          !options_.timed && before >= 0 && !waits(id) && issues_.op(before).action.kind == op.action.kind;
       if (host_driven_[at(id)]) {
         last.fill(-1);
         continue;
@@ -136,28 +157,28 @@ void Executor::require_capturable() const {
     REQUIRE(!host_driven_[i],
             "device.cuda_graphs = \"step\": the host drives the communication of {}, so the step cannot be "
             "one graph: set device.communicator = \"nccl\", or device.cuda_graphs = \"compute\"",
-            describe(program_, static_cast<OpId>(i)));
+            describe_issue(program_, static_cast<OpId>(i)));
 }
 
 /// A fill is work of the queue of the tensor's last op, right after it: who waits for that op, as all who use
 /// the bytes next do, then waits for the fill. Where another queue may still use the tensor, it is left.
 void Executor::find_ends() {
-  const std::size_t count = program_.ops.size();
+  const program::Program step = unrolled(program_);
+  const std::size_t count = step.ops.size();
   poison_.resize(count);
-  program::Order order(program_);
-  std::vector<std::vector<OpId>> accesses(program_.tensors.size());
+  program::Order order(step);
+  std::vector<std::vector<OpId>> accesses(step.tensors.size());
   for (OpId id = 0; id < static_cast<OpId>(count); ++id) {
     order.append(id);
-    for (const auto* operands : {&program_.op(id).inputs, &program_.op(id).outputs})
-      for (const TensorId t : *operands)
-        accesses[static_cast<std::size_t>(program_.storage(t))].push_back(id);
+    for (const auto* operands : {&step.op(id).inputs, &step.op(id).outputs})
+      for (const TensorId t : *operands) accesses[static_cast<std::size_t>(step.storage(t))].push_back(id);
   }
-  for (std::size_t t = 0; t < program_.tensors.size(); ++t) {
-    const program::Tensor& tensor = program_.tensors[t];
+  for (std::size_t t = 0; t < step.tensors.size(); ++t) {
+    const program::Tensor& tensor = step.tensors[t];
     if (tensor.persistent || tensor.base != program::no_tensor || tensor.last < 0) continue;
     if (asynchronous_ && !all_before(order, tensor.last, accesses[t])) continue;
-    kernels::Exec& exec = queues_.exec(queue_of(program_.op(tensor.last).stream));
-    poison_[at(tensor.last)].push_back([&exec, to = memory_.address(program_, static_cast<TensorId>(t)),
+    kernels::Exec& exec = queues_.exec(queue_of(step.op(tensor.last).stream));
+    poison_[at(tensor.last)].push_back([&exec, to = memory_.address(step, static_cast<TensorId>(t)),
                                         bytes = tensor.bytes()] { kernels::fill_poison(exec, to, bytes); });
   }
 }

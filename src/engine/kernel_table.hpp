@@ -15,6 +15,12 @@
 
 namespace ztrain::engine {
 
+/// Bytes by which a tensor moves on each time that what is repeated is issued.
+inline std::int64_t step_of(const program::Program& program, program::TensorId id) {
+  const program::TensorId base = program.tensor(id).base;
+  return program.tensor(id).step + (base == program::no_tensor ? 0 : program.tensor(base).step);
+}
+
 /// What a binder may use. References stay valid as long as the Executor.
 struct Binding {
   const program::Program& program;
@@ -22,16 +28,21 @@ struct Binding {
   const JobMemory& memory;
   runtime::Mesh& mesh;
   kernels::Exec& exec;  ///< of the op's stream
+  int time = 0;         ///< how often the op was issued before, where Program::repeat has it
 
   const program::Tensor& in(std::size_t i) const { return program.tensor(op.inputs.at(i)); }
   const program::Tensor& out(std::size_t i) const { return program.tensor(op.outputs.at(i)); }
   template <class T>
   T* input(std::size_t i) const {
-    return memory.data<T>(program, op.inputs.at(i));
+    return data<T>(op.inputs.at(i));
   }
   template <class T>
   T* output(std::size_t i) const {
-    return memory.data<T>(program, op.outputs.at(i));
+    return data<T>(op.outputs.at(i));
+  }
+  template <class T>
+  T* data(program::TensorId id) const {
+    return reinterpret_cast<T*>(memory.address(program, id) + time * step_of(program, id));
   }
 };
 

@@ -65,6 +65,15 @@ int Coordinate::index_in(AxisSet axes) const {
   return index;
 }
 
+int Coordinate::group_id(AxisSet axes) const {
+  int first = 0;
+  for (int i = 0; i < axis_count; ++i) {
+    const int count = mesh_.factor(axes, axis_at(i)), own = (*this)[axis_at(i)];
+    first = first * mesh_[axis_at(i)] + own / count * count;
+  }
+  return first;
+}
+
 std::vector<int> Coordinate::group(AxisSet axes) const {
   std::vector<int> members{0};
   for (int i = 0; i < axis_count; ++i) {

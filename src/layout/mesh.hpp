@@ -89,7 +89,7 @@ class Coordinate {
   /// Global ranks of the group over axes that contains this rank, in index order.
   std::vector<int> group(AxisSet axes) const;
   /// Which of the groups over axes this is: the rank of its first member.
-  int group_id(AxisSet axes) const { return group(axes).front(); }
+  int group_id(AxisSet axes) const;
 
  private:
   MeshShape mesh_;

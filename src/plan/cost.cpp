@@ -41,56 +41,20 @@ void take_any_batch(config::Deck& deck, const Question& q) {
   deck.batch.global = once * std::clamp<std::int64_t>(wanted / once, 1, 3);
 }
 
-std::vector<int> ranks_to_compile(const MeshShape& mesh, bool last_rank) {
+/// Of each pipeline stage.
+std::vector<int> first_ranks(const MeshShape& mesh) {
   std::vector<int> ranks;
   const int stages = mesh[Axis::pipeline], stage = mesh.ranks() / stages;
   for (int s = 0; s < stages; ++s) ranks.push_back(s * stage);
-  if (last_rank && ranks.back() != mesh.ranks() - 1) ranks.push_back(mesh.ranks() - 1);
   return ranks;
 }
 
-/// A step of n micro-batches, from steps of `fewer` and of fewer + 1.
-Simulation extrapolate(const Simulation& a, const Simulation& b, std::int64_t fewer, std::int64_t n) {
-  const auto further = static_cast<double>(n - fewer);
-  const auto line = [&](double x, double y) { return std::max(0.0, x + further * (y - x)); };
-  Simulation s = b;
-  s.seconds = line(a.seconds, b.seconds);
-  s.flops = line(a.flops, b.flops);
-  s.exposed = line(a.exposed, b.exposed);
-  const auto lines = [&](ByAction& to, const ByAction& x, const ByAction& y) {
-    for (std::size_t i = 0; i < to.size(); ++i) to[i] = line(x[i], y[i]);
-  };
-  for (std::size_t i = 0; i < s.busy.size(); ++i) lines(s.busy[i], a.busy[i], b.busy[i]);
-  lines(s.exposed_by, a.exposed_by, b.exposed_by);
-  lines(s.critical_by, a.critical_by, b.critical_by);
-  return s;
-}
-
-/// Inputs are kept for every micro-batch: what is kept grows by what the last one added.
-void extrapolate(const RankMemory& a, RankMemory& b, std::int64_t further) {
-  for (std::size_t p = 0; p < b.programs.size(); ++p)
-    for (std::size_t t = 0; t < b.programs[p].tiers.size(); ++t) {
-      std::int64_t& kept = b.programs[p].tiers[t].persistent_bytes;
-      kept += further * (kept - a.programs[p].tiers[t].persistent_bytes);
-      for (MemoryRow& row : b.programs[p].rows[t])
-        for (const MemoryRow& less : a.programs[p].rows[t])
-          if (less.category == row.category)
-            row.persistent_bytes += further * (row.persistent_bytes - less.persistent_bytes);
-    }
-}
-
 /// The step as if no bytes were reused.
-Simulation simulate_without_reuse(program::Program step, const Machine& machine) {
+Simulation simulate_without_reuse(program::Program step, const Machine& machine, int most_times) {
   for (program::Op& op : step.ops) op.after.clear();
   link_dependencies(step);
-  return simulate(step, machine);
+  return simulate(step, machine, most_times);
 }
-
-/// One rank's step, simulated.
-struct RankStep {
-  Simulation step, without_reuse;
-  std::vector<TrafficRow> traffic;
-};
 
 class Compiler {
  public:
@@ -108,39 +72,54 @@ class Compiler {
   }
 
   void run() {
-    const int n = spec_.micro_batches, most = std::max(2, options_.most_micro_batches);
-    if (n > most) cost_.extrapolated_from = spec_.micro_batches = most;
-    for (const int rank : ranks_to_compile(cost_.mesh, options_.last_rank)) add(rank, n);
+    for (const int rank : first_ranks(cost_.mesh)) add(rank, program::compile(graph_, spec_, rank));
+  }
+
+  /// Whether it fits; compiles no further than that takes.
+  bool run_if_it_fits() {
+    for (const int rank : first_ranks(cost_.mesh)) {
+      std::optional<program::Job> job = program::compile_if(
+          graph_, spec_, rank, [&](const Tiers& least) { return verdict_of(holding(least)).fits(); });
+      if (!job) return false;
+      add(rank, std::move(*job));
+    }
+    return verdict_of(cost_).fits();
   }
 
  private:
-  void add(int rank, int micro_batches) {
-    const program::Job job = program::compile(graph_, spec_, rank);
-    cost_.memory.push_back(memory_of(job));
-    if (rank == 0) cost_.ops = job.train.ops.size();
-    RankStep all = simulated(job);
-    if (cost_.extrapolated_from > 0) {
-      program::JobSpec fewer = spec_;
-      const int less = --fewer.micro_batches;
-      const program::Job fewer_job = program::compile(graph_, fewer, rank);
-      extrapolate(memory_of(fewer_job), cost_.memory.back(), micro_batches - spec_.micro_batches);
-      const RankStep before = simulated(fewer_job);
-      all.step = extrapolate(before.step, all.step, less, micro_batches);
-      all.without_reuse = extrapolate(before.without_reuse, all.without_reuse, less, micro_batches);
-      all.traffic = plan::extrapolate(before.traffic, all.traffic, less, micro_batches);
-    }
-    if (rank == 0) cost_.traffic = std::move(all.traffic);
-    if (all.step.seconds <= cost_.step.seconds) return;
-    cost_.step = std::move(all.step);
-    cost_.seconds_without_reuse = all.without_reuse.seconds;
+  using Tiers = std::array<program::TierPlan, program::tier_count>;
+
+  Cost holding(const Tiers& least) const {
+    Cost cost;
+    cost.machine = cost_.machine;
+    cost.ranks = cost_.ranks;
+    cost.memory.push_back({0, {{"", least, {}}}});
+    return cost;
   }
 
-  RankStep simulated(const program::Job& job) const {
-    RankStep step{simulate(job.train, cost_.machine), simulate_without_reuse(job.train, cost_.machine),
-                  traffic_of(job.train)};
+  /// The other ranks of the stage hold and send the same; the last one may be on a node with fewer.
+  void add(int rank, program::Job job) {
+    cost_.memory.push_back(memory_of(job));
+    if (rank == 0) {
+      cost_.ops = static_cast<std::size_t>(job.train.issues());
+      cost_.traffic = traffic_of(job.train);
+    }
+    if (const int times = std::max(2, options_.most_times); job.train.repeat.times > times)
+      cost_.extrapolated_from = spec_.micro_batches - job.train.repeat.times + times;
+    simulate_on(job.train);
+    if (cost_.ranks <= cost_.machine.ranks_per_node || cost_.ranks % cost_.machine.ranks_per_node == 0)
+      return;
+    job.train.rank = cost_.mesh.ranks() - 1;
+    simulate_on(job.train);
+  }
+
+  void simulate_on(const program::Program& train) {
+    Simulation step = simulate(train, cost_.machine, options_.most_times);
+    if (step.seconds <= cost_.step.seconds) return;
     // With fewer dependencies collectives may take the links in a worse order; a runner need not do that.
-    step.without_reuse.seconds = std::min(step.without_reuse.seconds, step.step.seconds);
-    return step;
+    cost_.seconds_without_reuse =
+        std::min(step.seconds, simulate_without_reuse(train, cost_.machine, options_.most_times).seconds);
+    cost_.step = std::move(step);
   }
 
   Cost& cost_;
@@ -193,7 +172,10 @@ double Cost::mfu() const {
   return flops_per_token * tokens_per_second() / (ranks * machine.peak_flops);
 }
 
-Cost cost_of(const Question& q, const std::vector<std::string>& more, const CostOptions& options) {
+namespace {
+
+/// What is known before anything is compiled.
+Cost cost_to_compile(const Question& q, const std::vector<std::string>& more, const CostOptions& options) {
   Cost cost;
   if (options.any_batch) {
     cost.deck = deck_of(q, more);
@@ -205,8 +187,28 @@ Cost cost_of(const Question& q, const std::vector<std::string>& more, const Cost
           q.deck);
   cost.ranks = q.ranks;
   cost.machine = machine_for(q, cost.deck);
+  return cost;
+}
+
+}  // namespace
+
+Cost cost_of(const Question& q, const std::vector<std::string>& more, const CostOptions& options) {
+  Cost cost = cost_to_compile(q, more, options);
   Compiler(cost, options).run();
   return cost;
+}
+
+Trial try_fit(const Question& q, const std::vector<std::string>& more, const CostOptions& options) {
+  Trial trial;
+  try {
+    Cost cost = cost_to_compile(q, more, options);
+    Compiler compiler(cost, options);
+    trial.legal = true;
+    if (compiler.run_if_it_fits()) trial.cost = std::move(cost);
+  } catch (const Error&) {
+    return {};
+  }
+  return trial;
 }
 
 std::optional<Cost> cost_if_legal(const Question& q, const std::vector<std::string>& more,

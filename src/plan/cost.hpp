@@ -40,18 +40,12 @@ Machine machine_for(const Question& question, const config::Deck& deck);
 config::Deck resolved_deck(const Question& question, const std::vector<std::string>& more = {});
 
 struct CostOptions {
-  /// Steps of more micro-batches are compiled with so many and with one fewer, and extrapolated: each further
-  /// one adds what the last one did. At least 2.
-  int most_micro_batches = 16;
+  /// How often the micro-batches in the middle of a step are simulated where they are alike, at least twice;
+  /// each further one takes what the last one did.
+  int most_times = 3;
   /// Takes another batch.global where the deck's cannot be divided among the ranks.
   bool any_batch = false;
-  /// Compiles the first rank of each pipeline stage and the last rank; otherwise the former alone.
-  bool last_rank = true;
 };
-
-/// What searches compile: enough for a steady state, as the first micro-batch starts accumulators and the
-/// last ends them.
-inline constexpr CostOptions quick{.most_micro_batches = 3, .any_batch = false, .last_rank = false};
 
 struct Cost {
   config::Deck deck;  ///< resolved for the ranks
@@ -60,10 +54,10 @@ struct Cost {
   int ranks = 1;
   std::int64_t parameters = 0, trained = 0;  ///< trained: those of them that are not frozen
   double flops_per_token = 0;                ///< model::flops_per_token
-  std::size_t ops = 0;                       ///< of rank 0's train step, as compiled
-  /// Micro-batches compiled, where the rest is extrapolated; 0: all.
+  std::size_t ops = 0;                       ///< of rank 0's train step
+  /// Micro-batches simulated, where the rest is extrapolated; 0: all.
   int extrapolated_from = 0;
-  std::vector<RankMemory> memory;  ///< of the ranks compiled
+  std::vector<RankMemory> memory;  ///< of the first rank of each pipeline stage: the others hold the same
   Simulation step;                 ///< of the rank that takes longest
   /// Seconds of that step if no bytes were reused: with the dependencies of data alone.
   double seconds_without_reuse = 0;
@@ -82,6 +76,14 @@ Cost cost_of(const Question& question, const std::vector<std::string>& more = {}
 /// The same; nothing where the keys, or deck and ranks, do not go together.
 std::optional<Cost> cost_if_legal(const Question& question, const std::vector<std::string>& more = {},
                                   const CostOptions& options = {});
+
+/// Whether deck and ranks go together, and what it costs where it fits.
+struct Trial {
+  bool legal = false;
+  std::optional<Cost> cost;
+};
+Trial try_fit(const Question& question, const std::vector<std::string>& more,
+              const CostOptions& options = {});
 
 /// Needed and available bytes. On machines without device memory all counts in the node.
 struct Verdict {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
@@ -66,12 +67,12 @@ class FixSearch {
       if (fits_.empty()) attempt(smallest_part(frugal, {}));
       each(1, true, {});
     } else {
+      needed_ = frugal;
       for (std::size_t size = 1; size <= 2; ++size) each(size, true, {});
       for (std::size_t size = 1; size <= 2 && fits_.empty(); ++size) each(size, true, frugal);
     }
     sort();
     if (result_.best.size() > most) result_.best.resize(most);
-    refine();
     return std::move(result_);
   }
 
@@ -85,10 +86,8 @@ class FixSearch {
 
   void extend(Set& set, std::size_t from, std::size_t size, bool numerics, const Set& besides) {
     if (set.size() == size) {
-      if (besides.empty())
-        attempt(set);
-      else if (fits(merged(set, besides)))
-        attempt(merged(set, smallest_part(besides, set)));
+      if (besides.empty() && may_fit_alone(set)) attempt(set);
+      if (!besides.empty() && fits(merged(set, besides))) attempt(merged(set, smallest_part(besides, set)));
       return;
     }
     for (std::size_t i = from; i < changes_.size(); ++i) {
@@ -97,6 +96,12 @@ class FixSearch {
       extend(set, i + 1, size, numerics, besides);
       set.pop_back();
     }
+  }
+
+  bool may_fit_alone(const Set& set) {
+    if (needed_.empty()) return true;
+    const Set all = merged(set, needed_);
+    return !is_legal(question_, changes_, all) || fits(all);
   }
 
   static Set merged(const Set& a, const Set& b) {
@@ -128,8 +133,8 @@ class FixSearch {
     });
   }
 
-  /// The set tried; nothing where its keys do not go together, or time is up.
-  std::optional<Fix> tried(const Set& set) {
+  /// The set, where it fits; nothing also where its keys do not go together, or time is up.
+  std::optional<Fix> fitting(const Set& set) {
     if (watch_.expired()) {
       result_.complete = false;
       return std::nullopt;
@@ -137,27 +142,25 @@ class FixSearch {
     Fix fix;
     for (const std::size_t i : set) fix.changes.push_back(changes_[i]);
     fix.effect = effect_of(set);
-    std::optional<Cost> cost = cost_if_legal(question_, fix.overrides(), quick);
-    if (!cost) {
-      ++result_.refused;
-      return std::nullopt;
-    }
-    fix.cost = std::move(*cost);
-    ++result_.tried;
+    Trial trial = try_fit(question_, fix.overrides());
+    ++(trial.legal ? result_.tried : result_.refused);
     watch_.say(
         fmt::format("looking for changes that make it fit: {} tried, {} fit", result_.tried, fits_.size()));
+    if (!trial.cost) return std::nullopt;
+    fix.cost = std::move(*trial.cost);
     return fix;
   }
 
   bool fits(const Set& set) {
-    const std::optional<Fix> fix = tried(set);
-    return fix && verdict_of(fix->cost).fits();
+    const auto [known, fresh] = known_.try_emplace(set, false);
+    if (fresh) known->second = fitting(set).has_value();
+    return known->second;
   }
 
   void attempt(const Set& set) {
     if (contains_a_fit(set)) return;
-    std::optional<Fix> fix = tried(set);
-    if (!fix || !verdict_of(fix->cost).fits()) return;
+    std::optional<Fix> fix = fitting(set);
+    if (!fix) return;
     fits_.push_back(set);
     result_.best.push_back(std::move(*fix));
   }
@@ -169,31 +172,19 @@ class FixSearch {
     });
   }
 
-  /// In full where there is time.
-  void refine() {
-    std::vector<Fix> exact;
-    for (Fix& fix : result_.best) {
-      fix.cost = cost_of(question_, fix.overrides(), watch_.expired() ? quick : CostOptions{});
-      if (verdict_of(fix.cost).fits()) exact.push_back(std::move(fix));
-    }
-    result_.best = std::move(exact);
-    sort();
-  }
-
   const Question& question_;
   const Watch& watch_;
   std::vector<Change> changes_;
   std::vector<Set> fits_;
+  Set needed_;  ///< what does not fit beside these does not fit alone; none where that is not known
+  std::map<Set, bool> known_;
   Fixes result_;
 };
 
 /// A mesh that does not go together with so many ranks does not fit.
 bool fits_on(Question question, const std::vector<std::string>& more, int ranks) {
   question.ranks = ranks;
-  CostOptions options = quick;
-  options.any_batch = true;
-  const std::optional<Cost> cost = cost_if_legal(question, more, options);
-  return cost && verdict_of(*cost).fits();
+  return try_fit(question, more, {.any_batch = true}).cost.has_value();
 }
 
 /// The i-th size of a job: powers of two within a node, then whole nodes.

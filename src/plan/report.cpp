@@ -327,7 +327,7 @@ std::vector<Cost> costs_by_strategy(const Question& question, const Cost& own) {
       continue;
     }
     if (s.within_node) continue;
-    if (auto cost = cost_if_legal(question, {fmt::format("sharding.strategy={}", s.name)}, quick))
+    if (auto cost = cost_if_legal(question, {fmt::format("sharding.strategy={}", s.name)}))
       costs.push_back(std::move(*cost));
   }
   return costs;

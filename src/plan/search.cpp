@@ -37,9 +37,6 @@ class SettingSearch {
     if (result_.best.empty()) strategies({"sharding.overlap_reduce=false"});
     sort();
     if (result_.best.size() > most) result_.best.resize(most);
-    for (Setting& s : result_.best) s.cost = cost_of(question_, s.overrides);
-    std::erase_if(result_.best, [](const Setting& s) { return !verdict_of(s.cost).fits(); });
-    sort();
     result_.frugal = frugal_overrides(question_);
     result_.least_ranks = least_ranks(question_, result_.frugal, watch_);
     return std::move(result_);
@@ -89,13 +86,13 @@ class SettingSearch {
       Setting setting{keys, {}};
       for (const std::string& text : mesh(data_ranks_ / shard, shard, micro))
         setting.overrides.push_back(text);
-      std::optional<Cost> cost = cost_if_legal(question_, setting.overrides, quick);
-      if (!cost) continue;
+      Trial trial = try_fit(question_, setting.overrides);
+      if (!trial.legal) continue;
       ++result_.tried;
       watch_.say(fmt::format("{} settings tried, {} fit", result_.tried, result_.best.size()));
-      if (!verdict_of(*cost).fits()) return std::max(best, Outcome::too_large);
+      if (!trial.cost) return std::max(best, Outcome::too_large);
       best = Outcome::fits;
-      setting.cost = std::move(*cost);
+      setting.cost = std::move(*trial.cost);
       result_.best.push_back(std::move(setting));
     }
     return best;

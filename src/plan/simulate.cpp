@@ -7,6 +7,7 @@
 
 #include "base/index.hpp"
 #include "plan/timetable.hpp"
+#include "program/repeat.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -57,26 +58,32 @@ double collective_seconds(double sent, const GroupPlace& place, const Machine& m
 
 class Clock {
  public:
-  Clock(const Program& program, const Machine& machine)
-      : program_(program), machine_(machine), end_(program.ops.size(), 0), cause_(program.ops.size(), -1) {
+  /// times: how often what is repeated is walked.
+  Clock(const Program& program, const Machine& machine, int times)
+      : program_(program),
+        machine_(machine),
+        issues_(program, times),
+        end_(at(issues_.size()), 0),
+        cause_(at(issues_.size()), -1) {
     last_.fill(-1);
   }
 
   Simulation run() {
-    for (OpId id = 0; id < static_cast<OpId>(program_.ops.size()); ++id) step(id);
+    for (OpId id = 0; id < issues_.size(); ++id) step(id);
     finish();
     return std::move(result_);
   }
 
  private:
   void step(OpId id) {
-    const Op& op = program_.op(id);
+    const Op& op = issues_.op(id);
     OpId& tail = last_[static_cast<std::size_t>(op.stream)];
     const double free = tail < 0 ? 0 : end_[at(tail)];
     OpId cause = tail;
     double start = free;
-    for (const OpId before : op.after)
+    issues_.each_before(id, [&](OpId before) {
       if (end_[at(before)] > start) start = end_[at(before)], cause = before;
+    });
     double seconds = 0;
     if (op.communicates() && !is_message(op)) {
       const GroupPlace& place = place_for(op);
@@ -113,7 +120,7 @@ class Clock {
   void expose(double seconds, OpId waited_for) {
     if (seconds <= 0) return;
     result_.exposed += seconds;
-    result_.exposed_by[static_cast<std::size_t>(program_.op(waited_for).action.kind)] += seconds;
+    result_.exposed_by[static_cast<std::size_t>(issues_.op(waited_for).action.kind)] += seconds;
   }
 
   void finish() {
@@ -126,7 +133,7 @@ class Clock {
     for (OpId op = id; op >= 0; op = cause_[at(op)]) {
       const double start = cause_[at(op)] < 0 ? 0 : end_[at(cause_[at(op)])];
       result_.critical.push_back(op);
-      result_.critical_by[static_cast<std::size_t>(program_.op(op).action.kind)] += end_[at(op)] - start;
+      result_.critical_by[static_cast<std::size_t>(issues_.op(op).action.kind)] += end_[at(op)] - start;
     }
     std::reverse(result_.critical.begin(), result_.critical.end());
   }
@@ -140,6 +147,7 @@ class Clock {
 
   const Program& program_;
   const Machine& machine_;
+  program::Issues issues_;   ///< an OpId here is a place among them
   std::vector<double> end_;  ///< by op
   std::vector<OpId> cause_;  ///< the op whose end let it start
   std::array<OpId, program::stream_count> last_{};
@@ -147,6 +155,24 @@ class Clock {
   Timetable in_node_, out_of_node_;            ///< links of this rank
   Simulation result_;
 };
+
+/// With n times of what is repeated, from `fewer` times and from one more: each further one adds what the
+/// last one did.
+Simulation extrapolate(const Simulation& a, const Simulation& b, int fewer, int n) {
+  const auto further = static_cast<double>(n - fewer);
+  const auto line = [&](double x, double y) { return std::max(0.0, x + further * (y - x)); };
+  Simulation s = b;
+  s.seconds = line(a.seconds, b.seconds);
+  s.flops = line(a.flops, b.flops);
+  s.exposed = line(a.exposed, b.exposed);
+  const auto lines = [&](ByAction& to, const ByAction& x, const ByAction& y) {
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] = line(x[i], y[i]);
+  };
+  for (std::size_t i = 0; i < s.busy.size(); ++i) lines(s.busy[i], a.busy[i], b.busy[i]);
+  lines(s.exposed_by, a.exposed_by, b.exposed_by);
+  lines(s.critical_by, a.critical_by, b.critical_by);
+  return s;
+}
 
 }  // namespace
 
@@ -190,8 +216,11 @@ double duration_of(const Program& p, const Op& op, const Machine& m) {
   return collective_seconds(static_cast<double>(op.comm.sent_bytes), place, m);
 }
 
-Simulation simulate(const Program& program, const Machine& machine) {
-  return Clock(program, machine).run();
+Simulation simulate(const Program& program, const Machine& machine, int most_times) {
+  const int times = program.repeat.times, walked = std::max(2, most_times);
+  if (times <= walked) return Clock(program, machine, times).run();
+  const Simulation fewer = Clock(program, machine, walked - 1).run();
+  return extrapolate(fewer, Clock(program, machine, walked).run(), walked - 1, times);
 }
 
 }  // namespace ztrain::plan

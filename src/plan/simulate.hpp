@@ -15,6 +15,7 @@
 // collectives, launch times.
 
 #include <array>
+#include <limits>
 #include <vector>
 
 #include "plan/machine.hpp"
@@ -31,14 +32,17 @@ struct Simulation {
   std::array<ByAction, program::stream_count> busy{};
   double exposed = 0;     ///< seconds in which nothing computes
   ByAction exposed_by{};  ///< those, by the action waited for
-  /// A chain of ops, each started by the end of the one before, that ends last.
+  /// A chain of ops, each started by the end of the one before, that ends last. Counted as they are issued.
   std::vector<program::OpId> critical;
   ByAction critical_by{};  ///< seconds along that chain
 
   double busy_on(program::Stream stream) const;
 };
 
-Simulation simulate(const program::Program& program, const Machine& machine);
+/// most_times: how often what is repeated is walked, at least twice. Where it is issued more often each
+/// further time adds what the last one did, and `critical` is that of the times walked.
+Simulation simulate(const program::Program& program, const Machine& machine,
+                    int most_times = std::numeric_limits<int>::max());
 
 /// Seconds that one op takes; a release takes none.
 double duration_of(const program::Program& program, const program::Op& op, const Machine& machine);

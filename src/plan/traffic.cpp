@@ -18,13 +18,14 @@ void count(TrafficRow& row, std::int64_t size, std::int64_t messages) {
 
 std::vector<TrafficRow> traffic_of(const program::Program& program) {
   std::map<Key, TrafficRow> rows;
-  for (const program::Op& op : program.ops) {
+  for (program::OpId id = 0; id < std::ssize(program.ops); ++id) {
+    const program::Op& op = program.op(id);
     if (!op.communicates()) continue;
     TrafficRow& row = rows[{op.comm.axes.bits(), op.comm.kind}];
     row.axes = op.comm.axes;
     row.kind = op.comm.kind;
     row.members = program.mesh.size(op.comm.axes);
-    count(row, op.comm.sent_bytes, 1);
+    count(row, op.comm.sent_bytes, program.times(id));
   }
   std::vector<TrafficRow> list;
   for (auto& [key, row] : rows) list.push_back(std::move(row));
@@ -39,22 +40,6 @@ std::int64_t total_bytes(const std::vector<TrafficRow>& rows) {
 std::int64_t total_messages(const std::vector<TrafficRow>& rows) {
   return std::accumulate(rows.begin(), rows.end(), std::int64_t{0},
                          [](std::int64_t sum, const TrafficRow& row) { return sum + row.messages; });
-}
-
-std::vector<TrafficRow> extrapolate(const std::vector<TrafficRow>& at_fewer,
-                                    const std::vector<TrafficRow>& at_more, std::int64_t fewer,
-                                    std::int64_t n) {
-  std::vector<TrafficRow> rows;
-  for (const TrafficRow& more : at_more) {
-    TrafficRow row{more.axes, more.kind, more.members, 0, 0, {}};
-    std::map<std::int64_t, std::int64_t> before;
-    for (const TrafficRow& less : at_fewer)
-      if (less.axes == more.axes && less.kind == more.kind) before = less.sizes;
-    for (const auto& [size, messages] : more.sizes)
-      count(row, size, before[size] + (n - fewer) * (messages - before[size]));
-    rows.push_back(std::move(row));
-  }
-  return rows;
 }
 
 }  // namespace ztrain::plan

@@ -25,10 +25,4 @@ std::vector<TrafficRow> traffic_of(const program::Program& program);
 std::int64_t total_bytes(const std::vector<TrafficRow>& rows);
 std::int64_t total_messages(const std::vector<TrafficRow>& rows);
 
-/// Of a step of n micro-batches, from those of two steps whose numbers of micro-batches are `fewer` and
-/// fewer + 1: each further micro-batch sends what the last one did. n > fewer.
-std::vector<TrafficRow> extrapolate(const std::vector<TrafficRow>& at_fewer,
-                                    const std::vector<TrafficRow>& at_more, std::int64_t fewer,
-                                    std::int64_t n);
-
 }  // namespace ztrain::plan

@@ -1,6 +1,9 @@
 #include "program/job_base.hpp"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
 
 #include "base/error.hpp"
 #include "base/step_partial.hpp"
@@ -10,6 +13,7 @@
 #include "program/optimizer.hpp"
 #include "program/parameter_groups.hpp"
 #include "program/passes.hpp"
+#include "program/repeat.hpp"
 #include "program/weight_codes.hpp"
 
 namespace ztrain::program {
@@ -83,10 +87,25 @@ Program finish(Program program, const JobSpec& spec, const char* name) {
   return program;
 }
 
+std::optional<Program> finish_repeated(Program program, const std::vector<int>& micros, const char* name) {
+  program.name = name;
+  const auto images = find_repeat(program, micros);
+  if (!images) return std::nullopt;
+  link_dependencies(program);
+  plan_lifetimes(program);
+  if (!plan_memory(program, *images)) return std::nullopt;
+  set_persistent_steps(program, *images);
+  if (!repeat_fault(program).empty()) return std::nullopt;
+  verify_rank(program);
+  return program;
+}
+
 namespace {
 
-Program train_program(const Base& base, const JobSpec& spec) {
+/// Up to the last passes.
+Program expanded_step(const Base& base, const JobSpec& spec, const std::vector<int>& micros) {
   ExpandOptions options;
+  options.micros = micros;
   options.micro_batches = spec.micro_batches;
   options.recompute = spec.recompute;
   options.gradients = spec.precision.gradients;
@@ -100,7 +119,40 @@ Program train_program(const Base& base, const JobSpec& spec) {
   Sharded sharded = shard(std::move(expanded), base.cut, base.tensors.units, shard_options(spec));
   append_optimizer(sharded.program, base.cut, base.tensors, spec.optimizer, sharded.gradients, losses);
   append_weight_codes(sharded.program, base.cut, base.tensors, {ActionKind::optimize, true});
-  return finish(std::move(sharded.program), spec, "train step");
+  return std::move(sharded.program);
+}
+
+/// What is kept, and what is alive at once at most, without addresses.
+std::array<TierPlan, tier_count> least_of(Program& program) {
+  std::array<TierPlan, tier_count> least;
+  plan_lifetimes(program);
+  const auto kept = persistent_bytes(program), live = live_bytes(program);
+  for (std::size_t t = 0; t < least.size(); ++t) least[t] = {kept[t], live[t], live[t]};
+  return least;
+}
+
+/// Whether the first and the last micro-batch alone may fit: others need no less, and these are soon made.
+bool ends_may_fit(const Base& base, const JobSpec& spec, const MayFit& may_fit) {
+  if (!may_fit || spec.micro_batches < 3 || !spec.program_passes.empty()) return true;
+  Program ends = expanded_step(base, spec, {0, spec.micro_batches - 1});
+  return may_fit(least_of(ends));
+}
+
+/// Nothing where it may not fit.
+std::optional<Program> train_program(const Base& base, const JobSpec& spec, const MayFit& may_fit) {
+  const char* const name = "train step";
+  const std::vector<int> some = micros_to_compile(spec.micro_batches);
+  if (!ends_may_fit(base, spec, may_fit)) return std::nullopt;
+  if (std::ssize(some) < spec.micro_batches && !spec.every_micro_batch && spec.program_passes.empty()) {
+    Program step = expanded_step(base, spec, some);
+    if (may_fit && !may_fit(least_of(step))) return std::nullopt;
+    if (auto program = finish_repeated(std::move(step), some, name)) return program;
+  }
+  std::vector<int> all(static_cast<std::size_t>(spec.micro_batches));
+  std::iota(all.begin(), all.end(), 0);
+  Program step = expanded_step(base, spec, all);
+  if (may_fit && !may_fit(least_of(step))) return std::nullopt;
+  return finish(std::move(step), spec, name);
 }
 
 }  // namespace
@@ -139,30 +191,56 @@ config::Optimizer OptimizerSpec::standard() {
   return o;
 }
 
-Job compile(model::Graph graph, const JobSpec& spec, int rank) {
+std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank, const MayFit& may_fit) {
   Base base = make_base(std::move(graph), spec, rank, true);
+  if (may_fit && !may_fit(least_of(base.program))) return std::nullopt;
   Job job{{}, base.cut.layout, base.tensors, {}, {}, {}};
+  std::optional<Program> train = train_program(base, spec, may_fit);
+  if (!train) return std::nullopt;
+  job.train = std::move(*train);
   Program load = load_program(base.program, base.tensors);
   append_weight_codes(load, base.cut, base.tensors, {ActionKind::load, false});
   job.load = finish(std::move(load), spec, "load");
-  job.train = train_program(base, spec);
   job.evaluate = evaluation_program(base, spec);
   job.graph = std::move(base.graph);
   return job;
 }
 
-void verify_job(const model::Graph& graph, const JobSpec& spec) {
-  std::vector<Job> jobs;
-  std::vector<std::vector<int>> classes;
+Job compile(model::Graph graph, const JobSpec& spec, int rank) {
+  return std::move(*compile_if(std::move(graph), spec, rank, nullptr));
+}
+
+std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobSpec& spec) {
+  const bool passes = !spec.graph_passes.empty() || !spec.program_passes.empty();
+  const bool codes = std::ranges::any_of(graph.parameters, &model::Parameter::coded);
+  std::map<std::tuple<int, int, int, int>, std::vector<int>> classes;
   for (int rank = 0; rank < spec.mesh.ranks(); ++rank) {
-    jobs.push_back(compile(graph, spec, rank));
-    classes.push_back({rank});
+    const Coordinate at(spec.mesh, rank);
+    const int part = spec.sharding.secondary_shards ? at.index_in(Cut::inner_axes()) : 0;
+    const int shard = codes ? at.index_in(Cut::shard_axes()) : 0;
+    classes[{passes ? rank : 0, at[Axis::pipeline], part, shard}].push_back(rank);
   }
+  std::vector<std::vector<int>> list;
+  for (auto& [facts, ranks] : classes) list.push_back(std::move(ranks));
+  return list;
+}
+
+void verify_job(const model::Graph& graph, const JobSpec& spec, const Job& rank_0) {
+  const std::vector<std::vector<int>> classes = rank_classes(graph, spec);
+  std::vector<Job> others;
+  for (const std::vector<int>& ranks : classes)
+    if (ranks.front() != rank_0.train.rank) others.push_back(compile(graph, spec, ranks.front()));
   for (Program Job::*which : {&Job::load, &Job::train, &Job::evaluate}) {
     std::vector<const Program*> programs;
-    for (const Job& job : jobs) programs.push_back(&(job.*which));
+    std::size_t next = 0;
+    for (const std::vector<int>& ranks : classes)
+      programs.push_back(ranks.front() == rank_0.train.rank ? &(rank_0.*which) : &(others[next++].*which));
     verify_joint(programs, classes);
   }
+}
+
+void verify_job(const model::Graph& graph, const JobSpec& spec) {
+  verify_job(graph, spec, compile(graph, spec, 0));
 }
 
 }  // namespace ztrain::program

@@ -2,7 +2,9 @@
 // From a model graph and a mesh coordinate to the Programs of a job: load, train step, evaluation. Pure: any
 // rank's Programs compile anywhere.
 
+#include <array>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "base/target.hpp"
@@ -37,6 +39,9 @@ struct JobSpec {
   Recompute recompute;
   UnitOptions units;
   ShardOptions sharding;
+  /// Compiles every micro-batch, also where those in the middle are alike (program/repeat.hpp). So does a
+  /// pass over Programs, which might treat one of them by itself.
+  bool every_micro_batch = false;
   /// Passes over the forward graph and over each Program before its dependencies are linked. The built-in
   /// passes come first; the order of the list is the order of application.
   std::vector<std::function<void(model::Graph&, const Coordinate&)>> graph_passes;
@@ -65,8 +70,23 @@ struct Job {
 /// Compiles for one rank: links, plans and verifies every Program of it. Throws Error when a pass broke one.
 Job compile(model::Graph graph, const JobSpec& spec, int rank);
 
-/// Compiles every rank and proves the joint graph of each Program (verify_joint). Where ranks are known to
-/// have identical Programs, verify_joint with classes costs one compile per class.
+/// Asked what a job needs at least, by tier: what it keeps between Programs, before anything is compiled, and
+/// then also what is alive at once in its step, before that has places and proofs.
+using MayFit = std::function<bool(const std::array<TierPlan, tier_count>& least)>;
+
+/// The same; nothing, in a fraction of the time, where it may not.
+std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank, const MayFit& may_fit);
+
+/// Ranks whose Programs are the same but for the contents of attributes (which pieces of their shards they
+/// speak for, which tokens they see) and for where their slice of a state begins that is kept whole. What
+/// else compile() reads of a rank tells classes apart: its place in the pipeline, its part of a secondary
+/// shard, and with weights that are computed with as codes its shard, which says whose scales it reads. A
+/// pass of the job's may look at any rank: then each is a class of its own. In every class ranks ascend.
+std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobSpec& spec);
+
+/// Compiles one rank of each class and proves the joint graph of each Program over all ranks (verify_joint).
 void verify_job(const model::Graph& graph, const JobSpec& spec);
+/// The same, where rank 0 is compiled already.
+void verify_job(const model::Graph& graph, const JobSpec& spec, const Job& rank_0);
 
 }  // namespace ztrain::program

@@ -23,7 +23,8 @@ class Expander {
   }
 
   Expanded run() {
-    for (int m = 0; m < options_.micro_batches; ++m) micro_batch(m);
+    if (options_.training) add_results();
+    for (const int m : options_.micros) micro_batch(m);
     return std::move(result_);
   }
 
@@ -33,6 +34,22 @@ class Expander {
       const model::Value& value = graph_.value(p.value);
       result_.parameters.push_back(placeholder(p.name, value.dtype, value.shape, Category::parameter));
     }
+  }
+
+  /// The losses of all micro-batches lie together: those that are expanded write rows of them.
+  void add_results() {
+    const model::Value& value = graph_.value(graph_.result);
+    Shape shape = value.shape;
+    shape.insert(shape.begin(), options_.micro_batches);
+    result_.results = {placeholder(value.name, value.dtype, shape, Category::activation)};
+  }
+
+  TensorId row_of_results(const model::Value& value, int micro) {
+    const TensorId row = activation(value, micro, "");
+    Tensor& t = result_.program.tensor(row);
+    t.base = result_.results[0];
+    t.offset = micro * t.bytes();
+    return row;
   }
 
   void find_blocks() {
@@ -66,6 +83,7 @@ class Expander {
       if (value.role == model::Role::input) values[v] = input(value.name, micro);
       if (value.role == model::Role::activation) values[v] = activation(value, micro, "");
       if (value.role == model::Role::state) values[v] = persistent(value.name);
+      if (options_.training && idx(graph_.result) == v) values[v] = row_of_results(value, micro);
     }
     for (const model::Node& n : graph_.nodes) {
       const OpType& type = op_type(n.op);
@@ -74,8 +92,10 @@ class Expander {
       else if (!(options_.training && type.forward_with_gradient))
         clone(n, values, {ActionKind::forward, n.block, micro});
     }
-    result_.results.push_back(values[idx(graph_.result)]);
-    if (options_.training) backward(micro, values);
+    if (options_.training)
+      backward(micro, values);
+    else
+      result_.results.push_back(values[idx(graph_.result)]);
   }
 
   void backward(int micro, const std::vector<TensorId>& values) {
@@ -136,7 +156,7 @@ class Expander {
 
   ParameterGradients parameter_gradients(int micro) {
     ParameterGradients g;
-    const bool share = options_.accumulate_locally && micro > 0;
+    const bool share = options_.accumulate_locally && !result_.gradients.empty();
     for (const model::Parameter& p : graph_.parameters) {
       if (share) {
         g.tensor = result_.gradients[0];
@@ -206,8 +226,9 @@ void drop_dead_ops(Program& program, const std::vector<TensorId>& keep) {
   for (TensorId t : keep) live[static_cast<std::size_t>(t)] = true;
   std::vector<Op> kept;
   for (auto op = program.ops.rbegin(); op != program.ops.rend(); ++op) {
-    const bool needed = std::any_of(op->outputs.begin(), op->outputs.end(),
-                                    [&](TensorId t) { return live[static_cast<std::size_t>(t)]; });
+    const bool needed = std::any_of(op->outputs.begin(), op->outputs.end(), [&](TensorId t) {
+      return live[static_cast<std::size_t>(t)] || live[static_cast<std::size_t>(program.storage(t))];
+    });
     if (!needed) continue;
     const std::string_view plain = op_type(op->type).without_third;
     if (!plain.empty() && !live[static_cast<std::size_t>(op->outputs[2])]) {

@@ -20,8 +20,9 @@ struct Recompute {
 };
 
 struct ExpandOptions {
-  int micro_batches = 1;
-  bool training = true;  ///< false: forward alone
+  std::vector<int> micros{0};  ///< numbers of the micro-batches, ascending
+  int micro_batches = 1;       ///< of the step, of which those may be a part
+  bool training = true;        ///< false: forward alone
   Recompute recompute;
   DType gradients = DType::f32;
   /// One gradient tensor per parameter, to which every micro-batch adds; otherwise one per micro-batch.
@@ -31,8 +32,9 @@ struct ExpandOptions {
 struct Expanded {
   Program program;
   std::vector<TensorId> parameters;              ///< placeholder by parameter
-  std::vector<std::vector<TensorId>> gradients;  ///< placeholder by [micro][parameter]; empty unless training
-  std::vector<TensorId> results;                 ///< of the graph, by micro
+  std::vector<std::vector<TensorId>> gradients;  ///< by [micro-batch][parameter]; empty unless training
+  /// Of the graph: in training one tensor, a row for each micro-batch of the step.
+  std::vector<TensorId> results;
 };
 
 /// base: a Program that holds the persistent tensors; inputs are found in it by name, "<input>.<micro>", and

@@ -17,7 +17,9 @@ Channel channel_of(const Communication& comm) {
 Signature signature_of(const Program& program, OpId id) {
   const Op& op = program.op(id);
   const Communication& comm = op.comm;
-  Signature s{comm.kind, -1, -1, -1, -1, -1};
+  Signature s{.kind = comm.kind};
+  s.times = program.times(id);
+  s.part = id < program.repeat.begin ? 0 : s.times > 1 ? 1 : 2;
   const auto take = [&](const std::vector<TensorId>& ids, int& type, std::int64_t& count) {
     if (ids.empty()) return;
     const Tensor& tensor = program.tensor(ids.front());
@@ -44,6 +46,7 @@ std::string to_string(const Signature& s) {
   };
   add("of", s.input_type, s.input_elements);
   add(s.input_type >= 0 ? "into" : "of", s.output_type, s.output_elements);
+  if (s.times > 1) text += fmt::format(", {} times", s.times);
   if (s.root >= 0) text += fmt::format(" from member {}", s.root);
   return text;
 }

@@ -26,22 +26,48 @@ void place_persistent(Program& program) {
   }
 }
 
-void place_transient(Program& program, Tier tier) {
+/// The transient tensors of one tier.
+struct Blocks {
   std::vector<TensorId> ids;
-  std::vector<Block> blocks;
+  std::vector<Block> blocks;  ///< by id
+};
+
+Blocks blocks_of(const Program& program, int tier) {
+  Blocks found;
   for (std::size_t t = 0; t < program.tensors.size(); ++t) {
     const Tensor& tensor = program.tensors[t];
-    if (tensor.persistent || tensor.base != no_tensor || tensor.tier != tier || tensor.first == no_op)
+    if (tensor.persistent || tensor.base != no_tensor || static_cast<int>(tensor.tier) != tier ||
+        tensor.first == no_op)
       continue;
-    ids.push_back(static_cast<TensorId>(t));
-    blocks.push_back({round_up(tensor.bytes(), alignment), tensor.first, tensor.last});
+    found.ids.push_back(static_cast<TensorId>(t));
+    found.blocks.push_back({round_up(tensor.bytes(), alignment), tensor.first, tensor.last});
   }
-  if (blocks.empty()) return;
-  const Placement placement = place(blocks, program.ops.size());
+  return found;
+}
+
+/// Per block the one of the image of its tensor, or -1.
+std::vector<int> blocks_of_images(const std::vector<TensorId>& ids, const std::vector<TensorId>& images) {
+  std::vector<int> block_of(images.size(), -1), next(ids.size(), -1);
+  if (images.empty()) return {};
+  for (std::size_t b = 0; b < ids.size(); ++b)
+    block_of[static_cast<std::size_t>(ids[b])] = static_cast<int>(b);
+  for (std::size_t b = 0; b < ids.size(); ++b)
+    if (const TensorId image = images[static_cast<std::size_t>(ids[b])];
+        image != no_tensor && image != ids[b])
+      next[b] = block_of[static_cast<std::size_t>(image)];
+  return next;
+}
+
+bool place_transient(Program& program, int tier, const std::vector<TensorId>& images) {
+  const auto [ids, blocks] = blocks_of(program, tier);
+  if (blocks.empty()) return true;
+  const Placement placement = place(blocks, program.ops.size(), blocks_of_images(ids, images));
+  if (placement.extent < 0) return false;
   for (std::size_t b = 0; b < ids.size(); ++b) program.tensor(ids[b]).address = placement.address[b];
   TierPlan& plan = program.plan[static_cast<std::size_t>(tier)];
   plan.transient_bytes = placement.extent;
   plan.live_bytes = live_bytes(blocks, program.ops.size());
+  return true;
 }
 
 /// Who held the bytes of one tier's transient region last.
@@ -128,12 +154,29 @@ class ReuseEdges {
 
 }  // namespace
 
-void plan_memory(Program& program) {
+std::array<std::int64_t, tier_count> persistent_bytes(const Program& program) {
+  std::array<std::int64_t, tier_count> bytes{};
+  for (const Tensor& tensor : program.tensors)
+    if (tensor.persistent && tensor.base == no_tensor)
+      bytes[static_cast<std::size_t>(tensor.tier)] += round_up(tensor.bytes(), alignment);
+  return bytes;
+}
+
+std::array<std::int64_t, tier_count> live_bytes(const Program& program) {
+  std::array<std::int64_t, tier_count> bytes{};
+  for (int tier = 0; tier < tier_count; ++tier)
+    bytes[static_cast<std::size_t>(tier)] = live_bytes(blocks_of(program, tier).blocks, program.ops.size());
+  return bytes;
+}
+
+bool plan_memory(Program& program, const std::vector<TensorId>& images) {
   for (TierPlan& plan : program.plan) plan = {};
   for (Tensor& tensor : program.tensors) tensor.address = -1;
   place_persistent(program);
-  for (int tier = 0; tier < tier_count; ++tier) place_transient(program, static_cast<Tier>(tier));
+  for (int tier = 0; tier < tier_count; ++tier)
+    if (!place_transient(program, tier, images)) return false;
   ReuseEdges(program).add();
+  return true;
 }
 
 }  // namespace ztrain::program

@@ -12,7 +12,8 @@ ByteRange byte_range(const Program& program, TensorId id) {
   const Tensor& tensor = program.tensor(id);
   const std::int64_t bytes = tensor.bytes();
   if (tensor.base == no_tensor) return {id, 0, bytes};
-  return {tensor.base, tensor.offset, tensor.offset + bytes};
+  const std::int64_t moves = (program.repeat.times - 1) * tensor.step;
+  return {tensor.base, tensor.offset, tensor.offset + moves + bytes};
 }
 
 bool is_release(const Op& op) {

@@ -27,7 +27,8 @@ inline void merge(PerStream& into, const PerStream& other) {
     if (other[s] > into[s]) into[s] = other[s];
 }
 
-/// Bytes [begin, end) of the tensor that holds them.
+/// Bytes [begin, end) of the tensor that holds them; of a view that moves on (Tensor::step) all that it comes
+/// to.
 struct ByteRange {
   TensorId base = no_tensor;
   std::int64_t begin = 0;

@@ -2,6 +2,7 @@
 // The last passes of every compile, in this order: link_dependencies, plan_lifetimes, plan_memory, then
 // verify.
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,16 @@ void plan_lifetimes(Program& program);
 /// Assigns addresses (256-byte aligned): persistent tensors in the order of the list, transient ones by reuse
 /// of bytes whose tensor is past its last op; where the reuse crosses streams, adds the Op::after edges that
 /// make it safe. Fills Program::plan. Call after link_dependencies and plan_lifetimes.
-void plan_memory(Program& program);
+/// images, by tensor: one that must have the same address, or none (find_repeat). False, and nothing is done,
+/// where no placement gives it that.
+bool plan_memory(Program& program, const std::vector<TensorId>& images = {});
+
+/// Bytes of the regions of persistent tensors, by tier, as plan_memory makes them.
+std::array<std::int64_t, tier_count> persistent_bytes(const Program& program);
+
+/// The largest sum of the sizes of transient tensors that are alive at once, by tier, aligned as plan_memory
+/// does. Call after plan_lifetimes.
+std::array<std::int64_t, tier_count> live_bytes(const Program& program);
 
 /// Proves one rank's Program: every transient tensor is written before it is read and not accessed outside
 /// [first, last]; conflicting accesses are ordered by stream order and `after` alone; tensors whose bytes

@@ -123,9 +123,8 @@ class Taken {
     above(first, last, [&](std::size_t node) { inside_[node].insert(address, end); });
   }
 
-  /// The lowest address that is free over the whole lifetime. Subtracts the runs it looks at from budget.
-  std::int64_t lowest(const Block& block, std::int64_t& budget) {
-    cursors_.clear();
+  /// Takes a lifetime into what lowest() looks at next.
+  void look_at(const Block& block) {
     const auto look_at = [&](const Runs& runs) {
       if (!runs.runs().empty())
         cursors_.push_back({runs.runs().data(), runs.runs().data() + runs.runs().size()});
@@ -137,7 +136,14 @@ class Taken {
       if (hi % 2 == 1) look_at(inside_[--hi]);
     }
     above(first, last, [&](std::size_t node) { look_at(whole_[node]); });
-    return climb(block.size, budget);
+  }
+
+  /// The lowest address that is free over the lifetimes looked at. Subtracts the runs it looks at from
+  /// budget.
+  std::int64_t lowest(std::int64_t size, std::int64_t& budget) {
+    const std::int64_t address = climb(size, budget);
+    cursors_.clear();
+    return address;
   }
 
  private:
@@ -174,6 +180,32 @@ class Taken {
   std::vector<Runs> whole_, inside_;
   std::vector<Cursor> cursors_;
 };
+
+/// Per block the first of those that share its address.
+std::vector<int> heads(std::size_t count, const std::vector<int>& next) {
+  std::vector<int> head(count);
+  std::iota(head.begin(), head.end(), 0);
+  std::vector<bool> named(count, false);
+  for (const int b : next)
+    if (b >= 0) named[at(b)] = true;
+  for (std::size_t first = 0; first < next.size(); ++first)
+    for (int b = static_cast<int>(first); !named[first] && b >= 0; b = next[at(b)])
+      head[at(b)] = static_cast<int>(first);
+  return head;
+}
+
+/// Whether blocks that are to share an address could: one is over before the next begins.
+bool lives_follow(const std::vector<Block>& blocks, const std::vector<int>& next) {
+  for (std::size_t b = 0; b < next.size(); ++b)
+    if (next[b] >= 0 && blocks[at(next[b])].first <= blocks[b].last) return false;
+  return true;
+}
+
+bool share_addresses(const Placement& placement, const std::vector<int>& next) {
+  for (std::size_t b = 0; b < next.size(); ++b)
+    if (next[b] >= 0 && placement.address[b] != placement.address[at(next[b])]) return false;
+  return true;
+}
 
 std::vector<Block> mirrored(const std::vector<Block>& blocks, std::size_t ops) {
   std::vector<Block> result = blocks;
@@ -216,39 +248,49 @@ Placement place_online(const std::vector<Block>& given, std::size_t ops, bool fr
 }
 
 Placement place_first_fit(const std::vector<Block>& blocks, const std::vector<int>& order, std::size_t ops,
-                          std::int64_t budget) {
-  Placement result{std::vector<std::int64_t>(blocks.size(), 0), 0};
+                          std::int64_t budget, const std::vector<int>& next) {
+  Placement result{std::vector<std::int64_t>(blocks.size(), -1), 0};
+  const std::vector<int> head = heads(blocks.size(), next);
+  const auto behind = [&](int b) { return next.empty() ? -1 : next[at(b)]; };
   Taken taken(ops);
-  for (const int b : order) {
-    const std::int64_t address = taken.lowest(blocks[at(b)], budget);
+  for (const int placed : order) {
+    if (result.address[at(placed)] >= 0) continue;
+    for (int b = head[at(placed)]; b >= 0; b = behind(b)) taken.look_at(blocks[at(b)]);
+    const std::int64_t address = taken.lowest(blocks[at(placed)].size, budget);
     if (budget < 0) return {{}, -1};
-    taken.insert(blocks[at(b)], address);
-    result.address[at(b)] = address;
-    result.extent = std::max(result.extent, address + blocks[at(b)].size);
+    for (int b = head[at(placed)]; b >= 0; b = behind(b)) {
+      taken.insert(blocks[at(b)], address);
+      result.address[at(b)] = address;
+    }
+    result.extent = std::max(result.extent, address + blocks[at(placed)].size);
   }
   return result;
 }
 
-Placement place(const std::vector<Block>& blocks, std::size_t ops) {
+Placement place(const std::vector<Block>& blocks, std::size_t ops, const std::vector<int>& next) {
   const auto duration = [&](int b) { return blocks[at(b)].last - blocks[at(b)].first; };
   const auto size = [&](int b) { return blocks[at(b)].size; };
   const std::int64_t live = live_bytes(blocks, ops), enough = live + live / 1000;
   constexpr std::int64_t budget = 1'000'000'000;  // runs looked at: some seconds
 
-  Placement best = place_online(blocks, ops, false);
+  Placement best{{}, -1};
+  if (!lives_follow(blocks, next)) return best;
   const auto improve = [&](auto attempt) {
-    if (best.extent <= enough) return;
+    if (best.extent >= 0 && best.extent <= enough) return;
     Placement other = attempt();
-    if (other.extent >= 0 && other.extent < best.extent) best = std::move(other);
+    const bool better = best.extent < 0 || other.extent < best.extent;
+    if (other.extent >= 0 && better && share_addresses(other, next)) best = std::move(other);
   };
+  // Where micro-batches are alike the holes are, after the first ones, and so are the addresses.
+  improve([&] { return place_online(blocks, ops, false); });
   improve([&] { return place_online(blocks, ops, true); });
   improve([&] {
     const auto order = sorted_by(blocks.size(), [&](int b) { return std::pair(-size(b), -duration(b)); });
-    return place_first_fit(blocks, order, ops, budget);
+    return place_first_fit(blocks, order, ops, budget, next);
   });
   improve([&] {
     const auto order = sorted_by(blocks.size(), [&](int b) { return std::pair(-duration(b), -size(b)); });
-    return place_first_fit(blocks, order, ops, budget);
+    return place_first_fit(blocks, order, ops, budget, next);
   });
   return best;
 }

@@ -29,14 +29,15 @@ std::int64_t live_bytes(const std::vector<Block>& blocks, std::size_t ops);
 /// hole that holds it. O(n log n).
 Placement place_online(const std::vector<Block>& blocks, std::size_t ops, bool from_end);
 
-/// In the given order, each block at the lowest address that is free over its lifetime. About O(n log^2 ops)
-/// where live bytes are packed densely; gives up and returns an extent of -1 once it has looked at `budget`
-/// runs of taken bytes.
+/// In the given order, each block at the lowest address that is free over its lifetime; one and those behind
+/// it in `next` at one that is free over all theirs. About O(n log^2 ops) where live bytes are packed
+/// densely; gives up and returns an extent of -1 once it has looked at `budget` runs of taken bytes.
 Placement place_first_fit(const std::vector<Block>& blocks, const std::vector<int>& order, std::size_t ops,
-                          std::int64_t budget);
+                          std::int64_t budget, const std::vector<int>& next = {});
 
 /// The smallest extent of the above over several orders; stops early at an extent within a thousandth of the
-/// live bytes.
-Placement place(const std::vector<Block>& blocks, std::size_t ops);
+/// live bytes. next: per block the one that must have the same address, or -1; no block is named twice. An
+/// extent of -1 where their lives overlap.
+Placement place(const std::vector<Block>& blocks, std::size_t ops, const std::vector<int>& next = {});
 
 }  // namespace ztrain::program

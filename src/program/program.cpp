@@ -1,7 +1,5 @@
 #include "program/program.hpp"
 
-#include <fmt/format.h>
-
 #include <array>
 
 namespace ztrain::program {
@@ -48,25 +46,17 @@ TensorId Program::add(Tensor tensor) {
   return static_cast<TensorId>(tensors.size() - 1);
 }
 
+double flops_of(const Program& program) {
+  double flops = 0;
+  for (OpId id = 0; id < static_cast<OpId>(program.ops.size()); ++id)
+    flops += program.times(id) * program.op(id).flops;
+  return flops;
+}
+
 TensorId Program::find(std::string_view wanted) const {
   for (std::size_t i = 0; i < tensors.size(); ++i)
     if (tensors[i].name == wanted) return static_cast<TensorId>(i);
   return no_tensor;
-}
-
-std::string place_of(const Program& program, OpId id) {
-  const Op& op = program.op(id);
-  std::string text(name_of(op.action.kind));
-  const std::vector<std::string>& parts = is_compute(op.action.kind) ? program.blocks : program.units;
-  if (op.action.part >= 0 && op.action.part < std::ssize(parts))
-    text += " " + parts[static_cast<std::size_t>(op.action.part)];
-  if (op.action.micro >= 0) text += fmt::format(" micro {}", op.action.micro);
-  return text;
-}
-
-std::string describe(const Program& program, OpId id) {
-  const Op& op = program.op(id);
-  return fmt::format("{}: {} {} (op {})", place_of(program, id), op.type, op.name, id);
 }
 
 }  // namespace ztrain::program

@@ -87,6 +87,8 @@ struct Tensor {
   /// storage.
   TensorId base = no_tensor;
   std::int64_t offset = 0;
+  /// Of what the ops of Program::repeat name: bytes by which its place moves on from one time to the next.
+  std::int64_t step = 0;
 
   // Filled by plan_lifetimes and plan_memory, for tensors with storage.
   OpId first = -1;            ///< first op that accesses it or a view of it
@@ -135,6 +137,26 @@ struct Op {
   bool communicates() const { return comm.kind != CommKind::none; }
 };
 
+/// An attribute of an op that grows by so much from one time to the next.
+struct AttributeStep {
+  OpId op = -1;
+  std::string key;
+  std::int64_t by = 0;
+  bool operator==(const AttributeStep&) const = default;
+};
+
+/// Ops [begin, end) are issued so many times in a row, on the same addresses but for Tensor::step: the
+/// micro-batches in the middle of a step (program/repeat.hpp says when that is right, and how Op::after is
+/// read). All that walks a Program in issue order, or adds up what it does, counts them so often.
+struct Repeat {
+  OpId begin = 0, end = 0;
+  int times = 1;
+  std::vector<AttributeStep> attributes{};
+  OpId length() const { return end - begin; }
+  bool contains(OpId op) const { return begin <= op && op < end; }
+  bool operator==(const Repeat&) const = default;
+};
+
 /// Extents of one tier's regions, from plan_memory.
 struct TierPlan {
   std::int64_t persistent_bytes = 0;
@@ -151,12 +173,18 @@ struct Program {
   std::vector<std::string> units;   ///< names: of what is gathered, reduced and stepped
   std::vector<Tensor> tensors;
   std::vector<Op> ops;
+  Repeat repeat;
   TierPlan plan[tier_count];
 
   Tensor& tensor(TensorId id) { return tensors[static_cast<std::size_t>(id)]; }
   const Tensor& tensor(TensorId id) const { return tensors[static_cast<std::size_t>(id)]; }
   Op& op(OpId id) { return ops[static_cast<std::size_t>(id)]; }
   const Op& op(OpId id) const { return ops[static_cast<std::size_t>(id)]; }
+
+  /// How often an op is issued.
+  int times(OpId id) const { return repeat.contains(id) ? repeat.times : 1; }
+  /// Ops issued in one run.
+  std::int64_t issues() const { return std::ssize(ops) + std::int64_t{repeat.times - 1} * repeat.length(); }
 
   /// The tensor that holds the bytes: the tensor itself, or the base of a view.
   TensorId storage(TensorId id) const { return tensor(id).base == no_tensor ? id : tensor(id).base; }
@@ -165,8 +193,9 @@ struct Program {
   TensorId find(std::string_view name) const;
 };
 
-/// "forward model.layers.3 micro 0"
-std::string place_of(const Program& program, OpId op);
+/// Of products and attention, in one run.
+double flops_of(const Program& program);
+
 /// "forward model.layers.3 micro 0: linear model.layers.3.mlp.up_proj (op 41)"
 std::string describe(const Program& program, OpId op);
 

@@ -103,14 +103,14 @@ class Sharder {
         for (TensorId t : ops_[i].outputs) {
           if (gradient_of_[at(t)].first < 0) continue;
           const int unit = parameter(gradient_of_[at(t)].first).unit,
-                    micro = shared ? 0 : gradient_of_[at(t)].second;
-          const auto [it, fresh] = found.try_emplace({unit, micro}, buffers_.size());
-          if (fresh) buffers_.push_back({unit, micro, s, s, shared || micro == micros - 1, no_tensor});
+                    index = shared ? 0 : gradient_of_[at(t)].second;
+          const auto [it, fresh] = found.try_emplace({unit, index}, buffers_.size());
+          if (fresh) buffers_.push_back({unit, micro_at(s), s, s, shared || index == micros - 1, no_tensor});
           buffers_[it->second].last = s;
         }
     for (GradientBuffer& b : buffers_)
-      b.tensor = add(in_.program, fmt::format("gradient.{}.{}", unit_name(b.unit), b.micro),
-                     cut_.precision.gradients, flat(b.unit).elements(), Category::gradient);
+      b.tensor = add(in_.program, "gradient." + unit_name(b.unit), cut_.precision.gradients,
+                     flat(b.unit).elements(), Category::gradient);
     active_gradients_.assign(cut_.layout.units().size(), no_tensor);
     result_.gradients.resize(buffers_.empty() ? 0 : cut_.layout.units().size());
   }
@@ -224,7 +224,7 @@ class Sharder {
   std::vector<Op> ops_;
   std::vector<std::string> units_;
   std::vector<int> parameter_of_;
-  std::vector<std::pair<int, int>> gradient_of_;  ///< {parameter, micro}
+  std::vector<std::pair<int, int>> gradient_of_;  ///< {parameter, which micro-batch of those in the list}
   std::vector<Span> spans_;
   GatherPlan plan_;
   std::vector<std::vector<int>> members_;        ///< units by what is gathered at once (Gather::unit)

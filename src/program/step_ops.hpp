@@ -9,7 +9,7 @@
 //   zero_gaps                          -> gradient           pieces: {begin, count}... of the padding
 //   cast           x                   -> y                  element by element, to y's dtype
 //   sum_squares    gradient[S]         -> norm ExactSum workspace   pieces: {begin, count}... of what this rank owns
-//   step_partials  losses fp64[2]... norms ExactSum...  -> partials StepPartial
+//   step_partials  losses fp64[n,2]... norms ExactSum...  -> partials StepPartial
 //                                                            losses: how many inputs are losses; counts_loss 0|1
 //   finish_step    partials StepPartial[ranks] scalars  -> scalars
 //   optimizer_step gradient scalars param (master) states...  -> param (master) states...

@@ -86,10 +86,18 @@ class Joint {
   }
 
   const std::vector<int>& group(int rank, AxisSet axes) {
-    std::vector<std::vector<int>>& groups = groups_[axes.bits()];
+    std::vector<std::vector<int>>& groups = groups_[axes.bits()];  // by first member
     if (groups.empty()) groups.resize(class_of_.size());
-    if (groups[at(rank)].empty()) groups[at(rank)] = Coordinate(mesh_, rank).group(axes);
-    return groups[at(rank)];
+    const Coordinate here(mesh_, rank);
+    std::vector<int>& members = groups[at(here.group_id(axes))];
+    if (members.empty()) members = here.group(axes);
+    return members;
+  }
+
+  /// Of those that were given.
+  int first_member(int rank, AxisSet axes) {
+    const std::vector<int>& members = group(rank, axes);
+    return *std::ranges::find_if(members, [&](int member) { return known(member); });
   }
 
   /// The other members of a rank's channel, of those that were given, and the channel's name on their side.
@@ -113,15 +121,24 @@ class Joint {
 
   void match_channel(int rank, int c) {
     const Channel& channel = trace(rank).channels[at(c)];
-    const bool collective = channel.kind == Channel::Kind::collective;
-    for (const auto& [other, theirs] : partners(rank, channel)) {
-      // Equal programs agree on a collective; different ones are compared once for each pair of classes.
-      if (collective && class_of_[at(rank)] == class_of_[at(other)]) continue;
-      const auto pair = std::tuple(class_of_[at(rank)], c, class_of_[at(other)], theirs.peer);
-      if (matched_.insert(pair).second) compare(rank, c, other, trace(other).find(theirs));
-      // All others agree with the group's first member, which compares itself with each of them.
-      if (collective && other < rank) break;
+    if (channel.kind != Channel::Kind::collective) {
+      for (const auto& [other, theirs] : partners(rank, channel)) compare_once(rank, c, other, theirs);
+      return;
     }
+    // All others agree with the group's first member, which compares itself with each of them.
+    const int first = first_member(rank, channel.axes);
+    if (first != rank) {
+      if (trace(first).find(channel) < 0) compare_once(rank, c, first, channel);
+      return;
+    }
+    for (const int other : group(rank, channel.axes))
+      if (known(other) && class_of_[at(rank)] != class_of_[at(other)]) compare_once(rank, c, other, channel);
+  }
+
+  /// Once for each pair of classes; equal programs agree on a collective.
+  void compare_once(int rank, int c, int other, const Channel& theirs) {
+    const auto pair = std::tuple(class_of_[at(rank)], c, class_of_[at(other)], theirs.peer);
+    if (matched_.insert(pair).second) compare(rank, c, other, trace(other).find(theirs));
   }
 
   void compare(int rank, int c, int other, int d) {
@@ -151,7 +168,8 @@ class Joint {
   static bool same_message(const Signature& x, const Signature& y) {
     const Signature& send = x.kind == CommKind::send ? x : y;
     const Signature& recv = x.kind == CommKind::send ? y : x;
-    return send.input_type == recv.output_type && send.input_elements == recv.output_elements;
+    return send.input_type == recv.output_type && send.input_elements == recv.output_elements &&
+           send.part == recv.part && send.times == recv.times;
   }
 
   std::string channel_name(int rank, const Channel& channel, int other) {
@@ -241,7 +259,7 @@ class Joint {
   std::vector<Trace> traces_;  ///< per class
   std::vector<int> class_of_;  ///< per rank of the mesh; -1: not given
   std::vector<int> ranks_;
-  std::map<int, std::vector<std::vector<int>>> groups_;  ///< per axes, per rank
+  std::map<int, std::vector<std::vector<int>>> groups_;  ///< per axes, by first member
   std::set<std::tuple<int, int, int, int>> matched_;
   std::vector<std::vector<int>> first_;
   std::vector<Instance> instances_;

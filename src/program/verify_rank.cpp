@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "program/order.hpp"
 #include "program/passes.hpp"
+#include "program/repeat.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -236,6 +237,9 @@ class Reuse {
 
 void verify_rank(const Program& program) {
   check_tensors(program);
+  if (const std::string fault = repeat_fault(program); !fault.empty())
+    fail("ops {} to {} of program '{}' cannot be issued {} times: {}", program.repeat.begin,
+         program.repeat.end - 1, program.name, program.repeat.times, fault);
   check_persistent_places(program);
   Order order(program);
   Accesses accesses(program, order);

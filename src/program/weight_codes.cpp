@@ -70,6 +70,16 @@ class WeightCodes {
     }
     return most;
   }
+  /// The same for every shard: ranks' Programs differ in nothing but contents of attributes.
+  std::int64_t workspace_of(int unit) const {
+    std::int64_t most = 0;
+    for (std::int64_t shard = 0; shard * stepped(unit) < cut_.layout.unit(unit).elements(); ++shard) {
+      std::int64_t bytes = 0;
+      for (const Piece& piece : pieces(unit, shard)) bytes += fp8_weight_workspace_bytes(piece.count);
+      most = std::max(most, bytes);
+    }
+    return 64 + most;  // a reservation is never empty
+  }
   std::vector<Piece> own_pieces(int unit) const {
     return pieces(unit, cut_.steps_slices() ? cut_.shard_index() : 0);
   }
@@ -86,7 +96,6 @@ class WeightCodes {
     Tensor ws;
     ws.name = "workspace.slots." + name(unit);
     ws.dtype = DType::u8;
-    std::int64_t bytes = 64;  // a reservation is never empty
     ws.category = Category::workspace;
     std::vector<std::int64_t> list;
     std::int64_t slot = 0;
@@ -94,9 +103,8 @@ class WeightCodes {
       list.insert(list.end(), {p.flat_begin - begin_of_own(unit.unit), p.count, p.slice_begin,
                                row_of(p.parameter), slot});
       slot += rows(p);
-      bytes += fp8_weight_workspace_bytes(p.count);
     }
-    ws.shape = {bytes};
+    ws.shape = {workspace_of(unit.unit)};
     Op& op = emit("fp8_largest", unit);  // also for a shard of padding alone: its slots are sent
     op.inputs = {state(unit).parameters.whole};
     op.outputs = {program_.add(std::move(view)), program_.add(std::move(ws))};

@@ -179,7 +179,7 @@ Distinct distinct_kernels(const Program& p) {
       found.kernels.push_back(std::move(k));
       found.first.push_back(id);
     }
-    ++found.kernels[at->second].count;
+    found.kernels[at->second].count += p.times(id);
   }
   return found;
 }

@@ -14,7 +14,9 @@ using program::Program;
 /// Equal for ranks whose Programs have the same ops, order and communications.
 std::uint64_t fingerprint(const Programs& programs) {
   std::uint64_t h = 0;
-  for (const Program* p : programs)
+  for (const Program* p : programs) {
+    const std::int64_t repeat[] = {p->repeat.begin, p->repeat.end, p->repeat.times};
+    h = hash_bytes(repeat, sizeof repeat, h);
     for (const program::Op& op : p->ops) {
       h = hash_text(op.type, h);
       const std::int64_t facts[] = {static_cast<std::int64_t>(op.stream),
@@ -23,6 +25,7 @@ std::uint64_t fingerprint(const Programs& programs) {
       h = hash_bytes(facts, sizeof facts, h);
       h = hash_bytes(op.after.data(), op.after.size() * sizeof(program::OpId), h);
     }
+  }
   return h;
 }
 

@@ -36,15 +36,12 @@ std::string batch_line(const config::Deck& d, const RunFacts& facts) {
 
 std::string comm_line(const program::Program& p) {
   std::int64_t bytes = 0, messages = 0;
-  for (const program::Op& op : p.ops)
-    if (op.communicates()) bytes += op.comm.sent_bytes, ++messages;
+  for (program::OpId id = 0; id < std::ssize(p.ops); ++id)
+    if (const program::Op& op = p.op(id); op.communicates())
+      bytes += p.times(id) * op.comm.sent_bytes, messages += p.times(id);
   return fmt::format(
       "{} sent a step by each rank in {} collectives; {} ops, {:.3g} GFLOP of products and attention",
-      format_bytes(static_cast<double>(bytes)), messages, p.ops.size(), [&] {
-        double flops = 0;
-        for (const program::Op& op : p.ops) flops += op.flops;
-        return flops / 1e9;
-      }());
+      format_bytes(static_cast<double>(bytes)), messages, p.issues(), program::flops_of(p) / 1e9);
 }
 
 std::string job_line(const runtime::Session& session) {

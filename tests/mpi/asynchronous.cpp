@@ -88,7 +88,8 @@ TEST(AsynchronousStep, SaysHowAttentionIsDoneOnGpus) {
   const TinyModel m;
   program::JobSpec spec = spec_of(m, "NO_SHARD");
   const train::Worker on_cpu(session(), m.graph(DType::bf16), spec, {}, runtime::make_host_device());
-  EXPECT_TRUE(on_cpu.notes().empty());
+  ASSERT_EQ(on_cpu.notes().size(), 1u);
+  EXPECT_EQ(on_cpu.notes()[0].what, "products");
   spec.target = Target::cuda;
   TinyModel wide;
   wide.dims.head_dim = 8;  // cuDNN takes no other than multiples of it

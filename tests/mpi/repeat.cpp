@@ -1,0 +1,103 @@
+// Steps whose middle micro-batches are compiled once compute what those do that are compiled one by one:
+// losses and norms bit for bit, on devices that run work at once and later.
+
+#include <gtest/gtest.h>
+
+#include "kernels/backend.hpp"
+#include "plan/traffic.hpp"
+#include "tests/support/mpi_main.hpp"
+#include "tests/support/tiny_job.hpp"
+
+namespace ztrain::repeat_test {
+namespace {
+
+using test::session;
+using test::TinyModel;
+
+constexpr int micro_batches = 8, steps = 2;
+
+class Repeat : public testing::TestWithParam<const char*> {
+ protected:
+  static void SetUpTestSuite() { kernels::initialize_backend(); }
+
+  static TinyModel model() {
+    TinyModel m;
+    m.global = micro_batches * session().size();
+    return m;
+  }
+
+  static program::JobSpec spec(const TinyModel& m, bool every_micro_batch) {
+    MeshShape mesh;
+    mesh[Axis::shard] = session().size();
+    if (session().size() == 4 && std::string_view(GetParam()) == "HYBRID_SHARD")
+      mesh[Axis::replicate] = mesh[Axis::shard] = 2;
+    program::JobSpec s =
+        test::spec_for(m, mesh, GetParam(), {DType::bf16, DType::f32, DType::f32, DType::f32, DType::f32});
+    s.recompute.tags = {"norm", "swiglu"};
+    s.every_micro_batch = every_micro_batch;
+    return s;
+  }
+
+  static std::vector<double> losses(const TinyModel& m, const program::JobSpec& s,
+                                    const train::WorkerOptions& options = {},
+                                    std::unique_ptr<runtime::Device> device = runtime::make_host_device()) {
+    train::Worker worker(session(), m.graph(DType::bf16), s, options, std::move(device));
+    EXPECT_EQ(worker.job().train.repeat.times, s.every_micro_batch ? 1 : micro_batches - 4);
+    const std::int64_t planned = plan::total_bytes(plan::traffic_of(worker.job().train));
+    const auto sent = [&] {
+      std::int64_t sum = 0;
+      for (const auto& channel : worker.mesh().bytes_sent()) sum += channel.bytes;
+      return sum;
+    };
+    return test::train_losses(worker, m, s.micro_batches, steps, [&](int, auto run) {
+      const std::int64_t before = sent();
+      run();
+      EXPECT_EQ(sent() - before, planned);
+    });
+  }
+
+  static std::unique_ptr<runtime::Device> deferred(int seed) {
+    return runtime::make_deferred_device(static_cast<std::uint64_t>(100 * seed + session().rank()));
+  }
+};
+
+TEST_P(Repeat, SameLossesAndBytes) {
+  TinyModel m = model();
+  const auto expected = losses(m, spec(m, true));
+  EXPECT_EQ(losses(m, spec(m, false)), expected);
+  EXPECT_EQ(losses(m, spec(m, false), {.poison = true}), expected) << "poisoned";
+  for (const bool every_micro : {false, true}) {
+    program::JobSpec one_by_one = spec(m, true), repeated = spec(m, false);
+    one_by_one.sharding.reduce.every_micro = repeated.sharding.reduce.every_micro = every_micro;
+    EXPECT_EQ(losses(m, repeated), losses(m, one_by_one)) << "every_micro " << every_micro;
+  }
+}
+
+/// Masks of dropout are drawn by the token of the step, which the repeated ops count on.
+TEST_P(Repeat, SameLossesWithDropout) {
+  TinyModel m = model();
+  m.lora = {4, 16, 0.25, {"*_proj"}};
+  m.adapter_std = 0.05;
+  const auto expected = losses(m, spec(m, true));
+  EXPECT_EQ(losses(m, spec(m, false)), expected);
+  m.lora.dropout = 0;
+  EXPECT_NE(losses(m, spec(m, false)), expected) << "a mask is drawn";
+}
+
+TEST_P(Repeat, SameLossesWhereWorkRunsLater) {
+  const TinyModel m = model();
+  const auto expected = losses(m, spec(m, true));
+  for (int seed = 0; seed < 2; ++seed) EXPECT_EQ(losses(m, spec(m, false), {}, deferred(seed)), expected);
+  train::WorkerOptions options;
+  options.poison = true;
+  EXPECT_EQ(losses(m, spec(m, false), options, deferred(2)), expected) << "poisoned";
+  options.device.cuda_graphs = "compute";
+  EXPECT_EQ(losses(m, spec(m, false), options, deferred(3)), expected) << "graphs";
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, Repeat,
+                         testing::Values("NO_SHARD", "zero1", "zero2", "SHARD_GRAD_OP", "FULL_SHARD",
+                                         "HYBRID_SHARD"));
+
+}  // namespace
+}  // namespace ztrain::repeat_test
