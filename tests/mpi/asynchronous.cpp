@@ -9,7 +9,7 @@
 #include "tests/support/stuck_device.hpp"
 #include "tests/support/tiny_job.hpp"
 
-namespace ztrain {
+namespace ztrain::asynchronous_test {
 namespace {
 
 using test::session;
@@ -125,4 +125,4 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Asynchronous,
                          testing::Values("NO_SHARD", "zero1", "zero2", "SHARD_GRAD_OP", "FULL_SHARD"));
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::asynchronous_test

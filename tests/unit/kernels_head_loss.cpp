@@ -13,7 +13,7 @@
 #include "telemetry/allocation_count.hpp"
 #include "tests/support/kernel_arrays.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_head_loss_test {
 namespace {
 
 using namespace ztrain::test;
@@ -249,4 +249,4 @@ TEST(HeadLossReference, GradientsAreFiniteDifferences) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_head_loss_test

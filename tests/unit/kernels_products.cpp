@@ -15,7 +15,7 @@
 #include "kernels/linear.hpp"
 #include "tests/support/kernel_arrays.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_products_test {
 namespace {
 
 using namespace ztrain::test;
@@ -182,4 +182,4 @@ TEST(Bf16Products, NativeFallsBackToPanels) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_products_test
