@@ -15,6 +15,8 @@
 
 #include "telemetry/allocation_count.hpp"
 
+namespace ztrain::console_test {
+
 using namespace ztrain::telemetry;
 
 namespace {
@@ -85,8 +87,6 @@ Outlet outlet_on(int file, const char* terminal) {
   before ? setenv("TERM", before->c_str(), 1) : unsetenv("TERM");
   return outlet;
 }
-
-}  // namespace
 
 TEST(OutletOfProcess, ATerminalHasItsColumnsUnlessItIsDumb) {
   const int controller = posix_openpt(O_RDWR | O_NOCTTY);
@@ -288,3 +288,6 @@ TEST_F(ConsoleTest, AThreadLooks) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_TRUE(asked);
 }
+
+}  // namespace
+}  // namespace ztrain::console_test
