@@ -1,41 +1,70 @@
-# ztrain_test(SOURCE [RANKS 1 2 4] [KOKKOS] [LABELS ...] [TIMEOUT s] [LINK ...])
-# One source, one executable, one CTest entry per number of ranks. Without RANKS it runs without mpirun.
+# ztrain_test(SOURCE [RANKS 1 2 4] [KOKKOS] [APART] [LABELS ...] [TIMEOUT s] [LINK ...])
+# One source, one CTest entry per number of ranks. Without RANKS it runs without mpirun.
 # KOKKOS: its main initialises the kernel backend (not together with RANKS).
-# A Release build gives tests -O1, since most of their time goes to the libraries; those of kernels have references that
-# compute much, and get -O2. Precompiled headers are shared by sources of one level and the same definitions.
+# Each source is an executable named FOLDER_SOURCE, but where a clean build groups sources (ZTRAIN_UNITY): there those of
+# a folder with the same main and the same LINK are one, of which an entry runs the tests of its source, and FOLDER_SOURCE
+# is a target that builds it. So the tests of a source stand in a namespace named after it. APART keeps a source out of
+# groups, for instance since it is compiled with definitions of its own.
+# A Release build does not optimise tests, since most of their time goes to the libraries; those of kernels have references
+# that compute much, and get -O2. Precompiled headers are shared by sources of one level and the same definitions.
 find_package(GTest REQUIRED)
 set(ZTRAIN_MPIRUN ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe --bind-to none)
 
+# An executable of tests, whose sources come later.
+function(ztrain_test_executable target kokkos ranks link)
+  add_executable(${target})
+  ztrain_compile_options(${target})
+  if(kokkos)
+    ztrain_optimise(${target} 2)
+    target_precompile_headers(${target} REUSE_FROM ztrain_test_kokkos_main)
+    set(main ztrain_test_kokkos_main)
+  else()
+    ztrain_optimise(${target} 0)
+    target_precompile_headers(${target} REUSE_FROM ztrain_test_one_source)
+    set(main $<IF:$<BOOL:${ranks}>,ztrain_test_mpi_main,ztrain_test_main>)
+  endif()
+  target_link_libraries(${target} PRIVATE ${link} ${main})
+endfunction()
+
+# The command that runs the tests of a source without mpirun, once ztrain_test has declared it.
+function(ztrain_test_command variable folder stem)
+  get_property(command GLOBAL PROPERTY ztrain_test_command_${folder}_${stem})
+  set(${variable} ${command} PARENT_SCOPE)
+endfunction()
+
 function(ztrain_test source)
-  cmake_parse_arguments(ARG "KOKKOS" "TIMEOUT" "RANKS;LABELS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "KOKKOS;APART" "TIMEOUT" "RANKS;LABELS;LINK" ${ARGN})
   get_filename_component(stem ${source} NAME_WE)
   get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
   set(target ${folder}_${stem})
-  add_executable(${target} ${source})
-  ztrain_compile_options(${target})
-  if(ARG_KOKKOS)
-    ztrain_optimise(${target} 2)
-    target_precompile_headers(${target} REUSE_FROM ztrain_test_kokkos_main)
-  else()
-    ztrain_optimise(${target} 1)
-    target_precompile_headers(${target} REUSE_FROM ztrain_test_headers)
+  set(command $<TARGET_FILE:${target}>)
+  if(ZTRAIN_UNITY AND NOT ZTRAIN_CUDA AND NOT ARG_APART)
+    string(REGEX REPLACE "(;|^)ztrain(_|::)" "_" linked "${ARG_LINK}")
+    set(target ${folder}_group${linked})
+    if(ARG_KOKKOS)
+      string(APPEND target _backend)
+    endif()
+    set(command $<TARGET_FILE:${target}> --source=${source})
+    add_custom_target(${folder}_${stem} DEPENDS ${target})
   endif()
-  target_link_libraries(${target} PRIVATE ${ARG_LINK} GTest::gtest)
+  if(NOT TARGET ${target})
+    ztrain_test_executable(${target} "${ARG_KOKKOS}" "${ARG_RANKS}" "${ARG_LINK}")
+    ztrain_group_sources(${target})
+  endif()
+  target_sources(${target} PRIVATE ${source})
+  set_property(GLOBAL PROPERTY ztrain_test_command_${folder}_${stem} ${command})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
   if(ARG_RANKS)
-    target_link_libraries(${target} PRIVATE ztrain_test_mpi_main)
     foreach(n ${ARG_RANKS})
-      add_test(NAME ${folder}/${stem}/np${n}
-        COMMAND ${ZTRAIN_MPIRUN} -np ${n} $<TARGET_FILE:${target}>
+      add_test(NAME ${folder}/${stem}/np${n} COMMAND ${ZTRAIN_MPIRUN} -np ${n} ${command}
         WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
       set_tests_properties(${folder}/${stem}/np${n} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${n}
         LABELS "${folder};${ARG_LABELS}" ENVIRONMENT "OMP_NUM_THREADS=1")
     endforeach()
   else()
-    target_link_libraries(${target} PRIVATE $<IF:$<BOOL:${ARG_KOKKOS}>,ztrain_test_kokkos_main,GTest::gtest_main>)
-    add_test(NAME ${folder}/${stem} COMMAND ${target} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    add_test(NAME ${folder}/${stem} COMMAND ${command} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${folder}/${stem} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${folder};${ARG_LABELS}"
       ENVIRONMENT "OMP_NUM_THREADS=1")
   endif()

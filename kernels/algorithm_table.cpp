@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -82,7 +83,12 @@ std::size_t AlgorithmTable::size() const {
 }
 
 void AlgorithmTable::merge(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+  Json json;
+  try {
+    json = parse_json(text);
+  } catch (const Json::exception&) {
+    return;
+  }
   if (!json.is_object()) return;
   const auto number = json.find("format"), sections = json.find("devices");
   if (number == json.end() || *number != format || sections == json.end() || !sections->is_array()) return;
@@ -105,7 +111,7 @@ std::string AlgorithmTable::to_text() const {
                         {"driver", home.driver},
                         {"products", std::move(products)}});
   }
-  return Json{{"format", format}, {"devices", std::move(sections)}}.dump(1) + "\n";
+  return json_text(Json{{"format", format}, {"devices", std::move(sections)}}, 1) + "\n";
 }
 
 std::string default_algorithms_file() {

@@ -183,12 +183,15 @@ void ask_queries(const BackwardArguments<T>& a, std::int64_t head, std::int64_t 
 /// Asks for where the gradients of a block of keys go, and for the keys and values after it.
 template <class T>
 void ask_keys(const BackwardArguments<T>& a, std::int64_t kv_head, std::int64_t begin, Prefetch& ahead) {
-  const std::int64_t hd = a.shape.head_dim, stride = a.shape.kv_row(), next = begin + block;
-  const std::int64_t at = a.shape.kv_at(begin, kv_head), after = a.shape.kv_at(next, kv_head);
+  const std::int64_t hd = a.shape.head_dim, stride = a.shape.kv_row();
+  const std::int64_t next = std::min(begin + block, a.shape.tokens);
+  const std::int64_t at = a.shape.kv_at(begin, kv_head);
   const std::int64_t rows = std::min<std::int64_t>(block, a.shape.tokens - begin);
   const std::int64_t more = std::min<std::int64_t>(block, a.shape.tokens - next);
   ahead.add(a.dk + at, stride, rows, hd);
   ahead.add(a.dv + at, stride, rows, hd);
+  if (more == 0) return;
+  const std::int64_t after = a.shape.kv_at(next, kv_head);
   ahead.add(a.k + after, stride, more, hd);
   ahead.add(a.v + after, stride, more, hd);
 }

@@ -47,16 +47,22 @@ void dropout(Exec& exec, Matrix<const T> x, const DropoutMask& mask, const StepS
       exec, x.rows * x.cols, KOKKOS_LAMBDA(const Piece<size> p) {
         const auto step = static_cast<std::uint64_t>(scalars->optimizer_step);
         const auto element = static_cast<std::uint64_t>(first + p.begin);
+        // Named out here, since nvcc lets no lambda take its first copy of a variable inside an if constexpr.
+        const T* const from = p.in(x.data);
+        T* const to = p.out(y.data);
+        const std::uint32_t bound = least;
+        const acc_t<T> scale = factor;
+        const std::uint64_t seed = key;
         if constexpr (on_gpu) {
           std::uint32_t words[size];
-          draw_words(key, step, element, p.n(), words);
-          drop<T>(p.in(x.data), words, least, factor, p.out(y.data), p.n());
+          draw_words(seed, step, element, p.n(), words);
+          drop<T>(from, words, bound, scale, to, p.n());
         } else {
           constexpr std::int64_t most_blocks = quantum / 4 + 1;
           std::uint32_t words[4 * (most_blocks + word_lanes)];
           const auto shift = static_cast<std::int64_t>(element % 4);
-          draw_blocks(key, step, element / 4, ceil_div(shift + p.n(), 4), words);
-          drop<T>(p.in(x.data), words + shift, least, factor, p.out(y.data), p.n());
+          draw_blocks(seed, step, element / 4, ceil_div(shift + p.n(), 4), words);
+          drop<T>(from, words + shift, bound, scale, to, p.n());
         }
       });
 }

@@ -23,7 +23,7 @@ class GemmBf16 : public Gemm {
 
   void prepare(Exec& exec) override {
     if (gemm_) return;
-    const bool native = gemm_library(exec).bf16.value_or(Bf16Products::native) == Bf16Products::native;
+    const bool native = gemm_library(exec).bf16.value_or(Bf16Products::widened) == Bf16Products::native;
     if (native) gemm_ = make_gemm_onednn(shape_, DType::bf16, out_);
     if (!gemm_) gemm_ = make_gemm_half(shape_, DType::bf16, out_);
   }

@@ -15,7 +15,7 @@ namespace ztrain::kernels {
 enum class Bf16Products : std::uint8_t { native, widened };
 
 struct GemmLibrary {
-  /// On CPUs. Unset: native where the processor has it. Where it does not, always widened.
+  /// On CPUs. Unset: widened, as always where the processor has no instructions for them.
   std::optional<Bf16Products> bf16;
 
   // On GPUs:

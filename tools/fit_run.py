@@ -42,12 +42,16 @@ def run_for(seconds, command, what):
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                errors="replace", start_new_session=True)
     begin = time.monotonic()
-    while (left := begin + seconds - time.monotonic()) > 0:
-        try:
-            _, errors = process.communicate(timeout=min(left, QUIET_SECONDS))
-            return process.returncode, errors
-        except subprocess.TimeoutExpired:
-            print(f"measuring {what}, {time.monotonic() - begin:.0f} s of at most {seconds:.0f} s", file=sys.stderr)
+    try:
+        while (left := begin + seconds - time.monotonic()) > 0:
+            try:
+                _, errors = process.communicate(timeout=min(left, QUIET_SECONDS))
+                return process.returncode, errors
+            except subprocess.TimeoutExpired:
+                print(f"measuring {what}, {time.monotonic() - begin:.0f} s of at most {seconds:.0f} s", file=sys.stderr)
+    except BaseException:  # Ctrl-C or SIGTERM, of which ranks in a session of their own hear nothing
+        end(process)
+        raise
     end(process)
     return None, ""
 
@@ -100,6 +104,7 @@ def describe(found):
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("tools/fit_run.py: ended by SIGTERM"))
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("deck")
     parser.add_argument("--launch", required=True, help="the command that starts ztrain, with its launcher")

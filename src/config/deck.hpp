@@ -165,12 +165,12 @@ struct Cluster {
   double latency = 0;                                         ///< microseconds per message
 };
 
-/// How GPUs are used; without effect on CPU ranks.
+/// How devices are used; all but bf16_products without effect on CPU ranks.
 struct Device {
   std::string communicator;   ///< auto | nccl | mpi
   std::string reduction;      ///< fp32_sum | nccl
   std::string cuda_graphs;    ///< none | compute | step
-  std::string bf16_products;  ///< auto | native | fp32
+  std::string bf16_products;  ///< of CPUs: auto | native | fp32
   bool tf32 = false;
   bool deterministic = true;
   std::string algorithms;  ///< file of chosen product algorithms; empty: in the user's cache folder

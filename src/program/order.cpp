@@ -13,7 +13,8 @@ ByteRange byte_range(const Program& program, TensorId id) {
   const std::int64_t bytes = tensor.bytes();
   if (tensor.base == no_tensor) return {id, 0, bytes};
   const std::int64_t moves = (program.repeat.times - 1) * tensor.step;
-  return {tensor.base, tensor.offset, tensor.offset + moves + bytes};
+  return {tensor.base, tensor.offset + std::min<std::int64_t>(0, moves),
+          tensor.offset + std::max<std::int64_t>(0, moves) + bytes};
 }
 
 bool is_release(const Op& op) {

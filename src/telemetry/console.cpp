@@ -112,9 +112,10 @@ void Console::print_error(std::string_view text) {
   write(outlet_.progress, text);
 }
 
+/// A watchdog calls it where another thread may be stuck in a write to a dead file.
 void Console::clear() {
-  const std::lock_guard lock(mutex_);
-  remove_line();
+  const std::unique_lock lock(mutex_, std::chrono::seconds(1));
+  if (lock.owns_lock()) remove_line();
 }
 
 void Console::write(std::FILE* file, std::string_view text) {

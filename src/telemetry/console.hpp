@@ -104,7 +104,7 @@ class Console {
   void rewrite(std::string line);
   void append(const Phase& phase, const std::string& line);
 
-  std::mutex mutex_;
+  std::timed_mutex mutex_;
   Outlet outlet_;
   Phase* innermost_ = nullptr;
   double last_output_ = 0;

@@ -43,6 +43,12 @@ void open_product_algorithms(const runtime::Session& session, const config::Devi
       session.from_rank_0(session.rank() == 0 ? kernels::read_algorithms(file_of(options)) : ""));
 }
 
+std::string chosen_bf16_products(kernels::Exec& exec) {
+  const auto chosen = kernels::gemm_library(exec).bf16;
+  if (!chosen) return "";
+  return *chosen == kernels::Bf16Products::native ? "native" : "fp32";
+}
+
 std::string share_product_algorithms(const runtime::Session& session, const config::Device& options,
                                      kernels::Exec& exec) {
   kernels::GemmLibrary& library = kernels::gemm_library(exec);

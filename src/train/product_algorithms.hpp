@@ -17,6 +17,9 @@ namespace ztrain::train {
 void open_product_algorithms(const runtime::Session& session, const config::Device& options,
                              kernels::Exec& exec);
 
+/// How the products of bf16 matrices are formed: "native" or "fp32"; "" on GPUs.
+std::string chosen_bf16_products(kernels::Exec& exec);
+
 /// Collective, after ops are bound (nothing on CPUs) and before any runs: what rank 0 measured goes to all
 /// ranks, and into the file. What prevented that is returned, for the log: the job runs as well without it,
 /// but the next one measures again and may choose otherwise.

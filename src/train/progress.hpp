@@ -19,6 +19,7 @@ struct Progress {
       0;  ///< steps that changed the weights: schedule and bias corrections count these
   optim::LossScalerState loss_scaler;  ///< of fp16 runs
   double best_validation_loss = std::numeric_limits<double>::infinity();
+  std::string bf16_products;  ///< as chosen_bf16_products says of the ranks that made this progress
 };
 
 /// Everything a checkpoint records beside its tensors.

@@ -24,6 +24,7 @@
 #include "train/export_model.hpp"
 #include "train/output_folder.hpp"
 #include "train/peak.hpp"
+#include "train/product_algorithms.hpp"
 #include "train/require_memory.hpp"
 #include "train/starting_weights.hpp"
 #include "train/weights.hpp"
@@ -85,6 +86,8 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, P
               compile_and_verify(session, console, plan::training_graph(deck_),
                                  plan::job_spec(deck_, build_target())),
               &deck_, worker_options(deck_), open_device(session, deck_)} {
+  if (deck_.precision.parameters == DType::bf16)
+    progress_.bf16_products = chosen_bf16_products(worker_.queues().exec(runtime::compute_queue));
   facts_.peak_flops = peak_of(deck_, worker_.device().name()).flops_per_second;
   if (has_memory_of_its_own(worker_.device()))
     facts_.machine_bytes = static_cast<double>(worker_.device().memory().limits().total);

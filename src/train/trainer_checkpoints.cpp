@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "base/clock.hpp"
 #include "base/text.hpp"
 #include "config/validate.hpp"
 #include "train/data_identity.hpp"
@@ -18,14 +19,20 @@
 namespace ztrain::train {
 namespace {
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 /// "1.50 GiB of this rank's 4.00 GiB read"
 std::string share_of(std::int64_t done, std::int64_t total, const char* what) {
   return fmt::format("{} of this rank's {} {}", format_bytes(static_cast<double>(done)),
                      format_bytes(static_cast<double>(total)), what);
+}
+
+/// Where a run does not go on as the one before did.
+std::string note_products(const std::string& before, const std::string& now) {
+  if (before.empty() || before == now) return "";
+  return fmt::format(
+      "products of bf16 matrices were \"{0}\" and are \"{1}\" now, so that losses differ in the last bits "
+      "from "
+      "those of a run without this break: device.bf16_products = \"{0}\" goes on as before\n",
+      before, now);
 }
 
 }  // namespace
@@ -73,7 +80,7 @@ void Trainer::load_checkpoint(const std::string& path) {
   const std::string note = session_.agree("reading the checkpoint", [&] {
     const Restored restored =
         from_metadata(checkpoint::read_metadata(path), deck_, data::identity_of(data_), path);
-    progress_ = restored.progress;
+    const std::string products = std::exchange(progress_, restored.progress).bf16_products;
     require_export();
     const auto& job = worker_.job();
     const auto shards = worker_.state(true);
@@ -82,7 +89,8 @@ void Trainer::load_checkpoint(const std::string& path) {
                        phase.at(share_of(done, total, "read"));
                      }});
     overflow_ = Overflow(deck_, &progress_.loss_scaler);
-    return restored.note;
+    const std::string before = std::exchange(progress_.bf16_products, products);
+    return restored.note + note_products(before, products);
   });
   console_.print(note);
   worker_.load_copies();

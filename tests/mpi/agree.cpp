@@ -6,7 +6,8 @@
 
 #include "tests/support/mpi_main.hpp"
 
-using namespace ztrain;
+namespace ztrain::agree_test {
+
 using namespace ztrain::runtime;
 
 namespace {
@@ -24,8 +25,6 @@ std::string message_of(Function&& fn) {
 int rank() {
   return test::session().rank();
 }
-
-}  // namespace
 
 TEST(Agree, SuccessReturnsTheValue) {
   EXPECT_EQ(test::session().agree("testing", [] { return rank() * 10; }), rank() * 10);
@@ -65,3 +64,6 @@ TEST(Agree, TheSessionGoesOnAfterwards) {
   test::session().barrier();
   EXPECT_EQ(message_of([] {}), "none");
 }
+
+}  // namespace
+}  // namespace ztrain::agree_test

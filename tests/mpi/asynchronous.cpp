@@ -9,7 +9,7 @@
 #include "tests/support/stuck_device.hpp"
 #include "tests/support/tiny_job.hpp"
 
-namespace ztrain {
+namespace ztrain::asynchronous_test {
 namespace {
 
 using test::session;
@@ -88,7 +88,8 @@ TEST(AsynchronousStep, SaysHowAttentionIsDoneOnGpus) {
   const TinyModel m;
   program::JobSpec spec = spec_of(m, "NO_SHARD");
   const train::Worker on_cpu(session(), m.graph(DType::bf16), spec, {}, runtime::make_host_device());
-  EXPECT_TRUE(on_cpu.notes().empty());
+  ASSERT_EQ(on_cpu.notes().size(), 1u);
+  EXPECT_EQ(on_cpu.notes()[0].what, "products");
   spec.target = Target::cuda;
   TinyModel wide;
   wide.dims.head_dim = 8;  // cuDNN takes no other than multiples of it
@@ -124,4 +125,4 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Asynchronous,
                          testing::Values("NO_SHARD", "zero1", "zero2", "SHARD_GRAD_OP", "FULL_SHARD"));
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::asynchronous_test

@@ -5,7 +5,7 @@
 
 #include "tests/support/checkpoint_ranks.hpp"
 
-namespace ztrain {
+namespace ztrain::checkpoint_test {
 namespace {
 
 using namespace test;
@@ -114,4 +114,4 @@ TEST_F(Checkpoint, ProgressReachesTheTotal) {
 }
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::checkpoint_test

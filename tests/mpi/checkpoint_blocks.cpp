@@ -4,7 +4,7 @@
 #include "checkpoint/format.hpp"
 #include "tests/support/checkpoint_ranks.hpp"
 
-namespace ztrain {
+namespace ztrain::checkpoint_blocks_test {
 namespace {
 
 using namespace test;
@@ -111,4 +111,4 @@ TEST_F(CheckpointBlocks, OneNameHasOneBlockSize) {
 }
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::checkpoint_blocks_test

@@ -10,7 +10,7 @@
 #include "checkpoint/format.hpp"
 #include "tests/support/checkpoint_model.hpp"
 
-namespace ztrain {
+namespace ztrain::checkpoint_files_test {
 namespace {
 
 using namespace test;
@@ -336,4 +336,4 @@ TEST_F(CheckpointFiles, AFullDiskIsAnErrorAndKeepsWhatIsThere) {
 }
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::checkpoint_files_test

@@ -8,7 +8,7 @@
 #include "checkpoint/hdf5_file.hpp"
 #include "tests/support/checkpoint_model.hpp"
 
-namespace ztrain {
+namespace ztrain::checkpoint_tables_test {
 namespace {
 
 using namespace test;
@@ -187,4 +187,4 @@ TEST_F(CheckpointTables, AVersionOfTheFutureIsRefused) {
 }
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::checkpoint_tables_test

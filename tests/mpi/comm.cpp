@@ -3,7 +3,8 @@
 
 #include "tests/support/comm_checks.hpp"
 
-using namespace ztrain;
+namespace ztrain::comm_test {
+
 using namespace ztrain::runtime;
 using namespace ztrain::test;
 
@@ -13,8 +14,6 @@ class Comm : public testing::TestWithParam<Via> {};
 
 INSTANTIATE_TEST_SUITE_P(, Comm, testing::Values(Via::mpi, Via::staged, Via::deferred),
                          [](const auto& via) { return test::name_of(via.param); });
-
-}  // namespace
 
 TEST_P(Comm, AllGatherOutOfPlaceAndInPlace) {
   CommGroup g(GetParam());
@@ -135,3 +134,6 @@ TEST_P(Comm, OtherTypesAreRefused) {
   EXPECT_THROW(g.comm.reduce_scatter(data, DType::f32, data, DType::u8, 1, false, nullptr), Error);
   EXPECT_THROW(g.comm.reduce_scatter(data, DType::f16, data, DType::bf16, 1, false, nullptr), Error);
 }
+
+}  // namespace
+}  // namespace ztrain::comm_test

@@ -9,7 +9,8 @@
 #include "telemetry/allocation_count.hpp"
 #include "tests/support/mpi_main.hpp"
 
-using namespace ztrain;
+namespace ztrain::comm_allocations_test {
+
 using namespace ztrain::runtime;
 
 TEST(CommAllocations, NoneAfterPreparation) {
@@ -39,3 +40,5 @@ TEST(CommAllocations, NoneAfterPreparation) {
   }
   EXPECT_EQ(allocations.calls(), 0);
 }
+
+}  // namespace ztrain::comm_allocations_test

@@ -4,7 +4,8 @@
 #include "layout/comm_cost.hpp"
 #include "tests/support/comm_group.hpp"
 
-using namespace ztrain;
+namespace ztrain::comm_in_flight_test {
+
 using namespace ztrain::runtime;
 using namespace ztrain::test;
 
@@ -93,3 +94,5 @@ TEST(CommInFlight, TruncationNamesCallAndPeer) {
     EXPECT_NE(std::string(error.what()).find("TRUNCATE"), std::string::npos) << error.what();
   }
 }
+
+}  // namespace ztrain::comm_in_flight_test

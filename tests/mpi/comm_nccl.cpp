@@ -6,7 +6,8 @@
 #include "runtime/stream_work.hpp"
 #include "tests/support/comm_checks.hpp"
 
-using namespace ztrain;
+namespace ztrain::comm_nccl_test {
+
 using namespace ztrain::runtime;
 using namespace ztrain::test;
 
@@ -54,8 +55,6 @@ void check_sum(Device& device, int ranks, int rank, std::int64_t count, bool acc
   device.finish();
   EXPECT_TRUE(same_bits(out_there.read(), expected)) << count << " elements of " << ranks << " ranks";
 }
-
-}  // namespace
 
 TEST_F(CommNccl, Moves) {
   check_all_gather(g());
@@ -116,3 +115,6 @@ TEST_F(CommNccl, SumsOverRanksHaveTheBitsOfTheHost) {
         check_sum<float, double>(*g().device, ranks, 0, count, accumulate);
       }
 }
+
+}  // namespace
+}  // namespace ztrain::comm_nccl_test

@@ -6,7 +6,8 @@
 #include "telemetry/allocation_count.hpp"
 #include "tests/support/comm_group.hpp"
 
-using namespace ztrain;
+namespace ztrain::comm_staged_test {
+
 using namespace ztrain::runtime;
 using namespace ztrain::test;
 
@@ -23,8 +24,6 @@ std::vector<float> all_contributions(int size) {
   }
   return all;
 }
-
-}  // namespace
 
 TEST(CommStaged, WorkOfEveryQueueSeesWhatWasWaitedFor) {
   CommGroup g(Via::deferred);
@@ -150,3 +149,6 @@ TEST(CommStaged, NothingIsAllocatedAfterTheFirstStart) {
     }
   EXPECT_EQ(allocations.calls(), 0);
 }
+
+}  // namespace
+}  // namespace ztrain::comm_staged_test

@@ -18,7 +18,7 @@
 #include "tests/support/recording_device.hpp"
 #include "tests/support/stuck_device.hpp"
 
-namespace ztrain {
+namespace ztrain::executor_test {
 namespace {
 
 using engine::Graphs;
@@ -330,4 +330,4 @@ TEST_F(ExecutorOnDevices, SaysWhatADeviceIsAtThatDoesNotGoOn) {
 }
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::executor_test

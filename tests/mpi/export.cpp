@@ -10,7 +10,7 @@
 #include "checkpoint/safetensors.hpp"
 #include "tests/support/checkpoint_ranks.hpp"
 
-namespace ztrain {
+namespace ztrain::export_test {
 namespace {
 
 using namespace test;
@@ -117,4 +117,4 @@ TEST_F(Export, RanksThatWaitSaySo) {
 }
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::export_test

@@ -10,7 +10,7 @@
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/tiny_job.hpp"
 
-namespace ztrain {
+namespace ztrain::fp8_test {
 namespace {
 
 using test::session;
@@ -340,4 +340,4 @@ INSTANTIATE_TEST_SUITE_P(Scales, Fp8, testing::Values("tensorwise", "rowwise"),
                          [](const auto& row) { return std::string(row.param); });
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::fp8_test

@@ -8,7 +8,7 @@
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/tiny_job.hpp"
 
-namespace ztrain {
+namespace ztrain::fusion_test {
 namespace {
 
 using program::ActionKind;
@@ -100,4 +100,4 @@ TEST(Fusion, ChangesNoBit) {
 }
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::fusion_test

@@ -9,7 +9,7 @@
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/tiny_job.hpp"
 
-namespace ztrain {
+namespace ztrain::gradients_test {
 namespace {
 
 using test::session;
@@ -281,4 +281,4 @@ INSTANTIATE_TEST_SUITE_P(Variants, Gradients, testing::ValuesIn(variants),
                          [](const auto& row) { return row.param.name; });
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::gradients_test

@@ -6,7 +6,7 @@
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/recording_device.hpp"
 
-namespace ztrain::train {
+namespace ztrain::train::held_memory_test {
 namespace {
 
 using test::session;
@@ -104,4 +104,4 @@ TEST(HeldMemory, OfACpuRankIsTheProcess) {
 }
 
 }  // namespace
-}  // namespace ztrain::train
+}  // namespace ztrain::train::held_memory_test

@@ -21,7 +21,7 @@
 #include "tests/support/pairwise.hpp"
 #include "tests/support/tiny_job.hpp"
 
-namespace ztrain {
+namespace ztrain::matrix_test {
 namespace {
 
 using program::JobSpec;
@@ -214,4 +214,4 @@ TEST_F(Matrix, NumericSettingsAgreeWithASingleRank) {
 }
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::matrix_test

@@ -8,7 +8,8 @@
 #include "runtime/self_comm.hpp"
 #include "tests/support/mpi_main.hpp"
 
-using namespace ztrain;
+namespace ztrain::mesh_test {
+
 using namespace ztrain::runtime;
 
 namespace {
@@ -28,8 +29,6 @@ std::vector<int> members(Communicator& comm, int rank) {
   gather->wait();
   return ranks;
 }
-
-}  // namespace
 
 TEST(Mesh, CommunicatorsAreTheGroupsOfTheLayout) {
   Mesh mesh(test::session(), two_by_two());
@@ -157,3 +156,6 @@ TEST(Mesh, SessionKnowsTheNode) {
   EXPECT_GT(resident_bytes(), 0);
   EXPECT_GE(peak_resident_bytes(), resident_bytes());
 }
+
+}  // namespace
+}  // namespace ztrain::mesh_test

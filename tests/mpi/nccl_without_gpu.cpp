@@ -8,7 +8,8 @@
 #include "runtime/nccl_backend.hpp"
 #include "tests/support/mpi_main.hpp"
 
-using namespace ztrain;
+namespace ztrain::nccl_without_gpu_test {
+
 using namespace ztrain::runtime;
 
 namespace {
@@ -23,8 +24,6 @@ MeshShape all_ranks() {
   shape[Axis::shard] = test::session().size();
   return shape;
 }
-
-}  // namespace
 
 TEST(NcclWithoutGpu, TheFirstCommunicatorSaysSo) {
   if (has_gpu()) GTEST_SKIP() << "there is one";
@@ -58,3 +57,6 @@ TEST(NcclWithoutGpu, VersionIsTheLibrarys) {
   unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
   EXPECT_FALSE(nccl_shares_gpus());
 }
+
+}  // namespace
+}  // namespace ztrain::nccl_without_gpu_test

@@ -8,7 +8,7 @@
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/optimizer_job.hpp"
 
-namespace ztrain {
+namespace ztrain::optimizer_op_test {
 namespace {
 
 using namespace test;
@@ -144,4 +144,4 @@ TEST_F(OptimizerOp, RefusesOperandsThatAreNotTheRules) {
 }
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::optimizer_op_test

@@ -11,7 +11,7 @@
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/tiny_job.hpp"
 
-namespace ztrain {
+namespace ztrain::own_passes_test {
 namespace {
 
 using model::Graph;
@@ -149,4 +149,4 @@ TEST_F(OwnPasses, EvictingAnActivationChangesNoBit) {
 }
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::own_passes_test

@@ -14,7 +14,8 @@
 #include "tests/support/mpi_main.hpp"
 #include "train/trainer.hpp"
 
-using namespace ztrain;
+namespace ztrain::phases_test {
+
 namespace fs = std::filesystem;
 
 namespace {
@@ -63,8 +64,6 @@ std::string text_of(std::FILE* file) {
   return text;
 }
 
-}  // namespace
-
 TEST(Phases, AStepThatLastsSaysWhereItIs) {
   const Folder folder;
   telemetry::Outlet outlet;
@@ -100,3 +99,6 @@ TEST(Phases, AStepThatLastsSaysWhereItIs) {
   for (std::string one; std::getline(all, one);) EXPECT_TRUE(std::regex_match(one, line)) << one;
   EXPECT_NE(lines.find("3/3"), std::string::npos) << lines;
 }
+
+}  // namespace
+}  // namespace ztrain::phases_test

@@ -8,7 +8,7 @@
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/tiny_job.hpp"
 
-namespace ztrain {
+namespace ztrain::repeat_test {
 namespace {
 
 using test::session;
@@ -100,4 +100,4 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Repeat,
                                          "HYBRID_SHARD"));
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::repeat_test

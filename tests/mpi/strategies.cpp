@@ -7,7 +7,7 @@
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/tiny_job.hpp"
 
-namespace ztrain {
+namespace ztrain::strategies_test {
 namespace {
 
 using test::losses_of;
@@ -173,4 +173,4 @@ TEST_F(Strategies, ExtentIsWithinTwoPercentOfLiveBytes) {
 }
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::strategies_test

@@ -16,7 +16,7 @@ namespace ztrain::test {
 enum class Carrier { kernel, device, host };
 
 /// A range of the device's memory.
-struct Bytes {
+struct Range {
   std::byte* data;
   std::int64_t count;
 };
@@ -37,7 +37,7 @@ class FakeOps {
     const auto inputs = ranges(b, b.op.inputs), outputs = ranges(b, b.op.outputs);
     std::function<void()> work = [this, id, inputs, outputs] {
       seen[id] = digest(inputs);
-      for (const Bytes& out : outputs) write(out.data, out.count, seen[id] + id);
+      for (const Range& out : outputs) write(out.data, out.count, seen[id] + id);
     };
     const bool communicates = b.op.stream != program::Stream::compute;
     if (!communicates || carrier_ == Carrier::kernel) return {work, nullptr};
@@ -50,8 +50,8 @@ class FakeOps {
   }
 
  private:
-  static std::vector<Bytes> ranges(const engine::Binding& b, const std::vector<program::TensorId>& ids) {
-    std::vector<Bytes> all;
+  static std::vector<Range> ranges(const engine::Binding& b, const std::vector<program::TensorId>& ids) {
+    std::vector<Range> all;
     for (const program::TensorId id : ids)
       all.push_back({b.memory.address(b.program, id), b.program.tensor(id).bytes()});
     return all;
@@ -59,9 +59,9 @@ class FakeOps {
   static std::uint64_t mix(std::uint64_t state, std::uint64_t value) {
     return philox(state, 1, value)[0] | std::uint64_t{philox(state, 2, value)[1]} << 32;
   }
-  static std::uint64_t digest(const std::vector<Bytes>& ranges) {
+  static std::uint64_t digest(const std::vector<Range>& ranges) {
     std::uint64_t state = 7;
-    for (const Bytes& range : ranges)
+    for (const Range& range : ranges)
       for (std::int64_t i = 0; i + 4 <= range.count; i += 4) {
         std::uint32_t word = 0;
         std::memcpy(&word, range.data + i, sizeof word);
@@ -98,8 +98,8 @@ class FakeOps {
   /// Copies its operands to the host, works there, and copies the results back.
   class ByHost final : public runtime::Collective {
    public:
-    ByHost(FakeOps& ops, runtime::Queue queue, std::size_t id, std::vector<Bytes> inputs,
-           std::vector<Bytes> outputs)
+    ByHost(FakeOps& ops, runtime::Queue queue, std::size_t id, std::vector<Range> inputs,
+           std::vector<Range> outputs)
         : ops_(ops),
           queue_(queue),
           id_(id),
@@ -107,7 +107,7 @@ class FakeOps {
           outputs_(std::move(outputs)),
           copied_(ops.device_.make_event()) {
       for (const auto* ranges : {&inputs_, &outputs_})
-        for (const Bytes& range : *ranges) staging_.emplace_back(static_cast<std::size_t>(range.count));
+        for (const Range& range : *ranges) staging_.emplace_back(static_cast<std::size_t>(range.count));
     }
     void start() override {
       for (std::size_t i = 0; i < inputs_.size(); ++i)
@@ -132,7 +132,7 @@ class FakeOps {
         phase_ = 0;
         return;
       }
-      std::vector<Bytes> copies;
+      std::vector<Range> copies;
       for (std::size_t i = 0; i < inputs_.size(); ++i)
         copies.push_back({staging_[i].data(), inputs_[i].count});
       ops_.seen[id_] = digest(copies);
@@ -146,7 +146,7 @@ class FakeOps {
     FakeOps& ops_;
     runtime::Queue queue_;
     std::size_t id_;
-    std::vector<Bytes> inputs_, outputs_;
+    std::vector<Range> inputs_, outputs_;
     std::vector<std::vector<std::byte>> staging_;
     runtime::Event copied_;
     int phase_ = 0;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "runtime/mpi_check.hpp"
+#include "tests/support/one_source.hpp"
 
 namespace ztrain::test {
 namespace {
@@ -57,6 +58,7 @@ const runtime::Session& session() {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
+  ztrain::test::run_only_one_source(argc, argv);
   const ztrain::runtime::Session session(&argc, &argv);
   ztrain::test::session_pointer() = &session;
   auto& listeners = testing::UnitTest::GetInstance()->listeners();

@@ -10,7 +10,7 @@
 #include "model/trainable.hpp"
 #include "tests/support/small_job.hpp"
 
-namespace ztrain {
+namespace ztrain::adapters_test {
 namespace {
 
 using program::ActionKind;
@@ -223,4 +223,4 @@ TEST(Trainable, DropoutKnowsItsTokensAndIsAbsentInEvaluation) {
 }
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::adapters_test

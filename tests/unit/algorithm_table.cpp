@@ -14,7 +14,7 @@
 #include "base/error.hpp"
 #include "kernels/algorithm_choice.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::algorithm_table_test {
 namespace {
 
 Algorithm algorithm(int number, double microseconds = 1.5) {
@@ -216,4 +216,4 @@ TEST(AlgorithmFileName, FollowsTheUsersFolders) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::algorithm_table_test

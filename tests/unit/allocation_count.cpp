@@ -9,6 +9,8 @@
 
 #include "telemetry/watchdog.hpp"
 
+namespace ztrain::allocation_count_test {
+
 using namespace ztrain::telemetry;
 
 TEST(AllocationCount, CountsEveryFormOfNew) {
@@ -57,3 +59,5 @@ TEST(AllocationCount, TheWatchdogTakesBeatsWithoutAllocating) {
   }
   EXPECT_EQ(count.calls(), 0);
 }
+
+}  // namespace ztrain::allocation_count_test

@@ -10,7 +10,8 @@
 #include "base/error.hpp"
 #include "memory/machine.hpp"
 
-using namespace ztrain;
+namespace ztrain::arena_test {
+
 using memory::Arena;
 
 namespace {
@@ -29,8 +30,6 @@ T read(const Arena& arena, std::int64_t offset) {
   std::memcpy(&value, arena.at(offset), sizeof value);
   return value;
 }
-
-}  // namespace
 
 TEST(Arena, AlignedZeroedAndMovable) {
   for (const std::int64_t bytes : {1, 5000, 100 << 20}) {
@@ -107,3 +106,6 @@ TEST(Arena, TooLargeSaysWhatIsThere) {
     EXPECT_NE(std::string(error.what()).find("available"), std::string::npos) << error.what();
   }
 }
+
+}  // namespace
+}  // namespace ztrain::arena_test

@@ -5,7 +5,7 @@
 
 #include "kernels/attention_graph_cudnn.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::attention_graph_test {
 namespace {
 
 using enum AttentionWay;
@@ -93,4 +93,4 @@ TEST(AttentionGraphs, WhatAGpuLacksIsSaid) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::attention_graph_test

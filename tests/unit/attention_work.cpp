@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace ztrain {
+namespace ztrain::attention_work_test {
 namespace {
 
 using enum AttentionWay;
@@ -166,4 +166,4 @@ TEST(AttentionWork, IsTheKernelsOwnOnCpus) {
 }
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::attention_work_test

@@ -7,7 +7,7 @@
 #include "config/load.hpp"
 #include "train/bench_report.hpp"
 
-namespace ztrain::train {
+namespace ztrain::train::bench_peak_test {
 namespace {
 
 using config::Arithmetic;
@@ -63,4 +63,4 @@ TEST(BenchReport, HasBothSharesWithEightBitProducts) {
 }
 
 }  // namespace
-}  // namespace ztrain::train
+}  // namespace ztrain::train::bench_peak_test

@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-namespace ztrain::checkpoint {
+namespace ztrain::checkpoint::checkpoint_selection_test {
 namespace {
 
 /// Row-major indices of the boxes' elements, in the boxes' order.
@@ -59,4 +59,4 @@ TEST(Selection, SlicesAreWhereTheLayoutSaysTheyAre) {
 }
 
 }  // namespace
-}  // namespace ztrain::checkpoint
+}  // namespace ztrain::checkpoint::checkpoint_selection_test

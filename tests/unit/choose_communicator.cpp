@@ -4,7 +4,8 @@
 
 #include "base/error.hpp"
 
-using namespace ztrain;
+namespace ztrain::choose_communicator_test {
+
 using namespace ztrain::runtime;
 
 namespace {
@@ -21,8 +22,6 @@ std::string refusal(const std::vector<RankDevice>& ranks, bool shares_gpus) {
   }
   return "";
 }
-
-}  // namespace
 
 TEST(ChooseCommunicator, AutoTakesNcclWhereEachRankHasItsOwnGpu) {
   const CommunicatorChoice choice = choose_communicator("auto", one_each, false);
@@ -53,3 +52,6 @@ TEST(ChooseCommunicator, NcclIsRefusedWhereItWillNotDo) {
       << refusal(shared, false);
   EXPECT_NE(refusal(one_without, true).find("rank 1 on b has no GPU"), std::string::npos);
 }
+
+}  // namespace
+}  // namespace ztrain::choose_communicator_test

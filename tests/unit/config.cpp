@@ -9,7 +9,7 @@
 #include "config/presets.hpp"
 #include "tests/unit/config_deck.hpp"
 
-namespace ztrain::config {
+namespace ztrain::config::config_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -318,4 +318,4 @@ TEST(Ranks, BatchesThatDoNotFitShowTheEquation) {
 }
 
 }  // namespace
-}  // namespace ztrain::config
+}  // namespace ztrain::config::config_test

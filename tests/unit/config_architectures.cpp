@@ -6,7 +6,7 @@
 #include "config_folder.hpp"
 #include "model/family.hpp"
 
-namespace ztrain::config {
+namespace ztrain::config::config_architectures_test {
 namespace {
 
 /// Dims of a config.json, of this class.
@@ -257,4 +257,4 @@ TEST(Families, RefuseWhatTheyHaveNot) {
 }
 
 }  // namespace
-}  // namespace ztrain::config
+}  // namespace ztrain::config::config_architectures_test

@@ -6,7 +6,7 @@
 #include "config/summary.hpp"
 #include "tests/unit/config_deck.hpp"
 
-namespace ztrain::config {
+namespace ztrain::config::config_cluster_test {
 namespace {
 
 TEST(ClusterPresets, SetTheFiguresAndYieldToTheDeck) {
@@ -123,4 +123,4 @@ TEST(Cluster, OutsideMemoryIsAPartOfTheDevices) {
 }
 
 }  // namespace
-}  // namespace ztrain::config
+}  // namespace ztrain::config::config_cluster_test

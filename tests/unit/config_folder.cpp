@@ -4,7 +4,7 @@
 #include "config/hf_config.hpp"
 #include "config/hf_generation.hpp"
 
-namespace ztrain::config {
+namespace ztrain::config::config_folder_test {
 namespace {
 
 TEST_F(Folder, GivesTheDims) {
@@ -191,4 +191,4 @@ TEST_F(Folder, WhatIsWrittenIsReadBack) {
 }
 
 }  // namespace
-}  // namespace ztrain::config
+}  // namespace ztrain::config::config_folder_test

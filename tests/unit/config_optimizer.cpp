@@ -6,7 +6,7 @@
 #include "config/resume.hpp"
 #include "tests/unit/config_deck.hpp"
 
-namespace ztrain::config {
+namespace ztrain::config::config_optimizer_test {
 namespace {
 
 Optimizer optimizer_of(const std::string& lines, const std::vector<std::string>& overrides = {}) {
@@ -139,4 +139,4 @@ TEST(NoDecay, RefusesEmptyPatterns) {
 }
 
 }  // namespace
-}  // namespace ztrain::config
+}  // namespace ztrain::config::config_optimizer_test

@@ -7,7 +7,7 @@
 #include "config/print.hpp"
 #include "tests/unit/config_deck.hpp"
 
-namespace ztrain::config {
+namespace ztrain::config::config_precision_test {
 namespace {
 
 std::string precision_error(const std::string& lines) {
@@ -160,4 +160,4 @@ TEST(LossScaling, BeginsAboveItsLeast) {
 }
 
 }  // namespace
-}  // namespace ztrain::config
+}  // namespace ztrain::config::config_precision_test

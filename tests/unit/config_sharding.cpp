@@ -7,7 +7,7 @@
 #include "config/strategy.hpp"
 #include "tests/unit/config_deck.hpp"
 
-namespace ztrain::config {
+namespace ztrain::config::config_sharding_test {
 namespace {
 
 Sharding sharding_of(const std::string& lines, const std::vector<std::string>& overrides = {}) {
@@ -183,4 +183,4 @@ TEST(RecomputeDeck, PiecesCoverTags) {
 }
 
 }  // namespace
-}  // namespace ztrain::config
+}  // namespace ztrain::config::config_sharding_test

@@ -13,7 +13,7 @@
 #include "config/resume.hpp"
 #include "tests/unit/config_deck.hpp"
 
-namespace ztrain::config {
+namespace ztrain::config::config_texts_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -118,4 +118,4 @@ TEST(Resume, SomeKeysMayChangeAndOthersNot) {
 }
 
 }  // namespace
-}  // namespace ztrain::config
+}  // namespace ztrain::config::config_texts_test

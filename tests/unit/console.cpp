@@ -12,6 +12,8 @@
 
 #include "telemetry/allocation_count.hpp"
 
+namespace ztrain::console_test {
+
 using namespace ztrain::telemetry;
 
 namespace {
@@ -68,8 +70,6 @@ class ConsoleTest : public testing::Test {
   Stream lines, progress;
   double clock = 1000;
 };
-
-}  // namespace
 
 TEST_F(ConsoleTest, WhatIsFastIsNotToldOf) {
   for (const int columns : {0, 80}) {
@@ -248,3 +248,6 @@ TEST_F(ConsoleTest, AThreadLooks) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_TRUE(asked);
 }
+
+}  // namespace
+}  // namespace ztrain::console_test

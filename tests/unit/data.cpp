@@ -1,7 +1,7 @@
 // Token files in every layout, their errors and their identity.
 #include "tests/unit/data_files.hpp"
 
-namespace ztrain::data {
+namespace ztrain::data::data_test {
 namespace {
 
 // ---- layouts
@@ -148,4 +148,4 @@ TEST_F(Data, IdentityIsOfContentNotOfPlace) {
 }
 
 }  // namespace
-}  // namespace ztrain::data
+}  // namespace ztrain::data::data_test

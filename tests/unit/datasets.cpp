@@ -9,7 +9,7 @@
 #include "data/describe.hpp"
 #include "tests/unit/data_files.hpp"
 
-namespace ztrain::data {
+namespace ztrain::data::datasets_test {
 namespace {
 
 /// Writes attributes of any number of items, as h5py does.
@@ -228,4 +228,4 @@ TEST_F(Opened, ATokenizerThatCannotBeReadIsAWarning) {
 }
 
 }  // namespace
-}  // namespace ztrain::data
+}  // namespace ztrain::data::datasets_test

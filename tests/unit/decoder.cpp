@@ -6,7 +6,7 @@
 #include "model/attention_span.hpp"
 #include "tests/support/small_job.hpp"
 
-namespace ztrain {
+namespace ztrain::decoder_test {
 namespace {
 
 constexpr std::int64_t tokens = 32;
@@ -111,4 +111,4 @@ TEST(Decoder, CostsKnowTheWindow) {
 }
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::decoder_test

@@ -11,7 +11,8 @@
 #include "memory/arena.hpp"
 #include "runtime/choose_gpu.hpp"
 
-using namespace ztrain;
+namespace ztrain::device_test {
+
 using namespace ztrain::runtime;
 using memory::Arena;
 
@@ -47,8 +48,6 @@ std::string refusal(F&& f) {
 std::size_t place(const std::string& text, char what) {
   return text.find(what);
 }
-
-}  // namespace
 
 TEST(HostDevice, RunsWorkWhenItIsSubmitted) {
   const auto device = make_host_device();
@@ -284,3 +283,6 @@ TEST(DeferredDevice, TimedEventsTakeTime) {
   device->finish();
   EXPECT_GE(device->seconds(begin, end).value(), 0.0);
 }
+
+}  // namespace
+}  // namespace ztrain::device_test

@@ -9,7 +9,7 @@
 #include <limits>
 #include <random>
 
-namespace ztrain {
+namespace ztrain::dtype_test {
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -186,4 +186,4 @@ TEST(DTypes, FollowTheirCppTypes) {
 }
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::dtype_test

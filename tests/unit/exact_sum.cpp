@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-namespace ztrain {
+namespace ztrain::exact_sum_test {
 namespace {
 
 constexpr double smallest = std::numeric_limits<double>::denorm_min();
@@ -131,4 +131,4 @@ TEST(ExactSum, AnyTermThatIsNotFiniteShows) {
 }
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::exact_sum_test

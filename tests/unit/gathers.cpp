@@ -10,7 +10,7 @@
 
 #include "base/philox.hpp"
 
-namespace ztrain::program {
+namespace ztrain::program::gathers_test {
 namespace {
 
 using Lists = std::vector<std::vector<int>>;
@@ -299,4 +299,4 @@ TEST(Spans, AreCutWhereAnActionOrItsUnitsChange) {
 }
 
 }  // namespace
-}  // namespace ztrain::program
+}  // namespace ztrain::program::gathers_test

@@ -10,7 +10,7 @@
 #include "program/passes.hpp"
 #include "tests/support/small_job.hpp"
 
-namespace ztrain::program {
+namespace ztrain::program::inference_test {
 namespace {
 
 using test::refusal;
@@ -149,4 +149,4 @@ TEST(KeyValueCache, RefusesWhatItCannotChange) {
 }
 
 }  // namespace
-}  // namespace ztrain::program
+}  // namespace ztrain::program::inference_test

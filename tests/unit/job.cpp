@@ -10,7 +10,7 @@
 #include "program/passes.hpp"
 #include "tests/support/small_job.hpp"
 
-namespace ztrain::program {
+namespace ztrain::program::job_test {
 namespace {
 
 using test::refusal;
@@ -177,4 +177,4 @@ TEST(BrokenJob, CycleOverTwoStreamsIsRefused) {
 }
 
 }  // namespace
-}  // namespace ztrain::program
+}  // namespace ztrain::program::job_test

@@ -13,7 +13,7 @@
 #include "tests/support/pairwise.hpp"
 #include "tests/support/small_job.hpp"
 
-namespace ztrain::program {
+namespace ztrain::program::job_knobs_test {
 namespace {
 
 using test::refusal;
@@ -225,4 +225,4 @@ TEST(ReducedBytes, ReductionsThatDoNotOverlapTakeLessMemory) {
 }
 
 }  // namespace
-}  // namespace ztrain::program
+}  // namespace ztrain::program::job_knobs_test

@@ -14,7 +14,7 @@
 #include "program/units.hpp"
 #include "tests/support/small_job.hpp"
 
-namespace ztrain::program {
+namespace ztrain::program::join_products_test {
 namespace {
 
 using model::Graph;
@@ -197,4 +197,4 @@ TEST(JoinProducts, GradientsAreWrittenAndAddedToTogether) {
 }
 
 }  // namespace
-}  // namespace ztrain::program
+}  // namespace ztrain::program::join_products_test

@@ -9,7 +9,7 @@
 #include "kernels/scale.hpp"
 #include "tests/support/kernel_arrays.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_adapter_test {
 namespace {
 
 using namespace ztrain::test;
@@ -93,4 +93,4 @@ TYPED_TEST(Adapter, KeyAndStepGiveOtherMasksOfTheSameShare) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_adapter_test

@@ -13,7 +13,7 @@
 #include "telemetry/allocation_count.hpp"
 #include "tests/support/attention_case.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_attention_test {
 namespace {
 
 using namespace ztrain::test;
@@ -213,4 +213,4 @@ TEST(AttentionShapes, Refused) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_attention_test

@@ -16,7 +16,7 @@
 #include "telemetry/allocation_count.hpp"
 #include "tests/support/kernel_arrays.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_attention_cached_test {
 namespace {
 
 using namespace ztrain::test;
@@ -193,4 +193,4 @@ TEST(CachedAttentionShapes, Refused) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_attention_cached_test

@@ -13,7 +13,7 @@
 #include "telemetry/allocation_count.hpp"
 #include "tests/support/attention_case.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_attention_plain_test {
 namespace {
 
 using namespace ztrain::test;
@@ -181,4 +181,4 @@ TEST(PreparedAttentionTypes, Refused) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_attention_plain_test

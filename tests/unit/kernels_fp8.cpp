@@ -15,7 +15,7 @@
 #include "layout/layout.hpp"
 #include "tests/support/kernel_arrays.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_fp8_test {
 namespace {
 
 using namespace ztrain::test;
@@ -368,4 +368,4 @@ TEST(Fp8Weights, RefusesWhatIsNotAligned) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_fp8_test

@@ -10,7 +10,7 @@
 #include "tests/support/host_threads.hpp"
 #include "tests/support/kernel_arrays.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_fp8_threads_test {
 namespace {
 
 using namespace ztrain::test;
@@ -81,4 +81,4 @@ TEST(Launches, CountTeamsAsAnInt) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_fp8_threads_test

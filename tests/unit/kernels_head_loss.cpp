@@ -13,7 +13,7 @@
 #include "telemetry/allocation_count.hpp"
 #include "tests/support/kernel_arrays.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_head_loss_test {
 namespace {
 
 using namespace ztrain::test;
@@ -85,9 +85,9 @@ constexpr double error = std::is_same_v<T, double>  ? 1e-12
 template <class T>
 constexpr double loss_error = std::is_same_v<T, double> ? 1e-13 : 1e-6;
 
-/// 600 x 20000 and 300 x 66000 need several chunks in every type, the last one shorter.
+/// 600 x 20000 and 290 x 33000 need several chunks in every type, the last one shorter.
 const std::vector<HeadLossShape> shapes = {{33, 20000, 64}, {1, 257, 8},     {3, 1000, 20},  {65, 257, 64},
-                                           {130, 1000, 33}, {600, 20000, 8}, {300, 66000, 4}};
+                                           {130, 1000, 33}, {600, 20000, 2}, {290, 33000, 2}};
 
 template <class P>
 struct HeadLossTest : ::testing::Test {};
@@ -205,13 +205,13 @@ TEST(HeadLossWorkspace, ChunksFitTheirBound) {
   EXPECT_EQ(head_loss_chunk(7, 257, DType::f32, Target::cpu), 7);
   for (const DType type : {DType::f64, DType::f32, DType::bf16}) {
     EXPECT_LT(head_loss_chunk(600, 20000, type, Target::cpu), 600);
-    EXPECT_LT(head_loss_chunk(300, 66000, type, Target::cpu), 300);
+    EXPECT_LT(head_loss_chunk(290, 33000, type, Target::cpu), 290);
     EXPECT_EQ(head_loss_chunk(4096, 10'000'000, type, Target::cpu), 256);
   }
   const auto bytes = [](std::int64_t vocabulary) {
     return head_loss_workspace_bytes(4096, vocabulary, 2, DType::bf16, DType::f32, Target::cpu);
   };
-  constexpr std::int64_t products = std::int64_t{3} << 20;
+  constexpr std::int64_t products = std::int64_t{5} << 20;
   for (const std::int64_t vocabulary : {257, 20000})
     EXPECT_LE(bytes(vocabulary), (std::int64_t{32} << 20) + products);
   EXPECT_LE(bytes(128256), 256 * head_loss_token_bytes(128256, DType::bf16) + products);
@@ -249,4 +249,4 @@ TEST(HeadLossReference, GradientsAreFiniteDifferences) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_head_loss_test

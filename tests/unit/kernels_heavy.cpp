@@ -16,7 +16,7 @@
 #include "telemetry/allocation_count.hpp"
 #include "tests/support/kernel_arrays.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_heavy_test {
 namespace {
 
 using namespace ztrain::test;
@@ -260,4 +260,4 @@ TEST(LinearAllocation, NoneInOurLaunches) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_heavy_test

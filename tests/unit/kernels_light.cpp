@@ -16,7 +16,7 @@
 #include "kernels/swiglu.hpp"
 #include "tests/support/kernel_arrays.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_light_test {
 namespace {
 
 using namespace ztrain::test;
@@ -298,4 +298,4 @@ TEST(Rope, Llama3ScalingKeepsShortWavesStretchesLongOnesAndBlendsBetween) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_light_test

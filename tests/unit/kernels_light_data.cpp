@@ -18,7 +18,7 @@
 #include "kernels/select_row.hpp"
 #include "tests/support/kernel_arrays.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_light_data_test {
 namespace {
 
 using namespace ztrain::test;
@@ -314,4 +314,4 @@ TYPED_TEST(Initial, NormalWeightsHaveTheirMomentsAndConstantsTheirValue) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_light_data_test

@@ -20,7 +20,7 @@
 #include "telemetry/allocation_count.hpp"
 #include "tests/support/kernel_arrays.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_light_launch_test {
 namespace {
 
 using namespace ztrain::test;
@@ -77,4 +77,4 @@ TEST(Launch, AllocatesNothing) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_light_launch_test

@@ -13,7 +13,7 @@
 #include "kernels/sum_squares.hpp"
 #include "tests/support/kernel_arrays.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_light_step_test {
 namespace {
 
 using namespace ztrain::test;
@@ -174,4 +174,4 @@ TEST(StepMetrics, FinishStepFindsWhatIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_light_step_test

@@ -9,7 +9,7 @@
 #include "optimizers/code_map.hpp"
 #include "tests/support/optimizer_job.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_optimizer_test {
 namespace {
 
 using namespace ztrain::test;
@@ -195,4 +195,4 @@ TEST(OptimizerTable, SgdKeepsNothingWithoutMomentum) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_optimizer_test

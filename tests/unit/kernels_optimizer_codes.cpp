@@ -7,7 +7,7 @@
 #include "optimizers/code_map.hpp"
 #include "tests/support/optimizer_job.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_optimizer_codes_test {
 namespace {
 
 using namespace ztrain::test;
@@ -200,4 +200,4 @@ TEST(CodedAdamW, FollowsAdamWOnAQuadratic) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_optimizer_codes_test

@@ -7,7 +7,7 @@
 #include "tests/support/host_threads.hpp"
 #include "tests/support/optimizer_job.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_optimizer_quanta_test {
 namespace {
 
 using namespace ztrain::test;
@@ -126,4 +126,4 @@ TEST(OptimizerQuanta, DrawWhatBlocksDraw) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_optimizer_quanta_test

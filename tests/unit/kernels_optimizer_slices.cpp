@@ -6,7 +6,7 @@
 
 #include "tests/support/optimizer_job.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_optimizer_slices_test {
 namespace {
 
 using namespace ztrain::test;
@@ -157,4 +157,4 @@ TEST(StochasticRounding, DrawsAnewForEachSeedNameAndStep) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_optimizer_slices_test

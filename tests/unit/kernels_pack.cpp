@@ -12,7 +12,7 @@
 #include "kernels/exact_window.hpp"
 #include "kernels/random_words.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_pack_test {
 namespace {
 
 template <class T, std::int64_t size>
@@ -109,4 +109,4 @@ TEST(ExactWindow, AddsWhatAnExactSumAdds) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_pack_test

@@ -15,7 +15,7 @@
 #include "kernels/linear.hpp"
 #include "tests/support/kernel_arrays.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_products_test {
 namespace {
 
 using namespace ztrain::test;
@@ -170,14 +170,16 @@ TEST(Bf16Products, MeasuringFindsWhatTheProcessorHas) {
 /// One rank may find native faster where another has no such instructions.
 TEST(Bf16Products, NativeFallsBackToPanels) {
   const ExecHandle exec = make_exec();
-  for (const std::optional<Bf16Products> way :
-       {std::optional(Bf16Products::native), std::optional<Bf16Products>()}) {
+  const auto through_panels = [&](std::optional<Bf16Products> way) {
     gemm_library(*exec).bf16 = way;
     const auto gemm = make_gemm({.m = 8, .n = 8, .k = 8}, DType::bf16, DType::bf16);
     gemm->prepare(*exec);
-    EXPECT_EQ(contains(gemm->implementation(), "panels"), !multiplies_bf16()) << gemm->implementation();
-  }
+    return contains(gemm->implementation(), "panels");
+  };
+  EXPECT_EQ(through_panels(Bf16Products::native), !multiplies_bf16());
+  EXPECT_TRUE(through_panels(Bf16Products::widened));
+  EXPECT_TRUE(through_panels(std::nullopt)) << "what was not chosen is what every processor has";
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_products_test

@@ -13,7 +13,7 @@
 #include "tests/support/host_threads.hpp"
 #include "tests/support/kernel_arrays.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_threads_test {
 namespace {
 
 using namespace ztrain::test;
@@ -268,4 +268,4 @@ TEST(Losses, AreAddedOverChunks) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_threads_test

@@ -9,7 +9,7 @@
 #include "kernels/fast_exp.hpp"
 #include "kernels/tile.hpp"
 
-namespace ztrain::kernels {
+namespace ztrain::kernels::kernels_tile_test {
 namespace {
 
 constexpr int side = 64;
@@ -123,4 +123,4 @@ TEST(FastLog, Accurate) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels
+}  // namespace ztrain::kernels::kernels_tile_test

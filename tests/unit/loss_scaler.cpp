@@ -9,7 +9,7 @@
 
 #include "base/error.hpp"
 
-namespace ztrain::optim {
+namespace ztrain::optim::loss_scaler_test {
 namespace {
 
 /// Scales after each step of a history: '.' a good step, 'x' an overflow.
@@ -109,4 +109,4 @@ TEST(LossScaler, RefusesWhatMakesNoSense) {
 }
 
 }  // namespace
-}  // namespace ztrain::optim
+}  // namespace ztrain::optim::loss_scaler_test

@@ -9,7 +9,7 @@
 #include "program/placement.hpp"
 #include "tests/support/transformer_program.hpp"
 
-namespace ztrain::test {
+namespace ztrain::test::memory_plan_test {
 namespace {
 
 const TierPlan& device(const Program& p) {
@@ -202,4 +202,4 @@ TEST(MemoryPlan, StaysWithinTwoPercentOfLiveForTransformers) {
 }
 
 }  // namespace
-}  // namespace ztrain::test
+}  // namespace ztrain::test::memory_plan_test

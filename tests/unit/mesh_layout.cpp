@@ -9,7 +9,7 @@
 #include "layout/layout.hpp"
 #include "layout/mesh.hpp"
 
-using namespace ztrain;
+namespace ztrain::mesh_layout_test {
 
 namespace {
 
@@ -26,8 +26,6 @@ std::vector<ParameterShape> parameters(int parts) {
           {"mlp.down.weight", {33, 24}, {1, parts}, 1, true}, {"norm.weight", {33}, {}, 1, false},
           {"cube.weight", {3, 12, 5}, {1, parts}, 1, true}};
 }
-
-}  // namespace
 
 TEST(MeshArithmetic, CoordinatesAreRowMajor) {
   const MeshShape mesh = shape(2, 3, 4, 1, 2);
@@ -209,3 +207,6 @@ TEST(Layout, ADimThatDoesNotDivideNamesTheParameter) {
     EXPECT_NE(std::string(error.what()).find("embed.weight"), std::string::npos) << error.what();
   }
 }
+
+}  // namespace
+}  // namespace ztrain::mesh_layout_test

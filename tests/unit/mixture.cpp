@@ -7,7 +7,7 @@
 #include "data/describe.hpp"
 #include "tests/unit/data_files.hpp"
 
-namespace ztrain::data {
+namespace ztrain::data::mixture_test {
 namespace {
 
 using Mixtures = Data;
@@ -118,4 +118,4 @@ TEST_F(Mixtures, WeightsMustMatchTheEntries) {
 }
 
 }  // namespace
-}  // namespace ztrain::data
+}  // namespace ztrain::data::mixture_test

@@ -9,7 +9,7 @@
 #include "data/document_rows.hpp"
 #include "tests/unit/data_files.hpp"
 
-namespace ztrain::data {
+namespace ztrain::data::packing_test {
 namespace {
 
 using Documents = Data;
@@ -381,4 +381,4 @@ TEST_F(Documents, TokenizersMustGoTogether) {
 }
 
 }  // namespace
-}  // namespace ztrain::data
+}  // namespace ztrain::data::packing_test

@@ -11,7 +11,7 @@
 #include "plan/traffic.hpp"
 #include "tests/support/programs.hpp"
 
-namespace ztrain::plan {
+namespace ztrain::plan::plan_test {
 namespace {
 
 using namespace program;
@@ -272,4 +272,4 @@ TEST(Classic, TheFloorIsNotEnoughOnceSomethingIsBesideTheStates) {
 }
 
 }  // namespace
-}  // namespace ztrain::plan
+}  // namespace ztrain::plan::plan_test

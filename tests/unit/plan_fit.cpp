@@ -14,7 +14,7 @@
 #include "config/validate.hpp"
 #include "plan/report.hpp"
 
-namespace ztrain::plan {
+namespace ztrain::plan::plan_fit_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -334,4 +334,4 @@ TEST_F(Decks, TextAndJsonSayTheSame) {
 }
 
 }  // namespace
-}  // namespace ztrain::plan
+}  // namespace ztrain::plan::plan_fit_test

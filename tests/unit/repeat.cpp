@@ -18,7 +18,7 @@
 #include "tests/support/pairwise.hpp"
 #include "tests/support/small_job.hpp"
 
-namespace ztrain::program {
+namespace ztrain::program::repeat_test {
 namespace {
 
 using test::refusal;
@@ -286,4 +286,4 @@ TEST(RankClasses, DifferInWhatAttributesHoldAlone) {
 }
 
 }  // namespace
-}  // namespace ztrain::program
+}  // namespace ztrain::program::repeat_test

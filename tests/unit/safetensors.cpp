@@ -14,7 +14,7 @@
 #include "base/error.hpp"
 #include "checkpoint/convert.hpp"
 
-namespace ztrain::checkpoint {
+namespace ztrain::checkpoint::safetensors_test {
 namespace {
 
 template <class Function>
@@ -191,4 +191,4 @@ TEST(Convert, NanAndInfinityAreSeen) {
 }
 
 }  // namespace
-}  // namespace ztrain::checkpoint
+}  // namespace ztrain::checkpoint::safetensors_test

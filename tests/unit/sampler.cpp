@@ -9,7 +9,7 @@
 #include "data/window_rows.hpp"
 #include "tests/unit/data_files.hpp"
 
-namespace ztrain::data {
+namespace ztrain::data::sampler_test {
 namespace {
 
 using Samples = Data;
@@ -184,4 +184,4 @@ TEST_F(Samples, ShippedDecksFindTheirData) {
 }
 
 }  // namespace
-}  // namespace ztrain::data
+}  // namespace ztrain::data::sampler_test

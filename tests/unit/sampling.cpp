@@ -12,7 +12,7 @@
 #include "base/error.hpp"
 #include "base/philox.hpp"
 
-namespace ztrain::train {
+namespace ztrain::train::sampling_test {
 namespace {
 
 // Probabilities 0.1, 0.4, 0.2, 0.3.
@@ -96,4 +96,4 @@ TEST(Sampling, RefusesNaNAndInfinity) {
 }
 
 }  // namespace
-}  // namespace ztrain::train
+}  // namespace ztrain::train::sampling_test

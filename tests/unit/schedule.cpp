@@ -8,7 +8,7 @@
 #include "base/error.hpp"
 #include "config/fields.hpp"
 
-namespace ztrain::optim {
+namespace ztrain::optim::schedule_test {
 namespace {
 
 config::Schedule schedule(const std::string& name, std::int64_t warmup = 10, double ratio = 0.1,
@@ -78,4 +78,4 @@ TEST(BiasCorrection, IsOneMinusThePower) {
 }
 
 }  // namespace
-}  // namespace ztrain::optim
+}  // namespace ztrain::optim::schedule_test

@@ -4,14 +4,14 @@
 
 #include <random>
 
+namespace ztrain::segments_test {
+
 using namespace ztrain::engine;
 
 namespace {
 
 constexpr Site kernel{}, waiting{true, true, false}, signalling{true, false, true},
     communication{false, true, true};
-
-}  // namespace
 
 TEST(Segments, NoGraphsAndOneGraph) {
   const std::vector<Site> sites{kernel, communication, waiting};
@@ -57,3 +57,6 @@ TEST(Segments, AnyProgramIsCoveredInOrder) {
     EXPECT_EQ(next, static_cast<int>(sites.size()));
   }
 }
+
+}  // namespace
+}  // namespace ztrain::segments_test

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace ztrain::data {
+namespace ztrain::data::synthetic_rows_test {
 namespace {
 
 constexpr std::int64_t sequence = 37, vocabulary = 11;
@@ -61,4 +61,4 @@ TEST(SyntheticRows, UseTheWholeVocabulary) {
 }
 
 }  // namespace
-}  // namespace ztrain::data
+}  // namespace ztrain::data::synthetic_rows_test

@@ -21,7 +21,8 @@
 #include "telemetry/step_line.hpp"
 #include "telemetry/watchdog.hpp"
 
-using namespace ztrain;
+namespace ztrain::telemetry_test {
+
 using namespace ztrain::telemetry;
 namespace fs = std::filesystem;
 
@@ -65,8 +66,6 @@ class Metrics : public testing::Test {
 
   fs::path folder;
 };
-
-}  // namespace
 
 TEST_F(Metrics, NumbersRoundTrip) {
   StepRecord r;
@@ -259,3 +258,6 @@ TEST(Watchdog, OffWatchesNothing) {
   }
   EXPECT_EQ(calls, 0);
 }
+
+}  // namespace
+}  // namespace ztrain::telemetry_test

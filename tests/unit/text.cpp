@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace ztrain {
+namespace ztrain::text_test {
 namespace {
 
 TEST(Glob, StarsMatchAnyRunAndTheWholeTextCounts) {
@@ -41,4 +41,4 @@ TEST(Glob, ASetThatIsNeverClosedStandsForItself) {
 }
 
 }  // namespace
-}  // namespace ztrain
+}  // namespace ztrain::text_test

@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 
-namespace ztrain::program {
+namespace ztrain::program::units_test {
 namespace {
 
 using model::Graph;
@@ -127,4 +127,4 @@ TEST(Units, SmallParametersAreKeptWholeInAUnitOfTheirOwn) {
 }
 
 }  // namespace
-}  // namespace ztrain::program
+}  // namespace ztrain::program::units_test

@@ -6,7 +6,7 @@
 #include "program/order.hpp"
 #include "tests/support/random_program.hpp"
 
-namespace ztrain::test {
+namespace ztrain::test::verify_test {
 namespace {
 
 template <class Check>
@@ -215,4 +215,4 @@ TEST(Fuzz, OverlapOfLiveTensorsIsRefused) {
 }
 
 }  // namespace
-}  // namespace ztrain::test
+}  // namespace ztrain::test::verify_test

@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "tests/support/programs.hpp"
 
-namespace ztrain::test {
+namespace ztrain::test::verify_joint_test {
 namespace {
 
 using Axes = AxisSet;
@@ -344,4 +344,4 @@ TEST(VerifyJoint, RunsAThousandRanksOfOneClass) {
 }
 
 }  // namespace
-}  // namespace ztrain::test
+}  // namespace ztrain::test::verify_joint_test

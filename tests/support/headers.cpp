@@ -1,3 +1,0 @@
-// What all tests include, to be precompiled: see tests/CMakeLists.txt.
-
-#include <gtest/gtest.h>
