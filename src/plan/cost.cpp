@@ -1,5 +1,7 @@
 #include "plan/cost.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -100,6 +102,7 @@ class Compiler {
   /// The other ranks of the stage hold and send the same; the last one may be on a node with fewer.
   void add(int rank, program::Job job) {
     cost_.memory.push_back(memory_of(job));
+    if (options_.detail == Detail::memory) return;
     if (rank == 0) {
       cost_.ops = static_cast<std::size_t>(job.train.issues());
       cost_.traffic = traffic_of(job.train);
@@ -116,10 +119,11 @@ class Compiler {
   void simulate_on(const program::Program& train) {
     Simulation step = simulate(train, cost_.machine, options_.most_times);
     if (step.seconds <= cost_.step.seconds) return;
-    // With fewer dependencies collectives may take the links in a worse order; a runner need not do that.
-    cost_.seconds_without_reuse =
-        std::min(step.seconds, simulate_without_reuse(train, cost_.machine, options_.most_times).seconds);
     cost_.step = std::move(step);
+    if (options_.detail != Detail::all) return;
+    // With fewer dependencies collectives may take the links in a worse order; a runner need not do that.
+    cost_.seconds_without_reuse = std::min(
+        cost_.step.seconds, simulate_without_reuse(train, cost_.machine, options_.most_times).seconds);
   }
 
   Cost& cost_;
@@ -190,6 +194,15 @@ Cost cost_to_compile(const Question& q, const std::vector<std::string>& more, co
   return cost;
 }
 
+/// Whether the strategies of both decks, which have all else in common, cut nothing, and so come to the same
+/// Programs.
+bool cut_nothing(const Cost& a, const Cost& b) {
+  const program::JobSpec x = job_spec(a.deck, a.machine.target), y = job_spec(b.deck, b.machine.target);
+  return x.mesh == y.mesh && x.mesh.size(program::Cut::shard_axes()) == 1 &&
+         x.units.persistence_threshold == y.units.persistence_threshold &&
+         x.sharding.secondary_shards == y.sharding.secondary_shards;
+}
+
 }  // namespace
 
 Cost cost_of(const Question& q, const std::vector<std::string>& more, const CostOptions& options) {
@@ -209,6 +222,23 @@ Trial try_fit(const Question& q, const std::vector<std::string>& more, const Cos
     return {};
   }
   return trial;
+}
+
+std::optional<Cost> cost_with_strategy(const Question& q, const Cost& own, std::string_view strategy) {
+  const CostOptions options{.detail = Detail::step};
+  try {
+    Cost cost = cost_to_compile(q, {fmt::format("sharding.strategy={}", strategy)}, options);
+    if (cut_nothing(cost, own)) {
+      config::Deck deck = std::move(cost.deck);
+      cost = own;
+      cost.deck = std::move(deck);
+    } else {
+      Compiler(cost, options).run();
+    }
+    return cost;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 std::optional<Cost> cost_if_legal(const Question& q, const std::vector<std::string>& more,

@@ -39,12 +39,20 @@ Machine machine_for(const Question& question, const config::Deck& deck);
 /// deck_of, and the mesh resolved. Throws Error where deck and ranks do not go together.
 config::Deck resolved_deck(const Question& question, const std::vector<std::string>& more = {});
 
+/// How much of a Cost is filled in.
+enum class Detail : std::uint8_t {
+  memory,  ///< what a verdict takes
+  step,    ///< also the time of a step
+  all      ///< also what the reuse of bytes takes of that
+};
+
 struct CostOptions {
   /// How often the micro-batches in the middle of a step are simulated where they are alike, at least twice;
   /// each further one takes what the last one did.
   int most_times = 3;
   /// Takes another batch.global where the deck's cannot be divided among the ranks.
   bool any_batch = false;
+  Detail detail = Detail::all;
 };
 
 struct Cost {
@@ -73,7 +81,11 @@ struct Cost {
 Cost cost_of(const Question& question, const std::vector<std::string>& more = {},
              const CostOptions& options = {});
 
-/// The same; nothing where the keys, or deck and ranks, do not go together.
+/// The cost under another strategy, of which `own` is the deck's under its own: that of its Programs where
+/// both strategies come to the same. Nothing where the keys, or deck and ranks, do not go together.
+std::optional<Cost> cost_with_strategy(const Question& question, const Cost& own, std::string_view strategy);
+
+/// The cost; nothing where the keys, or deck and ranks, do not go together.
 std::optional<Cost> cost_if_legal(const Question& question, const std::vector<std::string>& more = {},
                                   const CostOptions& options = {});
 

@@ -142,7 +142,7 @@ class FixSearch {
     Fix fix;
     for (const std::size_t i : set) fix.changes.push_back(changes_[i]);
     fix.effect = effect_of(set);
-    Trial trial = try_fit(question_, fix.overrides());
+    Trial trial = try_fit(question_, fix.overrides(), {.detail = Detail::step});
     ++(trial.legal ? result_.tried : result_.refused);
     watch_.say(
         fmt::format("looking for changes that make it fit: {} tried, {} fit", result_.tried, fits_.size()));
@@ -184,7 +184,7 @@ class FixSearch {
 /// A mesh that does not go together with so many ranks does not fit.
 bool fits_on(Question question, const std::vector<std::string>& more, int ranks) {
   question.ranks = ranks;
-  return try_fit(question, more, {.any_batch = true}).cost.has_value();
+  return try_fit(question, more, {.any_batch = true, .detail = Detail::memory}).cost.has_value();
 }
 
 /// The i-th size of a job: powers of two within a node, then whole nodes.

@@ -327,8 +327,7 @@ std::vector<Cost> costs_by_strategy(const Question& question, const Cost& own) {
       continue;
     }
     if (s.within_node) continue;
-    if (auto cost = cost_if_legal(question, {fmt::format("sharding.strategy={}", s.name)}))
-      costs.push_back(std::move(*cost));
+    if (auto cost = cost_with_strategy(question, own, s.name)) costs.push_back(std::move(*cost));
   }
   return costs;
 }

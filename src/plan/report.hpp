@@ -28,7 +28,7 @@ std::string report_text(const Plan& plan);
 nlohmann::ordered_json report_json(const Plan& plan);
 
 /// The deck under every strategy that does not choose a mesh of its own, as far as they go together; its own
-/// row is `own`, the others are compiled as `quick` says.
+/// row is `own`.
 std::vector<Cost> costs_by_strategy(const Question& question, const Cost& own);
 
 /// States that the classic formula gives for this deck's strategy, in bytes per rank.

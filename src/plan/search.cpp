@@ -86,7 +86,7 @@ class SettingSearch {
       Setting setting{keys, {}};
       for (const std::string& text : mesh(data_ranks_ / shard, shard, micro))
         setting.overrides.push_back(text);
-      Trial trial = try_fit(question_, setting.overrides);
+      Trial trial = try_fit(question_, setting.overrides, {.detail = Detail::step});
       if (!trial.legal) continue;
       ++result_.tried;
       watch_.say(fmt::format("{} settings tried, {} fit", result_.tried, result_.best.size()));

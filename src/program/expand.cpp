@@ -17,6 +17,8 @@ class Expander {
       : graph_(graph), options_(options) {
     result_.program = std::move(base);
     result_.program.blocks = graph.blocks;
+    scalars_ = result_.program.find("scalars");
+    reserve();
     add_parameters();
     find_blocks();
     mark_boundaries();
@@ -29,6 +31,13 @@ class Expander {
   }
 
  private:
+  /// About what comes: in training ops and values stand for forward, recompute and backward.
+  void reserve() {
+    const std::size_t each = options_.micros.size() * (options_.training ? 3 : 1);
+    result_.program.ops.reserve(result_.program.ops.size() + each * graph_.nodes.size());
+    result_.program.tensors.reserve(result_.program.tensors.size() + each * graph_.values.size());
+  }
+
   void add_parameters() {
     for (const model::Parameter& p : graph_.parameters) {
       const model::Value& value = graph_.value(p.value);
@@ -148,7 +157,7 @@ class Expander {
     op.attributes = n.attributes;
     op.action = action;
     for (auto in : n.inputs) op.inputs.push_back(values[idx(in)]);
-    if (op_type(n.op).training_only) op.inputs.push_back(result_.program.find("scalars"));
+    if (op_type(n.op).training_only) op.inputs.push_back(scalars_);
     for (auto out : n.outputs) op.outputs.push_back(values[idx(out)]);
     complete(result_.program, op);
     result_.program.ops.push_back(std::move(op));
@@ -200,6 +209,7 @@ class Expander {
   const model::Graph& graph_;
   ExpandOptions options_;
   Expanded result_;
+  TensorId scalars_ = no_tensor;
   std::vector<bool> boundary_;
   std::vector<std::pair<std::size_t, std::size_t>> nodes_of_;  ///< by block: its nodes
 };

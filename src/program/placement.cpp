@@ -102,25 +102,27 @@ class Runs {
 };
 
 /// Addresses taken over time: a segment tree over issue positions. A block is kept whole at the few nodes
-/// that make up its lifetime, and counts as inside all nodes above them.
+/// that make up its lifetime, and counts as inside all nodes above them, as far as some lifetime asks those.
 class Taken {
  public:
-  explicit Taken(std::size_t ops)
-      : leaves_(std::bit_ceil(std::max<std::size_t>(ops, 1))), whole_(2 * leaves_), inside_(2 * leaves_) {}
+  Taken(const std::vector<Block>& blocks, std::size_t ops)
+      : leaves_(std::bit_ceil(std::max<std::size_t>(ops, 1))),
+        whole_(2 * leaves_),
+        inside_(2 * leaves_),
+        asked_(2 * leaves_, false) {
+    for (const Block& block : blocks) parts(block, [&](std::size_t node) { asked_[node] = true; });
+  }
 
   void insert(const Block& block, std::int64_t address) {
     const std::int64_t end = address + block.size;
-    const std::size_t first = leaves_ + at(block.first), last = leaves_ + at(block.last);
-    const auto keep = [&](std::size_t node) {
-      whole_[node].insert(address, end);
-      inside_[node].insert(address, end);
+    const auto inside = [&](std::size_t node) {
+      if (asked_[node]) inside_[node].insert(address, end);
     };
-    std::size_t lo = first, hi = last + 1;
-    for (; lo < hi; lo /= 2, hi /= 2) {
-      if (lo % 2 == 1) keep(lo++);
-      if (hi % 2 == 1) keep(--hi);
-    }
-    above(first, last, [&](std::size_t node) { inside_[node].insert(address, end); });
+    parts(block, [&](std::size_t node) {
+      whole_[node].insert(address, end);
+      inside(node);
+    });
+    above(block, inside);
   }
 
   /// Takes a lifetime into what lowest() looks at next.
@@ -129,13 +131,8 @@ class Taken {
       if (!runs.runs().empty())
         cursors_.push_back({runs.runs().data(), runs.runs().data() + runs.runs().size()});
     };
-    const std::size_t first = leaves_ + at(block.first), last = leaves_ + at(block.last);
-    std::size_t lo = first, hi = last + 1;
-    for (; lo < hi; lo /= 2, hi /= 2) {
-      if (lo % 2 == 1) look_at(inside_[lo++]);
-      if (hi % 2 == 1) look_at(inside_[--hi]);
-    }
-    above(first, last, [&](std::size_t node) { look_at(whole_[node]); });
+    parts(block, [&](std::size_t node) { look_at(inside_[node]); });
+    above(block, [&](std::size_t node) { look_at(whole_[node]); });
   }
 
   /// The lowest address that is free over the lifetimes looked at. Subtracts the runs it looks at from
@@ -151,9 +148,20 @@ class Taken {
     const Runs::Run *next, *end;
   };
 
+  /// The nodes that make up a lifetime.
+  template <class Visit>
+  void parts(const Block& block, Visit visit) const {
+    std::size_t lo = leaves_ + at(block.first), hi = leaves_ + at(block.last) + 1;
+    for (; lo < hi; lo /= 2, hi /= 2) {
+      if (lo % 2 == 1) visit(lo++);
+      if (hi % 2 == 1) visit(--hi);
+    }
+  }
+
   /// All nodes on the two ways from the ends of a lifetime to the root, each once.
   template <class Visit>
-  void above(std::size_t first, std::size_t last, Visit visit) const {
+  void above(const Block& block, Visit visit) const {
+    std::size_t first = leaves_ + at(block.first), last = leaves_ + at(block.last);
     for (; first > 0; first /= 2, last /= 2) {
       visit(first);
       if (last != first) visit(last);
@@ -178,6 +186,7 @@ class Taken {
 
   std::size_t leaves_;
   std::vector<Runs> whole_, inside_;
+  std::vector<bool> asked_;  ///< by node: some lifetime is made up of it and others
   std::vector<Cursor> cursors_;
 };
 
@@ -248,16 +257,16 @@ Placement place_online(const std::vector<Block>& given, std::size_t ops, bool fr
 }
 
 Placement place_first_fit(const std::vector<Block>& blocks, const std::vector<int>& order, std::size_t ops,
-                          std::int64_t budget, const std::vector<int>& next) {
+                          Limits limits, const std::vector<int>& next) {
   Placement result{std::vector<std::int64_t>(blocks.size(), -1), 0};
   const std::vector<int> head = heads(blocks.size(), next);
   const auto behind = [&](int b) { return next.empty() ? -1 : next[at(b)]; };
-  Taken taken(ops);
+  Taken taken(blocks, ops);
   for (const int placed : order) {
     if (result.address[at(placed)] >= 0) continue;
     for (int b = head[at(placed)]; b >= 0; b = behind(b)) taken.look_at(blocks[at(b)]);
-    const std::int64_t address = taken.lowest(blocks[at(placed)].size, budget);
-    if (budget < 0) return {{}, -1};
+    const std::int64_t address = taken.lowest(blocks[at(placed)].size, limits.looks);
+    if (limits.looks < 0 || address + blocks[at(placed)].size > limits.extent) return {{}, -1};
     for (int b = head[at(placed)]; b >= 0; b = behind(b)) {
       taken.insert(blocks[at(b)], address);
       result.address[at(b)] = address;
@@ -271,10 +280,13 @@ Placement place(const std::vector<Block>& blocks, std::size_t ops, const std::ve
   const auto duration = [&](int b) { return blocks[at(b)].last - blocks[at(b)].first; };
   const auto size = [&](int b) { return blocks[at(b)].size; };
   const std::int64_t live = live_bytes(blocks, ops), enough = live + live / 1000;
-  constexpr std::int64_t budget = 1'000'000'000;  // runs looked at: some seconds
-
   Placement best{{}, -1};
   if (!lives_follow(blocks, next)) return best;
+  const auto first_fit = [&](auto key) {
+    constexpr std::int64_t looks = 1'000'000'000;  // some seconds
+    const Limits limits = best.extent < 0 ? Limits{looks} : Limits{looks, best.extent - 1};
+    return place_first_fit(blocks, sorted_by(blocks.size(), key), ops, limits, next);
+  };
   const auto improve = [&](auto attempt) {
     if (best.extent >= 0 && best.extent <= enough) return;
     Placement other = attempt();
@@ -284,14 +296,8 @@ Placement place(const std::vector<Block>& blocks, std::size_t ops, const std::ve
   // Where micro-batches are alike the holes are, after the first ones, and so are the addresses.
   improve([&] { return place_online(blocks, ops, false); });
   improve([&] { return place_online(blocks, ops, true); });
-  improve([&] {
-    const auto order = sorted_by(blocks.size(), [&](int b) { return std::pair(-size(b), -duration(b)); });
-    return place_first_fit(blocks, order, ops, budget, next);
-  });
-  improve([&] {
-    const auto order = sorted_by(blocks.size(), [&](int b) { return std::pair(-duration(b), -size(b)); });
-    return place_first_fit(blocks, order, ops, budget, next);
-  });
+  improve([&] { return first_fit([&](int b) { return std::pair(-size(b), -duration(b)); }); });
+  improve([&] { return first_fit([&](int b) { return std::pair(-duration(b), -size(b)); }); });
   return best;
 }
 

@@ -4,6 +4,7 @@
 // lifetimes, as in Pisarchyk and Lee, "Efficient memory management for deep neural net inference" (2020).
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "program/program.hpp"
@@ -29,11 +30,17 @@ std::int64_t live_bytes(const std::vector<Block>& blocks, std::size_t ops);
 /// hole that holds it. O(n log n).
 Placement place_online(const std::vector<Block>& blocks, std::size_t ops, bool from_end);
 
+/// What first fit may take.
+struct Limits {
+  std::int64_t looks = 0;  ///< at runs of taken bytes
+  std::int64_t extent = std::numeric_limits<std::int64_t>::max();
+};
+
 /// In the given order, each block at the lowest address that is free over its lifetime; one and those behind
 /// it in `next` at one that is free over all theirs. About O(n log^2 ops) where live bytes are packed
-/// densely; gives up and returns an extent of -1 once it has looked at `budget` runs of taken bytes.
+/// densely; gives up beyond the limits and returns an extent of -1.
 Placement place_first_fit(const std::vector<Block>& blocks, const std::vector<int>& order, std::size_t ops,
-                          std::int64_t budget, const std::vector<int>& next = {});
+                          Limits limits, const std::vector<int>& next = {});
 
 /// The smallest extent of the above over several orders; stops early at an extent within a thousandth of the
 /// live bytes. next: per block the one that must have the same address, or -1; no block is named twice. An

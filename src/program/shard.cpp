@@ -34,6 +34,7 @@ class Sharder {
 
   Sharded run() {
     result_.program = std::move(in_.program);
+    program().ops.reserve(ops_.size() + 2 * plan_.gathers.size() + 4 * buffers_.size());  // about
     std::size_t started = 0;
     std::vector<std::vector<int>> releases(spans_.size()), reductions(spans_.size());
     for (std::size_t g = 0; g < plan_.gathers.size(); ++g)

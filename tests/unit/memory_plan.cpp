@@ -149,12 +149,14 @@ TEST(Placement, KeepsRandomBlocksApartAndFirstFitIsFirstFit) {
       expect_apart(blocks, placement);
       EXPECT_GE(placement.extent, live);
     }
-    const Placement fit = place_first_fit(blocks, order, ops, 1 << 30);
+    const Placement fit = place_first_fit(blocks, order, ops, {1 << 30});
     std::vector<std::int64_t> by_definition(blocks.size(), -1);
     for (const int b : order)
       by_definition[static_cast<std::size_t>(b)] = lowest_by_definition(blocks, by_definition, b);
     EXPECT_EQ(fit.address, by_definition);
-    EXPECT_EQ(place_first_fit(blocks, order, ops, 0).extent, -1);
+    EXPECT_EQ(place_first_fit(blocks, order, ops, {0}).extent, -1);
+    EXPECT_EQ(place_first_fit(blocks, order, ops, {1 << 30, fit.extent}).address, fit.address);
+    EXPECT_EQ(place_first_fit(blocks, order, ops, {1 << 30, fit.extent - 1}).extent, -1);
   }
 }
 

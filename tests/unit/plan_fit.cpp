@@ -159,6 +159,19 @@ TEST_F(Decks, TheStrategiesTableAgreesWithThePlan) {
   EXPECT_GE(seen.size(), 5u);
 }
 
+TEST_F(Decks, WhereNothingIsCutStrategiesCostWhatTheyDoWhenCompiled) {
+  for (const char* threshold : {"sharding.persistence_threshold=0", "sharding.persistence_threshold=1000"}) {
+    const Question q = question(1, 0, {threshold});
+    for (const Cost& c : costs_by_strategy(q, cost_of(q))) {
+      const std::string strategy = "sharding.strategy=" + c.deck.sharding.strategy;
+      const Cost compiled = cost_of(q, {strategy});
+      EXPECT_EQ(c.ops, compiled.ops) << threshold << ", " << strategy;
+      EXPECT_EQ(held(c), held(compiled)) << threshold << ", " << strategy;
+      EXPECT_EQ(c.step.seconds, compiled.step.seconds) << threshold << ", " << strategy;
+    }
+  }
+}
+
 TEST_F(Decks, GathersWithinAPartOfTheShardsAreNamed) {
   Plan plan{.question = question(4, 1e9, {"sharding.reshard_after_forward=2"}),
             .cost = {},
