@@ -1,11 +1,5 @@
 // Which product a CPU takes for a shape and its types.
 
-#include <algorithm>
-#include <chrono>
-#include <limits>
-#include <vector>
-
-#include "base/kernel_workspace.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/gemm_half.hpp"
 #include "kernels/gemm_library.hpp"
@@ -41,36 +35,11 @@ class GemmBf16 : public Gemm {
   std::unique_ptr<Gemm> gemm_;
 };
 
-/// Of the fastest of a few runs.
-double seconds_of(Exec& exec, Gemm& gemm, const GemmShape& s) {
-  using Clock = std::chrono::steady_clock;
-  const std::vector<bf16> a(static_cast<std::size_t>(s.m * s.k), bf16(0.5f)),
-      b(static_cast<std::size_t>(s.n * s.k), bf16(0.25f));
-  std::vector<bf16> c(static_cast<std::size_t>(s.m * s.n));
-  const std::int64_t bytes = gemm_workspace_bytes(s.m, s.n, s.k, DType::bf16, DType::bf16, Target::cpu);
-  std::vector<std::byte> workspace(static_cast<std::size_t>(bytes) + 64);
-  void* space = workspace.data();
-  std::size_t left = workspace.size();
-  std::align(64, static_cast<std::size_t>(bytes), space, left);
-  double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < 5; ++i) {
-    const auto begin = Clock::now();
-    gemm.run(exec, a.data(), b.data(), nullptr, c.data(), space);
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count());
-  }
-  return best;
-}
-
 }  // namespace
 
-Bf16Products fastest_bf16_products(Exec& exec) {
-  if (!onednn_has_bf16()) return Bf16Products::widened;
-  const GemmShape s = complete({.trans_b = true, .m = 256, .n = 512, .k = 512});
-  const auto native = make_gemm_onednn(s, DType::bf16, DType::bf16);
-  if (!native) return Bf16Products::widened;
-  const auto widened = make_gemm_half(s, DType::bf16, DType::bf16);
-  const bool faster = seconds_of(exec, *native, s) * bf16_native_gain < seconds_of(exec, *widened, s);
-  return faster ? Bf16Products::native : Bf16Products::widened;
+Bf16Products usual_bf16_products() {
+  const bool fast = onednn_has_amx() || !__builtin_cpu_is("intel");
+  return onednn_has_bf16() && fast ? Bf16Products::native : Bf16Products::widened;
 }
 
 bool multiplies_bf16() {

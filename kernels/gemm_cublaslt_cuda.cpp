@@ -122,7 +122,7 @@ bool multiplies_bf16() {
   return false;
 }
 
-Bf16Products fastest_bf16_products(Exec&) {
+Bf16Products usual_bf16_products() {
   return Bf16Products::native;
 }
 

@@ -37,14 +37,12 @@ GemmLibrary& gemm_library(Exec& exec);
 /// be chosen.
 bool multiplies_bf16();
 
-/// Native products are taken where they are at least this much faster. They were 2 times slower on one
-/// processor with AVX512-BF16, and are meant to be 2 (AVX512-BF16) to 8 (AMX) times faster: the bound lies
-/// where no processor is known, so that measuring twice gives the same answer.
-inline constexpr double bf16_native_gain = 1.25;
-
-/// Measures both on one product, in 20 ms or so. Results may differ in the last bits between the two: let one
-/// rank measure and tell the others.
-Bf16Products fastest_bf16_products(Exec& exec);
+/// What suits this processor, by its model and not by a clock, so that each start and each rank of one model
+/// decides alike. native where it has AMX, or AVX512-BF16 and is not Intel's: there those instructions are
+/// twice as fast as fp32's. On an Intel processor with AVX512-BF16 and without AMX (or where
+/// ONEDNN_MAX_CPU_ISA forbids AMX) they were measured at half the rate of fp32. Always widened without such
+/// instructions.
+Bf16Products usual_bf16_products();
 
 /// What algorithms measured here are valid for; nothing on CPUs.
 std::optional<AlgorithmHome> algorithm_home();

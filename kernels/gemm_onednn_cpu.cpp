@@ -44,6 +44,12 @@ const char* instructions() {
   }
 }
 
+/// A set of instructions is a set of bits.
+bool has(dnnl::cpu_isa wanted) {
+  const auto bits = static_cast<unsigned>(wanted);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & bits) == bits;
+}
+
 /// Made with the library's C++ interface, run through its C interface on arguments that were laid out ahead.
 class GemmOneDnn : public Gemm {
  public:
@@ -132,8 +138,11 @@ std::optional<dnnl::matmul::primitive_desc> choose(const dnnl::matmul::desc& pro
 }  // namespace
 
 bool onednn_has_bf16() {
-  constexpr auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
-  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & needed) == needed;
+  return has(dnnl::cpu_isa::avx512_core_bf16);
+}
+
+bool onednn_has_amx() {
+  return has(dnnl::cpu_isa::avx512_core_amx);
 }
 
 std::unique_ptr<Gemm> make_gemm_onednn(const GemmShape& s, DType in, DType out) {

@@ -70,8 +70,8 @@ std::vector<Field> device() {
           {"device.bf16_products", &at<&Deck::device, &Device::bf16_products>, R"("auto")", "",
            one_of({"auto", "native", "fp32"}),
            "How CPUs form products of bf16 matrices. native: by instructions for them (AVX512-BF16, AMX). "
-           "fp32: from panels widened to fp32, which any processor has. auto: what rank 0 finds faster "
-           "when it starts, for all ranks. Results differ in the last bits, and a resumed run says "
+           "fp32: from panels widened to fp32, which any processor has. auto: what suits the model "
+           "of rank 0's processor, for all ranks. Results differ in the last bits, and a resumed run says "
            "where it does otherwise than the run before. GPUs take no notice."})),
       numeric({"device.tf32", &at<&Deck::device, &Device::tf32>, "false", "", any(),
                "Products of fp32 matrices round their inputs to tf32 and are several times as fast."}),

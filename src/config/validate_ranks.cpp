@@ -92,8 +92,17 @@ void check_supported_axes(Deck& deck) {
   }
 }
 
+/// Each micro-batch has inputs of its own in a step; far beyond what anybody trains with.
+constexpr std::int64_t most_accumulation = 1 << 16;
+
 void check_batch(const Deck& deck) {
   const std::int64_t per_micro = deck.batch.micro * data_parallel_degree(deck);
+  REQUIRE(deck.batch.global / per_micro <= most_accumulation,
+          "{}: batch.global ({}) is {} micro-batches of batch.micro ({}) for each of {} data-parallel ranks, "
+          "more than "
+          "the {} that a step may have: take a larger batch.micro, or at most batch.global = {}",
+          source_of(deck, "batch.global"), deck.batch.global, deck.batch.global / per_micro, deck.batch.micro,
+          data_parallel_degree(deck), most_accumulation, most_accumulation * per_micro);
   if (deck.batch.global % per_micro == 0) return;
   const std::int64_t below = deck.batch.global / per_micro * per_micro, above = below + per_micro;
   const std::string legal =

@@ -10,8 +10,7 @@ std::string file_of(const config::Device& options) {
   return options.algorithms.empty() ? kernels::default_algorithms_file() : options.algorithms;
 }
 
-kernels::Bf16Products on_cpus(const runtime::Session& session, const config::Device& options,
-                              kernels::Exec& exec) {
+kernels::Bf16Products on_cpus(const runtime::Session& session, const config::Device& options) {
   using enum kernels::Bf16Products;
   if (options.bf16_products == "fp32") return widened;
   if (options.bf16_products == "native") {
@@ -22,7 +21,7 @@ kernels::Bf16Products on_cpus(const runtime::Session& session, const config::Dev
     });
     return native;
   }
-  const bool faster = session.rank() == 0 && kernels::fastest_bf16_products(exec) == native;
+  const bool faster = kernels::usual_bf16_products() == native;
   return session.from_rank_0(faster ? "native" : "fp32") == "native" ? native : widened;
 }
 
@@ -33,7 +32,7 @@ void open_product_algorithms(const runtime::Session& session, const config::Devi
   kernels::GemmLibrary& library = kernels::gemm_library(exec);
   const auto home = kernels::algorithm_home();
   if (!home) {
-    library.bf16 = on_cpus(session, options, exec);
+    library.bf16 = on_cpus(session, options);
     return;
   }
   library.tf32 = options.tf32;

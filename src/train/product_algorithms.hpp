@@ -1,6 +1,6 @@
 #pragma once
 // How matrix products are done, over the ranks of a job: rank 0 measures, all ranks do the same. On GPUs the
-// library's algorithms, on CPUs whether bf16 is multiplied as it is.
+// library's algorithms, on CPUs, by rank 0's model, whether bf16 is multiplied as it is.
 
 #include <string>
 

@@ -160,7 +160,11 @@ void Trainer::run() {
   }
   if (deck_.checkpoint.interval >= 0 && saved_step_ != progress_.step) save_unless_stuck();
   if (outside_bytes_ > 0) report_peak();
-  if (!deck_.checkpoint.export_to.empty() && progress_.step >= facts_.steps) export_at_end();
+  if (deck_.checkpoint.export_to.empty()) return;
+  if (progress_.step >= facts_.steps) return export_at_end();
+  console_.print(
+      fmt::format("nothing is exported to '{}': the run is not at its end; the same command goes on\n",
+                  deck_.checkpoint.export_to));
 }
 
 /// After the last step there is nothing to stop.

@@ -181,7 +181,7 @@ TEST(Placement, BlocksThatAreToShareAnAddressDo) {
     }
     std::ranges::shuffle(order, random);
     for (const Placement& placement :
-         {place(blocks, ops, next), place_first_fit(blocks, order, ops, 1 << 30, next)}) {
+         {place(blocks, ops, next), place_first_fit(blocks, order, ops, {1 << 30}, next)}) {
       expect_apart(blocks, placement);
       for (std::size_t b = 0; b < blocks.size(); ++b)
         if (next[b] >= 0) {
