@@ -37,15 +37,6 @@ class GemmBf16 : public Gemm {
 
 }  // namespace
 
-Bf16Products usual_bf16_products() {
-  const bool fast = onednn_has_amx() || !__builtin_cpu_is("intel");
-  return onednn_has_bf16() && fast ? Bf16Products::native : Bf16Products::widened;
-}
-
-bool multiplies_bf16() {
-  return onednn_has_bf16();
-}
-
 std::optional<AlgorithmHome> algorithm_home() {
   return std::nullopt;
 }
@@ -55,7 +46,7 @@ std::unique_ptr<Gemm> make_gemm(const GemmShape& shape, DType in, DType out) {
   if (is_row_product(s, in, out)) return make_gemm_row(s, in, out);
   const bool half = in == DType::bf16 || in == DType::f16;
   if (half && (out == in || out == DType::f32)) {
-    if (in == DType::bf16 && onednn_has_bf16()) return std::make_unique<GemmBf16>(s, out);
+    if (in == DType::bf16 && multiplies_bf16()) return std::make_unique<GemmBf16>(s, out);
     return make_gemm_half(s, in, out);
   }
   if (in == DType::f32 && out == DType::f32) {

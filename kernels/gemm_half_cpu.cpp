@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "kernels/rows.hpp"
+#include "kernels/wide.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -19,28 +20,28 @@ struct Window {
   bool operator==(const Window&) const = default;
 };
 
-template <class T>
-void widen_row(const T* __restrict from, float* __restrict to, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(from[i]);
-}
-
-template <class T, bool add>
-void narrow_row(const float* __restrict from, T* __restrict to, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) to[i] = T(add ? from[i] + static_cast<float>(to[i]) : from[i]);
-}
-
 /// The window's elements, as rows that begin `stride` elements apart.
 template <class T>
-void widen(Exec& exec, const T* matrix, const Window& w, float* to, std::int64_t stride) {
+void widen_window(Exec& exec, const T* matrix, const Window& w, float* to, std::int64_t stride) {
   const T* from = matrix + w.row * w.stride + w.col;
-  for_rows(exec, w.rows, [=](std::int64_t i) { widen_row(from + i * w.stride, to + i * stride, w.cols); });
+  for_rows(exec, w.rows, [=](std::int64_t i) { widen(from + i * w.stride, to + i * stride, w.cols); });
 }
 
-template <class T, bool add>
-void narrow(Exec& exec, const float* from, const Window& w, T* matrix) {
+template <class T>
+void narrow_window(Exec& exec, const float* from, const Window& w, T* matrix) {
   T* to = matrix + w.row * w.stride + w.col;
-  for_rows(exec, w.rows,
-           [=](std::int64_t i) { narrow_row<T, add>(from + i * w.cols, to + i * w.stride, w.cols); });
+  for_rows(exec, w.rows, [=](std::int64_t i) { narrow(from + i * w.cols, to + i * w.stride, w.cols); });
+}
+
+template <class T>
+void add_row(const float* __restrict from, T* __restrict to, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) to[i] = T(from[i] + static_cast<float>(to[i]));
+}
+
+template <class T>
+void add_window(Exec& exec, const float* from, const Window& w, T* matrix) {
+  T* to = matrix + w.row * w.stride + w.col;
+  for_rows(exec, w.rows, [=](std::int64_t i) { add_row(from + i * w.cols, to + i * w.stride, w.cols); });
 }
 
 /// C's panel (i0, j0) and the panel of k from d0 on.
@@ -75,7 +76,7 @@ class Widened {
       std::swap(w.row, w.col);
       std::swap(w.rows, w.cols);
     }
-    if (!(held_ == w)) widen(exec, matrix_, w, panel_, panel_stride(w.cols));
+    if (!(held_ == w)) widen_window(exec, matrix_, w, panel_, panel_stride(w.cols));
     held_ = w;
     return panel_;
   }
@@ -116,7 +117,7 @@ class GemmHalf : public Gemm {
     for_panels(shape_, [&](const Panel& p) {
       const float* x = left.window(exec, shape_.trans_a, {p.i0, p.m, p.d0, p.k, shape_.lda});
       const float* y = right.window(exec, shape_.trans_b, {p.d0, p.k, p.j0, p.n, shape_.ldb});
-      if (shape_.bias) widen(exec, static_cast<const In*>(bias), {0, 1, p.j0, p.n, 0}, row, p.n);
+      if (shape_.bias) widen_window(exec, static_cast<const In*>(bias), {0, 1, p.j0, p.n, 0}, row, p.n);
       float* sums = at(places_.c);
       if constexpr (in_place) sums = out + p.i0 * shape_.ldc + p.j0;
       find(p)->run(exec, x, y, row, sums, workspace);
@@ -141,9 +142,9 @@ class GemmHalf : public Gemm {
 
   void store(Exec& exec, const float* sums, const Window& window, Out* out) const {
     if (shape_.accumulate)
-      narrow<Out, true>(exec, sums, window, out);
+      add_window(exec, sums, window, out);
     else
-      narrow<Out, false>(exec, sums, window, out);
+      narrow_window(exec, sums, window, out);
   }
 
   Gemm* find(const Panel& p) const {

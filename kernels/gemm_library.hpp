@@ -33,7 +33,8 @@ struct GemmLibrary {
 /// That of an Exec; set it before products are prepared.
 GemmLibrary& gemm_library(Exec& exec);
 
-/// Whether this processor has instructions for products of bf16 matrices; false on GPUs, where nothing is to
+/// Whether this processor has instructions for products of bf16 matrices (AVX512-BF16 or AMX), and
+/// ONEDNN_MAX_CPU_ISA lets the library use them; false on GPUs, where nothing is to
 /// be chosen.
 bool multiplies_bf16();
 

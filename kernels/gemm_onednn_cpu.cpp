@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/kernel_workspace.hpp"
+#include "kernels/gemm_library.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -137,12 +138,13 @@ std::optional<dnnl::matmul::primitive_desc> choose(const dnnl::matmul::desc& pro
 
 }  // namespace
 
-bool onednn_has_bf16() {
+bool multiplies_bf16() {
   return has(dnnl::cpu_isa::avx512_core_bf16);
 }
 
-bool onednn_has_amx() {
-  return has(dnnl::cpu_isa::avx512_core_amx);
+Bf16Products usual_bf16_products() {
+  const bool fast = has(dnnl::cpu_isa::avx512_core_amx) || !__builtin_cpu_is("intel");
+  return multiplies_bf16() && fast ? Bf16Products::native : Bf16Products::widened;
 }
 
 std::unique_ptr<Gemm> make_gemm_onednn(const GemmShape& s, DType in, DType out) {

@@ -35,38 +35,14 @@ ZTRAIN_FUNCTION void draw_words(std::uint64_t key, std::uint64_t counter_high, s
   }
 }
 
-inline std::uint32_t upper_half(std::uint32_t a, std::uint32_t b) {
-  return static_cast<std::uint32_t>((std::uint64_t{a} * b) >> 32);
-}
-
-/// words[4 b + w] = philox(key, counter_high, first + b)[w] for blocks b < count, word_lanes at a time in
-/// loops that a CPU's compiler vectorises: room for count rounded up to them.
+/// words[4 b + w] = philox(key, counter_high, first + b)[w] for blocks b < count, word_lanes at a time: room
+/// for count rounded up to them.
 inline constexpr int word_lanes = 16;
 inline void draw_blocks(std::uint64_t key, std::uint64_t counter_high, std::uint64_t first,
                         std::int64_t count, std::uint32_t* __restrict words) {
   for (std::int64_t begin = 0; begin < count; begin += word_lanes) {
     std::uint32_t c[4][word_lanes];
-    for (int l = 0; l < word_lanes; ++l) {
-      const std::uint64_t counter = first + static_cast<std::uint64_t>(begin + l);
-      c[0][l] = static_cast<std::uint32_t>(counter);
-      c[1][l] = static_cast<std::uint32_t>(counter >> 32);
-      c[2][l] = static_cast<std::uint32_t>(counter_high);
-      c[3][l] = static_cast<std::uint32_t>(counter_high >> 32);
-    }
-    auto k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
-    for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
-      // The upper halves have loops of their own: one over all would not be vectorised.
-      std::uint32_t high[2][word_lanes];
-      for (int l = 0; l < word_lanes; ++l) high[0][l] = upper_half(0xD2511F53u, c[0][l]);
-      for (int l = 0; l < word_lanes; ++l) high[1][l] = upper_half(0xCD9E8D57u, c[2][l]);
-      for (int l = 0; l < word_lanes; ++l) {
-        const std::uint32_t low0 = 0xD2511F53u * c[0][l], low1 = 0xCD9E8D57u * c[2][l];
-        c[0][l] = high[1][l] ^ c[1][l] ^ k0;
-        c[1][l] = low1;
-        c[2][l] = high[0][l] ^ c[3][l] ^ k1;
-        c[3][l] = low0;
-      }
-    }
+    philox_lanes(key, counter_high, first + static_cast<std::uint64_t>(begin), c);
     for (int l = 0; l < word_lanes; ++l)
       for (int w = 0; w < 4; ++w) words[4 * (begin + l) + w] = c[w][l];
   }

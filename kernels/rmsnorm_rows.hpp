@@ -82,6 +82,7 @@ struct ForwardRows {
   }
 
   void wide(std::int64_t begin, std::int64_t count) const {
+    if (a.d <= 0) return;  // else a compiler may think that x is read before it is written
     A weight[most_wide], x[most_wide], other[most_wide];
     widen(a.weight, weight, a.d);
     for (std::int64_t row = begin; row < begin + count; ++row) {

@@ -28,30 +28,11 @@ struct RandomStream {
 inline constexpr int draw_lanes = 32;
 inline constexpr std::int64_t draw_group = 256;
 
-/// Sixteen random bits for each element of a group: philox(key, high, 32 group + lane) of base/philox.hpp,
-/// with the lanes in the inner loops.
+/// Sixteen random bits for each element of a group: those of the blocks 32 group + lane.
 KOKKOS_INLINE_FUNCTION void draw(const RandomStream& stream, std::int64_t group,
                                  std::uint32_t* __restrict bits) {
   std::uint32_t c[4][draw_lanes];
-  const std::uint64_t first = static_cast<std::uint64_t>(group) * draw_lanes;
-  for (int l = 0; l < draw_lanes; ++l) {
-    c[0][l] = static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(l);  // first is a multiple of 32
-    c[1][l] = static_cast<std::uint32_t>(first >> 32);
-    c[2][l] = static_cast<std::uint32_t>(stream.high);
-    c[3][l] = static_cast<std::uint32_t>(stream.high >> 32);
-  }
-  std::uint32_t k0 = static_cast<std::uint32_t>(stream.key),
-                k1 = static_cast<std::uint32_t>(stream.key >> 32);
-  for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
-    for (int l = 0; l < draw_lanes; ++l) {
-      const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c[0][l];
-      const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * c[2][l];
-      c[0][l] = static_cast<std::uint32_t>(p1 >> 32) ^ c[1][l] ^ k0;
-      c[1][l] = static_cast<std::uint32_t>(p1);
-      c[2][l] = static_cast<std::uint32_t>(p0 >> 32) ^ c[3][l] ^ k1;
-      c[3][l] = static_cast<std::uint32_t>(p0);
-    }
-  }
+  philox_lanes(stream.key, stream.high, static_cast<std::uint64_t>(group) * draw_lanes, c);
   for (int w = 0; w < 4; ++w)
     for (int l = 0; l < draw_lanes; ++l) {
       bits[2 * w * draw_lanes + l] = c[w][l] & 0xffffu;

@@ -7,23 +7,60 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/function.hpp"
+
 namespace ztrain {
 
 using PhiloxBlock = std::array<std::uint32_t, 4>;
+
+/// Multipliers of the first and third word, and what the halves of the key grow by with each round.
+inline constexpr std::uint32_t philox_multiplier_0 = 0xD2511F53u, philox_multiplier_1 = 0xCD9E8D57u;
+inline constexpr std::uint32_t philox_step_0 = 0x9E3779B9u, philox_step_1 = 0xBB67AE85u;
+inline constexpr int philox_rounds = 10;
 
 constexpr PhiloxBlock philox(std::uint64_t key, std::uint64_t counter_high, std::uint64_t counter_low) {
   std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
   PhiloxBlock c{static_cast<std::uint32_t>(counter_low), static_cast<std::uint32_t>(counter_low >> 32),
                 static_cast<std::uint32_t>(counter_high), static_cast<std::uint32_t>(counter_high >> 32)};
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c[0];
-    const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * c[2];
+  for (int round = 0; round < philox_rounds; ++round) {
+    const std::uint64_t p0 = std::uint64_t{philox_multiplier_0} * c[0];
+    const std::uint64_t p1 = std::uint64_t{philox_multiplier_1} * c[2];
     c = {static_cast<std::uint32_t>(p1 >> 32) ^ c[1] ^ k0, static_cast<std::uint32_t>(p1),
          static_cast<std::uint32_t>(p0 >> 32) ^ c[3] ^ k1, static_cast<std::uint32_t>(p0)};
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+    k0 += philox_step_0;
+    k1 += philox_step_1;
   }
   return c;
+}
+
+/// c[w][l] = philox(key, counter_high, first + l)[w]: blocks side by side, in loops that a compiler
+/// vectorises.
+template <int lanes>
+ZTRAIN_FUNCTION void philox_lanes(std::uint64_t key, std::uint64_t counter_high, std::uint64_t first,
+                                  std::uint32_t (&c)[4][lanes]) {
+  for (int l = 0; l < lanes; ++l) {
+    const std::uint64_t counter = first + static_cast<std::uint64_t>(l);
+    c[0][l] = static_cast<std::uint32_t>(counter);
+    c[1][l] = static_cast<std::uint32_t>(counter >> 32);
+    c[2][l] = static_cast<std::uint32_t>(counter_high);
+    c[3][l] = static_cast<std::uint32_t>(counter_high >> 32);
+  }
+  std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < philox_rounds; ++round, k0 += philox_step_0, k1 += philox_step_1) {
+    // The upper halves have loops of their own: one over all would not be vectorised.
+    std::uint32_t high[2][lanes];
+    for (int l = 0; l < lanes; ++l)
+      high[0][l] = static_cast<std::uint32_t>((std::uint64_t{philox_multiplier_0} * c[0][l]) >> 32);
+    for (int l = 0; l < lanes; ++l)
+      high[1][l] = static_cast<std::uint32_t>((std::uint64_t{philox_multiplier_1} * c[2][l]) >> 32);
+    for (int l = 0; l < lanes; ++l) {
+      const std::uint32_t low0 = philox_multiplier_0 * c[0][l], low1 = philox_multiplier_1 * c[2][l];
+      c[0][l] = high[1][l] ^ c[1][l] ^ k0;
+      c[1][l] = low1;
+      c[2][l] = high[0][l] ^ c[3][l] ^ k1;
+      c[3][l] = low0;
+    }
+  }
 }
 
 /// Uniform in (0, 1), never 0.

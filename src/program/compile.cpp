@@ -87,6 +87,10 @@ Program finish(Program program, const JobSpec& spec, const char* name) {
   return program;
 }
 
+namespace {
+
+/// As finish, for a step of which micros_to_compile were expanded, in a job without passes of its own;
+/// nothing where the third cannot stand for those that were left out (program/repeat.hpp).
 std::optional<Program> finish_repeated(Program program, const std::vector<int>& micros, const char* name) {
   program.name = name;
   const auto images = find_repeat(program, micros);
@@ -99,8 +103,6 @@ std::optional<Program> finish_repeated(Program program, const std::vector<int>& 
   verify_rank(program);
   return program;
 }
-
-namespace {
 
 /// Up to the last passes.
 Program expanded_step(const Base& base, const JobSpec& spec, const std::vector<int>& micros) {

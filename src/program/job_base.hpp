@@ -31,8 +31,4 @@ Sharded forward_program(const Base& base, const JobSpec& spec, Program program,
 /// The last passes: the job's own, dependencies, lifetimes, addresses, proof.
 Program finish(Program program, const JobSpec& spec, const char* name);
 
-/// The same for a step of which micros_to_compile were expanded, in a job without passes of its own; nothing
-/// where the third cannot stand for those that were left out (program/repeat.hpp).
-std::optional<Program> finish_repeated(Program program, const std::vector<int>& micros, const char* name);
-
 }  // namespace ztrain::program

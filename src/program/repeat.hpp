@@ -35,7 +35,8 @@ std::vector<int> micros_to_compile(int micro_batches);
 
 /// For a Program of micros_to_compile, before its dependencies are linked. Sets Program::repeat, and the
 /// steps of views and attributes; returns by tensor the one that its copy names instead (itself for what both
-/// name, no_tensor for what the body does not name). Nothing, and no change, where the copies differ.
+/// name, no_tensor for what the body does not name). Nothing where the copies differ: the Program, in which
+/// actions may be of another micro-batch now, is of no use then.
 std::optional<std::vector<TensorId>> find_repeat(Program& program, const std::vector<int>& micros);
 
 /// After plan_memory: the steps of persistent tensors, which have addresses now.

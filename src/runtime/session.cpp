@@ -76,10 +76,13 @@ std::string Session::from_rank_0(std::string text) const {
   return text;
 }
 
+double Session::lasts() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+}
+
 Stop Session::stop_requested(double most_seconds) const {
-  const std::chrono::duration<double> lasts = std::chrono::steady_clock::now() - began_;
   Stop mine = Stop::none;
-  if (rank_ == 0 && most_seconds > 0 && lasts.count() >= most_seconds) mine = Stop::time_is_up;
+  if (rank_ == 0 && most_seconds > 0 && lasts() >= most_seconds) mine = Stop::time_is_up;
   if (stop_.arrived()) mine = Stop::signal;
   int all = static_cast<int>(mine);
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MAX, world_), "MPI_Allreduce");

@@ -79,6 +79,9 @@ class Session {
   /// Collective: rank 0's text, on every rank.
   std::string from_rank_0(std::string text) const;
 
+  /// Seconds since the session began, by this rank's clock.
+  double lasts() const;
+
   /// Collective, the same on every rank: signal once SIGUSR1 has reached any of them since the session began;
   /// else time_is_up once the session has lasted for most_seconds by rank 0's clock. 0: no limit.
   Stop stop_requested(double most_seconds) const;

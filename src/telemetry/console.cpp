@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/text.hpp"
 #include "telemetry/allocation_count.hpp"
 
@@ -18,10 +20,6 @@ namespace {
 
 constexpr int usual_columns = 80;
 constexpr const char* remove_text = "\r\033[K";
-
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// Of a terminal; 0 where there is none, or one that understands no control sequences.
 int columns_of(int file) {
@@ -81,7 +79,7 @@ Console::Console() {
 }
 
 Console::Console(Outlet outlet) : outlet_(std::move(outlet)) {
-  if (!outlet_.now) outlet_.now = steady_seconds;
+  if (!outlet_.now) outlet_.now = ztrain::now;
   last_output_ = outlet_.now();
 }
 
@@ -125,7 +123,9 @@ void Console::write(std::FILE* file, std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), file);
   std::fflush(file);
   unfinished_ = text.back() != '\n';
-  last_output_ = outlet_.now();
+  const double now = outlet_.now();
+  if (now - last_line_ < outlet_.first) intervals_.clear();  // they come again: the next stall is a new one
+  last_line_ = last_output_ = now;
 }
 
 void Console::remove_line() {

@@ -63,7 +63,8 @@ struct Outlet {
   int columns = 0;                   ///< of the terminal that progress goes to; 0: none
   bool together = true;              ///< lines and progress end in one file or terminal
   double first = 10;                 ///< seconds without a line before one of progress
-  double longest = 300;              ///< seconds between two lines of a log on phases of one kind, at most
+  double longest = 300;              ///< seconds between two lines of a log on phases of one kind, at most;
+                                     ///< they grow anew once two printed lines are less than `first` apart
   double between_looks = 1;          ///< of a ConsoleThread, in seconds of the machine's clock
   std::function<double()> now = {};  ///< seconds; empty: the machine's steady clock
 
@@ -107,7 +108,8 @@ class Console {
   std::timed_mutex mutex_;
   Outlet outlet_;
   Phase* innermost_ = nullptr;
-  double last_output_ = 0;
+  double last_output_ = 0;                                ///< of any kind
+  double last_line_ = 0;                                  ///< that was printed
   bool shown_ = false;                                    ///< a line that is to be rewritten or removed
   bool unfinished_ = false;                               ///< the last line printed has no end yet
   std::map<std::string, double, std::less<>> intervals_;  ///< of a log, by kind of phase; else outlet_.first

@@ -94,8 +94,9 @@ void randomize_inputs(Worker& worker, const Op& op) {
 /// soon are denormal or infinite, and slow.
 bool overwrites(const Program& p, const Op& op) {
   return std::ranges::any_of(op.outputs, [&](TensorId out) {
-    const bool read = std::ranges::find(op.inputs, out) != op.inputs.end();
-    return read && !p.tensor(p.storage(out)).persistent;
+    const TensorId to = p.storage(out);
+    const bool read = std::ranges::any_of(op.inputs, [&](TensorId in) { return p.storage(in) == to; });
+    return read && !p.tensor(to).persistent;
   });
 }
 

@@ -264,10 +264,14 @@ void Trainer::report(const StepClock& clock) {
   const auto record = step_record(worker_, worker_.train().timings(), progress_, facts_, clock, this_step);
   metrics_->write(record);
   if (progress_.step % deck_.metrics.interval == 0 || progress_.step == facts_.steps)
-    console_.print(
-        telemetry::step_line(step_line(
-            record, facts_, mean_step_seconds_ * static_cast<double>(facts_.steps - progress_.step))) +
-        "\n");
+    console_.print(telemetry::step_line(step_line(record, facts_, seconds_left())) + "\n");
+}
+
+/// Until the last step, or until the run ends itself.
+double Trainer::seconds_left() const {
+  const double steps = mean_step_seconds_ * static_cast<double>(facts_.steps - progress_.step);
+  const double most = 60 * deck_.run.max_minutes;
+  return most > 0 ? std::clamp(most - session_.lasts(), 0.0, steps) : steps;
 }
 
 void Trainer::evaluate_and_report() {

@@ -52,6 +52,7 @@ class Trainer {
   void fill_inputs();
   void set_scalars();
   void report(const StepClock& clock);
+  double seconds_left() const;
   void evaluate_and_report();
   bool stops_early() const;
   void report_peak();

@@ -107,11 +107,13 @@ class Resume(zt.Case):
         for step in (1, 2):
             output = self.train(2, "limited", {**overrides, "run.max_minutes": 1e-9})
             self.assertIn(f"run.max_minutes = 1e-09: the run stops after step {step} of 40", self.last.out)
+            self.assertIn(f"nothing is exported to '{exported}': the run is not at its end", self.last.out)
             self.assertTrue((output / "checkpoints" / f"step_{step}" / "index.h5").exists())
         self.assertEqual(list(zt.validation_losses(output)), [])
         self.assertFalse(exported.exists(), "the run is not complete")
         self.train(2, "limited", {**overrides, "run.max_minutes": 60})
         self.assertNotIn("the run stops", self.last.out)
+        self.assertNotIn("nothing is exported", self.last.out)
         self.assertTrue((exported / "model.safetensors").exists(), "now it is")
         self.assert_same(zt.losses(self.straight), zt.losses(output))
         self.assertEqual(zt.validation_losses(self.straight), zt.validation_losses(output))
@@ -121,6 +123,10 @@ class Resume(zt.Case):
         output = self.train(2, "last", {"run.steps": 1, "run.max_minutes": 1e-9})
         self.assertNotIn("the run stops", self.last.out)
         self.assertEqual(list(zt.validation_losses(output)), [1])
+
+    def test_the_time_left_is_that_of_a_run_that_ends_itself(self):
+        self.train(2, "left", {"run.steps": 1000000, "run.max_minutes": 1e-9})
+        self.assertRegex(self.last.out, r"\n +1/1000000 .* 0s\n")
 
     def test_minutes_that_are_none_are_refused(self):
         for minutes in ("-1", "soon", "nan"):

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "program/compile.hpp"
+#include "tests/support/pairwise.hpp"
+#include "tests/support/small_job.hpp"
 
 namespace ztrain::test {
 
@@ -84,6 +86,28 @@ inline std::vector<std::vector<Set>> knobs() {
       {optimizer("adamw", DType::bf16, DType::f32), optimizer("adamw_8bit", DType::f16, DType::f16),
        optimizer("sgd", DType::f32, DType::f32)},
       {[](JobSpec& s) { s.micro_batches = 1; }, [](JobSpec& s) { s.micro_batches = 3; }}};
+}
+
+/// A job, and the level of each factor that it has.
+struct Setting {
+  std::string name;  ///< "row 0 3 1 ..."
+  JobSpec spec;
+};
+
+/// Jobs that together have every pair of levels of every two factors.
+inline std::vector<Setting> paired(const std::vector<std::vector<Set>>& factors) {
+  std::vector<int> levels;
+  for (const auto& sets : factors) levels.push_back(static_cast<int>(sets.size()));
+  std::vector<Setting> settings;
+  for (const std::vector<int>& row : Pairwise(levels).rows()) {
+    Setting setting{"row", spec_on(1, 1, program::strategies().front())};
+    for (std::size_t k = 0; k < row.size(); ++k) {
+      factors[k][static_cast<std::size_t>(row[k])](setting.spec);
+      setting.name += " " + std::to_string(row[k]);
+    }
+    settings.push_back(std::move(setting));
+  }
+  return settings;
 }
 
 }  // namespace ztrain::test

@@ -317,5 +317,15 @@ TEST(Ranks, BatchesThatDoNotFitShowTheEquation) {
             "accumulation must be whole; nearest legal value 12");
 }
 
+TEST(Ranks, AStepHasABoundedNumberOfMicroBatches) {
+  EXPECT_EQ(rank_error("", 2, 8, {"--batch.global=131072"}), "no error");
+  EXPECT_EQ(
+      rank_error("", 2, 8, {"--batch.global=131074"}),
+      "command line: batch.global (131074) is 65537 micro-batches of batch.micro (1) for each of 2 "
+      "data-parallel "
+      "ranks, more than the 65536 that a step may have: take a larger batch.micro, or at most batch.global = "
+      "131072");
+}
+
 }  // namespace
 }  // namespace ztrain::config::config_test

@@ -162,6 +162,21 @@ TEST_F(ConsoleTest, PhasesOfAKindShareTheInterval) {
   EXPECT_EQ(progress.taken(), "evaluation, 10 s\n");
 }
 
+TEST_F(ConsoleTest, ASecondStallIsToldOfAsTheFirst) {
+  Console console(outlet(0));
+  for (int stall = 1; stall <= 2; ++stall) {
+    const Phase phase(console, "step", stall);
+    look_until(console, clock + 31);
+    EXPECT_EQ(progress.taken(),
+              "step " + std::to_string(stall) + ", 10 s\nstep " + std::to_string(stall) + ", 30 s\n");
+    for (int line = 0; line < 2; ++line) {  // the run goes on
+      console.print("a step's line\n");
+      clock += 1;
+    }
+    clock -= 1;
+  }
+}
+
 TEST_F(ConsoleTest, ManyShortPhasesWithoutALineAreToldOf) {
   Console console(outlet(0));
   for (int step = 1; step <= 5; ++step) {

@@ -1,7 +1,6 @@
 // Jobs with every knob of sharding and recomputation, compiled and proven without MPI; and what they promise
 // in memory and bytes, by formula.
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +9,6 @@
 
 #include "program/passes.hpp"
 #include "tests/support/job_settings.hpp"
-#include "tests/support/pairwise.hpp"
 #include "tests/support/small_job.hpp"
 
 namespace ztrain::program::job_knobs_test {
@@ -23,18 +21,9 @@ using test::spec_on;
 using test::knobs;
 
 TEST(JobKnobs, EveryPairOfSettingsIsProven) {
-  const auto all = knobs();
-  std::vector<int> levels;
-  for (const auto& sets : all) levels.push_back(static_cast<int>(sets.size()));
   for (const bool tied : {false, true})
-    for (const auto& row : test::Pairwise(levels).rows()) {
-      JobSpec spec = spec_on(1, 1, strategies().front());
-      std::string name;
-      for (std::size_t k = 0; k < row.size(); ++k) {
-        all[k][static_cast<std::size_t>(row[k])](spec);
-        name += fmt::format(" {}", row[k]);
-      }
-      EXPECT_EQ(refusal([&] { verify_job(small_model(3, tied), spec); }), "") << "row" << name;
+    for (const auto& [name, spec] : test::paired(knobs())) {
+      EXPECT_EQ(refusal([&] { verify_job(small_model(3, tied), spec); }), "") << name;
     }
 }
 

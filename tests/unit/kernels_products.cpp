@@ -51,7 +51,7 @@ struct Way {
 std::string library_name() {
   const char* most = std::getenv("ONEDNN_MAX_CPU_ISA");
   const std::string isa = most ? most : "";
-  if (isa == "AVX2") return "oneDNN gemm:jit, avx2";
+  if (isa == "AVX2" || !__builtin_cpu_supports("avx512bw")) return "oneDNN gemm:jit, avx2";
   if (isa == "AVX512_CORE") return "oneDNN gemm:jit, avx512_core";
   return "oneDNN gemm:jit";
 }

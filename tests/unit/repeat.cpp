@@ -15,7 +15,6 @@
 #include "plan/traffic.hpp"
 #include "program/passes.hpp"
 #include "tests/support/job_settings.hpp"
-#include "tests/support/pairwise.hpp"
 #include "tests/support/small_job.hpp"
 
 namespace ztrain::program::repeat_test {
@@ -98,20 +97,12 @@ bool expect_as_in_full(const model::Graph& graph, JobSpec spec) {
 TEST(Repeat, IsTheStepInFullForEveryPairOfSettings) {
   auto all = test::knobs();
   all.pop_back();  // numbers of micro-batches: here others
-  std::vector<int> levels;
-  for (const auto& sets : all) levels.push_back(static_cast<int>(sets.size()));
   int count = 0, same = 0;
   for (const bool tied : {false, true})
-    for (const auto& row : test::Pairwise(levels).rows()) {
-      JobSpec spec = spec_on(1, 1, strategies().front());
-      std::string name;
-      for (std::size_t k = 0; k < row.size(); ++k) {
-        all[k][static_cast<std::size_t>(row[k])](spec);
-        name += fmt::format(" {}", row[k]);
-      }
+    for (auto [name, spec] : test::paired(all)) {
       constexpr std::array micros{6, 1, 7, 2, 8, 3, 9, 4, 11, 5};
       spec.micro_batches = micros[static_cast<std::size_t>(count++) % micros.size()];
-      SCOPED_TRACE(fmt::format("row{}, {} micro-batches", name, spec.micro_batches));
+      SCOPED_TRACE(fmt::format("{}, {} micro-batches", name, spec.micro_batches));
       same += expect_as_in_full(small_model(3, tied), spec);
     }
   EXPECT_GT(same, 9 * count / 10) << "places differ in " << count - same << " of " << count;
