@@ -45,8 +45,9 @@ std::string Overflow::after_step(bool found_inf, std::int64_t step) {
              : fmt::format("step {}: the loss scale rises from {} to {}\n", step, before, scaler_.scale());
 }
 
-bool Overflow::stuck() const {
-  return skipped_in_a_row_ >= most_skipped_steps;
+bool Overflow::unfit_to_save() const {
+  const bool answers = scales_ && scaler_.dynamic();
+  return skipped_in_a_row_ >= (answers ? most_skipped_steps : 1);
 }
 
 std::string Overflow::skipped(double scale_before, std::int64_t step) {

@@ -24,9 +24,10 @@ class Overflow {
   /// diverged; with a dynamic loss scale it goes on at the smallest scale, with a warning.
   std::string after_step(bool found_inf, std::int64_t step);
 
-  /// So many of the last steps were skipped that a checkpoint would only push older ones out: the weights are
-  /// those of long ago.
-  bool stuck() const;
+  /// The last step was skipped and no loss scale answers to that, or so many were that none has helped: from
+  /// these weights training may not go on. A checkpoint of them would push out one from which it does.
+  bool unfit_to_save() const;
+  int skipped_in_a_row() const { return skipped_in_a_row_; }
 
  private:
   std::string skipped(double scale_before, std::int64_t step);

@@ -155,10 +155,10 @@ void Trainer::run() {
     const std::int64_t s = progress_.step;
     if (deck_.evaluation.interval > 0 && (s % deck_.evaluation.interval == 0 || s == facts_.steps))
       evaluate_and_report();
-    if (deck_.checkpoint.interval > 0 && s % deck_.checkpoint.interval == 0) save_unless_stuck();
+    if (deck_.checkpoint.interval > 0 && (save_is_due_ || s % deck_.checkpoint.interval == 0)) save_or_wait();
     if (stops_early()) break;
   }
-  if (deck_.checkpoint.interval >= 0 && saved_step_ != progress_.step) save_unless_stuck();
+  if (deck_.checkpoint.interval >= 0 && saved_step_ != progress_.step) save_at_end();
   if (outside_bytes_ > 0) report_peak();
   if (deck_.checkpoint.export_to.empty()) return;
   if (progress_.step >= facts_.steps) return export_at_end();
@@ -282,7 +282,7 @@ void Trainer::evaluate_and_report() {
     watchdog_->beat("evaluation");
     phase.at(batch);
   });
-  const bool best = losses.all < progress_.best_validation_loss;
+  const bool best = !overflow_.unfit_to_save() && losses.all < progress_.best_validation_loss;
   if (best) progress_.best_validation_loss = losses.all;
   sent_before_ = worker_.mesh().bytes_sent();
   if (session_.rank() == 0) {

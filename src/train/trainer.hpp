@@ -57,7 +57,8 @@ class Trainer {
   bool stops_early() const;
   void report_peak();
   void export_at_end();
-  void save_unless_stuck();
+  void save_or_wait();
+  void save_at_end();
   void save();
 
   const runtime::Session& session_;
@@ -75,6 +76,7 @@ class Trainer {
   std::optional<telemetry::MetricsFile> metrics_;  ///< rank 0 alone
   Progress progress_;
   std::int64_t steps_at_start_ = 0;
+  bool save_is_due_ = false;        ///< with the next step that is not skipped
   std::int64_t saved_step_ = -1;    ///< step of the newest checkpoint of this run
   std::string saved_;               ///< that checkpoint
   std::int64_t outside_bytes_ = 0;  ///< measured after the first step and each save

@@ -118,11 +118,26 @@ void Trainer::export_at_end() {
   }
 }
 
-void Trainer::save_unless_stuck() {
-  if (!overflow_.stuck()) return save();
-  console_.print(fmt::format(
-      "step {}: no checkpoint is written: the last steps were all skipped, and it would replace older ones\n",
-      progress_.step));
+/// Skipped steps leave the weights as they were, so nothing is lost by waiting but the place in the data.
+void Trainer::save_or_wait() {
+  if (!overflow_.unfit_to_save()) return save();
+  if (!std::exchange(save_is_due_, true))
+    console_.print(fmt::format(
+        "step {}: no checkpoint is written: this step was skipped, and older checkpoints stay; one "
+        "follows the next step that is not\n",
+        progress_.step));
+}
+
+void Trainer::save_at_end() {
+  if (!overflow_.unfit_to_save()) return save();
+  const std::string newest = saved_step_ < 0 ? "this run has none" : fmt::format("the newest is {}", saved_);
+  const std::string why = fmt::format(
+      "no checkpoint of step {} is written: the gradients of the last {} steps were not finite, and these "
+      "were "
+      "skipped; {}",
+      progress_.step, overflow_.skipped_in_a_row(), newest);
+  if (progress_.step < facts_.steps) return console_.print(why + "\n");
+  throw runtime::AgreedError(why + ". Start anew, or from a checkpoint, with a lower optimizer.lr");
 }
 
 void Trainer::save() {
@@ -144,6 +159,7 @@ void Trainer::save() {
           watchdog_->beat("saving a checkpoint");
         });
   });
+  save_is_due_ = false;
   saved_step_ = progress_.step;
   saved_ = fmt::format("{}/step_{}", folder, progress_.step);
   // HDF5 is first used here: what it keeps is outside the plan too.

@@ -264,16 +264,19 @@ class LossScaling(zt.Case):
 
     def test_at_its_minimum_the_run_goes_on_with_a_warning(self):
         keys = {"loss_scaling.initial_scale_power": 40, "loss_scaling.min_scale": 2.0**36}
-        output = self.train(2, "minimum", {**keys, "checkpoint.interval": 15, "run.steps": 30})
-        self.assertEqual(skipped_steps(self.last.out), list(range(1, 31)))
-        self.assertEqual(told_scales(self.last.out, 2.0**40, 30), scales_after(30, range(1, 31), keys))
+        output = self.folder / "minimum"
+        words = zt.words_of({"run.output": output, **keys, "checkpoint.interval": 15, "run.steps": 30})
+        result = zt.run(2, [self.deck, *words])
+        self.assertEqual(skipped_steps(result.out), list(range(1, 31)))
+        self.assertEqual(told_scales(result.out, 2.0**40, 30), scales_after(30, range(1, 31), keys))
         warning = rf"warning: the loss scale is at loss_scaling\.min_scale \({2**36}\)"
         # Four halvings after a step that costs nothing; the step that reaches the minimum still tells that.
-        self.assertEqual(len(re.findall(warning, self.last.out)), 30 - 1 - 4)
+        self.assertEqual(len(re.findall(warning, result.out)), 30 - 1 - 4)
         # After so many skipped steps another checkpoint would only push older ones out.
         self.assertTrue((self.step_of(15, output) / "index.h5").exists())
         self.assertFalse(self.step_of(30, output).exists())
-        self.assertIn("step 30: no checkpoint is written", self.last.out)
+        self.assertIn("step 30: no checkpoint is written", result.out)
+        self.assert_refused(result, r"no checkpoint of step 30 is written: the gradients of the last 30 steps were not finite")
 
     def test_a_fixed_scale_that_is_too_large_ends_the_run(self):
         words = zt.words_of({"run.output": self.folder / "fixed", "loss_scaling.scale": 2.0**40})
