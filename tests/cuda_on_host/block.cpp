@@ -95,9 +95,11 @@ class Crew {
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
 
-  /// The first `count`, before they begin with `enter`.
-  Thread* start(unsigned count, void (*enter)()) {
+  void hold(unsigned count) {
     while (threads_.size() < count) threads_.emplace_back().fiber = create_fiber();
+  }
+  /// The first `count` of those that it holds, before they begin with `enter`.
+  Thread* start(unsigned count, void (*enter)()) {
     for (unsigned t = 0; t < count; ++t) {
       Thread& thread = threads_[t];
       thread.waits = Waits::for_nothing;
@@ -169,7 +171,6 @@ void Block::enter() {
   Block& block = here();
   acquire(&block.begin_);
   block.kernel_();
-  release(&block.end_);
   block.leave(Waits::ended);
 }
 
@@ -210,6 +211,7 @@ void Block::resume(unsigned thread) {
 
 void Block::leave(Waits waits) {
   threads_[current_].waits = waits;
+  release(&end_);  // also of those that never go on
   switch_fiber(host_fiber_);
   swapcontext(&threads_[current_].context, &host_);
 }
@@ -297,6 +299,7 @@ cudaError_t run(const cudaLaunchConfig_t& config, const std::function<void()>& k
   const unsigned blocks = config.gridDim.x, threads = config.blockDim.x;
   if (blocks == 0 || blocks > most_blocks || threads == 0 || threads > most_threads)
     return cudaErrorInvalidConfiguration;
+  for (unsigned b = 0; b < std::min(blocks, 2u); ++b) Crew::of(b).hold(threads);
   if (watched) {
     run_watched(config, kernel);
   } else {

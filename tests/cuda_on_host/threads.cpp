@@ -3,7 +3,7 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <cstdlib>
 #include <stdexcept>
 #include <vector>
 
@@ -16,12 +16,12 @@ namespace {
 
 using test::orders;
 
-/// to[i]: the sum of the numbers of the threads up to this one of its block. With a barrier too few where
-/// `wrong`.
-__global__ void number_sums(int* to, bool wrong) {
+/// to[i]: first * the sum of the numbers of the threads up to this one of its block. With a barrier too few
+/// where `wrong`.
+__global__ void number_sums(int* to, int first, bool wrong) {
   __shared__ int of_warp[8];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-  int sum = thread;
+  int sum = first * thread;
   for (int step = 1; step < 32; step *= 2) {
     const int other = __shfl_up_sync(0xffffffffu, sum, static_cast<unsigned>(step));
     if (lane >= step) sum += other;
@@ -32,16 +32,16 @@ __global__ void number_sums(int* to, bool wrong) {
   to[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
-std::vector<int> run_number_sums(ThreadOrder order, bool wrong) {
+std::vector<int> run_number_sums(ThreadOrder order, int first, bool wrong) {
   std::vector<int> to(4 * 256, -1);
   CUstream_st stream{order};
-  launch("the sums", number_sums, 4, 256, &stream, to.data(), wrong);
+  launch("the sums", number_sums, 4, 256, &stream, to.data(), first, wrong);
   return to;
 }
 
 TEST(CudaThreads, MeetAtBarriersAndShuffles) {
   for (const ThreadOrder order : orders) {
-    const std::vector<int> to = run_number_sums(order, false);
+    const std::vector<int> to = run_number_sums(order, 1, false);
     for (int i = 0; i < 4 * 256; ++i)
       ASSERT_EQ(to[static_cast<std::size_t>(i)], i % 256 * (i % 256 + 1) / 2) << i;
   }
@@ -83,8 +83,8 @@ TEST(CudaThreads, ShuffleAmongThoseNamed) {
 
 TEST(CudaThreads, LaunchesThatNoGpuTakesAreRefused) {
   std::vector<int> to(2);
-  EXPECT_THROW(launch("the sums", number_sums, 0, 256, nullptr, to.data(), false), Error);
-  EXPECT_THROW(launch("the sums", number_sums, 1, 1025, nullptr, to.data(), false), Error);
+  EXPECT_THROW(launch("the sums", number_sums, 0, 256, nullptr, to.data(), 1, false), Error);
+  EXPECT_THROW(launch("the sums", number_sums, 1, 1025, nullptr, to.data(), 1, false), Error);
 }
 
 #ifdef __SANITIZE_THREAD__
@@ -96,8 +96,9 @@ __global__ void write_once(int* to) {
 
 TEST(CudaRacesDeathTest, InSharedMemoryAreFound) {
   for (const ThreadOrder order : orders)
-    EXPECT_EXIT((run_number_sums(order, true), std::exit(0)), ::testing::ExitedWithCode(66), "data race");
-  EXPECT_EXIT((run_number_sums(ThreadOrder::forward, false), std::exit(0)), ::testing::ExitedWithCode(0), "");
+    EXPECT_EXIT((run_number_sums(order, 1, true), std::exit(0)), ::testing::ExitedWithCode(66), "data race");
+  EXPECT_EXIT((run_number_sums(ThreadOrder::forward, 1, false), std::exit(0)), ::testing::ExitedWithCode(0),
+              "");
 }
 
 TEST(CudaRacesDeathTest, BetweenBlocksAreFound) {
@@ -116,9 +117,13 @@ __global__ void leave_and_take(int* to) {
   if (threadIdx.x == 1) to[blockIdx.x] = kept;
 }
 
+/// Which may be what was left in shared memory, so with other numbers than before.
 TEST(CudaThreads, ALackingBarrierGivesOtherNumbers) {
-  for (const ThreadOrder order : {ThreadOrder::backward, ThreadOrder::shuffled})
-    EXPECT_NE(run_number_sums(order, true), run_number_sums(order, false));
+  int first = 2;
+  for (const ThreadOrder order : {ThreadOrder::backward, ThreadOrder::shuffled}) {
+    const std::vector<int> wrong = run_number_sums(order, ++first, true);
+    EXPECT_NE(wrong, run_number_sums(order, first, false));
+  }
 }
 
 TEST(CudaThreads, FindInSharedMemoryWhatWasLeftThere) {
