@@ -56,7 +56,9 @@ __global__ void __launch_bounds__(side* side)
         for (int j = 0; j < part; ++j) sum[i][j] += left[d][ty + side * i] * right[d][tx + side * j];
     __syncthreads();
   }
+#pragma unroll
   for (int i = 0; i < part; ++i)
+#pragma unroll
     for (int j = 0; j < part; ++j) {
       const std::int64_t row = i0 + ty + side * i, col = j0 + tx + side * j;
       if (row >= s.m || col >= s.n) continue;

@@ -23,7 +23,7 @@ class Batch {
         std::int64_t out_row, ThreadOrder order = ThreadOrder::forward)
       : start_(start),
         out(static_cast<std::size_t>(shape.tokens * out_row), untouched),
-        workspace(static_cast<std::size_t>(work.library), poison),  // what is behind it is the library's
+        workspace(static_cast<std::size_t>(work.library + 256), poison),  // the library's part, cut off
         stream_{order},
         pass{&stream_, shape, work, start_.data(), workspace.data(), out.data(), out_row} {}
   Batch(const Batch&) = delete;
