@@ -92,10 +92,11 @@ struct SharedCache {
 
 template <class T, int max_dim>
 void launch(Exec& exec, const PlainArguments<T>& a) {
+  using Shared = SharedCache<T, max_dim>;
+  static_assert(carried<Shared>);
   const std::int64_t rows = a.shape.tokens * a.shape.heads;
   if (rows <= 0) return;
   if constexpr (on_gpu) {
-    using Shared = SharedCache<T, max_dim>;
     TeamLanes::Policy policy(exec.space, team_count(rows), Shared::warps, WarpLanes::width);
     policy.set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(Shared::bytes)));
     Kokkos::parallel_for(policy, Shared{a});

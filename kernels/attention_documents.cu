@@ -1,19 +1,14 @@
+#include "kernels/attention_documents.hpp"
+
 #include <cuda_runtime.h>
 
-#include "base/error.hpp"
-#include "kernels/attention_documents.hpp"
+#include "runtime/launch_cuda.hpp"
 
 namespace ztrain::kernels {
 namespace {
 
 constexpr int threads = 1024, warp = 32;
 constexpr std::uint16_t nan16 = 0x7fff;  ///< in bf16 and in fp16
-
-void check_launch(const char* what) {
-  const cudaError_t status = cudaGetLastError();
-  REQUIRE(status == cudaSuccess, "attention: starting the kernel that {} failed: {}", what,
-          cudaGetErrorString(status));
-}
 
 /// The sum of `value` over the threads before this one of a block of `threads`.
 __device__ int sum_before(int value) {
@@ -128,10 +123,6 @@ __global__ void __launch_bounds__(256)
   to[i] = lse[(entry * p.length + within % p.length) * p.heads + head];
 }
 
-cudaStream_t stream_of(const DocumentPass& pass) {
-  return static_cast<cudaStream_t>(pass.stream);
-}
-
 Output output_of(const DocumentPass& pass) {
   return {static_cast<std::uint16_t*>(pass.out), pass.out_row, pass.shape.o_row()};
 }
@@ -156,34 +147,29 @@ void find_documents(const DocumentPass& pass) {
                     offsets + 2 * (n + 1),
                     offsets + 3 * (n + 1),
                     output_of(pass)};
-  find<<<1, threads, 0, stream_of(pass)>>>(d);
-  check_launch("finds the documents");
+  runtime::launch("the kernel that finds the documents", find, 1, threads, pass.stream, d);
 }
 
 void write_mask(const DocumentPass& pass, std::int64_t first, DType type) {
   const AttentionWork& w = pass.work;
   // -1e30 and -65504, the lowest of fp16: a probability of exactly 0 beside the query's own key.
   const std::uint32_t low = type == DType::bf16 ? bf16(-1e30f).bits : f16(-65504.0f).bits;
-  const auto rows = static_cast<unsigned>(w.at_once * w.length);
-  mask_rows<<<rows, 256, 0, stream_of(pass)>>>(pass.document_start, w.length, pass.shape.window,
-                                               first * w.length, low,
-                                               reinterpret_cast<uint4*>(pass.workspace + w.mask));
-  check_launch("writes the mask");
+  runtime::launch("the kernel that writes the mask", mask_rows, w.at_once * w.length, 256, pass.stream,
+                  pass.document_start, w.length, pass.shape.window, first * w.length, low,
+                  reinterpret_cast<uint4*>(pass.workspace + w.mask));
 }
 
 void spoil_split_sequences(const DocumentPass& pass) {
-  spoil_split<<<static_cast<unsigned>(pass.shape.tokens), 128, 0, stream_of(pass)>>>(
-      pass.document_start, pass.work.length, output_of(pass));
-  check_launch("checks the documents");
+  runtime::launch("the kernel that checks the documents", spoil_split, pass.shape.tokens, 128, pass.stream,
+                  pass.document_start, pass.work.length, output_of(pass));
 }
 
 void pack_lse(const DocumentPass& pass, const float* lse) {
   const AttentionShape& s = pass.shape;
   const Packing p{s.tokens * s.heads, s.heads, pass.work.length, pass.work.at_once,
                   pass.work.kv_heads * (s.heads / s.kv_heads)};
-  pack<<<static_cast<unsigned>(ceil_div(p.count, 256)), 256, 0, stream_of(pass)>>>(
-      p, lse, reinterpret_cast<float*>(pass.workspace + pass.work.lse));
-  check_launch("packs the sums of the softmax");
+  runtime::launch("the kernel that packs the sums of the softmax", pack, ceil_div(p.count, 256), 256,
+                  pass.stream, p, lse, reinterpret_cast<float*>(pass.workspace + pass.work.lse));
 }
 
 }  // namespace ztrain::kernels

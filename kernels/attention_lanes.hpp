@@ -143,6 +143,7 @@ struct ThreadRow {
 /// functor(const Warp&, row) for each row in [0, rows), one warp (on a CPU: one thread) each.
 template <class RowFunctor>
 void for_warps(Exec& exec, std::int64_t rows, const RowFunctor& functor) {
+  static_assert(carried<WarpRow<RowFunctor>>, "capture less: see largest_functor");
   constexpr int team = 4;
   if (rows <= 0) return;
   if constexpr (on_gpu) {

@@ -91,6 +91,7 @@ struct EncodeStrip {
 
 template <class Code, bool transposed>
 void encode_tiles(Exec& exec, const Fp8Target<Code>& target, const Fp8Found& found, float* scale) {
+  static_assert(carried<TileTeam<Code, transposed>>);
   if constexpr (on_gpu) {
     const Fp8Tiles<Code, transposed> tiles{target, found, scale};
     for_teams<3, tiles.threads>(exec, tiles.count(), tiles.threads, 1, 0, TileTeam<Code, transposed>{tiles});

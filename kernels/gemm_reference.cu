@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "base/shape.hpp"
 #include "kernels/gemm.hpp"
+#include "runtime/launch_cuda.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -55,7 +56,9 @@ __global__ void __launch_bounds__(side* side)
         for (int j = 0; j < part; ++j) sum[i][j] += left[d][ty + side * i] * right[d][tx + side * j];
     __syncthreads();
   }
+#pragma unroll
   for (int i = 0; i < part; ++i)
+#pragma unroll
     for (int j = 0; j < part; ++j) {
       const std::int64_t row = i0 + ty + side * i, col = j0 + tx + side * j;
       if (row >= s.m || col >= s.n) continue;
@@ -75,13 +78,9 @@ class GemmLoop : public Gemm {
   }
 
   void run(Exec& exec, const void* a, const void* b, const void* bias, void* c, void*) override {
-    multiply<In, Out>
-        <<<static_cast<unsigned>(blocks_), side * side, 0, static_cast<cudaStream_t>(native_stream(exec))>>>(
-            shape_, static_cast<const In*>(a), static_cast<const In*>(b), static_cast<const In*>(bias),
-            static_cast<Out*>(c), across_);
-    const cudaError_t status = cudaGetLastError();
-    REQUIRE(status == cudaSuccess, "matrix product {} x {} x {}: {}", shape_.m, shape_.n, shape_.k,
-            cudaGetErrorString(status));
+    runtime::launch("the loop of a matrix product", multiply<In, Out>, blocks_, side * side,
+                    native_stream(exec), shape_, static_cast<const In*>(a), static_cast<const In*>(b),
+                    static_cast<const In*>(bias), static_cast<Out*>(c), across_);
   }
 
   std::string implementation() const override { return "plain loop"; }

@@ -97,6 +97,7 @@ struct AddLossesOfTeam {
 template <class T, bool grad>
 void chunk_loss(Exec& exec, const HeadLossInput<T>& input, const HeadLossChunk& chunk, const Buffers<T>& b,
                 const StepScalars* scalars, double* loss) {
+  static_assert(carried<LossOfTeam<T, grad>, AddLossesOfTeam>);
   const std::int64_t vocabulary = input.weight.rows, rows = chunk.rows;
   const float* weights = input.token_weights.data + chunk.begin;
   const ChunkRows<T, grad> tokens{b, vocabulary, input.targets.data + chunk.begin, weights, scalars};

@@ -81,8 +81,9 @@ struct TeamColumnSums {
 template <class T, class G>
 void linear_grad_bias(Exec& exec, Matrix<const T> dy, Vector<G> db, bool accumulate) {
   REQUIRE(db.count == dy.cols, "linear bias gradient: {} elements for {} columns", db.count, dy.cols);
+  using Sums = TeamColumnSums<T, G>;
+  static_assert(carried<Sums>);
   if constexpr (on_gpu) {
-    using Sums = TeamColumnSums<T, G>;
     const int teams = team_count(ceil_div(dy.cols, column_block));
     typename Sums::Policy policy(exec.space, teams, Sums::threads);
     policy.set_scratch_size(0, Kokkos::PerTeam(Sums::shared_bytes));

@@ -308,7 +308,10 @@ class StepOf final : public OptimizerStep {
          std::vector<OptimizerPiece> pieces, Rounding rounding)
       : pieces_(Data{typed(arrays), States(arrays.states), settings, rounding}, std::move(pieces)) {}
 
-  void run(Exec& exec, const StepScalars* scalars) override { pieces_.run(exec, scalars); }
+  void run(Exec& exec, const StepScalars* scalars) override {
+    static_assert(carried<StepTeam<Rule, Data>>);
+    pieces_.run(exec, scalars);
+  }
 
  private:
   using Data = StepData<Rule, T, States>;

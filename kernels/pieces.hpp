@@ -124,6 +124,7 @@ struct QuantumFunctor {
 /// functor(Piece<size>) for pieces that together are [0, count): quanta on a CPU, packs on a GPU.
 template <std::int64_t size, class Functor>
 void for_pieces(Exec& exec, std::int64_t count, const Functor& functor) {
+  static_assert(carried<PackFunctor<size, Functor>>, "capture less: see largest_functor");
   if constexpr (on_gpu)
     for_rows(exec, ceil_div(count, size), PackFunctor<size, Functor>{functor, count});
   else
@@ -160,6 +161,7 @@ struct RowQuantumFunctor {
 /// functor(row, Piece<size>) for pieces of each row of [rows, cols].
 template <std::int64_t size, class Functor>
 void for_row_pieces(Exec& exec, std::int64_t rows, std::int64_t cols, const Functor& functor) {
+  static_assert(carried<RowPackFunctor<size, Functor>>, "capture less: see largest_functor");
   const std::int64_t per_row = ceil_div(cols, on_gpu ? size : quantum), pieces = rows * per_row;
   if constexpr (on_gpu) {
     REQUIRE(pieces <= std::int64_t{1} << 32, "a matrix of {} x {} elements is too large for this kernel",

@@ -79,6 +79,7 @@ bool whole(const NormArrays<T>& a) {
 
 template <bool with_addend, class T>
 void forward(Exec& exec, const NormArrays<T>& a, std::int64_t rows) {
+  static_assert(carried<ForwardTeam<with_addend, true, 4, T>, ForwardLanes<with_addend, 2, T>>);
   if constexpr (!on_gpu) {
     for_blocks<rows_together>(exec, rows, ForwardRows<with_addend, T>{a});
   } else if (!whole(a)) {
@@ -152,6 +153,7 @@ bool whole(const NormGradientArrays<T>& a) {
 
 template <class T>
 void backward(Exec& exec, const NormGradientArrays<T>& a, std::int64_t height, acc_t<T>* partials) {
+  static_assert(carried<BackwardTeam<true, 4, T>, BackwardLanes<2, T>>);
   [[maybe_unused]] const std::int64_t blocks = ceil_div(a.rows, height);
   if constexpr (!on_gpu) {
     if (a.addend != nullptr)
@@ -191,6 +193,7 @@ struct CombineTeam {
 template <class A, class G>
 void combine_partials(Exec& exec, const A* partials, std::int64_t blocks, Vector<G> dweight,
                       bool accumulate) {
+  static_assert(carried<CombineTeam<A, G>>);
   if constexpr (!on_gpu) {
     for_blocks(exec, dweight.count,
                CombineColumns<A, G>{partials, blocks, dweight.count, accumulate, dweight.data});

@@ -33,10 +33,15 @@ inline constexpr bool on_gpu =
 /// cannot be captured in a graph either.
 inline constexpr std::size_t largest_functor = 256;
 
+/// Whether launches carry these functors. Asserted where they are launched and, for those that a GPU alone
+/// launches, beside what a CPU has instead: so builds for CPUs find the one that is too large.
+template <class... Functor>
+inline constexpr bool carried = ((sizeof(Functor) <= largest_functor) && ...);
+
 /// functor(row) for each row in [0, rows), one thread each; rows are independent.
 template <class RowFunctor>
 void for_rows(Exec& exec, std::int64_t rows, const RowFunctor& functor) {
-  static_assert(!on_gpu || sizeof(RowFunctor) <= largest_functor);
+  static_assert(carried<RowFunctor>, "capture less: see largest_functor");
   using Policy = Kokkos::RangePolicy<Kokkos::DefaultExecutionSpace, Kokkos::IndexType<std::int64_t>>;
   if (rows > 0) Kokkos::parallel_for(Policy(exec.space, 0, rows), functor);
 }
@@ -184,9 +189,9 @@ inline int team_count(std::int64_t teams) {
 /// functor(const Lanes&, row) for each row in [0, rows); rows have `width` elements, which the lanes share.
 template <class RowFunctor>
 void for_wide_rows(Exec& exec, std::int64_t rows, std::int64_t width, const RowFunctor& functor) {
+  static_assert(carried<TeamRow<RowFunctor>>, "capture less: see largest_functor");
   if (rows <= 0) return;
   if constexpr (on_gpu) {
-    static_assert(sizeof(RowFunctor) <= largest_functor);
     Kokkos::parallel_for(TeamLanes::Policy(exec.space, team_count(rows), warps_for(width), 32),
                          TeamRow<RowFunctor>{functor});
   } else {

@@ -77,8 +77,9 @@ struct WarpSquares {
 
 template <class G>
 void square_quanta(Exec& exec, const G* data, std::int64_t count, double* sums) {
+  using Warps = WarpSquares<G>;
+  static_assert(carried<Warps>);
   if constexpr (on_gpu) {
-    using Warps = WarpSquares<G>;
     const std::int64_t teams = ceil_div(count, quantum * Warps::warps);
     if (teams > 0)
       Kokkos::parallel_for(TeamLanes::Policy(exec.space, team_count(teams), Warps::warps, Warps::lanes),

@@ -87,7 +87,7 @@ inline int threads_for(std::int64_t width, int packs) {
 template <int resident = 1, int most = most_team_threads, class Functor>
 void for_teams(Exec& exec, std::int64_t teams, int threads, int lanes, std::size_t scratch,
                const Functor& functor) {
-  static_assert(sizeof(Functor) <= largest_functor);
+  static_assert(carried<Functor>, "capture less: see largest_functor");
   if (teams <= 0) return;
   ThreadsPolicy<most, resident> policy(exec.space, team_count(teams), threads, lanes);
   if (scratch > 0) policy.set_scratch_size(0, Kokkos::PerTeam(scratch));

@@ -43,7 +43,7 @@ EXTERNAL = [
     ("MPI", r"mpi\.h$", [r"src/runtime/", r"src/checkpoint/"]),
     ("HDF5", r"hdf5(_hl)?\.h$|H5\w+\.h$", [r"src/data/", r"src/checkpoint/"]),
     ("Kokkos", r"Kokkos_", [r"kernels/[^/]*\.cpp$", r"kernels/exec_kokkos\.hpp$", r"src/runtime/[^/]*\.cpp$"]),
-    ("CUDA", r"(cuda|cublas|cudnn|nccl)\w*\.h$", [r"kernels/[^/]*(\.cpp|\.cu|_cudnn\.hpp)$", r"kernels/driver/[^/]*\.cpp$", r"src/runtime/[^/]*\.(cpp|cu)$"]),
+    ("CUDA", r"(cuda|cublas|cudnn|nccl)\w*\.h$", [r"kernels/[^/]*(\.cpp|\.cu|_cudnn\.hpp)$", r"kernels/driver/[^/]*\.cpp$", r"src/runtime/[^/]*\.(cpp|cu)$", r"src/runtime/launch_cuda\.hpp$"]),
     ("oneDNN", r"(oneapi/)?dnnl|dnnl\.", [r"kernels/"]),
 ]
 # A kernel header with this sentence near its top is internal to kernel sources and may include what they may.

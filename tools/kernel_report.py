@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """What the compiler made of the GPU kernels: registers, stack, local memory, and how wide global memory is accessed.
 
-    tools/kernel_report.py build/cuda/kernels/libztrain_kernels.a [--filter swiglu] [--check]
+    tools/kernel_report.py build/cuda [--filter swiglu] [--check]
+    tools/kernel_report.py --check
 
-Needs cuobjdump and nvdisasm of the CUDA toolkit, no GPU. Columns: registers per thread; bytes of stack; instructions
-that access local memory (spills, and arrays that did not fit registers); of the instructions that load and store global
-memory, how many move 16 bytes. A kernel that takes any address has narrow accesses too, for what does not begin on a
-multiple of 16 bytes: they count here and are not executed otherwise.
+Of a build folder or of objects, libraries and executables, with cuobjdump and nvdisasm of the CUDA toolkit; no GPU.
+Columns: registers per thread; bytes of stack; instructions that access local memory (spills, and arrays that did not fit
+registers); of the instructions that load and store global memory, how many move 16 bytes. A kernel that takes any address
+has narrow accesses too, for what does not begin on a multiple of 16 bytes: they count here and are not executed otherwise.
 
---check exits with 1 when a kernel of the list in this file uses local memory or has no 16-byte accesses, or is missing.
+--check exits with 1 when a kernel needs more registers than its launch has, spills or keeps arrays in local memory (but
+those that kernel_limits.py excuses), or is launched in a way that the host has to wait for; and when a kernel of the list
+in this file has no 16-byte accesses, or is missing. Without a file it compiles the sources named *.cu, which need the
+toolkit alone, for sm_80, sm_90a and sm_100, and checks those: nvcc suffices. Kernels of Kokkos need a build for GPUs.
 """
 import argparse
 import os
@@ -16,7 +20,9 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+
+import kernel_sources
+from kernel_limits import LOCAL, Kernel, refused
 
 # Kernels that move data at memory speed, and where they must have 16-byte accesses. In "either" one side may be of a
 # narrower type: what a warp moves then lies side by side in 8 or 4 bytes per thread.
@@ -44,24 +50,13 @@ WIDE = {
     "LargestOfRows": "loads",
     "EncodeRows": "loads",
 }
-# Why others use local memory.
-LOCAL = {
-    "normal_init": "sin and cos of large arguments, which do not occur",
-    "rope_table": "sin and cos of very large angles",
-    "finish_step": "one thread with an exact sum of 536 bytes, once per step",
-}
 WRAPPERS = r"^(?:PackFunctor<\d+l?, |QuantumFunctor<\d+l?, |TeamRow<|WholeRow<|Shifted<)"
 
 
-@dataclass
-class Kernel:
-    name: str
-    arch: str
-    registers: int = 0
-    stack: int = 0
-    local: int = 0
-    loads: list = field(default_factory=lambda: [0, 0])  # of 16 bytes, all
-    stores: list = field(default_factory=lambda: [0, 0])
+# What Kokkos' own kernel says of the one inside it, demangled.
+LAUNCH = r"cuda_parallel_launch_(\w+_memory)<"
+BOUNDS = r", (\d+)u, (\d+)u>\("
+TEAM_THREADS = 512  # most_team_threads: where a team's policy says nothing, it may have so many
 
 
 def fail(message):
@@ -156,8 +151,23 @@ def kernels_of(tool, path):
     names = demangled([k.name for k in kernels.values()])
     ours = [k for k in kernels.values() if "ztrain" in names[k.name]]
     for kernel in ours:
+        read_launch(kernel, names[kernel.name])
         kernel.name = short(names[kernel.name])
     return sorted(ours, key=lambda k: (k.name, k.arch))
+
+
+def read_launch(kernel, name):
+    """How Kokkos launches it: with bounds, or as many threads as registers suffice for, but for teams. Others, of *.cu, are
+    checked where they are compiled."""
+    kernel.bounded = False
+    launch = re.search(LAUNCH, name)
+    if launch:
+        kernel.launch = launch[1]
+        bounds = re.search(BOUNDS, name)
+        if bounds:
+            kernel.threads, kernel.resident = int(bounds[1]), int(bounds[2])
+        elif "TeamPolicy<" in name:
+            kernel.threads = TEAM_THREADS
 
 
 def base(name):
@@ -167,8 +177,7 @@ def base(name):
 def complaints(kernels):
     for kernel in kernels:
         name = base(kernel.name)
-        if (kernel.stack or kernel.local) and name in WIDE:
-            yield f"{kernel.name} ({kernel.arch}) uses local memory: stack {kernel.stack}, {kernel.local} accesses"
+        yield from refused(kernel, name)
         wide = {"loads": kernel.loads[0] > 0, "stores": kernel.stores[0] > 0}
         need = WIDE.get(name)
         missing = {"both": [s for s in wide if not wide[s]], "either": [] if any(wide.values()) else list(wide),
@@ -181,30 +190,80 @@ def complaints(kernels):
             yield f"{name} is missing"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", help="objects, libraries or executables with GPU code")
-    parser.add_argument("--filter", default="", help="only kernels whose short name has this regular expression")
-    parser.add_argument("--check", action="store_true", help="exit with 1 unless the listed kernels are as they should")
-    options = parser.parse_args()
+def libraries(path):
+    """A file, or those of a build folder that have GPU code."""
+    if not os.path.exists(path):
+        fail(f"{path} does not exist")
+    if not os.path.isdir(path):
+        return [path]
+    found = [os.path.join(path, name) for name in ("kernels/libztrain_kernels.a", "src/runtime/libztrain_runtime.a")]
+    with open(os.path.join(path, "CMakeCache.txt"), encoding="utf-8") as cache:
+        if not re.search(r"^ZTRAIN_CUDA:BOOL=(ON|1|TRUE|YES)$", cache.read(), re.M):
+            fail(f"{path} is no build for GPUs (ZTRAIN_CUDA)")
+    return [name for name in found if os.path.exists(name)] or fail(f"{path} has no library of kernels: build it first")
+
+
+def show(kernels):
+    width = max([len(k.name) for k in kernels] + [6])
+    print(f"{'kernel':{width}}  arch    registers  stack  local  16-byte loads  16-byte stores")
+    for k in kernels:
+        loads, stores = (f"{a} of {b}" for a, b in (k.loads, k.stores))
+        print(f"{k.name:{width}}  {k.arch:7} {k.registers:9}  {k.stack:5}  {k.local:5}  {loads:>13}  {stores:>14}")
+    for name in sorted({base(k.name) for k in kernels if k.stack or k.local} & set(LOCAL)):
+        print(f"{name}: {LOCAL[name]}")
+
+
+def report(files, options):
+    """Shows what is in the files; returns what is wrong with it."""
     tool = find_tool("cuobjdump")
     if not tool:
         fail("cuobjdump not found: it comes with the CUDA toolkit; put the toolkit's bin folder on PATH or set CUDA_HOME")
-    for path in options.files:
-        if not os.path.exists(path):
-            fail(f"{path} does not exist")
-    kernels = [k for path in options.files for k in kernels_of(tool, path)]
-    shown = [k for k in kernels if re.search(options.filter, k.name)]
-    width = max([len(k.name) for k in shown] + [6])
-    print(f"{'kernel':{width}}  arch    registers  stack  local  16-byte loads  16-byte stores")
-    for k in shown:
-        loads, stores = (f"{a} of {b}" for a, b in (k.loads, k.stores))
-        print(f"{k.name:{width}}  {k.arch:7} {k.registers:9}  {k.stack:5}  {k.local:5}  {loads:>13}  {stores:>14}")
-    for name in sorted({base(k.name) for k in shown if k.stack or k.local} & set(LOCAL)):
-        print(f"{name}: {LOCAL[name]}")
+    kernels = [k for path in files for k in kernels_of(tool, path)]
+    show([k for k in kernels if re.search(options.filter, k.name)])
     if not kernels:
-        fail("no GPU kernels of ztrain in " + ", ".join(options.files))
-    problems = list(complaints(kernels)) if options.check else []
+        fail("no GPU kernels of ztrain in " + ", ".join(files))
+    return list(complaints(kernels)) if options.check else []
+
+
+def check_sources():
+    """Compiles the sources that need no Kokkos, says what became of them, and returns what is wrong."""
+    nvcc = kernel_sources.find_nvcc()
+    if not nvcc:
+        fail("nvcc not found: it comes with the CUDA toolkit; put the toolkit's bin folder on PATH")
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    known = kernel_sources.known_architectures(nvcc)
+    for architecture in kernel_sources.ARCHITECTURES:
+        if architecture not in known:
+            print(f"sm_{architecture} is not checked: this nvcc does not know it")
+    problems = []
+    for source in kernel_sources.sources(root):
+        try:
+            kernels = kernel_sources.compiled(nvcc, root, source, known)
+        except RuntimeError as error:
+            fail(str(error))
+        names = demangled([k.name for k in kernels])
+        for kernel in kernels:
+            kernel.name = short(names[kernel.name])
+        registers = {a: max(k.registers for k in kernels if k.arch == "sm_" + a) for a in known}
+        print(f"{os.path.relpath(source, root)}: {len(kernels) // len(known)} kernels; most registers "
+              + ", ".join(f"{registers[a]} on sm_{a}" for a in known))
+        problems += [p for k in kernels for p in refused(k, base(k.name))]
+    return problems
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", help="a build folder, or objects, libraries or executables with GPU code")
+    parser.add_argument("--filter", default="", help="only kernels whose short name has this regular expression")
+    parser.add_argument("--check", action="store_true", help="exit with 1 unless all kernels are as they should be")
+    options = parser.parse_args()
+    if not options.files and not options.check:
+        parser.error("name a build folder or a file, or give --check")
+    problems = check_sources() if options.check else []
+    if options.files:
+        problems += report([name for path in options.files for name in libraries(path)], options)
+    else:
+        print("Kernels of Kokkos are not checked: they need a build for GPUs (tools/kernel_report.py --check build/cuda)")
     for problem in problems:
         print(f"kernel_report: {problem}", file=sys.stderr)
     sys.exit(1 if problems else 0)

@@ -22,6 +22,13 @@ if tools/format.sh --check; then echo "formatted"; else failed+=("formatting"); 
 phase "Layers"
 "$python" tools/check_layers.py || failed+=("layers")
 
+phase "GPU kernels as compiled"
+if command -v nvcc >/dev/null; then
+  "$python" tools/kernel_report.py --check || failed+=("GPU kernels as compiled")
+else
+  echo "Skipped: there is no CUDA toolkit (nvcc) here."
+fi
+
 phase "Build"
 cmake --preset ci
 cmake --build --preset ci

@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "base/dtype.hpp"
-#include "base/error.hpp"
+#include "runtime/launch_cuda.hpp"
 #include "runtime/stream_work.hpp"
 
 namespace ztrain::runtime {
@@ -15,10 +15,6 @@ namespace {
 
 constexpr int threads = 256;
 constexpr std::int64_t most_blocks = 4096;  // threads take further packs in turn
-
-void check_cuda(cudaError_t code, const char* call) {
-  REQUIRE(code == cudaSuccess, "{} failed: {}", call, cudaGetErrorString(code));
-}
 
 /// Elements of T that a thread takes at once.
 template <class T>
@@ -101,13 +97,12 @@ StreamWork prepare(const RankSources& sources, void* to, std::int64_t count) {
   const bool whole = aligned(sources.own, 16) && aligned(to, sizeof(typename Pack<Out, n>::Word)) &&
                      (sources.ranks == 1 || (aligned(sources.others, 16) && sources.slot_bytes % 16 == 0));
   const std::int64_t packs = whole ? std::max<std::int64_t>(count / n, 1) : count;
-  const auto blocks = static_cast<unsigned>(std::min((packs + threads - 1) / threads, most_blocks));
+  const std::int64_t blocks = std::min((packs + threads - 1) / threads, most_blocks);
   auto* const kernel =
       whole ? sum_in_rank_order<In, Out, accumulate, n> : sum_in_rank_order<In, Out, accumulate, 1>;
   return [=, out = static_cast<Out*>(to)](void* stream) {
-    if (count == 0) return;
-    kernel<<<blocks, threads, 0, static_cast<cudaStream_t>(stream)>>>(sources, out, count);
-    check_cuda(cudaGetLastError(), "the launch of a sum over ranks");
+    if (count > 0)
+      launch("the kernel that sums over ranks", kernel, blocks, threads, stream, sources, out, count);
   };
 }
 

@@ -2,7 +2,6 @@
 // What collectives must give, by serial arithmetic: every rank can compute what every other contributes.
 
 #include <algorithm>
-#include <type_traits>
 
 #include "layout/comm_cost.hpp"
 #include "runtime/rank_sum.hpp"
@@ -33,12 +32,9 @@ void check_reduce_scatter(CommGroup& g, std::int64_t count, bool accumulate, std
   const DeviceArray<Out> shard(*g.device, expected);
   const DeviceArray<std::byte> workspace(*g.device, reduce_scatter_workspace(g.size, dtype_of<In>(), count),
                                          std::byte{0});
-  using Wide = std::common_type_t<acc_t<In>, acc_t<Out>>;
   for (std::int64_t i = 0; i < count; ++i) {
     Out& e = expected[static_cast<std::size_t>(i)];
-    Wide sum = serial_sum<In>(g.size, g.rank * step + i);
-    if (accumulate) sum = static_cast<Wide>(static_cast<acc_t<Out>>(e)) + sum;
-    e = static_cast<Out>(static_cast<acc_t<Out>>(sum));
+    e = reduced<In>(g.size, g.rank * step + i, e, accumulate);
   }
   const std::int64_t before = g.comm.bytes_sent();
   run(g.comm.reduce_scatter(full.data(), dtype_of<In>(), shard.data(), dtype_of<Out>(), count, accumulate,

@@ -1,18 +1,15 @@
 #pragma once
-// A mesh of all ranks along one axis, on each kind of memory that communicators work on, and numbers whose
-// sums show the order in which they were added.
+// A mesh of all ranks along one axis, on each kind of memory that communicators work on.
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/dtype.hpp"
 #include "runtime/device.hpp"
 #include "runtime/mesh_comms.hpp"
+#include "tests/support/comm_values.hpp"
 #include "tests/support/mpi_main.hpp"
 
 namespace ztrain::test {
@@ -93,38 +90,6 @@ class DeviceArray {
   std::int64_t bytes_;
   std::byte* data_;
 };
-
-/// Magnitudes over seven decades, so that another order of the sum gives other bits. Not inlined: its product
-/// must not be fused with the caller's sum.
-[[gnu::noinline]] inline double comm_value(int rank, std::int64_t i) {
-  const double angle = 1.0 + 0.37 * static_cast<double>(i) + 2.1 * rank;
-  return std::sin(angle) * std::pow(10.0, static_cast<double>((i * 7 + rank * 3) % 8) - 4);
-}
-
-template <class T>
-T element(int rank, std::int64_t i) {
-  return static_cast<T>(static_cast<acc_t<T>>(comm_value(rank, i)));
-}
-
-template <class T>
-std::vector<T> contribution(int rank, std::int64_t count) {
-  std::vector<T> data(static_cast<std::size_t>(count));
-  for (std::int64_t i = 0; i < count; ++i) data[static_cast<std::size_t>(i)] = element<T>(rank, i);
-  return data;
-}
-
-/// The sum over ranks of element i, from rank 0 up, in the accumulator type.
-template <class In>
-acc_t<In> serial_sum(int size, std::int64_t i) {
-  acc_t<In> sum = static_cast<acc_t<In>>(element<In>(0, i));
-  for (int r = 1; r < size; ++r) sum += static_cast<acc_t<In>>(element<In>(r, i));
-  return sum;
-}
-
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
 
 /// Start to end, as the host sees it.
 inline void run(runtime::Collective& collective) {

@@ -15,28 +15,17 @@
 #include "kernels/reference/linear.hpp"
 #include "telemetry/allocation_count.hpp"
 #include "tests/support/kernel_arrays.hpp"
+#include "tests/support/product_case.hpp"
 
 namespace ztrain::kernels::kernels_heavy_test {
 namespace {
 
 using namespace ztrain::test;
 
-/// Of a sum of `terms` products of standard normal numbers.
-template <class T>
-double sum_error(std::int64_t terms) {
-  return (std::is_same_v<T, double> ? 8e-15 : 2e-6) * std::sqrt(static_cast<double>(terms));
-}
-
 /// What the largest product below is given, and a guard of 64 bytes behind it.
 Array<char> workspace(std::int64_t bytes = gemm_base_workspace_bytes + (1 << 20)) {
   return Array<char>(static_cast<std::size_t>(bytes + 64), '\xff');
 }
-
-struct Size {
-  std::int64_t m, n, k;
-};
-const std::vector<Size> sizes = {{1, 1, 1},      {1, 257, 8},  {3, 5, 7}, {65, 20, 130},
-                                 {130, 257, 64}, {64, 64, 64}, {2, 1, 65}};
 
 TEST(FastExp, AccurateWhereSoftmaxUsesIt) {
   double worst = 0;
@@ -56,22 +45,6 @@ TEST(FastExp, Ends) {
   EXPECT_NEAR(fast_exp(infinity) / std::exp(88.0), 1, 1e-6);
 }
 
-/// op(A) op(B) + bias + C of the shape's strides, in float64; elements of C between rows keep their values.
-template <class In, class Out>
-std::vector<double> expected_product(const GemmShape& s, const Array<In>& a, const Array<In>& b,
-                                     const Array<In>& bias, const Array<Out>& c) {
-  std::vector<double> result = doubles(c);
-  for (std::int64_t i = 0; i < s.m; ++i)
-    for (std::int64_t j = 0; j < s.n; ++j) {
-      double sum = (s.bias ? static_cast<double>(bias[j]) : 0) + (s.accumulate ? result[i * s.ldc + j] : 0);
-      for (std::int64_t d = 0; d < s.k; ++d)
-        sum += static_cast<double>(s.trans_a ? a[d * s.lda + i] : a[i * s.lda + d]) *
-               static_cast<double>(s.trans_b ? b[j * s.ldb + d] : b[d * s.ldb + j]);
-      result[i * s.ldc + j] = sum;
-    }
-  return result;
-}
-
 using Maker = std::unique_ptr<Gemm> (*)(const GemmShape&, DType, DType);
 
 template <class In, class Out>
@@ -86,17 +59,13 @@ void check_product(Maker maker, Size size, bool trans_a, bool trans_b, bool accu
   s.lda += gap;
   s.ldb += gap;
   s.ldc += gap;
-  const auto a = random<In>((trans_a ? s.k : s.m) * s.lda, 1),
-             b = random<In>((trans_b ? s.n : s.k) * s.ldb, 2);
-  const auto row = random<In>(s.n, 3);
-  auto c = random<Out>(s.m * s.ldc, 4);
-  const auto expected = expected_product(s, a, b, row, c);
+  ProductCase<In, Out> product(s);
   auto space =
       workspace(gemm_workspace_bytes(s.m, s.n, s.k, dtype_of<In>(), dtype_of<Out>(), build_target()));
   const ExecHandle exec = make_exec();
   maker(s, dtype_of<In>(), dtype_of<Out>())
-      ->run(*exec, a.data(), b.data(), row.data(), c.data(), space.data());
-  expect_close(c, expected, sum_error<In>(s.k + 2), "c");
+      ->run(*exec, product.a.data(), product.b.data(), product.bias.data(), product.c.data(), space.data());
+  product.expect_result();
   EXPECT_EQ(std::string(space.end() - 64, space.end()), std::string(64, '\xff')) << "workspace overrun";
 }
 

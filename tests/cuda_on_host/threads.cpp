@@ -1,0 +1,138 @@
+// What runs kernels on the host: it must find what is wrong in them.
+
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <stdexcept>
+#include <vector>
+
+#include "base/error.hpp"
+#include "runtime/launch_cuda.hpp"
+#include "tests/cuda_on_host/orders.hpp"
+
+namespace ztrain::runtime::threads_test {
+namespace {
+
+using test::orders;
+
+/// to[i]: first * the sum of the numbers of the threads up to this one of its block. With a barrier too few
+/// where `wrong`.
+__global__ void number_sums(int* to, int first, bool wrong) {
+  __shared__ int of_warp[8];
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  int sum = first * thread;
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(0xffffffffu, sum, static_cast<unsigned>(step));
+    if (lane >= step) sum += other;
+  }
+  if (lane == 31) of_warp[thread / 32] = sum;
+  if (!wrong) __syncthreads();
+  for (int w = 0; w < thread / 32; ++w) sum += of_warp[w];
+  to[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+
+std::vector<int> run_number_sums(ThreadOrder order, int first, bool wrong) {
+  std::vector<int> to(4 * 256, -1);
+  CUstream_st stream{order};
+  launch("the sums", number_sums, 4, 256, &stream, to.data(), first, wrong);
+  return to;
+}
+
+TEST(CudaThreads, MeetAtBarriersAndShuffles) {
+  for (const ThreadOrder order : orders) {
+    const std::vector<int> to = run_number_sums(order, 1, false);
+    for (int i = 0; i < 4 * 256; ++i)
+      ASSERT_EQ(to[static_cast<std::size_t>(i)], i % 256 * (i % 256 + 1) / 2) << i;
+  }
+}
+
+/// The last thread has gone.
+__global__ void wait_for_the_last() {
+  if (threadIdx.x + 1 < blockDim.x) __syncthreads();
+}
+
+/// Two lanes name different ones.
+__global__ void shuffle_apart(int* to) {
+  to[threadIdx.x] = __shfl_up_sync(threadIdx.x == 0 ? 1u : 3u, 5, 1u);
+}
+
+/// Each pair of lanes on its own: nothing comes from beyond.
+__global__ void shuffle_in_pairs(int* to) {
+  const unsigned pair = 3u << threadIdx.x / 2 * 2;
+  to[threadIdx.x] = __shfl_up_sync(pair, static_cast<int>(threadIdx.x), 1u);
+}
+
+TEST(CudaThreads, ThatWaitForEverAreNamed) {
+  try {
+    launch("", wait_for_the_last, 3, 64, nullptr);
+    FAIL() << "no error";
+  } catch (const std::logic_error& error) {
+    EXPECT_STREQ(error.what(),
+                 "block 0 of 64 threads is stuck: 63 wait at a barrier, 0 at a shuffle, 1 have ended");
+  }
+  std::vector<int> to(2);
+  EXPECT_THROW(launch("", shuffle_apart, 1, 2, nullptr, to.data()), std::logic_error);
+}
+
+TEST(CudaThreads, ShuffleAmongThoseNamed) {
+  std::vector<int> to(32);
+  launch("", shuffle_in_pairs, 1, 32, nullptr, to.data());
+  for (int i = 2; i < 32; ++i) EXPECT_EQ(to[static_cast<std::size_t>(i)], i % 2 == 0 ? -1 : i - 1) << i;
+}
+
+TEST(CudaThreads, LaunchesThatNoGpuTakesAreRefused) {
+  std::vector<int> to(2);
+  EXPECT_THROW(launch("the sums", number_sums, 0, 256, nullptr, to.data(), 1, false), Error);
+  EXPECT_THROW(launch("the sums", number_sums, 1, 1025, nullptr, to.data(), 1, false), Error);
+}
+
+#ifdef __SANITIZE_THREAD__
+
+/// All blocks write one number.
+__global__ void write_once(int* to) {
+  if (threadIdx.x == blockIdx.x) *to = static_cast<int>(blockIdx.x);
+}
+
+TEST(CudaRacesDeathTest, InSharedMemoryAreFound) {
+  for (const ThreadOrder order : orders)
+    EXPECT_EXIT((run_number_sums(order, 1, true), std::exit(0)), ::testing::ExitedWithCode(66), "data race");
+  EXPECT_EXIT((run_number_sums(ThreadOrder::forward, 1, false), std::exit(0)), ::testing::ExitedWithCode(0),
+              "");
+}
+
+TEST(CudaRacesDeathTest, BetweenBlocksAreFound) {
+  int to = 0;
+  EXPECT_EXIT((launch("", write_once, 2, 32, nullptr, &to), std::exit(0)), ::testing::ExitedWithCode(66),
+              "data race");
+}
+
+#else
+
+/// Only the first block writes what all read.
+__global__ void leave_and_take(int* to) {
+  __shared__ int kept;
+  if (threadIdx.x == 0 && blockIdx.x == 0) kept = 7;
+  __syncthreads();
+  if (threadIdx.x == 1) to[blockIdx.x] = kept;
+}
+
+/// Which may be what was left in shared memory, so with other numbers than before.
+TEST(CudaThreads, ALackingBarrierGivesOtherNumbers) {
+  int first = 2;
+  for (const ThreadOrder order : {ThreadOrder::backward, ThreadOrder::shuffled}) {
+    const std::vector<int> wrong = run_number_sums(order, ++first, true);
+    EXPECT_NE(wrong, run_number_sums(order, first, false));
+  }
+}
+
+TEST(CudaThreads, FindInSharedMemoryWhatWasLeftThere) {
+  std::vector<int> to(3);
+  launch("", leave_and_take, 3, 32, nullptr, to.data());
+  EXPECT_EQ(to, (std::vector<int>{7, 7, 7}));
+}
+
+#endif
+
+}  // namespace
+}  // namespace ztrain::runtime::threads_test

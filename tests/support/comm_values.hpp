@@ -1,0 +1,55 @@
+#pragma once
+// Numbers whose sums over ranks show the order in which they were added, and these sums.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "base/dtype.hpp"
+
+namespace ztrain::test {
+
+/// Magnitudes over seven decades, so that another order of the sum gives other bits. Not inlined: its product
+/// must not be fused with the caller's sum.
+[[gnu::noinline]] inline double comm_value(int rank, std::int64_t i) {
+  const double angle = 1.0 + 0.37 * static_cast<double>(i) + 2.1 * rank;
+  return std::sin(angle) * std::pow(10.0, static_cast<double>((i * 7 + rank * 3) % 8) - 4);
+}
+
+template <class T>
+T element(int rank, std::int64_t i) {
+  return static_cast<T>(static_cast<acc_t<T>>(comm_value(rank, i)));
+}
+
+template <class T>
+std::vector<T> contribution(int rank, std::int64_t count) {
+  std::vector<T> data(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) data[static_cast<std::size_t>(i)] = element<T>(rank, i);
+  return data;
+}
+
+/// The sum over ranks of element i, from rank 0 up, in the accumulator type.
+template <class In>
+acc_t<In> serial_sum(int size, std::int64_t i) {
+  acc_t<In> sum = static_cast<acc_t<In>>(element<In>(0, i));
+  for (int r = 1; r < size; ++r) sum += static_cast<acc_t<In>>(element<In>(r, i));
+  return sum;
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+/// What a reduction over `size` ranks makes of element i and of `old`, which it adds to where it accumulates.
+template <class In, class Out>
+Out reduced(int size, std::int64_t i, Out old, bool accumulate) {
+  using Wide = std::common_type_t<acc_t<In>, acc_t<Out>>;
+  Wide sum = serial_sum<In>(size, i);
+  if (accumulate) sum = static_cast<Wide>(static_cast<acc_t<Out>>(old)) + sum;
+  return static_cast<Out>(static_cast<acc_t<Out>>(sum));
+}
+
+}  // namespace ztrain::test
