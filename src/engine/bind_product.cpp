@@ -82,7 +82,7 @@ std::vector<Note> notes(const Binding& b, const kernels::AttentionSpec& spec,
     notes.push_back(
         {"attention",
          fmt::format("{}the number of documents in a sequence is not known: a data.max_documents of "
-                     "at most {} lets cuDNN take documents as they are packed",
+                     "at most {} lets cuDNN 9.25 and later take documents as they are packed",
                      forward ? "" : "backward: ", attention_most_ragged_entries - 1)});
   return notes;
 }
