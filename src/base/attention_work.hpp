@@ -35,8 +35,8 @@ constexpr std::string_view name_of(AttentionWay way) {
   return names[static_cast<std::size_t>(way)];
 }
 
-/// As cudnnGetVersion says it: the first that promises that ragged entries may have no tokens, as those behind
-/// the last document have none. With older ones `documents` is not taken.
+/// As cudnnGetVersion says it: the first that promises that ragged entries may have no tokens, as those
+/// behind the last document have none. With older ones `documents` is not taken.
 inline constexpr std::size_t cudnn_with_empty_documents = 92500;
 
 /// Of the library alone: descriptors, and scratch that its documentation does not size.
