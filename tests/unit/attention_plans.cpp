@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <ostream>
 #include <vector>
 
 #include "kernels/attention_graph_cudnn.hpp"
@@ -24,6 +24,10 @@ struct Gpu {
   std::int64_t processors, shared_memory, memory, l2;  ///< bytes: of a block at most, of the device
   std::int64_t clock, memory_clock;                    ///< kHz
 };
+
+void PrintTo(const Gpu& g, std::ostream* out) {
+  *out << g.name;
+}
 
 constexpr Gpu h100{"NVIDIA H100 80GB HBM3", 90, 132, 232448, 85017755648, 52428800, 1980000, 2619000};
 constexpr Gpu h200{"NVIDIA H200", 90, 132, 232448, 150110011392, 62914560, 1980000, 3201000};
@@ -104,7 +108,9 @@ std::vector<AttentionRequest> requests_of(const AttentionShape& s, DType type) {
   for (const bool backward : {false, true}) {
     const AttentionWays ways = backward ? attention_backward_ways(s, type) : attention_forward_ways(s, type);
     EXPECT_GT(ways.count, 1) << "only the streaming kernels were left";
-    for (int i = 0; i + 1 < ways.count; ++i)
+    // Forward does not look at it.
+    const int count = !backward && s.deterministic ? 0 : ways.count - 1;
+    for (int i = 0; i < count; ++i)
       all.push_back(request_of(s, ways.way[static_cast<std::size_t>(i)], backward, type));
   }
   return all;
@@ -129,10 +135,10 @@ TEST_P(AttentionPlans, SupportEveryWayOfTheModels) {
                 ++checked;
               }
             }
-  std::printf("%d graphs\n", checked);
+  EXPECT_GT(checked, 500);
 }
 
-/// What is compiled: compiling takes about a second each.
+/// What is compiled, which takes about a second each.
 std::vector<AttentionRequest> selection() {
   const auto with = [](AttentionShape s, std::int64_t documents, bool deterministic,
                        std::int64_t window = 0) {
@@ -161,16 +167,18 @@ std::vector<AttentionRequest> selection() {
 }
 
 TEST_P(AttentionPlans, FitTheWorkspaceThatIsReserved) {
-  for (const AttentionRequest& r : selection()) {
+  std::vector<AttentionRequest> requests = selection();
+  if (GetParam().name == h200.name) requests.resize(4);  // it differs from an H100 by its memory alone
+  for (const AttentionRequest& r : requests) {
     SCOPED_TRACE(fmt::format("{}, {}", GetParam().name, text_of(r)));
     const Chosen plan = compile(GetParam(), r);
     expect_supported(GetParam(), r, plan.why_not);
     if (!plan.why_not.empty()) continue;
     const std::int64_t workspace = workspace_of(*plan.graph), room = r.work.end - r.work.library;
     EXPECT_LE(workspace, room);
-    std::printf("%s %s: %.2f of %.2f MiB\n", GetParam().name, text_of(r).c_str(),
-                double(workspace) / (1 << 20), double(room) / (1 << 20));
-    EXPECT_GT(workspace, r.backward ? 0 : -1);
+    if (r.backward) {
+      EXPECT_GT(workspace, 0);
+    }
     for (const std::int64_t uid : pointers_of(*plan.graph)) {
       EXPECT_GE(uid, static_cast<std::int64_t>(AttentionTensor::q));
       EXPECT_LE(uid, static_cast<std::int64_t>(AttentionTensor::lse_offsets));
@@ -187,19 +195,30 @@ TEST_P(AttentionPlansOfOne, AreMadeOnTheDriverOfTheTests) {
   EXPECT_NE(dlsym(driver, "ztrain_driver_of_tests"), nullptr);
 }
 
-/// With exactly the bytes that a plan needs it is taken; with one less it is not.
+/// With exactly the bytes that a plan needs it is taken; with one less another that needs less, or none.
 TEST_P(AttentionPlansOfOne, TakeNoByteMoreThanTheyAreGiven) {
   AttentionShape s = shape_of({14, 2, 64}, Rows::joined, 512, 2);
   s.documents = 2;
   AttentionRequest r = request_of(s, sequences, true);
-  const Chosen plan = compile(GetParam(), r);
+  const auto compile_in = [&](std::int64_t room) {
+    r.work.end = r.work.library + room;
+    return compile(GetParam(), r);
+  };
+  Chosen plan = compile_in(r.work.end - r.work.library);
   ASSERT_EQ(plan.why_not, "");
-  const std::int64_t needed = workspace_of(*plan.graph);
-  r.work.end = r.work.library + needed;
-  EXPECT_EQ(compile(GetParam(), r).why_not, "");
-  --r.work.end;
-  EXPECT_NE(compile(GetParam(), r).why_not.find(fmt::format("{} bytes is above the {}", needed, needed - 1)),
-            std::string::npos);
+  std::int64_t needed = workspace_of(*plan.graph);
+  plan = compile_in(needed);
+  ASSERT_EQ(plan.why_not, "");
+  EXPECT_EQ(workspace_of(*plan.graph), needed);
+  constexpr int most = 10;
+  for (int plans = 0; plan.why_not.empty() && plans < most; ++plans) {
+    plan = compile_in(needed - 1);
+    if (!plan.why_not.empty()) continue;
+    ASSERT_LT(workspace_of(*plan.graph), needed);
+    needed = workspace_of(*plan.graph);
+  }
+  EXPECT_NE(plan.why_not.find(fmt::format("above the {} reserved", needed - 1)), std::string::npos)
+      << plan.why_not;
 }
 
 TEST_P(AttentionPlansOfOne, SayWhatTheLibraryRefuses) {
