@@ -149,7 +149,9 @@ std::unique_ptr<PreparedAttention> make_attention(Exec& exec, const AttentionSpe
     if (found.plan) return std::make_unique<Fused>(plans, std::move(found.plan), request, std::move(tried));
     tried += fmt::format("{}{} ({})", tried.empty() ? "" : ", ", name_of(way), found.why_not);
   }
-  return make_attention_typed(spec, "streaming kernels" + (tried.empty() ? "" : "; not cuDNN: " + tried));
+  if (size_of(spec.type) > 2) return make_attention_typed(spec, {"streaming kernels"});
+  const std::string why = tried.empty() ? "cuDNN takes no such shape" : "not cuDNN: " + tried;
+  return make_attention_typed(spec, {"streaming kernels without tensor cores; " + why, true});
 }
 
 template <class T>

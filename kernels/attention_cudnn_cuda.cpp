@@ -11,11 +11,15 @@ namespace ztrain::kernels {
 
 class AttentionPlan {
  public:
-  explicit AttentionPlan(CudnnGraph built) : graph(std::move(built)) {
-    for (std::size_t i = 1; i < AttentionPointers().of.size(); ++i) pointers[static_cast<std::int64_t>(i)];
+  explicit AttentionPlan(CudnnGraph built) : graph(std::move(built)) { place({}); }
+
+  /// The library may have put entries of its own beside ours. Allocates the first time alone.
+  void place(const AttentionPointers& values) {
+    for (std::size_t i = 1; i < values.of.size(); ++i) pointers[static_cast<std::int64_t>(i)] = values.of[i];
   }
+
   CudnnGraph graph;
-  std::unordered_map<std::int64_t, void*> pointers;  ///< by uid; only the values change
+  std::unordered_map<std::int64_t, void*> pointers;  ///< by uid
 };
 
 namespace {
@@ -28,6 +32,16 @@ void check_cudnn(cudnnStatus_t status, const char* what) {
 bool same(const AttentionRequest& a, const AttentionRequest& b) {
   return a.shape == b.shape && a.scale == b.scale && a.type == b.type && a.work == b.work &&
          a.backward == b.backward;
+}
+
+FoundPlan make_plan(cudnnHandle_t handle, const AttentionRequest& request) {
+  if (std::string why = unpromised(request, cudnnGetVersion()); !why.empty())
+    return {nullptr, std::move(why)};
+  CudnnGraph graph = describe_attention(request);
+  std::string why = choose_plans(*graph, {handle}, request);
+  if (why.empty()) why = compile_plan(*graph, request);
+  if (!why.empty()) return {nullptr, std::move(why)};
+  return {std::make_shared<AttentionPlan>(std::move(graph)), {}};
 }
 
 }  // namespace
@@ -63,9 +77,7 @@ FoundPlan find_plan(AttentionPlans& plans, const AttentionRequest& request) {
     if (same(entry.request, request)) return entry.found;
   FoundPlan found;
   try {
-    CudnnGraph graph = describe_attention(request);
-    found.why_not = build_graph(*graph, plans.handle, request);
-    if (found.why_not.empty()) found.plan = std::make_shared<AttentionPlan>(std::move(graph));
+    found = make_plan(plans.handle, request);
   } catch (const std::exception& error) {
     found.why_not = error.what();
   }
@@ -75,7 +87,7 @@ FoundPlan find_plan(AttentionPlans& plans, const AttentionRequest& request) {
 
 void run_plan(AttentionPlans& plans, AttentionPlan& plan, const AttentionPointers& pointers,
               void* workspace) {
-  for (auto& [uid, pointer] : plan.pointers) pointer = pointers.of[static_cast<std::size_t>(uid)];
+  plan.place(pointers);
   const std::string why = run_graph(*plan.graph, plans.handle, plan.pointers, workspace);
   REQUIRE(why.empty(), "attention: cuDNN could not run its plan: {}", why);
 }

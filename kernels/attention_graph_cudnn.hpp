@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "kernels/attention_cudnn.hpp"
 
@@ -27,19 +28,37 @@ using CudnnGraph = std::shared_ptr<cudnn_frontend::graph::Graph>;
 /// compute capability 9.0; 0: of the current one.
 CudnnGraph describe_attention(const AttentionRequest& request, int sm = 0);
 
-// The next three return what went wrong, in the library's words; empty when nothing did.
+/// What a plan is for: the GPU of a handle; or without a handle one that need not be there, told by its
+/// properties, the JSON text that cuDNN takes from 9.8 on.
+struct PlanDevice {
+  cudnnHandle_t handle = nullptr;
+  std::string properties{};
+};
+
+// The next functions return what went wrong, in the library's words; empty when nothing did.
 
 /// cuDNN's own rules, for the GPU that the graph was described for. Compiles nothing.
 std::string check_graph(cudnn_frontend::graph::Graph& graph);
 
-/// Chooses a plan for the current GPU that needs at most the library's part of request.work's workspace, and
-/// compiles it.
-std::string build_graph(cudnn_frontend::graph::Graph& graph, cudnnHandle_t handle,
-                        const AttentionRequest& request);
+/// What the request would rely on and this version of cuDNN (cudnnGetVersion) does not promise.
+std::string unpromised(const AttentionRequest& request, std::size_t cudnn);
 
-/// Enqueues the plan of a graph that was built. pointers: by uid.
+/// Lists plans for the device, and looks for one that supports the graph. Compiles nothing.
+std::string choose_plans(cudnn_frontend::graph::Graph& graph, const PlanDevice& device,
+                         const AttentionRequest& request);
+
+/// After choose_plans: compiles the first that needs at most the library's part of request.work's workspace.
+std::string compile_plan(cudnn_frontend::graph::Graph& graph, const AttentionRequest& request);
+
+/// Enqueues the plan of a graph that was compiled. pointers: by uid.
 std::string run_graph(cudnn_frontend::graph::Graph& graph, cudnnHandle_t handle,
                       std::unordered_map<std::int64_t, void*>& pointers, void* workspace);
+
+/// Bytes that the compiled plan needs.
+std::int64_t workspace_of(const cudnn_frontend::graph::Graph& graph);
+
+/// The uids whose pointers a launch of the compiled plan asks for.
+std::vector<std::int64_t> pointers_of(const cudnn_frontend::graph::Graph& graph);
 
 /// Elements from one token to the next of a tensor of the graph. Throws Error when the graph has it not.
 std::int64_t row_of(const CudnnGraph& graph, AttentionTensor tensor);

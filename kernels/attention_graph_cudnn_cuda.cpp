@@ -6,6 +6,14 @@
 
 #include "base/error.hpp"
 
+// Below 1.22 a launch leaves entries of its own in the caller's map of pointers. Up to 1.27 a cuDNN
+// below 9.12 is asked for sums of the softmax token by token, which it then writes packed. 1.28 takes them so
+// from cuDNN 9.26 on only, so that most attention would not be cuDNN's, without an error.
+#if CUDNN_FRONTEND_VERSION < 12900
+#error \
+    "cudnn-frontend is older than 1.29: tools/install_cuda_headers.sh fetches one that is good, or set CUDNN_FRONTEND_ROOT"
+#endif
+
 namespace ztrain::kernels {
 namespace {
 
@@ -159,6 +167,15 @@ std::string message(fe::error_t status) {
   return status.is_good() ? std::string() : status.get_message();
 }
 
+std::string failed(const char* step, fe::error_t status) {
+  return status.is_good() ? std::string() : fmt::format("{}: {}", step, status.get_message());
+}
+
+/// Bytes of workspace that a plan may take.
+std::int64_t room_of(const AttentionRequest& request) {
+  return request.work.end - request.work.library;
+}
+
 }  // namespace
 
 CudnnGraph describe_attention(const AttentionRequest& request, int sm) {
@@ -171,25 +188,60 @@ std::string check_graph(fe::graph::Graph& graph) {
   return message(graph.build_operation_graph(nullptr));
 }
 
-std::string build_graph(fe::graph::Graph& graph, cudnnHandle_t handle, const AttentionRequest& request) {
-  const std::int64_t room = request.work.end - request.work.library;
-  const auto failed = [](const char* step, fe::error_t status) {
-    return status.is_good() ? std::string() : fmt::format("{}: {}", step, status.get_message());
+std::string unpromised(const AttentionRequest& request, std::size_t cudnn) {
+  if (request.work.way != AttentionWay::documents || cudnn >= cudnn_with_empty_documents) return {};
+  const auto text = [](std::size_t version) {
+    return fmt::format("{}.{}", version / 10000, version / 100 % 100);
   };
+  return fmt::format("cuDNN {} promises nothing of documents without tokens; {} does", text(cudnn),
+                     text(cudnn_with_empty_documents));
+}
+
+std::string choose_plans(fe::graph::Graph& graph, const PlanDevice& device, const AttentionRequest& request) {
+  if (!device.properties.empty()) {
+    const auto properties = std::make_shared<fe::DeviceProperties>();
+    if (auto why =
+            failed("device", properties->deserialize({device.properties.begin(), device.properties.end()}));
+        !why.empty())
+      return why;
+    graph.set_device_properties(properties);
+  }
   if (auto why = failed("validate", graph.validate()); !why.empty()) return why;
-  if (auto why = failed("build", graph.build_operation_graph(handle)); !why.empty()) return why;
+  if (auto why = failed("build", graph.build_operation_graph(device.handle)); !why.empty()) return why;
   if (auto why = failed("plan", graph.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}));
       !why.empty())
     return why;
-  graph.deselect_workspace_greater_than(room);
+  graph.deselect_workspace_greater_than(room_of(request));
   if (request.backward && request.shape.deterministic)
     graph.deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
-  if (auto why = failed("support", graph.check_support()); !why.empty()) return why;
-  if (auto why = failed("compile", graph.build_plans()); !why.empty()) return why;
-  std::int64_t needed = 0;
-  if (auto why = failed("workspace", graph.get_workspace_size(needed)); !why.empty()) return why;
-  if (needed > room) return fmt::format("its workspace of {} bytes is above the {} reserved", needed, room);
-  return {};
+  return failed("support", graph.check_support());
+}
+
+std::string compile_plan(fe::graph::Graph& graph, const AttentionRequest& request) {
+  const std::int64_t room = room_of(request);
+  std::string tried;
+  for (std::int64_t i = 0; i < graph.get_execution_plan_count(); ++i) {
+    std::int64_t needed = 0;
+    std::string why = failed("compile", graph.build_plan_at_index(i));
+    if (why.empty()) why = failed("workspace", graph.get_workspace_size_plan_at_index(i, needed));
+    if (why.empty() && needed > room)
+      why = fmt::format("its workspace of {} bytes is above the {} reserved", needed, room);
+    // Takes the plan as it is, and prepares launches.
+    if (why.empty()) return failed("prepare", graph.build_plans());
+    tried += fmt::format("{}plan {}: {}", tried.empty() ? "" : "; ", i, why);
+  }
+  return tried;
+}
+
+std::int64_t workspace_of(const fe::graph::Graph& graph) {
+  std::int64_t bytes = 0;
+  const std::string why = message(graph.get_workspace_size(bytes));
+  REQUIRE(why.empty(), "attention: cuDNN's plan does not tell its workspace: {}", why);
+  return bytes;
+}
+
+std::vector<std::int64_t> pointers_of(const fe::graph::Graph& graph) {
+  return graph.get_variant_pack_uids_sorted();
 }
 
 std::string run_graph(fe::graph::Graph& graph, cudnnHandle_t handle,

@@ -53,14 +53,23 @@ class PreparedAttention {
 
   /// How it is done, and why not by the library where that was worth trying: for people.
   virtual std::string describe() const = 0;
+
+  /// For a warning at the start: an attention of 16 bits that leaves the device's tensor cores idle.
+  /// describe() says why.
+  virtual bool slow() const { return false; }
 };
 
 /// Plans are shared by all that one Exec prepares. Throws Error for other types, or if the workspace is too
 /// small for every way.
 std::unique_ptr<PreparedAttention> make_attention(Exec& exec, const AttentionSpec& spec);
 
-/// attention_forward or attention_backward of this build, whatever a library has. description: what
-/// describe() will say.
-std::unique_ptr<PreparedAttention> make_attention_typed(const AttentionSpec& spec, std::string description);
+/// What describe() and slow() will say.
+struct AttentionRemark {
+  std::string description;
+  bool slow = false;
+};
+
+/// attention_forward or attention_backward of this build, whatever a library has.
+std::unique_ptr<PreparedAttention> make_attention_typed(const AttentionSpec& spec, AttentionRemark remark);
 
 }  // namespace ztrain::kernels

@@ -10,8 +10,7 @@ namespace {
 template <class T>
 class Typed final : public PreparedAttention {
  public:
-  Typed(const AttentionSpec& spec, std::string description)
-      : spec_(spec), description_(std::move(description)) {}
+  Typed(const AttentionSpec& spec, AttentionRemark remark) : spec_(spec), remark_(std::move(remark)) {}
 
   void run(Exec& exec, const AttentionOperands& p) override {
     const AttentionShape& s = spec_.shape;
@@ -36,25 +35,26 @@ class Typed final : public PreparedAttention {
                             output(p.dk, k_cols), output(p.dv, k_cols), {p.workspace, spec_.workspace_bytes});
   }
 
-  std::string describe() const override { return description_; }
+  std::string describe() const override { return remark_.description; }
+  bool slow() const override { return remark_.slow; }
 
  private:
   AttentionSpec spec_;
-  std::string description_;
+  AttentionRemark remark_;
 };
 
 }  // namespace
 
-std::unique_ptr<PreparedAttention> make_attention_typed(const AttentionSpec& spec, std::string description) {
+std::unique_ptr<PreparedAttention> make_attention_typed(const AttentionSpec& spec, AttentionRemark remark) {
   switch (spec.type) {
     case DType::f32:
-      return std::make_unique<Typed<float>>(spec, std::move(description));
+      return std::make_unique<Typed<float>>(spec, std::move(remark));
     case DType::bf16:
-      return std::make_unique<Typed<bf16>>(spec, std::move(description));
+      return std::make_unique<Typed<bf16>>(spec, std::move(remark));
     case DType::f16:
-      return std::make_unique<Typed<f16>>(spec, std::move(description));
+      return std::make_unique<Typed<f16>>(spec, std::move(remark));
     case DType::f64:
-      return std::make_unique<Typed<double>>(spec, std::move(description));
+      return std::make_unique<Typed<double>>(spec, std::move(remark));
     default:
       fail("attention: there is no kernel for {}", name_of(spec.type));
   }

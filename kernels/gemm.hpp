@@ -45,6 +45,10 @@ class Gemm {
   /// For people, and for tests that look for slow ways: which kernel does it ("oneDNN gemm:jit, avx2"). What
   /// prepare() may still change is known after it.
   virtual std::string implementation() const = 0;
+
+  /// For a warning at the start: a product of 16 bits that leaves the device's tensor cores idle.
+  /// implementation() says why. Known as implementation() is.
+  virtual bool slow() const { return false; }
 };
 
 /// A and B have type `in`, C has `out`: fp32 -> fp32, bf16 -> bf16, bf16 -> fp32, fp16 -> fp16, fp16 ->

@@ -170,6 +170,13 @@ void check(const HeadLossShape& s, const HeadLossInput<T>& input, const Vector<d
 
 }  // namespace
 
+const Gemm& telling_product(const std::vector<HeadLossChunk>& chunks) {
+  for (const HeadLossChunk& chunk : chunks)
+    for (const auto* gemm : {&chunk.logits, &chunk.grad_h, &chunk.grad_weight})
+      if (*gemm && (*gemm)->slow()) return **gemm;
+  return *chunks.front().logits;
+}
+
 template <class T>
 HeadLoss<T>::HeadLoss(const HeadLossShape& shape)
     : shape_(shape), chunks_(prepare(shape, dtype_of<T>(), dtype_of<T>(), std::nullopt)) {}

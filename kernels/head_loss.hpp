@@ -40,6 +40,9 @@ struct HeadLossChunk {
   std::shared_ptr<Gemm> grad_weight;
 };
 
+/// The first that is slow; else the logits'.
+const Gemm& telling_product(const std::vector<HeadLossChunk>& chunks);
+
 /// What becomes of the gradient of the head's weight: nothing (the weight is frozen), or it is written, or
 /// added to what is there.
 enum class WeightGradient : std::uint8_t { none, write, add };
@@ -53,8 +56,8 @@ class HeadLoss {
   /// As Gemm::prepare.
   void prepare_products(Exec& exec);
 
-  /// Gemm::implementation() of the logits' product.
-  std::string products() const { return chunks_.front().logits->implementation(); }
+  /// The product to tell of; once they are prepared.
+  const Gemm& product() const { return telling_product(chunks_); }
 
   /// loss[0] = sum of token_weight * nll, loss[1] = sum of token_weight, both in fp64 and, on a CPU, in token
   /// order (overwritten). workspace: head_loss_workspace_bytes(), aligned to 64.
@@ -75,8 +78,8 @@ class HeadLossGrad {
   /// As Gemm::prepare.
   void prepare_products(Exec& exec);
 
-  /// Gemm::implementation() of the logits' product.
-  std::string products() const { return chunks_.front().logits->implementation(); }
+  /// The product to tell of; once they are prepared.
+  const Gemm& product() const { return telling_product(chunks_); }
 
   /// As HeadLoss::run; grad_h [tokens, width] is overwritten; grad_weight [vocabulary, width], not looked at
   /// where there is none. scalars: on

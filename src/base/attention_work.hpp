@@ -5,7 +5,8 @@
 // cuDNN's fused attention knows batches of sequences of fixed length, and packed ("ragged") sequences whose
 // lengths lie on the device. A micro-batch of packed documents becomes one or the other:
 //   sequences  one batch entry per sequence: where each holds one document
-//   documents  one ragged entry per document, found on the device; their number has a bound
+//   documents  one ragged entry per document, found on the device; their number has a bound, and those that a
+//              micro-batch has not are empty, which cuDNN promises to bear from 9.25 on
 //   masked     one batch entry per sequence, and an additive mask [sequence, sequence] that keeps documents
 //              apart: any number of documents, at the arithmetic of whole sequences
 // and what none of them takes is left to the streaming kernels of attention_plain.hpp.
@@ -15,6 +16,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -32,6 +34,10 @@ constexpr std::string_view name_of(AttentionWay way) {
   constexpr std::array<std::string_view, 4> names{"plain", "sequences", "documents", "masked"};
   return names[static_cast<std::size_t>(way)];
 }
+
+/// As cudnnGetVersion says it: the first that promises that ragged entries may have no tokens, as those
+/// behind the last document have none. With older ones `documents` is not taken.
+inline constexpr std::size_t cudnn_with_empty_documents = 92500;
 
 /// Of the library alone: descriptors, and scratch that its documentation does not size.
 inline constexpr std::int64_t attention_library_bytes = std::int64_t{16} << 20;

@@ -24,7 +24,7 @@ Bound bind_head_loss(const Binding& b) {
     const auto head = std::make_shared<kernels::HeadLoss<T>>(head_shape(b));
     head->prepare_products(b.exec);
     return {[&exec = b.exec, head, input, loss, workspace] { head->run(exec, input, loss, workspace); },
-            nullptr, product_notes(b, head->products())};
+            nullptr, product_notes(b, head->product())};
   });
 }
 
@@ -46,7 +46,7 @@ Bound bind_head_loss_grad(const Binding& b) {
     return {[&exec = b.exec, head, input, scalars, loss, dh, dw, workspace] {
               head->run(exec, input, scalars, loss, dh, dw, workspace);
             },
-            nullptr, product_notes(b, head->products())};
+            nullptr, product_notes(b, head->product())};
   });
 }
 

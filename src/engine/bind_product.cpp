@@ -16,7 +16,7 @@ namespace {
 Bound product(const Binding& b, std::unique_ptr<kernels::Gemm> gemm, const void* x, const void* y,
               const void* bias, void* out) {
   gemm->prepare(b.exec);
-  std::vector<Note> notes = product_notes(b, gemm->implementation());
+  std::vector<Note> notes = product_notes(b, *gemm);
   return {[&exec = b.exec, g = std::shared_ptr<kernels::Gemm>(std::move(gemm)), x, y, bias, out,
            workspace = b.output<std::byte>(b.op.outputs.size() - 1)] {
             g->run(exec, x, y, bias, out, workspace);
@@ -76,12 +76,13 @@ std::vector<Note> notes(const Binding& b, const kernels::AttentionSpec& spec,
                         const kernels::PreparedAttention& prepared) {
   if (b.program.target != Target::cuda) return {};
   const bool forward = spec.direction == kernels::Direction::forward;
-  std::vector<Note> notes{{"attention", (forward ? "" : "backward: ") + prepared.describe()}};
+  std::vector<Note> notes{
+      {"attention", (forward ? "" : "backward: ") + prepared.describe(), prepared.slow()}};
   if (lacks_documents(spec.shape, spec.type, !forward))
     notes.push_back(
         {"attention",
          fmt::format("{}the number of documents in a sequence is not known: a data.max_documents of "
-                     "at most {} lets cuDNN take documents as they are packed",
+                     "at most {} lets cuDNN 9.25 and later take documents as they are packed",
                      forward ? "" : "backward: ", attention_most_ragged_entries - 1)});
   return notes;
 }
@@ -93,9 +94,9 @@ Bound attention(const Binding& b, const kernels::AttentionSpec& spec, const kern
 
 }  // namespace
 
-std::vector<Note> product_notes(const Binding& b, const std::string& implementation) {
-  if (b.program.target == Target::cuda) return {};
-  return {{"products", implementation}};
+std::vector<Note> product_notes(const Binding& b, const kernels::Gemm& gemm) {
+  if (b.program.target == Target::cuda && !gemm.slow()) return {};
+  return {{"products", gemm.implementation(), gemm.slow()}};
 }
 
 Bound bind_linear(const Binding& b) {

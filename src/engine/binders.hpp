@@ -2,6 +2,7 @@
 // One binder per row of the kernel table.
 
 #include "engine/kernel_table.hpp"
+#include "kernels/gemm.hpp"
 
 namespace ztrain::engine {
 
@@ -21,8 +22,9 @@ Bound bind_select_row(const Binding& b);
 Bound bind_scale(const Binding& b);
 Bound bind_dropout(const Binding& b);
 // Products and attention (bind_product.cpp), the head (bind_head.cpp).
-/// How a product is done, on CPUs: the library chooses by what the processor has.
-std::vector<Note> product_notes(const Binding& b, const std::string& implementation);
+/// How a product is done, on CPUs: the library chooses by what the processor has. On GPUs only what is slow.
+/// gemm: after prepare().
+std::vector<Note> product_notes(const Binding& b, const kernels::Gemm& gemm);
 Bound bind_linear(const Binding& b);
 Bound bind_linear_grad_input(const Binding& b);
 Bound bind_linear_grad_weight(const Binding& b);

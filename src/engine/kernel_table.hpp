@@ -49,6 +49,7 @@ struct Binding {
 /// For people: how something is done here, where that is not always the same.
 struct Note {
   std::string what, text;  ///< "attention", "cuDNN, sequences ..."
+  bool warning = false;    ///< the text says why the device is far from what it could do
   bool operator==(const Note&) const = default;
 };
 

@@ -67,6 +67,7 @@ void describe(Bench& bench, const config::Deck& deck, const model::Graph& graph,
   bench.executed_flops = program::flops_of(worker.job().train);
   bench.peak = peak_of(deck, bench.device);
   bench.fp8_peak = fp8_peak_of(deck, bench.device);
+  bench.notes = worker.notes();
 }
 
 void take_steps(Machinery& machinery, const BenchRequest& request, Bench& bench) {

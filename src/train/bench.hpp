@@ -41,6 +41,7 @@ struct Bench {
   Ceiling ceiling;
   MemoryUse memory;
   std::vector<KernelTime> kernels;  ///< where asked for
+  std::vector<engine::Note> notes;  ///< Worker::notes()
 
   double tokens_per_second() const { return static_cast<double>(tokens) / median.seconds; }
   /// Of one rank: what the model needs, and what was computed.

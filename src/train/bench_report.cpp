@@ -71,6 +71,8 @@ std::string speed_section(const Bench& b, const config::Deck& deck) {
        fmt::format("{} rank{}, {}", b.ranks, b.ranks == 1 ? "" : "s", plan::mesh_shape(deck).describe()));
   line("strategy", config::strategy_summary(deck));
   line("precision", config::precision_summary(deck));
+  for (const engine::Note& note : b.notes)
+    if (note.warning) line(note.what, "warning: " + note.text);
   line("tokens/s", fmt::format("{:.1f} over all ranks, {:.1f} a rank", b.tokens_per_second(),
                                b.tokens_per_second() / b.ranks));
   line("step",
@@ -151,6 +153,13 @@ json kernels_json(const Bench& b) {
                    {"tflops", k.flops > 0 ? json(k.flops_per_second() / 1e12) : json()},
                    {"gb_per_s", k.bytes_per_second() / 1e9},
                    {"share_of_ceiling", known(share_of_ceiling(k, b.ceiling))}});
+  return all;
+}
+
+json notes_json(const Bench& b) {
+  json all = json::array();
+  for (const engine::Note& note : b.notes)
+    all.push_back({{"what", note.what}, {"text", note.text}, {"warning", note.warning}});
   return all;
 }
 
@@ -253,6 +262,7 @@ json bench_json(const Bench& b, const config::Deck& deck, const std::string& ver
             {"outside", b.memory.outside},
             {"peak", b.memory.peak}}},
           {"loss", b.median.loss},
+          {"notes", notes_json(b)},
           {"kernels", kernels_json(b)}};
 }
 

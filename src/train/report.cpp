@@ -64,7 +64,8 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
   line("deck", fmt::format("{} (hash {}, output {})", d.path, hex(config::deck_hash(d)), d.run.output));
   if (worker.device().asynchronous())
     line("device", fmt::format("{}; communication: {}", worker.device().name(), worker.mesh().describe()));
-  for (const engine::Note& note : worker.notes()) line(note.what, note.text);
+  for (const engine::Note& note : worker.notes())
+    line(note.what, (note.warning ? "warning: " : "") + note.text);
   line("mesh", worker.mesh().shape().describe());
   line("strategy", config::strategy_summary(d));
   line("precision", config::precision_summary(d));

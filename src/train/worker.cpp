@@ -1,5 +1,6 @@
 #include "train/worker.hpp"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <functional>
@@ -130,6 +131,8 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
   });
   register_arenas(mesh_, memory_);
   notes_ = train_.notes();
+  for (const engine::Note& note : evaluate_.notes())
+    if (note.warning && std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(note);
   if (deck) note_algorithms(session, *deck);
   scalars() = {};
   host_.upload(scalars_place);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "engine/binders.hpp"
 #include "program/passes.hpp"
 #include "tests/support/fake_ops.hpp"
 #include "tests/support/mpi_main.hpp"
@@ -264,6 +265,29 @@ TEST_F(ExecutorOnDevices, NotesOfOpsAreSaidOnce) {
   };
   const engine::Executor executor(p, memory, mesh, queues, options);
   EXPECT_EQ(executor.notes(), (std::vector<engine::Note>{{"odd", "yes"}, {"odd", "no"}, {"seven", "yes"}}));
+}
+
+/// GPUs have one good way for products; what is said is that one goes another.
+TEST_F(ExecutorOnDevices, WarnsOfSlowProductsOnGpus) {
+  struct Product : kernels::Gemm {
+    explicit Product(bool slow) : is_slow(slow) {}
+    void run(kernels::Exec&, const void*, const void*, const void*, void*, void*) override {}
+    std::string implementation() const override { return is_slow ? "the loop" : "the library"; }
+    bool slow() const override { return is_slow; }
+    bool is_slow;
+  };
+  Program p = random_program(3);
+  p.target = Target::cuda;
+  const auto device = runtime::make_host_device();
+  const engine::JobMemory memory({&p});
+  engine::Queues queues(*device);
+  runtime::Mesh mesh(session(), MeshShape{});
+  engine::ExecutorOptions options;
+  options.bind = [&](const engine::Binding& b) {
+    return engine::Bound{[] {}, nullptr, engine::product_notes(b, Product(&b.op == &b.program.ops[2]))};
+  };
+  const engine::Executor executor(p, memory, mesh, queues, options);
+  EXPECT_EQ(executor.notes(), (std::vector<engine::Note>{{"products", "the loop", true}}));
 }
 
 /// Four ops of one kind in a row, one of another and one on a queue beside them, that all take a while.
