@@ -36,7 +36,7 @@ void check_reduce_scatter(CommGroup& g, std::int64_t count, bool accumulate, std
   using Wide = std::common_type_t<acc_t<In>, acc_t<Out>>;
   for (std::int64_t i = 0; i < count; ++i) {
     Out& e = expected[static_cast<std::size_t>(i)];
-    Wide sum = serial_sum<In>(g.size, g.rank * step + i);
+    Wide sum = group_sum<In>(g, g.rank * step + i);
     if (accumulate) sum = static_cast<Wide>(static_cast<acc_t<Out>>(e)) + sum;
     e = static_cast<Out>(static_cast<acc_t<Out>>(sum));
   }
@@ -64,7 +64,7 @@ void check_all_reduce(CommGroup& g, std::int64_t count, bool in_place) {
   const auto mine = contribution<T>(g.rank, count);
   auto expected = mine;
   for (std::int64_t i = 0; i < count && g.size > 1; ++i)
-    expected[static_cast<std::size_t>(i)] = static_cast<T>(serial_sum<T>(g.size, i));
+    expected[static_cast<std::size_t>(i)] = static_cast<T>(group_sum<T>(g, i));
   DeviceArray<T> from(*g.device, mine);
   const DeviceArray<T> elsewhere(*g.device, contribution<T>(50, count));
   T* const to = in_place ? from.data() : elsewhere.data();
