@@ -1,4 +1,5 @@
-// NCCL's communicators without a GPU: the product's, over an NCCL for tests. What CPU ranks give, bit for bit.
+// NCCL's communicators without a GPU: the product's, over an NCCL for tests. What CPU ranks give, bit for
+// bit.
 #include <gtest/gtest.h>
 
 #include "base/clock.hpp"
@@ -42,7 +43,7 @@ std::unique_ptr<CommGroup> group(Via via = Via::late, const late_nccl::Options& 
 
 class Communicators : public testing::TestWithParam<Via> {
  protected:
-  ~Communicators() override {
+  void TearDown() override {
     group_.reset();
     EXPECT_EQ(late_nccl::communicators(), 0) << "not given back";
     EXPECT_EQ(late_nccl::failure(), "");
@@ -94,11 +95,11 @@ TEST_P(Communicators, WorkOfAQueueIsInOrderAndTheHostIsNot) {
   const std::int64_t count = 1000, bytes = count * 4;
   const DeviceArray<float> shard(*g().device, count, 1.0f), full(*g().device, count * g().size, 0.0f),
       sum(*g().device, count, 0.0f);
-  const DeviceArray<std::byte> workspace(
-      *g().device, reduce_scatter_workspace(g().size, DType::f32, count), std::byte{0});
+  const DeviceArray<std::byte> workspace(*g().device, reduce_scatter_workspace(g().size, DType::f32, count),
+                                         std::byte{0});
   const auto gather = g().comm.all_gather(shard.data(), full.data(), bytes);
-  const auto reduce = g().comm.reduce_scatter(full.data(), DType::f32, sum.data(), DType::f32, count, true,
-                                              workspace.data());
+  const auto reduce =
+      g().comm.reduce_scatter(full.data(), DType::f32, sum.data(), DType::f32, count, true, workspace.data());
   EXPECT_TRUE(gather->on_device());
   for (int step = 0; step < 3; ++step) {
     gather->start();
@@ -145,7 +146,8 @@ TEST(CommunicatorsAlone, GroupsOfAQueueShareChannels) {
     const auto device = fresh_device();
     Mesh mesh(session(), two_axes(), std::make_unique<NcclBackend>(session(), *device, NcclOptions{}));
     for (const Queue queue : {gather_queue, reduce_queue})
-      for (const AxisSet axes : {Axis::replicate | Axis::shard, AxisSet(Axis::shard), AxisSet(Axis::replicate)}) {
+      for (const AxisSet axes :
+           {Axis::replicate | Axis::shard, AxisSet(Axis::shard), AxisSet(Axis::replicate)}) {
         float expected = 0;
         for (const int member : mesh.coordinate().group(axes)) expected += static_cast<float>(member);
         EXPECT_EQ(sum_of_ranks(mesh, *device, axes, queue), expected) << to_string(axes);
@@ -158,7 +160,7 @@ TEST(CommunicatorsAlone, GroupsOfAQueueShareChannels) {
 
 TEST(CommunicatorsAlone, QueuesKeepTheHostsOrderOnADeviceThatHoldsOneKernel) {
   for (int repeat = 0; repeat < 5; ++repeat) {
-    const auto g = group(Via::late, {.patience = 5, .one_at_a_time = true});
+    const auto g = group(Via::late, {.patience = 30, .one_at_a_time = true});
     Communicator &gathers = g->mesh.over(Axis::shard, gather_queue),
                  &reductions = g->mesh.over(Axis::shard, reduce_queue);
     const std::int64_t count = 100;
@@ -167,8 +169,7 @@ TEST(CommunicatorsAlone, QueuesKeepTheHostsOrderOnADeviceThatHoldsOneKernel) {
     const DeviceArray<std::byte> workspace(*g->device, all_reduce_workspace(g->size, DType::f32, count),
                                            std::byte{0});
     const auto gather = gathers.all_gather(shard.data(), full.data(), count * 4);
-    const auto reduce =
-        reductions.all_reduce(data.data(), data.data(), DType::f32, count, workspace.data());
+    const auto reduce = reductions.all_reduce(data.data(), data.data(), DType::f32, count, workspace.data());
     for (int step = 0; step < 3; ++step) {
       gather->start();
       reduce->start();
@@ -224,8 +225,8 @@ TEST(CommunicatorsAlone, MemoryIsRegisteredOnAllRanks) {
 TEST(CommunicatorsAlone, MemoryThatOneRankCannotRegisterIsRegisteredOnNone) {
   if (session().size() == 1) GTEST_SKIP() << "nobody to differ from";
   const bool last = session().rank() == session().size() - 1;
-  check_registered(*group(Via::late, {.fault = last ? late_nccl::Fault::registration : late_nccl::Fault::none}),
-                   false);
+  check_registered(
+      *group(Via::late, {.fault = last ? late_nccl::Fault::registration : late_nccl::Fault::none}), false);
 }
 
 /// Throws on this rank; its text.
@@ -236,22 +237,25 @@ std::string text_of_failure(const late_nccl::Options& options, double patience) 
   try {
     MeshShape shape;
     shape[Axis::shard] = session().size();
-    Mesh mesh(session(), shape, std::make_unique<Everywhere>(session(), *device, NcclOptions{.patience = patience}));
+    Mesh mesh(session(), shape,
+              std::make_unique<Everywhere>(session(), *device, NcclOptions{.patience = patience}));
     mesh.over(Axis::shard);
     ADD_FAILURE() << "a communicator was made";
   } catch (const Error& error) {
     text = error.what();
   }
-  EXPECT_LT(now() - begin, 10);
+  EXPECT_LT(now() - begin, 30);
   EXPECT_EQ(late_nccl::communicators(), 0) << "an error gives it back";
   return text;
 }
 
 TEST(CommunicatorsAlone, AFailureToBeginNamesItsCauseOnEveryRank) {
   const bool last = session().rank() == session().size() - 1;
-  const std::string begin = text_of_failure({.fault = last ? late_nccl::Fault::init : late_nccl::Fault::none}, 60);
+  const std::string begin =
+      text_of_failure({.fault = last ? late_nccl::Fault::init : late_nccl::Fault::none}, 60);
   EXPECT_NE(begin.find("ncclCommInitRankConfig failed"), std::string::npos) << begin;
-  EXPECT_NE(begin.find(fmt::format("rank {} cannot map memory of its GPU", session().size() - 1)), std::string::npos)
+  EXPECT_NE(begin.find(fmt::format("rank {} cannot map memory of its GPU", session().size() - 1)),
+            std::string::npos)
       << begin;
   const std::string id = text_of_failure({.fault = late_nccl::Fault::unique_id}, 60);
   EXPECT_NE(id.find("ncclGetUniqueId failed"), std::string::npos) << id;

@@ -31,9 +31,10 @@ namespace late_nccl {
 enum class Fault { none, unique_id, init, absence, registration };
 
 struct Options {
-  double patience = 30;  ///< seconds
+  double patience = 60;  ///< seconds
   /// The device holds one kernel of NCCL's at a time: in the order in which the host issued them where
-  /// NCCL_LAUNCH_ORDER_IMPLICIT=1 is set, else in any. Without, they overlap as streams allow.
+  /// NCCL_LAUNCH_ORDER_IMPLICIT=1 is set (those of graphs: in any), else in any. Without, they overlap as
+  /// streams allow.
   bool one_at_a_time = false;
   Fault fault = Fault::none;  ///< what fails on this rank
 };

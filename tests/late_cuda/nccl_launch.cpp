@@ -1,6 +1,7 @@
 #include "tests/late_cuda/nccl_launch.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 
@@ -10,13 +11,12 @@
 #include "tests/late_cuda/late_cuda.hpp"
 
 namespace late_nccl {
-namespace {
 
 /// Whose turn it is on the device, where that holds one launch at a time.
 class Turns {
  public:
-  static Turns& get() {
-    static Turns turns;
+  static const std::shared_ptr<Turns>& get() {
+    static const auto turns = std::make_shared<Turns>();
     return turns;
   }
   std::uint64_t issue() {
@@ -45,6 +45,8 @@ class Turns {
   std::set<std::uint64_t> waiting_;
   const void* running_ = nullptr;
 };
+
+namespace {
 
 bool collective(const Signature& call) {
   return call.kind < Kind::send;
@@ -101,11 +103,12 @@ bool sums(int type) {
 Launch::Launch(std::shared_ptr<ncclComm> comm, std::vector<Call> calls, bool captured)
     : comm_(std::move(comm)),
       calls_(std::move(calls)),
+      turns_(Turns::get()),
       owner_(captured ? comm_->captured : comm_->under_way),
-      ticket_(captured ? 0 : Turns::get().issue()) {}
+      ticket_(captured ? 0 : turns_->issue()) {}
 
 Launch::~Launch() {
-  Turns::get().end(this, ticket_);
+  turns_->end(this, ticket_);
 }
 
 bool Launch::step() {
@@ -139,7 +142,7 @@ bool Launch::go_on() {
 }
 
 bool Launch::begin() {
-  const bool turn = Turns::get().take(this, ticket_);
+  const bool turn = turns_->take(this, ticket_);
   say((turn ? "" : "for its turn on the device: ") + describe(calls_.front().signature));
   if (!turn) return false;
   begun_ = true;
@@ -288,7 +291,7 @@ void Launch::finish(std::size_t index) const {
 
 void Launch::leave() {
   say("");
-  Turns::get().end(this, ticket_);
+  turns_->end(this, ticket_);
   transfers_.clear();
   inbox_.clear();
   begun_ = compared_ = false;

@@ -20,6 +20,8 @@ std::size_t element_bytes(int type);
 /// Whether sums are formed of it.
 bool sums(int type);
 
+class Turns;
+
 class Launch {
  public:
   /// captured: it is part of a graph, and may run any number of times.
@@ -57,6 +59,7 @@ class Launch {
 
   std::shared_ptr<ncclComm> comm_;
   std::vector<Call> calls_;
+  std::shared_ptr<Turns> turns_;
   std::shared_ptr<char> owner_;  ///< of the communicator's count
   std::uint64_t ticket_ = 0;     ///< its place among the launches of the device; 0: of a graph
   // Of one run.

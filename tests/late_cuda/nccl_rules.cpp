@@ -1,5 +1,5 @@
-// That the NCCL for tests finds what it is there to find: each test does something that a GPU would answer with a
-// hang or with wrong numbers.
+// That the NCCL for tests finds what it is there to find: each test does something that a GPU would answer
+// with a hang or with wrong numbers.
 #include <gtest/gtest.h>
 #include <nccl.h>
 
@@ -23,19 +23,20 @@ std::unique_ptr<CommGroup> group(const late_nccl::Options& options = {}) {
   late_nccl::configure(options);
   late_cuda::restart({.seed = 7 + static_cast<std::uint64_t>(session().rank()), .runs_when_idle = true});
   return std::make_unique<CommGroup>(Via::late, make_device(session().local_rank()), [](Device& on) {
-    return std::make_unique<NcclBackend>(session(), on, NcclOptions{.patience = 5});
+    return std::make_unique<NcclBackend>(session(), on, NcclOptions{.patience = 60});
   });
 }
 
-/// Every rank hears of it within seconds: what it waits for throws, its communicator has failed, and the text names
-/// what is wrong.
+/// Every rank hears of it within seconds: what it waits for throws, its communicator has failed, and the text
+/// names what is wrong.
 void expect_failure(CommGroup& g, const std::function<void()>& f, const std::vector<std::string>& parts) {
   const double begin = now();
   EXPECT_THROW(f(), Error);
   EXPECT_THROW(g.comm.check(), Error);
   const std::string text = late_nccl::failure();
-  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
-  EXPECT_LT(now() - begin, 10);
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
+  EXPECT_LT(now() - begin, 30);
 }
 
 class NcclRules : public testing::Test {
@@ -56,8 +57,9 @@ TEST_F(NcclRules, CollectivesInAnotherOrderOnOneRank) {
     (odd() ? broadcast : gather)->start();
     gather->wait();
   };
-  expect_failure(*g, both, {"launch 1 of collectives differs: rank", "ncclAllGather of 64 elements of type 1",
-                            "ncclBroadcast of 64 elements of type 1, root 0"});
+  expect_failure(*g, both,
+                 {"launch 1 of collectives differs: rank", "ncclAllGather of 64 elements of type 1",
+                  "ncclBroadcast of 64 elements of type 1, root 0"});
 }
 
 TEST_F(NcclRules, ACountThatDiffersOnOneRank) {
@@ -73,7 +75,8 @@ TEST_F(NcclRules, ATypeThatDiffersOnOneRank) {
   const DeviceArray<double> from(*g->device, 64 * g->size, 1.0), to(*g->device, 64, 2.0);
   const auto sum = g->comm.reduce_scatter(from.data(), odd() ? DType::f32 : DType::f64, to.data(),
                                           odd() ? DType::f32 : DType::f64, 64, false, nullptr);
-  expect_failure(*g, [&] { run(sum); }, {"ncclReduceScatter of 64 elements of type 7 (op 0)", "of type 8 (op 0)"});
+  expect_failure(*g, [&] { run(sum); },
+                 {"ncclReduceScatter of 64 elements of type 7 (op 0)", "of type 8 (op 0)"});
 }
 
 // A count that the ranks do not divide is a group of ncclReduce, one of another kind a single call.
@@ -106,8 +109,9 @@ TEST_F(NcclRules, TwoSendsThatWaitForEachOther) {
     receive->start();
     receive->wait();
   };
-  expect_failure(*g, both, {"makes no progress", "rank 0: ncclSend of 100 elements of type 1, peer 1",
-                            "rank 1: ncclSend of 100 elements of type 1, peer 0"});
+  expect_failure(*g, both,
+                 {"makes no progress", "rank 0: ncclSend of 100 elements of type 1, peer 1",
+                  "rank 1: ncclSend of 100 elements of type 1, peer 0"});
 }
 
 TEST_F(NcclRules, ACollectiveThatOneRankDoesNotCallAgain) {
@@ -160,8 +164,8 @@ class RawCommunicators : public NcclRules {
     late_nccl::configure({});
     late_cuda::restart({.seed = 3, .runs_when_idle = true});
     device_ = make_device(session().local_rank());
-    handle_ = std::make_unique<NcclHandle>(
-        session().world(), NcclMember{session().host(), session().rank(), "all", 5});
+    handle_ = std::make_unique<NcclHandle>(session().world(),
+                                           NcclMember{session().host(), session().rank(), "all", 60});
   }
   void TearDown() override { handle_.reset(); }
   ncclResult_t broadcast(const DeviceArray<float>& data, Queue queue = 0) {
@@ -195,7 +199,7 @@ TEST_F(RawCommunicators, AreBusyUntilAsked) {
 }
 
 TEST_F(RawCommunicators, GiveWorkToTheStreamLate) {
-  const DeviceArray<float> data(*device_, 8, 0.0f);
+  DeviceArray<float> data(*device_, 8, 0.0f);
   std::byte* const copy = device_->staging().allocate("a copy", 32);
   int late = 0;
   for (int i = 0; i < 4; ++i) {
@@ -216,7 +220,9 @@ TEST_F(RawCommunicators, GiveWorkToTheStreamLate) {
 
 TEST_F(RawCommunicators, GroupAlikeOnAllRanks) {
   const DeviceArray<float> data(*device_, 8, 1.0f);
-  if (odd()) ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+  if (odd()) {
+    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+  }
   for (int i = 0; i < 2; ++i) {
     const ncclResult_t result = broadcast(data);
     if (!odd()) handle_->settle(result, "ncclBroadcast");

@@ -19,8 +19,8 @@
 namespace ztrain::test {
 
 /// What moves the data: MPI on the host's memory; MPI through staging memory, on a device that runs work at
-/// once, or on one that defers it and closes its memory to the host; NCCL; the late NCCL of tests, which sums in
-/// rank order, and the same where it sums 16 bits too (NcclOptions::nccl_sums).
+/// once, or on one that defers it and closes its memory to the host; NCCL; the late NCCL of tests, which sums
+/// in rank order, and the same where it sums 16 bits too (NcclOptions::nccl_sums).
 enum class Via { mpi, staged, deferred, nccl, late, late_sums };
 
 inline std::string name_of(Via via) {
