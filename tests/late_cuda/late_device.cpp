@@ -23,7 +23,7 @@ void launch(void* stream, std::function<void()> kernel, const char* what) {
 }  // namespace
 
 void LateDevice::submit(runtime::Queue queue, const std::function<void()>& work) {
-  inner().submit(queue, [&] { launch(native_stream(queue), work, "a kernel"); });
+  inner().submit(queue, [&] { test::launch(native_stream(queue), work, "a kernel"); });
 }
 
 std::unique_ptr<LateDevice> make_late_device(const late_cuda::Options& options, int local_rank) {

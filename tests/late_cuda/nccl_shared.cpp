@@ -54,13 +54,15 @@ Clique::Clique(std::string name, int rank, int size) : name_(std::move(name)), r
   close(file);
   REQUIRE(mapped != MAP_FAILED, "cannot map {}: {}", name_, std::strerror(error));
   board_ = static_cast<Board*>(mapped);
+  self().came.store(1);
   if (self().size.exchange(size) == 0) return;
   munmap(board_, sizeof(Board));
   ztrain::fail("there are two ranks {} in {}", rank, name_);
 }
 
 Clique::~Clique() {
-  unlink();
+  // Whoever comes later must find it, or it would hear of no failure.
+  if (all_reached(&Rank::came, 1)) unlink();
   munmap(board_, sizeof(Board));
 }
 

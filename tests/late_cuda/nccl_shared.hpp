@@ -51,7 +51,7 @@ struct Split {
 
 struct Rank {
   std::atomic<int> size;  ///< of the communicator, as this rank was told; 0: it has not come
-  std::atomic<int> connected, finalized;
+  std::atomic<int> came, connected, finalized;
   Posted posted[2];
   Split split[2];
   char waits[200];  ///< for what, for messages
