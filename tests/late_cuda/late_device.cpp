@@ -9,7 +9,7 @@
 namespace ztrain::test {
 namespace {
 
-void launch(void* stream, std::function<void()> kernel, const char* what) {
+void launch_kernel(void* stream, std::function<void()> kernel, const char* what) {
   late_cuda::enqueue(
       static_cast<cudaStream_t>(stream),
       [kernel = std::move(kernel)] {
@@ -23,7 +23,7 @@ void launch(void* stream, std::function<void()> kernel, const char* what) {
 }  // namespace
 
 void LateDevice::submit(runtime::Queue queue, const std::function<void()>& work) {
-  inner().submit(queue, [&] { test::launch(native_stream(queue), work, "a kernel"); });
+  inner().submit(queue, [&] { launch_kernel(native_stream(queue), work, "a kernel"); });
 }
 
 std::unique_ptr<LateDevice> make_late_device(const late_cuda::Options& options, int local_rank) {
@@ -54,7 +54,7 @@ StreamWork rank_sum_work(DType in, DType out, bool accumulate, const RankSources
                          std::int64_t count) {
   return [host = host_rank_sum_work(in, out, accumulate, sources, to, count)](void* stream) {
     if (stream == nullptr) return host(stream);
-    test::launch(
+    test::launch_kernel(
         stream, [host] { host(nullptr); }, "a sum over ranks");
   };
 }

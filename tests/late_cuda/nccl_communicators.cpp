@@ -98,9 +98,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
     made->clique = std::make_unique<Clique>(id.internal, rank, size);
     made->resources = std::make_shared<Resources>();
     *comm = Library::get().add(made);
-    if (Library::get().options.fault == Fault::absence) made->clique->self().size.store(0);
-    return in_background(made, [&c = *made] {
-      if (Library::get().options.fault == Fault::init) {
+    return in_background(made, [&c = *made, fault = Library::get().options.fault] {
+      if (fault == Fault::absence) return ncclInProgress;
+      if (fault == Fault::init) {
         c.clique->fail(fmt::format("rank {} cannot map memory of its GPU", c.clique->rank()));
         ztrain::fail("{}", c.clique->failure());
       }

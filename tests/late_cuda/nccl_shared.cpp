@@ -54,8 +54,7 @@ Clique::Clique(std::string name, int rank, int size) : name_(std::move(name)), r
   close(file);
   REQUIRE(mapped != MAP_FAILED, "cannot map {}: {}", name_, std::strerror(error));
   board_ = static_cast<Board*>(mapped);
-  self().came.store(1);
-  if (self().size.exchange(size) == 0) return;
+  if (self().came.exchange(1) == 0) return;
   munmap(board_, sizeof(Board));
   ztrain::fail("there are two ranks {} in {}", rank, name_);
 }
@@ -72,6 +71,7 @@ void Clique::unlink() {
 }
 
 bool Clique::complete() {
+  self().size.store(size_);
   for (int r = 0; r < size_; ++r) {
     const int theirs = board_->rank[r].size.load();
     if (theirs == 0) return false;

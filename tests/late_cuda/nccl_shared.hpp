@@ -50,8 +50,9 @@ struct Split {
 };
 
 struct Rank {
-  std::atomic<int> size;  ///< of the communicator, as this rank was told; 0: it has not come
-  std::atomic<int> came, connected, finalized;
+  std::atomic<int> came;
+  std::atomic<int> size;  ///< of the communicator, as this rank was told; 0: it is not ready
+  std::atomic<int> connected, finalized;
   Posted posted[2];
   Split split[2];
   char waits[200];  ///< for what, for messages
@@ -78,7 +79,8 @@ class Clique {
   const std::string& name() const { return name_; }
   Board& board() { return *board_; }
   Rank& self() { return board_->rank[rank_]; }
-  /// Whether all have come. Throws Error when they do not agree on how many they are.
+  /// Whether all are ready, of which this rank is one from now on. Throws Error when they do not agree on how
+  /// many they are.
   bool complete();
   /// Whether the member has this value on all ranks, or more.
   bool all_reached(std::atomic<int> Rank::*member, int value) const;

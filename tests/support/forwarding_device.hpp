@@ -20,7 +20,7 @@ class ForwardingDevice : public runtime::Device {
   void submit(runtime::Queue queue, const std::function<void()>& work) override {
     inner_->submit(queue, work);
   }
-  runtime::Event make_event(bool timed) override { return inner_->make_event(timed); }
+  runtime::Event make_event(bool timed = false) override { return inner_->make_event(timed); }
   void record(runtime::Event event, runtime::Queue queue) override { inner_->record(event, queue); }
   void wait(runtime::Queue queue, runtime::Event event) override { inner_->wait(queue, event); }
   void copy_in(runtime::Queue queue, void* to, const void* host, std::int64_t bytes) override {
