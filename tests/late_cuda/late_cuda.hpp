@@ -7,8 +7,8 @@
 //
 // When work runs: while a thread waits (cudaStreamSynchronize, cudaEventSynchronize, cudaDeviceSynchronize,
 // copies that are synchronous, cudaFree), on that thread: what it waits for needs, or more, as the seed has
-// it. cudaEventQuery sometimes runs one operation. Nothing else does, unless Options::runs_when_idle: ranks
-// that wait for each other in MPI need streams that go on by themselves.
+// it. cudaEventQuery sometimes runs a few operations. Nothing else does, unless Options::runs_when_idle:
+// ranks that wait for each other in MPI need streams that go on by themselves.
 //
 // Operations run one at a time.
 

@@ -36,7 +36,7 @@ struct Posted {
 
 /// What one rank sends to another, piece by piece: the next is written when the last was read.
 struct Pipe {
-  static constexpr std::size_t room = 256 * 1024;
+  static constexpr std::size_t room = 64 * 1024;
   std::atomic<std::uint64_t> written, read;
   Signature call;
   std::uint64_t bytes;

@@ -57,12 +57,12 @@ void Runtime::run_when_idle() {
     bool found = false;
     if (Clock::now() >= due && !failed_) {
       try {
-        found = work_->poll_one();
+        found = work_->poll_some();
       } catch (const std::exception& e) {
         fail(e.what());
       }
     }
-    // The lock goes to others between operations, also where one of them waits for another process.
+    // The lock goes to others in between, also where one of them waits for another process.
     stop_.wait_for(lock, found ? std::chrono::microseconds(20) : std::chrono::microseconds(patience) / 4);
   }
 }

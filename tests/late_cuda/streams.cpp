@@ -147,7 +147,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   Runtime& runtime = Runtime::get();
   return late_cuda::on_event(event, [&](Lock&) {
     // Who asks again and again gets an answer in the end.
-    if (!late_cuda::all_done(event->at) && runtime.work().draw() % 2 == 0) runtime.work().poll_one();
+    late_cuda::Work& work = runtime.work();
+    if (!late_cuda::all_done(event->at) && work.draw() % 2 == 0) work.poll_some();
     return late_cuda::all_done(event->at) ? cudaSuccess : cudaErrorNotReady;
   });
 }

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "tests/late_cuda/late_cuda.hpp"
+
 namespace late_cuda {
 namespace {
 
@@ -65,6 +67,8 @@ const Place& Work::choose(const Places& ready, std::uint64_t order) {
 }
 
 void Work::run_until(const Places& places, Lock& lock) {
+  if (all_done(places)) return;
+  const Open open;  // opened and closed for each operation it would take much longer
   const std::set<const Operation*> needed = up_to(places);
   const std::uint64_t order = draw();
   bool any = draw() % 2 == 0;
@@ -89,12 +93,15 @@ void Work::run_until(const Places& places, Lock& lock) {
   }
 }
 
-bool Work::poll_one() {
-  Places ready;
-  for (const Place& place : pending_)
-    if (place->ready()) ready.push_back(place);
-  if (ready.empty()) return false;
-  poll(choose(ready, draw()));
+bool Work::poll_some() {
+  const Open open;
+  for (std::uint64_t polled = 0, count = 1 + draw() % 8; polled < count; ++polled) {
+    Places ready;
+    for (const Place& place : pending_)
+      if (place->ready()) ready.push_back(place);
+    if (ready.empty()) return polled > 0;
+    poll(choose(ready, draw()));
+  }
   return true;
 }
 

@@ -43,8 +43,8 @@ class Work {
   /// while operations wait for other processes.
   void run_until(const Places& places, Lock& lock);
   void run_all(Lock& lock) { run_until(Places(pending_), lock); }
-  /// Polls one operation that is ready; false: there is none.
-  bool poll_one();
+  /// Polls a few operations that are ready; false: there are none.
+  bool poll_some();
   /// Nothing of it will run.
   void drop();
   std::uint64_t draw() { return random_(); }
