@@ -1,6 +1,7 @@
 // Captures, and the graphs that come of them.
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "tests/late_cuda/runtime.hpp"
 
@@ -65,7 +66,9 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     const std::shared_ptr<late_cuda::Capture> capture = stream->capture;
     const cudaError_t code = late_cuda::fault_of(*capture, *stream);
     runtime.end_capture(*capture);
-    if (code == cudaSuccess) *graph = runtime.graphs().make({capture->nodes});
+    // Events remember the capture: what they hold must end with the graph.
+    const late_cuda::Places nodes = std::exchange(capture->nodes, {});
+    if (code == cudaSuccess) *graph = runtime.graphs().make({nodes});
     return code;
   });
 }

@@ -110,6 +110,9 @@ void Runtime::end_capture(const Capture& ended) {
     stream.capture.reset();
     stream.captured.clear();
   });
+  events_.each([&](CUevent_st& event) {
+    if (event.capture.get() == &ended) event.at.clear();  // nobody may wait for it any more
+  });
   std::erase_if(captures_, [&](const std::shared_ptr<Capture>& capture) {
     if (capture.get() != &ended) return false;
     capture->active = false;
