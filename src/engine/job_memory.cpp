@@ -40,10 +40,11 @@ std::byte* JobMemory::address(const program::Program& program, program::TensorId
   return arena->at(storage.address) + tensor.offset;
 }
 
-void JobMemory::each_region(program::Tier tier, const std::function<void(const memory::Arena&)>& f) const {
+void JobMemory::each_region(program::Tier tier,
+                            const std::function<void(void* data, std::int64_t bytes)>& f) const {
   const Region& region = regions_[static_cast<std::size_t>(tier)];
   for (const memory::Arena* arena : {region.persistent.get(), region.transient.get()})
-    if (arena) f(*arena);
+    arena ? f(arena->at(0), arena->bytes()) : f(nullptr, 0);
 }
 
 std::int64_t JobMemory::persistent_bytes(program::Tier tier) const {

@@ -31,7 +31,8 @@ class JobMemory {
     return reinterpret_cast<T*>(address(program, tensor));
   }
 
-  void each_region(program::Tier tier, const std::function<void(const memory::Arena&)>& f) const;
+  /// As often on every rank: also for regions that this rank has nothing in.
+  void each_region(program::Tier tier, const std::function<void(void* data, std::int64_t bytes)>& f) const;
   std::int64_t persistent_bytes(program::Tier tier) const;
   std::int64_t transient_bytes(program::Tier tier) const;
   std::int64_t total_bytes() const;

@@ -71,8 +71,10 @@ class Communicator {
   /// Ends what the device was given, which may never end otherwise; nothing may be started any more.
   virtual void abort() noexcept {}
   /// Tells of device memory that collectives will work on for as long as this communicator lives; some
-  /// networks then read and write it directly. False: it makes no difference here.
+  /// networks then read and write it directly. False: it makes no difference here. Before it is used all
+  /// members must have agreed that it is true for each, or have taken it back: see Mesh::register_memory.
   virtual bool register_memory(void*, std::int64_t) { return false; }
+  virtual void deregister_memory(void*) {}
 };
 
 }  // namespace ztrain::runtime

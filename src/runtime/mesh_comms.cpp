@@ -60,8 +60,7 @@ Communicator* Mesh::neighbour(AxisSet axes, int from, int to, Queue queue) {
 
 std::unique_ptr<Communicator> Mesh::make(const GroupRequest& group) {
   std::unique_ptr<Communicator> comm = backend_->make(group);
-  for (const auto& [data, bytes] : registered_)
-    if (comm) comm->register_memory(data, bytes);
+  for (const Region& region : registered_) register_with({comm.get()}, region);
   return comm;
 }
 
@@ -100,9 +99,32 @@ AbortOnError::~AbortOnError() {
 }
 
 void Mesh::register_memory(void* data, std::int64_t bytes) {
-  if (bytes == 0) return;
-  registered_.emplace_back(data, bytes);
-  each([&](Communicator& comm) { comm.register_memory(data, bytes); });
+  registered_.push_back({data, bytes});
+  // The same on all ranks: whoever is in no group of the kind has a null there.
+  std::vector<Communicator*> comms;
+  for (const auto& [key, group] : groups_) comms.push_back(group.get());
+  for (const auto& [key, pair] : neighbours_) comms.push_back(pair.get());
+  register_with(comms, registered_.back());
+}
+
+/// Collective over the session. Some ranks of a group may fail to register what others can: then nobody keeps
+/// it, since communication between the two kinds is undefined.
+void Mesh::register_with(const std::vector<Communicator*>& comms, const Region& region) {
+  const std::vector<int> mine = session_.agree("registering memory", [&] {
+    std::vector<int> registered;
+    for (Communicator* comm : comms)
+      registered.push_back(comm == nullptr ||
+                           (region.bytes > 0 && comm->register_memory(region.data, region.bytes)));
+    return registered;
+  });
+  std::vector<int> all(mine.size());
+  check_mpi(MPI_Allreduce(mine.data(), all.data(), static_cast<int>(mine.size()), MPI_INT, MPI_MIN,
+                          session_.world()),
+            "MPI_Allreduce");
+  session_.agree("registering memory", [&] {
+    for (std::size_t i = 0; i < comms.size(); ++i)
+      if (comms[i] != nullptr && mine[i] != 0 && all[i] == 0) comms[i]->deregister_memory(region.data);
+  });
 }
 
 }  // namespace ztrain::runtime

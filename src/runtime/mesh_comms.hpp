@@ -53,11 +53,16 @@ class Mesh {
   /// After an error: ends what communicators still have under way on the device, which otherwise waits for
   /// ranks that may be gone. Nothing may be started any more.
   void abort() noexcept;
-  /// Device memory that collectives will work on, for all communicators, those made later too. It must stay
-  /// allocated until the Mesh is destroyed.
+  /// Collective. Device memory that collectives will work on, for all communicators, those made later too;
+  /// ranks may have more or less of it, or none. It must stay allocated until the Mesh is destroyed.
   void register_memory(void* data, std::int64_t bytes);
 
  private:
+  struct Region {
+    void* data;
+    std::int64_t bytes;
+  };
+  void register_with(const std::vector<Communicator*>& comms, const Region& region);
   std::unique_ptr<Communicator> make(const GroupRequest& group);
   template <class F>
   void each(const F& f);
@@ -68,7 +73,7 @@ class Mesh {
   std::map<std::tuple<std::uint8_t, Queue>, std::unique_ptr<Communicator>> groups_;  ///< by AxisSet::bits()
   std::map<std::tuple<std::uint8_t, int, int>, std::unique_ptr<Communicator>> neighbours_;
   std::map<std::uint8_t, AxisSet> axes_;
-  std::vector<std::pair<void*, std::int64_t>> registered_;
+  std::vector<Region> registered_;
 };
 
 /// For a member that is declared last: while an error unwinds its owner it ends a Mesh's communication first,

@@ -38,6 +38,7 @@ class NcclCommunicator : public Communicator {
   bool register_memory(void* data, std::int64_t bytes) override {
     return handle_->register_memory(data, bytes);
   }
+  void deregister_memory(void* data) override { handle_->deregister_memory(data); }
 
  private:
   using Step = std::function<void()>;

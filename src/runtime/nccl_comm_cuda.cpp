@@ -160,7 +160,9 @@ std::unique_ptr<Collective> NcclCommunicator::reduce_scatter(const void* full, D
   rank_sum(in, out, accumulate);  // refuses types before the first start
   const std::int64_t step = stride > 0 ? stride : count, sent = reduce_scatter_sent(size(), in, count);
   const Slices slices{step, [count](int) { return count; }, step == count};
-  if (!summed_by_nccl(in)) {
+  // A group of one has no workspace, and nothing to exchange.
+  const bool as_it_is = in == out && !accumulate;
+  if (!summed_by_nccl(in) || (size() == 1 && !as_it_is)) {
     const RankSources sources{moved(full, rank() * step * size_of(in)), workspace, count * size_of(in),
                               rank(), size()};
     return queued(
@@ -171,7 +173,7 @@ std::unique_ptr<Collective> NcclCommunicator::reduce_scatter(const void* full, D
         },
         sent);
   }
-  if (in == out && !accumulate) return queued(reduce_slices(full, shard, in, slices), sent);
+  if (as_it_is) return queued(reduce_slices(full, shard, in, slices), sent);
   // The planned workspace has room for the slots of all others, so for one.
   const RankSources reduced{workspace, nullptr, 0, 0, 1};
   return queued(

@@ -4,8 +4,8 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
-#include <vector>
 
 struct ncclComm;  // NCCL's headers stay in sources
 
@@ -26,8 +26,8 @@ class NcclHandle {
   NcclHandle(MPI_Comm comm, NcclMember member);
   /// Collective over the ranks of parent: as MPI_Comm_split. It shares the parent's channels, so that the two
   /// run one after the other: both must be used on one queue alone. A negative color: this rank is in no
-  /// group, get() is null.
-  NcclHandle(const NcclHandle& parent, int color, int key, NcclMember member);
+  /// group, get() is null. parent is aborted when it throws.
+  NcclHandle(NcclHandle& parent, int color, int key, NcclMember member);
 
   /// While an error unwinds it aborts, which ends kernels that wait for other ranks; else it waits for the
   /// group to be done.
@@ -47,7 +47,11 @@ class NcclHandle {
   void check() const;
   /// Ends kernels that wait for other ranks, and gives the communicator back: get() is null from then on.
   void abort() noexcept;
+  /// False: NCCL has not, and works without. Its collectives want either all ranks of a group to have
+  /// registered what they work on, or none.
   bool register_memory(void* data, std::int64_t bytes);
+  /// What was not registered is left alone.
+  void deregister_memory(void* data);
 
  private:
   explicit NcclHandle(NcclMember member);
@@ -57,7 +61,7 @@ class NcclHandle {
   NcclMember member_;
   ncclComm* comm_ = nullptr;
   int rank_ = 0, size_ = 1, exceptions_at_start_ = 0;
-  std::vector<void*> registered_;
+  std::map<void*, void*> registered_;  ///< NCCL's handles, by address
 };
 
 }  // namespace ztrain::runtime

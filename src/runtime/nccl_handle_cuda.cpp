@@ -43,9 +43,11 @@ void require_gpu(const NcclMember& member) {
           code == cudaSuccess ? "no device is visible" : cudaGetErrorString(code));
 }
 
-ncclConfig_t config() {
+/// What a communicator is made with. NCCL asks the parent, not the child, whether the two share.
+ncclConfig_t config(bool shares_with_children) {
   ncclConfig_t c = NCCL_CONFIG_INITIALIZER;
   c.blocking = 0;
+  c.splitShare = shares_with_children ? 1 : 0;
   return c;
 }
 
@@ -64,17 +66,21 @@ NcclHandle::NcclHandle(MPI_Comm comm, NcclMember member) : NcclHandle(std::move(
   if (rank_ == 0) invitation = draw_id();
   check_mpi(MPI_Bcast(&invitation, sizeof invitation, MPI_BYTE, 0, comm), "MPI_Bcast");
   REQUIRE(invitation.failure[0] == '\0', "{}: {}", speaker(member_), invitation.failure);
-  ncclConfig_t options = config();
+  ncclConfig_t options = config(/*shares_with_children=*/true);
   settle(ncclCommInitRankConfig(&comm_, size_, invitation.id, rank_, &options), "ncclCommInitRankConfig");
 }
 
-NcclHandle::NcclHandle(const NcclHandle& parent, int color, int key, NcclMember member)
+NcclHandle::NcclHandle(NcclHandle& parent, int color, int key, NcclMember member)
     : NcclHandle(std::move(member)) {
-  ncclConfig_t options = config();
-  options.splitShare = 1;
+  ncclConfig_t options = config(/*shares_with_children=*/false);
   // The new communicator is made in the background, and the parent tells when that is done.
-  parent.settle(ncclCommSplit(parent.comm_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &comm_, &options),
-                "ncclCommSplit");
+  try {
+    parent.settle(ncclCommSplit(parent.comm_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &comm_, &options),
+                  "ncclCommSplit");
+  } catch (const Error&) {
+    parent.abort();  // or what is still under way would write to comm_, which ends here
+    throw;
+  }
   if (color < 0) return;
   settle(ncclInProgress, "ncclCommSplit");
   settle(ncclCommUserRank(comm_, &rank_), "ncclCommUserRank");
@@ -88,7 +94,7 @@ NcclHandle::~NcclHandle() {
     abort();
     return;
   }
-  for (void* handle : registered_) ncclCommDeregister(comm_, handle);
+  for (const auto& [data, handle] : registered_) ncclCommDeregister(comm_, handle);
   ncclResult_t result = ncclCommFinalize(comm_);
   if (result == ncclInProgress) result = static_cast<ncclResult_t>(poll());
   if (result == ncclSuccess)
@@ -152,8 +158,16 @@ bool NcclHandle::register_memory(void* data, std::int64_t bytes) {
   }
   settle(result, "ncclCommRegister");
   if (handle == nullptr) return false;  // switched off, or of no use here
-  registered_.push_back(handle);
+  registered_[data] = handle;
   return true;
+}
+
+void NcclHandle::deregister_memory(void* data) {
+  const auto found = registered_.find(data);
+  if (found == registered_.end()) return;
+  void* const handle = found->second;
+  registered_.erase(found);
+  settle(ncclCommDeregister(comm_, handle), "ncclCommDeregister");
 }
 
 }  // namespace ztrain::runtime

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/device.hpp"
 #include "runtime/mpi_check.hpp"
 
 namespace ztrain::runtime {
@@ -20,6 +21,10 @@ Session::Session(int* argc, char*** argv)
   // One process per GPU or core is the rule; threads that a library starts unasked would fight with the other
   // ranks.
   setenv("OMP_NUM_THREADS", "1", /*overwrite=*/0);
+  // CUDA would load a kernel when it is first launched, and may wait for the GPU to do so: where that runs a
+  // collective which waits for another rank, which in turn waits to load, for ever. It reads this when it is
+  // first called, which MPI may do.
+  if (built_for_gpus()) setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   REQUIRE(provided >= MPI_THREAD_FUNNELED,

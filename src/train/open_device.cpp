@@ -55,7 +55,7 @@ engine::JobMemory allocate(const runtime::Session& session, runtime::Device& dev
 
 void register_arenas(runtime::Mesh& mesh, const engine::JobMemory& memory) {
   memory.each_region(program::Tier::device,
-                     [&](const memory::Arena& arena) { mesh.register_memory(arena.at(0), arena.bytes()); });
+                     [&](void* data, std::int64_t bytes) { mesh.register_memory(data, bytes); });
 }
 
 config::Device default_device_options() {

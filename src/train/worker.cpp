@@ -105,6 +105,10 @@ Worker::Worker(const runtime::Session& session, const model::Graph& graph, const
                WorkerOptions options, std::unique_ptr<runtime::Device> device)
     : Worker(session, compiled(session, graph, spec), nullptr, options, std::move(device)) {}
 
+Worker::Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
+               const WorkerOptions& options, Ground ground)
+    : Worker(session, compiled(session, graph, spec), nullptr, options, std::move(ground)) {}
+
 Worker::Worker(const runtime::Session& session, Job job, const config::Deck* deck, WorkerOptions options,
                std::unique_ptr<runtime::Device> device)
     : Worker(session, std::move(job), deck, options,

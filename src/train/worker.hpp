@@ -43,6 +43,9 @@ class Worker {
   /// initialize() draws it; or write the slices and call load_copies(). device: null for that of the build.
   Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
          WorkerOptions options = {}, std::unique_ptr<runtime::Device> device = nullptr);
+  /// Collective. The same on a device with communicators that were chosen by the caller.
+  Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
+         const WorkerOptions& options, Ground ground);
   /// Collective. For a job compiled by compile_and_verify. deck: to say in terms of what would make a job fit
   /// that does not; may be null.
   Worker(const runtime::Session& session, program::Job job, const config::Deck* deck, WorkerOptions options,

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "engine/binders.hpp"
 #include "program/passes.hpp"
+#include "tests/support/asynchronous_device.hpp"
 #include "tests/support/fake_ops.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/programs.hpp"
@@ -78,7 +79,7 @@ class ExecutorOnDevices : public testing::Test {
       const Program p = random_program(n);
       const Readings wanted = expected(p);
       for (std::uint64_t seed = 0; seed < seeds; ++seed)
-        EXPECT_EQ(readings(p, *runtime::make_deferred_device(seed), carrier, graphs, poison), wanted)
+        EXPECT_EQ(readings(p, *test::asynchronous_device(seed), carrier, graphs, poison), wanted)
             << "program " << n << ", seed " << seed;
     }
   }
@@ -114,7 +115,7 @@ TEST_F(ExecutorOnDevices, WithTheStepAsOneGraph) {
 TEST_F(ExecutorOnDevices, OneGraphNeedsCollectivesOfTheDevice) {
   const Program p = random_program(1);
   try {
-    readings(p, *runtime::make_deferred_device(1), Carrier::host, Graphs::step);
+    readings(p, *test::asynchronous_device(1), Carrier::host, Graphs::step);
     ADD_FAILURE() << "accepted";
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("device.cuda_graphs = \"step\""), std::string::npos) << e.what();
@@ -133,7 +134,7 @@ TEST_F(ExecutorOnDevices, AMissingDependencyShows) {
       broken.ops[op].after.clear();
       ++dropped;
       for (std::uint64_t seed = 0; seed < 40; ++seed)
-        if (readings(broken, *runtime::make_deferred_device(seed), Carrier::device) != wanted) {
+        if (readings(broken, *test::asynchronous_device(seed), Carrier::device) != wanted) {
           ++found;
           break;
         }
@@ -206,7 +207,7 @@ TEST_F(ExecutorOnDevices, WaitsThatAreImpliedAreLeftOut) {
 
 /// Two runs of a program on a deferred device, and what they were timed to take.
 std::array<engine::Timings, 2> timed_runs(const Program& p, engine::Graphs graphs, bool every_op) {
-  const auto device = runtime::make_deferred_device(3);
+  const auto device = test::asynchronous_device(3);
   const engine::JobMemory memory({&p}, memory::Arena::Guards::off, device->memory());
   engine::Queues queues(*device);
   runtime::Mesh mesh(session(), MeshShape{});
@@ -313,7 +314,7 @@ struct SlowOps {
 
 TEST_F(ExecutorOnDevices, OpsOfOneClockAreTimedTogether) {
   SlowOps ops;
-  const auto device = runtime::make_deferred_device(3);
+  const auto device = test::asynchronous_device(3);
   const engine::JobMemory memory({&ops.b.program}, memory::Arena::Guards::off, device->memory());
   engine::Queues queues(*device);
   runtime::Mesh mesh(session(), MeshShape{});
@@ -329,7 +330,7 @@ TEST_F(ExecutorOnDevices, OpsOfOneClockAreTimedTogether) {
 TEST_F(ExecutorOnDevices, SaysWhatADeviceIsAtThatDoesNotGoOn) {
   const auto at = [](int done) {
     SlowOps ops;
-    test::StuckDevice device(runtime::make_deferred_device(3));
+    test::StuckDevice device(test::asynchronous_device(3));
     const engine::JobMemory memory({&ops.b.program}, memory::Arena::Guards::off, device.memory());
     engine::Queues queues(device);
     runtime::Mesh mesh(session(), MeshShape{});

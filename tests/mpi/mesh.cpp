@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <stdexcept>
 
+#include "runtime/mpi_comm.hpp"
 #include "runtime/self_comm.hpp"
 #include "tests/support/mpi_main.hpp"
 
@@ -143,6 +145,57 @@ TEST(Mesh, CommunicationEndsBeforeWhatAnErrorDestroys) {
   } catch (const std::runtime_error&) {
   }
   EXPECT_EQ(aborted, 2);
+}
+
+/// Communicators that register memory, unless it is this rank that cannot.
+class Registering final : public MpiBackend {
+ public:
+  Registering(std::multiset<void*>& known, bool works) : known_(known), works_(works) {}
+  std::unique_ptr<Communicator> make(const GroupRequest& group) override {
+    if (group.comm == MPI_COMM_NULL) return nullptr;
+    return std::make_unique<One>(group, known_, works_);
+  }
+
+ private:
+  class One final : public MpiCommunicator {
+   public:
+    One(const GroupRequest& group, std::multiset<void*>& known, bool works)
+        : MpiCommunicator(group.comm, group.name, std::make_shared<Progress>()),
+          known_(known),
+          works_(works) {}
+    bool register_memory(void* data, std::int64_t) override {
+      if (works_) known_.insert(data);
+      return works_;
+    }
+    void deregister_memory(void* data) override { known_.erase(known_.find(data)); }
+
+   private:
+    std::multiset<void*>& known_;
+    bool works_;
+  };
+
+  std::multiset<void*>& known_;
+  bool works_;
+};
+
+TEST(Mesh, MemoryIsRegisteredOnAllRanksOrOnNone) {
+  for (const int fails : {-1, 2}) {
+    std::multiset<void*> known;
+    const int rank = test::session().rank();
+    Mesh mesh(test::session(), two_by_two(), std::make_unique<Registering>(known, rank != fails));
+    int early = 0, late = 0, absent = 0;
+    mesh.over(Axis::shard);
+    mesh.neighbour(Axis::replicate | Axis::shard, 0, 1);
+    mesh.register_memory(&early, sizeof early);
+    mesh.register_memory(&late, sizeof late);
+    mesh.register_memory(&absent, rank == 1 ? 0 : sizeof absent);
+    mesh.over(Axis::replicate);
+    // The pair of ranks 0 and 1 does without rank 2.
+    const std::size_t groups = (fails >= 0 ? 0 : 2) + (rank < 2 ? 1 : 0);
+    EXPECT_EQ(known.count(&early), groups) << "rank " << fails << " fails";
+    EXPECT_EQ(known.count(&late), groups);
+    EXPECT_EQ(known.count(&absent), 0u) << "one rank has nothing there";
+  }
 }
 
 TEST(Mesh, SessionKnowsTheNode) {

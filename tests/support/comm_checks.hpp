@@ -34,7 +34,7 @@ void check_reduce_scatter(CommGroup& g, std::int64_t count, bool accumulate, std
                                          std::byte{0});
   for (std::int64_t i = 0; i < count; ++i) {
     Out& e = expected[static_cast<std::size_t>(i)];
-    e = reduced<In>(g.size, g.rank * step + i, e, accumulate);
+    e = added<In>(group_sum<In>(g, g.rank * step + i), e, accumulate);
   }
   const std::int64_t before = g.comm.bytes_sent();
   run(g.comm.reduce_scatter(full.data(), dtype_of<In>(), shard.data(), dtype_of<Out>(), count, accumulate,
@@ -60,7 +60,7 @@ void check_all_reduce(CommGroup& g, std::int64_t count, bool in_place) {
   const auto mine = contribution<T>(g.rank, count);
   auto expected = mine;
   for (std::int64_t i = 0; i < count && g.size > 1; ++i)
-    expected[static_cast<std::size_t>(i)] = static_cast<T>(serial_sum<T>(g.size, i));
+    expected[static_cast<std::size_t>(i)] = static_cast<T>(group_sum<T>(g, i));
   DeviceArray<T> from(*g.device, mine);
   const DeviceArray<T> elsewhere(*g.device, contribution<T>(50, count));
   T* const to = in_place ? from.data() : elsewhere.data();

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,16 +16,17 @@
 namespace ztrain::test {
 
 /// What moves the data: MPI on the host's memory; MPI through staging memory, on a device that runs work at
-/// once, or on one that defers it and closes its memory to the host; NCCL.
-enum class Via { mpi, staged, deferred, nccl };
+/// once, or on one that defers it and closes its memory to the host; NCCL; the late NCCL of tests, which sums
+/// in rank order, and the same where it sums 16 bits too (NcclOptions::nccl_sums).
+enum class Via { mpi, staged, deferred, nccl, late, late_sums };
 
 inline std::string name_of(Via via) {
-  return via == Via::mpi ? "Mpi" : via == Via::staged ? "Staged" : via == Via::deferred ? "Deferred" : "Nccl";
+  return std::array{"Mpi", "Staged", "Deferred", "Nccl", "Late", "LateSums"}[static_cast<std::size_t>(via)];
 }
 
 /// A size of one makes the communicators of groups of one, so the same tests cover them.
 struct CommGroup {
-  /// Any but NCCL.
+  /// Any but those of NCCL.
   explicit CommGroup(Via how, std::int64_t cut = runtime::largest_message)
       : CommGroup(how, device_for(how), [&](runtime::Device& on) { return backend(how, on, cut); }) {}
   template <class MakeBackend>
@@ -90,6 +92,16 @@ class DeviceArray {
   std::int64_t bytes_;
   std::byte* data_;
 };
+
+/// What a group's sum of element i is. In 16 bits NCCL rounds after every addition.
+template <class In>
+acc_t<In> group_sum(const CommGroup& g, std::int64_t i) {
+  if (g.via != Via::late_sums || sizeof(In) != 2) return serial_sum<In>(g.size, i);
+  In sum = element<In>(0, i);
+  for (int r = 1; r < g.size; ++r)
+    sum = static_cast<In>(static_cast<acc_t<In>>(sum) + static_cast<acc_t<In>>(element<In>(r, i)));
+  return static_cast<acc_t<In>>(sum);
+}
 
 /// Start to end, as the host sees it.
 inline void run(runtime::Collective& collective) {

@@ -43,13 +43,19 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-/// What a reduction over `size` ranks makes of element i and of `old`, which it adds to where it accumulates.
+/// `sum` of elements In, added to `old` where it accumulates, as a reduction to Out leaves it.
+template <class In, class Out>
+Out added(acc_t<In> sum, Out old, bool accumulate) {
+  using Wide = std::common_type_t<acc_t<In>, acc_t<Out>>;
+  const Wide all = accumulate ? static_cast<Wide>(static_cast<acc_t<Out>>(old)) + static_cast<Wide>(sum)
+                              : static_cast<Wide>(sum);
+  return static_cast<Out>(static_cast<acc_t<Out>>(all));
+}
+
+/// What a reduction over `size` ranks makes of element i and of `old`.
 template <class In, class Out>
 Out reduced(int size, std::int64_t i, Out old, bool accumulate) {
-  using Wide = std::common_type_t<acc_t<In>, acc_t<Out>>;
-  Wide sum = serial_sum<In>(size, i);
-  if (accumulate) sum = static_cast<Wide>(static_cast<acc_t<Out>>(old)) + sum;
-  return static_cast<Out>(static_cast<acc_t<Out>>(sum));
+  return added<In>(serial_sum<In>(size, i), old, accumulate);
 }
 
 }  // namespace ztrain::test

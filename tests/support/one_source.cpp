@@ -34,7 +34,7 @@ void run_only_one_source(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (!argument.starts_with(option)) continue;
-    const std::string_view file = argument.substr(option.size());
+    const std::string_view file = name_of_file(argument.substr(option.size()));
     const std::string names = tests_in(file);
     if (names.empty()) throw std::runtime_error("no test linked here stands in " + std::string(file));
     if (GTEST_FLAG_GET(filter) == "*") GTEST_FLAG_SET(filter, names);

@@ -1,0 +1,197 @@
+// The product's CUDA device and memories, under a CUDA that runs everything as late as it may.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "base/error.hpp"
+#include "memory/arena.hpp"
+#include "runtime/choose_communicator.hpp"
+#include "tests/late_cuda/late_device.hpp"
+#include "tests/support/mpi_main.hpp"
+
+namespace ztrain::cuda_device_test {
+namespace {
+
+using runtime::Event;
+using runtime::Graph;
+using test::make_late_device;
+
+constexpr std::uint64_t seeds = 40;
+
+template <class F>
+std::string refusal(const F& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+/// Work that writes its name down.
+std::function<void()> named(std::string& ran, char name) {
+  return [&ran, name] { ran += name; };
+}
+
+TEST(CudaDevice, KernelsAreLoadedBeforeAnyRuns) {
+  EXPECT_EQ(late_cuda::module_loading(), "EAGER") << "CUDA reads it when it is first called";
+}
+
+TEST(CudaDevice, IsTheLocalRanks) {
+  std::set<std::string> identities;
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto device = make_late_device({}, rank);
+    EXPECT_EQ(device->name(), "late CUDA on host memory");
+    identities.insert(device->identity());
+    EXPECT_TRUE(device->asynchronous() && device->captures() && !device->memory().host_accessible());
+  }
+  EXPECT_EQ(identities.size(), 3u);
+}
+
+TEST(CudaDevice, QueuesAreOrderedByEventsAlone) {
+  std::set<std::string> free, ordered;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed)
+    for (const bool with_event : {false, true}) {
+      const auto device = make_late_device({.seed = seed});
+      std::string ran;
+      const Event event = device->make_event();
+      device->wait(1, event);  // never recorded: nothing to wait for
+      device->submit(0, named(ran, 'a'));
+      device->record(event, 0);
+      device->submit(0, named(ran, 'b'));
+      if (with_event) device->wait(1, event);
+      device->submit(1, named(ran, 'c'));
+      device->finish();
+      (with_event ? ordered : free).insert(ran);
+    }
+  EXPECT_EQ(free, (std::set<std::string>{"abc", "acb", "cab"}));
+  EXPECT_EQ(ordered, (std::set<std::string>{"abc", "acb"}));
+}
+
+/// An answer of "not yet" is no error of the next launch.
+TEST(CudaDevice, AsksWithoutLeavingAnError) {
+  const auto device = make_late_device({.seed = 3});
+  std::string ran;
+  const Event event = device->make_event();
+  EXPECT_TRUE(device->done(event)) << "it was never recorded";
+  for (const char name : {'a', 'b', 'c', 'd'}) device->submit(0, named(ran, name));
+  device->record(event, 0);
+  int asked = 0;
+  for (; !device->done(event); ++asked) device->submit(1, named(ran, '.'));
+  EXPECT_GT(asked, 0);
+  EXPECT_EQ(ran.find('a') < ran.find('d'), true);
+}
+
+TEST(CudaDevice, CopiesAreWorkOfTheirQueue) {
+  const auto device = make_late_device({});
+  const memory::Arena on_device("test", 4096, memory::Arena::Guards::on, device->memory());
+  const memory::Arena pinned("staging", 4096, memory::Arena::Guards::off, device->staging());
+  auto* const value = reinterpret_cast<int*>(pinned.at(0));
+  value[0] = 3;
+  device->copy_in(0, on_device.at(0), &value[0], sizeof(int));
+  device->copy_out(0, &value[1], on_device.at(0), sizeof(int));
+  value[0] = 4;  // too early: the copy has not run
+  EXPECT_EQ(value[1], 0);
+  device->finish();
+  EXPECT_EQ(value[1], 4);
+  on_device.check_guards();
+}
+
+/// Queues do not wait for fills and writes by themselves.
+TEST(CudaDevice, MemoryIsInPlaceWhenAWriteReturns) {
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    const auto device = make_late_device({.seed = seed});
+    std::byte* const data = device->memory().allocate("test", 64);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 4096, 0u);
+    const int three = 3;
+    int zero = 1, at_work = 0;
+    device->memory().read(&zero, data + 60, sizeof zero);
+    EXPECT_EQ(zero, 0);
+    device->memory().write(data, &three, sizeof three);
+    device->submit(2, [&] { std::memcpy(&at_work, data, sizeof at_work); });
+    device->finish();
+    ASSERT_EQ(at_work, 3) << seed;
+    device->memory().fill(data, 0, 64);
+    device->submit(2, [&] { std::memcpy(&at_work, data, sizeof at_work); });
+    device->finish();
+    ASSERT_EQ(at_work, 0) << seed;
+    device->memory().release(data, 64);
+  }
+}
+
+TEST(CudaDevice, SaysWhatIsMissingWhenMemoryIsOut) {
+  const auto device = make_late_device({});
+  const auto before = device->memory().limits();
+  const std::string text = refusal([&] { device->memory().allocate("transient arena", before.total + 1); });
+  EXPECT_EQ(
+      text.rfind("out of GPU memory: the transient arena needs 4.00 GiB, and late CUDA on host memory has ",
+                 0),
+      0u)
+      << text;
+  std::byte* const data = device->memory().allocate("test", 1 << 20);
+  EXPECT_LE(device->memory().limits().available, before.available - (1 << 20));
+  device->memory().release(data, 1 << 20);
+  EXPECT_EQ(device->memory().limits().available, before.available);
+}
+
+TEST(CudaDevice, AGraphRunsWhatWasCaptured) {
+  std::set<std::string> orders;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    const auto device = make_late_device({.seed = seed});
+    std::string ran;
+    const Event fork = device->make_event(), join = device->make_event(true),
+                after = device->make_event(true);
+    device->begin_capture(0);
+    device->submit(0, named(ran, 'a'));
+    device->record(fork, 0);
+    device->wait(1, fork);
+    device->submit(1, named(ran, 'b'));
+    device->submit(0, named(ran, 'c'));
+    device->record(join, 1);
+    device->wait(0, join);
+    const Graph graph = device->end_capture(0);
+    device->finish();
+    EXPECT_EQ(ran, "");
+    for (int i = 0; i < 2; ++i) device->launch(graph, 0);
+    device->record(after, 0);
+    device->finish();
+    EXPECT_FALSE(device->seconds(join, after)) << "one was recorded in a capture";
+    EXPECT_EQ(device->seconds(after, after), 0.0);
+    orders.insert(ran.substr(0, 3));
+    orders.insert(ran.substr(3));
+    device->destroy(graph);
+  }
+  EXPECT_EQ(orders, (std::set<std::string>{"abc", "acb"}));
+}
+
+TEST(CudaDevice, ErrorsOfCapturesAreErrors) {
+  const auto device = make_late_device({});
+  std::string ran;
+  const Event fork = device->make_event();
+  device->begin_capture(0);
+  device->submit(0, named(ran, 'a'));
+  device->record(fork, 0);
+  device->wait(1, fork);
+  device->submit(1, named(ran, 'b'));
+  EXPECT_NE(refusal([&] { device->end_capture(0); }).find("cudaErrorStreamCaptureUnjoined"),
+            std::string::npos);
+  device->begin_capture(0);
+  EXPECT_NE(refusal([&] { device->memory().allocate("test", 64); }).find("cudaErrorStreamCaptureUnsupported"),
+            std::string::npos);
+  EXPECT_NE(refusal([&] { device->end_capture(0); }).find("cudaErrorStreamCaptureInvalidated"),
+            std::string::npos);
+  device->submit(0, named(ran, 'c'));
+  device->finish();
+  EXPECT_EQ(ran, "c") << "the device goes on";
+}
+
+TEST(CudaDevice, AnErrorOfAKernelIsThrownWhereTheHostWaits) {
+  const auto device = make_late_device({});
+  device->submit(4, [] { fail("the kernel failed"); });
+  EXPECT_NE(refusal([&] { device->finish(); }).find("cudaErrorLaunchFailure"), std::string::npos);
+  late_cuda::restart({});
+}
+
+}  // namespace
+}  // namespace ztrain::cuda_device_test

@@ -1,0 +1,53 @@
+#pragma once
+// NCCL for tests, between processes of one machine, on streams of the late CUDA runtime: liblate_nccl.so has
+// the functions of libnccl that the product calls, with the meaning that NCCL's header gives them, and says
+// what is wrong where NCCL would hang or go on with wrong numbers.
+//
+// * Communicators that do not block say ncclInProgress, are filled late, and give work to the stream late:
+// who uses
+//   the stream before the communicator is ready again is overtaken. The first collective waits for all ranks,
+//   as connections do.
+// * All ranks must run the same collectives in one order, with the same types, ops, roots, counts and groups,
+// all on
+//   registered memory or none; a message must be received with the count and type that it was sent with. Else
+//   every rank of the communicator fails, and the text names both calls and ranks.
+// * What makes no progress for Options::patience fails, and the text says what every rank waits for. Nothing
+// is
+//   buffered: a send ends once it is received.
+// * Sums are formed in rank order, rounded to the type after every addition: those of 16 bits differ from the
+//   product's own.
+// * Memory must be the device's, and may overlap as in-place calls do. Communicators that share resources
+// stay on one
+//   stream. While work is captured communicators are neither made, registered with nor ended; they end when
+//   no graph has work of theirs, and their own is done on all ranks.
+//
+// A failure of the device shows as a failed stream, and as the communicator's asynchronous error.
+
+#include <string>
+
+namespace late_nccl {
+
+/// absence: the rank takes part in no ncclCommInitRankConfig, and its own never ends.
+enum class Fault { none, unique_id, init, absence, registration };
+
+struct Options {
+  double patience = 60;  ///< seconds
+  /// The device holds one kernel of NCCL's at a time: in the order in which the host issued them where
+  /// NCCL_LAUNCH_ORDER_IMPLICIT=1 is set (those of graphs: in any), else in any. Without, they overlap as
+  /// streams allow.
+  bool one_at_a_time = false;
+  Fault fault = Fault::none;  ///< what fails on this rank
+};
+
+void configure(const Options& options);
+
+/// Made by this process and not given back.
+int communicators();
+/// Sets of channels that those have: fewer where some share.
+int channel_sets();
+/// Regions that they have registered.
+int registrations();
+/// What went wrong last on this rank; empty: nothing since configure().
+std::string failure();
+
+}  // namespace late_nccl

@@ -1,0 +1,98 @@
+#include "tests/late_cuda/memory.hpp"
+
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "tests/late_cuda/late_cuda.hpp"
+
+namespace late_cuda {
+namespace {
+
+constexpr std::size_t page = 4096;
+/// What CUDA promises, and no more: allocations of the device begin in the middle of a page.
+constexpr std::size_t alignment = 256;
+/// Of new memory. Floats of such bytes are small and negative, indices far outside.
+constexpr int leftover = 0xa5;
+
+}  // namespace
+
+void* Memory::allocate(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const std::size_t lead = kind_ == Kind::device ? alignment : 0;
+  const std::size_t mapped = (bytes + lead + page - 1) / page * page;
+  if (bytes == 0 || used_ + mapped > total_) return nullptr;
+  void* const pages = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) return nullptr;
+  std::memset(pages, leftover, mapped);
+  used_ += mapped;
+  std::byte* const given = static_cast<std::byte*>(pages) + lead;
+  const Region region{static_cast<std::byte*>(pages), mapped, bytes};
+  regions_.emplace(given, region);
+  protect(region);
+  return given;
+}
+
+bool Memory::release(void* data) {
+  const std::lock_guard lock(mutex_);
+  const auto found = regions_.find(static_cast<std::byte*>(data));
+  if (found == regions_.end()) return false;
+  munmap(found->second.pages, found->second.mapped);
+  used_ -= found->second.mapped;
+  regions_.erase(found);
+  return true;
+}
+
+bool Memory::contains(const void* data, std::size_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  const auto* const begin = static_cast<const std::byte*>(data);
+  auto after = regions_.upper_bound(const_cast<std::byte*>(begin));
+  if (after == regions_.begin()) return false;
+  const auto& [given, region] = *--after;
+  return begin + bytes <= given + region.bytes;
+}
+
+std::size_t Memory::available() const {
+  const std::lock_guard lock(mutex_);
+  return total_ - used_;
+}
+
+void Memory::protect(const Region& region) const {
+  if (kind_ == Kind::device)
+    mprotect(region.pages, region.mapped, opened_ > 0 ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+void Memory::open() {
+  const std::lock_guard lock(mutex_);
+  if (opened_++ > 0) return;
+  for (const auto& [given, region] : regions_) protect(region);
+}
+
+void Memory::close() {
+  const std::lock_guard lock(mutex_);
+  if (--opened_ > 0) return;
+  for (const auto& [given, region] : regions_) protect(region);
+}
+
+Memory& device_memory() {
+  static Memory memory(Memory::Kind::device, std::size_t{4} << 30);
+  return memory;
+}
+
+Memory& pinned_memory() {
+  static Memory memory(Memory::Kind::pinned, std::size_t{4} << 30);
+  return memory;
+}
+
+bool is_device_memory(const void* data, std::size_t bytes) {
+  return device_memory().contains(data, bytes);
+}
+
+Open::Open() {
+  device_memory().open();
+}
+Open::~Open() {
+  device_memory().close();
+}
+
+}  // namespace late_cuda

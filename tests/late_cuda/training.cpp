@@ -1,0 +1,101 @@
+// Training on the product's CUDA device, with its communicators and graphs, on a CUDA that runs everything as
+// late as it may: the same losses as on the CPU device, bit for bit.
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "tests/late_cuda/late_device.hpp"
+#include "tests/late_cuda/late_nccl.hpp"
+#include "tests/support/mpi_main.hpp"
+#include "tests/support/tiny_job.hpp"
+
+namespace ztrain::training_test {
+namespace {
+
+using test::session;
+using test::TinyModel;
+
+constexpr int steps = 3;
+
+program::JobSpec spec_of(const TinyModel& m, const char* strategy) {
+  MeshShape mesh;
+  mesh[Axis::shard] = session().size();
+  program::JobSpec spec =
+      test::spec_for(m, mesh, strategy, {DType::bf16, DType::f32, DType::f32, DType::f32, DType::f32});
+  spec.recompute.every = 2;
+  return spec;
+}
+
+/// Of some steps, and of an evaluation after them.
+std::vector<double> losses_of(train::Worker& worker, const TinyModel& m) {
+  const int micro_batches = static_cast<int>(m.global / (m.micro * worker.data_ranks()));
+  auto losses = test::train_losses(worker, m, micro_batches, steps, [](int, auto run) { run(); });
+  worker.evaluate_batch();
+  losses.push_back(worker.partials()[0].loss_sum);
+  return losses;
+}
+
+class TrainingOnLateCuda : public testing::TestWithParam<const char*> {
+ protected:
+  static void SetUpTestSuite() { kernels::initialize_backend(); }
+
+  std::vector<double> on_the_cpu() {
+    train::Worker worker(session(), model.graph(DType::bf16), spec_of(model, GetParam()), {},
+                         runtime::make_host_device());
+    return losses_of(worker, model);
+  }
+  std::vector<double> on_cuda(std::uint64_t seed, const train::WorkerOptions& options) {
+    const late_cuda::Options late{.seed = 100 * seed + static_cast<std::uint64_t>(session().rank()),
+                                  .runs_when_idle = session().size() > 1};
+    auto device = test::make_late_device(late, session().local_rank());
+    auto backend = runtime::make_backend(session(), device->cuda(), options.device);
+    train::Worker worker(session(), model.graph(DType::bf16), spec_of(model, GetParam()), options,
+                         {std::move(device), std::move(backend)});
+    return losses_of(worker, model);
+  }
+  /// communicator, graphs: as the deck has them.
+  void expect_same(const char* communicator, const char* graphs, bool poison) {
+    train::WorkerOptions options;
+    options.poison = poison;
+    options.device.communicator = communicator;
+    options.device.cuda_graphs = graphs;
+    static std::map<std::string, std::vector<double>> expected;  // by strategy
+    auto& losses = expected[GetParam()];
+    if (losses.empty()) losses = on_the_cpu();
+    for (std::uint64_t seed = 0; seed < 2; ++seed) EXPECT_EQ(on_cuda(seed, options), losses) << seed;
+  }
+
+  TinyModel model;
+};
+
+TEST_P(TrainingOnLateCuda, ThroughHostMemory) {
+  expect_same("mpi", "none", false);
+}
+
+TEST_P(TrainingOnLateCuda, ThroughHostMemoryWithGraphsAndPoison) {
+  expect_same("mpi", "compute", true);
+}
+
+TEST_P(TrainingOnLateCuda, OneRankAsOneGraph) {
+  if (session().size() > 1) GTEST_SKIP() << "the host drives communication through its memory";
+  expect_same("mpi", "step", false);
+}
+
+// NCCL's sums of fp32 are formed in rank order here.
+TEST_P(TrainingOnLateCuda, OverNcclAlsoAsOneGraph) {
+  late_nccl::configure({});
+  if (session().size() < 4) expect_same("nccl", "none", false);
+  expect_same("nccl", "step", true);
+  EXPECT_EQ(late_nccl::communicators(), 0) << "not given back";
+  EXPECT_EQ(late_nccl::failure(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, TrainingOnLateCuda,
+                         testing::Values("NO_SHARD", "zero1", "zero2", "SHARD_GRAD_OP", "FULL_SHARD"));
+
+}  // namespace
+}  // namespace ztrain::training_test
