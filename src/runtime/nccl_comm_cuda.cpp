@@ -172,10 +172,12 @@ std::unique_ptr<Collective> NcclCommunicator::reduce_scatter(const void* full, D
         sent);
   }
   if (in == out && !accumulate) return queued(reduce_slices(full, shard, in, slices), sent);
-  // The planned workspace has room for the slots of all others, so for one.
-  const RankSources reduced{workspace, nullptr, 0, 0, 1};
+  // The planned workspace has room for the slots of all others, so for one. A single rank has no others, and
+  // its sum is what is there.
+  void* const sum = size() > 1 ? workspace : const_cast<void*>(full);
+  const RankSources reduced{sum, nullptr, 0, 0, 1};
   return queued(
-      [reduce = reduce_slices(full, workspace, in, slices),
+      [reduce = reduce_slices(full, sum, in, slices),
        convert = on_stream(rank_sum_work(in, out, accumulate, reduced, shard, count))] {
         reduce();
         convert();

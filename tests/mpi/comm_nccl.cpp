@@ -1,5 +1,5 @@
-// NCCL's communicators, on machines with a GPU for each rank: the same checks as on CPU ranks, bit for bit
-// where ztrain forms the sums. And the sum over ranks on a GPU against the host's.
+// NCCL's communicators, on machines with a GPU for each rank, or one rank: the same checks as on CPU ranks,
+// bit for bit where ztrain forms the sums. And the sum over ranks on a GPU against the host's.
 #include <gtest/gtest.h>
 
 #include "runtime/nccl_backend.hpp"
@@ -22,7 +22,7 @@ class CommNccl : public testing::Test {
     if (make_backend(session(), *device, options)->describe().substr(0, 4) != "NCCL")
       GTEST_SKIP() << "ranks share a GPU";
     group_ = std::make_unique<CommGroup>(Via::nccl, std::move(device), [](Device& on) {
-      return std::make_unique<NcclBackend>(session(), on, NcclOptions{});
+      return std::make_unique<NcclBackend>(session(), on, NcclOptions{.of_one = true});
     });
   }
   CommGroup& g() { return *group_; }

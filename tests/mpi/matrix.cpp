@@ -130,6 +130,8 @@ std::int64_t planned_bytes(const program::Program& p) {
 /// region has a guard page at either end.
 void expect_planned_memory(const train::Worker& worker) {
   constexpr std::int64_t page = 4096;
+  worker.memory().check_guards();
+  if (runtime::built_for_gpus()) return;  // whose memory is not taken by pages that are touched
   std::int64_t planned = 0;
   const auto& job = worker.job();
   for (int tier = 0; tier < program::tier_count; ++tier) {
@@ -140,7 +142,6 @@ void expect_planned_memory(const train::Worker& worker) {
       if (bytes > 0) planned += round_up(bytes, page) + 2 * page;
   }
   EXPECT_EQ(round_up(worker.memory().resident_bytes(), page), planned);
-  worker.memory().check_guards();
 }
 
 TEST_F(Matrix, PlacementChangesNoBitAndPlansAreExact) {

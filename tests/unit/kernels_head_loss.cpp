@@ -7,11 +7,11 @@
 #include <cstddef>
 
 #include "base/kernel_workspace.hpp"
-#include "kernels/backend.hpp"
 #include "kernels/head_loss.hpp"
 #include "kernels/reference/head_loss.hpp"
-#include "telemetry/allocation_count.hpp"
 #include "tests/support/kernel_arrays.hpp"
+#include "tests/support/launch_allocations.hpp"
+#include "tests/support/test_exec.hpp"
 
 namespace ztrain::kernels::kernels_head_loss_test {
 namespace {
@@ -63,7 +63,7 @@ struct Run {
 
 template <class T, class G>
 Run<T, G> run(const Case<T>& c, bool accumulate, double loss_scale = 1) {
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   Shared<StepScalars> scalars;
   scalars->loss_scale = loss_scale;
   Run<T, G> r;
@@ -117,7 +117,7 @@ TYPED_TEST(HeadLossTest, AgreesWithTheReference) {
 
 TYPED_TEST(HeadLossTest, ForwardAloneGivesTheSameLoss) {
   using T = typename TypeParam::T;
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   for (const HeadLossShape& s : shapes) {
     const Case<T> c(s);
     Array<double> loss(2, -1);
@@ -130,7 +130,7 @@ TYPED_TEST(HeadLossTest, ForwardAloneGivesTheSameLoss) {
 TYPED_TEST(HeadLossTest, WithoutTheWeightsGradientTheRestIsTheSame) {
   using T = typename TypeParam::T;
   using G = typename TypeParam::G;
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   Shared<StepScalars> scalars;
   scalars->loss_scale = 1;
   for (const HeadLossShape& s : shapes) {
@@ -218,16 +218,16 @@ TEST(HeadLossWorkspace, ChunksFitTheirBound) {
 }
 
 TEST(HeadLossAllocation, NoneInOurLaunches) {
-  const ExecHandle exec = make_exec();
+  if (test_gpu() > 0) GTEST_SKIP() << kokkos_allocates;
+  const TestExec exec;
   const Case<double> c({600, 20000, 2});
   HeadLossGrad<double, double> kernel(c.shape, WeightGradient::write);
   Array<double> loss(2), grad_h(c.h.size()), grad_weight(c.weight.size());
   Shared<StepScalars> scalars;
   auto workspace = c.workspace();
-  const telemetry::AllocationCount count;
+  const LaunchAllocations none;
   kernel.run(*exec, c.input(), scalars.get(), view(loss), matrix(grad_h, 600), matrix(grad_weight, 20000),
              view(workspace));
-  EXPECT_EQ(count.calls(), 0);
 }
 
 TEST(HeadLossReference, GradientsAreFiniteDifferences) {

@@ -6,7 +6,6 @@
 
 #include "base/kernel_workspace.hpp"
 #include "kernels/add.hpp"
-#include "kernels/backend.hpp"
 #include "kernels/reference/elementwise.hpp"
 #include "kernels/reference/rmsnorm.hpp"
 #include "kernels/reference/rope.hpp"
@@ -15,6 +14,7 @@
 #include "kernels/rope.hpp"
 #include "kernels/swiglu.hpp"
 #include "tests/support/kernel_arrays.hpp"
+#include "tests/support/test_exec.hpp"
 
 namespace ztrain::kernels::kernels_light_test {
 namespace {
@@ -30,7 +30,7 @@ constexpr double acc_error = std::is_same_v<T, double> ? 1e-12 : 1e-5;
 
 template <class Types>
 struct LightKernels : ::testing::Test {
-  ExecHandle exec = make_exec();
+  TestExec exec;
 };
 template <class T>
 struct Elementwise : LightKernels<T> {};
@@ -265,7 +265,7 @@ TYPED_TEST(Elementwise, RopeMatchesTheReferenceAndItsInverseUndoesIt) {
 }
 
 TEST(Rope, Llama3ScalingKeepsShortWavesStretchesLongOnesAndBlendsBetween) {
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   RopeScaling scaling;
   scaling.kind = RopeScaling::Kind::llama3;
   const std::int64_t hd = 128;

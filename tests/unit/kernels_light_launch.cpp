@@ -6,7 +6,6 @@
 
 #include "base/kernel_workspace.hpp"
 #include "kernels/add.hpp"
-#include "kernels/backend.hpp"
 #include "kernels/bytes.hpp"
 #include "kernels/cast.hpp"
 #include "kernels/embedding.hpp"
@@ -19,6 +18,8 @@
 #include "kernels/swiglu.hpp"
 #include "telemetry/allocation_count.hpp"
 #include "tests/support/kernel_arrays.hpp"
+#include "tests/support/launch_allocations.hpp"
+#include "tests/support/test_exec.hpp"
 
 namespace ztrain::kernels::kernels_light_launch_test {
 namespace {
@@ -26,7 +27,8 @@ namespace {
 using namespace ztrain::test;
 
 TEST(Launch, AllocatesNothing) {
-  const ExecHandle handle = make_exec();
+  if (test_gpu() > 0) GTEST_SKIP() << kokkos_allocates;
+  const TestExec handle;
   Exec& exec = *handle;
   const std::int64_t rows = 65, d = 300, n = rows * d;
   auto x = random<float>(n, 1), y = x, z = x, u = x, dx = x;
