@@ -101,6 +101,22 @@ TEST_F(CommNccl, QueuesHaveCommunicatorsOfTheirOwn) {
   EXPECT_EQ(full.read().back(), 2.0f);
 }
 
+/// Of a session of one rank the second is split off the first.
+TEST_F(CommNccl, GroupsOfOneRank) {
+  const auto mine = contribution<float>(g().rank, 1000);
+  for (const Axis axis : {Axis::replicate, Axis::tensor}) {
+    Communicator& comm = g().mesh.over(axis, 1);
+    ASSERT_EQ(comm.size(), 1);
+    const DeviceArray<float> from(*g().device, mine), to(*g().device, 1000, -1.0f);
+    run(comm.all_gather(from.data(), to.data(), 4000));
+    EXPECT_TRUE(same_bits(to.read(), mine));
+    const DeviceArray<double> wide(*g().device, 1000, -1.0);
+    run(comm.reduce_scatter(from.data(), DType::f32, wide.data(), DType::f64, 1000, false, nullptr, 0));
+    EXPECT_EQ(wide.read()[999], static_cast<double>(mine[999]));
+    EXPECT_EQ(comm.bytes_sent(), 0);
+  }
+}
+
 TEST_F(CommNccl, SumsOverRanksHaveTheBitsOfTheHost) {
   for (const std::int64_t count : {1, 8, 4097, 65536})
     for (const bool accumulate : {false, true})
