@@ -150,7 +150,7 @@ class Plan(unittest.TestCase):
             build = pathlib.Path(os.environ["ZTRAIN"]).parent
             named = "facts,steps,nccl,graphs,late,sanitizer,fp8"
             done = subprocess.run([SOURCE / "tools" / "gpu_acceptance.sh", "--build", build, "--out", out, "--only", named],
-                                  capture_output=True, text=True, timeout=120)
+                                  capture_output=True, text=True, timeout=220)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             table = (pathlib.Path(out) / "table.txt").read_text()
         for name in named.split(","):

@@ -256,7 +256,8 @@ TYPED_TEST(Elementwise, RopeMatchesTheReferenceAndItsInverseUndoesIt) {
       rope_apply<T>(*this->exec, matrix(std::as_const(in_place), rows), angles, false,
                     matrix(in_place, rows));
       const auto frequencies = reference::rope_frequencies(static_cast<std::size_t>(hd), 1e4);
-      // A GPU's power may be off by two units in the last place, and with it angles of up to 4096, of x of up to 4.
+      // A GPU's power may be off by two units in the last place, and with it angles of up to 4096, of x of up
+      // to 4.
       const double error = std::max(acc_error<T>, test_gpu() > 0 ? 4 * 4096 * 0x1p-51 : 0);
       expect_close(y, reference::rope_apply(doubles(x), positions, frequencies, 1), error, "rope");
       expect_close(back, reference::rope_apply(doubles(y), positions, frequencies, -1), error, "inverse");
