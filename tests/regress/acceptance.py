@@ -68,7 +68,7 @@ class Collecting(unittest.TestCase):
                 "time.sleep(1000)")
         least, phases.LEAST = phases.LEAST, 0.1
         try:
-            found = self.run_phases(phase(code, until=3), phase("print('PASS a: well')", "two"))
+            found = self.run_phases(phase(code, until=10), phase("print('PASS a: well')", "two"))
         finally:
             phases.LEAST = least
         self.assert_fails(found, "required: a: did not run: cut off after")
