@@ -1,11 +1,13 @@
 #include "kernels/cublaslt_cuda.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/kernel_workspace.hpp"
 #include "kernels/algorithm_choice.hpp"
+#include "kernels/tuning_values.hpp"
 
 namespace ztrain::kernels::cublaslt {
 namespace {
@@ -107,7 +109,40 @@ bool accepts(GemmLibrary& library, const Problem& p, const cublasLtMatmulAlgo_t&
          result.workspaceSize <= static_cast<std::size_t>(gemm_cuda_workspace_bytes);
 }
 
-/// Device memory for the time of measuring.
+/// The values once from the host, and then again and again from what is there already.
+template <class T>
+void repeat(const std::vector<T>& values, std::byte* to, std::size_t bytes, std::string_view what) {
+  if (bytes == 0) return;
+  std::size_t done = std::min(bytes, values.size() * sizeof(T));
+  check(cudaMemcpy(to, values.data(), done, cudaMemcpyHostToDevice), what);
+  while (done < bytes) {
+    const std::size_t more = std::min(done, bytes - done);
+    check(cudaMemcpyAsync(to + done, to, more, cudaMemcpyDeviceToDevice, nullptr), what);
+    done += more;
+  }
+}
+
+/// stream: of the random numbers.
+void fill(const Side& side, std::byte* to, std::uint64_t stream, std::string_view what) {
+  switch (side.type) {
+    case CUDA_R_64F:
+      return repeat(tuning_values<double>(stream), to, side.bytes, what);
+    case CUDA_R_32F:
+      return repeat(tuning_values<float>(stream), to, side.bytes, what);
+    case CUDA_R_16BF:
+      return repeat(tuning_values<bf16>(stream), to, side.bytes, what);
+    case CUDA_R_16F:
+      return repeat(tuning_values<f16>(stream), to, side.bytes, what);
+    case CUDA_R_8F_E4M3:
+      return repeat(tuning_values<f8e4m3>(stream), to, side.bytes, what);
+    case CUDA_R_8F_E5M2:
+      return repeat(tuning_values<f8e5m2>(stream), to, side.bytes, what);
+    default:
+      fail("{}: there are no numbers to measure it on", what);
+  }
+}
+
+/// Device memory for the time of measuring, with random matrices.
 class Scratch {
  public:
   explicit Scratch(const Problem& p) {
@@ -122,21 +157,28 @@ class Scratch {
     }
     check(status, p.key);
     data_.reset(static_cast<std::byte*>(data));
-    // Small numbers in every type.
-    check(cudaMemset(data, 0x3b, ends_.back()), p.key);
+    draw(p);
     check(cudaDeviceSynchronize(), p.key);
   }
 
   bool available() const { return data_ != nullptr; }
-  Operands operands() const {
-    const auto at = [&](std::size_t i) { return data_.get() + (i == 0 ? 0 : ends_[i - 1]); };
-    return {at(0), at(1), at(2), at(3), at(4), at(5), at(6)};
-  }
+  Operands operands() const { return {at(0), at(1), at(2), at(3), at(4), at(5), at(6)}; }
 
  private:
   struct Free {
     void operator()(std::byte* p) const { cudaFree(p); }
   };
+  std::byte* at(std::size_t i) const { return data_.get() + (i == 0 ? 0 : ends_[i - 1]); }
+
+  void draw(const Problem& p) {
+    fill(p.a, at(0), 1, p.key);
+    fill(p.b, at(1), 2, p.key);
+    fill(p.d, at(2), 3, p.key);
+    if (p.bias_bytes > 0) check(cudaMemsetAsync(at(3), 0, p.bias_bytes, nullptr), p.key);
+    repeat(std::vector<float>(256, tuning_scale), at(4), p.a_scale_bytes, p.key);
+    repeat(std::vector<float>(256, tuning_scale), at(5), p.b_scale_bytes, p.key);
+  }
+
   std::vector<std::size_t> ends_;
   std::unique_ptr<std::byte, Free> data_;
 };
@@ -239,7 +281,7 @@ Side make_side(cudaDataType_t type, std::int64_t element, std::int64_t rows, std
   check(cublasLtMatrixLayoutCreate(&raw, type, static_cast<std::uint64_t>(rows),
                                    static_cast<std::uint64_t>(cols), ld),
         what);
-  return {Layout(raw), alignment, static_cast<std::size_t>(ld * cols * element)};
+  return {Layout(raw), alignment, static_cast<std::size_t>(ld * cols * element), type};
 }
 
 cublasStatus_t launch(GemmLibrary& library, const Problem& p, const cublasLtMatmulAlgo_t& algorithm,

@@ -32,6 +32,7 @@ struct Side {
   Layout layout;
   int alignment = 0;      ///< bytes; what the matrix will start on a multiple of
   std::size_t bytes = 0;  ///< of the matrix, strides included
+  cudaDataType_t type = CUDA_R_32F;
 };
 
 /// D = op(A) op(B) (+ bias) (+ D when accumulate), with one layout for C and D.
@@ -79,8 +80,8 @@ cublasStatus_t launch(GemmLibrary& library, const Problem& problem, const cublas
 std::optional<cublasLtMatmulAlgo_t> algorithm_for(GemmLibrary& library, const Problem& problem);
 
 /// Makes the library's handle, which a capture could not. Where library.tune: measures the library's
-/// proposals on memory allocated for that while, and records the fastest, or the first one if there is no
-/// memory for it. Waits for the stream.
+/// proposals on random numbers in memory allocated for that while, and records the fastest, or the first one
+/// if there is no memory for it. Waits for the stream.
 void tune(GemmLibrary& library, const Problem& problem, cudaStream_t stream);
 
 }  // namespace ztrain::kernels::cublaslt

@@ -70,9 +70,17 @@ class GemmCublasLt : public Gemm {
       : shape_(shape), in_(in), out_(out), loop_(make_gemm_reference(shape, in, out)) {}
 
   void prepare(Exec& exec) override {
-    if (!library_adds_bias()) return;
     GemmLibrary& library = gemm_library(exec);
-    cublaslt::tune(library, make_problem(shape_, in_, out_, library.tf32, true), stream_of(exec));
+    const Problem problem = make_problem(shape_, in_, out_, library.tf32, true);
+    if (library_adds_bias()) {
+      cublaslt::tune(library, problem, stream_of(exec));
+      // Another table may come before the first run, so which algorithm it is does not matter yet.
+      loops_ = !cublaslt::algorithm_for(library, problem);
+      if (loops_) why_ = fmt::format("cuBLASLt has no algorithm for {}", problem.key);
+    } else {
+      loops_ = true;
+      why_ = fmt::format("cuBLASLt adds no bias of {} to {}", name_of(in_), problem.key);
+    }
   }
 
   void run(Exec& exec, const void* a, const void* b, const void* bias, void* c, void* workspace) override {
@@ -85,7 +93,11 @@ class GemmCublasLt : public Gemm {
     cublaslt::check(status, product.problem.key);
   }
 
-  std::string implementation() const override { return "cuBLASLt"; }
+  std::string implementation() const override {
+    if (!loops_) return "cuBLASLt";
+    return (slow() ? "a loop without tensor cores: " : "a loop: ") + why_;
+  }
+  bool slow() const override { return loops_ && size_of(in_) == 2; }
 
  private:
   struct Product {
@@ -110,6 +122,8 @@ class GemmCublasLt : public Gemm {
   DType in_, out_;
   std::unique_ptr<Gemm> loop_;
   std::optional<Product> usual_, unaligned_;
+  bool loops_ = false;  ///< of operands that start as usual: as prepare() found
+  std::string why_;     ///< where it does
 };
 
 }  // namespace

@@ -86,16 +86,17 @@ class GemmFp8CublasLt : public GemmFp8 {
         rowwise_(shape.scales == Fp8Scales::rowwise),
         problem_(make_problem(shape, types)) {}
 
-  void prepare(Exec& exec) override { cublaslt::tune(gemm_library(exec), problem_, stream_of(exec)); }
+  void prepare(Exec& exec) override {
+    cublaslt::tune(gemm_library(exec), problem_, stream_of(exec));
+    some_algorithm(exec);  // another table may come before the first run, but that there is one is known
+  }
 
   void run(Exec& exec, const void* a, const float* a_scale, const void* b, const float* b_scale,
            const void* bias, void* c, void* workspace) override {
     REQUIRE(aligned(a) && aligned(b) && aligned(c) && (!has_bias_ || aligned(bias)) &&
                 (!rowwise_ || (aligned(a_scale) && aligned(b_scale))),
             "{}: its operands must start on multiples of {} bytes", problem_.key, alignment);
-    if (!algorithm_) algorithm_ = cublaslt::algorithm_for(gemm_library(exec), problem_);
-    REQUIRE(algorithm_, "{}: cuBLASLt has none on this GPU{}", problem_.key,
-            rowwise_ ? "; row-wise scales need compute capability 9.0 or later" : "");
+    if (!algorithm_) algorithm_ = some_algorithm(exec);
     const cublasStatus_t status =
         cublaslt::launch(gemm_library(exec), problem_, *algorithm_,
                          {b, a, c, bias, b_scale, a_scale, workspace}, stream_of(exec));
@@ -103,6 +104,13 @@ class GemmFp8CublasLt : public GemmFp8 {
   }
 
  private:
+  cublasLtMatmulAlgo_t some_algorithm(Exec& exec) const {
+    const auto found = cublaslt::algorithm_for(gemm_library(exec), problem_);
+    REQUIRE(found, "{}: cuBLASLt has none on this GPU{}", problem_.key,
+            rowwise_ ? "; it takes scales of rows on compute capability 9.0" : "");
+    return *found;
+  }
+
   bool has_bias_, rowwise_;
   Problem problem_;
   std::optional<cublasLtMatmulAlgo_t> algorithm_;

@@ -20,6 +20,7 @@
 #include "engine/queues.hpp"
 #include "engine/segments.hpp"
 #include "engine/timings.hpp"
+#include "kernels/bytes.hpp"
 #include "program/repeat.hpp"
 
 namespace ztrain::engine {
@@ -30,6 +31,8 @@ struct ExecutorOptions {
                                  ///< ops that follow each other in one queue, of one kind of action, together
   Graphs graphs = Graphs::none;  ///< where the device captures work
   std::function<Bound(const Binding&)> bind = engine::bind;  ///< how ops find their kernels
+  /// Writes that NaN: a kernel. Devices of tests may have memory that kernels do not reach.
+  std::function<void(kernels::Exec&, void* to, std::int64_t bytes)> fill = kernels::fill_poison;
 };
 
 class Executor {

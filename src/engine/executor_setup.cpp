@@ -7,7 +7,6 @@
 #include "base/error.hpp"
 #include "base/index.hpp"
 #include "engine/executor.hpp"
-#include "kernels/bytes.hpp"
 #include "program/order.hpp"
 
 namespace ztrain::engine {
@@ -178,8 +177,8 @@ void Executor::find_ends() {
     if (tensor.persistent || tensor.base != program::no_tensor || tensor.last < 0) continue;
     if (asynchronous_ && !all_before(order, tensor.last, accesses[t])) continue;
     kernels::Exec& exec = queues_.exec(queue_of(step.op(tensor.last).stream));
-    poison_[at(tensor.last)].push_back([&exec, to = memory_.address(step, static_cast<TensorId>(t)),
-                                        bytes = tensor.bytes()] { kernels::fill_poison(exec, to, bytes); });
+    poison_[at(tensor.last)].push_back([this, &exec, to = memory_.address(step, static_cast<TensorId>(t)),
+                                        bytes = tensor.bytes()] { options_.fill(exec, to, bytes); });
   }
 }
 

@@ -50,6 +50,7 @@ std::unique_ptr<CommunicatorBackend> make_backend(const Session& session, Device
   if (!choice.nccl) return std::make_unique<StagedBackend>(device, choice.reason);
   NcclOptions nccl;
   nccl.nccl_sums = options.reduction == "nccl";
+  nccl.of_one = nccl_of_one_wanted();
   return std::make_unique<NcclBackend>(session, device, nccl);
 }
 

@@ -14,6 +14,8 @@ class NcclHandle;
 struct NcclOptions {
   bool nccl_sums = false;  ///< of 16-bit elements too: see NcclCommunicator
   double patience = 300;   ///< seconds that a communicator may take to be made
+  /// Groups of one rank are NCCL's as well, which is slower: for tests on a single GPU.
+  bool of_one = false;
 };
 
 class NcclBackend : public CommunicatorBackend {
@@ -35,6 +37,8 @@ class NcclBackend : public CommunicatorBackend {
 
 /// "2.28.9": the library's, which may be another than that of the headers. Throws Error if it does not tell.
 std::string nccl_version();
+/// Whether ZTRAIN_NCCL_OF_ONE=1 asks for NcclOptions::of_one.
+bool nccl_of_one_wanted();
 /// Whether it serves several ranks on one GPU: from 2.30 on, where NCCL_MULTI_RANK_GPU_ENABLE=1 is set.
 bool nccl_shares_gpus();
 

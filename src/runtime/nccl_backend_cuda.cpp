@@ -21,6 +21,11 @@ int version_code() {
   return code;
 }
 
+bool is_one(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value != nullptr && std::string_view(value) == "1";
+}
+
 }  // namespace
 
 std::string nccl_version() {
@@ -28,9 +33,12 @@ std::string nccl_version() {
   return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
 }
 
+bool nccl_of_one_wanted() {
+  return is_one("ZTRAIN_NCCL_OF_ONE");
+}
+
 bool nccl_shares_gpus() {
-  const char* const enabled = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-  return enabled != nullptr && std::string_view(enabled) == "1" && version_code() >= NCCL_VERSION(2, 30, 0);
+  return is_one("NCCL_MULTI_RANK_GPU_ENABLE") && version_code() >= NCCL_VERSION(2, 30, 0);
 }
 
 NcclBackend::NcclBackend(const Session& session, Device& device, NcclOptions options)
@@ -64,11 +72,19 @@ std::unique_ptr<Communicator> NcclBackend::make(const GroupRequest& group) {
 }
 
 std::unique_ptr<Communicator> NcclBackend::make_self(Queue queue) {
-  return std::make_unique<SelfCommunicator>(device_, queue);
+  if (!options_.of_one) return std::make_unique<SelfCommunicator>(device_, queue);
+  // Of a session of one rank the later groups are split off the first, as they are of larger sessions.
+  std::shared_ptr<NcclHandle>& parent = parents_[queue];
+  const NcclMember member{session_.host(), session_.rank(), "one rank", options_.patience};
+  const bool split = parent && session_.size() == 1;
+  auto handle = split ? std::make_shared<NcclHandle>(*parent, 0, 0, member)
+                      : std::make_shared<NcclHandle>(MPI_COMM_SELF, member);
+  if (session_.size() == 1 && !parent) parent = handle;
+  return std::make_unique<NcclCommunicator>(std::move(handle), device_, queue, options_.nccl_sums);
 }
 
 std::string NcclBackend::describe() const {
-  return "NCCL " + nccl_version();
+  return "NCCL " + nccl_version() + (options_.of_one ? ", groups of one rank too" : "");
 }
 
 }  // namespace ztrain::runtime

@@ -52,7 +52,7 @@ void check_products() {
     Exec exec{{orders[row[1]]}};
     make_gemm_reference(s, dtype_of<In>(), dtype_of<Out>())
         ->run(exec, product.a.data(), product.b.data(), product.bias.data(), product.c.data(), nullptr);
-    product.expect_result();
+    product.expect_result(sum_error<In>(s.k + 2));
     if (::testing::Test::HasFatalFailure()) return;
   }
 }

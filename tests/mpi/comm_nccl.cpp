@@ -1,5 +1,5 @@
-// NCCL's communicators, on machines with a GPU for each rank: the same checks as on CPU ranks, bit for bit
-// where ztrain forms the sums. And the sum over ranks on a GPU against the host's.
+// NCCL's communicators, on machines with a GPU for each rank, or one rank: the same checks as on CPU ranks,
+// bit for bit where ztrain forms the sums. And the sum over ranks on a GPU against the host's.
 #include <gtest/gtest.h>
 
 #include "runtime/nccl_backend.hpp"
@@ -22,7 +22,7 @@ class CommNccl : public testing::Test {
     if (make_backend(session(), *device, options)->describe().substr(0, 4) != "NCCL")
       GTEST_SKIP() << "ranks share a GPU";
     group_ = std::make_unique<CommGroup>(Via::nccl, std::move(device), [](Device& on) {
-      return std::make_unique<NcclBackend>(session(), on, NcclOptions{});
+      return std::make_unique<NcclBackend>(session(), on, NcclOptions{.of_one = true});
     });
   }
   CommGroup& g() { return *group_; }
@@ -99,6 +99,22 @@ TEST_F(CommNccl, QueuesHaveCommunicatorsOfTheirOwn) {
   const auto sums = data.read();
   EXPECT_EQ(sums[999], static_cast<float>(g().size * g().size * g().size));
   EXPECT_EQ(full.read().back(), 2.0f);
+}
+
+/// Of a session of one rank the second is split off the first.
+TEST_F(CommNccl, GroupsOfOneRank) {
+  const auto mine = contribution<float>(g().rank, 1000);
+  for (const Axis axis : {Axis::replicate, Axis::tensor}) {
+    Communicator& comm = g().mesh.over(axis, 1);
+    ASSERT_EQ(comm.size(), 1);
+    const DeviceArray<float> from(*g().device, mine), to(*g().device, 1000, -1.0f);
+    run(comm.all_gather(from.data(), to.data(), 4000));
+    EXPECT_TRUE(same_bits(to.read(), mine));
+    const DeviceArray<double> wide(*g().device, 1000, -1.0);
+    run(comm.reduce_scatter(from.data(), DType::f32, wide.data(), DType::f64, 1000, false, nullptr, 0));
+    EXPECT_EQ(wide.read()[999], static_cast<double>(mine[999]));
+    EXPECT_EQ(comm.bytes_sent(), 0);
+  }
 }
 
 TEST_F(CommNccl, SumsOverRanksHaveTheBitsOfTheHost) {

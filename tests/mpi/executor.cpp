@@ -53,6 +53,9 @@ Readings readings(const Program& p, runtime::Device& device, Carrier carrier, Gr
   options.graphs = graphs;
   options.poison = poison;
   options.bind = [&](const engine::Binding& b) { return ops.bind(b); };
+  options.fill = [](kernels::Exec&, void* to, std::int64_t bytes) {
+    std::memset(to, 0xFF, static_cast<std::size_t>(bytes));
+  };
   engine::Executor executor(p, memory, mesh, queues, options);
   executor.require_capturable();
   Readings all;

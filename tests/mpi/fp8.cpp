@@ -7,7 +7,9 @@
 
 #include "base/error.hpp"
 #include "kernels/backend.hpp"
+#include "tests/support/device_values.hpp"
 #include "tests/support/mpi_main.hpp"
+#include "tests/support/test_memory.hpp"
 #include "tests/support/tiny_job.hpp"
 
 namespace ztrain::fp8_test {
@@ -25,6 +27,10 @@ program::Precision mixed() {
 class Fp8 : public testing::TestWithParam<const char*> {
  protected:
   static void SetUpTestSuite() { kernels::initialize_backend(); }
+  void SetUp() override {
+    const std::string lack = test::lack_of_fp8(std::string_view(GetParam()) == "rowwise");
+    if (!lack.empty()) GTEST_SKIP() << lack;
+  }
 
   /// Rows of 32, 48 and 64 elements, which no shard of 256 ends with; biases; and keys of 8 columns, left in
   /// bf16.
@@ -52,11 +58,6 @@ class Fp8 : public testing::TestWithParam<const char*> {
   }
 };
 
-template <class T>
-const T* data(const train::Worker& worker, program::TensorId tensor) {
-  return worker.memory().data<T>(worker.job().train, tensor);
-}
-
 /// Each parameter's codes and scales, as one rank without shards has them; and whether a worker's are those.
 struct Codes {
   std::vector<std::vector<std::uint8_t>> codes;  ///< by unit
@@ -68,16 +69,16 @@ struct Codes {
       const program::UnitState& s = job.tensors.units[static_cast<std::size_t>(unit.unit)];
       codes.emplace_back();
       if (s.computed.whole == s.parameters.whole) continue;
-      const auto* from = data<std::uint8_t>(worker, s.computed.whole);
       // Padding is never read.
-      for (const Segment& p : unit.segments)
-        codes.back().insert(codes.back().end(), from + p.begin, from + p.begin + p.count);
+      for (const Segment& p : unit.segments) {
+        const auto part = test::read_elements<std::uint8_t>(worker, s.computed.whole, p.begin, p.count);
+        codes.back().insert(codes.back().end(), part.begin(), part.end());
+      }
     }
     for (const program::TensorId t : job.tensors.scales) {
       scales.emplace_back();
       if (t == program::no_tensor) continue;
-      const auto* from = data<float>(worker, t);
-      scales.back().assign(from, from + elements(job.train.tensor(t).shape));
+      scales.back() = test::read_elements<float>(worker, t, 0, elements(job.train.tensor(t).shape));
     }
   }
 };
@@ -263,9 +264,11 @@ std::vector<double> gradient(const TinyModel& m, program::Precision precision) {
     const int unit = job.layout.parameters()[static_cast<std::size_t>(p)].unit;
     const program::TensorId moment = job.tensors.units[static_cast<std::size_t>(unit)].optimizer[0].whole;
     const Segment& at = job.layout.segment_of(p);
-    for (std::int64_t i = at.begin; i < at.begin + at.count; ++i)
-      all.push_back(precision.moments == DType::f64 ? data<double>(worker, moment)[i]
-                                                    : static_cast<double>(data<float>(worker, moment)[i]));
+    const auto append = [&](const auto& part) { all.insert(all.end(), part.begin(), part.end()); };
+    if (precision.moments == DType::f64)
+      append(test::read_elements<double>(worker, moment, at.begin, at.count));
+    else
+      append(test::read_elements<float>(worker, moment, at.begin, at.count));
   }
   return all;
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kernels/backend.hpp"
+#include "tests/support/device_values.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/tiny_job.hpp"
 
@@ -128,15 +129,17 @@ class Probe {
     if (state(p).optimizer.empty()) return 0;  // frozen
     const auto& tensor = state(p).optimizer[0].whole;
     const auto at = layout().segment_of(p).begin + i;
-    const double m = type(tensor) == DType::f64 ? data<double>(tensor)[at] : data<float>(tensor)[at];
+    const double m = type(tensor) == DType::f64 ? test::read_element<double>(worker_, tensor, at)
+                                                : test::read_element<float>(worker_, tensor, at);
     return m / (1 - beta1);
   }
 
   /// Mean loss of the step's batch with element i of parameter p moved. fp64 only.
   double loss_moved(int p, std::int64_t i, double by) {
-    double& element = data<double>(state(p).master.whole)[layout().segment_of(p).begin + i];
-    const double old = element;
-    element += by;
+    const program::TensorId master = state(p).master.whole;
+    const std::int64_t at = layout().segment_of(p).begin + i;
+    const double old = test::read_element<double>(worker_, master, at);
+    test::write_element(worker_, master, at, old + by);
     double loss = 0, weight = 0;
     for (int m = 0; m < spec_.micro_batches; ++m) {
       load_batch(m);
@@ -144,7 +147,7 @@ class Probe {
       loss += worker_.partials()[0].loss_sum;
       weight += worker_.partials()[0].weight_sum;
     }
-    element = old;
+    test::write_element(worker_, master, at, old);
     load_batch();
     return loss / weight;
   }
@@ -176,10 +179,6 @@ class Probe {
         .tensors.units[static_cast<std::size_t>(layout().parameters()[static_cast<std::size_t>(p)].unit)];
   }
   DType type(program::TensorId t) const { return worker_.job().train.tensor(t).dtype; }
-  template <class T>
-  T* data(program::TensorId t) const {
-    return worker_.memory().data<T>(worker_.job().train, t);
-  }
 
   TinyModel model_;
   program::JobSpec spec_;

@@ -19,6 +19,7 @@
 #include "tests/support/matrix_factors.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/pairwise.hpp"
+#include "tests/support/test_memory.hpp"
 #include "tests/support/tiny_job.hpp"
 
 namespace ztrain::matrix_test {
@@ -83,6 +84,15 @@ class Matrix : public testing::Test {
     return references_[name] = test::losses_of(session(), model_of(row), spec_of(row), steps);
   }
 
+  /// Whether this device has all that the row asks for.
+  bool possible(const std::vector<int>& row) const {
+    for (std::size_t f = 0; f < row.size(); ++f) {
+      const std::string_view name = level(row, f).name;
+      if (name.starts_with("fp8") && !test::lack_of_fp8(name.ends_with("rowwise")).empty()) return false;
+    }
+    return true;
+  }
+
   std::vector<std::vector<int>> rows() const {
     std::vector<int> levels;
     for (const Factor& f : factors_) levels.push_back(static_cast<int>(f.levels.size()));
@@ -130,6 +140,8 @@ std::int64_t planned_bytes(const program::Program& p) {
 /// region has a guard page at either end.
 void expect_planned_memory(const train::Worker& worker) {
   constexpr std::int64_t page = 4096;
+  worker.memory().check_guards();
+  if (runtime::built_for_gpus()) return;  // whose memory is not taken by pages that are touched
   std::int64_t planned = 0;
   const auto& job = worker.job();
   for (int tier = 0; tier < program::tier_count; ++tier) {
@@ -140,12 +152,12 @@ void expect_planned_memory(const train::Worker& worker) {
       if (bytes > 0) planned += round_up(bytes, page) + 2 * page;
   }
   EXPECT_EQ(round_up(worker.memory().resident_bytes(), page), planned);
-  worker.memory().check_guards();
 }
 
 TEST_F(Matrix, PlacementChangesNoBitAndPlansAreExact) {
   int number = 0;
   for (const std::vector<int>& row : rows()) {
+    if (!possible(row)) continue;
     SCOPED_TRACE(name_of(row, false));
     const JobSpec spec = spec_of(row);
     const std::vector<double>& expected = reference(row);
@@ -203,6 +215,7 @@ TEST_F(Matrix, NumericSettingsAgreeWithASingleRank) {
   }
   for (std::vector<int> row : test::Pairwise(levels).rows()) {
     row.insert(row.begin(), 0);
+    if (!possible(row)) continue;
     const std::string name = name_of(row, true);
     if (session().size() == 1) single[name] = reference(row);
     for (std::size_t mesh = 0; session().size() > 1 && mesh < factors_[0].levels.size(); ++mesh) {

@@ -44,6 +44,19 @@ TEST(NcclWithoutGpu, TheFirstCommunicatorSaysSo) {
   }
 }
 
+TEST(NcclWithoutGpu, GroupsOfOneRankAreItsWhereAskedFor) {
+  if (has_gpu()) GTEST_SKIP() << "there is one";
+  const auto device = make_host_device();
+  const auto make = [&](bool of_one) {
+    Mesh mesh(test::session(), all_ranks(),
+              std::make_unique<NcclBackend>(test::session(), *device, NcclOptions{.of_one = of_one}));
+    EXPECT_EQ(mesh.describe().ends_with(", groups of one rank too"), of_one) << mesh.describe();
+    mesh.over(Axis::tensor);
+  };
+  EXPECT_NO_THROW(make(false));
+  EXPECT_THROW(make(true), Error) << "a communicator without a GPU";
+}
+
 TEST(NcclWithoutGpu, CpuDevicesOfACudaBuildUseMpi) {
   config::Device options;
   options.communicator = "nccl";
@@ -56,6 +69,7 @@ TEST(NcclWithoutGpu, VersionIsTheLibrarys) {
   EXPECT_EQ(nccl_version().substr(0, 2), "2.");
   unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
   EXPECT_FALSE(nccl_shares_gpus());
+  EXPECT_FALSE(nccl_of_one_wanted());
 }
 
 }  // namespace

@@ -58,9 +58,10 @@ class OneOp {
 
   /// The arrays after one launch.
   OptimizerArraysOf run(const OptimizerArraysOf& start, const StepScalars& scalars) {
-    const engine::JobMemory memory{{&program_}};
+    const auto device = runtime::make_device(session().local_rank());
+    const engine::JobMemory memory({&program_}, memory::Arena::Guards::off, device->memory());
     runtime::Mesh mesh(session(), MeshShape{});
-    const kernels::ExecHandle exec = kernels::make_exec();
+    const kernels::ExecHandle exec = kernels::make_exec(device->native_stream(runtime::compute_queue));
     engine::Bound bound = engine::bind({program_, op_, memory, mesh, *exec});
     OptimizerArraysOf arrays = start;
     std::vector<Bytes*> bytes{&arrays.gradient, &arrays.parameter};
@@ -69,11 +70,12 @@ class OneOp {
     for (Bytes& state : arrays.states) bytes.push_back(&state);
     ids.insert(ids.end(), op_.outputs.begin() + 1, op_.outputs.end());
     for (std::size_t i = 0; i < ids.size(); ++i)
-      std::memcpy(memory.address(program_, ids[i]), bytes[i]->data(), bytes[i]->size());
-    std::memcpy(memory.address(program_, op_.inputs[1]), &scalars, sizeof(scalars));
+      memory.provider().write(memory.address(program_, ids[i]), bytes[i]->data(), std::ssize(*bytes[i]));
+    memory.provider().write(memory.address(program_, op_.inputs[1]), &scalars, sizeof(scalars));
     bound.launch();
+    device->finish();
     for (std::size_t i = 0; i < ids.size(); ++i)
-      std::memcpy(bytes[i]->data(), memory.address(program_, ids[i]), bytes[i]->size());
+      memory.provider().read(bytes[i]->data(), memory.address(program_, ids[i]), std::ssize(*bytes[i]));
     return arrays;
   }
 
@@ -101,13 +103,17 @@ class OptimizerOp : public ::testing::Test {
 };
 
 TEST_F(OptimizerOp, RunsItsKernel) {
-  const kernels::ExecHandle exec = kernels::make_exec();
+  const auto device = runtime::make_device(session().local_rank());
+  const kernels::ExecHandle exec = kernels::make_exec(device->native_stream(runtime::compute_queue));
   for (const OptimizerCase& c : optimizer_cases()) {
     const StepScalars scalars = scalars_of(c.settings, 1);
+    Shared<StepScalars> shared(scalars);
     auto start = OptimizerArraysOf::start(c, 0, count);
     start.draw_gradients(c, 0, 0);
     auto expected = start;
-    make_step(c, expected, some_pieces())->run(*exec, &scalars);
+    const auto step = make_step(c, expected, some_pieces());
+    step->run(*exec, shared.get());
+    device->finish();
     EXPECT_FALSE(expected == start);
     EXPECT_TRUE(OneOp(c).run(start, scalars) == expected) << c;
   }

@@ -34,8 +34,8 @@ Array<T> random(std::int64_t count, std::uint64_t seed, double scale = 1) {
   return values;
 }
 
-template <class T, class A>
-std::vector<double> doubles(const std::vector<T, A>& values) {
+template <class Values>
+std::vector<double> doubles(const Values& values) {
   return std::vector<double>(values.begin(), values.end());
 }
 
@@ -76,9 +76,9 @@ template <>
 inline constexpr double rounding<double> = 0x1p-53;
 
 /// |actual - expected| <= rounding<T> |expected| + error for every element.
-template <class T, class A>
-void expect_close(const std::vector<T, A>& actual, const std::vector<double>& expected, double error,
-                  const char* what) {
+template <class Values>
+void expect_close(const Values& actual, const std::vector<double>& expected, double error, const char* what) {
+  using T = typename Values::value_type;
   ASSERT_EQ(actual.size(), expected.size()) << what;
   for (std::size_t i = 0; i < actual.size(); ++i) {
     const double value = static_cast<double>(actual[i]);
@@ -87,8 +87,10 @@ void expect_close(const std::vector<T, A>& actual, const std::vector<double>& ex
   }
 }
 
-template <class T, class A>
-bool same_bits(const std::vector<T, A>& a, const std::vector<T, A>& b) {
+template <class Values>
+bool same_bits(const Values& a, const Values& b) {
+  using T = typename Values::value_type;
+  settle();
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 

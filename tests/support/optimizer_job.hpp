@@ -18,11 +18,13 @@ using Bytes = Array<std::byte>;
 
 template <class T>
 void put_as(Bytes& bytes, std::int64_t i, T value) {
+  settle();
   std::memcpy(bytes.data() + i * static_cast<std::int64_t>(sizeof(T)), &value, sizeof(T));
 }
 template <class T>
 T get_as(const Bytes& bytes, std::int64_t i) {
   T value;
+  settle();
   std::memcpy(&value, bytes.data() + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
   return value;
 }

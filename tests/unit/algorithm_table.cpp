@@ -6,13 +6,16 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "base/error.hpp"
 #include "kernels/algorithm_choice.hpp"
+#include "kernels/tuning_values.hpp"
 
 namespace ztrain::kernels::algorithm_table_test {
 namespace {
@@ -88,6 +91,37 @@ TEST(AlgorithmChoice, WorkspaceAndFailuresExclude) {
   EXPECT_EQ(timer.calls(1), 1);
   EXPECT_EQ(chosen(timer, {candidate(0, 101), candidate(1)}), -1);
   EXPECT_EQ(chosen(timer, {}), -1);
+}
+
+/// Finite, of both signs, evenly drawn up to `drawn`, no larger than `largest` when rounded, and so different
+/// that many bits change from one to the next.
+template <class T>
+void expect_random(double drawn, std::size_t kinds, double largest) {
+  const std::vector<T> values = tuning_values<T>(1), others = tuning_values<T>(2);
+  std::set<double> different;
+  double sum = 0, squares = 0, product = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double value = static_cast<double>(values[i]), other = static_cast<double>(others[i]);
+    ASSERT_LE(std::abs(value), largest);
+    if (i < 5000) different.insert(value);
+    sum += value;
+    squares += value * value;
+    product += value * other;
+  }
+  const double n = static_cast<double>(values.size()), deviation = std::sqrt(squares / n);
+  EXPECT_GE(different.size(), kinds);
+  EXPECT_NEAR(deviation, drawn / std::sqrt(3.0), 0.01 * drawn);
+  EXPECT_LT(std::abs(sum), 4 * std::sqrt(n) * deviation);
+  EXPECT_LT(std::abs(product), 4 * std::sqrt(n) * deviation * deviation) << "streams are apart";
+}
+
+TEST(TuningValues, AreRandomInEveryType) {
+  expect_random<double>(0.125, 5000, 0.125);
+  expect_random<float>(0.125, 4900, 0.125);
+  expect_random<bf16>(0.125, 1000, 0.125);
+  expect_random<f16>(0.125, 3000, 0.125);
+  expect_random<f8e4m3>(240, 100, 240);
+  expect_random<f8e5m2>(240, 50, 256);
 }
 
 const AlgorithmHome hopper{"NVIDIA H100 80GB HBM3", 130101, 13000};

@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "base/step_scalars.hpp"
-#include "kernels/backend.hpp"
 #include "kernels/dropout.hpp"
 #include "kernels/reference/dropout.hpp"
 #include "kernels/scale.hpp"
 #include "tests/support/kernel_arrays.hpp"
+#include "tests/support/test_exec.hpp"
 
 namespace ztrain::kernels::kernels_adapter_test {
 namespace {
@@ -16,7 +16,7 @@ using namespace ztrain::test;
 
 template <class T>
 struct Adapter : ::testing::Test {
-  ExecHandle exec = make_exec();
+  TestExec exec;
 
   Array<T> dropped(const Array<T>& x, std::int64_t rows, const DropoutMask& mask, int step) {
     Array<T> y(x.size(), T(9.0f));

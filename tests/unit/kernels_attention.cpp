@@ -8,10 +8,10 @@
 
 #include "base/error.hpp"
 #include "base/kernel_workspace.hpp"
-#include "kernels/backend.hpp"
 #include "kernels/reference/attention.hpp"
-#include "telemetry/allocation_count.hpp"
 #include "tests/support/attention_case.hpp"
+#include "tests/support/launch_allocations.hpp"
+#include "tests/support/test_exec.hpp"
 
 namespace ztrain::kernels::kernels_attention_test {
 namespace {
@@ -22,18 +22,17 @@ using namespace ztrain::test;
 template <class T>
 auto launch(const AttentionCase<T>& c) {
   return [&c](const AttentionPlaces<T>& p, AttentionRun<T>& r) {
-    const ExecHandle exec = make_exec();
+    const TestExec exec;
     const AttentionShape& s = c.shape;
     const std::int64_t q_cols = s.heads * s.head_dim, kv_cols = s.kv_heads * s.head_dim;
     Array<std::byte> workspace(static_cast<std::size_t>(attention_backward_workspace_bytes(
                                    s.tokens, s.heads, s.head_dim, dtype_of<T>(), build_target())),
                                std::byte{0xff});
-    const telemetry::AllocationCount count;
+    const LaunchAllocations none;
     attention_forward<T>(*exec, c.input(p), matrix(r.o, s.tokens), matrix(r.lse, s.tokens));
     attention_backward<T>(*exec, c.input(p), matrix(r.o, s.tokens), matrix(r.lse, s.tokens),
                           matrix(c.dout, s.tokens), {p.dq, s.tokens, q_cols}, {p.dk, s.tokens, kv_cols},
                           {p.dv, s.tokens, kv_cols}, view(workspace));
-    EXPECT_EQ(count.calls(), 0) << "a launch called operator new";
   };
 }
 
@@ -104,6 +103,11 @@ TYPED_TEST(Attention, BlocksOutsideTheWindowAreSkipped) {
   const Array<T> old_dk(before.dk.begin() + 192 * 20, before.dk.end());
   const Array<T> new_dk(after.dk.begin() + 192 * 20, after.dk.end());
   EXPECT_TRUE(same_bits(old_dk, new_dk));
+}
+
+TYPED_TEST(Attention, AllocatesNothing) {
+  if (test_gpu() > 0) GTEST_SKIP() << kokkos_allocates;
+  run(AttentionCase<TypeParam>({130, 4, 2, 20}, {70}));
 }
 
 TYPED_TEST(Attention, SameBitsEveryTime) {
@@ -193,7 +197,7 @@ TEST_P(AttentionReference, GradientsAreFiniteDifferences) {
 }
 
 TEST(AttentionShapes, Refused) {
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   AttentionCase<float> c({4, 2, 1, 8}, {});
   Array<float> o(c.q.size()), lse(8);
   auto input = c.input();

@@ -10,11 +10,11 @@
 #include "base/error.hpp"
 #include "kernels/attention_cached.hpp"
 #include "kernels/attention_cached_plain.hpp"
-#include "kernels/backend.hpp"
 #include "kernels/cache_append.hpp"
 #include "kernels/reference/attention_cached.hpp"
-#include "telemetry/allocation_count.hpp"
 #include "tests/support/kernel_arrays.hpp"
+#include "tests/support/launch_allocations.hpp"
+#include "tests/support/test_exec.hpp"
 
 namespace ztrain::kernels::kernels_attention_cached_test {
 namespace {
@@ -70,11 +70,12 @@ constexpr std::array<Kernel<T>, 2> kernels{attention_cached<T>, attention_cached
 
 template <class T>
 Array<T> run(const Case<T>& c, Kernel<T> kernel = attention_cached<T>) {
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   Array<T> o(c.q.size());
-  const telemetry::AllocationCount count;
-  kernel(*exec, c.input(), matrix(o, c.shape.tokens));
-  EXPECT_EQ(count.calls(), 0) << "a launch called operator new";
+  {
+    const LaunchAllocations none;
+    kernel(*exec, c.input(), matrix(o, c.shape.tokens));
+  }
   return o;
 }
 
@@ -102,6 +103,11 @@ TYPED_TEST(CachedAttention, AgreesWithTheReference) {
           for (const auto kernel : kernels<T>) expect_close(run(c, kernel), expected, error<T>, "o");
           if (this->HasFatalFailure()) return;
         }
+}
+
+TYPED_TEST(CachedAttention, AllocatesNothing) {
+  if (test_gpu() > 0) GTEST_SKIP() << kokkos_allocates;
+  for (const auto kernel : kernels<TypeParam>) run(Case<TypeParam>({4, 4, 2, 20}, 9, 5, 0), kernel);
 }
 
 TYPED_TEST(CachedAttention, IsAttentionOfTheWholeSequence) {
@@ -156,7 +162,7 @@ TYPED_TEST(CachedAttention, LargeScoresDoNotOverflow) {
 
 TYPED_TEST(CachedAttention, AppendedRowsAreWhereTheyBelong) {
   using T = TypeParam;
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   const std::int64_t heads = 2, width = 5, capacity = 8;
   const auto rows = random<T>(3 * heads * width, 1), before = random<T>(heads * capacity * width, 2);
   for (const std::int32_t begin : {0, 2, 5, 6, 8, -1}) {
@@ -174,7 +180,7 @@ TYPED_TEST(CachedAttention, AppendedRowsAreWhereTheyBelong) {
 }
 
 TEST(CachedAttentionShapes, Refused) {
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   Case<float> c({4, 2, 1, 8}, 9, 2, 0);
   Array<float> o(c.q.size());
   const auto refuses = [&](auto change) {

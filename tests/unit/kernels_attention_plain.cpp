@@ -8,10 +8,10 @@
 #include "base/error.hpp"
 #include "kernels/attention_plain.hpp"
 #include "kernels/attention_prepared.hpp"
-#include "kernels/backend.hpp"
 #include "kernels/reference/attention.hpp"
-#include "telemetry/allocation_count.hpp"
 #include "tests/support/attention_case.hpp"
+#include "tests/support/launch_allocations.hpp"
+#include "tests/support/test_exec.hpp"
 
 namespace ztrain::kernels::kernels_attention_plain_test {
 namespace {
@@ -26,23 +26,23 @@ Array<std::byte> garbage(std::int64_t bytes) {
 template <class T>
 auto launch_plain(const AttentionCase<T>& c) {
   return [&c](const AttentionPlaces<T>& p, AttentionRun<T>& r) {
-    const ExecHandle exec = make_exec();
+    const TestExec exec;
     const AttentionShape& s = c.shape;
     const std::int64_t q_cols = s.heads * s.head_dim, kv_cols = s.kv_heads * s.head_dim;
     auto workspace = garbage(static_cast<std::int64_t>(r.lse.size() * sizeof(acc_t<T>)));
-    const telemetry::AllocationCount count;
+    const LaunchAllocations none;
     attention_plain_forward<T>(*exec, c.input(p), matrix(r.o, s.tokens), matrix(r.lse, s.tokens));
     attention_plain_backward<T>(*exec, c.input(p), matrix(r.o, s.tokens), matrix(r.lse, s.tokens),
                                 matrix(c.dout, s.tokens), {p.dq, s.tokens, q_cols}, {p.dk, s.tokens, kv_cols},
                                 {p.dv, s.tokens, kv_cols}, view(workspace));
-    EXPECT_EQ(count.calls(), 0) << "a launch called operator new";
   };
 }
 
+/// library: on GPUs it must be cuDNN's.
 template <class T>
-auto launch_prepared(const AttentionCase<T>& c) {
-  return [&c](const AttentionPlaces<T>& at, AttentionRun<T>& r) {
-    const ExecHandle exec = make_exec();
+auto launch_prepared(const AttentionCase<T>& c, bool library = false) {
+  return [&c, library](const AttentionPlaces<T>& at, AttentionRun<T>& r) {
+    const TestExec exec;
     const DType type = dtype_of<T>();
     const std::int64_t forward_bytes = attention_forward_bytes(at.shape, type, build_target());
     const std::int64_t backward_bytes = attention_backward_bytes(at.shape, type, build_target());
@@ -55,7 +55,12 @@ auto launch_prepared(const AttentionCase<T>& c) {
     forward->run(*exec, p);
     p.workspace = backward_workspace.data();
     backward->run(*exec, p);
-    EXPECT_FALSE(forward->describe().empty() || backward->describe().empty());
+    for (const auto& prepared : {forward.get(), backward.get()}) {
+      EXPECT_FALSE(prepared->describe().empty());
+      if (!library || test_gpu() == 0) continue;
+      EXPECT_TRUE(prepared->describe().starts_with("cuDNN, ")) << prepared->describe();
+      EXPECT_FALSE(prepared->slow());
+    }
   };
 }
 
@@ -86,6 +91,11 @@ TYPED_TEST(PlainAttention, AgreesWithTheReference) {
           expect_reference(c, run_plain(c), forward_error<T>, (head_dim < 7 ? 2 : 1) * backward_error<T>);
           if (this->HasFailure()) return;
         }
+}
+
+TYPED_TEST(PlainAttention, AllocatesNothing) {
+  if (test_gpu() > 0) GTEST_SKIP() << kokkos_allocates;
+  run_plain(AttentionCase<TypeParam>({130, 4, 2, 20}, {70}));
 }
 
 TYPED_TEST(PlainAttention, SameBitsEveryTime) {
@@ -126,7 +136,7 @@ TYPED_TEST(PlainAttention, ADocumentSeesNothingOfAnother) {
 
 TYPED_TEST(PlainAttention, RefusesAShortWorkspace) {
   using T = TypeParam;
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   const AttentionCase<T> c({4, 2, 1, 8}, {});
   AttentionRun<T> r(c);
   auto workspace = garbage(static_cast<std::int64_t>(8 * sizeof(acc_t<T>)) - 1);
@@ -175,8 +185,28 @@ TYPED_TEST(PreparedAttentionTest, AgreesWithTheReference) {
         }
 }
 
+template <class T>
+struct LongAttention : ::testing::Test {};
+using Halves = ::testing::Types<bf16, f16>;
+TYPED_TEST_SUITE(LongAttention, Halves);
+
+/// Sequences as training has them, one of a length that no tile divides, whole and of packed documents.
+TYPED_TEST(LongAttention, IsTheLibrarysAndAgreesWithTheReference) {
+  using T = TypeParam;
+  const bool library = build_target() == Target::cuda;
+  for (const std::int64_t sequence : {1000, 2048})
+    for (const std::int64_t documents : {1, 8}) {
+      if (!library && sequence > 1000) continue;  // our own kernels know no other cases there
+      SCOPED_TRACE(::testing::Message() << sequence << " tokens, at most " << documents << " documents");
+      const AttentionShape s{sequence, 2, 1, 64, 0, 0, sequence, documents, false};
+      const AttentionCase<T> c(
+          s, documents == 1 ? std::vector<std::int64_t>{} : std::vector<std::int64_t>{50, 1, 77, 300});
+      expect_reference(c, run_dense(c, launch_prepared(c, true)), library_error<T>, 2 * library_error<T>);
+    }
+}
+
 TEST(PreparedAttentionTypes, Refused) {
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   EXPECT_THROW(make_attention(*exec, {Direction::forward, {4, 2, 1, 8}, 1, DType::i32, 0}), Error);
 }
 

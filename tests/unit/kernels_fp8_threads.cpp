@@ -4,11 +4,11 @@
 
 #include "base/error.hpp"
 #include "base/kernel_workspace.hpp"
-#include "kernels/backend.hpp"
 #include "kernels/fp8_quantize.hpp"
 #include "kernels/fp8_tiles.hpp"
 #include "tests/support/host_threads.hpp"
 #include "tests/support/kernel_arrays.hpp"
+#include "tests/support/test_exec.hpp"
 
 namespace ztrain::kernels::kernels_fp8_threads_test {
 namespace {
@@ -33,7 +33,7 @@ struct Fp8Threads : ::testing::Test {
           transposed(x.size(), std::uint8_t{0x55}),
           scale(1),
           partials(fp8_most_parts) {
-      const ExecHandle exec = make_exec();
+      const TestExec exec;
       fp8_quantize_tensor<Code>(*exec, matrix(x, rows), matrix(codes, rows),
                                 both ? transposed.data() : nullptr, scale.data(), partials.data());
     }

@@ -7,11 +7,11 @@
 #include <cstddef>
 
 #include "base/kernel_workspace.hpp"
-#include "kernels/backend.hpp"
 #include "kernels/head_loss.hpp"
 #include "kernels/reference/head_loss.hpp"
-#include "telemetry/allocation_count.hpp"
 #include "tests/support/kernel_arrays.hpp"
+#include "tests/support/launch_allocations.hpp"
+#include "tests/support/test_exec.hpp"
 
 namespace ztrain::kernels::kernels_head_loss_test {
 namespace {
@@ -63,7 +63,7 @@ struct Run {
 
 template <class T, class G>
 Run<T, G> run(const Case<T>& c, bool accumulate, double loss_scale = 1) {
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   Shared<StepScalars> scalars;
   scalars->loss_scale = loss_scale;
   Run<T, G> r;
@@ -85,9 +85,14 @@ constexpr double error = std::is_same_v<T, double>  ? 1e-12
 template <class T>
 constexpr double loss_error = std::is_same_v<T, double> ? 1e-13 : 1e-6;
 
-/// 440 x 20000 and 290 x 33000 need several chunks in every type, the last one shorter.
-const std::vector<HeadLossShape> shapes = {{33, 20000, 64}, {1, 257, 8},     {3, 1000, 20},  {65, 257, 64},
-                                           {130, 1000, 33}, {440, 20000, 8}, {290, 33000, 4}};
+/// 440 x 20000 and 290 x 33000 need several chunks in every type on CPUs, the last one shorter, and 4500 x
+/// 2000 on GPUs.
+std::vector<HeadLossShape> shapes() {
+  std::vector<HeadLossShape> all = {{33, 20000, 64}, {1, 257, 8},     {3, 1000, 20},  {65, 257, 64},
+                                    {130, 1000, 33}, {440, 20000, 8}, {290, 33000, 4}};
+  if (test_gpu() > 0) all.push_back({4500, 2000, 4});
+  return all;
+}
 
 template <class P>
 struct HeadLossTest : ::testing::Test {};
@@ -96,7 +101,7 @@ TYPED_TEST_SUITE(HeadLossTest, GradientPairs);
 TYPED_TEST(HeadLossTest, AgreesWithTheReference) {
   using T = typename TypeParam::T;
   using G = typename TypeParam::G;
-  for (const HeadLossShape& s : shapes)
+  for (const HeadLossShape& s : shapes())
     for (const bool accumulate : {false, true}) {
       SCOPED_TRACE(::testing::Message()
                    << s.tokens << " tokens, " << s.vocabulary << " words, accumulate " << accumulate);
@@ -117,8 +122,8 @@ TYPED_TEST(HeadLossTest, AgreesWithTheReference) {
 
 TYPED_TEST(HeadLossTest, ForwardAloneGivesTheSameLoss) {
   using T = typename TypeParam::T;
-  const ExecHandle exec = make_exec();
-  for (const HeadLossShape& s : shapes) {
+  const TestExec exec;
+  for (const HeadLossShape& s : shapes()) {
     const Case<T> c(s);
     Array<double> loss(2, -1);
     auto workspace = c.workspace();
@@ -130,10 +135,10 @@ TYPED_TEST(HeadLossTest, ForwardAloneGivesTheSameLoss) {
 TYPED_TEST(HeadLossTest, WithoutTheWeightsGradientTheRestIsTheSame) {
   using T = typename TypeParam::T;
   using G = typename TypeParam::G;
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   Shared<StepScalars> scalars;
   scalars->loss_scale = 1;
-  for (const HeadLossShape& s : shapes) {
+  for (const HeadLossShape& s : shapes()) {
     const Case<T> c(s);
     const Run<T, G> whole = run<T, G>(c, false);
     Array<double> loss(2, -1);
@@ -203,6 +208,8 @@ TYPED_TEST(HeadLossTest, AWrongTargetMakesTheLossNaN) {
 
 TEST(HeadLossWorkspace, ChunksFitTheirBound) {
   EXPECT_EQ(head_loss_chunk(7, 257, DType::f32, Target::cpu), 7);
+  for (const DType type : {DType::f64, DType::f32, DType::bf16})
+    EXPECT_LT(head_loss_chunk(4500, 2000, type, Target::cuda), 4500);
   for (const DType type : {DType::f64, DType::f32, DType::bf16}) {
     EXPECT_LT(head_loss_chunk(440, 20000, type, Target::cpu), 440);
     EXPECT_LT(head_loss_chunk(290, 33000, type, Target::cpu), 290);
@@ -218,16 +225,16 @@ TEST(HeadLossWorkspace, ChunksFitTheirBound) {
 }
 
 TEST(HeadLossAllocation, NoneInOurLaunches) {
-  const ExecHandle exec = make_exec();
+  if (test_gpu() > 0) GTEST_SKIP() << kokkos_allocates;
+  const TestExec exec;
   const Case<double> c({600, 20000, 2});
   HeadLossGrad<double, double> kernel(c.shape, WeightGradient::write);
   Array<double> loss(2), grad_h(c.h.size()), grad_weight(c.weight.size());
   Shared<StepScalars> scalars;
   auto workspace = c.workspace();
-  const telemetry::AllocationCount count;
+  const LaunchAllocations none;
   kernel.run(*exec, c.input(), scalars.get(), view(loss), matrix(grad_h, 600), matrix(grad_weight, 20000),
              view(workspace));
-  EXPECT_EQ(count.calls(), 0);
 }
 
 TEST(HeadLossReference, GradientsAreFiniteDifferences) {

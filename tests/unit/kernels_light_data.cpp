@@ -8,7 +8,6 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/backend.hpp"
 #include "kernels/bytes.hpp"
 #include "kernels/cast.hpp"
 #include "kernels/embedding.hpp"
@@ -17,6 +16,7 @@
 #include "kernels/reference/embedding.hpp"
 #include "kernels/select_row.hpp"
 #include "tests/support/kernel_arrays.hpp"
+#include "tests/support/test_exec.hpp"
 
 namespace ztrain::kernels::kernels_light_data_test {
 namespace {
@@ -25,7 +25,7 @@ using namespace ztrain::test;
 
 template <class Types>
 struct DataKernels : ::testing::Test {
-  ExecHandle exec = make_exec();
+  TestExec exec;
 };
 template <class P>
 struct Embedding : DataKernels<P> {};
@@ -136,7 +136,7 @@ TYPED_TEST(Initial, CopyZeroAndPoisonTouchExactlyTheirBytes) {
     const auto bytes = n * static_cast<std::int64_t>(sizeof(T));
     Array<T> dst(static_cast<std::size_t>(n + 1), static_cast<T>(5.0f));
     copy(*this->exec, src.data(), dst.data(), bytes);
-    EXPECT_EQ(std::memcmp(src.data(), dst.data(), static_cast<std::size_t>(bytes)), 0);
+    EXPECT_EQ(std::memcmp(&src[0], &dst[0], static_cast<std::size_t>(bytes)), 0);
     fill_poison(*this->exec, dst.data(), bytes);
     for (std::int64_t i = 0; i < n; ++i) {
       ASSERT_TRUE(std::isnan(static_cast<double>(dst[static_cast<std::size_t>(i)])));
@@ -148,7 +148,7 @@ TYPED_TEST(Initial, CopyZeroAndPoisonTouchExactlyTheirBytes) {
 }
 
 TEST(Bytes, AreCopiedAndFilledFromAndToAnyAddress) {
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   Array<char> src(80);
   for (std::size_t i = 0; i < src.size(); ++i) src[i] = static_cast<char>(i + 1);
   for (const std::size_t from : {0, 1, 2, 4, 15})
@@ -194,7 +194,7 @@ TYPED_TEST(Cast, RoundsEachElementAndDoesNotDependOnTheSlice) {
       Array<B> to(moved.size() + 1, static_cast<B>(5.0f));
       cast<A, B>(*this->exec, slice(view(std::as_const(moved)), shift, shift + n),
                  slice(view(to), shift, shift + n));
-      EXPECT_TRUE(std::memcmp(&to[static_cast<std::size_t>(shift)], whole.data(), whole.size() * sizeof(B)) ==
+      EXPECT_TRUE(std::memcmp(&to[static_cast<std::size_t>(shift)], &whole[0], whole.size() * sizeof(B)) ==
                   0);
       EXPECT_EQ(static_cast<double>(to.front()), 5);
       EXPECT_EQ(static_cast<double>(to.back()), 5);
@@ -215,7 +215,7 @@ TYPED_TEST(Cast, AccumulateAddsInTheDestinationType) {
 }
 
 TEST(CastSpecial, KeepsNaNInfinityAndTiesToEven) {
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   const float infinity = std::numeric_limits<float>::infinity();
   const Array<float> src = {std::nanf(""), infinity, -infinity, 3.4e38f, 1.00390625f, 1.01171875f, -0.0f};
   Array<bf16> dst(src.size());
@@ -237,13 +237,13 @@ TEST(CastSpecial, Bf16IsRoundedAlikeOnEveryProcessor) {
     for (const std::uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
       values.push_back(std::bit_cast<float>(upper << 16 | lower));
   Array<bf16> rounded(values.size());
-  cast<float, bf16>(*make_exec(), view(std::as_const(values)), view(rounded));
+  cast<float, bf16>(*TestExec(), view(std::as_const(values)), view(rounded));
   for (std::size_t i = 0; i < values.size(); ++i)
     ASSERT_EQ(rounded[i].bits, bf16::round(values[i])) << std::bit_cast<std::uint32_t>(values[i]);
 }
 
 TEST(CastSpecial, Fp16OverflowsToInfinityAndKeepsSubnormals) {
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   const Array<float> src = {std::nanf(""), 65504, 65520, -1e30f, 3 * 0x1p-24f, 0x1p-26f, -0.0f};
   Array<f16> dst(src.size());
   Array<float> back(src.size());

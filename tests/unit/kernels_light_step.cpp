@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "base/kernel_workspace.hpp"
-#include "kernels/backend.hpp"
 #include "kernels/reference/elementwise.hpp"
 #include "kernels/reference/step_scalars.hpp"
 #include "kernels/step_metrics.hpp"
 #include "kernels/sum_squares.hpp"
 #include "tests/support/kernel_arrays.hpp"
+#include "tests/support/test_exec.hpp"
 
 namespace ztrain::kernels::kernels_light_step_test {
 namespace {
@@ -22,7 +22,7 @@ const std::vector<std::int64_t> sizes = {1, 3, 257, 1000};
 
 template <class G>
 struct SumSquares : ::testing::Test {
-  ExecHandle exec = make_exec();
+  TestExec exec;
 
   /// Added to start, or in place of garbage.
   ExactSum exact(Vector<const G> x, const ExactSum* start = nullptr) {
@@ -85,7 +85,7 @@ TYPED_TEST(SumSquares, TakesSeveralPassesThroughItsWorkspace) {
 }
 
 TEST(StepMetrics, SumTermsAddsTheCountedOnesInOrder) {
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   Array<double> values = random<double>(200, 1);
   values[3] = std::nan("");
   std::vector<Term> terms;
@@ -103,7 +103,7 @@ TEST(StepMetrics, SumTermsAddsTheCountedOnesInOrder) {
 }
 
 TEST(StepMetrics, SumExactAddsAllTerms) {
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   const Array<double> values = random<double>(200, 1);
   Array<ExactSum> sums(values.size());
   std::vector<const ExactSum*> terms;
@@ -116,7 +116,7 @@ TEST(StepMetrics, SumExactAddsAllTerms) {
   }
   sum_exact(*exec, terms, out.get());
   expected.carry();
-  EXPECT_EQ(std::memcmp(out.get(), &expected, sizeof expected), 0);
+  EXPECT_EQ(std::memcmp(&*out, &expected, sizeof expected), 0);
   sum_exact(*exec, {}, out.get());
   EXPECT_EQ(out->value(), 0);
 }
@@ -132,7 +132,7 @@ Array<StepPartial> partials_of(const std::vector<std::array<double, 3>>& rows) {
 
 void expect_scalars(const std::vector<std::array<double, 3>>& partials, double max_norm,
                     double loss_scale = 1) {
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   StepScalars given;
   given.max_norm = max_norm;
   given.loss_scale = loss_scale;
@@ -162,7 +162,7 @@ TEST(StepMetrics, FinishStepMatchesTheReference) {
 }
 
 TEST(StepMetrics, FinishStepFindsWhatIsNotFinite) {
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {
     for (const double tokens : {0.0, 10.0}) {
       const Array<StepPartial> partials = partials_of({{1, tokens, 1}, {1, 0, bad}});

@@ -8,6 +8,7 @@
 #include "kernels/reference/optimizers.hpp"
 #include "optimizers/code_map.hpp"
 #include "tests/support/optimizer_job.hpp"
+#include "tests/support/test_exec.hpp"
 
 namespace ztrain::kernels::kernels_optimizer_test {
 namespace {
@@ -89,7 +90,7 @@ class Optimizer : public ::testing::TestWithParam<OptimizerCase> {
       expect_near(states[s], e.states[s], c.types.moments, 1, !in_float, c.states()[s].name + at);
   }
 
-  ExecHandle exec = make_exec();
+  TestExec exec;
 };
 
 TEST_P(Optimizer, FollowsTheReferenceOnEveryPiece) {

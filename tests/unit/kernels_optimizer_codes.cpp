@@ -6,6 +6,7 @@
 
 #include "optimizers/code_map.hpp"
 #include "tests/support/optimizer_job.hpp"
+#include "tests/support/test_exec.hpp"
 
 namespace ztrain::kernels::kernels_optimizer_codes_test {
 namespace {
@@ -105,7 +106,7 @@ OptimizerCase coded(DType parameter = DType::f32) {
 }
 
 TEST(CodedAdamW, StartsFromZeroBytesAsAdamWDoes) {
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   OptimizerCase plain = coded();
   plain.rule = "adamw";
   auto a = OptimizerArraysOf::start(coded(), 0, 700), b = OptimizerArraysOf::start(plain, 0, 700);
@@ -134,7 +135,7 @@ TEST(CodedAdamW, StartsFromZeroBytesAsAdamWDoes) {
 }
 
 TEST(CodedAdamW, ABlockOfZerosStaysZero) {
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   auto a = OptimizerArraysOf::start(coded(), 0, 512);
   a.draw_gradients(coded(), 0, 0);
   std::fill(a.gradient.begin(), a.gradient.begin() + 256 * 4, std::byte{0});
@@ -154,7 +155,7 @@ TEST(CodedAdamW, ABlockOfZerosStaysZero) {
 /// Minimises sum of a_i (x_i - t_i)^2 / 2 with curvatures a_i over two decades, each x_i from 0; returns x -
 /// t.
 std::vector<double> minimise(const OptimizerCase& c, std::int64_t n, int steps) {
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   auto arrays = OptimizerArraysOf::start(c, 0, n);
   std::vector<double> curvature, target, rest;
   for (std::int64_t i = 0; i < n; ++i) {

@@ -6,6 +6,7 @@
 #include "optimizers/rules.hpp"
 #include "tests/support/host_threads.hpp"
 #include "tests/support/optimizer_job.hpp"
+#include "tests/support/test_exec.hpp"
 
 namespace ztrain::kernels::kernels_optimizer_quanta_test {
 namespace {
@@ -57,7 +58,7 @@ void step_quanta(const OptimizerCase& c, OptimizerArraysOf& a, const std::vector
 template <class Rule, class T, class States>
 void expect_same_bits(const OptimizerCase& c) {
   SCOPED_TRACE(testing::Message() << c);
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   const auto pieces = many_pieces();
   auto apart = OptimizerArraysOf::start(c, 0, extent(pieces));
   auto at_once = apart;

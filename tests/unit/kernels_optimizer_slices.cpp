@@ -5,6 +5,7 @@
 #include <array>
 
 #include "tests/support/optimizer_job.hpp"
+#include "tests/support/test_exec.hpp"
 
 namespace ztrain::kernels::kernels_optimizer_slices_test {
 namespace {
@@ -29,7 +30,7 @@ class OptimizerSlices : public ::testing::TestWithParam<OptimizerCase> {
     return arrays;
   }
 
-  ExecHandle exec = make_exec();
+  TestExec exec;
 };
 
 TEST_P(OptimizerSlices, GiveTheBitsOfTheWhole) {
@@ -69,7 +70,7 @@ struct Rounder {
     return values;
   }
 
-  ExecHandle exec = make_exec();
+  TestExec exec;
   OptimizerArraysOf arrays;
 };
 

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/backend.hpp"
 #include "kernels/gemm_library.hpp"
 #include "kernels/linear.hpp"
 #include "tests/support/kernel_arrays.hpp"
+#include "tests/support/test_exec.hpp"
 
 namespace ztrain::kernels::kernels_products_test {
 namespace {
@@ -127,7 +127,7 @@ class ModelProducts : public ::testing::Test {
   }
 
  private:
-  ExecHandle exec_ = make_exec();
+  TestExec exec_;
   Array<char> space_;
 };
 
@@ -145,7 +145,7 @@ TYPED_TEST(ModelProducts, ForwardAndGradients) {
 
 /// A head's products, whose logits are fp32 and begin on cache lines.
 TEST(HeadProducts, TakeTheLibrary) {
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   for (const DType type : {DType::f32, DType::bf16, DType::f16})
     for (const std::int64_t vocabulary : {257, 50257, 128256}) {
       const auto logits =
@@ -169,7 +169,7 @@ TEST(Bf16Products, ArePlainOnProcessorsWithoutInstructions) {
 
 /// Rank 0 may ask for native where another rank has no such instructions.
 TEST(Bf16Products, NativeFallsBackToPanels) {
-  const ExecHandle exec = make_exec();
+  const TestExec exec;
   const auto through_panels = [&](std::optional<Bf16Products> way) {
     gemm_library(*exec).bf16 = way;
     const auto gemm = make_gemm({.m = 8, .n = 8, .k = 8}, DType::bf16, DType::bf16);

@@ -4,7 +4,6 @@
 
 #include <limits>
 
-#include "kernels/backend.hpp"
 #include "kernels/head_loss_threads.hpp"
 #include "kernels/reference/elementwise.hpp"
 #include "kernels/reference/rmsnorm.hpp"
@@ -12,6 +11,7 @@
 #include "kernels/rmsnorm_threads.hpp"
 #include "tests/support/host_threads.hpp"
 #include "tests/support/kernel_arrays.hpp"
+#include "tests/support/test_exec.hpp"
 
 namespace ztrain::kernels::kernels_threads_test {
 namespace {
@@ -28,7 +28,7 @@ constexpr double acc_error = std::is_same_v<T, double> ? 1e-12 : 1e-5;
 
 template <class T>
 struct ThreadsKernels : ::testing::Test {
-  ExecHandle exec = make_exec();
+  TestExec exec;
 };
 TYPED_TEST_SUITE(ThreadsKernels, FloatTypes);
 

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/kernel_workspace.hpp"
 #include "config/validate.hpp"
 #include "plan/report.hpp"
 
@@ -218,14 +219,16 @@ TEST_F(Decks, EveryChangeOfTheTableLoads) {
 }
 
 TEST_F(Decks, FixesFitAndTheCheapestComeFirst) {
-  const double all = held(cost_of(question(4)));
-  const Question q = question(4, 0.7 * all);
+  // What libraries reserve on GPUs nothing makes smaller, and it is most of what this model takes.
+  const double reserved = build_target() == Target::cuda ? gemm_cuda_workspace_bytes : 0;
+  const double all = held(cost_of(question(4))), limit = reserved + 0.7 * (all - reserved);
+  const Question q = question(4, limit);
   const Fixes fixes = fixes_for(q, Watch(60));
   ASSERT_FALSE(fixes.best.empty());
   EXPECT_TRUE(fixes.complete);
   for (std::size_t i = 0; i < fixes.best.size(); ++i) {
     const Fix& fix = fixes.best[i];
-    EXPECT_LE(held(cost_of(q, fix.overrides())), 0.7 * all) << command_line(fix.overrides());
+    EXPECT_LE(held(cost_of(q, fix.overrides())), limit) << command_line(fix.overrides());
     if (i > 0 && fix.effect != Effect::numerics) {
       EXPECT_LE(fix.cost.tokens_per_second(), fixes.best[i - 1].cost.tokens_per_second());
     }

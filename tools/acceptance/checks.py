@@ -22,7 +22,7 @@ OUTSIDE = 3e9  # bytes of a rank: cluster.outside_memory of the decks for GPUs
 ARENA_SLACK, ARENA_SHARE = 16 * MIB, 1e-3  # the larger one: pages of the driver
 SHORT = {"run.steps": 12, "schedule.warmup": 2}
 TOKENS = 20
-ONE_CHECK = 60  # seconds of compute-sanitizer
+ONE_CHECK = 90  # seconds of compute-sanitizer
 OURS = "ztrain"  # part of the mangled name of each kernel of ours; Kokkos' launches name our functors
 
 
@@ -44,7 +44,7 @@ def same(checks, name, one, other):
 def rank_counts(runner, checks, name):
     if runner.mpirun:
         return (1, 2)
-    checks.skip(f"{name}, 2 ranks", "there is no mpirun")
+    checks.lack(f"{name}, 2 ranks", runs.NO_MPIRUN)
     return (1,)
 
 
@@ -104,7 +104,7 @@ def judge_memory(checks, name, m, before):
 
 def graphs(arguments, runner, checks):
     if arguments.gpus == 0:
-        return checks.skip("graphs", "a build for CPUs has none")
+        return checks.lack("graphs", "a build for CPUs has none")
     found = {how: runner.train(f"graphs_{how}", 1, short({"device.cuda_graphs": how}))
              for how in ("none", "compute", "step")}
     for how in ("compute", "step"):
@@ -136,8 +136,10 @@ def summary_of(run):
 def sanitizer(arguments, runner, checks):
     """Our kernels are judged; what is found in all of them, vendors' too, is only said."""
     tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-    if arguments.gpus == 0 or not pathlib.Path(tool).exists():
-        return checks.skip("compute-sanitizer", "a build for CPUs" if arguments.gpus == 0 else "it is not installed")
+    if arguments.gpus == 0:
+        return checks.lack("compute-sanitizer", "a build for CPUs")
+    if not pathlib.Path(tool).exists():
+        return checks.skip("memcheck", f"there is no compute-sanitizer in PATH or in {pathlib.Path(tool).parent}")
     ours = ["--kernel-name", f"kns={OURS}"]
     for check, words in (("memcheck", ["--report-api-errors=no", *ours]), ("racecheck", ours), ("memcheck", [])):
         name = check if words else f"{check}, libraries too"
@@ -148,7 +150,7 @@ def sanitizer(arguments, runner, checks):
         if run.code == 124:
             checks.skip(name, runs.NO_TIME if run.cut else f"two steps take longer than {ONE_CHECK} s under it")
         elif words or run.code == 0:
-            checks.judge(run.code == 0, name, summary_of(run))
+            checks.judge(run.code == 0 and "SUMMARY" in run.text, name, summary_of(run))
         else:
             checks.skip(name, f"not judged: {summary_of(run)}")
 

@@ -1,7 +1,8 @@
 """Starts ztrain for the acceptance checks and reads what it leaves. Standard library alone.
 
-Every check is one line on stdout, "PASS name: detail", "FAIL ..." or "SKIP ...": tools/gpu_acceptance.sh collects them.
-What the time of a phase (ZTRAIN_ACCEPTANCE_SECONDS) cuts off is skipped; what takes longer than it ever may has failed.
+Every check is one line on stdout, "PASS name: detail", or FAIL, SKIP (it did not run) or LACK (there is nothing here to
+run it on): phases.py collects them. What the time of a phase (ZTRAIN_ACCEPTANCE_SECONDS) cuts off is skipped; what takes
+longer than it ever may has failed.
 """
 import argparse
 import json
@@ -16,6 +17,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DECK = ROOT / "tests" / "regress" / "acceptance" / "parity.toml"
 NO_TIME = "no time is left for it"
+NO_MPIRUN = "there is no mpirun"
 LEAST = 5  # seconds: what has less is not started
 
 
@@ -44,6 +46,14 @@ class Checks:
 
     def skip(self, name, why):
         self.say("SKIP", name, why)
+
+    def lack(self, name, why):
+        self.say("LACK", name, why)
+
+    def judge_notes(self, name, report):
+        """A benchmark's report: slow ways of 16-bit products and attention are warnings in it."""
+        slow = [f"{note['what']}: {note['text']}" for note in report["notes"] if note["warning"]]
+        self.judge(not slow, f"{name}, slow ways", "; ".join(slow) or "none")
 
     def ended(self, name, run):
         """Whether the run ended well; says why not."""

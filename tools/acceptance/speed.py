@@ -71,7 +71,7 @@ def fits(checks, name):
     """Decks for 80 GB need no excuse on a GPU that has them."""
     memory = runs.smi("memory.total")  # MiB
     if memory and min(memory) * 2**20 < DECK_MEMORY:
-        checks.skip(name, f"made for a GPU of {DECK_MEMORY / 1e9:.0f} GB; this one has {min(memory) * 2**20 / 1e9:.0f}")
+        checks.lack(name, f"made for a GPU of {DECK_MEMORY / 1e9:.0f} GB; this one has {min(memory) * 2**20 / 1e9:.0f}")
         return False
     return True
 
@@ -86,13 +86,14 @@ def bench(arguments, runner, checks):
             continue
         print(run.text, flush=True)
         judge_speed(checks, deck.stem, report)
+        checks.judge_notes(deck.stem, report)
         measured.append(deck.stem)
     beside_torch(arguments, runner, checks, measured)
 
 
 def beside_torch(arguments, runner, checks, names):
     if arguments.gpus == 0 or not torch_with_cuda():
-        return checks.skip("PyTorch", "this python3 has none that sees a GPU")
+        return checks.lack("PyTorch", "this python3 has none that sees a GPU")
     for name in names:
         if runner.clock.left() < LEAST_PEER:
             checks.skip(f"PyTorch {name}", runs.NO_TIME)
@@ -114,9 +115,9 @@ def peer(runner, checks, name):
 def fp8(arguments, runner, checks):
     name = "bench_7b fp8"
     if arguments.gpus == 0:
-        return checks.skip(name, "a build for CPUs")
+        return checks.lack(name, "a build for CPUs")
     if min(runs.smi("compute_cap") or [0]) < 8.9:
-        return checks.skip(name, "this GPU has no 8-bit products")
+        return checks.lack(name, "this GPU has no 8-bit products")
     if not fits(checks, name):
         return
     found = {}
@@ -126,6 +127,7 @@ def fp8(arguments, runner, checks):
         if not checks.ended(f"{name} = {how}", run):
             return
         checks.judge(found[how]["tokens_per_s"] > 0, f"{name} = {how}", speed_text(found[how]))
+        checks.judge_notes(f"{name} = {how}", found[how])
     gain = found["tensorwise"]["tokens_per_s"] / found["none"]["tokens_per_s"]
     checks.judge(gain >= FP8_GAIN, name, f"{gain:.2f} times bf16 at the same batch (bound {FP8_GAIN})")
 

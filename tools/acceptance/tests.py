@@ -4,20 +4,26 @@
     tools/acceptance/tests.py WHAT --build build/cuda --out FOLDER --gpus N
 
     unit    the unit tests, kernels first: the others only show that the host's side was built right. CPU builds run a few
-    ranks   tests that train or exchange data: NCCL on 1 rank and on each GPU, asynchronous work, fp8, memory on 1 rank
+    late    the kernel tests once more, with launches that return before their kernels have run: in the unit tests each
+            launch waits (CUDA_LAUNCH_BLOCKING=1), which hides kernels that are not ordered, and operands that go too soon
+    steps   tests that train, on one rank
 """
 import re
 
 import runs
 
-ONE_TEST = 60  # seconds
-ON_ONE_RANK = ("mpi_held_memory", "mpi_asynchronous", "mpi_fp8")
-NCCL = "mpi_comm_nccl"
+ONE_TEST = 120  # seconds
+LATE = {"ZTRAIN_TEST_LATE_LAUNCHES": "1"}
+LATE_FIRST = ("unit_kernels_heavy", "unit_kernels_attention_plain", "unit_kernels_head_loss", "unit_kernels_optimizer")
+STEPS = ("mpi_gradients", "mpi_asynchronous", "mpi_strategies", "mpi_optimizer_op", "mpi_executor", "mpi_fusion",
+         "mpi_repeat", "mpi_own_passes", "mpi_held_memory", "mpi_fp8", "mpi_matrix")
 
 
-def run_test(runner, checks, path, ranks=1, name=None):
+def run_test(runner, checks, path, ranks=1, name=None, env=None):
+    """A test that ran nothing but what it skips is skipped, for its own reason."""
     name = name or path.name
-    run = runner.start(name.replace(" ", "_"), runner.command(ranks, executable=path), ["--gtest_brief=1"], ONE_TEST)
+    file = re.sub(r"[ ,]+", "_", name)
+    run = runner.start(file, runner.command(ranks, executable=path), ["--gtest_brief=1"], ONE_TEST, env)
     if run.code not in (0, 124):
         print("\n".join(run.text.splitlines()[-40:]), flush=True)
         said = re.search(r".*(?:FAILED  \]|Failure|what\(\)|rror).*", run.text)
@@ -29,31 +35,41 @@ def run_test(runner, checks, path, ranks=1, name=None):
     checks.say("PASS" if passed and int(passed.group(1)) > 0 else "SKIP", name, text)
 
 
+def executables(folder, pattern):
+    return sorted(p for p in folder.glob(pattern) if p.is_file() and p.stat().st_mode & 0o111)
+
+
 def unit(arguments, runner, checks):
     folder = arguments.build / "tests" / "unit"
-    found = sorted(p for p in folder.glob("unit_*") if p.is_file() and p.stat().st_mode & 0o111)
+    found = executables(folder, "unit_*")
     kernels = [p for p in found if p.name.startswith("unit_kernels_")]
     if not found:
         return checks.skip("unit tests", f"{folder} has none")
     if arguments.gpus == 0:
-        checks.skip("other unit tests", "a build for CPUs runs them with ctest")
+        checks.lack("other unit tests", "a build for CPUs runs them with ctest")
         found = [p for p in kernels if p.name.startswith("unit_kernels_light")]
     for path in sorted(found, key=lambda p: p not in kernels):
         run_test(runner, checks, path)
 
 
-def ranks(arguments, runner, checks):
+def late(arguments, runner, checks):
+    if arguments.gpus == 0:
+        return checks.lack("late launches", "on CPUs a launch is the kernel")
+    found = executables(arguments.build / "tests" / "unit", "unit_kernels_*")
+    for path in sorted(found, key=lambda p: p.name not in LATE_FIRST):
+        run_test(runner, checks, path, name=f"{path.name}, late", env=LATE)
+
+
+def steps(arguments, runner, checks):
     folder = arguments.build / "tests" / "mpi"
-    planned = [(NCCL, count) for count in sorted({1, arguments.gpus})] if arguments.gpus > 0 else []
-    for name, count in planned + [(name, 1) for name in ON_ONE_RANK]:
-        said = f"{name} {count} rank{'s' if count > 1 else ''}"
-        if not (folder / name).is_file():
-            checks.skip(said, "the build has none")
-        elif count > 1 and not runner.mpirun:
-            checks.skip(said, "there is no mpirun")
+    if arguments.gpus == 0:
+        return checks.lack("tests that train", "a build for CPUs runs them with ctest")
+    for name in STEPS:
+        if (folder / name).is_file():
+            run_test(runner, checks, folder / name)
         else:
-            run_test(runner, checks, folder / name, count, said)
+            checks.skip(name, f"{folder} has none")
 
 
 if __name__ == "__main__":
-    runs.main_of(__doc__, {"unit": unit, "ranks": ranks})
+    runs.main_of(__doc__, {"unit": unit, "late": late, "steps": steps})

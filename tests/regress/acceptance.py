@@ -1,0 +1,162 @@
+"""The acceptance for GPUs: how verdicts are collected and judged, with phases that are made up, and on a build for CPUs."""
+
+import argparse
+import contextlib
+import io
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import ztrain_run as zt
+
+SOURCE = pathlib.Path(os.environ["ZTRAIN_SOURCE"])
+TOOLS = SOURCE / "tools" / "acceptance"
+sys.path.insert(0, str(TOOLS))
+import attention  # noqa: E402
+import phases  # noqa: E402
+import runs  # noqa: E402
+
+
+def phase(code, name="one", required=("a",), until=60):
+    return phases.Phase(name, until, [sys.executable, "-c", code], required)
+
+
+class Collecting(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="ztrain-acceptance-")
+        self.addCleanup(folder.cleanup)
+        self.out = pathlib.Path(folder.name)
+
+    def run_phases(self, *plan, only=None, without=None):
+        arguments = argparse.Namespace(out=self.out, gpus=1, plain=True, only=only, without=without)
+        with contextlib.redirect_stdout(io.StringIO()):
+            return phases.run(plan, arguments)
+
+    def assert_fails(self, verdicts, *parts):
+        self.assertFalse(phases.succeeded(verdicts), phases.table(verdicts))
+        failed = "\n".join(f"{v.name}: {v.detail}" for v in verdicts if v.verdict == "FAIL")
+        for part in parts:
+            self.assertIn(part, failed)
+
+    def test_a_required_check_that_passed_is_enough(self):
+        found = self.run_phases(phase("print('== \\nPASS a: well\\nSKIP b: no time\\nother')"))
+        self.assertTrue(phases.succeeded(found), phases.table(found))
+        self.assertEqual([(v.verdict, v.name, v.detail) for v in found], [("PASS", "a", "well"), ("SKIP", "b", "no time")])
+        self.assertIn("1 passed, 0 failed, 1 did not run", phases.summary(found))
+
+    def test_a_phase_of_which_nothing_ran_has_failed(self):
+        self.assert_fails(self.run_phases(phase("")), "required: a: did not run: nothing was said of it")
+
+    def test_what_there_was_no_time_for_is_no_success(self):
+        found = self.run_phases(phase("print('PASS b: well\\nSKIP a: no time is left for it')"))
+        self.assert_fails(found, "required: a: did not run: no time is left for it")
+        found = self.run_phases(phase("print('PASS a: well')"), phase("print('PASS a: well')", "two", until=0))
+        self.assert_fails(found, "required: a: did not run: no time is left for it")
+        self.assertEqual([v.verdict for v in found if v.phase == "one"], ["PASS"])
+
+    def test_each_required_check_is_asked_for(self):
+        found = self.run_phases(phase("print('PASS a: well')", required=("a", "b [0-9]+ ranks")))
+        self.assert_fails(found, "required: b [0-9]+ ranks")
+        self.assertTrue(phases.succeeded(self.run_phases(phase("print('PASS a: 1\\nPASS b 12 ranks: 2')",
+                                                               required=("a", "b [0-9]+ ranks")))))
+
+    def test_a_phase_that_does_not_end_is_cut_off_with_all_that_it_started(self):
+        code = ("import subprocess, sys, time; c = subprocess.Popen(['sleep', '1000']); print('PASS b:', c.pid, flush=True); "
+                "time.sleep(1000)")
+        least, phases.LEAST = phases.LEAST, 0.1
+        try:
+            found = self.run_phases(phase(code, until=10), phase("print('PASS a: well')", "two"))
+        finally:
+            phases.LEAST = least
+        self.assert_fails(found, "required: a: did not run: cut off after")
+        self.assertIn(("two", "PASS"), [(v.phase, v.verdict) for v in found])
+        started = next(v.detail for v in found if v.name == "b")
+        state = pathlib.Path(f"/proc/{started}/stat")
+        self.assertTrue(not state.exists() or state.read_text().split()[2] == "Z", "it is still there")
+
+    def test_a_script_that_breaks_has_failed(self):
+        self.assert_fails(self.run_phases(phase("print('PASS a: well'); raise SystemExit(3)")), "phase: exit status 3")
+        found = self.run_phases(phase("print('PASS a: well\\nFAIL b: bad'); raise SystemExit(1)"))
+        self.assert_fails(found, "b: bad")
+        self.assertEqual(sum(v.verdict == "FAIL" for v in found), 1, "said once")
+
+    def test_what_a_machine_lacks_is_named_and_no_failure(self):
+        lacking = phase("print('LACK a: none here')")
+        found = self.run_phases(phase("print('PASS a: well')"), lacking)
+        self.assertTrue(phases.succeeded(found))
+        self.assertIn("LACK     a: none here", phases.table(found))
+        self.assertFalse(phases.succeeded(self.run_phases(lacking)), "nothing passed")
+
+    def test_what_is_left_out_is_named(self):
+        plan = [phase("print('PASS a: well')"), phase("", "two")]
+        for options in ({"only": "one"}, {"without": "two"}):
+            found = self.run_phases(*plan, **options)
+            self.assertTrue(phases.succeeded(found))
+            self.assertIn("no whole acceptance: without two", phases.summary(found))
+            self.assertIn(f"left out by --{next(iter(options))}", phases.table(found))
+        with self.assertRaises(SystemExit):
+            self.run_phases(*plan, only="three")
+
+
+class Judging(unittest.TestCase):
+    def said(self, judge):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            judge(runs.Checks())
+        return out.getvalue().strip()
+
+    def test_slow_ways_in_a_benchmark_are_failures(self):
+        note = {"what": "attention", "text": "cuDNN, sequences: 4 of 4 entries", "warning": False}
+        slow = {"what": "products", "text": "a loop without tensor cores: why", "warning": True}
+        self.assertEqual(self.said(lambda c: c.judge_notes("deck", {"notes": [note]})), "PASS deck, slow ways: none")
+        self.assertEqual(self.said(lambda c: c.judge_notes("deck", {"notes": [note, slow]})),
+                         "FAIL deck, slow ways: products: a loop without tensor cores: why")
+
+    def test_attention_must_be_the_librarys_in_both_directions(self):
+        line = "attention  {}\n"
+        forward, backward = "cuDNN, documents: 8 of 8", "backward: cuDNN, masked: 2 of 2; not documents (why)"
+        slow = "warning: streaming kernels without tensor cores; not cuDNN: documents (why)"
+        hint = "the number of documents in a sequence is not known"
+        for told, good in (((forward, backward), True), ((forward,), False), ((forward, slow), False), ((), False),
+                           ((forward, backward, slow), False), ((forward, backward, hint), False)):
+            text = "ztrain\ndevice     GPU\n" + "".join(map(line.format, told)) + "mesh       1\n"
+            verdict = self.said(lambda c: attention.judge_way(c, "name", text))
+            self.assertTrue(verdict.startswith("PASS name, the way: " if good else "FAIL name, the way: "), verdict)
+
+
+class Plan(unittest.TestCase):
+    def test_each_phase_has_time_and_checks_of_its_own(self):
+        ends = [p.until for p in phases.PHASES]
+        self.assertEqual(ends, sorted(set(ends)))
+        self.assertEqual(ends[-1], phases.TOTAL)
+        self.assertEqual(phases.TOTAL, 20 * 60)
+        for p in phases.PHASES:
+            self.assertTrue(p.required and pathlib.Path(p.command[2]).is_file(), p.name)
+
+    def test_tests_that_are_required_are_there(self):
+        names = {f"{folder.name}_{path.stem}" for folder in (SOURCE / "tests" / "unit", SOURCE / "tests" / "mpi")
+                 for path in folder.glob("*.cpp")}
+        import tests
+        required = [name.split(",")[0] for p in phases.PHASES for name in p.required if name.startswith(("unit_", "mpi_"))]
+        self.assertGreater(len(required), 8)
+        for name in [*required, *tests.STEPS, *tests.LATE_FIRST, "mpi_comm_nccl"]:
+            self.assertIn(name, names)
+
+    def test_on_a_build_for_cpus_what_needs_a_gpu_is_lacking(self):
+        with tempfile.TemporaryDirectory(prefix="ztrain-acceptance-") as out:
+            build = pathlib.Path(os.environ["ZTRAIN"]).parent
+            named = "facts,steps,nccl,graphs,late,sanitizer,fp8"
+            done = subprocess.run([SOURCE / "tools" / "gpu_acceptance.sh", "--build", build, "--out", out, "--only", named],
+                                  capture_output=True, text=True, timeout=220)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            table = (pathlib.Path(out) / "table.txt").read_text()
+        for name in named.split(","):
+            self.assertRegex(table, f"(?m)^{name} +{'PASS' if name == 'facts' else 'LACK'} ")
+        self.assertIn("without attention, bench", done.stdout)
+
+
+if __name__ == "__main__":
+    zt.main()
