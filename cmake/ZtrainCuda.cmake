@@ -35,7 +35,7 @@ if(ZTRAIN_CUDA)
       "and set Kokkos_ROOT to where it is installed.")
   endif()
 elseif(ZtrainCudaLibraries_FOUND)
-  message(STATUS "CUDA ${CUDAToolkit_VERSION}: the sources that need the toolkit alone are compiled, and linked into nothing")
+  message(STATUS "CUDA ${CUDAToolkit_VERSION}: the sources that need the toolkit alone are compiled, for tests")
   if(NOT ZTRAIN_CUDNN_FRONTEND_INCLUDE)
     message(STATUS "cudnn-frontend not found: sources named *_cudnn_cuda.cpp are not compiled "
       "(tools/install_cuda_headers.sh fetches it)")
