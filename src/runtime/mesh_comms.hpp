@@ -53,8 +53,9 @@ class Mesh {
   /// After an error: ends what communicators still have under way on the device, which otherwise waits for
   /// ranks that may be gone. Nothing may be started any more.
   void abort() noexcept;
-  /// Collective. Device memory that collectives will work on, for all communicators, those made later too;
-  /// ranks may have more or less of it, or none. It must stay allocated until the Mesh is destroyed.
+  /// Collective. Device memory that collectives will work on, for all communicators of several ranks, those
+  /// made later too; ranks may have more or less of it, or none. It must stay allocated until the Mesh is
+  /// destroyed.
   void register_memory(void* data, std::int64_t bytes);
 
  private:

@@ -46,8 +46,11 @@ std::string Overflow::after_step(bool found_inf, std::int64_t step) {
 }
 
 bool Overflow::unfit_to_save() const {
-  const bool answers = scales_ && scaler_.dynamic();
-  return skipped_in_a_row_ >= (answers ? most_skipped_steps : 1);
+  return skipped_in_a_row_ >= (scales_ && scaler_.dynamic() ? most_skipped_steps : 1);
+}
+
+bool Overflow::diverging() const {
+  return unfit_to_save() && skipped_in_a_row_ > 1;
 }
 
 std::string Overflow::skipped(double scale_before, std::int64_t step) {

@@ -27,6 +27,9 @@ class Overflow {
   /// The last step was skipped and no loss scale answers to that, or so many were that none has helped: from
   /// these weights training may not go on. A checkpoint of them would push out one from which it does.
   bool unfit_to_save() const;
+  /// More than one step went by without an effect, other data notwithstanding (or as above): the weights are
+  /// the cause.
+  bool diverging() const;
   int skipped_in_a_row() const { return skipped_in_a_row_; }
 
  private:

@@ -160,6 +160,7 @@ void Trainer::run() {
   }
   if (deck_.checkpoint.interval >= 0 && saved_step_ != progress_.step) save_at_end();
   if (outside_bytes_ > 0) report_peak();
+  require_end();
   if (deck_.checkpoint.export_to.empty()) return;
   if (progress_.step >= facts_.steps) return export_at_end();
   console_.print(

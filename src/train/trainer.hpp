@@ -59,7 +59,8 @@ class Trainer {
   void export_at_end();
   void save_or_wait();
   void save_at_end();
-  void save();
+  void require_end() const;
+  void save(std::int64_t keep);
 
   const runtime::Session& session_;
   telemetry::Console& console_;

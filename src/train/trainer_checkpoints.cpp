@@ -120,27 +120,36 @@ void Trainer::export_at_end() {
 
 /// Skipped steps leave the weights as they were, so nothing is lost by waiting but the place in the data.
 void Trainer::save_or_wait() {
-  if (!overflow_.unfit_to_save()) return save();
+  if (!overflow_.unfit_to_save()) return save(deck_.checkpoint.keep);
   if (!std::exchange(save_is_due_, true))
-    console_.print(fmt::format(
-        "step {}: no checkpoint is written: this step was skipped, and older checkpoints stay; one "
-        "follows the next step that is not\n",
-        progress_.step));
+    console_.print(
+        fmt::format("step {}: no checkpoint is written: this step was skipped, and older checkpoints stay; "
+                    "one follows the next step that is not\n",
+                    progress_.step));
 }
 
+/// There is nothing to wait for: a checkpoint of skipped steps stands beside older ones, and replaces none.
 void Trainer::save_at_end() {
-  if (!overflow_.unfit_to_save()) return save();
-  const std::string newest = saved_step_ < 0 ? "this run has none" : fmt::format("the newest is {}", saved_);
-  const std::string why = fmt::format(
-      "no checkpoint of step {} is written: the gradients of the last {} steps were not finite, and these "
-      "were "
-      "skipped; {}",
-      progress_.step, overflow_.skipped_in_a_row(), newest);
-  if (progress_.step < facts_.steps) return console_.print(why + "\n");
-  throw runtime::AgreedError(why + ". Start anew, or from a checkpoint, with a lower optimizer.lr");
+  const bool unfit = overflow_.unfit_to_save();
+  save(unfit ? 0 : deck_.checkpoint.keep);
+  if (unfit)
+    console_.print(fmt::format(
+        "step {}: warning: the last {} steps were skipped; this checkpoint has the weights from before, and "
+        "older ones stay\n",
+        progress_.step, overflow_.skipped_in_a_row()));
 }
 
-void Trainer::save() {
+/// A run that is at its end has trained to it.
+void Trainer::require_end() const {
+  if (progress_.step < facts_.steps || !overflow_.diverging()) return;
+  throw runtime::AgreedError(fmt::format(
+      "the last {} steps of the run had gradients that are not finite, and were skipped: training has "
+      "diverged. Start anew, or from an older checkpoint (checkpoint.resume), with a lower optimizer.lr",
+      overflow_.skipped_in_a_row()));
+}
+
+/// keep: as checkpoint.keep; 0 removes none.
+void Trainer::save(std::int64_t keep) {
   watchdog_->beat("saving a checkpoint");
   telemetry::Phase phase(console_, "saving a checkpoint");
   const double start = now();
@@ -149,15 +158,14 @@ void Trainer::save() {
   const std::string folder = config::checkpoint_folder(deck_);
   std::int64_t bytes = 0;
   const auto saved = session_.agree("saving a checkpoint", [&] {
-    return checkpoint::save(
-        folder, progress_.step, place_of(job.load, job.layout), shards,
-        to_metadata(progress_, deck_, data::identity_of(data_), version_),
-        {static_cast<int>(deck_.checkpoint.files), static_cast<int>(deck_.checkpoint.keep)},
-        [&](std::int64_t done, std::int64_t total) {
-          bytes = total;
-          phase.at(share_of(done, total, "written"));
-          watchdog_->beat("saving a checkpoint");
-        });
+    return checkpoint::save(folder, progress_.step, place_of(job.load, job.layout), shards,
+                            to_metadata(progress_, deck_, data::identity_of(data_), version_),
+                            {static_cast<int>(deck_.checkpoint.files), static_cast<int>(keep)},
+                            [&](std::int64_t done, std::int64_t total) {
+                              bytes = total;
+                              phase.at(share_of(done, total, "written"));
+                              watchdog_->beat("saving a checkpoint");
+                            });
   });
   save_is_due_ = false;
   saved_step_ = progress_.step;

@@ -348,11 +348,20 @@ class BadInput(zt.Case):
         self.assertTrue(all(step <= last for step in left), f"{left}, and step {last} was the last that counted")
 
     def test_a_run_that_ends_in_skipped_steps_is_no_success(self):
+        """Its last checkpoint stands beside the one from before, though checkpoint.keep is 1."""
         model = self.folder / "model"
-        settings = {"optimizer.lr": 1e9, "schedule.warmup": 0, "checkpoint.export": model}
+        settings = {
+            "optimizer.lr": 1e9,
+            "schedule.warmup": 0,
+            "checkpoint.export": model,
+            "checkpoint.interval": 1,
+            "checkpoint.keep": 1,
+        }
         result = self.diverging("short", 20, **settings)
-        self.assert_refused(result, r"no checkpoint of step 20 is written: the gradients of the last \d+ steps were not finite")
+        self.assert_refused(result, r"the last \d+ steps of the run had gradients that are not finite, and were skipped")
         self.assertFalse(model.exists(), str(result))
+        left = sorted(int(p.name[5:]) for p in (self.folder / "short" / "checkpoints").iterdir())
+        self.assertEqual(left, [self.finite("short")[-1], 20])
 
 
 class RanksThatDiffer(zt.Case):

@@ -13,6 +13,7 @@ constexpr std::chrono::milliseconds patience{10};
 }  // namespace
 
 Runtime& Runtime::get() {
+  device_memory();  // made first, so that it outlives the thread of the runtime
   static Runtime runtime;
   return runtime;
 }

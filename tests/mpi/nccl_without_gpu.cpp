@@ -69,6 +69,7 @@ TEST(NcclWithoutGpu, VersionIsTheLibrarys) {
   EXPECT_EQ(nccl_version().substr(0, 2), "2.");
   unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
   EXPECT_FALSE(nccl_shares_gpus());
+  unsetenv("ZTRAIN_NCCL_OF_ONE");
   EXPECT_FALSE(nccl_of_one_wanted());
 }
 

@@ -111,6 +111,9 @@ def start(command, limit, log, environment):
         code = process.wait(limit)
     except subprocess.TimeoutExpired:
         end(process)
+    except BaseException:  # Ctrl-C, or the job's end: the phase is in a session of its own
+        end(process)
+        raise
     reader.join(GRACE)
     if not reader.is_alive():
         process.stdout.close()
