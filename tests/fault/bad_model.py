@@ -23,9 +23,8 @@ class Hostile(hf.Models):
 
     def refused(self, *patterns, ranks=2):
         words = [self.deck, "--model.from=hostile", f"--run.output={self.folder / 'refused'}"]
-        result = zt.run(ranks, words, timeout=20)
+        result = zt.run(ranks, words, timeout=60)
         self.assert_refused(result, *patterns)
-        self.assertLess(result.seconds, 10)
         self.assertLess(len(zt.message_of(result)), 2000, "a message, not the file")
 
     def write(self, header, data=None, length=None):
