@@ -23,9 +23,9 @@ struct DocumentPass {
 };
 
 /// Way `documents`: writes the lengths of the documents, int32 [entries], and where they begin in q, k, o and
-/// lse, int64 [4][entries + 1]; behind the last document come documents without tokens
-/// (cudnn_with_empty_documents). Rows of `out` that no
-/// entry reaches become NaN: those of documents beyond the bound on their number or longer than a sequence.
+/// lse, int64 [4][entries + 1]; behind the last document come documents without tokens.
+/// Rows of `out` that no entry reaches become NaN: those of documents beyond the bound on their number or
+/// longer than a sequence.
 void find_documents(const DocumentPass& pass);
 
 /// Way `masked`: the additive mask [at_once, length, length] of `type` for the entries from `first` on: 0

@@ -40,6 +40,10 @@ struct PlanDevice {
 /// cuDNN's own rules, for the GPU that the graph was described for. Compiles nothing.
 std::string check_graph(cudnn_frontend::graph::Graph& graph);
 
+/// As cudnnGetVersion says it: the first that promises that ragged entries may have no tokens, as those
+/// behind the last document have none. With older ones `documents` is not taken.
+inline constexpr std::size_t cudnn_with_empty_documents = 92500;
+
 /// What the request would rely on and this version of cuDNN (cudnnGetVersion) does not promise.
 std::string unpromised(const AttentionRequest& request, std::size_t cudnn);
 

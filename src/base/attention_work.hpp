@@ -35,10 +35,6 @@ constexpr std::string_view name_of(AttentionWay way) {
   return names[static_cast<std::size_t>(way)];
 }
 
-/// As cudnnGetVersion says it: the first that promises that ragged entries may have no tokens, as those
-/// behind the last document have none. With older ones `documents` is not taken.
-inline constexpr std::size_t cudnn_with_empty_documents = 92500;
-
 /// Of the library alone: descriptors, and scratch that its documentation does not size.
 inline constexpr std::int64_t attention_library_bytes = std::int64_t{16} << 20;
 /// A mask, or the gradient of the scores, is made for as few sequences and heads at once as fit this, ...

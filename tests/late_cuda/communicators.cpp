@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "base/clock.hpp"
-#include "runtime/mpi_check.hpp"
 #include "runtime/nccl_backend.hpp"
 #include "tests/late_cuda/late_cuda.hpp"
 #include "tests/late_cuda/late_nccl.hpp"
@@ -18,17 +17,6 @@ namespace {
 
 constexpr Queue gather_queue = 1, reduce_queue = 2;
 
-/// NCCL also for groups of one.
-class Everywhere final : public NcclBackend {
- public:
-  using NcclBackend::NcclBackend;
-  std::unique_ptr<Communicator> make_self(Queue queue) override {
-    MPI_Comm comm = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_dup(MPI_COMM_SELF, &comm), "MPI_Comm_dup");
-    return make({comm, session().rank(), 0, "nobody else", queue});
-  }
-};
-
 std::unique_ptr<Device> fresh_device(const late_nccl::Options& options = {}) {
   late_nccl::configure(options);
   late_cuda::restart({.seed = 31 + static_cast<std::uint64_t>(session().rank()), .runs_when_idle = true});
@@ -37,7 +25,8 @@ std::unique_ptr<Device> fresh_device(const late_nccl::Options& options = {}) {
 
 std::unique_ptr<CommGroup> group(Via via = Via::late, const late_nccl::Options& options = {}) {
   return std::make_unique<CommGroup>(via, fresh_device(options), [&](Device& on) {
-    return std::make_unique<Everywhere>(session(), on, NcclOptions{.nccl_sums = via == Via::late_sums});
+    return std::make_unique<NcclBackend>(session(), on,
+                                         NcclOptions{.nccl_sums = via == Via::late_sums, .of_one = true});
   });
 }
 
@@ -237,8 +226,9 @@ std::string text_of_failure(const late_nccl::Options& options, double patience) 
   try {
     MeshShape shape;
     shape[Axis::shard] = session().size();
-    Mesh mesh(session(), shape,
-              std::make_unique<Everywhere>(session(), *device, NcclOptions{.patience = patience}));
+    Mesh mesh(
+        session(), shape,
+        std::make_unique<NcclBackend>(session(), *device, NcclOptions{.patience = patience, .of_one = true}));
     mesh.over(Axis::shard);
     ADD_FAILURE() << "a communicator was made";
   } catch (const Error& error) {
