@@ -29,8 +29,10 @@ optim::LossScaler scaler_of(const config::Deck& deck, const optim::LossScalerSta
 
 }  // namespace
 
-Overflow::Overflow(const config::Deck& deck, const optim::LossScalerState* saved)
-    : scales_(deck.precision.parameters == DType::f16), scaler_(scaler_of(deck, saved)) {
+Overflow::Overflow(const config::Deck& deck, const optim::LossScalerState* saved, int skipped)
+    : scales_(deck.precision.parameters == DType::f16),
+      scaler_(scaler_of(deck, saved)),
+      skipped_in_a_row_(skipped) {
   const std::int64_t tokens = config::tokens_per_step(deck) / config::data_parallel_degree(deck);
   if (scales_) tokens_ = static_cast<double>(std::bit_floor(static_cast<std::uint64_t>(tokens)));
 }
@@ -50,7 +52,8 @@ bool Overflow::unfit_to_save() const {
 }
 
 bool Overflow::diverging() const {
-  return unfit_to_save() && skipped_in_a_row_ > 1;
+  if (!scales_) return skipped_in_a_row_ > 1;
+  return skipped_in_a_row_ >= most_skipped_steps && (!scaler_.dynamic() || scaler_.at_minimum());
 }
 
 std::string Overflow::skipped(double scale_before, std::int64_t step) {

@@ -11,8 +11,9 @@ namespace ztrain::train {
 
 class Overflow {
  public:
-  /// saved: from a checkpoint, or null. Without fp16 parameters the scale is 1.
-  explicit Overflow(const config::Deck& deck, const optim::LossScalerState* saved = nullptr);
+  /// saved, and the steps that were skipped in a row: from a checkpoint, or null and 0. Without fp16
+  /// parameters the scale is 1.
+  explicit Overflow(const config::Deck& deck, const optim::LossScalerState* saved = nullptr, int skipped = 0);
 
   /// What the kernels multiply the loss gradient by. Gradients here are sums over tokens, and loss scales are
   /// meant for means: fp16 runs divide by a rank's tokens of a step (rounded down to a power of two).
@@ -27,8 +28,8 @@ class Overflow {
   /// The last step was skipped and no loss scale answers to that, or so many were that none has helped: from
   /// these weights training may not go on. A checkpoint of them would push out one from which it does.
   bool unfit_to_save() const;
-  /// More than one step went by without an effect, other data notwithstanding (or as above): the weights are
-  /// the cause.
+  /// The weights are the cause: more than one step went by without an effect, other data notwithstanding.
+  /// With fp16 so many did that no scale is left that could help.
   bool diverging() const;
   int skipped_in_a_row() const { return skipped_in_a_row_; }
 
@@ -38,7 +39,7 @@ class Overflow {
   bool scales_;
   double tokens_ = 1;
   optim::LossScaler scaler_;
-  int skipped_in_a_row_ = 0;
+  int skipped_in_a_row_;
 };
 
 }  // namespace ztrain::train

@@ -25,6 +25,7 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const da
   j["loss_scaler"] = {{"scale", p.loss_scaler.scale},
                       {"good_steps", p.loss_scaler.good_steps},
                       {"hysteresis_left", p.loss_scaler.hysteresis_left}};
+  if (p.skipped_in_a_row > 0) j["skipped_in_a_row"] = p.skipped_in_a_row;
   if (!p.bf16_products.empty()) j["bf16_products"] = p.bf16_products;
   j["seed"] = deck.run.seed;
   j["deck"] = config::resolved_toml(deck);
@@ -56,6 +57,7 @@ Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const 
                              : nlohmann::json{{"scale", 1.0}, {"good_steps", 0}, {"hysteresis_left", 1}};
     p.loss_scaler = {scaler.at("scale").get<double>(), scaler.at("good_steps").get<std::int64_t>(),
                      scaler.at("hysteresis_left").get<int>()};
+    p.skipped_in_a_row = j.value("skipped_in_a_row", 0);
     p.bf16_products = j.value("bf16_products", "");
     if (!j.at("best_validation_loss").is_null())
       p.best_validation_loss = j.at("best_validation_loss").get<double>();

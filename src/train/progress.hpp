@@ -18,6 +18,7 @@ struct Progress {
   std::int64_t optimizer_steps =
       0;  ///< steps that changed the weights: schedule and bias corrections count these
   optim::LossScalerState loss_scaler;  ///< of fp16 runs
+  int skipped_in_a_row = 0;            ///< of the last steps, those whose gradients were not finite
   double best_validation_loss = std::numeric_limits<double>::infinity();
   std::string bf16_products;  ///< as chosen_bf16_products says of the ranks that made this progress
 };

@@ -218,6 +218,7 @@ void Trainer::step() {
   if (!found_inf) ++progress_.optimizer_steps;
   console_.print(overflow_.after_step(found_inf, progress_.step));
   progress_.loss_scaler = overflow_.state();
+  progress_.skipped_in_a_row = overflow_.skipped_in_a_row();
   report(clock);
 }
 

@@ -88,7 +88,7 @@ void Trainer::load_checkpoint(const std::string& path) {
                      {.progress = [&](std::int64_t done, std::int64_t total) {
                        phase.at(share_of(done, total, "read"));
                      }});
-    overflow_ = Overflow(deck_, &progress_.loss_scaler);
+    overflow_ = Overflow(deck_, &progress_.loss_scaler, progress_.skipped_in_a_row);
     const std::string before = std::exchange(progress_.bf16_products, products);
     return restored.note + note_products(before, products);
   });
@@ -144,8 +144,9 @@ void Trainer::require_end() const {
   if (progress_.step < facts_.steps || !overflow_.diverging()) return;
   throw runtime::AgreedError(fmt::format(
       "the last {} steps of the run had gradients that are not finite, and were skipped: training has "
-      "diverged. Start anew, or from an older checkpoint (checkpoint.resume), with a lower optimizer.lr",
-      overflow_.skipped_in_a_row()));
+      "diverged. Start anew with a lower optimizer.lr, or with that and another run.output from an older "
+      "checkpoint (model.from = \"{}/step_N\")",
+      overflow_.skipped_in_a_row(), config::checkpoint_folder(deck_)));
 }
 
 /// keep: as checkpoint.keep; 0 removes none.

@@ -362,6 +362,9 @@ class BadInput(zt.Case):
         self.assertFalse(model.exists(), str(result))
         left = sorted(int(p.name[5:]) for p in (self.folder / "short" / "checkpoints").iterdir())
         self.assertEqual(left, [self.finite("short")[-1], 20])
+        again = self.diverging("short", 20, **settings)
+        self.assert_refused(again, r"training has diverged")
+        self.assertFalse(model.exists(), str(again))
 
 
 class RanksThatDiffer(zt.Case):

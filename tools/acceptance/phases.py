@@ -210,7 +210,11 @@ def main():
     parser.add_argument("--without", help="all phases but these")
     parser.set_defaults(plain=False)
     arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that start() ends what it began
+    try:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        sys.exit(f"gpu_acceptance.sh: --out {arguments.out} cannot be made: {error.strerror}")
     # Algorithms of products are measured anew, and kept for the runs to come.
     cache = arguments.out.resolve() / "cache"
     cache.mkdir(exist_ok=True)
