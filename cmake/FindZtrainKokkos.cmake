@@ -11,6 +11,8 @@ if(NOT TARGET ztrain::kokkos)
     set(Kokkos_ROOT "$ENV{Kokkos_ROOT}" CACHE PATH "Folder of an installed Kokkos" FORCE)
   endif()
   if(Kokkos_ROOT OR Kokkos_DIR)
+    # Else one that was built with nvcc_wrapper has it compile the C++ of ours too, for GPUs that nobody named.
+    set(Kokkos_LAUNCH_COMPILER OFF)
     find_package(Kokkos QUIET CONFIG)
   endif()
   if(TARGET Kokkos::kokkoscore AND Kokkos_ENABLE_CUDA)
@@ -18,7 +20,6 @@ if(NOT TARGET ztrain::kokkos)
     set(ZTRAIN_KOKKOS_HAS_CUDA TRUE)
     target_include_directories(ztrain_kokkos SYSTEM INTERFACE
       $<TARGET_PROPERTY:Kokkos::kokkoscore,INTERFACE_INCLUDE_DIRECTORIES>)
-    target_compile_definitions(ztrain_kokkos INTERFACE KOKKOS_DEPENDENCE)
     target_link_libraries(ztrain_kokkos INTERFACE $<TARGET_FILE:Kokkos::kokkoscore> ztrain_driver_functions
       ${CMAKE_DL_LIBS})
     set(ZtrainKokkos_FOUND TRUE)

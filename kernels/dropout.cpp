@@ -48,8 +48,10 @@ void dropout(Exec& exec, Matrix<const T> x, const DropoutMask& mask, const StepS
         const auto step = static_cast<std::uint64_t>(scalars->optimizer_step);
         const auto element = static_cast<std::uint64_t>(first + p.begin);
         // Named out here, since nvcc lets no lambda take its first copy of a variable inside an if constexpr.
-        const T* const from = p.in(x.data);
-        T* const to = p.out(y.data);
+        // Not as pointers: a GPU's packs would end with their statement, one unread and the other written too
+        // early.
+        const auto from = p.in(x.data);
+        auto to = p.out(y.data);
         const std::uint32_t bound = least;
         const acc_t<T> scale = factor;
         const std::uint64_t seed = key;
