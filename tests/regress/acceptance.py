@@ -47,6 +47,37 @@ class Collecting(unittest.TestCase):
         self.assertEqual([(v.verdict, v.name, v.detail) for v in found], [("PASS", "a", "well"), ("SKIP", "b", "no time")])
         self.assertIn("1 passed, 0 failed, 1 did not run", phases.summary(found))
 
+    def test_on_gpus_the_phases_are_asked_for_their_checks(self):
+        arguments = argparse.Namespace(build=self.out, out=self.out, gpus=1, plain=False, only=None, without=None)
+        with contextlib.redirect_stdout(io.StringIO()):
+            found = phases.run([phase("print('PASS b: well')")], arguments)
+        self.assert_fails(found, "required: a")
+
+    def test_a_name_is_the_whole_of_it(self):
+        self.assert_fails(self.run_phases(phase("print('PASS ab: well')")), "required: a")
+        self.assertEqual([v.name for v in self.run_phases(phase("print('PASS a: 1: 2')"))], ["a"])
+
+    def test_the_exit_status_is_the_verdict(self):
+        plan, words = phases.PHASES, sys.argv
+        sys.argv = ["phases.py", "--build", str(self.out), "--out", str(self.out / "made"), "--gpus", "1"]
+        try:
+            for code, status in (("print('PASS a: well')", 0), ("print('PASS a: well'); print('FAIL b: ill')", 1)):
+                phases.PHASES = [phase(code)]
+                with contextlib.redirect_stdout(io.StringIO()), self.assertRaises(SystemExit) as end:
+                    phases.main()
+                self.assertEqual(end.exception.code, status, code)
+        finally:
+            phases.PHASES, sys.argv = plan, words
+
+    def test_the_phases_that_a_gpu_needs(self):
+        """Written out once more: what is not asked for may never have run."""
+        required = {p.name: p.required for p in phases.PHASES}
+        for name, checks in (("sanitizer", {"memcheck", "racecheck"}), ("steps", {"mpi_gradients", "mpi_strategies"}),
+                             ("graphs", {"cuda_graphs = step", "cuda_graphs = compute"}), ("generate", {"generate"}),
+                             ("nccl", {"groups of one rank", "a graph of the step", "ranks on one GPU"}),
+                             ("determinism", {"twice, 1 rank", "resume, 1 rank"}), ("fp8", {"bench_7b fp8"})):
+            self.assertLessEqual(checks, set(required[name]), name)
+
     def test_a_phase_of_which_nothing_ran_has_failed(self):
         self.assert_fails(self.run_phases(phase("")), "required: a: did not run: nothing was said of it")
 

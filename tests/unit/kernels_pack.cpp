@@ -66,6 +66,20 @@ TEST(RandomWords, AreThoseOfTheGeneratorFromAnyElementOn) {
     }
 }
 
+TEST(RandomWords, OfManyBlocksAtOnceCarryIntoTheUpperHalf) {
+  constexpr std::uint64_t key = (std::uint64_t{3} << 32) + 5, high = (std::uint64_t{6} << 40) + 7;
+  constexpr std::int64_t blocks = 2 * word_lanes;
+  for (const std::uint64_t first : {std::uint64_t{0}, (std::uint64_t{1} << 32) - 5, std::uint64_t{9} << 33}) {
+    std::uint32_t words[4 * blocks];
+    draw_blocks(key, high, first, blocks, words);
+    for (std::int64_t b = 0; b < blocks; ++b)
+      for (std::int64_t w = 0; w < 4; ++w)
+        ASSERT_EQ(words[4 * b + w],
+                  philox(key, high, first + static_cast<std::uint64_t>(b))[static_cast<std::size_t>(w)])
+            << first << " " << b << " " << w;
+  }
+}
+
 /// Adds what a window spills, as threads do to a sum in memory.
 struct SpillToSum {
   ExactSum* sum;
