@@ -75,10 +75,9 @@ class GemmCublasLt : public Gemm {
     if (library_adds_bias()) {
       cublaslt::tune(library, problem, stream_of(exec));
       // Another table may come before the first run, so which algorithm it is does not matter yet.
-      loops_ = !cublaslt::algorithm_for(library, problem);
-      if (loops_) why_ = fmt::format("cuBLASLt has no algorithm for {}", problem.key);
+      if (!cublaslt::algorithm_for(library, problem))
+        why_ = fmt::format("cuBLASLt has no algorithm for {}", problem.key);
     } else {
-      loops_ = true;
       why_ = fmt::format("cuBLASLt adds no bias of {} to {}", name_of(in_), problem.key);
     }
   }
@@ -94,10 +93,10 @@ class GemmCublasLt : public Gemm {
   }
 
   std::string implementation() const override {
-    if (!loops_) return "cuBLASLt";
+    if (why_.empty()) return "cuBLASLt";
     return (slow() ? "a loop without tensor cores: " : "a loop: ") + why_;
   }
-  bool slow() const override { return loops_ && size_of(in_) == 2; }
+  bool slow() const override { return !why_.empty() && size_of(in_) == 2; }
 
  private:
   struct Product {
@@ -122,8 +121,7 @@ class GemmCublasLt : public Gemm {
   DType in_, out_;
   std::unique_ptr<Gemm> loop_;
   std::optional<Product> usual_, unaligned_;
-  bool loops_ = false;  ///< of operands that start as usual: as prepare() found
-  std::string why_;     ///< where it does
+  std::string why_;  ///< it is the loop for operands that start as usual, as prepare() found; else empty
 };
 
 }  // namespace

@@ -138,15 +138,6 @@ StreamWork on_gpu(DType in, DType out, bool accumulate, const RankSources& sourc
 
 // Devices of a CUDA build that are no GPU have null streams, and memory that no kernel reaches.
 
-StreamWork copy_work(void* to, const void* from, std::int64_t bytes) {
-  return [=, host = host_copy_work(to, from, bytes)](void* stream) {
-    if (stream == nullptr) return host(stream);
-    check_cuda(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice,
-                               static_cast<cudaStream_t>(stream)),
-               "cudaMemcpyAsync");
-  };
-}
-
 StreamWork rank_sum_work(DType in, DType out, bool accumulate, const RankSources& sources, void* to,
                          std::int64_t count) {
   // The host's refuses types that are none of the table.

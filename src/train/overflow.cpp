@@ -60,7 +60,7 @@ std::string Overflow::skipped(double scale_before, std::int64_t step) {
   ++skipped_in_a_row_;
   std::string text = fmt::format("step {}: the gradient norm is not finite; the step is skipped", step);
   if (!scales_ || !scaler_.dynamic()) {
-    if (skipped_in_a_row_ == most_skipped_steps)
+    if (skipped_in_a_row_ >= most_skipped_steps)
       throw runtime::AgreedError(
           fmt::format("{} steps in a row had gradients that are not finite: training has diverged. Start "
                       "anew with a lower optimizer.lr or a longer schedule.warmup{}",

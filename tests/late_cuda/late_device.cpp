@@ -2,7 +2,6 @@
 // streams.
 #include "tests/late_cuda/late_device.hpp"
 
-#include "runtime/cuda_check.hpp"
 #include "runtime/stream_work.hpp"
 #include "tests/support/asynchronous_device.hpp"
 
@@ -40,15 +39,6 @@ std::unique_ptr<runtime::Device> asynchronous_device(std::uint64_t seed) {
 namespace ztrain::runtime {
 
 // Devices of other kinds have null streams, which are the calling thread.
-
-StreamWork copy_work(void* to, const void* from, std::int64_t bytes) {
-  return [=, host = host_copy_work(to, from, bytes)](void* stream) {
-    if (stream == nullptr) return host(stream);
-    check_cuda(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice,
-                               static_cast<cudaStream_t>(stream)),
-               "cudaMemcpyAsync");
-  };
-}
 
 StreamWork rank_sum_work(DType in, DType out, bool accumulate, const RankSources& sources, void* to,
                          std::int64_t count) {
