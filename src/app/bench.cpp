@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/parse.hpp"
+#include "app/question.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "config/validate.hpp"
@@ -14,11 +15,10 @@
 namespace ztrain::app {
 namespace {
 
-/// The deck, resolved for the session's ranks; data and weights that it names are not looked at.
+/// The deck, resolved for the session's ranks.
 config::Deck read_deck(const runtime::Session& session, const std::string& path,
                        const std::vector<std::string>& overrides) {
-  config::Deck deck = plan::deck_of({.deck = path, .overrides = overrides});
-  REQUIRE(deck.model.vocab_size > 0, "{}: model.vocab_size is not known without the data: give it", path);
+  config::Deck deck = plan::deck_of(question_for(path, overrides));
   config::validate_for_ranks(deck, session.size(), session.max_ranks_per_node());
   return deck;
 }

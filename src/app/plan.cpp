@@ -1,10 +1,9 @@
 #include <nlohmann/json.hpp>
 
 #include "app/parse.hpp"
+#include "app/question.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
-#include "config/load.hpp"
-#include "data/datasets.hpp"
 #include "plan/classic.hpp"
 #include "plan/report.hpp"
 #include "runtime/session.hpp"
@@ -49,11 +48,10 @@ int ranks_of(const Options& o, const std::vector<std::string>& overrides) {
 }
 
 plan::Question question_of(const Options& o, const std::vector<std::string>& overrides) {
-  plan::Question q{.deck = o.deck, .overrides = overrides, .ranks = ranks_of(o, overrides)};
+  plan::Question q = question_for(o.deck, overrides);
+  q.ranks = ranks_of(o, overrides);
   if (o.device_memory >= 0) q.limits.device_memory = o.device_memory * 1e9;
   if (o.beside >= 0) q.limits.outside_memory = o.beside * 1e9;
-  if (plan::deck_of(q).model.vocab_size == 0)
-    q.vocabulary = data::open_datasets(config::load_deck(o.deck, overrides)).vocab_size;
   return q;
 }
 

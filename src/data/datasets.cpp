@@ -67,6 +67,12 @@ std::int64_t vocabulary(const config::Deck& deck, const std::vector<Entry>& trai
 
 }  // namespace
 
+std::int64_t vocabulary_of(const config::Deck& deck) {
+  const std::vector<Entry> train = open_train(deck.data);
+  const auto validation = open_each(deck.data.validation, deck.data.format, "data.validation");
+  return vocabulary(deck, train, tokenizer_of(train, validation));
+}
+
 Datasets open_datasets(const config::Deck& deck) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();

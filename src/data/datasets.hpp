@@ -37,6 +37,9 @@ struct Datasets {
 /// files do not say it.
 Datasets open_datasets(const config::Deck& deck);
 
+/// The vocab_size that open_datasets would find, without making rows of the tokens. Throws as that does.
+std::int64_t vocabulary_of(const config::Deck& deck);
+
 /// The training data in the order of the run.
 Sampler make_sampler(const config::Deck& deck, const Datasets& sets);
 

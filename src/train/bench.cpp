@@ -70,6 +70,19 @@ void describe(Bench& bench, const config::Deck& deck, const model::Graph& graph,
   bench.notes = worker.notes();
 }
 
+/// Steps with gradients that are not finite say less than they seem to.
+void note_skipped(const std::vector<BenchSteps::Step>& timed, Bench& bench) {
+  const auto skipped = std::ranges::count_if(timed, [](const auto& step) { return step.found_inf; });
+  if (skipped == 0) return;
+  bench.notes.push_back(
+      {"steps",
+       fmt::format("{} of {} timed steps were skipped, since their gradients were not finite: their time has "
+                   "no optimizer in it, and numbers that are not finite may take longer than others; lower "
+                   "optimizer.lr or loss_scaling.initial_scale_power, or give more --warmup",
+                   skipped, timed.size()),
+       true});
+}
+
 void take_steps(Machinery& machinery, const BenchRequest& request, Bench& bench) {
   Worker& worker = machinery.worker();
   bench.memory.planned = worker.planned_bytes();
@@ -83,6 +96,7 @@ void take_steps(Machinery& machinery, const BenchRequest& request, Bench& bench)
   bench.memory.peak = worker.held().peak();
   bench.memory.arenas = worker.held().arenas();
   for (const BenchSteps::Step& step : timed) bench.seconds.push_back(step.seconds);
+  note_skipped(timed, bench);
   const auto middle = timed.begin() + static_cast<std::ptrdiff_t>(timed.size() / 2);
   std::nth_element(timed.begin(), middle, timed.end(),
                    [](const auto& a, const auto& b) { return a.seconds < b.seconds; });

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -94,7 +95,8 @@ std::string speed_section(const Bench& b, const config::Deck& deck) {
                              format_bytes(static_cast<double>(b.memory.planned + b.memory.outside)),
                              format_bytes(static_cast<double>(b.memory.planned)),
                              format_bytes(static_cast<double>(b.memory.outside))));
-  line("loss", fmt::format("{:.4f}{}", b.median.loss, b.median.found_inf ? " (the step was skipped)" : ""));
+  line("loss", (std::isfinite(b.median.loss) ? fmt::format("{:.4f}", b.median.loss) : "not finite") +
+                   (b.median.found_inf ? " (the step was skipped)" : ""));
   return text;
 }
 

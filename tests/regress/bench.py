@@ -111,6 +111,20 @@ class Bench(zt.Case):
         self.assertIsNone(b["peak"]["tflops"])
         self.assertIn("cluster.peak_tflops gives it", text)
 
+    def test_the_vocabulary_is_the_datas_where_the_deck_is_silent(self):
+        deck = self.write_deck("bytes", {"model.vocab_size": None, "data.train": [str(self.text)]})
+        _, b = self.bench(0, "--steps=1", "--warmup=0", deck=deck)
+        self.assertEqual(b["model"]["vocab_size"], 257)
+
+    def test_skipped_steps_are_warned_of(self):
+        text, b = self.bench(0, "--steps=4", "--warmup=2", "--optimizer.lr=1e30")
+        self.assertRegex(text, r"(?m)^steps +warning: 4 of 4 timed steps were skipped, .*optimizer\.lr")
+        self.assertRegex(text, r"(?m)^loss +not finite \(the step was skipped\)$")
+        self.assertIsNone(b["loss"])
+        self.assertIn(("steps", True), [(note["what"], note["warning"]) for note in b["notes"]])
+        text, b = self.bench(0, "--steps=1")
+        self.assertNotIn("skipped", text)
+
     def test_refusals(self):
         def refused(ranks, *words, pattern):
             self.assert_refused(zt.run(ranks, ["bench", *words]), pattern)
@@ -119,8 +133,8 @@ class Bench(zt.Case):
         refused(2, self.deck, "--batch.global=6", pattern="batch.global")
         refused(0, self.deck, "--json", self.folder / "nowhere" / "b.json", pattern="--json: cannot write")
         refused(0, self.folder / "nothing.toml", pattern="cannot read the deck")
-        deck = self.write_deck("no_vocabulary", {"model.vocab_size": None})
-        refused(0, deck, pattern="model.vocab_size is not known")
+        nowhere = {"model.vocab_size": None, "data.train": [str(self.folder / "nowhere" / "*.txt")]}
+        refused(0, self.write_deck("no_vocabulary", nowhere), pattern=r"matches no file\n.*: give them, or model.vocab_size")
         for words in (["--steps=0"], ["--steps=many"], []):
             result = zt.run(0, ["bench", *([self.deck] if words else []), *words])
             self.assertEqual(result.code, 2, str(result))

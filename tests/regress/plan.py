@@ -202,6 +202,10 @@ class Plan(zt.Case):
     def test_data_are_read_where_only_they_know_the_vocabulary(self):
         deck = self.write_deck("silent", {"model.vocab_size": None})
         self.assertEqual(json.loads(self.plan(deck, "--ranks", 2, "--json"))["model"]["vocabulary"], 257)
+        nowhere = self.write_deck("nowhere", {"model.vocab_size": None, "data.train": ["nowhere/*.bin"]})
+        self.assert_refused(
+            zt.run(0, ["plan", nowhere]), r"data\.train: .*matches no file\n.*: give them, or model\.vocab_size"
+        )
         named = self.write_deck("named", {"data.train": ["nowhere/*.bin"]})
         self.assertEqual(json.loads(self.plan(named, "--ranks", 2, "--json"))["model"]["vocabulary"], 257)
 
