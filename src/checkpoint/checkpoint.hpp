@@ -48,6 +48,8 @@ inline constexpr int max_files = 256;
 struct SaveOptions {
   int files = 0;  ///< shard files; 0: one per node that writes, at most max_files
   int keep = 0;   ///< complete checkpoints that stay in the folder, the newest; 0: all
+  /// Of a checkpoint that stays as well: training is known to go on from it. -1: none.
+  std::int64_t proven_step = -1;
 };
 
 /// Bytes this rank has written and will have written in all. Called after each piece, on the calling thread.
@@ -58,12 +60,12 @@ struct Saved {
   std::string warning;  ///< what else went wrong: names the old files that could not be removed; else ""
 };
 
-/// Writes folder/step_<step>, replacing it if it exists, then removes checkpoints beyond options.keep. What
-/// cannot be removed does not fail the save: every rank gets the same warning.
-/// Collective over MPI_COMM_WORLD; metadata is taken from rank 0. Until the last moment the files are in
-/// step_<step>.tmp, so a crash leaves earlier checkpoints as they were. When any rank fails (full disk, I/O
-/// error, a parameter that no rank owns) every rank throws the same Error, which names the rank and the file,
-/// and step_<step>.tmp is removed.
+/// Writes folder/step_<step>, replacing it if it exists, then removes checkpoints beyond options.keep (those
+/// beyond it already make room first). What cannot be removed does not fail the save: every rank gets the
+/// same warning. Collective over MPI_COMM_WORLD; metadata is taken from rank 0. Until the last moment the
+/// files are in step_<step>.tmp, so a crash leaves earlier checkpoints as they were. When any rank fails
+/// (full disk, I/O error, a parameter that no rank owns) every rank throws the same Error, which names the
+/// rank and the file, and step_<step>.tmp is removed.
 Saved save(const std::filesystem::path& folder, std::int64_t step, const Place& place,
            std::span<const StateShard> states, const nlohmann::json& metadata,
            const SaveOptions& options = {}, const Progress& progress = {});

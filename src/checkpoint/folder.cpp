@@ -77,6 +77,16 @@ void sweep(const fs::path& folder, std::vector<std::string>& failures) {
     attempt(path, failures, [&remains = path] { fs::remove_all(remains); });
 }
 
+/// Removes checkpoints that need not stay. That of `written` is among those that do; -1: none is new.
+void thin_out(const fs::path& folder, std::int64_t written, const Retention& stays,
+              std::vector<std::string>& failures) {
+  int kept = written < 0 ? 0 : 1;
+  for (const auto& [number, path] : with_suffix(folder, "")) {
+    if (stays.keep <= 0 || number == written || ++kept <= stays.keep || number == stays.proven_step) continue;
+    attempt(path, failures, [&, n = number, &checkpoint = path] { discard(checkpoint, n); });
+  }
+}
+
 std::map<std::int64_t, fs::path, std::greater<>> complete(const fs::path& folder) {
   auto found = with_suffix(folder, "");
   found.merge(with_suffix(folder, ".old"));  // keeps what is there already
@@ -105,7 +115,7 @@ fs::path unfinished_path(const fs::path& folder, std::int64_t step) {
   return folder / name_of_step(step, ".tmp");
 }
 
-void prepare_folder(const fs::path& folder, std::int64_t step) {
+void prepare_folder(const fs::path& folder, std::int64_t step, const Retention& stays) {
   if (!fs::exists(folder)) {
     fs::create_directories(folder);
     sync_folder(fs::absolute(folder).lexically_normal().parent_path());
@@ -116,6 +126,7 @@ void prepare_folder(const fs::path& folder, std::int64_t step) {
   }
   std::vector<std::string> in_retain;  // which tries again once the new checkpoint is safe, and reports
   sweep(folder, in_retain);
+  thin_out(folder, -1, stays, in_retain);
   fs::remove_all(unfinished_path(folder, step));
   REQUIRE(fs::create_directory(unfinished_path(folder, step)), "{}: another job is saving there",
           unfinished_path(folder, step).string());
@@ -129,15 +140,11 @@ void publish(const fs::path& folder, std::int64_t step) {
   sync_folder(folder);
 }
 
-std::vector<std::string> retain(const fs::path& folder, int keep, std::int64_t step) {
+std::vector<std::string> retain(const fs::path& folder, std::int64_t step, const Retention& stays) {
   std::vector<std::string> failures;
   attempt(folder, failures, [&] {
     sweep(folder, failures);
-    int kept = 1;  // the one just written
-    for (const auto& [number, path] : with_suffix(folder, "")) {
-      if (keep <= 0 || number == step || ++kept <= keep) continue;
-      attempt(path, failures, [&, n = number, &checkpoint = path] { discard(checkpoint, n); });
-    }
+    thin_out(folder, step, stays, failures);
   });
   return failures;
 }

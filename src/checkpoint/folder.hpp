@@ -13,17 +13,24 @@ namespace ztrain::checkpoint {
 /// folder/step_<step>.tmp
 std::filesystem::path unfinished_path(const std::filesystem::path& folder, std::int64_t step);
 
-/// Makes the folder, finishes or, where it can, removes what an earlier crash left (step_*.tmp, step_*.old),
-/// and makes an empty step_<step>.tmp in it.
-void prepare_folder(const std::filesystem::path& folder, std::int64_t step);
+/// Which complete checkpoints stay: the newest `keep` (0: all), and that of proven_step wherever it stands.
+struct Retention {
+  int keep = 0;
+  std::int64_t proven_step = -1;
+};
+
+/// Makes the folder, finishes or, where it can, removes what an earlier crash left (step_*.tmp, step_*.old)
+/// and what need not stay, and makes an empty step_<step>.tmp in it.
+void prepare_folder(const std::filesystem::path& folder, std::int64_t step, const Retention& stays);
 
 /// Syncs step_<step>.tmp and gives it its final name. A checkpoint that has that name becomes
 /// step_<step>.old, for retain() to remove.
 void publish(const std::filesystem::path& folder, std::int64_t step);
 
-/// Removes all but the newest `keep` checkpoints, never that of `step`; 0 keeps all. Removes step_*.tmp and
+/// Removes checkpoints that need not stay, never that of `step`. Removes step_*.tmp and
 /// step_*.old too, while no save is in progress. Names that are not exactly step_<digits> are left alone.
 /// Never throws: gives a line for each thing that it could not remove.
-std::vector<std::string> retain(const std::filesystem::path& folder, int keep, std::int64_t step);
+std::vector<std::string> retain(const std::filesystem::path& folder, std::int64_t step,
+                                const Retention& stays);
 
 }  // namespace ztrain::checkpoint

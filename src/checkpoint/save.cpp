@@ -342,7 +342,7 @@ Saved write_all(const Group& world, const fs::path& folder, std::int64_t step, c
     PosixFile::open_to_write(unfinished / index_name).sync();
     write_metadata(unfinished / config::checkpoint_metadata_file, metadata);
     publish(folder, step);
-    warning = fmt::format("{}", fmt::join(retain(folder, options.keep, step), "; "));
+    warning = fmt::format("{}", fmt::join(retain(folder, step, {options.keep, options.proven_step}), "; "));
   });
   return {world.broadcast(warning)};
 }
@@ -354,7 +354,7 @@ Saved save(const fs::path& folder, std::int64_t step, const Place& place, std::s
   const Group world = Group::world();
   world.together([&] {
     require_sound(folder, step, place, states, options);
-    if (world.rank() == 0) prepare_folder(folder, step);
+    if (world.rank() == 0) prepare_folder(folder, step, {options.keep, options.proven_step});
   });
   try {
     return write_all(world, folder, step, place, states, metadata, options, progress);

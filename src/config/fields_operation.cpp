@@ -10,7 +10,8 @@ std::vector<Field> operation() {
       free({"checkpoint.interval", &at<&Deck::checkpoint, &Checkpoint::interval>, "0", "steps", from(-1),
             "Steps between checkpoints. 0: only at the end. -1: never, not even at the end."}),
       free({"checkpoint.keep", &at<&Deck::checkpoint, &Checkpoint::keep>, "2", "checkpoints", from(0),
-            "How many of the latest checkpoints are kept. 0: all."}),
+            "How many of the latest checkpoints are kept; the latest from which a step was taken always is. "
+            "0: all."}),
       free({"checkpoint.files", &at<&Deck::checkpoint, &Checkpoint::files>, "0", "files", between(0, 256),
             "Shard files per checkpoint. 0: one per node."}),
       free(path(

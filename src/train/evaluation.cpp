@@ -12,7 +12,10 @@ namespace {
 struct Sum {
   double loss = 0, weight = 0;
   std::int64_t rows = 0;
-  double mean() const { return weight > 0 ? loss / weight : std::numeric_limits<double>::quiet_NaN(); }
+  /// A NaN's sign, which would be printed, means nothing.
+  double mean() const {
+    return weight > 0 && !std::isnan(loss) ? loss / weight : std::numeric_limits<double>::quiet_NaN();
+  }
 };
 
 Sum sum_over(Worker& worker, const config::Deck& deck, const data::RowSet& set,
@@ -54,6 +57,7 @@ Losses evaluate(Worker& worker, const config::Deck& deck, const std::vector<data
     losses.rows_in_all += set.rows->rows();
   }
   losses.all = all.mean();
+  losses.tokens = all.weight;
   return losses;
 }
 

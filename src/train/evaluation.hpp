@@ -1,6 +1,7 @@
 #pragma once
 // The loss on the validation sets.
 
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <string>
@@ -24,7 +25,10 @@ struct SetLoss {
 struct Losses {
   double all = std::numeric_limits<double>::quiet_NaN();  ///< of all sets together, each token alike
   std::vector<SetLoss> sets;
+  double tokens = 0;                       ///< predicted, in all sets
   std::int64_t rows = 0, rows_in_all = 0;  ///< evaluated, and in the sets
+  /// False: the weights make no loss of tokens that they are to predict.
+  bool finite() const { return tokens == 0 || std::isfinite(all); }
 };
 
 /// Collective: the first deck.evaluation.batches micro-batches per rank of each set, in the order of its

@@ -32,15 +32,15 @@ checkpoint::PosixFile lock_output(const std::filesystem::path& folder) {
   return file;
 }
 
-std::string move_aside(const std::filesystem::path& folder, std::int64_t step) {
+std::string move_aside(const std::filesystem::path& folder, std::int64_t step, const std::string& suffix) {
   std::filesystem::path aside;
   for (const auto& path : checkpoint::list(folder)) {
     if (checkpoint::step_of(path) <= step) continue;
     std::error_code error;
     if (aside.empty()) {
-      aside = folder.string() + ".previous";
+      aside = folder.string() + suffix;
       for (int n = 2; std::filesystem::exists(aside); ++n)
-        aside = folder.string() + fmt::format(".previous-{}", n);
+        aside = folder.string() + fmt::format("{}-{}", suffix, n);
       std::filesystem::create_directories(aside, error);
     }
     if (!error) std::filesystem::rename(path, aside / path.filename(), error);

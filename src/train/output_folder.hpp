@@ -16,9 +16,9 @@ void make_writable(const std::filesystem::path& folder, const char* key);
 /// holds it. Where the file system has no locks, every process gets it.
 checkpoint::PosixFile lock_output(const std::filesystem::path& folder);
 
-/// Checkpoints beyond the step a run starts from are another run's, or damaged ones that it went back from:
-/// among its own they would pass for newer ones. They are moved to a folder of their own; its name, or ""
-/// when there were none.
-std::string move_aside(const std::filesystem::path& folder, std::int64_t step);
+/// Checkpoints beyond a step from which a run goes on are another run's, or ones that it went back from:
+/// among its own they would pass for newer ones. They are moved to a folder of their own, called after
+/// `folder` with the suffix; its name, or "" when there were none.
+std::string move_aside(const std::filesystem::path& folder, std::int64_t step, const std::string& suffix);
 
 }  // namespace ztrain::train

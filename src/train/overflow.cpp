@@ -5,7 +5,6 @@
 #include <bit>
 
 #include "config/validate.hpp"
-#include "runtime/session.hpp"
 
 namespace ztrain::train {
 namespace {
@@ -47,26 +46,26 @@ std::string Overflow::after_step(bool found_inf, std::int64_t step) {
              : fmt::format("step {}: the loss scale rises from {} to {}\n", step, before, scaler_.scale());
 }
 
-bool Overflow::unfit_to_save() const {
-  return skipped_in_a_row_ >= (scales_ && scaler_.dynamic() ? most_skipped_steps : 1);
-}
-
 bool Overflow::diverging() const {
   if (!scales_) return skipped_in_a_row_ > 1;
   return skipped_in_a_row_ >= most_skipped_steps && (!scaler_.dynamic() || scaler_.at_minimum());
 }
 
+bool Overflow::has_given_up() const {
+  return skipped_in_a_row_ >= most_skipped_steps && !(scales_ && scaler_.dynamic());
+}
+
+std::string Overflow::verdict() const {
+  return fmt::format(
+      "{} steps in a row had gradients that are not finite: training has diverged. Start anew with a lower "
+      "optimizer.lr or a longer schedule.warmup{}",
+      skipped_in_a_row_, scales_ ? ", or a lower loss_scaling.scale" : "");
+}
+
 std::string Overflow::skipped(double scale_before, std::int64_t step) {
   ++skipped_in_a_row_;
   std::string text = fmt::format("step {}: the gradient norm is not finite; the step is skipped", step);
-  if (!scales_ || !scaler_.dynamic()) {
-    if (skipped_in_a_row_ >= most_skipped_steps)
-      throw runtime::AgreedError(
-          fmt::format("{} steps in a row had gradients that are not finite: training has diverged. Start "
-                      "anew with a lower optimizer.lr or a longer schedule.warmup{}",
-                      most_skipped_steps, scales_ ? ", or a lower loss_scaling.scale" : ""));
-    return text + "\n";
-  }
+  if (!scales_ || !scaler_.dynamic()) return text + "\n";
   if (scaler_.scale() != scale_before)
     return text + fmt::format(", and the loss scale falls from {} to {}\n", scale_before, scaler_.scale());
   if (!scaler_.at_minimum())

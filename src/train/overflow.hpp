@@ -21,17 +21,20 @@ class Overflow {
   const optim::LossScalerState& state() const { return scaler_.state(); }
 
   /// To be called after every step with what it found, which is the same on all ranks. What to tell the user;
-  /// "" for nothing. Throws runtime::AgreedError when so many steps in a row were skipped that training has
-  /// diverged; with a dynamic loss scale it goes on at the smallest scale, with a warning.
+  /// "" for nothing.
   std::string after_step(bool found_inf, std::int64_t step);
 
-  /// The last step was skipped and no loss scale answers to that, or so many were that none has helped: from
-  /// these weights training may not go on. A checkpoint of them would push out one from which it does.
-  bool unfit_to_save() const;
-  /// The weights are the cause: more than one step went by without an effect, other data notwithstanding.
-  /// With fp16 so many did that no scale is left that could help.
-  bool diverging() const;
   int skipped_in_a_row() const { return skipped_in_a_row_; }
+  /// The weights seem to be the cause: more than one step went by without an effect, other data
+  /// notwithstanding. With fp16 so many did that no scale is left that could help.
+  bool diverging() const;
+  /// So many steps in a row were skipped that the run is to end. With a dynamic loss scale it goes on at the
+  /// smallest scale, with a warning.
+  bool has_given_up() const;
+  /// It has, and no other loss scale could make a step of these weights finite.
+  bool weights_are_dead() const { return !scales_ && has_given_up(); }
+  /// What a run that has given up ends with.
+  std::string verdict() const;
 
  private:
   std::string skipped(double scale_before, std::int64_t step);

@@ -19,6 +19,8 @@ struct Progress {
       0;  ///< steps that changed the weights: schedule and bias corrections count these
   optim::LossScalerState loss_scaler;  ///< of fp16 runs
   int skipped_in_a_row = 0;            ///< of the last steps, those whose gradients were not finite
+  bool evaluation_failed = false;      ///< the validation loss of these weights was not finite
+  std::int64_t proven_step = -1;       ///< of the newest checkpoint from whose weights a step was taken
   double best_validation_loss = std::numeric_limits<double>::infinity();
   std::string bf16_products;  ///< as chosen_bf16_products says of the ranks that made this progress
 };

@@ -124,7 +124,7 @@ void Trainer::prepare_output() {
   if (deck_.checkpoint.interval >= 0) {
     const std::string folder = config::checkpoint_folder(deck_);
     make_writable(folder, "checkpoint.folder");
-    const std::string aside = move_aside(folder, progress_.step);
+    const std::string aside = move_aside(folder, progress_.step, ".previous");
     if (!aside.empty())
       console_.print(fmt::format("checkpoints beyond step {} are now in {}\n", progress_.step, aside));
   }
@@ -149,15 +149,7 @@ void Trainer::run() {
                       telemetry::Watchdog::print_and_exit(message + where());
                     });
   if (progress_.step < facts_.steps) console_.print(telemetry::step_header() + "\n");
-  while (progress_.step < facts_.steps) {
-    step();
-    if (outside_bytes_ == 0) measure_outside();
-    const std::int64_t s = progress_.step;
-    if (deck_.evaluation.interval > 0 && (s % deck_.evaluation.interval == 0 || s == facts_.steps))
-      evaluate_and_report();
-    if (deck_.checkpoint.interval > 0 && (save_is_due_ || s % deck_.checkpoint.interval == 0)) save_or_wait();
-    if (stops_early()) break;
-  }
+  take_steps();
   if (deck_.checkpoint.interval >= 0 && saved_step_ != progress_.step) save_at_end();
   if (outside_bytes_ > 0) report_peak();
   require_end();
@@ -166,6 +158,19 @@ void Trainer::run() {
   console_.print(
       fmt::format("nothing is exported to '{}': the run is not at its end; the same command goes on\n",
                   deck_.checkpoint.export_to));
+}
+
+void Trainer::take_steps() {
+  while (progress_.step < facts_.steps) {
+    step();
+    if (outside_bytes_ == 0) measure_outside();
+    if (overflow_.has_given_up()) return;
+    const std::int64_t s = progress_.step;
+    if (deck_.evaluation.interval > 0 && (s % deck_.evaluation.interval == 0 || s == facts_.steps))
+      evaluate_and_report();
+    if (deck_.checkpoint.interval > 0 && (save_is_due_ || s % deck_.checkpoint.interval == 0)) save_or_wait();
+    if (stops_early()) return;
+  }
 }
 
 /// After the last step there is nothing to stop.
@@ -215,7 +220,11 @@ void Trainer::step() {
   progress_.samples += deck_.batch.global;
   require_tokens();
   const bool found_inf = worker_.scalars().found_inf != 0;
-  if (!found_inf) ++progress_.optimizer_steps;
+  progress_.evaluation_failed = false;
+  if (!found_inf) {
+    ++progress_.optimizer_steps;
+    progress_.proven_step = std::max(progress_.proven_step, saved_step_);
+  }
   console_.print(overflow_.after_step(found_inf, progress_.step));
   progress_.loss_scaler = overflow_.state();
   progress_.skipped_in_a_row = overflow_.skipped_in_a_row();
@@ -284,8 +293,9 @@ void Trainer::evaluate_and_report() {
     watchdog_->beat("evaluation");
     phase.at(batch);
   });
-  const bool best = !overflow_.unfit_to_save() && losses.all < progress_.best_validation_loss;
+  const bool best = doubt().empty() && losses.all < progress_.best_validation_loss;
   if (best) progress_.best_validation_loss = losses.all;
+  progress_.evaluation_failed = !losses.finite();
   sent_before_ = worker_.mesh().bytes_sent();
   if (session_.rank() == 0) {
     telemetry::EvaluationRecord record{progress_.step, losses.all, {}};

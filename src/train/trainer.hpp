@@ -34,7 +34,8 @@ class Trainer {
 
   /// Trains to the end of the run, or until SIGUSR1 reaches any rank or run.max_minutes are over: then the
   /// step is finished and the state saved (unless checkpoint.interval is -1). A run that is complete is
-  /// exported (checkpoint.export), also one that was complete before; throws AgreedError when that fails.
+  /// exported (checkpoint.export), also one that was complete before. Throws AgreedError when that fails, and
+  /// when training has diverged.
   void run();
 
  private:
@@ -46,6 +47,7 @@ class Trainer {
   void require_export() const;
   void load_checkpoint(const std::string& path);
   std::string where() const;
+  void take_steps();
   void step();
   void measure_outside();
   void require_tokens() const;
@@ -57,10 +59,12 @@ class Trainer {
   bool stops_early() const;
   void report_peak();
   void export_at_end();
+  std::string doubt() const;
   void save_or_wait();
   void save_at_end();
-  void require_end() const;
-  void save(std::int64_t keep);
+  void require_end();
+  void set_dead_aside();
+  void save();
 
   const runtime::Session& session_;
   telemetry::Console& console_;
@@ -77,11 +81,12 @@ class Trainer {
   std::optional<telemetry::MetricsFile> metrics_;  ///< rank 0 alone
   Progress progress_;
   std::int64_t steps_at_start_ = 0;
-  bool save_is_due_ = false;        ///< with the next step that is not skipped
-  std::int64_t saved_step_ = -1;    ///< step of the newest checkpoint of this run
-  std::string saved_;               ///< that checkpoint
-  std::int64_t outside_bytes_ = 0;  ///< measured after the first step and each save
-  double save_seconds_ = 0;         ///< since the last report
+  bool save_is_due_ = false;                 ///< with the next step whose weights leave no doubt
+  std::int64_t saved_step_ = -1;             ///< step of the newest checkpoint of this run
+  std::int64_t saved_optimizer_steps_ = -1;  ///< and how many steps its weights have behind them
+  std::string saved_;                        ///< that checkpoint
+  std::int64_t outside_bytes_ = 0;           ///< measured after the first step and each save
+  double save_seconds_ = 0;                  ///< since the last report
   double mean_step_seconds_ = 0;
   std::vector<runtime::Mesh::Sent> sent_before_;
 };

@@ -12,6 +12,7 @@
 #include "config/validate.hpp"
 #include "train/data_identity.hpp"
 #include "train/export_model.hpp"
+#include "train/output_folder.hpp"
 #include "train/starting_weights.hpp"
 #include "train/trainer.hpp"
 #include "train/weights.hpp"
@@ -95,6 +96,7 @@ void Trainer::load_checkpoint(const std::string& path) {
   console_.print(note);
   worker_.load_copies();
   saved_step_ = progress_.step;
+  saved_optimizer_steps_ = progress_.optimizer_steps;
   saved_ = path;
 }
 
@@ -118,39 +120,67 @@ void Trainer::export_at_end() {
   }
 }
 
-/// Skipped steps leave the weights as they were, so nothing is lost by waiting but the place in the data.
+/// Why training may not go on from these weights; "" where nothing speaks against it.
+std::string Trainer::doubt() const {
+  if (overflow_.skipped_in_a_row() > 0) return "this step was skipped";
+  return progress_.evaluation_failed ? "the validation loss is not finite" : "";
+}
+
+/// Waiting costs at most the place in the data: skipped steps leave the weights as they were, and weights
+/// without a loss are not worth much.
 void Trainer::save_or_wait() {
-  if (!overflow_.unfit_to_save()) return save(deck_.checkpoint.keep);
+  const std::string why_not = doubt();
+  if (why_not.empty()) return save();
   if (!std::exchange(save_is_due_, true))
     console_.print(
-        fmt::format("step {}: no checkpoint is written: this step was skipped, and older checkpoints stay; "
-                    "one follows the next step that is not\n",
-                    progress_.step));
+        fmt::format("step {}: no checkpoint is written: {}, and older checkpoints stay; one follows "
+                    "the next step that is not skipped\n",
+                    progress_.step, why_not));
 }
 
-/// There is nothing to wait for: a checkpoint of skipped steps stands beside older ones, and replaces none.
+/// There is nothing to wait for. Weights that a checkpoint has already are not saved again for a place in the
+/// data from which they do not go on, nor dead ones beside a checkpoint that trains.
 void Trainer::save_at_end() {
-  const bool unfit = overflow_.unfit_to_save();
-  save(unfit ? 0 : deck_.checkpoint.keep);
-  if (unfit)
-    console_.print(fmt::format(
-        "step {}: warning: the last {} steps were skipped; this checkpoint has the weights from before, and "
-        "older ones stay\n",
-        progress_.step, overflow_.skipped_in_a_row()));
+  const bool saved = saved_optimizer_steps_ == progress_.optimizer_steps;
+  if (saved ? overflow_.diverging() : overflow_.weights_are_dead() && progress_.proven_step >= 0) return;
+  save();
+  if (!doubt().empty())
+    console_.print(fmt::format("step {}: warning: {}; training may not go on from this checkpoint\n",
+                               progress_.step, doubt()));
 }
 
-/// A run that is at its end has trained to it.
-void Trainer::require_end() const {
-  if (progress_.step < facts_.steps || !overflow_.diverging()) return;
+/// A run that ends itself while training diverges is not to be started again by a queue.
+void Trainer::require_end() {
+  if (overflow_.weights_are_dead()) set_dead_aside();
+  if (overflow_.has_given_up()) throw runtime::AgreedError(overflow_.verdict());
+  const bool complete = progress_.step >= facts_.steps;
+  std::string what;
+  if (overflow_.diverging())
+    what = fmt::format("the last {} steps of the run had gradients that are not finite, and were skipped",
+                       overflow_.skipped_in_a_row());
+  else if (complete && progress_.evaluation_failed)
+    what = "the validation loss at the end of the run is not finite";
+  if (what.empty()) return;
   throw runtime::AgreedError(fmt::format(
-      "the last {} steps of the run had gradients that are not finite, and were skipped: training has "
-      "diverged. Start anew with a lower optimizer.lr, or with that and another run.output from an older "
-      "checkpoint (model.from = \"{}/step_N\")",
-      overflow_.skipped_in_a_row(), config::checkpoint_folder(deck_)));
+      "{}: training has diverged. Start anew with a lower optimizer.lr, or with that and another run.output "
+      "from an older checkpoint (model.from = \"{}/step_N\")",
+      what, config::checkpoint_folder(deck_)));
 }
 
-/// keep: as checkpoint.keep; 0 removes none.
-void Trainer::save(std::int64_t keep) {
+/// The same command then goes on from a checkpoint from which a step was taken.
+void Trainer::set_dead_aside() {
+  if (deck_.checkpoint.interval < 0 || progress_.proven_step < 0) return;
+  const std::string folder = config::checkpoint_folder(deck_);
+  session_.agree("moving checkpoints", [&] {
+    if (session_.rank() != 0) return;
+    const std::string aside = move_aside(folder, progress_.proven_step, ".diverged");
+    if (!aside.empty())
+      console_.print(fmt::format("checkpoints beyond step {} are now in {}: no step can be taken from them\n",
+                                 progress_.proven_step, aside));
+  });
+}
+
+void Trainer::save() {
   watchdog_->beat("saving a checkpoint");
   telemetry::Phase phase(console_, "saving a checkpoint");
   const double start = now();
@@ -161,7 +191,8 @@ void Trainer::save(std::int64_t keep) {
   const auto saved = session_.agree("saving a checkpoint", [&] {
     return checkpoint::save(folder, progress_.step, place_of(job.load, job.layout), shards,
                             to_metadata(progress_, deck_, data::identity_of(data_), version_),
-                            {static_cast<int>(deck_.checkpoint.files), static_cast<int>(keep)},
+                            {static_cast<int>(deck_.checkpoint.files),
+                             static_cast<int>(deck_.checkpoint.keep), progress_.proven_step},
                             [&](std::int64_t done, std::int64_t total) {
                               bytes = total;
                               phase.at(share_of(done, total, "written"));
@@ -170,6 +201,7 @@ void Trainer::save(std::int64_t keep) {
   });
   save_is_due_ = false;
   saved_step_ = progress_.step;
+  saved_optimizer_steps_ = progress_.optimizer_steps;
   saved_ = fmt::format("{}/step_{}", folder, progress_.step);
   // HDF5 is first used here: what it keeps is outside the plan too.
   if (outside_bytes_ > 0) outside_bytes_ = std::max(outside_bytes_, worker_.outside_bytes());

@@ -310,62 +310,6 @@ class BadInput(zt.Case):
             {}, r"the job does not fit: 2 ranks on a node need [\d.]+ TiB, of which", deck=deck, ranks=2
         )
 
-    def test_divergence(self):
-        result = zt.run(
-            2,
-            [self.deck, *zt.words_of({"optimizer.lr": 1e30, "optimizer.max_norm": 0, "run.steps": 60})],
-            timeout=20,
-        )
-        self.assert_refused(result, r"20 steps in a row had gradients that are not finite")
-
-    def diverging(self, folder, steps, **settings):
-        """Gradients of more than fp32 has room for after a few steps that were finite."""
-        settings = {
-            "run.output": self.folder / folder,
-            "run.steps": steps,
-            "optimizer.name": "sgd",
-            "optimizer.momentum": 0,
-            "optimizer.max_norm": 0,
-            "optimizer.lr": 60,
-            "schedule.warmup": 399,
-            "checkpoint.interval": 2,
-            **settings,
-        }
-        return zt.run(2, [zt.SOURCE / "inputs" / "smoke.toml", *zt.words_of(settings)], timeout=60)
-
-    def finite(self, folder):
-        """The steps of the run that were not skipped."""
-        records = (self.folder / folder / "metrics.jsonl").read_text().splitlines()
-        return [r["step"] for r in map(zt.json.loads, records) if r.get("grad_norm") is not None]
-
-    def test_divergence_leaves_checkpoints_that_train(self):
-        result = self.diverging("diverged", 400)
-        self.assert_refused(result, r"20 steps in a row had gradients that are not finite")
-        self.assertIn("no checkpoint is written: this step was skipped, and older checkpoints stay", result.out)
-        last = self.finite("diverged")[-1]
-        left = sorted(int(p.name[5:]) for p in (self.folder / "diverged" / "checkpoints").iterdir())
-        self.assertEqual(len(left), 2, left)
-        self.assertTrue(all(step <= last for step in left), f"{left}, and step {last} was the last that counted")
-
-    def test_a_run_that_ends_in_skipped_steps_is_no_success(self):
-        """Its last checkpoint stands beside the one from before, though checkpoint.keep is 1."""
-        model = self.folder / "model"
-        settings = {
-            "optimizer.lr": 1e9,
-            "schedule.warmup": 0,
-            "checkpoint.export": model,
-            "checkpoint.interval": 1,
-            "checkpoint.keep": 1,
-        }
-        result = self.diverging("short", 20, **settings)
-        self.assert_refused(result, r"the last \d+ steps of the run had gradients that are not finite, and were skipped")
-        self.assertFalse(model.exists(), str(result))
-        left = sorted(int(p.name[5:]) for p in (self.folder / "short" / "checkpoints").iterdir())
-        self.assertEqual(left, [self.finite("short")[-1], 20])
-        again = self.diverging("short", 20, **settings)
-        self.assert_refused(again, r"training has diverged")
-        self.assertFalse(model.exists(), str(again))
-
 
 class RanksThatDiffer(zt.Case):
     """Two ranks started with different words, as nodes that see different files would be."""

@@ -237,6 +237,11 @@ def validation_losses(folder):
     return {r["step"]: r["validation_loss"] for r in metrics(folder) if "validation_loss" in r}
 
 
+def saved_steps(folder):
+    """The steps of the checkpoints that are in a folder of checkpoints."""
+    return sorted(int(p.name[5:]) for p in pathlib.Path(folder).glob("step_*") if p.name[5:].isdigit())
+
+
 def tensors(checkpoint):
     """{"state/parameter": array} of every logical tensor of a checkpoint."""
     import h5py

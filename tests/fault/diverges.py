@@ -1,0 +1,112 @@
+"""Training that diverges: the run says so, and what is left trains."""
+
+import ztrain_run as zt
+
+
+class Diverges(zt.Case):
+    def test_divergence(self):
+        result = zt.run(
+            2,
+            [self.deck, *zt.words_of({"optimizer.lr": 1e30, "optimizer.max_norm": 0, "run.steps": 60})],
+            timeout=20,
+        )
+        self.assert_refused(result, r"20 steps in a row had gradients that are not finite")
+
+    def diverging(self, folder, steps, **settings):
+        """Gradients of more than fp32 has room for after a few steps that were finite."""
+        settings = {
+            "run.output": self.folder / folder,
+            "run.steps": steps,
+            "data.train": self.text,
+            "optimizer.name": "sgd",
+            "optimizer.momentum": 0,
+            "optimizer.max_norm": 0,
+            "optimizer.lr": 60,
+            "schedule.warmup": 399,
+            "checkpoint.interval": 2,
+            **settings,
+        }
+        return zt.run(2, [zt.SOURCE / "inputs" / "smoke.toml", *zt.words_of(settings)], timeout=60)
+
+    def finite(self, folder):
+        """The steps of the run that were not skipped."""
+        records = (self.folder / folder / "metrics.jsonl").read_text().splitlines()
+        return [r["step"] for r in map(zt.json.loads, records) if r.get("grad_norm") is not None]
+
+    def test_divergence_leaves_checkpoints_that_train(self):
+        """Of the weights that the next step finds dead none is left where a run would go on, checkpoint.keep = 1 or not."""
+        folder, settings = self.folder / "diverged", {"checkpoint.interval": 1, "checkpoint.keep": 1}
+        result = self.diverging("diverged", 400, **settings)
+        self.assert_refused(result, r"20 steps in a row had gradients that are not finite")
+        self.assertIn("no checkpoint is written: this step was skipped, and older checkpoints stay", result.out)
+        last = self.finite("diverged")[-1]
+        self.assertEqual(zt.saved_steps(folder / "checkpoints"), [last - 1])
+        self.assertEqual(zt.saved_steps(folder / "checkpoints.diverged"), [last])
+        self.assertRegex(result.out, rf"checkpoints beyond step {last - 1} are now in \S+/checkpoints\.diverged")
+        again = self.diverging("diverged", 400, **settings, **{"checkpoint.resume": "auto"})
+        self.assertIn(f"training starts at step {last} of 400", again.out)
+
+    def test_divergence_is_saved_where_nothing_else_was(self):
+        """Weights without a validation loss wait for a step that is taken; there is none."""
+        settings = {"optimizer.lr": 1e30, "schedule.warmup": 0}
+        waits = {"checkpoint.interval": 1, "evaluation.interval": 1, "evaluation.batches": 1}
+        for name, more in ("unsaved", {"checkpoint.interval": 0}), ("blind", waits):
+            result = self.diverging(name, 400, **settings, **more)
+            self.assert_refused(result, r"20 steps in a row had gradients that are not finite")
+            self.assertEqual(self.finite(name), [1])
+            self.assertEqual(zt.saved_steps(self.folder / name / "checkpoints"), [21])
+            self.assertIn("step 21: warning: this step was skipped; training may not go on", result.out)
+        self.assertIn("step 1: no checkpoint is written: the validation loss is not finite", result.out)
+        self.assertNotIn("-nan", result.output)
+
+    def test_a_run_that_ends_in_skipped_steps_is_no_success(self):
+        model = self.folder / "model"
+        settings = {
+            "optimizer.lr": 1e9,
+            "schedule.warmup": 0,
+            "checkpoint.export": model,
+            "checkpoint.interval": 1,
+            "checkpoint.keep": 1,
+            "checkpoint.resume": "auto",
+        }
+        for _ in range(2):
+            result = self.diverging("short", 20, **settings)
+            self.assert_refused(
+                result, r"the last \d+ steps of the run had gradients that are not finite, and were skipped"
+            )
+            self.assertFalse(model.exists(), str(result))
+            last = self.finite("short")[-1]
+            self.assertEqual(zt.saved_steps(self.folder / "short" / "checkpoints"), [max(last - 1, 1), last][last < 2 :])
+
+    def test_a_run_that_stops_itself_among_skipped_steps_is_no_success(self):
+        """A queue would start it again and again, and each time a checkpoint of the same weights came to the others."""
+        settings = {
+            "optimizer.lr": 1e30,
+            "schedule.warmup": 0,
+            "checkpoint.interval": 1,
+            "checkpoint.resume": "auto",
+            "run.max_minutes": 1e-9,
+        }
+        codes = [self.diverging("stopped", 400, **settings).code for _ in range(3)]
+        self.assertEqual(codes[:2], [0, 0], "one skipped step may be chance")
+        result = self.diverging("stopped", 400, **settings)
+        self.assert_refused(result, r"the last \d+ steps of the run .* were skipped: training has diverged")
+        self.assertEqual(zt.saved_steps(self.folder / "stopped" / "checkpoints"), [1, 2])
+
+    def test_a_run_whose_last_step_broke_the_weights_is_no_success(self):
+        model = self.folder / "broken_model"
+        settings = {
+            "optimizer.lr": 1e30,
+            "schedule.warmup": 0,
+            "evaluation.interval": 1,
+            "checkpoint.export": model,
+            "checkpoint.resume": "auto",
+        }
+        for _ in range(2):
+            result = self.diverging("broken", 1, **settings)
+            self.assert_refused(result, r"the validation loss at the end of the run is not finite: training has diverged")
+            self.assertFalse(model.exists(), str(result))
+
+
+if __name__ == "__main__":
+    zt.main()
