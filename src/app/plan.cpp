@@ -35,7 +35,11 @@ void declare(Parser& parser, Options& o) {
       .option("--device-memory", o.device_memory,
               "GB of a rank's device; 0: it computes in the node's memory")
       .not_negative();
-  parser.option("--beside", o.beside, "GB of a rank beside what is counted").not_negative();
+  parser
+      .option("--beside", o.beside,
+              "GB of a rank beside what is counted (default: the deck's cluster.outside_memory; with "
+              "--parameters a quarter of the device)")
+      .not_negative();
   parser.keep_others();
 }
 
@@ -61,11 +65,10 @@ plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, 
       .question = question_of(o, overrides), .cost = {}, .strategies = {}, .fixes = {}, .search = {}};
   plan.cost = plan::cost_of(plan.question);
   plan.strategies = plan::costs_by_strategy(plan.question, plan.cost);
-  const plan::Watch watch(most_seconds, [&](const std::string& text) { phase.at(text); });
-  if (o.fit)
-    plan.search = plan::search_for(plan.question, watch);
-  else if (!verdict_of(plan.cost).fits())
-    plan.fixes = plan::fixes_for(plan.question, watch);
+  const auto watch = [&] { return plan::Watch(most_seconds, [&](const auto& text) { phase.at(text); }); };
+  if (o.fit) plan.search = plan::search_for(plan.question, watch());
+  const bool found = plan.search && !plan.search->best.empty();
+  if (!found && !verdict_of(plan.cost).fits()) plan.fixes = plan::fixes_for(plan.question, watch());
   return plan;
 }
 

@@ -24,13 +24,13 @@ std::string gb(double bytes) {
   return fmt::format("{:.2f} GB", bytes / 1e9);
 }
 
-std::string strategies_text(const ClassicQuestion& q) {
+std::string strategies_text(const ClassicQuestion& q, double beside) {
   Table table({"strategy", "formula", "states per rank", "with what is beside", "fits"});
   for (const Stage& s : zero_stages) {
     const double states =
         classic_bytes(q.parameters, program::find_strategy(s.strategy), static_cast<double>(q.ranks));
-    table.row({s.strategy, s.formula, gb(states), gb(states + q.beside_bytes),
-               states + q.beside_bytes <= q.device_bytes ? "yes" : "no"});
+    table.row({s.strategy, s.formula, gb(states), gb(states + beside),
+               states + beside <= q.device_bytes ? "yes" : "no"});
   }
   return table.text(2);
 }
@@ -64,18 +64,20 @@ std::vector<ClassicRow> classic_sizes(double parameters, double device_bytes, do
 }
 
 std::string classic_text(const ClassicQuestion& q) {
+  const double beside = q.beside_bytes.value_or(q.device_bytes / 4);
   std::string text = fmt::format(
       "{} parameters on {} ranks of {}; 16 bytes a parameter: weight 2, gradient 2, master and Adam 12\n"
       "(ZeRO's formula for bf16 with Adam; states alone. GB is 1e9 bytes. With a deck, `ztrain plan` counts "
       "all.)\n\n",
       format_count(q.parameters), q.ranks, gb(q.device_bytes));
-  text += strategies_text(q);
+  text += strategies_text(q, beside);
   text += fmt::format("\nOne copy of the states fills {} of these devices: the floor.\n",
                       classic_floor(q.parameters, q.device_bytes));
-  text += fmt::format("With {} beside the states on each rank, FULL_SHARD on whole nodes of {}:\n\n",
-                      gb(q.beside_bytes), q.ranks_per_node);
+  text +=
+      fmt::format("With {} beside the states on each rank{}, FULL_SHARD on whole nodes of {}:\n\n",
+                  gb(beside), q.beside_bytes ? "" : " (a quarter of the device: --beside)", q.ranks_per_node);
   Table table({"ranks", "per rank", "fits"});
-  for (const ClassicRow& r : classic_sizes(q.parameters, q.device_bytes, q.beside_bytes, q.ranks_per_node))
+  for (const ClassicRow& r : classic_sizes(q.parameters, q.device_bytes, beside, q.ranks_per_node))
     table.row({fmt::to_string(r.ranks), gb(r.bytes), r.fits ? "yes" : "no"});
   return text + table.text(2);
 }

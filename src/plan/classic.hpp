@@ -4,6 +4,7 @@
 // ranks where it is sharded. It counts states alone: no activations, no gathered copies, no workspaces.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,9 @@ std::vector<ClassicRow> classic_sizes(double parameters, double device_bytes, do
 struct ClassicQuestion {
   double parameters = 0;
   std::int64_t ranks = 1;
-  double device_bytes = 80e9, beside_bytes = 0;
+  double device_bytes = 80e9;
+  /// Activations, gathered units, workspaces, the device's context. Not given: a quarter of the device.
+  std::optional<double> beside_bytes{};
   int ranks_per_node = 8;
 };
 /// The tables for people; sizes in GB = 1e9 bytes.

@@ -194,6 +194,20 @@ int size_of_job(int i, int ranks_per_node) {
   return i > 0 || ranks > ranks_per_node ? (i + 1) * ranks_per_node : ranks;
 }
 
+/// From the i-th size of a job on, which holds the deck with some batch: the first that divides the deck's
+/// own.
+LeastRanks dividing_the_batch(Question question, const std::vector<std::string>& more, int i,
+                              int ranks_per_node) {
+  const config::Batch batch = deck_of(question, more).batch;
+  const int least = size_of_job(i, ranks_per_node);
+  for (; size_of_job(i, ranks_per_node) <= batch.global; ++i) {
+    question.ranks = size_of_job(i, ranks_per_node);
+    if (try_fit(question, more, {.detail = Detail::memory}).cost) return {question.ranks, {}};
+  }
+  const std::int64_t once = batch.micro * least;
+  return {least, {fmt::format("batch.global={}", once * std::max<std::int64_t>(1, batch.global / once))}};
+}
+
 }  // namespace
 
 std::vector<std::string> Fix::overrides() const {
@@ -213,8 +227,8 @@ Fixes fixes_for(const Question& question, const Watch& watch, std::size_t most) 
   return fixes;
 }
 
-std::optional<int> least_ranks(const Question& question, const std::vector<std::string>& more,
-                               const Watch& watch) {
+std::optional<LeastRanks> least_ranks(const Question& question, const std::vector<std::string>& more,
+                                      const Watch& watch) {
   const int per_node = machine_for(question, deck_of(question, more)).ranks_per_node;
   int below = -1, at = 0;  // sizes: does not fit, fits
   while (!fits_on(question, more, size_of_job(at, per_node))) {
@@ -228,7 +242,7 @@ std::optional<int> least_ranks(const Question& question, const std::vector<std::
     const int middle = (at + below) / 2;
     (fits_on(question, more, size_of_job(middle, per_node)) ? at : below) = middle;
   }
-  return size_of_job(at, per_node);
+  return dividing_the_batch(question, more, at, per_node);
 }
 
 std::string cheapest_fix_text(const Question& question, double seconds) {
@@ -239,8 +253,10 @@ std::string cheapest_fix_text(const Question& question, double seconds) {
                         command_line(fix.overrides()), name_of(fix.effect),
                         format_decimal_bytes(verdict_of(fix.cost).device_needed));
   if (text.empty()) text = "No change of the deck that is known to save memory makes it fit";
-  if (fixes.least_ranks) text += fmt::format(". As it is it fits on {} ranks", *fixes.least_ranks);
-  return text;
+  if (!fixes.least_ranks) return text;
+  const auto& [ranks, overrides] = *fixes.least_ranks;
+  return text + fmt::format(". {} it fits on {} ranks",
+                            overrides.empty() ? "As it is" : "With " + command_line(overrides), ranks);
 }
 
 }  // namespace ztrain::plan

@@ -19,12 +19,18 @@ struct Fix {
   std::vector<std::string> overrides() const;
 };
 
+/// A number of ranks that hold a deck.
+struct LeastRanks {
+  int ranks = 0;
+  std::vector<std::string> overrides;  ///< of batch.global, where the deck's own is whole on no such number
+};
+
 struct Fixes {
   std::vector<Fix> best;  ///< those that leave the numerics alone first, then by tokens per second
   int tried = 0;
-  int refused = 0;                 ///< sets of changes whose keys do not go together with the deck
-  bool complete = true;            ///< false: the watch ended the search
-  std::optional<int> least_ranks;  ///< of this kind of machine that hold the deck as it is
+  int refused = 0;                        ///< sets of changes whose keys do not go together with the deck
+  bool complete = true;                   ///< false: the watch ended the search
+  std::optional<LeastRanks> least_ranks;  ///< of this kind of machine, with the deck as it is
 };
 
 /// Tries single changes of the table, then pairs, then triples; a set that contains one that fits is not
@@ -36,11 +42,11 @@ Fixes fixes_for(const Question& question, const Watch& watch, std::size_t most =
 /// that leaves the numerics alone. Empty where the deck is that already.
 std::vector<std::string> frugal_overrides(const Question& question);
 
-/// The least number of ranks on which the deck fits with `more` overrides: whole nodes, or parts of one node
-/// in powers of two. The batch may be another where the deck's cannot be divided. Nothing beyond 16,384
-/// ranks, or where the deck fixes its mesh.
-std::optional<int> least_ranks(const Question& question, const std::vector<std::string>& more,
-                               const Watch& watch);
+/// The least number of ranks among which the batch can be divided and on which the deck fits with `more`
+/// overrides: whole nodes, or parts of one node in powers of two. Nothing beyond 16,384 ranks, or where the
+/// deck fixes its mesh.
+std::optional<LeastRanks> least_ranks(const Question& question, const std::vector<std::string>& more,
+                                      const Watch& watch);
 
 /// A sentence or two for a job that was refused for lack of memory: the cheapest fixes as overrides, found
 /// within `seconds`, or what else to do.

@@ -278,13 +278,14 @@ std::string fixes_section(const Fixes& f) {
     text += fmt::format("  {}\n      {}, {}\n", command_line(fix.overrides()), cost_line(fix.cost),
                         name_of(fix.effect));
     for (const Change& change : fix.changes)
-      text += fmt::format("      {}: {}\n", change.overrides.front(), change.reason);
+      text +=
+          fmt::format("      {}: {} ({})\n", change.overrides.front(), change.reason, name_of(change.effect));
   }
   if (f.best.empty()) text += "  no change of the deck that is known to save memory\n";
-  text += f.least_ranks ? fmt::format("  As it is the deck fits on {} ranks (batch.global permitting)\n",
-                                      *f.least_ranks)
-                        : "  As it is the deck was found to fit on no number of ranks\n";
-  return text;
+  if (!f.least_ranks) return text + "  As it is the deck was found to fit on no number of ranks\n";
+  const std::string batch = command_line(f.least_ranks->overrides);
+  return text + fmt::format("  {} the deck fits on {} ranks\n", batch.empty() ? "As it is" : "With " + batch,
+                            f.least_ranks->ranks);
 }
 
 std::string value_in(const std::vector<std::string>& overrides, const std::string& key) {
@@ -297,24 +298,23 @@ std::string search_section(const Search& s, const Plan& p) {
   std::string text =
       heading(fmt::format("Fastest of those that fit on {} ranks ({} settings tried{})", p.question.ranks,
                           s.tried, s.complete ? "" : "; the time for it ran out"));
-  Table table(
-      {"strategy", "replicate x shard", "micro", "recompute", "per rank", "tokens/s", "MFU", "exposed"});
+  Table table({"strategy", "replicate x shard", "micro", "recompute", "per rank", "tokens/s", "MFU",
+               "exposed", "numbers"});
   for (const Setting& x : s.best)
     table.row({value_in(x.overrides, "sharding.strategy"),
                value_in(x.overrides, "mesh.replicate") + " x " + value_in(x.overrides, "mesh.shard"),
                value_in(x.overrides, "batch.micro"), value_in(x.overrides, "recompute.mode"),
                size(verdict_of(x.cost).device_needed), fmt::format("{:.0f}", x.cost.tokens_per_second()),
-               percent(x.cost.mfu()), percent(x.cost.step.exposed / x.cost.step.seconds)});
+               percent(x.cost.mfu()), percent(x.cost.step.exposed / x.cost.step.seconds),
+               x.effect == Effect::none ? "same" : "rounding"});
   if (s.best.empty())
     text += "  none fits\n";
   else
     text += table.text(2) + fmt::format("  the first:\n  {}\n", command_line(s.best.front().overrides));
-  if (s.least_ranks)
-    text += fmt::format("  the model fits on {} ranks at least, with\n  {}\n", *s.least_ranks,
-                        s.frugal.empty() ? "the deck as it is" : command_line(s.frugal));
-  else
-    text += "  no number of ranks was found on which the model fits\n";
-  return text;
+  if (!s.least_ranks) return text + "  no number of ranks was found on which the model fits\n";
+  const std::string with = command_line(s.least_overrides());
+  return text + fmt::format("  the model fits on {} ranks at least, with\n  {}\n", s.least_ranks->ranks,
+                            with.empty() ? "the deck as it is" : with);
 }
 
 }  // namespace
@@ -343,8 +343,8 @@ double classic_of(const Cost& c) {
 std::string report_text(const Plan& plan) {
   std::string text = title(plan) + model_section(plan.cost) + memory_section(plan.cost, plan.strategies) +
                      traffic_section(plan.cost) + time_section(plan.cost) + verdict_section(plan.cost);
-  if (plan.fixes) text += fixes_section(*plan.fixes);
   if (plan.search) text += search_section(*plan.search, plan);
+  if (plan.fixes) text += fixes_section(*plan.fixes);
   return text;
 }
 

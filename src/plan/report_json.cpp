@@ -136,10 +136,6 @@ Json summary(const Cost& c, const std::vector<std::string>& overrides) {
   return json;
 }
 
-Json optional_json(const std::optional<int>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
 Json json_of(const Fixes& f) {
   Json list = Json::array();
   for (const Fix& fix : f.best) {
@@ -150,17 +146,22 @@ Json json_of(const Fixes& f) {
   return {{"tried", f.tried},
           {"refused", f.refused},
           {"complete", f.complete},
-          {"least_ranks", optional_json(f.least_ranks)},
+          {"least_ranks", f.least_ranks ? Json(f.least_ranks->ranks) : Json()},
+          {"least_ranks_overrides", f.least_ranks ? f.least_ranks->overrides : std::vector<std::string>()},
           {"best", list}};
 }
 
 Json json_of(const Search& s) {
   Json list = Json::array();
-  for (const Setting& x : s.best) list.push_back(summary(x.cost, x.overrides));
+  for (const Setting& x : s.best) {
+    Json json = summary(x.cost, x.overrides);
+    json["effect"] = std::string(name_of(x.effect));
+    list.push_back(std::move(json));
+  }
   return {{"tried", s.tried},
           {"complete", s.complete},
-          {"least_ranks", optional_json(s.least_ranks)},
-          {"least_ranks_overrides", s.frugal},
+          {"least_ranks", s.least_ranks ? Json(s.least_ranks->ranks) : Json()},
+          {"least_ranks_overrides", s.least_overrides()},
           {"best", std::move(list)}};
 }
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "plan/fit.hpp"
+#include "plan/setup.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -15,6 +15,13 @@ const std::vector<std::vector<std::string>>& recompute_modes() {
       recompute_overrides("full"), recompute_overrides("selective", 1, R"(["norm", "swiglu"])"),
       recompute_overrides("none")};
   return modes;
+}
+
+/// Which sums a step forms, and in what order, follows from these.
+bool sums_alike(const config::Deck& a, const config::Deck& b) {
+  const auto [x, y] = std::pair{job_spec(a, build_target()), job_spec(b, build_target())};
+  return x.mesh == y.mesh && x.micro_batches == y.micro_batches &&
+         x.sharding.reduce.every_micro == y.sharding.reduce.every_micro;
 }
 
 enum class Outcome : std::uint8_t { refused, too_large, fits };
@@ -33,6 +40,7 @@ class SettingSearch {
   Search run(std::size_t most) {
     // An illegal batch or mesh is refused here, in the words of the deck's checks.
     resolved_deck(question_, mesh(1, data_ranks_, 1));
+    own_ = resolved_deck(question_);
     strategies({});
     if (result_.best.empty()) strategies({"sharding.overlap_reduce=false"});
     sort();
@@ -83,7 +91,7 @@ class SettingSearch {
         result_.complete = false;
         return best;
       }
-      Setting setting{keys, {}};
+      Setting setting{.overrides = keys, .cost = {}};
       for (const std::string& text : mesh(data_ranks_ / shard, shard, micro))
         setting.overrides.push_back(text);
       Trial trial = try_fit(question_, setting.overrides, {.detail = Detail::step});
@@ -93,6 +101,7 @@ class SettingSearch {
       if (!trial.cost) return std::max(best, Outcome::too_large);
       best = Outcome::fits;
       setting.cost = std::move(*trial.cost);
+      setting.effect = sums_alike(own_, setting.cost.deck) ? Effect::none : Effect::rounding;
       result_.best.push_back(std::move(setting));
     }
     return best;
@@ -106,12 +115,18 @@ class SettingSearch {
 
   const Question& question_;
   const Watch& watch_;
-  config::Deck deck_;
+  config::Deck deck_, own_;  ///< own_: resolved for the ranks
   std::int64_t data_ranks_ = 1;
   Search result_;
 };
 
 }  // namespace
+
+std::vector<std::string> Search::least_overrides() const {
+  std::vector<std::string> all = frugal;
+  if (least_ranks) all.insert(all.end(), least_ranks->overrides.begin(), least_ranks->overrides.end());
+  return all;
+}
 
 Search search_for(const Question& question, const Watch& watch, std::size_t most) {
   return SettingSearch(question, watch).run(most);

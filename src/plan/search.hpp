@@ -5,22 +5,25 @@
 #include <string>
 #include <vector>
 
-#include "plan/cost.hpp"
-#include "plan/watch.hpp"
+#include "plan/fit.hpp"
 
 namespace ztrain::plan {
 
 struct Setting {
   std::vector<std::string> overrides;  ///< of strategy, mesh, micro-batch and recomputation
+  Effect effect = Effect::none;        ///< of all of them on the deck's numbers
   Cost cost;
 };
 
 struct Search {
   std::vector<Setting> best;  ///< by tokens per second
   int tried = 0;
-  bool complete = true;             ///< false: the watch ended the search
-  std::vector<std::string> frugal;  ///< frugal_overrides of the question
-  std::optional<int> least_ranks;   ///< that hold the model with those
+  bool complete = true;                   ///< false: the watch ended the search
+  std::vector<std::string> frugal;        ///< frugal_overrides of the question
+  std::optional<LeastRanks> least_ranks;  ///< that hold the model with those
+
+  /// All that the deck needs on least_ranks.
+  std::vector<std::string> least_overrides() const;
 };
 
 /// Strategy x (replicate, shard) x batch.micro x recompute.mode, on the question's ranks; the other axes and

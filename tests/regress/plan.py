@@ -192,6 +192,21 @@ class Plan(zt.Case):
         first = json.loads(self.plan(SMOKE, "--ranks", 4, "--batch.global=16", *words, "--json"))
         self.assertAlmostEqual(first["time"]["tokens_per_second"], speeds[0], delta=1e-6 * speeds[0])
 
+    def test_where_no_setting_fits_the_remedies_of_a_plan_are_told(self):
+        words = [SMOKE, "--ranks", 4, "--beside", 0, "--fit"]
+        needed = json.loads(self.plan(*words, "--json"))["verdict"]["device_needed"]
+        text, plan = self.both(*words, "--device-memory", 0.85 * needed / 1e9)
+        self.assertEqual(plan["search"]["best"], [])
+        self.assertIn("\n  none fits\n", text)
+        effect = plan["fixes"]["best"][0]["effect"]
+        self.assertRegex(text, rf"\nWhat makes it fit .*\n  --.*\n.*, {effect}\n.* \({effect}\)\n")
+
+    def test_the_formula_leaves_room_beside_the_states(self):
+        text = self.plan("--parameters", "70e9", "--ranks", 16)
+        self.assertIn("With 20.00 GB beside the states on each rank (a quarter of the device: --beside)", text)
+        self.assertRegex(text, r"\n  FULL_SHARD +16 P / N +70.00 GB +90.00 GB +no\n")
+        self.assertRegex(text, r"\n  16 +90.00 GB +no\n  24 +66.67 GB +yes\n")
+
     def test_the_formula_without_a_deck(self):
         text = self.plan("--parameters", "70e9", "--ranks", 256, "--device-memory", 80, "--beside", 18)
         for figure in ("1120.00 GB", "283.28 GB", "143.83 GB", "4.38 GB", "fills 14 of"):

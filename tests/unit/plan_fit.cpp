@@ -254,15 +254,33 @@ TEST_F(Decks, LeastRanksHoldWhatFewerDoNot) {
   q.limits.ranks_per_node = 4;
   const auto least = least_ranks(q, {}, Watch(60));
   ASSERT_TRUE(least.has_value());
-  EXPECT_LE(*least, 16);
-  EXPECT_GT(*least, 1);
+  EXPECT_LE(least->ranks, 16);
+  EXPECT_GT(least->ranks, 1);
+  EXPECT_EQ(32 % least->ranks, 0) << "the batch";
+  EXPECT_TRUE(least->overrides.empty());
   const auto fits_on = [&](int ranks) {
     q.ranks = ranks;
     return verdict_of(cost_of(q, {}, {.any_batch = true})).fits();
   };
-  EXPECT_TRUE(fits_on(*least));
-  EXPECT_FALSE(fits_on(*least > 4 ? *least - 4 : *least / 2));
+  EXPECT_TRUE(fits_on(least->ranks));
+  EXPECT_FALSE(fits_on(least->ranks > 4 ? least->ranks - 4 : least->ranks / 2));
   EXPECT_FALSE(least_ranks(question(1, 1000), {}, Watch(60)).has_value()) << "nothing fits in a kilobyte";
+}
+
+TEST_F(Decks, LeastRanksDivideTheBatchOrSayWhichOneTheyDivide) {
+  const double on_12 = held(cost_of(question(12, 0, {"batch.micro=1", "batch.global=24"})));
+  const auto least = [&](const char* batch) {
+    Question q = question(1, on_12, {"batch.micro=1", batch});
+    q.limits.ranks_per_node = 4;
+    return least_ranks(q, {}, Watch(60)).value_or(LeastRanks{});
+  };
+  EXPECT_EQ(least("batch.global=24").ranks, 12);
+  EXPECT_TRUE(least("batch.global=24").overrides.empty());
+  EXPECT_EQ(least("batch.global=32").ranks, 16) << "12 ranks hold it and do not divide 32";
+  EXPECT_TRUE(least("batch.global=32").overrides.empty());
+  EXPECT_EQ(least("batch.global=31").ranks, 12);
+  EXPECT_EQ(least("batch.global=31").overrides, std::vector<std::string>{"batch.global=24"});
+  EXPECT_EQ(least("batch.global=2").overrides, std::vector<std::string>{"batch.global=12"});
 }
 
 TEST_F(Decks, SearchRanksSettingsThatFit) {
@@ -274,7 +292,22 @@ TEST_F(Decks, SearchRanksSettingsThatFit) {
   for (const Setting& x : s.best)
     EXPECT_TRUE(verdict_of(cost_of(q, x.overrides)).fits()) << command_line(x.overrides);
   ASSERT_TRUE(s.least_ranks.has_value());
-  EXPECT_LE(*s.least_ranks, 4);
+  EXPECT_LE(s.least_ranks->ranks, 4);
+}
+
+TEST_F(Decks, SettingsSayWhetherTheyFormOtherSums) {
+  const Question q = question(4);
+  const config::Deck own = resolved_deck(q);
+  int same = 0, other = 0;
+  for (const Setting& x : search_for(q, Watch(60), 1000).best) {
+    const config::Deck& d = x.cost.deck;
+    const bool alike = d.mesh.shard == own.mesh.shard && d.batch.micro == own.batch.micro &&
+                       (d.sharding.strategy != "NO_SHARD" && d.sharding.strategy != "zero1");
+    EXPECT_EQ(x.effect, alike ? Effect::none : Effect::rounding) << command_line(x.overrides);
+    ++(alike ? same : other);
+  }
+  EXPECT_GT(same, 0);
+  EXPECT_GT(other, 0);
 }
 
 TEST_F(Decks, RecomputationOfAnotherKindIsOfferedToo) {
