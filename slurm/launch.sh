@@ -3,9 +3,10 @@
 #   slurm/launch.sh DECK [--section.key=value ...]
 #
 # Environment
-#   ZTRAIN           the executable   (default: build/cuda/ztrain in a job with GPUs, else build/cpu/ztrain; or the installed)
-#   ZTRAIN_MPI       srun's MPI plugin, or "mpirun" to start with mpirun   (default: pmix)
-#   ZTRAIN_RESTARTS  how often a job may requeue itself                    (default: 50)
+#   ZTRAIN              the executable   (default: build/cuda/ztrain in a job with GPUs, else build/cpu/ztrain; or the installed)
+#   ZTRAIN_ALLOW_CPU=1  run on the CPU ranks of a job with GPUs, where the executable is not built for these
+#   ZTRAIN_MPI          srun's MPI plugin, or "mpirun" to start with mpirun   (default: pmix)
+#   ZTRAIN_RESTARTS     how often a job may requeue itself                    (default: 50)
 #
 # When the time limit nears, SLURM sends SIGUSR1 to this shell (--signal=B:USR1@300 in the scripts). The shell passes
 # it on to the ranks: they finish their step, save a checkpoint and end. Then the job requeues itself, and the next
@@ -16,7 +17,9 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-gpus=${SLURM_GPUS_ON_NODE:-${SLURM_JOB_GPUS:-}}
+# GPUs of this node: how many, or their numbers where SLURM says only these.
+gpus=${SLURM_GPUS_ON_NODE:-${SLURM_JOB_GPUS:+numbers $SLURM_JOB_GPUS}}
+[ "$gpus" != 0 ] || gpus=
 ztrain=$root/build/cpu/ztrain
 [ -z "$gpus" ] || [ ! -x "$root/build/cuda/ztrain" ] || ztrain=$root/build/cuda/ztrain
 [ -x "$ztrain" ] || ztrain=$root/../../bin/ztrain  # as `cmake --install` lays it out
@@ -28,6 +31,22 @@ die() {
   exit 1
 }
 
+built_for_gpus() {
+  grep -qs '^ZTRAIN_CUDA:BOOL=ON' "$(dirname "$ztrain")/CMakeCache.txt" || ldd "$ztrain" 2>/dev/null | grep -q libcublasLt
+}
+
+# Cores of a rank: those that the job asks for; of GPU ranks else an even share of what the job has on this node, since
+# a rank's communication and its watchdog run beside it.
+cpus_per_rank() {
+  local ranks=${SLURM_NTASKS_PER_NODE:-}
+  [ -n "$ranks" ] || ranks=$(((${SLURM_NTASKS:-1} + ${SLURM_NNODES:-1} - 1) / ${SLURM_NNODES:-1}))
+  if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then
+    echo "$SLURM_CPUS_PER_TASK"
+  elif [ -n "$gpus" ] && [ "${SLURM_CPUS_ON_NODE:-0}" -gt "$ranks" ]; then
+    echo $((SLURM_CPUS_ON_NODE / ranks))
+  fi
+}
+
 [ $# -ge 1 ] || die "which deck? usage: launch.sh DECK [--section.key=value ...]"
 deck=$1
 shift
@@ -35,9 +54,15 @@ shift
 [ -f "$deck" ] || die "$deck: no such deck (paths are relative to $PWD)"
 [ -x "$ztrain" ] || die "$ztrain: no such executable; build it (cmake --build --preset cuda, or cpu) or set ZTRAIN"
 
+if [ -n "$gpus" ] && [ "${ZTRAIN_ALLOW_CPU:-0}" != 1 ] && ! built_for_gpus; then
+  die "this job has GPUs (on this node: $gpus) and $ztrain is not built for them: build it with --preset cuda, or set" \
+    "ZTRAIN to one that is; ZTRAIN_ALLOW_CPU=1 runs on the CPU ranks and leaves the GPUs idle"
+fi
+
 if [ "$plugin" = mpirun ]; then
-  # Takes the nodes and the number of ranks from the allocation.
+  # Takes the nodes and the number of ranks from the allocation. A rank with a GPU is not bound to a single core.
   start=(mpirun)
+  [ -z "$gpus" ] || start+=(--bind-to none)
 else
   # Without the plugin that the MPI library expects, MPI_Init fails or every task is a run of one rank of its own.
   plugins=$(srun --mpi=list 2>&1 || true)
@@ -48,6 +73,9 @@ Set ZTRAIN_MPI to the one that your MPI library supports, or to mpirun."
   # Every rank sees all GPUs of its node and takes the one of its place on the node, so none is bound here: GPUs that
   # see each other exchange data directly.
   start=(srun --mpi="$plugin" --kill-on-bad-exit=1 --cpu-bind=cores)
+  # srun does not take it from the job. Neighbouring ranks have neighbouring cores, as neighbouring GPUs have.
+  cpus=$(cpus_per_rank)
+  [ -z "$cpus" ] || start+=(--cpus-per-task="$cpus" --distribution=block:block)
 fi
 
 # One thread per rank: ranks, not threads, fill the cores.

@@ -1,17 +1,15 @@
 #!/usr/bin/env bash
-# One node, eight ranks.
+# One node of eight GPUs, a rank for each, with build/cuda/ztrain.
 #
 #   sbatch slurm/train_8gpu_node.sh [DECK] [--section.key=value ...]
+#   sbatch --gpus-per-node=0 slurm/train_8gpu_node.sh ...            on eight cores of a node without GPUs
 #
 # Submit from the root of the checkout; DECK is inputs/quickstart.toml when it is not given. The log is
 # <job name>-<job id>.out in the folder you submit from; metrics and checkpoints go to the deck's run.output.
-#
-# On a node with GPUs remove one '#' from the gpus line: one rank per GPU, with build/cuda/ztrain. As it stands the eight
-# ranks are eight cores, one each.
 #SBATCH --job-name=ztrain-node
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=8
-##SBATCH --gpus-per-node=8
+#SBATCH --gpus-per-node=8
 #SBATCH --time=12:00:00
 #SBATCH --exclusive
 #SBATCH --requeue

@@ -1,0 +1,166 @@
+"""slurm/*.sh with stand-ins for SLURM's programs and for ztrain: what they start, and what they refuse."""
+
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import ztrain_run as zt
+
+STAND_INS = {
+    # Runs what it is given on this node, once.
+    "srun": """#!/usr/bin/env bash
+if [ "$*" = --mpi=list ]; then echo "MPI plugin types are... none pmi2 pmix"; exit; fi
+echo "srun $*" >> "$CALLS"
+while [ "${1#-}" != "$1" ]; do shift; done
+exec "$@"
+""",
+    "mpirun": """#!/usr/bin/env bash
+echo "mpirun $*" >> "$CALLS"
+""",
+    "scontrol": """#!/usr/bin/env bash
+echo "scontrol $*" >> "$CALLS"
+""",
+    # Trains until it is told to stop, where the test wants that.
+    "ztrain": """#!/usr/bin/env bash
+echo "$0 $*" >> "$CALLS"
+[ -n "${TRAIN:-}" ] || exit 0
+trap 'echo saved >> "$CALLS"; exit 0' USR1
+while true; do sleep 0.05; done
+""",
+}
+NODE = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_NTASKS": "16",
+    "SLURM_NNODES": "2",
+    "SLURM_NTASKS_PER_NODE": "8",
+    "SLURM_CPUS_ON_NODE": "128",
+    "SLURM_JOB_NODELIST": "node[1-2]",
+}
+GPUS = {**NODE, "SLURM_GPUS_ON_NODE": "8"}
+
+
+def put(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+class Slurm(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="ztrain-slurm-")
+        self.addCleanup(folder.cleanup)
+        self.root, self.bin = pathlib.Path(folder.name) / "checkout", pathlib.Path(folder.name) / "bin"
+        self.calls = pathlib.Path(folder.name) / "calls"
+        for part in ("slurm", "inputs"):
+            shutil.copytree(zt.SOURCE / part, self.root / part)
+        for name in ("srun", "mpirun", "scontrol"):
+            put(self.bin / name, STAND_INS[name])
+        put(self.root / "build/cpu/ztrain", STAND_INS["ztrain"])
+
+    def build_for_gpus(self):
+        put(self.root / "build/cuda/ztrain", STAND_INS["ztrain"])
+        put(self.root / "build/cuda/CMakeCache.txt", "ZTRAIN_CUDA:BOOL=ON\n")
+
+    def environment(self, job):
+        own = {key: value for key, value in zt.environment().items() if not key.startswith("ZTRAIN")}
+        return {**own, "PATH": f"{self.bin}:{own['PATH']}", "CALLS": str(self.calls), **job}
+
+    def submit(self, job, *words, script="launch.sh"):
+        """As sbatch runs the script on the first node; what was called, one line each."""
+        self.calls.write_text("")
+        command = [self.root / "slurm" / script, *words]
+        self.done = subprocess.run(
+            command, capture_output=True, text=True, timeout=20, cwd=self.root, env=self.environment(job), check=False
+        )
+        return self.calls.read_text().splitlines()
+
+    def start(self, job, **options):
+        calls = self.submit(job, "inputs/smoke.toml", **options)
+        self.assertEqual(self.done.returncode, 0, self.done.stderr)
+        self.assertEqual(len(calls), 2, calls)
+        launcher, program = calls
+        self.assertTrue(program.endswith("inputs/smoke.toml --checkpoint.resume=auto"), program)
+        return launcher.split(), pathlib.Path(program.split()[0]).relative_to(self.root / "build").parts[0]
+
+    def refuse(self, job, pattern):
+        self.assertEqual(self.submit(job, "inputs/smoke.toml"), [])
+        self.assertEqual(self.done.returncode, 1)
+        self.assertRegex(self.done.stderr, r"^slurm/launch\.sh: " + pattern)
+
+    def test_gpus_are_not_left_idle_without_a_word(self):
+        for job in (GPUS, {**NODE, "SLURM_JOB_GPUS": "0"}):
+            self.refuse(job, r"this job has GPUs .*build/cpu/ztrain is not built for them: build .*ZTRAIN_ALLOW_CPU=1")
+            self.assertEqual(self.start({**job, "ZTRAIN_ALLOW_CPU": "1"})[1], "cpu")
+        self.build_for_gpus()
+        self.assertEqual(self.start(GPUS)[1], "cuda")
+        self.refuse({**GPUS, "ZTRAIN": str(self.root / "build/cpu/ztrain")}, "this job has GPUs ")
+
+    def test_without_gpus_ranks_are_cores(self):
+        self.build_for_gpus()
+        for job in (NODE, {**NODE, "SLURM_GPUS_ON_NODE": "0"}):
+            launcher, build = self.start(job)
+            self.assertEqual(build, "cpu")
+            self.assertIn("--cpu-bind=cores", launcher)
+            self.assertNotIn("--cpus-per-task", " ".join(launcher))
+
+    def test_ranks_with_gpus_have_their_share_of_the_cores(self):
+        self.build_for_gpus()
+        of_nodes = {key: value for key, value in GPUS.items() if key != "SLURM_NTASKS_PER_NODE"}
+        for job, share in ((GPUS, 16), (of_nodes, 16), ({**GPUS, "SLURM_CPUS_PER_TASK": "6"}, 6)):
+            launcher, _ = self.start(job)
+            self.assertIn(f"--cpus-per-task={share}", launcher)
+            self.assertIn("--distribution=block:block", launcher)
+        launcher, _ = self.start({**NODE, "SLURM_CPUS_PER_TASK": "2"})
+        self.assertIn("--cpus-per-task=2", launcher, "srun does not take it from the job")
+        launcher, _ = self.start({**GPUS, "SLURM_CPUS_ON_NODE": "4"})
+        self.assertNotIn("--cpus-per-task", " ".join(launcher), "there is less than one for each")
+
+    def test_mpirun_binds_ranks_with_gpus_to_no_core(self):
+        self.build_for_gpus()
+        (line,) = self.submit({**GPUS, "ZTRAIN_MPI": "mpirun"}, "inputs/smoke.toml")
+        self.assertIn("mpirun --bind-to none ", line)
+        (line,) = self.submit({**NODE, "ZTRAIN_MPI": "mpirun"}, "inputs/smoke.toml")
+        self.assertNotIn("--bind-to", line)
+
+    def test_what_is_missing_is_named(self):
+        self.refuse({**NODE, "ZTRAIN_MPI": "pmi9"}, r"this SLURM has no MPI plugin 'pmi9'. It has: .*pmix")
+        self.refuse({}, "not inside a SLURM job")
+        self.refuse({**NODE, "ZTRAIN": "nowhere/ztrain"}, "nowhere/ztrain: no such executable")
+
+    def test_near_its_end_a_job_saves_and_requeues_itself(self):
+        self.calls.write_text("")
+        job = {**NODE, "TRAIN": "1"}
+        command = [self.root / "slurm/launch.sh", "inputs/smoke.toml"]
+        with subprocess.Popen(command, cwd=self.root, env=self.environment(job), stdout=subprocess.PIPE, text=True) as process:
+            zt.wait_for("the ranks", lambda: "build/cpu/ztrain" in self.calls.read_text())
+            time.sleep(0.2)  # until they listen
+            process.send_signal(signal.SIGUSR1)
+            out, _ = process.communicate(timeout=20)
+        self.assertEqual(process.returncode, 0, out)
+        self.assertEqual(self.calls.read_text().splitlines()[-2:], ["saved", "scontrol requeue 7"])
+
+    def test_the_scripts_ask_for_what_they_are_named_after(self):
+        """Each with its own deck, or with one that is given."""
+        self.build_for_gpus()
+        asked = {}
+        for script in sorted((self.root / "slurm").glob("train_*.sh")):
+            asked[script.name] = re.findall(r"(?m)^#SBATCH --([\w-]+)=(\d+)$", script.read_text())
+            job = {**GPUS, "ZTRAIN_DATA": "/data", "SLURM_SUBMIT_DIR": str(self.root)}
+            for words in ((), ("inputs/smoke.toml", "--run.steps=3"), ("--run.steps=3",)):
+                calls = self.submit(job, *words, script=script.name)
+                self.assertEqual(self.done.returncode, 0, self.done.stderr)
+                self.assertRegex(calls[-1], r"build/cuda/ztrain \S*inputs/\w+\.toml ")
+                self.assertIn(" ".join(words), calls[-1])
+        self.assertIn(("gpus-per-node", "8"), asked["train_8gpu_node.sh"])
+        self.assertIn(("ntasks-per-node", "8"), asked["train_8gpu_node.sh"])
+        self.assertIn(("gpus-per-node", "8"), asked["train_70b.sh"])
+        self.assertEqual(len(asked), 3)
+
+
+if __name__ == "__main__":
+    zt.main()
