@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include "base/error.hpp"
+#include "data/file_tokens.hpp"
 #include "data/files.hpp"
 #include "data/hdf5_tokens.hpp"
-#include "data/mapped_tokens.hpp"
 
 namespace ztrain::data {
 namespace {
@@ -44,8 +44,8 @@ std::unique_ptr<TokenSource> open_tokens(const std::vector<std::string>& pattern
   const auto files = expand_patterns(patterns, key);
   const std::string kind = kind_of(files, format, key);
   if (kind == "hdf5") return std::make_unique<Hdf5Tokens>(files, key);
-  if (kind == "text") return MappedTokens::text(files, key);
-  return MappedTokens::binary(files, format, key);
+  if (kind == "text") return FileTokens::text(files, key);
+  return FileTokens::binary(files, format, key);
 }
 
 }  // namespace ztrain::data

@@ -1,10 +1,12 @@
 #include "data/tokenizer.hpp"
 
+#include <cstddef>
 #include <filesystem>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
-#include "data/mapped_file.hpp"
+#include "data/input_file.hpp"
 
 namespace ztrain::data {
 
@@ -34,8 +36,10 @@ std::string compare_with_model(const Tokenizer& tokenizer, const std::string& mo
   if (tokenizer.hash.empty() || !std::filesystem::is_regular_file(path, ignored)) return "";
   std::string found;
   try {
-    const MappedFile file(path.string());
-    found = hex(hash_bytes(file.bytes(), file.size()));
+    const InputFile file(path.string());
+    std::vector<std::byte> bytes(static_cast<std::size_t>(file.size()));
+    file.read(0, file.size(), bytes.data());
+    found = hex(hash_bytes(bytes.data(), bytes.size()));
   } catch (const Error& e) {
     return fmt::format("warning: the data were tokenised with {} (tokenizer.json {}), and {}", tokenizer.name,
                        tokenizer.hash, e.what());

@@ -85,10 +85,11 @@ double Session::lasts() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
 }
 
-Stop Session::stop_requested(double most_seconds) const {
+Stop Session::stop_requested(double most_seconds, bool failed) const {
   Stop mine = Stop::none;
   if (rank_ == 0 && most_seconds > 0 && lasts() >= most_seconds) mine = Stop::time_is_up;
   if (stop_.arrived()) mine = Stop::signal;
+  if (failed) mine = Stop::failure;
   int all = static_cast<int>(mine);
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MAX, world_), "MPI_Allreduce");
   return static_cast<Stop>(all);

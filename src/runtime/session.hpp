@@ -31,7 +31,7 @@ class AgreedError : public Error {
 };
 
 /// Why a run is to save and end before its last step.
-enum class Stop : std::uint8_t { none, time_is_up, signal };
+enum class Stop : std::uint8_t { none, time_is_up, signal, failure };
 
 class Session {
  public:
@@ -82,9 +82,10 @@ class Session {
   /// Seconds since the session began, by this rank's clock.
   double lasts() const;
 
-  /// Collective, the same on every rank: signal once SIGUSR1 has reached any of them since the session began;
-  /// else time_is_up once the session has lasted for most_seconds by rank 0's clock. 0: no limit.
-  Stop stop_requested(double most_seconds) const;
+  /// Collective, the same on every rank: failure where any of them has failed; else signal once SIGUSR1 has
+  /// reached any since the session began; else time_is_up once the session has lasted for most_seconds by
+  /// rank 0's clock. 0: no limit.
+  Stop stop_requested(double most_seconds, bool failed) const;
 
   /// Prints "ztrain: rank 2 (host) failed: message" to stderr and ends all ranks within seconds, with a
   /// non-zero status.

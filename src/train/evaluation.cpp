@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
 #include "base/shape.hpp"
 
 namespace ztrain::train {
@@ -12,11 +13,24 @@ namespace {
 struct Sum {
   double loss = 0, weight = 0;
   std::int64_t rows = 0;
+  std::string failure;
   /// A NaN's sign, which would be printed, means nothing.
   double mean() const {
     return weight > 0 && !std::isnan(loss) ? loss / weight : std::numeric_limits<double>::quiet_NaN();
   }
 };
+
+/// A batch that cannot be read becomes padding, since the other ranks wait for its evaluation.
+void fill_or_pad(const data::RowSource& rows, std::int64_t first, std::int64_t micro,
+                 const data::MicroBatch& batch, std::string& failure) {
+  try {
+    return data::fill_in_order(rows, first, micro, batch);
+  } catch (const Error& e) {
+    failure = e.what();
+  }
+  for (std::int64_t r = 0; r < micro; ++r)
+    data::fill_padding(rows.sequence(), data::row_of(batch, r, rows.sequence()));
+}
 
 Sum sum_over(Worker& worker, const config::Deck& deck, const data::RowSet& set,
              const std::function<void(const std::string&)>& beat) {
@@ -28,7 +42,8 @@ Sum sum_over(Worker& worker, const config::Deck& deck, const data::RowSet& set,
   sum.rows = std::min(batches * stride, rows.rows());
   for (std::int64_t b = 0; b < batches; ++b) {
     beat(fmt::format("{}, batch {} of {}", set.name, b + 1, batches));
-    data::fill_in_order(rows, b * stride + worker.data_index() * micro, micro, batch_of(worker.inputs(0)));
+    fill_or_pad(rows, b * stride + worker.data_index() * micro, micro, batch_of(worker.inputs(0)),
+                sum.failure);
     worker.evaluate_batch();
     for (int r = 0; r < ranks; ++r) {
       sum.loss += worker.partials()[r].loss_sum;
@@ -53,6 +68,7 @@ Losses evaluate(Worker& worker, const config::Deck& deck, const std::vector<data
     losses.sets.push_back({set.name, sum.mean(), sum.weight});
     all.loss += sum.loss;
     all.weight += sum.weight;
+    if (!sum.failure.empty()) losses.failure = sum.failure;
     losses.rows += sum.rows;
     losses.rows_in_all += set.rows->rows();
   }

@@ -27,12 +27,14 @@ struct Losses {
   std::vector<SetLoss> sets;
   double tokens = 0;                       ///< predicted, in all sets
   std::int64_t rows = 0, rows_in_all = 0;  ///< evaluated, and in the sets
+  std::string failure;  ///< why data could not be read, on this rank; the losses are then not those of all
   /// False: the weights make no loss of tokens that they are to predict.
   bool finite() const { return tokens == 0 || std::isfinite(all); }
 };
 
-/// Collective: the first deck.evaluation.batches micro-batches per rank of each set, in the order of its
-/// rows. beat is called before each, with what it is: "chat, batch 3 of 64".
+/// Collective, also where a rank cannot read its data: the first deck.evaluation.batches micro-batches per
+/// rank of each set, in the order of its rows. beat is called before each, with what it is: "chat, batch 3 of
+/// 64".
 Losses evaluate(Worker& worker, const config::Deck& deck, const std::vector<data::RowSet>& sets,
                 const std::function<void(const std::string& batch)>& beat);
 

@@ -150,7 +150,9 @@ void Trainer::run() {
                     });
   if (progress_.step < facts_.steps) console_.print(telemetry::step_header() + "\n");
   take_steps();
-  if (deck_.checkpoint.interval >= 0 && saved_step_ != progress_.step) save_at_end();
+  print_last_line();
+  if (const std::string failure = agreed(failure_); !failure.empty()) end_failed(failure);
+  save_at_end();
   if (outside_bytes_ > 0) report_peak();
   require_end();
   if (deck_.checkpoint.export_to.empty()) return;
@@ -169,16 +171,35 @@ void Trainer::take_steps() {
     if (deck_.evaluation.interval > 0 && (s % deck_.evaluation.interval == 0 || s == facts_.steps))
       evaluate_and_report();
     if (deck_.checkpoint.interval > 0 && (save_is_due_ || s % deck_.checkpoint.interval == 0)) save_or_wait();
+    if (progress_.step < facts_.steps) fill_next_inputs();
     if (stops_early()) return;
   }
 }
 
+/// The same text on every rank: what has failed on any, as Session::agree words it; "" for nothing.
+std::string Trainer::agreed(const std::string& failure) const {
+  try {
+    session_.agree("training", [&] {
+      if (!failure.empty()) throw Error(failure);
+    });
+  } catch (const runtime::AgreedError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+/// That of a step whose turn it was not (metrics.interval), but behind which none comes.
+void Trainer::print_last_line() {
+  console_.print(std::exchange(last_line_, ""));
+}
+
 /// After the last step there is nothing to stop.
-bool Trainer::stops_early() const {
+bool Trainer::stops_early() {
   using runtime::Stop;
   if (progress_.step >= facts_.steps) return false;
-  const Stop stop = session_.stop_requested(60 * deck_.run.max_minutes);
-  if (stop == Stop::none) return false;
+  const Stop stop = session_.stop_requested(60 * deck_.run.max_minutes, !failure_.empty());
+  if (stop == Stop::none || stop == Stop::failure) return stop == Stop::failure;
+  print_last_line();
   console_.print(fmt::format(
       "{}: the run stops after step {} of {}\n",
       stop == Stop::signal ? "SIGUSR1" : fmt::format("run.max_minutes = {}", deck_.run.max_minutes),
@@ -206,13 +227,12 @@ void Trainer::step() {
   watchdog_->beat("train step");
   const telemetry::Phase phase(console_, "step", progress_.step + 1, [this] { return worker_.position(); });
   StepClock clock;
+  clock.data = data_seconds_;
   const double start = now();
-  fill_inputs();
-  clock.data = now() - start;
   set_scalars();
   worker_.train().clear_timings();
   worker_.step();
-  clock.total = now() - start;
+  clock.total = clock.data + now() - start;
   worker_.held().look();
   clock.save = std::exchange(save_seconds_, 0.0);
   if (deck_.debug.poison) worker_.memory().check_guards();
@@ -242,10 +262,24 @@ void Trainer::require_tokens() const {
 }
 
 void Trainer::fill_inputs() {
+  const double start = now();
   const std::int64_t micros = config::accumulation_steps(deck_), micro = deck_.batch.micro;
   for (std::int64_t m = 0; m < micros; ++m) {
     const std::int64_t first = progress_.samples + (m * worker_.data_ranks() + worker_.data_index()) * micro;
     sampler_.fill(first, micro, batch_of(worker_.inputs(static_cast<int>(m))));
+  }
+  data_seconds_ = now() - start;
+}
+
+/// Before the ranks ask each other whether to stop: one that has no data for its next step says so there, and
+/// all save the step that they have done.
+void Trainer::fill_next_inputs() {
+  if (!failure_.empty()) return;
+  const telemetry::Phase phase(console_, "reading the data of step", progress_.step + 1);
+  try {
+    fill_inputs();
+  } catch (const Error& e) {
+    failure_ = e.what();
   }
 }
 
@@ -273,9 +307,18 @@ void Trainer::report(const StepClock& clock) {
                            ? clock.total
                            : 0.9 * mean_step_seconds_ + 0.1 * clock.total;
   const auto record = step_record(worker_, worker_.train().timings(), progress_, facts_, clock, this_step);
-  metrics_->write(record);
-  if (progress_.step % deck_.metrics.interval == 0 || progress_.step == facts_.steps)
-    console_.print(telemetry::step_line(step_line(record, facts_, seconds_left())) + "\n");
+  last_line_ = telemetry::step_line(step_line(record, facts_, seconds_left())) + "\n";
+  if (progress_.step % deck_.metrics.interval == 0 || progress_.step == facts_.steps) print_last_line();
+  write_metrics(record);
+}
+
+template <class Record>
+void Trainer::write_metrics(const Record& record) {
+  try {
+    metrics_->write(record);
+  } catch (const Error& e) {
+    failure_ = e.what();
+  }
 }
 
 /// Until the last step, or until the run ends itself.
@@ -293,6 +336,8 @@ void Trainer::evaluate_and_report() {
     watchdog_->beat("evaluation");
     phase.at(batch);
   });
+  failure_ = agreed(failure_.empty() ? losses.failure : failure_);
+  if (!failure_.empty()) return;
   const bool best = doubt().empty() && losses.all < progress_.best_validation_loss;
   if (best) progress_.best_validation_loss = losses.all;
   progress_.evaluation_failed = !losses.finite();
@@ -300,7 +345,7 @@ void Trainer::evaluate_and_report() {
   if (session_.rank() == 0) {
     telemetry::EvaluationRecord record{progress_.step, losses.all, {}};
     for (const SetLoss& set : losses.sets) record.sets.emplace_back(set.name, set.loss);
-    metrics_->write(record);
+    write_metrics(record);
   }
   console_.print(fmt::format("step {}: {}{} ({:.1f} s)\n", progress_.step, describe(losses),
                              best ? ", the best so far" : "", now() - start));

@@ -48,20 +48,26 @@ class Trainer {
   void load_checkpoint(const std::string& path);
   std::string where() const;
   void take_steps();
+  std::string agreed(const std::string& failure) const;
+  void print_last_line();
   void step();
   void measure_outside();
   void require_tokens() const;
   void fill_inputs();
+  void fill_next_inputs();
   void set_scalars();
   void report(const StepClock& clock);
+  template <class Record>
+  void write_metrics(const Record& record);
   double seconds_left() const;
   void evaluate_and_report();
-  bool stops_early() const;
+  bool stops_early();
   void report_peak();
   void export_at_end();
   std::string doubt() const;
   void save_or_wait();
   void save_at_end();
+  void end_failed(const std::string& failure);
   void require_end();
   void set_dead_aside();
   void save();
@@ -86,7 +92,10 @@ class Trainer {
   std::int64_t saved_optimizer_steps_ = -1;  ///< and how many steps its weights have behind them
   std::string saved_;                        ///< that checkpoint
   std::int64_t outside_bytes_ = 0;           ///< measured after the first step and each save
+  double data_seconds_ = 0;                  ///< of filling the inputs
   double save_seconds_ = 0;                  ///< since the last report
+  std::string failure_;    ///< of this rank, outside the computation: the run ends with what it has
+  std::string last_line_;  ///< of the last step, while it is not printed; rank 0 alone
   double mean_step_seconds_ = 0;
   std::vector<runtime::Mesh::Sent> sent_before_;
 };

@@ -141,12 +141,27 @@ void Trainer::save_or_wait() {
 /// There is nothing to wait for. Weights that a checkpoint has already are not saved again for a place in the
 /// data from which they do not go on, nor dead ones beside a checkpoint that trains.
 void Trainer::save_at_end() {
+  if (deck_.checkpoint.interval < 0 || saved_step_ == progress_.step) return;
   const bool saved = saved_optimizer_steps_ == progress_.optimizer_steps;
   if (saved ? overflow_.diverging() : overflow_.weights_are_dead() && progress_.proven_step >= 0) return;
   save();
   if (!doubt().empty())
     console_.print(fmt::format("step {}: warning: {}; training may not go on from this checkpoint\n",
                                progress_.step, doubt()));
+}
+
+/// The last good step is saved; then every rank throws what has failed, and how that ended.
+void Trainer::end_failed(const std::string& failure) {
+  std::string end = fmt::format("the run ends after step {}, which has no checkpoint", progress_.step);
+  try {
+    save_at_end();
+    if (saved_step_ == progress_.step)
+      end = fmt::format("the run ends after step {}, which is saved: the same command goes on from there",
+                        progress_.step);
+  } catch (const runtime::AgreedError& e) {
+    end += fmt::format(": {}", e.what());
+  }
+  throw runtime::AgreedError(fmt::format("{}\n{}", failure, end));
 }
 
 /// A run that ends itself while training diverges is not to be started again by a queue.

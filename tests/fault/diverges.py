@@ -76,7 +76,7 @@ class Diverges(zt.Case):
             )
             self.assertFalse(model.exists(), str(result))
             last = self.finite("short")[-1]
-            self.assertEqual(zt.saved_steps(self.folder / "short" / "checkpoints"), [max(last - 1, 1), last][last < 2 :])
+            self.assertEqual(zt.saved_steps(self.folder / "short" / "checkpoints"), sorted({max(last - 1, 1), last}))
 
     def test_a_run_that_stops_itself_among_skipped_steps_is_no_success(self):
         """A queue would start it again and again, and each time a checkpoint of the same weights came to the others."""

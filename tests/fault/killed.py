@@ -8,20 +8,6 @@ import ztrain_run as zt
 
 
 class Killed(zt.Case):
-    def begin(self, ranks, name, overrides, steps):
-        """Starts a run and returns when it has trained some steps: (process, {rank: pid}, output, log)."""
-        output, log = self.folder / name, self.folder / f"{name}.log"
-        process = zt.start(ranks, [self.deck, *zt.words_of({"run.output": output, **overrides})], log)
-        self.addCleanup(process.wait)
-        self.addCleanup(zt.end, process)
-        zt.wait_for(
-            f"step {steps}", lambda: process.poll() is not None or len(zt.losses(output)) >= steps, timeout=60
-        )
-        self.assertIsNone(process.poll(), log.read_text())
-        found = zt.rank_processes(process.pid)
-        self.assertEqual(sorted(found), list(range(ranks)), log.read_text())
-        return process, found, output, log
-
     def test_a_killed_rank_ends_the_job(self):
         for victim in (0, 2):
             process, ranks, _, log = self.begin(

@@ -128,6 +128,10 @@ class Resume(zt.Case):
         self.train(2, "left", {"run.steps": 1000000, "run.max_minutes": 1e-9})
         self.assertRegex(self.last.out, r"\n +1/1000000 .* 0s\n")
 
+    def test_the_last_step_of_a_run_that_ends_itself_is_printed(self):
+        self.train(2, "unprinted", {"run.steps": 100, "run.max_minutes": 1e-9, "metrics.interval": 10})
+        self.assertRegex(self.last.out, r"\n +1/100 .*\n(.*\n)*run\.max_minutes.* stops after step 1 of 100")
+
     def test_minutes_that_are_none_are_refused(self):
         for minutes in ("-1", "soon", "nan"):
             self.refused({"run.max_minutes": minutes}, r"run\.max_minutes")

@@ -308,6 +308,20 @@ class Case(unittest.TestCase):
         cls.last = result
         return output
 
+    def begin(self, ranks, name, overrides, steps):
+        """Starts a run and returns when it has trained some steps: (process, {rank: pid}, output, log)."""
+        output, log = self.folder / name, self.folder / f"{name}.log"
+        process = start(ranks, [self.deck, *words_of({"run.output": output, **overrides})], log)
+        self.addCleanup(process.wait)
+        self.addCleanup(end, process)
+        wait_for(
+            f"step {steps}", lambda: process.poll() is not None or len(losses(output)) >= steps, timeout=60
+        )
+        self.assertIsNone(process.poll(), log.read_text())
+        found = rank_processes(process.pid)
+        self.assertEqual(sorted(found), list(range(ranks)), log.read_text())
+        return process, found, output, log
+
     def assert_same(self, expected, found, what=""):
         """Bitwise the same losses and gradient norms."""
         self.assertTrue(expected, "there is nothing to compare")

@@ -38,6 +38,19 @@ TEST_F(Data, HeadersOfLlmC) {
                 "' is a token file of magic 20240520 and version 2; version 1 is known");
 }
 
+TEST_F(Data, AFileThatBecomesShorterIsAnErrorThatNamesIt) {
+  const auto source =
+      open_tokens({write_ids<std::uint16_t>("a.bin", count_up(0, 100000))}, "auto", "data.train");
+  Ids read(1000);
+  source->read(99000, 1000, read.data());
+  std::filesystem::resize_file(at("a.bin"), 2 * 99500);
+  EXPECT_EQ(error_of([&] { source->read(99000, 1000, read.data()); }),
+            "'" + at("a.bin") +
+                "' was changed while it was in use: it had 200000 bytes and ends at byte 199000 now");
+  source->read(0, 1000, read.data());
+  EXPECT_EQ(read, count_up(0, 1000));
+}
+
 TEST_F(Data, FilesJoinInTheOrderOfTheirPaths) {
   write_ids<std::uint16_t>("2.bin", count_up(10, 30));
   write_ids<std::uint16_t>("1.bin", count_up(0, 10));

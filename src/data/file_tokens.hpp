@@ -1,10 +1,10 @@
 #pragma once
-// Token files and text, mapped: bytes are paged in as windows are read, and nothing is copied ahead.
+// Token files and text, read as windows of them are needed.
 
 #include <string>
 #include <vector>
 
-#include "data/mapped_file.hpp"
+#include "data/input_file.hpp"
 #include "data/token_source.hpp"
 
 namespace ztrain::data {
@@ -20,10 +20,10 @@ struct BinaryLayout {
 /// The layout of a .bin file. format: "auto", "bin-uint16" or "bin-uint32".
 /// Throws Error naming the file and both numbers when the file is longer or shorter than its header or its
 /// width says.
-BinaryLayout binary_layout(const MappedFile& file, const std::string& format, const std::string& key);
+BinaryLayout binary_layout(const InputFile& file, const std::string& format, const std::string& key);
 
 /// Files one after the other; text has a separator token between them.
-class MappedTokens : public TokenSource {
+class FileTokens : public TokenSource {
  public:
   static std::unique_ptr<TokenSource> text(const std::vector<std::string>& files, const std::string& key);
   static std::unique_ptr<TokenSource> binary(const std::vector<std::string>& files, const std::string& format,
@@ -38,13 +38,13 @@ class MappedTokens : public TokenSource {
 
  private:
   struct Part {
-    MappedFile file;
+    InputFile file;
     BinaryLayout layout;
     std::int64_t begin = 0;  ///< position of its first token in the source
   };
 
   std::size_t part_of(std::int64_t position) const;
-  void add(MappedFile file, const BinaryLayout& layout);
+  void add(InputFile file, const BinaryLayout& layout);
 
   std::vector<Part> parts_;
   std::int64_t size_ = 0;
