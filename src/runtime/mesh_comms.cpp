@@ -33,15 +33,14 @@ Mesh::Mesh(const Session& session, const MeshShape& shape, std::int64_t cut)
 
 Communicator& Mesh::over(AxisSet axes, Queue queue) {
   if (!backend_->one_per_queue()) queue = 0;
-  std::unique_ptr<Communicator>& known = groups_[{axes.bits(), queue}];
-  if (known) return *known;
+  const auto key = std::make_pair(axes.bits(), queue);
+  if (const auto known = groups_.find(key); known != groups_.end()) return *known->second;
   axes_[axes.bits()] = axes;
-  if (shape().size(axes) == 1)
-    known = backend_->make_self(queue);
-  else
-    known =
-        make(split(session_, coordinate_.group_id(axes), coordinate_.index_in(axes), to_string(axes), queue));
-  return *known;
+  std::unique_ptr<Communicator> made =
+      shape().size(axes) == 1 ? backend_->make_self(queue)
+                              : make(split(session_, coordinate_.group_id(axes), coordinate_.index_in(axes),
+                                           to_string(axes), queue));
+  return *(groups_[key] = std::move(made));
 }
 
 Communicator* Mesh::neighbour(AxisSet axes, int from, int to, Queue queue) {

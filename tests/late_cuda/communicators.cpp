@@ -23,10 +23,11 @@ std::unique_ptr<Device> fresh_device(const late_nccl::Options& options = {}) {
   return make_device(session().local_rank());
 }
 
-std::unique_ptr<CommGroup> group(Via via = Via::late, const late_nccl::Options& options = {}) {
+std::unique_ptr<CommGroup> group(Via via = Via::late, const late_nccl::Options& options = {},
+                                 double patience = 300) {
+  const NcclOptions nccl{.nccl_sums = via == Via::late_sums, .patience = patience, .of_one = true};
   return std::make_unique<CommGroup>(via, fresh_device(options), [&](Device& on) {
-    return std::make_unique<NcclBackend>(session(), on,
-                                         NcclOptions{.nccl_sums = via == Via::late_sums, .of_one = true});
+    return std::make_unique<NcclBackend>(session(), on, nccl);
   });
 }
 
@@ -100,16 +101,22 @@ TEST_P(Communicators, WorkOfAQueueIsInOrderAndTheHostIsNot) {
 
 TEST(CommunicatorsAlone, MessagesGoToTheNeighbour) {
   if (session().size() == 1) GTEST_SKIP() << "nobody to talk to";
-  const auto g = group();
-  const int size = g->size, last = size - 1;
-  Communicator* const down = g->mesh.neighbour(Axis::shard, 0, last, gather_queue);
-  ASSERT_EQ(down != nullptr, g->rank == 0 || g->rank == last);
-  if (down == nullptr) return;
-  const DeviceArray<float> data(*g->device, contribution<float>(g->rank, 99));
-  const auto message = g->rank == 0 ? down->send(data.data(), 396, 1) : down->recv(data.data(), 396, 0);
-  for (int step = 0; step < 3; ++step) run(message);
-  EXPECT_TRUE(same_bits(data.read(), contribution<float>(0, 99)));
-  EXPECT_EQ(down->bytes_sent(), g->rank == 0 ? 3 * 396 : 0);
+  const auto g = group(Via::late, {}, 20);
+  const int last = g->size - 1;
+  const auto check = [&](int from, int to) {
+    Communicator* const pair = g->mesh.neighbour(Axis::shard, from, to, gather_queue);
+    ASSERT_EQ(pair != nullptr, g->rank == 0 || g->rank == last);
+    if (pair == nullptr) return;
+    EXPECT_EQ(pair->rank(), g->rank == from ? 0 : 1);
+    const DeviceArray<float> data(*g->device, contribution<float>(g->rank, 99));
+    const auto message = g->rank == from ? pair->send(data.data(), 396, 1) : pair->recv(data.data(), 396, 0);
+    for (int step = 0; step < 3; ++step) run(message);
+    EXPECT_TRUE(same_bits(data.read(), contribution<float>(from, 99)));
+    EXPECT_EQ(pair->bytes_sent(), g->rank == from ? 3 * 396 : 0);
+  };
+  check(0, last);
+  g->mesh.over(Axis::shard, gather_queue);  // what follows on the queue is split off it
+  check(last, 0);
 }
 
 /// A mesh of two axes where the ranks suffice.
@@ -129,22 +136,28 @@ float sum_of_ranks(Mesh& mesh, Device& device, AxisSet axes, Queue queue) {
   return sum.read()[0];
 }
 
-TEST(CommunicatorsAlone, GroupsOfAQueueShareChannels) {
-  if (session().size() < 4) GTEST_SKIP() << "needs a mesh of two axes";
+/// Makes the groups in this order, on two queues.
+void check_groups(const std::vector<AxisSet>& order, int channel_sets) {
   {
     const auto device = fresh_device();
     Mesh mesh(session(), two_axes(), std::make_unique<NcclBackend>(session(), *device, NcclOptions{}));
     for (const Queue queue : {gather_queue, reduce_queue})
-      for (const AxisSet axes :
-           {Axis::replicate | Axis::shard, AxisSet(Axis::shard), AxisSet(Axis::replicate)}) {
+      for (const AxisSet axes : order) {
         float expected = 0;
         for (const int member : mesh.coordinate().group(axes)) expected += static_cast<float>(member);
         EXPECT_EQ(sum_of_ranks(mesh, *device, axes, queue), expected) << to_string(axes);
       }
     EXPECT_EQ(late_nccl::communicators(), 6);
-    EXPECT_EQ(late_nccl::channel_sets(), 2) << "one for each queue";
+    EXPECT_EQ(late_nccl::channel_sets(), channel_sets);
   }
   EXPECT_EQ(late_nccl::communicators(), 0);
+}
+
+TEST(CommunicatorsAlone, GroupsOfAQueueShareChannels) {
+  if (session().size() < 4) GTEST_SKIP() << "needs a mesh of two axes";
+  const AxisSet all = Axis::replicate | Axis::shard, shard(Axis::shard), replicate(Axis::replicate);
+  check_groups({all, shard, replicate}, 2);
+  check_groups({shard, all, replicate}, 4);  // the first is of some ranks, so no parent to others
 }
 
 TEST(CommunicatorsAlone, QueuesKeepTheHostsOrderOnADeviceThatHoldsOneKernel) {
@@ -216,6 +229,7 @@ TEST(CommunicatorsAlone, MemoryThatOneRankCannotRegisterIsRegisteredOnNone) {
   const bool last = session().rank() == session().size() - 1;
   check_registered(
       *group(Via::late, {.fault = last ? late_nccl::Fault::registration : late_nccl::Fault::none}), false);
+  EXPECT_EQ(late_nccl::failure(), last ? "no more memory can be registered" : "");
 }
 
 /// Throws on this rank; its text.
@@ -250,6 +264,26 @@ TEST(CommunicatorsAlone, AFailureToBeginNamesItsCauseOnEveryRank) {
   const std::string id = text_of_failure({.fault = late_nccl::Fault::unique_id}, 60);
   EXPECT_NE(id.find("ncclGetUniqueId failed"), std::string::npos) << id;
   EXPECT_NE(id.find("no network interface was found"), std::string::npos) << id;
+}
+
+TEST(CommunicatorsAlone, ASplitThatFailsEndsItsParent) {
+  const auto device = fresh_device();
+  const int size = session().size(), rank = session().rank(), last = size - 1;
+  MeshShape shape;
+  shape[Axis::shard] = size;
+  Mesh mesh(session(), shape,
+            std::make_unique<NcclBackend>(session(), *device, NcclOptions{.patience = 1, .of_one = true}));
+  mesh.over(Axis::shard);
+  late_nccl::configure({.fault = rank == last ? late_nccl::Fault::split : late_nccl::Fault::none});
+  const auto split = [&] {
+    size == 1 ? &mesh.over(Axis::replicate) : mesh.neighbour(Axis::shard, 0, last);
+  };
+  if (rank != 0 && rank != last) return split();
+  EXPECT_THROW(split(), Error);
+  // Else NCCL, still at work, would write to what is gone.
+  EXPECT_EQ(late_nccl::communicators(), 0);
+  EXPECT_NO_THROW(mesh.check()) << "a group that was not made is none";
+  mesh.abort();
 }
 
 TEST(CommunicatorsAlone, ARankThatDoesNotComeIsWaitedForSoLongAndNoLonger) {

@@ -44,9 +44,43 @@ TEST(CudaDevice, IsTheLocalRanks) {
     const auto device = make_late_device({}, rank);
     EXPECT_EQ(device->name(), "late CUDA on host memory");
     identities.insert(device->identity());
+    int current = -1;
+    ASSERT_EQ(cudaGetDevice(&current), cudaSuccess);
+    EXPECT_EQ(current, rank) << "libraries use the current one";
     EXPECT_TRUE(device->asynchronous() && device->captures() && !device->memory().host_accessible());
   }
   EXPECT_EQ(identities.size(), 3u);
+}
+
+TEST(CudaDevice, CommunicationGoesBeforeComputing) {
+  const auto device = make_late_device({});
+  int least = 0, greatest = 0;
+  ASSERT_EQ(cudaDeviceGetStreamPriorityRange(&least, &greatest), cudaSuccess);
+  for (runtime::Queue queue = 0; queue < runtime::queue_count; ++queue) {
+    int priority = 1;
+    auto* const stream = static_cast<cudaStream_t>(device->native_stream(queue));
+    ASSERT_EQ(cudaStreamGetPriority(stream, &priority), cudaSuccess);
+    EXPECT_EQ(priority, queue == runtime::compute_queue ? least : greatest) << queue;
+  }
+}
+
+TEST(CudaDevice, GivesBackWhatItMade) {
+  const late_cuda::Objects before = late_cuda::objects();
+  {
+    const auto device = make_late_device({});
+    std::string ran;
+    for (const bool destroyed : {true, false}) {
+      device->begin_capture(0);
+      device->submit(0, named(ran, 'a'));
+      const Graph graph = device->end_capture(0);
+      device->launch(graph, 0);
+      device->finish();
+      if (destroyed) device->destroy(graph);
+    }
+    device->make_event();
+    EXPECT_NE(late_cuda::objects(), before);
+  }
+  EXPECT_EQ(late_cuda::objects(), before);
 }
 
 TEST(CudaDevice, QueuesAreOrderedByEventsAlone) {
@@ -163,6 +197,41 @@ TEST(CudaDevice, AGraphRunsWhatWasCaptured) {
     device->destroy(graph);
   }
   EXPECT_EQ(orders, (std::set<std::string>{"abc", "acb"}));
+}
+
+TEST(CudaDevice, AQueueIsInTheCaptureThatItJoinedAlone) {
+  const auto device = make_late_device({});
+  std::string ran;
+  const Event fork = device->make_event(), join = device->make_event(), begin = device->make_event(true),
+              end = device->make_event(true);
+  for (const bool joins : {true, false}) {
+    device->begin_capture(0);
+    device->submit(0, named(ran, 'a'));
+    if (joins) {
+      device->record(fork, 0);
+      device->wait(1, fork);
+      device->record(join, 1);
+      device->wait(0, join);
+    } else {
+      device->record(begin, 1);
+      device->record(end, 1);
+    }
+    device->end_capture(0);
+  }
+  device->finish();
+  EXPECT_TRUE(device->seconds(begin, end)) << "recorded while another queue was captured";
+}
+
+TEST(CudaDevice, LaunchesThatFailThrow) {
+  const auto device = make_late_device({});
+  const auto fails = [] { EXPECT_EQ(cudaSetDevice(99), cudaErrorInvalidDevice); };
+  EXPECT_NE(refusal([&] { device->cuda().submit(0, fails); }).find("cudaErrorInvalidDevice"),
+            std::string::npos);
+  EXPECT_EQ(refusal([&] { device->cuda().submit(0, [] {}); }), "") << "it was reported once";
+  device->begin_capture(0);
+  const Graph graph = device->end_capture(0);
+  device->destroy(graph);
+  EXPECT_NE(refusal([&] { device->launch(graph, 0); }).find("cudaGraphLaunch"), std::string::npos);
 }
 
 TEST(CudaDevice, ErrorsOfCapturesAreErrors) {

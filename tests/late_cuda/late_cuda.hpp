@@ -47,6 +47,13 @@ bool capturing(cudaStream_t stream);
 /// Whether all of [data, data + bytes) is of one allocation of the device.
 bool is_device_memory(const void* data, std::size_t bytes);
 
+/// What exists of what callers make and must destroy.
+struct Objects {
+  int streams, events, graphs, executables;
+  bool operator==(const Objects&) const = default;
+};
+Objects objects();
+
 /// Device memory is open to the process while one lives: operations make one around what they read and write.
 class Open {
  public:

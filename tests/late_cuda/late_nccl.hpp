@@ -27,8 +27,9 @@
 
 namespace late_nccl {
 
-/// absence: the rank takes part in no ncclCommInitRankConfig, and its own never ends.
-enum class Fault { none, unique_id, init, absence, registration };
+/// absence: the rank takes part in no ncclCommInitRankConfig, and its own never ends. split: the rank's never
+/// ends.
+enum class Fault { none, unique_id, init, absence, split, registration };
 
 struct Options {
   double patience = 60;  ///< seconds

@@ -121,6 +121,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
     mine.number.store(number);
     const auto step = [=, &p = *parent, child = std::shared_ptr<ncclComm>(),
                        options = config ? std::optional(*config) : std::nullopt]() mutable {
+      if (Library::get().options.fault == Fault::split) return ncclInProgress;
       if (!child) {
         for (int r = 0; r < p.clique->size(); ++r)
           if (p.clique->board().rank[r].split[number % 2].number.load() != number) return ncclInProgress;

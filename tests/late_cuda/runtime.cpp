@@ -137,6 +137,17 @@ void enqueue(cudaStream_t stream, std::function<bool()> work, const char* what) 
   });
 }
 
+Objects objects() {
+  Runtime& runtime = Runtime::get();
+  Objects counts{};
+  runtime.call([&](Lock&) {
+    counts = {runtime.streams().count(), runtime.events().count(), runtime.graphs().count(),
+              runtime.executables().count()};
+    return cudaSuccess;
+  });
+  return counts;
+}
+
 bool capturing(cudaStream_t stream) {
   bool captured = false;
   Runtime& runtime = Runtime::get();

@@ -25,7 +25,7 @@ struct Capture {
 // CUDA leaves open what its handles point to.
 
 struct CUstream_st {
-  int number = 0;
+  int number = 0, priority = 0;
   late_cuda::Places last{};                       ///< what is given next runs after these
   std::shared_ptr<late_cuda::Capture> capture{};  ///< null: none
   late_cuda::Places captured{};                   ///< within it, as `last`
@@ -60,6 +60,7 @@ class Handles {
   }
   bool has(const T* handle) const { return owned_.contains(handle); }
   bool drop(const T* handle) { return owned_.erase(handle) > 0; }
+  int count() const { return static_cast<int>(owned_.size()); }
   template <class F>
   void each(const F& f) {
     for (auto& [handle, object] : owned_) f(*object);

@@ -6,6 +6,8 @@
 namespace late_cuda {
 namespace {
 
+constexpr int least_priority = 0, greatest_priority = -5;
+
 /// What the host may neither ask for nor wait for: it ends the capture, too.
 cudaError_t refused(Capture& capture) {
   capture.valid = false;
@@ -53,17 +55,28 @@ using late_cuda::Lock;
 using late_cuda::Runtime;
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  *least = 0;
-  *greatest = -5;
+  *least = late_cuda::least_priority;
+  *greatest = late_cuda::greatest_priority;
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
   Runtime& runtime = Runtime::get();
   return runtime.call([&](Lock&) {
     // Of others the legacy stream would have to know.
     if (flags != cudaStreamNonBlocking) return cudaErrorNotSupported;
-    *stream = runtime.streams().make({.number = runtime.next_stream()});
+    const int kept = std::clamp(priority, late_cuda::greatest_priority, late_cuda::least_priority);
+    *stream = runtime.streams().make({.number = runtime.next_stream(), .priority = kept});
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+  Runtime& runtime = Runtime::get();
+  return runtime.call([&](Lock&) {
+    const CUstream_st* const found = runtime.stream(stream);
+    if (!found) return cudaErrorInvalidResourceHandle;
+    *priority = found->priority;
     return cudaSuccess;
   });
 }
