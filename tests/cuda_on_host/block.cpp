@@ -22,6 +22,11 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
+// The linker's: where the no-ops of functions begin that have some.
+extern "C" {
+extern const std::uintptr_t __start___patchable_function_entries[], __stop___patchable_function_entries[];
+}
+
 namespace cuda_on_host {
 
 constinit thread_local uint3 threadIdx{}, blockIdx{};
@@ -258,7 +263,7 @@ void Block::finish_exchange(unsigned first, unsigned mask) {
 }
 
 void Block::arrange(std::vector<unsigned>& threads) const {
-  const ThreadOrder order = config_.stream ? config_.stream->order : ThreadOrder::forward;
+  const ThreadOrder order = config_.stream->order;
   std::sort(threads.begin(), threads.end());
   if (order == ThreadOrder::backward) std::reverse(threads.begin(), threads.end());
   if (order == ThreadOrder::shuffled) std::shuffle(threads.begin(), threads.end(), std::mt19937(index_));
@@ -295,10 +300,22 @@ void run_watched(const cudaLaunchConfig_t& config, const std::function<void()>& 
 
 }  // namespace
 
-cudaError_t run(const cudaLaunchConfig_t& config, const std::function<void()>& kernel) {
+unsigned launch_bound(const void* kernel) {
+  const auto at = reinterpret_cast<std::uintptr_t>(kernel);
+  std::uintptr_t bound = at;
+  for (const auto* begin = __start___patchable_function_entries;
+       begin != __stop___patchable_function_entries; ++begin)
+    if (*begin <= at) bound = std::min(bound, at - *begin);
+  return bound <= most_threads ? static_cast<unsigned>(bound) : 0;
+}
+
+cudaError_t run(const cudaLaunchConfig_t& config, unsigned bound, const std::function<void()>& kernel) {
   const unsigned blocks = config.gridDim.x, threads = config.blockDim.x;
+  if (config.stream == nullptr) return cudaErrorInvalidResourceHandle;
+  if (bound == 0) return cudaErrorInvalidDeviceFunction;
   if (blocks == 0 || blocks > most_blocks || threads == 0 || threads > most_threads)
     return cudaErrorInvalidConfiguration;
+  if (threads > bound) return cudaErrorLaunchOutOfResources;
   for (unsigned b = 0; b < std::min(blocks, 2u); ++b) Crew::of(b).hold(threads);
   if (watched) {
     run_watched(config, kernel);
@@ -326,15 +343,28 @@ cudaError_t cudaGetLastError() {
   return cudaSuccess;
 }
 
-const char* cudaGetErrorString(cudaError_t error) {
-  return error == cudaErrorInvalidConfiguration ? "invalid configuration argument" : "an error";
-}
-
 const char* cudaGetErrorName(cudaError_t error) {
-  return error == cudaErrorInvalidConfiguration ? "cudaErrorInvalidConfiguration" : "cudaError";
+  switch (error) {
+    case cudaErrorInvalidConfiguration:
+      return "cudaErrorInvalidConfiguration";
+    case cudaErrorInvalidDeviceFunction:
+      return "cudaErrorInvalidDeviceFunction";
+    case cudaErrorInvalidResourceHandle:
+      return "cudaErrorInvalidResourceHandle";
+    case cudaErrorLaunchOutOfResources:
+      return "cudaErrorLaunchOutOfResources";
+    default:
+      return "cudaError";
+  }
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
+const char* cudaGetErrorString(cudaError_t error) {
+  return cudaGetErrorName(error);
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
   std::copy_n(static_cast<const char*>(from), bytes, static_cast<char*>(to));
   return cudaSuccess;
 }

@@ -13,7 +13,9 @@
 #define __device__
 #define __host__
 #define __grid_constant__
-#define __launch_bounds__(...)
+/// So many no-ops before the kernel's code, where launch_bound counts them.
+#define __launch_bounds__(threads) \
+  __attribute__((patchable_function_entry(sizeof(char[threads]), sizeof(char[threads]))))
 /// A block has a thread of the host to itself.
 #define __shared__ static thread_local
 
@@ -53,5 +55,6 @@ template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
   const std::tuple<Parameters...> parameters(std::forward<Arguments>(arguments)...);
-  return cuda_on_host::run(*config, [&] { std::apply(kernel, parameters); });
+  return cuda_on_host::run(*config, cuda_on_host::launch_bound(reinterpret_cast<const void*>(kernel)),
+                           [&] { std::apply(kernel, parameters); });
 }
