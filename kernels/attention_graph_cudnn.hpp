@@ -28,6 +28,15 @@ using CudnnGraph = std::shared_ptr<cudnn_frontend::graph::Graph>;
 /// compute capability 9.0; 0: of the current one.
 CudnnGraph describe_attention(const AttentionRequest& request, int sm = 0);
 
+/// Which keys a query sees: itself and those before it of its entry, shape.window of them at most. A mask that
+/// is given has the window in it. Attributes: cuDNN's, of either direction.
+template <class Attributes>
+void set_band(Attributes& attributes, const AttentionRequest& r) {
+  attributes.set_diagonal_band_right_bound(0);
+  if (r.shape.window > 0 && r.shape.window < r.work.length && r.work.way != AttentionWay::masked)
+    attributes.set_diagonal_band_left_bound(static_cast<int>(r.shape.window));
+}
+
 /// What a plan is for: the GPU of a handle; or without a handle one that need not be there, told by its
 /// properties, the JSON text that cuDNN takes from 9.8 on.
 struct PlanDevice {

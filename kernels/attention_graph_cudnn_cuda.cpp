@@ -81,16 +81,13 @@ class Builder {
  private:
   bool ragged() const { return r_.work.way == AttentionWay::documents; }
 
-  /// Masks and the scale, which both directions name alike. A mask that is given has the window in it.
+  /// Masks and the scale, which both directions name alike.
   template <class Attributes>
   void common(Attributes& attributes) {
     attributes.set_attn_scale(static_cast<float>(r_.scale))
-        .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
-        .set_diagonal_band_right_bound(0);
-    const bool masked = r_.work.way == AttentionWay::masked;
-    if (s_.window > 0 && s_.window < r_.work.length && !masked)
-      attributes.set_diagonal_band_left_bound(static_cast<int>(s_.window));
-    if (masked) attributes.set_bias(mask());
+        .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT);
+    set_band(attributes, r_);
+    if (r_.work.way == AttentionWay::masked) attributes.set_bias(mask());
     if (ragged())
       attributes.set_padding_mask(true)
           .set_seq_len_q(lengths(AttentionTensor::q_lengths))

@@ -1,7 +1,10 @@
 // The graphs that cuDNN is given, checked by its own rules. Needs the library, but no GPU: nothing is
 // compiled for one, and nothing runs.
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+
+#include <optional>
 
 #include "kernels/attention_graph_cudnn.hpp"
 
@@ -9,6 +12,15 @@ namespace ztrain::kernels::attention_graph_test {
 namespace {
 
 using enum AttentionWay;
+
+/// How often cuDNN was asked to compare numbers: a graph does so for masks alone.
+int comparisons = 0;
+
+void count_comparison(cudnnBackendAttributeName_t name, const void* value) {
+  if (name != CUDNN_ATTR_POINTWISE_MODE) return;
+  const auto mode = *static_cast<const cudnnPointwiseMode_t*>(value);
+  comparisons += mode >= CUDNN_POINTWISE_CMP_EQ && mode <= CUDNN_POINTWISE_CMP_LE ? 1 : 0;
+}
 
 /// What is wrong with the graph of one launch on a GPU of this compute capability; empty: nothing.
 std::string problem(const AttentionShape& s, AttentionWay way, bool backward, int sm,
@@ -76,6 +88,33 @@ TEST(AttentionGraphs, RowsAreThoseOfColumns) {
   }
 }
 
+/// Takes the place of cuDNN's attributes.
+struct Band {
+  std::optional<int> left, right;
+  void set_diagonal_band_left_bound(int keys) { left = keys; }
+  void set_diagonal_band_right_bound(int keys) { right = keys; }
+};
+
+TEST(AttentionGraphs, AQueryIsShownNoLaterKeysAndNoneBeforeItsWindow) {
+  for (const AttentionWay way : {sequences, masked, documents})
+    for (const bool backward : {false, true})
+      for (const std::int64_t window : {0, 512, 2048}) {
+        const AttentionShape s{8192, 32, 8, 128, window, 0, 2048, 40, false};
+        const AttentionWork work =
+            backward ? attention_backward_work(s, DType::bf16, way) : attention_forward_work(s, way);
+        const AttentionRequest request{s, 0.125, DType::bf16, work, backward};
+        Band band;
+        set_band(band, request);
+        EXPECT_EQ(band.right, 0);
+        const bool windowed = window == 512 && way != masked;
+        EXPECT_EQ(band.left, windowed ? std::optional(512) : std::nullopt);
+        comparisons = 0;
+        EXPECT_EQ(check_graph(*describe_attention(request, 90)), "");
+        EXPECT_EQ(comparisons, (windowed ? 2 : 1) + (way == documents ? 2 : 0))
+            << name_of(way) << (backward ? " backward" : " forward") << ", window " << window;
+      }
+}
+
 /// cuDNN itself would not notice, and read wrong elements.
 TEST(AttentionGraphs, RowsOffTheAlignmentAreRefused) {
   const AttentionShape s{8192, 32, 8, 128, 0, 48 * 128 + 4, 2048, 4, true};
@@ -94,3 +133,14 @@ TEST(AttentionGraphs, WhatAGpuLacksIsSaid) {
 
 }  // namespace
 }  // namespace ztrain::kernels::attention_graph_test
+
+/// In the place of cuDNN's function of this name, which it calls.
+extern "C" cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
+                                                  cudnnBackendAttributeName_t name,
+                                                  cudnnBackendAttributeType_t type, std::int64_t count,
+                                                  const void* values) {
+  ztrain::kernels::attention_graph_test::count_comparison(name, values);
+  static const auto next =
+      reinterpret_cast<decltype(&cudnnBackendSetAttribute)>(dlsym(RTLD_NEXT, "cudnnBackendSetAttribute"));
+  return next(descriptor, name, type, count, values);
+}
