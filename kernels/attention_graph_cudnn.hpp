@@ -28,8 +28,8 @@ using CudnnGraph = std::shared_ptr<cudnn_frontend::graph::Graph>;
 /// compute capability 9.0; 0: of the current one.
 CudnnGraph describe_attention(const AttentionRequest& request, int sm = 0);
 
-/// Which keys a query sees: itself and those before it of its entry, shape.window of them at most. A mask that
-/// is given has the window in it. Attributes: cuDNN's, of either direction.
+/// Which keys a query sees: itself and those before it of its entry, shape.window of them at most. A mask
+/// that is given has the window in it. Attributes: cuDNN's, of either direction.
 template <class Attributes>
 void set_band(Attributes& attributes, const AttentionRequest& r) {
   attributes.set_diagonal_band_right_bound(0);

@@ -36,10 +36,10 @@ Communicator& Mesh::over(AxisSet axes, Queue queue) {
   const auto key = std::make_pair(axes.bits(), queue);
   if (const auto known = groups_.find(key); known != groups_.end()) return *known->second;
   axes_[axes.bits()] = axes;
-  std::unique_ptr<Communicator> made =
-      shape().size(axes) == 1 ? backend_->make_self(queue)
-                              : make(split(session_, coordinate_.group_id(axes), coordinate_.index_in(axes),
-                                           to_string(axes), queue));
+  std::unique_ptr<Communicator> made = shape().size(axes) == 1
+                                           ? backend_->make_self(queue)
+                                           : make(split(session_, coordinate_.group_id(axes),
+                                                        coordinate_.index_in(axes), to_string(axes), queue));
   return *(groups_[key] = std::move(made));
 }
 

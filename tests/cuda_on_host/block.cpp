@@ -303,8 +303,8 @@ void run_watched(const cudaLaunchConfig_t& config, const std::function<void()>& 
 unsigned launch_bound(const void* kernel) {
   const auto at = reinterpret_cast<std::uintptr_t>(kernel);
   std::uintptr_t bound = at;
-  for (const auto* begin = __start___patchable_function_entries;
-       begin != __stop___patchable_function_entries; ++begin)
+  for (const auto* begin = __start___patchable_function_entries; begin != __stop___patchable_function_entries;
+       ++begin)
     if (*begin <= at) bound = std::min(bound, at - *begin);
   return bound <= most_threads ? static_cast<unsigned>(bound) : 0;
 }

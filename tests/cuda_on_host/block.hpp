@@ -21,10 +21,10 @@ extern constinit thread_local dim3 blockDim, gridDim;
 /// The threads of a block that the kernel's __launch_bounds__ allows; 0: it has none.
 unsigned launch_bound(const void* kernel);
 
-/// Runs `kernel` in every thread of the grid. Refuses what no GPU takes, more threads than `bound` among it; a
-/// kernel without a bound, of which the compiler need not have left registers for the launch; and the null
-/// stream, which queues do not wait for. Throws std::logic_error where threads wait for others that have ended
-/// or wait elsewhere. Kernels throw nothing.
+/// Runs `kernel` in every thread of the grid. Refuses what no GPU takes, more threads than `bound` among it;
+/// a kernel without a bound, of which the compiler need not have left registers for the launch; and the null
+/// stream, which queues do not wait for. Throws std::logic_error where threads wait for others that have
+/// ended or wait elsewhere. Kernels throw nothing.
 cudaError_t run(const cudaLaunchConfig_t& config, unsigned bound, const std::function<void()>& kernel);
 
 /// Of a running kernel: waits for all threads of the block.

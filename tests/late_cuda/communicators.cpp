@@ -275,9 +275,7 @@ TEST(CommunicatorsAlone, ASplitThatFailsEndsItsParent) {
             std::make_unique<NcclBackend>(session(), *device, NcclOptions{.patience = 1, .of_one = true}));
   mesh.over(Axis::shard);
   late_nccl::configure({.fault = rank == last ? late_nccl::Fault::split : late_nccl::Fault::none});
-  const auto split = [&] {
-    size == 1 ? &mesh.over(Axis::replicate) : mesh.neighbour(Axis::shard, 0, last);
-  };
+  const auto split = [&] { size == 1 ? &mesh.over(Axis::replicate) : mesh.neighbour(Axis::shard, 0, last); };
   if (rank != 0 && rank != last) return split();
   EXPECT_THROW(split(), Error);
   // Else NCCL, still at work, would write to what is gone.
