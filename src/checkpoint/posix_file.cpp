@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -130,6 +131,16 @@ bool PosixFile::lock() const {
 void PosixFile::close() {
   const int status = ::close(std::exchange(descriptor_, -1));
   REQUIRE(status == 0 || errno == EINTR, "{}: cannot close: {}", path_.string(), reason());
+}
+
+void require_file_size(const std::filesystem::path& path, std::int64_t bytes) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  REQUIRE(
+      static_cast<rlim_t>(bytes) <= limit.rlim_cur,
+      "{}: needs {} bytes, and this process may write files of at most {} (ulimit -f): raise that limit, or "
+      "let more files share the bytes (checkpoint.files)",
+      path.string(), bytes, limit.rlim_cur);
 }
 
 void sync_folder(const std::filesystem::path& folder) {

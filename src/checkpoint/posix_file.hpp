@@ -50,6 +50,10 @@ class PosixFile {
   const char* key_;
 };
 
+/// Throws Error unless this process may write files of so many bytes (ulimit -f): one that goes further is
+/// killed.
+void require_file_size(const std::filesystem::path& path, std::int64_t bytes);
+
 /// Makes the names in a folder (creations, renames) durable.
 void sync_folder(const std::filesystem::path& folder);
 

@@ -1,6 +1,7 @@
 // What a damaged, incomplete, foreign or full folder does to checkpoints. One rank.
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -281,6 +282,18 @@ TEST_F(CheckpointFiles, IllegalOptionsAreRefused) {
   };
   EXPECT_TRUE(contains(error({257, 0}), "checkpoint.files"));
   EXPECT_TRUE(contains(error({0, -1}), "checkpoint.keep"));
+}
+
+TEST_F(CheckpointFiles, FilesLargerThanTheProcessMayWriteAreRefused) {
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit small{1 << 16, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::string error = error_of([&] { save(1); });
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  EXPECT_TRUE(contains(error, "step_1.tmp/shard_0000.h5: needs ")) << error;
+  EXPECT_TRUE(contains(error, "at most 65536 (ulimit -f)")) << error;
+  EXPECT_EQ(names(), Names{});
 }
 
 TEST_F(CheckpointFiles, H5pyReadsWholeTensors) {
