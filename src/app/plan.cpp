@@ -1,3 +1,5 @@
+#include <functional>
+#include <future>
 #include <nlohmann/json.hpp>
 
 #include "app/parse.hpp"
@@ -64,11 +66,13 @@ plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, 
   plan::Plan plan{
       .question = question_of(o, overrides), .cost = {}, .strategies = {}, .fixes = {}, .search = {}};
   plan.cost = plan::cost_of(plan.question);
-  plan.strategies = plan::costs_by_strategy(plan.question, plan.cost);
+  auto strategies =
+      std::async(std::launch::async, plan::costs_by_strategy, std::cref(plan.question), std::cref(plan.cost));
   const auto watch = [&] { return plan::Watch(most_seconds, [&](const auto& text) { phase.at(text); }); };
   if (o.fit) plan.search = plan::search_for(plan.question, watch());
   const bool found = plan.search && !plan.search->best.empty();
   if (!found && !verdict_of(plan.cost).fits()) plan.fixes = plan::fixes_for(plan.question, watch());
+  plan.strategies = strategies.get();
   return plan;
 }
 

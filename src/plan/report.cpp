@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <future>
 
 #include "base/shape.hpp"
 #include "base/table.hpp"
@@ -320,15 +321,18 @@ std::string search_section(const Search& s, const Plan& p) {
 }  // namespace
 
 std::vector<Cost> costs_by_strategy(const Question& question, const Cost& own) {
-  std::vector<Cost> costs;
+  // Each compiles Programs of its own, from nothing that the others write.
+  std::vector<std::future<std::optional<Cost>>> others;
   for (const program::Strategy& s : program::strategies()) {
-    if (s.name == own.deck.sharding.strategy) {
-      costs.push_back(own);
-      continue;
-    }
-    if (s.within_node) continue;
-    if (auto cost = cost_with_strategy(question, own, s.name)) costs.push_back(std::move(*cost));
+    if (s.within_node && s.name != own.deck.sharding.strategy) continue;
+    others.push_back(std::async(std::launch::async, [&question, &own, &s]() -> std::optional<Cost> {
+      if (s.name == own.deck.sharding.strategy) return own;
+      return cost_with_strategy(question, own, s.name);
+    }));
   }
+  std::vector<Cost> costs;
+  for (auto& other : others)
+    if (auto cost = other.get()) costs.push_back(std::move(*cost));
   return costs;
 }
 
