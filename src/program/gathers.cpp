@@ -29,6 +29,19 @@ std::vector<Gather> choose_copies(const std::vector<Span>& spans,
                                   const GatherOptions& options) {
   std::vector<Gather> copies;
   std::map<int, std::size_t> open;  // unit -> its current copy
+  // Beside all that is held at some time after its last use, counted as if it were held at once.
+  const auto has_room = [&](const Gather& copy) {
+    if (options.max_elements == 0 && options.max_units == 0) return true;
+    int units = 1;
+    std::int64_t elements = unit_elements[at(copy.unit)];
+    for (const Gather& other : copies) {
+      if (other.last <= copy.last) continue;
+      ++units;
+      elements += unit_elements[at(other.unit)];
+    }
+    return units == 1 || ((options.max_elements == 0 || elements <= options.max_elements) &&
+                          (options.max_units == 0 || units <= options.max_units));
+  };
   const auto stays = [&](const Gather& copy, int next) {
     if (options.keep) return true;
     int between = 0;
@@ -37,12 +50,9 @@ std::vector<Gather> choose_copies(const std::vector<Span>& spans,
       ++between;
       elements += unit_elements[at(other->unit)];
     }
-    const bool fits =
-        between == 0 ||
-        ((options.max_elements == 0 || elements + unit_elements[at(copy.unit)] <= options.max_elements) &&
-         (options.max_units == 0 || between < options.max_units));
-    return fits &&
-           (between < std::max(1, window(spans[at(next)], options)) || elements < options.max_reuse_distance);
+    const bool near =
+        between < std::max(1, window(spans[at(next)], options)) || elements < options.max_reuse_distance;
+    return near && (next == copy.last + 1 || has_room(copy));
   };
   for (int s = 0; s < static_cast<int>(spans.size()); ++s)
     for (const int unit : spans[at(s)].units) {

@@ -11,6 +11,16 @@ namespace {
 
 using program::Program;
 
+std::uint64_t hash_operands(const Program& program, const program::Op& op, std::uint64_t h) {
+  for (const auto* operands : {&op.inputs, &op.outputs})
+    for (const program::TensorId id : *operands) {
+      const program::Tensor& tensor = program.tensor(id);
+      const std::int64_t facts[] = {static_cast<std::int64_t>(tensor.dtype), tensor.bytes()};
+      h = hash_bytes(facts, sizeof facts, h);
+    }
+  return h;
+}
+
 /// Equal for ranks whose Programs have the same ops, order and communications.
 std::uint64_t fingerprint(const Programs& programs) {
   std::uint64_t h = 0;
@@ -21,8 +31,9 @@ std::uint64_t fingerprint(const Programs& programs) {
       h = hash_text(op.type, h);
       const std::int64_t facts[] = {static_cast<std::int64_t>(op.stream),
                                     static_cast<std::int64_t>(op.comm.kind), op.comm.axes.bits(),
-                                    op.comm.peer, op.inputs.empty() ? 0 : p->tensor(op.inputs[0]).bytes()};
+                                    op.comm.peer};
       h = hash_bytes(facts, sizeof facts, h);
+      if (op.communicates()) h = hash_operands(*p, op, h);
       h = hash_bytes(op.after.data(), op.after.size() * sizeof(program::OpId), h);
     }
   }

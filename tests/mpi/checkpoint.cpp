@@ -51,6 +51,22 @@ TEST_F(Checkpoint, Keeps16BitTypesAndConvertsTheModelOnly) {
       << error;
 }
 
+/// Files are read in blocks of a megabyte, which hold more elements of a narrow type than of a wide one.
+TEST_F(Checkpoint, ConvertsAcrossTheBlocksOfItsFiles) {
+  constexpr std::int64_t head = 90'001;  // rows of 13: more than two blocks of bf16
+  const Rank self(mesh_of(1, ranks(), 1), session().rank(), head);
+  for (const auto& [step, from, to] :
+       {std::tuple{1, DType::bf16, DType::f32}, {2, DType::f32, DType::bf16}}) {
+    Shards shards = filled(self.place, from);
+    checkpoint::save(folder_, step, self.place, shards.states(), {{"step", step}}, {1, 0});
+    const fs::path path = folder_ / ("step_" + std::to_string(step));
+    for (const bool verify : {true, false})
+      EXPECT_TRUE(filled(self.place, plain_states(to)) ==
+                  loaded(path, self.place, plain_states(to), {.verify = verify}))
+          << name_of(from) << " to " << name_of(to) << (verify ? "" : " unverified");
+  }
+}
+
 TEST_F(Checkpoint, OnlyTheFirstReplicaWrites) {
   if (ranks() % 2 != 0) GTEST_SKIP() << "needs an even number of ranks";
   const fs::path path = save(mesh_of(2, ranks() / 2, 1), DType::f32, 1);

@@ -190,8 +190,7 @@ class Gradients : public testing::TestWithParam<Variant> {
   static void SetUpTestSuite() { kernels::initialize_backend(); }
 };
 
-TEST_P(Gradients, AreFiniteDifferences) {
-  Probe probe(model_of(GetParam()), DType::f64, program::Recompute{});
+void expect_finite_differences(Probe& probe) {
   const auto& parameters = probe.layout().parameters();
   for (int p = 0; p < static_cast<int>(parameters.size()); ++p) {
     if (!parameters[static_cast<std::size_t>(p)].trainable) continue;
@@ -207,6 +206,28 @@ TEST_P(Gradients, AreFiniteDifferences) {
           << parameters[static_cast<std::size_t>(p)].name << "[" << i << "]";
     }
   }
+}
+
+TEST_P(Gradients, AreFiniteDifferences) {
+  Probe probe(model_of(GetParam()), DType::f64, program::Recompute{});
+  expect_finite_differences(probe);
+}
+
+/// The gate reads the residual stream itself. In backward the stream's gradient is then at first that of the
+/// sum behind the layer, which the product's gradient may not be added to in place.
+void gate_past_the_norm(model::Graph& graph, const Coordinate&) {
+  const std::string layer = "model.layers.0.";
+  const model::ValueId stream = graph.nodes[graph.node_index(layer + "post_attention_layernorm")].inputs[0];
+  graph.nodes[graph.node_index(layer + "mlp.gate_proj")].inputs[0] = stream;
+}
+
+TEST(SharedGradients, AreCopiedBeforeTheyAreAddedTo) {
+  kernels::initialize_backend();
+  Probe probe(model_of(variants[0]), DType::f64, program::Recompute{}, false, 1, gate_past_the_norm);
+  EXPECT_TRUE(std::ranges::any_of(probe.ops(), [](const program::Op& op) {
+    return op.type == "copy" && op.action.kind == program::ActionKind::backward;
+  }));
+  expect_finite_differences(probe);
 }
 
 /// Attributes with which join_products leaves a layer alone.

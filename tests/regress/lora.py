@@ -38,19 +38,26 @@ class Adapters(zt.Case):
 
     def test_evaluation_drops_nothing(self):
         """Started from adapters that add something, and left as they are."""
-        trained = self.train(2, "eval_trained", {**LORA, "lora.dropout": 0.0, "evaluation.interval": 6})
+        # One window of 32 tokens and its next: every sequence of every step is the same, masks alone differ.
+        (self.folder / "window.txt").write_text(self.text.read_text()[:33])
+        held = {**LORA, "data.validation": "text.txt", "evaluation.batches": 4}
+        trained = self.train(2, "eval_trained", {**held, "lora.dropout": 0.0, "evaluation.interval": 6})
         before = zt.validation_losses(trained)
         keys = {
-            **LORA,
+            **held,
             "model.from": trained / "checkpoints" / "step_6",
             "evaluation.interval": 1,
             "optimizer.lr": 1e-300,
             "optimizer.weight_decay": 0.0,
-            "run.steps": 1,
+            "data.train": "window.txt",
+            "batch.global": 2,
+            "run.steps": 3,
         }
         runs = {rate: self.train(2, f"eval_{rate}", {**keys, "lora.dropout": rate}) for rate in (0.0, 0.5)}
-        losses = {rate: zt.losses(run)[1][0] for rate, run in runs.items()}
-        self.assertGreater(abs(losses[0.0] - losses[0.5]), 1e-6, "dropout does nothing in training either")
+        losses = {rate: [loss for loss, _ in zt.losses(run).values()] for rate, run in runs.items()}
+        self.assertGreater(abs(losses[0.0][0] - losses[0.5][0]), 1e-6, "dropout does nothing in training either")
+        self.assertEqual(len(set(losses[0.0])), 1)
+        self.assertEqual(len(set(losses[0.5])), 3, "each step draws its own masks")
         for run in runs.values():
             self.assertEqual(zt.validation_losses(run)[1], before[6])
 

@@ -258,7 +258,7 @@ void expect_sound(const Case& c, const GatherPlan& plan) {
 
 /// Where nothing is kept for later, no more is alive than the limits or the spans' own units.
 void expect_within_limits(const Case& c, const GatherPlan& plan) {
-  if (c.options.keep || c.options.max_reuse_distance > 0) return;
+  if (c.options.keep) return;
   Peak need;
   for (const Span& s : c.spans) {
     std::int64_t elements = 0;

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
+#include "base/hash.hpp"
 #include "program/passes.hpp"
 #include "tests/support/job_settings.hpp"
 #include "tests/support/small_job.hpp"
@@ -25,6 +27,29 @@ TEST(JobKnobs, EveryPairOfSettingsIsProven) {
     for (const auto& [name, spec] : test::paired(knobs())) {
       EXPECT_EQ(refusal([&] { verify_job(small_model(3, tied), spec); }), "") << name;
     }
+}
+
+/// What each rank's steps do to a parameter, by the hash of its name that its pieces carry.
+TEST(JobKnobs, NormsAndBiasesAreNotDecayed) {
+  config::Model dims = test::small_dims(2, false);
+  dims.attention_bias = dims.attention_output_bias = dims.qk_norm = true;
+  const model::Graph graph = model::decoder(dims, {32, DType::bf16, model::Objective::loss});
+  JobSpec spec = spec_on(1, 3, find_strategy("FULL_SHARD"));
+  spec.optimizer.options.weight_decay = 0.25;
+  std::map<std::uint64_t, std::set<double>> decays;
+  for (int rank = 0; rank < 3; ++rank)
+    for (const Op& op : compile(graph, spec, rank).train.ops) {
+      if (op.type != "optimizer_step") continue;
+      const std::vector<std::int64_t>& pieces = op.attributes.integers("pieces");
+      for (std::size_t i = 0; i < pieces.size(); i += 8)
+        decays[static_cast<std::uint64_t>(pieces[i + 3])].insert(
+            op.attributes.numbers("weight_decays").at(static_cast<std::size_t>(pieces[i + 2])));
+    }
+  ASSERT_EQ(decays.size(), graph.parameters.size());
+  for (const model::Parameter& p : graph.parameters) {
+    const bool bare = p.name.find("norm") != std::string::npos || p.name.ends_with(".bias");
+    EXPECT_EQ(decays[hash_text(p.name)], std::set<double>{bare ? 0 : 0.25}) << p.name;
+  }
 }
 
 /// What the joint proof looks at is the same.
