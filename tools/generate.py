@@ -50,8 +50,11 @@ def check_programs(arguments):
 
 def started_from(checkpoint):
     """The folder that a checkpoint's run took its model from, or ""."""
-    import h5py
-
+    try:
+        import h5py
+    except ImportError:
+        refuse("needs the Python package h5py to find the tokenizer of a checkpoint; install python3-h5py, pip install h5py, or "
+               "name the tokenizer's folder with --tokenizer")
     with h5py.File(checkpoint / "index.h5") as index:
         metadata = index.attrs["metadata"]
     return json.loads(metadata.decode() if isinstance(metadata, bytes) else metadata).get("model_from", "")

@@ -125,7 +125,10 @@ def main():
         except (OSError, ValueError, KeyError, TypeError) as error:
             sys.exit(f"plot_bench.py: {path} is no report of ztrain bench: {error!r}")
     output = arguments.output or str(arguments.reports[0].with_suffix(".png"))
-    plot(reports, output)
+    try:
+        plot(reports, output)
+    except ImportError as missing:
+        sys.exit(f"plot_bench.py: needs the Python package {missing.name}; install python3-{missing.name}, or pip install {missing.name}")
     print(output)
 
 

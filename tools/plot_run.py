@@ -11,7 +11,10 @@ import json
 import pathlib
 import sys
 
-import numpy
+try:
+    import numpy
+except ImportError as missing:
+    sys.exit(f"plot_run.py: needs the Python package {missing.name}; install python3-{missing.name}, or pip install {missing.name}")
 
 # The parts of a step in the order in which they are stacked, with their colours; what they leave of the total is
 # "other". Gathers and reductions overlap with compute: only what is waited for adds to the step. Saving comes on top:
@@ -184,7 +187,10 @@ def main():
         sys.exit(f"plot_run.py: no step in {arguments.runs[0]} yet")
     folder = pathlib.Path(arguments.runs[0])
     output = arguments.output or str((folder if folder.is_dir() else folder.parent) / "plot.png")
-    plot(runs, output)
+    try:
+        plot(runs, output)
+    except ImportError as missing:
+        sys.exit(f"plot_run.py: needs the Python package {missing.name}; install python3-{missing.name}, or pip install {missing.name}")
     print(output)
 
 

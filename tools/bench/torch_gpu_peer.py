@@ -15,10 +15,13 @@ import statistics
 import sys
 import time
 
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-from torch.utils.checkpoint import checkpoint
+try:
+    import torch
+    import torch.nn as nn
+    import torch.nn.functional as F
+    from torch.utils.checkpoint import checkpoint
+except ImportError as missing:
+    sys.exit(f"torch_gpu_peer.py: needs the Python package {missing.name}; pip install {missing.name}")
 
 
 def parse_arguments():

@@ -19,12 +19,15 @@ import statistics
 import sys
 import time
 
-import numpy
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-import torch.nn.functional as F
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+try:
+    import numpy
+    import torch
+    import torch.distributed as dist
+    import torch.nn as nn
+    import torch.nn.functional as F
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+except ImportError as missing:
+    sys.exit(f"torch_peer.py: needs the Python package {missing.name}; pip install {missing.name}")
 
 
 class RMSNorm(nn.Module):

@@ -11,9 +11,12 @@ import json
 import pathlib
 import sys
 
-import peft
-import torch
-import transformers
+try:
+    import peft
+    import torch
+    import transformers
+except ImportError as missing:
+    sys.exit(f"adapter_against_peft.py: needs the Python package {missing.name}; pip install {missing.name}")
 
 
 def logits(model, tokens):

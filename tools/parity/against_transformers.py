@@ -27,14 +27,17 @@ import pathlib
 import sys
 import tempfile
 
-import peft
-import torch
-import transformers
+try:
+    import peft
+    import torch
+    import transformers
 
-import golden
-from comparisons import BOUNDS, Comparison
-from models import MODELS
-from ztrain_side import STEPS, Ztrain
+    import golden
+    from comparisons import BOUNDS, Comparison
+    from models import MODELS
+    from ztrain_side import STEPS, Ztrain
+except ImportError as missing:
+    sys.exit(f"against_transformers.py: needs the Python package {missing.name}; pip install {missing.name}")
 
 
 def line(name, values):

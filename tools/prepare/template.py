@@ -68,11 +68,12 @@ class ChatTemplate:
     """tokens: {"bos_token": "<s>", ...}, which templates refer to."""
 
     def __init__(self, text, tokens):
+        self.text, self.tokens = text, tokens
+        jinja = environment()
         import jinja2
 
-        self.text, self.tokens = text, tokens
         try:
-            self.template = environment().from_string(text)
+            self.template = jinja.from_string(text)
         except jinja2.exceptions.TemplateError as error:
             raise TemplateError(f"the chat template is not valid: {error}") from None
         self.has_generation = "{% generation" in text or "{%- generation" in text

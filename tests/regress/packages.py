@@ -1,0 +1,71 @@
+"""Tools of Python where a package is missing: one sentence that names it, and no traceback."""
+
+import json
+import os
+import subprocess
+import sys
+
+import ztrain_run as zt
+
+PACKAGES = ["h5py", "huggingface_hub", "jinja2", "matplotlib", "numpy", "peft", "tokenizers", "torch", "transformers", "xxhash"]
+CHAT = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+REPORT = {"seconds": {"forward": 1}, "exposed_communication": 0, "other_seconds": 0, "kernels": []}
+METRICS = {"step": 1, "loss": 2.0, "seconds": {"total": 1}}
+
+
+class Packages(zt.Case):
+    def without(self, packages, *words):
+        """How the tool ends in a Python that lacks the packages."""
+        hidden = self.folder / "-".join(packages)
+        for name in packages:
+            (hidden / name).mkdir(parents=True, exist_ok=True)
+            (hidden / name / "__init__.py").write_text(f'raise ModuleNotFoundError("No module named {name}", name="{name}")\n')
+        env = zt.environment({"PYTHONPATH": str(hidden)})
+        return subprocess.run(
+            [sys.executable, "-B", *map(str, words)], capture_output=True, text=True, timeout=60, env=env, check=False
+        )
+
+    def assert_sentence(self, done, tool, package):
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertRegex(done.stderr, rf"^(tools/)?{tool}: .*\b{package}\b.*pip install")
+
+    def test_each_tool_names_what_it_lacks(self):
+        chats, report, run = self.folder / "chats.jsonl", self.folder / "bench.json", self.folder / "run"
+        chats.write_text(json.dumps(CHAT) + "\n")
+        report.write_text(json.dumps(REPORT))
+        run.mkdir()
+        (run / "metrics.jsonl").write_text(json.dumps(METRICS) + "\n")
+        checkpoint = self.train(0, "model", {"run.steps": 1}) / "checkpoints" / "step_1"
+        prepare = ["prepare_data.py", chats, "--tokenizer", "bytes", "--output", self.folder / "chats.h5"]
+        for package, words in (
+            ("numpy", ["plot_run.py", run]),
+            ("matplotlib", ["plot_run.py", run]),
+            ("matplotlib", ["plot_bench.py", report]),
+            ("numpy", prepare),
+            ("h5py", prepare),
+            ("xxhash", prepare),
+            ("jinja2", prepare),
+            ("h5py", ["generate.py", checkpoint, "--prompt", "a", "--ztrain", zt.EXECUTABLE]),
+            ("torch", ["bench/torch_peer.py"]),
+            ("torch", ["bench/torch_gpu_peer.py", report]),
+            ("peft", ["parity/against_transformers.py"]),
+            ("peft", ["parity/adapter_against_peft.py", "a", "b"]),
+        ):
+            with self.subTest(package=package, tool=words[0]):
+                done = self.without([package], zt.SOURCE / "tools" / words[0], *words[1:])
+                self.assert_sentence(done, os.path.basename(words[0]), package)
+
+    def test_every_tool_starts_without_any_of_them(self):
+        """--help is one thing or the other: help, or a sentence."""
+        for tool in sorted((zt.SOURCE / "tools").rglob("*.py")):
+            text = tool.read_text()
+            if "__main__" not in text or tool.parent.name == "acceptance":
+                continue
+            with self.subTest(tool=tool.name):
+                done = self.without(PACKAGES, tool, "--help")
+                self.assertNotIn("Traceback", done.stderr)
+
+
+if __name__ == "__main__":
+    zt.main()
