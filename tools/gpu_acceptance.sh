@@ -3,9 +3,9 @@
 #
 #   tools/gpu_acceptance.sh [--build build/cuda] [--out FOLDER] [--only PHASE[,PHASE ...]] [--without PHASE[,PHASE ...]]
 #
-# Needs the build folder, bash and python3; mpirun for several ranks, compute-sanitizer for one phase. A table of what
-# passed, failed or did not run, and why, comes at the end. Logs, benchmark reports (JSON) and the table stay in the output
-# folder. On a build for CPUs what needs a GPU is left out. In the order of their importance:
+# Needs the build folder, bash, python3 and mpirun, and compute-sanitizer for one phase. A table of what passed, failed or
+# did not run, and why, comes at the end. Logs, benchmark reports (JSON) and the table stay in the output folder. On a
+# build for CPUs what needs a GPU is left out. In the order of their importance:
 #
 #   facts        GPUs, driver, versions of libraries             determinism  twice and resumed, bit for bit
 #   unit         the unit tests, on the device                   memory       arenas as planned; outside, growth bounded
@@ -19,18 +19,36 @@
 # (tools/acceptance/phases.py lists them), for lack of time or of a program. What this machine has nothing for, such as
 # 8-bit products on an A100, is said, and no failure. A phase is left out by --without.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+started_in=$PWD
+script=$(realpath "$0")
+cd "$(dirname "$script")/.." || exit 2
+
+misused() {
+  echo "gpu_acceptance.sh: $*; --help says what there is" >&2
+  exit 2
+}
+
+# What is given is relative to the folder of whoever gives it.
+absolute() {
+  if [[ $1 = /* ]]; then echo "$1"; else echo "${started_in%/}/$1"; fi
+}
 
 build=build/cuda
 out=
 more=()
 while [[ $# -gt 0 ]]; do
   case $1 in
-    --build) build=$2; shift 2 ;;
-    --out) out=$2; shift 2 ;;
+    --build=*|--out=*|--only=*|--without=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+  esac
+  case $1 in
+    --build|--out|--only|--without) [[ -n ${2:-} && $2 != --* ]] || misused "$1 needs a value" ;;
+  esac
+  case $1 in
+    --build) build=$(absolute "$2"); shift 2 ;;
+    --out) out=$(absolute "$2"); shift 2 ;;
     --only|--without) more+=("$1" "$2"); shift 2 ;;
-    -h|--help) sed -n '2,22s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "gpu_acceptance.sh: '$1' is no option; --help says what there is" >&2; exit 2 ;;
+    -h|--help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$script"; exit 0 ;;
+    *) misused "'$1' is no option" ;;
   esac
 done
 if [[ ! -x $build/ztrain ]]; then

@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 import ztrain_run as zt
@@ -16,6 +17,8 @@ SOURCE = pathlib.Path(os.environ["ZTRAIN_SOURCE"])
 TOOLS = SOURCE / "tools" / "acceptance"
 sys.path.insert(0, str(TOOLS))
 import attention  # noqa: E402
+import checks  # noqa: E402
+import nccl  # noqa: E402
 import phases  # noqa: E402
 import runs  # noqa: E402
 
@@ -156,6 +159,42 @@ class Judging(unittest.TestCase):
             text = "ztrain\ndevice     GPU\n" + "".join(map(line.format, told)) + "mesh       1\n"
             verdict = self.said(lambda c: attention.judge_way(c, "name", text))
             self.assertTrue(verdict.startswith("PASS name, the way: " if good else "FAIL name, the way: "), verdict)
+
+
+    def test_without_mpirun_what_needs_several_ranks_has_failed(self):
+        for mpirun in (None, "/usr/bin/mpirun"):
+            runner = types.SimpleNamespace(mpirun=mpirun)
+            said = self.said(lambda c, r=runner: self.assertEqual(checks.rank_counts(r, c, "memory"), (1, 2) if r.mpirun else (1,)))
+            self.assertRegex(said, "^$" if mpirun else r"^FAIL memory, 2 ranks: there is no mpirun in PATH.*: load the MPI library")
+        runner = types.SimpleNamespace(mpirun=None)
+        self.assertRegex(self.said(lambda c: nccl.sharing(None, runner, c)), "^FAIL ranks on one GPU: there is no mpirun")
+
+
+class Options(unittest.TestCase):
+    """Of tools/gpu_acceptance.sh, with a build that has nothing to test."""
+
+    def start(self, *words, cwd):
+        command = [SOURCE / "tools" / "gpu_acceptance.sh", *words]
+        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+
+    def test_both_spellings_and_paths_of_the_folder_it_is_started_in(self):
+        with tempfile.TemporaryDirectory(prefix="ztrain-acceptance-") as folder:
+            (pathlib.Path(folder) / "mine").symlink_to(pathlib.Path(os.environ["ZTRAIN"]).parent)
+            for words in (("--build", "mine", "--out", "here", "--only", "none"), ("--build=mine", "--out=here", "--only=none")):
+                done = self.start(*words, cwd=folder)
+                self.assertIn("there is no phase none: the phases are facts,", done.stderr)
+                self.assertTrue((pathlib.Path(folder) / "here").is_dir())
+
+    def test_mistakes(self):
+        for words, told in ((("--build", ""), "--build needs a value"), (("--out=",), "--out needs a value"),
+                            (("--only",), "--only needs a value"), (("--without", "--only", "facts"), "--without needs a value"),
+                            (("",), "'' is no option"), (("--biuld=x",), "'--biuld=x' is no option"),
+                            (("--build", "nowhere"), "there is no /nowhere/ztrain")):
+            done = self.start(*words, cwd="/")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertTrue(done.stderr.startswith("gpu_acceptance.sh: " + told), done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertIn("generate     tokens from a checkpoint", self.start("--help", cwd="/").stdout)
 
 
 class Plan(unittest.TestCase):

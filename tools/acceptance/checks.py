@@ -43,10 +43,7 @@ def same(checks, name, one, other):
 
 
 def rank_counts(runner, checks, name):
-    if runner.mpirun:
-        return (1, 2)
-    checks.lack(f"{name}, 2 ranks", runs.NO_MPIRUN)
-    return (1,)
+    return (1, 2) if checks.have_mpirun(f"{name}, 2 ranks", runner) else (1,)
 
 
 def determinism(arguments, runner, checks):

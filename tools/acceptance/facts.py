@@ -63,7 +63,7 @@ def main():
     executable = arguments.build / "ztrain"
     version = subprocess.run([str(executable), "--version"], capture_output=True, text=True)
     checks.judge(version.returncode == 0, "executable", (version.stdout or version.stderr).strip()[:200])
-    say("mpirun", shutil.which("mpirun") or "none: runs of one rank alone")
+    say("mpirun", shutil.which("mpirun") or "none: nothing on several ranks is tested, which is a failure")
     if arguments.gpus == 0:
         return checks.exit()
     query = "name,driver_version,memory.total,memory.used,compute_cap,mig.mode.current"

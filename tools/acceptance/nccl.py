@@ -24,9 +24,7 @@ def own_tests(arguments, runner, checks):
         name = f"tests, {count} rank{'s' if count > 1 else ''}"
         if not path.is_file():
             checks.skip(name, f"there is no {path}")
-        elif count > 1 and not runner.mpirun:
-            checks.lack(name, runs.NO_MPIRUN)
-        else:
+        elif count == 1 or checks.have_mpirun(name, runner):
             tests.run_test(runner, checks, path, count, name)
 
 
@@ -49,8 +47,8 @@ def of_one(runner, checks):
 
 def sharing(arguments, runner, checks):
     name = "ranks on one GPU"
-    if not runner.mpirun:
-        return checks.lack(name, runs.NO_MPIRUN)
+    if not checks.have_mpirun(name, runner):
+        return None
     version = facts.nccl_version(runner.executable)
     if 0 < version < 23000:
         return checks.lack(name, f"NCCL {facts.nccl_text(version)} serves one rank per GPU; several from 2.30 on")

@@ -146,10 +146,8 @@ class Parity:
         self.check("zero0", 1, "fp32")
         self.check(STRATEGIES[0], 1)
         self.check(STRATEGIES[0], 1, "documents")
-        if self.runner.mpirun:
+        if self.checks.have_mpirun("2 and more ranks", self.runner):
             self.all_of_several()
-        else:
-            self.checks.lack("2 and more ranks", runs.NO_MPIRUN)
         for strategy in STRATEGIES[1:]:
             self.check(strategy, 1)
 

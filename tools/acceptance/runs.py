@@ -17,7 +17,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DECK = ROOT / "tests" / "regress" / "acceptance" / "parity.toml"
 NO_TIME = "no time is left for it"
-NO_MPIRUN = "there is no mpirun"
+NO_MPIRUN = "there is no mpirun in PATH, so nothing runs on several ranks: load the MPI library that ztrain was built with"
 LEAST = 5  # seconds: what has less is not started
 
 
@@ -49,6 +49,12 @@ class Checks:
 
     def lack(self, name, why):
         self.say("LACK", name, why)
+
+    def have_mpirun(self, name, runner):
+        """Whether there is one. What a build is for, several ranks, has failed where there is none."""
+        if not runner.mpirun:
+            self.judge(False, name, NO_MPIRUN)
+        return bool(runner.mpirun)
 
     def judge_notes(self, name, report):
         """A benchmark's report: slow ways of 16-bit products and attention are warnings in it."""
