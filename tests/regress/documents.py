@@ -114,6 +114,8 @@ class Documents(zt.Case):
             if {"steps", "epochs"} <= set(deck["run"]):
                 del deck["run"]["steps"]
             deck.setdefault("model", {}).setdefault("preset", "llama3-8b")
+            if "lora" in deck:  # adapters are of a model that was trained
+                deck["model"].setdefault("from", "model")
             path = self.folder / f"block{number}.toml"
             path.write_text(zt.deck_text(deck))
             done = zt.run(0, ["check", path, "--without-files", "--ranks", 4])

@@ -11,7 +11,7 @@ bf16 is 1.2e-2 and 9e-4 from fp32, and up to 2.7e-3 and 2.1e-4 from itself on ot
 fp64. Norms, which Adam and clipping hide from the losses: bf16 is 4.8e-2 and 9.3e-3 from fp32, and up to 2.8e-2 and 3.8e-3
 from itself (on a processor with AVX2 alone a step near the end was 1.2e-1 off, and the mean 9.6e-3); in the three steps of attention.py's runs up to 3.0e-4 and 1.5e-4 in the losses, 2.4e-3 and 1.2e-3 in the
 norms from fp32. Ranks that share a GPU exchange data over MPI; over NCCL too where a run of two steps says that it lets them.
-Without mpirun there is one rank. What there is no time for is skipped.
+Without mpirun there is one rank, and a failure. What there is no time for is skipped.
 """
 import json
 import math
