@@ -54,8 +54,13 @@ std::vector<DType> parse_tables(const std::string& text, Index& index) {
   for (const auto& p : tables.at("parameters"))
     index.catalog.parameters.push_back(
         {p.at("name").get<std::string>(), p.at("shape").get<Shape>(), p.value("frozen", false)});
-  for (const auto& f : tables.at("files"))
+  for (const auto& f : tables.at("files")) {
     index.files.push_back({f.at("name").get<std::string>(), f.at("bytes").get<std::int64_t>()});
+    const std::string& name = index.files.back().name;
+    REQUIRE(!name.empty() && name != "." && name != ".." &&
+                name.find_first_of(std::string("/\0", 2)) == name.npos,
+            "its table of files is damaged: '{}' is no name of a file beside it", name);
+  }
   std::vector<DType> dtypes;
   for (const auto& name : tables.at("dtypes")) dtypes.push_back(dtype_from(name.get<std::string>()));
   return dtypes;

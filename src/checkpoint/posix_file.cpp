@@ -22,7 +22,8 @@ namespace {
 constexpr std::int64_t largest_call = std::int64_t{1} << 30;  // Linux moves less than 2 GiB a call
 
 std::string reason() {
-  return std::strerror(errno);
+  return errno == ELOOP ? "it is a symbolic link, which is not written through: remove it"
+                        : std::strerror(errno);
 }
 
 }  // namespace
@@ -37,7 +38,10 @@ PosixFile PosixFile::open(const std::filesystem::path& path, int flags, const ch
 }
 
 PosixFile PosixFile::create(const std::filesystem::path& path, const char* key) {
-  return open(path, O_RDWR | O_CREAT | O_TRUNC, key);
+  return open(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, key);
+}
+PosixFile PosixFile::open_or_create(const std::filesystem::path& path, const char* key) {
+  return open(path, O_RDWR | O_CREAT | O_NOFOLLOW, key);
 }
 PosixFile PosixFile::open_to_read(const std::filesystem::path& path) {
   return open(path, O_RDONLY);

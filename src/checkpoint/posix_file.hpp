@@ -8,8 +8,11 @@ namespace ztrain::checkpoint {
 
 class PosixFile {
  public:
-  /// A new empty file; one that exists is emptied. key: what the user set to have it there, for messages.
+  /// A new empty file; one that exists is emptied. key: what the user set to have it there, for messages. A
+  /// symbolic link in its place is refused: it would have a file written that nobody named.
   static PosixFile create(const std::filesystem::path& path, const char* key = checkpoint_key);
+  /// The same, but one that exists stays as it is.
+  static PosixFile open_or_create(const std::filesystem::path& path, const char* key);
   /// A file without a name whose bytes are in memory, only those pages that were written. `what` is for
   /// messages.
   static PosixFile create_in_memory(const std::filesystem::path& what);

@@ -1,6 +1,7 @@
 #include "telemetry/metrics_file.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/json.hpp"
@@ -17,8 +19,16 @@ namespace ztrain::telemetry {
 namespace {
 
 [[noreturn]] void cannot_write(const std::string& path) {
+  REQUIRE(errno != ELOOP, "run.output: {} is a symbolic link, which is not written through: remove it", path);
   fail("run.output: cannot write {}: {}; free space there or set run.output to a folder that can be written",
        path, std::strerror(errno));
+}
+
+/// To read it as well, should its name be lost. A symbolic link would have another file written.
+int open_lines(const std::string& path) {
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
+  if (file < 0) cannot_write(path);
+  return file;
 }
 
 void write_all(int file, const std::string& text, const std::string& path) {
@@ -69,8 +79,7 @@ MetricsFile::MetricsFile(const std::string& output, std::optional<std::int64_t> 
            std::rename(path_.c_str(), (std::filesystem::path(output) / "metrics.previous.jsonl").c_str()) !=
                0)
     cannot_write(path_);
-  file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (file_ < 0) cannot_write(path_);
+  file_ = open_lines(path_);
 }
 
 MetricsFile::~MetricsFile() {
@@ -87,7 +96,7 @@ void MetricsFile::keep_until(std::int64_t step) {
     if (finished && at && *at <= step) kept += line + '\n';
   }
   const std::string temporary = path_ + ".tmp";
-  const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (file < 0) cannot_write(temporary);
   try {
     write_all(file, kept, temporary);
@@ -99,11 +108,37 @@ void MetricsFile::keep_until(std::int64_t step) {
   if (close(file) != 0 || !synced || std::rename(temporary.c_str(), path_.c_str()) != 0) cannot_write(path_);
 }
 
-void MetricsFile::append(const std::string& line) {
+std::string MetricsFile::append(const std::string& line) {
+  struct stat named {
+  }, own{};
+  const bool there = stat(path_.c_str(), &named) == 0;
+  const bool removed = !there && (errno == ENOENT || errno == ENOTDIR);
+  const bool other = there && fstat(file_, &own) == 0 && named.st_ino != own.st_ino;
+  if (removed || other) make_again(removed);
   write_all(file_, line + '\n', path_);
+  if (removed) return fmt::format("{} was removed; it is written again with all its lines", path_);
+  return other ? fmt::format("{} is another file than before; the lines go on there", path_) : "";
 }
 
-void MetricsFile::write(const StepRecord& r) {
+void MetricsFile::make_again(bool removed) {
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
+  const int before = std::exchange(file_, open_lines(path_));
+  std::string lines(1 << 16, '\0');
+  try {
+    off_t done = 0;
+    for (ssize_t n = 1; removed && n > 0; done += n) {
+      n = pread(before, lines.data(), lines.size(), done);
+      if (n > 0) write_all(file_, lines.substr(0, static_cast<std::size_t>(n)), path_);
+    }
+  } catch (...) {
+    close(before);
+    throw;
+  }
+  close(before);
+}
+
+std::string MetricsFile::write(const StepRecord& r) {
   nlohmann::ordered_json bytes = nlohmann::ordered_json::object();
   for (const auto& [axes, sent] : r.bytes_sent) bytes[axes] = sent;
   const nlohmann::ordered_json line = {{"step", r.step},
@@ -116,14 +151,14 @@ void MetricsFile::write(const StepRecord& r) {
                                        {"seconds", to_json(r.seconds)},
                                        {"bytes_sent", bytes},
                                        {"peak_bytes", r.peak_bytes}};
-  append(json_text(line));
+  return append(json_text(line));
 }
 
-void MetricsFile::write(const EvaluationRecord& r) {
+std::string MetricsFile::write(const EvaluationRecord& r) {
   nlohmann::ordered_json line = {{"step", r.step}, {"validation_loss", r.validation_loss}};
   if (r.sets.size() > 1)
     for (const auto& [name, loss] : r.sets) line["validation_losses"][name] = loss;
-  append(json_text(line));
+  return append(json_text(line));
 }
 
 }  // namespace ztrain::telemetry

@@ -48,15 +48,18 @@ class MetricsFile {
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
 
-  /// Throw Error naming run.output when the line cannot be written.
-  void write(const StepRecord& record);
-  void write(const EvaluationRecord& record);
+  /// Where the file was removed since the last line it is made again, with its folder and all its lines;
+  /// where another stands in its place the lines go on there. What to tell the user of that; else "". Throw
+  /// Error naming run.output when the line cannot be written.
+  std::string write(const StepRecord& record);
+  std::string write(const EvaluationRecord& record);
 
   const std::string& path() const { return path_; }
 
  private:
   void keep_until(std::int64_t step);
-  void append(const std::string& line);
+  std::string append(const std::string& line);
+  void make_again(bool removed);
 
   std::string path_;
   int file_ = -1;

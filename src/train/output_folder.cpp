@@ -1,10 +1,9 @@
 #include "train/output_folder.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <algorithm>
 
 #include "base/error.hpp"
 #include "checkpoint/checkpoint.hpp"
@@ -16,19 +15,28 @@ void make_writable(const std::filesystem::path& folder, const char* key) {
   std::filesystem::create_directories(folder, error);
   REQUIRE(!error, "{}: cannot create the folder '{}': {}", key, folder.string(), error.message());
   const std::filesystem::path probe = folder / ".ztrain_write_test";
-  std::ofstream file(probe);
-  file << "ztrain\n";
-  file.close();
-  REQUIRE(file, "{}: cannot write in '{}': {}", key, folder.string(), std::strerror(errno));
+  write_text(probe, "ztrain\n", key);
   std::filesystem::remove(probe, error);
 }
 
-checkpoint::PosixFile lock_output(const std::filesystem::path& folder) {
-  auto file = checkpoint::PosixFile::create(folder / ".lock", "run.output");
-  REQUIRE(
-      file.lock(),
-      "run.output: another run is writing to '{}' ({}): wait for its end, or give this one another folder",
-      folder.string(), file.path().string());
+void write_text(const std::filesystem::path& path, const std::string& text, const char* key) {
+  auto file = checkpoint::PosixFile::create(path, key);
+  file.write_at(text.data(), std::ssize(text), 0);
+  file.close();
+}
+
+checkpoint::PosixFile lock_folder(const std::filesystem::path& folder, const char* key,
+                                  const std::string& host) {
+  constexpr std::int64_t longest = 256;
+  auto file = checkpoint::PosixFile::open_or_create(folder / ".lock", key);
+  if (!file.lock()) {
+    std::string other(static_cast<std::size_t>(std::min(file.size(), longest)), ' ');
+    file.read_at(other.data(), std::ssize(other), 0);
+    fail("{}: another run is writing to '{}' ({}): wait for its end, or give this one another folder", key,
+         folder.string(), other.substr(0, other.find('\n')));
+  }
+  const std::string self = fmt::format("process {} on {}\n", ::getpid(), host);
+  file.write_at(self.data(), std::ssize(self), 0);
   return file;
 }
 

@@ -22,6 +22,8 @@ struct Progress {
   bool evaluation_failed = false;      ///< the validation loss of these weights was not finite
   std::int64_t proven_step = -1;       ///< of the newest checkpoint from whose weights a step was taken
   double best_validation_loss = std::numeric_limits<double>::infinity();
+  std::int64_t run_steps =
+      0;  ///< length of the run that made this progress, on which its schedule hangs; 0: not known
   std::string bf16_products;  ///< as chosen_bf16_products says of the ranks that made this progress
 };
 

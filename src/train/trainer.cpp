@@ -3,11 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -88,6 +85,7 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, P
               &deck_, worker_options(deck_), open_device(session, deck_)} {
   if (deck_.precision.parameters == DType::bf16)
     progress_.bf16_products = chosen_bf16_products(worker_.queues().exec(runtime::compute_queue));
+  progress_.run_steps = facts_.steps;
   facts_.peak_flops = peak_of(deck_, worker_.device().name()).flops_per_second;
   if (has_memory_of_its_own(worker_.device()))
     facts_.machine_bytes = static_cast<double>(worker_.device().memory().limits().total);
@@ -120,20 +118,23 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, P
 void Trainer::prepare_output() {
   const std::filesystem::path output(deck_.run.output);
   make_writable(output, "run.output");
-  lock_.emplace(lock_output(output));
+  locks_.push_back(lock_folder(output, "run.output", session_.host()));
   if (deck_.checkpoint.interval >= 0) {
     const std::string folder = config::checkpoint_folder(deck_);
     make_writable(folder, "checkpoint.folder");
+    if (!std::filesystem::equivalent(folder, output))
+      locks_.push_back(lock_folder(folder, "checkpoint.folder", session_.host()));
     const std::string aside = move_aside(folder, progress_.step, ".previous");
     if (!aside.empty())
       console_.print(fmt::format("checkpoints beyond step {} are now in {}\n", progress_.step, aside));
   }
-  const std::string path = (output / "deck.resolved.toml").string();
-  std::ofstream file(path);
-  file << config::resolved_toml(deck_);
-  file.close();
-  REQUIRE(file, "run.output: cannot write {}: {}", path, std::strerror(errno));
+  write_resolved_deck();
   metrics_.emplace(deck_.run.output, progress_.step > 0 ? std::optional(progress_.step) : std::nullopt);
+}
+
+void Trainer::write_resolved_deck() const {
+  write_text(std::filesystem::path(deck_.run.output) / "deck.resolved.toml", config::resolved_toml(deck_),
+             "run.output");
 }
 
 /// What the host is issuing or waiting for, for the watchdog's thread.
@@ -315,7 +316,10 @@ void Trainer::report(const StepClock& clock) {
 template <class Record>
 void Trainer::write_metrics(const Record& record) {
   try {
-    metrics_->write(record);
+    const std::string note = metrics_->write(record);
+    if (note.empty()) return;
+    console_.print(fmt::format("step {}: warning: {}\n", progress_.step, note));
+    write_resolved_deck();
   } catch (const Error& e) {
     failure_ = e.what();
   }

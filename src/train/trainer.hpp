@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "checkpoint/posix_file.hpp"
 #include "config/deck.hpp"
@@ -42,6 +43,7 @@ class Trainer {
   Trainer(const runtime::Session& session, telemetry::Console& console, Prepared prepared,
           std::string version);
   void prepare_output();
+  void write_resolved_deck() const;
   std::string checkpoint_to_resume() const;
   void restore();
   void require_export() const;
@@ -83,7 +85,7 @@ class Trainer {
   Overflow overflow_;
   Worker worker_;
   std::optional<telemetry::Watchdog> watchdog_;    ///< while run() lasts
-  std::optional<checkpoint::PosixFile> lock_;      ///< of run.output; rank 0 alone
+  std::vector<checkpoint::PosixFile> locks_;       ///< of the folders that it writes to; rank 0 alone
   std::optional<telemetry::MetricsFile> metrics_;  ///< rank 0 alone
   Progress progress_;
   std::int64_t steps_at_start_ = 0;

@@ -10,6 +10,7 @@
 #include "base/clock.hpp"
 #include "base/text.hpp"
 #include "config/validate.hpp"
+#include "optim/schedule.hpp"
 #include "train/data_identity.hpp"
 #include "train/export_model.hpp"
 #include "train/output_folder.hpp"
@@ -34,6 +35,36 @@ std::string note_products(const std::string& before, const std::string& now) {
       "from "
       "those of a run without this break: device.bf16_products = \"{0}\" goes on as before\n",
       before, now);
+}
+
+/// The newest checkpoint that a longer run would have written as well, since its learning rate did not fall
+/// yet.
+std::string before_decay(const config::Deck& deck, const Progress& progress) {
+  const std::int64_t decay = progress.run_steps - deck.schedule.decay;
+  for (const auto& path : checkpoint::list(config::checkpoint_folder(deck)))
+    if (checkpoint::step_of(path) - (progress.step - progress.optimizer_steps) <= decay)
+      return fmt::format("go on from the checkpoint before its decay (checkpoint.resume = \"{}\")",
+                         path.string());
+  return fmt::format("go on from a checkpoint before its decay, up to step {}, of which none is left in {}",
+                     decay, config::checkpoint_folder(deck));
+}
+
+/// A run of another length has another schedule, and the learning rate jumps.
+std::string note_schedule(const config::Deck& deck, const Progress& progress, std::int64_t steps) {
+  const std::int64_t t = progress.optimizer_steps, was = progress.run_steps;
+  const auto rate = [&](std::int64_t step, std::int64_t length) {
+    return optim::learning_rate(deck.schedule, deck.optimizer.lr, step, length);
+  };
+  if (was == 0 || was == steps || t == 0 || progress.step >= steps || rate(t, was) == rate(t, steps))
+    return "";
+  return fmt::format(
+      "warning: the run was {} steps long and is {} now: the learning rate, {:.2e} in the step before, goes "
+      "on "
+      "with {:.2e}, that of schedule.name = \"{}\" over the new length; for a schedule without a jump {}\n",
+      was, steps, rate(t - 1, was), rate(t, steps), deck.schedule.name,
+      deck.schedule.name == "wsd"
+          ? before_decay(deck, progress)
+          : "leave the length as it was, or start a new run from these weights (model.from)");
 }
 
 }  // namespace
@@ -82,6 +113,8 @@ void Trainer::load_checkpoint(const std::string& path) {
     const Restored restored =
         from_metadata(checkpoint::read_metadata(path), deck_, data::identity_of(data_), path);
     const std::string products = std::exchange(progress_, restored.progress).bf16_products;
+    const std::string schedule = session_.rank() == 0 ? note_schedule(deck_, progress_, facts_.steps) : "";
+    progress_.run_steps = facts_.steps;
     require_export();
     const auto& job = worker_.job();
     const auto shards = worker_.state(true);
@@ -91,7 +124,7 @@ void Trainer::load_checkpoint(const std::string& path) {
                      }});
     overflow_ = Overflow(deck_, &progress_.loss_scaler, progress_.skipped_in_a_row);
     const std::string before = std::exchange(progress_.bf16_products, products);
-    return restored.note + note_products(before, products);
+    return restored.note + note_products(before, products) + schedule;
   });
   console_.print(note);
   worker_.load_copies();
@@ -203,6 +236,10 @@ void Trainer::save() {
   const auto shards = worker_.state(true);
   const std::string folder = config::checkpoint_folder(deck_);
   std::int64_t bytes = 0;
+  std::error_code unknown;
+  const bool lost =
+      session_.rank() == 0 && !saved_.empty() && !std::filesystem::exists(saved_, unknown) && !unknown;
+  const std::string before = saved_;
   const auto saved = session_.agree("saving a checkpoint", [&] {
     return checkpoint::save(folder, progress_.step, place_of(job.load, job.layout), shards,
                             to_metadata(progress_, deck_, data::identity_of(data_), version_),
@@ -224,6 +261,10 @@ void Trainer::save() {
   save_seconds_ += seconds;
   console_.print(fmt::format("step {}: checkpoint {} ({} by this rank in {:.1f} s)\n", progress_.step, saved_,
                              format_bytes(static_cast<double>(bytes)), seconds));
+  if (lost)
+    console_.print(
+        fmt::format("step {}: warning: {}, the checkpoint before, is gone; was its folder removed?\n",
+                    progress_.step, before));
   if (!saved.warning.empty())
     console_.print(fmt::format("step {}: warning: {}\n", progress_.step, saved.warning));
 }

@@ -1,7 +1,9 @@
 """Files of a run that somebody changes or removes while it trains."""
 
 import os
+import re
 import shutil
+import signal
 
 import ztrain_run as zt
 
@@ -33,6 +35,30 @@ class Meddling(zt.Case):
             self.train(2, key, {**overrides, "run.steps": step + 1})
             self.assertIn(f"training starts at step {step + 1} of", self.last.out)
             self.assertEqual(list(zt.losses(output)), list(range(1, step + 2)))
+
+
+    def test_folders_that_another_run_wants_or_somebody_removes(self):
+        folder = self.folder / "shared"
+        overrides = {**ENDLESS, "checkpoint.folder": folder, "checkpoint.interval": 300}
+        process, ranks, output, log = self.begin(1, "first", overrides, 4)
+        for key, other in ("checkpoint.folder", {"run.output": self.folder / "second"}), ("run.output", {}):
+            words = {"run.output": output, **overrides, "checkpoint.resume": "none", "run.steps": 3, **other}
+            result = zt.run(1, [self.deck, *zt.words_of(words)], timeout=20)
+            named = folder if other else output
+            holder = rf"\(process {ranks[0]} on {re.escape(os.uname().nodename)}\)"
+            self.assert_refused(result, rf"{re.escape(key)}: another run is writing to '{named}' {holder}")
+        zt.wait_for("a checkpoint", lambda: "step 300: checkpoint" in log.read_text())
+        shutil.rmtree(output)
+        shutil.rmtree(folder)
+        zt.wait_for("metrics", lambda: zt.losses(output))
+        os.kill(ranks[0], signal.SIGUSR1)
+        text = self.ended(process, log)
+        self.assertRegex(text, r"warning: \S+/step_\d+, the checkpoint before, is gone; was its folder removed\?")
+        self.assertEqual(process.returncode, 0, text)
+        self.assertEqual(text.count("metrics.jsonl was removed; it is written again with all its lines"), 1, text)
+        self.assertEqual(list(zt.losses(output)), list(range(1, max(zt.losses(output)) + 1)))
+        self.assertIn(max(zt.losses(output)), zt.saved_steps(folder))
+        self.assertTrue((output / "deck.resolved.toml").exists())
 
 
 if __name__ == "__main__":

@@ -77,6 +77,17 @@ class CheckpointTables : public testing::Test {
   Place place_;
 };
 
+TEST_F(CheckpointTables, FilesOutsideTheFolderAreNotOpened) {
+  for (const std::string name : {"../../pass.h5", "/etc//./hosts", "............."}) {
+    const fs::path path = save(quantised_states(DType::f32));
+    patch(path / "index.h5", "\"name\":\"shard_0000.h5\"", "\"name\":\"" + name + "\"");
+    const std::string error = error_of_load(path, quantised_states(DType::f32));
+    const bool outside = contains(name, "/");
+    EXPECT_EQ(outside, contains(error, "its table of files is damaged: '" + name + "'")) << error;
+    EXPECT_TRUE(contains(error, "index.h5") || !outside) << error;
+  }
+}
+
 TEST_F(CheckpointTables, DamagedPiecesAreNamed) {
   expect_named(error_with([](PieceRow& row) { --row.count; }), "1 of 51 items have no owner");
   expect_named(error_with([](PieceRow& row) { ++row.count; }), "52 items from 0 on");

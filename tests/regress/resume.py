@@ -139,6 +139,26 @@ class Resume(zt.Case):
     def test_a_run_may_be_lengthened(self):
         output = self.resume("longer", {"run.steps": 44, "schedule.name": "cosine"})
         self.assertEqual(list(zt.losses(output)), list(range(21, 45)))
+        rates = {r["step"]: r["lr"] for r in zt.metrics(self.straight) + zt.metrics(output) if "lr" in r}
+        self.assertIn(
+            f"warning: the run was 40 steps long and is 44 now: the learning rate, {rates[20]:.2e} in the step before, "
+            f"goes on with {rates[21]:.2e}",
+            self.last.out,
+        )
+        self.resume("as_long")
+        self.assertNotIn("the learning rate", self.last.out)
+
+    def test_a_run_that_has_decayed_is_lengthened_from_before_its_decay(self):
+        keys = {"schedule.name": "wsd", "schedule.decay": 4, "checkpoint.interval": 2, "checkpoint.keep": 0}
+        self.train(1, "stable", {**keys, "run.steps": 8})
+        output = self.train(1, "stable", {**keys, "run.steps": 10, "checkpoint.resume": "auto"})
+        rates = {r["step"]: r["lr"] for r in zt.metrics(output) if "lr" in r}
+        self.assertIn(
+            f"the learning rate, {rates[8]:.2e} in the step before, goes on with {rates[9]:.2e}", self.last.out
+        )
+        self.assertIn(f'checkpoint.resume = "{output}/checkpoints/step_4"', self.last.out)
+        self.train(1, "stable", {**keys, "run.steps": 10, "checkpoint.resume": output / "checkpoints" / "step_4"})
+        self.assertNotIn("the learning rate", self.last.out)
 
     def test_a_finished_run_starts_no_step(self):
         before = zt.losses(self.straight)
@@ -155,8 +175,7 @@ class Resume(zt.Case):
     def test_a_new_run_is_not_mixed_up_with_the_checkpoints_of_an_old_one(self):
         output = self.train(2, "twice", {"run.steps": 8, "checkpoint.interval": 4})
         self.train(2, "twice", {"run.steps": 6, "checkpoint.interval": 3, "run.seed": 5})
-        checkpoints = sorted(p.name for p in (output / "checkpoints").iterdir())
-        self.assertEqual(checkpoints, ["step_3", "step_6"])
+        self.assertEqual(zt.names_in(output / "checkpoints"), ["step_3", "step_6"])
         kept = [p for p in output.rglob("step_8") if p.parent.name != "checkpoints"]
         self.assertEqual(len(kept), 1, "the old run's checkpoints are lost")
         self.train(2, "twice", {"run.steps": 7, "run.seed": 5, "checkpoint.resume": "auto"})
@@ -190,9 +209,7 @@ class Resume(zt.Case):
 
     def test_keep_removes_old_checkpoints(self):
         output = self.train(1, "keep", {"run.steps": 8, "checkpoint.interval": 2, "checkpoint.keep": 3})
-        self.assertEqual(
-            sorted(p.name for p in (output / "checkpoints").iterdir()), ["step_4", "step_6", "step_8"]
-        )
+        self.assertEqual(zt.names_in(output / "checkpoints"), ["step_4", "step_6", "step_8"])
 
     def test_shorter_sequences_are_refused(self):
         self.refused({"data.sequence": 16}, r"data\.sequence was 32 when .* and is 16 now")

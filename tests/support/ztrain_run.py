@@ -242,6 +242,11 @@ def saved_steps(folder):
     return sorted(int(p.name[5:]) for p in pathlib.Path(folder).glob("step_*") if p.name[5:].isdigit())
 
 
+def names_in(folder):
+    """What is in a folder of checkpoints beside the lock of the run that writes there."""
+    return sorted(p.name for p in pathlib.Path(folder).iterdir() if p.name != ".lock")
+
+
 def tensors(checkpoint):
     """{"state/parameter": array} of every logical tensor of a checkpoint."""
     import h5py

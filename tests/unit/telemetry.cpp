@@ -131,6 +131,36 @@ TEST_F(Metrics, ACutLastLineIsDropped) {
   EXPECT_EQ(steps(), (std::vector<int>{1, 2, 3}));
 }
 
+TEST_F(Metrics, AFileThatIsRemovedIsMadeAgainWithAllItsLines) {
+  const fs::path output = folder / "run";
+  fs::create_directory(output);
+  MetricsFile file(output.string(), std::nullopt);
+  const auto write = [&](int step) {
+    StepRecord record;
+    record.step = step;
+    return file.write(record);
+  };
+  EXPECT_EQ(write(1) + write(2), "");
+  fs::remove_all(output);
+  EXPECT_NE(write(3).find("metrics.jsonl was removed"), std::string::npos);
+  EXPECT_EQ(write(4), "") << "it is said once";
+  EXPECT_EQ(lines("run/metrics.jsonl").size(), 4u);
+  fs::rename(output / "metrics.jsonl", output / "elsewhere");
+  std::ofstream(output / "metrics.jsonl") << R"({"step":0})" << std::endl;
+  EXPECT_NE(write(5).find("is another file than before"), std::string::npos);
+  EXPECT_EQ(write(6), "");
+  EXPECT_EQ(lines("run/metrics.jsonl").size(), 3u);
+  EXPECT_EQ(lines("run/elsewhere").size(), 4u);
+}
+
+TEST_F(Metrics, ASymbolicLinkIsNotWrittenThrough) {
+  std::ofstream(folder / "target") << "precious";
+  fs::create_symlink(folder / "target", folder / "metrics.jsonl.tmp");
+  std::ofstream(folder / "metrics.jsonl") << R"({"step":1})" << std::endl;
+  EXPECT_NE(error_of([&] { MetricsFile(folder.string(), 1); }).find("is a symbolic link"), std::string::npos);
+  EXPECT_EQ(fs::file_size(folder / "target"), 8u);
+}
+
 TEST_F(Metrics, ResumingWithoutAFileBegins) {
   MetricsFile file(folder.string(), 7);
   write_steps(file, 8, 8);

@@ -1,0 +1,72 @@
+// The folders that a run writes to: who holds them, and what stands in the way.
+#include "train/output_folder.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "base/error.hpp"
+
+namespace ztrain::output_folder_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class OutputFolder : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "ztrain-output-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  template <class Work>
+  static std::string error_of(Work work) {
+    try {
+      work();
+      return "";
+    } catch (const Error& e) {
+      return e.what();
+    }
+  }
+  static std::string text_of(const fs::path& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(OutputFolder, AHeldFolderIsRefusedAndItsHolderNamed) {
+  std::ofstream(folder_ / ".lock") << "process 123456789 on a-node-with-a-longer-name-than-the-next\n";
+  const std::string holder = fmt::format("process {} on node7", ::getpid());
+  const auto refused = [&] {
+    return error_of([&] { train::lock_folder(folder_, "checkpoint.folder", "node8"); });
+  };
+  {
+    const auto held = train::lock_folder(folder_, "run.output", "node7");
+    for (int i = 0; i < 2; ++i)
+      EXPECT_EQ(refused(), "checkpoint.folder: another run is writing to '" + folder_.string() + "' (" +
+                               holder + "): wait for its end, or give this one another folder");
+  }
+  EXPECT_EQ(refused(), "");
+}
+
+TEST_F(OutputFolder, SymbolicLinksAreNotWrittenThrough) {
+  const fs::path target = folder_ / "target";
+  std::ofstream(target) << "precious";
+  for (const char* name : {".lock", ".ztrain_write_test", "deck.resolved.toml"})
+    fs::create_symlink(target, folder_ / name);
+  for (const std::string& error :
+       {error_of([&] { train::make_writable(folder_, "run.output"); }),
+        error_of([&] { train::lock_folder(folder_, "run.output", "node7"); }),
+        error_of([&] { train::write_text(folder_ / "deck.resolved.toml", "", "run.output"); })})
+    EXPECT_NE(error.find("symbolic link"), std::string::npos) << error;
+  EXPECT_EQ(text_of(target), "precious");
+}
+
+}  // namespace
+}  // namespace ztrain::output_folder_test
