@@ -21,6 +21,7 @@
 #include "runtime/session.hpp"
 #include "telemetry/console.hpp"
 #include "train/memory_report.hpp"
+#include "train/product_algorithms.hpp"
 
 namespace ztrain::app {
 namespace {
@@ -101,6 +102,7 @@ void check_files(telemetry::Console& console, const std::string& path, config::D
   const data::Datasets data = data::open_datasets(deck);
   deck.model.vocab_size = data.vocab_size;
   phase.reset();
+  train::require_bf16_products(deck.device);
   print_data(console, path, deck, data);
   check_ids(console, data);
   const std::string& folder = deck.checkpoint.export_to;

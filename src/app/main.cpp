@@ -2,11 +2,14 @@
 
 #include <array>
 #include <exception>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "app/commands.hpp"
+#include "base/text.hpp"
 #include "kernels/backend.hpp"
 #include "runtime/session.hpp"
 #include "telemetry/console.hpp"
@@ -45,6 +48,21 @@ std::string usage() {
          "\nUnder MPI: mpirun -np 8 ztrain DECK, or srun ztrain DECK. docs/inputs.md lists every key.\n";
 }
 
+/// What was meant by a first word that is neither a command nor a file; "" where it may be a deck's name.
+std::string meant_by(const std::string& word) {
+  std::error_code error;
+  if (std::filesystem::exists(word, error)) return "";
+  if (word.starts_with("-"))
+    return fmt::format("'{}' stands where a command or a deck belongs: `ztrain --help` shows the order",
+                       word);
+  if (word == "train" || word == "run" || word == "fit" || word == "finetune")
+    return fmt::format("there is no command '{}': `ztrain DECK` trains", word);
+  std::vector<std::string> names;
+  for (const Command& c : commands) names.emplace_back(c.name);
+  const std::string best = nearest(word, names);
+  return best.empty() ? "" : fmt::format("there is no command '{}': did you mean `ztrain {}`?", word, best);
+}
+
 int dispatch(const runtime::Session& session, telemetry::Console& console, std::vector<std::string> words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     console.print(usage());
@@ -56,6 +74,10 @@ int dispatch(const runtime::Session& session, telemetry::Console& console, std::
   }
   for (const Command& c : commands)
     if (words[0] == c.name) return c.run({session, console, {words.begin() + 1, words.end()}});
+  if (const std::string meant = meant_by(words[0]); !meant.empty()) {
+    console.print_error(fmt::format("ztrain: {}\n", meant));
+    return 2;
+  }
   return app::train({session, console, std::move(words)});
 }
 

@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <type_traits>
 
+#include "base/fits_fp32.hpp"
+#include "base/plain_text.hpp"
+#include "base/text.hpp"
 #include "telemetry/console.hpp"
 
 namespace ztrain::app {
@@ -52,9 +56,22 @@ Parser::Parser(const std::string& description, const std::string& command)
 
 Parser::~Parser() = default;
 
+namespace {
+
+/// Comparisons let a NaN pass every bound.
+std::string not_a_number(const std::string& text) {
+  double x = 0;
+  const bool number = CLI::detail::lexical_cast(text, x);
+  return !number || fits_fp32(x) ? "" : fmt::format("{} is no number that fp32 holds", text);
+}
+
+}  // namespace
+
 template <class T>
 Option Parser::option(const std::string& name, T& value, const std::string& doc) {
-  return Option(app_->add_option(name, value, doc));
+  CLI::Option* option = app_->add_option(name, value, doc);
+  if constexpr (std::is_floating_point_v<T>) option->check(not_a_number);
+  return Option(option);
 }
 
 template Option Parser::option(const std::string&, std::string&, const std::string&);
@@ -78,11 +95,27 @@ std::vector<std::string> Parser::remaining() const {
   return app_->remaining();
 }
 
+/// The option that an unknown one is a slip of; overrides, which have a dot or "=", are none.
+std::string Parser::option_meant() const {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app_->get_options())
+    if (!option->get_lnames().empty()) names.push_back("--" + option->get_lnames().front());
+  for (const std::string& word : app_->remaining()) {
+    if (!word.starts_with("--") || word.find_first_of(".=") != std::string::npos) continue;
+    const std::string best = nearest(word, names);
+    if (!best.empty()) return fmt::format("there is no option {}: did you mean {}?", printable(word), best);
+  }
+  return "";
+}
+
 std::optional<int> Parser::parse(const Invocation& call) {
   std::vector<std::string> words(call.words.rbegin(), call.words.rend());  // CLI11 takes them last first
   try {
     app_->parse(words);
-    return std::nullopt;
+    const std::string meant = option_meant();
+    if (meant.empty()) return std::nullopt;
+    call.console.print_error(fmt::format("{}: {}\n", app_->get_name(), meant));
+    return 2;
   } catch (const CLI::CallForHelp&) {
     call.console.print(app_->help());
     return 0;

@@ -59,6 +59,8 @@ class Parser {
   std::optional<int> parse(const Invocation& call);
 
  private:
+  std::string option_meant() const;
+
   std::unique_ptr<CLI::App> app_;
 };
 

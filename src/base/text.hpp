@@ -20,7 +20,8 @@ std::string format_count(double count);
 /// "1h 02m", "3m 20s", "12s"
 std::string format_duration(double seconds);
 
-/// The candidate with the smallest edit distance to word (ties: the first), or "" when none is near.
+/// The candidate with the smallest edit distance to word (ties: the first), or "" when none is near: beyond
+/// one edit, and a third of the word.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 /// Shell-style, the whole text: * stands for any run of characters (dots and slashes too), ? for one, [a-z]

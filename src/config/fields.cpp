@@ -51,7 +51,7 @@ constexpr std::array section_rows{
 };
 
 std::string range_text(const Legal& legal) {
-  const bool low = std::isfinite(legal.least), high = std::isfinite(legal.most);
+  const bool low = std::isfinite(legal.least), high = legal.most < most_count;
   if (low && high && legal.open_least) return fmt::format(" above {}, at most {}", legal.least, legal.most);
   if (low && high)
     return fmt::format(" from {} to {}{}", legal.least, legal.open_most ? "below " : "", legal.most);

@@ -28,18 +28,28 @@ using Access =
                  DType& (*)(Deck&), std::vector<std::string>& (*)(Deck&), std::vector<double>& (*)(Deck&),
                  Pair (*)(Deck&), std::vector<ParameterGroup>& (*)(Deck&)>;
 
-/// What values a key may take, beyond its type.
+/// The largest count that every reader of it keeps exactly: plans compute with doubles, and so does JSON.
+constexpr double most_count = 0x1p53;
+
+/// As (spelling, value); case does not matter.
+using Spellings = std::vector<std::pair<std::string, std::string>>;
+
+/// What values a key may take, beyond its type. Numbers have both bounds, so that whoever computes with them
+/// need not fear for the range of an integer; numbers that are not whole besides fit fp32 (fits_fp32).
 struct Legal {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
   bool open_least = false;             ///< least itself is not legal
   bool open_most = false;              ///< most itself is not legal
   bool minus_one = false;              ///< -1 is legal besides
-  std::vector<std::string> choices{};  ///< empty: any
-  /// Other spellings of choices, as (spelling, choice). With aliases, case does not matter.
-  std::vector<std::pair<std::string, std::string>> aliases{};
-  /// Above 0: besides the choices, true and false among them, TOML's booleans and whole numbers from this on
-  /// are legal, and kept as text.
+  std::vector<std::string> choices{};  ///< empty: any; case does not matter
+  Spellings aliases{};                 ///< legal too
+  /// What other programs write for a value: understood, but not documented as ztrain's own. true and false
+  /// may be TOML's booleans.
+  Spellings understood{};
+  /// What other programs write for something close: not legal, but then that value is proposed.
+  Spellings hints{};
+  /// Above 0: besides the choices, whole numbers from this on, up to most, are legal, and kept as text.
   std::int64_t or_from = 0;
 };
 

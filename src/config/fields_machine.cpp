@@ -16,11 +16,11 @@ std::vector<Field> size_of_machine() {
             "Ranks on one node. 0: as launched. A preset's number serves plans; a run takes what was "
             "launched."}),
       free({"cluster.device_memory", &at<&Deck::cluster, &Cluster::device_memory>, "0", "GB per rank",
-            from(0), "Memory of the device; GB are 1e9 bytes. 0: unknown."}),
-      free({"cluster.host_memory", &at<&Deck::cluster, &Cluster::host_memory>, "0", "GB per node", from(0),
-            "Memory of a node's host. 0: unknown."}),
+            between(0, 1e9), "Memory of the device; GB are 1e9 bytes. 0: unknown."}),
+      free({"cluster.host_memory", &at<&Deck::cluster, &Cluster::host_memory>, "0", "GB per node",
+            between(0, 1e9), "Memory of a node's host. 0: unknown."}),
       free({"cluster.outside_memory", &at<&Deck::cluster, &Cluster::outside_memory>, "0", "GB per rank",
-            from(0),
+            between(0, 1e9),
             "Device memory that the plan cannot see: the context of the driver, buffers of the communication "
             "library, workspaces of libraries."}),
   };
@@ -29,21 +29,21 @@ std::vector<Field> size_of_machine() {
 std::vector<Field> speed_of_machine() {
   return {
       free({"cluster.peak_tflops", &at<&Deck::cluster, &Cluster::peak_tflops>, "0", "TFLOP/s per rank",
-            from(0),
+            between(0, 1e9),
             "Dense peak at the dtype of the parameters, for simulation and for the utilisation printed. 0: "
             "unknown, none is printed."}),
       free({"cluster.compute_efficiency", &at<&Deck::cluster, &Cluster::compute_efficiency>, "0.7", "",
             share(), "Share of the peak that matrix products reach."}),
       free({"cluster.memory_bandwidth", &at<&Deck::cluster, &Cluster::memory_bandwidth>, "0", "GB/s per rank",
-            from(0), "Nominal bandwidth of the device's memory. 0: unknown."}),
+            between(0, 1e9), "Nominal bandwidth of the device's memory. 0: unknown."}),
       free({"cluster.memory_efficiency", &at<&Deck::cluster, &Cluster::memory_efficiency>, "0.85", "",
             share(), "Share of it that element-wise kernels reach."}),
       free({"cluster.intra_node_bandwidth", &at<&Deck::cluster, &Cluster::intra_node_bandwidth>, "0",
-            "GB/s per rank and direction", from(0), "Between ranks of one node. 0: unknown."}),
+            "GB/s per rank and direction", between(0, 1e9), "Between ranks of one node. 0: unknown."}),
       free({"cluster.inter_node_bandwidth", &at<&Deck::cluster, &Cluster::inter_node_bandwidth>, "0",
-            "GB/s per rank and direction", from(0), "Between nodes. 0: unknown."}),
+            "GB/s per rank and direction", between(0, 1e9), "Between nodes. 0: unknown."}),
       free({"cluster.latency", &at<&Deck::cluster, &Cluster::latency>, "10", "microseconds per message",
-            from(0), "Time of a message besides that of its bytes."}),
+            between(0, 1e9), "Time of a message besides that of its bytes."}),
   };
 }
 

@@ -31,10 +31,11 @@ std::vector<Field> attention() {
       numeric({"model.qk_norm", &at<&Deck::model, &Model::qk_norm>, "false", "", any(),
                "Each head of queries and keys is RMS-normalised before the rotary embedding. Where it is not "
                "given, it is what the family has."}),
-      numeric({"model.sliding_window", &at<&Deck::model, &Model::sliding_window>, "0", "tokens", from(0),
+      numeric({"model.sliding_window", &at<&Deck::model, &Model::sliding_window>, "0", "tokens",
+               between(0, 1 << 30),
                "How many tokens a token attends to, itself included. 0: all before it. Not for llama."}),
       numeric({"model.full_attention_layers", &at<&Deck::model, &Model::full_attention_layers>, "0", "layers",
-               from(0),
+               between(0, 1e4),
                "How many of the first layers attend to all tokens in spite of model.sliding_window (qwen2, "
                "qwen3)."}),
   };
@@ -99,7 +100,8 @@ std::vector<Field> model() {
       numeric({"model.rope_high_freq_factor", &at<&Deck::model, &Model::rope_high_freq_factor>, "4", "",
                above(0), "Wavelengths below rope_original_max_position / this are left alone."}),
       numeric({"model.rope_original_max_position", &at<&Deck::model, &Model::rope_original_max_position>,
-               "8192", "tokens", from(1), "Context length the unstretched embedding was trained with."}),
+               "8192", "tokens", between(1, 1 << 30),
+               "Context length the unstretched embedding was trained with."}),
       numeric({"model.initializer_range", &at<&Deck::model, &Model::initializer_range>, "0.02", "", from(0),
                "Standard deviation of the initial weights."}),
       numeric({"model.tie_word_embeddings", &at<&Deck::model, &Model::tie_word_embeddings>, "false", "",

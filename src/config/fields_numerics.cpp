@@ -9,7 +9,16 @@ namespace ztrain::config::rows {
 namespace {
 
 Legal dtypes() {
-  return one_of({"fp32", "bf16", "fp16", "fp64"});
+  Legal legal = dtype_of({"fp32", "bf16", "fp16", "fp64"});
+  legal.understood.emplace_back("float64", "fp64");
+  return legal;
+}
+
+Legal preset_names() {
+  Legal legal =
+      also({{"bfloat16", "bf16"}, {"float32", "fp32"}, {"no", "fp32"}}, one_of(precision_preset_names()));
+  return close_to({{"fp16", "deepspeed-fp16"}, {"float16", "deepspeed-fp16"}, {"mixed", "fsdp-mixed"}},
+                  legal);
 }
 
 Legal piece_names() {
@@ -26,8 +35,7 @@ std::string pieces_doc() {
 
 std::vector<Field> precision() {
   return {
-      free({"precision.preset", &at<&Deck::precision, &Precision::preset>, R"("bf16")", "",
-            one_of(precision_preset_names()),
+      free({"precision.preset", &at<&Deck::precision, &Precision::preset>, R"("bf16")", "", preset_names(),
             "Sets the six keys below; keys given below win over it. bf16, fsdp-mixed: parameters in bf16, "
             "the rest in fp32 (FSDP's MixedPrecision over fp32 parameters). bf16-pure: all in bf16, "
             "parameters stepped with stochastic rounding. fsdp-bf16: all in bf16, rounded to nearest (FSDP "
@@ -53,7 +61,9 @@ std::vector<Field> precision() {
                "probabilities that keep the mean, so that steps smaller than half a unit in the last place "
                "are not lost; it needs precision.master = bf16. auto: stochastic there, nearest elsewhere."}),
       numeric({"precision.fp8", &at<&Deck::precision, &Precision::fp8>, R"("none")", "",
-               one_of({"none", "tensorwise", "rowwise"}),
+               close_to({{"true", "tensorwise"}, {"hybrid", "tensorwise"}, {"e4m3", "tensorwise"}},
+                        also({{"false", "none"}, {"rowwise_with_gw_hp", "rowwise"}},
+                             one_of({"none", "tensorwise", "rowwise"}))),
                "Products of the blocks' linear layers with 8-bit floats (Micikevicius et al., \"FP8 "
                "formats for deep learning\", 2022): e4m3 weights and activations, e5m2 gradients, sums "
                "in fp32. tensorwise: one scale per tensor, forward and both gradients. rowwise: one "
@@ -67,8 +77,8 @@ std::vector<Field> precision() {
 
 std::vector<Field> loss_scaling() {
   return {
-      numeric({"loss_scaling.scale", &at<&Deck::loss_scaling, &LossScaling::scale>, "0", "", from(0),
-               "Factor on the loss. 0: dynamic, as the keys below say."}),
+      numeric({"loss_scaling.scale", &at<&Deck::loss_scaling, &LossScaling::scale>, "0", "",
+               also({{"dynamic", "0"}}, from(0)), "Factor on the loss. 0: dynamic, as the keys below say."}),
       numeric({"loss_scaling.initial_scale_power",
                &at<&Deck::loss_scaling, &LossScaling::initial_scale_power>, "16", "", between(0, 64),
                "The dynamic factor starts at 2 to this power."}),
@@ -88,7 +98,8 @@ std::vector<Field> loss_scaling() {
 std::vector<Field> recompute() {
   return {
       free({"recompute.mode", &at<&Deck::recompute, &Recompute::mode>, R"("none")", "",
-            one_of({"none", "full", "selective"}),
+            close_to({{"uniform", "full"}, {"block", "full"}, {"op", "selective"}},
+                     also({{"true", "full"}, {"false", "none"}}, one_of({"none", "full", "selective"}))),
             "full: of a transformer block only the input is kept, and its forward is run again before its "
             "backward. selective: the pieces below are run again, in every block."}),
       free({"recompute.every", &at<&Deck::recompute, &Recompute::every>, "1", "blocks", between(1, 1e4),

@@ -10,6 +10,24 @@ Pair betas(Deck& deck) {
   return {deck.optimizer.beta1, deck.optimizer.beta2};
 }
 
+Legal optimizer_names() {
+  return close_to(
+      {{"FusedAdam", "adamw"}, {"paged_adamw_8bit", "adamw_8bit"}, {"paged_adamw_32bit", "adamw"}},
+      also({{"adamw_torch", "adamw"}, {"adamw_torch_fused", "adamw"}, {"adamw_bnb_8bit", "adamw_8bit"}},
+           one_of(optimizers::names())));
+}
+
+Legal schedule_names() {
+  return close_to({{"WarmupLR", "constant"},
+                   {"WarmupDecayLR", "linear"},
+                   {"WarmupCosineLR", "cosine"},
+                   {"polynomial", "linear"}},
+                  also({{"constant_with_warmup", "constant"},
+                        {"cosine_with_min_lr", "cosine"},
+                        {"warmup_stable_decay", "wsd"}},
+                       one_of({"constant", "linear", "cosine", "wsd"})));
+}
+
 std::string optimizer_doc() {
   std::string doc;
   for (const optimizers::Info& rule : optimizers::table())
@@ -21,8 +39,8 @@ std::string optimizer_doc() {
 
 std::vector<Field> optimization() {
   return {
-      numeric({"optimizer.name", &at<&Deck::optimizer, &Optimizer::name>, R"("adamw")", "",
-               one_of(optimizers::names()), optimizer_doc()}),
+      numeric({"optimizer.name", &at<&Deck::optimizer, &Optimizer::name>, R"("adamw")", "", optimizer_names(),
+               optimizer_doc()}),
       numeric({"optimizer.lr", &at<&Deck::optimizer, &Optimizer::lr>, "3e-4", "", above(0),
                "Peak learning rate."}),
       numeric({"optimizer.betas", &betas, "[0.9, 0.95]", "", below_one(),
@@ -32,7 +50,8 @@ std::vector<Field> optimization() {
       numeric({"optimizer.weight_decay", &at<&Deck::optimizer, &Optimizer::weight_decay>, "0.1", "", from(0),
                "Decay of matrices and embeddings; norms and biases are not decayed, unless a row of "
                "optimizer.groups gives them one."}),
-      numeric({"optimizer.max_norm", &at<&Deck::optimizer, &Optimizer::max_norm>, "1.0", "", from(0),
+      numeric({"optimizer.max_norm", &at<&Deck::optimizer, &Optimizer::max_norm>, "1.0", "",
+               also({{"false", "0"}}, from(0)),
                "Bound on the global L2 norm of the gradient. 0: no clipping."}),
       numeric({"optimizer.momentum", &at<&Deck::optimizer, &Optimizer::momentum>, "0.9", "", below_one(),
                "Decay of sgd's running sum of gradients. 0: none is kept."}),
@@ -48,16 +67,15 @@ std::vector<Field> optimization() {
            "the learning rate (default 1), weight_decay their decay (default: as without the row; given, it "
            "counts for norms and biases too). "
            "Of several rows that match, the last counts."}),
-      numeric({"schedule.name", &at<&Deck::schedule, &Schedule::name>, R"("cosine")", "",
-               one_of({"constant", "linear", "cosine", "wsd"}),
+      numeric({"schedule.name", &at<&Deck::schedule, &Schedule::name>, R"("cosine")", "", schedule_names(),
                "Course of the learning rate after the warmup. linear and cosine fall until the end of the "
                "run; wsd "
                "stays at the peak and falls linearly over the last schedule.decay steps."}),
-      numeric({"schedule.warmup", &at<&Deck::schedule, &Schedule::warmup>, "0", "steps", from(0),
+      numeric({"schedule.warmup", &at<&Deck::schedule, &Schedule::warmup>, "0", "steps", count(0),
                "The learning rate rises linearly over this many steps."}),
       numeric({"schedule.min_lr_ratio", &at<&Deck::schedule, &Schedule::min_lr_ratio>, "0.1", "",
                between(0, 1), "Final learning rate over optimizer.lr."}),
-      numeric({"schedule.decay", &at<&Deck::schedule, &Schedule::decay>, "0", "steps", from(0),
+      numeric({"schedule.decay", &at<&Deck::schedule, &Schedule::decay>, "0", "steps", count(0),
                "Length of wsd's final decay; other schedules do not use it."}),
   };
 }

@@ -4,7 +4,7 @@ namespace ztrain::config::rows {
 namespace {
 
 Legal degree() {
-  return {.least = 1, .most = 1e6, .minus_one = true};
+  return {.least = 1, .most = 1e6, .minus_one = true, .understood = {{"auto", "-1"}}};
 }
 
 }  // namespace

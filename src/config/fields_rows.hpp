@@ -1,6 +1,7 @@
 #pragma once
 // Internal to config: how rows of the field table are written, and the parts that the table is made of.
 
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,11 +18,16 @@ auto& at(Deck& deck) {
 inline Legal any() {
   return {};
 }
+/// A whole number without a bound of its own.
+inline Legal count(double least) {
+  return {.least = least, .most = most_count};
+}
+/// A number without a bound of its own.
 inline Legal from(double least) {
-  return {.least = least};
+  return {.least = least, .most = std::numeric_limits<float>::max()};
 }
 inline Legal above(double least) {
-  return {.least = least, .open_least = true};
+  return {.least = least, .most = std::numeric_limits<float>::max(), .open_least = true};
 }
 inline Legal between(double least, double most) {
   return {.least = least, .most = most};
@@ -35,6 +41,17 @@ inline Legal share() {
 }
 inline Legal one_of(std::vector<std::string> choices) {
   return {.choices = std::move(choices)};
+}
+/// Legal::understood and Legal::hints of a row.
+inline Legal also(Spellings understood, Legal legal) {
+  return legal.understood = std::move(understood), legal;
+}
+inline Legal close_to(Spellings hints, Legal legal) {
+  return legal.hints = std::move(hints), legal;
+}
+/// PyTorch's names of dtypes.
+inline Legal dtype_of(std::vector<std::string> choices) {
+  return also({{"bfloat16", "bf16"}, {"float16", "fp16"}, {"float32", "fp32"}}, one_of(std::move(choices)));
 }
 
 // Marks of rows, so that one row stays one statement.

@@ -12,18 +12,18 @@ std::vector<Field> run() {
           {"run.output", &at<&Deck::run, &Run::output>, R"("")", "", any(),
            "Folder that receives the resolved deck, metrics and checkpoints; relative to the working folder. "
            "Empty: runs/ followed by the deck's name without its extension."})),
-      numeric({"run.seed", &at<&Deck::run, &Run::seed>, "1234", "", from(0),
+      numeric({"run.seed", &at<&Deck::run, &Run::seed>, "1234", "", count(0),
                "Seed of the initial weights and of the order of the data."}),
       free(numeric(
-          example("1000", {"run.steps", &at<&Deck::run, &Run::steps>, "0", "steps", from(0),
+          example("1000", {"run.steps", &at<&Deck::run, &Run::steps>, "0", "steps", count(0),
                            "Length of the run in optimizer steps. Exactly one of steps, tokens and epochs is "
                            "given; 0 means not given."}))),
-      free(numeric({"run.tokens", &at<&Deck::run, &Run::tokens>, "0", "tokens", from(0),
+      free(numeric({"run.tokens", &at<&Deck::run, &Run::tokens>, "0", "tokens", count(0),
                     "Length of the run in tokens, rounded up to whole steps."})),
-      free(numeric({"run.epochs", &at<&Deck::run, &Run::epochs>, "0", "epochs", from(0),
+      free(numeric({"run.epochs", &at<&Deck::run, &Run::epochs>, "0", "epochs", between(0, 1e9),
                     "Length of the run in passes over the training data, rounded to whole steps."})),
       free(
-          {"run.max_minutes", &at<&Deck::run, &Run::max_minutes>, "0", "minutes", from(0),
+          {"run.max_minutes", &at<&Deck::run, &Run::max_minutes>, "0", "minutes", between(0, 1e9),
            "Wall-clock time after which the run ends itself, by rank 0's clock from the start of the "
            "program: "
            "the step under way is finished, a checkpoint saved (unless checkpoint.interval is -1), and the "
@@ -58,7 +58,12 @@ std::vector<Field> data() {
            "counts passes over the sum of all sequences, of which an entry may see more or less. Empty: the "
            "files are one set, each sequence drawn once per epoch."}),
       numeric({"data.format", &at<&Deck::data, &Data::format>, R"("auto")", "",
-               one_of({"auto", "text", "bin-uint16", "bin-uint32", "hdf5"}),
+               close_to({{"jsonl", "hdf5"},
+                         {"json", "hdf5"},
+                         {"parquet", "hdf5"},
+                         {"txt", "text"},
+                         {"bin", "bin-uint16"}},
+                        one_of({"auto", "text", "bin-uint16", "bin-uint32", "hdf5"})),
                "Layout of the files. auto: .h5 and .hdf5 files are HDF5 with a dataset named tokens "
                "(docs/data.md); .bin "
                "files hold raw "
@@ -68,7 +73,7 @@ std::vector<Field> data() {
       numeric({"data.sequence", &at<&Deck::data, &Data::sequence>, "512", "tokens", between(1, 1 << 24),
                "Length of a training sequence."}),
       numeric({"data.packing", &at<&Deck::data, &Data::packing>, R"("auto")", "",
-               one_of({"auto", "windows", "documents"}),
+               also({{"true", "documents"}, {"false", "windows"}}, one_of({"auto", "windows", "documents"})),
                "documents: whole documents share a sequence, as many as fit; attention and positions start "
                "anew with each. windows: the tokens are cut every data.sequence. auto: documents where the "
                "files say where they begin (tools/prepare_data.py writes such files), else windows."}),
@@ -77,8 +82,8 @@ std::vector<Field> data() {
            one_of({"truncate", "split", "drop"}),
            "What becomes of a document longer than data.sequence: its first tokens, parts that are packed as "
            "documents of their own, or nothing. Of packed documents only."}),
-      numeric({"data.max_documents", &at<&Deck::data, &Data::max_documents>, "0", "documents", from(0),
-               "Most documents in one sequence of packed documents. 0: no limit."}),
+      numeric({"data.max_documents", &at<&Deck::data, &Data::max_documents>, "0", "documents",
+               between(0, 1 << 24), "Most documents in one sequence of packed documents. 0: no limit."}),
   };
 }
 

@@ -1,113 +1,26 @@
 #include "config/load.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 
 #include "base/error.hpp"
-#include "base/text.hpp"
+#include "base/plain_text.hpp"
+#include "config/faults.hpp"
+#include "config/given.hpp"
 #include "config/presets.hpp"
 #include "config/starting_point.hpp"
-#include "config/validate.hpp"
+#include "config/toml_text.hpp"
+#include "config/validate_rules.hpp"
 #include "config/value.hpp"
 
 namespace ztrain::config {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// A key as somebody gave it.
-struct Given {
-  const toml::node* value;
-  std::string source;
-};
-using GivenKeys = std::map<std::string, Given>;
-
-std::string at_line(const std::string& path, const toml::source_region& region) {
-  return fmt::format("{}:{}", path, region.begin.line);
-}
-
-/// ", did you mean ...?" for a key of another section with that member name, or else for one of the same
-/// section whose name ends with it, or else for a similar key.
-std::string suggestion(const std::string& key) {
-  const std::string section = key.substr(0, key.find('.')), member = key.substr(key.rfind('.') + 1);
-  std::string best, ending;
-  for (const auto& field : fields()) {
-    if (field.member() == member) best = field.key;
-    if (ending.empty() && field.section() == section && field.member().ends_with("_" + member))
-      ending = field.key;
-  }
-  if (best.empty()) best = ending.empty() ? nearest(key, field_keys()) : ending;
-  return best.empty() ? "; `ztrain deck` lists all keys" : fmt::format("; did you mean '{}'?", best);
-}
-
-std::string section_suggestion(const std::string& section) {
-  const std::string best = nearest(section, section_names());
-  return best.empty() ? "; `ztrain deck` lists all sections" : fmt::format("; did you mean '{}'?", best);
-}
-
-/// Sections that other trainers have and this version does not.
-constexpr std::array<std::string_view, 1> later_sections{"offload"};
-
-void require_supported(const std::string& section, const std::string& where) {
-  REQUIRE(std::find(later_sections.begin(), later_sections.end(), section) == later_sections.end(),
-          "{}: {} is not supported by this version yet; leave section [{}] and its keys out", where, section,
-          section);
-}
-
-/// Collects the keys of a parsed deck; throws for unknown ones.
-void collect(const toml::table& file, const std::string& path, GivenKeys& given) {
-  for (const auto& [section, node] : file) {
-    const std::string name(section.str());
-    const std::string where = at_line(path, section.source());
-    require_supported(name, where);
-    const bool known = !section_doc(name).empty();
-    if (!node.is_table()) {
-      REQUIRE(!known, "{}: '{}' is a section: write [{}], and its keys below", where, name, name);
-      fail("{}: unknown key '{}' outside any section{}", where, name, suggestion(name));
-    }
-    REQUIRE(known, "{}: unknown section '{}'{}", where, name, section_suggestion(name));
-    for (const auto& [member, value] : *node.as_table()) {
-      const std::string key = fmt::format("{}.{}", name, member.str());
-      const std::string line = at_line(path, member.source());
-      REQUIRE(find_field(key) != nullptr, "{}: unknown key '{}'{}", line, key, suggestion(key));
-      given[key] = {&value, line};
-    }
-  }
-}
-
-toml::table override_value(const Field& field, const std::string& text) {
-  const bool words = field.access.index() == 0 || type_name(field) == "dtype";
-  try {
-    toml::table table = toml::parse(fmt::format("value = {}", text));
-    if (table.size() == 1 && (!words || table.get("value")->is_string())) return table;
-  } catch (const toml::parse_error&) {
-    // Not TOML: a bare word.
-  }
-  return toml::table{{"value", text}};
-}
-
-/// Adds the overrides to the given keys. `tables` owns the parsed values, at fixed addresses.
-void collect_overrides(const std::vector<std::string>& overrides, std::deque<toml::table>& tables,
-                       GivenKeys& given) {
-  for (const auto& text : overrides) {
-    const std::size_t begin = text.rfind("--", 0) == 0 ? 2 : 0;
-    const std::size_t equals = text.find('=');
-    REQUIRE(equals != std::string::npos, "command line: '{}' is not an override; write --section.key=value",
-            text);
-    const std::string key = text.substr(begin, equals - begin);
-    require_supported(key.substr(0, key.find('.')), "command line");
-    const Field* field = find_field(key);
-    REQUIRE(field != nullptr, "command line: unknown key '{}'{}", key, suggestion(key));
-    tables.push_back(override_value(*field, text.substr(equals + 1)));
-    given[key] = {tables.back().get("value"), "command line"};
-  }
-}
 
 /// A deck under construction, with the source of each key.
 struct Draft {
@@ -136,14 +49,17 @@ constexpr std::array preset_keys{PresetKey{"model.preset", model_preset},
                                  PresetKey{"cluster.preset", cluster_preset}};
 
 /// Defaults are already those of the presets that are not given.
-void apply_presets(Draft& draft, const GivenKeys& given) {
+void apply_presets(Draft& draft, const GivenKeys& given, Faults& faults) {
   for (const auto& [key, settings] : preset_keys) {
     const auto it = given.find(key);
     if (it == given.end()) continue;
     const Field& field = *find_field(key);
-    draft.set(field, it->second);
-    const std::string& name = std::get<std::string& (*)(Deck&)>(field.access)(draft.deck);
-    draft.set(settings(name), fmt::format("preset {}", name));
+    const auto apply = [&] {
+      draft.set(field, it->second);
+      const std::string& name = std::get<std::string& (*)(Deck&)>(field.access)(draft.deck);
+      draft.set(settings(name), fmt::format("preset {}", name));
+    };
+    if (!faults.attempt(apply, it->second.line)) faults.distrust(field.section());
   }
 }
 
@@ -166,20 +82,29 @@ std::string expand(const Field& field, const std::string& text, const std::strin
   return result + text.substr(done);
 }
 
-void resolve_paths(Draft& draft, Files files) {
+/// The texts of a field that is one, or a list of them.
+std::vector<std::string*> texts_of(const Field& field, Deck& deck) {
+  if (const auto* one = std::get_if<std::string& (*)(Deck&)>(&field.access)) return {&(*one)(deck)};
+  std::vector<std::string*> all;
+  if (const auto* list = std::get_if<std::vector<std::string>& (*)(Deck&)>(&field.access))
+    for (std::string& text : (*list)(deck)) all.push_back(&text);
+  return all;
+}
+
+void resolve_paths(Draft& draft, Files files, Faults& faults) {
   const fs::path folder = fs::absolute(draft.deck.path).parent_path();
   for (const auto& field : fields()) {
     if (field.path == PathKind::none) continue;
-    const auto resolve = [&](std::string& text) {
-      text = expand(field, text, draft.source[field.key], files);
-      const bool word = field.key == "checkpoint.resume" && (text == "auto" || text == "none");
-      if (field.path == PathKind::from_deck && !text.empty() && !word)
-        text = (folder / text).lexically_normal();
-    };
-    if (const auto* list = std::get_if<std::vector<std::string>& (*)(Deck&)>(&field.access)) {
-      for (auto& text : (*list)(draft.deck)) resolve(text);
-    } else {
-      resolve(std::get<std::string& (*)(Deck&)>(field.access)(draft.deck));
+    for (std::string* path : texts_of(field, draft.deck)) {
+      std::string& text = *path;
+      const auto resolve = [&] {
+        text = expand(field, text, draft.source[field.key], files);
+        const bool word = field.key == "checkpoint.resume" && (text == "auto" || text == "none");
+        if (field.path == PathKind::from_deck && !text.empty() && !word)
+          text = (folder / text).lexically_normal();
+        require_plain(field, text, draft.source[field.key]);
+      };
+      faults.attempt(resolve);
     }
   }
   if (draft.deck.run.output.empty())
@@ -235,60 +160,85 @@ void apply_model_folder(Draft& draft, Files files) {
   }
 }
 
-void require_given(const GivenKeys& given, const std::string& path) {
+void require_given(const GivenKeys& given, const std::string& path, Faults& faults) {
   for (const auto& field : fields()) {
-    REQUIRE(!field.standard.empty() || given.count(field.key) != 0,
-            "{}: {} is missing; it has no default: give {}", path, field.key, legal_text(field));
+    if (!field.standard.empty() || given.count(field.key) != 0) continue;
+    faults.attempt_derived(
+        [&] { fail("{}: {} is missing; it has no default: give {}", path, field.key, legal_text(field)); });
   }
 }
 
-Deck build(const GivenKeys& given, const std::string& path, Files files) {
-  Draft draft;
-  draft.deck.path = path;
-  require_given(given, path);
+/// What the keys say each by itself.
+void assign_all(Draft& draft, const GivenKeys& given, Faults& faults) {
   for (const auto& field : fields()) {
     if (!field.standard.empty()) assign(field, field.standard, draft.deck, "default");
     draft.source[field.key] = "default";
   }
-  apply_presets(draft, given);
+  apply_presets(draft, given, faults);
   for (const auto& field : fields()) {
     const auto it = given.find(field.key);
-    if (it != given.end() && field.member() != "preset") draft.set(field, it->second);
+    if (it == given.end() || field.member() == "preset") continue;
+    faults.attempt([&] { draft.set(field, it->second); }, it->second.line);
   }
-  resolve_paths(draft, files);
-  apply_model_folder(draft, files);
+  require_given(given, draft.deck.path, faults);
+}
+
+Deck build(const GivenKeys& given, const std::string& path, Files files, Faults& faults) {
+  Draft draft;
+  draft.deck.path = path;
+  assign_all(draft, given, faults);
+  resolve_paths(draft, files, faults);
+  if (!faults.attempt([&] { apply_model_folder(draft, files); })) faults.distrust("model");
   for (const auto& field : fields())
     draft.deck.origins.push_back({field.key, "", draft.source[field.key], true});
-  validate(draft.deck);
+  validate(draft.deck, faults);
+  faults.raise();
   for (std::size_t i = 0; i < fields().size(); ++i)
     draft.deck.origins[i].value = render(fields()[i], draft.deck);
   return draft.deck;
+}
+
+/// What is plainly another program's.
+void require_toml(std::string_view text, const std::string& path) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  const bool is_json = first != std::string_view::npos && text[first] == '{';
+  REQUIRE(
+      !is_json && !path.ends_with(".yaml") && !path.ends_with(".yml"),
+      "{}: {}, and a deck is TOML: `ztrain deck` prints one, and docs/coming-from.md tells the keys for the "
+      "settings of other programs",
+      path, is_json ? "this is JSON" : "its name ends as YAML's do");
 }
 
 }  // namespace
 
 Deck parse_deck(std::string_view text, const std::string& path, const std::vector<std::string>& overrides,
                 Files files) {
-  toml::table file;
-  try {
-    file = toml::parse(text);
-  } catch (const toml::parse_error& error) {
-    fail("{}: not valid TOML: {}", at_line(path, error.source()), error.description());
-  }
+  REQUIRE(is_plain_text(path),
+          "cannot read the deck '{}': its name is not UTF-8 text without control characters, which "
+          "checkpoints can "
+          "hold; rename it",
+          printable(path));
+  require_toml(text, path);
+  const toml::table file = parse_toml(text, path);
+  Faults faults;
   GivenKeys given;
   std::deque<toml::table> tables;
-  collect(file, path, given);
-  collect_overrides(overrides, tables, given);
-  Deck deck = build(given, path, files);
+  collect_keys(file, path, given, faults);
+  collect_overrides(overrides, tables, given, faults);
+  Deck deck = build(given, path, files, faults);
   deck.overrides = overrides;
   return deck;
 }
 
 Deck load_deck(const std::string& path, const std::vector<std::string>& overrides, Files files) {
+  std::error_code error;
+  REQUIRE(fs::is_regular_file(path, error), "cannot read the deck '{}': no such file, or no permission",
+          printable(path));
   std::ifstream file(path, std::ios::binary);
-  REQUIRE(file.good() && fs::is_regular_file(path),
-          "cannot read the deck '{}': no such file, or no permission", path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  REQUIRE(file.good(), "cannot read the deck '{}': no such file, or no permission", printable(path));
+  std::string text(most_deck_bytes + 1, '\0');  // one more, by which parse_toml sees that it is too large
+  file.read(text.data(), std::ssize(text));
+  text.resize(static_cast<std::size_t>(file.gcount()));
   return parse_deck(text, path, overrides, files);
 }
 

@@ -2,7 +2,9 @@
 
 #include <filesystem>
 
-#include "base/error.hpp"
+#include <fmt/format.h>
+
+#include "config/toml_text.hpp"
 #include "config/validate.hpp"
 #include "config/value.hpp"
 
@@ -19,13 +21,7 @@ void drop_folders(Deck& deck) {
 
 std::vector<std::string> changes_forbidden_on_resume(const Deck& now,
                                                      const std::string& saved_resolved_toml) {
-  toml::table table;
-  try {
-    table = toml::parse(saved_resolved_toml);
-  } catch (const toml::parse_error& error) {
-    fail("the checkpoint's deck is not valid TOML, line {}: {}", error.source().begin.line,
-         error.description());
-  }
+  const toml::table table = parse_toml(saved_resolved_toml, "the checkpoint's deck");
   Deck saved = now, current = now;
   for (const auto& field : fields()) {
     const toml::node* value = table[field.section()][field.member()].node();

@@ -9,6 +9,7 @@
 #include "config/hf_config.hpp"
 #include "config/hf_generation.hpp"
 #include "config/hf_json.hpp"
+#include "config/toml_text.hpp"
 #include "config/value.hpp"
 
 namespace ztrain::config {
@@ -46,11 +47,7 @@ json read_metadata(const std::string& path) {
 }
 
 toml::table deck_table(const json& metadata, const std::string& file) {
-  try {
-    return toml::parse(metadata["deck"].get_ref<const std::string&>());
-  } catch (const toml::parse_error& error) {
-    fail("{}: its deck is not valid TOML: {}", file, error.description());
-  }
+  return parse_toml(metadata["deck"].get_ref<const std::string&>(), fmt::format("the deck in {}", file));
 }
 
 StartingPoint from_checkpoint(const std::string& folder) {

@@ -9,11 +9,15 @@
 
 #include "base/error.hpp"
 #include "base/shape.hpp"
+#include "config/fields.hpp"
 #include "config/strategy.hpp"
 #include "config/validate_rules.hpp"
 
 namespace ztrain::config {
 namespace {
+
+/// Of a whole run, which rows and random numbers are numbered by.
+constexpr std::int64_t most_tokens = std::int64_t{1} << 62;
 
 void check_length(const Deck& deck) {
   struct Length {
@@ -109,19 +113,24 @@ std::string nearest_divisors(std::int64_t n, std::int64_t x, std::int64_t least)
   return below == above ? fmt::to_string(below) : fmt::format("{} or {}", below, above);
 }
 
+void validate(Deck& deck, Faults& faults) {
+  using Check = void (*)(Deck&);
+  constexpr std::array<Check, 11> checks{
+      [](Deck& d) { check_length(d); },    [](Deck& d) { check_family(d); },
+      [](Deck& d) { check_model(d); },     [](Deck& d) { check_precision(d); },
+      [](Deck& d) { check_sharding(d); },  [](Deck& d) { check_recompute(d); },
+      [](Deck& d) { check_optimizer(d); }, [](Deck& d) { check_checkpoint(d); },
+      [](Deck& d) { check_mesh(d); },      [](Deck& d) { check_cluster(d); },
+      [](Deck& d) { check_data(d); }};
+  for (const Check check : checks) faults.attempt_derived([&] { check(deck); });
+  const bool length_is_known = deck.batch.global > 0 && (deck.run.steps > 0 || deck.run.tokens > 0);
+  if (deck.run.epochs == 0 && length_is_known) faults.attempt_derived([&] { total_steps(deck, 0); });
+}
+
 void validate(Deck& deck) {
-  check_length(deck);
-  check_family(deck);
-  check_model(deck);
-  check_precision(deck);
-  check_sharding(deck);
-  check_recompute(deck);
-  check_optimizer(deck);
-  check_checkpoint(deck);
-  check_mesh(deck);
-  check_cluster(deck);
-  check_data(deck);
-  if (deck.run.epochs == 0) check_schedule(deck, total_steps(deck, 0));
+  Faults faults;
+  validate(deck, faults);
+  faults.raise();
 }
 
 std::int64_t data_parallel_degree(const Deck& deck) {
@@ -141,9 +150,18 @@ std::int64_t total_steps(const Deck& deck, std::int64_t sequences_per_epoch) {
   if (deck.run.tokens > 0) steps = ceil_div(deck.run.tokens, tokens_per_step(deck));
   if (deck.run.epochs > 0) {
     const double sequences = deck.run.epochs * static_cast<double>(sequences_per_epoch);
+    REQUIRE(sequences <= most_count,
+            "{}: run.epochs = {} of {} sequences are more than can be counted; take fewer",
+            source_of(deck, "run.epochs"), deck.run.epochs, sequences_per_epoch);
     steps = std::max<std::int64_t>(1, std::llround(sequences / static_cast<double>(deck.batch.global)));
   }
   check_schedule(deck, steps);
+  REQUIRE(steps <= most_tokens / tokens_per_step(deck),
+          "{}: {} steps of batch.global x data.sequence = {} tokens are more tokens than can be counted; "
+          "nearest legal: "
+          "{} steps",
+          blame(deck, {"run.steps", "run.tokens", "run.epochs"}), steps, tokens_per_step(deck),
+          most_tokens / tokens_per_step(deck));
   return steps;
 }
 

@@ -8,8 +8,12 @@
 #include <string_view>
 
 #include "config/deck.hpp"
+#include "config/faults.hpp"
 
 namespace ztrain::config {
+
+/// validate(), with what it finds added to the faults.
+void validate(Deck& deck, Faults& faults);
 
 /// Replaces what Deck::origins says of a key.
 void set_source(Deck& deck, std::string_view key, std::string source);

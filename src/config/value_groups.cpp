@@ -1,6 +1,6 @@
-#include <cmath>
-
 #include "base/error.hpp"
+#include "base/fits_fp32.hpp"
+#include "base/plain_text.hpp"
 #include "base/text.hpp"
 #include "config/value.hpp"
 
@@ -14,8 +14,11 @@ struct GroupReader {
 
   double number(std::string_view key, const toml::node& node) const {
     const auto x = node.is_number() ? node.value<double>() : std::nullopt;
-    REQUIRE(x && std::isfinite(*x) && *x >= 0, "{}.{} = {} is not legal: expected a number, 0 or more", place,
+    REQUIRE(x && *x >= 0 && *x <= most_fp32, "{}.{} = {} is not legal: expected a number, 0 or more", place,
             key, source_text(node));
+    REQUIRE(fits_fp32(*x),
+            "{}.{} = {} is not legal: fp32, in which it is computed with, holds nothing so small but 0",
+            place, key, source_text(node));
     return *x;
   }
 
@@ -25,6 +28,9 @@ struct GroupReader {
             "{}.match = {} is not legal: expected a pattern of parameter names, such as "
             "\"model.embed_tokens.*\"",
             place, source_text(node));
+    REQUIRE(is_plain_text(*text),
+            "{}.match = {} is not legal: expected UTF-8 text without control characters", place,
+            source_text(node));
     return *text;
   }
 

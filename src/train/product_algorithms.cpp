@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "kernels/gemm_library.hpp"
+#include "runtime/device.hpp"
 
 namespace ztrain::train {
 namespace {
@@ -14,11 +15,7 @@ kernels::Bf16Products on_cpus(const runtime::Session& session, const config::Dev
   using enum kernels::Bf16Products;
   if (options.bf16_products == "fp32") return widened;
   if (options.bf16_products == "native") {
-    session.agree("looking for bf16 instructions", [] {
-      REQUIRE(kernels::multiplies_bf16(),
-              "device.bf16_products = \"native\": this processor has no AVX512-BF16 and no AMX, or "
-              "ONEDNN_MAX_CPU_ISA forbids them; \"auto\" and \"fp32\" work everywhere");
-    });
+    session.agree("looking for bf16 instructions", [&] { require_bf16_products(options); });
     return native;
   }
   const bool faster = kernels::usual_bf16_products() == native;
@@ -26,6 +23,12 @@ kernels::Bf16Products on_cpus(const runtime::Session& session, const config::Dev
 }
 
 }  // namespace
+
+void require_bf16_products(const config::Device& options) {
+  REQUIRE(options.bf16_products != "native" || runtime::built_for_gpus() || kernels::multiplies_bf16(),
+          "device.bf16_products = \"native\": this processor has no AVX512-BF16 and no AMX, or "
+          "ONEDNN_MAX_CPU_ISA forbids them; \"auto\" and \"fp32\" work everywhere");
+}
 
 void open_product_algorithms(const runtime::Session& session, const config::Device& options,
                              kernels::Exec& exec) {

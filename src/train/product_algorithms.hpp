@@ -10,6 +10,9 @@
 
 namespace ztrain::train {
 
+/// Throws Error where device.bf16_products asks for what this processor has not. Nothing on GPUs.
+void require_bf16_products(const config::Device& options);
+
 /// Collective, before ops are bound: the products of `exec` compute as [device] of the deck says, with the
 /// algorithms of its file, as rank 0 reads it. Ranks whose GPU is of another model than rank 0's use what the
 /// file has for it, else the library's first proposals. Throws Error where device.bf16_products asks for what

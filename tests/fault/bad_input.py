@@ -52,7 +52,7 @@ class BadInput(zt.Case):
         )
 
     def test_word_that_is_no_override(self):
-        self.refuse(["--run.steps", "4"], r"'--run\.steps' is not an override; write --section\.key=value")
+        self.refuse(["--run.steps", "4"], r"'--run\.steps' has no value: write --run\.steps=VALUE")
 
     def test_wrong_type_in_the_deck(self):
         deck = self.write_deck("type", {"run.steps": "many"})
@@ -85,6 +85,18 @@ class BadInput(zt.Case):
     def test_key_given_twice(self):
         deck = self.deck_of("twice", "[run]\nsteps = 3\nsteps = 4\n")
         self.refuse({}, r"twice\.toml:3: not valid TOML: ", deck=deck)
+
+    def test_all_mistakes_of_a_deck_at_once(self):
+        deck = self.write_deck("several", {"run.steps": "many", "optimizer.lr": -1})
+        self.refuse(
+            {"learning_rate": 1},
+            r"^ztrain: the deck has 3 errors:\n"
+            r"  \S+several\.toml:2: run\.steps = \"many\" is not legal: .*\n"
+            r"  \S+several\.toml:\d+: optimizer\.lr = -1(\.0)? is not legal: .*\n"
+            r"  command line: unknown key 'learning_rate'; did you mean 'optimizer\.lr'\?\n$",
+            deck=deck,
+            ranks=3,
+        )
 
     def test_missing_key(self):
         deck = self.write_deck("missing", {"batch.global": None})

@@ -67,6 +67,31 @@ class Commands(zt.Case):
             zt.run(2, ["check", self.folder / "none.toml"], timeout=20), r"cannot read the deck '.*none"
         )
 
+    def test_check_finds_processors_that_training_would_refuse(self):
+        self.assert_refused(
+            zt.run(
+                0,
+                ["check", self.deck, "--precision.preset=fp32", "--device.bf16_products=native"],
+                timeout=20,
+                env={"ONEDNN_MAX_CPU_ISA": "AVX2"},
+            ),
+            r"device\.bf16_products = \"native\": this processor has no AVX512-BF16",
+        )
+
+    def test_words_that_were_meant_otherwise(self):
+        for words, meant in (
+            (["chek", self.deck], r"there is no command 'chek': did you mean `ztrain check`\?"),
+            (["train", self.deck], r"there is no command 'train': `ztrain DECK` trains"),
+            (["--ranks", "4"], r"'--ranks' stands where a command or a deck belongs"),
+            (["check", self.deck, "--rank", "4"], r"there is no option --rank: did you mean --ranks\?"),
+            (["generate", self.checkpoint, "--prompt", "a", "--temperature", "nan"], r"nan is no number"),
+            (["generate", self.checkpoint, "--prompt", "a", "--top-p", "nan"], r"nan is no number"),
+        ):
+            result = zt.run(0, words, timeout=20)
+            self.assertEqual(result.code, 2, str(result))
+            self.assertRegex(result.err, meant)
+            self.assertLess(result.err.count("\n"), 3, str(result))
+
     def test_check_needs_a_deck(self):
         result = zt.run(2, ["check"], timeout=20)
         self.assertNotEqual(result.code, 0)

@@ -113,7 +113,7 @@ TEST(Resume, SomeKeysMayChangeAndOthersNot) {
   EXPECT_TRUE(changes_forbidden_on_resume(deck_of(), "[later]\nkey = 1\n").empty());
   EXPECT_EQ(error_of([&] {
               changes_forbidden_on_resume(deck_of(), "[x\n");
-            }).rfind("the checkpoint's deck is not valid TOML, line 1: ", 0),
+            }).rfind("the checkpoint's deck:1: not valid TOML: ", 0),
             0u);
 }
 

@@ -1,0 +1,57 @@
+#include "base/plain_text.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+
+namespace ztrain {
+namespace {
+
+bool is_control(std::uint32_t c) {
+  const bool directs_writing = c == 0x200e || c == 0x200f || c == 0x61c || (c >= 0x2028 && c <= 0x202e) ||
+                               (c >= 0x2066 && c <= 0x2069);
+  return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0xfeff || directs_writing;
+}
+
+/// Bytes of the plain character that the text begins with; 0 where it begins with none.
+std::size_t plain_character(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  const std::size_t bytes = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  if (bytes == 0 || first > 0xf4 || bytes > text.size()) return 0;
+  std::uint32_t c = bytes == 1 ? first : first & (0x7fu >> bytes);
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+    c = c << 6 | (byte(i) & 0x3fu);
+  }
+  const bool overlong = (bytes == 3 && c < 0x800) || (bytes == 4 && c < 0x10000);
+  const bool no_character = c > 0x10ffff || (c >= 0xd800 && c < 0xe000);
+  return overlong || no_character || is_control(c) ? 0 : bytes;
+}
+
+}  // namespace
+
+bool is_plain_text(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t bytes = plain_character(text);
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
+}
+
+std::string printable(std::string_view text, std::size_t most) {
+  std::string result;
+  while (!text.empty()) {
+    if (result.size() >= most) return result + "...";
+    const std::size_t bytes = plain_character(text);
+    if (bytes == 0)
+      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0]));
+    else
+      result += text.substr(0, bytes);
+    text.remove_prefix(bytes == 0 ? 1 : bytes);
+  }
+  return result;
+}
+
+}  // namespace ztrain

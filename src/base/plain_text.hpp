@@ -1,0 +1,17 @@
+#pragma once
+// Text from outside: names of files, words of the command line, contents of files. It may be no text at all,
+// or hold bytes that a terminal takes for commands.
+
+#include <string>
+#include <string_view>
+
+namespace ztrain {
+
+/// Is this valid UTF-8 without control characters? Those that turn the direction of writing count as such.
+bool is_plain_text(std::string_view text);
+
+/// The text with every byte of what is_plain_text() refuses as \xNN, for messages. Beyond `most` bytes it is
+/// cut, and ends with "...".
+std::string printable(std::string_view text, std::size_t most = std::string_view::npos);
+
+}  // namespace ztrain
