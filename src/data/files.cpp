@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/error.hpp"
+#include "base/plain_text.hpp"
 
 namespace ztrain::data {
 namespace {
@@ -54,6 +55,12 @@ std::vector<std::string> expand_patterns(const std::vector<std::string>& pattern
   }
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
+  for (const std::string& file : all)
+    REQUIRE(is_plain_text(file),
+            "{}: '{}' is not a name in UTF-8 without control characters, which checkpoints could hold: "
+            "rename the "
+            "file",
+            key, printable(file));
   return all;
 }
 

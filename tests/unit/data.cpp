@@ -20,6 +20,14 @@ TEST_F(Data, RawIdsOfBothWidths) {
   EXPECT_EQ(open_tokens({at("b.bin")}, "bin-uint16", "data.train")->size(), 400);
 }
 
+TEST_F(Data, NamesOfFilesAreText) {
+  write_ids<std::uint16_t>("a\xff.bin", count_up(0, 50));
+  EXPECT_EQ(open_error(at("*.bin")),
+            "data.train: '" + at("a\\xff.bin") +
+                "' is not a name in UTF-8 without control characters, which checkpoints "
+                "could hold: rename the file");
+}
+
 TEST_F(Data, HeadersOfLlmC) {
   const Ids ids = count_up(0, 50);
   const auto gpt2 =
