@@ -28,6 +28,9 @@ struct GemmShape {
   bool bias = false;
 };
 
+/// Of the operands of a product: all on multiples of 16 bytes, as tensors do, or some elsewhere.
+enum class Starts : std::uint8_t { aligned, anywhere };
+
 class Gemm {
  public:
   virtual ~Gemm() = default;
@@ -36,10 +39,11 @@ class Gemm {
   Gemm& operator=(const Gemm&) = delete;
 
   /// Once, before the first run, where time may be taken: what gemm_library.hpp says of measuring. Optional.
-  virtual void prepare(Exec&) {}
+  virtual void prepare(Exec&, Starts = Starts::aligned) {}
 
   /// bias is read only if the shape has one; its type is that of A and B. workspace: gemm_workspace_bytes(),
-  /// aligned to 64.
+  /// aligned to 256. Throws Error where operands start elsewhere than prepare() was told and, in 16 bits,
+  /// that leaves the slow way alone.
   virtual void run(Exec& exec, const void* a, const void* b, const void* bias, void* c, void* workspace) = 0;
 
   /// For people, and for tests that look for slow ways: which kernel does it ("oneDNN gemm:jit, avx2"). What

@@ -15,7 +15,7 @@ class GemmBf16 : public Gemm {
  public:
   GemmBf16(const GemmShape& shape, DType out) : shape_(shape), out_(out) {}
 
-  void prepare(Exec& exec) override {
+  void prepare(Exec& exec, Starts) override {
     if (gemm_) return;
     const bool native = gemm_library(exec).bf16.value_or(Bf16Products::widened) == Bf16Products::native;
     if (native) gemm_ = make_gemm_onednn(shape_, DType::bf16, out_);
@@ -23,7 +23,7 @@ class GemmBf16 : public Gemm {
   }
 
   void run(Exec& exec, const void* a, const void* b, const void* bias, void* c, void* workspace) override {
-    prepare(exec);
+    prepare(exec, Starts::aligned);  // it makes no difference
     gemm_->run(exec, a, b, bias, c, workspace);
   }
 

@@ -69,9 +69,9 @@ class GemmCublasLt : public Gemm {
   GemmCublasLt(const GemmShape& shape, DType in, DType out)
       : shape_(shape), in_(in), out_(out), loop_(make_gemm_reference(shape, in, out)) {}
 
-  void prepare(Exec& exec) override {
+  void prepare(Exec& exec, Starts starts) override {
     GemmLibrary& library = gemm_library(exec);
-    const Problem problem = make_problem(shape_, in_, out_, library.tf32, true);
+    const Problem problem = make_problem(shape_, in_, out_, library.tf32, starts == Starts::aligned);
     if (library_adds_bias()) {
       cublaslt::tune(library, problem, stream_of(exec));
       // Another table may come before the first run, so which algorithm it is does not matter yet.
@@ -85,7 +85,14 @@ class GemmCublasLt : public Gemm {
   void run(Exec& exec, const void* a, const void* b, const void* bias, void* c, void* workspace) override {
     const bool usual = aligned(a) && aligned(b) && aligned(c) && (!shape_.bias || aligned(bias));
     const Product& product = product_for(exec, usual);
-    if (!product.algorithm) return loop_->run(exec, a, b, bias, c, workspace);
+    if (!product.algorithm) {
+      REQUIRE(size_of(in_) != 2 || slow() || usual,
+              "{}: an operand starts on no multiple of {} bytes, and cuBLASLt has no algorithm for that; "
+              "take a model "
+              "whose widths are multiples of {}",
+              product.problem.key, usual_alignment, usual_alignment / 2);
+      return loop_->run(exec, a, b, bias, c, workspace);
+    }
     const cublasStatus_t status =
         cublaslt::launch(gemm_library(exec), product.problem, *product.algorithm,
                          {b, a, c, bias, nullptr, nullptr, workspace}, stream_of(exec));
@@ -121,7 +128,7 @@ class GemmCublasLt : public Gemm {
   DType in_, out_;
   std::unique_ptr<Gemm> loop_;
   std::optional<Product> usual_, unaligned_;
-  std::string why_;  ///< it is the loop for operands that start as usual, as prepare() found; else empty
+  std::string why_;  ///< it is the loop for operands that start as prepare() was told; else empty
 };
 
 }  // namespace

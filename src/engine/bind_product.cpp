@@ -1,5 +1,6 @@
 #include <array>
 #include <cmath>
+#include <cstdint>
 
 #include "base/attention_work.hpp"
 #include "base/error.hpp"
@@ -15,7 +16,9 @@ namespace {
 /// The launch of a prepared product; std::function wants copyable captures.
 Bound product(const Binding& b, std::unique_ptr<kernels::Gemm> gemm, const void* x, const void* y,
               const void* bias, void* out) {
-  gemm->prepare(b.exec);
+  const auto aligned = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
+  const bool all = aligned(x) && aligned(y) && aligned(bias) && aligned(out);
+  gemm->prepare(b.exec, all ? kernels::Starts::aligned : kernels::Starts::anywhere);
   std::vector<Note> notes = product_notes(b, *gemm);
   return {[&exec = b.exec, g = std::shared_ptr<kernels::Gemm>(std::move(gemm)), x, y, bias, out,
            workspace = b.output<std::byte>(b.op.outputs.size() - 1)] {

@@ -123,17 +123,24 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
   });
 }
 
-/// Of the legacy stream, and not done on return.
-cudaError_t cudaMemset(void* data, int value, std::size_t bytes) {
+cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream) {
   Runtime& runtime = Runtime::get();
   return runtime.call([&](Lock&) {
-    if (const cudaError_t code = runtime.allowed_while_capturing(); code != cudaSuccess) return code;
+    CUstream_st* const found = runtime.stream(stream);
+    if (!found) return cudaErrorInvalidResourceHandle;
     if (!late_cuda::is_device_memory(data, bytes)) return cudaErrorInvalidValue;
     const auto fill = [=] {
       const late_cuda::Open open;
       std::memset(data, value, bytes);
       return true;
     };
-    return runtime.append(*runtime.stream(nullptr), fill, "a fill");
+    return runtime.append(*found, fill, "a fill");
   });
+}
+
+/// Of the legacy stream, and not done on return.
+cudaError_t cudaMemset(void* data, int value, std::size_t bytes) {
+  Runtime& runtime = Runtime::get();
+  const cudaError_t code = runtime.call([&](Lock&) { return runtime.allowed_while_capturing(); });
+  return code == cudaSuccess ? cudaMemsetAsync(data, value, bytes, nullptr) : code;
 }

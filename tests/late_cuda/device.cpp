@@ -49,6 +49,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   });
 }
 
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+
 cudaError_t cudaGetLastError() {
   cudaError_t& last = Runtime::last_error();
   const cudaError_t code = last;

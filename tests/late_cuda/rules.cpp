@@ -1,4 +1,5 @@
 // What CUDA promises, and what it does not, as the late runtime has it: the other tests rest on this.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -74,6 +75,13 @@ struct Scene {
   int *on_device = nullptr, *pinned = nullptr;
   std::string ran;
 };
+
+/// By its version a library names whose function it asks for.
+TEST(LateCudaNames, AreNotThoseThatOtherLibrariesAskFor) {
+  EXPECT_EQ(dlvsym(RTLD_DEFAULT, "cudaMalloc", "libcudart.so.13"), nullptr);
+  EXPECT_EQ(dlvsym(RTLD_DEFAULT, "cudaMalloc", "LATE"),
+            reinterpret_cast<void*>(static_cast<cudaError_t (*)(void**, std::size_t)>(cudaMalloc)));
+}
 
 TEST(LateCudaOrder, NothingRunsBeforeSomebodyWaits) {
   Scene s;

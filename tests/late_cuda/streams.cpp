@@ -132,6 +132,10 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   });
 }
 
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
+
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   Runtime& runtime = Runtime::get();
   return runtime.call(
