@@ -22,13 +22,7 @@ using test::TinyModel;
 constexpr int steps = 3;
 
 program::JobSpec spec_of(const TinyModel& m, const char* strategy) {
-  MeshShape mesh;
-  if (program::find_strategy(strategy).within_node) mesh[Axis::replicate] = 2;
-  mesh[Axis::shard] = session().size() / mesh[Axis::replicate];
-  program::JobSpec spec =
-      test::spec_for(m, mesh, strategy, {DType::bf16, DType::f32, DType::f32, DType::f32, DType::f32});
-  spec.recompute.every = 2;
-  return spec;
+  return test::spec_of_ranks(m, strategy, session().size());
 }
 
 /// Of some steps, and of an evaluation after them.

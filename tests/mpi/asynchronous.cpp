@@ -19,12 +19,7 @@ using test::TinyModel;
 constexpr int steps = 3;
 
 program::JobSpec spec_of(const TinyModel& m, const char* strategy) {
-  MeshShape mesh;
-  mesh[Axis::shard] = session().size();
-  program::JobSpec spec =
-      test::spec_for(m, mesh, strategy, {DType::bf16, DType::f32, DType::f32, DType::f32, DType::f32});
-  spec.recompute.every = 2;
-  return spec;
+  return test::spec_of_ranks(m, strategy, session().size());
 }
 
 std::vector<double> losses_on(std::unique_ptr<runtime::Device> device, const TinyModel& m,

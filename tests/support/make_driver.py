@@ -13,6 +13,22 @@ import sys
 
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 
+# What it lacks it says it lacks (CUDA_ERROR_NOT_FOUND, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND), with a null pointer.
+LOOK_UP = """#include <dlfcn.h>
+#include <string>
+namespace {
+int look_up(const char* name, void** out, int* found) {
+  // Newest version first, which is what the toolkit's headers mean by the plain name.
+  static void* const self = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  *out = nullptr;
+  for (const char* version : {"_v3", "_v2", ""})
+    if (*out == nullptr && self != nullptr) *out = dlsym(self, (std::string(name) + version).c_str());
+  if (found != nullptr) *found = *out == nullptr ? 1 : 0;
+  return *out == nullptr ? 500 : 0;
+}
+}  // namespace
+"""
+
 
 def handle(value):
     """A function that hands out something that is no null pointer, and that nobody looks into."""
@@ -25,6 +41,9 @@ def bodies(version):
         "cuInit": f"(unsigned) {{ return {NO_DEVICE}; }}",
         "cuDeviceGetCount": f"(int* count) {{ *count = 0; return {NO_DEVICE}; }}",
         "cuDriverGetVersion": f"(int* version) {{ *version = {1000 * int(major) + 10 * int(minor)}; return 0; }}",
+        "cuGetProcAddress": "(const char* name, void** out, int, unsigned long long) { return look_up(name, out, nullptr); }",
+        "cuGetProcAddress_v2": "(const char* name, void** out, int, unsigned long long, int* found) "
+                               "{ return look_up(name, out, found); }",
         "cuLibraryLoadData": handle(0x1000),
         "cuLibraryGetKernel": handle(0x2000),
         "cuKernelGetFunction": handle(0x3000),
@@ -47,7 +66,7 @@ def main():
     nm, stub, version, out = sys.argv[1:]
     special = bodies(version)
     with open(out, "w") as file:
-        file.write('extern "C" {\nint ztrain_driver_of_tests() { return 1; }\n')
+        file.write(LOOK_UP + 'extern "C" {\nint ztrain_driver_of_tests() { return 1; }\n')
         for name in functions(nm, stub):
             file.write(f"int {name}{special.get(name, '() { return 0; }')}\n")
         file.write("}\n")

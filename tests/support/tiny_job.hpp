@@ -66,6 +66,17 @@ inline program::JobSpec spec_for(const TinyModel& model, const MeshShape& mesh, 
   return spec;
 }
 
+/// The job of tests that compare devices: bf16 beside fp32, some of it recomputed, on a mesh of all ranks.
+inline program::JobSpec spec_of_ranks(const TinyModel& model, const char* strategy, int ranks) {
+  MeshShape mesh;
+  if (program::find_strategy(strategy).within_node) mesh[Axis::replicate] = 2;
+  mesh[Axis::shard] = ranks / mesh[Axis::replicate];
+  program::JobSpec spec =
+      spec_for(model, mesh, strategy, {DType::bf16, DType::f32, DType::f32, DType::f32, DType::f32});
+  spec.recompute.every = 2;
+  return spec;
+}
+
 inline std::int32_t token(std::int64_t sample, std::int64_t t, std::int64_t vocabulary) {
   return static_cast<std::int32_t>(
       philox(7, static_cast<std::uint64_t>(sample), static_cast<std::uint64_t>(t))[0] %

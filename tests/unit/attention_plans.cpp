@@ -249,5 +249,20 @@ TEST(EmptyDocuments, AreLeftToLibrariesThatPromiseThem) {
 INSTANTIATE_TEST_SUITE_P(Gpus, AttentionPlans, ::testing::Values(h100, h200, a100),
                          [](const auto& gpu) { return std::string(gpu.param.name).substr(7, 4); });
 
+/// As the runtime asks it for functions.
+TEST(TestDriver, HandsOutWhatItHasAndSaysWhatItLacks) {
+  using LookUp = int (*)(const char*, void**, int, unsigned long long, int*);
+  const auto look_up = reinterpret_cast<LookUp>(dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2"));
+  ASSERT_NE(look_up, nullptr);
+  int said = -1;
+  void* found = &said;
+  EXPECT_NE(look_up("cuOfNoVersion", &found, 13000, 0, &said), 0);
+  EXPECT_EQ(found, nullptr);
+  EXPECT_EQ(said, 1);
+  EXPECT_EQ(look_up("cuMemAlloc", &found, 13000, 0, &said), 0);
+  EXPECT_EQ(found, dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"));
+  EXPECT_EQ(said, 0);
+}
+
 }  // namespace
 }  // namespace ztrain::kernels::attention_plans_test
