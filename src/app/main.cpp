@@ -11,6 +11,7 @@
 #include "app/commands.hpp"
 #include "base/text.hpp"
 #include "kernels/backend.hpp"
+#include "runtime/launcher.hpp"
 #include "runtime/session.hpp"
 #include "telemetry/console.hpp"
 
@@ -112,5 +113,6 @@ int main(int argc, char** argv) {
     session.abort_all(e.what());
   }
   kernels::finalize_backend();
+  if (code != 0) runtime::end_all(session, code);
   return code;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/device.hpp"
+#include "runtime/launcher.hpp"
 #include "runtime/mpi_check.hpp"
 
 namespace ztrain::runtime {
@@ -160,6 +161,7 @@ void Session::abort_all(std::string_view message) const {
   const std::string line = fmt::format("ztrain: rank {} ({}) failed: {}\n", rank_, host_, message);
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
+  if (ask_launcher_to_end(1)) std::this_thread::sleep_for(std::chrono::seconds(2));
   // The launcher forwards our stderr by another path than the abort; without a pause it may kill us first.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   MPI_Abort(MPI_COMM_WORLD, 1);

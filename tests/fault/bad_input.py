@@ -13,7 +13,9 @@ class BadInput(zt.Case):
         words = [deck or self.deck, *(overrides if isinstance(overrides, list) else zt.words_of(overrides))]
         result = zt.run(ranks, words, timeout=20)
         self.assert_refused(result, *patterns, times=times)
-        self.assertNotIn("MPI_ABORT", result.output)
+        self.assertNotRegex(
+            result.output, r"MPI_ABORT|mpirun detected|Primary job", f"the message is not the last\n{result}"
+        )
         self.assertNotRegex(result.out, r"(?m)^ +1/6 ", f"it trained before it found the mistake\n{result}")
         return result
 

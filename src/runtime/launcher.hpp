@@ -1,0 +1,20 @@
+#pragma once
+// How a job tells its launcher that it has failed. Open MPI's mpirun prints a dozen lines of its own where a
+// rank returns a non-zero status or calls MPI_Abort, and a user would read those instead of the error. Asked
+// to end the job through PMIx, as MPI_Abort does behind its own message, it prints nothing.
+
+namespace ztrain::runtime {
+
+class Session;
+
+/// Asks mpirun to end all ranks, and itself with this status. False, with nothing done, where another
+/// launcher or none started this process: those say little, and a non-zero status of the ranks is enough.
+/// Call it on one rank, and let all wait then to be ended: mpirun may lock itself up where ranks that it is
+/// about to end finalise MPI and exit meanwhile.
+bool ask_launcher_to_end(int status);
+
+/// Collective: every rank is about to return this non-zero status from main, and rank 0 has said why. Does
+/// not return where the launcher ends the ranks.
+void end_all(const Session& session, int status);
+
+}  // namespace ztrain::runtime
