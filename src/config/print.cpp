@@ -59,9 +59,13 @@ This page is generated from the field table in `src/config/fields_*.cpp`: `ztrai
 `ztrain deck` prints the same as a commented deck to start from.
 
 A deck is a [TOML](https://toml.io) file. Every key can be given on the command line too, where it wins over the file:
-`ztrain input.toml --optimizer.lr=1e-4 --run.steps=2000`. In paths, `${VAR}` stands for an environment variable. An
-unknown key, a value that is not legal, or two keys that contradict each other stop the program with the file and the
-line. The run's output folder receives the resolved deck, in which each value has a comment that tells where it came from.
+`ztrain input.toml --optimizer.lr=1e-4 --run.steps=2000`. An unknown key, a value that is not legal, or two keys that
+contradict each other stop the program with the file and the line. The run's output folder receives the resolved deck, in
+which each value has a comment that tells where it came from.
+
+A path is relative to the folder of the deck, whether it stands there or on the command line; `run.output` and
+`checkpoint.export`, which a run makes, are relative to the folder in which it is started. Checkpoints and exported models are
+printed as whole paths, which mean the same everywhere. `${VAR}` stands for an environment variable.
 
 "May change" tells which keys may differ when a run is resumed from a checkpoint.
 )";

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <vector>
 
 #include "base/error.hpp"
@@ -181,7 +182,8 @@ bool stochastic_rounding(const Deck& deck) {
 }
 
 std::string checkpoint_folder(const Deck& deck) {
-  return deck.checkpoint.folder.empty() ? deck.run.output + "/checkpoints" : deck.checkpoint.folder;
+  if (!deck.checkpoint.folder.empty()) return deck.checkpoint.folder;
+  return (std::filesystem::absolute(deck.run.output) / "checkpoints").lexically_normal().string();
 }
 
 std::string source_of(const Deck& deck, std::string_view key) {

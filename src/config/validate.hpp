@@ -39,7 +39,8 @@ std::int64_t reshard_group(const Deck& deck);
 /// precision.rounding with its auto resolved.
 bool stochastic_rounding(const Deck& deck);
 
-/// checkpoint.folder, or <run.output>/checkpoints.
+/// checkpoint.folder, or <run.output>/checkpoints; whole paths, since a deck in any folder may name what a
+/// run prints of it.
 std::string checkpoint_folder(const Deck& deck);
 
 /// Where a key's value came from: "default", "input.toml:12", "command line", ...

@@ -84,10 +84,10 @@ std::string summary(const ExportRequest& request, const PreparedExport& p, const
   for (const auto& file : p.files) names.push_back(file.name);
   if (request.content == ExportContent::adapters) names.emplace_back("adapter_config.json");
   const auto bytes = static_cast<double>(done.bytes);
-  return fmt::format("{}: {} tensors, {} of {} in {} file{}, and {}; {:.1f} s, {:.2f} GB/s\n", request.to,
-                     done.tensors, format_bytes(bytes), name_of(p.options.dtype), done.files,
-                     done.files == 1 ? "" : "s", fmt::join(names, ", "), seconds,
-                     seconds > 0 ? bytes / seconds * 1e-9 : 0.0);
+  return fmt::format("{}: {} tensors, {} of {} in {} file{}, and {}; {:.1f} s, {:.2f} GB/s\n",
+                     fs::absolute(request.to).lexically_normal().string(), done.tensors, format_bytes(bytes),
+                     name_of(p.options.dtype), done.files, done.files == 1 ? "" : "s", fmt::join(names, ", "),
+                     seconds, seconds > 0 ? bytes / seconds * 1e-9 : 0.0);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@ What must not change on resume is refused.
 """
 
 import json
+import re
 import shutil
 
 import ztrain_run as zt
@@ -50,6 +51,29 @@ class Resume(zt.Case):
         self.assertEqual(list(found), list(range(1, 41)))
         self.assertLess(found[40][0], found[1][0] - 1, "the model does not learn")
         self.assertEqual(list(zt.validation_losses(self.straight)), [10, 20, 30, 40])
+
+    def test_what_a_run_prints_can_be_given_to_another(self):
+        """Started in a folder that is not the deck's, and writing to a path that is relative to it."""
+        started_in = self.folder / "elsewhere"
+        started_in.mkdir()
+        run = zt.run(0, [self.deck, "--run.output=runs/short", "--run.steps=2"], cwd=started_in)
+        self.assertEqual(run.code, 0, str(run))
+        printed = re.search(r"step 2: checkpoint (\S+) \(", run.out).group(1)
+        self.assertEqual(printed, str(started_in.resolve() / "runs/short/checkpoints/step_2"))
+        export = zt.run(0, ["export", printed, "--to", "model"], cwd=started_in)
+        model = re.search(r"(?m)^(\S+): \d+ tensors", export.out).group(1)
+        for key, path in (("checkpoint.resume", printed), ("model.from", printed), ("model.from", model)):
+            words = [self.deck, f"--{key}={path}", "--run.output=runs/next", "--run.steps=2"]
+            again = zt.run(0, words, cwd=started_in)
+            self.assertEqual(again.code, 0, str(again))
+            self.assertIn(path, again.out.split("output runs/next")[1])
+
+    def test_a_relative_path_is_relative_to_the_deck_wherever_it_is_given(self):
+        for words in (["--checkpoint.resume=straight/checkpoints/step_40"], ["--model.from=straight/checkpoints/step_40"]):
+            found = zt.run(0, ["check", self.deck, *words], cwd="/")
+            self.assertEqual(found.code, 0, str(found))
+        lost = zt.run(0, ["check", "deck.toml", "--data.train=elsewhere/text.txt"], cwd=self.folder)
+        self.assert_refused(lost, rf"'{self.folder}/elsewhere/text.txt' does not exist")
 
     def test_resume_on_the_same_mesh_is_bitwise_the_same(self):
         output = self.resume("same")
