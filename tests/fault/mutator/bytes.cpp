@@ -165,8 +165,9 @@ std::string replace_file(const fs::path& path, const std::vector<fs::path>& othe
 
 std::vector<fs::path> files_below(const fs::path& folder) {
   std::vector<fs::path> files;
+  std::error_code loop;
   for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (entry.is_regular_file()) files.push_back(entry.path());
+    if (entry.is_regular_file(loop)) files.push_back(entry.path());
   std::ranges::sort(files);
   return files;
 }
