@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/json.hpp"
 
 namespace ztrain::kernels {
@@ -18,6 +18,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int format = 1;
+constexpr std::int64_t largest_table = 1 << 26;  ///< bytes; some hundred for each product
 
 std::string hex(const AlgorithmBytes& bytes) {
   std::string text;
@@ -85,8 +86,8 @@ std::size_t AlgorithmTable::size() const {
 void AlgorithmTable::merge(std::string_view text) {
   Json json;
   try {
-    json = parse_json(text);
-  } catch (const Json::exception&) {
+    json = parse_json(text, "the table", {.bytes = largest_table});
+  } catch (const Error&) {
     return;
   }
   if (!json.is_object()) return;
@@ -125,9 +126,11 @@ std::string default_algorithms_file() {
 }
 
 std::string read_algorithms(const std::string& path) {
-  std::ostringstream text;
-  if (std::ifstream file(path, std::ios::binary); file) text << file.rdbuf();
-  return std::move(text).str();
+  try {
+    return read_file(path, largest_table);
+  } catch (const Error&) {
+    return "";  // what it would say is measured again
+  }
 }
 
 void save_algorithms(const std::string& path, const AlgorithmTable& table) {

@@ -1,11 +1,12 @@
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "app/parse.hpp"
 #include "app/question.hpp"
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/json.hpp"
 #include "config/validate.hpp"
 #include "plan/cost.hpp"
@@ -23,13 +24,6 @@ config::Deck read_deck(const runtime::Session& session, const std::string& path,
   return deck;
 }
 
-/// Before the benchmark: a file that cannot be written is better found then.
-std::ofstream open_json(const std::string& path) {
-  std::ofstream file(path);
-  REQUIRE(file, "--json: cannot write '{}'", path);
-  return file;
-}
-
 }  // namespace
 
 int bench(const Invocation& call) {
@@ -44,10 +38,11 @@ int bench(const Invocation& call) {
   parser.keep_others();
   if (const auto code = parser.parse(call)) return *code;
   const bool first = call.session.rank() == 0;
-  std::ofstream file;
+  std::optional<OutputFile> file;
   const config::Deck deck = call.session.agree("reading the deck", [&] {
     config::Deck d = read_deck(call.session, path, parser.remaining());
-    if (first && !json.empty()) file = open_json(json);
+    // Before the benchmark: a file that cannot be written is better found then.
+    if (first && !json.empty()) file.emplace(OutputFile::create(json, "--json"));
     return d;
   });
   const train::Bench result = train::run_bench(call.session, call.console, deck, request);
@@ -55,10 +50,9 @@ int bench(const Invocation& call) {
     if (!first) return;
     call.console.print(fmt::format("ztrain {}, {} of {} steps after {}\n{}", ZTRAIN_VERSION, path,
                                    request.steps, request.warmup, train::bench_text(result, deck)));
-    if (json.empty()) return;
-    file << json_text(train::bench_json(result, deck, ZTRAIN_VERSION), 1) << '\n';
-    file.close();
-    REQUIRE(file, "--json: cannot write '{}'", json);
+    if (!file) return;
+    file->write(json_text(train::bench_json(result, deck, ZTRAIN_VERSION), 1) + "\n");
+    file->close();
   });
   return 0;
 }

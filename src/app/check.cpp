@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "checkpoint/import.hpp"
 #include "config/load.hpp"
+#include "config/starting_point.hpp"
 #include "config/summary.hpp"
 #include "config/validate.hpp"
 #include "data/datasets.hpp"
@@ -98,6 +99,7 @@ void check_weights(telemetry::Console& console, const config::Deck& deck) {
 
 /// What a run would read; completes the deck with what the data say.
 void check_files(telemetry::Console& console, const std::string& path, config::Deck& deck) {
+  config::require_base_of_adapters(deck);
   std::optional<telemetry::Phase> phase(std::in_place, console, "opening the data");
   const data::Datasets data = data::open_datasets(deck);
   deck.model.vocab_size = data.vocab_size;

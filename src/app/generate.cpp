@@ -1,12 +1,12 @@
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <limits>
-#include <memory>
+#include <optional>
 
 #include "app/generate_request.hpp"
 #include "app/parse.hpp"
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "data/token_source.hpp"
 #include "telemetry/console.hpp"
 #include "train/generator.hpp"
@@ -38,7 +38,7 @@ class Printer {
 
  private:
   void print() {
-    console_.print(waiting_);
+    console_.print_bytes(waiting_);
     waiting_.clear();
   }
 
@@ -47,17 +47,11 @@ class Printer {
   std::string waiting_;
 };
 
-struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-using File = std::unique_ptr<std::FILE, CloseFile>;
-
-File open_logits(const runtime::Session& session, const std::string& path) {
-  return session.agree("writing the logits", [&]() -> File {
-    if (path.empty() || session.rank() != 0) return nullptr;
-    File file(std::fopen(path.c_str(), "wb"));
-    REQUIRE(file != nullptr, "--logits: cannot write '{}'", path);
-    return file;
+/// On rank 0, where logits are asked for.
+std::optional<OutputFile> open_logits(const runtime::Session& session, const std::string& path) {
+  return session.agree("writing the logits", [&]() -> std::optional<OutputFile> {
+    if (path.empty() || session.rank() != 0) return std::nullopt;
+    return OutputFile::create(path, "--logits");
   });
 }
 
@@ -69,7 +63,7 @@ std::string speed_text(const train::Speed& speed) {
 
 void run(const runtime::Session& session, telemetry::Console& console, const GenerateArguments& a) {
   const GenerateRequest r = make_request(session, a);
-  const File logits = open_logits(session, a.logits);
+  std::optional<OutputFile> logits = open_logits(session, a.logits);
   train::Generator generator(session, console, r.source, r.generator);
   console.print_error(generator.memory_line() + "\n");
   if (!generator.note().empty()) console.print_error(fmt::format("products: {}\n", generator.note()));
@@ -78,9 +72,7 @@ void run(const runtime::Session& session, telemetry::Console& console, const Gen
   const train::Listener listener{
       [&](std::int32_t token) { printer.token(token); },
       [&](std::span<const float> rows) {
-        if (logits)
-          REQUIRE(std::fwrite(rows.data(), sizeof(float), rows.size(), logits.get()) == rows.size(),
-                  "--logits: writing '{}' failed: is the disk full?", a.logits);
+        if (logits) logits->write({reinterpret_cast<const char*>(rows.data()), rows.size_bytes()});
       }};
   for (std::size_t p = 0; p < r.prompts.size(); ++p) {
     options.stream = p;
@@ -91,6 +83,9 @@ void run(const runtime::Session& session, telemetry::Console& console, const Gen
       console.print_error(fmt::format("the context of {} tokens is full ({}): --max-length allows for more\n",
                                       r.generator.capacity, r.capacity_from));
   }
+  session.agree("writing the logits", [&] {
+    if (logits) logits->close();
+  });
   console.print_error(fmt::format("prefill {}; decode {}\n", speed_text(generator.prefilled()),
                                   speed_text(generator.decoded())));
 }

@@ -4,16 +4,18 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/json.hpp"
 #include "data/token_source.hpp"
 
 namespace ztrain::app {
 namespace {
+
+constexpr std::int64_t largest_prompts = 1 << 28;  ///< bytes; 40 million tokens
 
 Tokens ids_of_line(const std::string& line, const std::string& where) {
   Tokens ids;
@@ -37,8 +39,7 @@ void require_in_vocabulary(const Tokens& prompt, std::int64_t vocabulary, const 
 }
 
 std::vector<Tokens> read_prompts(const std::string& path, std::int64_t vocabulary) {
-  std::ifstream file(path);
-  REQUIRE(file.good(), "--prompt-file: cannot read '{}': no such file, or no permission", path);
+  std::istringstream file(read_file(path, largest_prompts, "--prompt-file"));
   std::vector<Tokens> prompts;
   for (std::string line; std::getline(file, line);) {
     const std::string where = fmt::format("{}:{}", path, prompts.size() + 1);

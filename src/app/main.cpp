@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/commands.hpp"
+#include "base/reason.hpp"
 #include "base/text.hpp"
 #include "kernels/backend.hpp"
 #include "runtime/launcher.hpp"
@@ -105,12 +106,14 @@ int main(int argc, char** argv) {
   RankConsole console(session.rank());  // after the session: its thread inherits what signals are blocked
   int code = 1;
   try {
-    code = dispatch(session, console.get(), {argv + 1, argv + argc});
+    const int status = dispatch(session, console.get(), {argv + 1, argv + argc});
+    session.agree("printing", [&] { console.get().require_written(); });
+    code = status;
   } catch (const runtime::AgreedError& e) {
     console.get().print_error(fmt::format("ztrain: {}\n", e.what()));
   } catch (const std::exception& e) {
     console.get().clear();
-    session.abort_all(e.what());
+    session.abort_all(reason_of(e));
   }
   kernels::finalize_backend();
   if (code != 0) runtime::end_all(session, code);

@@ -29,6 +29,22 @@ std::size_t plain_character(std::string_view text) {
   return overlong || no_character || is_control(c) ? 0 : bytes;
 }
 
+/// kept: characters that stay though they are not plain.
+std::string escaped(std::string_view text, std::string_view kept, std::size_t most) {
+  std::string result;
+  while (!text.empty()) {
+    if (result.size() >= most) return result + "...";
+    const bool stays = kept.find(text[0]) != std::string_view::npos;
+    const std::size_t bytes = stays ? 1 : plain_character(text);
+    if (bytes == 0)
+      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0]));
+    else
+      result += text.substr(0, bytes);
+    text.remove_prefix(bytes == 0 ? 1 : bytes);
+  }
+  return result;
+}
+
 }  // namespace
 
 bool is_plain_text(std::string_view text) {
@@ -41,17 +57,11 @@ bool is_plain_text(std::string_view text) {
 }
 
 std::string printable(std::string_view text, std::size_t most) {
-  std::string result;
-  while (!text.empty()) {
-    if (result.size() >= most) return result + "...";
-    const std::size_t bytes = plain_character(text);
-    if (bytes == 0)
-      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0]));
-    else
-      result += text.substr(0, bytes);
-    text.remove_prefix(bytes == 0 ? 1 : bytes);
-  }
-  return result;
+  return escaped(text, "", most);
+}
+
+std::string printable_lines(std::string_view text) {
+  return escaped(text, "\n\t", std::string_view::npos);
 }
 
 }  // namespace ztrain

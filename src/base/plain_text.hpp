@@ -14,4 +14,7 @@ bool is_plain_text(std::string_view text);
 /// cut, and ends with "...".
 std::string printable(std::string_view text, std::size_t most = std::string_view::npos);
 
+/// A whole text that holds such names: the same, but lines stay lines and tabs tabs.
+std::string printable_lines(std::string_view text);
+
 }  // namespace ztrain

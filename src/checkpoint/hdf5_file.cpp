@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/hdf5_lock.hpp"
 
 namespace ztrain::checkpoint {
@@ -153,6 +154,7 @@ Hdf5File Hdf5File::create(const std::filesystem::path& path) {
 }
 
 Hdf5File Hdf5File::open_to_read(const std::filesystem::path& path) {
+  require_readable(path);
   return Hdf5File(path, std::nullopt);
 }
 

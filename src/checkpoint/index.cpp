@@ -5,12 +5,16 @@
 #include <tuple>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/json.hpp"
+#include "base/reason.hpp"
 #include "checkpoint/format.hpp"
 #include "checkpoint/hdf5_file.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
+
+constexpr std::int64_t largest_tables = 1 << 30;  ///< bytes; about a hundred for each parameter
 
 constexpr DType all_dtypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16,
                                 DType::i64, DType::i32, DType::u8};
@@ -38,7 +42,7 @@ std::string tables_of(const Index& index) {
 
 /// Fills the tables and gives the meaning of the dtype column.
 std::vector<DType> parse_tables(const std::string& text, Index& index) {
-  const auto tables = parse_json(text);
+  const auto tables = parse_json(text, "its tables", {.bytes = largest_tables});
   REQUIRE(tables.at("block_bytes").get<std::int64_t>() == checksum_block,
           "its checksum blocks are not of {} bytes", checksum_block);
   for (const auto& name : tables.at("states")) index.catalog.states.push_back({name.get<std::string>(), 1});
@@ -164,7 +168,7 @@ auto reading(const std::filesystem::path& path, Work work) {
   try {
     return work();
   } catch (const nlohmann::json::exception& e) {
-    reason = fmt::format("{}: its tables are damaged: {}", path.string(), e.what());
+    reason = fmt::format("{}: its tables are damaged: {}", path.string(), reason_of(e));
   } catch (const Error& e) {
     reason = e.what();
     if (reason.find(path.string()) == std::string::npos) reason = path.string() + ": " + reason;
@@ -220,8 +224,7 @@ int version_of(const Catalog& catalog) {
 }
 
 Hdf5File open_index(const std::filesystem::path& path) {
-  REQUIRE(std::filesystem::exists(path), "{}: there is no such file, so its folder is no checkpoint",
-          path.string());
+  REQUIRE(file_exists(path), "{}: there is no such file, so its folder is no checkpoint", path.string());
   Hdf5File file = Hdf5File::open_to_read(path);
   const std::string version = file.attribute("format_version");
   const bool known = version.size() == 1 && version[0] >= '1' && version[0] <= '0' + newest_version;

@@ -13,6 +13,7 @@
 #include "checkpoint/format.hpp"
 #include "checkpoint/host_copy.hpp"
 #include "checkpoint/reader.hpp"
+#include "config/starting_point.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -153,9 +154,11 @@ std::int64_t bytes_of(const StateShard& shard, const Place& place) {
 nlohmann::json read_metadata(const fs::path& path) {
   const std::string text = read_metadata_text(path / index_name);
   try {
-    return parse_json(text);
-  } catch (const nlohmann::json::exception& e) {
-    fail("{}: its metadata is damaged: {}; {}", (path / index_name).string(), e.what(), advice);
+    nlohmann::json parsed = parse_json(text, "its metadata", {.bytes = config::largest_metadata});
+    REQUIRE(parsed.is_object(), "its metadata is not a JSON object");
+    return parsed;
+  } catch (const Error& e) {
+    fail("{}: is damaged: {}; {}", (path / index_name).string(), e.what(), advice);
   }
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -22,8 +23,7 @@ namespace {
 constexpr std::int64_t largest_call = std::int64_t{1} << 30;  // Linux moves less than 2 GiB a call
 
 std::string reason() {
-  return errno == ELOOP ? "it is a symbolic link, which is not written through: remove it"
-                        : std::strerror(errno);
+  return std::strerror(errno);
 }
 
 }  // namespace
@@ -34,7 +34,8 @@ PosixFile::PosixFile(std::filesystem::path path, int descriptor, const char* key
 }
 
 PosixFile PosixFile::open(const std::filesystem::path& path, int flags, const char* key) {
-  return PosixFile(path, ::open(path.c_str(), flags | O_CLOEXEC, 0666), key);
+  const bool reads = (flags & O_ACCMODE) == O_RDONLY;
+  return PosixFile(path, open_file(path, flags, reads ? "" : key), key);
 }
 
 PosixFile PosixFile::create(const std::filesystem::path& path, const char* key) {

@@ -5,10 +5,10 @@
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/plain_text.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -33,31 +33,15 @@ constexpr std::array type_rows{
 
 constexpr std::int64_t most_elements = std::int64_t{1} << 58;  ///< so that bytes do not overflow
 
-/// What a file holds, for a message: a hostile one has names and tokens of any length.
-std::string cut(std::string text) {
-  constexpr std::size_t most = 200;
-  return text.size() > most ? text.substr(0, most) + "..." : text;
+/// A name or a text of the file, for a message: a hostile one has any bytes, of any length.
+std::string cut(std::string_view text) {
+  return printable(text, 200);
 }
 
-/// Parses JSON that is at most `depth` deep and names no key of its outermost object twice.
-json parse_flat(std::string_view text, int depth, const std::string& file) {
-  std::set<std::string> names;
-  const auto watch = [&](int at, json::parse_event_t event, json& parsed) {
-    const bool opens =
-        event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
-    REQUIRE(!opens || at < depth, "{}: its JSON is nested deeper than the format is", file);
-    if (event == json::parse_event_t::key && at == 1)
-      REQUIRE(names.insert(parsed.get<std::string>()).second, "{}: names '{}' twice", file,
-              cut(parsed.get<std::string>()));
-    return true;
-  };
-  try {
-    json parsed = json::parse(text, watch);
-    REQUIRE(parsed.is_object(), "{}: is not a JSON object", file);
-    return parsed;
-  } catch (const json::exception& e) {
-    fail("{}: is not valid JSON: {}", file, cut(e.what()));
-  }
+json parse_object(std::string_view text, int depth, const std::string& file) {
+  json parsed = parse_json(text, file, {.depth = depth, .bytes = largest_safetensors_header});
+  REQUIRE(parsed.is_object(), "{}: is not a JSON object", file);
+  return parsed;
 }
 
 /// An array of whole numbers from 0 on.
@@ -107,9 +91,9 @@ void require_contiguous(std::vector<SafeTensor>& tensors, std::int64_t data_byte
   std::ranges::sort(tensors, {}, [](const SafeTensor& t) { return std::pair(t.begin, t.bytes); });
   std::int64_t end = 0;
   for (const SafeTensor& t : tensors) {
-    REQUIRE(t.begin >= end, "{}: the bytes of tensor '{}' overlap those before them", file, t.name);
+    REQUIRE(t.begin >= end, "{}: the bytes of tensor '{}' overlap those before them", file, cut(t.name));
     REQUIRE(t.begin == end, "{}: bytes {} to {} before tensor '{}' belong to none", file, end, t.begin,
-            t.name);
+            cut(t.name));
     end += t.bytes;
   }
   REQUIRE(end == data_bytes, "{}: has {} bytes of data and its tensors take {}", file, data_bytes, end);
@@ -120,7 +104,7 @@ void require_contiguous(std::vector<SafeTensor>& tensors, std::int64_t data_byte
 std::vector<SafeTensor> parse_safetensors(std::string_view header, std::int64_t data_begin,
                                           std::int64_t data_bytes, const std::string& file) {
   REQUIRE(header.starts_with('{'), "{}: is no safetensors file: its header is not a JSON object", file);
-  const json parsed = parse_flat(header, 3, file);
+  const json parsed = parse_object(header, 3, file);
   std::vector<SafeTensor> tensors;
   for (const auto& [name, entry] : parsed.items()) {
     if (name != "__metadata__") {
@@ -177,14 +161,14 @@ std::string safetensors_header(std::span<const SafeTensor> tensors) {
 }
 
 std::map<std::string, std::string> parse_safetensors_index(std::string_view text, const std::string& file) {
-  const json parsed = parse_flat(text, 4, file);
+  const json parsed = parse_object(text, 4, file);
   REQUIRE(parsed.contains("weight_map") && parsed["weight_map"].is_object(), "{}: has no weight_map", file);
   std::map<std::string, std::string> file_of;
   for (const auto& [name, entry] : parsed["weight_map"].items()) {
-    REQUIRE(entry.is_string(), "{}: weight_map['{}'] is no file name", file, name);
+    REQUIRE(entry.is_string(), "{}: weight_map['{}'] is no file name", file, cut(name));
     const auto shard = entry.get<std::string>();
     REQUIRE(shard.ends_with(".safetensors") && shard.find('/') == std::string::npos,
-            "{}: weight_map['{}'] = '{}' is no safetensors file beside it", file, name, shard);
+            "{}: weight_map['{}'] = '{}' is no safetensors file beside it", file, cut(name), cut(shard));
     file_of[name] = shard;
   }
   return file_of;

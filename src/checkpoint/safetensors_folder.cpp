@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "checkpoint/convert.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "checkpoint/weight_source.hpp"
@@ -16,27 +17,17 @@ constexpr std::int64_t largest_index = largest_safetensors_header;
 constexpr const char* folder_advice =
     "give a complete folder whose weights are those of its config.json (model.from)";
 
-std::string read_text(const fs::path& path) {
-  const PosixFile file = PosixFile::open_to_read(path);
-  const std::int64_t size = file.size();
-  REQUIRE(size <= largest_index, "{}: has {} bytes; no index of a model is above {}", path.string(), size,
-          largest_index);
-  std::string text(static_cast<std::size_t>(size), ' ');
-  file.read_at(text.data(), size, 0);
-  return text;
-}
-
 class SafetensorsFolder : public WeightSource {
  public:
   explicit SafetensorsFolder(const fs::path& folder) : folder_(folder) {
-    if (fs::exists(folder / single_safetensors)) {
+    if (file_exists(folder / single_safetensors, "model.from")) {
       add(single_safetensors);
       return;
     }
     const fs::path index = folder / safetensors_index_name;
-    REQUIRE(fs::exists(index), "model.from: '{}' holds neither {} nor {}; {}", folder.string(),
+    REQUIRE(file_exists(index, "model.from"), "model.from: '{}' holds neither {} nor {}; {}", folder.string(),
             single_safetensors, safetensors_index_name, folder_advice);
-    const auto file_of = parse_safetensors_index(read_text(index), index.string());
+    const auto file_of = parse_safetensors_index(read_file(index, largest_index), index.string());
     std::set<std::string> files;
     for (const auto& [name, file] : file_of) files.insert(file);
     for (const std::string& file : files) add(file);

@@ -57,6 +57,7 @@ struct Lora {
   std::int64_t rank = 0;  ///< 0: none
   double alpha = 0, dropout = 0;
   std::vector<std::string> targets;  ///< globs of module names, or their last parts
+  bool random_base = false;          ///< adapters beside weights that are drawn, not read
 };
 
 struct Batch {

@@ -76,7 +76,7 @@ std::vector<Field> model() {
       numeric({"model.intermediate_size", &at<&Deck::model, &Model::intermediate_size>, "1408", "",
                between(1, 1 << 24), "Width of the feed-forward layer."}),
       numeric({"model.num_hidden_layers", &at<&Deck::model, &Model::num_hidden_layers>, "8", "",
-               between(1, 1e4), "Number of transformer blocks."}),
+               between(1, 1000), "Number of transformer blocks."}),
       numeric({"model.num_attention_heads", &at<&Deck::model, &Model::num_attention_heads>, "8", "",
                between(1, 1 << 16), "Number of query heads."}),
       numeric({"model.num_key_value_heads", &at<&Deck::model, &Model::num_key_value_heads>, "0", "",
@@ -126,6 +126,9 @@ std::vector<Field> lora() {
                R"(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])", "", any(),
                "Linear layers that get adapters: the last parts of their names, or patterns of the whole, "
                "such as \"model.layers.1?.mlp.*\"."}),
+      free({"lora.random_base", &at<&Deck::lora, &Lora::random_base>, "false", "", any(),
+            "Train adapters beside weights that are drawn at random. Without it a run with adapters needs "
+            "model.from, since adapters of random weights are of no use but to measure and to test."}),
   };
 }
 

@@ -1,7 +1,7 @@
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/json.hpp"
 #include "config/architectures.hpp"
 #include "config/hf_config.hpp"
@@ -41,7 +41,7 @@ void add_own_keys(const Model& m, const Architecture& a, json& config) {
 /// What training does not change, from the model that the weights come from.
 void keep(const Model& m, const Architecture& a, json& config) {
   const std::string path = hf_config_path(m.from);
-  if (m.from.empty() || !std::filesystem::is_regular_file(path)) return;
+  if (m.from.empty() || !file_exists(path)) return;
   const json original = read_hf_config(path);
   std::vector<const char*> keys{"max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id"};
   // Without effect where no layer has a window.

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/file.hpp"
 #include "config/hf_json.hpp"
 
 namespace ztrain::config {
@@ -14,8 +15,7 @@ using nlohmann::json;
 
 /// An object without members where there is no such file.
 json read_if_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error) ? read_json(path.string()) : json::object();
+  return file_exists(path.string()) ? read_json(path.string()) : json::object();
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace ztrain::config {
 inline constexpr std::int64_t largest_config = 1 << 20;  ///< bytes; real ones are about a thousand
 
 /// The object that the file holds. Throws Error where it cannot be read, has more bytes than `largest`, is
-/// nested more than 16 deep, or is no JSON object.
+/// beyond the limits of parse_json, or is no JSON object.
 nlohmann::json read_json(const std::string& path, std::int64_t largest = largest_config);
 
 /// The same for the config.json of model.from, which the message names where the file is not there.

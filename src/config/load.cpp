@@ -4,10 +4,10 @@
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/plain_text.hpp"
 #include "config/faults.hpp"
 #include "config/given.hpp"
@@ -131,7 +131,7 @@ void require_same_adapters(const Draft& draft, const StartingPoint& point) {
 void apply_model_folder(Draft& draft, Files files) {
   const std::string& folder = draft.deck.model.from;
   if (folder.empty()) return;
-  if (files == Files::elsewhere && !fs::exists(folder)) {
+  if (files == Files::elsewhere && !file_exists(folder, "model.from")) {
     REQUIRE(draft.deck.model.preset != "custom" || draft.source["model.hidden_size"] != "default",
             "{}: '{}' is not here, and nothing else says what the model is: give model.preset or its dims "
             "besides",
@@ -231,15 +231,7 @@ Deck parse_deck(std::string_view text, const std::string& path, const std::vecto
 }
 
 Deck load_deck(const std::string& path, const std::vector<std::string>& overrides, Files files) {
-  std::error_code error;
-  REQUIRE(fs::is_regular_file(path, error), "cannot read the deck '{}': no such file, or no permission",
-          printable(path));
-  std::ifstream file(path, std::ios::binary);
-  REQUIRE(file.good(), "cannot read the deck '{}': no such file, or no permission", printable(path));
-  std::string text(most_deck_bytes + 1, '\0');  // one more, by which parse_toml sees that it is too large
-  file.read(text.data(), std::ssize(text));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  return parse_deck(text, path, overrides, files);
+  return parse_deck(read_file(path, most_deck_bytes, "the deck"), path, overrides, files);
 }
 
 }  // namespace ztrain::config

@@ -6,10 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "config/hf_config.hpp"
 #include "config/hf_generation.hpp"
 #include "config/hf_json.hpp"
 #include "config/toml_text.hpp"
+#include "config/validate.hpp"
 #include "config/value.hpp"
 
 namespace ztrain::config {
@@ -17,8 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-constexpr std::int64_t largest_metadata = 1 << 24;  ///< bytes; real ones are some thousands
 
 /// Keys of [model] that do not say what the model is.
 constexpr std::array<std::string_view, 4> not_shape{"model.preset", "model.from", "model.trainable",
@@ -76,18 +76,24 @@ StartingPoint from_checkpoint(const std::string& folder) {
 
 }  // namespace
 
+void require_base_of_adapters(const Deck& deck) {
+  REQUIRE(deck.lora.rank == 0 || !deck.model.from.empty() || deck.lora.random_base,
+          "{}: lora.rank = {} trains adapters of a model whose weights would be drawn at random: set "
+          "model.from to the "
+          "model that they belong to, or lora.random_base = true if random weights are what you want",
+          source_of(deck, "lora.rank"), deck.lora.rank);
+}
+
 bool is_checkpoint(const std::string& folder) {
-  std::error_code error;
-  return !fs::exists(hf_config_path(folder), error) &&
-         fs::exists(fs::path(folder) / checkpoint_metadata_file, error);
+  return !file_exists(hf_config_path(folder), "model.from") &&
+         file_exists(fs::path(folder) / checkpoint_metadata_file, "model.from");
 }
 
 StartingPoint starting_point(const std::string& folder) {
   if (is_checkpoint(folder)) return from_checkpoint(folder);
   const std::string file = hf_config_path(folder);
-  std::error_code error;
   REQUIRE(
-      fs::exists(file, error),
+      file_exists(file, "model.from"),
       "model.from: '{}' is neither a Hugging Face model nor a checkpoint: it has no config.json and no {}; "
       "{}",
       folder, checkpoint_metadata_file, hint(folder));

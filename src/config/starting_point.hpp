@@ -12,6 +12,7 @@ namespace ztrain::config {
 
 /// A checkpoint's metadata as JSON, beside its index: what can be read without HDF5.
 inline constexpr const char* checkpoint_metadata_file = "metadata.json";
+inline constexpr std::int64_t largest_metadata = 1 << 24;  ///< bytes of it; real ones are some thousands
 
 struct StartingPoint {
   std::string file;              ///< that was read, for messages
@@ -23,6 +24,9 @@ struct StartingPoint {
 
 /// A checkpoint, and no Hugging Face model.
 bool is_checkpoint(const std::string& folder);
+
+/// Throws Error for adapters beside weights that would be drawn at random, unless the deck asks for that.
+void require_base_of_adapters(const Deck& deck);
 
 /// Reads a folder's config.json (config/hf_config.hpp) or metadata.json. Throws Error, naming the file, for
 /// what is neither, what cannot be read, and what ztrain cannot compute.

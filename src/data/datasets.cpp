@@ -25,18 +25,25 @@ std::string name_for(const std::string& pattern, const std::vector<Entry>& taken
   return name;
 }
 
-std::vector<Entry> open_each(const Patterns& patterns, const std::string& format, const std::string& key) {
+/// The model's own folder has its tokenizer.
+Reader reader_of(const config::Deck& deck) {
+  return {deck.model.vocab_size, deck.model.origin};
+}
+
+std::vector<Entry> open_each(const config::Deck& deck, const Patterns& patterns, const std::string& key) {
   std::vector<Entry> entries;
   for (std::size_t i = 0; i < patterns.size(); ++i) {
     const std::string own = patterns.size() > 1 ? fmt::format("{}[{}]", key, i) : key;
-    entries.push_back({own, name_for(patterns[i], entries), open_tokens({patterns[i]}, format, own)});
+    entries.push_back({own, name_for(patterns[i], entries),
+                       open_tokens({patterns[i]}, deck.data.format, own, reader_of(deck))});
   }
   return entries;
 }
 
-std::vector<Entry> open_train(const config::Data& data) {
-  if (!data.weights.empty()) return open_each(data.train, data.format, "data.train");
-  return {{"data.train", "held out", open_tokens(data.train, data.format, "data.train")}};
+std::vector<Entry> open_train(const config::Deck& deck) {
+  const config::Data& data = deck.data;
+  if (!data.weights.empty()) return open_each(deck, data.train, "data.train");
+  return {{"data.train", "held out", open_tokens(data.train, data.format, "data.train", reader_of(deck))}};
 }
 
 Tokenizer tokenizer_of(const std::vector<Entry>& train, const std::vector<Entry>& validation) {
@@ -68,8 +75,8 @@ std::int64_t vocabulary(const config::Deck& deck, const std::vector<Entry>& trai
 }  // namespace
 
 std::int64_t vocabulary_of(const config::Deck& deck) {
-  const std::vector<Entry> train = open_train(deck.data);
-  const auto validation = open_each(deck.data.validation, deck.data.format, "data.validation");
+  const std::vector<Entry> train = open_train(deck);
+  const auto validation = open_each(deck, deck.data.validation, "data.validation");
   return vocabulary(deck, train, tokenizer_of(train, validation));
 }
 
@@ -77,8 +84,8 @@ Datasets open_datasets(const config::Deck& deck) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   const config::Data& data = deck.data;
-  const std::vector<Entry> train = open_train(data);
-  const std::vector<Entry> validation = open_each(data.validation, data.format, "data.validation");
+  const std::vector<Entry> train = open_train(deck);
+  const std::vector<Entry> validation = open_each(deck, data.validation, "data.validation");
   Datasets sets;
   sets.tokenizer = tokenizer_of(train, validation);
   sets.vocab_size = vocabulary(deck, train, sets.tokenizer);

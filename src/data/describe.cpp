@@ -29,6 +29,19 @@ std::string left_out(const DocumentCounts& n) {
   return text.empty() ? "" : fmt::format("; of {}{}", plural(n.documents, "document"), text);
 }
 
+/// What takes long: of plain tokens nothing is read but samples.
+std::string work_of_opening(const Datasets& sets) {
+  bool documents = false, masks = false;
+  for (const auto* part : {&sets.train, &sets.validation})
+    for (const RowSet& set : *part) {
+      const RowCounts n = set.rows->counts();
+      documents = documents || n.documents > 0;
+      masks = masks || n.trained < n.tokens;
+    }
+  if (documents) return ": every rank reads document offsets and masks whole, and packs the documents";
+  return masks ? ": every rank reads masks whole" : "";
+}
+
 }  // namespace
 
 std::string describe(const RowSet& set) {
@@ -57,9 +70,8 @@ std::vector<std::pair<std::string, std::string>> describe(const config::Deck& de
   for (const RowSet& set : sets.validation)
     lines.emplace_back("validation", fmt::format("{}: {}", set.name, describe(set)));
   if (sets.seconds > worth_a_line)
-    lines.emplace_back("opening", fmt::format("{:.1f} s for the data: every rank reads document offsets and "
-                                              "masks whole, and packs the documents",
-                                              sets.seconds));
+    lines.emplace_back("opening",
+                       fmt::format("{:.1f} s for the data{}", sets.seconds, work_of_opening(sets)));
   return lines;
 }
 

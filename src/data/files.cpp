@@ -3,9 +3,11 @@
 #include <glob.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/plain_text.hpp"
 
 namespace ztrain::data {
@@ -13,7 +15,7 @@ namespace {
 
 class Glob {
  public:
-  explicit Glob(const std::string& pattern) : status_(::glob(pattern.c_str(), 0, nullptr, &found_)) {}
+  explicit Glob(const std::string& pattern) : status_(::glob(pattern.c_str(), 0, stops, &found_)) {}
   Glob(const Glob&) = delete;
   Glob& operator=(const Glob&) = delete;
   ~Glob() { ::globfree(&found_); }
@@ -25,19 +27,27 @@ class Glob {
   }
 
  private:
+  /// A folder that is not there holds no match; one that may not be looked into might.
+  static int stops(const char*, int error) { return error != ENOENT && error != ENOTDIR; }
+
   ::glob_t found_{};
   int status_;
 };
 
 std::vector<std::string> matches(const std::string& pattern, const std::string& key) {
-  if (std::filesystem::is_regular_file(pattern)) return {pattern};
+  if (file_exists(pattern, key)) {
+    require_readable(pattern, key);
+    return {pattern};
+  }
   REQUIRE(pattern.find("**") == std::string::npos,
           "{}: '{}': '**' is not supported; write one '*' for each level of folders", key, pattern);
   const Glob glob(pattern);
-  REQUIRE(!glob.failed(), "{}: '{}' cannot be searched: a folder cannot be read", key, pattern);
+  REQUIRE(!glob.failed(), "{}: '{}' cannot be searched: a folder may not be read by this user", key,
+          printable(pattern));
   std::vector<std::string> files;
   for (const auto& path : glob.paths()) {
-    if (std::filesystem::is_regular_file(path)) files.push_back(path);
+    std::error_code unknown;
+    if (std::filesystem::is_regular_file(path, unknown)) files.push_back(path);
   }
   return files;
 }
@@ -49,8 +59,7 @@ std::vector<std::string> expand_patterns(const std::vector<std::string>& pattern
   for (const auto& pattern : patterns) {
     const auto files = matches(pattern, key);
     const bool glob = pattern.find_first_of("*?[") != std::string::npos;
-    REQUIRE(!files.empty(), "{}: '{}' {}", key, pattern,
-            glob ? "matches no file" : "does not exist or is not a file");
+    REQUIRE(!files.empty(), "{}: '{}' {}", key, pattern, glob ? "matches no file" : "does not exist");
     all.insert(all.end(), files.begin(), files.end());
   }
   std::sort(all.begin(), all.end());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/hash.hpp"
 #include "data/identity.hpp"
 
@@ -41,6 +42,7 @@ void Hdf5Tokens::open(const std::string& path) {
   Part& part = parts_.emplace_back();
   part.path = path;
   part.begin = size_;
+  require_readable(path, key_);
   part.file = Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
   REQUIRE(part.file, "{}: '{}' cannot be opened as an HDF5 file", key_, path);
   part.ids = open_dataset(part.file, "tokens");

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 
 namespace ztrain::data {
 namespace {
@@ -30,8 +31,7 @@ void allow_many_files() {
 
 InputFile::InputFile(const std::string& path) : path_(path) {
   allow_many_files();
-  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  REQUIRE(descriptor_ >= 0, "cannot open '{}': {}", path, std::strerror(errno));
+  descriptor_ = open_file(path, O_RDONLY);
   struct stat status {};
   if (::fstat(descriptor_, &status) == 0) {
     size_ = status.st_size;

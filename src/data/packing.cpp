@@ -13,6 +13,9 @@
 namespace ztrain::data {
 namespace {
 
+/// Pieces: packing them takes 40 bytes each, about 10 GiB on every rank.
+constexpr std::int64_t largest_packing = std::int64_t{1} << 28;
+
 /// A set of numbers below a bound that finds the smallest member from a number on: bits in words, and above
 /// them, level by level, a bit for each word that is not empty.
 class OrderedSet {
@@ -192,7 +195,16 @@ std::int64_t most_pieces(const std::vector<std::int64_t>& offsets, const Packing
 
 CutDocuments cut_documents(const TokenSource& source, const PackingOptions& options, const std::string& key) {
   const std::vector<std::int64_t> offsets = source.document_offsets();
-  Cutter cutter(source, options, key, most_pieces(offsets, options));
+  const std::int64_t pieces = most_pieces(offsets, options);
+  REQUIRE(pieces <= largest_packing,
+          "{}: '{}', ...: its {} tokens in {} documents would be {} pieces of rows of data.sequence = {}, "
+          "more than "
+          "the {} that one source may be packed from: give a longer data.sequence, data.packing = "
+          "\"windows\", or "
+          "files of their own in data.train with data.weights",
+          key, source.locate(0).file, source.size(), offsets.size() - 1, pieces, options.sequence,
+          largest_packing);
+  Cutter cutter(source, options, key, pieces);
   for (std::size_t d = 0; d + 1 < offsets.size(); ++d) cutter.document(offsets[d], offsets[d + 1]);
   return cutter.finish(hash_bytes(offsets.data(), offsets.size() * sizeof(std::int64_t)));
 }

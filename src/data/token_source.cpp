@@ -39,12 +39,15 @@ void TokenSource::read_mask(std::int64_t, std::int64_t count, std::uint8_t* out)
 }
 
 std::unique_ptr<TokenSource> open_tokens(const std::vector<std::string>& patterns, const std::string& format,
-                                         const std::string& key) {
+                                         const std::string& key, const Reader& reader) {
   REQUIRE(!patterns.empty(), "{} names no files", key);
   const auto files = expand_patterns(patterns, key);
   const std::string kind = kind_of(files, format, key);
   if (kind == "hdf5") return std::make_unique<Hdf5Tokens>(files, key);
-  if (kind == "text") return FileTokens::text(files, key);
+  if (kind == "text") {
+    require_text(files, format == "text", reader, key);
+    return FileTokens::text(files, key);
+  }
   return FileTokens::binary(files, format, key);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "data/text_files.hpp"
 #include "data/tokenizer.hpp"
 
 namespace ztrain::data {
@@ -75,8 +76,9 @@ inline constexpr std::int64_t text_vocab = 257;
 /// uint16 by the upper halves of its first words. "hdf5": see hdf5_tokens.hpp.
 ///
 /// key: the deck key that gave the patterns ("data.train"), for messages. Throws Error naming key, pattern
-/// and file for patterns that match nothing, and for files that are empty, truncated or of an unknown layout.
+/// and file for patterns that match nothing, for files that are empty, truncated or of an unknown layout, and
+/// for text that is none, or that the reader cannot take as bytes (require_text).
 std::unique_ptr<TokenSource> open_tokens(const std::vector<std::string>& patterns, const std::string& format,
-                                         const std::string& key);
+                                         const std::string& key, const Reader& reader = {});
 
 }  // namespace ztrain::data

@@ -1,14 +1,17 @@
 #include "data/tokenizer.hpp"
 
-#include <cstddef>
 #include <filesystem>
-#include <vector>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/hash.hpp"
-#include "data/input_file.hpp"
 
 namespace ztrain::data {
+namespace {
+
+constexpr std::int64_t largest_tokenizer = 1 << 28;  ///< bytes; the largest in use have some 30 million
+
+}  // namespace
 
 Tokenizer joined(const Tokenizer& a, const Tokenizer& b, const std::string& key) {
   REQUIRE(
@@ -36,9 +39,7 @@ std::string compare_with_model(const Tokenizer& tokenizer, const std::string& mo
   if (tokenizer.hash.empty() || !std::filesystem::is_regular_file(path, ignored)) return "";
   std::string found;
   try {
-    const InputFile file(path.string());
-    std::vector<std::byte> bytes(static_cast<std::size_t>(file.size()));
-    file.read(0, file.size(), bytes.data());
+    const std::string bytes = read_file(path.string(), largest_tokenizer);
     found = hex(hash_bytes(bytes.data(), bytes.size()));
   } catch (const Error& e) {
     return fmt::format("warning: the data were tokenised with {} (tokenizer.json {}), and {}", tokenizer.name,

@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/plain_text.hpp"
+#include "base/reason.hpp"
 #include "runtime/device.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/mpi_check.hpp"
@@ -106,7 +108,7 @@ void Session::agree_on(std::string_view what, const std::function<void()>& fn) c
     message = error.what();
   } catch (const std::exception& error) {
     failed = true;
-    message = fmt::format("{}: {}", what, error.what());
+    message = fmt::format("{}: {}", what, reason_of(error));
   } catch (...) {
     failed = true;
     message = fmt::format("{}: an unknown error", what);
@@ -158,7 +160,8 @@ std::string Session::collect_messages(const std::string& mine) const {
 
 void Session::abort_all(std::string_view message) const {
   std::fflush(stdout);
-  const std::string line = fmt::format("ztrain: rank {} ({}) failed: {}\n", rank_, host_, message);
+  const std::string line =
+      fmt::format("ztrain: rank {} ({}) failed: {}\n", rank_, host_, printable_lines(message));
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
   if (ask_launcher_to_end(1)) std::this_thread::sleep_for(std::chrono::seconds(2));

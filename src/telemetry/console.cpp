@@ -6,12 +6,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/plain_text.hpp"
 #include "base/text.hpp"
 #include "telemetry/allocation_count.hpp"
 
@@ -103,11 +106,20 @@ void Console::end(const Phase& phase) {
 }
 
 void Console::print(std::string_view text) {
-  write(outlet_.lines, text);
+  write(outlet_.lines, printable_lines(text));
+}
+
+void Console::print_bytes(std::string_view bytes) {
+  write(outlet_.lines, bytes);
 }
 
 void Console::print_error(std::string_view text) {
-  write(outlet_.progress, text);
+  write(outlet_.progress, printable_lines(text));
+}
+
+void Console::require_written() const {
+  const std::lock_guard lock(mutex_);
+  REQUIRE(error_ == 0, "stdout: cannot write all that was to be printed: {}", std::strerror(error_));
 }
 
 /// A watchdog calls it where another thread may be stuck in a write to a dead file.
@@ -120,8 +132,9 @@ void Console::write(std::FILE* file, std::string_view text) {
   if (!speaks() || text.empty()) return;
   const std::lock_guard lock(mutex_);
   remove_line();
-  std::fwrite(text.data(), 1, text.size(), file);
-  std::fflush(file);
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
+  if (!written && file == outlet_.lines && error_ == 0) error_ = errno;
   unfinished_ = text.back() != '\n';
   const double now = outlet_.now();
   if (now - last_line_ < outlet_.first) intervals_.clear();  // they come again: the next stall is a new one
@@ -146,7 +159,7 @@ void Console::look() {
   const double now = outlet_.now();
   if (now - last_output_ < interval_of(phase)) return;
   const double lasts = now - phase.began_;
-  std::string line = fmt::format("{}, {}", phase.text(),
+  std::string line = fmt::format("{}, {}", printable(phase.text()),
                                  lasts < 120 ? fmt::format("{:.0f} s", lasts) : format_duration(lasts));
   if (outlet_.columns > 0)
     rewrite(std::move(line));

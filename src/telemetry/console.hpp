@@ -82,11 +82,15 @@ class Console {
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  /// Prints text as it is, on stdout: lines, or parts of one, behind which no progress is told of where it
-  /// would come between. Any thread.
+  /// Prints text on stdout: lines, or parts of one, behind which no progress is told of where it would come
+  /// between. What names in it would tell a terminal to do is written out (printable_lines). Any thread.
   void print(std::string_view text);
+  /// The same as it is: for what a model says.
+  void print_bytes(std::string_view bytes);
   /// The same on stderr.
   void print_error(std::string_view text);
+  /// Throws Error where some of what was printed on stdout could not be written.
+  void require_written() const;
   /// Before something else than this object writes to the terminal.
   void clear();
 
@@ -105,12 +109,13 @@ class Console {
   void rewrite(std::string line);
   void append(const Phase& phase, const std::string& line);
 
-  std::timed_mutex mutex_;
+  mutable std::timed_mutex mutex_;
   Outlet outlet_;
   Phase* innermost_ = nullptr;
   double last_output_ = 0;                                ///< of any kind
   double last_line_ = 0;                                  ///< that was printed
   bool shown_ = false;                                    ///< a line that is to be rewritten or removed
+  int error_ = 0;                                         ///< of the first failed write to lines (errno)
   bool unfinished_ = false;                               ///< the last line printed has no end yet
   std::map<std::string, double, std::less<>> intervals_;  ///< of a log, by kind of phase; else outlet_.first
 };

@@ -13,22 +13,22 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/json.hpp"
 
 namespace ztrain::telemetry {
 namespace {
 
+constexpr const char* key = "run.output";
+
 [[noreturn]] void cannot_write(const std::string& path) {
-  REQUIRE(errno != ELOOP, "run.output: {} is a symbolic link, which is not written through: remove it", path);
   fail("run.output: cannot write {}: {}; free space there or set run.output to a folder that can be written",
        path, std::strerror(errno));
 }
 
 /// To read it as well, should its name be lost. A symbolic link would have another file written.
 int open_lines(const std::string& path) {
-  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
-  if (file < 0) cannot_write(path);
-  return file;
+  return open_file(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW, key);
 }
 
 void write_all(int file, const std::string& text, const std::string& path) {
@@ -59,12 +59,12 @@ nlohmann::ordered_json to_json(const PhaseSeconds& s) {
 /// The step of a line, or nothing when it is not a record of ours: unfinished, or damaged.
 std::optional<std::int64_t> step_of(const std::string& line) {
   try {
-    const nlohmann::json record = parse_json(line);
+    const nlohmann::json record = parse_json(line, "a line");
     if (!record.is_object()) return std::nullopt;
     const auto step = record.find("step");
     if (step == record.end() || !step->is_number_integer()) return std::nullopt;
     return step->get<std::int64_t>();
-  } catch (const nlohmann::json::exception&) {
+  } catch (const Error&) {
     return std::nullopt;
   }
 }
@@ -75,7 +75,7 @@ MetricsFile::MetricsFile(const std::string& output, std::optional<std::int64_t> 
     : path_((std::filesystem::path(output) / "metrics.jsonl").string()) {
   if (resumed_at)
     keep_until(*resumed_at);
-  else if (access(path_.c_str(), F_OK) == 0 &&
+  else if (file_exists(path_, key) &&
            std::rename(path_.c_str(), (std::filesystem::path(output) / "metrics.previous.jsonl").c_str()) !=
                0)
     cannot_write(path_);
@@ -87,8 +87,9 @@ MetricsFile::~MetricsFile() {
 }
 
 void MetricsFile::keep_until(std::int64_t step) {
+  if (!file_exists(path_, key)) return;
+  require_readable(path_, key);
   std::ifstream old(path_);
-  if (!old) return;
   std::string kept;
   for (std::string line; std::getline(old, line);) {
     const bool finished = !old.eof();  // a line without its newline was cut
@@ -96,8 +97,7 @@ void MetricsFile::keep_until(std::int64_t step) {
     if (finished && at && *at <= step) kept += line + '\n';
   }
   const std::string temporary = path_ + ".tmp";
-  const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-  if (file < 0) cannot_write(temporary);
+  const int file = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, key);
   try {
     write_all(file, kept, temporary);
   } catch (...) {

@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "config/hf_config.hpp"
 
@@ -27,8 +28,7 @@ std::string what_it_is(const fs::path& folder) {
 }  // namespace
 
 void require_checkpoint(const std::string& folder) {
-  std::error_code error;
-  if (!fs::exists(fs::path(folder) / "index.h5", error))
+  if (!file_exists(fs::path(folder) / "index.h5"))
     fail("'{}' is no checkpoint of ztrain (a folder step_N): {}", folder, what_it_is(folder));
 }
 

@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/text.hpp"
 #include "config/hf_config.hpp"
 #include "train/checkpoint_folder.hpp"
@@ -24,6 +23,8 @@ using Clock = std::chrono::steady_clock;
 using checkpoint::ExportContent;
 
 constexpr checkpoint::ExportKeys deck_keys{"checkpoint.export", "checkpoint.export_dtype"};
+
+constexpr std::int64_t largest_companion = 1 << 28;  ///< bytes; the largest tokenizers have some 30 million
 
 /// What stands beside the weights of a model and is no affair of training.
 constexpr const char* companions[] = {"generation_config.json", "tokenizer.json",
@@ -45,8 +46,9 @@ std::vector<checkpoint::SideFile> model_files(const config::Deck& deck, DType dt
   std::vector<checkpoint::SideFile> files{{"config.json", config::hf_config(m, dtype, positions)}};
   if (m.from.empty()) return files;
   for (const char* name : companions) {
-    std::ifstream file(fs::path(m.from) / name, std::ios::binary);
-    if (file.good()) files.push_back({name, {std::istreambuf_iterator<char>(file), {}}});
+    const fs::path path = fs::path(m.from) / name;
+    std::error_code unknown;  // of a folder that is gone, or that others may look into
+    if (fs::exists(path, unknown)) files.push_back({name, read_file(path, largest_companion)});
   }
   return files;
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/json.hpp"
 #include "checkpoint/import.hpp"
 #include "config/hf_config.hpp"
@@ -38,8 +39,8 @@ ModelSource open_checkpoint(const std::string& folder) {
 }
 
 ModelSource open_here(const std::string& folder) {
-  const bool described = fs::exists(config::hf_config_path(folder)),
-             saved = fs::exists(fs::path(folder) / "index.h5");
+  const bool described = file_exists(config::hf_config_path(folder)),
+             saved = file_exists(fs::path(folder) / "index.h5");
   return described && !saved ? open_hugging_face(folder) : open_checkpoint(folder);
 }
 

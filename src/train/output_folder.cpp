@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "checkpoint/checkpoint.hpp"
 
 namespace ztrain::train {

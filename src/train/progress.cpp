@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/reason.hpp"
 #include "config/load.hpp"
 #include "config/print.hpp"
 #include "config/resume.hpp"
@@ -79,7 +80,7 @@ Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const 
     if (!note.empty()) p.best_validation_loss = std::numeric_limits<double>::infinity();
   } catch (const nlohmann::json::exception& e) {
     fail("{}: its metadata cannot be read ({}); choose another checkpoint with checkpoint.resume", checkpoint,
-         e.what());
+         reason_of(e));
   }
   return {p, note};
 }

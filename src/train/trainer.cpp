@@ -9,9 +9,11 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/file.hpp"
 #include "base/hash.hpp"
 #include "base/text.hpp"
 #include "config/print.hpp"
+#include "config/starting_point.hpp"
 #include "config/validate.hpp"
 #include "memory/machine.hpp"
 #include "model/family.hpp"
@@ -46,6 +48,7 @@ Prepared prepare(const runtime::Session& session, telemetry::Console& console, c
   const telemetry::Phase phase(console, "opening the data");
   Prepared prepared = session.agree("opening the data", [&] {
     config::validate_for_ranks(deck, session.size(), session.max_ranks_per_node());
+    config::require_base_of_adapters(deck);
     data::Datasets data = data::open_datasets(deck);
     deck.model.vocab_size = data.vocab_size;
     return Prepared{std::move(deck), std::move(data)};

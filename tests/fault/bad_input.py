@@ -3,7 +3,9 @@
 The checks of the deck run inside one agreement between the ranks, so only some are launched on several ranks.
 """
 
+import os
 import struct
+import subprocess
 
 import ztrain_run as zt
 
@@ -110,10 +112,10 @@ class BadInput(zt.Case):
         )
 
     def test_missing_deck(self):
-        self.refuse({}, r"cannot read the deck '\S+/none\.toml'", deck=self.folder / "none.toml", ranks=4)
+        self.refuse({}, r"the deck: cannot read '\S+/none\.toml': No such file", deck=self.folder / "none.toml", ranks=4)
 
     def test_folder_for_a_deck(self):
-        self.refuse({}, r"cannot read the deck '\S+'", deck=self.folder)
+        self.refuse({}, r"the deck: cannot read '\S+': it is a folder", deck=self.folder)
 
     def test_unset_variable(self):
         self.refuse(
@@ -291,6 +293,53 @@ class BadInput(zt.Case):
             result, r"token 1600 of '\S+/one\.bin' has id 999, which is not below model\.vocab_size \(257\)"
         )
 
+    def test_records_and_weights_are_no_text(self):
+        """Nor is text for a model of other tokens than bytes, or adapters for weights that nobody trained."""
+        (self.folder / "chats.jsonl").write_text('{"text": "hello"}\n' * 1000)
+        line = r"`tools/prepare_data\.py \S+/chats\.jsonl --tokenizer bytes --output \S+/chats\.h5`"
+        self.refuse({"data.train": "chats.jsonl"}, rf"'\S+/chats\.jsonl' holds records \(JSON\).* with {line}", ranks=2)
+        self.refuse({"data.train": zt.EXECUTABLE}, r"is no text: it has zero bytes")
+        self.refuse({"model.vocab_size": 339}, r"text\.txt' is text, .* the model has a vocabulary of 339 instead of 257")
+        self.refuse({"lora.rank": 4}, r"lora\.rank = 4 trains adapters .*: set model\.from .* lora\.random_base = true")
+
+    def test_what_is_no_file_does_not_hang(self):
+        fifo = self.folder / "fifo"
+        os.mkfifo(fifo)
+        wanted = "it is a FIFO, and a regular file is needed"
+        self.refuse({}, rf"the deck: cannot read '\S+/fifo': {wanted}", deck=fifo, ranks=2)
+        self.refuse({"data.train": fifo}, rf"data\.train: cannot read '\S+/fifo': {wanted}")
+        for name in (".lock", "deck.resolved.toml", ".ztrain_write_test"):
+            output = self.folder / f"out{name}"
+            output.mkdir()
+            os.mkfifo(output / name)
+            self.refuse({"run.output": output}, rf"run\.output: cannot write '\S+{name}': {wanted}")
+
+    def test_files_of_another_user(self):
+        """Root reads everything, so here another user reads what is root's."""
+        if os.geteuid() != 0:
+            self.skipTest("needs root, who alone may become another user")
+        closed = self.folder / "closed"
+        (closed / "model").mkdir(parents=True)
+        (closed / "text.txt").write_text("text")
+        self.folder.chmod(0o755)
+        closed.chmod(0o700)
+        denied = r"Permission denied; it, and the folders above it, must be open to this user"
+        other = ["setpriv", "--reuid=65534", "--clear-groups"]
+        for words, key in (
+            ({"data.train": closed / "text.txt"}, r"data\.train"),
+            ({"model.from": closed / "model"}, r"model\.from"),
+        ):
+            result = zt.run(0, ["check", self.deck, *zt.words_of(words)], timeout=20, wrapper=other)
+            self.assert_refused(result, rf"{key}: cannot read '\S+': {denied}")
+
+    def test_a_full_disk_under_stdout(self):
+        for words in (["deck"], ["check", self.deck], [self.deck, f"--run.output={self.folder / 'unheard'}"]):
+            with open("/dev/full", "w") as full:
+                command = zt.command_line(0, words)
+                done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, env=zt.environment())
+            self.assertNotEqual(done.returncode, 0, words)
+            self.assertIn("stdout: cannot write all that was to be printed: No space left on device", done.stderr)
+
     # Folders.
 
     def test_output_below_a_regular_file(self):
@@ -319,7 +368,7 @@ class BadInput(zt.Case):
 
     def test_model_larger_than_the_machine(self):
         model = {f"model.{key}": None for key in zt.SMALL_MODEL}
-        deck = self.write_deck("large", {**model, "model.preset": "llama3.1-405b"})
+        deck = self.write_deck("large", {**model, "model.preset": "llama3.1-405b", "model.vocab_size": 257})
         self.refuse(
             {}, r"the job does not fit: 2 ranks on a node need [\d.]+ TiB, of which", deck=deck, ranks=2
         )

@@ -132,7 +132,7 @@ class Bench(zt.Case):
         refused(0, self.deck, "--batch.globl=4", pattern="batch.global")
         refused(2, self.deck, "--batch.global=6", pattern="batch.global")
         refused(0, self.deck, "--json", self.folder / "nowhere" / "b.json", pattern="--json: cannot write")
-        refused(0, self.folder / "nothing.toml", pattern="cannot read the deck")
+        refused(0, self.folder / "nothing.toml", pattern="the deck: cannot read")
         nowhere = {"model.vocab_size": None, "data.train": [str(self.folder / "nowhere" / "*.txt")]}
         refused(0, self.write_deck("no_vocabulary", nowhere), pattern=r"matches no file\n.*: give them, or model.vocab_size")
         for words in (["--steps=0"], ["--steps=many"], []):

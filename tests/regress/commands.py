@@ -64,7 +64,7 @@ class Commands(zt.Case):
             r"unknown key 'modle\.hidden_size'; did you mean 'model\.hidden_size'\?",
         )
         self.assert_refused(
-            zt.run(2, ["check", self.folder / "none.toml"], timeout=20), r"cannot read the deck '.*none"
+            zt.run(2, ["check", self.folder / "none.toml"], timeout=20), r"the deck: cannot read '.*none"
         )
 
     def test_check_finds_processors_that_training_would_refuse(self):

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import threading
 
 import numpy as np
 
@@ -86,17 +85,18 @@ class AtTheEnd(hf.Models):
         self.assertEqual(hf.read_folder(self.folder / "left"), self.tensors)
         self.assertEqual(sorted(files_of(self.folder / "left")), ["config.json", "model.safetensors"])
 
-    def test_one_rank_reads_what_lies_beside_the_weights(self):
-        """From a pipe a second reader would take a part, or wait for ever."""
-        pipe = self.folder / "model" / "tokenizer.json"
+    def test_what_lies_beside_the_weights_is_copied(self):
+        """By one rank, so that it alone is refused where there is something else; and nobody waits for a pipe."""
+        beside = self.folder / "model" / "tokenizer.json"
         checkpoint = self.still("still_beside", "model")
         content = bytes(range(256)) * 4096
-        os.mkfifo(pipe)
-        self.addCleanup(pipe.unlink)
-        writer = threading.Thread(target=pipe.write_bytes, args=[content], daemon=True)
-        writer.start()
+        self.addCleanup(beside.unlink)
+        os.mkfifo(beside)
+        refused = zt.run(4, ["export", checkpoint, "--to", self.folder / "from_a_pipe"], timeout=30)
+        self.assert_refused(refused, r"rank 0: cannot read '\S+/tokenizer\.json': it is a FIFO, and a regular file")
+        beside.unlink()
+        beside.write_bytes(content)
         exported = self.export(checkpoint, "beside", ranks=4)
-        writer.join(10)
         self.assertEqual((exported / "tokenizer.json").read_bytes(), content)
 
     def test_a_rank_that_cannot_read_fails_all(self):

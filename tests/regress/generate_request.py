@@ -83,7 +83,7 @@ class RankZeroDecides(Requests):
         (how["cwd"] / "node0" / "prompts.txt").unlink()
         self.refused("model", "--prompt-file", "prompts.txt", message="cannot read 'prompts.txt'", **how)
         (how["cwd"] / "node0" / "model" / "config.json").write_text("{")
-        self.refused("model", "--prompt-file", "prompts.txt", message=r"config\.json: not valid JSON", **how)
+        self.refused("model", "--prompt-file", "prompts.txt", message=r"config\.json: is not valid JSON", **how)
 
 
 class Ends(Requests):
@@ -91,7 +91,7 @@ class Ends(Requests):
         expected = self.generate(self.folder / "model", "--eos", 256, "--tokens", 4)
         for number, (text, message) in enumerate(
             (
-                ("{", r"generation_config\.json: not valid JSON"),
+                ("{", r"generation_config\.json: is not valid JSON"),
                 ('{"eos_token_id": 4294967308}', r"generation_config\.json: eos_token_id = 4294967308: .* above 2147483647"),
             )
         ):

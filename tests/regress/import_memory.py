@@ -37,7 +37,10 @@ class Memory(zt.Case):
         super().setUpClass()
         cls.bytes = streamed_model.write(cls.folder / "model", streamed_model.config_of(**SHAPE), 40_000_000)
         keys = {f"model.{key}": None for key in zt.SMALL_MODEL}
-        cls.deck = cls.write_deck("large", {**KEYS, **keys, "model.from": str(cls.folder / "model")})
+        ids = cls.folder / "ids.bin"
+        ids.write_bytes(cls.text.read_text().encode("utf-16-le"))
+        files = {"data.train": [str(ids)], "model.from": str(cls.folder / "model")}
+        cls.deck = cls.write_deck("large", {**KEYS, **keys, **files})
         cls.tensors = hf.read_folder(cls.folder / "model")
 
     def check_ranks(self, ranks, shard):

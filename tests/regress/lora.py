@@ -4,7 +4,7 @@ import json
 
 import ztrain_run as zt
 
-LORA = {"lora.rank": 4, "lora.alpha": 8, "lora.dropout": 0.2, "lora.targets": ["q_proj", "v_proj", "down_proj"]}
+LORA = {"lora.random_base": True, "lora.rank": 4, "lora.alpha": 8, "lora.dropout": 0.2, "lora.targets": ["q_proj", "v_proj", "down_proj"]}
 PARTIAL = {"model.trainable": ["model.layers.1.*", "lm_head.weight"], "model.frozen": ["*norm.weight"]}
 
 
@@ -124,8 +124,8 @@ class Adapters(zt.Case):
 
     def test_mistakes_are_named(self):
         cases = [
-            ({"lora.rank": 4, "lora.targets": ["q_prj"]}, r"lora\.targets: 'q_prj' is no linear layer.*q_proj"),
-            ({"lora.rank": 4, "lora.targets": []}, r"lora\.targets, the layers that get adapters"),
+            ({"lora.random_base": True, "lora.rank": 4, "lora.targets": ["q_prj"]}, r"lora\.targets: 'q_prj' is no linear layer.*q_proj"),
+            ({"lora.random_base": True, "lora.rank": 4, "lora.targets": []}, r"lora\.targets, the layers that get adapters"),
             ({"model.frozen": ["*"]}, r"model\.frozen freezes every parameter"),
             ({"model.trainable": ["model.layer.*"]}, r"model\.trainable: 'model\.layer\.\*' matches no parameter"),
             ({"lora.rank": -1}, r"lora\.rank = -1 is not legal"),

@@ -83,12 +83,12 @@ class FromCheckpoints(hf.Models):
     def test_metadata_that_are_damaged(self):
         folder = self.copy("bad_metadata")
         for text, pattern in (
-            ("", r"metadata\.json: not valid JSON"),
+            ("", r"metadata\.json: is not valid JSON"),
             ("{}", r"metadata\.json: holds no deck"),
-            ("[" * 1000000, r"metadata\.json: is nested more than 16 deep"),
+            ("[" * 1000000, r"metadata\.json: its JSON is nested more than 16 deep"),
             (json.dumps({"deck": "[model"}), r"metadata\.json: its deck is not valid TOML"),
             (json.dumps({"deck": "[model]\nhidden_size = -3"}), r"metadata\.json: model\.hidden_size = -3 is not legal"),
-            (" " * (1 << 24) + "{}", r"no such file of a model or a checkpoint is above"),
+            (" " * (1 << 24) + "{}", r"metadata\.json' has 16777218 bytes, and no such file has more than 16777216"),
         ):
             (folder / "metadata.json").write_text(text)
             self.refused(folder, pattern, ranks=0 if text else 2)

@@ -117,7 +117,7 @@ TEST(Parse, MissingKeysAndFiles) {
   EXPECT_EQ(error_of([] { parse_deck("[data]\ntrain = \"a\"\n[run]\nsteps = 1\n", "input.toml"); }),
             "input.toml: batch.global is missing; it has no default: give an integer from 1 to 1000000000");
   EXPECT_EQ(error_of([] { load_deck("/nowhere/deck.toml"); }),
-            "cannot read the deck '/nowhere/deck.toml': no such file, or no permission");
+            "the deck: cannot read '/nowhere/deck.toml': No such file or directory");
 }
 
 TEST(Parse, LengthOfTheRun) {

@@ -3,6 +3,7 @@
 
 #include "config/hf_config.hpp"
 #include "config/hf_generation.hpp"
+#include "config/starting_point.hpp"
 
 namespace ztrain::config::config_folder_test {
 namespace {
@@ -45,6 +46,19 @@ TEST_F(Folder, RopeParametersAreTheNewerForm) {
             "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 10,
             "rope_parameters": {"rope_theta": 123.5, "rope_type": "default"}})");
   EXPECT_EQ(deck_of(section()).model.rope_theta, 123.5);
+}
+
+TEST_F(Folder, AdaptersNeedABase) {
+  write(base_config);
+  const auto error = [&](const Deck& deck) { return error_of([&] { require_base_of_adapters(deck); }); };
+  EXPECT_EQ(error(deck_of(section(), {"--lora.rank=4"})), "no error");
+  EXPECT_EQ(error(deck_of("", {"--lora.rank=4", "--lora.random_base=true"})), "no error");
+  EXPECT_EQ(error(deck_of("")), "no error");
+  EXPECT_EQ(
+      error(deck_of("", {"--lora.rank=4"})),
+      "command line: lora.rank = 4 trains adapters of a model whose weights would be drawn at random: set "
+      "model.from to the model that they belong to, or lora.random_base = true if random weights are what "
+      "you want");
 }
 
 TEST_F(Folder, WhatIsGivenBesidesMustAgree) {
@@ -160,10 +174,12 @@ TEST_F(Folder, EveryFileIsReadWithinLimits) {
   for (const char* name : {"generation_config.json", "config.json"}) {
     write("{}");
     write(std::string(2 << 20, ' ') + "{}", name);
-    EXPECT_NE(error_of([&] { hf_eos(folder()); }).find(std::string(name) + ": has 2097154 bytes"),
+    EXPECT_NE(error_of([&] { hf_eos(folder()); }).find(std::string(name) + "' has 2097154 bytes"),
               std::string::npos);
     write("{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}", name);
-    EXPECT_NE(error_of([&] { hf_eos(folder()); }).find(std::string(name) + ": is nested more than 16 deep"),
+    EXPECT_NE(error_of([&] {
+                hf_eos(folder());
+              }).find(std::string(name) + ": its JSON is nested more than 16 deep"),
               std::string::npos);
     write("[]", name);
     EXPECT_NE(error_of([&] { hf_eos(folder()); }).find(std::string(name) + ": is not a JSON object"),

@@ -118,7 +118,7 @@ TEST(Toml, IsNotLargeWithoutEnd) {
   EXPECT_EQ(deck_error(std::string(1 << 20, '#')),
             "input.toml: not valid TOML: a deck may have 1048576 bytes, and this has more");
   EXPECT_EQ(error_of([] { load_deck("/dev/zero"); }),
-            "cannot read the deck '/dev/zero': no such file, or no permission");
+            "the deck: cannot read '/dev/zero': it is a device, and a regular file is needed");
 }
 
 TEST(Texts, ArePlain) {

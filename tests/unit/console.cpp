@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "base/error.hpp"
 #include "telemetry/allocation_count.hpp"
 
 namespace ztrain::console_test {
@@ -302,6 +303,35 @@ TEST_F(ConsoleTest, AThreadLooks) {
   while (!asked && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_TRUE(asked);
+}
+
+TEST_F(ConsoleTest, NamesDoNotReachTheTerminalAsTheyAre) {
+  Console console(outlet(0));
+  console.print("data \x1b[31mred\n");
+  console.print_error("no \x1b[31mred\n");
+  console.print_bytes("a model's \xff\x1b[0m");
+  EXPECT_EQ(lines.taken(), "data \\x1b[31mred\na model's \xff\x1b[0m");
+  EXPECT_EQ(progress.taken(), "no \\x1b[31mred\n");
+}
+
+TEST_F(ConsoleTest, AFullDiskIsToldOf) {
+  std::FILE* const full = std::fopen("/dev/full", "w");
+  ASSERT_NE(full, nullptr);
+  Outlet o = outlet(0);
+  o.lines = full;
+  {
+    Console console(o);
+    console.print_error("still fine\n");
+    EXPECT_NO_THROW(console.require_written());
+    console.print("a line\n");
+    try {
+      console.require_written();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "stdout: cannot write all that was to be printed: No space left on device");
+    }
+  }
+  std::fclose(full);
 }
 
 }  // namespace

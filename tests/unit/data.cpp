@@ -1,4 +1,6 @@
 // Token files in every layout, their errors and their identity.
+#include <sys/stat.h>
+
 #include "tests/unit/data_files.hpp"
 
 namespace ztrain::data::data_test {
@@ -135,8 +137,67 @@ TEST_F(Data, TruncatedFilesShowBothNumbers) {
                 "' is truncated: it starts like a token file with a header of 1024 bytes, but has 8");
 }
 
+TEST_F(Data, WhatIsNoTextIsRefusedWithTheLineThatMakesTokensOfIt) {
+  const auto error = [&](const std::string& name, const std::string& content, const Reader& reader,
+                         const std::string& format = "auto") {
+    const std::string path = write(name, content);
+    return error_of([&] { open_tokens({path}, format, "data.train", reader); });
+  };
+  const Reader bytes{257, ""}, model{339, "/models/a b"};
+  EXPECT_EQ(error("chats.jsonl", "{}", model),
+            "data.train: '" + at("chats.jsonl") +
+                "' holds records (JSON), and is no text: make tokens of it with `tools/prepare_data.py " +
+                at("chats.jsonl") + " --tokenizer '/models/a b' --output " + at("chats.h5") +
+                "`, and give that file");
+  EXPECT_NE(error("a.JSON.gz", "x", bytes).find(" --tokenizer bytes --output " + at("a.h5")),
+            std::string::npos);
+  EXPECT_NE(error("a.parquet", "PAR1", bytes).find("to " + at("a.jsonl") + "; then make tokens of them with"),
+            std::string::npos);
+  EXPECT_NE(error("model.safetensors", "x", bytes).find("holds weights"), std::string::npos);
+  EXPECT_NE(error("program", std::string("ab\0c", 4), bytes).find("is no text: it has zero bytes"),
+            std::string::npos);
+  EXPECT_EQ(error("a.txt", "text", bytes), "no error");
+  EXPECT_EQ(error("a.txt", "text", {}), "no error");
+  const std::string text =
+      "data.train: '" + at("a.txt") +
+      "' is text, which is read as bytes, and the model has a vocabulary of 339 instead of "
+      "257: make tokens of it with `tools/prepare_data.py ";
+  EXPECT_EQ(error("a.txt", "text", model).rfind(text, 0), 0u);
+  EXPECT_EQ(error("a.txt", "text", model, "text").rfind(text, 0), 0u);
+  EXPECT_EQ(error("b.json", "{}", bytes, "text"), "no error");
+}
+
+TEST_F(Data, WhatIsNoFileIsRefusedAtOnce) {
+  ASSERT_EQ(::mkfifo(at("fifo.bin").c_str(), 0600), 0);
+  EXPECT_EQ(open_error(at("fifo.bin")),
+            "data.train: cannot read '" + at("fifo.bin") + "': it is a FIFO, and a regular file is needed");
+  EXPECT_EQ(open_error(at("*.bin")), "data.train: '" + at("*.bin") + "' matches no file");
+  EXPECT_NE(open_error("/dev/zero").find("it is a device"), std::string::npos);
+  EXPECT_NE(open_error(at(".")).find("it is a folder"), std::string::npos);
+}
+
+TEST_F(Data, FoldersOfOthersAreNotEmpty) {
+  std::filesystem::create_directory(at("closed"));
+  write("closed/a.txt", "text");
+  std::filesystem::permissions(at("closed"), std::filesystem::perms::none);
+  const uid_t user = ::geteuid();
+  ASSERT_EQ(::seteuid(user == 0 ? 65534 : user), 0);
+  const std::string one = open_error(at("closed/a.txt")), some = open_error(at("closed/*.txt")),
+                    below = open_error(at("*/*.txt")), none = open_error(at("nowhere/*.txt"));
+  ASSERT_EQ(::seteuid(user), 0);
+  EXPECT_EQ(one.rfind("data.train: cannot read '" + at("closed/a.txt") + "': Permission denied; it, and", 0),
+            0u)
+      << one;
+  EXPECT_EQ(some.rfind("data.train: cannot read '" + at("closed/*.txt") + "': Permission denied; it, and", 0),
+            0u)
+      << some;
+  EXPECT_EQ(below,
+            "data.train: '" + at("*/*.txt") + "' cannot be searched: a folder may not be read by this user");
+  EXPECT_EQ(none, "data.train: '" + at("nowhere/*.txt") + "' matches no file");
+}
+
 TEST_F(Data, MissingAndEmptyFilesNameTheKey) {
-  EXPECT_EQ(open_error(at("no.bin")), "data.train: '" + at("no.bin") + "' does not exist or is not a file");
+  EXPECT_EQ(open_error(at("no.bin")), "data.train: '" + at("no.bin") + "' does not exist");
   EXPECT_EQ(open_error(at("*.bin")), "data.train: '" + at("*.bin") + "' matches no file");
   EXPECT_EQ(
       open_error(at("**/a.bin")),

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "data/describe.hpp"
+#include "data/packing.hpp"
 #include "tests/unit/data_files.hpp"
 
 namespace ztrain::data::datasets_test {
@@ -165,7 +166,13 @@ TEST_F(Opened, OpeningThatTakesLongIsSaid) {
   EXPECT_EQ(describe(d, sets).back().first, "data");
   sets.seconds = 12.34;
   EXPECT_EQ(describe(d, sets).back().first, "opening");
-  EXPECT_EQ(describe(d, sets).back().second.rfind("12.3 s for the data", 0), 0u);
+  EXPECT_EQ(
+      describe(d, sets).back().second,
+      "12.3 s for the data: every rank reads document offsets and masks whole, and packs the documents");
+  const config::Deck ids = deck(write_ids<std::uint16_t>("a.bin", Ids(100, 1)), {"--model.vocab_size=300"});
+  Datasets plain = open_datasets(ids);
+  plain.seconds = 12.34;
+  EXPECT_EQ(describe(ids, plain).back().second, "12.3 s for the data");
 }
 
 /// The largest resident set of a process that makes pieces and, if that is asked for, packs them, in bytes.
@@ -217,14 +224,38 @@ TEST_F(Opened, ATokenizerThatCannotBeReadIsAWarning) {
   Tokenizer tokenizer;
   tokenizer.name = "some", tokenizer.hash = "16bc8051c67e9d8d";
   std::string text;
+  uid_t user = 0;
   {
-    const WithoutRights user;
+    const WithoutRights other;
+    user = ::geteuid();
     text = compare_with_model(tokenizer, folder_.string());
   }
   EXPECT_EQ(
       text,
-      "warning: the data were tokenised with some (tokenizer.json 16bc8051c67e9d8d), and cannot open '" +
-          path + "': Permission denied");
+      "warning: the data were tokenised with some (tokenizer.json 16bc8051c67e9d8d), and cannot read '" +
+          path + "': Permission denied; it, and the folders above it, must be open to this user (number " +
+          std::to_string(user) + ")");
+}
+
+/// Of which nothing is ever read.
+class EndlessTokens : public TokenSource {
+ public:
+  std::int64_t size() const override { return std::int64_t{1} << 36; }
+  void read(std::int64_t, std::int64_t, std::int32_t*) const override { FAIL(); }
+  std::uint64_t identity() const override { return 0; }
+  std::int64_t vocab_bound() const override { return text_vocab; }
+  std::int64_t known_vocab() const override { return 0; }
+  Place locate(std::int64_t position) const override { return {"endless.h5", position}; }
+};
+
+TEST(PackingMemory, MorePiecesThanMemoryHoldsAreRefused) {
+  EXPECT_EQ(
+      error_of([] {
+        cut_documents(EndlessTokens(), {32, LongDocuments::split}, "data.train");
+      }),
+      "data.train: 'endless.h5', ...: its 68719476736 tokens in 1 documents would be 2147483648 pieces of "
+      "rows of data.sequence = 32, more than the 268435456 that one source may be packed from: give a longer "
+      "data.sequence, data.packing = \"windows\", or files of their own in data.train with data.weights");
 }
 
 }  // namespace

@@ -21,6 +21,10 @@ TEST(PlainText, IsUtf8WithoutControlCharacters) {
   EXPECT_FALSE(is_plain_text(std::string_view("a\0b", 3)));
 }
 
+TEST(PlainText, LinesStayLines) {
+  EXPECT_EQ(printable_lines("a\tb\nc\x1b[0m\xff\n"), "a\tb\nc\\x1b[0m\\xff\n");
+}
+
 TEST(PlainText, IsPrintedWithTheRestAsBytes) {
   EXPECT_EQ(printable("J\xc3\xbcrgen"), "J\xc3\xbcrgen");
   EXPECT_EQ(printable("J\xfcrgen\n"), "J\\xfcrgen\\x0a");

@@ -63,11 +63,12 @@ def disk_speeds(model, total):
 
 def train(zt, arguments, model, folder):
     """One step. The output of the run."""
-    text = zt.write_text_data(folder / "text.txt")
+    ids = folder / "ids.bin"
+    ids.write_bytes(zt.write_text_data(folder / "text.txt").read_text().encode("utf-16-le"))
     deck = folder / "deck.toml"
     sections = {
         "run": {"steps": 1, "output": folder / "run"},
-        "data": {"train": [str(text)], "sequence": 8},
+        "data": {"train": [str(ids)], "sequence": 8},
         "model": {"from": model},
         "batch": {"global": arguments.ranks, "micro": 1},
         "precision": {"preset": "bf16-pure"},

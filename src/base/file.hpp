@@ -1,0 +1,57 @@
+#pragma once
+// The one way in which files are opened that somebody else may have put there, or that a user names. Opening
+// never waits, and what is no regular file (a FIFO, a device, a folder) is refused: a reader of one would
+// hang, or never come to an end.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace ztrain {
+
+/// Opens with the flags of open(2); the descriptor is the caller's. Throws Error "KEY: cannot read 'PATH':
+/// ..." (or "write") with the reason, and what to do where that is known. key: the deck's or the command
+/// line's, for messages; "": none.
+int open_file(const std::string& path, int flags, std::string_view key = {});
+
+/// False where nothing has that name. Throws Error where that cannot be known: std::filesystem::exists would
+/// say false, and so "there is no such file" of one that may not be looked at.
+bool file_exists(const std::string& path, std::string_view key = {});
+
+/// Throws Error as open_file does for a file that cannot be read. For libraries that open by name.
+void require_readable(const std::string& path, std::string_view key = {});
+
+/// All of a file. Throws Error where it cannot be read, or has more than `most` bytes.
+std::string read_file(const std::string& path, std::int64_t most, std::string_view key = {});
+
+/// A file that is written from its beginning, or from its end on. Each failure, also one that shows when the
+/// file is closed, is an Error that names key and path.
+class OutputFile {
+ public:
+  static OutputFile create(const std::string& path, std::string_view key = {});
+  static OutputFile append(const std::string& path, std::string_view key = {});
+  OutputFile(OutputFile&& other) noexcept
+      : path_(std::move(other.path_)),
+        key_(std::move(other.key_)),
+        descriptor_(std::exchange(other.descriptor_, -1)) {}
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+  OutputFile& operator=(OutputFile&&) = delete;
+  ~OutputFile();
+
+  void write(std::string_view bytes);
+  void sync();
+  /// To be called by who wants to know that all was written: some file systems say so only now.
+  void close();
+
+ private:
+  OutputFile(const std::string& path, int flags, std::string_view key)
+      : path_(path), key_(key), descriptor_(open_file(path, flags, key)) {}
+  [[noreturn]] void cannot_write() const;
+
+  std::string path_, key_;
+  int descriptor_;
+};
+
+}  // namespace ztrain

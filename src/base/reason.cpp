@@ -1,0 +1,34 @@
+#include "base/reason.hpp"
+
+#include <filesystem>
+#include <new>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "base/plain_text.hpp"
+
+namespace ztrain {
+namespace {
+
+/// "[json.exception.parse_error.101] parse error at line 1: ..." without the name of the library's class.
+std::string without_class(std::string_view what) {
+  const std::size_t end = what.starts_with("[json.exception.") ? what.find("] ") : std::string_view::npos;
+  if (end != std::string_view::npos) what.remove_prefix(end + 2);
+  constexpr std::string_view parse_error = "parse error ";
+  if (what.starts_with(parse_error)) what.remove_prefix(parse_error.size());
+  return printable(what);
+}
+
+}  // namespace
+
+std::string reason_of(const std::exception& error) {
+  if (dynamic_cast<const Error*>(&error) != nullptr) return error.what();
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+      dynamic_cast<const std::length_error*>(&error) != nullptr)
+    return "it takes more memory than there is";
+  if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
+    return fmt::format("'{}': {}", printable(file->path1().native()), file->code().message());
+  return without_class(error.what());
+}
+
+}  // namespace ztrain

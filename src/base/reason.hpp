@@ -1,0 +1,13 @@
+#pragma once
+// What to tell a user of an exception that is not this program's own.
+
+#include <exception>
+#include <string>
+
+namespace ztrain {
+
+/// The message of an Error; of others a sentence without the names of C++ classes and libraries that some of
+/// them begin with.
+std::string reason_of(const std::exception& error);
+
+}  // namespace ztrain
