@@ -47,8 +47,11 @@ std::string Overflow::after_step(bool found_inf, std::int64_t step) {
 }
 
 bool Overflow::diverging() const {
-  if (!scales_) return skipped_in_a_row_ > 1;
-  return skipped_in_a_row_ >= most_skipped_steps && (!scaler_.dynamic() || scaler_.at_minimum());
+  return skipped_in_a_row_ >= most_skipped_steps && scaler_.at_minimum();
+}
+
+bool Overflow::diverged_at_end() const {
+  return scales_ ? diverging() : skipped_in_a_row_ > 1;
 }
 
 bool Overflow::has_given_up() const {

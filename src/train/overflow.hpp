@@ -25,9 +25,12 @@ class Overflow {
   std::string after_step(bool found_inf, std::int64_t step);
 
   int skipped_in_a_row() const { return skipped_in_a_row_; }
-  /// The weights seem to be the cause: more than one step went by without an effect, other data
-  /// notwithstanding. With fp16 so many did that no scale is left that could help.
+  /// So many steps in a row were skipped that the weights are the cause: with fp16, also at a scale that
+  /// cannot fall further.
   bool diverging() const;
+  /// The same of the last step of a run, which none follows that could be taken. Without fp16 more than one
+  /// skipped step is enough, since they had different data.
+  bool diverged_at_end() const;
   /// So many steps in a row were skipped that the run is to end. With a dynamic loss scale it goes on at the
   /// smallest scale, with a warning.
   bool has_given_up() const;

@@ -160,7 +160,7 @@ void Trainer::run() {
   if (outside_bytes_ > 0) report_peak();
   require_end();
   if (deck_.checkpoint.export_to.empty()) return;
-  if (progress_.step >= facts_.steps) return export_at_end();
+  if (is_complete()) return export_at_end();
   console_.print(
       fmt::format("nothing is exported to '{}': the run is not at its end; the same command goes on\n",
                   deck_.checkpoint.export_to));
@@ -200,7 +200,7 @@ void Trainer::print_last_line() {
 /// After the last step there is nothing to stop.
 bool Trainer::stops_early() {
   using runtime::Stop;
-  if (progress_.step >= facts_.steps) return false;
+  if (is_complete()) return false;
   const Stop stop = session_.stop_requested(60 * deck_.run.max_minutes, !failure_.empty());
   if (stop == Stop::none || stop == Stop::failure) return stop == Stop::failure;
   print_last_line();
@@ -345,7 +345,7 @@ void Trainer::evaluate_and_report() {
   });
   failure_ = agreed(failure_.empty() ? losses.failure : failure_);
   if (!failure_.empty()) return;
-  const bool best = doubt().empty() && losses.all < progress_.best_validation_loss;
+  const bool best = losses.finite() && losses.all < progress_.best_validation_loss;
   if (best) progress_.best_validation_loss = losses.all;
   progress_.evaluation_failed = !losses.finite();
   sent_before_ = worker_.mesh().bytes_sent();

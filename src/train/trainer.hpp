@@ -67,6 +67,8 @@ class Trainer {
   void report_peak();
   void export_at_end();
   std::string doubt() const;
+  bool is_complete() const;
+  bool has_diverged() const;
   void save_or_wait();
   void save_at_end();
   void end_failed(const std::string& failure);

@@ -171,12 +171,21 @@ void Trainer::save_or_wait() {
                     progress_.step, why_not));
 }
 
+bool Trainer::is_complete() const {
+  return progress_.step >= facts_.steps;
+}
+
+bool Trainer::has_diverged() const {
+  return is_complete() ? overflow_.diverged_at_end() : overflow_.diverging();
+}
+
 /// There is nothing to wait for. Weights that a checkpoint has already are not saved again for a place in the
-/// data from which they do not go on, nor dead ones beside a checkpoint that trains.
+/// data from which they do not go on, nor dead ones beside a checkpoint that trains. A run that stops early is
+/// saved with its number of skipped steps, so that the job after it goes on counting.
 void Trainer::save_at_end() {
   if (deck_.checkpoint.interval < 0 || saved_step_ == progress_.step) return;
   const bool saved = saved_optimizer_steps_ == progress_.optimizer_steps;
-  if (saved ? overflow_.diverging() : overflow_.weights_are_dead() && progress_.proven_step >= 0) return;
+  if (saved ? has_diverged() : overflow_.weights_are_dead() && progress_.proven_step >= 0) return;
   save();
   if (!doubt().empty())
     console_.print(fmt::format("step {}: warning: {}; training may not go on from this checkpoint\n",
@@ -197,16 +206,15 @@ void Trainer::end_failed(const std::string& failure) {
   throw runtime::AgreedError(fmt::format("{}\n{}", failure, end));
 }
 
-/// A run that ends itself while training diverges is not to be started again by a queue.
+/// A run that ends itself after training has diverged is not to be started again by a queue.
 void Trainer::require_end() {
   if (overflow_.weights_are_dead()) set_dead_aside();
   if (overflow_.has_given_up()) throw runtime::AgreedError(overflow_.verdict());
-  const bool complete = progress_.step >= facts_.steps;
   std::string what;
-  if (overflow_.diverging())
+  if (has_diverged())
     what = fmt::format("the last {} steps of the run had gradients that are not finite, and were skipped",
                        overflow_.skipped_in_a_row());
-  else if (complete && progress_.evaluation_failed)
+  else if (is_complete() && progress_.evaluation_failed)
     what = "the validation loss at the end of the run is not finite";
   if (what.empty()) return;
   throw runtime::AgreedError(fmt::format(

@@ -78,20 +78,19 @@ class Diverges(zt.Case):
             last = self.finite("short")[-1]
             self.assertEqual(zt.saved_steps(self.folder / "short" / "checkpoints"), sorted({max(last - 1, 1), last}))
 
-    def test_a_run_that_stops_itself_among_skipped_steps_is_no_success(self):
-        """A queue would start it again and again, and each time a checkpoint of the same weights came to the others."""
-        settings = {
-            "optimizer.lr": 1e30,
-            "schedule.warmup": 0,
-            "checkpoint.interval": 1,
-            "checkpoint.resume": "auto",
-            "run.max_minutes": 1e-9,
-        }
-        codes = [self.diverging("stopped", 400, **settings).code for _ in range(3)]
-        self.assertEqual(codes[:2], [0, 0], "one skipped step may be chance")
+    def test_a_run_that_stops_early_among_skipped_steps_goes_on_until_there_are_20(self):
+        """The jobs of a queue count on, and what they save of the same weights takes no more room than any checkpoint."""
+        settings = {"optimizer.lr": 1e30, "schedule.warmup": 0, "checkpoint.keep": 1, "checkpoint.resume": "auto"}
+        result = self.diverging("stopped", 19, **settings, **{"checkpoint.interval": 0})
+        self.assert_refused(result, r"the last 18 steps of the run .* were skipped: training has diverged")
+        settings.update({"run.max_minutes": 1e-9, "checkpoint.interval": 1})
         result = self.diverging("stopped", 400, **settings)
-        self.assert_refused(result, r"the last \d+ steps of the run .* were skipped: training has diverged")
-        self.assertEqual(zt.saved_steps(self.folder / "stopped" / "checkpoints"), [1, 2])
+        self.assertEqual(result.code, 0, str(result))
+        self.assertIn("the run stops after step 20 of 400", result.out)
+        self.assertEqual(zt.saved_steps(self.folder / "stopped" / "checkpoints"), [20])
+        result = self.diverging("stopped", 400, **settings)
+        self.assert_refused(result, r"20 steps in a row had gradients that are not finite: training has diverged")
+        self.assertEqual(zt.saved_steps(self.folder / "stopped" / "checkpoints"), [20])
 
     def test_a_run_whose_last_step_broke_the_weights_is_no_success(self):
         model = self.folder / "broken_model"

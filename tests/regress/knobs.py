@@ -227,10 +227,12 @@ class LossScaling(zt.Case):
     def test_too_large_a_scale_skips_until_it_fits(self):
         """A checkpoint that was due long ago comes with the first step that is taken."""
         keys = {"loss_scaling.initial_scale_power": 40}
-        output = self.train(2, "large", {**keys, "checkpoint.interval": 15, "run.steps": 60})
+        evaluation = {"data.validation": self.text, "evaluation.interval": 15, "evaluation.batches": 1}
+        output = self.train(2, "large", {**keys, **evaluation, "checkpoint.interval": 15, "run.steps": 60})
         overflows = skipped_steps(self.last.out)
         first = next(step for step in range(1, 60) if step not in overflows)
         self.assertIn("step 15: no checkpoint is written: this step was skipped", self.last.out)
+        self.assertRegex(self.last.out, r"step 15: validation loss .*, the best so far", "a skipped step changes no weights")
         due = [s for s in (30, 45) if s not in overflows and s > first]
         self.assertEqual(zt.saved_steps(output / "checkpoints"), [first, *due, 60])
         self.assertEqual(overflows[:20], list(range(1, 21)), "no gradient comes near 65504 / 2^20")
