@@ -145,7 +145,7 @@ class Models(zt.Case):
         return folder
 
     # A step that changes nothing: the checkpoint after it holds what was read.
-    STILL = {"optimizer.lr": 1e-300, "optimizer.weight_decay": 0, "run.steps": 1}
+    STILL = {**zt.STILL, "run.steps": 1}
 
     def still(self, name, model, ranks=2, overrides=None):
         output = self.train(ranks, name, {**self.STILL, "model.from": model, **(overrides or {})})

@@ -16,10 +16,9 @@ BESIDE = 12 * MIB
 SHAPE = {"hidden": 512, "inner": 2400, "layers": 7, "heads": 8, "vocabulary": 16000}
 # A step that changes nothing.
 KEYS = {
+    **zt.STILL,
     "data.sequence": 8,
     "run.steps": 1,
-    "optimizer.lr": 1e-300,
-    "optimizer.weight_decay": 0,
     "precision.preset": "bf16",
     "model.vocab_size": None,
 }

@@ -21,6 +21,9 @@ EXECUTABLE = os.path.abspath(os.environ["ZTRAIN"])
 LAUNCHER = os.environ["ZTRAIN_MPIRUN"].split()
 SOURCE = pathlib.Path(os.environ.get("ZTRAIN_SOURCE", pathlib.Path(__file__).resolve().parents[2]))
 
+# Keys with which a step moves no weight: the rate is the least that fp32 holds well, and eps keeps zeros zero.
+STILL = {"optimizer.lr": 1e-37, "optimizer.eps": 1e9, "optimizer.weight_decay": 0}
+
 # A model that trains in milliseconds; its dims are no multiples of each other.
 SMALL_MODEL = {
     "hidden_size": 32,

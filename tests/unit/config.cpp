@@ -31,7 +31,7 @@ TEST(Defaults, AreThoseOfTheTable) {
   EXPECT_EQ(d.optimizer.beta1, 0.9);
   EXPECT_EQ(d.optimizer.beta2, 0.95);
   EXPECT_EQ(d.checkpoint.resume, "auto");
-  EXPECT_EQ(checkpoint_folder(d), "runs/input/checkpoints");
+  EXPECT_EQ(checkpoint_folder(d), fs::absolute("runs/input/checkpoints").string());
   EXPECT_EQ(source_of(d, "run.steps"), "input.toml:6");
   EXPECT_EQ(source_of(d, "run.seed"), "default");
 }

@@ -18,8 +18,8 @@ WINDOWS = {**SETTINGS, "data.format": "bin-uint16", "batch.global": data.WINDOWS
 # The same, and an eps beside which the gradient's scale counts: with a small one AdamW hides it.
 DOCUMENTS = {**SETTINGS, "data.format": "hdf5", "data.packing": "documents", "data.long_documents": "split",
              "batch.global": data.ROWS, "batch.micro": data.MICRO, "optimizer.eps": 1e-4}
-# A step too small to change any bit.
-STILL = {"run.steps": 1, "optimizer.lr": 1e-300, "optimizer.weight_decay": 0.0}
+# A step too small to change any bit, also of a zero.
+STILL = {"run.steps": 1, "optimizer.lr": 1e-37, "optimizer.eps": 1e9, "optimizer.weight_decay": 0.0}
 PARTIAL = {"model.trainable": ["model.layers.1.*", "model.embed_tokens.weight", "*.q_proj.*"],
            "model.frozen": ["*norm.weight"]}
 
