@@ -127,7 +127,7 @@ def main():
     output = arguments.output or str(arguments.reports[0].with_suffix(".png"))
     try:
         plot(reports, output)
-    except ImportError as missing:
+    except ModuleNotFoundError as missing:
         sys.exit(f"plot_bench.py: needs the Python package {missing.name}; install python3-{missing.name}, or pip install {missing.name}")
     print(output)
 

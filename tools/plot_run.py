@@ -13,7 +13,7 @@ import sys
 
 try:
     import numpy
-except ImportError as missing:
+except ModuleNotFoundError as missing:
     sys.exit(f"plot_run.py: needs the Python package {missing.name}; install python3-{missing.name}, or pip install {missing.name}")
 
 # The parts of a step in the order in which they are stacked, with their colours; what they leave of the total is
@@ -189,7 +189,7 @@ def main():
     output = arguments.output or str((folder if folder.is_dir() else folder.parent) / "plot.png")
     try:
         plot(runs, output)
-    except ImportError as missing:
+    except ModuleNotFoundError as missing:
         sys.exit(f"plot_run.py: needs the Python package {missing.name}; install python3-{missing.name}, or pip install {missing.name}")
     print(output)
 

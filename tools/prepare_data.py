@@ -70,7 +70,7 @@ def main():
         from prepare.template import TemplateError
         from prepare.tokenizer import TokenizerError
         from prepare.writer import WriteError
-    except ImportError as missing:
+    except ModuleNotFoundError as missing:
         refuse(f"{missing}; install python3-{missing.name} or pip install {missing.name}")
     try:
         run(args)

@@ -56,6 +56,22 @@ class Packages(zt.Case):
                 done = self.without([package], zt.SOURCE / "tools" / words[0], *words[1:])
                 self.assert_sentence(done, os.path.basename(words[0]), package)
 
+    def test_a_package_that_is_there_and_broken_says_so_itself(self):
+        broken = self.folder / "broken"
+        broken.mkdir()
+        for package, tool in (("numpy", "plot_run.py"), ("torch", "bench/torch_peer.py")):
+            (broken / f"{package}.py").write_text('raise ImportError("libgone.so: cannot open shared object file")\n')
+            done = subprocess.run(
+                [sys.executable, "-B", zt.SOURCE / "tools" / tool, "--help"],
+                capture_output=True,
+                text=True,
+                env=zt.environment({"PYTHONPATH": str(broken)}),
+                check=False,
+            )
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("libgone.so: cannot open", done.stderr)
+            self.assertNotIn("needs the Python package", done.stderr)
+
     def test_every_tool_starts_without_any_of_them(self):
         """--help is one thing or the other: help, or a sentence."""
         for tool in sorted((zt.SOURCE / "tools").rglob("*.py")):

@@ -20,7 +20,7 @@ try:
     import torch.nn as nn
     import torch.nn.functional as F
     from torch.utils.checkpoint import checkpoint
-except ImportError as missing:
+except ModuleNotFoundError as missing:
     sys.exit(f"torch_gpu_peer.py: needs the Python package {missing.name}; pip install {missing.name}")
 
 

@@ -26,7 +26,7 @@ try:
     import torch.nn as nn
     import torch.nn.functional as F
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-except ImportError as missing:
+except ModuleNotFoundError as missing:
     sys.exit(f"torch_peer.py: needs the Python package {missing.name}; pip install {missing.name}")
 
 

@@ -15,7 +15,7 @@ try:
     import peft
     import torch
     import transformers
-except ImportError as missing:
+except ModuleNotFoundError as missing:
     sys.exit(f"adapter_against_peft.py: needs the Python package {missing.name}; pip install {missing.name}")
 
 

@@ -36,7 +36,7 @@ try:
     from comparisons import BOUNDS, Comparison
     from models import MODELS
     from ztrain_side import STEPS, Ztrain
-except ImportError as missing:
+except ModuleNotFoundError as missing:
     sys.exit(f"against_transformers.py: needs the Python package {missing.name}; pip install {missing.name}")
 
 
