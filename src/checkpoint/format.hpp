@@ -6,7 +6,8 @@
 //   step_<N>/             complete: it is renamed from step_<N>.tmp after everything in it was synced
 //     shard_0000.h5 ...   the bytes
 //     index.h5            what lies where
-//     metadata.json       the metadata once more, for those who do not read HDF5 (older checkpoints lack it)
+//     metadata.json       the metadata once more, for those who do not read HDF5, and the checksum of
+//                         index.h5 (seal.hpp; older checkpoints lack one or both)
 //   step_<N>.tmp/         a save in progress, the remains of one that died, or of a removal that did
 //   step_<N>.old/         what a repeated save of step N is about to replace; counts as step_<N> while that
 //   is missing

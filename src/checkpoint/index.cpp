@@ -10,6 +10,7 @@
 #include "base/reason.hpp"
 #include "checkpoint/format.hpp"
 #include "checkpoint/hdf5_file.hpp"
+#include "checkpoint/seal.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -173,7 +174,7 @@ auto reading(const std::filesystem::path& path, Work work) {
     reason = e.what();
     if (reason.find(path.string()) == std::string::npos) reason = path.string() + ": " + reason;
   }
-  fail("{}; set checkpoint.resume to the path of an older checkpoint, or to \"none\"", reason);
+  fail("{}; {}", reason, advice);
 }
 
 bool within(std::int64_t number, std::size_t end) {

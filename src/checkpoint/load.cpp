@@ -13,14 +13,13 @@
 #include "checkpoint/format.hpp"
 #include "checkpoint/host_copy.hpp"
 #include "checkpoint/reader.hpp"
+#include "checkpoint/seal.hpp"
 #include "config/starting_point.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* advice = "set checkpoint.resume to the path of an older checkpoint, or to \"none\"";
 
 constexpr const char* same_optimizer = "optimizer.name must be what the checkpoint was written with";
 
@@ -152,10 +151,12 @@ std::int64_t bytes_of(const StateShard& shard, const Place& place) {
 }  // namespace
 
 nlohmann::json read_metadata(const fs::path& path) {
+  require_intact_index(path);
   const std::string text = read_metadata_text(path / index_name);
   try {
     nlohmann::json parsed = parse_json(text, "its metadata", {.bytes = config::largest_metadata});
     REQUIRE(parsed.is_object(), "its metadata is not a JSON object");
+    require_same_metadata(path, parsed);
     return parsed;
   } catch (const Error& e) {
     fail("{}: is damaged: {}; {}", (path / index_name).string(), e.what(), advice);

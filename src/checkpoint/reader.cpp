@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "checkpoint/convert.hpp"
+#include "checkpoint/seal.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -58,6 +59,11 @@ std::vector<Copy> copies_between(const ParameterEntry& parameter, const PieceRow
                  wanted.slice_begin);
 }
 
+Index read_intact_index(const std::filesystem::path& folder) {
+  require_intact_index(folder);
+  return read_index(folder / index_name);
+}
+
 }  // namespace
 
 bool same_slices(const TensorSlice& a, const TensorSlice& b) {
@@ -67,7 +73,7 @@ bool same_slices(const TensorSlice& a, const TensorSlice& b) {
 Reader::Reader(const std::filesystem::path& folder, bool verify)
     : folder_(folder),
       verify_(verify),
-      index_(read_index(folder / index_name)),
+      index_(read_intact_index(folder)),
       block_(static_cast<std::size_t>(checksum_block)) {}
 
 std::span<const PieceRow> Reader::pieces(std::int64_t state, std::int64_t parameter) const {

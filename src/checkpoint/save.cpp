@@ -18,6 +18,7 @@
 #include "checkpoint/group.hpp"
 #include "checkpoint/hdf5_file.hpp"
 #include "checkpoint/posix_file.hpp"
+#include "checkpoint/seal.hpp"
 #include "config/starting_point.hpp"
 
 namespace ztrain::checkpoint {
@@ -312,15 +313,6 @@ void require_sound(const fs::path& folder, std::int64_t step, const Place& place
   }
 }
 
-/// The metadata once more, for those who do not read HDF5.
-void write_metadata(const fs::path& path, const json& metadata) {
-  const std::string text = json_text(metadata, 2) + "\n";
-  PosixFile file = PosixFile::create(path);
-  file.write_at(text.data(), std::ssize(text), 0);
-  file.sync();
-  file.close();
-}
-
 Saved write_all(const Group& world, const fs::path& folder, std::int64_t step, const Place& place,
                 std::span<const StateShard> states, const json& metadata, const SaveOptions& options,
                 const Progress& progress) {
@@ -340,7 +332,7 @@ Saved write_all(const Group& world, const fs::path& folder, std::int64_t step, c
     require_complete(index);
     write_index(unfinished / index_name, index, json_text(metadata));
     PosixFile::open_to_write(unfinished / index_name).sync();
-    write_metadata(unfinished / config::checkpoint_metadata_file, metadata);
+    write_metadata_file(unfinished, metadata);
     publish(folder, step);
     warning = fmt::format("{}", fmt::join(retain(folder, step, {options.keep, options.proven_step}), "; "));
   });

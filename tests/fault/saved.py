@@ -63,7 +63,7 @@ class Damage(zt.Case):
     def test_truncated_index(self):
         output, checkpoint = self.copy("index")
         os.truncate(checkpoint / "index.h5", 1000)
-        self.refuse(output, r"step_6/index\.h5: cannot open the file")
+        self.refuse(output, r"step_6/index\.h5: is damaged: its bytes do not have the checksum that metadata\.json has of them")
 
     def test_empty_folder_that_calls_itself_a_checkpoint(self):
         output, checkpoint = self.copy("empty")

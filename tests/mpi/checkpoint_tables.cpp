@@ -45,7 +45,8 @@ class CheckpointTables : public testing::Test {
   fs::path save(const StateKinds& kinds) {
     const Layout one(awkward_parameters(1), 3, 1);
     Shards shards = filled({&one, Coordinate({}, 0), 0}, kinds);
-    checkpoint::save(temporary_.path(), 1, {&one, Coordinate({}, 0), 0}, shards.states(), {});
+    checkpoint::save(temporary_.path(), 1, {&one, Coordinate({}, 0), 0}, shards.states(), {{"step", 1}});
+    unseal(temporary_.path() / "step_1");
     return temporary_.path() / "step_1";
   }
   std::string error_of_load(const fs::path& path, const StateKinds& kinds) {

@@ -115,6 +115,7 @@ class Contexts(Requests):
 
     def forget_positions(self, checkpoint):
         """As checkpoints of older versions are."""
+        zt.unseal(checkpoint)
         with h5py.File(checkpoint / "index.h5", "r+") as index:
             metadata = index.attrs["metadata"]
             said = json.loads(metadata.decode() if isinstance(metadata, bytes) else metadata)

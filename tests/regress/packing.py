@@ -166,6 +166,7 @@ class Packing(zt.Case):
         keys.update({"data.packing": "windows", "data.train": "text.txt", "data.validation": "text.txt"})
         output = self.train(1, "one_out", {**keys, "checkpoint.resume": "none", "run.steps": 2})
         step = output / "checkpoints" / "step_2"
+        zt.unseal(step)
         with h5py.File(step / "index.h5", "r+") as file:
             metadata = json.loads(file.attrs["metadata"])
             del metadata["data"]
@@ -184,6 +185,8 @@ class Packing(zt.Case):
         token_files.write_tokens(self.folder / "older.h5", self.documents)
         windows = {"data.train": "older.h5", "data.packing": "windows", "run.steps": 2}
         step = self.train(1, "older", windows) / "checkpoints" / "step_2"
+
+        zt.unseal(step)
 
         def record(identity):
             with h5py.File(step / "index.h5", "r+") as file:

@@ -1,0 +1,25 @@
+#pragma once
+// metadata.json, which vouches for index.h5: HDF5 reads damaged files as other values, walks them without
+// end, or crashes, and it has no checksum over all of a file. The shard files' bytes have theirs in index.h5.
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+
+namespace ztrain::checkpoint {
+
+/// What to do about a checkpoint that cannot be read.
+inline constexpr const char* advice =
+    "set checkpoint.resume to the path of an older checkpoint, or to \"none\"";
+
+/// Writes metadata.json into the folder, durably: the metadata once more, for those who do not read HDF5, and
+/// as "index_checksum" the checksum of the bytes of index.h5, which must be complete.
+void write_metadata_file(const std::filesystem::path& folder, const nlohmann::json& metadata);
+
+/// To be called before index.h5 is opened. Throws Error, with what to do, where index.h5 does not have its
+/// checksum. Folders of older versions have no checksum, and pass.
+void require_intact_index(const std::filesystem::path& folder);
+
+/// Throws Error where metadata.json says other than `metadata`, which is from an intact index.h5.
+void require_same_metadata(const std::filesystem::path& folder, const nlohmann::json& metadata);
+
+}  // namespace ztrain::checkpoint
