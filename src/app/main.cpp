@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/commands.hpp"
+#include "base/error.hpp"
 #include "base/reason.hpp"
 #include "base/text.hpp"
 #include "kernels/backend.hpp"
@@ -20,9 +21,13 @@ namespace {
 
 using namespace ztrain;
 
+/// What a command makes: a text on stdout, or files, of which stdout only tells.
+enum class Product { text, files };
+
 struct Command {
   std::string_view name, help;
   int (*run)(const app::Invocation&);
+  Product product = Product::text;
 };
 
 constexpr std::array<Command, 6> commands{{
@@ -38,8 +43,9 @@ constexpr std::array<Command, 6> commands{{
      app::bench},
     {"generate", "MODEL --prompt TEXT                           continue a text", app::generate},
     {"export", "CHECKPOINT --to FOLDER                      the weights as a Hugging Face model",
-     app::export_model},
+     app::export_model, Product::files},
 }};
+constexpr Command training{"", "", app::train, Product::files};
 
 std::string usage() {
   std::string text = "ztrain " ZTRAIN_VERSION
@@ -65,22 +71,39 @@ std::string meant_by(const std::string& word) {
   return best.empty() ? "" : fmt::format("there is no command '{}': did you mean `ztrain {}`?", word, best);
 }
 
+/// A run whose log could not be written has its files all the same.
+void require_printed(const runtime::Session& session, telemetry::Console& console, Product product) {
+  const std::string failure = console.unwritten();
+  session.agree("printing", [&] { REQUIRE(failure.empty() || product == Product::files, "{}", failure); });
+  if (!failure.empty()) console.print_error(fmt::format("ztrain: warning: {}\n", failure));
+}
+
+int run(const Command& command, const app::Invocation& call) {
+  const int status = command.run(call);
+  require_printed(call.session, call.console, command.product);
+  return status;
+}
+
 int dispatch(const runtime::Session& session, telemetry::Console& console, std::vector<std::string> words) {
+  const auto tell = [&](const std::string& text) {
+    console.print(text);
+    require_printed(session, console, Product::text);
+  };
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
-    console.print(usage());
+    tell(usage());
     return words.empty() ? 2 : 0;
   }
   if (words[0] == "--version") {
-    console.print("ztrain " ZTRAIN_VERSION "\n");
+    tell("ztrain " ZTRAIN_VERSION "\n");
     return 0;
   }
   for (const Command& c : commands)
-    if (words[0] == c.name) return c.run({session, console, {words.begin() + 1, words.end()}});
+    if (words[0] == c.name) return run(c, {session, console, {words.begin() + 1, words.end()}});
   if (const std::string meant = meant_by(words[0]); !meant.empty()) {
     console.print_error(fmt::format("ztrain: {}\n", meant));
     return 2;
   }
-  return app::train({session, console, std::move(words)});
+  return run(training, {session, console, std::move(words)});
 }
 
 /// Rank 0's console, which is watched, and silence elsewhere.
@@ -106,9 +129,7 @@ int main(int argc, char** argv) {
   RankConsole console(session.rank());  // after the session: its thread inherits what signals are blocked
   int code = 1;
   try {
-    const int status = dispatch(session, console.get(), {argv + 1, argv + argc});
-    session.agree("printing", [&] { console.get().require_written(); });
-    code = status;
+    code = dispatch(session, console.get(), {argv + 1, argv + argc});
   } catch (const runtime::AgreedError& e) {
     console.get().print_error(fmt::format("ztrain: {}\n", e.what()));
   } catch (const std::exception& e) {

@@ -117,9 +117,10 @@ void Console::print_error(std::string_view text) {
   write(outlet_.progress, printable_lines(text));
 }
 
-void Console::require_written() const {
+std::string Console::unwritten() const {
   const std::lock_guard lock(mutex_);
-  REQUIRE(error_ == 0, "stdout: cannot write all that was to be printed: {}", std::strerror(error_));
+  if (error_ == 0) return "";
+  return fmt::format("stdout: cannot write all that was to be printed: {}", std::strerror(error_));
 }
 
 /// A watchdog calls it where another thread may be stuck in a write to a dead file.

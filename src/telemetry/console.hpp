@@ -89,8 +89,8 @@ class Console {
   void print_bytes(std::string_view bytes);
   /// The same on stderr.
   void print_error(std::string_view text);
-  /// Throws Error where some of what was printed on stdout could not be written.
-  void require_written() const;
+  /// That some of what was printed on stdout could not be written; "" where all was.
+  std::string unwritten() const;
   /// Before something else than this object writes to the terminal.
   void clear();
 
