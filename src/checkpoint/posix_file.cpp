@@ -129,6 +129,13 @@ void PosixFile::sync() const {
   REQUIRE(::fsync(descriptor_) == 0, "{}: cannot make the bytes durable: {}", path_.string(), reason());
 }
 
+bool PosixFile::has_its_name() const {
+  struct stat named {
+  }, own{};
+  if (::stat(path_.c_str(), &named) != 0) return errno != ENOENT && errno != ENOTDIR;
+  return ::fstat(descriptor_, &own) != 0 || (named.st_ino == own.st_ino && named.st_dev == own.st_dev);
+}
+
 bool PosixFile::lock() const {
   return ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }

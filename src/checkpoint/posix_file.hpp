@@ -37,6 +37,8 @@ class PosixFile {
   /// Makes the file this process's own until it is closed. False: another process has it. Where the file
   /// system has no locks, every process gets it.
   bool lock() const;
+  /// False: it was removed, or another file stands in its place.
+  bool has_its_name() const;
   /// Some file systems report a failed write only here, so a writer must call it.
   void close();
   const std::filesystem::path& path() const { return path_; }

@@ -121,8 +121,6 @@ std::string MetricsFile::append(const std::string& line) {
 }
 
 void MetricsFile::make_again(bool removed) {
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
   const int before = std::exchange(file_, open_lines(path_));
   std::string lines(1 << 16, '\0');
   try {

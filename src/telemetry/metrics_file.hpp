@@ -48,9 +48,9 @@ class MetricsFile {
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
 
-  /// Where the file was removed since the last line it is made again, with its folder and all its lines;
-  /// where another stands in its place the lines go on there. What to tell the user of that; else "". Throw
-  /// Error naming run.output when the line cannot be written.
+  /// Where the file was removed since the last line it is made again with all its lines; where another stands
+  /// in its place the lines go on there. What to tell the user of that; else "". The folder must be there.
+  /// Throw Error naming run.output when the line cannot be written.
   std::string write(const StepRecord& record);
   std::string write(const EvaluationRecord& record);
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/file.hpp"
@@ -26,19 +27,41 @@ void write_text(const std::filesystem::path& path, const std::string& text, cons
   file.close();
 }
 
-checkpoint::PosixFile lock_folder(const std::filesystem::path& folder, const char* key,
-                                  const std::string& host) {
+HeldFolder::HeldFolder(std::filesystem::path folder, const char* key, std::string host)
+    : folder_(std::move(folder)), key_(key), host_(std::move(host)), lock_(lock()) {}
+
+checkpoint::PosixFile HeldFolder::lock() const {
   constexpr std::int64_t longest = 256;
-  auto file = checkpoint::PosixFile::open_or_create(folder / ".lock", key);
+  auto file = checkpoint::PosixFile::open_or_create(folder_ / ".lock", key_);
   if (!file.lock()) {
     std::string other(static_cast<std::size_t>(std::min(file.size(), longest)), ' ');
     file.read_at(other.data(), std::ssize(other), 0);
-    fail("{}: another run is writing to '{}' ({}): wait for its end, or give this one another folder", key,
-         folder.string(), other.substr(0, other.find('\n')));
+    fail("{}: another run is writing to '{}' ({}): wait for its end, or give this one another folder", key_,
+         folder_.string(), other.substr(0, other.find('\n')));
   }
-  const std::string self = fmt::format("process {} on {}\n", ::getpid(), host);
+  const std::string self = fmt::format("process {} on {}\n", ::getpid(), host_);
   file.write_at(self.data(), std::ssize(self), 0);
   return file;
+}
+
+void HeldFolder::hold_again() {
+  if (lock_ && lock_->has_its_name()) return;
+  lock_.reset();
+  lock_.emplace(make_and_lock());
+}
+
+/// Where somebody is still removing the folder, it can be gone before the lock is in it.
+checkpoint::PosixFile HeldFolder::make_and_lock() const {
+  constexpr int most_tries = 100;
+  for (int tries = 1;; ++tries) {
+    std::error_code error;
+    std::filesystem::create_directories(folder_, error);
+    try {
+      return lock();
+    } catch (const Error&) {
+      if (tries == most_tries || std::filesystem::exists(folder_, error)) throw;
+    }
+  }
 }
 
 std::string move_aside(const std::filesystem::path& folder, std::int64_t step, const std::string& suffix) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "checkpoint/posix_file.hpp"
@@ -12,11 +13,27 @@ namespace ztrain::train {
 /// Creates a folder and proves that files can be written in it. key: what the user set. Throws Error.
 void make_writable(const std::filesystem::path& folder, const char* key);
 
-/// Holds a folder for this process; the file is to be kept open as long. Throws Error when another process
-/// holds it, which names that by the host and the number that it left there. Where the file system has no
-/// locks, every process gets it. key: what the user set.
-checkpoint::PosixFile lock_folder(const std::filesystem::path& folder, const char* key,
-                                  const std::string& host);
+/// A folder that no other run writes to while this lives, by a lock on a file in it. Where the file system
+/// has no locks, every process gets it.
+class HeldFolder {
+ public:
+  /// The folder must be there. key: what the user set. Throws Error when another process holds it, which
+  /// names that by the host and the number that it left there.
+  HeldFolder(std::filesystem::path folder, const char* key, std::string host);
+
+  /// Makes and holds again what somebody has removed since: the folder, or the file whose lock is the hold.
+  /// Throws Error when another process has it by now.
+  void hold_again();
+
+ private:
+  checkpoint::PosixFile lock() const;
+  checkpoint::PosixFile make_and_lock() const;
+
+  std::filesystem::path folder_;
+  const char* key_;
+  std::string host_;
+  std::optional<checkpoint::PosixFile> lock_;
+};
 
 /// A file of this content. Throws Error.
 void write_text(const std::filesystem::path& path, const std::string& text, const char* key);

@@ -94,10 +94,14 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, P
     facts_.machine_bytes = static_cast<double>(worker_.device().memory().limits().total);
   console_.print(session.agree("describing the run",
                                [&] { return banner(session, deck_, data_, worker_, facts_, version_); }));
+  // Before a checkpoint is looked for: a run that still writes there may write a newer one.
+  session.agree("preparing the output folder", [&] {
+    if (session_.rank() == 0) hold_folders();
+  });
   restore();
   steps_at_start_ = progress_.step;
   session.agree("preparing the output folder", [&] {
-    if (session_.rank() == 0) prepare_output();
+    if (session_.rank() == 0) begin_output();
   });
   session.agree("preparing the output folder", [&] {
     const std::string folder = config::checkpoint_folder(deck_);
@@ -118,16 +122,20 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, P
   preparing_.reset();
 }
 
-void Trainer::prepare_output() {
+void Trainer::hold_folders() {
   const std::filesystem::path output(deck_.run.output);
   make_writable(output, "run.output");
-  locks_.push_back(lock_folder(output, "run.output", session_.host()));
+  folders_.emplace_back(output, "run.output", session_.host());
+  if (deck_.checkpoint.interval < 0) return;
+  const std::string folder = config::checkpoint_folder(deck_);
+  make_writable(folder, "checkpoint.folder");
+  if (!std::filesystem::equivalent(folder, output))
+    folders_.emplace_back(folder, "checkpoint.folder", session_.host());
+}
+
+void Trainer::begin_output() {
   if (deck_.checkpoint.interval >= 0) {
-    const std::string folder = config::checkpoint_folder(deck_);
-    make_writable(folder, "checkpoint.folder");
-    if (!std::filesystem::equivalent(folder, output))
-      locks_.push_back(lock_folder(folder, "checkpoint.folder", session_.host()));
-    const std::string aside = move_aside(folder, progress_.step, ".previous");
+    const std::string aside = move_aside(config::checkpoint_folder(deck_), progress_.step, ".previous");
     if (!aside.empty())
       console_.print(fmt::format("checkpoints beyond step {} are now in {}\n", progress_.step, aside));
   }
@@ -319,6 +327,7 @@ void Trainer::report(const StepClock& clock) {
 template <class Record>
 void Trainer::write_metrics(const Record& record) {
   try {
+    folders_.front().hold_again();
     const std::string note = metrics_->write(record);
     if (note.empty()) return;
     console_.print(fmt::format("step {}: warning: {}\n", progress_.step, note));

@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/posix_file.hpp"
 #include "config/deck.hpp"
 #include "data/datasets.hpp"
 #include "data/sampler.hpp"
 #include "telemetry/console.hpp"
 #include "telemetry/metrics_file.hpp"
 #include "telemetry/watchdog.hpp"
+#include "train/output_folder.hpp"
 #include "train/overflow.hpp"
 #include "train/report.hpp"
 #include "train/worker.hpp"
@@ -42,7 +42,8 @@ class Trainer {
  private:
   Trainer(const runtime::Session& session, telemetry::Console& console, Prepared prepared,
           std::string version);
-  void prepare_output();
+  void hold_folders();
+  void begin_output();
   void write_resolved_deck() const;
   std::string checkpoint_to_resume() const;
   void restore();
@@ -71,6 +72,7 @@ class Trainer {
   bool has_diverged() const;
   void save_or_wait();
   void save_at_end();
+  void save_with_doubt();
   void end_failed(const std::string& failure);
   void require_end();
   void set_dead_aside();
@@ -87,7 +89,7 @@ class Trainer {
   Overflow overflow_;
   Worker worker_;
   std::optional<telemetry::Watchdog> watchdog_;    ///< while run() lasts
-  std::vector<checkpoint::PosixFile> locks_;       ///< of the folders that it writes to; rank 0 alone
+  std::vector<HeldFolder> folders_;                ///< that it writes to, run.output first; rank 0 alone
   std::optional<telemetry::MetricsFile> metrics_;  ///< rank 0 alone
   Progress progress_;
   std::int64_t steps_at_start_ = 0;

@@ -159,11 +159,12 @@ std::string Trainer::doubt() const {
   return progress_.evaluation_failed ? "the validation loss is not finite" : "";
 }
 
-/// Waiting costs at most the place in the data: skipped steps leave the weights as they were, and weights
-/// without a loss are not worth much.
+/// Waiting costs at most the place in the data: skipped steps leave the weights as they were. Weights without
+/// a validation loss wait for one more step: where it is taken, the gradients are finite, and it may be the
+/// validation data that make no loss.
 void Trainer::save_or_wait() {
   const std::string why_not = doubt();
-  if (why_not.empty()) return save();
+  if (why_not.empty() || (save_is_due_ && overflow_.skipped_in_a_row() == 0)) return save_with_doubt();
   if (!std::exchange(save_is_due_, true))
     console_.print(
         fmt::format("step {}: no checkpoint is written: {}, and older checkpoints stay; one follows "
@@ -180,12 +181,16 @@ bool Trainer::has_diverged() const {
 }
 
 /// There is nothing to wait for. Weights that a checkpoint has already are not saved again for a place in the
-/// data from which they do not go on, nor dead ones beside a checkpoint that trains. A run that stops early is
-/// saved with its number of skipped steps, so that the job after it goes on counting.
+/// data from which they do not go on, nor dead ones beside a checkpoint that trains. A run that stops early
+/// is saved with its number of skipped steps, so that the job after it goes on counting.
 void Trainer::save_at_end() {
   if (deck_.checkpoint.interval < 0 || saved_step_ == progress_.step) return;
   const bool saved = saved_optimizer_steps_ == progress_.optimizer_steps;
   if (saved ? has_diverged() : overflow_.weights_are_dead() && progress_.proven_step >= 0) return;
+  save_with_doubt();
+}
+
+void Trainer::save_with_doubt() {
   save();
   if (!doubt().empty())
     console_.print(fmt::format("step {}: warning: {}; training may not go on from this checkpoint\n",
@@ -248,6 +253,9 @@ void Trainer::save() {
   const bool lost =
       session_.rank() == 0 && !saved_.empty() && !std::filesystem::exists(saved_, unknown) && !unknown;
   const std::string before = saved_;
+  session_.agree("saving a checkpoint", [&] {
+    for (HeldFolder& held : folders_) held.hold_again();
+  });
   const auto saved = session_.agree("saving a checkpoint", [&] {
     return checkpoint::save(folder, progress_.step, place_of(job.load, job.layout), shards,
                             to_metadata(progress_, deck_, data::identity_of(data_), version_),

@@ -1,6 +1,20 @@
 """Training that diverges: the run says so, and what is left trains."""
 
+import struct
+
 import ztrain_run as zt
+
+
+def change_weights(model, changes):
+    """Sets elements of an exported fp32 model. changes: {name: function of (rows, columns) that gives {index: value}}."""
+    with open(model / "model.safetensors", "r+b") as file:
+        length = struct.unpack("<Q", file.read(8))[0]
+        header = zt.json.loads(file.read(length))
+        for name, elements in changes.items():
+            assert header[name]["dtype"] == "F32"
+            for index, value in elements(*header[name]["shape"]).items():
+                file.seek(8 + length + header[name]["data_offsets"][0] + 4 * index)
+                file.write(struct.pack("<f", value))
 
 
 class Diverges(zt.Case):
@@ -58,6 +72,37 @@ class Diverges(zt.Case):
             self.assertIn("step 21: warning: this step was skipped; training may not go on", result.out)
         self.assertIn("step 1: no checkpoint is written: the validation loss is not finite", result.out)
         self.assertNotIn("-nan", result.output)
+
+    def test_validation_data_without_a_loss_put_a_checkpoint_off_once(self):
+        """1e20 is multiplied by 1e20 for the letter Z alone, which the validation data have and those of training lack."""
+        model, validation = self.folder / "fragile", self.folder / "Z.txt"
+        self.train(1, "whole", {**zt.STILL, "run.steps": 1, "checkpoint.export": model})
+        layer = "model.layers.0."
+        first_column = lambda of: lambda rows, columns: {row * columns: of(row) for row in range(rows)}
+        change_weights(
+            model,
+            {
+                "model.embed_tokens.weight": first_column(lambda row: float(row == ord("Z"))),
+                layer + "self_attn.o_proj.weight": lambda rows, columns: dict.fromkeys(range(columns), 0.0),
+                layer + "mlp.gate_proj.weight": first_column(lambda row: 1e20),
+                layer + "mlp.up_proj.weight": first_column(lambda row: 1e20),
+            },
+        )
+        validation.write_text("Z" * 1000)
+        settings = {
+            **zt.STILL,
+            "run.output": self.folder / "fragile_run",
+            "run.steps": 8,
+            "model.from": model,
+            "data.validation": validation,
+            "evaluation.interval": 1,
+            "evaluation.batches": 1,
+            "checkpoint.interval": 3,
+            "checkpoint.keep": 0,
+        }
+        result = zt.run(1, [self.deck, *zt.words_of(settings)])
+        self.assert_refused(result, r"the validation loss at the end of the run is not finite")
+        self.assertEqual(zt.saved_steps(self.folder / "fragile_run" / "checkpoints"), [4, 7, 8], str(result))
 
     def test_a_run_that_ends_in_skipped_steps_is_no_success(self):
         model = self.folder / "model"

@@ -36,7 +36,6 @@ class Meddling(zt.Case):
             self.assertIn(f"training starts at step {step + 1} of", self.last.out)
             self.assertEqual(list(zt.losses(output)), list(range(1, step + 2)))
 
-
     def test_folders_that_another_run_wants_or_somebody_removes(self):
         folder = self.folder / "shared"
         overrides = {**ENDLESS, "checkpoint.folder": folder, "checkpoint.interval": 300}
@@ -47,10 +46,14 @@ class Meddling(zt.Case):
             named = folder if other else output
             holder = rf"\(process {ranks[0]} on {re.escape(os.uname().nodename)}\)"
             self.assert_refused(result, rf"{re.escape(key)}: another run is writing to '{named}' {holder}")
+            self.assertNotIn("checkpoint is read", result.out, "the folder is held before its checkpoints are looked for")
         zt.wait_for("a checkpoint", lambda: "step 300: checkpoint" in log.read_text())
-        shutil.rmtree(output)
-        shutil.rmtree(folder)
+        for removed in (output, folder):
+            removed.rename(self.folder / "removed")  # which the run cannot fill again while its files are deleted
+            shutil.rmtree(self.folder / "removed")
         zt.wait_for("metrics", lambda: zt.losses(output))
+        result = zt.run(1, [self.deck, *zt.words_of({**overrides, "run.output": output, "run.steps": 3})], timeout=20)
+        self.assert_refused(result, r"run\.output: another run is writing to")
         os.kill(ranks[0], signal.SIGUSR1)
         text = self.ended(process, log)
         self.assertRegex(text, r"warning: \S+/step_\d+, the checkpoint before, is gone; was its folder removed\?")

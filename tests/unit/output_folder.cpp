@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 #include "base/error.hpp"
 
@@ -44,15 +46,48 @@ TEST_F(OutputFolder, AHeldFolderIsRefusedAndItsHolderNamed) {
   std::ofstream(folder_ / ".lock") << "process 123456789 on a-node-with-a-longer-name-than-the-next\n";
   const std::string holder = fmt::format("process {} on node7", ::getpid());
   const auto refused = [&] {
-    return error_of([&] { train::lock_folder(folder_, "checkpoint.folder", "node8"); });
+    return error_of([&] { train::HeldFolder(folder_, "checkpoint.folder", "node8"); });
   };
   {
-    const auto held = train::lock_folder(folder_, "run.output", "node7");
+    const train::HeldFolder held(folder_, "run.output", "node7");
     for (int i = 0; i < 2; ++i)
       EXPECT_EQ(refused(), "checkpoint.folder: another run is writing to '" + folder_.string() + "' (" +
                                holder + "): wait for its end, or give this one another folder");
   }
   EXPECT_EQ(refused(), "");
+}
+
+TEST_F(OutputFolder, WhatSomebodyRemovesIsHeldAgain) {
+  const fs::path output = folder_ / "run";
+  fs::create_directory(output);
+  train::HeldFolder held(output, "run.output", "node7");
+  const auto error_of_another = [&] {
+    return error_of([&] { train::HeldFolder(output, "run.output", "node8"); });
+  };
+  for (const fs::path& removed : {output / ".lock", output}) {
+    fs::remove_all(removed);
+    held.hold_again();
+    EXPECT_NE(error_of_another().find("another run is writing"), std::string::npos) << removed;
+  }
+  fs::remove_all(output / ".lock");
+  const train::HeldFolder another(output, "run.output", "node8");
+  EXPECT_NE(error_of([&] { held.hold_again(); }).find("on node8"), std::string::npos);
+}
+
+TEST_F(OutputFolder, AFolderThatIsRemovedOverAndOverIsHeldAgain) {
+  const fs::path output = folder_ / "run";
+  fs::create_directory(output);
+  train::HeldFolder held(output, "run.output", "node7");
+  std::atomic<bool> stop = false;
+  std::thread remover([&] {
+    for (std::error_code error; !stop;) fs::remove_all(output, error);
+  });
+  EXPECT_EQ(error_of([&] {
+              for (int i = 0; i < 2000; ++i) held.hold_again();
+            }),
+            "");
+  stop = true;
+  remover.join();
 }
 
 TEST_F(OutputFolder, SymbolicLinksAreNotWrittenThrough) {
@@ -62,7 +97,7 @@ TEST_F(OutputFolder, SymbolicLinksAreNotWrittenThrough) {
     fs::create_symlink(target, folder_ / name);
   for (const std::string& error :
        {error_of([&] { train::make_writable(folder_, "run.output"); }),
-        error_of([&] { train::lock_folder(folder_, "run.output", "node7"); }),
+        error_of([&] { train::HeldFolder(folder_, "run.output", "node7"); }),
         error_of([&] { train::write_text(folder_ / "deck.resolved.toml", "", "run.output"); })})
     EXPECT_NE(error.find("symbolic link"), std::string::npos) << error;
   EXPECT_EQ(text_of(target), "precious");
