@@ -32,7 +32,7 @@ die() {
 }
 
 built_for_gpus() {
-  grep -qs '^ZTRAIN_CUDA:BOOL=ON' "$(dirname "$ztrain")/CMakeCache.txt" || ldd "$ztrain" 2>/dev/null | grep -q libcublasLt
+  case $("$ztrain" --version 2>&1 || true) in *"built for cuda") ;; *) return 1 ;; esac
 }
 
 # Cores of a rank: those that the job asks for; of GPU ranks else an even share of what the job has on this node, since

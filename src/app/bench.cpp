@@ -42,7 +42,7 @@ int bench(const Invocation& call) {
   const config::Deck deck = call.session.agree("reading the deck", [&] {
     config::Deck d = read_deck(call.session, path, parser.remaining());
     // Before the benchmark: a file that cannot be written is better found then.
-    if (first && !json.empty()) file.emplace(OutputFile::create(json, "--json"));
+    if (first && !json.empty()) file.emplace(OutputFile::create_or_stream(json, "--json"));
     return d;
   });
   const train::Bench result = train::run_bench(call.session, call.console, deck, request);

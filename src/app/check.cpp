@@ -99,7 +99,6 @@ void check_weights(telemetry::Console& console, const config::Deck& deck) {
 
 /// What a run would read; completes the deck with what the data say.
 void check_files(telemetry::Console& console, const std::string& path, config::Deck& deck) {
-  config::require_base_of_adapters(deck);
   std::optional<telemetry::Phase> phase(std::in_place, console, "opening the data");
   const data::Datasets data = data::open_datasets(deck);
   deck.model.vocab_size = data.vocab_size;
@@ -130,6 +129,7 @@ int check(const Invocation& call) {
   const auto files = without_files ? config::Files::elsewhere : config::Files::here;
   call.session.agree("checking the deck", [&] {
     config::Deck deck = config::load_deck(path, parser.remaining(), files);
+    config::require_base_of_adapters(deck);
     if (call.session.rank() != 0) return;
     if (files == config::Files::here) {
       check_files(call.console, path, deck);

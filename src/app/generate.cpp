@@ -51,7 +51,7 @@ class Printer {
 std::optional<OutputFile> open_logits(const runtime::Session& session, const std::string& path) {
   return session.agree("writing the logits", [&]() -> std::optional<OutputFile> {
     if (path.empty() || session.rank() != 0) return std::nullopt;
-    return OutputFile::create(path, "--logits");
+    return OutputFile::create_or_stream(path, "--logits");
   });
 }
 

@@ -39,7 +39,7 @@ void require_in_vocabulary(const Tokens& prompt, std::int64_t vocabulary, const 
 }
 
 std::vector<Tokens> read_prompts(const std::string& path, std::int64_t vocabulary) {
-  std::istringstream file(read_file(path, largest_prompts, "--prompt-file"));
+  std::istringstream file(read_file_or_stream(path, largest_prompts, "--prompt-file"));
   std::vector<Tokens> prompts;
   for (std::string line; std::getline(file, line);) {
     const std::string where = fmt::format("{}:{}", path, prompts.size() + 1);

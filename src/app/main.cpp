@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <optional>
@@ -10,7 +11,9 @@
 
 #include "app/commands.hpp"
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/reason.hpp"
+#include "base/target.hpp"
 #include "base/text.hpp"
 #include "kernels/backend.hpp"
 #include "runtime/launcher.hpp"
@@ -85,17 +88,10 @@ int run(const Command& command, const app::Invocation& call) {
 }
 
 int dispatch(const runtime::Session& session, telemetry::Console& console, std::vector<std::string> words) {
-  const auto tell = [&](const std::string& text) {
-    console.print(text);
-    require_printed(session, console, Product::text);
-  };
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
-    tell(usage());
+    console.print(usage());
+    require_printed(session, console, Product::text);
     return words.empty() ? 2 : 0;
-  }
-  if (words[0] == "--version") {
-    tell("ztrain " ZTRAIN_VERSION "\n");
-    return 0;
   }
   for (const Command& c : commands)
     if (words[0] == c.name) return run(c, {session, console, {words.begin() + 1, words.end()}});
@@ -125,6 +121,14 @@ class RankConsole {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--version") {
+    // Without MPI: slurm/launch.sh asks outside of srun, where some of its libraries cannot start.
+    fmt::print("ztrain {}, built for {}\n", ZTRAIN_VERSION, name_of(build_target()));
+    if (std::fflush(stdout) == 0) return 0;
+    std::perror("ztrain: cannot write to stdout");
+    return 1;
+  }
+  allow_many_files();
   runtime::Session session(&argc, &argv);
   RankConsole console(session.rank());  // after the session: its thread inherits what signals are blocked
   int code = 1;

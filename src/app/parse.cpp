@@ -95,15 +95,16 @@ std::vector<std::string> Parser::remaining() const {
   return app_->remaining();
 }
 
-/// The option that an unknown one is a slip of; overrides, which have a dot or "=", are none.
+/// The option that an unknown one is a slip of; overrides, whose keys have a dot, are none.
 std::string Parser::option_meant() const {
   std::vector<std::string> names;
   for (const CLI::Option* option : app_->get_options())
     if (!option->get_lnames().empty()) names.push_back("--" + option->get_lnames().front());
   for (const std::string& word : app_->remaining()) {
-    if (!word.starts_with("--") || word.find_first_of(".=") != std::string::npos) continue;
-    const std::string best = nearest(word, names);
-    if (!best.empty()) return fmt::format("there is no option {}: did you mean {}?", printable(word), best);
+    const std::string name = word.substr(0, word.find('='));
+    if (!name.starts_with("--") || name.find('.') != std::string::npos) continue;
+    const std::string best = nearest(name, names);
+    if (!best.empty()) return fmt::format("there is no option {}: did you mean {}?", printable(name), best);
   }
   return "";
 }

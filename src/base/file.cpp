@@ -1,6 +1,7 @@
 #include "base/file.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,6 +41,11 @@ std::string text_of_errno(int error) {
   if (error == EACCES || error == EPERM)
     reason +=
         fmt::format("; it, and the folders above it, must be open to this user (number {})", ::geteuid());
+  rlimit files{};
+  if (error == EMFILE && ::getrlimit(RLIMIT_NOFILE, &files) == 0)
+    reason += fmt::format(
+        "; this process may have {} open: allow for more (ulimit -n), or join what it reads into fewer files",
+        files.rlim_cur);
   return reason;
 }
 
@@ -69,10 +75,30 @@ int open_file(const std::string& path, int flags, std::string_view key) {
     cannot_open(path, writes, key, kind.empty() ? text_of_errno(error) : kind);
   }
   struct stat status {};
-  if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) return descriptor;
+  if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) {
+    // It was for opening alone: some file systems fail a read or a write that would have to wait. F_SETFL
+    // passes over what only counts for open().
+    if (::fcntl(descriptor, F_SETFL, flags) == 0) return descriptor;
+    const int error = errno;
+    ::close(descriptor);
+    cannot_open(path, writes, key, text_of_errno(error));
+  }
   const std::string kind = other_kind(status.st_mode);
   ::close(descriptor);
   cannot_open(path, writes, key, kind.empty() ? "it is no regular file" : kind);
+}
+
+int open_file_or_stream(const std::string& path, int flags, std::string_view key) {
+  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC | O_NOCTTY, 0666);
+  if (descriptor < 0) cannot_open(path, (flags & O_ACCMODE) != O_RDONLY, key, text_of_errno(errno));
+  return descriptor;
+}
+
+void allow_many_files() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= files.rlim_max) return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
 bool file_exists(const std::string& path, std::string_view key) {
@@ -105,12 +131,31 @@ std::string read_file(const std::string& path, std::int64_t most, std::string_vi
   return text;
 }
 
+std::string read_file_or_stream(const std::string& path, std::int64_t most, std::string_view key) {
+  const Closing file{open_file_or_stream(path, O_RDONLY, key)};
+  std::string text;
+  std::array<char, 1 << 16> piece;
+  while (true) {
+    const ssize_t n = ::read(file.descriptor, piece.data(), piece.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) cannot_open(path, false, key, text_of_errno(errno));
+    if (n == 0) return text;
+    text.append(piece.data(), static_cast<std::size_t>(n));
+    REQUIRE(std::ssize(text) <= most, "{}'{}' has more than {} bytes, and no such file has", before(key),
+            printable(path), most);
+  }
+}
+
 OutputFile OutputFile::create(const std::string& path, std::string_view key) {
-  return {path, O_WRONLY | O_CREAT | O_TRUNC, key};
+  return {path, open_file(path, O_WRONLY | O_CREAT | O_TRUNC, key), key};
+}
+
+OutputFile OutputFile::create_or_stream(const std::string& path, std::string_view key) {
+  return {path, open_file_or_stream(path, O_WRONLY | O_CREAT | O_TRUNC, key), key};
 }
 
 OutputFile OutputFile::append(const std::string& path, std::string_view key) {
-  return {path, O_WRONLY | O_CREAT | O_APPEND, key};
+  return {path, open_file(path, O_WRONLY | O_CREAT | O_APPEND, key), key};
 }
 
 OutputFile::~OutputFile() {

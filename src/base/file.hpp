@@ -1,7 +1,8 @@
 #pragma once
-// The one way in which files are opened that somebody else may have put there, or that a user names. Opening
+// The one way in which files are opened that somebody else may have put there, or that a deck names. Opening
 // never waits, and what is no regular file (a FIFO, a device, a folder) is refused: a reader of one would
-// hang, or never come to an end.
+// hang, or never come to an end. What a user types as an option of a command may also be a stream, such as
+// /dev/stdout or <(...) of a shell.
 
 #include <cstdint>
 #include <string>
@@ -15,6 +16,13 @@ namespace ztrain {
 /// line's, for messages; "": none.
 int open_file(const std::string& path, int flags, std::string_view key = {});
 
+/// The same for a file or a stream that a user typed; of a FIFO it waits for the other end.
+int open_file_or_stream(const std::string& path, int flags, std::string_view key = {});
+
+/// Lets this process open as many files as the system allows, which is often more than it starts with.
+/// Data of more files than those 1024 are common.
+void allow_many_files();
+
 /// False where nothing has that name. Throws Error where that cannot be known: std::filesystem::exists would
 /// say false, and so "there is no such file" of one that may not be looked at.
 bool file_exists(const std::string& path, std::string_view key = {});
@@ -25,11 +33,15 @@ void require_readable(const std::string& path, std::string_view key = {});
 /// All of a file. Throws Error where it cannot be read, or has more than `most` bytes.
 std::string read_file(const std::string& path, std::int64_t most, std::string_view key = {});
 
+/// The same for a file or a stream that a user typed.
+std::string read_file_or_stream(const std::string& path, std::int64_t most, std::string_view key = {});
+
 /// A file that is written from its beginning, or from its end on. Each failure, also one that shows when the
 /// file is closed, is an Error that names key and path.
 class OutputFile {
  public:
   static OutputFile create(const std::string& path, std::string_view key = {});
+  static OutputFile create_or_stream(const std::string& path, std::string_view key = {});
   static OutputFile append(const std::string& path, std::string_view key = {});
   OutputFile(OutputFile&& other) noexcept
       : path_(std::move(other.path_)),
@@ -46,8 +58,8 @@ class OutputFile {
   void close();
 
  private:
-  OutputFile(const std::string& path, int flags, std::string_view key)
-      : path_(path), key_(key), descriptor_(open_file(path, flags, key)) {}
+  OutputFile(const std::string& path, int descriptor, std::string_view key)
+      : path_(path), key_(key), descriptor_(descriptor) {}
   [[noreturn]] void cannot_write() const;
 
   std::string path_, key_;

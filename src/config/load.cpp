@@ -44,6 +44,8 @@ struct PresetKey {
   const char* key;
   Settings (*settings)(std::string_view name);
 };
+constexpr std::int64_t most_deck_bytes = 1 << 20;  ///< decks have thousands
+
 constexpr std::array preset_keys{PresetKey{"model.preset", model_preset},
                                  PresetKey{"precision.preset", precision_preset},
                                  PresetKey{"cluster.preset", cluster_preset}};

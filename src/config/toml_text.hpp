@@ -8,11 +8,9 @@
 
 namespace ztrain::config {
 
-constexpr std::size_t most_deck_bytes = 1 << 20;  ///< decks have thousands
-
 /// The text parsed. name: what messages call it, such as the deck's path. Throws Error as "name:line: not
-/// valid TOML: ...", also for a text that is larger, or nested deeper, than any deck: the parser and what
-/// walks its tables call themselves for each level.
+/// valid TOML: ...", also for a text that is nested deeper than any deck: the parser and what walks its
+/// tables call themselves for each level.
 toml::table parse_toml(std::string_view text, const std::string& name);
 
 }  // namespace ztrain::config

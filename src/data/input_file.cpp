@@ -1,7 +1,6 @@
 #include "data/input_file.hpp"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,19 +18,9 @@ namespace {
 
 constexpr std::int64_t largest_call = std::int64_t{1} << 30;  // Linux moves less than 2 GiB a call
 
-/// Data of more files than a process may usually have open at once (1024) are common.
-void allow_many_files() {
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= files.rlim_max) return;
-  files.rlim_cur = files.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &files);
-}
-
 }  // namespace
 
-InputFile::InputFile(const std::string& path) : path_(path) {
-  allow_many_files();
-  descriptor_ = open_file(path, O_RDONLY);
+InputFile::InputFile(const std::string& path) : path_(path), descriptor_(open_file(path, O_RDONLY)) {
   struct stat status {};
   if (::fstat(descriptor_, &status) == 0) {
     size_ = status.st_size;

@@ -1,22 +1,40 @@
 #include "runtime/launcher.hpp"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
+#include <string>
+#include <string_view>
 #include <thread>
+
+#include <fmt/format.h>
 
 #include "runtime/session.hpp"
 
 namespace ztrain::runtime {
 namespace {
 
+/// How the names of Open MPI's programs that start ranks begin: some have the version behind it.
+constexpr std::array<std::string_view, 4> starters{"mpirun", "mpiexec", "orterun", "orted"};
+
+/// A shell that mpirun has started, and that ran this process, has work of its own, which must go on.
+bool is_child_of_mpirun() {
+  std::string name;
+  std::getline(std::ifstream(fmt::format("/proc/{}/comm", ::getppid())), name);
+  return std::ranges::any_of(starters, [&](std::string_view starter) { return name.starts_with(starter); });
+}
+
 /// PMIx_Abort of the PMIx library that Open MPI has loaded into this process, or null where no mpirun of Open
-/// MPI 4 has started it. srun announces such requests by lines of its own, and newer launchers have not been
-/// tried.
+/// MPI 4 has started this very process. srun announces such requests by lines of its own, and newer launchers
+/// have not been tried.
 using PmixAbort = int (*)(int status, const char* message, void* ranks, std::size_t count);
 PmixAbort pmix_abort_of_mpirun() {
-  if (std::getenv("OMPI_MCA_orte_local_daemon_uri") == nullptr) return nullptr;
+  if (std::getenv("OMPI_MCA_orte_local_daemon_uri") == nullptr || !is_child_of_mpirun()) return nullptr;
   void* library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_NOLOAD);
   return library == nullptr ? nullptr : reinterpret_cast<PmixAbort>(dlsym(library, "PMIx_Abort"));
 }

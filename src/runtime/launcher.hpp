@@ -7,10 +7,11 @@ namespace ztrain::runtime {
 
 class Session;
 
-/// Asks mpirun to end all ranks, and itself with this status. False, with nothing done, where another
-/// launcher or none started this process: those say little, and a non-zero status of the ranks is enough.
-/// Call it on one rank, and let all wait then to be ended: mpirun may lock itself up where ranks that it is
-/// about to end finalise MPI and exit meanwhile.
+/// Asks mpirun to end all ranks, and itself with this status. False, with nothing done, where something else
+/// started this process: other launchers say little, so that a non-zero status is enough, and a shell under
+/// mpirun has to hear of the status. One rank is enough, and several may ask, as ranks that fail at once do.
+/// Whoever asks, and who knows of it, waits then to be ended: mpirun may lock itself up where ranks that it
+/// is about to end finalise MPI and exit meanwhile.
 bool ask_launcher_to_end(int status);
 
 /// Collective: every rank is about to return this non-zero status from main, and rank 0 has said why. Does

@@ -5,10 +5,12 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/json.hpp"
 #include "base/reason.hpp"
 #include "config/load.hpp"
 #include "config/print.hpp"
 #include "config/resume.hpp"
+#include "config/starting_point.hpp"
 #include "train/data_identity.hpp"
 
 namespace ztrain::train {
@@ -45,6 +47,16 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const da
                {"tensor", deck.mesh.tensor}};
   j["strategy"] = deck.sharding.strategy;
   return j;
+}
+
+void require_readable_metadata(const config::Deck& deck, const data::Identity& data) {
+  constexpr std::size_t of_progress = 1 << 16;  // what grows in a run, and its version: well below
+  const std::size_t bytes = json_text(to_metadata({}, deck, data, ""), 2).size();
+  REQUIRE(bytes + of_progress <= static_cast<std::size_t>(config::largest_metadata),
+          "the deck has {} bytes with its paths written out, which each checkpoint would hold beside the "
+          "weights, and at most {} can be read back: name the files of data.train and data.validation by "
+          "patterns, such as 'folder/*.bin'",
+          bytes, config::largest_metadata - static_cast<std::int64_t>(of_progress));
 }
 
 Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const data::Identity& data,

@@ -31,6 +31,9 @@ struct Progress {
 nlohmann::json to_metadata(const Progress& progress, const config::Deck& deck, const data::Identity& data,
                            const std::string& version);
 
+/// Throws Error where checkpoints of this run would have more metadata than can be read back.
+void require_readable_metadata(const config::Deck& deck, const data::Identity& data);
+
 struct Restored {
   Progress progress;
   std::string note;  ///< for the user; "" for none

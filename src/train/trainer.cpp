@@ -51,6 +51,7 @@ Prepared prepare(const runtime::Session& session, telemetry::Console& console, c
     config::require_base_of_adapters(deck);
     data::Datasets data = data::open_datasets(deck);
     deck.model.vocab_size = data.vocab_size;
+    require_readable_metadata(deck, data::identity_of(data));
     return Prepared{std::move(deck), std::move(data)};
   });
   // Only now: a rank that failed above would not take part in this exchange.

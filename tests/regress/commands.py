@@ -29,7 +29,7 @@ class Commands(zt.Case):
             text = self.succeed(0, *words)
             for command in ("ztrain DECK", "ztrain check", "ztrain deck", "ztrain generate"):
                 self.assertIn(command, text)
-        self.assertRegex(self.succeed(0, "--version"), r"^ztrain \d+\.\d+\.\d+\n$")
+        self.assertRegex(self.succeed(0, "--version"), r"^ztrain \d+\.\d+\.\d+, built for (cpu|cuda)\n$")
 
     def test_help_under_the_launcher_comes_once(self):
         self.assertEqual(self.succeed(3, "--help").count("ztrain check DECK"), 1)
@@ -84,6 +84,7 @@ class Commands(zt.Case):
             (["train", self.deck], r"there is no command 'train': `ztrain DECK` trains"),
             (["--ranks", "4"], r"'--ranks' stands where a command or a deck belongs"),
             (["check", self.deck, "--rank", "4"], r"there is no option --rank: did you mean --ranks\?"),
+            (["bench", self.deck, "--stepss=3"], r"there is no option --stepss: did you mean --steps\?"),
             (["generate", self.checkpoint, "--prompt", "a", "--temperature", "nan"], r"nan is no number"),
             (["generate", self.checkpoint, "--prompt", "a", "--top-p", "nan"], r"nan is no number"),
         ):

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 import unittest
 
 import ztrain_run as zt
@@ -27,9 +26,11 @@ echo "scontrol $*" >> "$CALLS"
 """,
     # Trains until it is told to stop, where the test wants that.
     "ztrain": """#!/usr/bin/env bash
+build=$(basename "$(dirname "$0")")
+if [ "$*" = --version ]; then echo "ztrain 1.2.3, built for $build"; exit; fi
+trap 'echo saved >> "$CALLS"; exit 0' USR1
 echo "$0 $*" >> "$CALLS"
 [ -n "${TRAIN:-}" ] || exit 0
-trap 'echo saved >> "$CALLS"; exit 0' USR1
 while true; do sleep 0.05; done
 """,
 }
@@ -64,7 +65,6 @@ class Slurm(unittest.TestCase):
 
     def build_for_gpus(self):
         put(self.root / "build/cuda/ztrain", STAND_INS["ztrain"])
-        put(self.root / "build/cuda/CMakeCache.txt", "ZTRAIN_CUDA:BOOL=ON\n")
 
     def environment(self, job):
         own = {key: value for key, value in zt.environment().items() if not key.startswith("ZTRAIN")}
@@ -99,6 +99,9 @@ class Slurm(unittest.TestCase):
         self.build_for_gpus()
         self.assertEqual(self.start(GPUS)[1], "cuda")
         self.refuse({**GPUS, "ZTRAIN": str(self.root / "build/cpu/ztrain")}, "this job has GPUs ")
+        wrapper = self.bin / "wrapper"
+        put(wrapper, f'#!/usr/bin/env bash\nexec "{self.root}/build/cuda/ztrain" "$@"\n')
+        self.start({**GPUS, "ZTRAIN": str(wrapper)})
 
     def test_without_gpus_ranks_are_cores(self):
         self.build_for_gpus()
@@ -137,8 +140,7 @@ class Slurm(unittest.TestCase):
         job = {**NODE, "TRAIN": "1"}
         command = [self.root / "slurm/launch.sh", "inputs/smoke.toml"]
         with subprocess.Popen(command, cwd=self.root, env=self.environment(job), stdout=subprocess.PIPE, text=True) as process:
-            zt.wait_for("the ranks", lambda: "build/cpu/ztrain" in self.calls.read_text())
-            time.sleep(0.2)  # until they listen
+            zt.wait_for("the ranks", lambda: self.calls.read_text().count("\n") == 2)
             process.send_signal(signal.SIGUSR1)
             out, _ = process.communicate(timeout=20)
         self.assertEqual(process.returncode, 0, out)

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 
 #include "base/fits_fp32.hpp"
 #include "config/fields.hpp"
@@ -114,9 +115,12 @@ TEST(Toml, IsNotNestedWithoutEnd) {
   EXPECT_EQ(deck_error("[optimizer]\nlr = 0.001 # 1.\nbetas = [0.9, 0.95]\n"), "no error");
 }
 
-TEST(Toml, IsNotLargeWithoutEnd) {
-  EXPECT_EQ(deck_error(std::string(1 << 20, '#')),
-            "input.toml: not valid TOML: a deck may have 1048576 bytes, and this has more");
+TEST(Toml, OfUsersIsNotLargeWithoutEnd) {
+  const std::string path = testing::TempDir() + "ztrain-large-deck.toml";
+  std::ofstream(path) << std::string((1 << 20) + 1, '#');
+  EXPECT_EQ(error_of([&] { load_deck(path); }),
+            "the deck: '" + path + "' has 1048577 bytes, and no such file has more than 1048576");
+  std::filesystem::remove(path);
   EXPECT_EQ(error_of([] { load_deck("/dev/zero"); }),
             "the deck: cannot read '/dev/zero': it is a device, and a regular file is needed");
 }

@@ -117,5 +117,14 @@ TEST(Resume, SomeKeysMayChangeAndOthersNot) {
             0u);
 }
 
+TEST(Resume, PathsMayMakeTheSavedDeckLargerThanAUsersMayBe) {
+  Deck deck = on_ranks("", 4);
+  for (int i = 0; i < 1'200; ++i)
+    deck.data.train.push_back(fmt::format("/{}/{}.bin", std::string(1000, 'a'), i));
+  const std::string saved = resolved_toml(deck);
+  EXPECT_GT(saved.size(), 1u << 20);
+  EXPECT_TRUE(changes_forbidden_on_resume(deck, saved).empty());
+}
+
 }  // namespace
 }  // namespace ztrain::config::config_texts_test

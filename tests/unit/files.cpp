@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/error.hpp"
 #include "base/file.hpp"
@@ -79,6 +80,45 @@ TEST_F(Files, WhatIsNoRegularFileIsRefusedAtOnce) {
   EXPECT_NE(error_of([&] { OutputFile::create("/dev/full"); }).find("it is a device"), std::string::npos);
   EXPECT_NE(error_of([&] { read_file(at("."), 10); }).find("it is a folder"), std::string::npos);
   EXPECT_NE(error_of([&] { OutputFile::append(at(".")); }).find("it is a folder"), std::string::npos);
+}
+
+TEST_F(Files, AreReadAndWrittenAsUsual) {
+  const int file = open_file(at("a"), O_RDWR | O_CREAT | O_APPEND);
+  const int flags = ::fcntl(file, F_GETFL);
+  ::close(file);
+  EXPECT_EQ(flags & O_NONBLOCK, 0) << "reads and writes wait where they must";
+  EXPECT_NE(flags & O_APPEND, 0);
+}
+
+TEST_F(Files, ThatAUserTypesMayBeStreams) {
+  const std::string fifo = at("fifo");
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  std::thread writer([&] {
+    OutputFile file = OutputFile::create_or_stream(fifo);
+    file.write("some text");
+    file.close();
+  });
+  EXPECT_EQ(read_file_or_stream(fifo, 9), "some text");
+  writer.join();
+  EXPECT_EQ(error_of([] { read_file_or_stream("/dev/zero", 99, "--prompt-file"); }),
+            "--prompt-file: '/dev/zero' has more than 99 bytes, and no such file has");
+  EXPECT_NE(error_of([&] { read_file_or_stream(at("."), 9); }).find("Is a directory"), std::string::npos);
+  OutputFile::create_or_stream("/dev/null").write("x");
+}
+
+TEST_F(Files, TooManyAtOnceAreAnErrorThatSaysWhatToDo) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const std::string path = write("a", "x");
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::string message = error_of([&] { require_readable(path); });
+  allow_many_files();
+  EXPECT_NO_THROW(require_readable(path));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_NE(message.find("Too many open files; this process may have 0 open: allow for more (ulimit -n)"),
+            std::string::npos)
+      << message;
 }
 
 TEST_F(Files, AreReadWholeUpToALimit) {

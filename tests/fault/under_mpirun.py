@@ -1,0 +1,35 @@
+"""What mpirun does with ranks that have failed: the message is the last that a user reads, and no other program is ended."""
+
+import shutil
+import subprocess
+import unittest
+
+import ztrain_run as zt
+
+# Asking mpirun to end the job takes the PMIx library that Open MPI was built with, which may be one inside it.
+OUTER_PMIX = "MCA pmix: ext" in (subprocess.getoutput("ompi_info") if shutil.which("ompi_info") else "")
+
+
+class UnderMpirun(zt.Case):
+    @unittest.skipUnless(OUTER_PMIX, "this Open MPI has a PMIx of its own: lines of mpirun follow each message")
+    def test_the_message_is_the_last(self):
+        for words, pattern in (
+            ([self.deck, "--run.stpes=4"], r"unknown key 'run\.stpes'"),
+            ([self.deck, "--data.train=nowhere"], r"data\.train"),
+            (["check"], None),
+        ):
+            result = zt.run(2, words, timeout=20)
+            self.assertNotEqual(result.code, 0, str(result))
+            if pattern:
+                self.assert_refused(result, pattern)
+            self.assertNotRegex(result.output, r"MPI_ABORT|mpirun detected|Primary job", str(result))
+
+    def test_a_shell_that_started_the_ranks_goes_on(self):
+        shell = ("sh", "-c", '"$@" || echo "the shell goes on"', "sh")
+        result = zt.run(2, [self.deck, "--run.stpes=4"], wrapper=shell)
+        self.assertEqual(result.code, 0, str(result))
+        self.assertEqual(result.out.count("the shell goes on"), 2, str(result))
+
+
+if __name__ == "__main__":
+    zt.main()
