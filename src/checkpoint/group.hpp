@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/reason.hpp"
+
 namespace ztrain::checkpoint {
 
 class Group {
@@ -54,7 +56,7 @@ class Group {
     try {
       work();
     } catch (const std::exception& e) {
-      error = e.what();
+      error = reason_of(e);
       if (error.empty()) error = "unknown failure";
     }
     if (idle) wait_for_all(idle);

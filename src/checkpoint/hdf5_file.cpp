@@ -3,8 +3,12 @@
 #include <hdf5.h>
 
 #include <bit>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
@@ -41,6 +45,17 @@ class Handle {
   herr_t (*close_)(hid_t);
 };
 
+/// What the system said of a file, where HDF5 tells its number beside addresses and flags; else HDF5's words.
+std::string plain_cause(const std::string& text) {
+  constexpr std::string_view number = "errno = ";
+  const std::size_t at = text.find(number);
+  const int error = at == std::string::npos ? 0 : std::atoi(text.c_str() + at + number.size());
+  if (error == 0) return "HDF5 says: " + text;
+  const bool full = error == ENOSPC || error == EDQUOT;
+  return std::strerror(error) +
+         std::string(full ? "; make room, or set checkpoint.folder to another file system" : "");
+}
+
 /// The deepest entry of the error stack: the cause.
 std::string cause() {
   std::string text;
@@ -49,7 +64,7 @@ std::string cause() {
     return 0;
   };
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, visit, &text);
-  return text.empty() ? "no reason given" : text;
+  return text.empty() ? "HDF5 gives no reason" : plain_cause(text);
 }
 
 /// A floating type of 16 bits; positions count from the least significant bit.
@@ -119,8 +134,8 @@ hid_t make_groups() {
 
 template <class Id>
 Id Hdf5File::check(Id id, const char* action, const std::string& object) const {
-  REQUIRE(id >= 0, "{}: cannot {}{}{}: HDF5 says: {}", path_.string(), action, object.empty() ? "" : " ",
-          object, cause());
+  REQUIRE(id >= 0, "{}: cannot {}{}{}: {}", path_.string(), action, object.empty() ? "" : " ", object,
+          cause());
   return id;
 }
 
@@ -198,8 +213,7 @@ std::int64_t Hdf5File::reserve(const std::string& name, DType dtype, std::int64_
   const Handle dataset(
       check(H5Dcreate2(file_, name.c_str(), type, space, links, how, H5P_DEFAULT), "create", name), H5Dclose);
   const haddr_t offset = H5Dget_offset(dataset);
-  REQUIRE(offset != HADDR_UNDEF, "{}: {} has no bytes in the file: HDF5 says: {}", path_.string(), name,
-          cause());
+  REQUIRE(offset != HADDR_UNDEF, "{}: {} has no bytes in the file: {}", path_.string(), name, cause());
   return static_cast<std::int64_t>(offset);
 }
 

@@ -45,12 +45,16 @@ void Watchdog::enter(std::string_view op) {
 }
 
 void Watchdog::watch() {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds look{250}, stood_still{1000};
   std::unique_lock lock(mutex_);
   while (!stop_) {
-    const auto deadline =
-        last_beat_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(timeout_);
-    if (std::chrono::steady_clock::now() < deadline) {
-      wake_.wait_until(lock, deadline);
+    const auto deadline = last_beat_ + std::chrono::duration_cast<Clock::duration>(timeout_);
+    if (const auto before = Clock::now(); before < deadline) {
+      wake_.wait_until(lock, std::min(deadline, before + look));
+      // The clock went on while the process was stopped (Ctrl-Z, scontrol suspend): that is no hang.
+      const auto slept = Clock::now() - before;
+      if (slept > stood_still) last_beat_ = std::min(last_beat_ + slept, Clock::now());
       continue;
     }
     const std::string message = fmt::format("rank {} ({}): no step finished for {:g} s; waiting in: {}",

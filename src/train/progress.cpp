@@ -14,6 +14,21 @@
 #include "train/data_identity.hpp"
 
 namespace ztrain::train {
+namespace {
+
+/// An integer from 0 to `most`: others, which JSON may hold, would be cut or taken for another place.
+std::int64_t counted(const nlohmann::json& j, const char* key, std::int64_t most,
+                     const std::string& checkpoint) {
+  const nlohmann::json& value = j.at(key);
+  const bool legal = value.is_number_integer() && value >= 0 && value <= most;
+  REQUIRE(legal,
+          "{}: its metadata is damaged: {} = {} is no integer from 0 to {}; choose another checkpoint with "
+          "checkpoint.resume",
+          checkpoint, key, json_text(value), most);
+  return value.get<std::int64_t>();
+}
+
+}  // namespace
 
 nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const data::Identity& data,
                            const std::string& version) {
@@ -64,9 +79,10 @@ Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const 
   Progress p;
   std::string note;
   try {
-    p.step = j.at("step").get<std::int64_t>();
-    p.samples = j.at("samples").get<std::int64_t>();
-    p.optimizer_steps = j.at("optimizer_steps").get<std::int64_t>();
+    constexpr std::int64_t most = std::int64_t{1} << 53;
+    p.step = counted(j, "step", most, checkpoint);
+    p.samples = counted(j, "samples", most, checkpoint);
+    p.optimizer_steps = counted(j, "optimizer_steps", p.step, checkpoint);
     // Runs of other types than fp16 do not need it.
     const auto& scaler = j.contains("loss_scaler") || deck.precision.parameters == DType::f16
                              ? j.at("loss_scaler")

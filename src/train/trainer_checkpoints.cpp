@@ -219,6 +219,10 @@ void Trainer::require_end() {
   if (has_diverged())
     what = fmt::format("the last {} steps of the run had gradients that are not finite, and were skipped",
                        overflow_.skipped_in_a_row());
+  else if (is_complete() && progress_.step > 0 && progress_.optimizer_steps == 0)
+    what =
+        "every step of the run had gradients that are not finite, and was skipped (in fp16 a smaller "
+        "loss_scaling.initial_scale_power may help)";
   else if (is_complete() && progress_.evaluation_failed)
     what = "the validation loss at the end of the run is not finite";
   if (what.empty()) return;

@@ -137,6 +137,19 @@ class Diverges(zt.Case):
         self.assert_refused(result, r"20 steps in a row had gradients that are not finite: training has diverged")
         self.assertEqual(zt.saved_steps(self.folder / "stopped" / "checkpoints"), [20])
 
+    def test_a_run_without_a_single_step_is_no_success(self):
+        model = self.folder / "untrained_model"
+        result = self.diverging(
+            "untrained", 5, **{
+                "schedule.warmup": 0,
+                "precision.preset": "deepspeed-fp16",
+                "loss_scaling.initial_scale_power": 40,
+                "checkpoint.export": model,
+            }
+        )  # fmt: skip
+        self.assert_refused(result, r"every step of the run had gradients that are not finite, and was skipped")
+        self.assertFalse(model.exists(), str(result))
+
     def test_a_run_whose_last_step_broke_the_weights_is_no_success(self):
         model = self.folder / "broken_model"
         settings = {

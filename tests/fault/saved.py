@@ -65,6 +65,17 @@ class Damage(zt.Case):
         os.truncate(checkpoint / "index.h5", 1000)
         self.refuse(output, r"step_6/index\.h5: is damaged: its bytes do not have the checksum that metadata\.json has of them")
 
+    def test_numbers_of_steps_that_cannot_be(self):
+        """In a checkpoint as older versions left it, whose index has no checksum."""
+        for number, told in ((b"7", "7"), (b"-", r".*"), (b".", r".*")):
+            output, checkpoint = self.copy(f"count_{told[0]}{number[0]}")
+            zt.unseal(checkpoint)
+            index = checkpoint / "index.h5"
+            before = index.read_bytes()
+            self.assertEqual(before.count(b'"optimizer_steps":6'), 1)
+            index.write_bytes(before.replace(b'"optimizer_steps":6', b'"optimizer_steps":' + number))
+            self.refuse(output, rf"step_6.*(optimizer_steps = {told} is no integer from 0 to 6|damaged)")
+
     def test_empty_folder_that_calls_itself_a_checkpoint(self):
         output, checkpoint = self.copy("empty")
         (checkpoint.parent / "step_8").mkdir()
@@ -80,13 +91,13 @@ class Damage(zt.Case):
         )
 
 
-def mount_small_disk(case):
+def mount_small_disk(case, options="size=1m"):
     """A file system of 1 MiB for the tests of a class; skips them where none can be had."""
     disk = pathlib.Path(tempfile.mkdtemp(prefix="ztrain-disk-"))
     case.addClassCleanup(shutil.rmtree, disk, ignore_errors=True)
     if os.geteuid() != 0:
         raise zt.unittest.SkipTest("only root mounts")
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True)
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)], capture_output=True)
     if mount.returncode != 0:
         raise zt.unittest.SkipTest(f"cannot mount: {mount.stderr.decode()}")
     case.addClassCleanup(subprocess.run, ["umount", str(disk)], check=True)
@@ -142,6 +153,18 @@ class FullOutput(FullDisk):
         ]
         result = zt.run(2, words, timeout=40)
         self.assert_refused(result, r"cannot write \S+/out/metrics\.jsonl: No space left on device")
+
+
+class NoMoreFiles(zt.Case):
+    """A file system that has room, and takes no further names: HDF5 creates the file that is one too many, or the system a folder."""
+
+    def test_the_system_is_quoted_and_not_hdf5(self):
+        for names in (5, 6, 7):
+            disk = mount_small_disk(self, f"size=30m,nr_inodes={names}")
+            words = {"checkpoint.folder": disk, "checkpoint.interval": 1, "run.steps": 3, "run.output": self.folder / f"o{names}"}
+            result = zt.run(2, [self.deck, *zt.words_of(words)], timeout=40)
+            self.assert_refused(result, r"No space left on device")
+            self.assertNotRegex(result.err, r"HDF5 says|errno =|filesystem error")
 
 
 if __name__ == "__main__":

@@ -91,40 +91,6 @@ TEST_F(CheckpointFiles, PartsOfAPieceAreVerifiedToo) {
   EXPECT_LE(failed, 4);
 }
 
-/// HDF5 itself takes many of these for other values, does not come to an end, or crashes.
-TEST_F(CheckpointFiles, EveryBitOfTheIndexCounts) {
-  const fs::path path = save(1), index = path / "index.h5";
-  const std::int64_t bits = static_cast<std::int64_t>(fs::file_size(index)) * 8;
-  const auto flip = [&](std::int64_t bit) {
-    std::fstream file(index, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(bit / 8);
-    const char byte = static_cast<char>(file.get() ^ (1 << bit % 8));
-    file.seekp(bit / 8);
-    file.put(byte);
-  };
-  for (std::int64_t k = 0; k < 200; ++k) {
-    const std::int64_t bit = k * 7919 * 31 % bits;
-    flip(bit);
-    const std::string error = error_of_load(path, place_);
-    EXPECT_TRUE(contains(error, index.string()) && contains(error, "checksum") && contains(error, "resume"))
-        << "bit " << bit << ": " << error;
-    flip(bit);
-  }
-  EXPECT_EQ(error_of_load(path, place_), "");
-}
-
-TEST_F(CheckpointFiles, MetadataAreTheSameInBothFiles) {
-  const fs::path path = save(1), metadata = path / "metadata.json";
-  nlohmann::json said = nlohmann::json::parse(std::ifstream(metadata));
-  EXPECT_EQ(checkpoint::read_metadata(path).at("salt"), 0);
-  said["salt"] = 1;
-  std::ofstream(metadata) << said;
-  const std::string error = error_of([&] { checkpoint::read_metadata(path); });
-  EXPECT_TRUE(contains(error, metadata.string()) && contains(error, "was changed")) << error;
-  fs::resize_file(metadata, 20);
-  EXPECT_TRUE(contains(error_of_load(path, place_), metadata.string()));
-}
-
 TEST_F(CheckpointFiles, TruncatedAndMissingFilesAreNamed) {
   const fs::path path = save(1), shard = path / "shard_0000.h5", index = path / "index.h5";
   fs::resize_file(shard, fs::file_size(shard) - 1);

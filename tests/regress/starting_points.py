@@ -86,7 +86,7 @@ class FromCheckpoints(hf.Models):
             ("", r"metadata\.json: is not valid JSON"),
             ("{}", r"metadata\.json: holds no deck"),
             ("[" * 1000000, r"metadata\.json: its JSON is nested more than 16 deep"),
-            (json.dumps({"deck": "[model"}), r"metadata\.json: its deck is not valid TOML"),
+            (json.dumps({"deck": "[model"}), r"metadata\.json:1: not valid TOML"),
             (json.dumps({"deck": "[model]\nhidden_size = -3"}), r"metadata\.json: model\.hidden_size = -3 is not legal"),
             (" " * (1 << 24) + "{}", r"metadata\.json' has 16777218 bytes, and no such file has more than 16777216"),
         ):

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -279,6 +280,29 @@ TEST(Watchdog, ActsOnceAndOnlyWithoutBeats) {
     }
   }
   EXPECT_EQ(calls, 1);
+}
+
+/// As Ctrl-Z and `scontrol suspend` do it.
+TEST(Watchdog, AProcessThatWasStoppedDoesNotHang) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    Watchdog watchdog(1.5, 0, "host", [](const std::string&) { std::_Exit(3); });
+    for (int i = 0; i < 60; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      watchdog.beat("computing");
+      // Alive, but later than the one that watches.
+      if (i == 10) ::raise(SIGSTOP), std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    }
+    std::_Exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  ::kill(child, SIGCONT);
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST(Watchdog, OffWatchesNothing) {
