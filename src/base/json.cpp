@@ -32,7 +32,7 @@ class Guard : public nlohmann::json_sax<json> {
   bool end_array() override { return close(); }
 
   bool key(string_t& name) override {
-    REQUIRE(names_.back().insert(name).second, "{}: names '{}' twice", where_, printable(name));
+    REQUIRE(names_.back().insert(name).second, "{}: names '{}' twice", where_, printable(name, 200));
     return true;
   }
 

@@ -10,13 +10,15 @@
 namespace ztrain {
 namespace {
 
+constexpr std::size_t longest_reason = 500;  ///< bytes; libraries quote what they read, however long that is
+
 /// "[json.exception.parse_error.101] parse error at line 1: ..." without the name of the library's class.
 std::string without_class(std::string_view what) {
   const std::size_t end = what.starts_with("[json.exception.") ? what.find("] ") : std::string_view::npos;
   if (end != std::string_view::npos) what.remove_prefix(end + 2);
   constexpr std::string_view parse_error = "parse error ";
   if (what.starts_with(parse_error)) what.remove_prefix(parse_error.size());
-  return printable(what);
+  return printable(what, longest_reason);
 }
 
 }  // namespace
