@@ -5,18 +5,50 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/hash.hpp"
+#include "base/shape.hpp"
 #include "data/identity.hpp"
 
 namespace ztrain::data {
 namespace {
 
 constexpr std::int64_t known_format = 1;
+constexpr std::int64_t most_ids = std::int64_t{1} << 30;  ///< as model.vocab_size
 
 Handle open_dataset(const Handle& file, const char* name) {
   return {H5Dopen2(file.get(), name, H5P_DEFAULT), H5Dclose};
 }
 
+/// What a dataset lacks of its bytes, for which HDF5 gives its fill value without a word; "" where it lacks
+/// none.
+std::string missing_in(hid_t dataset) {
+  const Handle how(H5Dget_create_plist(dataset), H5Pclose);
+  const H5D_layout_t layout = H5Pget_layout(how.get());
+  if (layout == H5D_VIRTUAL) return "is a virtual dataset, whose bytes are in other files: give these";
+  H5D_space_status_t status = H5D_SPACE_STATUS_NOT_ALLOCATED;
+  H5Dget_space_status(dataset, &status);
+  bool whole = status == H5D_SPACE_STATUS_ALLOCATED;
+#if H5_VERSION_GE(1, 10, 5)
+  if (layout == H5D_CHUNKED) {  // compressed ones take less than their size
+    hsize_t chunk = 0, written = 0;
+    H5Pget_chunk(how.get(), 1, &chunk);
+    const Handle space(H5Dget_space(dataset), H5Sclose);
+    H5Dget_num_chunks(dataset, space.get(), &written);
+    const std::int64_t items = integers_in(dataset);
+    whole =
+        chunk > 0 && static_cast<std::int64_t>(written) >= ceil_div(items, static_cast<std::int64_t>(chunk));
+  }
+#else
+  whole = status != H5D_SPACE_STATUS_NOT_ALLOCATED;
+#endif
+  return whole ? "" : "was not written to its end: make the file anew";
+}
+
 }  // namespace
+
+void Hdf5Tokens::require_whole(const Part& part, const Handle& dataset, const char* name) const {
+  const std::string missing = missing_in(dataset.get());
+  REQUIRE(missing.empty(), "{}: the dataset \"{}\" of '{}' {}", key_, name, part.path, missing);
+}
 
 Hdf5Tokens::Hdf5Tokens(const std::vector<std::string>& files, const std::string& key) : key_(key) {
   const Quiet quiet;
@@ -51,6 +83,7 @@ void Hdf5Tokens::open(const std::string& path) {
   REQUIRE(part.tokens >= 0, "{}: the dataset \"tokens\" of '{}' is not a one-dimensional array of integers",
           key_, path);
   REQUIRE(part.tokens > 0, "{}: the dataset \"tokens\" of '{}' is empty", key_, path);
+  require_whole(part, part.ids, "tokens");
   open_documents(part);
   read_attributes(part);
   size_ += part.tokens;
@@ -64,6 +97,7 @@ void Hdf5Tokens::open_documents(Part& part) const {
         part.offsets >= 2,
         "{}: the dataset \"document_offsets\" of '{}' is not a one-dimensional array of two integers or more",
         key_, part.path);
+    require_whole(part, part.documents, "document_offsets");
   }
   part.mask = open_dataset(part.file, "loss_mask");
   if (!part.mask) return;
@@ -72,6 +106,7 @@ void Hdf5Tokens::open_documents(Part& part) const {
           "{}: the dataset \"loss_mask\" of '{}' must be one integer for each of its {} tokens, but is {}",
           key_, part.path, part.tokens,
           items < 0 ? "no one-dimensional array of integers" : fmt::format("{} integers", items));
+  require_whole(part, part.mask, "loss_mask");
 }
 
 void Hdf5Tokens::read_attributes(Part& part) const {
@@ -84,7 +119,9 @@ void Hdf5Tokens::read_attributes(Part& part) const {
   t.hash = string_attribute(root, "tokenizer_hash");
   t.chat_template_hash = string_attribute(root, "chat_template_hash");
   t.vocab_size = integer_attribute(root, "vocab_size");
-  REQUIRE(t.vocab_size >= 0, "{}: the attribute vocab_size of '{}' is {}", key_, part.path, t.vocab_size);
+  REQUIRE(t.vocab_size >= 0 && t.vocab_size <= most_ids,
+          "{}: the attribute vocab_size of '{}' is {}, and not 0 to {}", key_, part.path, t.vocab_size,
+          most_ids);
   t.file = t.chat_template_file = t.vocab_file = part.path;
 }
 
@@ -122,7 +159,9 @@ void Hdf5Tokens::read_mask(std::int64_t begin, std::int64_t count, std::uint8_t*
     if (!s.part.mask) {
       std::fill_n(out, s.count, std::uint8_t{1});
     } else {
-      REQUIRE(read_items(s.part.mask.get(), s.begin, s.count, H5T_NATIVE_UINT8, out),
+      // HDF5 clamps what the type has no room for. Signed, so that neither a -1 nor a 256 comes out as 0
+      // or 1.
+      REQUIRE(read_items(s.part.mask.get(), s.begin, s.count, H5T_NATIVE_SCHAR, out),
               "loss_mask [{}, {}) of '{}' cannot be read", s.begin, s.begin + s.count, s.part.path);
     }
     out += s.count;

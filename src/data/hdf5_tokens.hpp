@@ -52,6 +52,7 @@ class Hdf5Tokens : public TokenSource {
 
   void open(const std::string& path);
   void open_documents(Part& part) const;
+  void require_whole(const Part& part, const Handle& dataset, const char* name) const;
   void read_attributes(Part& part) const;
   std::size_t part_of(std::int64_t position) const;
   std::vector<Slice> slices(std::int64_t begin, std::int64_t count) const;

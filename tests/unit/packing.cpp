@@ -301,6 +301,12 @@ TEST_F(Documents, BrokenFilesAreNamed) {
   write_documents("g.h5", {3, 4}, {1, 0, 1, 1, 7, 0, 0});
   EXPECT_EQ(error("g.h5"),
             "data.train: loss_mask[4] of '" + at("g.h5") + "' is 7; it must be 1 (predicted) or 0");
+  // What the type that masks are kept in has no room for is no 0 and no 1 either.
+  for (const std::int64_t far : {-1, -256, 256, 257}) {
+    write_documents("far.h5", {3, 4});
+    add_dataset("far.h5", "loss_mask", H5T_NATIVE_INT64, std::vector<std::int64_t>{1, 0, 1, 1, far, 0, 0});
+    EXPECT_NE(error("far.h5").find("loss_mask[4]"), std::string::npos) << far;
+  }
   write_documents("h.h5", {6, 7});
   EXPECT_EQ(
       error("h.h5", {"--data.long_documents=drop"}),
