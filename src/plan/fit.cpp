@@ -197,10 +197,11 @@ int size_of_job(int i, int ranks_per_node) {
 /// From the i-th size of a job on, which holds the deck with some batch: the first that divides the deck's
 /// own.
 LeastRanks dividing_the_batch(Question question, const std::vector<std::string>& more, int i,
-                              int ranks_per_node) {
+                              int ranks_per_node, const Watch& watch) {
   const config::Batch batch = deck_of(question, more).batch;
   const int least = size_of_job(i, ranks_per_node);
-  for (; size_of_job(i, ranks_per_node) <= batch.global; ++i) {
+  const std::int64_t most = std::min<std::int64_t>(batch.global, most_ranks);
+  for (; size_of_job(i, ranks_per_node) <= most && !watch.expired(); ++i) {
     question.ranks = size_of_job(i, ranks_per_node);
     if (try_fit(question, more, {.detail = Detail::memory}).cost) return {question.ranks, {}};
   }
@@ -242,7 +243,7 @@ std::optional<LeastRanks> least_ranks(const Question& question, const std::vecto
     const int middle = (at + below) / 2;
     (fits_on(question, more, size_of_job(middle, per_node)) ? at : below) = middle;
   }
-  return dividing_the_batch(question, more, at, per_node);
+  return dividing_the_batch(question, more, at, per_node, watch);
 }
 
 std::string cheapest_fix_text(const Question& question, double seconds) {
