@@ -22,9 +22,11 @@ constexpr Queue other_queue = 1;
 std::unique_ptr<CommGroup> group(const late_nccl::Options& options = {}) {
   late_nccl::configure(options);
   late_cuda::restart({.seed = 7 + static_cast<std::uint64_t>(session().rank()), .runs_when_idle = true});
-  return std::make_unique<CommGroup>(Via::late, make_device(session().local_rank()), [](Device& on) {
+  auto made = std::make_unique<CommGroup>(Via::late, make_device(session().local_rank()), [](Device& on) {
     return std::make_unique<NcclBackend>(session(), on, NcclOptions{.patience = 60});
   });
+  session().barrier();  // or one rank's failure reaches another that still joins the communicator
+  return made;
 }
 
 /// Every rank hears of it within seconds: what it waits for throws, its communicator has failed, and the text
