@@ -66,7 +66,8 @@ void run(const runtime::Session& session, telemetry::Console& console, const Gen
   std::optional<OutputFile> logits = open_logits(session, a.logits);
   train::Generator generator(session, console, r.source, r.generator);
   console.print_error(generator.memory_line() + "\n");
-  if (!generator.note().empty()) console.print_error(fmt::format("products: {}\n", generator.note()));
+  for (const engine::Note& note : generator.notes())
+    console.print_error(fmt::format("{}: {}\n", note.what, note.text));
   Printer printer(console, !a.prompt.empty() && !a.ids ? Printer::Form::text : Printer::Form::ids);
   train::GenerateOptions options = r.options;
   const train::Listener listener{

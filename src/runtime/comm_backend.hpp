@@ -43,6 +43,9 @@ class CommunicatorBackend {
   virtual bool one_per_queue() const = 0;
   /// For the start banner: "MPI", "NCCL 2.28.9".
   virtual std::string describe() const = 0;
+  /// What arenas are to come from that collectives work on. It may refuse where the device's memory() would
+  /// not. Null: the device's serves as well.
+  virtual std::unique_ptr<memory::Provider> arena_memory() const { return nullptr; }
   /// Whether collectives of groups of several ranks are copied through pinned host memory.
   virtual bool staged() const { return false; }
   /// Pinned host memory that collectives of the communicators made so far are copied through.

@@ -8,10 +8,20 @@
 
 namespace ztrain::runtime {
 
+/// Who gives memory of the device, and takes it back.
+struct CudaSource {
+  /// Null: there is not that much. Throws Error for what else is wrong.
+  void* (*take)(std::size_t bytes);
+  void (*give_back)(void* taken) noexcept;
+};
+/// CUDA's own.
+extern const CudaSource cuda_source;
+
 class CudaMemory final : public memory::Provider {
  public:
   /// gpu: its name, for messages.
-  explicit CudaMemory(std::string gpu) : gpu_(std::move(gpu)) {}
+  explicit CudaMemory(std::string gpu, CudaSource source = cuda_source)
+      : gpu_(std::move(gpu)), source_(source) {}
   std::byte* allocate(const std::string& name, std::int64_t bytes) override;
   void release(std::byte* data, std::int64_t bytes) noexcept override;
   bool host_accessible() const override { return false; }
@@ -24,7 +34,8 @@ class CudaMemory final : public memory::Provider {
 
  private:
   std::string gpu_;
-  std::map<std::byte*, void*> allocations_;  ///< what CUDA gave, by what was made of it
+  CudaSource source_;
+  std::map<std::byte*, void*> allocations_;  ///< what the source gave, by what was made of it
 };
 
 /// Kernels reach it too, by the same addresses.

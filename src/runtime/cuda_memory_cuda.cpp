@@ -26,20 +26,33 @@ void wait_for_device() {
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
-}  // namespace
-
-std::byte* CudaMemory::allocate(const std::string& name, std::int64_t bytes) {
-  // Where CUDA aligns less than is promised here, there is room to move up.
-  const std::size_t room = size(bytes) + alignment;
+void* take(std::size_t bytes) {
   void* given = nullptr;
-  const cudaError_t code = cudaMalloc(&given, room);
+  const cudaError_t code = cudaMalloc(&given, bytes);
   if (code == cudaErrorMemoryAllocation) {
     cudaGetLastError();
+    return nullptr;
+  }
+  check_cuda(code, "cudaMalloc");
+  return given;
+}
+
+void give_back(void* taken) noexcept {
+  cudaFree(taken);  // a device that failed has said so before
+}
+
+}  // namespace
+
+const CudaSource cuda_source{take, give_back};
+
+std::byte* CudaMemory::allocate(const std::string& name, std::int64_t bytes) {
+  // Where the source aligns less than is promised here, there is room to move up.
+  void* const given = source_.take(size(bytes) + alignment);
+  if (given == nullptr) {
     const memory::MachineMemory gpu = limits();
     fail("out of GPU memory: the {} needs {}, and {} has {} free of {}", name, text(bytes), gpu_,
          text(gpu.available), text(gpu.total));
   }
-  check_cuda(code, "cudaMalloc");
   const auto address = reinterpret_cast<std::uintptr_t>(given);
   auto* const data = reinterpret_cast<std::byte*>((address + alignment - 1) / alignment * alignment);
   allocations_[data] = given;
@@ -50,7 +63,7 @@ std::byte* CudaMemory::allocate(const std::string& name, std::int64_t bytes) {
 void CudaMemory::release(std::byte* data, std::int64_t) noexcept {
   const auto found = allocations_.find(data);
   if (found == allocations_.end()) return;
-  cudaFree(found->second);  // a device that failed has said so before
+  source_.give_back(found->second);
   allocations_.erase(found);
 }
 

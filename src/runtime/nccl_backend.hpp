@@ -27,6 +27,8 @@ class NcclBackend : public CommunicatorBackend {
   std::unique_ptr<Communicator> make_self(Queue queue) override;
   bool one_per_queue() const override { return true; }
   std::string describe() const override;
+  /// NCCL's: what it can register with NVLink and its switches, where they are.
+  std::unique_ptr<memory::Provider> arena_memory() const override;
 
  private:
   const Session& session_;

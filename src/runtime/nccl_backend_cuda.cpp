@@ -1,11 +1,14 @@
 #include "runtime/nccl_backend.hpp"
 
+#include <cuda_runtime_api.h>
 #include <nccl.h>
 
 #include <cstdlib>
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
+#include "runtime/cuda_memory.hpp"
 #include "runtime/mpi_check.hpp"
 #include "runtime/nccl_comm.hpp"
 #include "runtime/self_comm.hpp"
@@ -24,6 +27,21 @@ int version_code() {
 bool is_one(const char* variable) {
   const char* const value = std::getenv(variable);
   return value != nullptr && std::string_view(value) == "1";
+}
+
+/// NCCL says of a shortage what it says of all that CUDA refuses.
+void* take(std::size_t bytes) {
+  void* given = nullptr;
+  const ncclResult_t result = ncclMemAlloc(&given, bytes);
+  if (result == ncclSuccess) return given;
+  cudaGetLastError();  // or the next launch would report it
+  const char* const last = ncclGetLastError(nullptr);
+  fail("ncclMemAlloc of {} failed: {}. {}", format_bytes(static_cast<double>(bytes)),
+       ncclGetErrorString(result), last == nullptr ? "" : last);
+}
+
+void give_back(void* taken) noexcept {
+  ncclMemFree(taken);
 }
 
 }  // namespace
@@ -81,6 +99,11 @@ std::unique_ptr<Communicator> NcclBackend::make_self(Queue queue) {
                       : std::make_shared<NcclHandle>(MPI_COMM_SELF, member);
   if (session_.size() == 1 && !parent) parent = handle;
   return std::make_unique<NcclCommunicator>(std::move(handle), device_, queue, options_.nccl_sums);
+}
+
+std::unique_ptr<memory::Provider> NcclBackend::arena_memory() const {
+  if (session_.size() == 1 && !options_.of_one) return nullptr;  // no communicator is NCCL's
+  return std::make_unique<CudaMemory>(device_.name(), CudaSource{take, give_back});
 }
 
 std::string NcclBackend::describe() const {

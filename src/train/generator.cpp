@@ -116,7 +116,8 @@ Generator::Generator(const runtime::Session& session, telemetry::Console& consol
       device_(std::move(ground.device)),
       queues_(*device_),
       held_(session, *device_),
-      memory_(allocate(session, *device_, held_, {&job_.load, &job_.prefill.program, &job_.decode.program})),
+      arenas_(allocate(session, *device_, *ground.backend, held_,
+                       {&job_.load, &job_.prefill.program, &job_.decode.program})),
       mesh_(session, job_.load.mesh, std::move(ground.backend)),
       load_(job_.load, memory_, mesh_, with_algorithms(session, source.deck.device, queues_)),
       prefill_(job_.prefill.program, memory_, mesh_, queues_),
@@ -128,7 +129,10 @@ Generator::Generator(const runtime::Session& session, telemetry::Console& consol
       vocabulary_(source.deck.model.vocab_size),
       abort_(mesh_) {
   register_arenas(mesh_, memory_);
-  note_ = share_product_algorithms(session, source.deck.device, queues_.exec(runtime::compute_queue));
+  if (!arenas_.note.empty()) notes_.push_back({"arenas", arenas_.note});
+  const std::string products =
+      share_product_algorithms(session, source.deck.device, queues_.exec(runtime::compute_queue));
+  if (!products.empty()) notes_.push_back({"products", products});
   preparing_.reset();
   telemetry::Phase phase(console, "reading the weights", [this] { return load_.position(); });
   session.agree("reading the weights", [&] {

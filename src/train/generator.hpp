@@ -60,8 +60,8 @@ class Generator {
   /// account, or when the weights cannot be read.
   Generator(const runtime::Session& session, telemetry::Console& console, const ModelSource& source,
             const GeneratorOptions& options);
-  /// What the log should say of how this came about; empty: nothing.
-  const std::string& note() const { return note_; }
+  /// What the log should say of how this came about; none: nothing.
+  const std::vector<engine::Note>& notes() const { return notes_; }
 
   /// Collective. Continues a prompt of 1 .. capacity tokens of the vocabulary; rank 0 draws.
   End generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
@@ -94,7 +94,8 @@ class Generator {
   std::unique_ptr<runtime::Device> device_;
   engine::Queues queues_;
   HeldMemory held_;
-  engine::JobMemory memory_;
+  Arenas arenas_;
+  engine::JobMemory& memory_ = arenas_.memory;
   runtime::Mesh mesh_;
   engine::Executor load_, prefill_, decode_;
   engine::HostTensors prefill_host_, decode_host_;
@@ -102,7 +103,7 @@ class Generator {
   std::vector<float> logits_;
   std::span<const float> last_;  ///< of logits_: of the newest token
   Speed prefilled_, decoded_;
-  std::string note_;
+  std::vector<engine::Note> notes_;
   runtime::AbortOnError abort_;
 };
 

@@ -1,5 +1,7 @@
 #include "train/open_device.hpp"
 
+#include "base/error.hpp"
+#include "base/text.hpp"
 #include "engine/host_tensors.hpp"
 #include "kernels/backend.hpp"
 #include "plan/memory.hpp"
@@ -13,6 +15,15 @@ std::unique_ptr<runtime::Device> device_of_build(const runtime::Session& session
     kernels::initialize_backend();
     return device;
   });
+}
+
+/// What is not the device's own may be rounded up beyond what was planned: of a GPU that the plan fills, this
+/// much stays for what libraries allocate.
+void require_rest(const memory::Provider& provider) {
+  constexpr std::int64_t rest = std::int64_t{2} << 30;
+  const std::int64_t available = provider.limits().available;
+  REQUIRE(available >= rest, "it leaves {} of the device's memory to libraries, and {} are wanted",
+          format_bytes(static_cast<double>(available)), format_bytes(static_cast<double>(rest)));
 }
 
 }  // namespace
@@ -43,14 +54,30 @@ std::int64_t pinned_bytes(runtime::Device& device, const runtime::CommunicatorBa
   return copied + (backend.staged() ? plan::staging_bytes(programs) : 0);
 }
 
-engine::JobMemory allocate(const runtime::Session& session, runtime::Device& device, HeldMemory& held,
-                           std::initializer_list<const program::Program*> programs,
-                           memory::Arena::Guards guards) {
-  engine::JobMemory memory = session.agree("allocating memory", [&] {
-    return engine::JobMemory(programs, guards, device.memory(), device.staging());
-  });
+Arenas allocate(const runtime::Session& session, runtime::Device& device,
+                const runtime::CommunicatorBackend& backend, HeldMemory& held,
+                std::initializer_list<const program::Program*> programs, memory::Arena::Guards guards) {
+  const auto memory_of = [&](memory::Provider& provider) {
+    return engine::JobMemory(programs, guards, provider, device.staging());
+  };
+  std::string note;
+  if (std::unique_ptr<memory::Provider> wanted = backend.arena_memory()) {
+    try {
+      engine::JobMemory memory = session.agree("allocating memory", [&] {
+        engine::JobMemory made = memory_of(*wanted);
+        require_rest(*wanted);
+        return made;
+      });
+      held.arenas_allocated(session);
+      return {std::move(wanted), std::move(memory), ""};
+    } catch (const runtime::AgreedError& error) {
+      note = fmt::format("the device's own memory, as what {} wants was not to be had: {}",
+                         backend.describe(), error.what());
+    }
+  }
+  engine::JobMemory memory = session.agree("allocating memory", [&] { return memory_of(device.memory()); });
   held.arenas_allocated(session);
-  return memory;
+  return {nullptr, std::move(memory), std::move(note)};
 }
 
 void register_arenas(runtime::Mesh& mesh, const engine::JobMemory& memory) {

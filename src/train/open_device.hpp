@@ -4,6 +4,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "config/deck.hpp"
@@ -38,10 +39,18 @@ std::int64_t pinned_bytes(runtime::Device& device, const runtime::CommunicatorBa
                           std::initializer_list<const program::Program*> programs,
                           const std::vector<std::int64_t>& host_tensors);
 
-/// Collective: the memory of a job's Programs. held is told. Throws AgreedError when it cannot be had.
-engine::JobMemory allocate(const runtime::Session& session, runtime::Device& device, HeldMemory& held,
-                           std::initializer_list<const program::Program*> programs,
-                           memory::Arena::Guards guards = memory::Arena::Guards::off);
+/// The memory of a job's Programs.
+struct Arenas {
+  std::unique_ptr<memory::Provider> provider;  ///< of the device's; null: the device's own
+  engine::JobMemory memory;
+  std::string note;  ///< for the log, the same on every rank: why it is not what the backend wants; else ""
+};
+/// Collective. From what the backend wants its arenas to come from, if every rank gets it and has left what
+/// libraries need, else from the device's memory. held is told. Throws AgreedError when it cannot be had.
+Arenas allocate(const runtime::Session& session, runtime::Device& device,
+                const runtime::CommunicatorBackend& backend, HeldMemory& held,
+                std::initializer_list<const program::Program*> programs,
+                memory::Arena::Guards guards = memory::Arena::Guards::off);
 
 /// What communicates on the arenas hears of them.
 void register_arenas(runtime::Mesh& mesh, const engine::JobMemory& memory);

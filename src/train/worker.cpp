@@ -120,7 +120,7 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
       device_(std::move(ground.device)),
       queues_(*device_),
       held_(session, *device_),
-      memory_(allocate(session, *device_, held_, {&job_.load, &job_.train, &job_.evaluate},
+      arenas_(allocate(session, *device_, *ground.backend, held_, {&job_.load, &job_.train, &job_.evaluate},
                        options.poison ? memory::Arena::Guards::on : memory::Arena::Guards::off)),
       mesh_(session, job_.train.mesh, std::move(ground.backend)),
       load_(job_.load, memory_, mesh_, with_algorithms(session, deck, queues_), {.poison = options.poison}),
@@ -137,6 +137,7 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
   notes_ = train_.notes();
   for (const engine::Note& note : evaluate_.notes())
     if (note.warning && std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(note);
+  if (!arenas_.note.empty()) notes_.push_back({"arenas", arenas_.note});
   if (deck) note_algorithms(session, *deck);
   scalars() = {};
   host_.upload(scalars_place);

@@ -113,7 +113,8 @@ class Worker {
   std::unique_ptr<runtime::Device> device_;
   engine::Queues queues_;
   HeldMemory held_;
-  engine::JobMemory memory_;
+  Arenas arenas_;
+  engine::JobMemory& memory_ = arenas_.memory;
   runtime::Mesh mesh_;
   engine::Executor load_, train_, evaluate_;
   engine::HostTensors host_;

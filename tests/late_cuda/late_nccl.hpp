@@ -21,6 +21,9 @@
 //   stream. While work is captured communicators are neither made, registered with nor ended; they end when
 //   no graph has work of theirs, and their own is done on all ranks.
 //
+// * What ncclMemAlloc gives is more than was asked for, is given back by ncclMemFree alone, and is registered
+// nowhere then.
+//
 // A failure of the device shows as a failed stream, and as the communicator's asynchronous error.
 
 #include <string>
@@ -28,8 +31,8 @@
 namespace late_nccl {
 
 /// absence: the rank takes part in no ncclCommInitRankConfig, and its own never ends. split: the rank's never
-/// ends.
-enum class Fault { none, unique_id, init, absence, split, registration };
+/// ends. memory: ncclMemAlloc gives the rank one region, and no second.
+enum class Fault { none, unique_id, init, absence, split, registration, memory };
 
 struct Options {
   double patience = 60;  ///< seconds
@@ -48,6 +51,8 @@ int communicators();
 int channel_sets();
 /// Regions that they have registered.
 int registrations();
+/// Regions of ncclMemAlloc that were not given back.
+int memories();
 /// What went wrong last on this rank; empty: nothing since configure().
 std::string failure();
 

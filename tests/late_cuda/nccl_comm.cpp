@@ -112,6 +112,10 @@ int registrations() {
   return static_cast<int>(count);
 }
 
+int memories() {
+  return static_cast<int>(Library::get().memory.size());
+}
+
 std::string failure() {
   return Library::get().last();
 }

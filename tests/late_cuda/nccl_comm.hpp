@@ -54,6 +54,11 @@ class Library {
 
   Options options;
   std::map<ncclComm*, std::shared_ptr<ncclComm>> live;
+  struct Allocation {
+    void* base;  ///< of the runtime's allocation that it is in
+    std::size_t bytes;
+  };
+  std::map<std::byte*, Allocation> memory;  ///< by what ncclMemAlloc gave
 
   /// Throws Error unless it lives and does nothing in the background.
   std::shared_ptr<ncclComm> ready(ncclComm* comm, const char* call);
