@@ -4,8 +4,12 @@
 #   tools/gpu_acceptance.sh [--build build/cuda] [--out FOLDER] [--only PHASE[,PHASE ...]] [--without PHASE[,PHASE ...]]
 #
 # Needs the build folder, bash, python3 and mpirun, and compute-sanitizer for one phase. A table of what passed, failed or
-# did not run, and why, comes at the end. Logs, benchmark reports (JSON) and the table stay in the output folder. On a
-# build for CPUs what needs a GPU is left out. In the order of their importance:
+# did not run, and why, comes at the end; it is in table.txt of the output folder after each phase, beside logs and
+# benchmark reports (JSON). On a build for CPUs what needs a GPU is left out.
+#
+# A build of another machine will do, of its folder ztrain, tests/unit/unit_* and tests/mpi/mpi_* alone: configured with
+# -DZTRAIN_NATIVE=OFF, with the libraries that `ldd` misses here in LD_LIBRARY_PATH (an Open MPI that lies elsewhere than
+# it was built for wants OPAL_PREFIX too). In the order of their importance:
 #
 #   facts        GPUs, driver, versions of libraries             determinism  twice and resumed, bit for bit
 #   unit         the unit tests, on the device                   memory       arenas as planned; outside, growth bounded

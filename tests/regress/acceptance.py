@@ -21,6 +21,7 @@ import checks  # noqa: E402
 import nccl  # noqa: E402
 import phases  # noqa: E402
 import runs  # noqa: E402
+import speed  # noqa: E402
 
 
 def phase(code, name="one", required=("a",), until=60):
@@ -111,6 +112,12 @@ class Collecting(unittest.TestCase):
         state = pathlib.Path(f"/proc/{started}/stat")
         self.assertTrue(not state.exists() or state.read_text().split()[2] == "Z", "it is still there")
 
+    def test_the_table_is_there_before_the_end(self):
+        table = self.out / "table.txt"
+        found = self.run_phases(phase("print('PASS a: well')"), phase(f"print('PASS a:', len(open({str(table)!r}).readlines()))", "two"))
+        self.assertEqual(found[-1].detail, "3", "a heading, a verdict, how many there are")
+        self.assertIn("2 passed, 0 failed", table.read_text())
+
     def test_a_script_that_breaks_has_failed(self):
         self.assert_fails(self.run_phases(phase("print('PASS a: well'); raise SystemExit(3)")), "phase: exit status 3")
         found = self.run_phases(phase("print('PASS a: well\\nFAIL b: bad'); raise SystemExit(1)"))
@@ -149,6 +156,15 @@ class Judging(unittest.TestCase):
         self.assertEqual(self.said(lambda c: c.judge_notes("deck", {"notes": [note, slow]})),
                          "FAIL deck, slow ways: products: a loop without tensor cores: why")
 
+    def test_slow_training_is_a_failure_on_every_hopper(self):
+        """Far below what is wanted of a GPU of this kind, by the names that drivers give."""
+        for device, mfu, verdict in (("NVIDIA H200", 0.2, "FAIL"), ("NVIDIA H100 80GB HBM3", 0.2, "FAIL"), ("NVIDIA H200", 0.6, "PASS"),
+                                     ("NVIDIA A100-SXM4-80GB", 0.2, "PASS")):
+            report = {"device": device, "sequence": 1024, "mfu": mfu, "fp8_mfu": None, "tokens_per_s": 1, "tflops": {"model": 1},
+                      "ceiling": {"tflops": None, "share": None}}
+            said = self.said(lambda c, r=report: speed.judge_speed(c, "bench_7b", r))
+            self.assertTrue(said.startswith(verdict), said)
+
     def test_attention_must_be_the_librarys_in_both_directions(self):
         line = "attention  {}\n"
         forward, backward = "cuDNN, documents: 8 of 8", "backward: cuDNN, masked: 2 of 2; not documents (why)"
@@ -160,6 +176,19 @@ class Judging(unittest.TestCase):
             verdict = self.said(lambda c: attention.judge_way(c, "name", text))
             self.assertTrue(verdict.startswith("PASS name, the way: " if good else "FAIL name, the way: "), verdict)
 
+
+    def test_memory_is_what_the_driver_shows(self):
+        """In MiB: arenas of 40,000 that the driver rounds up by 30, what is outside of them, and what comes later."""
+        def judged(arenas, peak, outside=900, over_nccl=False):
+            m = {"planned": 40000, "arenas": arenas, "outside": outside, "peak": peak}
+            said = self.said(lambda c: checks.judge_memory(c, "deck", {k: v * checks.MIB for k, v in m.items()}, 0, over_nccl))
+            return said.split(" ")[0]
+        self.assertEqual(judged(40030, 40930), "PASS")
+        self.assertEqual(judged(40030, 40950), "FAIL", "20 more after the first step")
+        self.assertEqual(judged(40030, 43030, outside=3000), "FAIL")
+        self.assertEqual(judged(40800, 41700), "FAIL")
+        self.assertEqual(judged(40800, 41700, over_nccl=True), "PASS", "NCCL rounds up")
+        self.assertEqual(judged(41200, 42100, over_nccl=True), "FAIL")
 
     def test_without_mpirun_what_needs_several_ranks_has_failed(self):
         for mpirun in (None, "/usr/bin/mpirun"):

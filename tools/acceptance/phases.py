@@ -180,6 +180,8 @@ def run(phases, arguments, environment=None):
             found.append(Verdict(phase.name, "OUT", "phase", f"left out by {how}"))
         else:
             found += run_phase(phase, phase.until - (time.monotonic() - begin), arguments, environment or {})
+        # At once: whoever ends this from outside loses no verdict.
+        (arguments.out / "table.txt").write_text(f"{table(found)}\n{summary(found)}\n")
     return found
 
 
@@ -220,7 +222,6 @@ def main():
     cache.mkdir(exist_ok=True)
     begin = time.monotonic()
     verdicts = run(PHASES, arguments, {"XDG_CACHE_HOME": str(cache)})
-    (arguments.out / "table.txt").write_text(table(verdicts) + "\n")
     print(f"\n{table(verdicts)}\n{summary(verdicts)}; {time.monotonic() - begin:.0f} s; logs in {arguments.out}")
     sys.exit(0 if succeeded(verdicts) else 1)
 
