@@ -23,6 +23,7 @@
 #include "telemetry/console.hpp"
 #include "train/memory_report.hpp"
 #include "train/product_algorithms.hpp"
+#include "train/run_files.hpp"
 
 namespace ztrain::app {
 namespace {
@@ -102,6 +103,7 @@ void check_files(telemetry::Console& console, const std::string& path, config::D
   std::optional<telemetry::Phase> phase(std::in_place, console, "opening the data");
   const data::Datasets data = data::open_datasets(deck);
   deck.model.vocab_size = data.vocab_size;
+  train::require_apart(deck);
   phase.reset();
   train::require_bf16_products(deck.device);
   print_data(console, path, deck, data);

@@ -108,6 +108,12 @@ bool file_exists(const std::string& path, std::string_view key) {
   cannot_open(path, false, key, text_of_errno(errno));
 }
 
+std::string unused_name(const std::string& stem, const std::string& ending) {
+  std::string name = stem + ending;
+  for (int n = 2; file_exists(name); ++n) name = fmt::format("{}-{}{}", stem, n, ending);
+  return name;
+}
+
 void require_readable(const std::string& path, std::string_view key) {
   ::close(open_file(path, O_RDONLY, key));
 }

@@ -27,6 +27,9 @@ void allow_many_files();
 /// say false, and so "there is no such file" of one that may not be looked at.
 bool file_exists(const std::string& path, std::string_view key = {});
 
+/// The first of STEM + ENDING, STEM-2 + ENDING, STEM-3 + ENDING, ... that nothing has as its name.
+std::string unused_name(const std::string& stem, const std::string& ending = {});
+
 /// Throws Error as open_file does for a file that cannot be read. For libraries that open by name.
 void require_readable(const std::string& path, std::string_view key = {});
 

@@ -1,6 +1,6 @@
 #pragma once
 // The folder that an export makes: <folder>.tmp with a marker in it, until publish() gives it its name. One
-// process (rank 0) makes it. Internal to checkpoint.
+// process (rank 0) makes it.
 
 #include <cstdint>
 #include <filesystem>

@@ -72,18 +72,21 @@ std::optional<std::int64_t> step_of(const std::string& line) {
 }  // namespace
 
 MetricsFile::MetricsFile(const std::string& output, std::optional<std::int64_t> resumed_at)
-    : path_((std::filesystem::path(output) / "metrics.jsonl").string()) {
+    : path_((std::filesystem::path(output) / metrics_name).string()) {
   if (resumed_at)
     keep_until(*resumed_at);
-  else if (file_exists(path_, key) &&
-           std::rename(path_.c_str(), (std::filesystem::path(output) / "metrics.previous.jsonl").c_str()) !=
-               0)
-    cannot_write(path_);
+  else if (file_exists(path_, key))
+    set_aside(output);
   file_ = open_lines(path_);
 }
 
 MetricsFile::~MetricsFile() {
   if (file_ >= 0) close(file_);
+}
+
+void MetricsFile::set_aside(const std::string& output) {
+  previous_ = unused_name((std::filesystem::path(output) / "metrics.previous").string(), ".jsonl");
+  if (std::rename(path_.c_str(), previous_.c_str()) != 0) cannot_write(path_);
 }
 
 void MetricsFile::keep_until(std::int64_t step) {
@@ -96,7 +99,8 @@ void MetricsFile::keep_until(std::int64_t step) {
     const auto at = step_of(line);
     if (finished && at && *at <= step) kept += line + '\n';
   }
-  const std::string temporary = path_ + ".tmp";
+  const std::string temporary =
+      (std::filesystem::path(path_).parent_path() / unfinished_metrics_name).string();
   const int file = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, key);
   try {
     write_all(file, kept, temporary);

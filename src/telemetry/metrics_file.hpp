@@ -37,12 +37,14 @@ struct EvaluationRecord {
   std::vector<std::pair<std::string, double>> sets{};  ///< the loss of each, written where there are several
 };
 
+/// In run.output; the second while a resumed run drops lines.
+constexpr const char *metrics_name = "metrics.jsonl", *unfinished_metrics_name = "metrics.jsonl.tmp";
+
 class MetricsFile {
  public:
   /// output: the folder run.output, which must exist. resumed_at: the step the run goes on from; lines of
   /// later steps and an unfinished last line are dropped. Without it a new file is begun, and an earlier
-  /// run's is kept as metrics.previous.jsonl. Throws Error naming run.output when the folder cannot be
-  /// written.
+  /// run's is kept as previous(). Throws Error naming run.output when the folder cannot be written.
   MetricsFile(const std::string& output, std::optional<std::int64_t> resumed_at);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
@@ -55,13 +57,17 @@ class MetricsFile {
   std::string write(const EvaluationRecord& record);
 
   const std::string& path() const { return path_; }
+  /// Where an earlier run's lines are now: metrics.previous.jsonl, metrics.previous-2.jsonl, ...; "" where
+  /// there were none.
+  const std::string& previous() const { return previous_; }
 
  private:
+  void set_aside(const std::string& output);
   void keep_until(std::int64_t step);
   std::string append(const std::string& line);
   void make_again(bool removed);
 
-  std::string path_;
+  std::string path_, previous_;
   int file_ = -1;
 };
 

@@ -16,7 +16,7 @@ void make_writable(const std::filesystem::path& folder, const char* key) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   REQUIRE(!error, "{}: cannot create the folder '{}': {}", key, folder.string(), error.message());
-  const std::filesystem::path probe = folder / ".ztrain_write_test";
+  const std::filesystem::path probe = folder / probe_name;
   write_text(probe, "ztrain\n", key);
   std::filesystem::remove(probe, error);
 }
@@ -32,7 +32,7 @@ HeldFolder::HeldFolder(std::filesystem::path folder, const char* key, std::strin
 
 checkpoint::PosixFile HeldFolder::lock() const {
   constexpr std::int64_t longest = 256;
-  auto file = checkpoint::PosixFile::open_or_create(folder_ / ".lock", key_);
+  auto file = checkpoint::PosixFile::open_or_create(folder_ / lock_name, key_);
   if (!file.lock()) {
     std::string other(static_cast<std::size_t>(std::min(file.size(), longest)), ' ');
     file.read_at(other.data(), std::ssize(other), 0);
@@ -70,9 +70,7 @@ std::string move_aside(const std::filesystem::path& folder, std::int64_t step, c
     if (checkpoint::step_of(path) <= step) continue;
     std::error_code error;
     if (aside.empty()) {
-      aside = folder.string() + suffix;
-      for (int n = 2; std::filesystem::exists(aside); ++n)
-        aside = folder.string() + fmt::format("{}-{}", suffix, n);
+      aside = unused_name(folder.string() + suffix);
       std::filesystem::create_directories(aside, error);
     }
     if (!error) std::filesystem::rename(path, aside / path.filename(), error);

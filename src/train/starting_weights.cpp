@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <vector>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "config/starting_point.hpp"
-#include "config/validate.hpp"
 
 namespace ztrain::train {
 namespace {
@@ -54,17 +52,6 @@ std::string report(const std::vector<Reading>& all, double seconds) {
   return lines + line_of(static_cast<std::size_t>(most - all.begin()), *most);
 }
 
-/// A run moves checkpoints that are not its own out of its folder, and removes old ones.
-void require_elsewhere(const config::Deck& deck) {
-  namespace fs = std::filesystem;
-  const fs::path from = fs::weakly_canonical(deck.model.from),
-                 own = fs::weakly_canonical(config::checkpoint_folder(deck));
-  REQUIRE(deck.checkpoint.interval < 0 || from.parent_path() != own,
-          "model.from: '{}' lies in the folder of this run's own checkpoints, from which it would be moved "
-          "away: give another run.output or checkpoint.folder, or go on with that run (checkpoint.resume)",
-          deck.model.from);
-}
-
 }  // namespace
 
 void start_from_weights(const runtime::Session& session, telemetry::Console& console, Worker& worker,
@@ -73,7 +60,6 @@ void start_from_weights(const runtime::Session& session, telemetry::Console& con
   const std::string& folder = deck.model.from;
   console.print(fmt::format("reading the weights of {}{}\n", folder,
                             config::is_checkpoint(folder) ? ", a checkpoint, and nothing else of it" : ""));
-  session.agree("reading the weights", [&] { require_elsewhere(deck); });
   const double start = now();
   Reading mine;
   mine.before = runtime::resident_bytes();

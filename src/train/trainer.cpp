@@ -25,6 +25,7 @@
 #include "train/peak.hpp"
 #include "train/product_algorithms.hpp"
 #include "train/require_memory.hpp"
+#include "train/run_files.hpp"
 #include "train/starting_weights.hpp"
 #include "train/weights.hpp"
 
@@ -51,6 +52,7 @@ Prepared prepare(const runtime::Session& session, telemetry::Console& console, c
     config::require_base_of_adapters(deck);
     data::Datasets data = data::open_datasets(deck);
     deck.model.vocab_size = data.vocab_size;
+    if (session.rank() == 0) require_apart(deck);
     require_readable_metadata(deck, data::identity_of(data));
     return Prepared{std::move(deck), std::move(data)};
   });
@@ -142,10 +144,12 @@ void Trainer::begin_output() {
   }
   write_resolved_deck();
   metrics_.emplace(deck_.run.output, progress_.step > 0 ? std::optional(progress_.step) : std::nullopt);
+  if (!metrics_->previous().empty())
+    console_.print(fmt::format("the metrics of the run before are now in {}\n", metrics_->previous()));
 }
 
 void Trainer::write_resolved_deck() const {
-  write_text(std::filesystem::path(deck_.run.output) / "deck.resolved.toml", config::resolved_toml(deck_),
+  write_text(std::filesystem::path(deck_.run.output) / resolved_deck_name, config::resolved_toml(deck_),
              "run.output");
 }
 

@@ -67,6 +67,28 @@ class Commands(zt.Case):
             zt.run(2, ["check", self.folder / "none.toml"], timeout=20), r"the deck: cannot read '.*none"
         )
 
+    def test_check_and_the_run_refuse_to_write_where_they_read(self):
+        """Before anything is written, and with both keys; an export that would be in the way of the run likewise."""
+        output, model = self.folder / "own", self.folder / "new"
+        written = output / "deck.resolved.toml"
+        output.mkdir()
+        written.write_text(self.text.read_text())
+        for words, message in (
+            (
+                {"run.output": output, "data.train": written},
+                rf"data\.train: '{written}' is where the run writes: give another run\.output",
+            ),
+            (
+                {"run.output": model, "checkpoint.export": model},
+                rf"checkpoint\.export: '{model}' would be in the way of '{model}', which the run writes too \(run\.output\)",
+            ),
+        ):
+            for ranks, command in ((0, ["check"]), (2, [])):
+                self.assert_refused(zt.run(ranks, [*command, self.deck, *zt.words_of(words)], timeout=20), message)
+        self.assertEqual(written.read_text(), self.text.read_text())
+        self.assertEqual(list(output.iterdir()), [written], "nothing is written")
+        self.assertFalse(model.exists())
+
     def test_check_finds_processors_that_training_would_refuse(self):
         self.assert_refused(
             zt.run(

@@ -194,7 +194,9 @@ class Resume(zt.Case):
         once = zt.losses(self.train(1, "anew", {"run.steps": 3}))
         again = zt.losses(self.train(1, "anew", {"run.steps": 3, "run.seed": 7}))
         self.assertNotEqual(once, again)
-        self.assertTrue((self.folder / "anew" / "metrics.previous.jsonl").exists())
+        previous = self.folder / "anew" / "metrics.previous.jsonl"
+        self.assertIn(f"the metrics of the run before are now in {previous}\n", self.last.out)
+        self.assertTrue(previous.exists())
 
     def test_a_new_run_is_not_mixed_up_with_the_checkpoints_of_an_old_one(self):
         output = self.train(2, "twice", {"run.steps": 8, "checkpoint.interval": 4})

@@ -169,15 +169,16 @@ TEST_F(Metrics, ResumingWithoutAFileBegins) {
   EXPECT_EQ(steps(), std::vector<int>{8});
 }
 
-TEST_F(Metrics, AFreshRunKeepsTheEarlierOnes) {
-  {
+TEST_F(Metrics, FreshRunsKeepTheEarlierOnes) {
+  const char* kept[] = {"", "metrics.previous.jsonl", "metrics.previous-2.jsonl"};
+  for (int run = 0; run < 3; ++run) {
     MetricsFile file(folder.string(), std::nullopt);
-    write_steps(file, 1, 2);
+    EXPECT_EQ(file.previous(), run == 0 ? "" : (folder / kept[run]).string());
+    write_steps(file, 1, run + 1);
   }
-  MetricsFile file(folder.string(), std::nullopt);
-  write_steps(file, 1, 1);
-  EXPECT_EQ(steps(), std::vector<int>{1});
-  EXPECT_EQ(lines("metrics.previous.jsonl").size(), 2u);
+  EXPECT_EQ(steps(), (std::vector<int>{1, 2, 3}));
+  EXPECT_EQ(lines(kept[1]).size(), 1u);
+  EXPECT_EQ(lines(kept[2]).size(), 2u);
 }
 
 TEST_F(Metrics, FailuresNameTheKey) {

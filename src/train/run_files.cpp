@@ -1,0 +1,128 @@
+#include "train/run_files.hpp"
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/plain_text.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "checkpoint/export_folder.hpp"
+#include "config/validate.hpp"
+#include "data/files.hpp"
+#include "telemetry/metrics_file.hpp"
+#include "train/output_folder.hpp"
+
+namespace ztrain::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Read {
+  std::string key;
+  fs::path path;
+};
+
+/// How much of what is at or below a path is a key's alone.
+enum class Owned : std::uint8_t {
+  nothing,      ///< a folder in which others may have files
+  checkpoints,  ///< a folder in which names such as step_10 are
+  all           ///< a file, or a folder that is made anew
+};
+
+struct Written {
+  std::string key;
+  fs::path path;
+  Owned owned;
+};
+
+/// Without symbolic links, as far as the path is there.
+fs::path resolved(const fs::path& path) {
+  std::error_code unknown;
+  const fs::path found = fs::weakly_canonical(fs::absolute(path), unknown);
+  const fs::path& known = unknown ? path : found;
+  return known.has_filename() ? known : known.parent_path();
+}
+
+std::vector<Read> read_by(const config::Deck& deck) {
+  std::vector<Read> all{{"the deck", resolved(deck.path)}};
+  const auto add = [&](const std::string& key, const std::vector<std::string>& patterns) {
+    for (const std::string& file : data::expand_patterns(patterns, key)) all.push_back({key, resolved(file)});
+  };
+  add("data.train", deck.data.train);
+  add("data.validation", deck.data.validation);
+  if (!deck.model.from.empty()) all.push_back({"model.from", resolved(deck.model.from)});
+  return all;
+}
+
+std::vector<Written> written_by(const config::Deck& deck) {
+  std::vector<Written> all;
+  const auto add = [&](const char* key, const fs::path& path, Owned owned) {
+    all.push_back({key, resolved(path), owned});
+  };
+  const fs::path output = deck.run.output, checkpoints = config::checkpoint_folder(deck);
+  add("run.output", output, Owned::nothing);
+  for (const char* name : {lock_name, probe_name, resolved_deck_name, telemetry::metrics_name,
+                           telemetry::unfinished_metrics_name})
+    add("run.output", output / name, Owned::all);
+  if (deck.checkpoint.interval >= 0) {
+    const char* key = deck.checkpoint.folder.empty() ? "run.output" : "checkpoint.folder";
+    add(key, checkpoints, Owned::checkpoints);
+    if (resolved(checkpoints) != resolved(output))
+      for (const char* name : {lock_name, probe_name}) add(key, checkpoints / name, Owned::all);
+  }
+  if (const std::string& model = deck.checkpoint.export_to; !model.empty())
+    for (const fs::path& path : {fs::path(model), checkpoint::ExportFolder::unfinished_path(model)})
+      add("checkpoint.export", path, Owned::all);
+  if (!deck.device.algorithms.empty()) add("device.algorithms", deck.device.algorithms, Owned::all);
+  return all;
+}
+
+bool is_name_of_checkpoint(const fs::path& name) {
+  const fs::path suffix = name.extension();
+  return checkpoint::step_of(name.stem()) >= 0 && (suffix.empty() || suffix == ".tmp" || suffix == ".old");
+}
+
+bool is_one_file(const fs::path& one, const fs::path& other) {
+  std::error_code unknown;
+  const auto names = fs::hard_link_count(one, unknown);
+  return !unknown && names > 1 && fs::is_regular_file(one, unknown) && fs::equivalent(one, other, unknown);
+}
+
+/// Whether nobody else may have the path.
+bool owns(const Written& w, const fs::path& path) {
+  const fs::path inside = path.lexically_relative(w.path);
+  const bool below = !inside.empty() && *inside.begin() != "..";
+  if (w.owned == Owned::all) return below || is_one_file(path, w.path);
+  return w.owned == Owned::checkpoints && below && is_name_of_checkpoint(*inside.begin());
+}
+
+void require_not_written(const Read& r, const Written& w) {
+  const std::string path = printable(r.path.native());
+  if (!owns(w, r.path)) return;
+  REQUIRE(w.owned != Owned::checkpoints,
+          "{}: '{}' lies in the folder of this run's own checkpoints, which the run moves and removes: give "
+          "another {}, or go on with that run (checkpoint.resume)",
+          r.key, path, w.key);
+  fail("{}: '{}' is where the run writes: give another {}", r.key, path, w.key);
+}
+
+void require_not_in_the_way(const Written& w, const Written& other) {
+  REQUIRE(w.key == other.key || !owns(w, other.path),
+          "{}: '{}' would be in the way of '{}', which the run writes too ({}): give another {}", w.key,
+          printable(w.path.native()), printable(other.path.native()), other.key, w.key);
+}
+
+}  // namespace
+
+void require_apart(const config::Deck& deck) {
+  const std::vector<Written> written = written_by(deck);
+  for (const Read& r : read_by(deck))
+    for (const Written& w : written) require_not_written(r, w);
+  for (const Written& w : written)
+    for (const Written& other : written) require_not_in_the_way(w, other);
+}
+
+}  // namespace ztrain::train
