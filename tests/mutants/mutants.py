@@ -51,7 +51,7 @@ class Fault:
         unknown = set(row) - {"name", "file", "text", "fault", "wrong", "tests", "survives"}
         missing = {"name", "file", "text", "fault", "wrong"} - set(row)
         if unknown or missing:
-            raise SystemExit(f"{area}.toml: {row.get('name', row)}: unknown keys {sorted(unknown)}, missing {sorted(missing)}")
+            raise SystemExit(f"{area}.toml: {row.get('name')}: unknown keys {sorted(unknown)}, missing {sorted(missing)}")
         self.name = f"{area}.{row['name']}"
         self.file, self.text, self.fault = row["file"], row["text"], row["fault"]
         self.wrong, self.survives = row["wrong"], row.get("survives", "")
@@ -75,32 +75,32 @@ def read_faults():
     return faults
 
 
-def locate(faults):
-    """Finds the file of each fault, wherever it has moved to. Returns what is amiss, as sentences."""
+def sources_by_name():
     named = {}
     for folder in SOURCES:
         for path in (ROOT / folder).rglob("*"):
             named.setdefault(path.name, []).append(path)
-    contents, wrong, numbers = {}, [], {}
+    return named
+
+
+def locate(faults):
+    """Finds the file of each fault, wherever it has moved to. Returns what is amiss, as sentences."""
+    named, spans, wrong = sources_by_name(), {}, []
     for fault in faults:
-        places = []
+        places = []  # (file, beginning of the text)
         for path in named.get(fault.file, []):
-            if path not in contents:
-                contents[path] = path.read_text()
-            places += [path] * contents[path].count(fault.text)
-        if len(places) == 1:
-            fault.path = places[0].relative_to(ROOT)
-        else:
+            text = path.read_text()
+            places += [(path.relative_to(ROOT), match.start()) for match in re.finditer(re.escape(fault.text), text)]
+        if len(places) != 1:
             wrong.append(f"{fault.name}: its text is {len(places)} times in files named {fault.file}, not once: {fault.text!r}")
-        if numbers.setdefault(fault.number, fault.name) != fault.name or list(f.name for f in faults).count(fault.name) > 1:
-            wrong.append(f"{fault.name}: another fault has this name, or one with the same checksum: give it another")
-        if not fault.tests:
-            wrong.append(f"{fault.name}: no test is named that should notice it")
-    for path, text in contents.items():
-        spans = sorted((text.index(f.text), len(f.text), f.name) for f in faults if f.path == path.relative_to(ROOT))
-        for (begin, length, name), (other, _, second) in zip(spans, spans[1:]):
-            if begin + length > other:
-                wrong.append(f"{name} and {second} change the same text")
+            continue
+        fault.path, begin = places[0]
+        spans.setdefault(fault.path, []).append((begin, begin + len(fault.text), fault.name))
+    for of_file in spans.values():
+        of_file.sort()
+        wrong += [f"{a[2]} and {b[2]} change the same text" for a, b in zip(of_file, of_file[1:]) if a[1] > b[0]]
+    numbers = [fault.number for fault in faults]
+    wrong += [f"{f.name}: another fault has this name, or one with the same checksum" for f in faults if numbers.count(f.number) > 1]
     return wrong
 
 
@@ -152,13 +152,13 @@ def build(copy, preset):
     return copy / "build" / preset
 
 
-def run_tests(tree, pattern, number):
+def run_tests(tree, pattern, number, seconds):
     """Whether the tests pass, and the names of those that do not. A process group of its own, which ends with it."""
-    command = ["ctest", "--test-dir", str(tree), "-R", pattern, "--no-tests=error", "--stop-on-failure", "-j", str(os.cpu_count())]
+    command = ["ctest", "--test-dir", str(tree), "-R", pattern, "--stop-on-failure", "-j", str(os.cpu_count())]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                              env={**os.environ, "ZTRAIN_MUTANT": str(number)}, start_new_session=True)
     try:
-        output, _ = child.communicate(timeout=SECONDS)
+        output, _ = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)
         child.communicate()
@@ -167,18 +167,23 @@ def run_tests(tree, pattern, number):
 
 
 def require_sound(tree, faults):
-    """Without a fault all tests pass, and each pattern names some: else every fault would seem to be noticed."""
-    for pattern in sorted({p for f in faults for p in f.tests}):
-        passed, failed = run_tests(tree, pattern, 0)
-        if not passed:
-            raise SystemExit(f"tests that match {pattern!r} fail without a fault, or there are none: {failed}")
+    """Without a fault all tests pass, and each pattern names some: else a fault would seem to be noticed, or could not be."""
+    listed = subprocess.run(["ctest", "--test-dir", str(tree), "-N"], capture_output=True, text=True, check=True).stdout
+    names = re.findall(r"^\s*Test\s+#\d+: (\S+)", listed, re.MULTILINE)
+    patterns = sorted({pattern for fault in faults for pattern in fault.tests})
+    for pattern in patterns:
+        if not any(re.search(pattern, name) for name in names):
+            raise SystemExit(f"no test has a name like {pattern!r}")
+    passed, failed = run_tests(tree, "|".join(patterns), 0, None)
+    if not passed:
+        raise SystemExit(f"without a fault these tests fail: {', '.join(failed)}")
 
 
 def judge(tree, fault):
     start = time.monotonic()
     killer = ""
     for pattern in fault.tests:
-        passed, failed = run_tests(tree, pattern, fault.number)
+        passed, failed = run_tests(tree, pattern, fault.number, SECONDS)
         if not passed:
             killer = failed[0] if failed else "(crash)"
             break

@@ -222,6 +222,11 @@ TEST_F(Data, IdentityIsOfContentNotOfPlace) {
   EXPECT_NE(identity("a.bin", ids), identity("b.bin", ids));
   EXPECT_NE(identity("a.bin", ids), identity("moved/a.bin", count_up(0, 59999)));
   EXPECT_NE(identity("a.bin", ids), identity("moved/a.bin", count_up(1, 60001)));
+  for (const std::size_t sampled : {31000, 59900}) {
+    Ids changed = ids;
+    changed[sampled] = 7;
+    EXPECT_NE(identity("a.bin", ids), identity("moved/a.bin", changed)) << sampled;
+  }
   const auto hdf5 = [&](const Ids& values) {
     return open_tokens({write_hdf5("a.h5", "tokens", values)}, "auto", "data.train")->identity();
   };

@@ -116,6 +116,13 @@ TEST(Layout, SegmentsAndShardsStartOnTheQuantum) {
   }
 }
 
+/// A shard is a little more than a quantum here: rounded down, it would be one, and elements would be left
+/// over.
+TEST(Layout, HundredsOfShardsHoldAllElements) {
+  const Layout layout({{"weight", {301 * quantum}, {}, 0, true}}, 1, 300);
+  EXPECT_GE(layout.unit(0).elements(), 301 * quantum);
+}
+
 TEST(Layout, FlatPositionsDoNotDependOnTheShards) {
   const Layout one(parameters(3), 2, 1), seven(parameters(3), 2, 7);
   for (int p = 0; p < 7; ++p) EXPECT_EQ(one.segment_of(p).begin, seven.segment_of(p).begin);

@@ -64,6 +64,19 @@ TEST_F(Samples, SamplerVisitsEachWindowOncePerEpoch) {
   }
 }
 
+TEST_F(Samples, SourcesOfOneLengthHaveOrdersOfTheirOwn) {
+  const Sampler sampler({windows(write_ids<std::uint16_t>("a.bin", count_up(0, 101)), 0, 101),
+                         windows(write_ids<std::uint16_t>("b.bin", count_up(0, 101)), 0, 101)},
+                        {1, 1}, 7);
+  std::vector<std::vector<std::int64_t>> orders(2);
+  for (std::int64_t i = 0; i < 50; ++i) {
+    const auto [source, row] = sampler.draw(i);
+    orders[source].push_back(row);
+  }
+  EXPECT_NE(orders[0], orders[1]);
+  for (const auto& order : orders) EXPECT_EQ(std::set<std::int64_t>(order.begin(), order.end()).size(), 25u);
+}
+
 // ---- batches
 
 TEST_F(Samples, IdsOutsideTheVocabularyAreNamed) {
