@@ -29,7 +29,8 @@ struct Read {
 enum class Owned : std::uint8_t {
   nothing,      ///< a folder in which others may have files
   checkpoints,  ///< a folder in which names such as step_10 are
-  all           ///< a file, or a folder that is made anew
+  anew,         ///< a folder that must not be there yet: nothing that is read is in it
+  all           ///< a file
 };
 
 struct Written {
@@ -75,7 +76,7 @@ std::vector<Written> written_by(const config::Deck& deck) {
   }
   if (const std::string& model = deck.checkpoint.export_to; !model.empty())
     for (const fs::path& path : {fs::path(model), checkpoint::ExportFolder::unfinished_path(model)})
-      add("checkpoint.export", path, Owned::all);
+      add("checkpoint.export", path, Owned::anew);
   if (!deck.device.algorithms.empty()) add("device.algorithms", deck.device.algorithms, Owned::all);
   return all;
 }
@@ -95,13 +96,14 @@ bool is_one_file(const fs::path& one, const fs::path& other) {
 bool owns(const Written& w, const fs::path& path) {
   const fs::path inside = path.lexically_relative(w.path);
   const bool below = !inside.empty() && *inside.begin() != "..";
+  if (w.owned == Owned::anew) return below;
   if (w.owned == Owned::all) return below || is_one_file(path, w.path);
   return w.owned == Owned::checkpoints && below && is_name_of_checkpoint(*inside.begin());
 }
 
 void require_not_written(const Read& r, const Written& w) {
   const std::string path = printable(r.path.native());
-  if (!owns(w, r.path)) return;
+  if (w.owned == Owned::anew || !owns(w, r.path)) return;
   REQUIRE(w.owned != Owned::checkpoints,
           "{}: '{}' lies in the folder of this run's own checkpoints, which the run moves and removes: give "
           "another {}, or go on with that run (checkpoint.resume)",

@@ -80,6 +80,8 @@ TEST_F(RunFiles, OtherFilesInFoldersOfARunAreFine) {
   EXPECT_EQ(error({"--checkpoint.folder=FOLDER/run", "--checkpoint.export=FOLDER/run/model"}), "no error");
   EXPECT_EQ(error({"--checkpoint.export=FOLDER/run/checkpoints/model"}), "no error");
   EXPECT_EQ(error({"--checkpoint.export=run"}), "no error") << "of the working folder";
+  EXPECT_EQ(error({"--checkpoint.export=FOLDER", "--run.output=/nowhere/run"}), "no error")
+      << "that it exists is told before an export";
 }
 
 TEST_F(RunFiles, AnExportIsInNobodysWay) {
