@@ -368,15 +368,18 @@ class Case(unittest.TestCase):
         starts = re.findall(r"^ztrain: ", result.err, re.M)
         self.assertEqual(len(starts), 1, f"not one message\n{result}")
         message = message_of(result)
+        self.assertLessEqual(message.count("\n"), 20, f"more than 20 lines\n{result}")
         for pattern in patterns:
             self.assertRegex(message, pattern, str(result))
             found = len(re.findall(pattern, result.output))
             self.assertTrue(1 <= found <= times, f"{pattern!r} is there {found} times\n{result}")
 
     def assert_no_crash(self, result):
+        """Nothing of a crash, and no words of libraries, which nobody can act on."""
         crash = (
             r"(?i)backtrace|terminate called|core dumped|segmentation|received signal|\[0x|what\(\)|"
-            r"HDF5-DIAG|MPI_ERR|AddressSanitizer"
+            r"HDF5-DIAG|MPI_ERR|AddressSanitizer|std::|bad_alloc|json\.exception|json type_error|"
+            r"filesystem error|basic_string|vector::|map::at|\bsto(i|l|d|ull)\b|Assertion"
         )
         self.assertNotRegex(result.output, crash, str(result))
 
