@@ -59,8 +59,10 @@ class AtTheEnd(hf.Models):
         )
 
     def test_what_cannot_be_is_refused_before_the_first_step(self):
-        new = self.folder / "new"
-        self.refused({"checkpoint.export": self.folder}, r"checkpoint\.export: '\S+' exists")
+        new, there = self.folder / "new", self.folder / "there"
+        there.mkdir()
+        self.refused({"checkpoint.export": there}, r"checkpoint\.export: '\S+' exists")
+        self.refused({"checkpoint.export": self.folder}, r"checkpoint\.export: '\S+' would be in the way of '\S+/refused'")
         self.refused({"checkpoint.export": self.deck / "x"}, r"checkpoint\.export: cannot create the folder")
         self.refused(
             {"checkpoint.export": new, "checkpoint.interval": -1}, r"checkpoint\.export needs the checkpoint at the end"
