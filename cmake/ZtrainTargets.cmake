@@ -1,4 +1,4 @@
-# ztrain_layer(NAME [BOOKKEEPING|TEXT] [APART] [LINK targets...]): one library per folder, from all sources in it. Where
+# ztrain_layer(NAME [BOOKKEEPING|TEXT] [APART] [LINK targets...]): one library per layer, from all sources of its folder and the rooms in it. Where
 # CPU and GPU differ, a source is chosen by its name: *_cpu.cpp for CPU builds; *_cuda.cpp and *.cu, which need the CUDA
 # toolkit alone, for CUDA builds.
 # BOOKKEEPING: no loops over data in it, so that -O2 is enough. TEXT: it reads and writes a little text, so that -O1 is.
@@ -36,11 +36,11 @@ endfunction()
 
 function(ztrain_layer name)
   cmake_parse_arguments(ARG "BOOKKEEPING;TEXT;APART" "" "LINK" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
-  file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_cuda.cpp ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_cuda.cpp ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
   if(ZTRAIN_CUDA)
     list(FILTER sources EXCLUDE REGEX "_cpu\\.cpp$")
-    file(GLOB more ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
+    file(GLOB_RECURSE more ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
     list(APPEND sources ${more})
   else()
     list(FILTER sources EXCLUDE REGEX "_cuda\\.cpp$")

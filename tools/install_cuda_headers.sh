@@ -3,7 +3,7 @@
 # They come from the Python wheel nvidia-cudnn-frontend; nothing else of it is used, and nothing is installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# The version that our graphs are tested with; kernels/attention_graph_cudnn_cuda.cpp says which ones are no good.
+# The version that our graphs are tested with; kernels/attention/attention_graph_cudnn_cuda.cpp says which ones are no good.
 version=1.32.0
 target=build/cudnn-frontend
 

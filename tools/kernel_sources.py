@@ -80,7 +80,7 @@ def from_ptxas(text, bounds):
 
 
 def sources(root):
-    return sorted([*pathlib.Path(root).glob("kernels/*.cu"), *pathlib.Path(root).glob("src/*/*.cu")])
+    return sorted([p for folder in ("kernels", "src") for p in pathlib.Path(root, folder).rglob("*.cu")])
 
 
 def find_nvcc():

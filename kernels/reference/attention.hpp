@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/attention.hpp"
+#include "kernels/attention/attention.hpp"
 
 namespace ztrain::kernels::reference {
 

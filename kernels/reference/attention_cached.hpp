@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/attention_cached.hpp"
+#include "kernels/attention/attention_cached.hpp"
 #include "kernels/reference/attention.hpp"
 
 namespace ztrain::kernels::reference {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/head_loss.hpp"
+#include "kernels/head/head_loss.hpp"
 
 namespace ztrain::kernels::reference {
 

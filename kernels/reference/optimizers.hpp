@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/step_scalars.hpp"
-#include "optimizers/optimizer.hpp"
+#include "kernel_interface/step_scalars.hpp"
+#include "optim/optimizer.hpp"
 
 namespace ztrain::kernels::reference {
 
@@ -18,7 +18,7 @@ struct OptimizerElement {
   std::vector<double> states;
 };
 
-inline void adam_moments(OptimizerElement& e, double g, const StepScalars& s, const optimizers::Settings& o,
+inline void adam_moments(OptimizerElement& e, double g, const StepScalars& s, const optim::Settings& o,
                          double lr) {
   double& m = e.states[0];
   double& v = e.states[1];
@@ -28,7 +28,7 @@ inline void adam_moments(OptimizerElement& e, double g, const StepScalars& s, co
   e.value -= lr / s.bias_correction1 * m / denominator;
 }
 
-inline void sgd(OptimizerElement& e, double g, const optimizers::Settings& o, double lr) {
+inline void sgd(OptimizerElement& e, double g, const optim::Settings& o, double lr) {
   if (o.momentum == 0) {
     e.value -= lr * g;
     return;
@@ -38,7 +38,7 @@ inline void sgd(OptimizerElement& e, double g, const optimizers::Settings& o, do
   e.value -= lr * (o.nesterov ? g + o.momentum * buffer : buffer);
 }
 
-inline void lion(OptimizerElement& e, double g, const optimizers::Settings& o, double lr, double decay) {
+inline void lion(OptimizerElement& e, double g, const optim::Settings& o, double lr, double decay) {
   double& m = e.states[0];
   const double c = o.beta1 * m + (1 - o.beta1) * g;
   const double sign = c > 0 ? 1 : c < 0 ? -1 : 0;
@@ -48,7 +48,7 @@ inline void lion(OptimizerElement& e, double g, const optimizers::Settings& o, d
 
 /// One step of a rule without coded states.
 inline void optimizer_step(std::string_view rule, OptimizerElement& e, double gradient, const StepScalars& s,
-                           const optimizers::Settings& o, const optimizers::Group& group) {
+                           const optim::Settings& o, const optim::Group& group) {
   const double lr = s.learning_rate * group.lr_scale, g = gradient * s.gradient_multiplier;
   if (rule == "adamw") {
     e.value *= 1 - lr * group.weight_decay;

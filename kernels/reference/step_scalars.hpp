@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "base/step_scalars.hpp"
+#include "kernel_interface/step_scalars.hpp"
 
 namespace ztrain::kernels::reference {
 

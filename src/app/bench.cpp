@@ -6,12 +6,12 @@
 #include "app/parse.hpp"
 #include "app/question.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
 #include "base/json.hpp"
-#include "config/validate.hpp"
+#include "bench/bench_report.hpp"
+#include "config/validate/validate.hpp"
+#include "files/file.hpp"
 #include "plan/cost.hpp"
-#include "runtime/session.hpp"
-#include "train/bench_report.hpp"
+#include "runtime/session/session.hpp"
 
 namespace ztrain::app {
 namespace {
@@ -29,7 +29,7 @@ config::Deck read_deck(const runtime::Session& session, const std::string& path,
 int bench(const Invocation& call) {
   Parser parser("Times a deck's step on random tokens; its data and weights are not read", "ztrain bench");
   std::string path, json;
-  train::BenchRequest request;
+  bench::BenchRequest request;
   parser.option("deck", path, "the deck").required();
   parser.option("--steps", request.steps, "timed steps").range(1, 1'000'000);
   parser.option("--warmup", request.warmup, "steps before them").range(0, 1'000'000);
@@ -45,13 +45,13 @@ int bench(const Invocation& call) {
     if (first && !json.empty()) file.emplace(OutputFile::create_or_stream(json, "--json"));
     return d;
   });
-  const train::Bench result = train::run_bench(call.session, call.console, deck, request);
+  const bench::Bench result = bench::run_bench(call.session, call.console, deck, request);
   call.session.agree("writing the report", [&] {
     if (!first) return;
     call.console.print(fmt::format("ztrain {}, {} of {} steps after {}\n{}", ZTRAIN_VERSION, path,
-                                   request.steps, request.warmup, train::bench_text(result, deck)));
+                                   request.steps, request.warmup, bench::bench_text(result, deck)));
     if (!file) return;
-    file->write(json_text(train::bench_json(result, deck, ZTRAIN_VERSION), 1) + "\n");
+    file->write(json_text(bench::bench_json(result, deck, ZTRAIN_VERSION), 1) + "\n");
     file->close();
   });
   return 0;

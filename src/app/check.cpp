@@ -7,22 +7,22 @@
 #include "app/parse.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "checkpoint/import.hpp"
-#include "config/load.hpp"
-#include "config/starting_point.hpp"
-#include "config/summary.hpp"
-#include "config/validate.hpp"
+#include "checkpoint/hf/import.hpp"
+#include "config/hf/starting_point.hpp"
+#include "config/text/load.hpp"
+#include "config/text/summary.hpp"
+#include "config/validate/validate.hpp"
 #include "data/datasets.hpp"
 #include "data/describe.hpp"
-#include "data/read_rows.hpp"
+#include "data/rows/read_rows.hpp"
+#include "job/memory_report.hpp"
+#include "job/product_algorithms.hpp"
 #include "plan/machine.hpp"
 #include "plan/memory.hpp"
 #include "plan/setup.hpp"
-#include "program/compile.hpp"
-#include "runtime/session.hpp"
+#include "program/jobs/compile.hpp"
+#include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
-#include "train/memory_report.hpp"
-#include "train/product_algorithms.hpp"
 #include "train/run_files.hpp"
 
 namespace ztrain::app {
@@ -50,8 +50,8 @@ void check_for_ranks(telemetry::Console& console, config::Deck deck, int ranks) 
   console.print(fmt::format(
       "mesh {}\n{} tokens a step\nrank 0 of {}; the step program has {} ops and is {}\n{}",
       spec.mesh.describe(), config::tokens_per_step(deck), ranks, job.train.issues(), proof_text(classes),
-      train::memory_table(job.train, memory.persistent(program::Tier::device),
-                          memory.transient(program::Tier::device))));
+      job::memory_table(job.train, memory.persistent(program::Tier::device),
+                        memory.transient(program::Tier::device))));
 }
 
 void print_data(telemetry::Console& console, const std::string& path, const config::Deck& deck,
@@ -105,7 +105,7 @@ void check_files(telemetry::Console& console, const std::string& path, config::D
   deck.model.vocab_size = data.vocab_size;
   train::require_apart(deck);
   phase.reset();
-  train::require_bf16_products(deck.device);
+  job::require_bf16_products(deck.device);
   print_data(console, path, deck, data);
   check_ids(console, data);
   const std::string& folder = deck.checkpoint.export_to;

@@ -1,7 +1,7 @@
 #include "app/commands.hpp"
 #include "base/error.hpp"
-#include "config/print.hpp"
-#include "runtime/session.hpp"
+#include "config/text/print.hpp"
+#include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
 
 namespace ztrain::app {

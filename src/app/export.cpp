@@ -1,5 +1,5 @@
 #include "app/parse.hpp"
-#include "runtime/session.hpp"
+#include "runtime/session/session.hpp"
 #include "train/export_model.hpp"
 
 namespace ztrain::app {

@@ -6,10 +6,10 @@
 #include "app/generate_request.hpp"
 #include "app/parse.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
-#include "data/token_source.hpp"
+#include "data/tokens/token_source.hpp"
+#include "files/file.hpp"
+#include "generate/generator.hpp"
 #include "telemetry/console.hpp"
-#include "train/generator.hpp"
 
 namespace ztrain::app {
 namespace {
@@ -55,7 +55,7 @@ std::optional<OutputFile> open_logits(const runtime::Session& session, const std
   });
 }
 
-std::string speed_text(const train::Speed& speed) {
+std::string speed_text(const generate::Speed& speed) {
   return speed.tokens == 0 ? "none"
                            : fmt::format("{} tokens, {:.1f} tokens/s", speed.tokens,
                                          static_cast<double>(speed.tokens) / speed.seconds);
@@ -64,13 +64,13 @@ std::string speed_text(const train::Speed& speed) {
 void run(const runtime::Session& session, telemetry::Console& console, const GenerateArguments& a) {
   const GenerateRequest r = make_request(session, a);
   std::optional<OutputFile> logits = open_logits(session, a.logits);
-  train::Generator generator(session, console, r.source, r.generator);
+  generate::Generator generator(session, console, r.source, r.generator);
   console.print_error(generator.memory_line() + "\n");
   for (const engine::Note& note : generator.notes())
     console.print_error(fmt::format("{}: {}\n", note.what, note.text));
   Printer printer(console, !a.prompt.empty() && !a.ids ? Printer::Form::text : Printer::Form::ids);
-  train::GenerateOptions options = r.options;
-  const train::Listener listener{
+  generate::GenerateOptions options = r.options;
+  const generate::Listener listener{
       [&](std::int32_t token) { printer.token(token); },
       [&](std::span<const float> rows) {
         if (logits) logits->write({reinterpret_cast<const char*>(rows.data()), rows.size_bytes()});
@@ -78,9 +78,9 @@ void run(const runtime::Session& session, telemetry::Console& console, const Gen
   for (std::size_t p = 0; p < r.prompts.size(); ++p) {
     options.stream = p;
     printer.begin(a.prompt);
-    const train::End end = generator.generate(r.prompts[p], options, listener);
+    const generate::End end = generator.generate(r.prompts[p], options, listener);
     printer.end();
-    if (end == train::End::full)
+    if (end == generate::End::full)
       console.print_error(fmt::format("the context of {} tokens is full ({}): --max-length allows for more\n",
                                       r.generator.capacity, r.capacity_from));
   }
@@ -91,7 +91,7 @@ void run(const runtime::Session& session, telemetry::Console& console, const Gen
                                   speed_text(generator.decoded())));
 }
 
-void add_sampling(Parser& parser, train::GenerateOptions& o) {
+void add_sampling(Parser& parser, generate::GenerateOptions& o) {
   parser.option("--tokens", o.tokens, "tokens to add").not_negative().shows_default();
   parser.option("--temperature", o.sampling.temperature, "0: the likeliest token")
       .not_negative()
@@ -114,11 +114,10 @@ int generate(const Invocation& call) {
   parser.option("model", a.model, "a folder step_N, or one with config.json and safetensors files")
       .required();
   parser.option("--prompt", a.prompt, "text to continue (models of bytes)");
-  parser.option("--prompt-ids", a.prompt_ids, "token ids to continue, comma-separated").comma_separated();
+  parser.option("--prompt-ids", a.prompt_ids, "token ids to continue, comma-separated");
   parser.option("--prompt-file", a.prompt_file, "file of token ids: a prompt per line, a line out for each");
   add_sampling(parser, a.options);
-  parser.option("--eos", a.eos, "token ids that end a text; else those of the model's folder; -1: none")
-      .comma_separated();
+  parser.option("--eos", a.eos, "token ids that end a text; else those of the model's folder; -1: none");
   parser
       .option("--max-length", a.max_length,
               "tokens of prompt and continuation; else what the model was made for or trained on")

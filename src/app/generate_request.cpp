@@ -8,9 +8,10 @@
 #include <sstream>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
 #include "base/json.hpp"
-#include "data/token_source.hpp"
+#include "data/tokens/token_source.hpp"
+#include "files/file.hpp"
+#include "kernel_interface/target.hpp"
 
 namespace ztrain::app {
 namespace {
@@ -36,6 +37,14 @@ void require_in_vocabulary(const Tokens& prompt, std::int64_t vocabulary, const 
   for (const std::int32_t t : prompt)
     REQUIRE(t >= 0 && t < vocabulary, "{}token {} of the prompt is outside the model's vocabulary of {}",
             where, t, vocabulary);
+}
+
+/// Such a token never comes, and the text would not end where the user wants it to.
+void require_eos(const Tokens& eos, std::int64_t vocabulary) {
+  for (const std::int32_t t : eos)
+    REQUIRE(t < vocabulary && (t >= 0 || (t == -1 && eos.size() == 1)),
+            "--eos: {} is no token of the model's vocabulary of {} (-1 alone: none ends a text)", t,
+            vocabulary);
 }
 
 std::vector<Tokens> read_prompts(const std::string& path, std::int64_t vocabulary) {
@@ -69,8 +78,8 @@ std::vector<Tokens> prompts_of(const GenerateArguments& a, std::int64_t vocabula
 
 /// The cache holds what is asked for, up to what the model was made for.
 void set_capacity(const GenerateArguments& a, GenerateRequest& r) {
-  const train::Context context =
-      a.max_length > 0 ? train::Context{a.max_length, "--max-length"} : train::context_of(r.source);
+  const generate::Context context =
+      a.max_length > 0 ? generate::Context{a.max_length, "--max-length"} : generate::context_of(r.source);
   REQUIRE(context.positions > 0, "{} does not say how many tokens the model was made for: give --max-length",
           r.source.folder);
   const auto longer = [](const Tokens& x, const Tokens& y) { return x.size() < y.size(); };
@@ -84,14 +93,15 @@ void set_capacity(const GenerateArguments& a, GenerateRequest& r) {
 }
 
 /// On rank 0. The folder's files count only for what the command line leaves open.
-GenerateRequest decide(const GenerateArguments& a, train::ModelSource source) {
+GenerateRequest decide(const GenerateArguments& a, generate::ModelSource source) {
   GenerateRequest r{std::move(source), {}, {}, a.options, {}};
   r.prompts = prompts_of(a, r.source.deck.model.vocab_size);
   r.generator.dtype = a.dtype.empty() ? r.source.dtype : dtype_from(a.dtype);
   r.generator.every_logit = !a.logits.empty();
   set_capacity(a, r);
   r.generator.chunk = std::min(a.chunk, r.generator.capacity);
-  r.options.eos = a.eos ? *a.eos : train::eos_of(r.source);
+  if (a.eos) require_eos(*a.eos, r.source.deck.model.vocab_size);
+  r.options.eos = a.eos ? *a.eos : generate::eos_of(r.source);
   return r;
 }
 
@@ -108,7 +118,7 @@ std::string to_text(const GenerateRequest& r) {
   return json_text(said);
 }
 
-GenerateRequest from_text(const std::string& text, train::ModelSource source) {
+GenerateRequest from_text(const std::string& text, generate::ModelSource source) {
   const auto said = parse_json(text);
   GenerateRequest r{std::move(source), said.at("prompts").get<std::vector<Tokens>>(), {}, {}, {}};
   r.generator = {dtype_from(said.at("dtype").get<std::string>()), said.at("capacity").get<std::int64_t>(),
@@ -121,10 +131,13 @@ GenerateRequest from_text(const std::string& text, train::ModelSource source) {
 }  // namespace
 
 GenerateRequest make_request(const runtime::Session& session, const GenerateArguments& arguments) {
-  train::ModelSource source = train::open_model(session, arguments.model);
+  generate::ModelSource source = generate::open_model(session, arguments.model);
   if (!arguments.communicator.empty()) source.deck.device.communicator = arguments.communicator;
   std::optional<GenerateRequest> decided;
   const std::string text = session.from_rank_0(session.agree("reading the prompts", [&] {
+    REQUIRE(arguments.communicator != "nccl" || build_target() == Target::cuda,
+            "--communicator nccl: this ztrain is built for CPUs, whose ranks exchange weights by MPI: leave "
+            "it out");
     if (session.rank() == 0) decided = decide(arguments, source);
     return decided ? to_text(*decided) : std::string{};
   }));

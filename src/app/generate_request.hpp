@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/session.hpp"
-#include "train/generator.hpp"
-#include "train/model_source.hpp"
+#include "generate/generator.hpp"
+#include "generate/model_source.hpp"
+#include "runtime/session/session.hpp"
 
 namespace ztrain::app {
 
@@ -22,15 +22,15 @@ struct GenerateArguments {
   std::optional<Tokens> eos;
   std::int64_t max_length = 0, chunk = 128;
   bool ids = false;
-  train::GenerateOptions options;
+  generate::GenerateOptions options;
 };
 
 /// A model, what it is asked for, and how much it may hold.
 struct GenerateRequest {
-  train::ModelSource source;
+  generate::ModelSource source;
   std::vector<Tokens> prompts;
-  train::GeneratorOptions generator;
-  train::GenerateOptions options;
+  generate::GeneratorOptions generator;
+  generate::GenerateOptions options;
   std::string capacity_from;  ///< who says how long the context may be
 };
 

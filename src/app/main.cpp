@@ -11,13 +11,13 @@
 
 #include "app/commands.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
 #include "base/reason.hpp"
-#include "base/target.hpp"
 #include "base/text.hpp"
-#include "kernels/backend.hpp"
-#include "runtime/launcher.hpp"
-#include "runtime/session.hpp"
+#include "files/file.hpp"
+#include "kernel_interface/target.hpp"
+#include "kernels/launch/backend.hpp"
+#include "runtime/session/launcher.hpp"
+#include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
 
 namespace {
@@ -128,6 +128,7 @@ int main(int argc, char** argv) {
     std::perror("ztrain: cannot write to stdout");
     return 1;
   }
+  let_large_files_fail();
   allow_many_files();
   runtime::Session session(&argc, &argv);
   RankConsole console(session.rank());  // after the session: its thread inherits what signals are blocked

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <limits>
+#include <string_view>
 #include <type_traits>
 
 #include "base/fits_fp32.hpp"
@@ -12,25 +15,34 @@
 
 namespace ztrain::app {
 
+/// CLI11's own bounds print numbers of hundreds of digits.
+template <class T, class Legal>
+Option& Option::bound(const std::string& what, Legal legal) {
+  option_->check([=](const std::string& text) {
+    T x = 0;
+    return CLI::detail::lexical_cast(text, x) && legal(x)
+               ? ""
+               : fmt::format("{} is not legal: expected {}", printable(text), what);
+  });
+  return *this;
+}
+
 Option& Option::required() {
   option_->required();
   return *this;
 }
 
 Option& Option::positive() {
-  option_->check(CLI::PositiveNumber);
-  return *this;
+  return bound<double>("above 0", [](double x) { return x > 0; });
 }
 
 Option& Option::not_negative() {
-  option_->check(CLI::NonNegativeNumber);
-  return *this;
+  return bound<double>("0 or more", [](double x) { return x >= 0; });
 }
 
 template <class T>
 Option& Option::range(T low, T high) {
-  option_->check(CLI::Range(low, high));
-  return *this;
+  return bound<T>(fmt::format("from {} to {}", low, high), [=](T x) { return low <= x && x <= high; });
 }
 
 template Option& Option::range(int, int);
@@ -38,11 +50,6 @@ template Option& Option::range(double, double);
 
 Option& Option::one_of(const std::vector<std::string>& values) {
   option_->check(CLI::IsMember(values));
-  return *this;
-}
-
-Option& Option::comma_separated() {
-  option_->delimiter(',');
   return *this;
 }
 
@@ -62,16 +69,61 @@ namespace {
 std::string not_a_number(const std::string& text) {
   double x = 0;
   const bool number = CLI::detail::lexical_cast(text, x);
-  return !number || fits_fp32(x) ? "" : fmt::format("{} is no number that fp32 holds", text);
+  return !number || fits_fp32(x) ? "" : fmt::format("{} is no number that fp32 holds", printable(text));
+}
+
+template <class T>
+bool is_whole(std::string_view text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+/// CLI11 takes the nearest number that the type holds, and minus one as the largest.
+template <class T>
+std::string not_whole(const std::string& text) {
+  T value = 0;
+  if (is_whole(text, value)) return "";
+  return fmt::format("{} is not legal: expected a whole number from {} to {}", printable(text),
+                     std::numeric_limits<T>::min(), std::numeric_limits<T>::max());
+}
+
+std::string empty_text(const std::string& text) {
+  return text.empty() ? "an empty text is no value: give one, or leave the option out" : "";
+}
+
+using Ids = std::vector<std::int32_t>;
+
+/// Of a text such as "1,2,3". CLI11 passes over what is empty between commas.
+Ids ids_of(const std::string& text, const std::string& name) {
+  Ids ids;
+  for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = text.find(',', begin);
+    const bool whole = is_whole(std::string_view(text).substr(begin, end - begin), ids.emplace_back());
+    if (!whole)
+      throw CLI::ValidationError(
+          name, fmt::format("'{}' is not legal: expected token ids with commas between them, such as 1,2,3",
+                            printable(text, 100)));
+  }
+  return ids;
 }
 
 }  // namespace
 
 template <class T>
 Option Parser::option(const std::string& name, T& value, const std::string& doc) {
-  CLI::Option* option = app_->add_option(name, value, doc);
-  if constexpr (std::is_floating_point_v<T>) option->check(not_a_number);
-  return Option(option);
+  if constexpr (std::is_same_v<T, Ids> || std::is_same_v<T, std::optional<Ids>>) {
+    const auto read = [&value, name](const std::string& text) { value = ids_of(text, name); };
+    return Option(app_->add_option_function<std::string>(name, read, doc));
+  } else {
+    CLI::Option* option = app_->add_option(name, value, doc);
+    if constexpr (std::is_floating_point_v<T>)
+      option->check(not_a_number);
+    else if constexpr (std::is_integral_v<T>)
+      option->check(not_whole<T>);
+    else
+      option->check(empty_text);
+    return Option(option);
+  }
 }
 
 template Option Parser::option(const std::string&, std::string&, const std::string&);

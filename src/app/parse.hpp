@@ -28,10 +28,12 @@ class Option {
   template <class T>
   Option& range(T low, T high);  ///< T: int or double
   Option& one_of(const std::vector<std::string>& values);
-  Option& comma_separated();
   Option& shows_default();  ///< in --help: the value that the variable has now
 
  private:
+  template <class T, class Legal>
+  Option& bound(const std::string& what, Legal legal);
+
   CLI::Option* option_;  ///< the parser's
 };
 
@@ -44,8 +46,9 @@ class Parser {
   Parser& operator=(const Parser&) = delete;
 
   /// A name without "--" is a positional word. `value` outlives the parser, and is written by parse() alone.
-  /// T: std::string, int, std::int64_t, std::uint64_t, double, std::vector<std::int32_t>, or a std::optional
-  /// of the last.
+  /// T: std::string, int, std::int64_t, std::uint64_t, double, std::vector<std::int32_t> (with commas
+  /// between its numbers), or a std::optional of the last. Empty texts and numbers that T does not hold are
+  /// refused.
   template <class T>
   Option option(const std::string& name, T& value, const std::string& doc);
   void flag(const std::string& name, bool& value, const std::string& doc);

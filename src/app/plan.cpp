@@ -8,7 +8,7 @@
 #include "base/json.hpp"
 #include "plan/classic.hpp"
 #include "plan/report.hpp"
-#include "runtime/session.hpp"
+#include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
 
 namespace ztrain::app {

@@ -1,7 +1,7 @@
 #include "app/question.hpp"
 
 #include "base/error.hpp"
-#include "config/load.hpp"
+#include "config/text/load.hpp"
 #include "data/datasets.hpp"
 
 namespace ztrain::app {

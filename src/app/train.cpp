@@ -1,6 +1,6 @@
 #include "app/commands.hpp"
-#include "config/load.hpp"
-#include "runtime/session.hpp"
+#include "config/text/load.hpp"
+#include "runtime/session/session.hpp"
 #include "train/trainer.hpp"
 
 namespace ztrain::app {

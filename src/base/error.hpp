@@ -3,8 +3,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace ztrain {
@@ -21,9 +23,24 @@ template <class... Args>
   throw Error(fmt::format(format, std::forward<Args>(args)...));
 }
 
+/// Throws Error for what is wrong with the program itself, and says where. file: as __FILE__ has it.
+[[noreturn]] inline void defect(std::string_view file, int line, const std::string& what) {
+  const std::size_t root = std::min(file.rfind("/src/"), file.rfind("/kernels/"));
+  if (root != file.npos) file.remove_prefix(root + 1);
+  throw Error(fmt::format("{} (a defect of ztrain, found at {}:{}: please report it)", what, file, line));
+}
+
 }  // namespace ztrain
 
-/// Throws ztrain::Error with the formatted message unless the condition holds; active in every build.
+/// For what no deck, no file and no machine can break: throws ztrain::Error with the formatted message and
+/// the place in the sources unless the condition holds; active in every build.
+#define ASSERT(condition, ...)                                                          \
+  do {                                                                                  \
+    if (!(condition)) ::ztrain::defect(__FILE__, __LINE__, ::fmt::format(__VA_ARGS__)); \
+  } while (false)
+
+/// For what a user can put right: throws ztrain::Error with the formatted message unless the condition holds;
+/// active in every build.
 #define REQUIRE(condition, ...)                    \
   do {                                             \
     if (!(condition)) ::ztrain::fail(__VA_ARGS__); \

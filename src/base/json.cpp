@@ -70,6 +70,8 @@ json parse_json(std::string_view text) {
 json parse_json(std::string_view text, const std::string& where, const JsonLimits& limits) {
   REQUIRE(static_cast<std::int64_t>(text.size()) <= limits.bytes,
           "{}: has {} bytes, and no such file has more than {}", where, text.size(), limits.bytes);
+  REQUIRE(text.find('\0') == std::string_view::npos,  // where the library's parser takes a text to end
+          "{}: is not valid JSON: it holds a byte that is zero", where);
   Guard guard(where, limits.depth);
   json::sax_parse(text, &guard);
   return json::parse(text);

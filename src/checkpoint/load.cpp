@@ -9,12 +9,12 @@
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "checkpoint/checkpoint.hpp"
-#include "checkpoint/convert.hpp"
-#include "checkpoint/format.hpp"
-#include "checkpoint/host_copy.hpp"
-#include "checkpoint/reader.hpp"
-#include "checkpoint/seal.hpp"
-#include "config/starting_point.hpp"
+#include "checkpoint/format/convert.hpp"
+#include "checkpoint/format/format.hpp"
+#include "checkpoint/format/metadata_file.hpp"
+#include "checkpoint/read/host_copy.hpp"
+#include "checkpoint/read/reader.hpp"
+#include "config/hf/starting_point.hpp"
 
 namespace ztrain::checkpoint {
 namespace {

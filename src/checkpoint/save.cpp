@@ -13,13 +13,13 @@
 #include "base/hash.hpp"
 #include "base/json.hpp"
 #include "checkpoint/checkpoint.hpp"
-#include "checkpoint/folder.hpp"
-#include "checkpoint/format.hpp"
-#include "checkpoint/group.hpp"
-#include "checkpoint/hdf5_file.hpp"
-#include "checkpoint/posix_file.hpp"
-#include "checkpoint/seal.hpp"
-#include "config/starting_point.hpp"
+#include "checkpoint/format/format.hpp"
+#include "checkpoint/format/metadata_file.hpp"
+#include "checkpoint/rank_group.hpp"
+#include "checkpoint/retention.hpp"
+#include "config/hf/starting_point.hpp"
+#include "files/hdf5_file.hpp"
+#include "files/posix_file.hpp"
 
 namespace ztrain::checkpoint {
 namespace {

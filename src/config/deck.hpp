@@ -1,6 +1,6 @@
 #pragma once
-// The deck, typed. Every member corresponds to one row of the field table (config/fields.hpp), which holds
-// its key, default, unit, legal values and documentation; keys are `section.member`.
+// The deck, typed. Every member corresponds to one row of the field table (config/fields/fields.hpp), which
+// holds its key, default, unit, legal values and documentation; keys are `section.member`.
 
 #include <cstdint>
 #include <optional>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "optim/schedule.hpp"
 
 namespace ztrain::config {
 
@@ -32,7 +33,7 @@ struct Data {
 };
 
 struct Model {
-  std::string family;  ///< a name of config/architectures.hpp
+  std::string family;  ///< a name of config/hf/architectures.hpp
   std::string preset;  ///< "custom" takes the dims below
   std::string
       from;  ///< folder of a Hugging Face model: or a checkpoint: its dims, and its weights to start from
@@ -123,13 +124,6 @@ struct Optimizer {
   std::vector<ParameterGroup> groups;  ///< later ones win
 };
 
-struct Schedule {
-  std::string name;         ///< constant | linear | cosine | wsd
-  std::int64_t warmup = 0;  ///< steps
-  std::int64_t decay = 0;   ///< steps of the final decay (wsd)
-  double min_lr_ratio = 0;  ///< final learning rate over optimizer.lr
-};
-
 struct Checkpoint {
   std::string folder;  ///< empty: <run.output>/checkpoints
   std::int64_t interval = 0, keep = 0, files = 0;
@@ -200,7 +194,7 @@ struct Deck {
   LossScaling loss_scaling;
   Recompute recompute;
   Optimizer optimizer;
-  Schedule schedule;
+  optim::Schedule schedule;
   Checkpoint checkpoint;
   Evaluation evaluation;
   Metrics metrics;

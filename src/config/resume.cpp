@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include "config/toml_text.hpp"
-#include "config/validate.hpp"
-#include "config/value.hpp"
+#include "config/text/toml_text.hpp"
+#include "config/text/value.hpp"
+#include "config/validate/validate.hpp"
 
 namespace ztrain::config {
 namespace {

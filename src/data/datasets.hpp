@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "config/deck.hpp"
-#include "data/row_sets.hpp"
+#include "data/rows/row_sets.hpp"
 #include "data/sampler.hpp"
-#include "data/tokenizer.hpp"
+#include "data/tokens/tokenizer_identity.hpp"
 
 namespace ztrain::data {
 

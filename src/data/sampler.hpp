@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "data/mixture.hpp"
-#include "data/row_source.hpp"
+#include "data/rows/row_source.hpp"
 
 namespace ztrain::data {
 

@@ -1,8 +1,8 @@
-#include "base/step_scalars.hpp"
 #include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
-#include "kernels/dropout.hpp"
-#include "kernels/scale.hpp"
+#include "kernel_interface/step_scalars.hpp"
+#include "kernels/elementwise/dropout.hpp"
+#include "kernels/elementwise/scale.hpp"
 
 namespace ztrain::engine {
 

@@ -2,8 +2,8 @@
 
 #include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
-#include "kernels/attention_cached.hpp"
-#include "kernels/cache_append.hpp"
+#include "kernels/attention/attention_cached.hpp"
+#include "kernels/attention/cache_append.hpp"
 
 namespace ztrain::engine {
 

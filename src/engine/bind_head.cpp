@@ -1,6 +1,6 @@
 #include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
-#include "kernels/head_loss.hpp"
+#include "kernels/head/head_loss.hpp"
 
 namespace ztrain::engine {
 namespace {

@@ -2,12 +2,12 @@
 
 #include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
-#include "kernels/add.hpp"
-#include "kernels/embedding.hpp"
-#include "kernels/rmsnorm.hpp"
-#include "kernels/rope.hpp"
-#include "kernels/select_row.hpp"
-#include "kernels/swiglu.hpp"
+#include "kernels/attention/rope.hpp"
+#include "kernels/elementwise/add.hpp"
+#include "kernels/elementwise/select_row.hpp"
+#include "kernels/elementwise/swiglu.hpp"
+#include "kernels/head/embedding.hpp"
+#include "kernels/norm/rmsnorm.hpp"
 
 namespace ztrain::engine {
 namespace {

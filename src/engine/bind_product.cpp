@@ -2,13 +2,13 @@
 #include <cmath>
 #include <cstdint>
 
-#include "base/attention_work.hpp"
 #include "base/error.hpp"
 #include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
-#include "kernels/attention_prepared.hpp"
-#include "kernels/linear.hpp"
-#include "program/attention_op.hpp"
+#include "kernel_interface/attention_work.hpp"
+#include "kernels/attention/attention_prepared.hpp"
+#include "kernels/gemm/linear.hpp"
+#include "program/ir/attention_op.hpp"
 
 namespace ztrain::engine {
 namespace {
@@ -59,8 +59,8 @@ template <class Operand, class Info>
 auto joined(const Binding& b, std::size_t first, const Operand& operand, const Info& info) {
   const auto parts = static_cast<std::size_t>(b.op.attributes.integer("parts", 1));
   for (std::size_t i = first + 1; i < first + parts; ++i)
-    REQUIRE(operand(i) == operand(i - 1) + info(i - 1).bytes(), "{}: '{}' does not follow '{}' in memory",
-            b.op.name, info(i).name, info(i - 1).name);
+    ASSERT(operand(i) == operand(i - 1) + info(i - 1).bytes(), "{}: '{}' does not follow '{}' in memory",
+           b.op.name, info(i).name, info(i - 1).name);
   return operand(first);
 }
 const std::byte* joined_input(const Binding& b, std::size_t first) {

@@ -1,12 +1,12 @@
-#include "base/step_partial.hpp"
-#include "base/step_scalars.hpp"
 #include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
 #include "engine/queues.hpp"
-#include "kernels/bytes.hpp"
-#include "kernels/cast.hpp"
-#include "kernels/step_metrics.hpp"
-#include "kernels/sum_squares.hpp"
+#include "kernel_interface/step_partial.hpp"
+#include "kernel_interface/step_scalars.hpp"
+#include "kernels/elementwise/bytes.hpp"
+#include "kernels/elementwise/cast.hpp"
+#include "kernels/step/step_metrics.hpp"
+#include "kernels/step/sum_squares.hpp"
 
 namespace ztrain::engine {
 namespace {

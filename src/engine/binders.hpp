@@ -2,7 +2,7 @@
 // One binder per row of the kernel table.
 
 #include "engine/kernel_table.hpp"
-#include "kernels/gemm.hpp"
+#include "kernels/gemm/gemm.hpp"
 
 namespace ztrain::engine {
 

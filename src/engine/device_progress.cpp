@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "program/repeat.hpp"
+#include "program/ir/repeat.hpp"
 
 namespace ztrain::engine {
 

@@ -3,8 +3,8 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
-#include "base/view.hpp"
 #include "engine/kernel_table.hpp"
+#include "kernel_interface/view.hpp"
 
 namespace ztrain::engine {
 
@@ -27,7 +27,7 @@ auto with_type(DType type, F&& f) {
     case DType::f64:
       return f(Type<double>{});
     default:
-      fail("no kernel computes in {}", name_of(type));
+      ASSERT(false, "no kernel computes in {}", name_of(type));
   }
 }
 
@@ -40,7 +40,7 @@ auto with_gradient_types(DType t, DType g, F&& f) {
   if (t == DType::f16 && g == DType::f32) return f(Type<f16>{}, Type<float>{});
   if (t == DType::f16 && g == DType::f16) return f(Type<f16>{}, Type<f16>{});
   if (t == DType::f64 && g == DType::f64) return f(Type<double>{}, Type<double>{});
-  fail("no kernel turns {} activations into {} gradients", name_of(t), name_of(g));
+  ASSERT(false, "no kernel turns {} activations into {} gradients", name_of(t), name_of(g));
 }
 
 template <class T>

@@ -20,8 +20,8 @@
 #include "engine/queues.hpp"
 #include "engine/segments.hpp"
 #include "engine/timings.hpp"
-#include "kernels/bytes.hpp"
-#include "program/repeat.hpp"
+#include "kernels/elementwise/bytes.hpp"
+#include "program/ir/repeat.hpp"
 
 namespace ztrain::engine {
 

@@ -7,7 +7,7 @@
 #include "base/error.hpp"
 #include "base/index.hpp"
 #include "engine/executor.hpp"
-#include "program/order.hpp"
+#include "program/ir/order.hpp"
 
 namespace ztrain::engine {
 

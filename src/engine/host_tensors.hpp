@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "memory/arena.hpp"
-#include "runtime/device.hpp"
+#include "runtime/device/device.hpp"
 
 namespace ztrain::engine {
 

@@ -13,9 +13,9 @@ JobMemory::JobMemory(std::initializer_list<const program::Program*> programs, me
     std::int64_t persistent = -1, transient = 0;
     for (const program::Program* p : programs) {
       const program::TierPlan& plan = p->plan[tier];
-      REQUIRE(persistent < 0 || persistent == plan.persistent_bytes,
-              "program '{}' keeps {} bytes between steps, the others of its job {}", p->name,
-              plan.persistent_bytes, persistent);
+      ASSERT(persistent < 0 || persistent == plan.persistent_bytes,
+             "program '{}' keeps {} bytes between steps, the others of its job {}", p->name,
+             plan.persistent_bytes, persistent);
       persistent = plan.persistent_bytes;
       transient = std::max(transient, plan.transient_bytes);
     }
@@ -35,8 +35,8 @@ std::byte* JobMemory::address(const program::Program& program, program::TensorId
   const program::Tensor& storage = program.tensor(program.storage(id));
   const Region& region = regions_[static_cast<std::size_t>(storage.tier)];
   const auto& arena = storage.persistent ? region.persistent : region.transient;
-  REQUIRE(arena && storage.address >= 0, "program '{}': tensor '{}' has no place in memory", program.name,
-          tensor.name);
+  ASSERT(arena && storage.address >= 0, "program '{}': tensor '{}' has no place in memory", program.name,
+         tensor.name);
   return arena->at(storage.address) + tensor.offset;
 }
 

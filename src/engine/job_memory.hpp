@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "memory/arena.hpp"
-#include "program/program.hpp"
+#include "program/ir/program.hpp"
 
 namespace ztrain::engine {
 

@@ -66,7 +66,7 @@ constexpr std::array<Row, 44> table{{
 Bound bind(const Binding& b) {
   for (const Row& row : table)
     if (row.op == b.op.type) return row.bind(b);
-  fail("no kernel named '{}' in the kernel table (src/engine/kernel_table.cpp)", b.op.type);
+  ASSERT(false, "no kernel named '{}' in the kernel table", b.op.type);
 }
 
 }  // namespace ztrain::engine

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "engine/job_memory.hpp"
-#include "kernels/exec.hpp"
-#include "program/program.hpp"
-#include "runtime/mesh_comms.hpp"
+#include "kernels/launch/exec.hpp"
+#include "program/ir/program.hpp"
+#include "runtime/comm/mesh_comms.hpp"
 
 namespace ztrain::engine {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "program/order.hpp"
+#include "program/ir/order.hpp"
 
 namespace ztrain::engine {
 

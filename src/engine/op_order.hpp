@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "program/program.hpp"
+#include "program/ir/program.hpp"
 
 namespace ztrain::engine {
 

@@ -3,9 +3,9 @@
 
 #include <array>
 
-#include "kernels/backend.hpp"
-#include "program/program.hpp"
-#include "runtime/device.hpp"
+#include "kernels/launch/backend.hpp"
+#include "program/ir/program.hpp"
+#include "runtime/device/device.hpp"
 
 namespace ztrain::engine {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "program/program.hpp"
+#include "program/ir/program.hpp"
 
 namespace ztrain::engine {
 

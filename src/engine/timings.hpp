@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "program/program.hpp"
-#include "runtime/device.hpp"
+#include "program/ir/program.hpp"
+#include "runtime/device/device.hpp"
 
 namespace ztrain::engine {
 

@@ -37,7 +37,7 @@ constexpr std::int64_t all_reduce_workspace(int ranks, DType type, std::int64_t 
   return (ranks - 1) * all_reduce_slice(ranks, count) * size_of(type);
 }
 // What collectives that the host drives take of pinned host memory, where MPI cannot reach the device's
-// (runtime/staged_comm.hpp): each part starts on a multiple of staged_alignment.
+// (runtime/comm/staged_comm.hpp): each part starts on a multiple of staged_alignment.
 inline constexpr std::int64_t staged_alignment = 64;
 constexpr std::int64_t staged_part(std::int64_t bytes) {
   return round_up(bytes, staged_alignment);

@@ -48,7 +48,7 @@ std::string MeshShape::describe() const {
 }
 
 Coordinate::Coordinate(const MeshShape& mesh, int rank) : mesh_(mesh), rank_(rank) {
-  REQUIRE(rank >= 0 && rank < mesh.ranks(), "rank {} is outside a mesh of {} ranks", rank, mesh.ranks());
+  ASSERT(rank >= 0 && rank < mesh.ranks(), "rank {} is outside a mesh of {} ranks", rank, mesh.ranks());
   for (int i = axis_count - 1; i >= 0; --i) {
     const int degree = mesh.degree[static_cast<std::size_t>(i)];
     position_[static_cast<std::size_t>(i)] = rank % degree;

@@ -18,7 +18,7 @@ Arena::Arena(std::string name, std::int64_t bytes, Guards guards, Provider& prov
       provider_(&provider),
       bytes_(bytes),
       guard_(guards == Guards::on ? guard_bytes : 0) {
-  REQUIRE(bytes >= 0, "the {} arena cannot have {} bytes", name_, bytes);
+  ASSERT(bytes >= 0, "the {} arena cannot have {} bytes", name_, bytes);
   if (bytes + 2 * guard_ == 0) return;
   allocation_ = provider.allocate(name_ + " arena", bytes + 2 * guard_);
   base_ = allocation_ + guard_;
@@ -40,8 +40,8 @@ Arena::Arena(Arena&& other) noexcept
       base_(std::exchange(other.base_, nullptr)) {}
 
 void Arena::poison(std::int64_t offset, std::int64_t bytes) {
-  REQUIRE(offset >= 0 && bytes >= 0 && offset + bytes <= bytes_,
-          "bytes {} to {} are outside the {} arena of {} bytes", offset, offset + bytes, name_, bytes_);
+  ASSERT(offset >= 0 && bytes >= 0 && offset + bytes <= bytes_,
+         "bytes {} to {} are outside the {} arena of {} bytes", offset, offset + bytes, name_, bytes_);
   if (bytes > 0) provider_->fill(base_ + offset, 0xFF, bytes);
 }
 
@@ -50,12 +50,12 @@ void Arena::check_guards() const {
   std::vector<std::byte> zone(static_cast<std::size_t>(guard_));
   provider_->read(zone.data(), base_ - guard_, guard_);
   for (std::int64_t i = 1; i <= guard_; ++i)
-    REQUIRE(zone[static_cast<std::size_t>(guard_ - i)] == guard_pattern,
-            "the byte {} before the {} arena was overwritten", i, name_);
+    ASSERT(zone[static_cast<std::size_t>(guard_ - i)] == guard_pattern,
+           "the byte {} before the {} arena was overwritten", i, name_);
   provider_->read(zone.data(), base_ + bytes_, guard_);
   for (std::int64_t i = 0; i < guard_; ++i)
-    REQUIRE(zone[static_cast<std::size_t>(i)] == guard_pattern,
-            "byte {} was written, behind the end of the {} arena of {} bytes", bytes_ + i, name_, bytes_);
+    ASSERT(zone[static_cast<std::size_t>(i)] == guard_pattern,
+           "byte {} was written, behind the end of the {} arena of {} bytes", bytes_ + i, name_, bytes_);
 }
 
 std::int64_t Arena::resident_bytes() const {

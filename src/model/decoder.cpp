@@ -36,7 +36,7 @@ struct Projection {
 };
 
 /// Layers of one input. Weights come first, then biases: those of a kind lie side by side, so that the
-/// products can be joined (program/join_products.hpp).
+/// products can be joined (program/passes/join_products.hpp).
 std::vector<Projection> projections(Builder& b, const config::Model& m, ValueId x,
                                     const std::vector<std::pair<std::string, std::int64_t>>& outputs,
                                     bool bias) {

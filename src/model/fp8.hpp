@@ -1,8 +1,8 @@
 #pragma once
 // Products with 8-bit floats, as a pass over a family's graph: y = x W^T of a block's linear layer becomes a
 // quantisation of x, which all layers that read x share, and a product of codes. The weight itself is a
-// parameter of type e4m3 from here on: its codes are made where it is kept (program/weight_codes.hpp) and
-// gathered as bytes.
+// parameter of type e4m3 from here on: its codes are made where it is kept (program/passes/weight_codes.hpp)
+// and gathered as bytes.
 
 #include <string>
 

@@ -50,7 +50,7 @@ struct Parameter {
   bool adapter = false;   ///< a LoRA factor: no model that is read has it
   bool decay = true;      ///< takes weight decay: matrices do, norms and biases do not
   /// The first of the parameters that it must lie beside, in their order, since one product takes them all
-  /// (program/join_products.hpp); -1: none.
+  /// (program/passes/join_products.hpp); -1: none.
   int joined = -1;
   int slice_dim = -1;  ///< dim cut over the tensor axis; -1: whole on each rank
   int slice_parts = 1;
@@ -62,7 +62,7 @@ struct Parameter {
 };
 
 /// What lies in one flat range, and is reduced and stepped at once. Families make one per block;
-/// program/units.hpp regroups.
+/// program/passes/units.hpp regroups.
 struct Unit {
   std::string name;
   int together = 0;         ///< units of equal numbers are gathered at once

@@ -52,8 +52,7 @@ std::vector<std::string> schedule_names() {
   return names;
 }
 
-double learning_rate(const config::Schedule& schedule, double peak, std::int64_t step,
-                     std::int64_t total_steps) {
+double learning_rate(const Schedule& schedule, double peak, std::int64_t step, std::int64_t total_steps) {
   const auto row =
       std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return schedule.name == r.name; });
   REQUIRE(row != rows.end(), "schedule.name = \"{}\" is unknown; legal: {}", schedule.name,

@@ -17,14 +17,19 @@
 #include <string>
 #include <vector>
 
-#include "config/deck.hpp"
-
 namespace ztrain::optim {
+
+/// [schedule] of the deck.
+struct Schedule {
+  std::string name;         ///< constant | linear | cosine | wsd
+  std::int64_t warmup = 0;  ///< steps
+  std::int64_t decay = 0;   ///< steps of the final decay (wsd)
+  double min_lr_ratio = 0;  ///< final learning rate over optimizer.lr
+};
 
 /// The learning rate of optimizer step `step`. Throws Error naming schedule.name when there is no such
 /// schedule.
-double learning_rate(const config::Schedule& schedule, double peak, std::int64_t step,
-                     std::int64_t total_steps);
+double learning_rate(const Schedule& schedule, double peak, std::int64_t step, std::int64_t total_steps);
 
 /// 1 - beta^t, t >= 1 the number of optimizer steps taken including this one: what Adam divides its moments
 /// by (Kingma and Ba, "Adam", ICLR 2015). Accurate for beta near 1.

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "config/fields.hpp"
-#include "config/load.hpp"
+#include "config/fields/fields.hpp"
+#include "config/text/load.hpp"
 
 namespace ztrain::plan {
 namespace {

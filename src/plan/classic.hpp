@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "program/strategy.hpp"
+#include "program/ir/strategy.hpp"
 
 namespace ztrain::plan {
 

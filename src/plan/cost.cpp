@@ -5,12 +5,12 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "config/fields.hpp"
-#include "config/load.hpp"
-#include "config/validate.hpp"
+#include "config/fields/fields.hpp"
+#include "config/text/load.hpp"
+#include "config/validate/validate.hpp"
 #include "model/family.hpp"
 #include "plan/setup.hpp"
-#include "program/passes.hpp"
+#include "program/passes/final_passes.hpp"
 
 namespace ztrain::plan {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "base/target.hpp"
 #include "config/deck.hpp"
+#include "kernel_interface/target.hpp"
 #include "plan/machine.hpp"
 #include "plan/memory.hpp"
 #include "plan/simulate.hpp"

@@ -1,6 +1,6 @@
 #include "plan/machine.hpp"
 
-#include "config/validate.hpp"
+#include "config/validate/validate.hpp"
 
 namespace ztrain::plan {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "base/target.hpp"
 #include "config/deck.hpp"
+#include "kernel_interface/target.hpp"
 
 namespace ztrain::plan {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "program/compile.hpp"
-#include "program/inference.hpp"
+#include "program/jobs/compile.hpp"
+#include "program/jobs/inference.hpp"
 
 namespace ztrain::plan {
 

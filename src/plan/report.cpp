@@ -8,9 +8,9 @@
 #include "base/shape.hpp"
 #include "base/table.hpp"
 #include "base/text.hpp"
-#include "config/summary.hpp"
-#include "config/validate.hpp"
-#include "optimizers/optimizer.hpp"
+#include "config/text/summary.hpp"
+#include "config/validate/validate.hpp"
+#include "optim/optimizer.hpp"
 #include "plan/classic.hpp"
 
 namespace ztrain::plan {
@@ -128,8 +128,8 @@ double optimizer_bytes_of(const config::Deck& d) {
   const config::Optimizer& o = d.optimizer;
   const config::Precision& p = d.precision;
   double bytes = p.master == p.parameters ? 0 : static_cast<double>(size_of(p.master));
-  for (const optimizers::StateInfo& state :
-       optimizers::find(o.name).states({o.beta1, o.beta2, o.eps, o.momentum, o.nesterov}))
+  for (const optim::StateInfo& state :
+       optim::find(o.name).states({o.beta1, o.beta2, o.eps, o.momentum, o.nesterov}))
     bytes +=
         static_cast<double>(size_of(state.dtype.value_or(p.moments))) / static_cast<double>(state.granule);
   return bytes;

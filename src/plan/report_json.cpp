@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "config/validate.hpp"
+#include "config/validate/validate.hpp"
 #include "plan/report.hpp"
 
 namespace ztrain::plan {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "config/recompute_pieces.hpp"
-#include "config/validate.hpp"
+#include "config/validate/validate.hpp"
 #include "model/family.hpp"
 #include "model/fp8.hpp"
 

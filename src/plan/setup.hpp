@@ -1,10 +1,10 @@
 #pragma once
 // From a deck to what the compiler of Programs takes. Pure.
 
-#include "base/target.hpp"
 #include "config/deck.hpp"
+#include "kernel_interface/target.hpp"
 #include "model/graph.hpp"
-#include "program/compile.hpp"
+#include "program/jobs/compile.hpp"
 
 namespace ztrain::plan {
 

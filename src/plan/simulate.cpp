@@ -7,7 +7,7 @@
 
 #include "base/index.hpp"
 #include "plan/timetable.hpp"
-#include "program/repeat.hpp"
+#include "program/ir/repeat.hpp"
 
 namespace ztrain::plan {
 namespace {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "plan/machine.hpp"
-#include "program/program.hpp"
+#include "program/ir/program.hpp"
 
 namespace ztrain::plan {
 

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "program/program.hpp"
+#include "program/ir/program.hpp"
 
 namespace ztrain::plan {
 

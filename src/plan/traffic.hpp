@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "program/program.hpp"
+#include "program/ir/program.hpp"
 
 namespace ztrain::plan {
 

@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/plain_text.hpp"
 #include "base/text.hpp"
+#include "files/file.hpp"
 #include "telemetry/allocation_count.hpp"
 
 namespace ztrain::telemetry {
@@ -120,7 +121,7 @@ void Console::print_error(std::string_view text) {
 std::string Console::unwritten() const {
   const std::lock_guard lock(mutex_);
   if (error_ == 0) return "";
-  return fmt::format("stdout: cannot write all that was to be printed: {}", std::strerror(error_));
+  return fmt::format("stdout: cannot write all that was to be printed: {}", text_of_errno(error_));
 }
 
 /// A watchdog calls it where another thread may be stuck in a write to a dead file.

@@ -6,15 +6,14 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
 #include "base/json.hpp"
+#include "files/file.hpp"
 
 namespace ztrain::telemetry {
 namespace {
@@ -23,7 +22,7 @@ constexpr const char* key = "run.output";
 
 [[noreturn]] void cannot_write(const std::string& path) {
   fail("run.output: cannot write {}: {}; free space there or set run.output to a folder that can be written",
-       path, std::strerror(errno));
+       path, text_of_errno(errno));
 }
 
 /// To read it as well, should its name be lost. A symbolic link would have another file written.

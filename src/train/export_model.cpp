@@ -8,12 +8,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
 #include "base/text.hpp"
-#include "config/hf_config.hpp"
-#include "train/checkpoint_folder.hpp"
+#include "config/hf/hf_config.hpp"
+#include "files/file.hpp"
+#include "job/progress.hpp"
+#include "job/require_checkpoint.hpp"
 #include "train/output_folder.hpp"
-#include "train/progress.hpp"
 
 namespace ztrain::train {
 namespace {
@@ -66,9 +66,9 @@ struct PreparedExport {
 
 /// Side files are taken from rank 0, so it alone reads what lies beside the weights that were started from.
 PreparedExport prepare_export(const ExportRequest& request, int rank) {
-  require_checkpoint(request.checkpoint);
+  job::require_checkpoint(request.checkpoint);
   const auto metadata = checkpoint::read_metadata(request.checkpoint);
-  config::Deck deck = deck_of(metadata, request.checkpoint);
+  config::Deck deck = job::deck_of(metadata, request.checkpoint);
   if (rank == 0) deck.model.from = metadata.value("model_from", "");
   PreparedExport p;
   p.options.dtype = dtype_of(deck, request.dtype);

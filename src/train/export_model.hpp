@@ -4,9 +4,9 @@
 #include <functional>
 #include <string>
 
-#include "checkpoint/export.hpp"
+#include "checkpoint/hf/export.hpp"
 #include "config/deck.hpp"
-#include "runtime/session.hpp"
+#include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
 
 namespace ztrain::train {
@@ -19,7 +19,7 @@ struct ExportRequest {
   checkpoint::ExportKeys keys;
 };
 
-/// Collective: writes the folder, sharing the work (checkpoint/export.hpp), and beside the weights
+/// Collective: writes the folder, sharing the work (checkpoint/hf/export.hpp), and beside the weights
 /// config.json and what the folder of model.from has of a tokenizer; beside adapters their configuration.
 /// alive is called while work goes on, here or on a rank that is waited for; it may be empty. Throws
 /// AgreedError.

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "files/file.hpp"
 
 namespace ztrain::train {
 
@@ -22,7 +22,7 @@ void make_writable(const std::filesystem::path& folder, const char* key) {
 }
 
 void write_text(const std::filesystem::path& path, const std::string& text, const char* key) {
-  auto file = checkpoint::PosixFile::create(path, key);
+  auto file = PosixFile::create(path, key);
   file.write_at(text.data(), std::ssize(text), 0);
   file.close();
 }
@@ -30,9 +30,9 @@ void write_text(const std::filesystem::path& path, const std::string& text, cons
 HeldFolder::HeldFolder(std::filesystem::path folder, const char* key, std::string host)
     : folder_(std::move(folder)), key_(key), host_(std::move(host)), lock_(lock()) {}
 
-checkpoint::PosixFile HeldFolder::lock() const {
+PosixFile HeldFolder::lock() const {
   constexpr std::int64_t longest = 256;
-  auto file = checkpoint::PosixFile::open_or_create(folder_ / lock_name, key_);
+  auto file = PosixFile::open_or_create(folder_ / lock_name, key_);
   if (!file.lock()) {
     std::string other(static_cast<std::size_t>(std::min(file.size(), longest)), ' ');
     file.read_at(other.data(), std::ssize(other), 0);
@@ -51,7 +51,7 @@ void HeldFolder::hold_again() {
 }
 
 /// Where somebody is still removing the folder, it can be gone before the lock is in it.
-checkpoint::PosixFile HeldFolder::make_and_lock() const {
+PosixFile HeldFolder::make_and_lock() const {
   constexpr int most_tries = 100;
   for (int tries = 1;; ++tries) {
     std::error_code error;

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "checkpoint/posix_file.hpp"
+#include "files/posix_file.hpp"
 
 namespace ztrain::train {
 
@@ -30,13 +30,13 @@ class HeldFolder {
   void hold_again();
 
  private:
-  checkpoint::PosixFile lock() const;
-  checkpoint::PosixFile make_and_lock() const;
+  PosixFile lock() const;
+  PosixFile make_and_lock() const;
 
   std::filesystem::path folder_;
   const char* key_;
   std::string host_;
-  std::optional<checkpoint::PosixFile> lock_;
+  std::optional<PosixFile> lock_;
 };
 
 /// A file of this content. Throws Error.

@@ -6,13 +6,13 @@
 #include <limits>
 
 #include "base/hash.hpp"
-#include "base/step_scalars.hpp"
 #include "base/text.hpp"
-#include "config/print.hpp"
-#include "config/summary.hpp"
-#include "config/validate.hpp"
+#include "config/text/print.hpp"
+#include "config/text/summary.hpp"
+#include "config/validate/validate.hpp"
 #include "data/describe.hpp"
-#include "train/memory_report.hpp"
+#include "job/memory_report.hpp"
+#include "kernel_interface/step_scalars.hpp"
 
 namespace ztrain::train {
 namespace {
@@ -54,7 +54,7 @@ std::string job_line(const runtime::Session& session) {
 }  // namespace
 
 std::string banner(const runtime::Session& session, const config::Deck& d, const data::Datasets& data,
-                   Worker& worker, const RunFacts& facts, const std::string& version) {
+                   job::Worker& worker, const RunFacts& facts, const std::string& version) {
   const program::Job& job = worker.job();
   const auto device = program::Tier::device;
   std::string text = fmt::format("ztrain {}, {}\n", version, job_line(session));
@@ -64,6 +64,9 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
   line("deck", fmt::format("{} (hash {}, output {})", d.path, hex(config::deck_hash(d)), d.run.output));
   if (worker.device().asynchronous())
     line("device", fmt::format("{}; communication: {}", worker.device().name(), worker.mesh().describe()));
+  else if (d.device.communicator == "nccl")
+    line("device",
+         "warning: there are no GPUs here, so that device.communicator = \"nccl\" is without effect");
   for (const engine::Note& note : worker.notes())
     line(note.what, (note.warning ? "warning: " : "") + note.text);
   line("mesh", worker.mesh().shape().describe());
@@ -81,14 +84,14 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
   if (const std::string note = config::context_note(d); !note.empty()) line("context", note);
   line("batch", batch_line(d, facts));
   line("traffic", comm_line(job.train));
-  text += memory_table(job.train, worker.memory().persistent_bytes(device),
-                       worker.memory().transient_bytes(device));
+  text += job::memory_table(job.train, worker.memory().persistent_bytes(device),
+                            worker.memory().transient_bytes(device));
   return text;
 }
 
-telemetry::StepRecord step_record(const Worker& worker, const engine::Timings& timings,
-                                  const Progress& progress, const RunFacts& facts, const StepClock& clock,
-                                  const std::vector<runtime::Mesh::Sent>& sent) {
+telemetry::StepRecord step_record(const job::Worker& worker, const engine::Timings& timings,
+                                  const job::Progress& progress, const RunFacts& facts,
+                                  const StepClock& clock, const std::vector<runtime::Mesh::Sent>& sent) {
   const StepScalars& s = worker.scalars();
   telemetry::StepRecord r;
   r.step = progress.step;

@@ -6,10 +6,10 @@
 #include "config/deck.hpp"
 #include "data/datasets.hpp"
 #include "engine/executor.hpp"
+#include "job/progress.hpp"
+#include "job/worker.hpp"
 #include "telemetry/metrics_file.hpp"
 #include "telemetry/step_line.hpp"
-#include "train/progress.hpp"
-#include "train/worker.hpp"
 
 namespace ztrain::train {
 
@@ -30,11 +30,11 @@ struct StepClock {
 
 /// What a run begins with. Rank 0 alone compares the data's tokenizer with the model's: its text is printed.
 std::string banner(const runtime::Session& session, const config::Deck& deck, const data::Datasets& data,
-                   Worker& worker, const RunFacts& facts, const std::string& version);
+                   job::Worker& worker, const RunFacts& facts, const std::string& version);
 
-telemetry::StepRecord step_record(const Worker& worker, const engine::Timings& timings,
-                                  const Progress& progress, const RunFacts& facts, const StepClock& clock,
-                                  const std::vector<runtime::Mesh::Sent>& sent);
+telemetry::StepRecord step_record(const job::Worker& worker, const engine::Timings& timings,
+                                  const job::Progress& progress, const RunFacts& facts,
+                                  const StepClock& clock, const std::vector<runtime::Mesh::Sent>& sent);
 
 telemetry::StepLine step_line(const telemetry::StepRecord& record, const RunFacts& facts,
                               double seconds_left);

@@ -9,9 +9,9 @@
 #include "base/error.hpp"
 #include "base/plain_text.hpp"
 #include "checkpoint/checkpoint.hpp"
-#include "checkpoint/export_folder.hpp"
-#include "config/validate.hpp"
-#include "data/files.hpp"
+#include "checkpoint/hf/export_folder.hpp"
+#include "config/validate/validate.hpp"
+#include "data/tokens/files.hpp"
 #include "telemetry/metrics_file.hpp"
 #include "train/output_folder.hpp"
 
@@ -48,7 +48,11 @@ fs::path resolved(const fs::path& path) {
 }
 
 std::vector<Read> read_by(const config::Deck& deck) {
-  std::vector<Read> all{{"the deck", resolved(deck.path)}};
+  std::vector<Read> all;
+  // A run that goes on with its own resolved deck writes the same settings again.
+  if (const fs::path own = resolved(deck.path);
+      own != resolved(fs::path(deck.run.output) / resolved_deck_name))
+    all.push_back({"the deck", own});
   const auto add = [&](const std::string& key, const std::vector<std::string>& patterns) {
     for (const std::string& file : data::expand_patterns(patterns, key)) all.push_back({key, resolved(file)});
   };

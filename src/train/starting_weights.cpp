@@ -8,7 +8,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "config/starting_point.hpp"
+#include "config/hf/starting_point.hpp"
 
 namespace ztrain::train {
 namespace {
@@ -54,7 +54,7 @@ std::string report(const std::vector<Reading>& all, double seconds) {
 
 }  // namespace
 
-void start_from_weights(const runtime::Session& session, telemetry::Console& console, Worker& worker,
+void start_from_weights(const runtime::Session& session, telemetry::Console& console, job::Worker& worker,
                         const config::Deck& deck) {
   telemetry::Phase phase(console, "reading the weights", [&] { return worker.position(); });
   const std::string& folder = deck.model.from;

@@ -9,25 +9,25 @@
 #include <utility>
 
 #include "base/clock.hpp"
-#include "base/file.hpp"
 #include "base/hash.hpp"
 #include "base/text.hpp"
-#include "config/print.hpp"
-#include "config/starting_point.hpp"
-#include "config/validate.hpp"
+#include "config/hf/starting_point.hpp"
+#include "config/text/print.hpp"
+#include "config/validate/validate.hpp"
+#include "files/file.hpp"
+#include "job/evaluation.hpp"
+#include "job/peak.hpp"
+#include "job/product_algorithms.hpp"
+#include "job/require_memory.hpp"
+#include "job/weights.hpp"
 #include "memory/machine.hpp"
 #include "model/family.hpp"
 #include "optim/schedule.hpp"
 #include "plan/setup.hpp"
-#include "train/evaluation.hpp"
 #include "train/export_model.hpp"
 #include "train/output_folder.hpp"
-#include "train/peak.hpp"
-#include "train/product_algorithms.hpp"
-#include "train/require_memory.hpp"
 #include "train/run_files.hpp"
 #include "train/starting_weights.hpp"
-#include "train/weights.hpp"
 
 namespace ztrain::train {
 namespace {
@@ -53,7 +53,7 @@ Prepared prepare(const runtime::Session& session, telemetry::Console& console, c
     data::Datasets data = data::open_datasets(deck);
     deck.model.vocab_size = data.vocab_size;
     if (session.rank() == 0) require_apart(deck);
-    require_readable_metadata(deck, data::identity_of(data));
+    job::require_readable_metadata(deck, data::identity_of(data));
     return Prepared{std::move(deck), std::move(data)};
   });
   // Only now: a rank that failed above would not take part in this exchange.
@@ -86,14 +86,14 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, P
           [&] { return facts_of(deck_, sampler_, plan::training_graph(deck_), session.size()); })),
       overflow_(deck_),
       worker_{session,
-              compile_and_verify(session, console, plan::training_graph(deck_),
-                                 plan::job_spec(deck_, build_target())),
-              &deck_, worker_options(deck_), open_device(session, deck_)} {
+              job::compile_and_verify(session, console, plan::training_graph(deck_),
+                                      plan::job_spec(deck_, build_target())),
+              &deck_, job::worker_options(deck_), job::open_device(session, deck_)} {
   if (deck_.precision.parameters == DType::bf16)
-    progress_.bf16_products = chosen_bf16_products(worker_.queues().exec(runtime::compute_queue));
+    progress_.bf16_products = job::chosen_bf16_products(worker_.queues().exec(runtime::compute_queue));
   progress_.run_steps = facts_.steps;
-  facts_.peak_flops = peak_of(deck_, worker_.device().name()).flops_per_second;
-  if (has_memory_of_its_own(worker_.device()))
+  facts_.peak_flops = job::peak_of(deck_, worker_.device().name()).flops_per_second;
+  if (job::has_memory_of_its_own(worker_.device()))
     facts_.machine_bytes = static_cast<double>(worker_.device().memory().limits().total);
   console_.print(session.agree("describing the run",
                                [&] { return banner(session, deck_, data_, worker_, facts_, version_); }));
@@ -283,7 +283,7 @@ void Trainer::fill_inputs() {
   const std::int64_t micros = config::accumulation_steps(deck_), micro = deck_.batch.micro;
   for (std::int64_t m = 0; m < micros; ++m) {
     const std::int64_t first = progress_.samples + (m * worker_.data_ranks() + worker_.data_index()) * micro;
-    sampler_.fill(first, micro, batch_of(worker_.inputs(static_cast<int>(m))));
+    sampler_.fill(first, micro, job::batch_of(worker_.inputs(static_cast<int>(m))));
   }
   data_seconds_ = now() - start;
 }
@@ -353,7 +353,7 @@ void Trainer::evaluate_and_report() {
   if (data_.validation.empty()) return;
   const double start = now();
   telemetry::Phase phase(console_, "evaluation", [this] { return worker_.position(); });
-  const Losses losses = evaluate(worker_, deck_, data_.validation, [&](const std::string& batch) {
+  const job::Losses losses = job::evaluate(worker_, deck_, data_.validation, [&](const std::string& batch) {
     watchdog_->beat("evaluation");
     phase.at(batch);
   });
@@ -365,10 +365,10 @@ void Trainer::evaluate_and_report() {
   sent_before_ = worker_.mesh().bytes_sent();
   if (session_.rank() == 0) {
     telemetry::EvaluationRecord record{progress_.step, losses.all, {}};
-    for (const SetLoss& set : losses.sets) record.sets.emplace_back(set.name, set.loss);
+    for (const job::SetLoss& set : losses.sets) record.sets.emplace_back(set.name, set.loss);
     write_metrics(record);
   }
-  console_.print(fmt::format("step {}: {}{} ({:.1f} s)\n", progress_.step, describe(losses),
+  console_.print(fmt::format("step {}: {}{} ({:.1f} s)\n", progress_.step, job::describe(losses),
                              best ? ", the best so far" : "", now() - start));
 }
 

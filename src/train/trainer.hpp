@@ -8,13 +8,13 @@
 #include "config/deck.hpp"
 #include "data/datasets.hpp"
 #include "data/sampler.hpp"
+#include "job/overflow.hpp"
+#include "job/worker.hpp"
 #include "telemetry/console.hpp"
 #include "telemetry/metrics_file.hpp"
 #include "telemetry/watchdog.hpp"
 #include "train/output_folder.hpp"
-#include "train/overflow.hpp"
 #include "train/report.hpp"
-#include "train/worker.hpp"
 
 namespace ztrain::train {
 
@@ -86,12 +86,12 @@ class Trainer {
   data::Datasets data_;
   data::Sampler sampler_;
   RunFacts facts_;
-  Overflow overflow_;
-  Worker worker_;
+  job::Overflow overflow_;
+  job::Worker worker_;
   std::optional<telemetry::Watchdog> watchdog_;    ///< while run() lasts
   std::vector<HeldFolder> folders_;                ///< that it writes to, run.output first; rank 0 alone
   std::optional<telemetry::MetricsFile> metrics_;  ///< rank 0 alone
-  Progress progress_;
+  job::Progress progress_;
   std::int64_t steps_at_start_ = 0;
   bool save_is_due_ = false;                 ///< with the next step whose weights leave no doubt
   std::int64_t saved_step_ = -1;             ///< step of the newest checkpoint of this run

@@ -9,14 +9,14 @@
 
 #include "base/clock.hpp"
 #include "base/text.hpp"
-#include "config/validate.hpp"
+#include "config/validate/validate.hpp"
+#include "job/data_identity.hpp"
+#include "job/weights.hpp"
 #include "optim/schedule.hpp"
-#include "train/data_identity.hpp"
 #include "train/export_model.hpp"
 #include "train/output_folder.hpp"
 #include "train/starting_weights.hpp"
 #include "train/trainer.hpp"
-#include "train/weights.hpp"
 
 namespace ztrain::train {
 namespace {
@@ -39,7 +39,7 @@ std::string note_products(const std::string& before, const std::string& now) {
 
 /// The newest checkpoint that a longer run would have written as well, since its learning rate did not fall
 /// yet.
-std::string before_decay(const config::Deck& deck, const Progress& progress) {
+std::string before_decay(const config::Deck& deck, const job::Progress& progress) {
   const std::int64_t decay = progress.run_steps - deck.schedule.decay;
   for (const auto& path : checkpoint::list(config::checkpoint_folder(deck)))
     if (checkpoint::step_of(path) - (progress.step - progress.optimizer_steps) <= decay)
@@ -50,7 +50,7 @@ std::string before_decay(const config::Deck& deck, const Progress& progress) {
 }
 
 /// A run of another length has another schedule, and the learning rate jumps.
-std::string note_schedule(const config::Deck& deck, const Progress& progress, std::int64_t steps) {
+std::string note_schedule(const config::Deck& deck, const job::Progress& progress, std::int64_t steps) {
   const std::int64_t t = progress.optimizer_steps, was = progress.run_steps;
   const auto rate = [&](std::int64_t step, std::int64_t length) {
     return optim::learning_rate(deck.schedule, deck.optimizer.lr, step, length);
@@ -110,19 +110,19 @@ void Trainer::require_export() const {
 void Trainer::load_checkpoint(const std::string& path) {
   telemetry::Phase phase(console_, "reading the checkpoint", [this] { return worker_.position(); });
   const std::string note = session_.agree("reading the checkpoint", [&] {
-    const Restored restored =
-        from_metadata(checkpoint::read_metadata(path), deck_, data::identity_of(data_), path);
+    const job::Restored restored =
+        job::from_metadata(checkpoint::read_metadata(path), deck_, data::identity_of(data_), path);
     const std::string products = std::exchange(progress_, restored.progress).bf16_products;
     const std::string schedule = session_.rank() == 0 ? note_schedule(deck_, progress_, facts_.steps) : "";
     progress_.run_steps = facts_.steps;
     require_export();
     const auto& job = worker_.job();
     const auto shards = worker_.state(true);
-    checkpoint::load(path, place_of(job.load, job.layout), shards,
+    checkpoint::load(path, job::place_of(job.load, job.layout), shards,
                      {.progress = [&](std::int64_t done, std::int64_t total) {
                        phase.at(share_of(done, total, "read"));
                      }});
-    overflow_ = Overflow(deck_, &progress_.loss_scaler, progress_.skipped_in_a_row);
+    overflow_ = job::Overflow(deck_, &progress_.loss_scaler, progress_.skipped_in_a_row);
     const std::string before = std::exchange(progress_.bf16_products, products);
     return restored.note + note_products(before, products) + schedule;
   });
@@ -226,10 +226,15 @@ void Trainer::require_end() {
   else if (is_complete() && progress_.evaluation_failed)
     what = "the validation loss at the end of the run is not finite";
   if (what.empty()) return;
+  const std::string folder = config::checkpoint_folder(deck_);
+  const bool saved =
+      !session_.from_rank_0(session_.rank() == 0 && checkpoint::newest(folder) ? "saved" : "").empty();
   throw runtime::AgreedError(fmt::format(
-      "{}: training has diverged. Start anew with a lower optimizer.lr, or with that and another run.output "
-      "from an older checkpoint (model.from = \"{}/step_N\")",
-      what, config::checkpoint_folder(deck_)));
+      "{}: training has diverged. Start anew with a lower optimizer.lr{}", what,
+      saved ? fmt::format(", or with that and another run.output from an older checkpoint (model.from = "
+                          "\"{}/step_N\")",
+                          folder)
+            : ""));
 }
 
 /// The same command then goes on from a checkpoint from which a step was taken.
@@ -261,8 +266,8 @@ void Trainer::save() {
     for (HeldFolder& held : folders_) held.hold_again();
   });
   const auto saved = session_.agree("saving a checkpoint", [&] {
-    return checkpoint::save(folder, progress_.step, place_of(job.load, job.layout), shards,
-                            to_metadata(progress_, deck_, data::identity_of(data_), version_),
+    return checkpoint::save(folder, progress_.step, job::place_of(job.load, job.layout), shards,
+                            job::to_metadata(progress_, deck_, data::identity_of(data_), version_),
                             {static_cast<int>(deck_.checkpoint.files),
                              static_cast<int>(deck_.checkpoint.keep), progress_.proven_step},
                             [&](std::int64_t done, std::int64_t total) {

@@ -1,10 +1,11 @@
-// What a GPU makes of document_start for its attention (kernels/attention_documents.cu), run on the host.
+// What a GPU makes of document_start for its attention (kernels/attention/attention_documents.cu), run on the
+// host.
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "kernels/attention_documents.hpp"
+#include "kernels/attention/attention_documents.hpp"
 #include "tests/cuda_on_host/orders.hpp"
 #include "tests/support/attention_case.hpp"
 

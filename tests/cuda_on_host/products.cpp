@@ -1,4 +1,4 @@
-// The GPU's loop for matrix products (kernels/gemm_reference.cu), run on the host.
+// The GPU's loop for matrix products (kernels/gemm/gemm_reference.cu), run on the host.
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "base/error.hpp"
-#include "kernels/gemm.hpp"
+#include "kernels/gemm/gemm.hpp"
 #include "tests/cuda_on_host/orders.hpp"
 #include "tests/support/pairwise.hpp"
 #include "tests/support/product_case.hpp"

@@ -1,4 +1,4 @@
-// The GPU's sum over ranks (src/runtime/rank_sum.cu), run on the host.
+// The GPU's sum over ranks (src/runtime/comm/rank_sum.cu), run on the host.
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/shape.hpp"
-#include "runtime/stream_work.hpp"
+#include "runtime/device/stream_work.hpp"
 #include "tests/cuda_on_host/orders.hpp"
 #include "tests/support/comm_values.hpp"
 #include "tests/support/pairwise.hpp"

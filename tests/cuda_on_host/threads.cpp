@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "runtime/launch_cuda.hpp"
+#include "runtime/device/launch_cuda.hpp"
 #include "tests/cuda_on_host/orders.hpp"
 
 namespace ztrain::runtime::threads_test {

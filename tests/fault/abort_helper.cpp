@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "runtime/mesh_comms.hpp"
+#include "runtime/comm/mesh_comms.hpp"
 #include "telemetry/watchdog.hpp"
 
 namespace {

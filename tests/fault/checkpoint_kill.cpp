@@ -12,7 +12,7 @@
 #include <exception>
 #include <string>
 
-#include "runtime/session.hpp"
+#include "runtime/session/session.hpp"
 #include "tests/support/checkpoint_model.hpp"
 
 namespace {

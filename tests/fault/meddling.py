@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import shutil
 import signal
 
@@ -35,6 +36,19 @@ class Meddling(zt.Case):
             self.train(2, key, {**overrides, "run.steps": step + 1})
             self.assertIn(f"training starts at step {step + 1} of", self.last.out)
             self.assertEqual(list(zt.losses(output)), list(range(1, step + 2)))
+
+    def test_a_limit_on_file_sizes(self):
+        """It says so; the signal of it would end the job without a word."""
+        process, ranks, output, log = self.begin(1, "limit", ENDLESS, 3)
+        written = (output / "metrics.jsonl").stat().st_size
+        resource.prlimit(ranks[0], resource.RLIMIT_FSIZE, (written + 2000, written + 2000))
+        text = self.ended(process, log)
+        self.assertNotEqual(process.returncode, 0, text)
+        self.assertRegex(
+            text,
+            rf"run\.output: cannot write \S+/metrics\.jsonl: File too large; the limit on file sizes is {written + 2000} bytes "
+            r"for this process: raise it \(ulimit -f\)",
+        )
 
     def test_folders_that_another_run_wants_or_somebody_removes(self):
         folder = self.folder / "shared"

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "kernels/backend.hpp"
-#include "runtime/nccl_backend.hpp"
+#include "kernels/launch/backend.hpp"
+#include "runtime/comm/nccl_backend.hpp"
 #include "tests/late_cuda/late_device.hpp"
 #include "tests/late_cuda/late_nccl.hpp"
 #include "tests/support/mpi_main.hpp"
@@ -31,8 +31,8 @@ struct Held {
         held(session(), *device),
         before(device->memory().limits().available),
         backend(std::make_unique<runtime::NcclBackend>(session(), device->cuda(), nccl)),
-        arenas(train::allocate(session(), *device, *backend, held, {&job.load, &job.train, &job.evaluate},
-                               memory::Arena::Guards::on)),
+        arenas(job::allocate(session(), *device, *backend, held, {&job.load, &job.train, &job.evaluate},
+                             memory::Arena::Guards::on)),
         mesh(session(), job.train.mesh, std::move(backend)) {}
 
   std::int64_t taken() const { return before - device->memory().limits().available; }
@@ -41,10 +41,10 @@ struct Held {
   test::TinyModel model;
   std::unique_ptr<test::LateDevice> device;
   program::Job job;
-  train::HeldMemory held;
+  job::HeldMemory held;
   std::int64_t before;
   std::unique_ptr<runtime::CommunicatorBackend> backend;
-  train::Arenas arenas;
+  job::Arenas arenas;
   runtime::Mesh mesh;
 };
 
@@ -64,11 +64,11 @@ TEST(Arenas, AreOfNcclsMemoryAndRegistered) {
     EXPECT_TRUE(job.of_nccl());
     EXPECT_EQ(job.arenas.note, "");
     EXPECT_EQ(late_nccl::memories(), 2) << "kept between steps, within a step";
-    const std::int64_t planned = train::HeldMemory::planned(*job.device, job.arenas.memory);
+    const std::int64_t planned = job::HeldMemory::planned(*job.device, job.arenas.memory);
     EXPECT_GT(job.taken(), planned);
     EXPECT_EQ(job.held.arenas(), job.taken()) << "what NCCL rounds up to is counted";
     job.mesh.over(Axis::shard);
-    train::register_arenas(job.mesh, job.arenas.memory);
+    job::register_arenas(job.mesh, job.arenas.memory);
     EXPECT_EQ(late_nccl::registrations(), 2);
     std::byte* const first = job.arenas.memory.address(job.job.train, 0);
     int zero = 1;
@@ -95,7 +95,7 @@ TEST(Arenas, AreCudasOnAllRanksWhereNcclHasTooLittleOnOne) {
     EXPECT_EQ(contains(note, fmt::format("rank {}: ", session().size() - 1)), session().size() > 1) << note;
     EXPECT_EQ(session().from_rank_0(note), note);
     EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "the next launch would report it";
-    EXPECT_LE(job.taken(), train::HeldMemory::planned(*job.device, job.arenas.memory) + mib);
+    EXPECT_LE(job.taken(), job::HeldMemory::planned(*job.device, job.arenas.memory) + mib);
     job.arenas.memory.check_guards();
   }
   expect_nothing_left(before);
@@ -156,9 +156,9 @@ TEST(Arenas, LeaveTheRestToLibraries) {
   for (const bool enough : {true, false}) {
     // Of all ranks but the last there is enough at any rate.
     const bool tight = !enough && session().rank() == session().size() - 1;
-    train::HeldMemory held(session(), *device);
-    const train::Arenas arenas = train::allocate(session(), *device, Elsewhere(2048 * mib - (tight ? 1 : 0)),
-                                                 held, {&job.load, &job.train, &job.evaluate});
+    job::HeldMemory held(session(), *device);
+    const job::Arenas arenas = job::allocate(session(), *device, Elsewhere(2048 * mib - (tight ? 1 : 0)),
+                                             held, {&job.load, &job.train, &job.evaluate});
     EXPECT_EQ(&arenas.memory.provider() == &device->memory(), !enough);
     EXPECT_EQ(contains(arenas.note, "to libraries, and 2.00 GiB are wanted"), !enough) << arenas.note;
   }

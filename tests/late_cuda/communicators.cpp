@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/clock.hpp"
-#include "runtime/nccl_backend.hpp"
+#include "runtime/comm/nccl_backend.hpp"
 #include "tests/late_cuda/late_cuda.hpp"
 #include "tests/late_cuda/late_nccl.hpp"
 #include "tests/support/comm_checks.hpp"

@@ -2,7 +2,7 @@
 // streams.
 #include "tests/late_cuda/late_device.hpp"
 
-#include "runtime/stream_work.hpp"
+#include "runtime/device/stream_work.hpp"
 #include "tests/support/asynchronous_device.hpp"
 
 namespace ztrain::test {

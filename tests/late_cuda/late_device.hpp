@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "runtime/device.hpp"
+#include "runtime/device/device.hpp"
 #include "tests/late_cuda/late_cuda.hpp"
 #include "tests/support/forwarding_device.hpp"
 

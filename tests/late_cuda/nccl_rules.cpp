@@ -4,8 +4,8 @@
 #include <nccl.h>
 
 #include "base/clock.hpp"
-#include "runtime/nccl_backend.hpp"
-#include "runtime/nccl_handle.hpp"
+#include "runtime/comm/nccl_backend.hpp"
+#include "runtime/comm/nccl_handle.hpp"
 #include "tests/late_cuda/late_cuda.hpp"
 #include "tests/late_cuda/late_nccl.hpp"
 #include "tests/support/comm_group.hpp"

@@ -6,9 +6,9 @@
 #include <array>
 
 #include "base/error.hpp"
-#include "kernels/gemm_fp8.hpp"
-#include "kernels/gemm_library.hpp"
-#include "kernels/linear.hpp"
+#include "kernels/fp8/gemm_fp8.hpp"
+#include "kernels/gemm/gemm_library.hpp"
+#include "kernels/gemm/linear.hpp"
 #include "tests/late_cuda/late_cublaslt.hpp"
 #include "tests/late_cuda/late_cuda.hpp"
 #include "tests/support/product_case.hpp"

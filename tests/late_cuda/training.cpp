@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/backend.hpp"
+#include "kernels/launch/backend.hpp"
 #include "tests/late_cuda/late_device.hpp"
 #include "tests/late_cuda/late_nccl.hpp"
 #include "tests/support/mpi_main.hpp"
@@ -26,7 +26,7 @@ program::JobSpec spec_of(const TinyModel& m, const char* strategy) {
 }
 
 /// Of some steps, and of an evaluation after them.
-std::vector<double> losses_of(train::Worker& worker, const TinyModel& m) {
+std::vector<double> losses_of(job::Worker& worker, const TinyModel& m) {
   const int micro_batches = static_cast<int>(m.global / (m.micro * worker.data_ranks()));
   auto losses = test::train_losses(worker, m, micro_batches, steps, [](int, auto run) { run(); });
   worker.evaluate_batch();
@@ -43,22 +43,22 @@ class TrainingOnLateCuda : public testing::TestWithParam<const char*> {
   }
 
   std::vector<double> on_the_cpu() {
-    train::Worker worker(session(), model.graph(DType::bf16), spec_of(model, GetParam()), {},
-                         runtime::make_host_device());
+    job::Worker worker(session(), model.graph(DType::bf16), spec_of(model, GetParam()), {},
+                       runtime::make_host_device());
     return losses_of(worker, model);
   }
-  std::vector<double> on_cuda(std::uint64_t seed, const train::WorkerOptions& options) {
+  std::vector<double> on_cuda(std::uint64_t seed, const job::WorkerOptions& options) {
     const late_cuda::Options late{.seed = 100 * seed + static_cast<std::uint64_t>(session().rank()),
                                   .runs_when_idle = session().size() > 1};
     auto device = test::make_late_device(late, session().local_rank());
     auto backend = runtime::make_backend(session(), device->cuda(), options.device);
-    train::Worker worker(session(), model.graph(DType::bf16), spec_of(model, GetParam()), options,
-                         {std::move(device), std::move(backend)});
+    job::Worker worker(session(), model.graph(DType::bf16), spec_of(model, GetParam()), options,
+                       {std::move(device), std::move(backend)});
     return losses_of(worker, model);
   }
   /// communicator, graphs: as the deck has them.
   void expect_same(const char* communicator, const char* graphs, bool poison) {
-    train::WorkerOptions options;
+    job::WorkerOptions options;
     options.poison = poison;
     options.device.communicator = communicator;
     options.device.cuda_graphs = graphs;

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/backend.hpp"
+#include "kernels/launch/backend.hpp"
 #include "plan/memory.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/stuck_device.hpp"
@@ -23,9 +23,9 @@ program::JobSpec spec_of(const TinyModel& m, const char* strategy) {
 }
 
 std::vector<double> losses_on(std::unique_ptr<runtime::Device> device, const TinyModel& m,
-                              const char* strategy, const train::WorkerOptions& options = {}) {
+                              const char* strategy, const job::WorkerOptions& options = {}) {
   const program::JobSpec spec = spec_of(m, strategy);
-  train::Worker worker(session(), m.graph(DType::bf16), spec, options, std::move(device));
+  job::Worker worker(session(), m.graph(DType::bf16), spec, options, std::move(device));
   auto losses = test::train_losses(worker, m, spec.micro_batches, steps, [](int, auto run) { run(); });
   worker.evaluate_batch();
   losses.push_back(worker.partials()[0].loss_sum);
@@ -62,7 +62,7 @@ TEST_P(Asynchronous, SameLosses) {
 TEST_P(Asynchronous, SameLossesWithPoisonAndGraphs) {
   const TinyModel m;
   const auto expected = losses_on(plain(), m, GetParam());
-  train::WorkerOptions options;
+  job::WorkerOptions options;
   options.poison = true;
   EXPECT_EQ(losses_on(late(7), m, GetParam(), options), expected);
   options.device.cuda_graphs = "compute";
@@ -76,18 +76,18 @@ TEST_P(Asynchronous, SameLossesWithPoisonAndGraphs) {
 TEST_P(Asynchronous, TheStagingMemoryIsAsPlanned) {
   const TinyModel m;
   const program::JobSpec spec = spec_of(m, GetParam());
-  train::Worker worker(session(), m.graph(DType::bf16), spec, {}, deferred(1));
+  job::Worker worker(session(), m.graph(DType::bf16), spec, {}, deferred(1));
   const program::Job& job = worker.job();
   const std::int64_t planned = plan::staging_bytes({&job.load, &job.train, &job.evaluate});
   EXPECT_EQ(worker.mesh().staging_bytes(), planned);
   EXPECT_EQ(planned > 0, session().size() > 1);
   const auto backend = runtime::make_host_backend(worker.device());
   EXPECT_TRUE(backend->staged());
-  EXPECT_EQ(train::pinned_bytes(worker.device(), *backend, {&job.train}, {1, 256, 257}),
+  EXPECT_EQ(job::pinned_bytes(worker.device(), *backend, {&job.train}, {1, 256, 257}),
             256 + 256 + 512 + plan::staging_bytes({&job.train}));
   const auto host = runtime::make_host_device();
   const auto direct = runtime::make_host_backend(*host);
-  EXPECT_EQ(train::pinned_bytes(*host, *direct, {&job.train}, {1, 256, 257}), 0);
+  EXPECT_EQ(job::pinned_bytes(*host, *direct, {&job.train}, {1, 256, 257}), 0);
 }
 
 /// Bound as for a GPU, as far as a CPU can: what would be printed at the start.
@@ -96,13 +96,13 @@ TEST(AsynchronousStep, SaysHowAttentionIsDoneOnGpus) {
   kernels::initialize_backend();
   const TinyModel m;
   program::JobSpec spec = spec_of(m, "NO_SHARD");
-  const train::Worker on_cpu(session(), m.graph(DType::bf16), spec, {}, runtime::make_host_device());
+  const job::Worker on_cpu(session(), m.graph(DType::bf16), spec, {}, runtime::make_host_device());
   ASSERT_EQ(on_cpu.notes().size(), 1u);
   EXPECT_EQ(on_cpu.notes()[0].what, "products");
   spec.target = Target::cuda;
   TinyModel wide;
   wide.dims.head_dim = 8;  // cuDNN takes no other than multiples of it
-  const train::Worker worker(session(), wide.graph(DType::bf16), spec, {}, runtime::make_host_device());
+  const job::Worker worker(session(), wide.graph(DType::bf16), spec, {}, runtime::make_host_device());
   ASSERT_EQ(worker.notes().size(), 3u) << "once, whatever the layers and micro-batches";
   for (const engine::Note& note : worker.notes()) EXPECT_EQ(note.what, "attention");
   EXPECT_EQ(worker.notes()[0].text, "blockwise on the CPU");
@@ -118,7 +118,7 @@ TEST(AsynchronousStep, NamesTheOpThatTheDeviceIsAt) {
   const program::JobSpec spec = spec_of(m, "NO_SHARD");
   auto owned = std::make_unique<test::StuckDevice>(late(5));
   test::StuckDevice& device = *owned;
-  train::Worker worker(session(), m.graph(DType::bf16), spec, {}, std::move(owned));
+  job::Worker worker(session(), m.graph(DType::bf16), spec, {}, std::move(owned));
   const auto step = [&](int, auto run) {
     run();
     EXPECT_EQ(worker.where(), "");

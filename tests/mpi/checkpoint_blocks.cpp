@@ -1,7 +1,7 @@
 // States with one item per block of 256 elements beside states of one code per element: quantised moments.
 #include <gtest/gtest.h>
 
-#include "checkpoint/format.hpp"
+#include "checkpoint/format/format.hpp"
 #include "tests/support/checkpoint_ranks.hpp"
 
 namespace ztrain::checkpoint_blocks_test {

@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "checkpoint/checkpoint.hpp"
-#include "checkpoint/format.hpp"
+#include "checkpoint/format/format.hpp"
 #include "tests/support/checkpoint_model.hpp"
 
 namespace ztrain::checkpoint_files_test {

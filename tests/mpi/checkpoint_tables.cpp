@@ -4,8 +4,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "checkpoint/format.hpp"
-#include "checkpoint/hdf5_file.hpp"
+#include "checkpoint/format/format.hpp"
+#include "files/hdf5_file.hpp"
 #include "tests/support/checkpoint_model.hpp"
 
 namespace ztrain::checkpoint_tables_test {
@@ -191,7 +191,7 @@ TEST_F(CheckpointTables, WithoutGranulesEveryElementHasAnItem) {
 
 TEST_F(CheckpointTables, OnlyBlocksNeedTheNewerVersion) {
   const auto version_with = [&](const StateKinds& kinds) {
-    return checkpoint::Hdf5File::open_to_read(save(kinds) / "index.h5").attribute("format_version");
+    return Hdf5File::open_to_read(save(kinds) / "index.h5").attribute("format_version");
   };
   EXPECT_EQ(version_with(plain_states(DType::f32)), "1");
   EXPECT_EQ(version_with(quantised_states(DType::f32, 1)), "1");
@@ -229,7 +229,7 @@ TEST_F(CheckpointTables, FrozenParametersHaveTheirWeightsAlone) {
 
 TEST_F(CheckpointTables, AVersionOfTheFutureIsRefused) {
   const fs::path index = temporary_.path() / "index.h5";
-  auto file = checkpoint::Hdf5File::create(index);
+  auto file = Hdf5File::create(index);
   const int newest = checkpoint::newest_version;
   file.set_attribute("format_version", std::to_string(newest + 1));
   file.close();

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "layout/comm_cost.hpp"
-#include "runtime/mesh_comms.hpp"
+#include "runtime/comm/mesh_comms.hpp"
 #include "telemetry/allocation_count.hpp"
 #include "tests/support/mpi_main.hpp"
 

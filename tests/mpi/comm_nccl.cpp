@@ -2,8 +2,8 @@
 // bit for bit where ztrain forms the sums. And the sum over ranks on a GPU against the host's.
 #include <gtest/gtest.h>
 
-#include "runtime/nccl_backend.hpp"
-#include "runtime/stream_work.hpp"
+#include "runtime/comm/nccl_backend.hpp"
+#include "runtime/device/stream_work.hpp"
 #include "tests/support/comm_checks.hpp"
 
 namespace ztrain::comm_nccl_test {

@@ -11,7 +11,7 @@
 
 #include "base/error.hpp"
 #include "engine/binders.hpp"
-#include "program/passes.hpp"
+#include "program/passes/final_passes.hpp"
 #include "tests/support/asynchronous_device.hpp"
 #include "tests/support/fake_ops.hpp"
 #include "tests/support/mpi_main.hpp"

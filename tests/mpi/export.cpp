@@ -1,13 +1,13 @@
 // Exports by several ranks: who writes what, who waits, and who fails.
-#include "checkpoint/export.hpp"
+#include "checkpoint/hf/export.hpp"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <thread>
 
-#include "checkpoint/group.hpp"
-#include "checkpoint/safetensors.hpp"
+#include "checkpoint/hf/safetensors.hpp"
+#include "checkpoint/rank_group.hpp"
 #include "tests/support/checkpoint_ranks.hpp"
 
 namespace ztrain::export_test {
@@ -34,7 +34,7 @@ class Export : public CheckpointOfRanks {
 
 /// The values of a tensor of a folder's only file.
 std::vector<float> tensor_of(const fs::path& folder, const std::string& name, std::size_t& tensors) {
-  const auto file = checkpoint::PosixFile::open_to_read(folder / checkpoint::single_safetensors);
+  const auto file = PosixFile::open_to_read(folder / checkpoint::single_safetensors);
   const auto found = checkpoint::read_safetensors(file);
   tensors = found.size();
   for (const auto& t : found) {
@@ -80,10 +80,10 @@ TEST_F(Export, WhatExistsIsNotTouched) {
 
 TEST_F(Export, AnotherExportIsLeftAlone) {
   const fs::path path = save(mesh_of(1, ranks(), 1), DType::f32, 1), busy = folder_ / "busy.tmp";
-  std::optional<checkpoint::PosixFile> marker;
+  std::optional<PosixFile> marker;
   if (session().rank() == 0) {
     fs::create_directory(busy);
-    marker.emplace(checkpoint::PosixFile::create(busy / ".ztrain_export"));
+    marker.emplace(PosixFile::create(busy / ".ztrain_export"));
     ASSERT_TRUE(marker->lock());
   }
   checkpoint::Exported exported;

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
-#include "kernels/backend.hpp"
+#include "kernels/launch/backend.hpp"
 #include "tests/support/device_values.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/test_memory.hpp"
@@ -63,7 +63,7 @@ struct Codes {
   std::vector<std::vector<std::uint8_t>> codes;  ///< by unit
   std::vector<std::vector<float>> scales;        ///< by parameter
 
-  explicit Codes(const train::Worker& worker) {
+  explicit Codes(const job::Worker& worker) {
     const auto& job = worker.job();
     for (const FlatUnit& unit : job.layout.units()) {
       const program::UnitState& s = job.tensors.units[static_cast<std::size_t>(unit.unit)];
@@ -128,12 +128,12 @@ TEST_P(Fp8, PlacementChangesNoBit) {
 /// The weights are drawn alike on any mesh, so that codes are the same whatever the number of shards.
 TEST_P(Fp8, CodesDoNotDependOnTheMesh) {
   TinyModel m = model();
-  train::Worker sharded(session(), m.graph(DType::bf16), spec(m, "zero1"));
+  job::Worker sharded(session(), m.graph(DType::bf16), spec(m, "zero1"));
   sharded.initialize(11);
   const Codes cut(sharded);
   MeshShape copies;
   copies[Axis::replicate] = session().size();
-  train::Worker alone(session(), m.graph(DType::bf16), test::spec_for(m, copies, "NO_SHARD", mixed()));
+  job::Worker alone(session(), m.graph(DType::bf16), test::spec_for(m, copies, "NO_SHARD", mixed()));
   alone.initialize(11);
   const Codes whole(alone);
   std::size_t coded = 0;
@@ -210,7 +210,7 @@ TEST_P(Fp8, TransposesNoMoreThanItMust) {
 TEST_P(Fp8, LoadedStatesGoOnAlike) {
   const TinyModel m = model();
   const auto s = spec(m, "FULL_SHARD");
-  train::Worker worker(session(), m.graph(DType::bf16), s);
+  job::Worker worker(session(), m.graph(DType::bf16), s);
   test::train_losses(worker, m, s.micro_batches, 2, [](int, auto run) { run(); });
   const Codes stepped(worker);
   worker.load_copies();
@@ -224,7 +224,7 @@ std::vector<double> learn(const TinyModel& m) {
   MeshShape mesh;
   mesh[Axis::shard] = session().size();
   const auto s = test::spec_for(m, mesh, "FULL_SHARD", mixed());
-  train::Worker worker(session(), m.graph(DType::bf16), s);
+  job::Worker worker(session(), m.graph(DType::bf16), s);
   worker.initialize(11);
   std::vector<double> losses;
   for (int step = 0; step < 50; ++step) {
@@ -252,7 +252,7 @@ std::vector<double> gradient(const TinyModel& m, program::Precision precision) {
   MeshShape copies;
   copies[Axis::replicate] = session().size();
   const auto s = test::spec_for(m, copies, "NO_SHARD", precision);
-  train::Worker worker(session(), m.graph(precision.parameters), s);
+  job::Worker worker(session(), m.graph(precision.parameters), s);
   worker.initialize(11);
   test::fill(worker, m, s.micro_batches, 0);
   test::set_scalars(worker.scalars(), 0);
@@ -315,7 +315,7 @@ TEST_P(Fp8, AdaptersStayAsTheyAre) {
 TEST_P(Fp8, EvaluationComputesWithCodes) {
   const TinyModel m = model();
   const auto s = spec(m, "FULL_SHARD");
-  train::Worker worker(session(), m.graph(DType::bf16), s);
+  job::Worker worker(session(), m.graph(DType::bf16), s);
   worker.initialize(11);
   test::fill(worker, m, s.micro_batches, 0);
   test::set_scalars(worker.scalars(), 0);

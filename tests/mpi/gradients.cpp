@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/backend.hpp"
+#include "kernels/launch/backend.hpp"
 #include "tests/support/device_values.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/tiny_job.hpp"
@@ -168,7 +168,7 @@ class Probe {
   void load_batch(int first = 0) {
     test::fill(worker_, model_, spec_.micro_batches, first * model_.micro);
     for (int m = 0; m < spec_.micro_batches; ++m) {
-      const train::InputAddresses in = worker_.inputs(m);
+      const job::InputAddresses in = worker_.inputs(m);
       for (std::int64_t i = 0; i < model_.micro * model_.sequence; ++i)
         if (i % model_.sequence >= 4) in.document_start[i] += 4;
     }
@@ -182,7 +182,7 @@ class Probe {
 
   TinyModel model_;
   program::JobSpec spec_;
-  train::Worker worker_;
+  job::Worker worker_;
 };
 
 class Gradients : public testing::TestWithParam<Variant> {

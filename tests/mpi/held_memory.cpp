@@ -1,12 +1,12 @@
 // What a rank holds of a device whose driver counts it, and of the node on CPU ranks.
-#include "train/held_memory.hpp"
+#include "job/held_memory.hpp"
 
 #include <gtest/gtest.h>
 
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/recording_device.hpp"
 
-namespace ztrain::train::held_memory_test {
+namespace ztrain::job::held_memory_test {
 namespace {
 
 using test::session;
@@ -104,4 +104,4 @@ TEST(HeldMemory, OfACpuRankIsTheProcess) {
 }
 
 }  // namespace
-}  // namespace ztrain::train::held_memory_test
+}  // namespace ztrain::job::held_memory_test

@@ -1,11 +1,11 @@
 // The proof of a job over its ranks: what one rank's Programs do otherwise is found before any of them runs,
 // and every rank is told.
 
-#include "train/joint_proof.hpp"
+#include "job/joint_proof.hpp"
 
 #include <gtest/gtest.h>
 
-#include "program/compile.hpp"
+#include "program/jobs/compile.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/small_job.hpp"
 
@@ -72,7 +72,7 @@ std::string proof(const Fault* fault) {
   };
   const std::vector<Program> own = compiled(session().rank());
   try {
-    train::prove_together(session(), {&own[0], &own[1], &own[2]}, compiled);
+    job::prove_together(session(), {&own[0], &own[1], &own[2]}, compiled);
   } catch (const runtime::AgreedError& error) {
     return error.what();
   }

@@ -15,7 +15,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "kernels/backend.hpp"
+#include "kernels/launch/backend.hpp"
 #include "tests/support/matrix_factors.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/pairwise.hpp"
@@ -124,7 +124,7 @@ class Matrix : public testing::Test {
   std::map<std::string, std::vector<double>> references_;
 };
 
-std::int64_t bytes_sent(train::Worker& worker) {
+std::int64_t bytes_sent(job::Worker& worker) {
   std::int64_t sum = 0;
   for (const auto& sent : worker.mesh().bytes_sent()) sum += sent.bytes;
   return sum;
@@ -138,7 +138,7 @@ std::int64_t planned_bytes(const program::Program& p) {
 
 /// Poisoning touches every byte of every tensor, so what is resident is what was planned, in pages; each
 /// region has a guard page at either end.
-void expect_planned_memory(const train::Worker& worker) {
+void expect_planned_memory(const job::Worker& worker) {
   constexpr std::int64_t page = 4096;
   worker.memory().check_guards();
   if (runtime::built_for_gpus()) return;  // whose memory is not taken by pages that are touched
@@ -161,7 +161,7 @@ TEST_F(Matrix, PlacementChangesNoBitAndPlansAreExact) {
     SCOPED_TRACE(name_of(row, false));
     const JobSpec spec = spec_of(row);
     const std::vector<double>& expected = reference(row);
-    train::Worker worker(session(), model_of(row).graph(spec.precision.parameters), spec, {.poison = true});
+    job::Worker worker(session(), model_of(row).graph(spec.precision.parameters), spec, {.poison = true});
     const std::int64_t planned = planned_bytes(worker.job().train);
     const auto losses =
         test::train_losses(worker, model_of(row), spec.micro_batches, steps, [&](int step, auto run) {

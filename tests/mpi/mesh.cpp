@@ -1,13 +1,13 @@
 // Groups over axes of a mesh of four ranks.
-#include "runtime/mesh_comms.hpp"
+#include "runtime/comm/mesh_comms.hpp"
 
 #include <gtest/gtest.h>
 
 #include <set>
 #include <stdexcept>
 
-#include "runtime/mpi_comm.hpp"
-#include "runtime/self_comm.hpp"
+#include "runtime/comm/mpi_comm.hpp"
+#include "runtime/comm/self_comm.hpp"
 #include "tests/support/mpi_main.hpp"
 
 namespace ztrain::mesh_test {

@@ -4,8 +4,8 @@
 
 #include <cstdlib>
 
-#include "runtime/mesh_comms.hpp"
-#include "runtime/nccl_backend.hpp"
+#include "runtime/comm/mesh_comms.hpp"
+#include "runtime/comm/nccl_backend.hpp"
 #include "tests/support/mpi_main.hpp"
 
 namespace ztrain::nccl_without_gpu_test {

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "kernels/backend.hpp"
-#include "program/op_types.hpp"
+#include "kernels/launch/backend.hpp"
+#include "program/ir/op_types.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/tiny_job.hpp"
 
@@ -143,7 +143,7 @@ TEST_F(OwnPasses, EvictingAnActivationChangesNoBit) {
     EXPECT_EQ(test::losses_of(session(), m, evicting, 4, poison),
               test::losses_of(session(), m, plain, 4, poison));
 
-  const train::Worker worker(session(), m.graph(DType::f32), evicting);
+  const job::Worker worker(session(), m.graph(DType::f32), evicting);
   EXPECT_GT(worker.memory().transient_bytes(program::Tier::host), 0)
       << "the activation did not go to the host";
 }

@@ -9,8 +9,8 @@
 #include <sstream>
 #include <string>
 
-#include "config/load.hpp"
-#include "runtime/device.hpp"
+#include "config/text/load.hpp"
+#include "runtime/device/device.hpp"
 #include "telemetry/console.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "train/trainer.hpp"

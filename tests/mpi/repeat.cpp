@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/backend.hpp"
+#include "kernels/launch/backend.hpp"
 #include "plan/traffic.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/tiny_job.hpp"
@@ -39,9 +39,9 @@ class Repeat : public testing::TestWithParam<const char*> {
   }
 
   static std::vector<double> losses(const TinyModel& m, const program::JobSpec& s,
-                                    const train::WorkerOptions& options = {},
+                                    const job::WorkerOptions& options = {},
                                     std::unique_ptr<runtime::Device> device = nullptr) {
-    train::Worker worker(session(), m.graph(DType::bf16), s, options, std::move(device));
+    job::Worker worker(session(), m.graph(DType::bf16), s, options, std::move(device));
     EXPECT_EQ(worker.job().train.repeat.times, s.every_micro_batch ? 1 : micro_batches - 4);
     const std::int64_t planned = plan::total_bytes(plan::traffic_of(worker.job().train));
     const auto sent = [&] {
@@ -90,7 +90,7 @@ TEST_P(Repeat, SameLossesWhereWorkRunsLater) {
   const TinyModel m = model();
   const auto expected = losses(m, spec(m, true));
   for (int seed = 0; seed < 2; ++seed) EXPECT_EQ(losses(m, spec(m, false), {}, deferred(seed)), expected);
-  train::WorkerOptions options;
+  job::WorkerOptions options;
   options.poison = true;
   EXPECT_EQ(losses(m, spec(m, false), options, deferred(2)), expected) << "poisoned";
   options.device.cuda_graphs = "compute";

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/backend.hpp"
+#include "kernels/launch/backend.hpp"
 #include "tests/support/launch_allocations.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/tiny_job.hpp"
@@ -115,7 +115,7 @@ TEST_F(Strategies, SendsTheBytesThatArePlanned) {
     specs.back().precision.reduce = DType::bf16;
   }
   for (const program::JobSpec& s : specs) {
-    train::Worker worker(session(), m.graph(DType::f32), s);
+    job::Worker worker(session(), m.graph(DType::f32), s);
     std::int64_t planned = 0;
     for (const auto& op : worker.job().train.ops) planned += op.comm.sent_bytes;
     const auto total = [&] {
@@ -138,7 +138,7 @@ TEST_F(Strategies, SendsNoMoreThanTheFormula) {
   const int n = session().size();
   const std::int64_t partial = sizeof(StepPartial);
   for (const char* strategy : all_strategies) {
-    train::Worker worker(session(), m.graph(DType::f32), spec(m, strategy));
+    job::Worker worker(session(), m.graph(DType::f32), spec(m, strategy));
     std::int64_t parameters = 0, planned = 0;
     for (const auto& unit : worker.job().layout.units()) parameters += unit.elements() * 4;
     for (const auto& op : worker.job().train.ops) planned += op.comm.sent_bytes;
@@ -154,7 +154,7 @@ TEST_F(Strategies, AStepAllocatesNothing) {
   const TinyModel m = model(2);
   for (const char* strategy : all_strategies) {
     const auto s = spec(m, strategy, DType::f64);
-    train::Worker worker(session(), m.graph(DType::f64), s);
+    job::Worker worker(session(), m.graph(DType::f64), s);
     test::train_losses(worker, m, s.micro_batches, 3, [&](int step, auto run) {
       const telemetry::AllocationCount count;
       run();
@@ -166,7 +166,7 @@ TEST_F(Strategies, AStepAllocatesNothing) {
 TEST_F(Strategies, ExtentIsWithinTwoPercentOfLiveBytes) {
   for (const char* strategy : all_strategies) {
     const TinyModel m = model(2);
-    train::Worker worker(session(), m.graph(DType::f32), spec(m, strategy));
+    job::Worker worker(session(), m.graph(DType::f32), spec(m, strategy));
     const auto& plan = worker.job().train.plan[0];
     EXPECT_LE(static_cast<double>(plan.transient_bytes), 1.02 * static_cast<double>(plan.live_bytes))
         << strategy;

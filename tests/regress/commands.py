@@ -206,6 +206,43 @@ class Commands(zt.Case):
             r"token 257 of the prompt is outside the model's vocabulary of 257",
         )
 
+    def test_options_are_taken_as_they_are_written(self):
+        """Not as the nearest number, without what is empty, or as if they were not there."""
+        generate = ["generate", self.checkpoint, "--tokens", "2"]
+        ids, prompt = [*generate, "--prompt-ids"], [*generate, "--prompt", "a"]
+        whole = r"is not legal: expected a whole number from"
+        for words, message in (
+            ([*ids, ""], r"--prompt-ids: '' is not legal: expected token ids with commas between them"),
+            ([*ids, "1,,2"], r"--prompt-ids: '1,,2' is not legal"),
+            ([*ids, "1,2,"], r"--prompt-ids: '1,2,' is not legal"),
+            ([*ids, "1,99999999999"], r"--prompt-ids: '1,99999999999' is not legal"),
+            ([*prompt, "--seed", "18446744073709551616"], rf"--seed: 18446744073709551616 {whole} 0 to 18446744073709551615"),
+            ([*prompt, "--seed", "-1"], rf"--seed: -1 {whole}"),
+            ([*prompt, "--tokens", "99999999999999999999"], rf"--tokens: 99999999999999999999 {whole}"),
+            ([*prompt, "--chunk", "-1"], r"--chunk: -1 is not legal: expected above 0\n"),
+            ([*prompt, "--top-p", "2"], r"--top-p: 2 is not legal: expected from 1e-09 to 1\n"),
+            ([*prompt, "--eos", ""], r"--eos: '' is not legal"),
+            ([*prompt, "--eos", "300"], r"--eos: 300 is no token of the model's vocabulary of 257"),
+            ([*prompt, "--eos", "1,-1"], r"--eos: -1 is no token of the model's vocabulary"),
+            ([*prompt, "--logits", ""], r"--logits: an empty text is no value"),
+            (["bench", self.deck, "--json", ""], r"--json: an empty text is no value"),
+            (["export", self.checkpoint, "--to", ""], r"--to: an empty text is no value"),
+        ):
+            result = zt.run(0, words, timeout=20)
+            self.assertNotEqual(result.code, 0, str(result))
+            self.assertRegex(result.err, message)
+            self.assertLess(len(result.output), 500, "no numbers of hundreds of digits")
+            self.assertEqual(result.out, "")
+
+    def test_nccl_needs_gpus(self):
+        cpu = "built for cpu" in zt.run(0, ["--version"]).out
+        if not cpu:
+            self.skipTest("this build has GPUs")
+        words = ["generate", self.checkpoint, "--prompt", "a", "--communicator", "nccl"]
+        self.assert_refused(zt.run(2, words), r"--communicator nccl: this ztrain is built for CPUs")
+        self.train(0, "nccl", {"device.communicator": "nccl", "run.steps": 1})
+        self.assertIn('device.communicator = "nccl" is without effect', self.last.out)
+
     def test_generate_needs_a_checkpoint(self):
         result = zt.run(2, ["generate"], timeout=20)
         self.assertNotEqual(result.code, 0)

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "runtime/device.hpp"
+#include "runtime/device/device.hpp"
 
 namespace ztrain::test {
 

@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/attention.hpp"
+#include "kernels/attention/attention.hpp"
 #include "kernels/reference/attention.hpp"
 #include "tests/support/kernel_arrays.hpp"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "layout/comm_cost.hpp"
-#include "runtime/rank_sum.hpp"
+#include "runtime/comm/rank_sum.hpp"
 #include "tests/support/comm_group.hpp"
 
 namespace ztrain::test {

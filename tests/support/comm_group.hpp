@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/device.hpp"
-#include "runtime/mesh_comms.hpp"
+#include "runtime/comm/mesh_comms.hpp"
+#include "runtime/device/device.hpp"
 #include "tests/support/comm_values.hpp"
 #include "tests/support/mpi_main.hpp"
 

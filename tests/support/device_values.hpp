@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "base/shape.hpp"
-#include "train/worker.hpp"
+#include "job/worker.hpp"
 
 namespace ztrain::test {
 
 /// count elements from the first-th on.
 template <class T>
-std::vector<T> read_elements(const train::Worker& worker, program::TensorId tensor, std::int64_t first,
+std::vector<T> read_elements(const job::Worker& worker, program::TensorId tensor, std::int64_t first,
                              std::int64_t count) {
   std::vector<T> values(static_cast<std::size_t>(count));
   worker.device().finish();
@@ -21,12 +21,12 @@ std::vector<T> read_elements(const train::Worker& worker, program::TensorId tens
 }
 
 template <class T>
-T read_element(const train::Worker& worker, program::TensorId tensor, std::int64_t i) {
+T read_element(const job::Worker& worker, program::TensorId tensor, std::int64_t i) {
   return read_elements<T>(worker, tensor, i, 1).front();
 }
 
 template <class T>
-void write_element(const train::Worker& worker, program::TensorId tensor, std::int64_t i, T value) {
+void write_element(const job::Worker& worker, program::TensorId tensor, std::int64_t i, T value) {
   worker.device().finish();
   T* const to = worker.memory().data<T>(worker.job().train, tensor) + i;
   worker.memory().provider().write(to, &value, sizeof value);

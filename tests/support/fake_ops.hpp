@@ -8,7 +8,7 @@
 
 #include "base/philox.hpp"
 #include "engine/executor.hpp"
-#include "program/order.hpp"
+#include "program/ir/order.hpp"
 
 namespace ztrain::test {
 

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "runtime/device.hpp"
+#include "runtime/device/device.hpp"
 
 namespace ztrain::test {
 

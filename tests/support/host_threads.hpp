@@ -1,6 +1,6 @@
 #pragma once
-// Threads of the host in the place of a GPU's: what kernels write against `Threads` (kernels/threads.hpp)
-// runs here, each rank in a thread of its own.
+// Threads of the host in the place of a GPU's: what kernels write against `Threads`
+// (kernels/launch/threads.hpp) runs here, each rank in a thread of its own.
 
 #include <barrier>
 #include <cstring>

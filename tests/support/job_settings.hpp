@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "program/compile.hpp"
+#include "program/jobs/compile.hpp"
 #include "tests/support/pairwise.hpp"
 #include "tests/support/small_job.hpp"
 

@@ -11,7 +11,7 @@
 
 #include "base/dtype.hpp"
 #include "base/philox.hpp"
-#include "base/view.hpp"
+#include "kernel_interface/view.hpp"
 #include "tests/support/test_memory.hpp"
 
 namespace ztrain::test {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/backend.hpp"
+#include "kernels/launch/backend.hpp"
 #include "tests/support/one_source.hpp"
 #include "tests/support/test_memory.hpp"
 

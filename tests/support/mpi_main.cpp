@@ -10,7 +10,7 @@
 #include <memory>
 #include <thread>
 
-#include "runtime/mpi_check.hpp"
+#include "runtime/session/mpi_check.hpp"
 #include "tests/support/one_source.hpp"
 
 namespace ztrain::test {

@@ -1,7 +1,7 @@
 #pragma once
 // What tests that run under mpirun share.
 
-#include "runtime/session.hpp"
+#include "runtime/session/session.hpp"
 
 namespace ztrain::test {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/shape.hpp"
-#include "kernels/backend.hpp"
-#include "kernels/optimizer_step.hpp"
+#include "kernels/launch/backend.hpp"
+#include "kernels/optimizer/optimizer_step.hpp"
 #include "tests/support/kernel_arrays.hpp"
 
 namespace ztrain::test {
@@ -45,11 +45,11 @@ inline double get(const Bytes& bytes, DType type, std::int64_t i) {
 /// A rule with its settings and types.
 struct OptimizerCase {
   std::string rule;
-  optimizers::Settings settings;
+  optim::Settings settings;
   kernels::OptimizerTypes types;
   bool stochastic = false;
 
-  std::vector<optimizers::StateInfo> states() const { return optimizers::find(rule).states(settings); }
+  std::vector<optim::StateInfo> states() const { return optim::find(rule).states(settings); }
   bool master() const { return types.master != types.parameter; }
   DType state_type(std::size_t s) const { return states()[s].dtype.value_or(types.moments); }
 };
@@ -117,7 +117,7 @@ inline std::unique_ptr<kernels::OptimizerStep> make_step(const OptimizerCase& c,
 }
 
 /// Scalars of optimizer step `step`, counted from 0.
-inline StepScalars scalars_of(const optimizers::Settings& o, std::int64_t step) {
+inline StepScalars scalars_of(const optim::Settings& o, std::int64_t step) {
   StepScalars s;
   s.learning_rate = 0.01;
   s.optimizer_step = static_cast<double>(step);
@@ -130,7 +130,7 @@ inline StepScalars scalars_of(const optimizers::Settings& o, std::int64_t step) 
 /// Each rule with the legal types, and each variant of its settings.
 inline std::vector<OptimizerCase> optimizer_cases() {
   using enum DType;
-  const optimizers::Settings adam{0.9, 0.95, 1e-8, 0, false}, momentum{0.9, 0.95, 1e-8, 0.8, false},
+  const optim::Settings adam{0.9, 0.95, 1e-8, 0, false}, momentum{0.9, 0.95, 1e-8, 0.8, false},
       nesterov{0.9, 0.95, 1e-8, 0.8, true};
   const std::vector<kernels::OptimizerTypes> all = {{f32, f32, f32, f32},
                                                     {f32, f32, f32, DType::bf16},
@@ -145,7 +145,7 @@ inline std::vector<OptimizerCase> optimizer_cases() {
                                                     {f64, f64, f64, f64}};
   std::vector<OptimizerCase> cases;
   for (const auto& types : all) {
-    for (const std::string& rule : optimizers::names()) {
+    for (const std::string& rule : optim::names()) {
       cases.push_back({rule, adam, types});
       if (rule != "sgd") continue;
       cases.push_back({rule, momentum, types});

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "program/passes.hpp"
+#include "program/passes/final_passes.hpp"
 
 namespace ztrain::test {
 

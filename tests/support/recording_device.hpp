@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "runtime/device.hpp"
+#include "runtime/device/device.hpp"
 
 namespace ztrain::test {
 

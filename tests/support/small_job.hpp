@@ -5,7 +5,7 @@
 
 #include "base/error.hpp"
 #include "model/family.hpp"
-#include "program/compile.hpp"
+#include "program/jobs/compile.hpp"
 
 namespace ztrain::test {
 

@@ -1,7 +1,7 @@
 #pragma once
 // What kernel tests launch on.
 
-#include "kernels/backend.hpp"
+#include "kernels/launch/backend.hpp"
 #include "tests/support/test_memory.hpp"
 
 namespace ztrain::test {

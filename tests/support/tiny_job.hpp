@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "base/philox.hpp"
+#include "job/worker.hpp"
 #include "model/family.hpp"
 #include "model/fp8.hpp"
 #include "model/lora.hpp"
 #include "model/trainable.hpp"
 #include "optim/schedule.hpp"
-#include "train/worker.hpp"
 
 namespace ztrain::test {
 
@@ -84,9 +84,9 @@ inline std::int32_t token(std::int64_t sample, std::int64_t t, std::int64_t voca
 }
 
 /// Fills every micro-batch with the samples of this step; samples differ in their number of valid targets.
-inline void fill(train::Worker& worker, const TinyModel& model, int micros, std::int64_t first_sample) {
+inline void fill(job::Worker& worker, const TinyModel& model, int micros, std::int64_t first_sample) {
   for (int m = 0; m < micros; ++m) {
-    const train::InputAddresses in = worker.inputs(m);
+    const job::InputAddresses in = worker.inputs(m);
     for (std::int64_t row = 0; row < model.micro; ++row)
       for (std::int64_t t = 0; t < model.sequence; ++t) {
         const std::int64_t sample =
@@ -111,7 +111,7 @@ inline void set_scalars(StepScalars& s, int step) {
 
 /// Losses of `steps` steps. after_first: called once, when memory and libraries are warm.
 template <class F>
-std::vector<double> train_losses(train::Worker& worker, const TinyModel& model, int micros, int steps,
+std::vector<double> train_losses(job::Worker& worker, const TinyModel& model, int micros, int steps,
                                  F&& around) {
   worker.initialize(11);
   std::vector<double> losses;
@@ -128,7 +128,7 @@ std::vector<double> train_losses(train::Worker& worker, const TinyModel& model, 
 
 inline std::vector<double> losses_of(const runtime::Session& session, const TinyModel& model,
                                      const program::JobSpec& spec, int steps = 4, bool poison = false) {
-  train::Worker worker(session, model.graph(spec.precision.parameters), spec, {.poison = poison});
+  job::Worker worker(session, model.graph(spec.precision.parameters), spec, {.poison = poison});
   return train_losses(worker, model, spec.micro_batches, steps, [](int, auto run) { run(); });
 }
 

@@ -3,6 +3,7 @@
 // ahead on their own stream, activations stacked through forward and freed in backward, gradients written
 // through views of a flat buffer and reduced on a third stream. Sizes only: no op of it has a kernel.
 
+#include "base/index.hpp"
 #include "tests/support/programs.hpp"
 
 namespace ztrain::test {
@@ -36,7 +37,6 @@ class TransformerProgram : public Builder {
                                    : 4 * s_.hidden * s_.hidden + 3 * s_.hidden * s_.wide + 2 * s_.hidden;
     return round_up(whole, 8 * 256);
   }
-  static std::size_t at(int u) { return static_cast<std::size_t>(u); }
 
   TensorId make(std::int64_t width, const char* name) {
     return transient(name + std::to_string(program.tensors.size()), s_.tokens * width);

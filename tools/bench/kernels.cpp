@@ -7,12 +7,12 @@
 #include <cstddef>
 #include <vector>
 
-#include "base/kernel_workspace.hpp"
-#include "kernels/attention.hpp"
-#include "kernels/attention_cached.hpp"
-#include "kernels/backend.hpp"
-#include "kernels/head_loss.hpp"
-#include "kernels/linear.hpp"
+#include "kernel_interface/kernel_workspace.hpp"
+#include "kernels/attention/attention.hpp"
+#include "kernels/attention/attention_cached.hpp"
+#include "kernels/launch/backend.hpp"
+#include "kernels/head/head_loss.hpp"
+#include "kernels/gemm/linear.hpp"
 
 namespace {
 

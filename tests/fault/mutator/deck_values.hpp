@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "config/fields.hpp"
+#include "config/fields/fields.hpp"
 #include "random.hpp"
 
 namespace ztrain::mutator {

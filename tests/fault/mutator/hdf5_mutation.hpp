@@ -11,4 +11,7 @@ namespace ztrain::mutator {
 /// Changes one dataset or attribute of the file and says what.
 std::string damage_hdf5(const std::filesystem::path& path, Random& random);
 
+/// One item of a table of integers, [rows, columns], gets another value.
+std::string damage_table(const std::filesystem::path& path, const char* name, Random& random);
+
 }  // namespace ztrain::mutator

@@ -7,7 +7,7 @@
 #include <regex>
 #include <string_view>
 
-#include "config/fields.hpp"
+#include "config/fields/fields.hpp"
 
 namespace ztrain::mutator {
 namespace {

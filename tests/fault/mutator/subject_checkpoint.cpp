@@ -47,6 +47,10 @@ void unseal(const fs::path& checkpoint) {
 }
 
 void change(Case& c, const fs::path& checkpoint) {
+  if (c.random.one_in(4)) {
+    c.changed(damage_table(checkpoint / "index.h5", "ztrain/pieces", c.random));
+    return unseal(checkpoint);
+  }
   const auto files = files_below(checkpoint);
   const fs::path& file = c.random.pick(files);
   if (c.random.one_in(8)) return c.changed(replace_file(file, files, c.random));

@@ -8,10 +8,10 @@
 
 #include "bytes.hpp"
 #include "case.hpp"
-#include "config/load.hpp"
-#include "config/print.hpp"
-#include "config/validate.hpp"
-#include "config/value.hpp"
+#include "config/text/load.hpp"
+#include "config/text/print.hpp"
+#include "config/text/value.hpp"
+#include "config/validate/validate.hpp"
 #include "deck_values.hpp"
 
 namespace ztrain::mutator {

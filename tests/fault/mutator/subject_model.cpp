@@ -7,7 +7,7 @@
 #include "base/json.hpp"
 #include "bytes.hpp"
 #include "case.hpp"
-#include "config/load.hpp"
+#include "config/text/load.hpp"
 #include "json_mutation.hpp"
 #include "safetensors_mutation.hpp"
 

@@ -3,21 +3,23 @@
 #include <fmt/format.h>
 #include <hdf5.h>
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <numeric>
 
 #include "bytes.hpp"
 #include "case.hpp"
-#include "config/load.hpp"
+#include "config/text/load.hpp"
 #include "data/datasets.hpp"
-#include "data/hdf5_handle.hpp"
+#include "files/hdf5_handle.hpp"
 #include "hdf5_mutation.hpp"
 
 namespace ztrain::mutator {
 namespace {
 
 namespace fs = std::filesystem;
-using data::Handle;
+using hdf5::Handle;
 using Ids = std::vector<std::int32_t>;
 
 constexpr std::int64_t vocabulary = 257;
@@ -53,45 +55,45 @@ void write_dataset(hid_t file, const char* name, hid_t stored, hid_t type, const
   const Handle space(H5Screate_simple(1, &size, nullptr), H5Sclose),
       storage(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   if (chunked) {
-    H5Pset_chunk(storage.get(), 1, &chunk);
-    H5Pset_deflate(storage.get(), 1);
+    H5Pset_chunk(storage, 1, &chunk);
+    H5Pset_deflate(storage, 1);
   }
-  const Handle set(H5Dcreate2(file, name, stored, space.get(), H5P_DEFAULT, storage.get(), H5P_DEFAULT),
-                   H5Dclose);
-  H5Dwrite(set.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, items.data());
+  const Handle set(H5Dcreate2(file, name, stored, space, H5P_DEFAULT, storage, H5P_DEFAULT), H5Dclose);
+  H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, items.data());
 }
 
 void write_attribute(hid_t file, const char* name, const char* text) {
   const Handle type(H5Tcopy(H5T_C_S1), H5Tclose), space(H5Screate(H5S_SCALAR), H5Sclose);
-  H5Tset_size(type.get(), H5T_VARIABLE);
-  const Handle attribute(H5Acreate2(file, name, type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
-  H5Awrite(attribute.get(), type.get(), &text);
+  H5Tset_size(type, H5T_VARIABLE);
+  const Handle attribute(H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+  H5Awrite(attribute, type, &text);
 }
 
 void write_attribute(hid_t file, const char* name, std::int64_t value) {
   const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
-  const Handle attribute(H5Acreate2(file, name, H5T_STD_I64LE, space.get(), H5P_DEFAULT, H5P_DEFAULT),
-                         H5Aclose);
-  H5Awrite(attribute.get(), H5T_NATIVE_INT64, &value);
+  const Handle attribute(H5Acreate2(file, name, H5T_STD_I64LE, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+  H5Awrite(attribute, H5T_NATIVE_INT64, &value);
 }
 
 /// As tools/prepare_data.py writes it, or tokens alone.
 void write_hdf5(const fs::path& path, bool documents) {
-  const data::Quiet quiet;
+  const hdf5::Quiet quiet;
   const Handle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
-  write_dataset(file.get(), "tokens", H5T_STD_U16LE, H5T_NATIVE_INT32, sound_ids(), documents);
+  // Ids in 16 bits have no sign, those in 32 have.
+  write_dataset(file, "tokens", documents ? H5T_STD_U16LE : H5T_STD_I32LE, H5T_NATIVE_INT32, sound_ids(),
+                documents);
   if (!documents) return;
   std::vector<std::int64_t> offsets, mask(token_count);
   for (std::int64_t at = 0; at <= static_cast<std::int64_t>(token_count); at += 12) offsets.push_back(at);
   for (std::size_t i = 0; i < token_count; ++i) mask[i] = i % 12 > 4 ? 1 : 0;
-  write_dataset(file.get(), "document_offsets", H5T_STD_I64LE, H5T_NATIVE_INT64, offsets, false);
-  write_dataset(file.get(), "loss_mask", H5T_STD_U8LE, H5T_NATIVE_INT64, mask, true);
-  write_attribute(file.get(), "ztrain_format", std::int64_t{1});
-  write_attribute(file.get(), "vocab_size", vocabulary);
-  write_attribute(file.get(), "eos_id", std::int64_t{0});
-  write_attribute(file.get(), "tokenizer", "bytes");
-  write_attribute(file.get(), "tokenizer_hash", "0123456789abcdef");
-  write_attribute(file.get(), "chat_template_hash", "");
+  write_dataset(file, "document_offsets", H5T_STD_I64LE, H5T_NATIVE_INT64, offsets, false);
+  write_dataset(file, "loss_mask", H5T_STD_U8LE, H5T_NATIVE_INT64, mask, true);
+  write_attribute(file, "ztrain_format", std::int64_t{1});
+  write_attribute(file, "vocab_size", vocabulary);
+  write_attribute(file, "eos_id", std::int64_t{0});
+  write_attribute(file, "tokenizer", "bytes");
+  write_attribute(file, "tokenizer_hash", "0123456789abcdef");
+  write_attribute(file, "chat_template_hash", "");
 }
 
 /// What a row of a set may hold.
@@ -111,8 +113,29 @@ void judge_row(Case& c, const data::RowSet& set, std::int64_t row, std::int64_t 
   }
 }
 
+/// Read without the program: documents that are packed go from the first token to the last, one after the
+/// other.
+void judge_offsets(Case& c, const std::string& path) {
+  const hdf5::Quiet quiet;
+  const Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
+  if (!file) return;
+  const Handle documents(H5Dopen2(file, "document_offsets", H5P_DEFAULT), H5Dclose),
+      tokens(H5Dopen2(file, "tokens", H5P_DEFAULT), H5Dclose);
+  if (!documents || !tokens) return;
+  const auto items_in = [](const Handle& set) {
+    return H5Sget_simple_extent_npoints(Handle(H5Dget_space(set), H5Sclose));
+  };
+  std::vector<std::int64_t> offsets(static_cast<std::size_t>(items_in(documents)), -1);
+  if (offsets.empty()) return;
+  H5Dread(documents, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, offsets.data());
+  const bool whole = offsets.front() == 0 && offsets.back() == items_in(tokens);
+  if (!whole || !std::ranges::is_sorted(offsets, std::ranges::less_equal{}))
+    c.found("accepts documents that do not follow each other");
+}
+
 void judge_tokens(Case& c, const Words& overrides) {
   const config::Deck deck = config::load_deck("deck.toml", overrides);
+  if (deck.data.packing != "windows" && deck.data.format != "text") judge_offsets(c, deck.data.train.front());
   const data::Datasets sets = data::open_datasets(deck);
   if (sets.vocab_size <= 0) c.found("accepts data of no vocabulary");
   for (const auto* list : {&sets.train, &sets.validation})

@@ -1,0 +1,62 @@
+#pragma once
+// Causal grouped-query attention over a flattened micro-batch of several documents, blockwise with an online
+// softmax: the tokens x tokens scores never exist. Method: T. Dao, "FlashAttention-2: faster attention with
+// better parallelism and work partitioning", 2023; the running maximum and sum are Milakov and Gimelshein's
+// ("Online normalizer calculation for softmax", 2018). Sliding windows: Beltagy, Peters and Cohan,
+// "Longformer", 2020; blocks outside the window are skipped, so that cost grows with tokens x window.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.hpp"
+#include "kernel_interface/attention_shape.hpp"
+#include "kernel_interface/view.hpp"
+#include "kernels/launch/exec.hpp"
+
+namespace ztrain::kernels {
+
+/// What forward and backward read. T is float, bf16, f16 or double. Where shape.row is set, q, k and v are
+/// columns of one matrix: rows of each begin shape.row apart, whatever the view's number of columns.
+template <class T>
+struct AttentionInput {
+  AttentionShape shape;
+  double scale = 1;   ///< of the scores, usually 1 / sqrt(head_dim)
+  Matrix<const T> q;  ///< [tokens, heads * head_dim]
+  Matrix<const T> k;  ///< [tokens, kv_heads * head_dim]
+  Matrix<const T> v;  ///< [tokens, kv_heads * head_dim]
+  /// [tokens]: token t attends to tokens document_start[t] .. t, of which the window keeps the last ones.
+  /// Non-decreasing, 0 <= document_start[t] <= t.
+  Vector<const std::int32_t> document_start;
+};
+
+/// The first token that token t attends to; non-decreasing in t.
+constexpr std::int64_t first_key(const AttentionShape& shape, const std::int32_t* document_start,
+                                 std::int64_t t) {
+  const std::int64_t start = document_start[t];
+  return shape.window > 0 ? std::max(start, t - shape.window + 1) : start;
+}
+
+/// Throws Error when the views do not have the shape's sizes, or rows would overlap. Called by forward and
+/// backward too; cheap.
+template <class T>
+void check(const AttentionInput<T>& input);
+
+/// As well for o and lse.
+template <class T>
+void check(const AttentionInput<T>& input, Matrix<const T> o, Matrix<const acc_t<T>> lse);
+
+/// o [tokens, heads * head_dim]; lse [tokens, heads] = ln sum exp(scale q.k), which backward reads.
+template <class T>
+void attention_forward(Exec& exec, const AttentionInput<T>& input, Matrix<T> o, Matrix<acc_t<T>> lse);
+
+/// Gradients dq, dk, dv (overwritten) from the output's gradient dout, with rows as far apart as those of q,
+/// k and v; columns between them are left alone. The same bits on every run: one task per key-value head,
+/// which sums over its group's query heads, key blocks and query blocks in a fixed order. workspace:
+/// attention_backward_workspace_bytes() bytes, aligned to 64.
+template <class T>
+void attention_backward(Exec& exec, const AttentionInput<T>& input, Matrix<const T> o,
+                        Matrix<const acc_t<T>> lse, Matrix<const T> dout, Matrix<T> dq, Matrix<T> dk,
+                        Matrix<T> dv, Vector<std::byte> workspace);
+
+}  // namespace ztrain::kernels

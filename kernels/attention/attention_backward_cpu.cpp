@@ -1,0 +1,279 @@
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "kernel_interface/kernel_workspace.hpp"
+#include "kernels/attention/attention.hpp"
+#include "kernels/attention/attention_arguments.hpp"
+#include "kernels/attention/attention_seen.hpp"
+#include "kernels/launch/exec_kokkos.hpp"
+#include "kernels/launch/fast_exp.hpp"
+#include "kernels/launch/prefetch.hpp"
+#include "kernels/launch/tile.hpp"
+
+namespace ztrain::kernels {
+namespace {
+
+constexpr int block = attention_block;
+
+template <class T>
+struct BackwardArguments : AttentionGradientArguments<T> {
+  T* dq;
+  T* dk;
+  T* dv;
+  acc_t<T>* dq_sum;      ///< [tokens, heads * head_dim]: dq itself unless T is narrower than its accumulator
+  std::int64_t sum_row;  ///< elements from one token to the next of dq_sum
+
+  acc_t<T>* sum_at(std::int64_t token, std::int64_t head) const {
+    return dq_sum + token * sum_row + head * this->shape.head_dim;
+  }
+};
+
+/// A block of keys of one key-value head, and the sums of its gradients. Row-major, and transposed where a
+/// product needs its right factor that way.
+template <class A, int max_dim>
+struct KeyTiles {
+  alignas(64) A keys[block * max_dim];    ///< times scale
+  alignas(64) A keys_t[max_dim * block];  ///< times scale and log2(e)
+  alignas(64) A values_t[max_dim * block];
+  alignas(64) A dk[block * max_dim];  ///< over scale
+  alignas(64) A dv[block * max_dim];
+  std::int64_t begin;
+  int count;
+};
+
+template <class A, int max_dim>
+struct QueryTiles {
+  alignas(64) A queries[block * max_dim];
+  alignas(64) A dout[block * max_dim];
+  alignas(64) A dq[block * max_dim];
+  alignas(64) A p[block * block];   ///< scores, then probabilities; [query][key]
+  alignas(64) A ds[block * block];  ///< gradients of the probabilities, then of the scores
+  FirstKeys first;
+  Prefetch ahead;
+};
+
+template <class T>
+void head_delta(const BackwardArguments<T>& a, std::int64_t row) {
+  using A = acc_t<T>;
+  const std::int64_t hd = a.shape.head_dim;
+  const T* __restrict o = a.o + row * hd;
+  const T* __restrict dout = a.dout + row * hd;
+  A sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t d = 0; d < hd; ++d) sum += static_cast<A>(o[d]) * static_cast<A>(dout[d]);
+  a.delta[row] = sum;
+}
+
+/// One row of probabilities and score gradients over scale; zero outside [begin, end), the keys that the
+/// query sees. lse: as a logarithm to base 2.
+template <class A>
+void softmax_row(A* __restrict p, A* __restrict ds, tile::Span seen, A lse, A delta) {
+  for (int j = 0; j < block; ++j) {
+    const A above = p[j] - lse;
+    const A probability = fast_exp2(above > A(1) ? A(1) : above);  // rounding alone puts it above 0
+    const A slope = probability * (ds[j] - delta);
+    const bool sees = (j >= seen.begin) & (j < seen.end);
+    p[j] = sees ? probability : A(0);
+    ds[j] = sees ? slope : A(0);
+  }
+}
+
+/// Probabilities of a block of queries, and the gradients of their scores.
+template <class T, int max_dim>
+void score(const BackwardArguments<T>& a, std::int64_t head, const Seen& seen, int rows,
+           const KeyTiles<acc_t<T>, max_dim>& key, QueryTiles<acc_t<T>, max_dim>& t) {
+  using A = acc_t<T>;
+  const int hd = static_cast<int>(a.shape.head_dim);
+  const auto part = [&](int i, int n) {
+    t.ahead.take(ahead_rows);
+    return tile::Part{whole_packs(seen.keys_of(i, n)), {0, hd}};
+  };
+  tile::product_within<A, false>(rows, {t.queries, max_dim, 1, key.keys_t, block, t.p, block}, part);
+  tile::product_within<A, false>(rows, {t.dout, max_dim, 1, key.values_t, block, t.ds, block}, part);
+  for (int i = 0; i < rows; ++i) {
+    const std::int64_t row = (seen.q0 + i) * a.shape.heads + head;
+    softmax_row(t.p + i * block, t.ds + i * block, seen.keys_of(i, 1), A(log2_e) * a.lse[row], a.delta[row]);
+  }
+}
+
+/// The gradient of a block of queries is summed over blocks of keys, the last of which holds its own tokens.
+template <class T, int max_dim>
+void add_queries(const BackwardArguments<T>& a, std::int64_t head, const Seen& seen, int rows,
+                 const QueryTiles<acc_t<T>, max_dim>& t) {
+  using A = acc_t<T>;
+  const std::int64_t hd = a.shape.head_dim;
+  const bool first = t.first.at[0] >= seen.k0, last = seen.k0 == seen.q0;
+  for (int i = 0; i < rows; ++i) {
+    const A* __restrict from = t.dq + i * max_dim;
+    A* __restrict sums = a.sum_at(seen.q0 + i, head);
+    T* __restrict dq = a.dq + a.shape.q_at(seen.q0 + i, head);
+    if (first && last)
+      for (std::int64_t d = 0; d < hd; ++d) dq[d] = static_cast<T>(from[d]);
+    else if (first)
+      for (std::int64_t d = 0; d < hd; ++d) sums[d] = from[d];
+    else if (!last || std::is_same_v<T, A>)
+      for (std::int64_t d = 0; d < hd; ++d) sums[d] += from[d];
+    else
+      for (std::int64_t d = 0; d < hd; ++d) dq[d] = static_cast<T>(sums[d] + from[d]);
+  }
+}
+
+/// Adds what one block of queries of one head gives to dk, dv and its own dq.
+template <class T, int max_dim>
+void query_block(const BackwardArguments<T>& a, std::int64_t head, std::int64_t q0,
+                 KeyTiles<acc_t<T>, max_dim>& key, QueryTiles<acc_t<T>, max_dim>& t) {
+  using A = acc_t<T>;
+  const int hd = static_cast<int>(a.shape.head_dim), columns = tile::padded(hd, tile::column_quantum);
+  const int rows = static_cast<int>(std::min<std::int64_t>(block, a.shape.tokens - q0));
+  const int padded_rows = tile::padded(rows, tile::row_quantum);
+  tile::load(a.q + a.shape.q_at(q0, head), a.shape.q_row(), rows, hd, t.queries, max_dim, padded_rows,
+             columns);
+  tile::load(a.dout + a.shape.o_at(q0, head), a.shape.o_row(), rows, hd, t.dout, max_dim, padded_rows,
+             columns);
+  t.first.set(a, q0);
+  const Seen seen{t.first, static_cast<std::int32_t>(q0), static_cast<std::int32_t>(key.begin), key.count};
+  score<T, max_dim>(a, head, seen, rows, key, t);
+  const auto of_key = [&](int i, int n) {
+    t.ahead.take(ahead_rows);
+    return tile::Part{{0, columns}, seen.queries_of(i, n)};
+  };
+  tile::product_within<A, true>(key.count, {t.p, 1, block, t.dout, max_dim, key.dv, max_dim}, of_key);
+  tile::product_within<A, true>(key.count, {t.ds, 1, block, t.queries, max_dim, key.dk, max_dim}, of_key);
+  tile::product_within<A, false>(rows, {t.ds, block, 1, key.keys, max_dim, t.dq, max_dim}, [&](int i, int n) {
+    t.ahead.take(ahead_rows);
+    return tile::Part{{0, columns}, seen.keys_of(i, n)};
+  });
+  add_queries<T, max_dim>(a, head, seen, rows, t);
+}
+
+template <class T, int max_dim>
+void load_keys(const BackwardArguments<T>& a, std::int64_t kv_head, KeyTiles<acc_t<T>, max_dim>& key) {
+  using A = acc_t<T>;
+  const int hd = static_cast<int>(a.shape.head_dim), columns = tile::padded(hd, tile::column_quantum);
+  const std::int64_t stride = a.shape.kv_row(), offset = a.shape.kv_at(key.begin, kv_head);
+  tile::load(a.v + offset, stride, key.count, hd, key.keys, max_dim, block, columns);
+  tile::transpose(key.keys, max_dim, block, hd, A(1), key.values_t, block);
+  tile::load(a.k + offset, stride, key.count, hd, key.keys, max_dim, block, columns);
+  tile::transpose(key.keys, max_dim, block, hd, a.scale * A(log2_e), key.keys_t, block);
+  for (int i = 0; i < block; ++i)
+    for (int d = 0; d < columns; ++d) {
+      key.keys[i * max_dim + d] *= a.scale;
+      key.dk[i * max_dim + d] = key.dv[i * max_dim + d] = 0;
+    }
+}
+
+template <class T>
+void store_rows(const acc_t<T>* __restrict tile, int ld, int rows, std::int64_t cols, acc_t<T> factor,
+                T* __restrict to, std::int64_t stride) {
+  for (int i = 0; i < rows; ++i)
+    for (std::int64_t d = 0; d < cols; ++d) to[i * stride + d] = static_cast<T>(factor * tile[i * ld + d]);
+}
+
+/// Asks for what the step after this one reads and writes.
+template <class T>
+void ask_queries(const BackwardArguments<T>& a, std::int64_t head, std::int64_t q0, Prefetch& ahead) {
+  const std::int64_t hd = a.shape.head_dim, rows = std::min<std::int64_t>(block, a.shape.tokens - q0);
+  if (rows <= 0) return;
+  ahead.add(a.q + a.shape.q_at(q0, head), a.shape.q_row(), rows, hd);
+  ahead.add(a.dout + a.shape.o_at(q0, head), a.shape.o_row(), rows, hd);
+  ahead.add(a.sum_at(q0, head), a.sum_row, rows, hd);
+}
+
+/// Asks for where the gradients of a block of keys go, and for the keys and values after it.
+template <class T>
+void ask_keys(const BackwardArguments<T>& a, std::int64_t kv_head, std::int64_t begin, Prefetch& ahead) {
+  const std::int64_t hd = a.shape.head_dim, stride = a.shape.kv_row();
+  const std::int64_t next = std::min(begin + block, a.shape.tokens);
+  const std::int64_t at = a.shape.kv_at(begin, kv_head);
+  const std::int64_t rows = std::min<std::int64_t>(block, a.shape.tokens - begin);
+  const std::int64_t more = std::min<std::int64_t>(block, a.shape.tokens - next);
+  ahead.add(a.dk + at, stride, rows, hd);
+  ahead.add(a.dv + at, stride, rows, hd);
+  if (more == 0) return;
+  const std::int64_t after = a.shape.kv_at(next, kv_head);
+  ahead.add(a.k + after, stride, more, hd);
+  ahead.add(a.v + after, stride, more, hd);
+}
+
+/// All of one key-value head and of the query heads that read it.
+template <class T, int max_dim>
+void backward_head(const BackwardArguments<T>& a, std::int64_t kv_head) {
+  using A = acc_t<T>;
+  KeyTiles<A, max_dim> key;
+  QueryTiles<A, max_dim> query;
+  const std::int64_t hd = a.shape.head_dim, tokens = a.shape.tokens, group = a.shape.heads / a.shape.kv_heads;
+  const std::int64_t first = kv_head * group, end = first + group;
+  for (key.begin = 0; key.begin < tokens; key.begin += block) {
+    key.count = static_cast<int>(std::min<std::int64_t>(block, tokens - key.begin));
+    load_keys<T, max_dim>(a, kv_head, key);
+    const auto reads = [&](std::int64_t q0) {
+      return q0 < tokens && first_key(a.shape, a.document_start, q0) < key.begin + key.count;
+    };
+    for (std::int64_t head = first; head < end; ++head)
+      for (std::int64_t q0 = key.begin; reads(q0); q0 += block) {
+        if (reads(q0 + block))
+          ask_queries(a, head, q0 + block, query.ahead);
+        else if (head + 1 < end)
+          ask_queries(a, head + 1, key.begin, query.ahead);
+        else
+          ask_queries(a, first, key.begin + block, query.ahead);
+        if (head == first && q0 == key.begin) ask_keys(a, kv_head, key.begin, query.ahead);
+        query_block<T, max_dim>(a, head, q0, key, query);
+      }
+    const std::int64_t stride = a.shape.kv_row(), offset = a.shape.kv_at(key.begin, kv_head);
+    store_rows(key.dk, max_dim, key.count, hd, a.scale, a.dk + offset, stride);
+    store_rows(key.dv, max_dim, key.count, hd, A(1), a.dv + offset, stride);
+  }
+}
+
+template <class T, int max_dim>
+void backward(Exec& exec, const BackwardArguments<T>& a) {
+  using Policy = Kokkos::RangePolicy<Kokkos::DefaultExecutionSpace>;
+  Kokkos::parallel_for(Policy(exec.space, 0, a.shape.tokens * a.shape.heads),
+                       [a](std::int64_t row) { head_delta(a, row); });
+  Kokkos::parallel_for(Policy(exec.space, 0, a.shape.kv_heads),
+                       [a](std::int64_t kv_head) { backward_head<T, max_dim>(a, kv_head); });
+}
+
+}  // namespace
+
+template <class T>
+void attention_backward(Exec& exec, const AttentionInput<T>& input, Matrix<const T> o,
+                        Matrix<const acc_t<T>> lse, Matrix<const T> dout, Matrix<T> dq, Matrix<T> dk,
+                        Matrix<T> dv, Vector<std::byte> workspace) {
+  using A = acc_t<T>;
+  check<T>(input, o, lse);
+  const AttentionShape& s = input.shape;
+  const auto needed =
+      attention_backward_workspace_bytes(s.tokens, s.heads, s.head_dim, dtype_of<T>(), Target::cpu);
+  REQUIRE(workspace.count >= needed, "attention backward: the workspace has {} bytes, {} are needed",
+          workspace.count, needed);
+  A* delta = reinterpret_cast<A*>(workspace.data);
+  BackwardArguments<T> a{
+      {arguments_of(input), o.data, lse.data, dout.data, delta}, dq.data, dk.data, dv.data, nullptr, 0};
+  if constexpr (sizeof(T) < sizeof(A)) {
+    a.dq_sum = delta + s.tokens * s.heads;
+    a.sum_row = s.o_row();
+  } else {
+    a.dq_sum = dq.data;
+    a.sum_row = s.q_row();
+  }
+  if (s.head_dim <= 64) return backward<T, 64>(exec, a);
+  if (s.head_dim <= 128) return backward<T, 128>(exec, a);
+  backward<T, 256>(exec, a);
+}
+
+template void attention_backward(Exec&, const AttentionInput<float>&, Matrix<const float>,
+                                 Matrix<const float>, Matrix<const float>, Matrix<float>, Matrix<float>,
+                                 Matrix<float>, Vector<std::byte>);
+template void attention_backward(Exec&, const AttentionInput<bf16>&, Matrix<const bf16>, Matrix<const float>,
+                                 Matrix<const bf16>, Matrix<bf16>, Matrix<bf16>, Matrix<bf16>,
+                                 Vector<std::byte>);
+template void attention_backward(Exec&, const AttentionInput<f16>&, Matrix<const f16>, Matrix<const float>,
+                                 Matrix<const f16>, Matrix<f16>, Matrix<f16>, Matrix<f16>, Vector<std::byte>);
+template void attention_backward(Exec&, const AttentionInput<double>&, Matrix<const double>,
+                                 Matrix<const double>, Matrix<const double>, Matrix<double>, Matrix<double>,
+                                 Matrix<double>, Vector<std::byte>);
+
+}  // namespace ztrain::kernels

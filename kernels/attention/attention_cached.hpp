@@ -1,0 +1,41 @@
+#pragma once
+// Causal grouped-query attention of a few new tokens over a cache of the keys and values of all tokens so
+// far, their own included. Blockwise with an online softmax, as attention.hpp; few tokens stream the cache
+// through once per key-value head, which is what bounds them.
+
+#include <cstdint>
+
+#include "base/dtype.hpp"
+#include "kernel_interface/view.hpp"
+#include "kernels/attention/attention.hpp"
+#include "kernels/launch/exec.hpp"
+
+namespace ztrain::kernels {
+
+/// T is float, bf16, f16 or double.
+template <class T>
+struct CachedAttentionInput {
+  AttentionShape shape;  ///< tokens: the new ones
+  double scale = 1;      ///< of the scores, usually 1 / sqrt(head_dim)
+  Matrix<const T> q;     ///< [tokens, heads * head_dim]
+  Matrix<const T> k;     ///< [kv_heads * capacity, head_dim]
+  Matrix<const T> v;     ///< [kv_heads * capacity, head_dim]
+  /// [1], on the device: the cache's row of the first new token. Token i sees rows up to begin[0] + i.
+  Vector<const std::int32_t> begin;
+};
+
+/// Throws Error when the views do not have the shape's sizes. Called by attention_cached too; cheap.
+template <class T>
+void check(const CachedAttentionInput<T>& input);
+
+/// As well for o.
+template <class T>
+void check(const CachedAttentionInput<T>& input, Matrix<const T> o);
+
+/// o: [tokens, heads * head_dim]. A token whose own row is not in the cache gets NaN; rows of the cache after
+/// the last new token's are not read. A token's result does not depend on the values of rows that it does not
+/// see, as long as they are finite.
+template <class T>
+void attention_cached(Exec& exec, const CachedAttentionInput<T>& input, Matrix<T> o);
+
+}  // namespace ztrain::kernels

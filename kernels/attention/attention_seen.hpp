@@ -1,0 +1,62 @@
+#pragma once
+// Which keys the queries of a block see: what the blockwise attention of CPUs skips and masks. Included by
+// kernel sources only.
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/attention/attention_arguments.hpp"
+#include "kernels/launch/tile.hpp"
+
+namespace ztrain::kernels {
+
+/// Queries, and keys, of a tile.
+inline constexpr int attention_block = 64;
+
+/// The first key of each query of a block. Queries beyond the last token see nothing.
+struct FirstKeys {
+  alignas(64) std::int32_t at[attention_block];
+
+  template <class T>
+  void set(const AttentionArguments<T>& a, std::int64_t q0) {
+    for (int j = 0; j < attention_block; ++j)
+      at[j] = q0 + j < a.shape.tokens
+                  ? static_cast<std::int32_t>(first_key(a.shape, a.document_start, q0 + j))
+                  : std::numeric_limits<std::int32_t>::max();
+  }
+};
+
+/// Which of the keys k0 .. k0 + keys the queries q0 .. q0 + attention_block see: those from their first one,
+/// which does not decrease from query to query, to themselves.
+struct Seen {
+  const FirstKeys& first;
+  std::int32_t q0, k0;
+  int keys;
+
+  bool all() const { return k0 + keys <= q0 + 1 && first.at[attention_block - 1] <= k0; }
+  bool none() const { return k0 >= q0 + attention_block || first.at[0] >= k0 + keys; }
+
+  /// Queries that see any of the keys i .. i + n.
+  tile::Span queries_of(int i, int n) const {
+    const auto* const after = std::lower_bound(first.at, first.at + attention_block, k0 + i + n);
+    const int end = static_cast<int>(after - first.at);
+    return {std::clamp(k0 + i - q0, 0, end), end};
+  }
+  /// Keys that any of the queries i .. i + n sees.
+  tile::Span keys_of(int i, int n) const {
+    const int end = std::clamp(q0 + i + n - k0, 0, keys);
+    return {std::min(std::max(first.at[i], k0) - k0, end), end};
+  }
+};
+
+/// Columns of a tile that begin on whole packs.
+inline tile::Span whole_packs(tile::Span columns) {
+  return {columns.begin / tile::column_quantum * tile::column_quantum, columns.end};
+}
+
+/// Rows that are asked for ahead of their use with each strip of a product: enough for all that a step reads
+/// and writes.
+inline constexpr int ahead_rows = 4;
+
+}  // namespace ztrain::kernels

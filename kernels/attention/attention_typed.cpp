@@ -1,0 +1,63 @@
+#include <utility>
+
+#include "base/error.hpp"
+#include "kernels/attention/attention.hpp"
+#include "kernels/attention/attention_prepared.hpp"
+
+namespace ztrain::kernels {
+namespace {
+
+template <class T>
+class Typed final : public PreparedAttention {
+ public:
+  Typed(const AttentionSpec& spec, AttentionRemark remark) : spec_(spec), remark_(std::move(remark)) {}
+
+  void run(Exec& exec, const AttentionOperands& p) override {
+    const AttentionShape& s = spec_.shape;
+    const std::int64_t q_cols = s.heads * s.head_dim, k_cols = s.kv_heads * s.head_dim;
+    const auto input = [&](const void* data, std::int64_t cols) {
+      return Matrix<const T>{static_cast<const T*>(data), s.tokens, cols};
+    };
+    const auto output = [&](void* data, std::int64_t cols) {
+      return Matrix<T>{static_cast<T*>(data), s.tokens, cols};
+    };
+    const Matrix<acc_t<T>> lse{static_cast<acc_t<T>*>(p.lse), s.tokens, s.heads};
+    const AttentionInput<T> in{s,
+                               spec_.scale,
+                               input(p.q, q_cols),
+                               input(p.k, k_cols),
+                               input(p.v, k_cols),
+                               {p.document_start, s.tokens}};
+    if (spec_.direction == Direction::forward)
+      attention_forward<T>(exec, in, output(p.o, q_cols), lse);
+    else
+      attention_backward<T>(exec, in, input(p.o, q_cols), lse, input(p.dout, q_cols), output(p.dq, q_cols),
+                            output(p.dk, k_cols), output(p.dv, k_cols), {p.workspace, spec_.workspace_bytes});
+  }
+
+  std::string describe() const override { return remark_.description; }
+  bool slow() const override { return remark_.slow; }
+
+ private:
+  AttentionSpec spec_;
+  AttentionRemark remark_;
+};
+
+}  // namespace
+
+std::unique_ptr<PreparedAttention> make_attention_typed(const AttentionSpec& spec, AttentionRemark remark) {
+  switch (spec.type) {
+    case DType::f32:
+      return std::make_unique<Typed<float>>(spec, std::move(remark));
+    case DType::bf16:
+      return std::make_unique<Typed<bf16>>(spec, std::move(remark));
+    case DType::f16:
+      return std::make_unique<Typed<f16>>(spec, std::move(remark));
+    case DType::f64:
+      return std::make_unique<Typed<double>>(spec, std::move(remark));
+    default:
+      fail("attention: there is no kernel for {}", name_of(spec.type));
+  }
+}
+
+}  // namespace ztrain::kernels

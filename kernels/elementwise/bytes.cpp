@@ -1,0 +1,75 @@
+#include "kernels/elementwise/bytes.hpp"
+
+#include <cstring>
+
+#include "kernels/launch/pieces.hpp"
+
+namespace ztrain::kernels {
+namespace {
+
+constexpr std::int64_t block_bytes = on_gpu ? 16 : 1 << 16;
+
+struct CopyBlock {
+  const char* in;
+  char* out;
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t begin, std::int64_t n) const {
+    Piece<16>{begin, n}.copy(in, out);
+  }
+};
+
+struct FillBlock {
+  char* out;
+  unsigned char value;
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t begin, std::int64_t n) const {
+    if constexpr (on_gpu) {
+      Pack<char, 16> bytes;
+      for (int i = 0; i < 16; ++i) bytes.at[i] = static_cast<char>(value);
+      bytes.store(out + begin, n);
+    } else {
+      std::memset(out + begin, value, static_cast<std::size_t>(n));
+    }
+  }
+};
+
+/// A block, the first of which begins `shift` bytes before the array.
+template <class Block>
+struct Shifted {
+  Block block;
+  std::int64_t shift;
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t begin, std::int64_t n) const {
+    if (begin < shift)
+      block(std::int64_t{0}, begin + n - shift);
+    else
+      block(begin - shift, n);
+  }
+};
+
+/// block(begin, n) for pieces that together are [0, bytes); on a GPU cut where dst has a multiple of 16, so
+/// that only the first and the last piece are moved byte by byte.
+template <class Block>
+void for_bytes(Exec& exec, const void* dst, std::int64_t bytes, const Block& block) {
+  if (bytes <= 0) return;
+  const std::int64_t shift =
+      on_gpu ? static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(dst) % 16) : 0;
+  for_blocks<block_bytes>(exec, bytes + shift, Shifted<Block>{block, shift});
+}
+
+void fill_bytes(Exec& exec, void* dst, unsigned char value, std::int64_t bytes) {
+  for_bytes(exec, dst, bytes, FillBlock{static_cast<char*>(dst), value});
+}
+
+}  // namespace
+
+void copy(Exec& exec, const void* src, void* dst, std::int64_t bytes) {
+  for_bytes(exec, dst, bytes, CopyBlock{static_cast<const char*>(src), static_cast<char*>(dst)});
+}
+
+void zero(Exec& exec, void* dst, std::int64_t bytes) {
+  fill_bytes(exec, dst, 0, bytes);
+}
+
+void fill_poison(Exec& exec, void* dst, std::int64_t bytes) {
+  fill_bytes(exec, dst, 0xFF, bytes);
+}
+
+}  // namespace ztrain::kernels

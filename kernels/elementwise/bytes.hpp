@@ -1,0 +1,19 @@
+#pragma once
+// Copies and fills of raw device memory, as kernels: ordered with the others on the same Exec.
+
+#include <cstdint>
+
+#include "kernels/launch/exec.hpp"
+
+namespace ztrain::kernels {
+
+/// Copies bytes from src to dst; the ranges do not overlap.
+void copy(Exec& exec, const void* src, void* dst, std::int64_t bytes);
+
+/// Sets every byte to 0.
+void zero(Exec& exec, void* dst, std::int64_t bytes);
+
+/// Sets every byte to 0xFF: NaN in every float type, so that a read of a released range shows.
+void fill_poison(Exec& exec, void* dst, std::int64_t bytes);
+
+}  // namespace ztrain::kernels

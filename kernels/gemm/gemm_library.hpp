@@ -1,0 +1,50 @@
+#pragma once
+// What the matrix products of one Exec share: how they compute, and how their algorithms are chosen.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "kernels/gemm/algorithm_table.hpp"
+#include "kernels/launch/exec.hpp"
+
+namespace ztrain::kernels {
+
+/// How a CPU forms products of bf16 matrices: by its own instructions for them, or in fp32 from widened
+/// panels.
+enum class Bf16Products : std::uint8_t { native, widened };
+
+struct GemmLibrary {
+  /// On CPUs. Unset: widened, as always where the processor has no instructions for them.
+  std::optional<Bf16Products> bf16;
+
+  // On GPUs:
+  /// Products of fp32 matrices round their factors to tf32.
+  bool tf32 = false;
+  /// What products run with; where it is silent, with the library's first proposal. Null: always with that.
+  std::shared_ptr<AlgorithmTable> algorithms;
+  /// Gemm::prepare measures what the table does not know, and records it. Set it on one rank alone, and give
+  /// its table to all before the first product runs: each takes its algorithm then.
+  bool tune = false;
+  /// Of the vendor's library, made when first needed.
+  std::shared_ptr<void> handle;
+};
+
+/// That of an Exec; set it before products are prepared.
+GemmLibrary& gemm_library(Exec& exec);
+
+/// Whether this processor has instructions for products of bf16 matrices (AVX512-BF16 or AMX), and
+/// ONEDNN_MAX_CPU_ISA lets the library use them; false on GPUs, where nothing is to be chosen.
+bool multiplies_bf16();
+
+/// What suits this processor, by its model and not by a clock, so that each start and each rank of one model
+/// decides alike. native where it has AMX, or AVX512-BF16 and is not Intel's: there those instructions are
+/// twice as fast as fp32's. On an Intel processor with AVX512-BF16 and without AMX (or where
+/// ONEDNN_MAX_CPU_ISA forbids AMX) they were measured at half the rate of fp32. Always widened without such
+/// instructions.
+Bf16Products usual_bf16_products();
+
+/// What algorithms measured here are valid for; nothing on CPUs.
+std::optional<AlgorithmHome> algorithm_home();
+
+}  // namespace ztrain::kernels

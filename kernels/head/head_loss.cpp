@@ -1,0 +1,245 @@
+#include "kernels/head/head_loss.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <type_traits>
+
+#include "base/error.hpp"
+#include "kernel_interface/kernel_workspace.hpp"
+#include "kernels/head/head_loss_row.hpp"
+#include "kernels/head/head_loss_threads.hpp"
+#include "kernels/launch/rows.hpp"
+#include "kernels/launch/threads.hpp"
+
+namespace ztrain::kernels {
+namespace {
+
+/// The chunks' buffers inside the workspace.
+template <class T>
+struct Buffers {
+  void* gemm;
+  acc_t<T>* logits;  ///< [chunk, stride]
+  T* grad_logits;    ///< [chunk, stride]: the logits' own bytes unless T is narrower
+  double* nll;       ///< [chunk], times the token's weight
+  std::int64_t stride;
+};
+
+template <class T>
+Buffers<T> place(const HeadLossShape& shape, DType gradient, Vector<std::byte> workspace) {
+  const auto needed = head_loss_workspace_bytes(shape.tokens, shape.vocabulary, shape.width, dtype_of<T>(),
+                                                gradient, build_target());
+  REQUIRE(workspace.count >= needed, "head loss: the workspace has {} bytes, {} are needed", workspace.count,
+          needed);
+  const std::int64_t chunk = head_loss_chunk(shape.tokens, shape.vocabulary, dtype_of<T>(), build_target());
+  Buffers<T> b{};
+  b.stride = head_loss_stride(shape.vocabulary);
+  b.gemm = workspace.data;
+  b.logits = reinterpret_cast<acc_t<T>*>(workspace.data + head_loss_gemm_bytes(shape.tokens, shape.vocabulary,
+                                                                               shape.width, dtype_of<T>(),
+                                                                               gradient, build_target()));
+  acc_t<T>* end = b.logits + chunk * b.stride;
+  if constexpr (sizeof(T) < sizeof(acc_t<T>)) {
+    b.grad_logits = reinterpret_cast<T*>(end);
+    b.nll = reinterpret_cast<double*>(b.grad_logits + chunk * b.stride);
+  } else {
+    b.grad_logits = b.logits;
+    b.nll = reinterpret_cast<double*>(end);
+  }
+  return b;
+}
+
+/// The rows of a chunk.
+template <class T, bool grad>
+struct ChunkRows {
+  Buffers<T> buffers;
+  std::int64_t vocabulary;
+  const std::int32_t* targets;
+  const float* weights;
+  const StepScalars* scalars;
+
+  KOKKOS_INLINE_FUNCTION LossRow<T> row(std::int64_t i) const {
+    return {buffers.logits + i * buffers.stride,
+            buffers.grad_logits + i * buffers.stride,
+            vocabulary,
+            targets[i],
+            weights[i],
+            grad ? scalars->loss_scale : 1};
+  }
+};
+
+/// A row by one thread of a CPU.
+template <class T, bool grad>
+struct LossOfRow {
+  ChunkRows<T, grad> chunk;
+  void operator()(std::int64_t i) const {
+    chunk.buffers.nll[i] = token_loss<T, grad>(chunk.row(i), chunk.buffers.stride);
+  }
+};
+
+/// A row by a team of a GPU.
+template <class T, bool grad>
+struct LossOfTeam {
+  ChunkRows<T, grad> chunk;
+  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
+    const TeamThreads threads(team);
+    const double nll = token_loss<T, grad>(threads, chunk.row(team.league_rank()));
+    if (threads.rank() == 0) chunk.buffers.nll[team.league_rank()] = nll;
+  }
+};
+
+struct AddLossesOfTeam {
+  AddLosses a;
+  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
+    add_losses(TeamThreads(team), a.nll, a.weights, a.rows, a.first, a.loss);
+  }
+};
+
+template <class T, bool grad>
+void chunk_loss(Exec& exec, const HeadLossInput<T>& input, const HeadLossChunk& chunk, const Buffers<T>& b,
+                const StepScalars* scalars, double* loss) {
+  static_assert(carried<LossOfTeam<T, grad>, AddLossesOfTeam>);
+  const std::int64_t vocabulary = input.weight.rows, rows = chunk.rows;
+  const float* weights = input.token_weights.data + chunk.begin;
+  const ChunkRows<T, grad> tokens{b, vocabulary, input.targets.data + chunk.begin, weights, scalars};
+  const AddLosses sum{b.nll, weights, rows, chunk.begin == 0, loss};
+  if constexpr (on_gpu) {
+    for_teams(exec, rows, threads_for(vocabulary, 4), 1, 0, LossOfTeam<T, grad>{tokens});
+    for_teams(exec, 1, 256, 1, 0, AddLossesOfTeam{sum});
+  } else {
+    for_rows(exec, rows, LossOfRow<T, grad>{tokens});
+    for_rows(exec, 1, sum);
+  }
+}
+
+/// weight_gradient: nothing where only the loss is wanted.
+std::vector<HeadLossChunk> prepare(const HeadLossShape& s, DType type, DType gradient,
+                                   std::optional<WeightGradient> weight_gradient) {
+  const bool grad = weight_gradient.has_value();
+  REQUIRE(s.tokens > 0 && s.vocabulary > 0 && s.width > 0,
+          "head loss: {} tokens, a vocabulary of {} and width {} must be positive", s.tokens, s.vocabulary,
+          s.width);
+  const std::int64_t size = head_loss_chunk(s.tokens, s.vocabulary, type, build_target()),
+                     stride = head_loss_stride(s.vocabulary);
+  const DType sums = type == DType::f64 ? DType::f64 : DType::f32;
+  std::vector<HeadLossChunk> chunks;
+  for (std::int64_t begin = 0; begin < s.tokens; begin += size) {
+    const std::int64_t rows = std::min(size, s.tokens - begin);
+    HeadLossChunk chunk{.begin = begin, .rows = rows, .logits = {}, .grad_h = {}, .grad_weight = {}};
+    if (!chunks.empty() && chunks.back().rows == rows) {
+      chunk.logits = chunks.back().logits;
+      chunk.grad_h = chunks.back().grad_h;
+    } else {
+      chunk.logits =
+          make_gemm({.trans_b = true, .m = rows, .n = s.vocabulary, .k = s.width, .ldc = stride}, type, sums);
+      if (grad)
+        chunk.grad_h = make_gemm({.m = rows, .n = s.width, .k = s.vocabulary, .lda = stride}, type, type);
+    }
+    if (chunks.size() >= 2 && chunks.back().rows == rows) {
+      chunk.grad_weight = chunks.back().grad_weight;  // the first one may overwrite, the others add
+    } else if (grad && *weight_gradient != WeightGradient::none) {
+      chunk.grad_weight = make_gemm({.trans_a = true,
+                                     .m = s.vocabulary,
+                                     .n = s.width,
+                                     .k = rows,
+                                     .lda = stride,
+                                     .accumulate = *weight_gradient == WeightGradient::add || begin > 0},
+                                    type, gradient);
+    }
+    chunks.push_back(std::move(chunk));
+  }
+  return chunks;
+}
+
+void prepare_all(const std::vector<HeadLossChunk>& chunks, Exec& exec) {
+  for (const HeadLossChunk& chunk : chunks)
+    for (const auto* gemm : {&chunk.logits, &chunk.grad_h, &chunk.grad_weight})
+      if (*gemm) (*gemm)->prepare(exec);
+}
+
+template <class T>
+void check(const HeadLossShape& s, const HeadLossInput<T>& input, const Vector<double>& loss) {
+  REQUIRE(input.h.rows == s.tokens && input.h.cols == s.width && input.weight.rows == s.vocabulary &&
+              input.weight.cols == s.width && input.targets.count == s.tokens &&
+              input.token_weights.count == s.tokens,
+          "head loss: h [{}, {}], weight [{}, {}], {} targets, {} weights do not fit {} tokens, {} words, "
+          "width {}",
+          input.h.rows, input.h.cols, input.weight.rows, input.weight.cols, input.targets.count,
+          input.token_weights.count, s.tokens, s.vocabulary, s.width);
+  REQUIRE(loss.count == 2, "head loss: the loss has {} elements, not 2", loss.count);
+}
+
+}  // namespace
+
+const Gemm& telling_product(const std::vector<HeadLossChunk>& chunks) {
+  for (const HeadLossChunk& chunk : chunks)
+    for (const auto* gemm : {&chunk.logits, &chunk.grad_h, &chunk.grad_weight})
+      if (*gemm && (*gemm)->slow()) return **gemm;
+  return *chunks.front().logits;
+}
+
+template <class T>
+HeadLoss<T>::HeadLoss(const HeadLossShape& shape)
+    : shape_(shape), chunks_(prepare(shape, dtype_of<T>(), dtype_of<T>(), std::nullopt)) {}
+
+template <class T>
+void HeadLoss<T>::prepare_products(Exec& exec) {
+  prepare_all(chunks_, exec);
+}
+
+template <class T>
+void HeadLoss<T>::run(Exec& exec, const HeadLossInput<T>& input, Vector<double> loss,
+                      Vector<std::byte> workspace) {
+  check(shape_, input, loss);
+  const Buffers<T> b = place<T>(shape_, DType::f32, workspace);
+  for (const HeadLossChunk& chunk : chunks_) {
+    chunk.logits->run(exec, input.h.data + chunk.begin * shape_.width, input.weight.data, nullptr, b.logits,
+                      b.gemm);
+    chunk_loss<T, false>(exec, input, chunk, b, nullptr, loss.data);
+  }
+}
+
+template <class T, class G>
+HeadLossGrad<T, G>::HeadLossGrad(const HeadLossShape& shape, WeightGradient weight_gradient)
+    : shape_(shape),
+      weight_gradient_(weight_gradient),
+      chunks_(prepare(shape, dtype_of<T>(), dtype_of<G>(), weight_gradient)) {}
+
+template <class T, class G>
+void HeadLossGrad<T, G>::prepare_products(Exec& exec) {
+  prepare_all(chunks_, exec);
+}
+
+template <class T, class G>
+void HeadLossGrad<T, G>::run(Exec& exec, const HeadLossInput<T>& input, const StepScalars* scalars,
+                             Vector<double> loss, Matrix<T> grad_h, Matrix<G> grad_weight,
+                             Vector<std::byte> workspace) {
+  check(shape_, input, loss);
+  const bool fits = grad_weight.rows == shape_.vocabulary && grad_weight.cols == shape_.width;
+  REQUIRE(grad_h.rows == shape_.tokens && grad_h.cols == shape_.width &&
+              (fits || weight_gradient_ == WeightGradient::none),
+          "head loss: gradients [{}, {}] and [{}, {}] do not fit {} tokens, {} words, width {}", grad_h.rows,
+          grad_h.cols, grad_weight.rows, grad_weight.cols, shape_.tokens, shape_.vocabulary, shape_.width);
+  const Buffers<T> b = place<T>(shape_, dtype_of<G>(), workspace);
+  for (const HeadLossChunk& chunk : chunks_) {
+    const T* h = input.h.data + chunk.begin * shape_.width;
+    chunk.logits->run(exec, h, input.weight.data, nullptr, b.logits, b.gemm);
+    chunk_loss<T, true>(exec, input, chunk, b, scalars, loss.data);
+    chunk.grad_h->run(exec, b.grad_logits, input.weight.data, nullptr,
+                      grad_h.data + chunk.begin * shape_.width, b.gemm);
+    if (weight_gradient_ == WeightGradient::none) continue;
+    chunk.grad_weight->run(exec, b.grad_logits, h, nullptr, grad_weight.data, b.gemm);
+  }
+}
+
+template class HeadLoss<float>;
+template class HeadLoss<bf16>;
+template class HeadLoss<f16>;
+template class HeadLoss<double>;
+template class HeadLossGrad<float, float>;
+template class HeadLossGrad<bf16, float>;
+template class HeadLossGrad<bf16, bf16>;
+template class HeadLossGrad<f16, float>;
+template class HeadLossGrad<f16, f16>;
+template class HeadLossGrad<double, double>;
+
+}  // namespace ztrain::kernels

@@ -1,0 +1,100 @@
+#pragma once
+// Cross-entropy of a row of logits by one thread of a CPU, in loops that vectorise. Included by kernel
+// sources only.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/head/head_loss_threads.hpp"
+#include "kernels/launch/fast_exp.hpp"
+
+namespace ztrain::kernels {
+
+/// Partial maxima and sums per row, so that the loops vectorise and give the same bits for any vector width.
+inline constexpr int loss_lanes = 32;
+inline constexpr std::int64_t loss_sum_block = 2048;
+
+template <class A>
+A row_maximum(const A* __restrict row, std::int64_t stride) {
+  A lane[loss_lanes];
+  for (int u = 0; u < loss_lanes; ++u) lane[u] = row[u];
+  for (std::int64_t j = 0; j < stride; j += loss_lanes)
+    for (int u = 0; u < loss_lanes; ++u) lane[u] = row[j + u] > lane[u] ? row[j + u] : lane[u];
+  return *std::max_element(lane, lane + loss_lanes);
+}
+
+/// sum exp(row - maximum); the terms replace the row when keep.
+template <class A, bool keep>
+double row_sum(A* __restrict row, std::int64_t stride, A maximum) {
+  double sum = 0;
+  for (std::int64_t begin = 0; begin < stride; begin += loss_sum_block) {
+    A lane[loss_lanes] = {};
+    for (std::int64_t j = begin; j < std::min(stride, begin + loss_sum_block); j += loss_lanes)
+      for (int u = 0; u < loss_lanes; ++u) {
+        const A e = fast_exp(row[j + u] - maximum);
+        if constexpr (keep) row[j + u] = e;
+        lane[u] += e;
+      }
+    for (int u = 0; u < loss_lanes; ++u) sum += lane[u];
+  }
+  return sum;
+}
+
+/// to = factor * row. In place when the types agree: a loop over one pointer vectorises, over two equal ones
+/// it does not.
+template <class A, class T>
+void scale_logits(A* row, A factor, T* to, std::int64_t count) {
+  if constexpr (std::is_same_v<A, T>) {
+    for (std::int64_t j = 0; j < count; ++j) row[j] *= factor;
+  } else {
+    for (std::int64_t j = 0; j < count; ++j) to[j] = static_cast<T>(row[j] * factor);
+  }
+}
+
+/// One token's weighted nll, and when grad its logits' gradient scale * weight * (softmax -
+/// one_hot).
+template <class T, bool grad>
+double token_loss(const LossRow<T>& r, std::int64_t stride) {
+  using A = acc_t<T>;
+  if (r.weight == 0) {
+    if constexpr (grad) std::fill_n(r.gradient, r.vocabulary, T(0));
+    return 0;
+  }
+  A* const row = r.logits;
+  std::fill_n(row + r.vocabulary, stride - r.vocabulary, std::numeric_limits<A>::lowest());
+  const bool known = r.target >= 0 && r.target < r.vocabulary;
+  const A maximum = row_maximum(row, stride);
+  const A chosen = known ? row[r.target] : std::numeric_limits<A>::quiet_NaN();
+  const double sum = row_sum<A, grad>(row, stride, maximum);
+  if constexpr (grad) {
+    const double scaled = r.weight * r.scale;
+    const A factor = known ? static_cast<A>(scaled / sum) : chosen;
+    const A at_target = known ? row[r.target] * factor - static_cast<A>(scaled) : chosen;
+    scale_logits(row, factor, r.gradient, r.vocabulary);
+    if (known) r.gradient[r.target] = static_cast<T>(at_target);
+  }
+  return r.weight * (std::log(sum) + (static_cast<double>(maximum) - static_cast<double>(chosen)));
+}
+
+/// The loss of a chunk's tokens, in their order.
+struct AddLosses {
+  const double* nll;
+  const float* weights;
+  std::int64_t rows;
+  bool first;
+  double* loss;
+
+  void operator()(std::int64_t) const {
+    double part = first ? 0 : loss[0], weight = first ? 0 : loss[1];
+    for (std::int64_t i = 0; i < rows; ++i) {
+      part += nll[i];
+      weight += weights[i];
+    }
+    loss[0] = part;
+    loss[1] = weight;
+  }
+};
+
+}  // namespace ztrain::kernels

@@ -1,0 +1,65 @@
+#include "kernels/launch/backend.hpp"
+
+#include "base/error.hpp"
+#include "kernels/launch/exec_kokkos.hpp"
+#include "kernels/launch/library_threads.hpp"
+
+namespace ztrain::kernels {
+namespace {
+
+/// Kokkos's execution spaces of GPUs are made from a stream; the others have none.
+template <class Space>
+concept OnStream = requires(Space space) {
+  space.cuda_stream();
+};
+
+template <class Space>
+Space space_on(void* stream) {
+  if constexpr (OnStream<Space>)
+    return stream ? Space(static_cast<decltype(Space().cuda_stream())>(stream)) : Space();
+  else
+    return Space();
+}
+
+template <class Space>
+void* stream_of(const Space& space) {
+  if constexpr (OnStream<Space>)
+    return space.cuda_stream();
+  else
+    return nullptr;
+}
+
+}  // namespace
+
+void* native_stream(const Exec& exec) {
+  return stream_of(exec.space);
+}
+
+GemmLibrary& gemm_library(Exec& exec) {
+  return exec.gemm;
+}
+
+std::shared_ptr<AttentionPlans>& attention_plans(Exec& exec) {
+  return exec.attention;
+}
+
+void initialize_backend() {
+  if (Kokkos::is_initialized()) return;
+  use_one_library_thread();
+  Kokkos::initialize();
+}
+
+void finalize_backend() {
+  if (Kokkos::is_initialized()) Kokkos::finalize();
+}
+
+void ExecDeleter::operator()(Exec* exec) const {
+  std::default_delete<Exec>{}(exec);
+}
+
+ExecHandle make_exec(void* stream) {
+  REQUIRE(Kokkos::is_initialized(), "the kernel backend is not initialised: call initialize_backend() first");
+  return ExecHandle(std::make_unique<Exec>(Exec{space_on<Kokkos::DefaultExecutionSpace>(stream)}).release());
+}
+
+}  // namespace ztrain::kernels

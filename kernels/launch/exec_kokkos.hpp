@@ -1,0 +1,17 @@
+#pragma once
+// Included by kernel sources only.
+
+#include <Kokkos_Core.hpp>
+
+#include "kernels/gemm/gemm_library.hpp"
+#include "kernels/launch/exec.hpp"
+
+namespace ztrain::kernels {
+
+struct Exec {
+  Kokkos::DefaultExecutionSpace space;
+  GemmLibrary gemm{};
+  std::shared_ptr<AttentionPlans> attention = nullptr;
+};
+
+}  // namespace ztrain::kernels

@@ -1,0 +1,11 @@
+#include <omp.h>
+
+#include "kernels/launch/library_threads.hpp"
+
+namespace ztrain::kernels {
+
+void use_one_library_thread() {
+  omp_set_num_threads(1);
+}
+
+}  // namespace ztrain::kernels

@@ -1,0 +1,97 @@
+#pragma once
+// Threads of a GPU that work together, by number. Loops over rows are written against these operations alone
+// (a class `Threads`: rank, size, sum, maximum, sync), so that the tests can run them with threads of the
+// host. Included by kernel sources only.
+
+#include <cstdint>
+
+#include "kernels/launch/rows.hpp"
+
+namespace ztrain::kernels {
+
+inline constexpr int most_team_threads = 512;
+inline constexpr int warp_lanes = 32;
+
+/// Compiled for teams of at most `most` threads, of which `resident` share a multiprocessor: registers
+/// suffice for that many.
+template <int most, int resident>
+using ThreadsPolicy = Kokkos::TeamPolicy<Kokkos::DefaultExecutionSpace, Kokkos::LaunchBounds<most, resident>>;
+using ThreadsTeam = typename ThreadsPolicy<most_team_threads, 1>::member_type;
+
+/// All threads of a team. Sums are formed in an order that the size of the team alone determines.
+class TeamThreads {
+ public:
+  KOKKOS_INLINE_FUNCTION explicit TeamThreads(const ThreadsTeam& team) : team_(team) {}
+  KOKKOS_INLINE_FUNCTION int rank() const { return team_.team_rank(); }
+  KOKKOS_INLINE_FUNCTION int size() const { return team_.team_size(); }
+  /// Of each thread's part, in every thread.
+  template <class A>
+  KOKKOS_INLINE_FUNCTION A sum(A part) const {
+    team_.team_reduce(Kokkos::Sum<A>(part));
+    return part;
+  }
+  template <class A>
+  KOKKOS_INLINE_FUNCTION A maximum(A part) const {
+    team_.team_reduce(Kokkos::Max<A>(part));
+    return part;
+  }
+  /// What threads wrote before is seen by all after.
+  KOKKOS_INLINE_FUNCTION void sync() const { team_.team_barrier(); }
+
+ private:
+  const ThreadsTeam& team_;
+};
+
+/// The vector lanes of one thread of a team: neighbours in a warp. They need no sync: nothing is shared
+/// between them but what sum and maximum return.
+class LaneThreads {
+ public:
+  KOKKOS_INLINE_FUNCTION LaneThreads(const ThreadsTeam& team, int lanes) : team_(team), lanes_(lanes) {
+    int rank = 0;
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team_, lanes_), [&](const int lane) { rank = lane; });
+    rank_ = rank;
+  }
+  KOKKOS_INLINE_FUNCTION int rank() const { return rank_; }
+  KOKKOS_INLINE_FUNCTION int size() const { return lanes_; }
+  template <class A>
+  KOKKOS_INLINE_FUNCTION A sum(A part) const {
+    A total = 0;
+    Kokkos::parallel_reduce(
+        Kokkos::ThreadVectorRange(team_, lanes_), [&](int, A& into) { into += part; }, total);
+    return total;
+  }
+  template <class A>
+  KOKKOS_INLINE_FUNCTION A maximum(A part) const {
+    A largest = part;
+    Kokkos::parallel_reduce(
+        Kokkos::ThreadVectorRange(team_, lanes_), [&](int, A& into) { into = part > into ? part : into; },
+        Kokkos::Max<A>(largest));
+    return largest;
+  }
+
+ private:
+  const ThreadsTeam& team_;
+  int lanes_;
+  int rank_;
+};
+
+/// Threads for rows of this width, of which each takes up to `packs` packs: whole warps.
+inline int threads_for(std::int64_t width, int packs) {
+  const std::int64_t threads = round_up(ceil_div(width, packs * pack), warp_lanes);
+  return static_cast<int>(threads < warp_lanes          ? warp_lanes
+                          : threads > most_team_threads ? most_team_threads
+                                                        : threads);
+}
+
+/// functor(team) for each of `teams` teams of threads x lanes, with scratch bytes of memory that they share.
+template <int resident = 1, int most = most_team_threads, class Functor>
+void for_teams(Exec& exec, std::int64_t teams, int threads, int lanes, std::size_t scratch,
+               const Functor& functor) {
+  static_assert(carried<Functor>, "capture less: see largest_functor");
+  if (teams <= 0) return;
+  ThreadsPolicy<most, resident> policy(exec.space, team_count(teams), threads, lanes);
+  if (scratch > 0) policy.set_scratch_size(0, Kokkos::PerTeam(scratch));
+  Kokkos::parallel_for(policy, functor);
+}
+
+}  // namespace ztrain::kernels

@@ -1,7 +1,0 @@
-#include "kernels/library_threads.hpp"
-
-namespace ztrain::kernels {
-
-void use_one_library_thread() {}
-
-}  // namespace ztrain::kernels

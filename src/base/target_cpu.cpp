@@ -1,9 +1,0 @@
-#include "base/target.hpp"
-
-namespace ztrain {
-
-Target build_target() {
-  return Target::cpu;
-}
-
-}  // namespace ztrain

@@ -1,0 +1,62 @@
+#pragma once
+// The benchmark's hold on a Worker: what it runs on, steps on made-up data, and clocks for work that may run
+// later than it is issued.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "config/deck.hpp"
+#include "job/worker.hpp"
+
+namespace ztrain::bench {
+
+/// "NVIDIA H100 80GB HBM3"; of CPU ranks what the operating system calls the processor.
+std::string device_name(const runtime::Device& device);
+
+/// Steps on one batch of random tokens, which the inputs hold from the start.
+class BenchSteps {
+ public:
+  /// Collective: draws the weights from the deck's seed.
+  BenchSteps(const runtime::Session& session, job::Worker& worker, const config::Deck& deck);
+
+  struct Step {
+    double seconds = 0;
+    engine::Timings timings;
+    double loss = 0;
+    bool found_inf = false;
+  };
+  /// Collective: one optimizer step, from a point that all ranks have reached until its loss is on the host.
+  Step run();
+
+ private:
+  void fill_inputs();
+  void set_scalars();
+
+  const runtime::Session& session_;
+  job::Worker& worker_;
+  const config::Deck& deck_;
+  std::int64_t steps_ = 0;
+};
+
+/// The scalars of the step as kernels read them. No work is under way.
+void set_scalars(job::Worker& worker, const StepScalars& scalars);
+
+/// Times launches on one of a device's queues, by its own events where it has any.
+class LaunchClock {
+ public:
+  explicit LaunchClock(job::Worker& worker);
+
+  /// Seconds that `count` launches take, one after the other, on an idle device.
+  double seconds_of(runtime::Queue queue, const std::function<void()>& launch, int count);
+  /// The same for a collective, with what is launched before it, if anything.
+  double seconds_of(runtime::Queue queue, const engine::Bound& bound, int count);
+
+ private:
+  void communicate(runtime::Queue queue, const engine::Bound& bound);
+
+  runtime::Device& device_;
+  runtime::Event from_ = 0, to_ = 0;
+};
+
+}  // namespace ztrain::bench

@@ -1,0 +1,139 @@
+#pragma once
+// A checkpoint on disk, format versions 1 to 3. Version 2 may have states with granules above 1, version 3
+// also frozen parameters; a checkpoint is written as the lowest version that can say what is in it, for the
+// sake of older programs.
+//
+//   step_<N>/             complete: it is renamed from step_<N>.tmp after everything in it was synced
+//     shard_0000.h5 ...   the bytes
+//     index.h5            what lies where
+//     metadata.json       the metadata once more, for those who do not read HDF5, and the checksum of
+//                         index.h5 (metadata_file.hpp; older checkpoints lack one or both)
+//   step_<N>.tmp/         a save in progress, the remains of one that died, or of a removal that did
+//   step_<N>.old/         what a repeated save of step N is about to replace; counts as step_<N> while that
+//   is missing
+//
+// Shard file f serves a contiguous range of the ranks that write. Per (state, unit) it has one contiguous 1-D
+// dataset
+// "<state>/unit_<u>": the pieces of its ranks, by tensor rank, then in flat order, without padding. A dataset
+// that would exceed 2^31 items goes on in "<state>/unit_<u>.<part>", because HDF5 1.10 stores selections
+// in 32 bits. Little endian; bf16 is a custom float (sign 1, exponent 8 with bias 127, mantissa 7).
+//
+// What is counted are a state's items. A state has a granule g: one item for each element (g = 1), or for
+// each block of g elements of a tensor-parallel slice, whose last block may be short. g divides the quantum
+// on which shards are cut, so a block belongs to one rank.
+//
+// index.h5:
+//   attribute "format_version"  "1", "2" or "3"
+//   attribute "metadata"        the JSON text that the saver gave
+//   attribute "tables"          JSON: "states" [name], "granules" [elements per item of each state;
+//                               version 1: absent, all 1], "parameters" [{name, shape,
+//                               frozen: true where it is}],
+//                               "dtypes" [name], "files" [{name, bytes}], "block_bytes"
+//   "ztrain/pieces"             int64 [pieces, 14], columns as PieceRow, sorted by its first six
+//   "ztrain/checksums"          int64 [blocks]: the bits of XXH3-64 of each block of block_bytes of a piece
+//                               (the last of a piece may be short), a piece's blocks one after the other
+//   "<state>/<parameter>"       virtual dataset over the shard files by name relative to index.h5, for people
+//                               and tools. Its shape is stored_form(): the logical one (a scalar: [1]) at
+//                               granule 1, else [items], or [slices, items of a slice]. ztrain itself never
+//                               reads through these.
+//
+// A virtual dataset hides failures: where a shard file is missing, or truncated so that HDF5 refuses it, HDF5
+// reports success and gives the fill value, which is NaN here, and 0 for integers. (Seen with 1.10.8: fp32
+// and bf16 both read as NaN, not zero.)
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "base/shape.hpp"
+#include "layout/layout.hpp"
+
+namespace ztrain::checkpoint {
+
+inline constexpr int newest_version = 3;
+inline constexpr std::int64_t checksum_block = std::int64_t{1}
+                                               << 20;  ///< bytes; a multiple of every element size
+inline constexpr std::int64_t largest_dataset = std::int64_t{1} << 31;  ///< items
+inline constexpr const char* index_name = "index.h5";
+
+/// A run of items of one tensor-parallel slice of one parameter, as one rank wrote it. One line of
+/// "ztrain/pieces".
+struct PieceRow {
+  std::int64_t state = 0, parameter = 0;  ///< indices into the tables
+  std::int64_t tensor_dim = -1, tensor_parts = 1,
+               tensor_index = 0;                       ///< which slice; dim -1: the whole tensor
+  std::int64_t slice_begin = 0, count = 0;             ///< items of the slice, which is row-major
+  std::int64_t dtype = 0;                              ///< index into the tables
+  std::int64_t file = 0, byte_offset = 0;              ///< where the bytes are
+  std::int64_t unit = 0, part = 0, dataset_begin = 0;  ///< the same place as HDF5 names it
+  std::int64_t first_checksum = 0;                     ///< of this piece's ceil(bytes / block) checksums
+
+  TensorSlice slice() const { return {static_cast<int>(tensor_dim), static_cast<int>(tensor_parts)}; }
+  DType type() const { return static_cast<DType>(dtype); }
+  std::int64_t bytes() const { return count * size_of(type()); }
+};
+inline constexpr std::int64_t piece_columns = 14;
+static_assert(sizeof(PieceRow) == piece_columns * sizeof(std::int64_t));
+
+struct ParameterEntry {
+  std::string name;
+  Shape shape;
+  bool frozen = false;  ///< it is not trained: of all states it has "model" alone
+  bool operator==(const ParameterEntry&) const = default;
+};
+
+struct FileEntry {
+  std::string name;
+  std::int64_t bytes = 0;
+};
+
+struct StateEntry {
+  std::string name;
+  std::int64_t granule = 1;  ///< elements per item
+};
+
+/// What the rows' numbers mean.
+struct Catalog {
+  std::vector<StateEntry> states;
+  std::vector<ParameterEntry> parameters;
+};
+
+struct Index {
+  Catalog catalog;
+  std::vector<FileEntry> files;
+  std::vector<PieceRow> pieces;  ///< sorted by state, parameter, slice, slice_begin
+  std::vector<std::int64_t> checksums;
+};
+
+std::string file_name(std::int64_t file);  ///< "shard_0003.h5"
+std::string dataset_name(const std::string& state, const PieceRow& piece);
+
+/// The items of one state of one parameter as a tensor, and how it is cut into slices.
+struct StoredForm {
+  Shape shape;
+  TensorSlice slice;
+  std::int64_t items_per_slice() const { return elements(shape) / slice.parts; }
+};
+StoredForm stored_form(const ParameterEntry& parameter, std::int64_t granule, const TensorSlice& slice);
+
+/// Throws Error unless blocks of `granule` elements fit between the cuts of any layout.
+void require_granule(const std::string& state, std::int64_t granule);
+
+/// Order of "ztrain/pieces".
+bool piece_before(const PieceRow& a, const PieceRow& b);
+
+inline constexpr const char* weights_state = "model";
+
+/// Throws Error unless the pieces (sorted) hold every item of every state of every parameter exactly once, in
+/// one dtype per state and parameter; of frozen parameters they hold the weights alone.
+void require_complete(const Index& index);
+
+/// Writes a file that holds everything of the index and the virtual datasets; syncs nothing.
+void write_index(const std::filesystem::path& path, const Index& index, const std::string& metadata);
+/// Throws Error, naming the file, also when the tables contradict each other or the sizes of the files.
+Index read_index(const std::filesystem::path& path);
+std::string read_metadata_text(const std::filesystem::path& path);
+
+}  // namespace ztrain::checkpoint

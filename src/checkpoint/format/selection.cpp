@@ -1,0 +1,54 @@
+#include "checkpoint/format/selection.hpp"
+
+namespace ztrain::checkpoint {
+namespace {
+
+/// Appends the boxes of [begin, end) within the sub-tensor of dims dim, dim + 1, ..., the indices before it
+/// being fixed.
+void append(const Shape& shape, std::size_t dim, Shape fixed, std::int64_t begin, std::int64_t end,
+            std::vector<Box>& boxes) {
+  if (begin >= end) return;
+  std::int64_t inner = 1;
+  for (std::size_t d = dim + 1; d < shape.size(); ++d) inner *= shape[d];
+  std::int64_t first = begin / inner;
+  const std::int64_t last = end / inner, head = begin % inner, tail = end % inner;
+  const auto within = [&](std::int64_t index, std::int64_t from, std::int64_t to) {
+    Shape prefix = fixed;
+    prefix.push_back(index);
+    append(shape, dim + 1, std::move(prefix), from, to, boxes);
+  };
+  if (first == last) return within(first, head, tail);
+  if (head > 0) within(first++, head, inner);
+  if (first < last) {
+    Box box{fixed, Shape(dim, 1)};
+    box.start.push_back(first);
+    box.count.push_back(last - first);
+    for (std::size_t d = dim + 1; d < shape.size(); ++d) {
+      box.start.push_back(0);
+      box.count.push_back(shape[d]);
+    }
+    boxes.push_back(std::move(box));
+  }
+  if (tail > 0) within(last, 0, tail);
+}
+
+}  // namespace
+
+std::vector<Box> boxes_of_range(const Shape& shape, std::int64_t begin, std::int64_t end) {
+  std::vector<Box> boxes;
+  append(shape.empty() ? Shape{1} : shape, 0, {}, begin, end, boxes);
+  return boxes;
+}
+
+std::vector<Box> boxes_of_slice(const Shape& shape, const TensorSlice& slice, int index, std::int64_t begin,
+                                std::int64_t end) {
+  if (slice.dim < 0) return boxes_of_range(shape, begin, end);
+  const auto dim = static_cast<std::size_t>(slice.dim);
+  Shape part = shape;
+  part[dim] /= slice.parts;
+  std::vector<Box> boxes = boxes_of_range(part, begin, end);
+  for (Box& box : boxes) box.start[dim] += index * part[dim];
+  return boxes;
+}
+
+}  // namespace ztrain::checkpoint

@@ -1,0 +1,190 @@
+#include "checkpoint/hf/export.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "base/error.hpp"
+#include "checkpoint/format/convert.hpp"
+#include "checkpoint/hf/adapters.hpp"
+#include "checkpoint/hf/export_folder.hpp"
+#include "checkpoint/hf/export_plan.hpp"
+#include "checkpoint/rank_group.hpp"
+#include "checkpoint/read/reader.hpp"
+
+namespace ztrain::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t block_items = std::int64_t{1} << 20;
+
+/// One rank's part of the bytes of all tensors.
+class Exporter {
+ public:
+  Exporter(const fs::path& checkpoint, const ExportOptions& options, const Progress& progress, int rank,
+           int ranks)
+      : checkpoint_(checkpoint),
+        options_(options),
+        progress_(progress),
+        reader_(checkpoint, true),
+        plan_(plan_export(reader_.catalog(), checkpoint.string(), options)),
+        block_(static_cast<std::size_t>(block_items * size_of(options.dtype))) {
+    if (plan_.rank > 0)
+      merger_.emplace(reader_, plan_.state, options.adapters.alpha / static_cast<double>(plan_.rank));
+    begin_ = plan_.bytes / ranks * rank;
+    end_ = rank + 1 == ranks ? plan_.bytes : plan_.bytes / ranks * (rank + 1);
+  }
+
+  const ExportPlan& plan() const { return plan_; }
+
+  /// The files with their headers.
+  void create_files(const fs::path& folder) const {
+    for (const PlannedFile& file : plan_.files) {
+      PosixFile out = PosixFile::create(folder / file.name, options_.keys.folder);
+      const std::string header = header_of(file);
+      out.write_at(header.data(), std::ssize(header), 0);
+      out.sync();
+      out.close();
+    }
+  }
+
+  /// The blocks of this rank: those that begin in its part.
+  void write_blocks(const fs::path& folder) {
+    std::int64_t before = 0;  // bytes of tensors before the file
+    for (const PlannedFile& file : plan_.files) {
+      std::int64_t bytes = 0;
+      for (std::size_t t = file.first; t < file.first + file.count; ++t) bytes += plan_.tensors[t].bytes;
+      if (before < end_ && before + bytes > begin_) write_file(folder / file.name, file, before);
+      before += bytes;
+    }
+  }
+
+  void tell() const {
+    if (progress_) progress_(done_, end_ - begin_);
+  }
+
+ private:
+  std::string header_of(const PlannedFile& file) const {
+    return safetensors_header(std::span(plan_.tensors).subspan(file.first, file.count));
+  }
+
+  void write_file(const fs::path& path, const PlannedFile& file, std::int64_t before) {
+    PosixFile out = PosixFile::open_to_write(path, options_.keys.folder);
+    const std::int64_t data = std::ssize(header_of(file));
+    std::int64_t at = 0;
+    for (std::size_t t = file.first; t < file.first + file.count; ++t) {
+      write_tensor(out, data + at, before + at, t);
+      at += plan_.tensors[t].bytes;
+    }
+    out.sync();
+    out.close();
+  }
+
+  /// offset: of the tensor in the file; before: bytes of tensors before it, over all files.
+  void write_tensor(const PosixFile& out, std::int64_t offset, std::int64_t before, std::size_t tensor) {
+    const std::int64_t count = elements(plan_.tensors[tensor].shape), size = size_of(options_.dtype);
+    for (std::int64_t begin = 0; begin < count; begin += block_items) {
+      const std::int64_t at = before + begin * size, n = std::min(block_items, count - begin);
+      if (at < begin_ || at >= end_) continue;
+      make_block(tensor, begin, n);
+      out.write_at(block_.data(), n * size, offset + begin * size);
+      done_ = std::min(done_ + n * size, end_ - begin_);
+      tell();
+    }
+  }
+
+  /// Elements [begin, begin + count) of a tensor as they are to be written.
+  void make_block(std::size_t tensor, std::int64_t begin, std::int64_t count) {
+    const TensorSource& source = plan_.sources[tensor];
+    if (source.added) {
+      wide_.resize(static_cast<std::size_t>(block_items));
+      auto* const bytes = reinterpret_cast<std::byte*>(wide_.data());
+      read(source.parameter, begin, count, bytes, DType::f32);
+      merger_->add(*source.added, wide_.data(), begin, count);
+      convert(bytes, DType::f32, block_.data(), options_.dtype, count);
+    } else {
+      read(source.parameter, begin, count, block_.data(), options_.dtype);
+    }
+    REQUIRE(all_finite(block_.data(), options_.dtype, count),
+            "{}: {} holds NaN or infinity, or what {} cannot hold: export another checkpoint, or with "
+            "another {}",
+            checkpoint_.string(), plan_.tensors[tensor].name, name_of(options_.dtype), options_.keys.dtype);
+  }
+
+  void read(std::int64_t parameter, std::int64_t begin, std::int64_t count, std::byte* to, DType dtype) {
+    const Wanted wanted{{}, 0, begin, count};
+    std::int64_t found = 0;
+    for (const PieceRow& piece : reader_.pieces(plan_.state, parameter))
+      found += reader_.read(piece, wanted, to, dtype);
+    REQUIRE(found == count, "{}: holds {} of {} elements of {}", checkpoint_.string(), found, count,
+            reader_.catalog().parameters[static_cast<std::size_t>(parameter)].name);
+  }
+
+  fs::path checkpoint_;
+  const ExportOptions& options_;
+  const Progress& progress_;
+  Reader reader_;
+  ExportPlan plan_;
+  std::optional<Merger> merger_;
+  std::vector<std::byte> block_;
+  std::vector<float> wide_;  ///< a block before it is rounded
+  std::int64_t begin_ = 0, end_ = 0, done_ = 0;
+};
+
+void write_small_files(const ExportFolder& folder, const ExportPlan& plan,
+                       std::span<const SideFile> side_files) {
+  if (plan.files.size() > 1) {
+    std::map<std::string, std::string> file_of;
+    for (const PlannedFile& file : plan.files)
+      for (std::size_t t = file.first; t < file.first + file.count; ++t)
+        file_of[plan.tensors[t].name] = file.name;
+    folder.write_text({safetensors_index_name, safetensors_index(file_of, plan.bytes)});
+  }
+  if (!plan.adapter_config.empty()) folder.write_text({"adapter_config.json", plan.adapter_config});
+  for (const SideFile& file : side_files) folder.write_text(file);
+}
+
+}  // namespace
+
+Exported export_weights(const fs::path& checkpoint, const fs::path& folder,
+                        std::span<const SideFile> side_files, const ExportOptions& options,
+                        const Progress& progress) {
+  const Group world = Group::world();
+  const bool first = world.rank() == 0;
+  std::optional<Exporter> exporter;
+  std::optional<ExportFolder> target;
+  const auto waiting = [&] {
+    if (exporter) exporter->tell();
+  };
+  const fs::path unfinished = ExportFolder::unfinished_path(folder);
+  world.together([&] { exporter.emplace(checkpoint, options, progress, world.rank(), world.size()); },
+                 waiting);
+  const ExportPlan& plan = exporter->plan();
+  try {
+    world.together(
+        [&] {
+          if (!first) return;
+          target.emplace(folder, plan.bytes, options.keys);
+          exporter->create_files(unfinished);
+        },
+        waiting);
+    world.together([&] { exporter->write_blocks(unfinished); }, waiting);
+    world.together(
+        [&] {
+          if (!first) return;
+          write_small_files(*target, plan, side_files);
+          target->publish();
+        },
+        waiting);
+  } catch (const Error&) {
+    if (target) target->discard();
+    throw;
+  }
+  Exported exported{std::ssize(plan.tensors), plan.bytes, std::ssize(plan.files)};
+  exported.removed_remains = target && target->removed_remains();
+  return exported;
+}
+
+}  // namespace ztrain::checkpoint

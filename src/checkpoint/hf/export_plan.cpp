@@ -1,0 +1,92 @@
+#include "checkpoint/hf/export_plan.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "checkpoint/hf/adapters.hpp"
+
+namespace ztrain::checkpoint {
+namespace {
+
+constexpr std::size_t named = 3;  ///< parameters that a message names
+
+void add(ExportPlan& plan, const std::string& name, const Shape& shape, DType dtype, TensorSource source) {
+  plan.tensors.push_back({name, safetensors_dtype(dtype), dtype, shape, 0, elements(shape) * size_of(dtype)});
+  plan.sources.push_back(source);
+  plan.bytes += plan.tensors.back().bytes;
+}
+
+void add_model(ExportPlan& plan, const Catalog& catalog, const Adapters& adapters, DType dtype) {
+  for (std::int64_t p = 0; p < std::ssize(catalog.parameters); ++p) {
+    const ParameterEntry& parameter = catalog.parameters[static_cast<std::size_t>(p)];
+    if (is_adapter(parameter.name)) continue;
+    const auto found = adapters.of_weight.find(parameter.name);
+    const auto added = found == adapters.of_weight.end() ? std::nullopt : std::optional(found->second);
+    add(plan, parameter.name, parameter.shape, dtype, {p, added});
+  }
+}
+
+void require_base_frozen(const Catalog& catalog, const std::string& checkpoint) {
+  std::string trained;
+  std::size_t count = 0;
+  for (const ParameterEntry& p : catalog.parameters) {
+    if (is_adapter(p.name) || p.frozen) continue;
+    if (++count <= named) trained += (count > 1 ? ", " : "") + p.name;
+  }
+  REQUIRE(
+      count == 0,
+      "{}: {} parameters of the model were trained besides the adapters (model.trainable), which adapters "
+      "alone do not hold: {}{}; export the merged model instead",
+      checkpoint, count, trained, count > named ? ", ..." : "");
+}
+
+void add_adapters(ExportPlan& plan, const Catalog& catalog, DType dtype) {
+  for (std::int64_t p = 0; p < std::ssize(catalog.parameters); ++p) {
+    const ParameterEntry& parameter = catalog.parameters[static_cast<std::size_t>(p)];
+    if (is_adapter(parameter.name))
+      add(plan, "base_model.model." + parameter.name, parameter.shape, dtype, {p, std::nullopt});
+  }
+}
+
+/// Fills one file after the other.
+void share_out(ExportPlan& plan, std::int64_t max_bytes) {
+  std::int64_t bytes = 0;
+  for (std::size_t t = 0; t < plan.tensors.size(); ++t) {
+    if (plan.files.empty() || bytes + plan.tensors[t].bytes > max_bytes) {
+      plan.files.push_back({"", t, 0});
+      bytes = 0;
+    }
+    ++plan.files.back().count;
+    bytes += plan.tensors[t].bytes;
+  }
+  const std::size_t n = plan.files.size();
+  for (std::size_t f = 0; f < n; ++f)
+    plan.files[f].name =
+        n == 1 ? single_safetensors : fmt::format("model-{:05}-of-{:05}.safetensors", f + 1, n);
+}
+
+}  // namespace
+
+ExportPlan plan_export(const Catalog& catalog, const std::string& checkpoint, const ExportOptions& options) {
+  ExportPlan plan;
+  const auto model = std::ranges::find(catalog.states, "model", &StateEntry::name);
+  REQUIRE(model != catalog.states.end(), "{}: holds no weights", checkpoint);
+  plan.state = model - catalog.states.begin();
+  const Adapters adapters = find_adapters(catalog, checkpoint);
+  plan.rank = adapters.rank;
+  if (options.content == ExportContent::model) {
+    add_model(plan, catalog, adapters, options.dtype);
+    share_out(plan, options.max_shard_bytes);
+    return plan;
+  }
+  REQUIRE(plan.rank > 0, "{}: holds no adapters (lora.rank = 0): export the model instead", checkpoint);
+  require_base_frozen(catalog, checkpoint);
+  add_adapters(plan, catalog, options.dtype);
+  plan.files.push_back({"adapter_model.safetensors", 0, plan.tensors.size()});
+  plan.adapter_config = adapter_config(catalog, adapters, options.adapters);
+  return plan;
+}
+
+}  // namespace ztrain::checkpoint

@@ -1,0 +1,144 @@
+#include "checkpoint/hf/import.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "base/error.hpp"
+#include "checkpoint/read/host_copy.hpp"
+#include "checkpoint/read/weight_source.hpp"
+#include "config/hf/starting_point.hpp"
+
+namespace ztrain::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t named_of_each = 10;  ///< tensors that a message names
+
+/// "3 are missing: a, b, c"; "" for none.
+std::string listing(const std::vector<std::string>& names, const char* what) {
+  if (names.empty()) return "";
+  const std::vector<std::string> first(
+      names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(named_of_each, names.size())));
+  return fmt::format("\n  {} {}: {}{}", names.size(), what, fmt::join(first, ", "),
+                     names.size() > first.size() ? ", ..." : "");
+}
+
+/// The folder holds the parameters, with their shapes, and nothing else. Gives the adapters that it lacks.
+std::vector<std::string> require_parameters(const WeightSource& source, const fs::path& folder,
+                                            std::span<const ParameterShape> parameters) {
+  std::vector<std::string> missing, misshapen, unexpected, absent;
+  std::set<std::string> known;
+  for (const ParameterShape& p : parameters) {
+    known.insert(p.name);
+    const auto at = source.shapes().find(p.name);
+    if (at == source.shapes().end())
+      (p.adapter ? absent : missing).push_back(p.name);
+    else if (at->second != p.shape)
+      misshapen.push_back(
+          fmt::format("{} {} (the model's is {})", p.name, to_string(at->second), to_string(p.shape)));
+  }
+  for (const auto& [name, shape] : source.shapes())
+    if (!known.contains(name) && !source.may_be_left(name)) unexpected.push_back(name);
+  REQUIRE(missing.empty() && misshapen.empty() && unexpected.empty(),
+          "model.from: '{}' does not hold the tensors of the model:{}{}{}\n{}", folder.string(),
+          listing(missing, "missing"), listing(unexpected, "unexpected"),
+          listing(misshapen, "of another shape"), source.advice());
+  return absent;
+}
+
+class Importer {
+ public:
+  Importer(WeightSource& source, const Place& place, const Progress& progress)
+      : source_(source), place_(place), progress_(progress) {}
+
+  void count(const StateShard& shard) {
+    for (const Piece& piece : pieces(shard))
+      total_ += piece.count * source_.element_size(parameter(piece).name, shard.dtype);
+  }
+
+  void fill(const StateShard& shard) {
+    const FlatUnit& unit = place_.layout->unit(shard.unit);
+    const std::int64_t begin = place_.shard_index * unit.shard_elements, size = size_of(shard.dtype);
+    HostCopy host(shard, unit.shard_elements * size);
+    std::int64_t written = 0;  // elements, from the start of the shard
+    const auto zero_until = [&](std::int64_t end) {
+      std::memset(host.data() + written * size, 0, static_cast<std::size_t>((end - written) * size));
+    };
+    for (const Piece& piece : pieces(shard)) {
+      zero_until(piece.flat_begin - begin);
+      written = piece.flat_begin - begin + piece.count;
+      std::byte* to = host.data() + (piece.flat_begin - begin) * size;
+      const ParameterShape& p = parameter(piece);
+      const int tensor_index = p.slice.dim >= 0 ? place_.at[Axis::tensor] : 0;
+      for (const LogicalRun& run :
+           place_.layout->logical_runs(piece.parameter, tensor_index, piece.slice_begin, piece.count))
+        copy(p.name, run, to + (run.slice_begin - piece.slice_begin) * size, shard.dtype);
+    }
+    zero_until(unit.shard_elements);
+    host.complete();
+  }
+
+  std::int64_t done() const { return done_; }
+
+ private:
+  /// Those that the source has.
+  std::vector<Piece> pieces(const StateShard& shard) const {
+    const FlatUnit& unit = place_.layout->unit(shard.unit);
+    const std::int64_t begin = place_.shard_index * unit.shard_elements;
+    auto found = place_.layout->pieces(shard.unit, begin, begin + unit.shard_elements);
+    std::erase_if(found, [&](const Piece& p) { return !source_.shapes().contains(parameter(p).name); });
+    return found;
+  }
+  const ParameterShape& parameter(const Piece& piece) const {
+    return place_.layout->parameters()[static_cast<std::size_t>(piece.parameter)];
+  }
+
+  void copy(const std::string& name, const LogicalRun& run, std::byte* to, DType dtype) {
+    const std::int64_t size = source_.element_size(name, dtype);
+    for (std::int64_t i = 0; i < run.count; i += block_elements) {
+      const std::int64_t n = std::min(block_elements, run.count - i);
+      source_.read(name, run.logical_begin + i, n, to + i * size_of(dtype), dtype);
+      done_ += n * size;
+      if (progress_) progress_(done_, total_);
+    }
+  }
+
+  WeightSource& source_;
+  const Place& place_;
+  const Progress& progress_;
+  std::int64_t done_ = 0, total_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightSource> open_weights(const fs::path& folder) {
+  return config::is_checkpoint(folder) ? open_checkpoint_weights(folder) : open_safetensors_folder(folder);
+}
+
+Imported import_weights(const fs::path& folder, const Place& place, std::span<const StateShard> shards,
+                        const Progress& progress) {
+  const auto source = open_weights(folder);
+  Imported imported;
+  imported.absent = require_parameters(*source, folder, place.layout->parameters());
+  Importer importer(*source, place, progress);
+  for (const StateShard& shard : shards) importer.count(shard);
+  for (const StateShard& shard : shards) importer.fill(shard);
+  imported.bytes = importer.done();
+  return imported;
+}
+
+std::int64_t require_weights(const fs::path& folder, std::span<const ParameterShape> parameters) {
+  const auto source = open_weights(folder);
+  require_parameters(*source, folder, parameters);
+  std::int64_t bytes = 0;
+  for (const ParameterShape& p : parameters)
+    if (source->shapes().contains(p.name))
+      bytes += elements(p.shape) * source->element_size(p.name, DType::f32);
+  return bytes;
+}
+
+}  // namespace ztrain::checkpoint

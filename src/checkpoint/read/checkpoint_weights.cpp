@@ -1,0 +1,71 @@
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "checkpoint/format/convert.hpp"
+#include "checkpoint/read/reader.hpp"
+#include "checkpoint/read/weight_source.hpp"
+
+namespace ztrain::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* checkpoint_advice =
+    "give the checkpoint of a run with the same [model] keys (model.from); one with adapters goes into a run "
+    "without them once `ztrain export` has merged them";
+
+class CheckpointWeights : public WeightSource {
+ public:
+  explicit CheckpointWeights(const fs::path& folder) : folder_(folder), reader_(folder, true) {
+    const auto& catalog = reader_.catalog();
+    const auto model = std::ranges::find(catalog.states, "model", &StateEntry::name);
+    REQUIRE(model != catalog.states.end(), "model.from: '{}' holds no weights; {}", folder.string(),
+            checkpoint_advice);
+    model_ = model - catalog.states.begin();
+    for (const ParameterEntry& p : catalog.parameters) {
+      numbers_.emplace(p.name, static_cast<std::int64_t>(numbers_.size()));
+      shapes_[p.name] = p.shape;
+    }
+  }
+
+  bool may_be_left(const std::string&) const override { return false; }
+
+  const char* advice() const override { return checkpoint_advice; }
+
+  std::int64_t element_size(const std::string& name, DType to) const override {
+    const auto pieces = reader_.pieces(model_, numbers_.at(name));
+    if (pieces.empty()) return size_of(to);  // no elements
+    REQUIRE(converts(pieces.front().type(), to), "{}: {} is {}, which does not become {}; {}",
+            folder_.string(), name, name_of(pieces.front().type()), name_of(to), checkpoint_advice);
+    return size_of(pieces.front().type());
+  }
+
+  void read(const std::string& name, std::int64_t begin, std::int64_t count, std::byte* data,
+            DType to) override {
+    element_size(name, to);
+    const Wanted wanted{{}, 0, begin, count};
+    std::int64_t found = 0;
+    for (const PieceRow& piece : reader_.pieces(model_, numbers_.at(name)))
+      found += reader_.read(piece, wanted, data, to);
+    REQUIRE(found == count, "{}: holds {} of {} elements of {} from {} on; {}", folder_.string(), found,
+            count, name, begin, checkpoint_advice);
+    REQUIRE(all_finite(data, to, count),
+            "{}: {} holds NaN or infinity, or what {} cannot hold (elements {} to {}); give an older "
+            "checkpoint (model.from)",
+            folder_.string(), name, name_of(to), begin, begin + count - 1);
+  }
+
+ private:
+  fs::path folder_;
+  Reader reader_;
+  std::map<std::string, std::int64_t> numbers_;
+  std::int64_t model_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightSource> open_checkpoint_weights(const fs::path& folder) {
+  return std::make_unique<CheckpointWeights>(folder);
+}
+
+}  // namespace ztrain::checkpoint

@@ -1,0 +1,140 @@
+#include "checkpoint/read/reader.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "checkpoint/format/convert.hpp"
+#include "checkpoint/format/metadata_file.hpp"
+
+namespace ztrain::checkpoint {
+namespace {
+
+/// The runs of a slice in the whole tensor.
+std::vector<LogicalRun> runs_of(const ParameterEntry& parameter, const TensorSlice& slice, std::int64_t index,
+                                std::int64_t begin, std::int64_t count) {
+  const Layout alone({{parameter.name, parameter.shape, slice, 0, true}}, 1, 1);
+  return alone.logical_runs(0, static_cast<int>(index), begin, count);
+}
+
+struct ByTensor {
+  using Key = std::pair<std::int64_t, std::int64_t>;
+  bool operator()(const PieceRow& row, const Key& key) const { return Key(row.state, row.parameter) < key; }
+  bool operator()(const Key& key, const PieceRow& row) const { return key < Key(row.state, row.parameter); }
+};
+
+/// Items that a written piece and a wanted piece share: `from` counts in the written piece, `to` in the
+/// wanted one.
+struct Copy {
+  std::int64_t from = 0, to = 0, count = 0;
+};
+
+/// Both lists ascend in the slice and in the whole tensor.
+std::vector<Copy> overlap(const std::vector<LogicalRun>& written, std::int64_t written_begin,
+                          const std::vector<LogicalRun>& wanted, std::int64_t wanted_begin) {
+  std::vector<Copy> copies;
+  for (std::size_t i = 0, j = 0; i < written.size() && j < wanted.size();) {
+    const LogicalRun &a = written[i], &b = wanted[j];
+    const std::int64_t a_end = a.logical_begin + a.count, b_end = b.logical_begin + b.count;
+    const std::int64_t begin = std::max(a.logical_begin, b.logical_begin), end = std::min(a_end, b_end);
+    if (begin < end)
+      copies.push_back({a.slice_begin - written_begin + begin - a.logical_begin,
+                        b.slice_begin - wanted_begin + begin - b.logical_begin, end - begin});
+    a_end < b_end ? ++i : ++j;
+  }
+  return copies;
+}
+
+std::vector<Copy> copies_between(const ParameterEntry& parameter, const PieceRow& row, const Wanted& wanted) {
+  if (same_slices(row.slice(), wanted.slice)) {
+    if (row.tensor_index != wanted.tensor_index) return {};
+    // The same slices: whole ranges, in the slice's own indices.
+    return overlap({{row.slice_begin, row.slice_begin, row.count}}, row.slice_begin,
+                   {{wanted.slice_begin, wanted.slice_begin, wanted.count}}, wanted.slice_begin);
+  }
+  return overlap(runs_of(parameter, row.slice(), row.tensor_index, row.slice_begin, row.count),
+                 row.slice_begin,
+                 runs_of(parameter, wanted.slice, wanted.tensor_index, wanted.slice_begin, wanted.count),
+                 wanted.slice_begin);
+}
+
+Index read_intact_index(const std::filesystem::path& folder) {
+  require_intact_index(folder);
+  return read_index(folder / index_name);
+}
+
+}  // namespace
+
+bool same_slices(const TensorSlice& a, const TensorSlice& b) {
+  return a == b || (a.parts == 1 && b.parts == 1);
+}
+
+Reader::Reader(const std::filesystem::path& folder, bool verify)
+    : folder_(folder),
+      verify_(verify),
+      index_(read_intact_index(folder)),
+      block_(static_cast<std::size_t>(checksum_block)) {}
+
+std::span<const PieceRow> Reader::pieces(std::int64_t state, std::int64_t parameter) const {
+  const auto [first, last] =
+      std::equal_range(index_.pieces.begin(), index_.pieces.end(), std::pair(state, parameter), ByTensor{});
+  return {first, last};
+}
+
+std::int64_t Reader::read(const PieceRow& piece, const Wanted& wanted, std::byte* to, DType dtype) {
+  const ParameterEntry& parameter = catalog().parameters[static_cast<std::size_t>(piece.parameter)];
+  std::int64_t found = 0;
+  for (const Copy& copy : copies_between(parameter, piece, wanted)) {
+    copy_items(piece, copy.from, copy.count, to + copy.to * size_of(dtype), dtype);
+    found += copy.count;
+  }
+  return found;
+}
+
+void Reader::copy_items(const PieceRow& row, std::int64_t from, std::int64_t count, std::byte* to,
+                        DType to_type) {
+  const std::int64_t size = size_of(row.type()), per_block = checksum_block / size;
+  while (count > 0) {
+    const std::int64_t block = from / per_block;
+    const std::int64_t n = std::min(count, (block + 1) * per_block - from);
+    convert(bytes_at(row, block, from * size, n * size), row.type(), to, to_type, n);
+    to += n * size_of(to_type);
+    from += n;
+    count -= n;
+  }
+}
+
+const std::byte* Reader::bytes_at(const PieceRow& row, std::int64_t block, std::int64_t begin,
+                                  std::int64_t bytes) {
+  if (!verify_) {
+    file(row.file).read_at(block_.data(), bytes, row.byte_offset + begin);
+    return block_.data();
+  }
+  const std::int64_t block_begin = block * checksum_block;
+  const std::int64_t checksum = row.first_checksum + block;
+  if (checksum != loaded_) {
+    loaded_ = -1;
+    const PosixFile& from = file(row.file);
+    const std::int64_t length = std::min(checksum_block, row.bytes() - block_begin);
+    from.read_at(block_.data(), length, row.byte_offset + block_begin);
+    REQUIRE(static_cast<std::int64_t>(hash_bytes(block_.data(), static_cast<std::size_t>(length))) ==
+                index_.checksums[static_cast<std::size_t>(checksum)],
+            "{}: {} bytes at offset {} do not have their checksum, the file is damaged", from.path().string(),
+            length, row.byte_offset + block_begin);
+    loaded_ = checksum;
+  }
+  return block_.data() + (begin - block_begin);
+}
+
+const PosixFile& Reader::file(std::int64_t number) {
+  const auto open = files_.find(number);
+  if (open != files_.end()) return open->second;
+  const FileEntry& entry = index_.files[static_cast<std::size_t>(number)];
+  PosixFile opened = PosixFile::open_to_read(folder_ / entry.name);
+  REQUIRE(opened.size() == entry.bytes, "{}: is truncated or was changed: it has {} bytes, not {}",
+          opened.path().string(), opened.size(), entry.bytes);
+  return files_.emplace(number, std::move(opened)).first->second;
+}
+
+}  // namespace ztrain::checkpoint

@@ -1,0 +1,53 @@
+#pragma once
+// Runs of items of a checkpoint's tensors, wherever its pieces lie. Internal to checkpoint.
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "checkpoint/format/format.hpp"
+#include "files/posix_file.hpp"
+
+namespace ztrain::checkpoint {
+
+/// A run of items of a tensor-parallel slice of one parameter.
+struct Wanted {
+  TensorSlice slice;
+  int tensor_index = 0;
+  std::int64_t slice_begin = 0, count = 0;
+};
+
+/// Both hold the same items in the same order.
+bool same_slices(const TensorSlice& a, const TensorSlice& b);
+
+class Reader {
+ public:
+  /// Reads the index of a checkpoint. verify: check every block of bytes that is read against its checksum.
+  Reader(const std::filesystem::path& folder, bool verify);
+
+  const Catalog& catalog() const { return index_.catalog; }
+  /// The pieces of one state of one parameter; both by their place in the catalog.
+  std::span<const PieceRow> pieces(std::int64_t state, std::int64_t parameter) const;
+  /// Puts those wanted items that the piece holds to their places in `to`, which begins with the first wanted
+  /// one, and gives their number. Throws Error when a shard file is missing, truncated or damaged.
+  std::int64_t read(const PieceRow& piece, const Wanted& wanted, std::byte* to, DType dtype);
+
+ private:
+  /// Items of one written piece, block by block.
+  void copy_items(const PieceRow& row, std::int64_t from, std::int64_t count, std::byte* to, DType to_type);
+  /// Bytes [begin, begin + bytes) of a piece, which lie in one of its blocks. Verifying reads the whole
+  /// block, once for successive calls.
+  const std::byte* bytes_at(const PieceRow& row, std::int64_t block, std::int64_t begin, std::int64_t bytes);
+  const PosixFile& file(std::int64_t number);
+
+  std::filesystem::path folder_;
+  bool verify_;
+  Index index_;
+  std::map<std::int64_t, PosixFile> files_;
+  std::vector<std::byte> block_;
+  std::int64_t loaded_ = -1;  ///< number of the checksum of the block in block_
+};
+
+}  // namespace ztrain::checkpoint

@@ -1,0 +1,152 @@
+#include "checkpoint/retention.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "files/posix_file.hpp"
+
+namespace ztrain::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string name_of_step(std::int64_t step, std::string_view suffix = "") {
+  return fmt::format("step_{}{}", step, suffix);
+}
+
+/// The step of a name that is exactly step_<number><suffix>, or -1.
+std::int64_t step_of(const std::string& name, std::string_view suffix) {
+  constexpr std::string_view prefix = "step_";
+  if (!name.starts_with(prefix) || !name.ends_with(suffix) || name.size() <= prefix.size() + suffix.size())
+    return -1;
+  std::int64_t step = -1;
+  const auto parsed =
+      std::from_chars(name.data() + prefix.size(), name.data() + name.size() - suffix.size(), step);
+  return parsed.ec == std::errc() && name == name_of_step(step, suffix) ? step : -1;
+}
+
+/// Folders named step_<number><suffix>.
+std::map<std::int64_t, fs::path, std::greater<>> with_suffix(const fs::path& folder,
+                                                             std::string_view suffix) {
+  std::map<std::int64_t, fs::path, std::greater<>> found;
+  std::error_code error;
+  fs::directory_iterator entries(folder, error);
+  if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory) return found;
+  REQUIRE(!error, "{}: cannot look for checkpoints: {}", folder.string(), error.message());
+  for (const auto& entry : entries) {
+    const std::int64_t step = step_of(entry.path().filename().string(), suffix);
+    if (step >= 0 && entry.is_directory()) found[step] = entry.path();
+  }
+  return found;
+}
+
+/// Under its own name a half-removed checkpoint would look complete, so it loses the name first.
+void discard(const fs::path& checkpoint, std::int64_t step) {
+  const fs::path doomed = unfinished_path(checkpoint.parent_path(), step);
+  fs::remove_all(doomed);
+  fs::rename(checkpoint, doomed);
+  sync_folder(checkpoint.parent_path());
+  fs::remove_all(doomed);
+}
+
+/// Runs work, which is to remove path; when that fails, says why in failures.
+template <class Work>
+void attempt(const fs::path& path, std::vector<std::string>& failures, Work work) {
+  try {
+    work();
+  } catch (const fs::filesystem_error& e) {
+    failures.push_back(fmt::format("{}: cannot be removed: {}", path.string(), e.code().message()));
+  } catch (const std::exception& e) {
+    failures.push_back(fmt::format("{}: cannot be removed: {}", path.string(), e.what()));
+  }
+}
+
+/// Removes what interrupted saves and removals left, and what a checkpoint has replaced.
+void sweep(const fs::path& folder, std::vector<std::string>& failures) {
+  for (const auto& [number, old] : with_suffix(folder, ".old"))
+    if (fs::exists(folder / name_of_step(number)))
+      attempt(old, failures, [&, n = number, &path = old] { discard(path, n); });
+  for (const auto& [number, path] : with_suffix(folder, ".tmp"))
+    attempt(path, failures, [&remains = path] { fs::remove_all(remains); });
+}
+
+/// Removes checkpoints that need not stay. That of `written` is among those that do; -1: none is new.
+void thin_out(const fs::path& folder, std::int64_t written, const Retention& stays,
+              std::vector<std::string>& failures) {
+  int kept = written < 0 ? 0 : 1;
+  for (const auto& [number, path] : with_suffix(folder, "")) {
+    if (stays.keep <= 0 || number == written || ++kept <= stays.keep || number == stays.proven_step) continue;
+    attempt(path, failures, [&, n = number, &checkpoint = path] { discard(checkpoint, n); });
+  }
+}
+
+std::map<std::int64_t, fs::path, std::greater<>> complete(const fs::path& folder) {
+  auto found = with_suffix(folder, "");
+  found.merge(with_suffix(folder, ".old"));  // keeps what is there already
+  return found;
+}
+
+}  // namespace
+
+std::vector<fs::path> list(const fs::path& folder) {
+  std::vector<fs::path> paths;
+  for (const auto& [step, path] : complete(folder)) paths.push_back(path);
+  return paths;
+}
+
+std::int64_t step_of(const fs::path& checkpoint) {
+  const std::string name = checkpoint.filename().string();
+  return std::max(step_of(name, ""), step_of(name, ".old"));
+}
+
+std::optional<fs::path> newest(const fs::path& folder) {
+  const auto found = complete(folder);
+  return found.empty() ? std::nullopt : std::optional(found.begin()->second);
+}
+
+fs::path unfinished_path(const fs::path& folder, std::int64_t step) {
+  return folder / name_of_step(step, ".tmp");
+}
+
+void prepare_folder(const fs::path& folder, std::int64_t step, const Retention& stays) {
+  if (!fs::exists(folder)) {
+    fs::create_directories(folder);
+    sync_folder(fs::absolute(folder).lexically_normal().parent_path());
+  }
+  for (const auto& [number, old] : with_suffix(folder, ".old")) {
+    const fs::path current = folder / name_of_step(number);
+    if (!fs::exists(current)) fs::rename(old, current);
+  }
+  std::vector<std::string> in_retain;  // which tries again once the new checkpoint is safe, and reports
+  sweep(folder, in_retain);
+  thin_out(folder, -1, stays, in_retain);
+  fs::remove_all(unfinished_path(folder, step));
+  REQUIRE(fs::create_directory(unfinished_path(folder, step)), "{}: another job is saving there",
+          unfinished_path(folder, step).string());
+}
+
+void publish(const fs::path& folder, std::int64_t step) {
+  const fs::path unfinished = unfinished_path(folder, step), final = folder / name_of_step(step);
+  sync_folder(unfinished);
+  if (fs::exists(final)) fs::rename(final, folder / name_of_step(step, ".old"));
+  fs::rename(unfinished, final);
+  sync_folder(folder);
+}
+
+std::vector<std::string> retain(const fs::path& folder, std::int64_t step, const Retention& stays) {
+  std::vector<std::string> failures;
+  attempt(folder, failures, [&] {
+    sweep(folder, failures);
+    thin_out(folder, step, stays, failures);
+  });
+  return failures;
+}
+
+}  // namespace ztrain::checkpoint

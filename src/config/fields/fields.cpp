@@ -1,0 +1,123 @@
+#include "config/fields/fields.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <cmath>
+
+#include "config/fields/fields_rows.hpp"
+
+namespace ztrain::config {
+namespace {
+
+std::vector<Field> all_fields() {
+  std::vector<Field> all;
+  for (auto part :
+       {rows::run_and_data(), rows::model(), rows::lora(), rows::batch_and_mesh(), rows::sharding(),
+        rows::numerics(), rows::optimization(), rows::operation(), rows::machine()}) {
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+struct SectionRow {
+  const char *name, *doc;
+};
+constexpr std::array section_rows{
+    SectionRow{"run", "Length, seed and output of the run."},
+    SectionRow{"data", "Token files."},
+    SectionRow{"model", "The transformer."},
+    SectionRow{"lora",
+               "Low-rank adapters (Hu et al., 2021): the model's weights stay, small factors beside them are "
+               "trained."},
+    SectionRow{"batch", "Batch sizes, in sequences."},
+    SectionRow{"mesh", "Degrees of the five mesh axes; their product is the number of ranks."},
+    SectionRow{"sharding", "What is sharded, and when it is gathered."},
+    SectionRow{"precision", "Element types: fp32, bf16, fp16, or fp64 for all five."},
+    SectionRow{"loss_scaling",
+               "Keeping fp16 gradients in range; for precision.parameters = fp16 only. The names are those "
+               "of DeepSpeed's fp16 section."},
+    SectionRow{"recompute", "Trading computation for memory."},
+    SectionRow{"optimizer", "The optimizer, its groups of parameters and the clipping of gradients."},
+    SectionRow{"schedule", "The learning rate over the run."},
+    SectionRow{"checkpoint", "Saving and resuming."},
+    SectionRow{"evaluation", "Loss on the validation data."},
+    SectionRow{"metrics", "What is printed."},
+    SectionRow{"watchdog", "Noticing a job that hangs."},
+    SectionRow{"cluster", "What cannot be asked of the machine, for planning, simulation and utilisation."},
+    SectionRow{"device", "How devices are used; but for bf16_products, CPU ranks take no notice."},
+    SectionRow{"debug", "Finding mistakes of ztrain itself."},
+};
+
+std::string range_text(const Legal& legal) {
+  const bool low = std::isfinite(legal.least), high = legal.most < most_count;
+  if (low && high && legal.open_least) return fmt::format(" above {}, at most {}", legal.least, legal.most);
+  if (low && high)
+    return fmt::format(" from {} to {}{}", legal.least, legal.open_most ? "below " : "", legal.most);
+  if (low)
+    return legal.open_least ? fmt::format(" above {}", legal.least)
+                            : fmt::format(", {} or more", legal.least);
+  return "";
+}
+
+}  // namespace
+
+const std::vector<Field>& fields() {
+  static const std::vector<Field> table = all_fields();
+  return table;
+}
+
+const Field* find_field(std::string_view key) {
+  for (const auto& field : fields()) {
+    if (field.key == key) return &field;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> field_keys() {
+  std::vector<std::string> keys;
+  for (const auto& field : fields()) keys.push_back(field.key);
+  return keys;
+}
+
+std::vector<std::string> section_names() {
+  std::vector<std::string> names;
+  for (const auto& row : section_rows) names.emplace_back(row.name);
+  return names;
+}
+
+std::string section_doc(std::string_view section) {
+  for (const auto& row : section_rows) {
+    if (section == row.name) return row.doc;
+  }
+  return "";
+}
+
+std::string type_name(const Field& field) {
+  constexpr std::array names{"string",          "integer",         "number",      "boolean",       "dtype",
+                             "list of strings", "list of numbers", "two numbers", "list of tables"};
+  static_assert(names.size() == std::variant_size_v<Access>);
+  return names[field.access.index()];
+}
+
+std::string legal_text(const Field& field) {
+  const Legal& legal = field.legal;
+  if (!legal.choices.empty()) {
+    std::vector<std::string> words = legal.choices;
+    for (const auto& [spelling, choice] : legal.aliases)
+      words.push_back(fmt::format("{} (= {})", spelling, choice));
+    const bool list = std::holds_alternative<std::vector<std::string>& (*)(Deck&)>(field.access);
+    return fmt::format("{} {}{}", list ? "a list of" : "one of", fmt::join(words, ", "),
+                       legal.or_from > 0 ? fmt::format(", or an integer, {} or more", legal.or_from) : "");
+  }
+  constexpr std::array things{
+      "a string",          "an integer",  "a number",
+      "true or false",     "a dtype",     "a list of strings",
+      "a list of numbers", "two numbers", "a list of tables {match, lr_scale, weight_decay}"};
+  static_assert(things.size() == std::variant_size_v<Access>);
+  return fmt::format("{}{}{}", things[field.access.index()], range_text(legal),
+                     legal.minus_one ? ", or -1" : "");
+}
+
+}  // namespace ztrain::config

@@ -1,0 +1,46 @@
+#include "config/fields/fields_rows.hpp"
+
+namespace ztrain::config::rows {
+
+std::vector<Field> operation() {
+  return {
+      free(path(PathKind::from_deck,
+                {"checkpoint.folder", &at<&Deck::checkpoint, &Checkpoint::folder>, R"("")", "", any(),
+                 "Folder of the checkpoints; relative to the deck. Empty: checkpoints in run.output."})),
+      free({"checkpoint.interval", &at<&Deck::checkpoint, &Checkpoint::interval>, "0", "steps", count(-1),
+            "Steps between checkpoints. 0: only at the end. -1: never, not even at the end."}),
+      free({"checkpoint.keep", &at<&Deck::checkpoint, &Checkpoint::keep>, "2", "checkpoints", between(0, 1e9),
+            "How many of the latest checkpoints are kept; the latest from which a step was taken always is. "
+            "0: all."}),
+      free({"checkpoint.files", &at<&Deck::checkpoint, &Checkpoint::files>, "0", "files", between(0, 256),
+            "Shard files per checkpoint. 0: one per node."}),
+      free(path(
+          PathKind::from_deck,
+          {"checkpoint.resume", &at<&Deck::checkpoint, &Checkpoint::resume>, R"("auto")", "", any(),
+           "auto: go on from the latest checkpoint in checkpoint.folder, if there is one. none: start anew. "
+           "Otherwise the folder of one checkpoint; relative to the deck."})),
+      free(path(PathKind::from_working_folder,
+                {"checkpoint.export", &at<&Deck::checkpoint, &Checkpoint::export_to>, R"("")", "", any(),
+                 "Folder that receives the trained weights as a Hugging Face model at the end of the run, as "
+                 "ztrain export writes it; relative to the working folder. It may not exist while there are "
+                 "steps to run. Empty: none."})),
+      free({"checkpoint.export_dtype", &at<&Deck::checkpoint, &Checkpoint::export_dtype>, R"("auto")", "",
+            dtype_of({"auto", "bf16", "fp16", "fp32"}),
+            "Of those weights. auto: what the model computes in."}),
+      free({"checkpoint.export_adapter", &at<&Deck::checkpoint, &Checkpoint::export_adapter>, "false", "",
+            any(),
+            "checkpoint.export receives the adapters alone, as a PEFT folder, instead of the model with the "
+            "adapters merged."}),
+      free({"evaluation.interval", &at<&Deck::evaluation, &Evaluation::interval>, "0", "steps", count(0),
+            "Steps between evaluations on the validation data. 0: off."}),
+      free({"evaluation.batches", &at<&Deck::evaluation, &Evaluation::batches>, "8", "micro-batches per rank",
+            count(1), "Length of an evaluation, for each validation set."}),
+      free({"metrics.interval", &at<&Deck::metrics, &Metrics::interval>, "1", "steps", count(1),
+            "Steps between printed lines."}),
+      free({"watchdog.timeout", &at<&Deck::watchdog, &Watchdog::timeout>, "600", "seconds", between(0, 1e9),
+            "Time without a finished step after which a rank reports where it stands and aborts the job. 0: "
+            "off."}),
+  };
+}
+
+}  // namespace ztrain::config::rows

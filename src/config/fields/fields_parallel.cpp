@@ -1,0 +1,33 @@
+#include "config/fields/fields_rows.hpp"
+
+namespace ztrain::config::rows {
+namespace {
+
+Legal degree() {
+  return {.least = 1, .most = 1e6, .minus_one = true, .understood = {{"auto", "-1"}}};
+}
+
+}  // namespace
+
+std::vector<Field> batch_and_mesh() {
+  return {
+      numeric(
+          example("64", {"batch.global", &at<&Deck::batch, &Batch::global>, "", "sequences", between(1, 1e9),
+                         "Sequences per optimizer step over all ranks. A multiple of batch.micro x "
+                         "data-parallel ranks; the quotient is the number of micro-batches accumulated."})),
+      free(numeric({"batch.micro", &at<&Deck::batch, &Batch::micro>, "1", "sequences", between(1, 1e6),
+                    "Sequences per rank that go through the model at once."})),
+      free(numeric({"mesh.pipeline", &at<&Deck::mesh, &Mesh::pipeline>, "1", "ranks", degree(),
+                    "Pipeline stages. One degree of the mesh may be -1: what is left of the ranks."})),
+      free(numeric({"mesh.replicate", &at<&Deck::mesh, &Mesh::replicate>, "1", "ranks", degree(),
+                    "Groups of ranks that hold whole copies of the sharded states."})),
+      free(numeric({"mesh.shard", &at<&Deck::mesh, &Mesh::shard>, "-1", "ranks", degree(),
+                    "Ranks over which the states are sharded; each has its own part of the batch."})),
+      free(numeric({"mesh.context", &at<&Deck::mesh, &Mesh::context>, "1", "ranks", degree(),
+                    "Ranks that share one sequence."})),
+      free(numeric({"mesh.tensor", &at<&Deck::mesh, &Mesh::tensor>, "1", "ranks", degree(),
+                    "Ranks that share each matrix product."})),
+  };
+}
+
+}  // namespace ztrain::config::rows

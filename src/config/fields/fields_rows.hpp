@@ -1,0 +1,82 @@
+#pragma once
+// Internal to config: how rows of the field table are written, and the parts that the table is made of.
+
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/fields/fields.hpp"
+
+namespace ztrain::config::rows {
+
+template <auto Section, auto Member>
+auto& at(Deck& deck) {
+  return (deck.*Section).*Member;
+}
+
+inline Legal any() {
+  return {};
+}
+/// A whole number without a bound of its own.
+inline Legal count(double least) {
+  return {.least = least, .most = most_count};
+}
+/// A number without a bound of its own.
+inline Legal from(double least) {
+  return {.least = least, .most = std::numeric_limits<float>::max()};
+}
+inline Legal above(double least) {
+  return {.least = least, .most = std::numeric_limits<float>::max(), .open_least = true};
+}
+inline Legal between(double least, double most) {
+  return {.least = least, .most = most};
+}
+inline Legal below_one() {
+  return {.least = 0, .most = 1, .open_most = true};
+}
+/// Of something: above 0, at most 1.
+inline Legal share() {
+  return {.least = 0, .most = 1, .open_least = true};
+}
+inline Legal one_of(std::vector<std::string> choices) {
+  return {.choices = std::move(choices)};
+}
+/// Legal::understood and Legal::hints of a row.
+inline Legal also(Spellings understood, Legal legal) {
+  return legal.understood = std::move(understood), legal;
+}
+inline Legal close_to(Spellings hints, Legal legal) {
+  return legal.hints = std::move(hints), legal;
+}
+/// PyTorch's names of dtypes.
+inline Legal dtype_of(std::vector<std::string> choices) {
+  return also({{"bfloat16", "bf16"}, {"float16", "fp16"}, {"float32", "fp32"}}, one_of(std::move(choices)));
+}
+
+// Marks of rows, so that one row stays one statement.
+inline Field free(Field f) {
+  return f.free_on_resume = true, f;
+}
+inline Field numeric(Field f) {
+  return f.numeric = true, f;
+}
+inline Field path(PathKind kind, Field f) {
+  return f.path = kind, f;
+}
+inline Field example(std::string value, Field f) {
+  return f.example = std::move(value), f;
+}
+
+// The sections of the table, in its order. Each row: key, access, default, unit, legal values, documentation.
+std::vector<Field> run_and_data();
+std::vector<Field> model();
+std::vector<Field> lora();
+std::vector<Field> batch_and_mesh();
+std::vector<Field> sharding();
+std::vector<Field> numerics();      ///< precision, loss_scaling, recompute
+std::vector<Field> optimization();  ///< optimizer, schedule
+std::vector<Field> operation();     ///< checkpoint, evaluation, metrics, watchdog
+std::vector<Field> machine();       ///< cluster, device, debug
+
+}  // namespace ztrain::config::rows

@@ -1,0 +1,105 @@
+#include "config/hf/starting_point.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "config/hf/hf_config.hpp"
+#include "config/hf/hf_generation.hpp"
+#include "config/hf/hf_json.hpp"
+#include "config/text/toml_text.hpp"
+#include "config/text/value.hpp"
+#include "config/validate/validate.hpp"
+#include "files/file.hpp"
+
+namespace ztrain::config {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+/// Keys of [model] that do not say what the model is.
+constexpr std::array<std::string_view, 4> not_shape{"model.preset", "model.from", "model.trainable",
+                                                    "model.frozen"};
+
+/// What a folder may be instead.
+std::string hint(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return "it is no folder, or cannot be read";
+  if (fs::exists(folder / "index.h5", error))
+    return "it is a checkpoint of an older version, which wrote none: give the folder that `ztrain export` "
+           "makes of it";
+  if (fs::exists(folder / "adapter_config.json", error))
+    return "it holds adapters alone: give the model that they belong to, merged with them";
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (fs::exists(entry->path() / checkpoint_metadata_file, error))
+      return fmt::format("it holds checkpoints: give one of them, such as '{}'", entry->path().string());
+  return "give a folder that has one of them";
+}
+
+json read_metadata(const std::string& path) {
+  json parsed = read_json(path, largest_metadata);
+  REQUIRE(parsed.contains("deck") && parsed["deck"].is_string(),
+          "{}: holds no deck: it is damaged, or not of a run's checkpoint", path);
+  return parsed;
+}
+
+toml::table deck_table(const json& metadata, const std::string& file) {
+  return parse_toml(metadata["deck"].get_ref<const std::string&>(), fmt::format("the deck in {}", file));
+}
+
+StartingPoint from_checkpoint(const std::string& folder) {
+  StartingPoint point;
+  point.file = (fs::path(folder) / checkpoint_metadata_file).string();
+  const json metadata = read_metadata(point.file);
+  if (metadata.contains("model_from") && metadata["model_from"].is_string())
+    point.origin = metadata["model_from"].get<std::string>();
+  point.positions = Members(point.file, metadata).integer("model_positions", 0);
+  const toml::table table = deck_table(metadata, point.file);
+  Deck saved;
+  for (const Field& field : fields()) {
+    const std::string section = field.section();
+    if (section != "model" && section != "lora") continue;
+    const toml::node* value = table[section][field.member()].node();
+    if (value != nullptr)
+      assign(field, *value, saved, point.file);
+    else
+      assign(field, field.standard, saved, "default");
+    if (section == "model" && std::ranges::find(not_shape, field.key) == not_shape.end())
+      point.settings.emplace_back(field.key, render(field, saved));
+  }
+  if (saved.lora.rank > 0) point.adapters = saved.lora;
+  return point;
+}
+
+}  // namespace
+
+void require_base_of_adapters(const Deck& deck) {
+  REQUIRE(deck.lora.rank == 0 || !deck.model.from.empty() || deck.lora.random_base,
+          "{}: lora.rank = {} trains adapters of a model whose weights would be drawn at random: set "
+          "model.from to the "
+          "model that they belong to, or lora.random_base = true if random weights are what you want",
+          source_of(deck, "lora.rank"), deck.lora.rank);
+}
+
+bool is_checkpoint(const std::string& folder) {
+  return !file_exists(hf_config_path(folder), "model.from") &&
+         file_exists(fs::path(folder) / checkpoint_metadata_file, "model.from");
+}
+
+StartingPoint starting_point(const std::string& folder) {
+  if (is_checkpoint(folder)) return from_checkpoint(folder);
+  const std::string file = hf_config_path(folder);
+  REQUIRE(
+      file_exists(file, "model.from"),
+      "model.from: '{}' is neither a Hugging Face model nor a checkpoint: it has no config.json and no {}; "
+      "{}",
+      folder, checkpoint_metadata_file, hint(folder));
+  StartingPoint point{file, folder, 0, hf_settings(folder), std::nullopt};
+  point.positions = hf_positions(folder);
+  return point;
+}
+
+}  // namespace ztrain::config

@@ -1,0 +1,42 @@
+#include "config/text/faults.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "config/fields/fields.hpp"
+
+namespace ztrain::config {
+namespace {
+
+constexpr std::size_t most_told = 12;
+
+}  // namespace
+
+void Faults::add(std::string message, std::int64_t line) {
+  all_.push_back({std::move(message), line > 0 ? line : std::numeric_limits<std::int64_t>::max()});
+}
+
+bool Faults::may_follow(std::string_view message) const {
+  const auto told = [&](const std::string& key) {
+    return std::ranges::any_of(all_,
+                               [&](const Fault& f) { return f.message.find(key) != std::string::npos; });
+  };
+  return std::ranges::any_of(fields(), [&](const Field& field) {
+    return message.find(field.key) != std::string_view::npos &&
+           (std::ranges::find(distrusted_, field.section()) != distrusted_.end() || told(field.key));
+  });
+}
+
+void Faults::raise() const {
+  if (all_.empty()) return;
+  if (all_.size() == 1) throw Error(all_[0].message);
+  std::vector<Fault> sorted = all_;
+  std::ranges::stable_sort(sorted, {}, &Fault::line);
+  std::string text = fmt::format("the deck has {} errors:", sorted.size());
+  const std::size_t told = sorted.size() <= most_told ? sorted.size() : most_told - 1;
+  for (std::size_t i = 0; i < told; ++i) text += "\n  " + sorted[i].message;
+  if (told < sorted.size()) text += fmt::format("\n  and {} more", sorted.size() - told);
+  throw Error(text);
+}
+
+}  // namespace ztrain::config

@@ -1,0 +1,156 @@
+#include "config/text/given.hpp"
+
+#include <algorithm>
+#include <array>
+#include <ranges>
+
+#include "base/plain_text.hpp"
+#include "base/text.hpp"
+#include "config/fields/fields.hpp"
+#include "config/text/suggest.hpp"
+#include "config/text/toml_text.hpp"
+#include "config/text/value.hpp"
+
+namespace ztrain::config {
+namespace {
+
+constexpr std::size_t most_suggestions = 64;  ///< more than are told; each takes a search
+
+/// Sections that other trainers have and this version does not.
+constexpr std::array<std::string_view, 1> later_sections{"offload"};
+
+bool is_later(std::string_view section) {
+  return std::ranges::find(later_sections, section) != later_sections.end();
+}
+
+std::string later_text(const std::string& section) {
+  return fmt::format("{} is not supported by this version yet; leave section [{}] and its keys out", section,
+                     section);
+}
+
+/// A key of the file that no field has.
+struct Stray {
+  std::string key;
+  std::int64_t line;
+};
+
+struct Collector {
+  const std::string& path;
+  GivenKeys& given;
+  Faults& faults;
+
+  void fault(std::int64_t line, const std::string& text) const {
+    faults.add(fmt::format("{}:{}: {}", path, line, text), line);
+  }
+
+  void unknown(const Stray& stray) const {
+    const std::string text = faults.size() < most_suggestions ? suggestion(stray.key).text : "";
+    fault(stray.line, fmt::format("unknown key '{}'{}", printable(stray.key, most_quoted), text));
+  }
+
+  /// Keys of tables within tables are told by their whole names.
+  void collect(const std::string& prefix, const toml::table& table, std::vector<Stray>& strays) const {
+    for (const auto& [member, value] : table) {
+      const std::string key = fmt::format("{}.{}", prefix, member.str());
+      const auto line = static_cast<std::int64_t>(member.source().begin.line);
+      if (find_field(key) != nullptr)
+        given[key] = {&value, fmt::format("{}:{}", path, line), line};
+      else if (value.is_table() && !value.as_table()->empty() && !suggestion(key).certain)
+        collect(key, *value.as_table(), strays);
+      else
+        strays.push_back({key, line});
+    }
+  }
+
+  /// Of a section that does not exist. Its keys are told one by one where it is known what they mean, unless
+  /// they are those of the section with the similar name.
+  void unknown_section(const std::string& name, std::int64_t line, const std::vector<Stray>& strays) const {
+    const std::string near = nearest(name, section_names());
+    const auto few = strays | std::views::take(most_suggestions);
+    const bool slip = !near.empty() && std::ranges::all_of(few, [&](const Stray& stray) {
+      return find_field(near + stray.key.substr(name.size())) != nullptr;
+    });
+    const bool foreign =
+        !slip && std::ranges::any_of(few, [](const Stray& stray) { return suggestion(stray.key).certain; });
+    if (foreign) {
+      for (const Stray& stray : strays) unknown(stray);
+      return;
+    }
+    if (!near.empty()) faults.distrust(near);
+    const Suggestion other = suggestion(name);
+    const std::string text = !near.empty()   ? fmt::format("; did you mean '{}'?", near)
+                             : other.certain ? other.text
+                                             : "; `ztrain deck` lists all sections";
+    fault(line, fmt::format("unknown section '{}'{}", printable(name, most_quoted), text));
+  }
+
+  void section(const std::string& name, std::int64_t line, const toml::node& node) const {
+    const bool known = !section_doc(name).empty();
+    if (is_later(name)) return fault(line, later_text(name));
+    if (!node.is_table() && known) {
+      faults.distrust(name);
+      return fault(line, fmt::format("'{}' is a section: write [{}], and its keys below", name, name));
+    }
+    if (!node.is_table())
+      return fault(line, fmt::format("unknown key '{}' outside any section{}", printable(name, most_quoted),
+                                     suggestion(name).text));
+    std::vector<Stray> strays;
+    collect(name, *node.as_table(), strays);
+    if (!known) return unknown_section(name, line, strays);
+    for (const Stray& stray : strays) unknown(stray);
+  }
+};
+
+toml::table override_value(const Field& field, const std::string& text) {
+  const bool words = field.access.index() == 0 || type_name(field) == "dtype";
+  try {
+    toml::table table = parse_toml(fmt::format("value = {}", text), "command line");
+    if (table.size() == 1 && (!words || table.get("value")->is_string())) return table;
+  } catch (const Error&) {
+    // Not TOML: a bare word.
+  }
+  return toml::table{{"value", text}};
+}
+
+/// A word without "=": what it lacks. Its value may be the word behind it.
+std::string no_override(const std::string& word, const std::string& key) {
+  if (find_field(key) != nullptr) return fmt::format("'{}' has no value: write --{}=VALUE", word, key);
+  if (const Suggestion meant = suggestion(key); word.starts_with("--") && meant.certain)
+    return fmt::format("unknown key '{}'{}", printable(key, most_quoted), meant.text);
+  return fmt::format("'{}' is not an override; write --section.key=value", printable(word, most_quoted));
+}
+
+}  // namespace
+
+void collect_keys(const toml::table& file, const std::string& path, GivenKeys& given, Faults& faults) {
+  const Collector collector{path, given, faults};
+  for (const auto& [section, node] : file)
+    collector.section(std::string(section.str()), static_cast<std::int64_t>(section.source().begin.line),
+                      node);
+}
+
+void collect_overrides(const std::vector<std::string>& overrides, std::deque<toml::table>& tables,
+                       GivenKeys& given, Faults& faults) {
+  bool value_expected = false;
+  for (const auto& text : overrides) {
+    const std::size_t begin = text.starts_with("--") ? 2 : 0;
+    const std::size_t equals = text.find('=');
+    if (std::exchange(value_expected, false) && begin == 0 && equals == std::string::npos) continue;
+    const std::string key = text.substr(begin, equals == std::string::npos ? equals : equals - begin);
+    const Field* field = find_field(key);
+    if (is_later(key.substr(0, key.find('.')))) {
+      faults.add("command line: " + later_text(key.substr(0, key.find('.'))));
+    } else if (equals == std::string::npos) {
+      faults.add("command line: " + no_override(text, key));
+      value_expected = begin > 0;
+    } else if (field == nullptr) {
+      faults.add(
+          fmt::format("command line: unknown key '{}'{}", printable(key, most_quoted), suggestion(key).text));
+    } else {
+      tables.push_back(override_value(*field, text.substr(equals + 1)));
+      given[key] = {tables.back().get("value"), "command line"};
+    }
+  }
+}
+
+}  // namespace ztrain::config

@@ -1,0 +1,31 @@
+#pragma once
+// Internal to config: the keys of a deck as somebody gave them, before anything is made of their values.
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <toml++/toml.h>
+
+#include "config/text/faults.hpp"
+
+namespace ztrain::config {
+
+/// A key as somebody gave it.
+struct Given {
+  const toml::node* value;
+  std::string source;     ///< "input.toml:12", "command line"
+  std::int64_t line = 0;  ///< 0: none
+};
+using GivenKeys = std::map<std::string, Given>;
+
+/// The keys of a parsed deck; unknown ones are faults. The values stay the table's.
+void collect_keys(const toml::table& file, const std::string& path, GivenKeys& given, Faults& faults);
+
+/// Adds those of the command line, which win. `tables` owns the parsed values, at fixed addresses.
+void collect_overrides(const std::vector<std::string>& overrides, std::deque<toml::table>& tables,
+                       GivenKeys& given, Faults& faults);
+
+}  // namespace ztrain::config

@@ -1,0 +1,244 @@
+#include "config/text/load.hpp"
+
+#include <array>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <map>
+
+#include "base/error.hpp"
+#include "base/plain_text.hpp"
+#include "config/hf/starting_point.hpp"
+#include "config/presets.hpp"
+#include "config/text/faults.hpp"
+#include "config/text/given.hpp"
+#include "config/text/toml_text.hpp"
+#include "config/text/value.hpp"
+#include "config/validate/validate_rules.hpp"
+#include "files/file.hpp"
+
+namespace ztrain::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A deck under construction, with the source of each key.
+struct Draft {
+  Deck deck;
+  std::map<std::string, std::string> source;
+
+  void set(const Field& field, const Given& given) {
+    assign(field, *given.value, deck, given.source);
+    auto& from = source[field.key];
+    from = from.rfind("preset", 0) == 0 ? fmt::format("{} (over {})", given.source, from) : given.source;
+  }
+  void set(const Settings& settings, const std::string& from) {
+    for (const auto& [key, value] : settings) {
+      assign(*find_field(key), value, deck, from);
+      source[key] = from;
+    }
+  }
+};
+
+struct PresetKey {
+  const char* key;
+  Settings (*settings)(std::string_view name);
+};
+constexpr std::int64_t most_deck_bytes = 1 << 20;  ///< decks have thousands
+
+constexpr std::array preset_keys{PresetKey{"model.preset", model_preset},
+                                 PresetKey{"precision.preset", precision_preset},
+                                 PresetKey{"cluster.preset", cluster_preset}};
+
+/// Defaults are already those of the presets that are not given.
+void apply_presets(Draft& draft, const GivenKeys& given, Faults& faults) {
+  for (const auto& [key, settings] : preset_keys) {
+    const auto it = given.find(key);
+    if (it == given.end()) continue;
+    const Field& field = *find_field(key);
+    const auto apply = [&] {
+      draft.set(field, it->second);
+      const std::string& name = std::get<std::string& (*)(Deck&)>(field.access)(draft.deck);
+      draft.set(settings(name), fmt::format("preset {}", name));
+    };
+    if (!faults.attempt(apply, it->second.line)) faults.distrust(field.section());
+  }
+}
+
+/// Replaces every ${VAR}. One that is not set is an error, or stays where the files are elsewhere.
+std::string expand(const Field& field, const std::string& text, const std::string& where, Files files) {
+  std::string result;
+  std::size_t done = 0;
+  for (std::size_t open; (open = text.find("${", done)) != std::string::npos;) {
+    const std::size_t close = text.find('}', open);
+    REQUIRE(close != std::string::npos, "{}: {} = {}: '${{' without '}}'", where, field.key,
+            toml_string(text));
+    const std::string variable = text.substr(open + 2, close - open - 2);
+    const char* value = std::getenv(variable.c_str());
+    REQUIRE(value != nullptr || files == Files::elsewhere,
+            "{}: {} = {}: the environment variable {} is not set", where, field.key, toml_string(text),
+            variable);
+    result += text.substr(done, open - done) + (value ? value : text.substr(open, close + 1 - open));
+    done = close + 1;
+  }
+  return result + text.substr(done);
+}
+
+/// The texts of a field that is one, or a list of them.
+std::vector<std::string*> texts_of(const Field& field, Deck& deck) {
+  if (const auto* one = std::get_if<std::string& (*)(Deck&)>(&field.access)) return {&(*one)(deck)};
+  std::vector<std::string*> all;
+  if (const auto* list = std::get_if<std::vector<std::string>& (*)(Deck&)>(&field.access))
+    for (std::string& text : (*list)(deck)) all.push_back(&text);
+  return all;
+}
+
+void resolve_paths(Draft& draft, Files files, Faults& faults) {
+  const fs::path folder = fs::absolute(draft.deck.path).parent_path();
+  for (const auto& field : fields()) {
+    if (field.path == PathKind::none) continue;
+    for (std::string* path : texts_of(field, draft.deck)) {
+      std::string& text = *path;
+      const auto resolve = [&] {
+        REQUIRE(
+            !text.starts_with('~'),
+            "{}: {} = {}: no shell is there to replace the '~': write ${{HOME}}, which is expanded, or the "
+            "whole path; ./~ is a name that begins so",
+            draft.source[field.key], field.key, toml_string(text));
+        text = expand(field, text, draft.source[field.key], files);
+        const bool word = field.key == "checkpoint.resume" && (text == "auto" || text == "none");
+        if (field.path == PathKind::from_deck && !text.empty() && !word)
+          text = (folder / text).lexically_normal();
+        require_plain(field, text, draft.source[field.key]);
+      };
+      faults.attempt(resolve);
+    }
+  }
+  if (draft.deck.run.output.empty())
+    draft.deck.run.output = "runs/" + fs::path(draft.deck.path).stem().string();
+}
+
+/// A run that starts from a checkpoint with adapters goes on with the same ones.
+void require_same_adapters(const Draft& draft, const StartingPoint& point) {
+  if (!point.adapters) return;
+  const Lora &saved = *point.adapters, &given = draft.deck.lora;
+  REQUIRE(
+      given.rank > 0,
+      "model.from: '{}' holds adapters (lora.rank = {}), and this run has none: start from the folder that "
+      "`ztrain export {} --to FOLDER` makes, in which they are merged, or set lora.rank",
+      draft.deck.model.from, saved.rank, draft.deck.model.from);
+  REQUIRE(given.rank == saved.rank && given.alpha == saved.alpha,
+          "model.from: '{}' holds adapters with lora.rank = {} and lora.alpha = {}, and this run's have {} "
+          "and {}: they must be the same; or start from the folder that `ztrain export` makes, in which they "
+          "are merged",
+          draft.deck.model.from, saved.rank, saved.alpha, given.rank, given.alpha);
+}
+
+/// The model that model.from names. A key or preset that is given besides must say the same.
+void apply_model_folder(Draft& draft, Files files) {
+  const std::string& folder = draft.deck.model.from;
+  if (folder.empty()) return;
+  if (files == Files::elsewhere && !file_exists(folder, "model.from")) {
+    REQUIRE(draft.deck.model.preset != "custom" || draft.source["model.hidden_size"] != "default",
+            "{}: '{}' is not here, and nothing else says what the model is: give model.preset or its dims "
+            "besides",
+            draft.source["model.from"], folder);
+    return;
+  }
+  const StartingPoint point = starting_point(folder);
+  const std::string& file = point.file;
+  draft.deck.model.origin = point.origin;
+  draft.deck.model.origin_positions = point.positions;
+  require_same_adapters(draft, point);
+  for (const auto& [key, value] : point.settings) {
+    const Field& field = *find_field(key);
+    const std::string before = render(field, draft.deck);
+    // 0 says that others say it.
+    const bool derived = before == "0" && (key == "model.head_dim" || key == "model.num_key_value_heads" ||
+                                           key == "model.vocab_size");
+    const bool given = draft.source[key] != "default" && !derived;
+    assign(field, value, draft.deck, file);
+    const std::string now = render(field, draft.deck);
+    const bool preset = draft.source[key].rfind("preset", 0) == 0;
+    REQUIRE(!given || before == now, "{}: {} = {} contradicts {}, which says {}; {}", draft.source[key], key,
+            before, file, now,
+            preset ? "leave model.preset out, or name the folder of that model" : "leave the key out");
+    if (!given) draft.source[key] = file;
+  }
+}
+
+void require_given(const GivenKeys& given, const std::string& path, Faults& faults) {
+  for (const auto& field : fields()) {
+    if (!field.standard.empty() || given.count(field.key) != 0) continue;
+    faults.attempt_derived(
+        [&] { fail("{}: {} is missing; it has no default: give {}", path, field.key, legal_text(field)); });
+  }
+}
+
+/// What the keys say each by itself.
+void assign_all(Draft& draft, const GivenKeys& given, Faults& faults) {
+  for (const auto& field : fields()) {
+    if (!field.standard.empty()) assign(field, field.standard, draft.deck, "default");
+    draft.source[field.key] = "default";
+  }
+  apply_presets(draft, given, faults);
+  for (const auto& field : fields()) {
+    const auto it = given.find(field.key);
+    if (it == given.end() || field.member() == "preset") continue;
+    faults.attempt([&] { draft.set(field, it->second); }, it->second.line);
+  }
+  require_given(given, draft.deck.path, faults);
+}
+
+Deck build(const GivenKeys& given, const std::string& path, Files files, Faults& faults) {
+  Draft draft;
+  draft.deck.path = path;
+  assign_all(draft, given, faults);
+  resolve_paths(draft, files, faults);
+  if (!faults.attempt([&] { apply_model_folder(draft, files); })) faults.distrust("model");
+  for (const auto& field : fields())
+    draft.deck.origins.push_back({field.key, "", draft.source[field.key], true});
+  validate(draft.deck, faults);
+  faults.raise();
+  for (std::size_t i = 0; i < fields().size(); ++i)
+    draft.deck.origins[i].value = render(fields()[i], draft.deck);
+  return draft.deck;
+}
+
+/// What is plainly another program's.
+void require_toml(std::string_view text, const std::string& path) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  const bool is_json = first != std::string_view::npos && text[first] == '{';
+  REQUIRE(
+      !is_json && !path.ends_with(".yaml") && !path.ends_with(".yml"),
+      "{}: {}, and a deck is TOML: `ztrain deck` prints one, and docs/coming-from.md tells the keys for the "
+      "settings of other programs",
+      path, is_json ? "this is JSON" : "its name ends as YAML's do");
+}
+
+}  // namespace
+
+Deck parse_deck(std::string_view text, const std::string& path, const std::vector<std::string>& overrides,
+                Files files) {
+  REQUIRE(is_plain_text(path),
+          "cannot read the deck '{}': its name is not UTF-8 text without control characters, which "
+          "checkpoints can "
+          "hold; rename it",
+          printable(path));
+  require_toml(text, path);
+  const toml::table file = parse_toml(text, path);
+  Faults faults;
+  GivenKeys given;
+  std::deque<toml::table> tables;
+  collect_keys(file, path, given, faults);
+  collect_overrides(overrides, tables, given, faults);
+  Deck deck = build(given, path, files, faults);
+  deck.overrides = overrides;
+  return deck;
+}
+
+Deck load_deck(const std::string& path, const std::vector<std::string>& overrides, Files files) {
+  return parse_deck(read_file(path, most_deck_bytes, "the deck"), path, overrides, files);
+}
+
+}  // namespace ztrain::config

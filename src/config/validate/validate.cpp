@@ -1,0 +1,201 @@
+#include "config/validate/validate.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/shape.hpp"
+#include "config/fields/fields.hpp"
+#include "config/strategy.hpp"
+#include "config/validate/validate_rules.hpp"
+
+namespace ztrain::config {
+namespace {
+
+/// Of a whole run, which rows and random numbers are numbered by.
+constexpr std::int64_t most_tokens = std::int64_t{1} << 62;
+
+void check_length(const Deck& deck) {
+  struct Length {
+    const char* key;
+    bool given;
+  };
+  const std::array lengths{Length{"run.steps", deck.run.steps > 0}, Length{"run.tokens", deck.run.tokens > 0},
+                           Length{"run.epochs", deck.run.epochs > 0}};
+  std::vector<std::string> given;
+  for (const auto& l : lengths) {
+    if (l.given) given.push_back(fmt::format("{} ({})", l.key, source_of(deck, l.key)));
+  }
+  REQUIRE(!given.empty(),
+          "{}: the length of the run is missing; give one of run.steps, run.tokens, run.epochs", deck.path);
+  REQUIRE(given.size() == 1,
+          "{} contradict each other; give exactly one of run.steps, run.tokens, run.epochs",
+          fmt::join(given, " and "));
+}
+
+void check_model(Deck& deck) {
+  Model& m = deck.model;
+  if (m.num_key_value_heads == 0) {
+    m.num_key_value_heads = m.num_attention_heads;
+    set_source(deck, "model.num_key_value_heads", "model.num_attention_heads");
+  }
+  REQUIRE(
+      m.num_attention_heads % m.num_key_value_heads == 0,
+      "{}: model.num_key_value_heads ({}) does not divide model.num_attention_heads ({}); nearest legal: {}",
+      blame(deck, {"model.num_key_value_heads", "model.num_attention_heads"}), m.num_key_value_heads,
+      m.num_attention_heads, nearest_divisors(m.num_attention_heads, m.num_key_value_heads));
+  if (m.head_dim == 0) {
+    REQUIRE(m.hidden_size % m.num_attention_heads == 0,
+            "{}: model.num_attention_heads ({}) does not divide model.hidden_size ({}); nearest legal: {}, "
+            "or give "
+            "model.head_dim",
+            blame(deck, {"model.num_attention_heads", "model.hidden_size"}), m.num_attention_heads,
+            m.hidden_size, nearest_divisors(m.hidden_size, m.num_attention_heads));
+    m.head_dim = m.hidden_size / m.num_attention_heads;
+    set_source(deck, "model.head_dim", "model.hidden_size / model.num_attention_heads");
+  }
+  REQUIRE(m.head_dim % 2 == 0,
+          "{}: model.head_dim ({}) is odd; rotary embedding turns pairs: nearest legal: {}",
+          blame(deck, {"model.head_dim", "model.num_attention_heads", "model.hidden_size"}), m.head_dim,
+          m.head_dim + 1);
+  REQUIRE(m.rope_scaling != "llama3" || m.rope_high_freq_factor > m.rope_low_freq_factor,
+          "{}: model.rope_high_freq_factor ({}) must be above model.rope_low_freq_factor ({})",
+          blame(deck, {"model.rope_high_freq_factor", "model.rope_low_freq_factor", "model.rope_scaling"}),
+          m.rope_high_freq_factor, m.rope_low_freq_factor);
+}
+
+void check_schedule(const Deck& deck, std::int64_t steps) {
+  const optim::Schedule& s = deck.schedule;
+  REQUIRE(s.warmup < steps, "{}: schedule.warmup ({}) is not below the run's {} steps; nearest legal: {}",
+          blame(deck, {"schedule.warmup", "run.steps", "run.tokens", "run.epochs"}), s.warmup, steps,
+          steps - 1);
+  if (s.name != "wsd") return;
+  REQUIRE(s.decay > 0, "{}: schedule.name = \"wsd\" needs schedule.decay, the steps of its final decay",
+          source_of(deck, "schedule.name"));
+  REQUIRE(s.warmup + s.decay <= steps,
+          "{}: schedule.warmup ({}) + schedule.decay ({}) = {} exceeds the run's {} steps; nearest legal "
+          "decay: {}",
+          blame(deck, {"schedule.decay", "schedule.warmup", "run.steps"}), s.warmup, s.decay,
+          s.warmup + s.decay, steps, steps - s.warmup);
+}
+
+}  // namespace
+
+void set_source(Deck& deck, std::string_view key, std::string source) {
+  for (auto& origin : deck.origins) {
+    if (origin.key == key) origin.source = std::move(source);
+  }
+}
+
+void set_unused(Deck& deck, std::string_view key, std::string why) {
+  set_source(deck, key, std::move(why));
+  for (auto& origin : deck.origins) {
+    if (origin.key == key) origin.used = false;
+  }
+}
+
+std::string blame(const Deck& deck, std::initializer_list<std::string_view> keys) {
+  for (const auto key : keys) {
+    if (is_explicit(deck, key)) return source_of(deck, key);
+  }
+  return deck.path;
+}
+
+std::string nearest_divisors(std::int64_t n, std::int64_t x, std::int64_t least) {
+  std::int64_t below = std::min(x, n), above = std::clamp(x, least, n);
+  while (below > least && n % below != 0) --below;
+  while (above < n && n % above != 0) ++above;
+  if (below < least || n % below != 0) below = above;
+  return below == above ? fmt::to_string(below) : fmt::format("{} or {}", below, above);
+}
+
+void validate(Deck& deck, Faults& faults) {
+  using Check = void (*)(Deck&);
+  constexpr std::array<Check, 11> checks{
+      [](Deck& d) { check_length(d); },    [](Deck& d) { check_family(d); },
+      [](Deck& d) { check_model(d); },     [](Deck& d) { check_precision(d); },
+      [](Deck& d) { check_sharding(d); },  [](Deck& d) { check_recompute(d); },
+      [](Deck& d) { check_optimizer(d); }, [](Deck& d) { check_checkpoint(d); },
+      [](Deck& d) { check_mesh(d); },      [](Deck& d) { check_cluster(d); },
+      [](Deck& d) { check_data(d); }};
+  for (const Check check : checks) faults.attempt_derived([&] { check(deck); });
+  const bool length_is_known = deck.batch.global > 0 && (deck.run.steps > 0 || deck.run.tokens > 0);
+  if (deck.run.epochs == 0 && length_is_known) faults.attempt_derived([&] { total_steps(deck, 0); });
+}
+
+void validate(Deck& deck) {
+  Faults faults;
+  validate(deck, faults);
+  faults.raise();
+}
+
+std::int64_t data_parallel_degree(const Deck& deck) {
+  return deck.mesh.replicate * deck.mesh.shard;
+}
+
+std::int64_t accumulation_steps(const Deck& deck) {
+  return deck.batch.global / (deck.batch.micro * data_parallel_degree(deck));
+}
+
+std::int64_t tokens_per_step(const Deck& deck) {
+  return deck.batch.global * deck.data.sequence;
+}
+
+std::int64_t total_steps(const Deck& deck, std::int64_t sequences_per_epoch) {
+  std::int64_t steps = deck.run.steps;
+  if (deck.run.tokens > 0) steps = ceil_div(deck.run.tokens, tokens_per_step(deck));
+  if (deck.run.epochs > 0) {
+    const double sequences = deck.run.epochs * static_cast<double>(sequences_per_epoch);
+    REQUIRE(sequences <= most_count,
+            "{}: run.epochs = {} of {} sequences are more than can be counted; take fewer",
+            source_of(deck, "run.epochs"), deck.run.epochs, sequences_per_epoch);
+    steps = std::max<std::int64_t>(1, std::llround(sequences / static_cast<double>(deck.batch.global)));
+  }
+  check_schedule(deck, steps);
+  REQUIRE(steps <= most_tokens / tokens_per_step(deck),
+          "{}: {} steps of batch.global x data.sequence = {} tokens are more tokens than can be counted; "
+          "nearest legal: "
+          "{} steps",
+          blame(deck, {"run.steps", "run.tokens", "run.epochs"}), steps, tokens_per_step(deck),
+          most_tokens / tokens_per_step(deck));
+  return steps;
+}
+
+std::int64_t reshard_group(const Deck& deck) {
+  const std::string& text = deck.sharding.reshard_after_forward;
+  return text == "auto" || text == "true" || text == "false" ? 0 : std::stoll(text);
+}
+
+bool reshard_after_forward(const Deck& deck) {
+  const std::string& text = deck.sharding.reshard_after_forward;
+  return text == "auto" ? find_strategy(deck.sharding.strategy).reshard_after_forward : text != "false";
+}
+
+bool stochastic_rounding(const Deck& deck) {
+  const Precision& p = deck.precision;
+  return p.rounding == "auto" ? p.master == DType::bf16 : p.rounding == "stochastic";
+}
+
+std::string checkpoint_folder(const Deck& deck) {
+  if (!deck.checkpoint.folder.empty()) return deck.checkpoint.folder;
+  return (std::filesystem::absolute(deck.run.output) / "checkpoints").lexically_normal().string();
+}
+
+std::string source_of(const Deck& deck, std::string_view key) {
+  for (const auto& origin : deck.origins) {
+    if (origin.key == key) return origin.source;
+  }
+  return "default";
+}
+
+bool is_explicit(const Deck& deck, std::string_view key) {
+  const std::string source = source_of(deck, key);
+  return source.rfind(deck.path + ":", 0) == 0 || source.rfind("command line", 0) == 0;
+}
+
+}  // namespace ztrain::config

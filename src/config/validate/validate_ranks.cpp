@@ -1,0 +1,157 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.hpp"
+#include "base/shape.hpp"
+#include "config/strategy.hpp"
+#include "config/text/value.hpp"
+#include "config/validate/validate.hpp"
+#include "config/validate/validate_rules.hpp"
+
+namespace ztrain::config {
+namespace {
+
+struct AxisDegree {
+  const char* key;
+  std::int64_t& degree;
+};
+std::array<AxisDegree, 5> axes(Mesh& mesh) {
+  return {AxisDegree{"mesh.pipeline", mesh.pipeline}, AxisDegree{"mesh.replicate", mesh.replicate},
+          AxisDegree{"mesh.shard", mesh.shard}, AxisDegree{"mesh.context", mesh.context},
+          AxisDegree{"mesh.tensor", mesh.tensor}};
+}
+
+std::string mesh_equation(Deck& deck) {
+  std::vector<std::string> factors;
+  for (const auto& axis : axes(deck.mesh)) factors.push_back(fmt::format("{} ({})", axis.key, axis.degree));
+  return fmt::format("{}", fmt::join(factors, " x "));
+}
+
+/// A strategy that stays within a node, in a deck that leaves shard or replicate open: copies fill the rest.
+void place_hybrid(Deck& deck, int ranks, int ranks_per_node) {
+  const bool replicate_given = is_explicit(deck, "mesh.replicate") && deck.mesh.replicate != -1;
+  if (!find_strategy(deck.sharding.strategy).within_node || replicate_given) return;
+  if (!is_explicit(deck, "mesh.shard")) {
+    // A preset's node is that of its maker; the nodes of this run are known.
+    const auto given =
+        is_explicit(deck, "cluster.ranks_per_node") ? static_cast<int>(deck.cluster.ranks_per_node) : 0;
+    const int per_node = std::min(given > 0 ? given : ranks_per_node, ranks);
+    REQUIRE(per_node > 0 && ranks % per_node == 0,
+            "sharding.strategy = {} ({}): {} ranks are not whole nodes of {}; give mesh.shard, a "
+            "divisor of "
+            "{}: {}",
+            deck.sharding.strategy, source_of(deck, "sharding.strategy"), ranks, per_node, ranks,
+            nearest_divisors(ranks, std::max(per_node, 1)));
+    deck.mesh.shard = per_node;
+    set_source(deck, "mesh.shard", fmt::format("{}, {} ranks per node", deck.sharding.strategy, per_node));
+  }
+  const auto all = axes(deck.mesh);
+  if (std::none_of(all.begin(), all.end(), [](const AxisDegree& a) { return a.degree == -1; })) {
+    deck.mesh.replicate = -1;
+  }
+}
+
+void resolve_mesh(Deck& deck, int ranks) {
+  const std::string equation = mesh_equation(deck);
+  const AxisDegree* open = nullptr;
+  std::int64_t product = 1;
+  const auto all = axes(deck.mesh);
+  for (const auto& axis : all) {
+    if (axis.degree == -1)
+      open = &axis;
+    else
+      product *= axis.degree;
+  }
+  if (open != nullptr) {
+    REQUIRE(ranks % product == 0,
+            "{}: {} = -1 cannot be resolved: the other degrees of {} multiply to {}, which does not divide "
+            "the job's {} "
+            "ranks; nearest legal numbers of ranks: {} or {}",
+            source_of(deck, open->key), open->key, equation, product, ranks,
+            std::max(product, ranks / product * product), round_up(ranks, product));
+    open->degree = ranks / product;
+    set_source(deck, open->key, fmt::format("{} ranks / {}", ranks, product));
+    return;
+  }
+  REQUIRE(product == ranks,
+          "{} = {}, but the job has {} ranks: launch {}, or set one degree to -1 and it becomes what is left",
+          equation, product, ranks, product);
+}
+
+void check_supported_axes(Deck& deck) {
+  for (const auto& axis : axes(deck.mesh)) {
+    const std::string name = std::string(axis.key).substr(5);
+    if (name == "replicate" || name == "shard") continue;
+    REQUIRE(
+        axis.degree == 1,
+        "{}: {} = {}: this version does not train over the {} axis yet; nearest legal: 1 (use mesh.shard and "
+        "mesh.replicate)",
+        source_of(deck, axis.key), axis.key, axis.degree, name);
+  }
+}
+
+/// Each micro-batch has inputs of its own in a step; far beyond what anybody trains with.
+constexpr std::int64_t most_accumulation = 1 << 16;
+
+void check_batch(const Deck& deck) {
+  const std::int64_t per_micro = deck.batch.micro * data_parallel_degree(deck);
+  REQUIRE(deck.batch.global / per_micro <= most_accumulation,
+          "{}: batch.global ({}) is {} micro-batches of batch.micro ({}) for each of {} data-parallel ranks, "
+          "more than "
+          "the {} that a step may have: take a larger batch.micro, or at most batch.global = {}",
+          source_of(deck, "batch.global"), deck.batch.global, deck.batch.global / per_micro, deck.batch.micro,
+          data_parallel_degree(deck), most_accumulation, most_accumulation * per_micro);
+  if (deck.batch.global % per_micro == 0) return;
+  const std::int64_t below = deck.batch.global / per_micro * per_micro, above = below + per_micro;
+  const std::string legal =
+      below > 0 ? fmt::format("values {} or {}", below, above) : fmt::format("value {}", above);
+  fail(
+      "{}: batch.global ({}) = batch.micro ({}) x data-parallel ranks ({}) x accumulation ({:.4g}): the "
+      "accumulation "
+      "must be whole; nearest legal {}",
+      source_of(deck, "batch.global"), deck.batch.global, deck.batch.micro, data_parallel_degree(deck),
+      static_cast<double>(deck.batch.global) / static_cast<double>(per_micro), legal);
+}
+
+/// reshard_after_forward = N: groups of N ranks within the shard group.
+void check_reshard(const Deck& deck) {
+  const std::int64_t group = reshard_group(deck), shard = deck.mesh.shard;
+  if (group == 0 || shard % group == 0) return;
+  const char* key = "sharding.reshard_after_forward";
+  if (shard == 1) {
+    fail("{}: {} = {} needs mesh.shard to be a multiple of it, but that is 1; nearest legal: true",
+         source_of(deck, key), key, group);
+  }
+  fail("{}: {} ({}) does not divide mesh.shard ({}); nearest legal: {}", source_of(deck, key), key, group,
+       shard, nearest_divisors(shard, group, 2));
+}
+
+}  // namespace
+
+void check_mesh(Deck& deck) {
+  std::vector<std::string> open;
+  for (const auto& axis : axes(deck.mesh)) {
+    if (axis.degree == -1) open.push_back(fmt::format("{} ({})", axis.key, source_of(deck, axis.key)));
+  }
+  // mesh.shard is -1 by default: it yields to another degree that was given as -1.
+  if (open.size() == 2 && deck.mesh.shard == -1 && !is_explicit(deck, "mesh.shard")) {
+    deck.mesh.shard = 1;
+    set_source(deck, "mesh.shard", "another degree is -1");
+    return;
+  }
+  REQUIRE(open.size() < 2, "{} are both -1; at most one degree of the mesh may be", fmt::join(open, " and "));
+}
+
+void validate_for_ranks(Deck& deck, int ranks, int ranks_per_node) {
+  REQUIRE(ranks > 0, "a job needs at least one rank, not {}", ranks);
+  check_supported_axes(deck);
+  place_hybrid(deck, ranks, ranks_per_node);
+  resolve_mesh(deck, ranks);
+  check_batch(deck);
+  check_reshard(deck);
+  for (std::size_t i = 0; i < deck.origins.size(); ++i) deck.origins[i].value = render(fields()[i], deck);
+}
+
+}  // namespace ztrain::config

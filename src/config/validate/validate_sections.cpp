@@ -1,0 +1,109 @@
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "config/presets.hpp"
+#include "config/validate/validate.hpp"
+#include "config/validate/validate_rules.hpp"
+
+namespace ztrain::config {
+namespace {
+
+void check_patterns(const Deck& deck, const char* key, const std::vector<std::string>& patterns) {
+  REQUIRE(std::find(patterns.begin(), patterns.end(), "") == patterns.end(),
+          "{}: {} holds an empty pattern, which matches no name; leave it out", source_of(deck, key), key);
+}
+
+/// Its tokens would count once, or twice with data.weights.
+void require_each_once(const Deck& deck, const char* key, std::vector<std::string> entries) {
+  std::ranges::sort(entries);
+  const auto again = std::ranges::adjacent_find(entries);
+  REQUIRE(again == entries.end(),
+          "{}: {} names '{}' twice; once is enough (data.weights says how often files are drawn from)",
+          source_of(deck, key), key, *again);
+}
+
+}  // namespace
+
+void check_data(const Deck& deck) {
+  const Data& d = deck.data;
+  require_each_once(deck, "data.train", d.train);
+  require_each_once(deck, "data.validation", d.validation);
+  REQUIRE(!d.train.empty(), "{}: data.train is empty; name files or patterns", source_of(deck, "data.train"));
+  REQUIRE(d.weights.empty() || d.weights.size() == d.train.size(),
+          "{}: data.weights has {} numbers for the {} entries of data.train; give one for each, or none",
+          source_of(deck, "data.weights"), d.weights.size(), d.train.size());
+  REQUIRE(deck.evaluation.interval == 0 || !d.validation.empty() || d.validation_fraction > 0,
+          "{}: evaluation.interval = {} needs validation data: give data.validation, or a "
+          "data.validation_fraction above 0",
+          source_of(deck, "evaluation.interval"), deck.evaluation.interval);
+}
+
+void check_sharding(const Deck& deck) {
+  const Sharding& s = deck.sharding;
+  const bool by_pattern = s.unit == "pattern";
+  REQUIRE(
+      !by_pattern || !s.unit_patterns.empty(),
+      "{}: sharding.unit = \"pattern\" needs sharding.unit_patterns, the patterns of modules' names, such "
+      "as [\"model.layers.*.mlp\"]",
+      source_of(deck, "sharding.unit"));
+  REQUIRE(
+      by_pattern || s.unit_patterns.empty(),
+      "{}: sharding.unit_patterns is used by sharding.unit = \"pattern\" only, and that is \"{}\"; choose "
+      "one of them",
+      source_of(deck, "sharding.unit_patterns"), s.unit);
+  check_patterns(deck, "sharding.unit_patterns", s.unit_patterns);
+}
+
+void check_recompute(const Deck& deck) {
+  const Recompute& r = deck.recompute;
+  const bool selective = r.mode == "selective";
+  REQUIRE(!selective || !r.pieces.empty(),
+          "{}: recompute.mode = \"selective\" needs recompute.pieces, what is run again, such as "
+          "[\"norm\", \"swiglu\"]",
+          source_of(deck, "recompute.mode"));
+  REQUIRE(
+      selective || r.pieces.empty(),
+      "{}: recompute.pieces is used by recompute.mode = \"selective\" only, and that is \"{}\"; choose one "
+      "of them",
+      source_of(deck, "recompute.pieces"), r.mode);
+  REQUIRE(r.every == 1 || r.mode == "full",
+          "{}: recompute.every = {} needs recompute.mode = \"full\", and that is \"{}\"; nearest legal: 1",
+          source_of(deck, "recompute.every"), r.every, r.mode);
+}
+
+void check_optimizer(const Deck& deck) {
+  const Optimizer& o = deck.optimizer;
+  REQUIRE(!o.nesterov || o.momentum > 0,
+          "{}: optimizer.nesterov = true needs a momentum, and optimizer.momentum = 0; nearest legal: false",
+          blame(deck, {"optimizer.nesterov", "optimizer.momentum"}));
+  check_patterns(deck, "optimizer.no_decay", o.no_decay);
+}
+
+void check_checkpoint(const Deck& deck) {
+  const Checkpoint& c = deck.checkpoint;
+  REQUIRE(c.export_to.empty() || c.interval >= 0,
+          "{}: checkpoint.export needs the checkpoint at the end of the run, and checkpoint.interval = -1 "
+          "writes none; nearest legal: 0",
+          source_of(deck, "checkpoint.export"));
+  REQUIRE(!c.export_adapter || deck.lora.rank > 0,
+          "{}: checkpoint.export_adapter = true needs adapters, and lora.rank = 0; nearest legal: false",
+          source_of(deck, "checkpoint.export_adapter"));
+}
+
+void check_cluster(Deck& deck) {
+  Cluster& c = deck.cluster;
+  if (source_of(deck, "cluster.peak_tflops").rfind("preset", 0) == 0 &&
+      size_of(deck.precision.parameters) != 2) {
+    c.peak_tflops = cluster_peak(c.preset, deck.precision.parameters);
+    if (c.peak_tflops == 0)
+      set_source(deck, "cluster.peak_tflops",
+                 fmt::format("preset {} knows no peak in {}", c.preset, name_of(deck.precision.parameters)));
+  }
+  REQUIRE(c.device_memory == 0 || c.outside_memory < c.device_memory,
+          "{}: cluster.outside_memory ({} GB) leaves nothing of cluster.device_memory ({} GB); it is a part "
+          "of it",
+          blame(deck, {"cluster.outside_memory", "cluster.device_memory", "cluster.preset"}),
+          c.outside_memory, c.device_memory);
+}
+
+}  // namespace ztrain::config

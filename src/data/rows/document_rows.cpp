@@ -1,0 +1,55 @@
+#include "data/rows/document_rows.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace ztrain::data {
+
+DocumentRows::DocumentRows(CheckedTokens tokens, std::shared_ptr<const PackedRows> packed,
+                           std::int64_t sequence, RowRange range)
+    : tokens_(std::move(tokens)), packed_(std::move(packed)), sequence_(sequence), range_(range) {
+  counts_.rows = rows();
+  for (std::int64_t r = 0; r < rows(); ++r)
+    for (const Piece& piece : pieces(r)) {
+      ++counts_.documents;
+      counts_.tokens += piece.length;
+      counts_.trained += piece.trained;
+    }
+}
+
+DocumentRows::Pieces DocumentRows::pieces(std::int64_t row) const {
+  const std::int64_t at = range_.begin + row;
+  const auto r = static_cast<std::size_t>(range_.order ? (*range_.order)(at) : at);
+  const Piece* all = packed_->pieces.data();
+  return {all + packed_->first[r], all + packed_->first[r + 1]};
+}
+
+void DocumentRows::fill(std::int64_t row, const Row& out) const {
+  std::int64_t at = 0;
+  for (const Piece& piece : pieces(row)) {
+    fill_piece(piece, at, out);
+    at += piece.length;
+  }
+  const std::int64_t left = sequence_ - at;
+  std::fill_n(out.at.tokens + at, left, 0);
+  std::fill_n(out.at.targets + at, left, 0);
+  std::fill_n(out.at.weights + at, left, 0.0f);
+  fill_places(at, left, out);
+}
+
+void DocumentRows::fill_piece(const Piece& piece, std::int64_t at, const Row& out) const {
+  const std::int64_t n = piece.length, targets = n - 1 + piece.continues;
+  std::int32_t* const tokens = out.at.tokens + at;
+  tokens_.read(piece.begin, n, tokens);
+  std::copy(tokens + 1, tokens + n, out.at.targets + at);
+  tokens_.read_weights(piece.begin + 1, targets, out.at.weights + at);
+  if (piece.continues != 0) {
+    tokens_.read(piece.begin + n, 1, out.at.targets + at + n - 1);
+  } else {
+    out.at.targets[at + n - 1] = 0;
+    out.at.weights[at + n - 1] = 0;
+  }
+  fill_places(at, n, out);
+}
+
+}  // namespace ztrain::data

@@ -1,0 +1,47 @@
+#pragma once
+// Rows of whole documents, packed once (packing.hpp). Attention and positions start anew with each document;
+// what is left at a row's end is padding, a document of its own with token 0 and weight 0.
+
+#include <optional>
+
+#include "data/permutation.hpp"
+#include "data/rows/packing.hpp"
+#include "data/rows/row_source.hpp"
+
+namespace ztrain::data {
+
+/// Which rows of a packing: those at [begin, end) of a permutation of all, or of their own order.
+struct RowRange {
+  std::int64_t begin = 0, end = 0;
+  std::optional<Permutation> order{};
+};
+
+class DocumentRows : public RowSource {
+ public:
+  DocumentRows(CheckedTokens tokens, std::shared_ptr<const PackedRows> packed, std::int64_t sequence,
+               RowRange range);
+
+  std::int64_t sequence() const override { return sequence_; }
+  std::int64_t rows() const override { return range_.end - range_.begin; }
+  void fill(std::int64_t row, const Row& out) const override;
+  RowCounts counts() const override { return counts_; }
+
+ private:
+  /// The pieces of a row.
+  struct Pieces {
+    const Piece* first;
+    const Piece* last;
+    const Piece* begin() const { return first; }
+    const Piece* end() const { return last; }
+  };
+  Pieces pieces(std::int64_t row) const;
+  void fill_piece(const Piece& piece, std::int64_t at, const Row& out) const;
+
+  CheckedTokens tokens_;
+  std::shared_ptr<const PackedRows> packed_;
+  std::int64_t sequence_;
+  RowRange range_;
+  RowCounts counts_;
+};
+
+}  // namespace ztrain::data

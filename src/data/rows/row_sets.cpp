@@ -1,0 +1,136 @@
+#include "data/rows/row_sets.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "data/rows/document_rows.hpp"
+#include "data/rows/window_rows.hpp"
+
+namespace ztrain::data {
+namespace {
+
+RowSet windows(const Entry& entry, const config::Data& data, std::int64_t begin, std::int64_t end,
+               std::int64_t vocab_size) {
+  const auto rows = std::make_shared<const WindowRows>(CheckedTokens{entry.tokens, entry.key, vocab_size},
+                                                       begin, end, data.sequence);
+  const std::uint64_t identity = hash_text(
+      fmt::format("windows {} {} {} {}", entry.tokens->identity(), begin, end, rows->mask_identity()));
+  return {entry.name, rows, {}, identity};
+}
+
+SplitRows split_windows(const Entry& entry, const config::Data& data, double fraction,
+                        std::int64_t vocab_size) {
+  const std::int64_t window = data.sequence + 1, size = entry.tokens->size();
+  if (fraction == 0) return {windows(entry, data, 0, size, vocab_size), {}};
+  const auto wanted = std::llround(fraction * static_cast<double>(size));
+  const std::int64_t held = std::max<std::int64_t>(wanted, window);
+  REQUIRE(size - held >= window,
+          "{} has {} tokens; data.validation_fraction ({}) holds out {} of them, and the rest is "
+          "fewer than one "
+          "window of data.sequence + 1 = {}: give more data, data.validation, or a shorter data.sequence",
+          entry.key, size, fraction, held, window);
+  return {windows(entry, data, 0, size - held, vocab_size),
+          windows(entry, data, size - held, size, vocab_size)};
+}
+
+LongDocuments rule_for_long(const std::string& name) {
+  if (name == "split") return LongDocuments::split;
+  return name == "drop" ? LongDocuments::drop : LongDocuments::truncate;
+}
+
+PackedRows pack_all(const Entry& entry, CutDocuments& cut, const PackingOptions& options) {
+  const DocumentCounts& n = cut.counts;
+  const std::string files = files_of(*entry.tokens);
+  REQUIRE(!cut.pieces.empty() || n.dropped < n.documents,
+          "{}: {}: all {} documents are longer than data.sequence ({}), and data.long_documents = "
+          "\"drop\"",
+          entry.key, files, n.documents, options.sequence);
+  REQUIRE(!cut.pieces.empty(),
+          "{}: {}: mask without a single token that is to be predicted (loss_mask) in its {} "
+          "documents, {} "
+          "of them truncated to data.sequence ({})",
+          entry.key, files, n.documents, n.truncated, options.sequence);
+  return pack(std::move(cut.pieces), options);
+}
+
+/// An entry's documents in rows, of which sets are made.
+class PackedEntry {
+ public:
+  PackedEntry(const Entry& entry, const config::Data& data, std::int64_t vocab_size)
+      : entry_(entry),
+        options_{data.sequence, rule_for_long(data.long_documents), data.max_documents},
+        vocab_size_(vocab_size) {
+    CutDocuments cut = cut_documents(*entry.tokens, options_, entry.key);
+    counts_ = cut.counts;
+    packed_ = std::make_shared<const PackedRows>(pack_all(entry, cut, options_));
+    content_ = hash_text(fmt::format("documents {} {} {} {} {}", entry.tokens->identity(), cut.content,
+                                     options_.sequence, data.long_documents, options_.max_documents));
+  }
+
+  std::int64_t rows() const { return packed_->rows(); }
+
+  /// Rows are packed from the longest documents to the shortest: neither their beginning nor their end is
+  /// like the rest. This order is the same for every seed.
+  Permutation mixed() const { return {rows(), hash_text("held out"), 0}; }
+
+  RowSet set(const RowRange& range) const {
+    const std::uint64_t identity = hash_text(fmt::format("{} {}", range.begin, range.end), content_);
+    return {entry_.name,
+            std::make_shared<const DocumentRows>(CheckedTokens{entry_.tokens, entry_.key, vocab_size_},
+                                                 packed_, options_.sequence, range),
+            counts_, identity};
+  }
+
+ private:
+  const Entry& entry_;
+  PackingOptions options_;
+  std::int64_t vocab_size_;
+  DocumentCounts counts_;
+  std::shared_ptr<const PackedRows> packed_;
+  std::uint64_t content_ = 0;
+};
+
+SplitRows split_documents(const Entry& entry, const config::Data& data, double fraction,
+                          std::int64_t vocab_size) {
+  const PackedEntry packed(entry, data, vocab_size);
+  const std::int64_t all = packed.rows();
+  if (fraction == 0) return {packed.set({0, all}), {}};
+  const std::int64_t held = std::max<std::int64_t>(std::llround(fraction * static_cast<double>(all)), 1);
+  REQUIRE(
+      all > held,
+      "{}: its documents fill {} rows of data.sequence = {} tokens, and data.validation_fraction ({}) holds "
+      "out {} of them: give more data, data.validation, or a shorter data.sequence",
+      entry.key, all, data.sequence, fraction, held);
+  const Permutation order = packed.mixed();
+  return {packed.set({0, all - held, order}), packed.set({all - held, all, order})};
+}
+
+bool in_documents(const Entry& entry, const config::Data& data) {
+  const bool has = entry.tokens->has_documents();
+  REQUIRE(
+      has || data.packing != "documents",
+      "{}: data.packing = \"documents\", but '{}' does not say where its documents begin (document_offsets); "
+      "tools/prepare_data.py writes files that do",
+      entry.key, entry.tokens->locate(0).file);
+  return has && data.packing != "windows";
+}
+
+}  // namespace
+
+SplitRows make_rows(const Entry& entry, const config::Data& data, double held_out, std::int64_t vocab_size) {
+  return in_documents(entry, data) ? split_documents(entry, data, held_out, vocab_size)
+                                   : split_windows(entry, data, held_out, vocab_size);
+}
+
+RowSet make_validation_rows(const Entry& entry, const config::Data& data, std::int64_t vocab_size) {
+  if (!in_documents(entry, data)) return windows(entry, data, 0, entry.tokens->size(), vocab_size);
+  const PackedEntry packed(entry, data, vocab_size);
+  RowSet set = packed.set({0, packed.rows(), packed.mixed()});
+  set.identity = hash_text("validation", set.identity);  // the order decides what a short evaluation takes
+  return set;
+}
+
+}  // namespace ztrain::data

@@ -1,0 +1,68 @@
+#include "data/rows/row_source.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.hpp"
+
+namespace ztrain::data {
+
+Row row_of(const MicroBatch& b, std::int64_t row, std::int64_t sequence) {
+  const std::int64_t at = row * sequence;
+  return {{b.tokens + at, b.targets + at, b.weights + at, b.positions + at, b.document_start + at}, at};
+}
+
+void fill_padding(std::int64_t sequence, const Row& out) {
+  std::fill_n(out.at.tokens, sequence, 0);
+  std::fill_n(out.at.targets, sequence, 0);
+  std::fill_n(out.at.weights, sequence, 0.0f);
+  fill_places(0, sequence, out);
+}
+
+void fill_places(std::int64_t begin, std::int64_t count, const Row& out) {
+  for (std::int64_t i = 0; i < count; ++i) out.at.positions[begin + i] = static_cast<std::int32_t>(i);
+  std::fill_n(out.at.document_start + begin, count, static_cast<std::int32_t>(out.index + begin));
+}
+
+void fill_in_order(const RowSource& source, std::int64_t first, std::int64_t micro, const MicroBatch& out) {
+  for (std::int64_t r = 0; r < micro; ++r) {
+    const Row row = row_of(out, r, source.sequence());
+    if (first + r < source.rows())
+      source.fill(first + r, row);
+    else
+      fill_padding(source.sequence(), row);
+  }
+}
+
+void CheckedTokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
+  source->read(begin, count, out);
+  // As unsigned numbers, negative ids are too large as well, and one comparison tells both.
+  const auto bad = [&](std::int32_t id) { return static_cast<std::uint32_t>(id) >= vocab_size; };
+  const std::int32_t* found = std::find_if(out, out + count, bad);
+  if (found == out + count) return;
+  const Place place = source->locate(begin + (found - out));
+  const std::string id =
+      *found >= 0 ? fmt::format("{}", *found)
+                  : fmt::format("{} ({} where ids have no sign)", *found, static_cast<std::uint32_t>(*found));
+  fail(
+      "{}: token {} of '{}' has id {}, which is not below model.vocab_size ({}); check model.vocab_size and "
+      "data.format",
+      key, place.position, place.file, id, vocab_size);
+}
+
+void CheckedTokens::read_weights(std::int64_t begin, std::int64_t count, float* out) const {
+  if (!source->has_mask()) {
+    std::fill_n(out, count, 1.0f);
+    return;
+  }
+  std::array<std::uint8_t, 4096> block{};
+  while (count > 0) {
+    const std::int64_t here = std::min<std::int64_t>(count, block.size());
+    source->read_mask(begin, here, block.data());
+    std::transform(block.begin(), block.begin() + here, out,
+                   [](std::uint8_t m) { return m != 0 ? 1.0f : 0.0f; });
+    begin += here, count -= here, out += here;
+  }
+}
+
+}  // namespace ztrain::data

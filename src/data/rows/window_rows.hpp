@@ -1,0 +1,37 @@
+#pragma once
+// Windows of sequence + 1 tokens; one starts every `sequence` tokens, so each token but the first is a target
+// once per epoch. A window is one document to the model, also where it holds the separator between two files.
+
+#include "data/rows/row_source.hpp"
+
+namespace ztrain::data {
+
+/// Whole windows in so many tokens.
+constexpr std::int64_t windows_in(std::int64_t tokens, std::int64_t sequence) {
+  return tokens > sequence ? (tokens - 1) / sequence : 0;
+}
+
+class WindowRows : public RowSource {
+ public:
+  /// The windows of tokens [begin, end) of the source. Throws Error when there is none, naming the key; and,
+  /// naming a file too, when its mask leaves none of their targets to be predicted.
+  WindowRows(CheckedTokens tokens, std::int64_t begin, std::int64_t end, std::int64_t sequence);
+
+  std::int64_t sequence() const override { return sequence_; }
+  std::int64_t rows() const override { return counts_.rows; }
+  void fill(std::int64_t row, const Row& out) const override;
+  RowCounts counts() const override { return counts_; }
+
+  std::int64_t begin() const { return begin_; }
+  std::int64_t end() const { return end_; }
+  /// A hash of the source's mask, 0 without one.
+  std::uint64_t mask_identity() const { return mask_identity_; }
+
+ private:
+  CheckedTokens tokens_;
+  std::int64_t begin_, end_, sequence_;
+  RowCounts counts_;
+  std::uint64_t mask_identity_ = 0;
+};
+
+}  // namespace ztrain::data

@@ -1,0 +1,218 @@
+#include "data/tokens/file_tokens.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "data/identity.hpp"
+
+namespace ztrain::data {
+namespace {
+
+constexpr std::int64_t header_bytes = 1024;
+
+/// The files that llm.c's data scripts write.
+struct HeaderRow {
+  std::int32_t magic, version;
+  int width;
+  std::int64_t vocab;
+};
+constexpr std::array header_rows{HeaderRow{20240520, 1, 2, 50257}, HeaderRow{20240801, 7, 4, 128256}};
+
+template <class T>
+T load(const std::byte* bytes) {
+  T value;
+  std::memcpy(&value, bytes, sizeof(T));
+  return value;
+}
+
+std::vector<std::byte> bytes_of(const InputFile& file, std::int64_t offset, std::int64_t bytes) {
+  std::vector<std::byte> found(static_cast<std::size_t>(bytes));
+  file.read(offset, bytes, found.data());
+  return found;
+}
+
+std::int32_t header_word(const InputFile& file, std::int64_t number) {
+  std::int32_t word = 0;
+  file.read(number * std::int64_t{sizeof word}, sizeof word, &word);
+  return word;
+}
+
+const HeaderRow* header_of(const InputFile& file) {
+  if (file.size() < std::int64_t{sizeof(std::int32_t)}) return nullptr;
+  const std::int32_t magic = header_word(file, 0);
+  for (const auto& row : header_rows) {
+    if (row.magic == magic) return &row;
+  }
+  return nullptr;
+}
+
+BinaryLayout with_header(const InputFile& file, const HeaderRow& row, const std::string& key) {
+  const std::int64_t bytes = file.size();
+  REQUIRE(bytes >= header_bytes,
+          "{}: '{}' is truncated: it starts like a token file with a header of {} bytes, but has {}", key,
+          file.path(), header_bytes, bytes);
+  const std::int32_t version = header_word(file, 1), tokens = header_word(file, 2);
+  REQUIRE(version == row.version, "{}: '{}' is a token file of magic {} and version {}; version {} is known",
+          key, file.path(), row.magic, version, row.version);
+  const std::int64_t expected = header_bytes + std::int64_t{tokens} * row.width;
+  REQUIRE(bytes >= expected,
+          "{}: '{}' is truncated: its header promises {} tokens ({} bytes), but it has {} bytes", key,
+          file.path(), tokens, expected, bytes);
+  REQUIRE(bytes == expected,
+          "{}: '{}' is damaged: its header promises {} tokens ({} bytes), but it has {} bytes", key,
+          file.path(), tokens, expected, bytes);
+  return {header_bytes, row.width, tokens, row.vocab};
+}
+
+/// Raw ids do not say their width. In 32-bit ids every upper half is below 4 (a vocabulary under 262,144); in
+/// 16-bit ids every second token of a whole sample would have to be.
+bool looks_like_uint32(const InputFile& file) {
+  const std::int64_t words = std::min<std::int64_t>(file.size() / 4, 4096);
+  if (file.size() % 4 != 0 || words < 16) return false;
+  const std::vector<std::byte> sample = bytes_of(file, 0, 4 * words);
+  bool low_varies = false;
+  for (std::int64_t i = 0; i < words; ++i) {
+    if (load<std::uint16_t>(sample.data() + 4 * i + 2) >= 4) return false;
+    low_varies = low_varies || load<std::uint16_t>(sample.data() + 4 * i) >= 4;
+  }
+  return low_varies;
+}
+
+/// Ids from `offset` on. Narrow ones are read to the end of out and widened from its beginning, where each is
+/// read before it is written over.
+void read_ids(const InputFile& file, std::int64_t offset, int width, std::int64_t count, std::int32_t* out) {
+  const std::int64_t bytes = count * width, room = count * std::int64_t{sizeof *out};
+  const std::byte* const from = reinterpret_cast<std::byte*>(out) + room - bytes;
+  file.read(offset, bytes, reinterpret_cast<std::byte*>(out) + room - bytes);
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (width == 1) out[i] = std::to_integer<std::int32_t>(from[i]);
+    if (width == 2) out[i] = load<std::uint16_t>(from + 2 * i);
+  }
+}
+
+/// Of the tokens' bytes; a file longer than 64 KiB gives 16 evenly spaced samples of 4 KiB.
+std::uint64_t hash_of_samples(const InputFile& file, std::int64_t begin) {
+  constexpr std::int64_t samples = 16, length = 4096;
+  const std::int64_t size = file.size() - begin;
+  const auto hash_at = [&](std::int64_t offset, std::int64_t bytes, std::uint64_t before) {
+    const std::vector<std::byte> sample = bytes_of(file, offset, bytes);
+    return hash_bytes(sample.data(), sample.size(), before);
+  };
+  if (size <= samples * length) return hash_at(begin, size, 0);
+  std::uint64_t hash = 0;
+  for (std::int64_t i = 0; i < samples; ++i)
+    hash = hash_at(begin + (size - length) / (samples - 1) * i, length, hash);
+  return hash;
+}
+
+}  // namespace
+
+BinaryLayout binary_layout(const InputFile& file, const std::string& format, const std::string& key) {
+  const HeaderRow* header = header_of(file);
+  const bool fits =
+      header != nullptr && (format == "auto" || format == (header->width == 2 ? "bin-uint16" : "bin-uint32"));
+  if (fits) return with_header(file, *header, key);
+  REQUIRE(header == nullptr, "{}: data.format = \"{}\", but the header of '{}' says uint{}", key, format,
+          file.path(), 8 * header->width);
+  const int width = format == "bin-uint32" || (format == "auto" && looks_like_uint32(file)) ? 4 : 2;
+  const std::int64_t bytes = file.size();
+  REQUIRE(bytes % width == 0,
+          "{}: '{}' is truncated: its {} bytes are not a multiple of {}, the bytes of one token", key,
+          file.path(), bytes, width);
+  return {0, width, bytes / width, 0};
+}
+
+std::unique_ptr<TokenSource> FileTokens::text(const std::vector<std::string>& files, const std::string& key) {
+  auto source = std::make_unique<FileTokens>();
+  source->separated_ = true;
+  for (const auto& path : files) {
+    InputFile file(path);
+    const std::int64_t bytes = file.size();
+    if (bytes > 0) source->add(std::move(file), {0, 1, bytes, text_vocab});
+  }
+  REQUIRE(source->size_ > 0, "{}: all files are empty ('{}'{})", key, files.front(),
+          files.size() > 1 ? ", ..." : "");
+  return source;
+}
+
+std::unique_ptr<TokenSource> FileTokens::binary(const std::vector<std::string>& files,
+                                                const std::string& format, const std::string& key) {
+  auto source = std::make_unique<FileTokens>();
+  for (const auto& path : files) {
+    InputFile file(path);
+    const BinaryLayout layout = binary_layout(file, format, key);
+    REQUIRE(layout.tokens > 0, "{}: '{}' holds no tokens", key, path);
+    source->add(std::move(file), layout);
+  }
+  return source;
+}
+
+void FileTokens::add(InputFile file, const BinaryLayout& layout) {
+  if (separated_ && !parts_.empty()) ++size_;
+  parts_.push_back({std::move(file), layout, size_});
+  size_ += layout.tokens;
+}
+
+std::size_t FileTokens::part_of(std::int64_t position) const {
+  const auto after = std::upper_bound(parts_.begin(), parts_.end(), position,
+                                      [](std::int64_t at, const Part& part) { return at < part.begin; });
+  return static_cast<std::size_t>(after - parts_.begin()) - 1;
+}
+
+void FileTokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
+  REQUIRE(begin >= 0 && count >= 0 && begin <= size_ - count,
+          "tokens [{}, {}) are outside the {} tokens of {}", begin, begin + count, size_, files_of(*this));
+  for (std::size_t p = count > 0 ? part_of(begin) : 0; count > 0; ++p) {
+    const Part& part = parts_[p];
+    const std::int64_t inside = begin - part.begin;
+    const std::int64_t here = std::min(count, part.layout.tokens - inside);
+    if (here > 0) {
+      read_ids(part.file, part.layout.header_bytes + inside * part.layout.width, part.layout.width, here,
+               out);
+      begin += here, count -= here, out += here;
+    }
+    if (separated_ && count > 0) {
+      *out++ = text_separator;
+      ++begin, --count;
+    }
+  }
+}
+
+std::uint64_t FileTokens::identity() const {
+  std::uint64_t hash = 0;
+  for (const auto& part : parts_)
+    hash = identity_of(hash, part.file.path(), part.layout.tokens,
+                       hash_of_samples(part.file, part.layout.header_bytes));
+  return hash;
+}
+
+std::int64_t FileTokens::vocab_bound() const {
+  std::int64_t bound = 0;
+  for (const auto& part : parts_) {
+    const int width = part.layout.width;
+    bound = std::max(bound, width == 1   ? text_vocab
+                            : width == 2 ? std::int64_t{1} << 16
+                                         : std::int64_t{1} << 31);
+  }
+  return bound;
+}
+
+std::int64_t FileTokens::known_vocab() const {
+  std::int64_t vocab = 0;
+  for (const auto& part : parts_) {
+    if (part.layout.known_vocab == 0) return 0;
+    vocab = std::max(vocab, part.layout.known_vocab);
+  }
+  return vocab;
+}
+
+Place FileTokens::locate(std::int64_t position) const {
+  const Part& part = parts_[part_of(position)];
+  return {part.file.path(), position - part.begin};
+}
+
+}  // namespace ztrain::data

@@ -1,0 +1,54 @@
+#pragma once
+// Token files and text, read as windows of them are needed.
+
+#include <string>
+#include <vector>
+
+#include "data/tokens/token_source.hpp"
+#include "files/input_file.hpp"
+
+namespace ztrain::data {
+
+/// How a file's bytes hold ids.
+struct BinaryLayout {
+  std::int64_t header_bytes = 0;
+  int width = 2;  ///< bytes of one little-endian id: 1, 2 or 4
+  std::int64_t tokens = 0;
+  std::int64_t known_vocab = 0;  ///< 0: the layout does not say
+};
+
+/// The layout of a .bin file. format: "auto", "bin-uint16" or "bin-uint32".
+/// Throws Error naming the file and both numbers when the file is longer or shorter than its header or its
+/// width says.
+BinaryLayout binary_layout(const InputFile& file, const std::string& format, const std::string& key);
+
+/// Files one after the other; text has a separator token between them.
+class FileTokens : public TokenSource {
+ public:
+  static std::unique_ptr<TokenSource> text(const std::vector<std::string>& files, const std::string& key);
+  static std::unique_ptr<TokenSource> binary(const std::vector<std::string>& files, const std::string& format,
+                                             const std::string& key);
+
+  std::int64_t size() const override { return size_; }
+  void read(std::int64_t begin, std::int64_t count, std::int32_t* out) const override;
+  std::uint64_t identity() const override;
+  std::int64_t vocab_bound() const override;
+  std::int64_t known_vocab() const override;
+  Place locate(std::int64_t position) const override;
+
+ private:
+  struct Part {
+    InputFile file;
+    BinaryLayout layout;
+    std::int64_t begin = 0;  ///< position of its first token in the source
+  };
+
+  std::size_t part_of(std::int64_t position) const;
+  void add(InputFile file, const BinaryLayout& layout);
+
+  std::vector<Part> parts_;
+  std::int64_t size_ = 0;
+  bool separated_ = false;  ///< a separator token lies between parts
+};
+
+}  // namespace ztrain::data

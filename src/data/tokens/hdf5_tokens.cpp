@@ -1,0 +1,227 @@
+#include "data/tokens/hdf5_tokens.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "base/shape.hpp"
+#include "data/identity.hpp"
+#include "files/file.hpp"
+
+namespace ztrain::data {
+
+using namespace hdf5;
+
+namespace {
+
+constexpr std::int64_t known_format = 1;
+constexpr std::int64_t most_ids = std::int64_t{1} << 30;  ///< as model.vocab_size
+
+Handle open_dataset(const Handle& file, const char* name) {
+  return {H5Dopen2(file, name, H5P_DEFAULT), H5Dclose};
+}
+
+/// What a dataset lacks of its bytes, for which HDF5 gives its fill value without a word; "" where it lacks
+/// none.
+std::string missing_in(hid_t dataset) {
+  const Handle how(H5Dget_create_plist(dataset), H5Pclose);
+  const H5D_layout_t layout = H5Pget_layout(how);
+  if (layout == H5D_VIRTUAL) return "is a virtual dataset, whose bytes are in other files: give these";
+  H5D_space_status_t status = H5D_SPACE_STATUS_NOT_ALLOCATED;
+  H5Dget_space_status(dataset, &status);
+  bool whole = status == H5D_SPACE_STATUS_ALLOCATED;
+#if H5_VERSION_GE(1, 10, 5)
+  if (layout == H5D_CHUNKED) {  // compressed ones take less than their size
+    hsize_t chunk = 0, written = 0;
+    H5Pget_chunk(how, 1, &chunk);
+    const Handle space(H5Dget_space(dataset), H5Sclose);
+    H5Dget_num_chunks(dataset, space, &written);
+    const std::int64_t items = integers_in(dataset);
+    whole =
+        chunk > 0 && static_cast<std::int64_t>(written) >= ceil_div(items, static_cast<std::int64_t>(chunk));
+  }
+#else
+  whole = status != H5D_SPACE_STATUS_NOT_ALLOCATED;
+#endif
+  return whole ? "" : "was not written to its end: make the file anew";
+}
+
+}  // namespace
+
+void Hdf5Tokens::require_whole(const Part& part, const Handle& dataset, const char* name) const {
+  const std::string missing = missing_in(dataset);
+  REQUIRE(missing.empty(), "{}: the dataset \"{}\" of '{}' {}", key_, name, part.path, missing);
+}
+
+Hdf5Tokens::Hdf5Tokens(const std::vector<std::string>& files, const std::string& key) : key_(key) {
+  const Quiet quiet;
+  for (const auto& path : files) open(path);
+  const auto with = std::find_if(parts_.begin(), parts_.end(), [](const Part& p) { return p.offsets > 0; });
+  const auto without =
+      std::find_if(parts_.begin(), parts_.end(), [](const Part& p) { return p.offsets == 0; });
+  REQUIRE(with == parts_.end() || without == parts_.end(),
+          "{}: '{}' says where its documents begin (document_offsets) and '{}' does not; do not mix them, or "
+          "make them entries of their own with data.weights",
+          key_, with->path, without->path);
+  has_documents_ = with != parts_.end();
+  for (const Part& part : parts_) has_mask_ = has_mask_ || part.mask;
+  tokenizer();
+}
+
+Hdf5Tokens::~Hdf5Tokens() {
+  const Quiet quiet;
+  parts_.clear();
+}
+
+void Hdf5Tokens::open(const std::string& path) {
+  Part& part = parts_.emplace_back();
+  part.path = path;
+  part.begin = size_;
+  require_readable(path, key_);
+  part.file = Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
+  REQUIRE(part.file, "{}: '{}' cannot be opened as an HDF5 file", key_, path);
+  part.ids = open_dataset(part.file, "tokens");
+  REQUIRE(part.ids, "{}: '{}' has no dataset \"tokens\"", key_, path);
+  part.tokens = integers_in(part.ids);
+  REQUIRE(part.tokens >= 0, "{}: the dataset \"tokens\" of '{}' is not a one-dimensional array of integers",
+          key_, path);
+  REQUIRE(part.tokens > 0, "{}: the dataset \"tokens\" of '{}' is empty", key_, path);
+  require_whole(part, part.ids, "tokens");
+  open_documents(part);
+  read_attributes(part);
+  size_ += part.tokens;
+}
+
+void Hdf5Tokens::open_documents(Part& part) const {
+  part.documents = open_dataset(part.file, "document_offsets");
+  if (part.documents) {
+    part.offsets = integers_in(part.documents);
+    REQUIRE(
+        part.offsets >= 2,
+        "{}: the dataset \"document_offsets\" of '{}' is not a one-dimensional array of two integers or more",
+        key_, part.path);
+    require_whole(part, part.documents, "document_offsets");
+  }
+  part.mask = open_dataset(part.file, "loss_mask");
+  if (!part.mask) return;
+  const std::int64_t items = integers_in(part.mask);
+  REQUIRE(items == part.tokens,
+          "{}: the dataset \"loss_mask\" of '{}' must be one integer for each of its {} tokens, but is {}",
+          key_, part.path, part.tokens,
+          items < 0 ? "no one-dimensional array of integers" : fmt::format("{} integers", items));
+  require_whole(part, part.mask, "loss_mask");
+}
+
+void Hdf5Tokens::read_attributes(Part& part) const {
+  const Root root{part.file, key_, part.path};
+  const std::int64_t format = integer_attribute(root, "ztrain_format");
+  REQUIRE(format <= known_format, "{}: '{}' has format {}; this version reads up to {}", key_, part.path,
+          format, known_format);
+  Tokenizer& t = part.tokenizer;
+  t.name = string_attribute(root, "tokenizer");
+  t.hash = string_attribute(root, "tokenizer_hash");
+  t.chat_template_hash = string_attribute(root, "chat_template_hash");
+  t.vocab_size = integer_attribute(root, "vocab_size");
+  REQUIRE(t.vocab_size >= 0 && t.vocab_size <= most_ids,
+          "{}: the attribute vocab_size of '{}' is {}, and not 0 to {}", key_, part.path, t.vocab_size,
+          most_ids);
+  t.file = t.chat_template_file = t.vocab_file = part.path;
+}
+
+std::size_t Hdf5Tokens::part_of(std::int64_t position) const {
+  const auto after = std::upper_bound(parts_.begin(), parts_.end(), position,
+                                      [](std::int64_t at, const Part& part) { return at < part.begin; });
+  return static_cast<std::size_t>(after - parts_.begin()) - 1;
+}
+
+std::vector<Hdf5Tokens::Slice> Hdf5Tokens::slices(std::int64_t begin, std::int64_t count) const {
+  REQUIRE(begin >= 0 && count >= 0 && begin <= size_ - count,
+          "tokens [{}, {}) are outside the {} tokens of {}", begin, begin + count, size_, files_of(*this));
+  std::vector<Slice> found;
+  for (std::size_t p = count > 0 ? part_of(begin) : 0; count > 0; ++p) {
+    const std::int64_t inside = begin - parts_[p].begin, here = std::min(count, parts_[p].tokens - inside);
+    found.push_back({parts_[p], inside, here});
+    begin += here, count -= here;
+  }
+  return found;
+}
+
+void Hdf5Tokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
+  const Quiet quiet;
+  for (const Slice& s : slices(begin, count)) {
+    REQUIRE(read_items(s.part.ids, s.begin, s.count, H5T_NATIVE_INT32, out),
+            "tokens [{}, {}) of '{}' cannot be read", s.begin, s.begin + s.count, s.part.path);
+    out += s.count;
+  }
+}
+
+void Hdf5Tokens::read_mask(std::int64_t begin, std::int64_t count, std::uint8_t* out) const {
+  const Quiet quiet;
+  for (const Slice& s : slices(begin, count)) {
+    if (!s.part.mask) {
+      std::fill_n(out, s.count, std::uint8_t{1});
+    } else {
+      // HDF5 clamps what the type has no room for. Signed, so that neither a -1 nor a 256 comes out as 0
+      // or 1.
+      REQUIRE(read_items(s.part.mask, s.begin, s.count, H5T_NATIVE_SCHAR, out),
+              "loss_mask [{}, {}) of '{}' cannot be read", s.begin, s.begin + s.count, s.part.path);
+    }
+    out += s.count;
+  }
+}
+
+std::vector<std::int64_t> Hdf5Tokens::document_offsets() const {
+  if (!has_documents_) return TokenSource::document_offsets();
+  const Quiet quiet;
+  std::vector<std::int64_t> all, own;
+  for (const Part& part : parts_) {
+    own.resize(static_cast<std::size_t>(part.offsets));
+    REQUIRE(read_items(part.documents, 0, part.offsets, H5T_NATIVE_INT64, own.data()),
+            "document_offsets of '{}' cannot be read", part.path);
+    REQUIRE(own.front() == 0 && own.back() == part.tokens,
+            "{}: document_offsets of '{}' go from {} to {}; they must go from 0 to its {} tokens", key_,
+            part.path, own.front(), own.back(), part.tokens);
+    const auto down = std::adjacent_find(own.begin(), own.end(), std::greater_equal<>());
+    REQUIRE(down == own.end(), "{}: document_offsets of '{}' do not increase: [{}] is {} and [{}] is {}",
+            key_, part.path, down - own.begin(), *down, down - own.begin() + 1, *(down + 1));
+    for (auto& offset : own) offset += part.begin;
+    if (!all.empty()) all.pop_back();  // where the last file ends, this one begins
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
+std::uint64_t Hdf5Tokens::identity() const {
+  constexpr std::int64_t samples = 16, length = 1024;
+  std::uint64_t hash = 0;
+  std::vector<std::int32_t> sample(static_cast<std::size_t>(length));
+  for (const auto& part : parts_) {
+    std::uint64_t content = 0;
+    const std::int64_t count = std::min(length, part.tokens);
+    for (std::int64_t i = 0; i < samples; ++i) {
+      read(part.begin + (part.tokens - count) / (samples - 1) * i, count, sample.data());
+      content = hash_bytes(sample.data(), static_cast<std::size_t>(count) * sizeof(std::int32_t), content);
+    }
+    hash = identity_of(hash, part.path, part.tokens, content);
+  }
+  return hash;
+}
+
+std::int64_t Hdf5Tokens::known_vocab() const {
+  for (const Part& part : parts_)
+    if (part.tokenizer.vocab_size == 0) return 0;
+  return tokenizer().vocab_size;
+}
+
+Place Hdf5Tokens::locate(std::int64_t position) const {
+  const Part& part = parts_[part_of(position)];
+  return {part.path, position - part.begin};
+}
+
+Tokenizer Hdf5Tokens::tokenizer() const {
+  Tokenizer all;
+  for (const Part& part : parts_) all = joined(all, part.tokenizer, key_);
+  return all;
+}
+
+}  // namespace ztrain::data

@@ -1,0 +1,66 @@
+#pragma once
+// Tokens in HDF5 files. Each holds
+//   tokens            [N]      integers
+//   document_offsets  [D + 1]  integers, optional: document d is tokens [offsets[d], offsets[d + 1]);
+//                              increasing from 0 to N
+//   loss_mask         [N]      integers, optional: 1 for tokens that are to be predicted, else 0
+// and, as attributes of its root, all optional: ztrain_format (1), tokenizer, tokenizer_hash,
+// chat_template_hash, vocab_size, eos_id. tools/prepare_data.py writes such files; docs/data.md describes
+// them.
+
+#include <string>
+#include <vector>
+
+#include "data/tokens/token_source.hpp"
+#include "files/hdf5_handle.hpp"
+
+namespace ztrain::data {
+
+/// Keeps its files open and reads hyperslabs, under the process's lock of the HDF5 library. Serial calls
+/// only: every rank opens the files for itself.
+class Hdf5Tokens : public TokenSource {
+ public:
+  Hdf5Tokens(const std::vector<std::string>& files, const std::string& key);
+  Hdf5Tokens(const Hdf5Tokens&) = delete;
+  Hdf5Tokens& operator=(const Hdf5Tokens&) = delete;
+  ~Hdf5Tokens() override;
+
+  std::int64_t size() const override { return size_; }
+  void read(std::int64_t begin, std::int64_t count, std::int32_t* out) const override;
+  std::uint64_t identity() const override;
+  std::int64_t vocab_bound() const override { return std::int64_t{1} << 31; }
+  std::int64_t known_vocab() const override;
+  Place locate(std::int64_t position) const override;
+  bool has_documents() const override { return has_documents_; }
+  std::vector<std::int64_t> document_offsets() const override;
+  bool has_mask() const override { return has_mask_; }
+  void read_mask(std::int64_t begin, std::int64_t count, std::uint8_t* out) const override;
+  Tokenizer tokenizer() const override;
+
+ private:
+  struct Part {
+    std::string path;
+    std::int64_t begin = 0, tokens = 0, offsets = 0;  ///< offsets: items of document_offsets; 0: none
+    Tokenizer tokenizer;
+    hdf5::Handle file{}, ids{}, documents{}, mask{};
+  };
+  /// What lies in one part of the range [begin, begin + count) of the source.
+  struct Slice {
+    const Part& part;
+    std::int64_t begin, count;  ///< within the part
+  };
+
+  void open(const std::string& path);
+  void open_documents(Part& part) const;
+  void require_whole(const Part& part, const hdf5::Handle& dataset, const char* name) const;
+  void read_attributes(Part& part) const;
+  std::size_t part_of(std::int64_t position) const;
+  std::vector<Slice> slices(std::int64_t begin, std::int64_t count) const;
+
+  std::string key_;
+  std::vector<Part> parts_;
+  std::int64_t size_ = 0;
+  bool has_documents_ = false, has_mask_ = false;
+};
+
+}  // namespace ztrain::data

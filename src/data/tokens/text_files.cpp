@@ -1,0 +1,111 @@
+#include "data/tokens/text_files.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "base/plain_text.hpp"
+#include "data/tokens/token_source.hpp"
+#include "files/file.hpp"
+
+namespace ztrain::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What tools/prepare_data.py makes of a kind of file.
+enum class Way : std::uint8_t { as_it_is, as_records_first, never };
+
+struct KindRow {
+  std::string_view ending;
+  const char* what;
+  Way way;
+};
+constexpr std::array kind_rows{
+    KindRow{".jsonl", "holds records (JSON)", Way::as_it_is},
+    KindRow{".ndjson", "holds records (JSON)", Way::as_it_is},
+    KindRow{".json", "holds records (JSON)", Way::as_it_is},
+    KindRow{".jsonl.gz", "holds packed records (JSON)", Way::as_it_is},
+    KindRow{".ndjson.gz", "holds packed records (JSON)", Way::as_it_is},
+    KindRow{".json.gz", "holds packed records (JSON)", Way::as_it_is},
+    KindRow{".parquet", "is a Parquet table", Way::as_records_first},
+    KindRow{".arrow", "is an Arrow table", Way::as_records_first},
+    KindRow{".safetensors", "holds weights (model.from takes their folder)", Way::never},
+    KindRow{".pt", "holds weights or objects of PyTorch", Way::never},
+    KindRow{".pth", "holds weights or objects of PyTorch", Way::never},
+    KindRow{".npy", "is an array of NumPy", Way::never}};
+
+/// Is there a zero byte near the beginning, which no text has?
+bool looks_binary(const std::string& path, const std::string& key) {
+  std::array<char, 4096> bytes;
+  const int file = open_file(path, O_RDONLY, key);
+  const ssize_t n = ::pread(file, bytes.data(), bytes.size(), 0);
+  ::close(file);
+  return n > 0 && std::find(bytes.begin(), bytes.begin() + n, '\0') != bytes.begin() + n;
+}
+
+/// `word` as a shell takes it.
+std::string quoted(const std::string& word) {
+  const bool plain = word.find_first_not_of(
+                         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                         "_-./+:,@%") == std::string::npos;
+  if (plain) return word;
+  std::string text = "'";
+  for (const char c : printable(word)) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+/// The line that makes tokens of the file for this model.
+std::string line_for(const fs::path& file, const Reader& reader) {
+  fs::path stem = file;
+  if (stem.extension() == ".gz") stem.replace_extension();
+  stem.replace_extension();
+  const bool bytes = reader.vocab_size == text_vocab || (reader.vocab_size == 0 && reader.model.empty());
+  const std::string tokenizer = bytes                  ? "bytes"
+                                : reader.model.empty() ? "FOLDER_OF_THE_MODEL"
+                                                       : quoted(reader.model);
+  return fmt::format("`tools/prepare_data.py {} --tokenizer {} --output {}`", quoted(file), tokenizer,
+                     quoted(stem.string() + ".h5"));
+}
+
+std::string advice(const fs::path& file, Way way, const Reader& reader) {
+  if (way == Way::never) return "data are text, tokens (.bin) or what tools/prepare_data.py writes (.h5)";
+  if (way == Way::as_it_is)
+    return fmt::format("make tokens of it with {}, and give that file", line_for(file, reader));
+  const fs::path records = fs::path(file).replace_extension(".jsonl");
+  return fmt::format(
+      "write its rows as JSON, a record a line, to {}; then make tokens of them with {}, and give that file",
+      quoted(records), line_for(records, reader));
+}
+
+void require_kind(const std::string& path, const Reader& reader, const std::string& key) {
+  std::string name = fs::path(path).filename();
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const KindRow& row : kind_rows)
+    REQUIRE(!name.ends_with(row.ending), "{}: '{}' {}, and is no text: {}", key, printable(path), row.what,
+            advice(path, row.way, reader));
+  REQUIRE(!looks_binary(path, key),
+          "{}: '{}' is no text: it has zero bytes; {} (data.format says what a file without such a name is)",
+          key, printable(path), advice(path, Way::never, reader));
+}
+
+}  // namespace
+
+void require_text(const std::vector<std::string>& files, bool sure, const Reader& reader,
+                  const std::string& key) {
+  if (!sure)
+    for (const std::string& path : files) require_kind(path, reader, key);
+  REQUIRE(
+      reader.vocab_size == 0 || reader.vocab_size == text_vocab,
+      "{}: '{}' is text, which is read as bytes, and the model has a vocabulary of {} instead of {}: make "
+      "tokens of it with {}, and give that file",
+      key, printable(files.front()), reader.vocab_size, text_vocab, line_for(files.front(), reader));
+}
+
+}  // namespace ztrain::data

@@ -1,0 +1,60 @@
+#include "data/tokens/token_source.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "data/tokens/file_tokens.hpp"
+#include "data/tokens/files.hpp"
+#include "data/tokens/hdf5_tokens.hpp"
+
+namespace ztrain::data {
+namespace {
+
+std::string kind_by_name(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension().string();
+  if (extension == ".h5" || extension == ".hdf5") return "hdf5";
+  return extension == ".bin" ? "token" : "text";
+}
+
+/// "hdf5", "token" or "text".
+std::string kind_of(const std::vector<std::string>& files, const std::string& format,
+                    const std::string& key) {
+  if (format == "hdf5" || format == "text") return format;
+  if (format != "auto") return "token";
+  const std::string kind = kind_by_name(files.front());
+  for (const auto& file : files) {
+    REQUIRE(kind_by_name(file) == kind,
+            "{}: '{}' looks like a {} file and '{}' like a {} file; do not mix them, or give "
+            "data.format",
+            key, files.front(), kind, file, kind_by_name(file));
+  }
+  return kind;
+}
+
+}  // namespace
+
+void TokenSource::read_mask(std::int64_t, std::int64_t count, std::uint8_t* out) const {
+  std::fill_n(out, count, std::uint8_t{1});
+}
+
+std::unique_ptr<TokenSource> open_tokens(const std::vector<std::string>& patterns, const std::string& format,
+                                         const std::string& key, const Reader& reader) {
+  REQUIRE(!patterns.empty(), "{} names no files", key);
+  const auto files = expand_patterns(patterns, key);
+  const std::string kind = kind_of(files, format, key);
+  if (kind == "hdf5") return std::make_unique<Hdf5Tokens>(files, key);
+  if (kind == "text") {
+    require_text(files, format == "text", reader, key);
+    return FileTokens::text(files, key);
+  }
+  return FileTokens::binary(files, format, key);
+}
+
+std::string files_of(const TokenSource& source) {
+  const std::string first = source.locate(0).file;
+  const bool more = source.locate(source.size() - 1).file != first;
+  return fmt::format("'{}'{}", first, more ? ", ..." : "");
+}
+
+}  // namespace ztrain::data

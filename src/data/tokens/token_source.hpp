@@ -1,0 +1,87 @@
+#pragma once
+// Token files as one long array of ids, whatever their layout; and what some layouts say besides: where
+// documents begin, which tokens are to be predicted, and how the files were tokenised.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/tokens/text_files.hpp"
+#include "data/tokens/tokenizer_identity.hpp"
+
+namespace ztrain::data {
+
+/// Where a token lies, for messages.
+struct Place {
+  std::string file;
+  std::int64_t position = 0;  ///< index of the token within the file
+};
+
+/// A read-only array of token ids. All functions may be called from several threads.
+class TokenSource {
+ public:
+  virtual ~TokenSource() = default;
+
+  /// Number of tokens; at least 1.
+  virtual std::int64_t size() const = 0;
+
+  /// Copies tokens [begin, begin + count) to out. Ids are as stored, not yet checked against a vocabulary.
+  /// Throws Error when the range leaves the source or the file cannot be read.
+  virtual void read(std::int64_t begin, std::int64_t count, std::int32_t* out) const = 0;
+
+  /// A hash of the files' stems, token counts and samples of their content: the same wherever the files lie.
+  /// Documents and masks are not part of it.
+  virtual std::uint64_t identity() const = 0;
+
+  /// A number that every id is below, from the files' layout: 257 for text, 65536 for 16-bit ids, 2^31 for
+  /// others.
+  virtual std::int64_t vocab_bound() const = 0;
+
+  /// The vocabulary that the files themselves name (text: 257; llm.c: GPT-2's 50257, Llama 3's 128256;
+  /// prepared files: their attribute), or 0.
+  virtual std::int64_t known_vocab() const = 0;
+
+  virtual Place locate(std::int64_t position) const = 0;
+
+  /// Do the files say where documents begin?
+  virtual bool has_documents() const { return false; }
+
+  /// [documents + 1]: document d is tokens [offsets[d], offsets[d + 1]); all together they are the source.
+  /// Throws Error naming the file where they do not increase from 0 to its number of tokens.
+  virtual std::vector<std::int64_t> document_offsets() const { return {0, size()}; }
+
+  /// Does a file say which tokens are to be predicted?
+  virtual bool has_mask() const { return false; }
+
+  /// 1 for each of tokens [begin, begin + count) that is to be predicted, else 0; as stored, not yet checked.
+  /// Errors as read's.
+  virtual void read_mask(std::int64_t begin, std::int64_t count, std::uint8_t* out) const;
+
+  /// How the files were tokenised; members are empty where the files do not say it. Throws Error naming two
+  /// files that were tokenised differently.
+  virtual Tokenizer tokenizer() const { return {}; }
+};
+
+/// Token between the documents (files) of text data, and the size of the vocabulary of text.
+inline constexpr std::int32_t text_separator = 256;
+inline constexpr std::int64_t text_vocab = 257;
+
+/// Opens files or glob patterns as one source, in the order of the files' paths, each file once.
+///
+/// format "auto": .h5 and .hdf5 are HDF5 files, .bin are token files, all others text; kinds may not be
+/// mixed. "text": bytes as ids 0..255, files separated by token 256; empty files are passed over.
+/// "bin-uint16", "bin-uint32": raw little-endian ids as nanoGPT writes, or behind llm.c's header of 256 int32
+/// (magic 20240520 version 1: uint16; magic 20240801 version 7: uint32). auto tells raw uint32 from raw
+/// uint16 by the upper halves of its first words. "hdf5": see hdf5_tokens.hpp.
+///
+/// key: the deck key that gave the patterns ("data.train"), for messages. Throws Error naming key, pattern
+/// and file for patterns that match nothing, for files that are empty, truncated or of an unknown layout, and
+/// for text that is none, or that the reader cannot take as bytes (require_text).
+std::unique_ptr<TokenSource> open_tokens(const std::vector<std::string>& patterns, const std::string& format,
+                                         const std::string& key, const Reader& reader = {});
+
+/// "'a.bin'" of one file, "'a.bin', ..." of several, for messages.
+std::string files_of(const TokenSource& source);
+
+}  // namespace ztrain::data

@@ -1,0 +1,225 @@
+#include "files/file.hpp"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/plain_text.hpp"
+
+namespace ztrain {
+namespace {
+
+constexpr std::size_t largest_call = std::size_t{1} << 30;  // Linux moves less than 2 GiB a call
+
+struct KindRow {
+  mode_t kind;
+  const char* text;
+};
+constexpr std::array kind_rows{KindRow{S_IFIFO, "a FIFO"}, KindRow{S_IFDIR, "a folder"},
+                               KindRow{S_IFCHR, "a device"}, KindRow{S_IFBLK, "a device"},
+                               KindRow{S_IFSOCK, "a socket"}};
+
+/// What the path is instead of a regular file; "" where it is one, or where that is not known.
+std::string other_kind(mode_t mode) {
+  for (const KindRow& row : kind_rows)
+    if ((mode & S_IFMT) == row.kind) return fmt::format("it is {}, and a regular file is needed", row.text);
+  return "";
+}
+
+std::string other_kind(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 ? other_kind(status.st_mode) : "";
+}
+
+std::string before(std::string_view key) {
+  return key.empty() ? "" : fmt::format("{}: ", key);
+}
+
+[[noreturn]] void cannot_open(const std::string& path, bool writes, std::string_view key,
+                              const std::string& reason) {
+  fail("{}cannot {} '{}': {}", before(key), writes ? "write" : "read", printable(path), reason);
+}
+
+/// Closes what it has when it goes out of scope.
+struct Closing {
+  int descriptor;
+  ~Closing() { ::close(descriptor); }
+};
+
+/// Of O_NOFOLLOW, a link that is there is no error but for who would write through it.
+std::string why_not_open(int error, int flags) {
+  if (error == ELOOP && (flags & O_NOFOLLOW) != 0)
+    return "it is a symbolic link, which is not written through: remove it";
+  return text_of_errno(error);
+}
+
+}  // namespace
+
+std::string text_of_errno(int error) {
+  std::string reason = std::strerror(error);
+  if (error == EACCES || error == EPERM)
+    reason +=
+        fmt::format("; it, and the folders above it, must be open to this user (number {})", ::geteuid());
+  rlimit files{}, bytes{};
+  if (error == EFBIG && ::getrlimit(RLIMIT_FSIZE, &bytes) == 0 && bytes.rlim_cur != RLIM_INFINITY)
+    reason += fmt::format("; the limit on file sizes is {} bytes for this process: raise it (ulimit -f)",
+                          bytes.rlim_cur);
+  if (error == EMFILE && ::getrlimit(RLIMIT_NOFILE, &files) == 0)
+    reason += fmt::format(
+        "; this process may have {} open: allow for more (ulimit -n), or join what it reads into fewer files",
+        files.rlim_cur);
+  return reason;
+}
+
+void let_large_files_fail() {
+  ::signal(SIGXFSZ, SIG_IGN);
+}
+
+int open_file(const std::string& path, int flags, std::string_view key) {
+  const bool writes = (flags & O_ACCMODE) != O_RDONLY;
+  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+  if (descriptor < 0) {
+    const int error = errno;
+    const std::string kind = error == ENXIO || error == EISDIR ? other_kind(path) : "";
+    cannot_open(path, writes, key, kind.empty() ? why_not_open(error, flags) : kind);
+  }
+  struct stat status {};
+  if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) {
+    // It was for opening alone: some file systems fail a read or a write that would have to wait. F_SETFL
+    // passes over what only counts for open().
+    if (::fcntl(descriptor, F_SETFL, flags) == 0) return descriptor;
+    const int error = errno;
+    ::close(descriptor);
+    cannot_open(path, writes, key, text_of_errno(error));
+  }
+  const std::string kind = other_kind(status.st_mode);
+  ::close(descriptor);
+  cannot_open(path, writes, key, kind.empty() ? "it is no regular file" : kind);
+}
+
+int open_file_or_stream(const std::string& path, int flags, std::string_view key) {
+  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC | O_NOCTTY, 0666);
+  if (descriptor < 0) cannot_open(path, (flags & O_ACCMODE) != O_RDONLY, key, text_of_errno(errno));
+  return descriptor;
+}
+
+std::int64_t read_some(int descriptor, void* to, std::int64_t bytes, std::int64_t offset) {
+  ssize_t moved = 0;
+  do moved = ::pread(descriptor, to, std::min(static_cast<std::size_t>(bytes), largest_call), offset);
+  while (moved < 0 && errno == EINTR);
+  return moved;
+}
+
+std::int64_t write_some(int descriptor, const void* from, std::int64_t bytes, std::int64_t offset) {
+  ssize_t moved = 0;
+  do moved = ::pwrite(descriptor, from, std::min(static_cast<std::size_t>(bytes), largest_call), offset);
+  while (moved < 0 && errno == EINTR);
+  return moved;
+}
+
+void allow_many_files() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= files.rlim_max) return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+bool file_exists(const std::string& path, std::string_view key) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) return true;
+  if (errno == ENOENT || errno == ENOTDIR) return false;
+  cannot_open(path, false, key, text_of_errno(errno));
+}
+
+std::string unused_name(const std::string& stem, const std::string& ending) {
+  std::string name = stem + ending;
+  for (int n = 2; file_exists(name); ++n) name = fmt::format("{}-{}{}", stem, n, ending);
+  return name;
+}
+
+void require_readable(const std::string& path, std::string_view key) {
+  ::close(open_file(path, O_RDONLY, key));
+}
+
+std::string read_file(const std::string& path, std::int64_t most, std::string_view key) {
+  const Closing file{open_file(path, O_RDONLY, key)};
+  struct stat status {};
+  if (::fstat(file.descriptor, &status) != 0) cannot_open(path, false, key, text_of_errno(errno));
+  REQUIRE(status.st_size <= most, "{}'{}' has {} bytes, and no such file has more than {}", before(key),
+          printable(path), status.st_size, most);
+  std::string text(static_cast<std::size_t>(status.st_size), '\0');
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = ::read(file.descriptor, text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) cannot_open(path, false, key, text_of_errno(errno));
+    if (n == 0) break;  // it has become shorter
+    done += static_cast<std::size_t>(n);
+  }
+  text.resize(done);
+  return text;
+}
+
+std::string read_file_or_stream(const std::string& path, std::int64_t most, std::string_view key) {
+  const Closing file{open_file_or_stream(path, O_RDONLY, key)};
+  std::string text;
+  std::array<char, 1 << 16> piece;
+  while (true) {
+    const ssize_t n = ::read(file.descriptor, piece.data(), piece.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) cannot_open(path, false, key, text_of_errno(errno));
+    if (n == 0) return text;
+    text.append(piece.data(), static_cast<std::size_t>(n));
+    REQUIRE(std::ssize(text) <= most, "{}'{}' has more than {} bytes, and no such file has", before(key),
+            printable(path), most);
+  }
+}
+
+OutputFile OutputFile::create(const std::string& path, std::string_view key) {
+  return {path, open_file(path, O_WRONLY | O_CREAT | O_TRUNC, key), key};
+}
+
+OutputFile OutputFile::create_or_stream(const std::string& path, std::string_view key) {
+  return {path, open_file_or_stream(path, O_WRONLY | O_CREAT | O_TRUNC, key), key};
+}
+
+OutputFile OutputFile::append(const std::string& path, std::string_view key) {
+  return {path, open_file(path, O_WRONLY | O_CREAT | O_APPEND, key), key};
+}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void OutputFile::cannot_write() const {
+  fail("{}cannot write '{}': {}; free space there, or name a file in a folder that can be written",
+       before(key_), printable(path_), text_of_errno(errno));
+}
+
+void OutputFile::write(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(descriptor_, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n == 0) errno = EIO;  // it would repeat for ever
+    if (n <= 0) cannot_write();
+    bytes.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
+void OutputFile::sync() {
+  if (::fsync(descriptor_) != 0) cannot_write();
+}
+
+void OutputFile::close() {
+  if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) cannot_write();
+}
+
+}  // namespace ztrain

@@ -1,0 +1,285 @@
+#include "files/hdf5_file.hpp"
+
+#include <bit>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "base/error.hpp"
+#include "files/file.hpp"
+#include "files/hdf5_handle.hpp"
+
+namespace ztrain {
+
+using hdf5::Handle, hdf5::Quiet;
+
+namespace {
+
+static_assert(std::is_same_v<hid_t, std::int64_t> || sizeof(hid_t) == sizeof(std::int64_t));
+static_assert(std::endian::native == std::endian::little,
+              "shard files hold little-endian bytes, written as they are");
+
+/// What the system said of a file, where HDF5 tells its number beside addresses and flags; else HDF5's words.
+std::string plain_cause(const std::string& text) {
+  constexpr std::string_view number = "errno = ";
+  const std::size_t at = text.find(number);
+  const int error = at == std::string::npos ? 0 : std::atoi(text.c_str() + at + number.size());
+  if (error == 0) return "HDF5 says: " + text;
+  const bool full = error == ENOSPC || error == EDQUOT;
+  return text_of_errno(error) +
+         std::string(full ? "; make room, or set checkpoint.folder to another file system" : "");
+}
+
+/// The deepest entry of the error stack: the cause.
+std::string cause() {
+  std::string text;
+  const auto visit = [](unsigned, const H5E_error2_t* entry, void* data) -> herr_t {
+    if (entry->desc) *static_cast<std::string*>(data) = entry->desc;
+    return 0;
+  };
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, visit, &text);
+  return text.empty() ? "HDF5 gives no reason" : plain_cause(text);
+}
+
+/// A floating type of 16 bits; positions count from the least significant bit.
+hid_t half_type(std::size_t exponent_bits, std::size_t bias) {
+  const hid_t type = H5Tcopy(H5T_IEEE_F32LE);
+  const std::size_t mantissa_bits = 15 - exponent_bits;
+  const bool made = type >= 0 &&
+                    H5Tset_fields(type, 15, mantissa_bits, exponent_bits, 0, mantissa_bits) >= 0 &&
+                    H5Tset_size(type, 2) >= 0 && H5Tset_ebias(type, bias) >= 0;
+  return made ? type : -1;
+}
+
+hid_t file_type(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return H5Tcopy(H5T_IEEE_F64LE);
+    case DType::f32:
+      return H5Tcopy(H5T_IEEE_F32LE);
+    case DType::bf16:
+      return half_type(8, 127);
+    case DType::f16:
+      return half_type(5, 15);
+    case DType::i64:
+      return H5Tcopy(H5T_STD_I64LE);
+    case DType::i32:
+      return H5Tcopy(H5T_STD_I32LE);
+    case DType::u8:
+      return H5Tcopy(H5T_STD_U8LE);
+    case DType::f8e4m3:
+    case DType::f8e5m2:
+      break;  // no state is kept in them
+  }
+  return -1;
+}
+
+bool is_floating(DType dtype) {
+  return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
+}
+
+std::vector<hsize_t> extents(const Shape& shape) {
+  if (shape.empty()) return {1};
+  return {shape.begin(), shape.end()};
+}
+
+herr_t select_boxes(hid_t space, const std::vector<Box>& boxes) {
+  H5S_seloper_t with = H5S_SELECT_SET;
+  for (const Box& box : boxes) {
+    const auto start = extents(box.start), size = extents(box.count);
+    const std::vector<hsize_t> once(start.size(), 1);
+    if (H5Sselect_hyperslab(space, with, start.data(), nullptr, once.data(), size.data()) < 0) return -1;
+    with = H5S_SELECT_OR;
+  }
+  return 0;
+}
+
+herr_t select_range(hid_t space, std::int64_t begin, std::int64_t count) {
+  const hsize_t start = static_cast<hsize_t>(begin), once = 1, size = static_cast<hsize_t>(count);
+  return H5Sselect_hyperslab(space, H5S_SELECT_SET, &start, nullptr, &once, &size);
+}
+
+hid_t make_groups() {
+  const hid_t list = H5Pcreate(H5P_LINK_CREATE);
+  return list >= 0 && H5Pset_create_intermediate_group(list, 1) >= 0 ? list : -1;
+}
+
+}  // namespace
+
+template <class Id>
+Id Hdf5File::check(Id id, const char* action, const std::string& object) const {
+  REQUIRE(id >= 0, "{}: cannot {}{}{}: {}", path_.string(), action, object.empty() ? "" : " ", object,
+          cause());
+  return id;
+}
+
+Hdf5File::Hdf5File(std::filesystem::path path, std::optional<PosixFile> memory)
+    : path_(std::move(path)), memory_(std::move(memory)) {
+  const Quiet quiet;
+  const Handle access(check(H5Pcreate(H5P_FILE_ACCESS), "prepare access", ""), H5Pclose);
+  // Bulk data starts on pages; locks are refused by some parallel file systems, and nothing here is opened
+  // twice.
+  check(H5Pset_alignment(access, 1 << 16, 1 << 12), "set the alignment", "");
+#if H5_VERSION_GE(1, 10, 7)
+  check(H5Pset_file_locking(access, false, true), "switch file locking off", "");
+#endif
+  check(H5Pset_fapl_sec2(access), "choose the driver", "");
+  file_ = memory_ ? check(H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), "create the file", "")
+                  : check(H5Fopen(path_.c_str(), H5F_ACC_RDONLY, access), "open the file", "");
+}
+
+/// The descriptor under HDF5's file, which has nothing in it yet that matters, becomes that of the memory.
+void Hdf5File::write_to_memory() {
+  void* descriptor = nullptr;
+  check(H5Fget_vfd_handle(file_, H5P_DEFAULT, &descriptor), "find the descriptor", "");
+  memory_->copy_sparse(PosixFile::open_to_read(path_));
+  memory_->take_over(*static_cast<int*>(descriptor));
+}
+
+Hdf5File Hdf5File::create(const std::filesystem::path& path) {
+  Hdf5File file(path, PosixFile::create_in_memory(path));
+  file.write_to_memory();
+  return file;
+}
+
+Hdf5File Hdf5File::open_to_read(const std::filesystem::path& path) {
+  require_readable(path);
+  return Hdf5File(path, std::nullopt);
+}
+
+Hdf5File::Hdf5File(Hdf5File&& other) noexcept
+    : path_(std::move(other.path_)),
+      memory_(std::move(other.memory_)),
+      file_(std::exchange(other.file_, -1)) {}
+
+Hdf5File::~Hdf5File() {
+  if (file_ < 0) return;
+  const Quiet quiet;
+  H5Fclose(file_);
+}
+
+void Hdf5File::close() {
+  {
+    const Quiet quiet;
+    check(H5Fclose(std::exchange(file_, -1)), "close the file", "");
+  }
+  if (!memory_) return;
+  PosixFile file = PosixFile::create(path_);
+  file.copy_sparse(*memory_);
+  file.close();
+}
+
+std::int64_t Hdf5File::reserve(const std::string& name, DType dtype, std::int64_t count) {
+  const Quiet quiet;
+  // Beforehand: a file that HDF5 cannot give its size crashes the library when the process ends.
+  constexpr std::int64_t descriptions = 1 << 20;
+  hsize_t size = 0;
+  check(H5Fget_filesize(file_, &size), "find the size", "");
+  require_file_size(path_, static_cast<std::int64_t>(size) + count * size_of(dtype) + descriptions);
+  const auto extent = static_cast<hsize_t>(count);
+  const Handle space(check(H5Screate_simple(1, &extent, nullptr), "describe", name), H5Sclose);
+  const Handle type(check(file_type(dtype), "make the type of", name), H5Tclose);
+  const Handle links(check(make_groups(), "make groups for", name), H5Pclose);
+  const Handle how(check(H5Pcreate(H5P_DATASET_CREATE), "prepare", name), H5Pclose);
+  check(H5Pset_layout(how, H5D_CONTIGUOUS), "lay out", name);
+  check(H5Pset_alloc_time(how, H5D_ALLOC_TIME_EARLY), "allocate", name);
+  check(H5Pset_fill_time(how, H5D_FILL_TIME_NEVER), "leave unfilled", name);
+  const Handle dataset(
+      check(H5Dcreate2(file_, name.c_str(), type, space, links, how, H5P_DEFAULT), "create", name), H5Dclose);
+  const haddr_t offset = H5Dget_offset(dataset);
+  REQUIRE(offset != HADDR_UNDEF, "{}: {} has no bytes in the file: {}", path_.string(), name, cause());
+  return static_cast<std::int64_t>(offset);
+}
+
+void Hdf5File::add_virtual(const std::string& name, DType dtype, const Shape& shape,
+                           std::span<const Mapping> mappings) {
+  const Quiet quiet;
+  const auto extent = extents(shape);
+  const Handle space(
+      check(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), "describe", name),
+      H5Sclose);
+  const Handle type(check(file_type(dtype), "make the type of", name), H5Tclose);
+  const Handle links(check(make_groups(), "make groups for", name), H5Pclose);
+  const Handle how(check(H5Pcreate(H5P_DATASET_CREATE), "prepare", name), H5Pclose);
+  if (is_floating(dtype)) {
+    const double nan = std::bit_cast<double>(std::uint64_t{0x7ff8000000000000});
+    check(H5Pset_fill_value(how, H5T_NATIVE_DOUBLE, &nan), "set the fill value of", name);
+  }
+  for (const Mapping& mapping : mappings) {
+    const auto elements = static_cast<hsize_t>(mapping.source_elements);
+    const Handle source(check(H5Screate_simple(1, &elements, nullptr), "describe a source of", name),
+                        H5Sclose);
+    check(select_range(source, mapping.source_begin, mapping.count), "select a source of", name);
+    check(select_boxes(space, mapping.boxes), "select a part of", name);
+    check(H5Pset_virtual(how, space, mapping.file.c_str(), mapping.dataset.c_str(), source), "map", name);
+  }
+  check(H5Sselect_all(space), "select", name);
+  const Handle dataset(
+      check(H5Dcreate2(file_, name.c_str(), type, space, links, how, H5P_DEFAULT), "create", name), H5Dclose);
+}
+
+void Hdf5File::write(const std::string& name, const Shape& shape, std::span<const std::int64_t> values) {
+  const Quiet quiet;
+  const auto extent = extents(shape);
+  const Handle space(
+      check(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), "describe", name),
+      H5Sclose);
+  const Handle links(check(make_groups(), "make groups for", name), H5Pclose);
+  const Handle dataset(
+      check(H5Dcreate2(file_, name.c_str(), H5T_STD_I64LE, space, links, H5P_DEFAULT, H5P_DEFAULT), "create",
+            name),
+      H5Dclose);
+  if (values.empty()) return;
+  check(H5Dwrite(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), "write", name);
+}
+
+std::vector<std::int64_t> Hdf5File::read(const std::string& name, Shape& shape) const {
+  const Quiet quiet;
+  const Handle dataset(check(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), "open", name), H5Dclose);
+  const Handle space(check(H5Dget_space(dataset), "describe", name), H5Sclose);
+  std::vector<hsize_t> extent(
+      static_cast<std::size_t>(check(H5Sget_simple_extent_ndims(space), "describe", name)));
+  check(H5Sget_simple_extent_dims(space, extent.data(), nullptr), "describe", name);
+  shape.assign(extent.begin(), extent.end());
+  std::vector<std::int64_t> values(static_cast<std::size_t>(elements(shape)));
+  if (!values.empty())
+    check(H5Dread(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), "read", name);
+  return values;
+}
+
+namespace {
+
+/// Text of any length, UTF-8, ends with NUL.
+hid_t text_type() {
+  const hid_t type = H5Tcopy(H5T_C_S1);
+  return type >= 0 && H5Tset_size(type, H5T_VARIABLE) >= 0 && H5Tset_cset(type, H5T_CSET_UTF8) >= 0 ? type
+                                                                                                    : -1;
+}
+
+}  // namespace
+
+void Hdf5File::set_attribute(const std::string& name, const std::string& text) {
+  const Quiet quiet;
+  const Handle type(check(text_type(), "make the type of attribute", name), H5Tclose);
+  const Handle space(check(H5Screate(H5S_SCALAR), "describe attribute", name), H5Sclose);
+  const Handle attribute(
+      check(H5Acreate2(file_, name.c_str(), type, space, H5P_DEFAULT, H5P_DEFAULT), "create attribute", name),
+      H5Aclose);
+  const char* pointer = text.c_str();
+  check(H5Awrite(attribute, type, &pointer), "write attribute", name);
+}
+
+std::string Hdf5File::attribute(const std::string& name) const {
+  const Quiet quiet;
+  const Handle type(check(text_type(), "make the type of attribute", name), H5Tclose);
+  const Handle attribute(check(H5Aopen(file_, name.c_str(), H5P_DEFAULT), "open attribute", name), H5Aclose);
+  char* pointer = nullptr;
+  check(H5Aread(attribute, type, &pointer), "read attribute", name);
+  REQUIRE(pointer != nullptr, "{}: attribute {} holds no text", path_.string(), name);
+  const std::unique_ptr<char, herr_t (*)(void*)> owner(pointer, [](void* p) { return H5free_memory(p); });
+  return pointer;
+}
+
+}  // namespace ztrain

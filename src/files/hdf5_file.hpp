@@ -1,0 +1,73 @@
+#pragma once
+// The only module that calls HDF5. The library is not thread-safe, so every call here holds one process-wide
+// lock; bulk bytes do not pass through it (files/posix_file.hpp). Failures are Errors with the file, the
+// action and what HDF5's error stack says.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "base/shape.hpp"
+#include "files/posix_file.hpp"
+
+namespace ztrain {
+
+/// The elements start[d] <= index[d] < start[d] + count[d].
+struct Box {
+  Shape start, count;
+  bool operator==(const Box&) const = default;
+};
+
+/// Elements [source_begin, source_begin + count) of a 1-D dataset shown, in order, at the boxes of a virtual
+/// dataset.
+struct Mapping {
+  std::string file;  ///< relative to the folder of the file that holds the virtual dataset
+  std::string dataset;
+  std::int64_t source_elements = 0;  ///< extent of the whole source dataset
+  std::int64_t source_begin = 0;
+  std::int64_t count = 0;
+  std::vector<Box> boxes;
+};
+
+class Hdf5File {
+ public:
+  /// The file at path, which is replaced if it exists, stays empty until close().
+  static Hdf5File create(const std::filesystem::path& path);
+  static Hdf5File open_to_read(const std::filesystem::path& path);
+  Hdf5File(Hdf5File&& other) noexcept;
+  Hdf5File(const Hdf5File&) = delete;
+  Hdf5File& operator=(const Hdf5File&) = delete;
+  Hdf5File& operator=(Hdf5File&&) = delete;
+  ~Hdf5File();
+  /// Puts a created file in its place.
+  void close();
+
+  /// Makes a contiguous 1-D dataset whose bytes are allocated now and never filled; gives their offset in the
+  /// file. Groups on the way are made.
+  std::int64_t reserve(const std::string& name, DType dtype, std::int64_t count);
+  /// Elements that no readable source covers read as NaN (integers: 0).
+  void add_virtual(const std::string& name, DType dtype, const Shape& shape,
+                   std::span<const Mapping> mappings);
+
+  void write(const std::string& name, const Shape& shape, std::span<const std::int64_t> values);
+  std::vector<std::int64_t> read(const std::string& name, Shape& shape) const;
+  /// Attributes of the root group.
+  void set_attribute(const std::string& name, const std::string& text);
+  std::string attribute(const std::string& name) const;
+
+ private:
+  Hdf5File(std::filesystem::path path, std::optional<PosixFile> memory);
+  void write_to_memory();
+  template <class Id>
+  Id check(Id id, const char* action, const std::string& object) const;
+
+  std::filesystem::path path_;
+  std::optional<PosixFile> memory_;  ///< of a file that is written
+  std::int64_t file_ = -1;           ///< hid_t
+};
+
+}  // namespace ztrain

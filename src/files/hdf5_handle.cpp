@@ -1,0 +1,115 @@
+#include "files/hdf5_handle.hpp"
+
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace ztrain::hdf5 {
+namespace {
+
+std::recursive_mutex& mutex() {
+  static std::recursive_mutex one;
+  return one;
+}
+
+constexpr const char* unreadable = "{}: the attribute {} of '{}' cannot be read";
+
+/// The attribute, which holds exactly one item of the class: so one item's memory is enough to read it into.
+/// None where there is no such attribute.
+Handle open_attribute(const Root& root, const char* name, H5T_class_t items, const char* item) {
+  if (H5Aexists(root.file, name) <= 0) return {};
+  Handle attribute(H5Aopen(root.file, name, H5P_DEFAULT), H5Aclose);
+  REQUIRE(attribute, unreadable, root.key, name, root.path);
+  const Handle type(H5Aget_type(attribute), H5Tclose);
+  const Handle space(H5Aget_space(attribute), H5Sclose);
+  REQUIRE(H5Tget_class(type) == items, "{}: the attribute {} of '{}' must be one {}, but is of another type",
+          root.key, name, root.path, item);
+  const hssize_t count = H5Sget_simple_extent_npoints(space);
+  REQUIRE(count == 1, "{}: the attribute {} of '{}' must be one {}, but is {} of them", root.key, name,
+          root.path, item, count);
+  return attribute;
+}
+
+/// A string of variable length, in memory of the library until it goes.
+class VariableText {
+ public:
+  VariableText(hid_t attribute, hid_t type)
+      : type_(type), space_(H5Screate(H5S_SCALAR), H5Sclose), ok_(H5Aread(attribute, type, &text_) >= 0) {}
+  VariableText(const VariableText&) = delete;
+  VariableText& operator=(const VariableText&) = delete;
+  ~VariableText() {
+    if (text_ != nullptr) H5Dvlen_reclaim(type_, space_, H5P_DEFAULT, &text_);
+  }
+
+  bool ok() const { return ok_; }
+  std::string get() const { return text_ == nullptr ? "" : text_; }
+
+ private:
+  hid_t type_;
+  Handle space_;
+  char* text_ = nullptr;
+  bool ok_;
+};
+
+}  // namespace
+
+Quiet::Quiet() : lock_(mutex()) {
+  H5Eget_auto2(H5E_DEFAULT, &print_, &client_);
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+}
+
+Quiet::~Quiet() {
+  H5Eset_auto2(H5E_DEFAULT, print_, client_);
+}
+
+Handle::Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, -1)), close_(other.close_) {}
+
+Handle& Handle::operator=(Handle&& other) noexcept {
+  std::swap(id_, other.id_);
+  std::swap(close_, other.close_);
+  return *this;
+}
+
+void Handle::reset() {
+  if (id_ >= 0) close_(id_);
+  id_ = -1;
+}
+
+std::int64_t integers_in(hid_t dataset) {
+  const Handle type(H5Dget_type(dataset), H5Tclose);
+  const Handle space(H5Dget_space(dataset), H5Sclose);
+  const bool ok = H5Tget_class(type) == H5T_INTEGER && H5Sget_simple_extent_ndims(space) == 1;
+  return ok ? H5Sget_simple_extent_npoints(space) : -1;
+}
+
+bool read_items(hid_t dataset, std::int64_t begin, std::int64_t count, hid_t type, void* out) {
+  const auto offset = static_cast<hsize_t>(begin), length = static_cast<hsize_t>(count);
+  const Handle file_space(H5Dget_space(dataset), H5Sclose);
+  const Handle memory_space(H5Screate_simple(1, &length, nullptr), H5Sclose);
+  return H5Sselect_hyperslab(file_space, H5S_SELECT_SET, &offset, nullptr, &length, nullptr) >= 0 &&
+         H5Dread(dataset, type, memory_space, file_space, H5P_DEFAULT, out) >= 0;
+}
+
+std::string string_attribute(const Root& root, const char* name) {
+  const Handle attribute = open_attribute(root, name, H5T_STRING, "string");
+  if (!attribute) return "";
+  const Handle type(H5Aget_type(attribute), H5Tclose);
+  if (H5Tis_variable_str(type) > 0) {
+    const VariableText text(attribute, type);
+    REQUIRE(text.ok(), unreadable, root.key, name, root.path);
+    return text.get();
+  }
+  std::string value(H5Tget_size(type), '\0');
+  REQUIRE(H5Aread(attribute, type, value.data()) >= 0, unreadable, root.key, name, root.path);
+  return value.substr(0, value.find('\0'));
+}
+
+std::int64_t integer_attribute(const Root& root, const char* name) {
+  const Handle attribute = open_attribute(root, name, H5T_INTEGER, "integer");
+  if (!attribute) return 0;
+  std::int64_t value = 0;
+  REQUIRE(H5Aread(attribute, H5T_NATIVE_INT64, &value) >= 0, unreadable, root.key, name, root.path);
+  return value;
+}
+
+}  // namespace ztrain::hdf5

@@ -1,0 +1,65 @@
+#pragma once
+// The HDF5 library's lock, messages and handles. As packaged it is not thread-safe: whoever calls it holds a
+// Quiet.
+
+#include <hdf5.h>
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+namespace ztrain::hdf5 {
+
+/// Holds the library's lock, which is one for the process, and keeps the library from printing: failures
+/// become errors of ours.
+class Quiet {
+ public:
+  Quiet();
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+  ~Quiet();
+
+ private:
+  std::scoped_lock<std::recursive_mutex> lock_;
+  H5E_auto2_t print_ = nullptr;
+  void* client_ = nullptr;
+};
+
+/// A handle of the library, closed by the function that fits it. Negative: none.
+class Handle {
+ public:
+  Handle() = default;
+  Handle(hid_t id, herr_t (*close)(hid_t)) : id_(id), close_(close) {}
+  Handle(Handle&& other) noexcept;
+  Handle& operator=(Handle&& other) noexcept;
+  ~Handle() { reset(); }
+
+  operator hid_t() const { return id_; }
+  explicit operator bool() const { return id_ >= 0; }
+  void reset();
+
+ private:
+  hid_t id_ = -1;
+  herr_t (*close_)(hid_t) = nullptr;
+};
+
+/// Items of a one-dimensional array of integers; -1 for anything else. Under the lock.
+std::int64_t integers_in(hid_t dataset);
+
+/// Reads items [begin, begin + count) as type into out; false when that fails. Under the lock.
+bool read_items(hid_t dataset, std::int64_t begin, std::int64_t count, hid_t type, void* out);
+
+/// The root of an open file, and what messages call it.
+struct Root {
+  hid_t file;
+  const std::string& key;  ///< of the deck
+  const std::string& path;
+};
+
+/// Attributes of a root: a string, or an integer; "" and 0 where there is no such attribute. Throws Error
+/// naming key, attribute and file for one of another type, for anything but a single item (a scalar, or an
+/// array of one), and for what cannot be read. Under the lock.
+std::string string_attribute(const Root& root, const char* name);
+std::int64_t integer_attribute(const Root& root, const char* name);
+
+}  // namespace ztrain::hdf5

@@ -1,0 +1,162 @@
+#include "files/posix_file.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "files/file.hpp"
+
+namespace ztrain {
+namespace {
+
+std::string reason() {
+  return text_of_errno(errno);
+}
+
+}  // namespace
+
+PosixFile::PosixFile(std::filesystem::path path, int descriptor, const char* key)
+    : path_(std::move(path)), descriptor_(descriptor), key_(key) {
+  REQUIRE(descriptor_ >= 0, "{}: cannot open: {}", path_.string(), reason());
+}
+
+PosixFile PosixFile::open(const std::filesystem::path& path, int flags, const char* key) {
+  const bool reads = (flags & O_ACCMODE) == O_RDONLY;
+  return PosixFile(path, open_file(path, flags, reads ? "" : key), key);
+}
+
+PosixFile PosixFile::create(const std::filesystem::path& path, const char* key) {
+  return open(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, key);
+}
+PosixFile PosixFile::open_or_create(const std::filesystem::path& path, const char* key) {
+  return open(path, O_RDWR | O_CREAT | O_NOFOLLOW, key);
+}
+PosixFile PosixFile::open_to_read(const std::filesystem::path& path) {
+  return open(path, O_RDONLY);
+}
+PosixFile PosixFile::open_to_write(const std::filesystem::path& path, const char* key) {
+  return open(path, O_WRONLY, key);
+}
+
+PosixFile PosixFile::create_in_memory(const std::filesystem::path& what) {
+  return PosixFile(what, ::memfd_create("ztrain", MFD_CLOEXEC));
+}
+
+void PosixFile::take_over(int descriptor) const {
+  REQUIRE(::dup2(descriptor_, descriptor) >= 0, "{}: cannot be written in memory: {}", path_.string(),
+          reason());
+}
+
+PosixFile::PosixFile(PosixFile&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), key_(other.key_) {}
+
+PosixFile::~PosixFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+std::int64_t PosixFile::size() const {
+  struct stat status {};
+  REQUIRE(::fstat(descriptor_, &status) == 0, "{}: cannot read the size: {}", path_.string(), reason());
+  return status.st_size;
+}
+
+void PosixFile::read_at(void* data, std::int64_t bytes, std::int64_t offset) const {
+  auto* to = static_cast<std::byte*>(data);
+  for (std::int64_t done = 0; done < bytes;) {
+    const std::int64_t n = read_some(descriptor_, to + done, bytes - done, offset + done);
+    REQUIRE(n >= 0, "{}: cannot read at byte {}: {}", path_.string(), offset + done, reason());
+    REQUIRE(n > 0, "{}: ends at byte {}, {} bytes are missing", path_.string(), offset + done, bytes - done);
+    done += n;
+  }
+}
+
+void PosixFile::read_ahead(std::int64_t bytes, std::int64_t offset) const {
+  ::posix_fadvise(descriptor_, offset, bytes, POSIX_FADV_WILLNEED);
+}
+
+void PosixFile::write_at(const void* data, std::int64_t bytes, std::int64_t offset) const {
+  const auto* from = static_cast<const std::byte*>(data);
+  for (std::int64_t done = 0; done < bytes;) {
+    const std::int64_t n = write_some(descriptor_, from + done, bytes - done, offset + done);
+    // A write that moves nothing and gives no reason would repeat for ever.
+    if (n == 0) errno = EIO;
+    REQUIRE(
+        n > 0,
+        "{}: cannot write at byte {}: {} ({} of {} bytes are missing); make room, or set {} to another file "
+        "system",
+        path_.string(), offset + done, reason(), bytes - done, bytes, key_);
+    done += n;
+  }
+}
+
+void PosixFile::copy_sparse(const PosixFile& source) const {
+  const std::int64_t bytes = source.size();
+  REQUIRE(::ftruncate(descriptor_, bytes) == 0, "{}: cannot become {} bytes long: {}", path_.string(), bytes,
+          reason());
+  std::vector<std::byte> buffer(1 << 20);
+  for (off_t at = 0; at < bytes;) {
+    const off_t begin = ::lseek(source.descriptor_, at, SEEK_DATA);
+    if (begin < 0 && errno == ENXIO) return;  // a hole up to the end
+    const off_t end = begin < 0 ? begin : ::lseek(source.descriptor_, begin, SEEK_HOLE);
+    REQUIRE(end > begin, "{}: cannot find its written parts: {}", source.path_.string(), reason());
+    for (at = begin; at < end;) {
+      const auto n = std::min<std::int64_t>(end - at, std::ssize(buffer));
+      source.read_at(buffer.data(), n, at);
+      write_at(buffer.data(), n, at);
+      at += n;
+    }
+  }
+}
+
+void PosixFile::sync() const {
+  REQUIRE(::fsync(descriptor_) == 0, "{}: cannot make the bytes durable: {}", path_.string(), reason());
+}
+
+bool PosixFile::has_its_name() const {
+  struct stat named {
+  }, own{};
+  if (::stat(path_.c_str(), &named) != 0) return errno != ENOENT && errno != ENOTDIR;
+  return ::fstat(descriptor_, &own) != 0 || (named.st_ino == own.st_ino && named.st_dev == own.st_dev);
+}
+
+bool PosixFile::lock() const {
+  return ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
+void PosixFile::close() {
+  const int status = ::close(std::exchange(descriptor_, -1));
+  REQUIRE(status == 0 || errno == EINTR, "{}: cannot close: {}", path_.string(), reason());
+}
+
+void require_file_size(const std::filesystem::path& path, std::int64_t bytes) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  REQUIRE(
+      static_cast<rlim_t>(bytes) <= limit.rlim_cur,
+      "{}: needs {} bytes, and this process may write files of at most {} (ulimit -f): raise that limit, or "
+      "let more files share the bytes (checkpoint.files)",
+      path.string(), bytes, limit.rlim_cur);
+}
+
+void sync_folder(const std::filesystem::path& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  REQUIRE(descriptor >= 0, "{}: cannot open the folder: {}", folder.string(), reason());
+  const int status = ::fsync(descriptor);
+  const int error = errno;
+  ::close(descriptor);
+  // File systems that keep no journal of names answer EINVAL.
+  REQUIRE(status == 0 || error == EINVAL, "{}: cannot make the folder durable: {}", folder.string(),
+          text_of_errno(error));
+}
+
+}  // namespace ztrain

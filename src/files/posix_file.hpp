@@ -1,0 +1,65 @@
+#pragma once
+// Files by offset, for bulk bytes. Every failure is an Error that names the file and what is missing.
+
+#include <cstdint>
+#include <filesystem>
+
+namespace ztrain {
+
+class PosixFile {
+ public:
+  /// A new empty file; one that exists is emptied. key: what the user set to have it there, for messages. A
+  /// symbolic link in its place is refused: it would have a file written that nobody named.
+  static PosixFile create(const std::filesystem::path& path, const char* key = checkpoint_key);
+  /// The same, but one that exists stays as it is.
+  static PosixFile open_or_create(const std::filesystem::path& path, const char* key);
+  /// A file without a name whose bytes are in memory, only those pages that were written. `what` is for
+  /// messages.
+  static PosixFile create_in_memory(const std::filesystem::path& what);
+  static PosixFile open_to_read(const std::filesystem::path& path);
+  /// The file must exist.
+  static PosixFile open_to_write(const std::filesystem::path& path, const char* key = checkpoint_key);
+  PosixFile(PosixFile&& other) noexcept;
+  PosixFile(const PosixFile&) = delete;
+  PosixFile& operator=(const PosixFile&) = delete;
+  PosixFile& operator=(PosixFile&&) = delete;
+  ~PosixFile();
+
+  std::int64_t size() const;
+  void read_at(void* data, std::int64_t bytes, std::int64_t offset) const;
+  /// Has the system begin to read these bytes while the caller works on others. A hint: failures do not
+  /// matter.
+  void read_ahead(std::int64_t bytes, std::int64_t offset) const;
+  void write_at(const void* data, std::int64_t bytes, std::int64_t offset) const;
+  /// Makes this (empty) file a copy of source: its size and its written bytes; the holes stay holes.
+  void copy_sparse(const PosixFile& source) const;
+  void sync() const;
+  /// Makes the file this process's own until it is closed. False: another process has it. Where the file
+  /// system has no locks, every process gets it.
+  bool lock() const;
+  /// False: it was removed, or another file stands in its place.
+  bool has_its_name() const;
+  /// Some file systems report a failed write only here, so a writer must call it.
+  void close();
+  const std::filesystem::path& path() const { return path_; }
+  /// Lets another descriptor of this process mean this file from now on.
+  void take_over(int descriptor) const;
+
+ private:
+  static constexpr const char* checkpoint_key = "checkpoint.folder";
+
+  PosixFile(std::filesystem::path path, int descriptor, const char* key = checkpoint_key);
+  static PosixFile open(const std::filesystem::path& path, int flags, const char* key = checkpoint_key);
+  std::filesystem::path path_;
+  int descriptor_;
+  const char* key_;
+};
+
+/// Throws Error unless this process may write files of so many bytes (ulimit -f): one that goes further is
+/// killed.
+void require_file_size(const std::filesystem::path& path, std::int64_t bytes);
+
+/// Makes the names in a folder (creations, renames) durable.
+void sync_folder(const std::filesystem::path& folder);
+
+}  // namespace ztrain

@@ -1,0 +1,110 @@
+#pragma once
+// Generation with a cache of keys and values: the prompt runs through the model a chunk at a time, then every
+// new token alone.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/executor.hpp"
+#include "engine/host_tensors.hpp"
+#include "engine/job_memory.hpp"
+#include "generate/model_source.hpp"
+#include "generate/sampling.hpp"
+#include "job/open_device.hpp"
+#include "program/jobs/inference.hpp"
+#include "runtime/comm/mesh_comms.hpp"
+#include "runtime/session/session.hpp"
+#include "telemetry/console.hpp"
+
+namespace ztrain::generate {
+
+struct GeneratorOptions {
+  DType dtype = DType::bf16;  ///< of weights, activations and cache
+  std::int64_t capacity = 0;  ///< tokens of prompt and continuation together, at most
+  std::int64_t chunk = 128;   ///< tokens of the prompt at once
+  bool every_logit = false;   ///< the logits of all tokens of prompts are wanted
+};
+
+struct GenerateOptions {
+  std::int64_t tokens = 200;
+  Sampling sampling;
+  std::uint64_t seed = 1;
+  std::uint64_t stream = 0;       ///< number of the prompt: each has draws of its own
+  std::vector<std::int32_t> eos;  ///< a new token that is one of these is the last
+};
+
+/// Why a continuation ended.
+enum class End : std::uint8_t { tokens, eos, full };
+
+/// What the caller is told, on every rank.
+struct Listener {
+  std::function<void(std::int32_t token)> token;
+  /// Rows of logits of the prompt's tokens, in order, [rows, vocabulary] in each call.
+  std::function<void(std::span<const float> rows)> logits;
+};
+
+struct Speed {
+  std::int64_t tokens = 0;
+  double seconds = 0;
+};
+
+/// A model sharded over the session's ranks (FULL_SHARD), loaded by each rank's slices; the cache is whole on
+/// every rank.
+class Generator {
+ public:
+  /// Collective. Compiles, proves, plans; throws AgreedError when it does not fit the nodes' memory, with the
+  /// account, or when the weights cannot be read.
+  Generator(const runtime::Session& session, telemetry::Console& console, const ModelSource& source,
+            const GeneratorOptions& options);
+  /// What the log should say of how this came about; none: nothing.
+  const std::vector<engine::Note>& notes() const { return notes_; }
+
+  /// Collective. Continues a prompt of 1 .. capacity tokens of the vocabulary; rank 0 draws.
+  End generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
+               const Listener& listener);
+
+  /// "weights 1.50 GiB, cache 64.00 MiB, ... per rank"
+  std::string memory_line() const;
+  Speed prefilled() const { return prefilled_; }
+  Speed decoded() const { return decoded_; }
+
+ private:
+  void prefill(std::span<const std::int32_t> prompt, const Listener& listener);
+  void decode(std::int32_t token, std::int64_t position);
+  /// The Program's logits are in `host` on return.
+  void run(const program::InferenceProgram& p, engine::Executor& executor, engine::HostTensors& host,
+           std::span<const std::int32_t> tokens, std::int64_t begin);
+  /// The first rows of a Program's logits in fp32, in logits_.
+  std::span<const float> rows(const program::InferenceProgram& p, const engine::HostTensors& host,
+                              std::int64_t count);
+  std::int32_t choose(const GenerateOptions& options, std::int64_t position);
+
+  Generator(const runtime::Session& session, telemetry::Console& console, const ModelSource& source,
+            const GeneratorOptions& options, job::Ground ground);
+
+  const runtime::Session& session_;
+  telemetry::Console& console_;
+  std::optional<telemetry::Phase> preparing_;  ///< while the members below are made
+  GeneratorOptions options_;
+  program::Inference job_;
+  std::unique_ptr<runtime::Device> device_;
+  engine::Queues queues_;
+  job::HeldMemory held_;
+  job::Arenas arenas_;
+  engine::JobMemory& memory_ = arenas_.memory;
+  runtime::Mesh mesh_;
+  engine::Executor load_, prefill_, decode_;
+  engine::HostTensors prefill_host_, decode_host_;
+  std::int64_t vocabulary_;
+  std::vector<float> logits_;
+  std::span<const float> last_;  ///< of logits_: of the newest token
+  Speed prefilled_, decoded_;
+  std::vector<engine::Note> notes_;
+  runtime::AbortOnError abort_;
+};
+
+}  // namespace ztrain::generate

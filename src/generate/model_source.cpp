@@ -1,0 +1,101 @@
+#include "generate/model_source.hpp"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/json.hpp"
+#include "checkpoint/hf/import.hpp"
+#include "config/hf/hf_config.hpp"
+#include "config/hf/hf_generation.hpp"
+#include "config/text/load.hpp"
+#include "config/text/print.hpp"
+#include "files/file.hpp"
+#include "job/progress.hpp"
+#include "job/require_checkpoint.hpp"
+
+namespace ztrain::generate {
+namespace {
+
+namespace fs = std::filesystem;
+
+ModelSource open_hugging_face(const std::string& folder) {
+  const std::string path = fs::absolute(folder).lexically_normal().string();
+  // A deck without data: only its model is read.
+  config::Deck deck =
+      config::parse_deck("", config::hf_config_path(path),
+                         {R"(data.train=["none"])", "batch.global=1", "run.steps=1", "model.from=" + path});
+  return {folder, ModelSource::Kind::hugging_face, std::move(deck), DType::bf16, folder, 0};
+}
+
+ModelSource open_checkpoint(const std::string& folder) {
+  job::require_checkpoint(folder);
+  const nlohmann::json metadata = checkpoint::read_metadata(folder);
+  config::Deck deck = job::deck_of(metadata, folder);
+  const DType dtype = deck.precision.parameters;
+  // Checkpoints of older versions recorded no positions.
+  return {folder, ModelSource::Kind::checkpoint,    std::move(deck),
+          dtype,  metadata.value("model_from", ""), metadata.value("model_positions", std::int64_t{0})};
+}
+
+ModelSource open_here(const std::string& folder) {
+  const bool described = file_exists(config::hf_config_path(folder)),
+             saved = file_exists(fs::path(folder) / "index.h5");
+  return described && !saved ? open_hugging_face(folder) : open_checkpoint(folder);
+}
+
+std::string to_text(const ModelSource& source) {
+  const nlohmann::json said{{"deck", config::resolved_toml(source.deck)},
+                            {"saved", source.kind == ModelSource::Kind::checkpoint},
+                            {"dtype", name_of(source.dtype)},
+                            {"origin", source.origin},
+                            {"origin_positions", source.origin_positions}};
+  return json_text(said);
+}
+
+ModelSource from_text(const std::string& text, const std::string& folder) {
+  const auto said = parse_json(text);
+  const auto kind =
+      said.at("saved").get<bool>() ? ModelSource::Kind::checkpoint : ModelSource::Kind::hugging_face;
+  return {folder,
+          kind,
+          job::deck_of(said, folder),
+          dtype_from(said.at("dtype").get<std::string>()),
+          said.at("origin").get<std::string>(),
+          said.at("origin_positions").get<std::int64_t>()};
+}
+
+}  // namespace
+
+ModelSource open_model(const runtime::Session& session, const std::string& folder) {
+  const std::string text = session.agree(
+      "reading the model", [&] { return session.rank() == 0 ? to_text(open_here(folder)) : std::string{}; });
+  const std::string said = session.from_rank_0(text);
+  return session.agree("reading the model", [&] { return from_text(said, folder); });
+}
+
+Context context_of(const ModelSource& source) {
+  Context context{source.origin_positions, "max_position_embeddings of the model that the run started from"};
+  if (context.positions == 0 && !source.origin.empty())
+    context = {config::hf_positions(source.origin),
+               "max_position_embeddings of " + config::hf_config_path(source.origin)};
+  const std::int64_t trained = source.deck.data.sequence;
+  if (source.kind == ModelSource::Kind::checkpoint && trained > context.positions)
+    context = {trained, "data.sequence of the run"};
+  return context;
+}
+
+std::vector<std::int32_t> eos_of(const ModelSource& source) {
+  return source.origin.empty() ? std::vector<std::int32_t>{} : config::hf_eos(source.origin);
+}
+
+void read_weights(const ModelSource& source, const checkpoint::Place& place,
+                  std::span<const checkpoint::StateShard> shards, const checkpoint::Progress& progress) {
+  if (source.kind == ModelSource::Kind::hugging_face)
+    checkpoint::import_weights(source.folder, place, shards, progress);
+  else
+    checkpoint::load(source.folder, place, shards,
+                     {.others = checkpoint::OtherStates::skip, .progress = progress});
+}
+
+}  // namespace ztrain::generate

@@ -1,0 +1,91 @@
+#include "job/evaluation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/shape.hpp"
+
+namespace ztrain::job {
+namespace {
+
+struct Sum {
+  double loss = 0, weight = 0;
+  std::int64_t rows = 0;
+  std::string failure;
+  /// A NaN's sign, which would be printed, means nothing.
+  double mean() const {
+    return weight > 0 && !std::isnan(loss) ? loss / weight : std::numeric_limits<double>::quiet_NaN();
+  }
+};
+
+/// A batch that cannot be read becomes padding, since the other ranks wait for its evaluation.
+void fill_or_pad(const data::RowSource& rows, std::int64_t first, std::int64_t micro,
+                 const data::MicroBatch& batch, std::string& failure) {
+  try {
+    return data::fill_in_order(rows, first, micro, batch);
+  } catch (const Error& e) {
+    failure = e.what();
+  }
+  for (std::int64_t r = 0; r < micro; ++r)
+    data::fill_padding(rows.sequence(), data::row_of(batch, r, rows.sequence()));
+}
+
+Sum sum_over(Worker& worker, const config::Deck& deck, const data::RowSet& set,
+             const std::function<void(const std::string&)>& beat) {
+  const data::RowSource& rows = *set.rows;
+  const std::int64_t micro = deck.batch.micro, stride = micro * worker.data_ranks();
+  const std::int64_t batches = std::min(deck.evaluation.batches, ceil_div(rows.rows(), stride));
+  const int ranks = worker.mesh().shape().size(AxisSet::all());
+  Sum sum;
+  sum.rows = std::min(batches * stride, rows.rows());
+  for (std::int64_t b = 0; b < batches; ++b) {
+    beat(fmt::format("{}, batch {} of {}", set.name, b + 1, batches));
+    fill_or_pad(rows, b * stride + worker.data_index() * micro, micro, batch_of(worker.inputs(0)),
+                sum.failure);
+    worker.evaluate_batch();
+    for (int r = 0; r < ranks; ++r) {
+      sum.loss += worker.partials()[r].loss_sum;
+      sum.weight += worker.partials()[r].weight_sum;
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+data::MicroBatch batch_of(const InputAddresses& a) {
+  return {a.tokens, a.targets, a.weights, a.positions, a.document_start};
+}
+
+Losses evaluate(Worker& worker, const config::Deck& deck, const std::vector<data::RowSet>& sets,
+                const std::function<void(const std::string&)>& beat) {
+  Losses losses;
+  Sum all;
+  for (const data::RowSet& set : sets) {
+    const Sum sum = sum_over(worker, deck, set, beat);
+    losses.sets.push_back({set.name, sum.mean(), sum.weight});
+    all.loss += sum.loss;
+    all.weight += sum.weight;
+    if (!sum.failure.empty()) losses.failure = sum.failure;
+    losses.rows += sum.rows;
+    losses.rows_in_all += set.rows->rows();
+  }
+  losses.all = all.mean();
+  losses.tokens = all.weight;
+  return losses;
+}
+
+std::string describe(const Losses& losses) {
+  std::string each;
+  for (const SetLoss& set : losses.sets)
+    each += fmt::format("{}{} {:.4f}", each.empty() ? "" : ", ", set.name, set.loss);
+  return fmt::format("validation loss {:.4f} nats a token{}{}", losses.all,
+                     losses.sets.size() > 1 ? " (" + each + ")" : "",
+                     losses.rows < losses.rows_in_all
+                         ? fmt::format(" over {} of {} sequences", losses.rows, losses.rows_in_all)
+                         : "");
+}
+
+}  // namespace ztrain::job

@@ -1,0 +1,45 @@
+#pragma once
+// The loss on the validation sets.
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "config/deck.hpp"
+#include "data/datasets.hpp"
+#include "job/worker.hpp"
+
+namespace ztrain::job {
+
+data::MicroBatch batch_of(const InputAddresses& addresses);
+
+/// Nats a token. NaN where no token was predicted.
+struct SetLoss {
+  std::string name;
+  double loss = std::numeric_limits<double>::quiet_NaN();
+  double tokens = 0;  ///< predicted
+};
+
+struct Losses {
+  double all = std::numeric_limits<double>::quiet_NaN();  ///< of all sets together, each token alike
+  std::vector<SetLoss> sets;
+  double tokens = 0;                       ///< predicted, in all sets
+  std::int64_t rows = 0, rows_in_all = 0;  ///< evaluated, and in the sets
+  std::string failure;  ///< why data could not be read, on this rank; the losses are then not those of all
+  /// False: the weights make no loss of tokens that they are to predict.
+  bool finite() const { return tokens == 0 || std::isfinite(all); }
+};
+
+/// Collective, also where a rank cannot read its data: the first deck.evaluation.batches micro-batches per
+/// rank of each set, in the order of its rows. beat is called before each, with what it is: "chat, batch 3 of
+/// 64".
+Losses evaluate(Worker& worker, const config::Deck& deck, const std::vector<data::RowSet>& sets,
+                const std::function<void(const std::string& batch)>& beat);
+
+/// "validation loss 2.1000 nats a token (chat 2.0000, law 2.2000) over 64 of 500 sequences"; sets are named
+/// where there are several, and numbers where not all sequences were evaluated.
+std::string describe(const Losses& losses);
+
+}  // namespace ztrain::job

@@ -1,0 +1,32 @@
+#include "job/memory_report.hpp"
+
+#include <fmt/format.h>
+
+#include "base/table.hpp"
+#include "base/text.hpp"
+#include "plan/memory.hpp"
+
+namespace ztrain::job {
+
+std::string memory_table(const program::Program& train, std::int64_t persistent_bytes,
+                         std::int64_t transient_bytes) {
+  Table table({"memory per rank", "kept", "within a step, at its peak"});
+  for (const plan::MemoryRow& row : plan::memory_rows(train))
+    table.row({row.category, format_bytes(static_cast<double>(row.persistent_bytes)),
+               format_bytes(static_cast<double>(row.peak_bytes))});
+  table.rule();
+  table.row({"arena", format_bytes(static_cast<double>(persistent_bytes)),
+             format_bytes(static_cast<double>(transient_bytes))});
+  const program::TierPlan& device = train.plan[static_cast<std::size_t>(program::Tier::device)];
+  const double over = device.live_bytes > 0
+                          ? 100.0 * static_cast<double>(device.transient_bytes - device.live_bytes) /
+                                static_cast<double>(device.live_bytes)
+                          : 0.0;
+  return table.text(2) +
+         fmt::format(
+             "  total {}; largest sum of live bytes in a step {}, the plan's extent is {:.2f}% above\n",
+             format_bytes(static_cast<double>(persistent_bytes + transient_bytes)),
+             format_bytes(static_cast<double>(device.live_bytes)), over);
+}
+
+}  // namespace ztrain::job

@@ -1,0 +1,123 @@
+#include "job/progress.hpp"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "base/json.hpp"
+#include "base/reason.hpp"
+#include "config/hf/starting_point.hpp"
+#include "config/resume.hpp"
+#include "config/text/load.hpp"
+#include "config/text/print.hpp"
+#include "job/data_identity.hpp"
+
+namespace ztrain::job {
+namespace {
+
+/// An integer from 0 to `most`: others, which JSON may hold, would be cut or taken for another place.
+std::int64_t counted(const nlohmann::json& j, const char* key, std::int64_t most,
+                     const std::string& checkpoint) {
+  const nlohmann::json& value = j.at(key);
+  const bool legal = value.is_number_integer() && value >= 0 && value <= most;
+  REQUIRE(legal,
+          "{}: its metadata is damaged: {} = {} is no integer from 0 to {}; choose another checkpoint with "
+          "checkpoint.resume",
+          checkpoint, key, json_text(value), most);
+  return value.get<std::int64_t>();
+}
+
+}  // namespace
+
+nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const data::Identity& data,
+                           const std::string& version) {
+  nlohmann::json j;
+  j["version"] = version;
+  j["step"] = p.step;
+  j["samples"] = p.samples;
+  j["tokens"] = p.samples * deck.data.sequence;
+  j["optimizer_steps"] = p.optimizer_steps;
+  j["best_validation_loss"] = std::isfinite(p.best_validation_loss) ? nlohmann::json(p.best_validation_loss)
+                                                                    : nlohmann::json(nullptr);
+  j["loss_scaler"] = {{"scale", p.loss_scaler.scale},
+                      {"good_steps", p.loss_scaler.good_steps},
+                      {"hysteresis_left", p.loss_scaler.hysteresis_left}};
+  if (p.skipped_in_a_row > 0) j["skipped_in_a_row"] = p.skipped_in_a_row;
+  if (p.evaluation_failed) j["evaluation_failed"] = true;
+  if (p.proven_step >= 0) j["proven_step"] = p.proven_step;
+  if (p.run_steps > 0) j["run_steps"] = p.run_steps;
+  if (!p.bf16_products.empty()) j["bf16_products"] = p.bf16_products;
+  j["seed"] = deck.run.seed;
+  j["deck"] = config::resolved_toml(deck);
+  j["started_from"] = deck.model.from;
+  j["model_from"] = deck.model.origin;  // of the tokenizer, and what else training leaves alone
+  j["model_positions"] = deck.model.origin_positions;
+  j["deck_hash"] = hex(config::deck_hash(deck));
+  j["data"] = to_json(data);
+  j["mesh"] = {{"pipeline", deck.mesh.pipeline},
+               {"replicate", deck.mesh.replicate},
+               {"shard", deck.mesh.shard},
+               {"context", deck.mesh.context},
+               {"tensor", deck.mesh.tensor}};
+  j["strategy"] = deck.sharding.strategy;
+  return j;
+}
+
+void require_readable_metadata(const config::Deck& deck, const data::Identity& data) {
+  constexpr std::size_t of_progress = 1 << 16;  // what grows in a run, and its version: well below
+  const std::size_t bytes = json_text(to_metadata({}, deck, data, ""), 2).size();
+  REQUIRE(bytes + of_progress <= static_cast<std::size_t>(config::largest_metadata),
+          "the deck has {} bytes with its paths written out, which each checkpoint would hold beside the "
+          "weights, and at most {} can be read back: name the files of data.train and data.validation by "
+          "patterns, such as 'folder/*.bin'",
+          bytes, config::largest_metadata - static_cast<std::int64_t>(of_progress));
+}
+
+Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const data::Identity& data,
+                       const std::string& checkpoint) {
+  Progress p;
+  std::string note;
+  try {
+    constexpr std::int64_t most = std::int64_t{1} << 53;
+    p.step = counted(j, "step", most, checkpoint);
+    p.samples = counted(j, "samples", most, checkpoint);
+    p.optimizer_steps = counted(j, "optimizer_steps", p.step, checkpoint);
+    // Runs of other types than fp16 do not need it.
+    const auto& scaler = j.contains("loss_scaler") || deck.precision.parameters == DType::f16
+                             ? j.at("loss_scaler")
+                             : nlohmann::json{{"scale", 1.0}, {"good_steps", 0}, {"hysteresis_left", 1}};
+    p.loss_scaler = {scaler.at("scale").get<double>(), scaler.at("good_steps").get<std::int64_t>(),
+                     scaler.at("hysteresis_left").get<int>()};
+    p.skipped_in_a_row = j.value("skipped_in_a_row", 0);
+    p.evaluation_failed = j.value("evaluation_failed", false);
+    p.proven_step = j.value("proven_step", std::int64_t{-1});
+    p.run_steps = j.value("run_steps", std::int64_t{0});
+    p.bf16_products = j.value("bf16_products", "");
+    if (!j.at("best_validation_loss").is_null())
+      p.best_validation_loss = j.at("best_validation_loss").get<double>();
+    const auto changes = config::changes_forbidden_on_resume(deck, j.at("deck").get<std::string>());
+    std::string text;
+    for (const std::string& change : changes) text += "\n  " + change;
+    REQUIRE(changes.empty(),
+            "the deck differs from that of {} in what may not change on resume:{}\nset these keys back, or "
+            "start anew "
+            "with checkpoint.resume = \"none\"",
+            checkpoint, text);
+    note = compare_data(j, deck, data, checkpoint);
+    if (!note.empty()) p.best_validation_loss = std::numeric_limits<double>::infinity();
+  } catch (const nlohmann::json::exception& e) {
+    fail("{}: its metadata cannot be read ({}); choose another checkpoint with checkpoint.resume", checkpoint,
+         reason_of(e));
+  }
+  return {p, note};
+}
+
+config::Deck deck_of(const nlohmann::json& metadata, const std::string& checkpoint) {
+  REQUIRE(metadata.contains("deck") && metadata.at("deck").is_string(), "{}: its metadata has no deck",
+          checkpoint);
+  // The dims are in the deck: the folder that they came from may be gone.
+  return config::parse_deck(metadata.at("deck").get<std::string>(), checkpoint + "/deck", {"model.from="});
+}
+
+}  // namespace ztrain::job

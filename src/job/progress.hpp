@@ -1,0 +1,50 @@
+#pragma once
+// What a run has done: the part of its state that is not tensors. Saved in every checkpoint.
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "config/deck.hpp"
+#include "data/datasets.hpp"
+#include "optim/loss_scaler.hpp"
+
+namespace ztrain::job {
+
+struct Progress {
+  std::int64_t step = 0;     ///< steps done, skipped ones included
+  std::int64_t samples = 0;  ///< the data cursor: sequences consumed over all ranks
+  std::int64_t optimizer_steps =
+      0;  ///< steps that changed the weights: schedule and bias corrections count these
+  optim::LossScalerState loss_scaler;  ///< of fp16 runs
+  int skipped_in_a_row = 0;            ///< of the last steps, those whose gradients were not finite
+  bool evaluation_failed = false;      ///< the validation loss of these weights was not finite
+  std::int64_t proven_step = -1;       ///< of the newest checkpoint from whose weights a step was taken
+  double best_validation_loss = std::numeric_limits<double>::infinity();
+  std::int64_t run_steps =
+      0;  ///< length of the run that made this progress, on which its schedule hangs; 0: not known
+  std::string bf16_products;  ///< as chosen_bf16_products says of the ranks that made this progress
+};
+
+/// Everything a checkpoint records beside its tensors.
+nlohmann::json to_metadata(const Progress& progress, const config::Deck& deck, const data::Identity& data,
+                           const std::string& version);
+
+/// Throws Error where checkpoints of this run would have more metadata than can be read back.
+void require_readable_metadata(const config::Deck& deck, const data::Identity& data);
+
+struct Restored {
+  Progress progress;
+  std::string note;  ///< for the user; "" for none
+};
+
+/// Throws Error when fields are missing, when a key that may not change on resume did, or when the training
+/// data differ (see data_identity.hpp).
+Restored from_metadata(const nlohmann::json& metadata, const config::Deck& deck, const data::Identity& data,
+                       const std::string& checkpoint);
+
+/// The deck of a checkpoint, model.from left out: the checkpoint holds the weights and the deck their dims.
+config::Deck deck_of(const nlohmann::json& metadata, const std::string& checkpoint);
+
+}  // namespace ztrain::job

@@ -1,0 +1,11 @@
+#pragma once
+// Folders that a user names as a checkpoint.
+
+#include <string>
+
+namespace ztrain::job {
+
+/// Throws Error that says what the folder is instead, where it is no checkpoint of ztrain.
+void require_checkpoint(const std::string& folder);
+
+}  // namespace ztrain::job

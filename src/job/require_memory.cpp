@@ -1,0 +1,192 @@
+#include "job/require_memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "base/text.hpp"
+#include "job/memory_report.hpp"
+#include "memory/machine.hpp"
+#include "plan/fit.hpp"
+#include "plan/memory.hpp"
+
+namespace ztrain::job {
+namespace {
+
+/// What one rank finds on its node, or on its GPU.
+struct Finding {
+  std::int64_t needed = 0;     ///< bytes of all ranks of the node or GPU
+  std::int64_t available = 0;  ///< of the node or GPU, now; -1: unknown
+  std::int64_t ranks = 1;      ///< on the node or GPU
+  std::int64_t pinned = 0;     ///< of what is needed
+
+  bool fits() const { return available < 0 || needed <= available; }
+};
+
+/// All members are of 8 bytes: ranks exchange it as it is.
+struct Findings {
+  Finding gpu;  ///< nothing is needed of it where there is none
+  Finding node;
+
+  bool fit() const { return gpu.fits() && node.fits(); }
+};
+
+bool do_not_fit(const Findings& findings) {
+  return !findings.fit();
+}
+
+std::int64_t total_of(const plan::RankMemory& memory) {
+  std::int64_t total = 0;
+  for (int t = 0; t < program::tier_count; ++t)
+    total += static_cast<std::int64_t>(memory.total(static_cast<program::Tier>(t)));
+  return total;
+}
+
+/// What every rank has, by rank.
+template <class T>
+std::vector<T> of_all(const runtime::Session& session, const T& mine) {
+  std::vector<T> all(static_cast<std::size_t>(session.size()));
+  REQUIRE(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, session.world()) ==
+              MPI_SUCCESS,
+          "MPI_Allgather failed while the ranks compared their memory");
+  return all;
+}
+
+Finding finding(std::int64_t bytes, std::int64_t pinned, std::int64_t ranks,
+                const memory::MachineMemory& limits) {
+  return {bytes * ranks, limits.total == 0 ? -1 : limits.available, ranks, pinned * ranks};
+}
+
+std::vector<Findings> findings_of_all(const runtime::Session& session, runtime::Device& device,
+                                      const plan::RankMemory& memory, std::int64_t pinned) {
+  Findings mine;
+  std::int64_t on_node = total_of(memory) + pinned;
+  if (has_memory_of_its_own(device)) {
+    const std::int64_t bytes = memory.total(program::Tier::device);
+    on_node -= bytes;
+    mine.gpu = finding(bytes, 0, ranks_on(session, device), device.memory().limits());
+  }
+  mine.node = finding(on_node, pinned, session.ranks_on_node(), memory::machine_memory());
+  return of_all(session, mine);
+}
+
+/// Never throws: what it says stands in another message.
+std::string advice(const config::Deck* deck, int ranks, const plan::Limits& limits) {
+  const char* const general =
+      "Use more nodes, sharding.strategy = \"FULL_SHARD\", recompute.mode = \"full\", a smaller "
+      "batch.micro, or a smaller model";
+  if (!deck) return general;
+  try {
+    return plan::cheapest_fix_text({.deck = deck->path,
+                                    .overrides = deck->overrides,
+                                    .ranks = ranks,
+                                    .vocabulary = deck->model.vocab_size,
+                                    .limits = limits}) +
+           ". `ztrain plan` shows the whole account";
+  } catch (const std::exception&) {
+    return general;
+  }
+}
+
+template <class Job>
+std::string table_of(const Job& job, const program::Program& largest) {
+  const plan::RankMemory memory = plan::memory_of(job);
+  return memory_table(largest, memory.persistent(program::Tier::device),
+                      memory.transient(program::Tier::device));
+}
+
+std::string finding_text(const Findings& worst, const runtime::Device& device) {
+  const bool gpu = !worst.gpu.fits();
+  const Finding& f = gpu ? worst.gpu : worst.node;
+  const std::string pinned = f.pinned == 0
+                                 ? ""
+                                 : fmt::format(" ({} of it to copy inputs and communication through)",
+                                               format_bytes(static_cast<double>(f.pinned)));
+  return fmt::format("{} ranks on a {} need {}{}, of which {} are available", f.ranks,
+                     gpu ? device.name() : "node", format_bytes(static_cast<double>(f.needed)), pinned,
+                     format_bytes(static_cast<double>(f.available)));
+}
+
+std::string shortage(const std::string& what, const program::Job& job, const std::string& help) {
+  return fmt::format("the job does not fit: {}\n{}{}", what, table_of(job, job.train), help);
+}
+
+std::string shortage_of(const Findings& worst, const runtime::Device& device, const program::Job& job,
+                        const config::Deck* deck, int ranks) {
+  plan::Limits limits;
+  const std::string what = finding_text(worst, device);
+  if (!worst.gpu.fits()) {
+    limits.device_memory = static_cast<double>(worst.gpu.available / worst.gpu.ranks);
+    limits.outside_memory = 0.0;  // is in use already
+  } else if (has_memory_of_its_own(device)) {
+    return shortage(what, job,
+                    "Use fewer ranks on a node, device.communicator = \"nccl\", which copies nothing through "
+                    "the host, or a smaller batch.micro");
+  } else {
+    limits.ranks_per_node = static_cast<int>(worst.node.ranks);
+    limits.device_memory = limits.outside_memory = 0.0;
+    limits.host_memory = static_cast<double>(worst.node.available - worst.node.pinned);
+  }
+  limits.target = job.train.target;
+  return shortage(what, job, advice(deck, ranks, limits));
+}
+
+std::string device_shortage(double needed, const program::Job& job, const config::Deck& deck, int ranks) {
+  plan::Limits limits;
+  limits.target = job.train.target;
+  return shortage(
+      fmt::format("a rank needs {}, {} of it outside of the plan (cluster.outside_memory), and "
+                  "cluster.device_memory is {}",
+                  format_decimal_bytes(needed), format_decimal_bytes(deck.cluster.outside_memory * 1e9),
+                  format_decimal_bytes(deck.cluster.device_memory * 1e9)),
+      job, advice(&deck, ranks, limits));
+}
+
+}  // namespace
+
+bool has_memory_of_its_own(const runtime::Device& device) {
+  return !device.identity().empty();
+}
+
+std::int64_t ranks_on(const runtime::Session& session, const runtime::Device& device) {
+  const std::uint64_t mine = hash_text(session.host() + " " + device.identity());
+  return std::ranges::count(of_all(session, mine), mine);
+}
+
+void require_memory(const runtime::Session& session, runtime::Device& device, const program::Job& job,
+                    std::int64_t pinned, const config::Deck* deck) {
+  const plan::RankMemory memory = plan::memory_of(job);
+  const std::int64_t bytes =
+      has_memory_of_its_own(device) ? memory.total(program::Tier::device) : total_of(memory);
+  const std::vector<Findings> all = findings_of_all(session, device, memory, pinned);
+  const auto worst = std::find_if(all.begin(), all.end(), do_not_fit);
+  const double needed = static_cast<double>(bytes) + (deck ? deck->cluster.outside_memory * 1e9 : 0);
+  const bool device_fits =
+      !deck || deck->cluster.device_memory <= 0 || needed <= deck->cluster.device_memory * 1e9;
+  // Ranks differ by a few bytes of scalars: rank 0 decides for all.
+  const std::string text = session.from_rank_0([&]() -> std::string {
+    if (session.rank() != 0) return "";
+    if (!device_fits) return device_shortage(needed, job, *deck, session.size());
+    return worst == all.end() ? "" : shortage_of(*worst, device, job, deck, session.size());
+  }());
+  if (!text.empty()) throw runtime::AgreedError(text);
+}
+
+void require_memory(const runtime::Session& session, runtime::Device& device, const program::Inference& job,
+                    std::int64_t pinned) {
+  const std::vector<Findings> all = findings_of_all(session, device, plan::memory_of(job), pinned);
+  const auto worst = std::find_if(all.begin(), all.end(), do_not_fit);
+  const std::string text = session.from_rank_0([&]() -> std::string {
+    if (session.rank() != 0 || worst == all.end()) return "";
+    return fmt::format(
+        "generation does not fit: {}\n{}Use more nodes, fewer tokens (--tokens, --max-length, shorter "
+        "prompts), a smaller --chunk, or a narrower --dtype",
+        finding_text(*worst, device), table_of(job, job.prefill.program));
+  }());
+  if (!text.empty()) throw runtime::AgreedError(text);
+}
+
+}  // namespace ztrain::job

@@ -1,0 +1,110 @@
+#include "job/weights.hpp"
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "engine/dispatch.hpp"
+#include "kernels/elementwise/bytes.hpp"
+#include "kernels/elementwise/init.hpp"
+
+namespace ztrain::job {
+namespace {
+
+using program::Cut;
+using program::Program;
+
+int shard_index(const Program& p) {
+  return Coordinate(p.mesh, p.rank).index_in(Cut::shard_axes());
+}
+
+/// to: where the piece that starts at slice_begin lies.
+template <class P>
+void draw(const model::Parameter& parameter, const std::vector<LogicalRun>& runs, std::int64_t slice_begin,
+          std::byte* to, kernels::Exec& exec, std::uint64_t seed) {
+  P* data = reinterpret_cast<P*>(to);
+  const std::uint64_t stream = hash_text(parameter.name);
+  for (const LogicalRun& run : runs) {
+    const Vector<P> destination{data + (run.slice_begin - slice_begin), run.count};
+    switch (parameter.init) {
+      case model::Init::normal:
+        kernels::normal_init<P>(exec, destination, seed, stream,
+                                static_cast<std::uint64_t>(run.logical_begin), parameter.init_std);
+        break;
+      case model::Init::uniform:
+        kernels::uniform_init<P>(exec, destination, seed, stream,
+                                 static_cast<std::uint64_t>(run.logical_begin), parameter.init_std);
+        break;
+      case model::Init::ones:
+        kernels::constant_init<P>(exec, destination, 1);
+        break;
+      case model::Init::zeros:
+        kernels::constant_init<P>(exec, destination, 0);
+        break;
+    }
+  }
+}
+
+}  // namespace
+
+void initialize_weights(const Program& program, const program::JobTensors& tensors, const Layout& layout,
+                        const model::Graph& graph, const engine::JobMemory& memory, kernels::Exec& exec,
+                        std::uint64_t seed) {
+  for (const program::UnitState& unit : tensors.units)
+    kernels::zero(exec, memory.address(program, unit.master.slice),
+                  program.tensor(unit.master.slice).bytes());
+  draw_weights(program, tensors, layout, graph, memory, exec, seed,
+               [](const model::Parameter&) { return true; });
+  zero_moments(program, tensors, memory, exec);
+}
+
+void draw_weights(const Program& program, const program::JobTensors& tensors, const Layout& layout,
+                  const model::Graph& graph, const engine::JobMemory& memory, kernels::Exec& exec,
+                  std::uint64_t seed, const std::function<bool(const model::Parameter&)>& wanted) {
+  const int tensor_index = Coordinate(program.mesh, program.rank)[Axis::tensor];
+  for (const FlatUnit& unit : layout.units()) {
+    const program::UnitState& state = tensors.units[static_cast<std::size_t>(unit.unit)];
+    const std::int64_t begin = shard_index(program) * unit.shard_elements;
+    const DType type = program.tensor(state.master.slice).dtype;
+    std::byte* slice = memory.address(program, state.master.slice);
+    for (const Piece& piece : layout.pieces(unit.unit, begin, begin + unit.shard_elements)) {
+      const model::Parameter& parameter = graph.parameters[static_cast<std::size_t>(piece.parameter)];
+      if (!wanted(parameter)) continue;
+      const auto runs = layout.logical_runs(piece.parameter, tensor_index, piece.slice_begin, piece.count);
+      std::byte* to = slice + (piece.flat_begin - begin) * size_of(type);
+      engine::with_type(type, [&]<class P>(engine::Type<P>) {
+        draw<P>(parameter, runs, piece.slice_begin, to, exec, seed);
+      });
+    }
+  }
+}
+
+void zero_moments(const Program& program, const program::JobTensors& tensors, const engine::JobMemory& memory,
+                  kernels::Exec& exec) {
+  for (const program::UnitState& unit : tensors.units)
+    for (const program::State& s : unit.optimizer)
+      kernels::zero(exec, memory.address(program, s.slice), program.tensor(s.slice).bytes());
+}
+
+std::vector<checkpoint::StateShard> state_shards(const Program& program, const program::JobTensors& tensors,
+                                                 const engine::JobMemory& memory, bool optimizer) {
+  memory::Provider* const other = memory.provider().host_accessible() ? nullptr : &memory.provider();
+  std::vector<checkpoint::StateShard> shards;
+  for (std::size_t u = 0; u < tensors.units.size(); ++u) {
+    const auto add = [&](const std::string& name, program::TensorId t, std::int64_t granule) {
+      shards.push_back(
+          {name, static_cast<int>(u), program.tensor(t).dtype, memory.address(program, t), granule, other});
+    };
+    add("model", tensors.units[u].master.slice, 1);
+    if (!optimizer || tensors.units[u].optimizer.empty()) continue;  // a frozen unit has none
+    for (std::size_t i = 0; i < tensors.optimizer_states.size(); ++i) {
+      const optim::StateInfo& info = tensors.optimizer_states[i];
+      add("optimizer/" + info.name, tensors.units[u].optimizer[i].slice, info.granule);
+    }
+  }
+  return shards;
+}
+
+checkpoint::Place place_of(const Program& program, const Layout& layout) {
+  return {&layout, Coordinate(program.mesh, program.rank), shard_index(program)};
+}
+
+}  // namespace ztrain::job

@@ -1,0 +1,36 @@
+#pragma once
+// Initial weights, and this rank's slices of the state as checkpoints see them.
+
+#include <functional>
+#include <vector>
+
+#include "checkpoint/checkpoint.hpp"
+#include "engine/job_memory.hpp"
+#include "kernels/launch/exec.hpp"
+#include "program/jobs/compile.hpp"
+
+namespace ztrain::job {
+
+/// Writes this rank's slice of every master weight: drawn by (seed, parameter name, logical index), so the
+/// model is the same whatever the mesh. Moments become zero. Run the job's load Program afterwards.
+void initialize_weights(const program::Program& program, const program::JobTensors& tensors,
+                        const Layout& layout, const model::Graph& graph, const engine::JobMemory& memory,
+                        kernels::Exec& exec, std::uint64_t seed);
+
+/// Draws those parameters alone that `wanted` says, and leaves all else as it is.
+void draw_weights(const program::Program& program, const program::JobTensors& tensors, const Layout& layout,
+                  const model::Graph& graph, const engine::JobMemory& memory, kernels::Exec& exec,
+                  std::uint64_t seed, const std::function<bool(const model::Parameter&)>& wanted);
+
+/// Makes this rank's slices of the moments zero, for a run whose weights are not drawn.
+void zero_moments(const program::Program& program, const program::JobTensors& tensors,
+                  const engine::JobMemory& memory, kernels::Exec& exec);
+
+/// This rank's slices: weights, and with optimizer the moments.
+std::vector<checkpoint::StateShard> state_shards(const program::Program& program,
+                                                 const program::JobTensors& tensors,
+                                                 const engine::JobMemory& memory, bool optimizer);
+
+checkpoint::Place place_of(const program::Program& program, const Layout& layout);
+
+}  // namespace ztrain::job

@@ -1,0 +1,251 @@
+#include "job/worker.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <set>
+#include <utility>
+
+#include "base/error.hpp"
+#include "job/joint_proof.hpp"
+#include "job/product_algorithms.hpp"
+#include "job/require_memory.hpp"
+#include "job/weights.hpp"
+
+namespace ztrain::job {
+namespace {
+
+using program::Job;
+
+constexpr AxisSet data_axes = Axis::replicate | Axis::shard;
+
+// The order of the host's tensors: scalars, partials, then the inputs by micro-batch.
+constexpr std::size_t scalars_place = 0, partials_place = 1, first_input = 2;
+constexpr std::array input_names{"tokens", "targets", "weights", "positions", "document_start"};
+
+std::size_t input_place(int micro, std::size_t name) {
+  return first_input + static_cast<std::size_t>(micro) * input_names.size() + name;
+}
+
+engine::ExecutorOptions executor_options(const WorkerOptions& options) {
+  engine::ExecutorOptions o;
+  o.poison = options.poison;
+  o.timed = options.timed;
+  if (options.device.cuda_graphs == "compute") o.graphs = engine::Graphs::compute;
+  if (options.device.cuda_graphs == "step") o.graphs = engine::Graphs::step;
+  return o;
+}
+
+/// Products are bound with the algorithms that are known so far.
+engine::Queues& with_algorithms(const runtime::Session& session, const config::Deck* deck,
+                                engine::Queues& queues) {
+  if (deck) open_product_algorithms(session, deck->device, queues.exec(runtime::compute_queue));
+  return queues;
+}
+
+/// For a job that nobody watches.
+Job compiled(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec) {
+  telemetry::Console silent;
+  return compile_and_verify(session, silent, graph, spec);
+}
+
+/// What the host writes and reads, in the order of their places.
+std::vector<program::TensorId> host_tensors(const Job& job) {
+  std::vector<program::TensorId> tensors{job.tensors.scalars, job.tensors.partials};
+  for (int micro = 0;; ++micro)
+    for (const char* name : input_names) {
+      const program::TensorId t = job.train.find(program::input_name(name, micro));
+      if (t == program::no_tensor) return tensors;
+      tensors.push_back(t);
+    }
+}
+
+std::vector<engine::DeviceRange> host_ranges(const Job& job, const engine::JobMemory& memory) {
+  std::vector<engine::DeviceRange> ranges;
+  for (const program::TensorId t : host_tensors(job))
+    ranges.push_back({memory.address(job.train, t), job.train.tensor(t).bytes()});
+  return ranges;
+}
+
+std::int64_t pinned_bytes(const Ground& ground, const Job& job) {
+  std::vector<std::int64_t> bytes;
+  for (const program::TensorId t : host_tensors(job)) bytes.push_back(job.train.tensor(t).bytes());
+  return job::pinned_bytes(*ground.device, *ground.backend, {&job.load, &job.train, &job.evaluate}, bytes);
+}
+
+/// The job, once it is known to fit.
+Job fitting(const runtime::Session& session, const Ground& ground, Job job, const config::Deck* deck) {
+  require_memory(session, *ground.device, job, pinned_bytes(ground, job), deck);
+  return job;
+}
+
+}  // namespace
+
+Job compile_and_verify(const runtime::Session& session, telemetry::Console& console,
+                       const model::Graph& graph, const program::JobSpec& spec) {
+  Job job = session.agree("compiling the step program", [&] {
+    const telemetry::Phase phase(console, "compiling the step program");
+    return program::compile(graph, spec, session.rank());
+  });
+  const telemetry::Phase phase(console, "proving the step program over all ranks");
+  prove_together(session, {&job.load, &job.train, &job.evaluate}, [&](int rank) {
+    Job other = program::compile(graph, spec, rank);
+    return std::vector<program::Program>{std::move(other.load), std::move(other.train),
+                                         std::move(other.evaluate)};
+  });
+  return job;
+}
+
+WorkerOptions worker_options(const config::Deck& deck) {
+  return {.poison = deck.debug.poison, .device = deck.device};
+}
+
+Worker::Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
+               WorkerOptions options, std::unique_ptr<runtime::Device> device)
+    : Worker(session, compiled(session, graph, spec), nullptr, options, std::move(device)) {}
+
+Worker::Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
+               const WorkerOptions& options, Ground ground)
+    : Worker(session, compiled(session, graph, spec), nullptr, options, std::move(ground)) {}
+
+Worker::Worker(const runtime::Session& session, Job job, const config::Deck* deck, WorkerOptions options,
+               std::unique_ptr<runtime::Device> device)
+    : Worker(session, std::move(job), deck, options,
+             open_ground(session, std::move(device), options.device)) {}
+
+Worker::Worker(const runtime::Session& session, Job job, const config::Deck* deck,
+               const WorkerOptions& options, Ground ground)
+    : job_(fitting(session, ground, std::move(job), deck)),
+      device_(std::move(ground.device)),
+      queues_(*device_),
+      held_(session, *device_),
+      arenas_(allocate(session, *device_, *ground.backend, held_, {&job_.load, &job_.train, &job_.evaluate},
+                       options.poison ? memory::Arena::Guards::on : memory::Arena::Guards::off)),
+      mesh_(session, job_.train.mesh, std::move(ground.backend)),
+      load_(job_.load, memory_, mesh_, with_algorithms(session, deck, queues_), {.poison = options.poison}),
+      train_(job_.train, memory_, mesh_, queues_, executor_options(options)),
+      evaluate_(job_.evaluate, memory_, mesh_, queues_, executor_options(options)),
+      host_(session.agree("allocating memory",
+                          [&] { return engine::HostTensors(*device_, host_ranges(job_, memory_)); })),
+      abort_(mesh_) {
+  session.agree("preparing graphs", [&] {
+    train_.require_capturable();
+    evaluate_.require_capturable();
+  });
+  register_arenas(mesh_, memory_);
+  notes_ = train_.notes();
+  for (const engine::Note& note : evaluate_.notes())
+    if (note.warning && std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(note);
+  if (!arenas_.note.empty()) notes_.push_back({"arenas", arenas_.note});
+  if (deck) note_algorithms(session, *deck);
+  scalars() = {};
+  host_.upload(scalars_place);
+}
+
+void Worker::note_algorithms(const runtime::Session& session, const config::Deck& deck) {
+  const std::string text =
+      share_product_algorithms(session, deck.device, queues_.exec(runtime::compute_queue));
+  if (!text.empty()) notes_.push_back({"products", text});
+}
+
+void Worker::step() {
+  host_.upload(scalars_place);
+  for (std::size_t i = first_input; i < host_.size(); ++i) host_.upload(i);
+  train_.run();
+  host_.download(scalars_place);
+  wait(train_);
+}
+
+void Worker::evaluate_batch() {
+  for (std::size_t i = 0; i < input_names.size(); ++i) host_.upload(input_place(0, i));
+  evaluate_.run();
+  host_.download(partials_place);
+  wait(evaluate_);
+}
+
+/// A communication that failed on the device would never end. What the device is at is asked for once it
+/// takes its time, and then rarely: asking costs calls of the driver.
+void Worker::wait(engine::Executor& executor) {
+  using Clock = std::chrono::steady_clock;
+  auto next = Clock::now() + std::chrono::milliseconds(500);
+  const auto meanwhile = [&] {
+    mesh_.check();
+    if (Clock::now() < next) return;
+    executor.observe();
+    next = Clock::now() + std::chrono::milliseconds(100);
+  };
+  host_.wait(std::ref(meanwhile));  // by reference: a step allocates nothing
+  executor.forget();
+}
+
+std::string Worker::where() const {
+  const std::string at = train_.where();
+  return at.empty() ? evaluate_.where() : at;
+}
+
+std::string Worker::position() const {
+  for (const engine::Executor* executor : {&train_, &evaluate_, &load_})
+    if (std::string at = executor->position(); !at.empty()) return at;
+  return "";
+}
+
+std::vector<checkpoint::StateShard> Worker::state(bool optimizer) const {
+  device_->finish();
+  return state_shards(job_.load, job_.tensors, memory_, optimizer);
+}
+
+void Worker::initialize(std::uint64_t seed) {
+  run_on(*device_, [&] {
+    initialize_weights(job_.load, job_.tensors, job_.layout, job_.graph, memory_,
+                       queues_.exec(runtime::compute_queue), seed);
+  });
+  load_copies();
+}
+
+checkpoint::Imported Worker::import_weights(const std::string& folder, const checkpoint::Progress& progress) {
+  const auto shards = state(false);
+  return checkpoint::import_weights(folder, place_of(job_.load, job_.layout), shards, progress);
+}
+
+void Worker::complete_import(const checkpoint::Imported& imported, std::uint64_t seed) {
+  const std::set<std::string> absent(imported.absent.begin(), imported.absent.end());
+  run_on(*device_, [&] {
+    kernels::Exec& exec = queues_.exec(runtime::compute_queue);
+    draw_weights(job_.load, job_.tensors, job_.layout, job_.graph, memory_, exec, seed,
+                 [&](const model::Parameter& p) { return absent.contains(p.name); });
+    zero_moments(job_.load, job_.tensors, memory_, exec);
+  });
+  load_copies();
+}
+
+std::int64_t Worker::weight_bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& shard : state_shards(job_.load, job_.tensors, memory_, false))
+    bytes += job_.layout.unit(shard.unit).shard_elements * size_of(shard.dtype);
+  return bytes;
+}
+
+StepScalars& Worker::scalars() const {
+  return *reinterpret_cast<StepScalars*>(host_.at(scalars_place));
+}
+
+const StepPartial* Worker::partials() const {
+  return reinterpret_cast<const StepPartial*>(host_.at(partials_place));
+}
+
+InputAddresses Worker::inputs(int micro) const {
+  const auto ints = [&](std::size_t name) {
+    return reinterpret_cast<std::int32_t*>(host_.at(input_place(micro, name)));
+  };
+  return {ints(0), ints(1), reinterpret_cast<float*>(host_.at(input_place(micro, 2))), ints(3), ints(4)};
+}
+
+int Worker::data_index() const {
+  return mesh_.coordinate().index_in(data_axes);
+}
+int Worker::data_ranks() const {
+  return mesh_.shape().size(data_axes);
+}
+
+}  // namespace ztrain::job

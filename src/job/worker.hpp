@@ -1,0 +1,131 @@
+#pragma once
+// One rank's machinery for a compiled job: mesh, memory, executors and the state in them.
+
+#include <memory>
+#include <string>
+
+#include "checkpoint/checkpoint.hpp"
+#include "checkpoint/hf/import.hpp"
+#include "config/deck.hpp"
+#include "engine/executor.hpp"
+#include "engine/host_tensors.hpp"
+#include "engine/job_memory.hpp"
+#include "job/held_memory.hpp"
+#include "job/open_device.hpp"
+#include "kernel_interface/step_partial.hpp"
+#include "kernel_interface/step_scalars.hpp"
+#include "program/jobs/compile.hpp"
+#include "runtime/comm/mesh_comms.hpp"
+#include "runtime/session/session.hpp"
+#include "telemetry/console.hpp"
+
+namespace ztrain::job {
+
+/// Input tensors of one micro-batch: where the host writes them.
+struct InputAddresses {
+  std::int32_t* tokens;
+  std::int32_t* targets;
+  float* weights;
+  std::int32_t* positions;
+  std::int32_t* document_start;
+};
+
+struct WorkerOptions {
+  bool poison = false;  ///< debug.poison
+  bool timed = false;   ///< engine::ExecutorOptions::timed
+  config::Device device = default_device_options();
+};
+WorkerOptions worker_options(const config::Deck& deck);
+
+class Worker {
+ public:
+  /// Collective. Compiles, proves the joint graph, allocates and binds. The state is not set yet:
+  /// initialize() draws it; or write the slices and call load_copies(). device: null for that of the build.
+  Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
+         WorkerOptions options = {}, std::unique_ptr<runtime::Device> device = nullptr);
+  /// Collective. The same on a device with communicators that were chosen by the caller.
+  Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
+         const WorkerOptions& options, Ground ground);
+  /// Collective. For a job compiled by compile_and_verify. deck: to say in terms of what would make a job fit
+  /// that does not; may be null.
+  Worker(const runtime::Session& session, program::Job job, const config::Deck* deck, WorkerOptions options,
+         std::unique_ptr<runtime::Device> device);
+
+  /// Collective: weights drawn from the seed, moments zero.
+  void initialize(std::uint64_t seed);
+  /// Fills the slices of the weights from a Hugging Face model's folder or a checkpoint, and touches no other
+  /// memory; what checkpoint::import_weights gives and throws. Call complete_import() once all ranks are
+  /// through.
+  checkpoint::Imported import_weights(const std::string& folder, const checkpoint::Progress& progress);
+  /// Collective: draws adapters that the folder lacked from the seed, makes moments zero, derives all copies.
+  void complete_import(const checkpoint::Imported& imported, std::uint64_t seed);
+  /// Bytes of this rank's slices of the weights, which import_weights fills.
+  std::int64_t weight_bytes() const;
+
+  /// What the log should say of how this came about; none: nothing.
+  const std::vector<engine::Note>& notes() const { return notes_; }
+  const program::Job& job() const { return job_; }
+  runtime::Device& device() const { return *device_; }
+  const engine::JobMemory& memory() const { return memory_; }
+  runtime::Mesh& mesh() { return mesh_; }
+  engine::Queues& queues() { return queues_; }
+  engine::Executor& train() { return train_; }
+  const engine::Executor& train() const { return train_; }
+  engine::Executor& evaluate() { return evaluate_; }
+
+  /// Collective: derives all copies after the slices of the state were written.
+  void load_copies() { load_.run(); }
+  /// Collective: the train Program on inputs() and scalars(), whose results are there on return. That is
+  /// where the host waits for the device, and nowhere else.
+  void step();
+  /// Collective: the evaluation of micro-batch 0; partials() are there on return.
+  void evaluate_batch();
+  /// For a watchdog on another thread: the op that the host is at, or what the device is at while the host
+  /// waits for it in a step or an evaluation; "" where it is neither.
+  std::string where() const;
+  /// The same in brief: "op 37 of 146, forward model.layers.2 micro 0".
+  std::string position() const;
+  /// This rank's slices of the state. No work is under way on them.
+  std::vector<checkpoint::StateShard> state(bool optimizer) const;
+
+  /// What this rank holds, as it is counted by others than the plan. Of a GPU as of the last look().
+  HeldMemory& held() { return held_; }
+  const HeldMemory& held() const { return held_; }
+  std::int64_t outside_bytes() const { return held_.outside(memory_); }
+  /// Arenas of the memory that is counted.
+  std::int64_t planned_bytes() const { return HeldMemory::planned(*device_, memory_); }
+
+  StepScalars& scalars() const;
+  /// [ranks], after an evaluation.
+  const StepPartial* partials() const;
+  InputAddresses inputs(int micro) const;
+  /// Index of this rank among those that see different data, and their number.
+  int data_index() const;
+  int data_ranks() const;
+
+ private:
+  Worker(const runtime::Session& session, program::Job job, const config::Deck* deck,
+         const WorkerOptions& options, Ground ground);
+  void note_algorithms(const runtime::Session& session, const config::Deck& deck);
+  void wait(engine::Executor& executor);
+
+  program::Job job_;
+  std::unique_ptr<runtime::Device> device_;
+  engine::Queues queues_;
+  HeldMemory held_;
+  Arenas arenas_;
+  engine::JobMemory& memory_ = arenas_.memory;
+  runtime::Mesh mesh_;
+  engine::Executor load_, train_, evaluate_;
+  engine::HostTensors host_;
+  std::vector<engine::Note> notes_;
+  runtime::AbortOnError abort_;
+};
+
+/// Collective: compiles this rank's job, and proves the joint graph of every Program of it. Ranks whose
+/// Programs communicate alike are one class, compiled once on rank 0. Throws AgreedError on every rank when a
+/// proof fails.
+program::Job compile_and_verify(const runtime::Session& session, telemetry::Console& console,
+                                const model::Graph& graph, const program::JobSpec& spec);
+
+}  // namespace ztrain::job

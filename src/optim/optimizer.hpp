@@ -1,0 +1,67 @@
+#pragma once
+// The table of optimizers. A rule is one header of update mathematics and one entry of the list in rules.hpp;
+// this table, the kernels (kernels/optimizer/optimizer_step.hpp) and the states that a job keeps follow from
+// the list.
+//
+// A rule R is a struct of
+// - name, doc: what a deck calls it, and a sentence for its readers;
+// - states(settings): what it keeps per parameter element. All-zero bytes are the state before the first
+// step;
+// - Coefficients<A>: the step's constants, made from (StepScalars, Settings, Group);
+// - step<A>(value, gradient, coefficients, state&...): returns the stepped value and updates the states,
+// where A is float, or double for fp64 parameters. gradient is the summed one: step applies
+// gradient_multiplier. The states have the type of precision.moments, and step is called with as many of them
+// (at most two) as states() returns. A rule whose states are stored as codes names its Codecs instead of a
+// step, and the rule that steps what they decode to (adamw_8bit.hpp).
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.hpp"
+
+namespace ztrain::optim {
+
+/// What a deck sets for the whole job. A rule reads what it needs.
+struct Settings {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double momentum = 0;
+  bool nesterov = false;
+};
+
+/// What differs between groups of parameters.
+struct Group {
+  double lr_scale = 1;      ///< factor of the learning rate
+  double weight_decay = 0;  ///< factor of the decay, as the rule defines it
+};
+
+/// One state that is kept beside each parameter.
+struct StateInfo {
+  std::string name;
+  std::optional<DType> dtype;  ///< none: precision.moments
+  std::int64_t granule = 1;    ///< parameter elements per item, counted from the parameter's start
+};
+
+struct Info {
+  std::string_view name;
+  std::string_view doc;
+  /// Throws Error when the settings contradict each other.
+  std::vector<StateInfo> (*states)(const Settings&);
+};
+
+/// Items with a granule above 1 cover so many elements: the quantum on which parameters start and shards are
+/// cut, so that no item straddles ranks.
+inline constexpr std::int64_t block = 256;
+
+const std::vector<Info>& table();
+
+/// Throws Error naming the known ones.
+const Info& find(std::string_view name);
+
+std::vector<std::string> names();
+
+}  // namespace ztrain::optim

@@ -1,0 +1,70 @@
+#pragma once
+// Happens-before of a Program, shared by its last passes. For every op the latest op of each stream that is
+// complete before it starts: a vector clock (Fidge 1988, Mattern 1989) over the streams. As the ops of one
+// stream complete in issue order, that one op stands for all earlier ones of its stream.
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "program/ir/program.hpp"
+
+namespace ztrain::program {
+
+inline constexpr OpId no_op = -1;
+
+/// One op per stream, no_op where there is none.
+using PerStream = std::array<OpId, stream_count>;
+inline constexpr PerStream no_ops{no_op, no_op, no_op, no_op, no_op, no_op};
+
+inline std::size_t index_of(Stream stream) {
+  return static_cast<std::size_t>(stream);
+}
+
+/// Keeps the later op of each stream.
+inline void merge(PerStream& into, const PerStream& other) {
+  for (std::size_t s = 0; s < stream_count; ++s)
+    if (other[s] > into[s]) into[s] = other[s];
+}
+
+/// Bytes [begin, end) of the tensor that holds them; of a view that moves on (Tensor::step) all that it comes
+/// to.
+struct ByteRange {
+  TensorId base = no_tensor;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  bool empty() const { return begin >= end; }
+};
+ByteRange byte_range(const Program& program, TensorId id);
+
+bool is_release(const Op& op);
+
+/// Vector clocks, filled op by op in issue order.
+class Order {
+ public:
+  explicit Order(const Program& program);
+
+  /// The next op in issue order, with Op::after as it stands.
+  void append(OpId id);
+  /// The next op in issue order, which must start after all of `wanted`. Returns the fewest ops of other
+  /// streams to wait for, ascending: none that stream order or another of them implies.
+  std::vector<OpId> append_after(OpId id, const PerStream& wanted);
+
+  /// True where `earlier` is complete before `later` starts, whatever the timing. Both must have been
+  /// appended.
+  bool before(OpId earlier, OpId later) const {
+    return earlier <= clocks_[static_cast<std::size_t>(later)][index_of(program_.op(earlier).stream)];
+  }
+  const PerStream& clock(OpId id) const { return clocks_[static_cast<std::size_t>(id)]; }
+
+ private:
+  PerStream start_of(const Op& op) const;
+  void wait_for(PerStream& clock, OpId earlier) const;
+  void store(OpId id, const PerStream& clock);
+
+  const Program& program_;
+  std::vector<PerStream> clocks_;
+  PerStream tail_ = no_ops;  ///< last op appended to each stream
+};
+
+}  // namespace ztrain::program

@@ -1,0 +1,202 @@
+#pragma once
+// The step as a program: a list of typed ops on named tensors, compiled ahead for one rank. The order of the
+// list is the order in which the host issues the ops. Everything that runs, plans, simulates, verifies or
+// draws walks this.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/attributes.hpp"
+#include "base/dtype.hpp"
+#include "base/shape.hpp"
+#include "kernel_interface/target.hpp"
+#include "layout/mesh.hpp"
+
+namespace ztrain::program {
+
+using TensorId = std::int32_t;
+using OpId = std::int32_t;  ///< index into Program::ops
+inline constexpr TensorId no_tensor = -1;
+
+/// Ops of one stream run in issue order. Ops of different streams are ordered only by Op::after.
+enum class Stream : std::uint8_t { compute, gather, reduce, p2p, copy, io };
+inline constexpr int stream_count = 6;
+std::string_view name_of(Stream stream);
+
+/// Where bytes live.
+enum class Tier : std::uint8_t { device, host, nvme };
+inline constexpr int tier_count = 3;
+std::string_view name_of(Tier tier);
+
+/// Groups ops for people, schedules, timings and traces.
+enum class ActionKind : std::uint8_t {
+  load,
+  gather,
+  release,
+  forward,
+  backward,
+  recompute,
+  reduce,
+  send,
+  recv,
+  fetch,
+  evict,
+  norm,
+  optimize
+};
+inline constexpr int action_kind_count = 13;
+std::string_view name_of(ActionKind kind);
+/// Forward, backward and recompute: what a model's blocks do.
+bool is_compute(ActionKind kind);
+
+struct Action {
+  ActionKind kind = ActionKind::forward;
+  int part = -1;   ///< forward, backward, recompute: the block; otherwise the unit. -1: of none
+  int micro = -1;  ///< -1: of no micro-batch
+  bool operator==(const Action&) const = default;
+};
+
+/// Rows of the memory table.
+enum class Category : std::uint8_t {
+  parameter,
+  master,
+  optimizer,
+  gradient,
+  gathered,
+  activation,
+  input,
+  scalar,
+  workspace,
+  cache
+};
+inline constexpr int category_count = 10;
+std::string_view name_of(Category category);
+
+struct Tensor {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  Category category = Category::activation;
+  Tier tier = Tier::device;
+  /// Keeps its bytes between Programs, at the same address in each of them. Otherwise it lives from `first`
+  /// to `last`.
+  bool persistent = false;
+  /// A view: bytes [offset, offset + bytes()) of tensor `base`, which is not itself a view. Views have no
+  /// storage.
+  TensorId base = no_tensor;
+  std::int64_t offset = 0;
+  /// Of what the ops of Program::repeat name: bytes by which its place moves on from one time to the next.
+  std::int64_t step = 0;
+
+  // Filled by plan_lifetimes and plan_memory, for tensors with storage.
+  OpId first = -1;            ///< first op that accesses it or a view of it
+  OpId last = -1;             ///< last op that does; its bytes may be reused after that
+  std::int64_t address = -1;  ///< bytes from the start of its tier's persistent or transient region
+
+  std::int64_t bytes() const { return elements(shape) * size_of(dtype); }
+};
+
+enum class CommKind : std::uint8_t {
+  none,
+  all_gather,
+  reduce_scatter,
+  all_reduce,
+  broadcast,
+  send,
+  recv,
+  all_to_all
+};
+std::string_view name_of(CommKind kind);
+
+/// What a communication op does beyond its tensors. Every member of the group over `axes` issues a matching
+/// op; send and recv match with the rank at index `peer` of that group.
+struct Communication {
+  CommKind kind = CommKind::none;
+  AxisSet axes;
+  int peer = -1;
+  std::int64_t sent_bytes = 0;  ///< bytes this rank sends
+};
+
+/// inputs are read, outputs written; a tensor updated in place is in both.
+struct Op {
+  std::string type;  ///< row of the op table ("linear", "all_gather", ...)
+  std::string name;  ///< for messages: "model.layers.0.mlp.up_proj"
+  std::vector<TensorId> inputs;
+  std::vector<TensorId> outputs;
+  Attributes attributes;
+  Stream stream = Stream::compute;
+  Action action;
+  Communication comm;
+  double flops = 0;
+  /// Ops of other streams (all earlier in the list) that must be complete before this one starts. Filled by
+  /// link_dependencies, and by plan_memory for the reuse of bytes.
+  std::vector<OpId> after;
+
+  bool communicates() const { return comm.kind != CommKind::none; }
+};
+
+/// An attribute of an op that grows by so much from one time to the next.
+struct AttributeStep {
+  OpId op = -1;
+  std::string key;
+  std::int64_t by = 0;
+  bool operator==(const AttributeStep&) const = default;
+};
+
+/// Ops [begin, end) are issued so many times in a row, on the same addresses but for Tensor::step: the
+/// micro-batches in the middle of a step (program/ir/repeat.hpp says when that is right, and how Op::after is
+/// read). All that walks a Program in issue order, or adds up what it does, counts them so often.
+struct Repeat {
+  OpId begin = 0, end = 0;
+  int times = 1;
+  std::vector<AttributeStep> attributes{};
+  OpId length() const { return end - begin; }
+  bool contains(OpId op) const { return begin <= op && op < end; }
+  bool operator==(const Repeat&) const = default;
+};
+
+/// Extents of one tier's regions, from plan_memory.
+struct TierPlan {
+  std::int64_t persistent_bytes = 0;
+  std::int64_t transient_bytes = 0;  ///< extent of the transient region
+  std::int64_t live_bytes = 0;  ///< largest sum of transient bytes alive at once: no extent can be smaller
+};
+
+struct Program {
+  std::string name;  ///< "train step", "evaluation", ...
+  int rank = 0;      ///< global rank it was compiled for
+  MeshShape mesh;
+  Target target = build_target();   ///< what its kernels and their workspaces are for
+  std::vector<std::string> blocks;  ///< names: of forward, backward and recompute
+  std::vector<std::string> units;   ///< names: of what is gathered, reduced and stepped
+  std::vector<Tensor> tensors;
+  std::vector<Op> ops;
+  Repeat repeat;
+  TierPlan plan[tier_count];
+
+  Tensor& tensor(TensorId id) { return tensors[static_cast<std::size_t>(id)]; }
+  const Tensor& tensor(TensorId id) const { return tensors[static_cast<std::size_t>(id)]; }
+  Op& op(OpId id) { return ops[static_cast<std::size_t>(id)]; }
+  const Op& op(OpId id) const { return ops[static_cast<std::size_t>(id)]; }
+
+  /// How often an op is issued.
+  int times(OpId id) const { return repeat.contains(id) ? repeat.times : 1; }
+  /// Ops issued in one run.
+  std::int64_t issues() const { return std::ssize(ops) + std::int64_t{repeat.times - 1} * repeat.length(); }
+
+  /// The tensor that holds the bytes: the tensor itself, or the base of a view.
+  TensorId storage(TensorId id) const { return tensor(id).base == no_tensor ? id : tensor(id).base; }
+  TensorId add(Tensor tensor);
+  /// The tensor of this name, or no_tensor. Linear in the number of tensors.
+  TensorId find(std::string_view name) const;
+};
+
+/// Of products and attention, in one run.
+double flops_of(const Program& program);
+
+/// "forward model.layers.3 micro 0: linear model.layers.3.mlp.up_proj (op 41)"
+std::string describe(const Program& program, OpId op);
+
+}  // namespace ztrain::program

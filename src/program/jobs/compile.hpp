@@ -1,0 +1,92 @@
+#pragma once
+// From a model graph and a mesh coordinate to the Programs of a job: load, train step, evaluation. Pure: any
+// rank's Programs compile anywhere.
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "config/deck.hpp"
+#include "kernel_interface/target.hpp"
+#include "model/graph.hpp"
+#include "program/passes/expand.hpp"
+#include "program/passes/shard.hpp"
+#include "program/passes/unit_state.hpp"
+#include "program/passes/units.hpp"
+
+namespace ztrain::program {
+
+struct OptimizerSpec {
+  config::Optimizer options =
+      standard();  ///< rule, rates, exclusions and groups; lr and max_norm are the trainer's
+  bool stochastic_rounding = false;  ///< of parameters that are stepped without a wider master
+  std::uint64_t seed = 0;            ///< of that rounding
+
+  optim::Settings settings() const {
+    return {options.beta1, options.beta2, options.eps, options.momentum, options.nesterov};
+  }
+  static config::Optimizer standard();
+};
+
+struct JobSpec {
+  MeshShape mesh;
+  Target target = build_target();  ///< another one only where nothing is executed
+  Strategy strategy;
+  Precision precision;
+  OptimizerSpec optimizer;
+  int micro_batches = 1;
+  Recompute recompute;
+  UnitOptions units;
+  ShardOptions sharding;
+  /// Compiles every micro-batch, also where those in the middle are alike (program/ir/repeat.hpp). So does a
+  /// pass over Programs, which might treat one of them by itself.
+  bool every_micro_batch = false;
+  /// Passes over the forward graph and over each Program before its dependencies are linked. The built-in
+  /// passes come first; the order of the list is the order of application.
+  std::vector<std::function<void(model::Graph&, const Coordinate&)>> graph_passes;
+  std::vector<std::function<void(Program&)>> program_passes;
+};
+
+/// Persistent tensors beside the units' states. The ids hold in every Program of the job.
+struct JobTensors {
+  std::vector<UnitState> units;
+  std::vector<optim::StateInfo> optimizer_states;  ///< of each trained unit's UnitState::optimizer
+  std::vector<TensorId> scales;   ///< by parameter: of the codes that are computed with, or none
+  TensorId scalars = no_tensor;   ///< StepScalars
+  TensorId partials = no_tensor;  ///< uint8 [ranks, sizeof(StepPartial)]
+};
+
+struct Job {
+  model::Graph graph;  ///< after the graph passes
+  Layout layout;
+  JobTensors tensors;
+  Program load;   ///< after initialisation or reading a checkpoint: derives all copies from the slices of the
+                  ///< master state
+  Program train;  ///< one optimizer step
+  Program evaluate;  ///< forward on micro-batch 0; leaves the ranks' loss sums in partials
+};
+
+/// Compiles for one rank: links, plans and verifies every Program of it. Throws Error when a pass broke one.
+Job compile(model::Graph graph, const JobSpec& spec, int rank);
+
+/// Asked what a job needs at least, by tier: what it keeps between Programs, before anything is compiled, and
+/// then also what is alive at once in its step, before that has places and proofs.
+using MayFit = std::function<bool(const std::array<TierPlan, tier_count>& least)>;
+
+/// The same; nothing, in a fraction of the time, where it may not.
+std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank, const MayFit& may_fit);
+
+/// Ranks whose Programs are the same but for the contents of attributes (which pieces of their shards they
+/// speak for, which tokens they see) and for where their slice of a state begins that is kept whole. What
+/// else compile() reads of a rank tells classes apart: its place in the pipeline, its part of a secondary
+/// shard, and with weights that are computed with as codes its shard, which says whose scales it reads. A
+/// pass of the job's may look at any rank: then each is a class of its own. In every class ranks ascend.
+std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobSpec& spec);
+
+/// Compiles one rank of each class and proves the joint graph of each Program over all ranks (verify_joint).
+void verify_job(const model::Graph& graph, const JobSpec& spec);
+/// The same, where rank 0 is compiled already.
+void verify_job(const model::Graph& graph, const JobSpec& spec, const Job& rank_0);
+
+}  // namespace ztrain::program

@@ -1,0 +1,106 @@
+#include "program/jobs/inference.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "model/kv_cache.hpp"
+#include "program/jobs/job_base.hpp"
+#include "program/passes/final_passes.hpp"
+#include "program/passes/optimizer.hpp"
+
+namespace ztrain::program {
+namespace {
+
+using model::Graph;
+using model::Role;
+
+/// The model on new tokens. Both Programs have inputs of their own, told apart by their names.
+Graph cached_graph(const LogitsGraph& emit, std::int64_t tokens, const InferenceOptions& options,
+                   const char* prefix, bool every_row) {
+  Graph graph = emit(tokens);
+  model::add_kv_cache(graph, options.capacity);
+  if (every_row) model::keep_every_row(graph);
+  for (model::Value& v : graph.values)
+    if (v.role == Role::input) v.name = fmt::format("{}.{}", prefix, v.name);
+  return graph;
+}
+
+/// The ids of what prefill and decode have for themselves, added to the base.
+InferenceProgram add_tensors(Program& base, const Graph& graph, const char* prefix) {
+  const auto input = [&](const char* name) {
+    return base.find(input_name(fmt::format("{}.{}", prefix, name), 0));
+  };
+  for (const model::Value& v : graph.values)
+    if (v.role == Role::input && base.find(input_name(v.name, 0)) == no_tensor)
+      base.add(persistent(input_name(v.name, 0), v.dtype, v.shape, Category::input));
+  InferenceProgram p;
+  p.tokens = input("tokens");
+  p.positions = input("positions");
+  p.cache_begin = input("cache_begin");
+  const auto selects = [](const model::Node& node) { return node.op == "select_row"; };
+  if (std::any_of(graph.nodes.begin(), graph.nodes.end(), selects)) p.index = input("index");
+  p.rows = base.tensor(p.tokens).shape[0];
+  const model::Value& logits = graph.value(graph.result);
+  p.logits = base.add(
+      persistent(fmt::format("{}.logits", prefix), logits.dtype, logits.shape, Category::activation));
+  return p;
+}
+
+void add_caches(Program& base, const Graph& graph) {
+  for (const model::Value& v : graph.values)
+    if (v.role == Role::state) base.add(persistent(v.name, v.dtype, v.shape, Category::cache));
+}
+
+Program cached_program(const Base& base, const JobSpec& spec, TensorId logits, const char* name) {
+  std::vector<TensorId> results;
+  Sharded sharded = forward_program(base, spec, base.program, results);
+  Op copy;
+  copy.type = "copy";
+  copy.name = "logits";
+  copy.inputs = results;
+  copy.outputs = {logits};
+  copy.action = {ActionKind::forward, static_cast<int>(base.graph.blocks.size()) - 1, 0};
+  sharded.program.ops.push_back(std::move(copy));
+  return finish(std::move(sharded.program), spec, name);
+}
+
+}  // namespace
+
+Inference compile_inference(const LogitsGraph& emit, const JobSpec& spec, const InferenceOptions& options,
+                            int rank) {
+  ASSERT(options.chunk >= 1 && spec.micro_batches == 1,
+         "a prefill of {} tokens in {} micro-batches makes no sense", options.chunk, spec.micro_batches);
+  Base prefill =
+      make_base(cached_graph(emit, options.chunk, options, "prefill", options.every_row), spec, rank, false);
+  Base decode = make_base(cached_graph(emit, 1, options, "decode", true), spec, rank, false);
+  Inference out{prefill.cut.layout, prefill.tensors, {}, {}, {}};
+  add_caches(prefill.program, prefill.graph);
+  out.prefill = add_tensors(prefill.program, prefill.graph, "prefill");
+  out.decode = add_tensors(prefill.program, decode.graph, "decode");
+  decode.program = prefill.program;
+  decode.tensors = prefill.tensors;
+  out.load = finish(load_program(prefill.program, prefill.tensors), spec, "load");
+  out.prefill.program = cached_program(prefill, spec, out.prefill.logits, "prefill");
+  out.decode.program = cached_program(decode, spec, out.decode.logits, "decode");
+  return out;
+}
+
+void verify_inference(const LogitsGraph& emit, const JobSpec& spec, const InferenceOptions& options) {
+  std::vector<Inference> jobs;
+  std::vector<std::vector<int>> classes;
+  for (int rank = 0; rank < spec.mesh.ranks(); ++rank) {
+    jobs.push_back(compile_inference(emit, spec, options, rank));
+    classes.push_back({rank});
+  }
+  std::vector<const Program*> load, prefill, decode;
+  for (const Inference& job : jobs) {
+    load.push_back(&job.load);
+    prefill.push_back(&job.prefill.program);
+    decode.push_back(&job.decode.program);
+  }
+  for (const auto& programs : {load, prefill, decode}) verify_joint(programs, classes);
+}
+
+}  // namespace ztrain::program

@@ -1,0 +1,182 @@
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "base/error.hpp"
+#include "program/ir/order.hpp"
+#include "program/memory/placement.hpp"
+#include "program/passes/final_passes.hpp"
+
+namespace ztrain::program {
+namespace {
+
+constexpr std::int64_t alignment = 256;
+
+/// Category by category: what is touched together, such as the weights of all units when they are read, then
+/// shares pages, which may be large.
+void place_persistent(Program& program) {
+  std::vector<Tensor*> order;
+  for (Tensor& tensor : program.tensors)
+    if (tensor.persistent && tensor.base == no_tensor) order.push_back(&tensor);
+  std::ranges::stable_sort(order, {}, &Tensor::category);
+  for (Tensor* tensor : order) {
+    TierPlan& plan = program.plan[static_cast<std::size_t>(tensor->tier)];
+    tensor->address = plan.persistent_bytes;
+    plan.persistent_bytes += round_up(tensor->bytes(), alignment);
+  }
+}
+
+/// The transient tensors of one tier.
+struct Blocks {
+  std::vector<TensorId> ids;
+  std::vector<Block> blocks;  ///< by id
+};
+
+Blocks blocks_of(const Program& program, int tier) {
+  Blocks found;
+  for (std::size_t t = 0; t < program.tensors.size(); ++t) {
+    const Tensor& tensor = program.tensors[t];
+    if (tensor.persistent || tensor.base != no_tensor || static_cast<int>(tensor.tier) != tier ||
+        tensor.first == no_op)
+      continue;
+    found.ids.push_back(static_cast<TensorId>(t));
+    found.blocks.push_back({round_up(tensor.bytes(), alignment), tensor.first, tensor.last});
+  }
+  return found;
+}
+
+/// Per block the one of the image of its tensor, or -1.
+std::vector<int> blocks_of_images(const std::vector<TensorId>& ids, const std::vector<TensorId>& images) {
+  std::vector<int> block_of(images.size(), -1), next(ids.size(), -1);
+  if (images.empty()) return {};
+  for (std::size_t b = 0; b < ids.size(); ++b)
+    block_of[static_cast<std::size_t>(ids[b])] = static_cast<int>(b);
+  for (std::size_t b = 0; b < ids.size(); ++b)
+    if (const TensorId image = images[static_cast<std::size_t>(ids[b])];
+        image != no_tensor && image != ids[b])
+      next[b] = block_of[static_cast<std::size_t>(image)];
+  return next;
+}
+
+bool place_transient(Program& program, int tier, const std::vector<TensorId>& images) {
+  const auto [ids, blocks] = blocks_of(program, tier);
+  if (blocks.empty()) return true;
+  const Placement placement = place(blocks, program.ops.size(), blocks_of_images(ids, images));
+  if (placement.extent < 0) return false;
+  for (std::size_t b = 0; b < ids.size(); ++b) program.tensor(ids[b]).address = placement.address[b];
+  TierPlan& plan = program.plan[static_cast<std::size_t>(tier)];
+  plan.transient_bytes = placement.extent;
+  plan.live_bytes = live_bytes(blocks, program.ops.size());
+  return true;
+}
+
+/// Who held the bytes of one tier's transient region last.
+class Occupancy {
+ public:
+  /// Calls visit for each former holder of [begin, end), then gives the range to `tensor`.
+  template <class Visit>
+  void take(std::int64_t begin, std::int64_t end, TensorId tensor, Visit visit) {
+    cut(begin);
+    cut(end);
+    auto it = held_.lower_bound(begin);
+    for (; it != held_.end() && it->first < end; it = held_.erase(it)) visit(it->second.tensor);
+    held_.emplace_hint(it, begin, Held{end, tensor});
+  }
+
+ private:
+  struct Held {
+    std::int64_t end;
+    TensorId tensor;
+  };
+
+  void cut(std::int64_t at) {
+    auto it = held_.lower_bound(at);
+    if (it == held_.begin()) return;
+    --it;
+    if (it->second.end <= at) return;
+    const Held right = it->second;
+    it->second.end = at;
+    held_.emplace(at, right);
+  }
+
+  std::map<std::int64_t, Held> held_;  ///< by first byte
+};
+
+/// Adds the dependencies that make the reuse of bytes safe. Each access of a tensor must follow all accesses
+/// of the tensors that held its bytes just before; those before them then follow by induction. Walks in issue
+/// order, so that each op's clock counts the dependencies added to earlier ops.
+class ReuseEdges {
+ public:
+  explicit ReuseEdges(Program& program)
+      : program_(program),
+        order_(program),
+        accesses_(program.tensors.size(), no_ops),
+        former_(program.tensors.size(), no_ops),
+        occupancy_(tier_count) {}
+
+  void add() {
+    for (OpId id = 0; id < static_cast<OpId>(program_.ops.size()); ++id) {
+      Op& op = program_.op(id);
+      PerStream wanted = no_ops;
+      for (const OpId earlier : op.after) {
+        OpId& slot = wanted[index_of(program_.op(earlier).stream)];
+        slot = std::max(slot, earlier);
+      }
+      for (const TensorId tensor : op.inputs) touch(tensor, id, wanted);
+      for (const TensorId tensor : op.outputs) touch(tensor, id, wanted);
+      wanted[index_of(op.stream)] = no_op;
+      op.after = order_.append_after(id, wanted);
+    }
+  }
+
+ private:
+  void touch(TensorId id, OpId op, PerStream& wanted) {
+    const TensorId holder = program_.storage(id);
+    const Tensor& tensor = program_.tensor(holder);
+    if (tensor.persistent || tensor.first == no_op) return;
+    PerStream& own = accesses_[static_cast<std::size_t>(holder)];
+    PerStream& former = former_[static_cast<std::size_t>(holder)];
+    if (own == no_ops) {
+      occupancy_[static_cast<std::size_t>(tensor.tier)].take(
+          tensor.address, tensor.address + round_up(tensor.bytes(), alignment), holder,
+          [&](TensorId before) { merge(former, accesses_[static_cast<std::size_t>(before)]); });
+    }
+    merge(wanted, former);
+    own[index_of(program_.op(op).stream)] = op;
+  }
+
+  Program& program_;
+  Order order_;
+  std::vector<PerStream> accesses_;  ///< per tensor: its last access on each stream so far
+  std::vector<PerStream> former_;  ///< per tensor: the last accesses of those that held its bytes just before
+  std::vector<Occupancy> occupancy_;
+};
+
+}  // namespace
+
+std::array<std::int64_t, tier_count> persistent_bytes(const Program& program) {
+  std::array<std::int64_t, tier_count> bytes{};
+  for (const Tensor& tensor : program.tensors)
+    if (tensor.persistent && tensor.base == no_tensor)
+      bytes[static_cast<std::size_t>(tensor.tier)] += round_up(tensor.bytes(), alignment);
+  return bytes;
+}
+
+std::array<std::int64_t, tier_count> live_bytes(const Program& program) {
+  std::array<std::int64_t, tier_count> bytes{};
+  for (int tier = 0; tier < tier_count; ++tier)
+    bytes[static_cast<std::size_t>(tier)] = live_bytes(blocks_of(program, tier).blocks, program.ops.size());
+  return bytes;
+}
+
+bool plan_memory(Program& program, const std::vector<TensorId>& images) {
+  for (TierPlan& plan : program.plan) plan = {};
+  for (Tensor& tensor : program.tensors) tensor.address = -1;
+  place_persistent(program);
+  for (int tier = 0; tier < tier_count; ++tier)
+    if (!place_transient(program, tier, images)) return false;
+  ReuseEdges(program).add();
+  return true;
+}
+
+}  // namespace ztrain::program

@@ -1,0 +1,289 @@
+#include "program/passes/expand.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/index.hpp"
+#include "program/ir/op_types.hpp"
+#include "program/passes/tape.hpp"
+
+namespace ztrain::program {
+namespace {
+
+class Expander {
+ public:
+  Expander(Program base, const model::Graph& graph, const ExpandOptions& options)
+      : graph_(graph), options_(options) {
+    result_.program = std::move(base);
+    result_.program.blocks = graph.blocks;
+    scalars_ = result_.program.find("scalars");
+    reserve();
+    add_parameters();
+    find_blocks();
+    mark_boundaries();
+  }
+
+  Expanded run() {
+    if (options_.training) add_results();
+    for (const int m : options_.micros) micro_batch(m);
+    return std::move(result_);
+  }
+
+ private:
+  /// About what comes: in training ops and values stand for forward, recompute and backward.
+  void reserve() {
+    const std::size_t each = options_.micros.size() * (options_.training ? 3 : 1);
+    result_.program.ops.reserve(result_.program.ops.size() + each * graph_.nodes.size());
+    result_.program.tensors.reserve(result_.program.tensors.size() + each * graph_.values.size());
+  }
+
+  void add_parameters() {
+    for (const model::Parameter& p : graph_.parameters) {
+      const model::Value& value = graph_.value(p.value);
+      result_.parameters.push_back(placeholder(p.name, value.dtype, value.shape, Category::parameter));
+    }
+  }
+
+  /// The losses of all micro-batches lie together: those that are expanded write rows of them.
+  void add_results() {
+    const model::Value& value = graph_.value(graph_.result);
+    Shape shape = value.shape;
+    shape.insert(shape.begin(), options_.micro_batches);
+    result_.results = {placeholder(value.name, value.dtype, shape, Category::activation)};
+  }
+
+  TensorId row_of_results(const model::Value& value, int micro) {
+    const TensorId row = activation(value, micro, "");
+    Tensor& t = result_.program.tensor(row);
+    t.base = result_.results[0];
+    t.offset = micro * t.bytes();
+    return row;
+  }
+
+  void find_blocks() {
+    nodes_of_.assign(graph_.blocks.size(), {0, 0});
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const int block = graph_.nodes[i].block;
+      ASSERT(i == 0 || graph_.nodes[i - 1].block <= block, "the nodes of block {} are not neighbours",
+             graph_.blocks[at(block)]);
+      auto& range = nodes_of_[at(block)];
+      if (range.second == 0) range.first = i;
+      range.second = i + 1;
+    }
+  }
+
+  /// A value read outside its block is kept from forward to backward even under recompute.
+  void mark_boundaries() {
+    std::vector<int> producer(graph_.values.size(), -1);
+    boundary_.assign(graph_.values.size(), false);
+    for (const model::Node& n : graph_.nodes) {
+      for (auto in : n.inputs)
+        if (producer[at(in)] >= 0 && producer[at(in)] != n.block) boundary_[at(in)] = true;
+      for (auto out : n.outputs) producer[at(out)] = n.block;
+    }
+  }
+
+  void micro_batch(int micro) {
+    std::vector<TensorId> values(graph_.values.size(), no_tensor);
+    for (std::size_t v = 0; v < values.size(); ++v) {
+      const model::Value& value = graph_.values[v];
+      if (value.role == model::Role::parameter) values[v] = result_.parameters[at(value.parameter)];
+      if (value.role == model::Role::input) values[v] = input(value.name, micro);
+      if (value.role == model::Role::activation) values[v] = activation(value, micro, "");
+      if (value.role == model::Role::state) values[v] = persistent(value.name);
+      if (options_.training && at(graph_.result) == v) values[v] = row_of_results(value, micro);
+    }
+    for (const model::Node& n : graph_.nodes) {
+      const OpType& type = op_type(n.op);
+      if (!options_.training && type.training_only)
+        values[at(n.outputs[0])] = values[at(n.inputs[0])];
+      else if (!(options_.training && type.forward_with_gradient))
+        clone(n, values, {ActionKind::forward, n.block, micro});
+    }
+    if (options_.training)
+      backward(micro, values);
+    else
+      result_.results.push_back(values[at(graph_.result)]);
+  }
+
+  void backward(int micro, const std::vector<TensorId>& values) {
+    const std::size_t first = result_.program.ops.size();
+    ParameterGradients gradients = parameter_gradients(micro);
+    Tape tape(result_.program, graph_, gradients, micro);
+    std::vector<TensorId> seen = values;
+    for (int block = static_cast<int>(graph_.blocks.size()) - 1; block >= 0; --block) {
+      const auto [begin, end] = nodes_of_[at(block)];
+      recompute(block, micro, seen);
+      tape.enter(block, seen);
+      for (std::size_t i = end; i-- > begin;) {
+        const model::Node& n = graph_.nodes[i];
+        const OpType& type = op_type(n.op);
+        if (!type.adjoint || !tape.wants(n.outputs[0])) continue;
+        if (type.forward_with_gradient || tape.gradient(n.outputs[0]) != no_tensor) type.adjoint(tape, n);
+      }
+    }
+    for (std::size_t i = first; i < result_.program.ops.size(); ++i)
+      if (Op& op = result_.program.ops[i]; op.action.kind == ActionKind::backward)
+        complete(result_.program, op);
+  }
+
+  /// Forward ops again, with fresh tensors for what the block keeps to itself; drop_dead_ops removes what is
+  /// not needed.
+  void recompute(int block, int micro, std::vector<TensorId>& values) {
+    const auto [begin, end] = nodes_of_[at(block)];
+    for (std::size_t i = begin; i < end; ++i) {
+      const model::Node& n = graph_.nodes[i];
+      if (!options_.recompute.drops(n) || op_type(n.op).forward_with_gradient) continue;
+      bool inner = false;
+      for (auto out : n.outputs) {
+        if (boundary_[at(out)]) continue;
+        values[at(out)] = activation(graph_.value(out), micro, ".again");
+        inner = true;
+      }
+      if (inner) clone(n, values, {ActionKind::recompute, block, micro});
+    }
+  }
+
+  void clone(const model::Node& n, const std::vector<TensorId>& values, Action action) {
+    if (n.op == "reduce_from_axis") {
+      emit_all_reduce(result_.program, n.name, values[at(n.inputs[0])], values[at(n.outputs[0])],
+                      axes_of(n.attributes), action);
+      return;
+    }
+    Op op;
+    op.type = n.op;
+    op.name = n.name;
+    op.attributes = n.attributes;
+    op.action = action;
+    for (auto in : n.inputs) op.inputs.push_back(values[at(in)]);
+    if (op_type(n.op).training_only) op.inputs.push_back(scalars_);
+    for (auto out : n.outputs) op.outputs.push_back(values[at(out)]);
+    complete(result_.program, op);
+    result_.program.ops.push_back(std::move(op));
+  }
+
+  ParameterGradients parameter_gradients(int micro) {
+    ParameterGradients g;
+    const bool share = options_.accumulate_locally && !result_.gradients.empty();
+    for (const model::Parameter& p : graph_.parameters) {
+      if (share) {
+        g.tensor = result_.gradients[0];
+        break;
+      }
+      g.tensor.push_back(placeholder(fmt::format("grad.{}.{}", p.name, micro), options_.gradients,
+                                     graph_.value(p.value).shape, Category::gradient));
+    }
+    g.written.assign(graph_.parameters.size(), share);
+    result_.gradients.push_back(g.tensor);
+    return g;
+  }
+
+  TensorId input(const std::string& name, int micro) { return persistent(input_name(name, micro)); }
+
+  TensorId persistent(const std::string& name) {
+    const TensorId id = result_.program.find(name);
+    ASSERT(id != no_tensor, "the program has no tensor '{}'", name);
+    return id;
+  }
+
+  TensorId activation(const model::Value& value, int micro, const char* suffix) {
+    return placeholder(fmt::format("{}.{}{}", value.name, micro, suffix), value.dtype, value.shape,
+                       Category::activation);
+  }
+
+  TensorId placeholder(const std::string& name, DType dtype, const Shape& shape, Category category) {
+    Tensor t;
+    t.name = name;
+    t.dtype = dtype;
+    t.shape = shape;
+    t.category = category;
+    return result_.program.add(std::move(t));
+  }
+
+  const model::Graph& graph_;
+  ExpandOptions options_;
+  Expanded result_;
+  TensorId scalars_ = no_tensor;
+  std::vector<bool> boundary_;
+  std::vector<std::pair<std::size_t, std::size_t>> nodes_of_;  ///< by block: its nodes
+};
+
+}  // namespace
+
+bool Recompute::drops(const model::Node& node) const {
+  if (every > 0 && node.block % every == 1 % every) return true;
+  return std::find(tags.begin(), tags.end(), node.piece) != tags.end();
+}
+
+Expanded expand(Program base, const model::Graph& graph, const ExpandOptions& options) {
+  return Expander(std::move(base), graph, options).run();
+}
+
+std::string input_name(const std::string& input, int micro) {
+  return fmt::format("{}.{}", input, micro);
+}
+
+void drop_dead_ops(Program& program, const std::vector<TensorId>& keep) {
+  std::vector<bool> live(program.tensors.size(), false);
+  for (std::size_t t = 0; t < live.size(); ++t)
+    live[t] = program.tensors[t].persistent || program.tensors[t].category == Category::gradient;
+  for (TensorId t : keep) live[static_cast<std::size_t>(t)] = true;
+  std::vector<Op> kept;
+  for (auto op = program.ops.rbegin(); op != program.ops.rend(); ++op) {
+    const bool needed = std::any_of(op->outputs.begin(), op->outputs.end(), [&](TensorId t) {
+      return live[static_cast<std::size_t>(t)] || live[static_cast<std::size_t>(program.storage(t))];
+    });
+    if (!needed) continue;
+    const std::string_view plain = op_type(op->type).without_third;
+    if (!plain.empty() && !live[static_cast<std::size_t>(op->outputs[2])]) {
+      op->type = plain;
+      op->outputs.erase(op->outputs.begin() + 2);
+    }
+    for (TensorId t : op->inputs) live[static_cast<std::size_t>(t)] = true;
+    kept.push_back(std::move(*op));
+  }
+  std::reverse(kept.begin(), kept.end());
+  program.ops = std::move(kept);
+}
+
+void number_tokens(Program& program) {
+  constexpr AxisSet data_axes = Axis::replicate | Axis::shard;
+  const Coordinate at(program.mesh, program.rank);
+  for (Op& op : program.ops) {
+    if (!op.attributes.has("first_token")) continue;
+    const std::int64_t batch = op.action.micro * program.mesh.size(data_axes) + at.index_in(data_axes);
+    op.attributes.set("first_token", batch * program.tensor(op.inputs[0]).shape[0]);
+  }
+}
+
+void overlay_in_place(Program& program) {
+  std::vector<OpId> last_read(program.tensors.size(), -1);
+  for (std::size_t i = 0; i < program.ops.size(); ++i)
+    for (TensorId t : program.ops[i].inputs) last_read[static_cast<std::size_t>(t)] = static_cast<OpId>(i);
+  std::vector<TensorId> stands_for(program.tensors.size());
+  for (std::size_t t = 0; t < stands_for.size(); ++t) stands_for[t] = static_cast<TensorId>(t);
+  const auto may_reuse = [&](TensorId in, TensorId out, OpId at) {
+    const Tensor &a = program.tensor(in), &b = program.tensor(out);
+    return last_read[static_cast<std::size_t>(in)] == at && a.category == Category::activation &&
+           b.category == Category::activation && !a.persistent && !b.persistent && a.base == no_tensor &&
+           b.base == no_tensor && a.dtype == b.dtype && a.shape == b.shape && a.tier == b.tier;
+  };
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    Op& op = program.ops[i];
+    for (TensorId& t : op.inputs) t = stands_for[static_cast<std::size_t>(t)];
+    for (TensorId& t : op.outputs) t = stands_for[static_cast<std::size_t>(t)];
+    const int candidates = op_type(op.type).overlay;
+    for (int k = 0; k < candidates; ++k) {
+      const TensorId in = op.inputs[static_cast<std::size_t>(k)], out = op.outputs[0];
+      if (!may_reuse(in, out, static_cast<OpId>(i))) continue;
+      stands_for[static_cast<std::size_t>(out)] = in;
+      last_read[static_cast<std::size_t>(in)] = last_read[static_cast<std::size_t>(out)];
+      op.outputs[0] = in;
+      break;
+    }
+  }
+}
+
+}  // namespace ztrain::program

@@ -1,0 +1,58 @@
+#pragma once
+// Unrolls a model's forward graph into the compute ops of one optimizer step (or of one evaluation): forward,
+// recompute and backward of each micro-batch. Parameters and their gradients are still names without storage;
+// shard.hpp gives them places.
+
+#include <vector>
+
+#include "model/graph.hpp"
+#include "program/ir/program.hpp"
+
+namespace ztrain::program {
+
+/// What forward does not keep: backward of a block first runs its forward again as far as needed (Chen et
+/// al., "Training deep nets with sublinear memory cost", 2016; by pieces: Korthikanti et al., 2022).
+struct Recompute {
+  int every = 0;                  ///< of every k-th block only the inputs are kept; 0: of none
+  std::vector<std::string> tags;  ///< what nodes with these tags (model::Node::piece) make is not kept
+
+  bool drops(const model::Node& node) const;
+};
+
+struct ExpandOptions {
+  std::vector<int> micros{0};  ///< numbers of the micro-batches, ascending
+  int micro_batches = 1;       ///< of the step, of which those may be a part
+  bool training = true;        ///< false: forward alone
+  Recompute recompute;
+  DType gradients = DType::f32;
+  /// One gradient tensor per parameter, to which every micro-batch adds; otherwise one per micro-batch.
+  bool accumulate_locally = false;
+};
+
+struct Expanded {
+  Program program;
+  std::vector<TensorId> parameters;              ///< placeholder by parameter
+  std::vector<std::vector<TensorId>> gradients;  ///< by [micro-batch][parameter]; empty unless training
+  /// Of the graph: in training one tensor, a row for each micro-batch of the step.
+  std::vector<TensorId> results;
+};
+
+/// base: a Program that holds the persistent tensors; inputs are found in it by name, "<input>.<micro>", and
+/// state by its own.
+Expanded expand(Program base, const model::Graph& graph, const ExpandOptions& options);
+
+/// The name of a graph input's tensor in micro-batch m.
+std::string input_name(const std::string& input, int micro);
+
+/// Drops compute ops whose results nothing needs. keep: results that the caller reads.
+void drop_dead_ops(Program& program, const std::vector<TensorId>& keep);
+
+/// Tells ops whose random numbers belong to tokens (attribute first_token) which tokens of the step they see.
+/// A step's micro-batches are numbered as the data are dealt: over ranks, then over accumulation.
+void number_tokens(Program& program);
+
+/// Lets an op write its output over an input that is not read again (rope, residual adds): less memory and
+/// traffic.
+void overlay_in_place(Program& program);
+
+}  // namespace ztrain::program

@@ -1,0 +1,49 @@
+#pragma once
+// The last passes of every compile, in this order: link_dependencies, plan_lifetimes, plan_memory, then
+// verify.
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "program/ir/program.hpp"
+
+namespace ztrain::program {
+
+/// Fills Op::after from data hazards: an op waits for the last writer of what it reads, and for the last
+/// writer and all later readers of what it writes, where those are on another stream and not already ordered
+/// before it. Bytes of a view conflict only with bytes that overlap them within the same base.
+void link_dependencies(Program& program);
+
+/// Fills Tensor::first and last for every transient tensor with storage. A `release` op ends its input's
+/// life.
+void plan_lifetimes(Program& program);
+
+/// Assigns addresses (256-byte aligned): persistent tensors in the order of the list, transient ones by reuse
+/// of bytes whose tensor is past its last op; where the reuse crosses streams, adds the Op::after edges that
+/// make it safe. Fills Program::plan. Call after link_dependencies and plan_lifetimes.
+/// images, by tensor: one that must have the same address, or none (find_repeat). False, and nothing is done,
+/// where no placement gives it that.
+bool plan_memory(Program& program, const std::vector<TensorId>& images = {});
+
+/// Bytes of the regions of persistent tensors, by tier, as plan_memory makes them.
+std::array<std::int64_t, tier_count> persistent_bytes(const Program& program);
+
+/// The largest sum of the sizes of transient tensors that are alive at once, by tier, aligned as plan_memory
+/// does. Call after plan_lifetimes.
+std::array<std::int64_t, tier_count> live_bytes(const Program& program);
+
+/// Proves one rank's Program: every transient tensor is written before it is read and not accessed outside
+/// [first, last]; conflicting accesses are ordered by stream order and `after` alone; tensors whose bytes
+/// overlap have disjoint lives, and every access of the earlier one is ordered before the first of the later.
+/// Throws Error with a sentence naming the ops and the tensor.
+void verify_rank(const Program& program);
+
+/// Proves the joint graph of a set of ranks: the k-th communication of a group is of the same kind, bytes and
+/// dtype on all its members, each send has its receive, and the graph of all ranks (communications merged
+/// into one node, stream order, `after`, and the one host thread's issue order for communications) has no
+/// cycle. Ranks whose Programs are identical but for rank may be given once: programs[i] stands for the ranks
+/// in classes[i]. Throws Error naming the ops and ranks.
+void verify_joint(const std::vector<const Program*>& programs, const std::vector<std::vector<int>>& classes);
+
+}  // namespace ztrain::program

@@ -1,0 +1,172 @@
+#include "program/passes/join_products.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/index.hpp"
+#include "layout/layout.hpp"
+
+namespace ztrain::program {
+namespace {
+
+using model::Graph;
+using model::Node;
+using model::Parameter;
+using model::Value;
+using model::ValueId;
+
+/// "layer.q_proj", "layer.k_proj" -> "layer.q_proj+k_proj".
+std::string both(const std::string& name, const std::string& other) {
+  return fmt::format("{}+{}", name, other.substr(other.rfind('.') + 1));
+}
+
+class Joiner {
+ public:
+  explicit Joiner(Graph& graph) : graph_(graph) {
+    made_by_.assign(graph.values.size(), -1);
+    reads_.assign(graph.values.size(), 0);
+    gone_.assign(graph.nodes.size(), false);
+    for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+      for (const ValueId out : graph.nodes[n].outputs) made_by_[at(out)] = static_cast<int>(n);
+      for (const ValueId in : graph.nodes[n].inputs) ++reads_[at(in)];
+    }
+  }
+
+  void run() {
+    for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
+      const Node& node = graph_.nodes[n];
+      if (node.op == "attention" && node.inputs.size() == 4) join_attention(n);
+      if (node.op == "swiglu" && node.inputs.size() == 2) join_gate(n);
+    }
+    std::vector<Node> nodes;
+    for (std::size_t n = 0; n < graph_.nodes.size(); ++n)
+      if (!gone_[n]) nodes.push_back(std::move(graph_.nodes[n]));
+    graph_.nodes = std::move(nodes);
+  }
+
+ private:
+  /// The node of this op that makes a value which only one other node reads, or -1.
+  int maker(ValueId value, std::string_view op) const {
+    const int n = made_by_[at(value)];
+    return n >= 0 && reads_[at(value)] == 1 && graph_.nodes[at(n)].op == op ? n : -1;
+  }
+
+  const Parameter& parameter(ValueId v) const { return graph_.parameters[at(graph_.value(v).parameter)]; }
+
+  /// Of this layer alone: the gradients of joined weights are all written, or all added to.
+  bool is_parameter(const Node& layer, std::size_t input) const {
+    const ValueId v = layer.inputs[input];
+    return graph_.value(v).parameter >= 0 && reads_[at(v)] == 1;
+  }
+
+  /// Whether one operand of the layers would lie in one piece.
+  bool neighbours(const std::vector<int>& layers, std::size_t input) const {
+    for (std::size_t i = 1; i < layers.size(); ++i) {
+      const ValueId before = graph_.nodes[at(layers[i - 1])].inputs[input];
+      const ValueId here = graph_.nodes[at(layers[i])].inputs[input];
+      const Parameter &a = parameter(before), &b = parameter(here);
+      if (&b != &a + 1 || a.unit != b.unit || a.trainable != b.trainable || a.joined >= 0 || b.joined >= 0 ||
+          elements(graph_.value(before).shape) % quantum != 0)
+        return false;
+    }
+    return true;
+  }
+
+  bool joinable(const std::vector<int>& layers) const {
+    if (std::ranges::count(layers, -1) > 0) return false;
+    const Node& first = graph_.nodes[at(layers[0])];
+    for (const int n : layers) {
+      const Node& layer = graph_.nodes[at(n)];
+      if (layer.inputs[0] != first.inputs[0] || layer.inputs.size() != first.inputs.size() ||
+          layer.block != first.block || layer.piece != first.piece || layer.attributes.has("parts"))
+        return false;
+      for (std::size_t i = 1; i < layer.inputs.size(); ++i)
+        if (!is_parameter(layer, i)) return false;
+    }
+    for (std::size_t i = 1; i < first.inputs.size(); ++i)
+      if (!neighbours(layers, i)) return false;
+    return true;
+  }
+
+  /// Puts one layer in the place of the first of these.
+  ValueId join(const std::vector<int>& layers) {
+    Node& first = graph_.nodes[at(layers[0])];
+    Node joined = first;
+    joined.inputs.resize(1);
+    Value out = graph_.value(first.outputs[0]);
+    out.shape[1] = 0;
+    for (const int n : layers) {
+      const Node& layer = graph_.nodes[at(n)];
+      out.shape[1] += graph_.value(layer.outputs[0]).shape[1];
+      if (n != layers[0]) joined.name = both(joined.name, layer.name);
+      gone_[at(n)] = true;
+    }
+    for (std::size_t input = 1; input < first.inputs.size(); ++input)
+      for (const int n : layers) joined.inputs.push_back(take(layers, n, input));
+    joined.attributes.set("parts", static_cast<std::int64_t>(layers.size()));
+    out.name = joined.name;
+    joined.outputs = {value(std::move(out))};
+    first = std::move(joined);
+    gone_[at(layers[0])] = false;
+    return first.outputs[0];
+  }
+
+  ValueId take(const std::vector<int>& layers, int layer, std::size_t input) {
+    const ValueId leader = graph_.nodes[at(layers[0])].inputs[input];
+    const ValueId v = graph_.nodes[at(layer)].inputs[input];
+    graph_.parameters[at(graph_.value(v).parameter)].joined = graph_.value(leader).parameter;
+    return v;
+  }
+
+  void join_attention(std::size_t n) {
+    const Node attention = graph_.nodes[n];
+    const int q_rope = maker(attention.inputs[0], "rope"), k_rope = maker(attention.inputs[1], "rope");
+    if (q_rope < 0 || k_rope < 0) return;
+    const Node turned = graph_.nodes[at(q_rope)], other = graph_.nodes[at(k_rope)];
+    if (turned.inputs[1] != other.inputs[1] || turned.attributes != other.attributes) return;
+    const std::vector<int> layers{maker(turned.inputs[0], "linear"), maker(other.inputs[0], "linear"),
+                                  maker(attention.inputs[2], "linear")};
+    if (!joinable(layers)) return;
+    const ValueId qkv = join(layers);
+    Value out = graph_.value(qkv);
+    out.name = both(turned.name, other.name);
+    // The later of the two: nodes stay in order.
+    Node& rope = graph_.nodes[at(std::max(q_rope, k_rope))];
+    gone_[at(std::min(q_rope, k_rope))] = true;
+    rope.name = out.name;
+    rope.inputs = {qkv, turned.inputs[1]};
+    rope.attributes = turned.attributes;
+    rope.attributes.set("heads",
+                        attention.attributes.integer("heads") + attention.attributes.integer("kv_heads"));
+    rope.outputs = {value(std::move(out))};
+    graph_.nodes[n].inputs = {rope.outputs[0], attention.inputs[3]};
+    graph_.nodes[n].attributes.set("joined", std::int64_t{1});
+  }
+
+  void join_gate(std::size_t n) {
+    const Node& swiglu = graph_.nodes[n];
+    const std::vector<int> layers{maker(swiglu.inputs[0], "linear"), maker(swiglu.inputs[1], "linear")};
+    if (!joinable(layers)) return;
+    const ValueId joined = join(layers);
+    graph_.nodes[n].inputs = {joined};
+  }
+
+  ValueId value(Value v) {
+    graph_.values.push_back(std::move(v));
+    return static_cast<ValueId>(graph_.values.size()) - 1;
+  }
+
+  Graph& graph_;
+  std::vector<int> made_by_;  ///< node by value, -1: none; of the graph as it came
+  std::vector<int> reads_;    ///< by value, likewise
+  std::vector<bool> gone_;    ///< by node
+};
+
+}  // namespace
+
+void join_products(Graph& graph) {
+  Joiner(graph).run();
+}
+
+}  // namespace ztrain::program

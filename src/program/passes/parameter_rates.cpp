@@ -1,0 +1,68 @@
+#include "program/passes/parameter_rates.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "base/text.hpp"
+#include "config/parameter_groups.hpp"
+
+namespace ztrain::program {
+namespace {
+
+/// The logical index of element e of the rank's slice is (e / run) * stride + offset + e % run.
+struct SliceIndex {
+  std::int64_t run = 1, stride = 1, offset = 0;
+};
+
+SliceIndex slice_index(const Layout& layout, int parameter, int tensor_index) {
+  const ParameterShape& p = layout.parameters()[static_cast<std::size_t>(parameter)];
+  if (p.slice.dim < 0) return {};
+  const Shape slice = layout.slice_shape(parameter);
+  std::int64_t run = 1;
+  for (std::size_t d = static_cast<std::size_t>(p.slice.dim); d < slice.size(); ++d) run *= slice[d];
+  return {run, run * p.slice.parts, run * tensor_index};
+}
+
+}  // namespace
+
+void add_stepped_pieces(Attributes& attributes, const Cut& cut, const UnitState& state, int unit,
+                        const OptimizerSpec& optimizer) {
+  std::vector<std::int64_t> pieces;
+  std::vector<double> lr_scales, weight_decays;
+  const auto group_of = [&](const config::ParameterSettings& rates) {
+    for (std::size_t g = 0; g < lr_scales.size(); ++g)
+      if (lr_scales[g] == rates.lr_scale && weight_decays[g] == rates.weight_decay)
+        return static_cast<std::int64_t>(g);
+    lr_scales.push_back(rates.lr_scale);
+    weight_decays.push_back(rates.weight_decay);
+    return static_cast<std::int64_t>(lr_scales.size()) - 1;
+  };
+  for (const Piece& p : cut.layout.pieces(unit, state.step_begin, state.step_begin + state.step_count)) {
+    const ParameterShape& parameter = cut.layout.parameters()[static_cast<std::size_t>(p.parameter)];
+    const SliceIndex index = slice_index(cut.layout, p.parameter, cut.at[Axis::tensor]);
+    pieces.insert(pieces.end(),
+                  {p.flat_begin - state.step_begin, p.count,
+                   group_of(config::settings_of(optimizer.options, parameter.name, parameter.decay)),
+                   std::bit_cast<std::int64_t>(hash_text(parameter.name)), p.slice_begin, index.run,
+                   index.stride, index.offset});
+  }
+  attributes.set("pieces", std::move(pieces));
+  attributes.set("lr_scales", std::move(lr_scales));
+  attributes.set("weight_decays", std::move(weight_decays));
+}
+
+void require_patterns_match(const model::Graph& graph, const OptimizerSpec& optimizer) {
+  const auto require = [&](const char* key, const std::string& pattern) {
+    const auto matches = [&](const model::Parameter& p) { return glob_match(pattern, p.name); };
+    REQUIRE(std::any_of(graph.parameters.begin(), graph.parameters.end(), matches),
+            "{}: '{}' matches no parameter; parameters are named as {}", key, pattern,
+            graph.parameters.front().name);
+  };
+  for (const std::string& pattern : optimizer.options.no_decay) require("optimizer.no_decay", pattern);
+  for (const config::ParameterGroup& group : optimizer.options.groups)
+    require("optimizer.groups", group.match);
+}
+
+}  // namespace ztrain::program

@@ -1,0 +1,16 @@
+#pragma once
+// Which rates each parameter is stepped with.
+
+#include "program/jobs/compile.hpp"
+
+namespace ztrain::program {
+
+/// Sets "pieces", "lr_scales" and "weight_decays" of an optimizer_step (engine/bind_optimizer.cpp) that steps
+/// this rank's part of a unit.
+void add_stepped_pieces(Attributes& attributes, const Cut& cut, const UnitState& state, int unit,
+                        const OptimizerSpec& optimizer);
+
+/// Throws Error naming a pattern of groups or no_decay that matches no parameter.
+void require_patterns_match(const model::Graph& graph, const OptimizerSpec& optimizer);
+
+}  // namespace ztrain::program

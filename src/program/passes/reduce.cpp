@@ -1,0 +1,152 @@
+#include "program/passes/reduce.hpp"
+
+#include <algorithm>
+
+#include "program/ir/op_types.hpp"
+#include "program/passes/step_ops.hpp"
+
+namespace ztrain::program {
+namespace {
+
+TensorId add_gradient(Program& program, std::string name, DType dtype, std::int64_t count) {
+  Tensor t;
+  t.name = std::move(name);
+  t.dtype = dtype;
+  t.shape = {count};
+  t.category = Category::gradient;
+  return program.add(std::move(t));
+}
+
+const std::string& unit_name(const Program& program, int unit) {
+  return program.units[static_cast<std::size_t>(unit)];
+}
+
+/// What sums over ranks are kept in.
+DType sum_type(const Precision& p) {
+  if (p.gradients == DType::f16) return DType::f32;
+  return size_of(p.reduce) > size_of(p.gradients) ? p.reduce : p.gradients;
+}
+
+TensorId view_of(Program& program, TensorId base, std::int64_t begin, std::int64_t count) {
+  Tensor t = program.tensor(base);
+  t.name += ".bucket";
+  t.base = base;
+  t.offset = begin * size_of(t.dtype);
+  t.shape = {count};
+  return program.add(std::move(t));
+}
+
+}  // namespace
+
+void GradientReducer::zero_gaps(Program& program, const GradientBuffer& buffer) const {
+  std::vector<std::int64_t> gaps;
+  std::int64_t end = 0;
+  const auto gap_until = [&](std::int64_t begin) {
+    if (begin > end) gaps.insert(gaps.end(), {end, begin - end});
+  };
+  for (const Segment& s : flat(buffer.unit).segments) {
+    gap_until(s.begin);
+    end = s.begin + s.count;
+  }
+  gap_until(flat(buffer.unit).elements());
+  if (gaps.empty()) return;
+  Op op;
+  op.type = "zero_gaps";
+  op.name = unit_name(program, buffer.unit);
+  op.outputs = {buffer.tensor};
+  op.attributes.set("pieces", std::move(gaps));
+  op.action = {ActionKind::reduce, buffer.unit, buffer.micro};
+  program.ops.push_back(std::move(op));
+}
+
+ReducedGradient GradientReducer::reduce(Program& program, const GradientBuffer& buffer) {
+  const Action action{ActionKind::reduce, buffer.unit, buffer.micro};
+  const std::string name = unit_name(program, buffer.unit);
+  TensorId& slice = accumulators_[static_cast<std::size_t>(buffer.unit)];
+  if (cut_.shards() == 1) {
+    slice = buffer.tensor;
+    if (buffer.final && cut_.at.mesh()[Axis::replicate] > 1) slice = widened(program, buffer, action);
+  } else {
+    const std::size_t first_op = program.ops.size();
+    scatter(program, buffer, slice);
+    if (options_.overlap) hold(program, first_op, slice, buffer.unit);
+  }
+  if (!buffer.final) return {};
+  if (cut_.at.mesh()[Axis::replicate] > 1) sum_over_replicas(program, slice, name, action);
+  TensorId whole = slice;
+  if (!cut_.strategy.optimizer_sharded && cut_.shards() > 1) {
+    whole = add_gradient(program, "gradient.whole." + name, program.tensor(slice).dtype,
+                         flat(buffer.unit).elements());
+    emit_all_gather(program, name, slice, whole, Cut::shard_axes(), action);
+  }
+  return {slice, whole};
+}
+
+void GradientReducer::release_held(Program& program) {
+  for (const Held& h : held_) emit_release(program, h.tensor, {ActionKind::release, h.unit, -1});
+  held_.clear();
+}
+
+/// All that the ops from first_op on work on but the result.
+void GradientReducer::hold(const Program& program, std::size_t first_op, TensorId slice, int unit) {
+  for (std::size_t i = first_op; i < program.ops.size(); ++i)
+    for (const auto* list : {&program.ops[i].inputs, &program.ops[i].outputs})
+      for (const TensorId t : *list) {
+        const TensorId storage = program.storage(t);
+        const auto same = [&](const Held& h) { return h.tensor == storage; };
+        if (storage != slice && std::none_of(held_.begin(), held_.end(), same))
+          held_.push_back({storage, unit});
+      }
+}
+
+/// Into a new accumulator where slice is none, otherwise adding to it.
+void GradientReducer::scatter(Program& program, const GradientBuffer& buffer, TensorId& slice) const {
+  const Action action{ActionKind::reduce, buffer.unit, buffer.micro};
+  const std::string name = unit_name(program, buffer.unit);
+  const Precision& p = cut_.precision;
+  TensorId wire = buffer.tensor;
+  if (size_of(p.reduce) < size_of(p.gradients)) {
+    wire = add_gradient(program, "gradient.wire." + name, p.reduce, flat(buffer.unit).elements());
+    emit_cast(program, name, buffer.tensor, wire, action);
+  }
+  const std::int64_t count = flat(buffer.unit).shard_elements;
+  const bool first = slice == no_tensor;
+  if (first) slice = add_gradient(program, "gradient.shard." + name, sum_type(p), count);
+  const std::int64_t bucket =
+      options_.bucket_elements > 0 ? std::max(quantum, options_.bucket_elements / cut_.shards()) : count;
+  TensorId workspace = no_tensor;  // the first bucket's, which is the largest: they follow one another
+  for (std::int64_t begin = 0; begin < count; begin += bucket) {
+    const std::int64_t n = std::min(bucket, count - begin);
+    const TensorId out = n == count ? slice : view_of(program, slice, begin, n);
+    emit_reduce_scatter(program, name, {wire, begin}, out, Cut::shard_axes(), !first, action, workspace);
+    workspace = program.ops.back().outputs.back();
+  }
+}
+
+/// The whole gradient in the type of its sum, where that is wider than its own.
+TensorId GradientReducer::widened(Program& program, const GradientBuffer& buffer, Action action) const {
+  const DType type = sum_type(cut_.precision);
+  if (type == cut_.precision.gradients) return buffer.tensor;
+  const std::string name = unit_name(program, buffer.unit);
+  const TensorId wide = add_gradient(program, "gradient.sum." + name, type, flat(buffer.unit).elements());
+  emit_cast(program, name, buffer.tensor, wide, action);
+  return wide;
+}
+
+/// In place; travels in the reduce dtype where that is narrower. A sum of fp16 gradients stays in fp32: over
+/// many ranks it leaves the range of fp16.
+void GradientReducer::sum_over_replicas(Program& program, TensorId slice, const std::string& name,
+                                        Action action) const {
+  TensorId wire = slice;
+  const Tensor& info = program.tensor(slice);
+  const bool narrow =
+      size_of(cut_.precision.reduce) < size_of(info.dtype) && cut_.precision.gradients != DType::f16;
+  if (narrow) {
+    wire = add_gradient(program, "gradient.replicas." + name, cut_.precision.reduce, elements(info.shape));
+    emit_cast(program, name, slice, wire, action);
+  }
+  emit_all_reduce(program, name, wire, wire, Axis::replicate, action);
+  if (wire != slice) emit_cast(program, name, wire, slice, action);
+}
+
+}  // namespace ztrain::program

@@ -1,0 +1,69 @@
+#pragma once
+// Gradients on their way from a micro-batch's flat buffer to the sum that the optimizer reads.
+
+#include <string>
+#include <vector>
+
+#include "program/passes/unit_state.hpp"
+
+namespace ztrain::program {
+
+struct ReduceOptions {
+  /// Every micro-batch's gradient is reduced into the shard accumulators; otherwise once, after the last.
+  bool every_micro = true;
+  /// A reduction of more elements (over all shards) is cut into several, each with a smaller workspace; 0:
+  /// never.
+  std::int64_t bucket_elements = 0;
+  /// What a reduction works on stays during the next backward, which else would wait for its memory.
+  bool overlap = true;
+};
+
+/// The reduced gradient of each unit, summed over the whole data-parallel group: this rank's shard, and the
+/// whole flat range where the optimizer is not sharded.
+struct ReducedGradient {
+  TensorId slice = no_tensor;
+  TensorId whole = no_tensor;
+};
+
+/// A unit's flat gradient of one micro-batch (or of all).
+struct GradientBuffer {
+  int unit = 0;
+  int micro = 0;
+  int first = -1, last = -1;  ///< spans that write it
+  bool final = true;          ///< the last reduction of its unit
+  TensorId tensor = no_tensor;
+};
+
+class GradientReducer {
+ public:
+  GradientReducer(const Cut& cut, const ReduceOptions& options) : cut_(cut), options_(options) {
+    accumulators_.assign(cut.layout.units().size(), no_tensor);
+  }
+
+  /// Padding between and after parameters is reduced with the rest: it must hold something, and that is zero.
+  void zero_gaps(Program& program, const GradientBuffer& buffer) const;
+  /// Appends the reduction of a buffer that is complete. The unit's reduced gradient after the final one, no
+  /// tensors before.
+  ReducedGradient reduce(Program& program, const GradientBuffer& buffer);
+  /// To be called after the backward that may go on beside the last reductions, and before a forward: ends
+  /// the lives of what they work on.
+  void release_held(Program& program);
+
+ private:
+  struct Held {
+    TensorId tensor;
+    int unit;
+  };
+  const FlatUnit& flat(int unit) const { return cut_.layout.unit(unit); }
+  void hold(const Program& program, std::size_t first_op, TensorId slice, int unit);
+  TensorId widened(Program& program, const GradientBuffer& buffer, Action action) const;
+  void scatter(Program& program, const GradientBuffer& buffer, TensorId& slice) const;
+  void sum_over_replicas(Program& program, TensorId slice, const std::string& name, Action action) const;
+
+  const Cut& cut_;
+  ReduceOptions options_;
+  std::vector<TensorId> accumulators_;  ///< reduced shard by unit
+  std::vector<Held> held_;              ///< what the last reductions work on
+};
+
+}  // namespace ztrain::program

@@ -1,0 +1,250 @@
+#include "program/passes/shard.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.hpp"
+#include "base/index.hpp"
+#include "program/ir/op_types.hpp"
+#include "program/passes/step_ops.hpp"
+
+namespace ztrain::program {
+namespace {
+
+class Sharder {
+ public:
+  Sharder(Expanded expanded, const Cut& cut, const std::vector<UnitState>& states,
+          const ShardOptions& options)
+      : in_(std::move(expanded)),
+        cut_(cut),
+        states_(states),
+        options_(options),
+        reducer_(cut, options.reduce) {
+    REQUIRE(!options.secondary_shards || cut.at.mesh().size(Cut::inner_axes()) > 1,
+            "sharding.reshard_after_forward: a group of one rank cannot share a copy");
+    ops_ = std::move(in_.program.ops);
+    in_.program.ops.clear();
+    units_ = in_.program.units;
+    index_placeholders();
+    plan_parameters();
+    plan_gradients();
+  }
+
+  Sharded run() {
+    result_.program = std::move(in_.program);
+    program().ops.reserve(ops_.size() + 2 * plan_.gathers.size() + 4 * buffers_.size());  // about
+    std::size_t started = 0;
+    std::vector<std::vector<int>> releases(spans_.size()), reductions(spans_.size());
+    for (std::size_t g = 0; g < plan_.gathers.size(); ++g)
+      releases[at(plan_.gathers[g].last)].push_back(static_cast<int>(g));
+    for (std::size_t b = 0; b < buffers_.size(); ++b)
+      reductions[at(buffers_[b].last)].push_back(static_cast<int>(b));
+    for (int s = 0; s < static_cast<int>(spans_.size()); ++s) {
+      for (const int g : plan_.before[at(s)]) gather(g);
+      for (; started < buffers_.size() && buffers_[started].first == s; ++started) start(buffers_[started]);
+      if (kind_of(s) == ActionKind::forward) reducer_.release_held(program());
+      for (std::size_t i = spans_[at(s)].begin; i < spans_[at(s)].end; ++i) place(std::move(ops_[i]));
+      if (kind_of(s) == ActionKind::backward) reducer_.release_held(program());
+      for (const int g : releases[at(s)]) release(g);
+      for (const int g : plan_.after[at(s)]) gather(g);
+      for (const int b : reductions[at(s)]) reduce(buffers_[at(b)]);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  Program& program() { return result_.program; }
+  const ParameterShape& parameter(int p) const { return cut_.layout.parameters()[at(p)]; }
+  bool gathers(int unit) const { return cut_.shards() > 1 && cut_.shards_parameters(unit); }
+
+  void index_placeholders() {
+    parameter_of_.assign(in_.program.tensors.size(), -1);
+    gradient_of_.assign(in_.program.tensors.size(), {-1, -1});
+    for (std::size_t p = 0; p < in_.parameters.size(); ++p) {
+      parameter_of_[at(in_.parameters[p])] = static_cast<int>(p);
+      for (std::size_t m = in_.gradients.size(); m-- > 0;)
+        gradient_of_[at(in_.gradients[m][p])] = {static_cast<int>(p), static_cast<int>(m)};
+    }
+  }
+
+  void plan_parameters() {
+    std::vector<std::vector<int>> unit_read(ops_.size());
+    for (std::size_t i = 0; i < ops_.size(); ++i)
+      for (const TensorId t : ops_[i].inputs) {
+        if (parameter_of_[at(t)] < 0) continue;
+        const int unit = parameter(parameter_of_[at(t)]).unit;
+        if (gathers(unit)) unit_read[i].push_back(cut_.units[at(unit)].together);
+      }
+    spans_ = cut_into_spans(ops_, unit_read);
+    const std::size_t units = cut_.units.size();
+    std::vector<std::int64_t> elements(units, 0);  // of what is gathered at once
+    members_.resize(units);
+    for (std::size_t u = 0; u < units; ++u) {
+      const int set = cut_.units[u].together;
+      elements[at(set)] += flat(static_cast<int>(u)).elements();
+      members_[at(set)].push_back(static_cast<int>(u));
+    }
+    plan_ = plan_gathers(spans_, elements, options_.gather);
+    gathered_.resize(plan_.gathers.size());
+    secondary_.assign(units, no_tensor);
+    gathers_left_.assign(units, 0);
+    for (const Gather& g : plan_.gathers) ++gathers_left_[at(g.unit)];
+    active_parameters_.resize(units);
+    for (std::size_t u = 0; u < units; ++u) active_parameters_[u] = states_[u].computed.whole;
+  }
+
+  void plan_gradients() {
+    const int micros = static_cast<int>(in_.gradients.size());
+    const bool shared = micros > 1 && in_.gradients[0] == in_.gradients[1];
+    std::map<std::pair<int, int>, std::size_t> found;
+    for (int s = 0; s < static_cast<int>(spans_.size()); ++s)
+      for (std::size_t i = spans_[at(s)].begin; i < spans_[at(s)].end; ++i)
+        for (TensorId t : ops_[i].outputs) {
+          if (gradient_of_[at(t)].first < 0) continue;
+          const int unit = parameter(gradient_of_[at(t)].first).unit,
+                    index = shared ? 0 : gradient_of_[at(t)].second;
+          const auto [it, fresh] = found.try_emplace({unit, index}, buffers_.size());
+          if (fresh) buffers_.push_back({unit, micro_at(s), s, s, shared || index == micros - 1, no_tensor});
+          buffers_[it->second].last = s;
+        }
+    for (GradientBuffer& b : buffers_)
+      b.tensor = add(in_.program, "gradient." + unit_name(b.unit), cut_.precision.gradients,
+                     flat(b.unit).elements(), Category::gradient);
+    active_gradients_.assign(cut_.layout.units().size(), no_tensor);
+    result_.gradients.resize(buffers_.empty() ? 0 : cut_.layout.units().size());
+  }
+
+  ActionKind kind_of(int span) const { return spans_[at(span)].action.kind; }
+  int micro_at(int span) const { return spans_[at(span)].action.micro; }
+
+  /// The unit's previous copy is no longer used: a use within reach would have extended it.
+  void gather(int number) {
+    const Gather& g = plan_.gathers[at(number)];
+    for (const int unit : members_[at(g.unit)]) {
+      const TensorId slice = states_[at(unit)].computed.slice;
+      const TensorId buffer = add(program(), "gathered." + unit_name(unit), program().tensor(slice).dtype,
+                                  flat(unit).elements(), Category::gathered);
+      const TensorId secondary = secondary_[at(unit)];
+      const bool near = secondary != no_tensor;
+      emit_all_gather(program(), unit_name(unit), near ? secondary : slice, buffer,
+                      near ? Cut::inner_axes() : Cut::shard_axes(),
+                      {ActionKind::gather, unit, micro_at(g.first)});
+      gathered_[at(number)].push_back(buffer);
+      active_parameters_[at(unit)] = buffer;
+    }
+  }
+
+  void release(int number) {
+    const Gather& g = plan_.gathers[at(number)];
+    const bool again = --gathers_left_[at(g.unit)] > 0;
+    for (std::size_t i = 0; i < members_[at(g.unit)].size(); ++i) {
+      const int unit = members_[at(g.unit)][i];
+      const TensorId gathered = gathered_[at(number)][i];
+      const Action action{ActionKind::release, unit, micro_at(g.last)};
+      if (options_.secondary_shards && again && secondary_[at(unit)] == no_tensor)
+        keep_secondary(unit, gathered, action);
+      emit_release(program(), gathered, action);
+    }
+  }
+
+  /// This rank's part of what its neighbours together keep of a gathered unit.
+  void keep_secondary(int unit, TensorId gathered, Action action) {
+    const AxisSet inner = Cut::inner_axes();
+    const std::int64_t count = flat(unit).elements() / cut_.at.mesh().size(inner);
+    Tensor part = program().tensor(gathered);
+    part.name += ".part";
+    part.base = gathered;
+    part.offset = cut_.at.index_in(inner) * count * size_of(part.dtype);
+    part.shape = {count};
+    secondary_[at(unit)] =
+        add(program(), "secondary." + unit_name(unit), part.dtype, count, Category::gathered);
+    Op op;
+    op.type = "copy";
+    op.name = unit_name(unit);
+    op.inputs = {program().add(std::move(part))};
+    op.outputs = {secondary_[at(unit)]};
+    op.action = action;
+    program().ops.push_back(std::move(op));
+  }
+
+  void start(const GradientBuffer& buffer) {
+    active_gradients_[at(buffer.unit)] = buffer.tensor;
+    reducer_.zero_gaps(program(), buffer);
+  }
+
+  void reduce(const GradientBuffer& buffer) {
+    const ReducedGradient reduced = reducer_.reduce(program(), buffer);
+    if (buffer.final) result_.gradients[at(buffer.unit)] = reduced;
+  }
+
+  /// Rebinds placeholders to views of the flat buffers and appends the op.
+  void place(Op op) {
+    for (TensorId& t : op.inputs) t = rebind(t);
+    for (TensorId& t : op.outputs) t = rebind(t);
+    program().ops.push_back(std::move(op));
+  }
+
+  TensorId rebind(TensorId t) {
+    if (const int p = parameter_of_[at(t)]; p >= 0)
+      return view(t, p, active_parameters_[at(parameter(p).unit)]);
+    if (const int p = gradient_of_[at(t)].first; p >= 0)
+      return view(t, p, active_gradients_[at(parameter(p).unit)]);
+    return t;
+  }
+
+  TensorId view(TensorId placeholder, int p, TensorId base) {
+    const auto [it, fresh] = views_.try_emplace({placeholder, base}, no_tensor);
+    if (fresh) {
+      Tensor t = program().tensor(placeholder);
+      t.base = base;
+      t.category = program().tensor(base).category;
+      t.offset = cut_.layout.segment_of(p).begin * size_of(t.dtype);
+      it->second = program().add(std::move(t));
+    }
+    return it->second;
+  }
+
+  static TensorId add(Program& to, std::string name, DType dtype, std::int64_t count, Category category) {
+    Tensor t;
+    t.name = std::move(name);
+    t.dtype = dtype;
+    t.shape = {count};
+    t.category = category;
+    return to.add(std::move(t));
+  }
+
+  const std::string& unit_name(int u) const { return units_[at(u)]; }
+  const FlatUnit& flat(int u) const { return cut_.layout.unit(u); }
+
+  Expanded in_;
+  const Cut& cut_;
+  const std::vector<UnitState>& states_;
+  ShardOptions options_;
+  std::vector<Op> ops_;
+  std::vector<std::string> units_;
+  std::vector<int> parameter_of_;
+  std::vector<std::pair<int, int>> gradient_of_;  ///< {parameter, which micro-batch of those in the list}
+  std::vector<Span> spans_;
+  GatherPlan plan_;
+  std::vector<std::vector<int>> members_;        ///< units by what is gathered at once (Gather::unit)
+  std::vector<std::vector<TensorId>> gathered_;  ///< by gather: buffers of its members
+  std::vector<TensorId> secondary_;              ///< by unit
+  std::vector<int> gathers_left_;                ///< by what is gathered at once
+  std::vector<TensorId> active_parameters_;      ///< by unit: the buffer that ops read now
+  std::vector<GradientBuffer> buffers_;          ///< by first
+  std::vector<TensorId> active_gradients_;       ///< by unit: the buffer that ops write now
+  GradientReducer reducer_;
+  std::map<std::pair<TensorId, TensorId>, TensorId> views_;
+  Sharded result_;
+};
+
+}  // namespace
+
+Sharded shard(Expanded expanded, const Cut& cut, const std::vector<UnitState>& states,
+              const ShardOptions& options) {
+  return Sharder(std::move(expanded), cut, states, options).run();
+}
+
+}  // namespace ztrain::program

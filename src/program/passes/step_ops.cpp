@@ -1,0 +1,71 @@
+#include "program/passes/step_ops.hpp"
+
+#include "layout/comm_cost.hpp"
+
+namespace ztrain::program {
+
+void emit_all_gather(Program& program, const std::string& name, TensorId shard, TensorId full, AxisSet axes,
+                     Action action) {
+  const int ranks = program.mesh.size(axes);
+  if (ranks == 1) return;
+  Op op;
+  op.type = "all_gather";
+  op.name = name;
+  op.inputs = {shard};
+  op.outputs = {full};
+  op.stream = Stream::gather;
+  op.action = action;
+  op.comm.kind = CommKind::all_gather;
+  op.comm.axes = axes;
+  op.comm.sent_bytes = all_gather_sent(ranks, program.tensor(shard).bytes());
+  program.ops.push_back(std::move(op));
+}
+
+void emit_reduce_scatter(Program& program, const std::string& name, const Slots& from, TensorId shard,
+                         AxisSet axes, bool accumulate, Action action, TensorId workspace) {
+  const int ranks = program.mesh.size(axes);
+  const std::int64_t count = elements(program.tensor(shard).shape);
+  const DType wire = program.tensor(from.full).dtype;
+  if (workspace == no_tensor) {
+    Tensor ws;
+    ws.name = "workspace.reduce." + name;
+    ws.dtype = DType::u8;
+    ws.shape = {reduce_scatter_workspace(ranks, wire, count)};
+    ws.category = Category::workspace;
+    workspace = program.add(std::move(ws));
+  }
+  Op op;
+  op.type = "reduce_scatter";
+  op.name = name;
+  op.inputs = {from.full};
+  if (accumulate) op.inputs.push_back(shard);
+  op.outputs = {shard, workspace};
+  op.attributes = {{"accumulate", std::int64_t{accumulate}}, {"begin", from.begin}};
+  op.stream = Stream::reduce;
+  op.action = action;
+  op.comm.kind = CommKind::reduce_scatter;
+  op.comm.axes = axes;
+  op.comm.sent_bytes = reduce_scatter_sent(ranks, wire, count);
+  program.ops.push_back(std::move(op));
+}
+
+void emit_release(Program& program, TensorId tensor, Action action) {
+  Op op;
+  op.type = "release";
+  op.name = program.tensor(tensor).name;
+  op.inputs = {tensor};
+  op.action = action;
+  program.ops.push_back(std::move(op));
+}
+
+void emit_cast(Program& program, const std::string& name, TensorId from, TensorId to, Action action) {
+  Op op;
+  op.type = "cast";
+  op.name = name;
+  op.inputs = {from};
+  op.outputs = {to};
+  op.action = action;
+  program.ops.push_back(std::move(op));
+}
+
+}  // namespace ztrain::program

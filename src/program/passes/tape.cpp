@@ -1,0 +1,130 @@
+#include "program/passes/tape.hpp"
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "program/ir/op_types.hpp"
+
+namespace ztrain::program {
+
+Tape::Tape(Program& program, const model::Graph& graph, ParameterGradients& gradients, int micro)
+    : program_(program),
+      graph_(graph),
+      gradients_(gradients),
+      micro_(micro),
+      scalars_(program.find("scalars")) {
+  entries_.resize(graph.values.size());
+  wanted_.resize(graph.values.size(), false);
+  for (std::size_t v = 0; v < graph.values.size(); ++v)
+    if (const int p = graph.values[v].parameter; p >= 0)
+      wanted_[v] = graph.parameters[static_cast<std::size_t>(p)].trainable;
+  for (std::size_t v = 0; v < graph.values.size(); ++v) sources_.push_back(static_cast<model::ValueId>(v));
+  makers_.assign(graph.values.size(), -1);
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const model::Node& node = graph.nodes[i];
+    if (op_type(node.op).straight_through)
+      sources_[static_cast<std::size_t>(node.outputs[0])] = source(node.inputs[0]);
+    bool any = false;
+    for (auto in : node.inputs) any = any || wants(in);
+    for (auto out : node.outputs) {
+      wanted_[static_cast<std::size_t>(out)] = any;
+      makers_[static_cast<std::size_t>(out)] = static_cast<int>(i);
+    }
+  }
+}
+
+void Tape::enter(int block, const std::vector<TensorId>& values) {
+  block_ = block;
+  values_ = &values;
+}
+
+TensorId Tape::scalars() const {
+  ASSERT(scalars_ != no_tensor,
+         "a backward op reads the step's scalars, but the program has no tensor of that name");
+  return scalars_;
+}
+
+TensorId Tape::fresh(model::ValueId v) {
+  const model::Value& value = graph_.value(v);
+  Tensor t;
+  t.name = fmt::format("grad.{}.{}", value.name, micro_);
+  t.dtype = value.dtype;
+  t.shape = value.shape;
+  t.category = Category::activation;
+  return program_.add(std::move(t));
+}
+
+GradientTarget Tape::target(model::ValueId v) {
+  if (const int p = graph_.value(v).parameter; p >= 0) {
+    if (!wants(v)) return {fresh(v), false};
+    const auto i = static_cast<std::size_t>(p);
+    const GradientTarget target{gradients_.tensor[i], gradients_.written[i]};
+    gradients_.written[i] = true;
+    return target;
+  }
+  Entry& e = entry(v);
+  if (e.tensor == no_tensor) {
+    e = {fresh(v), false};
+    return {e.tensor, false};
+  }
+  if (e.shared) {
+    const TensorId copy = fresh(v);
+    emit("copy", graph_.value(v).name, {e.tensor}, {copy});
+    e = {copy, false};
+  }
+  return {e.tensor, true};
+}
+
+std::pair<TensorId, TensorId> Tape::target_with_addend(model::ValueId v) {
+  const TensorId addend = entry(v).tensor;
+  entry(v) = {fresh(v), false};
+  return {entry(v).tensor, addend};
+}
+
+void Tape::pass(model::ValueId v, TensorId g) {
+  if (!wants(v)) return;
+  Entry& e = entry(v);
+  if (e.tensor == no_tensor) {
+    e = {g, true};
+    return;
+  }
+  const TensorId sum = fresh(v);
+  emit("add", graph_.value(v).name, {e.tensor, g}, {sum});
+  e = {sum, false};
+}
+
+Op& Tape::emit(std::string type, const std::string& name, std::vector<TensorId> inputs,
+               std::vector<TensorId> outputs, Attributes attributes) {
+  Op op;
+  op.type = std::move(type);
+  op.name = name;
+  op.inputs = std::move(inputs);
+  op.outputs = std::move(outputs);
+  op.attributes = std::move(attributes);
+  op.action = {ActionKind::backward, block_, micro_};
+  program_.ops.push_back(std::move(op));
+  return program_.ops.back();
+}
+
+TensorId Tape::workspace(const std::string& name, std::int64_t bytes) {
+  Tensor t;
+  t.name = fmt::format("workspace.{}.{}", name, micro_);
+  t.dtype = DType::u8;
+  t.shape = {bytes};
+  t.category = Category::workspace;
+  return program_.add(std::move(t));
+}
+
+TensorId Tape::temporary(const std::string& name, DType dtype, Shape shape) {
+  Tensor t;
+  t.name = fmt::format("{}.{}", name, micro_);
+  t.dtype = dtype;
+  t.shape = std::move(shape);
+  return program_.add(std::move(t));
+}
+
+void Tape::all_reduce(const std::string& name, TensorId x, TensorId y, AxisSet axes) {
+  emit_all_reduce(program_, name, x, y, axes, {ActionKind::backward, block_, micro_});
+}
+
+}  // namespace ztrain::program

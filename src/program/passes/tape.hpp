@@ -1,0 +1,90 @@
+#pragma once
+// Emits the backward ops of one micro-batch, one node at a time, last node first. Adjoint rules
+// (op_types.cpp) are written against this.
+
+#include <string>
+#include <vector>
+
+#include "model/graph.hpp"
+#include "program/ir/program.hpp"
+
+namespace ztrain::program {
+
+/// Where an op puts a gradient. accumulate: it adds to what is there.
+struct GradientTarget {
+  TensorId tensor = no_tensor;
+  bool accumulate = false;
+};
+
+/// The gradient tensors of the parameters in one micro-batch, and whether something has been written to them.
+struct ParameterGradients {
+  std::vector<TensorId> tensor;  ///< by parameter
+  std::vector<bool> written;
+};
+
+class Tape {
+ public:
+  Tape(Program& program, const model::Graph& graph, ParameterGradients& gradients, int micro);
+
+  /// From now on ops belong to this block, and tensor(v) is values[v]: saved in forward, or recomputed.
+  void enter(int block, const std::vector<TensorId>& values);
+
+  TensorId tensor(model::ValueId v) const { return (*values_)[static_cast<std::size_t>(v)]; }
+  const Tensor& info(TensorId t) const { return program_.tensor(t); }
+  /// What the ops will run on: some workspaces depend on it.
+  Target kernels() const { return program_.target; }
+
+  /// The step's scalars, a persistent tensor of the base program. Throws Error when there is none.
+  TensorId scalars() const;
+
+  /// False for inputs, frozen parameters and what depends on no trainable one.
+  bool wants(model::ValueId v) const { return wanted_[static_cast<std::size_t>(v)]; }
+  /// What v stands for in backward: the x of x's codes, for which gradients are; else v itself.
+  model::ValueId source(model::ValueId v) const { return sources_[static_cast<std::size_t>(v)]; }
+  /// The node that makes v.
+  const model::Node& maker(model::ValueId v) const {
+    return graph_.nodes.at(static_cast<std::size_t>(makers_[static_cast<std::size_t>(v)]));
+  }
+  /// The gradient of an output, complete since later nodes were visited first; no_tensor when nothing needs
+  /// it.
+  TensorId gradient(model::ValueId v) const { return entries_[static_cast<std::size_t>(v)].tensor; }
+  /// A place for a contribution to the gradient of v, which the caller's op then writes or adds to. For what
+  /// is not wanted a place that nothing reads: rules whose op cannot leave it out use that.
+  GradientTarget target(model::ValueId v);
+  /// A place for the gradient of v where the op can add an earlier contribution itself: {fresh tensor, addend
+  /// or none}.
+  std::pair<TensorId, TensorId> target_with_addend(model::ValueId v);
+  /// The gradient of v gets g unchanged (shared, never written to).
+  void pass(model::ValueId v, TensorId g);
+
+  /// An op of the current block.
+  Op& emit(std::string type, const std::string& name, std::vector<TensorId> inputs,
+           std::vector<TensorId> outputs, Attributes attributes = {});
+  TensorId workspace(const std::string& name, std::int64_t bytes);
+  /// A tensor of the backward alone.
+  TensorId temporary(const std::string& name, DType dtype, Shape shape);
+  /// y = sum of x over the group; see emit_all_reduce.
+  void all_reduce(const std::string& name, TensorId x, TensorId y, AxisSet axes);
+
+ private:
+  struct Entry {
+    TensorId tensor = no_tensor;
+    bool shared = false;
+  };
+  TensorId fresh(model::ValueId v);
+  Entry& entry(model::ValueId v) { return entries_[static_cast<std::size_t>(v)]; }
+
+  Program& program_;
+  const model::Graph& graph_;
+  ParameterGradients& gradients_;
+  int micro_;
+  int block_ = 0;
+  TensorId scalars_;
+  const std::vector<TensorId>* values_ = nullptr;
+  std::vector<Entry> entries_;
+  std::vector<bool> wanted_;
+  std::vector<model::ValueId> sources_;
+  std::vector<int> makers_;  ///< by value: the number of a node, or -1
+};
+
+}  // namespace ztrain::program

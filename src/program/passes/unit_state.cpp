@@ -1,0 +1,70 @@
+#include "program/passes/unit_state.hpp"
+
+namespace ztrain::program {
+namespace {
+
+struct StateSpec {
+  std::string prefix;
+  DType dtype;
+  Category category;
+  bool sharded;
+  std::int64_t granule = 1;  ///< elements per item
+};
+
+State add_state(Program& program, const Cut& cut, const FlatUnit& unit, const StateSpec& spec) {
+  const std::string name = spec.prefix + program.units[static_cast<std::size_t>(unit.unit)];
+  Tensor t;
+  t.name = name;
+  t.dtype = spec.dtype;
+  t.category = spec.category;
+  t.persistent = true;
+  const std::int64_t items =
+      unit.shard_elements / spec.granule;  // of a shard: both are multiples of the quantum
+  t.shape = {spec.sharded ? items : items * unit.shards};
+  State state;
+  state.whole = state.slice = program.add(t);
+  if (spec.sharded || unit.shards == 1) return state;
+  t.name += ".slice";
+  t.persistent = false;
+  t.base = state.whole;
+  t.offset = cut.shard_index() * items * size_of(spec.dtype);
+  t.shape = {items};
+  state.slice = program.add(std::move(t));
+  return state;
+}
+
+}  // namespace
+
+std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
+                                       const std::vector<optim::StateInfo>& optimizer) {
+  const Precision& p = cut.precision;
+  const bool optimizer_sharded = cut.strategy.optimizer_sharded;
+  const std::vector<optim::StateInfo> none;
+  std::vector<UnitState> states;
+  for (const FlatUnit& unit : cut.layout.units()) {
+    UnitState s;
+    const bool coded = cut.coded(unit.unit), sharded = cut.shards_parameters(unit.unit);
+    // Where codes are computed with, nobody needs more of the parameters than what is stepped here.
+    s.parameters =
+        add_state(program, cut, unit,
+                  {"param.", p.parameters, Category::parameter, sharded || (coded && optimizer_sharded)});
+    s.computed = coded
+                     ? add_state(program, cut, unit, {"codes.", DType::f8e4m3, Category::parameter, sharded})
+                     : s.parameters;
+    const bool trainable = cut.units[static_cast<std::size_t>(unit.unit)].trainable;
+    s.separate_master = trainable && p.master != p.parameters;
+    s.master = s.separate_master
+                   ? add_state(program, cut, unit, {"master.", p.master, Category::master, optimizer_sharded})
+                   : s.parameters;
+    for (const optim::StateInfo& info : trainable ? optimizer : none)
+      s.optimizer.push_back(add_state(program, cut, unit,
+                                      {info.name + ".", info.dtype.value_or(p.moments), Category::optimizer,
+                                       optimizer_sharded, info.granule}));
+    s.step_begin = optimizer_sharded ? cut.shard_index() * unit.shard_elements : 0;
+    s.step_count = optimizer_sharded ? unit.shard_elements : unit.elements();
+    states.push_back(s);
+  }
+  return states;
+}
+
+}  // namespace ztrain::program

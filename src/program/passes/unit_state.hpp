@@ -1,0 +1,71 @@
+#pragma once
+// The persistent tensors of a job: what each rank keeps between Programs.
+
+#include <vector>
+
+#include "layout/layout.hpp"
+#include "model/graph.hpp"
+#include "optim/optimizer.hpp"
+#include "program/ir/program.hpp"
+#include "program/ir/strategy.hpp"
+
+namespace ztrain::program {
+
+/// Element types of what is kept and exchanged.
+struct Precision {
+  DType parameters = DType::f32;  ///< computed with, gathered
+  DType gradients = DType::f32;   ///< gradient buffers and accumulators
+  /// Between ranks the narrower of gradients and reduce travels; sums are formed in fp32 and kept in the
+  /// wider of the two, those of fp16 gradients in fp32.
+  DType reduce = DType::f32;
+  DType master = DType::f32;  ///< what the optimizer steps
+  DType moments = DType::f32;
+};
+
+/// Where the shard group's state of one unit lives on this rank. "slice" tensors are this rank's shard: they
+/// are what is checkpointed and initialised. Where a state is replicated, slice is a view of whole; where it
+/// is sharded, whole is the same tensor as slice.
+struct State {
+  TensorId slice = no_tensor;
+  TensorId whole = no_tensor;
+};
+
+struct UnitState {
+  State parameters;
+  /// What forward and backward read: the parameters, or their 8-bit codes (program/passes/weight_codes.hpp).
+  State computed;
+  State master;  ///< same tensors as parameters when the dtypes are equal, or the unit is frozen
+  std::vector<State> optimizer;  ///< in the order of the optimizer's states; none for a frozen unit
+  /// First and count of the flat elements that this rank's optimizer steps: its shard, or all.
+  std::int64_t step_begin = 0;
+  std::int64_t step_count = 0;
+  bool separate_master = false;
+};
+
+/// How a job is cut for one rank.
+struct Cut {
+  Coordinate at;
+  Layout layout;
+  Strategy strategy;
+  Precision precision;
+  std::vector<model::Unit> units;
+
+  static AxisSet shard_axes() { return Axis::shard | Axis::context; }
+  /// Groups of neighbours within the shard group.
+  static AxisSet inner_axes() { return AxisSet::shard_inner() | Axis::context; }
+  int shards() const { return at.mesh().size(shard_axes()); }
+  int shard_index() const { return at.index_in(shard_axes()); }
+  /// Whether what is computed with of a unit is in shards between steps.
+  bool shards_parameters(int unit) const {
+    return strategy.parameters_sharded && !units[static_cast<std::size_t>(unit)].kept_whole;
+  }
+  bool coded(int unit) const { return units[static_cast<std::size_t>(unit)].coded; }
+  /// Whether each rank steps a part of the parameters.
+  bool steps_slices() const { return strategy.optimizer_sharded && shards() > 1; }
+};
+
+/// Adds the state tensors of every unit to program. optimizer: the states that it keeps; none for inference.
+std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
+                                       const std::vector<optim::StateInfo>& optimizer);
+
+}  // namespace ztrain::program

@@ -1,0 +1,155 @@
+#include "program/passes/units.hpp"
+
+#include <map>
+#include <tuple>
+
+#include "base/error.hpp"
+#include "base/shape.hpp"
+#include "base/text.hpp"
+
+namespace ztrain::program {
+namespace {
+
+using model::Graph;
+using model::Parameter;
+
+std::int64_t size_of(const Parameter& p) {
+  return elements(p.shape);
+}
+
+std::vector<std::int64_t> unit_sizes(const Graph& graph) {
+  std::vector<std::int64_t> sizes(graph.units.size(), 0);
+  for (const Parameter& p : graph.parameters) sizes[static_cast<std::size_t>(p.unit)] += size_of(p);
+  return sizes;
+}
+
+/// The first of the parameters that this one lies beside: what is joined stays in one unit.
+std::size_t leader_of(const Graph& graph, std::size_t parameter) {
+  const int joined = graph.parameters[parameter].joined;
+  return joined >= 0 ? static_cast<std::size_t>(joined) : parameter;
+}
+
+/// The longest module name in front of a parameter's name that matches a pattern; "" when none does. Marks
+/// the patterns that were of use.
+std::string matching_module(const std::string& parameter, const std::vector<std::string>& patterns,
+                            std::vector<bool>& used) {
+  for (std::size_t end = parameter.rfind('.'); end != std::string::npos && end > 0;
+       end = parameter.rfind('.', end - 1)) {
+    const std::string module = parameter.substr(0, end);
+    for (std::size_t i = 0; i < patterns.size(); ++i) {
+      if (!glob_match_parts(patterns[i], module)) continue;
+      used[i] = true;
+      return module;
+    }
+  }
+  return "";
+}
+
+/// What is joined goes where the first of it goes: a pattern for another of them would be of no effect.
+void require_no_follower(const Graph& graph, const std::string& pattern) {
+  for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
+    const std::size_t leader = leader_of(graph, i);
+    std::vector<bool> used(1);
+    if (leader == i || matching_module(graph.parameters[i].name, {pattern}, used).empty()) continue;
+    fail(
+        "sharding.unit_patterns: '{}' matches {}, which is one product with {} and lies beside it: name the "
+        "latter's module, or one that holds both",
+        pattern, graph.parameters[i].name, graph.parameters[leader].name);
+  }
+}
+
+/// The name of every parameter's new unit; of what is joined, that of the first counts.
+std::vector<std::string> names_by_pattern(const Graph& graph, const std::vector<std::string>& patterns) {
+  std::vector<std::string> names;
+  std::vector<bool> used(patterns.size(), false);
+  for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
+    const Parameter& p = graph.parameters[leader_of(graph, i)];
+    const std::string module = matching_module(p.name, patterns, used);
+    names.push_back(module.empty() ? graph.units[static_cast<std::size_t>(p.unit)].name : module);
+  }
+  for (std::size_t i = 0; i < patterns.size(); ++i) {
+    if (!used[i]) require_no_follower(graph, patterns[i]);
+    REQUIRE(
+        used[i],
+        "sharding.unit_patterns: '{}' matches no module of the model; modules are named as in {}, without "
+        "its last word",
+        patterns[i], graph.parameters.front().name);
+  }
+  return names;
+}
+
+std::vector<std::string> names_by_size(const Graph& graph, std::int64_t least) {
+  const std::vector<std::int64_t> sizes = unit_sizes(graph);
+  std::vector<std::string> joined(graph.units.size());
+  for (std::size_t first = 0; first < sizes.size();) {
+    std::size_t end = first;
+    std::int64_t total = 0;
+    while (end < sizes.size() && (total < least || end == first)) total += sizes[end++];
+    const std::string name = end - first == 1 ? graph.units[first].name
+                                              : graph.units[first].name + " to " + graph.units[end - 1].name;
+    for (; first < end; ++first) joined[first] = name;
+  }
+  std::vector<std::string> names;
+  for (const Parameter& p : graph.parameters) names.push_back(joined[static_cast<std::size_t>(p.unit)]);
+  return names;
+}
+
+/// By parameter: elements of all that follow it.
+std::vector<std::int64_t> joined_sizes(const Graph& graph) {
+  std::vector<std::int64_t> sizes(graph.parameters.size(), 0);
+  for (std::size_t i = 0; i < sizes.size(); ++i) sizes[leader_of(graph, i)] += size_of(graph.parameters[i]);
+  return sizes;
+}
+
+std::vector<std::string> unit_names(const Graph& graph, const UnitOptions& options) {
+  switch (options.granularity) {
+    case UnitGranularity::model:
+      return std::vector<std::string>(graph.parameters.size(), "model");
+    case UnitGranularity::size:
+      return names_by_size(graph, options.min_parameters);
+    case UnitGranularity::pattern:
+      return names_by_pattern(graph, options.patterns);
+    case UnitGranularity::block:
+      break;
+  }
+  std::vector<std::string> names;
+  for (const Parameter& p : graph.parameters)
+    names.push_back(graph.units[static_cast<std::size_t>(p.unit)].name);
+  return names;
+}
+
+}  // namespace
+
+void group_parameters(Graph& graph, const UnitOptions& options) {
+  const std::vector<std::string> names = unit_names(graph, options);
+  std::map<std::string, int> gathers;                          // what is gathered at once, by name
+  std::map<std::tuple<std::string, bool, bool>, int> numbers;  // by that name; trainable or not; coded or not
+  std::vector<model::Unit> units;
+  const auto number_of = [&](const std::string& name, bool kept_whole, const Parameter& p) {
+    const int together = gathers.try_emplace(name, static_cast<int>(gathers.size())).first->second;
+    const auto [it, fresh] =
+        numbers.try_emplace({name, p.trainable, p.coded()}, static_cast<int>(units.size()));
+    if (fresh) units.push_back({name, together, p.trainable, kept_whole, p.coded()});
+    return it->second;
+  };
+  const std::vector<std::int64_t> sizes = joined_sizes(graph);
+  for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
+    Parameter& p = graph.parameters[i];
+    const std::size_t leader = leader_of(graph, i);
+    const bool kept_whole = sizes[leader] < options.persistence_threshold;
+    p.unit = number_of(kept_whole ? "parameters kept whole" : names[leader], kept_whole, p);
+  }
+  const auto is_trained = [&](const std::string& name) {
+    return numbers.contains({name, true, false}) || numbers.contains({name, true, true});
+  };
+  for (model::Unit& unit : units) {
+    const bool beside_trained = !unit.trainable && is_trained(unit.name);
+    unit.name += unit.coded && beside_trained ? " (frozen, fp8)"
+                 : unit.coded                 ? " (fp8)"
+                 : beside_trained             ? " (frozen)"
+                                              : "";
+  }
+  graph.units = std::move(units);
+}
+
+}  // namespace ztrain::program

@@ -1,0 +1,195 @@
+#include "program/passes/weight_codes.hpp"
+
+#include <algorithm>
+
+#include "base/index.hpp"
+#include "kernel_interface/kernel_workspace.hpp"
+#include "program/jobs/job_base.hpp"
+#include "program/passes/step_ops.hpp"
+
+namespace ztrain::program {
+namespace {
+
+class WeightCodes {
+ public:
+  WeightCodes(Program& program, const Cut& cut, const JobTensors& tensors, CodedUnits which)
+      : program_(program), cut_(cut), tensors_(tensors), action_(which.action) {
+    for (const FlatUnit& unit : cut.layout.units()) {
+      const model::Unit& info = cut.units[at(unit.unit)];
+      if (!info.coded || (which.trained_only && !info.trainable)) continue;
+      units_.push_back({unit.unit, slots_, slots_of(unit.unit)});
+      slots_ += units_.back().slots;
+    }
+  }
+
+  void run() {
+    if (units_.empty()) return;
+    const int shards = cut_.steps_slices() ? cut_.shards() : 1;
+    const TensorId local = add("slots.local", slots_);
+    for (const Unit& unit : units_) largest(unit, local);
+    TensorId all = local;
+    if (shards > 1) {
+      all = add("slots", slots_ * shards);
+      emit_all_gather(program_, "scales of weights", local, all, Cut::shard_axes(), {action_, -1, -1});
+    }
+    for (const Unit& unit : units_) scales(unit, all);
+    for (const Unit& unit : units_) encode(unit);
+  }
+
+ private:
+  struct Unit {
+    int unit;
+    std::int64_t begin, slots;  ///< of its slots among a shard's
+  };
+
+  /// Elements of what one rank steps.
+  std::int64_t stepped(int unit) const {
+    const FlatUnit& flat = cut_.layout.unit(unit);
+    return cut_.steps_slices() ? flat.shard_elements : flat.elements();
+  }
+  /// Elements that share a scale.
+  std::int64_t row_of(int parameter) const {
+    return cut_.layout.segment_of(parameter).count /
+           elements(program_.tensor(tensors_.scales[at(parameter)]).shape);
+  }
+  std::int64_t rows(const Piece& piece) const {
+    const std::int64_t row = row_of(piece.parameter);
+    return (piece.slice_begin + piece.count - 1) / row - piece.slice_begin / row + 1;
+  }
+  std::vector<Piece> pieces(int unit, std::int64_t shard) const {
+    const std::int64_t count = stepped(unit);
+    return cut_.layout.pieces(unit, shard * count, (shard + 1) * count);
+  }
+  /// Enough for every shard.
+  std::int64_t slots_of(int unit) const {
+    std::int64_t most = 0;
+    for (std::int64_t shard = 0; shard * stepped(unit) < cut_.layout.unit(unit).elements(); ++shard) {
+      std::int64_t slots = 0;
+      for (const Piece& piece : pieces(unit, shard)) slots += rows(piece);
+      most = std::max(most, slots);
+    }
+    return most;
+  }
+  /// The same for every shard: ranks' Programs differ in nothing but contents of attributes.
+  std::int64_t workspace_of(int unit) const {
+    std::int64_t most = 0;
+    for (std::int64_t shard = 0; shard * stepped(unit) < cut_.layout.unit(unit).elements(); ++shard) {
+      std::int64_t bytes = 0;
+      for (const Piece& piece : pieces(unit, shard)) bytes += fp8_weight_workspace_bytes(piece.count);
+      most = std::max(most, bytes);
+    }
+    return 64 + most;  // a reservation is never empty
+  }
+  std::vector<Piece> own_pieces(int unit) const {
+    return pieces(unit, cut_.steps_slices() ? cut_.shard_index() : 0);
+  }
+  std::int64_t begin_of_own(int unit) const {
+    return cut_.steps_slices() ? cut_.shard_index() * stepped(unit) : 0;
+  }
+
+  void largest(const Unit& unit, TensorId local) {
+    Tensor view = program_.tensor(local);
+    view.name = "slots." + name(unit);
+    view.base = local;
+    view.offset = unit.begin * size_of(view.dtype);
+    view.shape = {unit.slots};
+    Tensor ws;
+    ws.name = "workspace.slots." + name(unit);
+    ws.dtype = DType::u8;
+    ws.category = Category::workspace;
+    std::vector<std::int64_t> list;
+    std::int64_t slot = 0;
+    for (const Piece& p : own_pieces(unit.unit)) {
+      list.insert(list.end(), {p.flat_begin - begin_of_own(unit.unit), p.count, p.slice_begin,
+                               row_of(p.parameter), slot});
+      slot += rows(p);
+    }
+    ws.shape = {workspace_of(unit.unit)};
+    Op& op = emit("fp8_largest", unit);  // also for a shard of padding alone: its slots are sent
+    op.inputs = {state(unit).parameters.whole};
+    op.outputs = {program_.add(std::move(view)), program_.add(std::move(ws))};
+    op.attributes.set("pieces", std::move(list));
+  }
+
+  void scales(const Unit& unit, TensorId all) {
+    const std::int64_t shard = stepped(unit.unit);
+    Op& op = emit("fp8_scales", unit);
+    op.inputs = {all};
+    std::vector<std::int64_t> list;
+    for (const Segment& s : cut_.layout.unit(unit.unit).segments) {
+      std::int64_t slot = 0;
+      for (const Piece& before : pieces(unit.unit, s.begin / shard)) {
+        if (before.parameter == s.parameter) break;
+        slot += rows(before);
+      }
+      list.insert(list.end(), {unit.begin, slots_, slot, s.begin, row_of(s.parameter), shard});
+      op.outputs.push_back(tensors_.scales[at(s.parameter)]);
+    }
+    op.attributes.set("weights", std::move(list));
+  }
+
+  void encode(const Unit& unit) {
+    const State& codes = state(unit).computed;
+    const bool sliced = cut_.steps_slices();
+    std::vector<std::int64_t> list;
+    std::vector<TensorId> inputs{state(unit).parameters.whole};
+    for (const Piece& p : own_pieces(unit.unit)) {
+      list.insert(list.end(), {p.flat_begin - begin_of_own(unit.unit), p.count, p.slice_begin,
+                               row_of(p.parameter), static_cast<std::int64_t>(inputs.size())});
+      inputs.push_back(tensors_.scales[at(p.parameter)]);
+    }
+    if (!list.empty()) {
+      Op& op = emit("fp8_encode", unit);
+      op.inputs = std::move(inputs);
+      op.outputs = {sliced ? codes.slice : codes.whole};
+      op.attributes.set("pieces", std::move(list));
+    }
+    if (sliced && codes.slice != codes.whole)
+      emit_all_gather(program_, name(unit), codes.slice, codes.whole, Cut::shard_axes(),
+                      {ActionKind::gather, -1, -1});
+  }
+
+  Op& emit(const char* type, const Unit& unit) {
+    Op op;
+    op.type = type;
+    op.name = name(unit);
+    op.action = {action_, unit.unit, -1};
+    program_.ops.push_back(std::move(op));
+    return program_.ops.back();
+  }
+  TensorId add(const char* name, std::int64_t count) {
+    Tensor t;
+    t.name = name;
+    t.shape = {count};
+    t.category = Category::scalar;
+    return program_.add(std::move(t));
+  }
+  const UnitState& state(const Unit& unit) const { return tensors_.units[at(unit.unit)]; }
+  const std::string& name(const Unit& unit) const { return program_.units[at(unit.unit)]; }
+
+  Program& program_;
+  const Cut& cut_;
+  const JobTensors& tensors_;
+  ActionKind action_;
+  std::vector<Unit> units_;
+  std::int64_t slots_ = 0;  ///< of one shard, over all units
+};
+
+}  // namespace
+
+std::vector<TensorId> add_weight_scales(Program& program, const model::Graph& graph) {
+  std::vector<TensorId> scales;
+  for (const model::Parameter& p : graph.parameters) {
+    scales.push_back(no_tensor);
+    if (!p.coded()) continue;
+    const model::Value& v = graph.value(p.scales);
+    scales.back() = program.add(persistent(v.name, v.dtype, v.shape, Category::scalar));
+  }
+  return scales;
+}
+
+void append_weight_codes(Program& program, const Cut& cut, const JobTensors& tensors, CodedUnits which) {
+  WeightCodes(program, cut, tensors, which).run();
+}
+
+}  // namespace ztrain::program

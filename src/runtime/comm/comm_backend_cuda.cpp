@@ -1,0 +1,57 @@
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/error.hpp"
+#include "runtime/comm/choose_communicator.hpp"
+#include "runtime/comm/comm_backend.hpp"
+#include "runtime/comm/nccl_backend.hpp"
+#include "runtime/session/mpi_check.hpp"
+#include "runtime/session/session.hpp"
+
+namespace ztrain::runtime {
+namespace {
+
+/// As it travels between ranks.
+struct Entry {
+  char host[256];
+  char device[128];
+};
+
+template <std::size_t n>
+void put(char (&to)[n], const std::string& text) {
+  REQUIRE(text.size() < n, "\"{}\" is too long for the name of a host or a device", text);
+  std::memcpy(to, text.c_str(), text.size() + 1);
+}
+
+/// Collective: where every rank computes. Hosts are told apart by the number of their node, too: containers
+/// may have one name.
+std::vector<RankDevice> all_devices(const Session& session, const Device& device) {
+  Entry mine{};
+  put(mine.host, fmt::format("{} (node {})", session.host(), session.node()));
+  put(mine.device, device.identity());
+  std::vector<Entry> all(static_cast<std::size_t>(session.size()));
+  check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, session.world()),
+            "MPI_Allgather");
+  std::vector<RankDevice> ranks;
+  for (const Entry& entry : all) ranks.push_back({entry.host, entry.device});
+  return ranks;
+}
+
+}  // namespace
+
+std::unique_ptr<CommunicatorBackend> make_backend(const Session& session, Device& device,
+                                                  const config::Device& options) {
+  if (device.native_stream(compute_queue) == nullptr) return make_host_backend(device);
+  const std::vector<RankDevice> ranks = all_devices(session, device);
+  const CommunicatorChoice choice = session.agree("choosing device.communicator", [&] {
+    return choose_communicator(options.communicator, ranks, nccl_shares_gpus());
+  });
+  if (!choice.nccl) return std::make_unique<StagedBackend>(device, choice.reason);
+  NcclOptions nccl;
+  nccl.nccl_sums = options.reduction == "nccl";
+  nccl.of_one = nccl_of_one_wanted();
+  return std::make_unique<NcclBackend>(session, device, nccl);
+}
+
+}  // namespace ztrain::runtime

@@ -1,0 +1,129 @@
+#include "runtime/comm/mesh_comms.hpp"
+
+#include <exception>
+
+#include "base/error.hpp"
+#include "runtime/session/mpi_check.hpp"
+
+namespace ztrain::runtime {
+namespace {
+
+Coordinate place(const Session& session, const MeshShape& shape) {
+  REQUIRE(shape.ranks() == session.size(),
+          "the mesh {} needs {} ranks, but {} were started: change [mesh] or the number of "
+          "processes",
+          shape.describe(), shape.ranks(), session.size());
+  return Coordinate(shape, session.rank());
+}
+
+/// Collective over the session.
+GroupRequest split(const Session& session, int color, int key, std::string name, Queue queue) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(session.world(), color < 0 ? MPI_UNDEFINED : color, key, &comm), "MPI_Comm_split");
+  return {comm, color, key, std::move(name), queue};
+}
+
+}  // namespace
+
+Mesh::Mesh(const Session& session, const MeshShape& shape, std::unique_ptr<CommunicatorBackend> backend)
+    : session_(session), coordinate_(place(session, shape)), backend_(std::move(backend)) {}
+
+Mesh::Mesh(const Session& session, const MeshShape& shape, std::int64_t cut)
+    : Mesh(session, shape, std::make_unique<MpiBackend>(cut)) {}
+
+Communicator& Mesh::over(AxisSet axes, Queue queue) {
+  if (!backend_->one_per_queue()) queue = 0;
+  const auto key = std::make_pair(axes.bits(), queue);
+  if (const auto known = groups_.find(key); known != groups_.end()) return *known->second;
+  axes_[axes.bits()] = axes;
+  std::unique_ptr<Communicator> made = shape().size(axes) == 1
+                                           ? backend_->make_self(queue)
+                                           : make(split(session_, coordinate_.group_id(axes),
+                                                        coordinate_.index_in(axes), to_string(axes), queue));
+  return *(groups_[key] = std::move(made));
+}
+
+Communicator* Mesh::neighbour(AxisSet axes, int from, int to, Queue queue) {
+  const int size = shape().size(axes), index = coordinate_.index_in(axes);
+  REQUIRE(from >= 0 && to >= 0 && from < size && to < size && from != to,
+          "no neighbours {} and {} in a group of {} ranks over {}", from, to, size, to_string(axes));
+  const auto key = std::make_tuple(axes.bits(), from, to);
+  if (const auto known = neighbours_.find(key); known != neighbours_.end()) return known->second.get();
+  axes_[axes.bits()] = axes;
+  const bool member = index == from || index == to;
+  return (neighbours_[key] =
+              make(split(session_, member ? coordinate_.group_id(axes) : -1, index == from ? 0 : 1,
+                         fmt::format("{} ({} to {})", to_string(axes), from, to), queue)))
+      .get();
+}
+
+std::unique_ptr<Communicator> Mesh::make(const GroupRequest& group) {
+  std::unique_ptr<Communicator> comm = backend_->make(group);
+  for (const Region& region : registered_) register_with({comm.get()}, region);
+  return comm;
+}
+
+std::vector<Mesh::Sent> Mesh::bytes_sent() const {
+  std::vector<Sent> listing;
+  for (const auto& [bits, axes] : axes_) {
+    Sent sent{axes, 0};
+    for (const auto& [key, group] : groups_)
+      if (std::get<0>(key) == bits) sent.bytes += group->bytes_sent();
+    for (const auto& [key, pair] : neighbours_)
+      if (std::get<0>(key) == bits && pair) sent.bytes += pair->bytes_sent();
+    listing.push_back(sent);
+  }
+  return listing;
+}
+
+template <class F>
+void Mesh::each(const F& f) {
+  for (const auto& [key, group] : groups_) f(*group);
+  for (const auto& [key, pair] : neighbours_)
+    if (pair) f(*pair);
+}
+
+void Mesh::check() {
+  each([](Communicator& comm) { comm.check(); });
+}
+
+void Mesh::abort() noexcept {
+  each([](Communicator& comm) { comm.abort(); });
+}
+
+AbortOnError::AbortOnError(Mesh& mesh) : mesh_(mesh), exceptions_at_start_(std::uncaught_exceptions()) {}
+
+AbortOnError::~AbortOnError() {
+  if (std::uncaught_exceptions() > exceptions_at_start_) mesh_.abort();
+}
+
+void Mesh::register_memory(void* data, std::int64_t bytes) {
+  registered_.push_back({data, bytes});
+  // The same on all ranks: whoever is in no group of the kind has a null there.
+  std::vector<Communicator*> comms;
+  for (const auto& [key, group] : groups_) comms.push_back(group.get());
+  for (const auto& [key, pair] : neighbours_) comms.push_back(pair.get());
+  register_with(comms, registered_.back());
+}
+
+/// Collective over the session. Some ranks of a group may fail to register what others can: then nobody keeps
+/// it, since communication between the two kinds is undefined.
+void Mesh::register_with(const std::vector<Communicator*>& comms, const Region& region) {
+  const std::vector<int> mine = session_.agree("registering memory", [&] {
+    std::vector<int> registered;
+    for (Communicator* comm : comms)
+      registered.push_back(comm == nullptr ||
+                           (region.bytes > 0 && comm->register_memory(region.data, region.bytes)));
+    return registered;
+  });
+  std::vector<int> all(mine.size());
+  check_mpi(MPI_Allreduce(mine.data(), all.data(), static_cast<int>(mine.size()), MPI_INT, MPI_MIN,
+                          session_.world()),
+            "MPI_Allreduce");
+  session_.agree("registering memory", [&] {
+    for (std::size_t i = 0; i < comms.size(); ++i)
+      if (comms[i] != nullptr && mine[i] != 0 && all[i] == 0) comms[i]->deregister_memory(region.data);
+  });
+}
+
+}  // namespace ztrain::runtime

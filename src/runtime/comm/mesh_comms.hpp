@@ -1,0 +1,94 @@
+#pragma once
+// The mesh of ranks, with a communicator for any product of its axes, made when first asked for.
+
+#include <map>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "layout/mesh.hpp"
+#include "runtime/comm/comm_backend.hpp"
+#include "runtime/session/session.hpp"
+
+namespace ztrain::runtime {
+
+/// Must not outlive its Session, nor the backend's device; communicators and their collectives must not
+/// outlive the Mesh, but the memory that they work on must: a Mesh that is destroyed while an error unwinds
+/// ends what is still under way.
+class Mesh {
+ public:
+  /// Throws Error unless the shape has as many ranks as the session.
+  Mesh(const Session& session, const MeshShape& shape, std::unique_ptr<CommunicatorBackend> backend);
+  /// MPI on host memory. cut: see MpiCommunicator.
+  Mesh(const Session& session, const MeshShape& shape, std::int64_t cut = largest_message);
+
+  const MeshShape& shape() const { return coordinate_.mesh(); }
+  const Coordinate& coordinate() const { return coordinate_; }
+
+  /// The communicator of this rank's group over axes; rank() in it is coordinate().index_in(axes). The first
+  /// call for a set of axes (and a queue) is collective: all ranks of the mesh must make first calls in the
+  /// same order. queue: of the device, on which its collectives are enqueued if they are work of the device;
+  /// there a group has a communicator for each queue, so that a gather does not wait for a reduction.
+  Communicator& over(AxisSet axes, Queue queue = 0);
+
+  /// For messages in one direction between two members of each group over axes, given by their index in it:
+  /// rank 0 sends, rank 1 receives. Null on ranks that are neither. First calls are collective over the whole
+  /// mesh, as for over().
+  Communicator* neighbour(AxisSet axes, int from, int to, Queue queue = 0);
+
+  struct Sent {
+    AxisSet axes;
+    std::int64_t bytes;
+  };
+  /// Payload bytes this rank has sent, for each set of axes that was asked for, neighbours included.
+  std::vector<Sent> bytes_sent() const;
+
+  /// For the start banner: "MPI", "NCCL 2.28.9".
+  std::string describe() const { return backend_->describe(); }
+  /// Pinned host memory that the communicators made so far take once their collectives are started.
+  std::int64_t staging_bytes() const { return backend_->staging_bytes(); }
+  /// Throws Error naming the group when communication that the device was given has failed. Never waits.
+  void check();
+  /// After an error: ends what communicators still have under way on the device, which otherwise waits for
+  /// ranks that may be gone. Nothing may be started any more.
+  void abort() noexcept;
+  /// Collective. Device memory that collectives will work on, for all communicators of several ranks, those
+  /// made later too; ranks may have more or less of it, or none. It must stay allocated until the Mesh is
+  /// destroyed.
+  void register_memory(void* data, std::int64_t bytes);
+
+ private:
+  struct Region {
+    void* data;
+    std::int64_t bytes;
+  };
+  void register_with(const std::vector<Communicator*>& comms, const Region& region);
+  std::unique_ptr<Communicator> make(const GroupRequest& group);
+  template <class F>
+  void each(const F& f);
+
+  const Session& session_;
+  Coordinate coordinate_;
+  std::unique_ptr<CommunicatorBackend> backend_;
+  std::map<std::tuple<std::uint8_t, Queue>, std::unique_ptr<Communicator>> groups_;  ///< by AxisSet::bits()
+  std::map<std::tuple<std::uint8_t, int, int>, std::unique_ptr<Communicator>> neighbours_;
+  std::map<std::uint8_t, AxisSet> axes_;
+  std::vector<Region> registered_;
+};
+
+/// For a member that is declared last: while an error unwinds its owner it ends a Mesh's communication first,
+/// so that whatever waits for the device when it is destroyed does not wait for ranks that are gone.
+class AbortOnError {
+ public:
+  explicit AbortOnError(Mesh& mesh);
+  ~AbortOnError();
+  AbortOnError(const AbortOnError&) = delete;
+  AbortOnError& operator=(const AbortOnError&) = delete;
+
+ private:
+  Mesh& mesh_;
+  int exceptions_at_start_;
+};
+
+}  // namespace ztrain::runtime

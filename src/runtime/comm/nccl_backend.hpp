@@ -1,0 +1,47 @@
+#pragma once
+// Makes NCCL's communicators, one for each group and queue.
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "runtime/comm/comm_backend.hpp"
+
+namespace ztrain::runtime {
+
+class NcclHandle;
+
+struct NcclOptions {
+  bool nccl_sums = false;  ///< of 16-bit elements too: see NcclCommunicator
+  double patience = 300;   ///< seconds that a communicator may take to be made
+  /// Groups of one rank are NCCL's as well, which is slower: for tests on a single GPU.
+  bool of_one = false;
+};
+
+class NcclBackend : public CommunicatorBackend {
+ public:
+  /// session and device must outlive this and what it makes; the device is the current one of CUDA.
+  NcclBackend(const Session& session, Device& device, NcclOptions options);
+  ~NcclBackend() override;
+  std::unique_ptr<Communicator> make(const GroupRequest& group) override;
+  std::unique_ptr<Communicator> make_self(Queue queue) override;
+  bool one_per_queue() const override { return true; }
+  std::string describe() const override;
+  /// NCCL's: what it can register with NVLink and its switches, where they are.
+  std::unique_ptr<memory::Provider> arena_memory() const override;
+
+ private:
+  const Session& session_;
+  Device& device_;
+  NcclOptions options_;
+  std::map<Queue, std::shared_ptr<NcclHandle>> parents_;  ///< over all ranks
+};
+
+/// "2.28.9": the library's, which may be another than that of the headers. Throws Error if it does not tell.
+std::string nccl_version();
+/// Whether ZTRAIN_NCCL_OF_ONE=1 asks for NcclOptions::of_one.
+bool nccl_of_one_wanted();
+/// Whether it serves several ranks on one GPU: from 2.30 on, where NCCL_MULTI_RANK_GPU_ENABLE=1 is set.
+bool nccl_shares_gpus();
+
+}  // namespace ztrain::runtime

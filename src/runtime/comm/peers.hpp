@@ -1,0 +1,23 @@
+#pragma once
+// Checks of the ranks that a communication names, with the same words in all communicators.
+
+#include <string>
+
+#include "base/error.hpp"
+#include "runtime/comm/comm.hpp"
+
+namespace ztrain::runtime {
+
+inline void require_root(const Communicator& comm, const std::string& group, int root) {
+  REQUIRE(root >= 0 && root < comm.size(), "broadcast from rank {} of the group over {}, which has {} ranks",
+          root, group, comm.size());
+}
+
+/// call: "send to", "receive from".
+inline void require_peer(const Communicator& comm, const std::string& group, int peer, const char* call) {
+  REQUIRE(peer >= 0 && peer < comm.size() && peer != comm.rank(),
+          "rank {} of the group over {} cannot {} rank {}: it has {} ranks", comm.rank(), group, call, peer,
+          comm.size());
+}
+
+}  // namespace ztrain::runtime

@@ -1,0 +1,122 @@
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "runtime/device/cuda_check.hpp"
+#include "runtime/device/cuda_memory.hpp"
+
+namespace ztrain::runtime {
+namespace {
+
+constexpr std::uintptr_t alignment = 4096;
+
+std::size_t size(std::int64_t bytes) {
+  return static_cast<std::size_t>(bytes);
+}
+
+std::string text(std::int64_t bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
+
+/// Fills and copies from pageable memory may return before the device is through with them, and the device's
+/// queues do not wait for them.
+void wait_for_device() {
+  check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+void* take(std::size_t bytes) {
+  void* given = nullptr;
+  const cudaError_t code = cudaMalloc(&given, bytes);
+  if (code == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  check_cuda(code, "cudaMalloc");
+  return given;
+}
+
+void give_back(void* taken) noexcept {
+  cudaFree(taken);  // a device that failed has said so before
+}
+
+}  // namespace
+
+const CudaSource cuda_source{take, give_back};
+
+std::byte* CudaMemory::allocate(const std::string& name, std::int64_t bytes) {
+  // Where the source aligns less than is promised here, there is room to move up.
+  void* const given = source_.take(size(bytes) + alignment);
+  if (given == nullptr) {
+    const memory::MachineMemory gpu = limits();
+    fail("out of GPU memory: the {} needs {}, and {} has {} free of {}", name, text(bytes), gpu_,
+         text(gpu.available), text(gpu.total));
+  }
+  const auto address = reinterpret_cast<std::uintptr_t>(given);
+  auto* const data = reinterpret_cast<std::byte*>((address + alignment - 1) / alignment * alignment);
+  allocations_[data] = given;
+  fill(data, 0, bytes);
+  return data;
+}
+
+void CudaMemory::release(std::byte* data, std::int64_t) noexcept {
+  const auto found = allocations_.find(data);
+  if (found == allocations_.end()) return;
+  source_.give_back(found->second);
+  allocations_.erase(found);
+}
+
+void CudaMemory::fill(void* data, int value, std::int64_t bytes) {
+  check_cuda(cudaMemset(data, value, size(bytes)), "cudaMemset");
+  wait_for_device();
+}
+
+void CudaMemory::write(void* data, const void* host, std::int64_t bytes) {
+  check_cuda(cudaMemcpy(data, host, size(bytes), cudaMemcpyHostToDevice), "cudaMemcpy to the device");
+  wait_for_device();
+}
+
+void CudaMemory::read(void* host, const void* data, std::int64_t bytes) const {
+  check_cuda(cudaMemcpy(host, data, size(bytes), cudaMemcpyDeviceToHost), "cudaMemcpy to the host");
+}
+
+memory::MachineMemory CudaMemory::limits() const {
+  std::size_t available = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
+  return {static_cast<std::int64_t>(total), static_cast<std::int64_t>(available)};
+}
+
+std::byte* PinnedMemory::allocate(const std::string& name, std::int64_t bytes) {
+  void* given = nullptr;
+  const cudaError_t code = cudaMallocHost(&given, size(bytes));
+  if (code == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    const memory::MachineMemory machine = limits();
+    fail(
+        "out of pinned host memory: the {} needs {}, the machine has {} available of {}; a limit on locked "
+        "memory (ulimit -l) counts too",
+        name, text(bytes), text(machine.available), text(machine.total));
+  }
+  check_cuda(code, "cudaMallocHost");
+  std::memset(given, 0, size(bytes));
+  return static_cast<std::byte*>(given);
+}
+
+void PinnedMemory::release(std::byte* data, std::int64_t) noexcept {
+  cudaFreeHost(data);
+}
+
+void PinnedMemory::fill(void* data, int value, std::int64_t bytes) {
+  std::memset(data, value, size(bytes));
+}
+
+void PinnedMemory::write(void* data, const void* host, std::int64_t bytes) {
+  std::memcpy(data, host, size(bytes));
+}
+
+void PinnedMemory::read(void* host, const void* data, std::int64_t bytes) const {
+  std::memcpy(host, data, size(bytes));
+}
+
+}  // namespace ztrain::runtime

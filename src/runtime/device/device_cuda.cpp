@@ -1,0 +1,229 @@
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdlib>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/index.hpp"
+#include "runtime/device/choose_gpu.hpp"
+#include "runtime/device/cuda_check.hpp"
+#include "runtime/device/cuda_memory.hpp"
+#include "runtime/device/device.hpp"
+
+namespace ztrain::runtime {
+namespace {
+
+int visible_gpus() {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code == cudaSuccess && count > 0) return count;
+  cudaGetLastError();
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const NoGpu why = code == cudaErrorInsufficientDriver                ? NoGpu::driver
+                    : code == cudaErrorNoDevice || code == cudaSuccess ? NoGpu::device
+                                                                       : NoGpu::other;
+  throw Error(no_gpu_message(why, code == cudaSuccess ? "0 devices" : cudaGetErrorString(code),
+                             visible ? std::optional<std::string>(visible) : std::nullopt));
+}
+
+cudaDeviceProp properties_of(int gpu) {
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDeviceProperties(&properties, gpu), "cudaGetDeviceProperties");
+  return properties;
+}
+
+/// Differs between instances of one GPU that is cut into several (MIG), as bus addresses do not.
+std::string uuid_of(const cudaDeviceProp& properties) {
+  std::string text;
+  for (const char byte : properties.uuid.bytes)
+    text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
+/// Makes it the one of this thread and of all libraries.
+cudaDeviceProp take_gpu(int gpu) {
+  check_cuda(cudaSetDevice(gpu), "cudaSetDevice");
+  // Kokkos would choose by rules of its own.
+  setenv("KOKKOS_DEVICE_ID", std::to_string(gpu).c_str(), /*overwrite=*/1);
+  return properties_of(gpu);
+}
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(const cudaDeviceProp& properties)
+      : name_(properties.name), identity_(uuid_of(properties)), memory_(name_) {
+    int least = 0, greatest = 0;
+    check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    streams_.fill(nullptr);
+    // Communication first: its few blocks would else wait until a product has no more to launch.
+    for (Queue q = 0; q < queue_count; ++q)
+      check_cuda(cudaStreamCreateWithPriority(&streams_[at(q)], cudaStreamNonBlocking,
+                                              q == compute_queue ? least : greatest),
+                 "cudaStreamCreateWithPriority");
+  }
+  ~CudaDevice() override;
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  const std::string& name() const override { return name_; }
+  const std::string& identity() const override { return identity_; }
+  bool asynchronous() const override { return true; }
+  memory::Provider& memory() override { return memory_; }
+  memory::Provider& staging() override { return staging_; }
+  void* native_stream(Queue queue) const override { return streams_[at(queue)]; }
+
+  void submit(Queue queue, const std::function<void()>& work) override;
+  Event make_event(bool timed) override;
+  void record(Event event, Queue queue) override;
+  void wait(Queue queue, Event event) override;
+  void copy_in(Queue queue, void* to, const void* host, std::int64_t bytes) override;
+  void copy_out(Queue queue, void* host, const void* from, std::int64_t bytes) override;
+
+  bool done(Event event) override;
+  void synchronize(Event event) override;
+  void finish() override;
+  std::optional<double> seconds(Event from, Event to) override;
+
+  bool captures() const override { return true; }
+  void begin_capture(Queue queue) override;
+  Graph end_capture(Queue queue) override;
+  void launch(Graph graph, Queue queue) override;
+  void destroy(Graph graph) noexcept override;
+
+ private:
+  struct EventState {
+    cudaEvent_t event = nullptr;
+    bool recorded = false;
+    bool captured = false;  ///< when it was last recorded
+  };
+  bool captured(Queue queue) const { return capturing_ && joined_[at(queue)]; }
+
+  std::string name_, identity_;
+  CudaMemory memory_;
+  PinnedMemory staging_;
+  std::array<cudaStream_t, queue_count> streams_;
+  std::vector<EventState> events_;
+  std::vector<cudaGraphExec_t> graphs_;
+  bool capturing_ = false;
+  std::array<bool, queue_count> joined_{};  ///< to the capture under way
+};
+
+/// Does not wait, and ignores errors: it runs also while an error unwinds.
+CudaDevice::~CudaDevice() {
+  for (const cudaGraphExec_t graph : graphs_)
+    if (graph) cudaGraphExecDestroy(graph);
+  for (const EventState& event : events_) cudaEventDestroy(event.event);
+  for (const cudaStream_t stream : streams_) cudaStreamDestroy(stream);
+}
+
+void CudaDevice::submit(Queue, const std::function<void()>& work) {
+  work();
+  check_cuda(cudaGetLastError(), "a kernel launch");
+}
+
+Event CudaDevice::make_event(bool timed) {
+  EventState made;
+  check_cuda(cudaEventCreateWithFlags(&made.event, timed ? cudaEventDefault : cudaEventDisableTiming),
+             "cudaEventCreateWithFlags");
+  events_.push_back(made);
+  return static_cast<Event>(events_.size() - 1);
+}
+
+void CudaDevice::record(Event event, Queue queue) {
+  EventState& state = events_[at(event)];
+  check_cuda(cudaEventRecord(state.event, streams_[at(queue)]), "cudaEventRecord");
+  state.recorded = true;
+  state.captured = captured(queue);
+}
+
+void CudaDevice::wait(Queue queue, Event event) {
+  const EventState& state = events_[at(event)];
+  if (!state.recorded) return;
+  check_cuda(cudaStreamWaitEvent(streams_[at(queue)], state.event, 0), "cudaStreamWaitEvent");
+  if (state.captured) joined_[at(queue)] = true;
+}
+
+void CudaDevice::copy_in(Queue queue, void* to, const void* host, std::int64_t bytes) {
+  check_cuda(
+      cudaMemcpyAsync(to, host, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, streams_[at(queue)]),
+      "cudaMemcpyAsync to the device");
+}
+
+void CudaDevice::copy_out(Queue queue, void* host, const void* from, std::int64_t bytes) {
+  check_cuda(cudaMemcpyAsync(host, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost,
+                             streams_[at(queue)]),
+             "cudaMemcpyAsync to the host");
+}
+
+bool CudaDevice::done(Event event) {
+  const EventState& state = events_[at(event)];
+  if (!state.recorded) return true;
+  const cudaError_t code = cudaEventQuery(state.event);
+  if (code == cudaErrorNotReady) {
+    cudaGetLastError();  // or the next launch would report it
+    return false;
+  }
+  check_cuda(code, "cudaEventQuery");
+  return true;
+}
+
+void CudaDevice::synchronize(Event event) {
+  const EventState& state = events_[at(event)];
+  if (state.recorded) check_cuda(cudaEventSynchronize(state.event), "cudaEventSynchronize");
+}
+
+void CudaDevice::finish() {
+  for (const cudaStream_t stream : streams_)
+    check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
+
+std::optional<double> CudaDevice::seconds(Event from, Event to) {
+  const EventState &begin = events_[at(from)], &end = events_[at(to)];
+  if (!begin.recorded || !end.recorded || begin.captured || end.captured) return std::nullopt;
+  float milliseconds = 0;
+  check_cuda(cudaEventElapsedTime(&milliseconds, begin.event, end.event), "cudaEventElapsedTime");
+  return 1e-3 * static_cast<double>(milliseconds);
+}
+
+void CudaDevice::begin_capture(Queue queue) {
+  check_cuda(cudaStreamBeginCapture(streams_[at(queue)], cudaStreamCaptureModeThreadLocal),
+             "cudaStreamBeginCapture");
+  capturing_ = true;
+  joined_.fill(false);
+  joined_[at(queue)] = true;
+}
+
+Graph CudaDevice::end_capture(Queue queue) {
+  capturing_ = false;
+  cudaGraph_t graph = nullptr;
+  check_cuda(cudaStreamEndCapture(streams_[at(queue)], &graph), "cudaStreamEndCapture");
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t code =
+      cudaGraphInstantiateWithFlags(&executable, graph, cudaGraphInstantiateFlagUseNodePriority);
+  cudaGraphDestroy(graph);
+  check_cuda(code, "cudaGraphInstantiateWithFlags");
+  graphs_.push_back(executable);
+  return static_cast<Graph>(graphs_.size() - 1);
+}
+
+void CudaDevice::launch(Graph graph, Queue queue) {
+  check_cuda(cudaGraphLaunch(graphs_[at(graph)], streams_[at(queue)]), "cudaGraphLaunch");
+}
+
+void CudaDevice::destroy(Graph graph) noexcept {
+  cudaGraphExecDestroy(graphs_[at(graph)]);
+  graphs_[at(graph)] = nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<Device> make_device(int local_rank) {
+  return std::make_unique<CudaDevice>(take_gpu(choose_gpu(local_rank, visible_gpus())));
+}
+
+bool built_for_gpus() {
+  return true;
+}
+
+}  // namespace ztrain::runtime

@@ -1,0 +1,34 @@
+#pragma once
+// Whether what was given to a queue has run, for those who are not ordered by queues and events: the host.
+
+#include "runtime/device/device.hpp"
+
+namespace ztrain::runtime {
+
+class QueueEnd {
+ public:
+  QueueEnd(Device& device, Queue queue) : device_(device), queue_(queue), event_(device.make_event()) {}
+
+  /// All that the queue was given before now.
+  void mark() {
+    device_.record(event_, queue_);
+    marked_ = true;
+  }
+  void forget() { marked_ = false; }
+  bool reached() {
+    if (!marked_) mark();
+    return device_.done(event_);
+  }
+  void wait() {
+    if (!marked_) mark();
+    device_.synchronize(event_);
+  }
+
+ private:
+  Device& device_;
+  Queue queue_;
+  Event event_;
+  bool marked_ = false;
+};
+
+}  // namespace ztrain::runtime

@@ -1,0 +1,58 @@
+#include "runtime/session/launcher.hpp"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "runtime/session/session.hpp"
+
+namespace ztrain::runtime {
+namespace {
+
+/// How the names of Open MPI's programs that start ranks begin: some have the version behind it.
+constexpr std::array<std::string_view, 4> starters{"mpirun", "mpiexec", "orterun", "orted"};
+
+/// A shell that mpirun has started, and that ran this process, has work of its own, which must go on.
+bool is_child_of_mpirun() {
+  std::string name;
+  std::getline(std::ifstream(fmt::format("/proc/{}/comm", ::getppid())), name);
+  return std::ranges::any_of(starters, [&](std::string_view starter) { return name.starts_with(starter); });
+}
+
+/// PMIx_Abort of the PMIx library that Open MPI has loaded into this process, or null where no mpirun of Open
+/// MPI 4 has started this very process. srun announces such requests by lines of its own, and newer launchers
+/// have not been tried.
+using PmixAbort = int (*)(int status, const char* message, void* ranks, std::size_t count);
+PmixAbort pmix_abort_of_mpirun() {
+  if (std::getenv("OMPI_MCA_orte_local_daemon_uri") == nullptr || !is_child_of_mpirun()) return nullptr;
+  void* library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_NOLOAD);
+  return library == nullptr ? nullptr : reinterpret_cast<PmixAbort>(dlsym(library, "PMIx_Abort"));
+}
+
+}  // namespace
+
+bool ask_launcher_to_end(int status) {
+  const PmixAbort abort = pmix_abort_of_mpirun();
+  if (abort == nullptr) return false;
+  // Stderr reaches mpirun by another path than the request: without a pause it may end the ranks first.
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  return abort(status, "", nullptr, 0) == 0;
+}
+
+void end_all(const Session& session, int status) {
+  session.barrier();
+  const bool asked = session.rank() == 0 ? ask_launcher_to_end(status) : pmix_abort_of_mpirun() != nullptr;
+  if (asked) std::this_thread::sleep_for(std::chrono::seconds(2));
+}
+
+}  // namespace ztrain::runtime

@@ -1,0 +1,174 @@
+#include "runtime/session/session.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "base/plain_text.hpp"
+#include "base/reason.hpp"
+#include "runtime/device/device.hpp"
+#include "runtime/session/launcher.hpp"
+#include "runtime/session/mpi_check.hpp"
+
+namespace ztrain::runtime {
+
+Session::Session(int* argc, char*** argv)
+    : exceptions_at_start_(std::uncaught_exceptions()), slurm_(slurm_hints()) {
+  // One process per GPU or core is the rule; threads that a library starts unasked would fight with the other
+  // ranks.
+  setenv("OMP_NUM_THREADS", "1", /*overwrite=*/0);
+  // CUDA would load a kernel when it is first launched, and may wait for the GPU to do so: where that runs a
+  // collective which waits for another rank, which in turn waits to load, for ever. It reads this when it is
+  // first called, which MPI may do.
+  if (built_for_gpus()) setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+  int provided = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  REQUIRE(provided >= MPI_THREAD_FUNNELED,
+          "this MPI library supports no threads (MPI_THREAD_FUNNELED is needed): use a build of it with "
+          "thread support");
+  check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world_), "MPI_Comm_dup");
+  check_mpi(MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check_mpi(MPI_Comm_rank(world_, &rank_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(world_, &size_), "MPI_Comm_size");
+  char host[256] = {};
+  host_ = gethostname(host, sizeof host - 1) == 0 ? host : "unknown host";
+  find_place();
+}
+
+Session::~Session() {
+  if (std::uncaught_exceptions() > exceptions_at_start_ && !agreed_to_fail_ && size_ > 1)
+    abort_all("an error on this rank alone ended its session");
+  MPI_Comm_free(&world_);
+  MPI_Finalize();
+}
+
+void Session::find_place() {
+  MPI_Comm node = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(world_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
+            "MPI_Comm_split_type");
+  check_mpi(MPI_Comm_rank(node, &local_rank_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(node, &ranks_on_node_), "MPI_Comm_size");
+  int first = rank_;
+  check_mpi(MPI_Bcast(&first, 1, MPI_INT, 0, node), "MPI_Bcast");
+  check_mpi(MPI_Comm_free(&node), "MPI_Comm_free");
+  check_mpi(MPI_Allreduce(&ranks_on_node_, &max_ranks_per_node_, 1, MPI_INT, MPI_MAX, world_),
+            "MPI_Allreduce");
+  std::vector<int> firsts(static_cast<std::size_t>(size_));
+  check_mpi(MPI_Allgather(&first, 1, MPI_INT, firsts.data(), 1, MPI_INT, world_), "MPI_Allgather");
+  const std::set<int> distinct(firsts.begin(), firsts.end());
+  nodes_ = static_cast<int>(distinct.size());
+  node_ = static_cast<int>(std::distance(distinct.begin(), distinct.find(first)));
+}
+
+void Session::barrier() const {
+  check_mpi(MPI_Barrier(world_), "MPI_Barrier");
+}
+
+std::string Session::from_rank_0(std::string text) const {
+  auto size = static_cast<std::int64_t>(text.size());
+  check_mpi(MPI_Bcast(&size, 1, MPI_INT64_T, 0, world_), "MPI_Bcast");
+  text.resize(static_cast<std::size_t>(size));
+  constexpr std::int64_t piece = 1 << 30;  // MPI counts in int
+  for (std::int64_t begin = 0; begin < size; begin += piece)
+    check_mpi(
+        MPI_Bcast(text.data() + begin, static_cast<int>(std::min(piece, size - begin)), MPI_CHAR, 0, world_),
+        "MPI_Bcast");
+  return text;
+}
+
+double Session::lasts() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+}
+
+Stop Session::stop_requested(double most_seconds, bool failed) const {
+  Stop mine = Stop::none;
+  if (rank_ == 0 && most_seconds > 0 && lasts() >= most_seconds) mine = Stop::time_is_up;
+  if (stop_.arrived()) mine = Stop::signal;
+  if (failed) mine = Stop::failure;
+  int all = static_cast<int>(mine);
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MAX, world_), "MPI_Allreduce");
+  return static_cast<Stop>(all);
+}
+
+void Session::agree_on(std::string_view what, const std::function<void()>& fn) const {
+  std::string message;
+  bool failed = false;
+  try {
+    fn();
+  } catch (const Error& error) {
+    failed = true;
+    message = error.what();
+  } catch (const std::exception& error) {
+    failed = true;
+    message = fmt::format("{}: {}", what, reason_of(error));
+  } catch (...) {
+    failed = true;
+    message = fmt::format("{}: an unknown error", what);
+  }
+  if (failed && message.empty()) message = fmt::format("{}: an error without a message", what);
+  const int mine = failed ? 1 : 0;
+  int any = 0;
+  check_mpi(MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, world_), "MPI_Allreduce");
+  agreed_to_fail_ = any != 0;
+  if (any == 0) return;
+  const std::string all = collect_messages(message);
+  throw AgreedError(all);
+}
+
+std::string Session::collect_messages(const std::string& mine) const {
+  const auto ranks = static_cast<std::size_t>(size_);
+  const int length = static_cast<int>(std::min<std::size_t>(mine.size(), 8192));
+  std::vector<int> lengths(ranks), offsets(ranks + 1, 0);
+  check_mpi(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, world_), "MPI_Allgather");
+  for (std::size_t r = 0; r < ranks; ++r) offsets[r + 1] = offsets[r] + lengths[r];
+  std::string texts(static_cast<std::size_t>(offsets[ranks]), ' ');
+  check_mpi(MPI_Allgatherv(mine.data(), length, MPI_CHAR, texts.data(), lengths.data(), offsets.data(),
+                           MPI_CHAR, world_),
+            "MPI_Allgatherv");
+  struct Distinct {
+    std::string text;
+    std::size_t first;
+    std::size_t count;
+  };
+  std::vector<Distinct> distinct;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    if (lengths[r] == 0) continue;
+    std::string text =
+        texts.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(lengths[r]));
+    const auto known =
+        std::find_if(distinct.begin(), distinct.end(), [&](const Distinct& d) { return d.text == text; });
+    if (known != distinct.end())
+      ++known->count;
+    else
+      distinct.push_back({std::move(text), r, 1});
+  }
+  std::string joined;
+  for (const Distinct& d : distinct) {
+    if (!joined.empty()) joined += '\n';
+    joined += d.count == ranks ? d.text : fmt::format("rank {}: {}", d.first, d.text);
+  }
+  return joined;
+}
+
+void Session::abort_all(std::string_view message) const {
+  std::fflush(stdout);
+  const std::string line =
+      fmt::format("ztrain: rank {} ({}) failed: {}\n", rank_, host_, printable_lines(message));
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fflush(stderr);
+  if (ask_launcher_to_end(1)) std::this_thread::sleep_for(std::chrono::seconds(2));
+  // The launcher forwards our stderr by another path than the abort; without a pause it may kill us first.
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  std::_Exit(1);
+}
+
+}  // namespace ztrain::runtime

@@ -1,0 +1,115 @@
+#pragma once
+// The process's part in the job: MPI for as long as this object lives, and where this rank sits on the
+// machine.
+//
+// How failures end a job. Outside the step, work that may fail on some ranks only (reading files, allocating)
+// runs in agree(): either all ranks go on or all throw the same AgreedError, so that one message is printed
+// and every rank returns normally. Inside the step ranks cannot consult each other any more: abort_all()
+// takes the whole job down.
+
+#include <mpi.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "base/error.hpp"
+#include "runtime/session/slurm.hpp"
+#include "runtime/session/stop_signal.hpp"
+
+namespace ztrain::runtime {
+
+/// Thrown by every rank, with the same message, when agree() found a failure on any. Rank 0 prints it.
+class AgreedError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Why a run is to save and end before its last step.
+enum class Stop : std::uint8_t { none, time_is_up, signal, failure };
+
+class Session {
+ public:
+  /// Initialises MPI (funneled: one host thread communicates); without mpirun the job is this one process.
+  /// OpenMP uses one thread per rank unless OMP_NUM_THREADS says otherwise. Throws Error if MPI cannot be
+  /// initialised.
+  Session(int* argc, char*** argv);
+  /// Finalises MPI. While an error that was not agreed on unwinds the stack it aborts the job instead: the
+  /// other ranks would wait for ever.
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  int local_rank() const { return local_rank_; }                  ///< within the node
+  int ranks_on_node() const { return ranks_on_node_; }            ///< of this rank's node
+  int max_ranks_per_node() const { return max_ranks_per_node_; }  ///< over all nodes, the same on every rank
+  int nodes() const { return nodes_; }
+  int node() const { return node_; }  ///< index of this rank's node, in the order of the nodes' first ranks
+  const std::string& host() const { return host_; }
+  const SlurmHints& slurm() const { return slurm_; }
+  /// A duplicate of MPI_COMM_WORLD that ztrain has for itself; MPI errors on it are returned, not fatal.
+  MPI_Comm world() const { return world_; }
+
+  /// Collective. Runs fn on every rank; what it returns is returned. If it threw on any rank, every rank
+  /// throws AgreedError: for each distinct message, that of the lowest failing rank, with "rank 3: " before
+  /// it when not all ranks failed with it. `what` ("reading the deck") introduces messages that are not
+  /// ztrain's own, such as std::bad_alloc.
+  template <class Function>
+  auto agree(std::string_view what, Function&& fn) const {
+    using Result = std::invoke_result_t<Function&>;
+    if constexpr (std::is_void_v<Result>) {
+      agree_on(what, [&] { fn(); });
+    } else {
+      std::optional<Result> result;
+      agree_on(what, [&] { result.emplace(fn()); });
+      return std::move(*result);
+    }
+  }
+
+  /// Collective: returns once every rank has called it.
+  void barrier() const;
+
+  /// Collective: rank 0's text, on every rank.
+  std::string from_rank_0(std::string text) const;
+
+  /// Seconds since the session began, by this rank's clock.
+  double lasts() const;
+
+  /// Collective, the same on every rank: failure where any of them has failed; else signal once SIGUSR1 has
+  /// reached any since the session began; else time_is_up once the session has lasted for most_seconds by
+  /// rank 0's clock. 0: no limit.
+  Stop stop_requested(double most_seconds, bool failed) const;
+
+  /// Prints "ztrain: rank 2 (host) failed: message" to stderr and ends all ranks within seconds, with a
+  /// non-zero status.
+  [[noreturn]] void abort_all(std::string_view message) const;
+
+ private:
+  void find_place();
+  void agree_on(std::string_view what, const std::function<void()>& fn) const;
+  std::string collect_messages(const std::string& mine) const;
+
+  mutable StopSignal stop_;  ///< first: MPI starts threads, which inherit what is blocked
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  MPI_Comm world_ = MPI_COMM_NULL;
+  int rank_ = 0, size_ = 1, local_rank_ = 0, ranks_on_node_ = 1, max_ranks_per_node_ = 1, nodes_ = 1,
+      node_ = 0;
+  int exceptions_at_start_ = 0;
+  mutable bool agreed_to_fail_ = false;
+  std::string host_;
+  SlurmHints slurm_;
+};
+
+/// The largest resident set of this process so far (VmHWM), and the present one (VmRSS), in bytes; 0 where
+/// /proc does not tell. Neither allocates.
+std::int64_t peak_resident_bytes();
+std::int64_t resident_bytes();
+
+}  // namespace ztrain::runtime

@@ -1,0 +1,260 @@
+// Families: what config.json says of each, read and written, and which dims go together.
+#include "base/json.hpp"
+#include "config/hf/architectures.hpp"
+
+#include "config/hf/hf_config.hpp"
+#include "config_folder.hpp"
+#include "model/family.hpp"
+
+namespace ztrain::config::config_architectures_test {
+namespace {
+
+/// Dims of a config.json, of this class.
+json config_of(const char* hf_class, const json& more = json::object()) {
+  json config{{"architectures", {hf_class}},
+              {"hidden_size", 64},
+              {"intermediate_size", 128},
+              {"num_hidden_layers", 4},
+              {"num_attention_heads", 4},
+              {"num_key_value_heads", 2},
+              {"head_dim", 24},
+              {"vocab_size", 100},
+              {"rms_norm_eps", 1e-6},
+              {"rope_theta", 1e6},
+              {"rope_scaling", nullptr},
+              {"tie_word_embeddings", true},
+              {"hidden_act", "silu"},
+              {"attention_dropout", 0.0},
+              {"initializer_range", 0.02},
+              {"use_cache", true},
+              {"torch_dtype", "bfloat16"}};
+  config.update(more);
+  return config;
+}
+
+TEST(Architectures, EachHasAModel) {
+  for (const Architecture& a : architectures())
+    EXPECT_NE(model::find_family(a.family).emit, nullptr) << a.family;
+  EXPECT_NE(error_of([] { find_architecture("gpt2"); }).find("known: llama, mistral, qwen2, qwen3"),
+            std::string::npos);
+}
+
+struct RoundTrip {
+  const char* family;
+  const char* hf_class;
+  json keys;  ///< of config.json, that the family has besides
+  bool bias, output_bias, qk_norm;
+  std::int64_t window, full_layers;
+};
+
+const json all_full = json::array({"full_attention", "full_attention", "full_attention", "full_attention"});
+const json one_full =
+    json::array({"full_attention", "sliding_attention", "sliding_attention", "sliding_attention"});
+
+const std::vector<RoundTrip>& round_trips() {
+  static const std::vector<RoundTrip> rows{
+      {"llama",
+       "LlamaForCausalLM",
+       {{"attention_bias", false}, {"mlp_bias", false}},
+       false,
+       false,
+       false,
+       0,
+       0},
+      {"llama", "LlamaForCausalLM", {{"attention_bias", true}, {"mlp_bias", false}}, true, true, false, 0, 0},
+      {"mistral", "MistralForCausalLM", {{"sliding_window", nullptr}}, false, false, false, 0, 0},
+      {"mistral", "MistralForCausalLM", {{"sliding_window", 30}}, false, false, false, 30, 0},
+      {"qwen2",
+       "Qwen2ForCausalLM",
+       {{"use_sliding_window", false},
+        {"sliding_window", 7},
+        {"max_window_layers", 3},
+        {"layer_types", all_full}},
+       true,
+       false,
+       false,
+       0,
+       0},
+      {"qwen2",
+       "Qwen2ForCausalLM",
+       {{"use_sliding_window", true},
+        {"sliding_window", 7},
+        {"max_window_layers", 1},
+        {"layer_types", one_full}},
+       true,
+       false,
+       false,
+       7,
+       1},
+      {"qwen3",
+       "Qwen3ForCausalLM",
+       {{"attention_bias", true},
+        {"use_sliding_window", true},
+        {"sliding_window", 9},
+        {"max_window_layers", 1},
+        {"layer_types", one_full}},
+       true,
+       true,
+       true,
+       9,
+       1},
+  };
+  return rows;
+}
+
+TEST_F(Folder, EachFamilyIsReadAndWritten) {
+  for (const RoundTrip& row : round_trips()) {
+    const json config = config_of(row.hf_class, row.keys);
+    SCOPED_TRACE(json_text(config));
+    const Model m = read(config);
+    EXPECT_EQ(m.family, row.family);
+    EXPECT_EQ(m.attention_bias, row.bias);
+    EXPECT_EQ(m.attention_output_bias, row.output_bias);
+    EXPECT_EQ(m.qk_norm, row.qk_norm);
+    EXPECT_EQ(m.sliding_window, row.window);
+    EXPECT_EQ(m.full_attention_layers, row.full_layers);
+    EXPECT_EQ(m.head_dim, 24);
+    json expected = config;
+    expected["model_type"] = row.family;
+    expected["max_position_embeddings"] = 4096;
+    EXPECT_EQ(parse_json(hf_config(m, DType::bf16, 4096)), expected);
+  }
+}
+
+/// What the families' config classes of transformers 5 take for absent keys.
+TEST_F(Folder, EachFamilyHasItsOwnDefaults) {
+  const auto without = [](const char* hf_class, std::initializer_list<const char*> keys) {
+    json config = config_of(hf_class);
+    config["hidden_size"] = 256;
+    config["num_attention_heads"] = 64;
+    config["num_hidden_layers"] = 30;
+    for (const char* key : keys) config.erase(key);
+    return config;
+  };
+  const auto silent = {"num_key_value_heads", "head_dim"};
+  EXPECT_EQ(read(without("LlamaForCausalLM", silent)).num_key_value_heads, 64);
+  const Model mistral = read(without("MistralForCausalLM", silent));
+  EXPECT_EQ(mistral.num_key_value_heads, 8);
+  EXPECT_EQ(mistral.sliding_window, 4096);
+  const Model qwen3 = read(without("Qwen3ForCausalLM", silent));
+  EXPECT_EQ(qwen3.num_key_value_heads, 32);
+  EXPECT_EQ(qwen3.head_dim, 128);
+  EXPECT_EQ(qwen3.sliding_window, 0);
+  EXPECT_FALSE(qwen3.attention_bias);
+  json windows = without("Qwen2ForCausalLM", {});
+  windows["use_sliding_window"] = true;
+  EXPECT_EQ(read(windows).sliding_window, 4096);
+  EXPECT_EQ(read(windows).full_attention_layers, 28);
+  windows["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(read(windows).num_key_value_heads, 64);
+  windows["num_hidden_layers"] = 28;  // max_window_layers leaves none
+  EXPECT_EQ(read(windows).sliding_window, 0);
+  EXPECT_EQ(read(windows).full_attention_layers, 0);
+}
+
+TEST_F(Folder, LayerTypesWinOverMaxWindowLayers) {
+  const Model m = read(config_of("Qwen3ForCausalLM", {{"use_sliding_window", true},
+                                                      {"sliding_window", 5},
+                                                      {"max_window_layers", 3},
+                                                      {"layer_types", one_full}}));
+  EXPECT_EQ(m.sliding_window, 5);
+  EXPECT_EQ(m.full_attention_layers, 1);
+  EXPECT_EQ(read(config_of("Qwen3ForCausalLM", {{"use_sliding_window", true},
+                                                {"sliding_window", 5},
+                                                {"max_window_layers", 0},
+                                                {"layer_types", all_full}}))
+                .sliding_window,
+            0);
+}
+
+TEST_F(Folder, WindowsThatAreNotThereAreRefused) {
+  const json mixed =
+      json::array({"full_attention", "sliding_attention", "full_attention", "sliding_attention"});
+  const json chunked =
+      json::array({"full_attention", "full_attention", "full_attention", "chunked_attention"});
+  const json on{{"use_sliding_window", true}, {"sliding_window", 5}};
+  const auto with = [](json keys, const json& types) {
+    keys["layer_types"] = types;
+    return keys;
+  };
+  struct Row {
+    const char* hf_class;
+    json keys;
+    const char* expected;
+  };
+  const Row rows[] = {
+      {"Qwen3ForCausalLM", with(on, mixed), "layer 2 is full_attention after layers with sliding_attention"},
+      {"Qwen3ForCausalLM", with(on, chunked), "layer_types holds \"chunked_attention\""},
+      {"Qwen3ForCausalLM", with(on, json::array({"full_attention"})), "must be a list of 4 names"},
+      {"Qwen3ForCausalLM", with({}, one_full), "layer_types asks for windows in 3 of 4 layers"},
+      {"MistralForCausalLM", with({{"sliding_window", 5}}, one_full), "windows in 3 of 4 layers"},
+      {"MistralForCausalLM", {{"sliding_window", 0}}, "sliding_window = 0: must be positive"},
+      {"MistralForCausalLM", {{"attention_bias", true}}, "MistralForCausalLM has no biases"},
+      {"Qwen2ForCausalLM", {{"use_sliding_window", 1}}, "use_sliding_window = 1: must be true or false"},
+      {"Qwen2ForCausalLM", {{"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}}}, "type \"yarn\""},
+  };
+  for (const Row& row : rows) {
+    write(json_text(config_of(row.hf_class, row.keys)));
+    const std::string message = deck_error(section());
+    EXPECT_EQ(message.rfind(file(), 0), 0u) << message;
+    EXPECT_NE(message.find(row.expected), std::string::npos) << row.expected << ": " << message;
+  }
+}
+
+TEST_F(Folder, AKeyBesidesMustAgreeWithTheFamilyToo) {
+  write(json_text(config_of("Qwen3ForCausalLM")));
+  EXPECT_EQ(deck_of(section("family = \"qwen3\"\nqk_norm = true\n")).model.family, "qwen3");
+  EXPECT_NE(deck_error(section("family = \"llama\"\n")).find("model.family = \"llama\" contradicts"),
+            std::string::npos);
+  EXPECT_NE(deck_error(section("qk_norm = false\n")).find("model.qk_norm = false contradicts"),
+            std::string::npos);
+}
+
+TEST(Families, DecideWhatIsNotGiven) {
+  const auto model = [](const std::string& keys) { return deck_of("[model]\n" + keys).model; };
+  const Model qwen2 = model("family = \"qwen2\"\n");
+  EXPECT_TRUE(qwen2.attention_bias && !qwen2.attention_output_bias && !qwen2.qk_norm);
+  const Model qwen3 = model("family = \"qwen3\"\nattention_bias = true\n");
+  EXPECT_TRUE(qwen3.attention_bias && qwen3.attention_output_bias && qwen3.qk_norm);
+  EXPECT_TRUE(model("attention_bias = true\n").attention_output_bias);
+  const Deck deck = deck_of("[model]\nfamily = \"qwen3\"\n");
+  EXPECT_EQ(source_of(deck, "model.qk_norm"), "model.family");
+  EXPECT_EQ(deck_of("[model]\npreset = \"qwen2.5-7b\"\n").model.attention_bias, true);
+  EXPECT_EQ(deck_of("[model]\npreset = \"mistral-7b-v0.1\"\n").model.sliding_window, 4096);
+}
+
+TEST(Families, RefuseWhatTheyHaveNot) {
+  struct Row {
+    const char* keys;
+    const char* expected;
+  };
+  const Row rows[] = {
+      {"qk_norm = true",
+       "input.toml:8: model.qk_norm = true does not go with model.family = \"llama\"; legal: "
+       "false, or model.family = qwen3"},
+      {"family = \"qwen3\"\nqk_norm = false", "legal: true, or model.family = llama or mistral or qwen2"},
+      {"sliding_window = 8",
+       "model.sliding_window = 8 does not go with model.family = \"llama\"; legal: 0, or "
+       "model.family = mistral or qwen2 or qwen3"},
+      {"family = \"mistral\"\nattention_bias = true",
+       "legal: false, or model.family = llama or qwen2 or qwen3"},
+      {"attention_bias = true\nattention_output_bias = false",
+       "input.toml:9: model.attention_output_bias = false does not go with model.family = \"llama\"; legal: "
+       "true, or model.family = qwen2"},
+      {"family = \"mistral\"\nsliding_window = 8\nfull_attention_layers = 2",
+       "legal: 0, or model.family = qwen2 or qwen3"},
+      {"family = \"qwen2\"\nfull_attention_layers = 2", "needs a model.sliding_window"},
+      {"family = \"qwen2\"\nsliding_window = 8\nfull_attention_layers = 8", "nearest legal: 7"},
+      {"family = \"gpt2\"", "llama, mistral, qwen2, qwen3"},
+  };
+  for (const Row& row : rows) {
+    const std::string message = deck_error(std::string("[model]\n") + row.keys + "\n");
+    EXPECT_NE(message.find(row.expected), std::string::npos) << row.keys << ": " << message;
+  }
+  EXPECT_NE(deck_error("[model]\npreset = \"qwen3-8b\"\n", {"--model.qk_norm=false"})
+                .find("command line: model.qk_norm = false"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace ztrain::config::config_architectures_test

@@ -1,0 +1,130 @@
+// The texts made from the field table: template, documentation, resolved deck, hash; and what may change on
+// resume.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+
+#include "config/fields/fields.hpp"
+#include "config/resume.hpp"
+#include "config/text/print.hpp"
+#include "tests/unit/config/config_deck.hpp"
+
+namespace ztrain::config::config_texts_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// `#key = value` lines of a template, uncommented.
+std::string uncommented(const std::string& text) {
+  return std::regex_replace(text, std::regex("\n#([a-z])"), "\n$1");
+}
+
+std::string values_of(const Deck& deck) {
+  std::string text;
+  for (const auto& origin : deck.origins) text += origin.key + " = " + origin.value + "\n";
+  return text;
+}
+
+TEST(Texts, TheTemplateLoadsToTheDefaults) {
+  const std::string given = "[data]\ntrain = [\"data/*.bin\"]\n[batch]\nglobal = 64\n[run]\nsteps = 1000\n";
+  const std::string expected = values_of(parse_deck(given, "input.toml"));
+  EXPECT_EQ(values_of(parse_deck(deck_template(), "input.toml")), expected);
+  const Deck all = parse_deck(uncommented(deck_template()), "input.toml");
+  EXPECT_EQ(values_of(all), expected);
+  for (const auto& field : fields()) {
+    EXPECT_NE(deck_template().find(field.member() + " = "), std::string::npos) << field.key;
+  }
+}
+
+TEST(Texts, TheResolvedDeckLoadsToTheSame) {
+  Deck d = deck_of(
+      "[model]\npreset = \"smoke\"\nrope_theta = 5e5\n[optimizer]\nlr = 3.3333333333333335e-5\n"
+      "[sharding]\nstrategy = \"zero3\"\n[checkpoint]\nfolder = 'a \"b\" \\c'\n");
+  validate_for_ranks(d, 4, 4);
+  const std::string text = resolved_toml(d);
+  const Deck again = parse_deck(text, "/elsewhere/deck.resolved.toml");
+  EXPECT_EQ(values_of(again), values_of(d)) << text;
+  EXPECT_EQ(again.optimizer.lr, 3.3333333333333335e-5);
+  EXPECT_EQ(again.checkpoint.folder, d.checkpoint.folder);
+  EXPECT_NE(text.find("hidden_size = 64  # preset smoke\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("seed = 1234  # default\n"), std::string::npos);
+  EXPECT_NE(text.find("shard = 4  # 4 ranks / 1\n"), std::string::npos);
+}
+
+TEST(Texts, HashFollowsTheNumericsOnly) {
+  const std::uint64_t hash = deck_hash(deck_of());
+  EXPECT_EQ(deck_hash(deck_of(
+                "output = \"other\"\n[checkpoint]\ninterval = 5\n[sharding]\nstrategy = \"zero1\"\n")),
+            hash);
+  EXPECT_NE(deck_hash(deck_of("seed = 1\n")), hash);
+  EXPECT_NE(deck_hash(deck_of("[optimizer]\nlr = 1e-3\n")), hash);
+  EXPECT_NE(deck_hash(deck_of("[precision]\nreduce = \"bf16\"\n")), hash);
+  EXPECT_NE(deck_hash(on_ranks("", 2)), deck_hash(on_ranks("", 4)));
+}
+
+// ZTRAIN_REGENERATE=1 writes the page anew; the test then passes.
+TEST(Texts, TheDocumentationIsFresh) {
+  const fs::path page = "docs/inputs.md";
+  if (std::getenv("ZTRAIN_REGENERATE") != nullptr) std::ofstream(page) << inputs_markdown();
+  EXPECT_TRUE(read_file(page) == inputs_markdown())
+      << page
+      << " is stale: run `ztrain deck --markdown > docs/inputs.md`, or this test with ZTRAIN_REGENERATE=1";
+}
+
+TEST(Texts, ShippedDecksLoad) {
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator("inputs")) {
+    if (entry.path().extension() != ".toml") continue;
+    // Decks for clusters leave the folders of data and models to the environment.
+    EXPECT_NO_THROW(load_deck(entry.path(), {}, Files::elsewhere)) << entry.path();
+    ++count;
+  }
+  EXPECT_GE(count, 2);
+}
+
+TEST(Resume, SomeKeysMayChangeAndOthersNot) {
+  const std::string saved = resolved_toml(on_ranks("", 4));
+  const auto changes = [&](const std::string& more, const std::vector<std::string>& overrides = {}) {
+    return changes_forbidden_on_resume(deck_of(more, overrides), saved);
+  };
+  EXPECT_TRUE(changes("").empty());
+  EXPECT_TRUE(changes("output = \"b\"\n[mesh]\nshard = 2\n[sharding]\nstrategy = "
+                      "\"zero1\"\n[recompute]\nmode = \"full\"\n"
+                      "[checkpoint]\nkeep = 9\n[watchdog]\ntimeout = 1\n",
+                      {"--run.steps=400", "--batch.micro=4", "--data.train=/moved/*.bin"})
+                  .empty());
+  EXPECT_EQ(changes("[optimizer]\nlr = 1e-3\n"),
+            std::vector<std::string>{
+                "input.toml:8: optimizer.lr was 0.0003 when the checkpoint was written and is 0.001 "
+                "now; it may not change on resume: restore it, or start anew with "
+                "checkpoint.resume = \"none\""});
+  EXPECT_EQ(changes("seed = 5\n[model]\nhidden_size = 1024\n").size(), 3u);  // the head dim follows
+  EXPECT_EQ(changes("", {"--data.train=other.bin"}).size(), 1u);
+  EXPECT_EQ(changes("", {"--batch.global=16"}).size(), 1u);
+  EXPECT_TRUE(changes_forbidden_on_resume(deck_of(), "[later]\nkey = 1\n").empty());
+  EXPECT_EQ(error_of([&] {
+              changes_forbidden_on_resume(deck_of(), "[x\n");
+            }).rfind("the checkpoint's deck:1: not valid TOML: ", 0),
+            0u);
+}
+
+TEST(Resume, PathsMayMakeTheSavedDeckLargerThanAUsersMayBe) {
+  Deck deck = on_ranks("", 4);
+  for (int i = 0; i < 1'200; ++i)
+    deck.data.train.push_back(fmt::format("/{}/{}.bin", std::string(1000, 'a'), i));
+  const std::string saved = resolved_toml(deck);
+  EXPECT_GT(saved.size(), 1u << 20);
+  EXPECT_TRUE(changes_forbidden_on_resume(deck, saved).empty());
+}
+
+}  // namespace
+}  // namespace ztrain::config::config_texts_test

@@ -1,0 +1,269 @@
+// Token files in every layout, their errors and their identity.
+#include <sys/stat.h>
+
+#include "tests/unit/data/data_files.hpp"
+
+namespace ztrain::data::data_test {
+namespace {
+
+// ---- layouts
+
+TEST_F(Data, RawIdsOfBothWidths) {
+  const Ids ids = count_up(1000, 1200);
+  const auto narrow = open_tokens({write_ids<std::uint16_t>("a.bin", ids)}, "auto", "data.train");
+  EXPECT_EQ(read_all(*narrow), ids);
+  EXPECT_EQ(narrow->vocab_bound(), 65536);
+  EXPECT_EQ(narrow->known_vocab(), 0);
+  Ids large = ids;
+  large[7] = 128000;
+  const auto wide = open_tokens({write_ids<std::uint32_t>("b.bin", large)}, "auto", "data.train");
+  EXPECT_EQ(read_all(*wide), large);
+  EXPECT_EQ(read_all(*open_tokens({at("b.bin")}, "bin-uint32", "data.train")), large);
+  EXPECT_EQ(open_tokens({at("b.bin")}, "bin-uint16", "data.train")->size(), 400);
+}
+
+TEST_F(Data, NamesOfFilesAreText) {
+  write_ids<std::uint16_t>("a\xff.bin", count_up(0, 50));
+  EXPECT_EQ(open_error(at("*.bin")),
+            "data.train: '" + at("a\\xff.bin") +
+                "' is not a name in UTF-8 without control characters, which checkpoints "
+                "could hold: rename the file");
+}
+
+TEST_F(Data, HeadersOfLlmC) {
+  const Ids ids = count_up(0, 50);
+  const auto gpt2 =
+      open_tokens({write_ids<std::uint16_t>("a.bin", ids, {20240520, 1, 50})}, "auto", "data.train");
+  EXPECT_EQ(read_all(*gpt2), ids);
+  EXPECT_EQ(gpt2->known_vocab(), 50257);
+  const auto llama =
+      open_tokens({write_ids<std::uint32_t>("b.bin", ids, {20240801, 7, 50})}, "auto", "data.train");
+  EXPECT_EQ(read_all(*llama), ids);
+  EXPECT_EQ(llama->known_vocab(), 128256);
+  EXPECT_EQ(read_all(*open_tokens({at("a.bin")}, "bin-uint16", "data.train")), ids);
+  EXPECT_EQ(open_error(at("a.bin"), "bin-uint32"),
+            "data.train: data.format = \"bin-uint32\", but the header of '" + at("a.bin") + "' says uint16");
+  EXPECT_EQ(open_error(write_ids<std::uint16_t>("c.bin", ids, {20240520, 2, 50})),
+            "data.train: '" + at("c.bin") +
+                "' is a token file of magic 20240520 and version 2; version 1 is known");
+}
+
+TEST_F(Data, AFileThatBecomesShorterIsAnErrorThatNamesIt) {
+  const auto source =
+      open_tokens({write_ids<std::uint16_t>("a.bin", count_up(0, 100000))}, "auto", "data.train");
+  Ids read(1000);
+  source->read(99000, 1000, read.data());
+  std::filesystem::resize_file(at("a.bin"), 2 * 99500);
+  EXPECT_EQ(error_of([&] { source->read(99000, 1000, read.data()); }),
+            "'" + at("a.bin") +
+                "' was changed while it was in use: it had 200000 bytes and ends at byte 199000 now");
+  source->read(0, 1000, read.data());
+  EXPECT_EQ(read, count_up(0, 1000));
+}
+
+TEST_F(Data, FilesJoinInTheOrderOfTheirPaths) {
+  write_ids<std::uint16_t>("2.bin", count_up(10, 30));
+  write_ids<std::uint16_t>("1.bin", count_up(0, 10));
+  const auto source = open_tokens({at("2.bin"), at("*.bin")}, "auto", "data.train");
+  EXPECT_EQ(read_all(*source), count_up(0, 30));
+  Ids middle(5);
+  source->read(8, 5, middle.data());
+  EXPECT_EQ(middle, count_up(8, 13));
+  EXPECT_EQ(source->locate(12).file, at("2.bin"));
+  EXPECT_EQ(source->locate(12).position, 2);
+  EXPECT_NE(error_of([&] { source->read(26, 5, middle.data()); }).find("tokens [26, 31) are outside the 30"),
+            std::string::npos);
+}
+
+TEST_F(Data, TextIsBytesWithASeparatorBetweenFiles) {
+  write("a.txt", "hi");
+  write("b.txt", "");
+  write("c.txt", "\xff!");
+  const auto source = open_tokens({at("*.txt")}, "auto", "data.train");
+  EXPECT_EQ(read_all(*source), (Ids{'h', 'i', 256, 255, '!'}));
+  EXPECT_EQ(source->known_vocab(), 257);
+  EXPECT_EQ(source->vocab_bound(), 257);
+  for (std::int64_t begin = 0; begin < 5; ++begin) {
+    for (std::int64_t count = 0; begin + count <= 5; ++count) {
+      Ids part(static_cast<std::size_t>(count));
+      source->read(begin, count, part.data());
+      const Ids all = read_all(*source);
+      EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + begin)) << begin << " " << count;
+    }
+  }
+  EXPECT_EQ(source->locate(3).file, at("c.txt"));
+}
+
+TEST_F(Data, Hdf5Datasets) {
+  write_hdf5("a.h5", "tokens", count_up(0, 3000));
+  write_hdf5("b.h5", "tokens", count_up(3000, 3010));
+  const auto source = open_tokens({at("*.h5")}, "auto", "data.train");
+  EXPECT_EQ(read_all(*source), count_up(0, 3010));
+  Ids seam(4);
+  source->read(2998, 4, seam.data());
+  EXPECT_EQ(seam, count_up(2998, 3002));
+  EXPECT_EQ(source->locate(3005).position, 5);
+  EXPECT_EQ(open_error(write_hdf5("c.h5", "ids", count_up(0, 9))),
+            "data.train: '" + at("c.h5") + "' has no dataset \"tokens\"");
+  EXPECT_EQ(open_error(write_hdf5("d.h5", "tokens", count_up(0, 9), 2)),
+            "data.train: the dataset \"tokens\" of '" + at("d.h5") +
+                "' is not a one-dimensional array of integers");
+  EXPECT_EQ(open_error(write_hdf5("e.h5", "tokens", {})),
+            "data.train: the dataset \"tokens\" of '" + at("e.h5") + "' is empty");
+  EXPECT_EQ(open_error(write("f.h5", "text")),
+            "data.train: '" + at("f.h5") + "' cannot be opened as an HDF5 file");
+}
+
+// ---- errors
+
+TEST_F(Data, TruncatedFilesShowBothNumbers) {
+  write_ids<std::uint16_t>("a.bin", count_up(0, 40), {20240520, 1, 50});
+  EXPECT_EQ(open_error(at("a.bin")),
+            "data.train: '" + at("a.bin") +
+                "' is truncated: its header promises 50 tokens (1124 bytes), but it has 1104 bytes");
+  write_ids<std::uint16_t>("b.bin", count_up(0, 60), {20240520, 1, 50});
+  EXPECT_EQ(open_error(at("b.bin")),
+            "data.train: '" + at("b.bin") +
+                "' is damaged: its header promises 50 tokens (1124 bytes), but it has 1144 bytes");
+  EXPECT_EQ(open_error(write("c.bin", "12345")),
+            "data.train: '" + at("c.bin") +
+                "' is truncated: its 5 bytes are not a multiple of 2, the bytes of one token");
+  EXPECT_EQ(open_error(write("d.bin", "123456"), "bin-uint32"),
+            "data.train: '" + at("d.bin") +
+                "' is truncated: its 6 bytes are not a multiple of 4, the bytes of one token");
+  const std::int32_t magic = 20240520;
+  EXPECT_EQ(open_error(write("e.bin", std::string(reinterpret_cast<const char*>(&magic), 4) + "1234")),
+            "data.train: '" + at("e.bin") +
+                "' is truncated: it starts like a token file with a header of 1024 bytes, but has 8");
+}
+
+TEST_F(Data, WhatIsNoTextIsRefusedWithTheLineThatMakesTokensOfIt) {
+  const auto error = [&](const std::string& name, const std::string& content, const Reader& reader,
+                         const std::string& format = "auto") {
+    const std::string path = write(name, content);
+    return error_of([&] { open_tokens({path}, format, "data.train", reader); });
+  };
+  const Reader bytes{257, ""}, model{339, "/models/a b"};
+  EXPECT_EQ(error("chats.jsonl", "{}", model),
+            "data.train: '" + at("chats.jsonl") +
+                "' holds records (JSON), and is no text: make tokens of it with `tools/prepare_data.py " +
+                at("chats.jsonl") + " --tokenizer '/models/a b' --output " + at("chats.h5") +
+                "`, and give that file");
+  EXPECT_NE(error("a.JSON.gz", "x", bytes).find(" --tokenizer bytes --output " + at("a.h5")),
+            std::string::npos);
+  EXPECT_NE(error("a.parquet", "PAR1", bytes).find("to " + at("a.jsonl") + "; then make tokens of them with"),
+            std::string::npos);
+  EXPECT_NE(error("model.safetensors", "x", bytes).find("holds weights"), std::string::npos);
+  EXPECT_NE(error("program", std::string("ab\0c", 4), bytes).find("is no text: it has zero bytes"),
+            std::string::npos);
+  EXPECT_EQ(error("a.txt", "text", bytes), "no error");
+  EXPECT_EQ(error("a.txt", "text", {}), "no error");
+  const std::string text =
+      "data.train: '" + at("a.txt") +
+      "' is text, which is read as bytes, and the model has a vocabulary of 339 instead of "
+      "257: make tokens of it with `tools/prepare_data.py ";
+  EXPECT_EQ(error("a.txt", "text", model).rfind(text, 0), 0u);
+  EXPECT_EQ(error("a.txt", "text", model, "text").rfind(text, 0), 0u);
+  EXPECT_EQ(error("b.json", "{}", bytes, "text"), "no error");
+}
+
+TEST_F(Data, WhatIsNoFileIsRefusedAtOnce) {
+  ASSERT_EQ(::mkfifo(at("fifo.bin").c_str(), 0600), 0);
+  EXPECT_EQ(open_error(at("fifo.bin")),
+            "data.train: cannot read '" + at("fifo.bin") + "': it is a FIFO, and a regular file is needed");
+  EXPECT_EQ(open_error(at("*.bin")), "data.train: '" + at("*.bin") + "' matches no file");
+  EXPECT_NE(open_error("/dev/zero").find("it is a device"), std::string::npos);
+  EXPECT_NE(open_error(at(".")).find("it is a folder"), std::string::npos);
+}
+
+TEST_F(Data, FoldersOfOthersAreNotEmpty) {
+  std::filesystem::create_directory(at("closed"));
+  write("closed/a.txt", "text");
+  std::filesystem::permissions(at("closed"), std::filesystem::perms::none);
+  const uid_t user = ::geteuid();
+  ASSERT_EQ(::seteuid(user == 0 ? 65534 : user), 0);
+  const std::string one = open_error(at("closed/a.txt")), some = open_error(at("closed/*.txt")),
+                    below = open_error(at("*/*.txt")), none = open_error(at("nowhere/*.txt"));
+  ASSERT_EQ(::seteuid(user), 0);
+  EXPECT_EQ(one.rfind("data.train: cannot read '" + at("closed/a.txt") + "': Permission denied; it, and", 0),
+            0u)
+      << one;
+  EXPECT_EQ(some.rfind("data.train: cannot read '" + at("closed/*.txt") + "': Permission denied; it, and", 0),
+            0u)
+      << some;
+  EXPECT_EQ(below,
+            "data.train: '" + at("*/*.txt") + "' cannot be searched: a folder may not be read by this user");
+  EXPECT_EQ(none, "data.train: '" + at("nowhere/*.txt") + "' matches no file");
+}
+
+TEST_F(Data, MissingAndEmptyFilesNameTheKey) {
+  EXPECT_EQ(open_error(at("no.bin")), "data.train: '" + at("no.bin") + "' does not exist");
+  EXPECT_EQ(open_error(at("*.bin")), "data.train: '" + at("*.bin") + "' matches no file");
+  EXPECT_EQ(
+      open_error(at("**/a.bin")),
+      "data.train: '" + at("**/a.bin") + "': '**' is not supported; write one '*' for each level of folders");
+  EXPECT_EQ(open_error(write("a.bin", "")), "data.train: '" + at("a.bin") + "' holds no tokens");
+  EXPECT_EQ(open_error(write("a.txt", "")), "data.train: all files are empty ('" + at("a.txt") + "')");
+  write_ids<std::uint16_t>("a.bin", count_up(0, 9));
+  EXPECT_EQ(open_error(at("a.*")), "data.train: '" + at("a.bin") + "' looks like a token file and '" +
+                                       at("a.txt") +
+                                       "' like a text file; do not mix them, or give data.format");
+}
+
+// ---- identity
+
+TEST_F(Data, IdentityIsOfContentNotOfPlace) {
+  const Ids ids = count_up(0, 60000);
+  const auto identity = [&](const std::string& name, const Ids& values) {
+    return open_tokens({write_ids<std::uint16_t>(name, values)}, "bin-uint16", "data.train")->identity();
+  };
+  std::filesystem::create_directories(folder_ / "moved");
+  EXPECT_EQ(identity("a.bin", ids), identity("moved/a.bin", ids));
+  EXPECT_NE(identity("a.bin", ids), identity("b.bin", ids));
+  EXPECT_NE(identity("a.bin", ids), identity("moved/a.bin", count_up(0, 59999)));
+  EXPECT_NE(identity("a.bin", ids), identity("moved/a.bin", count_up(1, 60001)));
+  for (const std::size_t sampled : {31000, 59900}) {
+    Ids changed = ids;
+    changed[sampled] = 7;
+    EXPECT_NE(identity("a.bin", ids), identity("moved/a.bin", changed)) << sampled;
+  }
+  const auto hdf5 = [&](const Ids& values) {
+    return open_tokens({write_hdf5("a.h5", "tokens", values)}, "auto", "data.train")->identity();
+  };
+  EXPECT_EQ(hdf5(count_up(0, 99)), hdf5(count_up(0, 99)));
+  EXPECT_NE(hdf5(count_up(0, 99)), hdf5(count_up(1, 100)));
+}
+
+/// HDF5 gives fill values for what is not there, and says nothing.
+TEST_F(Data, Hdf5TokensThatAreNotThereAreRefused) {
+  const hsize_t count = 40, chunk = 16, begin = 0;
+  const auto make = [&](const char* name, hid_t how, hsize_t some = 20) {
+    const hid_t file = H5Fcreate(at(name).c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    const hid_t space = H5Screate_simple(1, &count, nullptr);
+    const hid_t set = H5Dcreate2(file, "tokens", H5T_STD_U16LE, space, H5P_DEFAULT, how, H5P_DEFAULT);
+    if (H5Pget_layout(how) == H5D_CHUNKED) {
+      const Ids ids(static_cast<std::size_t>(some), 7);
+      const hid_t part = H5Screate_simple(1, &some, nullptr);
+      H5Sselect_hyperslab(space, H5S_SELECT_SET, &begin, nullptr, &some, nullptr);
+      H5Dwrite(set, H5T_NATIVE_INT32, part, space, H5P_DEFAULT, ids.data());
+      H5Sclose(part);
+    }
+    H5Dclose(set), H5Sclose(space), H5Fclose(file), H5Pclose(how);
+    return open_error(at(name));
+  };
+  const hid_t chunked = H5Pcreate(H5P_DATASET_CREATE), linked = H5Pcreate(H5P_DATASET_CREATE);
+  H5Pset_chunk(chunked, 1, &chunk);
+  const hid_t space = H5Screate_simple(1, &count, nullptr);
+  H5Pset_virtual(linked, space, "gone.h5", "tokens", space);
+  H5Sclose(space);
+  EXPECT_NE(make("part.h5", chunked).find("part.h5' was not written to its end"), std::string::npos);
+  const hid_t whole = H5Pcreate(H5P_DATASET_CREATE);
+  H5Pset_chunk(whole, 1, &chunk), H5Pset_deflate(whole, 9);
+  EXPECT_EQ(make("whole.h5", whole, count), "no error");
+  EXPECT_NE(make("none.h5", H5Pcreate(H5P_DATASET_CREATE)).find("was not written to its end"),
+            std::string::npos);
+  EXPECT_NE(make("linked.h5", linked).find("is a virtual dataset"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ztrain::data::data_test

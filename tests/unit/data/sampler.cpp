@@ -1,0 +1,204 @@
+// The order of samples, micro-batches, and the split into training and validation data.
+#include "data/sampler.hpp"
+
+#include <cmath>
+#include <set>
+
+#include "data/datasets.hpp"
+#include "data/permutation.hpp"
+#include "data/rows/window_rows.hpp"
+#include "tests/unit/data/data_files.hpp"
+
+namespace ztrain::data::sampler_test {
+namespace {
+
+using Samples = Data;
+
+std::shared_ptr<const WindowRows> windows(const std::string& file, std::int64_t begin, std::int64_t end,
+                                          std::int64_t vocab_size = 200) {
+  return std::make_shared<const WindowRows>(
+      CheckedTokens{open_tokens({file}, "auto", "data.train"), "data.train", vocab_size}, begin, end, 4);
+}
+
+// ---- order
+
+TEST(Permutation, IsABijectionThatRandomAccessReproduces) {
+  for (const std::int64_t size : {1, 2, 3, 4, 5, 16, 17, 255, 256, 1000, 4097}) {
+    const Permutation order(size, 42, 3);
+    std::vector<std::int64_t> images;
+    for (std::int64_t i = 0; i < size; ++i) images.push_back(order(i));
+    std::vector<std::int64_t> sorted = images, expected(static_cast<std::size_t>(size));
+    std::sort(sorted.begin(), sorted.end());
+    std::iota(expected.begin(), expected.end(), std::int64_t{0});
+    EXPECT_EQ(sorted, expected) << size;
+    for (std::int64_t i = size - 1; i >= 0; --i)
+      EXPECT_EQ(Permutation(size, 42, 3)(i), images[static_cast<std::size_t>(i)]);
+  }
+}
+
+TEST(Permutation, DependsOnKeyAndStreamAndLooksRandom) {
+  constexpr std::int64_t size = 10000;
+  const Permutation a(size, 1, 0), b(size, 2, 0), c(size, 1, 1);
+  std::int64_t same_key = 0, same_stream = 0, fixed = 0;
+  double displacement = 0;
+  for (std::int64_t i = 0; i < size; ++i) {
+    same_key += a(i) == b(i), same_stream += a(i) == c(i), fixed += a(i) == i;
+    displacement += static_cast<double>(std::abs(a(i) - i)) / static_cast<double>(size * size);
+  }
+  EXPECT_LT(same_key, 10);
+  EXPECT_LT(same_stream, 10);
+  EXPECT_LT(fixed, 10);
+  EXPECT_NEAR(displacement, 1.0 / 3, 0.02);
+}
+
+TEST_F(Samples, SamplerVisitsEachWindowOncePerEpoch) {
+  const Sampler sampler({windows(write_ids<std::uint16_t>("a.bin", count_up(0, 103)), 0, 103)}, {}, 7);
+  ASSERT_EQ(sampler.rows_per_epoch(), 25);  // 25 * 4 + 1 = 101 <= 103
+  std::vector<std::vector<std::int64_t>> epochs(3);
+  for (std::int64_t i = 0; i < 75; ++i)
+    epochs[static_cast<std::size_t>(i / 25)].push_back(sampler.draw(i).row);
+  EXPECT_NE(epochs[0], epochs[1]);
+  for (auto& epoch : epochs) {
+    EXPECT_EQ(std::set<std::int64_t>(epoch.begin(), epoch.end()).size(), 25u);
+    EXPECT_EQ(*std::max_element(epoch.begin(), epoch.end()), 24);
+  }
+}
+
+TEST_F(Samples, SourcesOfOneLengthHaveOrdersOfTheirOwn) {
+  const Sampler sampler({windows(write_ids<std::uint16_t>("a.bin", count_up(0, 101)), 0, 101),
+                         windows(write_ids<std::uint16_t>("b.bin", count_up(0, 101)), 0, 101)},
+                        {1, 1}, 7);
+  std::vector<std::vector<std::int64_t>> orders(2);
+  for (std::int64_t i = 0; i < 50; ++i) {
+    const auto [source, row] = sampler.draw(i);
+    orders[source].push_back(row);
+  }
+  EXPECT_NE(orders[0], orders[1]);
+  for (const auto& order : orders) EXPECT_EQ(std::set<std::int64_t>(order.begin(), order.end()).size(), 25u);
+}
+
+// ---- batches
+
+TEST_F(Samples, IdsOutsideTheVocabularyAreNamed) {
+  Ids ids = count_up(0, 20);
+  ids[13] = 300;
+  const auto sets = open_datasets(deck(write_ids<std::uint16_t>("a.bin", ids),
+                                       {"--model.vocab_size=257", "--data.validation_fraction=0"}));
+  const Sampler sampler({sets.train[0].rows}, {}, 1);
+  Batch batch(16);
+  EXPECT_EQ(
+      error_of([&] { sampler.fill(0, 4, batch.view()); }),
+      "data.train: token 13 of '" + at("a.bin") +
+          "' has id 300, which is not below model.vocab_size (257); check model.vocab_size and data.format");
+  // Token 16 is a target only, the last of the fourth window.
+  ids = count_up(0, 17);
+  ids[16] = 257;
+  const auto rows = windows(write_ids<std::uint16_t>("b.bin", ids), 0, 17, 257);
+  EXPECT_NE(error_of([&] { fill_in_order(*rows, 0, 4, batch.view()); }).find("token 16 of"),
+            std::string::npos);
+  ids[16] = -1;
+  const auto signed_ids = windows(write_ids<std::uint32_t>("c.bin", ids, {20240801, 7, 17}), 0, 17, 257);
+  const std::string message = error_of([&] { fill_in_order(*signed_ids, 0, 4, batch.view()); });
+  EXPECT_NE(message.find("has id -1 (4294967295 where ids have no sign)"), std::string::npos) << message;
+}
+
+TEST_F(Samples, MicroBatchesHoldWindowsWhateverTheSplit) {
+  const Sampler sampler({windows(write_ids<std::uint16_t>("a.bin", count_up(0, 101)), 0, 101)}, {}, 7);
+  Batch batch(12);
+  sampler.fill(30, 3, batch.view());
+  for (std::size_t r = 0; r < 3; ++r) {
+    const auto begin = static_cast<std::int32_t>(4 * sampler.draw(30 + static_cast<std::int64_t>(r)).row);
+    for (std::size_t i = 0; i < 4; ++i) {
+      const std::size_t at = 4 * r + i;
+      EXPECT_EQ(batch.tokens[at], begin + static_cast<std::int32_t>(i));
+      EXPECT_EQ(batch.targets[at], batch.tokens[at] + 1);
+      EXPECT_EQ(batch.weights[at], 1.0f);
+      EXPECT_EQ(batch.positions[at], static_cast<std::int32_t>(i));
+      EXPECT_EQ(batch.starts[at], static_cast<std::int32_t>(4 * r));
+    }
+  }
+  Batch alone(4);
+  sampler.fill(31, 1, alone.view());
+  EXPECT_TRUE(std::equal(alone.tokens.begin(), alone.tokens.end(), batch.tokens.begin() + 4));
+}
+
+TEST_F(Samples, EvaluationRunsInOrderAndPadsItsEnd) {
+  const auto rows = windows(write_ids<std::uint16_t>("a.bin", count_up(0, 109)), 100, 109);
+  ASSERT_EQ(rows->rows(), 2);
+  Batch batch(12);
+  fill_in_order(*rows, 0, 3, batch.view());
+  EXPECT_EQ(Ids(batch.tokens.begin(), batch.tokens.begin() + 8), count_up(100, 108));
+  EXPECT_EQ(Ids(batch.targets.begin(), batch.targets.begin() + 8), count_up(101, 109));
+  EXPECT_EQ(std::accumulate(batch.weights.begin(), batch.weights.end(), 0.0f), 8.0f);
+  for (std::size_t i = 8; i < 12; ++i) {
+    EXPECT_EQ(batch.weights[i], 0.0f);
+    EXPECT_EQ(batch.tokens[i], 0);
+    EXPECT_EQ(batch.targets[i], 0);
+    EXPECT_EQ(batch.starts[i], 8);
+  }
+}
+
+// ---- datasets
+
+TEST_F(Samples, ValidationIsHeldOutFromTheEnd) {
+  write_ids<std::uint16_t>("a.bin", count_up(0, 1000));
+  const auto sets =
+      open_datasets(deck(at("a.bin"), {"--model.vocab_size=1000", "--data.validation_fraction=0.1"}));
+  const auto range = [](const RowSet& set) {
+    const auto& rows = dynamic_cast<const WindowRows&>(*set.rows);
+    return std::pair(rows.begin(), rows.end());
+  };
+  using Range = std::pair<std::int64_t, std::int64_t>;
+  EXPECT_EQ(range(sets.train[0]), Range(0, 900));
+  ASSERT_EQ(sets.validation.size(), 1u);
+  EXPECT_EQ(range(sets.validation[0]), Range(900, 1000));
+  const auto least =
+      open_datasets(deck(at("a.bin"), {"--model.vocab_size=1000", "--data.validation_fraction=1e-6"}));
+  EXPECT_EQ(least.validation[0].rows->rows(), 1);
+  EXPECT_NE(identity_of(least).train, identity_of(sets).train);
+  const auto none =
+      open_datasets(deck(at("a.bin"), {"--model.vocab_size=1000", "--data.validation_fraction=0"}));
+  EXPECT_TRUE(none.validation.empty());
+  EXPECT_EQ(range(none.train[0]), Range(0, 1000));
+  write_ids<std::uint16_t>("v.bin", count_up(0, 50));
+  const auto own =
+      open_datasets(deck(at("a.bin"), {"--model.vocab_size=1000", "--data.validation=" + at("v.bin")}));
+  EXPECT_EQ(range(own.train[0]), Range(0, 1000));
+  EXPECT_EQ(range(own.validation[0]), Range(0, 50));
+}
+
+TEST_F(Samples, DatasetsRefuseWhatCannotBeTrainedOn) {
+  write("a.txt", "four");
+  write("b.txt", "seven..");
+  write_ids<std::uint16_t>("a.bin", count_up(0, 1000));
+  const auto error = [&](const std::string& train, const std::vector<std::string>& more) {
+    return error_of([&] { open_datasets(deck(at(train), more)); });
+  };
+  EXPECT_EQ(error("a.txt", {"--data.validation_fraction=0"}),
+            "data.train has 4 tokens, fewer than one window of data.sequence + 1 = 5");
+  EXPECT_EQ(error("b.txt", {}),
+            "data.train has 7 tokens; data.validation_fraction (0.01) holds out 5 of them, and the rest is "
+            "fewer than one "
+            "window of data.sequence + 1 = 5: give more data, data.validation, or a shorter data.sequence");
+  EXPECT_EQ(error("b.txt", {"--data.validation=" + at("a.txt")}),
+            "data.validation has 4 tokens, fewer than one window of data.sequence + 1 = 5");
+  EXPECT_EQ(
+      error("a.bin", {}),
+      "model.vocab_size is 0, and the files of data.train do not say it (text, llm.c's files and those of "
+      "tools/prepare_data.py do): give it");
+  EXPECT_EQ(open_datasets(deck(at("b.txt"), {"--data.validation_fraction=0"})).vocab_size, 257);
+}
+
+TEST_F(Samples, ShippedDecksFindTheirData) {
+  for (const std::string path : {"inputs/smoke.toml", "inputs/quickstart.toml"}) {
+    const config::Deck shipped = config::load_deck(path);
+    const Datasets sets = open_datasets(shipped);
+    const Sampler sampler = make_sampler(shipped, sets);
+    Batch batch(static_cast<std::size_t>(shipped.data.sequence));
+    EXPECT_NO_THROW(sampler.fill(0, 1, batch.view())) << shipped.path;
+    EXPECT_GT(sampler.rows_per_epoch(), shipped.batch.global) << shipped.path;
+  }
+}
+
+}  // namespace
+}  // namespace ztrain::data::sampler_test

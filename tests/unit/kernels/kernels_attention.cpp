@@ -1,0 +1,220 @@
+// Attention against its serial float64 reference, and the reference against finite differences.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+#include "base/error.hpp"
+#include "kernel_interface/kernel_workspace.hpp"
+#include "kernels/reference/attention.hpp"
+#include "tests/support/attention_case.hpp"
+#include "tests/support/launch_allocations.hpp"
+#include "tests/support/test_exec.hpp"
+
+namespace ztrain::kernels::kernels_attention_test {
+namespace {
+
+using namespace ztrain::test;
+
+/// Forward and backward of a case, for run_dense and run_columns.
+template <class T>
+auto launch(const AttentionCase<T>& c) {
+  return [&c](const AttentionPlaces<T>& p, AttentionRun<T>& r) {
+    const TestExec exec;
+    const AttentionShape& s = c.shape;
+    const std::int64_t q_cols = s.heads * s.head_dim, kv_cols = s.kv_heads * s.head_dim;
+    Array<std::byte> workspace(static_cast<std::size_t>(attention_backward_workspace_bytes(
+                                   s.tokens, s.heads, s.head_dim, dtype_of<T>(), build_target())),
+                               std::byte{0xff});
+    const LaunchAllocations none;
+    attention_forward<T>(*exec, c.input(p), matrix(r.o, s.tokens), matrix(r.lse, s.tokens));
+    attention_backward<T>(*exec, c.input(p), matrix(r.o, s.tokens), matrix(r.lse, s.tokens),
+                          matrix(c.dout, s.tokens), {p.dq, s.tokens, q_cols}, {p.dk, s.tokens, kv_cols},
+                          {p.dv, s.tokens, kv_cols}, view(workspace));
+  };
+}
+
+template <class T>
+AttentionRun<T> run(const AttentionCase<T>& c) {
+  return run_dense(c, launch(c));
+}
+
+template <class T>
+struct Attention : ::testing::Test {};
+TYPED_TEST_SUITE(Attention, FloatTypes);
+
+TYPED_TEST(Attention, AgreesWithTheReference) {
+  using T = TypeParam;
+  const std::vector<AttentionShape> heads = {{0, 1, 1, 8},   {0, 4, 2, 20}, {0, 6, 1, 64},
+                                             {0, 2, 1, 128}, {0, 2, 2, 7},  {0, 1, 1, 200}};
+  for (const std::int64_t tokens : {1, 3, 64, 65, 130, 200})
+    for (AttentionShape s : heads)
+      for (const std::vector<std::int64_t>& documents :
+           {std::vector<std::int64_t>{}, {1, 2, 30, 40, 64}, {65, 64}, {100}}) {
+        s.tokens = tokens;
+        SCOPED_TRACE(::testing::Message()
+                     << tokens << " tokens, heads " << s.heads << "/" << s.kv_heads << " of " << s.head_dim
+                     << ", " << documents.size() << " documents");
+        const AttentionCase<T> c(s, documents);
+        expect_reference(c, run(c));
+        if (this->HasFatalFailure()) return;
+      }
+}
+
+TYPED_TEST(Attention, WindowsAgreeWithTheReference) {
+  using T = TypeParam;
+  for (const std::int64_t tokens : {1, 65, 200})
+    for (AttentionShape s : {AttentionShape{0, 4, 2, 20}, AttentionShape{0, 1, 1, 7}})
+      for (const std::int64_t window : {1, 2, 5, 31, 32, 33, 63, 64, 65, 100, 199, 200, 201, 100000})
+        for (const std::vector<std::int64_t>& documents :
+             {std::vector<std::int64_t>{}, {1, 2, 30, 40, 64}, {65, 64}}) {
+          s.tokens = tokens;
+          s.window = window;
+          SCOPED_TRACE(::testing::Message()
+                       << tokens << " tokens, heads " << s.heads << "/" << s.kv_heads << " of " << s.head_dim
+                       << ", window " << window << ", " << documents.size() << " documents");
+          const AttentionCase<T> c(s, documents);
+          expect_reference(c, run(c));
+          if (this->HasFatalFailure()) return;
+        }
+}
+
+TYPED_TEST(Attention, AWindowAsLongAsTheSequenceChangesNoBit) {
+  for (const std::int64_t window : {130, 131, 1 << 30}) {
+    const auto without = run(AttentionCase<TypeParam>({130, 4, 2, 20}, {70}));
+    const auto with = run(AttentionCase<TypeParam>({130, 4, 2, 20, window}, {70}));
+    expect_same_bits(without, with);
+  }
+}
+
+/// Keys before the window are not even read: NaN there reaches nothing.
+TYPED_TEST(Attention, BlocksOutsideTheWindowAreSkipped) {
+  using T = TypeParam;
+  AttentionCase<T> c({400, 2, 1, 20, 10}, {});
+  const auto before = run(c);
+  for (std::int64_t i = 0; i < 100 * 20; ++i) c.k[i] = c.v[i] = T(std::numeric_limits<float>::quiet_NaN());
+  const auto after = run(c);
+  constexpr std::int64_t first = 100 + 9 + 64;  // blocks of 64 tokens may begin before the window does
+  const Array<T> old(before.o.begin() + first * 40, before.o.end()),
+      now(after.o.begin() + first * 40, after.o.end());
+  EXPECT_TRUE(same_bits(old, now));
+  const Array<T> old_dk(before.dk.begin() + 192 * 20, before.dk.end());
+  const Array<T> new_dk(after.dk.begin() + 192 * 20, after.dk.end());
+  EXPECT_TRUE(same_bits(old_dk, new_dk));
+}
+
+TYPED_TEST(Attention, AllocatesNothing) {
+  if (test_gpu() > 0) GTEST_SKIP() << kokkos_allocates;
+  run(AttentionCase<TypeParam>({130, 4, 2, 20}, {70}));
+}
+
+TYPED_TEST(Attention, SameBitsEveryTime) {
+  const AttentionCase<TypeParam> c({130, 4, 2, 20}, {70});
+  expect_same_bits(run(c), run(c));
+}
+
+TYPED_TEST(Attention, ColumnsOfOneMatrixGiveTheSameBits) {
+  using T = TypeParam;
+  for (AttentionShape s : {AttentionShape{0, 4, 2, 20}, AttentionShape{0, 3, 3, 64},
+                           AttentionShape{0, 6, 1, 100}, AttentionShape{0, 1, 1, 200}})
+    for (const std::int64_t tokens : {1, 65, 200})
+      for (const std::int64_t window : {0, 40})
+        for (const std::int64_t pad : {0, 5})
+          for (const std::vector<std::int64_t>& documents :
+               {std::vector<std::int64_t>{}, {1, 2, 30, 40, 64}}) {
+            s.tokens = tokens;
+            s.window = window;
+            SCOPED_TRACE(::testing::Message() << tokens << " tokens, heads " << s.heads << "/" << s.kv_heads
+                                              << " of " << s.head_dim << ", window " << window << ", pad "
+                                              << pad << ", " << documents.size() << " documents");
+            const AttentionCase<T> c(s, documents);
+            expect_same_bits(run_columns(c, pad, launch(c)), run(c));
+            if (this->HasFailure()) return;
+          }
+}
+
+TYPED_TEST(Attention, ADocumentSeesNothingOfAnother) {
+  using T = TypeParam;
+  AttentionCase<T> c({130, 2, 1, 20}, {70});
+  const auto before = run(c);
+  for (std::int64_t i = 0; i < 70 * 20; ++i) c.k[i] = c.v[i] = T(1e4f);
+  const auto after = run(c);
+  const Array<T> old(before.o.begin() + 70 * 40, before.o.end()),
+      now(after.o.begin() + 70 * 40, after.o.end());
+  EXPECT_TRUE(same_bits(old, now));
+  const Array<T> old_dk(before.dk.begin() + 70 * 20, before.dk.end());
+  const Array<T> new_dk(after.dk.begin() + 70 * 20, after.dk.end());
+  EXPECT_TRUE(same_bits(old_dk, new_dk));
+}
+
+TYPED_TEST(Attention, NaNReachesTheOutput) {
+  using T = TypeParam;
+  AttentionCase<T> c({70, 1, 1, 8}, {});
+  c.k[8 * 3] = T(std::numeric_limits<float>::quiet_NaN());
+  const auto r = run(c);
+  EXPECT_FALSE(std::isnan(static_cast<double>(r.o[8 * 2])));
+  EXPECT_TRUE(std::isnan(static_cast<double>(r.o[8 * 3])));
+  EXPECT_TRUE(std::isnan(static_cast<double>(r.o[8 * 69])));
+}
+
+TYPED_TEST(Attention, LargeScoresDoNotOverflow) {
+  using T = TypeParam;
+  AttentionCase<T> c({70, 1, 1, 8}, {});
+  for (auto& x : c.q) x = T(static_cast<float>(x) * 300);
+  c.q64 = doubles(c.q);
+  const auto r = run(c);
+  expect_close(r.o, reference::attention(c.input64()).o, 1000 * forward_error<T>, "o");
+}
+
+class AttentionReference : public ::testing::TestWithParam<std::int64_t> {};
+INSTANTIATE_TEST_SUITE_P(Windows, AttentionReference, ::testing::Values(0, 1, 3, 9));
+
+TEST_P(AttentionReference, GradientsAreFiniteDifferences) {
+  AttentionCase<double> c({9, 4, 2, 5, GetParam()}, {4});
+  const auto gradients = reference::attention_gradients(c.input64(), doubles(c.dout));
+  const auto loss = [&] {
+    const auto o = reference::attention(c.input64()).o;
+    double sum = 0;
+    for (std::size_t i = 0; i < o.size(); ++i) sum += o[i] * c.dout[i];
+    return sum;
+  };
+  const auto compare = [&](std::vector<double>& x, const std::vector<double>& gradient, const char* name) {
+    for (std::size_t i = 0; i < x.size(); i += 7) {
+      const double old = x[i], step = 1e-5;
+      x[i] = old + step;
+      const double up = loss();
+      x[i] = old - step;
+      const double down = loss();
+      x[i] = old;
+      EXPECT_NEAR(gradient[i], (up - down) / (2 * step), 1e-8) << name << " " << i;
+    }
+  };
+  compare(c.q64, gradients.q, "q");
+  compare(c.k64, gradients.k, "k");
+  compare(c.v64, gradients.v, "v");
+}
+
+TEST(AttentionShapes, Refused) {
+  const TestExec exec;
+  AttentionCase<float> c({4, 2, 1, 8}, {});
+  Array<float> o(c.q.size()), lse(8);
+  auto input = c.input();
+  input.shape.kv_heads = 2;
+  EXPECT_THROW(attention_forward<float>(*exec, input, matrix(o, 4), matrix(lse, 4)), Error);
+  input = c.input();
+  input.shape.window = -1;
+  EXPECT_THROW(attention_forward<float>(*exec, input, matrix(o, 4), matrix(lse, 4)), Error);
+  input = c.input();
+  input.shape.heads = 3;
+  EXPECT_THROW(attention_forward<float>(*exec, input, matrix(o, 4), matrix(lse, 4)), Error);
+  for (const std::int64_t row : {-16, 8, 15}) {
+    input = c.input();
+    input.shape.row = row;
+    EXPECT_THROW(attention_forward<float>(*exec, input, matrix(o, 4), matrix(lse, 4)), Error) << row;
+  }
+}
+
+}  // namespace
+}  // namespace ztrain::kernels::kernels_attention_test

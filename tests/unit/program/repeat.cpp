@@ -1,0 +1,346 @@
+// Steps whose middle micro-batches are compiled once (program/ir/repeat.hpp), beside the same steps compiled
+// in full.
+
+#include "program/ir/repeat.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+
+#include "model/fp8.hpp"
+#include "model/lora.hpp"
+#include "model/trainable.hpp"
+#include "plan/traffic.hpp"
+#include "program/passes/final_passes.hpp"
+#include "tests/support/job_settings.hpp"
+#include "tests/support/small_job.hpp"
+
+namespace ztrain::program::repeat_test {
+namespace {
+
+using test::refusal;
+using test::small_model;
+using test::spec_on;
+
+/// What an operand is, apart from its number and its place.
+auto operand_of(const Program& p, TensorId id) {
+  const Tensor& t = p.tensor(id);
+  const Tensor& holder = p.tensor(p.storage(id));
+  return std::tuple(t.dtype, t.shape, holder.persistent ? holder.name : "", holder.bytes(), holder.tier,
+                    holder.category, t.offset);
+}
+
+void expect_same_operands(const Program& a, const std::vector<TensorId>& x, const Program& b,
+                          const std::vector<TensorId>& y) {
+  ASSERT_EQ(x.size(), y.size());
+  for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(operand_of(a, x[i]), operand_of(b, y[i]));
+}
+
+void expect_same_steps(const Program& one, const Program& other) {
+  ASSERT_EQ(one.ops.size(), other.ops.size());
+  for (std::size_t i = 0; i < one.ops.size(); ++i) {
+    const Op &a = one.ops[i], &b = other.ops[i];
+    ASSERT_EQ(
+        std::tuple(a.type, a.name, a.stream, a.flops, a.comm.kind, a.comm.axes.bits(), a.comm.sent_bytes),
+        std::tuple(b.type, b.name, b.stream, b.flops, b.comm.kind, b.comm.axes.bits(), b.comm.sent_bytes))
+        << describe(one, static_cast<OpId>(i));
+    ASSERT_EQ(a.attributes, b.attributes) << describe(one, static_cast<OpId>(i));
+    ASSERT_EQ(a.action, b.action) << describe(one, static_cast<OpId>(i));
+    expect_same_operands(one, a.inputs, other, b.inputs);
+    expect_same_operands(one, a.outputs, other, b.outputs);
+  }
+}
+
+/// Also the places of all operands, and what each op waits for.
+bool same_places(const Program& one, const Program& other) {
+  const auto place = [](const Program& p, TensorId id) { return p.tensor(p.storage(id)).address; };
+  for (std::size_t i = 0; i < one.ops.size(); ++i) {
+    const Op &a = one.ops[i], &b = other.ops[i];
+    if (a.after != b.after) return false;
+    for (std::size_t k = 0; k < a.inputs.size(); ++k)
+      if (place(one, a.inputs[k]) != place(other, b.inputs[k])) return false;
+    for (std::size_t k = 0; k < a.outputs.size(); ++k)
+      if (place(one, a.outputs[k]) != place(other, b.outputs[k])) return false;
+  }
+  return true;
+}
+
+/// Peak, bytes, traffic and every op in the order of issue. Whether places are the same too, as they are but
+/// where placing five micro-batches finds another way than placing all.
+bool expect_as_in_full(const model::Graph& graph, JobSpec spec) {
+  const Program some = compile(graph, spec, 0).train;
+  spec.every_micro_batch = true;
+  const Program full = compile(graph, spec, 0).train;
+  EXPECT_EQ(full.repeat, Repeat{});
+  EXPECT_EQ(some.repeat.times, spec.micro_batches > 5 ? spec.micro_batches - 4 : 1);
+  for (int tier = 0; tier < tier_count; ++tier) {
+    EXPECT_EQ(some.plan[tier].persistent_bytes, full.plan[tier].persistent_bytes);
+    EXPECT_EQ(some.plan[tier].transient_bytes, full.plan[tier].transient_bytes);
+    EXPECT_EQ(some.plan[tier].live_bytes, full.plan[tier].live_bytes);
+  }
+  const auto traffic = plan::traffic_of(some), expected = plan::traffic_of(full);
+  EXPECT_EQ(traffic.size(), expected.size());
+  for (std::size_t i = 0; i < std::min(traffic.size(), expected.size()); ++i)
+    EXPECT_EQ(traffic[i].sizes, expected[i].sizes);
+  EXPECT_EQ(some.issues(), std::ssize(full.ops));
+  EXPECT_DOUBLE_EQ(flops_of(some), flops_of(full));
+  const Program written_out = unrolled(some);
+  EXPECT_EQ(refusal([&] { verify_rank(written_out); }), "");
+  expect_same_steps(written_out, full);
+  for (OpId issue = 0; issue < static_cast<OpId>(full.ops.size()); issue += 7)
+    EXPECT_EQ(describe_issue(some, issue), describe(full, issue));
+  return !testing::Test::HasFatalFailure() && same_places(written_out, full);
+}
+
+TEST(Repeat, IsTheStepInFullForEveryPairOfSettings) {
+  auto all = test::knobs();
+  all.pop_back();  // numbers of micro-batches: here others
+  int count = 0, same = 0;
+  for (const bool tied : {false, true})
+    for (auto [name, spec] : test::paired(all)) {
+      constexpr std::array micros{6, 1, 7, 2, 8, 3, 9, 4, 11, 5};
+      spec.micro_batches = micros[static_cast<std::size_t>(count++) % micros.size()];
+      SCOPED_TRACE(fmt::format("{}, {} micro-batches", name, spec.micro_batches));
+      same += expect_as_in_full(small_model(3, tied), spec);
+    }
+  EXPECT_GT(same, 9 * count / 10) << "places differ in " << count - same << " of " << count;
+}
+
+JobSpec many(int micro_batches, const char* strategy = "FULL_SHARD", int shard = 4) {
+  return spec_on(1, shard, find_strategy(strategy), micro_batches);
+}
+
+TEST(Repeat, IsTheStepInFullForManyMicroBatches) {
+  for (const char* strategy : {"FULL_SHARD", "zero2", "zero1"}) {
+    SCOPED_TRACE(strategy);
+    EXPECT_TRUE(expect_as_in_full(small_model(), many(64, strategy)));
+  }
+}
+
+TEST(Repeat, IsTheStepInFullWhateverIsTrained) {
+  const auto graph_with = [](const config::Lora& lora, const config::Model& choice, const char* fp8) {
+    config::Model dims = test::small_dims(3, false);
+    if (std::string_view(fp8) != "none")
+      dims.hidden_size = 80, dims.intermediate_size = 96, dims.head_dim = 16;
+    model::Graph graph = model::decoder(dims, {32, DType::bf16, model::Objective::loss});
+    model::add_adapters(graph, lora, 17);
+    model::mark_trainable(graph, choice);
+    model::use_fp8(graph, fp8);
+    return graph;
+  };
+  config::Model all, upper, without;
+  upper.trainable = {"model.layers.1.*", "model.norm.weight"};
+  without.frozen = {"model.embed_tokens.*", "*.o_proj.weight"};
+  const config::Lora none{}, adapters{4, 16, 0.25, {"*_proj"}};
+  for (const char* strategy : {"FULL_SHARD", "zero2", "NO_SHARD"}) {
+    SCOPED_TRACE(strategy);
+    EXPECT_TRUE(expect_as_in_full(graph_with(adapters, all, "none"), many(9, strategy)));
+    EXPECT_TRUE(expect_as_in_full(graph_with(none, upper, "none"), many(9, strategy)));
+    EXPECT_TRUE(expect_as_in_full(graph_with(none, without, "none"), many(9, strategy)));
+    EXPECT_TRUE(expect_as_in_full(graph_with(none, all, "tensorwise"), many(9, strategy)));
+    EXPECT_TRUE(expect_as_in_full(graph_with(none, all, "rowwise"), many(9, strategy)));
+  }
+}
+
+TEST(Repeat, CompilesNoMoreForMoreMicroBatches) {
+  const Program few = compile(small_model(), many(8), 0).train;
+  for (const int micro_batches : {9, 64, 4096}) {
+    const Program p = compile(small_model(), many(micro_batches), 0).train;
+    EXPECT_EQ(p.ops.size(), few.ops.size());
+    EXPECT_EQ(p.repeat.length(), few.repeat.length());
+    EXPECT_EQ(p.issues(), few.issues() + std::int64_t{micro_batches - 8} * few.repeat.length());
+    // Inputs, five of a micro-batch, are kept for all of them.
+    EXPECT_EQ(std::ssize(p.tensors), std::ssize(few.tensors) + 5 * (micro_batches - 8));
+  }
+}
+
+/// A pass may treat one micro-batch by itself, and must see it.
+TEST(Repeat, StaysAwayFromPassesOverPrograms) {
+  JobSpec spec = many(8);
+  int seen = 0;
+  spec.program_passes.emplace_back([&](Program& p) {
+    for (const Op& op : p.ops) seen = std::max(seen, op.action.micro == 3 ? 1 : 0);
+  });
+  EXPECT_EQ(compile(small_model(), spec, 0).train.repeat.times, 1);
+  EXPECT_EQ(seen, 1);
+}
+
+/// A transient tensor whose copy is another one.
+TensorId moving(const Program& p) {
+  const std::vector<TensorId> images = images_of(p);
+  for (std::size_t t = 0; t < images.size(); ++t)
+    if (!p.tensors[t].persistent && p.tensors[t].base == no_tensor && images[t] != no_tensor &&
+        images[t] != static_cast<TensorId>(t) && p.tensors[t].first >= p.repeat.begin)
+      return static_cast<TensorId>(t);
+  return no_tensor;
+}
+
+TensorId with_step(const Program& p, bool persistent) {
+  for (std::size_t t = 0; t < p.tensors.size(); ++t)
+    if (p.tensors[t].step != 0 && p.tensors[t].persistent == persistent) return static_cast<TensorId>(t);
+  return no_tensor;
+}
+
+OpId that_waits(const Program& p) {
+  for (OpId id = p.repeat.begin; id < p.repeat.end; ++id)
+    if (!p.op(id).after.empty()) return id;
+  return -1;
+}
+
+TEST(Repeat, IsRefusedWhereTheCopyIsNoCopy) {
+  const Program good = compile(small_model(), many(9), 0).train;
+  ASSERT_EQ(refusal([&] { verify_rank(good); }), "");
+  const auto refused = [&](auto spoil) {
+    Program p = good;
+    spoil(p);
+    return refusal([&] { verify_rank(p); });
+  };
+  EXPECT_NE(refused([](Program& p) { ++p.repeat.times; }).find("do not do the same"), std::string::npos);
+  EXPECT_NE(refused([](Program& p) { ++p.repeat.begin; }).find("cannot be issued 5 times"),
+            std::string::npos);
+  EXPECT_NE(
+      refused([](Program& p) { p.repeat.end = static_cast<OpId>(p.ops.size()); }).find("no copy behind"),
+      std::string::npos);
+  EXPECT_NE(refused([](Program& p) { p.tensor(moving(p)).address += 256; }).find("which stands for it"),
+            std::string::npos);
+  EXPECT_NE(refused([](Program& p) { p.op(that_waits(p)).after.clear(); }).find("waits for others"),
+            std::string::npos);
+  EXPECT_NE(refused([](Program& p) { p.op(p.repeat.end).attributes.set("eps", 0.5); }).find("do the same"),
+            std::string::npos);
+  EXPECT_NE(refused([](Program& p) { p.tensor(with_step(p, true)).step += 256; }).find("moves on by"),
+            std::string::npos);
+  EXPECT_NE(refused([](Program& p) { p.tensor(with_step(p, false)).step = 0; }).find("moves on by"),
+            std::string::npos);
+}
+
+/// An input that is another one at each time; its copy.
+std::pair<TensorId, TensorId> moving_input(const Program& p) {
+  const std::vector<TensorId> images = images_of(p);
+  for (std::size_t t = 0; t < images.size(); ++t)
+    if (p.tensors[t].persistent && images[t] != no_tensor && images[t] != static_cast<TensorId>(t))
+      return {static_cast<TensorId>(t), images[t]};
+  return {no_tensor, no_tensor};
+}
+
+/// In the copy, so that the body is what it was.
+OpId that_communicates(const Program& p) {
+  for (OpId id = p.repeat.begin; id < p.repeat.end; ++id)
+    if (p.op(id).communicates()) return id + p.repeat.length();
+  return -1;
+}
+
+TensorId not_in_the_body(const Program& p) {
+  const std::vector<TensorId> images = images_of(p);
+  return static_cast<TensorId>(std::ranges::find(images, no_tensor) - images.begin());
+}
+
+TEST(Repeat, IsRefusedWhereOneThingAloneIsOtherwise) {
+  const Program good = compile(small_model(), many(9), 0).train;
+  const auto refused_for = [&](const char* reason, auto spoil) {
+    Program p = good;
+    spoil(p);
+    const std::string text = refusal([&] { verify_rank(p); });
+    EXPECT_NE(text.find(reason), std::string::npos) << reason << ", not: " << text;
+  };
+  // The copy's input is right, and that of a time between is not.
+  refused_for("is not where the body would read it the 3th time", [](Program& p) {
+    const auto [first, copy] = moving_input(p);
+    p.tensor(first + (copy - first) / p.repeat.times * 2).address += 256;
+  });
+  refused_for("do not move on as those of its copy say", [](Program& p) {
+    p.repeat.attributes.push_back({p.repeat.begin, "first_token", 1});
+  });
+  refused_for("but the body does not name it", [](Program& p) { p.tensor(not_in_the_body(p)).step = 256; });
+  refused_for("do not do the same", [](Program& p) { p.op(that_communicates(p)).comm.peer += 1; });
+  refused_for("do not do the same", [](Program& p) { p.op(that_communicates(p)).comm.sent_bytes += 1; });
+  refused_for("do not do the same", [](Program& p) { p.op(that_communicates(p)).stream = Stream::io; });
+  refused_for("do not do the same", [](Program& p) { p.op(that_communicates(p)).action.micro += 1; });
+  // From 0 to 4 over 5 times is no whole number of tokens each time.
+  refused_for("do not do the same", [](Program& p) {
+    p.op(p.repeat.begin).attributes.set("first_token", std::int64_t{0});
+    p.op(p.repeat.end).attributes.set("first_token", std::int64_t{4});
+  });
+  refused_for("do not do the same", [](Program& p) {
+    const auto [first, copy] = moving_input(p);
+    p.op(p.repeat.begin).outputs.push_back(first);
+    p.op(p.repeat.end).outputs.push_back(copy);
+  });
+  refused_for("begins in the body and is used by its copy", [](Program& p) {
+    const TensorId kept = moving(p), image = images_of(p)[static_cast<std::size_t>(kept)];
+    for (OpId id = p.repeat.end; id < p.repeat.end + p.repeat.length(); ++id)
+      for (auto* operands : {&p.op(id).inputs, &p.op(id).outputs})
+        std::ranges::replace(*operands, image, kept);
+    for (Tensor& t : p.tensors)
+      if (t.base == image) t.base = kept;
+  });
+  refused_for("both begin before the body", [](Program& p) {
+    const TensorId first = moving(p);
+    p.tensor(first).first = p.tensor(images_of(p)[static_cast<std::size_t>(first)]).first = 0;
+  });
+}
+
+TEST(Repeat, IsRefusedWhereRanksRepeatOtherwise) {
+  const Job job = compile(small_model(), many(9), 0);
+  Program other = job.train;
+  EXPECT_EQ(refusal([&] { verify_joint({&job.train, &other}, {{0, 1}, {2, 3}}); }), "");
+  other.repeat.times = 6;
+  const std::string text = refusal([&] { verify_joint({&job.train, &other}, {{0, 1}, {2, 3}}); });
+  EXPECT_NE(text.find("5 times"), std::string::npos) << text;
+  EXPECT_NE(text.find("6 times"), std::string::npos) << text;
+}
+
+/// All but what attributes hold, where a slice of a state that is kept whole begins, and which rank it is.
+void expect_one_class(const Program& one, const Program& other) {
+  ASSERT_EQ(one.ops.size(), other.ops.size());
+  EXPECT_EQ(one.repeat, other.repeat);
+  for (std::size_t i = 0; i < one.ops.size(); ++i) {
+    const Op &a = one.ops[i], &b = other.ops[i];
+    ASSERT_EQ(std::tuple(a.type, a.stream, a.action, a.comm.kind, a.comm.axes, a.comm.peer, a.comm.sent_bytes,
+                         a.after, a.inputs, a.outputs),
+              std::tuple(b.type, b.stream, b.action, b.comm.kind, b.comm.axes, b.comm.peer, b.comm.sent_bytes,
+                         b.after, b.inputs, b.outputs))
+        << describe(other, static_cast<OpId>(i)) << " of rank " << other.rank;
+  }
+  ASSERT_EQ(one.tensors.size(), other.tensors.size());
+  const auto offset = [&](const Tensor& t) {
+    return t.base != no_tensor && one.tensor(t.base).persistent ? 0 : t.offset;
+  };
+  for (std::size_t t = 0; t < one.tensors.size(); ++t) {
+    const Tensor &a = one.tensors[t], &b = other.tensors[t];
+    ASSERT_EQ(std::tuple(a.dtype, a.shape, a.base, offset(a), a.step, a.first, a.last, a.address),
+              std::tuple(b.dtype, b.shape, b.base, offset(b), b.step, b.first, b.last, b.address))
+        << a.name << " of rank " << other.rank;
+  }
+}
+
+TEST(RankClasses, DifferInWhatAttributesHoldAlone) {
+  config::Model wide = test::small_dims(3, true);
+  wide.hidden_size = 80, wide.intermediate_size = 96, wide.head_dim = 16;
+  const model::Graph plain = small_model(3);
+  model::Graph codes = model::decoder(wide, {32, DType::bf16, model::Objective::loss});
+  model::use_fp8(codes, "tensorwise");
+  for (const bool coded : {false, true})
+    for (const Strategy& strategy : strategies())
+      for (const int inner : {1, 2}) {
+        JobSpec spec = spec_on(2, 4, strategy, 7);
+        spec.mesh.shard_inner = inner;
+        spec.sharding.secondary_shards = inner > 1;
+        const model::Graph& graph = coded ? codes : plain;
+        const auto classes = rank_classes(graph, spec);
+        EXPECT_EQ(classes.size(), static_cast<std::size_t>(coded ? 4 : inner));
+        for (const std::vector<int>& ranks : classes) {
+          const Job first = compile(graph, spec, ranks.front());
+          for (const int rank : ranks) {
+            const Job other = compile(graph, spec, rank);
+            expect_one_class(first.load, other.load);
+            expect_one_class(first.train, other.train);
+            expect_one_class(first.evaluate, other.evaluate);
+          }
+        }
+      }
+}
+
+}  // namespace
+}  // namespace ztrain::program::repeat_test

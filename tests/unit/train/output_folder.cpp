@@ -1,0 +1,103 @@
+// The folders that a run writes to: who holds them, and what stands in the way.
+#include "train/output_folder.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "base/error.hpp"
+#include "tests/support/error_of.hpp"
+
+namespace ztrain::output_folder_test {
+namespace {
+
+namespace fs = std::filesystem;
+using test::error_of;
+
+class OutputFolder : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "ztrain-output-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  static std::string text_of(const fs::path& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(OutputFolder, AHeldFolderIsRefusedAndItsHolderNamed) {
+  std::ofstream(folder_ / ".lock") << "process 123456789 on a-node-with-a-longer-name-than-the-next\n";
+  const std::string holder = fmt::format("process {} on node7", ::getpid());
+  const auto refused = [&] {
+    return error_of([&] { train::HeldFolder(folder_, "checkpoint.folder", "node8"); });
+  };
+  {
+    const train::HeldFolder held(folder_, "run.output", "node7");
+    for (int i = 0; i < 2; ++i)
+      EXPECT_EQ(refused(), "checkpoint.folder: another run is writing to '" + folder_.string() + "' (" +
+                               holder + "): wait for its end, or give this one another folder");
+  }
+  EXPECT_EQ(refused(), "no error");
+}
+
+TEST_F(OutputFolder, WhatSomebodyRemovesIsHeldAgain) {
+  const fs::path output = folder_ / "run";
+  fs::create_directory(output);
+  train::HeldFolder held(output, "run.output", "node7");
+  const auto error_of_another = [&] {
+    return error_of([&] { train::HeldFolder(output, "run.output", "node8"); });
+  };
+  for (const fs::path& removed : {output / ".lock", output}) {
+    fs::remove_all(removed);
+    held.hold_again();
+    EXPECT_NE(error_of_another().find("another run is writing"), std::string::npos) << removed;
+  }
+  fs::remove_all(output / ".lock");
+  const train::HeldFolder another(output, "run.output", "node8");
+  EXPECT_NE(error_of([&] { held.hold_again(); }).find("on node8"), std::string::npos);
+}
+
+TEST_F(OutputFolder, AFolderThatIsRemovedOverAndOverIsHeldAgain) {
+  const fs::path output = folder_ / "run";
+  fs::create_directory(output);
+  train::HeldFolder held(output, "run.output", "node7");
+  std::atomic<bool> stop = false;
+  std::thread remover([&] {
+    for (std::error_code error; !stop;) fs::remove(output, error);  // whenever it is empty
+  });
+  const auto hold_over_and_over = [&] {
+    for (int i = 0; i < 2000; ++i) {
+      fs::remove(output / ".lock");
+      held.hold_again();
+    }
+  };
+  EXPECT_EQ(error_of(hold_over_and_over), "no error");
+  stop = true;
+  remover.join();
+}
+
+TEST_F(OutputFolder, SymbolicLinksAreNotWrittenThrough) {
+  const fs::path target = folder_ / "target";
+  std::ofstream(target) << "precious";
+  for (const char* name : {".lock", ".ztrain_write_test", "deck.resolved.toml"})
+    fs::create_symlink(target, folder_ / name);
+  for (const std::string& error :
+       {error_of([&] { train::make_writable(folder_, "run.output"); }),
+        error_of([&] { train::HeldFolder(folder_, "run.output", "node7"); }),
+        error_of([&] { train::write_text(folder_ / "deck.resolved.toml", "", "run.output"); })})
+    EXPECT_NE(error.find("symbolic link"), std::string::npos) << error;
+  EXPECT_EQ(text_of(target), "precious");
+}
+
+}  // namespace
+}  // namespace ztrain::output_folder_test
