@@ -237,7 +237,7 @@ class Plan(unittest.TestCase):
 
     def test_tests_that_are_required_are_there(self):
         names = {f"{folder.name}_{path.stem}" for folder in (SOURCE / "tests" / "unit", SOURCE / "tests" / "mpi")
-                 for path in folder.glob("*.cpp")}
+                 for path in folder.rglob("*.cpp")}
         import tests
         required = [name.split(",")[0] for p in phases.PHASES for name in p.required if name.startswith(("unit_", "mpi_"))]
         self.assertGreater(len(required), 8)

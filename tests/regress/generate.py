@@ -172,7 +172,9 @@ class Asked(Generates):
         whole = self.generate(self.prompt[:9], *self.GREEDY, "--tokens", 30)[0]
         last = whole[12]
         expected = whole[: whole.index(last) + 1]
-        self.assertEqual(self.generate(self.prompt[:9], *self.GREEDY, "--tokens", 30, "--eos", f"9999,{last}"), [expected])
+        never = next(i for i in range(VOCABULARY) if i not in whole)
+        words = [*self.GREEDY, "--tokens", 30, "--eos", f"{never},{last}"]
+        self.assertEqual(self.generate(self.prompt[:9], *words), [expected])
         for name, content in (
             ("in_config", {"config.json": {**CONFIG, "eos_token_id": [last]}}),
             ("in_generation_config", {"config.json": CONFIG, "generation_config.json": {"eos_token_id": last}}),
