@@ -5,9 +5,13 @@
 // /dev/stdout or <(...) of a shell.
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
+
+#include "base/error.hpp"
 
 namespace ztrain {
 
@@ -31,6 +35,22 @@ std::string text_of_errno(int error);
 /// A write beyond the limit on file sizes then fails as others do: the signal that comes with it would end
 /// the process without a word.
 void let_large_files_fail();
+
+/// What use() gives, in a folder that is made where it is not there. Where somebody is still removing it, it
+/// can be gone before use() has come to it: then once more.
+template <class Use>
+auto in_folder(const std::filesystem::path& folder, const Use& use) {
+  constexpr int most_tries = 100;
+  for (int tries = 1;; ++tries) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    try {
+      return use();
+    } catch (const Error&) {
+      if (tries == most_tries || std::filesystem::exists(folder, error)) throw;
+    }
+  }
+}
 
 /// Lets this process open as many files as the system allows, which is often more than it starts with.
 /// Data of more files than those 1024 are common.

@@ -124,7 +124,8 @@ std::string MetricsFile::append(const std::string& line) {
 }
 
 void MetricsFile::make_again(bool removed) {
-  const int before = std::exchange(file_, open_lines(path_));
+  const int before = file_;
+  file_ = in_folder(std::filesystem::path(path_).parent_path(), [this] { return open_lines(path_); });
   std::string lines(1 << 16, '\0');
   try {
     off_t done = 0;

@@ -47,21 +47,7 @@ PosixFile HeldFolder::lock() const {
 void HeldFolder::hold_again() {
   if (lock_ && lock_->has_its_name()) return;
   lock_.reset();
-  lock_.emplace(make_and_lock());
-}
-
-/// Where somebody is still removing the folder, it can be gone before the lock is in it.
-PosixFile HeldFolder::make_and_lock() const {
-  constexpr int most_tries = 100;
-  for (int tries = 1;; ++tries) {
-    std::error_code error;
-    std::filesystem::create_directories(folder_, error);
-    try {
-      return lock();
-    } catch (const Error&) {
-      if (tries == most_tries || std::filesystem::exists(folder_, error)) throw;
-    }
-  }
+  lock_.emplace(in_folder(folder_, [this] { return lock(); }));
 }
 
 std::string move_aside(const std::filesystem::path& folder, std::int64_t step, const std::string& suffix) {

@@ -31,7 +31,6 @@ class HeldFolder {
 
  private:
   PosixFile lock() const;
-  PosixFile make_and_lock() const;
 
   std::filesystem::path folder_;
   const char* key_;

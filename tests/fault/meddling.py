@@ -66,7 +66,8 @@ class Meddling(zt.Case):
         for removed in (output, folder):
             removed.rename(self.folder / "removed")  # which the run cannot fill again while its files are deleted
             shutil.rmtree(self.folder / "removed")
-        zt.wait_for("metrics", lambda: zt.losses(output))
+        zt.wait_for("metrics", lambda: process.poll() is not None or zt.losses(output))
+        self.assertIsNone(process.poll(), log.read_text()[-2000:])
         result = zt.run(1, [self.deck, *zt.words_of({**overrides, "run.output": output, "run.steps": 3})], timeout=20)
         self.assert_refused(result, r"run\.output: another run is writing to")
         os.kill(ranks[0], signal.SIGUSR1)
