@@ -86,15 +86,26 @@ void check_ids(telemetry::Console& console, const data::Datasets& data) {
                             read < all ? fmt::format(" (reading went on for {} s a set)", seconds) : ""));
 }
 
+/// What of the model is trained, where that is not all.
+void print_trained(telemetry::Console& console, const config::Deck& deck, const model::Graph& graph) {
+  std::int64_t trained = 0, all = 0;
+  for (const model::Parameter& p : graph.parameters) {
+    all += elements(p.shape);
+    if (p.trainable) trained += elements(p.shape);
+  }
+  const std::string text = config::trained_summary(deck, trained, all);
+  if (!text.empty()) console.print(fmt::format("{:<10} {}\n", "trained", text));
+}
+
 /// The weights that a run would start from, by their headers alone.
-void check_weights(telemetry::Console& console, const config::Deck& deck) {
+void check_weights(telemetry::Console& console, const config::Deck& deck, const model::Graph& graph) {
   const telemetry::Phase phase(console, "looking at the weights");
-  const model::Graph graph = plan::training_graph(deck);
   std::vector<ParameterShape> parameters;
   for (const model::Parameter& p : graph.parameters)
     parameters.push_back({p.name, p.shape, {}, p.unit, p.decay, p.trainable, p.adapter});
+  const auto of_model = std::ranges::count(graph.parameters, false, &model::Parameter::adapter);
   const std::int64_t bytes = checkpoint::require_weights(deck.model.from, parameters);
-  console.print(fmt::format("{}: the {} tensors of the model, {}\n", deck.model.from, parameters.size(),
+  console.print(fmt::format("{}: the {} tensors of the model, {}\n", deck.model.from, of_model,
                             format_bytes(static_cast<double>(bytes))));
 }
 
@@ -112,7 +123,6 @@ void check_files(telemetry::Console& console, const std::string& path, config::D
   if (!folder.empty() && std::filesystem::exists(folder))
     console.print(
         fmt::format("checkpoint.export: '{}' exists: a run that has steps to do refuses to start\n", folder));
-  if (!deck.model.from.empty()) check_weights(console, deck);
 }
 
 }  // namespace
@@ -139,6 +149,9 @@ int check(const Invocation& call) {
       REQUIRE(deck.model.vocab_size > 0, "{}: model.vocab_size is not known without the data: give it", path);
       call.console.print(fmt::format("{}: its data and weights are not looked at\n", path));
     }
+    const model::Graph graph = plan::training_graph(deck);
+    print_trained(call.console, deck, graph);
+    if (files == config::Files::here && !deck.model.from.empty()) check_weights(call.console, deck, graph);
     if (ranks > 0) check_for_ranks(call.console, deck, ranks);
     call.console.print("the deck is valid\n");
   });

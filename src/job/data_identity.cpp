@@ -7,7 +7,7 @@
 namespace ztrain::job {
 namespace {
 
-constexpr const char* way_out = "or start anew with checkpoint.resume = \"none\"";
+constexpr const char* way_out = "or another run.output, or start anew with checkpoint.resume = \"none\"";
 
 void require_same_data(const std::string& saved, const std::string& now, const std::string& checkpoint) {
   REQUIRE(

@@ -47,10 +47,18 @@ class SettingSearch {
     if (result_.best.size() > most) result_.best.resize(most);
     result_.frugal = frugal_overrides(question_);
     result_.least_ranks = least_ranks(question_, result_.frugal, watch_);
+    if (result_.least_ranks && fits_as_it_is(*result_.least_ranks)) result_.frugal.clear();
     return std::move(result_);
   }
 
  private:
+  /// Whether so many ranks need none of the frugal overrides, which cost time.
+  bool fits_as_it_is(const LeastRanks& least) const {
+    Question question = question_;
+    question.ranks = least.ranks;
+    return try_fit(question, least.overrides, {.detail = Detail::memory}).cost.has_value();
+  }
+
   static std::vector<std::string> mesh(std::int64_t replicate, std::int64_t shard, std::int64_t micro) {
     return {fmt::format("mesh.replicate={}", replicate), fmt::format("mesh.shard={}", shard),
             fmt::format("batch.micro={}", micro)};

@@ -19,7 +19,7 @@ struct Search {
   std::vector<Setting> best;  ///< by tokens per second
   int tried = 0;
   bool complete = true;                   ///< false: the watch ended the search
-  std::vector<std::string> frugal;        ///< frugal_overrides of the question
+  std::vector<std::string> frugal;        ///< frugal_overrides of the question, where least_ranks need them
   std::optional<LeastRanks> least_ranks;  ///< that hold the model with those
 
   /// All that the deck needs on least_ranks.

@@ -203,8 +203,10 @@ void Trainer::end_failed(const std::string& failure) {
   try {
     save_at_end();
     if (saved_step_ == progress_.step)
-      end = fmt::format("the run ends after step {}, which is saved: the same command goes on from there",
-                        progress_.step);
+      end = fmt::format(
+          "the run ends after step {}, which is saved: once the cause is mended, the same command goes "
+          "on from there",
+          progress_.step);
   } catch (const runtime::AgreedError& e) {
     end += fmt::format(": {}", e.what());
   }

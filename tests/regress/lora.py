@@ -99,6 +99,8 @@ class Adapters(zt.Case):
     def test_frozen_parameters_keep_their_bits(self):
         output = self.train(2, "partial", {**PARTIAL, "checkpoint.interval": 2, "checkpoint.keep": 0})
         self.assertIn("trained    ", self.last.out)
+        words = zt.words_of({k: v for k, v in PARTIAL.items()})
+        self.assertRegex(zt.run(0, ["check", self.deck, *words]).out, r"trained +\S+ of \S+ parameters .*lm_head\.weight, without")
         early, late = (zt.tensors(output / "checkpoints" / f"step_{n}") for n in (2, 6))
         changed = {name[6:] for name in late if late[name].tobytes() != early[name].tobytes() and name[:6] == "model/"}
         self.assertEqual(changed, {n.split("/")[-1] for n in late if n.startswith("optimizer/exp_avg/")})

@@ -9,7 +9,7 @@ namespace ztrain::checkpoint {
 
 /// What to do about a checkpoint that cannot be read.
 inline constexpr const char* advice =
-    "set checkpoint.resume to the path of an older checkpoint, or to \"none\"";
+    "take an older checkpoint (its path as checkpoint.resume), or start anew (checkpoint.resume = \"none\")";
 
 /// Writes metadata.json into the folder, durably: the metadata once more, for those who do not read HDF5, and
 /// as "index_checksum" the checksum of the bytes of index.h5, which must be complete.

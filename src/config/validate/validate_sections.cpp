@@ -88,6 +88,11 @@ void check_checkpoint(const Deck& deck) {
   REQUIRE(!c.export_adapter || deck.lora.rank > 0,
           "{}: checkpoint.export_adapter = true needs adapters, and lora.rank = 0; nearest legal: false",
           source_of(deck, "checkpoint.export_adapter"));
+  REQUIRE(!c.export_adapter || deck.model.trainable.empty(),
+          "{}: checkpoint.export_adapter = true writes the adapters alone, and model.trainable has weights "
+          "of the "
+          "model trained beside them: leave one of the two out",
+          source_of(deck, "checkpoint.export_adapter"));
 }
 
 void check_cluster(Deck& deck) {

@@ -82,6 +82,27 @@ bool looks_like_uint32(const InputFile& file) {
   return low_varies;
 }
 
+/// Ids of twice the width are ids and zeros in turn.
+void require_width(const InputFile& file, int width, const std::string& key) {
+  const std::int64_t pairs = std::min<std::int64_t>(file.size() / (2 * width), 4096);
+  if (file.size() % (2 * width) != 0 || pairs < 16) return;
+  const std::vector<std::byte> sample = bytes_of(file, 0, 2 * width * pairs);
+  const auto id = [&](std::int64_t i) {
+    const std::byte* const at = sample.data() + i * width;
+    return width == 2 ? std::int64_t{load<std::uint16_t>(at)} : load<std::int32_t>(at);
+  };
+  bool zeros = true, varies = false;
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    zeros = zeros && id(2 * i + 1) == 0;
+    varies = varies || id(2 * i) != 0;
+  }
+  REQUIRE(!zeros || !varies,
+          "{}: '{}' is read as ids of {} bits, of which every second is 0, as in a file of {} bits: {}", key,
+          file.path(), 8 * width, 16 * width,
+          width == 2 ? "give data.format = \"bin-uint32\""
+                     : "write it as uint16 or uint32 (NumPy: ids.astype(\"uint32\").tofile(...))");
+}
+
 /// Ids from `offset` on. Narrow ones are read to the end of out and widened from its beginning, where each is
 /// read before it is written over.
 void read_ids(const InputFile& file, std::int64_t offset, int width, std::int64_t count, std::int32_t* out) {
@@ -123,6 +144,7 @@ BinaryLayout binary_layout(const InputFile& file, const std::string& format, con
   REQUIRE(bytes % width == 0,
           "{}: '{}' is truncated: its {} bytes are not a multiple of {}, the bytes of one token", key,
           file.path(), bytes, width);
+  require_width(file, width, key);
   return {0, width, bytes / width, 0};
 }
 

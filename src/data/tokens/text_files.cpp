@@ -90,17 +90,18 @@ void require_kind(const std::string& path, const Reader& reader, const std::stri
   for (const KindRow& row : kind_rows)
     REQUIRE(!name.ends_with(row.ending), "{}: '{}' {}, and is no text: {}", key, printable(path), row.what,
             advice(path, row.way, reader));
-  REQUIRE(!looks_binary(path, key),
-          "{}: '{}' is no text: it has zero bytes; {} (data.format says what a file without such a name is)",
-          key, printable(path), advice(path, Way::never, reader));
 }
 
 }  // namespace
 
 void require_text(const std::vector<std::string>& files, bool sure, const Reader& reader,
                   const std::string& key) {
-  if (!sure)
-    for (const std::string& path : files) require_kind(path, reader, key);
+  for (const std::string& path : files) {
+    if (!sure) require_kind(path, reader, key);
+    REQUIRE(!looks_binary(path, key), "{}: '{}' is no text: it has zero bytes; {}{}", key, printable(path),
+            advice(path, Way::never, reader),
+            sure ? "" : " (data.format says what a file without such a name is)");
+  }
   REQUIRE(
       reader.vocab_size == 0 || reader.vocab_size == text_vocab,
       "{}: '{}' is text, which is read as bytes, and the model has a vocabulary of {} instead of {}: make "

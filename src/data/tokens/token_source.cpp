@@ -25,8 +25,8 @@ std::string kind_of(const std::vector<std::string>& files, const std::string& fo
   const std::string kind = kind_by_name(files.front());
   for (const auto& file : files) {
     REQUIRE(kind_by_name(file) == kind,
-            "{}: '{}' looks like a {} file and '{}' like a {} file; do not mix them, or give "
-            "data.format",
+            "{}: '{}' looks like a {} file and '{}' like a {} file; give each an entry of its "
+            "own in data.train, and data.weights",
             key, files.front(), kind, file, kind_by_name(file));
   }
   return kind;

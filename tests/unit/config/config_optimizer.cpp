@@ -52,6 +52,14 @@ TEST(OptimizerDeck, EightBitMomentsAreNotChosen) {
   EXPECT_EQ(changes_forbidden_on_resume(deck_of(), text).size(), 1u) << "the optimizer's name";
 }
 
+TEST(Adapters, AloneHoldNothingElseThatIsTrained) {
+  const std::string adapters = "[lora]\nrank = 2\n[checkpoint]\nexport = \"a\"\nexport_adapter = true\n";
+  EXPECT_EQ(deck_error(adapters), "no error");
+  EXPECT_NE(deck_error(adapters + "[model]\ntrainable = [\"lm_head.weight\"]\n")
+                .find("writes the adapters alone, and model.trainable has weights"),
+            std::string::npos);
+}
+
 TEST(Groups, AreReadFromTables) {
   const Optimizer o = optimizer_of(
       "groups = [{match = \"model.embed_tokens.*\", lr_scale = 0.1}, {match = \"*.mlp.*\", weight_decay = "

@@ -30,6 +30,23 @@ TEST_F(Data, NamesOfFilesAreText) {
                 "could hold: rename the file");
 }
 
+TEST_F(Data, IdsOfTwiceTheWidthAreRefused) {
+  const Ids ids = count_up(1, 50);
+  const std::string wide = write_ids<std::int64_t>("a.bin", ids);
+  for (const char* format : {"auto", "bin-uint32"})
+    EXPECT_EQ(
+        open_error(wide, format),
+        "data.train: '" + wide +
+            "' is read as ids of 32 bits, of which every second is 0, as in a file of 64 bits: write it as "
+            "uint16 or uint32 (NumPy: ids.astype(\"uint32\").tofile(...))");
+  EXPECT_NE(open_error(write_ids<std::uint32_t>("b.bin", ids), "bin-uint16")
+                .find("give data.format = \"bin-uint32\""),
+            std::string::npos);
+  EXPECT_EQ(read_all(*open_tokens({write_ids<std::uint32_t>("c.bin", Ids(50))}, "bin-uint32", "data.train")),
+            Ids(50))
+      << "zeros alone";
+}
+
 TEST_F(Data, HeadersOfLlmC) {
   const Ids ids = count_up(0, 50);
   const auto gpt2 =
@@ -156,6 +173,10 @@ TEST_F(Data, WhatIsNoTextIsRefusedWithTheLineThatMakesTokensOfIt) {
   EXPECT_NE(error("model.safetensors", "x", bytes).find("holds weights"), std::string::npos);
   EXPECT_NE(error("program", std::string("ab\0c", 4), bytes).find("is no text: it has zero bytes"),
             std::string::npos);
+  EXPECT_NE(
+      error_of([&] { open_tokens({at("program")}, "text", "data.train", bytes); }).find("it has zero bytes"),
+      std::string::npos);
+  EXPECT_EQ(error_of([&] { open_tokens({at("chats.jsonl")}, "text", "data.train", bytes); }), "no error");
   EXPECT_EQ(error("a.txt", "text", bytes), "no error");
   EXPECT_EQ(error("a.txt", "text", {}), "no error");
   const std::string text =
@@ -205,9 +226,9 @@ TEST_F(Data, MissingAndEmptyFilesNameTheKey) {
   EXPECT_EQ(open_error(write("a.bin", "")), "data.train: '" + at("a.bin") + "' holds no tokens");
   EXPECT_EQ(open_error(write("a.txt", "")), "data.train: all files are empty ('" + at("a.txt") + "')");
   write_ids<std::uint16_t>("a.bin", count_up(0, 9));
-  EXPECT_EQ(open_error(at("a.*")), "data.train: '" + at("a.bin") + "' looks like a token file and '" +
-                                       at("a.txt") +
-                                       "' like a text file; do not mix them, or give data.format");
+  EXPECT_EQ(open_error(at("a.*")),
+            "data.train: '" + at("a.bin") + "' looks like a token file and '" + at("a.txt") +
+                "' like a text file; give each an entry of its own in data.train, and data.weights");
 }
 
 // ---- identity

@@ -293,6 +293,9 @@ TEST_F(Decks, SearchRanksSettingsThatFit) {
     EXPECT_TRUE(verdict_of(cost_of(q, x.overrides)).fits()) << command_line(x.overrides);
   ASSERT_TRUE(s.least_ranks.has_value());
   EXPECT_LE(s.least_ranks->ranks, 4);
+  const auto as_it_is = least_ranks(q, {}, Watch(60));
+  EXPECT_EQ(s.frugal.empty(), as_it_is.has_value() && as_it_is->ranks == s.least_ranks->ranks);
+  EXPECT_TRUE(search_for(question(4), Watch(60)).least_overrides().empty()) << "it fits on one rank as it is";
 }
 
 TEST_F(Decks, SettingsSayWhetherTheyFormOtherSums) {
@@ -343,7 +346,7 @@ TEST_F(Decks, SearchPassesOverWhatTheDeckContradicts) {
       return std::count(x.overrides.begin(), x.overrides.end(), mode) > 0;
     })) << mode;
   }
-  const auto& frugal = s.frugal;
+  const auto frugal = frugal_overrides(question(4, 0, own));
   EXPECT_EQ(std::count(frugal.begin(), frugal.end(), "recompute.mode=full"), 1);
   EXPECT_EQ(std::count(frugal.begin(), frugal.end(), "recompute.pieces=[]"), 1);
 }
