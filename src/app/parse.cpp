@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <string_view>
@@ -140,11 +141,22 @@ void Parser::flag(const std::string& name, bool& value, const std::string& doc) 
 }
 
 void Parser::keep_others() {
-  app_->allow_extras();
+  keeps_others_ = true;
 }
 
 std::vector<std::string> Parser::remaining() const {
   return app_->remaining();
+}
+
+/// A slip of one of the names, or one with more words before it: --top_k, --max-new-tokens.
+static std::string option_like(std::string name, const std::vector<std::string>& names) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  if (const std::string best = nearest(name, names); !best.empty()) return best;
+  const auto ends_it = [&](const std::string& known) {
+    return name.ends_with(known.substr(1));
+  };  // "-tokens"
+  const auto found = std::find_if(names.begin(), names.end(), ends_it);
+  return found == names.end() ? "" : *found;
 }
 
 /// The option that an unknown one is a slip of; overrides, whose keys have a dot, are none.
@@ -155,13 +167,18 @@ std::string Parser::option_meant() const {
   for (const std::string& word : app_->remaining()) {
     const std::string name = word.substr(0, word.find('='));
     if (!name.starts_with("--") || name.find('.') != std::string::npos) continue;
-    const std::string best = nearest(name, names);
+    const std::string best = option_like(name, names);
     if (!best.empty()) return fmt::format("there is no option {}: did you mean {}?", printable(name), best);
   }
-  return "";
+  if (keeps_others_ || app_->remaining_size() == 0) return "";
+  std::string words;
+  for (const std::string& word : app_->remaining())
+    words += (words.empty() ? "" : " ") + printable(word, 100);
+  return fmt::format("'{}' was not expected; run with --help for what it takes", words);
 }
 
 std::optional<int> Parser::parse(const Invocation& call) {
+  app_->allow_extras();  // and told below, in the order in which they came
   std::vector<std::string> words(call.words.rbegin(), call.words.rend());  // CLI11 takes them last first
   try {
     app_->parse(words);

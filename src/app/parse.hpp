@@ -65,6 +65,7 @@ class Parser {
   std::string option_meant() const;
 
   std::unique_ptr<CLI::App> app_;
+  bool keeps_others_ = false;
 };
 
 }  // namespace ztrain::app

@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "config/validate/validate.hpp"
 #include "job/data_identity.hpp"
+#include "job/require_checkpoint.hpp"
 #include "job/weights.hpp"
 #include "optim/schedule.hpp"
 #include "train/export_model.hpp"
@@ -67,13 +68,24 @@ std::string note_schedule(const config::Deck& deck, const job::Progress& progres
           : "leave the length as it was, or start a new run from these weights (model.from)");
 }
 
+void require_checkpoint_to_resume(const std::string& folder) {
+  try {
+    job::require_checkpoint(folder);
+  } catch (const Error& e) {
+    fail("checkpoint.resume: {}; \"auto\" takes the newest of this run, \"none\" starts anew", e.what());
+  }
+}
+
 }  // namespace
 
 /// Rank 0 alone looks: a shared file system may show ranks different states of a folder.
 std::string Trainer::checkpoint_to_resume() const {
   const std::string& resume = deck_.checkpoint.resume;
   if (resume == "none") return "";
-  if (resume != "auto") return resume;
+  if (resume != "auto") {
+    session_.agree("looking for the checkpoint", [&] { require_checkpoint_to_resume(resume); });
+    return resume;
+  }
   return session_.from_rank_0(session_.agree("looking for checkpoints", [&]() -> std::string {
     if (session_.rank() != 0) return "";
     const auto newest = checkpoint::newest(config::checkpoint_folder(deck_));

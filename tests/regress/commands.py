@@ -197,6 +197,24 @@ class Commands(zt.Case):
             r"it holds checkpoints: give one of them, such as '\S+/step_\d+'",
         )
 
+    def test_words_that_a_command_does_not_take(self):
+        for words, told in (
+            (["--max-tokens", "10"], r"there is no option --max-tokens: did you mean --tokens\?"),
+            (["--top_k=5"], r"there is no option --top_k: did you mean --top-k\?"),
+            (["other", "thing"], r"'other thing' was not expected; run with --help"),
+        ):
+            result = zt.run(0, ["generate", self.checkpoint, "--prompt", "a", *words], timeout=20)
+            self.assertEqual(result.code, 2, str(result))
+            self.assertRegex(result.err, told)
+
+    def test_resume_names_what_is_there_instead(self):
+        for value, told in (
+            ("true", r"there is no such folder; \"auto\" takes the newest of this run"),
+            (self.checkpoint.parent, r"it holds checkpoints: give one of them, such as '\S+/step_\d+'"),
+        ):
+            result = zt.run(0, [self.deck, f"--run.output={self.folder / 'resumes'}", f"--checkpoint.resume={value}"], timeout=20)
+            self.assert_refused(result, rf"checkpoint\.resume: '\S+' is no checkpoint of ztrain \(a folder step_N\): {told}")
+
     def test_generate_wants_a_prompt(self):
         self.assert_refused(zt.run(2, ["generate", self.checkpoint], timeout=20), r"--prompt\b.*--prompt-ids")
 
