@@ -365,7 +365,7 @@ class BadInput(zt.Case):
 
     def test_resume_from_nothing(self):
         self.refuse(
-            {"checkpoint.resume": self.folder / "none"}, r"\S+/none/index\.h5: there is no such file", ranks=2
+            {"checkpoint.resume": self.folder / "none"}, r"checkpoint\.resume: .\S+/none. is no checkpoint of ztrain \(a folder step_N\): there is no such folder", ranks=2
         )
 
     # The run itself.
