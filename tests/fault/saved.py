@@ -37,7 +37,7 @@ class Damage(zt.Case):
         self.refuse(
             output,
             r"\S+/step_6/shard_0000\.h5: is truncated or was changed",
-            r"checkpoint\.resume to the path of",
+            r"its path as checkpoint\.resume",
         )
         older = self.train(2, "older", {"run.steps": 9, "checkpoint.resume": checkpoint.parent / "step_3"})
         self.assertEqual(list(zt.losses(older)), list(range(4, 10)))
