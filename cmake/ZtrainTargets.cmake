@@ -1,8 +1,9 @@
-# ztrain_layer(NAME [BOOKKEEPING|TEXT] [APART] [LINK targets...]): one library per layer, from all sources of its folder and the rooms in it. Where
+# ztrain_layer(NAME [BOOKKEEPING|TEXT] [APART] [EXCEPT room] [LINK targets...]): one library per layer, from all sources of its folder and the rooms in it. Where
 # CPU and GPU differ, a source is chosen by its name: *_cpu.cpp for CPU builds; *_cuda.cpp and *.cu, which need the CUDA
 # toolkit alone, for CUDA builds.
 # BOOKKEEPING: no loops over data in it, so that -O2 is enough. TEXT: it reads and writes a little text, so that -O1 is.
 # APART: each source is compiled alone in every build.
+# EXCEPT: a room whose sources are another library's.
 set(ZTRAIN_WARNINGS -Wall -Wextra -Wshadow -Wno-unknown-pragmas)
 if(ZTRAIN_WERROR)
   list(APPEND ZTRAIN_WARNINGS -Werror)
@@ -35,9 +36,12 @@ function(ztrain_group_sources target)
 endfunction()
 
 function(ztrain_layer name)
-  cmake_parse_arguments(ARG "BOOKKEEPING;TEXT;APART" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "BOOKKEEPING;TEXT;APART" "EXCEPT" "LINK" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_cuda.cpp ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
+  if(ARG_EXCEPT)
+    list(FILTER sources EXCLUDE REGEX "/${ARG_EXCEPT}/")
+  endif()
   if(ZTRAIN_CUDA)
     list(FILTER sources EXCLUDE REGEX "_cpu\\.cpp$")
     file(GLOB_RECURSE more ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
