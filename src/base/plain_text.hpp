@@ -14,6 +14,8 @@ bool is_plain_text(std::string_view text);
 /// cut, and ends with "...".
 std::string printable(std::string_view text, std::size_t most = std::string_view::npos);
 
+constexpr std::size_t most_quoted = 120;  ///< bytes of a value or name in a message
+
 /// A whole text that holds such names: the same, but lines stay lines and tabs tabs.
 std::string printable_lines(std::string_view text);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/plain_text.hpp"
 #include "base/text.hpp"
 
 namespace ztrain::model {
@@ -16,7 +17,7 @@ void require_matches(const Graph& graph, const char* key, const std::vector<std:
   for (const std::string& pattern : patterns)
     REQUIRE(std::ranges::any_of(graph.parameters,
                                 [&](const Parameter& p) { return glob_match(pattern, p.name); }),
-            "{}: '{}' matches no parameter; parameters are named as {}", key, pattern,
+            "{}: '{}' matches no parameter; parameters are named as {}", key, printable(pattern, most_quoted),
             graph.parameters.back().name);
 }
 

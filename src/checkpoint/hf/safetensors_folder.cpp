@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/plain_text.hpp"
 #include "checkpoint/format/convert.hpp"
 #include "checkpoint/hf/safetensors.hpp"
 #include "checkpoint/read/weight_source.hpp"
@@ -34,8 +35,8 @@ class SafetensorsFolder : public WeightSource {
     for (const auto& [name, file] : file_of) {
       const auto at = entries_.find(name);
       REQUIRE(at != entries_.end() && files_[at->second.file].path() == folder / file,
-              "{}: says that {} is in {}, which does not hold it; {}", index.string(), name, file,
-              folder_advice);
+              "{}: says that {} is in {}, which does not hold it; {}", index.string(),
+              printable(name, most_quoted), printable(file, most_quoted), folder_advice);
     }
   }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/plain_text.hpp"
 #include "config/hf/architectures.hpp"
 #include "config/hf/hf_json.hpp"
 
@@ -26,8 +27,8 @@ const Architecture& architecture_of(const Members& c) {
       if (name == a.hf_class) {
         const std::string type = c.string("model_type", std::string(a.model_type).c_str());
         REQUIRE(type == a.model_type,
-                "{}: model_type = \"{}\" contradicts architectures = {}, whose is \"{}\"", c.where(), type,
-                c.text("architectures"), a.model_type);
+                "{}: model_type = \"{}\" contradicts architectures = {}, whose is \"{}\"", c.where(),
+                printable(type, most_quoted), c.text("architectures"), a.model_type);
         return a;
       }
   fail("{}: architectures = {}: not supported; {}", c.where(), c.text("architectures"), only);
@@ -37,7 +38,7 @@ const Architecture& architecture_of(const Members& c) {
 void require_computable(const Members& c, const Architecture& a) {
   const std::string activation = c.string("hidden_act", "silu");
   REQUIRE(activation == "silu", "{}: hidden_act = \"{}\": not supported; ztrain's {} has silu", c.where(),
-          activation, a.family);
+          printable(activation, most_quoted), a.family);
   REQUIRE(!c.boolean("mlp_bias", false),
           "{}: mlp_bias = true: not supported; ztrain's feed-forward layers have no biases", c.where());
   REQUIRE(a.attention_bias != Has::never || !c.boolean("attention_bias", false),
@@ -79,7 +80,7 @@ void add_rope(const Members& c, Settings& s) {
     type = rope.string("rope_type", rope.string("type", "default").c_str());
     REQUIRE(type == "default" || type == "llama3",
             "{}: {} has type \"{}\": not supported; ztrain scales as llama3, or not at all", c.where(), key,
-            type);
+            printable(type, most_quoted));
     REQUIRE(rope.number("partial_rotary_factor", 1) == 1, "{}: partial_rotary_factor: not supported",
             rope.where());
     if (type == "llama3") {

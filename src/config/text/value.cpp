@@ -97,6 +97,7 @@ struct Assignment {
       if (meaning == nullptr) refuse(without_quotes(text));
       x = std::stod(*meaning);
     }
+    x += 0.0;  // minus zero is zero
     require_legal(x);
     return x;
   }

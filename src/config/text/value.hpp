@@ -11,8 +11,6 @@
 
 namespace ztrain::config {
 
-constexpr std::size_t most_quoted = 120;  ///< bytes of a value or name in a message
-
 /// Stores a TOML value in the member that the field stands for. Throws Error that starts with `where` and
 /// names the key, the value, what is legal and the nearest legal value, when the type is wrong or the value
 /// is not legal.

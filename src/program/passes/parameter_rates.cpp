@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/plain_text.hpp"
 #include "base/text.hpp"
 #include "config/parameter_groups.hpp"
 
@@ -57,7 +58,7 @@ void require_patterns_match(const model::Graph& graph, const OptimizerSpec& opti
   const auto require = [&](const char* key, const std::string& pattern) {
     const auto matches = [&](const model::Parameter& p) { return glob_match(pattern, p.name); };
     REQUIRE(std::any_of(graph.parameters.begin(), graph.parameters.end(), matches),
-            "{}: '{}' matches no parameter; parameters are named as {}", key, pattern,
+            "{}: '{}' matches no parameter; parameters are named as {}", key, printable(pattern, most_quoted),
             graph.parameters.front().name);
   };
   for (const std::string& pattern : optimizer.options.no_decay) require("optimizer.no_decay", pattern);

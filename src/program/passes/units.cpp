@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/error.hpp"
+#include "base/plain_text.hpp"
 #include "base/shape.hpp"
 #include "base/text.hpp"
 
@@ -54,7 +55,7 @@ void require_no_follower(const Graph& graph, const std::string& pattern) {
     fail(
         "sharding.unit_patterns: '{}' matches {}, which is one product with {} and lies beside it: name the "
         "latter's module, or one that holds both",
-        pattern, graph.parameters[i].name, graph.parameters[leader].name);
+        printable(pattern, most_quoted), graph.parameters[i].name, graph.parameters[leader].name);
   }
 }
 
@@ -73,7 +74,7 @@ std::vector<std::string> names_by_pattern(const Graph& graph, const std::vector<
         used[i],
         "sharding.unit_patterns: '{}' matches no module of the model; modules are named as in {}, without "
         "its last word",
-        patterns[i], graph.parameters.front().name);
+        printable(patterns[i], most_quoted), graph.parameters.front().name);
   }
   return names;
 }

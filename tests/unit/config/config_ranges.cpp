@@ -161,5 +161,10 @@ TEST(Texts, OfAFolderThatIsNotPlainAreRefused) {
   EXPECT_NE(told.find("\\xff/*.bin\" is not legal"), std::string::npos) << told;
 }
 
+TEST(Ranges, MinusZeroIsZero) {
+  EXPECT_FALSE(std::signbit(deck_of("[schedule]\nmin_lr_ratio = -0.0\n").schedule.min_lr_ratio));
+  EXPECT_FALSE(std::signbit(deck_of("", {"--schedule.min_lr_ratio=-0e1"}).schedule.min_lr_ratio));
+}
+
 }  // namespace
 }  // namespace ztrain::config::config_ranges_test
