@@ -1,6 +1,6 @@
-# ztrain_layer(NAME [BOOKKEEPING|TEXT] [APART] [EXCEPT room] [LINK targets...]): one library per layer, from all sources of its folder and the rooms in it. Where
-# CPU and GPU differ, a source is chosen by its name: *_cpu.cpp for CPU builds; *_cuda.cpp and *.cu, which need the CUDA
-# toolkit alone, for CUDA builds.
+# ztrain_layer(NAME [BOOKKEEPING|TEXT] [APART] [EXCEPT room] [LINK targets...]): one library per layer, from all sources
+# of its folder and the rooms in it. Where CPU and GPU differ, a source is chosen by its name: *_cpu.cpp for CPU builds;
+# *_cuda.cpp and *.cu, which need the CUDA toolkit alone, for CUDA builds.
 # BOOKKEEPING: no loops over data in it, so that -O2 is enough. TEXT: it reads and writes a little text, so that -O1 is.
 # APART: each source is compiled alone in every build.
 # EXCEPT: a room whose sources are another library's.

@@ -1,5 +1,5 @@
 #pragma once
-// One optimizer step of a rule of src/optimizers on flat arrays: gradient scaling, update, rounding. Computed
+// One optimizer step of a rule of src/optim on flat arrays: gradient scaling, update, rounding. Computed
 // in float (double for fp64 parameters) and rounded once per stored value, element by element: independent of
 // the slice, as long as slices begin on multiples of 256 elements.
 

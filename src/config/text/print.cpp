@@ -55,7 +55,7 @@ std::string markdown_row(const Field& field) {
 
 constexpr const char* markdown_head = R"(# The input deck
 
-This page is generated from the field table in `src/config/fields_*.cpp`: `ztrain deck --markdown > docs/inputs.md`.
+This page is generated from the field table in `src/config/fields/fields_*.cpp`: `ztrain deck --markdown > docs/inputs.md`.
 `ztrain deck` prints the same as a commented deck to start from.
 
 A deck is a [TOML](https://toml.io) file. Every key can be given on the command line too, where it wins over the file:
