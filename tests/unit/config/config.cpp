@@ -255,6 +255,14 @@ TEST(Checks, KeysThatDependOnEachOther) {
             "command line: evaluation.interval = 5 needs validation data: give data.validation, or a "
             "data.validation_fraction above 0");
   EXPECT_EQ(deck_error("", {"--data.train=[]"}), "command line: data.train is empty; name files or patterns");
+  const auto weights = [](const char* given) {
+    return deck_error("", {"--data.train=[\"a\", \"b\"]", std::string("--data.weights=") + given});
+  };
+  EXPECT_EQ(weights("[]"), "no error");
+  EXPECT_EQ(weights("[3, 1]"), "no error");
+  for (const auto& [given, count] : {std::pair{"[3]", "1"}, {"[3, 2, 1]", "3"}})
+    EXPECT_EQ(weights(given), std::string("command line: data.weights has ") + count +
+                                  " numbers for the 2 entries of data.train; give one for each, or none");
   EXPECT_EQ(deck_error("[mesh]\nshard = -1\nreplicate = -1\n"),
             "mesh.replicate (input.toml:9) and mesh.shard (input.toml:8) are both -1; at most one degree of "
             "the mesh may "

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
@@ -44,6 +45,54 @@ TEST(Metadata, ThatCouldNotBeReadIsRefused) {
       message.ends_with("name the files of data.train and data.validation by patterns, such as "
                         "'folder/*.bin'"))
       << message;
+}
+
+/// Every field has a value of its own.
+Progress some_progress() {
+  Progress p;
+  p.step = 70;
+  p.samples = 1234;
+  p.optimizer_steps = 65;
+  p.loss_scaler = {.scale = 4096, .good_steps = 17, .hysteresis_left = 2};
+  p.skipped_in_a_row = 3;
+  p.evaluation_failed = true;
+  p.proven_step = 60;
+  p.best_validation_loss = 2.5;
+  p.run_steps = 400;
+  p.bf16_products = "fp32";
+  return p;
+}
+
+TEST(Metadata, GivesBackWhatARunHasDone) {
+  const config::Deck deck = config::deck_of();
+  const Progress p = some_progress();
+  const Restored read = from_metadata(to_metadata(p, deck, {}, "1.0.0"), deck, {}, "step_70");
+  EXPECT_EQ(read.note, "");
+  const Progress& q = read.progress;
+  EXPECT_EQ(q.step, p.step);
+  EXPECT_EQ(q.samples, p.samples);
+  EXPECT_EQ(q.optimizer_steps, p.optimizer_steps);
+  EXPECT_EQ(q.loss_scaler.scale, p.loss_scaler.scale);
+  EXPECT_EQ(q.loss_scaler.good_steps, p.loss_scaler.good_steps);
+  EXPECT_EQ(q.loss_scaler.hysteresis_left, p.loss_scaler.hysteresis_left);
+  EXPECT_EQ(q.skipped_in_a_row, p.skipped_in_a_row);
+  EXPECT_EQ(q.evaluation_failed, p.evaluation_failed);
+  EXPECT_EQ(q.proven_step, p.proven_step);
+  EXPECT_EQ(q.best_validation_loss, p.best_validation_loss);
+  EXPECT_EQ(q.run_steps, p.run_steps);
+  EXPECT_EQ(q.bf16_products, p.bf16_products);
+}
+
+TEST(Metadata, TheBestLossStartsAnewWithOtherValidationData) {
+  const config::Deck deck = config::deck_of();
+  data::Identity before, now;
+  before.validation = now.validation = {{"chat", 5}};
+  const nlohmann::json metadata = to_metadata(some_progress(), deck, before, "1.0.0");
+  EXPECT_EQ(from_metadata(metadata, deck, now, "step_70").progress.best_validation_loss, 2.5);
+  now.validation = {{"chat", 6}};
+  const Restored read = from_metadata(metadata, deck, now, "step_70");
+  EXPECT_TRUE(std::isinf(read.progress.best_validation_loss));
+  EXPECT_NE(read.note.find("chat has changed"), std::string::npos) << read.note;
 }
 
 }  // namespace

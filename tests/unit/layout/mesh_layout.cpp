@@ -215,5 +215,14 @@ TEST(Layout, ADimThatDoesNotDivideNamesTheParameter) {
   }
 }
 
+TEST(Layout, FrozenParametersCountAsParametersAlone) {
+  std::vector<ParameterShape> some = parameters(1);
+  const std::int64_t all = Layout(some, 2, 1).parameter_count();
+  EXPECT_EQ(Layout(some, 2, 1).trained_count(), all);
+  some[2].trainable = false;  // 24 x 33
+  EXPECT_EQ(Layout(some, 2, 4).parameter_count(), all);
+  EXPECT_EQ(Layout(some, 2, 4).trained_count(), all - 24 * 33);
+}
+
 }  // namespace
 }  // namespace ztrain::mesh_layout_test

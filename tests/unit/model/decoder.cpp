@@ -110,5 +110,39 @@ TEST(Decoder, CostsKnowTheWindow) {
   EXPECT_EQ(found, 6);
 }
 
+/// What a node reads: its values by name, and the parameters of a linear layer as theirs.
+std::vector<std::string> read_by(const model::Graph& graph, const std::string& node) {
+  std::vector<std::string> names;
+  for (const model::ValueId v : graph.nodes[graph.node_index(node)].inputs)
+    names.push_back(graph.value(v).name);
+  return names;
+}
+
+TEST(Decoder, LayersReadWhatTheyShould) {
+  const model::Graph graph = graph_of(small_dims());
+  const std::string p = "model.layers.1.", a = p + "self_attn.", f = p + "mlp.";
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(read_by(graph, p + "input_layernorm"),
+            (Names{"model.layers.0.mlp_residual", p + "input_layernorm.weight"}));
+  for (const std::string which : {"q", "k", "v"})
+    EXPECT_EQ(read_by(graph, a + which + "_proj"),
+              (Names{p + "input_layernorm", a + which + "_proj.weight"}));
+  for (const std::string which : {"q", "k"})
+    EXPECT_EQ(read_by(graph, a + which + "_rope"), (Names{a + which + "_proj", "rope_table"}));
+  EXPECT_EQ(read_by(graph, a + "attention"),
+            (Names{a + "q_rope", a + "k_rope", a + "v_proj", "document_start"}));
+  EXPECT_EQ(read_by(graph, a + "o_proj"), (Names{a + "attention", a + "o_proj.weight"}));
+  EXPECT_EQ(read_by(graph, p + "attention_residual"), (Names{"model.layers.0.mlp_residual", a + "o_proj"}));
+  EXPECT_EQ(read_by(graph, p + "post_attention_layernorm"),
+            (Names{p + "attention_residual", p + "post_attention_layernorm.weight"}));
+  for (const std::string which : {"gate", "up"})
+    EXPECT_EQ(read_by(graph, f + which + "_proj"),
+              (Names{p + "post_attention_layernorm", f + which + "_proj.weight"}));
+  EXPECT_EQ(read_by(graph, f + "swiglu"), (Names{f + "gate_proj", f + "up_proj"}));
+  EXPECT_EQ(read_by(graph, f + "down_proj"), (Names{f + "swiglu", f + "down_proj.weight"}));
+  EXPECT_EQ(read_by(graph, p + "mlp_residual"), (Names{p + "attention_residual", f + "down_proj"}));
+  EXPECT_EQ(read_by(graph, "lm_head"), (Names{"model.norm", "lm_head.weight", "targets", "weights"}));
+}
+
 }  // namespace
 }  // namespace ztrain::decoder_test

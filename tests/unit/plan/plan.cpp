@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "plan/classic.hpp"
+#include "plan/cost.hpp"
 #include "plan/memory.hpp"
 #include "plan/traffic.hpp"
 #include "tests/support/programs.hpp"
@@ -165,6 +166,10 @@ TEST(Simulate, AnOpIsBoundByFlopsOrByTheBytesOfTheSlowestTier) {
       << "40 bytes over the host's link";
   const OpId release = b.release(y);
   EXPECT_DOUBLE_EQ(duration_of(b.program, b.program.op(release), slow_machine()), 0);
+  const TensorId reserved = b.program.add({.name = "ws", .shape = {9999}, .category = Category::workspace});
+  const OpId with_workspace = b.op("add", Stream::compute, {y}, {y, reserved});
+  EXPECT_DOUBLE_EQ(duration_of(b.program, b.program.op(with_workspace), slow_machine()), 8)
+      << "how much of a reservation is touched is not known";
 }
 
 TEST(Simulate, LinksDependOnWhereTheGroupLives) {
@@ -204,6 +209,15 @@ TEST(Traffic, AddsUpToWhatTheOpsSend) {
   }
 }
 
+TEST(Traffic, OfEveryKindIsWhatTheOpSends) {
+  for (const CommKind kind : {CommKind::all_gather, CommKind::reduce_scatter, CommKind::all_reduce,
+                              CommKind::broadcast, CommKind::send, CommKind::all_to_all}) {
+    Builder b = on_mesh(1, 2);
+    b.program.op(collective(b, 40)).comm.kind = kind;
+    EXPECT_EQ(total_bytes(traffic_of(b.program)), 40) << name_of(kind);
+  }
+}
+
 TEST(Traffic, OfWhatIsRepeatedCountsEveryTime) {
   const auto of = [](int micros) {
     Builder b = on_mesh(1, 2);
@@ -238,6 +252,23 @@ TEST(Memory, RowsAreWhatIsKeptAndWhatLivesAtThePeak) {
   const auto on_host = memory_rows(b.program, Tier::host);
   ASSERT_EQ(on_host.size(), 1u);
   EXPECT_EQ(on_host[0].peak_bytes, 28);
+}
+
+TEST(Verdict, CountsWhatIsOutsideThePlan) {
+  Cost c;
+  program::TierPlan device;
+  device.persistent_bytes = 60, device.transient_bytes = 30;
+  c.memory.push_back({0, {{"train step", {device}, {}}}});
+  c.ranks = 4;
+  c.machine.ranks_per_node = 2;
+  c.machine.device_memory = 100, c.machine.host_memory = 1000;
+  for (const double outside : {0, 10, 11}) {
+    c.machine.outside_memory = outside;
+    EXPECT_DOUBLE_EQ(verdict_of(c).device_needed, 90 + outside);
+    EXPECT_EQ(verdict_of(c).fits(), outside <= 10) << outside;
+  }
+  c.machine.device_memory = 0, c.machine.outside_memory = 10;
+  EXPECT_DOUBLE_EQ(verdict_of(c).node_needed, 200) << "of two ranks, where all counts in the node";
 }
 
 TEST(Classic, GivesTheFiguresOfThePaper) {

@@ -75,6 +75,15 @@ TEST_F(Decks, ArePlannedWithoutTheFilesThatTheyName) {
   EXPECT_LE(c.seconds_without_reuse, c.step.seconds);
 }
 
+TEST_F(Decks, TheShareOfThePeakIsThatOfAllRanks) {
+  for (const int ranks : {1, 4}) {
+    const Cost c = cost_of(question(ranks));
+    const double flops = c.flops_per_token * c.tokens_per_step();  // of one step of the job
+    EXPECT_NEAR(c.mfu(), flops / (c.step.seconds * ranks * c.machine.peak_flops), 1e-12) << ranks;
+    EXPECT_GT(c.mfu(), 0);
+  }
+}
+
 TEST_F(Decks, TheVocabularyIsTheDataSWhereTheDeckIsSilent) {
   Question q = question(2, 0, {"model.vocab_size=0"});
   EXPECT_THROW(cost_of(q), Error);

@@ -166,6 +166,9 @@ TEST(VerifyRank, RefusesOverlapBadEdgesAndBadViews) {
   Forward l;
   l.program.tensor(l.later).address = l.program.plan[0].transient_bytes;
   expect_says(refusal_of(l.program), {"'later' ends at byte"});
+  Forward m;
+  m.program.tensor(m.y).address += 64;
+  expect_says(refusal_of(m.program), {"'y' has address", "not a multiple of 256 bytes"});
 }
 
 TEST(Fuzz, WhatThePassesMakeIsAcceptedAndEachOfItsEdgesIsNeeded) {

@@ -367,5 +367,20 @@ TEST(VerifyJoint, RunsAThousandRanksOfOneClass) {
   EXPECT_NO_THROW(verify_joint({&b.program}, {all}));
 }
 
+TEST(VerifyJoint, MembersOfABroadcastNameOneRoot) {
+  for (const int root_of_the_second : {0, 1}) {
+    Ranks ranks(2, Axis::shard);
+    for (int rank = 0; rank < 2; ++rank) {
+      const TensorId payload = ranks[rank].persistent("payload", 64);
+      ranks[rank].communicate(CommKind::broadcast, Axis::shard, Stream::gather, {payload}, {payload},
+                              rank == 0 ? 0 : root_of_the_second);
+    }
+    if (root_of_the_second == 0)
+      EXPECT_EQ(ranks.verdict(), "accepted");
+    else
+      expect_says(ranks.verdict(), {"from member 0", "from member 1"});
+  }
+}
+
 }  // namespace
 }  // namespace ztrain::test::verify_joint_test

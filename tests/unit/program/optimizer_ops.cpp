@@ -1,0 +1,156 @@
+// The end of a step, and load: which elements a rank speaks for and steps, and which copies follow.
+
+#include "program/passes/optimizer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+
+#include "base/hash.hpp"
+#include "program/passes/parameter_rates.hpp"
+#include "tests/support/small_job.hpp"
+
+namespace ztrain::program::optimizer_ops_test {
+namespace {
+
+using test::small_model;
+using test::spec_on;
+
+constexpr int shards = 3;
+
+std::vector<Job> jobs_of_all_ranks(const Strategy& strategy) {
+  std::vector<Job> jobs;
+  for (int rank = 0; rank < shards; ++rank)
+    jobs.push_back(compile(small_model(), spec_on(1, shards, strategy), rank));
+  return jobs;
+}
+
+TEST(Norm, IsTakenOfEachElementOnceAndWhereItLiesInTheSlice) {
+  for (const Strategy& strategy : strategies()) {
+    const std::vector<Job> jobs = jobs_of_all_ranks(strategy);
+    std::int64_t counted = 0;
+    for (const Job& job : jobs)
+      for (const Op& op : job.train.ops) {
+        if (op.type != "sum_squares") continue;
+        const std::int64_t slice = elements(job.train.tensor(op.inputs[0]).shape);
+        const std::vector<std::int64_t>& pieces = op.attributes.integers("pieces");
+        std::int64_t end = 0;
+        for (std::size_t i = 0; i < pieces.size(); i += 2) {
+          EXPECT_GE(pieces[i], end) << strategy.name << " " << op.name;
+          end = pieces[i] + pieces[i + 1];
+          counted += pieces[i + 1];
+        }
+        EXPECT_LE(end, slice) << strategy.name << " " << op.name << " of rank " << job.train.rank;
+      }
+    EXPECT_EQ(counted, jobs[0].layout.parameter_count()) << strategy.name;
+  }
+}
+
+/// What optimizer_step's attribute "pieces" says of each: engine/bind_optimizer.cpp.
+constexpr std::size_t per_piece = 8;
+
+TEST(OptimizerStep, StepsEachElementWhereItLiesInTheSlice) {
+  for (const Strategy& strategy : strategies()) {
+    const std::vector<Job> jobs = jobs_of_all_ranks(strategy);
+    std::map<std::int64_t, std::int64_t> next;  // of a parameter, by its hash: the element that comes next
+    std::int64_t stepped = 0;
+    for (const Job& job : jobs)
+      for (const Op& op : job.train.ops) {
+        if (op.type != "optimizer_step") continue;
+        const std::int64_t slice = elements(job.train.tensor(op.outputs[0]).shape);
+        const std::vector<std::int64_t>& pieces = op.attributes.integers("pieces");
+        std::int64_t end = 0;
+        for (std::size_t i = 0; i < pieces.size(); i += per_piece) {
+          EXPECT_GE(pieces[i], end) << strategy.name << " " << op.name;
+          end = pieces[i] + pieces[i + 1];
+          stepped += pieces[i + 1];
+          if (!strategy.optimizer_sharded) continue;
+          EXPECT_EQ(pieces[i + 4], next[pieces[i + 3]]) << strategy.name << " " << op.name;
+          next[pieces[i + 3]] += pieces[i + 1];
+        }
+        EXPECT_LE(end, slice) << strategy.name << " " << op.name << " of rank " << job.train.rank;
+      }
+    EXPECT_EQ(stepped, jobs[0].layout.parameter_count() * (strategy.optimizer_sharded ? 1 : shards))
+        << strategy.name;
+  }
+}
+
+/// Rank 1 of two along the tensor axis, which cuts rows of the first weight and columns of the second.
+Cut second_of_a_tensor_pair() {
+  MeshShape mesh;
+  mesh[Axis::tensor] = 2;
+  return {Coordinate(mesh, 1),
+          Layout({{"rows.weight", {12, 7}, {0, 2}}, {"columns.weight", {33, 24}, {1, 2}}, {"whole", {9}, {}}},
+                 1, 1),
+          find_strategy("NO_SHARD"),
+          {},
+          {{"unit"}}};
+}
+
+TEST(OptimizerStep, RoundsWithTheBitsOfTheWholeParametersElements) {
+  const Cut cut = second_of_a_tensor_pair();
+  UnitState state;
+  state.step_count = cut.layout.unit(0).elements();
+  Attributes attributes;
+  add_stepped_pieces(attributes, cut, state, 0, {});
+  const std::vector<std::int64_t>& pieces = attributes.integers("pieces");
+  ASSERT_EQ(pieces.size(), 3 * per_piece);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::int64_t* const p = pieces.data() + i * per_piece;
+    const std::int64_t run = p[5], stride = p[6], offset = p[7];
+    for (const LogicalRun& r : cut.layout.logical_runs(static_cast<int>(i), 1, 0, p[1]))
+      for (const std::int64_t e : {std::int64_t{0}, r.count - 1}) {
+        const std::int64_t in_slice = r.slice_begin + e;
+        EXPECT_EQ(in_slice / run * stride + offset + in_slice % run, r.logical_begin + e)
+            << cut.layout.parameters()[i].name << ", element " << in_slice;
+      }
+  }
+}
+
+TEST(Partials, CountTheLossOfATensorGroupOnce) {
+  for (const int rank : {0, 1}) {
+    Cut cut = second_of_a_tensor_pair();
+    cut.at = Coordinate(cut.at.mesh(), rank);
+    Program program;
+    program.mesh = cut.at.mesh();
+    const TensorId loss = program.add({.name = "loss", .dtype = DType::f64, .shape = {1, 2}});
+    JobTensors tensors;
+    tensors.partials = program.add({.name = "partials", .dtype = DType::u8, .shape = {2, 64}});
+    append_partials(program, cut, tensors, {loss}, {});
+    EXPECT_EQ(program.ops.at(0).type, "step_partials");
+    EXPECT_EQ(program.ops.at(0).attributes.integer("counts_loss"), rank == 0 ? 1 : 0);
+  }
+}
+
+/// The ops of load, as "cast", "all_gather" and so on, by what they write.
+std::map<TensorId, std::string> written_by_load(const Job& job) {
+  std::map<TensorId, std::string> written;
+  for (const Op& op : job.load.ops) written[op.outputs[0]] = op.type;
+  return written;
+}
+
+TEST(Load, MakesParametersOfMastersAndSharesWhatIsKeptWhole) {
+  for (const Strategy& strategy : strategies()) {
+    const Job job = compile(small_model(), spec_on(1, 2, strategy), 1);  // bf16, masters and moments fp32
+    const auto written = written_by_load(job);
+    std::size_t expected = 0;
+    for (const UnitState& s : job.tensors.units) {
+      ASSERT_TRUE(s.separate_master);
+      EXPECT_EQ(written.at(s.parameters.slice), "cast") << strategy.name;
+      ++expected;
+      std::vector<State> states{s.parameters, s.master};
+      states.insert(states.end(), s.optimizer.begin(), s.optimizer.end());
+      for (const State& state : states) {
+        if (state.slice == state.whole) continue;
+        EXPECT_EQ(written.at(state.whole), "all_gather") << strategy.name;
+        ++expected;
+      }
+      EXPECT_EQ(s.master.slice == s.master.whole, strategy.optimizer_sharded) << strategy.name;
+    }
+    EXPECT_EQ(written.size(), expected) << strategy.name;
+  }
+}
+
+}  // namespace
+}  // namespace ztrain::program::optimizer_ops_test
