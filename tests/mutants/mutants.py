@@ -7,8 +7,14 @@ environment variable ZTRAIN_MUTANT, so that one build serves every fault. The so
     mutants.py --check                     # is each fault's text in the sources, once? Builds nothing
     mutants.py --build build/mutants       # all faults
     mutants.py --build build/mutants --only program     # those of program.toml, or whose name begins so
+    mutants.py --build build/mutants --resume  # but for those that an earlier run saw noticed
+
+The tests that a fault names run one after another until one fails: those of tests/unit, then of tests/mpi, then the rest, and of
+each kind the quickest first. Their times, and that all pass without a fault, come from a run of each before the kind's first
+fault. Verdicts are kept in FOLDER/verdicts.json as they come.
 """
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -17,6 +23,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 import tomllib
 import zlib
@@ -27,7 +35,8 @@ SOURCES = ("src", "kernels")
 COPIED = ("CMakeLists.txt", "CMakePresets.json", "cmake", "docs", "inputs", "kernels", "slurm", "src", "tests", "tools",
           "README.md", "CONTRIBUTING.md")
 AIM = 97  # per cent
-SECONDS = 900  # a fault whose tests take longer is noticed: they hang
+SLOWER = 10  # a test that takes so many times what it takes without a fault, and LEAST more, hangs: the fault is noticed
+LEAST = 60  # seconds
 HEADER = """#pragma once
 #include <cstdlib>
 
@@ -152,45 +161,123 @@ def build(copy, preset):
     return copy / "build" / preset
 
 
-def run_tests(tree, pattern, number, seconds):
-    """Whether the tests pass, and the names of those that do not. A process group of its own, which ends with it."""
-    command = ["ctest", "--test-dir", str(tree), "-R", pattern, "--stop-on-failure", "-j", str(os.cpu_count())]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                             env={**os.environ, "ZTRAIN_MUTANT": str(number)}, start_new_session=True)
-    try:
-        output, _ = child.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
-        return False, ["(no end)"]
-    return child.returncode == 0, re.findall(r"^\s*\d+ - (\S+) \(", output, re.MULTILINE)
+class Test:
+    """An entry of CTest, run without CTest: several at a time, each in a process group that ends with it."""
+
+    def __init__(self, entry):
+        properties = {p["name"]: p["value"] for p in entry.get("properties", [])}
+        self.name, self.command = entry["name"], entry["command"]
+        self.folder = properties.get("WORKING_DIRECTORY")
+        self.environment = dict(pair.split("=", 1) for pair in properties.get("ENVIRONMENT", []))
+        self.seconds = 0.0  # without a fault
+
+    def passes(self, number, limit):
+        """Within `limit` seconds, with the fault of that number. What it leaves behind in temporary files goes."""
+        with tempfile.TemporaryDirectory(prefix="fault-", ignore_cleanup_errors=True) as temporary:
+            os.chmod(temporary, 0o755)  # some tests become another user
+            environment = {**os.environ, **self.environment, "ZTRAIN_MUTANT": str(number), "TMPDIR": temporary}
+            if self.name.startswith("unit/"):  # of several ranks one would stop and the others wait
+                environment["GTEST_FAIL_FAST"] = "1"
+            child = subprocess.Popen(self.command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+            try:
+                return child.wait(limit) == 0
+            except subprocess.TimeoutExpired:
+                return False
+            finally:
+                end_group(child)
 
 
-def require_sound(tree, faults):
-    """Without a fault all tests pass, and each pattern names some: else a fault would seem to be noticed, or could not be."""
-    listed = subprocess.run(["ctest", "--test-dir", str(tree), "-N"], capture_output=True, text=True, check=True).stdout
-    names = re.findall(r"^\s*Test\s+#\d+: (\S+)", listed, re.MULTILINE)
-    patterns = sorted({pattern for fault in faults for pattern in fault.tests})
-    for pattern in patterns:
-        if not any(re.search(pattern, name) for name in names):
+def end_group(child):
+    """mpirun ends its ranks, which have groups of their own, when it is told to end; then nothing is asked any more."""
+    for told in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(child.pid, told)
+            child.wait(5)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            pass
+
+
+def read_tests(tree, faults):
+    """The tests that these faults name: {pattern: [Test]}."""
+    command = ["ctest", "--test-dir", str(tree), "--show-only=json-v1"]
+    listed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    tests = [Test(entry) for entry in listed["tests"] if "command" in entry]
+    named = {}
+    for pattern in {pattern for fault in faults for pattern in fault.tests}:
+        named[pattern] = [test for test in tests if re.search(pattern, test.name)]
+        if not named[pattern]:
             raise SystemExit(f"no test has a name like {pattern!r}")
-    passed, failed = run_tests(tree, "|".join(patterns), 0, None)
-    if not passed:
+    return named
+
+
+def require_sound(tests, pool):
+    """Without a fault all tests pass: else a fault would seem to be noticed. Takes their times."""
+    def measure(test):
+        start = time.monotonic()
+        passed = test.passes(0, 1000)
+        test.seconds = time.monotonic() - start
+        return passed
+    failed = [test.name for test, passed in zip(tests, list(pool.map(measure, tests))) if not passed]
+    if failed:
         raise SystemExit(f"without a fault these tests fail: {', '.join(failed)}")
 
 
-def judge(tree, fault):
+def killer_of(fault, tests):
+    """The name of a test that notices the fault, or nothing."""
+    for test in sorted(tests, key=lambda test: test.seconds):
+        if not test.passes(fault.number, LEAST + SLOWER * test.seconds):
+            return test.name
+    return ""
+
+
+class Verdicts:
+    """What is known of each fault, in a file that is whole at any time."""
+
+    def __init__(self, path, resume):
+        self.path, self.lock = path, threading.Lock()
+        known = json.loads(path.read_text()) if resume and path.exists() else []
+        self.known = {verdict["name"]: verdict for verdict in known}
+
+    def noticed(self, fault):
+        """Whether an earlier run saw this fault noticed, as it is planted now. Tests that were added since take nothing away."""
+        verdict = self.known.get(fault.name)
+        return bool(verdict and verdict["killed_by"] and verdict["planted"] == fault.planted())
+
+    def add(self, fault, killer, seconds):
+        print(f"{'killed  ' if killer else 'SURVIVES'} {seconds:6.1f} s  {fault.name:44} {killer or fault.wrong}", flush=True)
+        with self.lock:
+            self.known[fault.name] = {"name": fault.name, "file": str(fault.path), "wrong": fault.wrong, "killed_by": killer,
+                                      "survives": fault.survives, "planted": fault.planted()}
+            new = self.path.with_suffix(".new")
+            new.write_text(json.dumps(list(self.known.values()), indent=1) + "\n")
+            new.replace(self.path)
+
+    def of(self, faults):
+        return [{**self.known[fault.name], "survives": fault.survives} for fault in faults if fault.name in self.known]
+
+
+def judge_all(tree, faults, verdicts, jobs):
+    """The dear tests run, without a fault and with one, only for what the cheap ones do not notice."""
     start = time.monotonic()
-    killer = ""
-    for pattern in fault.tests:
-        passed, failed = run_tests(tree, pattern, fault.number, SECONDS)
-        if not passed:
-            killer = failed[0] if failed else "(crash)"
-            break
-    seconds = time.monotonic() - start
-    print(f"{'killed  ' if killer else 'SURVIVES'} {seconds:6.1f} s  {fault.name:44} {killer or fault.wrong}", flush=True)
-    return {"name": fault.name, "file": str(fault.path), "wrong": fault.wrong, "killed_by": killer, "survives": fault.survives,
-            "seconds": round(seconds, 1)}
+    left = [fault for fault in faults if not verdicts.noticed(fault)]
+    named = read_tests(tree, left)
+    kinds = ("unit/", "mpi/", "")
+    kind_of = {test: next(kind for kind in kinds if test.name.startswith(kind)) for tests in named.values() for test in tests}
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for kind in kinds:
+            tests_of = {fault: {test for pattern in fault.tests for test in named[pattern] if kind_of[test] == kind}
+                        for fault in left}
+            require_sound(sorted(set().union(*tests_of.values()), key=lambda test: test.name), pool)
+
+            def judge(fault):
+                began = time.monotonic()
+                killer = killer_of(fault, tests_of[fault])
+                if killer or kind == kinds[-1]:
+                    verdicts.add(fault, killer, time.monotonic() - began)
+                return killer
+            left = [fault for fault, killer in zip(left, list(pool.map(judge, left))) if not killer]
+            print(f"{time.monotonic() - start:.0f} s: {len(left)} faults are left by the tests {kind or 'of all kinds'}", flush=True)
 
 
 def conclude(results):
@@ -212,7 +299,8 @@ def main():
     options.add_argument("--build", type=pathlib.Path, help="folder of the copy and its build")
     options.add_argument("--preset", default="ci", help="of CMakePresets.json; default: ci")
     options.add_argument("--only", action="append", default=[], help="faults whose name begins so; may be repeated")
-    options.add_argument("--json", type=pathlib.Path, help="also write the results here")
+    options.add_argument("--resume", action="store_true", help="take over from verdicts.json which faults were noticed")
+    options.add_argument("--jobs", type=int, default=os.cpu_count(), help="faults that are judged at a time; default: one per core")
     given = options.parse_args()
     faults = read_faults()
     if wrong := locate(faults):
@@ -228,11 +316,9 @@ def main():
     copy = given.build.resolve()
     copy_tree(faults, copy)
     tree = build(copy, given.preset)
-    require_sound(tree, chosen)
-    results = [judge(tree, fault) for fault in chosen]
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=1) + "\n")
-    sys.exit(0 if conclude(results) else 1)
+    verdicts = Verdicts(copy / "verdicts.json", given.resume)
+    judge_all(tree, chosen, verdicts, given.jobs)
+    sys.exit(0 if conclude(verdicts.of(chosen)) else 1)
 
 
 if __name__ == "__main__":
