@@ -37,8 +37,8 @@ std::int64_t classes_for(std::int64_t blocks) {
 
 /// dW += dx in the columns of p, where the token is of the class.
 template <class T, class G>
-KOKKOS_INLINE_FUNCTION void add_class(Vector<const std::int32_t> tokens, RowClass mine, const T* dx,
-                                      Matrix<G> dW, const RowPiece& p) {
+KOKKOS_INLINE_FUNCTION void add_class(Vector<const std::int32_t> tokens, std::int32_t table_row,
+                                      RowClass mine, const T* dx, Matrix<G> dW, const RowPiece& p) {
   constexpr std::int64_t batch = 8;
   for (std::int64_t first = 0; first < tokens.count; first += batch) {
     const std::int64_t left = tokens.count - first, n = left < batch ? left : batch;
@@ -46,12 +46,13 @@ KOKKOS_INLINE_FUNCTION void add_class(Vector<const std::int32_t> tokens, RowClas
     ids.load(tokens.data + first, n);
     unsigned found = 0;
     for (std::int64_t i = 0; i < batch; ++i) {
-      const std::int64_t token = ids.at[i];
+      const std::int64_t token = ids.at[i] - table_row;
       found |= static_cast<unsigned>(i < n && token >= 0 && token < dW.rows && mine.has(token)) << i;
     }
     for (std::int64_t row = first; found != 0; ++row, found >>= 1) {
       if (found % 2 == 0) continue;
-      add_row<T, G>(p.in(dx + row * dW.cols), p.both(dW.data + tokens.data[row] * dW.cols), p.n());
+      add_row<T, G>(p.in(dx + row * dW.cols), p.both(dW.data + (tokens.data[row] - table_row) * dW.cols),
+                    p.n());
     }
   }
 }
@@ -59,20 +60,24 @@ KOKKOS_INLINE_FUNCTION void add_class(Vector<const std::int32_t> tokens, RowClas
 }  // namespace
 
 template <class T>
-void embedding_forward(Exec& exec, Vector<const std::int32_t> tokens, Matrix<const T> W, Matrix<T> x) {
+void embedding_forward(Exec& exec, Vector<const std::int32_t> tokens, Matrix<const T> W, Matrix<T> x,
+                       TableRows rows) {
   REQUIRE(x.rows == tokens.count && x.cols == W.cols,
           "embedding: {} tokens and W [{}, {}], but x is [{}, {}]", tokens.count, W.rows, W.cols, x.rows,
           x.cols);
+  const std::int64_t first = rows.first, all = rows.all > 0 ? rows.all : W.rows;
   for_wide_rows(
       exec, x.rows, x.cols, KOKKOS_LAMBDA(const Lanes& lanes, const std::int64_t row) {
         const std::int64_t token = tokens.data[row];
         T* const out = x.data + row * x.cols;
-        const bool known = token >= 0 && token < W.rows;
-        const T* const weights = W.data + (known ? token : 0) * W.cols;
+        const bool known = token >= 0 && token < all, here = token >= first && token < first + W.rows;
+        const T* const weights = W.data + (here ? token - first : 0) * W.cols;
         lanes.each(x.cols, [&](std::int64_t begin, std::int64_t n) {
           const RowPiece p{begin, n};
-          if (known)
+          if (here)
             p.copy(weights, out);
+          else if (known)
+            p.fill_zero(out);
           else
             p.fill_nan(out);
         });
@@ -81,11 +86,12 @@ void embedding_forward(Exec& exec, Vector<const std::int32_t> tokens, Matrix<con
 
 template <class T, class G>
 void embedding_backward(Exec& exec, Vector<const std::int32_t> tokens, Matrix<const T> dx, Matrix<G> dW,
-                        bool accumulate) {
+                        bool accumulate, TableRows rows) {
   REQUIRE(dx.rows == tokens.count && dx.cols == dW.cols,
           "embedding backward: {} tokens and dW [{}, {}], but dx is [{}, {}]", tokens.count, dW.rows, dW.cols,
           dx.rows, dx.cols);
   if (!accumulate) zero(exec, dW.data, dW.rows * dW.cols * static_cast<std::int64_t>(sizeof(G)));
+  const auto first = static_cast<std::int32_t>(rows.first);
   const std::int64_t blocks = ceil_div(dW.cols, column_block), classes = classes_for(blocks);
   for_rows(
       exec, blocks * classes, KOKKOS_LAMBDA(const std::int64_t index) {
@@ -93,21 +99,25 @@ void embedding_backward(Exec& exec, Vector<const std::int32_t> tokens, Matrix<co
         const RowClass mine{index / blocks, classes};
         // Of a length that a CPU's compiler knows, where it can be.
         if (!on_gpu && left >= column_block)
-          add_class<T, G>(tokens, mine, dx.data, dW, RowPiece{begin, column_block});
+          add_class<T, G>(tokens, first, mine, dx.data, dW, RowPiece{begin, column_block});
         else
-          add_class<T, G>(tokens, mine, dx.data, dW,
+          add_class<T, G>(tokens, first, mine, dx.data, dW,
                           RowPiece{begin, left < column_block ? left : column_block});
       });
 }
 
-template void embedding_forward<float>(Exec&, Vector<const std::int32_t>, Matrix<const float>, Matrix<float>);
-template void embedding_forward<bf16>(Exec&, Vector<const std::int32_t>, Matrix<const bf16>, Matrix<bf16>);
-template void embedding_forward<f16>(Exec&, Vector<const std::int32_t>, Matrix<const f16>, Matrix<f16>);
+template void embedding_forward<float>(Exec&, Vector<const std::int32_t>, Matrix<const float>, Matrix<float>,
+                                       TableRows);
+template void embedding_forward<bf16>(Exec&, Vector<const std::int32_t>, Matrix<const bf16>, Matrix<bf16>,
+                                      TableRows);
+template void embedding_forward<f16>(Exec&, Vector<const std::int32_t>, Matrix<const f16>, Matrix<f16>,
+                                     TableRows);
 template void embedding_forward<double>(Exec&, Vector<const std::int32_t>, Matrix<const double>,
-                                        Matrix<double>);
+                                        Matrix<double>, TableRows);
 
-#define ZTRAIN_BACKWARD(T, G) \
-  template void embedding_backward<T, G>(Exec&, Vector<const std::int32_t>, Matrix<const T>, Matrix<G>, bool);
+#define ZTRAIN_BACKWARD(T, G)                                                                           \
+  template void embedding_backward<T, G>(Exec&, Vector<const std::int32_t>, Matrix<const T>, Matrix<G>, \
+                                         bool, TableRows);
 ZTRAIN_BACKWARD(float, float)
 ZTRAIN_BACKWARD(bf16, float)
 ZTRAIN_BACKWARD(bf16, bf16)

@@ -90,6 +90,11 @@ struct Piece {
     std::memset(static_cast<T*>(target), 0xFF, static_cast<std::size_t>(n()) * sizeof(T));
   }
   template <class T>
+  KOKKOS_INLINE_FUNCTION void fill_zero(T* to) const {
+    auto&& target = out(to);
+    std::memset(static_cast<T*>(target), 0, static_cast<std::size_t>(n()) * sizeof(T));
+  }
+  template <class T>
   KOKKOS_INLINE_FUNCTION auto both(T* data) const {
     if constexpr (on_gpu)
       return PackOut<T, size>(data + begin, length, true);

@@ -38,6 +38,11 @@ std::pair<Columns<T>, Columns<T>> gate_and_up_out(const Binding& b, std::size_t 
   return {out_matrix<T>(b, 0), out_matrix<T>(b, 1)};
 }
 
+/// Of a table that is split over an axis.
+kernels::TableRows table_rows(const Binding& b) {
+  return {b.op.attributes.integer("first_row", 0), b.op.attributes.integer("rows", 0)};
+}
+
 }  // namespace
 
 Bound bind_embedding(const Binding& b) {
@@ -45,7 +50,9 @@ Bound bind_embedding(const Binding& b) {
     const auto tokens = in_vector<std::int32_t>(b, 0);
     const auto weight = in_matrix<T>(b, 1);
     const auto x = out_matrix<T>(b, 0);
-    return {[&exec = b.exec, tokens, weight, x] { kernels::embedding_forward<T>(exec, tokens, weight, x); },
+    return {[&exec = b.exec, tokens, weight, x, rows = table_rows(b)] {
+              kernels::embedding_forward<T>(exec, tokens, weight, x, rows);
+            },
             nullptr};
   });
 }
@@ -55,8 +62,8 @@ Bound bind_embedding_grad(const Binding& b) {
     const auto tokens = in_vector<std::int32_t>(b, 0);
     const auto dx = in_matrix<T>(b, 1);
     const auto dw = out_matrix<G>(b, 0);
-    return {[&exec = b.exec, tokens, dx, dw, add = accumulates(b)] {
-              kernels::embedding_backward<T, G>(exec, tokens, dx, dw, add);
+    return {[&exec = b.exec, tokens, dx, dw, add = accumulates(b), rows = table_rows(b)] {
+              kernels::embedding_backward<T, G>(exec, tokens, dx, dw, add, rows);
             },
             nullptr};
   });

@@ -105,7 +105,7 @@ std::vector<Note> product_notes(const Binding& b, const kernels::Gemm& gemm) {
 Bound bind_linear(const Binding& b) {
   const kernels::LinearShape shape{b.in(0).shape[0], b.in(1).shape[1], b.out(0).shape[1]};
   const std::size_t biases = 1 + static_cast<std::size_t>(b.op.attributes.integer("parts", 1));
-  const bool bias = b.op.inputs.size() > biases;
+  const bool bias = b.op.inputs.size() > biases && b.op.attributes.integer("adds_bias", 1) != 0;
   return product(b, kernels::make_linear(shape, b.in(0).dtype, bias), b.input<std::byte>(0),
                  joined_input(b, 1), bias ? joined_input(b, biases) : nullptr, b.output<std::byte>(0));
 }

@@ -33,6 +33,9 @@ Bound bind_attention(const Binding& b);
 Bound bind_attention_grad(const Binding& b);
 Bound bind_head_loss(const Binding& b);
 Bound bind_head_loss_grad(const Binding& b);
+Bound bind_head_logits(const Binding& b);
+Bound bind_head_split_loss(const Binding& b);
+Bound bind_head_logits_grad(const Binding& b);
 // Products of 8-bit codes, and codes (bind_fp8.cpp).
 Bound bind_fp8_quantize(const Binding& b);
 Bound bind_fp8_transpose(const Binding& b);

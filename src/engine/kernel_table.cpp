@@ -14,7 +14,7 @@ struct Row {
   Bound (*bind)(const Binding&);
 };
 
-constexpr std::array<Row, 44> table{{
+constexpr std::array<Row, 46> table{{
     {"embedding", bind_embedding},
     {"embedding_grad", bind_embedding_grad},
     {"rmsnorm", bind_rmsnorm},
@@ -45,10 +45,12 @@ constexpr std::array<Row, 44> table{{
     {"scale", bind_scale},
     {"dropout", bind_dropout},
     {"copy", bind_copy},
-    {"copy_to_axis", bind_copy},
     {"select_row", bind_select_row},
     {"head_loss", bind_head_loss},
     {"head_loss_grad", bind_head_loss_grad},
+    {"head_logits", bind_head_logits},
+    {"head_split_loss", bind_head_split_loss},
+    {"head_logits_grad", bind_head_logits_grad},
     {"all_gather", bind_all_gather},
     {"reduce_scatter", bind_reduce_scatter},
     {"all_reduce", bind_all_reduce},

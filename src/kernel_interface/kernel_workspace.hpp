@@ -126,6 +126,20 @@ constexpr std::int64_t head_loss_workspace_bytes(std::int64_t tokens, std::int64
          head_loss_chunk(tokens, vocabulary, type, target) * head_loss_token_bytes(vocabulary, type);
 }
 
+/// What the products of the gradients of a split head need, for a chunk of tokens and this rank's words.
+constexpr std::int64_t head_split_products_bytes(std::int64_t tokens, std::int64_t words, std::int64_t width,
+                                                 DType type, DType gradient, Target target) {
+  return std::max(gemm_workspace_bytes(tokens, width, words, type, type, target),
+                  gemm_workspace_bytes(words, width, tokens, type, gradient, target));
+}
+/// The same, and the gradients of the logits where they are narrower than these.
+constexpr std::int64_t head_split_grad_bytes(std::int64_t tokens, std::int64_t words, std::int64_t width,
+                                             DType type, DType gradient, Target target) {
+  const bool apart = size_of(type) < accumulator_bytes(type);
+  return head_split_products_bytes(tokens, words, width, type, gradient, target) +
+         (apart ? tokens * head_loss_stride(words) * size_of(type) : 0);
+}
+
 // Light kernels.
 
 /// Rows that one block of the rmsnorm backward sums into one partial gradient of the weight: at most 64

@@ -6,17 +6,18 @@
 
 namespace ztrain {
 
-Layout::Layout(std::vector<ParameterShape> parameters, int units, int shards)
-    : parameters_(std::move(parameters)) {
+Layout::Layout(std::vector<ParameterShape> parameters, int units, int shards, int tensor_index)
+    : parameters_(std::move(parameters)), tensor_index_(tensor_index) {
   units_.resize(static_cast<std::size_t>(units));
   by_parameter_.resize(parameters_.size());
   std::vector<std::int64_t> end(units_.size(), 0);
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     const ParameterShape& parameter = parameters_[p];
-    const auto& [dim, parts] = parameter.slice;
-    REQUIRE(dim < 0 || parameter.shape[static_cast<std::size_t>(dim)] % parts == 0,
-            "{}: dim {} of {} does not divide into {} slices over the tensor axis", parameter.name, dim,
-            to_string(parameter.shape), parts);
+    const TensorSlice& slice = parameter.slice;
+    REQUIRE(slice.whole() || !slice.begins.empty() ||
+                parameter.shape[static_cast<std::size_t>(slice.dim)] % slice.parts == 0,
+            "{}: dim {} of {} does not divide into {} slices over the tensor axis", parameter.name, slice.dim,
+            to_string(parameter.shape), slice.parts);
     const auto u = static_cast<std::size_t>(parameter.unit);
     const Segment segment{static_cast<int>(p), end[u], ztrain::elements(slice_shape(static_cast<int>(p)))};
     end[u] = round_up(segment.begin + segment.count, quantum);
@@ -36,9 +37,7 @@ const Segment& Layout::segment_of(int parameter) const {
 
 Shape Layout::slice_shape(int parameter) const {
   const ParameterShape& p = parameters_[static_cast<std::size_t>(parameter)];
-  Shape shape = p.shape;
-  if (p.slice.dim >= 0) shape[static_cast<std::size_t>(p.slice.dim)] /= p.slice.parts;
-  return shape;
+  return p.slice.part_of(p.shape, tensor_index_);
 }
 
 std::vector<Piece> Layout::pieces(int unit, std::int64_t begin, std::int64_t end) const {
@@ -53,20 +52,26 @@ std::vector<Piece> Layout::pieces(int unit, std::int64_t begin, std::int64_t end
 std::vector<LogicalRun> Layout::logical_runs(int parameter, int tensor_index, std::int64_t begin,
                                              std::int64_t count) const {
   const ParameterShape& p = parameters_[static_cast<std::size_t>(parameter)];
-  if (p.slice.dim < 0) return {{begin, begin, count}};
-  // A slice along dim is, for every index of the outer dims, one run of `run` elements out of `stride`.
-  const Shape slice = slice_shape(parameter);
-  std::int64_t run = 1;
-  for (std::size_t d = static_cast<std::size_t>(p.slice.dim); d < slice.size(); ++d) run *= slice[d];
-  const std::int64_t stride = run * p.slice.parts;
+  const SliceIndex index = slice_index(p.shape, p.slice, tensor_index);
+  if (p.slice.whole()) return {{begin, begin, count}};
   std::vector<LogicalRun> runs;
   for (std::int64_t at = begin; at < begin + count;) {
-    const std::int64_t outer = at / run, inner = at % run;
-    const std::int64_t n = std::min(run - inner, begin + count - at);
-    runs.push_back({at, outer * stride + tensor_index * run + inner, n});
+    const std::int64_t outer = at / index.run, inner = at % index.run;
+    const std::int64_t n = std::min(index.run - inner, begin + count - at);
+    runs.push_back({at, outer * index.stride + index.offset + inner, n});
     at += n;
   }
   return runs;
+}
+
+SliceIndex slice_index(const Shape& shape, const TensorSlice& slice, int tensor_index) {
+  if (slice.whole()) return {};
+  const auto dim = static_cast<std::size_t>(slice.dim);
+  std::int64_t inner = 1;
+  for (std::size_t d = dim + 1; d < shape.size(); ++d) inner *= shape[d];
+  const std::int64_t begin = slice.begin(shape[dim], tensor_index);
+  const std::int64_t rows = slice.begin(shape[dim], tensor_index + 1) - begin;
+  return {std::max<std::int64_t>(1, rows * inner), shape[dim] * inner, begin * inner};
 }
 
 std::int64_t Layout::parameter_count() const {
@@ -82,7 +87,7 @@ std::int64_t Layout::trained_count() const {
 }
 
 bool owns(const Coordinate& at, const TensorSlice& slice) {
-  return at[Axis::replicate] == 0 && (slice.dim >= 0 || at[Axis::tensor] == 0);
+  return at[Axis::replicate] == 0 && (!slice.whole() || at[Axis::tensor] == 0);
 }
 
 }  // namespace ztrain

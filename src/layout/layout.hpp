@@ -13,19 +13,12 @@
 #include <vector>
 
 #include "base/shape.hpp"
+#include "base/tensor_slice.hpp"
 #include "layout/mesh.hpp"
 
 namespace ztrain {
 
 inline constexpr std::int64_t quantum = 256;  ///< elements
-
-/// How a parameter is cut over the `tensor` axis: along dim into parts equal slices; dim -1: every rank holds
-/// it whole.
-struct TensorSlice {
-  int dim = -1;
-  int parts = 1;
-  bool operator==(const TensorSlice&) const = default;
-};
 
 /// What layout needs to know of a parameter.
 struct ParameterShape {
@@ -69,18 +62,26 @@ struct LogicalRun {
   std::int64_t count = 0;
 };
 
+/// The logical index of element e of a rank's slice is (e / run) * stride + offset + e % run: for every index
+/// of the outer dims the slice has one run out of each stride.
+struct SliceIndex {
+  std::int64_t run = 1, stride = 1, offset = 0;
+};
+SliceIndex slice_index(const Shape& shape, const TensorSlice& slice, int tensor_index);
+
 class Layout {
  public:
-  /// units: number of units; shards: size of the group that parameters are sharded over.
-  /// Throws Error when a sliced dim does not divide by its parts, naming the parameter.
-  Layout(std::vector<ParameterShape> parameters, int units, int shards);
+  /// units: number of units; shards: size of the group that parameters are sharded over; tensor_index: of
+  /// the rank along the tensor axis, which matters where parts are not equal. Throws Error when a dim that is
+  /// cut into equal parts does not divide, naming the parameter.
+  Layout(std::vector<ParameterShape> parameters, int units, int shards, int tensor_index = 0);
 
   const std::vector<ParameterShape>& parameters() const { return parameters_; }
   const std::vector<FlatUnit>& units() const { return units_; }
   const FlatUnit& unit(int u) const { return units_[static_cast<std::size_t>(u)]; }
   const Segment& segment_of(int parameter) const;
 
-  /// Shape of the slice that one tensor rank holds.
+  /// Shape of the slice that this tensor rank holds.
   Shape slice_shape(int parameter) const;
   /// The parameter runs in [begin, end) of a unit's flat range, in flat order.
   std::vector<Piece> pieces(int unit, std::int64_t begin, std::int64_t end) const;
@@ -95,6 +96,7 @@ class Layout {
 
  private:
   std::vector<ParameterShape> parameters_;
+  int tensor_index_;
   std::vector<FlatUnit> units_;
   std::vector<Segment> by_parameter_;
 };

@@ -37,8 +37,7 @@ class Fp8 {
     const Value& weight = graph_.value(node.inputs[1]);
     if (weight.parameter < 0 || readers_[static_cast<std::size_t>(node.inputs[1])] > 1) return false;
     const Parameter& p = graph_.parameters[static_cast<std::size_t>(weight.parameter)];
-    return !p.adapter && p.slice_parts == 1 && weight.shape[0] % granule == 0 &&
-           weight.shape[1] % granule == 0;
+    return !p.adapter && p.slice.whole() && weight.shape[0] % granule == 0 && weight.shape[1] % granule == 0;
   }
 
   void change(Node& layer) {

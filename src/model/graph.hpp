@@ -9,6 +9,7 @@
 #include "base/attributes.hpp"
 #include "base/dtype.hpp"
 #include "base/shape.hpp"
+#include "base/tensor_slice.hpp"
 
 namespace ztrain::model {
 
@@ -40,6 +41,11 @@ struct Node {
 /// uniform: in [-init_std, init_std).
 enum class Init : std::uint8_t { normal, ones, zeros, uniform };
 
+/// Elements [begin, end) of a dim.
+struct Rows {
+  std::int64_t begin = 0, end = 0;
+};
+
 struct Parameter {
   std::string name;  ///< Hugging Face name
   Shape shape;       ///< logical, whole
@@ -52,8 +58,10 @@ struct Parameter {
   /// The first of the parameters that it must lie beside, in their order, since one product takes them all
   /// (program/passes/join_products.hpp); -1: none.
   int joined = -1;
-  int slice_dim = -1;  ///< dim cut over the tensor axis; -1: whole on each rank
-  int slice_parts = 1;
+  TensorSlice slice;  ///< over the tensor axis
+  /// Of a parameter that this rank holds whole: the rows that its value is, where it computes with those
+  /// alone. end = 0: with all.
+  Rows computed;
   ValueId value = -1;
   /// Of a weight that is computed with as 8-bit codes (its value's dtype): their scales, a state; else -1.
   ValueId scales = -1;

@@ -42,12 +42,10 @@ std::vector<Box> boxes_of_range(const Shape& shape, std::int64_t begin, std::int
 
 std::vector<Box> boxes_of_slice(const Shape& shape, const TensorSlice& slice, int index, std::int64_t begin,
                                 std::int64_t end) {
-  if (slice.dim < 0) return boxes_of_range(shape, begin, end);
+  if (slice.whole()) return boxes_of_range(shape, begin, end);
   const auto dim = static_cast<std::size_t>(slice.dim);
-  Shape part = shape;
-  part[dim] /= slice.parts;
-  std::vector<Box> boxes = boxes_of_range(part, begin, end);
-  for (Box& box : boxes) box.start[dim] += index * part[dim];
+  std::vector<Box> boxes = boxes_of_range(slice.part_of(shape, index), begin, end);
+  for (Box& box : boxes) box.start[dim] += slice.begin(shape[dim], index);
   return boxes;
 }
 

@@ -5,10 +5,11 @@
 #include "base/error.hpp"
 #include "kernel_interface/attention_work.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
-#include "layout/comm_cost.hpp"
 #include "model/attention_span.hpp"
 #include "program/ir/attention_op.hpp"
 #include "program/passes/adjoints.hpp"
+#include "program/passes/conversions.hpp"
+#include "program/passes/split_head.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -74,6 +75,22 @@ std::int64_t quantize_workspace(const Program&, const Op& op) {
   return op.attributes.integer("rowwise") != 0 ? 0 : fp8_quantize_workspace_bytes;
 }
 
+/// Logits of the `rows` tokens of a chunk: operand 0 is h of all tokens, operand 1 this rank's words.
+std::int64_t head_logits_workspace(const Program& p, const Op& op) {
+  const Tensor& w = p.tensor(op.inputs[1]);
+  return gemm_workspace_bytes(op.attributes.integer("rows"), w.shape[0], w.shape[1], w.dtype,
+                              p.tensor(op.outputs[0]).dtype, p.target);
+}
+double head_logits_flops(const Program& p, const Op& op) {
+  return 2 * static_cast<double>(op.attributes.integer("rows")) * dim(p, op.inputs[1], 0) *
+         dim(p, op.inputs[1], 1);
+}
+double head_logits_grad_flops(const Program& p, const Op& op) {
+  const bool weight_grad = op.outputs.size() > 3;
+  const auto rows = static_cast<double>(op.attributes.integer("rows"));
+  return (weight_grad ? 4 : 2) * rows * dim(p, op.inputs[3], 0) * dim(p, op.inputs[3], 1);
+}
+
 /// 2 m n k of C[m, n]: operand 0 is [m, k].
 double fp8_flops(const Program& p, const Op& op) {
   return 2 * dim(p, op.outputs[0], 0) * dim(p, op.outputs[0], 1) * dim(p, op.inputs[0], 1);
@@ -88,56 +105,100 @@ std::int64_t sum_workspace(const Program& p, const Op& op) {
   return sum_squares_workspace_bytes(elements(p.tensor(op.inputs[0]).shape));
 }
 
-// Columns: name, adjoint, flops, workspace of the forward, forward_with_gradient, overlay, training_only,
-// straight_through, without_third.
-constexpr std::array<OpType, 45> table{{
-    {"embedding", embedding_adjoint},
-    {"embedding_grad"},
-    {"rmsnorm", rmsnorm_adjoint},
-    {"add_rmsnorm", nullptr, nullptr, nullptr, false, 2},  // made after expansion, by fusion.cpp
-    {"rmsnorm_grad"},
-    {"linear", linear_adjoint, linear_flops, gemm_workspace},
-    {"linear_grad_input", nullptr, linear_flops, gemm_workspace},
-    {"linear_grad_weight", nullptr, grad_weight_flops, gemm_workspace},
-    {"linear_grad_bias"},
-    {"fp8_quantize", nullptr, nullptr, quantize_workspace, false, 0, false, true},
-    {"fp8_quantize_both", nullptr, nullptr, quantize_workspace, false, 0, false, true, "fp8_quantize"},
-    {"fp8_transpose"},
-    {"linear_fp8", linear_fp8_adjoint, fp8_flops, fp8_workspace},
-    {"linear_fp8_grad_input", nullptr, fp8_flops, fp8_workspace},
-    {"linear_fp8_grad_weight", nullptr, fp8_flops, fp8_workspace},
-    {"rope_table"},
-    {"rope", rope_adjoint, nullptr, nullptr, false, 1},
-    {"attention", attention_adjoint, attention_flops, attention_workspace},
-    {"attention_grad", nullptr, attention_grad_flops},
-    {"cache_append"},
-    {"attention_cached", nullptr, attention_cached_flops},
-    {"swiglu", swiglu_adjoint},
-    {"swiglu_grad", nullptr, nullptr, nullptr, false, 1},
-    {"add", add_adjoint, nullptr, nullptr, false, 2},
-    {"scale", scale_adjoint, nullptr, nullptr, false, 1},
-    {"dropout", dropout_adjoint, nullptr, nullptr, false, 0, true},
-    {"copy", copy_adjoint},
-    {"copy_to_axis", copy_to_axis_adjoint},
-    {"reduce_from_axis", copy_adjoint},
-    {"select_row"},
-    {"head_loss", head_loss_adjoint, linear_flops, head_workspace, true},
-    {"head_loss_grad", nullptr, head_grad_flops},
+constexpr std::array table{
+    OpType{.name = "embedding", .adjoint = embedding_adjoint, .placings = "RR>R II>I 0R>0 R0>P R1>1"},
+    OpType{.name = "embedding_grad"},
+    OpType{.name = "rmsnorm", .adjoint = rmsnorm_adjoint, .placings = "RR>RR II>II 0R>00 1R>10"},
+    OpType{.name = "add_rmsnorm", .overlay = 2},  // made after expansion, by fusion.cpp
+    OpType{.name = "rmsnorm_grad"},
+    // A bias beside a partial product is added by one rank.
+    OpType{.name = "linear",
+           .adjoint = linear_adjoint,
+           .flops = linear_flops,
+           .workspace = gemm_workspace,
+           .placings = "RRR>R III>I 0RR>0 R00>1 11I>P PRI>P"},
+    OpType{.name = "linear_grad_input", .flops = linear_flops, .workspace = gemm_workspace},
+    OpType{.name = "linear_grad_weight", .flops = grad_weight_flops, .workspace = gemm_workspace},
+    OpType{.name = "linear_grad_bias"},
+    OpType{.name = "fp8_quantize",
+           .workspace = quantize_workspace,
+           .straight_through = true,
+           .placings = "R>RR 0>00"},
+    OpType{.name = "fp8_quantize_both",
+           .workspace = quantize_workspace,
+           .straight_through = true,
+           .placings = "R>RRR 0>001",
+           .without_third = "fp8_quantize"},
+    OpType{.name = "fp8_transpose"},
+    OpType{.name = "linear_fp8",
+           .adjoint = linear_fp8_adjoint,
+           .flops = fp8_flops,
+           .workspace = fp8_workspace,
+           .placings = "RRRRR>R 00RRR>0"},
+    OpType{.name = "linear_fp8_grad_input", .flops = fp8_flops, .workspace = fp8_workspace},
+    OpType{.name = "linear_fp8_grad_weight", .flops = fp8_flops, .workspace = fp8_workspace},
+    OpType{.name = "rope_table", .placings = "R>R I>I 0>0"},
+    OpType{.name = "rope", .adjoint = rope_adjoint, .overlay = 1, .placings = "RR>R II>I 00>0 1R>1"},
+    OpType{.name = "attention",
+           .adjoint = attention_adjoint,
+           .flops = attention_flops,
+           .workspace = attention_workspace,
+           .placings = "RRRR>RR IIII>II 0000>00 111R>11"},
+    OpType{.name = "attention_grad", .flops = attention_grad_flops},
+    OpType{.name = "cache_append"},
+    OpType{.name = "attention_cached", .flops = attention_cached_flops},
+    OpType{.name = "swiglu", .adjoint = swiglu_adjoint, .placings = "RR>R II>I 00>0 11>1"},
+    OpType{.name = "swiglu_grad", .overlay = 1},
+    OpType{.name = "add", .adjoint = add_adjoint, .overlay = 2, .placings = "RR>R II>I 00>0 11>1 PP>P"},
+    OpType{.name = "scale", .adjoint = scale_adjoint, .overlay = 1, .placings = "R>R I>I 0>0 1>1 P>P"},
+    OpType{
+        .name = "dropout", .adjoint = dropout_adjoint, .training_only = true, .placings = "R>R I>I 0>0 P>P"},
+    OpType{.name = "copy", .adjoint = copy_adjoint},
+    OpType{.name = "select_row", .placings = "RR>R II>I 1R>1"},
+    OpType{.name = "head_loss",
+           .adjoint = head_loss_adjoint,
+           .flops = linear_flops,
+           .workspace = head_workspace,
+           .forward_with_gradient = true,
+           .placings = "RRRR>R IIII>I 0R00>P R0RR>I"},
+    OpType{.name = "head_loss_grad", .flops = head_grad_flops},
+    // The head over a split vocabulary: passes/split_head.cpp.
+    OpType{.name = "head_loss_split",
+           .adjoint = split_head_adjoint,
+           .forward_with_gradient = true,
+           .forward = split_head_forward},
+    OpType{.name = "head_logits", .flops = head_logits_flops, .workspace = head_logits_workspace},
+    OpType{.name = "head_split_loss"},
+    OpType{.name = "head_logits_grad", .flops = head_logits_grad_flops},
+    // Conversions between placements, which the placing pass inserts: passes/conversions.cpp.
+    OpType{.name = "copy_to_axis", .adjoint = copy_to_axis_adjoint, .placings = "R>R 0>0", .alias = true},
+    OpType{.name = "reduce_from_axis",
+           .adjoint = copy_adjoint,
+           .placings = "R>R 0>0",
+           .forward = reduce_from_axis_forward},
+    OpType{.name = "gather_from_axis",
+           .adjoint = gather_from_axis_adjoint,
+           .placings = "R>R 0>0",
+           .forward = gather_from_axis_forward},
+    OpType{.name = "scatter_to_axis",
+           .adjoint = scatter_to_axis_adjoint,
+           .placings = "R>R 0>0",
+           .forward = scatter_to_axis_forward},
     // What the sharding and optimizer passes add; operands in program/passes/step_ops.hpp.
-    {"all_gather"},
-    {"reduce_scatter"},
-    {"all_reduce"},
-    {"release"},
-    {"zero_gaps"},
-    {"cast"},
-    {"sum_squares", nullptr, nullptr, sum_workspace},
-    {"step_partials"},
-    {"finish_step"},
-    {"optimizer_step"},
-    {"fp8_largest"},
-    {"fp8_scales"},
-    {"fp8_encode"},
-}};
+    OpType{.name = "all_gather"},
+    OpType{.name = "reduce_scatter"},
+    OpType{.name = "all_reduce"},
+    OpType{.name = "release"},
+    OpType{.name = "zero_gaps"},
+    OpType{.name = "cast"},
+    OpType{.name = "sum_squares", .workspace = sum_workspace},
+    OpType{.name = "step_partials"},
+    OpType{.name = "finish_step"},
+    OpType{.name = "optimizer_step"},
+    OpType{.name = "fp8_largest"},
+    OpType{.name = "fp8_scales"},
+    OpType{.name = "fp8_encode"},
+};
 
 }  // namespace
 
@@ -158,36 +219,6 @@ void complete(Program& program, Op& op) {
     op.outputs.push_back(program.add(std::move(t)));
   }
   if (row.flops) op.flops = row.flops(program, op);
-}
-
-void emit_all_reduce(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes,
-                     Action action) {
-  Op op;
-  op.name = name;
-  op.action = action;
-  op.inputs = {x};
-  op.outputs = {y};
-  const int ranks = program.mesh.size(axes);
-  if (ranks == 1) {
-    op.type = "copy";
-    program.ops.push_back(std::move(op));
-    return;
-  }
-  const Tensor& info = program.tensor(x);
-  const std::int64_t count = elements(info.shape);
-  Tensor ws;
-  ws.name = "workspace." + name;
-  ws.dtype = DType::u8;
-  ws.shape = {all_reduce_workspace(ranks, info.dtype, count)};
-  ws.category = Category::workspace;
-  op.type = "all_reduce";
-  op.stream = Stream::reduce;
-  op.comm.kind = CommKind::all_reduce;
-  op.comm.axes = axes;
-  op.comm.sent_bytes =
-      all_reduce_sent(ranks, Coordinate(program.mesh, program.rank).index_in(axes), info.dtype, count);
-  op.outputs.push_back(program.add(std::move(ws)));
-  program.ops.push_back(std::move(op));
 }
 
 AxisSet axes_of(const Attributes& attributes) {

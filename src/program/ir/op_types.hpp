@@ -5,14 +5,16 @@
 // clang-format off
 // Operands (T tokens, d hidden, n out, k in, V vocabulary; [accumulate] marks an output that the op may add to, and then
 // also lists as its last input):
-//   embedding          tokens[T] W[V,d]                      -> x[T,d]
-//   embedding_grad     tokens[T] dx[T,d]                     -> dW[V,d] [accumulate]
+//   embedding          tokens[T] W[V,d]                      -> x[T,d]       first_row, rows: W is those from first_row on of
+//                                                            a table of so many; a row that it has not is zeros
+//   embedding_grad     tokens[T] dx[T,d]                     -> dW[V,d] [accumulate]     first_row, rows
 //   rmsnorm            x[T,d] w[d]                           -> y[T,d] rstd[T]                          eps
 //                      or each head of x[T,heads*d]          -> y, rstd[T*heads]
 //   add_rmsnorm        a b w                                 -> r = a + b, y = rmsnorm(r), rstd         eps
 //   rmsnorm_grad       x w rstd dy (addend[T,d])             -> dx[T,d] dw[d] [accumulate] workspace    addend 0|1
 //   linear             x[T,k] W[n,k]... (b[n]...)            -> y[T,n] workspace        parts: weights, and biases, whose rows
-//                                                            follow one another in memory; n: the sum of theirs
+//                                                            follow one another in memory; n: the sum of theirs;
+//                                                            adds_bias 0: the bias is not read
 //   linear_grad_input  dy[T,n] W[n,k]...                     -> dx[T,k] [accumulate] workspace            parts
 //   linear_grad_weight dy[T,n] x[T,k]                        -> dW[n,k]... [accumulate] workspace         parts
 //   fp8_quantize       x[T,k] (c[k])                        -> codes[T,k] scales[1 or T] (workspace)      rowwise 0|1; of x
@@ -40,13 +42,17 @@
 //   scale              x                                     -> factor * x           factor
 //   dropout            x[T,n] scalars                        -> y                    rate, key, first_token; identity
 //                                                            outside training
-//   copy, copy_to_axis x                                     -> y
-//   reduce_from_axis   x                                     -> y, summed over the axis in attribute `axes`
+//   copy               x                                     -> y
 //   select_row         x[T,d] index[1]                       -> y[1,d]
 //   head_loss          h[T,d] W[V,d] targets[T] weights[T]   -> loss[2] workspace
 //   head_loss_grad     h W targets weights scalars           -> loss[2] dh[T,d] workspace (dW[V,d] [accumulate])
-// copy_to_axis and reduce_from_axis are Megatron's f and g (Shoeybi et al., 2019): identity forward and all-reduce
-// backward, and the reverse.
+// Of a vocabulary split over an axis, of which W has V words from first_word on; tokens [begin, begin + rows):
+//   head_logits        h[T,d] W[V,d] targets[T]              -> logits[rows,stride] sums fp64[rows,3] workspace
+//   head_split_loss    sums[n rows,3] targets weights (loss) -> loss[2] [accumulate] nll fp64[rows]
+//   head_logits_grad   logits sums[n rows,3] h W targets weights scalars (dh)  -> dh[T,d] workspace logits, which are no
+//                                                            longer, (dW[V,d] [accumulate])
+// Nodes that become others (attribute axes: bits of an AxisSet): head_loss_split, with the operands of head_loss;
+// copy_to_axis, reduce_from_axis, gather_from_axis, scatter_to_axis x -> y.
 // clang-format on
 
 #include <string_view>
@@ -58,6 +64,12 @@
 namespace ztrain::program {
 
 class Tape;
+
+/// Tensors of a node's inputs and outputs, and the action that its ops belong to.
+struct Operands {
+  std::vector<TensorId> inputs, outputs;
+  Action action;
+};
 
 struct OpType {
   std::string_view name;
@@ -76,6 +88,12 @@ struct OpType {
   bool training_only = false;
   /// Output 0 is input 0 in another form: what reads it gives its gradient to input 0 (Tape::source).
   bool straight_through = false;
+  /// Of ops of a model: the ways in which they work without communication (program/ir/placement.hpp).
+  std::string_view placings{};
+  /// Emits the forward of a node whose op is several ops, or communicates. Null: it is one op of its name.
+  void (*forward)(Program&, const Operands&, const model::Node&) = nullptr;
+  /// Forward does nothing: its output is its input 0.
+  bool alias = false;
   /// The op that does the same without output 2: what it becomes where nothing reads that (drop_dead_ops).
   std::string_view without_third{};
 };
@@ -85,11 +103,6 @@ const OpType& op_type(std::string_view name);
 
 /// Fills Op::flops, and adds the workspace output that the row asks for.
 void complete(Program& program, Op& op);
-
-/// Appends a summing all-reduce of x over axes into y, with its workspace; a plain copy where the group has
-/// one member.
-void emit_all_reduce(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes,
-                     Action action);
 
 /// The axes in an op's or node's attribute `axes` (bits of an AxisSet).
 AxisSet axes_of(const Attributes& attributes);

@@ -14,6 +14,7 @@
 #include "program/passes/join_products.hpp"
 #include "program/passes/optimizer.hpp"
 #include "program/passes/parameter_rates.hpp"
+#include "program/passes/place.hpp"
 #include "program/passes/weight_codes.hpp"
 
 namespace ztrain::program {
@@ -30,12 +31,32 @@ Tensor persistent(std::string name, DType dtype, Shape shape, Category category)
 
 namespace {
 
-Layout make_layout(const model::Graph& graph, const MeshShape& mesh) {
+Layout make_layout(const model::Graph& graph, const Coordinate& at) {
   std::vector<ParameterShape> shapes;
   for (const model::Parameter& p : graph.parameters)
-    shapes.push_back(
-        {p.name, p.shape, {p.slice_dim, p.slice_parts}, p.unit, p.decay, p.trainable, p.adapter});
-  return Layout(std::move(shapes), static_cast<int>(graph.units.size()), mesh.size(Cut::shard_axes()));
+    shapes.push_back({p.name, p.shape, p.slice, p.unit, p.decay, p.trainable, p.adapter});
+  return Layout(std::move(shapes), static_cast<int>(graph.units.size()), at.mesh().size(Cut::shard_axes()),
+                at[Axis::tensor]);
+}
+
+/// By unit: those of its parameters, which are all the same.
+std::vector<AxisSet> summed_over_of_units(const model::Graph& graph, const Placed& placed) {
+  std::vector<AxisSet> axes(graph.units.size());
+  for (std::size_t p = 0; p < placed.summed_over.size(); ++p)
+    axes[static_cast<std::size_t>(graph.parameters[p].unit)] = placed.summed_over[p];
+  return axes;
+}
+
+std::vector<model::Rows> computed_elements(const model::Graph& graph, const Layout& layout) {
+  std::vector<model::Rows> elements_of;
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+    const model::Parameter& parameter = graph.parameters[p];
+    const std::int64_t all = layout.segment_of(static_cast<int>(p)).count;
+    const std::int64_t row = parameter.computed.end > 0 ? all / parameter.shape[0] : 0;
+    elements_of.push_back(row > 0 ? model::Rows{parameter.computed.begin * row, parameter.computed.end * row}
+                                  : model::Rows{0, all});
+  }
+  return elements_of;
 }
 
 ShardOptions shard_options(const JobSpec& spec) {
@@ -49,13 +70,20 @@ ShardOptions shard_options(const JobSpec& spec) {
 Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training) {
   const Coordinate at(spec.mesh, rank);
   for (const auto& pass : spec.graph_passes) pass(graph, at);
+  Placed placed;
+  if (training || !spec.tensor.parameters.empty()) placed = place(graph, at, spec.tensor);
   join_products(graph);
-  group_parameters(graph, spec.units);
+  group_parameters(graph, spec.units, placed.summed_over);
   if (training) require_patterns_match(graph, spec.optimizer);
-  Layout layout = make_layout(graph, spec.mesh);
+  Layout layout = make_layout(graph, at);
   std::vector<model::Unit> units = graph.units;
-  Base base{
-      std::move(graph), Cut{at, std::move(layout), spec.strategy, spec.precision, std::move(units)}, {}, {}};
+  std::vector<AxisSet> summed_over = summed_over_of_units(graph, placed);
+  std::vector<model::Rows> computed = computed_elements(graph, layout);
+  Base base{std::move(graph),
+            Cut{at, std::move(layout), spec.strategy, spec.precision, std::move(units),
+                std::move(summed_over), std::move(computed)},
+            {},
+            {}};
   Program& p = base.program;
   p.rank = rank;
   p.mesh = spec.mesh;
@@ -214,13 +242,16 @@ Job compile(model::Graph graph, const JobSpec& spec, int rank) {
 
 std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobSpec& spec) {
   const bool passes = !spec.graph_passes.empty() || !spec.program_passes.empty();
+  // Parts over the tensor axis may differ, and so may what is computed with them.
+  const bool tensor = !spec.tensor.parameters.empty();
   const bool codes = std::ranges::any_of(graph.parameters, &model::Parameter::coded);
-  std::map<std::tuple<int, int, int, int>, std::vector<int>> classes;
+  std::map<std::tuple<int, int, int, int, int>, std::vector<int>> classes;
   for (int rank = 0; rank < spec.mesh.ranks(); ++rank) {
     const Coordinate at(spec.mesh, rank);
     const int part = spec.sharding.secondary_shards ? at.index_in(Cut::inner_axes()) : 0;
     const int shard = codes ? at.index_in(Cut::shard_axes()) : 0;
-    classes[{passes ? rank : 0, at[Axis::pipeline], part, shard}].push_back(rank);
+    classes[{passes ? rank : 0, at[Axis::pipeline], part, shard, tensor ? at[Axis::tensor] : 0}].push_back(
+        rank);
   }
   std::vector<std::vector<int>> list;
   for (auto& [facts, ranks] : classes) list.push_back(std::move(ranks));

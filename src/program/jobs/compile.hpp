@@ -10,6 +10,7 @@
 #include "config/deck.hpp"
 #include "kernel_interface/target.hpp"
 #include "model/graph.hpp"
+#include "model/tensor_plan.hpp"
 #include "program/passes/expand.hpp"
 #include "program/passes/shard.hpp"
 #include "program/passes/unit_state.hpp"
@@ -39,6 +40,7 @@ struct JobSpec {
   Recompute recompute;
   UnitOptions units;
   ShardOptions sharding;
+  model::TensorPlan tensor;  ///< of the model over the mesh's tensor axis
   /// Compiles every micro-batch, also where those in the middle are alike (program/ir/repeat.hpp). So does a
   /// pass over Programs, which might treat one of them by itself.
   bool every_micro_batch = false;

@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "program/ir/order.hpp"
-#include "program/memory/placement.hpp"
+#include "program/memory/addresses.hpp"
 #include "program/passes/final_passes.hpp"
 
 namespace ztrain::program {
@@ -61,11 +61,11 @@ std::vector<int> blocks_of_images(const std::vector<TensorId>& ids, const std::v
 bool place_transient(Program& program, int tier, const std::vector<TensorId>& images) {
   const auto [ids, blocks] = blocks_of(program, tier);
   if (blocks.empty()) return true;
-  const Placement placement = place(blocks, program.ops.size(), blocks_of_images(ids, images));
-  if (placement.extent < 0) return false;
-  for (std::size_t b = 0; b < ids.size(); ++b) program.tensor(ids[b]).address = placement.address[b];
+  const Addresses chosen = choose_addresses(blocks, program.ops.size(), blocks_of_images(ids, images));
+  if (chosen.extent < 0) return false;
+  for (std::size_t b = 0; b < ids.size(); ++b) program.tensor(ids[b]).address = chosen.address[b];
   TierPlan& plan = program.plan[static_cast<std::size_t>(tier)];
-  plan.transient_bytes = placement.extent;
+  plan.transient_bytes = chosen.extent;
   plan.live_bytes = live_bytes(blocks, program.ops.size());
   return true;
 }

@@ -51,8 +51,10 @@ void emit_joined(Tape& t, const char* type, const model::Node& n, const std::vec
 
 void embedding_adjoint(Tape& t, const model::Node& n) {
   const GradientTarget dw = t.target(n.inputs[1]);
+  Attributes attributes = n.attributes;
+  attributes.set("accumulate", std::int64_t{dw.accumulate});
   Op& op = t.emit("embedding_grad", n.name, {t.tensor(n.inputs[0]), t.gradient(n.outputs[0])}, {dw.tensor},
-                  accumulate(dw));
+                  std::move(attributes));
   reads_target(op, dw);
 }
 
@@ -155,12 +157,6 @@ void dropout_adjoint(Tape& t, const model::Node& n) {
 
 void copy_adjoint(Tape& t, const model::Node& n) {
   t.pass(n.inputs[0], t.gradient(n.outputs[0]));
-}
-
-void copy_to_axis_adjoint(Tape& t, const model::Node& n) {
-  const auto [dx, addend] = t.target_with_addend(n.inputs[0]);
-  t.all_reduce(n.name, t.gradient(n.outputs[0]), dx, axes_of(n.attributes));
-  if (addend != no_tensor) t.pass(n.inputs[0], addend);
 }
 
 void head_loss_adjoint(Tape& t, const model::Node& n) {

@@ -18,7 +18,6 @@ void add_adjoint(Tape& tape, const model::Node& node);
 void scale_adjoint(Tape& tape, const model::Node& node);
 void dropout_adjoint(Tape& tape, const model::Node& node);
 void copy_adjoint(Tape& tape, const model::Node& node);
-void copy_to_axis_adjoint(Tape& tape, const model::Node& node);
 void head_loss_adjoint(Tape& tape, const model::Node& node);
 
 }  // namespace ztrain::program

@@ -97,7 +97,7 @@ class Expander {
     }
     for (const model::Node& n : graph_.nodes) {
       const OpType& type = op_type(n.op);
-      if (!options_.training && type.training_only)
+      if (type.alias || (!options_.training && type.training_only))
         values[at(n.outputs[0])] = values[at(n.inputs[0])];
       else if (!(options_.training && type.forward_with_gradient))
         clone(n, values, {ActionKind::forward, n.block, micro});
@@ -135,7 +135,9 @@ class Expander {
     const auto [begin, end] = nodes_of_[at(block)];
     for (std::size_t i = begin; i < end; ++i) {
       const model::Node& n = graph_.nodes[i];
-      if (!options_.recompute.drops(n) || op_type(n.op).forward_with_gradient) continue;
+      if (op_type(n.op).alias) values[at(n.outputs[0])] = values[at(n.inputs[0])];
+      if (!options_.recompute.drops(n) || op_type(n.op).forward_with_gradient || op_type(n.op).alias)
+        continue;
       bool inner = false;
       for (auto out : n.outputs) {
         if (boundary_[at(out)]) continue;
@@ -147,9 +149,17 @@ class Expander {
   }
 
   void clone(const model::Node& n, const std::vector<TensorId>& values, Action action) {
-    if (n.op == "reduce_from_axis") {
-      emit_all_reduce(result_.program, n.name, values[at(n.inputs[0])], values[at(n.outputs[0])],
-                      axes_of(n.attributes), action);
+    if (const auto forward = op_type(n.op).forward) {
+      Operands operands{{}, {}, action};
+      for (auto in : n.inputs) operands.inputs.push_back(values[at(in)]);
+      for (auto out : n.outputs) operands.outputs.push_back(values[at(out)]);
+      const std::size_t first = result_.program.ops.size();
+      forward(result_.program, operands, n);
+      for (std::size_t i = first; i < result_.program.ops.size(); ++i) {
+        Op op = std::move(result_.program.ops[i]);
+        complete(result_.program, op);
+        result_.program.ops[i] = std::move(op);
+      }
       return;
     }
     Op op;
@@ -254,7 +264,8 @@ void number_tokens(Program& program) {
   for (Op& op : program.ops) {
     if (!op.attributes.has("first_token")) continue;
     const std::int64_t batch = op.action.micro * program.mesh.size(data_axes) + at.index_in(data_axes);
-    op.attributes.set("first_token", batch * program.tensor(op.inputs[0]).shape[0]);
+    const std::int64_t tokens = op.attributes.integer("part_of", program.tensor(op.inputs[0]).shape[0]);
+    op.attributes.set("first_token", batch * tokens + op.attributes.integer("part_begin", 0));
   }
 }
 

@@ -67,7 +67,7 @@ class Joiner {
       const ValueId here = graph_.nodes[at(layers[i])].inputs[input];
       const Parameter &a = parameter(before), &b = parameter(here);
       if (&b != &a + 1 || a.unit != b.unit || a.trainable != b.trainable || a.joined >= 0 || b.joined >= 0 ||
-          elements(graph_.value(before).shape) % quantum != 0)
+          a.computed.end > 0 || b.computed.end > 0 || elements(graph_.value(before).shape) % quantum != 0)
         return false;
     }
     return true;

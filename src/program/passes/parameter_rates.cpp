@@ -10,24 +10,6 @@
 #include "config/parameter_groups.hpp"
 
 namespace ztrain::program {
-namespace {
-
-/// The logical index of element e of the rank's slice is (e / run) * stride + offset + e % run.
-struct SliceIndex {
-  std::int64_t run = 1, stride = 1, offset = 0;
-};
-
-SliceIndex slice_index(const Layout& layout, int parameter, int tensor_index) {
-  const ParameterShape& p = layout.parameters()[static_cast<std::size_t>(parameter)];
-  if (p.slice.dim < 0) return {};
-  const Shape slice = layout.slice_shape(parameter);
-  std::int64_t run = 1;
-  for (std::size_t d = static_cast<std::size_t>(p.slice.dim); d < slice.size(); ++d) run *= slice[d];
-  return {run, run * p.slice.parts, run * tensor_index};
-}
-
-}  // namespace
-
 void add_stepped_pieces(Attributes& attributes, const Cut& cut, const UnitState& state, int unit,
                         const OptimizerSpec& optimizer) {
   std::vector<std::int64_t> pieces;
@@ -42,7 +24,7 @@ void add_stepped_pieces(Attributes& attributes, const Cut& cut, const UnitState&
   };
   for (const Piece& p : cut.layout.pieces(unit, state.step_begin, state.step_begin + state.step_count)) {
     const ParameterShape& parameter = cut.layout.parameters()[static_cast<std::size_t>(p.parameter)];
-    const SliceIndex index = slice_index(cut.layout, p.parameter, cut.at[Axis::tensor]);
+    const SliceIndex index = slice_index(parameter.shape, parameter.slice, cut.at[Axis::tensor]);
     pieces.insert(pieces.end(),
                   {p.flat_begin - state.step_begin, p.count,
                    group_of(config::settings_of(optimizer.options, parameter.name, parameter.decay)),

@@ -45,8 +45,9 @@ void GradientReducer::zero_gaps(Program& program, const GradientBuffer& buffer) 
     if (begin > end) gaps.insert(gaps.end(), {end, begin - end});
   };
   for (const Segment& s : flat(buffer.unit).segments) {
-    gap_until(s.begin);
-    end = s.begin + s.count;
+    const model::Rows& computed = cut_.computed[static_cast<std::size_t>(s.parameter)];
+    gap_until(s.begin + computed.begin);
+    end = s.begin + computed.end;
   }
   gap_until(flat(buffer.unit).elements());
   if (gaps.empty()) return;
@@ -65,14 +66,15 @@ ReducedGradient GradientReducer::reduce(Program& program, const GradientBuffer& 
   TensorId& slice = accumulators_[static_cast<std::size_t>(buffer.unit)];
   if (cut_.shards() == 1) {
     slice = buffer.tensor;
-    if (buffer.final && cut_.at.mesh()[Axis::replicate] > 1) slice = widened(program, buffer, action);
+    if (buffer.final && !copies(buffer.unit).empty()) slice = widened(program, buffer, action);
   } else {
     const std::size_t first_op = program.ops.size();
     scatter(program, buffer, slice);
     if (options_.overlap) hold(program, first_op, slice, buffer.unit);
   }
   if (!buffer.final) return {};
-  if (cut_.at.mesh()[Axis::replicate] > 1) sum_over_replicas(program, slice, name, action);
+  if (const AxisSet axes = copies(buffer.unit); !axes.empty())
+    sum_over_copies(program, slice, axes, name, action);
   TensorId whole = slice;
   if (!cut_.strategy.optimizer_sharded && cut_.shards() > 1) {
     whole = add_gradient(program, "gradient.whole." + name, program.tensor(slice).dtype,
@@ -123,6 +125,15 @@ void GradientReducer::scatter(Program& program, const GradientBuffer& buffer, Te
   }
 }
 
+/// The axes over which a unit's gradient is a sum beside those of the reduce-scatter.
+AxisSet GradientReducer::copies(int unit) const {
+  const AxisSet summed = cut_.summed_over[static_cast<std::size_t>(unit)];
+  AxisSet axes;
+  for (const Axis axis : {Axis::replicate, Axis::tensor})
+    if (summed.contains(axis) && cut_.at.mesh()[axis] > 1) axes = axes | axis;
+  return axes;
+}
+
 /// The whole gradient in the type of its sum, where that is wider than its own.
 TensorId GradientReducer::widened(Program& program, const GradientBuffer& buffer, Action action) const {
   const DType type = sum_type(cut_.precision);
@@ -135,8 +146,8 @@ TensorId GradientReducer::widened(Program& program, const GradientBuffer& buffer
 
 /// In place; travels in the reduce dtype where that is narrower. A sum of fp16 gradients stays in fp32: over
 /// many ranks it leaves the range of fp16.
-void GradientReducer::sum_over_replicas(Program& program, TensorId slice, const std::string& name,
-                                        Action action) const {
+void GradientReducer::sum_over_copies(Program& program, TensorId slice, AxisSet axes, const std::string& name,
+                                      Action action) const {
   TensorId wire = slice;
   const Tensor& info = program.tensor(slice);
   const bool narrow =
@@ -145,7 +156,7 @@ void GradientReducer::sum_over_replicas(Program& program, TensorId slice, const 
     wire = add_gradient(program, "gradient.replicas." + name, cut_.precision.reduce, elements(info.shape));
     emit_cast(program, name, slice, wire, action);
   }
-  emit_all_reduce(program, name, wire, wire, Axis::replicate, action);
+  emit_all_reduce(program, name, wire, wire, axes, action);
   if (wire != slice) emit_cast(program, name, wire, slice, action);
 }
 

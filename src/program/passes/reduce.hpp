@@ -58,7 +58,9 @@ class GradientReducer {
   void hold(const Program& program, std::size_t first_op, TensorId slice, int unit);
   TensorId widened(Program& program, const GradientBuffer& buffer, Action action) const;
   void scatter(Program& program, const GradientBuffer& buffer, TensorId& slice) const;
-  void sum_over_replicas(Program& program, TensorId slice, const std::string& name, Action action) const;
+  AxisSet copies(int unit) const;
+  void sum_over_copies(Program& program, TensorId slice, AxisSet axes, const std::string& name,
+                       Action action) const;
 
   const Cut& cut_;
   ReduceOptions options_;

@@ -200,7 +200,7 @@ class Sharder {
       Tensor t = program().tensor(placeholder);
       t.base = base;
       t.category = program().tensor(base).category;
-      t.offset = cut_.layout.segment_of(p).begin * size_of(t.dtype);
+      t.offset = (cut_.layout.segment_of(p).begin + cut_.computed[at(p)].begin) * size_of(t.dtype);
       it->second = program().add(std::move(t));
     }
     return it->second;

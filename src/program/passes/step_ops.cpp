@@ -49,6 +49,36 @@ void emit_reduce_scatter(Program& program, const std::string& name, const Slots&
   program.ops.push_back(std::move(op));
 }
 
+void emit_all_reduce(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes,
+                     Action action) {
+  Op op;
+  op.name = name;
+  op.action = action;
+  op.inputs = {x};
+  op.outputs = {y};
+  const int ranks = program.mesh.size(axes);
+  if (ranks == 1) {
+    op.type = "copy";
+    program.ops.push_back(std::move(op));
+    return;
+  }
+  const Tensor& info = program.tensor(x);
+  const std::int64_t count = elements(info.shape);
+  Tensor ws;
+  ws.name = "workspace." + name;
+  ws.dtype = DType::u8;
+  ws.shape = {all_reduce_workspace(ranks, info.dtype, count)};
+  ws.category = Category::workspace;
+  op.type = "all_reduce";
+  op.stream = Stream::reduce;
+  op.comm.kind = CommKind::all_reduce;
+  op.comm.axes = axes;
+  op.comm.sent_bytes =
+      all_reduce_sent(ranks, Coordinate(program.mesh, program.rank).index_in(axes), info.dtype, count);
+  op.outputs.push_back(program.add(std::move(ws)));
+  program.ops.push_back(std::move(op));
+}
+
 void emit_release(Program& program, TensorId tensor, Action action) {
   Op op;
   op.type = "release";

@@ -41,6 +41,11 @@ struct Slots {
 void emit_reduce_scatter(Program& program, const std::string& name, const Slots& from, TensorId shard,
                          AxisSet axes, bool accumulate, Action action, TensorId workspace = no_tensor);
 
+/// Appends a summing all-reduce of x over axes into y, with its workspace; a plain copy where the group has
+/// one member.
+void emit_all_reduce(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes,
+                     Action action);
+
 void emit_release(Program& program, TensorId tensor, Action action);
 
 void emit_cast(Program& program, const std::string& name, TensorId from, TensorId to, Action action);

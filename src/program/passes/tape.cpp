@@ -123,8 +123,4 @@ TensorId Tape::temporary(const std::string& name, DType dtype, Shape shape) {
   return program_.add(std::move(t));
 }
 
-void Tape::all_reduce(const std::string& name, TensorId x, TensorId y, AxisSet axes) {
-  emit_all_reduce(program_, name, x, y, axes, {ActionKind::backward, block_, micro_});
-}
-
 }  // namespace ztrain::program

@@ -63,8 +63,9 @@ class Tape {
   TensorId workspace(const std::string& name, std::int64_t bytes);
   /// A tensor of the backward alone.
   TensorId temporary(const std::string& name, DType dtype, Shape shape);
-  /// y = sum of x over the group; see emit_all_reduce.
-  void all_reduce(const std::string& name, TensorId x, TensorId y, AxisSet axes);
+  /// For ops that communicate (step_ops.hpp): the Program and the action they belong to.
+  Program& program() { return program_; }
+  Action action() const { return {ActionKind::backward, block_, micro_}; }
 
  private:
   struct Entry {

@@ -1,5 +1,6 @@
 #include "program/passes/units.hpp"
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -121,16 +122,24 @@ std::vector<std::string> unit_names(const Graph& graph, const UnitOptions& optio
 
 }  // namespace
 
-void group_parameters(Graph& graph, const UnitOptions& options) {
+void group_parameters(Graph& graph, const UnitOptions& options, const std::vector<AxisSet>& summed_over) {
   const std::vector<std::string> names = unit_names(graph, options);
-  std::map<std::string, int> gathers;                          // what is gathered at once, by name
-  std::map<std::tuple<std::string, bool, bool>, int> numbers;  // by that name; trainable or not; coded or not
+  std::map<std::string, int> gathers;  // what is gathered at once, by name
+  // By that name; trainable or not; coded or not; beside other copies over the tensor axis or not.
+  std::map<std::tuple<std::string, bool, bool, bool>, int> numbers;
   std::vector<model::Unit> units;
-  const auto number_of = [&](const std::string& name, bool kept_whole, const Parameter& p) {
+  const auto is_copied = [&](std::size_t parameter) {
+    return !summed_over.empty() && summed_over[parameter].contains(Axis::tensor);
+  };
+  const auto number_of = [&](const std::string& name, bool kept_whole, std::size_t parameter) {
+    const Parameter& p = graph.parameters[parameter];
+    const bool copied = is_copied(parameter);
     const int together = gathers.try_emplace(name, static_cast<int>(gathers.size())).first->second;
     const auto [it, fresh] =
-        numbers.try_emplace({name, p.trainable, p.coded()}, static_cast<int>(units.size()));
-    if (fresh) units.push_back({name, together, p.trainable, kept_whole, p.coded()});
+        numbers.try_emplace({name, p.trainable, p.coded(), copied}, static_cast<int>(units.size()));
+    if (fresh)
+      units.push_back(
+          {copied ? name + " (summed over tensor)" : name, together, p.trainable, kept_whole, p.coded()});
     return it->second;
   };
   const std::vector<std::int64_t> sizes = joined_sizes(graph);
@@ -138,10 +147,12 @@ void group_parameters(Graph& graph, const UnitOptions& options) {
     Parameter& p = graph.parameters[i];
     const std::size_t leader = leader_of(graph, i);
     const bool kept_whole = sizes[leader] < options.persistence_threshold;
-    p.unit = number_of(kept_whole ? "parameters kept whole" : names[leader], kept_whole, p);
+    p.unit = number_of(kept_whole ? "parameters kept whole" : names[leader], kept_whole, i);
   }
   const auto is_trained = [&](const std::string& name) {
-    return numbers.contains({name, true, false}) || numbers.contains({name, true, true});
+    return std::ranges::any_of(numbers, [&](const auto& unit) {
+      return std::get<0>(unit.first) == name && std::get<1>(unit.first);
+    });
   };
   for (model::Unit& unit : units) {
     const bool beside_trained = !unit.trainable && is_trained(unit.name);

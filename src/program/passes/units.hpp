@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "layout/mesh.hpp"
 #include "model/graph.hpp"
 
 namespace ztrain::program {
@@ -26,8 +27,10 @@ struct UnitOptions {
 };
 
 /// Regroups the units that a family emitted, one per block. Where only some parameters of one are trainable
-/// it becomes two, gathered together; likewise where only some are computed with as 8-bit codes. Throws Error
-/// naming a pattern that matches nothing.
-void group_parameters(model::Graph& graph, const UnitOptions& options);
+/// it becomes two, gathered together; likewise where only some are computed with as 8-bit codes, or have
+/// gradients that are summed over other axes (summed_over, by parameter, of Placed; empty: all over the
+/// same). Throws Error naming a pattern that matches nothing.
+void group_parameters(model::Graph& graph, const UnitOptions& options,
+                      const std::vector<AxisSet>& summed_over = {});
 
 }  // namespace ztrain::program

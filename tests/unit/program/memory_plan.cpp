@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <random>
 
-#include "program/memory/placement.hpp"
+#include "program/memory/addresses.hpp"
 #include "tests/support/transformer_program.hpp"
 
 namespace ztrain::test::memory_plan_test {
@@ -101,7 +101,7 @@ TEST(MemoryPlan, OrdersEveryFirstWriteOfAReusingTensor) {
   verify_rank(b.program);
 }
 
-void expect_apart(const std::vector<Block>& blocks, const Placement& placement) {
+void expect_apart(const std::vector<Block>& blocks, const Addresses& placement) {
   for (std::size_t a = 0; a < blocks.size(); ++a) {
     ASSERT_LE(placement.address[a] + blocks[a].size, placement.extent);
     for (std::size_t b = 0; b < a; ++b) {
@@ -130,7 +130,7 @@ std::int64_t lowest_by_definition(const std::vector<Block>& blocks, const std::v
   return lowest;
 }
 
-TEST(Placement, KeepsRandomBlocksApartAndFirstFitIsFirstFit) {
+TEST(Addresses, KeepsRandomBlocksApartAndFirstFitIsFirstFit) {
   std::mt19937 random(3);
   for (int trial = 0; trial < 60; ++trial) {
     const std::size_t ops = 1 + random() % 150;
@@ -144,12 +144,12 @@ TEST(Placement, KeepsRandomBlocksApartAndFirstFitIsFirstFit) {
       order.push_back(static_cast<int>(order.size()));
     }
     const std::int64_t live = live_bytes(blocks, ops);
-    for (const Placement& placement :
-         {place_online(blocks, ops, false), place_online(blocks, ops, true), place(blocks, ops)}) {
+    for (const Addresses& placement :
+         {place_online(blocks, ops, false), place_online(blocks, ops, true), choose_addresses(blocks, ops)}) {
       expect_apart(blocks, placement);
       EXPECT_GE(placement.extent, live);
     }
-    const Placement fit = place_first_fit(blocks, order, ops, {1 << 30});
+    const Addresses fit = place_first_fit(blocks, order, ops, {1 << 30});
     std::vector<std::int64_t> by_definition(blocks.size(), -1);
     for (const int b : order)
       by_definition[static_cast<std::size_t>(b)] = lowest_by_definition(blocks, by_definition, b);
@@ -161,7 +161,7 @@ TEST(Placement, KeepsRandomBlocksApartAndFirstFitIsFirstFit) {
 }
 
 /// Chains of blocks, each over before the next begins, among others that have addresses of their own.
-TEST(Placement, BlocksThatAreToShareAnAddressDo) {
+TEST(Addresses, BlocksThatAreToShareAnAddressDo) {
   std::mt19937 random(7);
   for (int trial = 0; trial < 60; ++trial) {
     constexpr std::size_t ops = 150;
@@ -180,8 +180,8 @@ TEST(Placement, BlocksThatAreToShareAnAddressDo) {
       }
     }
     std::ranges::shuffle(order, random);
-    for (const Placement& placement :
-         {place(blocks, ops, next), place_first_fit(blocks, order, ops, {1 << 30}, next)}) {
+    for (const Addresses& placement :
+         {choose_addresses(blocks, ops, next), place_first_fit(blocks, order, ops, {1 << 30}, next)}) {
       expect_apart(blocks, placement);
       for (std::size_t b = 0; b < blocks.size(); ++b)
         if (next[b] >= 0) {
@@ -189,14 +189,14 @@ TEST(Placement, BlocksThatAreToShareAnAddressDo) {
         }
     }
   }
-  EXPECT_EQ(place({{256, 0, 3}, {256, 3, 5}}, 6, {1, -1}).extent, -1) << "both live at 3";
-  EXPECT_EQ(place({{256, 0, 3}, {256, 4, 5}}, 6, {1, -1}).extent, 256);
+  EXPECT_EQ(choose_addresses({{256, 0, 3}, {256, 3, 5}}, 6, {1, -1}).extent, -1) << "both live at 3";
+  EXPECT_EQ(choose_addresses({{256, 0, 3}, {256, 4, 5}}, 6, {1, -1}).extent, 256);
 }
 
-TEST(Placement, StackedLifetimesNeedNoMoreThanLive) {
+TEST(Addresses, StackedLifetimesNeedNoMoreThanLive) {
   std::vector<Block> blocks;
   for (int i = 0; i < 50; ++i) blocks.push_back({256 * (1 + (i * 7) % 5), i, 99 - i});
-  EXPECT_EQ(place(blocks, 100).extent, live_bytes(blocks, 100));
+  EXPECT_EQ(choose_addresses(blocks, 100).extent, live_bytes(blocks, 100));
 }
 
 double seconds(const std::chrono::steady_clock::time_point& since) {

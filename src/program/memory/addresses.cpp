@@ -1,4 +1,4 @@
-#include "program/memory/placement.hpp"
+#include "program/memory/addresses.hpp"
 #include "base/index.hpp"
 
 #include <algorithm>
@@ -210,9 +210,9 @@ bool lives_follow(const std::vector<Block>& blocks, const std::vector<int>& next
   return true;
 }
 
-bool share_addresses(const Placement& placement, const std::vector<int>& next) {
+bool share_addresses(const Addresses& chosen, const std::vector<int>& next) {
   for (std::size_t b = 0; b < next.size(); ++b)
-    if (next[b] >= 0 && placement.address[b] != placement.address[at(next[b])]) return false;
+    if (next[b] >= 0 && chosen.address[b] != chosen.address[at(next[b])]) return false;
   return true;
 }
 
@@ -239,12 +239,12 @@ std::int64_t live_bytes(const std::vector<Block>& blocks, std::size_t ops) {
   return largest;
 }
 
-Placement place_online(const std::vector<Block>& given, std::size_t ops, bool from_end) {
+Addresses place_online(const std::vector<Block>& given, std::size_t ops, bool from_end) {
   const std::vector<Block> blocks = from_end ? mirrored(given, ops) : given;
   const auto begins =
       sorted_by(blocks.size(), [&](int b) { return std::pair(blocks[at(b)].first, -blocks[at(b)].size); });
   const auto ends = sorted_by(blocks.size(), [&](int b) { return blocks[at(b)].last; });
-  Placement result{std::vector<std::int64_t>(blocks.size(), 0), 0};
+  Addresses result{std::vector<std::int64_t>(blocks.size(), 0), 0};
   Holes holes;
   std::size_t freed = 0;
   for (const int b : begins) {
@@ -256,9 +256,9 @@ Placement place_online(const std::vector<Block>& given, std::size_t ops, bool fr
   return result;
 }
 
-Placement place_first_fit(const std::vector<Block>& blocks, const std::vector<int>& order, std::size_t ops,
+Addresses place_first_fit(const std::vector<Block>& blocks, const std::vector<int>& order, std::size_t ops,
                           Limits limits, const std::vector<int>& next) {
-  Placement result{std::vector<std::int64_t>(blocks.size(), -1), 0};
+  Addresses result{std::vector<std::int64_t>(blocks.size(), -1), 0};
   const std::vector<int> head = heads(blocks.size(), next);
   const auto behind = [&](int b) { return next.empty() ? -1 : next[at(b)]; };
   Taken taken(blocks, ops);
@@ -276,11 +276,11 @@ Placement place_first_fit(const std::vector<Block>& blocks, const std::vector<in
   return result;
 }
 
-Placement place(const std::vector<Block>& blocks, std::size_t ops, const std::vector<int>& next) {
+Addresses choose_addresses(const std::vector<Block>& blocks, std::size_t ops, const std::vector<int>& next) {
   const auto duration = [&](int b) { return blocks[at(b)].last - blocks[at(b)].first; };
   const auto size = [&](int b) { return blocks[at(b)].size; };
   const std::int64_t live = live_bytes(blocks, ops), enough = live + live / 1000;
-  Placement best{{}, -1};
+  Addresses best{{}, -1};
   if (!lives_follow(blocks, next)) return best;
   const auto first_fit = [&](auto key) {
     constexpr std::int64_t looks = 1'000'000'000;  // some seconds
@@ -289,7 +289,7 @@ Placement place(const std::vector<Block>& blocks, std::size_t ops, const std::ve
   };
   const auto improve = [&](auto attempt) {
     if (best.extent >= 0 && best.extent <= enough) return;
-    Placement other = attempt();
+    Addresses other = attempt();
     const bool better = best.extent < 0 || other.extent < best.extent;
     if (other.extent >= 0 && better && share_addresses(other, next)) best = std::move(other);
   };

@@ -1,0 +1,264 @@
+#include "kernels/head/head_split.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "base/error.hpp"
+#include "kernel_interface/kernel_workspace.hpp"
+#include "kernels/head/head_loss_row.hpp"
+#include "kernels/head/head_loss_threads.hpp"
+#include "kernels/launch/rows.hpp"
+#include "kernels/launch/threads.hpp"
+
+namespace ztrain::kernels {
+namespace {
+
+constexpr double not_chosen = std::numeric_limits<double>::lowest();
+
+/// The sums of one row.
+template <class A>
+struct SumRow {
+  A* logits;
+  std::int64_t stride, words, first;
+  const std::int32_t* targets;
+  LogitSums* sums;
+
+  ZTRAIN_FUNCTION double chosen(std::int64_t i) const {
+    const std::int64_t word = targets[i] - first;
+    return word >= 0 && word < words ? static_cast<double>(logits[i * stride + word]) : not_chosen;
+  }
+  /// By one thread of a CPU.
+  void operator()(std::int64_t i) const {
+    A* const row = logits + i * stride;
+    std::fill_n(row + words, stride - words, std::numeric_limits<A>::lowest());
+    const A maximum = row_maximum(row, stride);
+    sums[i] = {static_cast<double>(maximum), row_sum<A, false>(row, stride, maximum), chosen(i)};
+  }
+};
+
+template <class A>
+struct SumRowOfTeam {
+  SumRow<A> s;
+  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
+    const TeamThreads threads(team);
+    const std::int64_t i = team.league_rank(), step = threads.size() * pack;
+    ExpSum<A> mine;
+    for (std::int64_t at = threads.rank() * pack; at < s.words; at += step)
+      mine.add(load_logits(s.logits + i * s.stride, at, s.words));
+    const A maximum = threads.maximum(mine.maximum);
+    const double sum = threads.sum(static_cast<double>(mine.sum * fast_exp(mine.maximum - maximum)));
+    if (threads.rank() == 0) s.sums[i] = {static_cast<double>(maximum), sum, s.chosen(i)};
+  }
+};
+
+/// The sums of all members for one token, in their order.
+struct JoinedSums {
+  const LogitSums* sums;
+  std::int64_t members, tokens;
+
+  ZTRAIN_FUNCTION LogitSums of(std::int64_t i) const {
+    LogitSums all{not_chosen, 0, not_chosen};
+    for (std::int64_t m = 0; m < members; ++m) {
+      const LogitSums& one = sums[m * tokens + i];
+      // A NaN must not be lost in a comparison.
+      all.maximum = one.maximum > all.maximum || one.maximum != one.maximum ? one.maximum : all.maximum;
+      all.chosen = one.chosen > all.chosen || one.chosen != one.chosen ? one.chosen : all.chosen;
+    }
+    for (std::int64_t m = 0; m < members; ++m) {
+      const LogitSums& one = sums[m * tokens + i];
+      all.sum += one.sum * fast_exp(one.maximum - all.maximum);
+    }
+    if (all.chosen == not_chosen) all.chosen = std::numeric_limits<double>::quiet_NaN();
+    return all;
+  }
+};
+
+struct LossOfToken {
+  JoinedSums joined;
+  const float* weights;
+  double* nll;
+  ZTRAIN_FUNCTION void operator()(std::int64_t i) const {
+    if (weights[i] == 0) {
+      nll[i] = 0;
+      return;
+    }
+    const LogitSums all = joined.of(i);
+    nll[i] = weights[i] * (std::log(all.sum) + (all.maximum - all.chosen));
+  }
+};
+
+struct AddLossesOfTeam {
+  AddLosses a;
+  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
+    add_losses(TeamThreads(team), a.nll, a.weights, a.rows, a.first, a.loss);
+  }
+};
+
+/// scale * weight * (softmax - one_hot) of a row of logits; `to` may be the logits' own bytes.
+template <class T>
+struct GradientRow {
+  using A = acc_t<T>;
+  A* logits;
+  T* to;
+  std::int64_t stride, words, first;
+  JoinedSums joined;
+  const std::int32_t* targets;
+  const float* weights;
+  const StepScalars* scalars;
+
+  template <class Each>
+  ZTRAIN_FUNCTION void write(std::int64_t i, const Each& each) const {
+    const A* const row = logits + i * stride;
+    T* const out = to + i * stride;
+    if (weights[i] == 0) {
+      each([&](std::int64_t j) { out[j] = T(0); });
+      return;
+    }
+    const LogitSums all = joined.of(i);
+    const double scaled = weights[i] * scalars->loss_scale;
+    const bool known = all.chosen == all.chosen;
+    const A factor = known ? static_cast<A>(scaled / all.sum) : std::numeric_limits<A>::quiet_NaN();
+    const A maximum = static_cast<A>(all.maximum);
+    const std::int64_t word = targets[i] - first;
+    each([&](std::int64_t j) {
+      const A share = fast_exp(row[j] - maximum) * factor;
+      out[j] = static_cast<T>(j == word ? share - static_cast<A>(scaled) : share);
+    });
+  }
+  void operator()(std::int64_t i) const {
+    write(i, [&](const auto& element) {
+      for (std::int64_t j = 0; j < words; ++j) element(j);
+    });
+  }
+};
+
+template <class T>
+struct GradientRowOfTeam {
+  GradientRow<T> g;
+  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
+    const TeamThreads threads(team);
+    g.write(team.league_rank(), [&](const auto& element) {
+      for (std::int64_t j = threads.rank(); j < g.words; j += threads.size()) element(j);
+    });
+  }
+};
+
+void require_chunk(const HeadChunkShape& s, std::int64_t rows, std::int64_t cols, const char* what) {
+  ASSERT(rows == s.tokens && cols == s.width && s.words.count > 0, "split head: {} is [{}, {}], not [{}, {}]",
+         what, rows, cols, s.tokens, s.width);
+}
+
+}  // namespace
+
+template <class T>
+HeadLogits<T>::HeadLogits(const HeadChunkShape& shape)
+    : shape_(shape),
+      product_(make_gemm({.trans_b = true,
+                          .m = shape.tokens,
+                          .n = shape.words.count,
+                          .k = shape.width,
+                          .ldc = head_loss_stride(shape.words.count)},
+                         dtype_of<T>(), dtype_of<acc_t<T>>())) {}
+
+template <class T>
+void HeadLogits<T>::prepare_products(Exec& exec) {
+  product_->prepare(exec);
+}
+
+template <class T>
+void HeadLogits<T>::run(Exec& exec, Matrix<const T> h, Matrix<const T> weight,
+                        Vector<const std::int32_t> targets, Matrix<acc_t<T>> logits, Vector<LogitSums> sums,
+                        Vector<std::byte> workspace) {
+  require_chunk(shape_, h.rows, h.cols, "h");
+  product_->run(exec, h.data, weight.data, nullptr, logits.data, workspace.data);
+  const SumRow<acc_t<T>> row{logits.data,        logits.cols,  shape_.words.count,
+                             shape_.words.first, targets.data, sums.data};
+  static_assert(carried<SumRowOfTeam<acc_t<T>>>);
+  if constexpr (on_gpu)
+    for_teams(exec, shape_.tokens, threads_for(shape_.words.count, 4), 1, 0, SumRowOfTeam<acc_t<T>>{row});
+  else
+    for_rows(exec, shape_.tokens, row);
+}
+
+void head_split_loss(Exec& exec, const ChunkTokens& tokens, bool add, Vector<double> nll,
+                     Vector<double> loss) {
+  const std::int64_t rows = tokens.weights.count;
+  for_rows(exec, rows,
+           LossOfToken{{tokens.sums.data, tokens.sums.count / rows, rows}, tokens.weights.data, nll.data});
+  const AddLosses sum{nll.data, tokens.weights.data, rows, !add, loss.data};
+  static_assert(carried<AddLossesOfTeam>);
+  if constexpr (on_gpu)
+    for_teams(exec, 1, 256, 1, 0, AddLossesOfTeam{sum});
+  else
+    for_rows(exec, 1, sum);
+}
+
+template <class T, class G>
+HeadLogitsGrad<T, G>::HeadLogitsGrad(const HeadChunkShape& s, WeightGradient weight_gradient)
+    : shape_(s), weight_gradient_(weight_gradient) {
+  const std::int64_t stride = head_loss_stride(s.words.count);
+  grad_h_ = make_gemm({.m = s.tokens, .n = s.width, .k = s.words.count, .lda = stride}, dtype_of<T>(),
+                      dtype_of<T>());
+  if (weight_gradient == WeightGradient::none) return;
+  grad_weight_ = make_gemm({.trans_a = true,
+                            .m = s.words.count,
+                            .n = s.width,
+                            .k = s.tokens,
+                            .lda = stride,
+                            .accumulate = weight_gradient == WeightGradient::add},
+                           dtype_of<T>(), dtype_of<G>());
+}
+
+template <class T, class G>
+void HeadLogitsGrad<T, G>::prepare_products(Exec& exec) {
+  grad_h_->prepare(exec);
+  if (grad_weight_) grad_weight_->prepare(exec);
+}
+
+template <class T, class G>
+void HeadLogitsGrad<T, G>::run(Exec& exec, Matrix<acc_t<T>> logits, const ChunkTokens& tokens,
+                               Matrix<const T> h, Matrix<const T> weight, const StepScalars* scalars,
+                               Matrix<T> grad_h, Matrix<G> grad_weight, Vector<std::byte> workspace) {
+  require_chunk(shape_, h.rows, h.cols, "h");
+  require_chunk(shape_, grad_h.rows, grad_h.cols, "its gradient");
+  // The logits' own bytes unless T is narrower: then behind what the products need.
+  T* to = nullptr;
+  if constexpr (std::is_same_v<T, acc_t<T>>) {
+    to = logits.data;
+  } else {
+    const std::int64_t products = head_split_products_bytes(shape_.tokens, shape_.words.count, shape_.width,
+                                                            dtype_of<T>(), dtype_of<G>(), build_target());
+    to = reinterpret_cast<T*>(workspace.data + products);
+  }
+  const GradientRow<T> row{logits.data,
+                           to,
+                           logits.cols,
+                           shape_.words.count,
+                           shape_.words.first,
+                           {tokens.sums.data, tokens.sums.count / shape_.tokens, shape_.tokens},
+                           tokens.targets.data,
+                           tokens.weights.data,
+                           scalars};
+  static_assert(carried<GradientRowOfTeam<T>>);
+  if constexpr (on_gpu)
+    for_teams(exec, shape_.tokens, threads_for(shape_.words.count, 4), 1, 0, GradientRowOfTeam<T>{row});
+  else
+    for_rows(exec, shape_.tokens, row);
+  grad_h_->run(exec, to, weight.data, nullptr, grad_h.data, workspace.data);
+  if (grad_weight_) grad_weight_->run(exec, to, h.data, nullptr, grad_weight.data, workspace.data);
+}
+
+template class HeadLogits<float>;
+template class HeadLogits<bf16>;
+template class HeadLogits<f16>;
+template class HeadLogits<double>;
+template class HeadLogitsGrad<float, float>;
+template class HeadLogitsGrad<bf16, float>;
+template class HeadLogitsGrad<bf16, bf16>;
+template class HeadLogitsGrad<f16, float>;
+template class HeadLogitsGrad<f16, f16>;
+template class HeadLogitsGrad<double, double>;
+
+}  // namespace ztrain::kernels

@@ -1,0 +1,111 @@
+#include "model/tensor_plan.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+
+namespace ztrain::model {
+namespace {
+
+/// Which heads a rank has.
+struct Heads {
+  Rows queries, keys;
+};
+
+/// As evenly as whole heads of keys allow; a rank has all heads of queries that attend to its heads of keys,
+/// or where ranks are more, some of those that attend to one.
+std::vector<Heads> heads_of_ranks(std::int64_t queries, std::int64_t keys, int ranks) {
+  const std::int64_t group = queries / keys;
+  std::vector<Heads> heads;
+  for (std::int64_t r = 0; r < ranks; ++r) {
+    if (ranks <= keys) {
+      const Rows kv{r * keys / ranks, (r + 1) * keys / ranks};
+      heads.push_back({{kv.begin * group, kv.end * group}, kv});
+      continue;
+    }
+    const std::int64_t kv = ((r + 1) * keys - 1) / ranks;  // the head of keys of whose ranks this is one
+    const std::int64_t first = kv * ranks / keys, last = (kv + 1) * ranks / keys;  // those ranks
+    const std::int64_t begin = kv * group + (r - first) * group / (last - first),
+                       end = kv * group + (r + 1 - first) * group / (last - first);
+    heads.push_back({{begin, end}, {kv, kv + 1}});
+  }
+  return heads;
+}
+
+/// Parts that begin at these multiples of `item`; equal ones are not listed.
+TensorSlice cut_at(int dim, std::vector<std::int64_t> begins, std::int64_t item) {
+  TensorSlice slice{dim, static_cast<int>(begins.size()) - 1};
+  for (std::int64_t& b : begins) b *= item;
+  const std::int64_t first = begins[1];
+  for (std::size_t i = 0; i < begins.size(); ++i)
+    if (begins[i] != static_cast<std::int64_t>(i) * first) {
+      slice.begins = std::move(begins);
+      break;
+    }
+  return slice;
+}
+
+/// As even as whole items allow.
+TensorSlice even(int dim, std::int64_t size, int ranks) {
+  std::vector<std::int64_t> begins;
+  for (std::int64_t r = 0; r <= ranks; ++r) begins.push_back(r * size / ranks);
+  return cut_at(dim, std::move(begins), 1);
+}
+
+/// Of the heads that `which` names.
+TensorSlice by_heads(int dim, const std::vector<Heads>& heads, Rows Heads::*which, std::int64_t head_dim) {
+  std::vector<std::int64_t> begins{0};
+  for (const Heads& h : heads) begins.push_back((h.*which).end);
+  return cut_at(dim, std::move(begins), head_dim);
+}
+
+/// The projection of keys or values: cut, or whole where neighbours need the same rows.
+ParameterCut keys_cut(const char* pattern, const std::vector<Heads>& heads, std::int64_t keys,
+                      std::int64_t head_dim) {
+  if (std::ssize(heads) <= keys) return {pattern, by_heads(0, heads, &Heads::keys, head_dim)};
+  ParameterCut cut{pattern, {}};
+  for (const Heads& h : heads) cut.taken.push_back({h.keys.begin * head_dim, h.keys.end * head_dim});
+  return cut;
+}
+
+}  // namespace
+
+const ParameterCut* TensorPlan::find(const std::string& parameter) const {
+  for (const ParameterCut& cut : parameters)
+    if (glob_match(cut.pattern, parameter)) return &cut;
+  return nullptr;
+}
+
+TensorPlan decoder_tensor_plan(const config::Model& m, int ranks) {
+  REQUIRE(m.num_attention_heads >= ranks && m.vocab_size >= ranks && m.intermediate_size >= ranks,
+          "mesh.tensor = {}: the model has {} heads of attention, an intermediate size of {} and a "
+          "vocabulary of {}, and each rank needs a part of all",
+          ranks, m.num_attention_heads, m.intermediate_size, m.vocab_size);
+  const auto heads = heads_of_ranks(m.num_attention_heads, m.num_key_value_heads, ranks);
+  const std::int64_t hd = m.head_dim, keys = m.num_key_value_heads;
+  const TensorSlice columns = even(0, m.intermediate_size, ranks), rows = even(1, m.intermediate_size, ranks),
+                    words = even(0, m.vocab_size, ranks);
+  TensorPlan plan;
+  // What an adapter's factor lies beside decides which of the two is cut; lora_A and lora_B come first, since
+  // the patterns of layers match them too.
+  plan.parameters = {
+      {"*.o_proj.lora_A.weight", by_heads(1, heads, &Heads::queries, hd)},
+      {"*.down_proj.lora_A.weight", rows},
+      {"*.lora_A.weight", {}},
+      {"*.o_proj.lora_B.weight", {}},
+      {"*.down_proj.lora_B.weight", {}},
+      {"*.q_proj.*", by_heads(0, heads, &Heads::queries, hd)},
+      keys_cut("*.k_proj.*", heads, keys, hd),
+      keys_cut("*.v_proj.*", heads, keys, hd),
+      {"*.o_proj.weight", by_heads(1, heads, &Heads::queries, hd)},
+      {"*.gate_proj.*", columns},
+      {"*.up_proj.*", columns},
+      {"*.down_proj.weight", rows},
+      {"model.embed_tokens.weight", words},
+      {"lm_head.weight", words},
+  };
+  return plan;
+}
+
+}  // namespace ztrain::model

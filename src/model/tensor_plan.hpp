@@ -1,0 +1,39 @@
+#pragma once
+// How a family's parameters are cut over the `tensor` axis: a table beside the family, not in it. What
+// becomes of activations, and what has to be communicated, follows from it (program/passes/place.hpp).
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/tensor_slice.hpp"
+#include "config/deck.hpp"
+#include "model/graph.hpp"
+
+namespace ztrain::model {
+
+struct ParameterCut {
+  std::string pattern;  ///< glob of names
+  TensorSlice slice;
+  /// Of a parameter that every rank holds whole: the rows that each computes with, which may overlap.
+  std::vector<Rows> taken{};
+};
+
+struct TensorPlan {
+  std::vector<ParameterCut> parameters;  ///< the first that matches counts; others are whole on every rank
+  /// The residual stream, norms with it, is split by tokens between the layers that are cut (Korthikanti et
+  /// al., "Reducing activation recomputation in large transformer models", 2022); otherwise it is whole.
+  bool sequence_parallel = true;
+
+  /// Null where the parameter is whole.
+  const ParameterCut* find(const std::string& parameter) const;
+};
+
+/// Of the decoder (model/decoder.cpp) over so many ranks: attention by heads, the feed-forward by columns and
+/// then rows, embedding and head by words (Shoeybi et al., "Megatron-LM", 2019). Parts are whole heads and
+/// may differ by one. Where heads of keys are fewer than ranks, neighbours compute with the same one. Throws
+/// Error where there are fewer heads of queries than ranks.
+TensorPlan decoder_tensor_plan(const config::Model& dims, int ranks);
+
+}  // namespace ztrain::model

@@ -1,0 +1,287 @@
+#include "program/passes/place.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "base/error.hpp"
+#include "base/index.hpp"
+#include "program/ir/op_types.hpp"
+#include "program/ir/placement.hpp"
+
+namespace ztrain::program {
+namespace {
+
+using model::Graph;
+using model::Node;
+using model::Rows;
+using model::Value;
+using model::ValueId;
+
+constexpr int impossible = std::numeric_limits<int>::max() / 1000;
+constexpr int communicates = 10;
+
+/// An op between two placements of one value. Its adjoint is the adjoint of its row in the op table.
+struct Conversion {
+  Placement from, to;
+  const char* op;
+  const char* suffix;  ///< of its result's name
+  int cost;
+};
+constexpr Conversion conversions[] = {
+    {invariant, replicated, "copy_to_axis", "copied", communicates},
+    {partial, invariant, "reduce_from_axis", "reduced", communicates},
+    {partial, split(0), "scatter_to_axis", "scattered", communicates},
+    {split(0), replicated, "gather_from_axis", "gathered", communicates},
+};
+
+/// One axis, or several that are treated alike.
+class Placer {
+ public:
+  /// plan: of the tensor axis; null: tokens are dealt over the axes, and shapes are those of this rank's.
+  Placer(Graph& graph, AxisSet axes, const Coordinate& at, const model::TensorPlan* plan)
+      : graph_(graph),
+        axes_(axes),
+        ranks_(at.mesh().size(axes)),
+        index_(at.index_in(axes)),
+        plan_(plan),
+        at_(graph.values.size(), invariant),
+        parts_(graph.values.size()),
+        trained_(graph.values.size(), false),
+        stands_for_(graph.values.size()),
+        used_as_(graph.parameters.size()) {
+    for (const Node& node : graph.nodes) ways_.push_back(placings_of(graph, node));
+    for (const Value& v : graph.values) logical_.push_back(v.shape);
+    for (std::size_t v = 0; v < stands_for_.size(); ++v) stands_for_[v] = static_cast<ValueId>(v);
+    place_inputs();
+    if (plan_) place_parameters();
+  }
+
+  void run() {
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (std::size_t n = 0; n < nodes.size(); ++n) place_node(std::move(nodes[n]), ways_[n]);
+  }
+
+  /// Whether the gradient of a parameter is a sum over the axes: where each rank uses all of it in its own
+  /// way, or rows of it that others may use too.
+  bool sums(std::size_t parameter) const {
+    return used_as_[parameter] == replicated || graph_.parameters[parameter].computed.end > 0;
+  }
+
+ private:
+  bool is_parameter(ValueId v) const { return graph_.value(v).parameter >= 0; }
+  void place_inputs() {
+    for (std::size_t v = 0; v < graph_.values.size(); ++v) {
+      const Value& value = graph_.values[v];
+      if (!plan_ && value.role == model::Role::input) at_[v] = split(0);
+      if (value.role == model::Role::state) at_[v] = replicated;
+      trained_[v] = value.role == model::Role::parameter;
+    }
+  }
+
+  void place_parameters() {
+    for (model::Parameter& p : graph_.parameters) {
+      const model::ParameterCut* cut = plan_->find(p.name);
+      if (!cut) continue;
+      if (!cut->taken.empty()) {
+        p.computed = cut->taken[at(index_)];
+        put(p.value, split(0), cut->taken);
+      }
+      if (cut->slice.whole()) continue;
+      p.slice = cut->slice;
+      const std::int64_t size = p.shape[at(p.slice.dim)];
+      std::vector<Rows> parts;
+      for (int r = 0; r < ranks_; ++r) parts.push_back({p.slice.begin(size, r), p.slice.begin(size, r + 1)});
+      put(p.value, split(p.slice.dim), std::move(parts));
+    }
+  }
+
+  /// What the value is, and of a split one which part each rank has.
+  void put(ValueId v, Placement where, std::vector<Rows> parts) {
+    at_[at(v)] = where;
+    if (where.kind != Placement::Kind::split || !plan_) return;
+    const Rows own = parts[at(index_)];
+    graph_.value(v).shape = logical_[at(v)];
+    graph_.value(v).shape[at(where.dim)] = own.end - own.begin;
+    parts_[at(v)] = std::move(parts);
+  }
+
+  void place_node(Node node, const std::vector<Placing>& ways) {
+    for (ValueId& in : node.inputs) in = stands_for_[at(in)];
+    const Placing& way = best(node, ways);
+    bool trained = false;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      node.inputs[i] = convert(node.inputs[i], way.inputs[i], node);
+      trained = trained || trained_[at(node.inputs[i])];
+    }
+    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      trained_[at(node.outputs[i])] = trained;
+      put(node.outputs[i], way.outputs[i], parts_of_output(node, way, i));
+    }
+    if (plan_) fit_to_part(node);
+    const ValueId result = node.outputs[0];
+    const bool looked_up = node.op == "embedding";
+    graph_.nodes.push_back(std::move(node));
+    // The residual stream begins here: what all that follows reads.
+    if (plan_ && looked_up && at_[at(result)] == partial) {
+      const Node made = graph_.nodes.back();
+      stands_for_[at(result)] = convert(result, plan_->sequence_parallel ? split(0) : invariant, made);
+    }
+  }
+
+  const Placing& best(const Node& node, const std::vector<Placing>& ways) const {
+    const Placing* found = nullptr;
+    int least = impossible;
+    for (const Placing& way : ways) {
+      int cost = 0;
+      for (std::size_t i = 0; i < node.inputs.size(); ++i)
+        cost = std::min(impossible, cost + cost_of(node.inputs[i], way.inputs[i], node.block));
+      if (cost < least) least = cost, found = &way;
+    }
+    if (found) return *found;
+    std::string inputs;
+    for (const ValueId in : node.inputs)
+      inputs += fmt::format("{}{} is {}", inputs.empty() ? "" : ", ", graph_.value(in).name,
+                            to_string(at_[at(in)]));
+    fail("{} ({}) cannot be split over {}: {}", node.name, node.op, to_string(axes_), inputs);
+  }
+
+  int cost_of(ValueId v, Placement to, int block) const {
+    const Placement from = at_[at(v)];
+    if (from == to) return 0;
+    if (from == invariant && to == replicated && (is_parameter(v) || !trained_[at(v)])) return 0;
+    if (is_parameter(v)) return impossible;
+    if (made_.contains({v, block, to.kind})) return 0;
+    for (const Conversion& c : conversions)
+      if (plan_ && c.from == from && c.to == to) return c.cost;
+    return impossible;
+  }
+
+  /// The value as `to`, by an op before `reader` where it takes one.
+  ValueId convert(ValueId v, Placement to, const Node& reader) {
+    const Placement from = at_[at(v)];
+    if (is_parameter(v)) note_use(v, to);
+    if (from == to) return v;
+    if (from == invariant && to == replicated && (is_parameter(v) || !trained_[at(v)])) return v;
+    const auto key = std::tuple(v, reader.block, to.kind);
+    if (const auto it = made_.find(key); it != made_.end()) return it->second;
+    for (const Conversion& c : conversions)
+      if (c.from == from && c.to == to) return made_[key] = emit(c, v, reader);
+    ASSERT(false, "no op makes {} of {} that is {}", to_string(to), graph_.value(v).name, to_string(from));
+  }
+
+  /// Gradients of one parameter that are the same on every rank do not go with gradients that are to be
+  /// summed.
+  void note_use(ValueId v, Placement as) {
+    auto& used = used_as_[at(graph_.value(v).parameter)];
+    REQUIRE(
+        !used || used == as,
+        "{} is used as {} in one place and as {} in another: its gradient would be summed over {} in part",
+        graph_.value(v).name, to_string(*used), to_string(as), to_string(axes_));
+    used = as;
+  }
+
+  ValueId emit(const Conversion& c, ValueId from, const Node& reader) {
+    Value made = graph_.value(from);
+    made.name = fmt::format("{}.{}", made.name, c.suffix);
+    made.shape = logical_[at(from)];
+    const auto to = static_cast<ValueId>(graph_.values.size());
+    Node node{c.op,         made.name,   {from}, {to}, {{"axes", std::int64_t{axes_.bits()}}},
+              reader.block, reader.piece};
+    graph_.values.push_back(std::move(made));
+    at_.push_back(c.to);
+    parts_.emplace_back();
+    logical_.push_back(logical_[at(from)]);
+    trained_.push_back(trained_[at(from)]);
+    stands_for_.push_back(to);
+    put(to, c.to, c.to == split(0) ? parts_of_tokens(from) : std::vector<Rows>());
+    graph_.nodes.push_back(std::move(node));
+    return to;
+  }
+
+  std::vector<Rows> parts_of_tokens(ValueId v) const {
+    const std::int64_t rows = logical_[at(v)][0];
+    REQUIRE(rows % ranks_ == 0,
+            "a micro-batch of {} tokens does not divide into {} parts over {}: change batch.micro or "
+            "data.sequence, or set tensor.sequence_parallel = false",
+            rows, ranks_, to_string(axes_));
+    std::vector<Rows> parts;
+    for (std::int64_t r = 0; r < ranks_; ++r) parts.push_back({r * rows / ranks_, (r + 1) * rows / ranks_});
+    return parts;
+  }
+
+  /// The parts of a split output are those of an input, in the output's own elements.
+  std::vector<Rows> parts_of_output(const Node& node, const Placing& way, std::size_t output) const {
+    const Placement out = way.outputs[output];
+    if (!plan_ || out.kind != Placement::Kind::split) return {};
+    const std::int64_t size = logical_[at(node.outputs[output])][at(out.dim)];
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId in = node.inputs[i];
+      if (way.inputs[i].kind != Placement::Kind::split) continue;
+      const std::int64_t of = logical_[at(in)][at(way.inputs[i].dim)];
+      std::vector<Rows> parts = parts_[at(in)];
+      for (Rows& part : parts) part = {part.begin * size / of, part.end * size / of};
+      return parts;
+    }
+    ASSERT(false, "{} splits what none of its inputs is", node.name);
+  }
+
+  /// Attributes that speak of whole operands.
+  void fit_to_part(Node& node) const {
+    const auto shape = [&](std::size_t i) -> const Shape& { return graph_.value(node.inputs[i]).shape; };
+    const auto whole = [&](std::size_t i) -> const Shape& { return logical_[at(node.inputs[i])]; };
+    const auto own = [&](std::size_t i) { return parts_[at(node.inputs[i])][at(index_)]; };
+    const auto is_split = [&](std::size_t i, int dim) { return at_[at(node.inputs[i])] == split(dim); };
+    if (node.op == "attention") {
+      for (const auto& [key, i] : {std::pair{"heads", 0}, std::pair{"kv_heads", 1}})
+        node.attributes.set(key, node.attributes.integer(key) * shape(at(i))[1] / whole(at(i))[1]);
+    } else if (node.op == "embedding" && is_split(1, 0)) {
+      node.attributes.set("first_row", own(1).begin).set("rows", whole(1)[0]);
+    } else if (node.op == "head_loss" && is_split(1, 0)) {
+      node.op = "head_loss_split";
+      node.attributes.set("first_word", own(1).begin).set("axes", std::int64_t{axes_.bits()});
+    } else if (node.op == "linear" && at_[at(node.outputs[0])] == partial && node.inputs.size() > 2) {
+      node.attributes.set("adds_bias", std::int64_t{index_ == 0});
+    } else if (node.op == "dropout" && is_split(0, 0)) {
+      node.attributes.set("part_begin", own(0).begin).set("part_of", whole(0)[0]);
+    }
+  }
+
+  Graph& graph_;
+  AxisSet axes_;
+  int ranks_, index_;
+  const model::TensorPlan* plan_;
+  std::vector<std::vector<Placing>> ways_;         ///< by node
+  std::vector<Placement> at_;                      ///< by value
+  std::vector<std::vector<Rows>> parts_;           ///< by split value: of its dim, by rank
+  std::vector<Shape> logical_;                     ///< by value
+  std::vector<bool> trained_;                      ///< by value: gradients may flow to it
+  std::vector<ValueId> stands_for_;                ///< by value: what later nodes read in its place
+  std::vector<std::optional<Placement>> used_as_;  ///< by parameter
+  std::map<std::tuple<ValueId, int, Placement::Kind>, ValueId> made_;  ///< conversions by value and block
+};
+
+}  // namespace
+
+Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan) {
+  const AxisSet data = Axis::replicate | Axis::shard | Axis::context;
+  Placed placed;
+  Placer tokens(graph, data, at, nullptr);
+  tokens.run();
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p)
+    placed.summed_over.push_back(tokens.sums(p) ? data : AxisSet());
+  if (at.mesh()[Axis::tensor] == 1 || plan.parameters.empty()) return placed;
+  Placer tensor(graph, Axis::tensor, at, &plan);
+  tensor.run();
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p)
+    if (tensor.sums(p) && graph.parameters[p].trainable)
+      placed.summed_over[p] = placed.summed_over[p] | Axis::tensor;
+  return placed;
+}
+
+}  // namespace ztrain::program

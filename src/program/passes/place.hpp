@@ -1,0 +1,25 @@
+#pragma once
+// Placements of a forward graph's values over the axes of the mesh. Of the tensor axis: from a table of its
+// parameters alone, the pass infers where every other value is, inserts the conversions between what one op
+// gives and the next one takes, and cuts shapes to what this rank holds. Of the axes over which tokens are
+// dealt nothing is converted but parameters. What a parameter's gradient has to be summed over follows.
+
+#include <vector>
+
+#include "layout/mesh.hpp"
+#include "model/graph.hpp"
+#include "model/tensor_plan.hpp"
+
+namespace ztrain::program {
+
+struct Placed {
+  /// By parameter: the axes over whose ranks its gradient is a sum. Over the others it is the same on every
+  /// rank, or of a part that is the rank's own.
+  std::vector<AxisSet> summed_over;
+};
+
+/// Call it before anything reads shapes of the graph. Throws Error naming the op, or the parameter, that
+/// cannot be placed.
+Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan);
+
+}  // namespace ztrain::program
