@@ -110,13 +110,14 @@ Choice choice_of(const cublasLtMatmulAlgo_t& algorithm) {
   return choice;
 }
 
-/// The workspaces of the algorithms that the library has for the problem.
-std::span<const std::uint64_t> workspaces(const Problem& p, const Preference& wanted) {
-  static constexpr std::uint64_t all[] = {std::uint64_t{1} << 16, 0, std::uint64_t{1} << 40};
+/// The workspaces of the algorithms that the library has for the problem: the first needs every byte that is
+/// wanted.
+std::vector<std::uint64_t> workspaces(const Problem& p, const Preference& wanted) {
   const std::uint32_t least = std::min({wanted.a, wanted.b, wanted.c, wanted.d});
   const bool half = element_bytes(p.a.type) == 2;
   const auto needed = static_cast<std::uint32_t>(p.fp8() ? 16 : half ? Library::get().options.alignment : 1);
-  return least < needed ? std::span<const std::uint64_t>() : std::span(all);
+  if (least < needed) return {};
+  return {wanted.workspace, 0};
 }
 
 Problem problem_of(Library& library, cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a,
@@ -288,7 +289,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     const Preference& wanted = library.preferences.at(preference);
     const Operation& o = p.operation;
     for (const std::uint64_t workspace : workspaces(p, wanted)) {
-      if (*found == count || workspace > wanted.workspace) continue;
+      if (*found == count) break;
       const Choice choice{number_of(p),
                           workspace,
                           wanted.a,

@@ -132,6 +132,27 @@ TEST(CudaDevice, CopiesAreWorkOfTheirQueue) {
   on_device.check_guards();
 }
 
+/// What the host has waited for is there to read, by either way to wait.
+TEST(CudaDevice, TheHostReadsWhatItWaitedFor) {
+  for (const bool asks : {false, true}) {
+    const auto device = make_late_device({});
+    const memory::Arena on_device("test", 64, memory::Arena::Guards::off, device->memory());
+    const memory::Arena pinned("staging", 64, memory::Arena::Guards::off, device->staging());
+    auto* const value = reinterpret_cast<int*>(pinned.at(0));
+    const Event event = device->make_event();
+    device->synchronize(event);  // never recorded: nothing to wait for
+    const int three = 3;
+    device->memory().write(on_device.at(0), &three, sizeof three);
+    device->copy_out(1, value, on_device.at(0), sizeof(int));
+    device->record(event, 1);
+    EXPECT_EQ(*value, 0) << "too early";
+    if (!asks) device->synchronize(event);
+    while (asks && !device->done(event)) {
+    }
+    EXPECT_EQ(*value, 3) << asks;
+  }
+}
+
 /// Queues do not wait for fills and writes by themselves.
 TEST(CudaDevice, MemoryIsInPlaceWhenAWriteReturns) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {

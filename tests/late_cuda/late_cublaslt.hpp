@@ -7,8 +7,10 @@
 //   scales, A transposed and B not, on multiples of 16 bytes in every direction; scales of rows on compute
 //   capability 9.0 alone.
 // * Matrices are the device's, whole, as far as their layouts say, and D overlaps nothing but C.
-// * An algorithm serves the problem, and the alignments, that it was proposed for. Its workspace suffices,
-//   starts on a multiple of 256 bytes, and holds garbage afterwards.
+// * An algorithm serves the problem, and the alignments, that it was proposed for. The favourite needs every
+// byte
+//   of the workspace that was wanted, which is there, starts on a multiple of 256 bytes, and holds garbage
+//   afterwards.
 
 #include <cstddef>
 #include <string>

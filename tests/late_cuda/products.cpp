@@ -3,9 +3,11 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/error.hpp"
+#include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/fp8/gemm_fp8.hpp"
 #include "kernels/gemm/gemm_library.hpp"
 #include "kernels/gemm/linear.hpp"
@@ -80,7 +82,10 @@ class CublasLt : public ::testing::Test {
   void SetUp() override {
     late_cuda::restart({.seed = 5});
     late_cublaslt::configure({});
-    ASSERT_EQ(cudaMalloc(&workspace_, static_cast<std::size_t>(gemm_cuda_workspace_bytes)), cudaSuccess);
+    // What a program reserves.
+    const std::int64_t bytes = std::min(gemm_workspace_bytes(8, 8, 8, DType::bf16, DType::bf16, Target::cuda),
+                                        gemm_fp8_workspace_bytes(Target::cuda));
+    ASSERT_EQ(cudaMalloc(&workspace_, static_cast<std::size_t>(bytes)), cudaSuccess);
   }
   void TearDown() override { cudaFree(workspace_); }
 
