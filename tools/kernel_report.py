@@ -56,7 +56,6 @@ WRAPPERS = r"^(?:PackFunctor<\d+l?, |QuantumFunctor<\d+l?, |TeamRow<|WholeRow<|S
 # What Kokkos' own kernel says of the one inside it, demangled.
 LAUNCH = r"cuda_parallel_launch_(\w+_memory)<"
 BOUNDS = r", (\d+)u, (\d+)u>\("
-TEAM_THREADS = 512  # most_team_threads: where a team's policy says nothing, it may have so many
 
 
 def fail(message):
@@ -157,8 +156,8 @@ def kernels_of(tool, path):
 
 
 def read_launch(kernel, name):
-    """How Kokkos launches it: with bounds, or as many threads as registers suffice for, but for teams. Others, of *.cu, are
-    checked where they are compiled."""
+    """How Kokkos launches it: teams with the bounds that they must have, else as many threads as registers suffice for. What is
+    of *.cu is checked where it is compiled."""
     kernel.bounded = False
     launch = re.search(LAUNCH, name)
     if launch:
@@ -166,8 +165,7 @@ def read_launch(kernel, name):
         bounds = re.search(BOUNDS, name)
         if bounds:
             kernel.threads, kernel.resident = int(bounds[1]), int(bounds[2])
-        elif "TeamPolicy<" in name:
-            kernel.threads = TEAM_THREADS
+        kernel.bounded = "TeamPolicy<" in name
 
 
 def base(name):

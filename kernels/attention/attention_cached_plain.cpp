@@ -95,11 +95,9 @@ void launch(Exec& exec, const PlainArguments<T>& a) {
   using Shared = SharedCache<T, max_dim>;
   static_assert(carried<Shared>);
   const std::int64_t rows = a.shape.tokens * a.shape.heads;
-  if (rows <= 0) return;
   if constexpr (on_gpu) {
-    TeamLanes::Policy policy(exec.space, team_count(rows), Shared::warps, WarpLanes::width);
-    policy.set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(Shared::bytes)));
-    Kokkos::parallel_for(policy, Shared{a});
+    for_teams<1, Shared::warps * WarpLanes::width>(exec, rows, Shared::warps, WarpLanes::width, Shared::bytes,
+                                                   Shared{a});
   } else {
     for_rows(exec, rows, WholeCache<T, max_dim>{a});
   }

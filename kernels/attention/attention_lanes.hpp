@@ -144,12 +144,10 @@ struct ThreadRow {
 template <class RowFunctor>
 void for_warps(Exec& exec, std::int64_t rows, const RowFunctor& functor) {
   static_assert(carried<WarpRow<RowFunctor>>, "capture less: see largest_functor");
-  constexpr int team = 4;
-  if (rows <= 0) return;
   if constexpr (on_gpu) {
-    Kokkos::parallel_for(
-        TeamLanes::Policy(exec.space, team_count(ceil_div(rows, team)), team, WarpLanes::width),
-        WarpRow<RowFunctor>{functor, rows});
+    constexpr int team = 4;
+    for_teams<1, team * WarpLanes::width>(exec, ceil_div(rows, team), team, WarpLanes::width, 0,
+                                          WarpRow<RowFunctor>{functor, rows});
   } else {
     for_rows(exec, rows, ThreadRow<RowFunctor>{functor});
   }

@@ -43,7 +43,6 @@ struct ColumnSums {
 template <class T, class G>
 struct TeamColumnSums {
   using A = acc_t<T>;
-  using Policy = Kokkos::TeamPolicy<Kokkos::DefaultExecutionSpace, Kokkos::LaunchBounds<512>>;
   static constexpr int groups = 64, lanes = static_cast<int>(column_block / pack), threads = groups * lanes;
   static constexpr std::size_t shared_bytes = groups * column_block * sizeof(A);
 
@@ -51,7 +50,7 @@ struct TeamColumnSums {
   G* db;
   bool accumulate;
 
-  KOKKOS_INLINE_FUNCTION void operator()(const typename Policy::member_type& team) const {
+  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
     const std::int64_t rank = team.team_rank(), group = rank / lanes, lane = rank % lanes;
     const std::int64_t begin = team.league_rank() * column_block;
     auto* const sums = static_cast<A*>(team.team_scratch(0).get_shmem(std::size_t{shared_bytes}));
@@ -84,10 +83,8 @@ void linear_grad_bias(Exec& exec, Matrix<const T> dy, Vector<G> db, bool accumul
   using Sums = TeamColumnSums<T, G>;
   static_assert(carried<Sums>);
   if constexpr (on_gpu) {
-    const int teams = team_count(ceil_div(dy.cols, column_block));
-    typename Sums::Policy policy(exec.space, teams, Sums::threads);
-    policy.set_scratch_size(0, Kokkos::PerTeam(Sums::shared_bytes));
-    if (teams > 0) Kokkos::parallel_for(policy, Sums{dy, db.data, accumulate});
+    for_teams(exec, ceil_div(dy.cols, column_block), Sums::threads, 1, Sums::shared_bytes,
+              Sums{dy, db.data, accumulate});
   } else {
     for_blocks<column_block>(exec, dy.cols, ColumnSums<T, G>{dy, db.data, accumulate});
   }

@@ -100,11 +100,19 @@ class OneLane {
   void sync() const {}
 };
 
+inline constexpr int most_team_threads = 512;
+inline constexpr int warp_lanes = 32;
+
+/// Compiled for teams of at most `most` threads, of which `resident` share a multiprocessor: registers
+/// suffice for that many.
+template <int most, int resident>
+using ThreadsPolicy = Kokkos::TeamPolicy<Kokkos::DefaultExecutionSpace, Kokkos::LaunchBounds<most, resident>>;
+using ThreadsTeam = typename ThreadsPolicy<most_team_threads, 1>::member_type;
+
 /// On a GPU a team of whole warps; sums are formed in an order that the row's length alone determines.
 class TeamLanes {
  public:
-  using Policy = Kokkos::TeamPolicy<Kokkos::DefaultExecutionSpace>;
-  using Team = typename Policy::member_type;
+  using Team = ThreadsTeam;
 
   KOKKOS_INLINE_FUNCTION explicit TeamLanes(const Team& team) : team_(team) {}
 
@@ -171,10 +179,11 @@ struct TeamRow {
   }
 };
 
-/// Warps for rows of this width: each thread takes up to four packs of it, in teams of at most 512 threads.
+/// Warps for rows of this width: each thread takes up to four packs of it, in teams of at most
+/// most_team_threads.
 inline int warps_for(std::int64_t width) {
-  constexpr std::int64_t warp = 32, most = 16;
-  const std::int64_t warps = ceil_div(width, warp * pack * 4);
+  constexpr std::int64_t most = most_team_threads / warp_lanes;
+  const std::int64_t warps = ceil_div(width, warp_lanes * pack * 4);
   return static_cast<int>(warps < 1 ? 1 : warps > most ? most : warps);
 }
 
@@ -186,14 +195,23 @@ inline int team_count(std::int64_t teams) {
   return static_cast<int>(teams);
 }
 
+/// functor(team) for each of `teams` teams of threads x lanes, with scratch bytes of memory that they share.
+template <int resident = 1, int most = most_team_threads, class Functor>
+void for_teams(Exec& exec, std::int64_t teams, int threads, int lanes, std::size_t scratch,
+               const Functor& functor) {
+  static_assert(carried<Functor>, "capture less: see largest_functor");
+  if (teams <= 0) return;
+  ThreadsPolicy<most, resident> policy(exec.space, team_count(teams), threads, lanes);
+  if (scratch > 0) policy.set_scratch_size(0, Kokkos::PerTeam(scratch));
+  Kokkos::parallel_for(policy, functor);
+}
+
 /// functor(const Lanes&, row) for each row in [0, rows); rows have `width` elements, which the lanes share.
 template <class RowFunctor>
 void for_wide_rows(Exec& exec, std::int64_t rows, std::int64_t width, const RowFunctor& functor) {
   static_assert(carried<TeamRow<RowFunctor>>, "capture less: see largest_functor");
-  if (rows <= 0) return;
   if constexpr (on_gpu) {
-    Kokkos::parallel_for(TeamLanes::Policy(exec.space, team_count(rows), warps_for(width), 32),
-                         TeamRow<RowFunctor>{functor});
+    for_teams(exec, rows, warps_for(width), warp_lanes, 0, TeamRow<RowFunctor>{functor});
   } else {
     for_rows(exec, rows, WholeRow<RowFunctor>{functor});
   }

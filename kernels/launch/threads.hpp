@@ -9,15 +9,6 @@
 
 namespace ztrain::kernels {
 
-inline constexpr int most_team_threads = 512;
-inline constexpr int warp_lanes = 32;
-
-/// Compiled for teams of at most `most` threads, of which `resident` share a multiprocessor: registers
-/// suffice for that many.
-template <int most, int resident>
-using ThreadsPolicy = Kokkos::TeamPolicy<Kokkos::DefaultExecutionSpace, Kokkos::LaunchBounds<most, resident>>;
-using ThreadsTeam = typename ThreadsPolicy<most_team_threads, 1>::member_type;
-
 /// All threads of a team. Sums are formed in an order that the size of the team alone determines.
 class TeamThreads {
  public:
@@ -81,17 +72,6 @@ inline int threads_for(std::int64_t width, int packs) {
   return static_cast<int>(threads < warp_lanes          ? warp_lanes
                           : threads > most_team_threads ? most_team_threads
                                                         : threads);
-}
-
-/// functor(team) for each of `teams` teams of threads x lanes, with scratch bytes of memory that they share.
-template <int resident = 1, int most = most_team_threads, class Functor>
-void for_teams(Exec& exec, std::int64_t teams, int threads, int lanes, std::size_t scratch,
-               const Functor& functor) {
-  static_assert(carried<Functor>, "capture less: see largest_functor");
-  if (teams <= 0) return;
-  ThreadsPolicy<most, resident> policy(exec.space, team_count(teams), threads, lanes);
-  if (scratch > 0) policy.set_scratch_size(0, Kokkos::PerTeam(scratch));
-  Kokkos::parallel_for(policy, functor);
 }
 
 }  // namespace ztrain::kernels

@@ -80,10 +80,8 @@ void square_quanta(Exec& exec, const G* data, std::int64_t count, double* sums) 
   using Warps = WarpSquares<G>;
   static_assert(carried<Warps>);
   if constexpr (on_gpu) {
-    const std::int64_t teams = ceil_div(count, quantum * Warps::warps);
-    if (teams > 0)
-      Kokkos::parallel_for(TeamLanes::Policy(exec.space, team_count(teams), Warps::warps, Warps::lanes),
-                           Warps{data, count, sums});
+    for_teams<1, Warps::warps * Warps::lanes>(exec, ceil_div(count, quantum * Warps::warps), Warps::warps,
+                                              Warps::lanes, 0, Warps{data, count, sums});
   } else {
     for_blocks(exec, count, QuantumSquares<G>{data, sums});
   }

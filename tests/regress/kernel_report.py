@@ -88,11 +88,20 @@ class Texts(unittest.TestCase):
             list(kernel_sources.from_ptxas(PTXAS, {"90a": {}}))
 
     def test_how_kokkos_launches_is_in_the_name(self):
-        bounded, team = Kernel("a", "sm_90a"), Kernel("b", "sm_90a")
+        bounded, free, team = (Kernel(name, "sm_90a", registers=144) for name in "abc")
         kernel_report.read_launch(bounded, "void Kokkos::Impl::cuda_parallel_launch_local_memory<F<1>, 256u, 2u>(F<1>)")
-        kernel_report.read_launch(team, "void Kokkos::Impl::cuda_parallel_launch_constant_memory<P<Kokkos::TeamPolicy<C> > >()")
+        kernel_report.read_launch(free, "void Kokkos::Impl::cuda_parallel_launch_constant_memory<F<Kokkos::RangePolicy<C> > >()")
+        kernel_report.read_launch(team, "void Kokkos::Impl::cuda_parallel_launch_local_memory<P<Kokkos::TeamPolicy<C> > >()")
         self.assertEqual((bounded.threads, bounded.resident, bounded.launch, bounded.bounded), (256, 2, "local_memory", False))
-        self.assertEqual((team.threads, team.launch), (kernel_report.TEAM_THREADS, "constant_memory"))
+        self.assertEqual((free.threads, free.launch, free.bounded), (0, "constant_memory", False))
+        self.assertIn("has no __launch_bounds__", *refused(team, "c"))
+
+    def test_a_team_has_the_threads_of_its_bounds(self):
+        team = "void Kokkos::Impl::cuda_parallel_launch_local_memory<P<Kokkos::TeamPolicy<C> >, {}u, 1u>(P<C>)"
+        for threads, good in ((256, True), (512, False)):
+            kernel = Kernel("a", "sm_90a", registers=154)
+            kernel_report.read_launch(kernel, team.format(threads))
+            self.assertEqual(list(refused(kernel, "a")) == [], good, threads)
 
 
 class Complaints(unittest.TestCase):
