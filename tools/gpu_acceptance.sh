@@ -61,7 +61,7 @@ if [[ ! -x $build/ztrain ]]; then
 fi
 
 gpus=0
-if grep -qs '^ZTRAIN_CUDA:BOOL=ON' "$build/CMakeCache.txt" || ldd "$build/ztrain" | grep -q 'libcublasLt'; then
+if grep -qs '^ZTRAIN_CUDA:BOOL=ON' "$build/CMakeCache.txt" || [[ $(ldd "$build/ztrain") = *libcublasLt* ]]; then
   gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
   if [[ $gpus -eq 0 ]]; then
     echo "gpu_acceptance.sh: $build is a build for GPUs, and nvidia-smi shows none" >&2

@@ -202,9 +202,10 @@ class Judging(unittest.TestCase):
 class Options(unittest.TestCase):
     """Of tools/gpu_acceptance.sh, with a build that has nothing to test."""
 
-    def start(self, *words, cwd):
+    def start(self, *words, cwd, path=None):
         command = [SOURCE / "tools" / "gpu_acceptance.sh", *words]
-        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+        environment = {**os.environ, **({"PATH": path} if path else {})}
+        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False, env=environment)
 
     def test_both_spellings_and_paths_of_the_folder_it_is_started_in(self):
         with tempfile.TemporaryDirectory(prefix="ztrain-acceptance-") as folder:
@@ -213,6 +214,18 @@ class Options(unittest.TestCase):
                 done = self.start(*words, cwd=folder)
                 self.assertIn("there is no phase none: the phases are facts,", done.stderr)
                 self.assertTrue((pathlib.Path(folder) / "here").is_dir())
+
+    def test_a_build_for_gpus_is_known_by_its_libraries(self):
+        """Where its folder has no CMakeCache.txt, and however long the list is behind the one that tells."""
+        with tempfile.TemporaryDirectory(prefix="ztrain-acceptance-") as folder:
+            programs = {"ztrain": "exit 3", "ldd": "echo libcublasLt.so.13; seq 100000", "nvidia-smi": "exit 9"}
+            for name, does in programs.items():
+                path = pathlib.Path(folder, name)
+                path.write_text(f"#!/bin/sh\n{does}\n")
+                path.chmod(0o755)
+            done = self.start("--build", ".", cwd=folder, path=f"{folder}:{os.environ['PATH']}")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("is a build for GPUs, and nvidia-smi shows none", done.stderr)
 
     def test_mistakes(self):
         for words, told in ((("--build", ""), "--build needs a value"), (("--out=",), "--out needs a value"),
