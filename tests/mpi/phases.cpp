@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <regex>
 #include <sstream>
@@ -12,37 +10,14 @@
 #include "config/text/load.hpp"
 #include "runtime/device/device.hpp"
 #include "telemetry/console.hpp"
-#include "tests/support/mpi_main.hpp"
+#include "tests/support/folder_of_ranks.hpp"
 #include "train/trainer.hpp"
 
 namespace ztrain::phases_test {
 
-namespace fs = std::filesystem;
-
 namespace {
 
-/// A folder for all ranks, of which rank 0 takes care.
-class Folder {
- public:
-  Folder() {
-    std::string made = (fs::temp_directory_path() / "ztrain-phases-XXXXXX").string();
-    if (test::session().rank() == 0 && mkdtemp(made.data()) == nullptr) made.clear();
-    path_ = test::session().from_rank_0(made);
-  }
-  ~Folder() {
-    test::session().barrier();
-    if (test::session().rank() == 0) fs::remove_all(path_);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
-
-config::Deck deck_in(const Folder& folder) {
+config::Deck deck_in(const test::FolderOfRanks& folder) {
   if (test::session().rank() == 0) {
     std::ofstream file(folder.file("text"));
     for (int i = 0; i < 20000; ++i) file << "some text " << i % 97 << '\n';
@@ -67,7 +42,7 @@ std::string text_of(std::FILE* file) {
 
 TEST(Phases, AStepThatLastsSaysWhereItIs) {
   if (runtime::built_for_gpus()) GTEST_SKIP() << "a GPU is through with these steps before anybody asks";
-  const Folder folder;
+  const test::FolderOfRanks folder;
   telemetry::Outlet outlet;
   outlet.lines = std::tmpfile();
   outlet.progress = std::tmpfile();

@@ -36,7 +36,7 @@ COPIED = ("CMakeLists.txt", "CMakePresets.json", "cmake", "docs", "inputs", "ker
           "README.md", "CONTRIBUTING.md")
 AIM = 97  # per cent
 SLOWER = 10  # a test that takes so many times what it takes without a fault, and LEAST more, hangs: the fault is noticed
-LEAST = 60  # seconds
+LEAST = 20  # seconds
 HEADER = """#pragma once
 #include <cstdlib>
 

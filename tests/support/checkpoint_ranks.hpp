@@ -2,10 +2,9 @@
 // Meshes of ranks that save and load, and a folder that all of them know, for tests under mpirun.
 
 #include <gtest/gtest.h>
-#include <mpi.h>
 
 #include "tests/support/checkpoint_model.hpp"
-#include "tests/support/mpi_main.hpp"
+#include "tests/support/folder_of_ranks.hpp"
 
 namespace ztrain::test {
 
@@ -35,20 +34,9 @@ struct Rank {
   Place place;
 };
 
-/// A folder that all ranks know, removed by rank 0.
+/// In a folder that all ranks know.
 class CheckpointOfRanks : public testing::Test {
  protected:
-  void SetUp() override {
-    char name[256] = {};
-    if (session().rank() == 0) {
-      own_ = std::make_unique<TemporaryFolder>();
-      own_->path().string().copy(name, sizeof name - 1);
-    }
-    MPI_Bcast(name, sizeof name, MPI_CHAR, 0, session().world());
-    folder_ = name;
-  }
-  void TearDown() override { session().barrier(); }
-
   /// Saves from the world's mesh. Copies that do not own what they hold save garbage, which nobody may see.
   fs::path save(const MeshShape& mesh, const StateKinds& kinds, std::int64_t step,
                 const checkpoint::SaveOptions& options = {}) {
@@ -89,10 +77,8 @@ class CheckpointOfRanks : public testing::Test {
     session().barrier();
   }
 
-  fs::path folder_;
-
- private:
-  std::unique_ptr<TemporaryFolder> own_;
+  FolderOfRanks own_;
+  const fs::path& folder_ = own_.path();
 };
 
 }  // namespace ztrain::test
