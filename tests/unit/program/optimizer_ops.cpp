@@ -85,7 +85,9 @@ Cut second_of_a_tensor_pair() {
                  1, 1),
           find_strategy("NO_SHARD"),
           {},
-          {{"unit"}}};
+          {{"unit"}},
+          {},
+          {}};
 }
 
 TEST(OptimizerStep, RoundsWithTheBitsOfTheWholeParametersElements) {
