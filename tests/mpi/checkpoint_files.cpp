@@ -136,6 +136,20 @@ TEST_F(CheckpointFiles, AnotherModelIsRefused) {
   EXPECT_TRUE(contains(error, "that the model lacks: lm_head.weight")) << error;
 }
 
+TEST_F(CheckpointFiles, OtherFrozenParametersAreRefusedUnlessStatesAreSkipped) {
+  const fs::path path = save(1);
+  auto parameters = awkward_parameters(1, large_head);
+  parameters[2].trainable = false;
+  const Layout frozen(parameters, 3, 1);
+  const Place place{&frozen, Coordinate({}, 0), 0};
+  const std::string error = error_of_load(path, place);
+  EXPECT_TRUE(contains(error, "1 parameters were frozen and are trained now, or the reverse: " +
+                                  parameters[2].name + "; set model.trainable"))
+      << error;
+  const StateKinds weights{{"model", DType::f32}};
+  EXPECT_NO_THROW(loaded(path, place, weights, {.others = checkpoint::OtherStates::skip}));
+}
+
 TEST_F(CheckpointFiles, AnotherOptimizerIsRefusedAndBothSidesNamed) {
   const fs::path path = save(1);
   const auto expect_refused = [&](const StateKinds& kinds, const std::string& wants,

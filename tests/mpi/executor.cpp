@@ -357,5 +357,30 @@ TEST_F(ExecutorOnDevices, SaysWhatADeviceIsAtThatDoesNotGoOn) {
   EXPECT_EQ(at(100), all + "all that has clocks is done: what is left is in graphs, or copies");
 }
 
+TEST_F(ExecutorOnDevices, ZeroesGapsOfEveryTypeAndNothingElse) {
+  for (const DType type : {DType::bf16, DType::f32, DType::f64}) {
+    test::Builder b;
+    const program::TensorId t =
+        b.program.add({.name = "gradient", .dtype = type, .shape = {512}, .persistent = true});
+    b.program.op(b.op("zero_gaps", program::Stream::compute, {}, {t}))
+        .attributes.set("pieces", std::vector<std::int64_t>{3, 5, 500, 12});
+    b.finish();
+    const auto device = runtime::make_device(session().local_rank());
+    const engine::JobMemory memory({&b.program}, memory::Arena::Guards::off, device->memory());
+    engine::Queues queues(*device);
+    runtime::Mesh mesh(session(), MeshShape{});
+    engine::Executor executor(b.program, memory, mesh, queues, {});
+    const auto width = static_cast<std::size_t>(size_of(type));
+    std::vector<unsigned char> bytes(512 * width, 0x55), expected = bytes;
+    for (const auto& [begin, count] : {std::pair<std::size_t, std::size_t>{3, 5}, {500, 12}})
+      std::fill_n(expected.begin() + static_cast<std::ptrdiff_t>(begin * width), count * width, 0);
+    memory.provider().write(memory.address(b.program, t), bytes.data(), std::ssize(bytes));
+    executor.run();
+    device->finish();
+    memory.provider().read(bytes.data(), memory.address(b.program, t), std::ssize(bytes));
+    EXPECT_EQ(bytes, expected) << name_of(type);
+  }
+}
+
 }  // namespace
 }  // namespace ztrain::executor_test

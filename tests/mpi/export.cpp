@@ -67,6 +67,29 @@ TEST_F(Export, RanksShareTheBytes) {
     ASSERT_EQ(values[i], value_of(0, 4, static_cast<std::int64_t>(i)));
 }
 
+/// Small whole numbers: the sums are exact.
+TEST_F(Export, AdaptersAreAddedWithTheirScale) {
+  const Layout layout(
+      {{"m.weight", {3, 4}, {}}, {"m.lora_A.weight", {2, 4}, {}}, {"m.lora_B.weight", {3, 2}, {}}}, 1,
+      ranks());
+  const Place place{&layout, Coordinate(mesh_of(1, ranks(), 1), session().rank()), session().rank()};
+  Shards shards = filled(place, DType::f32);
+  checkpoint::save(folder_, 1, place, shards.states(), {{"step", 1}});
+  checkpoint::Exported exported;
+  checkpoint::ExportOptions options{.dtype = DType::f32};
+  options.adapters.alpha = 6;
+  export_to(folder_ / "step_1", folder_ / "merged", options, exported);
+  std::size_t tensors = 0;
+  const auto values = tensor_of(folder_ / "merged", "m.weight", tensors);
+  EXPECT_EQ(tensors, 1u);
+  ASSERT_EQ(values.size(), 12u);
+  for (std::int64_t i = 0; i < 12; ++i) {
+    float sum = 0;
+    for (std::int64_t q = 0; q < 2; ++q) sum += value_of(0, 2, i / 4 * 2 + q) * value_of(0, 1, q * 4 + i % 4);
+    EXPECT_EQ(values[static_cast<std::size_t>(i)], value_of(0, 0, i) + 6 / 2 * sum) << i;
+  }
+}
+
 TEST_F(Export, WhatExistsIsNotTouched) {
   const fs::path path = save(mesh_of(1, ranks(), 1), DType::f32, 1);
   checkpoint::Exported exported;
