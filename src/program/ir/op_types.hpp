@@ -9,7 +9,7 @@
 //                                                            a table of so many; a row that it has not is zeros
 //   embedding_grad     tokens[T] dx[T,d]                     -> dW[V,d] [accumulate]     first_row, rows
 //   rmsnorm            x[T,d] w[d]                           -> y[T,d] rstd[T]                          eps
-//                      or each head of x[T,heads*d]          -> y, rstd[T*heads]
+//                      or each head of x[T,heads*d]          -> y, rstd[T*heads]                     (of_heads 1)
 //   add_rmsnorm        a b w                                 -> r = a + b, y = rmsnorm(r), rstd         eps
 //   rmsnorm_grad       x w rstd dy (addend[T,d])             -> dx[T,d] dw[d] [accumulate] workspace    addend 0|1
 //   linear             x[T,k] W[n,k]... (b[n]...)            -> y[T,n] workspace        parts: weights, and biases, whose rows

@@ -89,6 +89,9 @@ struct Tensor {
   std::int64_t offset = 0;
   /// Of what the ops of Program::repeat name: bytes by which its place moves on from one time to the next.
   std::int64_t step = 0;
+  /// Index into Program::units: it holds something for each element of the unit's flat range, or of a shard
+  /// of it; -1: something else.
+  int unit = -1;
 
   // Filled by plan_lifetimes and plan_memory, for tensors with storage.
   OpId first = -1;            ///< first op that accesses it or a view of it
@@ -157,6 +160,16 @@ struct Repeat {
   bool operator==(const Repeat&) const = default;
 };
 
+/// Where the values of a parameter that this rank computes with lie in its unit's flat range, in elements.
+struct ParameterPlace {
+  std::string name;
+  int unit = 0;
+  std::int64_t begin = 0, count = 0;
+  int split = -1;  ///< the dim that is cut over the tensor axis; -1: every rank has the parameter whole
+  bool takes_rows = false;  ///< of a whole one: this rank computes with some of its rows alone
+  bool trainable = false;   ///< it has a gradient
+};
+
 /// Extents of one tier's regions, from plan_memory.
 struct TierPlan {
   std::int64_t persistent_bytes = 0;
@@ -168,9 +181,11 @@ struct Program {
   std::string name;  ///< "train step", "evaluation", ...
   int rank = 0;      ///< global rank it was compiled for
   MeshShape mesh;
-  Target target = build_target();   ///< what its kernels and their workspaces are for
-  std::vector<std::string> blocks;  ///< names: of forward, backward and recompute
-  std::vector<std::string> units;   ///< names: of what is gathered, reduced and stepped
+  Target target = build_target();           ///< what its kernels and their workspaces are for
+  std::vector<std::string> blocks;          ///< names: of forward, backward and recompute
+  std::vector<std::string> units;           ///< names: of what is gathered, reduced and stepped
+  std::vector<std::int64_t> unit_elements;  ///< by unit: of its flat range
+  std::vector<ParameterPlace> parameters;   ///< in the order of their units and places; of inference none
   std::vector<Tensor> tensors;
   std::vector<Op> ops;
   Repeat repeat;

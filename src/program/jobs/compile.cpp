@@ -59,6 +59,21 @@ std::vector<model::Rows> computed_elements(const model::Graph& graph, const Layo
   return elements_of;
 }
 
+/// What the check of placements starts from.
+void note_parameters(Program& program, const model::Graph& graph, const Cut& cut) {
+  for (const FlatUnit& unit : cut.layout.units()) {
+    program.unit_elements.push_back(unit.elements());
+    for (const Segment& s : unit.segments) {
+      const ParameterShape& shape = cut.layout.parameters()[static_cast<std::size_t>(s.parameter)];
+      const auto p = static_cast<std::size_t>(s.parameter);
+      const model::Rows& computed = cut.computed[p];
+      program.parameters.push_back({shape.name, unit.unit, s.begin + computed.begin,
+                                    computed.end - computed.begin, shape.slice.dim,
+                                    graph.parameters[p].computed.end > 0, shape.trainable});
+    }
+  }
+}
+
 ShardOptions shard_options(const JobSpec& spec) {
   ShardOptions options = spec.sharding;
   options.gather.keep = !spec.strategy.reshard_after_forward;
@@ -90,6 +105,7 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training)
   p.target = spec.target;
   p.blocks = base.graph.blocks;
   for (const model::Unit& unit : base.graph.units) p.units.push_back(unit.name);
+  if (training) note_parameters(p, base.graph, base.cut);
   base.tensors.optimizer_states =
       training ? optim::find(spec.optimizer.options.name).states(spec.optimizer.settings())
                : std::vector<optim::StateInfo>{};
@@ -112,6 +128,7 @@ Program finish(Program program, const JobSpec& spec, const char* name) {
   plan_lifetimes(program);
   plan_memory(program);
   verify_rank(program);
+  verify_placements(program);
   return program;
 }
 
@@ -129,6 +146,7 @@ std::optional<Program> finish_repeated(Program program, const std::vector<int>& 
   set_persistent_steps(program, *images);
   if (!repeat_fault(program).empty()) return std::nullopt;
   verify_rank(program);
+  verify_placements(program);
   return program;
 }
 

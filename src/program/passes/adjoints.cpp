@@ -69,6 +69,7 @@ void rmsnorm_adjoint(Tape& t, const model::Node& n) {
   const TensorId ws =
       t.workspace(n.name, rmsnorm_backward_workspace_bytes(rows, width, x.dtype, t.kernels()));
   Attributes attributes = accumulate(dw);
+  if (n.attributes.has("of_heads")) attributes.set("of_heads", std::int64_t{1});
   attributes.set("addend", std::int64_t{addend != no_tensor});
   Op& op = t.emit("rmsnorm_grad", n.name, std::move(inputs), {dx, dw.tensor, ws}, std::move(attributes));
   reads_target(op, dw);

@@ -39,6 +39,13 @@ std::array<std::int64_t, tier_count> live_bytes(const Program& program);
 /// Throws Error with a sentence naming the ops and the tensor.
 void verify_rank(const Program& program);
 
+/// Proves how every value of one rank's Program is spread over the ranks of each axis
+/// (program/ir/placement.hpp has the ideas; the rules here are of their own): nothing is added up that is
+/// equal already, or left unadded, or taken as whole where it is a part; the gradient of each parameter is
+/// summed over just the axes it has to be. Programs that do not name their parameters are not looked at.
+/// Throws Error naming the op, the parameter and the axis.
+void verify_placements(const Program& program);
+
 /// Proves the joint graph of a set of ranks: the k-th communication of a group is of the same kind, bytes and
 /// dtype on all its members, each send has its receive, and the graph of all ranks (communications merged
 /// into one node, stream order, `after`, and the one host thread's issue order for communications) has no

@@ -240,6 +240,8 @@ class Placer {
     if (node.op == "attention") {
       for (const auto& [key, i] : {std::pair{"heads", 0}, std::pair{"kv_heads", 1}})
         node.attributes.set(key, node.attributes.integer(key) * shape(at(i))[1] / whole(at(i))[1]);
+    } else if (node.op == "rmsnorm" && is_split(0, 1)) {
+      node.attributes.set("of_heads", std::int64_t{1});  // a rank may have one, as wide as the weight
     } else if (node.op == "embedding" && is_split(1, 0)) {
       node.attributes.set("first_row", own(1).begin).set("rows", whole(1)[0]);
     } else if (node.op == "head_loss" && is_split(1, 0)) {

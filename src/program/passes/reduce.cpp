@@ -8,9 +8,10 @@
 namespace ztrain::program {
 namespace {
 
-TensorId add_gradient(Program& program, std::string name, DType dtype, std::int64_t count) {
+TensorId add_gradient(Program& program, int unit, const char* what, DType dtype, std::int64_t count) {
   Tensor t;
-  t.name = std::move(name);
+  t.name = what + program.units[static_cast<std::size_t>(unit)];
+  t.unit = unit;
   t.dtype = dtype;
   t.shape = {count};
   t.category = Category::gradient;
@@ -77,7 +78,7 @@ ReducedGradient GradientReducer::reduce(Program& program, const GradientBuffer& 
     sum_over_copies(program, slice, axes, name, action);
   TensorId whole = slice;
   if (!cut_.strategy.optimizer_sharded && cut_.shards() > 1) {
-    whole = add_gradient(program, "gradient.whole." + name, program.tensor(slice).dtype,
+    whole = add_gradient(program, buffer.unit, "gradient.whole.", program.tensor(slice).dtype,
                          flat(buffer.unit).elements());
     emit_all_gather(program, name, slice, whole, Cut::shard_axes(), action);
   }
@@ -108,12 +109,12 @@ void GradientReducer::scatter(Program& program, const GradientBuffer& buffer, Te
   const Precision& p = cut_.precision;
   TensorId wire = buffer.tensor;
   if (size_of(p.reduce) < size_of(p.gradients)) {
-    wire = add_gradient(program, "gradient.wire." + name, p.reduce, flat(buffer.unit).elements());
+    wire = add_gradient(program, buffer.unit, "gradient.wire.", p.reduce, flat(buffer.unit).elements());
     emit_cast(program, name, buffer.tensor, wire, action);
   }
   const std::int64_t count = flat(buffer.unit).shard_elements;
   const bool first = slice == no_tensor;
-  if (first) slice = add_gradient(program, "gradient.shard." + name, sum_type(p), count);
+  if (first) slice = add_gradient(program, buffer.unit, "gradient.shard.", sum_type(p), count);
   const std::int64_t bucket =
       options_.bucket_elements > 0 ? std::max(quantum, options_.bucket_elements / cut_.shards()) : count;
   TensorId workspace = no_tensor;  // the first bucket's, which is the largest: they follow one another
@@ -139,7 +140,8 @@ TensorId GradientReducer::widened(Program& program, const GradientBuffer& buffer
   const DType type = sum_type(cut_.precision);
   if (type == cut_.precision.gradients) return buffer.tensor;
   const std::string name = unit_name(program, buffer.unit);
-  const TensorId wide = add_gradient(program, "gradient.sum." + name, type, flat(buffer.unit).elements());
+  const TensorId wide =
+      add_gradient(program, buffer.unit, "gradient.sum.", type, flat(buffer.unit).elements());
   emit_cast(program, name, buffer.tensor, wide, action);
   return wide;
 }
@@ -153,7 +155,8 @@ void GradientReducer::sum_over_copies(Program& program, TensorId slice, AxisSet 
   const bool narrow =
       size_of(cut_.precision.reduce) < size_of(info.dtype) && cut_.precision.gradients != DType::f16;
   if (narrow) {
-    wire = add_gradient(program, "gradient.replicas." + name, cut_.precision.reduce, elements(info.shape));
+    wire =
+        add_gradient(program, info.unit, "gradient.replicas.", cut_.precision.reduce, elements(info.shape));
     emit_cast(program, name, slice, wire, action);
   }
   emit_all_reduce(program, name, wire, wire, axes, action);

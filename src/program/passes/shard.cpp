@@ -110,8 +110,8 @@ class Sharder {
           buffers_[it->second].last = s;
         }
     for (GradientBuffer& b : buffers_)
-      b.tensor = add(in_.program, "gradient." + unit_name(b.unit), cut_.precision.gradients,
-                     flat(b.unit).elements(), Category::gradient);
+      b.tensor = add(in_.program, b.unit, "gradient.", cut_.precision.gradients, flat(b.unit).elements(),
+                     Category::gradient);
     active_gradients_.assign(cut_.layout.units().size(), no_tensor);
     result_.gradients.resize(buffers_.empty() ? 0 : cut_.layout.units().size());
   }
@@ -124,7 +124,7 @@ class Sharder {
     const Gather& g = plan_.gathers[at(number)];
     for (const int unit : members_[at(g.unit)]) {
       const TensorId slice = states_[at(unit)].computed.slice;
-      const TensorId buffer = add(program(), "gathered." + unit_name(unit), program().tensor(slice).dtype,
+      const TensorId buffer = add(program(), unit, "gathered.", program().tensor(slice).dtype,
                                   flat(unit).elements(), Category::gathered);
       const TensorId secondary = secondary_[at(unit)];
       const bool near = secondary != no_tensor;
@@ -158,8 +158,7 @@ class Sharder {
     part.base = gathered;
     part.offset = cut_.at.index_in(inner) * count * size_of(part.dtype);
     part.shape = {count};
-    secondary_[at(unit)] =
-        add(program(), "secondary." + unit_name(unit), part.dtype, count, Category::gathered);
+    secondary_[at(unit)] = add(program(), unit, "secondary.", part.dtype, count, Category::gathered);
     Op op;
     op.type = "copy";
     op.name = unit_name(unit);
@@ -206,9 +205,12 @@ class Sharder {
     return it->second;
   }
 
-  static TensorId add(Program& to, std::string name, DType dtype, std::int64_t count, Category category) {
+  /// Of a unit's flat range.
+  TensorId add(Program& to, int unit, const char* what, DType dtype, std::int64_t count,
+               Category category) const {
     Tensor t;
-    t.name = std::move(name);
+    t.name = what + unit_name(unit);
+    t.unit = unit;
     t.dtype = dtype;
     t.shape = {count};
     t.category = category;

@@ -18,6 +18,7 @@ State add_state(Program& program, const Cut& cut, const FlatUnit& unit, const St
   t.dtype = spec.dtype;
   t.category = spec.category;
   t.persistent = true;
+  t.unit = spec.granule == 1 ? unit.unit : -1;
   const std::int64_t items =
       unit.shard_elements / spec.granule;  // of a shard: both are multiples of the quantum
   t.shape = {spec.sharded ? items : items * unit.shards};

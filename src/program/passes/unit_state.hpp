@@ -49,8 +49,8 @@ struct Cut {
   Strategy strategy;
   Precision precision;
   std::vector<model::Unit> units;
-  std::vector<AxisSet> summed_over;   ///< by unit: the axes over whose ranks its gradients are a sum
-  std::vector<model::Rows> computed;  ///< by parameter: elements of its segment that are computed with
+  std::vector<AxisSet> summed_over{};   ///< by unit: the axes over whose ranks its gradients are a sum
+  std::vector<model::Rows> computed{};  ///< by parameter: elements of its segment that are computed with
 
   static AxisSet shard_axes() { return Axis::shard | Axis::context; }
   /// Groups of neighbours within the shard group.

@@ -1,0 +1,118 @@
+#include "program/verify/placement_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ztrain::program {
+namespace {
+
+/// An op whose rule depends on more than its type has two rows.
+constexpr ComputeRule rules[] = {
+    {"embedding", "EE>E 0E>0 E1>1"},
+    {"embedding of some rows", "E0>P 0E>0"},
+    {"embedding_grad", "00>P EE>E E1>1 EP>P"},
+    {"embedding_grad of some rows", "EE>0 00>P"},
+    {"rmsnorm", "EE>EE 0E>00"},
+    {"rmsnorm of heads", "EE>EE 0E>00 1E>10"},
+    {"add_rmsnorm", "EEE>EEE 00E>000"},
+    {"rmsnorm_grad", "EEEEE>EE 0E000>0P EEEPP>PP"},
+    {"rmsnorm_grad of heads", "EEEEE>EE 0E000>0P EEEPP>PP 1E011>1P"},
+    {"linear", "EEE>E 0EE>0 E00>1"},
+    {"linear with one bias", "11E>P PEE>P EEE>E 0EE>0"},
+    {"linear without bias", "EE>E 0E>0 E0>1 11>P PE>P"},
+    {"linear_grad_input", "EE>E 0E>0 10>P E1>1 PE>P"},
+    {"linear_grad_weight", "EE>E 00>P 1E>0 E1>1 PE>P EP>P"},
+    {"linear_grad_bias", "E>E 0>P 1>0 P>P"},
+    {"fp8_quantize", "E>E 0>0"},
+    {"fp8_quantize_both", "E>EEE 0>001"},
+    {"fp8_transpose", "E>E 0>1 1>0"},
+    {"linear_fp8", "EEEEE>E 00EEE>0"},
+    {"linear_fp8_grad_input", "EEEE>E 00EE>0"},
+    {"linear_fp8_grad_weight", "EEEE>E 1010>P 1E1E>P"},
+    {"rope_table", "E>E 0>0"},
+    {"rope", "EE>E 00>0 1E>1 PE>P"},
+    {"attention", "EE>E 00>0 1E>1"},
+    {"attention_grad", "EEEE>E 0000>0 111E>1 EEPE>P"},
+    {"swiglu", "E>E 0>0 1>1"},
+    {"swiglu_grad", "EE>E 00>0 11>1 EP>P"},
+    {"add", "EE>E 00>0 11>1 PP>P"},
+    {"scale", "E>E 0>0 1>1 P>P"},
+    {"dropout", "EE>E 0E>0 PE>P"},
+    {"copy", "E>E 0>0 1>1 P>P"},
+    {"head_loss", "EEEE>E 0E00>P"},
+    {"head_loss_grad", "EEEEE>EE.E 0E00E>P0.P"},
+    {"head_logits", "EEE>EE 0E0>00 E0E>10"},
+    {"head_split_loss", "EEE>E 000>P"},
+    {"head_logits_grad", "EEEEEEE>E..E 000E00E>0..P 1EE0EEE>P..0"},
+};
+
+std::string row_of(const Op& op) {
+  if (op.attributes.has("rows") && op.type.starts_with("embedding")) return op.type + " of some rows";
+  if (op.type.starts_with("rmsnorm") && op.attributes.has("of_heads")) return op.type + " of heads";
+  if (op.type != "linear") return op.type;
+  const auto parts = static_cast<std::size_t>(op.attributes.integer("parts", 1));
+  if (op.inputs.size() == 1 + parts) return "linear without bias";
+  return op.attributes.has("adds_bias") ? "linear with one bias" : "linear";
+}
+
+std::size_t groups_in(const ComputeRule& rule) {
+  return rule.ways.find('>');
+}
+
+}  // namespace
+
+std::string words_for(Spread spread) {
+  switch (spread) {
+    case 'E':
+      return "the same on every rank";
+    case 'P':
+      return "a part of a sum";
+    case 'F':
+    case 'f':
+      return "a shard";
+    case '.':
+      return "nothing yet";
+    default:
+      return fmt::format("split along dim {}", spread);
+  }
+}
+
+const ComputeRule* find_compute_rule(const Op& op) {
+  const std::string row = row_of(op);
+  const auto it = std::ranges::find(rules, row, &ComputeRule::op);
+  return it == std::end(rules) ? nullptr : &*it;
+}
+
+OperandGroups operand_groups(const Op& op, const ComputeRule& rule) {
+  const auto range = [&](std::size_t begin, std::size_t end) {
+    return std::vector<TensorId>(op.inputs.begin() + static_cast<std::ptrdiff_t>(begin),
+                                 op.inputs.begin() + static_cast<std::ptrdiff_t>(end));
+  };
+  const std::size_t n = op.inputs.size(), parts = static_cast<std::size_t>(op.attributes.integer("parts", 1));
+  if (op.type == "linear")
+    return n > 1 + parts ? OperandGroups{range(0, 1), range(1, 1 + parts), range(1 + parts, n)}
+                         : OperandGroups{range(0, 1), range(1, n)};
+  if (op.type == "linear_grad_input") return {range(0, 1), range(1, 1 + parts)};
+  if (op.type == "swiglu") return {range(0, n)};
+  if (op.type == "swiglu_grad") return {range(0, n - 1), range(n - 1, n)};
+  if (op.type == "attention") return {range(0, n - 1), range(n - 1, n)};
+  if (op.type == "attention_grad")
+    return {range(0, n - 4), range(n - 4, n - 2), range(n - 2, n - 1), range(n - 1, n)};
+  const std::size_t norm = 4 + static_cast<std::size_t>(op.attributes.integer("addend", 0));
+  const std::size_t read = op.type == "rmsnorm_grad" ? norm : std::min(n, groups_in(rule));
+  OperandGroups each;
+  for (std::size_t i = 0; i < read; ++i) each.push_back(range(i, i + 1));
+  return each;
+}
+
+std::string_view outputs_of(const ComputeRule& rule, std::string_view inputs) {
+  for (std::string_view rest = rule.ways; !rest.empty();) {
+    const std::size_t end = std::min(rest.find(' '), rest.size()), arrow = rest.find('>');
+    if (arrow >= inputs.size() && rest.starts_with(inputs)) return rest.substr(arrow + 1, end - arrow - 1);
+    rest.remove_prefix(std::min(rest.size(), end + 1));
+  }
+  return "";
+}
+
+}  // namespace ztrain::program

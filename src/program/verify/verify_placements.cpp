@@ -1,0 +1,369 @@
+// The check of placements: walks the finished Program and works out, from where parameters and inputs lie,
+// how every value is spread over the ranks of each axis. What reaches the optimizer must be whole sums.
+
+#include <fmt/format.h>
+
+#include <array>
+#include <map>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/index.hpp"
+#include "program/passes/final_passes.hpp"
+#include "program/verify/placement_table.hpp"
+
+namespace ztrain::program {
+namespace {
+
+using Spreads = std::array<Spread, axis_count>;
+
+constexpr AxisSet data_axes = Axis::replicate | Axis::shard | Axis::context;
+constexpr AxisSet shard_axes = Axis::shard | Axis::context;
+
+constexpr Spreads filled(Spread letter) {
+  Spreads spreads{};
+  spreads.fill(letter);
+  return spreads;
+}
+
+class Checker {
+ public:
+  explicit Checker(const Program& program)
+      : program_(program), plain_(program.tensors.size(), filled('.')), behind_(program.tensors.size(), -1) {
+    for (int a = 0; a < axis_count; ++a)
+      if (program.mesh[static_cast<Axis>(a)] > 1) axes_.push_back(static_cast<Axis>(a));
+    of_unit_.resize(program.units.size());
+    for (std::size_t p = 0; p < program.parameters.size(); ++p) {
+      Range& range = of_unit_[at(place(p).unit)];
+      if (range.end == 0) range.begin = p;
+      range.end = p + 1;
+      at_place_[{place(p).unit, place(p).begin}] = p;
+    }
+    for (std::size_t t = 0; t < program.tensors.size(); ++t) {
+      const Tensor& tensor = program.tensors[t];
+      if (tensor.base != no_tensor) continue;
+      if (tensor.persistent) plain_[t] = initial(tensor);
+      if (tensor.unit >= 0) flat_[static_cast<TensorId>(t)] = initial_flat(tensor);
+    }
+    first_ = flat_;
+  }
+
+  void run() {
+    if (axes_.empty()) return;
+    for (OpId id = 0; id < static_cast<OpId>(program_.ops.size()); ++id) {
+      id_ = id;
+      visit(program_.op(id));
+    }
+    check_end();
+  }
+
+ private:
+  using Flat = std::vector<Spreads>;  ///< by parameter of its unit
+
+  struct Range {
+    std::size_t begin = 0, end = 0;
+  };
+
+  static std::size_t index(Axis axis) { return static_cast<std::size_t>(axis); }
+  const ParameterPlace& place(std::size_t p) const { return program_.parameters[p]; }
+
+  /// Inputs are dealt over the data axes; what else is kept is the same on every rank.
+  Spreads initial(const Tensor& tensor) const {
+    Spreads spreads = filled('E');
+    if (tensor.category == Category::input)
+      for (const Axis axis : axes_)
+        if (data_axes.contains(axis)) spreads[index(axis)] = '0';
+    return spreads;
+  }
+
+  /// Of parameters and what is kept beside them; of what has yet to be written, nothing.
+  Flat initial_flat(const Tensor& tensor) const {
+    const Range unit = of_unit_[at(tensor.unit)];
+    Flat flat(unit.end - unit.begin, filled(tensor.persistent ? 'E' : '.'));
+    if (!tensor.persistent) return flat;
+    for (std::size_t p = unit.begin; p < unit.end; ++p) {
+      Spreads& spreads = flat[p - unit.begin];
+      if (place(p).split >= 0) spreads[index(Axis::tensor)] = static_cast<char>('0' + place(p).split);
+      mark_shards(spreads, tensor);
+    }
+    return flat;
+  }
+
+  /// A tensor of fewer elements than the unit's flat range is this rank's shard of it.
+  void mark_shards(Spreads& spreads, const Tensor& tensor) const {
+    const std::int64_t all = program_.unit_elements[at(tensor.unit)], own = elements(tensor.shape);
+    if (own == all) return;
+    const bool inner = own * program_.mesh.size(shard_axes) != all;
+    for (const Axis axis : axes_)
+      if (shard_axes.contains(axis)) spreads[index(axis)] = inner && axis == Axis::shard ? 'f' : 'F';
+  }
+
+  [[noreturn]] void refuse(Axis axis, const std::string& what) const {
+    fail("{}: {} over {}", describe(program_, id_), what, name_of(axis));
+  }
+
+  bool is_flat(TensorId t) const { return program_.tensor(program_.storage(t)).unit >= 0; }
+
+  /// The parameter whose values, or gradients, a view of a flat range is.
+  std::size_t parameter_of(TensorId view) const {
+    const Tensor& t = program_.tensor(view);
+    const Tensor& base = program_.tensor(program_.storage(view));
+    const auto it = at_place_.find({base.unit, t.offset / size_of(t.dtype)});
+    ASSERT(it != at_place_.end(), "'{}' is no parameter of unit {}", t.name, base.unit);
+    return it->second;
+  }
+
+  /// Of an operand of an op that computes.
+  Spreads read(TensorId t) const {
+    if (!is_flat(t)) return plain_[at(program_.storage(t))];
+    const std::size_t p = parameter_of(t);
+    Spreads spreads = flat_.at(program_.storage(t))[p - of_unit_[at(place(p).unit)].begin];
+    if (place(p).takes_rows) spreads[index(Axis::tensor)] = '0';
+    return spreads;
+  }
+
+  void write(TensorId t, Axis axis, Spread letter, bool adds) {
+    Spread* to = nullptr;
+    if (is_flat(t)) {
+      const std::size_t p = parameter_of(t);
+      to = &flat_.at(program_.storage(t))[p - of_unit_[at(place(p).unit)].begin][index(axis)];
+      // Of its other rows the gradient is zero here: the whole is a sum.
+      if (place(p).takes_rows && axis == Axis::tensor) letter = letter == '0' ? 'P' : letter;
+    } else {
+      to = &plain_[at(program_.storage(t))][index(axis)];
+    }
+    if (adds && *to != letter)
+      refuse(axis, fmt::format("{} is {}, and what is added to it is {}", called(t), words_for(*to),
+                               words_for(letter)));
+    *to = letter;
+  }
+
+  void visit(const Op& op) {
+    if (op.type == "release" || op.type == "zero_gaps") return;
+    if (op.communicates()) return communicate(op);
+    if (op.type == "optimizer_step" || op.type == "sum_squares") return consume(op);
+    if (op.type == "step_partials") return count_losses(op);
+    if (op.type == "finish_step") require_all_losses(op);
+    if (op.type == "finish_step" || op.type == "fp8_scales") return set_all(op.outputs, filled('E'));
+    if (op.type == "fp8_largest") return set_all(op.outputs, shards_of_units());
+    if (is_flat(op.inputs[0]) && (op.type == "cast" || op.type == "copy" || op.type == "fp8_encode"))
+      return write_flat(op.outputs[0], read_flat(op.inputs[0]));
+    compute(op);
+  }
+
+  /// Every rank needs what all of them found.
+  void require_all_losses(const Op& op) const {
+    for (const Axis axis : axes_)
+      if (const Spread letter = read(op.inputs[0])[index(axis)]; letter != 'E')
+        refuse(axis, fmt::format("losses and norms of the ranks were not gathered: '{}' is {}",
+                                 program_.tensor(op.inputs[0]).name, words_for(letter)));
+  }
+
+  /// What each rank finds in its shards.
+  Spreads shards_of_units() const {
+    Spreads spreads = filled('E');
+    for (const Axis axis : axes_)
+      if (shard_axes.contains(axis)) spreads[index(axis)] = 'F';
+    return spreads;
+  }
+
+  void set_all(const std::vector<TensorId>& tensors, const Spreads& spreads) {
+    for (const TensorId t : tensors) plain_[at(program_.storage(t))] = spreads;
+  }
+
+  /// All of a flat range, or the shard of it that a view is.
+  Flat read_flat(TensorId t) const {
+    Flat flat = flat_.at(program_.storage(t));
+    const Tensor& base = program_.tensor(program_.storage(t));
+    if (program_.storage(t) == t) return flat;
+    Tensor part = base;
+    part.shape = program_.tensor(t).shape;
+    for (Spreads& spreads : flat) mark_shards(spreads, part);
+    return flat;
+  }
+  void write_flat(TensorId t, const Flat& flat) {
+    ASSERT(is_flat(t), "'{}' is written from a flat range and is none", program_.tensor(t).name);
+    flat_[program_.storage(t)] = flat;
+  }
+
+  void compute(const Op& op) {
+    const ComputeRule* rule = find_compute_rule(op);
+    ASSERT(rule, "the check of placements has no rule for op '{}'", op.type);
+    const OperandGroups groups = operand_groups(op, *rule);
+    for (const Axis axis : axes_) {
+      std::string letters;
+      for (const auto& group : groups) {
+        letters += read(group[0])[index(axis)];
+        for (const TensorId t : group)
+          if (read(t)[index(axis)] != letters.back()) refuse(axis, takes(groups, axis));
+      }
+      const std::string_view out = outputs_of(*rule, letters);
+      if (out.empty()) refuse(axis, takes(groups, axis));
+      const bool adds = op.attributes.integer("accumulate", 0) != 0;
+      for (std::size_t i = 0; i < op.outputs.size(); ++i) {
+        const Spread letter = out.size() == 1 ? out[0] : i < out.size() ? out[i] : '.';
+        const TensorId t = op.outputs[i];
+        if (letter == '.' || program_.tensor(t).category == Category::workspace) continue;
+        write(t, axis, letter, adds && std::ranges::find(op.inputs, t) != op.inputs.end());
+      }
+    }
+    note_parameter(op);
+  }
+
+  /// For messages: the last parameter that a value went through.
+  void note_parameter(const Op& op) {
+    int last = -1;
+    for (const TensorId t : op.inputs)
+      if (const int p = is_flat(t) ? static_cast<int>(parameter_of(t)) : behind_[at(program_.storage(t))];
+          last < 0 || is_flat(t))
+        last = p;
+    for (const TensorId t : op.outputs)
+      if (!is_flat(t)) behind_[at(program_.storage(t))] = last;
+  }
+  /// "'name', behind parameter"
+  std::string called(TensorId t) const {
+    const std::string& name = program_.tensor(t).name;
+    if (is_flat(t)) return fmt::format("'{}'", name);
+    const int p = behind_[at(program_.storage(t))];
+    return p < 0 ? fmt::format("'{}'", name) : fmt::format("'{}', behind {},", name, place(at(p)).name);
+  }
+
+  std::string takes(const OperandGroups& groups, Axis axis) const {
+    std::string text = "no placement lets it take what it is given: ";
+    for (const auto& group : groups)
+      for (const TensorId t : group)
+        text += fmt::format("{}{} is {}", text.ends_with(": ") ? "" : "; ", called(t),
+                            words_for(read(t)[index(axis)]));
+    return text;
+  }
+
+  /// What a communication makes of one letter over an axis that it spans.
+  Spread converted(const Op& op, Axis axis, Spread from, const std::string& what) const {
+    const bool flat = is_flat(op.inputs[0]);
+    switch (op.comm.kind) {
+      case CommKind::all_gather: {
+        const bool inner = axis == Axis::shard && !op.comm.axes.contains(axis);
+        const Spread wanted = inner ? 'f' : flat ? 'F' : '0';
+        if (from == wanted || (!flat && from == 'F')) return 'E';
+        refuse(axis, fmt::format("it gathers {}, which is {}", what, words_for(from)));
+      }
+      case CommKind::reduce_scatter:
+      case CommKind::all_reduce:
+        if (from == 'P') return op.comm.kind == CommKind::all_reduce ? 'E' : flat ? 'F' : '0';
+        refuse(axis, fmt::format("it adds up {}, which is {}", what, words_for(from)));
+      default:
+        fail("the check of placements has no rule for {}", name_of(op.comm.kind));
+    }
+  }
+
+  bool spans(const Op& op, Axis axis) const {
+    return op.comm.axes.contains(axis) || (axis == Axis::shard && op.comm.axes.has_shard_inner());
+  }
+
+  void communicate(const Op& op) {
+    const TensorId from = op.inputs[0], to = op.outputs[0];
+    if (!is_flat(from)) {
+      Spreads spreads = read(from);
+      for (const Axis axis : axes_)
+        if (spans(op, axis)) spreads[index(axis)] = converted(op, axis, spreads[index(axis)], called(from));
+      behind_[at(program_.storage(to))] = behind_[at(program_.storage(from))];
+      plain_[at(program_.storage(to))] = spreads;
+      return;
+    }
+    Flat flat = read_flat(from);
+    const Tensor& base = program_.tensor(program_.storage(from));
+    const Range unit = of_unit_[at(base.unit)];
+    for (std::size_t p = unit.begin; p < unit.end; ++p) {
+      if (base.category == Category::gradient && !place(p).trainable) continue;
+      const std::string what =
+          fmt::format("{}{}", base.category == Category::gradient ? "the gradient of " : "", place(p).name);
+      Spreads& spreads = flat[p - unit.begin];
+      for (const Axis axis : axes_)
+        if (spans(op, axis)) spreads[index(axis)] = converted(op, axis, spreads[index(axis)], what);
+      if (op.attributes.integer("accumulate", 0) != 0)
+        require_alike(p, spreads, read_flat(to)[p - unit.begin]);
+    }
+    write_flat(to, flat);
+  }
+
+  /// What is added to a gradient must be spread as what is there.
+  void require_alike(std::size_t p, const Spreads& added, const Spreads& there) const {
+    for (const Axis axis : axes_)
+      if (added[index(axis)] != there[index(axis)])
+        refuse(axis,
+               fmt::format("the gradient of {} so far is {}, and what is added to it is {}", place(p).name,
+                           words_for(there[index(axis)]), words_for(added[index(axis)])));
+  }
+
+  /// The optimizer, and the norm, take the whole sum, or this rank's shard of it.
+  void consume(const Op& op) {
+    const Flat flat = read_flat(op.inputs[0]);
+    const Range unit = of_unit_[at(program_.tensor(program_.storage(op.inputs[0])).unit)];
+    for (std::size_t p = unit.begin; p < unit.end; ++p)
+      if (place(p).trainable) check_sum(p, flat[p - unit.begin]);
+    if (op.type != "optimizer_step") return;
+    const TensorId stepped = op.outputs[0];
+    write_flat(stepped, read_flat(stepped));
+  }
+
+  void check_sum(std::size_t p, const Spreads& gradient) const {
+    for (const Axis axis : axes_) {
+      const Spread letter = gradient[index(axis)];
+      const Spread whole =
+          axis == Axis::tensor && place(p).split >= 0 ? static_cast<char>('0' + place(p).split) : 'E';
+      if (letter == whole || (letter == 'F' && shard_axes.contains(axis))) continue;
+      refuse(axis, fmt::format("the gradient of {} is {} where it must be {}: a reduction is missing or one "
+                               "too many",
+                               place(p).name, words_for(letter), words_for(whole)));
+    }
+  }
+
+  /// Losses are summed over all ranks: each token's must be there once.
+  void count_losses(const Op& op) {
+    const auto losses = static_cast<std::size_t>(op.attributes.integer("losses"));
+    const bool first = Coordinate(program_.mesh, program_.rank)[Axis::tensor] == 0;
+    for (std::size_t i = 0; i < losses; ++i)
+      for (const Axis axis : axes_) {
+        const Spread wanted = data_axes.contains(axis) ? 'P' : 'E', letter = read(op.inputs[i])[index(axis)];
+        if (letter != wanted)
+          refuse(axis,
+                 fmt::format("the loss is {} where it must be {}", words_for(letter), words_for(wanted)));
+      }
+    if (losses > 0 && (op.attributes.integer("counts_loss") != 0) != first)
+      refuse(Axis::tensor, first ? "the loss is not counted" : "the loss is counted more than once");
+    set_all(op.outputs, filled('0'));
+  }
+
+  /// Parameters end as they began.
+  void check_end() const {
+    for (const auto& [t, flat] : flat_) {
+      const Tensor& tensor = program_.tensor(t);
+      if (!tensor.persistent || tensor.category != Category::parameter) continue;
+      const Flat& before = first_.at(t);
+      for (std::size_t i = 0; i < flat.size(); ++i)
+        for (const Axis axis : axes_)
+          if (flat[i][index(axis)] != before[i][index(axis)])
+            fail("program '{}' leaves {} as {} over {}, where it was {}", program_.name,
+                 place(of_unit_[at(tensor.unit)].begin + i).name, words_for(flat[i][index(axis)]),
+                 name_of(axis), words_for(before[i][index(axis)]));
+    }
+  }
+
+  const Program& program_;
+  OpId id_ = -1;
+  std::vector<Axis> axes_;                                        ///< of more than one rank
+  std::vector<Range> of_unit_;                                    ///< of parameters
+  std::map<std::pair<int, std::int64_t>, std::size_t> at_place_;  ///< parameter by unit and place
+  std::vector<Spreads> plain_;                                    ///< by tensor that holds bytes
+  std::vector<int> behind_;                                       ///< likewise: a parameter, or -1
+  std::map<TensorId, Flat> flat_;                                 ///< of those that belong to a unit
+  std::map<TensorId, Flat> first_;                                ///< at the beginning
+};
+
+}  // namespace
+
+void verify_placements(const Program& program) {
+  if (!program.parameters.empty()) Checker(program).run();
+}
+
+}  // namespace ztrain::program

@@ -1,0 +1,181 @@
+// How values are spread over the axes of a mesh: what the placing pass makes of a model, and that the check
+// of placements refuses every communication that is left out, done twice or done over another axis.
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "program/ir/placement.hpp"
+#include "program/passes/final_passes.hpp"
+#include "program/passes/place.hpp"
+#include "tests/support/small_job.hpp"
+
+namespace ztrain::program::placements_test {
+namespace {
+
+using test::refusal;
+
+/// 5 heads of queries and of keys; 32 tokens.
+JobSpec spec_over(int replicate, int shard, int context, int tensor, const char* strategy,
+                  bool sequence_parallel = true) {
+  JobSpec spec = test::spec_on(replicate, shard, find_strategy(strategy));
+  spec.mesh[Axis::context] = context;
+  spec.mesh[Axis::tensor] = tensor;
+  if (tensor > 1) spec.tensor = model::decoder_tensor_plan(test::small_dims(2, false), tensor);
+  spec.tensor.sequence_parallel = sequence_parallel;
+  return spec;
+}
+
+std::vector<JobSpec> meshes() {
+  return {spec_over(1, 1, 1, 2, "NO_SHARD"),       spec_over(2, 2, 1, 2, "FULL_SHARD"),
+          spec_over(2, 2, 1, 2, "zero1", false),   spec_over(1, 2, 2, 1, "SHARD_GRAD_OP"),
+          spec_over(2, 1, 2, 4, "zero2"),          spec_over(1, 3, 1, 5, "FULL_SHARD", false),
+          spec_over(3, 1, 1, 4, "NO_SHARD", false)};
+}
+
+TEST(Placements, OfWholeJobsAreAccepted) {
+  for (const JobSpec& spec : meshes())
+    for (const int recompute : {0, 1}) {
+      JobSpec with = spec;
+      with.recompute.every = recompute;
+      EXPECT_EQ(refusal([&] { verify_job(test::small_model(), with); }), "") << spec.mesh.describe();
+    }
+}
+
+using Change = void (*)(Program&, std::size_t);
+
+/// Who reads the result takes the input as it is.
+void leave_out(Program& p, std::size_t i) {
+  p.ops[i].type = "copy";
+  p.ops[i].comm = {};
+}
+void do_twice(Program& p, std::size_t i) {
+  Op again = p.ops[i];
+  again.inputs[0] = again.outputs[0];
+  p.ops.insert(p.ops.begin() + static_cast<std::ptrdiff_t>(i) + 1, again);
+}
+template <Axis to>
+void go_over(Program& p, std::size_t i) {
+  p.ops[i].comm.axes = to;
+}
+
+struct Fault {
+  const char* name;
+  Change change;
+  Axis over = Axis::pipeline;  ///< pipeline: none in particular
+};
+constexpr Fault faults[] = {
+    {"left out", leave_out},
+    {"done twice", do_twice},
+    {"over replicate", go_over<Axis::replicate>, Axis::replicate},
+    {"over shard", go_over<Axis::shard>, Axis::shard},
+    {"over context", go_over<Axis::context>, Axis::context},
+    {"over tensor", go_over<Axis::tensor>, Axis::tensor},
+};
+
+bool names_a_parameter(const Program& p, const std::string& said) {
+  for (const ParameterPlace& place : p.parameters)
+    if (said.find(place.name) != std::string::npos) return true;
+  return false;
+}
+
+/// The mesh has other ranks over the axis, and the op does not go over just that.
+bool changes(const Program& p, const Op& op, Axis over) {
+  return over == Axis::pipeline ||
+         (p.mesh[over] > 1 && p.mesh.size(op.comm.axes) > 1 && op.comm.axes != AxisSet(over));
+}
+
+/// Axes with one rank do not count: over the rest the op is the same.
+bool same_group(const Program& p, const Op& op, Axis over) {
+  for (const Axis axis : {Axis::replicate, Axis::shard, Axis::context, Axis::tensor})
+    if (p.mesh[axis] > 1 && op.comm.axes.contains(axis) != (axis == over)) return false;
+  return true;
+}
+
+TEST(Placements, AFaultInAnyCommunicationIsRefused) {
+  std::map<std::string, int> planted;  // by kind of fault, axes and action
+  for (const JobSpec& spec : meshes()) {
+    const Job job = compile(test::small_model(), spec, 0);
+    for (std::size_t i = 0; i < job.train.ops.size(); ++i)
+      for (const Fault& fault : faults) {
+        const Op& op = job.train.ops[i];
+        if (!op.communicates() || !changes(job.train, op, fault.over)) continue;
+        if (fault.over != Axis::pipeline && same_group(job.train, op, fault.over)) continue;
+        Program broken = job.train;
+        fault.change(broken, i);
+        const std::string said = refusal([&] { verify_placements(broken); });
+        const std::string what = fault.name + (": " + describe(job.train, static_cast<OpId>(i))) + " over " +
+                                 to_string(op.comm.axes) + " of " + spec.mesh.describe();
+        ASSERT_NE(said, "") << what;
+        // Losses and norms are of no parameter.
+        EXPECT_TRUE(op.name == "partials" || names_a_parameter(broken, said)) << what << "\n  " << said;
+        EXPECT_TRUE(said.find("over replicate") != std::string::npos ||
+                    said.find("over shard") != std::string::npos ||
+                    said.find("over context") != std::string::npos ||
+                    said.find("over tensor") != std::string::npos)
+            << what << "\n  " << said;
+        ++planted[fault.name + std::string(name_of(op.action.kind)) + op.type + to_string(op.comm.axes)];
+      }
+  }
+  EXPECT_GE(planted.size(), 40u) << "kinds of faults";
+}
+
+TEST(Placements, AnUnsummedGradientNamesItsParameterAndAxis) {
+  const Job job = compile(test::small_model(), spec_over(1, 1, 1, 2, "NO_SHARD"), 0);
+  Program broken = job.train;
+  for (std::size_t i = 0; i < broken.ops.size(); ++i)
+    if (broken.ops[i].action.kind == ActionKind::reduce && broken.ops[i].communicates()) leave_out(broken, i);
+  const std::string said = refusal([&] { verify_placements(broken); });
+  EXPECT_NE(said.find("the gradient of model.layers.0.input_layernorm.weight is a part of a sum"),
+            std::string::npos)
+      << said;
+  EXPECT_NE(said.find("over tensor"), std::string::npos) << said;
+}
+
+TEST(Placements, ALossThatIsCountedTwiceIsRefused) {
+  for (const int rank : {0, 1}) {
+    const Job job = compile(test::small_model(), spec_over(1, 1, 1, 2, "NO_SHARD"), rank);
+    for (const Program* which : {&job.train, &job.evaluate}) {
+      Program broken = *which;
+      for (Op& op : broken.ops)
+        if (op.type == "step_partials") op.attributes.set("counts_loss", std::int64_t{rank == 1});
+      EXPECT_NE(refusal([&] { verify_placements(broken); }).find("the loss is"), std::string::npos);
+    }
+  }
+}
+
+TEST(Placements, GradientsAreSummedOverTheAxesThatTheyFollowFrom) {
+  model::Graph graph = test::small_model();
+  const JobSpec spec = spec_over(2, 1, 1, 2, "NO_SHARD");
+  const Placed placed = place(graph, Coordinate(spec.mesh, 1), spec.tensor);
+  const AxisSet data = Axis::replicate | Axis::shard | Axis::context;
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+    const bool norm = graph.parameters[p].name.find("norm") != std::string::npos;
+    EXPECT_EQ(placed.summed_over[p], norm ? data | Axis::tensor : data) << graph.parameters[p].name;
+  }
+}
+
+TEST(Placements, ATokenCountThatDoesNotDivideIsRefused) {
+  const JobSpec spec = spec_over(1, 1, 1, 3, "NO_SHARD");
+  const std::string said = refusal([&] { compile(test::small_model(), spec, 0); });
+  EXPECT_NE(said.find("tensor.sequence_parallel = false"), std::string::npos) << said;
+}
+
+TEST(Placements, MoreRanksThanHeadsAreRefused) {
+  EXPECT_NE(refusal([] { model::decoder_tensor_plan(test::small_dims(2, false), 6); }).find("5 heads"),
+            std::string::npos);
+}
+
+TEST(Placements, LettersArePlacements) {
+  const std::vector<Placing> ways = parse_placings("R0I>1 11P>P");
+  ASSERT_EQ(ways.size(), 2u);
+  EXPECT_EQ(ways[0].inputs, (std::vector{replicated, split(0), invariant}));
+  EXPECT_EQ(ways[0].outputs, std::vector{split(1)});
+  EXPECT_EQ(ways[1].inputs, (std::vector{split(1), split(1), partial}));
+  EXPECT_NE(refusal([] { parse_placings("RX>R"); }), "");
+  EXPECT_NE(refusal([] { parse_placings("RR"); }), "");
+}
+
+}  // namespace
+}  // namespace ztrain::program::placements_test
