@@ -114,6 +114,24 @@ struct OwnPiece {
   const memory::Provider* memory = nullptr;  ///< as StateShard::memory
 };
 
+/// Sets which slice of the parameter a row is of. Rows of unequal parts are rows of the whole tensor, which
+/// unequal parts of other dims are not.
+void place_in_whole(PieceRow& row, const ParameterShape& parameter, int tensor_index, std::int64_t granule) {
+  const TensorSlice& slice = parameter.slice;
+  if (slice.whole()) return;
+  if (slice.begins.empty()) {
+    row.tensor_dim = slice.dim;
+    row.tensor_parts = slice.parts;
+    row.tensor_index = tensor_index;
+    return;
+  }
+  const std::int64_t begin = slice_index(parameter.shape, slice, tensor_index).offset;
+  REQUIRE(slice.dim == 0 && begin % granule == 0,
+          "{}: its parts over mesh.tensor are not equal, and a checkpoint cannot hold them in blocks of {}",
+          parameter.name, granule);
+  row.slice_begin = begin / granule;
+}
+
 /// The pieces of this rank's shards that this rank owns.
 std::vector<OwnPiece> own_pieces(const Place& place, std::span<const StateShard> states,
                                  const Catalog& catalog) {
@@ -130,12 +148,8 @@ std::vector<OwnPiece> own_pieces(const Place& place, std::span<const StateShard>
       PieceRow row;
       row.state = index_where(catalog.states, [&](const StateEntry& s) { return s.name == shard.state; });
       row.parameter = number.at(parameter.name);
-      if (parameter.slice.dim >= 0) {
-        row.tensor_dim = parameter.slice.dim;
-        row.tensor_parts = parameter.slice.parts;
-        row.tensor_index = place.at[Axis::tensor];
-      }
-      row.slice_begin = piece.slice_begin / granule;
+      place_in_whole(row, parameter, place.at[Axis::tensor], granule);
+      row.slice_begin += piece.slice_begin / granule;
       row.count = ceil_div(piece.count, granule);
       row.dtype = static_cast<std::int64_t>(shard.dtype);
       row.unit = shard.unit;

@@ -71,6 +71,10 @@ struct Mesh {
   std::int64_t pipeline = 1, replicate = 1, shard = -1, context = 1, tensor = 1;
 };
 
+struct TensorParallel {
+  bool sequence_parallel = true;  ///< norms and the residual stream are split by tokens over mesh.tensor
+};
+
 struct Sharding {
   std::string strategy;               ///< canonical: a name of config/strategy.hpp
   std::string reshard_after_forward;  ///< auto | true | false | N, a whole number as text
@@ -189,6 +193,7 @@ struct Deck {
   Lora lora;
   Batch batch;
   Mesh mesh;
+  TensorParallel tensor;
   Sharding sharding;
   Precision precision;
   LossScaling loss_scaling;

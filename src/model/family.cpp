@@ -10,8 +10,10 @@
 
 namespace ztrain::model {
 namespace {
-constexpr std::array<Family, 4> families{
-    {{"llama", decoder}, {"mistral", decoder}, {"qwen2", decoder}, {"qwen3", decoder}}};
+constexpr std::array<Family, 4> families{{{"llama", decoder, decoder_tensor_plan},
+                                          {"mistral", decoder, decoder_tensor_plan},
+                                          {"qwen2", decoder, decoder_tensor_plan},
+                                          {"qwen3", decoder, decoder_tensor_plan}}};
 }
 
 const Family& find_family(std::string_view name) {

@@ -7,6 +7,7 @@
 
 #include "config/deck.hpp"
 #include "model/graph.hpp"
+#include "model/tensor_plan.hpp"
 
 namespace ztrain::model {
 
@@ -25,6 +26,7 @@ struct Request {
 struct Family {
   std::string_view name;
   Graph (*emit)(const config::Model& dims, const Request& request);
+  TensorPlan (*tensor_plan)(const config::Model& dims, int ranks);
 };
 
 /// Throws Error naming the known families.

@@ -59,6 +59,42 @@ std::int64_t most_documents(const config::Deck& deck) {
   return deck.data.max_documents > 0 ? deck.batch.micro * (deck.data.max_documents + 1) : 0;
 }
 
+/// What cannot be written to checkpoints yet, or computed: told before the first step.
+void require_tensor_support(const config::Deck& deck, const model::TensorPlan& plan) {
+  const std::string at =
+      fmt::format("{}: mesh.tensor = {}", config::source_of(deck, "mesh.tensor"), deck.mesh.tensor);
+  REQUIRE(
+      deck.precision.fp8 == "none",
+      "{} does not go with precision.fp8 = \"{}\" yet: its scales are of whole tensors; set it to \"none\"",
+      at, deck.precision.fp8);
+  REQUIRE(deck.lora.rank == 0 || deck.lora.dropout == 0,
+          "{} does not go with lora.dropout = {} yet; set it to 0", at, deck.lora.dropout);
+  const config::Model& m = deck.model;
+  const auto uneven = [](const model::ParameterCut& cut) { return !cut.slice.begins.empty(); };
+  for (const model::ParameterCut& cut : plan.parameters)
+    REQUIRE(
+        !uneven(cut) || cut.slice.dim == 0,
+        "{}: the model has {} heads of attention ({} of keys) and an intermediate size of {}, which do not "
+        "divide into equal parts; checkpoints cannot hold others yet",
+        at, m.num_attention_heads, m.num_key_value_heads, m.intermediate_size);
+  const optim::Settings settings = optimizer_of(deck).settings();
+  for (const optim::StateInfo& state : optim::find(deck.optimizer.name).states(settings))
+    REQUIRE(
+        state.granule == 1 || std::ranges::none_of(plan.parameters, uneven),
+        "{}: the vocabulary of {} does not divide into equal parts, and the states of {} are kept in blocks "
+        "of {} elements that parts would cut; take another optimizer",
+        at, m.vocab_size, deck.optimizer.name, state.granule);
+}
+
+model::TensorPlan tensor_plan_of(const config::Deck& deck) {
+  if (deck.mesh.tensor <= 1) return {};
+  model::TensorPlan plan =
+      model::find_family(deck.model.family).tensor_plan(deck.model, static_cast<int>(deck.mesh.tensor));
+  plan.sequence_parallel = deck.tensor.sequence_parallel;
+  require_tensor_support(deck, plan);
+  return plan;
+}
+
 }  // namespace
 
 MeshShape mesh_shape(const config::Deck& deck) {
@@ -85,6 +121,7 @@ program::JobSpec job_spec(const config::Deck& deck, Target target) {
   spec.recompute = recompute_of(deck.recompute);
   spec.units = unit_options(deck.sharding, spec.strategy);
   spec.sharding = shard_options(deck, spec.strategy);
+  spec.tensor = tensor_plan_of(deck);
   return spec;
 }
 

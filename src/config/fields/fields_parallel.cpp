@@ -25,8 +25,16 @@ std::vector<Field> batch_and_mesh() {
                     "Ranks over which the states are sharded; each has its own part of the batch."})),
       free(numeric({"mesh.context", &at<&Deck::mesh, &Mesh::context>, "1", "ranks", degree(),
                     "Ranks that share one sequence."})),
-      free(numeric({"mesh.tensor", &at<&Deck::mesh, &Mesh::tensor>, "1", "ranks", degree(),
-                    "Ranks that share each matrix product."})),
+      free(
+          numeric({"mesh.tensor", &at<&Deck::mesh, &Mesh::tensor>, "1", "ranks", degree(),
+                   "Ranks that share each layer: heads of attention, columns and rows of the feed-forward, "
+                   "words of the vocabulary. They exchange activations in every layer, so they belong on one "
+                   "node."})),
+      free({"tensor.sequence_parallel", &at<&Deck::tensor, &TensorParallel::sequence_parallel>, "true", "",
+            any(),
+            "Where mesh.tensor > 1: norms and the residual stream are split by tokens over its ranks, which "
+            "saves memory and sends no more. batch.micro x data.sequence must be a multiple of mesh.tensor. "
+            "false: every rank has them whole."}),
   };
 }
 

@@ -281,7 +281,7 @@ class Checker {
       for (const Axis axis : axes_)
         if (spans(op, axis)) spreads[index(axis)] = converted(op, axis, spreads[index(axis)], what);
       if (op.attributes.integer("accumulate", 0) != 0)
-        require_alike(p, spreads, read_flat(to)[p - unit.begin]);
+        require_alike(p, spreads, flat_.at(program_.storage(to))[p - unit.begin]);
     }
     write_flat(to, flat);
   }
