@@ -29,8 +29,10 @@ class Machinery {
       : console_(console),
         preparing_(std::in_place, console, "preparing memory, kernels and weights"),
         worker_{session,
-                job::compile_and_verify(session, console, graph, plan::job_spec(deck, build_target())), &deck,
-                options_of(deck, timed), job::open_device(session, deck)},
+                job::compile_and_verify(
+                    session, console, graph,
+                    session.agree("planning the job", [&] { return plan::job_spec(deck, build_target()); })),
+                &deck, options_of(deck, timed), job::open_device(session, deck)},
         steps_(session, worker_, deck) {
     preparing_.reset();
   }

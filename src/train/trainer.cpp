@@ -86,8 +86,9 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, P
           [&] { return facts_of(deck_, sampler_, plan::training_graph(deck_), session.size()); })),
       overflow_(deck_),
       worker_{session,
-              job::compile_and_verify(session, console, plan::training_graph(deck_),
-                                      plan::job_spec(deck_, build_target())),
+              job::compile_and_verify(
+                  session, console, plan::training_graph(deck_),
+                  session.agree("planning the job", [&] { return plan::job_spec(deck_, build_target()); })),
               &deck_, job::worker_options(deck_), job::open_device(session, deck_)} {
   if (deck_.precision.parameters == DType::bf16)
     progress_.bf16_products = job::chosen_bf16_products(worker_.queues().exec(runtime::compute_queue));

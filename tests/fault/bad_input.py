@@ -194,8 +194,8 @@ class BadInput(zt.Case):
 
     def test_axis_that_is_not_there_yet(self):
         self.refuse(
-            {"mesh.tensor": 2},
-            r"mesh\.tensor = 2: this version does not train over the tensor axis yet",
+            {"mesh.context": 2},
+            r"mesh\.context = 2: this version does not train over the context axis yet",
             ranks=2,
         )
 

@@ -1,0 +1,78 @@
+"""mesh.tensor from the command line: the losses of other meshes, checkpoints that go from any mesh to any, refusals."""
+
+import unittest
+
+import ztrain_run as zt
+
+
+def mesh(shard, tensor, **more):
+    return {"mesh.shard": shard, "mesh.tensor": tensor, **more}
+
+
+class TensorParallel(zt.Case):
+    """4 heads on 2 of keys, a vocabulary of 257, which does not divide."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.output = cls.train(1, "one_rank", {"checkpoint.interval": 3})
+        cls.one_rank = zt.losses(cls.output)
+
+    def agrees(self, name, ranks, overrides, tolerance=1e-5):
+        output = self.train(ranks, name, overrides)
+        self.assert_close(self.one_rank, zt.losses(output), tolerance, name)
+        return output
+
+    def test_losses_are_those_of_one_rank(self):
+        self.agrees("two", 2, mesh(1, 2))
+        self.assertIn("mesh       1 x 1 x 1 x 1 x 2", self.last.out)
+        self.agrees("four", 4, mesh(1, 4))
+        self.agrees("both", 4, mesh(2, 2, **{"sharding.strategy": "FULL_SHARD", "recompute.mode": "full"}))
+        self.agrees("whole", 2, mesh(1, 2, **{"tensor.sequence_parallel": False}))
+
+    def test_the_same_mesh_gives_the_same_bits(self):
+        runs = [zt.losses(self.train(4, f"again_{i}", mesh(2, 2))) for i in range(2)]
+        self.assert_same(*runs)
+
+    def test_checkpoints_go_from_any_mesh_to_any(self):
+        split = self.train(2, "split", mesh(1, 2, **{"checkpoint.interval": 3}))
+        self.assertEqual(zt.saved_steps(split / "checkpoints"), [3, 6])
+        for name, ranks, overrides, source in (
+            ("to_shards", 2, mesh(2, 1), split),
+            ("to_four", 4, mesh(1, 4), split),
+            ("from_one", 4, mesh(2, 2), self.output),
+        ):
+            resume = {"checkpoint.resume": str(source / "checkpoints" / "step_3")}
+            found = zt.losses(self.train(ranks, name, {**overrides, **resume}))
+            expected = {step: loss for step, loss in self.one_rank.items() if step > 3}
+            self.assert_close(expected, found, 1e-5, name)
+
+    def test_exports_are_the_same_file(self):
+        """Steps that move no weight, from one checkpoint."""
+        source = self.train(1, "still", {**zt.STILL, "run.steps": 1})
+        resume = {"checkpoint.resume": str(source / "checkpoints" / "step_1"), "run.steps": 2, **zt.STILL}
+        written = []
+        for name, ranks, overrides in (("whole", 1, mesh(1, 1)), ("parts", 4, mesh(2, 2))):
+            folder = self.folder / f"export_{name}"
+            self.train(ranks, f"exports_{name}", {**overrides, **resume, "checkpoint.export": folder})
+            written.append({f.name: f.read_bytes() for f in folder.iterdir() if f.suffix == ".safetensors"})
+        self.assertTrue(written[0])
+        self.assertEqual(written[0], written[1])
+
+    def refuse(self, ranks, overrides, *patterns):
+        words = zt.words_of({"run.output": self.folder / "refused", **overrides})
+        self.assert_refused(zt.run(ranks, [self.deck, *words]), *patterns, times=ranks)
+
+    def test_what_does_not_go_together_is_said(self):
+        self.refuse(2, mesh(1, 2, **{"precision.preset": "bf16", "precision.fp8": "tensorwise"}), "does not go with precision.fp8")
+        self.refuse(3, mesh(1, 3), "do not divide into equal parts")
+        self.refuse(2, mesh(1, 2, **{"data.sequence": 31}), r"31 tokens does not divide into 2 parts over tensor")
+        self.refuse(
+            2,
+            mesh(1, 2, **{"model.num_attention_heads": 1, "model.num_key_value_heads": 1}),
+            r"mesh\.tensor = 2: the model has 1 heads of attention",
+        )
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
