@@ -260,8 +260,10 @@ Job compile(model::Graph graph, const JobSpec& spec, int rank) {
 
 std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobSpec& spec) {
   const bool passes = !spec.graph_passes.empty() || !spec.program_passes.empty();
-  // Parts over the tensor axis may differ, and so may what is computed with them.
-  const bool tensor = !spec.tensor.parameters.empty();
+  // Equal parts over the tensor axis differ in attributes alone.
+  const bool tensor = std::ranges::any_of(spec.tensor.parameters, [](const model::ParameterCut& cut) {
+    return !cut.slice.begins.empty() || !cut.taken.empty();
+  });
   const bool codes = std::ranges::any_of(graph.parameters, &model::Parameter::coded);
   std::map<std::tuple<int, int, int, int, int>, std::vector<int>> classes;
   for (int rank = 0; rank < spec.mesh.ranks(); ++rank) {

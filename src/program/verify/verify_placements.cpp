@@ -45,7 +45,8 @@ class Checker {
       if (tensor.persistent) plain_[t] = initial(tensor);
       if (tensor.unit >= 0) flat_[static_cast<TensorId>(t)] = initial_flat(tensor);
     }
-    first_ = flat_;
+    for (const auto& [t, flat] : flat_)
+      if (is_parameter(program.tensor(t))) first_.emplace(t, flat);
   }
 
   void run() {
@@ -66,6 +67,10 @@ class Checker {
 
   static std::size_t index(Axis axis) { return static_cast<std::size_t>(axis); }
   const ParameterPlace& place(std::size_t p) const { return program_.parameters[p]; }
+
+  static bool is_parameter(const Tensor& tensor) {
+    return tensor.persistent && tensor.category == Category::parameter;
+  }
 
   /// Inputs are dealt over the data axes; what else is kept is the same on every rank.
   Spreads initial(const Tensor& tensor) const {
@@ -190,13 +195,18 @@ class Checker {
     const ComputeRule* rule = find_compute_rule(op);
     ASSERT(rule, "the check of placements has no rule for op '{}'", op.type);
     const OperandGroups groups = operand_groups(op, *rule);
-    for (const Axis axis : axes_) {
-      std::string letters;
-      for (const auto& group : groups) {
-        letters += read(group[0])[index(axis)];
-        for (const TensorId t : group)
-          if (read(t)[index(axis)] != letters.back()) refuse(axis, takes(groups, axis));
+    std::vector<Spreads> given;  // by group
+    for (const auto& group : groups) {
+      given.push_back(read(group[0]));
+      for (std::size_t i = 1; i < group.size(); ++i) {
+        const Spreads other = read(group[i]);
+        for (const Axis axis : axes_)
+          if (other[index(axis)] != given.back()[index(axis)]) refuse(axis, takes(groups, axis));
       }
+    }
+    std::string letters(groups.size(), '.');
+    for (const Axis axis : axes_) {
+      for (std::size_t g = 0; g < groups.size(); ++g) letters[g] = given[g][index(axis)];
       const std::string_view out = outputs_of(*rule, letters);
       if (out.empty()) refuse(axis, takes(groups, axis));
       const bool adds = op.attributes.integer("accumulate", 0) != 0;
@@ -338,10 +348,9 @@ class Checker {
 
   /// Parameters end as they began.
   void check_end() const {
-    for (const auto& [t, flat] : flat_) {
+    for (const auto& [t, before] : first_) {
       const Tensor& tensor = program_.tensor(t);
-      if (!tensor.persistent || tensor.category != Category::parameter) continue;
-      const Flat& before = first_.at(t);
+      const Flat& flat = flat_.at(t);
       for (std::size_t i = 0; i < flat.size(); ++i)
         for (const Axis axis : axes_)
           if (flat[i][index(axis)] != before[i][index(axis)])
