@@ -6,10 +6,8 @@
 #include <cmath>
 #include <cstddef>
 
-#include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/head/head_loss.hpp"
-#include "kernels/reference/head_loss.hpp"
-#include "tests/support/kernel_arrays.hpp"
+#include "tests/support/head_loss_case.hpp"
 #include "tests/support/launch_allocations.hpp"
 #include "tests/support/test_exec.hpp"
 
@@ -17,42 +15,6 @@ namespace ztrain::kernels::kernels_head_loss_test {
 namespace {
 
 using namespace ztrain::test;
-
-/// Every fifth token is ignored, and its target is no word.
-template <class T>
-struct Case {
-  HeadLossShape shape;
-  Array<T> h, weight;
-  std::vector<double> h64, weight64;
-  Array<std::int32_t> targets;
-  Array<float> token_weights;
-
-  explicit Case(const HeadLossShape& s)
-      : shape(s),
-        h(random<T>(s.tokens * s.width, 1)),
-        weight(random<T>(s.vocabulary * s.width, 2, 3 / std::sqrt(static_cast<double>(s.width)))),
-        h64(doubles(h)),
-        weight64(doubles(weight)) {
-    for (std::int64_t t = 0; t < s.tokens; ++t) {
-      const bool ignored = t % 5 == 3;
-      targets.push_back(ignored ? -100 : static_cast<std::int32_t>((t * 7919 + 13) % s.vocabulary));
-      token_weights.push_back(ignored ? 0.0f : t % 2 == 0 ? 1.0f : 0.5f);
-    }
-  }
-
-  HeadLossInput<T> input() const {
-    return {matrix(h, shape.tokens), matrix(weight, shape.vocabulary), view(targets), view(token_weights)};
-  }
-  HeadLossInput<double> input64() const {
-    return {matrix(h64, shape.tokens), matrix(weight64, shape.vocabulary), view(targets),
-            view(token_weights)};
-  }
-  Array<std::byte> workspace() const {
-    const auto bytes = head_loss_workspace_bytes(shape.tokens, shape.vocabulary, shape.width, dtype_of<T>(),
-                                                 dtype_of<T>(), build_target());
-    return Array<std::byte>(static_cast<std::size_t>(bytes), std::byte{0xff});
-  }
-};
 
 template <class T, class G>
 struct Run {
@@ -62,7 +24,7 @@ struct Run {
 };
 
 template <class T, class G>
-Run<T, G> run(const Case<T>& c, bool accumulate, double loss_scale = 1) {
+Run<T, G> run(const HeadLossCase<T>& c, bool accumulate, double loss_scale = 1) {
   const TestExec exec;
   Shared<StepScalars> scalars;
   scalars->loss_scale = loss_scale;
@@ -75,15 +37,6 @@ Run<T, G> run(const Case<T>& c, bool accumulate, double loss_scale = 1) {
            matrix(r.grad_weight, c.shape.vocabulary), view(workspace));
   return r;
 }
-
-/// Logit gradients are rounded to T before their products.
-template <class T>
-constexpr double error = std::is_same_v<T, double>  ? 1e-12
-                         : std::is_same_v<T, float> ? 1e-5
-                         : std::is_same_v<T, f16>   ? 2e-3
-                                                    : 1.5e-2;
-template <class T>
-constexpr double loss_error = std::is_same_v<T, double> ? 1e-13 : 1e-6;
 
 /// 440 x 20000 and 290 x 33000 need several chunks in every type on CPUs, the last one shorter, and 4500 x
 /// 2000 on GPUs.
@@ -105,14 +58,14 @@ TYPED_TEST(HeadLossTest, AgreesWithTheReference) {
     for (const bool accumulate : {false, true}) {
       SCOPED_TRACE(::testing::Message()
                    << s.tokens << " tokens, " << s.vocabulary << " words, accumulate " << accumulate);
-      const Case<T> c(s);
+      const HeadLossCase<T> c(s);
       const Run<T, G> r = run<T, G>(c, accumulate);
       auto expected = reference::head_loss(s, c.input64());
       for (double& g : expected.grad_weight) g += accumulate ? 0.25 : 0;
-      EXPECT_NEAR(r.loss[0], expected.loss, loss_error<T> * expected.loss);
+      EXPECT_NEAR(r.loss[0], expected.loss, head_loss_error<T> * expected.loss);
       EXPECT_EQ(r.loss[1], expected.weight);
-      expect_close(r.grad_h, expected.grad_h, error<T>, "grad_h");
-      expect_close(r.grad_weight, expected.grad_weight, error<T>, "grad_weight");
+      expect_close(r.grad_h, expected.grad_h, head_error<T>, "grad_h");
+      expect_close(r.grad_weight, expected.grad_weight, head_error<T>, "grad_weight");
       for (std::int64_t t = 3; t < s.tokens; t += 5)
         for (std::int64_t d = 0; d < s.width; ++d)
           ASSERT_EQ(static_cast<float>(r.grad_h[t * s.width + d]), 0.0f);
@@ -124,7 +77,7 @@ TYPED_TEST(HeadLossTest, ForwardAloneGivesTheSameLoss) {
   using T = typename TypeParam::T;
   const TestExec exec;
   for (const HeadLossShape& s : shapes()) {
-    const Case<T> c(s);
+    const HeadLossCase<T> c(s);
     Array<double> loss(2, -1);
     auto workspace = c.workspace();
     HeadLoss<T>(s).run(*exec, c.input(), view(loss), view(workspace));
@@ -139,7 +92,7 @@ TYPED_TEST(HeadLossTest, WithoutTheWeightsGradientTheRestIsTheSame) {
   Shared<StepScalars> scalars;
   scalars->loss_scale = 1;
   for (const HeadLossShape& s : shapes()) {
-    const Case<T> c(s);
+    const HeadLossCase<T> c(s);
     const Run<T, G> whole = run<T, G>(c, false);
     Array<double> loss(2, -1);
     Array<T> grad_h(c.h.size(), T(7));
@@ -156,15 +109,15 @@ TYPED_TEST(HeadLossTest, GradientsAreMultipliedByTheLossScale) {
   using G = typename TypeParam::G;
   const double scale = 1024;
   for (const HeadLossShape& s : {HeadLossShape{33, 1000, 20}, {440, 20000, 2}}) {
-    const Case<T> c(s);
+    const HeadLossCase<T> c(s);
     const Run<T, G> plain = run<T, G>(c, false), scaled = run<T, G>(c, false, scale);
     EXPECT_TRUE(same_bits(plain.loss, scaled.loss));
     if (std::is_same_v<T, f16>) {  // the small ones no longer vanish, so that only the exact result agrees
       auto expected = reference::head_loss(s, c.input64());
       for (double& g : expected.grad_h) g *= scale;
       for (double& g : expected.grad_weight) g *= scale;
-      expect_close(scaled.grad_h, expected.grad_h, scale * error<T>, "grad_h");
-      expect_close(scaled.grad_weight, expected.grad_weight, scale * error<T>, "grad_weight");
+      expect_close(scaled.grad_h, expected.grad_h, scale * head_error<T>, "grad_h");
+      expect_close(scaled.grad_weight, expected.grad_weight, scale * head_error<T>, "grad_weight");
       continue;
     }
     for (std::size_t i = 0; i < plain.grad_h.size(); ++i)
@@ -177,7 +130,7 @@ TYPED_TEST(HeadLossTest, GradientsAreMultipliedByTheLossScale) {
 
 TEST(HeadLossScale, KeepsFp16GradientsFromVanishing) {
   // Equal logits of a token of weight 2^-10: gradients of 2^-26, below the smallest fp16.
-  Case<f16> c({1, 65536, 1});
+  HeadLossCase<f16> c({1, 65536, 1});
   c.weight.assign(c.weight.size(), f16(0.0f));
   c.h[0] = f16(0x1p-10f);
   c.token_weights[0] = 0x1p-10f;
@@ -187,7 +140,7 @@ TEST(HeadLossScale, KeepsFp16GradientsFromVanishing) {
 }
 
 TEST(HeadLossScale, TooLargeAScaleShowsAsInfinity) {
-  const Case<f16> c({3, 257, 8});
+  const HeadLossCase<f16> c({3, 257, 8});
   const auto r = run<f16, float>(c, false, 0x1p20);
   bool finite = true;
   for (const float g : r.grad_weight) finite = finite && std::isfinite(g);
@@ -198,7 +151,7 @@ TEST(HeadLossScale, TooLargeAScaleShowsAsInfinity) {
 TYPED_TEST(HeadLossTest, AWrongTargetMakesTheLossNaN) {
   using T = typename TypeParam::T;
   for (const std::int32_t wrong : {-1, 257}) {
-    Case<T> c({3, 257, 8});
+    HeadLossCase<T> c({3, 257, 8});
     c.targets[1] = wrong;
     const auto r = run<T, typename TypeParam::G>(c, false);
     EXPECT_TRUE(std::isnan(r.loss[0]));
@@ -227,7 +180,7 @@ TEST(HeadLossWorkspace, ChunksFitTheirBound) {
 TEST(HeadLossAllocation, NoneInOurLaunches) {
   if (test_gpu() > 0) GTEST_SKIP() << kokkos_allocates;
   const TestExec exec;
-  const Case<double> c({600, 20000, 2});
+  const HeadLossCase<double> c({600, 20000, 2});
   HeadLossGrad<double, double> kernel(c.shape, WeightGradient::write);
   Array<double> loss(2), grad_h(c.h.size()), grad_weight(c.weight.size());
   Shared<StepScalars> scalars;
@@ -238,7 +191,7 @@ TEST(HeadLossAllocation, NoneInOurLaunches) {
 }
 
 TEST(HeadLossReference, GradientsAreFiniteDifferences) {
-  Case<double> c({6, 11, 4});
+  HeadLossCase<double> c({6, 11, 4});
   const auto result = reference::head_loss(c.shape, c.input64());
   const auto compare = [&](std::vector<double>& x, const std::vector<double>& gradient, const char* name) {
     for (std::size_t i = 0; i < x.size(); ++i) {

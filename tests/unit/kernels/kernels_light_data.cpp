@@ -82,6 +82,31 @@ TYPED_TEST(Embedding, MatchesTheReferenceWithRepeatedTokens) {
   }
 }
 
+TYPED_TEST(Embedding, OfSomeRowsOfATableAreThoseOfTheTable) {
+  using T = typename TypeParam::T;
+  using G = typename TypeParam::G;
+  const std::int64_t vocabulary = 11, d = 257, count = 65, first = 3, rows = 5;
+  const auto tokens = repeated_tokens(count, vocabulary);
+  const auto W = random<T>(vocabulary * d, 1), dx = random<T>(count * d, 2);
+  const Array<T> part(W.begin() + first * d, W.begin() + (first + rows) * d);
+  Array<T> x(dx.size() + d, T(7)), whole(dx.size());
+  Array<G> dW(static_cast<std::size_t>(rows * d)), dwhole(W.size());
+  embedding_forward<T>(*this->exec, view(tokens), matrix(W, vocabulary), matrix(whole, count));
+  embedding_backward<T, G>(*this->exec, view(tokens), matrix(dx, count), matrix(dwhole, vocabulary), false);
+  auto more = tokens;
+  more.push_back(static_cast<std::int32_t>(vocabulary));  // of no rank
+  embedding_forward<T>(*this->exec, view(more), matrix(part, rows), matrix(x, count + 1), {first, vocabulary});
+  embedding_backward<T, G>(*this->exec, view(tokens), matrix(dx, count), matrix(dW, rows), false,
+                           {first, vocabulary});
+  for (std::int64_t t = 0; t < count; ++t) {
+    const bool here = tokens[t] >= first && tokens[t] < first + rows;
+    for (std::int64_t i = 0; i < d; ++i)
+      ASSERT_EQ(static_cast<double>(x[t * d + i]), here ? static_cast<double>(whole[t * d + i]) : 0.0) << t;
+  }
+  EXPECT_TRUE(std::isnan(static_cast<double>(x[count * d])));
+  EXPECT_TRUE(same_bits(dW, Array<G>(dwhole.begin() + first * d, dwhole.begin() + (first + rows) * d)));
+}
+
 TYPED_TEST(Embedding, AddsInTokenOrder) {
   using T = typename TypeParam::T;
   using G = typename TypeParam::G;
