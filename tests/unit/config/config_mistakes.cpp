@@ -140,8 +140,7 @@ const Mistake mistakes[] = {
     // torchtitan.
     {"[parallelism]\ntensor_parallel_degree = 2\n",
      {},
-     "input.toml:8: unknown key 'parallelism.tensor_parallel_degree'; did you mean 'mesh.tensor'? Only 1 is "
-     "legal in this version."},
+     "input.toml:8: unknown key 'parallelism.tensor_parallel_degree'; did you mean 'mesh.tensor'?"},
     {"[activation_checkpoint]\nmode = \"selective\"\n",
      {},
      "input.toml:8: unknown key 'activation_checkpoint.mode'; did you mean 'recompute.mode'?"},

@@ -95,7 +95,8 @@ TYPED_TEST(Embedding, OfSomeRowsOfATableAreThoseOfTheTable) {
   embedding_backward<T, G>(*this->exec, view(tokens), matrix(dx, count), matrix(dwhole, vocabulary), false);
   auto more = tokens;
   more.push_back(static_cast<std::int32_t>(vocabulary));  // of no rank
-  embedding_forward<T>(*this->exec, view(more), matrix(part, rows), matrix(x, count + 1), {first, vocabulary});
+  embedding_forward<T>(*this->exec, view(more), matrix(part, rows), matrix(x, count + 1),
+                       {first, vocabulary});
   embedding_backward<T, G>(*this->exec, view(tokens), matrix(dx, count), matrix(dW, rows), false,
                            {first, vocabulary});
   for (std::int64_t t = 0; t < count; ++t) {
