@@ -7,9 +7,9 @@
 # did not run, and why, comes at the end; it is in table.txt of the output folder after each phase, beside logs and
 # benchmark reports (JSON). On a build for CPUs what needs a GPU is left out.
 #
-# A build of another machine will do, of its folder ztrain, tests/unit/unit_* and tests/mpi/mpi_* alone: configured with
-# -DZTRAIN_NATIVE=OFF, with the libraries that `ldd` misses here in LD_LIBRARY_PATH (an Open MPI that lies elsewhere than
-# it was built for wants OPAL_PREFIX too). In the order of their importance:
+# A build of another machine will do, of its folder ztrain, tests/mpi/mpi_*, tests/unit/unit_* and tests/unit/driver alone:
+# configured with -DZTRAIN_NATIVE=OFF, with the libraries that `ldd` misses here in LD_LIBRARY_PATH (an Open MPI that lies
+# elsewhere than it was built for wants OPAL_PREFIX too). In the order of their importance:
 #
 #   facts        GPUs, driver, versions of libraries             determinism  twice and resumed, bit for bit
 #   unit         the unit tests, on the device                   memory       arenas as planned; outside, growth bounded

@@ -24,8 +24,10 @@ add_library(ztrain_test_driver SHARED ${source})
 set_target_properties(ztrain_test_driver PROPERTIES OUTPUT_NAME cuda SOVERSION 1 UNITY_BUILD OFF
   LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/driver)
 
-# The executable loads it before cuDNN asks for libcuda.so.1, and even where LD_LIBRARY_PATH names a real one.
+# The executable loads it before cuDNN asks for libcuda.so.1, and even where LD_LIBRARY_PATH names a real one: from the folder
+# beside it, wherever both were copied.
 function(ztrain_use_test_driver target)
   target_link_libraries(${target} PRIVATE -Wl,--no-as-needed ztrain_test_driver -Wl,--as-needed ${CMAKE_DL_LIBS})
   target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
+  set_target_properties(${target} PROPERTIES BUILD_RPATH_USE_ORIGIN ON)
 endfunction()
