@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 
+from packages import lacks
 from prepare.hub import NotFound, check_name, first_line, transformers_tokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -53,8 +54,7 @@ def started_from(checkpoint):
     try:
         import h5py
     except ImportError:
-        refuse("needs the Python package h5py to find the tokenizer of a checkpoint; install python3-h5py, pip install h5py, or "
-               "name the tokenizer's folder with --tokenizer")
+        refuse(f"{lacks('h5py')}; or name the folder of the checkpoint's tokenizer with --tokenizer")
     with h5py.File(checkpoint / "index.h5") as index:
         metadata = index.attrs["metadata"]
     return json.loads(metadata.decode() if isinstance(metadata, bytes) else metadata).get("model_from", "")
@@ -100,7 +100,7 @@ class Tokenizers:
         return self.tokenizer.encode(text).ids
 
     def encode_chat(self, messages):
-        refuse("--chat needs the Python package transformers")
+        refuse(f"--chat: {lacks('transformers')}")
 
     def decode(self, ids):
         return self.tokenizer.decode(ids)
@@ -118,7 +118,7 @@ def open_tokenizer(folder):
             continue
         except Exception as error:  # what the packages throw is theirs
             refuse(f"no tokenizer can be read from '{folder}' ({first_line(error)}); name a folder with --tokenizer")
-    refuse("needs the Python package transformers, or tokenizers")
+    refuse(f"{lacks('transformers')}; tokenizers does as well")
 
 
 def words_from(stream):

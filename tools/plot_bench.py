@@ -12,6 +12,8 @@ import json
 import pathlib
 import sys
 
+from packages import lacks
+
 COLOURS = {"forward": "#4c78a8", "backward": "#1f4e79", "recompute": "#76b7b2", "norm": "#b07aa1",
            "optimize": "#59a14f", "gather": "#edc948", "reduce": "#f28e2b", "exposed communication": "#e15759",
            "other": "#d9d9d9"}
@@ -128,7 +130,7 @@ def main():
     try:
         plot(reports, output)
     except ModuleNotFoundError as missing:
-        sys.exit(f"plot_bench.py: needs the Python package {missing.name}; install python3-{missing.name}, or pip install {missing.name}")
+        sys.exit(f"plot_bench.py: {lacks(missing.name)}")
     print(output)
 
 

@@ -11,10 +11,12 @@ import json
 import pathlib
 import sys
 
+from packages import lacks
+
 try:
     import numpy
 except ModuleNotFoundError as missing:
-    sys.exit(f"plot_run.py: needs the Python package {missing.name}; install python3-{missing.name}, or pip install {missing.name}")
+    sys.exit(f"plot_run.py: {lacks(missing.name)}")
 
 # The parts of a step in the order in which they are stacked, with their colours; what they leave of the total is
 # "other". Gathers and reductions overlap with compute: only what is waited for adds to the step. Saving comes on top:
@@ -190,7 +192,7 @@ def main():
     try:
         plot(runs, output)
     except ModuleNotFoundError as missing:
-        sys.exit(f"plot_run.py: needs the Python package {missing.name}; install python3-{missing.name}, or pip install {missing.name}")
+        sys.exit(f"plot_run.py: {lacks(missing.name)}")
     print(output)
 
 

@@ -65,13 +65,14 @@ def refuse(what):
 def main():
     args = arguments()
     try:  # behind --help, which needs no packages
+        from packages import lacks
         from prepare.records import InputError
         from prepare.run import run
         from prepare.template import TemplateError
         from prepare.tokenizer import TokenizerError
         from prepare.writer import WriteError
     except ModuleNotFoundError as missing:
-        refuse(f"{missing}; install python3-{missing.name} or pip install {missing.name}")
+        refuse(lacks(missing.name))
     try:
         run(args)
     except (InputError, TokenizerError, TemplateError, OSError) as error:

@@ -1,12 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 
 #include "app/parse.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "checkpoint/checkpoint.hpp"
 #include "checkpoint/hf/import.hpp"
 #include "config/hf/starting_point.hpp"
 #include "config/text/load.hpp"
@@ -17,12 +17,14 @@
 #include "data/rows/read_rows.hpp"
 #include "job/memory_report.hpp"
 #include "job/product_algorithms.hpp"
+#include "job/require_checkpoint.hpp"
 #include "plan/machine.hpp"
 #include "plan/memory.hpp"
 #include "plan/setup.hpp"
 #include "program/jobs/compile.hpp"
 #include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
+#include "train/export_model.hpp"
 #include "train/run_files.hpp"
 
 namespace ztrain::app {
@@ -109,20 +111,36 @@ void check_weights(telemetry::Console& console, const config::Deck& deck, const 
                             format_bytes(static_cast<double>(bytes))));
 }
 
+/// The step that a run would go on from; 0 where it starts anew.
+std::int64_t step_to_resume(const config::Deck& deck) {
+  const std::string& resume = deck.checkpoint.resume;
+  if (resume == "none") return 0;
+  if (resume != "auto") {
+    job::require_checkpoint_to_resume(resume);
+    return checkpoint::step_of(resume);
+  }
+  const auto newest = checkpoint::newest(config::checkpoint_folder(deck));
+  return newest ? checkpoint::step_of(*newest) : 0;
+}
+
+/// What a run would write.
+void check_places(const config::Deck& deck, const data::Datasets& data) {
+  train::require_apart(deck);
+  train::require_writable(deck);
+  const std::int64_t steps = config::total_steps(deck, data::make_sampler(deck, data).rows_per_epoch());
+  if (step_to_resume(deck) < steps && !deck.checkpoint.export_to.empty()) train::require_exportable(deck);
+}
+
 /// What a run would read; completes the deck with what the data say.
 void check_files(telemetry::Console& console, const std::string& path, config::Deck& deck) {
   std::optional<telemetry::Phase> phase(std::in_place, console, "opening the data");
   const data::Datasets data = data::open_datasets(deck);
   deck.model.vocab_size = data.vocab_size;
-  train::require_apart(deck);
+  check_places(deck, data);
   phase.reset();
   job::require_bf16_products(deck.device);
   print_data(console, path, deck, data);
   check_ids(console, data);
-  const std::string& folder = deck.checkpoint.export_to;
-  if (!folder.empty() && std::filesystem::exists(folder))
-    console.print(
-        fmt::format("checkpoint.export: '{}' exists: a run that has steps to do refuses to start\n", folder));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/plain_text.hpp"
 
 namespace ztrain::hdf5 {
 namespace {
@@ -51,6 +52,20 @@ class VariableText {
   bool ok_;
 };
 
+std::string any_string_attribute(const Root& root, const char* name) {
+  const Handle attribute = open_attribute(root, name, H5T_STRING, "string");
+  if (!attribute) return "";
+  const Handle type(H5Aget_type(attribute), H5Tclose);
+  if (H5Tis_variable_str(type) > 0) {
+    const VariableText text(attribute, type);
+    REQUIRE(text.ok(), unreadable, root.key, name, root.path);
+    return text.get();
+  }
+  std::string value(H5Tget_size(type), '\0');
+  REQUIRE(H5Aread(attribute, type, value.data()) >= 0, unreadable, root.key, name, root.path);
+  return value.substr(0, value.find('\0'));
+}
+
 }  // namespace
 
 Quiet::Quiet() : lock_(mutex()) {
@@ -91,17 +106,14 @@ bool read_items(hid_t dataset, std::int64_t begin, std::int64_t count, hid_t typ
 }
 
 std::string string_attribute(const Root& root, const char* name) {
-  const Handle attribute = open_attribute(root, name, H5T_STRING, "string");
-  if (!attribute) return "";
-  const Handle type(H5Aget_type(attribute), H5Tclose);
-  if (H5Tis_variable_str(type) > 0) {
-    const VariableText text(attribute, type);
-    REQUIRE(text.ok(), unreadable, root.key, name, root.path);
-    return text.get();
-  }
-  std::string value(H5Tget_size(type), '\0');
-  REQUIRE(H5Aread(attribute, type, value.data()) >= 0, unreadable, root.key, name, root.path);
-  return value.substr(0, value.find('\0'));
+  constexpr std::size_t longest = 1000;  // bytes; names, paths and hashes
+  std::string value = any_string_attribute(root, name);
+  REQUIRE(
+      is_plain_text(value) && value.size() <= longest,
+      "{}: the attribute {} of '{}' must be UTF-8 text of at most {} bytes without control characters, but "
+      "is '{}'",
+      root.key, name, root.path, longest, printable(value, 100));
+  return value;
 }
 
 std::int64_t integer_attribute(const Root& root, const char* name) {

@@ -58,7 +58,8 @@ struct Root {
 
 /// Attributes of a root: a string, or an integer; "" and 0 where there is no such attribute. Throws Error
 /// naming key, attribute and file for one of another type, for anything but a single item (a scalar, or an
-/// array of one), and for what cannot be read. Under the lock.
+/// array of one), for a string that is no plain text of at most 1000 bytes, and for what cannot be read.
+/// Under the lock.
 std::string string_attribute(const Root& root, const char* name);
 std::int64_t integer_attribute(const Root& root, const char* name);
 

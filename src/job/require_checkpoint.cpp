@@ -32,4 +32,12 @@ void require_checkpoint(const std::string& folder) {
     fail("'{}' is no checkpoint of ztrain (a folder step_N): {}", folder, what_it_is(folder));
 }
 
+void require_checkpoint_to_resume(const std::string& folder) {
+  try {
+    require_checkpoint(folder);
+  } catch (const Error& e) {
+    fail("checkpoint.resume: {}; \"auto\" takes the newest of this run, \"none\" starts anew", e.what());
+  }
+}
+
 }  // namespace ztrain::job

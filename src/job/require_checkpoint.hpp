@@ -8,4 +8,7 @@ namespace ztrain::job {
 /// Throws Error that says what the folder is instead, where it is no checkpoint of ztrain.
 void require_checkpoint(const std::string& folder);
 
+/// The same for checkpoint.resume, which the message names.
+void require_checkpoint_to_resume(const std::string& folder);
+
 }  // namespace ztrain::job

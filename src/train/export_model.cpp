@@ -9,11 +9,11 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "checkpoint/hf/export_folder.hpp"
 #include "config/hf/hf_config.hpp"
 #include "files/file.hpp"
 #include "job/progress.hpp"
 #include "job/require_checkpoint.hpp"
-#include "train/output_folder.hpp"
 
 namespace ztrain::train {
 namespace {
@@ -87,9 +87,9 @@ std::string summary(const ExportRequest& request, const PreparedExport& p, const
   if (request.content == ExportContent::adapters) names.emplace_back("adapter_config.json");
   const auto bytes = static_cast<double>(done.bytes);
   return fmt::format("{}: {} tensors, {} of {} in {} file{}, and {}; {:.1f} s, {:.2f} GB/s\n",
-                     fs::absolute(request.to).lexically_normal().string(), done.tensors, format_bytes(bytes),
-                     name_of(p.options.dtype), done.files, done.files == 1 ? "" : "s", fmt::join(names, ", "),
-                     seconds, seconds > 0 ? bytes / seconds * 1e-9 : 0.0);
+                     checkpoint::ExportFolder::final_path(request.to).string(), done.tensors,
+                     format_bytes(bytes), name_of(p.options.dtype), done.files, done.files == 1 ? "" : "s",
+                     fmt::join(names, ", "), seconds, seconds > 0 ? bytes / seconds * 1e-9 : 0.0);
 }
 
 }  // namespace
@@ -126,7 +126,6 @@ void require_exportable(const config::Deck& deck) {
   } catch (const Error& e) {
     fail("checkpoint.export: {}", e.what());
   }
-  make_writable(fs::absolute(c.export_to).lexically_normal().parent_path(), deck_keys.folder);
 }
 
 ExportRequest export_request(const config::Deck& deck, const std::string& checkpoint) {

@@ -26,8 +26,8 @@ struct ExportRequest {
 void export_model(const runtime::Session& session, telemetry::Console& console, const ExportRequest& request,
                   const std::function<void()>& alive = {});
 
-/// Throws Error for what can be known before a run of which this is to be the end: the folder exists or
-/// cannot be made, or the model has no Hugging Face form.
+/// Throws Error for what can be known before a run of which this is to be the end: the folder exists, or the
+/// model has no Hugging Face form.
 void require_exportable(const config::Deck& deck);
 
 /// What checkpoint.export asks for, of a checkpoint of the run.

@@ -1,6 +1,10 @@
 #include "train/run_files.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -12,6 +16,7 @@
 #include "checkpoint/hf/export_folder.hpp"
 #include "config/validate/validate.hpp"
 #include "data/tokens/files.hpp"
+#include "files/file.hpp"
 #include "telemetry/metrics_file.hpp"
 #include "train/output_folder.hpp"
 
@@ -121,7 +126,35 @@ void require_not_in_the_way(const Written& w, const Written& other) {
           printable(w.path.native()), printable(other.path.native()), other.key, w.key);
 }
 
+/// What is there of a path: itself, or the nearest above it.
+fs::path nearest_there(fs::path path) {
+  std::error_code unknown;
+  while (!fs::exists(fs::symlink_status(path, unknown)) && path.has_relative_path())
+    path = path.parent_path();
+  return path;
+}
+
+void require_writable(const Written& w) {
+  const fs::path wanted = w.owned == Owned::anew ? w.path.parent_path() : w.path,
+                 there = nearest_there(wanted);
+  const bool file = w.owned == Owned::all && there == wanted;
+  std::error_code unknown;
+  std::string why_not;
+  if (file && !fs::is_regular_file(there, unknown))
+    why_not = "is no file";
+  else if (!file && !fs::is_directory(there, unknown))
+    why_not = "is no folder";
+  else if (::faccessat(AT_FDCWD, there.c_str(), file ? W_OK : W_OK | X_OK, AT_EACCESS) != 0)
+    why_not = fmt::format("cannot be written: {}", text_of_errno(errno));
+  REQUIRE(why_not.empty(), "{}: the run would write '{}', but '{}' {}; give another {}", w.key,
+          printable(w.path.native()), printable(there.native()), why_not, w.key);
+}
+
 }  // namespace
+
+void require_writable(const config::Deck& deck) {
+  for (const Written& w : written_by(deck)) require_writable(w);
+}
 
 void require_apart(const config::Deck& deck) {
   const std::vector<Written> written = written_by(deck);

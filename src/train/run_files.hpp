@@ -10,4 +10,8 @@ namespace ztrain::train {
 /// the files that are there, and changes nothing.
 void require_apart(const config::Deck& deck);
 
+/// Throws Error naming the key where a run could not make or write what it writes, as far as that shows
+/// without making anything: this user may not, or something else is in the way.
+void require_writable(const config::Deck& deck);
+
 }  // namespace ztrain::train

@@ -9,6 +9,7 @@
 
 #include "base/clock.hpp"
 #include "base/text.hpp"
+#include "checkpoint/hf/export_folder.hpp"
 #include "config/validate/validate.hpp"
 #include "job/data_identity.hpp"
 #include "job/require_checkpoint.hpp"
@@ -68,14 +69,6 @@ std::string note_schedule(const config::Deck& deck, const job::Progress& progres
           : "leave the length as it was, or start a new run from these weights (model.from)");
 }
 
-void require_checkpoint_to_resume(const std::string& folder) {
-  try {
-    job::require_checkpoint(folder);
-  } catch (const Error& e) {
-    fail("checkpoint.resume: {}; \"auto\" takes the newest of this run, \"none\" starts anew", e.what());
-  }
-}
-
 }  // namespace
 
 /// Rank 0 alone looks: a shared file system may show ranks different states of a folder.
@@ -83,7 +76,7 @@ std::string Trainer::checkpoint_to_resume() const {
   const std::string& resume = deck_.checkpoint.resume;
   if (resume == "none") return "";
   if (resume != "auto") {
-    session_.agree("looking for the checkpoint", [&] { require_checkpoint_to_resume(resume); });
+    session_.agree("looking for the checkpoint", [&] { job::require_checkpoint_to_resume(resume); });
     return resume;
   }
   return session_.from_rank_0(session_.agree("looking for checkpoints", [&]() -> std::string {
@@ -115,8 +108,10 @@ void Trainer::restore() {
 
 /// Before minutes of reading.
 void Trainer::require_export() const {
-  if (session_.rank() == 0 && !deck_.checkpoint.export_to.empty() && progress_.step < facts_.steps)
-    require_exportable(deck_);
+  const std::string& folder = deck_.checkpoint.export_to;
+  if (session_.rank() != 0 || folder.empty() || progress_.step >= facts_.steps) return;
+  require_exportable(deck_);
+  make_writable(checkpoint::ExportFolder::final_path(folder).parent_path(), "checkpoint.export");
 }
 
 void Trainer::load_checkpoint(const std::string& path) {

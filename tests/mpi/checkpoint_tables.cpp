@@ -229,14 +229,18 @@ TEST_F(CheckpointTables, FrozenParametersHaveTheirWeightsAlone) {
 
 TEST_F(CheckpointTables, AVersionOfTheFutureIsRefused) {
   const fs::path index = temporary_.path() / "index.h5";
-  auto file = Hdf5File::create(index);
+  const auto refusal = [&](const std::string& version) {
+    auto file = Hdf5File::create(index);
+    file.set_attribute("format_version", version);
+    file.close();
+    return error_of_load(temporary_.path(), plain_states(DType::f32));
+  };
   const int newest = checkpoint::newest_version;
-  file.set_attribute("format_version", std::to_string(newest + 1));
-  file.close();
-  const std::string error = error_of_load(temporary_.path(), plain_states(DType::f32));
+  const std::string error = refusal(std::to_string(newest + 1));
   EXPECT_TRUE(contains(error, index.string()) && contains(error, fmt::format("version {}", newest + 1)) &&
               contains(error, fmt::format("versions 1 to {}", newest)))
       << error;
+  EXPECT_TRUE(contains(refusal(std::string(5000, 'n')), std::string(20, 'n') + "..., this program reads"));
 }
 
 }  // namespace

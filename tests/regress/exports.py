@@ -22,12 +22,13 @@ class AtTheEnd(hf.Models):
     def refused(self, overrides, *patterns, ranks=2):
         words = {"run.output": self.folder / "refused", **overrides}
         self.assert_refused(zt.run(ranks, [self.deck, *zt.words_of(words)]), *patterns)
+        self.assert_refused(zt.run(0, ["check", self.deck, *zt.words_of(words)]), *patterns)
 
     def test_it_is_what_the_command_writes(self):
         for dtype, words in (("auto", []), ("fp16", ["--dtype", "fp16"])):
             to = self.folder / f"end_{dtype}"
             output = self.train(
-                2, f"run_{dtype}", {**FAST, "checkpoint.export": to, "checkpoint.export_dtype": dtype}
+                2, f"run_{dtype}", {**FAST, "checkpoint.export": f"{to}/", "checkpoint.export_dtype": dtype}
             )
             self.assertRegex(self.last.out, rf"{to}: 21 tensors, \S+ KiB of \S+ in 1 file, and config\.json")
             checkpoint = output / "checkpoints" / "step_2"
@@ -53,8 +54,11 @@ class AtTheEnd(hf.Models):
         self.train(2, "complete", keys)
         self.assertIn("complete_export' is there already", self.last.out)
         self.assertEqual(content, files_of(self.folder / "complete_export"))
+        keys["run.output"] = self.folder / "complete"
+        checked = zt.run(0, ["check", self.deck, *zt.words_of({**keys, "run.steps": 2})])
+        self.assertIn("the deck is valid", str(checked))
         self.refused(
-            {**keys, "run.output": self.folder / "complete", "run.steps": 4},
+            {**keys, "run.steps": 4},
             r"checkpoint\.export: '\S+/complete_export' exists: give another folder with checkpoint\.export",
         )
 
@@ -62,8 +66,12 @@ class AtTheEnd(hf.Models):
         new, there = self.folder / "new", self.folder / "there"
         there.mkdir()
         self.refused({"checkpoint.export": there}, r"checkpoint\.export: '\S+' exists")
+        left = self.folder / "new.tmp"
+        left.mkdir()
+        self.refused({"checkpoint.export": new}, r"checkpoint\.export: '\S+/new\.tmp' exists and is not of an interrupted")
+        left.rmdir()
         self.refused({"checkpoint.export": self.folder}, r"checkpoint\.export: '\S+' would be in the way of '\S+/refused'")
-        self.refused({"checkpoint.export": self.deck / "x"}, r"checkpoint\.export: cannot create the folder")
+        self.refused({"checkpoint.export": self.deck / "x"}, r"checkpoint\.export: (cannot create the folder|the run would write '\S+x', but '\S+' is no folder)")
         self.refused(
             {"checkpoint.export": new, "checkpoint.interval": -1}, r"checkpoint\.export needs the checkpoint at the end"
         )

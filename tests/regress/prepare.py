@@ -180,6 +180,8 @@ class Prepare(zt.Case):
         why = r"\(dropped 1: empty \(first: \S+empty\.jsonl:1\)\)"
         self.refused(empty, pattern=r"out\.h5: would hold no document of \S+empty\.jsonl " + why)
         self.refused(self.lines("no_line.jsonl"), pattern=r"would hold no document of \S+no_line\.jsonl \(there are none\)")
+        few = r"out\.validation\.h5: would hold no document of \S+one\.jsonl \(all 1 fell to \S+/out\.h5: give another --val"
+        self.refused(self.lines("one.jsonl", good), "--validation", 0.001, pattern=few)
         self.refused(self.lines("good.jsonl", good), tokenizer="nosuch", pattern=r"--tokenizer nosuch: there is no folder nosuch")
         self.refused(self.folder / "good.jsonl", output="none/out.h5", pattern=r"none: is no folder")
 

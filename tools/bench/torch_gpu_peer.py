@@ -21,7 +21,7 @@ try:
     import torch.nn.functional as F
     from torch.utils.checkpoint import checkpoint
 except ModuleNotFoundError as missing:
-    sys.exit(f"torch_gpu_peer.py: needs the Python package {missing.name}; pip install {missing.name}")
+    sys.exit(f"torch_gpu_peer.py: needs the Python package {missing.name}: {sys.executable} -m pip install {missing.name}")
 
 
 def parse_arguments():

@@ -27,7 +27,7 @@ try:
     import torch.nn.functional as F
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 except ModuleNotFoundError as missing:
-    sys.exit(f"torch_peer.py: needs the Python package {missing.name}; pip install {missing.name}")
+    sys.exit(f"torch_peer.py: needs the Python package {missing.name}: {sys.executable} -m pip install {missing.name}")
 
 
 class RMSNorm(nn.Module):

@@ -16,7 +16,7 @@ try:
     import torch
     import transformers
 except ModuleNotFoundError as missing:
-    sys.exit(f"adapter_against_peft.py: needs the Python package {missing.name}; pip install {missing.name}")
+    sys.exit(f"adapter_against_peft.py: needs the Python package {missing.name}: {sys.executable} -m pip install {missing.name}")
 
 
 def logits(model, tokens):

@@ -37,7 +37,7 @@ try:
     from models import MODELS
     from ztrain_side import STEPS, Ztrain
 except ModuleNotFoundError as missing:
-    sys.exit(f"against_transformers.py: needs the Python package {missing.name}; pip install {missing.name}")
+    sys.exit(f"against_transformers.py: needs the Python package {missing.name}: {sys.executable} -m pip install {missing.name}")
 
 
 def line(name, values):

@@ -50,8 +50,8 @@ class Files:
         """inputs: what the documents come from, as text."""
         for path, writer in zip(self.paths, self.writers):
             if writer.documents == 0:
-                few = "too few" if any(w.documents for w in self.writers) else "none"
-                why = "; ".join(dropped.lines()) or f"there are {few}"
+                elsewhere = [f"all {w.documents} fell to {w.path}: give another --validation or --seed" for w in self.writers if w.documents]
+                why = "; ".join([*dropped.lines(), *elsewhere]) or "there are none"
                 raise InputError(path, f"would hold no document of {inputs} ({why})")
         for writer, chat in zip(self.writers, self.chat):
             writer.close(template if chat else None)

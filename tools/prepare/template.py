@@ -3,6 +3,8 @@
 import datetime
 import json
 
+from packages import lacks
+
 # They stand for the ends of a generation block until a text is rendered; no text of people holds them.
 BEGIN, END = "\U000f7a01", "\U000f7a02"
 
@@ -43,7 +45,7 @@ def environment():
     try:
         import jinja2.sandbox
     except ImportError:
-        raise TemplateError("chat templates need jinja2 (python3-jinja2, or pip install jinja2)") from None
+        raise TemplateError(f"of chat templates: {lacks('jinja2')}") from None
 
     def raise_exception(message):
         raise jinja2.exceptions.TemplateError(message)

@@ -8,6 +8,8 @@ tokens of its own at the ends; decode(ids).
 import json
 import pathlib
 
+from packages import lacks
+
 from .hub import NotFound, transformers_tokenizer
 from .template import BYTES_TEMPLATE
 
@@ -96,7 +98,7 @@ def from_folder(name):
     try:
         import tokenizers
     except ImportError:
-        raise TokenizerError(f"--tokenizer {name} needs tokenizers or transformers (pip install tokenizers)") from None
+        raise TokenizerError(f"--tokenizer {name}: {lacks('tokenizers')}; transformers does as well") from None
     folder = pathlib.Path(name)
     file_bytes = (folder / "tokenizer.json").read_bytes()
     try:
@@ -144,7 +146,7 @@ def from_transformers(name):
     except ImportError:
         raise TokenizerError(
             f"--tokenizer {name}: there is no {pathlib.Path(name) / 'tokenizer.json'}, and names of the Hugging Face "
-            "hub need transformers (pip install transformers)"
+            f"hub need transformers: {lacks('transformers')}"
         ) from None
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:

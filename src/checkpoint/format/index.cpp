@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/plain_text.hpp"
 #include "base/reason.hpp"
 #include "checkpoint/format/format.hpp"
 #include "checkpoint/format/metadata_file.hpp"
@@ -230,8 +231,8 @@ Hdf5File open_index(const std::filesystem::path& path) {
   Hdf5File file = Hdf5File::open_to_read(path);
   const std::string version = file.attribute("format_version");
   const bool known = version.size() == 1 && version[0] >= '1' && version[0] <= '0' + newest_version;
-  REQUIRE(known, "{}: is of format version {}, this program reads versions 1 to {}", path.string(), version,
-          newest_version);
+  REQUIRE(known, "{}: is of format version {}, this program reads versions 1 to {}", path.string(),
+          printable(version, 20), newest_version);
   return file;
 }
 

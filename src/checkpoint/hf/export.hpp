@@ -61,7 +61,8 @@ Exported export_weights(const std::filesystem::path& checkpoint, const std::file
                         std::span<const SideFile> side_files, const ExportOptions& options,
                         const Progress& progress = {});
 
-/// Throws Error when an export to the folder would be refused: it exists.
+/// Throws Error when an export to the folder would be refused: it exists, or its unfinished form does and
+/// is somebody else's.
 void require_new_folder(const std::filesystem::path& folder, const ExportKeys& keys);
 
 }  // namespace ztrain::checkpoint

@@ -17,6 +17,10 @@ void require_new_folder(const fs::path& folder, const ExportKeys& keys) {
   std::error_code error;
   REQUIRE(!fs::exists(folder, error), "'{}' exists: give another folder with {}, or remove it",
           folder.string(), keys.folder);
+  const fs::path unfinished = ExportFolder::unfinished_path(folder);
+  REQUIRE(!fs::exists(unfinished, error) || fs::exists(unfinished / marker_name, error),
+          "'{}' exists and is not of an interrupted export: remove it, or give another folder with {}",
+          unfinished.string(), keys.folder);
 }
 
 fs::path ExportFolder::final_path(const fs::path& folder) {
@@ -53,9 +57,6 @@ ExportFolder::ExportFolder(const fs::path& folder, std::int64_t bytes, const Exp
 void ExportFolder::clear_remains() {
   std::error_code error;
   if (!fs::exists(unfinished_, error)) return;
-  REQUIRE(fs::exists(unfinished_ / marker_name, error),
-          "'{}' exists and is not of an interrupted export: remove it, or give another folder with {}",
-          unfinished_.string(), keys_.folder);
   const PosixFile marker = PosixFile::open_to_write(unfinished_ / marker_name, keys_.folder);
   REQUIRE(marker.lock(), "'{}': another export is under way there: give another folder with {}",
           unfinished_.string(), keys_.folder);

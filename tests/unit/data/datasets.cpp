@@ -76,6 +76,20 @@ TEST_F(Attributes, OtherTypesAreRefused) {
   EXPECT_EQ(error("tokenizer_hash"), "must be one string, but is of another type");
 }
 
+TEST_F(Attributes, TextIsUtf8AndShort) {
+  const std::string must = "must be UTF-8 text of at most 1000 bytes without control characters, but is ";
+  for (const auto& [text, shown] : {std::pair<std::string, std::string>{"a\xe5"
+                                                                        "b",
+                                                                        "'a\\xe5"
+                                                                        "b'"},
+                                    {"a\x1b[2J", "'a\\x1b[2J'"},
+                                    {std::string(1001, 'n'), "'" + std::string(100, 'n') + "...'"}}) {
+    const StringType type(text.size());
+    add_array("tokenizer_hash", type.id, 1, text.data());
+    EXPECT_EQ(error("tokenizer_hash"), must + shown);
+  }
+}
+
 TEST_F(Attributes, OneItemIsReadWhateverItsForm) {
   const StringType variable(H5T_VARIABLE), fixed(6);
   const std::int32_t vocabulary = 300;

@@ -83,6 +83,41 @@ TEST_F(RunFiles, OtherFilesInFoldersOfARunAreFine) {
       << "that it exists is told before an export";
 }
 
+/// What the system refuses is told before a run: as a user that may write nowhere here.
+TEST_F(RunFiles, PlacesThatCannotBeWritten) {
+  const auto error = [&](const std::string& key, const std::string& place) {
+    const Words words{"--run.output=" + at("run"), "--data.train=" + at("text.txt"),
+                      "--" + key + "=" + place};
+    return test::error_of([&] {
+      train::require_writable(
+          config::parse_deck("[batch]\nglobal = 1\n[run]\nsteps = 1\n", at("a.toml"), words));
+    });
+  };
+  for (const std::string key : {"run.output", "checkpoint.folder", "checkpoint.export"}) {
+    EXPECT_EQ(error(key, at("new/deep/er")), "no error");
+    EXPECT_EQ(error(key, at("text.txt/deep/er")).find(key + ": the run would write '" + at("text.txt/deep")),
+              0u);
+    EXPECT_NE(
+        error(key, at("text.txt/deep/er")).find("but '" + at("text.txt") + "' is no folder; give another"),
+        std::string::npos);
+  }
+  EXPECT_EQ(error("device.algorithms", at("run")), "device.algorithms: the run would write '" + at("run") +
+                                                       "', but '" + at("run") +
+                                                       "' is no file; give another device.algorithms");
+  fs::create_directory(at("old")), fs::create_directory(at("old/metrics.jsonl"));
+  EXPECT_NE(error("run.output", at("old")).find("metrics.jsonl' is no file"), std::string::npos);
+  fs::permissions(folder_, fs::perms{0555});
+  const bool root = ::geteuid() == 0 && ::seteuid(65534) == 0;
+  EXPECT_EQ(error("run.output", at("new/run"))
+                .find("run.output: the run would write '" + at("new/run") + "', but '" + folder_.string() +
+                      "' cannot be written: Permission denied; "),
+            0u);
+  if (root) {
+    ASSERT_EQ(::seteuid(0), 0);
+  }
+  fs::permissions(folder_, fs::perms{0755});
+}
+
 TEST_F(RunFiles, AnExportIsInNobodysWay) {
   for (const char* place :
        {"run", "run/", "new/../run", "run/checkpoints", "run/checkpoints/step_7",
