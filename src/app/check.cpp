@@ -68,6 +68,8 @@ void print_data(telemetry::Console& console, const std::string& path, const conf
                             data.vocab_size));
   for (const auto& [what, value] : data::describe(deck, data))
     console.print(fmt::format("{:<10} {}\n", what, value));
+  for (const std::string& warning : data::warnings_on(deck))
+    console.print(fmt::format("{:<10} {}\n", "data", warning));
   const std::string tokenizer = data::compare_with_model(data.tokenizer, deck.model.origin);
   if (!tokenizer.empty()) console.print(fmt::format("{:<10} {}\n", "tokenizer", tokenizer));
   if (const std::string note = config::context_note(deck); !note.empty())
@@ -166,6 +168,7 @@ int check(const Invocation& call) {
     } else {
       REQUIRE(deck.model.vocab_size > 0, "{}: model.vocab_size is not known without the data: give it", path);
       call.console.print(fmt::format("{}: its data and weights are not looked at\n", path));
+      call.console.print(config::notes_on_variables(deck));
     }
     const model::Graph graph = plan::training_graph(deck);
     print_trained(call.console, deck, graph);

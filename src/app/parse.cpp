@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <limits>
 #include <string_view>
@@ -35,6 +36,16 @@ Option& Option::required() {
 
 Option& Option::positive() {
   return bound<double>("above 0", [](double x) { return x > 0; });
+}
+
+Option& Option::positive_count() {
+  option_->transform([](std::string text) {
+    constexpr std::string_view letters = "KMBT";
+    const auto at = text.empty() ? letters.npos : letters.find(static_cast<char>(std::toupper(text.back())));
+    if (at != letters.npos) text.replace(text.size() - 1, 1, fmt::format("e{}", 3 * (at + 1)));
+    return text;
+  });
+  return bound<double>("a number above 0, such as 70e9 or 70B", [](double x) { return x > 0; });
 }
 
 Option& Option::not_negative() {

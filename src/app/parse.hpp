@@ -24,6 +24,7 @@ class Option {
 
   Option& required();
   Option& positive();
+  Option& positive_count();  ///< above 0; 70B, 500M and 1.5T are understood
   Option& not_negative();
   template <class T>
   Option& range(T low, T high);  ///< T: int or double

@@ -6,6 +6,7 @@
 #include "app/question.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "config/text/load.hpp"
 #include "plan/classic.hpp"
 #include "plan/report.hpp"
 #include "runtime/session/session.hpp"
@@ -31,8 +32,9 @@ void declare(Parser& parser, Options& o) {
   parser.flag("--json", o.json, "print one JSON object");
   parser.flag("--fit", o.fit,
               "search strategy, mesh, micro-batch and recomputation for the fastest that fits");
-  parser.option("--parameters", o.parameters, "no deck: the classic formula for so many parameters (70e9)")
-      .positive();
+  parser
+      .option("--parameters", o.parameters, "no deck: the classic formula for so many parameters (70e9, 70B)")
+      .positive_count();
   parser
       .option("--device-memory", o.device_memory,
               "GB of a rank's device; 0: it computes in the node's memory")
@@ -98,7 +100,9 @@ int plan(const Invocation& call) {
     if (options.parameters > 0) return call.console.print(classic_text(options));
     REQUIRE(!options.deck.empty(), "ztrain plan needs a deck, or --parameters; see ztrain plan --help");
     const plan::Plan plan = plan_of(options, parser.remaining(), call.console);
-    call.console.print(options.json ? json_text(plan::report_json(plan), 2) + "\n" : plan::report_text(plan));
+    if (options.json) return call.console.print(json_text(plan::report_json(plan), 2) + "\n");
+    const config::Deck deck = config::load_deck(options.deck, parser.remaining(), config::Files::elsewhere);
+    call.console.print(plan::report_text(plan) + config::notes_on_variables(deck));
   });
   return 0;
 }

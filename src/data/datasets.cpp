@@ -25,11 +25,6 @@ std::string name_for(const std::string& pattern, const std::vector<Entry>& taken
   return name;
 }
 
-/// The model's own folder has its tokenizer.
-Reader reader_of(const config::Deck& deck) {
-  return {deck.model.vocab_size, deck.model.origin};
-}
-
 std::vector<Entry> open_each(const config::Deck& deck, const Patterns& patterns, const std::string& key) {
   std::vector<Entry> entries;
   for (std::size_t i = 0; i < patterns.size(); ++i) {
@@ -73,6 +68,10 @@ std::int64_t vocabulary(const config::Deck& deck, const std::vector<Entry>& trai
 }
 
 }  // namespace
+
+Reader reader_of(const config::Deck& deck) {
+  return {deck.model.vocab_size, deck.model.origin};
+}
 
 std::int64_t vocabulary_of(const config::Deck& deck) {
   const std::vector<Entry> train = open_train(deck);

@@ -10,6 +10,7 @@
 #include "config/deck.hpp"
 #include "data/rows/row_sets.hpp"
 #include "data/sampler.hpp"
+#include "data/tokens/text_files.hpp"
 #include "data/tokens/tokenizer_identity.hpp"
 
 namespace ztrain::data {
@@ -29,6 +30,9 @@ struct Datasets {
   Tokenizer tokenizer;          ///< of all files
   double seconds = 0;           ///< that opening them took: masks and offsets are read whole
 };
+
+/// What is to read the data; the model's own folder has its tokenizer.
+Reader reader_of(const config::Deck& deck);
 
 /// Opens the files of [data]. Without data.validation, data.validation_fraction of each source of training
 /// data, at least one row, is validation and not trained on. Throws Error naming the key for missing, empty

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <numeric>
+#include <set>
 
 #include "base/text.hpp"
 #include "data/mixture.hpp"
+#include "data/tokens/files.hpp"
 
 namespace ztrain::data {
 namespace {
@@ -73,6 +76,29 @@ std::vector<std::pair<std::string, std::string>> describe(const config::Deck& de
     lines.emplace_back("opening",
                        fmt::format("{:.1f} s for the data{}", sets.seconds, work_of_opening(sets)));
   return lines;
+}
+
+std::vector<std::string> warnings_on(const config::Deck& deck) {
+  const config::Data& data = deck.data;
+  const std::vector<std::string> train = expand_patterns(data.train, "data.train"),
+                                 validation = expand_patterns(data.validation, "data.validation");
+  std::vector<std::string> warnings;
+  for (const auto* files : {&train, &validation})
+    if (std::string note = data.format == "text" ? note_on_records(*files, reader_of(deck)) : "";
+        !note.empty())
+      warnings.push_back(std::move(note));
+  std::set<std::filesystem::path> trained;
+  std::error_code unknown;
+  for (const std::string& file : train) trained.insert(std::filesystem::weakly_canonical(file, unknown));
+  for (const std::string& file : validation)
+    if (trained.contains(std::filesystem::weakly_canonical(file, unknown))) {
+      warnings.push_back(fmt::format(
+          "warning: '{}' is in data.validation and in data.train: its loss is that of what is "
+          "trained on, and tells nothing of other texts; data.validation_fraction holds a part out",
+          file));
+      break;
+    }
+  return warnings;
 }
 
 }  // namespace ztrain::data

@@ -17,4 +17,8 @@ std::string describe(const RowSet& set);
 /// A line per source and per validation set, as (label of at most 10 characters, text).
 std::vector<std::pair<std::string, std::string>> describe(const config::Deck& deck, const Datasets& sets);
 
+/// What the files of [data] are that the deck's author may not have meant, a line each. Looks for the files
+/// again.
+std::vector<std::string> warnings_on(const config::Deck& deck);
+
 }  // namespace ztrain::data

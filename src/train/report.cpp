@@ -78,6 +78,8 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
       config::trained_summary(d, job.layout.trained_count(), job.layout.parameter_count());
   if (!trained.empty()) line("trained", trained);
   for (const auto& [what, value] : data::describe(d, data)) line(what, value);
+  if (session.rank() == 0)
+    for (const std::string& warning : data::warnings_on(d)) line("data", warning);
   const std::string tokenizer =
       session.rank() == 0 ? data::compare_with_model(data.tokenizer, d.model.origin) : "";
   if (!tokenizer.empty()) line("tokenizer", tokenizer);

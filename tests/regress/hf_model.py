@@ -310,6 +310,8 @@ class Broken(Models):
         for path in folder.glob("model*"):
             path.unlink()
         self.refused("cut", r"holds neither model\.safetensors nor model\.safetensors\.index\.json")
+        (folder / "pytorch_model.bin").touch()
+        self.refused("cut", r"it has pytorch_model\.bin, which only PyTorch reads: .*save_pretrained\('\S+/cut'\)")
         (folder / "config.json").unlink()
         self.refused("cut", r"'.*cut' is neither a Hugging Face model nor a checkpoint: it has no config\.json and no metadata")
 

@@ -18,6 +18,17 @@ constexpr std::int64_t largest_index = largest_safetensors_header;
 constexpr const char* folder_advice =
     "give a complete folder whose weights are those of its config.json (model.from)";
 
+/// Of a folder without safetensors files.
+std::string advice_on(const fs::path& folder) {
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
+    if (std::error_code unknown; fs::exists(folder / name, unknown))
+      return fmt::format(
+          "it has {}, which only PyTorch reads: write safetensors beside it with `python3 -c \"from "
+          "transformers import AutoModelForCausalLM as M; M.from_pretrained('{}').save_pretrained('{}')\"`",
+          name, folder.string(), folder.string());
+  return folder_advice;
+}
+
 class SafetensorsFolder : public WeightSource {
  public:
   explicit SafetensorsFolder(const fs::path& folder) : folder_(folder) {
@@ -27,7 +38,7 @@ class SafetensorsFolder : public WeightSource {
     }
     const fs::path index = folder / safetensors_index_name;
     REQUIRE(file_exists(index, "model.from"), "model.from: '{}' holds neither {} nor {}; {}", folder.string(),
-            single_safetensors, safetensors_index_name, folder_advice);
+            single_safetensors, safetensors_index_name, advice_on(folder));
     const auto file_of = parse_safetensors_index(read_file(index, largest_index), index.string());
     std::set<std::string> files;
     for (const auto& [name, file] : file_of) files.insert(file);

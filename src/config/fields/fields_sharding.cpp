@@ -14,7 +14,17 @@ Legal strategy_names() {
     legal.choices.emplace_back(s.name);
     for (const auto alias : s.aliases) legal.aliases.emplace_back(alias, s.name);
   }
-  return close_to({{"fsdp", "FULL_SHARD"}, {"hsdp", "HYBRID_SHARD"}, {"_HYBRID_SHARD_ZERO2", "HYBRID_SHARD"}},
+  const char* hybrid = "HYBRID_SHARD (with sharding.reshard_after_forward = false)";
+  return close_to({{"fsdp", "FULL_SHARD"},
+                   {"hsdp", "HYBRID_SHARD"},
+                   {"_HYBRID_SHARD_ZERO2", hybrid},
+                   {"HYBRID_SHARD_ZERO2", hybrid},
+                   {"0", "NO_SHARD (DeepSpeed's stage 0)"},
+                   {"1", "zero1 (DeepSpeed's stage 1) or FULL_SHARD (1 of Accelerate)"},
+                   {"2", "zero2 (DeepSpeed's stage 2) or SHARD_GRAD_OP (2 of Accelerate)"},
+                   {"3", "zero3 (DeepSpeed's stage 3) or NO_SHARD (3 of Accelerate)"},
+                   {"4", "HYBRID_SHARD (4 of Accelerate)"},
+                   {"5", hybrid}},
                   legal);
 }
 

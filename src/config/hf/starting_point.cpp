@@ -27,6 +27,11 @@ constexpr std::array<std::string_view, 4> not_shape{"model.preset", "model.from"
 /// What a folder may be instead.
 std::string hint(const fs::path& folder) {
   std::error_code error;
+  if (!fs::exists(folder, error) && !fs::exists(folder.parent_path(), error))
+    return fmt::format(
+        "there is no such folder; of a name of the Hugging Face hub download the files first: `hf download "
+        "{}/{} --local-dir '{}'`",
+        folder.parent_path().filename().string(), folder.filename().string(), folder.string());
   if (!fs::is_directory(folder, error)) return "it is no folder, or cannot be read";
   if (fs::exists(folder / "index.h5", error))
     return "it is a checkpoint of an older version, which wrote none: give the folder that `ztrain export` "

@@ -241,4 +241,16 @@ Deck load_deck(const std::string& path, const std::vector<std::string>& override
   return parse_deck(read_file(path, most_deck_bytes, "the deck"), path, overrides, files);
 }
 
+std::string notes_on_variables(Deck deck) {
+  std::string notes;
+  for (const Field& field : fields())
+    if (field.path != PathKind::none)
+      for (const std::string* text : texts_of(field, deck))
+        if (text->find("${") != text->npos)
+          notes +=
+              fmt::format("note: {} = {}: a run needs this environment variable, which is not set here\n",
+                          field.key, toml_string(*text));
+  return notes;
+}
+
 }  // namespace ztrain::config

@@ -48,6 +48,14 @@ std::string similar(const std::string& section, const std::string& member) {
                       : text;
 }
 
+/// Of a key such as zero_optimization.offload_param.device: the table within the section that it stands in.
+const OtherName* enclosing(const std::string& key) {
+  const std::size_t first = key.find('.'), last = key.rfind('.');
+  if (first == last) return nullptr;
+  const std::string tables = key.substr(0, last);
+  return find_other_name(tables.substr(tables.rfind('.') + 1));
+}
+
 }  // namespace
 
 Suggestion suggestion(const std::string& key) {
@@ -60,6 +68,7 @@ Suggestion suggestion(const std::string& key) {
   const auto ending = keys_where(
       [&](const Field& f) { return f.section() == section && f.member().ends_with("_" + member); });
   if (!ending.empty()) return {in_question({ending[0]}), true};
+  if (const OtherName* other = enclosing(key)) return {text_of(*other), true};
   return {similar(section, member), false};
 }
 

@@ -175,7 +175,7 @@ struct Assignment {
   }
 
   std::array<double, 2> pair() const {
-    if (!value.is_array() || value.as_array()->size() != 2) refuse();
+    if (!value.is_array() || value.as_array()->size() != 2) refuse(std::string(field.standard));
     const auto& both = *value.as_array();
     return {number(*both.get(0)), number(*both.get(1))};
   }

@@ -108,7 +108,8 @@ void Hdf5Tokens::open_documents(Part& part) const {
   REQUIRE(items == part.tokens,
           "{}: the dataset \"loss_mask\" of '{}' must be one integer for each of its {} tokens, but is {}",
           key_, part.path, part.tokens,
-          items < 0 ? "no one-dimensional array of integers" : fmt::format("{} integers", items));
+          items < 0 ? "no one-dimensional array of integers (of NumPy's booleans: mask.astype(\"uint8\"))"
+                    : fmt::format("{} integers", items));
   require_whole(part, part.mask, "loss_mask");
 }
 

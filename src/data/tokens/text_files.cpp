@@ -84,15 +84,33 @@ std::string advice(const fs::path& file, Way way, const Reader& reader) {
       quoted(records), line_for(records, reader));
 }
 
-void require_kind(const std::string& path, const Reader& reader, const std::string& key) {
+/// What the file is by its name; null where that may be text.
+const KindRow* kind_of(const std::string& path) {
   std::string name = fs::path(path).filename();
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-  for (const KindRow& row : kind_rows)
-    REQUIRE(!name.ends_with(row.ending), "{}: '{}' {}, and is no text: {}", key, printable(path), row.what,
-            advice(path, row.way, reader));
+  const auto* row = std::find_if(kind_rows.begin(), kind_rows.end(),
+                                 [&](const KindRow& kind) { return name.ends_with(kind.ending); });
+  return row == kind_rows.end() ? nullptr : row;
+}
+
+void require_kind(const std::string& path, const Reader& reader, const std::string& key) {
+  const KindRow* kind = kind_of(path);
+  REQUIRE(kind == nullptr, "{}: '{}' {}, and is no text: {}", key, printable(path), kind->what,
+          advice(path, kind->way, reader));
 }
 
 }  // namespace
+
+std::string note_on_records(const std::vector<std::string>& files, const Reader& reader) {
+  for (const std::string& path : files)
+    if (const KindRow* kind = kind_of(path); kind != nullptr && kind->way == Way::as_it_is)
+      return fmt::format(
+          "warning: '{}' {}, and data.format = \"text\" trains on all of its bytes, names and braces too; "
+          "for "
+          "what the records say {}",
+          printable(path), kind->what, advice(path, kind->way, reader));
+  return "";
+}
 
 void require_text(const std::vector<std::string>& files, bool sure, const Reader& reader,
                   const std::string& key) {

@@ -20,4 +20,7 @@ struct Reader {
 void require_text(const std::vector<std::string>& files, bool sure, const Reader& reader,
                   const std::string& key);
 
+/// What a deck that says "text" of a file of records should be told; "" where no file is one.
+std::string note_on_records(const std::vector<std::string>& files, const Reader& reader);
+
 }  // namespace ztrain::data

@@ -93,8 +93,10 @@ TEST(Parse, WrongTypesAndIllegalValues) {
             "input.toml:8: optimizer.lr = 0 is not legal: expected a number above 0");
   EXPECT_EQ(deck_error("[optimizer]\nbetas = [0.9, 1.0]\n"),
             "input.toml:8: optimizer.betas = [0.9, 1] is not legal: expected two numbers from 0 to below 1");
-  EXPECT_EQ(deck_error("[optimizer]\nbetas = 0.9\n"),
-            "input.toml:8: optimizer.betas = 0.9 is not legal: expected two numbers from 0 to below 1");
+  EXPECT_EQ(
+      deck_error("[optimizer]\nbetas = 0.9\n"),
+      "input.toml:8: optimizer.betas = 0.9 is not legal: expected two numbers from 0 to below 1; nearest "
+      "legal: [0.9, 0.95]");
   EXPECT_EQ(deck_error("[optimizer]\nlr = nan\n"),
             "input.toml:8: optimizer.lr = nan is not legal: expected a number above 0");
   EXPECT_EQ(deck_error("[recompute]\nmode = \"ful\"\n"),
@@ -221,6 +223,13 @@ TEST(Paths, VariablesAndFolders) {
             "input.toml:7: run.output = \"${ZTRAIN_TEST_UNSET}/run\": the environment variable "
             "ZTRAIN_TEST_UNSET is not "
             "set");
+  const Deck elsewhere =
+      parse_deck(base + "output = \"${ZTRAIN_TEST_UNSET}/run\"\n", "/a.toml", {}, Files::elsewhere);
+  EXPECT_EQ(
+      notes_on_variables(elsewhere),
+      "note: run.output = \"${ZTRAIN_TEST_UNSET}/run\": a run needs this environment variable, which is "
+      "not set here\n");
+  EXPECT_EQ(notes_on_variables(d), "");
   const std::string twice = deck_error("", {"--data.validation=[\"a.bin\", \"b.bin\", \"./a.bin\"]"});
   EXPECT_NE(twice.find("data.validation names '"), std::string::npos) << twice;
   EXPECT_NE(twice.find("/a.bin' twice"), std::string::npos) << twice;

@@ -129,6 +129,9 @@ TEST_F(Folder, WhatZtrainHasNotIsRefusedByName) {
   EXPECT_NE(deck_error("[model]\nfrom = \"nowhere\"\n")
                 .find("nowhere' is neither a Hugging Face model nor a checkpoint"),
             std::string::npos);
+  const std::string hub = deck_error("[model]\nfrom = \"meta-llama/Llama-3.1-8B\"\n");
+  EXPECT_NE(hub.find("`hf download meta-llama/Llama-3.1-8B --local-dir '"), std::string::npos) << hub;
+  EXPECT_TRUE(hub.ends_with("/meta-llama/Llama-3.1-8B'`")) << hub;
 }
 
 TEST_F(Folder, SaysWhatGenerationNeeds) {

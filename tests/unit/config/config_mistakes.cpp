@@ -78,6 +78,29 @@ const Mistake mistakes[] = {
     {"[model]\nmodel_name_or_path = \"meta-llama/Llama-3.1-8B\"\n",
      {},
      "input.toml:8: unknown key 'model.model_name_or_path'; did you mean 'model.from'? It is a folder."},
+    {"[model]\nname_or_path = \"meta-llama/Llama-3.1-8B\"\n",
+     {},
+     "input.toml:8: unknown key 'model.name_or_path'; did you mean 'model.from'? It is a folder."},
+    {"",
+     {"--batch.size=8"},
+     "command line: unknown key 'batch.size'; did you mean 'batch.global'? batch.micro is what a rank takes "
+     "at "
+     "once."},
+    {"",
+     {"--ranks", "8"},
+     "command line: unknown key 'ranks'; mpirun -np N, or srun, says how many ranks there are: leave it out"},
+    {"",
+     {"--ranks=8"},
+     "command line: unknown key 'ranks'; mpirun -np N, or srun, says how many ranks there are: leave it out"},
+    {"[optimizer]\nbetas = \"0.9,0.95\"\n",
+     {},
+     "input.toml:8: optimizer.betas = \"0.9,0.95\" is not legal: expected two numbers from 0 to below 1; "
+     "nearest "
+     "legal: [0.9, 0.95]"},
+    {"[optimizer]\nbetas = [0.9]\n",
+     {},
+     "input.toml:8: optimizer.betas = [0.9] is not legal: expected two numbers from 0 to below 1; nearest "
+     "legal: [0.9, 0.95]"},
     // TRL and PEFT.
     {"",
      {"--data.max_seq_length=4096"},
@@ -91,6 +114,10 @@ const Mistake mistakes[] = {
      {},
      "input.toml:8: unknown key 'zero_optimization.stage'; did you mean 'sharding.strategy'? Stage 3 is "
      "\"zero3\", 2 \"zero2\", 1 \"zero1\"."},
+    {"",
+     {"--zero_optimization.offload_param.device=cpu"},
+     "command line: unknown key 'zero_optimization.offload_param.device'; offload is not supported by this "
+     "version yet: leave it out; `ztrain plan` tells what else saves memory"},
     {"[sharding.offload_optimizer]\ndevice = \"cpu\"\n",
      {},
      "input.toml:7: unknown key 'sharding.offload_optimizer'; offload is not supported by this version yet: "
@@ -186,6 +213,15 @@ TEST(Mistakes, AreAnsweredWithTheKey) {
   EXPECT_EQ(deck_error("", {"--gradient_accumulation_steps=8"}),
             "command line: unknown key 'gradient_accumulation_steps'; did you mean 'batch.global'? " +
                 accumulation);
+}
+
+TEST(Mistakes, NumbersOfStrategiesMeanTwoThings) {
+  const auto ends = [](const std::string& value, const std::string& end) {
+    const std::string told = deck_error("[sharding]\nstrategy = " + value + "\n");
+    EXPECT_TRUE(told.ends_with("nearest legal: " + end)) << told;
+  };
+  ends("3", "zero3 (DeepSpeed's stage 3) or NO_SHARD (3 of Accelerate)");
+  ends("\"_HYBRID_SHARD_ZERO2\"", "HYBRID_SHARD (with sharding.reshard_after_forward = false)");
 }
 
 TEST(Mistakes, FilesOfOtherProgramsAreNamedAsSuch) {

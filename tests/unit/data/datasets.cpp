@@ -169,6 +169,23 @@ TEST_F(Opened, WindowsOfAMaskOfZerosAreRefused) {
   EXPECT_EQ(error(good, "--data.validation=" + zeros), "data.validation" + end);
 }
 
+// ---- warnings
+
+TEST_F(Opened, WhatADeckMayNotHaveMeantIsSaid) {
+  const std::string text = write("a.txt", "text"), records = write("a.jsonl", "{}");
+  EXPECT_TRUE(warnings_on(deck(text, {"--data.format=text"})).empty());
+  const auto of_records = warnings_on(deck(records, {"--data.format=text"}));
+  ASSERT_EQ(of_records.size(), 1u);
+  EXPECT_EQ(
+      of_records[0].find("warning: '" + records + "' holds records (JSON), and data.format = \"text\" "), 0u);
+  EXPECT_NE(of_records[0].find("`tools/prepare_data.py " + records), std::string::npos);
+  std::filesystem::create_symlink(text, at("same.txt"));
+  const auto of_both = warnings_on(deck(text, {"--data.validation=" + at("*.txt")}));
+  ASSERT_EQ(of_both.size(), 1u);
+  EXPECT_EQ(of_both[0].find("warning: '" + text + "' is in data.validation and in data.train: "), 0u);
+  EXPECT_EQ(warnings_on(deck(text, {"--data.validation=" + at("same.txt")})).size(), 1u);
+}
+
 // ---- cost
 
 TEST_F(Opened, OpeningThatTakesLongIsSaid) {

@@ -289,6 +289,13 @@ TEST_F(Documents, BrokenFilesAreNamed) {
   write_documents("e.h5", {3, 4}, {1, 1, 1});
   EXPECT_EQ(error("e.h5"), "data.train: the dataset \"loss_mask\" of '" + at("e.h5") +
                                "' must be one integer for each of its 7 tokens, but is 3 integers");
+  write_documents("booleans.h5", {3, 4});
+  const hid_t boolean = H5Tenum_create(H5T_NATIVE_INT8);  // as h5py writes NumPy's
+  for (const std::int8_t value : {std::int8_t{0}, std::int8_t{1}})
+    H5Tenum_insert(boolean, value == 0 ? "FALSE" : "TRUE", &value);
+  add_dataset("booleans.h5", "loss_mask", boolean, std::vector<std::int8_t>(7, 1));
+  H5Tclose(boolean);
+  EXPECT_TRUE(error("booleans.h5").ends_with("integers (of NumPy's booleans: mask.astype(\"uint8\"))"));
   write_documents("f.h5", {3, 4}, {1, 0, 0, 1, 0, 0, 0});
   EXPECT_EQ(error("f.h5"), "data.train: '" + at("f.h5") +
                                "': mask without a single token that is to be predicted (loss_mask) in its 2 "
