@@ -90,6 +90,7 @@ Datasets open_datasets(const config::Deck& deck) {
   sets.vocab_size = vocabulary(deck, train, sets.tokenizer);
   const double fraction = validation.empty() ? data.validation_fraction : 0;
   for (const Entry& entry : train) {
+    sets.ends = hash_text(hex(entry.tokens->end_identity()), sets.ends);
     SplitRows split = make_rows(entry, data, fraction, sets.vocab_size);
     sets.train.push_back(std::move(split.train));
     if (split.held_out.rows) sets.validation.push_back(std::move(split.held_out));
@@ -110,13 +111,14 @@ Identity identity_of(const Datasets& sets) {
   Identity identity;
   for (const RowSet& set : sets.train) identity.train = hash_text(hex(set.identity), identity.train);
   for (const RowSet& set : sets.validation) identity.validation.emplace_back(set.name, set.identity);
+  identity.ends = sets.ends;
   identity.tokenizer = sets.tokenizer.hash;
   identity.chat_template = sets.tokenizer.chat_template_hash;
   return identity;
 }
 
 std::uint64_t hash_of(const Identity& identity) {
-  std::string text = hex(identity.train) + identity.tokenizer + identity.chat_template;
+  std::string text = hex(identity.train) + hex(identity.ends) + identity.tokenizer + identity.chat_template;
   for (const auto& [name, value] : identity.validation) text += name + hex(value);
   return hash_text(text);
 }

@@ -18,6 +18,7 @@ namespace ztrain::data {
 /// What of the data decides the numbers of a run.
 struct Identity {
   std::uint64_t train = 0;  ///< all files with masks and offsets, how rows are made, and what is held out
+  std::uint64_t ends = 0;   ///< of the files to train on, what samples of them can miss
   std::vector<std::pair<std::string, std::uint64_t>> validation;  ///< by the set's name
   std::string tokenizer, chat_template;                           ///< hashes as in Tokenizer
 };
@@ -28,6 +29,7 @@ struct Datasets {
       validation;  ///< one for each entry of data.validation, or what is held out of each of train
   std::int64_t vocab_size = 0;  ///< model.vocab_size, or what the files say
   Tokenizer tokenizer;          ///< of all files
+  std::uint64_t ends = 0;       ///< see Identity
   double seconds = 0;           ///< that opening them took: masks and offsets are read whole
 };
 

@@ -62,6 +62,7 @@ nlohmann::json to_json(const data::Identity& identity) {
   nlohmann::json sets = nlohmann::json::object();
   for (const auto& [name, value] : identity.validation) sets[name] = hex(value);
   return {{"train", hex(identity.train)},
+          {"ends", hex(identity.ends)},
           {"validation", sets},
           {"tokenizer", identity.tokenizer},
           {"chat_template", identity.chat_template}};
@@ -78,6 +79,8 @@ std::string compare_data(const nlohmann::json& metadata, const config::Deck& dec
   require_same_hash("chat template", saved.at("chat_template").get<std::string>(), now.chat_template,
                     checkpoint);
   require_same_data(saved.at("train").get<std::string>(), hex(now.train), checkpoint);
+  const std::string now_ends = hex(now.ends);
+  require_same_data(saved.value("ends", now_ends), now_ends, checkpoint);  // older versions wrote none
   const std::string changed = changed_sets(saved.at("validation"), current.at("validation"));
   if (changed.empty()) return "";
   return fmt::format(

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/error.hpp"
+#include "base/hash.hpp"
 #include "data/tokens/file_tokens.hpp"
 #include "data/tokens/files.hpp"
 #include "data/tokens/hdf5_tokens.hpp"
@@ -36,6 +37,19 @@ std::string kind_of(const std::vector<std::string>& files, const std::string& fo
 
 void TokenSource::read_mask(std::int64_t, std::int64_t count, std::uint8_t* out) const {
   std::fill_n(out, count, std::uint8_t{1});
+}
+
+std::uint64_t TokenSource::end_identity() const {
+  constexpr std::int64_t most = 16;
+  std::uint64_t hash = 0;
+  for (std::int64_t end = size(); end > 0;) {
+    const std::int64_t of_file = locate(end - 1).position + 1, count = std::min(of_file, most);
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(count));
+    read(end - count, count, ids.data());
+    hash = hash_bytes(ids.data(), ids.size() * sizeof(std::int32_t), hash);
+    end -= of_file;
+  }
+  return hash;
 }
 
 std::unique_ptr<TokenSource> open_tokens(const std::vector<std::string>& patterns, const std::string& format,

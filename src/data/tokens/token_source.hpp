@@ -34,6 +34,9 @@ class TokenSource {
   /// Documents and masks are not part of it.
   virtual std::uint64_t identity() const = 0;
 
+  /// A hash of the last tokens of each file, which the samples of identity() can miss.
+  std::uint64_t end_identity() const;
+
   /// A number that every id is below, from the files' layout: 257 for text, 65536 for 16-bit ids, 2^31 for
   /// others.
   virtual std::int64_t vocab_bound() const = 0;

@@ -248,6 +248,17 @@ TEST_F(Data, IdentityIsOfContentNotOfPlace) {
     changed[sampled] = 7;
     EXPECT_NE(identity("a.bin", ids), identity("moved/a.bin", changed)) << sampled;
   }
+  const auto end_of = [&](const std::vector<Ids>& files) {
+    std::vector<std::string> paths;
+    for (const Ids& values : files)
+      paths.push_back(write_ids<std::uint16_t>(std::to_string(paths.size()) + ".bin", values));
+    return open_tokens(paths, "bin-uint16", "data.train")->end_identity();
+  };
+  Ids last = ids;
+  last.back() = 7;
+  EXPECT_EQ(end_of({ids, ids}), end_of({ids, ids}));
+  EXPECT_NE(end_of({ids, ids}), end_of({ids, last}));
+  EXPECT_NE(end_of({ids, ids}), end_of({last, ids}));
   const auto hdf5 = [&](const Ids& values) {
     return open_tokens({write_hdf5("a.h5", "tokens", values)}, "auto", "data.train")->identity();
   };

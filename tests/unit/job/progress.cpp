@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "job/data_identity.hpp"
+#include "tests/support/error_of.hpp"
 #include "tests/unit/config/config_deck.hpp"
 
 namespace ztrain::job::progress_test {
@@ -93,6 +95,20 @@ TEST(Metadata, TheBestLossStartsAnewWithOtherValidationData) {
   const Restored read = from_metadata(metadata, deck, now, "step_70");
   EXPECT_TRUE(std::isinf(read.progress.best_validation_loss));
   EXPECT_NE(read.note.find("chat has changed"), std::string::npos) << read.note;
+}
+
+/// Versions before wrote no hash of the ends, and their checkpoints go on.
+TEST(Metadata, KnowsTheEndsOfTheFiles) {
+  data::Identity now, other;
+  other.ends = 7;
+  nlohmann::json metadata{{"data", to_json(now)}};
+  EXPECT_EQ(compare_data(metadata, {}, now, "step_1"), "");
+  EXPECT_EQ(test::error_of([&] {
+              compare_data(metadata, {}, other, "step_1");
+            }).find("data.train is not what step_1 was trained on"),
+            0u);
+  metadata["data"].erase("ends");
+  EXPECT_EQ(compare_data(metadata, {}, other, "step_1"), "");
 }
 
 }  // namespace
