@@ -217,13 +217,17 @@ std::string change_table(hid_t dataset, Random& random) {
 
 }  // namespace
 
-std::string damage_table(const std::filesystem::path& path, const char* name, Random& random) {
+std::string damage_numbers(const std::filesystem::path& path, const char* name, Random& random) {
   const hdf5::Quiet quiet;
   std::string what;
   {
     const Handle file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
-    const Handle table(file ? H5Dopen2(file, name, H5P_DEFAULT) : -1, H5Dclose);
-    if (table) what = change_table(table, random);
+    const Handle dataset(file ? H5Dopen2(file, name, H5P_DEFAULT) : -1, H5Dclose);
+    const std::int64_t items = dataset ? hdf5::integers_in(dataset) : 0;
+    if (items > 0)
+      what = change_items(dataset, name, static_cast<hsize_t>(items), random);
+    else if (dataset)
+      what = change_table(dataset, random);
   }
   if (what.empty()) return damage_file(path, random);  // damaged before
   return fmt::format("{}: {}: {}", path.filename().string(), name, what);

@@ -11,7 +11,7 @@ namespace ztrain::mutator {
 /// Changes one dataset or attribute of the file and says what.
 std::string damage_hdf5(const std::filesystem::path& path, Random& random);
 
-/// One item of a table of integers, [rows, columns], gets another value.
-std::string damage_table(const std::filesystem::path& path, const char* name, Random& random);
+/// Some items of a list of integers, or one of a table [rows, columns], get other values.
+std::string damage_numbers(const std::filesystem::path& path, const char* name, Random& random);
 
 }  // namespace ztrain::mutator

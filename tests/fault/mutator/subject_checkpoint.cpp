@@ -56,7 +56,7 @@ void unseal(const fs::path& checkpoint) {
 
 void change(Case& c, const fs::path& checkpoint) {
   if (c.random.one_in(4) && is_file(checkpoint / "index.h5")) {
-    c.changed(damage_table(checkpoint / "index.h5", "ztrain/pieces", c.random));
+    c.changed(damage_numbers(checkpoint / "index.h5", "ztrain/pieces", c.random));
     return unseal(checkpoint);
   }
   const auto files = files_below(checkpoint);

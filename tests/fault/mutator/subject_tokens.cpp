@@ -174,6 +174,8 @@ void attack_tokens(Case& c) {
   const fs::path& file = c.random.pick(files);
   if (c.random.one_in(8))
     c.changed(replace_file(file, files, c.random));
+  else if (file == "documents.h5" && c.random.one_in(4))
+    c.changed(damage_numbers(file, "document_offsets", c.random));
   else if (file.extension() == ".h5" && !c.random.one_in(3))
     c.changed(damage_hdf5(file, c.random));
   else
