@@ -3,13 +3,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "app/output.hpp"
 #include "app/parse.hpp"
 #include "app/question.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "bench/bench_report.hpp"
 #include "config/validate/validate.hpp"
-#include "files/file.hpp"
 #include "plan/cost.hpp"
 #include "runtime/session/session.hpp"
 
@@ -42,7 +42,7 @@ int bench(const Invocation& call) {
   const config::Deck deck = call.session.agree("reading the deck", [&] {
     config::Deck d = read_deck(call.session, path, parser.remaining());
     // Before the benchmark: a file that cannot be written is better found then.
-    if (first && !json.empty()) file.emplace(OutputFile::create_or_stream(json, "--json"));
+    if (first && !json.empty()) file.emplace(create_output(json, "--json", {path}));
     return d;
   });
   const bench::Bench result = bench::run_bench(call.session, call.console, deck, request);

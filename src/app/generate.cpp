@@ -4,10 +4,10 @@
 #include <optional>
 
 #include "app/generate_request.hpp"
+#include "app/output.hpp"
 #include "app/parse.hpp"
 #include "base/error.hpp"
 #include "data/tokens/token_source.hpp"
-#include "files/file.hpp"
 #include "generate/generator.hpp"
 #include "telemetry/console.hpp"
 
@@ -48,10 +48,10 @@ class Printer {
 };
 
 /// On rank 0, where logits are asked for.
-std::optional<OutputFile> open_logits(const runtime::Session& session, const std::string& path) {
+std::optional<OutputFile> open_logits(const runtime::Session& session, const GenerateArguments& a) {
   return session.agree("writing the logits", [&]() -> std::optional<OutputFile> {
-    if (path.empty() || session.rank() != 0) return std::nullopt;
-    return OutputFile::create_or_stream(path, "--logits");
+    if (a.logits.empty() || session.rank() != 0) return std::nullopt;
+    return create_output(a.logits, "--logits", {a.model, a.prompt_file});
   });
 }
 
@@ -63,7 +63,7 @@ std::string speed_text(const generate::Speed& speed) {
 
 void run(const runtime::Session& session, telemetry::Console& console, const GenerateArguments& a) {
   const GenerateRequest r = make_request(session, a);
-  std::optional<OutputFile> logits = open_logits(session, a.logits);
+  std::optional<OutputFile> logits = open_logits(session, a);
   generate::Generator generator(session, console, r.source, r.generator);
   console.print_error(generator.memory_line() + "\n");
   for (const engine::Note& note : generator.notes())

@@ -132,6 +132,9 @@ class Bench(zt.Case):
         refused(0, self.deck, "--batch.globl=4", pattern="batch.global")
         refused(2, self.deck, "--batch.global=6", pattern="batch.global")
         refused(0, self.deck, "--json", self.folder / "nowhere" / "b.json", pattern="--json: cannot write")
+        deck = self.deck.read_bytes()
+        refused(0, self.deck, "--json", self.deck, pattern=r"--json: '\S+' would be written over, and this command reads")
+        self.assertEqual(self.deck.read_bytes(), deck)
         refused(0, self.folder / "nothing.toml", pattern="the deck: cannot read")
         nowhere = {"model.vocab_size": None, "data.train": [str(self.folder / "nowhere" / "*.txt")]}
         refused(0, self.write_deck("no_vocabulary", nowhere), pattern=r"matches no file\n.*: give them, or model.vocab_size")

@@ -224,6 +224,9 @@ class Asked(Generates):
         self.refused(self.words([1, 257]), r"token 257 of the prompt is outside the model's vocabulary of 257")
         self.refused(self.words([-1]), r"token -1 of the prompt is outside")
         self.refused(self.words([1], "--prompt", "a"), r"give one of: a text with --prompt, token ids")
+        weights = self.model / "model.safetensors"
+        self.refused(self.words([1], "--logits", weights), r"--logits: '\S+' would be written over, and this command reads")
+        self.assertGreater(weights.stat().st_size, 0)
         self.refused(self.words([1], "--logits", self.folder / "no" / "file"), r"--logits: cannot write '.*file'")
 
     def test_weights_that_give_no_numbers_are_refused(self):
