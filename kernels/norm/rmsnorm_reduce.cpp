@@ -141,8 +141,10 @@ template <int packs, class T>
 void backward_lanes(Exec& exec, const NormGradientArrays<T>& a, std::int64_t height, acc_t<T>* partials) {
   const int lanes = lanes_for(a.d), together = 256 / lanes;
   const std::size_t scratch = static_cast<std::size_t>(together * a.d) * sizeof(acc_t<T>) + 64;
-  for_teams<narrow<T> ? 3 : 2, 256>(exec, ceil_div(a.rows, height), together, lanes, scratch,
-                                    BackwardLanes<packs, T>{a, height, partials, lanes});
+  // Two packs of 16 bits in three teams would be spilt.
+  constexpr int resident = narrow<T> && packs == 1 ? 3 : 2;
+  for_teams<resident, 256>(exec, ceil_div(a.rows, height), together, lanes, scratch,
+                           BackwardLanes<packs, T>{a, height, partials, lanes});
 }
 
 template <class T>
