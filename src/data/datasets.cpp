@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <filesystem>
 #include <utility>
 
@@ -121,20 +120,6 @@ std::uint64_t hash_of(const Identity& identity) {
   std::string text = hex(identity.train) + hex(identity.ends) + identity.tokenizer + identity.chat_template;
   for (const auto& [name, value] : identity.validation) text += name + hex(value);
   return hash_text(text);
-}
-
-std::uint64_t single_identity(const config::Deck& deck) {
-  const config::Data& data = deck.data;
-  const auto train = open_tokens(data.train, data.format, "data.train");
-  if (!data.weights.empty() || train->has_mask() || (train->has_documents() && data.packing != "windows"))
-    return 0;
-  const bool held_out = data.validation.empty() && data.validation_fraction > 0;
-  const auto wanted = std::llround(data.validation_fraction * static_cast<double>(train->size()));
-  const std::int64_t held = held_out ? std::max<std::int64_t>(wanted, data.sequence + 1) : 0;
-  const std::uint64_t identity = hash_text(fmt::format("{} {}", train->identity(), train->size() - held));
-  if (data.validation.empty()) return identity;
-  const auto validation = open_tokens(data.validation, data.format, "data.validation");
-  return hash_text(fmt::format("{}", validation->identity()), identity);
 }
 
 }  // namespace ztrain::data

@@ -53,8 +53,4 @@ Identity identity_of(const Datasets& sets);
 /// All of it in one number.
 std::uint64_t hash_of(const Identity& identity);
 
-/// The one number that checkpoints recorded of training and validation data before they were told apart.
-/// Opens the files again. 0 where the data are of a kind that those versions could not train on.
-std::uint64_t single_identity(const config::Deck& deck);
-
 }  // namespace ztrain::data

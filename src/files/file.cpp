@@ -125,6 +125,17 @@ std::int64_t write_some(int descriptor, const void* from, std::int64_t bytes, st
   return moved;
 }
 
+bool write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(descriptor, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n == 0) errno = EIO;  // it would repeat for ever
+    if (n <= 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
 void allow_many_files() {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= files.rlim_max) return;
@@ -156,15 +167,12 @@ std::string read_file(const std::string& path, std::int64_t most, std::string_vi
   REQUIRE(status.st_size <= most, "{}'{}' has {} bytes, and no such file has more than {}", before(key),
           printable(path), status.st_size, most);
   std::string text(static_cast<std::size_t>(status.st_size), '\0');
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t n = ::read(file.descriptor, text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
+  std::int64_t done = 0;
+  for (std::int64_t n = 1; done < std::ssize(text) && n > 0; done += n) {  // 0: it has become shorter
+    n = read_some(file.descriptor, text.data() + done, std::ssize(text) - done, done);
     if (n < 0) cannot_open(path, false, key, text_of_errno(errno));
-    if (n == 0) break;  // it has become shorter
-    done += static_cast<std::size_t>(n);
   }
-  text.resize(done);
+  text.resize(static_cast<std::size_t>(done));
   return text;
 }
 
@@ -205,13 +213,7 @@ void OutputFile::cannot_write() const {
 }
 
 void OutputFile::write(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(descriptor_, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n == 0) errno = EIO;  // it would repeat for ever
-    if (n <= 0) cannot_write();
-    bytes.remove_prefix(static_cast<std::size_t>(n));
-  }
+  if (!write_all(descriptor_, bytes)) cannot_write();
 }
 
 void OutputFile::sync() {

@@ -28,6 +28,10 @@ int open_file_or_stream(const std::string& path, int flags, std::string_view key
 std::int64_t read_some(int descriptor, void* to, std::int64_t bytes, std::int64_t offset);
 std::int64_t write_some(int descriptor, const void* from, std::int64_t bytes, std::int64_t offset);
 
+/// All of the bytes to where the descriptor stands, begun again where a signal came first. False, with errno,
+/// where that fails.
+bool write_all(int descriptor, std::string_view bytes);
+
 /// What the system says of an error, such as errno after write(2): with the limit of this process where that
 /// is why.
 std::string text_of_errno(int error);

@@ -17,19 +17,6 @@ void require_same_data(const std::string& saved, const std::string& now, const s
       checkpoint, saved, now, way_out);
 }
 
-/// For checkpoints of versions that knew neither documents nor masks.
-void require_same_single(const std::string& saved, const config::Deck& deck, const std::string& checkpoint) {
-  const std::string now = hex(data::single_identity(deck));
-  if (saved == now) return;
-  config::Deck windows = deck;
-  windows.data.packing = "windows";
-  REQUIRE(saved != hex(data::single_identity(windows)),
-          "{} was trained on windows of these files, and they say where their documents begin "
-          "(document_offsets), which data.packing = \"{}\" goes by; give data.packing = \"windows\", {}",
-          checkpoint, deck.data.packing, way_out);
-  require_same_data(saved, now, checkpoint);
-}
-
 /// Hashes that either side does not know are not compared: files without them count for nothing.
 void require_same_hash(const char* what, const std::string& saved, const std::string& now,
                        const std::string& checkpoint) {
@@ -68,12 +55,8 @@ nlohmann::json to_json(const data::Identity& identity) {
           {"chat_template", identity.chat_template}};
 }
 
-std::string compare_data(const nlohmann::json& metadata, const config::Deck& deck, const data::Identity& now,
+std::string compare_data(const nlohmann::json& metadata, const data::Identity& now,
                          const std::string& checkpoint) {
-  if (!metadata.contains("data")) {
-    require_same_single(metadata.at("data_identity").get<std::string>(), deck, checkpoint);
-    return "";
-  }
   const nlohmann::json &saved = metadata.at("data"), current = to_json(now);
   require_same_hash("tokenizer", saved.at("tokenizer").get<std::string>(), now.tokenizer, checkpoint);
   require_same_hash("chat template", saved.at("chat_template").get<std::string>(), now.chat_template,

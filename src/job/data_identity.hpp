@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "config/deck.hpp"
 #include "data/datasets.hpp"
 
 namespace ztrain::job {
@@ -15,10 +14,8 @@ nlohmann::json to_json(const data::Identity& identity);
 
 /// Compares the data of a checkpoint's metadata with those of now. Throws Error saying which of training
 /// data, tokenizer and chat template have changed. Returns what to tell the user of changed validation sets,
-/// whose losses cannot be compared then; "" for none. Checkpoints that recorded training and validation data
-/// as one are compared as one; if they hold windows of files of which documents are packed now, the message
-/// names data.packing.
-std::string compare_data(const nlohmann::json& metadata, const config::Deck& deck, const data::Identity& now,
+/// whose losses cannot be compared then; "" for none.
+std::string compare_data(const nlohmann::json& metadata, const data::Identity& now,
                          const std::string& checkpoint);
 
 }  // namespace ztrain::job

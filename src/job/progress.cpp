@@ -83,10 +83,7 @@ Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const 
     p.step = counted(j, "step", most, checkpoint);
     p.samples = counted(j, "samples", most, checkpoint);
     p.optimizer_steps = counted(j, "optimizer_steps", p.step, checkpoint);
-    // Runs of other types than fp16 do not need it.
-    const auto& scaler = j.contains("loss_scaler") || deck.precision.parameters == DType::f16
-                             ? j.at("loss_scaler")
-                             : nlohmann::json{{"scale", 1.0}, {"good_steps", 0}, {"hysteresis_left", 1}};
+    const auto& scaler = j.at("loss_scaler");
     p.loss_scaler = {scaler.at("scale").get<double>(), scaler.at("good_steps").get<std::int64_t>(),
                      scaler.at("hysteresis_left").get<int>()};
     p.skipped_in_a_row = j.value("skipped_in_a_row", 0);
@@ -104,7 +101,7 @@ Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const 
             "start anew "
             "with checkpoint.resume = \"none\"",
             checkpoint, text);
-    note = compare_data(j, deck, data, checkpoint);
+    note = compare_data(j, data, checkpoint);
     if (!note.empty()) p.best_validation_loss = std::numeric_limits<double>::infinity();
   } catch (const nlohmann::json::exception& e) {
     fail("{}: its metadata cannot be read ({}); choose another checkpoint with checkpoint.resume", checkpoint,

@@ -30,13 +30,8 @@ int open_lines(const std::string& path) {
   return open_file(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW, key);
 }
 
-void write_all(int file, const std::string& text, const std::string& path) {
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t n = ::write(file, text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) cannot_write(path);
-    done += static_cast<std::size_t>(n);
-  }
+void write_lines(int file, std::string_view text, const std::string& path) {
+  if (!write_all(file, text)) cannot_write(path);
 }
 
 nlohmann::ordered_json to_json(const PhaseSeconds& s) {
@@ -102,7 +97,7 @@ void MetricsFile::keep_until(std::int64_t step) {
       (std::filesystem::path(path_).parent_path() / unfinished_metrics_name).string();
   const int file = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, key);
   try {
-    write_all(file, kept, temporary);
+    write_lines(file, kept, temporary);
   } catch (...) {
     close(file);
     throw;
@@ -118,7 +113,7 @@ std::string MetricsFile::append(const std::string& line) {
   const bool removed = !there && (errno == ENOENT || errno == ENOTDIR);
   const bool other = there && fstat(file_, &own) == 0 && named.st_ino != own.st_ino;
   if (removed || other) make_again(removed);
-  write_all(file_, line + '\n', path_);
+  write_lines(file_, line + '\n', path_);
   if (removed) return fmt::format("{} was removed; it is written again with all its lines", path_);
   return other ? fmt::format("{} is another file than before; the lines go on there", path_) : "";
 }
@@ -131,7 +126,7 @@ void MetricsFile::make_again(bool removed) {
     off_t done = 0;
     for (ssize_t n = 1; removed && n > 0; done += n) {
       n = pread(before, lines.data(), lines.size(), done);
-      if (n > 0) write_all(file_, lines.substr(0, static_cast<std::size_t>(n)), path_);
+      if (n > 0) write_lines(file_, std::string_view(lines).substr(0, static_cast<std::size_t>(n)), path_);
     }
   } catch (...) {
     close(before);

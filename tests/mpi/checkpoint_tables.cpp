@@ -182,22 +182,6 @@ TEST_F(CheckpointTables, AnotherBlockSizeIsRefused) {
   EXPECT_TRUE(contains(error, "index.h5") && contains(error, "4 granules for 5 states")) << error;
 }
 
-TEST_F(CheckpointTables, WithoutGranulesEveryElementHasAnItem) {
-  const StateKinds kinds = plain_states(DType::f32);
-  const fs::path path = save(kinds);
-  patch(path / "index.h5", R"("granules":[1,1,1])", R"("nothing!":[1,1,1])");
-  EXPECT_TRUE(filled(place_, kinds) == loaded(path, place_, kinds));
-}
-
-TEST_F(CheckpointTables, OnlyBlocksNeedTheNewerVersion) {
-  const auto version_with = [&](const StateKinds& kinds) {
-    return Hdf5File::open_to_read(save(kinds) / "index.h5").attribute("format_version");
-  };
-  EXPECT_EQ(version_with(plain_states(DType::f32)), "1");
-  EXPECT_EQ(version_with(quantised_states(DType::f32, 1)), "1");
-  EXPECT_EQ(version_with(quantised_states(DType::f32)), "2");
-}
-
 /// Two parameters of 3 elements, the second frozen; a piece for each (state, parameter) given.
 checkpoint::Index index_of(const std::vector<std::pair<int, int>>& pieces) {
   checkpoint::Index index;

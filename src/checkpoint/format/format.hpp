@@ -1,7 +1,6 @@
 #pragma once
-// A checkpoint on disk, format versions 1 to 3. Version 2 may have states with granules above 1, version 3
-// also frozen parameters; a checkpoint is written as the lowest version that can say what is in it, for the
-// sake of older programs.
+// A checkpoint on disk, of format version 3. Versions 1 and 2 are the same without frozen parameters, and
+// without states of granules above 1.
 //
 //   step_<N>/             complete: it is renamed from step_<N>.tmp after everything in it was synced
 //     shard_0000.h5 ...   the bytes
@@ -23,11 +22,10 @@
 // on which shards are cut, so a block belongs to one rank.
 //
 // index.h5:
-//   attribute "format_version"  "1", "2" or "3"
+//   attribute "format_version"  "3"
 //   attribute "metadata"        the JSON text that the saver gave
-//   attribute "tables"          JSON: "states" [name], "granules" [elements per item of each state;
-//                               version 1: absent, all 1], "parameters" [{name, shape,
-//                               frozen: true where it is}],
+//   attribute "tables"          JSON: "states" [name], "granules" [elements per item of each state],
+//                               "parameters" [{name, shape, frozen: true where it is}],
 //                               "dtypes" [name], "files" [{name, bytes}], "block_bytes"
 //   "ztrain/pieces"             int64 [pieces, 14], columns as PieceRow, sorted by its first six
 //   "ztrain/checksums"          int64 [blocks]: the bits of XXH3-64 of each block of block_bytes of a piece

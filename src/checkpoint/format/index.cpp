@@ -48,15 +48,13 @@ std::vector<DType> parse_tables(const std::string& text, Index& index) {
   const auto tables = parse_json(text, "its tables", {.bytes = largest_tables});
   REQUIRE(tables.at("block_bytes").get<std::int64_t>() == checksum_block,
           "its checksum blocks are not of {} bytes", checksum_block);
-  for (const auto& name : tables.at("states")) index.catalog.states.push_back({name.get<std::string>(), 1});
-  if (tables.contains("granules")) {
-    const auto granules = tables.at("granules").get<std::vector<std::int64_t>>();
-    REQUIRE(granules.size() == index.catalog.states.size(), "it has {} granules for {} states",
-            granules.size(), index.catalog.states.size());
-    for (std::size_t s = 0; s < granules.size(); ++s) {
-      require_granule(index.catalog.states[s].name, granules[s]);
-      index.catalog.states[s].granule = granules[s];
-    }
+  const auto states = tables.at("states").get<std::vector<std::string>>();
+  const auto granules = tables.at("granules").get<std::vector<std::int64_t>>();
+  REQUIRE(granules.size() == states.size(), "it has {} granules for {} states", granules.size(),
+          states.size());
+  for (std::size_t s = 0; s < granules.size(); ++s) {
+    require_granule(states[s], granules[s]);
+    index.catalog.states.push_back({states[s], granules[s]});
   }
   for (const auto& p : tables.at("parameters"))
     index.catalog.parameters.push_back(
@@ -220,12 +218,6 @@ void require_bytes(const Index& index, const PieceRow& p) {
           index.checksums.size());
 }
 
-/// The lowest that can say it.
-int version_of(const Catalog& catalog) {
-  if (std::ranges::any_of(catalog.parameters, &ParameterEntry::frozen)) return 3;
-  return std::ranges::any_of(catalog.states, [](const StateEntry& s) { return s.granule > 1; }) ? 2 : 1;
-}
-
 Hdf5File open_index(const std::filesystem::path& path) {
   REQUIRE(file_exists(path), "{}: there is no such file, so its folder is no checkpoint", path.string());
   Hdf5File file = Hdf5File::open_to_read(path);
@@ -290,7 +282,7 @@ void require_complete(const Index& index) {
 
 void write_index(const std::filesystem::path& path, const Index& index, const std::string& metadata) {
   Hdf5File file = Hdf5File::create(path);
-  file.set_attribute("format_version", std::to_string(version_of(index.catalog)));
+  file.set_attribute("format_version", std::to_string(newest_version));
   file.set_attribute("metadata", metadata);
   file.set_attribute("tables", tables_of(index));
   std::vector<std::int64_t> cells(index.pieces.size() * piece_columns);

@@ -336,23 +336,6 @@ TEST_F(Documents, TokenizersAreComparedWithTheModels) {
                 folder_.string() + " has another (16bc8051c67e9d8d)");
 }
 
-/// As versions wrote it that knew one identity: of the training tokens, where they end, and those of
-/// validation.
-TEST_F(Documents, OlderCheckpointsHadOneIdentity) {
-  const Ids ids = count_up(0, 1000);
-  const std::string a = write_ids<std::uint16_t>("a.bin", ids), v = write_ids<std::uint16_t>("v.bin", ids);
-  const auto of = [](const std::string& file) { return open_tokens({file}, "auto", "")->identity(); };
-  const auto known = [](std::uint64_t train, std::int64_t end) {
-    return hash_text(fmt::format("{} {}", train, end));
-  };
-  EXPECT_EQ(single_identity(deck(a, {"--data.validation_fraction=0.1"})), known(of(a), 900));
-  EXPECT_EQ(single_identity(deck(a, {"--data.validation_fraction=1e-6"})), known(of(a), 995));
-  EXPECT_EQ(single_identity(deck(a, {"--data.validation=" + v})),
-            hash_text(fmt::format("{}", of(v)), known(of(a), 1000)));
-  EXPECT_EQ(single_identity(deck(write_documents("d.h5", {9, 9}))), 0u);
-  EXPECT_NE(single_identity(deck(at("d.h5"), {"--data.packing=windows"})), 0u);
-}
-
 TEST_F(Documents, TokenizersMustGoTogether) {
   const auto tokenised = [&](const std::string& name, const std::string& hash, const std::string& chat,
                              std::int64_t vocab) {
