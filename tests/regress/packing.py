@@ -1,6 +1,5 @@
 """Packed documents, masks, mixtures and several validation sets, from the command line."""
 
-import json
 import re
 
 import h5py
@@ -160,55 +159,6 @@ class Packing(zt.Case):
             self.train(1, "validated_on", {**keys, "data.validation": validation, "run.steps": 4})
             self.assertRegex(self.last.out, r"note: the validation data differ .*chat is new")
             self.assertIn("step 4: validation loss", self.last.out)
-
-    def test_checkpoints_with_one_identity_resume(self):
-        _, _, keys = self.checkpoint("one_identity")
-        keys.update({"data.packing": "windows", "data.train": "text.txt", "data.validation": "text.txt"})
-        output = self.train(1, "one_out", {**keys, "checkpoint.resume": "none", "run.steps": 2})
-        step = output / "checkpoints" / "step_2"
-        zt.unseal(step)
-        with h5py.File(step / "index.h5", "r+") as file:
-            metadata = json.loads(file.attrs["metadata"])
-            del metadata["data"]
-            metadata["data_identity"] = "0123456789abcdef"
-            file.attrs["metadata"] = json.dumps(metadata)
-        resume = {**keys, "checkpoint.resume": step}
-        result = zt.run(1, [self.deck, *zt.words_of({**resume, "run.output": self.folder / "one_on"})])
-        self.assert_refused(result, r"data\.train is not what \S+/step_2 was trained on")
-        with h5py.File(step / "index.h5", "r+") as file:  # what those versions would have written
-            metadata["data_identity"] = re.search(r"then, ([0-9a-f]{16}) now", result.err).group(1)
-            file.attrs["metadata"] = json.dumps(metadata)
-        self.assertEqual(list(zt.losses(self.train(1, "one_on", {**resume, "run.steps": 4}))), [3, 4])
-
-    def test_older_windows_of_documents_resume_as_windows(self):
-        """What versions wrote that knew neither documents nor data.packing."""
-        token_files.write_tokens(self.folder / "older.h5", self.documents)
-        windows = {"data.train": "older.h5", "data.packing": "windows", "run.steps": 2}
-        step = self.train(1, "older", windows) / "checkpoints" / "step_2"
-
-        zt.unseal(step)
-
-        def record(identity):
-            with h5py.File(step / "index.h5", "r+") as file:
-                metadata = json.loads(file.attrs["metadata"])
-                metadata.pop("data", None)
-                metadata["data_identity"] = identity
-                metadata["deck"] = re.sub(r"^packing = .*\n", "", metadata["deck"], flags=re.M)
-                file.attrs["metadata"] = json.dumps(metadata)
-
-        record("0123456789abcdef")
-        resume = {"data.train": "older.h5", "checkpoint.resume": step, "run.steps": 4}
-        self.refuse(resume, r"data\.train is not what \S+/step_2 was trained on .*give the same files")
-        words = zt.words_of({**windows, **resume, "run.output": self.folder / "older_on"})
-        record(re.search(r"then, ([0-9a-f]{16}) now", zt.run(0, [self.deck, *words]).err).group(1))
-        self.refuse(
-            resume,
-            r"step_2 was trained on windows of these files, .*which data\.packing = \"auto\" goes by; "
-            r"give data\.packing = \"windows\"",
-            ranks=2,
-        )
-        output = self.train(1, "older_on", {**windows, **resume})
-        self.assertEqual(list(zt.losses(output)), [3, 4])
 
     # Mistakes.
 
