@@ -102,13 +102,13 @@ TEST(Metadata, KnowsTheEndsOfTheFiles) {
   data::Identity now, other;
   other.ends = 7;
   nlohmann::json metadata{{"data", to_json(now)}};
-  EXPECT_EQ(compare_data(metadata, {}, now, "step_1"), "");
+  EXPECT_EQ(compare_data(metadata, now, "step_1"), "");
   EXPECT_EQ(test::error_of([&] {
-              compare_data(metadata, {}, other, "step_1");
+              compare_data(metadata, other, "step_1");
             }).find("data.train is not what step_1 was trained on"),
             0u);
   metadata["data"].erase("ends");
-  EXPECT_EQ(compare_data(metadata, {}, other, "step_1"), "");
+  EXPECT_EQ(compare_data(metadata, other, "step_1"), "");
 }
 
 }  // namespace
