@@ -1,6 +1,6 @@
 #include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
-#include "engine/queues.hpp"
+#include "engine/groups.hpp"
 #include "kernel_interface/step_partial.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "kernels/elementwise/bytes.hpp"
@@ -12,7 +12,7 @@ namespace ztrain::engine {
 namespace {
 
 runtime::Communicator& group(const Binding& b) {
-  return b.mesh.over(b.op.comm.axes, queue_of(b.op.stream));
+  return communicator_of(b.mesh, b.op);
 }
 
 }  // namespace
@@ -105,6 +105,31 @@ Bound bind_reduce_scatter(const Binding& b) {
 Bound bind_all_reduce(const Binding& b) {
   return {nullptr, group(b).all_reduce(b.input<std::byte>(0), b.output<std::byte>(0), b.out(0).dtype,
                                        elements(b.out(0).shape), b.output<std::byte>(1))};
+}
+
+Bound bind_all_to_all(const Binding& b) {
+  runtime::Communicator& comm = group(b);
+  return {nullptr,
+          comm.all_to_all(b.input<std::byte>(0), b.output<std::byte>(0), b.in(0).bytes() / comm.size())};
+}
+
+Bound bind_shift(const Binding& b) {
+  return {nullptr,
+          group(b).shift(b.input<std::byte>(0), b.output<std::byte>(0), b.in(0).bytes(), b.op.comm.peer)};
+}
+
+Bound bind_broadcast(const Binding& b) {
+  const bool root = b.op.outputs.empty();
+  return {nullptr, group(b).broadcast(root ? b.input<std::byte>(0) : b.output<std::byte>(0),
+                                      root ? b.in(0).bytes() : b.out(0).bytes(), b.op.comm.peer)};
+}
+
+/// The pair's first member sends to its second.
+Bound bind_send(const Binding& b) {
+  return {nullptr, group(b).send(b.input<std::byte>(0), b.in(0).bytes(), 1)};
+}
+Bound bind_recv(const Binding& b) {
+  return {nullptr, group(b).recv(b.output<std::byte>(0), b.out(0).bytes(), 0)};
 }
 
 }  // namespace ztrain::engine

@@ -59,5 +59,10 @@ Bound bind_optimizer_step(const Binding& b);  // bind_optimizer.cpp
 Bound bind_all_gather(const Binding& b);
 Bound bind_reduce_scatter(const Binding& b);
 Bound bind_all_reduce(const Binding& b);
+Bound bind_all_to_all(const Binding& b);
+Bound bind_shift(const Binding& b);
+Bound bind_broadcast(const Binding& b);
+Bound bind_send(const Binding& b);
+Bound bind_recv(const Binding& b);
 
 }  // namespace ztrain::engine

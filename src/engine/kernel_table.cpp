@@ -14,7 +14,7 @@ struct Row {
   Bound (*bind)(const Binding&);
 };
 
-constexpr std::array<Row, 46> table{{
+constexpr std::array<Row, 51> table{{
     {"embedding", bind_embedding},
     {"embedding_grad", bind_embedding_grad},
     {"rmsnorm", bind_rmsnorm},
@@ -54,6 +54,11 @@ constexpr std::array<Row, 46> table{{
     {"all_gather", bind_all_gather},
     {"reduce_scatter", bind_reduce_scatter},
     {"all_reduce", bind_all_reduce},
+    {"all_to_all", bind_all_to_all},
+    {"shift", bind_shift},
+    {"broadcast", bind_broadcast},
+    {"send", bind_send},
+    {"recv", bind_recv},
     {"release", bind_release},
     {"zero_gaps", bind_zero_gaps},
     {"cast", bind_cast},

@@ -9,6 +9,7 @@
 #include "base/philox.hpp"
 #include "base/text.hpp"
 #include "engine/dispatch.hpp"
+#include "engine/groups.hpp"
 #include "job/joint_proof.hpp"
 #include "job/product_algorithms.hpp"
 #include "job/require_memory.hpp"
@@ -119,7 +120,9 @@ Generator::Generator(const runtime::Session& session, telemetry::Console& consol
       arenas_(job::allocate(session, *device_, *ground.backend, held_,
                             {&job_.load, &job_.prefill.program, &job_.decode.program})),
       mesh_(session, job_.load.mesh, std::move(ground.backend)),
-      load_(job_.load, memory_, mesh_, with_algorithms(session, source.deck.device, queues_)),
+      load_(job_.load, memory_,
+            engine::with_groups(mesh_, {&job_.load, &job_.prefill.program, &job_.decode.program}),
+            with_algorithms(session, source.deck.device, queues_)),
       prefill_(job_.prefill.program, memory_, mesh_, queues_),
       decode_(job_.decode.program, memory_, mesh_, queues_),
       prefill_host_(

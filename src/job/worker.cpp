@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "engine/groups.hpp"
 #include "job/joint_proof.hpp"
 #include "job/product_algorithms.hpp"
 #include "job/require_memory.hpp"
@@ -123,7 +124,8 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
       arenas_(allocate(session, *device_, *ground.backend, held_, {&job_.load, &job_.train, &job_.evaluate},
                        options.poison ? memory::Arena::Guards::on : memory::Arena::Guards::off)),
       mesh_(session, job_.train.mesh, std::move(ground.backend)),
-      load_(job_.load, memory_, mesh_, with_algorithms(session, deck, queues_), {.poison = options.poison}),
+      load_(job_.load, memory_, engine::with_groups(mesh_, {&job_.load, &job_.train, &job_.evaluate}),
+            with_algorithms(session, deck, queues_), {.poison = options.poison}),
       train_(job_.train, memory_, mesh_, queues_, executor_options(options)),
       evaluate_(job_.evaluate, memory_, mesh_, queues_, executor_options(options)),
       host_(session.agree("allocating memory",

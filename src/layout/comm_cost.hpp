@@ -56,6 +56,10 @@ constexpr std::int64_t all_reduce_staging(int ranks, DType type, std::int64_t co
 constexpr std::int64_t broadcast_sent(int ranks, int index, int root, std::int64_t bytes) {
   return index == root ? (ranks - 1) * bytes : 0;
 }
+/// Every member sends what it has to one other.
+constexpr std::int64_t shift_sent(int ranks, std::int64_t bytes) {
+  return ranks > 1 ? bytes : 0;
+}
 /// bytes: of one slot; a rank's own slot is copied.
 constexpr std::int64_t all_to_all_sent(int ranks, std::int64_t bytes) {
   return (ranks - 1) * bytes;

@@ -51,6 +51,7 @@ TEST_P(Communicators, Move) {
   check_all_gather(g());
   check_broadcast(g());
   check_all_to_all(g());
+  check_shifts(g());
 }
 
 TEST_P(Communicators, ReduceScatter) {

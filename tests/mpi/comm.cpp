@@ -91,6 +91,7 @@ TEST_P(Comm, BroadcastFromEveryRoot) {
 TEST_P(Comm, AllToAllTransposes) {
   CommGroup g(GetParam());
   check_all_to_all(g);
+  check_shifts(g);
 }
 
 // All of the above arithmetic with messages of at most 100 bytes: parts end inside an element.

@@ -129,4 +129,15 @@ inline void check_all_to_all(CommGroup& g) {
   EXPECT_EQ(g.comm.bytes_sent() - before, all_to_all_sent(g.size, bytes));
 }
 
+inline void check_shifts(CommGroup& g) {
+  const std::int64_t count = 37, bytes = count * 4;
+  for (int by = 1; by < g.size; ++by) {
+    const DeviceArray<float> in(*g.device, contribution<float>(g.rank, count)), out(*g.device, count, -1.0f);
+    const std::int64_t before = g.comm.bytes_sent();
+    run(g.comm.shift(in.data(), out.data(), bytes, by));
+    EXPECT_TRUE(same_bits(out.read(), contribution<float>((g.rank + g.size - by) % g.size, count)));
+    EXPECT_EQ(g.comm.bytes_sent() - before, shift_sent(g.size, bytes));
+  }
+}
+
 }  // namespace ztrain::test

@@ -25,7 +25,7 @@ struct Signature {
   CommKind kind = CommKind::none;
   int input_type = -1, output_type = -1;
   std::int64_t input_elements = -1, output_elements = -1;
-  int root = -1;
+  int root = -1;  ///< of a shift: its distance
   int part = 0;   ///< 0: before what is repeated, 1: in it, 2: behind it
   int times = 1;  ///< how often it is issued in a row with the rest of that
   bool operator==(const Signature&) const = default;

@@ -17,8 +17,8 @@ constexpr std::array<std::string_view, action_kind_count> action_names{
 constexpr std::array<std::string_view, category_count> category_names{
     "parameters",  "master weights", "optimizer", "gradients", "gathered",
     "activations", "inputs",         "scalars",   "workspace", "cache"};
-constexpr std::array<std::string_view, 8> comm_names{
-    "none", "all_gather", "reduce_scatter", "all_reduce", "broadcast", "send", "recv", "all_to_all"};
+constexpr std::array<std::string_view, 9> comm_names{
+    "none", "all_gather", "reduce_scatter", "all_reduce", "broadcast", "send", "recv", "all_to_all", "shift"};
 }  // namespace
 
 std::string_view name_of(Stream stream) {

@@ -109,12 +109,14 @@ enum class CommKind : std::uint8_t {
   broadcast,
   send,
   recv,
-  all_to_all
+  all_to_all,
+  shift
 };
 std::string_view name_of(CommKind kind);
 
 /// What a communication op does beyond its tensors. Every member of the group over `axes` issues a matching
-/// op; send and recv match with the rank at index `peer` of that group.
+/// op; send and recv match with the rank at index `peer` of that group, a broadcast comes from it. Of a shift
+/// peer is the distance: member r sends to member r + peer of the ring, and receives from r - peer.
 struct Communication {
   CommKind kind = CommKind::none;
   AxisSet axes;

@@ -79,6 +79,59 @@ void emit_all_reduce(Program& program, const std::string& name, TensorId x, Tens
   program.ops.push_back(std::move(op));
 }
 
+namespace {
+
+Op& emit_message(Program& program, CommKind kind, const std::string& name, AxisSet axes, int peer,
+                 Action action) {
+  Op op;
+  op.type = name_of(kind);
+  op.name = name;
+  op.stream = Stream::p2p;
+  op.action = action;
+  op.comm.kind = kind;
+  op.comm.axes = axes;
+  op.comm.peer = peer;
+  program.ops.push_back(std::move(op));
+  return program.ops.back();
+}
+
+}  // namespace
+
+void emit_all_to_all(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes,
+                     Action action) {
+  const int ranks = program.mesh.size(axes);
+  Op& op = emit_message(program, CommKind::all_to_all, name, axes, -1, action);
+  op.inputs = {x};
+  op.outputs = {y};
+  op.comm.sent_bytes = all_to_all_sent(ranks, program.tensor(x).bytes() / ranks);
+}
+
+void emit_shift(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes, int by,
+                Action action) {
+  Op& op = emit_message(program, CommKind::shift, name, axes, by, action);
+  op.inputs = {x};
+  op.outputs = {y};
+  op.comm.sent_bytes = shift_sent(program.mesh.size(axes), program.tensor(x).bytes());
+}
+
+void emit_broadcast(Program& program, const std::string& name, TensorId x, AxisSet axes, int root,
+                    Action action) {
+  const int own = Coordinate(program.mesh, program.rank).index_in(axes);
+  Op& op = emit_message(program, CommKind::broadcast, name, axes, root, action);
+  (own == root ? op.inputs : op.outputs) = {x};
+  op.comm.sent_bytes = broadcast_sent(program.mesh.size(axes), own, root, program.tensor(x).bytes());
+}
+
+void emit_send(Program& program, const std::string& name, TensorId x, AxisSet axes, int to, Action action) {
+  Op& op = emit_message(program, CommKind::send, name, axes, to, action);
+  op.inputs = {x};
+  op.comm.sent_bytes = program.tensor(x).bytes();
+}
+
+void emit_recv(Program& program, const std::string& name, TensorId y, AxisSet axes, int from, Action action) {
+  emit_message(program, CommKind::recv, name, axes, from, action).outputs = {y};
+}
+
 void emit_release(Program& program, TensorId tensor, Action action) {
   Op op;
   op.type = "release";

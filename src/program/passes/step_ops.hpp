@@ -5,6 +5,11 @@
 //   reduce_scatter full[N S]           -> shard[s] [accumulate] workspace    begin: elements [begin, begin + s) of each
 //                                                            of the N slots are summed
 //   all_reduce     x                   -> y workspace
+//   all_to_all     x[N S]              -> y[N S]             slot s of y is slot r of member s, of which this is member r
+//   shift          x                   -> y                  y is x of the member `peer` places before this one in the ring
+//   broadcast      x                   -> (x elsewhere)      the root (peer) reads, the others write
+//   send           x                                         to the member at index peer of the group
+//   recv                               -> y                  from it
 //   release        x                                         ends the life of x's bytes; runs nothing
 //   zero_gaps                          -> gradient           pieces: {begin, count}... of the padding
 //   cast           x                   -> y                  element by element, to y's dtype
@@ -45,6 +50,18 @@ void emit_reduce_scatter(Program& program, const std::string& name, const Slots&
 /// one member.
 void emit_all_reduce(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes,
                      Action action);
+
+/// Messages among the members of a group, on the stream p2p. Programs of a group's members must match
+/// (verify_joint), and so must sizes and dtypes.
+void emit_all_to_all(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes,
+                     Action action);
+/// by: how far in the ring, 1 .. members - 1.
+void emit_shift(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes, int by,
+                Action action);
+void emit_broadcast(Program& program, const std::string& name, TensorId x, AxisSet axes, int root,
+                    Action action);
+void emit_send(Program& program, const std::string& name, TensorId x, AxisSet axes, int to, Action action);
+void emit_recv(Program& program, const std::string& name, TensorId y, AxisSet axes, int from, Action action);
 
 void emit_release(Program& program, TensorId tensor, Action action);
 

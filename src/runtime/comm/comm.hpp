@@ -60,6 +60,9 @@ class Communicator {
   virtual std::unique_ptr<Collective> broadcast(void* data, std::int64_t bytes, int root) = 0;
   /// Slot s of out comes from member s's slot rank(); bytes per slot.
   virtual std::unique_ptr<Collective> all_to_all(const void* in, void* out, std::int64_t bytes) = 0;
+  /// Member r sends `in` to member r + by of the ring, 0 < by < size (of one member by is not looked at), and
+  /// gets into `out` what member r - by sent.
+  virtual std::unique_ptr<Collective> shift(const void* in, void* out, std::int64_t bytes, int by) = 0;
   virtual std::unique_ptr<Collective> send(const void* data, std::int64_t bytes, int to) = 0;
   virtual std::unique_ptr<Collective> recv(void* data, std::int64_t bytes, int from) = 0;
 

@@ -1,6 +1,8 @@
 #include "runtime/comm/mesh_comms.hpp"
 
+#include <array>
 #include <exception>
+#include <set>
 
 #include "base/error.hpp"
 #include "runtime/session/mpi_check.hpp"
@@ -55,6 +57,31 @@ Communicator* Mesh::neighbour(AxisSet axes, int from, int to, Queue queue) {
               make(split(session_, member ? coordinate_.group_id(axes) : -1, index == from ? 0 : 1,
                          fmt::format("{} ({} to {})", to_string(axes), from, to), queue)))
       .get();
+}
+
+void Mesh::make_groups(const std::vector<GroupNeed>& mine) {
+  constexpr int numbers = 4;  // of one need
+  std::vector<int> own;
+  for (const GroupNeed& n : mine)
+    own.insert(own.end(), {n.axes.bits(), backend_->one_per_queue() ? n.queue : 0, n.from, n.to});
+  const int count = static_cast<int>(own.size());
+  std::vector<int> counts(static_cast<std::size_t>(session_.size())), begins(counts.size(), 0);
+  check_mpi(MPI_Allgather(&count, 1, MPI_INT, counts.data(), 1, MPI_INT, session_.world()), "MPI_Allgather");
+  for (std::size_t r = 1; r < counts.size(); ++r) begins[r] = begins[r - 1] + counts[r - 1];
+  std::vector<int> all(static_cast<std::size_t>(begins.back() + counts.back()));
+  check_mpi(MPI_Allgatherv(own.data(), count, MPI_INT, all.data(), counts.data(), begins.data(), MPI_INT,
+                           session_.world()),
+            "MPI_Allgatherv");
+  std::set<std::array<int, numbers>> needs;
+  for (std::size_t i = 0; i < all.size(); i += numbers)
+    needs.insert({all[i], all[i + 1], all[i + 2], all[i + 3]});
+  for (const auto& [bits, queue, from, to] : needs) {
+    const AxisSet axes = AxisSet::from_bits(static_cast<std::uint8_t>(bits));
+    if (from < 0)
+      over(axes, queue);
+    else
+      neighbour(axes, from, to, queue);
+  }
 }
 
 std::unique_ptr<Communicator> Mesh::make(const GroupRequest& group) {

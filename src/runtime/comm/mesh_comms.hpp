@@ -13,6 +13,14 @@
 
 namespace ztrain::runtime {
 
+/// A communicator that somebody needs: over(axes, queue), or neighbour(axes, from, to, queue) where from is
+/// not -1.
+struct GroupNeed {
+  AxisSet axes;
+  Queue queue = 0;
+  int from = -1, to = -1;
+};
+
 /// Must not outlive its Session, nor the backend's device; communicators and their collectives must not
 /// outlive the Mesh, but the memory that they work on must: a Mesh that is destroyed while an error unwinds
 /// ends what is still under way.
@@ -36,6 +44,10 @@ class Mesh {
   /// rank 0 sends, rank 1 receives. Null on ranks that are neither. First calls are collective over the whole
   /// mesh, as for over().
   Communicator* neighbour(AxisSet axes, int from, int to, Queue queue = 0);
+
+  /// Collective: makes what any rank needs, in an order that all agree on. So ranks whose Programs differ
+  /// need not ask for the same communicators, nor in the same order.
+  void make_groups(const std::vector<GroupNeed>& mine);
 
   struct Sent {
     AxisSet axes;

@@ -113,6 +113,14 @@ std::unique_ptr<Collective> MpiCommunicator::all_to_all(const void* in, void* ou
               {std::move(phase)});
 }
 
+std::unique_ptr<Collective> MpiCommunicator::shift(const void* in, void* out, std::int64_t bytes, int by) {
+  const Ring ring = ring_of(*this, channel_.group, by);
+  Phase phase{exchange(), {}};
+  phase.exchange.receive(ring.from, out, bytes);
+  phase.exchange.send(ring.to, in, bytes);
+  return make(channel_, {}, {std::move(phase)});
+}
+
 std::unique_ptr<Collective> MpiCommunicator::send(const void* data, std::int64_t bytes, int to) {
   require_peer(*this, channel_.group, to, "send to");
   Phase phase{exchange(), {}};

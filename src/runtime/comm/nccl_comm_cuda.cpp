@@ -239,6 +239,18 @@ std::unique_ptr<Collective> NcclCommunicator::all_to_all(const void* in, void* o
       all_to_all_sent(size(), bytes));
 }
 
+std::unique_ptr<Collective> NcclCommunicator::shift(const void* in, void* out, std::int64_t bytes, int by) {
+  const Ring ring = ring_of(*this, handle_->group(), by);
+  return queued(
+      [=, &handle = *handle_, stream = stream_] {
+        grouped(handle, stream, "a shift", [&](Calls& calls) {
+          calls.send(in, bytes, ring.to);
+          calls.receive(out, bytes, ring.from);
+        });
+      },
+      shift_sent(size(), bytes));
+}
+
 std::unique_ptr<Collective> NcclCommunicator::send(const void* data, std::int64_t bytes, int to) {
   require_peer(*this, handle_->group(), to, "send to");
   return queued(

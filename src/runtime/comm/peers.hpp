@@ -20,4 +20,14 @@ inline void require_peer(const Communicator& comm, const std::string& group, int
           comm.size());
 }
 
+/// Whom a member sends to in a shift, and whom it receives from.
+struct Ring {
+  int to, from;
+};
+inline Ring ring_of(const Communicator& comm, const std::string& group, int by) {
+  REQUIRE(by > 0 && by < comm.size(), "a shift by {} of the group over {}, which has {} ranks", by, group,
+          comm.size());
+  return {(comm.rank() + by) % comm.size(), (comm.rank() + comm.size() - by) % comm.size()};
+}
+
 }  // namespace ztrain::runtime

@@ -197,6 +197,18 @@ std::unique_ptr<Collective> StagedCommunicator::all_to_all(const void* in, void*
   return std::make_unique<StagedCollective>(staging_, std::move(s));
 }
 
+std::unique_ptr<Collective> StagedCommunicator::shift(const void* in, void* out, std::int64_t bytes, int by) {
+  ring_of(*this, inner_->group(), by);
+  Staged s;
+  const std::int64_t sent = s.place(bytes), received = s.place(bytes);
+  s.copy_out(in, sent, bytes);
+  s.copy_in(out, received, bytes);
+  s.prepare = [=, &inner = *inner_](std::byte* staging) {
+    return inner.shift(staging + sent, staging + received, bytes, by);
+  };
+  return std::make_unique<StagedCollective>(staging_, std::move(s));
+}
+
 std::unique_ptr<Collective> StagedCommunicator::send(const void* data, std::int64_t bytes, int to) {
   require_peer(*this, inner_->group(), to, "send to");
   Staged s;

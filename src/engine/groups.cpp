@@ -1,0 +1,51 @@
+#include "engine/groups.hpp"
+
+#include <set>
+#include <tuple>
+
+#include "base/error.hpp"
+#include "engine/queues.hpp"
+
+namespace ztrain::engine {
+namespace {
+
+using program::CommKind;
+
+/// own: this rank's index in the op's group.
+runtime::GroupNeed need_of(const program::Op& op, int own) {
+  runtime::GroupNeed need{op.comm.axes, queue_of(op.stream)};
+  if (op.comm.kind == CommKind::send) need.from = own, need.to = op.comm.peer;
+  if (op.comm.kind == CommKind::recv) need.from = op.comm.peer, need.to = own;
+  return need;
+}
+
+}  // namespace
+
+std::vector<runtime::GroupNeed> groups_of(const std::vector<const program::Program*>& programs) {
+  std::set<std::tuple<std::uint8_t, runtime::Queue, int, int>> known;
+  std::vector<runtime::GroupNeed> needs;
+  for (const program::Program* p : programs) {
+    const Coordinate at(p->mesh, p->rank);
+    for (const program::Op& op : p->ops) {
+      if (!op.communicates()) continue;
+      const runtime::GroupNeed need = need_of(op, at.index_in(op.comm.axes));
+      if (known.insert({need.axes.bits(), need.queue, need.from, need.to}).second) needs.push_back(need);
+    }
+  }
+  return needs;
+}
+
+runtime::Mesh& with_groups(runtime::Mesh& mesh, const std::vector<const program::Program*>& programs) {
+  mesh.make_groups(groups_of(programs));
+  return mesh;
+}
+
+runtime::Communicator& communicator_of(runtime::Mesh& mesh, const program::Op& op) {
+  const runtime::GroupNeed need = need_of(op, mesh.coordinate().index_in(op.comm.axes));
+  if (need.from < 0) return mesh.over(need.axes, need.queue);
+  runtime::Communicator* pair = mesh.neighbour(need.axes, need.from, need.to, need.queue);
+  ASSERT(pair, "{} has no communicator from {} to {}", op.name, need.from, need.to);
+  return *pair;
+}
+
+}  // namespace ztrain::engine

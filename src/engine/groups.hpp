@@ -1,0 +1,20 @@
+#pragma once
+// The communicators that Programs need, made before any of their ops is bound.
+
+#include <vector>
+
+#include "program/ir/program.hpp"
+#include "runtime/comm/mesh_comms.hpp"
+
+namespace ztrain::engine {
+
+/// Of this rank's Programs; each once.
+std::vector<runtime::GroupNeed> groups_of(const std::vector<const program::Program*>& programs);
+
+/// Collective over the mesh: makes them, those of the other ranks' Programs too, and returns the mesh.
+runtime::Mesh& with_groups(runtime::Mesh& mesh, const std::vector<const program::Program*>& programs);
+
+/// The communicator that an op's message goes over: of its group, or of the pair of its direction.
+runtime::Communicator& communicator_of(runtime::Mesh& mesh, const program::Op& op);
+
+}  // namespace ztrain::engine
