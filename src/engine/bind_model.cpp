@@ -2,8 +2,11 @@
 
 #include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
+#include "kernel_interface/step_scalars.hpp"
 #include "kernels/attention/rope.hpp"
 #include "kernels/elementwise/add.hpp"
+#include "kernels/elementwise/dropout.hpp"
+#include "kernels/elementwise/scale.hpp"
 #include "kernels/elementwise/select_row.hpp"
 #include "kernels/elementwise/swiglu.hpp"
 #include "kernels/head/embedding.hpp"
@@ -188,6 +191,30 @@ Bound bind_select_row(const Binding& b) {
     const auto index = in_vector<std::int32_t>(b, 1);
     const auto y = out_matrix<T>(b, 0);
     return {[&exec = b.exec, x, index, y] { kernels::select_row<T>(exec, x, index, y); }, nullptr};
+  });
+}
+
+Bound bind_scale(const Binding& b) {
+  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
+    const auto x = in_vector<T>(b, 0);
+    const auto y = out_vector<T>(b, 0);
+    return {[&exec = b.exec, x, y, factor = b.op.attributes.number("factor")] {
+              kernels::scale<T>(exec, x, factor, y);
+            },
+            nullptr};
+  });
+}
+
+Bound bind_dropout(const Binding& b) {
+  const Attributes& a = b.op.attributes;
+  const kernels::DropoutMask mask{a.number("rate"), static_cast<std::uint64_t>(a.integer("key")),
+                                  a.integer("first_token")};
+  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
+    const auto x = in_matrix<T>(b, 0);
+    const auto* scalars = b.input<StepScalars>(1);
+    const auto y = out_matrix<T>(b, 0);
+    return {[&exec = b.exec, x, mask, scalars, y] { kernels::dropout<T>(exec, x, mask, scalars, y); },
+            nullptr};
   });
 }
 

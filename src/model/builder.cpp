@@ -65,6 +65,12 @@ ValueId Builder::rms_norm(const std::string& name, ValueId x, ValueId weight, do
   return y;
 }
 
+ValueId Builder::head_norm(const std::string& name, ValueId x, ValueId weight, double eps) {
+  const ValueId y = rms_norm(name, x, weight, eps);
+  graph_.nodes.back().attributes.set("of_heads", std::int64_t{1});
+  return y;
+}
+
 ValueId Builder::linear(const std::string& name, ValueId x, ValueId weight, ValueId bias) {
   REQUIRE(shape(x)[1] == shape(weight)[1], "{}: input {} does not fit weight {}", name, to_string(shape(x)),
           to_string(shape(weight)));

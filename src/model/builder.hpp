@@ -24,8 +24,10 @@ class Builder {
   ValueId parameter(const std::string& name, Shape shape, Init init, double init_std = 0);
 
   ValueId embedding(const std::string& name, ValueId tokens, ValueId weight);
-  /// Of each row of x, or of each of its heads where the weight is as wide as a head.
+  /// Of each row of x.
   ValueId rms_norm(const std::string& name, ValueId x, ValueId weight, double eps);
+  /// Of each head of x, whose width is the weight's.
+  ValueId head_norm(const std::string& name, ValueId x, ValueId weight, double eps);
   /// bias: -1 for none.
   ValueId linear(const std::string& name, ValueId x, ValueId weight, ValueId bias = -1);
   ValueId rope_table(const std::string& name, ValueId positions, std::int64_t head_dim, Attributes scaling);

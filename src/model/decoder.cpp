@@ -64,7 +64,8 @@ ValueId turned(Builder& b, const config::Model& m, const std::string& attention,
   const std::string p = fmt::format("{}.{}", attention, which);
   ValueId y = apply(b, projection, x);
   if (m.qk_norm)
-    y = b.rms_norm(p + "_norm", y, b.parameter(p + "_norm.weight", {m.head_dim}, Init::ones), m.rms_norm_eps);
+    y = b.head_norm(p + "_norm", y, b.parameter(p + "_norm.weight", {m.head_dim}, Init::ones),
+                    m.rms_norm_eps);
   return b.rope(p + "_rope", y, shared.table);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/shape.hpp"
 #include "base/text.hpp"
 
 namespace ztrain::model {
@@ -46,10 +47,10 @@ TensorSlice cut_at(int dim, std::vector<std::int64_t> begins, std::int64_t item)
   return slice;
 }
 
-/// As even as whole items allow.
+/// As even as whole items allow; no part is larger than the first.
 TensorSlice even(int dim, std::int64_t size, int ranks) {
   std::vector<std::int64_t> begins;
-  for (std::int64_t r = 0; r <= ranks; ++r) begins.push_back(r * size / ranks);
+  for (std::int64_t r = 0; r <= ranks; ++r) begins.push_back(ceil_div(r * size, ranks));
   return cut_at(dim, std::move(begins), 1);
 }
 

@@ -38,6 +38,12 @@ constexpr Variant variants[] = {
        m.dims.num_attention_heads = 6, m.dims.num_key_value_heads = 3;
      }},
     {"heads_normalised", [](TinyModel& m) { m.dims.qk_norm = true; }},
+    {"one_head_of_keys_normalised",
+     [](TinyModel& m) { m.dims.qk_norm = true, m.dims.num_key_value_heads = 1; }},
+    {"dropout",
+     [](TinyModel& m) {
+       m.lora = {3, 6, 0.25, {"q_proj", "up_proj"}}, m.adapter_std = 0.3;
+     }},
     {"window", [](TinyModel& m) { m.dims.sliding_window = 3, m.dims.full_attention_layers = 1; }},
     {"joined",
      [](TinyModel& m) {

@@ -44,7 +44,14 @@ void place_hybrid(Deck& deck, int ranks, int ranks_per_node) {
             "{}: {}",
             deck.sharding.strategy, source_of(deck, "sharding.strategy"), ranks, per_node, ranks,
             nearest_divisors(ranks, std::max(per_node, 1)));
-    deck.mesh.shard = per_node;
+    const std::int64_t beside =
+        std::max<std::int64_t>(1, deck.mesh.tensor) * std::max<std::int64_t>(1, deck.mesh.context);
+    REQUIRE(per_node % beside == 0,
+            "sharding.strategy = {} ({}): mesh.tensor x mesh.context ({}) does not divide a node's {} ranks; "
+            "give "
+            "mesh.shard",
+            deck.sharding.strategy, source_of(deck, "sharding.strategy"), beside, per_node);
+    deck.mesh.shard = per_node / beside;
     set_source(deck, "mesh.shard", fmt::format("{}, {} ranks per node", deck.sharding.strategy, per_node));
   }
   const auto all = axes(deck.mesh);

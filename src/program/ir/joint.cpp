@@ -26,13 +26,12 @@ Signature signature_of(const Program& program, OpId id) {
     type = static_cast<int>(tensor.dtype);
     count = elements(tensor.shape);
   };
+  if (comm.kind == CommKind::broadcast || comm.kind == CommKind::shift) s.root = comm.peer;
   if (comm.kind == CommKind::broadcast) {
     // The root may only read what the others only write: one payload describes both.
     take(op.outputs.empty() ? op.inputs : op.outputs, s.output_type, s.output_elements);
-    s.root = comm.peer;
     return s;
   }
-  if (comm.kind == CommKind::shift) s.root = comm.peer;
   if (comm.kind != CommKind::recv) take(op.inputs, s.input_type, s.input_elements);
   if (comm.kind != CommKind::send) take(op.outputs, s.output_type, s.output_elements);
   return s;

@@ -38,9 +38,8 @@ Placing parse_placing(std::string_view text) {
 }
 
 /// A norm of whole rows needs them whole; one of heads does not.
-bool mixes_columns(const model::Graph& graph, const model::Node& node, const Placing& placing) {
-  return node.op == "rmsnorm" && placing.inputs[0] == split(1) &&
-         graph.value(node.inputs[0]).shape[1] == elements(graph.value(node.inputs[1]).shape);
+bool mixes_columns(const model::Node& node, const Placing& placing) {
+  return node.op == "rmsnorm" && placing.inputs[0] == split(1) && !node.attributes.has("of_heads");
 }
 
 }  // namespace
@@ -69,7 +68,7 @@ std::vector<Placing> parse_placings(std::string_view text) {
   return placings;
 }
 
-std::vector<Placing> placings_of(const model::Graph& graph, const model::Node& node) {
+std::vector<Placing> placings_of(const model::Node& node) {
   std::vector<Placing> ways;
   for (Placing& placing : parse_placings(op_type(node.op).placings)) {
     ASSERT(node.inputs.size() <= placing.inputs.size() && node.outputs.size() <= placing.outputs.size(),
@@ -77,7 +76,7 @@ std::vector<Placing> placings_of(const model::Graph& graph, const model::Node& n
            node.inputs.size(), node.outputs.size(), placing.inputs.size(), placing.outputs.size());
     placing.inputs.resize(node.inputs.size());
     placing.outputs.resize(node.outputs.size());
-    if (!mixes_columns(graph, node, placing)) ways.push_back(std::move(placing));
+    if (!mixes_columns(node, placing)) ways.push_back(std::move(placing));
   }
   return ways;
 }

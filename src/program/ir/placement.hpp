@@ -41,7 +41,7 @@ struct Placing {
 /// optional last ones) is the beginning of it. Ways are separated by spaces. Throws Error on anything else.
 std::vector<Placing> parse_placings(std::string_view text);
 
-/// The ways of a node, by the row of its op (OpType::placings) and what its operands are.
-std::vector<Placing> placings_of(const model::Graph& graph, const model::Node& node);
+/// The ways of a node, by the row of its op (OpType::placings).
+std::vector<Placing> placings_of(const model::Node& node);
 
 }  // namespace ztrain::program

@@ -54,7 +54,7 @@ class Placer {
         trained_(graph.values.size(), false),
         stands_for_(graph.values.size()),
         used_as_(graph.parameters.size()) {
-    for (const Node& node : graph.nodes) ways_.push_back(placings_of(graph, node));
+    for (const Node& node : graph.nodes) ways_.push_back(placings_of(node));
     for (const Value& v : graph.values) logical_.push_back(v.shape);
     for (std::size_t v = 0; v < stands_for_.size(); ++v) stands_for_[v] = static_cast<ValueId>(v);
     place_inputs();
@@ -240,13 +240,15 @@ class Placer {
     if (node.op == "attention") {
       for (const auto& [key, i] : {std::pair{"heads", 0}, std::pair{"kv_heads", 1}})
         node.attributes.set(key, node.attributes.integer(key) * shape(at(i))[1] / whole(at(i))[1]);
-    } else if (node.op == "rmsnorm" && is_split(0, 1)) {
-      node.attributes.set("of_heads", std::int64_t{1});  // a rank may have one, as wide as the weight
     } else if (node.op == "embedding" && is_split(1, 0)) {
       node.attributes.set("first_row", own(1).begin).set("rows", whole(1)[0]);
     } else if (node.op == "head_loss" && is_split(1, 0)) {
       node.op = "head_loss_split";
-      node.attributes.set("first_word", own(1).begin).set("axes", std::int64_t{axes_.bits()});
+      std::int64_t most = 0;
+      for (const Rows& part : parts_[at(node.inputs[1])]) most = std::max(most, part.end - part.begin);
+      node.attributes.set("first_word", own(1).begin)
+          .set("axes", std::int64_t{axes_.bits()})
+          .set("most_words", most);
     } else if (node.op == "linear" && at_[at(node.outputs[0])] == partial && node.inputs.size() > 2) {
       node.attributes.set("adds_bias", std::int64_t{index_ == 0});
     } else if (node.op == "dropout" && is_split(0, 0)) {

@@ -36,9 +36,12 @@ Head head_of(const model::Node& node, const Operands& o) {
           o.action};
 }
 
+/// By the largest part of the vocabulary: chunks must be the same on all ranks.
 std::vector<Chunk> chunks_of(const Program& p, const Head& head) {
-  const Tensor &h = p.tensor(head.h), &w = p.tensor(head.weight);
-  const std::int64_t tokens = h.shape[0], size = head_loss_chunk(tokens, w.shape[0], h.dtype, p.target);
+  const Tensor& h = p.tensor(head.h);
+  const std::int64_t tokens = h.shape[0];
+  const std::int64_t size =
+      head_loss_chunk(tokens, head.node.attributes.integer("most_words"), h.dtype, p.target);
   std::vector<Chunk> chunks;
   for (std::int64_t begin = 0; begin < tokens; begin += size)
     chunks.push_back({begin, std::min(size, tokens - begin)});

@@ -209,6 +209,7 @@ class Checker {
       for (std::size_t g = 0; g < groups.size(); ++g) letters[g] = given[g][index(axis)];
       const std::string_view out = outputs_of(*rule, letters);
       if (out.empty()) refuse(axis, takes(groups, axis));
+      if (out == "P" && groups.size() == 3 && op.type == "linear") check_bias(op, axis);
       const bool adds = op.attributes.integer("accumulate", 0) != 0;
       for (std::size_t i = 0; i < op.outputs.size(); ++i) {
         const Spread letter = out.size() == 1 ? out[0] : i < out.size() ? out[i] : '.';
@@ -236,6 +237,14 @@ class Checker {
     if (is_flat(t)) return fmt::format("'{}'", name);
     const int p = behind_[at(program_.storage(t))];
     return p < 0 ? fmt::format("'{}'", name) : fmt::format("'{}', behind {},", name, place(at(p)).name);
+  }
+
+  /// One rank adds the bias to a sum that all have parts of.
+  void check_bias(const Op& op, Axis axis) const {
+    const bool first = Coordinate(program_.mesh, program_.rank)[axis] == 0;
+    if ((op.attributes.integer("adds_bias") != 0) != first)
+      refuse(axis, fmt::format("'{}' is added {}", program_.tensor(op.inputs.back()).name,
+                               first ? "by no rank" : "more than once"));
   }
 
   std::string takes(const OperandGroups& groups, Axis axis) const {
@@ -311,19 +320,46 @@ class Checker {
   void consume(const Op& op) {
     const Flat flat = read_flat(op.inputs[0]);
     const Range unit = of_unit_[at(program_.tensor(program_.storage(op.inputs[0])).unit)];
+    const bool shard = elements(program_.tensor(op.inputs[0]).shape) <
+                       program_.unit_elements[at(program_.tensor(program_.storage(op.inputs[0])).unit)];
     for (std::size_t p = unit.begin; p < unit.end; ++p)
-      if (place(p).trainable) check_sum(p, flat[p - unit.begin]);
+      if (place(p).trainable) check_sum(p, flat[p - unit.begin], shard);
+    if (op.type == "sum_squares") check_owned(op, unit);
     if (op.type != "optimizer_step") return;
     const TensorId stepped = op.outputs[0];
     write_flat(stepped, read_flat(stepped));
   }
 
-  void check_sum(std::size_t p, const Spreads& gradient) const {
+  /// Of copies the first rank counts: pieces of others are of parameters that are their own.
+  void check_owned(const Op& op, Range unit) const {
+    const Coordinate own(program_.mesh, program_.rank);
+    const std::int64_t count = elements(program_.tensor(op.inputs[0]).shape);
+    const std::int64_t all = program_.unit_elements[at(place(unit.begin).unit)];
+    const std::int64_t shift = count < all ? own.index_in(shard_axes) * count : 0;
+    const std::vector<std::int64_t>& pieces = op.attributes.integers("pieces");
+    for (std::size_t p = unit.begin; p < unit.end; ++p) {
+      const auto within = [&](std::int64_t begin, std::int64_t end) {
+        return std::max<std::int64_t>(
+            0, std::min(end, place(p).begin + place(p).count) - std::max(begin, place(p).begin));
+      };
+      std::int64_t counted = 0;
+      for (std::size_t i = 0; i < pieces.size(); i += 2)
+        counted += within(shift + pieces[i], shift + pieces[i] + pieces[i + 1]);
+      const bool copy = place(p).split < 0 && own[Axis::tensor] > 0;
+      const std::int64_t wanted = own[Axis::replicate] > 0 || copy ? 0 : within(shift, shift + count);
+      if (place(p).trainable && counted != wanted)
+        refuse(copy ? Axis::tensor : Axis::replicate,
+               fmt::format("the norm counts {} of {} elements of {}", counted, wanted, place(p).name));
+    }
+  }
+
+  /// shard: the reader has this rank's shard of it alone.
+  void check_sum(std::size_t p, const Spreads& gradient, bool shard) const {
     for (const Axis axis : axes_) {
       const Spread letter = gradient[index(axis)];
       const Spread whole =
           axis == Axis::tensor && place(p).split >= 0 ? static_cast<char>('0' + place(p).split) : 'E';
-      if (letter == whole || (letter == 'F' && shard_axes.contains(axis))) continue;
+      if (letter == whole || (shard && letter == 'F' && shard_axes.contains(axis))) continue;
       refuse(axis, fmt::format("the gradient of {} is {} where it must be {}: a reduction is missing or one "
                                "too many",
                                place(p).name, words_for(letter), words_for(whole)));

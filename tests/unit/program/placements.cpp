@@ -28,10 +28,10 @@ JobSpec spec_over(int replicate, int shard, int context, int tensor, const char*
 }
 
 std::vector<JobSpec> meshes() {
-  return {spec_over(1, 1, 1, 2, "NO_SHARD"),       spec_over(2, 2, 1, 2, "FULL_SHARD"),
-          spec_over(2, 2, 1, 2, "zero1", false),   spec_over(1, 2, 2, 1, "SHARD_GRAD_OP"),
-          spec_over(2, 1, 2, 4, "zero2"),          spec_over(1, 3, 1, 5, "FULL_SHARD", false),
-          spec_over(3, 1, 1, 4, "NO_SHARD", false)};
+  return {spec_over(1, 1, 1, 2, "NO_SHARD"),          spec_over(1, 2, 1, 1, "NO_SHARD"),
+          spec_over(2, 2, 1, 2, "FULL_SHARD"),        spec_over(2, 2, 1, 2, "zero1", false),
+          spec_over(1, 2, 2, 1, "SHARD_GRAD_OP"),     spec_over(2, 1, 2, 4, "zero2"),
+          spec_over(1, 3, 1, 5, "FULL_SHARD", false), spec_over(3, 1, 1, 4, "NO_SHARD", false)};
 }
 
 TEST(Placements, OfWholeJobsAreAccepted) {

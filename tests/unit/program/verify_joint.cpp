@@ -6,52 +6,12 @@
 #include <random>
 #include <tuple>
 
-#include "base/error.hpp"
-#include "program/passes/step_ops.hpp"
-#include "tests/support/programs.hpp"
+#include "tests/support/joint_ranks.hpp"
 
 namespace ztrain::test::verify_joint_test {
 namespace {
 
 using Axes = AxisSet;
-
-std::string joint_verdict(const std::vector<const Program*>& programs,
-                          const std::vector<std::vector<int>>& classes) {
-  try {
-    verify_joint(programs, classes);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
-struct Ranks {
-  std::vector<Builder> builders;
-  explicit Ranks(int count, Axis axis) {
-    for (int rank = 0; rank < count; ++rank) {
-      builders.emplace_back("train step", rank);
-      builders.back().program.mesh[axis] = count;
-    }
-  }
-  Builder& operator[](int rank) { return builders[static_cast<std::size_t>(rank)]; }
-
-  std::string verdict() {
-    std::vector<const Program*> programs;
-    std::vector<std::vector<int>> classes;
-    for (Builder& b : builders) {
-      b.finish();
-      verify_rank(b.program);
-      programs.push_back(&b.program);
-      classes.push_back({b.program.rank});
-    }
-    return joint_verdict(programs, classes);
-  }
-};
-
-void expect_says(const std::string& said, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts)
-    EXPECT_NE(said.find(part), std::string::npos) << "'" << part << "' is not in\n  " << said;
-}
 
 /// Gathers two units and reduces a gradient, in the given order ('g': gather, 'r': reduce).
 void sharded(Builder& b, const std::string& order, std::int64_t shard = 256) {
@@ -381,34 +341,6 @@ TEST(VerifyJoint, MembersOfABroadcastNameOneRoot) {
     else
       expect_says(ranks.verdict(), {"from member 0", "from member 1"});
   }
-}
-
-/// Shifts ('1' to '9': by so much) and exchanges ('x') of a ring of 16, in this order; of one rank in
-/// another.
-std::string ring(const std::string& order, const std::string& of_rank_7) {
-  Ranks ranks(16, Axis::context);
-  for (int rank = 0; rank < 16; ++rank) {
-    Builder& b = ranks[rank];
-    const TensorId in = b.persistent("in", 32), out = b.persistent("out", 32);
-    for (const char what : rank == 7 ? of_rank_7 : order) {
-      if (what == 'x')
-        emit_all_to_all(b.program, "exchange", in, out, Axis::context, {});
-      else
-        emit_shift(b.program, "shift", in, out, Axis::context, what - '0', {});
-    }
-  }
-  return ranks.verdict();
-}
-
-TEST(Rings, OfShiftsAndExchangesAreProven) {
-  EXPECT_EQ(ring("1111111111111111", "1111111111111111"), "accepted");
-  EXPECT_EQ(ring("x12x", "x12x"), "accepted");
-}
-
-TEST(Rings, OfWhichOneRankIsOutOfOrderAreRefused) {
-  expect_says(ring("12", "21"), {"shift of 32 fp32 into 32 fp32 by 1", "by 2", "rank"});
-  expect_says(ring("1x", "x1"), {"shift of 32", "all_to_all of 32"});
-  expect_says(ring("11", "1"), {"rank 7"});
 }
 
 }  // namespace
