@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/index.hpp"
 #include "program/passes/final_passes.hpp"
+#include "program/verify/owners.hpp"
 #include "program/verify/placement_table.hpp"
 
 namespace ztrain::program {
@@ -324,33 +325,9 @@ class Checker {
                        program_.unit_elements[at(program_.tensor(program_.storage(op.inputs[0])).unit)];
     for (std::size_t p = unit.begin; p < unit.end; ++p)
       if (place(p).trainable) check_sum(p, flat[p - unit.begin], shard);
-    if (op.type == "sum_squares") check_owned(op, unit);
     if (op.type != "optimizer_step") return;
     const TensorId stepped = op.outputs[0];
     write_flat(stepped, read_flat(stepped));
-  }
-
-  /// Of copies the first rank counts: pieces of others are of parameters that are their own.
-  void check_owned(const Op& op, Range unit) const {
-    const Coordinate own(program_.mesh, program_.rank);
-    const std::int64_t count = elements(program_.tensor(op.inputs[0]).shape);
-    const std::int64_t all = program_.unit_elements[at(place(unit.begin).unit)];
-    const std::int64_t shift = count < all ? own.index_in(shard_axes) * count : 0;
-    const std::vector<std::int64_t>& pieces = op.attributes.integers("pieces");
-    for (std::size_t p = unit.begin; p < unit.end; ++p) {
-      const auto within = [&](std::int64_t begin, std::int64_t end) {
-        return std::max<std::int64_t>(
-            0, std::min(end, place(p).begin + place(p).count) - std::max(begin, place(p).begin));
-      };
-      std::int64_t counted = 0;
-      for (std::size_t i = 0; i < pieces.size(); i += 2)
-        counted += within(shift + pieces[i], shift + pieces[i] + pieces[i + 1]);
-      const bool copy = place(p).split < 0 && own[Axis::tensor] > 0;
-      const std::int64_t wanted = own[Axis::replicate] > 0 || copy ? 0 : within(shift, shift + count);
-      if (place(p).trainable && counted != wanted)
-        refuse(copy ? Axis::tensor : Axis::replicate,
-               fmt::format("the norm counts {} of {} elements of {}", counted, wanted, place(p).name));
-    }
   }
 
   /// shard: the reader has this rank's shard of it alone.
@@ -410,7 +387,9 @@ class Checker {
 }  // namespace
 
 void verify_placements(const Program& program) {
-  if (!program.parameters.empty()) Checker(program).run();
+  if (program.parameters.empty()) return;
+  Checker(program).run();
+  verify_owners(program);
 }
 
 }  // namespace ztrain::program

@@ -145,6 +145,34 @@ TEST(Placements, ALossThatIsCountedTwiceIsRefused) {
   }
 }
 
+TEST(Placements, ANormThatCountsCopiesOrLeavesSomethingOutIsRefused) {
+  for (const int rank : {0, 1}) {
+    const Job job = compile(test::small_model(), spec_over(1, 1, 1, 2, "NO_SHARD"), rank);
+    Program broken = job.train;
+    for (Op& op : broken.ops)
+      if (op.type == "sum_squares" && op.name == "model.layers.0 (summed over tensor)")
+        op.attributes.set("pieces",
+                          rank == 0 ? std::vector<std::int64_t>{} : std::vector<std::int64_t>{0, 40});
+    const std::string said = refusal([&] { verify_placements(broken); });
+    EXPECT_NE(said.find("norm counts"), std::string::npos) << said;
+    EXPECT_NE(said.find("model.layers.0.input_layernorm.weight"), std::string::npos) << said;
+  }
+}
+
+TEST(Placements, ABiasThatEveryRankAddsIsRefused) {
+  config::Model dims = test::small_dims(1, false);
+  dims.attention_output_bias = true;
+  JobSpec spec = spec_over(1, 1, 1, 2, "NO_SHARD");
+  for (const int rank : {0, 1}) {
+    Program broken =
+        compile(model::decoder(dims, {32, DType::bf16, model::Objective::loss}), spec, rank).train;
+    for (Op& op : broken.ops)
+      if (op.attributes.has("adds_bias")) op.attributes.set("adds_bias", std::int64_t{rank});
+    const std::string said = refusal([&] { verify_placements(broken); });
+    EXPECT_NE(said.find("o_proj.bias' is added"), std::string::npos) << said;
+  }
+}
+
 TEST(Placements, GradientsAreSummedOverTheAxesThatTheyFollowFrom) {
   model::Graph graph = test::small_model();
   const JobSpec spec = spec_over(2, 1, 1, 2, "NO_SHARD");
