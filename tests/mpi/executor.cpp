@@ -365,8 +365,9 @@ TEST_F(ExecutorOnDevices, ZeroesGapsOfEveryTypeAndNothingElse) {
     b.program.op(b.op("zero_gaps", program::Stream::compute, {}, {t}))
         .attributes.set("pieces", std::vector<std::int64_t>{3, 5, 500, 12});
     b.finish();
-    const auto device = runtime::make_device(session().local_rank());
-    const engine::JobMemory memory({&b.program}, memory::Arena::Guards::off, device->memory());
+    const auto device = runtime::make_host_device();
+    const engine::JobMemory memory({&b.program}, memory::Arena::Guards::off, device->memory(),
+                                   device->staging());
     engine::Queues queues(*device);
     runtime::Mesh mesh(session(), MeshShape{});
     engine::Executor executor(b.program, memory, mesh, queues, {});
