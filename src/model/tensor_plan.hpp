@@ -32,8 +32,8 @@ struct TensorPlan {
 
 /// Of the decoder (model/decoder.cpp) over so many ranks: attention by heads, the feed-forward by columns and
 /// then rows, embedding and head by words (Shoeybi et al., "Megatron-LM", 2019). Parts are whole heads and
-/// may differ by one. Where heads of keys are fewer than ranks, neighbours compute with the same one. Throws
-/// Error where there are fewer heads of queries than ranks.
+/// may differ by one. Where heads of keys are fewer than ranks, neighbours compute with the same one. Each
+/// rank needs a part of all: see most_tensor_ranks.
 TensorPlan decoder_tensor_plan(const config::Model& dims, int ranks);
 
 }  // namespace ztrain::model

@@ -32,7 +32,7 @@ bool is_legal(const Question& question, const std::vector<Change>& changes, cons
   std::vector<Change> chosen;
   for (const std::size_t i : set) chosen.push_back(changes[i]);
   try {
-    resolved_deck(question, overrides_of(chosen));
+    job_spec(resolved_deck(question, overrides_of(chosen)), build_target());
   } catch (const Error&) {
     return false;
   }
@@ -198,14 +198,19 @@ int size_of_job(int i, int ranks_per_node) {
 /// own.
 LeastRanks dividing_the_batch(Question question, const std::vector<std::string>& more, int i,
                               int ranks_per_node, const Watch& watch) {
-  const config::Batch batch = deck_of(question, more).batch;
+  const config::Deck deck = deck_of(question, more);
+  const config::Batch& batch = deck.batch;
   const int least = size_of_job(i, ranks_per_node);
-  const std::int64_t most = std::min<std::int64_t>(batch.global, most_ranks);
+  // Ranks that see the same sequences.
+  const std::int64_t beside = std::max<std::int64_t>(1, deck.mesh.pipeline) *
+                              std::max<std::int64_t>(1, deck.mesh.context) *
+                              std::max<std::int64_t>(1, deck.mesh.tensor);
+  const std::int64_t most = std::min<std::int64_t>(batch.global * beside, most_ranks);
   for (; size_of_job(i, ranks_per_node) <= most && !watch.expired(); ++i) {
     question.ranks = size_of_job(i, ranks_per_node);
     if (try_fit(question, more, {.detail = Detail::memory}).cost) return {question.ranks, {}};
   }
-  const std::int64_t once = batch.micro * least;
+  const std::int64_t once = batch.micro * std::max<std::int64_t>(1, least / beside);
   return {least, {fmt::format("batch.global={}", once * std::max<std::int64_t>(1, batch.global / once))}};
 }
 

@@ -1,5 +1,7 @@
 #include "plan/setup.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "config/recompute_pieces.hpp"
@@ -63,20 +65,18 @@ std::int64_t most_documents(const config::Deck& deck) {
 void require_tensor_support(const config::Deck& deck, const model::TensorPlan& plan) {
   const std::string at =
       fmt::format("{}: mesh.tensor = {}", config::source_of(deck, "mesh.tensor"), deck.mesh.tensor);
-  REQUIRE(
-      deck.precision.fp8 == "none",
-      "{} does not go with precision.fp8 = \"{}\" yet: its scales are of whole tensors; set it to \"none\"",
-      at, deck.precision.fp8);
+  REQUIRE(deck.precision.fp8 == "none", "{} does not go with precision.fp8 = \"{}\" yet; set it to \"none\"",
+          at, deck.precision.fp8);
   REQUIRE(deck.lora.rank == 0 || deck.lora.dropout == 0,
           "{} does not go with lora.dropout = {} yet; set it to 0", at, deck.lora.dropout);
+  const std::int64_t tokens = deck.batch.micro * deck.data.sequence;
+  REQUIRE(!deck.tensor.sequence_parallel || tokens % deck.mesh.tensor == 0,
+          "{} does not divide the {} tokens of a micro-batch (batch.micro {} x data.sequence {}) into equal "
+          "parts: "
+          "change one of these, or set tensor.sequence_parallel = false",
+          at, tokens, deck.batch.micro, deck.data.sequence);
   const config::Model& m = deck.model;
   const auto uneven = [](const model::ParameterCut& cut) { return !cut.slice.begins.empty(); };
-  for (const model::ParameterCut& cut : plan.parameters)
-    REQUIRE(
-        !uneven(cut) || cut.slice.dim == 0,
-        "{}: the model has {} heads of attention ({} of keys) and an intermediate size of {}, which do not "
-        "divide into equal parts; checkpoints cannot hold others yet",
-        at, m.num_attention_heads, m.num_key_value_heads, m.intermediate_size);
   const optim::Settings settings = optimizer_of(deck).settings();
   for (const optim::StateInfo& state : optim::find(deck.optimizer.name).states(settings))
     REQUIRE(
@@ -86,10 +86,28 @@ void require_tensor_support(const config::Deck& deck, const model::TensorPlan& p
         at, m.vocab_size, deck.optimizer.name, state.granule);
 }
 
+/// Whether heads and the feed-forward can be cut into so many equal parts: checkpoints cannot hold others
+/// yet.
+bool divides(const config::Model& m, std::int64_t ranks) {
+  const bool heads = ranks <= m.num_key_value_heads ? m.num_key_value_heads % ranks == 0
+                                                    : ranks % m.num_key_value_heads == 0;
+  return heads && m.num_attention_heads % ranks == 0 && m.intermediate_size % ranks == 0 &&
+         m.vocab_size >= ranks;
+}
+
 model::TensorPlan tensor_plan_of(const config::Deck& deck) {
   if (deck.mesh.tensor <= 1) return {};
-  model::TensorPlan plan =
-      model::find_family(deck.model.family).tensor_plan(deck.model, static_cast<int>(deck.mesh.tensor));
+  const config::Model& m = deck.model;
+  std::vector<std::int64_t> legal;
+  for (std::int64_t ranks = 1; ranks <= m.num_attention_heads; ++ranks)
+    if (divides(m, ranks)) legal.push_back(ranks);
+  REQUIRE(
+      std::ranges::count(legal, deck.mesh.tensor) > 0,
+      "{}: mesh.tensor = {}: {} heads of attention ({} of keys) and an intermediate size of {} do not divide "
+      "among so many ranks; legal for this model: {}",
+      config::source_of(deck, "mesh.tensor"), deck.mesh.tensor, m.num_attention_heads, m.num_key_value_heads,
+      m.intermediate_size, fmt::join(legal, ", "));
+  model::TensorPlan plan = model::find_family(m.family).tensor_plan(m, static_cast<int>(deck.mesh.tensor));
   plan.sequence_parallel = deck.tensor.sequence_parallel;
   require_tensor_support(deck, plan);
   return plan;

@@ -40,6 +40,12 @@ constexpr Variant variants[] = {
     {"heads_normalised", [](TinyModel& m) { m.dims.qk_norm = true; }},
     {"one_head_of_keys_normalised",
      [](TinyModel& m) { m.dims.qk_norm = true, m.dims.num_key_value_heads = 1; }},
+    {"adapters_beside_norms_of_heads",
+     [](TinyModel& m) {
+       m.dims.qk_norm = true;
+       m.lora = {3, 6, 0, {"q_proj", "k_proj"}};
+       m.adapter_std = 0.3;
+     }},
     {"dropout",
      [](TinyModel& m) {
        m.lora = {3, 6, 0.25, {"q_proj", "up_proj"}}, m.adapter_std = 0.3;

@@ -65,12 +65,12 @@ class TensorParallel(zt.Case):
 
     def test_what_does_not_go_together_is_said(self):
         self.refuse(2, mesh(1, 2, **{"precision.preset": "bf16", "precision.fp8": "tensorwise"}), "does not go with precision.fp8")
-        self.refuse(3, mesh(1, 3), "do not divide into equal parts")
-        self.refuse(2, mesh(1, 2, **{"data.sequence": 31}), r"31 tokens does not divide into 2 parts over tensor")
+        self.refuse(3, mesh(1, 3), r"mesh\.tensor = 3: 4 heads of attention \(2 of keys\) .* legal for this model: 1, 2, 4")
+        self.refuse(2, mesh(1, 2, **{"data.sequence": 31}), r"mesh\.tensor = 2 does not divide the 31 tokens of a micro-batch")
         self.refuse(
             2,
             mesh(1, 2, **{"model.num_attention_heads": 1, "model.num_key_value_heads": 1}),
-            r"mesh\.tensor = 2: the model has 1 heads of attention",
+            r"mesh\.tensor = 2: 1 heads of attention .* legal for this model: 1$",
         )
 
 

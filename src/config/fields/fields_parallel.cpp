@@ -25,11 +25,13 @@ std::vector<Field> batch_and_mesh() {
                     "Ranks over which the states are sharded; each has its own part of the batch."})),
       free(numeric({"mesh.context", &at<&Deck::mesh, &Mesh::context>, "1", "ranks", degree(),
                     "Ranks that share one sequence."})),
-      free(
-          numeric({"mesh.tensor", &at<&Deck::mesh, &Mesh::tensor>, "1", "ranks", degree(),
-                   "Ranks that share each layer: heads of attention, columns and rows of the feed-forward, "
-                   "words of the vocabulary. They exchange activations in every layer, so they belong on one "
-                   "node."})),
+      free(numeric(
+          {"mesh.tensor", &at<&Deck::mesh, &Mesh::tensor>, "1", "ranks", degree(),
+           "Ranks that share each layer: heads of attention, columns and rows of the feed-forward, words of "
+           "the "
+           "vocabulary. They exchange activations in every layer, so they belong on one node. Heads and "
+           "the intermediate size must divide by it, and either heads of keys by it or it by them. With "
+           "states of 8 bits the vocabulary must too, and a checkpoint resumes on the same degree alone."})),
       free({"tensor.sequence_parallel", &at<&Deck::tensor, &TensorParallel::sequence_parallel>, "true", "",
             any(),
             "Where mesh.tensor > 1: norms and the residual stream are split by tokens over its ranks, which "

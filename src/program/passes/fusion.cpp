@@ -8,6 +8,7 @@ namespace {
 /// Whether op `norm` follows op `sum` and may take it in: it normalises all of each row of the sum.
 bool fuse(const Program& program, const Op& sum, const Op& norm) {
   if (sum.type != "add" || norm.type != "rmsnorm" || norm.inputs[0] != sum.outputs[0]) return false;
+  if (norm.attributes.has("of_heads")) return false;
   const auto forward = [](const Op& op) { return op.action.kind != ActionKind::backward; };
   const Tensor& r = program.tensor(sum.outputs[0]);
   return forward(sum) && forward(norm) && sum.stream == norm.stream && sum.after.empty() &&

@@ -262,7 +262,8 @@ class Checker {
     const bool flat = is_flat(op.inputs[0]);
     switch (op.comm.kind) {
       case CommKind::all_gather: {
-        const bool inner = axis == Axis::shard && !op.comm.axes.contains(axis);
+        const bool inner = axis == Axis::shard && !op.comm.axes.contains(axis) &&
+                           program_.mesh.shard_inner < program_.mesh[axis];
         const Spread wanted = inner ? 'f' : flat ? 'F' : '0';
         if (from == wanted || (!flat && from == 'F')) return 'E';
         refuse(axis, fmt::format("it gathers {}, which is {}", what, words_for(from)));

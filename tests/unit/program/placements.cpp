@@ -34,6 +34,16 @@ std::vector<JobSpec> meshes() {
           spec_over(1, 3, 1, 5, "FULL_SHARD", false), spec_over(3, 1, 1, 4, "NO_SHARD", false)};
 }
 
+TEST(Placements, OfSecondaryShardsAreAccepted) {
+  for (const int inner : {2, 4})
+    for (const int tensor : {1, 2}) {
+      JobSpec spec = spec_over(1, 4, 1, tensor, "FULL_SHARD");
+      spec.mesh.shard_inner = inner;
+      spec.sharding.secondary_shards = true;
+      EXPECT_EQ(refusal([&] { verify_job(test::small_model(), spec); }), "") << inner << " " << tensor;
+    }
+}
+
 TEST(Placements, OfWholeJobsAreAccepted) {
   for (const JobSpec& spec : meshes())
     for (const int recompute : {0, 1}) {
