@@ -81,6 +81,8 @@ struct OpType {
   std::int64_t (*workspace)(const Program&, const Op&) = nullptr;
   /// In training its forward and gradient are one op, emitted by its adjoint rule.
   bool forward_with_gradient = false;
+  /// Of ops of a backward: gradients of parameters alone come of it (program/schedules/halves.hpp).
+  bool for_weights = false;
   /// Output 0 may take the place of input 0 (and of input 1 where `overlay` is 2) when nothing else reads
   /// that later.
   int overlay = 0;

@@ -150,10 +150,20 @@ std::optional<Program> finish_repeated(Program program, const std::vector<int>& 
   return program;
 }
 
+/// The step's turns, with the numbers that its micro-batches have in the whole step.
+std::vector<Turn> turns_of(const JobSpec& spec, const std::vector<int>& micros) {
+  std::vector<Turn> turns = spec.schedule.turns({.micro_batches = static_cast<int>(micros.size())});
+  const std::string fault = fault_of(turns, spec.schedule.chunks, static_cast<int>(micros.size()));
+  ASSERT(fault.empty(), "schedule '{}': {}", spec.schedule.name, fault);
+  for (Turn& turn : turns) turn.micro = micros[static_cast<std::size_t>(turn.micro)];
+  return turns;
+}
+
 /// Up to the last passes.
 Program expanded_step(const Base& base, const JobSpec& spec, const std::vector<int>& micros) {
   ExpandOptions options;
-  options.micros = micros;
+  options.turns = turns_of(spec, micros);
+  options.chunks = spec.schedule.chunks;
   options.micro_batches = spec.micro_batches;
   options.recompute = spec.recompute;
   options.gradients = spec.precision.gradients;
@@ -191,7 +201,8 @@ std::optional<Program> train_program(const Base& base, const JobSpec& spec, cons
   const char* const name = "train step";
   const std::vector<int> some = micros_to_compile(spec.micro_batches);
   if (!ends_may_fit(base, spec, may_fit)) return std::nullopt;
-  if (std::ssize(some) < spec.micro_batches && !spec.every_micro_batch && spec.program_passes.empty()) {
+  if (std::ssize(some) < spec.micro_batches && spec.schedule.repeats && !spec.every_micro_batch &&
+      spec.program_passes.empty()) {
     Program step = expanded_step(base, spec, some);
     if (may_fit && !may_fit(least_of(step))) return std::nullopt;
     if (auto program = finish_repeated(std::move(step), some, name)) return program;

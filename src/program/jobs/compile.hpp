@@ -37,6 +37,7 @@ struct JobSpec {
   Precision precision;
   OptimizerSpec optimizer;
   int micro_batches = 1;
+  Schedule schedule = find_schedule("sequential");
   Recompute recompute;
   UnitOptions units;
   ShardOptions sharding;

@@ -3,11 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
+#include <iterator>
+#include <map>
+#include <memory>
 
 #include "base/error.hpp"
 #include "base/index.hpp"
 #include "program/ir/op_types.hpp"
 #include "program/passes/tape.hpp"
+#include "program/schedules/halves.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -27,14 +32,14 @@ class Expander {
 
   Expanded run() {
     if (options_.training) add_results();
-    for (const int m : options_.micros) micro_batch(m);
+    for (const Turn& turn : options_.turns) take(turn);
     return std::move(result_);
   }
 
  private:
   /// About what comes: in training ops and values stand for forward, recompute and backward.
   void reserve() {
-    const std::size_t each = options_.micros.size() * (options_.training ? 3 : 1);
+    const std::size_t each = options_.turns.size() * (options_.training ? 2 : 1);
     result_.program.ops.reserve(result_.program.ops.size() + each * graph_.nodes.size());
     result_.program.tensors.reserve(result_.program.tensors.size() + each * graph_.values.size());
   }
@@ -85,7 +90,30 @@ class Expander {
     }
   }
 
-  void micro_batch(int micro) {
+  /// What a micro-batch keeps from its first turn to its last.
+  struct MicroBatch {
+    std::vector<TensorId> values;                 ///< of the graph, in forward
+    std::vector<TensorId> seen;                   ///< the same as backward reads them
+    std::unique_ptr<Tape> tape;                   ///< from the first backward on
+    std::map<int, std::vector<Op>> weights_half;  ///< by chunk: what its backward for inputs left
+  };
+
+  void take(const Turn& turn) {
+    MicroBatch& m = micros_[turn.micro];
+    if (m.values.empty()) m.values = values_of(turn.micro);
+    switch (turn.kind) {
+      case TurnKind::forward:
+        return forward(turn, m);
+      case TurnKind::backward:
+        return backward(turn, m);
+      case TurnKind::backward_inputs:
+        return backward_for_inputs(turn, m);
+      case TurnKind::backward_weights:
+        return backward_for_weights(turn, m);
+    }
+  }
+
+  std::vector<TensorId> values_of(int micro) {
     std::vector<TensorId> values(graph_.values.size(), no_tensor);
     for (std::size_t v = 0; v < values.size(); ++v) {
       const model::Value& value = graph_.values[v];
@@ -95,38 +123,67 @@ class Expander {
       if (value.role == model::Role::state) values[v] = persistent(value.name);
       if (options_.training && at(graph_.result) == v) values[v] = row_of_results(value, micro);
     }
-    for (const model::Node& n : graph_.nodes) {
-      const OpType& type = op_type(n.op);
-      if (type.alias || (!options_.training && type.training_only))
-        values[at(n.outputs[0])] = values[at(n.inputs[0])];
-      else if (!(options_.training && type.forward_with_gradient))
-        clone(n, values, {ActionKind::forward, n.block, micro});
-    }
-    if (options_.training)
-      backward(micro, values);
-    else
-      result_.results.push_back(values[at(graph_.result)]);
+    return values;
   }
 
-  void backward(int micro, const std::vector<TensorId>& values) {
-    const std::size_t first = result_.program.ops.size();
-    ParameterGradients gradients = parameter_gradients(micro);
-    Tape tape(result_.program, graph_, gradients, micro);
-    std::vector<TensorId> seen = values;
-    for (int block = static_cast<int>(graph_.blocks.size()) - 1; block >= 0; --block) {
-      const auto [begin, end] = nodes_of_[at(block)];
-      recompute(block, micro, seen);
-      tape.enter(block, seen);
-      for (std::size_t i = end; i-- > begin;) {
+  /// Blocks [begin, end) of a chunk.
+  std::pair<int, int> blocks_of(int chunk) const {
+    const int blocks = static_cast<int>(graph_.blocks.size());
+    return {chunk * blocks / options_.chunks, (chunk + 1) * blocks / options_.chunks};
+  }
+
+  void forward(const Turn& turn, MicroBatch& m) {
+    const auto [begin, end] = blocks_of(turn.chunk);
+    for (int block = begin; block < end; ++block)
+      for (std::size_t i = nodes_of_[at(block)].first; i < nodes_of_[at(block)].second; ++i) {
         const model::Node& n = graph_.nodes[i];
         const OpType& type = op_type(n.op);
-        if (!type.adjoint || !tape.wants(n.outputs[0])) continue;
-        if (type.forward_with_gradient || tape.gradient(n.outputs[0]) != no_tensor) type.adjoint(tape, n);
+        if (type.alias || (!options_.training && type.training_only))
+          m.values[at(n.outputs[0])] = m.values[at(n.inputs[0])];
+        else if (!(options_.training && type.forward_with_gradient))
+          clone(n, m.values, {ActionKind::forward, block, turn.micro});
+      }
+    if (!options_.training && turn.chunk + 1 == options_.chunks)
+      result_.results.push_back(m.values[at(graph_.result)]);
+  }
+
+  void backward(const Turn& turn, MicroBatch& m) {
+    const std::size_t first = result_.program.ops.size();
+    if (!m.tape) start_backward(turn.micro, m);
+    const auto [begin, end] = blocks_of(turn.chunk);
+    for (int block = end - 1; block >= begin; --block) {
+      recompute(block, turn.micro, m.seen);
+      m.tape->enter(block, m.seen);
+      for (std::size_t i = nodes_of_[at(block)].second; i-- > nodes_of_[at(block)].first;) {
+        const model::Node& n = graph_.nodes[i];
+        const OpType& type = op_type(n.op);
+        if (!type.adjoint || !m.tape->wants(n.outputs[0])) continue;
+        if (type.forward_with_gradient || m.tape->gradient(n.outputs[0]) != no_tensor)
+          type.adjoint(*m.tape, n);
       }
     }
     for (std::size_t i = first; i < result_.program.ops.size(); ++i)
       if (Op& op = result_.program.ops[i]; op.action.kind == ActionKind::backward)
         complete(result_.program, op);
+  }
+
+  void start_backward(int micro, MicroBatch& m) {
+    m.seen = m.values;
+    if (gradients_.empty() || !options_.accumulate_locally) add_parameter_gradients(micro);
+    m.tape = std::make_unique<Tape>(result_.program, graph_, gradients_.back(), micro);
+  }
+
+  void backward_for_inputs(const Turn& turn, MicroBatch& m) {
+    const std::size_t first = result_.program.ops.size();
+    backward(turn, m);
+    m.weights_half[turn.chunk] = take_weights_half(result_.program, first, m.tape->gradients());
+  }
+
+  void backward_for_weights(const Turn& turn, MicroBatch& m) {
+    const auto half = m.weights_half.find(turn.chunk);
+    ASSERT(half != m.weights_half.end(), "{} has no half for inputs before it", describe(turn));
+    std::ranges::move(half->second, std::back_inserter(result_.program.ops));
+    m.weights_half.erase(half);
   }
 
   /// Forward ops again, with fresh tensors for what the block keeps to itself; drop_dead_ops removes what is
@@ -174,20 +231,13 @@ class Expander {
     result_.program.ops.push_back(std::move(op));
   }
 
-  ParameterGradients parameter_gradients(int micro) {
-    ParameterGradients g;
-    const bool share = options_.accumulate_locally && !result_.gradients.empty();
-    for (const model::Parameter& p : graph_.parameters) {
-      if (share) {
-        g.tensor = result_.gradients[0];
-        break;
-      }
+  void add_parameter_gradients(int micro) {
+    ParameterGradients& g = gradients_.emplace_back();
+    for (const model::Parameter& p : graph_.parameters)
       g.tensor.push_back(placeholder(fmt::format("grad.{}.{}", p.name, micro), options_.gradients,
                                      graph_.value(p.value).shape, Category::gradient));
-    }
-    g.written.assign(graph_.parameters.size(), share);
+    g.written.assign(graph_.parameters.size(), false);
     result_.gradients.push_back(g.tensor);
-    return g;
   }
 
   TensorId input(const std::string& name, int micro) { return persistent(input_name(name, micro)); }
@@ -218,6 +268,8 @@ class Expander {
   TensorId scalars_ = no_tensor;
   std::vector<bool> boundary_;
   std::vector<std::pair<std::size_t, std::size_t>> nodes_of_;  ///< by block: its nodes
+  std::map<int, MicroBatch> micros_;
+  std::deque<ParameterGradients> gradients_;  ///< by set: tapes refer to them
 };
 
 }  // namespace

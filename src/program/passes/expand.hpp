@@ -1,12 +1,13 @@
 #pragma once
 // Unrolls a model's forward graph into the compute ops of one optimizer step (or of one evaluation): forward,
-// recompute and backward of each micro-batch. Parameters and their gradients are still names without storage;
-// shard.hpp gives them places.
+// recompute and backward of each micro-batch, in the order of a schedule. Parameters and their gradients are
+// still names without storage; shard.hpp gives them places.
 
 #include <vector>
 
 #include "model/graph.hpp"
 #include "program/ir/program.hpp"
+#include "program/schedules/schedule.hpp"
 
 namespace ztrain::program {
 
@@ -20,19 +21,22 @@ struct Recompute {
 };
 
 struct ExpandOptions {
-  std::vector<int> micros{0};  ///< numbers of the micro-batches, ascending
-  int micro_batches = 1;       ///< of the step, of which those may be a part
-  bool training = true;        ///< false: forward alone
+  /// The order of the step; of its micro-batches these may be a part.
+  std::vector<Turn> turns{{TurnKind::forward, 0, 0}};
+  int chunks = 1;         ///< into which the blocks are cut, as evenly as can be
+  int micro_batches = 1;  ///< of the step
+  bool training = true;   ///< false: forward alone
   Recompute recompute;
   DType gradients = DType::f32;
-  /// One gradient tensor per parameter, to which every micro-batch adds; otherwise one per micro-batch.
+  /// One set of gradients, to which every micro-batch adds; otherwise one for each of them.
   bool accumulate_locally = false;
 };
 
 struct Expanded {
   Program program;
-  std::vector<TensorId> parameters;              ///< placeholder by parameter
-  std::vector<std::vector<TensorId>> gradients;  ///< by [micro-batch][parameter]; empty unless training
+  std::vector<TensorId> parameters;  ///< placeholder by parameter
+  /// Placeholders by [set][parameter]; no set unless training.
+  std::vector<std::vector<TensorId>> gradients;
   /// Of the graph: in training one tensor, a row for each micro-batch of the step.
   std::vector<TensorId> results;
 };

@@ -30,7 +30,7 @@ struct GradientBuffer {
   int unit = 0;
   int micro = 0;
   int first = -1, last = -1;  ///< spans that write it
-  bool final = true;          ///< the last reduction of its unit
+  bool final = false;         ///< the last reduction of its unit
   TensorId tensor = no_tensor;
 };
 

@@ -43,7 +43,8 @@ class Sharder {
       reductions[at(buffers_[b].last)].push_back(static_cast<int>(b));
     for (int s = 0; s < static_cast<int>(spans_.size()); ++s) {
       for (const int g : plan_.before[at(s)]) gather(g);
-      for (; started < buffers_.size() && buffers_[started].first == s; ++started) start(buffers_[started]);
+      for (; started < buffers_.size() && buffers_[started].first == s; ++started)
+        reducer_.zero_gaps(program(), buffers_[started]);
       if (kind_of(s) == ActionKind::forward) reducer_.release_held(program());
       for (std::size_t i = spans_[at(s)].begin; i < spans_[at(s)].end; ++i) place(std::move(ops_[i]));
       if (kind_of(s) == ActionKind::backward) reducer_.release_held(program());
@@ -64,8 +65,8 @@ class Sharder {
     gradient_of_.assign(in_.program.tensors.size(), {-1, -1});
     for (std::size_t p = 0; p < in_.parameters.size(); ++p) {
       parameter_of_[at(in_.parameters[p])] = static_cast<int>(p);
-      for (std::size_t m = in_.gradients.size(); m-- > 0;)
-        gradient_of_[at(in_.gradients[m][p])] = {static_cast<int>(p), static_cast<int>(m)};
+      for (std::size_t set = 0; set < in_.gradients.size(); ++set)
+        gradient_of_[at(in_.gradients[set][p])] = {static_cast<int>(p), static_cast<int>(set)};
     }
   }
 
@@ -96,23 +97,25 @@ class Sharder {
   }
 
   void plan_gradients() {
-    const int micros = static_cast<int>(in_.gradients.size());
-    const bool shared = micros > 1 && in_.gradients[0] == in_.gradients[1];
-    std::map<std::pair<int, int>, std::size_t> found;
     for (int s = 0; s < static_cast<int>(spans_.size()); ++s)
       for (std::size_t i = spans_[at(s)].begin; i < spans_[at(s)].end; ++i)
         for (TensorId t : ops_[i].outputs) {
-          if (gradient_of_[at(t)].first < 0) continue;
-          const int unit = parameter(gradient_of_[at(t)].first).unit,
-                    index = shared ? 0 : gradient_of_[at(t)].second;
-          const auto [it, fresh] = found.try_emplace({unit, index}, buffers_.size());
-          if (fresh) buffers_.push_back({unit, micro_at(s), s, s, shared || index == micros - 1, no_tensor});
+          const auto [parameter_index, set] = gradient_of_[at(t)];
+          if (parameter_index < 0) continue;
+          const int unit = parameter(parameter_index).unit;
+          const auto [it, fresh] = buffer_of_.try_emplace({unit, set}, buffers_.size());
+          if (fresh) buffers_.push_back({unit, micro_at(s), s, s, false, no_tensor});
           buffers_[it->second].last = s;
         }
-    for (GradientBuffer& b : buffers_)
+    std::vector<GradientBuffer*> last_of(cut_.layout.units().size(), nullptr);
+    for (GradientBuffer& b : buffers_) {
       b.tensor = add(in_.program, b.unit, "gradient.", cut_.precision.gradients, flat(b.unit).elements(),
                      Category::gradient);
-    active_gradients_.assign(cut_.layout.units().size(), no_tensor);
+      GradientBuffer*& last = last_of[at(b.unit)];
+      if (!last || b.last > last->last) last = &b;
+    }
+    for (GradientBuffer* last : last_of)
+      if (last) last->final = true;
     result_.gradients.resize(buffers_.empty() ? 0 : cut_.layout.units().size());
   }
 
@@ -168,11 +171,6 @@ class Sharder {
     program().ops.push_back(std::move(op));
   }
 
-  void start(const GradientBuffer& buffer) {
-    active_gradients_[at(buffer.unit)] = buffer.tensor;
-    reducer_.zero_gaps(program(), buffer);
-  }
-
   void reduce(const GradientBuffer& buffer) {
     const ReducedGradient reduced = reducer_.reduce(program(), buffer);
     if (buffer.final) result_.gradients[at(buffer.unit)] = reduced;
@@ -188,8 +186,8 @@ class Sharder {
   TensorId rebind(TensorId t) {
     if (const int p = parameter_of_[at(t)]; p >= 0)
       return view(t, p, active_parameters_[at(parameter(p).unit)]);
-    if (const int p = gradient_of_[at(t)].first; p >= 0)
-      return view(t, p, active_gradients_[at(parameter(p).unit)]);
+    if (const auto [p, set] = gradient_of_[at(t)]; p >= 0)
+      return view(t, p, buffers_[buffer_of_.at({parameter(p).unit, set})].tensor);
     return t;
   }
 
@@ -227,7 +225,7 @@ class Sharder {
   std::vector<Op> ops_;
   std::vector<std::string> units_;
   std::vector<int> parameter_of_;
-  std::vector<std::pair<int, int>> gradient_of_;  ///< {parameter, which micro-batch of those in the list}
+  std::vector<std::pair<int, int>> gradient_of_;  ///< {parameter, number of the set}
   std::vector<Span> spans_;
   GatherPlan plan_;
   std::vector<std::vector<int>> members_;        ///< units by what is gathered at once (Gather::unit)
@@ -236,7 +234,7 @@ class Sharder {
   std::vector<int> gathers_left_;                ///< by what is gathered at once
   std::vector<TensorId> active_parameters_;      ///< by unit: the buffer that ops read now
   std::vector<GradientBuffer> buffers_;          ///< by first
-  std::vector<TensorId> active_gradients_;       ///< by unit: the buffer that ops write now
+  std::map<std::pair<int, int>, std::size_t> buffer_of_;  ///< by {unit, number of the set}
   GradientReducer reducer_;
   std::map<std::pair<TensorId, TensorId>, TensorId> views_;
   Sharded result_;

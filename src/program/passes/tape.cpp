@@ -44,6 +44,13 @@ TensorId Tape::scalars() const {
   return scalars_;
 }
 
+std::vector<TensorId> Tape::gradients() const {
+  std::vector<TensorId> of;
+  for (const Entry& e : entries_)
+    if (e.tensor != no_tensor) of.push_back(e.tensor);
+  return of;
+}
+
 TensorId Tape::fresh(model::ValueId v) {
   const model::Value& value = graph_.value(v);
   Tensor t;

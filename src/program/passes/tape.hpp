@@ -48,6 +48,8 @@ class Tape {
   /// The gradient of an output, complete since later nodes were visited first; no_tensor when nothing needs
   /// it.
   TensorId gradient(model::ValueId v) const { return entries_[static_cast<std::size_t>(v)].tensor; }
+  /// Those of all values that have one so far.
+  std::vector<TensorId> gradients() const;
   /// A place for a contribution to the gradient of v, which the caller's op then writes or adds to. For what
   /// is not wanted a place that nothing reads: rules whose op cannot leave it out use that.
   GradientTarget target(model::ValueId v);

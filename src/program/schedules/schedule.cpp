@@ -1,0 +1,100 @@
+#include "program/schedules/schedule.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <map>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace ztrain::program {
+namespace {
+
+constexpr std::array<std::string_view, 4> kind_names{"forward", "backward", "backward for inputs",
+                                                     "backward for weights"};
+
+/// One micro-batch after the other: gradient accumulation on a rank that has the whole model.
+std::vector<Turn> sequential(const ScheduleInput& input) {
+  ASSERT(input.stages == 1, "the schedule 'sequential' is for one stage, not for {}", input.stages);
+  std::vector<Turn> turns;
+  for (int m = 0; m < input.micro_batches; ++m) {
+    turns.push_back({TurnKind::forward, 0, m});
+    turns.push_back({TurnKind::backward, 0, m});
+  }
+  return turns;
+}
+
+constexpr std::array table{Schedule{.name = "sequential", .turns = sequential, .repeats = true}};
+
+/// How far the chunks of a step have come, turn by turn.
+class Progress {
+ public:
+  Progress(int chunks, int micro_batches) : chunks_(chunks), micro_batches_(micro_batches) {}
+
+  std::string take(const Turn& turn) {
+    const auto [kind, chunk, micro] = turn;
+    if (chunk < 0 || chunk >= chunks_ || micro < 0 || micro >= micro_batches_)
+      return describe(turn) + " is of no chunk or of no micro-batch of the step";
+    const bool forward = kind == TurnKind::forward, weights = kind == TurnKind::backward_weights;
+    const Stage before = forward ? Stage::none : weights ? Stage::half : Stage::forward;
+    if (stage(chunk, micro) != before) return describe(turn) + " comes too early, or a second time";
+    if (forward && chunk > 0 && stage(chunk - 1, micro) == Stage::none)
+      return describe(turn) + " comes before that of the chunk it continues";
+    if (!forward && !weights && chunk + 1 < chunks_ && stage(chunk + 1, micro) < Stage::half)
+      return describe(turn) + " comes before that of the chunk it continues";
+    if (kind == TurnKind::backward_inputs) halves_[chunk].push_back(micro);
+    if (weights && halves_[chunk].at(weights_done_[chunk]++) != micro)
+      return describe(turn) + " overtakes another micro-batch's";
+    stages_[{chunk, micro}] = forward                             ? Stage::forward
+                              : kind == TurnKind::backward_inputs ? Stage::half
+                                                                  : Stage::done;
+    return "";
+  }
+
+  std::string missing() const {
+    for (int chunk = 0; chunk < chunks_; ++chunk)
+      for (int micro = 0; micro < micro_batches_; ++micro)
+        if (stage(chunk, micro) != Stage::done)
+          return fmt::format("chunk {} of micro-batch {} is not done at the end", chunk, micro);
+    return "";
+  }
+
+ private:
+  enum class Stage : std::uint8_t { none, forward, half, done };
+
+  Stage stage(int chunk, int micro) const {
+    const auto found = stages_.find({chunk, micro});
+    return found == stages_.end() ? Stage::none : found->second;
+  }
+
+  int chunks_, micro_batches_;
+  std::map<std::pair<int, int>, Stage> stages_;
+  std::map<int, std::vector<int>> halves_;  ///< by chunk: micro-batches whose half for inputs is done
+  std::map<int, std::size_t> weights_done_;
+};
+
+}  // namespace
+
+const Schedule& find_schedule(std::string_view name) {
+  std::string names;
+  for (const Schedule& row : table) {
+    if (row.name == name) return row;
+    names += fmt::format("{}'{}'", names.empty() ? "" : ", ", row.name);
+  }
+  fail("there is no schedule '{}'; there is {}", name, names);
+}
+
+std::string fault_of(const std::vector<Turn>& turns, int chunks, int micro_batches) {
+  Progress progress(chunks, micro_batches);
+  for (const Turn& turn : turns)
+    if (std::string fault = progress.take(turn); !fault.empty()) return fault;
+  return progress.missing();
+}
+
+std::string describe(const Turn& turn) {
+  return fmt::format("{} of chunk {}, micro-batch {}", kind_names[static_cast<std::size_t>(turn.kind)],
+                     turn.chunk, turn.micro);
+}
+
+}  // namespace ztrain::program

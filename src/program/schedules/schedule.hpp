@@ -1,0 +1,57 @@
+#pragma once
+// In which order a rank does the forwards and backwards of a step. A schedule is a pure function from the
+// number of micro-batches, and the rank's place in the pipeline, to a list of turns; expand() follows the
+// list and nothing else. A new schedule is a function and a row of the table in schedule.cpp.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ztrain::program {
+
+enum class TurnKind : std::uint8_t {
+  forward,
+  backward,         ///< both halves, block by block
+  backward_inputs,  ///< gradients of activations, and of parameters where one op gives both
+  /// What is left: gradients of parameters, for which no other rank waits (Qi et al., "Zero Bubble Pipeline
+  /// Parallelism", 2023).
+  backward_weights
+};
+
+/// One entry of the list. A chunk: consecutive blocks of what the rank has of the model.
+struct Turn {
+  TurnKind kind = TurnKind::forward;
+  int chunk = 0;
+  int micro = 0;
+  bool operator==(const Turn&) const = default;
+};
+
+struct ScheduleInput {
+  int micro_batches = 1;
+  int stages = 1;  ///< of the pipeline
+  int stage = 0;   ///< the rank's
+};
+
+struct Schedule {
+  std::string_view name;
+  std::vector<Turn> (*turns)(const ScheduleInput&) = nullptr;
+  int chunks = 1;  ///< of every rank
+  /// Each micro-batch is a stretch of the list, and all stretches are alike: those in the middle may be
+  /// compiled once (program/ir/repeat.hpp).
+  bool repeats = false;
+};
+
+/// Throws Error that names the schedules there are.
+const Schedule& find_schedule(std::string_view name);
+
+/// Why a list is not a step: "" where it is. Each chunk of each micro-batch goes forward once and, behind
+/// that, backward once, whole or in its two halves; chunks go forward ascending and backward descending; a
+/// chunk's halves for weights are in the order of its halves for inputs, since they add to the same
+/// gradients.
+std::string fault_of(const std::vector<Turn>& turns, int chunks, int micro_batches);
+
+/// "backward of chunk 1, micro-batch 3"
+std::string describe(const Turn& turn);
+
+}  // namespace ztrain::program

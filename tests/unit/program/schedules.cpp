@@ -1,0 +1,164 @@
+// Schedules as data: which lists are steps, and what a step does that follows one.
+
+#include "program/schedules/schedule.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "model/fp8.hpp"
+#include "model/lora.hpp"
+#include "program/ir/op_types.hpp"
+#include "program/ir/repeat.hpp"
+#include "tests/support/schedules.hpp"
+#include "tests/support/small_job.hpp"
+
+namespace ztrain::program::schedules_test {
+namespace {
+
+using test::other_schedules;
+
+std::vector<Turn> list(const Schedule& s, int micro_batches) {
+  return s.turns({.micro_batches = micro_batches});
+}
+
+TEST(Schedules, OfTheTableAndOfTestsAreSteps) {
+  for (const int micros : {1, 2, 3, 7}) {
+    EXPECT_EQ(fault_of(list(find_schedule("sequential"), micros), 1, micros), "");
+    for (const Schedule& s : other_schedules)
+      EXPECT_EQ(fault_of(list(s, micros), s.chunks, micros), "") << s.name;
+  }
+  EXPECT_EQ(test::refusal([] { find_schedule("backwards"); }),
+            "there is no schedule 'backwards'; there is 'sequential'");
+}
+
+TEST(Schedules, ListsThatAreNoStepsAreRefused) {
+  const auto fault = [](auto spoil) {
+    std::vector<Turn> turns = test::staggered(3, 2, 1, 1);
+    spoil(turns);
+    return fault_of(turns, 2, 3);
+  };
+  const auto find = [](std::vector<Turn>& turns, const Turn& turn) { return std::ranges::find(turns, turn); };
+  const Turn forward{TurnKind::forward, 1, 1}, inputs{TurnKind::backward_inputs, 0, 1};
+  EXPECT_EQ(fault([&](auto& t) { t.push_back(forward); }),
+            "forward of chunk 1, micro-batch 1 comes too early, or a second time");
+  EXPECT_EQ(fault([&](auto& t) { t.erase(find(t, forward)); }),
+            "backward for inputs of chunk 1, micro-batch 1 comes too early, or a second time");
+  EXPECT_EQ(fault([&](auto& t) { std::iter_swap(find(t, forward), find(t, forward) - 1); }),
+            "forward of chunk 1, micro-batch 1 comes before that of the chunk it continues");
+  EXPECT_EQ(fault([&](auto& t) { std::iter_swap(find(t, inputs), find(t, inputs) - 1); }),
+            "backward for inputs of chunk 0, micro-batch 1 comes before that of the chunk it continues");
+  EXPECT_EQ(fault([&](auto& t) { t.pop_back(); }), "chunk 0 of micro-batch 2 is not done at the end");
+  EXPECT_EQ(fault([&](auto& t) { t[0].chunk = 2; }),
+            "forward of chunk 2, micro-batch 0 is of no chunk or of no micro-batch of the step");
+  EXPECT_EQ(fault([&](auto& t) { t[0].micro = -1; }),
+            "forward of chunk 0, micro-batch -1 is of no chunk or of no micro-batch of the step");
+  std::vector<Turn> late = test::staggered(2, 1, 0, 2);
+  std::iter_swap(late.end() - 1, late.end() - 2);
+  EXPECT_EQ(fault_of(late, 1, 2),
+            "backward for weights of chunk 0, micro-batch 1 overtakes another micro-batch's");
+}
+
+/// The turns that a Program was expanded from, as far as its ops tell.
+std::vector<std::pair<ActionKind, int>> turns_in(const Program& p) {
+  std::vector<std::pair<ActionKind, int>> turns;
+  for (const Op& op : p.ops) {
+    const Action& a = op.action;
+    if (a.kind != ActionKind::forward && a.kind != ActionKind::backward) continue;
+    if (turns.empty() || turns.back() != std::pair(a.kind, a.micro)) turns.emplace_back(a.kind, a.micro);
+  }
+  return turns;
+}
+
+TEST(Schedules, TheStepFollowsTheList) {
+  JobSpec spec = test::spec_on(1, 2, find_strategy("FULL_SHARD"), 3);
+  using enum ActionKind;
+  using List = std::vector<std::pair<ActionKind, int>>;
+  EXPECT_EQ(turns_in(compile(test::small_model(), spec, 0).train),
+            (List{{forward, 0}, {backward, 0}, {forward, 1}, {backward, 1}, {forward, 2}, {backward, 2}}));
+  spec.schedule = other_schedules[0];
+  EXPECT_EQ(turns_in(compile(test::small_model(), spec, 0).train),
+            (List{{forward, 0}, {forward, 1}, {forward, 2}, {backward, 0}, {backward, 1}, {backward, 2}}));
+  spec.schedule = other_schedules[2];
+  EXPECT_EQ(turns_in(compile(test::small_model(), spec, 0).train),
+            (List{{forward, 0},
+                  {forward, 1},
+                  {backward, 0},
+                  {forward, 2},
+                  {backward, 1},
+                  {backward, 2},  // its half for inputs, then three for weights
+                  {backward, 0},
+                  {backward, 1},
+                  {backward, 2}}));
+}
+
+/// No ops are lost and none are added, whatever the order; every strategy is proven in each of them.
+TEST(Schedules, ComputeTheSameInAnyOrder) {
+  for (const Strategy& strategy : strategies()) {
+    if (strategy.within_node) continue;
+    for (const bool every_micro : {false, true}) {
+      JobSpec spec = test::spec_on(1, 2, strategy, 4);
+      spec.sharding.reduce.every_micro = every_micro;
+      spec.recompute.every = every_micro ? 2 : 0;
+      spec.every_micro_batch = true;
+      const double flops = flops_of(compile(test::small_model(4, true), spec, 0).train);
+      for (const Schedule& schedule : other_schedules) {
+        SCOPED_TRACE(testing::Message()
+                     << strategy.name << ", " << schedule.name << ", every " << every_micro);
+        spec.schedule = schedule;
+        const Job job = compile(test::small_model(4, true), spec, 0);
+        EXPECT_DOUBLE_EQ(flops_of(job.train), flops);
+        EXPECT_EQ(test::refusal([&] { verify_job(test::small_model(4, true), spec, job); }), "");
+      }
+    }
+  }
+}
+
+/// The half for inputs does not hold what weights alone need: that is all of the products for weights, and
+/// nothing that a gradient of an activation comes of.
+TEST(Schedules, HalvesAreWhatTheirRowsSay) {
+  JobSpec spec = test::spec_on(1, 1, find_strategy("NO_SHARD"), 1);
+  spec.schedule = other_schedules[3];
+  const auto check = [&](const model::Graph& graph, const std::set<std::string>& expected) {
+    const Program p = compile(graph, spec, 0).train;
+    std::vector<std::string> backward;
+    for (const Op& op : p.ops)
+      if (op.action.kind == ActionKind::backward) backward.push_back(op.type);
+    const auto for_weights = [](const std::string& type) { return op_type(type).for_weights; };
+    const auto half = std::ranges::find_if(backward, for_weights);
+    EXPECT_NE(half, backward.end());
+    EXPECT_TRUE(std::all_of(half, backward.end(), for_weights));
+    EXPECT_EQ(std::set<std::string>(half, backward.end()), expected);
+  };
+  check(test::small_model(), {"embedding_grad", "linear_grad_weight"});
+  config::Model dims = test::small_dims(2, false);
+  dims.attention_bias = true;
+  check(model::decoder(dims, {32, DType::bf16, model::Objective::loss}),
+        {"embedding_grad", "linear_grad_weight", "linear_grad_bias"});
+  dims = test::small_dims(2, false);
+  dims.hidden_size = 80, dims.intermediate_size = 96, dims.head_dim = 16;
+  model::Graph coded = model::decoder(dims, {32, DType::bf16, model::Objective::loss});
+  model::use_fp8(coded, "tensorwise");
+  check(coded, {"embedding_grad", "linear_fp8_grad_weight"});
+}
+
+/// Only what says so is compiled once for many micro-batches.
+TEST(Schedules, RepeatWhereTheySaySo) {
+  JobSpec spec = test::spec_on(1, 2, find_strategy("FULL_SHARD"), 9);
+  EXPECT_EQ(compile(test::small_model(), spec, 0).train.repeat.times, 5);
+  spec.schedule = other_schedules[1];
+  EXPECT_EQ(compile(test::small_model(), spec, 0).train.repeat.times, 1);
+}
+
+TEST(Schedules, AListThatIsNoStepDoesNotCompile) {
+  JobSpec spec = test::spec_on(1, 1, find_strategy("NO_SHARD"), 2);
+  spec.schedule = {"forwards", [](const ScheduleInput&) { return std::vector<Turn>{{}}; }};
+  EXPECT_NE(test::refusal([&] {
+              compile(test::small_model(), spec, 0);
+            }).find("schedule 'forwards': chunk 0 of micro-batch 0 is not done at the end"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace ztrain::program::schedules_test
