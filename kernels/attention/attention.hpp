@@ -23,18 +23,18 @@ struct AttentionInput {
   AttentionShape shape;
   double scale = 1;   ///< of the scores, usually 1 / sqrt(head_dim)
   Matrix<const T> q;  ///< [tokens, heads * head_dim]
-  Matrix<const T> k;  ///< [tokens, kv_heads * head_dim]
-  Matrix<const T> v;  ///< [tokens, kv_heads * head_dim]
-  /// [tokens]: token t attends to tokens document_start[t] .. t, of which the window keeps the last ones.
-  /// Non-decreasing, 0 <= document_start[t] <= t.
+  Matrix<const T> k;  ///< [keys, kv_heads * head_dim]
+  Matrix<const T> v;  ///< [keys, kv_heads * head_dim]
+  /// [tokens]: token t, which is p = first_query + t of the keys, attends to those from document_start[t] to
+  /// p, of which the window keeps the last ones. Non-decreasing, 0 <= document_start[t] <= p.
   Vector<const std::int32_t> document_start;
 };
 
-/// The first token that token t attends to; non-decreasing in t.
+/// The first key that token t attends to; non-decreasing in t.
 constexpr std::int64_t first_key(const AttentionShape& shape, const std::int32_t* document_start,
                                  std::int64_t t) {
   const std::int64_t start = document_start[t];
-  return shape.window > 0 ? std::max(start, t - shape.window + 1) : start;
+  return shape.window > 0 ? std::max(start, shape.first_query + t - shape.window + 1) : start;
 }
 
 /// Throws Error when the views do not have the shape's sizes, or rows would overlap. Called by forward and

@@ -81,7 +81,7 @@ void softmax_row(A* __restrict p, A* __restrict ds, tile::Span seen, A lse, A de
 
 /// Probabilities of a block of queries, and the gradients of their scores.
 template <class T, int max_dim>
-void score(const BackwardArguments<T>& a, std::int64_t head, const Seen& seen, int rows,
+void score(const BackwardArguments<T>& a, std::int64_t head, std::int64_t q0, const Seen& seen, int rows,
            const KeyTiles<acc_t<T>, max_dim>& key, QueryTiles<acc_t<T>, max_dim>& t) {
   using A = acc_t<T>;
   const int hd = static_cast<int>(a.shape.head_dim);
@@ -92,22 +92,23 @@ void score(const BackwardArguments<T>& a, std::int64_t head, const Seen& seen, i
   tile::product_within<A, false>(rows, {t.queries, max_dim, 1, key.keys_t, block, t.p, block}, part);
   tile::product_within<A, false>(rows, {t.dout, max_dim, 1, key.values_t, block, t.ds, block}, part);
   for (int i = 0; i < rows; ++i) {
-    const std::int64_t row = (seen.q0 + i) * a.shape.heads + head;
+    const std::int64_t row = (q0 + i) * a.shape.heads + head;
     softmax_row(t.p + i * block, t.ds + i * block, seen.keys_of(i, 1), A(log2_e) * a.lse[row], a.delta[row]);
   }
 }
 
-/// The gradient of a block of queries is summed over blocks of keys, the last of which holds its own tokens.
+/// The gradient of a block of queries, those from q0 on, is summed over blocks of keys, the last of which
+/// holds its own tokens.
 template <class T, int max_dim>
-void add_queries(const BackwardArguments<T>& a, std::int64_t head, const Seen& seen, int rows,
-                 const QueryTiles<acc_t<T>, max_dim>& t) {
+void add_queries(const BackwardArguments<T>& a, std::int64_t head, std::int64_t q0, const Seen& seen,
+                 int rows, const QueryTiles<acc_t<T>, max_dim>& t) {
   using A = acc_t<T>;
   const std::int64_t hd = a.shape.head_dim;
   const bool first = t.first.at[0] >= seen.k0, last = seen.k0 == seen.q0;
   for (int i = 0; i < rows; ++i) {
     const A* __restrict from = t.dq + i * max_dim;
-    A* __restrict sums = a.sum_at(seen.q0 + i, head);
-    T* __restrict dq = a.dq + a.shape.q_at(seen.q0 + i, head);
+    A* __restrict sums = a.sum_at(q0 + i, head);
+    T* __restrict dq = a.dq + a.shape.q_at(q0 + i, head);
     if (first && last)
       for (std::int64_t d = 0; d < hd; ++d) dq[d] = static_cast<T>(from[d]);
     else if (first)
@@ -132,8 +133,9 @@ void query_block(const BackwardArguments<T>& a, std::int64_t head, std::int64_t 
   tile::load(a.dout + a.shape.o_at(q0, head), a.shape.o_row(), rows, hd, t.dout, max_dim, padded_rows,
              columns);
   t.first.set(a, q0);
-  const Seen seen{t.first, static_cast<std::int32_t>(q0), static_cast<std::int32_t>(key.begin), key.count};
-  score<T, max_dim>(a, head, seen, rows, key, t);
+  const Seen seen{t.first, static_cast<std::int32_t>(a.shape.first_query + q0),
+                  static_cast<std::int32_t>(key.begin), key.count};
+  score<T, max_dim>(a, head, q0, seen, rows, key, t);
   const auto of_key = [&](int i, int n) {
     t.ahead.take(ahead_rows);
     return tile::Part{{0, columns}, seen.queries_of(i, n)};
@@ -144,7 +146,7 @@ void query_block(const BackwardArguments<T>& a, std::int64_t head, std::int64_t 
     t.ahead.take(ahead_rows);
     return tile::Part{{0, columns}, seen.keys_of(i, n)};
   });
-  add_queries<T, max_dim>(a, head, seen, rows, t);
+  add_queries<T, max_dim>(a, head, q0, seen, rows, t);
 }
 
 template <class T, int max_dim>
@@ -170,6 +172,12 @@ void store_rows(const acc_t<T>* __restrict tile, int ld, int rows, std::int64_t 
     for (std::int64_t d = 0; d < cols; ++d) to[i * stride + d] = static_cast<T>(factor * tile[i * ld + d]);
 }
 
+/// Where the block of keys that begins here ends: blocks of queries begin where blocks of keys do.
+std::int64_t end_of_keys(const AttentionShape& s, std::int64_t begin) {
+  const std::int64_t before = block - s.first_query % block;  // keys before a block of queries
+  return std::min(s.key_count(), begin + block - (begin + before) % block);
+}
+
 /// Asks for what the step after this one reads and writes.
 template <class T>
 void ask_queries(const BackwardArguments<T>& a, std::int64_t head, std::int64_t q0, Prefetch& ahead) {
@@ -184,10 +192,10 @@ void ask_queries(const BackwardArguments<T>& a, std::int64_t head, std::int64_t 
 template <class T>
 void ask_keys(const BackwardArguments<T>& a, std::int64_t kv_head, std::int64_t begin, Prefetch& ahead) {
   const std::int64_t hd = a.shape.head_dim, stride = a.shape.kv_row();
-  const std::int64_t next = std::min(begin + block, a.shape.tokens);
+  const std::int64_t next = end_of_keys(a.shape, begin);
   const std::int64_t at = a.shape.kv_at(begin, kv_head);
-  const std::int64_t rows = std::min<std::int64_t>(block, a.shape.tokens - begin);
-  const std::int64_t more = std::min<std::int64_t>(block, a.shape.tokens - next);
+  const std::int64_t rows = next - begin;
+  const std::int64_t more = end_of_keys(a.shape, next) - next;
   ahead.add(a.dk + at, stride, rows, hd);
   ahead.add(a.dv + at, stride, rows, hd);
   if (more == 0) return;
@@ -204,21 +212,25 @@ void backward_head(const BackwardArguments<T>& a, std::int64_t kv_head) {
   QueryTiles<A, max_dim> query;
   const std::int64_t hd = a.shape.head_dim, tokens = a.shape.tokens, group = a.shape.heads / a.shape.kv_heads;
   const std::int64_t first = kv_head * group, end = first + group;
-  for (key.begin = 0; key.begin < tokens; key.begin += block) {
-    key.count = static_cast<int>(std::min<std::int64_t>(block, tokens - key.begin));
+  const auto first_query = [&](std::int64_t k0) {
+    return std::max<std::int64_t>(0, k0 - a.shape.first_query);
+  };
+  for (key.begin = 0; key.begin < a.shape.key_count(); key.begin += key.count) {
+    const std::int64_t keys_end = end_of_keys(a.shape, key.begin), own = first_query(key.begin);
+    key.count = static_cast<int>(keys_end - key.begin);
     load_keys<T, max_dim>(a, kv_head, key);
     const auto reads = [&](std::int64_t q0) {
-      return q0 < tokens && first_key(a.shape, a.document_start, q0) < key.begin + key.count;
+      return q0 < tokens && first_key(a.shape, a.document_start, q0) < keys_end;
     };
     for (std::int64_t head = first; head < end; ++head)
-      for (std::int64_t q0 = key.begin; reads(q0); q0 += block) {
+      for (std::int64_t q0 = own; reads(q0); q0 += block) {
         if (reads(q0 + block))
           ask_queries(a, head, q0 + block, query.ahead);
         else if (head + 1 < end)
-          ask_queries(a, head + 1, key.begin, query.ahead);
+          ask_queries(a, head + 1, own, query.ahead);
         else
-          ask_queries(a, first, key.begin + block, query.ahead);
-        if (head == first && q0 == key.begin) ask_keys(a, kv_head, key.begin, query.ahead);
+          ask_queries(a, first, first_query(keys_end), query.ahead);
+        if (head == first && q0 == own) ask_keys(a, kv_head, key.begin, query.ahead);
         query_block<T, max_dim>(a, head, q0, key, query);
       }
     const std::int64_t stride = a.shape.kv_row(), offset = a.shape.kv_at(key.begin, kv_head);

@@ -13,13 +13,18 @@ void check(const AttentionInput<T>& input) {
   REQUIRE(s.window >= 0, "attention: the window is {}; it must be 1 or more, or 0 for none", s.window);
   REQUIRE(s.row == 0 || s.row >= s.heads * s.head_dim,
           "attention: rows {} elements apart do not hold {} heads of {}", s.row, s.heads, s.head_dim);
-  const auto is = [&](const Matrix<const T>& m, std::int64_t heads) {
-    return m.rows == s.tokens && m.cols == heads * s.head_dim;
+  const std::int64_t keys = s.key_count();
+  REQUIRE(s.first_query >= 0 && s.first_query + s.tokens <= keys,
+          "attention: tokens {} .. {} are not among {} keys", s.first_query, s.first_query + s.tokens, keys);
+  REQUIRE(s.row == 0 || keys == s.tokens, "attention: {} tokens and {} keys cannot be columns of one matrix",
+          s.tokens, keys);
+  const auto is = [&](const Matrix<const T>& m, std::int64_t rows, std::int64_t heads) {
+    return m.rows == rows && m.cols == heads * s.head_dim;
   };
-  REQUIRE(is(input.q, s.heads) && is(input.k, s.kv_heads) && is(input.v, s.kv_heads),
-          "attention: q [{}, {}], k [{}, {}], v [{}, {}] do not fit {} tokens, {} heads, {} key-value heads "
-          "of {}",
-          input.q.rows, input.q.cols, input.k.rows, input.k.cols, input.v.rows, input.v.cols, s.tokens,
+  REQUIRE(is(input.q, s.tokens, s.heads) && is(input.k, keys, s.kv_heads) && is(input.v, keys, s.kv_heads),
+          "attention: q [{}, {}], k [{}, {}], v [{}, {}] do not fit {} tokens, {} keys, {} heads, {} "
+          "key-value heads of {}",
+          input.q.rows, input.q.cols, input.k.rows, input.k.cols, input.v.rows, input.v.cols, s.tokens, keys,
           s.heads, s.kv_heads, s.head_dim);
   REQUIRE(input.document_start.count == s.tokens, "attention: document_start has {} entries for {} tokens",
           input.document_start.count, s.tokens);

@@ -31,7 +31,8 @@ struct QueryTiles {
   alignas(64) A out[block * max_dim];
   FirstKeys first;
   Softmax<A, block> softmax;
-  std::int32_t begin;
+  std::int64_t begin;
+  std::int32_t position;  ///< of the first among the keys
   int count;
 };
 
@@ -78,7 +79,7 @@ void score(int hd, const Seen& seen, ForwardTiles<A, max_dim>& t, const QueryTil
 template <class A, int max_dim>
 void attend(int hd, std::int32_t k0, int keys, ForwardTiles<A, max_dim>& t, QueryTiles<A, max_dim>& q) {
   const int columns = tile::padded(hd, tile::column_quantum);
-  const Seen seen{q.first, q.begin, k0, keys};
+  const Seen seen{q.first, q.position, k0, keys};
   if (seen.none()) return;
   score(hd, seen, t, q);
   q.softmax.update(t.scores, keys);
@@ -95,7 +96,8 @@ void load_queries(const ForwardArguments<T>& a, std::int64_t head, std::int64_t 
                   ForwardTiles<acc_t<T>, max_dim>& t, QueryTiles<acc_t<T>, max_dim>& q) {
   using A = acc_t<T>;
   const int hd = static_cast<int>(a.shape.head_dim), columns = tile::padded(hd, tile::column_quantum);
-  q.begin = static_cast<std::int32_t>(q0);
+  q.begin = q0;
+  q.position = static_cast<std::int32_t>(a.shape.first_query + q0);
   q.count = static_cast<int>(std::min<std::int64_t>(block, a.shape.tokens - q0));
   q.softmax = {};
   tile::load(a.q + a.shape.q_at(q0, head), a.shape.q_row(), q.count, hd, t.keys, max_dim, block, hd);
@@ -121,6 +123,13 @@ void store_output(const ForwardArguments<T>& a, std::int64_t head, const QueryTi
   }
 }
 
+/// Blocks of keys end where blocks of queries begin.
+template <class T>
+std::int64_t block_of_keys(const ForwardArguments<T>& a, std::int64_t k0, std::int64_t end) {
+  const std::int64_t before = block - a.shape.first_query % block;  // keys before a block of queries
+  return std::min(end - k0, block - (k0 + before) % block);
+}
+
 /// The queries q0 .. of a head that are done at once: up to most_blocks blocks.
 struct Task {
   std::int64_t head, q0, end;
@@ -138,7 +147,7 @@ template <class T>
 void ask_keys(const ForwardArguments<T>& a, std::int64_t head, std::int64_t k0, std::int64_t end,
               Prefetch& ahead) {
   const std::int64_t offset = a.shape.kv_at(k0, head / (a.shape.heads / a.shape.kv_heads));
-  const std::int64_t stride = a.shape.kv_row(), rows = std::min(end - k0, block - k0 % block);
+  const std::int64_t stride = a.shape.kv_row(), rows = block_of_keys(a, k0, end);
   ahead.add(a.k + offset, stride, rows, a.shape.head_dim);
   ahead.add(a.v + offset, stride, rows, a.shape.head_dim);
 }
@@ -151,10 +160,9 @@ void ask_rest(const ForwardArguments<T>& a, const Task& now, std::int64_t next, 
   const auto [head, q0, end] = task(a, next);
   if (head >= a.shape.heads) return;
   ahead.add(a.q + a.shape.q_at(q0, head), a.shape.q_row(), end - q0, hd);
-  ask_keys(a, head, first_key(a.shape, a.document_start, q0), end, ahead);
+  ask_keys(a, head, first_key(a.shape, a.document_start, q0), a.shape.first_query + end, ahead);
 }
 
-/// Blocks of keys end where blocks of queries begin.
 template <class T, int max_dim>
 void forward_task(const ForwardArguments<T>& a, std::int64_t number) {
   ForwardTiles<acc_t<T>, max_dim> t;
@@ -163,13 +171,13 @@ void forward_task(const ForwardArguments<T>& a, std::int64_t number) {
   const std::int64_t stride = a.shape.kv_row();
   const int blocks = static_cast<int>((end - q0 + block - 1) / block);
   for (int i = 0; i < blocks; ++i) load_queries<T, max_dim>(a, head, q0 + i * block, t, t.query[i]);
-  const std::int64_t first = first_key(a.shape, a.document_start, q0);
-  for (std::int64_t k0 = first; k0 < end;) {
-    const int keys = static_cast<int>(std::min(end - k0, block - k0 % block));
+  const std::int64_t first = first_key(a.shape, a.document_start, q0), keys_end = a.shape.first_query + end;
+  for (std::int64_t k0 = first; k0 < keys_end;) {
+    const int keys = static_cast<int>(block_of_keys(a, k0, keys_end));
     const std::int64_t offset = a.shape.kv_at(k0, head / (a.shape.heads / a.shape.kv_heads));
     tile::load(a.k + offset, stride, keys, hd, t.keys, max_dim, tile::padded(keys, tile::row_quantum), hd);
     tile::load(a.v + offset, stride, keys, hd, t.values, max_dim, keys, columns);
-    if (k0 + keys < end) ask_keys(a, head, k0 + keys, end, t.ahead);
+    if (k0 + keys < keys_end) ask_keys(a, head, k0 + keys, keys_end, t.ahead);
     if (k0 == first) ask_rest(a, {head, q0, end}, number + 1, t.ahead);
     for (int i = 0; i < blocks; ++i) attend(hd, static_cast<std::int32_t>(k0), keys, t, t.query[i]);
     k0 += keys;

@@ -23,7 +23,7 @@ struct Forward {
     Stream<A, max_dim> stream;
     stream.out.zero();
     warp.each([&](const int lane) { q.load(a.q + s.q_at(token, head), lane, dim); });
-    for (std::int64_t j = first_key(s, a.document_start, token); j <= token; ++j) {
+    for (std::int64_t j = first_key(s, a.document_start, token); j <= s.first_query + token; ++j) {
       const std::int64_t at = s.kv_at(j, kv);
       warp.each([&](const int lane) {
         key.load(a.k + at, lane, dim);
@@ -57,7 +57,7 @@ struct QueryGradient {
       value.load(a.o + out, lane, dim);
     });
     const A lse = a.lse[row], delta = warp.template sum<A>([&](int) { return dout.dot(value); });
-    for (std::int64_t j = first_key(s, a.document_start, token); j <= token; ++j) {
+    for (std::int64_t j = first_key(s, a.document_start, token); j <= s.first_query + token; ++j) {
       const std::int64_t at = s.kv_at(j, kv);
       warp.each([&](const int lane) {
         key.load(a.k + at, lane, dim);
@@ -93,7 +93,8 @@ struct KeyGradient {
       key.load(a.k + at, lane, dim);
       value.load(a.v + at, lane, dim);
     });
-    for (std::int64_t t = j; t < s.tokens && first_key(s, a.document_start, t) <= j; ++t)
+    for (std::int64_t t = j < s.first_query ? 0 : j - s.first_query;
+         t < s.tokens && first_key(s, a.document_start, t) <= j; ++t)
       for (std::int64_t head = first; head < first + group; ++head) {
         const std::int64_t query = t * s.heads + head;
         warp.each([&](const int lane) {
@@ -116,7 +117,7 @@ template <class T, int max_dim>
 void backward(Exec& exec, const AttentionGradientArguments<T>& a, T* dq, T* dk, T* dv) {
   const AttentionShape& s = a.shape;
   for_warps(exec, s.tokens * s.heads, QueryGradient<T, max_dim>{a, dq});
-  for_warps(exec, s.tokens * s.kv_heads, KeyGradient<T, max_dim>{a, dk, dv});
+  for_warps(exec, s.key_count() * s.kv_heads, KeyGradient<T, max_dim>{a, dk, dv});
 }
 
 }  // namespace

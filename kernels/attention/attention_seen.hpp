@@ -27,8 +27,8 @@ struct FirstKeys {
   }
 };
 
-/// Which of the keys k0 .. k0 + keys the queries q0 .. q0 + attention_block see: those from their first one,
-/// which does not decrease from query to query, to themselves.
+/// Which of the keys k0 .. k0 + keys the queries that are keys q0 .. q0 + attention_block themselves see:
+/// those from their first one, which does not decrease from query to query, to themselves.
 struct Seen {
   const FirstKeys& first;
   std::int32_t q0, k0;

@@ -15,24 +15,26 @@ class Typed final : public PreparedAttention {
   void run(Exec& exec, const AttentionOperands& p) override {
     const AttentionShape& s = spec_.shape;
     const std::int64_t q_cols = s.heads * s.head_dim, k_cols = s.kv_heads * s.head_dim;
-    const auto input = [&](const void* data, std::int64_t cols) {
-      return Matrix<const T>{static_cast<const T*>(data), s.tokens, cols};
+    const std::int64_t keys = s.key_count();
+    const auto input = [](const void* data, std::int64_t rows, std::int64_t cols) {
+      return Matrix<const T>{static_cast<const T*>(data), rows, cols};
     };
-    const auto output = [&](void* data, std::int64_t cols) {
-      return Matrix<T>{static_cast<T*>(data), s.tokens, cols};
+    const auto output = [](void* data, std::int64_t rows, std::int64_t cols) {
+      return Matrix<T>{static_cast<T*>(data), rows, cols};
     };
     const Matrix<acc_t<T>> lse{static_cast<acc_t<T>*>(p.lse), s.tokens, s.heads};
     const AttentionInput<T> in{s,
                                spec_.scale,
-                               input(p.q, q_cols),
-                               input(p.k, k_cols),
-                               input(p.v, k_cols),
+                               input(p.q, s.tokens, q_cols),
+                               input(p.k, keys, k_cols),
+                               input(p.v, keys, k_cols),
                                {p.document_start, s.tokens}};
     if (spec_.direction == Direction::forward)
-      attention_forward<T>(exec, in, output(p.o, q_cols), lse);
+      attention_forward<T>(exec, in, output(p.o, s.tokens, q_cols), lse);
     else
-      attention_backward<T>(exec, in, input(p.o, q_cols), lse, input(p.dout, q_cols), output(p.dq, q_cols),
-                            output(p.dk, k_cols), output(p.dv, k_cols), {p.workspace, spec_.workspace_bytes});
+      attention_backward<T>(exec, in, input(p.o, s.tokens, q_cols), lse, input(p.dout, s.tokens, q_cols),
+                            output(p.dq, s.tokens, q_cols), output(p.dk, keys, k_cols),
+                            output(p.dv, keys, k_cols), {p.workspace, spec_.workspace_bytes});
   }
 
   std::string describe() const override { return remark_.description; }

@@ -19,7 +19,12 @@ struct AttentionShape {
   std::int64_t sequence = 0;   ///< no document goes across a multiple of it; 0: not known
   std::int64_t documents = 0;  ///< most documents of the tokens; 0: not known
   bool deterministic = true;   ///< gradients have the same bits on every run
+  /// Where the tokens are a part of those that are attended to: how many these are, and which of them the
+  /// first token is. document_start counts from the first of them. 0 and 0: the tokens attend to themselves.
+  std::int64_t keys = 0;
+  std::int64_t first_query = 0;
 
+  constexpr std::int64_t key_count() const { return keys > 0 ? keys : tokens; }
   constexpr std::int64_t o_row() const { return heads * head_dim; }
   constexpr std::int64_t q_row() const { return row > 0 ? row : heads * head_dim; }
   constexpr std::int64_t kv_row() const { return row > 0 ? row : kv_heads * head_dim; }

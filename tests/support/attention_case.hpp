@@ -173,6 +173,61 @@ AttentionRun<T> run_columns(const AttentionCase<T>& c, std::int64_t pad, const L
   return r;
 }
 
+/// A part of the queries of a case and all of its keys; what it gives to dk and dv is its part of a sum.
+template <class T>
+struct AttentionPart {
+  kernels::AttentionInput<T> input;
+  Matrix<T> o;
+  Matrix<acc_t<T>> lse;
+  Matrix<const T> dout;
+  Matrix<T> dq, dk, dv;
+};
+
+/// Where parts of the queries end: equal and unequal ones, of whole blocks and not, some of one token.
+inline const std::vector<std::vector<std::int64_t>> parts_of_queries = {
+    {100, 200}, {64, 128, 192, 256}, {1, 2, 65, 129, 200}, {130, 131}, {63, 200}};
+
+/// launch(part) computes o, lse and the gradients of a part.
+template <class T, class Launch>
+AttentionRun<T> run_parts(const AttentionCase<T>& c, const std::vector<std::int64_t>& ends,
+                          const Launch& launch) {
+  const T poison(std::numeric_limits<float>::quiet_NaN());
+  const AttentionShape& whole = c.shape;
+  const std::int64_t q_cols = whole.heads * whole.head_dim, kv_cols = whole.kv_heads * whole.head_dim;
+  AttentionRun<T> r(c);
+  std::vector<double> dk(c.k.size()), dv(c.k.size());
+  std::int64_t begin = 0;
+  for (const std::int64_t end : ends) {
+    AttentionShape s = whole;
+    s.tokens = end - begin;
+    s.keys = whole.tokens;
+    s.first_query = begin;
+    Array<T> part_dk(c.k.size(), poison), part_dv(c.k.size(), poison);
+    launch(AttentionPart<T>{{s,
+                             c.scale,
+                             {c.q.data() + begin * q_cols, s.tokens, q_cols},
+                             matrix(c.k, whole.tokens),
+                             matrix(c.v, whole.tokens),
+                             {c.start.data() + begin, s.tokens}},
+                            {r.o.data() + begin * q_cols, s.tokens, q_cols},
+                            {r.lse.data() + begin * s.heads, s.tokens, s.heads},
+                            {c.dout.data() + begin * q_cols, s.tokens, q_cols},
+                            {r.dq.data() + begin * q_cols, s.tokens, q_cols},
+                            {part_dk.data(), whole.tokens, kv_cols},
+                            {part_dv.data(), whole.tokens, kv_cols}});
+    for (std::size_t i = 0; i < dk.size(); ++i) {
+      dk[i] += static_cast<double>(part_dk[i]);
+      dv[i] += static_cast<double>(part_dv[i]);
+    }
+    begin = end;
+  }
+  for (std::size_t i = 0; i < dk.size(); ++i) {
+    r.dk[i] = T(static_cast<acc_t<T>>(dk[i]));
+    r.dv[i] = T(static_cast<acc_t<T>>(dv[i]));
+  }
+  return r;
+}
+
 /// Of outputs of size one. In 16 bits, backward reads the rounded o.
 template <class T>
 constexpr double forward_error = std::is_same_v<T, double> ? 1e-13 : 5e-6;

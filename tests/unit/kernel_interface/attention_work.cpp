@@ -43,6 +43,14 @@ TEST(AttentionWays, FollowWhatIsKnownOfTheDocuments) {
   EXPECT_EQ(forward(shape(8192, 4096, 8192, true)), (Ways{masked, plain}));
 }
 
+TEST(AttentionWays, OfAPartOfTheQueriesIsPlainAlone) {
+  AttentionShape part = shape(8192, 4096, 2, false);
+  part.keys = 2 * part.tokens;
+  EXPECT_EQ(forward(part), Ways{AttentionWay::plain});
+  EXPECT_EQ(backward(part), Ways{AttentionWay::plain});
+  EXPECT_FALSE(lacks_documents(part, DType::bf16, false));
+}
+
 TEST(AttentionWays, AdviseALimitOfDocumentsWhereItWouldHelp) {
   const AttentionShape unknown{.tokens = 256, .heads = 4, .kv_heads = 2, .head_dim = 16, .sequence = 64};
   AttentionShape known = unknown, odd = unknown;

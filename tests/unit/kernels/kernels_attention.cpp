@@ -81,6 +81,34 @@ TYPED_TEST(Attention, WindowsAgreeWithTheReference) {
         }
 }
 
+TYPED_TEST(Attention, PartsOfTheQueriesGiveTheWhole) {
+  using T = TypeParam;
+  for (const AttentionShape& heads : {AttentionShape{0, 4, 2, 20}, AttentionShape{0, 3, 3, 7}})
+    for (const std::vector<std::int64_t>& ends : parts_of_queries)
+      for (const std::int64_t window : {0, 5, 70})
+        for (const std::vector<std::int64_t>& documents :
+             {std::vector<std::int64_t>{}, {1, 2, 30, 40, 64}, {100}}) {
+          AttentionShape s = heads;
+          s.tokens = ends.back();
+          s.window = window;
+          SCOPED_TRACE(::testing::Message() << s.tokens << " tokens in " << ends.size() << " parts, window "
+                                            << window << ", " << documents.size() << " documents");
+          const AttentionCase<T> c(s, documents);
+          expect_reference(c, run_parts(c, ends, [](const AttentionPart<T>& part) {
+                             const TestExec exec;
+                             Array<std::byte> workspace(
+                                 static_cast<std::size_t>(attention_backward_workspace_bytes(
+                                     part.input.shape.tokens, part.input.shape.heads,
+                                     part.input.shape.head_dim, dtype_of<T>(), build_target())),
+                                 std::byte{0xff});
+                             attention_forward<T>(*exec, part.input, part.o, part.lse);
+                             attention_backward<T>(*exec, part.input, part.o, part.lse, part.dout, part.dq,
+                                                   part.dk, part.dv, view(workspace));
+                           }));
+          if (this->HasFailure()) return;
+        }
+}
+
 TYPED_TEST(Attention, AWindowAsLongAsTheSequenceChangesNoBit) {
   for (const std::int64_t window : {130, 131, 1 << 30}) {
     const auto without = run(AttentionCase<TypeParam>({130, 4, 2, 20}, {70}));
@@ -208,6 +236,12 @@ TEST(AttentionShapes, Refused) {
   EXPECT_THROW(attention_forward<float>(*exec, input, matrix(o, 4), matrix(lse, 4)), Error);
   input = c.input();
   input.shape.heads = 3;
+  EXPECT_THROW(attention_forward<float>(*exec, input, matrix(o, 4), matrix(lse, 4)), Error);
+  input = c.input();
+  input.shape.keys = 5;
+  EXPECT_THROW(attention_forward<float>(*exec, input, matrix(o, 4), matrix(lse, 4)), Error);
+  input = c.input();
+  input.shape.first_query = 1;
   EXPECT_THROW(attention_forward<float>(*exec, input, matrix(o, 4), matrix(lse, 4)), Error);
   for (const std::int64_t row : {-16, 8, 15}) {
     input = c.input();

@@ -93,6 +93,22 @@ TYPED_TEST(PlainAttention, AgreesWithTheReference) {
         }
 }
 
+TYPED_TEST(PlainAttention, PartsOfTheQueriesGiveTheWhole) {
+  using T = TypeParam;
+  for (const std::vector<std::int64_t>& ends : parts_of_queries)
+    for (const std::int64_t window : {0, 5}) {
+      const AttentionCase<T> c({ends.back(), 4, 2, 20, window}, {1, 2, 30, 40});
+      expect_reference(c, run_parts(c, ends, [](const AttentionPart<T>& part) {
+                         const TestExec exec;
+                         auto workspace = garbage(part.lse.rows * part.lse.cols * sizeof(acc_t<T>));
+                         attention_plain_forward<T>(*exec, part.input, part.o, part.lse);
+                         attention_plain_backward<T>(*exec, part.input, part.o, part.lse, part.dout, part.dq,
+                                                     part.dk, part.dv, view(workspace));
+                       }));
+      if (this->HasFailure()) return;
+    }
+}
+
 TYPED_TEST(PlainAttention, AllocatesNothing) {
   if (test_gpu() > 0) GTEST_SKIP() << kokkos_allocates;
   run_plain(AttentionCase<TypeParam>({130, 4, 2, 20}, {70}));
