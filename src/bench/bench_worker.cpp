@@ -29,9 +29,11 @@ void BenchSteps::fill_inputs() {
   const data::SyntheticRows rows(static_cast<std::uint64_t>(deck_.run.seed), deck_.batch.global,
                                  deck_.data.sequence, deck_.model.vocab_size);
   const std::int64_t micro = deck_.batch.micro;
+  data::BatchPart part = job::part_of_batches(worker_, micro * deck_.data.sequence);
   for (std::int64_t m = 0; m < config::accumulation_steps(deck_); ++m)
-    data::fill_in_order(rows, (m * worker_.data_ranks() + worker_.data_index()) * micro, micro,
-                        job::batch_of(worker_.inputs(static_cast<int>(m))));
+    part.fill(job::batch_of(worker_.inputs(static_cast<int>(m))), [&](const data::MicroBatch& batch) {
+      data::fill_in_order(rows, (m * worker_.data_ranks() + worker_.data_index()) * micro, micro, batch);
+    });
 }
 
 void BenchSteps::set_scalars() {

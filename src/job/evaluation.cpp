@@ -38,12 +38,14 @@ Sum sum_over(Worker& worker, const config::Deck& deck, const data::RowSet& set,
   const std::int64_t micro = deck.batch.micro, stride = micro * worker.data_ranks();
   const std::int64_t batches = std::min(deck.evaluation.batches, ceil_div(rows.rows(), stride));
   const int ranks = worker.mesh().shape().size(AxisSet::all());
+  data::BatchPart part = part_of_batches(worker, micro * rows.sequence());
   Sum sum;
   sum.rows = std::min(batches * stride, rows.rows());
   for (std::int64_t b = 0; b < batches; ++b) {
     beat(fmt::format("{}, batch {} of {}", set.name, b + 1, batches));
-    fill_or_pad(rows, b * stride + worker.data_index() * micro, micro, batch_of(worker.inputs(0)),
-                sum.failure);
+    part.fill(batch_of(worker.inputs(0)), [&](const data::MicroBatch& batch) {
+      fill_or_pad(rows, b * stride + worker.data_index() * micro, micro, batch, sum.failure);
+    });
     worker.evaluate_batch();
     for (int r = 0; r < ranks; ++r) {
       sum.loss += worker.partials()[r].loss_sum;
@@ -57,6 +59,11 @@ Sum sum_over(Worker& worker, const config::Deck& deck, const data::RowSet& set,
 
 data::MicroBatch batch_of(const InputAddresses& a) {
   return {a.tokens, a.targets, a.weights, a.positions, a.document_start};
+}
+
+data::BatchPart part_of_batches(Worker& worker, std::int64_t tokens) {
+  const Coordinate& at = worker.mesh().coordinate();
+  return {tokens, at.mesh()[Axis::context], at[Axis::context]};
 }
 
 Losses evaluate(Worker& worker, const config::Deck& deck, const std::vector<data::RowSet>& sets,

@@ -9,11 +9,15 @@
 
 #include "config/deck.hpp"
 #include "data/datasets.hpp"
+#include "data/rows/batch_part.hpp"
 #include "job/worker.hpp"
 
 namespace ztrain::job {
 
 data::MicroBatch batch_of(const InputAddresses& addresses);
+
+/// What the rank has of micro-batches of these tokens.
+data::BatchPart part_of_batches(Worker& worker, std::int64_t tokens);
 
 /// Nats a token. NaN where no token was predicted.
 struct SetLoss {

@@ -89,7 +89,8 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, P
               job::compile_and_verify(
                   session, console, plan::training_graph(deck_),
                   session.agree("planning the job", [&] { return plan::job_spec(deck_, build_target()); })),
-              &deck_, job::worker_options(deck_), job::open_device(session, deck_)} {
+              &deck_, job::worker_options(deck_), job::open_device(session, deck_)},
+      part_(job::part_of_batches(worker_, deck_.batch.micro * deck_.data.sequence)) {
   if (deck_.precision.parameters == DType::bf16)
     progress_.bf16_products = job::chosen_bf16_products(worker_.queues().exec(runtime::compute_queue));
   progress_.run_steps = facts_.steps;
@@ -284,7 +285,8 @@ void Trainer::fill_inputs() {
   const std::int64_t micros = config::accumulation_steps(deck_), micro = deck_.batch.micro;
   for (std::int64_t m = 0; m < micros; ++m) {
     const std::int64_t first = progress_.samples + (m * worker_.data_ranks() + worker_.data_index()) * micro;
-    sampler_.fill(first, micro, job::batch_of(worker_.inputs(static_cast<int>(m))));
+    part_.fill(job::batch_of(worker_.inputs(static_cast<int>(m))),
+               [&](const data::MicroBatch& batch) { sampler_.fill(first, micro, batch); });
   }
   data_seconds_ = now() - start;
 }

@@ -7,6 +7,7 @@
 
 #include "config/deck.hpp"
 #include "data/datasets.hpp"
+#include "data/rows/batch_part.hpp"
 #include "data/sampler.hpp"
 #include "job/overflow.hpp"
 #include "job/worker.hpp"
@@ -88,6 +89,7 @@ class Trainer {
   RunFacts facts_;
   job::Overflow overflow_;
   job::Worker worker_;
+  data::BatchPart part_;
   std::optional<telemetry::Watchdog> watchdog_;    ///< while run() lasts
   std::vector<HeldFolder> folders_;                ///< that it writes to, run.output first; rank 0 alone
   std::optional<telemetry::MetricsFile> metrics_;  ///< rank 0 alone

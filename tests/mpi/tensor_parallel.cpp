@@ -3,9 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-
 #include "kernels/launch/backend.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/parameter_gradients.hpp"
@@ -76,23 +73,6 @@ MeshShape mesh_of(int shard, int tensor) {
   return mesh;
 }
 
-void expect_same(const StepResult& whole, const StepResult& split) {
-  EXPECT_NEAR(split.loss, whole.loss, 1e-12 * whole.loss);
-  EXPECT_NEAR(split.norm, whole.norm, 1e-12 * whole.norm);
-  ASSERT_EQ(split.gradients.size(), whole.gradients.size());
-  for (const auto& [name, expected] : whole.gradients) {
-    const std::vector<double>& values = split.gradients.at(name);
-    ASSERT_EQ(values.size(), expected.size()) << name;
-    double largest = 0, difference = 0;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      largest = std::max(largest, std::abs(expected[i]));
-      difference = std::max(difference, std::abs(values[i] - expected[i]));
-    }
-    EXPECT_GT(largest, 0) << name;
-    EXPECT_LE(difference, 1e-12 * largest) << name;
-  }
-}
-
 TEST_P(TensorParallel, GivesTheGradientsOfTheWholeModel) {
   TinyModel m;
   GetParam().set(m);
@@ -114,7 +94,7 @@ TEST_P(TensorParallel, GivesTheGradientsOfTheWholeModel) {
       spec.tensor = model::decoder_tensor_plan(m.dims, tensor);
       spec.tensor.sequence_parallel = way.sequence;
       spec.recompute.every = way.recompute;
-      expect_same(whole, test::step_result(session(), m, spec));
+      test::expect_same(whole, test::step_result(session(), m, spec));
       if (HasFatalFailure()) return;
     }
 }

@@ -2,8 +2,11 @@
 // The gradient of each parameter as a whole, whatever the mesh and strategy that computed it: for tests that
 // compare meshes by more than a loss.
 
+#include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 #include <vector>
@@ -67,6 +70,24 @@ inline StepResult step_result(const runtime::Session& session, const TinyModel& 
     MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_DOUBLE, MPI_SUM,
                   MPI_COMM_WORLD);
   return result;
+}
+
+/// To the rounding of fp64.
+inline void expect_same(const StepResult& whole, const StepResult& split) {
+  EXPECT_NEAR(split.loss, whole.loss, 1e-12 * whole.loss);
+  EXPECT_NEAR(split.norm, whole.norm, 1e-12 * whole.norm);
+  ASSERT_EQ(split.gradients.size(), whole.gradients.size());
+  for (const auto& [name, expected] : whole.gradients) {
+    const std::vector<double>& values = split.gradients.at(name);
+    ASSERT_EQ(values.size(), expected.size()) << name;
+    double largest = 0, difference = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      largest = std::max(largest, std::abs(expected[i]));
+      difference = std::max(difference, std::abs(values[i] - expected[i]));
+    }
+    EXPECT_GT(largest, 0) << name;
+    EXPECT_LE(difference, 1e-12 * largest) << name;
+  }
 }
 
 }  // namespace ztrain::test

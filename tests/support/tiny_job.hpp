@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/philox.hpp"
+#include "job/evaluation.hpp"
 #include "job/worker.hpp"
 #include "model/family.hpp"
 #include "model/fp8.hpp"
@@ -24,7 +25,10 @@ struct TinyModel {
   double loss_scale = 1;
   config::Lora lora;
   std::string fp8 = "none";  ///< precision.fp8
-  double adapter_std = 0;    ///< above 0: lora_B is drawn too, so that lora_A has a gradient
+  std::int64_t context = 1;  ///< mesh.context
+  /// Where documents of each sequence end before its end.
+  std::vector<std::int64_t> document_ends{};
+  double adapter_std = 0;  ///< above 0: lora_B is drawn too, so that lora_A has a gradient
 
   TinyModel() {
     dims.hidden_size = 24;
@@ -40,8 +44,17 @@ struct TinyModel {
     dims.initializer_range = 0.05;
   }
 
+  /// Where the document of token t of a sequence begins.
+  std::int64_t document_of(std::int64_t t) const {
+    std::int64_t start = 0;
+    for (const std::int64_t end : document_ends)
+      if (end <= t) start = end;
+    return start;
+  }
+
   model::Graph graph(DType compute) const {
-    model::Graph graph = model::decoder(dims, {micro * sequence, compute, model::Objective::loss});
+    model::Graph graph =
+        model::decoder(dims, {round_up(micro * sequence, context), compute, model::Objective::loss});
     model::add_adapters(graph, lora, 17);
     model::mark_trainable(graph, dims);
     for (model::Parameter& p : graph.parameters)
@@ -85,20 +98,21 @@ inline std::int32_t token(std::int64_t sample, std::int64_t t, std::int64_t voca
 
 /// Fills every micro-batch with the samples of this step; samples differ in their number of valid targets.
 inline void fill(job::Worker& worker, const TinyModel& model, int micros, std::int64_t first_sample) {
-  for (int m = 0; m < micros; ++m) {
-    const job::InputAddresses in = worker.inputs(m);
-    for (std::int64_t row = 0; row < model.micro; ++row)
-      for (std::int64_t t = 0; t < model.sequence; ++t) {
-        const std::int64_t sample =
-            first_sample + (m * worker.data_ranks() + worker.data_index()) * model.micro + row;
-        const std::int64_t i = row * model.sequence + t;
-        in.tokens[i] = token(sample, t, model.dims.vocab_size);
-        in.targets[i] = token(sample, t + 1, model.dims.vocab_size);
-        in.weights[i] = (sample + t) % 5 == 4 || t < sample % 3 ? 0.0F : 1.0F;
-        in.positions[i] = static_cast<std::int32_t>(t);
-        in.document_start[i] = static_cast<std::int32_t>(row * model.sequence);
-      }
-  }
+  data::BatchPart part = job::part_of_batches(worker, model.micro * model.sequence);
+  for (int m = 0; m < micros; ++m)
+    part.fill(job::batch_of(worker.inputs(m)), [&](const data::MicroBatch& in) {
+      for (std::int64_t row = 0; row < model.micro; ++row)
+        for (std::int64_t t = 0; t < model.sequence; ++t) {
+          const std::int64_t sample =
+              first_sample + (m * worker.data_ranks() + worker.data_index()) * model.micro + row;
+          const std::int64_t i = row * model.sequence + t, start = model.document_of(t);
+          in.tokens[i] = token(sample, t, model.dims.vocab_size);
+          in.targets[i] = token(sample, t + 1, model.dims.vocab_size);
+          in.weights[i] = (sample + t) % 5 == 4 || t < sample % 3 ? 0.0F : 1.0F;
+          in.positions[i] = static_cast<std::int32_t>(t - start);
+          in.document_start[i] = static_cast<std::int32_t>(row * model.sequence + start);
+        }
+    });
 }
 
 inline void set_scalars(StepScalars& s, int step) {

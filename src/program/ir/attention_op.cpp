@@ -17,6 +17,8 @@ AttentionShape attention_shape(const Shape& q, const Attributes& attributes) {
   s.window = attributes.integer("window", 0);
   s.sequence = attributes.integer("sequence", 0);
   s.documents = attributes.integer("documents", 0);
+  s.keys = attributes.integer("keys", 0);
+  s.first_query = attributes.integer("first_query", 0);
   s.deterministic = attributes.integer("deterministic", 1) != 0;
   return s;
 }

@@ -30,6 +30,8 @@
 //   attention          q k v document_start[T]               -> o lse[T,heads] (workspace)    heads, kv_heads, window (0: none),
 //                      or qkv document_start                 (sequence, documents, deterministic: kernel_interface/attention_shape.hpp)
 //                                                            joined 0|1: q, k and v are columns of one input
+//                                                            (keys, first_query: q is those from first_query on of so many
+//                                                            tokens, k and v are of all)
 //   attention_grad     q k v o lse do document_start         -> dq dk dv workspace
 //                      or qkv o lse do document_start        -> dqkv workspace
 //   cache_append       rows[T,H*hd] begin[1] cache[H*C,hd]   -> cache, rows begin .. of each of H heads

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "layout/mesh.hpp"
 #include "model/graph.hpp"
 
 namespace ztrain::program {
@@ -41,7 +42,10 @@ struct Placing {
 /// optional last ones) is the beginning of it. Ways are separated by spaces. Throws Error on anything else.
 std::vector<Placing> parse_placings(std::string_view text);
 
-/// The ways of a node, by the row of its op (OpType::placings).
-std::vector<Placing> placings_of(const model::Node& node);
+/// The axes over which whole sequences are dealt: what belongs together there is on one rank.
+inline constexpr AxisSet sequence_axes = Axis::replicate | Axis::shard;
+
+/// The ways of a node over these axes, by the row of its op (OpType::placings).
+std::vector<Placing> placings_of(const model::Node& node, AxisSet axes);
 
 }  // namespace ztrain::program

@@ -39,22 +39,28 @@ constexpr Conversion conversions[] = {
     {split(0), replicated, "gather_from_axis", "gathered", communicates},
 };
 
+/// What the ranks of an axis do with the tokens of the graph: dealt, each has a graph of its own, and shapes
+/// are this rank's; cut, each takes its part of them; shared, each has them all.
+enum class Tokens : std::uint8_t { dealt, cut, shared };
+
 /// One axis, or several that are treated alike.
 class Placer {
  public:
-  /// plan: of the tensor axis; null: tokens are dealt over the axes, and shapes are those of this rank's.
-  Placer(Graph& graph, AxisSet axes, const Coordinate& at, const model::TensorPlan* plan)
+  /// plan: of the tensor axis, or null.
+  Placer(Graph& graph, AxisSet axes, const Coordinate& at, Tokens tokens,
+         const model::TensorPlan* plan = nullptr)
       : graph_(graph),
         axes_(axes),
         ranks_(at.mesh().size(axes)),
         index_(at.index_in(axes)),
+        tokens_(tokens),
         plan_(plan),
         at_(graph.values.size(), invariant),
         parts_(graph.values.size()),
         trained_(graph.values.size(), false),
         stands_for_(graph.values.size()),
         used_as_(graph.parameters.size()) {
-    for (const Node& node : graph.nodes) ways_.push_back(placings_of(node));
+    for (const Node& node : graph.nodes) ways_.push_back(placings_of(node, axes));
     for (const Value& v : graph.values) logical_.push_back(v.shape);
     for (std::size_t v = 0; v < stands_for_.size(); ++v) stands_for_[v] = static_cast<ValueId>(v);
     place_inputs();
@@ -78,7 +84,10 @@ class Placer {
   void place_inputs() {
     for (std::size_t v = 0; v < graph_.values.size(); ++v) {
       const Value& value = graph_.values[v];
-      if (!plan_ && value.role == model::Role::input) at_[v] = split(0);
+      if (tokens_ != Tokens::shared && value.role == model::Role::input) {
+        const auto id = static_cast<ValueId>(v);
+        put(id, split(0), tokens_ == Tokens::cut ? parts_of_tokens(id) : std::vector<Rows>());
+      }
       if (value.role == model::Role::state) at_[v] = replicated;
       trained_[v] = value.role == model::Role::parameter;
     }
@@ -104,7 +113,7 @@ class Placer {
   /// What the value is, and of a split one which part each rank has.
   void put(ValueId v, Placement where, std::vector<Rows> parts) {
     at_[at(v)] = where;
-    if (where.kind != Placement::Kind::split || !plan_) return;
+    if (where.kind != Placement::Kind::split || tokens_ == Tokens::dealt) return;
     const Rows own = parts[at(index_)];
     graph_.value(v).shape = logical_[at(v)];
     graph_.value(v).shape[at(where.dim)] = own.end - own.begin;
@@ -123,7 +132,7 @@ class Placer {
       trained_[at(node.outputs[i])] = trained;
       put(node.outputs[i], way.outputs[i], parts_of_output(node, way, i));
     }
-    if (plan_) fit_to_part(node);
+    if (tokens_ != Tokens::dealt) fit_to_part(node);
     const ValueId result = node.outputs[0];
     const bool looked_up = node.op == "embedding";
     graph_.nodes.push_back(std::move(node));
@@ -158,7 +167,7 @@ class Placer {
     if (is_parameter(v)) return impossible;
     if (made_.contains({v, block, to.kind})) return 0;
     for (const Conversion& c : conversions)
-      if (plan_ && c.from == from && c.to == to) return c.cost;
+      if (tokens_ != Tokens::dealt && c.from == from && c.to == to) return c.cost;
     return impossible;
   }
 
@@ -208,8 +217,8 @@ class Placer {
     const std::int64_t rows = logical_[at(v)][0];
     REQUIRE(rows % ranks_ == 0,
             "a micro-batch of {} tokens does not divide into {} parts over {}: change batch.micro or "
-            "data.sequence, or set tensor.sequence_parallel = false",
-            rows, ranks_, to_string(axes_));
+            "data.sequence{}",
+            rows, ranks_, to_string(axes_), plan_ ? ", or set tensor.sequence_parallel = false" : "");
     std::vector<Rows> parts;
     for (std::int64_t r = 0; r < ranks_; ++r) parts.push_back({r * rows / ranks_, (r + 1) * rows / ranks_});
     return parts;
@@ -218,7 +227,7 @@ class Placer {
   /// The parts of a split output are those of an input, in the output's own elements.
   std::vector<Rows> parts_of_output(const Node& node, const Placing& way, std::size_t output) const {
     const Placement out = way.outputs[output];
-    if (!plan_ || out.kind != Placement::Kind::split) return {};
+    if (tokens_ == Tokens::dealt || out.kind != Placement::Kind::split) return {};
     const std::int64_t size = logical_[at(node.outputs[output])][at(out.dim)];
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId in = node.inputs[i];
@@ -240,6 +249,7 @@ class Placer {
     if (node.op == "attention") {
       for (const auto& [key, i] : {std::pair{"heads", 0}, std::pair{"kv_heads", 1}})
         node.attributes.set(key, node.attributes.integer(key) * shape(at(i))[1] / whole(at(i))[1]);
+      if (is_split(0, 0)) node.attributes.set("first_query", own(0).begin).set("keys", whole(1)[0]);
     } else if (node.op == "embedding" && is_split(1, 0)) {
       node.attributes.set("first_row", own(1).begin).set("rows", whole(1)[0]);
     } else if (node.op == "head_loss" && is_split(1, 0)) {
@@ -252,13 +262,17 @@ class Placer {
     } else if (node.op == "linear" && at_[at(node.outputs[0])] == partial && node.inputs.size() > 2) {
       node.attributes.set("adds_bias", std::int64_t{index_ == 0});
     } else if (node.op == "dropout" && is_split(0, 0)) {
-      node.attributes.set("part_begin", own(0).begin).set("part_of", whole(0)[0]);
+      // What this axis cuts may be a part by another one.
+      const std::int64_t before = node.attributes.integer("part_begin", 0);
+      node.attributes.set("part_of", node.attributes.integer("part_of", whole(0)[0]))
+          .set("part_begin", before + own(0).begin);
     }
   }
 
   Graph& graph_;
   AxisSet axes_;
   int ranks_, index_;
+  Tokens tokens_;
   const model::TensorPlan* plan_;
   std::vector<std::vector<Placing>> ways_;         ///< by node
   std::vector<Placement> at_;                      ///< by value
@@ -273,14 +287,19 @@ class Placer {
 }  // namespace
 
 Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan) {
-  const AxisSet data = Axis::replicate | Axis::shard | Axis::context;
+  const bool cut = at.mesh()[Axis::context] > 1;
+  const AxisSet dealt = cut ? sequence_axes : sequence_axes | Axis::context;
   Placed placed;
-  Placer tokens(graph, data, at, nullptr);
-  tokens.run();
-  for (std::size_t p = 0; p < graph.parameters.size(); ++p)
-    placed.summed_over.push_back(tokens.sums(p) ? data : AxisSet());
+  placed.summed_over.resize(graph.parameters.size());
+  const auto run = [&](Placer placer, AxisSet axes) {
+    placer.run();
+    for (std::size_t p = 0; p < graph.parameters.size(); ++p)
+      if (placer.sums(p)) placed.summed_over[p] = placed.summed_over[p] | axes;
+  };
+  run(Placer(graph, sequence_axes, at, Tokens::dealt), dealt);
+  if (cut) run(Placer(graph, Axis::context, at, Tokens::cut), Axis::context);
   if (at.mesh()[Axis::tensor] == 1 || plan.parameters.empty()) return placed;
-  Placer tensor(graph, Axis::tensor, at, &plan);
+  Placer tensor(graph, Axis::tensor, at, Tokens::shared, &plan);
   tensor.run();
   for (std::size_t p = 0; p < graph.parameters.size(); ++p)
     if (tensor.sums(p) && graph.parameters[p].trainable)

@@ -1,8 +1,9 @@
 #pragma once
 // Placements of a forward graph's values over the axes of the mesh. Of the tensor axis: from a table of its
 // parameters alone, the pass infers where every other value is, inserts the conversions between what one op
-// gives and the next one takes, and cuts shapes to what this rank holds. Of the axes over which tokens are
-// dealt nothing is converted but parameters. What a parameter's gradient has to be summed over follows.
+// gives and the next one takes, and cuts shapes to what this rank holds. Of the context axis likewise, from
+// the inputs, of which each rank has its part of the tokens. Of the axes over which whole sequences are dealt
+// nothing is converted but parameters. What a parameter's gradient has to be summed over follows.
 
 #include <vector>
 
@@ -18,8 +19,8 @@ struct Placed {
   std::vector<AxisSet> summed_over;
 };
 
-/// Call it before anything reads shapes of the graph. Throws Error naming the op, or the parameter, that
-/// cannot be placed.
+/// Call it before anything reads shapes of the graph, which is of all tokens of a micro-batch. Throws Error
+/// naming the op, or the parameter, that cannot be placed.
 Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan);
 
 }  // namespace ztrain::program

@@ -32,8 +32,10 @@ constexpr ComputeRule rules[] = {
     {"linear_fp8_grad_weight", "EEEE>E 1010>P 1E1E>P"},
     {"rope_table", "E>E 0>0"},
     {"rope", "EE>E 00>0 1E>1 PE>P"},
-    {"attention", "EE>E 00>0 1E>1"},
-    {"attention_grad", "EEEE>E 0000>0 111E>1 EEPE>P"},
+    {"attention", "EEE>E 11E>1 0E0>0", "000>0"},
+    {"attention of joined", "EE>E 1E>1", "00>0"},
+    {"attention_grad", "EEEEE>E 1111E>1 EEEPE>P 0E000>0PP", "00000>0"},
+    {"attention_grad of joined", "EEEE>E 111E>1 EEPE>P", "0000>0"},
     {"swiglu", "E>E 0>0 1>1"},
     {"swiglu_grad", "EE>E 00>0 11>1 EP>P"},
     {"add", "EE>E 00>0 11>1 PP>P"},
@@ -50,6 +52,7 @@ constexpr ComputeRule rules[] = {
 std::string row_of(const Op& op) {
   if (op.attributes.has("rows") && op.type.starts_with("embedding")) return op.type + " of some rows";
   if (op.type.starts_with("rmsnorm") && op.attributes.has("of_heads")) return op.type + " of heads";
+  if (op.type.starts_with("attention") && op.attributes.has("joined")) return op.type + " of joined";
   if (op.type != "linear") return op.type;
   const auto parts = static_cast<std::size_t>(op.attributes.integer("parts", 1));
   if (op.inputs.size() == 1 + parts) return "linear without bias";
@@ -58,6 +61,15 @@ std::string row_of(const Op& op) {
 
 std::size_t groups_in(const ComputeRule& rule) {
   return rule.ways.find('>');
+}
+
+std::string_view outputs_among(std::string_view ways, std::string_view inputs) {
+  for (std::string_view rest = ways; !rest.empty();) {
+    const std::size_t end = std::min(rest.find(' '), rest.size()), arrow = rest.find('>');
+    if (arrow >= inputs.size() && rest.starts_with(inputs)) return rest.substr(arrow + 1, end - arrow - 1);
+    rest.remove_prefix(std::min(rest.size(), end + 1));
+  }
+  return "";
 }
 
 }  // namespace
@@ -96,9 +108,15 @@ OperandGroups operand_groups(const Op& op, const ComputeRule& rule) {
   if (op.type == "linear_grad_input") return {range(0, 1), range(1, 1 + parts)};
   if (op.type == "swiglu") return {range(0, n)};
   if (op.type == "swiglu_grad") return {range(0, n - 1), range(n - 1, n)};
-  if (op.type == "attention") return {range(0, n - 1), range(n - 1, n)};
-  if (op.type == "attention_grad")
-    return {range(0, n - 4), range(n - 4, n - 2), range(n - 2, n - 1), range(n - 1, n)};
+  if (op.type.starts_with("attention")) {
+    // q, or all of q, k and v; k and v; o and lse, and the gradient of o; document_start.
+    const std::size_t rest = op.type == "attention" ? n - 1 : n - 4;
+    OperandGroups groups{range(0, 1)};
+    if (rest > 1) groups.push_back(range(1, rest));
+    if (rest + 1 < n) groups.insert(groups.end(), {range(rest, n - 2), range(n - 2, n - 1)});
+    groups.push_back(range(n - 1, n));
+    return groups;
+  }
   const std::size_t norm = 4 + static_cast<std::size_t>(op.attributes.integer("addend", 0));
   const std::size_t read = op.type == "rmsnorm_grad" ? norm : std::min(n, groups_in(rule));
   OperandGroups each;
@@ -106,13 +124,26 @@ OperandGroups operand_groups(const Op& op, const ComputeRule& rule) {
   return each;
 }
 
-std::string_view outputs_of(const ComputeRule& rule, std::string_view inputs) {
-  for (std::string_view rest = rule.ways; !rest.empty();) {
-    const std::size_t end = std::min(rest.find(' '), rest.size()), arrow = rest.find('>');
-    if (arrow >= inputs.size() && rest.starts_with(inputs)) return rest.substr(arrow + 1, end - arrow - 1);
-    rest.remove_prefix(std::min(rest.size(), end + 1));
+std::string_view outputs_of(const ComputeRule& rule, std::string_view inputs, Axis axis) {
+  const std::string_view out = outputs_among(rule.ways, inputs);
+  const bool whole_sequences = axis == Axis::replicate || axis == Axis::shard;
+  return out.empty() && whole_sequences ? outputs_among(rule.ways_of_sequences, inputs) : out;
+}
+
+std::string part_fault(const Program& program, const Op& op, Axis axis, std::string_view inputs) {
+  const int index = Coordinate(program.mesh, program.rank)[axis];
+  if (op.type == "linear" && op.attributes.has("adds_bias") && (inputs == "11E" || inputs == "PEE")) {
+    if ((op.attributes.integer("adds_bias") != 0) == (index == 0)) return "";
+    return fmt::format("'{}' is added {}", program.tensor(op.inputs.back()).name,
+                       index == 0 ? "by no rank" : "more than once");
   }
-  return "";
+  if (!op.type.starts_with("attention") || !inputs.starts_with("0E")) return "";
+  const Tensor& queries = program.tensor(op.inputs[0]);
+  const std::int64_t first = index * queries.shape[0], all = program.mesh[axis] * queries.shape[0];
+  const std::int64_t taken = op.attributes.integer("first_query", 0), of = op.attributes.integer("keys", 0);
+  if (taken == first && of == all) return "";
+  return fmt::format("'{}' begins with token {} of {}, and is taken for token {} of {}", queries.name, first,
+                     all, taken, of);
 }
 
 }  // namespace ztrain::program

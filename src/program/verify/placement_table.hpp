@@ -28,13 +28,19 @@ struct ComputeRule {
   /// "E00>1 ...": a letter for each group of inputs, and for each output; one output letter stands for all.
   /// An op with fewer groups is matched by the beginning of a way.
   std::string_view ways;
+  /// Those over an axis that deals whole sequences: what belongs together is on one rank.
+  std::string_view ways_of_sequences{};
 };
 const ComputeRule* find_compute_rule(const Op& op);
 
 /// What it adds to is not among them.
 OperandGroups operand_groups(const Op& op, const ComputeRule& rule);
 
-/// The letters of the outputs for those of the groups, "" where no way takes these.
-std::string_view outputs_of(const ComputeRule& rule, std::string_view inputs);
+/// The letters of the outputs for those of the groups, "" where no way over the axis takes these.
+std::string_view outputs_of(const ComputeRule& rule, std::string_view inputs, Axis axis);
+
+/// What the letters of the groups do not show: a bias that not just one rank adds to a sum, and attention
+/// that takes its part of the tokens for another. "" where nothing is wrong.
+std::string part_fault(const Program& program, const Op& op, Axis axis, std::string_view inputs);
 
 }  // namespace ztrain::program

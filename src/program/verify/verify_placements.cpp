@@ -208,9 +208,10 @@ class Checker {
     std::string letters(groups.size(), '.');
     for (const Axis axis : axes_) {
       for (std::size_t g = 0; g < groups.size(); ++g) letters[g] = given[g][index(axis)];
-      const std::string_view out = outputs_of(*rule, letters);
+      const std::string_view out = outputs_of(*rule, letters, axis);
       if (out.empty()) refuse(axis, takes(groups, axis));
-      if (out == "P" && groups.size() == 3 && op.type == "linear") check_bias(op, axis);
+      if (const std::string fault = part_fault(program_, op, axis, letters); !fault.empty())
+        refuse(axis, fault);
       const bool adds = op.attributes.integer("accumulate", 0) != 0;
       for (std::size_t i = 0; i < op.outputs.size(); ++i) {
         const Spread letter = out.size() == 1 ? out[0] : i < out.size() ? out[i] : '.';
@@ -238,14 +239,6 @@ class Checker {
     if (is_flat(t)) return fmt::format("'{}'", name);
     const int p = behind_[at(program_.storage(t))];
     return p < 0 ? fmt::format("'{}'", name) : fmt::format("'{}', behind {},", name, place(at(p)).name);
-  }
-
-  /// One rank adds the bias to a sum that all have parts of.
-  void check_bias(const Op& op, Axis axis) const {
-    const bool first = Coordinate(program_.mesh, program_.rank)[axis] == 0;
-    if ((op.attributes.integer("adds_bias") != 0) != first)
-      refuse(axis, fmt::format("'{}' is added {}", program_.tensor(op.inputs.back()).name,
-                               first ? "by no rank" : "more than once"));
   }
 
   std::string takes(const OperandGroups& groups, Axis axis) const {

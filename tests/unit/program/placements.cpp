@@ -31,16 +31,18 @@ std::vector<JobSpec> meshes() {
   return {spec_over(1, 1, 1, 2, "NO_SHARD"),          spec_over(1, 2, 1, 1, "NO_SHARD"),
           spec_over(2, 2, 1, 2, "FULL_SHARD"),        spec_over(2, 2, 1, 2, "zero1", false),
           spec_over(1, 2, 2, 1, "SHARD_GRAD_OP"),     spec_over(2, 1, 2, 4, "zero2"),
-          spec_over(1, 3, 1, 5, "FULL_SHARD", false), spec_over(3, 1, 1, 4, "NO_SHARD", false)};
+          spec_over(1, 3, 1, 5, "FULL_SHARD", false), spec_over(3, 1, 1, 4, "NO_SHARD", false),
+          spec_over(1, 1, 4, 1, "NO_SHARD"),          spec_over(1, 2, 2, 2, "zero2", false)};
 }
 
 TEST(Placements, OfSecondaryShardsAreAccepted) {
   for (const int inner : {2, 4})
-    for (const int tensor : {1, 2}) {
-      JobSpec spec = spec_over(1, 4, 1, tensor, "FULL_SHARD");
+    for (const auto& [context, tensor] : {std::pair{1, 1}, {1, 2}, {2, 1}}) {
+      JobSpec spec = spec_over(1, 4, context, tensor, "FULL_SHARD");
       spec.mesh.shard_inner = inner;
       spec.sharding.secondary_shards = true;
-      EXPECT_EQ(refusal([&] { verify_job(test::small_model(), spec); }), "") << inner << " " << tensor;
+      EXPECT_EQ(refusal([&] { verify_job(test::small_model(), spec); }), "")
+          << inner << " " << spec.mesh.describe();
     }
 }
 
@@ -181,6 +183,19 @@ TEST(Placements, ABiasThatEveryRankAddsIsRefused) {
     const std::string said = refusal([&] { verify_placements(broken); });
     EXPECT_NE(said.find("o_proj.bias' is added"), std::string::npos) << said;
   }
+}
+
+TEST(Placements, AttentionThatTakesItsTokensForOthersIsRefused) {
+  const Job job = compile(test::small_model(), spec_over(1, 1, 2, 2, "FULL_SHARD"), 2);
+  for (const char* type : {"attention", "attention_grad"})
+    for (const auto& [key, value] : {std::pair{"first_query", 0}, std::pair{"keys", 16}}) {
+      Program broken = job.train;
+      for (Op& op : broken.ops)
+        if (op.type == type) op.attributes.set(key, std::int64_t{value});
+      const std::string said = refusal([&] { verify_placements(broken); });
+      EXPECT_NE(said.find("is taken for token"), std::string::npos) << type << " " << key << ": " << said;
+      EXPECT_NE(said.find("over context"), std::string::npos) << said;
+    }
 }
 
 TEST(Placements, GradientsAreSummedOverTheAxesThatTheyFollowFrom) {

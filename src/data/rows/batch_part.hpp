@@ -1,0 +1,36 @@
+#pragma once
+// The part of a micro-batch that a rank has where several share its sequences (mesh.context).
+
+#include <cstdint>
+#include <vector>
+
+#include "data/rows/row_source.hpp"
+
+namespace ztrain::data {
+
+/// Rows are read whole, and the rank's part of all arrays is taken. Positions and document starts travel with
+/// the tokens: the latter count from the first token of the whole micro-batch. Parts are of equal size: what
+/// the last ones lack is padding, a document of its own of weight 0.
+class BatchPart {
+ public:
+  /// Part `index` of so many of a micro-batch of these tokens.
+  BatchPart(std::int64_t tokens, std::int64_t parts, std::int64_t index);
+
+  /// read(MicroBatch) writes all tokens; out takes the part.
+  template <class Read>
+  void fill(const MicroBatch& out, const Read& read) {
+    if (parts_ == 1) return read(out);
+    read(whole());
+    take(out);
+  }
+
+ private:
+  MicroBatch whole();
+  void take(const MicroBatch& out) const;
+
+  std::int64_t parts_, begin_, count_;
+  std::vector<std::int32_t> tokens_, targets_, positions_, document_start_;  ///< none of a single part
+  std::vector<float> weights_;
+};
+
+}  // namespace ztrain::data

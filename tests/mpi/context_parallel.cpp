@@ -1,0 +1,120 @@
+// The whole decoder with the tokens of a micro-batch split over `context`, in fp64: the loss, the norm and
+// the gradient of each parameter are those of ranks that have whole sequences.
+
+#include <gtest/gtest.h>
+
+#include "kernels/launch/backend.hpp"
+#include "tests/support/mpi_main.hpp"
+#include "tests/support/parameter_gradients.hpp"
+
+namespace ztrain::context_parallel_test {
+namespace {
+
+using test::session;
+using test::StepResult;
+using test::TinyModel;
+
+struct Variant {
+  const char* name;
+  void (*set)(TinyModel&);
+};
+
+constexpr Variant variants[] = {
+    {"plain", [](TinyModel&) {}},
+    {"documents",
+     [](TinyModel& m) {
+       m.document_ends = {1, 2, 5, 12};
+     }},
+    {"documents_in_rows_that_do_not_divide",
+     [](TinyModel& m) {
+       m.sequence = 11, m.micro = 2, m.global = 8;
+       m.document_ends = {3, 10};
+     }},
+    {"padding_beyond_a_part",
+     [](TinyModel& m) { m.sequence = 5, m.dims.sliding_window = 2, m.dims.full_attention_layers = 1; }},
+    {"window",
+     [](TinyModel& m) {
+       m.dims.sliding_window = 3, m.dims.full_attention_layers = 1;
+       m.document_ends = {6};
+     }},
+    {"one_head_of_keys", [](TinyModel& m) { m.dims.num_key_value_heads = 1; }},
+    {"three_heads_of_keys",
+     [](TinyModel& m) { m.dims.num_attention_heads = 6, m.dims.num_key_value_heads = 3; }},
+    {"tied", [](TinyModel& m) { m.dims.tie_word_embeddings = true; }},
+    {"biases_and_norms_of_heads",
+     [](TinyModel& m) {
+       m.dims.attention_bias = m.dims.attention_output_bias = true;
+       m.dims.qk_norm = true;
+     }},
+    {"dropout",
+     [](TinyModel& m) {
+       m.lora = {3, 6, 0.25, {"q_proj", "up_proj"}}, m.adapter_std = 0.3;
+     }},
+    {"adapters",
+     [](TinyModel& m) {
+       m.lora = {3, 6, 0, {"q_proj", "k_proj", "o_proj", "down_proj", "up_proj"}};
+       m.dims.trainable = {"model.layers.1.input_layernorm.weight", "lm_head.weight"};
+       m.adapter_std = 0.3;
+     }},
+    {"of_weights_that_are_joined",
+     [](TinyModel& m) {
+       m.dims.hidden_size = 64, m.dims.intermediate_size = 64, m.dims.head_dim = 8;
+       m.dims.num_key_value_heads = 4;
+     }},
+};
+
+class ContextParallel : public testing::TestWithParam<Variant> {
+ protected:
+  static void SetUpTestSuite() { kernels::initialize_backend(); }
+};
+
+MeshShape mesh_of(Axis data, int data_ranks, int context, int tensor = 1) {
+  MeshShape mesh;
+  mesh[data] = data_ranks;
+  mesh[Axis::context] = context;
+  mesh[Axis::tensor] = tensor;
+  return mesh;
+}
+
+struct Way {
+  MeshShape mesh;
+  const char* strategy;
+  int recompute = 0;
+};
+
+std::vector<Way> ways(int ranks) {
+  std::vector<Way> all;
+  for (int context = 2; context <= ranks; context *= 2) {
+    all.push_back({mesh_of(Axis::shard, ranks / context, context), "FULL_SHARD", 1});
+    all.push_back({mesh_of(Axis::replicate, ranks / context, context), context == 2 ? "NO_SHARD" : "zero2"});
+    if (context < ranks) all.push_back({mesh_of(Axis::shard, 1, context, ranks / context), "zero1"});
+  }
+  return all;
+}
+
+TEST_P(ContextParallel, GivesTheGradientsOfTheWholeModel) {
+  TinyModel m;
+  GetParam().set(m);
+  const program::Precision f64 = test::precision_of(DType::f64);
+  const int ranks = session().size();
+  const StepResult whole =
+      test::step_result(session(), m, test::spec_for(m, mesh_of(Axis::shard, ranks, 1), "FULL_SHARD", f64));
+  for (const Way& way : ways(ranks)) {
+    SCOPED_TRACE(testing::Message() << way.mesh.describe() << " " << way.strategy);
+    const int tensor = way.mesh[Axis::tensor];
+    m.context = way.mesh[Axis::context];
+    auto spec = test::spec_for(m, way.mesh, way.strategy, f64);
+    if (tensor > 1) spec.tensor = model::decoder_tensor_plan(m.dims, tensor);
+    // Parts of a part need not be equal where norms are whole.
+    spec.tensor.sequence_parallel = round_up(m.micro * m.sequence, m.context) / m.context % tensor == 0;
+    spec.recompute.every = way.recompute;
+    test::expect_same(whole, test::step_result(session(), m, spec));
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ContextParallel, testing::ValuesIn(variants),
+                         [](const auto& v) { return std::string(v.param.name); });
+
+}  // namespace
+}  // namespace ztrain::context_parallel_test
