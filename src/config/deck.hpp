@@ -75,6 +75,10 @@ struct TensorParallel {
   bool sequence_parallel = true;  ///< norms and the residual stream are split by tokens over mesh.tensor
 };
 
+struct ContextParallel {
+  std::string method;  ///< gather | ring | ulysses
+};
+
 struct Sharding {
   std::string strategy;               ///< canonical: a name of config/strategy.hpp
   std::string reshard_after_forward;  ///< auto | true | false | N, a whole number as text
@@ -193,6 +197,7 @@ struct Deck {
   Lora lora;
   Batch batch;
   Mesh mesh;
+  ContextParallel context;
   TensorParallel tensor;
   Sharding sharding;
   Precision precision;

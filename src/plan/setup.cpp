@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/shape.hpp"
 #include "config/recompute_pieces.hpp"
 #include "config/validate/validate.hpp"
 #include "model/family.hpp"
@@ -61,6 +62,23 @@ std::int64_t most_documents(const config::Deck& deck) {
   return deck.data.max_documents > 0 ? deck.batch.micro * (deck.data.max_documents + 1) : 0;
 }
 
+/// What cannot be computed over mesh.context yet: told before the first step.
+void require_context_support(const config::Deck& deck) {
+  REQUIRE(deck.context.method == "gather",
+          "{}: context.method = \"{}\" is not there yet; set it to \"gather\"",
+          config::source_of(deck, "context.method"), deck.context.method);
+  if (deck.mesh.context <= 1) return;
+  const std::string at =
+      fmt::format("{}: mesh.context = {}", config::source_of(deck, "mesh.context"), deck.mesh.context);
+  REQUIRE(deck.precision.fp8 == "none", "{} does not go with precision.fp8 = \"{}\" yet; set it to \"none\"",
+          at, deck.precision.fp8);
+  const std::int64_t tokens = deck.batch.micro * deck.data.sequence;
+  REQUIRE(deck.lora.rank == 0 || deck.lora.dropout == 0 || tokens % deck.mesh.context == 0,
+          "{} does not divide the {} tokens of a micro-batch (batch.micro {} x data.sequence {}), which "
+          "lora.dropout = {} needs: change one of these, or set lora.dropout = 0",
+          at, tokens, deck.batch.micro, deck.data.sequence, deck.lora.dropout);
+}
+
 /// What cannot be written to checkpoints yet, or computed: told before the first step.
 void require_tensor_support(const config::Deck& deck, const model::TensorPlan& plan) {
   const std::string at =
@@ -69,12 +87,13 @@ void require_tensor_support(const config::Deck& deck, const model::TensorPlan& p
           at, deck.precision.fp8);
   REQUIRE(deck.lora.rank == 0 || deck.lora.dropout == 0,
           "{} does not go with lora.dropout = {} yet; set it to 0", at, deck.lora.dropout);
-  const std::int64_t tokens = deck.batch.micro * deck.data.sequence;
-  REQUIRE(!deck.tensor.sequence_parallel || tokens % deck.mesh.tensor == 0,
-          "{} does not divide the {} tokens of a micro-batch (batch.micro {} x data.sequence {}) into equal "
-          "parts: "
-          "change one of these, or set tensor.sequence_parallel = false",
-          at, tokens, deck.batch.micro, deck.data.sequence);
+  const std::int64_t tokens = ceil_div(deck.batch.micro * deck.data.sequence, deck.mesh.context);
+  REQUIRE(
+      !deck.tensor.sequence_parallel || tokens % deck.mesh.tensor == 0,
+      "{} does not divide the {} tokens of a micro-batch (batch.micro {} x data.sequence {}{}) into equal "
+      "parts: change one of these, or set tensor.sequence_parallel = false",
+      at, tokens, deck.batch.micro, deck.data.sequence,
+      deck.mesh.context > 1 ? fmt::format(" / mesh.context {}", deck.mesh.context) : "");
   const config::Model& m = deck.model;
   const auto uneven = [](const model::ParameterCut& cut) { return !cut.slice.begins.empty(); };
   const optim::Settings settings = optimizer_of(deck).settings();
@@ -139,13 +158,15 @@ program::JobSpec job_spec(const config::Deck& deck, Target target) {
   spec.recompute = recompute_of(deck.recompute);
   spec.units = unit_options(deck.sharding, spec.strategy);
   spec.sharding = shard_options(deck, spec.strategy);
+  require_context_support(deck);
   spec.tensor = tensor_plan_of(deck);
   return spec;
 }
 
 model::Graph training_graph(const config::Deck& deck) {
   model::Request request;
-  request.tokens = deck.batch.micro * deck.data.sequence;
+  request.tokens =
+      round_up(deck.batch.micro * deck.data.sequence, std::max<std::int64_t>(1, deck.mesh.context));
   request.compute = deck.precision.parameters;
   request.objective = model::Objective::loss;
   model::Graph graph = model::build(deck, request);

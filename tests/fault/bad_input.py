@@ -194,8 +194,8 @@ class BadInput(zt.Case):
 
     def test_axis_that_is_not_there_yet(self):
         self.refuse(
-            {"mesh.context": 2},
-            r"mesh\.context = 2: this version does not train over the context axis yet",
+            {"mesh.pipeline": 2},
+            r"mesh\.pipeline = 2: this version does not train over the pipeline axis yet",
             ranks=2,
         )
 

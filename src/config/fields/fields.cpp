@@ -33,6 +33,7 @@ constexpr std::array section_rows{
                "trained."},
     SectionRow{"batch", "Batch sizes, in sequences."},
     SectionRow{"mesh", "Degrees of the five mesh axes; their product is the number of ranks."},
+    SectionRow{"context", "How sequences are shared over mesh.context."},
     SectionRow{"tensor", "How layers are shared over mesh.tensor."},
     SectionRow{"sharding", "What is sharded, and when it is gathered."},
     SectionRow{"precision", "Element types: fp32, bf16, fp16, or fp64 for all five."},

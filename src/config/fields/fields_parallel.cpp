@@ -23,8 +23,10 @@ std::vector<Field> batch_and_mesh() {
                     "Groups of ranks that hold whole copies of the sharded states."})),
       free(numeric({"mesh.shard", &at<&Deck::mesh, &Mesh::shard>, "-1", "ranks", degree(),
                     "Ranks over which the states are sharded; each has its own part of the batch."})),
-      free(numeric({"mesh.context", &at<&Deck::mesh, &Mesh::context>, "1", "ranks", degree(),
-                    "Ranks that share one sequence."})),
+      free(numeric(
+          {"mesh.context", &at<&Deck::mesh, &Mesh::context>, "1", "ranks", degree(),
+           "Ranks that share each micro-batch: every one has its part of the tokens. Where these do not "
+           "divide, padding is added. States are sharded over these ranks as over those of mesh.shard."})),
       free(numeric(
           {"mesh.tensor", &at<&Deck::mesh, &Mesh::tensor>, "1", "ranks", degree(),
            "Ranks that share each layer: heads of attention, columns and rows of the feed-forward, words of "
@@ -32,10 +34,18 @@ std::vector<Field> batch_and_mesh() {
            "vocabulary. They exchange activations in every layer, so they belong on one node. Heads and "
            "the intermediate size must divide by it, and either heads of keys by it or it by them. With "
            "states of 8 bits the vocabulary must too, and a checkpoint resumes on the same degree alone."})),
+      free(
+          {"context.method", &at<&Deck::context, &ContextParallel::method>, R"("gather")", "",
+           one_of({"gather", "ring", "ulysses"}),
+           "Where mesh.context > 1, how tokens attend to those of other ranks. gather: every rank gathers "
+           "the keys and values of all tokens of the micro-batch, layer by layer; a rank of later tokens has "
+           "more keys to attend to, and computes longer, unless batch.micro is a multiple of mesh.context. "
+           "ring and ulysses are not there yet."}),
       free({"tensor.sequence_parallel", &at<&Deck::tensor, &TensorParallel::sequence_parallel>, "true", "",
             any(),
             "Where mesh.tensor > 1: norms and the residual stream are split by tokens over its ranks, which "
-            "saves memory and sends no more. batch.micro x data.sequence must be a multiple of mesh.tensor. "
+            "saves memory and sends no more. A rank's tokens of a micro-batch, batch.micro x data.sequence / "
+            "mesh.context, must be a multiple of mesh.tensor. "
             "false: every rank has them whole."}),
   };
 }

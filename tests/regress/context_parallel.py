@@ -1,0 +1,114 @@
+"""mesh.context from the command line: losses, norms and validation of one rank, packed documents of any lengths,
+checkpoints that go from any mesh to any, the plan's bytes, refusals."""
+
+import json
+import unittest
+
+import token_files
+import ztrain_run as zt
+
+
+def mesh(shard, context, tensor=1, **more):
+    return {"mesh.shard": shard, "mesh.context": context, "mesh.tensor": tensor, **more}
+
+
+class ContextParallel(zt.Case):
+    """Sequences of 31 tokens, which 2 and 4 ranks do not divide, and a window that reaches into other ranks' tokens."""
+
+    @classmethod
+    def sections(cls):
+        sections = super().sections()
+        sections["run"]["steps"] = 10
+        sections["data"].update({"sequence": 31, "validation": [str(cls.text)]})
+        sections["evaluation"] = {"interval": 5, "batches": 2}
+        sections["model"].update({"family": "mistral", "sliding_window": 9})
+        return sections
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.output = cls.train(1, "one_rank", {"checkpoint.interval": 5})
+        cls.one_rank = zt.losses(cls.output)
+
+    def agrees(self, name, ranks, overrides):
+        output = self.train(ranks, name, overrides)
+        found = zt.losses(output)
+        self.assert_close(self.one_rank, found, 1e-5, name)
+        for step, (_, norm) in self.one_rank.items():
+            self.assertLessEqual(abs(found[step][1] - norm), 1e-5 * norm, f"{name}: the norm of step {step}")
+        return output
+
+    def test_losses_and_norms_are_those_of_one_rank(self):
+        two = self.agrees("two", 2, mesh(1, 2, **{"evaluation.batches": 2}))
+        self.assertIn("mesh       1 x 1 x 1 x 2 x 1", self.last.out)
+        expected, found = zt.validation_losses(self.output), zt.validation_losses(two)
+        self.assertEqual(sorted(expected), [5, 10])
+        for step, loss in expected.items():
+            self.assertLessEqual(abs(found[step] - loss), 1e-5 * loss)
+        self.agrees("four", 4, mesh(1, 4, **{"sharding.strategy": "zero1", "evaluation.interval": 0}))
+        self.agrees("recomputed", 4, mesh(2, 2, **{"sharding.strategy": "FULL_SHARD", "recompute.mode": "full"}))
+        self.agrees("heads", 4, mesh(1, 2, 2, **{"sharding.strategy": "NO_SHARD"}))
+        self.agrees("rows", 2, mesh(1, 2, **{"batch.micro": 2}))
+
+    def test_documents_of_any_lengths(self):
+        file = self.folder / "documents.h5"
+        token_files.write_tokens(file, *token_files.some_documents(200, 3, 31, 1))
+        keys = {"data.train": [file], "data.packing": "documents", "data.validation": [], "evaluation.interval": 0}
+        one = zt.losses(self.train(1, "packed_one", keys))
+        self.assert_close(one, zt.losses(self.train(4, "packed_four", mesh(1, 4, **keys))), 1e-5)
+        keys["data.packing"] = "windows"
+        self.assertNotEqual(one, zt.losses(self.train(1, "windows", keys)))
+
+    def test_the_plan_is_what_a_run_sends(self):
+        words = zt.words_of({**mesh(1, 2, 2), "tensor.sequence_parallel": False})
+        result = zt.run(0, ["plan", self.deck, "--ranks", 4, "--json", *words])
+        self.assertEqual(result.code, 0, str(result))
+        output = self.train(4, "sends", {**mesh(1, 2, 2), "tensor.sequence_parallel": False})
+        record = [r for r in zt.metrics(output) if "bytes_sent" in r][0]
+        self.assertIn("context", record["bytes_sent"])
+        self.assertEqual(sum(record["bytes_sent"].values()), json.loads(result.out)["traffic"]["bytes"])
+
+    def test_the_same_mesh_gives_the_same_bits(self):
+        runs = [zt.losses(self.train(4, f"again_{i}", mesh(2, 2))) for i in range(2)]
+        self.assert_same(*runs)
+
+    def test_checkpoints_go_from_any_mesh_to_any(self):
+        split = self.train(2, "split", mesh(1, 2, **{"checkpoint.interval": 5}))
+        self.assertEqual(zt.saved_steps(split / "checkpoints"), [5, 10])
+        for name, ranks, overrides, source in (
+            ("to_one", 1, {}, split),
+            ("to_tensor", 2, mesh(1, 1, 2, **{"tensor.sequence_parallel": False}), split),
+            ("from_one", 4, mesh(1, 4), self.output),
+        ):
+            resume = {"checkpoint.resume": str(source / "checkpoints" / "step_5")}
+            found = zt.losses(self.train(ranks, name, {**overrides, **resume}))
+            expected = {step: loss for step, loss in self.one_rank.items() if step > 5}
+            self.assert_close(expected, found, 1e-5, name)
+
+    def test_exports_are_the_same_file(self):
+        """Steps that move no weight, from one checkpoint."""
+        source = self.train(1, "still", {**zt.STILL, "run.steps": 1})
+        resume = {"checkpoint.resume": str(source / "checkpoints" / "step_1"), "run.steps": 2, **zt.STILL}
+        written = []
+        for name, ranks, overrides in (("whole", 1, {}), ("parts", 4, mesh(2, 2))):
+            folder = self.folder / f"export_{name}"
+            self.train(ranks, f"exports_{name}", {**overrides, **resume, "checkpoint.export": folder})
+            written.append({f.name: f.read_bytes() for f in folder.iterdir() if f.suffix == ".safetensors"})
+        self.assertTrue(written[0])
+        self.assertEqual(written[0], written[1])
+
+    def refuse(self, ranks, overrides, *patterns):
+        words = zt.words_of({"run.output": self.folder / "refused", **overrides})
+        self.assert_refused(zt.run(ranks, [self.deck, *words]), *patterns, times=ranks)
+
+    def test_what_does_not_go_together_is_said(self):
+        for method in ("ring", "ulysses"):
+            self.refuse(2, mesh(1, 2, **{"context.method": method}), rf'context\.method = "{method}" is not there yet')
+        fp8 = {"data.sequence": 32, "precision.preset": "bf16", "precision.fp8": "tensorwise"}
+        self.refuse(2, mesh(1, 2, **fp8), r"mesh\.context = 2 does not go with precision\.fp8")
+        adapters = {"lora.rank": 2, "lora.dropout": 0.1, "lora.random_base": True}
+        self.refuse(2, mesh(1, 2, **adapters), r"mesh\.context = 2 does not divide the 31 tokens .* lora\.dropout")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
