@@ -30,11 +30,11 @@ int bench(const Invocation& call) {
   Parser parser("Times a deck's step on random tokens; its data and weights are not read", "ztrain bench");
   std::string path, json;
   bench::BenchRequest request;
-  parser.option("deck", path, "the deck").required();
+  parser.option("deck", path, "the deck").required().local_path();
   parser.option("--steps", request.steps, "timed steps").range(1, 1'000'000);
   parser.option("--warmup", request.warmup, "steps before them").range(0, 1'000'000);
   parser.flag("--kernels", request.kernels, "also run each kernel of the step alone");
-  parser.option("--json", json, "file for the same numbers as one JSON object");
+  parser.option("--json", json, "file for the same numbers as one JSON object").local_path();
   parser.keep_others();
   if (const auto code = parser.parse(call)) return *code;
   const bool first = call.session.rank() == 0;

@@ -152,7 +152,7 @@ int check(const Invocation& call) {
   std::string path;
   int ranks = 0;
   bool without_files = false;
-  parser.option("deck", path, "the deck").required();
+  parser.option("deck", path, "the deck").required().local_path();
   parser.option("--ranks", ranks, "check mesh, batch and memory for this many ranks").range(1, 1 << 20);
   parser.flag("--without-files", without_files,
               "look at neither data nor weights, which may be on another machine");
@@ -168,7 +168,8 @@ int check(const Invocation& call) {
     } else {
       REQUIRE(deck.model.vocab_size > 0, "{}: model.vocab_size is not known without the data: give it", path);
       call.console.print(fmt::format("{}: its data and weights are not looked at\n", path));
-      call.console.print(config::notes_on_variables(deck));
+      for (const std::string& note : config::notes_on_variables(deck))
+        call.console.print(fmt::format("note: {}\n", note));
     }
     const model::Graph graph = plan::training_graph(deck);
     print_trained(call.console, deck, graph);

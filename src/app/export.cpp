@@ -13,8 +13,8 @@ int export_model(const Invocation& call) {
   train::ExportRequest request;
   double max_shard = static_cast<double>(request.max_shard_bytes) * 1e-9;
   bool adapters = false;
-  parser.option("checkpoint", request.checkpoint, "a folder step_N").required();
-  parser.option("--to", request.to, "the folder to make").required();
+  parser.option("checkpoint", request.checkpoint, "a folder step_N").required().local_path();
+  parser.option("--to", request.to, "the folder to make").required().local_path();
   parser.option("--dtype", request.dtype, "of the weights; auto: what the model was trained to compute in")
       .one_of({"auto", "bf16", "fp16", "fp32"})
       .shows_default();

@@ -112,10 +112,12 @@ int generate(const Invocation& call) {
                 "ztrain generate");
   GenerateArguments a;
   parser.option("model", a.model, "a folder step_N, or one with config.json and safetensors files")
-      .required();
+      .required()
+      .local_path();
   parser.option("--prompt", a.prompt, "text to continue (models of bytes)");
   parser.option("--prompt-ids", a.prompt_ids, "token ids to continue, comma-separated");
-  parser.option("--prompt-file", a.prompt_file, "file of token ids: a prompt per line, a line out for each");
+  parser.option("--prompt-file", a.prompt_file, "file of token ids: a prompt per line, a line out for each")
+      .local_path();
   add_sampling(parser, a.options);
   parser.option("--eos", a.eos, "token ids that end a text; else those of the model's folder; -1: none");
   parser
@@ -130,9 +132,10 @@ int generate(const Invocation& call) {
               "what ranks on GPUs exchange weights by; else as the run did (device.communicator)")
       .one_of({"auto", "nccl", "mpi"});
   parser.flag("--ids", a.ids, "print token ids for a text too");
-  parser.option(
-      "--logits", a.logits,
-      "file for the logits of every token of the prompts: fp32, little-endian, [tokens, vocabulary]");
+  parser
+      .option("--logits", a.logits,
+              "file for the logits of every token of the prompts: fp32, little-endian, [tokens, vocabulary]")
+      .local_path();
   if (const auto code = parser.parse(call)) return *code;
   run(call.session, call.console, a);
   return 0;

@@ -13,6 +13,7 @@
 #include "base/fits_fp32.hpp"
 #include "base/plain_text.hpp"
 #include "base/text.hpp"
+#include "files/file.hpp"
 #include "telemetry/console.hpp"
 
 namespace ztrain::app {
@@ -62,6 +63,11 @@ template Option& Option::range(double, double);
 
 Option& Option::one_of(const std::vector<std::string>& values) {
   option_->check(CLI::IsMember(values));
+  return *this;
+}
+
+Option& Option::local_path() {
+  option_->check(why_not_local);
   return *this;
 }
 

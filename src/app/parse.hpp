@@ -28,6 +28,7 @@ class Option {
   Option& not_negative();
   template <class T>
   Option& range(T low, T high);  ///< T: int or double
+  Option& local_path();          ///< of a file or folder, and no address
   Option& one_of(const std::vector<std::string>& values);
   Option& shows_default();  ///< in --help: the value that the variable has now
 

@@ -26,7 +26,7 @@ struct Options {
 };
 
 void declare(Parser& parser, Options& o) {
-  parser.option("deck", o.deck, "the deck");
+  parser.option("deck", o.deck, "the deck").local_path();
   parser.option("--ranks", o.ranks, "ranks of the job; the product of a deck's mesh may say it")
       .range(1, 1 << 20);
   parser.flag("--json", o.json, "print one JSON object");
@@ -75,6 +75,7 @@ plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, 
   const bool found = plan.search && !plan.search->best.empty();
   if (!found && !verdict_of(plan.cost).fits()) plan.fixes = plan::fixes_for(plan.question, watch());
   plan.strategies = strategies.get();
+  plan.notes = config::notes_on_variables(config::load_deck(o.deck, overrides, config::Files::elsewhere));
   return plan;
 }
 
@@ -101,8 +102,7 @@ int plan(const Invocation& call) {
     REQUIRE(!options.deck.empty(), "ztrain plan needs a deck, or --parameters; see ztrain plan --help");
     const plan::Plan plan = plan_of(options, parser.remaining(), call.console);
     if (options.json) return call.console.print(json_text(plan::report_json(plan), 2) + "\n");
-    const config::Deck deck = config::load_deck(options.deck, parser.remaining(), config::Files::elsewhere);
-    call.console.print(plan::report_text(plan) + config::notes_on_variables(deck));
+    call.console.print(plan::report_text(plan));
   });
   return 0;
 }

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/error.hpp"
+#include "base/plain_text.hpp"
 #include "data/tokens/token_source.hpp"
 #include "files/file.hpp"
 
@@ -37,7 +38,8 @@ void require_in_vocabulary(const Tokens& prompt, std::int64_t vocabulary, const 
 }
 
 std::vector<Tokens> read_prompts(const std::string& path, std::int64_t vocabulary) {
-  std::istringstream file(read_file_or_stream(path, largest_prompts, "--prompt-file"));
+  const std::string bytes = read_file_or_stream(path, largest_prompts, "--prompt-file");
+  std::istringstream file{std::string(utf8_text(bytes, path))};
   std::vector<Tokens> prompts;
   for (std::string line; std::getline(file, line);) {
     const std::string where = fmt::format("{}:{}", path, prompts.size() + 1);

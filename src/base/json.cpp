@@ -67,7 +67,8 @@ json parse_json(std::string_view text) {
   }
 }
 
-json parse_json(std::string_view text, const std::string& where, const JsonLimits& limits) {
+json parse_json(std::string_view bytes, const std::string& where, const JsonLimits& limits) {
+  const std::string_view text = utf8_text(bytes, where);
   REQUIRE(static_cast<std::int64_t>(text.size()) <= limits.bytes,
           "{}: has {} bytes, and no such file has more than {}", where, text.size(), limits.bytes);
   REQUIRE(text.find('\0') == std::string_view::npos,  // where the library's parser takes a text to end

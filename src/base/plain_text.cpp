@@ -1,8 +1,10 @@
 #include "base/plain_text.hpp"
 
-#include <fmt/format.h>
-
+#include <algorithm>
+#include <array>
 #include <cstdint>
+
+#include "base/error.hpp"
 
 namespace ztrain {
 namespace {
@@ -27,6 +29,22 @@ std::size_t plain_character(std::string_view text) {
   const bool overlong = (bytes == 3 && c < 0x800) || (bytes == 4 && c < 0x10000);
   const bool no_character = c > 0x10ffff || (c >= 0xd800 && c < 0xe000);
   return overlong || no_character || is_control(c) ? 0 : bytes;
+}
+
+using namespace std::string_view_literals;
+
+/// How a text begins. The longer marks come first.
+struct MarkRow {
+  std::string_view mark, encoding;
+};
+constexpr std::array marks{MarkRow{"\xff\xfe\0\0"sv, "UTF-32"}, MarkRow{"\0\0\xfe\xff"sv, "UTF-32"},
+                           MarkRow{"\xff\xfe"sv, "UTF-16"}, MarkRow{"\xfe\xff"sv, "UTF-16"}};
+
+/// Two ASCII characters in the bytes from `at` on, of which every second is zero.
+bool is_two_of_16_bits(std::string_view bytes, std::size_t at) {
+  const auto is_ascii = [](char c) { return (c >= ' ' && c <= '~') || c == '\n' || c == '\r' || c == '\t'; };
+  return bytes.size() >= 4 && is_ascii(bytes[at]) && is_ascii(bytes[at + 2]) && bytes[1 - at] == 0 &&
+         bytes[3 - at] == 0;
 }
 
 /// kept: characters that stay though they are not plain.
@@ -54,6 +72,23 @@ bool is_plain_text(std::string_view text) {
     text.remove_prefix(bytes);
   }
   return true;
+}
+
+std::string_view wide_encoding(std::string_view bytes) {
+  const auto* row =
+      std::find_if(marks.begin(), marks.end(), [&](const MarkRow& m) { return bytes.starts_with(m.mark); });
+  if (row != marks.end()) return row->encoding;
+  if (is_two_of_16_bits(bytes, 0)) return "UTF-16LE";
+  return is_two_of_16_bits(bytes, 1) ? "UTF-16BE" : "";
+}
+
+std::string_view utf8_text(std::string_view bytes, const std::string& where) {
+  const std::string_view wide = wide_encoding(bytes);
+  REQUIRE(wide.empty(),
+          "{}: is text in {}, and must be UTF-8: save it as that, or convert it (iconv -f {} -t UTF-8)",
+          where, wide, wide);
+  constexpr std::string_view mark = "\xef\xbb\xbf";
+  return bytes.starts_with(mark) ? bytes.substr(mark.size()) : bytes;
 }
 
 std::string printable(std::string_view text, std::size_t most) {

@@ -14,6 +14,13 @@ bool is_plain_text(std::string_view text);
 /// cut, and ends with "...".
 std::string printable(std::string_view text, std::size_t most = std::string_view::npos);
 
+/// The text of a file, without the mark that editors put before UTF-8. Throws Error that begins with `where`
+/// and names the encoding where it is of characters of 16 or 32 bits, which some editors and shells write.
+std::string_view utf8_text(std::string_view bytes, const std::string& where);
+
+/// That encoding, as iconv calls it; "" where the bytes do not begin as such a text.
+std::string_view wide_encoding(std::string_view bytes);
+
 constexpr std::size_t most_quoted = 120;  ///< bytes of a value or name in a message
 
 /// A whole text that holds such names: the same, but lines stay lines and tabs tabs.

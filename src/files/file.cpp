@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -18,6 +19,8 @@ namespace ztrain {
 namespace {
 
 constexpr std::size_t largest_call = std::size_t{1} << 30;  // Linux moves less than 2 GiB a call
+
+constexpr std::size_t most_path = 1000;  ///< bytes of a path in a message; some are too long to be one
 
 struct KindRow {
   mode_t kind;
@@ -45,7 +48,7 @@ std::string before(std::string_view key) {
 
 [[noreturn]] void cannot_open(const std::string& path, bool writes, std::string_view key,
                               const std::string& reason) {
-  fail("{}cannot {} '{}': {}", before(key), writes ? "write" : "read", printable(path), reason);
+  fail("{}cannot {} '{}': {}", before(key), writes ? "write" : "read", printable(path, most_path), reason);
 }
 
 /// Closes what it has when it goes out of scope.
@@ -134,6 +137,18 @@ bool write_all(int descriptor, std::string_view bytes) {
     bytes.remove_prefix(static_cast<std::size_t>(n));
   }
   return true;
+}
+
+std::string why_not_local(const std::string& path) {
+  const std::size_t end = path.find("://");
+  const auto names_one = [](unsigned char c) { return std::isalnum(c) != 0 || c == '+' || c == '-'; };
+  const bool address =
+      end != std::string::npos && end > 0 && std::ranges::all_of(path.substr(0, end), names_one);
+  return address ? fmt::format(
+                       "'{}' is an address, and ztrain reads and writes files alone: copy it to a folder "
+                       "here, or mount it as one, and give that path",
+                       printable(path, most_quoted))
+                 : "";
 }
 
 void allow_many_files() {

@@ -56,6 +56,10 @@ auto in_folder(const std::filesystem::path& folder, const Use& use) {
   }
 }
 
+/// A sentence on an address such as s3://bucket/name, which the system would take for a name in a folder
+/// "s3:"; "" for other paths.
+std::string why_not_local(const std::string& path);
+
 /// Lets this process open as many files as the system allows, which is often more than it starts with.
 /// Data of more files than those 1024 are common.
 void allow_many_files();

@@ -349,6 +349,7 @@ std::string report_text(const Plan& plan) {
                      traffic_section(plan.cost) + time_section(plan.cost) + verdict_section(plan.cost);
   if (plan.search) text += search_section(*plan.search, plan);
   if (plan.fixes) text += fixes_section(*plan.fixes);
+  for (const std::string& note : plan.notes) text += fmt::format("note: {}\n", note);
   return text;
 }
 

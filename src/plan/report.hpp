@@ -17,9 +17,10 @@ namespace ztrain::plan {
 struct Plan {
   Question question;
   Cost cost;
-  std::vector<Cost> strategies;  ///< the same deck under each strategy on the same mesh
-  std::optional<Fixes> fixes;    ///< where it does not fit
-  std::optional<Search> search;  ///< where it was asked for
+  std::vector<Cost> strategies;      ///< the same deck under each strategy on the same mesh
+  std::optional<Fixes> fixes;        ///< where it does not fit
+  std::optional<Search> search;      ///< where it was asked for
+  std::vector<std::string> notes{};  ///< what a run needs that is not here
 };
 
 /// Lines of at most 100 columns.

@@ -182,7 +182,8 @@ Json report_json(const Plan& plan) {
             {"classic_states", classic_of(c)},
             {"traffic", traffic_json(c.traffic)},
             {"time", time_json(c)},
-            {"verdict", verdict_json(c)}};
+            {"verdict", verdict_json(c)},
+            {"notes", plan.notes}};
   for (const Cost& s : plan.strategies)
     json["strategies"].push_back(
         {{"strategy", s.deck.sharding.strategy},

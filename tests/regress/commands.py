@@ -245,6 +245,8 @@ class Commands(zt.Case):
             ([*prompt, "--logits", ""], r"--logits: an empty text is no value"),
             (["bench", self.deck, "--json", ""], r"--json: an empty text is no value"),
             (["export", self.checkpoint, "--to", ""], r"--to: an empty text is no value"),
+            (["export", self.checkpoint, "--to", "s3://bucket/model"], r"--to: 's3://bucket/model' is an address, and ztrain"),
+            ([*prompt, "--logits", "gs://bucket/l"], r"--logits: 'gs://bucket/l' is an address"),
         ):
             result = zt.run(0, words, timeout=20)
             self.assertNotEqual(result.code, 0, str(result))

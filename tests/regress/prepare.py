@@ -150,6 +150,12 @@ class Prepare(zt.Case):
         self.assertEqual(len(found[0][0]) + len(found[0][1]), 600)
         self.assertTrue(80 <= len(found[0][1]) <= 160, len(found[0][1]))
 
+    def test_the_mark_before_utf8_is_no_text(self):
+        for name, text in ("a.jsonl", '{"text": "ab"}'), ("a.txt", "ab"):
+            (self.folder / name).write_bytes(text.encode("utf-8-sig"))
+            self.prepare(self.folder / name)
+            self.assertEqual([len(ids) for ids, _ in self.documents()], [3])
+
     def test_long_inputs_are_written_as_they_come(self):
         """More than a buffer; the offsets fit."""
         path = self.lines("large.jsonl", *({"text": "x" * (300000 + i)} for i in range(9)))
@@ -175,6 +181,8 @@ class Prepare(zt.Case):
             self.refused(self.lines(name, good, record), pattern=pattern)
         (self.folder / "latin.txt").write_bytes(b"caf\xe9")
         self.refused(self.folder / "latin.txt", pattern=r"latin\.txt: is not UTF-8")
+        (self.folder / "wide.jsonl").write_bytes(json.dumps(good).encode("utf-16"))
+        self.refused(self.folder / "wide.jsonl", pattern=r"wide\.jsonl: is text in UTF-16, and must be UTF-8: .*iconv -f UTF-16")
         self.refused(self.folder / "none.jsonl", pattern=r"none\.jsonl: No such file")
         empty = self.lines("empty.jsonl", {"text": ""})
         why = r"\(dropped 1: empty \(first: \S+empty\.jsonl:1\)\)"

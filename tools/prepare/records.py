@@ -46,8 +46,8 @@ def is_json(path):
 def open_text(path):
     try:
         if str(path).endswith(".gz"):
-            return gzip.open(path, "rt", encoding="utf-8")
-        return open(path, encoding="utf-8")
+            return gzip.open(path, "rt", encoding="utf-8-sig")
+        return open(path, encoding="utf-8-sig")
     except OSError as error:
         raise InputError(path, error.strerror or str(error)) from None
 
@@ -60,9 +60,15 @@ def read_raw(paths, separator=None):
             try:
                 yield from json_lines(path, file) if is_json(path) else texts(path, file, separator)
             except UnicodeDecodeError as error:
-                raise InputError(path, f"is not UTF-8 ({error.reason} at byte {error.start} of a block)") from None
+                raise InputError(path, not_utf8(error)) from None
             except (OSError, EOFError) as error:
                 raise InputError(path, f"cannot be read: {error}") from None
+
+
+def not_utf8(error):
+    if error.start == 0 and error.object[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "is text in UTF-16, and must be UTF-8: save it as that, or convert it (iconv -f UTF-16 -t UTF-8)"
+    return f"is not UTF-8 ({error.reason} at byte {error.start} of a block)"
 
 
 def json_lines(path, file):

@@ -106,12 +106,16 @@ void resolve_paths(Draft& draft, Files files, Faults& faults) {
             "whole path; ./~ is a name that begins so",
             draft.source[field.key], field.key, toml_string(text));
         text = expand(field, text, draft.source[field.key], files);
+        const std::string remote = why_not_local(text);
+        REQUIRE(remote.empty(), "{}: {}: {}", draft.source[field.key], field.key, remote);
         const bool word = field.key == "checkpoint.resume" && (text == "auto" || text == "none");
         if (field.path == PathKind::from_deck && !text.empty() && !word)
           text = (folder / text).lexically_normal();
         require_plain(field, text, draft.source[field.key]);
       };
-      faults.attempt(resolve);
+      if (faults.attempt(resolve)) continue;
+      text.clear();  // nobody looks there
+      faults.distrust(field.section());
     }
   }
   if (draft.deck.run.output.empty())
@@ -218,13 +222,14 @@ void require_toml(std::string_view text, const std::string& path) {
 
 }  // namespace
 
-Deck parse_deck(std::string_view text, const std::string& path, const std::vector<std::string>& overrides,
+Deck parse_deck(std::string_view bytes, const std::string& path, const std::vector<std::string>& overrides,
                 Files files) {
   REQUIRE(is_plain_text(path),
           "cannot read the deck '{}': its name is not UTF-8 text without control characters, which "
           "checkpoints can "
           "hold; rename it",
           printable(path));
+  const std::string_view text = utf8_text(bytes, path);
   require_toml(text, path);
   const toml::table file = parse_toml(text, path);
   Faults faults;
@@ -241,15 +246,14 @@ Deck load_deck(const std::string& path, const std::vector<std::string>& override
   return parse_deck(read_file(path, most_deck_bytes, "the deck"), path, overrides, files);
 }
 
-std::string notes_on_variables(Deck deck) {
-  std::string notes;
+std::vector<std::string> notes_on_variables(Deck deck) {
+  std::vector<std::string> notes;
   for (const Field& field : fields())
     if (field.path != PathKind::none)
       for (const std::string* text : texts_of(field, deck))
         if (text->find("${") != text->npos)
-          notes +=
-              fmt::format("note: {} = {}: a run needs this environment variable, which is not set here\n",
-                          field.key, toml_string(*text));
+          notes.push_back(fmt::format("{} = {}: a run needs this environment variable, which is not set here",
+                                      field.key, toml_string(*text)));
   return notes;
 }
 

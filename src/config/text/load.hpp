@@ -38,7 +38,7 @@ Deck load_deck(const std::string& path, const std::vector<std::string>& override
 Deck parse_deck(std::string_view text, const std::string& path,
                 const std::vector<std::string>& overrides = {}, Files files = Files::here);
 
-/// Of a deck that was loaded with Files::elsewhere: a line for each path with a variable that is not set.
-std::string notes_on_variables(Deck deck);
+/// Of a deck that was loaded with Files::elsewhere: a sentence on each path with a variable that is not set.
+std::vector<std::string> notes_on_variables(Deck deck);
 
 }  // namespace ztrain::config

@@ -41,13 +41,10 @@ void CheckedTokens::read(std::int64_t begin, std::int64_t count, std::int32_t* o
   const std::int32_t* found = std::find_if(out, out + count, bad);
   if (found == out + count) return;
   const Place place = source->locate(begin + (found - out));
-  const std::string id =
-      *found >= 0 ? fmt::format("{}", *found)
-                  : fmt::format("{} ({} where ids have no sign)", *found, static_cast<std::uint32_t>(*found));
   fail(
       "{}: token {} of '{}' has id {}, which is not below model.vocab_size ({}); check model.vocab_size and "
       "data.format",
-      key, place.position, place.file, id, vocab_size);
+      key, place.position, place.file, source->id_text(begin + (found - out)), vocab_size);
 }
 
 void CheckedTokens::read_weights(std::int64_t begin, std::int64_t count, float* out) const {

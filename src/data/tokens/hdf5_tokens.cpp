@@ -100,6 +100,10 @@ void Hdf5Tokens::open_documents(Part& part) const {
         part.offsets >= 2,
         "{}: the dataset \"document_offsets\" of '{}' is not a one-dimensional array of two integers or more",
         key_, part.path);
+    REQUIRE(part.offsets - 1 <= part.tokens,
+            "{}: the dataset \"document_offsets\" of '{}' has {} items, and its {} tokens are not so many "
+            "documents",
+            key_, part.path, part.offsets, part.tokens);
     require_whole(part, part.documents, "document_offsets");
   }
   part.mask = open_dataset(part.file, "loss_mask");
@@ -217,6 +221,19 @@ std::int64_t Hdf5Tokens::known_vocab() const {
 Place Hdf5Tokens::locate(std::int64_t position) const {
   const Part& part = parts_[part_of(position)];
   return {part.path, position - part.begin};
+}
+
+std::string Hdf5Tokens::id_text(std::int64_t position) const {
+  const Quiet quiet;
+  const Slice s = slices(position, 1).front();
+  const Handle type(H5Dget_type(s.part.ids), H5Tclose);
+  std::int64_t with_sign = 0;
+  std::uint64_t without = 0;
+  const bool has_sign = H5Tget_sign(type) != H5T_SGN_NONE;
+  REQUIRE(has_sign ? read_items(s.part.ids, s.begin, 1, H5T_NATIVE_INT64, &with_sign)
+                   : read_items(s.part.ids, s.begin, 1, H5T_NATIVE_UINT64, &without),
+          "token {} of '{}' cannot be read", s.begin, s.part.path);
+  return has_sign ? fmt::to_string(with_sign) : fmt::to_string(without);
 }
 
 Tokenizer Hdf5Tokens::tokenizer() const {

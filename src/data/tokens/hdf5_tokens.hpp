@@ -31,6 +31,7 @@ class Hdf5Tokens : public TokenSource {
   std::int64_t vocab_bound() const override { return std::int64_t{1} << 31; }
   std::int64_t known_vocab() const override;
   Place locate(std::int64_t position) const override;
+  std::string id_text(std::int64_t position) const override;
   bool has_documents() const override { return has_documents_; }
   std::vector<std::int64_t> document_offsets() const override;
   bool has_mask() const override { return has_mask_; }

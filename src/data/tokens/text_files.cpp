@@ -20,12 +20,13 @@ namespace {
 namespace fs = std::filesystem;
 
 /// What tools/prepare_data.py makes of a kind of file.
-enum class Way : std::uint8_t { as_it_is, as_records_first, never };
+enum class Way : std::uint8_t { as_it_is, as_records_first, unpacked_first, never };
 
 struct KindRow {
   std::string_view ending;
   const char* what;
   Way way;
+  const char* unpack = "";  ///< the command that does
 };
 constexpr std::array kind_rows{
     KindRow{".jsonl", "holds records (JSON)", Way::as_it_is},
@@ -39,15 +40,22 @@ constexpr std::array kind_rows{
     KindRow{".safetensors", "holds weights (model.from takes their folder)", Way::never},
     KindRow{".pt", "holds weights or objects of PyTorch", Way::never},
     KindRow{".pth", "holds weights or objects of PyTorch", Way::never},
-    KindRow{".npy", "is an array of NumPy", Way::never}};
+    KindRow{".npy", "is an array of NumPy", Way::never},
+    KindRow{".gz", "is packed", Way::unpacked_first, "gzip -dk"},
+    KindRow{".zst", "is packed", Way::unpacked_first, "zstd -d"},
+    KindRow{".xz", "is packed", Way::unpacked_first, "xz -dk"},
+    KindRow{".bz2", "is packed", Way::unpacked_first, "bzip2 -dk"},
+    KindRow{".zip", "is an archive", Way::unpacked_first, "unzip"},
+    KindRow{".tar", "is an archive", Way::unpacked_first, "tar -xf"},
+    KindRow{".tgz", "is an archive", Way::unpacked_first, "tar -xf"}};
 
-/// Is there a zero byte near the beginning, which no text has?
-bool looks_binary(const std::string& path, const std::string& key) {
-  std::array<char, 4096> bytes;
+std::string beginning_of(const std::string& path, const std::string& key) {
+  std::string bytes(4096, '\0');
   const int file = open_file(path, O_RDONLY, key);
   const ssize_t n = ::pread(file, bytes.data(), bytes.size(), 0);
   ::close(file);
-  return n > 0 && std::find(bytes.begin(), bytes.begin() + n, '\0') != bytes.begin() + n;
+  bytes.resize(static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+  return bytes;
 }
 
 /// `word` as a shell takes it.
@@ -74,9 +82,12 @@ std::string line_for(const fs::path& file, const Reader& reader) {
                      quoted(stem.string() + ".h5"));
 }
 
-std::string advice(const fs::path& file, Way way, const Reader& reader) {
-  if (way == Way::never) return "data are text, tokens (.bin) or what tools/prepare_data.py writes (.h5)";
-  if (way == Way::as_it_is)
+std::string advice(const fs::path& file, const KindRow& kind, const Reader& reader) {
+  if (kind.way == Way::unpacked_first)
+    return fmt::format("unpack it with `{} {}`, and give what that makes", kind.unpack, quoted(file));
+  if (kind.way == Way::never)
+    return "data are text, tokens (.bin) or what tools/prepare_data.py writes (.h5)";
+  if (kind.way == Way::as_it_is)
     return fmt::format("make tokens of it with {}, and give that file", line_for(file, reader));
   const fs::path records = fs::path(file).replace_extension(".jsonl");
   return fmt::format(
@@ -96,7 +107,7 @@ const KindRow* kind_of(const std::string& path) {
 void require_kind(const std::string& path, const Reader& reader, const std::string& key) {
   const KindRow* kind = kind_of(path);
   REQUIRE(kind == nullptr, "{}: '{}' {}, and is no text: {}", key, printable(path), kind->what,
-          advice(path, kind->way, reader));
+          advice(path, *kind, reader));
 }
 
 }  // namespace
@@ -108,16 +119,24 @@ std::string note_on_records(const std::vector<std::string>& files, const Reader&
           "warning: '{}' {}, and data.format = \"text\" trains on all of its bytes, names and braces too; "
           "for "
           "what the records say {}",
-          printable(path), kind->what, advice(path, kind->way, reader));
+          printable(path), kind->what, advice(path, *kind, reader));
   return "";
+}
+
+void require_unpacked(const std::vector<std::string>& files, const std::string& key) {
+  for (const std::string& path : files)
+    if (const KindRow* kind = kind_of(path); kind != nullptr && kind->way == Way::unpacked_first)
+      fail("{}: '{}' {}: {}", key, printable(path), kind->what, advice(path, *kind, {}));
 }
 
 void require_text(const std::vector<std::string>& files, bool sure, const Reader& reader,
                   const std::string& key) {
   for (const std::string& path : files) {
     if (!sure) require_kind(path, reader, key);
-    REQUIRE(!looks_binary(path, key), "{}: '{}' is no text: it has zero bytes; {}{}", key, printable(path),
-            advice(path, Way::never, reader),
+    const std::string bytes = beginning_of(path, key);
+    utf8_text(bytes, fmt::format("{}: '{}'", key, printable(path)));
+    REQUIRE(bytes.find('\0') == bytes.npos, "{}: '{}' is no text: it has zero bytes; {}{}", key,
+            printable(path), advice(path, {"", "", Way::never}, reader),
             sure ? "" : " (data.format says what a file without such a name is)");
   }
   REQUIRE(

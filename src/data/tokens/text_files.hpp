@@ -13,6 +13,10 @@ struct Reader {
   std::string model;            ///< the folder of the model's tokenizer; "": none is known
 };
 
+/// Throws Error that names key and file, and the command that unpacks it, where its name is that of a packed
+/// file, whatever is in it. One of records is not meant, which tools/prepare_data.py takes.
+void require_unpacked(const std::vector<std::string>& files, const std::string& key);
+
 /// Throws Error that names key and file, and says how tokens are made of it, where the file is of a kind that
 /// holds records, weights or packed bytes instead of text (by its name or its first bytes), or where the
 /// model is not one of bytes. `sure`: the deck says that it is text (data.format), so that only the model

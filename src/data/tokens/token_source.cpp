@@ -39,6 +39,13 @@ void TokenSource::read_mask(std::int64_t, std::int64_t count, std::uint8_t* out)
   std::fill_n(out, count, std::uint8_t{1});
 }
 
+std::string TokenSource::id_text(std::int64_t position) const {
+  std::int32_t id = 0;
+  read(position, 1, &id);
+  return id >= 0 ? fmt::format("{}", id)
+                 : fmt::format("{} ({} where ids have no sign)", id, static_cast<std::uint32_t>(id));
+}
+
 std::uint64_t TokenSource::end_identity() const {
   constexpr std::int64_t most = 16;
   std::uint64_t hash = 0;
@@ -56,6 +63,7 @@ std::unique_ptr<TokenSource> open_tokens(const std::vector<std::string>& pattern
                                          const std::string& key, const Reader& reader) {
   REQUIRE(!patterns.empty(), "{} names no files", key);
   const auto files = expand_patterns(patterns, key);
+  require_unpacked(files, key);
   const std::string kind = kind_of(files, format, key);
   if (kind == "hdf5") return std::make_unique<Hdf5Tokens>(files, key);
   if (kind == "text") {

@@ -47,6 +47,9 @@ class TokenSource {
 
   virtual Place locate(std::int64_t position) const = 0;
 
+  /// The id of one token as its file has it, for messages; read() gives no more than 32 bits of it.
+  virtual std::string id_text(std::int64_t position) const;
+
   /// Do the files say where documents begin?
   virtual bool has_documents() const { return false; }
 

@@ -246,6 +246,7 @@ std::string damage_hdf5(const std::filesystem::path& path, Random& random) {
     H5Aget_name_by_idx(file, ".", H5_INDEX_NAME, H5_ITER_INC, i, name, sizeof name, H5P_DEFAULT);
     attributes.emplace_back(name);
   }
+  if (attributes.empty() && datasets.empty()) return damage_file(path, random);  // damaged before
   const bool attribute = !attributes.empty() && (datasets.empty() || random.one_in(2));
   const std::string what = attribute ? damage_attribute(file, random.pick(attributes), random)
                                      : damage_dataset(file, random.pick(datasets), random);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/error_of.hpp"
+
 namespace ztrain::plain_text_test {
 namespace {
 
@@ -38,6 +40,24 @@ TEST(PlainText, IsPrintedWithTheRestAsBytes) {
                       "d",
                       4),
             "abc\xe2\x82\xac...");
+}
+
+TEST(PlainText, OfFilesIsUtf8WithOrWithoutAMark) {
+  using namespace std::string_view_literals;
+  const auto error = [](std::string_view bytes) {
+    return test::error_of([&] { utf8_text(bytes, "a.toml"); });
+  };
+  EXPECT_EQ(utf8_text("\xef\xbb\xbf[run]", "a.toml"), "[run]");
+  for (const std::string_view text : {""sv, "a"sv, "[run]"sv, "\xff"sv, "a\0"sv, "\0\0\0\0"sv, "a\0\0\0"sv})
+    EXPECT_EQ(utf8_text(text, "a.toml"), text) << printable(text);
+  EXPECT_EQ(error("\xff\xfe[\0"sv),
+            "a.toml: is text in UTF-16, and must be UTF-8: save it as that, or convert it (iconv -f UTF-16 "
+            "-t UTF-8)");
+  EXPECT_NE(error("\xfe\xff\0["sv).find("-f UTF-16 "), std::string::npos);
+  EXPECT_NE(error("\xff\xfe\0\0[\0\0\0"sv).find("-f UTF-32 "), std::string::npos);
+  EXPECT_NE(error("\0\0\xfe\xff\0\0\0["sv).find("-f UTF-32 "), std::string::npos);
+  EXPECT_NE(error("[\0r\0u\0"sv).find("-f UTF-16LE "), std::string::npos);
+  EXPECT_NE(error("\0[\0r\0u"sv).find("-f UTF-16BE "), std::string::npos);
 }
 
 }  // namespace

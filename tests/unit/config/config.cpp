@@ -73,6 +73,16 @@ TEST(Parse, SyntaxErrorsNameTheLine) {
   EXPECT_EQ(twice.rfind("input.toml:7: not valid TOML: ", 0), 0u) << twice;
 }
 
+TEST(Parse, MarksOfUtf8ArePassedOverAndOtherEncodingsNamed) {
+  const std::string mark = "\xef\xbb\xbf";
+  EXPECT_EQ(parse_deck(mark + base, "input.toml").run.steps, 100);
+  EXPECT_NE(error_of([&] { parse_deck(mark + "{}", "a.toml"); }).find("this is JSON"), std::string::npos);
+  std::string wide = "\xff\xfe";
+  for (const char c : base) wide += {c, '\0'};
+  EXPECT_TRUE(
+      error_of([&] { parse_deck(wide, "a.toml"); }).starts_with("a.toml: is text in UTF-16, and must be"));
+}
+
 TEST(Parse, WrongTypesAndIllegalValues) {
   EXPECT_EQ(deck_error("[mesh]\nshard = \"two\"\n"),
             "input.toml:8: mesh.shard = \"two\" is not legal: expected an integer from 1 to 1000000, or -1");
@@ -227,9 +237,9 @@ TEST(Paths, VariablesAndFolders) {
       parse_deck(base + "output = \"${ZTRAIN_TEST_UNSET}/run\"\n", "/a.toml", {}, Files::elsewhere);
   EXPECT_EQ(
       notes_on_variables(elsewhere),
-      "note: run.output = \"${ZTRAIN_TEST_UNSET}/run\": a run needs this environment variable, which is "
-      "not set here\n");
-  EXPECT_EQ(notes_on_variables(d), "");
+      std::vector<std::string>{"run.output = \"${ZTRAIN_TEST_UNSET}/run\": a run needs this environment "
+                               "variable, which is not set here"});
+  EXPECT_EQ(notes_on_variables(d).size(), 0u);
   const std::string twice = deck_error("", {"--data.validation=[\"a.bin\", \"b.bin\", \"./a.bin\"]"});
   EXPECT_NE(twice.find("data.validation names '"), std::string::npos) << twice;
   EXPECT_NE(twice.find("/a.bin' twice"), std::string::npos) << twice;

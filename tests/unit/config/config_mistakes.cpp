@@ -101,6 +101,17 @@ const Mistake mistakes[] = {
      {},
      "input.toml:8: optimizer.betas = [0.9] is not legal: expected two numbers from 0 to below 1; nearest "
      "legal: [0.9, 0.95]"},
+    // Addresses instead of files.
+    {"[checkpoint]\nfolder = \"s3://bucket/run\"\n",
+     {},
+     "input.toml:8: checkpoint.folder: 's3://bucket/run' is an address, and ztrain reads and writes files "
+     "alone: "
+     "copy it to a folder here, or mount it as one, and give that path"},
+    {"",
+     {"--model.from=hf://meta-llama/Llama-3.1-8B"},
+     "command line: model.from: 'hf://meta-llama/Llama-3.1-8B' is an address, and ztrain reads and writes "
+     "files "
+     "alone: copy it to a folder here, or mount it as one, and give that path"},
     // TRL and PEFT.
     {"",
      {"--data.max_seq_length=4096"},

@@ -188,6 +188,28 @@ TEST_F(Data, WhatIsNoTextIsRefusedWithTheLineThatMakesTokensOfIt) {
   EXPECT_EQ(error("b.json", "{}", bytes, "text"), "no error");
 }
 
+TEST_F(Data, PackedFilesAreRefusedWithTheCommandThatUnpacksThem) {
+  const char* const commands[][2] = {{"gz", "gzip -dk"},   {"zst", "zstd -d"}, {"xz", "xz -dk"},
+                                     {"bz2", "bzip2 -dk"}, {"zip", "unzip"},   {"tar.gz", "gzip -dk"}};
+  for (const auto& [ending, command] : commands) {
+    const std::string path = write(std::string("a.TXT.") + ending, "no zero byte");
+    for (const char* format : {"auto", "text", "bin-uint16", "hdf5"})
+      EXPECT_TRUE(open_error(path, format)
+                      .ends_with(": unpack it with `" + std::string(command) + " " + path +
+                                 "`, and give what that makes"))
+          << open_error(path, format);
+  }
+  EXPECT_EQ(open_error(at("a.TXT.gz")).find("data.train: '" + at("a.TXT.gz") + "' is packed: "), 0u);
+}
+
+TEST_F(Data, TextOfOtherEncodingsIsNamed) {
+  EXPECT_TRUE(open_error(write("a.txt", std::string("\xff\xfe"
+                                                    "a\0b\0",
+                                                    6)))
+                  .starts_with("data.train: '" + at("a.txt") + "': is text in UTF-16, and must be UTF-8"));
+  EXPECT_EQ(open_error(write("b.txt", "\xef\xbb\xbftext")), "no error");
+}
+
 TEST_F(Data, WhatIsNoFileIsRefusedAtOnce) {
   ASSERT_EQ(::mkfifo(at("fifo.bin").c_str(), 0600), 0);
   EXPECT_EQ(open_error(at("fifo.bin")),

@@ -286,6 +286,9 @@ TEST_F(Documents, BrokenFilesAreNamed) {
   EXPECT_EQ(offsets_error("b.h5", {0, 5, 5, 12}), "do not increase: [1] is 5 and [2] is 5");
   EXPECT_EQ(offsets_error("c.h5", {0, 5, 13}), "go from 0 to 13; they must go from 0 to its 12 tokens");
   EXPECT_EQ(offsets_error("d.h5", {2, 5, 12}), "go from 2 to 12; they must go from 0 to its 12 tokens");
+  EXPECT_EQ(offsets_error("many.h5", Lengths(14, 0)),
+            "data.train: the dataset \"document_offsets\" of '" + at("many.h5") +
+                "' has 14 items, and its 12 tokens are not so many documents");
   write_documents("e.h5", {3, 4}, {1, 1, 1});
   EXPECT_EQ(error("e.h5"), "data.train: the dataset \"loss_mask\" of '" + at("e.h5") +
                                "' must be one integer for each of its 7 tokens, but is 3 integers");

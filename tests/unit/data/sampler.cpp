@@ -102,6 +102,28 @@ TEST_F(Samples, IdsOutsideTheVocabularyAreNamed) {
   EXPECT_NE(message.find("has id -1 (4294967295 where ids have no sign)"), std::string::npos) << message;
 }
 
+/// Though tokens have 32 bits in memory.
+TEST_F(Samples, IdsOutsideTheVocabularyAreToldAsTheFileHasThem) {
+  const auto error = [&](const auto& ids, hid_t type) {
+    const hid_t file = H5Fcreate(at("a.h5").c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    H5Fclose(file);
+    add_dataset("a.h5", "tokens", type, ids);
+    Batch batch(4);
+    return error_of([&] { windows(at("a.h5"), 0, 5, 257)->fill(0, row_of(batch.view(), 0, 4)); });
+  };
+  const std::int64_t far = std::int64_t{1} << 40;
+  EXPECT_NE(
+      error(std::vector<std::int64_t>{1, 2, far, 3, 4}, H5T_NATIVE_INT64).find(" has id 1099511627776,"),
+      std::string::npos);
+  EXPECT_NE(
+      error(std::vector<std::int64_t>{1, 2, -far, 3, 4}, H5T_NATIVE_INT64).find(" has id -1099511627776,"),
+      std::string::npos);
+  const std::string message =
+      error(std::vector<std::uint64_t>{1, 2, ~std::uint64_t{0}, 3, 4}, H5T_NATIVE_UINT64);
+  EXPECT_NE(message.find("token 2 of '" + at("a.h5") + "' has id 18446744073709551615,"), std::string::npos)
+      << message;
+}
+
 TEST_F(Samples, MicroBatchesHoldWindowsWhateverTheSplit) {
   const Sampler sampler({windows(write_ids<std::uint16_t>("a.bin", count_up(0, 101)), 0, 101)}, {}, 7);
   Batch batch(12);

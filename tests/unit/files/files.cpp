@@ -149,6 +149,12 @@ TEST_F(Files, NamesThatAreTakenAreNumbered) {
   EXPECT_EQ(unused_name(at("b")), at("b"));
 }
 
+TEST_F(Files, APathThatIsTooLongIsNotToldWhole) {
+  const std::string told = error_of([&] { read_file(std::string(100'000, 'n'), 10); });
+  EXPECT_LT(told.size(), 1200u);
+  EXPECT_TRUE(told.ends_with("nnn...': File name too long")) << told;
+}
+
 TEST_F(Files, ALinkToItselfCannotBeRead) {
   fs::create_symlink("loop", at("loop"));
   EXPECT_EQ(error_of([&] { read_file(at("loop"), 1); }),
@@ -179,6 +185,16 @@ TEST_F(Files, AFullDiskIsAnError) {
           "free space there, or name a file in a folder that can be written");
 }
 
+TEST(Paths, AreNoAddresses) {
+  for (const char* address :
+       {"s3://bucket/a.bin", "gs://b", "hf://datasets/x", "https://host/a", "file:///tmp/a"})
+    EXPECT_TRUE(
+        why_not_local(address).starts_with(std::string("'") + address + "' is an address, and ztrain"))
+        << address;
+  for (const char* path : {"", "a", "/a/b", "a:b", "://a", "./s3://a", "a b://c"})
+    EXPECT_EQ(why_not_local(path), "");
+}
+
 TEST(Json, LimitsComeBeforeTheParser) {
   const auto error = [](const std::string& text, const JsonLimits& limits) {
     return error_of([&] { parse_json(text, "a.json", limits); });
@@ -202,6 +218,14 @@ TEST(Json, WhatIsNoJsonIsToldWithoutNamesOfClasses) {
     EXPECT_EQ(message.find("json.exception"), std::string::npos) << message;
     EXPECT_EQ(message.find('\x1b'), std::string::npos) << message;
   }
+}
+
+TEST(Json, IsUtf8WithOrWithoutItsMark) {
+  EXPECT_EQ(parse_json("\xef\xbb\xbf{\"a\": 1}", "a.json", {}).at("a"), 1);
+  const std::string_view wide("\xff\xfe{\0}\0", 6);
+  EXPECT_TRUE(error_of([&] {
+                parse_json(wide, "a.json", {});
+              }).starts_with("a.json: is text in UTF-16, and must be"));
 }
 
 TEST(Json, TakesTimeInProportionToItsMembers) {

@@ -304,7 +304,10 @@ TEST_F(Decks, SearchRanksSettingsThatFit) {
   EXPECT_LE(s.least_ranks->ranks, 4);
   const auto as_it_is = least_ranks(q, {}, Watch(60));
   EXPECT_EQ(s.frugal.empty(), as_it_is.has_value() && as_it_is->ranks == s.least_ranks->ranks);
-  EXPECT_TRUE(search_for(question(4), Watch(60)).least_overrides().empty()) << "it fits on one rank as it is";
+  Plan plan{question(4), cost_of(question(4)), {}, {}, search_for(question(4), Watch(60)), {}};
+  EXPECT_TRUE(plan.search->least_overrides().empty()) << "it fits on one rank as it is";
+  EXPECT_EQ(report_json(plan)["search"]["least_ranks"], 1);
+  EXPECT_NE(report_text(plan).find("fits on 1 ranks at least, with\n  the deck as it is\n"), std::string::npos);
 }
 
 TEST_F(Decks, SettingsSayWhetherTheyFormOtherSums) {
@@ -384,13 +387,16 @@ TEST_F(Decks, TextAndJsonSayTheSame) {
             .cost = cost_of(question(4, 1e9)),
             .strategies = {},
             .fixes = {},
-            .search = {}};
+            .search = {},
+            .notes = {"data.train = ...: a run needs this environment variable"}};
   const auto json = report_json(plan);
   EXPECT_EQ(json["traffic"]["bytes"].get<std::int64_t>(), total_bytes(plan.cost.traffic));
   EXPECT_EQ(json["batch"]["tokens_per_step"].get<std::int64_t>(), config::tokens_per_step(plan.cost.deck));
   EXPECT_TRUE(json["verdict"]["fits"].get<bool>());
   const std::string text = report_text(plan);
   EXPECT_NE(text.find("tokens a step"), std::string::npos);
+  EXPECT_EQ(json["notes"].get<std::vector<std::string>>(), plan.notes);
+  EXPECT_TRUE(text.ends_with("\nnote: " + plan.notes.front() + "\n")) << text;
   EXPECT_NE(text.find("fits"), std::string::npos);
 }
 
