@@ -57,7 +57,7 @@ using Progress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 /// How a save ended whose checkpoint is in its place.
 struct Saved {
-  std::string warning;  ///< what else went wrong: names the old files that could not be removed; else ""
+  std::string warning;  ///< what else went wrong, such as old files that could not be removed; else ""
 };
 
 /// Writes folder/step_<step>, replacing it if it exists, then removes checkpoints beyond options.keep (those
@@ -65,7 +65,8 @@ struct Saved {
 /// same warning. Collective over MPI_COMM_WORLD; metadata is taken from rank 0. Until the last moment the
 /// files are in step_<step>.tmp, so a crash leaves earlier checkpoints as they were. When any rank fails
 /// (full disk, I/O error, a parameter that no rank owns) every rank throws the same Error, which names the
-/// rank and the file, and step_<step>.tmp is removed.
+/// rank and the file, and step_<step>.tmp is removed. Where somebody removes that folder during the save, it
+/// is made and written anew, with a warning.
 Saved save(const std::filesystem::path& folder, std::int64_t step, const Place& place,
            std::span<const StateShard> states, const nlohmann::json& metadata,
            const SaveOptions& options = {}, const Progress& progress = {});

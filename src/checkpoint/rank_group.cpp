@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "runtime/session/mpi_check.hpp"
+#include "runtime/session/session.hpp"
 
 namespace ztrain::checkpoint {
 
@@ -137,7 +138,7 @@ void Group::agree(const std::string& error) const {
   int first = size_;
   check_mpi(MPI_Allreduce(&own, &first, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
   if (first == size_) return;
-  fail("rank {}: {}", first, broadcast(error, first));
+  throw runtime::AgreedError(fmt::format("rank {}: {}", first, broadcast(error, first)));
 }
 
 }  // namespace ztrain::checkpoint

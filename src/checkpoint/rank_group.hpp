@@ -41,8 +41,8 @@ class Group {
   /// Rank `root`'s text.
   std::string broadcast(std::string text, int root = 0) const;
 
-  /// Throws on every rank when `error` is not empty on any: that of the lowest such rank, with the rank
-  /// named.
+  /// Throws AgreedError on every rank when `error` is not empty on any: that of the lowest such rank, with
+  /// the rank named.
   void agree(const std::string& error) const;
 
   /// Returns once every rank has called it; calls idle again and again until then.

@@ -132,6 +132,13 @@ void prepare_folder(const fs::path& folder, std::int64_t step, const Retention& 
           unfinished_path(folder, step).string());
 }
 
+bool remove_unfinished(const fs::path& folder, std::int64_t step) {
+  std::error_code error;
+  const bool was_there = fs::exists(unfinished_path(folder, step), error) || error;
+  fs::remove_all(unfinished_path(folder, step), error);
+  return was_there;
+}
+
 void publish(const fs::path& folder, std::int64_t step) {
   const fs::path unfinished = unfinished_path(folder, step), final = folder / name_of_step(step);
   sync_folder(unfinished);

@@ -23,6 +23,10 @@ struct Retention {
 /// and what need not stay, and makes an empty step_<step>.tmp in it.
 void prepare_folder(const std::filesystem::path& folder, std::int64_t step, const Retention& stays);
 
+/// Removes the step_<step>.tmp of a save that failed: half a checkpoint would only fill the disk. False where
+/// somebody had removed it before.
+bool remove_unfinished(const std::filesystem::path& folder, std::int64_t step);
+
 /// Syncs step_<step>.tmp and gives it its final name. A checkpoint that has that name becomes
 /// step_<step>.old, for retain() to remove.
 void publish(const std::filesystem::path& folder, std::int64_t step);

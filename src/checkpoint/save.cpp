@@ -20,12 +20,15 @@
 #include "config/hf/starting_point.hpp"
 #include "files/hdf5_file.hpp"
 #include "files/posix_file.hpp"
+#include "runtime/session/session.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
 using json = nlohmann::json;
+
+constexpr int most_tries = 5;  ///< of a save whose folder goes
 
 std::vector<std::int64_t> cells_of(const std::vector<PieceRow>& rows) {
   std::vector<std::int64_t> cells(rows.size() * piece_columns);
@@ -40,8 +43,7 @@ std::vector<PieceRow> rows_of(const std::vector<std::int64_t>& cells) {
   return rows;
 }
 
-// --- What there is to save
-// -------------------------------------------------------------------------------------------
+// ---- What there is to save
 
 /// A name has one granule, whoever says so.
 void add_state(Catalog& catalog, const StateEntry& state) {
@@ -160,8 +162,7 @@ std::vector<OwnPiece> own_pieces(const Place& place, std::span<const StateShard>
   return pieces;
 }
 
-// --- Which rank writes where
-// -----------------------------------------------------------------------------------------
+// ---- Which rank writes where
 
 struct Files {
   int count = 0;
@@ -308,6 +309,17 @@ Index gather_index(const Group& world, Catalog catalog, std::vector<FileEntry> f
   return index;
 }
 
+/// Somebody may have removed or cut files while others were written. Opened, since a shared file system may
+/// show this node another size of a file that it only looks at.
+void require_written(const fs::path& folder, const std::vector<FileEntry>& files) {
+  for (const FileEntry& file : files) {
+    const std::int64_t bytes = PosixFile::open_to_read(folder / file.name).size();
+    REQUIRE(bytes == file.bytes,
+            "{}: was changed while the checkpoint was written: it has {} of its {} bytes",
+            (folder / file.name).string(), bytes, file.bytes);
+  }
+}
+
 void require_sound(const fs::path& folder, std::int64_t step, const Place& place,
                    std::span<const StateShard> states, const SaveOptions& options) {
   REQUIRE(!folder.empty(), "checkpoint.folder is empty: name a folder");
@@ -344,6 +356,7 @@ Saved write_all(const Group& world, const fs::path& folder, std::int64_t step, c
   world.together([&] {
     if (world.rank() != 0) return;
     require_complete(index);
+    require_written(unfinished, index.files);
     write_index(unfinished / index_name, index, json_text(metadata));
     PosixFile::open_to_write(unfinished / index_name).sync();
     write_metadata_file(unfinished, metadata);
@@ -358,17 +371,22 @@ Saved write_all(const Group& world, const fs::path& folder, std::int64_t step, c
 Saved save(const fs::path& folder, std::int64_t step, const Place& place, std::span<const StateShard> states,
            const json& metadata, const SaveOptions& options, const Progress& progress) {
   const Group world = Group::world();
-  world.together([&] {
-    require_sound(folder, step, place, states, options);
-    if (world.rank() == 0) prepare_folder(folder, step, {options.keep, options.proven_step});
-  });
-  try {
-    return write_all(world, folder, step, place, states, metadata, options, progress);
-  } catch (const Error&) {
-    // Half a checkpoint would only fill the disk.
-    std::error_code ignored;
-    if (world.rank() == 0) fs::remove_all(unfinished_path(folder, step), ignored);
-    throw;
+  world.together([&] { require_sound(folder, step, place, states, options); });
+  std::string note;
+  for (int tries = 1;; ++tries) {
+    world.together([&] {
+      if (world.rank() == 0) prepare_folder(folder, step, {options.keep, options.proven_step});
+    });
+    try {
+      Saved saved = write_all(world, folder, step, place, states, metadata, options, progress);
+      saved.warning = note + saved.warning;
+      return saved;
+    } catch (const runtime::AgreedError&) {
+      const bool was_there = world.rank() != 0 || remove_unfinished(folder, step);
+      if (world.broadcast(was_there ? "" : "removed").empty() || tries == most_tries) throw;
+    }
+    note = fmt::format("'{}' was removed while this checkpoint was written, and it is written anew; ",
+                       folder.string());
   }
 }
 

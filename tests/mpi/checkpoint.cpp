@@ -108,6 +108,40 @@ TEST_F(Checkpoint, StatesWithoutAnOwnerAreRefused) {
   expect_reload(*checkpoint::newest(folder_), mesh_of(1, 2, 1), DType::f32);
 }
 
+/// By somebody else, while its shard files are written.
+TEST_F(Checkpoint, AFolderThatIsRemovedIsWrittenAnew) {
+  const MeshShape mesh = mesh_of(1, ranks(), 1);
+  const Rank self(mesh, session().rank());
+  Shards shards = filled(self.place, DType::f32);
+  bool removed = session().rank() != 0;
+  const auto saved = checkpoint::save(folder_, 3, self.place, shards.states(), {{"step", 3}}, {},
+                                      [&](std::int64_t, std::int64_t) {
+                                        if (!std::exchange(removed, true)) fs::remove_all(folder_);
+                                      });
+  EXPECT_EQ(saved.warning, "'" + folder_.string() +
+                               "' was removed while this checkpoint was written, and it is written anew; ");
+  expect_reload(folder_ / "step_3", mesh, DType::f32);
+}
+
+TEST_F(Checkpoint, AFileThatIsRemovedIsNamedAndOlderCheckpointsStay) {
+  const MeshShape mesh = mesh_of(1, ranks(), 1);
+  const fs::path before = save(mesh, DType::f32, 1);
+  const Rank self(mesh, session().rank());
+  Shards shards = filled(self.place, DType::f32);
+  const std::string error = error_of([&] {
+    checkpoint::save(folder_, 2, self.place, shards.states(), {{"step", 2}}, {1, 1},
+                     [&](std::int64_t done, std::int64_t total) {
+                       if (session().rank() == ranks() - 1 && done == total)
+                         fs::remove(folder_ / "step_2.tmp" / "shard_0000.h5");
+                     });
+  });
+  EXPECT_TRUE(contains(error, "step_2.tmp/shard_0000.h5': No such file")) << error;
+  session().barrier();
+  EXPECT_EQ(checkpoint::list(folder_), std::vector<fs::path>{before});
+  EXPECT_FALSE(fs::exists(folder_ / "step_2.tmp"));
+  expect_reload(before, mesh, DType::f32);
+}
+
 TEST_F(Checkpoint, H5pyReadsTensorsWholeFromSeveralFilesAndSlices) {
   const std::string python = python_with_h5py();
   if (python.empty()) GTEST_SKIP() << "no python3 with h5py: the virtual datasets are NOT checked";
