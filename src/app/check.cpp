@@ -51,8 +51,8 @@ void check_for_ranks(telemetry::Console& console, config::Deck deck, int ranks) 
   const plan::RankMemory memory = plan::memory_of(job);
   console.print(fmt::format(
       "mesh {}\n{} tokens a step\nrank 0 of {}; the step program has {} ops and is {}\n{}",
-      spec.mesh.describe(), config::tokens_per_step(deck), ranks, job.train.issues(), proof_text(classes),
-      job::memory_table(job.train, memory.persistent(program::Tier::device),
+      spec.mesh.describe(), config::tokens_per_step(deck), ranks, job.train().issues(), proof_text(classes),
+      job::memory_table(job.train(), memory.persistent(program::Tier::device),
                         memory.transient(program::Tier::device))));
 }
 

@@ -67,7 +67,7 @@ void describe(Bench& bench, const config::Deck& deck, const model::Graph& graph,
   bench.tokens = config::tokens_per_step(deck);
   bench.parameters = worker.job().layout.parameter_count();
   bench.model_flops = model::flops_per_token(deck.model, graph, deck.data.sequence);
-  bench.executed_flops = program::flops_of(worker.job().train);
+  bench.executed_flops = program::flops_of(worker.job().train());
   bench.peak = job::peak_of(deck, bench.device);
   bench.fp8_peak = job::fp8_peak_of(deck, bench.device);
   bench.notes = worker.notes();

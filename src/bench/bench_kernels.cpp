@@ -76,7 +76,7 @@ void randomize(kernels::Exec& exec, std::byte* data, std::int64_t bytes, std::ui
 /// Real numbers where a kernel expects them: leftovers of other tensors may be NaN or denormal, which some
 /// processors take longer for, and zeros draw less power than a step does.
 void randomize_inputs(job::Worker& worker, const Op& op) {
-  const Program& p = worker.job().train;
+  const Program& p = worker.job().train();
   kernels::Exec& exec = worker.queues().exec(runtime::compute_queue);
   for (const TensorId id : op.inputs) {
     const Tensor& t = p.tensor(id);
@@ -112,7 +112,7 @@ class Alone {
     if (notes) *notes = bound.notes;
     const auto time = [&](int count) { return clock_.seconds_of(queue_of(op.stream), bound.launch, count); };
     time(1);  // touches memory and loads code
-    const bool anew = overwrites(worker_.job().train, op);
+    const bool anew = overwrites(worker_.job().train(), op);
     const auto again = [&](int count) {
       if (!anew) return time(count);
       double sum = 0;
@@ -149,7 +149,7 @@ class Alone {
 
  private:
   engine::Bound bind(const Op& op) {
-    return engine::bind({worker_.job().train, op, worker_.memory(), worker_.mesh(),
+    return engine::bind({worker_.job().train(), op, worker_.memory(), worker_.mesh(),
                          worker_.queues().exec(queue_of(op.stream))});
   }
 
@@ -187,7 +187,7 @@ Distinct distinct_kernels(const Program& p) {
 
 /// Bytes a second that a copy within the step's memory reads and writes.
 double copy_rate(job::Worker& worker, Alone& alone) {
-  const Program& p = worker.job().train;
+  const Program& p = worker.job().train();
   const std::int64_t half = worker.memory().transient_bytes(program::Tier::device) / 2 / 4096 * 4096;
   const auto tensor = std::find_if(p.tensors.begin(), p.tensors.end(), [](const Tensor& t) {
     return t.tier == program::Tier::device && !t.persistent && t.base == program::no_tensor && t.address >= 0;
@@ -202,7 +202,7 @@ double copy_rate(job::Worker& worker, Alone& alone) {
 }  // namespace
 
 Ceiling measure_ceiling(job::Worker& worker) {
-  const Program& p = worker.job().train;
+  const Program& p = worker.job().train();
   const Distinct all = distinct_kernels(p);
   Alone alone(worker);
   double largest = 0;
@@ -223,7 +223,7 @@ Ceiling measure_ceiling(job::Worker& worker) {
 
 std::vector<KernelTime> measure_kernels(const runtime::Session& session, job::Worker& worker,
                                         telemetry::Phase& phase) {
-  const Program& p = worker.job().train;
+  const Program& p = worker.job().train();
   const StepScalars scalars = worker.scalars();
   Alone alone(worker);
   Distinct all = distinct_kernels(p);

@@ -61,7 +61,7 @@ BenchSteps::Step BenchSteps::run() {
 
 void set_scalars(job::Worker& worker, const StepScalars& scalars) {
   const program::Job& job = worker.job();
-  worker.memory().provider().write(worker.memory().address(job.train, job.tensors.scalars), &scalars,
+  worker.memory().provider().write(worker.memory().address(job.train(), job.tensors.scalars), &scalars,
                                    sizeof scalars);
 }
 

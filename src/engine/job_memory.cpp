@@ -6,7 +6,7 @@
 
 namespace ztrain::engine {
 
-JobMemory::JobMemory(std::initializer_list<const program::Program*> programs, memory::Arena::Guards guards,
+JobMemory::JobMemory(const std::vector<const program::Program*>& programs, memory::Arena::Guards guards,
                      memory::Provider& device, memory::Provider& host)
     : device_(&device) {
   for (int tier = 0; tier < program::tier_count; ++tier) {

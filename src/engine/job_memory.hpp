@@ -3,7 +3,6 @@
 // transient region as large as the largest of them needs. Nothing else is allocated for tensors.
 
 #include <functional>
-#include <initializer_list>
 #include <memory>
 
 #include "memory/arena.hpp"
@@ -15,7 +14,7 @@ class JobMemory {
  public:
   /// Throws Error when the programs' persistent tensors differ, or when the memory cannot be had.
   /// Tier::device comes from `device`, the others from `host`; both must outlive this.
-  explicit JobMemory(std::initializer_list<const program::Program*> programs,
+  explicit JobMemory(const std::vector<const program::Program*>& programs,
                      memory::Arena::Guards guards = memory::Arena::Guards::off,
                      memory::Provider& device = memory::host_memory(),
                      memory::Provider& host = memory::host_memory());

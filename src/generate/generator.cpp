@@ -55,28 +55,24 @@ program::Inference compile(const runtime::Session& session, telemetry::Console& 
                                       {options.capacity, options.chunk, options.every_logit}, rank);
   };
   program::Inference job = session.agree("compiling the model", [&] { return on(session.rank()); });
-  job::prove_together(session, {&job.load, &job.prefill.program, &job.decode.program}, [&](int rank) {
-    program::Inference other = on(rank);
-    return std::vector<program::Program>{std::move(other.load), std::move(other.prefill.program),
-                                         std::move(other.decode.program)};
-  });
+  job::prove_together(session, job.programs.all(), [&](int rank) { return on(rank).programs.take(); });
   return job;
 }
 
 // The order of the host's tensors of a Program. The index comes last: some have none.
 enum Place : std::size_t { tokens_place, positions_place, cache_begin_place, logits_place, index_place };
 
-std::vector<program::TensorId> host_ids(const program::InferenceProgram& p) {
+std::vector<program::TensorId> host_ids(const program::InferenceTensors& p) {
   std::vector<program::TensorId> ids{p.tokens, p.positions, p.cache_begin, p.logits, p.index};
   std::erase(ids, program::no_tensor);
   return ids;
 }
 
-engine::HostTensors host_tensors(runtime::Device& device, const program::InferenceProgram& p,
-                                 const engine::JobMemory& memory) {
+engine::HostTensors host_tensors(runtime::Device& device, const program::Inference& job,
+                                 const program::InferenceTensors& p, const engine::JobMemory& memory) {
   std::vector<engine::DeviceRange> ranges;
   for (const program::TensorId t : host_ids(p))
-    ranges.push_back({memory.address(p.program, t), p.program.tensor(t).bytes()});
+    ranges.push_back({memory.address(job.load(), t), job.load().tensor(t).bytes()});
   return {device, std::move(ranges)};
 }
 
@@ -86,9 +82,8 @@ program::Inference compile_fitting(const runtime::Session& session, telemetry::C
   program::Inference job = compile(session, console, source, options);
   std::vector<std::int64_t> host;
   for (const auto* p : {&job.prefill, &job.decode})
-    for (const program::TensorId t : host_ids(*p)) host.push_back(p->program.tensor(t).bytes());
-  const auto pinned = job::pinned_bytes(*ground.device, *ground.backend,
-                                        {&job.load, &job.prefill.program, &job.decode.program}, host);
+    for (const program::TensorId t : host_ids(*p)) host.push_back(job.load().tensor(t).bytes());
+  const auto pinned = job::pinned_bytes(*ground.device, *ground.backend, job.programs.all(), host);
   job::require_memory(session, *ground.device, job, pinned);
   return job;
 }
@@ -117,18 +112,16 @@ Generator::Generator(const runtime::Session& session, telemetry::Console& consol
       device_(std::move(ground.device)),
       queues_(*device_),
       held_(session, *device_),
-      arenas_(job::allocate(session, *device_, *ground.backend, held_,
-                            {&job_.load, &job_.prefill.program, &job_.decode.program})),
-      mesh_(session, job_.load.mesh, std::move(ground.backend)),
-      load_(job_.load, memory_,
-            engine::with_groups(mesh_, {&job_.load, &job_.prefill.program, &job_.decode.program}),
+      arenas_(job::allocate(session, *device_, *ground.backend, held_, job_.programs.all())),
+      mesh_(session, job_.load().mesh, std::move(ground.backend)),
+      load_(job_.load(), memory_, engine::with_groups(mesh_, job_.programs.all()),
             with_algorithms(session, source.deck.device, queues_)),
-      prefill_(job_.prefill.program, memory_, mesh_, queues_),
-      decode_(job_.decode.program, memory_, mesh_, queues_),
-      prefill_host_(
-          session.agree("allocating memory", [&] { return host_tensors(*device_, job_.prefill, memory_); })),
-      decode_host_(
-          session.agree("allocating memory", [&] { return host_tensors(*device_, job_.decode, memory_); })),
+      prefill_(job_.programs.at(program::prefill_name), memory_, mesh_, queues_),
+      decode_(job_.programs.at(program::decode_name), memory_, mesh_, queues_),
+      prefill_host_(session.agree("allocating memory",
+                                  [&] { return host_tensors(*device_, job_, job_.prefill, memory_); })),
+      decode_host_(session.agree("allocating memory",
+                                 [&] { return host_tensors(*device_, job_, job_.decode, memory_); })),
       vocabulary_(source.deck.model.vocab_size),
       abort_(mesh_) {
   job::register_arenas(mesh_, memory_);
@@ -139,8 +132,8 @@ Generator::Generator(const runtime::Session& session, telemetry::Console& consol
   preparing_.reset();
   telemetry::Phase phase(console, "reading the weights", [this] { return load_.position(); });
   session.agree("reading the weights", [&] {
-    const auto shards = job::state_shards(job_.load, job_.tensors, memory_, false);
-    read_weights(source, job::place_of(job_.load, job_.layout), shards,
+    const auto shards = job::state_shards(job_.load(), job_.tensors, memory_, false);
+    read_weights(source, job::place_of(job_.load(), job_.layout), shards,
                  [&](std::int64_t done, std::int64_t total) {
                    phase.at(fmt::format("{} of this rank's {} read", format_bytes(static_cast<double>(done)),
                                         format_bytes(static_cast<double>(total))));
@@ -192,7 +185,7 @@ void Generator::decode(std::int32_t token, std::int64_t position) {
   last_ = rows(job_.decode, decode_host_, 1);
 }
 
-void Generator::run(const program::InferenceProgram& p, engine::Executor& executor, engine::HostTensors& host,
+void Generator::run(const program::InferenceTensors& p, engine::Executor& executor, engine::HostTensors& host,
                     std::span<const std::int32_t> tokens, std::int64_t begin) {
   const auto at = [&](Place place) { return reinterpret_cast<std::int32_t*>(host.at(place)); };
   for (std::int64_t i = 0; i < p.rows; ++i) {
@@ -208,10 +201,10 @@ void Generator::run(const program::InferenceProgram& p, engine::Executor& execut
   host.wait([this] { mesh_.check(); });
 }
 
-std::span<const float> Generator::rows(const program::InferenceProgram& p, const engine::HostTensors& host,
+std::span<const float> Generator::rows(const program::InferenceTensors& p, const engine::HostTensors& host,
                                        std::int64_t count) {
   logits_.resize(static_cast<std::size_t>(count * vocabulary_));
-  engine::with_type(p.program.tensor(p.logits).dtype, [&]<class T>(engine::Type<T>) {
+  engine::with_type(job_.load().tensor(p.logits).dtype, [&]<class T>(engine::Type<T>) {
     const T* from = reinterpret_cast<const T*>(host.at(logits_place));
     std::transform(from, from + count * vocabulary_, logits_.begin(),
                    [](T x) { return static_cast<float>(x); });
@@ -232,7 +225,7 @@ std::int32_t Generator::choose(const GenerateOptions& options, std::int64_t posi
 
 std::string Generator::memory_line() const {
   std::int64_t weights = 0, cache = 0;
-  for (const plan::MemoryRow& row : plan::memory_rows(job_.decode.program)) {
+  for (const plan::MemoryRow& row : plan::memory_rows(job_.programs.at(program::decode_name))) {
     if (row.category == name_of(program::Category::parameter)) weights = row.persistent_bytes;
     if (row.category == name_of(program::Category::cache)) cache = row.persistent_bytes;
   }

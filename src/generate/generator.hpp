@@ -76,10 +76,10 @@ class Generator {
   void prefill(std::span<const std::int32_t> prompt, const Listener& listener);
   void decode(std::int32_t token, std::int64_t position);
   /// The Program's logits are in `host` on return.
-  void run(const program::InferenceProgram& p, engine::Executor& executor, engine::HostTensors& host,
+  void run(const program::InferenceTensors& p, engine::Executor& executor, engine::HostTensors& host,
            std::span<const std::int32_t> tokens, std::int64_t begin);
   /// The first rows of a Program's logits in fp32, in logits_.
-  std::span<const float> rows(const program::InferenceProgram& p, const engine::HostTensors& host,
+  std::span<const float> rows(const program::InferenceTensors& p, const engine::HostTensors& host,
                               std::int64_t count);
   std::int32_t choose(const GenerateOptions& options, std::int64_t position);
 

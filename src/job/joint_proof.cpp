@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
-#include "program/passes/final_passes.hpp"
+#include "program/jobs/program_set.hpp"
 
 namespace ztrain::job {
 namespace {
@@ -59,11 +59,7 @@ void prove_classes(const Programs& own, const std::vector<std::uint64_t>& finger
       for (const Program& p : others.back()) jobs.back().push_back(&p);
     }
   }
-  for (std::size_t which = 0; which < own.size(); ++which) {
-    Programs alike;
-    for (const Programs& job : jobs) alike.push_back(job[which]);
-    verify_joint(alike, classes);
-  }
+  program::verify_together(jobs, classes);
 }
 
 }  // namespace

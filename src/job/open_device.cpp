@@ -47,7 +47,7 @@ Ground open_ground(const runtime::Session& session, std::unique_ptr<runtime::Dev
 }
 
 std::int64_t pinned_bytes(runtime::Device& device, const runtime::CommunicatorBackend& backend,
-                          std::initializer_list<const program::Program*> programs,
+                          const std::vector<const program::Program*>& programs,
                           const std::vector<std::int64_t>& host_tensors) {
   const std::int64_t copied =
       device.memory().host_accessible() ? 0 : engine::HostTensors::staging_bytes(host_tensors);
@@ -56,7 +56,7 @@ std::int64_t pinned_bytes(runtime::Device& device, const runtime::CommunicatorBa
 
 Arenas allocate(const runtime::Session& session, runtime::Device& device,
                 const runtime::CommunicatorBackend& backend, HeldMemory& held,
-                std::initializer_list<const program::Program*> programs, memory::Arena::Guards guards) {
+                const std::vector<const program::Program*>& programs, memory::Arena::Guards guards) {
   const auto memory_of = [&](memory::Provider& provider) {
     return engine::JobMemory(programs, guards, provider, device.staging());
   };

@@ -2,7 +2,6 @@
 // What a rank computes on.
 
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,7 +35,7 @@ Ground open_ground(const runtime::Session& session, std::unique_ptr<runtime::Dev
 /// The host's memory that a job's Programs and the tensors that the host writes and reads take beside the
 /// plan, in bytes; see require_memory.
 std::int64_t pinned_bytes(runtime::Device& device, const runtime::CommunicatorBackend& backend,
-                          std::initializer_list<const program::Program*> programs,
+                          const std::vector<const program::Program*>& programs,
                           const std::vector<std::int64_t>& host_tensors);
 
 /// The memory of a job's Programs.
@@ -49,7 +48,7 @@ struct Arenas {
 /// libraries need, else from the device's memory. held is told. Throws AgreedError when it cannot be had.
 Arenas allocate(const runtime::Session& session, runtime::Device& device,
                 const runtime::CommunicatorBackend& backend, HeldMemory& held,
-                std::initializer_list<const program::Program*> programs,
+                const std::vector<const program::Program*>& programs,
                 memory::Arena::Guards guards = memory::Arena::Guards::off);
 
 /// What communicates on the arenas hears of them.

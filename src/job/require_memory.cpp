@@ -111,7 +111,7 @@ std::string finding_text(const Findings& worst, const runtime::Device& device) {
 }
 
 std::string shortage(const std::string& what, const program::Job& job, const std::string& help) {
-  return fmt::format("the job does not fit: {}\n{}{}", what, table_of(job, job.train), help);
+  return fmt::format("the job does not fit: {}\n{}{}", what, table_of(job, job.train()), help);
 }
 
 std::string shortage_of(const Findings& worst, const runtime::Device& device, const program::Job& job,
@@ -130,13 +130,13 @@ std::string shortage_of(const Findings& worst, const runtime::Device& device, co
     limits.device_memory = limits.outside_memory = 0.0;
     limits.host_memory = static_cast<double>(worst.node.available - worst.node.pinned);
   }
-  limits.target = job.train.target;
+  limits.target = job.train().target;
   return shortage(what, job, advice(deck, ranks, limits));
 }
 
 std::string device_shortage(double needed, const program::Job& job, const config::Deck& deck, int ranks) {
   plan::Limits limits;
-  limits.target = job.train.target;
+  limits.target = job.train().target;
   return shortage(
       fmt::format("a rank needs {}, {} of it outside of the plan (cluster.outside_memory), and "
                   "cluster.device_memory is {}",
@@ -184,7 +184,7 @@ void require_memory(const runtime::Session& session, runtime::Device& device, co
     return fmt::format(
         "generation does not fit: {}\n{}Use more nodes, fewer tokens (--tokens, --max-length, shorter "
         "prompts), a smaller --chunk, or a narrower --dtype",
-        finding_text(*worst, device), table_of(job, job.prefill.program));
+        finding_text(*worst, device), table_of(job, job.programs.at(program::prefill_name)));
   }());
   if (!text.empty()) throw runtime::AgreedError(text);
 }

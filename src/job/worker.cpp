@@ -56,7 +56,7 @@ std::vector<program::TensorId> host_tensors(const Job& job) {
   std::vector<program::TensorId> tensors{job.tensors.scalars, job.tensors.partials};
   for (int micro = 0;; ++micro)
     for (const char* name : input_names) {
-      const program::TensorId t = job.train.find(program::input_name(name, micro));
+      const program::TensorId t = job.train().find(program::input_name(name, micro));
       if (t == program::no_tensor) return tensors;
       tensors.push_back(t);
     }
@@ -65,14 +65,14 @@ std::vector<program::TensorId> host_tensors(const Job& job) {
 std::vector<engine::DeviceRange> host_ranges(const Job& job, const engine::JobMemory& memory) {
   std::vector<engine::DeviceRange> ranges;
   for (const program::TensorId t : host_tensors(job))
-    ranges.push_back({memory.address(job.train, t), job.train.tensor(t).bytes()});
+    ranges.push_back({memory.address(job.train(), t), job.train().tensor(t).bytes()});
   return ranges;
 }
 
 std::int64_t pinned_bytes(const Ground& ground, const Job& job) {
   std::vector<std::int64_t> bytes;
-  for (const program::TensorId t : host_tensors(job)) bytes.push_back(job.train.tensor(t).bytes());
-  return job::pinned_bytes(*ground.device, *ground.backend, {&job.load, &job.train, &job.evaluate}, bytes);
+  for (const program::TensorId t : host_tensors(job)) bytes.push_back(job.train().tensor(t).bytes());
+  return job::pinned_bytes(*ground.device, *ground.backend, job.programs.all(), bytes);
 }
 
 /// The job, once it is known to fit.
@@ -90,11 +90,8 @@ Job compile_and_verify(const runtime::Session& session, telemetry::Console& cons
     return program::compile(graph, spec, session.rank());
   });
   const telemetry::Phase phase(console, "proving the step program over all ranks");
-  prove_together(session, {&job.load, &job.train, &job.evaluate}, [&](int rank) {
-    Job other = program::compile(graph, spec, rank);
-    return std::vector<program::Program>{std::move(other.load), std::move(other.train),
-                                         std::move(other.evaluate)};
-  });
+  prove_together(session, job.programs.all(),
+                 [&](int rank) { return program::compile(graph, spec, rank).programs.take(); });
   return job;
 }
 
@@ -121,13 +118,13 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
       device_(std::move(ground.device)),
       queues_(*device_),
       held_(session, *device_),
-      arenas_(allocate(session, *device_, *ground.backend, held_, {&job_.load, &job_.train, &job_.evaluate},
+      arenas_(allocate(session, *device_, *ground.backend, held_, job_.programs.all(),
                        options.poison ? memory::Arena::Guards::on : memory::Arena::Guards::off)),
-      mesh_(session, job_.train.mesh, std::move(ground.backend)),
-      load_(job_.load, memory_, engine::with_groups(mesh_, {&job_.load, &job_.train, &job_.evaluate}),
+      mesh_(session, job_.train().mesh, std::move(ground.backend)),
+      load_(job_.load(), memory_, engine::with_groups(mesh_, job_.programs.all()),
             with_algorithms(session, deck, queues_), {.poison = options.poison}),
-      train_(job_.train, memory_, mesh_, queues_, executor_options(options)),
-      evaluate_(job_.evaluate, memory_, mesh_, queues_, executor_options(options)),
+      train_(job_.train(), memory_, mesh_, queues_, executor_options(options)),
+      evaluate_(job_.evaluate(), memory_, mesh_, queues_, executor_options(options)),
       host_(session.agree("allocating memory",
                           [&] { return engine::HostTensors(*device_, host_ranges(job_, memory_)); })),
       abort_(mesh_) {
@@ -194,12 +191,12 @@ std::string Worker::position() const {
 
 std::vector<checkpoint::StateShard> Worker::state(bool optimizer) const {
   device_->finish();
-  return state_shards(job_.load, job_.tensors, memory_, optimizer);
+  return state_shards(job_.load(), job_.tensors, memory_, optimizer);
 }
 
 void Worker::initialize(std::uint64_t seed) {
   run_on(*device_, [&] {
-    initialize_weights(job_.load, job_.tensors, job_.layout, job_.graph, memory_,
+    initialize_weights(job_.load(), job_.tensors, job_.layout, job_.graph, memory_,
                        queues_.exec(runtime::compute_queue), seed);
   });
   load_copies();
@@ -207,23 +204,23 @@ void Worker::initialize(std::uint64_t seed) {
 
 checkpoint::Imported Worker::import_weights(const std::string& folder, const checkpoint::Progress& progress) {
   const auto shards = state(false);
-  return checkpoint::import_weights(folder, place_of(job_.load, job_.layout), shards, progress);
+  return checkpoint::import_weights(folder, place_of(job_.load(), job_.layout), shards, progress);
 }
 
 void Worker::complete_import(const checkpoint::Imported& imported, std::uint64_t seed) {
   const std::set<std::string> absent(imported.absent.begin(), imported.absent.end());
   run_on(*device_, [&] {
     kernels::Exec& exec = queues_.exec(runtime::compute_queue);
-    draw_weights(job_.load, job_.tensors, job_.layout, job_.graph, memory_, exec, seed,
+    draw_weights(job_.load(), job_.tensors, job_.layout, job_.graph, memory_, exec, seed,
                  [&](const model::Parameter& p) { return absent.contains(p.name); });
-    zero_moments(job_.load, job_.tensors, memory_, exec);
+    zero_moments(job_.load(), job_.tensors, memory_, exec);
   });
   load_copies();
 }
 
 std::int64_t Worker::weight_bytes() const {
   std::int64_t bytes = 0;
-  for (const auto& shard : state_shards(job_.load, job_.tensors, memory_, false))
+  for (const auto& shard : state_shards(job_.load(), job_.tensors, memory_, false))
     bytes += job_.layout.unit(shard.unit).shard_elements * size_of(shard.dtype);
   return bytes;
 }

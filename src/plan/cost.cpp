@@ -104,16 +104,16 @@ class Compiler {
     cost_.memory.push_back(memory_of(job));
     if (options_.detail == Detail::memory) return;
     if (rank == 0) {
-      cost_.ops = static_cast<std::size_t>(job.train.issues());
-      cost_.traffic = traffic_of(job.train);
+      cost_.ops = static_cast<std::size_t>(job.train().issues());
+      cost_.traffic = traffic_of(job.train());
     }
-    if (const int times = std::max(2, options_.most_times); job.train.repeat.times > times)
-      cost_.extrapolated_from = spec_.micro_batches - job.train.repeat.times + times;
-    simulate_on(job.train);
+    if (const int times = std::max(2, options_.most_times); job.train().repeat.times > times)
+      cost_.extrapolated_from = spec_.micro_batches - job.train().repeat.times + times;
+    simulate_on(job.train());
     if (cost_.ranks <= cost_.machine.ranks_per_node || cost_.ranks % cost_.machine.ranks_per_node == 0)
       return;
-    job.train.rank = cost_.mesh.ranks() - 1;
-    simulate_on(job.train);
+    job.programs.at(program::train_name).rank = cost_.mesh.ranks() - 1;
+    simulate_on(job.train());
   }
 
   void simulate_on(const program::Program& train) {

@@ -1,7 +1,6 @@
 #include "plan/memory.hpp"
 
 #include <algorithm>
-#include <initializer_list>
 #include <numeric>
 
 #include "base/index.hpp"
@@ -36,7 +35,7 @@ std::size_t peak_position(const Program& p, Tier tier) {
   return where;
 }
 
-RankMemory memory_of_programs(std::initializer_list<const Program*> programs) {
+RankMemory memory_of_programs(const std::vector<const Program*>& programs) {
   RankMemory memory;
   for (const Program* p : programs) {
     memory.rank = p->rank;
@@ -101,7 +100,7 @@ std::int64_t RankMemory::transient(Tier tier) const {
   return bytes;
 }
 
-std::int64_t staging_bytes(std::initializer_list<const Program*> programs) {
+std::int64_t staging_bytes(const std::vector<const Program*>& programs) {
   std::array<std::int64_t, program::stream_count> largest{};
   for (const Program* p : programs)
     for (const program::Op& op : p->ops) {
@@ -112,11 +111,11 @@ std::int64_t staging_bytes(std::initializer_list<const Program*> programs) {
 }
 
 RankMemory memory_of(const program::Job& job) {
-  return memory_of_programs({&job.load, &job.train, &job.evaluate});
+  return memory_of_programs(job.programs.all());
 }
 
 RankMemory memory_of(const program::Inference& job) {
-  return memory_of_programs({&job.load, &job.prefill.program, &job.decode.program});
+  return memory_of_programs(job.programs.all());
 }
 
 }  // namespace ztrain::plan

@@ -2,7 +2,6 @@
 // What the Programs of a job hold, by tier and category.
 
 #include <array>
-#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -41,7 +40,7 @@ struct RankMemory {
 
 /// Pinned host memory that the Programs' collectives are copied through where MPI cannot reach the device's:
 /// for each stream as much as its largest takes.
-std::int64_t staging_bytes(std::initializer_list<const program::Program*> programs);
+std::int64_t staging_bytes(const std::vector<const program::Program*>& programs);
 
 RankMemory memory_of(const program::Job& job);
 RankMemory memory_of(const program::Inference& job);

@@ -85,8 +85,8 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
   if (!tokenizer.empty()) line("tokenizer", tokenizer);
   if (const std::string note = config::context_note(d); !note.empty()) line("context", note);
   line("batch", batch_line(d, facts));
-  line("traffic", comm_line(job.train));
-  text += job::memory_table(job.train, worker.memory().persistent_bytes(device),
+  line("traffic", comm_line(job.train()));
+  text += job::memory_table(job.train(), worker.memory().persistent_bytes(device),
                             worker.memory().transient_bytes(device));
   return text;
 }

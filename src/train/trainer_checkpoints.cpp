@@ -125,7 +125,7 @@ void Trainer::load_checkpoint(const std::string& path) {
     require_export();
     const auto& job = worker_.job();
     const auto shards = worker_.state(true);
-    checkpoint::load(path, job::place_of(job.load, job.layout), shards,
+    checkpoint::load(path, job::place_of(job.load(), job.layout), shards,
                      {.progress = [&](std::int64_t done, std::int64_t total) {
                        phase.at(share_of(done, total, "read"));
                      }});
@@ -275,7 +275,7 @@ void Trainer::save() {
     for (HeldFolder& held : folders_) held.hold_again();
   });
   const auto saved = session_.agree("saving a checkpoint", [&] {
-    return checkpoint::save(folder, progress_.step, job::place_of(job.load, job.layout), shards,
+    return checkpoint::save(folder, progress_.step, job::place_of(job.load(), job.layout), shards,
                             job::to_metadata(progress_, deck_, data::identity_of(data_), version_),
                             {static_cast<int>(deck_.checkpoint.files),
                              static_cast<int>(deck_.checkpoint.keep), progress_.proven_step},

@@ -31,9 +31,9 @@ struct Held {
         held(session(), *device),
         before(device->memory().limits().available),
         backend(std::make_unique<runtime::NcclBackend>(session(), device->cuda(), nccl)),
-        arenas(job::allocate(session(), *device, *backend, held, {&job.load, &job.train, &job.evaluate},
-                             memory::Arena::Guards::on)),
-        mesh(session(), job.train.mesh, std::move(backend)) {}
+        arenas(
+            job::allocate(session(), *device, *backend, held, job.programs.all(), memory::Arena::Guards::on)),
+        mesh(session(), job.train().mesh, std::move(backend)) {}
 
   std::int64_t taken() const { return before - device->memory().limits().available; }
   bool of_nccl() const { return &arenas.memory.provider() != &device->memory(); }
@@ -70,7 +70,7 @@ TEST(Arenas, AreOfNcclsMemoryAndRegistered) {
     job.mesh.over(Axis::shard);
     job::register_arenas(job.mesh, job.arenas.memory);
     EXPECT_EQ(late_nccl::registrations(), 2);
-    std::byte* const first = job.arenas.memory.address(job.job.train, 0);
+    std::byte* const first = job.arenas.memory.address(job.job.train(), 0);
     int zero = 1;
     job.arenas.memory.provider().read(&zero, first, sizeof zero);
     EXPECT_EQ(zero, 0);
@@ -157,8 +157,8 @@ TEST(Arenas, LeaveTheRestToLibraries) {
     // Of all ranks but the last there is enough at any rate.
     const bool tight = !enough && session().rank() == session().size() - 1;
     job::HeldMemory held(session(), *device);
-    const job::Arenas arenas = job::allocate(session(), *device, Elsewhere(2048 * mib - (tight ? 1 : 0)),
-                                             held, {&job.load, &job.train, &job.evaluate});
+    const job::Arenas arenas =
+        job::allocate(session(), *device, Elsewhere(2048 * mib - (tight ? 1 : 0)), held, job.programs.all());
     EXPECT_EQ(&arenas.memory.provider() == &device->memory(), !enough);
     EXPECT_EQ(contains(arenas.note, "to libraries, and 2.00 GiB are wanted"), !enough) << arenas.note;
   }

@@ -78,16 +78,16 @@ TEST_P(Asynchronous, TheStagingMemoryIsAsPlanned) {
   const program::JobSpec spec = spec_of(m, GetParam());
   job::Worker worker(session(), m.graph(DType::bf16), spec, {}, deferred(1));
   const program::Job& job = worker.job();
-  const std::int64_t planned = plan::staging_bytes({&job.load, &job.train, &job.evaluate});
+  const std::int64_t planned = plan::staging_bytes(job.programs.all());
   EXPECT_EQ(worker.mesh().staging_bytes(), planned);
   EXPECT_EQ(planned > 0, session().size() > 1);
   const auto backend = runtime::make_host_backend(worker.device());
   EXPECT_TRUE(backend->staged());
-  EXPECT_EQ(job::pinned_bytes(worker.device(), *backend, {&job.train}, {1, 256, 257}),
-            256 + 256 + 512 + plan::staging_bytes({&job.train}));
+  EXPECT_EQ(job::pinned_bytes(worker.device(), *backend, {&job.train()}, {1, 256, 257}),
+            256 + 256 + 512 + plan::staging_bytes({&job.train()}));
   const auto host = runtime::make_host_device();
   const auto direct = runtime::make_host_backend(*host);
-  EXPECT_EQ(job::pinned_bytes(*host, *direct, {&job.train}, {1, 256, 257}), 0);
+  EXPECT_EQ(job::pinned_bytes(*host, *direct, {&job.train()}, {1, 256, 257}), 0);
 }
 
 /// Bound as for a GPU, as far as a CPU can: what would be printed at the start.

@@ -78,7 +78,7 @@ struct Codes {
     for (const program::TensorId t : job.tensors.scales) {
       scales.emplace_back();
       if (t == program::no_tensor) continue;
-      scales.back() = test::read_elements<float>(worker, t, 0, elements(job.train.tensor(t).shape));
+      scales.back() = test::read_elements<float>(worker, t, 0, elements(job.train().tensor(t).shape));
     }
   }
 };
@@ -164,9 +164,9 @@ TEST_P(Fp8, GathersBytes) {
   const auto gathered = [&](const TinyModel& model, bool coded) {
     const auto job = program::compile(model.graph(DType::bf16), spec(model, "FULL_SHARD"), session().rank());
     std::int64_t bytes = 0;
-    for (const auto& op : job.train.ops)
+    for (const auto& op : job.train().ops)
       if (op.type == "all_gather" && op.action.kind == program::ActionKind::gather &&
-          (job.train.tensor(op.inputs[0]).dtype == DType::f8e4m3) == coded)
+          (job.train().tensor(op.inputs[0]).dtype == DType::f8e4m3) == coded)
         bytes += op.comm.sent_bytes;
     return bytes;
   };
@@ -193,17 +193,17 @@ TEST_P(Fp8, TransposesNoMoreThanItMust) {
   const bool rowwise = std::string_view(GetParam()) == "rowwise";
   TinyModel m = model();
   const auto job = program::compile(m.graph(DType::bf16), spec(m, "FULL_SHARD"), session().rank());
-  const int layers = count(job.train, "linear_fp8");
+  const int layers = count(job.train(), "linear_fp8");
   ASSERT_GT(layers, 0);
-  EXPECT_EQ(count(job.train, "fp8_transpose"), layers) << "the weights";
-  const int inputs = count(job.evaluate, "fp8_quantize");
-  EXPECT_EQ(count(job.train, "fp8_quantize_both"), rowwise ? 0 : inputs + layers);
-  EXPECT_EQ(count(job.train, "fp8_quantize"), rowwise ? inputs + layers : 0);
-  EXPECT_EQ(count(job.evaluate, "fp8_quantize_both"), 0);
+  EXPECT_EQ(count(job.train(), "fp8_transpose"), layers) << "the weights";
+  const int inputs = count(job.evaluate(), "fp8_quantize");
+  EXPECT_EQ(count(job.train(), "fp8_quantize_both"), rowwise ? 0 : inputs + layers);
+  EXPECT_EQ(count(job.train(), "fp8_quantize"), rowwise ? inputs + layers : 0);
+  EXPECT_EQ(count(job.evaluate(), "fp8_quantize_both"), 0);
   m.lora = {4, 8, 0, {"down_proj"}};
   const auto frozen = program::compile(m.graph(DType::bf16), spec(m, "FULL_SHARD"), session().rank());
-  EXPECT_EQ(count(frozen.train, "fp8_quantize_both"), 0);
-  EXPECT_GT(count(frozen.train, "fp8_quantize"), 0);
+  EXPECT_EQ(count(frozen.train(), "fp8_quantize_both"), 0);
+  EXPECT_GT(count(frozen.train(), "fp8_quantize"), 0);
 }
 
 /// Twice the same state, once as it was stepped and once loaded.
@@ -309,7 +309,7 @@ TEST_P(Fp8, AdaptersStayAsTheyAre) {
     EXPECT_EQ(actual, expected) << strategy;
   }
   const auto job = program::compile(m.graph(DType::bf16), spec(m, "FULL_SHARD"), session().rank());
-  for (const auto& op : job.train.ops) EXPECT_NE(op.type, "fp8_encode") << op.name;
+  for (const auto& op : job.train().ops) EXPECT_NE(op.type, "fp8_encode") << op.name;
 }
 
 TEST_P(Fp8, EvaluationComputesWithCodes) {

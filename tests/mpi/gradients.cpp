@@ -120,7 +120,7 @@ class Probe {
   }
 
   const Layout& layout() const { return worker_.job().layout; }
-  const std::vector<program::Op>& ops() const { return worker_.job().train.ops; }
+  const std::vector<program::Op>& ops() const { return worker_.job().train().ops; }
   double loss() const { return worker_.scalars().loss; }
   double norm() const { return worker_.scalars().gradient_norm; }
 
@@ -178,7 +178,7 @@ class Probe {
     return worker_.job()
         .tensors.units[static_cast<std::size_t>(layout().parameters()[static_cast<std::size_t>(p)].unit)];
   }
-  DType type(program::TensorId t) const { return worker_.job().train.tensor(t).dtype; }
+  DType type(program::TensorId t) const { return worker_.job().train().tensor(t).dtype; }
 
   TinyModel model_;
   program::JobSpec spec_;

@@ -20,7 +20,7 @@ using test::session;
 std::vector<Program> programs_of(int rank) {
   program::Job job = program::compile(
       test::small_model(), test::spec_on(1, session().size(), program::find_strategy("FULL_SHARD")), rank);
-  return {std::move(job.load), std::move(job.train), std::move(job.evaluate)};
+  return job.programs.take();
 }
 
 std::vector<Op*> gathers_in(Program& program) {

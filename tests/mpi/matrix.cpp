@@ -146,9 +146,9 @@ void expect_planned_memory(const job::Worker& worker) {
   const auto& job = worker.job();
   for (int tier = 0; tier < program::tier_count; ++tier) {
     const std::int64_t transient =
-        std::max({job.load.plan[tier].transient_bytes, job.train.plan[tier].transient_bytes,
-                  job.evaluate.plan[tier].transient_bytes});
-    for (const std::int64_t bytes : {job.train.plan[tier].persistent_bytes, transient})
+        std::max({job.load().plan[tier].transient_bytes, job.train().plan[tier].transient_bytes,
+                  job.evaluate().plan[tier].transient_bytes});
+    for (const std::int64_t bytes : {job.train().plan[tier].persistent_bytes, transient})
       if (bytes > 0) planned += round_up(bytes, page) + 2 * page;
   }
   EXPECT_EQ(round_up(worker.memory().resident_bytes(), page), planned);
@@ -162,7 +162,7 @@ TEST_F(Matrix, PlacementChangesNoBitAndPlansAreExact) {
     const JobSpec spec = spec_of(row);
     const std::vector<double>& expected = reference(row);
     job::Worker worker(session(), model_of(row).graph(spec.precision.parameters), spec, {.poison = true});
-    const std::int64_t planned = planned_bytes(worker.job().train);
+    const std::int64_t planned = planned_bytes(worker.job().train());
     const auto losses =
         test::train_losses(worker, model_of(row), spec.micro_batches, steps, [&](int step, auto run) {
           const std::int64_t before = bytes_sent(worker);

@@ -42,8 +42,8 @@ class Repeat : public testing::TestWithParam<const char*> {
                                     const job::WorkerOptions& options = {},
                                     std::unique_ptr<runtime::Device> device = nullptr) {
     job::Worker worker(session(), m.graph(DType::bf16), s, options, std::move(device));
-    EXPECT_EQ(worker.job().train.repeat.times, s.every_micro_batch ? 1 : micro_batches - 4);
-    const std::int64_t planned = plan::total_bytes(plan::traffic_of(worker.job().train));
+    EXPECT_EQ(worker.job().train().repeat.times, s.every_micro_batch ? 1 : micro_batches - 4);
+    const std::int64_t planned = plan::total_bytes(plan::traffic_of(worker.job().train()));
     const auto sent = [&] {
       std::int64_t sum = 0;
       for (const auto& channel : worker.mesh().bytes_sent()) sum += channel.bytes;

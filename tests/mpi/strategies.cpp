@@ -117,7 +117,7 @@ TEST_F(Strategies, SendsTheBytesThatArePlanned) {
   for (const program::JobSpec& s : specs) {
     job::Worker worker(session(), m.graph(DType::f32), s);
     std::int64_t planned = 0;
-    for (const auto& op : worker.job().train.ops) planned += op.comm.sent_bytes;
+    for (const auto& op : worker.job().train().ops) planned += op.comm.sent_bytes;
     const auto total = [&] {
       std::int64_t sum = 0;
       for (const auto& sent : worker.mesh().bytes_sent()) sum += sent.bytes;
@@ -141,7 +141,7 @@ TEST_F(Strategies, SendsNoMoreThanTheFormula) {
     job::Worker worker(session(), m.graph(DType::f32), spec(m, strategy));
     std::int64_t parameters = 0, planned = 0;
     for (const auto& unit : worker.job().layout.units()) parameters += unit.elements() * 4;
-    for (const auto& op : worker.job().train.ops) planned += op.comm.sent_bytes;
+    for (const auto& op : worker.job().train().ops) planned += op.comm.sent_bytes;
     const std::int64_t factor = std::string(strategy) == "FULL_SHARD" ? 3 : 2;
     EXPECT_LE(planned, factor * parameters / n * (n - 1) + partial * (n - 1)) << strategy;
     EXPECT_GE(planned, parameters / n * (n - 1)) << strategy;
@@ -167,7 +167,7 @@ TEST_F(Strategies, ExtentIsWithinTwoPercentOfLiveBytes) {
   for (const char* strategy : all_strategies) {
     const TinyModel m = model(2);
     job::Worker worker(session(), m.graph(DType::f32), spec(m, strategy));
-    const auto& plan = worker.job().train.plan[0];
+    const auto& plan = worker.job().train().plan[0];
     EXPECT_LE(static_cast<double>(plan.transient_bytes), 1.02 * static_cast<double>(plan.live_bytes))
         << strategy;
   }

@@ -15,7 +15,7 @@ std::vector<T> read_elements(const job::Worker& worker, program::TensorId tensor
                              std::int64_t count) {
   std::vector<T> values(static_cast<std::size_t>(count));
   worker.device().finish();
-  const T* const from = worker.memory().data<T>(worker.job().train, tensor) + first;
+  const T* const from = worker.memory().data<T>(worker.job().train(), tensor) + first;
   worker.memory().provider().read(values.data(), from, count * static_cast<std::int64_t>(sizeof(T)));
   return values;
 }
@@ -28,7 +28,7 @@ T read_element(const job::Worker& worker, program::TensorId tensor, std::int64_t
 template <class T>
 void write_element(const job::Worker& worker, program::TensorId tensor, std::int64_t i, T value) {
   worker.device().finish();
-  T* const to = worker.memory().data<T>(worker.job().train, tensor) + i;
+  T* const to = worker.memory().data<T>(worker.job().train(), tensor) + i;
   worker.memory().provider().write(to, &value, sizeof value);
 }
 

@@ -121,7 +121,7 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training)
   return base;
 }
 
-Program finish(Program program, const JobSpec& spec, const char* name) {
+Program finish(Program program, const JobSpec& spec, std::string_view name) {
   program.name = name;
   for (const auto& pass : spec.program_passes) pass(program);
   link_dependencies(program);
@@ -132,11 +132,24 @@ Program finish(Program program, const JobSpec& spec, const char* name) {
   return program;
 }
 
+std::vector<TensorId> given(const Program& program, const JobTensors& tensors) {
+  std::vector<TensorId> all{tensors.scalars};
+  for (const UnitState& unit : tensors.units) {
+    all.push_back(unit.master.slice);
+    for (const State& state : unit.optimizer) all.push_back(state.slice);
+  }
+  for (std::size_t t = 0; t < program.tensors.size(); ++t)
+    if (program.tensors[t].category == Category::input || program.tensors[t].category == Category::cache)
+      all.push_back(static_cast<TensorId>(t));
+  return all;
+}
+
 namespace {
 
 /// As finish, for a step of which micros_to_compile were expanded, in a job without passes of its own;
 /// nothing where the third cannot stand for those that were left out (program/ir/repeat.hpp).
-std::optional<Program> finish_repeated(Program program, const std::vector<int>& micros, const char* name) {
+std::optional<Program> finish_repeated(Program program, const std::vector<int>& micros,
+                                       std::string_view name) {
   program.name = name;
   const auto images = find_repeat(program, micros);
   if (!images) return std::nullopt;
@@ -198,7 +211,7 @@ bool ends_may_fit(const Base& base, const JobSpec& spec, const MayFit& may_fit) 
 
 /// Nothing where it may not fit.
 std::optional<Program> train_program(const Base& base, const JobSpec& spec, const MayFit& may_fit) {
-  const char* const name = "train step";
+  const std::string_view name = train_name;
   const std::vector<int> some = micros_to_compile(spec.micro_batches);
   if (!ends_may_fit(base, spec, may_fit)) return std::nullopt;
   if (std::ssize(some) < spec.micro_batches && spec.schedule.repeats && !spec.every_micro_batch &&
@@ -234,7 +247,7 @@ Program evaluation_program(const Base& base, const JobSpec& spec) {
   std::vector<TensorId> losses;
   Sharded sharded = forward_program(base, spec, base.program, losses);
   append_partials(sharded.program, base.cut, base.tensors, losses, {});
-  return finish(std::move(sharded.program), spec, "evaluation");
+  return finish(std::move(sharded.program), spec, evaluation_name);
 }
 
 }  // namespace
@@ -253,14 +266,16 @@ config::Optimizer OptimizerSpec::standard() {
 std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank, const MayFit& may_fit) {
   Base base = make_base(std::move(graph), spec, rank, true);
   if (may_fit && !may_fit(least_of(base.program))) return std::nullopt;
-  Job job{{}, base.cut.layout, base.tensors, {}, {}, {}};
   std::optional<Program> train = train_program(base, spec, may_fit);
   if (!train) return std::nullopt;
-  job.train = std::move(*train);
+  Job job{{}, base.cut.layout, base.tensors};
   Program load = load_program(base.program, base.tensors);
   append_weight_codes(load, base.cut, base.tensors, {ActionKind::load, false});
-  job.load = finish(std::move(load), spec, "load");
-  job.evaluate = evaluation_program(base, spec);
+  const Successions any{load_name, train_name, evaluation_name};
+  job.programs.add(finish(std::move(load), spec, load_name), {"", load_name, train_name, evaluation_name});
+  job.programs.add(std::move(*train), any);
+  job.programs.add(evaluation_program(base, spec), any);
+  verify_successions(job.programs, given(base.program, base.tensors));
   job.graph = std::move(base.graph);
   return job;
 }
@@ -292,15 +307,14 @@ std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobS
 void verify_job(const model::Graph& graph, const JobSpec& spec, const Job& rank_0) {
   const std::vector<std::vector<int>> classes = rank_classes(graph, spec);
   std::vector<Job> others;
-  for (const std::vector<int>& ranks : classes)
-    if (ranks.front() != rank_0.train.rank) others.push_back(compile(graph, spec, ranks.front()));
-  for (Program Job::*which : {&Job::load, &Job::train, &Job::evaluate}) {
-    std::vector<const Program*> programs;
-    std::size_t next = 0;
-    for (const std::vector<int>& ranks : classes)
-      programs.push_back(ranks.front() == rank_0.train.rank ? &(rank_0.*which) : &(others[next++].*which));
-    verify_joint(programs, classes);
+  std::vector<std::vector<const Program*>> programs;  // by class
+  others.reserve(classes.size());
+  for (const std::vector<int>& ranks : classes) {
+    const bool known = ranks.front() == rank_0.train().rank;
+    if (!known) others.push_back(compile(graph, spec, ranks.front()));
+    programs.push_back((known ? rank_0 : others.back()).programs.all());
   }
+  verify_together(programs, classes);
 }
 
 void verify_job(const model::Graph& graph, const JobSpec& spec) {

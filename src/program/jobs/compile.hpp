@@ -11,6 +11,7 @@
 #include "kernel_interface/target.hpp"
 #include "model/graph.hpp"
 #include "model/tensor_plan.hpp"
+#include "program/jobs/program_set.hpp"
 #include "program/passes/expand.hpp"
 #include "program/passes/shard.hpp"
 #include "program/passes/unit_state.hpp"
@@ -64,13 +65,19 @@ struct Job {
   model::Graph graph;  ///< after the graph passes
   Layout layout;
   JobTensors tensors;
-  Program load;   ///< after initialisation or reading a checkpoint: derives all copies from the slices of the
-                  ///< master state
-  Program train;  ///< one optimizer step
-  Program evaluate;  ///< forward on micro-batch 0; leaves the ranks' loss sums in partials
+  ProgramSet programs{};
+
+  /// After initialisation or reading a checkpoint: derives all copies from the slices of the master state.
+  const Program& load() const& { return programs.at(load_name); }
+  /// One optimizer step.
+  const Program& train() const& { return programs.at(train_name); }
+  Program train() && { return std::move(programs.at(train_name)); }
+  /// Forward on micro-batch 0; leaves the ranks' loss sums in partials.
+  const Program& evaluate() const& { return programs.at(evaluation_name); }
 };
 
-/// Compiles for one rank: links, plans and verifies every Program of it. Throws Error when a pass broke one.
+/// Compiles for one rank: links, plans and verifies every Program of it, and their successions. Throws Error
+/// when a pass broke one.
 Job compile(model::Graph graph, const JobSpec& spec, int rank);
 
 /// Asked what a job needs at least, by tier: what it keeps between Programs, before anything is compiled, and

@@ -28,14 +28,14 @@ Graph cached_graph(const LogitsGraph& emit, std::int64_t tokens, const Inference
 }
 
 /// The ids of what prefill and decode have for themselves, added to the base.
-InferenceProgram add_tensors(Program& base, const Graph& graph, const char* prefix) {
+InferenceTensors add_tensors(Program& base, const Graph& graph, const char* prefix) {
   const auto input = [&](const char* name) {
     return base.find(input_name(fmt::format("{}.{}", prefix, name), 0));
   };
   for (const model::Value& v : graph.values)
     if (v.role == Role::input && base.find(input_name(v.name, 0)) == no_tensor)
       base.add(persistent(input_name(v.name, 0), v.dtype, v.shape, Category::input));
-  InferenceProgram p;
+  InferenceTensors p;
   p.tokens = input("tokens");
   p.positions = input("positions");
   p.cache_begin = input("cache_begin");
@@ -53,7 +53,7 @@ void add_caches(Program& base, const Graph& graph) {
     if (v.role == Role::state) base.add(persistent(v.name, v.dtype, v.shape, Category::cache));
 }
 
-Program cached_program(const Base& base, const JobSpec& spec, TensorId logits, const char* name) {
+Program cached_program(const Base& base, const JobSpec& spec, TensorId logits, std::string_view name) {
   std::vector<TensorId> results;
   Sharded sharded = forward_program(base, spec, base.program, results);
   Op copy;
@@ -75,15 +75,17 @@ Inference compile_inference(const LogitsGraph& emit, const JobSpec& spec, const 
   Base prefill =
       make_base(cached_graph(emit, options.chunk, options, "prefill", options.every_row), spec, rank, false);
   Base decode = make_base(cached_graph(emit, 1, options, "decode", true), spec, rank, false);
-  Inference out{prefill.cut.layout, prefill.tensors, {}, {}, {}};
+  Inference out{prefill.cut.layout, prefill.tensors};
   add_caches(prefill.program, prefill.graph);
   out.prefill = add_tensors(prefill.program, prefill.graph, "prefill");
   out.decode = add_tensors(prefill.program, decode.graph, "decode");
   decode.program = prefill.program;
   decode.tensors = prefill.tensors;
-  out.load = finish(load_program(prefill.program, prefill.tensors), spec, "load");
-  out.prefill.program = cached_program(prefill, spec, out.prefill.logits, "prefill");
-  out.decode.program = cached_program(decode, spec, out.decode.logits, "decode");
+  out.programs.add(finish(load_program(prefill.program, prefill.tensors), spec, load_name), {""});
+  out.programs.add(cached_program(prefill, spec, out.prefill.logits, prefill_name),
+                   {load_name, prefill_name, decode_name});
+  out.programs.add(cached_program(decode, spec, out.decode.logits, decode_name), {prefill_name, decode_name});
+  verify_successions(out.programs, given(prefill.program, prefill.tensors));
   return out;
 }
 
@@ -94,13 +96,9 @@ void verify_inference(const LogitsGraph& emit, const JobSpec& spec, const Infere
     jobs.push_back(compile_inference(emit, spec, options, rank));
     classes.push_back({rank});
   }
-  std::vector<const Program*> load, prefill, decode;
-  for (const Inference& job : jobs) {
-    load.push_back(&job.load);
-    prefill.push_back(&job.prefill.program);
-    decode.push_back(&job.decode.program);
-  }
-  for (const auto& programs : {load, prefill, decode}) verify_joint(programs, classes);
+  std::vector<std::vector<const Program*>> programs;
+  for (const Inference& job : jobs) programs.push_back(job.programs.all());
+  verify_together(programs, classes);
 }
 
 }  // namespace ztrain::program

@@ -14,9 +14,8 @@ struct InferenceOptions {
   bool every_row = false;     ///< prefill gives the logits of all its tokens, not of one
 };
 
-/// One Program on new tokens of a sequence. Inputs are int32; all tensors are persistent.
-struct InferenceProgram {
-  Program program;
+/// What a Program on new tokens of a sequence is fed with, and gives. Inputs are int32; all are persistent.
+struct InferenceTensors {
   std::int64_t rows = 0;             ///< new tokens at once
   TensorId tokens = no_tensor;       ///< [rows]
   TensorId positions = no_tensor;    ///< [rows]
@@ -31,8 +30,10 @@ struct InferenceProgram {
 struct Inference {
   Layout layout;
   JobTensors tensors;
-  Program load;
-  InferenceProgram prefill, decode;
+  ProgramSet programs{};
+  InferenceTensors prefill{}, decode{};
+
+  const Program& load() const { return programs.at(load_name); }
 };
 
 /// The graph of a model's logits (model::Objective::logits) on so many tokens.

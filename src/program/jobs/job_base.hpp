@@ -3,7 +3,7 @@
 // share.
 
 #include <optional>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "program/jobs/compile.hpp"
@@ -29,6 +29,9 @@ Sharded forward_program(const Base& base, const JobSpec& spec, Program program,
                         std::vector<TensorId>& results);
 
 /// The last passes: the job's own, dependencies, lifetimes, addresses, proof.
-Program finish(Program program, const JobSpec& spec, const char* name);
+Program finish(Program program, const JobSpec& spec, std::string_view name);
+
+/// What is there before any Program has run: what is initialised or read, and fed.
+std::vector<TensorId> given(const Program& program, const JobTensors& tensors);
 
 }  // namespace ztrain::program

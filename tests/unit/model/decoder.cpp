@@ -101,7 +101,7 @@ TEST(Decoder, CostsKnowTheWindow) {
   const program::Job job =
       program::compile(graph, test::spec_on(1, 1, program::find_strategy("NO_SHARD"), 1), 0);
   int found = 0;
-  for (const program::Op& op : job.train.ops) {
+  for (const program::Op& op : job.train().ops) {
     if (op.type != "attention" && op.type != "attention_grad") continue;
     const double passes = op.type == "attention" ? 1 : 2.5;
     EXPECT_DOUBLE_EQ(op.flops, passes * 4 * tokens * windowed * width) << op.name;

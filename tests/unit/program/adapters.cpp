@@ -111,7 +111,7 @@ TEST(Trainable, FlopsAreThoseOfTheOps) {
   const auto of_ops = [](const model::Graph& graph) {
     const Job job = program::compile(graph, spec_on(1, 1, program::find_strategy("NO_SHARD"), 1), 0);
     double flops = 0;
-    for (const Op& op : job.train.ops) flops += op.flops;
+    for (const Op& op : job.train().ops) flops += op.flops;
     return flops / 32;
   };
   const config::Model dims = test::small_dims(4, false);
@@ -158,14 +158,14 @@ TEST(Trainable, FrozenParametersHaveNoState) {
     }
     const std::int64_t parts = strategy.optimizer_sharded ? 2 : 1;
     EXPECT_GT(some, 0);
-    EXPECT_EQ(persistent_bytes(job.train, program::Category::optimizer), 2 * 4 * some / parts)
+    EXPECT_EQ(persistent_bytes(job.train(), program::Category::optimizer), 2 * 4 * some / parts)
         << strategy.name;
-    EXPECT_EQ(persistent_bytes(job.train, program::Category::master), 4 * some / parts) << strategy.name;
-    EXPECT_EQ(persistent_bytes(job.train, program::Category::parameter),
+    EXPECT_EQ(persistent_bytes(job.train(), program::Category::master), 4 * some / parts) << strategy.name;
+    EXPECT_EQ(persistent_bytes(job.train(), program::Category::parameter),
               2 * all / (strategy.parameters_sharded ? 2 : 1))
         << strategy.name;
     std::int64_t gradients = 0;
-    for (const program::Tensor& t : job.train.tensors)
+    for (const program::Tensor& t : job.train().tensors)
       if (t.category == program::Category::gradient && t.first >= 0 && t.name.starts_with("gradient.shard."))
         gradients += elements(t.shape);
     EXPECT_EQ(gradients, some / 2) << strategy.name;
@@ -181,9 +181,9 @@ TEST(Trainable, PartsOfABlockAreGatheredTogether) {
     spec.sharding.gather.max_units = prefetch == 0 ? 1 : 0;
     const Job job = program::compile(graph, spec, 0);
     std::map<std::string, int> gathers;
-    for (const Op& op : job.train.ops)
+    for (const Op& op : job.train().ops)
       if (op.type == "all_gather" && op.action.kind == ActionKind::gather && op.action.micro >= 0)
-        ++gathers[job.train.units[static_cast<std::size_t>(op.action.part)]];
+        ++gathers[job.train().units[static_cast<std::size_t>(op.action.part)]];
     for (const int layer : {0, 1, 2})
       for (const char* part : {"", " (frozen)"})
         EXPECT_EQ(gathers[fmt::format("model.layers.{}{}", layer, part)], 2) << layer << part;
@@ -196,9 +196,9 @@ TEST(Trainable, BackwardEndsWhereNothingBelowIsTrained) {
   const Job job =
       program::compile(adapted({}, 4, choice), spec_on(1, 1, program::find_strategy("FULL_SHARD"), 1), 0);
   std::set<std::string> blocks, products;
-  for (const Op& op : job.train.ops) {
+  for (const Op& op : job.train().ops) {
     if (op.action.kind != ActionKind::backward) continue;
-    blocks.insert(job.train.blocks[static_cast<std::size_t>(op.action.part)]);
+    blocks.insert(job.train().blocks[static_cast<std::size_t>(op.action.part)]);
     if (op.type.starts_with("linear_grad_") && op.action.part == 3) products.insert(op.type + " " + op.name);
   }
   EXPECT_EQ(blocks, (std::set<std::string>{"model.layers.2", "model.layers.3", "lm_head"}));
@@ -212,13 +212,13 @@ TEST(Trainable, DropoutKnowsItsTokensAndIsAbsentInEvaluation) {
   for (int rank = 0; rank < 4; ++rank) {
     const Job job = program::compile(graph, spec, rank);
     int count = 0;
-    for (const Op& op : job.train.ops)
+    for (const Op& op : job.train().ops)
       if (op.type == "dropout") {
         EXPECT_EQ(op.attributes.integer("first_token"), (op.action.micro * 4 + rank) * 32);
         ++count;
       }
     EXPECT_GE(count, 3 * 2 * 2) << "forward and backward of two layers";
-    for (const Op& op : job.evaluate.ops) EXPECT_NE(op.type, "dropout");
+    for (const Op& op : job.evaluate().ops) EXPECT_NE(op.type, "dropout");
   }
 }
 

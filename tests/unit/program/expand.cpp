@@ -42,7 +42,7 @@ model::Graph residual(bool twice) {
 Program step_of(const model::Graph& graph) {
   JobSpec spec = spec_on(1, 1, find_strategy("NO_SHARD"), 1);
   spec.precision = {};
-  return compile(graph, spec, 0).train;
+  return compile(graph, spec, 0).train();
 }
 
 const Op& find(const Program& p, std::string_view type, std::string_view name, ActionKind kind) {
@@ -92,7 +92,7 @@ TEST(Recomputation, IsOfEveryKthBlockFromTheFirstLayerOn) {
   const auto again = [](int every) {
     JobSpec spec = spec_on(1, 1, find_strategy("NO_SHARD"), 1);
     spec.recompute.every = every;
-    const Program p = compile(small_model(5), spec, 0).train;
+    const Program p = compile(small_model(5), spec, 0).train();
     std::set<std::string> layers;
     for (const Op& op : p.ops)
       if (op.action.kind == ActionKind::recompute)

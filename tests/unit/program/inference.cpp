@@ -57,12 +57,12 @@ TEST(Inference, IsProvenOnManyMeshes) {
 TEST(Inference, ProgramsShareWhatTheyKeep) {
   for (const int ranks : {1, 3}) {
     const Inference job = compile_inference(logits(), sharded(ranks), options, ranks - 1);
-    for (const Program* p : {&job.prefill.program, &job.decode.program}) {
-      EXPECT_EQ(p->plan[0].persistent_bytes, job.load.plan[0].persistent_bytes);
-      for (std::size_t t = 0; t < job.load.tensors.size(); ++t) {
-        EXPECT_EQ(p->tensors[t].name, job.load.tensors[t].name);
-        EXPECT_EQ(p->tensors[t].persistent, job.load.tensors[t].persistent);
-        EXPECT_EQ(p->tensors[t].address, job.load.tensors[t].address) << p->tensors[t].name;
+    for (const Program* p : job.programs.all()) {
+      EXPECT_EQ(p->plan[0].persistent_bytes, job.load().plan[0].persistent_bytes);
+      for (std::size_t t = 0; t < job.load().tensors.size(); ++t) {
+        EXPECT_EQ(p->tensors[t].name, job.load().tensors[t].name);
+        EXPECT_EQ(p->tensors[t].persistent, job.load().tensors[t].persistent);
+        EXPECT_EQ(p->tensors[t].address, job.load().tensors[t].address) << p->tensors[t].name;
       }
     }
   }
@@ -70,19 +70,20 @@ TEST(Inference, ProgramsShareWhatTheyKeep) {
 
 TEST(Inference, CachesAreWrittenAndReadInPlace) {
   const Inference job = compile_inference(logits(), sharded(2), options, 0);
-  for (const InferenceProgram* p : {&job.prefill, &job.decode}) {
-    EXPECT_EQ(count(p->program, "attention"), 0u);
-    EXPECT_EQ(count(p->program, "attention_cached"), 3u);
-    EXPECT_EQ(count(p->program, "cache_append"), 6u);
-    for (const Op& op : p->program.ops) {
+  for (const auto& [name, fed] : {std::pair(prefill_name, job.prefill), std::pair(decode_name, job.decode)}) {
+    const Program& p = job.programs.at(name);
+    EXPECT_EQ(count(p, "attention"), 0u);
+    EXPECT_EQ(count(p, "attention_cached"), 3u);
+    EXPECT_EQ(count(p, "cache_append"), 6u);
+    for (const Op& op : p.ops) {
       if (op.type != "cache_append") continue;
       EXPECT_EQ(op.inputs[2], op.outputs[0]);
-      const Tensor& cache = p->program.tensor(op.outputs[0]);
+      const Tensor& cache = p.tensor(op.outputs[0]);
       EXPECT_TRUE(cache.persistent);
       EXPECT_EQ(cache.category, Category::cache);
       EXPECT_EQ(cache.shape, (Shape{2 * 50, 10}));
-      EXPECT_EQ(p->program.tensor(op.inputs[0]).shape, (Shape{p->rows, 20}));
-      EXPECT_EQ(op.inputs[1], p->cache_begin);
+      EXPECT_EQ(p.tensor(op.inputs[0]).shape, (Shape{fed.rows, 20}));
+      EXPECT_EQ(op.inputs[1], fed.cache_begin);
     }
   }
   EXPECT_EQ(job.prefill.rows, 16);
@@ -93,9 +94,9 @@ TEST(Inference, CachesAreWrittenAndReadInPlace) {
 TEST(Inference, LogitsOfOneRowOrOfAll) {
   const auto shape = [](bool every_row) {
     const Inference job = compile_inference(logits(), sharded(1), {50, 16, every_row}, 0);
-    EXPECT_EQ(job.decode.program.tensor(job.decode.logits).shape, (Shape{1, 257}));
-    EXPECT_EQ(count(job.prefill.program, "select_row"), every_row ? 0u : 1u);
-    return job.prefill.program.tensor(job.prefill.logits).shape;
+    EXPECT_EQ(job.programs.at(decode_name).tensor(job.decode.logits).shape, (Shape{1, 257}));
+    EXPECT_EQ(count(job.programs.at(prefill_name), "select_row"), every_row ? 0u : 1u);
+    return job.programs.at(prefill_name).tensor(job.prefill.logits).shape;
   };
   EXPECT_EQ(shape(false), (Shape{1, 257}));
   EXPECT_EQ(shape(true), (Shape{16, 257}));
@@ -105,7 +106,7 @@ TEST(Inference, WeightsAreHeldOnceAndInPartsOfThem) {
   const auto weights = [](int ranks) {
     const Inference job = compile_inference(logits(), sharded(ranks), options, 0);
     std::int64_t bytes = 0;
-    for (const Tensor& t : job.load.tensors)
+    for (const Tensor& t : job.load().tensors)
       if (t.persistent && t.base == no_tensor)
         bytes += t.category == Category::parameter || t.category == Category::master ? t.bytes() : 0;
     return bytes;
@@ -119,7 +120,7 @@ TEST(Inference, WeightsAreHeldOnceAndInPartsOfThem) {
 
 TEST(Inference, ADroppedDependencyIsRefused) {
   Inference job = compile_inference(logits(), sharded(2), options, 0);
-  Program& p = job.decode.program;
+  Program& p = job.programs.at(decode_name);
   const auto waits = [&](const Op& op) {
     return op.stream == Stream::compute && !op.after.empty() && p.op(op.after.back()).type == "all_gather";
   };

@@ -40,16 +40,16 @@ TEST(Job, EveryStrategyIsProvenOnManyMeshes) {
 TEST(Job, CompilesForAnyRankOfHundreds) {
   for (const int rank : {0, 1, 511}) {
     const Job job = compile(small_model(4, true), spec_on(8, 64, find_strategy("FULL_SHARD"), 3), rank);
-    EXPECT_EQ(job.train.rank, rank);
-    EXPECT_LE(static_cast<double>(job.train.plan[0].transient_bytes),
-              1.02 * static_cast<double>(job.train.plan[0].live_bytes));
+    EXPECT_EQ(job.train().rank, rank);
+    EXPECT_LE(static_cast<double>(job.train().plan[0].transient_bytes),
+              1.02 * static_cast<double>(job.train().plan[0].live_bytes));
   }
 }
 
 /// The sizes of the workspaces of ops of this type, over the step and the evaluation.
 std::set<std::int64_t> workspaces(const Job& job, std::string_view type) {
   std::set<std::int64_t> sizes;
-  for (const Program* p : {&job.train, &job.evaluate})
+  for (const Program* p : {&job.train(), &job.evaluate()})
     for (const Op& op : p->ops)
       for (const TensorId t : op.outputs)
         if (op.type == type && p->tensor(t).category == Category::workspace)
@@ -63,7 +63,7 @@ TEST(Job, ReservesTheWorkspacesOfItsTarget) {
   for (const Target target : {Target::cpu, Target::cuda}) {
     spec.target = target;
     const Job job = compile(small_model(), spec, 0);
-    EXPECT_EQ(job.train.target, target);
+    EXPECT_EQ(job.train().target, target);
     for (const char* const type : {"linear", "linear_grad_input", "linear_grad_weight"}) {
       const std::set<std::int64_t> found = workspaces(job, type);
       if (target == Target::cuda) {
@@ -96,7 +96,7 @@ TEST(Job, ProductsInHalfPrecisionNeedNoPanelsOnGpus) {
 TEST(Job, HeldUnitsAreNotGatheredAgain) {
   const auto gathers = [](const char* strategy, int micros) {
     const Job job = compile(small_model(3), spec_on(1, 4, find_strategy(strategy), micros), 0);
-    return std::count_if(job.train.ops.begin(), job.train.ops.end(), [](const Op& op) {
+    return std::count_if(job.train().ops.begin(), job.train().ops.end(), [](const Op& op) {
       return op.type == "all_gather" && op.action.kind == ActionKind::gather && op.action.micro >= 0;
     });
   };
@@ -111,7 +111,8 @@ TEST(Job, HeldUnitsAreNotGatheredAgain) {
 TEST(Job, GradientsOfShardedStrategiesLiveShorter) {
   const auto peak = [](const char* strategy) {
     return compile(small_model(8), spec_on(1, 4, find_strategy(strategy), 1), 0)
-        .train.plan[0]
+        .train()
+        .plan[0]
         .transient_bytes;
   };
   EXPECT_LT(peak("FULL_SHARD"), peak("NO_SHARD"));
@@ -121,56 +122,55 @@ TEST(Job, GradientsOfShardedStrategiesLiveShorter) {
 TEST(BrokenJob, DroppedDependencyIsRefused) {
   Job job = compile(small_model(), spec_on(1, 2, find_strategy("FULL_SHARD")), 0);
   // The first op that waits for a gather no longer does.
-  for (Op& op : job.train.ops)
-    if (op.stream == Stream::compute && !op.after.empty() &&
-        job.train.op(op.after.back()).type == "all_gather") {
+  Program& train = job.programs.at(train_name);
+  for (Op& op : train.ops)
+    if (op.stream == Stream::compute && !op.after.empty() && train.op(op.after.back()).type == "all_gather") {
       op.after.clear();
       break;
     }
-  const std::string message = refusal([&] { verify_rank(job.train); });
+  const std::string message = refusal([&] { verify_rank(job.train()); });
   EXPECT_NE(message.find("all_gather"), std::string::npos) << message;
   EXPECT_NE(message.find("embedding model.embed_tokens"), std::string::npos) << message;
 }
 
 TEST(BrokenJob, EarlyReleaseIsRefused) {
   Job job = compile(small_model(), spec_on(1, 2, find_strategy("FULL_SHARD")), 0);
-  const std::size_t release = find_op(job.train, "release", 1);
-  const TensorId gathered = job.train.ops[release].inputs[0];
-  ASSERT_EQ(job.train.tensor(gathered).name, "gathered.model.layers.0");
-  job.train.tensor(gathered).last -= 3;
-  const std::string message = refusal([&] { verify_rank(job.train); });
+  const std::size_t release = find_op(job.train(), "release", 1);
+  const TensorId gathered = job.train().ops[release].inputs[0];
+  ASSERT_EQ(job.train().tensor(gathered).name, "gathered.model.layers.0");
+  job.programs.at(train_name).tensor(gathered).last -= 3;
+  const std::string message = refusal([&] { verify_rank(job.train()); });
   EXPECT_NE(message.find("linear model.layers.0.mlp.down_proj"), std::string::npos) << message;
   EXPECT_NE(message.find("all_gather model.layers.0"), std::string::npos) << message;
 }
 
 TEST(BrokenJob, SwappedCollectivesOnOneRankAreRefused) {
   const JobSpec spec = spec_on(1, 2, find_strategy("FULL_SHARD"));
-  const Job good = compile(small_model(), spec, 0);
-  Job bad = compile(small_model(), spec, 1);
-  std::swap(bad.train.ops[find_op(bad.train, "all_gather", 0)],
-            bad.train.ops[find_op(bad.train, "all_gather", 1)]);
-  const std::string message = refusal([&] { verify_joint({&good.train, &bad.train}, {{0}, {1}}); });
+  const Program good = compile(small_model(), spec, 0).train();
+  Program bad = compile(small_model(), spec, 1).train();
+  std::swap(bad.ops[find_op(bad, "all_gather", 0)], bad.ops[find_op(bad, "all_gather", 1)]);
+  const std::string message = refusal([&] { verify_joint({&good, &bad}, {{0}, {1}}); });
   EXPECT_NE(message.find("rank 1"), std::string::npos) << message;
   EXPECT_NE(message.find("all_gather"), std::string::npos) << message;
 }
 
 TEST(BrokenJob, CycleOverTwoStreamsIsRefused) {
   const JobSpec spec = spec_on(1, 2, find_strategy("FULL_SHARD"));
-  const Job good = compile(small_model(), spec, 0);
-  Job bad = compile(small_model(), spec, 1);
+  const Program good = compile(small_model(), spec, 0).train();
+  Program bad = compile(small_model(), spec, 1).train();
   // Rank 1 starts no reduction before the partial sums of all ranks have arrived; rank 0 sends its own after
   // it.
-  const auto at = [&](std::size_t i) { return bad.train.ops.begin() + static_cast<std::ptrdiff_t>(i); };
-  const std::size_t reduce = find_op(bad.train, "reduce_scatter");
-  const auto partials = std::find_if(bad.train.ops.begin(), bad.train.ops.end(),
+  const auto at = [&](std::size_t i) { return bad.ops.begin() + static_cast<std::ptrdiff_t>(i); };
+  const std::size_t reduce = find_op(bad, "reduce_scatter");
+  const auto partials = std::find_if(bad.ops.begin(), bad.ops.end(),
                                      [](const Op& op) { return op.name == "partials" && op.communicates(); });
   ASSERT_LT(at(reduce), partials);
   const Op moved = *partials;
-  bad.train.ops.erase(partials);
-  bad.train.ops.insert(at(reduce), moved);
-  for (Op& op : bad.train.ops) op.after.clear();
-  bad.train.ops[reduce + 1].after = {static_cast<OpId>(reduce)};
-  const std::string message = refusal([&] { verify_joint({&good.train, &bad.train}, {{0}, {1}}); });
+  bad.ops.erase(partials);
+  bad.ops.insert(at(reduce), moved);
+  for (Op& op : bad.ops) op.after.clear();
+  bad.ops[reduce + 1].after = {static_cast<OpId>(reduce)};
+  const std::string message = refusal([&] { verify_joint({&good, &bad}, {{0}, {1}}); });
   EXPECT_NE(message.find("deadlock"), std::string::npos) << message;
   EXPECT_NE(message.find("reduce_scatter"), std::string::npos) << message;
   EXPECT_NE(message.find("partials"), std::string::npos) << message;

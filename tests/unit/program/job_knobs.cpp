@@ -38,7 +38,7 @@ TEST(JobKnobs, NormsAndBiasesAreNotDecayed) {
   spec.optimizer.options.weight_decay = 0.25;
   std::map<std::uint64_t, std::set<double>> decays;
   for (int rank = 0; rank < 3; ++rank)
-    for (const Op& op : compile(graph, spec, rank).train.ops) {
+    for (const Op& op : compile(graph, spec, rank).train().ops) {
       if (op.type != "optimizer_step") continue;
       const std::vector<std::int64_t>& pieces = op.attributes.integers("pieces");
       for (std::size_t i = 0; i < pieces.size(); i += 8)
@@ -77,13 +77,11 @@ TEST(JobKnobs, HundredsOfRanksAreProvenByOneClass) {
     const Job first = compile(small_model(4), spec, 0);
     for (const int rank : {1, 9, 63, 64, 511}) {
       const Job other = compile(small_model(4), spec, rank);
-      expect_one_class(first.load, other.load);
-      expect_one_class(first.train, other.train);
-      expect_one_class(first.evaluate, other.evaluate);
+      for (const Program* p : first.programs.all()) expect_one_class(*p, other.programs.at(p->name));
     }
     std::vector<int> ranks(512);
     std::iota(ranks.begin(), ranks.end(), 0);
-    for (const Program* p : {&first.load, &first.train, &first.evaluate})
+    for (const Program* p : first.programs.all())
       EXPECT_EQ(refusal([&] { verify_joint({p}, {ranks}); }), "") << p->name;
   }
 }
@@ -126,10 +124,10 @@ TEST(GatheredMemory, ALimitOfUnitsHolds) {
         JobSpec spec = spec_on(1, 4, find_strategy("FULL_SHARD"), micros);
         spec.sharding.gather = {5, when, limit, 0, 0, false};
         const Job job = compile(small_model(6), spec, 0);
-        EXPECT_EQ(gathered_peak(job.train).units, limit);
-        EXPECT_EQ(gathered_peak(job.evaluate).units, limit);
+        EXPECT_EQ(gathered_peak(job.train()).units, limit);
+        EXPECT_EQ(gathered_peak(job.evaluate()).units, limit);
         const std::int64_t head_and_blocks = largest_unit(job) + (limit - 1) * job.layout.unit(1).elements();
-        EXPECT_EQ(gathered_peak(job.train).elements, head_and_blocks);
+        EXPECT_EQ(gathered_peak(job.train()).elements, head_and_blocks);
       }
 }
 
@@ -140,7 +138,7 @@ TEST(GatheredMemory, ALimitOfElementsHoldsButForTheUnitInUse) {
         JobSpec spec = spec_on(1, 4, find_strategy("FULL_SHARD"), micros);
         spec.sharding.gather = {5, when, 0, limit, 0, false};
         const Job job = compile(small_model(6), spec, 0);
-        EXPECT_LE(gathered_peak(job.train).elements, std::max(limit, largest_unit(job)))
+        EXPECT_LE(gathered_peak(job.train()).elements, std::max(limit, largest_unit(job)))
             << "limit " << limit << ", prefetch " << static_cast<int>(when) << ", " << micros << " micros";
       }
 }
@@ -150,7 +148,7 @@ TEST(GatheredMemory, PreTakesOneUnitMoreThanPost) {
     JobSpec spec = spec_on(1, 4, find_strategy("FULL_SHARD"), 1);
     spec.sharding.gather.forward_prefetch = 0;
     spec.sharding.gather.backward_prefetch = when;
-    return gathered_peak(compile(small_model(4), spec, 0).train).units;
+    return gathered_peak(compile(small_model(4), spec, 0).train()).units;
   };
   EXPECT_EQ(units(BackwardPrefetch::none), 1);
   EXPECT_EQ(units(BackwardPrefetch::post), 1);
@@ -173,7 +171,7 @@ TEST(GatheredBytes, SubGroupsExchangeAllButTheFirstAmongThemselves) {
   spec.sharding.secondary_shards = true;
   for (const int rank : {0, 5}) {
     const Job job = compile(small_model(3), spec, rank);
-    const auto bytes = gather_bytes(job.train);
+    const auto bytes = gather_bytes(job.train());
     // Used in two forwards and two backwards; the head's copy lasts from one to the other, and the embedding
     // has no use in backward.
     const std::vector<std::size_t> times{2, 4, 4, 4, 2};
@@ -182,7 +180,7 @@ TEST(GatheredBytes, SubGroupsExchangeAllButTheFirstAmongThemselves) {
       const std::int64_t elements = job.layout.unit(static_cast<int>(u)).elements();
       std::vector<std::int64_t> expected(times[u], (inner - 1) * elements / inner * width);
       expected.front() = (shards - 1) * elements / shards * width;
-      EXPECT_EQ(bytes.at(job.train.units[u]), expected) << job.train.units[u];
+      EXPECT_EQ(bytes.at(job.train().units[u]), expected) << job.train().units[u];
     }
   }
 }
@@ -192,12 +190,12 @@ TEST(GatheredBytes, WhatIsKeptWholeIsNeverGatheredButReduced) {
   spec.units.persistence_threshold = 100;
   const Job job = compile(small_model(3), spec, 1);
   ASSERT_TRUE(job.graph.units.back().kept_whole || job.graph.units[1].kept_whole);
-  const auto bytes = gather_bytes(job.train);
+  const auto bytes = gather_bytes(job.train());
   int reductions = 0;
-  for (const Op& op : job.train.ops)
+  for (const Op& op : job.train().ops)
     reductions += op.type == "reduce_scatter" && op.name == "parameters kept whole" ? 1 : 0;
   EXPECT_FALSE(bytes.contains("parameters kept whole"));
-  EXPECT_EQ(bytes.size(), job.train.units.size() - 1);
+  EXPECT_EQ(bytes.size(), job.train().units.size() - 1);
   EXPECT_EQ(reductions, 2) << "one a micro-batch";
 }
 
@@ -210,7 +208,7 @@ TEST(ReducedBytes, BucketsCutReductionsAndSendTheSame) {
     JobSpec spec = spec_on(1, 4, find_strategy("zero2"), 2);
     spec.sharding.reduce.bucket_elements = bucket;
     Counts c;
-    for (const Op& op : compile(small_model(2), spec, 3).train.ops)
+    for (const Op& op : compile(small_model(2), spec, 3).train().ops)
       if (op.type == "reduce_scatter") {
         c.bytes += op.comm.sent_bytes;
         ++c.reductions[op.name];
@@ -233,7 +231,7 @@ TEST(ReducedBytes, ReductionsThatDoNotOverlapTakeLessMemory) {
   const auto bytes = [](bool overlap) {
     JobSpec spec = spec_on(1, 4, find_strategy("FULL_SHARD"), 1);
     spec.sharding.reduce.overlap = overlap;
-    return compile(small_model(6), spec, 0).train.plan[0].live_bytes;
+    return compile(small_model(6), spec, 0).train().plan[0].live_bytes;
   };
   EXPECT_LT(bytes(false), bytes(true));
 }

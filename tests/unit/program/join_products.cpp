@@ -178,19 +178,19 @@ TEST(JoinProducts, GradientsAreWrittenAndAddedToTogether) {
   const JobSpec spec = test::spec_on(1, 2, find_strategy("FULL_SHARD"));
   const Job job = compile(graph_of(even_dims()), spec, 0);
   int products = 0;
-  for (const Op& op : job.train.ops) {
+  for (const Op& op : job.train().ops) {
     if (op.type != "linear_grad_weight" || op.attributes.integer("parts", 1) == 1) continue;
     ++products;
     std::int64_t rows = 0;
     for (std::size_t i = 0; i < static_cast<std::size_t>(op.attributes.integer("parts")); ++i) {
-      const Tensor& t = job.train.tensor(op.outputs[i]);
+      const Tensor& t = job.train().tensor(op.outputs[i]);
       rows += t.shape[0];
       if (i == 0) continue;
-      const Tensor& before = job.train.tensor(op.outputs[i - 1]);
+      const Tensor& before = job.train().tensor(op.outputs[i - 1]);
       EXPECT_EQ(t.base, before.base);
       EXPECT_EQ(t.offset, before.offset + before.bytes());
     }
-    EXPECT_EQ(rows, job.train.tensor(op.inputs[0]).shape[1]);
+    EXPECT_EQ(rows, job.train().tensor(op.inputs[0]).shape[1]);
     EXPECT_EQ(op.flops, 2.0 * 32 * static_cast<double>(rows) * 32);
   }
   EXPECT_EQ(products, 2 * 2 * 2) << "kinds, blocks, micro-batches";

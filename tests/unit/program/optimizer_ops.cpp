@@ -31,9 +31,9 @@ TEST(Norm, IsTakenOfEachElementOnceAndWhereItLiesInTheSlice) {
     const std::vector<Job> jobs = jobs_of_all_ranks(strategy);
     std::int64_t counted = 0;
     for (const Job& job : jobs)
-      for (const Op& op : job.train.ops) {
+      for (const Op& op : job.train().ops) {
         if (op.type != "sum_squares") continue;
-        const std::int64_t slice = elements(job.train.tensor(op.inputs[0]).shape);
+        const std::int64_t slice = elements(job.train().tensor(op.inputs[0]).shape);
         const std::vector<std::int64_t>& pieces = op.attributes.integers("pieces");
         std::int64_t end = 0;
         for (std::size_t i = 0; i < pieces.size(); i += 2) {
@@ -41,7 +41,7 @@ TEST(Norm, IsTakenOfEachElementOnceAndWhereItLiesInTheSlice) {
           end = pieces[i] + pieces[i + 1];
           counted += pieces[i + 1];
         }
-        EXPECT_LE(end, slice) << strategy.name << " " << op.name << " of rank " << job.train.rank;
+        EXPECT_LE(end, slice) << strategy.name << " " << op.name << " of rank " << job.train().rank;
       }
     EXPECT_EQ(counted, jobs[0].layout.parameter_count()) << strategy.name;
   }
@@ -56,9 +56,9 @@ TEST(OptimizerStep, StepsEachElementWhereItLiesInTheSlice) {
     std::map<std::int64_t, std::int64_t> next;  // of a parameter, by its hash: the element that comes next
     std::int64_t stepped = 0;
     for (const Job& job : jobs)
-      for (const Op& op : job.train.ops) {
+      for (const Op& op : job.train().ops) {
         if (op.type != "optimizer_step") continue;
-        const std::int64_t slice = elements(job.train.tensor(op.outputs[0]).shape);
+        const std::int64_t slice = elements(job.train().tensor(op.outputs[0]).shape);
         const std::vector<std::int64_t>& pieces = op.attributes.integers("pieces");
         std::int64_t end = 0;
         for (std::size_t i = 0; i < pieces.size(); i += per_piece) {
@@ -69,7 +69,7 @@ TEST(OptimizerStep, StepsEachElementWhereItLiesInTheSlice) {
           EXPECT_EQ(pieces[i + 4], next[pieces[i + 3]]) << strategy.name << " " << op.name;
           next[pieces[i + 3]] += pieces[i + 1];
         }
-        EXPECT_LE(end, slice) << strategy.name << " " << op.name << " of rank " << job.train.rank;
+        EXPECT_LE(end, slice) << strategy.name << " " << op.name << " of rank " << job.train().rank;
       }
     EXPECT_EQ(stepped, jobs[0].layout.parameter_count() * (strategy.optimizer_sharded ? 1 : shards))
         << strategy.name;
@@ -128,7 +128,7 @@ TEST(Partials, CountTheLossOfATensorGroupOnce) {
 /// The ops of load, as "cast", "all_gather" and so on, by what they write.
 std::map<TensorId, std::string> written_by_load(const Job& job) {
   std::map<TensorId, std::string> written;
-  for (const Op& op : job.load.ops) written[op.outputs[0]] = op.type;
+  for (const Op& op : job.load().ops) written[op.outputs[0]] = op.type;
   return written;
 }
 

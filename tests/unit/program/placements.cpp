@@ -109,16 +109,16 @@ TEST(Placements, AFaultInAnyCommunicationIsRefused) {
   std::map<std::string, int> planted;  // by kind of fault, axes and action
   for (const JobSpec& spec : meshes()) {
     const Job job = compile(test::small_model(), spec, 0);
-    for (std::size_t i = 0; i < job.train.ops.size(); ++i)
+    for (std::size_t i = 0; i < job.train().ops.size(); ++i)
       for (const Fault& fault : faults) {
-        const Op& op = job.train.ops[i];
-        if (!op.communicates() || !changes(job.train, op, fault.over)) continue;
-        if (fault.over != Axis::pipeline && same_group(job.train, op, fault.over)) continue;
-        Program broken = job.train;
+        const Op& op = job.train().ops[i];
+        if (!op.communicates() || !changes(job.train(), op, fault.over)) continue;
+        if (fault.over != Axis::pipeline && same_group(job.train(), op, fault.over)) continue;
+        Program broken = job.train();
         fault.change(broken, i);
         const std::string said = refusal([&] { verify_placements(broken); });
-        const std::string what = fault.name + (": " + describe(job.train, static_cast<OpId>(i))) + " over " +
-                                 to_string(op.comm.axes) + " of " + spec.mesh.describe();
+        const std::string what = fault.name + (": " + describe(job.train(), static_cast<OpId>(i))) +
+                                 " over " + to_string(op.comm.axes) + " of " + spec.mesh.describe();
         ASSERT_NE(said, "") << what;
         // Losses and norms are of no parameter.
         EXPECT_TRUE(op.name == "partials" || names_a_parameter(broken, said)) << what << "\n  " << said;
@@ -135,7 +135,7 @@ TEST(Placements, AFaultInAnyCommunicationIsRefused) {
 
 TEST(Placements, AnUnsummedGradientNamesItsParameterAndAxis) {
   const Job job = compile(test::small_model(), spec_over(1, 1, 1, 2, "NO_SHARD"), 0);
-  Program broken = job.train;
+  Program broken = job.train();
   for (std::size_t i = 0; i < broken.ops.size(); ++i)
     if (broken.ops[i].action.kind == ActionKind::reduce && broken.ops[i].communicates()) leave_out(broken, i);
   const std::string said = refusal([&] { verify_placements(broken); });
@@ -148,7 +148,7 @@ TEST(Placements, AnUnsummedGradientNamesItsParameterAndAxis) {
 TEST(Placements, ALossThatIsCountedTwiceIsRefused) {
   for (const int rank : {0, 1}) {
     const Job job = compile(test::small_model(), spec_over(1, 1, 1, 2, "NO_SHARD"), rank);
-    for (const Program* which : {&job.train, &job.evaluate}) {
+    for (const Program* which : {&job.train(), &job.evaluate()}) {
       Program broken = *which;
       for (Op& op : broken.ops)
         if (op.type == "step_partials") op.attributes.set("counts_loss", std::int64_t{rank == 1});
@@ -160,7 +160,7 @@ TEST(Placements, ALossThatIsCountedTwiceIsRefused) {
 TEST(Placements, ANormThatCountsCopiesOrLeavesSomethingOutIsRefused) {
   for (const int rank : {0, 1}) {
     const Job job = compile(test::small_model(), spec_over(1, 1, 1, 2, "NO_SHARD"), rank);
-    Program broken = job.train;
+    Program broken = job.train();
     for (Op& op : broken.ops)
       if (op.type == "sum_squares" && op.name == "model.layers.0 (summed over tensor)")
         op.attributes.set("pieces",
@@ -177,7 +177,7 @@ TEST(Placements, ABiasThatEveryRankAddsIsRefused) {
   JobSpec spec = spec_over(1, 1, 1, 2, "NO_SHARD");
   for (const int rank : {0, 1}) {
     Program broken =
-        compile(model::decoder(dims, {32, DType::bf16, model::Objective::loss}), spec, rank).train;
+        compile(model::decoder(dims, {32, DType::bf16, model::Objective::loss}), spec, rank).train();
     for (Op& op : broken.ops)
       if (op.attributes.has("adds_bias")) op.attributes.set("adds_bias", std::int64_t{rank});
     const std::string said = refusal([&] { verify_placements(broken); });

@@ -33,7 +33,7 @@ std::map<std::string, std::vector<Op>> reductions(const Program& p, CommKind kin
 
 TEST(Reductions, OfLaterMicroBatchesAddToTheSumOfThoseBefore) {
   for (const char* strategy : {"zero2", "SHARD_GRAD_OP", "FULL_SHARD", "HYBRID_SHARD"}) {
-    const Program p = compile(small_model(), replicated(strategy, 3), 1).train;
+    const Program p = compile(small_model(), replicated(strategy, 3), 1).train();
     const auto found = reductions(p, CommKind::reduce_scatter);
     ASSERT_EQ(found.size(), p.units.size()) << strategy;
     for (const auto& [unit, ops] : found) {
@@ -53,7 +53,7 @@ TEST(Reductions, OverReplicasHappenOnceAStepBehindTheLastMicroBatch) {
     for (const bool every_micro : {true, false}) {
       JobSpec spec = replicated(std::string(strategy.name).c_str(), 3);
       spec.sharding.reduce.every_micro = every_micro;
-      const Program p = compile(small_model(), spec, 3).train;
+      const Program p = compile(small_model(), spec, 3).train();
       const auto over_shards = reductions(p, CommKind::reduce_scatter),
                  over_replicas = reductions(p, CommKind::all_reduce);
       ASSERT_EQ(over_replicas.size(), p.units.size()) << strategy.name;
@@ -73,7 +73,7 @@ struct Types {
   bool operator==(const Types&) const = default;
 };
 Types types_of(DType gradients, DType reduce) {
-  const Program p = compile(small_model(), replicated("FULL_SHARD", 2, gradients, reduce), 0).train;
+  const Program p = compile(small_model(), replicated("FULL_SHARD", 2, gradients, reduce), 0).train();
   const Op scatter = reductions(p, CommKind::reduce_scatter).at("model.layers.0").back();
   const Op replicas = reductions(p, CommKind::all_reduce).at("model.layers.0").back();
   return {p.tensor(scatter.inputs[0]).dtype, p.tensor(scatter.outputs[0]).dtype,
@@ -98,10 +98,10 @@ TEST(SecondaryShards, AreTheirRanksPartOfWhatTheNeighboursKeep) {
   for (int rank = 0; rank < 6; ++rank) {
     const Job job = compile(small_model(), spec, rank);
     int found = 0;
-    for (const Op& op : job.train.ops) {
+    for (const Op& op : job.train().ops) {
       if (op.type != "copy" || op.action.kind != ActionKind::release) continue;
-      const Tensor& part = job.train.tensor(op.inputs[0]);
-      const std::int64_t bytes = job.train.tensor(part.base).bytes() / 3;
+      const Tensor& part = job.train().tensor(op.inputs[0]);
+      const std::int64_t bytes = job.train().tensor(part.base).bytes() / 3;
       EXPECT_EQ(part.bytes(), bytes);
       EXPECT_EQ(part.offset, rank % 3 * bytes) << "rank " << rank << ", " << op.name;
       ++found;

@@ -70,9 +70,9 @@ bool same_places(const Program& one, const Program& other) {
 /// Peak, bytes, traffic and every op in the order of issue. Whether places are the same too, as they are but
 /// where placing five micro-batches finds another way than placing all.
 bool expect_as_in_full(const model::Graph& graph, JobSpec spec) {
-  const Program some = compile(graph, spec, 0).train;
+  const Program some = compile(graph, spec, 0).train();
   spec.every_micro_batch = true;
-  const Program full = compile(graph, spec, 0).train;
+  const Program full = compile(graph, spec, 0).train();
   EXPECT_EQ(full.repeat, Repeat{});
   EXPECT_EQ(some.repeat.times, spec.micro_batches > 5 ? spec.micro_batches - 4 : 1);
   for (int tier = 0; tier < tier_count; ++tier) {
@@ -145,9 +145,9 @@ TEST(Repeat, IsTheStepInFullWhateverIsTrained) {
 }
 
 TEST(Repeat, CompilesNoMoreForMoreMicroBatches) {
-  const Program few = compile(small_model(), many(8), 0).train;
+  const Program few = compile(small_model(), many(8), 0).train();
   for (const int micro_batches : {9, 64, 4096}) {
-    const Program p = compile(small_model(), many(micro_batches), 0).train;
+    const Program p = compile(small_model(), many(micro_batches), 0).train();
     EXPECT_EQ(p.ops.size(), few.ops.size());
     EXPECT_EQ(p.repeat.length(), few.repeat.length());
     EXPECT_EQ(p.issues(), few.issues() + std::int64_t{micro_batches - 8} * few.repeat.length());
@@ -163,7 +163,7 @@ TEST(Repeat, StaysAwayFromPassesOverPrograms) {
   spec.program_passes.emplace_back([&](Program& p) {
     for (const Op& op : p.ops) seen = std::max(seen, op.action.micro == 3 ? 1 : 0);
   });
-  EXPECT_EQ(compile(small_model(), spec, 0).train.repeat.times, 1);
+  EXPECT_EQ(compile(small_model(), spec, 0).train().repeat.times, 1);
   EXPECT_EQ(seen, 1);
 }
 
@@ -190,7 +190,7 @@ OpId that_waits(const Program& p) {
 }
 
 TEST(Repeat, IsRefusedWhereTheCopyIsNoCopy) {
-  const Program good = compile(small_model(), many(9), 0).train;
+  const Program good = compile(small_model(), many(9), 0).train();
   ASSERT_EQ(refusal([&] { verify_rank(good); }), "");
   const auto refused = [&](auto spoil) {
     Program p = good;
@@ -237,7 +237,7 @@ TensorId not_in_the_body(const Program& p) {
 }
 
 TEST(Repeat, IsRefusedWhereOneThingAloneIsOtherwise) {
-  const Program good = compile(small_model(), many(9), 0).train;
+  const Program good = compile(small_model(), many(9), 0).train();
   const auto refused_for = [&](const char* reason, auto spoil) {
     Program p = good;
     spoil(p);
@@ -283,10 +283,10 @@ TEST(Repeat, IsRefusedWhereOneThingAloneIsOtherwise) {
 
 TEST(Repeat, IsRefusedWhereRanksRepeatOtherwise) {
   const Job job = compile(small_model(), many(9), 0);
-  Program other = job.train;
-  EXPECT_EQ(refusal([&] { verify_joint({&job.train, &other}, {{0, 1}, {2, 3}}); }), "");
+  Program other = job.train();
+  EXPECT_EQ(refusal([&] { verify_joint({&job.train(), &other}, {{0, 1}, {2, 3}}); }), "");
   other.repeat.times = 6;
-  const std::string text = refusal([&] { verify_joint({&job.train, &other}, {{0, 1}, {2, 3}}); });
+  const std::string text = refusal([&] { verify_joint({&job.train(), &other}, {{0, 1}, {2, 3}}); });
   EXPECT_NE(text.find("5 times"), std::string::npos) << text;
   EXPECT_NE(text.find("6 times"), std::string::npos) << text;
 }
@@ -334,9 +334,7 @@ TEST(RankClasses, DifferInWhatAttributesHoldAlone) {
           const Job first = compile(graph, spec, ranks.front());
           for (const int rank : ranks) {
             const Job other = compile(graph, spec, rank);
-            expect_one_class(first.load, other.load);
-            expect_one_class(first.train, other.train);
-            expect_one_class(first.evaluate, other.evaluate);
+            for (const Program* p : first.programs.all()) expect_one_class(*p, other.programs.at(p->name));
           }
         }
       }

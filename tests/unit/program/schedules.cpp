@@ -75,13 +75,13 @@ TEST(Schedules, TheStepFollowsTheList) {
   JobSpec spec = test::spec_on(1, 2, find_strategy("FULL_SHARD"), 3);
   using enum ActionKind;
   using List = std::vector<std::pair<ActionKind, int>>;
-  EXPECT_EQ(turns_in(compile(test::small_model(), spec, 0).train),
+  EXPECT_EQ(turns_in(compile(test::small_model(), spec, 0).train()),
             (List{{forward, 0}, {backward, 0}, {forward, 1}, {backward, 1}, {forward, 2}, {backward, 2}}));
   spec.schedule = other_schedules[0];
-  EXPECT_EQ(turns_in(compile(test::small_model(), spec, 0).train),
+  EXPECT_EQ(turns_in(compile(test::small_model(), spec, 0).train()),
             (List{{forward, 0}, {forward, 1}, {forward, 2}, {backward, 0}, {backward, 1}, {backward, 2}}));
   spec.schedule = other_schedules[2];
-  EXPECT_EQ(turns_in(compile(test::small_model(), spec, 0).train),
+  EXPECT_EQ(turns_in(compile(test::small_model(), spec, 0).train()),
             (List{{forward, 0},
                   {forward, 1},
                   {backward, 0},
@@ -102,13 +102,13 @@ TEST(Schedules, ComputeTheSameInAnyOrder) {
       spec.sharding.reduce.every_micro = every_micro;
       spec.recompute.every = every_micro ? 2 : 0;
       spec.every_micro_batch = true;
-      const double flops = flops_of(compile(test::small_model(4, true), spec, 0).train);
+      const double flops = flops_of(compile(test::small_model(4, true), spec, 0).train());
       for (const Schedule& schedule : other_schedules) {
         SCOPED_TRACE(testing::Message()
                      << strategy.name << ", " << schedule.name << ", every " << every_micro);
         spec.schedule = schedule;
         const Job job = compile(test::small_model(4, true), spec, 0);
-        EXPECT_DOUBLE_EQ(flops_of(job.train), flops);
+        EXPECT_DOUBLE_EQ(flops_of(job.train()), flops);
         EXPECT_EQ(test::refusal([&] { verify_job(test::small_model(4, true), spec, job); }), "");
       }
     }
@@ -121,7 +121,7 @@ TEST(Schedules, HalvesAreWhatTheirRowsSay) {
   JobSpec spec = test::spec_on(1, 1, find_strategy("NO_SHARD"), 1);
   spec.schedule = other_schedules[3];
   const auto check = [&](const model::Graph& graph, const std::set<std::string>& expected) {
-    const Program p = compile(graph, spec, 0).train;
+    const Program p = compile(graph, spec, 0).train();
     std::vector<std::string> backward;
     for (const Op& op : p.ops)
       if (op.action.kind == ActionKind::backward) backward.push_back(op.type);
@@ -146,9 +146,9 @@ TEST(Schedules, HalvesAreWhatTheirRowsSay) {
 /// Only what says so is compiled once for many micro-batches.
 TEST(Schedules, RepeatWhereTheySaySo) {
   JobSpec spec = test::spec_on(1, 2, find_strategy("FULL_SHARD"), 9);
-  EXPECT_EQ(compile(test::small_model(), spec, 0).train.repeat.times, 5);
+  EXPECT_EQ(compile(test::small_model(), spec, 0).train().repeat.times, 5);
   spec.schedule = other_schedules[1];
-  EXPECT_EQ(compile(test::small_model(), spec, 0).train.repeat.times, 1);
+  EXPECT_EQ(compile(test::small_model(), spec, 0).train().repeat.times, 1);
 }
 
 TEST(Schedules, AListThatIsNoStepDoesNotCompile) {

@@ -1,0 +1,51 @@
+#pragma once
+// The Programs of a job. They share one persistent region, at the same addresses, and one transient region as
+// large as the largest needs.
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "program/ir/program.hpp"
+
+namespace ztrain::program {
+
+// Names of the Programs that there are.
+inline constexpr std::string_view load_name = "load", train_name = "train step",
+                                  evaluation_name = "evaluation", prefill_name = "prefill",
+                                  decode_name = "decode";
+
+/// What Programs may have run last when one starts. "": none, what is given is there and nothing else.
+using Successions = std::vector<std::string_view>;
+
+class ProgramSet {
+ public:
+  /// The first one added derives copies from what is given; it may run at any time.
+  void add(Program program, Successions after);
+
+  const Program& at(std::string_view name) const;
+  Program& at(std::string_view name);
+  const Successions& after(std::size_t i) const { return after_[i]; }
+
+  /// In the order in which they were added. They live as long as the set.
+  std::vector<const Program*> all() const;
+  /// The Programs themselves, of a set that is of no use any more.
+  std::vector<Program> take() { return std::move(programs_); }
+
+ private:
+  std::vector<Program> programs_;
+  std::vector<Successions> after_;
+};
+
+/// Proves the joint graph of every Program (verify_joint): programs[i] are those of the ranks in classes[i],
+/// in one order.
+void verify_together(const std::vector<std::vector<const Program*>>& programs,
+                     const std::vector<std::vector<int>>& classes);
+
+/// Proves that whatever Programs run one after another, as the set allows, no one reads what is not there: of
+/// the persistent tensors those that are given (by whoever initialises, reads checkpoints and feeds inputs),
+/// and those that Programs before it wrote; and that a copy is not used when what the first Program derives
+/// it from has changed since. Throws Error naming the Programs and the tensor.
+void verify_successions(const ProgramSet& programs, const std::vector<TensorId>& given);
+
+}  // namespace ztrain::program
