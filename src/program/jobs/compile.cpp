@@ -270,7 +270,8 @@ std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank,
   if (!train) return std::nullopt;
   Job job{{}, base.cut.layout, base.tensors};
   Program load = load_program(base.program, base.tensors);
-  append_weight_codes(load, base.cut, base.tensors, {ActionKind::load, false});
+  for (const bool trained : {true, false})
+    append_weight_codes(load, base.cut, base.tensors, {ActionKind::load, trained});
   const Successions any{load_name, train_name, evaluation_name};
   job.programs.add(finish(std::move(load), spec, load_name), {"", load_name, train_name, evaluation_name});
   job.programs.add(std::move(*train), any);

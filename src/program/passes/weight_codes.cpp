@@ -16,7 +16,7 @@ class WeightCodes {
       : program_(program), cut_(cut), tensors_(tensors), action_(which.action) {
     for (const FlatUnit& unit : cut.layout.units()) {
       const model::Unit& info = cut.units[at(unit.unit)];
-      if (!info.coded || (which.trained_only && !info.trainable)) continue;
+      if (!info.coded || info.trainable != which.trained) continue;
       units_.push_back({unit.unit, slots_, slots_of(unit.unit)});
       slots_ += units_.back().slots;
     }

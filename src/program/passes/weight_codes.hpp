@@ -13,10 +13,10 @@ std::vector<TensorId> add_weight_scales(Program& program, const model::Graph& gr
 
 struct CodedUnits {
   ActionKind action = ActionKind::load;
-  bool trained_only = false;
+  bool trained = true;  ///< those that are, or those that are not: they have nothing to do with each other
 };
 
-/// Appends for all such units at once: the largest magnitude of every row that this rank has some of, their
+/// Appends for such units at once: the largest magnitude of every row that this rank has some of, their
 /// exchange over the shard group, the scales, the codes, and their gather where codes are kept whole. Nothing
 /// where no weight is coded.
 void append_weight_codes(Program& program, const Cut& cut, const JobTensors& tensors, CodedUnits which);

@@ -6,6 +6,7 @@
 
 #include "model/family.hpp"
 #include "model/fp8.hpp"
+#include "model/trainable.hpp"
 #include "program/jobs/inference.hpp"
 #include "program/jobs/job_base.hpp"
 #include "tests/support/small_job.hpp"
@@ -78,7 +79,7 @@ TEST(Successions, AnEvaluationThatWritesWeightsIsRefused) {
   EXPECT_NE(message.find("after 'evaluation'"), std::string::npos) << message;
 }
 
-/// With every strategy, weights that are their own master and others, and codes.
+/// With every strategy; weights that are their own master, and others, of which some are frozen; codes.
 TEST(Successions, HoldForEveryStrategy) {
   config::Model dims = test::small_dims(2, true);
   dims.hidden_size = 80, dims.intermediate_size = 96, dims.head_dim = 16;
@@ -88,6 +89,9 @@ TEST(Successions, HoldForEveryStrategy) {
         JobSpec spec = test::spec_on(strategy.within_node ? 2 : 1, 2, strategy);
         spec.precision = {DType::bf16, DType::f32, DType::f32, master, DType::f32};
         model::Graph graph = model::decoder(dims, {32, DType::bf16, model::Objective::loss});
+        config::Model choice;
+        if (master == DType::f32) choice.frozen = {"model.layers.1.*"};
+        model::mark_trainable(graph, choice);
         model::use_fp8(graph, fp8);
         EXPECT_EQ(refusal([&] { compile(graph, spec, 1); }), "") << strategy.name << ' ' << fp8;
       }
