@@ -189,7 +189,7 @@ TEST(Placements, AttentionThatTakesItsTokensForOthersIsRefused) {
   const Job job = compile(test::small_model(), spec_over(1, 1, 2, 2, "FULL_SHARD"), 2);
   for (const char* type : {"attention", "attention_grad"})
     for (const auto& [key, value] : {std::pair{"first_query", 0}, std::pair{"keys", 16}}) {
-      Program broken = job.train;
+      Program broken = job.train();
       for (Op& op : broken.ops)
         if (op.type == type) op.attributes.set(key, std::int64_t{value});
       const std::string said = refusal([&] { verify_placements(broken); });
