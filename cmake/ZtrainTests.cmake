@@ -9,6 +9,11 @@
 # that compute much, and get -O2. Precompiled headers are shared by sources of one level and the same definitions.
 find_package(GTest REQUIRED)
 set(ZTRAIN_MPIRUN ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe --bind-to none)
+# Open MPI looks for networks at each start, and starts a daemon for a process without mpirun, which takes half a second;
+# tests stay on one machine and start hundreds of times. A rank that waits leaves its core to the tests beside it. Ranks that
+# are told to end have ended: mpirun would wait a second or two for them, in each failing run.
+set(ZTRAIN_TEST_ENVIRONMENT OMP_NUM_THREADS=1 OMPI_MCA_pml=ob1 OMPI_MCA_ess_singleton_isolated=1
+  OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_odls_base_sigkill_timeout=0)
 
 # An executable of tests, whose sources come later.
 function(ztrain_test_executable target kokkos ranks link)
@@ -61,11 +66,11 @@ function(ztrain_test source)
       add_test(NAME ${folder}/${stem}/np${n} COMMAND ${ZTRAIN_MPIRUN} -np ${n} ${command}
         WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
       set_tests_properties(${folder}/${stem}/np${n} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${n}
-        LABELS "${folder};${ARG_LABELS}" ENVIRONMENT "OMP_NUM_THREADS=1")
+        LABELS "${folder};${ARG_LABELS}" ENVIRONMENT "${ZTRAIN_TEST_ENVIRONMENT}")
     endforeach()
   else()
     add_test(NAME ${folder}/${stem} COMMAND ${command} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${folder}/${stem} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${folder};${ARG_LABELS}"
-      ENVIRONMENT "OMP_NUM_THREADS=1")
+      ENVIRONMENT "${ZTRAIN_TEST_ENVIRONMENT}")
   endif()
 endfunction()

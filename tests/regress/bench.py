@@ -25,7 +25,7 @@ class Bench(zt.Case):
         path = self.folder / "bench.json"
         result = zt.run(ranks, ["bench", deck or self.deck, "--json", path, *words])
         self.assertEqual(result.code, 0, str(result))
-        self.assertEqual(result.err, "", str(result))
+        self.assertEqual(result.said, "", str(result))
         return result.out, json.loads(path.read_text())
 
     def assert_near(self, found, expected, what):

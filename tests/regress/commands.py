@@ -14,7 +14,7 @@ class Commands(zt.Case):
     def succeed(self, ranks, *words):
         result = zt.run(ranks, words, timeout=30)
         self.assertEqual(result.code, 0, str(result))
-        self.assertEqual(result.err, "", str(result))
+        self.assertEqual(result.said, "", str(result))
         return result.out
 
     def generate(self, ranks, *words):

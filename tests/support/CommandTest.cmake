@@ -1,20 +1,24 @@
-# ztrain_command_test(NAME [TIMEOUT s] [EXECUTABLE target]): NAME.py of the calling folder drives the executable, or another
-# that takes its commands; see support/ztrain_run.py.
+# ztrain_command_test(NAME [ONE_PROCESS] [TIMEOUT s] [EXECUTABLE target]): NAME.py of the calling folder drives the executable,
+# or another that takes its commands; see support/ztrain_run.py. ONE_PROCESS: most of what it starts is a single process.
 # h5py belongs to Debian's Python, which is looked for before any other that comes first in PATH.
 include_guard(GLOBAL)
 find_program(ZTRAIN_PYTHON NAMES /usr/bin/python3 python3 REQUIRED)
 
 function(ztrain_command_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;EXECUTABLE" "" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_PROCESS" "TIMEOUT;EXECUTABLE" "" ${ARGN})
   if(NOT ARG_EXECUTABLE)
     set(ARG_EXECUTABLE ztrain)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 240)
   endif()
+  set(processes 2)
+  if(ARG_ONE_PROCESS)
+    set(processes 1)
+  endif()
   get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
   list(JOIN ZTRAIN_MPIRUN " " launcher)
   add_test(NAME ${folder}/${name} COMMAND ${ZTRAIN_PYTHON} -B ${CMAKE_CURRENT_SOURCE_DIR}/${name}.py)
-  set_tests_properties(${folder}/${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2 LABELS "${folder};command"
-    ENVIRONMENT "ZTRAIN=$<TARGET_FILE:${ARG_EXECUTABLE}>;ZTRAIN_MPIRUN=${launcher};ZTRAIN_SOURCE=${PROJECT_SOURCE_DIR};PYTHONPATH=${PROJECT_SOURCE_DIR}/tests/support")
+  set_tests_properties(${folder}/${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${processes} LABELS "${folder};command"
+    ENVIRONMENT "${ZTRAIN_TEST_ENVIRONMENT};ZTRAIN=$<TARGET_FILE:${ARG_EXECUTABLE}>;ZTRAIN_MPIRUN=${launcher};ZTRAIN_SOURCE=${PROJECT_SOURCE_DIR};PYTHONPATH=${PROJECT_SOURCE_DIR}/tests/support")
 endfunction()

@@ -78,6 +78,11 @@ class Result:
         self.command, self.code, self.out, self.err, self.seconds = command, code, out, err, seconds
         self.output = out + err
 
+    @property
+    def said(self):
+        """Stderr without the lines of progress, which a busy machine makes it write."""
+        return re.sub(r"(?m)^.*, \d+ s\n", "", self.err)
+
     def __str__(self):
         command = " ".join(self.command)
         return f"$ {command}\n{self.output}\n-> exit status {self.code} after {self.seconds:.1f} s"
@@ -86,8 +91,6 @@ class Result:
 def environment(extra=None):
     env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
     env["OMP_NUM_THREADS"] = "1"
-    # Ranks that are told to end have ended: without this mpirun waits a second or two for them, in each failing run.
-    env["OMPI_MCA_odls_base_sigkill_timeout"] = "0"
     env.update(extra or {})
     return env
 
