@@ -7,10 +7,16 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdlib>
 #include <ostream>
+#include <set>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention/attention_graph_cudnn.hpp"
+#include "tests/support/pairwise.hpp"
 
 namespace ztrain::kernels::attention_plans_test {
 namespace {
@@ -116,26 +122,43 @@ std::vector<AttentionRequest> requests_of(const AttentionShape& s, DType type) {
   return all;
 }
 
-TEST_P(AttentionPlans, SupportEveryWayOfTheModels) {
-  int checked = 0;
+/// Each two settings together in some shape; with ZTRAIN_MATRIX=full each with all others.
+std::vector<AttentionShape> shapes_of_models() {
   // MHA of 64 and 128; Qwen2.5 0.5B, Llama 3 8B, Qwen2.5 7B, and that on four ranks of tensor parallelism.
-  for (const Heads& heads :
-       {Heads{12, 12, 64}, {32, 32, 128}, {14, 2, 64}, {32, 8, 128}, {28, 4, 128}, {7, 1, 128}})
-    for (const Rows rows : {Rows::split, Rows::joined})
-      for (const std::int64_t length : {1000, 2048})
-        for (const std::int64_t window : {0, 512})
-          for (const bool deterministic : {true, false})
-            for (const std::int64_t documents : {2, 40, 0}) {
-              AttentionShape s = shape_of(heads, rows, length, 2);
-              s.window = window;
-              s.deterministic = deterministic;
-              s.documents = documents;
-              for (const AttentionRequest& r : requests_of(s, documents == 2 ? DType::f16 : DType::bf16)) {
-                expect_supported(GetParam(), r, choose(GetParam(), r).why_not);
-                ++checked;
-              }
-            }
-  EXPECT_GT(checked, 500);
+  constexpr std::array<Heads, 6> heads{
+      {{12, 12, 64}, {32, 32, 128}, {14, 2, 64}, {32, 8, 128}, {28, 4, 128}, {7, 1, 128}}};
+  constexpr std::array<std::int64_t, 3> documents{2, 40, 0};
+  const std::vector<int> levels{6, 3, 2, 2, 2, 2};
+  std::vector<std::vector<int>> rows;
+  const char* which = std::getenv("ZTRAIN_MATRIX");
+  if (which == nullptr || std::string_view(which) != "full") {
+    rows = test::Pairwise(levels).rows();
+  } else {
+    for (int n = 0; n < 6 * 3 * 2 * 2 * 2 * 2; ++n) {
+      rows.emplace_back();
+      int rest = n;
+      for (const int count : levels) rows.back().push_back(std::exchange(rest, rest / count) % count);
+    }
+  }
+  std::vector<AttentionShape> shapes;
+  for (const std::vector<int>& row : rows) {
+    shapes.push_back(shape_of(heads.at(static_cast<std::size_t>(row[0])),
+                              row[2] == 0 ? Rows::split : Rows::joined, row[3] == 0 ? 1000 : 2048, 2));
+    shapes.back().documents = documents.at(static_cast<std::size_t>(row[1]));
+    shapes.back().window = row[4] == 0 ? 0 : 512;
+    shapes.back().deterministic = row[5] == 0;
+  }
+  return shapes;
+}
+
+TEST_P(AttentionPlans, SupportEveryWayOfTheModels) {
+  std::set<std::pair<AttentionWay, bool>> checked;
+  for (const AttentionShape& s : shapes_of_models())
+    for (const AttentionRequest& r : requests_of(s, s.documents == 2 ? DType::f16 : DType::bf16)) {
+      expect_supported(GetParam(), r, choose(GetParam(), r).why_not);
+      checked.emplace(r.work.way, r.backward);
+    }
+  EXPECT_EQ(checked.size(), 6) << "not every way, forward and backward";
 }
 
 /// What is compiled, which takes about a second each.
