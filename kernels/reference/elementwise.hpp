@@ -18,6 +18,16 @@ inline double sum_squares(const std::vector<double>& x) {
   return sum;
 }
 
+/// [outer, inner, n] -> [inner, outer, n]
+inline std::vector<double> swap_blocks(const std::vector<double>& x, std::size_t outer, std::size_t inner) {
+  const std::size_t n = x.size() / (outer * inner);
+  std::vector<double> y;
+  for (std::size_t j = 0; j < inner; ++j)
+    for (std::size_t i = 0; i < outer; ++i)
+      for (std::size_t k = 0; k < n; ++k) y.push_back(x[(i * inner + j) * n + k]);
+  return y;
+}
+
 inline std::vector<double> select_row(const std::vector<double>& x, std::size_t d, std::size_t row) {
   return {x.begin() + static_cast<std::ptrdiff_t>(row * d),
           x.begin() + static_cast<std::ptrdiff_t>((row + 1) * d)};

@@ -12,6 +12,7 @@
 #include "kernels/elementwise/cast.hpp"
 #include "kernels/elementwise/init.hpp"
 #include "kernels/elementwise/select_row.hpp"
+#include "kernels/elementwise/swap_blocks.hpp"
 #include "kernels/head/embedding.hpp"
 #include "kernels/reference/elementwise.hpp"
 #include "kernels/reference/embedding.hpp"
@@ -153,6 +154,23 @@ TYPED_TEST(Initial, SelectRowTakesTheRowThatTheDeviceNames) {
     select_row<T>(*this->exec, matrix(x, 7), view(std::as_const(index)), matrix(y, 1));
     EXPECT_TRUE(std::isnan(static_cast<double>(y[0])));
   }
+}
+
+TYPED_TEST(Initial, SwapBlocksPutsTheInnerDimOutside) {
+  using T = TypeParam;
+  for (const std::int64_t n : {1, 6, 257})
+    for (const auto& [outer, inner] : {std::pair{1, 3}, {5, 2}, {2, 5}, {64, 4}}) {
+      const auto x = random<T>(outer * inner * n, 1);
+      Array<T> y(x.size()), back(x.size());
+      swap_blocks<T>(*this->exec, view(x), outer, inner, view(y));
+      expect_close(y,
+                   reference::swap_blocks(doubles(x), static_cast<std::size_t>(outer),
+                                          static_cast<std::size_t>(inner)),
+                   0, "blocks");
+      swap_blocks<T>(*this->exec, view(std::as_const(y)), inner, outer, view(back));
+      EXPECT_TRUE(same_bits(back, x));
+      EXPECT_THROW(swap_blocks<T>(*this->exec, view(x), outer, inner * 3 + 1, view(y)), Error);
+    }
 }
 
 TYPED_TEST(Initial, CopyZeroAndPoisonTouchExactlyTheirBytes) {

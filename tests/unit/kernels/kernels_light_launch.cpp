@@ -11,6 +11,7 @@
 #include "kernels/elementwise/cast.hpp"
 #include "kernels/elementwise/init.hpp"
 #include "kernels/elementwise/select_row.hpp"
+#include "kernels/elementwise/swap_blocks.hpp"
 #include "kernels/elementwise/swiglu.hpp"
 #include "kernels/head/embedding.hpp"
 #include "kernels/norm/rmsnorm.hpp"
@@ -65,6 +66,7 @@ TEST(Launch, AllocatesNothing) {
   embedding_forward<float>(exec, in(tokens), in_of(x), of(z));
   embedding_backward<float, float>(exec, in(tokens), in_of(x), of(z), false);
   select_row<float>(exec, in_of(x), in(index), matrix(row, 1));
+  swap_blocks<float>(exec, in(x), rows, 1, view(z));
   cast<float, bf16>(exec, in(x), view(half));
   accumulate_cast<bf16, float>(exec, in(half), view(z));
   sum_squares<float>(exec, in(x), false, &partials[0].squares, workspace.data());
