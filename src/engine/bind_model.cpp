@@ -8,6 +8,7 @@
 #include "kernels/elementwise/dropout.hpp"
 #include "kernels/elementwise/scale.hpp"
 #include "kernels/elementwise/select_row.hpp"
+#include "kernels/elementwise/swap_blocks.hpp"
 #include "kernels/elementwise/swiglu.hpp"
 #include "kernels/head/embedding.hpp"
 #include "kernels/norm/rmsnorm.hpp"
@@ -191,6 +192,17 @@ Bound bind_select_row(const Binding& b) {
     const auto index = in_vector<std::int32_t>(b, 1);
     const auto y = out_matrix<T>(b, 0);
     return {[&exec = b.exec, x, index, y] { kernels::select_row<T>(exec, x, index, y); }, nullptr};
+  });
+}
+
+Bound bind_swap_blocks(const Binding& b) {
+  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
+    const auto x = in_vector<T>(b, 0);
+    const auto y = out_vector<T>(b, 0);
+    return {
+        [&exec = b.exec, x, outer = b.op.attributes.integer("outer"),
+         inner = b.op.attributes.integer("inner"), y] { kernels::swap_blocks<T>(exec, x, outer, inner, y); },
+        nullptr};
   });
 }
 

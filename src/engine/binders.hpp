@@ -18,6 +18,7 @@ Bound bind_swiglu(const Binding& b);
 Bound bind_swiglu_grad(const Binding& b);
 Bound bind_add(const Binding& b);
 Bound bind_select_row(const Binding& b);
+Bound bind_swap_blocks(const Binding& b);
 Bound bind_scale(const Binding& b);
 Bound bind_dropout(const Binding& b);
 // Products and attention (bind_product.cpp), the head (bind_head.cpp).

@@ -14,7 +14,7 @@ struct Row {
   Bound (*bind)(const Binding&);
 };
 
-constexpr std::array<Row, 51> table{{
+constexpr std::array<Row, 52> table{{
     {"embedding", bind_embedding},
     {"embedding_grad", bind_embedding_grad},
     {"rmsnorm", bind_rmsnorm},
@@ -46,6 +46,7 @@ constexpr std::array<Row, 51> table{{
     {"dropout", bind_dropout},
     {"copy", bind_copy},
     {"select_row", bind_select_row},
+    {"swap_blocks", bind_swap_blocks},
     {"head_loss", bind_head_loss},
     {"head_loss_grad", bind_head_loss_grad},
     {"head_logits", bind_head_logits},

@@ -30,6 +30,10 @@ struct TensorPlan {
   const ParameterCut* find(const std::string& parameter) const;
 };
 
+/// How tokens that are split over the `context` axis attend to each other: keys and values of all are
+/// gathered, or each rank takes some heads of all tokens.
+enum class ContextMethod : std::uint8_t { gather, heads };
+
 /// Of the decoder (model/decoder.cpp) over so many ranks: attention by heads, the feed-forward by columns and
 /// then rows, embedding and head by words (Shoeybi et al., "Megatron-LM", 2019). Parts are whole heads and
 /// may differ by one. Where heads of keys are fewer than ranks, neighbours compute with the same one. Each

@@ -80,14 +80,22 @@ struct Way {
   MeshShape mesh;
   const char* strategy;
   int recompute = 0;
+  model::ContextMethod method = model::ContextMethod::gather;
 };
 
-std::vector<Way> ways(int ranks) {
+std::vector<Way> ways(const config::Model& dims, int ranks) {
   std::vector<Way> all;
   for (int context = 2; context <= ranks; context *= 2) {
     all.push_back({mesh_of(Axis::shard, ranks / context, context), "FULL_SHARD", 1});
     all.push_back({mesh_of(Axis::replicate, ranks / context, context), context == 2 ? "NO_SHARD" : "zero2"});
     if (context < ranks) all.push_back({mesh_of(Axis::shard, 1, context, ranks / context), "zero1"});
+    for (int tensor = 1; tensor <= ranks / context; tensor *= 2) {
+      if (dims.num_attention_heads % (context * tensor) != 0 ||
+          dims.num_key_value_heads % (context * tensor) != 0)
+        continue;
+      const MeshShape mesh = mesh_of(Axis::shard, ranks / context / tensor, context, tensor);
+      all.push_back({mesh, "FULL_SHARD", tensor == 1, model::ContextMethod::heads});
+    }
   }
   return all;
 }
@@ -99,7 +107,7 @@ TEST_P(ContextParallel, GivesTheGradientsOfTheWholeModel) {
   const int ranks = session().size();
   const StepResult whole =
       test::step_result(session(), m, test::spec_for(m, mesh_of(Axis::shard, ranks, 1), "FULL_SHARD", f64));
-  for (const Way& way : ways(ranks)) {
+  for (const Way& way : ways(m.dims, ranks)) {
     SCOPED_TRACE(testing::Message() << way.mesh.describe() << " " << way.strategy);
     const int tensor = way.mesh[Axis::tensor];
     m.context = way.mesh[Axis::context];
@@ -108,6 +116,7 @@ TEST_P(ContextParallel, GivesTheGradientsOfTheWholeModel) {
     // Parts of a part need not be equal where norms are whole.
     spec.tensor.sequence_parallel = round_up(m.micro * m.sequence, m.context) / m.context % tensor == 0;
     spec.recompute.every = way.recompute;
+    spec.context = way.method;
     test::expect_same(whole, test::step_result(session(), m, spec));
     if (HasFatalFailure()) return;
   }

@@ -45,6 +45,7 @@
 //   dropout            x[T,n] scalars                        -> y                    rate, key, first_token; identity
 //                                                            outside training
 //   copy               x                                     -> y
+//   swap_blocks        x[outer,inner,n]                      -> y[inner,outer,n]     outer, inner; n: what is left
 //   select_row         x[T,d] index[1]                       -> y[1,d]
 //   head_loss          h[T,d] W[V,d] targets[T] weights[T]   -> loss[2] workspace
 //   head_loss_grad     h W targets weights scalars           -> loss[2] dh[T,d] workspace (dW[V,d] [accumulate])
@@ -54,7 +55,7 @@
 //   head_logits_grad   logits sums[n rows,3] h W targets weights scalars (dh)  -> dh[T,d] workspace logits, which are no
 //                                                            longer, (dW[V,d] [accumulate])
 // Nodes that become others (attribute axes: bits of an AxisSet): head_loss_split, with the operands of head_loss;
-// copy_to_axis, reduce_from_axis, gather_from_axis, scatter_to_axis x -> y.
+// copy_to_axis, reduce_from_axis, gather_from_axis, scatter_to_axis, tokens_to_columns, columns_to_tokens x -> y.
 // clang-format on
 
 #include <string_view>

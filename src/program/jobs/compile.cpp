@@ -86,7 +86,7 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training)
   const Coordinate at(spec.mesh, rank);
   for (const auto& pass : spec.graph_passes) pass(graph, at);
   Placed placed;
-  if (training || !spec.tensor.parameters.empty()) placed = place(graph, at, spec.tensor);
+  if (training || !spec.tensor.parameters.empty()) placed = place(graph, at, spec.tensor, spec.context);
   join_products(graph);
   group_parameters(graph, spec.units, placed.summed_over);
   if (training) require_patterns_match(graph, spec.optimizer);

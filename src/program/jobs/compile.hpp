@@ -43,6 +43,7 @@ struct JobSpec {
   UnitOptions units;
   ShardOptions sharding;
   model::TensorPlan tensor;  ///< of the model over the mesh's tensor axis
+  model::ContextMethod context = model::ContextMethod::gather;
   /// Compiles every micro-batch, also where those in the middle are alike (program/ir/repeat.hpp). So does a
   /// pass over Programs, which might treat one of them by itself.
   bool every_micro_batch = false;

@@ -37,11 +37,14 @@ constexpr Conversion conversions[] = {
     {partial, invariant, "reduce_from_axis", "reduced", communicates},
     {partial, split(0), "scatter_to_axis", "scattered", communicates},
     {split(0), replicated, "gather_from_axis", "gathered", communicates},
+    {split(0), split(1), "tokens_to_columns", "columns", communicates},
+    {split(1), split(0), "columns_to_tokens", "tokens", communicates},
 };
 
 /// What the ranks of an axis do with the tokens of the graph: dealt, each has a graph of its own, and shapes
 /// are this rank's; cut, each takes its part of them; shared, each has them all.
-enum class Tokens : std::uint8_t { dealt, cut, shared };
+/// cut_by_heads: cut, but attention is to some heads of all tokens.
+enum class Tokens : std::uint8_t { dealt, cut, cut_by_heads, shared };
 
 /// One axis, or several that are treated alike.
 class Placer {
@@ -60,7 +63,11 @@ class Placer {
         trained_(graph.values.size(), false),
         stands_for_(graph.values.size()),
         used_as_(graph.parameters.size()) {
-    for (const Node& node : graph.nodes) ways_.push_back(placings_of(node, axes));
+    for (const Node& node : graph.nodes) {
+      ways_.push_back(placings_of(node, axes));
+      if (node.op == "attention" && tokens == Tokens::cut_by_heads)
+        std::erase_if(ways_.back(), [](const Placing& way) { return way.inputs[0] != split(1); });
+    }
     for (const Value& v : graph.values) logical_.push_back(v.shape);
     for (std::size_t v = 0; v < stands_for_.size(); ++v) stands_for_[v] = static_cast<ValueId>(v);
     place_inputs();
@@ -80,13 +87,24 @@ class Placer {
   }
 
  private:
+  /// A value as something else, in a block: what is converted there serves all its readers. An input's
+  /// conversion serves every block.
+  using Use = std::tuple<ValueId, int, Placement::Kind>;
+  Use use_of(ValueId v, Placement to, int block) const {
+    return {v, graph_.value(v).role == model::Role::input ? -1 : block, to.kind};
+  }
+  /// Tokens become columns for attention by heads alone.
+  bool converts(const Conversion& c) const {
+    const bool exchanges = c.from.kind == Placement::Kind::split && c.to.kind == Placement::Kind::split;
+    return tokens_ != Tokens::dealt && (!exchanges || tokens_ == Tokens::cut_by_heads);
+  }
   bool is_parameter(ValueId v) const { return graph_.value(v).parameter >= 0; }
   void place_inputs() {
     for (std::size_t v = 0; v < graph_.values.size(); ++v) {
       const Value& value = graph_.values[v];
       if (tokens_ != Tokens::shared && value.role == model::Role::input) {
         const auto id = static_cast<ValueId>(v);
-        put(id, split(0), tokens_ == Tokens::cut ? parts_of_tokens(id) : std::vector<Rows>());
+        put(id, split(0), tokens_ == Tokens::dealt ? std::vector<Rows>() : parts_of(id, 0));
       }
       if (value.role == model::Role::state) at_[v] = replicated;
       trained_[v] = value.role == model::Role::parameter;
@@ -165,9 +183,9 @@ class Placer {
     if (from == to) return 0;
     if (from == invariant && to == replicated && (is_parameter(v) || !trained_[at(v)])) return 0;
     if (is_parameter(v)) return impossible;
-    if (made_.contains({v, block, to.kind})) return 0;
+    if (made_.contains(use_of(v, to, block))) return 0;
     for (const Conversion& c : conversions)
-      if (tokens_ != Tokens::dealt && c.from == from && c.to == to) return c.cost;
+      if (converts(c) && c.from == from && c.to == to) return c.cost;
     return impossible;
   }
 
@@ -177,7 +195,7 @@ class Placer {
     if (is_parameter(v)) note_use(v, to);
     if (from == to) return v;
     if (from == invariant && to == replicated && (is_parameter(v) || !trained_[at(v)])) return v;
-    const auto key = std::tuple(v, reader.block, to.kind);
+    const Use key = use_of(v, to, reader.block);
     if (const auto it = made_.find(key); it != made_.end()) return it->second;
     for (const Conversion& c : conversions)
       if (c.from == from && c.to == to) return made_[key] = emit(c, v, reader);
@@ -208,13 +226,16 @@ class Placer {
     logical_.push_back(logical_[at(from)]);
     trained_.push_back(trained_[at(from)]);
     stands_for_.push_back(to);
-    put(to, c.to, c.to == split(0) ? parts_of_tokens(from) : std::vector<Rows>());
+    put(to, c.to, c.to.kind == Placement::Kind::split ? parts_of(from, c.to.dim) : std::vector<Rows>());
     graph_.nodes.push_back(std::move(node));
     return to;
   }
 
-  std::vector<Rows> parts_of_tokens(ValueId v) const {
-    const std::int64_t rows = logical_[at(v)][0];
+  /// Equal ones of tokens (dim 0) or columns.
+  std::vector<Rows> parts_of(ValueId v, int dim) const {
+    const std::int64_t rows = logical_[at(v)][at(dim)];
+    REQUIRE(dim == 0 || rows % ranks_ == 0, "{} columns of {} do not divide into {} parts over {}", rows,
+            graph_.value(v).name, ranks_, to_string(axes_));
     REQUIRE(rows % ranks_ == 0,
             "a micro-batch of {} tokens does not divide into {} parts over {}: change batch.micro or "
             "data.sequence{}",
@@ -247,8 +268,12 @@ class Placer {
     const auto own = [&](std::size_t i) { return parts_[at(node.inputs[i])][at(index_)]; };
     const auto is_split = [&](std::size_t i, int dim) { return at_[at(node.inputs[i])] == split(dim); };
     if (node.op == "attention") {
-      for (const auto& [key, i] : {std::pair{"heads", 0}, std::pair{"kv_heads", 1}})
-        node.attributes.set(key, node.attributes.integer(key) * shape(at(i))[1] / whole(at(i))[1]);
+      for (const auto& [key, i] : {std::pair{"heads", 0}, std::pair{"kv_heads", 1}}) {
+        const std::int64_t heads = node.attributes.integer(key) * shape(at(i))[1];
+        REQUIRE(heads % whole(at(i))[1] == 0, "{}: {} {} do not divide into whole ones over {}", node.name,
+                node.attributes.integer(key), key, to_string(axes_));
+        node.attributes.set(key, heads / whole(at(i))[1]);
+      }
       if (is_split(0, 0)) node.attributes.set("first_query", own(0).begin).set("keys", whole(1)[0]);
     } else if (node.op == "embedding" && is_split(1, 0)) {
       node.attributes.set("first_row", own(1).begin).set("rows", whole(1)[0]);
@@ -281,12 +306,13 @@ class Placer {
   std::vector<bool> trained_;                      ///< by value: gradients may flow to it
   std::vector<ValueId> stands_for_;                ///< by value: what later nodes read in its place
   std::vector<std::optional<Placement>> used_as_;  ///< by parameter
-  std::map<std::tuple<ValueId, int, Placement::Kind>, ValueId> made_;  ///< conversions by value and block
+  std::map<Use, ValueId> made_;                    ///< conversions
 };
 
 }  // namespace
 
-Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan) {
+Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan,
+             model::ContextMethod context) {
   const bool cut = at.mesh()[Axis::context] > 1;
   const AxisSet dealt = cut ? sequence_axes : sequence_axes | Axis::context;
   Placed placed;
@@ -297,7 +323,8 @@ Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan&
       if (placer.sums(p)) placed.summed_over[p] = placed.summed_over[p] | axes;
   };
   run(Placer(graph, sequence_axes, at, Tokens::dealt), dealt);
-  if (cut) run(Placer(graph, Axis::context, at, Tokens::cut), Axis::context);
+  const Tokens tokens = context == model::ContextMethod::heads ? Tokens::cut_by_heads : Tokens::cut;
+  if (cut) run(Placer(graph, Axis::context, at, tokens), Axis::context);
   if (at.mesh()[Axis::tensor] == 1 || plan.parameters.empty()) return placed;
   Placer tensor(graph, Axis::tensor, at, Tokens::shared, &plan);
   tensor.run();

@@ -21,6 +21,7 @@ struct Placed {
 
 /// Call it before anything reads shapes of the graph, which is of all tokens of a micro-batch. Throws Error
 /// naming the op, or the parameter, that cannot be placed.
-Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan);
+Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan,
+             model::ContextMethod context = model::ContextMethod::gather);
 
 }  // namespace ztrain::program

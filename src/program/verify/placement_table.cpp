@@ -36,6 +36,7 @@ constexpr ComputeRule rules[] = {
     {"attention of joined", "EE>E 1E>1", "00>0"},
     {"attention_grad", "EEEEE>E 1111E>1 EEEPE>P 0E000>0PP", "00000>0"},
     {"attention_grad of joined", "EEEE>E 111E>1 EEPE>P", "0000>0"},
+    {"swap_blocks", "E>E 0>0 1>1"},
     {"swiglu", "E>E 0>0 1>1"},
     {"swiglu_grad", "EE>E 00>0 11>1 EP>P"},
     {"add", "EE>E 00>0 11>1 PP>P"},

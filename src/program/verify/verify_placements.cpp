@@ -265,6 +265,10 @@ class Checker {
       case CommKind::all_reduce:
         if (from == 'P') return op.comm.kind == CommKind::all_reduce ? 'E' : flat ? 'F' : '0';
         refuse(axis, fmt::format("it adds up {}, which is {}", what, words_for(from)));
+      case CommKind::all_to_all:
+        if (!flat && (from == '0' || from == '1')) return from == '0' ? '1' : '0';
+        refuse(axis,
+               fmt::format("it exchanges tokens and columns of {}, which is {}", what, words_for(from)));
       default:
         fail("the check of placements has no rule for {}", name_of(op.comm.kind));
     }

@@ -27,12 +27,38 @@ JobSpec spec_over(int replicate, int shard, int context, int tensor, const char*
   return spec;
 }
 
+/// 8 heads of queries and 4 of keys.
+config::Model dims_by_heads() {
+  config::Model dims = test::small_dims(2, false);
+  dims.num_attention_heads = 8, dims.num_key_value_heads = 4;
+  return dims;
+}
+JobSpec by_heads(int shard, int context, int tensor, const char* strategy) {
+  JobSpec spec = spec_over(1, shard, context, 1, strategy);
+  spec.context = model::ContextMethod::heads;
+  spec.mesh[Axis::tensor] = tensor;
+  if (tensor > 1) spec.tensor = model::decoder_tensor_plan(dims_by_heads(), tensor);
+  return spec;
+}
+
+model::Graph model_for(const JobSpec& spec) {
+  if (spec.context == model::ContextMethod::gather) return test::small_model();
+  return model::decoder(dims_by_heads(), {32, DType::bf16, model::Objective::loss});
+}
+
 std::vector<JobSpec> meshes() {
-  return {spec_over(1, 1, 1, 2, "NO_SHARD"),          spec_over(1, 2, 1, 1, "NO_SHARD"),
-          spec_over(2, 2, 1, 2, "FULL_SHARD"),        spec_over(2, 2, 1, 2, "zero1", false),
-          spec_over(1, 2, 2, 1, "SHARD_GRAD_OP"),     spec_over(2, 1, 2, 4, "zero2"),
-          spec_over(1, 3, 1, 5, "FULL_SHARD", false), spec_over(3, 1, 1, 4, "NO_SHARD", false),
-          spec_over(1, 1, 4, 1, "NO_SHARD"),          spec_over(1, 2, 2, 2, "zero2", false)};
+  return {spec_over(1, 1, 1, 2, "NO_SHARD"),
+          spec_over(1, 2, 1, 1, "NO_SHARD"),
+          spec_over(2, 2, 1, 2, "FULL_SHARD"),
+          spec_over(2, 2, 1, 2, "zero1", false),
+          spec_over(1, 2, 2, 1, "SHARD_GRAD_OP"),
+          spec_over(2, 1, 2, 4, "zero2"),
+          spec_over(1, 3, 1, 5, "FULL_SHARD", false),
+          spec_over(3, 1, 1, 4, "NO_SHARD", false),
+          spec_over(1, 1, 4, 1, "NO_SHARD"),
+          spec_over(1, 2, 2, 2, "zero2", false),
+          by_heads(2, 2, 1, "FULL_SHARD"),
+          by_heads(1, 2, 2, "zero1")};
 }
 
 TEST(Placements, OfSecondaryShardsAreAccepted) {
@@ -51,7 +77,7 @@ TEST(Placements, OfWholeJobsAreAccepted) {
     for (const int recompute : {0, 1}) {
       JobSpec with = spec;
       with.recompute.every = recompute;
-      EXPECT_EQ(refusal([&] { verify_job(test::small_model(), with); }), "") << spec.mesh.describe();
+      EXPECT_EQ(refusal([&] { verify_job(model_for(spec), with); }), "") << spec.mesh.describe();
     }
 }
 
@@ -108,7 +134,7 @@ bool same_group(const Program& p, const Op& op, Axis over) {
 TEST(Placements, AFaultInAnyCommunicationIsRefused) {
   std::map<std::string, int> planted;  // by kind of fault, axes and action
   for (const JobSpec& spec : meshes()) {
-    const Job job = compile(test::small_model(), spec, 0);
+    const Job job = compile(model_for(spec), spec, 0);
     for (std::size_t i = 0; i < job.train().ops.size(); ++i)
       for (const Fault& fault : faults) {
         const Op& op = job.train().ops[i];
@@ -120,8 +146,9 @@ TEST(Placements, AFaultInAnyCommunicationIsRefused) {
         const std::string what = fault.name + (": " + describe(job.train(), static_cast<OpId>(i))) +
                                  " over " + to_string(op.comm.axes) + " of " + spec.mesh.describe();
         ASSERT_NE(said, "") << what;
-        // Losses and norms are of no parameter.
-        EXPECT_TRUE(op.name == "partials" || names_a_parameter(broken, said)) << what << "\n  " << said;
+        // Losses, norms and inputs are of no parameter.
+        const bool of_none = op.name == "partials" || op.name == "document_start.gathered";
+        EXPECT_TRUE(of_none || names_a_parameter(broken, said)) << what << "\n  " << said;
         EXPECT_TRUE(said.find("over replicate") != std::string::npos ||
                     said.find("over shard") != std::string::npos ||
                     said.find("over context") != std::string::npos ||
@@ -131,6 +158,8 @@ TEST(Placements, AFaultInAnyCommunicationIsRefused) {
       }
   }
   EXPECT_GE(planted.size(), 40u) << "kinds of faults";
+  for (const char* kind : {"left outforwardall_to_allcontext", "done twicebackwardall_to_allcontext"})
+    EXPECT_GT(planted[kind], 0) << kind;
 }
 
 TEST(Placements, AnUnsummedGradientNamesItsParameterAndAxis) {
@@ -196,6 +225,12 @@ TEST(Placements, AttentionThatTakesItsTokensForOthersIsRefused) {
       EXPECT_NE(said.find("is taken for token"), std::string::npos) << type << " " << key << ": " << said;
       EXPECT_NE(said.find("over context"), std::string::npos) << said;
     }
+}
+
+TEST(Placements, HeadsThatDoNotDivideOverContextAreRefused) {
+  JobSpec spec = by_heads(1, 2, 1, "NO_SHARD");
+  const std::string said = refusal([&] { compile(test::small_model(), spec, 0); });
+  EXPECT_NE(said.find("5 heads do not divide into whole ones over context"), std::string::npos) << said;
 }
 
 TEST(Placements, GradientsAreSummedOverTheAxesThatTheyFollowFrom) {
