@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
 #include "base/shape.hpp"
 #include "config/recompute_pieces.hpp"
 #include "config/validate/validate.hpp"
@@ -56,20 +57,34 @@ program::OptimizerSpec optimizer_of(const config::Deck& deck) {
   return {deck.optimizer, config::stochastic_rounding(deck), static_cast<std::uint64_t>(deck.run.seed)};
 }
 
-/// Of a micro-batch, 0 where there is no limit. What is left of a sequence of packed documents is one more.
+/// Of a micro-batch, with padding where mesh.context does not divide them.
+std::int64_t tokens_of(const config::Deck& deck) {
+  return round_up(deck.batch.micro * deck.data.sequence, std::max<std::int64_t>(1, deck.mesh.context));
+}
+
+/// Of a micro-batch, 0 where there is no limit. What is left of a sequence of packed documents is one more,
+/// and so is padding.
 std::int64_t most_documents(const config::Deck& deck) {
-  if (deck.data.packing == "windows") return deck.batch.micro;
-  return deck.data.max_documents > 0 ? deck.batch.micro * (deck.data.max_documents + 1) : 0;
+  const std::int64_t padding = tokens_of(deck) > deck.batch.micro * deck.data.sequence ? 1 : 0;
+  if (deck.data.packing == "windows") return deck.batch.micro + padding;
+  return deck.data.max_documents > 0 ? deck.batch.micro * (deck.data.max_documents + 1) + padding : 0;
 }
 
 /// What cannot be computed over mesh.context yet: told before the first step.
 void require_context_support(const config::Deck& deck) {
-  REQUIRE(deck.context.method == "gather",
-          "{}: context.method = \"{}\" is not there yet; set it to \"gather\"",
-          config::source_of(deck, "context.method"), deck.context.method);
+  REQUIRE(deck.context.method != "ring",
+          "{}: context.method = \"ring\" is not there yet; set it to \"gather\" or \"ulysses\"",
+          config::source_of(deck, "context.method"));
   if (deck.mesh.context <= 1) return;
   const std::string at =
       fmt::format("{}: mesh.context = {}", config::source_of(deck, "mesh.context"), deck.mesh.context);
+  const config::Model& m = deck.model;
+  const std::int64_t shares = deck.mesh.context * deck.mesh.tensor;
+  REQUIRE(deck.context.method == "gather" ||
+              (m.num_attention_heads % shares == 0 && m.num_key_value_heads % shares == 0),
+          "{}: {} heads of attention and {} of keys do not divide by mesh.context x mesh.tensor ({}), which "
+          "context.method = \"ulysses\" needs; set it to \"gather\"",
+          at, m.num_attention_heads, m.num_key_value_heads, shares);
   REQUIRE(deck.precision.fp8 == "none", "{} does not go with precision.fp8 = \"{}\" yet; set it to \"none\"",
           at, deck.precision.fp8);
   const std::int64_t tokens = deck.batch.micro * deck.data.sequence;
@@ -159,14 +174,14 @@ program::JobSpec job_spec(const config::Deck& deck, Target target) {
   spec.units = unit_options(deck.sharding, spec.strategy);
   spec.sharding = shard_options(deck, spec.strategy);
   require_context_support(deck);
+  if (deck.context.method == "ulysses") spec.context = model::ContextMethod::heads;
   spec.tensor = tensor_plan_of(deck);
   return spec;
 }
 
 model::Graph training_graph(const config::Deck& deck) {
   model::Request request;
-  request.tokens =
-      round_up(deck.batch.micro * deck.data.sequence, std::max<std::int64_t>(1, deck.mesh.context));
+  request.tokens = tokens_of(deck);
   request.compute = deck.precision.parameters;
   request.objective = model::Objective::loss;
   model::Graph graph = model::build(deck, request);
