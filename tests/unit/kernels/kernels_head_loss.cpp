@@ -54,13 +54,13 @@ TYPED_TEST_SUITE(HeadLossTest, GradientPairs);
 TYPED_TEST(HeadLossTest, AgreesWithTheReference) {
   using T = typename TypeParam::T;
   using G = typename TypeParam::G;
-  for (const HeadLossShape& s : shapes())
+  for (const HeadLossShape& s : shapes()) {
+    const HeadLossCase<T> c(s);
+    auto expected = reference::head_loss(s, c.input64());
     for (const bool accumulate : {false, true}) {
       SCOPED_TRACE(::testing::Message()
                    << s.tokens << " tokens, " << s.vocabulary << " words, accumulate " << accumulate);
-      const HeadLossCase<T> c(s);
       const Run<T, G> r = run<T, G>(c, accumulate);
-      auto expected = reference::head_loss(s, c.input64());
       for (double& g : expected.grad_weight) g += accumulate ? 0.25 : 0;
       EXPECT_NEAR(r.loss[0], expected.loss, head_loss_error<T> * expected.loss);
       EXPECT_EQ(r.loss[1], expected.weight);
@@ -71,6 +71,7 @@ TYPED_TEST(HeadLossTest, AgreesWithTheReference) {
           ASSERT_EQ(static_cast<float>(r.grad_h[t * s.width + d]), 0.0f);
       if (this->HasFatalFailure()) return;
     }
+  }
 }
 
 TYPED_TEST(HeadLossTest, ForwardAloneGivesTheSameLoss) {
