@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/error.hpp"
+#include "base/shape.hpp"
 #include "base/text.hpp"
 
 namespace ztrain::plan {
@@ -187,31 +188,39 @@ bool fits_on(Question question, const std::vector<std::string>& more, int ranks)
   return try_fit(question, more, {.any_batch = true, .detail = Detail::memory}).cost.has_value();
 }
 
-/// The i-th size of a job: powers of two within a node, then whole nodes.
-int size_of_job(int i, int ranks_per_node) {
-  int ranks = 1;
-  for (; i > 0 && ranks < ranks_per_node; --i) ranks *= 2;
-  return i > 0 || ranks > ranks_per_node ? (i + 1) * ranks_per_node : ranks;
-}
+/// Of a deck: what the ranks of its jobs are multiples of.
+struct JobSizes {
+  std::int64_t per_node, beside;  ///< beside: ranks that see the same sequences
+
+  JobSizes(const Question& question, const config::Deck& deck)
+      : per_node(machine_for(question, deck).ranks_per_node),
+        beside(std::max<std::int64_t>(1, deck.mesh.pipeline) * std::max<std::int64_t>(1, deck.mesh.context) *
+               std::max<std::int64_t>(1, deck.mesh.tensor)) {}
+
+  /// The i-th: powers of two within a node, then whole nodes; or the next that is a multiple of `beside`.
+  /// Never falls with i.
+  std::int64_t operator[](int i) const {
+    std::int64_t ranks = 1;
+    for (; i > 0 && ranks < per_node; --i) ranks *= 2;
+    if (i > 0 || ranks > per_node) ranks = (i + 1) * per_node;
+    return round_up(ranks, beside);
+  }
+};
 
 /// From the i-th size of a job on, which holds the deck with some batch: the first that divides the deck's
 /// own.
 LeastRanks dividing_the_batch(Question question, const std::vector<std::string>& more, int i,
-                              int ranks_per_node, const Watch& watch) {
-  const config::Deck deck = deck_of(question, more);
-  const config::Batch& batch = deck.batch;
-  const int least = size_of_job(i, ranks_per_node);
-  // Ranks that see the same sequences.
-  const std::int64_t beside = std::max<std::int64_t>(1, deck.mesh.pipeline) *
-                              std::max<std::int64_t>(1, deck.mesh.context) *
-                              std::max<std::int64_t>(1, deck.mesh.tensor);
-  const std::int64_t most = std::min<std::int64_t>(batch.global * beside, most_ranks);
-  for (; size_of_job(i, ranks_per_node) <= most && !watch.expired(); ++i) {
-    question.ranks = size_of_job(i, ranks_per_node);
+                              const JobSizes& sizes, const Watch& watch) {
+  const config::Batch batch = deck_of(question, more).batch;
+  const std::int64_t least = sizes[i];
+  const std::int64_t most = std::min<std::int64_t>(batch.global * sizes.beside, most_ranks);
+  for (; sizes[i] <= most && !watch.expired(); ++i) {
+    question.ranks = static_cast<int>(sizes[i]);
     if (try_fit(question, more, {.detail = Detail::memory}).cost) return {question.ranks, {}};
   }
-  const std::int64_t once = batch.micro * std::max<std::int64_t>(1, least / beside);
-  return {least, {fmt::format("batch.global={}", once * std::max<std::int64_t>(1, batch.global / once))}};
+  const std::int64_t once = batch.micro * std::max<std::int64_t>(1, least / sizes.beside);
+  return {static_cast<int>(least),
+          {fmt::format("batch.global={}", once * std::max<std::int64_t>(1, batch.global / once))}};
 }
 
 }  // namespace
@@ -235,20 +244,21 @@ Fixes fixes_for(const Question& question, const Watch& watch, std::size_t most) 
 
 std::optional<LeastRanks> least_ranks(const Question& question, const std::vector<std::string>& more,
                                       const Watch& watch) {
-  const int per_node = machine_for(question, deck_of(question, more)).ranks_per_node;
+  const JobSizes sizes(question, deck_of(question, more));
+  const auto fits = [&](int i) { return fits_on(question, more, static_cast<int>(sizes[i])); };
+  if (sizes[0] > most_ranks) return std::nullopt;
   int below = -1, at = 0;  // sizes: does not fit, fits
-  while (!fits_on(question, more, size_of_job(at, per_node))) {
+  while (!fits(at)) {
     below = at;
     at = 2 * at + 1;
-    watch.say(
-        fmt::format("looking for the least number of ranks: more than {}", size_of_job(below, per_node)));
-    if (watch.expired() || size_of_job(at, per_node) > most_ranks) return std::nullopt;
+    watch.say(fmt::format("looking for the least number of ranks: more than {}", sizes[below]));
+    if (watch.expired() || sizes[at] > most_ranks) return std::nullopt;
   }
   while (at - below > 1) {
     const int middle = (at + below) / 2;
-    (fits_on(question, more, size_of_job(middle, per_node)) ? at : below) = middle;
+    (fits(middle) ? at : below) = middle;
   }
-  return dividing_the_batch(question, more, at, per_node, watch);
+  return dividing_the_batch(question, more, at, sizes, watch);
 }
 
 std::string cheapest_fix_text(const Question& question, double seconds) {

@@ -43,7 +43,8 @@ Fixes fixes_for(const Question& question, const Watch& watch, std::size_t most =
 std::vector<std::string> frugal_overrides(const Question& question);
 
 /// The least number of ranks among which the batch can be divided and on which the deck fits with `more`
-/// overrides: whole nodes, or parts of one node in powers of two. Nothing beyond 16,384 ranks, or where the
+/// overrides: whole nodes, or parts of one node in powers of two, rounded up to a
+/// multiple of the axes beside the sequences. Nothing beyond 16,384 ranks, or where the
 /// deck fixes its mesh.
 std::optional<LeastRanks> least_ranks(const Question& question, const std::vector<std::string>& more,
                                       const Watch& watch);

@@ -35,6 +35,7 @@ class SettingSearch {
     for (const std::int64_t degree : {m.pipeline, m.context, m.tensor})
       others *= std::max<std::int64_t>(1, degree);
     data_ranks_ = std::max<std::int64_t>(1, question.ranks / others);
+    shards_of_context_ = m.context > 1;
   }
 
   Search run(std::size_t most) {
@@ -66,14 +67,14 @@ class SettingSearch {
 
   void strategies(const std::vector<std::string>& besides) {
     strategy("NO_SHARD", besides);
-    if (data_ranks_ > 1)
+    if (data_ranks_ > 1 || shards_of_context_)
       for (const char* name : {"zero1", "zero2", "SHARD_GRAD_OP", "FULL_SHARD"}) strategy(name, besides);
   }
 
   /// From the most sharded mesh to the least; once nothing fits, less sharding does not either.
   void strategy(const std::string& name, const std::vector<std::string>& besides) {
-    const bool shards = name != "NO_SHARD";
-    for (std::int64_t shard = data_ranks_; shard >= (shards ? 2 : data_ranks_); --shard)
+    const std::int64_t least = name == "NO_SHARD" ? data_ranks_ : shards_of_context_ ? 1 : 2;
+    for (std::int64_t shard = data_ranks_; shard >= least; --shard)
       if (data_ranks_ % shard == 0 && recomputations(name, besides, shard) == Outcome::too_large) return;
   }
 
@@ -125,6 +126,7 @@ class SettingSearch {
   const Watch& watch_;
   config::Deck deck_, own_;  ///< own_: resolved for the ranks
   std::int64_t data_ranks_ = 1;
+  bool shards_of_context_ = false;  ///< state is cut over the context axis too
   Search result_;
 };
 

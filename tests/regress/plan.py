@@ -196,6 +196,13 @@ class Plan(zt.Case):
         first = json.loads(self.plan(SMOKE, "--ranks", 4, "--batch.global=16", *words, "--json"))
         self.assertAlmostEqual(first["time"]["tokens_per_second"], speeds[0], delta=1e-6 * speeds[0])
 
+    def test_state_that_is_cut_over_context_alone_is_searched_too(self):
+        """On as many ranks as the other axes take, beyond a node; fewer, or no multiple of these, are no mesh."""
+        words = (SMOKE, "--ranks", 12, "--batch.global=4", "--mesh.context=6", "--mesh.tensor=2", "--data.sequence=72", "--fit")
+        search = json.loads(self.plan(*words, "--json"))["search"]
+        self.assertIn("sharding.strategy=zero1", [o for setting in search["best"] for o in setting["overrides"]])
+        self.assertEqual((search["least_ranks"], search["least_ranks_overrides"]), (12, []))
+
     def test_where_no_setting_fits_the_remedies_of_a_plan_are_told(self):
         words = [SMOKE, "--ranks", 4, "--beside", 0, "--fit"]
         needed = json.loads(self.plan(*words, "--json"))["verdict"]["device_needed"]

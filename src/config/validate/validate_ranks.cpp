@@ -72,12 +72,13 @@ void resolve_mesh(Deck& deck, int ranks) {
       product *= axis.degree;
   }
   if (open != nullptr) {
+    const std::int64_t below = ranks / product * product, above = round_up(ranks, product);
     REQUIRE(ranks % product == 0,
             "{}: {} = -1 cannot be resolved: the other degrees of {} multiply to {}, which does not divide "
             "the job's {} "
-            "ranks; nearest legal numbers of ranks: {} or {}",
+            "ranks; nearest legal numbers of ranks: {}{}",
             source_of(deck, open->key), open->key, equation, product, ranks,
-            std::max(product, ranks / product * product), round_up(ranks, product));
+            below > 0 ? fmt::format("{} or ", below) : "", above);
     open->degree = ranks / product;
     set_source(deck, open->key, fmt::format("{} ranks / {}", ranks, product));
     return;
