@@ -227,6 +227,16 @@ TEST(Placements, AttentionThatTakesItsTokensForOthersIsRefused) {
     }
 }
 
+TEST(Placements, AttentionToKeysOfItsOwnRankAloneIsRefused) {
+  const Job job = compile(test::small_model(), spec_over(1, 1, 2, 1, "NO_SHARD"), 0);
+  Program broken = job.evaluate();
+  for (std::size_t i = 0; i < broken.ops.size(); ++i)
+    if (broken.ops[i].type == "all_gather" && broken.ops[i].name.ends_with(".gathered")) leave_out(broken, i);
+  const std::string said = refusal([&] { verify_placements(broken); });
+  EXPECT_NE(said.find("attention"), std::string::npos) << said;
+  EXPECT_NE(said.find("is split along dim 0 over context"), std::string::npos) << said;
+}
+
 TEST(Placements, HeadsThatDoNotDivideOverContextAreRefused) {
   JobSpec spec = by_heads(1, 2, 1, "NO_SHARD");
   const std::string said = refusal([&] { compile(test::small_model(), spec, 0); });
