@@ -86,7 +86,7 @@ std::vector<Field> model() {
       numeric({"model.vocab_size", &at<&Deck::model, &Model::vocab_size>, "0", "tokens", between(0, 1 << 30),
                "Number of token ids. 0: what the data say (an attribute of prepared files, 257 for text, "
                "50257 and 128256 for llm.c's files)."}),
-      numeric({"model.rms_norm_eps", &at<&Deck::model, &Model::rms_norm_eps>, "1e-5", "", above(0),
+      numeric({"model.rms_norm_eps", &at<&Deck::model, &Model::rms_norm_eps>, "1e-5", "", share(),
                "Added to the mean square in RMS normalisation."}),
       numeric({"model.rope_theta", &at<&Deck::model, &Model::rope_theta>, "10000", "", above(0),
                "Base of the rotary embedding's wavelengths."}),

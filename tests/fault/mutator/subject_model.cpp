@@ -70,7 +70,7 @@ void judge_dims(Case& c) {
     if (!said.contains(key) || !said[key].is_number_integer() || said[key] != value)
       c.found(fmt::format("accepts a config.json without a sound {}", key),
               fmt::format("took it for {}", value));
-  if (!(m.rms_norm_eps > 0 && m.rms_norm_eps < 1))
+  if (!(m.rms_norm_eps > 0 && m.rms_norm_eps <= 1))
     c.found("accepts rms_norm_eps", fmt::to_string(m.rms_norm_eps));
   if (!(m.rope_theta > 0 && m.rope_theta < 1e30)) c.found("accepts rope_theta", fmt::to_string(m.rope_theta));
 }

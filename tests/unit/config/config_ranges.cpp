@@ -92,6 +92,10 @@ TEST(Ranges, OfKeysThatAttacksWerePassedBy) {
             "command line: run.epochs = 1000000000 of 1000000000 sequences are more than can be counted; "
             "take fewer");
   EXPECT_NE(deck_error("", {"--sharding.reshard_after_forward=4294967298"}), "no error");
+  EXPECT_EQ(
+      deck_error("", {"--model.rms_norm_eps=4294967296"}),
+      "command line: model.rms_norm_eps = 4294967296 is not legal: expected a number above 0, at most 1; "
+      "nearest legal: 1");
 }
 
 TEST(Toml, IsNotNestedWithoutEnd) {
