@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/error.hpp"
 #include "kernels/elementwise/bytes.hpp"
 #include "kernels/elementwise/cast.hpp"
 #include "kernels/elementwise/init.hpp"
