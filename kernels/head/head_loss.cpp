@@ -7,7 +7,6 @@
 #include "base/error.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/head/head_loss_row.hpp"
-#include "kernels/head/head_loss_threads.hpp"
 #include "kernels/launch/rows.hpp"
 #include "kernels/launch/threads.hpp"
 
@@ -84,13 +83,6 @@ struct LossOfTeam {
     const TeamThreads threads(team);
     const double nll = token_loss<T, grad>(threads, chunk.row(team.league_rank()));
     if (threads.rank() == 0) chunk.buffers.nll[team.league_rank()] = nll;
-  }
-};
-
-struct AddLossesOfTeam {
-  AddLosses a;
-  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
-    add_losses(TeamThreads(team), a.nll, a.weights, a.rows, a.first, a.loss);
   }
 };
 

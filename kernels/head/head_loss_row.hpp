@@ -9,6 +9,7 @@
 
 #include "kernels/head/head_loss_threads.hpp"
 #include "kernels/launch/fast_exp.hpp"
+#include "kernels/launch/threads.hpp"
 
 namespace ztrain::kernels {
 
@@ -94,6 +95,14 @@ struct AddLosses {
     }
     loss[0] = part;
     loss[1] = weight;
+  }
+};
+
+/// The same by a team.
+struct AddLossesOfTeam {
+  AddLosses a;
+  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
+    add_losses(TeamThreads(team), a.nll, a.weights, a.rows, a.first, a.loss);
   }
 };
 

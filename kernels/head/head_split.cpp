@@ -8,7 +8,6 @@
 #include "base/error.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/head/head_loss_row.hpp"
-#include "kernels/head/head_loss_threads.hpp"
 #include "kernels/launch/rows.hpp"
 #include "kernels/launch/threads.hpp"
 
@@ -86,13 +85,6 @@ struct LossOfToken {
     }
     const LogitSums all = joined.of(i);
     nll[i] = weights[i] * (std::log(all.sum) + (all.maximum - all.chosen));
-  }
-};
-
-struct AddLossesOfTeam {
-  AddLosses a;
-  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
-    add_losses(TeamThreads(team), a.nll, a.weights, a.rows, a.first, a.loss);
   }
 };
 
@@ -196,8 +188,7 @@ void head_split_loss(Exec& exec, const ChunkTokens& tokens, bool add, Vector<dou
 }
 
 template <class T, class G>
-HeadLogitsGrad<T, G>::HeadLogitsGrad(const HeadChunkShape& s, WeightGradient weight_gradient)
-    : shape_(s), weight_gradient_(weight_gradient) {
+HeadLogitsGrad<T, G>::HeadLogitsGrad(const HeadChunkShape& s, WeightGradient weight_gradient) : shape_(s) {
   const std::int64_t stride = head_loss_stride(s.words.count);
   grad_h_ = make_gemm({.m = s.tokens, .n = s.width, .k = s.words.count, .lda = stride}, dtype_of<T>(),
                       dtype_of<T>());

@@ -27,7 +27,6 @@ struct LogitSums {
   double sum;      ///< of exp(logit - maximum)
   double chosen;   ///< the target's logit where it is one of its words; else the lowest double
 };
-inline constexpr std::int64_t logit_sums_width = 3;
 static_assert(sizeof(LogitSums) == logit_sums_width * sizeof(double));
 
 /// A chunk of tokens. T is float, bf16, f16 or double.
@@ -86,7 +85,6 @@ class HeadLogitsGrad {
 
  private:
   HeadChunkShape shape_;
-  WeightGradient weight_gradient_;
   std::shared_ptr<Gemm> grad_h_, grad_weight_;
 };
 

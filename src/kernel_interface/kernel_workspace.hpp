@@ -68,6 +68,9 @@ constexpr std::int64_t gemm_fp8_workspace_bytes(Target target) {
   return target == Target::cuda ? gemm_cuda_workspace_bytes : 64;
 }
 
+/// Doubles that a rank tells the others of a token, where the vocabulary is split.
+inline constexpr std::int64_t logit_sums_width = 3;
+
 /// Bytes of one element of the type in which elements of `type` are summed.
 constexpr std::int64_t accumulator_bytes(DType type) {
   return type == DType::f64 ? 8 : 4;

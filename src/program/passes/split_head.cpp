@@ -11,8 +11,6 @@
 namespace ztrain::program {
 namespace {
 
-constexpr std::int64_t sums_width = 3;  ///< kernels::LogitSums
-
 /// What a node's ops have in common.
 struct Head {
   const model::Node& node;
@@ -72,8 +70,9 @@ Logits emit_logits(Program& p, const Head& head, const Chunk& chunk) {
   const bool wide = p.tensor(head.h).dtype == DType::f64;
   const std::int64_t stride = head_loss_stride(p.tensor(head.weight).shape[0]);
   const TensorId logits = add(p, head, "logits", wide ? DType::f64 : DType::f32, {chunk.rows, stride});
-  const TensorId own = add(p, head, "own_sums", DType::f64, {chunk.rows, sums_width});
-  const TensorId all = add(p, head, "sums", DType::f64, {p.mesh.size(head.axes) * chunk.rows, sums_width});
+  const TensorId own = add(p, head, "own_sums", DType::f64, {chunk.rows, logit_sums_width});
+  const TensorId all =
+      add(p, head, "sums", DType::f64, {p.mesh.size(head.axes) * chunk.rows, logit_sums_width});
   Op& op = emit(p, head, "head_logits", chunk);
   op.inputs = {head.h, head.weight, head.targets};
   op.outputs = {logits, own};
