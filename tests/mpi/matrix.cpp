@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/launch/backend.hpp"
+#include "model/tensor_plan.hpp"
 #include "tests/support/matrix_factors.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/pairwise.hpp"
@@ -45,6 +46,8 @@ class Matrix : public testing::Test {
     JobSpec spec;
     for (std::size_t f = 0; f < factors_.size(); ++f) level(row, f).set(spec);
     spec.optimizer.seed = 11;
+    if (spec.mesh[Axis::tensor] > 1)
+      spec.tensor = model::decoder_tensor_plan(dims_of(row).dims, spec.mesh[Axis::tensor]);
     spec.micro_batches = static_cast<int>(model_.global / spec.mesh.size(Axis::replicate | Axis::shard));
     return spec;
   }
@@ -52,6 +55,11 @@ class Matrix : public testing::Test {
     return factors_[factor].levels[static_cast<std::size_t>(row[factor])];
   }
   TinyModel model_of(const std::vector<int>& row) const {
+    TinyModel model = dims_of(row);
+    model.context = spec_of(row).mesh[Axis::context];
+    return model;
+  }
+  TinyModel dims_of(const std::vector<int>& row) const {
     TinyModel model = model_;
     for (std::size_t f = 0; f < row.size(); ++f) {
       model.loss_scale = std::max(model.loss_scale, level(row, f).loss_scale);
@@ -89,6 +97,7 @@ class Matrix : public testing::Test {
     for (std::size_t f = 0; f < row.size(); ++f) {
       const std::string_view name = level(row, f).name;
       if (name.starts_with("fp8") && !test::lack_of_fp8(name.ends_with("rowwise")).empty()) return false;
+      if (name.find("dropout") != name.npos && spec_of(row).mesh[Axis::tensor] > 1) return false;
     }
     return true;
   }
@@ -112,6 +121,12 @@ class Matrix : public testing::Test {
     SCOPED_TRACE(name_of(row, true));
     double tolerance = 0;
     for (std::size_t f = 0; f < row.size(); ++f) tolerance = std::max(tolerance, level(row, f).tolerance);
+    // Where layers or sequences are cut, parts of sums are rounded before they are added.
+    const JobSpec spec = spec_of(row);
+    if (spec.mesh[Axis::tensor] * spec.mesh[Axis::context] > 1) {
+      if (spec.precision.parameters == DType::bf16) tolerance = std::max(tolerance, 4e-3);
+      if (spec.precision.parameters == DType::f16) tolerance = std::max(tolerance, 5e-4);
+    }
     const std::vector<double>& losses = reference(row);
     ASSERT_EQ(losses.size(), expected.size());
     for (std::size_t i = 0; i < losses.size(); i += 2)
@@ -132,7 +147,8 @@ std::int64_t bytes_sent(job::Worker& worker) {
 
 std::int64_t planned_bytes(const program::Program& p) {
   std::int64_t sum = 0;
-  for (const auto& op : p.ops) sum += op.comm.sent_bytes;
+  for (program::OpId id = 0; id < static_cast<program::OpId>(p.ops.size()); ++id)
+    sum += p.times(id) * p.op(id).comm.sent_bytes;
   return sum;
 }
 
@@ -213,14 +229,17 @@ TEST_F(Matrix, NumericSettingsAgreeWithASingleRank) {
     ASSERT_TRUE(file) << "run this test with one rank first: it writes " << path;
     single = nlohmann::json::parse(file);
   }
+  int number = 0;
   for (std::vector<int> row : test::Pairwise(levels).rows()) {
     row.insert(row.begin(), 0);
     if (!possible(row)) continue;
     const std::string name = name_of(row, true);
     if (session().size() == 1) single[name] = reference(row);
-    for (std::size_t mesh = 0; session().size() > 1 && mesh < factors_[0].levels.size(); ++mesh) {
-      row[0] = static_cast<int>(mesh);
-      expect_near(row, single.at(name).get<std::vector<double>>());
+    // Of many meshes every other one, in turn.
+    const int meshes = static_cast<int>(factors_[0].levels.size()), step = meshes > 3 ? 2 : 1;
+    for (int mesh = number++ % step; session().size() > 1 && mesh < meshes; mesh += step) {
+      row[0] = mesh;
+      if (possible(row)) expect_near(row, single.at(name).get<std::vector<double>>());
     }
   }
   if (session().size() == 1) std::ofstream(path) << single.dump(1) << "\n";

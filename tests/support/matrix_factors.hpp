@@ -162,10 +162,20 @@ inline Factor trained() {
 }
 
 inline Factor meshes() {
-  Factor f{true, {{"shard", [](JobSpec& s) { s.mesh[Axis::shard] = session().size(); }}}};
-  if (session().size() == 4)
-    f.levels.push_back(
-        {"replicate x shard", [](JobSpec& s) { s.mesh[Axis::replicate] = s.mesh[Axis::shard] = 2; }});
+  const auto axis = [](Axis a) { return [a](JobSpec& s) { s.mesh[a] = session().size(); }; };
+  const auto pair = [](Axis a, Axis b) { return [a, b](JobSpec& s) { s.mesh[a] = s.mesh[b] = 2; }; };
+  Factor f{true, {{"shard", axis(Axis::shard)}}};
+  if (session().size() == 2) {
+    f.levels.push_back({"tensor", axis(Axis::tensor)});
+    f.levels.push_back({"context", axis(Axis::context)});
+  }
+  if (session().size() == 4) {
+    f.levels.push_back({"replicate x shard", pair(Axis::replicate, Axis::shard)});
+    f.levels.push_back({"replicate x tensor", pair(Axis::replicate, Axis::tensor)});
+    f.levels.push_back({"shard x tensor", pair(Axis::shard, Axis::tensor)});
+    f.levels.push_back({"shard x context", pair(Axis::shard, Axis::context)});
+    f.levels.push_back({"context x tensor", pair(Axis::context, Axis::tensor)});
+  }
   return f;
 }
 
@@ -199,11 +209,11 @@ inline void dims_of_fp8(config::Model& m) {
   if (m.head_dim == 6) m.head_dim = 8;  // else queries and the output stay in bf16
 }
 
-/// 8-bit products, of the rows whose parameters are bf16.
+/// 8-bit products, of the rows whose parameters are bf16 and whose ranks have whole layers and sequences.
 inline Factor products() {
   const auto scaling = [](const char* name) {
     return [=](JobSpec& s) {
-      if (s.precision.parameters != DType::bf16) return;
+      if (s.precision.parameters != DType::bf16 || s.mesh[Axis::tensor] * s.mesh[Axis::context] > 1) return;
       s.graph_passes.push_back([=](model::Graph& graph, const Coordinate&) { model::use_fp8(graph, name); });
     };
   };
