@@ -386,7 +386,7 @@ Saved save(const fs::path& folder, std::int64_t step, const Place& place, std::s
       if (world.broadcast(was_there ? "" : "removed").empty() || tries == most_tries) throw;
     }
     note = fmt::format("'{}' was removed while this checkpoint was written, and it is written anew; ",
-                       folder.string());
+                       unfinished_path(folder, step).string());
   }
 }
 

@@ -54,17 +54,27 @@ RankMemory memory_of_programs(const std::vector<const Program*>& programs) {
 std::int64_t staging_of(const Program& p, const program::Op& op) {
   const int ranks = p.mesh.size(op.comm.axes);
   if (!op.communicates() || ranks == 1) return 0;
-  const Tensor &in = p.tensor(op.inputs.at(0)), &out = p.tensor(op.outputs.at(0));
+  const auto in = [&]() -> const Tensor& { return p.tensor(op.inputs.at(0)); };
+  const auto out = [&]() -> const Tensor& { return p.tensor(op.outputs.at(0)); };
   switch (op.comm.kind) {
     case program::CommKind::all_gather:
-      return all_gather_staging(ranks, in.bytes());
+      return all_gather_staging(ranks, in().bytes());
     case program::CommKind::reduce_scatter:
-      return reduce_scatter_staging(ranks, in.dtype, out.dtype, elements(out.shape));
+      return reduce_scatter_staging(ranks, in().dtype, out().dtype, elements(out().shape));
     case program::CommKind::all_reduce:
-      return all_reduce_staging(ranks, out.dtype, elements(out.shape));
-    default:  // the table of kernels has no other
+      return all_reduce_staging(ranks, out().dtype, elements(out().shape));
+    case program::CommKind::all_to_all:
+    case program::CommKind::shift:
+      return staged_part(in().bytes()) + staged_part(out().bytes());
+    case program::CommKind::broadcast:
+    case program::CommKind::send:
+      return staged_part(in().bytes());
+    case program::CommKind::recv:
+      return staged_part(out().bytes());
+    case program::CommKind::none:
       return 0;
   }
+  return 0;
 }
 
 }  // namespace

@@ -80,11 +80,12 @@ void require_context_support(const config::Deck& deck) {
       fmt::format("{}: mesh.context = {}", config::source_of(deck, "mesh.context"), deck.mesh.context);
   const config::Model& m = deck.model;
   const std::int64_t shares = deck.mesh.context * deck.mesh.tensor;
-  REQUIRE(deck.context.method == "gather" ||
-              (m.num_attention_heads % shares == 0 && m.num_key_value_heads % shares == 0),
-          "{}: {} heads of attention and {} of keys do not divide by mesh.context x mesh.tensor ({}), which "
-          "context.method = \"ulysses\" needs; set it to \"gather\"",
-          at, m.num_attention_heads, m.num_key_value_heads, shares);
+  REQUIRE(
+      deck.context.method == "gather" ||
+          (m.num_attention_heads % shares == 0 && m.num_key_value_heads % shares == 0),
+      "{}: context.method = \"ulysses\" needs heads of attention ({}) and of keys ({}) that mesh.context x "
+      "mesh.tensor ({}) divides; set it to \"gather\"",
+      config::source_of(deck, "context.method"), m.num_attention_heads, m.num_key_value_heads, shares);
   REQUIRE(deck.precision.fp8 == "none", "{} does not go with precision.fp8 = \"{}\" yet; set it to \"none\"",
           at, deck.precision.fp8);
   const std::int64_t tokens = deck.batch.micro * deck.data.sequence;

@@ -90,6 +90,19 @@ TEST_P(Asynchronous, TheStagingMemoryIsAsPlanned) {
   EXPECT_EQ(job::pinned_bytes(*host, *direct, {&job.train()}, {1, 256, 257}), 0);
 }
 
+TEST(AsynchronousStep, StagesWhatIsExchangedForHeads) {
+  kernels::initialize_backend();
+  TinyModel m;
+  m.dims.num_key_value_heads = 4;
+  m.context = session().size();
+  program::JobSpec spec = spec_of(m, "FULL_SHARD");
+  spec.mesh = {};
+  spec.mesh[Axis::context] = session().size();
+  spec.context = model::ContextMethod::heads;
+  job::Worker worker(session(), m.graph(DType::bf16), spec, {}, deferred(1));
+  EXPECT_EQ(worker.mesh().staging_bytes(), plan::staging_bytes(worker.job().programs.all()));
+}
+
 /// Bound as for a GPU, as far as a CPU can: what would be printed at the start.
 TEST(AsynchronousStep, SaysHowAttentionIsDoneOnGpus) {
   if (runtime::built_for_gpus()) GTEST_SKIP() << "what is said on a GPU depends on it and its libraries";

@@ -118,7 +118,7 @@ TEST_F(Checkpoint, AFolderThatIsRemovedIsWrittenAnew) {
                                       [&](std::int64_t, std::int64_t) {
                                         if (!std::exchange(removed, true)) fs::remove_all(folder_);
                                       });
-  EXPECT_EQ(saved.warning, "'" + folder_.string() +
+  EXPECT_EQ(saved.warning, "'" + (folder_ / "step_3.tmp").string() +
                                "' was removed while this checkpoint was written, and it is written anew; ");
   expect_reload(folder_ / "step_3", mesh, DType::f32);
 }

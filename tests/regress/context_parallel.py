@@ -107,7 +107,7 @@ class ContextParallel(zt.Case):
 
     def test_what_does_not_go_together_is_said(self):
         self.refuse(2, mesh(1, 2, **{"context.method": "ring"}), r'context\.method = "ring" is not there yet')
-        self.refuse(4, mesh(1, 4, **{"context.method": "ulysses"}), r"mesh\.context = 4: 4 heads of attention and 2 of keys do not divide")
+        self.refuse(4, mesh(1, 4, **{"context.method": "ulysses"}), r'context\.method = "ulysses" needs heads of attention \(4\) and of keys \(2\)')
         fp8 = {"data.sequence": 32, "precision.preset": "bf16", "precision.fp8": "tensorwise"}
         self.refuse(2, mesh(1, 2, **fp8), r"mesh\.context = 2 does not go with precision\.fp8")
         adapters = {"lora.rank": 2, "lora.dropout": 0.1, "lora.random_base": True}

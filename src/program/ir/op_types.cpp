@@ -7,6 +7,7 @@
 #include "kernel_interface/kernel_workspace.hpp"
 #include "model/attention_span.hpp"
 #include "program/ir/attention_op.hpp"
+#include "program/ir/fit.hpp"
 #include "program/passes/adjoints.hpp"
 #include "program/passes/conversions.hpp"
 #include "program/passes/split_head.hpp"
@@ -106,7 +107,10 @@ std::int64_t sum_workspace(const Program& p, const Op& op) {
 }
 
 constexpr std::array table{
-    OpType{.name = "embedding", .adjoint = embedding_adjoint, .placings = "RR>R II>I 0R>0 R0>P R1>1"},
+    OpType{.name = "embedding",
+           .adjoint = embedding_adjoint,
+           .placings = "RR>R II>I 0R>0 R0>P R1>1",
+           .fit = fit_embedding},
     OpType{.name = "embedding_grad", .for_weights = true},
     OpType{.name = "rmsnorm", .adjoint = rmsnorm_adjoint, .placings = "RR>RR II>II 0R>00 1R>10"},
     OpType{.name = "add_rmsnorm", .overlay = 2},  // made after expansion, by fusion.cpp
@@ -116,7 +120,8 @@ constexpr std::array table{
            .adjoint = linear_adjoint,
            .flops = linear_flops,
            .workspace = gemm_workspace,
-           .placings = "RRR>R III>I 0RR>0 R00>1 11I>P PRI>P"},
+           .placings = "RRR>R III>I 0RR>0 R00>1 11I>P PRI>P",
+           .fit = fit_linear},
     OpType{.name = "linear_grad_input", .flops = linear_flops, .workspace = gemm_workspace},
     OpType{.name = "linear_grad_weight",
            .flops = grad_weight_flops,
@@ -149,7 +154,8 @@ constexpr std::array table{
            .adjoint = attention_adjoint,
            .flops = attention_flops,
            .workspace = attention_workspace,
-           .placings = "RRRR>RR IIII>II 0000>00 0RR0>00 111R>11"},
+           .placings = "RRRR>RR IIII>II 0000>00 0RR0>00 111R>11",
+           .fit = fit_attention},
     OpType{.name = "attention_grad", .flops = attention_grad_flops},
     OpType{.name = "cache_append"},
     OpType{.name = "attention_cached", .flops = attention_cached_flops},
@@ -157,8 +163,11 @@ constexpr std::array table{
     OpType{.name = "swiglu_grad", .overlay = 1},
     OpType{.name = "add", .adjoint = add_adjoint, .overlay = 2, .placings = "RR>R II>I 00>0 11>1 PP>P"},
     OpType{.name = "scale", .adjoint = scale_adjoint, .overlay = 1, .placings = "R>R I>I 0>0 1>1 P>P"},
-    OpType{
-        .name = "dropout", .adjoint = dropout_adjoint, .training_only = true, .placings = "R>R I>I 0>0 P>P"},
+    OpType{.name = "dropout",
+           .adjoint = dropout_adjoint,
+           .training_only = true,
+           .placings = "R>R I>I 0>0 P>P",
+           .fit = fit_dropout},
     OpType{.name = "copy", .adjoint = copy_adjoint},
     OpType{.name = "select_row", .placings = "RR>R II>I 1R>1"},
     OpType{.name = "head_loss",
@@ -166,7 +175,8 @@ constexpr std::array table{
            .flops = linear_flops,
            .workspace = head_workspace,
            .forward_with_gradient = true,
-           .placings = "RRRR>R IIII>I 0R00>P R0RR>I"},
+           .placings = "RRRR>R IIII>I 0R00>P R0RR>I",
+           .fit = fit_head_loss},
     OpType{.name = "head_loss_grad", .flops = head_grad_flops},
     // The head over a split vocabulary: passes/split_head.cpp.
     OpType{.name = "head_loss_split",

@@ -67,6 +67,7 @@
 namespace ztrain::program {
 
 class Tape;
+struct PartOfNode;
 
 /// Tensors of a node's inputs and outputs, and the action that its ops belong to.
 struct Operands {
@@ -95,6 +96,8 @@ struct OpType {
   bool straight_through = false;
   /// Of ops of a model: the ways in which they work without communication (program/ir/placement.hpp).
   std::string_view placings{};
+  /// Tells the node what part of its operands the rank has; null: none of its attributes speak of them.
+  void (*fit)(model::Node&, const PartOfNode&) = nullptr;
   /// Emits the forward of a node whose op is several ops, or communicates. Null: it is one op of its name.
   void (*forward)(Program&, const Operands&, const model::Node&) = nullptr;
   /// Forward does nothing: its output is its input 0.

@@ -27,7 +27,7 @@ class ProgramSet {
   Program& at(std::string_view name);
   const Successions& after(std::size_t i) const { return after_[i]; }
 
-  /// In the order in which they were added. They live as long as the set.
+  /// In the order in which they were added. They live until the next one is added.
   std::vector<const Program*> all() const;
   /// The Programs themselves, of a set that is of no use any more.
   std::vector<Program> take() { return std::move(programs_); }

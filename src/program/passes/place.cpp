@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
+#include "program/ir/fit.hpp"
 #include "program/ir/op_types.hpp"
 #include "program/ir/placement.hpp"
 
@@ -263,35 +264,12 @@ class Placer {
 
   /// Attributes that speak of whole operands.
   void fit_to_part(Node& node) const {
-    const auto shape = [&](std::size_t i) -> const Shape& { return graph_.value(node.inputs[i]).shape; };
-    const auto whole = [&](std::size_t i) -> const Shape& { return logical_[at(node.inputs[i])]; };
-    const auto own = [&](std::size_t i) { return parts_[at(node.inputs[i])][at(index_)]; };
-    const auto is_split = [&](std::size_t i, int dim) { return at_[at(node.inputs[i])] == split(dim); };
-    if (node.op == "attention") {
-      for (const auto& [key, i] : {std::pair{"heads", 0}, std::pair{"kv_heads", 1}}) {
-        const std::int64_t heads = node.attributes.integer(key) * shape(at(i))[1];
-        REQUIRE(heads % whole(at(i))[1] == 0, "{}: {} {} do not divide into whole ones over {}", node.name,
-                node.attributes.integer(key), key, to_string(axes_));
-        node.attributes.set(key, heads / whole(at(i))[1]);
-      }
-      if (is_split(0, 0)) node.attributes.set("first_query", own(0).begin).set("keys", whole(1)[0]);
-    } else if (node.op == "embedding" && is_split(1, 0)) {
-      node.attributes.set("first_row", own(1).begin).set("rows", whole(1)[0]);
-    } else if (node.op == "head_loss" && is_split(1, 0)) {
-      node.op = "head_loss_split";
-      std::int64_t most = 0;
-      for (const Rows& part : parts_[at(node.inputs[1])]) most = std::max(most, part.end - part.begin);
-      node.attributes.set("first_word", own(1).begin)
-          .set("axes", std::int64_t{axes_.bits()})
-          .set("most_words", most);
-    } else if (node.op == "linear" && at_[at(node.outputs[0])] == partial && node.inputs.size() > 2) {
-      node.attributes.set("adds_bias", std::int64_t{index_ == 0});
-    } else if (node.op == "dropout" && is_split(0, 0)) {
-      // What this axis cuts may be a part by another one.
-      const std::int64_t before = node.attributes.integer("part_begin", 0);
-      node.attributes.set("part_of", node.attributes.integer("part_of", whole(0)[0]))
-          .set("part_begin", before + own(0).begin);
-    }
+    const auto fit = op_type(node.op).fit;
+    if (!fit) return;
+    PartOfNode part{{}, at_[at(node.outputs[0])], axes_, index_};
+    for (const ValueId in : node.inputs)
+      part.inputs.push_back({at_[at(in)], graph_.value(in).shape, logical_[at(in)], parts_[at(in)]});
+    fit(node, part);
   }
 
   Graph& graph_;

@@ -43,6 +43,8 @@ class Progress {
       return describe(turn) + " comes before that of the chunk it continues";
     if (!forward && !weights && chunk + 1 < chunks_ && stage(chunk + 1, micro) < Stage::half)
       return describe(turn) + " comes before that of the chunk it continues";
+    if (kind == TurnKind::backward && weights_done_[chunk] < halves_[chunk].size())
+      return describe(turn) + " overtakes another micro-batch's half for weights";
     if (kind == TurnKind::backward_inputs) halves_[chunk].push_back(micro);
     if (weights && halves_[chunk].at(weights_done_[chunk]++) != micro)
       return describe(turn) + " overtakes another micro-batch's";

@@ -48,6 +48,13 @@ class Bytes {
     return piece != found->second.begin() && std::prev(piece)->second >= r.end;
   }
 
+  bool overlaps(const ByteRange& r) const {
+    const auto found = pieces_.find(r.base);
+    return found != pieces_.end() && std::ranges::any_of(found->second, [&](const auto& piece) {
+             return piece.first < r.end && r.begin < piece.second;
+           });
+  }
+
   std::vector<ByteRange> ranges() const {
     std::vector<ByteRange> all;
     for (const auto& [base, pieces] : pieces_)
@@ -93,8 +100,8 @@ struct Access {
 
 /// What a Program does to persistent tensors.
 struct Footing {
-  std::vector<Access> needs;                              ///< reads of what it has not written itself
-  std::map<TensorId, std::vector<Access>> reads, writes;  ///< by tensor, in issue order
+  std::vector<Access> needs;                       ///< reads of what it has not written itself
+  std::map<TensorId, std::vector<Access>> writes;  ///< by tensor, in issue order
 };
 
 /// Of a range that an op writes. A gather in place leaves the rank's own part as it is.
@@ -115,7 +122,6 @@ Footing footing_of(const Program& p) {
   };
   for (OpId id = 0; id < static_cast<OpId>(p.ops.size()); ++id) {
     each(p.op(id).inputs, [&](const ByteRange& r) {
-      f.reads[r.base].push_back({r, id});
       if (!own.covers(r)) f.needs.push_back({r, id});
     });
     each(p.op(id).outputs, [&](const ByteRange& r) {
@@ -131,30 +137,41 @@ std::span<const Access> of(const std::map<TensorId, std::vector<Access>>& access
   return found == accesses.end() ? std::span<const Access>() : found->second;
 }
 
-std::vector<ByteRange> distinct(std::vector<ByteRange> ranges) {
-  const auto key = [](const ByteRange& r) { return std::tuple(r.base, r.begin, r.end); };
-  std::ranges::sort(ranges, {}, key);
-  const auto rest = std::ranges::unique(ranges, {}, key);
-  ranges.erase(rest.begin(), rest.end());
-  return ranges;
-}
-
-/// A range that holds what an op made of other ranges.
-struct Derived {
-  ByteRange copy;
-  std::vector<ByteRange> from;
+/// A range that a value was made of, and the last op that read it for that.
+struct Origin {
+  ByteRange range;
+  OpId read;
 };
 
-/// What the first Program derives, directly or by what it does not keep.
+/// A range of what is kept, and what an op made it of.
+struct Derived {
+  ByteRange copy;
+  std::vector<Origin> from;
+};
+
+/// Each range once.
+std::vector<Origin> distinct(std::vector<Origin> origins) {
+  const auto key = [](const Origin& o) { return std::tuple(o.range.base, o.range.begin, o.range.end); };
+  std::ranges::sort(origins, {},
+                    [&](const Origin& o) { return std::tuple_cat(key(o), std::tuple(-o.read)); });
+  const auto rest = std::ranges::unique(origins, {}, key);
+  origins.erase(rest.begin(), rest.end());
+  return origins;
+}
+
+/// What a Program makes of what is kept, directly or by what it does not keep. What forward and backward make
+/// is no copy of anything.
 std::vector<Derived> derivations(const Program& p) {
-  std::map<TensorId, std::vector<ByteRange>> origins;  // of transient tensors
+  std::map<TensorId, std::vector<Origin>> origins;  // of transient tensors
   std::vector<Derived> all;
-  for (const Op& op : p.ops) {
-    std::vector<ByteRange> from;
+  for (OpId id = 0; id < static_cast<OpId>(p.ops.size()); ++id) {
+    const Op& op = p.op(id);
+    std::vector<Origin> from;
     for (const TensorId t : op.inputs) {
+      if (is_compute(op.action.kind)) break;
       const TensorId storage = p.storage(t);
       if (p.tensor(storage).persistent)
-        from.push_back(byte_range(p, t));
+        from.push_back({byte_range(p, t), id});
       else
         from.insert(from.end(), origins[storage].begin(), origins[storage].end());
     }
@@ -163,7 +180,7 @@ std::vector<Derived> derivations(const Program& p) {
       const TensorId storage = p.storage(t);
       if (p.tensor(storage).persistent) {
         all.push_back({byte_range(p, t), from});
-      } else {
+      } else if (!from.empty()) {
         origins[storage].insert(origins[storage].end(), from.begin(), from.end());
         origins[storage] = distinct(std::move(origins[storage]));
       }
@@ -174,10 +191,12 @@ std::vector<Derived> derivations(const Program& p) {
 
 class Successor {
  public:
-  Successor(const ProgramSet& set, const std::vector<TensorId>& given)
-      : set_(set), programs_(set.all()), derived_(derivations(*programs_.front())) {
+  Successor(const ProgramSet& set, const std::vector<TensorId>& given) : set_(set), programs_(set.all()) {
     for (const TensorId t : given) given_.add(byte_range(*programs_.front(), t));
-    for (const Program* p : programs_) footings_.push_back(footing_of(*p));
+    for (const Program* p : programs_) {
+      footings_.push_back(footing_of(*p));
+      made_.push_back(derivations(*p));
+    }
   }
 
   void run() {
@@ -218,39 +237,44 @@ class Successor {
     for (const auto& [tensor, writes] : footings_[i].writes)
       for (const Access& w : writes) there.add(w.range);
     if (i == 0) return there;
-    for (const Derived& d : derived_)
-      if (is_stale(d, footings_[i]))
-        for (const ByteRange& r : copied(d).ranges()) there.remove(r);
+    for (const ByteRange& stale : stale_after(i).ranges()) there.remove(stale);
     return there;
   }
 
-  /// Of a copy what is not itself copied.
-  static Bytes copied(const Derived& d) {
-    Bytes bytes;
-    bytes.add(d.copy);
-    for (const ByteRange& r : d.from) bytes.remove(r);
-    return bytes;
+  /// Of what the first Program derives: what is not up to date when this one has run.
+  Bytes stale_after(std::size_t i) const {
+    Bytes stale;
+    for (const Derived& d : made_.front()) {
+      const auto is_stale = [&](const Origin& o) { return stale.overlaps(o.range); };
+      if (std::ranges::none_of(d.from, is_stale) && is_up_to_date(d, i)) continue;
+      Bytes copied;  // what it is derived from may be a part of it
+      copied.add(d.copy);
+      for (const Origin& o : d.from) copied.remove(o.range);
+      for (const ByteRange& r : copied.ranges()) stale.add(r);
+    }
+    return stale;
   }
 
-  /// Whether a Program changes what a copy is derived from, and not all of the copy behind that.
-  static bool is_stale(const Derived& d, const Footing& f) {
-    const auto writes = [&](const ByteRange& r, OpId after) {
-      return std::ranges::any_of(of(f.writes, r.base),
+  /// Whether a Program leaves all of a copy as it was, with what it is derived from, or makes all of it anew
+  /// of that, as it is in the end.
+  bool is_up_to_date(const Derived& d, std::size_t i) const {
+    const auto written = [&](const ByteRange& r, OpId after) {
+      return std::ranges::any_of(of(footings_[i].writes, r.base),
                                  [&](const Access& w) { return w.op > after && overlap(w.range, r); });
     };
-    if (std::ranges::none_of(d.from, [&](const ByteRange& r) { return writes(r, no_op); })) return false;
+    const auto follows = [&](const Derived& made, const ByteRange& source) {
+      return !written(source, no_op) || std::ranges::any_of(made.from, [&](const Origin& o) {
+        return overlap(o.range, source) && !written(common(o.range, source), o.read);
+      });
+    };
+    if (std::ranges::none_of(d.from, [&](const Origin& o) { return written(o.range, no_op); })) return true;
     Bytes fresh;
-    for (const ByteRange& r : d.from) fresh.add(r);  // it may be a part of the copy
-    for (const Access& w : of(f.writes, d.copy.base)) fresh.add(w.range);
-    if (!fresh.covers(d.copy)) return true;
-    for (const Access& copied : of(f.writes, d.copy.base)) {
-      if (!overlap(copied.range, d.copy)) continue;
-      for (const ByteRange& r : d.from)
-        for (const Access& read : of(f.reads, r.base))
-          if (read.op == copied.op && overlap(read.range, r) && writes(common(read.range, r), copied.op))
-            return true;
-    }
-    return false;
+    for (const Origin& o : d.from) fresh.add(o.range);
+    for (const Derived& made : made_[i])
+      if (made.copy.base == d.copy.base &&
+          std::ranges::all_of(d.from, [&](const Origin& o) { return follows(made, o.range); }))
+        fresh.add(made.copy);
+    return fresh.covers(d.copy);
   }
 
   void check(std::size_t i) const {
@@ -268,8 +292,8 @@ class Successor {
 
   const ProgramSet& set_;
   std::vector<const Program*> programs_;
-  std::vector<Derived> derived_;
   std::vector<Footing> footings_;
+  std::vector<std::vector<Derived>> made_;  ///< by Program
   Bytes given_;
   std::vector<std::optional<Bytes>> left_;  ///< by Program: what is there when it has run
 };

@@ -54,6 +54,11 @@ TEST(Schedules, ListsThatAreNoStepsAreRefused) {
             "forward of chunk 2, micro-batch 0 is of no chunk or of no micro-batch of the step");
   EXPECT_EQ(fault([&](auto& t) { t[0].micro = -1; }),
             "forward of chunk 0, micro-batch -1 is of no chunk or of no micro-batch of the step");
+  EXPECT_EQ(fault([](auto& t) {
+              for (Turn& turn : t)
+                if (turn == Turn{TurnKind::backward_inputs, 1, 1}) turn.kind = TurnKind::backward;
+            }),
+            "backward of chunk 1, micro-batch 1 overtakes another micro-batch's half for weights");
   std::vector<Turn> late = test::staggered(2, 1, 0, 2);
   std::iter_swap(late.end() - 1, late.end() - 2);
   EXPECT_EQ(fault_of(late, 1, 2),

@@ -58,6 +58,23 @@ TEST(Successions, ACopyThatIsMadeBeforeTheStepIsRefused) {
   EXPECT_NE(message.find("not up to date, after 'train step'"), std::string::npos) << message;
 }
 
+/// Scales of the weights before the step, codes of those behind it.
+TEST(Successions, ScalesThatAreMadeBeforeTheStepAreRefused) {
+  config::Model dims = test::small_dims(2, false);
+  dims.hidden_size = 80, dims.intermediate_size = 96, dims.head_dim = 16;
+  model::Graph graph = model::decoder(dims, {32, DType::bf16, model::Objective::loss});
+  model::use_fp8(graph, "tensorwise");
+  Job job = compile(graph, test::spec_on(1, 2, find_strategy("FULL_SHARD")), 0);
+  Program& step = job.programs.at(train_name);
+  const auto of_scales = [](const Op& op) {
+    return op.type == "fp8_largest" || op.type == "fp8_scales" || op.name == "scales of weights";
+  };
+  std::ranges::stable_partition(step.ops, of_scales);
+  const std::string message =
+      refusal([&] { verify_successions(job.programs, given(job.load(), job.tensors)); });
+  EXPECT_NE(message.find("reads 'codes.model.layers.0"), std::string::npos) << message;
+}
+
 TEST(Successions, WeightsThatNobodyMadeAreRefused) {
   const std::string message = refused(
       "FULL_SHARD", load_name, [](Program& p) { drop(p, [](const Op& op) { return op.type == "cast"; }); });
