@@ -13,13 +13,12 @@
 #include "job/product_algorithms.hpp"
 #include "job/require_memory.hpp"
 #include "job/weights.hpp"
+#include "program/ir/placement.hpp"
 
 namespace ztrain::job {
 namespace {
 
 using program::Job;
-
-constexpr AxisSet data_axes = Axis::replicate | Axis::shard;
 
 // The order of the host's tensors: scalars, partials, then the inputs by micro-batch.
 constexpr std::size_t scalars_place = 0, partials_place = 1, first_input = 2;
@@ -241,10 +240,10 @@ InputAddresses Worker::inputs(int micro) const {
 }
 
 int Worker::data_index() const {
-  return mesh_.coordinate().index_in(data_axes);
+  return mesh_.coordinate().index_in(program::sequence_axes);
 }
 int Worker::data_ranks() const {
-  return mesh_.shape().size(data_axes);
+  return mesh_.shape().size(program::sequence_axes);
 }
 
 }  // namespace ztrain::job

@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/index.hpp"
 #include "program/ir/op_types.hpp"
+#include "program/ir/placement.hpp"
 #include "program/passes/tape.hpp"
 #include "program/schedules/halves.hpp"
 
@@ -311,11 +312,11 @@ void drop_dead_ops(Program& program, const std::vector<TensorId>& keep) {
 }
 
 void number_tokens(Program& program) {
-  constexpr AxisSet data_axes = Axis::replicate | Axis::shard;
   const Coordinate at(program.mesh, program.rank);
   for (Op& op : program.ops) {
     if (!op.attributes.has("first_token")) continue;
-    const std::int64_t batch = op.action.micro * program.mesh.size(data_axes) + at.index_in(data_axes);
+    const std::int64_t batch =
+        op.action.micro * program.mesh.size(sequence_axes) + at.index_in(sequence_axes);
     const std::int64_t tokens = op.attributes.integer("part_of", program.tensor(op.inputs[0]).shape[0]);
     op.attributes.set("first_token", batch * tokens + op.attributes.integer("part_begin", 0));
   }

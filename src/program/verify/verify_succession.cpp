@@ -197,6 +197,7 @@ class Successor {
       footings_.push_back(footing_of(*p));
       made_.push_back(derivations(*p));
     }
+    for (std::size_t i = 0; i < programs_.size(); ++i) stale_.push_back(stale_after(i).ranges());
   }
 
   void run() {
@@ -237,7 +238,7 @@ class Successor {
     for (const auto& [tensor, writes] : footings_[i].writes)
       for (const Access& w : writes) there.add(w.range);
     if (i == 0) return there;
-    for (const ByteRange& stale : stale_after(i).ranges()) there.remove(stale);
+    for (const ByteRange& stale : stale_[i]) there.remove(stale);
     return there;
   }
 
@@ -293,7 +294,8 @@ class Successor {
   const ProgramSet& set_;
   std::vector<const Program*> programs_;
   std::vector<Footing> footings_;
-  std::vector<std::vector<Derived>> made_;  ///< by Program
+  std::vector<std::vector<Derived>> made_;     ///< by Program
+  std::vector<std::vector<ByteRange>> stale_;  ///< by Program: what it leaves out of date
   Bytes given_;
   std::vector<std::optional<Bytes>> left_;  ///< by Program: what is there when it has run
 };
