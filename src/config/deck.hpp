@@ -21,7 +21,7 @@ struct Run {
 };
 
 struct Data {
-  std::vector<std::string> train;       ///< files or globs, relative to the deck
+  std::vector<std::string> train;       ///< files or globs, as whole paths
   std::vector<std::string> validation;  ///< files or globs; empty: the last validation_fraction of train
   double validation_fraction = 0;
   std::vector<double> weights;     ///< of the entries of train in the mixture; empty: all tokens alike

@@ -76,6 +76,7 @@ class Trainers : public testing::Test {
         .run();
     return test::session().rank() == 0 ? read(output) : Left{};
   }
+  std::string at(const std::string& name) const { return folder_.file(name); }
   static bool told() { return test::session().rank() == 0; }
 
  private:
@@ -114,7 +115,7 @@ TEST_F(Trainers, ReadEachRowOnceInWhateverBatches) {
 }
 
 TEST_F(Trainers, DrawOtherMasksInEachStep) {
-  const Words words{"--data.train=[\"window.txt\"]", "--batch.global=2", "--lora.rank=4",
+  const Words words{"--data.train=" + at("window.txt"), "--batch.global=2", "--lora.rank=4",
                     "--lora.random_base=true", "--lora.targets=[\"q_proj\", \"down_proj\"]"};
   for (const bool dropped : {false, true}) {
     Words all = words;
@@ -171,7 +172,7 @@ TEST_F(Trainers, SkippedStepsCountNeitherInScheduleNorScale) {
 
 TEST_F(Trainers, EvaluateEveryRowAndEachTokenAlike) {
   const Words words{"--batch.global=12", "--evaluation.interval=1", "--evaluation.batches=100",
-                    "--data.validation=[\"some.txt\", \"more.txt\"]"};
+                    fmt::format("--data.validation=[\"{}\", \"{}\"]", at("some.txt"), at("more.txt"))};
   std::map<int, nlohmann::json> found;
   for (const int micro : {1, 2, 6}) {
     const Left left = run(fmt::format("micro_{}", micro), 1, words,
@@ -192,7 +193,7 @@ TEST_F(Trainers, EvaluateEveryRowAndEachTokenAlike) {
 TEST_F(Trainers, EvaluateTheEndAndKeepTheBestLoss) {
   const Left left = run("evaluated", 5,
                         {"--batch.global=4", "--optimizer.lr=0.01", "--evaluation.interval=2",
-                         "--data.validation=[\"some.txt\"]"});
+                         "--data.validation=" + at("some.txt")});
   if (!told()) return;
   double best = std::numeric_limits<double>::infinity();
   std::vector<std::int64_t> evaluated;

@@ -68,12 +68,16 @@ class Resume(zt.Case):
             self.assertEqual(again.code, 0, str(again))
             self.assertIn(path, again.out.split("output runs/next")[1])
 
-    def test_a_relative_path_is_relative_to_the_deck_wherever_it_is_given(self):
-        for words in (["--checkpoint.resume=straight/checkpoints/step_40"], ["--model.from=straight/checkpoints/step_40"]):
-            found = zt.run(0, ["check", self.deck, *words], cwd="/")
+    def test_what_is_typed_is_found_from_the_working_folder_and_what_the_deck_names_from_its_own(self):
+        started_in = self.folder / "straight"
+        for key in "checkpoint.resume", "model.from":
+            found = zt.run(0, ["check", self.deck, f"--{key}=checkpoints/step_40"], cwd=started_in)
             self.assertEqual(found.code, 0, str(found))
-        lost = zt.run(0, ["check", "deck.toml", "--data.train=elsewhere/text.txt"], cwd=self.folder)
-        self.assert_refused(lost, rf"'{self.folder}/elsewhere/text.txt' does not exist")
+        lost = zt.run(0, ["check", "../deck.toml", "--data.train=elsewhere/text.txt"], cwd=started_in)
+        self.assert_refused(lost, rf"'{started_in}/elsewhere/text.txt' does not exist")
+        words = [self.write_deck("beside", {"checkpoint.folder": "saves"}), "--run.output=beside", "--run.steps=1"]
+        beside = zt.run(0, words, cwd=started_in)
+        self.assertIn(f"checkpoint {started_in.resolve()}/saves/step_1 ", beside.out, str(beside))
 
     def test_resume_on_the_same_mesh_is_bitwise_the_same(self):
         output = self.resume("same")

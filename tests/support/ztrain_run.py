@@ -277,7 +277,7 @@ def unseal(checkpoint):
 
 
 class Case(unittest.TestCase):
-    """A test with a folder of its own, text data in it, and the checks that all share."""
+    """A test with a folder of its own, in which it works, text data in it, and the checks that all share."""
 
     maxDiff = None
 
@@ -285,6 +285,8 @@ class Case(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="ztrain-test-"))
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        cls.addClassCleanup(os.chdir, pathlib.Path.cwd())
+        os.chdir(cls.folder)
         cls.text = write_text_data(cls.folder / "text.txt")
         cls.deck = cls.write_deck("deck")
 

@@ -53,8 +53,8 @@ struct Legal {
   std::int64_t or_from = 0;
 };
 
-/// How a key's strings are read as paths: `${VAR}` is expanded in all but `none`.
-enum class PathKind : std::uint8_t { none, from_deck, from_working_folder };
+/// Whether a key's strings are paths of what a run reads or of what it writes: `${VAR}` is expanded in both.
+enum class PathKind : std::uint8_t { none, read, written };
 
 struct Field {
   std::string key;  ///< "section.member"

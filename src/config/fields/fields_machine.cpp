@@ -78,11 +78,10 @@ std::vector<Field> device() {
       numeric({"device.deterministic", &at<&Deck::device, &Device::deterministic>, "true", "", any(),
                "Attention's backward sums in a fixed order: the same bits on every run, at some cost."}),
       free(path(
-          PathKind::from_deck,
+          PathKind::written,
           {"device.algorithms", &at<&Deck::device, &Device::algorithms>, R"("")", "", any(),
            "File that keeps, per GPU model, which algorithm was the fastest for each matrix product, so that "
-           "only the first start measures; relative to the deck. Empty: ztrain/algorithms.json in "
-           "$XDG_CACHE_HOME or ~/.cache."})),
+           "only the first start measures. Empty: ztrain/algorithms.json in $XDG_CACHE_HOME or ~/.cache."})),
   };
 }
 

@@ -63,14 +63,14 @@ std::vector<Field> model() {
           {"model.preset", &at<&Deck::model, &Model::preset>, R"("custom")", "", one_of(model_preset_names()),
            "Named model whose dims are taken; keys given below win over it. custom: the keys below and their "
            "defaults. Names and meanings are those of Hugging Face's config.json."}),
-      free(path(PathKind::from_deck,
+      free(path(PathKind::read,
                 {"model.from", &at<&Deck::model, &Model::from>, R"("")", "", any(),
                  "Folder of a Hugging Face model (" + hf_classes() +
                      "; config.json, and model.safetensors or its shards with "
-                     "model.safetensors.index.json), or one checkpoint of ztrain (a folder step_N), relative "
-                     "to the deck. It gives the family and the keys below: one that is given too must agree. "
-                     "A run that resumes no checkpoint starts from its weights instead of random ones, at "
-                     "step 0 and with an optimizer of its own. Empty: none."})),
+                     "model.safetensors.index.json), or one checkpoint of ztrain (a folder step_N). It gives "
+                     "the family and the keys below: one that is given too must agree. A run that resumes no "
+                     "checkpoint starts from its weights instead of random ones, at step 0 and with an "
+                     "optimizer of its own. Empty: none."})),
       numeric({"model.hidden_size", &at<&Deck::model, &Model::hidden_size>, "512", "", between(1, 1 << 24),
                "Width of the residual stream."}),
       numeric({"model.intermediate_size", &at<&Deck::model, &Model::intermediate_size>, "1408", "",

@@ -4,9 +4,9 @@ namespace ztrain::config::rows {
 
 std::vector<Field> operation() {
   return {
-      free(path(PathKind::from_deck,
+      free(path(PathKind::written,
                 {"checkpoint.folder", &at<&Deck::checkpoint, &Checkpoint::folder>, R"("")", "", any(),
-                 "Folder of the checkpoints; relative to the deck. Empty: checkpoints in run.output."})),
+                 "Folder of the checkpoints. Empty: checkpoints in run.output."})),
       free({"checkpoint.interval", &at<&Deck::checkpoint, &Checkpoint::interval>, "0", "steps", count(-1),
             "Steps between checkpoints. 0: only at the end. -1: never, not even at the end."}),
       free({"checkpoint.keep", &at<&Deck::checkpoint, &Checkpoint::keep>, "2", "checkpoints", between(0, 1e9),
@@ -15,15 +15,14 @@ std::vector<Field> operation() {
       free({"checkpoint.files", &at<&Deck::checkpoint, &Checkpoint::files>, "0", "files", between(0, 256),
             "Shard files per checkpoint. 0: one per node."}),
       free(path(
-          PathKind::from_deck,
+          PathKind::read,
           {"checkpoint.resume", &at<&Deck::checkpoint, &Checkpoint::resume>, R"("auto")", "", any(),
            "auto: go on from the latest checkpoint in checkpoint.folder, if there is one. none: start anew. "
-           "Otherwise the folder of one checkpoint; relative to the deck."})),
-      free(path(PathKind::from_working_folder,
+           "Otherwise the folder of one checkpoint."})),
+      free(path(PathKind::written,
                 {"checkpoint.export", &at<&Deck::checkpoint, &Checkpoint::export_to>, R"("")", "", any(),
                  "Folder that receives the trained weights as a Hugging Face model at the end of the run, as "
-                 "ztrain export writes it; relative to the working folder. It may not exist while there are "
-                 "steps to run. Empty: none."})),
+                 "ztrain export writes it. It may not exist while there are steps to run. Empty: none."})),
       free({"checkpoint.export_dtype", &at<&Deck::checkpoint, &Checkpoint::export_dtype>, R"("auto")", "",
             dtype_of({"auto", "bf16", "fp16", "fp32"}),
             "Of those weights. auto: what the model computes in."}),

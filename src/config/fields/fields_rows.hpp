@@ -61,7 +61,11 @@ inline Field free(Field f) {
 inline Field numeric(Field f) {
   return f.numeric = true, f;
 }
+/// inputs.md tells of both kinds at its beginning.
 inline Field path(PathKind kind, Field f) {
+  f.doc += kind == PathKind::read
+               ? " Paths are relative to the deck; on the command line, to the working folder."
+               : " Relative to the working folder.";
   return f.path = kind, f;
 }
 inline Field example(std::string value, Field f) {

@@ -8,10 +8,10 @@ namespace {
 std::vector<Field> run() {
   return {
       free(path(
-          PathKind::from_working_folder,
+          PathKind::written,
           {"run.output", &at<&Deck::run, &Run::output>, R"("")", "", any(),
-           "Folder that receives the resolved deck, metrics and checkpoints; relative to the working folder. "
-           "Empty: runs/ followed by the deck's name without its extension."})),
+           "Folder that receives the resolved deck, metrics and checkpoints. Empty: runs/ followed by the "
+           "deck's name without its extension."})),
       numeric({"run.seed", &at<&Deck::run, &Run::seed>, "1234", "", count(0),
                "Seed of the initial weights and of the order of the data."}),
       free(numeric(
@@ -34,14 +34,13 @@ std::vector<Field> run() {
 
 std::vector<Field> data() {
   return {
-      path(PathKind::from_deck,
+      path(PathKind::read,
            example(R"(["data/*.bin"])",
                    {"data.train", &at<&Deck::data, &Data::train>, "", "", any(),
-                    "Files with training tokens, or glob patterns (*, ?, [...]); relative to the deck. They "
-                    "are read in "
-                    "the order of their paths. On resume, folders may change, file names may not."})),
+                    "Files with training tokens, or glob patterns (*, ?, [...]), read in the order of their "
+                    "paths. On resume, folders may change, file names may not."})),
       free(path(
-          PathKind::from_deck,
+          PathKind::read,
           {"data.validation", &at<&Deck::data, &Data::validation>, "[]", "", any(),
            "Files or glob patterns with validation tokens. Each entry is a set of its own, with a loss of "
            "its own. Empty: part of the training data is held out."})),

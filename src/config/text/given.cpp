@@ -148,7 +148,7 @@ void collect_overrides(const std::vector<std::string>& overrides, std::deque<tom
           fmt::format("command line: unknown key '{}'{}", printable(key, most_quoted), suggestion(key).text));
     } else {
       tables.push_back(override_value(*field, text.substr(equals + 1)));
-      given[key] = {tables.back().get("value"), "command line"};
+      given[key] = {tables.back().get("value"), command_line};
     }
   }
 }

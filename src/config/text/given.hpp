@@ -13,10 +13,13 @@
 
 namespace ztrain::config {
 
+/// The source of what was typed beside the deck.
+constexpr const char* command_line = "command line";
+
 /// A key as somebody gave it.
 struct Given {
   const toml::node* value;
-  std::string source;     ///< "input.toml:12", "command line"
+  std::string source;     ///< "input.toml:12", or command_line
   std::int64_t line = 0;  ///< 0: none
 };
 using GivenKeys = std::map<std::string, Given>;

@@ -93,8 +93,15 @@ std::vector<std::string*> texts_of(const Field& field, Deck& deck) {
   return all;
 }
 
+/// A whole path of what a run reads. A deck and what it names are moved together; what is typed beside it was
+/// completed by a shell, in the working folder.
+std::string whole_path(const Draft& draft, const Field& field, const std::string& text) {
+  const bool typed = draft.source.at(field.key) == command_line;
+  const fs::path beside = typed ? fs::path() : fs::path(draft.deck.path).parent_path();
+  return fs::absolute(beside / text).lexically_normal();
+}
+
 void resolve_paths(Draft& draft, Files files, Faults& faults) {
-  const fs::path folder = fs::absolute(draft.deck.path).parent_path();
   for (const auto& field : fields()) {
     if (field.path == PathKind::none) continue;
     for (std::string* path : texts_of(field, draft.deck)) {
@@ -109,8 +116,7 @@ void resolve_paths(Draft& draft, Files files, Faults& faults) {
         const std::string remote = why_not_local(text);
         REQUIRE(remote.empty(), "{}: {}: {}", draft.source[field.key], field.key, remote);
         const bool word = field.key == "checkpoint.resume" && (text == "auto" || text == "none");
-        if (field.path == PathKind::from_deck && !text.empty() && !word)
-          text = (folder / text).lexically_normal();
+        if (field.path == PathKind::read && !text.empty() && !word) text = whole_path(draft, field, text);
         require_plain(field, text, draft.source[field.key]);
       };
       if (faults.attempt(resolve)) continue;

@@ -22,11 +22,11 @@ enum class Files : std::uint8_t {
 /// Reads and checks the TOML file at path. overrides: "--section.key=value" (the dashes may be left out),
 /// value as TOML or a bare string; the last of several for one key wins, and all win over the file.
 ///
-/// In paths `${VAR}` is expanded. data.train, data.validation, model.from, checkpoint.folder and
-/// checkpoint.resume become absolute, relative to the deck's folder; run.output stays relative to the working
-/// folder and is never empty. head_dim and num_key_value_heads are resolved to positive values; vocab_size
-/// stays 0 where the data are to say it, and mesh degrees may be -1 until validate_for_ranks. Deck::origins
-/// tells for each key where its value came from.
+/// In paths `${VAR}` is expanded. Those of what a run reads become whole ones: relative to the deck's folder
+/// where they stand in the deck, to the working folder where they are overrides. Those of what it writes stay
+/// as they are, relative to the working folder; run.output is never empty. head_dim and num_key_value_heads
+/// are resolved to positive values; vocab_size stays 0 where the data are to say it, and mesh degrees may be
+/// -1 until validate_for_ranks. Deck::origins tells for each key where its value came from.
 ///
 /// Throws Error, with file:line where there is one, for what cannot be read, unknown keys, wrong types,
 /// illegal values and contradictions.

@@ -63,9 +63,11 @@ A deck is a [TOML](https://toml.io) file. Every key can be given on the command 
 contradict each other stop the program with the file and the line. The run's output folder receives the resolved deck, in
 which each value has a comment that tells where it came from.
 
-A path is relative to the folder of the deck, whether it stands there or on the command line; `run.output` and
-`checkpoint.export`, which a run makes, are relative to the folder in which it is started. Checkpoints and exported models are
-printed as whole paths, which mean the same everywhere. `${VAR}` stands for an environment variable.
+Of what a run reads, a path in a deck is relative to the folder of the deck, so that decks and data can be moved together. All
+other paths are relative to the folder in which ztrain is started: those of what a run writes (`run.output`, `checkpoint.folder`,
+`checkpoint.export`, `device.algorithms`), and whatever is typed on the command line, where shells complete names. So what
+ztrain prints can be typed as it is; checkpoints and exported models are printed as whole paths, which mean the same everywhere.
+`${VAR}` stands for an environment variable.
 
 "May change" tells which keys may differ when a run is resumed from a checkpoint.
 )";

@@ -182,8 +182,9 @@ bool stochastic_rounding(const Deck& deck) {
 }
 
 std::string checkpoint_folder(const Deck& deck) {
-  if (!deck.checkpoint.folder.empty()) return deck.checkpoint.folder;
-  return (std::filesystem::absolute(deck.run.output) / "checkpoints").lexically_normal().string();
+  const std::filesystem::path folder =
+      deck.checkpoint.folder.empty() ? deck.run.output + "/checkpoints" : deck.checkpoint.folder;
+  return std::filesystem::absolute(folder).lexically_normal().string();
 }
 
 std::string source_of(const Deck& deck, std::string_view key) {

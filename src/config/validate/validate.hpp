@@ -39,7 +39,7 @@ std::int64_t reshard_group(const Deck& deck);
 /// precision.rounding with its auto resolved.
 bool stochastic_rounding(const Deck& deck);
 
-/// checkpoint.folder, or <run.output>/checkpoints; whole paths, since a deck in any folder may name what a
+/// checkpoint.folder, or <run.output>/checkpoints; a whole path, since a deck in any folder may name what a
 /// run prints of it.
 std::string checkpoint_folder(const Deck& deck);
 

@@ -226,8 +226,12 @@ TEST(Paths, VariablesAndFolders) {
                  "/decks/input.toml");
   EXPECT_EQ(d.run.output, "/scratch/me/run");
   EXPECT_EQ(d.data.train, std::vector<std::string>{"/decks/*.bin"});
-  EXPECT_EQ(d.checkpoint.folder, "/decks/saves");
-  EXPECT_EQ(checkpoint_folder(d), "/decks/saves");
+  EXPECT_EQ(checkpoint_folder(d), fs::absolute("saves").string()) << "what a run writes";
+  const Deck typed = parse_deck(base, "/decks/input.toml",
+                                {"--data.train=[\"a.bin\", \"../b.bin\"]", "--checkpoint.resume=step_4"});
+  EXPECT_EQ(typed.data.train, (std::vector<std::string>{fs::absolute("a.bin").string(),
+                                                        fs::absolute("../b.bin").lexically_normal()}));
+  EXPECT_EQ(typed.checkpoint.resume, fs::absolute("step_4").string());
   EXPECT_EQ(deck_of("output = \"x\"\n").run.output, "x");
   EXPECT_EQ(deck_error("output = \"${ZTRAIN_TEST_UNSET}/run\"\n"),
             "input.toml:7: run.output = \"${ZTRAIN_TEST_UNSET}/run\": the environment variable "
