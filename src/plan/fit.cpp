@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/shape.hpp"
 #include "base/text.hpp"
+#include "plan/setup.hpp"
 
 namespace ztrain::plan {
 namespace {

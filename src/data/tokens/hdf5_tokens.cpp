@@ -1,5 +1,7 @@
 #include "data/tokens/hdf5_tokens.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.hpp"
