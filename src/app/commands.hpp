@@ -11,14 +11,17 @@ class Session;
 
 namespace ztrain::telemetry {
 class Console;
-}
+class Watchdog;
+}  // namespace ztrain::telemetry
 
 namespace ztrain::app {
 
-/// A subcommand's words, the MPI session it runs in, and what prints on rank 0 alone.
+/// A subcommand's words, the MPI session it runs in, what prints on rank 0 alone, and what ends it when it
+/// hangs, which phases of the console are progress to.
 struct Invocation {
   const runtime::Session& session;
   telemetry::Console& console;
+  telemetry::Watchdog& watchdog;
   std::vector<std::string> words;
 };
 

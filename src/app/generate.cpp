@@ -10,6 +10,7 @@
 #include "data/tokens/token_source.hpp"
 #include "generate/generator.hpp"
 #include "telemetry/console.hpp"
+#include "telemetry/watchdog.hpp"
 
 namespace ztrain::app {
 namespace {
@@ -61,10 +62,13 @@ std::string speed_text(const generate::Speed& speed) {
                                          static_cast<double>(speed.tokens) / speed.seconds);
 }
 
-void run(const runtime::Session& session, telemetry::Console& console, const GenerateArguments& a) {
+void run(const Invocation& call, const GenerateArguments& a) {
+  const runtime::Session& session = call.session;
+  telemetry::Console& console = call.console;
   const GenerateRequest r = make_request(session, a);
   std::optional<OutputFile> logits = open_logits(session, a);
   generate::Generator generator(session, console, r.source, r.generator);
+  call.watchdog.set_timeout(0);  // from here on it may be the reader of the text who takes his time
   console.print_error(generator.memory_line() + "\n");
   for (const engine::Note& note : generator.notes())
     console.print_error(fmt::format("{}: {}\n", note.what, note.text));
@@ -137,7 +141,7 @@ int generate(const Invocation& call) {
               "file for the logits of every token of the prompts: fp32, little-endian, [tokens, vocabulary]")
       .local_path();
   if (const auto code = parser.parse(call)) return *code;
-  run(call.session, call.console, a);
+  run(call, a);
   return 0;
 }
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -13,12 +14,14 @@
 #include "base/error.hpp"
 #include "base/reason.hpp"
 #include "base/text.hpp"
+#include "config/fields/fields.hpp"
 #include "files/file.hpp"
 #include "kernel_interface/target.hpp"
 #include "kernels/launch/backend.hpp"
 #include "runtime/session/launcher.hpp"
 #include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
+#include "telemetry/watchdog.hpp"
 
 namespace {
 
@@ -87,32 +90,61 @@ int run(const Command& command, const app::Invocation& call) {
   return status;
 }
 
-int dispatch(const runtime::Session& session, telemetry::Console& console, std::vector<std::string> words) {
+int dispatch(const runtime::Session& session, telemetry::Console& console, telemetry::Watchdog& watchdog,
+             std::vector<std::string> words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     console.print(usage());
     require_printed(session, console, Product::text);
     return words.empty() ? 2 : 0;
   }
   for (const Command& c : commands)
-    if (words[0] == c.name) return run(c, {session, console, {words.begin() + 1, words.end()}});
+    if (words[0] == c.name) return run(c, {session, console, watchdog, {words.begin() + 1, words.end()}});
   if (const std::string meant = meant_by(words[0]); !meant.empty()) {
     console.print_error(fmt::format("ztrain: {}\n", meant));
     return 2;
   }
-  return run(training, {session, console, std::move(words)});
+  return run(training, {session, console, watchdog, std::move(words)});
 }
 
-/// Rank 0's console, which is watched, and silence elsewhere.
+/// Seconds without progress before the deck has said how many: the last that the command line gives, or the
+/// key's default. A value that is not legal is refused with the deck.
+double timeout_of(const std::vector<std::string>& words) {
+  constexpr std::string_view key = "watchdog.timeout";
+  double timeout = std::stod(config::find_field(key)->standard);
+  for (std::string_view word : words) {
+    if (word.starts_with("--")) word.remove_prefix(2);
+    if (!word.starts_with(key) || word.size() <= key.size() || word[key.size()] != '=') continue;
+    word.remove_prefix(key.size() + 1);
+    double given = 0;
+    const auto read = std::from_chars(word.data(), word.data() + word.size(), given);
+    if (read.ec == std::errc() && given >= 0 && given <= 1e9) timeout = given;
+  }
+  return timeout;
+}
+
+/// Rank 0's console, which is looked at, and silence elsewhere.
 class RankConsole {
  public:
-  explicit RankConsole(int rank) {
-    if (rank != 0) return;
-    console_.emplace(telemetry::Outlet::of_process());
-    thread_.emplace(*console_);
+  RankConsole(const runtime::Session& session, telemetry::Watchdog& watchdog)
+      : watchdog_(watchdog), silent_(&watchdog) {
+    if (session.rank() == 0) {
+      console_.emplace(telemetry::Outlet::of_process(), &watchdog);
+      thread_.emplace(*console_);
+    }
+    watchdog.set_name(fmt::format("rank {} ({})", session.rank(), session.host()));
+    watchdog.set_action([this](const std::string& message) {
+      get().clear();
+      telemetry::Watchdog::print(message);
+      runtime::end_stuck(1);
+    });
   }
+  ~RankConsole() { watchdog_.set_action(telemetry::Watchdog::print_and_exit); }
+  RankConsole(const RankConsole&) = delete;
+  RankConsole& operator=(const RankConsole&) = delete;
   telemetry::Console& get() { return console_ ? *console_ : silent_; }
 
  private:
+  telemetry::Watchdog& watchdog_;
   telemetry::Console silent_;
   std::optional<telemetry::Console> console_;
   std::optional<telemetry::ConsoleThread> thread_;
@@ -121,6 +153,9 @@ class RankConsole {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  telemetry::Watchdog watchdog(timeout_of(words));
+  watchdog.beat("starting MPI");
   if (argc == 2 && std::string_view(argv[1]) == "--version") {
     // Without MPI: slurm/launch.sh asks outside of srun, where some of its libraries cannot start.
     fmt::print("ztrain {}, built for {}\n", ZTRAIN_VERSION, name_of(build_target()));
@@ -131,10 +166,11 @@ int main(int argc, char** argv) {
   let_large_files_fail();
   allow_many_files();
   runtime::Session session(&argc, &argv);
-  RankConsole console(session.rank());  // after the session: its thread inherits what signals are blocked
+  RankConsole console(session, watchdog);  // after the session: threads inherit what signals are blocked
+  watchdog.beat("reading the command line");
   int code = 1;
   try {
-    code = dispatch(session, console.get(), {argv + 1, argv + argc});
+    code = dispatch(session, console.get(), watchdog, words);
   } catch (const runtime::AgreedError& e) {
     console.get().print_error(fmt::format("ztrain: {}\n", e.what()));
   } catch (const std::exception& e) {

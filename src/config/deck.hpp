@@ -150,7 +150,7 @@ struct Metrics {
 
 struct Watchdog {
   double timeout =
-      0;  ///< seconds without a finished step before the rank reports where it stands and aborts; 0: off
+      0;  ///< seconds without progress before the rank reports where it stands and aborts; 0: off
 };
 
 /// What planning needs to know of the machine. GB are 1e9 bytes; 0: unknown.

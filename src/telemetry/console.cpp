@@ -18,6 +18,7 @@
 #include "base/text.hpp"
 #include "files/file.hpp"
 #include "telemetry/allocation_count.hpp"
+#include "telemetry/watchdog.hpp"
 
 namespace ztrain::telemetry {
 namespace {
@@ -57,6 +58,7 @@ Phase::~Phase() {
 }
 
 void Phase::at(std::string_view where) {
+  console_.beat(kind_);
   const std::lock_guard lock(console_.mutex_);
   where_size_ = std::min(where.size(), where_.size());
   std::copy_n(where.begin(), where_size_, where_.begin());
@@ -78,11 +80,9 @@ Outlet Outlet::of_process() {
   return outlet;
 }
 
-Console::Console() {
-  outlet_.lines = nullptr;
-}
+Console::Console(Watchdog* watchdog) : Console(Outlet{.lines = nullptr}, watchdog) {}
 
-Console::Console(Outlet outlet) : outlet_(std::move(outlet)) {
+Console::Console(Outlet outlet, Watchdog* watchdog) : outlet_(std::move(outlet)), watchdog_(watchdog) {
   if (!outlet_.now) outlet_.now = ztrain::now;
   last_output_ = outlet_.now();
 }
@@ -91,19 +91,23 @@ Console::~Console() {
   clear();
 }
 
+void Console::beat(const char* phase) const {
+  if (watchdog_ != nullptr) watchdog_->beat(phase);
+}
+
 void Console::begin(Phase& phase) {
-  if (!speaks()) return;
+  beat(phase.kind_);
   const std::lock_guard lock(mutex_);
   phase.began_ = outlet_.now();
   phase.outer_ = std::exchange(innermost_, &phase);
 }
 
 void Console::end(const Phase& phase) {
-  if (!speaks()) return;
   const std::lock_guard lock(mutex_);
   Phase** link = &innermost_;
   while (*link != &phase) link = &(*link)->outer_;
   *link = phase.outer_;
+  beat(innermost_ == nullptr ? "what comes behind that" : innermost_->kind_);
 }
 
 void Console::print(std::string_view text) {

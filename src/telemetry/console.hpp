@@ -21,6 +21,7 @@
 namespace ztrain::telemetry {
 
 class Console;
+class Watchdog;
 
 /// What is under way, for as long as it lives. Phases nest: the innermost is told of. They belong to the
 /// thread that uses the console. Neither beginning nor ending one allocates.
@@ -74,9 +75,10 @@ struct Outlet {
 
 class Console {
  public:
-  /// Says nothing: for ranks other than 0.
-  Console();
-  explicit Console(Outlet outlet);
+  /// Says nothing: for ranks other than 0. Where there is a watchdog, phases that begin, go on or end are
+  /// progress to it; it lives longer.
+  explicit Console(Watchdog* watchdog = nullptr);
+  explicit Console(Outlet outlet, Watchdog* watchdog = nullptr);
   /// Removes what was to be rewritten.
   ~Console();
   Console(const Console&) = delete;
@@ -102,6 +104,7 @@ class Console {
   friend class Phase;
   void begin(Phase& phase);
   void end(const Phase& phase);
+  void beat(const char* phase) const;
   bool speaks() const { return outlet_.lines != nullptr; }
   void write(std::FILE* file, std::string_view text);
   void remove_line();
@@ -111,6 +114,7 @@ class Console {
 
   mutable std::timed_mutex mutex_;
   Outlet outlet_;
+  Watchdog* watchdog_ = nullptr;
   Phase* innermost_ = nullptr;
   double last_output_ = 0;                                ///< of any kind
   double last_line_ = 0;                                  ///< that was printed

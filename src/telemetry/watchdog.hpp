@@ -1,6 +1,7 @@
 #pragma once
 // Ends a rank that makes no progress, and says what it was waiting for: a job that hangs would burn its whole
-// allocation.
+// allocation. It watches from the first line of main on, since what hangs may be a file system that a deck
+// lies on, or MPI itself.
 
 #include <chrono>
 #include <condition_variable>
@@ -17,33 +18,51 @@ class Watchdog {
   /// Called from the watchdog's thread, once, with the message.
   using OnTimeout = std::function<void(const std::string& message)>;
 
-  /// timeout: seconds without a beat; 0: never, and no thread is started. The default action prints the
-  /// message to stderr and ends the process with status 1 at once; the MPI launcher then ends the other
-  /// ranks.
-  Watchdog(double timeout, int rank, std::string host, OnTimeout on_timeout = print_and_exit);
+  /// timeout: seconds without a beat; 0: never. The default action prints the message to stderr and ends the
+  /// process with status 1 at once; the MPI launcher then ends the other ranks. Its thread takes no signals.
+  explicit Watchdog(double timeout, OnTimeout on_timeout = print_and_exit);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
+  /// From now on, which is a beat.
+  void set_timeout(double seconds);
+  /// Who has not gone on, for the message: "rank 3 (node7)". Before that it is the process by its number.
+  void set_name(std::string name);
+  void set_action(OnTimeout on_timeout);
+
   /// Progress was made (a step finished, a batch was evaluated, a file was written); op comes next. Never
   /// allocates.
   void beat(std::string_view op);
-  /// op begins: named if nothing follows, but no reason to wait longer. Never allocates.
-  void enter(std::string_view op);
 
+  /// Adds to messages where exactly the work is, for as long as it lives. Asked from the watchdog's thread;
+  /// "" for nothing.
+  class Detail {
+   public:
+    Detail(Watchdog& watchdog, std::function<std::string()> where);
+    ~Detail();
+    Detail(const Detail&) = delete;
+    Detail& operator=(const Detail&) = delete;
+
+   private:
+    Watchdog& watchdog_;
+  };
+
+  static void print(const std::string& message);
   [[noreturn]] static void print_and_exit(const std::string& message);
 
  private:
   void watch();
-  void set(std::string_view op);
+  void set_detail(std::function<std::string()> where);
+  std::string message() const;
 
-  const std::chrono::duration<double> timeout_;
-  const int rank_;
-  const std::string host_;
-  const OnTimeout on_timeout_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::chrono::steady_clock::time_point last_beat_;
+  std::chrono::duration<double> timeout_;
+  std::string name_;
+  OnTimeout on_timeout_;
+  std::function<std::string()> where_;
+  std::chrono::steady_clock::time_point last_beat_ = std::chrono::steady_clock::now();
   char op_[256] = "start";
   bool stop_ = false;
   std::thread thread_;

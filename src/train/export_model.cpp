@@ -94,8 +94,8 @@ std::string summary(const ExportRequest& request, const PreparedExport& p, const
 
 }  // namespace
 
-void export_model(const runtime::Session& session, telemetry::Console& console, const ExportRequest& request,
-                  const std::function<void()>& alive) {
+void export_model(const runtime::Session& session, telemetry::Console& console,
+                  const ExportRequest& request) {
   telemetry::Phase phase(console, "exporting");
   const PreparedExport p =
       session.agree("preparing the export", [&] { return prepare_export(request, session.rank()); });
@@ -103,7 +103,6 @@ void export_model(const runtime::Session& session, telemetry::Console& console, 
   const auto done = session.agree("exporting", [&] {
     return checkpoint::export_weights(
         request.checkpoint, request.to, p.files, p.options, [&](std::int64_t written, std::int64_t total) {
-          if (alive) alive();
           phase.at(fmt::format("{} of this rank's {} written", format_bytes(static_cast<double>(written)),
                                format_bytes(static_cast<double>(total))));
         });

@@ -1,7 +1,6 @@
 #pragma once
 // A checkpoint as a Hugging Face model or a PEFT adapter: what `ztrain export` and the end of a run share.
 
-#include <functional>
 #include <string>
 
 #include "checkpoint/hf/export.hpp"
@@ -21,10 +20,8 @@ struct ExportRequest {
 
 /// Collective: writes the folder, sharing the work (checkpoint/hf/export.hpp), and beside the weights
 /// config.json and what the folder of model.from has of a tokenizer; beside adapters their configuration.
-/// alive is called while work goes on, here or on a rank that is waited for; it may be empty. Throws
-/// AgreedError.
-void export_model(const runtime::Session& session, telemetry::Console& console, const ExportRequest& request,
-                  const std::function<void()>& alive = {});
+/// Throws AgreedError.
+void export_model(const runtime::Session& session, telemetry::Console& console, const ExportRequest& request);
 
 /// Throws Error for what can be known before a run of which this is to be the end: the folder exists, or the
 /// model has no Hugging Face form.

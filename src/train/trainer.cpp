@@ -68,14 +68,15 @@ Prepared prepare(const runtime::Session& session, telemetry::Console& console, c
   return prepared;
 }
 
-Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, config::Deck deck,
-                 std::string version)
-    : Trainer(session, console, prepare(session, console, std::move(deck)), std::move(version)) {}
+Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, telemetry::Watchdog& watchdog,
+                 config::Deck deck, std::string version)
+    : Trainer(session, console, watchdog, prepare(session, console, std::move(deck)), std::move(version)) {}
 
-Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, Prepared prepared,
-                 std::string version)
+Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, telemetry::Watchdog& watchdog,
+                 Prepared prepared, std::string version)
     : session_(session),
       console_(console),
+      watchdog_(watchdog),
       preparing_(std::in_place, console, "preparing data, memory and kernels"),
       deck_(std::move(prepared.deck)),
       version_(std::move(version)),
@@ -155,18 +156,8 @@ void Trainer::write_resolved_deck() const {
              "run.output");
 }
 
-/// What the host is issuing or waiting for, for the watchdog's thread.
-std::string Trainer::where() const {
-  const std::string at = worker_.where();
-  return at.empty() ? "" : " (" + at + ")";
-}
-
 void Trainer::run() {
-  watchdog_.emplace(deck_.watchdog.timeout, session_.rank(), session_.host(),
-                    [this](const std::string& message) {
-                      console_.clear();
-                      telemetry::Watchdog::print_and_exit(message + where());
-                    });
+  const telemetry::Watchdog::Detail detail(watchdog_, [this] { return worker_.where(); });
   if (progress_.step < facts_.steps) console_.print(telemetry::step_header() + "\n");
   take_steps();
   print_last_line();
@@ -243,7 +234,6 @@ void Trainer::measure_outside() {
 }
 
 void Trainer::step() {
-  watchdog_->beat("train step");
   const telemetry::Phase phase(console_, "step", progress_.step + 1, [this] { return worker_.position(); });
   StepClock clock;
   clock.data = data_seconds_;
@@ -356,10 +346,8 @@ void Trainer::evaluate_and_report() {
   if (data_.validation.empty()) return;
   const double start = now();
   telemetry::Phase phase(console_, "evaluation", [this] { return worker_.position(); });
-  const job::Losses losses = job::evaluate(worker_, deck_, data_.validation, [&](const std::string& batch) {
-    watchdog_->beat("evaluation");
-    phase.at(batch);
-  });
+  const job::Losses losses =
+      job::evaluate(worker_, deck_, data_.validation, [&](const std::string& batch) { phase.at(batch); });
   failure_ = agreed(failure_.empty() ? losses.failure : failure_);
   if (!failure_.empty()) return;
   const bool best = losses.finite() && losses.all < progress_.best_validation_loss;

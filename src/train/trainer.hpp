@@ -30,9 +30,10 @@ Prepared prepare(const runtime::Session& session, telemetry::Console& console, c
 class Trainer {
  public:
   /// Collective over the session. Everything that can be wrong with deck, data, output folder or checkpoint
-  /// is found here, before the first step, and thrown as AgreedError on every rank.
-  Trainer(const runtime::Session& session, telemetry::Console& console, config::Deck deck,
-          std::string version);
+  /// is found here, before the first step, and thrown as AgreedError on every rank. The watchdog, to which
+  /// the console's phases are progress, is told where in a step the run is.
+  Trainer(const runtime::Session& session, telemetry::Console& console, telemetry::Watchdog& watchdog,
+          config::Deck deck, std::string version);
 
   /// Trains to the end of the run, or until SIGUSR1 reaches any rank or run.max_minutes are over: then the
   /// step is finished and the state saved (unless checkpoint.interval is -1). A run that is complete is
@@ -41,8 +42,8 @@ class Trainer {
   void run();
 
  private:
-  Trainer(const runtime::Session& session, telemetry::Console& console, Prepared prepared,
-          std::string version);
+  Trainer(const runtime::Session& session, telemetry::Console& console, telemetry::Watchdog& watchdog,
+          Prepared prepared, std::string version);
   void hold_folders();
   void begin_output();
   void write_resolved_deck() const;
@@ -50,7 +51,6 @@ class Trainer {
   void restore();
   void require_export() const;
   void load_checkpoint(const std::string& path);
-  std::string where() const;
   void take_steps();
   std::string agreed(const std::string& failure) const;
   void print_last_line();
@@ -81,6 +81,7 @@ class Trainer {
 
   const runtime::Session& session_;
   telemetry::Console& console_;
+  telemetry::Watchdog& watchdog_;
   std::optional<telemetry::Phase> preparing_;  ///< until the first step can be taken
   config::Deck deck_;
   std::string version_;
@@ -90,7 +91,6 @@ class Trainer {
   job::Overflow overflow_;
   job::Worker worker_;
   data::BatchPart part_;
-  std::optional<telemetry::Watchdog> watchdog_;    ///< while run() lasts
   std::vector<HeldFolder> folders_;                ///< that it writes to, run.output first; rank 0 alone
   std::optional<telemetry::MetricsFile> metrics_;  ///< rank 0 alone
   job::Progress progress_;

@@ -151,7 +151,7 @@ void Trainer::export_at_end() {
   if (saved_step_ != progress_.step)
     refuse(fmt::format("step {} has no checkpoint, so nothing is exported", progress_.step));
   try {
-    export_model(session_, console_, export_request(deck_, saved_), [this] { watchdog_->beat("exporting"); });
+    export_model(session_, console_, export_request(deck_, saved_));
   } catch (const runtime::AgreedError& e) {
     refuse(
         fmt::format("{}\nthe run is complete and its checkpoint stays: `ztrain export {} --to FOLDER` "
@@ -260,7 +260,6 @@ void Trainer::set_dead_aside() {
 }
 
 void Trainer::save() {
-  watchdog_->beat("saving a checkpoint");
   telemetry::Phase phase(console_, "saving a checkpoint");
   const double start = now();
   const auto& job = worker_.job();
@@ -282,7 +281,6 @@ void Trainer::save() {
                             [&](std::int64_t done, std::int64_t total) {
                               bytes = total;
                               phase.at(share_of(done, total, "written"));
-                              watchdog_->beat("saving a checkpoint");
                             });
   });
   save_is_due_ = false;

@@ -1,5 +1,6 @@
 // Four ranks in the middle of a step. Rank 2 fails in the way that the argument names; 0 and 1 wait for
 // messages that never come, 3 computes without end.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -25,7 +26,8 @@ void fail_as(const std::string& way, const runtime::Session& session) {
   print_time_of_failure();
   if (way == "abort") session.abort_all("the gradient of model.layers.1 is not finite");
   if (way == "throw") fail("thrown past the session");
-  telemetry::Watchdog watchdog(0.2, session.rank(), session.host());
+  telemetry::Watchdog watchdog(0.2);
+  watchdog.set_name(fmt::format("rank {} ({})", session.rank(), session.host()));
   watchdog.beat("recv model.layers.3");
   std::this_thread::sleep_for(std::chrono::hours(1));
 }

@@ -8,21 +8,26 @@ import ztrain_run as zt
 
 # Asking mpirun to end the job takes the PMIx library that Open MPI was built with, which may be one inside it.
 OUTER_PMIX = "MCA pmix: ext" in (subprocess.getoutput("ompi_info") if shutil.which("ompi_info") else "")
+# What mpirun prints of a job that ended in another way.
+LINES_OF_MPIRUN = r"MPI_ABORT|mpirun detected|Primary job"
 
 
 class UnderMpirun(zt.Case):
     @unittest.skipUnless(OUTER_PMIX, "this Open MPI has a PMIx of its own: lines of mpirun follow each message")
     def test_the_message_is_the_last(self):
+        saved = self.train(1, "saved", {"run.steps": 1}) / "checkpoints" / "step_1"
         for words, pattern in (
             ([self.deck, "--run.stpes=4"], r"unknown key 'run\.stpes'"),
             ([self.deck, "--data.train=nowhere"], r"data\.train"),
             (["check"], None),
+            # Of one rank alone, while the other waits for it in the model.
+            (["generate", saved, "--prompt", "abc", "--logits", "/dev/full"], r"--logits: cannot write '/dev/full'"),
         ):
             result = zt.run(2, words, timeout=20)
             self.assertNotEqual(result.code, 0, str(result))
             if pattern:
                 self.assert_refused(result, pattern)
-            self.assertNotRegex(result.output, r"MPI_ABORT|mpirun detected|Primary job", str(result))
+            self.assertNotRegex(result.output, LINES_OF_MPIRUN, str(result))
 
     def test_a_shell_that_started_the_ranks_goes_on(self):
         shell = ("sh", "-c", '"$@" || echo "the shell goes on"', "sh")

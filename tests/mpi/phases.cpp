@@ -55,7 +55,9 @@ TEST(Phases, AStepThatLastsSaysWhereItIs) {
   {
     telemetry::Console console(outlet), silent;
     const telemetry::ConsoleThread thread(console);
-    train::Trainer(test::session(), test::session().rank() == 0 ? console : silent, deck_in(folder), "0")
+    telemetry::Watchdog watchdog(0);
+    train::Trainer(test::session(), test::session().rank() == 0 ? console : silent, watchdog, deck_in(folder),
+                   "0")
         .run();
   }
   const std::string told = text_of(outlet.progress), lines = text_of(outlet.lines);

@@ -72,7 +72,9 @@ class Trainers : public testing::Test {
     words.insert(words.end(), more.begin(), more.end());
     words.insert(words.end(), {"--run.output=" + output, fmt::format("--run.steps={}", steps)});
     telemetry::Console silent;
-    train::Trainer(test::session(), silent, config::parse_deck(base, folder_.file("deck.toml"), words), "0")
+    telemetry::Watchdog watchdog(0);
+    train::Trainer(test::session(), silent, watchdog,
+                   config::parse_deck(base, folder_.file("deck.toml"), words), "0")
         .run();
     return test::session().rank() == 0 ? read(output) : Left{};
   }

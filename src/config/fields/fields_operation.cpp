@@ -37,8 +37,9 @@ std::vector<Field> operation() {
       free({"metrics.interval", &at<&Deck::metrics, &Metrics::interval>, "1", "steps", count(1),
             "Steps between printed lines."}),
       free({"watchdog.timeout", &at<&Deck::watchdog, &Watchdog::timeout>, "600", "seconds", between(0, 1e9),
-            "Time without a finished step after which a rank reports where it stands and aborts the job. 0: "
-            "off."}),
+            "Time without progress (a finished step, something read or written), from the start of the "
+            "program on, after which a rank reports where it stands and aborts the job. Before a deck is "
+            "read, and in other commands than a run, the default counts. 0: off."}),
   };
 }
 

@@ -18,4 +18,8 @@ bool ask_launcher_to_end(int status);
 /// not return where the launcher ends the ranks.
 void end_all(const Session& session, int status);
 
+/// For one rank that goes on no more, and whose other threads may be stuck in anything: asks the launcher to
+/// end all, and ends this process at any rate. What is to be read has been printed.
+[[noreturn]] void end_stuck(int status);
+
 }  // namespace ztrain::runtime

@@ -10,16 +10,18 @@
 #include "app/commands.hpp"
 #include "base/error.hpp"
 #include "telemetry/console.hpp"
+#include "telemetry/watchdog.hpp"
 
 namespace ztrain::mutator {
 namespace {
 
-int dispatch(const runtime::Session& session, telemetry::Console& console, const Words& words) {
+int dispatch(app::Invocation call) {
   static const std::map<std::string, int (*)(const app::Invocation&)> commands{
       {"check", app::check}, {"plan", app::plan}, {"generate", app::generate}, {"export", app::export_model}};
-  const auto command = commands.find(words.at(0));
-  if (command == commands.end()) return app::train({session, console, words});
-  return command->second({session, console, {words.begin() + 1, words.end()}});
+  const auto command = commands.find(call.words.at(0));
+  if (command == commands.end()) return app::train(call);
+  call.words.erase(call.words.begin());
+  return command->second(call);
 }
 
 }  // namespace
@@ -57,9 +59,10 @@ Outcome run_command(const runtime::Session& session, const Capture& capture, con
   outcome.words = words;
   capture.clear();
   {
-    telemetry::Console console(telemetry::Outlet::of_process());
+    telemetry::Watchdog watchdog(0);
+    telemetry::Console console(telemetry::Outlet::of_process(), &watchdog);
     try {
-      outcome.accepted = dispatch(session, console, words) == 0;
+      outcome.accepted = dispatch({session, console, watchdog, words}) == 0;
     } catch (const Error& e) {
       outcome.message = e.what();
     } catch (const std::exception& e) {

@@ -17,6 +17,7 @@
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "base/table.hpp"
+#include "telemetry/console.hpp"
 #include "telemetry/metrics_file.hpp"
 #include "telemetry/step_line.hpp"
 #include "telemetry/watchdog.hpp"
@@ -250,28 +251,28 @@ TEST(WatchdogDeathTest, NamesTheRankAndTheOpAndExits) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
-        Watchdog watchdog(0.2, 3, "node7");
+        Watchdog watchdog(0.2);
+        watchdog.set_name("rank 3 (node7)");
         watchdog.beat("reading the batch");
-        watchdog.enter("reduce model.layers.3");
+        const Watchdog::Detail detail(watchdog, [] { return std::string("reduce model.layers.3"); });
         std::this_thread::sleep_for(std::chrono::seconds(60));
       },
       testing::ExitedWithCode(1),
-      "rank 3 \\(node7\\): no step finished for 0.2 s; waiting in: reduce model.layers.3");
+      "rank 3 \\(node7\\): no progress for 0.2 s \\(watchdog.timeout\\); waiting in: reading the batch "
+      "\\(reduce "
+      "model.layers.3\\)");
 }
 
 TEST(Watchdog, ActsOnceAndOnlyWithoutBeats) {
   std::atomic<int> calls{0};
   {
-    Watchdog watchdog(2, 0, "host", [&](const std::string&) { ++calls; });
+    Watchdog watchdog(2, [&](const std::string&) { ++calls; });
     for (int i = 0; i < 25; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       watchdog.beat(std::string(1000, 'x'));  // longer than it keeps
     }
     EXPECT_EQ(calls, 0);
-    for (int i = 0; i < 300 && calls == 0; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      watchdog.enter("stuck");  // not progress
-    }
+    for (int i = 0; i < 300 && calls == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   EXPECT_EQ(calls, 1);
 }
@@ -281,7 +282,7 @@ TEST(Watchdog, AProcessThatWasStoppedDoesNotHang) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    Watchdog watchdog(1.5, 0, "host", [](const std::string&) { std::_Exit(3); });
+    Watchdog watchdog(1.5, [](const std::string&) { std::_Exit(3); });
     for (int i = 0; i < 60; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       watchdog.beat("computing");
@@ -302,10 +303,34 @@ TEST(Watchdog, AProcessThatWasStoppedDoesNotHang) {
 TEST(Watchdog, OffWatchesNothing) {
   std::atomic<int> calls{0};
   {
-    Watchdog watchdog(0, 0, "host", [&](const std::string&) { ++calls; });
+    Watchdog watchdog(0, [&](const std::string&) { ++calls; });
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_EQ(calls, 0);
+    watchdog.set_timeout(0.01);
+    for (int i = 0; i < 300 && calls == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  EXPECT_EQ(calls, 0);
+  EXPECT_EQ(calls, 1) << "until a deck says otherwise";
+}
+
+/// A console's phases are progress, on every rank.
+TEST(Watchdog, IsToldOfPhases) {
+  std::string told;
+  {
+    std::atomic<bool> over{false};
+    Watchdog watchdog(0.3, [&](const std::string& message) { told = message, over = true; });
+    Console silent(&watchdog);
+    const Phase outer(silent, "preparing");
+    {
+      Phase phase(silent, "reading the weights");
+      for (int i = 0; i < 8; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        phase.at("more of them");
+      }
+    }
+    EXPECT_FALSE(over);
+    for (int i = 0; i < 300 && !over; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_TRUE(told.ends_with("waiting in: preparing")) << told;
 }
 
 }  // namespace

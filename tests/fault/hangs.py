@@ -1,0 +1,55 @@
+"""What never answers, before a run has begun: a file system, a rank. The run ends with a message within watchdog.timeout."""
+
+import ctypes
+import os
+import unittest
+
+import under_mpirun
+import ztrain_run as zt
+
+libc = ctypes.CDLL(None, use_errno=True)
+DETACH = 2
+
+
+class HangingFiles(zt.Case):
+    """A file system whose server never answers, as that of a disk in the network may."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.disk = cls.folder / "disk"
+        cls.disk.mkdir()
+        try:
+            server = os.open("/dev/fuse", os.O_RDWR)
+        except OSError as error:
+            raise unittest.SkipTest(f"/dev/fuse cannot be opened here: {error}") from None
+        cls.addClassCleanup(os.close, server)
+        options = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
+        if libc.mount(b"none", bytes(cls.disk), b"fuse", 0, options) != 0:
+            raise unittest.SkipTest("no file system can be mounted here")
+        cls.addClassCleanup(libc.umount2, bytes(cls.disk), DETACH)
+
+    def test_the_deck_and_the_data(self):
+        deck, data = f"{self.disk}/deck.toml", f"--data.train={self.disk}/text.txt"
+        for ranks, words, phase in (
+            (0, [deck], "reading the (command line|deck)"),
+            (0, ["check", deck], "reading the (command line|deck)"),
+            (2, [self.deck, data], "opening the data"),
+        ):
+            result = zt.run(ranks, [*words, "--watchdog.timeout=1"], timeout=20)
+            self.assertNotEqual(result.code, 0, str(result))
+            pattern = rf"ztrain: rank [01] \(\S+\): no progress for 1 s \(watchdog\.timeout\); waiting in: {phase}"
+            self.assertRegex(result.err, pattern)
+            if under_mpirun.OUTER_PMIX:
+                self.assertNotRegex(result.output, under_mpirun.LINES_OF_MPIRUN)
+
+
+class HangingRank(zt.Case):
+    def test_a_rank_that_never_starts(self):
+        result = zt.run(1, [self.deck, "--watchdog.timeout=1", ":", "-np", "1", "sleep", "60"], timeout=20)
+        self.assertNotEqual(result.code, 0, str(result))
+        self.assertRegex(result.err, r"ztrain: process \d+: no progress for 1 s \(watchdog\.timeout\); waiting in: starting MPI")
+
+
+if __name__ == "__main__":
+    zt.main()
