@@ -243,6 +243,11 @@ std::vector<std::int64_t> Hdf5File::read(const std::string& name, Shape& shape) 
       static_cast<std::size_t>(check(H5Sget_simple_extent_ndims(space), "describe", name)));
   check(H5Sget_simple_extent_dims(space, extent.data(), nullptr), "describe", name);
   shape.assign(extent.begin(), extent.end());
+  const hssize_t items = H5Sget_simple_extent_npoints(space);
+  const hsize_t stored = H5Dget_storage_size(dataset);
+  REQUIRE(items >= 0 && static_cast<hsize_t>(items) <= stored / sizeof(std::int64_t),
+          "{}: is damaged: {} has {} items, and {} bytes are there for them", path_.string(), name, items,
+          stored);
   std::vector<std::int64_t> values(static_cast<std::size_t>(elements(shape)));
   if (!values.empty())
     check(H5Dread(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), "read", name);

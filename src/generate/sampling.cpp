@@ -47,15 +47,18 @@ std::size_t nucleus(Candidates& c, double wanted) {
   return count;
 }
 
+constexpr const char* cause =
+    "its weights are damaged, or too large for what it computes in: give another model, or a wider --dtype";
+
 }  // namespace
 
 std::int32_t sample(std::span<const float> logits, const Sampling& s, double draw) {
   std::size_t best = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    REQUIRE(!std::isnan(logits[i]), "the model's logit of token {} is NaN", i);
+    REQUIRE(!std::isnan(logits[i]), "the model's logit of token {} is NaN: {}", i, cause);
     if (logits[i] > logits[best]) best = i;
   }
-  REQUIRE(!logits.empty() && std::isfinite(logits[best]), "the model's logits are not finite");
+  REQUIRE(!logits.empty() && std::isfinite(logits[best]), "the model's logits are not finite: {}", cause);
   if (s.temperature <= 0) return static_cast<std::int32_t>(best);
   Candidates c;
   c.tokens.resize(logits.size());

@@ -151,6 +151,14 @@ TEST_F(CheckpointTables, ScalesOfAnotherPieceFailTheirChecksum) {
       << error;
 }
 
+/// A block that was just read, and is right, says nothing of another one.
+TEST_F(CheckpointTables, TheChecksumOfThePieceBeforeIsNotItsOwn) {
+  for (const int before : {1, 2}) {
+    const std::string error = error_with([&](PieceRow& row) { row.first_checksum -= before; });
+    EXPECT_TRUE(contains(error, "shard_0000.h5") && contains(error, "checksum")) << before << ": " << error;
+  }
+}
+
 TEST_F(CheckpointTables, TruncatedShardsNameTheState) {
   const fs::path path = save({{"optimizer/exp_avg.absmax", DType::f32, 256}});
   const fs::path shard = path / "shard_0000.h5";
@@ -209,6 +217,17 @@ TEST_F(CheckpointTables, FrozenParametersHaveTheirWeightsAlone) {
   EXPECT_EQ(refusal({{0, 0}, {0, 1}, {1, 0}, {1, 1}}), "frozen is frozen and has optimizer/exp_avg");
   EXPECT_EQ(refusal({{0, 0}, {0, 1}}), "no rank has optimizer/exp_avg of trained to save");
   EXPECT_EQ(refusal({{0, 0}, {1, 0}}), "no rank has model of frozen to save");
+}
+
+/// Memory for 17592186044416 numbers would be asked for first.
+TEST_F(CheckpointTables, ATableLargerThanItsBytesIsRefused) {
+  const fs::path path = temporary_.path() / "index.h5";
+  auto file = Hdf5File::create(path);
+  file.add_virtual("pieces", DType::f32, {std::int64_t{1} << 44}, {});
+  file.close();
+  Shape shape;
+  const std::string error = error_of([&] { Hdf5File::open_to_read(path).read("pieces", shape); });
+  EXPECT_TRUE(contains(error, path.string()) && contains(error, "pieces has 17592186044416 items")) << error;
 }
 
 TEST_F(CheckpointTables, AVersionOfTheFutureIsRefused) {

@@ -113,8 +113,9 @@ const std::byte* Reader::bytes_at(const PieceRow& row, std::int64_t block, std::
   }
   const std::int64_t block_begin = block * checksum_block;
   const std::int64_t checksum = row.first_checksum + block;
-  if (checksum != loaded_) {
-    loaded_ = -1;
+  const std::array wanted{row.file, row.byte_offset + block_begin, checksum};
+  if (loaded_ != wanted) {
+    loaded_.reset();
     const PosixFile& from = file(row.file);
     const std::int64_t length = std::min(checksum_block, row.bytes() - block_begin);
     from.read_at(block_.data(), length, row.byte_offset + block_begin);
@@ -122,7 +123,7 @@ const std::byte* Reader::bytes_at(const PieceRow& row, std::int64_t block, std::
                 index_.checksums[static_cast<std::size_t>(checksum)],
             "{}: {} bytes at offset {} do not have their checksum, the file is damaged", from.path().string(),
             length, row.byte_offset + block_begin);
-    loaded_ = checksum;
+    loaded_ = wanted;
   }
   return block_.data() + (begin - block_begin);
 }

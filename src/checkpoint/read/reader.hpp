@@ -1,9 +1,11 @@
 #pragma once
 // Runs of items of a checkpoint's tensors, wherever its pieces lie. Internal to checkpoint.
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -47,7 +49,8 @@ class Reader {
   Index index_;
   std::map<std::int64_t, PosixFile> files_;
   std::vector<std::byte> block_;
-  std::int64_t loaded_ = -1;  ///< number of the checksum of the block in block_
+  /// The block in block_: its file, the offset of its first byte, and the number of its checksum.
+  std::optional<std::array<std::int64_t, 3>> loaded_;
 };
 
 }  // namespace ztrain::checkpoint

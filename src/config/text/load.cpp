@@ -101,6 +101,14 @@ std::string whole_path(const Draft& draft, const Field& field, const std::string
   return fs::absolute(beside / text).lexically_normal();
 }
 
+/// Whatever went wrong with such a name would repeat it.
+void require_name(const Field& field, const std::string& text, const std::string& where) {
+  std::error_code error;
+  if (field.path == PathKind::written) static_cast<void>(fs::symlink_status(text, error));
+  REQUIRE(error != std::errc::filename_too_long, "{}: {} = \"{}\": {}", where, field.key,
+          printable(text, most_quoted), error.message());
+}
+
 void resolve_paths(Draft& draft, Files files, Faults& faults) {
   for (const auto& field : fields()) {
     if (field.path == PathKind::none) continue;
@@ -118,6 +126,7 @@ void resolve_paths(Draft& draft, Files files, Faults& faults) {
         const bool word = field.key == "checkpoint.resume" && (text == "auto" || text == "none");
         if (field.path == PathKind::read && !text.empty() && !word) text = whole_path(draft, field, text);
         require_plain(field, text, draft.source[field.key]);
+        require_name(field, text, draft.source[field.key]);
       };
       if (faults.attempt(resolve)) continue;
       text.clear();  // nobody looks there

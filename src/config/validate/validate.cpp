@@ -12,6 +12,7 @@
 #include "base/shape.hpp"
 #include "config/fields/fields.hpp"
 #include "config/strategy.hpp"
+#include "config/text/value.hpp"
 #include "config/validate/validate_rules.hpp"
 
 namespace ztrain::config {
@@ -56,7 +57,8 @@ void check_model(Deck& deck) {
             "model.head_dim",
             blame(deck, {"model.num_attention_heads", "model.hidden_size"}), m.num_attention_heads,
             m.hidden_size, nearest_divisors(m.hidden_size, m.num_attention_heads));
-    m.head_dim = m.hidden_size / m.num_attention_heads;
+    assign(*find_field("model.head_dim"), fmt::to_string(m.hidden_size / m.num_attention_heads), deck,
+           blame(deck, {"model.num_attention_heads", "model.hidden_size"}));
     set_source(deck, "model.head_dim", "model.hidden_size / model.num_attention_heads");
   }
   REQUIRE(m.head_dim % 2 == 0,

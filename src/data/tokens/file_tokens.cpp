@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
@@ -48,6 +49,13 @@ const HeaderRow* header_of(const InputFile& file) {
     if (row.magic == magic) return &row;
   }
   return nullptr;
+}
+
+bool is_hdf5(const InputFile& file) {
+  constexpr std::string_view signature = "\x89HDF\r\n\x1a\n";
+  std::string first(static_cast<std::size_t>(std::min(file.size(), std::ssize(signature))), '\0');
+  file.read(0, std::ssize(first), first.data());
+  return first == signature;
 }
 
 BinaryLayout with_header(const InputFile& file, const HeaderRow& row, const std::string& key) {
@@ -133,6 +141,10 @@ std::uint64_t hash_of_samples(const InputFile& file, std::int64_t begin) {
 }  // namespace
 
 BinaryLayout binary_layout(const InputFile& file, const std::string& format, const std::string& key) {
+  REQUIRE(!is_hdf5(file),
+          "{}: '{}' is HDF5, and would be read as raw ids: give it a name that ends in .h5, and leave "
+          "data.format out",
+          key, file.path());
   const HeaderRow* header = header_of(file);
   const bool fits =
       header != nullptr && (format == "auto" || format == (header->width == 2 ? "bin-uint16" : "bin-uint32"));

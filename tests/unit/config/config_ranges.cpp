@@ -96,6 +96,16 @@ TEST(Ranges, OfKeysThatAttacksWerePassedBy) {
       deck_error("", {"--model.rms_norm_eps=4294967296"}),
       "command line: model.rms_norm_eps = 4294967296 is not legal: expected a number above 0, at most 1; "
       "nearest legal: 1");
+  EXPECT_EQ(deck_error("", {"--model.hidden_size=16777216"}),
+            "command line: model.head_dim = 2097152 is not legal: expected an integer from 0 to 65536; "
+            "nearest legal: 65536")
+      << "derived, and in the resolved deck";
+  for (const char* key : {"checkpoint.folder", "run.output"}) {
+    const std::string long_name = deck_error("", {fmt::format("--{}={}", key, std::string(5000, 'n'))});
+    EXPECT_TRUE(long_name.find(key) != std::string::npos && long_name.ends_with("File name too long"))
+        << long_name;
+    EXPECT_LT(long_name.size(), 300u);
+  }
 }
 
 TEST(Toml, IsNotNestedWithoutEnd) {

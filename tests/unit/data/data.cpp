@@ -129,6 +129,11 @@ TEST_F(Data, Hdf5Datasets) {
             "data.train: the dataset \"tokens\" of '" + at("e.h5") + "' is empty");
   EXPECT_EQ(open_error(write("f.h5", "text")),
             "data.train: '" + at("f.h5") + "' cannot be opened as an HDF5 file");
+  for (const char* format : {"bin-uint16", "bin-uint32"})
+    EXPECT_EQ(error_of([&] { open_tokens({at("a.h5")}, format, "data.train"); }),
+              "data.train: '" + at("a.h5") +
+                  "' is HDF5, and would be read as raw ids: give it a name that "
+                  "ends in .h5, and leave data.format out");
 }
 
 // ---- errors

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/philox.hpp"
+#include "tests/support/error_of.hpp"
 
 namespace ztrain::generate::sampling_test {
 namespace {
@@ -93,6 +94,8 @@ TEST(Sampling, RefusesNaNAndInfinity) {
   EXPECT_THROW(sample(std::vector<float>{nan, 1}, {1, 0, 1}, 0.5), Error);
   EXPECT_THROW(sample(std::vector<float>{1, infinity}, {0, 0, 1}, 0.5), Error);
   EXPECT_THROW(sample({}, {0, 0, 1}, 0.5), Error);
+  const std::string told = test::error_of([&] { sample(std::vector<float>{nan}, {0, 0, 1}, 0.5); });
+  EXPECT_NE(told.find("--dtype"), std::string::npos) << told;
 }
 
 }  // namespace
