@@ -50,6 +50,9 @@ struct SaveOptions {
   int keep = 0;   ///< complete checkpoints that stay in the folder, the newest; 0: all
   /// Of a checkpoint that stays as well: training is known to go on from it. -1: none.
   std::int64_t proven_step = -1;
+  /// What rank 0 does before it makes the folder, which it does again where that goes during the save. What
+  /// it throws ends the save.
+  std::function<void()> hold = {};
 };
 
 /// Bytes this rank has written and will have written in all. Called after each piece, on the calling thread.

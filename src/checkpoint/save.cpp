@@ -375,7 +375,9 @@ Saved save(const fs::path& folder, std::int64_t step, const Place& place, std::s
   std::string note;
   for (int tries = 1;; ++tries) {
     world.together([&] {
-      if (world.rank() == 0) prepare_folder(folder, step, {options.keep, options.proven_step});
+      if (world.rank() != 0) return;
+      if (options.hold) options.hold();
+      prepare_folder(folder, step, {options.keep, options.proven_step});
     });
     try {
       Saved saved = write_all(world, folder, step, place, states, metadata, options, progress);

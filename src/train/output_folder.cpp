@@ -1,6 +1,7 @@
 #include "train/output_folder.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,17 @@
 #include "files/file.hpp"
 
 namespace ztrain::train {
+namespace {
+
+/// Of the path, or of the nearest above it that is there.
+dev_t disk_of(const std::filesystem::path& path) {
+  struct stat status {};
+  std::filesystem::path there = std::filesystem::absolute(path);
+  while (::stat(there.c_str(), &status) != 0 && there.has_relative_path()) there = there.parent_path();
+  return status.st_dev;
+}
+
+}  // namespace
 
 void make_writable(const std::filesystem::path& folder, const char* key) {
   std::error_code error;
@@ -28,7 +40,14 @@ void write_text(const std::filesystem::path& path, const std::string& text, cons
 }
 
 HeldFolder::HeldFolder(std::filesystem::path folder, const char* key, std::string host)
-    : folder_(std::move(folder)), key_(key), host_(std::move(host)), lock_(lock()) {}
+    : folder_(std::move(folder)), key_(key), host_(std::move(host)), disk_(disk_of(folder_)), lock_(lock()) {}
+
+void HeldFolder::require_same_disk() const {
+  REQUIRE(disk_of(folder_) == disk_,
+          "{}: '{}' was on another disk when the run began, which is not there any more: mount it again, and "
+          "the same command goes on from its newest checkpoint",
+          key_, folder_.string());
+}
 
 PosixFile HeldFolder::lock() const {
   constexpr std::int64_t longest = 256;
@@ -46,6 +65,7 @@ PosixFile HeldFolder::lock() const {
 
 void HeldFolder::hold_again() {
   if (lock_ && lock_->has_its_name()) return;
+  require_same_disk();
   lock_.reset();
   lock_.emplace(in_folder(folder_, [this] { return lock(); }));
 }

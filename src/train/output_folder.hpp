@@ -1,6 +1,8 @@
 #pragma once
 // The folders that a run writes to, made ready before it starts.
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -26,15 +28,18 @@ class HeldFolder {
   HeldFolder(std::filesystem::path folder, const char* key, std::string host);
 
   /// Makes and holds again what somebody has removed since: the folder, or the file whose lock is the hold.
-  /// Throws Error when another process has it by now.
+  /// Throws Error when another process has it by now, and when another disk stands there: where one was
+  /// unmounted, a folder made anew would lie below its place, and nobody would look for it there.
   void hold_again();
 
  private:
   PosixFile lock() const;
+  void require_same_disk() const;
 
   std::filesystem::path folder_;
   const char* key_;
   std::string host_;
+  dev_t disk_;
   std::optional<PosixFile> lock_;
 };
 

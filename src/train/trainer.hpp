@@ -91,7 +91,7 @@ class Trainer {
   job::Overflow overflow_;
   job::Worker worker_;
   data::BatchPart part_;
-  std::vector<HeldFolder> folders_;                ///< that it writes to, run.output first; rank 0 alone
+  std::vector<HeldFolder> folders_;                ///< run.output, and last that of checkpoints; rank 0 alone
   std::optional<telemetry::MetricsFile> metrics_;  ///< rank 0 alone
   job::Progress progress_;
   std::int64_t steps_at_start_ = 0;

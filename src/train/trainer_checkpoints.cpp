@@ -270,18 +270,16 @@ void Trainer::save() {
   const bool lost =
       session_.rank() == 0 && !saved_.empty() && !std::filesystem::exists(saved_, unknown) && !unknown;
   const std::string before = saved_;
-  session_.agree("saving a checkpoint", [&] {
-    for (HeldFolder& held : folders_) held.hold_again();
-  });
   const auto saved = session_.agree("saving a checkpoint", [&] {
-    return checkpoint::save(folder, progress_.step, job::place_of(job.load(), job.layout), shards,
-                            job::to_metadata(progress_, deck_, data::identity_of(data_), version_),
-                            {static_cast<int>(deck_.checkpoint.files),
-                             static_cast<int>(deck_.checkpoint.keep), progress_.proven_step},
-                            [&](std::int64_t done, std::int64_t total) {
-                              bytes = total;
-                              phase.at(share_of(done, total, "written"));
-                            });
+    return checkpoint::save(
+        folder, progress_.step, job::place_of(job.load(), job.layout), shards,
+        job::to_metadata(progress_, deck_, data::identity_of(data_), version_),
+        {static_cast<int>(deck_.checkpoint.files), static_cast<int>(deck_.checkpoint.keep),
+         progress_.proven_step, [this] { folders_.back().hold_again(); }},
+        [&](std::int64_t done, std::int64_t total) {
+          bytes = total;
+          phase.at(share_of(done, total, "written"));
+        });
   });
   save_is_due_ = false;
   saved_step_ = progress_.step;

@@ -5,6 +5,7 @@ import re
 import resource
 import shutil
 import signal
+import subprocess
 
 import ztrain_run as zt
 
@@ -78,6 +79,22 @@ class Meddling(zt.Case):
         self.assertTrue(list(zt.losses(output)) == list(range(1, max(zt.losses(output)) + 1)), "steps in order")
         self.assertIn(max(zt.losses(output)), zt.saved_steps(folder))
         self.assertTrue((output / "deck.resolved.toml").exists())
+
+    def test_a_disk_that_is_unmounted(self):
+        """The run ends; below the disk's place nothing is written, where nobody would look for it."""
+        disk = self.folder / "disk"
+        disk.mkdir()
+        mount = ["mount", "-t", "tmpfs", "none", str(disk)]
+        if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+            self.skipTest("no file system can be mounted here")
+        try:
+            process, _, _, log = self.begin(1, "disk", ENDLESS, 3)
+        finally:
+            subprocess.run(["umount", "-l", disk], check=True)
+        text = self.ended(process, log)
+        self.assertNotEqual(process.returncode, 0, text)
+        self.assertRegex(text, rf"run\.output: '{disk}' was on another disk when the run began.*: mount it again")
+        self.assertEqual(list(disk.iterdir()), [])
 
 
 if __name__ == "__main__":

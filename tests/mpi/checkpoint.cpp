@@ -114,12 +114,14 @@ TEST_F(Checkpoint, AFolderThatIsRemovedIsWrittenAnew) {
   const Rank self(mesh, session().rank());
   Shards shards = filled(self.place, DType::f32);
   bool removed = session().rank() != 0;
-  const auto saved = checkpoint::save(folder_, 3, self.place, shards.states(), {{"step", 3}}, {},
-                                      [&](std::int64_t, std::int64_t) {
+  int held = 0;
+  const auto saved = checkpoint::save(folder_, 3, self.place, shards.states(), {{"step", 3}},
+                                      {.hold = [&] { ++held; }}, [&](std::int64_t, std::int64_t) {
                                         if (!std::exchange(removed, true)) fs::remove_all(folder_);
                                       });
   EXPECT_EQ(saved.warning, "'" + (folder_ / "step_3.tmp").string() +
                                "' was removed while this checkpoint was written, and it is written anew; ");
+  EXPECT_EQ(held, session().rank() == 0 ? 2 : 0) << "the folder that is made anew is held as well";
   expect_reload(folder_ / "step_3", mesh, DType::f32);
 }
 

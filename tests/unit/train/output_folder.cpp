@@ -2,6 +2,7 @@
 #include "train/output_folder.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -84,6 +85,32 @@ TEST_F(OutputFolder, AFolderThatIsRemovedOverAndOverIsHeldAgain) {
   EXPECT_EQ(error_of(hold_over_and_over), "no error");
   stop = true;
   remover.join();
+}
+
+/// As a disk that is unmounted leaves the folder on which it was.
+TEST_F(OutputFolder, AFolderOnAnotherDiskIsNotHeldAgain) {
+  struct stat here {
+  }, other{};
+  if (::stat(folder_.c_str(), &here) != 0 || ::stat("/dev/shm", &other) != 0 || here.st_dev == other.st_dev)
+    GTEST_SKIP() << "/dev/shm is no other disk";
+  std::string name = "/dev/shm/ztrain-output-XXXXXX";
+  ASSERT_NE(mkdtemp(name.data()), nullptr);
+  const fs::path disk = folder_ / "disk", output = disk / "deep" / "run";
+  fs::create_directory_symlink(name, disk);
+  fs::create_directories(output);
+  train::HeldFolder held(output, "run.output", "node7");
+  fs::remove(disk);
+  fs::create_directory(disk);
+  for (int i = 0; i < 2; ++i) {
+    const std::string error = error_of([&] { held.hold_again(); });
+    EXPECT_NE(error.find("run.output: '" + output.string() + "' was on another disk"), std::string::npos)
+        << error;
+  }
+  EXPECT_TRUE(fs::is_empty(disk));
+  fs::remove(disk);
+  fs::create_directory_symlink(name, disk);
+  EXPECT_EQ(error_of([&] { held.hold_again(); }), "no error") << "mounted again";
+  fs::remove_all(name);
 }
 
 TEST_F(OutputFolder, SymbolicLinksAreNotWrittenThrough) {
