@@ -72,9 +72,6 @@ std::int64_t most_documents(const config::Deck& deck) {
 
 /// What cannot be computed over mesh.context yet: told before the first step.
 void require_context_support(const config::Deck& deck) {
-  REQUIRE(deck.context.method != "ring",
-          "{}: context.method = \"ring\" is not there yet; set it to \"gather\" or \"ulysses\"",
-          config::source_of(deck, "context.method"));
   if (deck.mesh.context <= 1) return;
   const std::string at =
       fmt::format("{}: mesh.context = {}", config::source_of(deck, "mesh.context"), deck.mesh.context);
@@ -159,6 +156,16 @@ MeshShape mesh_shape(const config::Deck& deck) {
   shape[Axis::tensor] = static_cast<int>(deck.mesh.tensor);
   shape.shard_inner = std::max(1, static_cast<int>(config::reshard_group(deck)));
   return shape;
+}
+
+void require_cuts(config::Deck deck) {
+  if (deck.mesh.context < 0) {
+    deck.mesh.context = 1;
+    deck.tensor.sequence_parallel = false;  // whose parts are of a rank's tokens
+  }
+  deck.mesh.tensor = std::max<std::int64_t>(1, deck.mesh.tensor);
+  require_context_support(deck);
+  tensor_plan_of(deck);
 }
 
 program::JobSpec job_spec(const config::Deck& deck, Target target) {

@@ -11,6 +11,10 @@ namespace ztrain::plan {
 /// deck.mesh must be resolved (config::validate_for_ranks).
 MeshShape mesh_shape(const config::Deck& deck);
 
+/// Throws Error where the model cannot be cut over mesh.context and mesh.tensor as job_spec would do it, as
+/// far as their degrees are given: -1 is no such degree. deck.model.vocab_size must be known.
+void require_cuts(config::Deck deck);
+
 /// target: build_target() for a run; a plan's is its Machine's.
 program::JobSpec job_spec(const config::Deck& deck, Target target);
 

@@ -104,9 +104,10 @@ class ContextParallel(zt.Case):
     def refuse(self, ranks, overrides, *patterns):
         words = zt.words_of({"run.output": self.folder / "refused", **overrides})
         self.assert_refused(zt.run(ranks, [self.deck, *words]), *patterns, times=ranks)
+        self.assert_refused(zt.run(0, ["check", self.deck, *words]), *patterns)  # which knows no ranks
 
     def test_what_does_not_go_together_is_said(self):
-        self.refuse(2, mesh(1, 2, **{"context.method": "ring"}), r'context\.method = "ring" is not there yet')
+        self.refuse(2, mesh(1, 2, **{"context.method": "ring"}), r'context\.method = "ring" is not legal: .* ring attention is not there yet')
         self.refuse(4, mesh(1, 4, **{"context.method": "ulysses"}), r'context\.method = "ulysses" needs heads of attention \(4\) and of keys \(2\)')
         fp8 = {"data.sequence": 32, "precision.preset": "bf16", "precision.fp8": "tensorwise"}
         self.refuse(2, mesh(1, 2, **fp8), r"mesh\.context = 2 does not go with precision\.fp8")

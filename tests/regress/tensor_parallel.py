@@ -62,6 +62,7 @@ class TensorParallel(zt.Case):
     def refuse(self, ranks, overrides, *patterns):
         words = zt.words_of({"run.output": self.folder / "refused", **overrides})
         self.assert_refused(zt.run(ranks, [self.deck, *words]), *patterns, times=ranks)
+        self.assert_refused(zt.run(0, ["check", self.deck, *words]), *patterns)  # which knows no ranks
 
     def test_what_does_not_go_together_is_said(self):
         self.refuse(2, mesh(1, 2, **{"precision.preset": "bf16", "precision.fp8": "tensorwise"}), "does not go with precision.fp8")

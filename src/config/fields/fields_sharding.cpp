@@ -59,8 +59,10 @@ std::vector<Field> gathering() {
             "Whether a gathered unit is dropped after its forward and gathered again for its backward. auto: "
             "as the strategy says. false: it is kept. A number N: each rank keeps the part that it would own "
             "if the unit were sharded over groups of N neighbouring ranks, so that the gather for backward "
-            "stays within the group (DeepSpeed's hpZ, FSDP2's integer); N divides mesh.shard. Of no effect "
-            "where parameters stay whole."}),
+            "stays within the group (DeepSpeed's hpZ, FSDP2's integer); N divides mesh.shard, and with "
+            "mesh.context > "
+            "1 a group is those N with all their ranks of context: N x mesh.context. Of no effect where "
+            "parameters stay whole."}),
       free({"sharding.forward_prefetch", &at<&Deck::sharding, &Sharding::forward_prefetch>, "1", "units",
             also({{"true", "1"}, {"false", "0"}}, between(0, 64)),
             "How many units ahead of their use parameters are gathered in forward."}),

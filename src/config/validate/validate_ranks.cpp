@@ -139,6 +139,7 @@ void check_reshard(const Deck& deck) {
 }  // namespace
 
 void check_mesh(Deck& deck) {
+  if (deck.mesh.pipeline > 1) check_supported_axes(deck);
   std::vector<std::string> open;
   for (const auto& axis : axes(deck.mesh)) {
     if (axis.degree == -1) open.push_back(fmt::format("{} ({})", axis.key, source_of(deck, axis.key)));

@@ -58,6 +58,7 @@ Span span_of(const json& tensor, std::string& wrong) {
 
 std::string damage_safetensors(const std::filesystem::path& path, Random& random) {
   std::string bytes = read_bytes(path);
+  if (bytes.size() < 8) return path.filename().string() + ": has no header any more";
   const std::size_t length = std::min<std::size_t>(length_of(bytes), bytes.size() - 8);
   std::string header = bytes.substr(8, length), what;
   const std::string body = bytes.substr(8 + length);
