@@ -171,7 +171,7 @@ int check(const Invocation& call) {
       for (const std::string& note : config::notes_on_variables(deck))
         call.console.print(fmt::format("note: {}\n", note));
     }
-    plan::require_cuts(deck);
+    if (ranks == 0) plan::require_cuts(deck);
     const model::Graph graph = plan::training_graph(deck);
     print_trained(call.console, deck, graph);
     if (files == config::Files::here && !deck.model.from.empty()) check_weights(call.console, deck, graph);
