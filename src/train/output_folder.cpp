@@ -27,7 +27,10 @@ dev_t disk_of(const std::filesystem::path& path) {
 void make_writable(const std::filesystem::path& folder, const char* key) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  REQUIRE(!error, "{}: cannot create the folder '{}': {}", key, folder.string(), error.message());
+  REQUIRE(!error, "{}: cannot create the folder '{}': {}", key, folder.string(),
+          error == std::errc::file_exists && std::filesystem::is_symlink(folder)
+              ? "it is a symbolic link to what is no folder"
+              : error.message());
   const std::filesystem::path probe = folder / probe_name;
   write_text(probe, "ztrain\n", key);
   std::filesystem::remove(probe, error);

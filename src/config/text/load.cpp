@@ -109,6 +109,12 @@ void require_name(const Field& field, const std::string& text, const std::string
           printable(text, most_quoted), error.message());
 }
 
+void require_working_folder() {
+  std::error_code gone;
+  static_cast<void>(fs::current_path(gone));
+  REQUIRE(!gone, "the folder in which ztrain was started is not there any more: start it in another one");
+}
+
 void resolve_paths(Draft& draft, Files files, Faults& faults) {
   for (const auto& field : fields()) {
     if (field.path == PathKind::none) continue;
@@ -244,6 +250,7 @@ Deck parse_deck(std::string_view bytes, const std::string& path, const std::vect
           "checkpoints can "
           "hold; rename it",
           printable(path));
+  require_working_folder();
   const std::string_view text = utf8_text(bytes, path);
   require_toml(text, path);
   const toml::table file = parse_toml(text, path);

@@ -169,8 +169,10 @@ TEST(Texts, OfAFolderThatIsNotPlainAreRefused) {
   fs::create_directory(folder);
   fs::current_path(folder);
   const std::string told = deck_error("");
-  fs::current_path(here);
   fs::remove(folder);
+  const std::string gone = deck_error("");
+  fs::current_path(here);
+  EXPECT_EQ(gone, "the folder in which ztrain was started is not there any more: start it in another one");
   EXPECT_EQ(told.find("input.toml:2: data.train = \"/"), 0u) << told;
   EXPECT_NE(told.find("\\xff/*.bin\" is not legal"), std::string::npos) << told;
 }

@@ -124,6 +124,9 @@ TEST_F(OutputFolder, SymbolicLinksAreNotWrittenThrough) {
         error_of([&] { train::write_text(folder_ / "deck.resolved.toml", "", "run.output"); })})
     EXPECT_NE(error.find("symbolic link"), std::string::npos) << error;
   EXPECT_EQ(text_of(target), "precious");
+  fs::create_directory_symlink(folder_ / "nowhere", folder_ / "link");
+  const std::string dangling = error_of([&] { train::make_writable(folder_ / "link", "run.output"); });
+  EXPECT_TRUE(dangling.ends_with("it is a symbolic link to what is no folder")) << dangling;
 }
 
 }  // namespace
