@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "kernels/launch/pieces.hpp"
+#include "kernels/launch/wide.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -21,17 +22,39 @@ KOKKOS_INLINE_FUNCTION double frequency(std::int64_t i, std::int64_t hd, double 
   return (1 - smooth) * plain / scaling.factor + smooth * plain;
 }
 
+/// a * b + c, rounded once where the processor does that. A compiler may fuse either product of a sum of two,
+/// and does not choose alike in all copies of a loop that it unrolls.
+template <class A>
+KOKKOS_INLINE_FUNCTION A multiply_add(A a, A b, A c) {
+#if defined(__FP_FAST_FMAF) || defined(__CUDA_ARCH__)
+  return std::fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 /// n pairs of one head. (ya, yb) may be (xa, xb): each pair is read before it is written.
 template <class T>
 KOKKOS_INLINE_FUNCTION void rotate(const T* xa, const T* xb, const acc_t<T>* __restrict cosine,
                                    const acc_t<T>* __restrict sine, acc_t<T> sign, T* ya, T* yb,
                                    std::int64_t n) {
+  if constexpr (widens<T>) {
+    for_groups(n, [&](std::int64_t begin, auto count) {
+      float a[wide_group], b[wide_group];
+      widen(xa + begin, a, count);
+      widen(xb + begin, b, count);
+      rotate<float>(a, b, cosine + begin, sine + begin, sign, a, b, count);
+      narrow(a, ya + begin, count);
+      narrow(b, yb + begin, count);
+    });
+    return;
+  }
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
     const acc_t<T> a = load(xa[i]), b = load(xb[i]);
     const acc_t<T> c = cosine[i], s = sign * sine[i];
-    ya[i] = static_cast<T>(a * c - b * s);
-    yb[i] = static_cast<T>(b * c + a * s);
+    ya[i] = static_cast<T>(multiply_add(a, c, -(b * s)));
+    yb[i] = static_cast<T>(multiply_add(b, c, a * s));
   }
 }
 

@@ -11,11 +11,13 @@ namespace {
 template <class T>
 KOKKOS_INLINE_FUNCTION void add_block(const T* a, const T* b, T* c, std::int64_t n) {
   if constexpr (widens<T>) {
-    acc_t<T> left[quantum], right[quantum];
-    widen(a, left, n);
-    widen(b, right, n);
-    add_block<acc_t<T>>(left, right, left, n);
-    narrow(left, c, n);
+    for_groups(n, [&](std::int64_t begin, auto count) {
+      float left[wide_group], right[wide_group];
+      widen(a + begin, left, count);
+      widen(b + begin, right, count);
+      add_block<float>(left, right, left, count);
+      narrow(left, c + begin, count);
+    });
     return;
   }
 #pragma GCC ivdep

@@ -11,6 +11,8 @@ template <class A, class B>
 KOKKOS_INLINE_FUNCTION void cast_block(const A* __restrict src, B* __restrict dst, std::int64_t n) {
   if constexpr (widens<B> && std::is_same_v<A, float>) {
     narrow(src, dst, n);
+  } else if constexpr (widens<A> && std::is_same_v<B, float>) {
+    widen(src, dst, n);
   } else {
     for (std::int64_t i = 0; i < n; ++i) dst[i] = static_cast<B>(load(src[i]));
   }
@@ -18,7 +20,15 @@ KOKKOS_INLINE_FUNCTION void cast_block(const A* __restrict src, B* __restrict ds
 
 template <class A, class B>
 KOKKOS_INLINE_FUNCTION void accumulate_block(const A* __restrict src, B* __restrict dst, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) dst[i] += static_cast<B>(load(src[i]));
+  if constexpr (widens<A> && std::is_same_v<B, float>) {
+    for_groups(n, [&](std::int64_t begin, auto count) {
+      float values[wide_group];
+      widen(src + begin, values, count);
+      for (std::int64_t i = 0; i < count; ++i) dst[begin + i] += values[i];
+    });
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) dst[i] += static_cast<B>(load(src[i]));
+  }
 }
 
 }  // namespace

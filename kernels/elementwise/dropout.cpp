@@ -19,10 +19,12 @@ template <class T>
 KOKKOS_INLINE_FUNCTION void drop(const T* x, const std::uint32_t* __restrict words, std::uint32_t least,
                                  acc_t<T> factor, T* y, std::int64_t n) {
   if constexpr (widens<T>) {
-    acc_t<T> values[quantum];
-    widen(x, values, n);
-    drop<acc_t<T>>(values, words, least, factor, values, n);
-    narrow(values, y, n);
+    for_groups(n, [&](std::int64_t begin, auto count) {
+      float values[wide_group];
+      widen(x + begin, values, count);
+      drop<float>(values, words + begin, least, factor, values, count);
+      narrow(values, y + begin, count);
+    });
     return;
   }
 #pragma GCC ivdep

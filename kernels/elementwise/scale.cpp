@@ -11,10 +11,12 @@ namespace {
 template <class T>
 KOKKOS_INLINE_FUNCTION void scale_block(const T* x, acc_t<T> factor, T* y, std::int64_t n) {
   if constexpr (widens<T>) {
-    acc_t<T> values[quantum];
-    widen(x, values, n);
-    scale_block<acc_t<T>>(values, factor, values, n);
-    narrow(values, y, n);
+    for_groups(n, [&](std::int64_t begin, auto count) {
+      float values[wide_group];
+      widen(x + begin, values, count);
+      scale_block<float>(values, factor, values, count);
+      narrow(values, y + begin, count);
+    });
     return;
   }
 #pragma GCC ivdep

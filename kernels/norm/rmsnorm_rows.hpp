@@ -1,6 +1,7 @@
 #pragma once
 // rmsnorm by the one thread of a CPU. Included by rmsnorm_reduce.cpp alone, whose sums may be reordered.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -24,6 +25,16 @@ template <class T>
 [[gnu::noinline]] void scale_row(const T* __restrict x, const T* __restrict weight, acc_t<T> rstd,
                                  T* __restrict y, std::int64_t d) {
   for (std::int64_t i = 0; i < d; ++i) y[i] = static_cast<T>(load(x[i]) * rstd * load(weight[i]));
+}
+
+template <class T>
+[[gnu::noinline]] void scale_wide_row(const float* __restrict x, const float* __restrict weight, float rstd,
+                                      T* __restrict y, std::int64_t d) {
+  for_groups(d, [&](std::int64_t begin, auto n) {
+    float scaled[wide_group];
+    for (std::int64_t i = 0; i < n; ++i) scaled[i] = x[begin + i] * rstd * weight[begin + i];
+    narrow(scaled, y + begin, n);
+  });
 }
 
 /// r may be a or b: each element is read before it is written, so the loop carries no dependence, which the
@@ -63,6 +74,28 @@ KOKKOS_INLINE_FUNCTION void backward_row(const T* __restrict x, const T* __restr
 /// Rows of 16-bit floats up to this width are widened; their weight once for a block of rows.
 inline constexpr std::int64_t most_wide = 4096;
 
+/// Rows whose sums are formed side by side, since each addition waits for the one before it in its row.
+inline constexpr std::int64_t rows_summed = 4;
+
+struct WideRows {
+  float at[rows_summed][most_wide];
+};
+
+/// row_rstd of each row.
+[[gnu::noinline]] inline void rows_rstd(const WideRows& x, std::int64_t d, float eps,
+                                        float* __restrict rstd) {
+  float sum0 = 0, sum1 = 0, sum2 = 0, sum3 = 0;
+  for (std::int64_t i = 0; i < d; ++i) {
+    sum0 += x.at[0][i] * x.at[0][i];
+    sum1 += x.at[1][i] * x.at[1][i];
+    sum2 += x.at[2][i] * x.at[2][i];
+    sum3 += x.at[3][i] * x.at[3][i];
+  }
+  const float sums[rows_summed] = {sum0, sum1, sum2, sum3};
+  for (std::int64_t r = 0; r < rows_summed; ++r)
+    rstd[r] = 1 / std::sqrt(sums[r] / static_cast<float>(d) + eps);
+}
+
 /// A block of rows of the forward.
 template <bool with_addend, class T>
 struct ForwardRows {
@@ -83,21 +116,35 @@ struct ForwardRows {
 
   void wide(std::int64_t begin, std::int64_t count) const {
     if (a.d <= 0) return;  // else a compiler may think that x is read before it is written
-    A weight[most_wide], x[most_wide], other[most_wide];
+    float weight[most_wide];
+    WideRows x;
     widen(a.weight, weight, a.d);
-    for (std::int64_t row = begin; row < begin + count; ++row) {
-      const std::int64_t at = row * a.d;
-      widen(a.x + at, x, a.d);
-      if constexpr (with_addend) {
-        widen(a.addend + at, other, a.d);
-        sum_row<A>(x, other, x, a.d);
-        narrow(x, a.sum + at, a.d);
-        widen(a.sum + at, x, a.d);
+    for (std::int64_t row = begin; row < begin + count; row += rows_summed) {
+      const std::int64_t rows = std::min(rows_summed, begin + count - row);
+      for (std::int64_t r = 0; r < rows; ++r) read_row(row + r, x.at[r]);
+      for (std::int64_t r = rows; r < rows_summed; ++r) std::fill_n(x.at[r], a.d, 0.0f);
+      float rstd[rows_summed];
+      rows_rstd(x, a.d, a.eps, rstd);
+      for (std::int64_t r = 0; r < rows; ++r) {
+        a.rstd[row + r] = rstd[r];
+        scale_wide_row(x.at[r], weight, rstd[r], a.y + (row + r) * a.d, a.d);
       }
-      a.rstd[row] = row_rstd<A>(x, a.d, a.eps);
-      scale_row<A>(x, weight, a.rstd[row], other, a.d);
-      narrow(other, a.y + at, a.d);
     }
+  }
+
+  /// x: the row that is normalised, widened.
+  void read_row(std::int64_t row, float* x) const {
+    const std::int64_t at = row * a.d;
+    for_groups(a.d, [&](std::int64_t i, auto n) {
+      widen(a.x + at + i, x + i, n);
+      if constexpr (with_addend) {
+        float other[wide_group];
+        widen(a.addend + at + i, other, n);
+        sum_row<float>(x + i, other, other, n);
+        narrow(other, a.sum + at + i, n);
+        widen(a.sum + at + i, x + i, n);
+      }
+    });
   }
 };
 
@@ -125,15 +172,15 @@ struct BackwardBlock {
   }
 
   void wide(std::int64_t begin, std::int64_t end, A* partial) const {
-    A weight[most_wide], x[most_wide], dy[most_wide], addend[most_wide];
+    float weight[most_wide], x[most_wide], dy[most_wide], addend[most_wide];
     widen(a.weight, weight, a.d);
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t at = row * a.d;
       widen(a.x + at, x, a.d);
       widen(a.dy + at, dy, a.d);
       if constexpr (with_addend) widen(a.addend + at, addend, a.d);
-      const A projection = row_projection<A>(x, weight, dy, a.d);
-      backward_row<with_addend, A>(x, weight, dy, addend, a.rstd[row], projection, dy, partial, a.d);
+      const float projection = row_projection<float>(x, weight, dy, a.d);
+      backward_row<with_addend, float>(x, weight, dy, addend, a.rstd[row], projection, dy, partial, a.d);
       narrow(dy, a.dx + at, a.d);
     }
   }
