@@ -23,6 +23,7 @@ constexpr std::string_view see_coming_from =
 constexpr std::string_view only_one = "Only 1 is legal in this version.";
 constexpr std::string_view in_steps = "It counts steps.";
 constexpr std::string_view stages = "Stage 3 is \"zero3\", 2 \"zero2\", 1 \"zero1\".";
+constexpr std::string_view ulysses = "With context.method = \"ulysses\".";
 constexpr std::string_view both_betas = "It holds both: [beta1, beta2].";
 constexpr std::string_view accumulation =
     "The micro-batches of a step follow: batch.global / (batch.micro x data-parallel ranks).";
@@ -222,6 +223,17 @@ constexpr OtherName other_name_rows[] = {
     {"context_parallel_rotate_method", "context.method", ""},
     {"cp_comm_type", "context.method", ""},
     {"sequence_parallel_size", "mesh.context", ""},
+    {"ulysses_degree", "mesh.context", ulysses},
+    {"ulysses_sequence_parallel_size", "mesh.context", ulysses},
+    {"tp", "mesh.tensor", ""},
+    {"tp_size", "mesh.tensor", ""},
+    {"tensor.parallel", "mesh.tensor", ""},
+    {"cp", "mesh.context", ""},
+    {"cp_size", "mesh.context", ""},
+    {"pp", "mesh.pipeline", only_one},
+    {"pp_size", "mesh.pipeline", only_one},
+    {"dp_size", "mesh.shard", ""},
+    {"offload", "", no_offload},
     {"activation_checkpoint.mode", "recompute.mode", ""},
     {"selective_ac_option", "recompute.pieces",
      "A number there is recompute.every here, with recompute.mode = \"full\"."},

@@ -175,6 +175,17 @@ const Mistake mistakes[] = {
      {"--num_processes=8"},
      "command line: unknown key 'num_processes'; mpirun -np N, or srun, says how many ranks there are: leave "
      "it out"},
+    // Names of axes that many programs share.
+    {"[mesh]\ntp = 4\n", {}, "input.toml:8: unknown key 'mesh.tp'; did you mean 'mesh.tensor'?"},
+    {"", {"--tensor.parallel=2"}, "command line: unknown key 'tensor.parallel'; did you mean 'mesh.tensor'?"},
+    {"",
+     {"--ulysses_degree=2"},
+     "command line: unknown key 'ulysses_degree'; did you mean 'mesh.context'? With context.method = "
+     "\"ulysses\"."},
+    {"[optimizer]\noffload = \"cpu\"\n",
+     {},
+     "input.toml:8: unknown key 'optimizer.offload'; offload is not supported by this version yet: leave it "
+     "out; `ztrain plan` tells what else saves memory"},
     // torchtitan.
     {"[parallelism]\ntensor_parallel_degree = 2\n",
      {},
