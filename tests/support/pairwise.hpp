@@ -3,8 +3,11 @@
 // greedily: each row takes the levels that cover most pairs not covered yet. Deterministic.
 
 #include <cstddef>
+#include <cstdlib>
 #include <set>
+#include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace ztrain::test {
@@ -62,5 +65,20 @@ class Pairwise {
   std::vector<int> levels_;
   std::set<std::tuple<std::size_t, int, std::size_t, int>> open_;
 };
+
+/// Rows with each two levels of two factors together; with ZTRAIN_MATRIX=full each level with all others.
+inline std::vector<std::vector<int>> rows_of(const std::vector<int>& levels) {
+  const char* which = std::getenv("ZTRAIN_MATRIX");
+  if (which == nullptr || std::string_view(which) != "full") return Pairwise(levels).rows();
+  int all = 1;
+  for (const int count : levels) all *= count;
+  std::vector<std::vector<int>> rows;
+  for (int n = 0; n < all; ++n) {
+    rows.emplace_back();
+    int rest = n;
+    for (const int count : levels) rows.back().push_back(std::exchange(rest, rest / count) % count);
+  }
+  return rows;
+}
 
 }  // namespace ztrain::test

@@ -8,10 +8,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
 #include <ostream>
 #include <set>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -122,26 +120,13 @@ std::vector<AttentionRequest> requests_of(const AttentionShape& s, DType type) {
   return all;
 }
 
-/// Each two settings together in some shape; with ZTRAIN_MATRIX=full each with all others.
 std::vector<AttentionShape> shapes_of_models() {
   // MHA of 64 and 128; Qwen2.5 0.5B, Llama 3 8B, Qwen2.5 7B, and that on four ranks of tensor parallelism.
   constexpr std::array<Heads, 6> heads{
       {{12, 12, 64}, {32, 32, 128}, {14, 2, 64}, {32, 8, 128}, {28, 4, 128}, {7, 1, 128}}};
   constexpr std::array<std::int64_t, 3> documents{2, 40, 0};
-  const std::vector<int> levels{6, 3, 2, 2, 2, 2};
-  std::vector<std::vector<int>> rows;
-  const char* which = std::getenv("ZTRAIN_MATRIX");
-  if (which == nullptr || std::string_view(which) != "full") {
-    rows = test::Pairwise(levels).rows();
-  } else {
-    for (int n = 0; n < 6 * 3 * 2 * 2 * 2 * 2; ++n) {
-      rows.emplace_back();
-      int rest = n;
-      for (const int count : levels) rows.back().push_back(std::exchange(rest, rest / count) % count);
-    }
-  }
   std::vector<AttentionShape> shapes;
-  for (const std::vector<int>& row : rows) {
+  for (const std::vector<int>& row : test::rows_of({6, 3, 2, 2, 2, 2})) {
     shapes.push_back(shape_of(heads.at(static_cast<std::size_t>(row[0])),
                               row[2] == 0 ? Rows::split : Rows::joined, row[3] == 0 ? 1000 : 2048, 2));
     shapes.back().documents = documents.at(static_cast<std::size_t>(row[1]));

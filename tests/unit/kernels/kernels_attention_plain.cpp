@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstddef>
 
 #include "base/error.hpp"
@@ -11,6 +12,7 @@
 #include "kernels/reference/attention.hpp"
 #include "tests/support/attention_case.hpp"
 #include "tests/support/launch_allocations.hpp"
+#include "tests/support/pairwise.hpp"
 #include "tests/support/test_exec.hpp"
 
 namespace ztrain::kernels::kernels_attention_plain_test {
@@ -178,27 +180,26 @@ TYPED_TEST(PreparedAttentionTest, AgreesWithTheReference) {
   const bool library = build_target() == Target::cuda && sizeof(T) == 2;
   const double forward = library ? library_error<T> : forward_error<T>;
   const double backward = library ? 2 * library_error<T> : backward_error<T>;
-  for (const std::int64_t head_dim : {64, 128})
-    for (const std::int64_t window : {0, 40})
-      for (const bool deterministic : {true, false})
-        for (const std::int64_t documents : {2, 8, 0}) {
-          SCOPED_TRACE(::testing::Message()
-                       << "heads of " << head_dim << ", window " << window << ", documents " << documents
-                       << (deterministic ? " in order" : ""));
-          const AttentionShape s{256, 4, 2, head_dim, window, 0, 128, documents, deterministic};
-          const AttentionCase<T> c(
-              s, documents == 2 ? std::vector<std::int64_t>{128} : std::vector<std::int64_t>{50, 1, 77, 100});
-          const AttentionRun<T> r = run_prepared(c);
-          expect_reference(c, r, forward, backward);
-          if (deterministic) expect_same_bits(r, run_prepared(c));
-          const AttentionRun<T> columns = run_columns(c, 8, launch_prepared(c));
-          if (library) {  // which may take another of its kernels
-            expect_reference(c, columns, forward, backward);
-          } else {
-            expect_same_bits(r, columns);
-          }
-          if (this->HasFailure()) return;
-        }
+  for (const std::vector<int>& row : rows_of({3, 2, 2, 2})) {
+    const std::int64_t documents = std::array{2, 8, 0}.at(static_cast<std::size_t>(row[0]));
+    const std::int64_t head_dim = row[1] == 0 ? 64 : 128, window = row[2] == 0 ? 0 : 40;
+    const bool deterministic = row[3] == 0;
+    SCOPED_TRACE(::testing::Message() << "heads of " << head_dim << ", window " << window << ", documents "
+                                      << documents << (deterministic ? " in order" : ""));
+    const AttentionShape s{256, 4, 2, head_dim, window, 0, 128, documents, deterministic};
+    const AttentionCase<T> c(
+        s, documents == 2 ? std::vector<std::int64_t>{128} : std::vector<std::int64_t>{50, 1, 77, 100});
+    const AttentionRun<T> r = run_prepared(c);
+    expect_reference(c, r, forward, backward);
+    if (deterministic) expect_same_bits(r, run_prepared(c));
+    const AttentionRun<T> columns = run_columns(c, 8, launch_prepared(c));
+    if (library) {  // which may take another of its kernels
+      expect_reference(c, columns, forward, backward);
+    } else {
+      expect_same_bits(r, columns);
+    }
+    if (this->HasFailure()) return;
+  }
 }
 
 template <class T>
