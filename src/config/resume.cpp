@@ -19,13 +19,13 @@ void drop_folders(Deck& deck) {
 
 }  // namespace
 
-std::vector<std::string> changes_forbidden_on_resume(const Deck& now,
-                                                     const std::string& saved_resolved_toml) {
-  const toml::table table = parse_toml(saved_resolved_toml, "the checkpoint's deck");
+std::vector<std::string> changes_forbidden_on_resume(const Deck& now, const std::string& saved_resolved_toml,
+                                                     const std::string& where) {
+  const toml::table table = parse_toml(saved_resolved_toml, where);
   Deck saved = now, current = now;
   for (const auto& field : fields()) {
     const toml::node* value = table[field.section()][field.member()].node();
-    if (value != nullptr) assign(field, *value, saved, "the checkpoint's deck");
+    if (value != nullptr) assign(field, *value, saved, where);
   }
   drop_folders(saved);
   drop_folders(current);

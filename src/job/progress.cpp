@@ -93,7 +93,8 @@ Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const 
     p.bf16_products = j.value("bf16_products", "");
     if (!j.at("best_validation_loss").is_null())
       p.best_validation_loss = j.at("best_validation_loss").get<double>();
-    const auto changes = config::changes_forbidden_on_resume(deck, j.at("deck").get<std::string>());
+    const auto changes =
+        config::changes_forbidden_on_resume(deck, j.at("deck").get<std::string>(), checkpoint + "/deck");
     std::string text;
     for (const std::string& change : changes) text += "\n  " + change;
     REQUIRE(changes.empty(),

@@ -89,12 +89,15 @@ TEST(Metadata, TheBestLossStartsAnewWithOtherValidationData) {
   const config::Deck deck = config::deck_of();
   data::Identity before, now;
   before.validation = now.validation = {{"chat", 5}};
-  const nlohmann::json metadata = to_metadata(some_progress(), deck, before, "1.0.0");
+  nlohmann::json metadata = to_metadata(some_progress(), deck, before, "1.0.0");
   EXPECT_EQ(from_metadata(metadata, deck, now, "step_70").progress.best_validation_loss, 2.5);
   now.validation = {{"chat", 6}};
   const Restored read = from_metadata(metadata, deck, now, "step_70");
   EXPECT_TRUE(std::isinf(read.progress.best_validation_loss));
   EXPECT_NE(read.note.find("chat has changed"), std::string::npos) << read.note;
+  metadata["deck"] = "\u202e";
+  const std::string damaged = test::error_of([&] { from_metadata(metadata, deck, now, "step_70"); });
+  EXPECT_EQ(damaged.rfind("step_70/deck:1: not valid TOML", 0), 0u) << damaged;
 }
 
 /// Versions before wrote no hash of the ends, and their checkpoints go on.
