@@ -9,6 +9,8 @@
 #include "kernels/elementwise/bytes.hpp"
 #include "kernels/elementwise/init.hpp"
 #include "plan/simulate.hpp"
+#include "program/ops/op_type.hpp"
+#include "program/ops/step_records.hpp"
 
 namespace ztrain::bench {
 namespace {
@@ -28,7 +30,7 @@ constexpr std::int64_t random_elements = 1 << 20;
 constexpr std::int64_t most_copied = 256 << 20;
 
 bool is_product(const Op& op) {
-  return op.type.starts_with("linear") && op.type != "linear_grad_bias";
+  return op.type.starts_with(Linear::op) && op.type != LinearGradBias::op;
 }
 
 std::string operand(const Tensor& t) {
@@ -37,11 +39,13 @@ std::string operand(const Tensor& t) {
 
 /// Joined weights as the one that they are.
 std::string second_operand(const Program& p, const Op& op) {
-  const bool coded = op.type.starts_with("linear_fp8");  // each factor has its scales behind it
-  Tensor t = p.tensor(op.inputs[coded ? 2 : 1]);
-  if (op.type != "linear_grad_weight")
-    for (std::size_t i = 2; i <= static_cast<std::size_t>(op.attributes.integer("parts", 1)); ++i)
-      t.shape[0] += p.tensor(op.inputs[i]).shape[0];
+  const std::size_t weight = op.type.starts_with(LinearFp8::op) ? std::size_t{LinearFp8::weight} : 1;
+  Tensor t = p.tensor(op.inputs[weight]);
+  std::int64_t parts = 1;
+  if (op.type == Linear::op) parts = record_of<Linear>(op.attributes).parts;
+  if (op.type == LinearGradInput::op) parts = record_of<LinearGradInput>(op.attributes).parts;
+  for (std::size_t i = 2; i <= static_cast<std::size_t>(parts); ++i)
+    t.shape[0] += p.tensor(op.inputs[i]).shape[0];
   return operand(t);
 }
 
@@ -49,9 +53,9 @@ std::string second_operand(const Program& p, const Op& op) {
 std::string shape_text(const Program& p, const Op& op) {
   if (op.inputs.empty()) return op.outputs.empty() ? "" : operand(p.tensor(op.outputs[0]));
   std::string text = operand(p.tensor(op.inputs[0]));
-  if (is_product(op) || op.type.rfind("head_loss", 0) == 0)
+  if (is_product(op) || op.type.starts_with(HeadLoss::op))
     text = fmt::format("{} x {}", to_string(p.tensor(op.inputs[0]).shape), second_operand(p, op));
-  return op.attributes.integer("accumulate", 0) != 0 ? text + " +" : text;
+  return program::accumulates(op) ? text + " +" : text;
 }
 
 /// What makes two ops the same work.
@@ -168,7 +172,7 @@ Distinct distinct_kernels(const Program& p) {
   std::map<std::string, std::size_t> index;
   for (OpId id = 0; id < static_cast<OpId>(p.ops.size()); ++id) {
     const Op& op = p.op(id);
-    if (op.type == "release") continue;
+    if (op.type == program::Release::op) continue;
     const auto [at, is_new] = index.emplace(key_of(p, op), found.kernels.size());
     if (is_new) {
       KernelTime k{op.type, shape_text(p, op), op.name, std::string(name_of(op.action.kind)),

@@ -1,8 +1,8 @@
-#include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
 #include "kernels/fp8/fp8_quantize.hpp"
 #include "kernels/fp8/fp8_weights.hpp"
 #include "kernels/fp8/gemm_fp8.hpp"
+#include "program/ops/step_records.hpp"
 
 namespace ztrain::engine {
 namespace {
@@ -18,23 +18,22 @@ void require_aligned(const Binding& b) {
   for (const program::TensorId id : b.op.outputs) check(id);
 }
 
-bool rowwise(const Binding& b) {
-  return b.op.attributes.integer("rowwise") != 0;
-}
-
 template <class Code>
 Bound quantize(const Binding& b) {
-  const auto x = in_matrix<bf16>(b, 0);
-  const auto codes = out_matrix<Code>(b, 0);
-  float* const scales = b.output<float>(1);
-  const bool both = b.op.type == "fp8_quantize_both";
-  if (!rowwise(b))
-    return {[&exec = b.exec, x, codes, transposed = both ? b.output<std::uint8_t>(2) : nullptr, scales,
-             partials = b.output<float>(both ? 3 : 2)] {
+  const auto x = in_matrix<bf16>(b, Fp8Quantize::x);
+  const auto codes = out_matrix<Code>(b, Fp8Quantize::codes);
+  float* const scales = b.output<float>(Fp8Quantize::scales);
+  const bool both = b.op.type == Fp8QuantizeBoth::op;
+  if (!b.record<Quantization>().rowwise)
+    return {[&exec = b.exec, x, codes,
+             transposed = both ? b.output<std::uint8_t>(Fp8QuantizeBoth::transposed) : nullptr, scales,
+             partials = b.output<float>(both ? std::size_t{Fp8QuantizeBoth::workspace}
+                                             : std::size_t{Fp8Quantize::workspace})] {
               kernels::fp8_quantize_tensor<Code>(exec, x, codes, transposed, scales, partials);
             },
             nullptr};
-  const float* const columns = b.op.inputs.size() > 1 ? b.input<float>(1) : nullptr;
+  const float* const columns =
+      b.op.inputs.size() > Fp8Quantize::columns ? b.input<float>(Fp8Quantize::columns) : nullptr;
   return {[&exec = b.exec, x, columns, codes, scales] {
             kernels::fp8_quantize_rows<Code>(exec, x, columns, codes, scales);
           },
@@ -42,16 +41,16 @@ Bound quantize(const Binding& b) {
 }
 
 /// C[m, n] of A[m, k] and B[n, k]: operands A, its scales, B, its scales. bias: null for none.
-Bound fp8_product(const Binding& b, const std::byte* bias) {
+Bound fp8_product(const Binding& b, bool rowwise, const std::byte* bias) {
   require_aligned(b);
   kernels::GemmFp8Shape shape;
   shape.m = b.in(0).shape[0];
   shape.n = b.in(2).shape[0];
   shape.k = b.in(0).shape[1];
-  shape.scales = rowwise(b) ? kernels::Fp8Scales::rowwise : kernels::Fp8Scales::tensorwise;
+  shape.scales = rowwise ? kernels::Fp8Scales::rowwise : kernels::Fp8Scales::tensorwise;
   shape.accumulate = accumulates(b);
   shape.bias = bias != nullptr;
-  shape.fast_accumulation = b.op.type == "linear_fp8";
+  shape.fast_accumulation = b.op.type == LinearFp8::op;
   auto gemm = kernels::make_gemm_fp8(shape, {b.in(0).dtype, b.in(2).dtype, b.out(0).dtype});
   gemm->prepare(b.exec);
   // std::function wants copyable captures.
@@ -67,8 +66,6 @@ Bound prepared(const Binding& b, std::shared_ptr<kernels::Fp8Launch> launch) {
   return {[&exec = b.exec, launch] { launch->run(exec); }, nullptr};
 }
 
-}  // namespace
-
 Bound bind_fp8_quantize(const Binding& b) {
   require_aligned(b);
   if (b.out(0).dtype == DType::f8e4m3) return quantize<f8e4m3>(b);
@@ -77,48 +74,66 @@ Bound bind_fp8_quantize(const Binding& b) {
 
 Bound bind_fp8_transpose(const Binding& b) {
   require_aligned(b);
-  const Matrix<const std::uint8_t> from = in_matrix<std::uint8_t>(b, 0);
-  auto* const to = b.output<std::uint8_t>(0);
-  float* const ones = b.op.outputs.size() > 1 ? b.output<float>(1) : nullptr;
+  using Op = program::Fp8Transpose;
+  const Matrix<const std::uint8_t> from = in_matrix<std::uint8_t>(b, Op::codes);
+  auto* const to = b.output<std::uint8_t>(Op::transposed);
+  float* const ones = b.op.outputs.size() > Op::ones ? b.output<float>(Op::ones) : nullptr;
   return {[&exec = b.exec, from, to, ones] { kernels::fp8_transpose(exec, from, to, ones); }, nullptr};
 }
 
 Bound bind_linear_fp8(const Binding& b) {
-  return fp8_product(b, b.op.inputs.size() > 4 ? b.input<std::byte>(4) : nullptr);
+  return fp8_product(b, b.record<LinearFp8>().rowwise,
+                     b.op.inputs.size() > LinearFp8::bias ? b.input<std::byte>(LinearFp8::bias) : nullptr);
 }
 
 Bound bind_linear_fp8_gradient(const Binding& b) {
-  return fp8_product(b, nullptr);
+  return fp8_product(b, b.record<program::LinearFp8GradInput>().rowwise, nullptr);
 }
 
 Bound bind_fp8_largest(const Binding& b) {
+  using Op = program::Fp8Largest;
   std::vector<kernels::Fp8Search> searches;
-  const auto& p = b.op.attributes.integers("pieces");
-  for (std::size_t i = 0; i < p.size(); i += 5)
-    searches.push_back(
-        {{{b.input<bf16>(0) + p[i], p[i + 1]}, p[i + 2], p[i + 3]}, b.output<float>(0) + p[i + 4]});
-  return prepared(b, kernels::make_fp8_largest(searches, b.output<float>(1)));
+  for (const program::CodedPiece& p : b.record<Op>().pieces)
+    searches.push_back({{{b.input<bf16>(Op::parameter) + p.begin, p.count}, p.in_weight, p.row},
+                        b.output<float>(Op::slots) + p.slot});
+  return prepared(b, kernels::make_fp8_largest(searches, b.output<float>(Op::workspace)));
 }
 
 Bound bind_fp8_scales(const Binding& b) {
+  using Op = program::Fp8Scales;
   std::vector<kernels::Fp8Scaling> weights;
-  const auto& w = b.op.attributes.integers("weights");
-  for (std::size_t i = 0; i < b.op.outputs.size(); ++i) {
-    const std::int64_t* const at = w.data() + 6 * i;
+  for (const program::ScaledWeight& w : b.record<Op>().weights)
     weights.push_back(
-        {{b.input<float>(0) + at[0], at[1], at[2], at[3], at[4], at[5]}, out_vector<float>(b, i)});
-  }
+        {{b.input<float>(Op::slots) + w.first_slot, w.slots_per_shard, w.slot, w.begin, w.row, w.shard},
+         out_vector<float>(b, weights.size())});
   return prepared(b, kernels::make_fp8_scales(weights));
 }
 
 Bound bind_fp8_encode(const Binding& b) {
+  using Op = program::Fp8Encode;
   std::vector<kernels::Fp8Encoding> encodings;
-  const auto& p = b.op.attributes.integers("pieces");
-  for (std::size_t i = 0; i < p.size(); i += 5)
-    encodings.push_back({{{b.input<bf16>(0) + p[i], p[i + 1]}, p[i + 2], p[i + 3]},
-                         b.input<float>(static_cast<std::size_t>(p[i + 4])),
-                         b.output<f8e4m3>(0) + p[i]});
+  for (const program::CodedPiece& p : b.record<Op>().pieces)
+    encodings.push_back({{{b.input<bf16>(Op::parameter) + p.begin, p.count}, p.in_weight, p.row},
+                         b.input<float>(static_cast<std::size_t>(p.slot)),
+                         b.output<f8e4m3>(Op::codes) + p.begin});
   return prepared(b, kernels::make_fp8_encode(encodings));
+}
+
+}  // namespace
+
+std::span<const KernelRow> fp8_kernels() {
+  static constexpr KernelRow rows[] = {
+      {Fp8Quantize::op, bind_fp8_quantize},
+      {Fp8QuantizeBoth::op, bind_fp8_quantize},
+      {program::Fp8Transpose::op, bind_fp8_transpose},
+      {LinearFp8::op, bind_linear_fp8},
+      {program::LinearFp8GradInput::op, bind_linear_fp8_gradient},
+      {program::LinearFp8GradWeight::op, bind_linear_fp8_gradient},
+      {program::Fp8Largest::op, bind_fp8_largest},
+      {program::Fp8Scales::op, bind_fp8_scales},
+      {program::Fp8Encode::op, bind_fp8_encode},
+  };
+  return rows;
 }
 
 }  // namespace ztrain::engine

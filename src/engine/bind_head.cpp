@@ -1,27 +1,28 @@
-#include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
 #include "kernels/head/head_loss.hpp"
 #include "kernels/head/head_split.hpp"
+#include "program/ops/step_records.hpp"
 
 namespace ztrain::engine {
 namespace {
 
 template <class T>
 kernels::HeadLossInput<T> head_input(const Binding& b) {
-  return {in_matrix<T>(b, 0), in_matrix<T>(b, 1), in_vector<std::int32_t>(b, 2), in_vector<float>(b, 3)};
+  using Op = HeadLoss;  // its gradient begins with the same operands
+  return {in_matrix<T>(b, Op::h), in_matrix<T>(b, Op::weight), in_vector<std::int32_t>(b, Op::targets),
+          in_vector<float>(b, Op::token_weights)};
 }
 
 kernels::HeadLossShape head_shape(const Binding& b) {
-  return {b.in(0).shape[0], b.in(1).shape[0], b.in(1).shape[1]};
+  const Shape &h = b.in(HeadLoss::h).shape, &weight = b.in(HeadLoss::weight).shape;
+  return {h[0], weight[0], weight[1]};
 }
 
-}  // namespace
-
 Bound bind_head_loss(const Binding& b) {
-  return with_type(b.in(0).dtype, [&]<class T>(Type<T>) -> Bound {
+  return with_type(b.in(HeadLoss::h).dtype, [&]<class T>(Type<T>) -> Bound {
     const auto input = head_input<T>(b);
-    const auto loss = out_vector<double>(b, 0);
-    const auto workspace = out_vector<std::byte>(b, 1);
+    const auto loss = out_vector<double>(b, HeadLoss::loss);
+    const auto workspace = out_vector<std::byte>(b, HeadLoss::workspace);
     const auto head = std::make_shared<kernels::HeadLoss<T>>(head_shape(b));
     head->prepare_products(b.exec);
     return {[&exec = b.exec, head, input, loss, workspace] { head->run(exec, input, loss, workspace); },
@@ -32,16 +33,17 @@ Bound bind_head_loss(const Binding& b) {
 Bound bind_head_loss_grad(const Binding& b) {
   // A frozen weight has no gradient.
   using enum kernels::WeightGradient;
-  const bool weight_grad = b.op.outputs.size() > 3;
+  using Op = program::HeadLossGrad;
+  const bool weight_grad = b.op.outputs.size() > Op::dweight;
   const auto weight_gradient = !weight_grad ? none : accumulates(b) ? add : write;
-  const DType gradient = weight_grad ? b.out(3).dtype : b.in(0).dtype;
-  return with_gradient_types(b.in(0).dtype, gradient, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
+  const DType type = b.in(Op::h).dtype, gradient = weight_grad ? b.out(Op::dweight).dtype : type;
+  return with_gradient_types(type, gradient, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
     const auto input = head_input<T>(b);
-    const auto* scalars = b.input<StepScalars>(4);
-    const auto loss = out_vector<double>(b, 0);
-    const auto dh = out_matrix<T>(b, 1);
-    const auto dw = weight_grad ? out_matrix<G>(b, 3) : Matrix<G>{};
-    const auto workspace = out_vector<std::byte>(b, 2);
+    const auto* scalars = b.input<StepScalars>(Op::scalars);
+    const auto loss = out_vector<double>(b, Op::loss);
+    const auto dh = out_matrix<T>(b, Op::dh);
+    const auto dw = weight_grad ? out_matrix<G>(b, Op::dweight) : Matrix<G>{};
+    const auto workspace = out_vector<std::byte>(b, Op::workspace);
     auto head = std::make_shared<kernels::HeadLossGrad<T, G>>(head_shape(b), weight_gradient);
     head->prepare_products(b.exec);
     return {[&exec = b.exec, head, input, scalars, loss, dh, dw, workspace] {
@@ -51,13 +53,10 @@ Bound bind_head_loss_grad(const Binding& b) {
   });
 }
 
-namespace {
-
 /// Of an op that works on a chunk of the tokens: that chunk of operands of all tokens.
 struct ChunkOf {
   std::int64_t begin, rows;
-  explicit ChunkOf(const Binding& b)
-      : begin(b.op.attributes.integer("begin")), rows(b.op.attributes.integer("rows")) {}
+  explicit ChunkOf(const program::HeadChunk& chunk) : begin(chunk.begin), rows(chunk.rows) {}
 
   template <class T>
   Matrix<T> of(const Matrix<T>& all) const {
@@ -69,31 +68,31 @@ struct ChunkOf {
   }
 };
 
-kernels::HeadChunkShape chunk_shape(const Binding& b, std::size_t weight) {
-  return {
-      ChunkOf(b).rows, b.in(weight).shape[1], {b.op.attributes.integer("first_word"), b.in(weight).shape[0]}};
+kernels::HeadChunkShape chunk_shape(const program::HeadChunk& chunk, const Shape& weight) {
+  return {chunk.rows, weight[1], {chunk.first_word, weight[0]}};
 }
 
-/// sums: the operand with the sums of all members; targets and weights follow at `targets`.
-kernels::ChunkTokens chunk_tokens(const Binding& b, std::size_t sums, std::size_t targets) {
-  const ChunkOf chunk(b);
-  return {{b.input<kernels::LogitSums>(sums), b.in(sums).shape[0]},
-          chunk.of(in_vector<std::int32_t>(b, targets)),
-          chunk.of(in_vector<float>(b, targets + 1))};
+/// The sums of all members, and targets and weights of the chunk.
+template <class Record>
+kernels::ChunkTokens chunk_tokens(const Binding& b) {
+  const ChunkOf chunk(b.record<Record>());
+  return {{b.input<kernels::LogitSums>(Record::sums), b.in(Record::sums).shape[0]},
+          chunk.of(in_vector<std::int32_t>(b, Record::targets)),
+          chunk.of(in_vector<float>(b, Record::token_weights))};
 }
-
-}  // namespace
 
 Bound bind_head_logits(const Binding& b) {
-  return with_type(b.in(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const ChunkOf chunk(b);
-    const auto h = chunk.of(in_matrix<T>(b, 0));
-    const auto weight = in_matrix<T>(b, 1);
-    const auto targets = chunk.of(in_vector<std::int32_t>(b, 2));
-    const auto logits = out_matrix<acc_t<T>>(b, 0);
-    const Vector<kernels::LogitSums> sums{b.output<kernels::LogitSums>(1), b.out(1).shape[0]};
-    const auto workspace = out_vector<std::byte>(b, 2);
-    const auto head = std::make_shared<kernels::HeadLogits<T>>(chunk_shape(b, 1));
+  using Op = program::HeadLogits;
+  const auto record = b.record<Op>();
+  return with_type(b.in(Op::h).dtype, [&]<class T>(Type<T>) -> Bound {
+    const ChunkOf chunk(record);
+    const auto h = chunk.of(in_matrix<T>(b, Op::h));
+    const auto weight = in_matrix<T>(b, Op::weight);
+    const auto targets = chunk.of(in_vector<std::int32_t>(b, Op::targets));
+    const auto logits = out_matrix<acc_t<T>>(b, Op::logits);
+    const Vector<kernels::LogitSums> sums{b.output<kernels::LogitSums>(Op::sums), b.out(Op::sums).shape[0]};
+    const auto workspace = out_vector<std::byte>(b, Op::workspace);
+    const auto head = std::make_shared<kernels::HeadLogits<T>>(chunk_shape(record, b.in(Op::weight).shape));
     head->prepare_products(b.exec);
     return {[&exec = b.exec, head, h, weight, targets, logits, sums, workspace] {
               head->run(exec, h, weight, targets, logits, sums, workspace);
@@ -103,32 +102,51 @@ Bound bind_head_logits(const Binding& b) {
 }
 
 Bound bind_head_split_loss(const Binding& b) {
-  return {
-      [&exec = b.exec, tokens = chunk_tokens(b, 0, 1), add = accumulates(b), nll = out_vector<double>(b, 1),
-       loss = out_vector<double>(b, 0)] { kernels::head_split_loss(exec, tokens, add, nll, loss); },
-      nullptr};
+  using Op = program::HeadSplitLoss;
+  return {[&exec = b.exec, tokens = chunk_tokens<Op>(b), add = accumulates(b),
+           nll = out_vector<double>(b, Op::nll), loss = out_vector<double>(b, Op::loss)] {
+            kernels::head_split_loss(exec, tokens, add, nll, loss);
+          },
+          nullptr};
 }
 
 Bound bind_head_logits_grad(const Binding& b) {
   using enum kernels::WeightGradient;
-  const bool weight_grad = b.op.outputs.size() > 3;
+  using Op = program::HeadLogitsGrad;
+  const bool weight_grad = b.op.outputs.size() > Op::dweight;
   const auto weight_gradient = !weight_grad ? none : accumulates(b) ? add : write;
-  const DType type = b.in(2).dtype, gradient = weight_grad ? b.out(3).dtype : type;
+  const DType type = b.in(Op::h).dtype, gradient = weight_grad ? b.out(Op::dweight).dtype : type;
+  const auto record = b.record<Op>();
   return with_gradient_types(type, gradient, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
-    const ChunkOf chunk(b);
-    const auto logits = out_matrix<acc_t<T>>(b, 2);
-    const auto h = chunk.of(in_matrix<T>(b, 2));
-    const auto weight = in_matrix<T>(b, 3);
-    const auto dh = chunk.of(out_matrix<T>(b, 0));
-    const auto dw = weight_grad ? out_matrix<G>(b, 3) : Matrix<G>{};
-    auto head = std::make_shared<kernels::HeadLogitsGrad<T, G>>(chunk_shape(b, 3), weight_gradient);
+    const ChunkOf chunk(record);
+    const auto logits = out_matrix<acc_t<T>>(b, Op::spent);
+    const auto h = chunk.of(in_matrix<T>(b, Op::h));
+    const auto weight = in_matrix<T>(b, Op::weight);
+    const auto dh = chunk.of(out_matrix<T>(b, Op::dh));
+    const auto dw = weight_grad ? out_matrix<G>(b, Op::dweight) : Matrix<G>{};
+    const kernels::HeadChunkShape shape = chunk_shape(record, b.in(Op::weight).shape);
+    auto head = std::make_shared<kernels::HeadLogitsGrad<T, G>>(shape, weight_gradient);
     head->prepare_products(b.exec);
-    return {[&exec = b.exec, head, logits, tokens = chunk_tokens(b, 1, 4), h, weight,
-             scalars = b.input<StepScalars>(6), dh, dw, workspace = out_vector<std::byte>(b, 1)] {
+    return {[&exec = b.exec, head, logits, tokens = chunk_tokens<Op>(b), h, weight,
+             scalars = b.input<StepScalars>(Op::scalars), dh, dw,
+             workspace = out_vector<std::byte>(b, Op::workspace)] {
               head->run(exec, logits, tokens, h, weight, scalars, dh, dw, workspace);
             },
             nullptr, product_notes(b, head->product())};
   });
+}
+
+}  // namespace
+
+std::span<const KernelRow> head_kernels() {
+  static constexpr KernelRow rows[] = {
+      {HeadLoss::op, bind_head_loss},
+      {program::HeadLossGrad::op, bind_head_loss_grad},
+      {program::HeadLogits::op, bind_head_logits},
+      {program::HeadSplitLoss::op, bind_head_split_loss},
+      {program::HeadLogitsGrad::op, bind_head_logits_grad},
+  };
+  return rows;
 }
 
 }  // namespace ztrain::engine

@@ -1,6 +1,5 @@
 #include <utility>
 
-#include "engine/binders.hpp"
 #include "engine/dispatch.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "kernels/attention/rope.hpp"
@@ -12,6 +11,7 @@
 #include "kernels/elementwise/swiglu.hpp"
 #include "kernels/head/embedding.hpp"
 #include "kernels/norm/rmsnorm.hpp"
+#include "program/ops/step_records.hpp"
 
 namespace ztrain::engine {
 namespace {
@@ -43,43 +43,45 @@ std::pair<Columns<T>, Columns<T>> gate_and_up_out(const Binding& b, std::size_t 
 }
 
 /// Of a table that is split over an axis.
+template <class Record>
 kernels::TableRows table_rows(const Binding& b) {
-  return {b.op.attributes.integer("first_row", 0), b.op.attributes.integer("rows", 0)};
+  const auto record = b.record<Record>();
+  return {record.first_row, record.rows};
 }
-
-}  // namespace
 
 Bound bind_embedding(const Binding& b) {
   return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto tokens = in_vector<std::int32_t>(b, 0);
-    const auto weight = in_matrix<T>(b, 1);
-    const auto x = out_matrix<T>(b, 0);
-    return {[&exec = b.exec, tokens, weight, x, rows = table_rows(b)] {
-              kernels::embedding_forward<T>(exec, tokens, weight, x, rows);
+    const auto tokens = in_vector<std::int32_t>(b, Embedding::tokens);
+    const auto weight = in_matrix<T>(b, Embedding::weight);
+    const auto y = out_matrix<T>(b, Embedding::y);
+    return {[&exec = b.exec, tokens, weight, y, rows = table_rows<Embedding>(b)] {
+              kernels::embedding_forward<T>(exec, tokens, weight, y, rows);
             },
             nullptr};
   });
 }
 
 Bound bind_embedding_grad(const Binding& b) {
-  return with_gradient_types(b.in(1).dtype, b.out(0).dtype, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
-    const auto tokens = in_vector<std::int32_t>(b, 0);
-    const auto dx = in_matrix<T>(b, 1);
-    const auto dw = out_matrix<G>(b, 0);
-    return {[&exec = b.exec, tokens, dx, dw, add = accumulates(b), rows = table_rows(b)] {
-              kernels::embedding_backward<T, G>(exec, tokens, dx, dw, add, rows);
-            },
-            nullptr};
-  });
+  using Op = EmbeddingGrad;
+  return with_gradient_types(
+      b.in(Op::dy).dtype, b.out(Op::dweight).dtype, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
+        const auto tokens = in_vector<std::int32_t>(b, Op::tokens);
+        const auto dy = in_matrix<T>(b, Op::dy);
+        const auto dweight = out_matrix<G>(b, Op::dweight);
+        return {[&exec = b.exec, tokens, dy, dweight, add = accumulates(b), rows = table_rows<Op>(b)] {
+                  kernels::embedding_backward<T, G>(exec, tokens, dy, dweight, add, rows);
+                },
+                nullptr};
+      });
 }
 
 Bound bind_rmsnorm(const Binding& b) {
   return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto weight = in_vector<T>(b, 1);
-    const auto x = norm_rows(in_vector<T>(b, 0), weight.count);
-    const auto y = norm_rows(out_vector<T>(b, 0), weight.count);
-    const auto rstd = out_vector<acc_t<T>>(b, 1);
-    return {[&exec = b.exec, x, weight, y, rstd, eps = b.op.attributes.number("eps")] {
+    const auto weight = in_vector<T>(b, RmsNorm::weight);
+    const auto x = norm_rows(in_vector<T>(b, RmsNorm::x), weight.count);
+    const auto y = norm_rows(out_vector<T>(b, RmsNorm::y), weight.count);
+    const auto rstd = out_vector<acc_t<T>>(b, RmsNorm::rstd);
+    return {[&exec = b.exec, x, weight, y, rstd, eps = b.record<RmsNorm>().eps] {
               kernels::rmsnorm_forward<T>(exec, x, weight, eps, y, rstd);
             },
             nullptr};
@@ -87,14 +89,15 @@ Bound bind_rmsnorm(const Binding& b) {
 }
 
 Bound bind_add_rmsnorm(const Binding& b) {
+  using Op = AddRmsNorm;
   return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto x = in_matrix<T>(b, 0);
-    const auto addend = in_matrix<T>(b, 1);
-    const auto weight = in_vector<T>(b, 2);
-    const auto sum = out_matrix<T>(b, 0);
-    const auto y = out_matrix<T>(b, 1);
-    const auto rstd = out_vector<acc_t<T>>(b, 2);
-    return {[&exec = b.exec, x, addend, weight, sum, y, rstd, eps = b.op.attributes.number("eps")] {
+    const auto x = in_matrix<T>(b, Op::x);
+    const auto addend = in_matrix<T>(b, Op::addend);
+    const auto weight = in_vector<T>(b, Op::weight);
+    const auto sum = out_matrix<T>(b, Op::sum);
+    const auto y = out_matrix<T>(b, Op::y);
+    const auto rstd = out_vector<acc_t<T>>(b, Op::rstd);
+    return {[&exec = b.exec, x, addend, weight, sum, y, rstd, eps = b.record<Op>().eps] {
               kernels::add_rmsnorm_forward<T>(exec, x, addend, weight, eps, sum, y, rstd);
             },
             nullptr};
@@ -102,55 +105,53 @@ Bound bind_add_rmsnorm(const Binding& b) {
 }
 
 Bound bind_rmsnorm_grad(const Binding& b) {
+  using Op = RmsNormGrad;
   return with_gradient_types(
-      b.out(0).dtype, b.out(1).dtype, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
-        const auto weight = in_vector<T>(b, 1);
-        const auto x = norm_rows(in_vector<T>(b, 0), weight.count);
-        const auto rstd = in_vector<acc_t<T>>(b, 2);
-        const auto dy = norm_rows(in_vector<T>(b, 3), weight.count);
-        const auto addend = b.op.attributes.integer("addend") ? norm_rows(in_vector<T>(b, 4), weight.count)
-                                                              : Matrix<const T>{};
-        const auto dx = norm_rows(out_vector<T>(b, 0), weight.count);
-        const auto dw = out_vector<G>(b, 1);
-        void* workspace = b.output<std::byte>(2);
-        return {[&exec = b.exec, x, weight, rstd, dy, addend, dx, dw, add = accumulates(b), workspace] {
-                  kernels::rmsnorm_backward<T, G>(exec, x, weight, rstd, dy, addend, dx, dw, add, workspace);
+      b.out(Op::dx).dtype, b.out(Op::dweight).dtype, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
+        const auto weight = in_vector<T>(b, Op::weight);
+        const auto rows = [&](std::size_t i) { return norm_rows(in_vector<T>(b, i), weight.count); };
+        const auto x = rows(Op::x);
+        const auto rstd = in_vector<acc_t<T>>(b, Op::rstd);
+        const auto dy = rows(Op::dy);
+        const auto addend = b.record<Op>().has_addend ? rows(Op::addend) : Matrix<const T>{};
+        const auto dx = norm_rows(out_vector<T>(b, Op::dx), weight.count);
+        const auto dweight = out_vector<G>(b, Op::dweight);
+        void* workspace = b.output<std::byte>(Op::workspace);
+        return {[&exec = b.exec, x, weight, rstd, dy, addend, dx, dweight, add = accumulates(b), workspace] {
+                  kernels::rmsnorm_backward<T, G>(exec, x, weight, rstd, dy, addend, dx, dweight, add,
+                                                  workspace);
                 },
                 nullptr};
       });
 }
 
 Bound bind_rope_table(const Binding& b) {
-  const Attributes& a = b.op.attributes;
+  const auto record = b.record<RopeTable>();
   kernels::RopeScaling scaling;
-  if (a.text("scaling") == "llama3") {
+  if (record.scaling == "llama3") {
     scaling.kind = kernels::RopeScaling::Kind::llama3;
-    scaling.factor = a.number("factor");
-    scaling.low_freq_factor = a.number("low_freq_factor");
-    scaling.high_freq_factor = a.number("high_freq_factor");
-    scaling.original_max_position = static_cast<double>(a.integer("original_max_position"));
+    scaling.factor = record.factor;
+    scaling.low_freq_factor = record.low_freq_factor;
+    scaling.high_freq_factor = record.high_freq_factor;
+    scaling.original_max_position = static_cast<double>(record.original_max_position);
   }
-  const auto positions = in_vector<std::int32_t>(b, 0);
-  const double theta = a.number("theta");
-  if (b.out(0).dtype == DType::f64)
-    return {[&exec = b.exec, positions, theta, scaling, table = out_matrix<double>(b, 0)] {
-              kernels::rope_table<double>(exec, positions, theta, scaling, table);
+  const auto make = [&]<class T>(Type<T>) -> Bound {
+    return {[&exec = b.exec, positions = in_vector<std::int32_t>(b, RopeTable::positions),
+             theta = record.theta, scaling, table = out_matrix<T>(b, RopeTable::table)] {
+              kernels::rope_table<T>(exec, positions, theta, scaling, table);
             },
             nullptr};
-  return {[&exec = b.exec, positions, theta, scaling, table = out_matrix<float>(b, 0)] {
-            kernels::rope_table<float>(exec, positions, theta, scaling, table);
-          },
-          nullptr};
+  };
+  return b.out(RopeTable::table).dtype == DType::f64 ? make(Type<double>{}) : make(Type<float>{});
 }
 
 Bound bind_rope(const Binding& b) {
   return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto x = in_matrix<T>(b, 0);
-    const auto table = in_matrix<acc_t<T>>(b, 1);
-    const auto y = out_matrix<T>(b, 0);
-    const bool inverse = b.op.attributes.integer("inverse") != 0;
-    return {[&exec = b.exec, x, table, inverse, y, heads = b.op.attributes.integer("heads", 0)] {
-              kernels::rope_apply<T>(exec, x, table, inverse, y, heads);
+    const auto x = in_matrix<T>(b, Rope::x);
+    const auto table = in_matrix<acc_t<T>>(b, Rope::table);
+    const auto y = out_matrix<T>(b, Rope::y);
+    return {[&exec = b.exec, x, table, y, record = b.record<Rope>()] {
+              kernels::rope_apply<T>(exec, x, table, record.inverse, y, record.heads);
             },
             nullptr};
   });
@@ -159,7 +160,7 @@ Bound bind_rope(const Binding& b) {
 Bound bind_swiglu(const Binding& b) {
   return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
     const auto [gate, up] = gate_and_up_in<T>(b, b.op.inputs.size());
-    const auto y = out_matrix<T>(b, 0);
+    const auto y = out_matrix<T>(b, Swiglu::y);
     return {[&exec = b.exec, gate, up, y] { kernels::swiglu_forward<T>(exec, gate, up, y); }, nullptr};
   });
 }
@@ -179,55 +180,75 @@ Bound bind_swiglu_grad(const Binding& b) {
 
 Bound bind_add(const Binding& b) {
   return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto x = in_vector<T>(b, 0);
-    const auto y = in_vector<T>(b, 1);
-    const auto sum = out_vector<T>(b, 0);
-    return {[&exec = b.exec, x, y, sum] { kernels::add<T>(exec, x, y, sum); }, nullptr};
+    const auto x = in_vector<T>(b, Add::x);
+    const auto addend = in_vector<T>(b, Add::addend);
+    const auto sum = out_vector<T>(b, Add::sum);
+    return {[&exec = b.exec, x, addend, sum] { kernels::add<T>(exec, x, addend, sum); }, nullptr};
   });
 }
 
 Bound bind_select_row(const Binding& b) {
   return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto x = in_matrix<T>(b, 0);
-    const auto index = in_vector<std::int32_t>(b, 1);
-    const auto y = out_matrix<T>(b, 0);
+    const auto x = in_matrix<T>(b, SelectRow::x);
+    const auto index = in_vector<std::int32_t>(b, SelectRow::index);
+    const auto y = out_matrix<T>(b, SelectRow::y);
     return {[&exec = b.exec, x, index, y] { kernels::select_row<T>(exec, x, index, y); }, nullptr};
   });
 }
 
 Bound bind_swap_blocks(const Binding& b) {
   return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto x = in_vector<T>(b, 0);
-    const auto y = out_vector<T>(b, 0);
-    return {
-        [&exec = b.exec, x, outer = b.op.attributes.integer("outer"),
-         inner = b.op.attributes.integer("inner"), y] { kernels::swap_blocks<T>(exec, x, outer, inner, y); },
-        nullptr};
-  });
-}
-
-Bound bind_scale(const Binding& b) {
-  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto x = in_vector<T>(b, 0);
-    const auto y = out_vector<T>(b, 0);
-    return {[&exec = b.exec, x, y, factor = b.op.attributes.number("factor")] {
-              kernels::scale<T>(exec, x, factor, y);
+    const auto x = in_vector<T>(b, program::SwapBlocks::x);
+    const auto y = out_vector<T>(b, program::SwapBlocks::y);
+    return {[&exec = b.exec, x, blocks = b.record<program::SwapBlocks>(), y] {
+              kernels::swap_blocks<T>(exec, x, blocks.outer, blocks.inner, y);
             },
             nullptr};
   });
 }
 
-Bound bind_dropout(const Binding& b) {
-  const Attributes& a = b.op.attributes;
-  const kernels::DropoutMask mask{a.number("rate"), static_cast<std::uint64_t>(a.integer("key")),
-                                  a.integer("first_token")};
+Bound bind_scale(const Binding& b) {
   return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto x = in_matrix<T>(b, 0);
-    const auto* scalars = b.input<StepScalars>(1);
-    const auto y = out_matrix<T>(b, 0);
+    const auto x = in_vector<T>(b, Scale::x);
+    const auto y = out_vector<T>(b, Scale::y);
+    return {
+        [&exec = b.exec, x, y, factor = b.record<Scale>().factor] { kernels::scale<T>(exec, x, factor, y); },
+        nullptr};
+  });
+}
+
+Bound bind_dropout(const Binding& b) {
+  const auto record = b.record<Dropout>();
+  const kernels::DropoutMask mask{record.rate, static_cast<std::uint64_t>(record.key), record.first_token};
+  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
+    const auto x = in_matrix<T>(b, Dropout::x);
+    const auto* scalars = b.input<StepScalars>(Dropout::scalars);
+    const auto y = out_matrix<T>(b, Dropout::y);
     return {[&exec = b.exec, x, mask, scalars, y] { kernels::dropout<T>(exec, x, mask, scalars, y); },
             nullptr};
   });
+}
+
+}  // namespace
+
+std::span<const KernelRow> model_kernels() {
+  static constexpr KernelRow rows[] = {
+      {Embedding::op, bind_embedding},
+      {EmbeddingGrad::op, bind_embedding_grad},
+      {RmsNorm::op, bind_rmsnorm},
+      {AddRmsNorm::op, bind_add_rmsnorm},
+      {RmsNormGrad::op, bind_rmsnorm_grad},
+      {RopeTable::op, bind_rope_table},
+      {Rope::op, bind_rope},
+      {Swiglu::op, bind_swiglu},
+      {SwigluGrad::op, bind_swiglu_grad},
+      {Add::op, bind_add},
+      {Scale::op, bind_scale},
+      {Dropout::op, bind_dropout},
+      {SelectRow::op, bind_select_row},
+      {program::SwapBlocks::op, bind_swap_blocks},
+  };
+  return rows;
 }
 
 }  // namespace ztrain::engine

@@ -1,42 +1,29 @@
-// The optimizer's op. inputs: gradient, scalars, then the outputs again; outputs: parameter, (master), states
-// in the order of the rule's states(). Attributes:
-//   rule                        name of a row of the optimizer table
-//   master 0|1                  whether there is a separate master
-//   beta1, beta2, eps, momentum, nesterov 0|1
-//   stochastic 0|1, seed        rounding of parameters that have no master
-//   pieces                      eight integers each: begin, count, group, stream, slice_begin, run, stride,
-//                               offset (kernels/optimizer/optimizer_step.hpp; stream's bits read as an
-//                               unsigned number)
-//   lr_scales, weight_decays    one number per group
+// The optimizer's op (program/ops/step_records.hpp).
 
 #include <bit>
 
-#include "engine/binders.hpp"
+#include "engine/dispatch.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "kernels/optimizer/optimizer_step.hpp"
 #include "layout/layout.hpp"
+#include "program/ops/step_records.hpp"
 
 namespace ztrain::engine {
 namespace {
 
 static_assert(optim::block == quantum, "blocks of states may not straddle shards");
 
-constexpr std::size_t piece_fields = 8;
+using program::OptimizerStep;
 
-std::vector<kernels::OptimizerPiece> pieces_of(const Attributes& a) {
-  const std::vector<std::int64_t>& fields = a.integers("pieces");
-  const std::vector<double>&scales = a.numbers("lr_scales"), &decays = a.numbers("weight_decays");
-  ASSERT(fields.size() % piece_fields == 0, "optimizer_step: {} integers in pieces, not a multiple of {}",
-         fields.size(), piece_fields);
+std::vector<kernels::OptimizerPiece> pieces_of(const OptimizerStep& step) {
   std::vector<kernels::OptimizerPiece> pieces;
-  for (std::size_t i = 0; i < fields.size(); i += piece_fields) {
-    const std::int64_t* f = &fields[i];
-    const auto group = static_cast<std::size_t>(f[2]);
-    ASSERT(group < scales.size() && group < decays.size(),
-           "optimizer_step: group {}, but {} lr_scales and {} weight_decays", f[2], scales.size(),
-           decays.size());
-    pieces.push_back({f[0], f[1], scales[group], decays[group], std::bit_cast<std::uint64_t>(f[3]), f[4],
-                      f[5], f[6], f[7]});
+  for (const program::SteppedPiece& p : step.pieces) {
+    const auto group = static_cast<std::size_t>(p.group);
+    ASSERT(group < step.lr_scales.size() && group < step.weight_decays.size(),
+           "optimizer_step: group {}, but {} lr_scales and {} weight_decays", p.group, step.lr_scales.size(),
+           step.weight_decays.size());
+    pieces.push_back({p.begin, p.count, step.lr_scales[group], step.weight_decays[group],
+                      std::bit_cast<std::uint64_t>(p.stream), p.slice_begin, p.run, p.stride, p.offset});
   }
   return pieces;
 }
@@ -58,30 +45,39 @@ void check_state(const program::Tensor& tensor, const optim::StateInfo& info, DT
          tensor.name, elements(tensor.shape), parameters, items);
 }
 
-}  // namespace
-
 Bound bind_optimizer_step(const Binding& b) {
-  const Attributes& a = b.op.attributes;
-  const optim::Settings settings{a.number("beta1"), a.number("beta2"), a.number("eps"), a.number("momentum"),
-                                 a.integer("nesterov") != 0};
-  const auto states = optim::find(a.text("rule")).states(settings);
-  const bool master = a.integer("master") != 0;
-  const std::size_t first = master ? 2 : 1;
+  const auto record = b.record<OptimizerStep>();
+  const optim::Settings settings{record.beta1, record.beta2, record.eps, record.momentum, record.nesterov};
+  const auto states = optim::find(record.rule).states(settings);
+  const std::size_t first = record.master ? 2 : 1;
   ASSERT(b.op.outputs.size() == first + states.size(), "optimizer_step: {} has {} outputs, not {}",
-         a.text("rule"), b.op.outputs.size(), first + states.size());
+         record.rule, b.op.outputs.size(), first + states.size());
   const DType moments = moments_type(b, states, first);
-  kernels::OptimizerArrays arrays{
-      b.output<std::byte>(0), master ? b.output<std::byte>(1) : nullptr, b.input<std::byte>(0), {}};
+  kernels::OptimizerArrays arrays{b.output<std::byte>(OptimizerStep::parameter),
+                                  record.master ? b.output<std::byte>(1) : nullptr,
+                                  b.input<std::byte>(OptimizerStep::gradient),
+                                  {}};
   for (std::size_t s = 0; s < states.size(); ++s) {
     check_state(b.out(first + s), states[s], moments, elements(b.out(0).shape));
     arrays.states.push_back(b.output<std::byte>(first + s));
   }
   const kernels::OptimizerTypes types{b.out(0).dtype, b.out(first - 1).dtype, b.in(0).dtype, moments};
-  const kernels::Rounding rounding{a.integer("stochastic") != 0,
-                                   static_cast<std::uint64_t>(a.integer("seed"))};
+  const kernels::Rounding rounding{record.stochastic, static_cast<std::uint64_t>(record.seed)};
   std::shared_ptr<kernels::OptimizerStep> step =
-      kernels::make_optimizer_step(a.text("rule"), settings, types, arrays, pieces_of(a), rounding);
-  return {[&exec = b.exec, step, scalars = b.input<StepScalars>(1)] { step->run(exec, scalars); }, nullptr};
+      kernels::make_optimizer_step(record.rule, settings, types, arrays, pieces_of(record), rounding);
+  return {[&exec = b.exec, step, scalars = b.input<StepScalars>(OptimizerStep::scalars)] {
+            step->run(exec, scalars);
+          },
+          nullptr};
+}
+
+}  // namespace
+
+std::span<const KernelRow> optimizer_kernels() {
+  static constexpr KernelRow rows[] = {
+      {OptimizerStep::op, bind_optimizer_step},
+  };
+  return rows;
 }
 
 }  // namespace ztrain::engine

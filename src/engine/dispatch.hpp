@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "engine/kernel_table.hpp"
 #include "kernel_interface/view.hpp"
+#include "program/ops/op_type.hpp"
 
 namespace ztrain::engine {
 
@@ -70,7 +71,7 @@ Vector<T> out_vector(const Binding& b, std::size_t i) {
 }
 
 inline bool accumulates(const Binding& b) {
-  return b.op.attributes.integer("accumulate", 0) != 0;
+  return program::accumulates(b.op);
 }
 
 }  // namespace ztrain::engine

@@ -5,10 +5,14 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/record.hpp"
 #include "engine/job_memory.hpp"
+#include "kernels/gemm/gemm.hpp"
 #include "kernels/launch/exec.hpp"
 #include "program/ir/program.hpp"
 #include "runtime/comm/mesh_comms.hpp"
@@ -30,6 +34,11 @@ struct Binding {
   kernels::Exec& exec;  ///< of the op's stream
   int time = 0;         ///< how often the op was issued before, where Program::repeat has it
 
+  /// What the op carries (model/op_records.hpp).
+  template <class Record>
+  Record record() const {
+    return record_of<Record>(op.attributes);
+  }
   const program::Tensor& in(std::size_t i) const { return program.tensor(op.inputs.at(i)); }
   const program::Tensor& out(std::size_t i) const { return program.tensor(op.outputs.at(i)); }
   template <class T>
@@ -61,7 +70,20 @@ struct Bound {
   std::vector<Note> notes{};
 };
 
+/// How an op becomes a call. Rows stand with their binders, in a file for each kind of op.
+struct KernelRow {
+  std::string_view op;
+  Bound (*bind)(const Binding&);
+};
+
+/// All rows, kind by kind.
+std::vector<std::span<const KernelRow>> kernel_table();
+
 /// Throws Error naming the op when the table has no kernel for it, or not for its dtypes.
 Bound bind(const Binding& binding);
+
+/// How a product is done, on CPUs: the library chooses by what the processor has. On GPUs only what is slow.
+/// gemm: after prepare().
+std::vector<Note> product_notes(const Binding& b, const kernels::Gemm& gemm);
 
 }  // namespace ztrain::engine

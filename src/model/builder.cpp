@@ -32,11 +32,11 @@ ValueId Builder::parameter(const std::string& name, Shape shape, Init init, doub
   return id;
 }
 
-ValueId Builder::emit(std::string op, const std::string& name, std::vector<ValueId> inputs, Shape shape,
-                      DType dtype, Attributes attributes) {
+ValueId Builder::append(std::string_view op, const std::string& name, std::vector<ValueId> inputs,
+                        Shape shape, DType dtype, Attributes attributes) {
   const auto out = static_cast<ValueId>(graph_.values.size());
   graph_.values.push_back({name, dtype, std::move(shape), Role::activation, -1});
-  graph_.nodes.push_back({std::move(op),
+  graph_.nodes.push_back({std::string(op),
                           name,
                           std::move(inputs),
                           {out},
@@ -54,20 +54,14 @@ ValueId Builder::extra_output(const std::string& name, Shape shape) {
 }
 
 ValueId Builder::embedding(const std::string& name, ValueId tokens, ValueId weight) {
-  return emit("embedding", name, {tokens, weight}, {shape(tokens)[0], shape(weight)[1]}, compute_);
+  return emit(Embedding{}, name, {tokens, weight}, {shape(tokens)[0], shape(weight)[1]}, compute_);
 }
 
-ValueId Builder::rms_norm(const std::string& name, ValueId x, ValueId weight, double eps) {
+ValueId Builder::rms_norm(const std::string& name, ValueId x, ValueId weight, const RmsNorm& norm) {
   REQUIRE(shape(x)[1] % shape(weight)[0] == 0, "{}: input {} does not fit weight {}", name,
           to_string(shape(x)), to_string(shape(weight)));
-  const ValueId y = emit("rmsnorm", name, {x, weight}, shape(x), compute_, {{"eps", eps}});
+  const ValueId y = emit(norm, name, {x, weight}, shape(x), compute_);
   extra_output(name + ".rstd", {elements(shape(x)) / shape(weight)[0]});
-  return y;
-}
-
-ValueId Builder::head_norm(const std::string& name, ValueId x, ValueId weight, double eps) {
-  const ValueId y = rms_norm(name, x, weight, eps);
-  graph_.nodes.back().attributes.set("of_heads", std::int64_t{1});
   return y;
 }
 
@@ -76,42 +70,40 @@ ValueId Builder::linear(const std::string& name, ValueId x, ValueId weight, Valu
           to_string(shape(weight)));
   std::vector<ValueId> inputs{x, weight};
   if (bias >= 0) inputs.push_back(bias);
-  return emit("linear", name, std::move(inputs), {shape(x)[0], shape(weight)[0]}, compute_);
+  return emit(Linear{}, name, std::move(inputs), {shape(x)[0], shape(weight)[0]}, compute_);
 }
 
 ValueId Builder::rope_table(const std::string& name, ValueId positions, std::int64_t head_dim,
-                            Attributes scaling) {
-  return emit("rope_table", name, {positions}, {shape(positions)[0], head_dim}, statistics(),
-              std::move(scaling));
+                            const RopeTable& scaling) {
+  return emit(scaling, name, {positions}, {shape(positions)[0], head_dim}, statistics());
 }
 
 ValueId Builder::rope(const std::string& name, ValueId x, ValueId table) {
-  return emit("rope", name, {x, table}, shape(x), compute_, {{"inverse", std::int64_t{0}}});
+  return emit(Rope{}, name, {x, table}, shape(x), compute_);
 }
 
 ValueId Builder::attention(const std::string& name, ValueId q, ValueId k, ValueId v, ValueId document_start,
-                           const AttentionHeads& heads) {
-  const ValueId o = emit("attention", name, {q, k, v, document_start}, shape(q), compute_,
-                         {{"heads", heads.queries}, {"kv_heads", heads.keys}, {"window", heads.window}});
-  extra_output(name + ".lse", {shape(q)[0], heads.queries});
+                           const Attention& attention) {
+  const ValueId o = emit(attention, name, {q, k, v, document_start}, shape(q), compute_);
+  extra_output(name + ".lse", {shape(q)[0], attention.heads});
   return o;
 }
 
 ValueId Builder::swiglu(const std::string& name, ValueId gate, ValueId up) {
-  return emit("swiglu", name, {gate, up}, shape(gate), compute_);
+  return emit(Swiglu{}, name, {gate, up}, shape(gate), compute_);
 }
 
 ValueId Builder::add(const std::string& name, ValueId a, ValueId b) {
-  return emit("add", name, {a, b}, shape(a), compute_);
+  return emit(Add{}, name, {a, b}, shape(a), compute_);
 }
 
 ValueId Builder::select_row(const std::string& name, ValueId x, ValueId index) {
-  return emit("select_row", name, {x, index}, {1, shape(x)[1]}, compute_);
+  return emit(SelectRow{}, name, {x, index}, {1, shape(x)[1]}, compute_);
 }
 
 ValueId Builder::head_loss(const std::string& name, ValueId x, ValueId weight, ValueId targets,
                            ValueId weights) {
-  return emit("head_loss", name, {x, weight, targets, weights}, {2}, DType::f64);
+  return emit(HeadLoss{}, name, {x, weight, targets, weights}, {2}, DType::f64);
 }
 
 Graph Builder::finish(ValueId result) && {

@@ -2,13 +2,9 @@
 // Emits forward ops into a Graph; shapes follow from the inputs. Families use this alone.
 
 #include "model/graph.hpp"
+#include "model/op_records.hpp"
 
 namespace ztrain::model {
-
-/// Of an attention op. window: tokens that a token attends to, itself included; 0: all before it.
-struct AttentionHeads {
-  std::int64_t queries = 0, keys = 0, window = 0;
-};
 
 class Builder {
  public:
@@ -24,16 +20,15 @@ class Builder {
   ValueId parameter(const std::string& name, Shape shape, Init init, double init_std = 0);
 
   ValueId embedding(const std::string& name, ValueId tokens, ValueId weight);
-  /// Of each row of x.
-  ValueId rms_norm(const std::string& name, ValueId x, ValueId weight, double eps);
-  /// Of each head of x, whose width is the weight's.
-  ValueId head_norm(const std::string& name, ValueId x, ValueId weight, double eps);
+  /// Of each row of x, or of each head, whose width is the weight's.
+  ValueId rms_norm(const std::string& name, ValueId x, ValueId weight, const RmsNorm& norm);
   /// bias: -1 for none.
   ValueId linear(const std::string& name, ValueId x, ValueId weight, ValueId bias = -1);
-  ValueId rope_table(const std::string& name, ValueId positions, std::int64_t head_dim, Attributes scaling);
+  ValueId rope_table(const std::string& name, ValueId positions, std::int64_t head_dim,
+                     const RopeTable& scaling);
   ValueId rope(const std::string& name, ValueId x, ValueId table);
   ValueId attention(const std::string& name, ValueId q, ValueId k, ValueId v, ValueId document_start,
-                    const AttentionHeads& heads);
+                    const Attention& attention);
   ValueId swiglu(const std::string& name, ValueId gate, ValueId up);
   ValueId add(const std::string& name, ValueId a, ValueId b);
   ValueId select_row(const std::string& name, ValueId x, ValueId index);
@@ -44,8 +39,13 @@ class Builder {
   const Shape& shape(ValueId v) const { return graph_.value(v).shape; }
 
  private:
-  ValueId emit(std::string op, const std::string& name, std::vector<ValueId> inputs, Shape shape, DType dtype,
-               Attributes attributes = {});
+  template <class Record>
+  ValueId emit(const Record& record, const std::string& name, std::vector<ValueId> inputs, Shape shape,
+               DType dtype) {
+    return append(Record::op, name, std::move(inputs), std::move(shape), dtype, attributes_of(record));
+  }
+  ValueId append(std::string_view op, const std::string& name, std::vector<ValueId> inputs, Shape shape,
+                 DType dtype, Attributes attributes);
   DType statistics() const { return compute_ == DType::f64 ? DType::f64 : DType::f32; }
   ValueId extra_output(const std::string& name, Shape shape);
 

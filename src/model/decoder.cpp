@@ -20,13 +20,9 @@ struct Block {
   std::int64_t window;  ///< of its attention; 0: none
 };
 
-Attributes rope_attributes(const config::Model& m) {
-  return {{"theta", m.rope_theta},
-          {"scaling", m.rope_scaling},
-          {"factor", m.rope_factor},
-          {"low_freq_factor", m.rope_low_freq_factor},
-          {"high_freq_factor", m.rope_high_freq_factor},
-          {"original_max_position", m.rope_original_max_position}};
+RopeTable rope_scaling(const config::Model& m) {
+  return {m.rope_theta,           m.rope_scaling,          m.rope_factor,
+          m.rope_low_freq_factor, m.rope_high_freq_factor, m.rope_original_max_position};
 }
 
 /// A linear layer before it is applied: parameters lie in the order in which they are made.
@@ -55,7 +51,7 @@ ValueId apply(Builder& b, const Projection& p, ValueId x) {
 
 ValueId norm(Builder& b, const std::string& name, ValueId x, const config::Model& m) {
   b.piece("norm");
-  return b.rms_norm(name, x, b.parameter(name + ".weight", {m.hidden_size}, Init::ones), m.rms_norm_eps);
+  return b.rms_norm(name, x, b.parameter(name + ".weight", {m.hidden_size}, Init::ones), {m.rms_norm_eps});
 }
 
 /// Queries ('q') or keys ('k') of all heads: projected, normalised head by head if asked, and turned.
@@ -64,8 +60,8 @@ ValueId turned(Builder& b, const config::Model& m, const std::string& attention,
   const std::string p = fmt::format("{}.{}", attention, which);
   ValueId y = apply(b, projection, x);
   if (m.qk_norm)
-    y = b.head_norm(p + "_norm", y, b.parameter(p + "_norm.weight", {m.head_dim}, Init::ones),
-                    m.rms_norm_eps);
+    y = b.rms_norm(p + "_norm", y, b.parameter(p + "_norm.weight", {m.head_dim}, Init::ones),
+                   {m.rms_norm_eps, true});
   return b.rope(p + "_rope", y, shared.table);
 }
 
@@ -130,7 +126,7 @@ Graph decoder(const config::Model& m, const Request& r) {
   const ValueId document_start = b.input("document_start", DType::i32, {r.tokens});
 
   b.block("model.embed_tokens");
-  const Shared shared{document_start, b.rope_table("rope_table", positions, m.head_dim, rope_attributes(m))};
+  const Shared shared{document_start, b.rope_table("rope_table", positions, m.head_dim, rope_scaling(m))};
   const ValueId embedding = b.parameter("model.embed_tokens.weight", {m.vocab_size, m.hidden_size},
                                         Init::normal, m.initializer_range);
   ValueId x = b.embedding("model.embed_tokens", tokens, embedding);

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/error.hpp"
+#include "model/op_records.hpp"
 
 namespace ztrain::model {
 namespace {
@@ -33,27 +34,28 @@ class Fp8 {
 
  private:
   bool applies_to(const Node& node) const {
-    if (node.op != "linear" || node.piece == "head") return false;
-    const Value& weight = graph_.value(node.inputs[1]);
-    if (weight.parameter < 0 || readers_[static_cast<std::size_t>(node.inputs[1])] > 1) return false;
+    if (node.op != Linear::op || node.piece == "head") return false;
+    const Value& weight = graph_.value(node.inputs[Linear::weight]);
+    if (weight.parameter < 0 || readers_[static_cast<std::size_t>(node.inputs[Linear::weight])] > 1)
+      return false;
     const Parameter& p = graph_.parameters[static_cast<std::size_t>(weight.parameter)];
     return !p.adapter && p.slice.whole() && weight.shape[0] % granule == 0 && weight.shape[1] % granule == 0;
   }
 
   void change(Node& layer) {
-    const ValueId weight = layer.inputs[1];
+    const ValueId weight = layer.inputs[Linear::weight];
     const auto [codes, scales] = quantised(layer);
     std::vector<ValueId> inputs{codes, scales, weight, weight_scales(weight)};
     inputs.insert(inputs.end(), layer.inputs.begin() + 2, layer.inputs.end());
-    layer.op = "linear_fp8";
+    layer.op = LinearFp8::op;
     layer.inputs = std::move(inputs);
-    layer.attributes.set("rowwise", std::int64_t{rowwise_});
+    layer.attributes = attributes_of(LinearFp8{{rowwise_}});
   }
 
   /// Codes and scales of the layer's input; with one scale the transposed codes as well, for backward.
   /// Recomputed with what makes the input, so that a piece that is run again keeps nothing.
   std::pair<ValueId, ValueId> quantised(const Node& layer) {
-    const ValueId x = layer.inputs[0];
+    const ValueId x = layer.inputs[Linear::x];
     const auto [it, fresh] = quantised_.try_emplace({x, layer.block});
     if (!fresh) return it->second;
     const Value input = graph_.value(x);
@@ -66,15 +68,15 @@ class Fp8 {
     const Shape scales{rowwise_ ? input.shape[0] : 1};
     it->second = {value({input.name + ".codes", DType::f8e4m3, input.shape}),
                   value({input.name + ".scales", DType::f32, scales})};
-    Node node{"fp8_quantize", input.name, {x}, {it->second.first, it->second.second}, {},
-              layer.block,    layer.piece};
+    Node node{
+        std::string(Fp8Quantize::op),          input.name,  {x},        {it->second.first, it->second.second},
+        attributes_of(Quantization{rowwise_}), layer.block, layer.piece};
     if (!rowwise_) {
-      node.op = "fp8_quantize_both";
+      node.op = Fp8QuantizeBoth::op;
       const Shape transposed{input.shape[1], input.shape[0]};
       node.outputs.push_back(value({input.name + ".transposed", DType::f8e4m3, transposed}));
     }
     if (const auto maker = piece_of_.find(x); maker != piece_of_.end()) node.piece = maker->second;
-    node.attributes.set("rowwise", std::int64_t{rowwise_});
     graph_.nodes.push_back(std::move(node));
     return it->second;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "model/op_records.hpp"
 
 namespace ztrain::model {
 namespace {
@@ -17,28 +18,34 @@ Node append(Graph& graph, const Node& attention, const char* suffix, ValueId row
             std::int64_t capacity) {
   const Value& like = graph.value(rows);
   const std::string name = attention.name + suffix;
-  const std::int64_t heads = attention.attributes.integer("kv_heads");
+  const std::int64_t heads = record_of<Attention>(attention.attributes).kv_heads;
   const Shape shape{heads * capacity, like.shape[1] / heads};
   const ValueId cache = add_value(graph, {name, like.dtype, shape, Role::state, -1});
-  return {"cache_append", name, {rows, begin, cache}, {cache}, {}, attention.block, attention.piece};
+  return {std::string(CacheAppend::op),
+          name,
+          {rows, begin, cache},
+          {cache},
+          {},
+          attention.block,
+          attention.piece};
 }
 
 }  // namespace
 
 void add_kv_cache(Graph& graph, std::int64_t capacity) {
   REQUIRE(capacity >= 1, "a cache of {} tokens holds nothing", capacity);
-  const auto attends = [](const Node& node) { return node.op == "attention"; };
+  const auto attends = [](const Node& node) { return node.op == Attention::op; };
   REQUIRE(std::any_of(graph.nodes.begin(), graph.nodes.end(), attends),
           "the model has no attention to give a cache to");
   const ValueId begin = add_value(graph, {"cache_begin", DType::i32, {1}, Role::input, -1});
   std::vector<Node> nodes;
   for (Node& node : graph.nodes) {
     if (attends(node)) {
-      nodes.push_back(append(graph, node, ".k_cache", node.inputs[1], begin, capacity));
-      nodes.push_back(append(graph, node, ".v_cache", node.inputs[2], begin, capacity));
+      nodes.push_back(append(graph, node, ".k_cache", node.inputs[Attention::k], begin, capacity));
+      nodes.push_back(append(graph, node, ".v_cache", node.inputs[Attention::v], begin, capacity));
       const ValueId k = nodes[nodes.size() - 2].outputs[0], v = nodes.back().outputs[0];
-      node.op = "attention_cached";
-      node.inputs = {node.inputs[0], k, v, begin};
+      node.op = AttentionCached::op;
+      node.inputs = {node.inputs[Attention::q], k, v, begin};
       node.outputs.resize(1);
     }
     nodes.push_back(std::move(node));
@@ -47,10 +54,10 @@ void add_kv_cache(Graph& graph, std::int64_t capacity) {
 }
 
 void keep_every_row(Graph& graph) {
-  const auto is_selection = [](const Node& node) { return node.op == "select_row"; };
+  const auto is_selection = [](const Node& node) { return node.op == SelectRow::op; };
   const auto selection = std::find_if(graph.nodes.begin(), graph.nodes.end(), is_selection);
   REQUIRE(selection != graph.nodes.end(), "the model selects no token whose logits it gives");
-  const ValueId all = selection->inputs[0], one = selection->outputs[0];
+  const ValueId all = selection->inputs[SelectRow::x], one = selection->outputs[SelectRow::y];
   const std::int64_t tokens = graph.value(all).shape[0];
   std::vector<bool> widened(graph.values.size(), false);
   widened[static_cast<std::size_t>(one)] = true;

@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/text.hpp"
+#include "model/op_records.hpp"
 
 namespace ztrain::model {
 namespace {
@@ -28,7 +29,7 @@ bool is_target(const std::string& target, const std::string& module) {
 /// A linear layer of a transformer block. The head is none: it has adapters in no objective, since where the
 /// loss is wanted it is one op with it.
 bool is_linear_layer(const Graph& graph, const Node& node) {
-  if (node.op != "linear" || node.piece == "head") return false;
+  if (node.op != Linear::op || node.piece == "head") return false;
   const int p = graph.value(node.inputs[1]).parameter;
   return p >= 0 && graph.parameters[static_cast<std::size_t>(p)].name == node.name + ".weight";
 }
@@ -82,12 +83,12 @@ class Adapter {
     layer.outputs[0] = value(layer.name + ".frozen", graph_.value(y));
     graph_.nodes.push_back(layer);
     const ValueId kept = lora_.dropout > 0 ? dropout(layer, x) : x;
-    const ValueId inner = emit(layer, "linear", ".lora_A", {kept, a}, narrow, {});
-    const ValueId scaled = emit(layer, "scale", ".lora_scale", {inner}, narrow,
-                                {{"factor", lora_.alpha / static_cast<double>(lora_.rank)}});
-    const ValueId added = emit(layer, "linear", ".lora_B", {scaled, b}, {tokens, n}, {});
+    const ValueId inner = emit(layer, Linear{}, ".lora_A", {kept, a}, narrow);
+    const ValueId scaled =
+        emit(layer, Scale{lora_.alpha / static_cast<double>(lora_.rank)}, ".lora_scale", {inner}, narrow);
+    const ValueId added = emit(layer, Linear{}, ".lora_B", {scaled, b}, {tokens, n});
     Node sum = layer;
-    sum.op = "add";
+    sum.op = Add::op;
     sum.name = layer.name + ".lora_sum";
     sum.inputs = {layer.outputs[0], added};
     sum.outputs = {y};
@@ -97,22 +98,21 @@ class Adapter {
 
   ValueId dropout(const Node& layer, ValueId x) {
     const std::uint64_t key = hash_text(layer.name + ".lora_dropout", seed_);
-    return emit(layer, "dropout", ".lora_dropout", {x}, graph_.value(x).shape,
-                {{"rate", lora_.dropout},
-                 {"key", std::bit_cast<std::int64_t>(key)},
-                 {"first_token", std::int64_t{0}}});
+    const Dropout mask{lora_.dropout, std::bit_cast<std::int64_t>(key)};
+    return emit(layer, mask, ".lora_dropout", {x}, graph_.value(x).shape);
   }
 
-  ValueId emit(const Node& beside, const char* op, const char* suffix, std::vector<ValueId> inputs,
-               Shape shape, Attributes attributes) {
+  template <class Record>
+  ValueId emit(const Node& beside, const Record& record, const char* suffix, std::vector<ValueId> inputs,
+               Shape shape) {
     Value v = graph_.value(beside.outputs[0]);
     v.shape = std::move(shape);
     const ValueId out = value(beside.name + suffix, std::move(v));
-    graph_.nodes.push_back({op,
+    graph_.nodes.push_back({std::string(Record::op),
                             beside.name + suffix,
                             std::move(inputs),
                             {out},
-                            std::move(attributes),
+                            attributes_of(record),
                             beside.block,
                             beside.piece});
     return out;

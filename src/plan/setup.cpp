@@ -10,6 +10,7 @@
 #include "config/validate/validate.hpp"
 #include "model/family.hpp"
 #include "model/fp8.hpp"
+#include "model/op_records.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -194,11 +195,12 @@ model::Graph training_graph(const config::Deck& deck) {
   request.objective = model::Objective::loss;
   model::Graph graph = model::build(deck, request);
   for (model::Node& node : graph.nodes)
-    if (node.op == "attention") {
-      node.attributes.set("sequence", deck.data.sequence);
-      node.attributes.set("documents", most_documents(deck));
-      node.attributes.set("deterministic", std::int64_t{deck.device.deterministic});
-    }
+    if (node.op == Attention::op)
+      edit<Attention>(node.attributes, [&](Attention& attention) {
+        attention.sequence = deck.data.sequence;
+        attention.documents = most_documents(deck);
+        attention.deterministic = deck.device.deterministic;
+      });
   model::use_fp8(graph, deck.precision.fp8);
   return graph;
 }

@@ -8,6 +8,7 @@
 #include "base/index.hpp"
 #include "plan/timetable.hpp"
 #include "program/ir/repeat.hpp"
+#include "program/ops/step_records.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -179,12 +180,11 @@ Simulation extrapolate(const Simulation& a, const Simulation& b, int fewer, int 
 // A workspace is a reservation; padding is cleared piece by piece.
 BytesByTier bytes_touched(const Program& p, const Op& op) {
   BytesByTier bytes{};
-  if (op.type == "release") return bytes;
-  if (op.type == "zero_gaps") {
+  if (op.type == program::Release::op) return bytes;
+  if (op.type == program::ZeroGaps::op) {
     const program::Tensor& t = p.tensor(op.outputs[0]);
-    const auto& pieces = op.attributes.integers("pieces");
-    for (std::size_t i = 1; i < pieces.size(); i += 2)
-      bytes[static_cast<std::size_t>(t.tier)] += static_cast<double>(pieces[i] * size_of(t.dtype));
+    for (const program::Elements& gap : record_of<program::ZeroGaps>(op.attributes).gaps)
+      bytes[static_cast<std::size_t>(t.tier)] += static_cast<double>(gap.count * size_of(t.dtype));
     return bytes;
   }
   for (const auto* ids : {&op.inputs, &op.outputs})

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "engine/binders.hpp"
+#include "engine/kernel_table.hpp"
 #include "program/passes/final_passes.hpp"
 #include "tests/support/asynchronous_device.hpp"
 #include "tests/support/fake_ops.hpp"

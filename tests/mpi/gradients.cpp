@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kernels/launch/backend.hpp"
+#include "model/op_records.hpp"
 #include "tests/support/device_values.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/tiny_job.hpp"
@@ -230,10 +231,10 @@ TEST(SharedGradients, AreCopiedBeforeTheyAreAddedTo) {
   expect_finite_differences(probe);
 }
 
-/// Attributes with which join_products leaves a layer alone.
+/// Only layers of one piece are joined.
 void keep_apart(model::Graph& graph, const Coordinate&) {
   for (model::Node& node : graph.nodes)
-    if (node.op == "linear") node.attributes.set("parts", std::int64_t{1});
+    if (node.op == Linear::op) node.piece = node.name;
 }
 
 int joined_products(const Probe& probe) {

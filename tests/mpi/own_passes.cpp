@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "kernels/launch/backend.hpp"
-#include "program/ir/op_types.hpp"
+#include "program/ops/op_type.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/tiny_job.hpp"
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "layout/mesh.hpp"
-#include "model/graph.hpp"
 
 namespace ztrain::program {
 
@@ -44,8 +43,5 @@ std::vector<Placing> parse_placings(std::string_view text);
 
 /// The axes over which whole sequences are dealt: what belongs together there is on one rank.
 inline constexpr AxisSet sequence_axes = Axis::replicate | Axis::shard;
-
-/// The ways of a node over these axes, by the row of its op (OpType::placings).
-std::vector<Placing> placings_of(const model::Node& node, AxisSet axes);
 
 }  // namespace ztrain::program

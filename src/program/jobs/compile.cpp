@@ -9,6 +9,7 @@
 #include "kernel_interface/step_partial.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "program/ir/repeat.hpp"
+#include "program/ops/op_type.hpp"
 #include "program/passes/final_passes.hpp"
 #include "program/passes/fusion.hpp"
 #include "program/passes/join_products.hpp"
@@ -121,14 +122,24 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training)
   return base;
 }
 
+namespace {
+
+/// What can be proven of one rank's Program by itself.
+void prove(const Program& program) {
+  for (const Op& op : program.ops) check_record(op);
+  verify_rank(program);
+  verify_placements(program);
+}
+
+}  // namespace
+
 Program finish(Program program, const JobSpec& spec, std::string_view name) {
   program.name = name;
   for (const auto& pass : spec.program_passes) pass(program);
   link_dependencies(program);
   plan_lifetimes(program);
   plan_memory(program);
-  verify_rank(program);
-  verify_placements(program);
+  prove(program);
   return program;
 }
 
@@ -158,8 +169,7 @@ std::optional<Program> finish_repeated(Program program, const std::vector<int>& 
   if (!plan_memory(program, *images)) return std::nullopt;
   set_persistent_steps(program, *images);
   if (!repeat_fault(program).empty()) return std::nullopt;
-  verify_rank(program);
-  verify_placements(program);
+  prove(program);
   return program;
 }
 

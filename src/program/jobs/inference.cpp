@@ -39,7 +39,7 @@ InferenceTensors add_tensors(Program& base, const Graph& graph, const char* pref
   p.tokens = input("tokens");
   p.positions = input("positions");
   p.cache_begin = input("cache_begin");
-  const auto selects = [](const model::Node& node) { return node.op == "select_row"; };
+  const auto selects = [](const model::Node& node) { return node.op == SelectRow::op; };
   if (std::any_of(graph.nodes.begin(), graph.nodes.end(), selects)) p.index = input("index");
   p.rows = base.tensor(p.tokens).shape[0];
   const model::Value& logits = graph.value(graph.result);

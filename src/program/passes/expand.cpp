@@ -10,8 +10,8 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
-#include "program/ir/op_types.hpp"
 #include "program/ir/placement.hpp"
+#include "program/ops/op_type.hpp"
 #include "program/passes/tape.hpp"
 #include "program/schedules/halves.hpp"
 
@@ -314,11 +314,13 @@ void drop_dead_ops(Program& program, const std::vector<TensorId>& keep) {
 void number_tokens(Program& program) {
   const Coordinate at(program.mesh, program.rank);
   for (Op& op : program.ops) {
-    if (!op.attributes.has("first_token")) continue;
+    if (op.type != Dropout::op) continue;
     const std::int64_t batch =
         op.action.micro * program.mesh.size(sequence_axes) + at.index_in(sequence_axes);
-    const std::int64_t tokens = op.attributes.integer("part_of", program.tensor(op.inputs[0]).shape[0]);
-    op.attributes.set("first_token", batch * tokens + op.attributes.integer("part_begin", 0));
+    edit<Dropout>(op.attributes, [&](Dropout& mask) {
+      const std::int64_t own = program.tensor(op.inputs[Dropout::x]).shape[0];
+      mask.first_token = batch * (mask.part_of > 0 ? mask.part_of : own) + mask.part_begin;
+    });
   }
 }
 

@@ -2,19 +2,22 @@
 
 #include <utility>
 
+#include "model/op_records.hpp"
+
 namespace ztrain::program {
 namespace {
 
 /// Whether op `norm` follows op `sum` and may take it in: it normalises all of each row of the sum.
 bool fuse(const Program& program, const Op& sum, const Op& norm) {
-  if (sum.type != "add" || norm.type != "rmsnorm" || norm.inputs[0] != sum.outputs[0]) return false;
-  if (norm.attributes.has("of_heads")) return false;
+  if (sum.type != Add::op || norm.type != RmsNorm::op || norm.inputs[RmsNorm::x] != sum.outputs[Add::sum])
+    return false;
+  if (record_of<RmsNorm>(norm.attributes).of_heads) return false;
   const auto forward = [](const Op& op) { return op.action.kind != ActionKind::backward; };
-  const Tensor& r = program.tensor(sum.outputs[0]);
+  const Tensor& r = program.tensor(sum.outputs[Add::sum]);
   return forward(sum) && forward(norm) && sum.stream == norm.stream && sum.after.empty() &&
          norm.after.empty() && r.shape.size() == 2 &&
-         r.shape[1] == elements(program.tensor(norm.inputs[1]).shape) &&
-         r.dtype == program.tensor(norm.inputs[1]).dtype;
+         r.shape[1] == elements(program.tensor(norm.inputs[RmsNorm::weight]).shape) &&
+         r.dtype == program.tensor(norm.inputs[RmsNorm::weight]).dtype;
 }
 
 }  // namespace
@@ -26,9 +29,9 @@ void fuse_residual_norms(Program& program) {
     if (!ops.empty() && fuse(program, ops.back(), op)) {
       const Op sum = std::move(ops.back());
       ops.pop_back();
-      op.type = "add_rmsnorm";
-      op.inputs = {sum.inputs[0], sum.inputs[1], op.inputs[1]};
-      op.outputs.insert(op.outputs.begin(), sum.outputs[0]);
+      op.type = AddRmsNorm::op;
+      op.inputs = {sum.inputs[Add::x], sum.inputs[Add::addend], op.inputs[RmsNorm::weight]};
+      op.outputs.insert(op.outputs.begin(), sum.outputs[Add::sum]);
     }
     ops.push_back(std::move(op));
   }

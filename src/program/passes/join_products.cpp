@@ -6,6 +6,7 @@
 
 #include "base/index.hpp"
 #include "layout/layout.hpp"
+#include "model/op_records.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -36,8 +37,8 @@ class Joiner {
   void run() {
     for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
       const Node& node = graph_.nodes[n];
-      if (node.op == "attention" && node.inputs.size() == 4) join_attention(n);
-      if (node.op == "swiglu" && node.inputs.size() == 2) join_gate(n);
+      if (node.op == Attention::op && !record_of<Attention>(node.attributes).joined) join_attention(n);
+      if (node.op == Swiglu::op && node.inputs.size() == 2) join_gate(n);
     }
     std::vector<Node> nodes;
     for (std::size_t n = 0; n < graph_.nodes.size(); ++n)
@@ -79,7 +80,8 @@ class Joiner {
     for (const int n : layers) {
       const Node& layer = graph_.nodes[at(n)];
       if (layer.inputs[0] != first.inputs[0] || layer.inputs.size() != first.inputs.size() ||
-          layer.block != first.block || layer.piece != first.piece || layer.attributes.has("parts"))
+          layer.block != first.block || layer.piece != first.piece ||
+          record_of<Linear>(layer.attributes).parts > 1)
         return false;
       for (std::size_t i = 1; i < layer.inputs.size(); ++i)
         if (!is_parameter(layer, i)) return false;
@@ -104,7 +106,7 @@ class Joiner {
     }
     for (std::size_t input = 1; input < first.inputs.size(); ++input)
       for (const int n : layers) joined.inputs.push_back(take(layers, n, input));
-    joined.attributes.set("parts", static_cast<std::int64_t>(layers.size()));
+    edit<Linear>(joined.attributes, [&](Linear& l) { l.parts = std::ssize(layers); });
     out.name = joined.name;
     joined.outputs = {value(std::move(out))};
     first = std::move(joined);
@@ -121,12 +123,15 @@ class Joiner {
 
   void join_attention(std::size_t n) {
     const Node attention = graph_.nodes[n];
-    const int q_rope = maker(attention.inputs[0], "rope"), k_rope = maker(attention.inputs[1], "rope");
+    const int q_rope = maker(attention.inputs[Attention::q], Rope::op),
+              k_rope = maker(attention.inputs[Attention::k], Rope::op);
     if (q_rope < 0 || k_rope < 0) return;
     const Node turned = graph_.nodes[at(q_rope)], other = graph_.nodes[at(k_rope)];
-    if (turned.inputs[1] != other.inputs[1] || turned.attributes != other.attributes) return;
-    const std::vector<int> layers{maker(turned.inputs[0], "linear"), maker(other.inputs[0], "linear"),
-                                  maker(attention.inputs[2], "linear")};
+    if (turned.inputs[Rope::table] != other.inputs[Rope::table] || turned.attributes != other.attributes)
+      return;
+    const std::vector<int> layers{maker(turned.inputs[Rope::x], Linear::op),
+                                  maker(other.inputs[Rope::x], Linear::op),
+                                  maker(attention.inputs[Attention::v], Linear::op)};
     if (!joinable(layers)) return;
     const ValueId qkv = join(layers);
     Value out = graph_.value(qkv);
@@ -135,18 +140,21 @@ class Joiner {
     Node& rope = graph_.nodes[at(std::max(q_rope, k_rope))];
     gone_[at(std::min(q_rope, k_rope))] = true;
     rope.name = out.name;
-    rope.inputs = {qkv, turned.inputs[1]};
+    rope.inputs = {qkv, turned.inputs[Rope::table]};
     rope.attributes = turned.attributes;
-    rope.attributes.set("heads",
-                        attention.attributes.integer("heads") + attention.attributes.integer("kv_heads"));
+    edit<Rope>(rope.attributes, [&](Rope& r) {
+      const auto a = record_of<Attention>(attention.attributes);
+      r.heads = a.heads + a.kv_heads;
+    });
     rope.outputs = {value(std::move(out))};
-    graph_.nodes[n].inputs = {rope.outputs[0], attention.inputs[3]};
-    graph_.nodes[n].attributes.set("joined", std::int64_t{1});
+    graph_.nodes[n].inputs = {rope.outputs[Rope::y], attention.inputs.back()};
+    edit<Attention>(graph_.nodes[n].attributes, [](Attention& a) { a.joined = true; });
   }
 
   void join_gate(std::size_t n) {
     const Node& swiglu = graph_.nodes[n];
-    const std::vector<int> layers{maker(swiglu.inputs[0], "linear"), maker(swiglu.inputs[1], "linear")};
+    const std::vector<int> layers{maker(swiglu.inputs[Swiglu::gate], Linear::op),
+                                  maker(swiglu.inputs[Swiglu::up], Linear::op)};
     if (!joinable(layers)) return;
     const ValueId joined = join(layers);
     graph_.nodes[n].inputs = {joined};

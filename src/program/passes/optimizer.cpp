@@ -1,9 +1,10 @@
 #include "program/passes/optimizer.hpp"
 
 #include "kernel_interface/step_partial.hpp"
-#include "program/ir/op_types.hpp"
+#include "program/ops/op_type.hpp"
+#include "program/ops/step_ops.hpp"
+#include "program/ops/step_records.hpp"
 #include "program/passes/parameter_rates.hpp"
-#include "program/passes/step_ops.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -19,27 +20,24 @@ TensorId add_struct(Program& program, const std::string& name) {
   return program.add(std::move(t));
 }
 
-/// {begin, count}... of the gradient slice that this rank speaks for.
-std::vector<std::int64_t> owned_pieces(const Cut& cut, const FlatUnit& unit) {
+/// Of the gradient slice what this rank speaks for.
+std::vector<Elements> owned_pieces(const Cut& cut, const FlatUnit& unit) {
   const std::int64_t begin = cut.shard_index() * unit.shard_elements;
-  std::vector<std::int64_t> pieces;
+  std::vector<Elements> pieces;
   for (const Piece& p : cut.layout.pieces(unit.unit, begin, begin + unit.shard_elements))
     if (owns(cut.at, cut.layout.parameters()[static_cast<std::size_t>(p.parameter)].slice))
-      pieces.insert(pieces.end(), {p.flat_begin - begin, p.count});
+      pieces.push_back({p.flat_begin - begin, p.count});
   return pieces;
 }
 
 TensorId norm(Program& program, const Cut& cut, int unit, TensorId gradient) {
   const TensorId out = add_struct<ExactSum>(program, "norm." + program.units[static_cast<std::size_t>(unit)]);
-  Op op;
-  op.type = "sum_squares";
-  op.name = program.units[static_cast<std::size_t>(unit)];
+  Op& op = add_op(program, SumSquares{owned_pieces(cut, cut.layout.unit(unit))},
+                  program.units[static_cast<std::size_t>(unit)]);
   op.inputs = {gradient};
   op.outputs = {out};
-  op.attributes.set("pieces", owned_pieces(cut, cut.layout.unit(unit)));
   op.action = {ActionKind::norm, unit, -1};
   complete(program, op);
-  program.ops.push_back(std::move(op));
   return out;
 }
 
@@ -51,26 +49,24 @@ TensorId stepped_parameters(const Cut& cut, const UnitState& s) {
 void step(Program& program, const Cut& cut, const JobTensors& tensors, const OptimizerSpec& o, int unit,
           TensorId gradient) {
   const UnitState& s = tensors.units[static_cast<std::size_t>(unit)];
-  Op op;
-  op.type = "optimizer_step";
-  op.name = program.units[static_cast<std::size_t>(unit)];
+  OptimizerStep record;
+  record.rule = o.options.name;
+  record.master = s.separate_master;
+  record.beta1 = o.options.beta1;
+  record.beta2 = o.options.beta2;
+  record.eps = o.options.eps;
+  record.momentum = o.options.momentum;
+  record.nesterov = o.options.nesterov;
+  record.stochastic = o.stochastic_rounding;
+  record.seed = static_cast<std::int64_t>(o.seed);
+  add_stepped_pieces(record, cut, s, unit, o);
+  Op& op = add_op(program, record, program.units[static_cast<std::size_t>(unit)]);
   op.outputs = {stepped_parameters(cut, s)};
   if (s.separate_master) op.outputs.push_back(s.master.whole);
   for (const State& state : s.optimizer) op.outputs.push_back(state.whole);
   op.inputs = {gradient, tensors.scalars};
   op.inputs.insert(op.inputs.end(), op.outputs.begin(), op.outputs.end());
-  op.attributes = {{"rule", o.options.name},
-                   {"master", std::int64_t{s.separate_master}},
-                   {"beta1", o.options.beta1},
-                   {"beta2", o.options.beta2},
-                   {"eps", o.options.eps},
-                   {"momentum", o.options.momentum},
-                   {"nesterov", std::int64_t{o.options.nesterov}},
-                   {"stochastic", std::int64_t{o.stochastic_rounding}},
-                   {"seed", static_cast<std::int64_t>(o.seed)}};
-  add_stepped_pieces(op.attributes, cut, s, unit, o);
   op.action = {ActionKind::optimize, unit, -1};
-  program.ops.push_back(std::move(op));
 }
 
 void share(Program& program, const std::string& name, const State& state) {
@@ -83,25 +79,15 @@ void share(Program& program, const std::string& name, const State& state) {
 void append_partials(Program& program, const Cut& cut, const JobTensors& tensors,
                      const std::vector<TensorId>& losses, const std::vector<TensorId>& norms) {
   const TensorId local = add_struct<StepPartial>(program, "partials.local");
-  Op op;
-  op.type = "step_partials";
+  Op& op = add_op(program, StepPartials{std::ssize(losses), cut.at[Axis::tensor] == 0}, "");
   op.inputs = losses;
   op.inputs.insert(op.inputs.end(), norms.begin(), norms.end());
   op.outputs = {local};
-  op.attributes = {{"losses", static_cast<std::int64_t>(losses.size())},
-                   {"counts_loss", std::int64_t{cut.at[Axis::tensor] == 0}}};
   op.action = {ActionKind::norm, -1, -1};
-  program.ops.push_back(std::move(op));
   if (cut.at.mesh().ranks() > 1) {
     emit_all_gather(program, "partials", local, tensors.partials, AxisSet::all(), {ActionKind::norm, -1, -1});
   } else {
-    Op copy;
-    copy.type = "copy";
-    copy.name = "partials";
-    copy.inputs = {local};
-    copy.outputs = {tensors.partials};
-    copy.action = {ActionKind::norm, -1, -1};
-    program.ops.push_back(std::move(copy));
+    emit_copy(program, "partials", local, tensors.partials, {ActionKind::norm, -1, -1});
   }
 }
 
@@ -113,13 +99,10 @@ void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensor
     if (gradients[u].slice != no_tensor)
       norms.push_back(norm(program, cut, static_cast<int>(u), gradients[u].slice));
   append_partials(program, cut, tensors, losses, norms);
-  Op finish;
-  finish.type = "finish_step";
-  finish.name = "clip scale";
+  Op& finish = add_op(program, FinishStep{}, "clip scale");
   finish.inputs = {tensors.partials, tensors.scalars};
   finish.outputs = {tensors.scalars};
   finish.action = {ActionKind::norm, -1, -1};
-  program.ops.push_back(std::move(finish));
   for (std::size_t u = 0; u < gradients.size(); ++u) {
     if (gradients[u].whole == no_tensor) continue;
     step(program, cut, tensors, optimizer, static_cast<int>(u), gradients[u].whole);

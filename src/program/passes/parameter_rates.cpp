@@ -10,30 +10,25 @@
 #include "config/parameter_groups.hpp"
 
 namespace ztrain::program {
-void add_stepped_pieces(Attributes& attributes, const Cut& cut, const UnitState& state, int unit,
+
+void add_stepped_pieces(OptimizerStep& step, const Cut& cut, const UnitState& state, int unit,
                         const OptimizerSpec& optimizer) {
-  std::vector<std::int64_t> pieces;
-  std::vector<double> lr_scales, weight_decays;
   const auto group_of = [&](const config::ParameterSettings& rates) {
-    for (std::size_t g = 0; g < lr_scales.size(); ++g)
-      if (lr_scales[g] == rates.lr_scale && weight_decays[g] == rates.weight_decay)
+    for (std::size_t g = 0; g < step.lr_scales.size(); ++g)
+      if (step.lr_scales[g] == rates.lr_scale && step.weight_decays[g] == rates.weight_decay)
         return static_cast<std::int64_t>(g);
-    lr_scales.push_back(rates.lr_scale);
-    weight_decays.push_back(rates.weight_decay);
-    return static_cast<std::int64_t>(lr_scales.size()) - 1;
+    step.lr_scales.push_back(rates.lr_scale);
+    step.weight_decays.push_back(rates.weight_decay);
+    return std::ssize(step.lr_scales) - 1;
   };
   for (const Piece& p : cut.layout.pieces(unit, state.step_begin, state.step_begin + state.step_count)) {
     const ParameterShape& parameter = cut.layout.parameters()[static_cast<std::size_t>(p.parameter)];
     const SliceIndex index = slice_index(parameter.shape, parameter.slice, cut.at[Axis::tensor]);
-    pieces.insert(pieces.end(),
-                  {p.flat_begin - state.step_begin, p.count,
-                   group_of(config::settings_of(optimizer.options, parameter.name, parameter.decay)),
-                   std::bit_cast<std::int64_t>(hash_text(parameter.name)), p.slice_begin, index.run,
-                   index.stride, index.offset});
+    step.pieces.push_back({p.flat_begin - state.step_begin, p.count,
+                           group_of(config::settings_of(optimizer.options, parameter.name, parameter.decay)),
+                           std::bit_cast<std::int64_t>(hash_text(parameter.name)), p.slice_begin, index.run,
+                           index.stride, index.offset});
   }
-  attributes.set("pieces", std::move(pieces));
-  attributes.set("lr_scales", std::move(lr_scales));
-  attributes.set("weight_decays", std::move(weight_decays));
 }
 
 void require_patterns_match(const model::Graph& graph, const OptimizerSpec& optimizer) {

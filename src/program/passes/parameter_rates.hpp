@@ -2,12 +2,12 @@
 // Which rates each parameter is stepped with.
 
 #include "program/jobs/compile.hpp"
+#include "program/ops/step_records.hpp"
 
 namespace ztrain::program {
 
-/// Sets "pieces", "lr_scales" and "weight_decays" of an optimizer_step (engine/bind_optimizer.cpp) that steps
-/// this rank's part of a unit.
-void add_stepped_pieces(Attributes& attributes, const Cut& cut, const UnitState& state, int unit,
+/// Sets pieces, lr_scales and weight_decays of an op that steps this rank's part of a unit.
+void add_stepped_pieces(OptimizerStep& step, const Cut& cut, const UnitState& state, int unit,
                         const OptimizerSpec& optimizer);
 
 /// Throws Error naming a pattern of groups or no_decay that matches no parameter.

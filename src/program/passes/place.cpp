@@ -10,9 +10,9 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
-#include "program/ir/fit.hpp"
-#include "program/ir/op_types.hpp"
 #include "program/ir/placement.hpp"
+#include "program/ops/op_type.hpp"
+#include "program/ops/step_records.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -66,8 +66,8 @@ class Placer {
         used_as_(graph.parameters.size()) {
     for (const Node& node : graph.nodes) {
       ways_.push_back(placings_of(node, axes));
-      if (node.op == "attention" && tokens == Tokens::cut_by_heads)
-        std::erase_if(ways_.back(), [](const Placing& way) { return way.inputs[0] != split(1); });
+      if (node.op == Attention::op && tokens == Tokens::cut_by_heads)
+        std::erase_if(ways_.back(), [](const Placing& way) { return way.inputs[Attention::q] != split(1); });
     }
     for (const Value& v : graph.values) logical_.push_back(v.shape);
     for (std::size_t v = 0; v < stands_for_.size(); ++v) stands_for_[v] = static_cast<ValueId>(v);
@@ -153,7 +153,7 @@ class Placer {
     }
     if (tokens_ != Tokens::dealt) fit_to_part(node);
     const ValueId result = node.outputs[0];
-    const bool looked_up = node.op == "embedding";
+    const bool looked_up = node.op == Embedding::op;
     graph_.nodes.push_back(std::move(node));
     // The residual stream begins here: what all that follows reads.
     if (plan_ && looked_up && at_[at(result)] == partial) {
@@ -219,7 +219,7 @@ class Placer {
     made.name = fmt::format("{}.{}", made.name, c.suffix);
     made.shape = logical_[at(from)];
     const auto to = static_cast<ValueId>(graph_.values.size());
-    Node node{c.op,         made.name,   {from}, {to}, {{"axes", std::int64_t{axes_.bits()}}},
+    Node node{c.op,         made.name,   {from}, {to}, attributes_of(OverAxes{axes_.bits()}),
               reader.block, reader.piece};
     graph_.values.push_back(std::move(made));
     at_.push_back(c.to);

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
-#include "program/ir/op_types.hpp"
-#include "program/passes/step_ops.hpp"
+#include "program/ops/op_type.hpp"
+#include "program/ops/step_ops.hpp"
+#include "program/ops/step_records.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -40,10 +41,10 @@ TensorId view_of(Program& program, TensorId base, std::int64_t begin, std::int64
 }  // namespace
 
 void GradientReducer::zero_gaps(Program& program, const GradientBuffer& buffer) const {
-  std::vector<std::int64_t> gaps;
+  std::vector<Elements> gaps;
   std::int64_t end = 0;
   const auto gap_until = [&](std::int64_t begin) {
-    if (begin > end) gaps.insert(gaps.end(), {end, begin - end});
+    if (begin > end) gaps.push_back({end, begin - end});
   };
   for (const Segment& s : flat(buffer.unit).segments) {
     const model::Rows& computed = cut_.computed[static_cast<std::size_t>(s.parameter)];
@@ -52,13 +53,9 @@ void GradientReducer::zero_gaps(Program& program, const GradientBuffer& buffer) 
   }
   gap_until(flat(buffer.unit).elements());
   if (gaps.empty()) return;
-  Op op;
-  op.type = "zero_gaps";
-  op.name = unit_name(program, buffer.unit);
+  Op& op = add_op(program, ZeroGaps{std::move(gaps)}, unit_name(program, buffer.unit));
   op.outputs = {buffer.tensor};
-  op.attributes.set("pieces", std::move(gaps));
   op.action = {ActionKind::reduce, buffer.unit, buffer.micro};
-  program.ops.push_back(std::move(op));
 }
 
 ReducedGradient GradientReducer::reduce(Program& program, const GradientBuffer& buffer) {

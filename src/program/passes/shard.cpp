@@ -7,8 +7,8 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
-#include "program/ir/op_types.hpp"
-#include "program/passes/step_ops.hpp"
+#include "program/ops/op_type.hpp"
+#include "program/ops/step_ops.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -162,13 +162,7 @@ class Sharder {
     part.offset = cut_.at.index_in(inner) * count * size_of(part.dtype);
     part.shape = {count};
     secondary_[at(unit)] = add(program(), unit, "secondary.", part.dtype, count, Category::gathered);
-    Op op;
-    op.type = "copy";
-    op.name = unit_name(unit);
-    op.inputs = {program().add(std::move(part))};
-    op.outputs = {secondary_[at(unit)]};
-    op.action = action;
-    program().ops.push_back(std::move(op));
+    emit_copy(program(), unit_name(unit), program().add(std::move(part)), secondary_[at(unit)], action);
   }
 
   void reduce(const GradientBuffer& buffer) {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
-#include "program/ir/op_types.hpp"
+#include "program/ops/op_type.hpp"
 
 namespace ztrain::program {
 
@@ -76,7 +76,7 @@ GradientTarget Tape::target(model::ValueId v) {
   }
   if (e.shared) {
     const TensorId copy = fresh(v);
-    emit("copy", graph_.value(v).name, {e.tensor}, {copy});
+    emit(Copy{}, graph_.value(v).name, {e.tensor}, {copy});
     e = {copy, false};
   }
   return {e.tensor, true};
@@ -96,21 +96,19 @@ void Tape::pass(model::ValueId v, TensorId g) {
     return;
   }
   const TensorId sum = fresh(v);
-  emit("add", graph_.value(v).name, {e.tensor, g}, {sum});
+  emit(Add{}, graph_.value(v).name, {e.tensor, g}, {sum});
   e = {sum, false};
 }
 
-Op& Tape::emit(std::string type, const std::string& name, std::vector<TensorId> inputs,
-               std::vector<TensorId> outputs, Attributes attributes) {
-  Op op;
-  op.type = std::move(type);
+void Tape::append(std::string_view type, const std::string& name, std::vector<TensorId> inputs,
+                  std::vector<TensorId> outputs, Attributes attributes) {
+  Op& op = program_.ops.emplace_back();
+  op.type = type;
   op.name = name;
   op.inputs = std::move(inputs);
   op.outputs = std::move(outputs);
   op.attributes = std::move(attributes);
-  op.action = {ActionKind::backward, block_, micro_};
-  program_.ops.push_back(std::move(op));
-  return program_.ops.back();
+  op.action = action();
 }
 
 TensorId Tape::workspace(const std::string& name, std::int64_t bytes) {

@@ -1,10 +1,13 @@
 #pragma once
 // Emits the backward ops of one micro-batch, one node at a time, last node first. Adjoint rules
-// (op_types.cpp) are written against this.
+// (program/ops) are written against this.
 
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/record.hpp"
 #include "model/graph.hpp"
 #include "program/ir/program.hpp"
 
@@ -60,12 +63,19 @@ class Tape {
   void pass(model::ValueId v, TensorId g);
 
   /// An op of the current block.
-  Op& emit(std::string type, const std::string& name, std::vector<TensorId> inputs,
-           std::vector<TensorId> outputs, Attributes attributes = {});
+  template <class Record>
+  void emit(const Record& record, const std::string& name, std::vector<TensorId> inputs,
+            std::vector<TensorId> outputs) {
+    append(Record::op, name, std::move(inputs), std::move(outputs), attributes_of(record));
+  }
+  /// The last op reads what it adds to.
+  void reads(const GradientTarget& target) {
+    if (target.accumulate) program_.ops.back().inputs.push_back(target.tensor);
+  }
   TensorId workspace(const std::string& name, std::int64_t bytes);
   /// A tensor of the backward alone.
   TensorId temporary(const std::string& name, DType dtype, Shape shape);
-  /// For ops that communicate (step_ops.hpp): the Program and the action they belong to.
+  /// For ops that communicate (program/ops/step_ops.hpp): the Program and the action they belong to.
   Program& program() { return program_; }
   Action action() const { return {ActionKind::backward, block_, micro_}; }
 
@@ -74,6 +84,8 @@ class Tape {
     TensorId tensor = no_tensor;
     bool shared = false;
   };
+  void append(std::string_view type, const std::string& name, std::vector<TensorId> inputs,
+              std::vector<TensorId> outputs, Attributes attributes);
   TensorId fresh(model::ValueId v);
   Entry& entry(model::ValueId v) { return entries_[static_cast<std::size_t>(v)]; }
 

@@ -5,7 +5,9 @@
 #include "base/index.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
 #include "program/jobs/job_base.hpp"
-#include "program/passes/step_ops.hpp"
+#include "program/ops/op_type.hpp"
+#include "program/ops/step_ops.hpp"
+#include "program/ops/step_records.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -97,65 +99,62 @@ class WeightCodes {
     ws.name = "workspace.slots." + name(unit);
     ws.dtype = DType::u8;
     ws.category = Category::workspace;
-    std::vector<std::int64_t> list;
+    Fp8Largest record;
     std::int64_t slot = 0;
     for (const Piece& p : own_pieces(unit.unit)) {
-      list.insert(list.end(), {p.flat_begin - begin_of_own(unit.unit), p.count, p.slice_begin,
-                               row_of(p.parameter), slot});
+      record.pieces.push_back(
+          {p.flat_begin - begin_of_own(unit.unit), p.count, p.slice_begin, row_of(p.parameter), slot});
       slot += rows(p);
     }
     ws.shape = {workspace_of(unit.unit)};
-    Op& op = emit("fp8_largest", unit);  // also for a shard of padding alone: its slots are sent
+    Op& op = emit(record, unit);  // also for a shard of padding alone: its slots are sent
     op.inputs = {state(unit).parameters.whole};
     op.outputs = {program_.add(std::move(view)), program_.add(std::move(ws))};
-    op.attributes.set("pieces", std::move(list));
   }
 
   void scales(const Unit& unit, TensorId all) {
     const std::int64_t shard = stepped(unit.unit);
-    Op& op = emit("fp8_scales", unit);
-    op.inputs = {all};
-    std::vector<std::int64_t> list;
+    Fp8Scales record;
+    std::vector<TensorId> outputs;
     for (const Segment& s : cut_.layout.unit(unit.unit).segments) {
       std::int64_t slot = 0;
       for (const Piece& before : pieces(unit.unit, s.begin / shard)) {
         if (before.parameter == s.parameter) break;
         slot += rows(before);
       }
-      list.insert(list.end(), {unit.begin, slots_, slot, s.begin, row_of(s.parameter), shard});
-      op.outputs.push_back(tensors_.scales[at(s.parameter)]);
+      record.weights.push_back({unit.begin, slots_, slot, s.begin, row_of(s.parameter), shard});
+      outputs.push_back(tensors_.scales[at(s.parameter)]);
     }
-    op.attributes.set("weights", std::move(list));
+    Op& op = emit(record, unit);
+    op.inputs = {all};
+    op.outputs = std::move(outputs);
   }
 
   void encode(const Unit& unit) {
     const State& codes = state(unit).computed;
     const bool sliced = cut_.steps_slices();
-    std::vector<std::int64_t> list;
+    Fp8Encode record;
     std::vector<TensorId> inputs{state(unit).parameters.whole};
     for (const Piece& p : own_pieces(unit.unit)) {
-      list.insert(list.end(), {p.flat_begin - begin_of_own(unit.unit), p.count, p.slice_begin,
-                               row_of(p.parameter), static_cast<std::int64_t>(inputs.size())});
+      record.pieces.push_back({p.flat_begin - begin_of_own(unit.unit), p.count, p.slice_begin,
+                               row_of(p.parameter), std::ssize(inputs)});
       inputs.push_back(tensors_.scales[at(p.parameter)]);
     }
-    if (!list.empty()) {
-      Op& op = emit("fp8_encode", unit);
+    if (!record.pieces.empty()) {
+      Op& op = emit(record, unit);
       op.inputs = std::move(inputs);
       op.outputs = {sliced ? codes.slice : codes.whole};
-      op.attributes.set("pieces", std::move(list));
     }
     if (sliced && codes.slice != codes.whole)
       emit_all_gather(program_, name(unit), codes.slice, codes.whole, Cut::shard_axes(),
                       {ActionKind::gather, -1, -1});
   }
 
-  Op& emit(const char* type, const Unit& unit) {
-    Op op;
-    op.type = type;
-    op.name = name(unit);
+  template <class Record>
+  Op& emit(const Record& record, const Unit& unit) {
+    Op& op = add_op(program_, record, name(unit));
     op.action = {action_, unit.unit, -1};
-    program_.ops.push_back(std::move(op));
-    return program_.ops.back();
+    return op;
   }
   TensorId add(const char* name, std::int64_t count) {
     Tensor t;

@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "base/index.hpp"
-#include "program/ir/op_types.hpp"
+#include "program/ops/op_type.hpp"
 
 namespace ztrain::program {
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "model/op_records.hpp"
+
 namespace ztrain::program {
 namespace {
 
@@ -51,13 +53,18 @@ constexpr ComputeRule rules[] = {
 };
 
 std::string row_of(const Op& op) {
-  if (op.attributes.has("rows") && op.type.starts_with("embedding")) return op.type + " of some rows";
-  if (op.type.starts_with("rmsnorm") && op.attributes.has("of_heads")) return op.type + " of heads";
-  if (op.type.starts_with("attention") && op.attributes.has("joined")) return op.type + " of joined";
-  if (op.type != "linear") return op.type;
-  const auto parts = static_cast<std::size_t>(op.attributes.integer("parts", 1));
-  if (op.inputs.size() == 1 + parts) return "linear without bias";
-  return op.attributes.has("adds_bias") ? "linear with one bias" : "linear";
+  const Attributes& a = op.attributes;
+  if ((op.type == Embedding::op && record_of<Embedding>(a).rows > 0) ||
+      (op.type == EmbeddingGrad::op && record_of<EmbeddingGrad>(a).rows > 0))
+    return op.type + " of some rows";
+  if ((op.type == RmsNorm::op && record_of<RmsNorm>(a).of_heads) ||
+      (op.type == RmsNormGrad::op && record_of<RmsNormGrad>(a).of_heads))
+    return op.type + " of heads";
+  if (op.type.starts_with(Attention::op) && record_of<Attention>(a).joined) return op.type + " of joined";
+  if (op.type != Linear::op) return op.type;
+  const auto linear = record_of<Linear>(a);
+  if (op.inputs.size() == linear.bias()) return "linear without bias";
+  return linear.adds_bias >= 0 ? "linear with one bias" : "linear";
 }
 
 std::size_t groups_in(const ComputeRule& rule) {
@@ -102,24 +109,29 @@ OperandGroups operand_groups(const Op& op, const ComputeRule& rule) {
     return std::vector<TensorId>(op.inputs.begin() + static_cast<std::ptrdiff_t>(begin),
                                  op.inputs.begin() + static_cast<std::ptrdiff_t>(end));
   };
-  const std::size_t n = op.inputs.size(), parts = static_cast<std::size_t>(op.attributes.integer("parts", 1));
-  if (op.type == "linear")
-    return n > 1 + parts ? OperandGroups{range(0, 1), range(1, 1 + parts), range(1 + parts, n)}
-                         : OperandGroups{range(0, 1), range(1, n)};
-  if (op.type == "linear_grad_input") return {range(0, 1), range(1, 1 + parts)};
-  if (op.type == "swiglu") return {range(0, n)};
-  if (op.type == "swiglu_grad") return {range(0, n - 1), range(n - 1, n)};
-  if (op.type.starts_with("attention")) {
+  const std::size_t n = op.inputs.size();
+  if (op.type == Linear::op) {
+    const std::size_t bias = record_of<Linear>(op.attributes).bias();
+    return n > bias ? OperandGroups{range(0, 1), range(1, bias), range(bias, n)}
+                    : OperandGroups{range(0, 1), range(1, n)};
+  }
+  if (op.type == LinearGradInput::op) {
+    const auto parts = static_cast<std::size_t>(record_of<LinearGradInput>(op.attributes).parts);
+    return {range(0, 1), range(1, 1 + parts)};
+  }
+  if (op.type == Swiglu::op) return {range(0, n)};
+  if (op.type == SwigluGrad::op) return {range(0, n - 1), range(n - 1, n)};
+  if (op.type.starts_with(Attention::op)) {
     // q, or all of q, k and v; k and v; o and lse, and the gradient of o; document_start.
-    const std::size_t rest = op.type == "attention" ? n - 1 : n - 4;
+    const std::size_t rest = record_of<Attention>(op.attributes).held();
     OperandGroups groups{range(0, 1)};
     if (rest > 1) groups.push_back(range(1, rest));
     if (rest + 1 < n) groups.insert(groups.end(), {range(rest, n - 2), range(n - 2, n - 1)});
     groups.push_back(range(n - 1, n));
     return groups;
   }
-  const std::size_t norm = 4 + static_cast<std::size_t>(op.attributes.integer("addend", 0));
-  const std::size_t read = op.type == "rmsnorm_grad" ? norm : std::min(n, groups_in(rule));
+  std::size_t read = std::min(n, groups_in(rule));
+  if (op.type == RmsNormGrad::op) read = record_of<RmsNormGrad>(op.attributes).has_addend ? 5 : 4;
   OperandGroups each;
   for (std::size_t i = 0; i < read; ++i) each.push_back(range(i, i + 1));
   return each;
@@ -133,15 +145,16 @@ std::string_view outputs_of(const ComputeRule& rule, std::string_view inputs, Ax
 
 std::string part_fault(const Program& program, const Op& op, Axis axis, std::string_view inputs) {
   const int index = Coordinate(program.mesh, program.rank)[axis];
-  if (op.type == "linear" && op.attributes.has("adds_bias") && (inputs == "11E" || inputs == "PEE")) {
-    if ((op.attributes.integer("adds_bias") != 0) == (index == 0)) return "";
+  if (op.type == Linear::op && (inputs == "11E" || inputs == "PEE")) {
+    if (record_of<Linear>(op.attributes).adds_bias == (index == 0 ? 1 : 0)) return "";
     return fmt::format("'{}' is added {}", program.tensor(op.inputs.back()).name,
                        index == 0 ? "by no rank" : "more than once");
   }
-  if (!op.type.starts_with("attention") || !inputs.starts_with("0E")) return "";
-  const Tensor& queries = program.tensor(op.inputs[0]);
+  if (!op.type.starts_with(Attention::op) || !inputs.starts_with("0E")) return "";
+  const Tensor& queries = program.tensor(op.inputs[Attention::q]);
   const std::int64_t first = index * queries.shape[0], all = program.mesh[axis] * queries.shape[0];
-  const std::int64_t taken = op.attributes.integer("first_query", 0), of = op.attributes.integer("keys", 0);
+  const auto attention = record_of<Attention>(op.attributes);
+  const std::int64_t taken = attention.first_query, of = attention.keys;
   if (taken == first && of == all) return "";
   return fmt::format("'{}' begins with token {} of {}, and is taken for token {} of {}", queries.name, first,
                      all, taken, of);

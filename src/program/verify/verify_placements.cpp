@@ -9,6 +9,8 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
+#include "program/ops/op_type.hpp"
+#include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
 #include "program/verify/owners.hpp"
 #include "program/verify/placement_table.hpp"
@@ -145,14 +147,14 @@ class Checker {
   }
 
   void visit(const Op& op) {
-    if (op.type == "release" || op.type == "zero_gaps") return;
+    if (op.type == Release::op || op.type == ZeroGaps::op) return;
     if (op.communicates()) return communicate(op);
-    if (op.type == "optimizer_step" || op.type == "sum_squares") return consume(op);
-    if (op.type == "step_partials") return count_losses(op);
-    if (op.type == "finish_step") require_all_losses(op);
-    if (op.type == "finish_step" || op.type == "fp8_scales") return set_all(op.outputs, filled('E'));
-    if (op.type == "fp8_largest") return set_all(op.outputs, shards_of_units());
-    if (is_flat(op.inputs[0]) && (op.type == "cast" || op.type == "copy" || op.type == "fp8_encode"))
+    if (op.type == OptimizerStep::op || op.type == SumSquares::op) return consume(op);
+    if (op.type == StepPartials::op) return count_losses(op);
+    if (op.type == FinishStep::op) require_all_losses(op);
+    if (op.type == FinishStep::op || op.type == Fp8Scales::op) return set_all(op.outputs, filled('E'));
+    if (op.type == Fp8Largest::op) return set_all(op.outputs, shards_of_units());
+    if (is_flat(op.inputs[0]) && (op.type == Cast::op || op.type == Copy::op || op.type == Fp8Encode::op))
       return write_flat(op.outputs[0], read_flat(op.inputs[0]));
     compute(op);
   }
@@ -212,7 +214,7 @@ class Checker {
       if (out.empty()) refuse(axis, takes(groups, axis));
       if (const std::string fault = part_fault(program_, op, axis, letters); !fault.empty())
         refuse(axis, fault);
-      const bool adds = op.attributes.integer("accumulate", 0) != 0;
+      const bool adds = accumulates(op);
       for (std::size_t i = 0; i < op.outputs.size(); ++i) {
         const Spread letter = out.size() == 1 ? out[0] : i < out.size() ? out[i] : '.';
         const TensorId t = op.outputs[i];
@@ -300,8 +302,7 @@ class Checker {
       Spreads& spreads = flat[p - unit.begin];
       for (const Axis axis : axes_)
         if (spans(op, axis)) spreads[index(axis)] = converted(op, axis, spreads[index(axis)], what);
-      if (op.attributes.integer("accumulate", 0) != 0)
-        require_alike(p, spreads, flat_.at(program_.storage(to))[p - unit.begin]);
+      if (accumulates(op)) require_alike(p, spreads, flat_.at(program_.storage(to))[p - unit.begin]);
     }
     write_flat(to, flat);
   }
@@ -343,7 +344,8 @@ class Checker {
 
   /// Losses are summed over all ranks: each token's must be there once.
   void count_losses(const Op& op) {
-    const auto losses = static_cast<std::size_t>(op.attributes.integer("losses"));
+    const auto record = record_of<StepPartials>(op.attributes);
+    const auto losses = static_cast<std::size_t>(record.losses);
     const bool first = Coordinate(program_.mesh, program_.rank)[Axis::tensor] == 0;
     for (std::size_t i = 0; i < losses; ++i)
       for (const Axis axis : axes_) {
@@ -352,7 +354,7 @@ class Checker {
           refuse(axis,
                  fmt::format("the loss is {} where it must be {}", words_for(letter), words_for(wanted)));
       }
-    if (losses > 0 && (op.attributes.integer("counts_loss") != 0) != first)
+    if (losses > 0 && record.counts_loss != first)
       refuse(Axis::tensor, first ? "the loss is not counted" : "the loss is counted more than once");
     set_all(op.outputs, filled('0'));
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "model/attention_span.hpp"
+#include "model/op_records.hpp"
 #include "tests/support/small_job.hpp"
 
 namespace ztrain::decoder_test {
@@ -75,7 +76,8 @@ TEST(Decoder, LaterLayersHaveTheWindow) {
   const std::int64_t expected[] = {0, 0, 8};
   for (int layer = 0; layer < 3; ++layer) {
     const std::string name = fmt::format("model.layers.{}.self_attn.attention", layer);
-    EXPECT_EQ(graph.nodes[graph.node_index(name)].attributes.integer("window"), expected[layer]) << layer;
+    EXPECT_EQ(record_of<Attention>(graph.nodes[graph.node_index(name)].attributes).window, expected[layer])
+        << layer;
   }
 }
 

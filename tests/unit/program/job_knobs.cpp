@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/hash.hpp"
+#include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
 #include "tests/support/job_settings.hpp"
 #include "tests/support/small_job.hpp"
@@ -39,11 +40,11 @@ TEST(JobKnobs, NormsAndBiasesAreNotDecayed) {
   std::map<std::uint64_t, std::set<double>> decays;
   for (int rank = 0; rank < 3; ++rank)
     for (const Op& op : compile(graph, spec, rank).train().ops) {
-      if (op.type != "optimizer_step") continue;
-      const std::vector<std::int64_t>& pieces = op.attributes.integers("pieces");
-      for (std::size_t i = 0; i < pieces.size(); i += 8)
-        decays[static_cast<std::uint64_t>(pieces[i + 3])].insert(
-            op.attributes.numbers("weight_decays").at(static_cast<std::size_t>(pieces[i + 2])));
+      if (op.type != OptimizerStep::op) continue;
+      const auto step = record_of<OptimizerStep>(op.attributes);
+      for (const SteppedPiece& piece : step.pieces)
+        decays[static_cast<std::uint64_t>(piece.stream)].insert(
+            step.weight_decays.at(static_cast<std::size_t>(piece.group)));
     }
   ASSERT_EQ(decays.size(), graph.parameters.size());
   for (const model::Parameter& p : graph.parameters) {

@@ -32,23 +32,19 @@ TEST(Norm, IsTakenOfEachElementOnceAndWhereItLiesInTheSlice) {
     std::int64_t counted = 0;
     for (const Job& job : jobs)
       for (const Op& op : job.train().ops) {
-        if (op.type != "sum_squares") continue;
-        const std::int64_t slice = elements(job.train().tensor(op.inputs[0]).shape);
-        const std::vector<std::int64_t>& pieces = op.attributes.integers("pieces");
+        if (op.type != SumSquares::op) continue;
+        const std::int64_t slice = elements(job.train().tensor(op.inputs[SumSquares::gradient]).shape);
         std::int64_t end = 0;
-        for (std::size_t i = 0; i < pieces.size(); i += 2) {
-          EXPECT_GE(pieces[i], end) << strategy.name << " " << op.name;
-          end = pieces[i] + pieces[i + 1];
-          counted += pieces[i + 1];
+        for (const Elements& piece : record_of<SumSquares>(op.attributes).pieces) {
+          EXPECT_GE(piece.begin, end) << strategy.name << " " << op.name;
+          end = piece.begin + piece.count;
+          counted += piece.count;
         }
         EXPECT_LE(end, slice) << strategy.name << " " << op.name << " of rank " << job.train().rank;
       }
     EXPECT_EQ(counted, jobs[0].layout.parameter_count()) << strategy.name;
   }
 }
-
-/// What optimizer_step's attribute "pieces" says of each: engine/bind_optimizer.cpp.
-constexpr std::size_t per_piece = 8;
 
 TEST(OptimizerStep, StepsEachElementWhereItLiesInTheSlice) {
   for (const Strategy& strategy : strategies()) {
@@ -57,17 +53,16 @@ TEST(OptimizerStep, StepsEachElementWhereItLiesInTheSlice) {
     std::int64_t stepped = 0;
     for (const Job& job : jobs)
       for (const Op& op : job.train().ops) {
-        if (op.type != "optimizer_step") continue;
-        const std::int64_t slice = elements(job.train().tensor(op.outputs[0]).shape);
-        const std::vector<std::int64_t>& pieces = op.attributes.integers("pieces");
+        if (op.type != OptimizerStep::op) continue;
+        const std::int64_t slice = elements(job.train().tensor(op.outputs[OptimizerStep::parameter]).shape);
         std::int64_t end = 0;
-        for (std::size_t i = 0; i < pieces.size(); i += per_piece) {
-          EXPECT_GE(pieces[i], end) << strategy.name << " " << op.name;
-          end = pieces[i] + pieces[i + 1];
-          stepped += pieces[i + 1];
+        for (const SteppedPiece& piece : record_of<OptimizerStep>(op.attributes).pieces) {
+          EXPECT_GE(piece.begin, end) << strategy.name << " " << op.name;
+          end = piece.begin + piece.count;
+          stepped += piece.count;
           if (!strategy.optimizer_sharded) continue;
-          EXPECT_EQ(pieces[i + 4], next[pieces[i + 3]]) << strategy.name << " " << op.name;
-          next[pieces[i + 3]] += pieces[i + 1];
+          EXPECT_EQ(piece.slice_begin, next[piece.stream]) << strategy.name << " " << op.name;
+          next[piece.stream] += piece.count;
         }
         EXPECT_LE(end, slice) << strategy.name << " " << op.name << " of rank " << job.train().rank;
       }
@@ -94,17 +89,15 @@ TEST(OptimizerStep, RoundsWithTheBitsOfTheWholeParametersElements) {
   const Cut cut = second_of_a_tensor_pair();
   UnitState state;
   state.step_count = cut.layout.unit(0).elements();
-  Attributes attributes;
-  add_stepped_pieces(attributes, cut, state, 0, {});
-  const std::vector<std::int64_t>& pieces = attributes.integers("pieces");
-  ASSERT_EQ(pieces.size(), 3 * per_piece);
+  OptimizerStep step;
+  add_stepped_pieces(step, cut, state, 0, {});
+  ASSERT_EQ(step.pieces.size(), 3U);
   for (std::size_t i = 0; i < 3; ++i) {
-    const std::int64_t* const p = pieces.data() + i * per_piece;
-    const std::int64_t run = p[5], stride = p[6], offset = p[7];
-    for (const LogicalRun& r : cut.layout.logical_runs(static_cast<int>(i), 1, 0, p[1]))
+    const SteppedPiece& p = step.pieces[i];
+    for (const LogicalRun& r : cut.layout.logical_runs(static_cast<int>(i), 1, 0, p.count))
       for (const std::int64_t e : {std::int64_t{0}, r.count - 1}) {
         const std::int64_t in_slice = r.slice_begin + e;
-        EXPECT_EQ(in_slice / run * stride + offset + in_slice % run, r.logical_begin + e)
+        EXPECT_EQ(in_slice / p.run * p.stride + p.offset + in_slice % p.run, r.logical_begin + e)
             << cut.layout.parameters()[i].name << ", element " << in_slice;
       }
   }
@@ -120,8 +113,8 @@ TEST(Partials, CountTheLossOfATensorGroupOnce) {
     JobTensors tensors;
     tensors.partials = program.add({.name = "partials", .dtype = DType::u8, .shape = {2, 64}});
     append_partials(program, cut, tensors, {loss}, {});
-    EXPECT_EQ(program.ops.at(0).type, "step_partials");
-    EXPECT_EQ(program.ops.at(0).attributes.integer("counts_loss"), rank == 0 ? 1 : 0);
+    EXPECT_EQ(program.ops.at(0).type, StepPartials::op);
+    EXPECT_EQ(record_of<StepPartials>(program.ops.at(0).attributes).counts_loss, rank == 0);
   }
 }
 

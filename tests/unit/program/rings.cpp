@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "program/passes/step_ops.hpp"
+#include "program/ops/step_ops.hpp"
 #include "tests/support/joint_ranks.hpp"
 
 namespace ztrain::test::rings_test {

@@ -9,8 +9,8 @@
 
 #include "model/fp8.hpp"
 #include "model/lora.hpp"
-#include "program/ir/op_types.hpp"
 #include "program/ir/repeat.hpp"
+#include "program/ops/op_type.hpp"
 #include "tests/support/schedules.hpp"
 #include "tests/support/small_job.hpp"
 

@@ -1,11 +1,15 @@
-#include "program/passes/split_head.hpp"
+// The head and its loss where each rank of an axis has some words of the vocabulary (kernels/head/
+// head_split.hpp): per chunk of tokens, this rank's logits, an exchange of three numbers a token, and what
+// follows from them.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "kernel_interface/kernel_workspace.hpp"
-#include "program/passes/step_ops.hpp"
+#include "program/ops/op_type.hpp"
+#include "program/ops/step_ops.hpp"
+#include "program/ops/step_records.hpp"
 #include "program/passes/tape.hpp"
 
 namespace ztrain::program {
@@ -13,7 +17,8 @@ namespace {
 
 /// What a node's ops have in common.
 struct Head {
-  const model::Node& node;
+  const std::string& name;
+  HeadLossSplit split;
   AxisSet axes;
   TensorId h, weight, targets, token_weights, loss;
   Action action;
@@ -30,7 +35,15 @@ struct Logits {
 };
 
 Head head_of(const model::Node& node, const Operands& o) {
-  return {node,    axes_of(node.attributes), o.inputs[0], o.inputs[1], o.inputs[2], o.inputs[3], o.outputs[0],
+  const auto split = record_of<HeadLossSplit>(node.attributes);
+  return {node.name,
+          split,
+          AxisSet::from_bits(static_cast<std::uint8_t>(split.axes)),
+          o.inputs[HeadLoss::h],
+          o.inputs[HeadLoss::weight],
+          o.inputs[HeadLoss::targets],
+          o.inputs[HeadLoss::token_weights],
+          o.outputs[HeadLoss::loss],
           o.action};
 }
 
@@ -38,8 +51,7 @@ Head head_of(const model::Node& node, const Operands& o) {
 std::vector<Chunk> chunks_of(const Program& p, const Head& head) {
   const Tensor& h = p.tensor(head.h);
   const std::int64_t tokens = h.shape[0];
-  const std::int64_t size =
-      head_loss_chunk(tokens, head.node.attributes.integer("most_words"), h.dtype, p.target);
+  const std::int64_t size = head_loss_chunk(tokens, head.split.most_words, h.dtype, p.target);
   std::vector<Chunk> chunks;
   for (std::int64_t begin = 0; begin < tokens; begin += size)
     chunks.push_back({begin, std::min(size, tokens - begin)});
@@ -48,22 +60,18 @@ std::vector<Chunk> chunks_of(const Program& p, const Head& head) {
 
 TensorId add(Program& p, const Head& head, const char* what, DType dtype, Shape shape) {
   Tensor t;
-  t.name = fmt::format("{}.{}.{}", head.node.name, what, head.action.micro);
+  t.name = fmt::format("{}.{}.{}", head.name, what, head.action.micro);
   t.dtype = dtype;
   t.shape = std::move(shape);
   return p.add(std::move(t));
 }
 
-Op& emit(Program& p, const Head& head, const char* type, const Chunk& chunk) {
-  Op op;
-  op.type = type;
-  op.name = head.node.name;
-  op.attributes = {{"begin", chunk.begin},
-                   {"rows", chunk.rows},
-                   {"first_word", head.node.attributes.integer("first_word")}};
+/// accumulate: to an output that chunks have in common.
+template <class Record>
+Op& emit(Program& p, const Head& head, const Chunk& chunk, bool accumulate = false) {
+  Op& op = add_op(p, Record{{chunk.begin, chunk.rows, head.split.first_word, accumulate}}, head.name);
   op.action = head.action;
-  p.ops.push_back(std::move(op));
-  return p.ops.back();
+  return op;
 }
 
 Logits emit_logits(Program& p, const Head& head, const Chunk& chunk) {
@@ -73,23 +81,20 @@ Logits emit_logits(Program& p, const Head& head, const Chunk& chunk) {
   const TensorId own = add(p, head, "own_sums", DType::f64, {chunk.rows, logit_sums_width});
   const TensorId all =
       add(p, head, "sums", DType::f64, {p.mesh.size(head.axes) * chunk.rows, logit_sums_width});
-  Op& op = emit(p, head, "head_logits", chunk);
+  Op& op = emit<HeadLogits>(p, head, chunk);
   op.inputs = {head.h, head.weight, head.targets};
   op.outputs = {logits, own};
-  emit_all_gather(p, head.node.name, own, all, head.axes, head.action);
+  emit_all_gather(p, head.name, own, all, head.axes, head.action);
   return {logits, all};
 }
 
 void emit_loss(Program& p, const Head& head, const Chunk& chunk, TensorId sums) {
   const TensorId nll = add(p, head, "nll", DType::f64, {chunk.rows});
-  Op& op = emit(p, head, "head_split_loss", chunk);
+  Op& op = emit<HeadSplitLoss>(p, head, chunk, chunk.begin > 0);
   op.inputs = {sums, head.targets, head.token_weights};
   op.outputs = {head.loss, nll};
-  op.attributes.set("accumulate", std::int64_t{chunk.begin > 0});
   if (chunk.begin > 0) op.inputs.push_back(head.loss);
 }
-
-}  // namespace
 
 void split_head_forward(Program& program, const Operands& operands, const model::Node& node) {
   const Head head = head_of(node, operands);
@@ -102,9 +107,10 @@ void split_head_adjoint(Tape& t, const model::Node& n) {
   Operands operands{{}, {t.tensor(n.outputs[0])}, t.action()};
   for (const auto v : n.inputs) operands.inputs.push_back(t.tensor(v));
   const Head head = head_of(n, operands);
-  const bool weight_grad = t.wants(n.inputs[1]);
-  GradientTarget dw = weight_grad ? t.target(n.inputs[1]) : GradientTarget{};
-  const auto [dh, addend] = t.target_with_addend(n.inputs[0]);
+  const model::ValueId weight = n.inputs[HeadLoss::weight];
+  const bool weight_grad = t.wants(weight);
+  GradientTarget dw = weight_grad ? t.target(weight) : GradientTarget{};
+  const auto [dh, addend] = t.target_with_addend(n.inputs[HeadLoss::h]);
   const Shape w = p.tensor(head.weight).shape;
   const DType type = p.tensor(head.h).dtype, gradient = weight_grad ? p.tensor(dw.tensor).dtype : type;
   for (const Chunk& chunk : chunks_of(p, head)) {
@@ -112,18 +118,50 @@ void split_head_adjoint(Tape& t, const model::Node& n) {
     emit_loss(p, head, chunk, logits.sums);
     const TensorId workspace =
         t.workspace(n.name, head_split_grad_bytes(chunk.rows, w[0], w[1], type, gradient, p.target));
-    Op& op = emit(p, head, "head_logits_grad", chunk);
+    Op& op = emit<HeadLogitsGrad>(p, head, chunk, dw.accumulate);
     op.inputs = {logits.logits, logits.sums,        head.h,     head.weight,
                  head.targets,  head.token_weights, t.scalars()};
     op.outputs = {dh, workspace, logits.logits};
-    op.attributes.set("accumulate", std::int64_t{dw.accumulate});
     if (chunk.begin > 0) op.inputs.push_back(dh);
     if (!weight_grad) continue;
     op.outputs.push_back(dw.tensor);
     if (dw.accumulate) op.inputs.push_back(dw.tensor);
     dw.accumulate = true;
   }
-  if (addend != no_tensor) t.pass(n.inputs[0], addend);
+  if (addend != no_tensor) t.pass(n.inputs[HeadLoss::h], addend);
+}
+
+/// Logits of the `rows` tokens of a chunk by this rank's words.
+std::int64_t logits_workspace(const Program& p, const Op& op) {
+  const Tensor& w = p.tensor(op.inputs[HeadLogits::weight]);
+  return gemm_workspace_bytes(record_of<HeadLogits>(op.attributes).rows, w.shape[0], w.shape[1], w.dtype,
+                              p.tensor(op.outputs[HeadLogits::logits]).dtype, p.target);
+}
+double product_flops(const Program& p, const Op& op, TensorId weight) {
+  const auto rows = static_cast<double>(record_of<HeadChunk>(op.attributes).rows);
+  return 2 * rows * dim(p, weight, 0) * dim(p, weight, 1);
+}
+double logits_flops(const Program& p, const Op& op) {
+  return product_flops(p, op, op.inputs[HeadLogits::weight]);
+}
+double logits_grad_flops(const Program& p, const Op& op) {
+  const double product = product_flops(p, op, op.inputs[HeadLogitsGrad::weight]);
+  return (op.outputs.size() > HeadLogitsGrad::dweight ? 2 : 1) * product;
+}
+
+}  // namespace
+
+std::span<const OpType> split_head_ops() {
+  static constexpr OpType rows[] = {
+      {.record = record<HeadLossSplit>(),
+       .adjoint = split_head_adjoint,
+       .forward_with_gradient = true,
+       .forward = split_head_forward},
+      {.record = record<HeadLogits>(), .flops = logits_flops, .workspace = logits_workspace},
+      {.record = record<HeadSplitLoss>()},
+      {.record = record<HeadLogitsGrad>(), .flops = logits_grad_flops},
+  };
+  return rows;
 }
 
 }  // namespace ztrain::program

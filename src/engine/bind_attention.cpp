@@ -1,0 +1,135 @@
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+#include "engine/dispatch.hpp"
+#include "kernel_interface/attention_work.hpp"
+#include "kernels/attention/attention_cached.hpp"
+#include "kernels/attention/attention_prepared.hpp"
+#include "kernels/attention/cache_append.hpp"
+#include "program/ops/attention_op.hpp"
+
+namespace ztrain::engine {
+namespace {
+
+AttentionShape shape_of(const Binding& b) {
+  return program::attention_shape(b.in(Attention::q).shape, b.record<Attention>());
+}
+
+/// What does not change from step to step.
+kernels::AttentionSpec attention_spec(const Binding& b, kernels::Direction direction,
+                                      std::int64_t workspace) {
+  const AttentionShape shape = shape_of(b);
+  return {direction, shape, 1.0 / std::sqrt(static_cast<double>(shape.head_dim)), b.in(Attention::q).dtype,
+          workspace};
+}
+
+/// Pointers to q, k and v, or to their gradients: the first three operands, or the columns of the first.
+template <class Operand>
+auto parts_of_attention(const Binding& b, const Operand& operand) {
+  using Pointer = decltype(operand(0));
+  const Pointer q = operand(0);
+  if (!b.record<Attention>().joined) return std::array<Pointer, 3>{q, operand(1), operand(2)};
+  const AttentionShape s = shape_of(b);
+  const std::int64_t head = s.head_dim * size_of(b.in(Attention::q).dtype);
+  return std::array<Pointer, 3>{q, q + s.heads * head, q + (s.heads + s.kv_heads) * head};
+}
+
+/// The number of the input behind q, k and v.
+std::size_t take_qkv(const Binding& b, kernels::AttentionOperands& p) {
+  const auto [q, k, v] = parts_of_attention(b, [&](std::size_t i) { return b.input<std::byte>(i); });
+  p.q = q;
+  p.k = k;
+  p.v = v;
+  return b.record<Attention>().held();
+}
+
+/// CPUs have one way of it.
+std::vector<Note> notes(const Binding& b, const kernels::AttentionSpec& spec,
+                        const kernels::PreparedAttention& prepared) {
+  if (b.program.target != Target::cuda) return {};
+  const bool forward = spec.direction == kernels::Direction::forward;
+  std::vector<Note> notes{
+      {"attention", (forward ? "" : "backward: ") + prepared.describe(), prepared.slow()}};
+  if (lacks_documents(spec.shape, spec.type, !forward))
+    notes.push_back(
+        {"attention",
+         fmt::format("{}the number of documents in a sequence is not known: a data.max_documents of "
+                     "at most {} lets cuDNN 9.25 and later take documents as they are packed",
+                     forward ? "" : "backward: ", attention_most_ragged_entries - 1)});
+  return notes;
+}
+
+Bound prepared(const Binding& b, const kernels::AttentionSpec& spec, const kernels::AttentionOperands& p) {
+  std::shared_ptr<kernels::PreparedAttention> made = kernels::make_attention(b.exec, spec);
+  return {[&exec = b.exec, made, p] { made->run(exec, p); }, nullptr, notes(b, spec, *made)};
+}
+
+Bound bind_attention(const Binding& b) {
+  const bool workspace = b.op.outputs.size() > Attention::workspace;
+  kernels::AttentionOperands p;
+  const std::size_t last = take_qkv(b, p);
+  p.document_start = b.input<std::int32_t>(last);
+  p.o = b.output<std::byte>(Attention::o);
+  p.lse = b.output<std::byte>(Attention::lse);
+  if (workspace) p.workspace = b.output<std::byte>(Attention::workspace);
+  const std::int64_t bytes = workspace ? elements(b.out(Attention::workspace).shape) : 0;
+  return prepared(b, attention_spec(b, kernels::Direction::forward, bytes), p);
+}
+
+Bound bind_attention_grad(const Binding& b) {
+  kernels::AttentionOperands p;
+  const std::size_t next = take_qkv(b, p);
+  p.o = b.input<std::byte>(next);
+  p.lse = b.input<std::byte>(next + 1);
+  p.dout = b.input<std::byte>(next + 2);
+  p.document_start = b.input<std::int32_t>(next + 3);
+  const auto [dq, dk, dv] = parts_of_attention(b, [&](std::size_t i) { return b.output<std::byte>(i); });
+  p.dq = dq;
+  p.dk = dk;
+  p.dv = dv;
+  p.workspace = b.output<std::byte>(next);
+  return prepared(b, attention_spec(b, kernels::Direction::backward, elements(b.out(next).shape)), p);
+}
+
+Bound bind_cache_append(const Binding& b) {
+  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
+    const auto rows = in_matrix<T>(b, CacheAppend::rows);
+    const auto begin = in_vector<std::int32_t>(b, CacheAppend::begin);
+    const auto cache = out_matrix<T>(b, CacheAppend::appended);
+    return {[&exec = b.exec, rows, begin, cache] { kernels::cache_append<T>(exec, rows, begin, cache); },
+            nullptr};
+  });
+}
+
+Bound bind_attention_cached(const Binding& b) {
+  using Op = AttentionCached;
+  const auto record = b.record<Op>();
+  const Shape& q = b.in(Op::query).shape;
+  return with_type(b.in(Op::query).dtype, [&]<class T>(Type<T>) -> Bound {
+    kernels::CachedAttentionInput<T> input;
+    input.shape = {q[0], record.heads, record.kv_heads, q[1] / record.heads, record.window};
+    input.scale = 1.0 / std::sqrt(static_cast<double>(input.shape.head_dim));
+    input.q = in_matrix<T>(b, Op::query);
+    input.k = in_matrix<T>(b, Op::k_cache);
+    input.v = in_matrix<T>(b, Op::v_cache);
+    input.begin = in_vector<std::int32_t>(b, Op::begin);
+    check(input);
+    const auto o = out_matrix<T>(b, Op::o);
+    return {[&exec = b.exec, input, o] { kernels::attention_cached<T>(exec, input, o); }, nullptr};
+  });
+}
+
+}  // namespace
+
+std::span<const KernelRow> attention_kernels() {
+  static constexpr KernelRow rows[] = {
+      {Attention::op, bind_attention},
+      {AttentionGrad::op, bind_attention_grad},
+      {CacheAppend::op, bind_cache_append},
+      {AttentionCached::op, bind_attention_cached},
+  };
+  return rows;
+}
+
+}  // namespace ztrain::engine

@@ -1,0 +1,73 @@
+#include "engine/dispatch.hpp"
+#include "engine/groups.hpp"
+#include "program/ops/step_records.hpp"
+
+namespace ztrain::engine {
+namespace {
+
+runtime::Communicator& group(const Binding& b) {
+  return communicator_of(b.mesh, b.op);
+}
+
+Bound bind_all_gather(const Binding& b) {
+  return {nullptr, group(b).all_gather(b.input<std::byte>(0), b.output<std::byte>(0), b.in(0).bytes())};
+}
+
+Bound bind_reduce_scatter(const Binding& b) {
+  using Op = program::ReduceScatter;
+  const program::Tensor &from = b.in(Op::full), &to = b.out(Op::shard);
+  const std::byte* full = b.input<std::byte>(Op::full) + b.record<Op>().begin * size_of(from.dtype);
+  const std::int64_t stride = elements(from.shape) / group(b).size();
+  return {nullptr, group(b).reduce_scatter(full, from.dtype, b.output<std::byte>(Op::shard), to.dtype,
+                                           elements(to.shape), accumulates(b),
+                                           b.output<std::byte>(Op::workspace), stride)};
+}
+
+Bound bind_all_reduce(const Binding& b) {
+  return {nullptr,
+          group(b).all_reduce(b.input<std::byte>(0), b.output<std::byte>(0), b.out(0).dtype,
+                              elements(b.out(0).shape), b.output<std::byte>(program::AllReduce::workspace))};
+}
+
+Bound bind_all_to_all(const Binding& b) {
+  runtime::Communicator& comm = group(b);
+  return {nullptr,
+          comm.all_to_all(b.input<std::byte>(0), b.output<std::byte>(0), b.in(0).bytes() / comm.size())};
+}
+
+Bound bind_shift(const Binding& b) {
+  return {nullptr,
+          group(b).shift(b.input<std::byte>(0), b.output<std::byte>(0), b.in(0).bytes(), b.op.comm.peer)};
+}
+
+Bound bind_broadcast(const Binding& b) {
+  const bool root = b.op.outputs.empty();
+  return {nullptr, group(b).broadcast(root ? b.input<std::byte>(0) : b.output<std::byte>(0),
+                                      root ? b.in(0).bytes() : b.out(0).bytes(), b.op.comm.peer)};
+}
+
+/// The pair's first member sends to its second.
+Bound bind_send(const Binding& b) {
+  return {nullptr, group(b).send(b.input<std::byte>(0), b.in(0).bytes(), 1)};
+}
+Bound bind_recv(const Binding& b) {
+  return {nullptr, group(b).recv(b.output<std::byte>(0), b.out(0).bytes(), 0)};
+}
+
+}  // namespace
+
+std::span<const KernelRow> message_kernels() {
+  static constexpr KernelRow rows[] = {
+      {program::AllGather::op, bind_all_gather},
+      {program::ReduceScatter::op, bind_reduce_scatter},
+      {program::AllReduce::op, bind_all_reduce},
+      {program::AllToAll::op, bind_all_to_all},
+      {program::Shift::op, bind_shift},
+      {program::Broadcast::op, bind_broadcast},
+      {program::Send::op, bind_send},
+      {program::Recv::op, bind_recv},
+  };
+  return rows;
+}
+
+}  // namespace ztrain::engine

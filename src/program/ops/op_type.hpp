@@ -1,0 +1,133 @@
+#pragma once
+// The op table: one row per op, with its record, its adjoint rule, its cost, its workspace and the ways in
+// which it may be cut. Rows stand with the rules that they name, in a file of this folder for each kind of
+// op. What an op reads, writes and carries is its record (model/op_records.hpp, step_records.hpp). Its kernel
+// is the row of the same name in src/engine.
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "model/graph.hpp"
+#include "model/op_records.hpp"
+#include "program/ir/placement.hpp"
+#include "program/ir/program.hpp"
+
+namespace ztrain::program {
+
+class Tape;
+
+/// Tensors of a node's inputs and outputs, and the action that its ops belong to.
+struct Operands {
+  std::vector<TensorId> inputs, outputs;
+  Action action;
+};
+
+/// What a rank has of a node, over the axes that are being placed.
+struct PartOfNode {
+  struct Operand {
+    Placement at;
+    Shape shape, whole;              ///< the rank's part, and before these axes cut it
+    std::vector<model::Rows> parts;  ///< of the dim that is split: every rank's
+  };
+  std::vector<Operand> inputs;
+  Placement output;  ///< the first
+  AxisSet axes;
+  int index = 0;  ///< the rank's among the ranks of the axes
+
+  bool is_split(std::size_t input, int dim) const { return inputs[input].at == split(dim); }
+  const model::Rows& own(std::size_t input) const {
+    return inputs[input].parts[static_cast<std::size_t>(index)];
+  }
+};
+
+/// What the table knows of a record.
+struct OpRecord {
+  std::string_view name;
+  Count reads, writes;
+  /// Throws Error where these are not the constants of the record.
+  void (*check)(const Attributes&);
+};
+template <class Record>
+constexpr OpRecord record(std::string_view name) {
+  return {name, Record::reads, Record::writes, [](const Attributes& a) { record_of<Record>(a); }};
+}
+template <class Record>
+constexpr OpRecord record() {
+  return record<Record>(Record::op);
+}
+
+struct OpType {
+  OpRecord record;
+  /// Emits the backward ops of a node. Null: no gradient flows through it.
+  void (*adjoint)(Tape&, const model::Node&) = nullptr;
+  double (*flops)(const Program&, const Op&) = nullptr;
+  /// Bytes of workspace, a last output that complete() adds where it is not 0; null: none, or the adjoint
+  /// rule added it.
+  std::int64_t (*workspace)(const Program&, const Op&) = nullptr;
+  /// In training its forward and gradient are one op, emitted by its adjoint rule.
+  bool forward_with_gradient = false;
+  /// Of ops of a backward: gradients of parameters alone come of it (program/schedules/halves.hpp).
+  bool for_weights = false;
+  /// Output 0 may take the place of input 0 (and of input 1 where `overlay` is 2) when nothing else reads
+  /// that later.
+  int overlay = 0;
+  /// Outside training its output is its input 0.
+  bool training_only = false;
+  /// Output 0 is input 0 in another form: what reads it gives its gradient to input 0 (Tape::source).
+  bool straight_through = false;
+  /// Of ops of a model: the ways in which they work without communication (program/ir/placement.hpp).
+  std::string_view placings{};
+  /// Whether a node cannot go one of these ways over the axes; null: it can go all.
+  bool (*refuses)(const model::Node&, const Placing&, AxisSet axes) = nullptr;
+  /// Tells the node what part of its operands the rank has; null: none of its constants speak of them.
+  void (*fit)(model::Node&, const PartOfNode&) = nullptr;
+  /// Emits the forward of a node whose op is several ops, or communicates. Null: it is one op of its name.
+  void (*forward)(Program&, const Operands&, const model::Node&) = nullptr;
+  /// Forward does nothing: its output is its input 0.
+  bool alias = false;
+  /// The op that does the same without output 2: what it becomes where nothing reads that (drop_dead_ops).
+  std::string_view without_third{};
+};
+
+/// Throws Error naming the op when it has no row.
+const OpType& op_type(std::string_view name);
+
+/// All rows, kind by kind.
+std::vector<std::span<const OpType>> op_table();
+
+/// Fills Op::flops, and adds the workspace output that the row asks for.
+void complete(Program& program, Op& op);
+
+/// Throws Error where an op has other operands than its record says, or other constants.
+void check_record(const Op& op);
+
+/// Appends an op with these constants; operands, action and stream are the caller's.
+template <class Record>
+Op& add_op(Program& program, const Record& record, std::string name) {
+  Op& op = program.ops.emplace_back();
+  op.type = Record::op;
+  op.name = std::move(name);
+  op.attributes = attributes_of(record);
+  return op;
+}
+
+/// Whether the op adds to what is in its outputs.
+inline bool accumulates(const Op& op) {
+  return op.attributes.integer("accumulate", 0) != 0;
+}
+
+/// The adjoint of ops that change no value: the gradient is passed on as it is.
+void pass_gradient(Tape& tape, const model::Node& node);
+
+/// The ways of a node over these axes.
+std::vector<Placing> placings_of(const model::Node& node, AxisSet axes);
+
+/// The size of a dim of an operand, for costs.
+inline double dim(const Program& p, TensorId t, std::size_t d) {
+  return static_cast<double>(p.tensor(t).shape[d]);
+}
+
+}  // namespace ztrain::program

@@ -1,0 +1,72 @@
+// Element by element.
+
+#include "program/ops/op_type.hpp"
+#include "program/passes/tape.hpp"
+
+namespace ztrain::program {
+namespace {
+
+void swiglu_adjoint(Tape& t, const model::Node& n) {
+  std::vector<TensorId> inputs, outputs, addends;
+  for (const model::ValueId v : n.inputs) inputs.push_back(t.tensor(v));
+  inputs.push_back(t.gradient(n.outputs[Swiglu::y]));
+  for (const model::ValueId v : n.inputs) {
+    const auto [d, addend] = t.target_with_addend(v);
+    outputs.push_back(d);
+    addends.push_back(addend);
+  }
+  t.emit(SwigluGrad{}, n.name, std::move(inputs), std::move(outputs));
+  for (std::size_t i = 0; i < addends.size(); ++i)
+    if (addends[i] != no_tensor) t.pass(n.inputs[i], addends[i]);
+}
+
+void add_adjoint(Tape& t, const model::Node& n) {
+  for (const auto input : n.inputs) t.pass(input, t.gradient(n.outputs[Add::sum]));
+}
+
+void scale_adjoint(Tape& t, const model::Node& n) {
+  const auto [dx, addend] = t.target_with_addend(n.inputs[Scale::x]);
+  t.emit(record_of<Scale>(n.attributes), n.name, {t.gradient(n.outputs[Scale::y])}, {dx});
+  if (addend != no_tensor) t.pass(n.inputs[Scale::x], addend);
+}
+
+/// The same mask again: it is a function of the constants and the step.
+void dropout_adjoint(Tape& t, const model::Node& n) {
+  const auto [dx, addend] = t.target_with_addend(n.inputs[Dropout::x]);
+  t.emit(record_of<Dropout>(n.attributes), n.name, {t.gradient(n.outputs[Dropout::y]), t.scalars()}, {dx});
+  if (addend != no_tensor) t.pass(n.inputs[Dropout::x], addend);
+}
+
+/// The tokens that this rank has, which masks are drawn by.
+void fit_dropout(model::Node& node, const PartOfNode& part) {
+  if (!part.is_split(Dropout::x, 0)) return;
+  edit<Dropout>(node.attributes, [&](Dropout& d) {
+    // What these axes cut may be a part by others.
+    if (d.part_of == 0) d.part_of = part.inputs[Dropout::x].whole[0];
+    d.part_begin += part.own(Dropout::x).begin;
+  });
+}
+
+}  // namespace
+
+void pass_gradient(Tape& t, const model::Node& n) {
+  t.pass(n.inputs[0], t.gradient(n.outputs[0]));
+}
+
+std::span<const OpType> pointwise_ops() {
+  static constexpr OpType rows[] = {
+      {.record = record<Swiglu>(), .adjoint = swiglu_adjoint, .placings = "RR>R II>I 00>0 11>1"},
+      {.record = record<SwigluGrad>(), .overlay = 1},
+      {.record = record<Add>(), .adjoint = add_adjoint, .overlay = 2, .placings = "RR>R II>I 00>0 11>1 PP>P"},
+      {.record = record<Scale>(), .adjoint = scale_adjoint, .overlay = 1, .placings = "R>R I>I 0>0 1>1 P>P"},
+      {.record = record<Dropout>(),
+       .adjoint = dropout_adjoint,
+       .training_only = true,
+       .placings = "R>R I>I 0>0 P>P",
+       .fit = fit_dropout},
+      {.record = record<Copy>(), .adjoint = pass_gradient},
+  };
+  return rows;
+}
+
+}  // namespace ztrain::program

@@ -1,0 +1,146 @@
+// The backward of a product of 8-bit codes. Gradients are quantised to e5m2. The library's products take both
+// operands with the summed dim last, so the others are transposed as bytes: activations and gradients by the
+// kernel that quantises them. Of an input the transposed codes alone are kept for backward.
+//
+// tensorwise: dx = dy W and dW = dy^T x are products of codes: one scale serves a matrix and its transpose.
+// rowwise: dx = (dy s) C for W = diag(s) C with the forward's codes C: the weight's scales, which are powers
+// of two, go into dy before that is quantised by token, so that forward and backward see the same weight, of
+// which only codes are gathered. dW = dy^T x sums over tokens, along which neither operand has a scale of its
+// own: it stays in bf16, from what was not quantised (torchtitan's and torchao's recipe "rowwise_with_gw_hp"
+// does the same).
+
+#include "base/error.hpp"
+#include "kernel_interface/kernel_workspace.hpp"
+#include "program/ops/op_type.hpp"
+#include "program/ops/step_records.hpp"
+#include "program/passes/tape.hpp"
+
+namespace ztrain::program {
+namespace {
+
+struct Coded {
+  TensorId codes = no_tensor, scales = no_tensor;
+  TensorId transposed = no_tensor;  ///< the same codes
+};
+
+/// dy, coded by token, of dy times factors of its columns.
+Coded quantised_rows(Tape& t, const std::string& name, TensorId dy, TensorId columns) {
+  const Shape shape = t.info(dy).shape;
+  const Coded coded{t.temporary("grad.codes." + name, DType::f8e5m2, shape),
+                    t.temporary("grad.scales." + name, DType::f32, {shape[0]})};
+  t.emit(Fp8Quantize{{.rowwise = true}}, name, {dy, columns}, {coded.codes, coded.scales});
+  return coded;
+}
+
+/// dy, coded with one scale, both ways round: drop_dead_ops leaves out the transpose where nothing reads it.
+Coded quantised_whole(Tape& t, const std::string& name, TensorId dy) {
+  const Shape shape = t.info(dy).shape;
+  const Coded coded{t.temporary("grad.codes." + name, DType::f8e5m2, shape),
+                    t.temporary("grad.scales." + name, DType::f32, {1}),
+                    t.temporary("grad.transposed." + name, DType::f8e5m2, {shape[1], shape[0]})};
+  t.emit(Fp8QuantizeBoth{}, name, {dy}, {coded.codes, coded.scales, coded.transposed});
+  return coded;
+}
+
+/// The weight's codes with the summed dim last, and what their rows are to be scaled by.
+Coded transposed_weight(Tape& t, const model::Node& n, bool rowwise) {
+  const TensorId codes = t.tensor(n.inputs[LinearFp8::weight]);
+  const std::int64_t out = t.info(codes).shape[0], in = t.info(codes).shape[1];
+  Coded coded{t.temporary("transposed." + n.name + ".weight", DType::f8e4m3, {in, out}),
+              t.tensor(n.inputs[LinearFp8::weight_scales])};
+  std::vector<TensorId> outputs{coded.codes};
+  if (rowwise) outputs.push_back(coded.scales = t.temporary("ones." + n.name, DType::f32, {in}));
+  t.emit(Fp8Transpose{}, n.name, {codes}, std::move(outputs));
+  return coded;
+}
+
+/// An op into a gradient.
+template <class Record>
+void into(Tape& t, const GradientTarget& to, const Record& record, const model::Node& n,
+          std::vector<TensorId> inputs) {
+  t.emit(record, n.name, std::move(inputs), {to.tensor});
+  t.reads(to);
+}
+
+void input_gradient(Tape& t, const model::Node& n, const Coded& gradient, bool rowwise) {
+  const Coded weight = transposed_weight(t, n, rowwise);
+  const GradientTarget dx = t.target(t.source(n.inputs[LinearFp8::x]));
+  into(t, dx, LinearFp8GradInput{dx.accumulate, rowwise}, n,
+       {gradient.codes, gradient.scales, weight.codes, weight.scales});
+}
+
+void weight_gradient(Tape& t, const model::Node& n, const Coded& gradient, bool rowwise) {
+  const model::ValueId x = n.inputs[LinearFp8::x];
+  const GradientTarget dw = t.target(n.inputs[LinearFp8::weight]);
+  if (rowwise)
+    return into(t, dw, LinearGradWeight{dw.accumulate}, n,
+                {t.gradient(n.outputs[LinearFp8::y]), t.tensor(t.source(x))});
+  const model::Node& maker = t.maker(x);
+  ASSERT(maker.op == Fp8QuantizeBoth::op, "{}: its input's codes come from {}, which gives no transpose",
+         n.name, maker.name);
+  const TensorId input = t.tensor(maker.outputs[Fp8QuantizeBoth::transposed]);
+  into(t, dw, LinearFp8GradWeight{{dw.accumulate, rowwise}}, n,
+       {gradient.transposed, gradient.scales, input, t.tensor(n.inputs[LinearFp8::x_scales])});
+}
+
+void linear_fp8_adjoint(Tape& t, const model::Node& n) {
+  const bool rowwise = record_of<LinearFp8>(n.attributes).rowwise;
+  const model::ValueId w = n.inputs[LinearFp8::weight];
+  const bool to_input = t.wants(t.source(n.inputs[LinearFp8::x]));
+  const TensorId dy = t.gradient(n.outputs[LinearFp8::y]);
+  Coded gradient;
+  if (!rowwise && (to_input || t.wants(w))) gradient = quantised_whole(t, n.name, dy);
+  if (rowwise && to_input)
+    gradient = quantised_rows(t, n.name, dy, t.tensor(n.inputs[LinearFp8::weight_scales]));
+  if (to_input) input_gradient(t, n, gradient, rowwise);
+  if (t.wants(w)) weight_gradient(t, n, gradient, rowwise);
+  if (n.inputs.size() <= LinearFp8::bias || !t.wants(n.inputs[LinearFp8::bias])) return;
+  const GradientTarget db = t.target(n.inputs[LinearFp8::bias]);
+  into(t, db, LinearGradBias{db.accumulate}, n, {dy});
+}
+
+/// 2 m n k of C[m, n]: operand 0 is [m, k].
+double fp8_flops(const Program& p, const Op& op) {
+  return 2 * dim(p, op.outputs[0], 0) * dim(p, op.outputs[0], 1) * dim(p, op.inputs[0], 1);
+}
+
+std::int64_t fp8_workspace(const Program& p, const Op&) {
+  return gemm_fp8_workspace_bytes(p.target);
+}
+
+std::int64_t quantize_workspace(const Program&, const Op& op) {
+  return record_of<Quantization>(op.attributes).rowwise ? 0 : fp8_quantize_workspace_bytes;
+}
+
+}  // namespace
+
+std::span<const OpType> fp8_ops() {
+  static constexpr OpType rows[] = {
+      {.record = record<Fp8Quantize>(),
+       .workspace = quantize_workspace,
+       .straight_through = true,
+       .placings = "R>RR 0>00"},
+      {.record = record<Fp8QuantizeBoth>(),
+       .workspace = quantize_workspace,
+       .straight_through = true,
+       .placings = "R>RRR 0>001",
+       .without_third = Fp8Quantize::op},
+      {.record = record<Fp8Transpose>()},
+      {.record = record<LinearFp8>(),
+       .adjoint = linear_fp8_adjoint,
+       .flops = fp8_flops,
+       .workspace = fp8_workspace,
+       .placings = "RRRRR>R 00RRR>0"},
+      {.record = record<LinearFp8GradInput>(), .flops = fp8_flops, .workspace = fp8_workspace},
+      {.record = record<LinearFp8GradWeight>(),
+       .flops = fp8_flops,
+       .workspace = fp8_workspace,
+       .for_weights = true},
+      {.record = record<Fp8Largest>()},
+      {.record = record<Fp8Scales>()},
+      {.record = record<Fp8Encode>()},
+  };
+  return rows;
+}
+
+}  // namespace ztrain::program

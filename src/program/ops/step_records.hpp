@@ -1,0 +1,301 @@
+#pragma once
+// What the ops carry that passes add: those that exchange and step the state, conversions between placements,
+// and the head over a split vocabulary. As in model/op_records.hpp; the structs of kernel_interface are
+// uint8 [bytes].
+
+#include <vector>
+
+#include "model/op_records.hpp"
+
+namespace ztrain::program {
+
+// Communication, on Op::comm: kind, axes, peer.
+
+/// shard [S] -> full [N S]: slot r is the shard of the group's r-th member.
+struct AllGather : NoConstants {
+  static constexpr std::string_view op = "all_gather";
+  static constexpr Count reads = 1, writes = 1;
+};
+/// full [N S] -> shard [s], workspace: elements [begin, begin + s) of each of the N slots are summed.
+struct ReduceScatter {
+  static constexpr std::string_view op = "reduce_scatter";
+  enum In : std::size_t { full };
+  enum Out : std::size_t { shard, workspace };
+  static constexpr Count reads{1, 2}, writes = 2;
+  bool accumulate = false;
+  std::int64_t begin = 0;
+  static constexpr auto fields() {
+    return std::tuple{Given{"accumulate", &ReduceScatter::accumulate}, Given{"begin", &ReduceScatter::begin}};
+  }
+};
+/// x -> y, workspace.
+struct AllReduce : NoConstants {
+  static constexpr std::string_view op = "all_reduce";
+  enum In : std::size_t { x };
+  enum Out : std::size_t { y, workspace };
+  static constexpr Count reads = 1, writes = 2;
+};
+/// x [N S] -> y [N S]: slot s of y is slot r of member s, of which this is member r.
+struct AllToAll : NoConstants {
+  static constexpr std::string_view op = "all_to_all";
+  static constexpr Count reads = 1, writes = 1;
+};
+/// x -> y: x of the member `peer` places before this one in the ring.
+struct Shift : NoConstants {
+  static constexpr std::string_view op = "shift";
+  static constexpr Count reads = 1, writes = 1;
+};
+/// The root (peer) reads x, the others write it.
+struct Broadcast : NoConstants {
+  static constexpr std::string_view op = "broadcast";
+  static constexpr Count reads{0, 1}, writes{0, 1};
+};
+/// x, to the member at index peer of the group.
+struct Send : NoConstants {
+  static constexpr std::string_view op = "send";
+  static constexpr Count reads = 1, writes = 0;
+};
+/// -> y, from it.
+struct Recv : NoConstants {
+  static constexpr std::string_view op = "recv";
+  static constexpr Count reads = 0, writes = 1;
+};
+
+// State.
+
+/// x: ends the life of its bytes; runs nothing.
+struct Release : NoConstants {
+  static constexpr std::string_view op = "release";
+  static constexpr Count reads = 1, writes = 0;
+};
+/// x -> y, element by element, to y's dtype.
+struct Cast : NoConstants {
+  static constexpr std::string_view op = "cast";
+  enum In : std::size_t { x };
+  enum Out : std::size_t { y };
+  static constexpr Count reads = 1, writes = 1;
+};
+/// Consecutive elements of a flat range.
+struct Elements {
+  std::int64_t begin = 0, count = 0;
+  bool operator==(const Elements&) const = default;
+};
+/// -> gradient, of which what nobody writes becomes 0.
+struct ZeroGaps {
+  static constexpr std::string_view op = "zero_gaps";
+  enum Out : std::size_t { gradient };
+  static constexpr Count reads = 0, writes = 1;
+  std::vector<Elements> gaps;
+  static constexpr auto fields() { return std::tuple{Given{"pieces", &ZeroGaps::gaps}}; }
+};
+/// gradient [S] -> norm ExactSum, workspace: of the pieces, which are what this rank speaks for.
+struct SumSquares {
+  static constexpr std::string_view op = "sum_squares";
+  enum In : std::size_t { gradient };
+  enum Out : std::size_t { norm, workspace };
+  static constexpr Count reads = 1, writes = 2;
+  std::vector<Elements> pieces;
+  static constexpr auto fields() { return std::tuple{Given{"pieces", &SumSquares::pieces}}; }
+};
+/// losses fp64 [n, 2]..., norms ExactSum... -> partials StepPartial.
+struct StepPartials {
+  static constexpr std::string_view op = "step_partials";
+  enum Out : std::size_t { partials };
+  static constexpr Count reads{0, any_number}, writes = 1;
+  std::int64_t losses = 0;   ///< how many inputs are losses
+  bool counts_loss = false;  ///< one of the ranks that computed the same
+  static constexpr auto fields() {
+    return std::tuple{Given{"losses", &StepPartials::losses},
+                      Given{"counts_loss", &StepPartials::counts_loss}};
+  }
+};
+/// partials StepPartial [ranks], scalars -> scalars.
+struct FinishStep : NoConstants {
+  static constexpr std::string_view op = "finish_step";
+  enum In : std::size_t { partials, scalars };
+  static constexpr Count reads = 2, writes = 1;
+};
+/// Of a parameter what a rank steps: kernels/optimizer/optimizer_step.hpp.
+struct SteppedPiece {
+  std::int64_t begin = 0, count = 0;
+  std::int64_t group = 0;   ///< of lr_scales and weight_decays
+  std::int64_t stream = 0;  ///< bits of a hash
+  std::int64_t slice_begin = 0, run = 1, stride = 1, offset = 0;
+  bool operator==(const SteppedPiece&) const = default;
+};
+/// gradient, scalars, then the outputs again -> parameter, (master), states in the order of the rule's
+/// states().
+struct OptimizerStep {
+  static constexpr std::string_view op = "optimizer_step";
+  enum In : std::size_t { gradient, scalars };
+  enum Out : std::size_t { parameter };
+  static constexpr Count reads{3, any_number}, writes{1, any_number};
+  std::string rule;  ///< row of the optimizer table
+  bool master = false;
+  double beta1 = 0, beta2 = 0, eps = 0, momentum = 0;
+  bool nesterov = false;
+  bool stochastic = false;  ///< rounding of parameters that have no master
+  std::int64_t seed = 0;
+  std::vector<SteppedPiece> pieces;
+  std::vector<double> lr_scales, weight_decays;  ///< by group
+  static constexpr auto fields() {
+    using S = OptimizerStep;
+    return std::tuple{Given{"rule", &S::rule},
+                      Given{"master", &S::master},
+                      Given{"beta1", &S::beta1},
+                      Given{"beta2", &S::beta2},
+                      Given{"eps", &S::eps},
+                      Given{"momentum", &S::momentum},
+                      Given{"nesterov", &S::nesterov},
+                      Given{"stochastic", &S::stochastic},
+                      Given{"seed", &S::seed},
+                      Given{"pieces", &S::pieces},
+                      Given{"lr_scales", &S::lr_scales},
+                      Given{"weight_decays", &S::weight_decays}};
+  }
+};
+
+// Codes.
+
+/// Of a weight what a rank steps: elements [begin, begin + count) of the operands.
+struct CodedPiece {
+  std::int64_t begin = 0, count = 0;
+  std::int64_t in_weight = 0;  ///< the first element's index in the weight
+  std::int64_t row = 0;        ///< elements that share a scale
+  /// fp8_largest: of the first of its rows; fp8_encode: the number of the input with its scales.
+  std::int64_t slot = 0;
+  bool operator==(const CodedPiece&) const = default;
+};
+/// param -> slots [S], workspace.
+struct Fp8Largest {
+  static constexpr std::string_view op = "fp8_largest";
+  enum In : std::size_t { parameter };
+  enum Out : std::size_t { slots, workspace };
+  static constexpr Count reads = 1, writes = 2;
+  std::vector<CodedPiece> pieces;
+  static constexpr auto fields() { return std::tuple{Given{"pieces", &Fp8Largest::pieces}}; }
+};
+struct ScaledWeight {
+  std::int64_t first_slot = 0;       ///< of the unit, in each shard's slots
+  std::int64_t slots_per_shard = 0;  ///< over all units
+  std::int64_t slot = 0;             ///< of the weight, from its unit's first
+  std::int64_t begin = 0;            ///< of the weight in the unit's flat range
+  std::int64_t row = 0;              ///< elements that share a scale
+  std::int64_t shard = 0;            ///< elements per shard
+  bool operator==(const ScaledWeight&) const = default;
+};
+/// slots -> scales..., one for each weight.
+struct Fp8Scales {
+  static constexpr std::string_view op = "fp8_scales";
+  enum In : std::size_t { slots };
+  static constexpr Count reads = 1, writes{1, any_number};
+  std::vector<ScaledWeight> weights;
+  static constexpr auto fields() { return std::tuple{Given{"weights", &Fp8Scales::weights}}; }
+};
+/// param, scales... -> codes.
+struct Fp8Encode {
+  static constexpr std::string_view op = "fp8_encode";
+  enum In : std::size_t { parameter };
+  enum Out : std::size_t { codes };
+  static constexpr Count reads{2, any_number}, writes = 1;
+  std::vector<CodedPiece> pieces;
+  static constexpr auto fields() { return std::tuple{Given{"pieces", &Fp8Encode::pieces}}; }
+};
+/// codes [T, k] -> codes [k, T], (ones [k]).
+struct Fp8Transpose : NoConstants {
+  static constexpr std::string_view op = "fp8_transpose";
+  enum In : std::size_t { codes };
+  enum Out : std::size_t { transposed, ones };
+  static constexpr Count reads = 1, writes{1, 2};
+};
+/// dy [T, n] codes, dy_scales, weight^T [k, n] codes, weight_scales -> dx [T, k], workspace.
+struct LinearFp8GradInput {
+  static constexpr std::string_view op = "linear_fp8_grad_input";
+  static constexpr Count reads{4, 5}, writes = 2;
+  bool accumulate = false, rowwise = false;
+  static constexpr auto fields() {
+    return std::tuple{Given{"accumulate", &LinearFp8GradInput::accumulate},
+                      Given{"rowwise", &LinearFp8GradInput::rowwise}};
+  }
+};
+/// dy^T [n, T] codes, dy_scale, x^T [k, T] codes, x_scale -> dweight [n, k], workspace.
+struct LinearFp8GradWeight : LinearFp8GradInput {
+  static constexpr std::string_view op = "linear_fp8_grad_weight";
+};
+
+// The head.
+
+/// h, weight, targets, token_weights, scalars -> loss fp64 [2], dh [T, d], workspace, (dweight [V, d]).
+struct HeadLossGrad {
+  static constexpr std::string_view op = "head_loss_grad";
+  enum In : std::size_t { h, weight, targets, token_weights, scalars };
+  enum Out : std::size_t { loss, dh, workspace, dweight };
+  static constexpr Count reads{5, 6}, writes{3, 4};
+  bool accumulate = false;
+  static constexpr auto fields() { return std::tuple{Given{"accumulate", &HeadLossGrad::accumulate}}; }
+};
+/// A node: the operands of head_loss, of which the weight is this rank's part of the vocabulary.
+struct HeadLossSplit {
+  static constexpr std::string_view op = "head_loss_split";
+  static constexpr Count reads = 4, writes{1, 2};
+  std::int64_t first_word = 0, axes = 0;
+  std::int64_t most_words = 0;  ///< that a rank has
+  static constexpr auto fields() {
+    return std::tuple{Given{"first_word", &HeadLossSplit::first_word}, Given{"axes", &HeadLossSplit::axes},
+                      Given{"most_words", &HeadLossSplit::most_words}};
+  }
+};
+/// Tokens [begin, begin + rows) of operands of all tokens, and words from first_word on.
+struct HeadChunk {
+  std::int64_t begin = 0, rows = 0, first_word = 0;
+  bool accumulate = false;
+  static constexpr auto fields() {
+    return std::tuple{Given{"begin", &HeadChunk::begin}, Given{"rows", &HeadChunk::rows},
+                      Given{"first_word", &HeadChunk::first_word},
+                      Unusual{"accumulate", &HeadChunk::accumulate}};
+  }
+};
+/// h, weight, targets -> logits [rows, stride], sums fp64 [rows, 3], workspace.
+struct HeadLogits : HeadChunk {
+  static constexpr std::string_view op = "head_logits";
+  enum In : std::size_t { h, weight, targets };
+  enum Out : std::size_t { logits, sums, workspace };
+  static constexpr Count reads = 3, writes = 3;
+};
+/// sums fp64 [n rows, 3], targets, token_weights -> loss fp64 [2], nll fp64 [rows].
+struct HeadSplitLoss : HeadChunk {
+  static constexpr std::string_view op = "head_split_loss";
+  enum In : std::size_t { sums, targets, token_weights };
+  enum Out : std::size_t { loss, nll };
+  static constexpr Count reads{3, 4}, writes = 2;
+};
+/// logits, sums, h, weight, targets, token_weights, scalars, (dh of the chunks before) -> dh [T, d],
+/// workspace, logits, which are none any more, (dweight).
+struct HeadLogitsGrad : HeadChunk {
+  static constexpr std::string_view op = "head_logits_grad";
+  enum In : std::size_t { logits, sums, h, weight, targets, token_weights, scalars };
+  enum Out : std::size_t { dh, workspace, spent, dweight };
+  static constexpr Count reads{7, 9}, writes{3, 4};
+};
+
+// Conversions.
+
+/// A node that converts: x -> y.
+struct OverAxes {
+  static constexpr Count reads = 1, writes = 1;
+  std::int64_t axes = 0;  ///< bits of an AxisSet
+  static constexpr auto fields() { return std::tuple{Given{"axes", &OverAxes::axes}}; }
+};
+/// x [outer, inner, n] -> y [inner, outer, n]; n: what is left.
+struct SwapBlocks {
+  static constexpr std::string_view op = "swap_blocks";
+  enum In : std::size_t { x };
+  enum Out : std::size_t { y };
+  static constexpr Count reads = 1, writes = 1;
+  std::int64_t outer = 0, inner = 0;
+  static constexpr auto fields() {
+    return std::tuple{Given{"outer", &SwapBlocks::outer}, Given{"inner", &SwapBlocks::inner}};
+  }
+};
+
+}  // namespace ztrain::program

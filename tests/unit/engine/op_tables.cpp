@@ -1,0 +1,120 @@
+// The tables that an op stands in agree: its record and rules, its kernel, and what the check of placements
+// knows.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/error.hpp"
+#include "engine/kernel_table.hpp"
+#include "program/ops/op_type.hpp"
+#include "program/ops/step_records.hpp"
+#include "program/verify/placement_table.hpp"
+
+namespace ztrain::op_tables_test {
+namespace {
+
+using program::Op;
+using program::OpType;
+
+std::vector<const OpType*> all_ops() {
+  std::vector<const OpType*> ops;
+  for (const auto kind : program::op_table())
+    for (const OpType& row : kind) ops.push_back(&row);
+  return ops;
+}
+
+/// Nodes of these become other ops.
+bool is_node_alone(const OpType& row) {
+  return row.forward != nullptr || row.alias;
+}
+
+TEST(OpTables, HaveOneRowForEachOpAndOneKernelForEachThatRuns) {
+  std::set<std::string_view> ops, kernels;
+  for (const OpType* row : all_ops()) {
+    EXPECT_TRUE(ops.insert(row->record.name).second) << row->record.name << " has two rows";
+    EXPECT_EQ(&program::op_type(row->record.name), row);
+  }
+  for (const auto kind : engine::kernel_table())
+    for (const engine::KernelRow& row : kind) {
+      EXPECT_TRUE(kernels.insert(row.op).second) << row.op << " has two kernels";
+      EXPECT_TRUE(ops.contains(row.op)) << "a kernel for '" << row.op << "', which no op is";
+    }
+  EXPECT_GT(kernels.size(), 50U);
+  for (const OpType* row : all_ops())
+    EXPECT_NE(kernels.contains(row->record.name), is_node_alone(*row)) << row->record.name;
+}
+
+TEST(OpTables, TellOfEachModelOpWhereItMayBeCut) {
+  for (const OpType* row : all_ops()) {
+    const std::string name(row->record.name);
+    EXPECT_NO_THROW(program::parse_placings(row->placings)) << name;
+    if (row->placings.empty() || is_node_alone(*row)) continue;
+    Op op;
+    op.type = name;
+    // Of no constants, since the rules of some depend on them.
+    const bool fixed = name == Linear::op || name == RmsNorm::op;
+    if (fixed || name == Attention::op || name == SelectRow::op) continue;
+    EXPECT_NE(program::find_compute_rule(op), nullptr) << name << " is not known to the check of placements";
+  }
+}
+
+/// The message with which an op of this record is refused once it has been changed.
+template <class Record, class Change>
+std::string refusal(const Record& record, std::size_t reads, std::size_t writes, const Change& change) {
+  Op op;
+  op.type = Record::op;
+  op.name = "layer";
+  op.attributes = attributes_of(record);
+  op.inputs.resize(reads);
+  op.outputs.resize(writes);
+  EXPECT_NO_THROW(program::check_record(op)) << Record::op;
+  change(op);
+  try {
+    program::check_record(op);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+bool says(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Records, AreHeldAgainstTheirOps) {
+  EXPECT_TRUE(says(refusal(RmsNorm{1e-5}, 2, 2, [](Op& op) { op.attributes = {}; }), "'eps' is missing"));
+  EXPECT_TRUE(says(refusal(RmsNorm{1e-5}, 2, 2, [](Op& op) { op.attributes.set("epsilon", 0.5); }),
+                   "'epsilon' is not one of this op's"));
+  EXPECT_TRUE(says(refusal(Rope{}, 2, 1, [](Op& op) { op.attributes.set("heads", 0.5); }), "not an integer"));
+  EXPECT_TRUE(says(refusal(Add{}, 2, 1, [](Op& op) { op.inputs.pop_back(); }), "'add' of layer reads 1"));
+  EXPECT_TRUE(says(refusal(Add{}, 2, 1, [](Op& op) { op.outputs.resize(2); }), "'add' of layer writes 2"));
+  EXPECT_TRUE(says(refusal(program::SumSquares{{{0, 3}, {5, 7}}}, 1, 2,
+                           [](Op& op) {
+                             op.attributes.set("pieces", std::vector<std::int64_t>{1, 2, 3});
+                           }),
+                   "3 integers, not a multiple of 2"));
+}
+
+TEST(Records, ComeBackAsTheyWere) {
+  program::OptimizerStep step;
+  step.rule = "adamw";
+  step.beta1 = 0.9;
+  step.nesterov = true;
+  step.seed = -3;
+  step.pieces = {{1, 2, 0, -4, 5, 6, 7, 8}, {9, 10, 1, 12, 13, 14, 15, 16}};
+  step.lr_scales = {1, 0.5};
+  step.weight_decays = {0, 0.1};
+  const Attributes attributes = attributes_of(step);
+  EXPECT_EQ(attributes.integers("pieces").size(), 16U);
+  const auto back = record_of<program::OptimizerStep>(attributes);
+  EXPECT_EQ(back.pieces, step.pieces);
+  EXPECT_EQ(back.weight_decays, step.weight_decays);
+  EXPECT_TRUE(back.rule == "adamw" && back.beta1 == 0.9 && back.nesterov && !back.master && back.seed == -3);
+  EXPECT_EQ(attributes_of(back), attributes);
+  // What is usual is left out, and stands for itself.
+  EXPECT_FALSE(attributes_of(Linear{}).has("parts"));
+  EXPECT_EQ(record_of<Linear>({}).parts, 1);
+}
+
+}  // namespace
+}  // namespace ztrain::op_tables_test
