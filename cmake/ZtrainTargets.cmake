@@ -1,9 +1,10 @@
-# ztrain_layer(NAME [BOOKKEEPING|TEXT] [APART] [EXCEPT room] [LINK targets...]): one library per layer, from all sources
+# ztrain_layer(NAME [BOOKKEEPING|TEXT] [APART] [EXCEPT room] [TABLES sources...] [LINK targets...]): one library per layer, from all sources
 # of its folder and the rooms in it. Where CPU and GPU differ, a source is chosen by its name: *_cpu.cpp for CPU builds;
 # *_cuda.cpp and *.cu, which need the CUDA toolkit alone, for CUDA builds.
 # BOOKKEEPING: no loops over data in it, so that -O2 is enough. TEXT: it reads and writes a little text, so that -O1 is.
 # APART: each source is compiled alone in every build.
 # EXCEPT: a room whose sources are another library's.
+# TABLES: sources with tables to which others add rows (tests/additions).
 set(ZTRAIN_WARNINGS -Wall -Wextra -Wshadow -Wno-unknown-pragmas)
 if(ZTRAIN_WERROR)
   list(APPEND ZTRAIN_WARNINGS -Werror)
@@ -36,7 +37,7 @@ function(ztrain_group_sources target)
 endfunction()
 
 function(ztrain_layer name)
-  cmake_parse_arguments(ARG "BOOKKEEPING;TEXT;APART" "EXCEPT" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "BOOKKEEPING;TEXT;APART" "EXCEPT" "LINK;TABLES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_cuda.cpp ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
   if(ARG_EXCEPT)
@@ -62,9 +63,9 @@ function(ztrain_layer name)
     endif()
     if(NOT ARG_APART)
       ztrain_group_sources(ztrain_${name})
-      # What a build may replace by another source is left out of groups: a linker takes a group as a whole.
+      # What a build or a test may replace by another source is left out of groups: a linker takes a group as a whole.
       list(FILTER sources INCLUDE REGEX "_cpu\\.cpp$")
-      set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+      set_source_files_properties(${sources} ${ARG_TABLES} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   else()
     add_library(ztrain_${name} INTERFACE)

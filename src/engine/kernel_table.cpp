@@ -4,13 +4,14 @@
 
 namespace ztrain::engine {
 
-// The kinds of ops: each has a file, which gives its rows.
-std::span<const KernelRow> model_kernels(), product_kernels(), fp8_kernels(), attention_kernels(),
-    head_kernels(), step_kernels(), message_kernels(), optimizer_kernels();
+// Each kind of ops has a file, which gives its rows.
+using Kind = std::span<const KernelRow>();
+Kind model_kernels, product_kernels, fp8_kernels, attention_kernels, head_kernels, step_kernels,
+    message_kernels, optimizer_kernels;
 
 namespace {
 
-constexpr std::span<const KernelRow> (*kinds[])() = {
+constexpr Kind* kinds[] = {
     model_kernels, product_kernels, fp8_kernels,     attention_kernels,
     head_kernels,  step_kernels,    message_kernels, optimizer_kernels,
 };

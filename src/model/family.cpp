@@ -1,7 +1,6 @@
 #include "model/family.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "base/error.hpp"
 #include "model/attention_span.hpp"
@@ -10,10 +9,12 @@
 
 namespace ztrain::model {
 namespace {
-constexpr std::array<Family, 4> families{{{"llama", decoder, decoder_tensor_plan},
-                                          {"mistral", decoder, decoder_tensor_plan},
-                                          {"qwen2", decoder, decoder_tensor_plan},
-                                          {"qwen3", decoder, decoder_tensor_plan}}};
+constexpr Family families[] = {
+    {"llama", decoder, decoder_tensor_plan},
+    {"mistral", decoder, decoder_tensor_plan},
+    {"qwen2", decoder, decoder_tensor_plan},
+    {"qwen3", decoder, decoder_tensor_plan},
+};
 }
 
 const Family& find_family(std::string_view name) {

@@ -6,13 +6,14 @@
 
 namespace ztrain::program {
 
-// The kinds of ops: each has a file, which gives its rows.
-std::span<const OpType> embedding_ops(), norm_ops(), pointwise_ops(), product_ops(), fp8_ops(),
-    attention_ops(), head_ops(), split_head_ops(), conversion_ops(), step_ops();
+// Each kind of ops has a file, which gives its rows.
+using Kind = std::span<const OpType>();
+Kind embedding_ops, norm_ops, pointwise_ops, product_ops, fp8_ops, attention_ops, head_ops, split_head_ops,
+    conversion_ops, step_ops;
 
 namespace {
 
-constexpr std::span<const OpType> (*kinds[])() = {
+constexpr Kind* kinds[] = {
     embedding_ops, norm_ops, pointwise_ops,  product_ops,    fp8_ops,
     attention_ops, head_ops, split_head_ops, conversion_ops, step_ops,
 };

@@ -25,7 +25,9 @@ std::vector<Turn> sequential(const ScheduleInput& input) {
   return turns;
 }
 
-constexpr std::array table{Schedule{.name = "sequential", .turns = sequential, .repeats = true}};
+constexpr Schedule table[] = {
+    {.name = "sequential", .turns = sequential, .repeats = true},
+};
 
 /// How far the chunks of a step have come, turn by turn.
 class Progress {

@@ -1,0 +1,115 @@
+// A kernel, an op, a pass, a family and a schedule that ztrain does not have, each a file and a row, train on
+// every mesh and are checked like its own.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "config/hf/architectures.hpp"
+#include "kernels/launch/backend.hpp"
+#include "program/ops/step_records.hpp"
+#include "program/passes/final_passes.hpp"
+#include "tests/additions/softcap.hpp"
+#include "tests/support/mpi_main.hpp"
+#include "tests/support/parameter_gradients.hpp"
+#include "tests/support/test_exec.hpp"
+
+namespace ztrain::additions_test {
+namespace {
+
+using test::session;
+using test::StepResult;
+using test::TinyModel;
+
+constexpr double cap = 2;
+
+class Additions : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { kernels::initialize_backend(); }
+
+  /// With the pass, and the schedule that the table has of this name.
+  static program::JobSpec spec(const TinyModel& m, int tensor, const char* strategy, const char* schedule) {
+    MeshShape mesh;
+    mesh[Axis::tensor] = tensor;
+    mesh[Axis::shard] = session().size() / tensor;
+    program::JobSpec spec = test::spec_for(m, mesh, strategy, test::precision_of(DType::f64));
+    if (tensor > 1) spec.tensor = model::decoder_tensor_plan(m.dims, tensor);
+    spec.graph_passes.push_back([](model::Graph& graph, const Coordinate&) { model::cap_head(graph, cap); });
+    spec.schedule = program::find_schedule(schedule);
+    return spec;
+  }
+};
+
+TEST_F(Additions, TheKernelIsTheFunctionAndItsDerivative) {
+  test::TestExec exec;
+  const test::Array<double> x{-7, -1, -0.25, 0, 1e-9, 0.5, 3, 40}, dy(8, 3.0);
+  const auto n = static_cast<std::int64_t>(x.size());
+  test::Array<double> y(8), dx(8);
+  kernels::softcap<double>(*exec, {x.data(), n}, cap, {y.data(), n});
+  kernels::softcap_grad<double>(*exec, {y.data(), n}, {dy.data(), n}, cap, {dx.data(), n});
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double t = std::tanh(x[i] / cap);
+    EXPECT_NEAR(y[i], cap * t, 1e-15) << x[i];
+    EXPECT_NEAR(dx[i], 3 * (1 - t * t), 1e-14) << x[i];
+  }
+}
+
+TEST_F(Additions, ThePassAndTheOpGiveTheSameGradientsOnEveryMesh) {
+  TinyModel m;
+  m.global = 4 * session().size();
+  const StepResult whole = test::step_result(session(), m, spec(m, 1, "NO_SHARD", "sequential"));
+  program::JobSpec plain = spec(m, 1, "NO_SHARD", "sequential");
+  plain.graph_passes.clear();
+  EXPECT_GT(std::abs(whole.loss - test::step_result(session(), m, plain).loss), 1e-3);
+  for (int tensor = 1; tensor <= session().size(); tensor *= 2)
+    for (const char* strategy : {"zero2", "FULL_SHARD"}) {
+      SCOPED_TRACE(testing::Message() << tensor << " " << strategy);
+      auto cut = spec(m, tensor, strategy, "sequential");
+      cut.recompute.every = 1;
+      test::expect_same(whole, test::step_result(session(), m, cut));
+    }
+}
+
+TEST_F(Additions, TheScheduleGivesTheSameBits) {
+  TinyModel m;
+  m.global = 4 * session().size();
+  const auto losses = [&](const char* schedule) {
+    return test::losses_of(session(), m, spec(m, 1, "FULL_SHARD", schedule), 2);
+  };
+  EXPECT_EQ(losses("forwards_first"), losses("sequential"));
+}
+
+TEST_F(Additions, TheFamilyIsKnownToTheDeckAndHasItsOp) {
+  config::Deck deck;
+  deck.model = TinyModel().dims;
+  deck.model.family = "capped";
+  EXPECT_EQ(config::find_architecture("capped").hf_class, "CappedForCausalLM");
+  EXPECT_EQ(config::misfit(deck.model), std::nullopt);
+  const model::Graph graph = model::build(deck, {16, DType::f32, model::Objective::loss});
+  EXPECT_EQ(std::ranges::count(graph.nodes, Softcap::op, &model::Node::op), 1);
+}
+
+/// Made a sum by hand, its input is refused: a nonlinear op takes no part of one.
+TEST_F(Additions, TheCheckRefusesTheOpOnAPartOfASum) {
+  if (session().size() == 1) GTEST_SKIP() << "needs an axis of two ranks";
+  TinyModel m;
+  m.global = 4 * session().size();
+  auto spec = Additions::spec(m, session().size(), "FULL_SHARD", "sequential");
+  spec.tensor.sequence_parallel = false;
+  program::Program step = program::compile(m.graph(DType::f64), spec, 0).train();
+  program::verify_placements(step);
+  const auto capped = std::ranges::find(step.ops, Softcap::op, &program::Op::type);
+  const auto sum = std::ranges::find(step.ops, program::AllReduce::op, &program::Op::type);
+  ASSERT_TRUE(capped != step.ops.end() && sum != step.ops.end());
+  capped->inputs[Softcap::x] = sum->inputs[program::AllReduce::x];
+  try {
+    program::verify_placements(step);
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("softcap"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace ztrain::additions_test

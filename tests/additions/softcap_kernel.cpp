@@ -1,0 +1,48 @@
+#include <cmath>
+
+#include "base/error.hpp"
+#include "kernels/launch/pieces.hpp"
+#include "kernels/launch/wide.hpp"
+#include "tests/additions/softcap.hpp"
+
+namespace ztrain::kernels {
+
+template <class T>
+void softcap(Exec& exec, Vector<const T> x, double cap, Vector<T> y) {
+  REQUIRE(x.count == y.count, "softcap: x has {} elements and y {}", x.count, y.count);
+  const auto limit = static_cast<acc_t<T>>(cap);
+  for_pieces<pack_of<T>>(
+      exec, y.count, KOKKOS_LAMBDA(const PieceOf<T> p) {
+        const T* from = p.in(x.data);
+        T* to = p.out(y.data);
+        for (std::int64_t i = 0; i < p.n(); ++i)
+          to[i] = static_cast<T>(limit * std::tanh(load(from[i]) / limit));
+      });
+}
+
+template <class T>
+void softcap_grad(Exec& exec, Vector<const T> y, Vector<const T> dy, double cap, Vector<T> dx) {
+  REQUIRE(y.count == dx.count && dy.count == dx.count, "softcap_grad: {}, {} and {} elements", y.count,
+          dy.count, dx.count);
+  const auto limit = static_cast<acc_t<T>>(cap);
+  for_pieces<pack_of<T>>(
+      exec, dx.count, KOKKOS_LAMBDA(const PieceOf<T> p) {
+        const T *value = p.in(y.data), *gradient = p.in(dy.data);
+        T* to = p.out(dx.data);
+        for (std::int64_t i = 0; i < p.n(); ++i) {
+          const acc_t<T> share = load(value[i]) / limit;
+          to[i] = static_cast<T>(load(gradient[i]) * (1 - share * share));
+        }
+      });
+}
+
+template void softcap<float>(Exec&, Vector<const float>, double, Vector<float>);
+template void softcap<bf16>(Exec&, Vector<const bf16>, double, Vector<bf16>);
+template void softcap<f16>(Exec&, Vector<const f16>, double, Vector<f16>);
+template void softcap<double>(Exec&, Vector<const double>, double, Vector<double>);
+template void softcap_grad<float>(Exec&, Vector<const float>, Vector<const float>, double, Vector<float>);
+template void softcap_grad<bf16>(Exec&, Vector<const bf16>, Vector<const bf16>, double, Vector<bf16>);
+template void softcap_grad<f16>(Exec&, Vector<const f16>, Vector<const f16>, double, Vector<f16>);
+template void softcap_grad<double>(Exec&, Vector<const double>, Vector<const double>, double, Vector<double>);
+
+}  // namespace ztrain::kernels
