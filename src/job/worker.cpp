@@ -240,10 +240,10 @@ InputAddresses Worker::inputs(int micro) const {
 }
 
 int Worker::data_index() const {
-  return mesh_.coordinate().index_in(program::sequence_axes);
+  return mesh_.coordinate().index_in(sequence_axes);
 }
 int Worker::data_ranks() const {
-  return mesh_.shape().size(program::sequence_axes);
+  return mesh_.shape().size(sequence_axes);
 }
 
 }  // namespace ztrain::job

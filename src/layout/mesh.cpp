@@ -1,28 +1,23 @@
 #include "layout/mesh.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.hpp"
 
 namespace ztrain {
 namespace {
-constexpr std::array<std::string_view, axis_count> axis_names{"pipeline", "replicate", "shard", "context",
-                                                              "tensor"};
 constexpr Axis axis_at(int i) {
   return static_cast<Axis>(i);
 }
 }  // namespace
-
-std::string_view name_of(Axis axis) {
-  return axis_names[static_cast<std::size_t>(axis)];
-}
 
 std::string to_string(AxisSet axes) {
   std::string text;
   const auto add = [&](std::string_view name) { text += fmt::format("{}{}", text.empty() ? "" : "*", name); };
   for (int i = 0; i < axis_count; ++i) {
     if (axes.contains(axis_at(i))) add(name_of(axis_at(i)));
-    if (axis_at(i) == Axis::shard && axes.has_shard_inner()) add("shard_inner");
+    if (axes.contains_inner(axis_at(i))) add(fmt::format("{}_inner", name_of(axis_at(i))));
   }
   return text.empty() ? "none" : text;
 }
@@ -39,12 +34,13 @@ int MeshShape::size(AxisSet axes) const {
 
 int MeshShape::factor(AxisSet axes, Axis axis) const {
   if (axes.contains(axis)) return (*this)[axis];
-  return axis == Axis::shard && axes.has_shard_inner() ? shard_inner : 1;
+  return axes.contains_inner(axis) ? inner_of(axis) : 1;
 }
 
 std::string MeshShape::describe() const {
-  return fmt::format("{} x {} x {} x {} x {} (pipeline x replicate x shard x context x tensor)", degree[0],
-                     degree[1], degree[2], degree[3], degree[4]);
+  std::string names;
+  for (const AxisRow& row : axis_table) names += fmt::format("{}{}", names.empty() ? "" : " x ", row.name);
+  return fmt::format("{} ({})", fmt::join(degree, " x "), names);
 }
 
 Coordinate::Coordinate(const MeshShape& mesh, int rank) : mesh_(mesh), rank_(rank) {

@@ -171,9 +171,12 @@ std::string memory_section(const Cost& c, const std::vector<Cost>& strategies) {
 
 /// Axes of one rank only say nothing.
 std::string axes_text(const TrafficRow& row, const MeshShape& mesh) {
-  AxisSet axes = row.axes.has_shard_inner() && mesh.shard_inner > 1 ? AxisSet::shard_inner() : AxisSet();
-  for (int i = 0; i < axis_count; ++i)
-    if (const auto axis = static_cast<Axis>(i); row.axes.contains(axis) && mesh[axis] > 1) axes = axes | axis;
+  AxisSet axes;
+  for (int i = 0; i < axis_count; ++i) {
+    const auto axis = static_cast<Axis>(i);
+    if (row.axes.contains(axis) && mesh[axis] > 1) axes = axes | axis;
+    if (row.axes.contains_inner(axis) && mesh.inner_of(axis) > 1) axes = axes | AxisSet::inner(axis);
+  }
   return row.axes == AxisSet::all() ? "all ranks" : to_string(axes);
 }
 

@@ -155,7 +155,7 @@ MeshShape mesh_shape(const config::Deck& deck) {
   shape[Axis::shard] = static_cast<int>(deck.mesh.shard);
   shape[Axis::context] = static_cast<int>(deck.mesh.context);
   shape[Axis::tensor] = static_cast<int>(deck.mesh.tensor);
-  shape.shard_inner = std::max(1, static_cast<int>(config::reshard_group(deck)));
+  shape.inner_of(Axis::shard) = std::max(1, static_cast<int>(config::reshard_group(deck)));
   return shape;
 }
 

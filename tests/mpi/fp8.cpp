@@ -152,7 +152,7 @@ TEST_P(Fp8, HybridShardAgrees) {
   const auto actual = losses(m, test::spec_for(m, hybrid, "HYBRID_SHARD", mixed()));
   for (std::size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 2e-2 * expected[i]);
   auto inner = spec(m, "FULL_SHARD");
-  inner.mesh.shard_inner = 2;
+  inner.mesh.inner_of(Axis::shard) = 2;
   inner.sharding.secondary_shards = true;
   EXPECT_EQ(losses(m, inner), expected);
 }

@@ -22,7 +22,7 @@ inline Set mesh(int replicate, int shard, int inner) {
   return [=](JobSpec& s) {
     s.mesh[Axis::replicate] = replicate;
     s.mesh[Axis::shard] = shard;
-    s.mesh.shard_inner = inner;
+    s.mesh.inner_of(Axis::shard) = inner;
     s.sharding.secondary_shards = inner > 1;
   };
 }

@@ -65,7 +65,7 @@ inline Factor lifetimes() {
            {"sub-groups",
             [](JobSpec& s) {
               if (s.mesh[Axis::shard] % 2 != 0) return;
-              s.mesh.shard_inner = 2;
+              s.mesh.inner_of(Axis::shard) = 2;
               s.sharding.secondary_shards = true;
             }},
            {"reuse distance", [](JobSpec& s) { s.sharding.gather.max_reuse_distance = 8000; }}}};

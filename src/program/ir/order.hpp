@@ -15,7 +15,11 @@ inline constexpr OpId no_op = -1;
 
 /// One op per stream, no_op where there is none.
 using PerStream = std::array<OpId, stream_count>;
-inline constexpr PerStream no_ops{no_op, no_op, no_op, no_op, no_op, no_op};
+inline constexpr PerStream no_ops = [] {
+  PerStream none{};
+  for (OpId& op : none) op = no_op;
+  return none;
+}();
 
 inline std::size_t index_of(Stream stream) {
   return static_cast<std::size_t>(stream);

@@ -41,7 +41,4 @@ struct Placing {
 /// optional last ones) is the beginning of it. Ways are separated by spaces. Throws Error on anything else.
 std::vector<Placing> parse_placings(std::string_view text);
 
-/// The axes over which whole sequences are dealt: what belongs together there is on one rank.
-inline constexpr AxisSet sequence_axes = Axis::replicate | Axis::shard;
-
 }  // namespace ztrain::program

@@ -23,7 +23,7 @@ namespace ztrain::program {
 namespace {
 
 AxisSet axes_of(const model::Node& node) {
-  return AxisSet::from_bits(static_cast<std::uint8_t>(record_of<OverAxes>(node.attributes).axes));
+  return AxisSet::from_bits(static_cast<std::uint32_t>(record_of<OverAxes>(node.attributes).axes));
 }
 
 /// The gradient of the node's input, by an op that communicates; an earlier contribution is added behind it.
@@ -57,6 +57,7 @@ void emit_to_columns(Program& p, const model::Node& n, TensorId x, TensorId y, c
   const TensorId blocks = add_blocks(p, n.name, x, action);
   emit_swap(p, n.name, x, {p.tensor(x).shape[0], p.mesh.size(axes)}, blocks, action);
   emit_all_to_all(p, n.name, blocks, y, axes, action);
+  move_to_exchange(p);
 }
 
 /// The way back.
@@ -64,19 +65,23 @@ void emit_to_tokens(Program& p, const model::Node& n, TensorId x, TensorId y, co
   const AxisSet axes = axes_of(n);
   const TensorId blocks = add_blocks(p, n.name, x, action);
   emit_all_to_all(p, n.name, x, blocks, axes, action);
+  move_to_exchange(p);
   emit_swap(p, n.name, blocks, {p.mesh.size(axes), p.tensor(y).shape[0]}, y, action);
 }
 
 void reduce_from_axis_forward(Program& p, const Operands& o, const model::Node& n) {
   emit_all_reduce(p, n.name, o.inputs[0], o.outputs[0], axes_of(n), o.action);
+  move_to_exchange(p);
 }
 
 void gather_from_axis_forward(Program& p, const Operands& o, const model::Node& n) {
   emit_all_gather(p, n.name, o.inputs[0], o.outputs[0], axes_of(n), o.action);
+  move_to_exchange(p);
 }
 
 void scatter_to_axis_forward(Program& p, const Operands& o, const model::Node& n) {
   emit_reduce_scatter(p, n.name, {o.inputs[0], 0}, o.outputs[0], axes_of(n), false, o.action);
+  move_to_exchange(p);
 }
 
 void tokens_to_columns_forward(Program& p, const Operands& o, const model::Node& n) {
@@ -100,18 +105,21 @@ void columns_to_tokens_adjoint(Tape& t, const model::Node& n) {
 void copy_to_axis_adjoint(Tape& t, const model::Node& n) {
   convert_gradient(t, n, [&](TensorId dy, TensorId dx) {
     emit_all_reduce(t.program(), n.name, dy, dx, axes_of(n), t.action());
+    move_to_exchange(t.program());
   });
 }
 
 void gather_from_axis_adjoint(Tape& t, const model::Node& n) {
   convert_gradient(t, n, [&](TensorId dy, TensorId dx) {
     emit_reduce_scatter(t.program(), n.name, {dy, 0}, dx, axes_of(n), false, t.action());
+    move_to_exchange(t.program());
   });
 }
 
 void scatter_to_axis_adjoint(Tape& t, const model::Node& n) {
   convert_gradient(t, n, [&](TensorId dy, TensorId dx) {
     emit_all_gather(t.program(), n.name, dy, dx, axes_of(n), t.action());
+    move_to_exchange(t.program());
   });
 }
 

@@ -38,7 +38,7 @@ Head head_of(const model::Node& node, const Operands& o) {
   const auto split = record_of<HeadLossSplit>(node.attributes);
   return {node.name,
           split,
-          AxisSet::from_bits(static_cast<std::uint8_t>(split.axes)),
+          AxisSet::from_bits(static_cast<std::uint32_t>(split.axes)),
           o.inputs[HeadLoss::h],
           o.inputs[HeadLoss::weight],
           o.inputs[HeadLoss::targets],
@@ -85,6 +85,7 @@ Logits emit_logits(Program& p, const Head& head, const Chunk& chunk) {
   op.inputs = {head.h, head.weight, head.targets};
   op.outputs = {logits, own};
   emit_all_gather(p, head.name, own, all, head.axes, head.action);
+  move_to_exchange(p);
   return {logits, all};
 }
 

@@ -1,5 +1,6 @@
 #include "program/ops/step_ops.hpp"
 
+#include "base/error.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
 #include "layout/comm_cost.hpp"
 #include "program/ops/op_type.hpp"
@@ -66,6 +67,12 @@ void emit_all_reduce(Program& program, const std::string& name, TensorId x, Tens
   op.comm.axes = axes;
   op.comm.sent_bytes =
       all_reduce_sent(ranks, Coordinate(program.mesh, program.rank).index_in(axes), type, count);
+}
+
+void move_to_exchange(Program& program) {
+  Op& op = program.ops.back();
+  ASSERT(op.communicates(), "'{}' does not communicate", op.type);
+  op.stream = Stream::exchange;
 }
 
 namespace {

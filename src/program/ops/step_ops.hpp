@@ -27,6 +27,9 @@ void emit_reduce_scatter(Program& program, const std::string& name, const Slots&
 void emit_all_reduce(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes,
                      Action action);
 
+/// Lets the last op, which communicates, wait for no gather or reduction but those that it needs.
+void move_to_exchange(Program& program);
+
 /// Messages among the members of a group, on the stream p2p. Programs of a group's members must match
 /// (verify_joint), and so must sizes and dtypes.
 void emit_all_to_all(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes,

@@ -13,7 +13,7 @@ namespace ztrain::program {
 
 struct ShardOptions {
   GatherOptions gather;
-  /// Between its uses in a step a unit is kept as a copy that is sharded over MeshShape::shard_inner
+  /// Between its uses in a step a unit is kept as a copy that is sharded over MeshShape::inner
   /// neighbours alone: all gathers but its first stay among them. ZeRO++'s hpZ (Wang et al., 2023); the
   /// integer values of FSDP2's reshard_after_forward.
   bool secondary_shards = false;

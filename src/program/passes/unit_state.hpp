@@ -52,9 +52,9 @@ struct Cut {
   std::vector<AxisSet> summed_over{};   ///< by unit: the axes over whose ranks its gradients are a sum
   std::vector<model::Rows> computed{};  ///< by parameter: elements of its segment that are computed with
 
-  static AxisSet shard_axes() { return Axis::shard | Axis::context; }
+  static AxisSet shard_axes() { return state_axes; }
   /// Groups of neighbours within the shard group.
-  static AxisSet inner_axes() { return AxisSet::shard_inner() | Axis::context; }
+  static AxisSet inner_axes() { return AxisSet::inner(Axis::shard) | Axis::context; }
   int shards() const { return at.mesh().size(shard_axes()); }
   int shard_index() const { return at.index_in(shard_axes()); }
   /// Whether what is computed with of a unit is in shards between steps.

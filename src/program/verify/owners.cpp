@@ -23,7 +23,7 @@ void check_norm(const Program& program, OpId id, const Coordinate& own) {
   const int unit = program.tensor(program.storage(op.inputs[SumSquares::gradient])).unit;
   const std::int64_t count = elements(program.tensor(op.inputs[SumSquares::gradient]).shape);
   const bool shard = count < program.unit_elements[at(unit)];
-  const std::int64_t first = shard ? own.index_in(Axis::shard | Axis::context) * count : 0;
+  const std::int64_t first = shard ? own.index_in(state_axes) * count : 0;
   const std::vector<Elements> pieces = record_of<SumSquares>(op.attributes).pieces;
   for (const ParameterPlace& p : program.parameters) {
     if (p.unit != unit || !p.trainable) continue;

@@ -139,7 +139,7 @@ OperandGroups operand_groups(const Op& op, const ComputeRule& rule) {
 
 std::string_view outputs_of(const ComputeRule& rule, std::string_view inputs, Axis axis) {
   const std::string_view out = outputs_among(rule.ways, inputs);
-  const bool whole_sequences = axis == Axis::replicate || axis == Axis::shard;
+  const bool whole_sequences = sequence_axes.contains(axis);
   return out.empty() && whole_sequences ? outputs_among(rule.ways_of_sequences, inputs) : out;
 }
 

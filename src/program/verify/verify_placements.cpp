@@ -20,9 +20,6 @@ namespace {
 
 using Spreads = std::array<Spread, axis_count>;
 
-constexpr AxisSet data_axes = Axis::replicate | Axis::shard | Axis::context;
-constexpr AxisSet shard_axes = Axis::shard | Axis::context;
-
 constexpr Spreads filled(Spread letter) {
   Spreads spreads{};
   spreads.fill(letter);
@@ -80,7 +77,7 @@ class Checker {
     Spreads spreads = filled('E');
     if (tensor.category == Category::input)
       for (const Axis axis : axes_)
-        if (data_axes.contains(axis)) spreads[index(axis)] = '0';
+        if (token_axes.contains(axis)) spreads[index(axis)] = '0';
     return spreads;
   }
 
@@ -101,9 +98,9 @@ class Checker {
   void mark_shards(Spreads& spreads, const Tensor& tensor) const {
     const std::int64_t all = program_.unit_elements[at(tensor.unit)], own = elements(tensor.shape);
     if (own == all) return;
-    const bool inner = own * program_.mesh.size(shard_axes) != all;
+    const bool inner = own * program_.mesh.size(state_axes) != all;
     for (const Axis axis : axes_)
-      if (shard_axes.contains(axis)) spreads[index(axis)] = inner && axis == Axis::shard ? 'f' : 'F';
+      if (state_axes.contains(axis)) spreads[index(axis)] = inner && axis == Axis::shard ? 'f' : 'F';
   }
 
   [[noreturn]] void refuse(Axis axis, const std::string& what) const {
@@ -171,7 +168,7 @@ class Checker {
   Spreads shards_of_units() const {
     Spreads spreads = filled('E');
     for (const Axis axis : axes_)
-      if (shard_axes.contains(axis)) spreads[index(axis)] = 'F';
+      if (state_axes.contains(axis)) spreads[index(axis)] = 'F';
     return spreads;
   }
 
@@ -258,7 +255,7 @@ class Checker {
     switch (op.comm.kind) {
       case CommKind::all_gather: {
         const bool inner = axis == Axis::shard && !op.comm.axes.contains(axis) &&
-                           program_.mesh.shard_inner < program_.mesh[axis];
+                           program_.mesh.inner_of(axis) < program_.mesh[axis];
         const Spread wanted = inner ? 'f' : flat ? 'F' : '0';
         if (from == wanted || (!flat && from == 'F')) return 'E';
         refuse(axis, fmt::format("it gathers {}, which is {}", what, words_for(from)));
@@ -277,7 +274,7 @@ class Checker {
   }
 
   bool spans(const Op& op, Axis axis) const {
-    return op.comm.axes.contains(axis) || (axis == Axis::shard && op.comm.axes.has_shard_inner());
+    return op.comm.axes.contains(axis) || op.comm.axes.contains_inner(axis);
   }
 
   void communicate(const Op& op) {
@@ -335,7 +332,7 @@ class Checker {
       const Spread letter = gradient[index(axis)];
       const Spread whole =
           axis == Axis::tensor && place(p).split >= 0 ? static_cast<char>('0' + place(p).split) : 'E';
-      if (letter == whole || (shard && letter == 'F' && shard_axes.contains(axis))) continue;
+      if (letter == whole || (shard && letter == 'F' && state_axes.contains(axis))) continue;
       refuse(axis, fmt::format("the gradient of {} is {} where it must be {}: a reduction is missing or one "
                                "too many",
                                place(p).name, words_for(letter), words_for(whole)));
@@ -349,7 +346,7 @@ class Checker {
     const bool first = Coordinate(program_.mesh, program_.rank)[Axis::tensor] == 0;
     for (std::size_t i = 0; i < losses; ++i)
       for (const Axis axis : axes_) {
-        const Spread wanted = data_axes.contains(axis) ? 'P' : 'E', letter = read(op.inputs[i])[index(axis)];
+        const Spread wanted = token_axes.contains(axis) ? 'P' : 'E', letter = read(op.inputs[i])[index(axis)];
         if (letter != wanted)
           refuse(axis,
                  fmt::format("the loss is {} where it must be {}", words_for(letter), words_for(wanted)));

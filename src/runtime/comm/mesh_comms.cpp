@@ -63,7 +63,8 @@ void Mesh::make_groups(const std::vector<GroupNeed>& mine) {
   constexpr int numbers = 4;  // of one need
   std::vector<int> own;
   for (const GroupNeed& n : mine)
-    own.insert(own.end(), {n.axes.bits(), backend_->one_per_queue() ? n.queue : 0, n.from, n.to});
+    own.insert(own.end(),
+               {static_cast<int>(n.axes.bits()), backend_->one_per_queue() ? n.queue : 0, n.from, n.to});
   const int count = static_cast<int>(own.size());
   std::vector<int> counts(static_cast<std::size_t>(session_.size())), begins(counts.size(), 0);
   check_mpi(MPI_Allgather(&count, 1, MPI_INT, counts.data(), 1, MPI_INT, session_.world()), "MPI_Allgather");
@@ -76,7 +77,7 @@ void Mesh::make_groups(const std::vector<GroupNeed>& mine) {
   for (std::size_t i = 0; i < all.size(); i += numbers)
     needs.insert({all[i], all[i + 1], all[i + 2], all[i + 3]});
   for (const auto& [bits, queue, from, to] : needs) {
-    const AxisSet axes = AxisSet::from_bits(static_cast<std::uint8_t>(bits));
+    const AxisSet axes = AxisSet::from_bits(static_cast<std::uint32_t>(bits));
     if (from < 0)
       over(axes, queue);
     else

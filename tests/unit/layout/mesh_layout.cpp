@@ -47,6 +47,36 @@ TEST(MeshArithmetic, CoordinatesAreRowMajor) {
   EXPECT_THROW(Coordinate(mesh, -1), Error);
 }
 
+/// What else follows from the table is derived; a new axis is a row of it.
+TEST(MeshArithmetic, TheTableSaysWhatAxesDivide) {
+  EXPECT_EQ(to_string(sequence_axes), "replicate*shard");
+  EXPECT_EQ(to_string(token_axes), "replicate*shard*context");
+  EXPECT_EQ(to_string(state_axes), "shard*context");
+  EXPECT_EQ(shape(1, 2, 3, 4, 5).describe(),
+            "1 x 2 x 3 x 4 x 5 (pipeline x replicate x shard x context x tensor)");
+}
+
+TEST(MeshArithmetic, AnyAxisMayBeCutIntoNeighbours) {
+  for (int a = 0; a < axis_count; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    MeshShape mesh = shape(1, 2, 1, 2, 1);
+    mesh[axis] = 6;
+    mesh.inner_of(axis) = 3;
+    const AxisSet near = AxisSet::inner(axis), far = AxisSet(axis);
+    EXPECT_EQ(mesh.size(near), 3);
+    EXPECT_EQ(to_string(near), std::string(name_of(axis)) + "_inner");
+    for (int rank = 0; rank < mesh.ranks(); ++rank) {
+      const Coordinate at(mesh, rank);
+      EXPECT_EQ(at.index_in(near), at[axis] % 3);
+      std::vector<int> neighbours;
+      for (const int member : at.group(far))
+        if (Coordinate(mesh, member)[axis] / 3 == at[axis] / 3) neighbours.push_back(member);
+      EXPECT_EQ(at.group(near), neighbours) << name_of(axis);
+      EXPECT_EQ(at.group_id(near), neighbours.front());
+    }
+  }
+}
+
 TEST(MeshArithmetic, GroupsPartitionTheRanks) {
   const MeshShape mesh = shape(2, 2, 3, 2, 2);
   for (std::uint8_t bits = 0; bits < 32; ++bits) {

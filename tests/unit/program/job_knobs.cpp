@@ -68,7 +68,7 @@ TEST(JobKnobs, HundredsOfRanksAreProvenByOneClass) {
   for (const BackwardPrefetch when :
        {BackwardPrefetch::pre, BackwardPrefetch::post, BackwardPrefetch::none}) {
     JobSpec spec = spec_on(8, 64, find_strategy("FULL_SHARD"), 2);
-    spec.mesh.shard_inner = 8;
+    spec.mesh.inner_of(Axis::shard) = 8;
     spec.sharding.secondary_shards = true;
     spec.sharding.gather.backward_prefetch = when;
     spec.sharding.gather.max_units = 2;
@@ -168,7 +168,7 @@ std::map<std::string, std::vector<std::int64_t>> gather_bytes(const Program& p) 
 TEST(GatheredBytes, SubGroupsExchangeAllButTheFirstAmongThemselves) {
   constexpr int shards = 8, inner = 2, width = 2;  // bf16
   JobSpec spec = spec_on(1, shards, find_strategy("FULL_SHARD"), 2);
-  spec.mesh.shard_inner = inner;
+  spec.mesh.inner_of(Axis::shard) = inner;
   spec.sharding.secondary_shards = true;
   for (const int rank : {0, 5}) {
     const Job job = compile(small_model(3), spec, rank);

@@ -65,7 +65,7 @@ TEST(Placements, OfSecondaryShardsAreAccepted) {
   for (const int inner : {2, 4})
     for (const auto& [context, tensor] : {std::pair{1, 1}, {1, 2}, {2, 1}}) {
       JobSpec spec = spec_over(1, 4, context, tensor, "FULL_SHARD");
-      spec.mesh.shard_inner = inner;
+      spec.mesh.inner_of(Axis::shard) = inner;
       spec.sharding.secondary_shards = true;
       EXPECT_EQ(refusal([&] { verify_job(test::small_model(), spec); }), "")
           << inner << " " << spec.mesh.describe();
@@ -160,6 +160,22 @@ TEST(Placements, AFaultInAnyCommunicationIsRefused) {
   EXPECT_GE(planted.size(), 40u) << "kinds of faults";
   for (const char* kind : {"left outforwardall_to_allcontext", "done twicebackwardall_to_allcontext"})
     EXPECT_GT(planted[kind], 0) << kind;
+}
+
+/// A gather that was issued early does not hold them up.
+TEST(Conversions, HaveAStreamOfTheirOwn) {
+  for (const auto method : {model::ContextMethod::gather, model::ContextMethod::heads}) {
+    JobSpec spec = spec_over(1, 2, 2, 2, "FULL_SHARD");
+    spec.context = method;
+    int conversions = 0;
+    for (const Op& op : compile(test::small_model(), spec, 0).train().ops) {
+      if (!op.communicates()) continue;
+      const bool converts = is_compute(op.action.kind);
+      conversions += converts ? 1 : 0;
+      EXPECT_EQ(op.stream == Stream::exchange, converts) << op.type << " " << op.name;
+    }
+    EXPECT_GT(conversions, 10);
+  }
 }
 
 TEST(Placements, AnUnsummedGradientNamesItsParameterAndAxis) {

@@ -93,7 +93,7 @@ TEST(Reductions, SumsOfFp16GradientsNeverStandInFp16) {
 
 TEST(SecondaryShards, AreTheirRanksPartOfWhatTheNeighboursKeep) {
   JobSpec spec = spec_on(1, 6, find_strategy("FULL_SHARD"), 1);
-  spec.mesh.shard_inner = 3;
+  spec.mesh.inner_of(Axis::shard) = 3;
   spec.sharding.secondary_shards = true;
   for (int rank = 0; rank < 6; ++rank) {
     const Job job = compile(small_model(), spec, rank);

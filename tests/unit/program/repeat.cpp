@@ -325,7 +325,7 @@ TEST(RankClasses, DifferInWhatAttributesHoldAlone) {
     for (const Strategy& strategy : strategies())
       for (const int inner : {1, 2}) {
         JobSpec spec = spec_on(2, 4, strategy, 7);
-        spec.mesh.shard_inner = inner;
+        spec.mesh.inner_of(Axis::shard) = inner;
         spec.sharding.secondary_shards = inner > 1;
         const model::Graph& graph = coded ? codes : plain;
         const auto classes = rank_classes(graph, spec);
