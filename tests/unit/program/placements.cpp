@@ -164,11 +164,9 @@ TEST(Placements, AFaultInAnyCommunicationIsRefused) {
 
 /// A gather that was issued early does not hold them up.
 TEST(Conversions, HaveAStreamOfTheirOwn) {
-  for (const auto method : {model::ContextMethod::gather, model::ContextMethod::heads}) {
-    JobSpec spec = spec_over(1, 2, 2, 2, "FULL_SHARD");
-    spec.context = method;
+  for (const JobSpec& spec : {spec_over(1, 2, 2, 2, "FULL_SHARD"), by_heads(2, 2, 2, "FULL_SHARD")}) {
     int conversions = 0;
-    for (const Op& op : compile(test::small_model(), spec, 0).train().ops) {
+    for (const Op& op : compile(model_for(spec), spec, 0).train().ops) {
       if (!op.communicates()) continue;
       const bool converts = is_compute(op.action.kind);
       conversions += converts ? 1 : 0;
