@@ -75,6 +75,7 @@ def write_text_data(path, size=20000, seed=1):
 
 class Result:
     def __init__(self, command, code, out, err, seconds):
+        err = re.sub(r"(?m)^\[warn\] Epoll .*\n", "", err)  # of mpirun's event loop, now and then
         self.command, self.code, self.out, self.err, self.seconds = command, code, out, err, seconds
         self.output = out + err
 
@@ -91,8 +92,7 @@ class Result:
 def environment(extra=None):
     env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
     env["OMP_NUM_THREADS"] = "1"
-    env.update(extra or {})
-    return env
+    return env | (extra or {})
 
 
 # Of a shell that runs each rank in the folder node0, node1, ... below the working folder: disks that are not shared.
