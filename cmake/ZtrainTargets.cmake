@@ -1,7 +1,7 @@
-# ztrain_layer(NAME [BOOKKEEPING|TEXT] [APART] [EXCEPT room] [TABLES sources...] [LINK targets...]): one library per layer, from all sources
+# ztrain_layer(NAME [BOOKKEEPING] [APART] [EXCEPT room] [TABLES sources...] [LINK targets...]): one library per layer, from all sources
 # of its folder and the rooms in it. Where CPU and GPU differ, a source is chosen by its name: *_cpu.cpp for CPU builds;
 # *_cuda.cpp and *.cu, which need the CUDA toolkit alone, for CUDA builds.
-# BOOKKEEPING: no loops over data in it, so that -O2 is enough. TEXT: it reads and writes a little text, so that -O1 is.
+# BOOKKEEPING: no loops over data in it, so that -O1 is enough.
 # APART: each source is compiled alone in every build.
 # EXCEPT: a room whose sources are another library's.
 # TABLES: sources with tables to which others add rows (tests/additions).
@@ -37,7 +37,7 @@ function(ztrain_group_sources target)
 endfunction()
 
 function(ztrain_layer name)
-  cmake_parse_arguments(ARG "BOOKKEEPING;TEXT;APART" "EXCEPT" "LINK;TABLES" ${ARGN})
+  cmake_parse_arguments(ARG "BOOKKEEPING;APART" "EXCEPT" "LINK;TABLES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_cuda.cpp ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
   if(ARG_EXCEPT)
@@ -57,8 +57,6 @@ function(ztrain_layer name)
     target_link_libraries(ztrain_${name} PUBLIC ${ARG_LINK})
     ztrain_compile_options(ztrain_${name})
     if(ARG_BOOKKEEPING)
-      ztrain_optimise(ztrain_${name} 2)
-    elseif(ARG_TEXT)
       ztrain_optimise(ztrain_${name} 1)
     endif()
     if(NOT ARG_APART)
