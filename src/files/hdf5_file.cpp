@@ -9,11 +9,12 @@
 
 #include "base/error.hpp"
 #include "files/file.hpp"
+#include "files/hdf5_guard.hpp"
 #include "files/hdf5_handle.hpp"
 
 namespace ztrain {
 
-using hdf5::Handle, hdf5::Quiet;
+using hdf5::Guard, hdf5::Handle, hdf5::Quiet;
 
 namespace {
 
@@ -118,6 +119,7 @@ Id Hdf5File::check(Id id, const char* action, const std::string& object) const {
 Hdf5File::Hdf5File(std::filesystem::path path, std::optional<PosixFile> memory)
     : path_(std::move(path)), memory_(std::move(memory)) {
   const Quiet quiet;
+  const Guard guard(path_.string());
   const Handle access(check(H5Pcreate(H5P_FILE_ACCESS), "prepare access", ""), H5Pclose);
   // Bulk data starts on pages; locks are refused by some parallel file systems, and nothing here is opened
   // twice.
@@ -157,6 +159,7 @@ Hdf5File::Hdf5File(Hdf5File&& other) noexcept
 Hdf5File::~Hdf5File() {
   if (file_ < 0) return;
   const Quiet quiet;
+  const Guard guard(path_.string());
   H5Fclose(file_);
 }
 
@@ -237,6 +240,7 @@ void Hdf5File::write(const std::string& name, const Shape& shape, std::span<cons
 
 std::vector<std::int64_t> Hdf5File::read(const std::string& name, Shape& shape) const {
   const Quiet quiet;
+  const Guard guard(path_.string());
   const Handle dataset(check(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), "open", name), H5Dclose);
   const Handle space(check(H5Dget_space(dataset), "describe", name), H5Sclose);
   std::vector<hsize_t> extent(
@@ -278,6 +282,7 @@ void Hdf5File::set_attribute(const std::string& name, const std::string& text) {
 
 std::string Hdf5File::attribute(const std::string& name) const {
   const Quiet quiet;
+  const Guard guard(path_.string());
   const Handle type(check(text_type(), "make the type of attribute", name), H5Tclose);
   const Handle attribute(check(H5Aopen(file_, name.c_str(), H5P_DEFAULT), "open attribute", name), H5Aclose);
   char* pointer = nullptr;

@@ -9,6 +9,7 @@
 #include "base/shape.hpp"
 #include "data/identity.hpp"
 #include "files/file.hpp"
+#include "files/hdf5_guard.hpp"
 
 namespace ztrain::data {
 
@@ -80,6 +81,7 @@ void Hdf5Tokens::open(const std::string& path) {
   part.path = path;
   part.begin = size_;
   require_readable(path, key_);
+  const Guard guard(path);
   part.file = Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
   REQUIRE(part.file, "{}: '{}' cannot be opened as an HDF5 file", key_, path);
   part.ids = open_dataset(part.file, "tokens");
@@ -156,6 +158,7 @@ std::vector<Hdf5Tokens::Slice> Hdf5Tokens::slices(std::int64_t begin, std::int64
 void Hdf5Tokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
   const Quiet quiet;
   for (const Slice& s : slices(begin, count)) {
+    const Guard guard(s.part.path);
     REQUIRE(read_items(s.part.ids, s.begin, s.count, H5T_NATIVE_INT32, out),
             "tokens [{}, {}) of '{}' cannot be read", s.begin, s.begin + s.count, s.part.path);
     out += s.count;
@@ -165,6 +168,7 @@ void Hdf5Tokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out)
 void Hdf5Tokens::read_mask(std::int64_t begin, std::int64_t count, std::uint8_t* out) const {
   const Quiet quiet;
   for (const Slice& s : slices(begin, count)) {
+    const Guard guard(s.part.path);
     if (!s.part.mask) {
       std::fill_n(out, s.count, std::uint8_t{1});
     } else {
@@ -183,6 +187,7 @@ std::vector<std::int64_t> Hdf5Tokens::document_offsets() const {
   std::vector<std::int64_t> all, own;
   for (const Part& part : parts_) {
     own.resize(static_cast<std::size_t>(part.offsets));
+    const Guard guard(part.path);
     REQUIRE(read_items(part.documents, 0, part.offsets, H5T_NATIVE_INT64, own.data()),
             "document_offsets of '{}' cannot be read", part.path);
     REQUIRE(own.front() == 0 && own.back() == part.tokens,
@@ -228,6 +233,7 @@ Place Hdf5Tokens::locate(std::int64_t position) const {
 std::string Hdf5Tokens::id_text(std::int64_t position) const {
   const Quiet quiet;
   const Slice s = slices(position, 1).front();
+  const Guard guard(s.part.path);
   const Handle type(H5Dget_type(s.part.ids), H5Tclose);
   std::int64_t with_sign = 0;
   std::uint64_t without = 0;

@@ -16,6 +16,7 @@
 #include "base/json.hpp"
 #include "base/reason.hpp"
 #include "files/file.hpp"
+#include "files/hdf5_guard.hpp"
 #include "tests/support/error_of.hpp"
 
 namespace ztrain::files_test {
@@ -237,6 +238,29 @@ TEST(Json, TakesTimeInProportionToItsMembers) {
   EXPECT_EQ(parse_json(text + "}", "a.json", {.bytes = 1 << 28}).size(), 100'000u);
   // In time that grows with the square it takes minutes.
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+}
+
+/// Some damaged files bring the library down; another thread, and what comes after, are none of its business.
+TEST(Hdf5Guard, NamesTheFileThatTheLibraryDiesOf) {
+  const auto dies_in = [](const std::string& path, int signal) {
+    const hdf5::Guard outer("other.h5");
+    const hdf5::Guard guard(path);
+    std::raise(signal);
+  };
+  EXPECT_EXIT(dies_in("tokens.h5", SIGSEGV), testing::ExitedWithCode(1),
+              "^ztrain: 'tokens.h5': .* is damaged");
+  EXPECT_EXIT(dies_in("tokens.h5", SIGABRT), testing::ExitedWithCode(1), "is damaged");
+  EXPECT_EXIT(dies_in("a\x1b[2J.h5", SIGBUS), testing::ExitedWithCode(1), "^ztrain: 'a[^\x1b]*h5': ");
+  const auto after_it = [] {
+    { const hdf5::Guard guard("tokens.h5"); }
+    std::raise(SIGSEGV);
+  };
+  EXPECT_EXIT(after_it(), testing::KilledBySignal(SIGSEGV), "");
+  const auto in_another_thread = [] {
+    const hdf5::Guard guard("tokens.h5");
+    std::jthread([] { std::raise(SIGSEGV); }).join();
+  };
+  EXPECT_EXIT(in_another_thread(), testing::KilledBySignal(SIGSEGV), "");
 }
 
 TEST(Reason, OfAnyExceptionIsASentence) {
