@@ -6,7 +6,9 @@
 
 #include "base/error.hpp"
 #include "model/kv_cache.hpp"
+#include "model/op_records.hpp"
 #include "program/jobs/job_base.hpp"
+#include "program/ops/step_ops.hpp"
 #include "program/passes/final_passes.hpp"
 #include "program/passes/optimizer.hpp"
 
@@ -56,13 +58,8 @@ void add_caches(Program& base, const Graph& graph) {
 Program cached_program(const Base& base, const JobSpec& spec, TensorId logits, std::string_view name) {
   std::vector<TensorId> results;
   Sharded sharded = forward_program(base, spec, base.program, results);
-  Op copy;
-  copy.type = "copy";
-  copy.name = "logits";
-  copy.inputs = results;
-  copy.outputs = {logits};
-  copy.action = {ActionKind::forward, static_cast<int>(base.graph.blocks.size()) - 1, 0};
-  sharded.program.ops.push_back(std::move(copy));
+  emit_copy(sharded.program, "logits", results.at(0), logits,
+            {ActionKind::forward, static_cast<int>(base.graph.blocks.size()) - 1, 0});
   return finish(std::move(sharded.program), spec, name);
 }
 
