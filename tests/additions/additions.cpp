@@ -11,6 +11,7 @@
 #include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
 #include "tests/additions/softcap.hpp"
+#include "tests/additions/softcap_kernel.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/parameter_gradients.hpp"
 #include "tests/support/test_exec.hpp"

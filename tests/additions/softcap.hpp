@@ -2,8 +2,6 @@
 // An op that ztrain does not have, added out of tree: y = cap * tanh(x / cap), by which Gemma 2 bounds what
 // it attends with and predicts. CONTRIBUTING tells how each of these files is made.
 
-#include "kernel_interface/view.hpp"
-#include "kernels/launch/exec.hpp"
 #include "model/family.hpp"
 #include "model/op_records.hpp"
 #include "program/schedules/schedule.hpp"
@@ -28,18 +26,6 @@ struct SoftcapGrad {
   double cap = 1;
   static constexpr auto fields() { return std::tuple{Given{"cap", &SoftcapGrad::cap}}; }
 };
-
-namespace kernels {
-
-/// y = cap * tanh(x / cap), computed in fp32 (fp64 for fp64) and rounded once. T is float, bf16, f16 or
-/// double.
-template <class T>
-void softcap(Exec& exec, Vector<const T> x, double cap, Vector<T> y);
-/// dx = dy * (1 - (y / cap)^2).
-template <class T>
-void softcap_grad(Exec& exec, Vector<const T> y, Vector<const T> dy, double cap, Vector<T> dx);
-
-}  // namespace kernels
 
 namespace model {
 

@@ -3,7 +3,7 @@
 #include "base/error.hpp"
 #include "kernels/launch/pieces.hpp"
 #include "kernels/launch/wide.hpp"
-#include "tests/additions/softcap.hpp"
+#include "tests/additions/softcap_kernel.hpp"
 
 namespace ztrain::kernels {
 

@@ -6,6 +6,7 @@
 #include "program/ops/op_type.hpp"
 #include "program/passes/tape.hpp"
 #include "tests/additions/softcap.hpp"
+#include "tests/additions/softcap_kernel.hpp"
 
 namespace ztrain::program {
 namespace {
