@@ -282,7 +282,7 @@ void Hdf5File::set_attribute(const std::string& name, const std::string& text) {
 
 std::string Hdf5File::attribute(const std::string& name) const {
   const Quiet quiet;
-  const Guard guard(path_.string());
+  const Guard guard(path_.string(), 5);
   const Handle type(check(text_type(), "make the type of attribute", name), H5Tclose);
   const Handle attribute(check(H5Aopen(file_, name.c_str(), H5P_DEFAULT), "open attribute", name), H5Aclose);
   char* pointer = nullptr;

@@ -1,11 +1,21 @@
 #include "files/hdf5_guard.hpp"
 
 #include <fmt/format.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "base/plain_text.hpp"
 
 namespace ztrain::hdf5 {
+namespace {
+
+/// 0: none.
+void limit_time(int seconds) {
+  const itimerval once{{0, 0}, {seconds, 0}};
+  setitimer(ITIMER_VIRTUAL, &once, nullptr);
+}
+
+}  // namespace
 
 const Guard*& Guard::innermost() {
   static const Guard* one = nullptr;
@@ -15,7 +25,8 @@ const Guard*& Guard::innermost() {
 /// Calls what a handler may call alone.
 void Guard::tell(int signal) {
   const Guard* guard = innermost();
-  if (guard != nullptr && pthread_equal(guard->thread_, pthread_self())) {
+  // Time that is up is told to any thread.
+  if (guard != nullptr && (signal == SIGVTALRM || pthread_equal(guard->thread_, pthread_self()))) {
     const ssize_t written = write(STDERR_FILENO, guard->message_.data(), guard->message_.size());
     _exit(written >= 0 ? 1 : 2);
   }
@@ -23,7 +34,7 @@ void Guard::tell(int signal) {
   std::raise(signal);
 }
 
-Guard::Guard(const std::string& path)
+Guard::Guard(const std::string& path, int most_seconds)
     : message_(fmt::format("ztrain: '{}': the HDF5 library cannot cope with what is in this file: it is "
                            "damaged; restore it or make it again\n",
                            printable(path, most_quoted))),
@@ -34,9 +45,11 @@ Guard::Guard(const std::string& path)
   action.sa_handler = tell;
   sigemptyset(&action.sa_mask);
   for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &action, &before_[i]);
+  if (most_seconds > 0) limit_time(most_seconds);
 }
 
 Guard::~Guard() {
+  if (outer_ == nullptr) limit_time(0);
   for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &before_[i], nullptr);
   innermost() = outer_;
 }

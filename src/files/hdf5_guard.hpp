@@ -1,7 +1,7 @@
 #pragma once
-// HDF5 (1.10 as packaged by Debian among them) follows wild pointers on some damaged files, which no check
-// beforehand finds. Then the file is named, and the process ends with 1, instead of a signal that tells
-// nobody anything.
+// HDF5 (1.10 as packaged by Debian among them) follows wild pointers on some damaged files, and goes round
+// for ever on others, which no check beforehand finds. Then the file is named, and the process ends with 1,
+// instead of a signal that tells nobody anything, or never.
 
 #include <pthread.h>
 
@@ -15,13 +15,14 @@ namespace ztrain::hdf5 {
 /// (Quiet).
 class Guard {
  public:
-  explicit Guard(const std::string& path);
+  /// most_seconds: of the process' time, for what takes next to none; 0: as long as it takes.
+  explicit Guard(const std::string& path, int most_seconds = 0);
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
   ~Guard();
 
  private:
-  static constexpr std::array signals{SIGSEGV, SIGBUS, SIGFPE, SIGABRT};
+  static constexpr std::array signals{SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGVTALRM};
   static const Guard*& innermost();
   static void tell(int signal);
 

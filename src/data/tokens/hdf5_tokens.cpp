@@ -81,7 +81,8 @@ void Hdf5Tokens::open(const std::string& path) {
   part.path = path;
   part.begin = size_;
   require_readable(path, key_);
-  const Guard guard(path);
+  constexpr int most_seconds = 5;  // of computing: little is read here
+  const Guard guard(path, most_seconds);
   part.file = Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
   REQUIRE(part.file, "{}: '{}' cannot be opened as an HDF5 file", key_, path);
   part.ids = open_dataset(part.file, "tokens");

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -251,6 +252,13 @@ TEST(Hdf5Guard, NamesTheFileThatTheLibraryDiesOf) {
               "^ztrain: 'tokens.h5': .* is damaged");
   EXPECT_EXIT(dies_in("tokens.h5", SIGABRT), testing::ExitedWithCode(1), "is damaged");
   EXPECT_EXIT(dies_in("a\x1b[2J.h5", SIGBUS), testing::ExitedWithCode(1), "^ztrain: 'a[^\x1b]*h5': ");
+  const auto goes_round = [] {
+    const hdf5::Guard guard("tokens.h5", 1);
+    const std::atomic<bool> over = false;
+    while (!over) {
+    }
+  };
+  EXPECT_EXIT(goes_round(), testing::ExitedWithCode(1), "'tokens.h5': .* is damaged");
   const auto after_it = [] {
     { const hdf5::Guard guard("tokens.h5"); }
     std::raise(SIGSEGV);
