@@ -24,6 +24,7 @@
 #include "program/jobs/compile.hpp"
 #include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
+#include "telemetry/watchdog.hpp"
 #include "train/export_model.hpp"
 #include "train/run_files.hpp"
 
@@ -79,10 +80,11 @@ void print_data(telemetry::Console& console, const std::string& path, const conf
 /// A wrong id is better found now than in the middle of a run.
 void check_ids(telemetry::Console& console, const data::Datasets& data) {
   constexpr double seconds = 10;  // of each set
-  const telemetry::Phase phase(console, "reading the data");
-  std::int64_t read = 0, all = 0;
+  telemetry::Phase phase(console, "reading the data");
+  std::int64_t read = 0, all = 0, number = 0;
   for (const auto* sets : {&data.train, &data.validation})
     for (const data::RowSet& set : *sets) {
+      phase.at(fmt::format("set {} of {}", ++number, data.train.size() + data.validation.size()));
       read += data::read_rows(*set.rows, seconds);
       all += set.rows->rows();
     }
@@ -162,7 +164,7 @@ int check(const Invocation& call) {
   call.session.agree("checking the deck", [&] {
     config::Deck deck = config::load_deck(path, parser.remaining(), files);
     config::require_base_of_adapters(deck);
-    if (call.session.rank() != 0) return;
+    if (call.session.rank() != 0) return call.watchdog.set_timeout(0);  // it waits for rank 0
     if (files == config::Files::here) {
       check_files(call.console, path, deck);
     } else {

@@ -11,6 +11,7 @@
 #include "plan/report.hpp"
 #include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
+#include "telemetry/watchdog.hpp"
 
 namespace ztrain::app {
 namespace {
@@ -97,7 +98,7 @@ int plan(const Invocation& call) {
   declare(parser, options);
   if (const auto code = parser.parse(call)) return *code;
   call.session.agree("planning", [&] {
-    if (call.session.rank() != 0) return;
+    if (call.session.rank() != 0) return call.watchdog.set_timeout(0);  // it waits for rank 0
     if (options.parameters > 0) return call.console.print(classic_text(options));
     REQUIRE(!options.deck.empty(), "ztrain plan needs a deck, or --parameters; see ztrain plan --help");
     const plan::Plan plan = plan_of(options, parser.remaining(), call.console);

@@ -39,7 +39,8 @@ std::vector<Field> operation() {
       free({"watchdog.timeout", &at<&Deck::watchdog, &Watchdog::timeout>, "600", "seconds", between(0, 1e9),
             "Time without progress (a finished step, something read or written), from the start of the "
             "program on, after which a rank reports where it stands and aborts the job. Before a deck is "
-            "read, and in other commands than a run, the default counts. 0: off."}),
+            "read, and in other commands than a run, what the command line gives counts, or else the "
+            "default. 0: off."}),
   };
 }
 

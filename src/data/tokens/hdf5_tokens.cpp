@@ -73,16 +73,19 @@ Hdf5Tokens::Hdf5Tokens(const std::vector<std::string>& files, const std::string&
 
 Hdf5Tokens::~Hdf5Tokens() {
   const Quiet quiet;
-  parts_.clear();
+  while (!parts_.empty()) {
+    const Guard guard(parts_.back().path);
+    parts_.pop_back();
+  }
 }
 
 void Hdf5Tokens::open(const std::string& path) {
-  Part& part = parts_.emplace_back();
-  part.path = path;
-  part.begin = size_;
   require_readable(path, key_);
   constexpr int most_seconds = 5;  // of computing: little is read here
   const Guard guard(path, most_seconds);
+  Part part;  // closed under the guard where something is wrong with it
+  part.path = path;
+  part.begin = size_;
   part.file = Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
   REQUIRE(part.file, "{}: '{}' cannot be opened as an HDF5 file", key_, path);
   part.ids = open_dataset(part.file, "tokens");
@@ -95,6 +98,7 @@ void Hdf5Tokens::open(const std::string& path) {
   open_documents(part);
   read_attributes(part);
   size_ += part.tokens;
+  parts_.push_back(std::move(part));
 }
 
 void Hdf5Tokens::open_documents(Part& part) const {

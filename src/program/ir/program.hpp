@@ -22,7 +22,8 @@ inline constexpr TensorId no_tensor = -1;
 
 /// Ops of one stream run in issue order. Ops of different streams are ordered only by Op::after.
 /// gather and reduce: of parameters and gradients, beside what computes. exchange: between ops that compute,
-/// of one part of a layer; a gather that was issued early does not hold it up. p2p: between stages.
+/// of one part of a layer; a gather that was issued early does not hold it up. p2p: messages among members,
+/// such as those between stages.
 enum class Stream : std::uint8_t { compute, gather, reduce, exchange, p2p, copy, io };
 inline constexpr int stream_count = 7;
 std::string_view name_of(Stream stream);

@@ -1,7 +1,5 @@
 #include "program/ops/op_type.hpp"
 
-#include <algorithm>
-
 #include "base/error.hpp"
 
 namespace ztrain::program {

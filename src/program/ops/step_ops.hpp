@@ -30,8 +30,8 @@ void emit_all_reduce(Program& program, const std::string& name, TensorId x, Tens
 /// Lets the last op, which communicates, wait for no gather or reduction but those that it needs.
 void move_to_exchange(Program& program);
 
-/// Messages among the members of a group, on the stream p2p. Programs of a group's members must match
-/// (verify_joint), and so must sizes and dtypes.
+/// Messages among the members of a group, on the stream p2p (until move_to_exchange). Programs of a group's
+/// members must match (verify_joint), and so must sizes and dtypes.
 void emit_all_to_all(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes,
                      Action action);
 /// by: how far in the ring, 1 .. members - 1.

@@ -115,7 +115,7 @@ struct FinishStep : NoConstants {
   enum In : std::size_t { partials, scalars };
   static constexpr Count reads = 2, writes = 1;
 };
-/// Of a parameter what a rank steps: kernels/optimizer/optimizer_step.hpp.
+/// The part of a parameter that a rank steps: kernels/optimizer/optimizer_step.hpp.
 struct SteppedPiece {
   std::int64_t begin = 0, count = 0;
   std::int64_t group = 0;   ///< of lr_scales and weight_decays
@@ -157,7 +157,7 @@ struct OptimizerStep {
 
 // Codes.
 
-/// Of a weight what a rank steps: elements [begin, begin + count) of the operands.
+/// The part of a weight that a rank steps: elements [begin, begin + count) of the operands.
 struct CodedPiece {
   std::int64_t begin = 0, count = 0;
   std::int64_t in_weight = 0;  ///< the first element's index in the weight

@@ -7,7 +7,6 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
-#include "program/ops/op_type.hpp"
 #include "program/ops/step_ops.hpp"
 
 namespace ztrain::program {

@@ -321,7 +321,7 @@ class Checker {
                        program_.unit_elements[at(program_.tensor(program_.storage(op.inputs[0])).unit)];
     for (std::size_t p = unit.begin; p < unit.end; ++p)
       if (place(p).trainable) check_sum(p, flat[p - unit.begin], shard);
-    if (op.type != "optimizer_step") return;
+    if (op.type != OptimizerStep::op) return;
     const TensorId stepped = op.outputs[0];
     write_flat(stepped, read_flat(stepped));
   }

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "tests/support/joint_ranks.hpp"
 
 namespace ztrain::test::stages_test {

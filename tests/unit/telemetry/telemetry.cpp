@@ -317,12 +317,12 @@ TEST(Watchdog, IsToldOfPhases) {
   std::string told;
   {
     std::atomic<bool> over{false};
-    Watchdog watchdog(0.3, [&](const std::string& message) { told = message, over = true; });
+    Watchdog watchdog(1, [&](const std::string& message) { told = message, over = true; });
     Console silent(&watchdog);
     const Phase outer(silent, "preparing");
     {
       Phase phase(silent, "reading the weights");
-      for (int i = 0; i < 8; ++i) {
+      for (int i = 0; i < 15; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
         phase.at("more of them");
       }
