@@ -20,8 +20,16 @@ namespace {
 constexpr std::int64_t known_format = 1;
 constexpr std::int64_t most_ids = std::int64_t{1} << 30;  ///< as model.vocab_size
 
-Handle open_dataset(const Handle& file, const char* name) {
-  return {H5Dopen2(file, name, H5P_DEFAULT), H5Dclose};
+/// None where there is none. What is there and cannot be opened must not pass for that.
+Handle open_dataset(const Root& root, const char* name) {
+  const htri_t there = H5Lexists(root.file, name, H5P_DEFAULT);
+  Handle dataset(H5Dopen2(root.file, name, H5P_DEFAULT), H5Dclose);
+  REQUIRE(
+      dataset || there == 0,
+      "{}: \"{}\" of '{}' is there and cannot be opened as a dataset: it is damaged, or what it links to is "
+      "gone; make the file anew",
+      root.key, name, root.path);
+  return dataset;
 }
 
 /// What a dataset lacks of its bytes, for which HDF5 gives its fill value without a word; "" where it lacks
@@ -30,6 +38,7 @@ std::string missing_in(hid_t dataset) {
   const Handle how(H5Dget_create_plist(dataset), H5Pclose);
   const H5D_layout_t layout = H5Pget_layout(how);
   if (layout == H5D_VIRTUAL) return "is a virtual dataset, whose bytes are in other files: give these";
+  if (H5Pget_external_count(how) > 0) return "has its bytes in other files, which may be short of them";
   H5D_space_status_t status = H5D_SPACE_STATUS_NOT_ALLOCATED;
   H5Dget_space_status(dataset, &status);
   bool whole = status == H5D_SPACE_STATUS_ALLOCATED;
@@ -88,7 +97,7 @@ void Hdf5Tokens::open(const std::string& path) {
   part.begin = size_;
   part.file = Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
   REQUIRE(part.file, "{}: '{}' cannot be opened as an HDF5 file", key_, path);
-  part.ids = open_dataset(part.file, "tokens");
+  part.ids = open_dataset({part.file, key_, part.path}, "tokens");
   REQUIRE(part.ids, "{}: '{}' has no dataset \"tokens\"", key_, path);
   part.tokens = integers_in(part.ids);
   REQUIRE(part.tokens >= 0, "{}: the dataset \"tokens\" of '{}' is not a one-dimensional array of integers",
@@ -102,7 +111,7 @@ void Hdf5Tokens::open(const std::string& path) {
 }
 
 void Hdf5Tokens::open_documents(Part& part) const {
-  part.documents = open_dataset(part.file, "document_offsets");
+  part.documents = open_dataset({part.file, key_, part.path}, "document_offsets");
   if (part.documents) {
     part.offsets = integers_in(part.documents);
     REQUIRE(
@@ -115,7 +124,7 @@ void Hdf5Tokens::open_documents(Part& part) const {
             key_, part.path, part.offsets, part.tokens);
     require_whole(part, part.documents, "document_offsets");
   }
-  part.mask = open_dataset(part.file, "loss_mask");
+  part.mask = open_dataset({part.file, key_, part.path}, "loss_mask");
   if (!part.mask) return;
   const std::int64_t items = integers_in(part.mask);
   REQUIRE(items == part.tokens,

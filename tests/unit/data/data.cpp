@@ -322,6 +322,22 @@ TEST_F(Data, Hdf5TokensThatAreNotThereAreRefused) {
   EXPECT_NE(make("none.h5", H5Pcreate(H5P_DATASET_CREATE)).find("was not written to its end"),
             std::string::npos);
   EXPECT_NE(make("linked.h5", linked).find("is a virtual dataset"), std::string::npos);
+  const hid_t apart = H5Pcreate(H5P_DATASET_CREATE);
+  H5Pset_external(apart, at("short.raw").c_str(), 0, H5F_UNLIMITED);
+  EXPECT_NE(make("apart.h5", apart).find("has its bytes in other files"), std::string::npos);
+}
+
+/// A mask that cannot be opened is not the same as none: all would be trained.
+TEST_F(Data, Hdf5DatasetsThatCannotBeOpenedAreNotTakenForAbsent) {
+  for (const char* name : {"loss_mask", "document_offsets"}) {
+    const std::string path = write_hdf5("dangling.h5", "tokens", count_up(0, 12));
+    const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+    H5Lcreate_soft("/gone", file, name, H5P_DEFAULT, H5P_DEFAULT);
+    H5Fclose(file);
+    EXPECT_NE(open_error(path).find(std::string(name) + "\" of '" + path + "' is there and cannot be opened"),
+              std::string::npos)
+        << open_error(path);
+  }
 }
 
 }  // namespace
