@@ -15,6 +15,16 @@ set(ZTRAIN_MPIRUN ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe --bi
 set(ZTRAIN_TEST_ENVIRONMENT OMP_NUM_THREADS=1 OMPI_MCA_pml=ob1 OMPI_MCA_ess_singleton_isolated=1
   OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_odls_base_sigkill_timeout=0)
 
+# What a test runs with; behind it what else this one needs. Its mpirun keeps its files in a folder of its own: in a folder
+# that all of a user's jobs share, the last to end removes what the next to start has just made.
+function(ztrain_test_environment test)
+  string(REPLACE "/" "_" folder ${test})
+  set(folder ${PROJECT_BINARY_DIR}/sessions/${folder})
+  file(MAKE_DIRECTORY ${folder})
+  set_tests_properties(${test} PROPERTIES
+    ENVIRONMENT "${ZTRAIN_TEST_ENVIRONMENT};OMPI_MCA_orte_tmpdir_base=${folder};${ARGN}")
+endfunction()
+
 # An executable of tests, whose sources come later.
 function(ztrain_test_executable target kokkos ranks link)
   add_executable(${target})
@@ -66,11 +76,12 @@ function(ztrain_test source)
       add_test(NAME ${folder}/${stem}/np${n} COMMAND ${ZTRAIN_MPIRUN} -np ${n} ${command}
         WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
       set_tests_properties(${folder}/${stem}/np${n} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${n}
-        LABELS "${folder};${ARG_LABELS}" ENVIRONMENT "${ZTRAIN_TEST_ENVIRONMENT}")
+        LABELS "${folder};${ARG_LABELS}")
+      ztrain_test_environment(${folder}/${stem}/np${n})
     endforeach()
   else()
     add_test(NAME ${folder}/${stem} COMMAND ${command} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    set_tests_properties(${folder}/${stem} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${folder};${ARG_LABELS}"
-      ENVIRONMENT "${ZTRAIN_TEST_ENVIRONMENT}")
+    set_tests_properties(${folder}/${stem} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${folder};${ARG_LABELS}")
+    ztrain_test_environment(${folder}/${stem})
   endif()
 endfunction()

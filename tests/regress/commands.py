@@ -42,6 +42,11 @@ class Commands(zt.Case):
         self.assertNotEqual(result.code, 0)
         self.assertEqual(result.output.count("ztrain check DECK"), 1, str(result))
 
+    def test_a_process_alone_needs_no_folder_for_open_mpi(self):
+        nowhere = {"OMPI_MCA_orte_tmpdir_base": "/proc/nowhere"}
+        result = zt.run(0, ["check", zt.SOURCE / "inputs/llama3_70b.toml", "--without-files"], env=nowhere)
+        self.assertEqual(result.code, 0, str(result))
+
     def test_check_accepts_every_shipped_deck_that_needs_no_data(self):
         text = self.succeed(0, "check", zt.SOURCE / "inputs" / "smoke.toml", "--ranks", "4")
         self.assertIn("mesh 1 x 1 x 4 x 1 x 1", text)

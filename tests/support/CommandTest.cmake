@@ -19,6 +19,7 @@ function(ztrain_command_test name)
   get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
   list(JOIN ZTRAIN_MPIRUN " " launcher)
   add_test(NAME ${folder}/${name} COMMAND ${ZTRAIN_PYTHON} -B ${CMAKE_CURRENT_SOURCE_DIR}/${name}.py)
-  set_tests_properties(${folder}/${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${processes} LABELS "${folder};command"
-    ENVIRONMENT "${ZTRAIN_TEST_ENVIRONMENT};ZTRAIN=$<TARGET_FILE:${ARG_EXECUTABLE}>;ZTRAIN_MPIRUN=${launcher};ZTRAIN_SOURCE=${PROJECT_SOURCE_DIR};PYTHONPATH=${PROJECT_SOURCE_DIR}/tests/support")
+  set_tests_properties(${folder}/${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${processes} LABELS "${folder};command")
+  ztrain_test_environment(${folder}/${name} ZTRAIN=$<TARGET_FILE:${ARG_EXECUTABLE}> ZTRAIN_MPIRUN=${launcher}
+    ZTRAIN_SOURCE=${PROJECT_SOURCE_DIR} PYTHONPATH=${PROJECT_SOURCE_DIR}/tests/support)
 endfunction()

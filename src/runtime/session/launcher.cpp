@@ -39,7 +39,22 @@ PmixAbort pmix_abort_of_mpirun() {
   return library == nullptr ? nullptr : reinterpret_cast<PmixAbort>(dlsym(library, "PMIx_Abort"));
 }
 
+/// What launchers tell each of their ranks: mpirun of Open MPI 4, PMIx (mpirun and srun), and srun's older
+/// ways.
+constexpr std::array said_by_launchers{"OMPI_MCA_orte_local_daemon_uri", "PMIX_NAMESPACE", "PMI_RANK",
+                                       "PMI_FD"};
+
 }  // namespace
+
+void prepare_process_alone() {
+  const auto is_set = [](const char* name) { return std::getenv(name) != nullptr; };
+  // Without this a process alone starts a daemon, which takes 0.3 s.
+  setenv("OMPI_MCA_ess_singleton_isolated", "1", /*overwrite=*/0);
+  // All such processes of a user would share one folder in /tmp, which the first to end removes while the
+  // next is starting in it. One process has no use for it.
+  if (std::ranges::none_of(said_by_launchers, is_set))
+    setenv("OMPI_MCA_orte_create_session_dirs", "0", /*overwrite=*/0);
+}
 
 bool ask_launcher_to_end(int status) {
   const PmixAbort abort = pmix_abort_of_mpirun();

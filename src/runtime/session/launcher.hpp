@@ -1,11 +1,16 @@
 #pragma once
-// How a job tells its launcher that it has failed. Open MPI's mpirun prints a dozen lines of its own where a
-// rank returns a non-zero status or calls MPI_Abort, and a user would read those instead of the error. Asked
-// to end the job through PMIx, as MPI_Abort does behind its own message, it prints nothing.
+// What this process knows of its launcher, and how it tells it that the job has failed. Open MPI's mpirun
+// prints a dozen lines of its own where a rank returns a non-zero status or calls MPI_Abort, and a user would
+// read those instead of the error. Asked to end the job through PMIx, as MPI_Abort does behind its own
+// message, it prints nothing.
 
 namespace ztrain::runtime {
 
 class Session;
+
+/// Before MPI starts: what Open MPI needs to be told where no launcher has started this process, and does not
+/// matter elsewhere. What the environment says already holds.
+void prepare_process_alone();
 
 /// Asks mpirun to end all ranks, and itself with this status. False, with nothing done, where something else
 /// started this process: other launchers say little, so that a non-zero status is enough, and a shell under

@@ -24,8 +24,7 @@ Session::Session(int* argc, char*** argv)
   // One process per GPU or core is the rule; threads that a library starts unasked would fight with the other
   // ranks.
   setenv("OMP_NUM_THREADS", "1", /*overwrite=*/0);
-  // A process that nobody launched is alone: without this it starts a daemon, which takes 0.3 s.
-  setenv("OMPI_MCA_ess_singleton_isolated", "1", /*overwrite=*/0);
+  prepare_process_alone();
   // CUDA would load a kernel when it is first launched, and may wait for the GPU to do so: where that runs a
   // collective which waits for another rank, which in turn waits to load, for ever. It reads this when it is
   // first called, which MPI may do.
