@@ -14,7 +14,7 @@
 
 namespace ztrain {
 
-using hdf5::Guard, hdf5::Handle, hdf5::Quiet;
+using hdf5::Guard, hdf5::Handle, hdf5::open_dataset, hdf5::Quiet;
 
 namespace {
 
@@ -119,7 +119,7 @@ Id Hdf5File::check(Id id, const char* action, const std::string& object) const {
 Hdf5File::Hdf5File(std::filesystem::path path, std::optional<PosixFile> memory)
     : path_(std::move(path)), memory_(std::move(memory)) {
   const Quiet quiet;
-  const Guard guard(path_.string());
+  const Guard guard(path_.native(), memory_ ? 0 : Guard::for_opening);
   const Handle access(check(H5Pcreate(H5P_FILE_ACCESS), "prepare access", ""), H5Pclose);
   // Bulk data starts on pages; locks are refused by some parallel file systems, and nothing here is opened
   // twice.
@@ -159,7 +159,7 @@ Hdf5File::Hdf5File(Hdf5File&& other) noexcept
 Hdf5File::~Hdf5File() {
   if (file_ < 0) return;
   const Quiet quiet;
-  const Guard guard(path_.string());
+  const Guard guard(path_.native());
   H5Fclose(file_);
 }
 
@@ -240,8 +240,10 @@ void Hdf5File::write(const std::string& name, const Shape& shape, std::span<cons
 
 std::vector<std::int64_t> Hdf5File::read(const std::string& name, Shape& shape) const {
   const Quiet quiet;
-  const Guard guard(path_.string());
-  const Handle dataset(check(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), "open", name), H5Dclose);
+  const Guard guard(path_.native());
+  const auto [dataset, fault] = open_dataset(file_, name.c_str());
+  REQUIRE(fault.empty(), "{}: {} {}", path_.string(), name, fault);
+  check(hid_t{dataset}, "open", name);
   const Handle space(check(H5Dget_space(dataset), "describe", name), H5Sclose);
   std::vector<hsize_t> extent(
       static_cast<std::size_t>(check(H5Sget_simple_extent_ndims(space), "describe", name)));
@@ -282,7 +284,7 @@ void Hdf5File::set_attribute(const std::string& name, const std::string& text) {
 
 std::string Hdf5File::attribute(const std::string& name) const {
   const Quiet quiet;
-  const Guard guard(path_.string(), 5);
+  const Guard guard(path_.native(), Guard::for_opening);
   const Handle type(check(text_type(), "make the type of attribute", name), H5Tclose);
   const Handle attribute(check(H5Aopen(file_, name.c_str(), H5P_DEFAULT), "open attribute", name), H5Aclose);
   char* pointer = nullptr;

@@ -1,18 +1,66 @@
 #include "files/hdf5_guard.hpp"
 
-#include <fmt/format.h>
 #include <sys/time.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <vector>
 
 #include "base/plain_text.hpp"
 
 namespace ztrain::hdf5 {
 namespace {
 
+constexpr std::array signals{SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGVTALRM};
+
 /// 0: none.
 void limit_time(int seconds) {
   const itimerval once{{0, 0}, {seconds, 0}};
   setitimer(ITIMER_VIRTUAL, &once, nullptr);
+}
+
+/// A stack for the handler, where the library has used up the thread's own: some files make it call itself
+/// without end.
+class HandlerStack {
+ public:
+  HandlerStack() {
+    stack_t present{};
+    if (sigaltstack(nullptr, &present) != 0 || (present.ss_flags & SS_DISABLE) == 0) return;
+    memory_.resize(1 << 16);
+    const stack_t own{memory_.data(), 0, memory_.size()};
+    sigaltstack(&own, nullptr);
+  }
+  HandlerStack(const HandlerStack&) = delete;
+  HandlerStack& operator=(const HandlerStack&) = delete;
+  ~HandlerStack() {
+    const stack_t none{nullptr, SS_DISABLE, 0};
+    if (!memory_.empty()) sigaltstack(&none, nullptr);
+  }
+
+ private:
+  std::vector<char> memory_;  ///< empty: the thread had another
+};
+
+/// What the signals did before.
+std::array<struct sigaction, signals.size()>& actions_before() {
+  static std::array<struct sigaction, signals.size()> all{};
+  return all;
+}
+
+/// As a handler may: without memory of the heap, which may be what is broken.
+void write_message(std::string_view path) {
+  std::array<char, most_quoted + 1> name{};
+  const std::size_t length = std::min<std::size_t>(path.size(), most_quoted);
+  std::transform(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(length), name.begin(),
+                 [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c; });
+  constexpr std::string_view begin = "ztrain: '",
+                             end =
+                                 "': the HDF5 library cannot cope with what is in this file: it is damaged; "
+                                 "restore it or make it again\n";
+  for (const std::string_view part : {begin, std::string_view(name.data(), length), end})
+    if (write(STDERR_FILENO, part.data(), part.size()) < 0) return;
 }
 
 }  // namespace
@@ -22,35 +70,36 @@ const Guard*& Guard::innermost() {
   return one;
 }
 
-/// Calls what a handler may call alone.
 void Guard::tell(int signal) {
   const Guard* guard = innermost();
   // Time that is up is told to any thread.
   if (guard != nullptr && (signal == SIGVTALRM || pthread_equal(guard->thread_, pthread_self()))) {
-    const ssize_t written = write(STDERR_FILENO, guard->message_.data(), guard->message_.size());
-    _exit(written >= 0 ? 1 : 2);
+    write_message(guard->path_);
+    _exit(1);
   }
-  std::signal(signal, SIG_DFL);
+  const auto at = std::find(signals.begin(), signals.end(), signal) - signals.begin();
+  sigaction(signal, &actions_before()[static_cast<std::size_t>(at)], nullptr);
   std::raise(signal);
 }
 
-Guard::Guard(const std::string& path, int most_seconds)
-    : message_(fmt::format("ztrain: '{}': the HDF5 library cannot cope with what is in this file: it is "
-                           "damaged; restore it or make it again\n",
-                           printable(path, most_quoted))),
-      thread_(pthread_self()),
-      outer_(innermost()) {
-  innermost() = this;
+void Guard::catch_signals() {
   struct sigaction action {};
   action.sa_handler = tell;
+  action.sa_flags = SA_ONSTACK;
   sigemptyset(&action.sa_mask);
-  for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &action, &before_[i]);
-  if (most_seconds > 0) limit_time(most_seconds);
+  for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &action, &actions_before()[i]);
+}
+
+Guard::Guard(std::string_view path, int most_seconds)
+    : path_(path), thread_(pthread_self()), outer_(innermost()), limited_(most_seconds > 0) {
+  [[maybe_unused]] static const bool once = (catch_signals(), true);
+  [[maybe_unused]] static thread_local const HandlerStack stack;
+  innermost() = this;
+  if (limited_) limit_time(most_seconds);
 }
 
 Guard::~Guard() {
-  if (outer_ == nullptr) limit_time(0);
-  for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &before_[i], nullptr);
+  if (limited_) limit_time(0);
   innermost() = outer_;
 }
 

@@ -5,31 +5,32 @@
 
 #include <pthread.h>
 
-#include <array>
-#include <csignal>
-#include <string>
+#include <string_view>
 
 namespace ztrain::hdf5 {
 
 /// While it lives, this thread is in the library with this file. Guards nest. Under the library's lock
-/// (Quiet).
+/// (Quiet). Cheap enough for each read: the first of the process sets up what the signals do from then on.
 class Guard {
  public:
-  /// most_seconds: of the process' time, for what takes next to none; 0: as long as it takes.
-  explicit Guard(const std::string& path, int most_seconds = 0);
+  static constexpr int for_opening = 5;  ///< seconds of computing: little is read then
+
+  /// path outlives it. most_seconds: of the process' time, for what takes next to none; 0: as long as it
+  /// takes.
+  explicit Guard(std::string_view path, int most_seconds = 0);
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
   ~Guard();
 
  private:
-  static constexpr std::array signals{SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGVTALRM};
   static const Guard*& innermost();
   static void tell(int signal);
+  static void catch_signals();
 
-  std::string message_;
+  std::string_view path_;
   pthread_t thread_;
   const Guard* outer_;
-  std::array<struct sigaction, signals.size()> before_{};
+  bool limited_;
 };
 
 }  // namespace ztrain::hdf5

@@ -1,6 +1,10 @@
 #include "files/hdf5_handle.hpp"
 
+#include <sys/stat.h>
+
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "base/error.hpp"
 #include "base/plain_text.hpp"
@@ -11,6 +15,20 @@ namespace {
 std::recursive_mutex& mutex() {
   static std::recursive_mutex one;
   return one;
+}
+
+/// Asked by the library before it opens the file that a link leads to.
+herr_t refuse_other_file(const char*, const char*, const char* file, const char*, unsigned*, hid_t,
+                         void* linked_to) {
+  *static_cast<std::string*>(linked_to) = file;
+  return -1;
+}
+
+/// Where else a dataset has its bytes; "": nowhere.
+std::string kept_elsewhere(hid_t dataset) {
+  const Handle how(H5Dget_create_plist(dataset), H5Pclose);
+  if (H5Pget_layout(how) == H5D_VIRTUAL) return "is a virtual dataset, whose bytes are in other files";
+  return H5Pget_external_count(how) > 0 ? "has its bytes in other files, which may be short of them" : "";
 }
 
 constexpr const char* unreadable = "{}: the attribute {} of '{}' cannot be read";
@@ -88,6 +106,30 @@ Handle& Handle::operator=(Handle&& other) noexcept {
 void Handle::reset() {
   if (id_ >= 0) close_(id_);
   id_ = -1;
+}
+
+Opened open_dataset(hid_t file, const char* name) {
+  std::string linked_to;
+  const Handle how(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
+  H5Pset_elink_cb(how, refuse_other_file, &linked_to);
+  const htri_t there = H5Lexists(file, name, how);
+  Handle dataset(H5Dopen2(file, name, how), H5Dclose);
+  if (dataset) {
+    std::string fault = kept_elsewhere(dataset);
+    return {std::move(dataset), std::move(fault)};
+  }
+  if (!linked_to.empty())
+    return {{}, fmt::format("is a link into another file, '{}'", printable(linked_to, most_quoted))};
+  if (there == 0) return {};
+  return {{}, "cannot be opened as a dataset: it is damaged, or what it links to is gone"};
+}
+
+std::int64_t bytes_on_disk(hid_t file) {
+  void* descriptor = nullptr;
+  struct stat status {};
+  const bool known = H5Fget_vfd_handle(file, H5P_DEFAULT, &descriptor) >= 0 &&
+                     ::fstat(*static_cast<int*>(descriptor), &status) == 0;
+  return known ? status.st_size : -1;
 }
 
 std::int64_t integers_in(hid_t dataset) {

@@ -43,6 +43,18 @@ class Handle {
   herr_t (*close_)(hid_t) = nullptr;
 };
 
+/// A dataset, none where nothing has that name, and what is wrong with it ("is a virtual dataset, ..."). All
+/// its bytes must be in the file itself: what leads into other files, which may be anything, is not followed.
+/// Under the lock.
+struct Opened {
+  Handle dataset;
+  std::string fault;  ///< "": nothing
+};
+Opened open_dataset(hid_t file, const char* name);
+
+/// Bytes of an open file on the disk, now; -1 where that cannot be known. Under the lock.
+std::int64_t bytes_on_disk(hid_t file);
+
 /// Items of a one-dimensional array of integers; -1 for anything else. Under the lock.
 std::int64_t integers_in(hid_t dataset);
 

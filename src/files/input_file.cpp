@@ -33,13 +33,16 @@ InputFile::~InputFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
+void fail_shrunk(const std::string& path, std::int64_t had, std::int64_t end) {
+  fail("'{}' was changed while it was in use: it had {} bytes and ends at byte {} now", path, had, end);
+}
+
 void InputFile::read(std::int64_t offset, std::int64_t bytes, void* out) const {
   auto* to = static_cast<std::byte*>(out);
   while (bytes > 0) {
     const std::int64_t n = read_some(descriptor_, to, bytes, offset);
     REQUIRE(n >= 0, "'{}' cannot be read at byte {}: {}", path_, offset, text_of_errno(errno));
-    REQUIRE(n > 0, "'{}' was changed while it was in use: it had {} bytes and ends at byte {} now", path_,
-            size_, offset);
+    if (n == 0) fail_shrunk(path_, size_, offset);
     to += n, offset += n, bytes -= n;
   }
 }

@@ -31,4 +31,7 @@ class InputFile {
   std::int64_t size_ = 0;
 };
 
+/// Throws the Error on a file that has become shorter while it was open.
+[[noreturn]] void fail_shrunk(const std::string& path, std::int64_t had, std::int64_t end);
+
 }  // namespace ztrain

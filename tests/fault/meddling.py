@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 
+import token_files
 import ztrain_run as zt
 
 ENDLESS = {"run.steps": 1000000, "schedule.name": "constant", "checkpoint.resume": "auto"}
@@ -21,19 +22,21 @@ class Meddling(zt.Case):
 
     def test_data_that_become_shorter(self):
         """The run ends with an error after the last step that had all its data, and goes on from there."""
-        for key in ("data.train", "data.validation"):
-            data = self.folder / f"{key}.txt"
-            shutil.copy(self.text, data)
+        tokens = self.folder / "tokens.h5"
+        token_files.write_tokens(tokens, token_files.some_documents(200, 90, 110, seed=1)[0], offsets=False)
+        for key, whole in ("data.train", tokens), ("data.validation", self.text):
+            data = self.folder / f"{key}{whole.suffix}"
+            shutil.copy(whole, data)
             overrides = {**ENDLESS, key: data, "evaluation.interval": 1, "checkpoint.interval": 0}
             process, _, output, log = self.begin(2, key, overrides, 3)
             os.truncate(data, 100)
             text = self.ended(process, log)
             step = max(zt.losses(output))
             self.assertNotEqual(process.returncode, 0, text)
-            self.assertRegex(text, rf"'\S+/{key}\.txt' was changed while it was in use: it had 20000 bytes and ends")
+            self.assertRegex(text, rf"'\S+/{data.name}' was changed while it was in use: it had {whole.stat().st_size} bytes and ends")
             self.assertIn(f"the run ends after step {step}, which is saved", text)
             self.assertEqual(zt.saved_steps(output / "checkpoints"), [step])
-            shutil.copy(self.text, data)
+            shutil.copy(whole, data)
             self.train(2, key, {**overrides, "run.steps": step + 1})
             self.assertIn(f"training starts at step {step + 1} of", self.last.out)
             self.assertEqual(list(zt.losses(output)), list(range(1, step + 2)))

@@ -10,6 +10,7 @@
 #include "data/identity.hpp"
 #include "files/file.hpp"
 #include "files/hdf5_guard.hpp"
+#include "files/input_file.hpp"
 
 namespace ztrain::data {
 
@@ -20,49 +21,41 @@ namespace {
 constexpr std::int64_t known_format = 1;
 constexpr std::int64_t most_ids = std::int64_t{1} << 30;  ///< as model.vocab_size
 
-/// None where there is none. What is there and cannot be opened must not pass for that.
-Handle open_dataset(const Root& root, const char* name) {
-  const htri_t there = H5Lexists(root.file, name, H5P_DEFAULT);
-  Handle dataset(H5Dopen2(root.file, name, H5P_DEFAULT), H5Dclose);
-  REQUIRE(
-      dataset || there == 0,
-      "{}: \"{}\" of '{}' is there and cannot be opened as a dataset: it is damaged, or what it links to is "
-      "gone; make the file anew",
-      root.key, name, root.path);
-  return dataset;
+/// Of a dataset that is cut into chunks: is each in the index, at its place? The index of a damaged file may
+/// have as many, and one of them twice.
+bool has_all_chunks(hid_t dataset, hid_t how, std::int64_t items) {
+  hsize_t chunk = 0;
+  H5Pget_chunk(how, 1, &chunk);
+  for (hsize_t at = 0; at < static_cast<hsize_t>(items); at += chunk) {
+    hsize_t bytes = 0;
+    if (chunk == 0 || H5Dget_chunk_storage_size(dataset, &at, &bytes) < 0 || bytes == 0) return false;
+  }
+  return true;
 }
 
-/// What a dataset lacks of its bytes, for which HDF5 gives its fill value without a word; "" where it lacks
-/// none.
-std::string missing_in(hid_t dataset) {
+/// HDF5 gives its fill value for what is not there, without a word.
+bool is_whole(hid_t dataset) {
   const Handle how(H5Dget_create_plist(dataset), H5Pclose);
-  const H5D_layout_t layout = H5Pget_layout(how);
-  if (layout == H5D_VIRTUAL) return "is a virtual dataset, whose bytes are in other files: give these";
-  if (H5Pget_external_count(how) > 0) return "has its bytes in other files, which may be short of them";
+  if (H5Pget_layout(how) == H5D_CHUNKED) return has_all_chunks(dataset, how, integers_in(dataset));
   H5D_space_status_t status = H5D_SPACE_STATUS_NOT_ALLOCATED;
   H5Dget_space_status(dataset, &status);
-  bool whole = status == H5D_SPACE_STATUS_ALLOCATED;
-#if H5_VERSION_GE(1, 10, 5)
-  if (layout == H5D_CHUNKED) {  // compressed ones take less than their size
-    hsize_t chunk = 0, written = 0;
-    H5Pget_chunk(how, 1, &chunk);
-    const Handle space(H5Dget_space(dataset), H5Sclose);
-    H5Dget_num_chunks(dataset, space, &written);
-    const std::int64_t items = integers_in(dataset);
-    whole =
-        chunk > 0 && static_cast<std::int64_t>(written) >= ceil_div(items, static_cast<std::int64_t>(chunk));
-  }
-#else
-  whole = status != H5D_SPACE_STATUS_NOT_ALLOCATED;
-#endif
-  return whole ? "" : "was not written to its end: make the file anew";
+  return status == H5D_SPACE_STATUS_ALLOCATED;
 }
 
 }  // namespace
 
+/// None where there is none. What is there and cannot be opened must not pass for that.
+Handle Hdf5Tokens::open_dataset(const Part& part, const char* name) const {
+  Opened opened = hdf5::open_dataset(part.file, name);
+  REQUIRE(opened.fault.empty(), "{}: \"{}\" of '{}' {}; make a file that has it itself", key_, name,
+          part.path, opened.fault);
+  return std::move(opened.dataset);
+}
+
 void Hdf5Tokens::require_whole(const Part& part, const Handle& dataset, const char* name) const {
-  const std::string missing = missing_in(dataset);
-  REQUIRE(missing.empty(), "{}: the dataset \"{}\" of '{}' {}", key_, name, part.path, missing);
+  REQUIRE(is_whole(dataset),
+          "{}: the dataset \"{}\" of '{}' was not written to its end, or is damaged: make the file anew",
+          key_, name, part.path);
 }
 
 Hdf5Tokens::Hdf5Tokens(const std::vector<std::string>& files, const std::string& key) : key_(key) {
@@ -90,14 +83,14 @@ Hdf5Tokens::~Hdf5Tokens() {
 
 void Hdf5Tokens::open(const std::string& path) {
   require_readable(path, key_);
-  constexpr int most_seconds = 5;  // of computing: little is read here
-  const Guard guard(path, most_seconds);
+  const Guard guard(path, Guard::for_opening);
   Part part;  // closed under the guard where something is wrong with it
   part.path = path;
   part.begin = size_;
   part.file = Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
   REQUIRE(part.file, "{}: '{}' cannot be opened as an HDF5 file", key_, path);
-  part.ids = open_dataset({part.file, key_, part.path}, "tokens");
+  part.bytes = bytes_on_disk(part.file);
+  part.ids = open_dataset(part, "tokens");
   REQUIRE(part.ids, "{}: '{}' has no dataset \"tokens\"", key_, path);
   part.tokens = integers_in(part.ids);
   REQUIRE(part.tokens >= 0, "{}: the dataset \"tokens\" of '{}' is not a one-dimensional array of integers",
@@ -111,7 +104,7 @@ void Hdf5Tokens::open(const std::string& path) {
 }
 
 void Hdf5Tokens::open_documents(Part& part) const {
-  part.documents = open_dataset({part.file, key_, part.path}, "document_offsets");
+  part.documents = open_dataset(part, "document_offsets");
   if (part.documents) {
     part.offsets = integers_in(part.documents);
     REQUIRE(
@@ -124,7 +117,7 @@ void Hdf5Tokens::open_documents(Part& part) const {
             key_, part.path, part.offsets, part.tokens);
     require_whole(part, part.documents, "document_offsets");
   }
-  part.mask = open_dataset({part.file, key_, part.path}, "loss_mask");
+  part.mask = open_dataset(part, "loss_mask");
   if (!part.mask) return;
   const std::int64_t items = integers_in(part.mask);
   REQUIRE(items == part.tokens,
@@ -169,12 +162,21 @@ std::vector<Hdf5Tokens::Slice> Hdf5Tokens::slices(std::int64_t begin, std::int64
   return found;
 }
 
+void Hdf5Tokens::read(const Slice& slice, const Column& column, void* out) {
+  const Part& part = slice.part;
+  const Guard guard(part.path);
+  const bool ok = read_items(column.dataset, slice.begin, slice.count, column.type, out);
+  // Afterwards: for what is beyond the end of a file that has become shorter HDF5 gives zeros.
+  const std::int64_t now = bytes_on_disk(part.file);
+  if (now < part.bytes) fail_shrunk(part.path, part.bytes, now);
+  REQUIRE(ok, "{} [{}, {}) of '{}' cannot be read", column.name, slice.begin, slice.begin + slice.count,
+          part.path);
+}
+
 void Hdf5Tokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
   const Quiet quiet;
   for (const Slice& s : slices(begin, count)) {
-    const Guard guard(s.part.path);
-    REQUIRE(read_items(s.part.ids, s.begin, s.count, H5T_NATIVE_INT32, out),
-            "tokens [{}, {}) of '{}' cannot be read", s.begin, s.begin + s.count, s.part.path);
+    read(s, {s.part.ids, "tokens", H5T_NATIVE_INT32}, out);
     out += s.count;
   }
 }
@@ -182,15 +184,11 @@ void Hdf5Tokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out)
 void Hdf5Tokens::read_mask(std::int64_t begin, std::int64_t count, std::uint8_t* out) const {
   const Quiet quiet;
   for (const Slice& s : slices(begin, count)) {
-    const Guard guard(s.part.path);
-    if (!s.part.mask) {
+    // HDF5 clamps what the type has no room for. Signed, so that neither a -1 nor a 256 comes out as 0 or 1.
+    if (s.part.mask)
+      read(s, {s.part.mask, "loss_mask", H5T_NATIVE_SCHAR}, out);
+    else
       std::fill_n(out, s.count, std::uint8_t{1});
-    } else {
-      // HDF5 clamps what the type has no room for. Signed, so that neither a -1 nor a 256 comes out as 0
-      // or 1.
-      REQUIRE(read_items(s.part.mask, s.begin, s.count, H5T_NATIVE_SCHAR, out),
-              "loss_mask [{}, {}) of '{}' cannot be read", s.begin, s.begin + s.count, s.part.path);
-    }
     out += s.count;
   }
 }
@@ -201,9 +199,7 @@ std::vector<std::int64_t> Hdf5Tokens::document_offsets() const {
   std::vector<std::int64_t> all, own;
   for (const Part& part : parts_) {
     own.resize(static_cast<std::size_t>(part.offsets));
-    const Guard guard(part.path);
-    REQUIRE(read_items(part.documents, 0, part.offsets, H5T_NATIVE_INT64, own.data()),
-            "document_offsets of '{}' cannot be read", part.path);
+    read({part, 0, part.offsets}, {part.documents, "document_offsets", H5T_NATIVE_INT64}, own.data());
     REQUIRE(own.front() == 0 && own.back() == part.tokens,
             "{}: document_offsets of '{}' go from {} to {}; they must go from 0 to its {} tokens", key_,
             part.path, own.front(), own.back(), part.tokens);
@@ -249,13 +245,14 @@ std::string Hdf5Tokens::id_text(std::int64_t position) const {
   const Slice s = slices(position, 1).front();
   const Guard guard(s.part.path);
   const Handle type(H5Dget_type(s.part.ids), H5Tclose);
-  std::int64_t with_sign = 0;
-  std::uint64_t without = 0;
-  const bool has_sign = H5Tget_sign(type) != H5T_SGN_NONE;
-  REQUIRE(has_sign ? read_items(s.part.ids, s.begin, 1, H5T_NATIVE_INT64, &with_sign)
-                   : read_items(s.part.ids, s.begin, 1, H5T_NATIVE_UINT64, &without),
-          "token {} of '{}' cannot be read", s.begin, s.part.path);
-  return has_sign ? fmt::to_string(with_sign) : fmt::to_string(without);
+  if (H5Tget_sign(type) == H5T_SGN_NONE) {
+    std::uint64_t id = 0;
+    read(s, {s.part.ids, "tokens", H5T_NATIVE_UINT64}, &id);
+    return fmt::to_string(id);
+  }
+  std::int64_t id = 0;
+  read(s, {s.part.ids, "tokens", H5T_NATIVE_INT64}, &id);
+  return fmt::to_string(id);
 }
 
 Tokenizer Hdf5Tokens::tokenizer() const {

@@ -42,6 +42,7 @@ class Hdf5Tokens : public TokenSource {
   struct Part {
     std::string path;
     std::int64_t begin = 0, tokens = 0, offsets = 0;  ///< offsets: items of document_offsets; 0: none
+    std::int64_t bytes = 0;                           ///< of the file when it was opened
     Tokenizer tokenizer;
     hdf5::Handle file{}, ids{}, documents{}, mask{};
   };
@@ -51,11 +52,21 @@ class Hdf5Tokens : public TokenSource {
     std::int64_t begin, count;  ///< within the part
   };
 
+  /// One of a file's datasets, and the type in memory that its items become.
+  struct Column {
+    const hdf5::Handle& dataset;
+    const char* name;
+    hid_t type;
+  };
+
   void open(const std::string& path);
-  void open_documents(Part& part) const;
+  hdf5::Handle open_dataset(const Part& part, const char* name) const;
   void require_whole(const Part& part, const hdf5::Handle& dataset, const char* name) const;
+  void open_documents(Part& part) const;
   void read_attributes(Part& part) const;
   std::size_t part_of(std::int64_t position) const;
+  /// Throws Error where they cannot be read, or the file is shorter than it was.
+  static void read(const Slice& slice, const Column& column, void* out);
   std::vector<Slice> slices(std::int64_t begin, std::int64_t count) const;
 
   std::string key_;

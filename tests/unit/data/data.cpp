@@ -293,52 +293,5 @@ TEST_F(Data, IdentityIsOfContentNotOfPlace) {
   EXPECT_NE(hdf5(count_up(0, 99)), hdf5(count_up(1, 100)));
 }
 
-/// HDF5 gives fill values for what is not there, and says nothing.
-TEST_F(Data, Hdf5TokensThatAreNotThereAreRefused) {
-  const hsize_t count = 40, chunk = 16, begin = 0;
-  const auto make = [&](const char* name, hid_t how, hsize_t some = 20) {
-    const hid_t file = H5Fcreate(at(name).c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-    const hid_t space = H5Screate_simple(1, &count, nullptr);
-    const hid_t set = H5Dcreate2(file, "tokens", H5T_STD_U16LE, space, H5P_DEFAULT, how, H5P_DEFAULT);
-    if (H5Pget_layout(how) == H5D_CHUNKED) {
-      const Ids ids(static_cast<std::size_t>(some), 7);
-      const hid_t part = H5Screate_simple(1, &some, nullptr);
-      H5Sselect_hyperslab(space, H5S_SELECT_SET, &begin, nullptr, &some, nullptr);
-      H5Dwrite(set, H5T_NATIVE_INT32, part, space, H5P_DEFAULT, ids.data());
-      H5Sclose(part);
-    }
-    H5Dclose(set), H5Sclose(space), H5Fclose(file), H5Pclose(how);
-    return open_error(at(name));
-  };
-  const hid_t chunked = H5Pcreate(H5P_DATASET_CREATE), linked = H5Pcreate(H5P_DATASET_CREATE);
-  H5Pset_chunk(chunked, 1, &chunk);
-  const hid_t space = H5Screate_simple(1, &count, nullptr);
-  H5Pset_virtual(linked, space, "gone.h5", "tokens", space);
-  H5Sclose(space);
-  EXPECT_NE(make("part.h5", chunked).find("part.h5' was not written to its end"), std::string::npos);
-  const hid_t whole = H5Pcreate(H5P_DATASET_CREATE);
-  H5Pset_chunk(whole, 1, &chunk), H5Pset_deflate(whole, 9);
-  EXPECT_EQ(make("whole.h5", whole, count), "no error");
-  EXPECT_NE(make("none.h5", H5Pcreate(H5P_DATASET_CREATE)).find("was not written to its end"),
-            std::string::npos);
-  EXPECT_NE(make("linked.h5", linked).find("is a virtual dataset"), std::string::npos);
-  const hid_t apart = H5Pcreate(H5P_DATASET_CREATE);
-  H5Pset_external(apart, at("short.raw").c_str(), 0, H5F_UNLIMITED);
-  EXPECT_NE(make("apart.h5", apart).find("has its bytes in other files"), std::string::npos);
-}
-
-/// A mask that cannot be opened is not the same as none: all would be trained.
-TEST_F(Data, Hdf5DatasetsThatCannotBeOpenedAreNotTakenForAbsent) {
-  for (const char* name : {"loss_mask", "document_offsets"}) {
-    const std::string path = write_hdf5("dangling.h5", "tokens", count_up(0, 12));
-    const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
-    H5Lcreate_soft("/gone", file, name, H5P_DEFAULT, H5P_DEFAULT);
-    H5Fclose(file);
-    EXPECT_NE(open_error(path).find(std::string(name) + "\" of '" + path + "' is there and cannot be opened"),
-              std::string::npos)
-        << open_error(path);
-  }
-}
-
 }  // namespace
 }  // namespace ztrain::data::data_test

@@ -1,10 +1,12 @@
 // Opening, reading and writing files that others may have put there; JSON and names that come from them.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <hdf5.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -17,6 +19,7 @@
 #include "base/json.hpp"
 #include "base/reason.hpp"
 #include "files/file.hpp"
+#include "files/hdf5_file.hpp"
 #include "files/hdf5_guard.hpp"
 #include "tests/support/error_of.hpp"
 
@@ -241,6 +244,28 @@ TEST(Json, TakesTimeInProportionToItsMembers) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
+[[gnu::noinline]] int call_without_end(int depth) {
+  std::array<volatile char, 4096> room;
+  room[0] = static_cast<char>(depth);
+  return depth == 0 ? 0 : call_without_end(depth + 1) + room[0];
+}
+
+/// A file that says that its dataset is in another, which may be anything.
+TEST_F(Files, OfHdf5LeadNowhereElse) {
+  const std::string path = at("index.h5");
+  Hdf5File made = Hdf5File::create(path);
+  made.write("ztrain/ids", {2}, std::vector<std::int64_t>{1, 2});
+  made.close();
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  H5Lcreate_external("other.h5", "/pieces", file, "ztrain/pieces", H5P_DEFAULT, H5P_DEFAULT);
+  H5Fclose(file);
+  const Hdf5File index = Hdf5File::open_to_read(path);
+  Shape shape;
+  EXPECT_EQ(index.read("ztrain/ids", shape), (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(error_of([&] { index.read("ztrain/pieces", shape); }),
+            path + ": ztrain/pieces is a link into another file, 'other.h5'");
+}
+
 /// Some damaged files bring the library down; another thread, and what comes after, are none of its business.
 TEST(Hdf5Guard, NamesTheFileThatTheLibraryDiesOf) {
   const auto dies_in = [](const std::string& path, int signal) {
@@ -264,6 +289,11 @@ TEST(Hdf5Guard, NamesTheFileThatTheLibraryDiesOf) {
     std::raise(SIGSEGV);
   };
   EXPECT_EXIT(after_it(), testing::KilledBySignal(SIGSEGV), "");
+  const auto uses_up_the_stack = [] {
+    const hdf5::Guard guard("tokens.h5");
+    call_without_end(1);
+  };
+  EXPECT_EXIT(uses_up_the_stack(), testing::ExitedWithCode(1), "'tokens.h5': .* is damaged");
   const auto in_another_thread = [] {
     const hdf5::Guard guard("tokens.h5");
     std::jthread([] { std::raise(SIGSEGV); }).join();
