@@ -33,7 +33,6 @@ ModelSource open_checkpoint(const std::string& folder) {
   const nlohmann::json metadata = checkpoint::read_metadata(folder);
   config::Deck deck = job::deck_of(metadata, folder);
   const DType dtype = deck.precision.parameters;
-  // Checkpoints of older versions recorded no positions.
   return {folder, ModelSource::Kind::checkpoint,    std::move(deck),
           dtype,  metadata.value("model_from", ""), metadata.value("model_positions", std::int64_t{0})};
 }

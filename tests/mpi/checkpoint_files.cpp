@@ -105,7 +105,7 @@ TEST_F(CheckpointFiles, TruncatedAndMissingFilesAreNamed) {
   error = error_of_load(path, place_);
   EXPECT_TRUE(contains(error, index.string()) && contains(error, "checksum") && contains(error, "resume"))
       << error;
-  unseal(path);
+  reseal(path);
   error = error_of_load(path, place_);
   EXPECT_TRUE(contains(error, index.string()) && contains(error, "HDF5") && contains(error, "resume"))
       << error;

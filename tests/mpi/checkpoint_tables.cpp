@@ -31,6 +31,7 @@ void patch(const fs::path& path, const std::string& from, const std::string& to)
   ASSERT_EQ(from.size(), to.size());
   bytes.replace(at, to.size(), to);
   std::ofstream(path, std::ios::binary) << bytes;
+  reseal(path.parent_path());
 }
 
 std::string bytes_of(const PieceRow& row) {
@@ -42,17 +43,11 @@ class CheckpointTables : public testing::Test {
   CheckpointTables() : layout_(awkward_parameters(1), 3, 2), place_{&layout_, Coordinate({}, 0), 0} {}
 
   /// Saves a layout of one shard: this is one rank.
-  fs::path save_sealed(const StateKinds& kinds) {
+  fs::path save(const StateKinds& kinds) {
     const Layout one(awkward_parameters(1), 3, 1);
     Shards shards = filled({&one, Coordinate({}, 0), 0}, kinds);
     checkpoint::save(temporary_.path(), 1, {&one, Coordinate({}, 0), 0}, shards.states(), {{"step", 1}});
     return temporary_.path() / "step_1";
-  }
-  /// Its index may be changed.
-  fs::path save(const StateKinds& kinds) {
-    fs::path path = save_sealed(kinds);
-    unseal(path);
-    return path;
   }
   std::string error_of_load(const fs::path& path, const StateKinds& kinds) {
     return error_of([&] { loaded(path, place_, kinds); });
@@ -86,7 +81,7 @@ class CheckpointTables : public testing::Test {
 /// HDF5 itself takes many of these for other values, does not come to an end, or crashes.
 TEST_F(CheckpointTables, EveryBitOfTheIndexCounts) {
   const StateKinds kinds = plain_states(DType::f32);
-  const fs::path path = save_sealed(kinds), index = path / "index.h5";
+  const fs::path path = save(kinds), index = path / "index.h5";
   const std::int64_t bits = static_cast<std::int64_t>(fs::file_size(index)) * 8;
   const auto flip = [&](std::int64_t bit) {
     std::fstream file(index, std::ios::in | std::ios::out | std::ios::binary);
@@ -108,15 +103,21 @@ TEST_F(CheckpointTables, EveryBitOfTheIndexCounts) {
 
 TEST_F(CheckpointTables, MetadataAreTheSameInBothFiles) {
   const StateKinds kinds = plain_states(DType::f32);
-  const fs::path path = save_sealed(kinds), metadata = path / "metadata.json";
+  const fs::path path = save(kinds), metadata = path / "metadata.json";
   nlohmann::json said = nlohmann::json::parse(std::ifstream(metadata));
   EXPECT_EQ(checkpoint::read_metadata(path).at("step"), 1);
   said["step"] = 2;
   std::ofstream(metadata) << said;
   const std::string error = error_of([&] { checkpoint::read_metadata(path); });
   EXPECT_TRUE(contains(error, metadata.string()) && contains(error, "was changed")) << error;
+  said.erase("index_checksum");
+  std::ofstream(metadata) << said;
+  EXPECT_TRUE(contains(error_of_load(path, kinds), "has no index_checksum")) << error_of_load(path, kinds);
   fs::resize_file(metadata, 20);
   EXPECT_TRUE(contains(error_of_load(path, kinds), metadata.string()));
+  fs::remove(metadata);
+  EXPECT_TRUE(contains(error_of_load(path, kinds), "metadata.json: is missing"))
+      << error_of_load(path, kinds);
 }
 
 TEST_F(CheckpointTables, FilesOutsideTheFolderAreNotOpened) {
@@ -236,6 +237,7 @@ TEST_F(CheckpointTables, AVersionOfTheFutureIsRefused) {
     auto file = Hdf5File::create(index);
     file.set_attribute("format_version", version);
     file.close();
+    checkpoint::write_metadata_file(temporary_.path(), nlohmann::json::object());
     return error_of_load(temporary_.path(), plain_states(DType::f32));
   };
   const int newest = checkpoint::newest_version;

@@ -3,7 +3,6 @@
 import json
 import shutil
 
-import h5py
 import hf_model as hf
 import ztrain_run as zt
 
@@ -113,15 +112,6 @@ class Contexts(Requests):
         message = rf"a prompt has 800 tokens, more than the {limit} of the model's context \({source}\)"
         self.refused(model, message=message, prompt=[1] * 800)
 
-    def forget_positions(self, checkpoint):
-        """As checkpoints of older versions are."""
-        zt.unseal(checkpoint)
-        with h5py.File(checkpoint / "index.h5", "r+") as index:
-            metadata = index.attrs["metadata"]
-            said = json.loads(metadata.decode() if isinstance(metadata, bytes) else metadata)
-            self.assertEqual(said.pop("model_positions"), CONFIG["max_position_embeddings"])
-            index.attrs["metadata"] = json.dumps(said)
-
     def test_a_checkpoint_has_that_of_the_model_it_started_from(self):
         model = self.write_folder("longer")
         expected = self.generate(model, "--eos", -1, "--tokens", 5, prompt=self.LONG)
@@ -138,14 +128,6 @@ class Contexts(Requests):
         self.assertRegex(self.last.err, r"the context of 702 tokens is full \(--max-length\)")
         message = r"a prompt has 9 tokens, more than the 8 of the model's context \(--max-length\)"
         self.refused(first, "--max-length", 8, message=message)
-
-    def test_a_checkpoint_that_does_not_say_asks_the_folder(self):
-        model = self.write_folder("asked")
-        checkpoint = self.still("older", model)
-        self.forget_positions(checkpoint)
-        self.too_long(checkpoint, 777, r"max_position_embeddings of .*asked/config\.json")
-        shutil.rmtree(model)
-        self.too_long(checkpoint, 32, r"data\.sequence of the run")
 
     def test_a_run_from_scratch_has_its_sequences(self):
         keys = {f"model.{k}": v for k, v in zt.SMALL_MODEL.items()}

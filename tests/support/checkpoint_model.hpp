@@ -16,6 +16,7 @@
 
 #include "base/error.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/format/metadata_file.hpp"
 
 namespace ztrain::test {
 
@@ -60,12 +61,10 @@ inline std::vector<ParameterShape> awkward_parameters(int tensor, std::int64_t h
           {"lm_head.weight", {head, 13}, {}, 2, true}};
 }
 
-/// As older versions left it, without a checksum of index.h5, whose tables a test may then change.
-inline void unseal(const std::filesystem::path& checkpoint) {
-  const std::filesystem::path path = checkpoint / "metadata.json";
-  nlohmann::json metadata = nlohmann::json::parse(std::ifstream(path));
-  metadata.erase("index_checksum");
-  std::ofstream(path) << metadata;
+/// As if its index.h5 had been saved with what a test has put there.
+inline void reseal(const std::filesystem::path& checkpoint) {
+  checkpoint::write_metadata_file(checkpoint,
+                                  nlohmann::json::parse(std::ifstream(checkpoint / "metadata.json")));
 }
 
 /// One rank's shards of all states and the memory behind them.

@@ -268,14 +268,6 @@ def tensors(checkpoint):
     return found
 
 
-def unseal(checkpoint):
-    """As older versions left it: without a checksum of index.h5, which a test may then change."""
-    path = pathlib.Path(checkpoint) / "metadata.json"
-    metadata = json.loads(path.read_text())
-    metadata.pop("index_checksum", None)
-    path.write_text(json.dumps(metadata))
-
-
 class Case(unittest.TestCase):
     """A test with a folder of its own, in which it works, text data in it, and the checks that all share."""
 

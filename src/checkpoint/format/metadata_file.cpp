@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +20,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char* checksum_key = "index_checksum";
+
 fs::path metadata_path(const fs::path& folder) {
   return folder / config::checkpoint_metadata_file;
 }
@@ -39,14 +39,14 @@ std::string checksum_of(const fs::path& path) {
   return hex(sum);
 }
 
-/// Nothing in folders of older versions.
-std::optional<json> sealed_metadata(const fs::path& folder) {
+json sealed_metadata(const fs::path& folder) {
   const std::string path = metadata_path(folder).string();
-  if (!file_exists(path)) return std::nullopt;
+  REQUIRE(file_exists(path), "{}: is missing, and with it the checksum of {}; {}", path, index_name, advice);
   json parsed =
       parse_json(read_file(path, config::largest_metadata), path, {.bytes = config::largest_metadata});
   REQUIRE(parsed.is_object(), "{}: is damaged: it is not a JSON object; {}", path, advice);
-  if (!parsed.contains(checksum_key)) return std::nullopt;
+  REQUIRE(parsed.contains(checksum_key), "{}: was changed: it has no {}, the checksum of {}; {}", path,
+          checksum_key, index_name, advice);
   return parsed;
 }
 
@@ -64,18 +64,15 @@ void write_metadata_file(const fs::path& folder, const json& metadata) {
 
 void require_intact_index(const fs::path& folder) {
   if (!file_exists((folder / index_name).string())) return;  // which its reader says
-  const std::optional<json> sealed = sealed_metadata(folder);
-  if (!sealed) return;
-  REQUIRE(sealed->at(checksum_key) == checksum_of(folder / index_name),
+  REQUIRE(sealed_metadata(folder).at(checksum_key) == checksum_of(folder / index_name),
           "{}: is damaged: its bytes do not have the checksum that {} has of them; {}",
           (folder / index_name).string(), config::checkpoint_metadata_file, advice);
 }
 
 void require_same_metadata(const fs::path& folder, const json& metadata) {
-  std::optional<json> sealed = sealed_metadata(folder);
-  if (!sealed) return;
-  sealed->erase(checksum_key);
-  REQUIRE(*sealed == metadata, "{}: was changed: it is not what {} has of it; {}",
+  json sealed = sealed_metadata(folder);
+  sealed.erase(checksum_key);
+  REQUIRE(sealed == metadata, "{}: was changed: it is not what {} has of it; {}",
           metadata_path(folder).string(), index_name, advice);
 }
 

@@ -16,7 +16,7 @@ inline constexpr const char* advice =
 void write_metadata_file(const std::filesystem::path& folder, const nlohmann::json& metadata);
 
 /// To be called before index.h5 is opened. Throws Error, with what to do, where index.h5 does not have its
-/// checksum. Folders of older versions have no checksum, and pass.
+/// checksum, or there is none.
 void require_intact_index(const std::filesystem::path& folder);
 
 /// Throws Error where metadata.json says other than `metadata`, which is from an intact index.h5.

@@ -33,9 +33,7 @@ std::string hint(const fs::path& folder) {
         "{}/{} --local-dir '{}'`",
         folder.parent_path().filename().string(), folder.filename().string(), folder.string());
   if (!fs::is_directory(folder, error)) return "it is no folder, or cannot be read";
-  if (fs::exists(folder / "index.h5", error))
-    return "it is a checkpoint of an older version, which wrote none: give the folder that `ztrain export` "
-           "makes of it";
+  if (fs::exists(folder / "index.h5", error)) return "it is a checkpoint that has lost its own: give another";
   if (fs::exists(folder / "adapter_config.json", error))
     return "it holds adapters alone: give the model that they belong to, merged with them";
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))

@@ -8,6 +8,7 @@
 #include "base/json.hpp"
 #include "bytes.hpp"
 #include "case.hpp"
+#include "checkpoint/format/metadata_file.hpp"
 #include "hdf5_mutation.hpp"
 #include "json_mutation.hpp"
 
@@ -45,19 +46,17 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, loop);
 }
 
-/// Older versions left no checksum of index.h5: its tables are to be looked at then.
-void unseal(const fs::path& checkpoint) {
+/// The tables of index.h5 are to be looked at where the checksum is right.
+void reseal(const fs::path& checkpoint) {
   const fs::path path = checkpoint / "metadata.json";
-  auto metadata = nlohmann::json::parse(is_file(path) ? read_bytes(path) : "", nullptr, false);
-  if (!metadata.is_object()) return;  // damaged before
-  metadata.erase("index_checksum");
-  write_bytes(path, json_text(metadata));
+  const auto metadata = nlohmann::json::parse(is_file(path) ? read_bytes(path) : "", nullptr, false);
+  if (metadata.is_object()) checkpoint::write_metadata_file(checkpoint, metadata);  // else damaged before
 }
 
 void change(Case& c, const fs::path& checkpoint) {
   if (c.random.one_in(4) && is_file(checkpoint / "index.h5")) {
     c.changed(damage_numbers(checkpoint / "index.h5", "ztrain/pieces", c.random));
-    return unseal(checkpoint);
+    return reseal(checkpoint);
   }
   const auto files = files_below(checkpoint);
   const fs::path& file = c.random.pick(files);
@@ -70,7 +69,7 @@ void change(Case& c, const fs::path& checkpoint) {
   }
   if (!c.random.one_in(2)) return c.changed(damage_file(file, c.random));
   c.changed(damage_hdf5(file, c.random));
-  if (file.filename() == "index.h5" && c.random.one_in(2)) unseal(checkpoint);
+  if (file.filename() == "index.h5" && c.random.one_in(2)) reseal(checkpoint);
 }
 
 void resume(Case& c, const std::string& deck) {
