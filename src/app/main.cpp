@@ -19,6 +19,7 @@
 #include "kernel_interface/target.hpp"
 #include "kernels/launch/backend.hpp"
 #include "runtime/session/launcher.hpp"
+#include "runtime/session/limits.hpp"
 #include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
 #include "telemetry/watchdog.hpp"
@@ -150,22 +151,16 @@ class RankConsole {
   std::optional<telemetry::ConsoleThread> thread_;
 };
 
-}  // namespace
+int version() {
+  fmt::print("ztrain {}, built for {}\n", ZTRAIN_VERSION, name_of(build_target()));
+  if (std::fflush(stdout) == 0) return 0;
+  std::perror("ztrain: cannot write to stdout");
+  return 1;
+}
 
-int main(int argc, char** argv) {
-  const std::vector<std::string> words(argv + 1, argv + argc);
-  telemetry::Watchdog watchdog(timeout_of(words));
-  watchdog.beat("starting MPI");
-  if (argc == 2 && std::string_view(argv[1]) == "--version") {
-    // Without MPI: slurm/launch.sh asks outside of srun, where some of its libraries cannot start.
-    fmt::print("ztrain {}, built for {}\n", ZTRAIN_VERSION, name_of(build_target()));
-    if (std::fflush(stdout) == 0) return 0;
-    std::perror("ztrain: cannot write to stdout");
-    return 1;
-  }
-  let_large_files_fail();
-  allow_many_files();
-  runtime::Session session(&argc, &argv);
+/// The whole of a rank's work, once MPI has started.
+int run_rank(const runtime::Session& session, telemetry::Watchdog& watchdog,
+             const std::vector<std::string>& words) try {
   RankConsole console(session, watchdog);  // after the session: threads inherit what signals are blocked
   watchdog.beat("reading the command line");
   int code = 1;
@@ -173,11 +168,28 @@ int main(int argc, char** argv) {
     code = dispatch(session, console.get(), watchdog, words);
   } catch (const runtime::AgreedError& e) {
     console.get().print_error(fmt::format("ztrain: {}\n", e.what()));
-  } catch (const std::exception& e) {
-    console.get().clear();
-    session.abort_all(reason_of(e));
   }
   kernels::finalize_backend();
   if (code != 0) runtime::end_all(session, code);
   return code;
+} catch (const std::exception& e) {
+  session.abort_all(reason_of(e));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  // Without MPI: slurm/launch.sh asks outside of srun, where some of its libraries cannot start.
+  if (argc == 2 && std::string_view(argv[1]) == "--version") return version();
+  const std::string too_low = runtime::raise_limits();
+  REQUIRE(too_low.empty(), "{}", too_low);
+  let_large_files_fail();
+  telemetry::Watchdog watchdog(timeout_of(words));
+  watchdog.beat("starting MPI");
+  const runtime::Session session(&argc, &argv);
+  return run_rank(session, watchdog, words);
+} catch (const std::exception& e) {
+  fmt::print(stderr, "ztrain: {}\n", reason_of(e));
+  return 1;
 }

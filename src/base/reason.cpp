@@ -1,8 +1,11 @@
 #include "base/reason.hpp"
 
+#include <sys/resource.h>
+
 #include <filesystem>
 #include <new>
 #include <string_view>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "base/plain_text.hpp"
@@ -23,13 +26,23 @@ std::string without_class(std::string_view what) {
 
 }  // namespace
 
+std::string limit_on_memory() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+  return fmt::format("; this process may have {} bytes of address space: raise that limit (ulimit -v)",
+                     limit.rlim_cur);
+}
+
 std::string reason_of(const std::exception& error) {
   if (dynamic_cast<const Error*>(&error) != nullptr) return error.what();
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
       dynamic_cast<const std::length_error*>(&error) != nullptr)
-    return "it takes more memory than there is";
+    return "it takes more memory than there is" + limit_on_memory();
   if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
     return fmt::format("'{}': {}", printable(file->path1().native()), file->code().message());
+  if (const auto* system =
+          dynamic_cast<const std::system_error*>(&error))  // of a thread, whose stack takes memory
+    return system->code().message() + limit_on_memory();
   return without_class(error.what());
 }
 

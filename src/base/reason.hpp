@@ -10,4 +10,8 @@ namespace ztrain {
 /// them begin with.
 std::string reason_of(const std::exception& error);
 
+/// Behind a reason that memory is lacking: "; this process may have ...", where its address space is limited;
+/// else "".
+std::string limit_on_memory();
+
 }  // namespace ztrain

@@ -51,6 +51,22 @@ std::string before(std::string_view key) {
   fail("{}cannot {} '{}': {}", before(key), writes ? "write" : "read", printable(path, most_path), reason);
 }
 
+/// Which limit of this process, or right of its user, an error comes from, and what to do; "" where it comes
+/// from none.
+std::string limit_behind(int error) {
+  if (error == EACCES || error == EPERM)
+    return fmt::format("it, and the folders above it, must be open to this user (number {})", ::geteuid());
+  rlimit limit{};
+  if (error == EFBIG && ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    return fmt::format("the limit on file sizes is {} bytes for this process: raise it (ulimit -f)",
+                       limit.rlim_cur);
+  if (error == EMFILE && ::getrlimit(RLIMIT_NOFILE, &limit) == 0)
+    return fmt::format(
+        "this process may have {} open: allow for more (ulimit -n), or join what it reads into fewer files",
+        limit.rlim_cur);
+  return "";
+}
+
 /// Closes what it has when it goes out of scope.
 struct Closing {
   int descriptor;
@@ -66,20 +82,10 @@ std::string why_not_open(int error, int flags) {
 
 }  // namespace
 
-std::string text_of_errno(int error) {
-  std::string reason = std::strerror(error);
-  if (error == EACCES || error == EPERM)
-    reason +=
-        fmt::format("; it, and the folders above it, must be open to this user (number {})", ::geteuid());
-  rlimit files{}, bytes{};
-  if (error == EFBIG && ::getrlimit(RLIMIT_FSIZE, &bytes) == 0 && bytes.rlim_cur != RLIM_INFINITY)
-    reason += fmt::format("; the limit on file sizes is {} bytes for this process: raise it (ulimit -f)",
-                          bytes.rlim_cur);
-  if (error == EMFILE && ::getrlimit(RLIMIT_NOFILE, &files) == 0)
-    reason += fmt::format(
-        "; this process may have {} open: allow for more (ulimit -n), or join what it reads into fewer files",
-        files.rlim_cur);
-  return reason;
+std::string text_of_errno(int error, std::string_view otherwise) {
+  std::string advice = limit_behind(error);
+  if (advice.empty()) advice = otherwise;
+  return advice.empty() ? std::strerror(error) : fmt::format("{}; {}", std::strerror(error), advice);
 }
 
 void let_large_files_fail() {
@@ -151,13 +157,6 @@ std::string why_not_local(const std::string& path) {
                  : "";
 }
 
-void allow_many_files() {
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= files.rlim_max) return;
-  files.rlim_cur = files.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &files);
-}
-
 bool file_exists(const std::string& path, std::string_view key) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0) return true;
@@ -223,8 +222,8 @@ OutputFile::~OutputFile() {
 }
 
 void OutputFile::cannot_write() const {
-  fail("{}cannot write '{}': {}; free space there, or name a file in a folder that can be written",
-       before(key_), printable(path_), text_of_errno(errno));
+  fail("{}cannot write '{}': {}", before(key_), printable(path_),
+       text_of_errno(errno, "free space there, or name a file in a folder that can be written"));
 }
 
 void OutputFile::write(std::string_view bytes) {

@@ -32,9 +32,9 @@ std::int64_t write_some(int descriptor, const void* from, std::int64_t bytes, st
 /// where that fails.
 bool write_all(int descriptor, std::string_view bytes);
 
-/// What the system says of an error, such as errno after write(2): with the limit of this process where that
-/// is why.
-std::string text_of_errno(int error);
+/// What the system says of an error, such as errno after write(2), and what to do: about the limit of this
+/// process where that is why, else `otherwise`.
+std::string text_of_errno(int error, std::string_view otherwise = {});
 
 /// A write beyond the limit on file sizes then fails as others do: the signal that comes with it would end
 /// the process without a word.
@@ -59,10 +59,6 @@ auto in_folder(const std::filesystem::path& folder, const Use& use) {
 /// A sentence on an address such as s3://bucket/name, which the system would take for a name in a folder
 /// "s3:"; "" for other paths.
 std::string why_not_local(const std::string& path);
-
-/// Lets this process open as many files as the system allows, which is often more than it starts with.
-/// Data of more files than those 1024 are common.
-void allow_many_files();
 
 /// False where nothing has that name. Throws Error where that cannot be known: std::filesystem::exists would
 /// say false, and so "there is no such file" of one that may not be looked at.

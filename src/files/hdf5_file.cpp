@@ -29,8 +29,7 @@ std::string plain_cause(const std::string& text) {
   const int error = at == std::string::npos ? 0 : std::atoi(text.c_str() + at + number.size());
   if (error == 0) return "HDF5 says: " + text;
   const bool full = error == ENOSPC || error == EDQUOT;
-  return text_of_errno(error) +
-         std::string(full ? "; make room, or set checkpoint.folder to another file system" : "");
+  return text_of_errno(error, full ? "make room, or set checkpoint.folder to another file system" : "");
 }
 
 /// The deepest entry of the error stack: the cause.

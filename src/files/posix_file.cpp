@@ -90,11 +90,10 @@ void PosixFile::write_at(const void* data, std::int64_t bytes, std::int64_t offs
     const std::int64_t n = write_some(descriptor_, from + done, bytes - done, offset + done);
     // A write that moves nothing and gives no reason would repeat for ever.
     if (n == 0) errno = EIO;
-    REQUIRE(
-        n > 0,
-        "{}: cannot write at byte {}: {} ({} of {} bytes are missing); make room, or set {} to another file "
-        "system",
-        path_.string(), offset + done, reason(), bytes - done, bytes, key_);
+    REQUIRE(n > 0, "{}: cannot write at byte {}: {}", path_.string(), offset + done,
+            text_of_errno(
+                errno, fmt::format("{} of {} bytes are missing: make room, or set {} to another file system",
+                                   bytes - done, bytes, key_)));
     done += n;
   }
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/reason.hpp"
 #include "base/shape.hpp"
 #include "base/text.hpp"
 #include "memory/provider.hpp"
@@ -17,11 +18,11 @@ constexpr std::int64_t page = 4096;
 constexpr std::int64_t huge_page = std::int64_t{2} << 20;
 constexpr std::int64_t large = 32 * huge_page;  // below this, whole huge pages would blur the resident size
 
-[[noreturn]] void out_of_memory(const std::string& name, std::int64_t bytes, const char* reason) {
+[[noreturn]] void out_of_memory(const std::string& name, std::int64_t bytes, const std::string& reason) {
   const MachineMemory machine = machine_memory();
   fail("out of host memory: the {} needs {}, the machine has {} available of {}{}{}", name,
        format_bytes(static_cast<double>(bytes)), format_bytes(static_cast<double>(machine.available)),
-       format_bytes(static_cast<double>(machine.total)), *reason ? ": " : "", reason);
+       format_bytes(static_cast<double>(machine.total)), reason.empty() ? "" : ": ", reason);
 }
 
 /// Bytes of the mapping behind a range.
@@ -40,7 +41,7 @@ class HostMemory final : public Provider {
     const std::size_t size = mapped(bytes), whole = size + (huge ? huge_page : 0);
     void* const mapping =
         mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mapping == MAP_FAILED) out_of_memory(name, bytes, std::strerror(errno));
+    if (mapping == MAP_FAILED) out_of_memory(name, bytes, std::strerror(errno) + limit_on_memory());
     if (!huge) return static_cast<std::byte*>(mapping);
     auto* const begin = static_cast<std::byte*>(mapping);
     const auto address = reinterpret_cast<std::uintptr_t>(begin);

@@ -58,6 +58,7 @@ void Watchdog::set_name(std::string name) {
 }
 
 void Watchdog::set_action(OnTimeout on_timeout) {
+  const std::lock_guard not_during_one(acting_);
   const std::lock_guard lock(mutex_);
   on_timeout_ = std::move(on_timeout);
 }
@@ -106,10 +107,10 @@ void Watchdog::watch() {
       if (slept > stood_still) last_beat_ = std::min(last_beat_ + slept, Clock::now());
       continue;
     }
-    const OnTimeout act = on_timeout_;
     const std::string text = message();
     lock.unlock();
-    act(text);
+    const std::lock_guard acts(acting_);
+    on_timeout_(text);
     return;
   }
 }

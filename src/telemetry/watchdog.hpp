@@ -29,6 +29,7 @@ class Watchdog {
   void set_timeout(double seconds);
   /// Who has not gone on, for the message: "rank 3 (node7)". Before that it is the process by its number.
   void set_name(std::string name);
+  /// Returns once an action that is under way is over, which may use what its owner is about to destroy.
   void set_action(OnTimeout on_timeout);
 
   /// Progress was made (a step finished, a batch was evaluated, a file was written); op comes next. Never
@@ -57,6 +58,7 @@ class Watchdog {
   std::string message() const;
 
   mutable std::mutex mutex_;
+  std::mutex acting_;  ///< held while on_timeout_ is called or changed; locked before mutex_
   std::condition_variable wake_;
   std::chrono::duration<double> timeout_;
   std::string name_;

@@ -1,4 +1,4 @@
-"""Files of a run that somebody changes or removes while it trains."""
+"""Files of a run that somebody changes or removes while it trains, and limits on its processes."""
 
 import os
 import re
@@ -53,6 +53,15 @@ class Meddling(zt.Case):
             rf"run\.output: cannot write \S+/metrics\.jsonl: File too large; the limit on file sizes is {written + 2000} bytes "
             r"for this process: raise it \(ulimit -f\)",
         )
+
+    def test_a_stack_that_is_too_small(self):
+        """Without a word such a process dies, MPI's threads among others."""
+        small = ["prlimit", "--stack=65536:65536"]
+        result = zt.run(0, ["check", self.deck], timeout=20, wrapper=small)
+        self.assert_refused(result, r"this process may have 65536 bytes of stack, .* raise that limit \(`ulimit -s 512` or more")
+        output = self.folder / "raised"
+        result = zt.run(0, [self.deck, f"--run.output={output}"], timeout=60, wrapper=["prlimit", "--stack=65536:"])
+        self.assertEqual(result.code, 0, result)
 
     def test_folders_that_another_run_wants_or_somebody_removes(self):
         folder = self.folder / "shared"

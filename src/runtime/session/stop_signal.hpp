@@ -6,7 +6,7 @@
 namespace ztrain::runtime {
 
 /// While it lives the signal is blocked in this thread and in those started after, and waits to be asked for.
-/// Nothing runs in a signal handler.
+/// Nothing runs in a signal handler. Afterwards it is ignored.
 class StopSignal {
  public:
   StopSignal();

@@ -300,6 +300,19 @@ TEST(Watchdog, AProcessThatWasStoppedDoesNotHang) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
+/// What the action uses may go with who had set it.
+TEST(Watchdog, AnotherActionWaitsForTheOneUnderWay) {
+  std::atomic<bool> begun = false, over = false;
+  Watchdog watchdog(0.1, [&](const std::string&) {
+    begun = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    over = true;
+  });
+  while (!begun) std::this_thread::yield();
+  watchdog.set_action([](const std::string&) {});
+  EXPECT_TRUE(over);
+}
+
 TEST(Watchdog, OffWatchesNothing) {
   std::atomic<int> calls{0};
   {
