@@ -138,7 +138,7 @@ void check_places(const config::Deck& deck, const data::Datasets& data) {
 /// What a run would read; completes the deck with what the data say.
 void check_files(telemetry::Console& console, const std::string& path, config::Deck& deck) {
   std::optional<telemetry::Phase> phase(std::in_place, console, "opening the data");
-  const data::Datasets data = data::open_datasets(deck);
+  const data::Datasets data = data::open_datasets(deck, [&](std::string_view next) { phase->at(next); });
   deck.model.vocab_size = data.vocab_size;
   check_places(deck, data);
   phase.reset();

@@ -24,19 +24,22 @@ std::string name_for(const std::string& pattern, const std::vector<Entry>& taken
   return name;
 }
 
-std::vector<Entry> open_each(const config::Deck& deck, const Patterns& patterns, const std::string& key) {
+std::vector<Entry> open_each(const config::Deck& deck, const Patterns& patterns, const std::string& key,
+                             const Listener& next) {
   std::vector<Entry> entries;
   for (std::size_t i = 0; i < patterns.size(); ++i) {
     const std::string own = patterns.size() > 1 ? fmt::format("{}[{}]", key, i) : key;
+    next(own);
     entries.push_back({own, name_for(patterns[i], entries),
                        open_tokens({patterns[i]}, deck.data.format, own, reader_of(deck))});
   }
   return entries;
 }
 
-std::vector<Entry> open_train(const config::Deck& deck) {
+std::vector<Entry> open_train(const config::Deck& deck, const Listener& next) {
   const config::Data& data = deck.data;
-  if (!data.weights.empty()) return open_each(deck, data.train, "data.train");
+  if (!data.weights.empty()) return open_each(deck, data.train, "data.train", next);
+  next("data.train");
   return {{"data.train", "held out", open_tokens(data.train, data.format, "data.train", reader_of(deck))}};
 }
 
@@ -73,29 +76,32 @@ Reader reader_of(const config::Deck& deck) {
 }
 
 std::int64_t vocabulary_of(const config::Deck& deck) {
-  const std::vector<Entry> train = open_train(deck);
-  const auto validation = open_each(deck, deck.data.validation, "data.validation");
+  const std::vector<Entry> train = open_train(deck, hear_nothing);
+  const auto validation = open_each(deck, deck.data.validation, "data.validation", hear_nothing);
   return vocabulary(deck, train, tokenizer_of(train, validation));
 }
 
-Datasets open_datasets(const config::Deck& deck) {
+Datasets open_datasets(const config::Deck& deck, const Listener& next) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   const config::Data& data = deck.data;
-  const std::vector<Entry> train = open_train(deck);
-  const std::vector<Entry> validation = open_each(deck, data.validation, "data.validation");
+  const std::vector<Entry> train = open_train(deck, next);
+  const std::vector<Entry> validation = open_each(deck, data.validation, "data.validation", next);
   Datasets sets;
   sets.tokenizer = tokenizer_of(train, validation);
   sets.vocab_size = vocabulary(deck, train, sets.tokenizer);
   const double fraction = validation.empty() ? data.validation_fraction : 0;
   for (const Entry& entry : train) {
+    next("rows of " + entry.key);
     sets.ends = hash_text(hex(entry.tokens->end_identity()), sets.ends);
     SplitRows split = make_rows(entry, data, fraction, sets.vocab_size);
     sets.train.push_back(std::move(split.train));
     if (split.held_out.rows) sets.validation.push_back(std::move(split.held_out));
   }
-  for (const Entry& entry : validation)
+  for (const Entry& entry : validation) {
+    next("rows of " + entry.key);
     sets.validation.push_back(make_validation_rows(entry, data, sets.vocab_size));
+  }
   sets.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return sets;
 }

@@ -3,7 +3,9 @@
 // identities that tell whether a resumed run sees the same.
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -36,12 +38,17 @@ struct Datasets {
 /// What is to read the data; the model's own folder has its tokenizer.
 Reader reader_of(const config::Deck& deck);
 
+/// Hears what comes next, such as "rows of data.train[1]": masks and offsets are read whole, which may take
+/// long.
+using Listener = std::function<void(std::string_view)>;
+inline void hear_nothing(std::string_view) {}
+
 /// Opens the files of [data]. Without data.validation, data.validation_fraction of each source of training
 /// data, at least one row, is validation and not trained on. Throws Error naming the key for missing, empty
 /// or broken files, for data too short for data.sequence or without a token to predict, for files that were
 /// tokenised differently, for a vocabulary above model.vocab_size, and where model.vocab_size is 0 and the
 /// files do not say it.
-Datasets open_datasets(const config::Deck& deck);
+Datasets open_datasets(const config::Deck& deck, const Listener& next = hear_nothing);
 
 /// The vocab_size that open_datasets would find, without making rows of the tokens. Throws as that does.
 std::int64_t vocabulary_of(const config::Deck& deck);

@@ -46,7 +46,7 @@ program::JobSpec spec_on(int ranks, DType dtype) {
 
 program::Inference compile(const runtime::Session& session, telemetry::Console& console,
                            const ModelSource& source, const GeneratorOptions& options) {
-  const telemetry::Phase phase(console, "compiling and proving the model");
+  telemetry::Phase phase(console, "compiling and proving the model");
   const auto graph = [&](std::int64_t tokens) {
     return plan::logits_graph(source.deck, options.dtype, tokens);
   };
@@ -55,7 +55,7 @@ program::Inference compile(const runtime::Session& session, telemetry::Console& 
                                       {options.capacity, options.chunk, options.every_logit}, rank);
   };
   program::Inference job = session.agree("compiling the model", [&] { return on(session.rank()); });
-  job::prove_together(session, job.programs.all(), [&](int rank) { return on(rank).programs.take(); });
+  job::prove_together(session, phase, job.programs.all(), [&](int rank) { return on(rank).programs.take(); });
   return job;
 }
 

@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
-#include "program/jobs/program_set.hpp"
+#include "program/passes/final_passes.hpp"
 
 namespace ztrain::job {
 namespace {
@@ -40,39 +40,36 @@ std::uint64_t fingerprint(const Programs& programs) {
   return h;
 }
 
-void prove_classes(const Programs& own, const std::vector<std::uint64_t>& fingerprints,
-                   const std::function<std::vector<Program>(int rank)>& compile) {
-  std::map<std::uint64_t, std::vector<int>> ranks_of;
-  for (std::size_t r = 0; r < fingerprints.size(); ++r)
-    ranks_of[fingerprints[r]].push_back(static_cast<int>(r));
-  std::vector<std::vector<Program>> others;
-  others.reserve(ranks_of.size());
-  std::vector<Programs> jobs;
-  std::vector<std::vector<int>> classes;
-  for (const auto& [print, ranks] : ranks_of) {
-    classes.push_back(ranks);
-    if (ranks.front() == own.front()->rank) {
-      jobs.push_back(own);
-    } else {
-      others.push_back(compile(ranks.front()));
-      jobs.emplace_back();
-      for (const Program& p : others.back()) jobs.back().push_back(&p);
-    }
-  }
-  program::verify_together(jobs, classes);
-}
-
 }  // namespace
 
-void prove_together(const runtime::Session& session, const Programs& own,
-                    const std::function<std::vector<Program>(int rank)>& compile) {
+void prove_together(const runtime::Session& session, telemetry::Phase& phase, const Programs& own,
+                    const Compile& compile) {
   const std::uint64_t mine = fingerprint(own);
   std::vector<std::uint64_t> all(static_cast<std::size_t>(session.size()));
   REQUIRE(MPI_Allgather(&mine, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, session.world()) == MPI_SUCCESS,
           "MPI_Allgather failed while the ranks compared their programs");
-  session.agree("verifying the programs", [&] {
-    if (session.rank() == 0) prove_classes(own, all, compile);
-  });
+  std::map<std::uint64_t, std::vector<int>> ranks_of;
+  for (std::size_t r = 0; r < all.size(); ++r) ranks_of[all[r]].push_back(static_cast<int>(r));
+  std::vector<std::vector<int>> classes;
+  std::vector<std::vector<Program>> compiled;
+  for (const auto& [print, ranks] : ranks_of) {
+    phase.at(fmt::format("class {} of {}", classes.size() + 1, ranks_of.size()));
+    classes.push_back(ranks);
+    const bool compiles = session.rank() == 0 && print != mine;
+    compiled.push_back(session.agree("compiling the programs of other ranks", [&] {
+      return compiles ? compile(ranks.front()) : std::vector<Program>();
+    }));
+  }
+  for (std::size_t which = 0; which < own.size(); ++which) {
+    phase.at(fmt::format("program {} of {}", which + 1, own.size()));
+    session.agree("verifying the programs", [&] {
+      if (session.rank() != 0) return;
+      Programs one;
+      for (const std::vector<Program>& of_class : compiled)
+        one.push_back(of_class.empty() ? own[which] : &of_class[which]);
+      program::verify_joint(one, classes);
+    });
+  }
 }
 
 }  // namespace ztrain::job

@@ -6,16 +6,21 @@
 
 #include "program/ir/program.hpp"
 #include "runtime/session/session.hpp"
+#include "telemetry/console.hpp"
 
 namespace ztrain::job {
 
 /// The Programs of a job, in a fixed order.
 using Programs = std::vector<const program::Program*>;
 
+/// All Programs of a rank, by value.
+using Compile = std::function<std::vector<program::Program>(int rank)>;
+
 /// Collective. Ranks whose Programs communicate alike are one class: rank 0 compiles one member of each other
-/// class than its own (compile: all Programs of a rank, by value) and proves every Program's joint graph.
-/// Throws AgreedError on every rank when a proof fails.
-void prove_together(const runtime::Session& session, const Programs& own,
-                    const std::function<std::vector<program::Program>(int rank)>& compile);
+/// class than its own and proves every Program's joint graph. The phase goes on with each class and each
+/// Program, on all ranks: those that wait for rank 0 are not hung. Throws AgreedError on every rank when a
+/// proof fails.
+void prove_together(const runtime::Session& session, telemetry::Phase& phase, const Programs& own,
+                    const Compile& compile);
 
 }  // namespace ztrain::job

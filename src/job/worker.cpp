@@ -88,8 +88,8 @@ Job compile_and_verify(const runtime::Session& session, telemetry::Console& cons
     const telemetry::Phase phase(console, "compiling the step program");
     return program::compile(graph, spec, session.rank());
   });
-  const telemetry::Phase phase(console, "proving the step program over all ranks");
-  prove_together(session, job.programs.all(),
+  telemetry::Phase phase(console, "proving the step program over all ranks");
+  prove_together(session, phase, job.programs.all(),
                  [&](int rank) { return program::compile(graph, spec, rank).programs.take(); });
   return job;
 }

@@ -46,11 +46,11 @@ RunFacts facts_of(const config::Deck& deck, const data::Sampler& sampler, const 
 }  // namespace
 
 Prepared prepare(const runtime::Session& session, telemetry::Console& console, config::Deck deck) {
-  const telemetry::Phase phase(console, "opening the data");
+  telemetry::Phase phase(console, "opening the data");
   Prepared prepared = session.agree("opening the data", [&] {
     config::validate_for_ranks(deck, session.size(), session.max_ranks_per_node());
     config::require_base_of_adapters(deck);
-    data::Datasets data = data::open_datasets(deck);
+    data::Datasets data = data::open_datasets(deck, [&](std::string_view next) { phase.at(next); });
     deck.model.vocab_size = data.vocab_size;
     if (session.rank() == 0) require_apart(deck);
     job::require_readable_metadata(deck, data::identity_of(data));

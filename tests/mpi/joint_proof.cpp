@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
+
 #include "program/jobs/compile.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/small_job.hpp"
@@ -71,8 +74,10 @@ std::string proof(const Fault* fault) {
     return programs;
   };
   const std::vector<Program> own = compiled(session().rank());
+  telemetry::Console silent;
+  telemetry::Phase phase(silent, "proving");
   try {
-    job::prove_together(session(), {&own[0], &own[1], &own[2]}, compiled);
+    job::prove_together(session(), phase, {&own[0], &own[1], &own[2]}, compiled);
   } catch (const runtime::AgreedError& error) {
     return error.what();
   }
@@ -81,6 +86,33 @@ std::string proof(const Fault* fault) {
 
 TEST(RightJob, IsProven) {
   EXPECT_EQ(proof(nullptr), "proven");
+}
+
+/// A rank whose Programs have one op more, which changes nothing, is a class of its own.
+TEST(LongProof, SaysHowFarItIsOnAllRanks) {
+  const int last = session().size() - 1;
+  std::FILE* lines = std::tmpfile();
+  double now = 0;
+  telemetry::Console console({.lines = lines, .progress = lines, .now = [&] { return now += 100; }});
+  telemetry::Phase phase(console, "proving");
+  const auto compiled = [&](int rank) {
+    console.look();
+    std::vector<Program> programs = programs_of(rank);
+    if (rank != last) return programs;
+    auto& ops = programs[1].ops;
+    ops.push_back(*std::ranges::find_if(ops, [](const Op& op) { return !op.communicates(); }));
+    return programs;
+  };
+  const std::vector<Program> own = compiled(session().rank());
+  job::prove_together(session(), phase, {&own[0], &own[1], &own[2]}, compiled);
+  console.look();
+  std::string said(static_cast<std::size_t>(std::ftell(lines)), ' ');
+  std::rewind(lines);
+  EXPECT_EQ(std::fread(said.data(), 1, said.size(), lines), said.size());
+  std::fclose(lines);
+  EXPECT_NE(said.find("proving: program 3 of 3, "), said.npos) << said;
+  const bool compiles = session().rank() == 0 && last > 0;
+  EXPECT_EQ(said.find(" of 2, ") != said.npos, compiles) << said;
 }
 
 TEST_P(JointProof, NamesTheRankThatDiffers) {

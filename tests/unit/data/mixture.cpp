@@ -93,6 +93,20 @@ TEST_F(Mixtures, PartOfEachSourceIsHeldOut) {
   EXPECT_EQ(sets.train[1].rows->rows(), 16);
 }
 
+/// Each is progress, to the watchdog too.
+TEST_F(Mixtures, EachSetIsToldOf) {
+  write_ids<std::uint16_t>("a.bin", count_up(0, 100));
+  write_ids<std::uint16_t>("b.bin", count_up(0, 100));
+  std::vector<std::string> told;
+  const config::Deck mixed =
+      deck("[\"" + at("a.bin") + "\", \"" + at("b.bin") + "\"]",
+           {"--data.weights=[1, 1]", "--model.vocab_size=200", "--data.validation=" + at("a.bin")});
+  open_datasets(mixed, [&](std::string_view next) { told.emplace_back(next); });
+  EXPECT_EQ(told, (std::vector<std::string>{"data.train[0]", "data.train[1]", "data.validation",
+                                            "rows of data.train[0]", "rows of data.train[1]",
+                                            "rows of data.validation"}));
+}
+
 TEST_F(Mixtures, EntriesOfValidationAreSetsOfTheirOwn) {
   std::filesystem::create_directories(folder_ / "more");
   write_ids<std::uint16_t>("a.bin", count_up(0, 100));
