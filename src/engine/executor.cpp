@@ -12,6 +12,7 @@ using program::OpId;
 using runtime::compute_queue;
 
 void Executor::run() {
+  if (options_.succession != nullptr) options_.succession->start(program_.name);
   collect_timings();
   forget();
   try {

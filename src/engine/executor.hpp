@@ -22,6 +22,7 @@
 #include "engine/timings.hpp"
 #include "kernels/elementwise/bytes.hpp"
 #include "program/ir/repeat.hpp"
+#include "program/jobs/program_set.hpp"
 
 namespace ztrain::engine {
 
@@ -30,6 +31,8 @@ struct ExecutorOptions {
   bool timed = false;            ///< a clock for every op, where work runs later than it is issued: else for
                                  ///< ops that follow each other in one queue, of one kind of action, together
   Graphs graphs = Graphs::none;  ///< where the device captures work
+  /// Told of each run of a job's Program, which it refuses where it may not come; null: any may.
+  program::Succession* succession = nullptr;
   std::function<Bound(const Binding&)> bind = engine::bind;  ///< how ops find their kernels
   /// Writes that NaN: a kernel. Devices of tests may have memory that kernels do not reach.
   std::function<void(kernels::Exec&, void* to, std::int64_t bytes)> fill = kernels::fill_poison;

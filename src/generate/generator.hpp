@@ -97,6 +97,7 @@ class Generator {
   job::Arenas arenas_;
   engine::JobMemory& memory_ = arenas_.memory;
   runtime::Mesh mesh_;
+  program::Succession succession_{job_.programs};
   engine::Executor load_, prefill_, decode_;
   engine::HostTensors prefill_host_, decode_host_;
   std::int64_t vocabulary_;

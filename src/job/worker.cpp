@@ -28,8 +28,9 @@ std::size_t input_place(int micro, std::size_t name) {
   return first_input + static_cast<std::size_t>(micro) * input_names.size() + name;
 }
 
-engine::ExecutorOptions executor_options(const WorkerOptions& options) {
+engine::ExecutorOptions executor_options(const WorkerOptions& options, program::Succession& succession) {
   engine::ExecutorOptions o;
+  o.succession = &succession;
   o.poison = options.poison;
   o.timed = options.timed;
   if (options.device.cuda_graphs == "compute") o.graphs = engine::Graphs::compute;
@@ -121,9 +122,9 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
                        options.poison ? memory::Arena::Guards::on : memory::Arena::Guards::off)),
       mesh_(session, job_.train().mesh, std::move(ground.backend)),
       load_(job_.load(), memory_, engine::with_groups(mesh_, job_.programs.all()),
-            with_algorithms(session, deck, queues_), {.poison = options.poison}),
-      train_(job_.train(), memory_, mesh_, queues_, executor_options(options)),
-      evaluate_(job_.evaluate(), memory_, mesh_, queues_, executor_options(options)),
+            with_algorithms(session, deck, queues_), {.poison = options.poison, .succession = &succession_}),
+      train_(job_.train(), memory_, mesh_, queues_, executor_options(options, succession_)),
+      evaluate_(job_.evaluate(), memory_, mesh_, queues_, executor_options(options, succession_)),
       host_(session.agree("allocating memory",
                           [&] { return engine::HostTensors(*device_, host_ranges(job_, memory_)); })),
       abort_(mesh_) {
@@ -198,6 +199,7 @@ void Worker::initialize(std::uint64_t seed) {
     initialize_weights(job_.load(), job_.tensors, job_.layout, job_.graph, memory_,
                        queues_.exec(runtime::compute_queue), seed);
   });
+  succession_.restart();
   load_copies();
 }
 
@@ -214,6 +216,7 @@ void Worker::complete_import(const checkpoint::Imported& imported, std::uint64_t
                  [&](const model::Parameter& p) { return absent.contains(p.name); });
     zero_moments(job_.load(), job_.tensors, memory_, exec);
   });
+  succession_.restart();
   load_copies();
 }
 

@@ -116,6 +116,7 @@ class Worker {
   Arenas arenas_;
   engine::JobMemory& memory_ = arenas_.memory;
   runtime::Mesh mesh_;
+  program::Succession succession_{job_.programs};
   engine::Executor load_, train_, evaluate_;
   engine::HostTensors host_;
   std::vector<engine::Note> notes_;

@@ -11,6 +11,7 @@ namespace {
 
 /// What the blocks share.
 struct Shared {
+  const Request& request;
   ValueId document_start;
   ValueId table;
 };
@@ -77,8 +78,10 @@ ValueId attention(Builder& b, const config::Model& m, const Block& block, ValueI
   const ValueId k = turned(b, m, p, 'k', qkv[1], x, shared);
   const ValueId v = apply(b, qkv[2], x);
   b.piece("attention");
-  const ValueId o = b.attention(p + ".attention", q, k, v, shared.document_start,
-                                {m.num_attention_heads, m.num_key_value_heads, block.window});
+  const ValueId o =
+      b.attention(p + ".attention", q, k, v, shared.document_start,
+                  {m.num_attention_heads, m.num_key_value_heads, block.window, shared.request.sequence,
+                   shared.request.documents, shared.request.deterministic});
   b.piece("output");
   return apply(b, projections(b, m, o, {{p + ".o_proj", m.hidden_size}}, m.attention_output_bias)[0], o);
 }
@@ -126,7 +129,7 @@ Graph decoder(const config::Model& m, const Request& r) {
   const ValueId document_start = b.input("document_start", DType::i32, {r.tokens});
 
   b.block("model.embed_tokens");
-  const Shared shared{document_start, b.rope_table("rope_table", positions, m.head_dim, rope_scaling(m))};
+  const Shared shared{r, document_start, b.rope_table("rope_table", positions, m.head_dim, rope_scaling(m))};
   const ValueId embedding = b.parameter("model.embed_tokens.weight", {m.vocab_size, m.hidden_size},
                                         Init::normal, m.initializer_range);
   ValueId x = b.embedding("model.embed_tokens", tokens, embedding);

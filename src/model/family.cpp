@@ -4,8 +4,6 @@
 
 #include "base/error.hpp"
 #include "model/attention_span.hpp"
-#include "model/lora.hpp"
-#include "model/trainable.hpp"
 
 namespace ztrain::model {
 namespace {
@@ -23,13 +21,6 @@ const Family& find_family(std::string_view name) {
   std::string known;
   for (const Family& f : families) known += (known.empty() ? "" : ", ") + std::string(f.name);
   fail("'{}' is not a model family; known: {}", name, known);
-}
-
-Graph build(const config::Deck& deck, const Request& request) {
-  Graph graph = find_family(deck.model.family).emit(deck.model, request);
-  add_adapters(graph, deck.lora, static_cast<std::uint64_t>(deck.run.seed));
-  mark_trainable(graph, deck.model);
-  return graph;
 }
 
 std::int64_t window_of(const config::Model& dims, std::int64_t layer) {

@@ -21,6 +21,9 @@ struct Request {
   std::int64_t tokens = 0;  ///< of the micro-batch: sequences x sequence length
   DType compute = DType::f32;
   Objective objective = Objective::loss;
+  std::int64_t sequence = 0;   ///< tokens of each of its sequences; 0: not known
+  std::int64_t documents = 0;  ///< in it at most; 0: no limit is known
+  bool deterministic = true;   ///< attention gives the same bits each time
 };
 
 struct Family {
@@ -39,17 +42,13 @@ const Family& find_family(std::string_view name);
 /// reports, 2024 and 2025.
 Graph decoder(const config::Model& dims, const Request& request);
 
-/// The graph of a deck's model: its family's, with the deck's adapters, and its parameters marked as
-/// trainable or frozen. What is trained and what is generated from a checkpoint is this.
-Graph build(const config::Deck& deck, const Request& request);
-
 /// The window of a layer's attention; 0: none.
 std::int64_t window_of(const config::Model& dims, std::int64_t layer);
 
 /// Training FLOPs per token: 6 (parameters - input embedding) + 12 layers * attention_span * width of the
 /// queries (causal attention). A tied embedding counts once, as the head. Frozen parameters count 4,
 /// since their gradient is not computed; below the first block with a trained one, where backward ends, they
-/// count 2, and attention 4 in place of 12. graph: as build() gives it.
+/// count 2, and attention 4 in place of 12. graph: after the passes over it.
 double flops_per_token(const config::Model& dims, const Graph& graph, std::int64_t sequence);
 
 }  // namespace ztrain::model

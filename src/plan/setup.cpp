@@ -9,8 +9,7 @@
 #include "config/recompute_pieces.hpp"
 #include "config/validate/validate.hpp"
 #include "model/family.hpp"
-#include "model/fp8.hpp"
-#include "model/op_records.hpp"
+#include "program/jobs/pass_list.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -192,22 +191,15 @@ model::Graph training_graph(const config::Deck& deck) {
   model::Request request;
   request.tokens = tokens_of(deck);
   request.compute = deck.precision.parameters;
-  request.objective = model::Objective::loss;
-  model::Graph graph = model::build(deck, request);
-  for (model::Node& node : graph.nodes)
-    if (node.op == Attention::op)
-      edit<Attention>(node.attributes, [&](Attention& attention) {
-        attention.sequence = deck.data.sequence;
-        attention.documents = most_documents(deck);
-        attention.deterministic = deck.device.deterministic;
-      });
-  model::use_fp8(graph, deck.precision.fp8);
-  return graph;
+  request.sequence = deck.data.sequence;
+  request.documents = most_documents(deck);
+  request.deterministic = deck.device.deterministic;
+  return program::model_graph(deck, request);
 }
 
 model::Graph logits_graph(const config::Deck& deck, DType compute, std::int64_t tokens) {
   const model::Request request{tokens, compute, model::Objective::logits};
-  return model::build(deck, request);
+  return program::model_graph(deck, request);
 }
 
 }  // namespace ztrain::plan

@@ -8,6 +8,7 @@
 
 #include "config/hf/architectures.hpp"
 #include "kernels/launch/backend.hpp"
+#include "program/jobs/pass_list.hpp"
 #include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
 #include "tests/additions/softcap.hpp"
@@ -29,7 +30,7 @@ class Additions : public testing::Test {
  protected:
   static void SetUpTestSuite() { kernels::initialize_backend(); }
 
-  /// With the pass, and the schedule that the table has of this name.
+  /// With bounded values before the head, and the schedule that the table has of this name.
   static program::JobSpec spec(const TinyModel& m, int tensor, const char* strategy, const char* schedule) {
     MeshShape mesh;
     mesh[Axis::tensor] = tensor;
@@ -56,7 +57,7 @@ TEST_F(Additions, TheKernelIsTheFunctionAndItsDerivative) {
   }
 }
 
-TEST_F(Additions, ThePassAndTheOpGiveTheSameGradientsOnEveryMesh) {
+TEST_F(Additions, TheOpGivesTheSameGradientsOnEveryMesh) {
   TinyModel m;
   m.global = 4 * session().size();
   const StepResult whole = test::step_result(session(), m, spec(m, 1, "NO_SHARD", "sequential"));
@@ -81,13 +82,14 @@ TEST_F(Additions, TheScheduleGivesTheSameBits) {
   EXPECT_EQ(losses("forwards_first"), losses("sequential"));
 }
 
-TEST_F(Additions, TheFamilyIsKnownToTheDeckAndHasItsOp) {
+TEST_F(Additions, TheFamilyIsKnownToTheDeckAndThePassGivesItItsOp) {
   config::Deck deck;
   deck.model = TinyModel().dims;
   deck.model.family = "capped";
+  deck.precision.fp8 = "none";
   EXPECT_EQ(config::find_architecture("capped").hf_class, "CappedForCausalLM");
   EXPECT_EQ(config::misfit(deck.model), std::nullopt);
-  const model::Graph graph = model::build(deck, {16, DType::f32, model::Objective::loss});
+  const model::Graph graph = program::model_graph(deck, {16, DType::f32, model::Objective::loss});
   EXPECT_EQ(std::ranges::count(graph.nodes, Softcap::op, &model::Node::op), 1);
 }
 

@@ -29,11 +29,11 @@ struct SoftcapGrad {
 
 namespace model {
 
-/// A pass over graphs: bounds what the head reads.
+/// Bounds what the head reads.
 void cap_head(Graph& graph, double cap);
 
-/// A family: the decoder, with a head that reads bounded values.
-Graph capped_decoder(const config::Model& dims, const Request& request);
+/// A pass, of models of the family "capped": those are the decoder with bounded values before its head.
+void cap_head_of_family(Graph& graph, const config::Deck& deck, const Request& request);
 
 }  // namespace model
 

@@ -89,10 +89,8 @@ void cap_head(Graph& graph, double cap) {
   graph.nodes.insert(head, std::move(node));
 }
 
-Graph capped_decoder(const config::Model& dims, const Request& request) {
-  Graph graph = decoder(dims, request);
-  cap_head(graph, 2);
-  return graph;
+void cap_head_of_family(Graph& graph, const config::Deck& deck, const Request&) {
+  if (deck.model.family == "capped") cap_head(graph, 2);
 }
 
 }  // namespace ztrain::model

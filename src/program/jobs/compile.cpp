@@ -1,4 +1,4 @@
-#include "program/jobs/job_base.hpp"
+#include "program/jobs/compile.hpp"
 
 #include <algorithm>
 #include <map>
@@ -9,13 +9,8 @@
 #include "kernel_interface/step_partial.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "program/ir/repeat.hpp"
-#include "program/ops/op_type.hpp"
+#include "program/jobs/pass_list.hpp"
 #include "program/passes/final_passes.hpp"
-#include "program/passes/fusion.hpp"
-#include "program/passes/join_products.hpp"
-#include "program/passes/optimizer.hpp"
-#include "program/passes/parameter_rates.hpp"
-#include "program/passes/place.hpp"
 #include "program/passes/weight_codes.hpp"
 
 namespace ztrain::program {
@@ -75,28 +70,18 @@ void note_parameters(Program& program, const model::Graph& graph, const Cut& cut
   }
 }
 
-ShardOptions shard_options(const JobSpec& spec) {
-  ShardOptions options = spec.sharding;
-  options.gather.keep = !spec.strategy.reshard_after_forward;
-  return options;
-}
-
 }  // namespace
 
 Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training) {
-  const Coordinate at(spec.mesh, rank);
-  for (const auto& pass : spec.graph_passes) pass(graph, at);
-  Placed placed;
-  if (training || !spec.tensor.parameters.empty()) placed = place(graph, at, spec.tensor, spec.context);
-  join_products(graph);
-  group_parameters(graph, spec.units, placed.summed_over);
-  if (training) require_patterns_match(graph, spec.optimizer);
-  Layout layout = make_layout(graph, at);
+  RankGraph of_rank{std::move(graph), spec, Coordinate(spec.mesh, rank), training};
+  run_graph_passes(of_rank);
+  graph = std::move(of_rank.graph);
+  Layout layout = make_layout(graph, of_rank.at);
   std::vector<model::Unit> units = graph.units;
-  std::vector<AxisSet> summed_over = summed_over_of_units(graph, placed);
+  std::vector<AxisSet> summed_over = summed_over_of_units(graph, of_rank.placed);
   std::vector<model::Rows> computed = computed_elements(graph, layout);
   Base base{std::move(graph),
-            Cut{at, std::move(layout), spec.strategy, spec.precision, std::move(units),
+            Cut{of_rank.at, std::move(layout), spec.strategy, spec.precision, std::move(units),
                 std::move(summed_over), std::move(computed)},
             {},
             {}};
@@ -122,27 +107,6 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training)
   return base;
 }
 
-namespace {
-
-/// What can be proven of one rank's Program by itself.
-void prove(const Program& program) {
-  for (const Op& op : program.ops) check_record(op);
-  verify_rank(program);
-  verify_placements(program);
-}
-
-}  // namespace
-
-Program finish(Program program, const JobSpec& spec, std::string_view name) {
-  program.name = name;
-  for (const auto& pass : spec.program_passes) pass(program);
-  link_dependencies(program);
-  plan_lifetimes(program);
-  plan_memory(program);
-  prove(program);
-  return program;
-}
-
 std::vector<TensorId> given(const Program& program, const JobTensors& tensors) {
   std::vector<TensorId> all{tensors.scalars};
   for (const UnitState& unit : tensors.units) {
@@ -157,50 +121,12 @@ std::vector<TensorId> given(const Program& program, const JobTensors& tensors) {
 
 namespace {
 
-/// As finish, for a step of which micros_to_compile were expanded, in a job without passes of its own;
-/// nothing where the third cannot stand for those that were left out (program/ir/repeat.hpp).
-std::optional<Program> finish_repeated(Program program, const std::vector<int>& micros,
-                                       std::string_view name) {
-  program.name = name;
-  const auto images = find_repeat(program, micros);
-  if (!images) return std::nullopt;
-  link_dependencies(program);
-  plan_lifetimes(program);
-  if (!plan_memory(program, *images)) return std::nullopt;
-  set_persistent_steps(program, *images);
-  if (!repeat_fault(program).empty()) return std::nullopt;
-  prove(program);
-  return program;
-}
-
-/// The step's turns, with the numbers that its micro-batches have in the whole step.
-std::vector<Turn> turns_of(const JobSpec& spec, const std::vector<int>& micros) {
-  std::vector<Turn> turns = spec.schedule.turns({.micro_batches = static_cast<int>(micros.size())});
-  const std::string fault = fault_of(turns, spec.schedule.chunks, static_cast<int>(micros.size()));
-  ASSERT(fault.empty(), "schedule '{}': {}", spec.schedule.name, fault);
-  for (Turn& turn : turns) turn.micro = micros[static_cast<std::size_t>(turn.micro)];
-  return turns;
-}
-
-/// Up to the last passes.
-Program expanded_step(const Base& base, const JobSpec& spec, const std::vector<int>& micros) {
-  ExpandOptions options;
-  options.turns = turns_of(spec, micros);
-  options.chunks = spec.schedule.chunks;
-  options.micro_batches = spec.micro_batches;
-  options.recompute = spec.recompute;
-  options.gradients = spec.precision.gradients;
-  options.accumulate_locally = !spec.sharding.reduce.every_micro || base.cut.shards() == 1;
-  Expanded expanded = expand(base.program, base.graph, options);
-  drop_dead_ops(expanded.program, expanded.results);
-  number_tokens(expanded.program);
-  fuse_residual_norms(expanded.program);
-  overlay_in_place(expanded.program);
-  const std::vector<TensorId> losses = expanded.results;
-  Sharded sharded = shard(std::move(expanded), base.cut, base.tensors.units, shard_options(spec));
-  append_optimizer(sharded.program, base.cut, base.tensors, spec.optimizer, sharded.gradients, losses);
-  append_weight_codes(sharded.program, base.cut, base.tensors, {ActionKind::optimize, true});
-  return std::move(sharded.program);
+/// A step of these micro-batches, up to the last passes.
+Making step_of(const Base& base, const JobSpec& spec, std::vector<int> micros) {
+  Making making = start(base, spec, ProgramKind::train, train_name);
+  making.micros = std::move(micros);
+  run_step_passes(making);
+  return making;
 }
 
 /// What is kept, and what is alive at once at most, without addresses.
@@ -215,49 +141,27 @@ std::array<TierPlan, tier_count> least_of(Program& program) {
 /// Whether the first and the last micro-batch alone may fit: others need no less, and these are soon made.
 bool ends_may_fit(const Base& base, const JobSpec& spec, const MayFit& may_fit) {
   if (!may_fit || spec.micro_batches < 3 || !spec.program_passes.empty()) return true;
-  Program ends = expanded_step(base, spec, {0, spec.micro_batches - 1});
-  return may_fit(least_of(ends));
+  Making ends = step_of(base, spec, {0, spec.micro_batches - 1});
+  return may_fit(least_of(ends.program()));
 }
 
 /// Nothing where it may not fit.
 std::optional<Program> train_program(const Base& base, const JobSpec& spec, const MayFit& may_fit) {
-  const std::string_view name = train_name;
-  const std::vector<int> some = micros_to_compile(spec.micro_batches);
   if (!ends_may_fit(base, spec, may_fit)) return std::nullopt;
+  const std::vector<int> some = micros_to_compile(spec.micro_batches);
   if (std::ssize(some) < spec.micro_batches && spec.schedule.repeats && !spec.every_micro_batch &&
       spec.program_passes.empty()) {
-    Program step = expanded_step(base, spec, some);
-    if (may_fit && !may_fit(least_of(step))) return std::nullopt;
-    if (auto program = finish_repeated(std::move(step), some, name)) return program;
+    Making step = step_of(base, spec, some);
+    if (may_fit && !may_fit(least_of(step.program()))) return std::nullopt;
+    run_final_passes(step);
+    if (!step.given_up) return std::move(step.program());
   }
   std::vector<int> all(static_cast<std::size_t>(spec.micro_batches));
   std::iota(all.begin(), all.end(), 0);
-  Program step = expanded_step(base, spec, all);
-  if (may_fit && !may_fit(least_of(step))) return std::nullopt;
-  return finish(std::move(step), spec, name);
-}
-
-}  // namespace
-
-Sharded forward_program(const Base& base, const JobSpec& spec, Program program,
-                        std::vector<TensorId>& results) {
-  ExpandOptions options;
-  options.training = false;
-  Expanded expanded = expand(std::move(program), base.graph, options);
-  drop_dead_ops(expanded.program, expanded.results);
-  fuse_residual_norms(expanded.program);
-  overlay_in_place(expanded.program);
-  results = expanded.results;
-  return shard(std::move(expanded), base.cut, base.tensors.units, shard_options(spec));
-}
-
-namespace {
-
-Program evaluation_program(const Base& base, const JobSpec& spec) {
-  std::vector<TensorId> losses;
-  Sharded sharded = forward_program(base, spec, base.program, losses);
-  append_partials(sharded.program, base.cut, base.tensors, losses, {});
-  return finish(std::move(sharded.program), spec, evaluation_name);
+  Making step = step_of(base, spec, std::move(all));
+  if (may_fit && !may_fit(least_of(step.program()))) return std::nullopt;
+  run_final_passes(step);
+  return std::move(step.program());
 }
 
 }  // namespace
@@ -279,13 +183,11 @@ std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank,
   std::optional<Program> train = train_program(base, spec, may_fit);
   if (!train) return std::nullopt;
   Job job{{}, base.cut.layout, base.tensors};
-  Program load = load_program(base.program, base.tensors);
-  for (const bool trained : {true, false})
-    append_weight_codes(load, base.cut, base.tensors, {ActionKind::load, trained});
   const Successions any{load_name, train_name, evaluation_name};
-  job.programs.add(finish(std::move(load), spec, load_name), {"", load_name, train_name, evaluation_name});
+  job.programs.add(make(start(base, spec, ProgramKind::load, load_name)),
+                   {"", load_name, train_name, evaluation_name});
   job.programs.add(std::move(*train), any);
-  job.programs.add(evaluation_program(base, spec), any);
+  job.programs.add(make(start(base, spec, ProgramKind::evaluate, evaluation_name)), any);
   verify_successions(job.programs, given(base.program, base.tensors));
   job.graph = std::move(base.graph);
   return job;

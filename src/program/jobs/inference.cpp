@@ -7,10 +7,8 @@
 #include "base/error.hpp"
 #include "model/kv_cache.hpp"
 #include "model/op_records.hpp"
-#include "program/jobs/job_base.hpp"
-#include "program/ops/step_ops.hpp"
+#include "program/jobs/pass_list.hpp"
 #include "program/passes/final_passes.hpp"
-#include "program/passes/optimizer.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -56,11 +54,9 @@ void add_caches(Program& base, const Graph& graph) {
 }
 
 Program cached_program(const Base& base, const JobSpec& spec, TensorId logits, std::string_view name) {
-  std::vector<TensorId> results;
-  Sharded sharded = forward_program(base, spec, base.program, results);
-  emit_copy(sharded.program, "logits", results.at(0), logits,
-            {ActionKind::forward, static_cast<int>(base.graph.blocks.size()) - 1, 0});
-  return finish(std::move(sharded.program), spec, name);
+  Making making = start(base, spec, ProgramKind::infer, name);
+  making.logits = logits;
+  return make(std::move(making));
 }
 
 }  // namespace
@@ -78,7 +74,7 @@ Inference compile_inference(const LogitsGraph& emit, const JobSpec& spec, const 
   out.decode = add_tensors(prefill.program, decode.graph, "decode");
   decode.program = prefill.program;
   decode.tensors = prefill.tensors;
-  out.programs.add(finish(load_program(prefill.program, prefill.tensors), spec, load_name), {""});
+  out.programs.add(make(start(prefill, spec, ProgramKind::load, load_name)), {""});
   out.programs.add(cached_program(prefill, spec, out.prefill.logits, prefill_name),
                    {load_name, prefill_name, decode_name});
   out.programs.add(cached_program(decode, spec, out.decode.logits, decode_name), {prefill_name, decode_name});

@@ -2,6 +2,7 @@
 // The Programs of a job. They share one persistent region, at the same addresses, and one transient region as
 // large as the largest needs.
 
+#include <cstddef>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@ class ProgramSet {
 
   const Program& at(std::string_view name) const;
   Program& at(std::string_view name);
+  std::size_t index_of(std::string_view name) const;
   const Successions& after(std::size_t i) const { return after_[i]; }
 
   /// In the order in which they were added. They live until the next one is added.
@@ -35,6 +37,21 @@ class ProgramSet {
  private:
   std::vector<Program> programs_;
   std::vector<Successions> after_;
+};
+
+/// Watches over what runs one after another: what the set does not allow was not proven.
+class Succession {
+ public:
+  /// programs outlives it.
+  explicit Succession(const ProgramSet& programs) : programs_(&programs) {}
+  /// This Program comes next. Throws Error where it may not.
+  void start(std::string_view name);
+  /// The state was drawn or read: what was derived from it before is out of date.
+  void restart() { last_ = ""; }
+
+ private:
+  const ProgramSet* programs_;
+  std::string_view last_ = "";
 };
 
 /// Proves the joint graph of every Program (verify_joint): programs[i] are those of the ranks in classes[i],

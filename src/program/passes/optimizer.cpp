@@ -110,9 +110,7 @@ void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensor
   }
 }
 
-Program load_program(Program base, const JobTensors& tensors) {
-  Program program = std::move(base);
-  program.name = "load";
+void derive_copies(Program& program, const JobTensors& tensors) {
   for (std::size_t u = 0; u < tensors.units.size(); ++u) {
     const UnitState& s = tensors.units[u];
     const std::string& name = program.units[u];
@@ -122,7 +120,6 @@ Program load_program(Program base, const JobTensors& tensors) {
     if (s.separate_master) share(program, name, s.master);
     for (const State& state : s.optimizer) share(program, name, state);
   }
-  return program;
 }
 
 }  // namespace ztrain::program

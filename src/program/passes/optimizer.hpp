@@ -15,7 +15,7 @@ void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensor
 void append_partials(Program& program, const Cut& cut, const JobTensors& tensors,
                      const std::vector<TensorId>& losses, const std::vector<TensorId>& norms);
 
-/// The Program that derives every copy from this rank's slices of master weights and moments.
-Program load_program(Program base, const JobTensors& tensors);
+/// Appends what derives every copy from this rank's slices of master weights and moments.
+void derive_copies(Program& program, const JobTensors& tensors);
 
 }  // namespace ztrain::program

@@ -8,6 +8,7 @@
 
 #include "model/lora.hpp"
 #include "model/trainable.hpp"
+#include "program/jobs/pass_list.hpp"
 #include "tests/support/small_job.hpp"
 
 namespace ztrain::adapters_test {
@@ -96,10 +97,11 @@ TEST(Adapters, AreTheSameForLossAndLogits) {
   config::Deck deck;
   deck.model = test::small_dims(2, false);
   deck.model.family = "llama";
+  deck.precision.fp8 = "none";
   deck.lora = {2, 2, 0, {"*"}};
   std::set<std::string> names[2];
   for (const auto objective : {model::Objective::loss, model::Objective::logits})
-    for (const model::Parameter& p : model::build(deck, {32, DType::f32, objective}).parameters)
+    for (const model::Parameter& p : program::model_graph(deck, {32, DType::f32, objective}).parameters)
       names[objective == model::Objective::logits].insert(p.name);
   EXPECT_EQ(names[0], names[1]);
   EXPECT_FALSE(names[0].contains("lm_head.lora_A.weight"));

@@ -127,5 +127,30 @@ TEST(Successions, DecodeNeedsWhatPrefillLeft) {
   EXPECT_NE(refusal([&] { verify_successions(job.programs, there); }).find("'prefill'"), std::string::npos);
 }
 
+TEST(Successions, WhatWasNotProvenIsNotRun) {
+  const Job job = compile(test::small_model(), test::spec_on(1, 2, find_strategy("zero1")), 0);
+  Succession order(job.programs);
+  EXPECT_NE(refusal([&] { order.start(train_name); }).find("'train step' cannot run before what it needs"),
+            std::string::npos);
+  for (const std::string_view name : {load_name, train_name, train_name, evaluation_name, train_name})
+    EXPECT_EQ(refusal([&] { order.start(name); }), "") << name;
+  order.restart();
+  EXPECT_NE(refusal([&] { order.start(evaluation_name); }), "");
+  EXPECT_EQ(refusal([&] { order.start(load_name); }), "");
+}
+
+TEST(Successions, DecodeDoesNotRunWithoutAPrefill) {
+  const auto graph = [](std::int64_t tokens) {
+    return model::decoder(test::small_dims(2, false), {tokens, DType::f32, model::Objective::logits});
+  };
+  JobSpec spec = test::spec_on(1, 1, find_strategy("FULL_SHARD"), 1);
+  spec.precision = {DType::f32, DType::f32, DType::f32, DType::f32, DType::f32};
+  const Inference job = compile_inference(graph, spec, {50, 16, false}, 0);
+  Succession order(job.programs);
+  order.start(load_name);
+  EXPECT_NE(refusal([&] { order.start(decode_name); }).find("'decode' cannot run after 'load'"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace ztrain::program::successions_test

@@ -1,0 +1,216 @@
+#include "program/jobs/pass_list.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+#include <span>
+
+#include "base/error.hpp"
+#include "model/fp8.hpp"
+#include "model/lora.hpp"
+#include "model/trainable.hpp"
+#include "program/ir/repeat.hpp"
+#include "program/ops/op_type.hpp"
+#include "program/ops/step_ops.hpp"
+#include "program/passes/final_passes.hpp"
+#include "program/passes/fusion.hpp"
+#include "program/passes/join_products.hpp"
+#include "program/passes/optimizer.hpp"
+#include "program/passes/parameter_rates.hpp"
+#include "program/passes/weight_codes.hpp"
+
+namespace ztrain::program {
+namespace {
+
+using ModelPass = void (*)(model::Graph&, const config::Deck&, const model::Request&);
+using GraphPass = void (*)(RankGraph&);
+
+/// The kinds of Programs that a pass is for.
+class Kinds {
+ public:
+  constexpr Kinds(std::initializer_list<ProgramKind> members) {
+    for (const ProgramKind kind : members) bits_ |= bit(kind);
+  }
+  constexpr bool contains(ProgramKind kind) const { return (bits_ & bit(kind)) != 0; }
+
+ private:
+  static constexpr unsigned bit(ProgramKind kind) { return 1U << static_cast<unsigned>(kind); }
+  unsigned bits_ = 0;
+};
+
+struct ProgramPass {
+  Kinds kinds;
+  void (*apply)(Making&);
+};
+
+/// The step's turns, with the numbers that its micro-batches have in the whole step.
+std::vector<Turn> turns_of(const JobSpec& spec, const std::vector<int>& micros) {
+  std::vector<Turn> turns = spec.schedule.turns({.micro_batches = static_cast<int>(micros.size())});
+  const std::string fault = fault_of(turns, spec.schedule.chunks, static_cast<int>(micros.size()));
+  ASSERT(fault.empty(), "schedule '{}': {}", spec.schedule.name, fault);
+  for (Turn& turn : turns) turn.micro = micros[static_cast<std::size_t>(turn.micro)];
+  return turns;
+}
+
+void expand_step(Making& m) {
+  ExpandOptions options;
+  options.training = m.kind == ProgramKind::train;
+  if (options.training) {
+    options.turns = turns_of(m.spec, m.micros);
+    options.chunks = m.spec.schedule.chunks;
+    options.micro_batches = m.spec.micro_batches;
+    options.recompute = m.spec.recompute;
+    options.gradients = m.spec.precision.gradients;
+    options.accumulate_locally = !m.spec.sharding.reduce.every_micro || m.base.cut.shards() == 1;
+  }
+  m.step = expand(std::move(m.program()), m.base.graph, options);
+}
+
+void shard_step(Making& m) {
+  ShardOptions options = m.spec.sharding;
+  options.gather.keep = !m.spec.strategy.reshard_after_forward;
+  std::vector<TensorId> results = m.step.results;
+  Sharded sharded = shard(std::move(m.step), m.base.cut, m.base.tensors.units, options);
+  m.step = {std::move(sharded.program), {}, {}, std::move(results)};
+  m.gradients = std::move(sharded.gradients);
+}
+
+void give_logits(Making& m) {
+  const Action last{ActionKind::forward, static_cast<int>(m.base.graph.blocks.size()) - 1, 0};
+  emit_copy(m.program(), "logits", m.step.results.at(0), m.logits, last);
+}
+
+void step_parameters(Making& m) {
+  append_optimizer(m.program(), m.base.cut, m.base.tensors, m.spec.optimizer, m.gradients, m.step.results);
+}
+
+void code_weights(Making& m) {
+  const auto append = [&](ActionKind action, bool trained) {
+    append_weight_codes(m.program(), m.base.cut, m.base.tensors, {action, trained});
+  };
+  if (m.kind == ProgramKind::train) return append(ActionKind::optimize, true);
+  append(ActionKind::load, true);
+  append(ActionKind::load, false);
+}
+
+void find_images(Making& m) {
+  if (!m.repeats()) return;
+  auto images = find_repeat(m.program(), m.micros);
+  m.given_up = !images;
+  if (images) m.images = std::move(*images);
+}
+
+void give_addresses(Making& m) {
+  m.given_up = !plan_memory(m.program(), m.images);
+  if (m.given_up || !m.repeats()) return;
+  set_persistent_steps(m.program(), m.images);
+  m.given_up = !repeat_fault(m.program()).empty();
+}
+
+/// What can be proven of one rank's Program by itself.
+void prove(Making& m) {
+  for (const Op& op : m.program().ops) check_record(op);
+  verify_rank(m.program());
+  verify_placements(m.program());
+}
+
+using enum ProgramKind;
+
+/// Over the family's graph, the same on every rank.
+constexpr ModelPass model_passes[] = {
+    [](model::Graph& graph, const config::Deck& deck, const model::Request&) {
+      model::add_adapters(graph, deck.lora, static_cast<std::uint64_t>(deck.run.seed));
+    },
+    [](model::Graph& graph, const config::Deck& deck, const model::Request&) {
+      model::mark_trainable(graph, deck.model);
+    },
+    [](model::Graph& graph, const config::Deck& deck, const model::Request& request) {
+      if (request.objective == model::Objective::loss) model::use_fp8(graph, deck.precision.fp8);
+    },
+};
+
+/// Over the graph of one rank.
+constexpr GraphPass graph_passes[] = {
+    [](RankGraph& w) {
+      for (const auto& own : w.spec.graph_passes) own(w.graph, w.at);
+    },
+    [](RankGraph& w) {
+      if (w.training || !w.spec.tensor.parameters.empty())
+        w.placed = place(w.graph, w.at, w.spec.tensor, w.spec.context);
+    },
+    [](RankGraph& w) { join_products(w.graph); },
+    [](RankGraph& w) { group_parameters(w.graph, w.spec.units, w.placed.summed_over); },
+    [](RankGraph& w) {
+      if (w.training) require_patterns_match(w.graph, w.spec.optimizer);
+    },
+};
+
+constexpr Kinds all{load, train, evaluate, infer}, forward{train, evaluate, infer};
+
+/// Over the Program of one rank, which starts as the persistent tensors.
+constexpr ProgramPass step_passes[] = {
+    {forward, expand_step},
+    {forward, [](Making& m) { drop_dead_ops(m.program(), m.step.results); }},
+    {{train}, [](Making& m) { number_tokens(m.program()); }},
+    {forward, [](Making& m) { fuse_residual_norms(m.program()); }},
+    {forward, [](Making& m) { overlay_in_place(m.program()); }},
+    {forward, shard_step},
+    {{load}, [](Making& m) { derive_copies(m.program(), m.base.tensors); }},
+    {{train}, step_parameters},
+    {{evaluate},
+     [](Making& m) { append_partials(m.program(), m.base.cut, m.base.tensors, m.step.results, {}); }},
+    {{infer}, give_logits},
+    {{load, train}, code_weights},
+};
+
+/// Over the Program with all its ops.
+constexpr ProgramPass final_passes[] = {
+    {all,
+     [](Making& m) {
+       for (const auto& own : m.spec.program_passes) own(m.program());
+     }},
+    {{train}, find_images},
+    {all, [](Making& m) { link_dependencies(m.program()); }},
+    {all, [](Making& m) { plan_lifetimes(m.program()); }},
+    {all, give_addresses},
+    {all, prove},
+};
+
+void run(std::span<const ProgramPass> passes, Making& making) {
+  for (const ProgramPass& pass : passes)
+    if (pass.kinds.contains(making.kind) && !making.given_up) pass.apply(making);
+}
+
+}  // namespace
+
+model::Graph model_graph(const config::Deck& deck, const model::Request& request) {
+  model::Graph graph = model::find_family(deck.model.family).emit(deck.model, request);
+  for (const ModelPass pass : model_passes) pass(graph, deck, request);
+  return graph;
+}
+
+void run_graph_passes(RankGraph& work) {
+  for (const GraphPass pass : graph_passes) pass(work);
+}
+
+Making start(const Base& base, const JobSpec& spec, ProgramKind kind, std::string_view name) {
+  Making making{base, spec, kind};
+  making.program() = base.program;
+  making.program().name = name;
+  return making;
+}
+
+void run_step_passes(Making& making) {
+  run(step_passes, making);
+}
+
+void run_final_passes(Making& making) {
+  run(final_passes, making);
+}
+
+Program make(Making making) {
+  run_step_passes(making);
+  run_final_passes(making);
+  return std::move(making.program());
+}
+
+}  // namespace ztrain::program

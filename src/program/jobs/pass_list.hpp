@@ -1,0 +1,62 @@
+#pragma once
+// Every pass between a deck and the Programs of a job, in the order in which they run: a row each in
+// pass_list.cpp. What a pass does stands with it; a row says when it runs and what it is handed.
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "model/family.hpp"
+#include "program/jobs/job_base.hpp"
+#include "program/passes/place.hpp"
+
+namespace ztrain::program {
+
+/// The graph of a deck's model: its family's, after the passes that the deck asks for. What is trained and
+/// what is generated from a checkpoint is this.
+model::Graph model_graph(const config::Deck& deck, const model::Request& request);
+
+/// A graph on its way to one rank, and what the passes found out about it.
+struct RankGraph {
+  model::Graph graph;
+  const JobSpec& spec;
+  Coordinate at;
+  bool training = true;
+  Placed placed{};
+};
+
+/// The passes over the graph of one rank: its parts, its units.
+void run_graph_passes(RankGraph& work);
+
+/// The kinds of Programs that passes tell apart.
+enum class ProgramKind : std::uint8_t { load, train, evaluate, infer };
+
+/// A Program in the making.
+struct Making {
+  const Base& base;
+  const JobSpec& spec;
+  ProgramKind kind;
+  /// The micro-batches of the step that are expanded: of many alike only some are (program/ir/repeat.hpp).
+  std::vector<int> micros{0};
+  TensorId logits = no_tensor;  ///< of infer: where they go
+  Expanded step{};              ///< its Program is the one that is made
+  std::vector<ReducedGradient> gradients{};
+  /// By tensor, where micro-batches stand for others: what find_repeat gives.
+  std::vector<TensorId> images{};
+  bool given_up = false;  ///< those in the middle cannot stand for the others
+
+  bool repeats() const { return std::ssize(micros) < spec.micro_batches; }
+  Program& program() { return step.program; }
+};
+
+/// Of the persistent tensors so far.
+Making start(const Base& base, const JobSpec& spec, ProgramKind kind, std::string_view name);
+
+/// From the graph, or from the persistent tensors, to the ops that do it.
+void run_step_passes(Making& making);
+/// Dependencies, lifetimes, addresses, and the proof; stops where `given_up` is set.
+void run_final_passes(Making& making);
+/// Both.
+Program make(Making making);
+
+}  // namespace ztrain::program
