@@ -34,9 +34,9 @@ std::array<std::int64_t, tier_count> persistent_bytes(const Program& program);
 std::array<std::int64_t, tier_count> live_bytes(const Program& program);
 
 /// Proves one rank's Program: every transient tensor is written before it is read and not accessed outside
-/// [first, last]; conflicting accesses are ordered by stream order and `after` alone; tensors whose bytes
-/// overlap have disjoint lives, and every access of the earlier one is ordered before the first of the later.
-/// Throws Error with a sentence naming the ops and the tensor.
+/// [first, last]; nothing is overwritten that nobody has read; conflicting accesses are ordered by stream
+/// order and `after` alone; tensors whose bytes overlap have disjoint lives, and every access of the earlier
+/// one is ordered before the first of the later. Throws Error with a sentence naming the ops and the tensor.
 void verify_rank(const Program& program);
 
 /// Proves how every value of one rank's Program is spread over the ranks of each axis
@@ -45,6 +45,18 @@ void verify_rank(const Program& program);
 /// summed over just the axes it has to be. Programs that do not name their parameters are not looked at.
 /// Throws Error naming the op, the parameter and the axis.
 void verify_placements(const Program& program);
+
+/// Part of it: the gradient's norm counts each element once, whoever holds copies of it. Throws Error naming
+/// the parameter where this rank's part of the norm leaves out elements that it speaks for, or counts those
+/// that another rank counts: of copies over `replicate`, and over `tensor` of what is not cut there, the
+/// first rank's.
+void verify_owners(const Program& program);
+
+/// Part of it: an all-to-all sends blocks that lie one after another, a block for each rank. Before one by
+/// which split tokens become split columns, swap_blocks puts each rank's columns together; behind one by
+/// which columns become tokens it puts each token's together. Throws Error naming an op that reads blocks for
+/// rows, or rows for blocks, or cuts them otherwise.
+void verify_blocks(const Program& program);
 
 /// Proves the joint graph of a set of ranks: the k-th communication of a group is of the same kind, bytes and
 /// dtype on all its members, each send has its receive, and the graph of all ranks (communications merged

@@ -1,10 +1,9 @@
-#include "program/verify/owners.hpp"
-
 #include <algorithm>
 
 #include "base/error.hpp"
 #include "base/index.hpp"
 #include "program/ops/step_records.hpp"
+#include "program/passes/final_passes.hpp"
 
 namespace ztrain::program {
 namespace {

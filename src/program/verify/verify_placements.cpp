@@ -12,7 +12,6 @@
 #include "program/ops/op_type.hpp"
 #include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
-#include "program/verify/owners.hpp"
 #include "program/verify/placement_table.hpp"
 
 namespace ztrain::program {
@@ -387,6 +386,7 @@ void verify_placements(const Program& program) {
   if (program.parameters.empty()) return;
   Checker(program).run();
   verify_owners(program);
+  verify_blocks(program);
 }
 
 }  // namespace ztrain::program

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "program/ir/order.hpp"
 #include "program/ir/repeat.hpp"
+#include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
 
 namespace ztrain::program {
@@ -50,8 +51,11 @@ class Accesses {
     if (range.empty()) return;
     Records& records = records_[static_cast<std::size_t>(range.base)];
     check_life(range.base, id, op, records);
-    for (const Record& write : records.writes)
-      if (overlap(write, range)) require_ordered(write.op, "writes", op, "reads", id);
+    for (Record& write : records.writes) {
+      if (!overlap(write, range)) continue;
+      require_ordered(write.op, "writes", op, "reads", id);
+      write.read = true;
+    }
     if (!program_.tensor(range.base).persistent) check_written(range, id, op, records);
     for (Record& read : records.reads) {
       if (read.begin != range.begin || read.end != range.end) continue;
@@ -63,20 +67,7 @@ class Accesses {
   }
 
   void write(TensorId id, OpId op) {
-    const ByteRange range = byte_range(program_, id);
-    if (range.empty()) return;
-    Records& records = records_[static_cast<std::size_t>(range.base)];
-    check_life(range.base, id, op, records);
-    for (const Record& write : records.writes)
-      if (overlap(write, range)) require_ordered(write.op, "writes", op, "overwrites", id);
-    for (const Record& read : records.reads)
-      if (overlap(read, range)) require_ordered(read.op, "reads", op, "overwrites", id);
-    // All that this write covers is ordered before it, so whoever is ordered after this write is after that
-    // too.
-    const auto covered = [&](const Record& r) { return range.begin <= r.begin && r.end <= range.end; };
-    std::erase_if(records.writes, covered);
-    std::erase_if(records.reads, covered);
-    records.writes.push_back({range.begin, range.end, op});
+    for (const ByteRange& range : written_ranges(id, op)) write(range, id, op);
   }
 
   void release(TensorId id, OpId op) {
@@ -87,6 +78,7 @@ class Accesses {
   struct Record {
     std::int64_t begin, end;
     OpId op;
+    bool read = false;  ///< of a write: somebody has read some of it
   };
   struct Records {
     std::vector<Record> writes, reads;
@@ -96,6 +88,40 @@ class Accesses {
   static bool overlap(const Record& record, const ByteRange& range) {
     return record.begin < range.end && range.begin < record.end;
   }
+
+  /// All of it, but for the zeros between the gradients of a unit.
+  std::vector<ByteRange> written_ranges(TensorId id, OpId op) const {
+    ByteRange all = byte_range(program_, id);
+    if (program_.op(op).type != ZeroGaps::op) return {all};
+    std::vector<ByteRange> ranges;
+    const std::int64_t size = size_of(program_.tensor(id).dtype);
+    for (const Elements& gap : record_of<ZeroGaps>(program_.op(op).attributes).gaps)
+      ranges.push_back({all.base, all.begin + gap.begin * size, all.begin + (gap.begin + gap.count) * size});
+    return ranges;
+  }
+
+  void write(const ByteRange& range, TensorId id, OpId op) {
+    if (range.empty()) return;
+    Records& records = records_[static_cast<std::size_t>(range.base)];
+    check_life(range.base, id, op, records);
+    for (const Record& write : records.writes) {
+      if (!overlap(write, range)) continue;
+      require_ordered(write.op, "writes", op, "overwrites", id);
+      REQUIRE(write.read || program_.tensor(range.base).persistent || is_workspace(id),
+              "{} overwrites '{}' before any op has read what {} wrote there: it is lost",
+              describe(program_, op), program_.tensor(id).name, describe(program_, write.op));
+    }
+    for (const Record& read : records.reads)
+      if (overlap(read, range)) require_ordered(read.op, "reads", op, "overwrites", id);
+    // All that this write covers is ordered before it, so whoever is ordered after this write is after that
+    // too.
+    const auto covered = [&](const Record& r) { return range.begin <= r.begin && r.end <= range.end; };
+    std::erase_if(records.writes, covered);
+    std::erase_if(records.reads, covered);
+    records.writes.push_back({range.begin, range.end, op});
+  }
+
+  bool is_workspace(TensorId id) const { return program_.tensor(id).category == Category::workspace; }
 
   void check_life(TensorId base, TensorId id, OpId op, const Records& records) const {
     const Tensor& holder = program_.tensor(base);

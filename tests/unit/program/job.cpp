@@ -7,6 +7,7 @@
 #include <set>
 
 #include "kernel_interface/kernel_workspace.hpp"
+#include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
 #include "tests/support/small_job.hpp"
 
@@ -142,6 +143,48 @@ TEST(BrokenJob, EarlyReleaseIsRefused) {
   const std::string message = refusal([&] { verify_rank(job.train()); });
   EXPECT_NE(message.find("linear model.layers.0.mlp.down_proj"), std::string::npos) << message;
   EXPECT_NE(message.find("all_gather model.layers.0"), std::string::npos) << message;
+}
+
+/// Of an embedding that is the head too there are two gradients; the second adds to the first.
+TEST(BrokenJob, AGradientThatErasesAnotherIsRefused) {
+  int erased = 0;
+  const Program good = compile(model::decoder(test::small_dims(2, true), {32, DType::bf16, {}}),
+                               spec_on(1, 2, find_strategy("FULL_SHARD")), 0)
+                           .train();
+  for (std::size_t i = 0; i < good.ops.size(); ++i) {
+    if (!good.ops[i].attributes.integer("accumulate", 0) || good.ops[i].communicates()) continue;
+    Program bad = good;
+    bad.ops[i].attributes.set("accumulate", std::int64_t{0});
+    for (const TensorId t : bad.ops[i].outputs) std::erase(bad.ops[i].inputs, t);
+    const std::string said = refusal([&] { verify_rank(bad); });
+    EXPECT_NE(said.find(" overwrites '"), std::string::npos)
+        << describe(good, static_cast<OpId>(i)) << ": " << said;
+    ++erased;
+  }
+  EXPECT_GT(erased, 0);
+}
+
+/// Between the gradients of a unit, and in rows that another rank computes with, there are zeros.
+TEST(BrokenJob, GapsThatAreNotZeroedAndGradientsThatAreAreRefused) {
+  JobSpec spec = spec_on(1, 2, find_strategy("FULL_SHARD"));
+  spec.mesh[Axis::tensor] = 4;  // of 5 heads of keys
+  spec.tensor = model::decoder_tensor_plan(test::small_dims(2, false), 4);
+  const Program good = compile(small_model(), spec, 1).train();
+  const std::size_t i = find_op(good, ZeroGaps::op, 1);
+  const std::vector<Elements> gaps = record_of<ZeroGaps>(good.ops[i].attributes).gaps;
+  const auto with = [&](std::size_t which, Elements gap) {
+    Program bad = good;
+    edit<ZeroGaps>(bad.ops[i].attributes, [&](ZeroGaps& zero) { zero.gaps[which] = gap; });
+    return refusal([&] { verify_rank(bad); });
+  };
+  for (std::size_t g = 0; g < gaps.size(); ++g) {
+    EXPECT_NE(with(g, {gaps[g].begin, gaps[g].count - 1}).find("before any op writes byte"),
+              std::string::npos);
+    EXPECT_NE(with(g, {gaps[g].begin + 1, gaps[g].count - 1}).find("before any op writes byte"),
+              std::string::npos);
+    EXPECT_NE(with(g, {gaps[g].begin - 1, gaps[g].count + 1}).find("it is lost"), std::string::npos);
+  }
+  EXPECT_EQ(with(0, gaps[0]), "");
 }
 
 TEST(BrokenJob, SwappedCollectivesOnOneRankAreRefused) {

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <set>
 
 #include "program/ir/placement.hpp"
+#include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
 #include "program/passes/place.hpp"
 #include "tests/support/small_job.hpp"
@@ -249,6 +251,32 @@ TEST(Placements, AttentionToKeysOfItsOwnRankAloneIsRefused) {
   const std::string said = refusal([&] { verify_placements(broken); });
   EXPECT_NE(said.find("attention"), std::string::npos) << said;
   EXPECT_NE(said.find("is split along dim 0 over context"), std::string::npos) << said;
+}
+
+/// Planted: each swap_blocks of a job left out or cut otherwise.
+TEST(Placements, BlocksThatAreNotThoseOfTheExchangeAreRefused) {
+  const Program good =
+      compile(model_for(by_heads(2, 2, 1, "FULL_SHARD")), by_heads(2, 2, 1, "FULL_SHARD"), 0).train();
+  const std::vector<std::function<void(Program&, std::size_t)>> changes{
+      [](Program& p, std::size_t i) { p.ops[i].type = "copy"; },
+      [](Program& p, std::size_t i) {
+        edit<SwapBlocks>(p.ops[i].attributes, [](SwapBlocks& cut) { std::swap(cut.outer, cut.inner); });
+      },
+      [](Program& p, std::size_t i) {
+        edit<SwapBlocks>(p.ops[i].attributes, [](SwapBlocks& cut) { cut.outer *= 2, cut.inner *= 2; });
+      }};
+  int swaps = 0;
+  for (std::size_t i = 0; i < good.ops.size(); ++i) {
+    if (good.ops[i].type != SwapBlocks::op) continue;
+    ++swaps;
+    for (std::size_t f = 0; f < changes.size(); ++f) {
+      Program bad = good;
+      changes[f](bad, i);
+      EXPECT_NE(refusal([&] { verify_placements(bad); }), "")
+          << f << " " << describe(good, static_cast<OpId>(i));
+    }
+  }
+  EXPECT_GT(swaps, 20);
 }
 
 TEST(Placements, HeadsThatDoNotDivideOverContextAreRefused) {

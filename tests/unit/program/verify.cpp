@@ -65,15 +65,16 @@ TEST(Link, ViewsConflictOnlyWhereTheirBytesOverlap) {
   const TensorId left = b.view("left", flat, 0, 100), middle = b.view("middle", flat, 50, 100);
   const TensorId right = b.view("right", flat, 150, 150);
   const OpId fill = b.op("fill", Stream::compute, {}, {flat});
+  const OpId look = b.op("look", Stream::compute, {flat}, {});
   const OpId w = b.op("write", Stream::gather, {}, {left});
   const OpId r = b.op("read", Stream::copy, {right}, {});
   const OpId m = b.op("read", Stream::reduce, {middle}, {});
   const OpId o = b.op("write", Stream::io, {}, {right});
   b.finish();
-  EXPECT_EQ(b.program.op(w).after, std::vector<OpId>{fill});
+  EXPECT_EQ(b.program.op(w).after, std::vector<OpId>{look});
   EXPECT_EQ(b.program.op(r).after, std::vector<OpId>{fill});
   EXPECT_EQ(b.program.op(m).after, std::vector<OpId>{w});
-  EXPECT_EQ(b.program.op(o).after, std::vector<OpId>{r});
+  EXPECT_EQ(b.program.op(o).after, (std::vector<OpId>{look, r}));
   EXPECT_EQ(refusal_of(b.program), "accepted");
 }
 
@@ -148,6 +149,20 @@ TEST(VerifyRank, RefusesAHoleBetweenWrites) {
   b.op("use", Stream::compute, {t}, {});
   b.finish();
   expect_says(refusal_of(b.program), {"(op 3) reads 't' before any op writes byte 80 of it"});
+}
+
+TEST(VerifyRank, RefusesToLoseWhatNobodyHasRead) {
+  Builder b;
+  const TensorId flat = b.transient("flat", 300);
+  const TensorId left = b.view("left", flat, 0, 100);
+  b.op("fill", Stream::compute, {}, {flat});
+  b.op("fill again", Stream::compute, {}, {left});
+  b.op("read", Stream::compute, {flat}, {});
+  b.finish();
+  const std::string said = refusal_of(b.program);
+  EXPECT_NE(said.find("fill again of step 1 (op 1) overwrites 'left' before any op has read"),
+            std::string::npos)
+      << said;
 }
 
 TEST(VerifyRank, RefusesOverlapBadEdgesAndBadViews) {

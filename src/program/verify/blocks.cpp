@@ -1,0 +1,93 @@
+#include <fmt/format.h>
+
+#include <map>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/shape.hpp"
+#include "program/ops/step_records.hpp"
+#include "program/passes/final_passes.hpp"
+
+namespace ztrain::program {
+namespace {
+
+/// Tensors whose bytes are a block for each of so many ranks, and not rows of columns.
+class Blocks {
+ public:
+  explicit Blocks(const Program& program) : program_(program) {}
+
+  void visit(OpId id) {
+    id_ = id;
+    const Op& op = program_.op(id);
+    if (op.type == SwapBlocks::op) return swap(op);
+    if (op.comm.kind == CommKind::all_to_all) return exchange(op);
+    for (const TensorId t : op.inputs)
+      if (blocks_of(t) > 0) refuse(t, "holds blocks for {} ranks, and is read as rows", blocks_of(t));
+    for (const TensorId t : op.outputs) blocks_.erase(program_.storage(t));
+  }
+
+ private:
+  /// 0: rows.
+  std::int64_t blocks_of(TensorId t) const {
+    const auto it = blocks_.find(program_.storage(t));
+    return it == blocks_.end() ? 0 : it->second;
+  }
+
+  template <class... Values>
+  [[noreturn]] void refuse(TensorId t, fmt::format_string<Values...> text, Values... values) const {
+    fail("{}: '{}' {}", describe(program_, id_), program_.tensor(t).name,
+         fmt::format(text, std::forward<Values>(values)...));
+  }
+
+  void require_shape(TensorId t, const Shape& shape) const {
+    if (program_.tensor(t).shape != shape)
+      refuse(t, "is {}, and {} come of it", ztrain::to_string(program_.tensor(t).shape),
+             ztrain::to_string(shape));
+  }
+
+  /// Rows become blocks, or blocks rows.
+  void swap(const Op& op) {
+    const TensorId x = op.inputs[SwapBlocks::x], y = op.outputs[SwapBlocks::y];
+    const Shape& from = program_.tensor(x).shape;
+    const auto cut = record_of<SwapBlocks>(op.attributes);
+    const std::int64_t blocks = blocks_of(x);
+    const std::int64_t rows = blocks > 0 ? cut.inner : cut.outer, ranks = blocks > 0 ? cut.outer : cut.inner;
+    if (blocks > 0 ? ranks != blocks || rows * ranks != from[0] : rows != from[0] || from[1] % ranks != 0)
+      refuse(x, "is {}, and taken for {} rows of blocks for {} ranks", ztrain::to_string(from), rows, ranks);
+    if (blocks > 0) {
+      require_shape(y, {rows, from[1] * ranks});
+      blocks_.erase(program_.storage(y));
+    } else {
+      require_shape(y, from);
+      blocks_[program_.storage(y)] = ranks;
+    }
+  }
+
+  /// A block goes to each rank, and one comes from each.
+  void exchange(const Op& op) {
+    const TensorId x = op.inputs[0], y = op.outputs[0];
+    const Shape& from = program_.tensor(x).shape;
+    const std::int64_t ranks = program_.mesh.size(op.comm.axes), blocks = blocks_of(x);
+    if (blocks > 0) {
+      if (blocks != ranks) refuse(x, "holds blocks for {} ranks, and goes to {}", blocks, ranks);
+      require_shape(y, {from[0] * ranks, from[1] / ranks});
+      blocks_.erase(program_.storage(y));
+    } else {
+      require_shape(y, from);
+      blocks_[program_.storage(y)] = ranks;
+    }
+  }
+
+  const Program& program_;
+  OpId id_ = -1;
+  std::map<TensorId, std::int64_t> blocks_;  ///< by tensor that holds bytes
+};
+
+}  // namespace
+
+void verify_blocks(const Program& program) {
+  Blocks blocks(program);
+  for (OpId id = 0; id < static_cast<OpId>(program.ops.size()); ++id) blocks.visit(id);
+}
+
+}  // namespace ztrain::program
