@@ -28,20 +28,19 @@ kernels::AttentionSpec attention_spec(const Binding& b, kernels::Direction direc
 template <class Operand>
 auto parts_of_attention(const Binding& b, const Operand& operand) {
   using Pointer = decltype(operand(0));
-  const Pointer q = operand(0);
-  if (!b.record<Attention>().joined) return std::array<Pointer, 3>{q, operand(1), operand(2)};
+  const Pointer q = operand(Attention::q);
+  if (!b.record<Attention>().joined)
+    return std::array<Pointer, 3>{q, operand(Attention::k), operand(Attention::v)};
   const AttentionShape s = shape_of(b);
   const std::int64_t head = s.head_dim * size_of(b.in(Attention::q).dtype);
   return std::array<Pointer, 3>{q, q + s.heads * head, q + (s.heads + s.kv_heads) * head};
 }
 
-/// The number of the input behind q, k and v.
-std::size_t take_qkv(const Binding& b, kernels::AttentionOperands& p) {
+void take_qkv(const Binding& b, kernels::AttentionOperands& p) {
   const auto [q, k, v] = parts_of_attention(b, [&](std::size_t i) { return b.input<std::byte>(i); });
   p.q = q;
   p.k = k;
   p.v = v;
-  return b.record<Attention>().held();
 }
 
 /// CPUs have one way of it.
@@ -68,8 +67,8 @@ Bound prepared(const Binding& b, const kernels::AttentionSpec& spec, const kerne
 Bound bind_attention(const Binding& b) {
   const bool workspace = b.op.outputs.size() > Attention::workspace;
   kernels::AttentionOperands p;
-  const std::size_t last = take_qkv(b, p);
-  p.document_start = b.input<std::int32_t>(last);
+  take_qkv(b, p);
+  p.document_start = b.input<std::int32_t>(b.record<Attention>().document_start());
   p.o = b.output<std::byte>(Attention::o);
   p.lse = b.output<std::byte>(Attention::lse);
   if (workspace) p.workspace = b.output<std::byte>(Attention::workspace);
@@ -79,17 +78,19 @@ Bound bind_attention(const Binding& b) {
 
 Bound bind_attention_grad(const Binding& b) {
   kernels::AttentionOperands p;
-  const std::size_t next = take_qkv(b, p);
-  p.o = b.input<std::byte>(next);
-  p.lse = b.input<std::byte>(next + 1);
-  p.dout = b.input<std::byte>(next + 2);
-  p.document_start = b.input<std::int32_t>(next + 3);
+  take_qkv(b, p);
+  const auto record = b.record<AttentionGrad>();
+  p.o = b.input<std::byte>(record.attended());
+  p.lse = b.input<std::byte>(record.log_sums());
+  p.dout = b.input<std::byte>(record.dout());
+  p.document_start = b.input<std::int32_t>(record.document_start());
   const auto [dq, dk, dv] = parts_of_attention(b, [&](std::size_t i) { return b.output<std::byte>(i); });
   p.dq = dq;
   p.dk = dk;
   p.dv = dv;
-  p.workspace = b.output<std::byte>(next);
-  return prepared(b, attention_spec(b, kernels::Direction::backward, elements(b.out(next).shape)), p);
+  p.workspace = b.output<std::byte>(record.spare());
+  return prepared(b, attention_spec(b, kernels::Direction::backward, elements(b.out(record.spare()).shape)),
+                  p);
 }
 
 Bound bind_cache_append(const Binding& b) {

@@ -40,24 +40,32 @@ Bound quantize(const Binding& b) {
           nullptr};
 }
 
-/// C[m, n] of A[m, k] and B[n, k]: operands A, its scales, B, its scales. bias: null for none.
+/// y [m, n] of a [m, k] and b [n, k]: the operands of all products of codes, whatever these call them.
+struct Product {
+  enum In : std::size_t { a, a_scales, b, b_scales };
+  enum Out : std::size_t { y, workspace };
+};
+
+/// bias: null for none.
 Bound fp8_product(const Binding& b, bool rowwise, const std::byte* bias) {
   require_aligned(b);
   kernels::GemmFp8Shape shape;
-  shape.m = b.in(0).shape[0];
-  shape.n = b.in(2).shape[0];
-  shape.k = b.in(0).shape[1];
+  shape.m = b.in(Product::a).shape[0];
+  shape.n = b.in(Product::b).shape[0];
+  shape.k = b.in(Product::a).shape[1];
   shape.scales = rowwise ? kernels::Fp8Scales::rowwise : kernels::Fp8Scales::tensorwise;
   shape.accumulate = accumulates(b);
   shape.bias = bias != nullptr;
   shape.fast_accumulation = b.op.type == LinearFp8::op;
-  auto gemm = kernels::make_gemm_fp8(shape, {b.in(0).dtype, b.in(2).dtype, b.out(0).dtype});
+  auto gemm = kernels::make_gemm_fp8(
+      shape, {b.in(Product::a).dtype, b.in(Product::b).dtype, b.out(Product::y).dtype});
   gemm->prepare(b.exec);
   // std::function wants copyable captures.
-  return {[&exec = b.exec, g = std::shared_ptr<kernels::GemmFp8>(std::move(gemm)), x = b.input<std::byte>(0),
-           x_scale = b.input<float>(1), y = b.input<std::byte>(2), y_scale = b.input<float>(3), bias,
-           out = b.output<std::byte>(0), workspace = b.output<std::byte>(1)] {
-            g->run(exec, x, x_scale, y, y_scale, bias, out, workspace);
+  return {[&exec = b.exec, g = std::shared_ptr<kernels::GemmFp8>(std::move(gemm)),
+           a = b.input<std::byte>(Product::a), a_scales = b.input<float>(Product::a_scales),
+           other = b.input<std::byte>(Product::b), other_scales = b.input<float>(Product::b_scales), bias,
+           y = b.output<std::byte>(Product::y), workspace = b.output<std::byte>(Product::workspace)] {
+            g->run(exec, a, a_scales, other, other_scales, bias, y, workspace);
           },
           nullptr};
 }
@@ -68,7 +76,7 @@ Bound prepared(const Binding& b, std::shared_ptr<kernels::Fp8Launch> launch) {
 
 Bound bind_fp8_quantize(const Binding& b) {
   require_aligned(b);
-  if (b.out(0).dtype == DType::f8e4m3) return quantize<f8e4m3>(b);
+  if (b.out(Fp8Quantize::codes).dtype == DType::f8e4m3) return quantize<f8e4m3>(b);
   return quantize<f8e5m2>(b);
 }
 

@@ -10,7 +10,9 @@ runtime::Communicator& group(const Binding& b) {
 }
 
 Bound bind_all_gather(const Binding& b) {
-  return {nullptr, group(b).all_gather(b.input<std::byte>(0), b.output<std::byte>(0), b.in(0).bytes())};
+  using Op = program::AllGather;
+  return {nullptr, group(b).all_gather(b.input<std::byte>(Op::shard), b.output<std::byte>(Op::full),
+                                       b.in(Op::shard).bytes())};
 }
 
 Bound bind_reduce_scatter(const Binding& b) {
@@ -24,34 +26,38 @@ Bound bind_reduce_scatter(const Binding& b) {
 }
 
 Bound bind_all_reduce(const Binding& b) {
-  return {nullptr,
-          group(b).all_reduce(b.input<std::byte>(0), b.output<std::byte>(0), b.out(0).dtype,
-                              elements(b.out(0).shape), b.output<std::byte>(program::AllReduce::workspace))};
+  using Op = program::AllReduce;
+  const program::Tensor& y = b.out(Op::y);
+  return {nullptr, group(b).all_reduce(b.input<std::byte>(Op::x), b.output<std::byte>(Op::y), y.dtype,
+                                       elements(y.shape), b.output<std::byte>(Op::workspace))};
 }
 
 Bound bind_all_to_all(const Binding& b) {
+  using Op = program::AllToAll;
   runtime::Communicator& comm = group(b);
-  return {nullptr,
-          comm.all_to_all(b.input<std::byte>(0), b.output<std::byte>(0), b.in(0).bytes() / comm.size())};
+  return {nullptr, comm.all_to_all(b.input<std::byte>(Op::x), b.output<std::byte>(Op::y),
+                                   b.in(Op::x).bytes() / comm.size())};
 }
 
 Bound bind_shift(const Binding& b) {
-  return {nullptr,
-          group(b).shift(b.input<std::byte>(0), b.output<std::byte>(0), b.in(0).bytes(), b.op.comm.peer)};
+  using Op = program::Shift;
+  return {nullptr, group(b).shift(b.input<std::byte>(Op::x), b.output<std::byte>(Op::y), b.in(Op::x).bytes(),
+                                  b.op.comm.peer)};
 }
 
 Bound bind_broadcast(const Binding& b) {
+  using Op = program::Broadcast;
   const bool root = b.op.outputs.empty();
-  return {nullptr, group(b).broadcast(root ? b.input<std::byte>(0) : b.output<std::byte>(0),
-                                      root ? b.in(0).bytes() : b.out(0).bytes(), b.op.comm.peer)};
+  return {nullptr, group(b).broadcast(root ? b.input<std::byte>(Op::x) : b.output<std::byte>(Op::y),
+                                      root ? b.in(Op::x).bytes() : b.out(Op::y).bytes(), b.op.comm.peer)};
 }
 
 /// The pair's first member sends to its second.
 Bound bind_send(const Binding& b) {
-  return {nullptr, group(b).send(b.input<std::byte>(0), b.in(0).bytes(), 1)};
+  return {nullptr, group(b).send(b.input<std::byte>(program::Send::x), b.in(program::Send::x).bytes(), 1)};
 }
 Bound bind_recv(const Binding& b) {
-  return {nullptr, group(b).recv(b.output<std::byte>(0), b.out(0).bytes(), 0)};
+  return {nullptr, group(b).recv(b.output<std::byte>(program::Recv::y), b.out(program::Recv::y).bytes(), 0)};
 }
 
 }  // namespace

@@ -33,13 +33,13 @@ std::pair<Columns<T>, Columns<T>> halves(Matrix<T> both) {
 /// Of `count` operands: gate and up, or what holds both.
 template <class T>
 std::pair<Columns<const T>, Columns<const T>> gate_and_up_in(const Binding& b, std::size_t count) {
-  if (count == 1) return halves(in_matrix<T>(b, 0));
-  return {in_matrix<T>(b, 0), in_matrix<T>(b, 1)};
+  if (count == 1) return halves(in_matrix<T>(b, Swiglu::gate));
+  return {in_matrix<T>(b, Swiglu::gate), in_matrix<T>(b, Swiglu::up)};
 }
 template <class T>
 std::pair<Columns<T>, Columns<T>> gate_and_up_out(const Binding& b, std::size_t count) {
-  if (count == 1) return halves(out_matrix<T>(b, 0));
-  return {out_matrix<T>(b, 0), out_matrix<T>(b, 1)};
+  if (count == 1) return halves(out_matrix<T>(b, Swiglu::gate));
+  return {out_matrix<T>(b, Swiglu::gate), out_matrix<T>(b, Swiglu::up)};
 }
 
 /// Of a table that is split over an axis.
@@ -167,10 +167,10 @@ Bound bind_swiglu(const Binding& b) {
 
 Bound bind_swiglu_grad(const Binding& b) {
   return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const std::size_t held_in = b.op.inputs.size() - 1;
-    const auto [gate, up] = gate_and_up_in<T>(b, held_in);
-    const auto dy = in_matrix<T>(b, held_in);
-    const auto [dgate, dup] = gate_and_up_out<T>(b, held_in);
+    const std::size_t last = SwigluGrad::dy(b.op.inputs.size());
+    const auto [gate, up] = gate_and_up_in<T>(b, last);
+    const auto dy = in_matrix<T>(b, last);
+    const auto [dgate, dup] = gate_and_up_out<T>(b, last);
     return {[&exec = b.exec, gate, up, dy, dgate, dup] {
               kernels::swiglu_backward<T>(exec, gate, up, dy, dgate, dup);
             },

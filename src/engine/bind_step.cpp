@@ -11,24 +11,26 @@ namespace ztrain::engine {
 namespace {
 
 Bound bind_copy(const Binding& b) {
-  return {[&exec = b.exec, from = b.input<std::byte>(0), to = b.output<std::byte>(0),
-           bytes = b.in(0).bytes()] { kernels::copy(exec, from, to, bytes); },
+  return {[&exec = b.exec, from = b.input<std::byte>(Copy::x), to = b.output<std::byte>(Copy::y),
+           bytes = b.in(Copy::x).bytes()] { kernels::copy(exec, from, to, bytes); },
           nullptr};
 }
 
 Bound bind_cast(const Binding& b) {
-  return with_type(b.in(0).dtype, [&]<class A>(Type<A>) {
-    return with_type(b.out(0).dtype, [&]<class B>(Type<B>) -> Bound {
-      const auto from = in_vector<A>(b, 0);
-      const auto to = out_vector<B>(b, 0);
+  using Op = program::Cast;
+  return with_type(b.in(Op::x).dtype, [&]<class A>(Type<A>) {
+    return with_type(b.out(Op::y).dtype, [&]<class B>(Type<B>) -> Bound {
+      const auto from = in_vector<A>(b, Op::x);
+      const auto to = out_vector<B>(b, Op::y);
       return {[&exec = b.exec, from, to] { kernels::cast<A, B>(exec, from, to); }, nullptr};
     });
   });
 }
 
 Bound bind_zero_gaps(const Binding& b) {
-  return {[&exec = b.exec, to = b.output<std::byte>(0), width = size_of(b.out(0).dtype),
-           gaps = b.record<program::ZeroGaps>().gaps] {
+  using Op = program::ZeroGaps;
+  return {[&exec = b.exec, to = b.output<std::byte>(Op::gradient), width = size_of(b.out(Op::gradient).dtype),
+           gaps = b.record<Op>().gaps] {
             for (const program::Elements& gap : gaps)
               kernels::zero(exec, to + gap.begin * width, gap.count * width);
           },
@@ -69,18 +71,19 @@ Bound bind_step_partials(const Binding& b) {
       weight.push_back({b.input<double>(i) + at + 1, record.counts_loss});
     }
   }
-  return {[&exec = b.exec, out = b.output<StepPartial>(0), loss, weight, squares] {
-            kernels::sum_terms(exec, loss, &out->loss_sum);
-            kernels::sum_terms(exec, weight, &out->weight_sum);
-            kernels::sum_exact(exec, squares, &out->squares);
-          },
-          nullptr};
+  return {
+      [&exec = b.exec, out = b.output<StepPartial>(program::StepPartials::partials), loss, weight, squares] {
+        kernels::sum_terms(exec, loss, &out->loss_sum);
+        kernels::sum_terms(exec, weight, &out->weight_sum);
+        kernels::sum_exact(exec, squares, &out->squares);
+      },
+      nullptr};
 }
 
 Bound bind_finish_step(const Binding& b) {
   using Op = program::FinishStep;
   const Vector<const StepPartial> partials{b.input<StepPartial>(Op::partials), b.in(Op::partials).shape[0]};
-  auto* scalars = b.output<StepScalars>(0);
+  auto* scalars = b.output<StepScalars>(Op::finished);
   return {[&exec = b.exec, partials, scalars] { kernels::finish_step(exec, partials, scalars); }, nullptr};
 }
 

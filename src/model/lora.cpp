@@ -30,7 +30,7 @@ bool is_target(const std::string& target, const std::string& module) {
 /// loss is wanted it is one op with it.
 bool is_linear_layer(const Graph& graph, const Node& node) {
   if (node.op != Linear::op || node.piece == "head") return false;
-  const int p = graph.value(node.inputs[1]).parameter;
+  const int p = graph.value(node.inputs[Linear::weight]).parameter;
   return p >= 0 && graph.parameters[static_cast<std::size_t>(p)].name == node.name + ".weight";
 }
 
@@ -69,8 +69,8 @@ class Adapter {
  private:
   /// Emits the layer, then the ops that add to what it gives. What read its output reads the sum.
   void add_beside(Node layer) {
-    const ValueId x = layer.inputs[0], y = layer.outputs[0];
-    const Value weight = graph_.value(layer.inputs[1]);
+    const ValueId x = layer.inputs[Linear::x], y = layer.outputs[Linear::y];
+    const Value weight = graph_.value(layer.inputs[Linear::weight]);
     const std::int64_t n = weight.shape[0], k = weight.shape[1], tokens = graph_.value(x).shape[0];
     const Shape narrow{tokens, lora_.rank};
     const int unit = graph_.parameters[static_cast<std::size_t>(weight.parameter)].unit;
@@ -80,7 +80,7 @@ class Adapter {
     const ValueId b = parameter(layer.name + lora_b_suffix, {n, lora_.rank}, weight.dtype, unit);
     graph_.parameters.back().init = Init::zeros;
 
-    layer.outputs[0] = value(layer.name + ".frozen", graph_.value(y));
+    layer.outputs[Linear::y] = value(layer.name + ".frozen", graph_.value(y));
     graph_.nodes.push_back(layer);
     const ValueId kept = lora_.dropout > 0 ? dropout(layer, x) : x;
     const ValueId inner = emit(layer, Linear{}, ".lora_A", {kept, a}, narrow);
@@ -90,7 +90,7 @@ class Adapter {
     Node sum = layer;
     sum.op = Add::op;
     sum.name = layer.name + ".lora_sum";
-    sum.inputs = {layer.outputs[0], added};
+    sum.inputs = {layer.outputs[Linear::y], added};
     sum.outputs = {y};
     sum.attributes = {};
     graph_.nodes.push_back(std::move(sum));
@@ -105,7 +105,7 @@ class Adapter {
   template <class Record>
   ValueId emit(const Node& beside, const Record& record, const char* suffix, std::vector<ValueId> inputs,
                Shape shape) {
-    Value v = graph_.value(beside.outputs[0]);
+    Value v = graph_.value(beside.outputs[Linear::y]);
     v.shape = std::move(shape);
     const ValueId out = value(beside.name + suffix, std::move(v));
     graph_.nodes.push_back({std::string(Record::op),

@@ -22,6 +22,9 @@ struct Count {
 };
 inline constexpr std::size_t any_number = 1 << 20;
 
+/// The attribute of ops that may add to their last outputs.
+inline constexpr const char* accumulate_key = "accumulate";
+
 /// A record without constants.
 struct NoConstants {
   static constexpr auto fields() { return std::tuple{}; }
@@ -49,7 +52,7 @@ struct EmbeddingGrad {
   bool accumulate = false;
   static constexpr auto fields() {
     return std::tuple{Unusual{"first_row", &EmbeddingGrad::first_row}, Unusual{"rows", &EmbeddingGrad::rows},
-                      Given{"accumulate", &EmbeddingGrad::accumulate}};
+                      Given{accumulate_key, &EmbeddingGrad::accumulate}};
   }
 };
 
@@ -84,7 +87,7 @@ struct RmsNormGrad {
   bool of_heads = false;
   bool has_addend = false;
   static constexpr auto fields() {
-    return std::tuple{Given{"accumulate", &RmsNormGrad::accumulate},
+    return std::tuple{Given{accumulate_key, &RmsNormGrad::accumulate},
                       Unusual{"of_heads", &RmsNormGrad::of_heads}, Given{"addend", &RmsNormGrad::has_addend}};
   }
 };
@@ -114,7 +117,7 @@ struct LinearGradInput {
   bool accumulate = false;
   std::int64_t parts = 1;
   static constexpr auto fields() {
-    return std::tuple{Given{"accumulate", &LinearGradInput::accumulate},
+    return std::tuple{Given{accumulate_key, &LinearGradInput::accumulate},
                       Given{"parts", &LinearGradInput::parts}};
   }
 };
@@ -127,7 +130,7 @@ struct LinearGradWeight {
   bool accumulate = false;
   std::int64_t parts = 1;
   static constexpr auto fields() {
-    return std::tuple{Given{"accumulate", &LinearGradWeight::accumulate},
+    return std::tuple{Given{accumulate_key, &LinearGradWeight::accumulate},
                       Given{"parts", &LinearGradWeight::parts}};
   }
 };
@@ -140,7 +143,7 @@ struct LinearGradBias {
   bool accumulate = false;
   std::int64_t parts = 1;
   static constexpr auto fields() {
-    return std::tuple{Given{"accumulate", &LinearGradBias::accumulate},
+    return std::tuple{Given{accumulate_key, &LinearGradBias::accumulate},
                       Given{"parts", &LinearGradBias::parts}};
   }
 };
@@ -190,8 +193,9 @@ struct Attention {
   bool deterministic = true;
   std::int64_t keys = 0, first_query = 0;
   bool joined = false;
-  /// The inputs that hold q, k and v; the next is document_start, or o of the gradient.
+  /// The inputs that hold q, k and v.
   constexpr std::size_t held() const { return joined ? 1 : 3; }
+  constexpr std::size_t document_start() const { return held(); }
   static constexpr auto fields() {
     return std::tuple{
         Given{"heads", &Attention::heads},           Given{"kv_heads", &Attention::kv_heads},
@@ -204,6 +208,11 @@ struct Attention {
 /// q, k, v (or qkv), o, lse, do, document_start -> dq, dk, dv (or dqkv), workspace.
 struct AttentionGrad : Attention {
   static constexpr std::string_view op = "attention_grad";
+  constexpr std::size_t attended() const { return held(); }
+  constexpr std::size_t log_sums() const { return held() + 1; }
+  constexpr std::size_t dout() const { return held() + 2; }
+  constexpr std::size_t document_start() const { return held() + 3; }
+  constexpr std::size_t spare() const { return held(); }  ///< the workspace
   static constexpr Count reads{5, 7}, writes{2, 4};
 };
 /// rows [T, heads * head_dim], begin [1], cache [heads * capacity, head_dim] -> the cache, whose rows from
@@ -232,6 +241,8 @@ struct Swiglu : NoConstants {
 /// gate, up, dy -> dgate, dup, or gate_up, dy -> dgate_up.
 struct SwigluGrad : NoConstants {
   static constexpr std::string_view op = "swiglu_grad";
+  /// The last of so many inputs.
+  static constexpr std::size_t dy(std::size_t inputs) { return inputs - 1; }
   static constexpr Count reads{2, 3}, writes{1, 2};
 };
 /// x, addend -> x + addend.
@@ -253,6 +264,7 @@ struct Scale {
 /// x [T, n], scalars -> y; nodes read x alone, and outside training y is x.
 struct Dropout {
   static constexpr std::string_view op = "dropout";
+  static constexpr const char* first_token_key = "first_token";
   enum In : std::size_t { x, scalars };
   enum Out : std::size_t { y };
   static constexpr Count reads = 2, writes = 1;
@@ -263,7 +275,7 @@ struct Dropout {
   std::int64_t part_of = 0, part_begin = 0;
   static constexpr auto fields() {
     return std::tuple{Given{"rate", &Dropout::rate}, Given{"key", &Dropout::key},
-                      Given{"first_token", &Dropout::first_token}, Unusual{"part_of", &Dropout::part_of},
+                      Given{first_token_key, &Dropout::first_token}, Unusual{"part_of", &Dropout::part_of},
                       Unusual{"part_begin", &Dropout::part_begin}};
   }
 };

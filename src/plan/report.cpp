@@ -341,8 +341,7 @@ std::vector<Cost> costs_by_strategy(const Question& question, const Cost& own) {
 
 double classic_of(const Cost& c) {
   const program::Strategy& strategy = program::find_strategy(c.deck.sharding.strategy);
-  const int shards = c.mesh[Axis::shard] * c.mesh[Axis::context],
-            slices = c.mesh[Axis::pipeline] * c.mesh[Axis::tensor];
+  const int shards = c.mesh.size(state_axes), slices = c.mesh[Axis::pipeline] * c.mesh[Axis::tensor];
   return classic_bytes(static_cast<double>(c.trained) / slices, strategy, shards,
                        static_cast<double>(c.parameters - c.trained) / slices);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "program/ops/step_records.hpp"
 
 namespace ztrain::program {
 
@@ -18,7 +19,7 @@ ByteRange byte_range(const Program& program, TensorId id) {
 }
 
 bool is_release(const Op& op) {
-  return op.type == "release";
+  return op.type == Release::op;
 }
 
 Order::Order(const Program& program) : program_(program), clocks_(program.ops.size(), no_ops) {}

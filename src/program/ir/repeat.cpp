@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/index.hpp"
+#include "model/op_records.hpp"
 #include "program/ir/order.hpp"
 
 namespace ztrain::program {
@@ -71,7 +72,7 @@ class Copies {
       if (key != other_key) return false;
       if (value == other) continue;
       const auto *from = std::get_if<std::int64_t>(&value), *to = std::get_if<std::int64_t>(&other);
-      if (key != "first_token" || !from || !to || (*to - *from) % repeat_.times != 0) return false;
+      if (key != Dropout::first_token_key || !from || !to || (*to - *from) % repeat_.times != 0) return false;
       attributes_.push_back({id, key, (*to - *from) / repeat_.times});
     }
     return true;

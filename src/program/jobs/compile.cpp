@@ -149,8 +149,8 @@ bool ends_may_fit(const Base& base, const JobSpec& spec, const MayFit& may_fit) 
 std::optional<Program> train_program(const Base& base, const JobSpec& spec, const MayFit& may_fit) {
   if (!ends_may_fit(base, spec, may_fit)) return std::nullopt;
   const std::vector<int> some = micros_to_compile(spec.micro_batches);
-  if (std::ssize(some) < spec.micro_batches && spec.schedule.repeats && !spec.every_micro_batch &&
-      spec.program_passes.empty()) {
+  if (!spec.every_micro_batch && spec.program_passes.empty() &&
+      middle_repeats(spec.schedule, some, spec.micro_batches)) {
     Making step = step_of(base, spec, some);
     if (may_fit && !may_fit(least_of(step.program()))) return std::nullopt;
     run_final_passes(step);

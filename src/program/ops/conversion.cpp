@@ -29,9 +29,9 @@ AxisSet axes_of(const model::Node& node) {
 /// The gradient of the node's input, by an op that communicates; an earlier contribution is added behind it.
 template <class Emit>
 void convert_gradient(Tape& t, const model::Node& n, const Emit& emit) {
-  const auto [dx, addend] = t.target_with_addend(n.inputs[0]);
-  emit(t.gradient(n.outputs[0]), dx);
-  if (addend != no_tensor) t.pass(n.inputs[0], addend);
+  const auto [dx, addend] = t.target_with_addend(n.inputs[OverAxes::x]);
+  emit(t.gradient(n.outputs[OverAxes::y]), dx);
+  if (addend != no_tensor) t.pass(n.inputs[OverAxes::x], addend);
 }
 
 /// What one member sends to another lies together: blocks of columns outside of tokens.
@@ -70,26 +70,27 @@ void emit_to_tokens(Program& p, const model::Node& n, TensorId x, TensorId y, co
 }
 
 void reduce_from_axis_forward(Program& p, const Operands& o, const model::Node& n) {
-  emit_all_reduce(p, n.name, o.inputs[0], o.outputs[0], axes_of(n), o.action);
+  emit_all_reduce(p, n.name, o.inputs[OverAxes::x], o.outputs[OverAxes::y], axes_of(n), o.action);
   move_to_exchange(p);
 }
 
 void gather_from_axis_forward(Program& p, const Operands& o, const model::Node& n) {
-  emit_all_gather(p, n.name, o.inputs[0], o.outputs[0], axes_of(n), o.action);
+  emit_all_gather(p, n.name, o.inputs[OverAxes::x], o.outputs[OverAxes::y], axes_of(n), o.action);
   move_to_exchange(p);
 }
 
 void scatter_to_axis_forward(Program& p, const Operands& o, const model::Node& n) {
-  emit_reduce_scatter(p, n.name, {o.inputs[0], 0}, o.outputs[0], axes_of(n), false, o.action);
+  emit_reduce_scatter(p, n.name, {o.inputs[OverAxes::x], 0}, o.outputs[OverAxes::y], axes_of(n), false,
+                      o.action);
   move_to_exchange(p);
 }
 
 void tokens_to_columns_forward(Program& p, const Operands& o, const model::Node& n) {
-  emit_to_columns(p, n, o.inputs[0], o.outputs[0], o.action);
+  emit_to_columns(p, n, o.inputs[OverAxes::x], o.outputs[OverAxes::y], o.action);
 }
 
 void columns_to_tokens_forward(Program& p, const Operands& o, const model::Node& n) {
-  emit_to_tokens(p, n, o.inputs[0], o.outputs[0], o.action);
+  emit_to_tokens(p, n, o.inputs[OverAxes::x], o.outputs[OverAxes::y], o.action);
 }
 
 void tokens_to_columns_adjoint(Tape& t, const model::Node& n) {
@@ -123,35 +124,28 @@ void scatter_to_axis_adjoint(Tape& t, const model::Node& n) {
   });
 }
 
-constexpr OpRecord over_axes(std::string_view name) {
-  return record<OverAxes>(name);
-}
-
 }  // namespace
 
 std::span<const OpType> conversion_ops() {
   static constexpr OpType rows[] = {
-      {.record = over_axes("copy_to_axis"),
-       .adjoint = copy_to_axis_adjoint,
-       .placings = "R>R 0>0",
-       .alias = true},
-      {.record = over_axes("reduce_from_axis"),
+      {.record = record<CopyToAxis>(), .adjoint = copy_to_axis_adjoint, .placings = "R>R 0>0", .alias = true},
+      {.record = record<ReduceFromAxis>(),
        .adjoint = pass_gradient,
        .placings = "R>R 0>0",
        .forward = reduce_from_axis_forward},
-      {.record = over_axes("gather_from_axis"),
+      {.record = record<GatherFromAxis>(),
        .adjoint = gather_from_axis_adjoint,
        .placings = "R>R 0>0 1>1",
        .forward = gather_from_axis_forward},
-      {.record = over_axes("scatter_to_axis"),
+      {.record = record<ScatterToAxis>(),
        .adjoint = scatter_to_axis_adjoint,
        .placings = "R>R 0>0",
        .forward = scatter_to_axis_forward},
-      {.record = over_axes("tokens_to_columns"),
+      {.record = record<TokensToColumns>(),
        .adjoint = tokens_to_columns_adjoint,
        .placings = "R>R 1>1",
        .forward = tokens_to_columns_forward},
-      {.record = over_axes("columns_to_tokens"),
+      {.record = record<ColumnsToTokens>(),
        .adjoint = columns_to_tokens_adjoint,
        .placings = "R>R 1>1",
        .forward = columns_to_tokens_forward},

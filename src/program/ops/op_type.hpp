@@ -116,7 +116,7 @@ Op& add_op(Program& program, const Record& record, std::string name) {
 
 /// Whether the op adds to what is in its outputs.
 inline bool accumulates(const Op& op) {
-  return op.attributes.integer("accumulate", 0) != 0;
+  return op.attributes.integer(accumulate_key, 0) != 0;
 }
 
 /// The adjoint of ops that change no value: the gradient is passed on as it is.

@@ -14,6 +14,8 @@ namespace ztrain::program {
 /// shard [S] -> full [N S]: slot r is the shard of the group's r-th member.
 struct AllGather : NoConstants {
   static constexpr std::string_view op = "all_gather";
+  enum In : std::size_t { shard };
+  enum Out : std::size_t { full };
   static constexpr Count reads = 1, writes = 1;
 };
 /// full [N S] -> shard [s], workspace: elements [begin, begin + s) of each of the N slots are summed.
@@ -25,7 +27,8 @@ struct ReduceScatter {
   bool accumulate = false;
   std::int64_t begin = 0;
   static constexpr auto fields() {
-    return std::tuple{Given{"accumulate", &ReduceScatter::accumulate}, Given{"begin", &ReduceScatter::begin}};
+    return std::tuple{Given{accumulate_key, &ReduceScatter::accumulate},
+                      Given{"begin", &ReduceScatter::begin}};
   }
 };
 /// x -> y, workspace.
@@ -38,26 +41,34 @@ struct AllReduce : NoConstants {
 /// x [N S] -> y [N S]: slot s of y is slot r of member s, of which this is member r.
 struct AllToAll : NoConstants {
   static constexpr std::string_view op = "all_to_all";
+  enum In : std::size_t { x };
+  enum Out : std::size_t { y };
   static constexpr Count reads = 1, writes = 1;
 };
 /// x -> y: x of the member `peer` places before this one in the ring.
 struct Shift : NoConstants {
   static constexpr std::string_view op = "shift";
+  enum In : std::size_t { x };
+  enum Out : std::size_t { y };
   static constexpr Count reads = 1, writes = 1;
 };
 /// The root (peer) reads x, the others write it.
 struct Broadcast : NoConstants {
   static constexpr std::string_view op = "broadcast";
+  enum In : std::size_t { x };
+  enum Out : std::size_t { y };
   static constexpr Count reads{0, 1}, writes{0, 1};
 };
 /// x, to the member at index peer of the group.
 struct Send : NoConstants {
   static constexpr std::string_view op = "send";
+  enum In : std::size_t { x };
   static constexpr Count reads = 1, writes = 0;
 };
 /// -> y, from it.
 struct Recv : NoConstants {
   static constexpr std::string_view op = "recv";
+  enum Out : std::size_t { y };
   static constexpr Count reads = 0, writes = 1;
 };
 
@@ -113,6 +124,7 @@ struct StepPartials {
 struct FinishStep : NoConstants {
   static constexpr std::string_view op = "finish_step";
   enum In : std::size_t { partials, scalars };
+  enum Out : std::size_t { finished };
   static constexpr Count reads = 2, writes = 1;
 };
 /// The part of a parameter that a rank steps: kernels/optimizer/optimizer_step.hpp.
@@ -211,16 +223,20 @@ struct Fp8Transpose : NoConstants {
 /// dy [T, n] codes, dy_scales, weight^T [k, n] codes, weight_scales -> dx [T, k], workspace.
 struct LinearFp8GradInput {
   static constexpr std::string_view op = "linear_fp8_grad_input";
+  enum In : std::size_t { dy, dy_scales, weight, weight_scales };
+  enum Out : std::size_t { dx, workspace };
   static constexpr Count reads{4, 5}, writes = 2;
   bool accumulate = false, rowwise = false;
   static constexpr auto fields() {
-    return std::tuple{Given{"accumulate", &LinearFp8GradInput::accumulate},
+    return std::tuple{Given{accumulate_key, &LinearFp8GradInput::accumulate},
                       Given{"rowwise", &LinearFp8GradInput::rowwise}};
   }
 };
 /// dy^T [n, T] codes, dy_scale, x^T [k, T] codes, x_scale -> dweight [n, k], workspace.
 struct LinearFp8GradWeight : LinearFp8GradInput {
   static constexpr std::string_view op = "linear_fp8_grad_weight";
+  enum In : std::size_t { dy, dy_scales, x, x_scales };
+  enum Out : std::size_t { dweight, workspace };
 };
 
 // The head.
@@ -232,7 +248,7 @@ struct HeadLossGrad {
   enum Out : std::size_t { loss, dh, workspace, dweight };
   static constexpr Count reads{5, 6}, writes{3, 4};
   bool accumulate = false;
-  static constexpr auto fields() { return std::tuple{Given{"accumulate", &HeadLossGrad::accumulate}}; }
+  static constexpr auto fields() { return std::tuple{Given{accumulate_key, &HeadLossGrad::accumulate}}; }
 };
 /// A node: the operands of head_loss, of which the weight is this rank's part of the vocabulary.
 struct HeadLossSplit {
@@ -252,7 +268,7 @@ struct HeadChunk {
   static constexpr auto fields() {
     return std::tuple{Given{"begin", &HeadChunk::begin}, Given{"rows", &HeadChunk::rows},
                       Given{"first_word", &HeadChunk::first_word},
-                      Unusual{"accumulate", &HeadChunk::accumulate}};
+                      Unusual{accumulate_key, &HeadChunk::accumulate}};
   }
 };
 /// h, weight, targets -> logits [rows, stride], sums fp64 [rows, 3], workspace.
@@ -282,9 +298,29 @@ struct HeadLogitsGrad : HeadChunk {
 
 /// A node that converts: x -> y.
 struct OverAxes {
+  enum In : std::size_t { x };
+  enum Out : std::size_t { y };
   static constexpr Count reads = 1, writes = 1;
   std::int64_t axes = 0;  ///< bits of an AxisSet
   static constexpr auto fields() { return std::tuple{Given{"axes", &OverAxes::axes}}; }
+};
+struct CopyToAxis : OverAxes {
+  static constexpr std::string_view op = "copy_to_axis";
+};
+struct ReduceFromAxis : OverAxes {
+  static constexpr std::string_view op = "reduce_from_axis";
+};
+struct GatherFromAxis : OverAxes {
+  static constexpr std::string_view op = "gather_from_axis";
+};
+struct ScatterToAxis : OverAxes {
+  static constexpr std::string_view op = "scatter_to_axis";
+};
+struct TokensToColumns : OverAxes {
+  static constexpr std::string_view op = "tokens_to_columns";
+};
+struct ColumnsToTokens : OverAxes {
+  static constexpr std::string_view op = "columns_to_tokens";
 };
 /// x [outer, inner, n] -> y [inner, outer, n]; n: what is left.
 struct SwapBlocks {

@@ -33,7 +33,12 @@ class Expander {
 
   Expanded run() {
     if (options_.training) add_results();
-    for (const Turn& turn : options_.turns) take(turn);
+    std::map<int, int> turns_left;
+    for (const Turn& turn : options_.turns) ++turns_left[turn.micro];
+    for (const Turn& turn : options_.turns) {
+      take(turn);
+      if (--turns_left[turn.micro] == 0) micros_.erase(turn.micro);
+    }
     return std::move(result_);
   }
 

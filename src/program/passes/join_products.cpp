@@ -63,7 +63,7 @@ class Joiner {
 
   /// Whether one operand of the layers would lie in one piece.
   bool neighbours(const std::vector<int>& layers, std::size_t input) const {
-    for (std::size_t i = 1; i < layers.size(); ++i) {
+    for (std::size_t i = Linear::weight; i < layers.size(); ++i) {
       const ValueId before = graph_.nodes[at(layers[i - 1])].inputs[input];
       const ValueId here = graph_.nodes[at(layers[i])].inputs[input];
       const Parameter &a = parameter(before), &b = parameter(here);
@@ -79,14 +79,14 @@ class Joiner {
     const Node& first = graph_.nodes[at(layers[0])];
     for (const int n : layers) {
       const Node& layer = graph_.nodes[at(n)];
-      if (layer.inputs[0] != first.inputs[0] || layer.inputs.size() != first.inputs.size() ||
+      if (layer.inputs[Linear::x] != first.inputs[Linear::x] || layer.inputs.size() != first.inputs.size() ||
           layer.block != first.block || layer.piece != first.piece ||
           record_of<Linear>(layer.attributes).parts > 1)
         return false;
-      for (std::size_t i = 1; i < layer.inputs.size(); ++i)
+      for (std::size_t i = Linear::weight; i < layer.inputs.size(); ++i)
         if (!is_parameter(layer, i)) return false;
     }
-    for (std::size_t i = 1; i < first.inputs.size(); ++i)
+    for (std::size_t i = Linear::weight; i < first.inputs.size(); ++i)
       if (!neighbours(layers, i)) return false;
     return true;
   }
@@ -95,23 +95,23 @@ class Joiner {
   ValueId join(const std::vector<int>& layers) {
     Node& first = graph_.nodes[at(layers[0])];
     Node joined = first;
-    joined.inputs.resize(1);
-    Value out = graph_.value(first.outputs[0]);
+    joined.inputs.resize(Linear::weight);
+    Value out = graph_.value(first.outputs[Linear::y]);
     out.shape[1] = 0;
     for (const int n : layers) {
       const Node& layer = graph_.nodes[at(n)];
-      out.shape[1] += graph_.value(layer.outputs[0]).shape[1];
+      out.shape[1] += graph_.value(layer.outputs[Linear::y]).shape[1];
       if (n != layers[0]) joined.name = both(joined.name, layer.name);
       gone_[at(n)] = true;
     }
-    for (std::size_t input = 1; input < first.inputs.size(); ++input)
+    for (std::size_t input = Linear::weight; input < first.inputs.size(); ++input)
       for (const int n : layers) joined.inputs.push_back(take(layers, n, input));
     edit<Linear>(joined.attributes, [&](Linear& l) { l.parts = std::ssize(layers); });
     out.name = joined.name;
     joined.outputs = {value(std::move(out))};
     first = std::move(joined);
     gone_[at(layers[0])] = false;
-    return first.outputs[0];
+    return first.outputs[Linear::y];
   }
 
   ValueId take(const std::vector<int>& layers, int layer, std::size_t input) {

@@ -6,6 +6,8 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <tuple>
 
 #include "base/error.hpp"
@@ -29,17 +31,17 @@ constexpr int communicates = 10;
 /// An op between two placements of one value. Its adjoint is the adjoint of its row in the op table.
 struct Conversion {
   Placement from, to;
-  const char* op;
+  std::string_view op;
   const char* suffix;  ///< of its result's name
   int cost;
 };
 constexpr Conversion conversions[] = {
-    {invariant, replicated, "copy_to_axis", "copied", communicates},
-    {partial, invariant, "reduce_from_axis", "reduced", communicates},
-    {partial, split(0), "scatter_to_axis", "scattered", communicates},
-    {split(0), replicated, "gather_from_axis", "gathered", communicates},
-    {split(0), split(1), "tokens_to_columns", "columns", communicates},
-    {split(1), split(0), "columns_to_tokens", "tokens", communicates},
+    {invariant, replicated, CopyToAxis::op, "copied", communicates},
+    {partial, invariant, ReduceFromAxis::op, "reduced", communicates},
+    {partial, split(0), ScatterToAxis::op, "scattered", communicates},
+    {split(0), replicated, GatherFromAxis::op, "gathered", communicates},
+    {split(0), split(1), TokensToColumns::op, "columns", communicates},
+    {split(1), split(0), ColumnsToTokens::op, "tokens", communicates},
 };
 
 /// What the ranks of an axis do with the tokens of the graph: dealt, each has a graph of its own, and shapes
@@ -219,8 +221,8 @@ class Placer {
     made.name = fmt::format("{}.{}", made.name, c.suffix);
     made.shape = logical_[at(from)];
     const auto to = static_cast<ValueId>(graph_.values.size());
-    Node node{c.op,         made.name,   {from}, {to}, attributes_of(OverAxes{axes_.bits()}),
-              reader.block, reader.piece};
+    Node node{std::string(c.op), made.name,   {from}, {to}, attributes_of(OverAxes{axes_.bits()}),
+              reader.block,      reader.piece};
     graph_.values.push_back(std::move(made));
     at_.push_back(c.to);
     parts_.emplace_back();

@@ -127,8 +127,10 @@ void GradientReducer::scatter(Program& program, const GradientBuffer& buffer, Te
 AxisSet GradientReducer::copies(int unit) const {
   const AxisSet summed = cut_.summed_over[static_cast<std::size_t>(unit)];
   AxisSet axes;
-  for (const Axis axis : {Axis::replicate, Axis::tensor})
-    if (summed.contains(axis) && cut_.at.mesh()[axis] > 1) axes = axes | axis;
+  for (int a = 0; a < axis_count; ++a)
+    if (const auto axis = static_cast<Axis>(a);
+        summed.contains(axis) && !Cut::shard_axes().contains(axis) && cut_.at.mesh()[axis] > 1)
+      axes = axes | axis;
   return axes;
 }
 

@@ -37,9 +37,6 @@ struct Schedule {
   std::string_view name;
   std::vector<Turn> (*turns)(const ScheduleInput&) = nullptr;
   int chunks = 1;  ///< of every rank
-  /// Each micro-batch is a stretch of the list, and all stretches are alike: those in the middle may be
-  /// compiled once (program/ir/repeat.hpp).
-  bool repeats = false;
 };
 
 /// Throws Error that names the schedules there are.
@@ -50,6 +47,11 @@ const Schedule& find_schedule(std::string_view name);
 /// chunk's halves for weights are in the order of its halves for inputs, since they add to the same
 /// gradients.
 std::string fault_of(const std::vector<Turn>& turns, int chunks, int micro_batches);
+
+/// Whether a step of so many micro-batches is that of these few (micros_to_compile, program/ir/repeat.hpp)
+/// with the turns of the third, which stand together, taken once for each that is left out: then those in the
+/// middle may be compiled once.
+bool middle_repeats(const Schedule& schedule, const std::vector<int>& micros, int micro_batches);
 
 /// "backward of chunk 1, micro-batch 3"
 std::string describe(const Turn& turn);

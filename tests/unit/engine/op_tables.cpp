@@ -58,6 +58,33 @@ TEST(OpTables, TellOfEachModelOpWhereItMayBeCut) {
   }
 }
 
+/// Gradients, and what passes add: what the check does not treat by itself has a rule.
+TEST(OpTables, TellTheCheckOfEachOpThatComputes) {
+  using namespace program;
+  const std::set<std::string_view> by_itself{
+      AllGather::op,  ReduceScatter::op, AllReduce::op, AllToAll::op,   Shift::op,      Broadcast::op,
+      Send::op,       Recv::op,          Release::op,   ZeroGaps::op,   SumSquares::op, StepPartials::op,
+      FinishStep::op, OptimizerStep::op, Cast::op,      Fp8Largest::op, Fp8Scales::op,  Fp8Encode::op};
+  // Of Programs that the check does not look at: generation.
+  const std::set<std::string_view> of_inference{CacheAppend::op, AttentionCached::op, SelectRow::op};
+  // Their rules depend on constants that have to be there.
+  const std::set<std::string_view> by_constants{Linear::op,       LinearGradInput::op, RmsNorm::op,
+                                                RmsNormGrad::op,  Attention::op,       AttentionGrad::op,
+                                                EmbeddingGrad::op};
+  int asked = 0;
+  for (const OpType* row : all_ops()) {
+    const std::string_view name = row->record.name;
+    if (is_node_alone(*row) || by_itself.contains(name) || of_inference.contains(name) ||
+        by_constants.contains(name))
+      continue;
+    Op op;
+    op.type = name;
+    EXPECT_NE(find_compute_rule(op), nullptr) << name << " is not known to the check of placements";
+    ++asked;
+  }
+  EXPECT_GT(asked, 20);
+}
+
 /// The message with which an op of this record is refused once it has been changed.
 template <class Record, class Change>
 std::string refusal(const Record& record, std::size_t reads, std::size_t writes, const Change& change) {

@@ -148,12 +148,27 @@ TEST(Schedules, HalvesAreWhatTheirRowsSay) {
   check(coded, {"embedding_grad", "linear_fp8_grad_weight"});
 }
 
-/// Only what says so is compiled once for many micro-batches.
-TEST(Schedules, RepeatWhereTheySaySo) {
-  JobSpec spec = test::spec_on(1, 2, find_strategy("FULL_SHARD"), 9);
-  EXPECT_EQ(compile(test::small_model(), spec, 0).train().repeat.times, 5);
-  spec.schedule = other_schedules[1];
-  EXPECT_EQ(compile(test::small_model(), spec, 0).train().repeat.times, 1);
+/// As 'sequential' for so few micro-batches as are compiled, and otherwise for more: in each second one of
+/// the middle the forward of the next comes early.
+std::vector<Turn> early_forwards(const ScheduleInput& s) {
+  std::vector<Turn> turns = test::staggered(s.micro_batches, 1, 0, 0);
+  for (std::size_t i = 5; i + 6 < turns.size(); i += 4) std::swap(turns[i], turns[i + 1]);
+  return turns;
+}
+
+/// Compiled once for many micro-batches is what the list does again and again.
+TEST(Schedules, RepeatWhereTheListDoes) {
+  const auto times = [](const Schedule& schedule) {
+    JobSpec spec = test::spec_on(1, 2, find_strategy("FULL_SHARD"), 9);
+    spec.schedule = schedule;
+    return compile(test::small_model(), spec, 0).train().repeat.times;
+  };
+  EXPECT_EQ(times(find_schedule("sequential")), 5);
+  EXPECT_EQ(times(other_schedules[1]), 1);
+  const Schedule early{"early forwards", early_forwards};
+  EXPECT_EQ(early.turns({.micro_batches = 5}), find_schedule("sequential").turns({.micro_batches = 5}));
+  EXPECT_NE(early.turns({.micro_batches = 9}), find_schedule("sequential").turns({.micro_batches = 9}));
+  EXPECT_EQ(times(early), 1);
 }
 
 TEST(Schedules, AListThatIsNoStepDoesNotCompile) {
