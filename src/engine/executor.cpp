@@ -111,9 +111,9 @@ void Executor::issue_all(const Segment& segment) {
 void Executor::settle(OpId id) {
   const program::Op& op = issues_.op(id);
   issues_.each_before(id, [&](OpId earlier) {
-    if (pending_[at(earlier)]) finish(earlier);
+    if (in_flight_->contains(earlier)) finish_through(earlier);
   });
-  if (const OpId earlier = in_flight_[static_cast<std::size_t>(op.stream)]; earlier >= 0) finish(earlier);
+  for (int surplus = in_flight_->surplus(id, op.stream); surplus > 0; --surplus) finish_first(op.stream);
 }
 
 void Executor::wait_for_queues(OpId id) {
@@ -166,8 +166,7 @@ void Executor::start_by_host(OpId id) {
     }
   }
   bound.collective->start();
-  pending_[at(id)] = true;
-  in_flight_[static_cast<std::size_t>(op.stream)] = id;
+  in_flight_->start(id, op.stream);
 }
 
 /// The other queues start after what compute was given before.
@@ -187,32 +186,39 @@ void Executor::join() {
   timer_.end(timed);
 }
 
-void Executor::finish(OpId id) {
+void Executor::finish_first(program::Stream stream) {
+  const OpId id = in_flight_->on(stream).front();
   const double start = now();
   waits_for_.store(id, std::memory_order_relaxed);
   bound(id).collective->wait();
   waits_for_.store(-1, std::memory_order_relaxed);
   timings_.exposed_communication += now() - start;
-  pending_[at(id)] = false;
-  in_flight_[static_cast<std::size_t>(issues_.op(id).stream)] = -1;
+  in_flight_->end_first(stream);
+}
+
+void Executor::finish_through(OpId id) {
+  while (in_flight_->contains(id)) finish_first(issues_.op(id).stream);
 }
 
 void Executor::finish_pending() {
-  for (const OpId pending : in_flight_)
-    if (pending >= 0) finish(pending);
+  for (int s = 0; s < program::stream_count; ++s)
+    while (!in_flight_->on(static_cast<program::Stream>(s)).empty())
+      finish_first(static_cast<program::Stream>(s));
 }
 
 /// Moves messages along between ops, since nothing else does where the host drives them.
 void Executor::progress() {
-  for (OpId& id : in_flight_) {
-    if (id < 0) continue;
-    const program::ActionKind kind = issues_.op(id).action.kind;
-    const double start = now();
-    const bool done = bound(id).collective->test();
-    timings_.seconds[static_cast<std::size_t>(kind)] += now() - start;
-    if (!done) continue;
-    pending_[at(id)] = false;
-    id = -1;
+  for (int s = 0; s < program::stream_count; ++s) {
+    const auto stream = static_cast<program::Stream>(s);
+    bool all_done = true;
+    std::size_t done = 0;
+    for (const OpId id : in_flight_->on(stream)) {
+      const double start = now();
+      all_done = bound(id).collective->test() && all_done;
+      timings_.seconds[static_cast<std::size_t>(issues_.op(id).action.kind)] += now() - start;
+      done += all_done ? 1 : 0;
+    }
+    for (; done > 0; --done) in_flight_->end_first(stream);
   }
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 // Runs a Program: issues its ops in order from one host thread, each to the queue of its stream, and orders
 // the queues by events. A communication that the host drives is started when its inputs are ready, and
-// moved along between ops; the host waits for it before it issues what depends on it.
+// moved along between ops; the host waits for it before it issues what depends on it. Several of one stream
+// are under way at once where they have nothing to do with each other (in_flight.hpp).
 //
 // On CPU ranks work runs when it is issued. On other devices run() returns while work is under way: the next
 // work of the compute queue comes after all of it.
@@ -11,10 +12,12 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/device_progress.hpp"
+#include "engine/in_flight.hpp"
 #include "engine/kernel_table.hpp"
 #include "engine/op_order.hpp"
 #include "engine/queues.hpp"
@@ -82,6 +85,7 @@ class Executor {
   const Bound& bound(program::OpId issue) const {
     return bound_[static_cast<std::size_t>(bound_of_[static_cast<std::size_t>(issue)])];
   }
+  void make_in_flight();
   void make_events();
   void make_segments();
   bool waits(program::OpId id) const;
@@ -99,7 +103,8 @@ class Executor {
   void start_by_host(program::OpId id);
   void fork();
   void join();
-  void finish(program::OpId id);
+  void finish_first(program::Stream stream);
+  void finish_through(program::OpId id);
   void finish_pending();
   void progress();
   void poison_after(program::OpId id);
@@ -122,9 +127,7 @@ class Executor {
 
   // Communications that the host drives.
   std::vector<bool> host_driven_;
-  std::vector<bool> pending_;
-  std::array<program::OpId, program::stream_count>
-      in_flight_{};  ///< the pending communication of each stream, or -1
+  std::optional<InFlight> in_flight_;
 
   // Devices that run work later.
   OpOrder order_;

@@ -43,8 +43,7 @@ Executor::Executor(const program::Program& program, const JobMemory& memory, run
       issues_(program),
       timer_(device_) {
   bind_ops(mesh);
-  pending_.assign(at(issues_.size()), false);
-  in_flight_.fill(-1);
+  make_in_flight();
   if (!device_.captures()) options_.graphs = Graphs::none;
   if (asynchronous_) make_events();
   make_segments();
@@ -62,6 +61,16 @@ void Executor::bind_ops(runtime::Mesh& mesh) {
     const auto& collective = bound(issue).collective;
     host_driven_.push_back(collective && !collective->on_device());
   }
+}
+
+void Executor::make_in_flight() {
+  std::vector<InFlight::Site> sites;
+  for (OpId issue = 0; issue < issues_.size(); ++issue) {
+    const auto& collective = bound(issue).collective;
+    sites.push_back(
+        {host_driven_[at(issue)], bound_of_[at(issue)], collective && collective->shares_memory()});
+  }
+  in_flight_.emplace(program_, issues_, sites);
 }
 
 /// The index of what is bound.

@@ -23,6 +23,8 @@ class Collective {
   /// order; test() and wait() need not be called. False: the host drives it, and what it works on must be
   /// ready on the device when it is started.
   virtual bool on_device() const { return false; }
+  /// Whether it works in memory that others of its queue use too: then it is under way alone.
+  virtual bool shares_memory() const { return false; }
   /// A captured graph that holds a start() of it is launched again.
   virtual void replayed() {}
   /// Makes progress; true once complete.

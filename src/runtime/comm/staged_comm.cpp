@@ -55,6 +55,8 @@ class StagedCollective final : public Collective {
     staging_->reserve(staged_.bytes);
   }
 
+  bool shares_memory() const override { return true; }
+
   void start() override {
     base_ = staging_->acquire();
     if (generation_ != staging_->generation()) {
