@@ -8,7 +8,7 @@
 #include "base/error.hpp"
 #include "base/philox.hpp"
 #include "base/text.hpp"
-#include "engine/dispatch.hpp"
+#include "engine/binders/dispatch.hpp"
 #include "engine/groups.hpp"
 #include "job/joint_proof.hpp"
 #include "job/product_algorithms.hpp"

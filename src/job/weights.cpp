@@ -2,7 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
-#include "engine/dispatch.hpp"
+#include "engine/binders/dispatch.hpp"
 #include "kernels/elementwise/bytes.hpp"
 #include "kernels/elementwise/init.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/dispatch.hpp"
+#include "engine/binders/dispatch.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/passes/tape.hpp"
 #include "tests/additions/softcap.hpp"

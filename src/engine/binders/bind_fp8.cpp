@@ -1,4 +1,4 @@
-#include "engine/dispatch.hpp"
+#include "engine/binders/dispatch.hpp"
 #include "kernels/fp8/fp8_quantize.hpp"
 #include "kernels/fp8/fp8_weights.hpp"
 #include "kernels/fp8/gemm_fp8.hpp"

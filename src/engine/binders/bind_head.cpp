@@ -1,4 +1,4 @@
-#include "engine/dispatch.hpp"
+#include "engine/binders/dispatch.hpp"
 #include "kernels/head/head_loss.hpp"
 #include "kernels/head/head_split.hpp"
 #include "program/ops/step_records.hpp"

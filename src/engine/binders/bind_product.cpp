@@ -1,7 +1,7 @@
 #include <cstdint>
 
 #include "base/error.hpp"
-#include "engine/dispatch.hpp"
+#include "engine/binders/dispatch.hpp"
 #include "kernels/gemm/linear.hpp"
 
 namespace ztrain::engine {

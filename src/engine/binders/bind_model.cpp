@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "engine/dispatch.hpp"
+#include "engine/binders/dispatch.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "kernels/attention/rope.hpp"
 #include "kernels/elementwise/add.hpp"

@@ -1,4 +1,4 @@
-#include "engine/dispatch.hpp"
+#include "engine/binders/dispatch.hpp"
 #include "engine/groups.hpp"
 #include "program/ops/step_records.hpp"
 

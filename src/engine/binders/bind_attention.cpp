@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "engine/dispatch.hpp"
+#include "engine/binders/dispatch.hpp"
 #include "kernel_interface/attention_work.hpp"
 #include "kernels/attention/attention_cached.hpp"
 #include "kernels/attention/attention_prepared.hpp"

@@ -1,4 +1,4 @@
-#include "engine/dispatch.hpp"
+#include "engine/binders/dispatch.hpp"
 #include "kernel_interface/step_partial.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "kernels/elementwise/bytes.hpp"

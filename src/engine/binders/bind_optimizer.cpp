@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "engine/dispatch.hpp"
+#include "engine/binders/dispatch.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "kernels/optimizer/optimizer_step.hpp"
 #include "layout/layout.hpp"
