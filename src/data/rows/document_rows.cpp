@@ -8,17 +8,31 @@ namespace ztrain::data {
 DocumentRows::DocumentRows(CheckedTokens tokens, std::shared_ptr<const PackedRows> packed,
                            std::int64_t sequence, RowRange range)
     : tokens_(std::move(tokens)), packed_(std::move(packed)), sequence_(sequence), range_(range) {
+  const std::int64_t all = packed_->rows();
   counts_.rows = rows();
-  for (std::int64_t r = 0; r < rows(); ++r)
-    for (const Piece& piece : pieces(r)) {
-      ++counts_.documents;
-      counts_.tokens += piece.length;
-      counts_.trained += piece.trained;
-    }
+  if (2 * rows() <= all) {
+    count(range_.begin, range_.end, 1);
+    return;
+  }
+  // Rows in an order of their own lie all over memory: those of a small part held out are fewer than the
+  // rest.
+  for (const Piece& piece : packed_->pieces) count(piece, 1);
+  count(0, range_.begin, -1);
+  count(range_.end, all, -1);
 }
 
-DocumentRows::Pieces DocumentRows::pieces(std::int64_t row) const {
-  const std::int64_t at = range_.begin + row;
+void DocumentRows::count(const Piece& piece, int sign) {
+  counts_.documents += sign;
+  counts_.tokens += sign * std::int64_t{piece.length};
+  counts_.trained += sign * std::int64_t{piece.trained};
+}
+
+void DocumentRows::count(std::int64_t begin, std::int64_t end, int sign) {
+  for (std::int64_t at = begin; at < end; ++at)
+    for (const Piece& piece : pieces_at(at)) count(piece, sign);
+}
+
+DocumentRows::Pieces DocumentRows::pieces_at(std::int64_t at) const {
   const auto r = static_cast<std::size_t>(range_.order ? (*range_.order)(at) : at);
   const Piece* all = packed_->pieces.data();
   return {all + packed_->first[r], all + packed_->first[r + 1]};
@@ -26,7 +40,7 @@ DocumentRows::Pieces DocumentRows::pieces(std::int64_t row) const {
 
 void DocumentRows::fill(std::int64_t row, const Row& out) const {
   std::int64_t at = 0;
-  for (const Piece& piece : pieces(row)) {
+  for (const Piece& piece : pieces_at(range_.begin + row)) {
     fill_piece(piece, at, out);
     at += piece.length;
   }

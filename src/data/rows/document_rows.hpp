@@ -27,14 +27,16 @@ class DocumentRows : public RowSource {
   RowCounts counts() const override { return counts_; }
 
  private:
-  /// The pieces of a row.
+  /// The pieces of one row of all.
   struct Pieces {
     const Piece* first;
     const Piece* last;
     const Piece* begin() const { return first; }
     const Piece* end() const { return last; }
   };
-  Pieces pieces(std::int64_t row) const;
+  Pieces pieces_at(std::int64_t at) const;  ///< row `at` of range_.order
+  void count(const Piece& piece, int sign);
+  void count(std::int64_t begin, std::int64_t end, int sign);
   void fill_piece(const Piece& piece, std::int64_t at, const Row& out) const;
 
   CheckedTokens tokens_;

@@ -154,6 +154,30 @@ TEST_F(Opened, ValidationMixesPackedRows) {
   EXPECT_TRUE(std::is_sorted(in_order.begin(), in_order.end()));
 }
 
+/// The smaller part is counted, and what is left of all is the larger.
+TEST_F(Opened, PartsOfAPackingHaveWhatTheirRowsHave) {
+  std::vector<std::int64_t> lengths;
+  for (int d = 0; d < 300; ++d) lengths.push_back(1 + d % 4);
+  const std::string file = write_documents("parts.h5", lengths);
+  for (const char* fraction : {"0.1", "0.7"}) {
+    const Datasets sets = open_datasets(
+        deck(file, {"--model.vocab_size=2000", std::string("--data.validation_fraction=") + fraction}));
+    for (const RowSet* set : {&sets.train[0], &sets.validation[0]}) {
+      std::int64_t trained = 0, tokens = 0;
+      Batch batch(4);
+      for (std::int64_t r = 0; r < set->rows->rows(); ++r) {
+        fill_in_order(*set->rows, r, 1, batch.view());
+        trained += std::count(batch.weights.begin(), batch.weights.end(), 1.0f);
+        tokens += 4;
+      }
+      const RowCounts counts = set->rows->counts();
+      EXPECT_EQ(counts.trained, trained) << fraction;
+      EXPECT_EQ(counts.documents, counts.tokens - trained) << "the last token of each document has no target";
+      EXPECT_LE(counts.tokens, tokens);
+    }
+  }
+}
+
 TEST_F(Opened, WindowsOfAMaskOfZerosAreRefused) {
   const std::string zeros = write_documents("z.h5", {30, 34}, std::vector<std::uint8_t>(64, 0));
   const std::string good = write_documents("g.h5", {30, 34});
