@@ -47,8 +47,8 @@ bool is_whole(hid_t dataset) {
 /// None where there is none. What is there and cannot be opened must not pass for that.
 Handle Hdf5Tokens::open_dataset(const Part& part, const char* name) const {
   Opened opened = hdf5::open_dataset(part.file, name);
-  REQUIRE(opened.fault.empty(), "{}: \"{}\" of '{}' {}; make a file that has it itself", key_, name,
-          part.path, opened.fault);
+  REQUIRE(opened.fault.empty(), "{}: \"{}\" of '{}' {}; make the file anew, with all of it inside", key_,
+          name, part.path, opened.fault);
   return std::move(opened.dataset);
 }
 
