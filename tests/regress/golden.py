@@ -28,11 +28,12 @@ class Golden(zt.Case):
         deck = self.write_deck(name, {**run["settings"], **paths})
         return self.train(ranks, name, overrides, deck)
 
-    def agree(self, model, name, ranks):
-        """The losses of each step of a run."""
+    def agree(self, model, name, ranks, mesh=None):
+        """The losses of each step of a run. mesh: axes that are not the default's."""
         run = golden(model)["runs"][name]
-        where = f"{model}_{name}_{ranks}"
-        losses = zt.losses(self.run_as(run, model, ranks, where, {"checkpoint.interval": -1}))
+        where = "_".join([model, name, str(ranks), *(f"{axis}{size}" for axis, size in (mesh or {}).items())])
+        axes = {f"mesh.{axis}": size for axis, size in (mesh or {}).items()}
+        losses = zt.losses(self.run_as(run, model, ranks, where, {"checkpoint.interval": -1, **axes}))
         self.assertEqual(len(losses), len(run["losses"]), where)
         for step, expected in enumerate(run["losses"], 1):
             difference = abs(losses[step][0] / expected - 1)
@@ -42,6 +43,14 @@ class Golden(zt.Case):
         for model in MODELS:
             self.agree(model, "windows", 2)
         self.agree("llama", "windows", 4)
+
+    def test_heads_and_words_over_ranks(self):
+        for model, name, size in (("llama", "windows", 2), ("qwen3", "documents", 2), ("qwen2", "windows", 4), ("mistral", "lora", 4)):
+            self.agree(model, name, size, {"tensor": size})
+
+    def test_tokens_over_ranks(self):
+        for model, name, size in (("llama", "documents", 2), ("mistral", "windows", 2), ("qwen3", "windows", 4), ("qwen2", "documents", 4)):
+            self.agree(model, name, size, {"context": size})
 
     def test_packed_documents_are_documents_alone(self):
         for model in MODELS:
