@@ -32,6 +32,23 @@ KOKKOS_INLINE_FUNCTION void drop(const T* x, const std::uint32_t* __restrict wor
     y[i] = words[i] >= least ? static_cast<T>(factor * load(x[i])) : static_cast<T>(acc_t<T>(0));
 }
 
+struct Columns {
+  std::int64_t own, all;
+};
+
+/// The words of elements [begin, begin + n) of rows of `own` columns, of `all` that have words. first: the
+/// word of the first element. Room for n + 4.
+ZTRAIN_FUNCTION void draw_rows(std::uint64_t key, std::uint64_t step, std::int64_t first, Columns columns,
+                               std::int64_t begin, std::int64_t n, std::uint32_t* words) {
+  for (std::int64_t done = 0; done < n;) {
+    const std::int64_t row = (begin + done) / columns.own, column = (begin + done) % columns.own;
+    const std::int64_t count = columns.own - column < n - done ? columns.own - column : n - done;
+    draw_words(key, step, static_cast<std::uint64_t>(first + row * columns.all + column), count,
+               words + done);
+    done += count;
+  }
+}
+
 }  // namespace
 
 template <class T>
@@ -43,12 +60,16 @@ void dropout(Exec& exec, Matrix<const T> x, const DropoutMask& mask, const StepS
   const auto least = static_cast<std::uint32_t>(std::ldexp(mask.rate, 32));
   const auto factor = static_cast<acc_t<T>>(1 / (1 - mask.rate));
   const std::uint64_t key = mask.key;
-  const std::int64_t first = mask.first_token * x.cols;
+  const std::int64_t all = mask.columns > 0 ? mask.columns : x.cols, own = x.cols;
+  REQUIRE(0 <= mask.first_column && mask.first_column + own <= all, "dropout: columns {} to {} of {}",
+          mask.first_column, mask.first_column + own, all);
+  const std::int64_t first = mask.first_token * all + mask.first_column;
   constexpr std::int64_t size = dropout_pack<T>;
   for_pieces<size>(
       exec, x.rows * x.cols, KOKKOS_LAMBDA(const Piece<size> p) {
         const auto step = static_cast<std::uint64_t>(scalars->optimizer_step);
         const auto element = static_cast<std::uint64_t>(first + p.begin);
+        const std::int64_t of_row = own, in_row = all, before = first;
         // Named out here, since nvcc lets no lambda take its first copy of a variable inside an if constexpr.
         // Not as pointers: a GPU's packs would end with their statement, one unread and the other written too
         // early.
@@ -57,7 +78,11 @@ void dropout(Exec& exec, Matrix<const T> x, const DropoutMask& mask, const StepS
         const std::uint32_t bound = least;
         const acc_t<T> scale = factor;
         const std::uint64_t seed = key;
-        if constexpr (on_gpu) {
+        if (of_row < in_row) {
+          std::uint32_t words[(on_gpu ? size : quantum) + 4];
+          draw_rows(seed, step, before, {of_row, in_row}, p.begin, p.n(), words);
+          drop<T>(from, words, bound, scale, to, p.n());
+        } else if constexpr (on_gpu) {
           std::uint32_t words[size];
           draw_words(seed, step, element, p.n(), words);
           drop<T>(from, words, bound, scale, to, p.n());

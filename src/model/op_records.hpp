@@ -273,10 +273,16 @@ struct Dropout {
   std::int64_t first_token = 0;  ///< of the step (number_tokens)
   /// x is the tokens from part_begin on of so many of a micro-batch; 0: it is all of them.
   std::int64_t part_of = 0, part_begin = 0;
+  /// x is the columns from first_column on of so many; 0: it is all of them.
+  std::int64_t columns = 0, first_column = 0;
   static constexpr auto fields() {
-    return std::tuple{Given{"rate", &Dropout::rate}, Given{"key", &Dropout::key},
-                      Given{first_token_key, &Dropout::first_token}, Unusual{"part_of", &Dropout::part_of},
-                      Unusual{"part_begin", &Dropout::part_begin}};
+    return std::tuple{Given{"rate", &Dropout::rate},
+                      Given{"key", &Dropout::key},
+                      Given{first_token_key, &Dropout::first_token},
+                      Unusual{"part_of", &Dropout::part_of},
+                      Unusual{"part_begin", &Dropout::part_begin},
+                      Unusual{"columns", &Dropout::columns},
+                      Unusual{"first_column", &Dropout::first_column}};
   }
 };
 /// x -> y, the same bytes.

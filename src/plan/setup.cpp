@@ -98,8 +98,6 @@ void require_tensor_support(const config::Deck& deck, const model::TensorPlan& p
       fmt::format("{}: mesh.tensor = {}", config::source_of(deck, "mesh.tensor"), deck.mesh.tensor);
   REQUIRE(deck.precision.fp8 == "none", "{} does not go with precision.fp8 = \"{}\" yet; set it to \"none\"",
           at, deck.precision.fp8);
-  REQUIRE(deck.lora.rank == 0 || deck.lora.dropout == 0,
-          "{} does not go with lora.dropout = {} yet; set it to 0", at, deck.lora.dropout);
   const std::int64_t tokens = ceil_div(deck.batch.micro * deck.data.sequence, deck.mesh.context);
   REQUIRE(
       !deck.tensor.sequence_parallel || tokens % deck.mesh.tensor == 0,

@@ -97,7 +97,6 @@ class Matrix : public testing::Test {
     for (std::size_t f = 0; f < row.size(); ++f) {
       const std::string_view name = level(row, f).name;
       if (name.starts_with("fp8") && !test::lack_of_fp8(name.ends_with("rowwise")).empty()) return false;
-      if (name.find("dropout") != name.npos && spec_of(row).mesh[Axis::tensor] > 1) return false;
     }
     return true;
   }

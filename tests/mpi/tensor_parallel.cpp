@@ -45,7 +45,7 @@ constexpr Variant variants[] = {
      }},
     {"dropout",
      [](TinyModel& m) {
-       m.lora = {3, 6, 0.25, {"q_proj", "up_proj"}}, m.adapter_std = 0.3;
+       m.lora = {3, 6, 0.25, {"q_proj", "up_proj", "o_proj", "down_proj"}}, m.adapter_std = 0.3;
      }},
     {"window", [](TinyModel& m) { m.dims.sliding_window = 3, m.dims.full_attention_layers = 1; }},
     {"joined",

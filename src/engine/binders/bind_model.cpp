@@ -219,7 +219,8 @@ Bound bind_scale(const Binding& b) {
 
 Bound bind_dropout(const Binding& b) {
   const auto record = b.record<Dropout>();
-  const kernels::DropoutMask mask{record.rate, static_cast<std::uint64_t>(record.key), record.first_token};
+  const kernels::DropoutMask mask{record.rate, static_cast<std::uint64_t>(record.key), record.first_token,
+                                  record.first_column, record.columns};
   return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
     const auto x = in_matrix<T>(b, Dropout::x);
     const auto* scalars = b.input<StepScalars>(Dropout::scalars);

@@ -37,11 +37,17 @@ void dropout_adjoint(Tape& t, const model::Node& n) {
   if (addend != no_tensor) t.pass(n.inputs[Dropout::x], addend);
 }
 
-/// The tokens that this rank has, which masks are drawn by.
+/// The tokens, or columns, that this rank has, which masks are drawn by.
 void fit_dropout(model::Node& node, const PartOfNode& part) {
-  if (!part.is_split(Dropout::x, 0)) return;
+  const bool tokens = part.is_split(Dropout::x, 0);
+  if (!tokens && !part.is_split(Dropout::x, 1)) return;
   edit<Dropout>(node.attributes, [&](Dropout& d) {
     // What these axes cut may be a part by others.
+    if (!tokens) {
+      if (d.columns == 0) d.columns = part.inputs[Dropout::x].whole[1];
+      d.first_column += part.own(Dropout::x).begin;
+      return;
+    }
     if (d.part_of == 0) d.part_of = part.inputs[Dropout::x].whole[0];
     d.part_begin += part.own(Dropout::x).begin;
   });
@@ -62,7 +68,7 @@ std::span<const OpType> pointwise_ops() {
       {.record = record<Dropout>(),
        .adjoint = dropout_adjoint,
        .training_only = true,
-       .placings = "R>R I>I 0>0 P>P",
+       .placings = "R>R I>I 0>0 1>1 P>P",
        .fit = fit_dropout},
       {.record = record<Copy>(), .adjoint = pass_gradient},
   };

@@ -43,7 +43,7 @@ constexpr ComputeRule rules[] = {
     {"swiglu_grad", "EE>E 00>0 11>1 EP>P"},
     {"add", "EE>E 00>0 11>1 PP>P"},
     {"scale", "E>E 0>0 1>1 P>P"},
-    {"dropout", "EE>E 0E>0 PE>P"},
+    {"dropout", "EE>E 0E>0 1E>1 PE>P"},
     {"copy", "E>E 0>0 1>1 P>P"},
     {"head_loss", "EEEE>E 0E00>P"},
     {"head_loss_grad", "EEEEE>EE.E 0E00E>P0.P"},
@@ -149,6 +149,15 @@ std::string part_fault(const Program& program, const Op& op, Axis axis, std::str
     if (record_of<Linear>(op.attributes).adds_bias == (index == 0 ? 1 : 0)) return "";
     return fmt::format("'{}' is added {}", program.tensor(op.inputs.back()).name,
                        index == 0 ? "by no rank" : "more than once");
+  }
+  if (op.type == Dropout::op && inputs.starts_with('1')) {
+    const auto mask = record_of<Dropout>(op.attributes);
+    const Tensor& x = program.tensor(op.inputs[Dropout::x]);
+    const std::int64_t own = x.shape[1], all = program.mesh[axis] * own;
+    // Parts of other sizes begin elsewhere.
+    if (mask.columns > own && (mask.columns != all || mask.first_column == index * own)) return "";
+    return fmt::format("'{}' is columns from {} on of {}, and is masked as those from {} on of {}", x.name,
+                       index * own, all, mask.first_column, mask.columns);
   }
   if (!op.type.starts_with(Attention::op) || !inputs.starts_with("0E")) return "";
   const Tensor& queries = program.tensor(op.inputs[Attention::q]);

@@ -39,8 +39,8 @@ OperandGroups operand_groups(const Op& op, const ComputeRule& rule);
 /// The letters of the outputs for those of the groups, "" where no way over the axis takes these.
 std::string_view outputs_of(const ComputeRule& rule, std::string_view inputs, Axis axis);
 
-/// What the letters of the groups do not show: a bias that not just one rank adds to a sum, and attention
-/// that takes its part of the tokens for another. "" where nothing is wrong.
+/// What the letters of the groups do not show: a bias that not just one rank adds to a sum, attention that
+/// takes its part of the tokens for another, and dropout its columns. "" where nothing is wrong.
 std::string part_fault(const Program& program, const Op& op, Axis axis, std::string_view inputs);
 
 }  // namespace ztrain::program

@@ -58,6 +58,26 @@ TYPED_TEST(Adapter, DropoutIsTheReferences) {
     }
 }
 
+TYPED_TEST(Adapter, TheMaskBelongsToTheColumn) {
+  using T = TypeParam;
+  for (const std::int64_t width : {7, 10, 301}) {
+    const std::int64_t rows = 40;
+    const auto x = random<T>(rows * width, 5);
+    const auto whole = this->dropped(x, rows, {0.4, 7, 100}, 2);
+    for (const std::int64_t cut : {std::int64_t{1}, std::int64_t{3}, width / 2})
+      for (const auto& [begin, end] : {std::pair{std::int64_t{0}, cut}, {cut, width}}) {
+        Array<T> part, expected;
+        for (std::int64_t row = 0; row < rows; ++row)
+          for (std::int64_t column = begin; column < end; ++column) {
+            part.push_back(x[static_cast<std::size_t>(row * width + column)]);
+            expected.push_back(whole[static_cast<std::size_t>(row * width + column)]);
+          }
+        EXPECT_TRUE(same_bits(this->dropped(part, rows, {0.4, 7, 100, begin, width}, 2), expected))
+            << width << " " << begin;
+      }
+  }
+}
+
 TYPED_TEST(Adapter, TheMaskBelongsToTheToken) {
   using T = TypeParam;
   const std::int64_t rows = 24, width = 10;
