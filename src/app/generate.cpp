@@ -129,6 +129,13 @@ int generate(const Invocation& call) {
               "tokens of prompt and continuation; else what the model was made for or trained on")
       .range(1, std::numeric_limits<std::int32_t>::max());
   parser.option("--chunk", a.chunk, "tokens of a prompt that run at once").positive().shows_default();
+  parser
+      .option(
+          "--tensor", a.tensor,
+          "ranks over which heads and feed-forwards are cut: no weight is sent for a token then; sums are "
+          "of parts, so the last bits are those of this number")
+      .positive()
+      .shows_default();
   parser.option("--dtype", a.dtype, "to compute in; else the checkpoint's, and bf16 for a folder")
       .one_of({"bf16", "fp16", "fp32", "fp64"});
   parser

@@ -1,6 +1,7 @@
 #include "app/generate_request.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "kernel_interface/target.hpp"
+#include "plan/setup.hpp"
 
 namespace ztrain::app {
 namespace {
@@ -37,14 +39,23 @@ void set_capacity(const GenerateArguments& a, GenerateRequest& r) {
   r.capacity_from = context.from;
 }
 
+void require_tensor(std::int64_t tensor, const config::Model& model, int ranks) {
+  const std::vector<std::int64_t> legal = plan::tensor_degrees(model);
+  REQUIRE(std::ranges::count(legal, tensor) > 0 && ranks % tensor == 0,
+          "--tensor {}: it has to divide the {} ranks, and this model's heads and feed-forward, which {} do",
+          tensor, ranks, fmt::join(legal, ", "));
+}
+
 /// On rank 0. The folder's files count only for what the command line leaves open.
-GenerateRequest decide(const GenerateArguments& a, generate::ModelSource source) {
+GenerateRequest decide(const GenerateArguments& a, generate::ModelSource source, int ranks) {
   GenerateRequest r{std::move(source), {}, {}, a.options, {}};
   r.prompts = prompts_of(a, r.source.deck.model.vocab_size);
   r.generator.dtype = a.dtype.empty() ? r.source.dtype : dtype_from(a.dtype);
   r.generator.every_logit = !a.logits.empty();
   set_capacity(a, r);
   r.generator.chunk = std::min(a.chunk, r.generator.capacity);
+  require_tensor(a.tensor, r.source.deck.model, ranks);
+  r.generator.tensor = static_cast<int>(a.tensor);
   if (a.eos) require_eos(*a.eos, r.source.deck.model.vocab_size);
   r.options.eos = a.eos ? *a.eos : generate::eos_of(r.source);
   return r;
@@ -58,6 +69,7 @@ std::string to_text(const GenerateRequest& r) {
                             {"capacity", r.generator.capacity},
                             {"chunk", r.generator.chunk},
                             {"every_logit", r.generator.every_logit},
+                            {"tensor", r.generator.tensor},
                             {"tokens", r.options.tokens},
                             {"eos", r.options.eos}};
   return json_text(said);
@@ -67,7 +79,8 @@ GenerateRequest from_text(const std::string& text, generate::ModelSource source)
   const auto said = parse_json(text);
   GenerateRequest r{std::move(source), said.at("prompts").get<std::vector<Tokens>>(), {}, {}, {}};
   r.generator = {dtype_from(said.at("dtype").get<std::string>()), said.at("capacity").get<std::int64_t>(),
-                 said.at("chunk").get<std::int64_t>(), said.at("every_logit").get<bool>()};
+                 said.at("chunk").get<std::int64_t>(), said.at("every_logit").get<bool>(),
+                 said.at("tensor").get<int>()};
   r.options.tokens = said.at("tokens").get<std::int64_t>();
   r.options.eos = said.at("eos").get<Tokens>();
   return r;
@@ -83,7 +96,7 @@ GenerateRequest make_request(const runtime::Session& session, const GenerateArgu
     REQUIRE(arguments.communicator != "nccl" || build_target() == Target::cuda,
             "--communicator nccl: this ztrain is built for CPUs, whose ranks exchange weights by MPI: leave "
             "it out");
-    if (session.rank() == 0) decided = decide(arguments, source);
+    if (session.rank() == 0) decided = decide(arguments, source, session.size());
     return decided ? to_text(*decided) : std::string{};
   }));
   if (decided) return *std::move(decided);

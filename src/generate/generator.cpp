@@ -14,6 +14,7 @@
 #include "job/product_algorithms.hpp"
 #include "job/require_memory.hpp"
 #include "job/weights.hpp"
+#include "model/family.hpp"
 #include "plan/memory.hpp"
 #include "plan/setup.hpp"
 
@@ -36,9 +37,14 @@ class Timed {
 };
 
 /// No master copies: the weights are read straight into the dtype that is computed in.
-program::JobSpec spec_on(int ranks, DType dtype) {
+program::JobSpec spec_on(int ranks, const config::Model& model, const GeneratorOptions& options) {
   program::JobSpec spec;
-  spec.mesh[Axis::shard] = ranks;
+  spec.mesh[Axis::tensor] = options.tensor;
+  spec.mesh[Axis::shard] = ranks / options.tensor;
+  if (options.tensor > 1)
+    spec.tensor =
+        model::inference_plan(model::find_family(model.family).tensor_plan(model, options.tensor), model);
+  const DType dtype = options.dtype;
   spec.strategy = program::find_strategy("FULL_SHARD");
   spec.precision = {dtype, dtype, dtype, dtype, dtype};
   return spec;
@@ -51,7 +57,7 @@ program::Inference compile(const runtime::Session& session, telemetry::Console& 
     return plan::logits_graph(source.deck, options.dtype, tokens);
   };
   const auto on = [&](int rank) {
-    return program::compile_inference(graph, spec_on(session.size(), options.dtype),
+    return program::compile_inference(graph, spec_on(session.size(), source.deck.model, options),
                                       {options.capacity, options.chunk, options.every_logit}, rank);
   };
   program::Inference job = session.agree("compiling the model", [&] { return on(session.rank()); });

@@ -27,6 +27,7 @@ struct GeneratorOptions {
   std::int64_t capacity = 0;  ///< tokens of prompt and continuation together, at most
   std::int64_t chunk = 128;   ///< tokens of the prompt at once
   bool every_logit = false;   ///< the logits of all tokens of prompts are wanted
+  int tensor = 1;             ///< ranks over which layers are cut; the rest of the ranks shard their weights
 };
 
 struct GenerateOptions {
@@ -52,8 +53,8 @@ struct Speed {
   double seconds = 0;
 };
 
-/// A model sharded over the session's ranks (FULL_SHARD), loaded by each rank's slices; the cache is whole on
-/// every rank.
+/// A model on the session's ranks, loaded by each rank's slices: sharded (FULL_SHARD), each rank with all of
+/// the cache; or cut over `tensor` ranks by heads and columns, each with its heads' cache.
 class Generator {
  public:
   /// Collective. Compiles, proves, plans; throws AgreedError when it does not fit the nodes' memory, with the

@@ -109,4 +109,11 @@ TensorPlan decoder_tensor_plan(const config::Model& m, int ranks) {
   return plan;
 }
 
+TensorPlan inference_plan(TensorPlan plan, const config::Model& dims) {
+  plan.parameters.insert(plan.parameters.begin(),
+                         {dims.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight", {}});
+  plan.sequence_parallel = false;
+  return plan;
+}
+
 }  // namespace ztrain::model

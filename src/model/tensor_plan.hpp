@@ -40,4 +40,7 @@ enum class ContextMethod : std::uint8_t { gather, heads };
 /// rank needs a part of all: see most_tensor_ranks.
 TensorPlan decoder_tensor_plan(const config::Model& dims, int ranks);
 
+/// The same without the head, whose logits every rank needs whole, and with tokens that are not cut.
+TensorPlan inference_plan(TensorPlan plan, const config::Model& dims);
+
 }  // namespace ztrain::model

@@ -128,9 +128,7 @@ bool divides(const config::Model& m, std::int64_t ranks) {
 model::TensorPlan tensor_plan_of(const config::Deck& deck) {
   if (deck.mesh.tensor <= 1) return {};
   const config::Model& m = deck.model;
-  std::vector<std::int64_t> legal;
-  for (std::int64_t ranks = 1; ranks <= m.num_attention_heads; ++ranks)
-    if (divides(m, ranks)) legal.push_back(ranks);
+  const std::vector<std::int64_t> legal = tensor_degrees(m);
   REQUIRE(
       std::ranges::count(legal, deck.mesh.tensor) > 0,
       "{}: mesh.tensor = {}: {} heads of attention ({} of keys) and an intermediate size of {} do not divide "
@@ -144,6 +142,13 @@ model::TensorPlan tensor_plan_of(const config::Deck& deck) {
 }
 
 }  // namespace
+
+std::vector<std::int64_t> tensor_degrees(const config::Model& model) {
+  std::vector<std::int64_t> legal;
+  for (std::int64_t ranks = 1; ranks <= model.num_attention_heads; ++ranks)
+    if (divides(model, ranks)) legal.push_back(ranks);
+  return legal;
+}
 
 MeshShape mesh_shape(const config::Deck& deck) {
   MeshShape shape;

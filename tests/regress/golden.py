@@ -104,5 +104,14 @@ class Golden(zt.Case):
             self.assert_logits(model, file)
 
 
+    def test_generation_by_heads_over_ranks(self):
+        for model, ranks, tensor in (("llama", 2, 2), ("qwen3", 4, 2), ("qwen2", 4, 4)):
+            file, expected = self.folder / f"{model}_{tensor}.bin", golden(model)["greedy"]
+            words = ["--tokens", len(expected), "--temperature", "0", "--eos", "-1", "--tensor", tensor, "--logits", file]
+            found = [int(token) for token in self.generate(model, ranks, *words).split()]
+            self.assertEqual(found, expected, model)
+            self.assert_logits(model, file)
+
+
 if __name__ == "__main__":
     zt.main()

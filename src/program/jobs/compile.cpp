@@ -72,8 +72,9 @@ void note_parameters(Program& program, const model::Graph& graph, const Cut& cut
 
 }  // namespace
 
-Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training) {
-  RankGraph of_rank{std::move(graph), spec, Coordinate(spec.mesh, rank), training};
+Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGraph* cache) {
+  const bool training = cache == nullptr;
+  RankGraph of_rank{std::move(graph), spec, Coordinate(spec.mesh, rank), cache};
   run_graph_passes(of_rank);
   graph = std::move(of_rank.graph);
   Layout layout = make_layout(graph, of_rank.at);
@@ -178,7 +179,7 @@ config::Optimizer OptimizerSpec::standard() {
 }
 
 std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank, const MayFit& may_fit) {
-  Base base = make_base(std::move(graph), spec, rank, true);
+  Base base = make_base(std::move(graph), spec, rank);
   if (may_fit && !may_fit(least_of(base.program))) return std::nullopt;
   std::optional<Program> train = train_program(base, spec, may_fit);
   if (!train) return std::nullopt;

@@ -16,19 +16,15 @@ namespace {
 using model::Graph;
 using model::Role;
 
-/// The model on new tokens. Both Programs have inputs of their own, told apart by their names.
-Graph cached_graph(const LogitsGraph& emit, std::int64_t tokens, const InferenceOptions& options,
-                   const char* prefix, bool every_row) {
+/// The model on new tokens.
+Graph graph_of(const LogitsGraph& emit, std::int64_t tokens, bool every_row) {
   Graph graph = emit(tokens);
-  model::add_kv_cache(graph, options.capacity);
   if (every_row) model::keep_every_row(graph);
-  for (model::Value& v : graph.values)
-    if (v.role == Role::input) v.name = fmt::format("{}.{}", prefix, v.name);
   return graph;
 }
 
 /// The ids of what prefill and decode have for themselves, added to the base.
-InferenceTensors add_tensors(Program& base, const Graph& graph, const char* prefix) {
+InferenceTensors add_tensors(Program& base, const Graph& graph, const std::string& prefix) {
   const auto input = [&](const char* name) {
     return base.find(input_name(fmt::format("{}.{}", prefix, name), 0));
   };
@@ -65,13 +61,13 @@ Inference compile_inference(const LogitsGraph& emit, const JobSpec& spec, const 
                             int rank) {
   ASSERT(options.chunk >= 1 && spec.micro_batches == 1,
          "a prefill of {} tokens in {} micro-batches makes no sense", options.chunk, spec.micro_batches);
-  Base prefill =
-      make_base(cached_graph(emit, options.chunk, options, "prefill", options.every_row), spec, rank, false);
-  Base decode = make_base(cached_graph(emit, 1, options, "decode", true), spec, rank, false);
+  const CachedGraph of_prefill{options.capacity, "prefill"}, of_decode{options.capacity, "decode"};
+  Base prefill = make_base(graph_of(emit, options.chunk, options.every_row), spec, rank, &of_prefill);
+  Base decode = make_base(graph_of(emit, 1, true), spec, rank, &of_decode);
   Inference out{prefill.cut.layout, prefill.tensors};
   add_caches(prefill.program, prefill.graph);
-  out.prefill = add_tensors(prefill.program, prefill.graph, "prefill");
-  out.decode = add_tensors(prefill.program, decode.graph, "decode");
+  out.prefill = add_tensors(prefill.program, prefill.graph, of_prefill.inputs);
+  out.decode = add_tensors(prefill.program, decode.graph, of_decode.inputs);
   decode.program = prefill.program;
   decode.tensors = prefill.tensors;
   out.programs.add(make(start(prefill, spec, ProgramKind::load, load_name)), {""});

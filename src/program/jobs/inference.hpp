@@ -24,9 +24,10 @@ struct InferenceTensors {
   TensorId logits = no_tensor;       ///< [1 or rows, vocabulary]
 };
 
-/// Parameters are placed as the spec says, caches whole on every rank. Tokens that follow the last one of a
-/// chunk may be anything within the vocabulary: what they leave in the cache lies behind the sequence and is
-/// overwritten before it is read.
+/// Parameters are placed as the spec says, and a cache is of a rank's own heads: of all, where no tensor axis
+/// cuts them. The head has to be whole: JobSpec::tensor without it is inference_plan. Tokens that follow the
+/// last one of a chunk may be anything within the vocabulary: what they leave in the cache lies behind the
+/// sequence and is overwritten before it is read.
 struct Inference {
   Layout layout;
   JobTensors tensors;

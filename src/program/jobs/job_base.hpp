@@ -2,6 +2,7 @@
 // What the compilers of training (compile.cpp, where these are defined) and of inference (inference.cpp)
 // share.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,15 @@ struct Base {
   Program program;
 };
 
+/// A graph of inference.
+struct CachedGraph {
+  std::int64_t capacity = 0;  ///< tokens that its cache holds
+  std::string inputs;         ///< before the names of its inputs: each graph of a job has its own
+};
+
 /// Runs the graph passes, regroups the units, and adds the persistent tensors: the units' states, scalars and
-/// the graph's inputs.
-Base make_base(model::Graph graph, const JobSpec& spec, int rank, bool training);
+/// the graph's inputs. cache: null in training.
+Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGraph* cache = nullptr);
 
 Tensor persistent(std::string name, DType dtype, Shape shape, Category category);
 

@@ -1,11 +1,14 @@
 #include "program/jobs/pass_list.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <initializer_list>
 #include <span>
 
 #include "base/error.hpp"
 #include "model/fp8.hpp"
+#include "model/kv_cache.hpp"
 #include "model/lora.hpp"
 #include "model/trainable.hpp"
 #include "program/ir/repeat.hpp"
@@ -113,6 +116,12 @@ void prove(Making& m) {
   verify_placements(m.program());
 }
 
+void give_cache(model::Graph& graph, const CachedGraph& cache) {
+  model::add_kv_cache(graph, cache.capacity);
+  for (model::Value& v : graph.values)
+    if (v.role == model::Role::input) v.name = fmt::format("{}.{}", cache.inputs, v.name);
+}
+
 using enum ProgramKind;
 
 /// Over the family's graph, the same on every rank.
@@ -134,13 +143,18 @@ constexpr GraphPass graph_passes[] = {
       for (const auto& own : w.spec.graph_passes) own(w.graph, w.at);
     },
     [](RankGraph& w) {
-      if (w.training || !w.spec.tensor.parameters.empty())
+      if (w.training())
         w.placed = place(w.graph, w.at, w.spec.tensor, w.spec.context);
+      else
+        place_over_tensor(w.graph, w.at, w.spec.tensor);
+    },
+    [](RankGraph& w) {
+      if (w.cache != nullptr) give_cache(w.graph, *w.cache);
     },
     [](RankGraph& w) { join_products(w.graph); },
     [](RankGraph& w) { group_parameters(w.graph, w.spec.units, w.placed.summed_over); },
     [](RankGraph& w) {
-      if (w.training) require_patterns_match(w.graph, w.spec.optimizer);
+      if (w.training()) require_patterns_match(w.graph, w.spec.optimizer);
     },
 };
 

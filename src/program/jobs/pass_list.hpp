@@ -21,8 +21,10 @@ struct RankGraph {
   model::Graph graph;
   const JobSpec& spec;
   Coordinate at;
-  bool training = true;
+  /// Null in training. Otherwise the graph's attention is to a cache, of this rank's heads.
+  const CachedGraph* cache = nullptr;
   Placed placed{};
+  bool training() const { return cache == nullptr; }
 };
 
 /// The passes over the graph of one rank: its parts, its units.

@@ -70,6 +70,10 @@ class Placer {
       ways_.push_back(placings_of(node, axes));
       if (node.op == Attention::op && tokens == Tokens::cut_by_heads)
         std::erase_if(ways_.back(), [](const Placing& way) { return way.inputs[Attention::q] != split(1); });
+      // Of a table that is whole the residual stream is the same everywhere from the beginning.
+      if (node.op == Embedding::op && plan)
+        std::erase_if(ways_.back(),
+                      [](const Placing& way) { return way.outputs[Embedding::y] == replicated; });
     }
     for (const Value& v : graph.values) logical_.push_back(v.shape);
     for (std::size_t v = 0; v < stands_for_.size(); ++v) stands_for_[v] = static_cast<ValueId>(v);
@@ -305,13 +309,21 @@ Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan&
   run(Placer(graph, sequence_axes, at, Tokens::dealt), dealt);
   const Tokens tokens = context == model::ContextMethod::heads ? Tokens::cut_by_heads : Tokens::cut;
   if (cut) run(Placer(graph, Axis::context, at, tokens), Axis::context);
-  if (at.mesh()[Axis::tensor] == 1 || plan.parameters.empty()) return placed;
-  Placer tensor(graph, Axis::tensor, at, Tokens::shared, &plan);
-  tensor.run();
-  for (std::size_t p = 0; p < graph.parameters.size(); ++p)
-    if (tensor.sums(p) && graph.parameters[p].trainable)
+  const std::vector<bool> sums = place_over_tensor(graph, at, plan);
+  for (std::size_t p = 0; p < sums.size(); ++p)
+    if (sums[p] && graph.parameters[p].trainable)
       placed.summed_over[p] = placed.summed_over[p] | Axis::tensor;
   return placed;
+}
+
+std::vector<bool> place_over_tensor(model::Graph& graph, const Coordinate& at,
+                                    const model::TensorPlan& plan) {
+  if (at.mesh()[Axis::tensor] == 1 || plan.parameters.empty()) return {};
+  Placer placer(graph, Axis::tensor, at, Tokens::shared, &plan);
+  placer.run();
+  std::vector<bool> sums;
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) sums.push_back(placer.sums(p));
+  return sums;
 }
 
 }  // namespace ztrain::program

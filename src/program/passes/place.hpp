@@ -24,4 +24,8 @@ struct Placed {
 Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan,
              model::ContextMethod context = model::ContextMethod::gather);
 
+/// Of the tensor axis alone: for graphs whose tokens are the same on all other axes too. By parameter:
+/// whether its gradient would be a sum over the axis; empty where nothing is cut.
+std::vector<bool> place_over_tensor(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan);
+
 }  // namespace ztrain::program

@@ -54,6 +54,25 @@ TEST(Inference, IsProvenOnManyMeshes) {
               << strategy << " on " << ranks;
 }
 
+/// Nothing is gathered for a token where no axis shards; a rank has its heads' cache.
+TEST(Inference, ByHeadsOverRanksSendsNoWeights) {
+  for (const bool tied : {false, true})
+    for (const int shard : {1, 2}) {
+      JobSpec spec = sharded(shard);
+      spec.mesh[Axis::tensor] = 2;
+      spec.tensor = model::inference_plan(model::decoder_tensor_plan(dims(tied), 2), dims(tied));
+      EXPECT_EQ(refusal([&] { verify_inference(logits(tied), spec, options); }), "") << tied << " " << shard;
+      const Inference job = compile_inference(logits(tied), spec, options, 1);
+      const Program& decode = job.programs.at(decode_name);
+      EXPECT_EQ(count(decode, "all_gather") == 0, shard == 1);
+      EXPECT_EQ(count(decode, "all_reduce"), 2 * 3 + (tied ? 0 : 1)) << "of each block, and of the embedding";
+      std::int64_t cache = 0;
+      for (const Tensor& t : decode.tensors)
+        if (t.category == Category::cache) cache += t.bytes();
+      EXPECT_EQ(cache, 2 * 3 * 50 * 10 * 2) << "keys and values of one head of two, in three layers";
+    }
+}
+
 TEST(Inference, ProgramsShareWhatTheyKeep) {
   for (const int ranks : {1, 3}) {
     const Inference job = compile_inference(logits(), sharded(ranks), options, ranks - 1);
