@@ -45,10 +45,11 @@ void check_for_ranks(telemetry::Console& console, config::Deck deck, int ranks) 
   config::validate_for_ranks(deck, ranks, std::min(ranks, plan::machine_of(deck).ranks_per_node));
   const model::Graph graph = plan::training_graph(deck);
   const program::JobSpec spec = plan::job_spec(deck, plan::machine_of(deck).target);
-  const telemetry::Phase phase(console, "compiling and proving the step program");
+  telemetry::Phase phase(console, "compiling and proving the step program");
   const program::Job job = program::compile(graph, spec, 0);
   const std::size_t classes = program::rank_classes(graph, spec).size();
-  if (classes <= classes_proven_here) program::verify_job(graph, spec, job);
+  if (classes <= classes_proven_here)
+    program::verify_job(graph, spec, job, [&](const std::string& what) { phase.at(what); });
   const plan::RankMemory memory = plan::memory_of(job);
   console.print(fmt::format(
       "mesh {}\n{} tokens a step\nrank 0 of {}; the step program has {} ops and is {}\n{}",

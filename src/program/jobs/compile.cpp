@@ -1,5 +1,7 @@
 #include "program/jobs/compile.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -218,16 +220,18 @@ std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobS
   return list;
 }
 
-void verify_job(const model::Graph& graph, const JobSpec& spec, const Job& rank_0) {
+void verify_job(const model::Graph& graph, const JobSpec& spec, const Job& rank_0, const Tell& tell) {
   const std::vector<std::vector<int>> classes = rank_classes(graph, spec);
   std::vector<Job> others;
   std::vector<std::vector<const Program*>> programs;  // by class
   others.reserve(classes.size());
   for (const std::vector<int>& ranks : classes) {
+    if (tell) tell(fmt::format("class {} of {}", programs.size() + 1, classes.size()));
     const bool known = ranks.front() == rank_0.train().rank;
     if (!known) others.push_back(compile(graph, spec, ranks.front()));
     programs.push_back((known ? rank_0 : others.back()).programs.all());
   }
+  if (tell) tell("all ranks");
   verify_together(programs, classes);
 }
 
