@@ -30,11 +30,17 @@ struct AttentionInput {
   Vector<const std::int32_t> document_start;
 };
 
-/// The first key that token t attends to; non-decreasing in t.
+/// The first key that token t attends to; non-decreasing in t. Of a part of the keys it may lie behind all of
+/// them.
 constexpr std::int64_t first_key(const AttentionShape& shape, const std::int32_t* document_start,
                                  std::int64_t t) {
-  const std::int64_t start = document_start[t];
+  const std::int64_t start = std::max<std::int64_t>(0, document_start[t] - shape.key_begin);
   return shape.window > 0 ? std::max(start, shape.first_query + t - shape.window + 1) : start;
+}
+
+/// Behind the last key that the tokens before `end` attend to.
+constexpr std::int64_t end_of_keys(const AttentionShape& shape, std::int64_t end) {
+  return std::min(shape.key_count(), shape.first_query + end);
 }
 
 /// Throws Error when the views do not have the shape's sizes, or rows would overlap. Called by forward and

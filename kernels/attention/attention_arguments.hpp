@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/attention/attention.hpp"
+#include "kernels/attention/attention_part.hpp"
 
 namespace ztrain::kernels {
 

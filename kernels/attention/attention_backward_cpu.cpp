@@ -3,8 +3,8 @@
 
 #include "base/error.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
-#include "kernels/attention/attention.hpp"
 #include "kernels/attention/attention_arguments.hpp"
+#include "kernels/attention/attention_part.hpp"
 #include "kernels/attention/attention_seen.hpp"
 #include "kernels/launch/exec_kokkos.hpp"
 #include "kernels/launch/fast_exp.hpp"
@@ -23,6 +23,12 @@ struct BackwardArguments : AttentionGradientArguments<T> {
   T* dv;
   acc_t<T>* dq_sum;      ///< [tokens, heads * head_dim]: dq itself unless T is narrower than its accumulator
   std::int64_t sum_row;  ///< elements from one token to the next of dq_sum
+  /// Of a part of the keys, in place of dq, dk and dv; else null. dq_sum is then what parts add up.
+  acc_t<T>* dk_sum = nullptr;
+  acc_t<T>* dv_sum = nullptr;
+  bool adds_to_queries = false, adds_to_keys = false;
+
+  bool of_part() const { return dk_sum != nullptr; }
 
   acc_t<T>* sum_at(std::int64_t token, std::int64_t head) const {
     return dq_sum + token * sum_row + head * this->shape.head_dim;
@@ -63,6 +69,7 @@ void head_delta(const BackwardArguments<T>& a, std::int64_t row) {
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t d = 0; d < hd; ++d) sum += static_cast<A>(o[d]) * static_cast<A>(dout[d]);
   a.delta[row] = sum;
+  if (a.of_part() && !a.adds_to_queries) std::fill_n(a.dq_sum + row * hd, hd, A(0));
 }
 
 /// One row of probabilities and score gradients over scale; zero outside [begin, end), the keys that the
@@ -104,11 +111,12 @@ void add_queries(const BackwardArguments<T>& a, std::int64_t head, std::int64_t 
                  int rows, const QueryTiles<acc_t<T>, max_dim>& t) {
   using A = acc_t<T>;
   const std::int64_t hd = a.shape.head_dim;
-  const bool first = t.first.at[0] >= seen.k0, last = seen.k0 == seen.q0;
+  const bool whole = !a.of_part();
+  const bool first = whole && t.first.at[0] >= seen.k0, last = whole && seen.k0 == seen.q0;
   for (int i = 0; i < rows; ++i) {
     const A* __restrict from = t.dq + i * max_dim;
     A* __restrict sums = a.sum_at(q0 + i, head);
-    T* __restrict dq = a.dq + a.shape.q_at(q0 + i, head);
+    T* __restrict dq = whole ? a.dq + a.shape.q_at(q0 + i, head) : nullptr;
     if (first && last)
       for (std::int64_t d = 0; d < hd; ++d) dq[d] = static_cast<T>(from[d]);
     else if (first)
@@ -172,8 +180,27 @@ void store_rows(const acc_t<T>* __restrict tile, int ld, int rows, std::int64_t 
     for (std::int64_t d = 0; d < cols; ++d) to[i * stride + d] = static_cast<T>(factor * tile[i * ld + d]);
 }
 
+template <class T, int max_dim>
+void store_keys(const BackwardArguments<T>& a, std::int64_t kv_head, KeyTiles<acc_t<T>, max_dim>& key) {
+  using A = acc_t<T>;
+  const std::int64_t hd = a.shape.head_dim, stride = a.shape.kv_row(),
+                     offset = a.shape.kv_at(key.begin, kv_head);
+  if (!a.of_part()) {
+    store_rows(key.dk, max_dim, key.count, hd, a.scale, a.dk + offset, stride);
+    store_rows(key.dv, max_dim, key.count, hd, A(1), a.dv + offset, stride);
+    return;
+  }
+  for (int i = 0; i < key.count; ++i)
+    for (std::int64_t d = 0; d < hd; ++d) {
+      const std::int64_t to = offset + i * stride + d;
+      const A dk = a.scale * key.dk[i * max_dim + d], dv = key.dv[i * max_dim + d];
+      a.dk_sum[to] = a.adds_to_keys ? a.dk_sum[to] + dk : dk;
+      a.dv_sum[to] = a.adds_to_keys ? a.dv_sum[to] + dv : dv;
+    }
+}
+
 /// Where the block of keys that begins here ends: blocks of queries begin where blocks of keys do.
-std::int64_t end_of_keys(const AttentionShape& s, std::int64_t begin) {
+std::int64_t end_of_block(const AttentionShape& s, std::int64_t begin) {
   const std::int64_t before = block - s.first_query % block;  // keys before a block of queries
   return std::min(s.key_count(), begin + block - (begin + before) % block);
 }
@@ -192,12 +219,17 @@ void ask_queries(const BackwardArguments<T>& a, std::int64_t head, std::int64_t 
 template <class T>
 void ask_keys(const BackwardArguments<T>& a, std::int64_t kv_head, std::int64_t begin, Prefetch& ahead) {
   const std::int64_t hd = a.shape.head_dim, stride = a.shape.kv_row();
-  const std::int64_t next = end_of_keys(a.shape, begin);
+  const std::int64_t next = end_of_block(a.shape, begin);
   const std::int64_t at = a.shape.kv_at(begin, kv_head);
   const std::int64_t rows = next - begin;
-  const std::int64_t more = end_of_keys(a.shape, next) - next;
-  ahead.add(a.dk + at, stride, rows, hd);
-  ahead.add(a.dv + at, stride, rows, hd);
+  const std::int64_t more = end_of_block(a.shape, next) - next;
+  if (a.of_part()) {
+    ahead.add(a.dk_sum + at, stride, rows, hd);
+    ahead.add(a.dv_sum + at, stride, rows, hd);
+  } else {
+    ahead.add(a.dk + at, stride, rows, hd);
+    ahead.add(a.dv + at, stride, rows, hd);
+  }
   if (more == 0) return;
   const std::int64_t after = a.shape.kv_at(next, kv_head);
   ahead.add(a.k + after, stride, more, hd);
@@ -210,18 +242,24 @@ void backward_head(const BackwardArguments<T>& a, std::int64_t kv_head) {
   using A = acc_t<T>;
   KeyTiles<A, max_dim> key;
   QueryTiles<A, max_dim> query;
-  const std::int64_t hd = a.shape.head_dim, tokens = a.shape.tokens, group = a.shape.heads / a.shape.kv_heads;
+  const std::int64_t tokens = a.shape.tokens, group = a.shape.heads / a.shape.kv_heads;
   const std::int64_t first = kv_head * group, end = first + group;
   const auto first_query = [&](std::int64_t k0) {
     return std::max<std::int64_t>(0, k0 - a.shape.first_query);
   };
   for (key.begin = 0; key.begin < a.shape.key_count(); key.begin += key.count) {
-    const std::int64_t keys_end = end_of_keys(a.shape, key.begin), own = first_query(key.begin);
+    const std::int64_t keys_end = end_of_block(a.shape, key.begin), own = first_query(key.begin);
     key.count = static_cast<int>(keys_end - key.begin);
-    load_keys<T, max_dim>(a, kv_head, key);
     const auto reads = [&](std::int64_t q0) {
       return q0 < tokens && first_key(a.shape, a.document_start, q0) < keys_end;
     };
+    if (!reads(own)) {
+      std::fill_n(key.dk, block * max_dim, A(0));
+      std::fill_n(key.dv, block * max_dim, A(0));
+      store_keys<T, max_dim>(a, kv_head, key);
+      continue;
+    }
+    load_keys<T, max_dim>(a, kv_head, key);
     for (std::int64_t head = first; head < end; ++head)
       for (std::int64_t q0 = own; reads(q0); q0 += block) {
         if (reads(q0 + block))
@@ -233,9 +271,7 @@ void backward_head(const BackwardArguments<T>& a, std::int64_t kv_head) {
         if (head == first && q0 == own) ask_keys(a, kv_head, key.begin, query.ahead);
         query_block<T, max_dim>(a, head, q0, key, query);
       }
-    const std::int64_t stride = a.shape.kv_row(), offset = a.shape.kv_at(key.begin, kv_head);
-    store_rows(key.dk, max_dim, key.count, hd, a.scale, a.dk + offset, stride);
-    store_rows(key.dv, max_dim, key.count, hd, A(1), a.dv + offset, stride);
+    store_keys<T, max_dim>(a, kv_head, key);
   }
 }
 
@@ -246,6 +282,13 @@ void backward(Exec& exec, const BackwardArguments<T>& a) {
                        [a](std::int64_t row) { head_delta(a, row); });
   Kokkos::parallel_for(Policy(exec.space, 0, a.shape.kv_heads),
                        [a](std::int64_t kv_head) { backward_head<T, max_dim>(a, kv_head); });
+}
+
+template <class T>
+void run(Exec& exec, const BackwardArguments<T>& a) {
+  if (a.shape.head_dim <= 64) return backward<T, 64>(exec, a);
+  if (a.shape.head_dim <= 128) return backward<T, 128>(exec, a);
+  backward<T, 256>(exec, a);
 }
 
 }  // namespace
@@ -271,9 +314,26 @@ void attention_backward(Exec& exec, const AttentionInput<T>& input, Matrix<const
     a.dq_sum = dq.data;
     a.sum_row = s.q_row();
   }
-  if (s.head_dim <= 64) return backward<T, 64>(exec, a);
-  if (s.head_dim <= 128) return backward<T, 128>(exec, a);
-  backward<T, 256>(exec, a);
+  run(exec, a);
+}
+
+template <class T>
+void attention_part_backward(Exec& exec, const AttentionInput<T>& input, Matrix<const T> o,
+                             Matrix<const acc_t<T>> lse, Matrix<const T> dout,
+                             const PartGradients<acc_t<T>>& gradients, Vector<std::byte> workspace) {
+  check_part<T>(input, o, lse, gradients, workspace);
+  auto* const delta = reinterpret_cast<acc_t<T>*>(workspace.data);
+  BackwardArguments<T> a{{arguments_of(input), o.data, lse.data, dout.data, delta},
+                         nullptr,
+                         nullptr,
+                         nullptr,
+                         gradients.dq.data,
+                         input.shape.o_row()};
+  a.dk_sum = gradients.dk.data;
+  a.dv_sum = gradients.dv.data;
+  a.adds_to_queries = gradients.adds_to_queries;
+  a.adds_to_keys = gradients.adds_to_keys;
+  run(exec, a);
 }
 
 template void attention_backward(Exec&, const AttentionInput<float>&, Matrix<const float>,
@@ -287,5 +347,13 @@ template void attention_backward(Exec&, const AttentionInput<f16>&, Matrix<const
 template void attention_backward(Exec&, const AttentionInput<double>&, Matrix<const double>,
                                  Matrix<const double>, Matrix<const double>, Matrix<double>, Matrix<double>,
                                  Matrix<double>, Vector<std::byte>);
+
+template <class T>
+using PartBackward = void(Exec&, const AttentionInput<T>&, Matrix<const T>, Matrix<const acc_t<T>>,
+                          Matrix<const T>, const PartGradients<acc_t<T>>&, Vector<std::byte>);
+template PartBackward<float> attention_part_backward<float>;
+template PartBackward<bf16> attention_part_backward<bf16>;
+template PartBackward<f16> attention_part_backward<f16>;
+template PartBackward<double> attention_part_backward<double>;
 
 }  // namespace ztrain::kernels

@@ -1,6 +1,9 @@
+#include <algorithm>
+
 #include "base/error.hpp"
-#include "kernels/attention/attention.hpp"
+#include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/attention/attention_cached.hpp"
+#include "kernels/attention/attention_part.hpp"
 
 namespace ztrain::kernels {
 
@@ -39,6 +42,53 @@ void check(const AttentionInput<T>& input, Matrix<const T> o, Matrix<const acc_t
       input.q.rows, input.q.cols);
 }
 
+namespace {
+
+template <class T>
+void check_inputs(const AttentionInput<T>& input) {
+  AttentionInput<T> whole = input;  // with queries that are among the keys
+  whole.shape.first_query = 0;
+  whole.shape.keys = std::max(input.shape.keys, input.shape.tokens);
+  whole.k.rows += whole.shape.keys - input.shape.keys;
+  whole.v.rows += whole.shape.keys - input.shape.keys;
+  check(whole);
+  REQUIRE(input.shape.keys > 0 && input.shape.row == 0,
+          "attention: a part has {} keys in rows {} elements apart; it needs keys, and dense rows",
+          input.shape.keys, input.shape.row);
+}
+
+}  // namespace
+
+template <class T>
+void check_part(const AttentionInput<T>& input, const AttentionSums<acc_t<T>>& sums) {
+  check_inputs(input);
+  const auto is = [&](const Matrix<acc_t<T>>& m, std::int64_t cols) {
+    return m.rows == input.shape.tokens && m.cols == cols;
+  };
+  REQUIRE(
+      is(sums.out, input.q.cols) && is(sums.maximum, input.shape.heads) && is(sums.sum, input.shape.heads),
+      "attention: sums [{}, {}] or their weights [{}, {}] do not fit q [{}, {}]", sums.out.rows,
+      sums.out.cols, sums.sum.rows, sums.sum.cols, input.q.rows, input.q.cols);
+}
+
+template <class T>
+void check_part(const AttentionInput<T>& input, Matrix<const T> o, Matrix<const acc_t<T>> lse,
+                const PartGradients<acc_t<T>>& gradients, Vector<std::byte> workspace) {
+  check_inputs(input);
+  const AttentionShape& s = input.shape;
+  const auto like = [](const auto& a, const auto& b) { return a.rows == b.rows && a.cols == b.cols; };
+  REQUIRE(like(o, input.q) && lse.rows == s.tokens && lse.cols == s.heads && like(gradients.dq, input.q) &&
+              like(gradients.dk, input.k) && like(gradients.dv, input.v),
+          "attention: o [{}, {}], lse [{}, {}] or gradients [{}, {}], [{}, {}], [{}, {}] do not fit q [{}, "
+          "{}] and k [{}, {}]",
+          o.rows, o.cols, lse.rows, lse.cols, gradients.dq.rows, gradients.dq.cols, gradients.dk.rows,
+          gradients.dk.cols, gradients.dv.rows, gradients.dv.cols, input.q.rows, input.q.cols, input.k.rows,
+          input.k.cols);
+  const auto needed = attention_part_workspace_bytes(s.tokens, s.heads, dtype_of<T>());
+  REQUIRE(workspace.count >= needed, "attention backward: the workspace has {} bytes, {} are needed",
+          workspace.count, needed);
+}
+
 template <class T>
 void check(const CachedAttentionInput<T>& input) {
   const AttentionShape& s = input.shape;
@@ -70,6 +120,19 @@ template void check(const AttentionInput<float>&, Matrix<const float>, Matrix<co
 template void check(const AttentionInput<bf16>&, Matrix<const bf16>, Matrix<const float>);
 template void check(const AttentionInput<f16>&, Matrix<const f16>, Matrix<const float>);
 template void check(const AttentionInput<double>&, Matrix<const double>, Matrix<const double>);
+template <class T>
+using CheckSums = void(const AttentionInput<T>&, const AttentionSums<acc_t<T>>&);
+template <class T>
+using CheckGradients = void(const AttentionInput<T>&, Matrix<const T>, Matrix<const acc_t<T>>,
+                            const PartGradients<acc_t<T>>&, Vector<std::byte>);
+template CheckSums<float> check_part<float>;
+template CheckSums<bf16> check_part<bf16>;
+template CheckSums<f16> check_part<f16>;
+template CheckSums<double> check_part<double>;
+template CheckGradients<float> check_part<float>;
+template CheckGradients<bf16> check_part<bf16>;
+template CheckGradients<f16> check_part<f16>;
+template CheckGradients<double> check_part<double>;
 template void check(const CachedAttentionInput<float>&);
 template void check(const CachedAttentionInput<bf16>&);
 template void check(const CachedAttentionInput<f16>&);

@@ -1,4 +1,4 @@
-#include "kernels/attention/attention.hpp"
+#include "kernels/attention/attention_part.hpp"
 
 #include <cuda_runtime.h>
 
@@ -166,6 +166,28 @@ void attention_backward(Exec& exec, const AttentionInput<T>& input, Matrix<const
   attention_plain_backward<T>(exec, input, o, lse, dout, dq, dk, dv, workspace);
 }
 
+double part_unit() {
+  return plain_part_unit;
+}
+
+template <class T>
+void attention_part(Exec& exec, const AttentionInput<T>& input, const AttentionSums<acc_t<T>>& sums,
+                    bool resumes) {
+  attention_plain_part<T>(exec, input, sums, resumes);
+}
+
+template <class T>
+void attention_part_backward(Exec& exec, const AttentionInput<T>& input, Matrix<const T> o,
+                             Matrix<const acc_t<T>> lse, Matrix<const T> dout,
+                             const PartGradients<acc_t<T>>& gradients, Vector<std::byte> workspace) {
+  attention_plain_part_backward<T>(exec, input, o, lse, dout, gradients, workspace);
+}
+
+template <class T>
+using Part = void(Exec&, const AttentionInput<T>&, const AttentionSums<acc_t<T>>&, bool);
+template <class T>
+using PartBackward = void(Exec&, const AttentionInput<T>&, Matrix<const T>, Matrix<const acc_t<T>>,
+                          Matrix<const T>, const PartGradients<acc_t<T>>&, Vector<std::byte>);
 template <class T>
 using Backward = void(Exec&, const AttentionInput<T>&, Matrix<const T>, Matrix<const acc_t<T>>,
                       Matrix<const T>, Matrix<T>, Matrix<T>, Matrix<T>, Vector<std::byte>);
@@ -178,5 +200,13 @@ template Backward<float> attention_backward<float>;
 template Backward<bf16> attention_backward<bf16>;
 template Backward<f16> attention_backward<f16>;
 template Backward<double> attention_backward<double>;
+template Part<float> attention_part<float>;
+template Part<bf16> attention_part<bf16>;
+template Part<f16> attention_part<f16>;
+template Part<double> attention_part<double>;
+template PartBackward<float> attention_part_backward<float>;
+template PartBackward<bf16> attention_part_backward<bf16>;
+template PartBackward<f16> attention_part_backward<f16>;
+template PartBackward<double> attention_part_backward<double>;
 
 }  // namespace ztrain::kernels

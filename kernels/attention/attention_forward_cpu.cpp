@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "base/error.hpp"
-#include "kernels/attention/attention.hpp"
 #include "kernels/attention/attention_arguments.hpp"
+#include "kernels/attention/attention_part.hpp"
 #include "kernels/attention/attention_seen.hpp"
 #include "kernels/attention/online_softmax.hpp"
 #include "kernels/launch/exec_kokkos.hpp"
@@ -19,6 +19,11 @@ template <class T>
 struct ForwardArguments : AttentionArguments<T> {
   T* o;
   acc_t<T>* lse;
+  /// Of a part of the keys, in place of o and lse; else null.
+  acc_t<T>* out = nullptr;
+  acc_t<T>* maximum = nullptr;
+  acc_t<T>* sum = nullptr;
+  bool resumes = false;
 };
 
 /// Queries that share what is loaded of the keys and values: so many blocks of a head.
@@ -92,6 +97,26 @@ void attend(int hd, std::int32_t k0, int keys, ForwardTiles<A, max_dim>& t, Quer
 }
 
 template <class T, int max_dim>
+void load_sums(const ForwardArguments<T>& a, std::int64_t head, QueryTiles<acc_t<T>, max_dim>& q) {
+  for (int i = 0; i < q.count; ++i) {
+    const std::int64_t row = (q.begin + i) * a.shape.heads + head;
+    std::copy_n(a.out + a.shape.o_at(q.begin + i, head), a.shape.head_dim, q.out + i * max_dim);
+    q.softmax.maximum[i] = a.maximum[row];
+    q.softmax.sum[i] = a.sum[row];
+  }
+}
+
+template <class T, int max_dim>
+void store_sums(const ForwardArguments<T>& a, std::int64_t head, const QueryTiles<acc_t<T>, max_dim>& q) {
+  for (int i = 0; i < q.count; ++i) {
+    const std::int64_t row = (q.begin + i) * a.shape.heads + head;
+    std::copy_n(q.out + i * max_dim, a.shape.head_dim, a.out + a.shape.o_at(q.begin + i, head));
+    a.maximum[row] = q.softmax.maximum[i];
+    a.sum[row] = q.softmax.sum[i];
+  }
+}
+
+template <class T, int max_dim>
 void load_queries(const ForwardArguments<T>& a, std::int64_t head, std::int64_t q0,
                   ForwardTiles<acc_t<T>, max_dim>& t, QueryTiles<acc_t<T>, max_dim>& q) {
   using A = acc_t<T>;
@@ -103,12 +128,14 @@ void load_queries(const ForwardArguments<T>& a, std::int64_t head, std::int64_t 
   tile::load(a.q + a.shape.q_at(q0, head), a.shape.q_row(), q.count, hd, t.keys, max_dim, block, hd);
   tile::transpose(t.keys, max_dim, block, hd, a.scale * A(log2_e), q.queries, block);
   for (int i = 0; i < block; ++i) std::fill_n(q.out + i * max_dim, columns, A(0));
+  if (a.resumes) load_sums(a, head, q);
   q.first.set(a, q0);
 }
 
 template <class T, int max_dim>
 void store_output(const ForwardArguments<T>& a, std::int64_t head, const QueryTiles<acc_t<T>, max_dim>& q) {
   using A = acc_t<T>;
+  if (a.out != nullptr) return store_sums(a, head, q);
   const std::int64_t hd = a.shape.head_dim;
   alignas(64) A inverse[block], lse[block];
   for (int i = 0; i < block; ++i) {
@@ -146,6 +173,7 @@ Task task(const ForwardArguments<T>& a, std::int64_t number) {
 template <class T>
 void ask_keys(const ForwardArguments<T>& a, std::int64_t head, std::int64_t k0, std::int64_t end,
               Prefetch& ahead) {
+  if (k0 >= end) return;
   const std::int64_t offset = a.shape.kv_at(k0, head / (a.shape.heads / a.shape.kv_heads));
   const std::int64_t stride = a.shape.kv_row(), rows = block_of_keys(a, k0, end);
   ahead.add(a.k + offset, stride, rows, a.shape.head_dim);
@@ -156,22 +184,27 @@ void ask_keys(const ForwardArguments<T>& a, std::int64_t head, std::int64_t k0, 
 template <class T>
 void ask_rest(const ForwardArguments<T>& a, const Task& now, std::int64_t next, Prefetch& ahead) {
   const std::int64_t hd = a.shape.head_dim;
-  ahead.add(a.o + a.shape.o_at(now.q0, now.head), a.shape.o_row(), now.end - now.q0, hd);
+  const std::int64_t to = a.shape.o_at(now.q0, now.head);
+  if (a.out != nullptr)
+    ahead.add(a.out + to, a.shape.o_row(), now.end - now.q0, hd);
+  else
+    ahead.add(a.o + to, a.shape.o_row(), now.end - now.q0, hd);
   const auto [head, q0, end] = task(a, next);
   if (head >= a.shape.heads) return;
   ahead.add(a.q + a.shape.q_at(q0, head), a.shape.q_row(), end - q0, hd);
-  ask_keys(a, head, first_key(a.shape, a.document_start, q0), a.shape.first_query + end, ahead);
+  ask_keys(a, head, first_key(a.shape, a.document_start, q0), end_of_keys(a.shape, end), ahead);
 }
 
 template <class T, int max_dim>
 void forward_task(const ForwardArguments<T>& a, std::int64_t number) {
   ForwardTiles<acc_t<T>, max_dim> t;
   const auto [head, q0, end] = task(a, number);
+  const std::int64_t first = first_key(a.shape, a.document_start, q0), keys_end = end_of_keys(a.shape, end);
+  if (a.resumes && first >= keys_end) return;
   const int hd = static_cast<int>(a.shape.head_dim), columns = tile::padded(hd, tile::column_quantum);
   const std::int64_t stride = a.shape.kv_row();
   const int blocks = static_cast<int>((end - q0 + block - 1) / block);
   for (int i = 0; i < blocks; ++i) load_queries<T, max_dim>(a, head, q0 + i * block, t, t.query[i]);
-  const std::int64_t first = first_key(a.shape, a.document_start, q0), keys_end = a.shape.first_query + end;
   for (std::int64_t k0 = first; k0 < keys_end;) {
     const int keys = static_cast<int>(block_of_keys(a, k0, keys_end));
     const std::int64_t offset = a.shape.kv_at(k0, head / (a.shape.heads / a.shape.kv_heads));
@@ -194,20 +227,41 @@ void forward(Exec& exec, const ForwardArguments<T>& a) {
                        [a](std::int64_t i) { forward_task<T, max_dim>(a, i); });
 }
 
+template <class T>
+void run(Exec& exec, const ForwardArguments<T>& a) {
+  if (a.shape.head_dim <= 64) return forward<T, 64>(exec, a);
+  if (a.shape.head_dim <= 128) return forward<T, 128>(exec, a);
+  forward<T, 256>(exec, a);
+}
+
 }  // namespace
 
 template <class T>
 void attention_forward(Exec& exec, const AttentionInput<T>& input, Matrix<T> o, Matrix<acc_t<T>> lse) {
   check<T>(input, o, lse);
-  const ForwardArguments<T> a{arguments_of(input), o.data, lse.data};
-  if (a.shape.head_dim <= 64) return forward<T, 64>(exec, a);
-  if (a.shape.head_dim <= 128) return forward<T, 128>(exec, a);
-  forward<T, 256>(exec, a);
+  run<T>(exec, {arguments_of(input), o.data, lse.data});
+}
+
+double part_unit() {
+  return ln_2;
+}
+
+template <class T>
+void attention_part(Exec& exec, const AttentionInput<T>& input, const AttentionSums<acc_t<T>>& sums,
+                    bool resumes) {
+  check_part<T>(input, sums);
+  run<T>(exec,
+         {arguments_of(input), nullptr, nullptr, sums.out.data, sums.maximum.data, sums.sum.data, resumes});
 }
 
 template void attention_forward(Exec&, const AttentionInput<float>&, Matrix<float>, Matrix<float>);
 template void attention_forward(Exec&, const AttentionInput<bf16>&, Matrix<bf16>, Matrix<float>);
 template void attention_forward(Exec&, const AttentionInput<f16>&, Matrix<f16>, Matrix<float>);
 template void attention_forward(Exec&, const AttentionInput<double>&, Matrix<double>, Matrix<double>);
+
+template void attention_part(Exec&, const AttentionInput<float>&, const AttentionSums<float>&, bool);
+template void attention_part(Exec&, const AttentionInput<bf16>&, const AttentionSums<float>&, bool);
+template void attention_part(Exec&, const AttentionInput<f16>&, const AttentionSums<float>&, bool);
+template void attention_part(Exec&, const AttentionInput<double>&, const AttentionSums<double>&, bool);
 
 }  // namespace ztrain::kernels

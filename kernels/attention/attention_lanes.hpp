@@ -86,6 +86,12 @@ struct Share {
     for (int j = 0; j < count; ++j)
       if (place(lane, j) < dim) to[place(lane, j)] = static_cast<T>(x[j]);
   }
+  /// As store; adds: to what is there.
+  KOKKOS_INLINE_FUNCTION void put(A* to, int lane, int dim, bool adds) const {
+#pragma unroll
+    for (int j = 0; j < count; ++j)
+      if (place(lane, j) < dim) to[place(lane, j)] = adds ? to[place(lane, j)] + x[j] : x[j];
+  }
   KOKKOS_INLINE_FUNCTION void scale(A factor) {
 #pragma unroll
     for (int j = 0; j < count; ++j) x[j] *= factor;

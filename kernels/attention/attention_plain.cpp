@@ -13,6 +13,11 @@ struct Forward {
   AttentionArguments<T> a;
   T* o;
   acc_t<T>* lse;
+  /// Of a part of the keys, in place of o and lse; else null.
+  acc_t<T>* out = nullptr;
+  acc_t<T>* maximum = nullptr;
+  acc_t<T>* sum = nullptr;
+  bool resumes = false;
 
   KOKKOS_INLINE_FUNCTION void operator()(const Warp& warp, std::int64_t row) const {
     using A = acc_t<T>;
@@ -23,7 +28,13 @@ struct Forward {
     Stream<A, max_dim> stream;
     stream.out.zero();
     warp.each([&](const int lane) { q.load(a.q + s.q_at(token, head), lane, dim); });
-    for (std::int64_t j = first_key(s, a.document_start, token); j <= s.first_query + token; ++j) {
+    const std::int64_t end = end_of_keys(s, token + 1);
+    if (resumes) {
+      warp.each([&](const int lane) { stream.out.load(out + s.o_at(token, head), lane, dim); });
+      stream.maximum = maximum[row];
+      stream.sum = sum[row];
+    }
+    for (std::int64_t j = first_key(s, a.document_start, token); j < end; ++j) {
       const std::int64_t at = s.kv_at(j, kv);
       warp.each([&](const int lane) {
         key.load(a.k + at, lane, dim);
@@ -31,9 +42,38 @@ struct Forward {
       });
       stream.add(a.scale * warp.template sum<A>([&](int) { return q.dot(key); }), value);
     }
+    if (out != nullptr) {
+      warp.each([&](const int lane) { stream.out.store(out + s.o_at(token, head), lane, dim); });
+      warp.once([&] {
+        maximum[row] = stream.maximum;
+        sum[row] = stream.sum;
+      });
+      return;
+    }
     stream.out.scale(A(1) / stream.sum);
     warp.each([&](const int lane) { stream.out.store(o + s.o_at(token, head), lane, dim); });
     warp.once([&] { lse[row] = stream.maximum + std::log(stream.sum); });
+  }
+};
+
+/// Rows are [token, head].
+template <class T>
+struct Merge {
+  const acc_t<T>* out;
+  const acc_t<T>* maximum;
+  const acc_t<T>* sum;
+  T* o;
+  acc_t<T>* lse;
+  acc_t<T> unit;
+  std::int64_t head_dim;
+
+  KOKKOS_INLINE_FUNCTION void operator()(const Warp& warp, std::int64_t row) const {
+    const acc_t<T> inverse = acc_t<T>(1) / sum[row];
+    warp.each([&](const int lane) {
+      for (std::int64_t d = lane; d < head_dim; d += Warp::width)
+        o[row * head_dim + d] = static_cast<T>(out[row * head_dim + d] * inverse);
+    });
+    warp.once([&] { lse[row] = unit * maximum[row] + std::log(sum[row]); });
   }
 };
 
@@ -42,6 +82,8 @@ template <class T, int max_dim>
 struct QueryGradient {
   AttentionGradientArguments<T> a;
   T* dq;
+  acc_t<T>* dq_sum = nullptr;  ///< of a part of the keys, in place of dq; else null
+  bool adds = false;
 
   KOKKOS_INLINE_FUNCTION void operator()(const Warp& warp, std::int64_t row) const {
     using A = acc_t<T>;
@@ -57,7 +99,8 @@ struct QueryGradient {
       value.load(a.o + out, lane, dim);
     });
     const A lse = a.lse[row], delta = warp.template sum<A>([&](int) { return dout.dot(value); });
-    for (std::int64_t j = first_key(s, a.document_start, token); j <= s.first_query + token; ++j) {
+    const std::int64_t end = end_of_keys(s, token + 1);
+    for (std::int64_t j = first_key(s, a.document_start, token); j < end; ++j) {
       const std::int64_t at = s.kv_at(j, kv);
       warp.each([&](const int lane) {
         key.load(a.k + at, lane, dim);
@@ -67,7 +110,12 @@ struct QueryGradient {
       const A dp = warp.template sum<A>([&](int) { return dout.dot(value); });
       sum.add(p * (dp - delta) * a.scale, key);
     }
-    warp.each([&](const int lane) { sum.store(dq + query, lane, dim); });
+    warp.each([&](const int lane) {
+      if (dq_sum != nullptr)
+        sum.put(dq_sum + out, lane, dim, adds);
+      else
+        sum.store(dq + query, lane, dim);
+    });
     warp.once([&] { a.delta[row] = delta; });
   }
 };
@@ -79,6 +127,10 @@ struct KeyGradient {
   AttentionGradientArguments<T> a;
   T* dk;
   T* dv;
+  /// Of a part of the keys, in place of dk and dv; else null.
+  acc_t<T>* dk_sum = nullptr;
+  acc_t<T>* dv_sum = nullptr;
+  bool adds = false;
 
   KOKKOS_INLINE_FUNCTION void operator()(const Warp& warp, std::int64_t row) const {
     using A = acc_t<T>;
@@ -107,17 +159,53 @@ struct KeyGradient {
         key_sum.add(p * (dp - a.delta[query]) * a.scale, q);
       }
     warp.each([&](const int lane) {
-      key_sum.store(dk + at, lane, dim);
-      value_sum.store(dv + at, lane, dim);
+      if (dk_sum != nullptr) {
+        key_sum.put(dk_sum + at, lane, dim, adds);
+        value_sum.put(dv_sum + at, lane, dim, adds);
+      } else {
+        key_sum.store(dk + at, lane, dim);
+        value_sum.store(dv + at, lane, dim);
+      }
     });
   }
 };
 
 template <class T, int max_dim>
-void backward(Exec& exec, const AttentionGradientArguments<T>& a, T* dq, T* dk, T* dv) {
+void forward(Exec& exec, const AttentionArguments<T>& a, T* o, acc_t<T>* lse,
+             const AttentionSums<acc_t<T>>& sums, bool resumes) {
+  for_warps(exec, a.shape.tokens * a.shape.heads,
+            Forward<T, max_dim>{a, o, lse, sums.out.data, sums.maximum.data, sums.sum.data, resumes});
+}
+template <class T>
+void forward_by_width(Exec& exec, const AttentionArguments<T>& a, T* o, acc_t<T>* lse,
+                      const AttentionSums<acc_t<T>>& sums, bool resumes) {
+  if (a.shape.head_dim <= 64) return forward<T, 64>(exec, a, o, lse, sums, resumes);
+  if (a.shape.head_dim <= 128) return forward<T, 128>(exec, a, o, lse, sums, resumes);
+  forward<T, 256>(exec, a, o, lse, sums, resumes);
+}
+
+/// Where gradients go: of all keys, or of a part.
+template <class T>
+struct Gradients {
+  T* dq = nullptr;
+  T* dk = nullptr;
+  T* dv = nullptr;
+  PartGradients<acc_t<T>> part{};
+};
+
+template <class T, int max_dim>
+void backward(Exec& exec, const AttentionGradientArguments<T>& a, const Gradients<T>& g) {
   const AttentionShape& s = a.shape;
-  for_warps(exec, s.tokens * s.heads, QueryGradient<T, max_dim>{a, dq});
-  for_warps(exec, s.key_count() * s.kv_heads, KeyGradient<T, max_dim>{a, dk, dv});
+  for_warps(exec, s.tokens * s.heads,
+            QueryGradient<T, max_dim>{a, g.dq, g.part.dq.data, g.part.adds_to_queries});
+  for_warps(exec, s.key_count() * s.kv_heads,
+            KeyGradient<T, max_dim>{a, g.dk, g.dv, g.part.dk.data, g.part.dv.data, g.part.adds_to_keys});
+}
+template <class T>
+void backward_by_width(Exec& exec, const AttentionGradientArguments<T>& a, const Gradients<T>& g) {
+  if (a.shape.head_dim <= 64) return backward<T, 64>(exec, a, g);
+  if (a.shape.head_dim <= 128) return backward<T, 128>(exec, a, g);
+  backward<T, 256>(exec, a, g);
 }
 
 }  // namespace
@@ -125,12 +213,27 @@ void backward(Exec& exec, const AttentionGradientArguments<T>& a, T* dq, T* dk, 
 template <class T>
 void attention_plain_forward(Exec& exec, const AttentionInput<T>& input, Matrix<T> o, Matrix<acc_t<T>> lse) {
   check<T>(input, o, lse);
-  const AttentionShape& s = input.shape;
-  const AttentionArguments<T> a = arguments_of(input);
-  const std::int64_t rows = s.tokens * s.heads;
-  if (s.head_dim <= 64) return for_warps(exec, rows, Forward<T, 64>{a, o.data, lse.data});
-  if (s.head_dim <= 128) return for_warps(exec, rows, Forward<T, 128>{a, o.data, lse.data});
-  for_warps(exec, rows, Forward<T, 256>{a, o.data, lse.data});
+  forward_by_width<T>(exec, arguments_of(input), o.data, lse.data, {}, false);
+}
+
+template <class T>
+void attention_plain_part(Exec& exec, const AttentionInput<T>& input, const AttentionSums<acc_t<T>>& sums,
+                          bool resumes) {
+  check_part<T>(input, sums);
+  forward_by_width<T>(exec, arguments_of(input), nullptr, nullptr, sums, resumes);
+}
+
+template <class T>
+void attention_merge(Exec& exec, const AttentionSums<const acc_t<T>>& sums, Matrix<T> o, Matrix<acc_t<T>> lse,
+                     double unit) {
+  const auto like = [](const auto& a, const auto& b) { return a.rows == b.rows && a.cols == b.cols; };
+  REQUIRE(like(sums.out, o) && like(sums.maximum, lse) && like(sums.sum, lse) && o.rows == lse.rows &&
+              o.cols % lse.cols == 0,
+          "attention: sums [{}, {}] of {} heads do not fit o [{}, {}] and lse [{}, {}]", sums.out.rows,
+          sums.out.cols, sums.sum.cols, o.rows, o.cols, lse.rows, lse.cols);
+  for_warps(exec, lse.rows * lse.cols,
+            Merge<T>{sums.out.data, sums.maximum.data, sums.sum.data, o.data, lse.data,
+                     static_cast<acc_t<T>>(unit), o.cols / lse.cols});
 }
 
 template <class T>
@@ -144,11 +247,24 @@ void attention_plain_backward(Exec& exec, const AttentionInput<T>& input, Matrix
           workspace.count, needed);
   const AttentionGradientArguments<T> a{arguments_of(input), o.data, lse.data, dout.data,
                                         reinterpret_cast<acc_t<T>*>(workspace.data)};
-  if (s.head_dim <= 64) return backward<T, 64>(exec, a, dq.data, dk.data, dv.data);
-  if (s.head_dim <= 128) return backward<T, 128>(exec, a, dq.data, dk.data, dv.data);
-  backward<T, 256>(exec, a, dq.data, dk.data, dv.data);
+  backward_by_width<T>(exec, a, {dq.data, dk.data, dv.data});
 }
 
+template <class T>
+void attention_plain_part_backward(Exec& exec, const AttentionInput<T>& input, Matrix<const T> o,
+                                   Matrix<const acc_t<T>> lse, Matrix<const T> dout,
+                                   const PartGradients<acc_t<T>>& gradients, Vector<std::byte> workspace) {
+  check_part<T>(input, o, lse, gradients, workspace);
+  const AttentionGradientArguments<T> a{arguments_of(input), o.data, lse.data, dout.data,
+                                        reinterpret_cast<acc_t<T>*>(workspace.data)};
+  backward_by_width<T>(exec, a, {nullptr, nullptr, nullptr, gradients});
+}
+
+template <class T>
+using Part = void(Exec&, const AttentionInput<T>&, const AttentionSums<acc_t<T>>&, bool);
+template <class T>
+using PartBackward = void(Exec&, const AttentionInput<T>&, Matrix<const T>, Matrix<const acc_t<T>>,
+                          Matrix<const T>, const PartGradients<acc_t<T>>&, Vector<std::byte>);
 template <class T>
 using Backward = void(Exec&, const AttentionInput<T>&, Matrix<const T>, Matrix<const acc_t<T>>,
                       Matrix<const T>, Matrix<T>, Matrix<T>, Matrix<T>, Vector<std::byte>);
@@ -161,5 +277,20 @@ template Backward<float> attention_plain_backward<float>;
 template Backward<bf16> attention_plain_backward<bf16>;
 template Backward<f16> attention_plain_backward<f16>;
 template Backward<double> attention_plain_backward<double>;
+template Part<float> attention_plain_part<float>;
+template Part<bf16> attention_plain_part<bf16>;
+template Part<f16> attention_plain_part<f16>;
+template Part<double> attention_plain_part<double>;
+template PartBackward<float> attention_plain_part_backward<float>;
+template PartBackward<bf16> attention_plain_part_backward<bf16>;
+template PartBackward<f16> attention_plain_part_backward<f16>;
+template PartBackward<double> attention_plain_part_backward<double>;
+
+template <class T>
+using MergeOf = void(Exec&, const AttentionSums<const acc_t<T>>&, Matrix<T>, Matrix<acc_t<T>>, double);
+template MergeOf<float> attention_merge<float>;
+template MergeOf<bf16> attention_merge<bf16>;
+template MergeOf<f16> attention_merge<f16>;
+template MergeOf<double> attention_merge<double>;
 
 }  // namespace ztrain::kernels

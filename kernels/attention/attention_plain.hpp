@@ -4,7 +4,7 @@
 // element is read from memory (or its caches) once per query, so that it is slow. Online softmax: Milakov and
 // Gimelshein, 2018; gradients: Dao, "FlashAttention-2", 2023.
 
-#include "kernels/attention/attention.hpp"
+#include "kernels/attention/attention_part.hpp"
 
 namespace ztrain::kernels {
 
@@ -19,5 +19,14 @@ template <class T>
 void attention_plain_backward(Exec& exec, const AttentionInput<T>& input, Matrix<const T> o,
                               Matrix<const acc_t<T>> lse, Matrix<const T> dout, Matrix<T> dq, Matrix<T> dk,
                               Matrix<T> dv, Vector<std::byte> workspace);
+
+/// As attention_part and attention_part_backward, on any processor.
+template <class T>
+void attention_plain_part(Exec& exec, const AttentionInput<T>& input, const AttentionSums<acc_t<T>>& sums,
+                          bool resumes);
+template <class T>
+void attention_plain_part_backward(Exec& exec, const AttentionInput<T>& input, Matrix<const T> o,
+                                   Matrix<const acc_t<T>> lse, Matrix<const T> dout,
+                                   const PartGradients<acc_t<T>>& gradients, Vector<std::byte> workspace);
 
 }  // namespace ztrain::kernels

@@ -76,7 +76,7 @@ struct TensorParallel {
 };
 
 struct ContextParallel {
-  std::string method;  ///< gather | ulysses
+  std::string method;  ///< gather | ring | ulysses
 };
 
 struct Sharding {

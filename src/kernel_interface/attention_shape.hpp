@@ -23,6 +23,9 @@ struct AttentionShape {
   /// first token is. document_start counts from the first of them. 0 and 0: the tokens attend to themselves.
   std::int64_t keys = 0;
   std::int64_t first_query = 0;
+  /// Of a part of the keys (kernels/attention/attention_part.hpp): the place of the first of them among those
+  /// that document_start counts. first_query counts from there, and may be any number.
+  std::int64_t key_begin = 0;
 
   constexpr std::int64_t key_count() const { return keys > 0 ? keys : tokens; }
   constexpr std::int64_t o_row() const { return heads * head_dim; }

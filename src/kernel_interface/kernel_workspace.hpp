@@ -84,6 +84,11 @@ constexpr std::int64_t attention_backward_workspace_bytes(std::int64_t tokens, s
   return size_of(type) < 4 ? delta + tokens * heads * head_dim * 4 : delta;
 }
 
+/// attention_part_backward: one sum per (token, head).
+constexpr std::int64_t attention_part_workspace_bytes(std::int64_t tokens, std::int64_t heads, DType type) {
+  return tokens * heads * accumulator_bytes(type);
+}
+
 /// Leading dimension of the head's logits: rows start on cache lines.
 constexpr std::int64_t head_loss_stride(std::int64_t vocabulary) {
   return round_up(vocabulary, 32);

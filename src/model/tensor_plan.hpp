@@ -31,8 +31,8 @@ struct TensorPlan {
 };
 
 /// How tokens that are split over the `context` axis attend to each other: keys and values of all are
-/// gathered, or each rank takes some heads of all tokens.
-enum class ContextMethod : std::uint8_t { gather, heads };
+/// gathered, or go round the ranks, or each rank takes some heads of all tokens.
+enum class ContextMethod : std::uint8_t { gather, heads, ring };
 
 /// Of the decoder (model/decoder.cpp) over so many ranks: attention by heads, the feed-forward by columns and
 /// then rows, embedding and head by words (Shoeybi et al., "Megatron-LM", 2019). Parts are whole heads and

@@ -78,10 +78,10 @@ void require_context_support(const config::Deck& deck) {
   const config::Model& m = deck.model;
   const std::int64_t shares = deck.mesh.context * deck.mesh.tensor;
   REQUIRE(
-      deck.context.method == "gather" ||
+      deck.context.method != "ulysses" ||
           (m.num_attention_heads % shares == 0 && m.num_key_value_heads % shares == 0),
       "{}: context.method = \"ulysses\" needs heads of attention ({}) and of keys ({}) that mesh.context x "
-      "mesh.tensor ({}) divides; set it to \"gather\"",
+      "mesh.tensor ({}) divides; set it to \"ring\" or \"gather\"",
       config::source_of(deck, "context.method"), m.num_attention_heads, m.num_key_value_heads, shares);
   REQUIRE(deck.precision.fp8 == "none", "{} does not go with precision.fp8 = \"{}\" yet; set it to \"none\"",
           at, deck.precision.fp8);
@@ -186,6 +186,7 @@ program::JobSpec job_spec(const config::Deck& deck, Target target) {
   spec.sharding = shard_options(deck, spec.strategy);
   require_context_support(deck);
   if (deck.context.method == "ulysses") spec.context = model::ContextMethod::heads;
+  if (deck.context.method == "ring") spec.context = model::ContextMethod::ring;
   spec.tensor = tensor_plan_of(deck);
   return spec;
 }

@@ -23,8 +23,7 @@ program::JobSpec spec_of(const TinyModel& m, const char* strategy) {
 }
 
 std::vector<double> losses_on(std::unique_ptr<runtime::Device> device, const TinyModel& m,
-                              const char* strategy, const job::WorkerOptions& options = {}) {
-  const program::JobSpec spec = spec_of(m, strategy);
+                              const program::JobSpec& spec, const job::WorkerOptions& options = {}) {
   job::Worker worker(session(), m.graph(DType::bf16), spec, options, std::move(device));
   auto losses = test::train_losses(worker, m, spec.micro_batches, steps, [](int, auto run) { run(); });
   worker.evaluate_batch();
@@ -55,21 +54,22 @@ class Asynchronous : public testing::TestWithParam<const char*> {
 
 TEST_P(Asynchronous, SameLosses) {
   const TinyModel m;
-  const auto expected = losses_on(plain(), m, GetParam());
-  for (int seed = 0; seed < 3; ++seed) EXPECT_EQ(losses_on(late(seed), m, GetParam()), expected) << seed;
+  const auto expected = losses_on(plain(), m, spec_of(m, GetParam()));
+  for (int seed = 0; seed < 3; ++seed)
+    EXPECT_EQ(losses_on(late(seed), m, spec_of(m, GetParam())), expected) << seed;
 }
 
 TEST_P(Asynchronous, SameLossesWithPoisonAndGraphs) {
   const TinyModel m;
-  const auto expected = losses_on(plain(), m, GetParam());
+  const auto expected = losses_on(plain(), m, spec_of(m, GetParam()));
   job::WorkerOptions options;
   options.poison = true;
-  EXPECT_EQ(losses_on(late(7), m, GetParam(), options), expected);
+  EXPECT_EQ(losses_on(late(7), m, spec_of(m, GetParam()), options), expected);
   options.device.cuda_graphs = "compute";
-  EXPECT_EQ(losses_on(late(8), m, GetParam(), options), expected);
+  EXPECT_EQ(losses_on(late(8), m, spec_of(m, GetParam()), options), expected);
   if (session().size() > 1) return;  // the host drives collectives here
   options.device.cuda_graphs = "step";
-  EXPECT_EQ(losses_on(late(9), m, GetParam(), options), expected);
+  EXPECT_EQ(losses_on(late(9), m, spec_of(m, GetParam()), options), expected);
 }
 
 /// What is refused for lack of host memory counts what communication then takes.
@@ -90,17 +90,24 @@ TEST_P(Asynchronous, TheStagingMemoryIsAsPlanned) {
   EXPECT_EQ(job::pinned_bytes(*host, *direct, {&job.train()}, {1, 256, 257}), 0);
 }
 
-TEST(AsynchronousStep, StagesWhatIsExchangedForHeads) {
+/// What is exchanged for heads, or goes round, beside other work.
+TEST(AsynchronousStep, GivesTheLossesOfPartsOfSequences) {
   kernels::initialize_backend();
   TinyModel m;
   m.dims.num_key_value_heads = 4;
   m.context = session().size();
   program::JobSpec spec = spec_of(m, "FULL_SHARD");
+  spec.micro_batches *= session().size();
   spec.mesh = {};
   spec.mesh[Axis::context] = session().size();
-  spec.context = model::ContextMethod::heads;
-  job::Worker worker(session(), m.graph(DType::bf16), spec, {}, deferred(1));
-  EXPECT_EQ(worker.mesh().staging_bytes(), plan::staging_bytes(worker.job().programs.all()));
+  for (const auto method : {model::ContextMethod::heads, model::ContextMethod::ring}) {
+    spec.context = method;
+    job::Worker worker(session(), m.graph(DType::bf16), spec, {}, deferred(1));
+    EXPECT_EQ(worker.mesh().staging_bytes(), plan::staging_bytes(worker.job().programs.all()));
+    job::WorkerOptions options;
+    options.poison = true;
+    EXPECT_EQ(losses_on(late(11), m, spec, options), losses_on(plain(), m, spec));
+  }
 }
 
 /// Bound as for a GPU, as far as a CPU can: what would be printed at the start.

@@ -89,6 +89,9 @@ std::vector<Way> ways(const config::Model& dims, int ranks) {
     all.push_back({mesh_of(Axis::shard, ranks / context, context), "FULL_SHARD", 1});
     all.push_back({mesh_of(Axis::replicate, ranks / context, context), context == 2 ? "NO_SHARD" : "zero2"});
     if (context < ranks) all.push_back({mesh_of(Axis::shard, 1, context, ranks / context), "zero1"});
+    for (int tensor = 1; tensor <= ranks / context; tensor *= 2)
+      all.push_back({mesh_of(Axis::shard, ranks / context / tensor, context, tensor),
+                     tensor == 1 ? "zero2" : "FULL_SHARD", tensor == 1, model::ContextMethod::ring});
     for (int tensor = 1; tensor <= ranks / context; tensor *= 2) {
       if (dims.num_attention_heads % (context * tensor) != 0 ||
           dims.num_key_value_heads % (context * tensor) != 0)
@@ -108,7 +111,8 @@ TEST_P(ContextParallel, GivesTheGradientsOfTheWholeModel) {
   const StepResult whole =
       test::step_result(session(), m, test::spec_for(m, mesh_of(Axis::shard, ranks, 1), "FULL_SHARD", f64));
   for (const Way& way : ways(m.dims, ranks)) {
-    SCOPED_TRACE(testing::Message() << way.mesh.describe() << " " << way.strategy);
+    SCOPED_TRACE(testing::Message() << way.mesh.describe() << " " << way.strategy
+                                    << (way.method == model::ContextMethod::ring ? " in a ring" : ""));
     const int tensor = way.mesh[Axis::tensor];
     m.context = way.mesh[Axis::context];
     auto spec = test::spec_for(m, way.mesh, way.strategy, f64);

@@ -28,12 +28,12 @@ class Golden(zt.Case):
         deck = self.write_deck(name, {**run["settings"], **paths})
         return self.train(ranks, name, overrides, deck)
 
-    def agree(self, model, name, ranks, mesh=None):
+    def agree(self, model, name, ranks, mesh=None, keys=None):
         """The losses of each step of a run. mesh: axes that are not the default's."""
         run = golden(model)["runs"][name]
         where = "_".join([model, name, str(ranks), *(f"{axis}{size}" for axis, size in (mesh or {}).items())])
         axes = {f"mesh.{axis}": size for axis, size in (mesh or {}).items()}
-        losses = zt.losses(self.run_as(run, model, ranks, where, {"checkpoint.interval": -1, **axes}))
+        losses = zt.losses(self.run_as(run, model, ranks, where, {"checkpoint.interval": -1, **axes, **(keys or {})}))
         self.assertEqual(len(losses), len(run["losses"]), where)
         for step, expected in enumerate(run["losses"], 1):
             difference = abs(losses[step][0] / expected - 1)
@@ -49,8 +49,13 @@ class Golden(zt.Case):
             self.agree(model, name, size, {"tensor": size})
 
     def test_tokens_over_ranks(self):
-        for model, name, size in (("llama", "documents", 2), ("mistral", "windows", 2), ("qwen3", "windows", 4), ("qwen2", "documents", 4)):
-            self.agree(model, name, size, {"context": size})
+        for model, name, size, method in (
+            ("llama", "documents", 2, "ring"),
+            ("mistral", "windows", 2, "gather"),
+            ("qwen3", "windows", 4, "gather"),
+            ("qwen2", "documents", 4, "ring"),
+        ):
+            self.agree(model, name, size, {"context": size}, {"context.method": method})
 
     def test_packed_documents_are_documents_alone(self):
         for model in MODELS:

@@ -164,10 +164,17 @@ inline Factor trained() {
 inline Factor meshes() {
   const auto axis = [](Axis a) { return [a](JobSpec& s) { s.mesh[a] = session().size(); }; };
   const auto pair = [](Axis a, Axis b) { return [a, b](JobSpec& s) { s.mesh[a] = s.mesh[b] = 2; }; };
+  const auto in_ring = [](auto set) {
+    return [set](JobSpec& s) {
+      set(s);
+      s.context = model::ContextMethod::ring;
+    };
+  };
   Factor f{true, {{"shard", axis(Axis::shard)}}};
   if (session().size() == 2) {
     f.levels.push_back({"tensor", axis(Axis::tensor)});
     f.levels.push_back({"context", axis(Axis::context)});
+    f.levels.push_back({"context, in a ring", in_ring(axis(Axis::context))});
   }
   if (session().size() == 4) {
     f.levels.push_back({"replicate x shard", pair(Axis::replicate, Axis::shard)});
@@ -175,6 +182,7 @@ inline Factor meshes() {
     f.levels.push_back({"shard x tensor", pair(Axis::shard, Axis::tensor)});
     f.levels.push_back({"shard x context", pair(Axis::shard, Axis::context)});
     f.levels.push_back({"context x tensor", pair(Axis::context, Axis::tensor)});
+    f.levels.push_back({"shard x context, in a ring", in_ring(pair(Axis::shard, Axis::context))});
   }
   return f;
 }

@@ -36,11 +36,12 @@ std::vector<Field> batch_and_mesh() {
            "states of 8 bits the vocabulary must too, and a checkpoint resumes on the same degree alone."})),
       free(
           {"context.method", &at<&Deck::context, &ContextParallel::method>, R"("gather")", "",
-           close_to({{"ring", "gather or ulysses; ring attention is not there yet"}},
-                    one_of({"gather", "ulysses"})),
+           one_of({"gather", "ring", "ulysses"}),
            "Where mesh.context > 1, how tokens attend to those of other ranks. gather: every rank gathers "
            "the keys and values of all tokens of the micro-batch, layer by layer; a rank of later tokens has "
            "more keys to attend to, and computes longer, unless batch.micro is a multiple of mesh.context. "
+           "ring: keys and values go round the ranks beside attention, and again in backward, so that a rank "
+           "holds those of three at most; it computes as long as with gather. "
            "ulysses: a rank's tokens are exchanged for some heads of all tokens, which it attends with, and "
            "back; "
            "heads, and heads of keys, must divide by mesh.context x mesh.tensor."}),

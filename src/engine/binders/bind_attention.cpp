@@ -5,12 +5,19 @@
 #include "engine/binders/dispatch.hpp"
 #include "kernel_interface/attention_work.hpp"
 #include "kernels/attention/attention_cached.hpp"
+#include "kernels/attention/attention_part.hpp"
 #include "kernels/attention/attention_prepared.hpp"
 #include "kernels/attention/cache_append.hpp"
 #include "program/ops/attention_op.hpp"
+#include "program/ops/step_records.hpp"
 
 namespace ztrain::engine {
 namespace {
+
+using program::AttentionMerge;
+using program::AttentionPart;
+using program::AttentionPartGrad;
+using program::RingPart;
 
 AttentionShape shape_of(const Binding& b) {
   return program::attention_shape(b.in(Attention::q).shape, b.record<Attention>());
@@ -93,6 +100,76 @@ Bound bind_attention_grad(const Binding& b) {
                   p);
 }
 
+/// Of the queries of one rank and the keys of another.
+template <class T>
+kernels::AttentionInput<T> input_of(const Binding& b, std::size_t document_start) {
+  const auto part = b.record<RingPart>();
+  kernels::AttentionInput<T> input;
+  input.q = in_matrix<T>(b, AttentionPart::q);
+  input.k = in_matrix<T>(b, AttentionPart::k);
+  input.v = in_matrix<T>(b, AttentionPart::v);
+  input.document_start = in_vector<std::int32_t>(b, document_start);
+  input.shape = program::attention_shape(b.in(AttentionPart::q).shape, part);
+  input.shape.keys = input.k.rows;
+  input.shape.key_begin = part.keys_of * input.k.rows;
+  input.shape.first_query = part.queries_of * input.shape.tokens - input.shape.key_begin;
+  input.scale = 1.0 / std::sqrt(static_cast<double>(input.shape.head_dim));
+  return input;
+}
+
+/// cuDNN's attention is not asked for parts of the keys.
+std::vector<Note> notes_of_part(const Binding& b, const char* direction) {
+  if (b.program.target != Target::cuda) return {};
+  const bool slow = size_of(b.in(AttentionPart::q).dtype) == 2;
+  return {{"attention",
+           fmt::format("{}of keys that go round: streaming kernels{}", direction,
+                       slow ? " without tensor cores; cuDNN's are not used for parts of the keys yet" : ""),
+           slow}};
+}
+
+Bound bind_attention_part(const Binding& b) {
+  return with_type(b.in(AttentionPart::q).dtype, [&]<class T>(Type<T>) -> Bound {
+    using A = acc_t<T>;
+    const auto input = input_of<T>(b, AttentionPart::document_start);
+    const kernels::AttentionSums<A> sums{out_matrix<A>(b, AttentionPart::out),
+                                         out_matrix<A>(b, AttentionPart::maximum),
+                                         out_matrix<A>(b, AttentionPart::sum)};
+    return {[&exec = b.exec, input, sums, resumes = accumulates(b)] {
+              kernels::attention_part<T>(exec, input, sums, resumes);
+            },
+            nullptr, notes_of_part(b, "")};
+  });
+}
+
+Bound bind_attention_merge(const Binding& b) {
+  return with_type(b.out(AttentionMerge::o).dtype, [&]<class T>(Type<T>) -> Bound {
+    using A = acc_t<T>;
+    const kernels::AttentionSums<const A> sums{in_matrix<A>(b, AttentionMerge::out),
+                                               in_matrix<A>(b, AttentionMerge::maximum),
+                                               in_matrix<A>(b, AttentionMerge::sum)};
+    const auto o = out_matrix<T>(b, AttentionMerge::o);
+    const auto lse = out_matrix<A>(b, AttentionMerge::lse);
+    return {[&exec = b.exec, sums, o, lse] { kernels::attention_merge<T>(exec, sums, o, lse); }, nullptr};
+  });
+}
+
+Bound bind_attention_part_grad(const Binding& b) {
+  using Op = AttentionPartGrad;
+  return with_type(b.in(Op::q).dtype, [&]<class T>(Type<T>) -> Bound {
+    using A = acc_t<T>;
+    const auto input = input_of<T>(b, Op::document_start);
+    const auto o = in_matrix<T>(b, Op::o), dout = in_matrix<T>(b, Op::dout);
+    const auto lse = in_matrix<A>(b, Op::lse);
+    const kernels::PartGradients<A> gradients{out_matrix<A>(b, Op::dq), out_matrix<A>(b, Op::dk),
+                                              out_matrix<A>(b, Op::dv), accumulates(b)};
+    const auto workspace = out_vector<std::byte>(b, Op::workspace);
+    return {[&exec = b.exec, input, o, lse, dout, gradients, workspace] {
+              kernels::attention_part_backward<T>(exec, input, o, lse, dout, gradients, workspace);
+            },
+            nullptr, notes_of_part(b, "backward: ")};
+  });
+}
+
 Bound bind_cache_append(const Binding& b) {
   return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
     const auto rows = in_matrix<T>(b, CacheAppend::rows);
@@ -127,6 +204,9 @@ std::span<const KernelRow> attention_kernels() {
   static constexpr KernelRow rows[] = {
       {Attention::op, bind_attention},
       {AttentionGrad::op, bind_attention_grad},
+      {AttentionPart::op, bind_attention_part},
+      {AttentionMerge::op, bind_attention_merge},
+      {AttentionPartGrad::op, bind_attention_part_grad},
       {CacheAppend::op, bind_cache_append},
       {AttentionCached::op, bind_attention_cached},
   };

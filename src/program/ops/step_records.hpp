@@ -239,6 +239,51 @@ struct LinearFp8GradWeight : LinearFp8GradInput {
   enum Out : std::size_t { dweight, workspace };
 };
 
+// Attention to keys that go round the ranks of an axis (program/ops/ring_attention.cpp).
+
+/// A node: the operands of attention, of which the keys and values, too, are this rank's part.
+struct RingAttention : Attention {
+  static constexpr std::string_view op = "ring_attention";
+  static constexpr Count reads = 4, writes = 2;
+  std::int64_t axes = 0;  ///< bits of an AxisSet
+  static constexpr auto fields() {
+    return std::tuple_cat(Attention::fields(), std::tuple{Given{"axes", &RingAttention::axes}});
+  }
+};
+/// The queries of one rank of the ring, and the keys and values of one.
+struct RingPart : Attention {
+  std::int64_t ranks = 0, queries_of = 0, keys_of = 0;
+  bool accumulate = false;
+  static constexpr auto fields() {
+    return std::tuple_cat(
+        Attention::fields(),
+        std::tuple{Given{"ranks", &RingPart::ranks}, Given{"queries_of", &RingPart::queries_of},
+                   Given{"keys_of", &RingPart::keys_of}, Given{"accumulate", &RingPart::accumulate}});
+  }
+};
+/// q, k, v, document_start -> out [T, heads * head_dim], maximum and sum [T, heads]: AttentionSums of
+/// kernels/attention/attention_part.hpp.
+struct AttentionPart : RingPart {
+  static constexpr std::string_view op = "attention_part";
+  enum In : std::size_t { q, k, v, document_start };
+  enum Out : std::size_t { out, maximum, sum };
+  static constexpr Count reads{4, 7}, writes = 3;
+};
+/// out, maximum, sum -> o, lse.
+struct AttentionMerge : NoConstants {
+  static constexpr std::string_view op = "attention_merge";
+  enum In : std::size_t { out, maximum, sum };
+  enum Out : std::size_t { o, lse };
+  static constexpr Count reads = 3, writes = 2;
+};
+/// q, k, v, o, lse, do, document_start -> dq, which it may add to, dk, dv, workspace.
+struct AttentionPartGrad : RingPart {
+  static constexpr std::string_view op = "attention_part_grad";
+  enum In : std::size_t { q, k, v, o, lse, dout, document_start };
+  enum Out : std::size_t { dq, dk, dv, workspace };
+  static constexpr Count reads{7, 8}, writes = 4;
+};
+
 // The head.
 
 /// h, weight, targets, token_weights, scalars -> loss fp64 [2], dh [T, d], workspace, (dweight [V, d]).

@@ -293,6 +293,18 @@ class Placer {
   std::map<Use, ValueId> made_;                    ///< conversions
 };
 
+/// Keys and values stay where they are made, and go round the ranks that share a sequence.
+void attend_in_ring(Graph& graph) {
+  for (Node& node : graph.nodes) {
+    if (node.op != Attention::op) continue;
+    RingAttention ring;
+    static_cast<Attention&>(ring) = record_of<Attention>(node.attributes);
+    ring.axes = AxisSet(Axis::context).bits();
+    node.op = RingAttention::op;
+    node.attributes = attributes_of(ring);
+  }
+}
+
 }  // namespace
 
 Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan,
@@ -307,6 +319,7 @@ Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan&
       if (placer.sums(p)) placed.summed_over[p] = placed.summed_over[p] | axes;
   };
   run(Placer(graph, sequence_axes, at, Tokens::dealt), dealt);
+  if (cut && context == model::ContextMethod::ring) attend_in_ring(graph);
   const Tokens tokens = context == model::ContextMethod::heads ? Tokens::cut_by_heads : Tokens::cut;
   if (cut) run(Placer(graph, Axis::context, at, tokens), Axis::context);
   const std::vector<bool> sums = place_over_tensor(graph, at, plan);

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "model/op_records.hpp"
+#include "program/ops/step_records.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -38,19 +38,27 @@ constexpr ComputeRule rules[] = {
     {"attention of joined", "EE>E 1E>1", "00>0"},
     {"attention_grad", "EEEEE>E 1111E>1 EEEPE>P 0E000>0PP", "00000>0"},
     {"attention_grad of joined", "EEEE>E 111E>1 EEPE>P", "0000>0"},
+    {"attention_part", "EEE>E 11E>1 000>K 0K0>K", "000>0"},
+    {"attention_merge", "EEE>E 111>1 000>0"},
+    {"attention_part_grad", "EEEEE>E 1111E>1 EEEPE>P 00000>K 0K000>K", "00000>0"},
     {"swap_blocks", "E>E 0>0 1>1"},
     {"swiglu", "E>E 0>0 1>1"},
     {"swiglu_grad", "EE>E 00>0 11>1 EP>P"},
-    {"add", "EE>E 00>0 11>1 PP>P"},
+    {"add", "EE>E 00>0 11>1 PP>P KK>K"},
     {"scale", "E>E 0>0 1>1 P>P"},
     {"dropout", "EE>E 0E>0 1E>1 PE>P"},
-    {"copy", "E>E 0>0 1>1 P>P"},
+    {"copy", "E>E 0>0 1>1 P>P K>K"},
+    {"cast", "E>E 0>0 1>1 P>P"},
     {"head_loss", "EEEE>E 0E00>P"},
     {"head_loss_grad", "EEEEE>EE.E 0E00E>P0.P"},
     {"head_logits", "EEE>EE 0E0>00 E0E>10"},
     {"head_split_loss", "EEE>E 000>P"},
     {"head_logits_grad", "EEEEEEE>E..E 000E00E>0..P 1EE0EEE>P..0"},
 };
+
+bool is_attention(const Op& op) {
+  return op.type == Attention::op || op.type == AttentionGrad::op;
+}
 
 std::string row_of(const Op& op) {
   const Attributes& a = op.attributes;
@@ -60,7 +68,7 @@ std::string row_of(const Op& op) {
   if ((op.type == RmsNorm::op && record_of<RmsNorm>(a).of_heads) ||
       (op.type == RmsNormGrad::op && record_of<RmsNormGrad>(a).of_heads))
     return op.type + " of heads";
-  if (op.type.starts_with(Attention::op) && record_of<Attention>(a).joined) return op.type + " of joined";
+  if (is_attention(op) && record_of<Attention>(a).joined) return op.type + " of joined";
   if (op.type != Linear::op) return op.type;
   const auto linear = record_of<Linear>(a);
   if (op.inputs.size() == linear.bias()) return "linear without bias";
@@ -91,6 +99,8 @@ std::string words_for(Spread spread) {
     case 'F':
     case 'f':
       return "a shard";
+    case 'K':
+      return "of other ranks' tokens, or of some ranks alone";
     case '.':
       return "nothing yet";
     default:
@@ -121,7 +131,10 @@ OperandGroups operand_groups(const Op& op, const ComputeRule& rule) {
   }
   if (op.type == Swiglu::op) return {range(0, n)};
   if (op.type == SwigluGrad::op) return {range(0, n - 1), range(n - 1, n)};
-  if (op.type.starts_with(Attention::op)) {
+  if (op.type == AttentionPart::op) return {range(0, 1), range(1, 3), range(3, 4)};
+  if (op.type == AttentionPartGrad::op)
+    return {range(0, 1), range(1, 3), range(3, 5), range(5, 6), range(6, 7)};
+  if (is_attention(op)) {
     // q, or all of q, k and v; k and v; o and lse, and the gradient of o; document_start.
     const std::size_t rest = record_of<Attention>(op.attributes).held();
     OperandGroups groups{range(0, 1)};
@@ -138,9 +151,9 @@ OperandGroups operand_groups(const Op& op, const ComputeRule& rule) {
 }
 
 std::string_view outputs_of(const ComputeRule& rule, std::string_view inputs, Axis axis) {
-  const std::string_view out = outputs_among(rule.ways, inputs);
   const bool whole_sequences = sequence_axes.contains(axis);
-  return out.empty() && whole_sequences ? outputs_among(rule.ways_of_sequences, inputs) : out;
+  const std::string_view out = whole_sequences ? outputs_among(rule.ways_of_sequences, inputs) : "";
+  return out.empty() ? outputs_among(rule.ways, inputs) : out;
 }
 
 std::string part_fault(const Program& program, const Op& op, Axis axis, std::string_view inputs) {
@@ -159,7 +172,7 @@ std::string part_fault(const Program& program, const Op& op, Axis axis, std::str
     return fmt::format("'{}' is columns from {} on of {}, and is masked as those from {} on of {}", x.name,
                        index * own, all, mask.first_column, mask.columns);
   }
-  if (!op.type.starts_with(Attention::op) || !inputs.starts_with("0E")) return "";
+  if (!is_attention(op) || !inputs.starts_with("0E")) return "";
   const Tensor& queries = program.tensor(op.inputs[Attention::q]);
   const std::int64_t first = index * queries.shape[0], all = program.mesh[axis] * queries.shape[0];
   const auto attention = record_of<Attention>(op.attributes);

@@ -13,7 +13,8 @@ namespace ztrain::program {
 
 /// How the values of a tensor are spread over the ranks of one axis, as a letter: E, equal on all of them; P,
 /// a part of a sum; a digit, each has its part of that dim; F, each has its shard of a unit's flat range; f,
-/// a shard among the neighbours of MeshShape::inner alone; '.', nothing is known.
+/// a shard among the neighbours of MeshShape::inner alone; K, on its way round the ranks (RingCheck); '.',
+/// nothing is known.
 using Spread = char;
 
 /// "equal", "a part of a sum", "split along dim 0", ...

@@ -12,7 +12,7 @@
 #include "program/ops/op_type.hpp"
 #include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
-#include "program/verify/placement_table.hpp"
+#include "program/verify/ring_check.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -139,7 +139,7 @@ class Checker {
     if (adds && *to != letter)
       refuse(axis, fmt::format("{} is {}, and what is added to it is {}", called(t), words_for(*to),
                                words_for(letter)));
-    *to = letter;
+    *to = letter == 'K' ? ring_.letter_of(t, axis) : letter;
   }
 
   void visit(const Op& op) {
@@ -210,6 +210,9 @@ class Checker {
       if (out.empty()) refuse(axis, takes(groups, axis));
       if (const std::string fault = part_fault(program_, op, axis, letters); !fault.empty())
         refuse(axis, fault);
+      if (out.find('K') != out.npos)
+        if (const std::string fault = ring_.follow(op, axis); !fault.empty())
+          refuse(axis, fmt::format("{}, behind {}", fault, called(op.inputs[0])));
       const bool adds = accumulates(op);
       for (std::size_t i = 0; i < op.outputs.size(); ++i) {
         const Spread letter = out.size() == 1 ? out[0] : i < out.size() ? out[i] : '.';
@@ -249,7 +252,7 @@ class Checker {
   }
 
   /// What a communication makes of one letter over an axis that it spans.
-  Spread converted(const Op& op, Axis axis, Spread from, const std::string& what) const {
+  Spread converted(const Op& op, Axis axis, Spread from, const std::string& what) {
     const bool flat = is_flat(op.inputs[0]);
     switch (op.comm.kind) {
       case CommKind::all_gather: {
@@ -267,6 +270,9 @@ class Checker {
         if (!flat && (from == '0' || from == '1')) return from == '0' ? '1' : '0';
         refuse(axis,
                fmt::format("it exchanges tokens and columns of {}, which is {}", what, words_for(from)));
+      case CommKind::shift:
+        if (!flat && (from == '0' || from == 'K')) return ring_.shifted(op, axis, from);
+        refuse(axis, fmt::format("it moves the tokens of {}, which is {}", what, words_for(from)));
       default:
         fail("the check of placements has no rule for {}", name_of(op.comm.kind));
     }
@@ -370,6 +376,7 @@ class Checker {
   }
 
   const Program& program_;
+  RingCheck ring_{program_};
   OpId id_ = -1;
   std::vector<Axis> axes_;                                        ///< of more than one rank
   std::vector<Range> of_unit_;                                    ///< of parameters

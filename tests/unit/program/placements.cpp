@@ -43,8 +43,14 @@ JobSpec by_heads(int shard, int context, int tensor, const char* strategy) {
   return spec;
 }
 
+JobSpec in_ring(const JobSpec& spec) {
+  JobSpec ring = spec;
+  ring.context = model::ContextMethod::ring;
+  return ring;
+}
+
 model::Graph model_for(const JobSpec& spec) {
-  if (spec.context == model::ContextMethod::gather) return test::small_model();
+  if (spec.context != model::ContextMethod::heads) return test::small_model();
   return model::decoder(dims_by_heads(), {32, DType::bf16, model::Objective::loss});
 }
 
@@ -60,7 +66,11 @@ std::vector<JobSpec> meshes() {
           spec_over(1, 1, 4, 1, "NO_SHARD"),
           spec_over(1, 2, 2, 2, "zero2", false),
           by_heads(2, 2, 1, "FULL_SHARD"),
-          by_heads(1, 2, 2, "zero1")};
+          by_heads(1, 2, 2, "zero1"),
+          in_ring(spec_over(1, 1, 2, 1, "NO_SHARD")),
+          in_ring(spec_over(1, 2, 4, 1, "FULL_SHARD")),
+          in_ring(spec_over(2, 1, 4, 2, "zero1")),
+          in_ring(spec_over(1, 2, 2, 2, "zero2", false))};
 }
 
 TEST(Placements, OfSecondaryShardsAreAccepted) {
@@ -166,7 +176,8 @@ TEST(Placements, AFaultInAnyCommunicationIsRefused) {
 
 /// A gather that was issued early does not hold them up.
 TEST(Conversions, HaveAStreamOfTheirOwn) {
-  for (const JobSpec& spec : {spec_over(1, 2, 2, 2, "FULL_SHARD"), by_heads(2, 2, 2, "FULL_SHARD")}) {
+  const JobSpec gather = spec_over(1, 2, 2, 2, "FULL_SHARD");
+  for (const JobSpec& spec : {gather, by_heads(2, 2, 2, "FULL_SHARD"), in_ring(gather)}) {
     int conversions = 0;
     for (const Op& op : compile(model_for(spec), spec, 0).train().ops) {
       if (!op.communicates()) continue;
@@ -241,6 +252,52 @@ TEST(Placements, AttentionThatTakesItsTokensForOthersIsRefused) {
       EXPECT_NE(said.find("is taken for token"), std::string::npos) << type << " " << key << ": " << said;
       EXPECT_NE(said.find("over context"), std::string::npos) << said;
     }
+}
+
+std::string said_of(const Program& broken) {
+  return refusal([&] { verify_placements(broken); });
+}
+
+/// The others are among the faults of every communication.
+TEST(Placements, FaultsOfARingAreRefused) {
+  for (const int rank : {0, 3}) {
+    const Program train =
+        compile(test::small_model(), in_ring(spec_over(1, 1, 4, 1, "FULL_SHARD")), rank).train();
+    std::map<std::string, int> planted;
+    const auto refuses = [&](std::size_t i, const char* what, const auto& change) {
+      Program broken = train;
+      change(broken, broken.ops[i]);
+      const std::string said = said_of(broken);
+      EXPECT_NE(said.find("over context"), std::string::npos)
+          << what << " " << describe(train, static_cast<OpId>(i)) << ": " << said;
+      ++planted[what];
+    };
+    for (std::size_t i = 0; i < train.ops.size(); ++i) {
+      const Op& op = train.ops[i];
+      if (op.comm.kind == CommKind::shift)
+        refuses(i, "the other way", [](Program&, Op& o) { o.comm.peer = 4 - o.comm.peer; });
+      if (op.type.starts_with("attention_part")) {
+        refuses(i, "keys of another", [](Program&, Op& o) {
+          o.attributes.set("keys_of", (o.attributes.integer("keys_of") + 1) % 4);
+        });
+        refuses(i, "queries of another", [](Program&, Op& o) {
+          o.attributes.set("queries_of", (o.attributes.integer("queries_of") + 1) % 4);
+        });
+        refuses(i, "a part left out",
+                [i](Program& p, Op&) { p.ops.erase(p.ops.begin() + static_cast<std::ptrdiff_t>(i)); });
+        if (op.attributes.integer("accumulate") != 0)
+          refuses(i, "a part twice", [i](Program& p, Op&) {
+            p.ops.insert(p.ops.begin() + static_cast<std::ptrdiff_t>(i), Op(p.ops[i]));
+          });
+      }
+      if (op.type == "add" && op.name.ends_with("attention"))
+        refuses(i, "a sum left out", [](Program&, Op& o) {
+          o.type = "copy";
+          o.inputs.pop_back();
+        });
+    }
+    EXPECT_EQ(planted.size(), 6u);
+  }
 }
 
 TEST(Placements, AttentionToKeysOfItsOwnRankAloneIsRefused) {
