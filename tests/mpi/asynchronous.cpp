@@ -128,6 +128,14 @@ TEST(AsynchronousStep, SaysHowAttentionIsDoneOnGpus) {
   EXPECT_EQ(worker.notes()[0].text, "blockwise on the CPU");
   EXPECT_NE(worker.notes()[1].text.find("data.max_documents"), std::string::npos);
   EXPECT_EQ(worker.notes()[2].text, "backward: blockwise on the CPU");
+  if (session().size() == 1) return;
+  spec.mesh = {};
+  spec.mesh[Axis::context] = wide.context = session().size();
+  spec.context = model::ContextMethod::ring;
+  const job::Worker ring(session(), wide.graph(DType::bf16), spec, {}, runtime::make_host_device());
+  ASSERT_EQ(ring.notes().size(), 2u);
+  EXPECT_TRUE(ring.notes()[0].text.starts_with("of keys that go round: streaming kernels without"));
+  EXPECT_TRUE(ring.notes()[1].text.starts_with("backward: of keys that go round"));
 }
 
 /// What a watchdog says of a step whose work on the device never ends.
