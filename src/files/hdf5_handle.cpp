@@ -1,7 +1,5 @@
 #include "files/hdf5_handle.hpp"
 
-#include <sys/stat.h>
-
 #include <utility>
 
 #include <fmt/format.h>
@@ -124,12 +122,10 @@ Opened open_dataset(hid_t file, const char* name) {
   return {{}, "cannot be opened as a dataset: it is damaged, or what it links to is gone"};
 }
 
-std::int64_t bytes_on_disk(hid_t file) {
+FileState state_on_disk(hid_t file) {
   void* descriptor = nullptr;
-  struct stat status {};
-  const bool known = H5Fget_vfd_handle(file, H5P_DEFAULT, &descriptor) >= 0 &&
-                     ::fstat(*static_cast<int*>(descriptor), &status) == 0;
-  return known ? status.st_size : -1;
+  if (H5Fget_vfd_handle(file, H5P_DEFAULT, &descriptor) < 0) return {};
+  return state_of(*static_cast<int*>(descriptor));
 }
 
 std::int64_t integers_in(hid_t dataset) {

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <string>
 
+#include "files/input_file.hpp"
+
 namespace ztrain::hdf5 {
 
 /// Holds the library's lock, which is one for the process, and keeps the library from printing: failures
@@ -52,8 +54,8 @@ struct Opened {
 };
 Opened open_dataset(hid_t file, const char* name);
 
-/// Bytes of an open file on the disk, now; -1 where that cannot be known. Under the lock.
-std::int64_t bytes_on_disk(hid_t file);
+/// Of an open file, now. Under the lock.
+FileState state_on_disk(hid_t file);
 
 /// Items of a one-dimensional array of integers; -1 for anything else. Under the lock.
 std::int64_t integers_in(hid_t dataset);

@@ -13,12 +13,25 @@
 
 namespace ztrain {
 
-InputFile::InputFile(const std::string& path) : path_(path), descriptor_(open_file(path, O_RDONLY)) {
+FileState state_of(int descriptor) {
   struct stat status {};
-  if (::fstat(descriptor_, &status) == 0) {
-    size_ = status.st_size;
-    return;
-  }
+  if (::fstat(descriptor, &status) != 0) return {};
+  return {status.st_size, status.st_mtim.tv_sec * std::int64_t{1'000'000'000} + status.st_mtim.tv_nsec};
+}
+
+void require_unchanged(const std::string& path, const FileState& was, const FileState& is) {
+  REQUIRE(is.bytes >= was.bytes,
+          "'{}' was changed while it was in use: it had {} bytes and ends at byte {} now", path, was.bytes,
+          is.bytes);
+  REQUIRE(is == was,
+          "'{}' was changed while it was in use: somebody has written to it since it was opened; put the new "
+          "data beside it under another name",
+          path);
+}
+
+InputFile::InputFile(const std::string& path) : path_(path), descriptor_(open_file(path, O_RDONLY)) {
+  state_ = state_of(descriptor_);
+  if (state_.bytes >= 0) return;
   const int error = errno;
   ::close(descriptor_);
   fail("cannot read the size of '{}': {}", path, text_of_errno(error));
@@ -27,24 +40,23 @@ InputFile::InputFile(const std::string& path) : path_(path), descriptor_(open_fi
 InputFile::InputFile(InputFile&& other) noexcept
     : path_(std::move(other.path_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
-      size_(std::exchange(other.size_, 0)) {}
+      state_(std::exchange(other.state_, {})) {}
 
 InputFile::~InputFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-void fail_shrunk(const std::string& path, std::int64_t had, std::int64_t end) {
-  fail("'{}' was changed while it was in use: it had {} bytes and ends at byte {} now", path, had, end);
-}
-
 void InputFile::read(std::int64_t offset, std::int64_t bytes, void* out) const {
   auto* to = static_cast<std::byte*>(out);
+  const std::int64_t end = offset + bytes;
   while (bytes > 0) {
     const std::int64_t n = read_some(descriptor_, to, bytes, offset);
     REQUIRE(n >= 0, "'{}' cannot be read at byte {}: {}", path_, offset, text_of_errno(errno));
-    if (n == 0) fail_shrunk(path_, size_, offset);
+    if (n == 0) break;
     to += n, offset += n, bytes -= n;
   }
+  require_unchanged(path_, state_, state_of(descriptor_));
+  REQUIRE(bytes == 0, "'{}' has {} bytes, and bytes up to {} are asked for", path_, state_.bytes, end);
 }
 
 }  // namespace ztrain

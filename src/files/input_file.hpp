@@ -7,6 +7,17 @@
 
 namespace ztrain {
 
+/// What tells whether a file is still as it was opened.
+struct FileState {
+  std::int64_t bytes = -1;      ///< -1: not known
+  std::int64_t changed_at = 0;  ///< last written to, in nanoseconds of the file system's clock
+  bool operator==(const FileState&) const = default;
+};
+FileState state_of(int descriptor);
+
+/// Throws Error naming the file where it is not as it was.
+void require_unchanged(const std::string& path, const FileState& was, const FileState& is);
+
 /// Owns the descriptor. Movable, not copyable.
 class InputFile {
  public:
@@ -19,19 +30,16 @@ class InputFile {
   ~InputFile();
 
   /// Bytes when it was opened.
-  std::int64_t size() const { return size_; }
+  std::int64_t size() const { return state_.bytes; }
   const std::string& path() const { return path_; }
   /// Copies bytes [offset, offset + bytes) to out. Any thread. Throws Error naming the file when they cannot
-  /// be read, or are there no longer.
+  /// be read, or are not those of the file as it was opened.
   void read(std::int64_t offset, std::int64_t bytes, void* out) const;
 
  private:
   std::string path_;
   int descriptor_ = -1;
-  std::int64_t size_ = 0;
+  FileState state_;
 };
-
-/// Throws the Error on a file that has become shorter while it was open.
-[[noreturn]] void fail_shrunk(const std::string& path, std::int64_t had, std::int64_t end);
 
 }  // namespace ztrain

@@ -89,7 +89,7 @@ void Hdf5Tokens::open(const std::string& path) {
   part.begin = size_;
   part.file = Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
   REQUIRE(part.file, "{}: '{}' cannot be opened as an HDF5 file", key_, path);
-  part.bytes = bytes_on_disk(part.file);
+  part.state = state_on_disk(part.file);
   part.ids = open_dataset(part, "tokens");
   REQUIRE(part.ids, "{}: '{}' has no dataset \"tokens\"", key_, path);
   part.tokens = integers_in(part.ids);
@@ -167,8 +167,7 @@ void Hdf5Tokens::read(const Slice& slice, const Column& column, void* out) {
   const Guard guard(part.path);
   const bool ok = read_items(column.dataset, slice.begin, slice.count, column.type, out);
   // Afterwards: for what is beyond the end of a file that has become shorter HDF5 gives zeros.
-  const std::int64_t now = bytes_on_disk(part.file);
-  if (now < part.bytes) fail_shrunk(part.path, part.bytes, now);
+  require_unchanged(part.path, part.state, state_on_disk(part.file));
   REQUIRE(ok, "{} [{}, {}) of '{}' cannot be read", column.name, slice.begin, slice.begin + slice.count,
           part.path);
 }

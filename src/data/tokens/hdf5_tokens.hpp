@@ -42,7 +42,7 @@ class Hdf5Tokens : public TokenSource {
   struct Part {
     std::string path;
     std::int64_t begin = 0, tokens = 0, offsets = 0;  ///< offsets: items of document_offsets; 0: none
-    std::int64_t bytes = 0;                           ///< of the file when it was opened
+    FileState state;                                  ///< of the file when it was opened
     Tokenizer tokenizer;
     hdf5::Handle file{}, ids{}, documents{}, mask{};
   };
