@@ -153,14 +153,15 @@ std::int64_t bytes_of(const StateShard& shard, const Place& place) {
 nlohmann::json read_metadata(const fs::path& path) {
   require_intact_index(path);
   const std::string text = read_metadata_text(path / index_name);
+  nlohmann::json parsed;
   try {
-    nlohmann::json parsed = parse_json(text, "its metadata", {.bytes = config::largest_metadata});
+    parsed = parse_json(text, "its metadata", {.bytes = config::largest_metadata});
     REQUIRE(parsed.is_object(), "its metadata is not a JSON object");
-    require_same_metadata(path, parsed);
-    return parsed;
   } catch (const Error& e) {
     fail("{}: is damaged: {}; {}", (path / index_name).string(), e.what(), advice);
   }
+  require_same_metadata(path, parsed);
+  return parsed;
 }
 
 void load(const fs::path& path, const Place& place, std::span<const StateShard> states,

@@ -85,12 +85,7 @@ std::string any_string_attribute(const Root& root, const char* name) {
 }  // namespace
 
 Quiet::Quiet() : lock_(mutex()) {
-  H5Eget_auto2(H5E_DEFAULT, &print_, &client_);
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-}
-
-Quiet::~Quiet() {
-  H5Eset_auto2(H5E_DEFAULT, print_, client_);
 }
 
 Handle::Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, -1)), close_(other.close_) {}
@@ -119,7 +114,22 @@ Opened open_dataset(hid_t file, const char* name) {
   if (!linked_to.empty())
     return {{}, fmt::format("is a link into another file, '{}'", printable(linked_to, most_quoted))};
   if (there == 0) return {};
+  const Handle other(H5Oopen(file, name, how), H5Oclose);
+  if (other && H5Iget_type(other) != H5I_DATASET) return {{}, "is a group or a type, and no dataset"};
   return {{}, "cannot be opened as a dataset: it is damaged, or what it links to is gone"};
+}
+
+std::string missing_filter(hid_t dataset) {
+  const Handle how(H5Dget_create_plist(dataset), H5Pclose);
+  for (int i = 0; i < H5Pget_nfilters(how); ++i) {
+    unsigned flags = 0, settings = 0;
+    std::size_t values = 0;
+    char name[64] = {};
+    const H5Z_filter_t id = H5Pget_filter2(how, static_cast<unsigned>(i), &flags, &values, nullptr,
+                                           sizeof name - 1, name, &settings);
+    if (H5Zfilter_avail(id) <= 0) return fmt::format("'{}' ({})", printable(name, most_quoted), id);
+  }
+  return "";
 }
 
 FileState state_on_disk(hid_t file) {

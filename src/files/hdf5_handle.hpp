@@ -12,19 +12,16 @@
 
 namespace ztrain::hdf5 {
 
-/// Holds the library's lock, which is one for the process, and keeps the library from printing: failures
-/// become errors of ours.
+/// Holds the library's lock, which is one for the process, and keeps the library from printing, from the
+/// first one on and at its end too: failures become errors of ours.
 class Quiet {
  public:
   Quiet();
   Quiet(const Quiet&) = delete;
   Quiet& operator=(const Quiet&) = delete;
-  ~Quiet();
 
  private:
   std::scoped_lock<std::recursive_mutex> lock_;
-  H5E_auto2_t print_ = nullptr;
-  void* client_ = nullptr;
 };
 
 /// A handle of the library, closed by the function that fits it. Negative: none.
@@ -53,6 +50,10 @@ struct Opened {
   std::string fault;  ///< "": nothing
 };
 Opened open_dataset(hid_t file, const char* name);
+
+/// A filter that the dataset's bytes have gone through, and this library does not have; "": none. Under the
+/// lock.
+std::string missing_filter(hid_t dataset);
 
 /// Of an open file, now. Under the lock.
 FileState state_on_disk(hid_t file);

@@ -77,6 +77,20 @@ class Damage(zt.Case):
         os.truncate(checkpoint / "index.h5", 1000)
         self.refuse(output, r"step_6/index\.h5: is damaged: its bytes do not have the checksum that metadata\.json has of them")
 
+    def test_edited_metadata(self):
+        """They are told of as what they are: index.h5 has nothing to do with it."""
+        changes = {
+            "step": ({"step": 99}, r"step_6/metadata\.json: was changed: it is not what index\.h5 has of it"),
+            "null": ({"index_checksum": None}, r"step_6/metadata\.json: was changed: it has no index_checksum"),
+            "empty": (None, r"step_6/metadata\.json: (is damaged: its 0 bytes are no JSON|is not valid JSON)"),
+        }
+        for name, (change, told) in changes.items():
+            output, checkpoint = self.copy(f"edited_{name}")
+            file = checkpoint / "metadata.json"
+            before = json.loads(file.read_text())
+            file.write_text("" if change is None else json.dumps({**before, **change}))
+            self.assertNotIn("index.h5: is damaged", self.refuse(output, told).output)
+
     def test_numbers_of_steps_that_cannot_be(self):
         for number, told in ((b"7", "7"), (b"-", r".*"), (b".", r".*")):
             output, checkpoint = self.copy(f"count_{told[0]}{number[0]}")

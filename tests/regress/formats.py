@@ -2,6 +2,7 @@
 
 import struct
 
+import h5py
 import ztrain_run as zt
 
 
@@ -53,6 +54,13 @@ class Formats(zt.Case):
         raw = self.train(1, "separated", {"data.train": "separated.bin", "data.format": "bin-uint16"})
         joined = self.train(1, "joined", {"data.train": "joined_*.txt"})
         self.assert_same(zt.losses(raw), zt.losses(joined))
+
+    def test_compression_that_hdf5_lacks(self):
+        with h5py.File(self.folder / "lzf.h5", "w") as file:
+            file.create_dataset("tokens", data=[7] * 4000, dtype="u2", compression="lzf")
+            file.attrs["vocab_size"] = 257
+        result = zt.run(0, [self.deck, "--data.train=lzf.h5"])
+        self.assert_refused(result, r"of '\S+/lzf\.h5' cannot be read: they are compressed by the filter 'lzf' \(32000\)")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 //     shard_0000.h5 ...   the bytes
 //     index.h5            what lies where
 //     metadata.json       the metadata once more, for those who do not read HDF5, and the checksum of
-//                         index.h5 (metadata_file.hpp; older checkpoints lack one or both)
+//                         index.h5 (metadata_file.hpp)
 //   step_<N>.tmp/         a save in progress, the remains of one that died, or of a removal that did
 //   step_<N>.old/         what a repeated save of step N is about to replace; counts as step_<N> while that
 //   is missing

@@ -42,11 +42,16 @@ std::string checksum_of(const fs::path& path) {
 json sealed_metadata(const fs::path& folder) {
   const std::string path = metadata_path(folder).string();
   REQUIRE(file_exists(path), "{}: is missing, and with it the checksum of {}; {}", path, index_name, advice);
-  json parsed =
-      parse_json(read_file(path, config::largest_metadata), path, {.bytes = config::largest_metadata});
+  const std::string text = read_file(path, config::largest_metadata);
+  json parsed;
+  try {
+    parsed = parse_json(text, path, {.bytes = config::largest_metadata});
+  } catch (const Error&) {
+    fail("{}: is damaged: its {} bytes are no JSON; {}", path, text.size(), advice);
+  }
   REQUIRE(parsed.is_object(), "{}: is damaged: it is not a JSON object; {}", path, advice);
-  REQUIRE(parsed.contains(checksum_key), "{}: was changed: it has no {}, the checksum of {}; {}", path,
-          checksum_key, index_name, advice);
+  REQUIRE(parsed.contains(checksum_key) && parsed.at(checksum_key).is_string(),
+          "{}: was changed: it has no {}, the checksum of {}; {}", path, checksum_key, index_name, advice);
   return parsed;
 }
 

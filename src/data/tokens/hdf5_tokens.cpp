@@ -168,8 +168,14 @@ void Hdf5Tokens::read(const Slice& slice, const Column& column, void* out) {
   const bool ok = read_items(column.dataset, slice.begin, slice.count, column.type, out);
   // Afterwards: for what is beyond the end of a file that has become shorter HDF5 gives zeros.
   require_unchanged(part.path, part.state, state_on_disk(part.file));
-  REQUIRE(ok, "{} [{}, {}) of '{}' cannot be read", column.name, slice.begin, slice.begin + slice.count,
-          part.path);
+  if (ok) return;
+  const std::string filter = missing_filter(column.dataset);
+  fail("{} [{}, {}) of '{}' cannot be read{}", column.name, slice.begin, slice.begin + slice.count, part.path,
+       filter.empty()
+           ? ""
+           : fmt::format(": they are compressed by the filter {}, which this HDF5 library does not "
+                         "have; write them with gzip, or without",
+                         filter));
 }
 
 void Hdf5Tokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out) const {

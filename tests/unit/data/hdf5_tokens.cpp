@@ -39,6 +39,13 @@ TEST_F(Data, Hdf5TokensThatAreNotThereAreRefused) {
   EXPECT_NE(make("apart.h5", apart).find("has its bytes in other files"), std::string::npos);
 }
 
+TEST_F(Data, AGroupOfTheNameIsNoDataset) {
+  const hid_t file = H5Fcreate(at("group.h5").c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  H5Gclose(H5Gcreate2(file, "tokens", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)), H5Fclose(file);
+  EXPECT_NE(open_error(at("group.h5")).find("is a group or a type, and no dataset"), std::string::npos)
+      << open_error(at("group.h5"));
+}
+
 /// A mask that cannot be opened is not the same as none: all would be trained.
 TEST_F(Data, Hdf5DatasetsThatCannotBeOpenedAreNotTakenForAbsent) {
   for (const char* name : {"loss_mask", "document_offsets"}) {
