@@ -142,8 +142,8 @@ void require_file_size(const std::filesystem::path& path, std::int64_t bytes) {
   if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
   REQUIRE(
       static_cast<rlim_t>(bytes) <= limit.rlim_cur,
-      "{}: needs {} bytes, and this process may write files of at most {} (ulimit -f): raise that limit, or "
-      "let more files share the bytes (checkpoint.files)",
+      "{}: comes to {} bytes or more, and this process may write files of at most {} (ulimit -f): raise that "
+      "limit, or let more files share the bytes (more ranks, and checkpoint.files up to their number)",
       path.string(), bytes, limit.rlim_cur);
 }
 

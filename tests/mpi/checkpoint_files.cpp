@@ -309,7 +309,7 @@ TEST_F(CheckpointFiles, FilesLargerThanTheProcessMayWriteAreRefused) {
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
   const std::string error = error_of([&] { save(1); });
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
-  EXPECT_TRUE(contains(error, "step_1.tmp/shard_0000.h5: needs ")) << error;
+  EXPECT_TRUE(contains(error, "step_1.tmp/shard_0000.h5: comes to ")) << error;
   EXPECT_TRUE(contains(error, "at most 65536 (ulimit -f)")) << error;
   EXPECT_EQ(names(), Names{});
 }
