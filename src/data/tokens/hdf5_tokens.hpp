@@ -65,7 +65,7 @@ class Hdf5Tokens : public TokenSource {
   void open_documents(Part& part) const;
   void read_attributes(Part& part) const;
   std::size_t part_of(std::int64_t position) const;
-  /// Throws Error where they cannot be read, or the file is shorter than it was.
+  /// Throws Error where they cannot be read, or the file is not as it was opened.
   static void read(const Slice& slice, const Column& column, void* out);
   std::vector<Slice> slices(std::int64_t begin, std::int64_t count) const;
 
