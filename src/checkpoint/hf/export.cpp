@@ -59,6 +59,8 @@ class Exporter {
       if (before < end_ && before + bytes > begin_) write_file(folder / file.name, file, before);
       before += bytes;
     }
+    done_ = end_ - begin_;  // also where no block begins in the part
+    tell();
   }
 
   void tell() const {

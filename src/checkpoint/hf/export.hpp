@@ -50,8 +50,8 @@ struct Exported {
 ///
 /// Collective over MPI_COMM_WORLD; side files are taken from rank 0. Each rank writes a contiguous part of
 /// the bytes, verifies the checksums of what it reads, and holds one block of the weights at a time, with
-/// adapters also the two factors of one tensor. progress tells of this rank's bytes: after each block, and
-/// again and again while this rank waits for others.
+/// adapters also the two factors of one tensor. progress tells of this rank's bytes: after each block, when
+/// all of them are written, and again and again while this rank waits for others.
 ///
 /// The folder is <folder>.tmp until all is written and synced, then gets its name; it must not exist. A
 /// <folder>.tmp that an interrupted export left is removed. Throws Error on every rank, and removes what was
