@@ -1,7 +1,6 @@
 #include "app/generate_request.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -10,7 +9,7 @@
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "kernel_interface/target.hpp"
-#include "plan/setup.hpp"
+#include "model/tensor_plan.hpp"
 
 namespace ztrain::app {
 namespace {
@@ -40,10 +39,12 @@ void set_capacity(const GenerateArguments& a, GenerateRequest& r) {
 }
 
 void require_tensor(std::int64_t tensor, const config::Model& model, int ranks) {
-  const std::vector<std::int64_t> legal = plan::tensor_degrees(model);
-  REQUIRE(std::ranges::count(legal, tensor) > 0 && ranks % tensor == 0,
-          "--tensor {}: it has to divide the {} ranks, and this model's heads and feed-forward, which {} do",
-          tensor, ranks, fmt::join(legal, ", "));
+  const std::int64_t most = model::most_tensor_ranks(model);
+  REQUIRE(
+      tensor >= 1 && tensor <= most && ranks % tensor == 0,
+      "--tensor {}: it has to divide the {} ranks, and each rank needs a head of attention: legal for this "
+      "model are 1 to {}",
+      tensor, ranks, most);
 }
 
 /// On rank 0. The folder's files count only for what the command line leaves open.

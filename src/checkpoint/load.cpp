@@ -129,10 +129,12 @@ class Loader {
     REQUIRE(row.type() == shard.dtype || (shard.state == weights_state && converts(row.type(), shard.dtype)),
             "{}: {} of {} is {} and the run wants {}; set the deck's [precision] back, or {}", where(),
             shard.state, parameter.name, name_of(row.type()), name_of(shard.dtype), advice);
-    REQUIRE(granule == 1 || same_slices(row.slice(), parameter.slice),
+    const TensorSlice written =
+        slices_of(reader_.catalog().parameters[static_cast<std::size_t>(row.parameter)], row);
+    REQUIRE(granule == 1 || same_slices(written, parameter.slice),
             "{}: {} of {} is {} and the run wants it {}, but blocks of {} elements do not follow other "
             "slices; set mesh.tensor to what the checkpoint was written with, or {}",
-            where(), shard.state, parameter.name, describe(row.slice()), describe(parameter.slice), granule,
+            where(), shard.state, parameter.name, describe(written), describe(parameter.slice), granule,
             advice);
   }
 

@@ -60,14 +60,14 @@ Catalog own_catalog(const Layout& layout, std::span<const StateShard> states) {
   Catalog catalog;
   for (const StateShard& s : states) add_state(catalog, {s.state, s.granule});
   for (const ParameterShape& p : layout.parameters())
-    catalog.parameters.push_back({p.name, p.shape, !p.trainable});
+    catalog.parameters.push_back({p.name, p.shape, !p.trainable, p.slice.begins});
   return catalog;
 }
 
 json to_json(const Catalog& catalog) {
   json states = json::array(), parameters = json::array();
   for (const auto& s : catalog.states) states.push_back(json::array({s.name, s.granule}));
-  for (const auto& p : catalog.parameters) parameters.push_back({p.name, p.shape, p.frozen});
+  for (const auto& p : catalog.parameters) parameters.push_back({p.name, p.shape, p.frozen, p.begins});
   return {states, parameters};
 }
 
@@ -77,7 +77,8 @@ void merge(Catalog& catalog, const json& other) {
   std::map<std::string, Shape> known;
   for (const auto& p : catalog.parameters) known[p.name] = p.shape;
   for (const auto& entry : other[1]) {
-    const ParameterEntry p{entry[0].get<std::string>(), entry[1].get<Shape>(), entry[2].get<bool>()};
+    const ParameterEntry p{entry[0].get<std::string>(), entry[1].get<Shape>(), entry[2].get<bool>(),
+                           entry[3].get<std::vector<std::int64_t>>()};
     const auto [at, added] = known.try_emplace(p.name, p.shape);
     if (added) catalog.parameters.push_back(p);
     REQUIRE(at->second == p.shape, "{} has shape {} on one rank and {} on another", p.name,
@@ -116,24 +117,6 @@ struct OwnPiece {
   const memory::Provider* memory = nullptr;  ///< as StateShard::memory
 };
 
-/// Sets which slice of the parameter a row is of. Rows of unequal parts are rows of the whole tensor, which
-/// unequal parts of other dims are not.
-void place_in_whole(PieceRow& row, const ParameterShape& parameter, int tensor_index, std::int64_t granule) {
-  const TensorSlice& slice = parameter.slice;
-  if (slice.whole()) return;
-  if (slice.begins.empty()) {
-    row.tensor_dim = slice.dim;
-    row.tensor_parts = slice.parts;
-    row.tensor_index = tensor_index;
-    return;
-  }
-  const std::int64_t begin = slice_index(parameter.shape, slice, tensor_index).offset;
-  REQUIRE(slice.dim == 0 && begin % granule == 0,
-          "{}: its parts over mesh.tensor are not equal, and a checkpoint cannot hold them in blocks of {}",
-          parameter.name, granule);
-  row.slice_begin = begin / granule;
-}
-
 /// The pieces of this rank's shards that this rank owns.
 std::vector<OwnPiece> own_pieces(const Place& place, std::span<const StateShard> states,
                                  const Catalog& catalog) {
@@ -150,8 +133,12 @@ std::vector<OwnPiece> own_pieces(const Place& place, std::span<const StateShard>
       PieceRow row;
       row.state = index_where(catalog.states, [&](const StateEntry& s) { return s.name == shard.state; });
       row.parameter = number.at(parameter.name);
-      place_in_whole(row, parameter, place.at[Axis::tensor], granule);
-      row.slice_begin += piece.slice_begin / granule;
+      if (!parameter.slice.whole()) {
+        row.tensor_dim = parameter.slice.dim;
+        row.tensor_parts = parameter.slice.parts;
+        row.tensor_index = place.at[Axis::tensor];
+      }
+      row.slice_begin = piece.slice_begin / granule;
       row.count = ceil_div(piece.count, granule);
       row.dtype = static_cast<std::int64_t>(shard.dtype);
       row.unit = shard.unit;

@@ -15,20 +15,20 @@ struct Heads {
 };
 
 /// As evenly as whole heads of keys allow; a rank has all heads of queries that attend to its heads of keys,
-/// or where ranks are more, some of those that attend to one.
+/// or where ranks are more, some of those that attend to one. No rank has more than the first.
 std::vector<Heads> heads_of_ranks(std::int64_t queries, std::int64_t keys, int ranks) {
   const std::int64_t group = queries / keys;
   std::vector<Heads> heads;
   for (std::int64_t r = 0; r < ranks; ++r) {
     if (ranks <= keys) {
-      const Rows kv{r * keys / ranks, (r + 1) * keys / ranks};
+      const Rows kv{ceil_div(r * keys, ranks), ceil_div((r + 1) * keys, ranks)};
       heads.push_back({{kv.begin * group, kv.end * group}, kv});
       continue;
     }
     const std::int64_t kv = ((r + 1) * keys - 1) / ranks;  // the head of keys of whose ranks this is one
     const std::int64_t first = kv * ranks / keys, last = (kv + 1) * ranks / keys;  // those ranks
-    const std::int64_t begin = kv * group + (r - first) * group / (last - first),
-                       end = kv * group + (r + 1 - first) * group / (last - first);
+    const std::int64_t begin = kv * group + ceil_div((r - first) * group, last - first),
+                       end = kv * group + ceil_div((r + 1 - first) * group, last - first);
     heads.push_back({{begin, end}, {kv, kv + 1}});
   }
   return heads;
@@ -47,11 +47,14 @@ TensorSlice cut_at(int dim, std::vector<std::int64_t> begins, std::int64_t item)
   return slice;
 }
 
-/// As even as whole items allow; no part is larger than the first.
+/// As even as whole items allow; no part is larger than the first. Items are what products on GPUs ask of
+/// their operands, where the size is a multiple of it.
 TensorSlice even(int dim, std::int64_t size, int ranks) {
+  constexpr std::int64_t aligned = 16;
+  const std::int64_t item = size % aligned == 0 && size / aligned >= ranks ? aligned : 1;
   std::vector<std::int64_t> begins;
-  for (std::int64_t r = 0; r <= ranks; ++r) begins.push_back(ceil_div(r * size, ranks));
-  return cut_at(dim, std::move(begins), 1);
+  for (std::int64_t r = 0; r <= ranks; ++r) begins.push_back(ceil_div(r * (size / item), ranks));
+  return cut_at(dim, std::move(begins), item);
 }
 
 /// Of the heads that `which` names.
@@ -78,11 +81,13 @@ const ParameterCut* TensorPlan::find(const std::string& parameter) const {
   return nullptr;
 }
 
+std::int64_t most_tensor_ranks(const config::Model& m) {
+  return std::min({m.num_attention_heads, m.intermediate_size, m.vocab_size});
+}
+
 TensorPlan decoder_tensor_plan(const config::Model& m, int ranks) {
-  REQUIRE(m.num_attention_heads >= ranks && m.vocab_size >= ranks && m.intermediate_size >= ranks,
-          "mesh.tensor = {}: the model has {} heads of attention, an intermediate size of {} and a "
-          "vocabulary of {}, and each rank needs a part of all",
-          ranks, m.num_attention_heads, m.intermediate_size, m.vocab_size);
+  ASSERT(ranks <= most_tensor_ranks(m), "a model for at most {} ranks of tensor is cut over {}",
+         most_tensor_ranks(m), ranks);
   const auto heads = heads_of_ranks(m.num_attention_heads, m.num_key_value_heads, ranks);
   const std::int64_t hd = m.head_dim, keys = m.num_key_value_heads;
   const TensorSlice columns = even(0, m.intermediate_size, ranks), rows = even(1, m.intermediate_size, ranks),

@@ -36,9 +36,12 @@ enum class ContextMethod : std::uint8_t { gather, heads, ring };
 
 /// Of the decoder (model/decoder.cpp) over so many ranks: attention by heads, the feed-forward by columns and
 /// then rows, embedding and head by words (Shoeybi et al., "Megatron-LM", 2019). Parts are whole heads and
-/// may differ by one. Where heads of keys are fewer than ranks, neighbours compute with the same one. Each
-/// rank needs a part of all: see most_tensor_ranks.
+/// need not be equal: no rank has more of anything than the first. Where heads of keys are fewer than ranks,
+/// neighbours compute with the same one.
 TensorPlan decoder_tensor_plan(const config::Model& dims, int ranks);
+
+/// Each needs a part of all that is cut.
+std::int64_t most_tensor_ranks(const config::Model& dims);
 
 /// The same without the head, whose logits every rank needs whole, and with tokens that are not cut.
 TensorPlan inference_plan(TensorPlan plan, const config::Model& dims);

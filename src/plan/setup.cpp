@@ -1,7 +1,5 @@
 #include "plan/setup.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -92,10 +90,15 @@ void require_context_support(const config::Deck& deck) {
           at, tokens, deck.batch.micro, deck.data.sequence, deck.lora.dropout);
 }
 
-/// What cannot be written to checkpoints yet, or computed: told before the first step.
-void require_tensor_support(const config::Deck& deck, const model::TensorPlan& plan) {
+/// What cannot be computed over mesh.tensor: told before the first step.
+void require_tensor_support(const config::Deck& deck) {
   const std::string at =
       fmt::format("{}: mesh.tensor = {}", config::source_of(deck, "mesh.tensor"), deck.mesh.tensor);
+  const config::Model& m = deck.model;
+  REQUIRE(deck.mesh.tensor <= model::most_tensor_ranks(m),
+          "{}: each rank needs a head of attention (the model has {}), a column of the feed-forward "
+          "(model.intermediate_size = {}) and a word (model.vocab_size = {}): legal are 1 to {}",
+          at, m.num_attention_heads, m.intermediate_size, m.vocab_size, model::most_tensor_ranks(m));
   REQUIRE(deck.precision.fp8 == "none", "{} does not go with precision.fp8 = \"{}\" yet; set it to \"none\"",
           at, deck.precision.fp8);
   const std::int64_t tokens = ceil_div(deck.batch.micro * deck.data.sequence, deck.mesh.context);
@@ -105,50 +108,18 @@ void require_tensor_support(const config::Deck& deck, const model::TensorPlan& p
       "parts: change one of these, or set tensor.sequence_parallel = false",
       at, tokens, deck.batch.micro, deck.data.sequence,
       deck.mesh.context > 1 ? fmt::format(" / mesh.context {}", deck.mesh.context) : "");
-  const config::Model& m = deck.model;
-  const auto uneven = [](const model::ParameterCut& cut) { return !cut.slice.begins.empty(); };
-  const optim::Settings settings = optimizer_of(deck).settings();
-  for (const optim::StateInfo& state : optim::find(deck.optimizer.name).states(settings))
-    REQUIRE(
-        state.granule == 1 || std::ranges::none_of(plan.parameters, uneven),
-        "{}: the vocabulary of {} does not divide into equal parts, and the states of {} are kept in blocks "
-        "of {} elements that parts would cut; take another optimizer",
-        at, m.vocab_size, deck.optimizer.name, state.granule);
-}
-
-/// Whether heads and the feed-forward can be cut into so many equal parts: checkpoints cannot hold others
-/// yet.
-bool divides(const config::Model& m, std::int64_t ranks) {
-  const bool heads = ranks <= m.num_key_value_heads ? m.num_key_value_heads % ranks == 0
-                                                    : ranks % m.num_key_value_heads == 0;
-  return heads && m.num_attention_heads % ranks == 0 && m.intermediate_size % ranks == 0 &&
-         m.vocab_size >= ranks;
 }
 
 model::TensorPlan tensor_plan_of(const config::Deck& deck) {
   if (deck.mesh.tensor <= 1) return {};
+  require_tensor_support(deck);
   const config::Model& m = deck.model;
-  const std::vector<std::int64_t> legal = tensor_degrees(m);
-  REQUIRE(
-      std::ranges::count(legal, deck.mesh.tensor) > 0,
-      "{}: mesh.tensor = {}: {} heads of attention ({} of keys) and an intermediate size of {} do not divide "
-      "among so many ranks; legal for this model: {}",
-      config::source_of(deck, "mesh.tensor"), deck.mesh.tensor, m.num_attention_heads, m.num_key_value_heads,
-      m.intermediate_size, fmt::join(legal, ", "));
   model::TensorPlan plan = model::find_family(m.family).tensor_plan(m, static_cast<int>(deck.mesh.tensor));
   plan.sequence_parallel = deck.tensor.sequence_parallel;
-  require_tensor_support(deck, plan);
   return plan;
 }
 
 }  // namespace
-
-std::vector<std::int64_t> tensor_degrees(const config::Model& model) {
-  std::vector<std::int64_t> legal;
-  for (std::int64_t ranks = 1; ranks <= model.num_attention_heads; ++ranks)
-    if (divides(model, ranks)) legal.push_back(ranks);
-  return legal;
-}
 
 MeshShape mesh_shape(const config::Deck& deck) {
   MeshShape shape;

@@ -18,9 +18,6 @@ void require_cuts(config::Deck deck);
 /// target: build_target() for a run; a plan's is its Machine's.
 program::JobSpec job_spec(const config::Deck& deck, Target target);
 
-/// Over how many ranks its heads and its feed-forward can be cut, ascending from 1.
-std::vector<std::int64_t> tensor_degrees(const config::Model& model);
-
 /// The model on one micro-batch. deck.model.vocab_size must be known.
 model::Graph training_graph(const config::Deck& deck);
 

@@ -145,6 +145,26 @@ TEST_F(CheckpointTables, DamagedPiecesAreNamed) {
   EXPECT_TRUE(contains(error, "index.h5") && contains(error, "of state 5")) << error;
 }
 
+TEST_F(CheckpointTables, SlicesThatAreNotTheirParameterAreNamed) {
+  const std::string norm = "model.norm.weight";
+  for (const char* begins : {"[0,12]", "[1,13]", "[0,99]"}) {
+    const fs::path path = save(plain_states(DType::f32));
+    checkpoint::Index index = checkpoint::read_index(path / "index.h5");
+    for (auto& p : index.catalog.parameters)
+      if (p.name == norm) p.begins = {0, 13};
+    for (PieceRow& row : index.pieces)
+      if (index.catalog.parameters[static_cast<std::size_t>(row.parameter)].name == norm) row.tensor_dim = 0;
+    checkpoint::write_index(path / "index.h5", index, checkpoint::read_metadata_text(path / "index.h5"));
+    reseal(path);
+    EXPECT_EQ(error_of_load(path, plain_states(DType::f32)), "");
+    patch(path / "index.h5", "\"begins\":[0,13]", std::string("\"begins\":") + begins);
+    const std::string error = error_of_load(path, plain_states(DType::f32));
+    EXPECT_TRUE(contains(error, "index.h5") && contains(error, norm) &&
+                contains(error, "dim 0 of [13] is cut into 1 slices of several sizes"))
+        << begins << ": " << error;
+  }
+}
+
 TEST_F(CheckpointTables, ScalesOfAnotherPieceFailTheirChecksum) {
   const std::string error = error_with([](PieceRow& row) { row.byte_offset -= 4; });
   EXPECT_TRUE(contains(error, "shard_0000.h5") && contains(error, absmax) && contains(error, head) &&

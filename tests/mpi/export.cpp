@@ -52,7 +52,7 @@ TEST_F(Export, RanksShareTheBytes) {
   const std::int64_t part = export_to(path, to, {.dtype = DType::f32}, exported);
   std::int64_t sum = 0;
   for (const std::int64_t bytes : Group::world().all_gather(part)) sum += bytes;
-  EXPECT_EQ(exported.tensors, 7);
+  EXPECT_EQ(exported.tensors, 9);
   EXPECT_EQ(exported.files, 1);
   if (ranks() > 1) {
     EXPECT_EQ(sum, exported.bytes);

@@ -53,8 +53,14 @@ constexpr Variant variants[] = {
        m.dims.hidden_size = 64, m.dims.intermediate_size = 64, m.dims.head_dim = 8;
        m.dims.num_key_value_heads = 4;
      }},
+    {"joined_unevenly",
+     [](TinyModel& m) {
+       m.dims.hidden_size = 64, m.dims.intermediate_size = 80, m.dims.head_dim = 8;
+       m.dims.num_attention_heads = 6, m.dims.num_key_value_heads = 3;
+     }},
     {"adapters",
      [](TinyModel& m) {
+       m.dims.num_attention_heads = 6, m.dims.num_key_value_heads = 3, m.dims.intermediate_size = 53;
        m.lora = {3, 6, 0, {"q_proj", "k_proj", "o_proj", "down_proj", "up_proj"}};
        m.dims.trainable = {"model.layers.1.input_layernorm.weight", "lm_head.weight"};
        m.adapter_std = 0.3;

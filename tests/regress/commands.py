@@ -170,11 +170,13 @@ class Commands(zt.Case):
         self.assertTrue(all(0 <= int(i) < 257 for i in ids))
         self.assertNotEqual(one, self.generate(0, *words[:-1], "6"), "the seed has no effect")
 
-    def test_generate_cuts_heads_as_they_divide(self):
-        for ranks, tensor in ((2, 3), (3, 2), (1, 4)):
+    def test_generate_cuts_heads_that_need_not_divide(self):
+        words = [self.checkpoint, "--prompt-ids", "107,97,108", "--tokens", "9", "--temperature", "0"]
+        self.assertEqual(self.generate(0, *words), self.generate(3, *words, "--tensor", "3"))
+        for ranks, tensor in ((2, 3), (3, 2), (5, 5)):
             result = zt.run(ranks, ["generate", self.checkpoint, "--prompt", "a", "--tensor", tensor], timeout=20)
             self.assertNotEqual(result.code, 0, str(result))
-            self.assertRegex(result.output, rf"--tensor {tensor}: it has to divide the {ranks} ranks, and this model's")
+            self.assertRegex(result.output, rf"--tensor {tensor}: it has to divide the {ranks} ranks, .*legal .* 1 to 4")
 
     def test_generate_text(self):
         words = [self.checkpoint, "--prompt", "kalo", "--tokens", "28", "--temperature", "0"]

@@ -49,7 +49,15 @@ inline float value_of(std::int64_t state, std::int64_t parameter, std::int64_t i
   return static_cast<float>((state * 89 + parameter * 31 + index * 7 + salt) % 250 + 1);
 }
 
-/// Slices divide by 1, 2, 3 and 4. `head` is the number of rows of the largest parameter.
+/// Parts that differ in size where they are several.
+inline TensorSlice uneven(int dim, std::int64_t size, int parts) {
+  TensorSlice slice{dim, parts};
+  for (std::int64_t i = 0; i <= parts && parts > 1; ++i) slice.begins.push_back(ceil_div(i * size, parts));
+  return slice;
+}
+
+/// Slices divide by 1, 2, 3 and 4, but for those of the feed-forward. `head` is the number of rows of the
+/// largest parameter.
 inline std::vector<ParameterShape> awkward_parameters(int tensor, std::int64_t head = 1001) {
   const std::string layer = "model.layers.0.";
   return {{"model.embed_tokens.weight", {97, 13}, {}, 0, true},
@@ -57,6 +65,8 @@ inline std::vector<ParameterShape> awkward_parameters(int tensor, std::int64_t h
           {layer + "self_attn.o_proj.weight", {35, 24}, {1, tensor}, 1, true},
           {layer + "input_layernorm.weight", {35}, {}, 1, false},
           {layer + "conv.weight", {5, 12, 7}, {1, tensor}, 1, true},
+          {layer + "mlp.up_proj.weight", {23, 97}, uneven(0, 23, tensor), 1, true},
+          {layer + "mlp.down_proj.weight", {97, 23}, uneven(1, 23, tensor), 1, true},
           {"model.norm.weight", {13}, {}, 2, false},
           {"lm_head.weight", {head, 13}, {}, 2, true}};
 }
@@ -117,11 +127,12 @@ class Shards {
   void fill_blocks(const StateShard& s, std::int64_t state, const Piece& piece, std::int64_t begin,
                    std::int64_t salt) const {
     const ParameterShape& parameter = place_.layout->parameters()[static_cast<std::size_t>(piece.parameter)];
-    const std::int64_t per_slice = ceil_div(elements(place_.layout->slice_shape(piece.parameter)), s.granule);
-    const std::int64_t slice = parameter.slice.dim >= 0 ? place_.at[Axis::tensor] : 0;
+    std::int64_t before = 0;
+    for (int slice = 0; slice < place_.at[Axis::tensor] && !parameter.slice.whole(); ++slice)
+      before += ceil_div(elements(parameter.slice.part_of(parameter.shape, slice)), s.granule);
     for (std::int64_t k = 0; k * s.granule < piece.count; ++k)
       put(s, (piece.flat_begin - begin) / s.granule + k,
-          value_of(state, piece.parameter, slice * per_slice + piece.slice_begin / s.granule + k, salt));
+          value_of(state, piece.parameter, before + piece.slice_begin / s.granule + k, salt));
   }
 
   static void put(const StateShard& s, std::int64_t at, float value) {

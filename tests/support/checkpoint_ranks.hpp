@@ -25,7 +25,8 @@ inline MeshShape mesh_of(int replicate, int shard, int tensor) {
 /// One rank of a mesh: its layout and its place.
 struct Rank {
   Rank(const MeshShape& mesh, int rank, std::int64_t head = 1001)
-      : layout(awkward_parameters(mesh[Axis::tensor], head), 3, mesh[Axis::shard]),
+      : layout(awkward_parameters(mesh[Axis::tensor], head), 3, mesh[Axis::shard],
+               Coordinate(mesh, rank)[Axis::tensor]),
         place{&layout, Coordinate(mesh, rank), 0} {
     place.shard_index = place.at[Axis::shard];
   }

@@ -193,7 +193,11 @@ inline void dims_of_llama(config::Model& m) {
   m.intermediate_size = 56;
   m.head_dim = 8;
 }
+/// Neither its heads nor its feed-forward can be cut into equal parts.
 inline void dims_of_qwen3(config::Model& m) {
+  m.num_attention_heads = 6;
+  m.num_key_value_heads = 3;
+  m.intermediate_size = 53;
   m.qk_norm = m.tie_word_embeddings = true;
   m.head_dim = 10;
 }

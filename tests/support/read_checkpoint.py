@@ -21,6 +21,10 @@ def stored_shape(index, tables, state, parameter):
     if granule == 1:
         return tuple(shape)
     pieces = index["ztrain/pieces"][...]
+    if begins := tables["parameters"][parameter].get("begins"):
+        dim = int(pieces[(pieces[:, 0] == state) & (pieces[:, 1] == parameter)][0, 2])
+        row = int(np.prod(shape)) // shape[dim]
+        return (sum(-(-(end - begin) * row // granule) for begin, end in zip(begins, begins[1:])),)
     parts = int(pieces[(pieces[:, 0] == state) & (pieces[:, 1] == parameter)][0, 3])
     items = -(-int(np.prod(shape)) // parts // granule)
     return (parts, items) if parts > 1 else (items,)

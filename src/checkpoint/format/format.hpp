@@ -1,6 +1,6 @@
 #pragma once
-// A checkpoint on disk, of format version 3. Versions 1 and 2 are the same without frozen parameters, and
-// without states of granules above 1.
+// A checkpoint on disk, of format version 4. Versions 1 to 3 are the same without frozen parameters, without
+// states of granules above 1, and without parts of a parameter that differ in size.
 //
 //   step_<N>/             complete: it is renamed from step_<N>.tmp after everything in it was synced
 //     shard_0000.h5 ...   the bytes
@@ -22,17 +22,20 @@
 // on which shards are cut, so a block belongs to one rank.
 //
 // index.h5:
-//   attribute "format_version"  "3"
+//   attribute "format_version"  "4"
 //   attribute "metadata"        the JSON text that the saver gave
 //   attribute "tables"          JSON: "states" [name], "granules" [elements per item of each state],
-//                               "parameters" [{name, shape, frozen: true where it is}],
+//                               "parameters" [{name, shape, frozen: true where it is,
+//                               begins: where its slices begin, and last where they end, if they differ in
+//                               size}],
 //                               "dtypes" [name], "files" [{name, bytes}], "block_bytes"
 //   "ztrain/pieces"             int64 [pieces, 14], columns as PieceRow, sorted by its first six
 //   "ztrain/checksums"          int64 [blocks]: the bits of XXH3-64 of each block of block_bytes of a piece
 //                               (the last of a piece may be short), a piece's blocks one after the other
 //   "<state>/<parameter>"       virtual dataset over the shard files by name relative to index.h5, for people
 //                               and tools. Its shape is stored_form(): the logical one (a scalar: [1]) at
-//                               granule 1, else [items], or [slices, items of a slice]. ztrain itself never
+//                               granule 1, else [items], or [slices, items of a slice]
+//                               where they are as many in each. ztrain itself never
 //                               reads through these.
 //
 // A virtual dataset hides failures: where a shard file is missing, or truncated so that HDF5 refuses it, HDF5
@@ -50,7 +53,7 @@
 
 namespace ztrain::checkpoint {
 
-inline constexpr int newest_version = 3;
+inline constexpr int newest_version = 4;
 inline constexpr std::int64_t checksum_block = std::int64_t{1}
                                                << 20;  ///< bytes; a multiple of every element size
 inline constexpr std::int64_t largest_dataset = std::int64_t{1} << 31;  ///< items
@@ -68,7 +71,6 @@ struct PieceRow {
   std::int64_t unit = 0, part = 0, dataset_begin = 0;  ///< the same place as HDF5 names it
   std::int64_t first_checksum = 0;                     ///< of this piece's ceil(bytes / block) checksums
 
-  TensorSlice slice() const { return {static_cast<int>(tensor_dim), static_cast<int>(tensor_parts)}; }
   DType type() const { return static_cast<DType>(dtype); }
   std::int64_t bytes() const { return count * size_of(type()); }
 };
@@ -78,7 +80,8 @@ static_assert(sizeof(PieceRow) == piece_columns * sizeof(std::int64_t));
 struct ParameterEntry {
   std::string name;
   Shape shape;
-  bool frozen = false;  ///< it is not trained: of all states it has "model" alone
+  bool frozen = false;                 ///< it is not trained: of all states it has "model" alone
+  std::vector<std::int64_t> begins{};  ///< as TensorSlice::begins, of all its pieces
   bool operator==(const ParameterEntry&) const = default;
 };
 
@@ -108,11 +111,16 @@ struct Index {
 std::string file_name(std::int64_t file);  ///< "shard_0003.h5"
 std::string dataset_name(const std::string& state, const PieceRow& piece);
 
+/// The slices of the parameter of which the piece is one.
+TensorSlice slices_of(const ParameterEntry& parameter, const PieceRow& piece);
+
 /// The items of one state of one parameter as a tensor, and how it is cut into slices.
 struct StoredForm {
   Shape shape;
   TensorSlice slice;
-  std::int64_t items_per_slice() const { return elements(shape) / slice.parts; }
+  /// Of a slice, and of those before it.
+  std::int64_t items(int index) const { return elements(slice.part_of(shape, index)); }
+  std::int64_t items_before(int index) const;
 };
 StoredForm stored_form(const ParameterEntry& parameter, std::int64_t granule, const TensorSlice& slice);
 

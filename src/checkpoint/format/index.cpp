@@ -17,6 +17,7 @@
 namespace ztrain::checkpoint {
 namespace {
 
+constexpr std::size_t most_slices = 1 << 30;
 constexpr std::int64_t largest_tables = 1 << 30;  ///< bytes; about a hundred for each parameter
 
 constexpr DType all_dtypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16,
@@ -32,6 +33,7 @@ std::string tables_of(const Index& index) {
   for (const auto& p : index.catalog.parameters) {
     parameters.push_back({{"name", p.name}, {"shape", p.shape}});
     if (p.frozen) parameters.back()["frozen"] = true;
+    if (!p.begins.empty()) parameters.back()["begins"] = p.begins;
   }
   for (const auto& f : index.files) files.push_back({{"name", f.name}, {"bytes", f.bytes}});
   for (DType dtype : all_dtypes) dtypes.push_back(std::string(name_of(dtype)));
@@ -57,8 +59,9 @@ std::vector<DType> parse_tables(const std::string& text, Index& index) {
     index.catalog.states.push_back({states[s], granules[s]});
   }
   for (const auto& p : tables.at("parameters"))
-    index.catalog.parameters.push_back(
-        {p.at("name").get<std::string>(), p.at("shape").get<Shape>(), p.value("frozen", false)});
+    index.catalog.parameters.push_back({p.at("name").get<std::string>(), p.at("shape").get<Shape>(),
+                                        p.value("frozen", false),
+                                        p.value("begins", std::vector<std::int64_t>())});
   for (const auto& f : tables.at("files")) {
     index.files.push_back({f.at("name").get<std::string>(), f.at("bytes").get<std::int64_t>()});
     const std::string& name = index.files.back().name;
@@ -80,7 +83,8 @@ const ParameterEntry& parameter_of(const Index& index, const PieceRow& piece) {
 }
 
 StoredForm form_of(const Index& index, const PieceRow& piece) {
-  return stored_form(parameter_of(index, piece), state_of(index, piece).granule, piece.slice());
+  const ParameterEntry& parameter = parameter_of(index, piece);
+  return stored_form(parameter, state_of(index, piece).granule, slices_of(parameter, piece));
 }
 
 auto dataset_key(const PieceRow& piece) {
@@ -142,22 +146,22 @@ void require_tensor_complete(const Index& index, std::size_t begin, std::size_t 
   const PieceRow& first = index.pieces[begin];
   const auto& parameter = parameter_of(index, first);
   const auto& state = state_of(index, first).name;
-  const std::int64_t slice = form_of(index, first).items_per_slice();
+  const StoredForm form = form_of(index, first);
   std::int64_t covered = 0;  // over all slices, one after the other
   for (std::size_t i = begin; i < end; ++i) {
     const PieceRow& p = index.pieces[i];
     REQUIRE(p.dtype == first.dtype, "{} of {} is {} on one rank and {} on another", state, parameter.name,
             name_of(first.type()), name_of(p.type()));
-    REQUIRE(p.slice() == first.slice(), "ranks disagree on how {} is cut over the tensor axis",
-            parameter.name);
-    const std::int64_t at = p.tensor_index * slice + p.slice_begin;
+    REQUIRE(p.tensor_dim == first.tensor_dim && p.tensor_parts == first.tensor_parts,
+            "ranks disagree on how {} is cut over the tensor axis", parameter.name);
+    const std::int64_t at = form.items_before(static_cast<int>(p.tensor_index)) + p.slice_begin;
     REQUIRE(at >= covered, "{} of {}: {} items from {} on have more than one owner", state, parameter.name,
             covered - at, at);
     REQUIRE(at == covered, "{} of {}: {} items from {} on have no owner", state, parameter.name, at - covered,
             covered);
     covered += p.count;
   }
-  const std::int64_t all = slice * first.tensor_parts;
+  const std::int64_t all = form.items_before(form.slice.parts);
   REQUIRE(covered == all, "{} of {}: {} of {} items have no owner", state, parameter.name, all - covered,
           all);
 }
@@ -181,6 +185,17 @@ bool within(std::int64_t number, std::size_t end) {
   return number >= 0 && number < static_cast<std::int64_t>(end);
 }
 
+/// Whether a parameter can have the slices of which the row is one.
+bool can_be_cut(const ParameterEntry& parameter, const PieceRow& p) {
+  const std::vector<std::int64_t>& begins = parameter.begins;
+  if (p.tensor_dim == -1) return p.tensor_parts == 1 && begins.empty();
+  if (!within(p.tensor_dim, parameter.shape.size()) || !within(p.tensor_parts - 1, most_slices)) return false;
+  const std::int64_t size = parameter.shape[static_cast<std::size_t>(p.tensor_dim)];
+  if (begins.empty()) return size % p.tensor_parts == 0;
+  return std::ssize(begins) == p.tensor_parts + 1 && std::ranges::is_sorted(begins) && begins.front() == 0 &&
+         begins.back() == size;
+}
+
 /// The numbers of a row that was read are of things that exist. Sums of them cannot overflow.
 void require_meaning(const Index& index, const std::vector<DType>& dtypes, const PieceRow& p) {
   REQUIRE(within(p.state, index.catalog.states.size()) &&
@@ -192,16 +207,15 @@ void require_meaning(const Index& index, const std::vector<DType>& dtypes, const
   const auto damaged = [&](const std::string& what) {
     fail("its table of pieces is damaged: {} of {}: {}", state_of(index, p).name, parameter.name, what);
   };
-  const bool whole = p.tensor_dim == -1 && p.tensor_parts == 1;
-  if (!whole && !(within(p.tensor_dim, parameter.shape.size()) && p.tensor_parts >= 1 &&
-                  parameter.shape[static_cast<std::size_t>(p.tensor_dim)] % p.tensor_parts == 0))
-    damaged(fmt::format("dim {} of {} is cut into {} slices", p.tensor_dim, to_string(parameter.shape),
-                        p.tensor_parts));
-  const std::int64_t items = form_of(index, p).items_per_slice();
-  if (!within(p.tensor_index, static_cast<std::size_t>(p.tensor_parts)) || p.slice_begin < 0 || p.count < 1 ||
-      p.count > items || p.slice_begin > items - p.count)
-    damaged(fmt::format("a piece has {} items from {} on of slice {}, where there are {} slices of {}",
-                        p.count, p.slice_begin, p.tensor_index, p.tensor_parts, items));
+  if (!can_be_cut(parameter, p))
+    damaged(fmt::format("dim {} of {} is cut into {} slices{}", p.tensor_dim, to_string(parameter.shape),
+                        p.tensor_parts, parameter.begins.empty() ? "" : " of several sizes"));
+  if (!within(p.tensor_index, static_cast<std::size_t>(p.tensor_parts)))
+    damaged(fmt::format("a piece is of slice {} of {}", p.tensor_index, p.tensor_parts));
+  const std::int64_t items = form_of(index, p).items(static_cast<int>(p.tensor_index));
+  if (p.slice_begin < 0 || p.count < 1 || p.count > items || p.slice_begin > items - p.count)
+    damaged(fmt::format("a piece has {} items from {} on of slice {} of {}, which has {}", p.count,
+                        p.slice_begin, p.tensor_index, p.tensor_parts, items));
 }
 
 /// A row's bytes are in its file, and their checksums in the table.
@@ -239,11 +253,28 @@ std::string dataset_name(const std::string& state, const PieceRow& piece) {
                          : fmt::format("{}/unit_{:04}.{}", state, piece.unit, piece.part);
 }
 
+TensorSlice slices_of(const ParameterEntry& parameter, const PieceRow& piece) {
+  return {static_cast<int>(piece.tensor_dim), static_cast<int>(piece.tensor_parts), parameter.begins};
+}
+
+std::int64_t StoredForm::items_before(int index) const {
+  if (slice.whole()) return index == 0 ? 0 : elements(shape);
+  const auto dim = static_cast<std::size_t>(slice.dim);
+  Shape before = shape;
+  before[dim] = slice.begin(shape[dim], index);
+  return elements(before);
+}
+
 StoredForm stored_form(const ParameterEntry& parameter, std::int64_t granule, const TensorSlice& slice) {
   if (granule == 1) return {parameter.shape, slice};
-  const std::int64_t items = ceil_div(elements(parameter.shape) / slice.parts, granule);
-  if (slice.parts == 1) return {{items}, {}};
-  return {{slice.parts, items}, {0, slice.parts}};
+  const auto items = [&](int index) {
+    return ceil_div(elements(slice.part_of(parameter.shape, index)), granule);
+  };
+  if (slice.parts == 1) return {{items(0)}, {}};
+  if (slice.begins.empty()) return {{slice.parts, items(0)}, {0, slice.parts}};
+  std::vector<std::int64_t> begins{0};
+  for (int index = 0; index < slice.parts; ++index) begins.push_back(begins.back() + items(index));
+  return {{begins.back()}, {0, slice.parts, begins}};
 }
 
 void require_granule(const std::string& state, std::int64_t granule) {

@@ -47,14 +47,14 @@ std::vector<Copy> overlap(const std::vector<LogicalRun>& written, std::int64_t w
 }
 
 std::vector<Copy> copies_between(const ParameterEntry& parameter, const PieceRow& row, const Wanted& wanted) {
-  if (same_slices(row.slice(), wanted.slice)) {
+  const TensorSlice written = slices_of(parameter, row);
+  if (same_slices(written, wanted.slice)) {
     if (row.tensor_index != wanted.tensor_index) return {};
     // The same slices: whole ranges, in the slice's own indices.
     return overlap({{row.slice_begin, row.slice_begin, row.count}}, row.slice_begin,
                    {{wanted.slice_begin, wanted.slice_begin, wanted.count}}, wanted.slice_begin);
   }
-  return overlap(runs_of(parameter, row.slice(), row.tensor_index, row.slice_begin, row.count),
-                 row.slice_begin,
+  return overlap(runs_of(parameter, written, row.tensor_index, row.slice_begin, row.count), row.slice_begin,
                  runs_of(parameter, wanted.slice, wanted.tensor_index, wanted.slice_begin, wanted.count),
                  wanted.slice_begin);
 }

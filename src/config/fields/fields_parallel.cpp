@@ -30,10 +30,9 @@ std::vector<Field> batch_and_mesh() {
       free(numeric(
           {"mesh.tensor", &at<&Deck::mesh, &Mesh::tensor>, "1", "ranks", degree(),
            "Ranks that share each layer: heads of attention, columns and rows of the feed-forward, words of "
-           "the "
-           "vocabulary. They exchange activations in every layer, so they belong on one node. Heads and "
-           "the intermediate size must divide by it, and either heads of keys by it or it by them. With "
-           "states of 8 bits the vocabulary must too, and a checkpoint resumes on the same degree alone."})),
+           "the vocabulary. They exchange activations in every layer, so they belong on one node. Up to the "
+           "heads of attention; nothing has to divide, but where it does not, ranks wait for the first. With "
+           "optimizer states of 8 bits a checkpoint resumes on the same degree alone."})),
       free(
           {"context.method", &at<&Deck::context, &ContextParallel::method>, R"("gather")", "",
            one_of({"gather", "ring", "ulysses"}),

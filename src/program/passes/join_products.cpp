@@ -61,6 +61,14 @@ class Joiner {
     return graph_.value(v).parameter >= 0 && reads_[at(v)] == 1;
   }
 
+  /// Whether what is laid out behind the parameter follows without a gap, on every rank that has a part of
+  /// it.
+  static bool fills_quanta(const Parameter& p) {
+    for (int index = 0; index < p.slice.parts; ++index)
+      if (elements(p.slice.part_of(p.shape, index)) % quantum != 0) return false;
+    return true;
+  }
+
   /// Whether one operand of the layers would lie in one piece.
   bool neighbours(const std::vector<int>& layers, std::size_t input) const {
     for (std::size_t i = Linear::weight; i < layers.size(); ++i) {
@@ -68,7 +76,7 @@ class Joiner {
       const ValueId here = graph_.nodes[at(layers[i])].inputs[input];
       const Parameter &a = parameter(before), &b = parameter(here);
       if (&b != &a + 1 || a.unit != b.unit || a.trainable != b.trainable || a.joined >= 0 || b.joined >= 0 ||
-          a.computed.end > 0 || b.computed.end > 0 || elements(graph_.value(before).shape) % quantum != 0)
+          a.computed.end > 0 || b.computed.end > 0 || !fills_quanta(a))
         return false;
     }
     return true;

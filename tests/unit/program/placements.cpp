@@ -359,11 +359,6 @@ TEST(Placements, ATokenCountThatDoesNotDivideIsRefused) {
   EXPECT_NE(said.find("tensor.sequence_parallel = false"), std::string::npos) << said;
 }
 
-TEST(Placements, MoreRanksThanHeadsAreRefused) {
-  EXPECT_NE(refusal([] { model::decoder_tensor_plan(test::small_dims(2, false), 6); }).find("5 heads"),
-            std::string::npos);
-}
-
 TEST(Placements, LettersArePlacements) {
   const std::vector<Placing> ways = parse_placings("R0I>1 11P>P");
   ASSERT_EQ(ways.size(), 2u);
