@@ -166,11 +166,14 @@ std::string part_fault(const Program& program, const Op& op, Axis axis, std::str
   if (op.type == Dropout::op && inputs.starts_with('1')) {
     const auto mask = record_of<Dropout>(op.attributes);
     const Tensor& x = program.tensor(op.inputs[Dropout::x]);
-    const std::int64_t own = x.shape[1], all = program.mesh[axis] * own;
-    // Parts of other sizes begin elsewhere.
-    if (mask.columns > own && (mask.columns != all || mask.first_column == index * own)) return "";
-    return fmt::format("'{}' is columns from {} on of {}, and is masked as those from {} on of {}", x.name,
-                       index * own, all, mask.first_column, mask.columns);
+    const std::int64_t own = x.shape[1], ranks = program.mesh[axis];
+    // Parts may differ in size, and none is empty: each other rank has a column before these or behind.
+    const std::int64_t least = index, most = mask.columns - own - (ranks - 1 - index);
+    const bool begins = index > 0 || mask.first_column == 0;
+    const bool ends = index < ranks - 1 || mask.first_column == most;
+    if (begins && ends && least <= mask.first_column && mask.first_column <= most) return "";
+    return fmt::format("'{}' is {} columns, of part {} of {}, and is masked as those from {} on of {}",
+                       x.name, own, index, ranks, mask.first_column, mask.columns);
   }
   if (!is_attention(op) || !inputs.starts_with("0E")) return "";
   const Tensor& queries = program.tensor(op.inputs[Attention::q]);

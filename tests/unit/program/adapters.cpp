@@ -224,5 +224,27 @@ TEST(Trainable, DropoutKnowsItsTokensAndIsAbsentInEvaluation) {
   }
 }
 
+/// Of 6 heads on 2 of keys, 3 ranks have 3, 2 and 1.
+TEST(Trainable, DropoutKnowsItsColumnsWhereRanksHaveOtherNumbers) {
+  config::Model dims = test::small_dims(1, false);
+  dims.num_attention_heads = 6, dims.num_key_value_heads = 2;
+  model::Graph graph = model::decoder(dims, {32, DType::bf16});
+  model::add_adapters(graph, {2, 2, 0.5, {"o_proj"}}, 5);
+  model::mark_trainable(graph, dims);
+  program::JobSpec spec = spec_on(1, 1, program::find_strategy("NO_SHARD"));
+  spec.mesh[Axis::tensor] = 3;
+  spec.tensor = model::decoder_tensor_plan(dims, 3);
+  spec.tensor.sequence_parallel = false;
+  std::vector<std::int64_t> first;
+  for (int rank = 0; rank < 3; ++rank) {
+    const Job job = program::compile(graph, spec, rank);
+    const auto mask = std::ranges::find(job.train().ops, "dropout", &Op::type);
+    ASSERT_NE(mask, job.train().ops.end());
+    EXPECT_EQ(mask->attributes.integer("columns"), 6 * dims.head_dim);
+    first.push_back(mask->attributes.integer("first_column", 0) / dims.head_dim);
+  }
+  EXPECT_EQ(first, (std::vector<std::int64_t>{0, 3, 5}));
+}
+
 }  // namespace
 }  // namespace ztrain::adapters_test
