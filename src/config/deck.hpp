@@ -73,6 +73,7 @@ struct Mesh {
 
 struct TensorParallel {
   bool sequence_parallel = true;  ///< norms and the residual stream are split by tokens over mesh.tensor
+  bool overlap = false;           ///< communication goes part by part beside products
 };
 
 struct ContextParallel {

@@ -17,6 +17,11 @@ constexpr std::int64_t all_gather_sent(int ranks, std::int64_t bytes) {
 constexpr std::int64_t reduce_scatter_sent(int ranks, DType in, std::int64_t count) {
   return (ranks - 1) * count * size_of(in);
 }
+/// Where the contribution of a peer lies after an exchange: those of the others are in rank order, without a
+/// gap for our own.
+constexpr int exchange_slot(int peer, int rank) {
+  return peer < rank ? peer : peer - 1;
+}
 /// Pairwise exchange receives every other member's slot before it sums them in rank order.
 constexpr std::int64_t reduce_scatter_workspace(int ranks, DType in, std::int64_t count) {
   return (ranks - 1) * count * size_of(in);

@@ -101,6 +101,10 @@ void require_tensor_support(const config::Deck& deck) {
           at, m.num_attention_heads, m.intermediate_size, m.vocab_size, model::most_tensor_ranks(m));
   REQUIRE(deck.precision.fp8 == "none", "{} does not go with precision.fp8 = \"{}\" yet; set it to \"none\"",
           at, deck.precision.fp8);
+  REQUIRE(!deck.tensor.overlap || deck.tensor.sequence_parallel,
+          "{}: tensor.overlap = true cuts what tokens that are split over mesh.tensor send: set "
+          "tensor.sequence_parallel = true, or tensor.overlap = false",
+          config::source_of(deck, "tensor.overlap"));
   const std::int64_t tokens = ceil_div(deck.batch.micro * deck.data.sequence, deck.mesh.context);
   REQUIRE(
       !deck.tensor.sequence_parallel || tokens % deck.mesh.tensor == 0,
@@ -159,6 +163,7 @@ program::JobSpec job_spec(const config::Deck& deck, Target target) {
   if (deck.context.method == "ulysses") spec.context = model::ContextMethod::heads;
   if (deck.context.method == "ring") spec.context = model::ContextMethod::ring;
   spec.tensor = tensor_plan_of(deck);
+  spec.overlap_tensor = deck.tensor.overlap;
   return spec;
 }
 

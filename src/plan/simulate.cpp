@@ -48,13 +48,19 @@ double message_seconds(const Program& p, const Op& op, const Machine& m) {
   return bytes / (near ? m.intra_node_bandwidth : m.inter_node_bandwidth) + m.latency;
 }
 
-double collective_seconds(double sent, const GroupPlace& place, const Machine& m) {
+/// One after another: a tree over the members, or a shift's one message.
+int exchanges_of(const Op& op, int members) {
+  return op.comm.kind == program::CommKind::shift ? 1 : std::bit_width(static_cast<unsigned>(members - 1));
+}
+
+double collective_seconds(const Op& op, const GroupPlace& place, const Machine& m) {
   if (place.members < 2) return 0;
+  const auto sent = static_cast<double>(op.comm.sent_bytes);
   double seconds = 0;
   if (place.on_node > 1) seconds = sent / m.intra_node_bandwidth;
   if (place.members > place.on_node)
     seconds = std::max(seconds, sent / (place.on_node * m.inter_node_bandwidth));
-  return seconds + m.latency * std::bit_width(static_cast<unsigned>(place.members - 1));
+  return seconds + m.latency * exchanges_of(op, place.members);
 }
 
 class Clock {
@@ -88,7 +94,7 @@ class Clock {
     double seconds = 0;
     if (op.communicates() && !is_message(op)) {
       const GroupPlace& place = place_for(op);
-      seconds = collective_seconds(static_cast<double>(op.comm.sent_bytes), place, machine_);
+      seconds = collective_seconds(op, place, machine_);
       if (seconds > 0) occupy_links(place, seconds, id, start, cause);
     } else {
       seconds = duration_of(program_, op, machine_);
@@ -213,7 +219,7 @@ double duration_of(const Program& p, const Op& op, const Machine& m) {
   if (!op.communicates()) return std::max(compute_seconds(p, op, m), memory_seconds(p, op, m));
   if (is_message(op)) return message_seconds(p, op, m);
   const GroupPlace place = place_of(Coordinate(p.mesh, p.rank), op.comm.axes, m.ranks_per_node);
-  return collective_seconds(static_cast<double>(op.comm.sent_bytes), place, m);
+  return collective_seconds(op, place, m);
 }
 
 Simulation simulate(const Program& program, const Machine& machine, int most_times) {

@@ -4,10 +4,9 @@
 //
 // Durations are a roofline (Williams et al., 2009):
 //   computing       the larger of flops / (peak x efficiency) and bytes touched / (bandwidth x efficiency)
-//   communication   bytes sent over the slower of two links, plus latency x ceil(log2 members). Within a node
-//   each
-//                   rank has the intra-node bandwidth; across nodes the k members of a group on one node
-//                   share the k links that these ranks have out of it.
+//   communication   bytes sent over the slower of two links, plus latency x ceil(log2 members), of a shift
+//                   the latency once. Within a node each rank has the intra-node bandwidth; across nodes the
+//                   k members of a group on one node share the k links that these ranks have out of it.
 // Collectives share their rank's links, whatever their streams: one occupies the links that it uses, in the
 // node, out of it or both, for as long as it takes. In the order of issue each gets the first time at which
 // they are free, also between others that are later.

@@ -90,9 +90,12 @@ TEST_P(TensorParallel, GivesTheGradientsOfTheWholeModel) {
     const char* strategy;
     bool sequence;
     int recompute;
+    bool overlap = false;
   };
   std::vector<Way> ways{{"FULL_SHARD", true, 1}, {"NO_SHARD", false, 0}};
-  if (GetParam().name == std::string("even")) ways.push_back({"zero1", true, 0});
+  const std::string name = GetParam().name;
+  if (name == "even") ways.insert(ways.end(), {{"zero1", true, 0}, {"FULL_SHARD", true, 1, true}});
+  if (name == "biases" || name == "joined" || name == "adapters") ways.push_back({"zero2", true, 0, true});
   for (int tensor = 2; tensor <= ranks; tensor *= 2)
     for (const Way& way : ways) {
       SCOPED_TRACE(testing::Message() << tensor << " " << way.strategy << " " << way.sequence);
@@ -100,6 +103,7 @@ TEST_P(TensorParallel, GivesTheGradientsOfTheWholeModel) {
       spec.tensor = model::decoder_tensor_plan(m.dims, tensor);
       spec.tensor.sequence_parallel = way.sequence;
       spec.recompute.every = way.recompute;
+      spec.overlap_tensor = way.overlap;
       test::expect_same(whole, test::step_result(session(), m, spec));
       if (HasFatalFailure()) return;
     }

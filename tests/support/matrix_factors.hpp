@@ -170,6 +170,12 @@ inline Factor meshes() {
       s.context = model::ContextMethod::ring;
     };
   };
+  const auto overlapped = [](auto set) {
+    return [set](JobSpec& s) {
+      set(s);
+      s.overlap_tensor = true;
+    };
+  };
   Factor f{true, {{"shard", axis(Axis::shard)}}};
   if (session().size() == 2) {
     f.levels.push_back({"tensor", axis(Axis::tensor)});
@@ -179,7 +185,7 @@ inline Factor meshes() {
   if (session().size() == 4) {
     f.levels.push_back({"replicate x shard", pair(Axis::replicate, Axis::shard)});
     f.levels.push_back({"replicate x tensor", pair(Axis::replicate, Axis::tensor)});
-    f.levels.push_back({"shard x tensor", pair(Axis::shard, Axis::tensor)});
+    f.levels.push_back({"shard x tensor, overlapped", overlapped(pair(Axis::shard, Axis::tensor))});
     f.levels.push_back({"shard x context", pair(Axis::shard, Axis::context)});
     f.levels.push_back({"context x tensor", pair(Axis::context, Axis::tensor)});
     f.levels.push_back({"shard x context, in a ring", in_ring(pair(Axis::shard, Axis::context))});

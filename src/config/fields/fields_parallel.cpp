@@ -50,6 +50,12 @@ std::vector<Field> batch_and_mesh() {
             "saves memory and sends no more. A rank's tokens of a micro-batch, batch.micro x data.sequence / "
             "mesh.context, must be a multiple of mesh.tensor. "
             "false: every rank has them whole."}),
+      free(
+          {"tensor.overlap", &at<&Deck::tensor, &TensorParallel::overlap>, "false", "", any(),
+           "Where mesh.tensor > 1, with tensor.sequence_parallel: what a layer gathers or reduces over these "
+           "ranks is sent part by part while its products are computed, which are cut into as many parts as "
+           "ranks (asynchronous tensor parallelism). It pays where the products are large and the links are "
+           "what a step waits for; ztrain plan shows both."}),
   };
 }
 

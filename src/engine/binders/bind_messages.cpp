@@ -1,6 +1,8 @@
 #include "engine/binders/dispatch.hpp"
 #include "engine/groups.hpp"
+#include "program/ops/conversion_records.hpp"
 #include "program/ops/step_records.hpp"
+#include "runtime/device/stream_work.hpp"
 
 namespace ztrain::engine {
 namespace {
@@ -60,6 +62,20 @@ Bound bind_recv(const Binding& b) {
   return {nullptr, group(b).recv(b.output<std::byte>(program::Recv::y), b.out(program::Recv::y).bytes(), 0)};
 }
 
+/// What a reduce-scatter does behind its messages.
+Bound bind_sum_of_ranks(const Binding& b) {
+  using Op = program::SumOfRanks;
+  const program::Tensor &own = b.in(Op::own), &sum = b.out(Op::sum);
+  const auto axes = AxisSet::from_bits(static_cast<std::uint32_t>(b.record<Op>().axes));
+  const Coordinate at(b.program.mesh, b.program.rank);
+  const runtime::RankSources sources{b.input<std::byte>(Op::own), b.input<std::byte>(Op::others), own.bytes(),
+                                     at.index_in(axes), b.program.mesh.size(axes)};
+  return {[work = runtime::rank_sum_work(own.dtype, sum.dtype, false, sources, b.output<std::byte>(Op::sum),
+                                         elements(sum.shape)),
+           stream = kernels::native_stream(b.exec)] { work(stream); },
+          nullptr};
+}
+
 }  // namespace
 
 std::span<const KernelRow> message_kernels() {
@@ -72,6 +88,7 @@ std::span<const KernelRow> message_kernels() {
       {program::Broadcast::op, bind_broadcast},
       {program::Send::op, bind_send},
       {program::Recv::op, bind_recv},
+      {program::SumOfRanks::op, bind_sum_of_ranks},
   };
   return rows;
 }

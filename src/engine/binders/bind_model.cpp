@@ -11,6 +11,7 @@
 #include "kernels/elementwise/swiglu.hpp"
 #include "kernels/head/embedding.hpp"
 #include "kernels/norm/rmsnorm.hpp"
+#include "program/ops/conversion_records.hpp"
 #include "program/ops/step_records.hpp"
 
 namespace ztrain::engine {

@@ -5,6 +5,7 @@
 #include "kernels/elementwise/cast.hpp"
 #include "kernels/step/step_metrics.hpp"
 #include "kernels/step/sum_squares.hpp"
+#include "program/ops/conversion_records.hpp"
 #include "program/ops/step_records.hpp"
 
 namespace ztrain::engine {
@@ -92,6 +93,7 @@ Bound bind_finish_step(const Binding& b) {
 std::span<const KernelRow> step_kernels() {
   static constexpr KernelRow rows[] = {
       {Copy::op, bind_copy},
+      {program::OwnRows::op, bind_copy},
       {program::Cast::op, bind_cast},
       {program::Release::op, bind_release},
       {program::ZeroGaps::op, bind_zero_gaps},

@@ -43,7 +43,8 @@ struct JobSpec {
   Recompute recompute;
   UnitOptions units;
   ShardOptions sharding;
-  model::TensorPlan tensor;  ///< of the model over the mesh's tensor axis
+  model::TensorPlan tensor;     ///< of the model over the mesh's tensor axis
+  bool overlap_tensor = false;  ///< its communication goes on beside products (passes/overlap.hpp)
   model::ContextMethod context = model::ContextMethod::gather;
   /// Compiles every micro-batch, also where those in the middle are alike (program/ir/repeat.hpp). So does a
   /// pass over Programs, which might treat one of them by itself.

@@ -18,6 +18,7 @@
 #include "program/passes/fusion.hpp"
 #include "program/passes/join_products.hpp"
 #include "program/passes/optimizer.hpp"
+#include "program/passes/overlap.hpp"
 #include "program/passes/parameter_rates.hpp"
 #include "program/passes/weight_codes.hpp"
 
@@ -167,6 +168,10 @@ constexpr ProgramPass step_passes[] = {
     {{train}, [](Making& m) { number_tokens(m.program()); }},
     {forward, [](Making& m) { fuse_residual_norms(m.program()); }},
     {forward, [](Making& m) { overlay_in_place(m.program()); }},
+    {{train, evaluate},
+     [](Making& m) {
+       if (m.spec.overlap_tensor) overlap_products(m.program(), Axis::tensor);
+     }},
     {forward, shard_step},
     {{load}, [](Making& m) { derive_copies(m.program(), m.base.tensors); }},
     {{train}, step_parameters},

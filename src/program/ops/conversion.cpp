@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "program/ops/conversion_records.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/ops/step_ops.hpp"
 #include "program/ops/step_records.hpp"
@@ -150,6 +151,8 @@ std::span<const OpType> conversion_ops() {
        .placings = "R>R 1>1",
        .forward = columns_to_tokens_forward},
       {.record = record<SwapBlocks>()},
+      {.record = record<OwnRows>()},
+      {.record = record<SumOfRanks>()},
   };
   return rows;
 }

@@ -1,7 +1,7 @@
 #pragma once
-// What the ops carry that passes add: those that exchange and step the state, conversions between placements,
-// and the head over a split vocabulary. As in model/op_records.hpp; the structs of kernel_interface are
-// uint8 [bytes].
+// What the ops carry that passes add: those that exchange and step the state, parts of attention, and the
+// head over a split vocabulary; conversion_records.hpp has those between placements. As in
+// model/op_records.hpp; the structs of kernel_interface are uint8 [bytes].
 
 #include <vector>
 
@@ -337,46 +337,6 @@ struct HeadLogitsGrad : HeadChunk {
   enum In : std::size_t { logits, sums, h, weight, targets, token_weights, scalars };
   enum Out : std::size_t { dh, workspace, spent, dweight };
   static constexpr Count reads{7, 9}, writes{3, 4};
-};
-
-// Conversions.
-
-/// A node that converts: x -> y.
-struct OverAxes {
-  enum In : std::size_t { x };
-  enum Out : std::size_t { y };
-  static constexpr Count reads = 1, writes = 1;
-  std::int64_t axes = 0;  ///< bits of an AxisSet
-  static constexpr auto fields() { return std::tuple{Given{"axes", &OverAxes::axes}}; }
-};
-struct CopyToAxis : OverAxes {
-  static constexpr std::string_view op = "copy_to_axis";
-};
-struct ReduceFromAxis : OverAxes {
-  static constexpr std::string_view op = "reduce_from_axis";
-};
-struct GatherFromAxis : OverAxes {
-  static constexpr std::string_view op = "gather_from_axis";
-};
-struct ScatterToAxis : OverAxes {
-  static constexpr std::string_view op = "scatter_to_axis";
-};
-struct TokensToColumns : OverAxes {
-  static constexpr std::string_view op = "tokens_to_columns";
-};
-struct ColumnsToTokens : OverAxes {
-  static constexpr std::string_view op = "columns_to_tokens";
-};
-/// x [outer, inner, n] -> y [inner, outer, n]; n: what is left.
-struct SwapBlocks {
-  static constexpr std::string_view op = "swap_blocks";
-  enum In : std::size_t { x };
-  enum Out : std::size_t { y };
-  static constexpr Count reads = 1, writes = 1;
-  std::int64_t outer = 0, inner = 0;
-  static constexpr auto fields() {
-    return std::tuple{Given{"outer", &SwapBlocks::outer}, Given{"inner", &SwapBlocks::inner}};
-  }
 };
 
 }  // namespace ztrain::program

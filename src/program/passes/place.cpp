@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/index.hpp"
 #include "program/ir/placement.hpp"
+#include "program/ops/conversion_records.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/ops/step_records.hpp"
 

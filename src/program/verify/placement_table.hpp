@@ -3,6 +3,7 @@
 // spread over the ranks of an axis, what comes out. Shares nothing with the pass that inserts conversions
 // (passes/place.cpp) and its rows of the op table: a mistake there must not be repeated here.
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,13 @@ namespace ztrain::program {
 /// a shard among the neighbours of MeshShape::inner alone; K, on its way round the ranks (RingCheck); '.',
 /// nothing is known.
 using Spread = char;
+/// By axis.
+using Spreads = std::array<Spread, axis_count>;
+constexpr Spreads filled(Spread letter) {
+  Spreads spreads{};
+  spreads.fill(letter);
+  return spreads;
+}
 
 /// "equal", "a part of a sum", "split along dim 0", ...
 std::string words_for(Spread spread);

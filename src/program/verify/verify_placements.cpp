@@ -3,27 +3,21 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <map>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/index.hpp"
+#include "program/ops/conversion_records.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
 #include "program/verify/ring_check.hpp"
+#include "program/verify/rows_check.hpp"
+#include "program/verify/unit_parameters.hpp"
 
 namespace ztrain::program {
 namespace {
-
-using Spreads = std::array<Spread, axis_count>;
-
-constexpr Spreads filled(Spread letter) {
-  Spreads spreads{};
-  spreads.fill(letter);
-  return spreads;
-}
 
 class Checker {
  public:
@@ -31,13 +25,6 @@ class Checker {
       : program_(program), plain_(program.tensors.size(), filled('.')), behind_(program.tensors.size(), -1) {
     for (int a = 0; a < axis_count; ++a)
       if (program.mesh[static_cast<Axis>(a)] > 1) axes_.push_back(static_cast<Axis>(a));
-    of_unit_.resize(program.units.size());
-    for (std::size_t p = 0; p < program.parameters.size(); ++p) {
-      Range& range = of_unit_[at(place(p).unit)];
-      if (range.end == 0) range.begin = p;
-      range.end = p + 1;
-      at_place_[{place(p).unit, place(p).begin}] = p;
-    }
     for (std::size_t t = 0; t < program.tensors.size(); ++t) {
       const Tensor& tensor = program.tensors[t];
       if (tensor.base != no_tensor) continue;
@@ -60,34 +47,32 @@ class Checker {
  private:
   using Flat = std::vector<Spreads>;  ///< by parameter of its unit
 
-  struct Range {
-    std::size_t begin = 0, end = 0;
-  };
-
-  static std::size_t index(Axis axis) { return static_cast<std::size_t>(axis); }
   const ParameterPlace& place(std::size_t p) const { return program_.parameters[p]; }
 
   static bool is_parameter(const Tensor& tensor) {
     return tensor.persistent && tensor.category == Category::parameter;
   }
 
+  /// Equal on all ranks, but for those of these axes.
+  Spreads equal_but(AxisSet among, Spread letter) const {
+    Spreads spreads = filled('E');
+    for (const Axis axis : axes_)
+      if (among.contains(axis)) spreads[at(axis)] = letter;
+    return spreads;
+  }
   /// Inputs are dealt over the data axes; what else is kept is the same on every rank.
   Spreads initial(const Tensor& tensor) const {
-    Spreads spreads = filled('E');
-    if (tensor.category == Category::input)
-      for (const Axis axis : axes_)
-        if (token_axes.contains(axis)) spreads[index(axis)] = '0';
-    return spreads;
+    return tensor.category == Category::input ? equal_but(token_axes, '0') : filled('E');
   }
 
   /// Of parameters and what is kept beside them; of what has yet to be written, nothing.
   Flat initial_flat(const Tensor& tensor) const {
-    const Range unit = of_unit_[at(tensor.unit)];
+    const UnitParameters::Range unit = units_.of(tensor.unit);
     Flat flat(unit.end - unit.begin, filled(tensor.persistent ? 'E' : '.'));
     if (!tensor.persistent) return flat;
     for (std::size_t p = unit.begin; p < unit.end; ++p) {
       Spreads& spreads = flat[p - unit.begin];
-      if (place(p).split >= 0) spreads[index(Axis::tensor)] = static_cast<char>('0' + place(p).split);
+      if (place(p).split >= 0) spreads[at(Axis::tensor)] = static_cast<char>('0' + place(p).split);
       mark_shards(spreads, tensor);
     }
     return flat;
@@ -99,7 +84,7 @@ class Checker {
     if (own == all) return;
     const bool inner = own * program_.mesh.size(state_axes) != all;
     for (const Axis axis : axes_)
-      if (state_axes.contains(axis)) spreads[index(axis)] = inner && axis == Axis::shard ? 'f' : 'F';
+      if (state_axes.contains(axis)) spreads[at(axis)] = inner && axis == Axis::shard ? 'f' : 'F';
   }
 
   [[noreturn]] void refuse(Axis axis, const std::string& what) const {
@@ -108,33 +93,25 @@ class Checker {
 
   bool is_flat(TensorId t) const { return program_.tensor(program_.storage(t)).unit >= 0; }
 
-  /// The parameter whose values, or gradients, a view of a flat range is.
-  std::size_t parameter_of(TensorId view) const {
-    const Tensor& t = program_.tensor(view);
-    const Tensor& base = program_.tensor(program_.storage(view));
-    const auto it = at_place_.find({base.unit, t.offset / size_of(t.dtype)});
-    ASSERT(it != at_place_.end(), "'{}' is no parameter of unit {}", t.name, base.unit);
-    return it->second;
-  }
-
   /// Of an operand of an op that computes.
   Spreads read(TensorId t) const {
     if (!is_flat(t)) return plain_[at(program_.storage(t))];
-    const std::size_t p = parameter_of(t);
-    Spreads spreads = flat_.at(program_.storage(t))[p - of_unit_[at(place(p).unit)].begin];
-    if (place(p).takes_rows) spreads[index(Axis::tensor)] = '0';
+    const std::size_t p = units_.parameter_of(t);
+    Spreads spreads = flat_.at(program_.storage(t))[p - units_.first(p)];
+    if (place(p).takes_rows) spreads[at(Axis::tensor)] = '0';
     return spreads;
   }
 
   void write(TensorId t, Axis axis, Spread letter, bool adds) {
     Spread* to = nullptr;
     if (is_flat(t)) {
-      const std::size_t p = parameter_of(t);
-      to = &flat_.at(program_.storage(t))[p - of_unit_[at(place(p).unit)].begin][index(axis)];
+      const std::size_t p = units_.parameter_of(t);
+      to = &flat_.at(program_.storage(t))[p - units_.first(p)][at(axis)];
       // Of its other rows the gradient is zero here: the whole is a sum.
       if (place(p).takes_rows && axis == Axis::tensor) letter = letter == '0' ? 'P' : letter;
     } else {
-      to = &plain_[at(program_.storage(t))][index(axis)];
+      require_alike_parts(t, axis, letter);
+      to = &plain_[at(program_.storage(t))][at(axis)];
     }
     if (adds && *to != letter)
       refuse(axis, fmt::format("{} is {}, and what is added to it is {}", called(t), words_for(*to),
@@ -148,6 +125,7 @@ class Checker {
     if (op.type == OptimizerStep::op || op.type == SumSquares::op) return consume(op);
     if (op.type == StepPartials::op) return count_losses(op);
     if (op.type == FinishStep::op) require_all_losses(op);
+    if (op.type == OwnRows::op || op.type == SumOfRanks::op) return join_rows(op);
     if (op.type == FinishStep::op || op.type == Fp8Scales::op) return set_all(op.outputs, filled('E'));
     if (op.type == Fp8Largest::op) return set_all(op.outputs, shards_of_units());
     if (is_flat(op.inputs[0]) && (op.type == Cast::op || op.type == Copy::op || op.type == Fp8Encode::op))
@@ -158,21 +136,27 @@ class Checker {
   /// Every rank needs what all of them found.
   void require_all_losses(const Op& op) const {
     for (const Axis axis : axes_)
-      if (const Spread letter = read(op.inputs[0])[index(axis)]; letter != 'E')
+      if (const Spread letter = read(op.inputs[0])[at(axis)]; letter != 'E')
         refuse(axis, fmt::format("losses and norms of the ranks were not gathered: '{}' is {}",
                                  program_.tensor(op.inputs[0]).name, words_for(letter)));
   }
 
   /// What each rank finds in its shards.
-  Spreads shards_of_units() const {
-    Spreads spreads = filled('E');
-    for (const Axis axis : axes_)
-      if (state_axes.contains(axis)) spreads[index(axis)] = 'F';
-    return spreads;
-  }
+  Spreads shards_of_units() const { return equal_but(state_axes, 'F'); }
 
+  void set(TensorId t, const Spreads& spreads) {
+    for (const Axis axis : axes_) require_alike_parts(t, axis, spreads[at(axis)]);
+    plain_[at(program_.storage(t))] = spreads;
+  }
+  /// Where t is a part of the rows of something.
+  void require_alike_parts(TensorId t, Axis axis, Spread letter) const {
+    const Spread there = plain_[at(program_.storage(t))][at(axis)];
+    if (program_.storage(t) != t && there != '.' && there != letter)
+      refuse(axis, fmt::format("{} is {}, and other parts of the same are {}", called(t), words_for(letter),
+                               words_for(there)));
+  }
   void set_all(const std::vector<TensorId>& tensors, const Spreads& spreads) {
-    for (const TensorId t : tensors) plain_[at(program_.storage(t))] = spreads;
+    for (const TensorId t : tensors) set(t, spreads);
   }
 
   /// All of a flat range, or the shard of it that a view is.
@@ -193,6 +177,8 @@ class Checker {
   void compute(const Op& op) {
     const ComputeRule* rule = find_compute_rule(op);
     ASSERT(rule, "the check of placements has no rule for op '{}'", op.type);
+    const std::string misfit = rows_.misfit(op);
+    REQUIRE(misfit.empty(), "{}: {}", describe(program_, id_), misfit);
     const OperandGroups groups = operand_groups(op, *rule);
     std::vector<Spreads> given;  // by group
     for (const auto& group : groups) {
@@ -200,12 +186,12 @@ class Checker {
       for (std::size_t i = 1; i < group.size(); ++i) {
         const Spreads other = read(group[i]);
         for (const Axis axis : axes_)
-          if (other[index(axis)] != given.back()[index(axis)]) refuse(axis, takes(groups, axis));
+          if (other[at(axis)] != given.back()[at(axis)]) refuse(axis, takes(groups, axis));
       }
     }
     std::string letters(groups.size(), '.');
     for (const Axis axis : axes_) {
-      for (std::size_t g = 0; g < groups.size(); ++g) letters[g] = given[g][index(axis)];
+      for (std::size_t g = 0; g < groups.size(); ++g) letters[g] = given[g][at(axis)];
       const std::string_view out = outputs_of(*rule, letters, axis);
       if (out.empty()) refuse(axis, takes(groups, axis));
       if (const std::string fault = part_fault(program_, op, axis, letters); !fault.empty())
@@ -224,11 +210,26 @@ class Checker {
     note_parameter(op);
   }
 
+  /// What rows of other ranks become with those of this one.
+  void join_rows(const Op& op) {
+    Spreads spreads = read(op.inputs[0]);
+    const Spreads others = read(op.inputs.back());
+    for (const Axis axis : axes_)
+      spreads[at(axis)] = told(rows_.joined(op, axis, spreads[at(axis)], others[at(axis)]), op, axis);
+    set(op.outputs[0], spreads);
+    note_parameter(op);
+  }
+  Spread told(const RowsCheck::Result& told, const Op& op, Axis axis) const {
+    if (told.fault.empty()) return told.letter;
+    refuse(axis, fmt::format("{}, behind {}", told.fault, called(op.inputs[0])));
+  }
+
   /// For messages: the last parameter that a value went through.
   void note_parameter(const Op& op) {
     int last = -1;
     for (const TensorId t : op.inputs)
-      if (const int p = is_flat(t) ? static_cast<int>(parameter_of(t)) : behind_[at(program_.storage(t))];
+      if (const int p =
+              is_flat(t) ? static_cast<int>(units_.parameter_of(t)) : behind_[at(program_.storage(t))];
           last < 0 || is_flat(t))
         last = p;
     for (const TensorId t : op.outputs)
@@ -247,7 +248,7 @@ class Checker {
     for (const auto& group : groups)
       for (const TensorId t : group)
         text += fmt::format("{}{} is {}", text.ends_with(": ") ? "" : "; ", called(t),
-                            words_for(read(t)[index(axis)]));
+                            words_for(read(t)[at(axis)]));
     return text;
   }
 
@@ -271,6 +272,7 @@ class Checker {
         refuse(axis,
                fmt::format("it exchanges tokens and columns of {}, which is {}", what, words_for(from)));
       case CommKind::shift:
+        if (rows_.concerns(op)) return told(rows_.shifted(op, axis, from), op, axis);
         if (!flat && (from == '0' || from == 'K')) return ring_.shifted(op, axis, from);
         refuse(axis, fmt::format("it moves the tokens of {}, which is {}", what, words_for(from)));
       default:
@@ -289,21 +291,20 @@ class Checker {
       // Of a state that each rank has whole but for its own part, which is the newest.
       if (program_.storage(from) == program_.storage(to) && from != to) spreads = shards_of_units();
       for (const Axis axis : axes_)
-        if (spans(op, axis)) spreads[index(axis)] = converted(op, axis, spreads[index(axis)], called(from));
+        if (spans(op, axis)) spreads[at(axis)] = converted(op, axis, spreads[at(axis)], called(from));
       behind_[at(program_.storage(to))] = behind_[at(program_.storage(from))];
-      plain_[at(program_.storage(to))] = spreads;
-      return;
+      return set(to, spreads);
     }
     Flat flat = read_flat(from);
     const Tensor& base = program_.tensor(program_.storage(from));
-    const Range unit = of_unit_[at(base.unit)];
+    const UnitParameters::Range unit = units_.of(base.unit);
     for (std::size_t p = unit.begin; p < unit.end; ++p) {
       if (base.category == Category::gradient && !place(p).trainable) continue;
       const std::string what =
           fmt::format("{}{}", base.category == Category::gradient ? "the gradient of " : "", place(p).name);
       Spreads& spreads = flat[p - unit.begin];
       for (const Axis axis : axes_)
-        if (spans(op, axis)) spreads[index(axis)] = converted(op, axis, spreads[index(axis)], what);
+        if (spans(op, axis)) spreads[at(axis)] = converted(op, axis, spreads[at(axis)], what);
       if (accumulates(op)) require_alike(p, spreads, flat_.at(program_.storage(to))[p - unit.begin]);
     }
     write_flat(to, flat);
@@ -312,16 +313,15 @@ class Checker {
   /// What is added to a gradient must be spread as what is there.
   void require_alike(std::size_t p, const Spreads& added, const Spreads& there) const {
     for (const Axis axis : axes_)
-      if (added[index(axis)] != there[index(axis)])
-        refuse(axis,
-               fmt::format("the gradient of {} so far is {}, and what is added to it is {}", place(p).name,
-                           words_for(there[index(axis)]), words_for(added[index(axis)])));
+      if (added[at(axis)] != there[at(axis)])
+        refuse(axis, fmt::format("the gradient of {} so far is {}, and what is added to it is {}",
+                                 place(p).name, words_for(there[at(axis)]), words_for(added[at(axis)])));
   }
 
   /// The optimizer, and the norm, take the whole sum, or this rank's shard of it.
   void consume(const Op& op) {
     const Flat flat = read_flat(op.inputs[0]);
-    const Range unit = of_unit_[at(program_.tensor(program_.storage(op.inputs[0])).unit)];
+    const UnitParameters::Range unit = units_.of(program_.tensor(program_.storage(op.inputs[0])).unit);
     const bool shard = elements(program_.tensor(op.inputs[0]).shape) <
                        program_.unit_elements[at(program_.tensor(program_.storage(op.inputs[0])).unit)];
     for (std::size_t p = unit.begin; p < unit.end; ++p)
@@ -334,7 +334,7 @@ class Checker {
   /// shard: the reader has this rank's shard of it alone.
   void check_sum(std::size_t p, const Spreads& gradient, bool shard) const {
     for (const Axis axis : axes_) {
-      const Spread letter = gradient[index(axis)];
+      const Spread letter = gradient[at(axis)];
       const Spread whole =
           axis == Axis::tensor && place(p).split >= 0 ? static_cast<char>('0' + place(p).split) : 'E';
       if (letter == whole || (shard && letter == 'F' && state_axes.contains(axis))) continue;
@@ -351,7 +351,7 @@ class Checker {
     const bool first = Coordinate(program_.mesh, program_.rank)[Axis::tensor] == 0;
     for (std::size_t i = 0; i < losses; ++i)
       for (const Axis axis : axes_) {
-        const Spread wanted = token_axes.contains(axis) ? 'P' : 'E', letter = read(op.inputs[i])[index(axis)];
+        const Spread wanted = token_axes.contains(axis) ? 'P' : 'E', letter = read(op.inputs[i])[at(axis)];
         if (letter != wanted)
           refuse(axis,
                  fmt::format("the loss is {} where it must be {}", words_for(letter), words_for(wanted)));
@@ -368,23 +368,23 @@ class Checker {
       const Flat& flat = flat_.at(t);
       for (std::size_t i = 0; i < flat.size(); ++i)
         for (const Axis axis : axes_)
-          if (flat[i][index(axis)] != before[i][index(axis)])
+          if (flat[i][at(axis)] != before[i][at(axis)])
             fail("program '{}' leaves {} as {} over {}, where it was {}", program_.name,
-                 place(of_unit_[at(tensor.unit)].begin + i).name, words_for(flat[i][index(axis)]),
-                 name_of(axis), words_for(before[i][index(axis)]));
+                 place(units_.of(tensor.unit).begin + i).name, words_for(flat[i][at(axis)]), name_of(axis),
+                 words_for(before[i][at(axis)]));
     }
   }
 
   const Program& program_;
+  UnitParameters units_{program_};
   RingCheck ring_{program_};
+  RowsCheck rows_{program_};
   OpId id_ = -1;
-  std::vector<Axis> axes_;                                        ///< of more than one rank
-  std::vector<Range> of_unit_;                                    ///< of parameters
-  std::map<std::pair<int, std::int64_t>, std::size_t> at_place_;  ///< parameter by unit and place
-  std::vector<Spreads> plain_;                                    ///< by tensor that holds bytes
-  std::vector<int> behind_;                                       ///< likewise: a parameter, or -1
-  std::map<TensorId, Flat> flat_;                                 ///< of those that belong to a unit
-  std::map<TensorId, Flat> first_;                                ///< at the beginning
+  std::vector<Axis> axes_;          ///< of more than one rank
+  std::vector<Spreads> plain_;      ///< by tensor that holds bytes
+  std::vector<int> behind_;         ///< likewise: a parameter, or -1
+  std::map<TensorId, Flat> flat_;   ///< of those that belong to a unit
+  std::map<TensorId, Flat> first_;  ///< at the beginning
 };
 
 }  // namespace

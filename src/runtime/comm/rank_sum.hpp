@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "layout/comm_cost.hpp"
 
 namespace ztrain::runtime {
 
@@ -17,12 +18,6 @@ using RankSum = void (*)(const void* const* sources, int ranks, void* out, std::
 /// in and out: fp32, bf16 or fp64, or fp16 to fp16 or fp32, or fp32 to fp16; throws Error for others. With
 /// accumulate the sum is added to what out holds.
 RankSum rank_sum(DType in, DType out, bool accumulate);
-
-/// Where the contribution of a peer lies after an exchange: those of the others are in rank order, without a
-/// gap for our own.
-constexpr int exchange_slot(int peer, int rank) {
-  return peer < rank ? peer : peer - 1;
-}
 
 /// What a rank sums after an exchange.
 struct RankSources {

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "engine/kernel_table.hpp"
+#include "program/ops/conversion_records.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/ops/step_records.hpp"
 #include "program/verify/placement_table.hpp"
@@ -62,9 +63,10 @@ TEST(OpTables, TellOfEachModelOpWhereItMayBeCut) {
 TEST(OpTables, TellTheCheckOfEachOpThatComputes) {
   using namespace program;
   const std::set<std::string_view> by_itself{
-      AllGather::op,  ReduceScatter::op, AllReduce::op, AllToAll::op,   Shift::op,      Broadcast::op,
-      Send::op,       Recv::op,          Release::op,   ZeroGaps::op,   SumSquares::op, StepPartials::op,
-      FinishStep::op, OptimizerStep::op, Cast::op,      Fp8Largest::op, Fp8Scales::op,  Fp8Encode::op};
+      AllGather::op,  ReduceScatter::op, AllReduce::op,  AllToAll::op,      Shift::op,
+      Broadcast::op,  Send::op,          Recv::op,       Release::op,       ZeroGaps::op,
+      SumSquares::op, StepPartials::op,  FinishStep::op, OptimizerStep::op, Cast::op,
+      Fp8Largest::op, Fp8Scales::op,     Fp8Encode::op,  OwnRows::op,       SumOfRanks::op};
   // Of Programs that the check does not look at: generation.
   const std::set<std::string_view> of_inference{CacheAppend::op, AttentionCached::op, SelectRow::op};
   // Their rules depend on constants that have to be there.

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "program/ir/placement.hpp"
+#include "program/ops/conversion_records.hpp"
 #include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
 #include "program/passes/place.hpp"
@@ -49,6 +50,12 @@ JobSpec in_ring(const JobSpec& spec) {
   return ring;
 }
 
+JobSpec overlapped(const JobSpec& spec) {
+  JobSpec with = spec;
+  with.overlap_tensor = true;
+  return with;
+}
+
 model::Graph model_for(const JobSpec& spec) {
   if (spec.context != model::ContextMethod::heads) return test::small_model();
   return model::decoder(dims_by_heads(), {32, DType::bf16, model::Objective::loss});
@@ -70,7 +77,10 @@ std::vector<JobSpec> meshes() {
           in_ring(spec_over(1, 1, 2, 1, "NO_SHARD")),
           in_ring(spec_over(1, 2, 4, 1, "FULL_SHARD")),
           in_ring(spec_over(2, 1, 4, 2, "zero1")),
-          in_ring(spec_over(1, 2, 2, 2, "zero2", false))};
+          in_ring(spec_over(1, 2, 2, 2, "zero2", false)),
+          overlapped(spec_over(1, 1, 1, 2, "NO_SHARD")),
+          overlapped(spec_over(1, 2, 1, 4, "FULL_SHARD")),
+          overlapped(in_ring(spec_over(1, 1, 2, 2, "zero2")))};
 }
 
 TEST(Placements, OfSecondaryShardsAreAccepted) {

@@ -1,0 +1,61 @@
+#pragma once
+// What the ops carry that give a value another placement on the ranks of an axis (ops/conversion.cpp), whole
+// or part by part (passes/overlap.cpp). As in model/op_records.hpp.
+
+#include "model/op_records.hpp"
+
+namespace ztrain::program {
+
+/// A node that converts: x -> y.
+struct OverAxes {
+  enum In : std::size_t { x };
+  enum Out : std::size_t { y };
+  static constexpr Count reads = 1, writes = 1;
+  std::int64_t axes = 0;  ///< bits of an AxisSet
+  static constexpr auto fields() { return std::tuple{Given{"axes", &OverAxes::axes}}; }
+};
+struct CopyToAxis : OverAxes {
+  static constexpr std::string_view op = "copy_to_axis";
+};
+struct ReduceFromAxis : OverAxes {
+  static constexpr std::string_view op = "reduce_from_axis";
+};
+struct GatherFromAxis : OverAxes {
+  static constexpr std::string_view op = "gather_from_axis";
+};
+struct ScatterToAxis : OverAxes {
+  static constexpr std::string_view op = "scatter_to_axis";
+};
+struct TokensToColumns : OverAxes {
+  static constexpr std::string_view op = "tokens_to_columns";
+};
+struct ColumnsToTokens : OverAxes {
+  static constexpr std::string_view op = "columns_to_tokens";
+};
+/// x [outer, inner, n] -> y [inner, outer, n]; n: what is left.
+struct SwapBlocks {
+  static constexpr std::string_view op = "swap_blocks";
+  enum In : std::size_t { x };
+  enum Out : std::size_t { y };
+  static constexpr Count reads = 1, writes = 1;
+  std::int64_t outer = 0, inner = 0;
+  static constexpr auto fields() {
+    return std::tuple{Given{"outer", &SwapBlocks::outer}, Given{"inner", &SwapBlocks::inner}};
+  }
+};
+
+/// x [n, d] -> its place in y [ranks n, d], a view: the rows of this rank among the ranks of the axes.
+struct OwnRows : OverAxes {
+  static constexpr std::string_view op = "own_rows";
+};
+/// own [n, d], others [(ranks - 1) n, d] -> sum [n, d]: of what each rank of the axes gives to these rows, in
+/// the order of ranks (exchange_slot of layout/comm_cost.hpp), added in fp32 and rounded once: a
+/// reduce-scatter's sum.
+struct SumOfRanks : OverAxes {
+  static constexpr std::string_view op = "sum_of_ranks";
+  enum In : std::size_t { own, others };
+  enum Out : std::size_t { sum };
+  static constexpr Count reads = 2, writes = 1;
+};
+
+}  // namespace ztrain::program

@@ -1,0 +1,200 @@
+#include "program/passes/overlap.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/index.hpp"
+#include "layout/comm_cost.hpp"
+#include "program/ir/order.hpp"
+#include "program/ops/conversion_records.hpp"
+#include "program/ops/op_type.hpp"
+#include "program/ops/step_ops.hpp"
+#include "program/ops/step_records.hpp"
+
+namespace ztrain::program {
+namespace {
+
+/// A product whose rows are those of its operand 0.
+bool goes_by_rows(const Op& op) {
+  return op.type == Linear::op || op.type == LinearGradInput::op;
+}
+
+class Overlap {
+ public:
+  Overlap(Program& program, AxisSet axes)
+      : program_(program),
+        axes_(axes),
+        ranks_(program.mesh.size(axes)),
+        own_(Coordinate(program.mesh, program.rank).index_in(axes)),
+        of_(program.ops.size()),
+        accesses_(program.tensors.size()) {}
+
+  void run() {
+    std::vector<Op> ops = std::move(program_.ops);
+    program_.ops.clear();
+    for (std::size_t i = 0; i < ops.size(); ++i) note(ops[i], static_cast<OpId>(i));
+    for (std::size_t i = 0; i < ops.size(); ++i) find_pair(ops, static_cast<OpId>(i));
+    for (std::size_t i = 0; i < ops.size(); ++i) emit(std::move(ops[i]), of_[i]);
+  }
+
+ private:
+  /// What becomes of an op.
+  enum class Role : std::uint8_t { stays, sends_rows, takes_parts, sends_parts, adds_parts };
+  struct Place {
+    Role role = Role::stays;
+    /// takes_parts: what is being sent, where nobody reads it later; sends_parts, adds_parts: what the others
+    /// send.
+    TensorId sent = no_tensor;
+  };
+  void note(const Op& op, OpId id) {
+    for (const std::vector<TensorId>* operands : {&op.inputs, &op.outputs})
+      for (const TensorId t : *operands) accesses_[at(program_.storage(t))].push_back(id);
+  }
+
+  /// A communication of rows, and the product beside it.
+  void find_pair(const std::vector<Op>& ops, OpId id) {
+    const Op& op = ops[at(id)];
+    if (op.comm.axes != axes_ || op.stream != Stream::exchange) return;
+    if (op.comm.kind == CommKind::all_gather) {
+      const TensorId rows = op.outputs[AllGather::full];
+      const OpId reader = next(rows, id);
+      if (!may_split(ops, reader) || ops[at(reader)].inputs[0] != rows) return;
+      of_[at(id)] = {Role::sends_rows};
+      const TensorId sent = op.inputs[AllGather::shard];
+      of_[at(reader)] = {Role::takes_parts, next(sent, id) == no_op ? sent : no_tensor};
+    } else if (op.comm.kind == CommKind::reduce_scatter && !accumulates(op)) {
+      const TensorId rows = op.inputs[ReduceScatter::full];
+      const OpId maker = before(rows, id);
+      if (!may_split(ops, maker) || ops[at(maker)].outputs[0] != rows) return;
+      const TensorId others = add_others(rows, ops[at(maker)]);
+      of_[at(id)] = {Role::adds_parts, others};
+      of_[at(maker)] = {Role::sends_parts, others};
+    }
+  }
+
+  /// The op that is the next to touch a tensor, or the last before; no_op: none.
+  OpId next(TensorId t, OpId id) const {
+    const std::vector<OpId>& all = accesses_[at(t)];
+    const auto it = std::ranges::upper_bound(all, id);
+    return it == all.end() ? no_op : *it;
+  }
+  OpId before(TensorId t, OpId id) const {
+    const std::vector<OpId>& all = accesses_[at(t)];
+    const auto it = std::ranges::lower_bound(all, id);
+    return it == all.begin() ? no_op : *std::prev(it);
+  }
+  bool may_split(const std::vector<Op>& ops, OpId id) const {
+    if (id == no_op || of_[at(id)].role != Role::stays) return false;
+    return goes_by_rows(ops[at(id)]) && program_.tensor(ops[at(id)].inputs[0]).shape[0] % ranks_ == 0;
+  }
+
+  void emit(Op op, const Place& place) {
+    switch (place.role) {
+      case Role::stays:
+        program_.ops.push_back(std::move(op));
+        return;
+      case Role::sends_rows:
+        return send_rows(op);
+      case Role::takes_parts:
+        for (int k = 0; k < ranks_; ++k) add_part(op, rank_before(k));
+        // What the parts write must not wait for the bytes of what is being sent.
+        if (place.sent != no_tensor) emit_release(program_, place.sent, op.action);
+        return;
+      case Role::sends_parts:
+        for (int k = 1; k < ranks_; ++k) send_part(op, k, place.sent);
+        return add_part(op, own_);
+      case Role::adds_parts:
+        return add_up(op, place.sent);
+    }
+  }
+
+  int rank_before(int by) const { return (own_ + ranks_ - by) % ranks_; }
+  int rank_behind(int by) const { return (own_ + by) % ranks_; }
+
+  /// To each rank, which puts them among those of the others.
+  void send_rows(const Op& gather) {
+    const TensorId from = gather.inputs[AllGather::shard], to = gather.outputs[AllGather::full];
+    for (int k = 1; k < ranks_; ++k) shift(gather, from, rows_of(to, ranks_, rank_before(k)), k);
+    Op& op = add_op(program_, OwnRows{{static_cast<std::int64_t>(axes_.bits())}}, gather.name);
+    op.inputs = {from};
+    op.outputs = {rows_of(to, ranks_, own_)};
+    op.action = gather.action;
+  }
+
+  void send_part(const Op& product, int by, TensorId others) {
+    add_part(product, rank_behind(by));
+    const TensorId made = rows_of(product.outputs[0], ranks_, rank_behind(by));
+    shift(product, made, rows_of(others, ranks_ - 1, exchange_slot(rank_before(by), own_)), by);
+  }
+
+  void add_up(const Op& reduction, TensorId others) {
+    Op& op = add_op(program_, SumOfRanks{{static_cast<std::int64_t>(axes_.bits())}}, reduction.name);
+    op.inputs = {rows_of(reduction.inputs[ReduceScatter::full], ranks_, own_), others};
+    op.outputs = {reduction.outputs[ReduceScatter::shard]};
+    op.action = reduction.action;
+  }
+
+  /// The rows of one rank.
+  void add_part(const Op& product, int rank) {
+    Op part = product;
+    const TensorId out = product.outputs[0];
+    if (program_.tensor(part.outputs.back()).category == Category::workspace) part.outputs.pop_back();
+    for (TensorId& t : part.inputs)
+      if (t == out) t = rows_of(out, ranks_, rank);
+    part.inputs[0] = rows_of(product.inputs[0], ranks_, rank);
+    part.outputs[0] = rows_of(out, ranks_, rank);
+    complete(program_, part);
+    program_.ops.push_back(std::move(part));
+  }
+
+  void shift(const Op& beside, TensorId from, TensorId to, int by) {
+    emit_shift(program_, beside.name, from, to, axes_, by, beside.action);
+    move_to_exchange(program_);
+  }
+
+  TensorId add_others(TensorId rows, const Op& maker) {
+    Tensor t = program_.tensor(rows);
+    t.name = fmt::format("{}.others.{}", maker.name, maker.action.micro);
+    t.shape[0] = t.shape[0] / ranks_ * (ranks_ - 1);
+    return add(std::move(t));
+  }
+
+  /// One of so many equal parts of a tensor's rows.
+  TensorId rows_of(TensorId whole, int parts, int part) {
+    std::vector<TensorId>& views = views_[at(whole)];
+    if (views.empty()) {
+      for (int p = 0; p < parts; ++p) {
+        Tensor t = program_.tensor(whole);
+        t.name = fmt::format("{}.rows{}", t.name, p);
+        t.shape[0] /= parts;
+        t.offset += p * t.bytes();
+        t.base = program_.storage(whole);
+        views.push_back(add(std::move(t)));
+      }
+    }
+    ASSERT(std::ssize(views) == parts, "'{}' is cut into {} parts, and into {}", program_.tensor(whole).name,
+           views.size(), parts);
+    return views[at(part)];
+  }
+  TensorId add(Tensor t) { return program_.add(std::move(t)); }
+
+  Program& program_;
+  AxisSet axes_;
+  int ranks_, own_;
+  std::vector<Place> of_;                               ///< by op
+  std::vector<std::vector<OpId>> accesses_;             ///< by tensor with storage: who touches it
+  std::map<std::size_t, std::vector<TensorId>> views_;  ///< by tensor
+};
+
+}  // namespace
+
+void overlap_products(Program& program, AxisSet axes) {
+  if (program.mesh.size(axes) > 1) Overlap(program, axes).run();
+}
+
+}  // namespace ztrain::program

@@ -1,0 +1,50 @@
+#pragma once
+// Where the parameters of each unit lie in its flat range, for those who meet views of it.
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/index.hpp"
+#include "program/ir/program.hpp"
+
+namespace ztrain::program {
+
+class UnitParameters {
+ public:
+  /// Of Program::parameters.
+  struct Range {
+    std::size_t begin = 0, end = 0;
+  };
+
+  explicit UnitParameters(const Program& program) : program_(program), of_unit_(program.units.size()) {
+    for (std::size_t p = 0; p < program.parameters.size(); ++p) {
+      const ParameterPlace& place = program.parameters[p];
+      Range& range = of_unit_[at(place.unit)];
+      if (range.end == 0) range.begin = p;
+      range.end = p + 1;
+      at_place_[{place.unit, place.begin}] = p;
+    }
+  }
+
+  Range of(int unit) const { return of_unit_[at(unit)]; }
+  /// The first parameter of the unit of this one.
+  std::size_t first(std::size_t parameter) const { return of(program_.parameters[parameter].unit).begin; }
+
+  /// The parameter whose values, or gradients, a view of a flat range is.
+  std::size_t parameter_of(TensorId view) const {
+    const Tensor& t = program_.tensor(view);
+    const Tensor& base = program_.tensor(program_.storage(view));
+    const auto it = at_place_.find({base.unit, t.offset / size_of(t.dtype)});
+    ASSERT(it != at_place_.end(), "'{}' is no parameter of unit {}", t.name, base.unit);
+    return it->second;
+  }
+
+ private:
+  const Program& program_;
+  std::vector<Range> of_unit_;
+  std::map<std::pair<int, std::int64_t>, std::size_t> at_place_;  ///< parameter by unit and place
+};
+
+}  // namespace ztrain::program
