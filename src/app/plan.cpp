@@ -71,11 +71,14 @@ plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, 
   plan.cost = plan::cost_of(plan.question);
   auto strategies =
       std::async(std::launch::async, plan::costs_by_strategy, std::cref(plan.question), std::cref(plan.cost));
+  auto overlap = std::async(std::launch::async, plan::cost_with_other_overlap, std::cref(plan.question),
+                            std::cref(plan.cost));
   const auto watch = [&] { return plan::Watch(most_seconds, [&](const auto& text) { phase.at(text); }); };
   if (o.fit) plan.search = plan::search_for(plan.question, watch());
   const bool found = plan.search && !plan.search->best.empty();
   if (!found && !verdict_of(plan.cost).fits()) plan.fixes = plan::fixes_for(plan.question, watch());
   plan.strategies = strategies.get();
+  plan.other_overlap = overlap.get();
   plan.notes = config::notes_on_variables(config::load_deck(o.deck, overrides, config::Files::elsewhere));
   return plan;
 }

@@ -10,7 +10,11 @@ namespace ztrain {
 using Shape = std::vector<std::int64_t>;
 
 /// Product of the dims; 1 for a scalar.
-std::int64_t elements(const Shape& shape);
+inline std::int64_t elements(const Shape& shape) {
+  std::int64_t n = 1;
+  for (const std::int64_t d : shape) n *= d;
+  return n;
+}
 
 /// "[4, 128]"
 std::string to_string(const Shape& shape);

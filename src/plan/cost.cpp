@@ -65,6 +65,7 @@ class Compiler {
         options_(options),
         graph_(training_graph(cost.deck)),
         spec_(job_spec(cost.deck, cost.machine.target)) {
+    spec_.proven = options.proven;
     for (const model::Parameter& p : graph_.parameters) {
       cost.parameters += elements(p.shape);
       cost.trained += p.trainable ? elements(p.shape) : 0;
@@ -225,7 +226,7 @@ Trial try_fit(const Question& q, const std::vector<std::string>& more, const Cos
 }
 
 std::optional<Cost> cost_with_strategy(const Question& q, const Cost& own, std::string_view strategy) {
-  const CostOptions options{.detail = Detail::step};
+  const CostOptions options{.detail = Detail::step, .proven = false};
   try {
     Cost cost = cost_to_compile(q, {fmt::format("sharding.strategy={}", strategy)}, options);
     if (cut_nothing(cost, own)) {
@@ -239,6 +240,13 @@ std::optional<Cost> cost_with_strategy(const Question& q, const Cost& own, std::
   } catch (const Error&) {
     return std::nullopt;
   }
+}
+
+std::optional<Cost> cost_with_other_overlap(const Question& q, const Cost& own) {
+  const config::Deck& deck = own.deck;
+  if (deck.mesh.tensor == 1 || !deck.tensor.sequence_parallel) return std::nullopt;
+  return cost_if_legal(q, {fmt::format("tensor.overlap={}", !deck.tensor.overlap)},
+                       {.detail = Detail::step, .proven = false});
 }
 
 std::optional<Cost> cost_if_legal(const Question& q, const std::vector<std::string>& more,

@@ -53,6 +53,7 @@ struct CostOptions {
   /// Takes another batch.global where the deck's cannot be divided among the ranks.
   bool any_batch = false;
   Detail detail = Detail::all;
+  bool proven = true;  ///< false: without JobSpec's proofs
 };
 
 struct Cost {
@@ -84,6 +85,9 @@ Cost cost_of(const Question& question, const std::vector<std::string>& more = {}
 /// The cost under another strategy, of which `own` is the deck's under its own: that of its Programs where
 /// both strategies come to the same. Nothing where the keys, or deck and ranks, do not go together.
 std::optional<Cost> cost_with_strategy(const Question& question, const Cost& own, std::string_view strategy);
+
+/// The cost with tensor.overlap as the deck does not have it; nothing where it makes no difference.
+std::optional<Cost> cost_with_other_overlap(const Question& question, const Cost& own);
 
 /// The cost; nothing where the keys, or deck and ranks, do not go together.
 std::optional<Cost> cost_if_legal(const Question& question, const std::vector<std::string>& more = {},

@@ -217,7 +217,18 @@ std::string shares(const ByAction& by, double whole) {
   return text.empty() ? "none" : text;
 }
 
-std::string time_section(const Cost& c) {
+/// What overlap of tensor communication gives.
+std::string overlap_lines(const Cost& own, const Cost& other) {
+  std::string text;
+  for (const Cost* c : {&own, &other})
+    text += line(c == &own ? "tensor.overlap" : "",
+                 fmt::format("{}: {} a step, of which {} wait for communication", c->deck.tensor.overlap,
+                             seconds(c->step.seconds), percent(c->step.exposed / c->step.seconds)));
+  return text;
+}
+
+std::string time_section(const Plan& plan) {
+  const Cost& c = plan.cost;
   const Machine& m = c.machine;
   const Simulation& s = c.step;
   std::string text = heading("Time (an estimate: a roofline over the step's ops, not a measurement)");
@@ -242,6 +253,7 @@ std::string time_section(const Cost& c) {
   if (s.seconds > 1.001 * c.seconds_without_reuse)
     text += line("memory reuse", fmt::format("{} of the step goes by waiting for bytes to become free",
                                              percent(1 - c.seconds_without_reuse / s.seconds)));
+  if (plan.other_overlap) text += overlap_lines(c, *plan.other_overlap);
   if (c.extrapolated_from > 0)
     text += line("", fmt::format("extrapolated from {} of {} micro-batches", c.extrapolated_from,
                                  config::accumulation_steps(c.deck)));
@@ -348,7 +360,7 @@ double classic_of(const Cost& c) {
 
 std::string report_text(const Plan& plan) {
   std::string text = title(plan) + model_section(plan.cost) + memory_section(plan.cost, plan.strategies) +
-                     traffic_section(plan.cost) + time_section(plan.cost) + verdict_section(plan.cost);
+                     traffic_section(plan.cost) + time_section(plan) + verdict_section(plan.cost);
   if (plan.search) text += search_section(*plan.search, plan);
   if (plan.fixes) text += fixes_section(*plan.fixes);
   for (const std::string& note : plan.notes) text += fmt::format("note: {}\n", note);

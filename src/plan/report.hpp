@@ -17,10 +17,11 @@ namespace ztrain::plan {
 struct Plan {
   Question question;
   Cost cost;
-  std::vector<Cost> strategies;      ///< the same deck under each strategy on the same mesh
-  std::optional<Fixes> fixes;        ///< where it does not fit
-  std::optional<Search> search;      ///< where it was asked for
-  std::vector<std::string> notes{};  ///< what a run needs that is not here
+  std::vector<Cost> strategies;         ///< the same deck under each strategy on the same mesh
+  std::optional<Fixes> fixes;           ///< where it does not fit
+  std::optional<Search> search;         ///< where it was asked for
+  std::vector<std::string> notes{};     ///< what a run needs that is not here
+  std::optional<Cost> other_overlap{};  ///< with tensor.overlap as the deck has it not, where that matters
 };
 
 /// Lines of at most 100 columns.

@@ -191,6 +191,11 @@ Json report_json(const Plan& plan) {
          {"persistent", s.largest(program::Tier::device).persistent(program::Tier::device)},
          {"total", s.largest(program::Tier::device).total(program::Tier::device)},
          {"seconds", s.step.seconds}});
+  if (const auto& other = plan.other_overlap)
+    json["other_overlap"] = {{"overlap", other->deck.tensor.overlap},
+                             {"seconds", other->step.seconds},
+                             {"exposed", other->step.exposed},
+                             {"total", other->largest(program::Tier::device).total(program::Tier::device)}};
   for (const RankMemory& m : c.memory) json["memory"].push_back(json_of(m));
   if (plan.fixes) json["fixes"] = json_of(*plan.fixes);
   if (plan.search) json["search"] = json_of(*plan.search);

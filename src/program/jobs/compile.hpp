@@ -49,6 +49,8 @@ struct JobSpec {
   /// Compiles every micro-batch, also where those in the middle are alike (program/ir/repeat.hpp). So does a
   /// pass over Programs, which might treat one of them by itself.
   bool every_micro_batch = false;
+  /// Proves what is compiled. false: of Programs that are looked at and never run.
+  bool proven = true;
   /// Passes over the forward graph and over each Program before its dependencies are linked. The built-in
   /// passes come first; the order of the list is the order of application.
   std::vector<std::function<void(model::Graph&, const Coordinate&)>> graph_passes;

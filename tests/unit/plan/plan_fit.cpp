@@ -3,8 +3,6 @@
 #include "plan/fit.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -14,55 +12,13 @@
 #include "config/validate/validate.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
 #include "plan/report.hpp"
+#include "tests/support/plan_decks.hpp"
 
 namespace ztrain::plan::plan_fit_test {
 namespace {
 
-namespace fs = std::filesystem;
 using program::Tier;
-
-const char* const deck_text = R"([run]
-steps = 3
-output = "${NO_SUCH_VARIABLE}/out"
-[data]
-train = ["${NO_SUCH_VARIABLE}/*.bin"]
-sequence = 64
-[model]
-hidden_size = 128
-intermediate_size = 352
-num_hidden_layers = 4
-num_attention_heads = 4
-vocab_size = 500
-[batch]
-global = 32
-micro = 2
-[precision]
-preset = "fp32"
-)";
-
-class Decks : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "ztrain-plan-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder = name;
-    std::ofstream(folder / "deck.toml") << deck_text;
-  }
-  void TearDown() override { fs::remove_all(folder); }
-
-  /// On a machine that has this many bytes a rank, all of them for the plan.
-  Question question(int ranks, double bytes = 0, std::vector<std::string> overrides = {}) const {
-    Question q{.deck = (folder / "deck.toml").string(), .overrides = std::move(overrides), .ranks = ranks};
-    q.limits.outside_memory = 0;
-    if (bytes > 0) q.limits.device_memory = bytes;
-    return q;
-  }
-  static double held(const Cost& c) {
-    return static_cast<double>(c.largest(Tier::device).total(Tier::device));
-  }
-
-  fs::path folder;
-};
+using test::Decks;
 
 TEST_F(Decks, ArePlannedWithoutTheFilesThatTheyName) {
   const Cost c = cost_of(question(4));

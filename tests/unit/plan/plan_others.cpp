@@ -1,0 +1,74 @@
+// What a plan says of the same deck with one thing changed: costs that are compiled beside the deck's own.
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "plan/report.hpp"
+#include "tests/support/plan_decks.hpp"
+
+namespace ztrain::plan::plan_others_test {
+namespace {
+
+using test::Decks;
+
+/// One node of 4 ranks whose links are slow beside its arithmetic.
+std::vector<std::string> shared_layers(const char* overlap) {
+  return {"mesh.tensor=4",
+          "mesh.shard=1",
+          fmt::format("tensor.overlap={}", overlap),
+          "cluster.ranks_per_node=4",
+          "cluster.intra_node_bandwidth=1",
+          "cluster.latency=0",
+          "cluster.peak_tflops=0.05"};
+}
+
+TEST_F(Decks, OverlapOfTensorCommunicationHasItsPrice) {
+  const Question q = question(4, 0, shared_layers("false"));
+  const Cost own = cost_of(q);
+  const std::optional<Cost> other = cost_with_other_overlap(q, own);
+  ASSERT_TRUE(other.has_value());
+  EXPECT_TRUE(other->deck.tensor.overlap);
+  EXPECT_EQ(total_bytes(other->traffic), total_bytes(own.traffic));
+  EXPECT_LT(other->step.exposed, 0.6 * own.step.exposed);
+  EXPECT_LT(other->step.seconds, own.step.seconds);
+  const Question back = question(4, 0, shared_layers("true"));
+  const std::optional<Cost> again = cost_with_other_overlap(back, cost_of(back));
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->step.seconds, own.step.seconds);
+  EXPECT_EQ(held(*again), held(own));
+}
+
+TEST_F(Decks, OverlapIsToldOfWhereItMatters) {
+  Plan plan{.question = question(4, 0, shared_layers("false")),
+            .cost = {},
+            .strategies = {},
+            .fixes = {},
+            .search = {}};
+  plan.cost = cost_of(plan.question);
+  EXPECT_EQ(report_text(plan).find("tensor.overlap"), std::string::npos);
+  plan.other_overlap = cost_with_other_overlap(plan.question, plan.cost);
+  const std::string text = report_text(plan);
+  EXPECT_NE(text.find("\n  tensor.overlap   false: "), std::string::npos) << text;
+  EXPECT_NE(text.find("\n                   true: "), std::string::npos) << text;
+  EXPECT_EQ(report_json(plan)["other_overlap"]["overlap"], true);
+  for (const std::vector<std::string>& overrides :
+       {std::vector<std::string>{"mesh.shard=4"}, {"mesh.tensor=4", "tensor.sequence_parallel=false"}}) {
+    const Question none = question(4, 0, overrides);
+    EXPECT_FALSE(cost_with_other_overlap(none, cost_of(none)).has_value());
+  }
+}
+
+/// Proofs change nothing that is looked at.
+TEST_F(Decks, CostTheSameUnproven) {
+  for (const char* strategy : {"sharding.strategy=FULL_SHARD", "sharding.strategy=zero1"}) {
+    const Question q = question(4, 0, {strategy});
+    const Cost proven = cost_of(q), unproven = cost_of(q, {}, {.proven = false});
+    EXPECT_EQ(unproven.step.seconds, proven.step.seconds);
+    EXPECT_EQ(held(unproven), held(proven));
+    EXPECT_EQ(unproven.ops, proven.ops);
+  }
+}
+
+}  // namespace
+}  // namespace ztrain::plan::plan_others_test
