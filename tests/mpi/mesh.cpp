@@ -3,11 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "runtime/comm/mpi_comm.hpp"
 #include "runtime/comm/self_comm.hpp"
+#include "runtime/session/mpi_check.hpp"
 #include "tests/support/mpi_main.hpp"
 
 namespace ztrain::mesh_test {
@@ -198,13 +202,39 @@ TEST(Mesh, MemoryIsRegisteredOnAllRanksOrOnNone) {
   }
 }
 
+/// The names of the ranks' machines, rank by rank.
+std::vector<std::string> hosts(const Session& s) {
+  constexpr std::size_t longest = 256;
+  const auto ranks = static_cast<std::size_t>(s.size());
+  std::vector<char> mine(longest, '\0'), all(longest * ranks);
+  s.host().copy(mine.data(), longest - 1);
+  check_mpi(MPI_Allgather(mine.data(), longest, MPI_CHAR, all.data(), longest, MPI_CHAR, s.world()),
+            "MPI_Allgather");
+  std::vector<std::string> names;
+  for (std::size_t rank = 0; rank < ranks; ++rank) names.emplace_back(&all[rank * longest]);
+  return names;
+}
+
 TEST(Mesh, SessionKnowsTheNode) {
   const Session& s = test::session();
-  EXPECT_EQ(s.nodes(), 1);
-  EXPECT_EQ(s.node(), 0);
-  EXPECT_EQ(s.local_rank(), s.rank());
-  EXPECT_EQ(s.ranks_on_node(), 4);
-  EXPECT_EQ(s.max_ranks_per_node(), 4);
+  const std::vector<std::string> names = hosts(s);
+  const auto on = [&](const std::string& host, int before) {
+    return static_cast<int>(std::count(names.begin(), names.begin() + before, host));
+  };
+  const auto first = [&](const std::string& host) {
+    return static_cast<int>(std::find(names.begin(), names.end(), host) - names.begin());
+  };
+  std::set<int> firsts;
+  int most = 0;
+  for (const std::string& host : names) {
+    firsts.insert(first(host));
+    most = std::max(most, on(host, s.size()));
+  }
+  EXPECT_EQ(s.nodes(), static_cast<int>(firsts.size()));
+  EXPECT_EQ(s.node(), static_cast<int>(std::distance(firsts.begin(), firsts.find(first(s.host())))));
+  EXPECT_EQ(s.local_rank(), on(s.host(), s.rank()));
+  EXPECT_EQ(s.ranks_on_node(), on(s.host(), s.size()));
+  EXPECT_EQ(s.max_ranks_per_node(), most);
   EXPECT_FALSE(s.host().empty());
   EXPECT_GT(resident_bytes(), 0);
   EXPECT_GE(peak_resident_bytes(), resident_bytes());

@@ -2,7 +2,8 @@
 
 The executable and the launcher come from the environment, as CTest sets it:
   ZTRAIN          path of the executable
-  ZTRAIN_MPIRUN   the launcher with its options, before -np, separated by spaces
+  ZTRAIN_MPIRUN   the launcher with its options, before -n, separated by spaces
+  ZTRAIN_IN_ALLOCATION  1: the launcher starts ranks on the nodes of the SLURM job around it, else on this machine
   ZTRAIN_SOURCE   root of the repository
 """
 
@@ -90,7 +91,8 @@ class Result:
 
 
 def environment(extra=None):
-    env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+    of_a_job = () if os.environ.get("ZTRAIN_IN_ALLOCATION") == "1" else ("SLURM_",)
+    env = {k: v for k, v in os.environ.items() if not k.startswith(of_a_job)}
     env["OMP_NUM_THREADS"] = "1"
     return env | (extra or {})
 
@@ -100,7 +102,7 @@ OWN_FOLDERS = ["sh", "-c", 'cd "node${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" && exec 
 
 
 def command_line(ranks, words, wrapper=()):
-    launcher = LAUNCHER + ["-np", str(ranks)] if ranks else []
+    launcher = LAUNCHER + ["-n", str(ranks)] if ranks else []
     return [*launcher, *wrapper, EXECUTABLE, *(str(w) for w in words)]
 
 
@@ -384,7 +386,7 @@ class Case(unittest.TestCase):
 def message_of(result):
     """What ztrain itself says on stderr, up to the launcher's own lines."""
     text = result.err[result.err.index("ztrain: ") :]
-    return re.split(r"^-{20,}", text, flags=re.M)[0]
+    return re.split(r"^(?:-{20,}|srun: |slurmstepd)", text, flags=re.M)[0]
 
 
 def main():
