@@ -13,7 +13,7 @@ using test::session;
 
 constexpr std::int64_t mib = std::int64_t{1} << 20, whole = 1000 * mib;
 
-/// A driver that counts what it is told: all ranks of the test are on one GPU.
+/// A driver that counts what it is told: all ranks of a node are on one GPU.
 class CountedMemory final : public memory::Provider {
  public:
   std::int64_t in_use = 0;
@@ -27,7 +27,7 @@ class CountedMemory final : public memory::Provider {
   void fill(void*, int, std::int64_t) override {}
   void write(void*, const void*, std::int64_t) override {}
   void read(void*, const void*, std::int64_t) const override {}
-  memory::MachineMemory limits() const override { return {whole, whole - in_use * session().size()}; }
+  memory::MachineMemory limits() const override { return {whole, whole - in_use * session().ranks_on_node()}; }
   std::int64_t resident_bytes(const std::byte*, std::int64_t bytes) const override { return bytes; }
 };
 
@@ -86,7 +86,7 @@ TEST(HeldMemory, OfADeviceIsWhatItsDriverCounts) {
   EXPECT_TRUE(contains(held.outside_text(), "8.00 MiB since")) << held.outside_text();
   const std::string text = held.peak_text(memory);
   EXPECT_TRUE(contains(text, "took 42.00 MiB of the GPU's memory for 40.00 MiB planned")) << text;
-  EXPECT_EQ(contains(text, "2 ranks have even shares"), session().size() == 2) << text;
+  EXPECT_EQ(contains(text, "2 ranks have even shares"), session().ranks_on_node() == 2) << text;
 }
 
 TEST(HeldMemory, OfACpuRankIsTheProcess) {
