@@ -27,7 +27,9 @@ class CountedMemory final : public memory::Provider {
   void fill(void*, int, std::int64_t) override {}
   void write(void*, const void*, std::int64_t) override {}
   void read(void*, const void*, std::int64_t) const override {}
-  memory::MachineMemory limits() const override { return {whole, whole - in_use * session().ranks_on_node()}; }
+  memory::MachineMemory limits() const override {
+    return {whole, whole - in_use * session().ranks_on_node()};
+  }
   std::int64_t resident_bytes(const std::byte*, std::int64_t bytes) const override { return bytes; }
 };
 

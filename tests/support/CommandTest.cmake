@@ -1,11 +1,12 @@
-# ztrain_command_test(NAME [ONE_PROCESS] [TIMEOUT s] [EXECUTABLE target]): NAME.py of the calling folder drives the executable,
-# or another that takes its commands; see support/ztrain_run.py. ONE_PROCESS: most of what it starts is a single process.
+# ztrain_command_test(NAME [ONE_PROCESS] [ANY_LAUNCHER] [TIMEOUT s] [EXECUTABLE target]): NAME.py of the calling folder drives the
+# executable, or another that takes its commands; see support/ztrain_run.py. ONE_PROCESS: most of what it starts is a single process.
+# ANY_LAUNCHER: it knows of ranks what they print and write, and so slurm/regression.sh runs it on the nodes of a cluster too.
 # h5py belongs to Debian's Python, which is looked for before any other that comes first in PATH.
 include_guard(GLOBAL)
 find_program(ZTRAIN_PYTHON NAMES /usr/bin/python3 python3 REQUIRED)
 
 function(ztrain_command_test name)
-  cmake_parse_arguments(ARG "ONE_PROCESS" "TIMEOUT;EXECUTABLE" "" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_PROCESS;ANY_LAUNCHER" "TIMEOUT;EXECUTABLE" "" ${ARGN})
   if(NOT ARG_EXECUTABLE)
     set(ARG_EXECUTABLE ztrain)
   endif()
@@ -17,9 +18,13 @@ function(ztrain_command_test name)
     set(processes 1)
   endif()
   get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+  set(labels ${folder} command)
+  if(ARG_ANY_LAUNCHER)
+    list(APPEND labels any-launcher)
+  endif()
   list(JOIN ZTRAIN_MPIRUN " " launcher)
   add_test(NAME ${folder}/${name} COMMAND ${ZTRAIN_PYTHON} -B ${CMAKE_CURRENT_SOURCE_DIR}/${name}.py)
-  set_tests_properties(${folder}/${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${processes} LABELS "${folder};command")
+  set_tests_properties(${folder}/${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${processes} LABELS "${labels}")
   ztrain_test_environment(${folder}/${name} ZTRAIN=$<TARGET_FILE:${ARG_EXECUTABLE}> ZTRAIN_MPIRUN=${launcher}
     ZTRAIN_SOURCE=${PROJECT_SOURCE_DIR} PYTHONPATH=${PROJECT_SOURCE_DIR}/tests/support)
 endfunction()
