@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <functional>
 #include <future>
 #include <nlohmann/json.hpp>
@@ -17,11 +19,13 @@ namespace ztrain::app {
 namespace {
 
 constexpr double most_seconds = 60;  ///< for each search
+/// Of a compiled step: beside one of more the same deck is not compiled several times over unasked.
+constexpr std::size_t most_compared_ops = 60'000;
 
 struct Options {
   std::string deck;
   int ranks = 0;
-  bool json = false, fit = false;
+  bool json = false, fit = false, compare = false;
   double parameters = 0;
   double device_memory = -1, beside = -1;  ///< GB; -1: not given
 };
@@ -33,6 +37,8 @@ void declare(Parser& parser, Options& o) {
   parser.flag("--json", o.json, "print one JSON object");
   parser.flag("--fit", o.fit,
               "search strategy, mesh, micro-batch and recomputation for the fastest that fits");
+  parser.flag("--compare", o.compare,
+              "compare strategies, and overlap of tensor communication, also where that takes a while");
   parser
       .option("--parameters", o.parameters, "no deck: the classic formula for so many parameters (70e9, 70B)")
       .positive_count();
@@ -69,17 +75,27 @@ plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, 
   plan::Plan plan{
       .question = question_of(o, overrides), .cost = {}, .strategies = {}, .fixes = {}, .search = {}};
   plan.cost = plan::cost_of(plan.question);
-  auto strategies =
-      std::async(std::launch::async, plan::costs_by_strategy, std::cref(plan.question), std::cref(plan.cost));
-  auto overlap = std::async(std::launch::async, plan::cost_with_other_overlap, std::cref(plan.question),
+  const bool compare = o.compare || plan.cost.compiled_ops <= most_compared_ops;
+  std::future<std::vector<plan::Cost>> strategies;
+  std::future<std::optional<plan::Cost>> overlap;
+  if (compare) {
+    strategies = std::async(std::launch::async, plan::costs_by_strategy, std::cref(plan.question),
                             std::cref(plan.cost));
+    overlap = std::async(std::launch::async, plan::cost_with_other_overlap, std::cref(plan.question),
+                         std::cref(plan.cost));
+  }
   const auto watch = [&] { return plan::Watch(most_seconds, [&](const auto& text) { phase.at(text); }); };
   if (o.fit) plan.search = plan::search_for(plan.question, watch());
   const bool found = plan.search && !plan.search->best.empty();
   if (!found && !verdict_of(plan.cost).fits()) plan.fixes = plan::fixes_for(plan.question, watch());
-  plan.strategies = strategies.get();
-  plan.other_overlap = overlap.get();
   plan.notes = config::notes_on_variables(config::load_deck(o.deck, overrides, config::Files::elsewhere));
+  if (compare) {
+    plan.strategies = strategies.get();
+    plan.other_overlap = overlap.get();
+  } else {
+    plan.notes.push_back(fmt::format(
+        "a step of {} ops is planned alone: --compare also says what other strategies cost", plan.cost.ops));
+  }
   return plan;
 }
 

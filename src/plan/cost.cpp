@@ -106,6 +106,7 @@ class Compiler {
     if (options_.detail == Detail::memory) return;
     if (rank == 0) {
       cost_.ops = static_cast<std::size_t>(job.train().issues());
+      cost_.compiled_ops = job.train().ops.size();
       cost_.traffic = traffic_of(job.train());
     }
     if (const int times = std::max(2, options_.most_times); job.train().repeat.times > times)

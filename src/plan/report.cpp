@@ -157,7 +157,7 @@ std::string classic_section(const Cost& c, const std::vector<Cost>& strategies) 
                                     size_of(p.parameters), size_of(p.gradients), optimizer_bytes_of(c.deck),
                                     c.deck.optimizer.name));
   text += line("gradients", "live from backward to the optimizer's step; the formula keeps them always");
-  return text + "\n" + strategies_table(strategies);
+  return strategies.empty() ? text : text + "\n" + strategies_table(strategies);
 }
 
 std::string memory_section(const Cost& c, const std::vector<Cost>& strategies) {

@@ -98,6 +98,13 @@ class Plan(zt.Case):
         self.assertIn("128 nodes of 8", result.out)
         self.assertIn("8388608 = 1 micro x 1024 data-parallel ranks x 1 accumulation x 8192", result.out)
 
+    def test_a_long_step_is_planned_alone(self):
+        words = ["--model.num_hidden_layers=420", "--batch.global=32"]
+        text = self.plan(SMOKE, "--ranks", 2, *words)
+        self.assertRegex(text, r"\nnote: a step of \d+ ops is planned alone: --compare also says")
+        self.assertNotIn("NO_SHARD", text)
+        self.assertIn("NO_SHARD", self.plan(SMOKE, "--ranks", 2))
+
     def test_a_fix_that_is_printed_fits(self):
         words = [LARGE, "--ranks", 64, "--batch.global=64", "--recompute.mode=none"]
         text, plan = self.both(*words)
