@@ -82,4 +82,32 @@ std::vector<int> Coordinate::group(AxisSet axes) const {
   return members;
 }
 
+AxisSet axes_across_nodes(const MeshShape& mesh, const std::function<int(int)>& node_of) {
+  AxisSet across;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    const Coordinate here(mesh, rank);
+    for (int i = 0; i < axis_count; ++i) {
+      const Axis axis = axis_at(i);
+      if (here[axis] != 0 || mesh[axis] == 1 || across.contains(axis)) continue;
+      for (const int member : here.group(axis))
+        if (node_of(member) != node_of(rank)) across = across | axis;
+    }
+  }
+  return across;
+}
+
+std::string note_on_nodes(AxisSet across) {
+  if (across.empty()) return "";
+  std::vector<std::string_view> names;
+  for (const AxisRow& row : axis_table)
+    if (across.contains(axis_at(static_cast<int>(&row - axis_table)))) names.push_back(row.name);
+  const std::string text =
+      fmt::format("{} cross{} nodes", fmt::join(names, " and "), names.size() == 1 ? "es" : "");
+  if (!across.contains(Axis::tensor)) return text;
+  return fmt::format(
+      "warning: {}: ranks that share layers exchange activations in each of them; let mesh.tensor "
+      "be at most the ranks of a node, and number ranks node by node",
+      text);
+}
+
 }  // namespace ztrain

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -131,5 +132,11 @@ class Coordinate {
   int rank_;
   std::array<int, axis_count> position_{};
 };
+
+/// Axes of which some group has ranks on several nodes. node_of: by rank.
+AxisSet axes_across_nodes(const MeshShape& mesh, const std::function<int(int)>& node_of);
+
+/// For people: "shard crosses nodes", with a warning where the tensor axis does; "" where none does.
+std::string note_on_nodes(AxisSet across);
 
 }  // namespace ztrain

@@ -58,6 +58,10 @@ std::string model_section(const Cost& c) {
   const std::string trained = config::trained_summary(d, c.trained, c.parameters);
   if (!trained.empty()) text += line("trained", trained);
   text += line("mesh", c.mesh.describe());
+  const int per_node = std::min(c.ranks, c.machine.ranks_per_node);
+  if (const AxisSet across = axes_across_nodes(c.mesh, [&](int rank) { return rank / per_node; });
+      !across.empty())
+    text += line("nodes", note_on_nodes(across));
   text += line("strategy", config::strategy_summary(d));
   text += line("precision", config::precision_summary(d));
   text += line("optimizer", config::optimizer_summary(d));

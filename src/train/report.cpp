@@ -70,6 +70,9 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
   for (const engine::Note& note : worker.notes())
     line(note.what, (note.warning ? "warning: " : "") + note.text);
   line("mesh", worker.mesh().shape().describe());
+  const AxisSet across =
+      axes_across_nodes(worker.mesh().shape(), [&](int rank) { return session.node_of(rank); });
+  if (!across.empty()) line("nodes", note_on_nodes(across));
   line("strategy", config::strategy_summary(d));
   line("precision", config::precision_summary(d));
   line("optimizer", config::optimizer_summary(d));

@@ -85,7 +85,7 @@ class ContextParallel(zt.Case):
         self.assert_same(*runs)
 
     def test_checkpoints_go_from_any_mesh_to_any(self):
-        split = self.train(2, "split", mesh(1, 2, **{"checkpoint.interval": 5}))
+        split = self.train(2, "split", mesh(1, 2, **{"checkpoint.interval": 5, "context.method": "ulysses"}))
         self.assertEqual(zt.saved_steps(split / "checkpoints"), [5, 10])
         for name, ranks, overrides, source in (
             ("to_one", 1, {}, split),

@@ -98,6 +98,13 @@ class Plan(zt.Case):
         self.assertIn("128 nodes of 8", result.out)
         self.assertIn("8388608 = 1 micro x 1024 data-parallel ranks x 1 accumulation x 8192", result.out)
 
+    def test_axes_across_nodes_are_named(self):
+        keys = ["--batch.global=16", "--mesh.tensor=2", "--mesh.shard=2", "--cluster.ranks_per_node=2"]
+        self.assertRegex(self.plan(SMOKE, "--ranks", 4, *keys), r"\n  nodes +shard crosses nodes\n")
+        keys[3] = "--cluster.ranks_per_node=1"
+        self.assertRegex(self.plan(SMOKE, "--ranks", 4, *keys), r"\n  nodes +warning: shard and tensor cross nodes: ")
+        self.assertNotIn("  nodes  ", self.plan(SMOKE, "--ranks", 4))
+
     def test_a_long_step_is_planned_alone(self):
         words = ["--model.num_hidden_layers=420", "--batch.global=32"]
         text = self.plan(SMOKE, "--ranks", 2, *words)

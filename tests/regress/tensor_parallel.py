@@ -33,7 +33,8 @@ class TensorParallel(zt.Case):
         self.agrees("two", 2, mesh(1, 2))
         self.assertIn("mesh       1 x 1 x 1 x 1 x 2", self.last.out)
         self.agrees("four", 4, mesh(1, 4))
-        self.agrees("both", 4, mesh(2, 2, **{"sharding.strategy": "FULL_SHARD", "recompute.mode": "full"}))
+        keys = {"sharding.strategy": "FULL_SHARD", "recompute.mode": "full", "tensor.overlap": True}
+        self.agrees("both", 4, mesh(2, 2, **keys))
         self.agrees("whole", 2, mesh(1, 2, **{"tensor.sequence_parallel": False}))
 
     def test_the_same_mesh_gives_the_same_bits(self):
@@ -72,6 +73,8 @@ class TensorParallel(zt.Case):
 
     def test_what_does_not_go_together_is_said(self):
         self.refuse(2, mesh(1, 2, **{"precision.preset": "bf16", "precision.fp8": "tensorwise"}), "does not go with precision.fp8")
+        parts = {"tensor.overlap": True, "tensor.sequence_parallel": False}
+        self.refuse(2, mesh(1, 2, **parts), "tensor.overlap = true cuts what tokens that are split over mesh.tensor send")
         self.refuse(2, mesh(1, 2, **{"data.sequence": 31}), r"mesh\.tensor = 2 does not divide the 31 tokens of a micro-batch")
         self.refuse(
             2,

@@ -66,7 +66,10 @@ void Session::find_place() {
   check_mpi(MPI_Allgather(&first, 1, MPI_INT, firsts.data(), 1, MPI_INT, world_), "MPI_Allgather");
   const std::set<int> distinct(firsts.begin(), firsts.end());
   nodes_ = static_cast<int>(distinct.size());
-  node_ = static_cast<int>(std::distance(distinct.begin(), distinct.find(first)));
+  node_of_.clear();
+  for (const int of_rank : firsts)
+    node_of_.push_back(static_cast<int>(std::distance(distinct.begin(), distinct.find(of_rank))));
+  node_ = node_of(rank_);
 }
 
 void Session::barrier() const {

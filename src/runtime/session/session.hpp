@@ -17,6 +17,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "runtime/session/slurm.hpp"
@@ -51,6 +52,7 @@ class Session {
   int ranks_on_node() const { return ranks_on_node_; }            ///< of this rank's node
   int max_ranks_per_node() const { return max_ranks_per_node_; }  ///< over all nodes, the same on every rank
   int nodes() const { return nodes_; }
+  int node_of(int rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
   int node() const { return node_; }  ///< index of this rank's node, in the order of the nodes' first ranks
   const std::string& host() const { return host_; }
   const SlurmHints& slurm() const { return slurm_; }
@@ -101,6 +103,7 @@ class Session {
   MPI_Comm world_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1, local_rank_ = 0, ranks_on_node_ = 1, max_ranks_per_node_ = 1, nodes_ = 1,
       node_ = 0;
+  std::vector<int> node_of_{0};  ///< by rank
   int exceptions_at_start_ = 0;
   mutable bool agreed_to_fail_ = false;
   std::string host_;

@@ -207,6 +207,25 @@ TEST(Layout, WholeParametersMapToThemselves) {
   EXPECT_EQ(runs[0].count, 7);
 }
 
+TEST(MeshArithmetic, AxesAcrossNodesFollowFromWhereRanksAre) {
+  const auto across = [](const MeshShape& mesh, int per_node) {
+    return axes_across_nodes(mesh, [&](int rank) { return rank / per_node; });
+  };
+  const MeshShape mesh = shape(1, 2, 2, 1, 4);
+  EXPECT_EQ(across(mesh, 16), AxisSet());
+  EXPECT_EQ(across(mesh, 8), Axis::replicate);
+  EXPECT_EQ(across(mesh, 4), Axis::replicate | Axis::shard);
+  EXPECT_EQ(across(mesh, 2), Axis::replicate | Axis::shard | Axis::tensor);
+  // Of 6 ranks a node some groups of the tensor axis are on one node, and some on two.
+  EXPECT_TRUE(across(mesh, 6).contains(Axis::tensor));
+  // Dealt one by one over two nodes.
+  EXPECT_EQ(axes_across_nodes(shape(1, 1, 4, 1, 2), [](int rank) { return rank % 2; }), Axis::tensor);
+  EXPECT_EQ(note_on_nodes({}), "");
+  EXPECT_EQ(note_on_nodes(Axis::shard), "shard crosses nodes");
+  EXPECT_EQ(note_on_nodes(Axis::replicate | Axis::shard), "replicate and shard cross nodes");
+  EXPECT_EQ(note_on_nodes(Axis::tensor).find("warning: tensor crosses nodes: "), 0u);
+}
+
 TEST(Layout, EveryElementIsOwnedExactlyOnce) {
   for (const int tensor : {1, 2, 3})
     for (int shards = 1; shards <= 7; ++shards) {

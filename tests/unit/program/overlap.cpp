@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "program/ir/order.hpp"
@@ -88,6 +89,7 @@ TEST(Overlap, PartsWaitForTheirOwnRowsAlone) {
   const Program p = step_with(true, 2);
   int first = 0, later = 0, sends = 0;
   std::map<TensorId, OpId> shifted;  // by tensor that a shift writes
+  std::map<TensorId, OpId> taken;    // by tensor: the shift that brought the part that was taken last
   for (OpId id = 0; id < static_cast<OpId>(p.ops.size()); ++id) {
     const Op& op = p.op(id);
     if (op.comm.kind == CommKind::shift) {
@@ -101,6 +103,13 @@ TEST(Overlap, PartsWaitForTheirOwnRowsAlone) {
     if (p.tensor(rows).base == no_tensor) continue;
     const auto it = shifted.find(rows);
     const OpId newest = it == shifted.end() ? no_op : it->second;
+    // In the order in which they arrive.
+    const auto [before, fresh] = taken.try_emplace(p.storage(rows), newest);
+    if (fresh) {
+      EXPECT_EQ(newest, no_op) << describe(p, id);
+    } else if (newest != no_op) {
+      EXPECT_GT(newest, std::exchange(before->second, newest)) << describe(p, id);
+    }
     for (const OpId waited : op.after) {
       const Op& other = p.op(waited);
       if (other.comm.kind != CommKind::shift || p.storage(other.outputs[0]) != p.storage(rows)) continue;
@@ -211,6 +220,24 @@ TEST(Overlap, FaultsAreRefused) {
       ++planted[fault.name];
     }
   EXPECT_EQ(planted.size(), faults().size());
+}
+
+/// Each slot of a sum has something, but not what belongs there.
+TEST(Overlap, PartsInEachOthersSlotsAreRefused) {
+  const Program good = step_with(true, 1);
+  std::map<TensorId, std::size_t> first;  // by tensor of slots
+  int planted = 0;
+  for (std::size_t i = 0; i < good.ops.size(); ++i) {
+    const Op& op = good.ops[i];
+    if (!sends_part(good, op)) continue;
+    const auto [it, fresh] = first.try_emplace(good.storage(op.outputs[0]), i);
+    if (fresh) continue;
+    Program bad = good;
+    std::swap(bad.ops[i].outputs, bad.ops[it->second].outputs);
+    EXPECT_NE(refusal([&] { verify_placements(bad); }), "") << describe(good, static_cast<OpId>(i));
+    ++planted;
+  }
+  EXPECT_EQ(planted, reductions * (ranks - 2));
 }
 
 }  // namespace
