@@ -271,7 +271,9 @@ struct Dropout {
   double rate = 0;
   std::int64_t key = 0;          ///< bits of a hash: the layer's stream
   std::int64_t first_token = 0;  ///< of the step (number_tokens)
-  /// x is the tokens from part_begin on of so many of a micro-batch; 0: it is all of them.
+  /// From this row on tokens are so much later in the step, since other ranks have those between; 0: none.
+  std::int64_t gap_at = 0, gap = 0;
+  /// x is the tokens from part_begin on, as ranks have them, of so many of a micro-batch; 0: it is all.
   std::int64_t part_of = 0, part_begin = 0;
   /// x is the columns from first_column on of so many; 0: it is all of them.
   std::int64_t columns = 0, first_column = 0;
@@ -279,6 +281,8 @@ struct Dropout {
     return std::tuple{Given{"rate", &Dropout::rate},
                       Given{"key", &Dropout::key},
                       Given{first_token_key, &Dropout::first_token},
+                      Unusual{"gap_at", &Dropout::gap_at},
+                      Unusual{"gap", &Dropout::gap},
                       Unusual{"part_of", &Dropout::part_of},
                       Unusual{"part_begin", &Dropout::part_begin},
                       Unusual{"columns", &Dropout::columns},

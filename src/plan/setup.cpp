@@ -8,6 +8,7 @@
 #include "config/validate/validate.hpp"
 #include "model/family.hpp"
 #include "program/jobs/pass_list.hpp"
+#include "program/passes/place.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -55,9 +56,16 @@ program::OptimizerSpec optimizer_of(const config::Deck& deck) {
   return {deck.optimizer, config::stochastic_rounding(deck), static_cast<std::uint64_t>(deck.run.seed)};
 }
 
+model::ContextMethod context_method(const config::Deck& deck) {
+  using enum model::ContextMethod;
+  return deck.context.method == "ulysses" ? heads : deck.context.method == "ring" ? ring : gather;
+}
+
 /// Of a micro-batch, with padding where mesh.context does not divide them.
 std::int64_t tokens_of(const config::Deck& deck) {
-  return round_up(deck.batch.micro * deck.data.sequence, std::max<std::int64_t>(1, deck.mesh.context));
+  MeshShape mesh;
+  mesh[Axis::context] = std::max(1, static_cast<int>(deck.mesh.context));
+  return program::token_order(mesh, context_method(deck)).padded(deck.batch.micro * deck.data.sequence);
 }
 
 /// Of a micro-batch, 0 where there is no limit. What is left of a sequence of packed documents is one more,
@@ -84,10 +92,11 @@ void require_context_support(const config::Deck& deck) {
   REQUIRE(deck.precision.fp8 == "none", "{} does not go with precision.fp8 = \"{}\" yet; set it to \"none\"",
           at, deck.precision.fp8);
   const std::int64_t tokens = deck.batch.micro * deck.data.sequence;
-  REQUIRE(deck.lora.rank == 0 || deck.lora.dropout == 0 || tokens % deck.mesh.context == 0,
-          "{} does not divide the {} tokens of a micro-batch (batch.micro {} x data.sequence {}), which "
+  REQUIRE(deck.lora.rank == 0 || deck.lora.dropout == 0 || tokens_of(deck) == tokens,
+          "{} does not divide the {} tokens of a micro-batch (batch.micro {} x data.sequence {}){}, which "
           "lora.dropout = {} needs: change one of these, or set lora.dropout = 0",
-          at, tokens, deck.batch.micro, deck.data.sequence, deck.lora.dropout);
+          at, tokens, deck.batch.micro, deck.data.sequence,
+          deck.context.method == "ring" ? " into two parts for each rank" : "", deck.lora.dropout);
 }
 
 /// What cannot be computed over mesh.tensor: told before the first step.
@@ -105,7 +114,7 @@ void require_tensor_support(const config::Deck& deck) {
           "{}: tensor.overlap = true cuts what tokens that are split over mesh.tensor send: set "
           "tensor.sequence_parallel = true, or tensor.overlap = false",
           config::source_of(deck, "tensor.overlap"));
-  const std::int64_t tokens = ceil_div(deck.batch.micro * deck.data.sequence, deck.mesh.context);
+  const std::int64_t tokens = tokens_of(deck) / deck.mesh.context;
   REQUIRE(
       !deck.tensor.sequence_parallel || tokens % deck.mesh.tensor == 0,
       "{} does not divide the {} tokens of a micro-batch (batch.micro {} x data.sequence {}{}) into equal "
@@ -160,8 +169,7 @@ program::JobSpec job_spec(const config::Deck& deck, Target target) {
   spec.units = unit_options(deck.sharding, spec.strategy);
   spec.sharding = shard_options(deck, spec.strategy);
   require_context_support(deck);
-  if (deck.context.method == "ulysses") spec.context = model::ContextMethod::heads;
-  if (deck.context.method == "ring") spec.context = model::ContextMethod::ring;
+  spec.context = context_method(deck);
   spec.tensor = tensor_plan_of(deck);
   spec.overlap_tensor = deck.tensor.overlap;
   return spec;

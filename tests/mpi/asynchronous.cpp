@@ -6,6 +6,7 @@
 
 #include "kernels/launch/backend.hpp"
 #include "plan/memory.hpp"
+#include "program/passes/place.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/stuck_device.hpp"
 #include "tests/support/tiny_job.hpp"
@@ -95,13 +96,13 @@ TEST(AsynchronousStep, GivesTheLossesOfPartsOfSequences) {
   kernels::initialize_backend();
   TinyModel m;
   m.dims.num_key_value_heads = 4;
-  m.context = session().size();
   program::JobSpec spec = spec_of(m, "FULL_SHARD");
   spec.micro_batches *= session().size();
   spec.mesh = {};
   spec.mesh[Axis::context] = session().size();
   for (const auto method : {model::ContextMethod::heads, model::ContextMethod::ring}) {
     spec.context = method;
+    m.token_order = program::token_order(spec.mesh, method);
     job::Worker worker(session(), m.graph(DType::bf16), spec, {}, deferred(1));
     EXPECT_EQ(worker.mesh().staging_bytes(), plan::staging_bytes(worker.job().programs.all()));
     job::WorkerOptions options;
@@ -130,8 +131,9 @@ TEST(AsynchronousStep, SaysHowAttentionIsDoneOnGpus) {
   EXPECT_EQ(worker.notes()[2].text, "backward: blockwise on the CPU");
   if (session().size() == 1) return;
   spec.mesh = {};
-  spec.mesh[Axis::context] = wide.context = session().size();
+  spec.mesh[Axis::context] = session().size();
   spec.context = model::ContextMethod::ring;
+  wide.token_order = program::token_order(spec.mesh, spec.context);
   const job::Worker ring(session(), wide.graph(DType::bf16), spec, {}, runtime::make_host_device());
   ASSERT_EQ(ring.notes().size(), 2u);
   EXPECT_TRUE(ring.notes()[0].text.starts_with("of keys that go round: streaming kernels without"));

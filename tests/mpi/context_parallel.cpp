@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/launch/backend.hpp"
+#include "program/passes/place.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/parameter_gradients.hpp"
 
@@ -114,11 +115,12 @@ TEST_P(ContextParallel, GivesTheGradientsOfTheWholeModel) {
     SCOPED_TRACE(testing::Message() << way.mesh.describe() << " " << way.strategy
                                     << (way.method == model::ContextMethod::ring ? " in a ring" : ""));
     const int tensor = way.mesh[Axis::tensor];
-    m.context = way.mesh[Axis::context];
+    m.token_order = program::token_order(way.mesh, way.method);
     auto spec = test::spec_for(m, way.mesh, way.strategy, f64);
     if (tensor > 1) spec.tensor = model::decoder_tensor_plan(m.dims, tensor);
     // Parts of a part need not be equal where norms are whole.
-    spec.tensor.sequence_parallel = round_up(m.micro * m.sequence, m.context) / m.context % tensor == 0;
+    spec.tensor.sequence_parallel =
+        m.token_order.padded(m.micro * m.sequence) / way.mesh[Axis::context] % tensor == 0;
     spec.recompute.every = way.recompute;
     spec.context = way.method;
     test::expect_same(whole, test::step_result(session(), m, spec));

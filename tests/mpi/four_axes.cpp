@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/launch/backend.hpp"
+#include "program/passes/place.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/parameter_gradients.hpp"
 
@@ -70,7 +71,7 @@ TEST_P(FourAxes, GiveTheGradientsOfTheWholeModel) {
   MeshShape mesh;
   mesh[Axis::replicate] = row.replicate, mesh[Axis::shard] = row.shard;
   mesh[Axis::context] = row.context, mesh[Axis::tensor] = row.tensor;
-  m.context = row.context;
+  m.token_order = program::token_order(mesh, row.method);
   program::JobSpec spec = test::spec_for(m, mesh, row.strategy, f64);
   spec.tensor = model::decoder_tensor_plan(m.dims, row.tensor);
   spec.context = row.method;

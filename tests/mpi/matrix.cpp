@@ -17,6 +17,7 @@
 
 #include "kernels/launch/backend.hpp"
 #include "model/tensor_plan.hpp"
+#include "program/passes/place.hpp"
 #include "tests/support/matrix_factors.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/pairwise.hpp"
@@ -56,7 +57,8 @@ class Matrix : public testing::Test {
   }
   TinyModel model_of(const std::vector<int>& row) const {
     TinyModel model = dims_of(row);
-    model.context = spec_of(row).mesh[Axis::context];
+    const program::JobSpec spec = spec_of(row);
+    model.token_order = program::token_order(spec.mesh, spec.context);
     return model;
   }
   TinyModel dims_of(const std::vector<int>& row) const {

@@ -121,6 +121,8 @@ class ContextParallel(zt.Case):
         self.refuse(2, mesh(1, 2, **fp8), r"mesh\.context = 2 does not go with precision\.fp8")
         adapters = {"lora.rank": 2, "lora.dropout": 0.1, "lora.random_base": True}
         self.refuse(2, mesh(1, 2, **adapters), r"mesh\.context = 2 does not divide the 31 tokens .* lora\.dropout")
+        ring = zt.words_of(mesh(1, 2, **{"data.sequence": 30, "context.method": "ring", **adapters}))
+        self.assert_refused(zt.run(0, ["check", self.deck, *ring]), r"30 tokens .* into two parts for each rank")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ struct TinyModel {
   double loss_scale = 1;
   config::Lora lora;
   std::string fp8 = "none";  ///< precision.fp8
-  std::int64_t context = 1;  ///< mesh.context
+  TokenOrder token_order{};  ///< of the ranks of mesh.context: program::token_order
   /// Where documents of each sequence end before its end.
   std::vector<std::int64_t> document_ends{};
   double adapter_std = 0;  ///< above 0: lora_B is drawn too, so that lora_A has a gradient
@@ -54,7 +54,7 @@ struct TinyModel {
 
   model::Graph graph(DType compute) const {
     model::Graph graph =
-        model::decoder(dims, {round_up(micro * sequence, context), compute, model::Objective::loss});
+        model::decoder(dims, {token_order.padded(micro * sequence), compute, model::Objective::loss});
     model::add_adapters(graph, lora, 17);
     model::mark_trainable(graph, dims);
     for (model::Parameter& p : graph.parameters)

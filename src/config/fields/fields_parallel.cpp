@@ -40,7 +40,7 @@ std::vector<Field> batch_and_mesh() {
            "the keys and values of all tokens of the micro-batch, layer by layer; a rank of later tokens has "
            "more keys to attend to, and computes longer, unless batch.micro is a multiple of mesh.context. "
            "ring: keys and values go round the ranks beside attention, and again in backward, so that a rank "
-           "holds those of three at most; it computes as long as with gather. "
+           "holds those of three at most; each has early tokens and late ones, and all compute equally long. "
            "ulysses: a rank's tokens are exchanged for some heads of all tokens, which it attends with, and "
            "back; "
            "heads, and heads of keys, must divide by mesh.context x mesh.tensor."}),

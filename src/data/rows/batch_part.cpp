@@ -2,14 +2,12 @@
 
 #include <algorithm>
 
-#include "base/shape.hpp"
-
 namespace ztrain::data {
 
-BatchPart::BatchPart(std::int64_t tokens, std::int64_t parts, std::int64_t index)
-    : parts_(parts), begin_(index * ceil_div(tokens, parts)), count_(ceil_div(tokens, parts)) {
-  if (parts == 1) return;
-  const std::int64_t all = parts * count_;
+BatchPart::BatchPart(std::int64_t tokens, const TokenOrder& order, int index) {
+  if (order.ranks() == 1) return;
+  const std::int64_t all = order.padded(tokens);
+  runs_ = order.part(all, order.ranks(), index);
   for (auto* array : {&tokens_, &targets_, &positions_, &document_start_})
     array->resize(static_cast<std::size_t>(all));
   weights_.resize(static_cast<std::size_t>(all));
@@ -21,11 +19,15 @@ MicroBatch BatchPart::whole() {
 }
 
 void BatchPart::take(const MicroBatch& out) const {
-  std::copy_n(tokens_.data() + begin_, count_, out.tokens);
-  std::copy_n(targets_.data() + begin_, count_, out.targets);
-  std::copy_n(weights_.data() + begin_, count_, out.weights);
-  std::copy_n(positions_.data() + begin_, count_, out.positions);
-  std::copy_n(document_start_.data() + begin_, count_, out.document_start);
+  std::int64_t to = 0;
+  for (const auto& [token, count] : runs_) {
+    std::copy_n(tokens_.data() + token, count, out.tokens + to);
+    std::copy_n(targets_.data() + token, count, out.targets + to);
+    std::copy_n(weights_.data() + token, count, out.weights + to);
+    std::copy_n(positions_.data() + token, count, out.positions + to);
+    std::copy_n(document_start_.data() + token, count, out.document_start + to);
+    to += count;
+  }
 }
 
 }  // namespace ztrain::data

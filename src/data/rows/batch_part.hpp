@@ -5,21 +5,22 @@
 #include <vector>
 
 #include "data/rows/row_source.hpp"
+#include "layout/token_order.hpp"
 
 namespace ztrain::data {
 
 /// Rows are read whole, and the rank's part of all arrays is taken. Positions and document starts travel with
-/// the tokens: the latter count from the first token of the whole micro-batch. Parts are of equal size: what
-/// the last ones lack is padding, a document of its own of weight 0.
+/// the tokens: the latter count from the first token of the whole micro-batch. Parts are of equal size:
+/// behind the tokens comes padding, a document of its own of weight 0.
 class BatchPart {
  public:
-  /// Part `index` of so many of a micro-batch of these tokens.
-  BatchPart(std::int64_t tokens, std::int64_t parts, std::int64_t index);
+  /// That of rank `index` of the order, of a micro-batch of these tokens.
+  BatchPart(std::int64_t tokens, const TokenOrder& order, int index);
 
   /// read(MicroBatch) writes all tokens; out takes the part.
   template <class Read>
   void fill(const MicroBatch& out, const Read& read) {
-    if (parts_ == 1) return read(out);
+    if (runs_.empty()) return read(out);
     read(whole());
     take(out);
   }
@@ -28,8 +29,8 @@ class BatchPart {
   MicroBatch whole();
   void take(const MicroBatch& out) const;
 
-  std::int64_t parts_, begin_, count_;
-  std::vector<std::int32_t> tokens_, targets_, positions_, document_start_;  ///< none of a single part
+  std::vector<TokenRun> runs_;                                               ///< none where it is all tokens
+  std::vector<std::int32_t> tokens_, targets_, positions_, document_start_;  ///< of all tokens; likewise
   std::vector<float> weights_;
 };
 

@@ -1,6 +1,8 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "engine/binders/dispatch.hpp"
 #include "kernel_interface/attention_work.hpp"
@@ -100,19 +102,48 @@ Bound bind_attention_grad(const Binding& b) {
                   p);
 }
 
-/// Of the queries of one rank and the keys of another.
+/// A run of the queries' tokens and one of the keys'. Rows of the one, and of the other.
+struct Rectangle {
+  TokenRun queries, keys;
+  std::int64_t query_row = 0, key_row = 0;           ///< the first
+  bool begins_queries = false, begins_keys = false;  ///< no other before it has these
+};
+
+std::vector<Rectangle> rectangles_of(const RingPart& part) {
+  std::vector<Rectangle> all;
+  std::int64_t query_row = 0;
+  for (const TokenRun& queries : part.queries_at) {
+    std::int64_t key_row = 0;
+    for (const TokenRun& keys : part.keys_at) {
+      all.push_back({queries, keys, query_row, key_row, key_row == 0, query_row == 0});
+      key_row += keys.count;
+    }
+    query_row += queries.count;
+  }
+  return all;
+}
+
+template <class M>
+M queries_of(const M& matrix, const Rectangle& r) {
+  return rows_of(matrix, r.query_row, r.queries.count);
+}
+template <class M>
+M keys_of(const M& matrix, const Rectangle& r) {
+  return rows_of(matrix, r.key_row, r.keys.count);
+}
+
 template <class T>
-kernels::AttentionInput<T> input_of(const Binding& b, std::size_t document_start) {
-  const auto part = b.record<RingPart>();
+kernels::AttentionInput<T> input_of(const Binding& b, std::size_t document_start, const Rectangle& r) {
   kernels::AttentionInput<T> input;
-  input.q = in_matrix<T>(b, AttentionPart::q);
-  input.k = in_matrix<T>(b, AttentionPart::k);
-  input.v = in_matrix<T>(b, AttentionPart::v);
-  input.document_start = in_vector<std::int32_t>(b, document_start);
-  input.shape = program::attention_shape(b.in(AttentionPart::q).shape, part);
-  input.shape.keys = input.k.rows;
-  input.shape.key_begin = part.keys_of * input.k.rows;
-  input.shape.first_query = part.queries_of * input.shape.tokens - input.shape.key_begin;
+  input.q = queries_of(in_matrix<T>(b, AttentionPart::q), r);
+  input.k = keys_of(in_matrix<T>(b, AttentionPart::k), r);
+  input.v = keys_of(in_matrix<T>(b, AttentionPart::v), r);
+  input.document_start = {in_vector<std::int32_t>(b, document_start).data + r.query_row, r.queries.count};
+  input.shape = program::attention_shape(b.in(AttentionPart::q).shape, b.record<RingPart>());
+  input.shape.tokens = r.queries.count;
+  input.shape.keys = r.keys.count;
+  input.shape.key_begin = r.keys.token;
+  input.shape.first_query = r.queries.token - r.keys.token;
   input.scale = 1.0 / std::sqrt(static_cast<double>(input.shape.head_dim));
   return input;
 }
@@ -130,12 +161,20 @@ std::vector<Note> notes_of_part(const Binding& b, const char* direction) {
 Bound bind_attention_part(const Binding& b) {
   return with_type(b.in(AttentionPart::q).dtype, [&]<class T>(Type<T>) -> Bound {
     using A = acc_t<T>;
-    const auto input = input_of<T>(b, AttentionPart::document_start);
-    const kernels::AttentionSums<A> sums{out_matrix<A>(b, AttentionPart::out),
-                                         out_matrix<A>(b, AttentionPart::maximum),
-                                         out_matrix<A>(b, AttentionPart::sum)};
-    return {[&exec = b.exec, input, sums, resumes = accumulates(b)] {
-              kernels::attention_part<T>(exec, input, sums, resumes);
+    struct Part {
+      kernels::AttentionInput<T> input;
+      kernels::AttentionSums<A> sums;
+      bool resumes;
+    };
+    std::vector<Part> parts;
+    for (const Rectangle& r : rectangles_of(b.record<RingPart>())) {
+      const auto sums = [&](std::size_t i) { return queries_of(out_matrix<A>(b, i), r); };
+      parts.push_back({input_of<T>(b, AttentionPart::document_start, r),
+                       {sums(AttentionPart::out), sums(AttentionPart::maximum), sums(AttentionPart::sum)},
+                       accumulates(b) || !r.begins_queries});
+    }
+    return {[&exec = b.exec, parts = std::move(parts)] {
+              for (const Part& p : parts) kernels::attention_part<T>(exec, p.input, p.sums, p.resumes);
             },
             nullptr, notes_of_part(b, "")};
   });
@@ -157,14 +196,26 @@ Bound bind_attention_part_grad(const Binding& b) {
   using Op = AttentionPartGrad;
   return with_type(b.in(Op::q).dtype, [&]<class T>(Type<T>) -> Bound {
     using A = acc_t<T>;
-    const auto input = input_of<T>(b, Op::document_start);
-    const auto o = in_matrix<T>(b, Op::o), dout = in_matrix<T>(b, Op::dout);
-    const auto lse = in_matrix<A>(b, Op::lse);
-    const kernels::PartGradients<A> gradients{out_matrix<A>(b, Op::dq), out_matrix<A>(b, Op::dk),
-                                              out_matrix<A>(b, Op::dv), accumulates(b)};
+    struct Part {
+      kernels::AttentionInput<T> input;
+      Matrix<const T> o, dout;
+      Matrix<const A> lse;
+      kernels::PartGradients<A> gradients;
+    };
+    std::vector<Part> parts;
+    for (const Rectangle& r : rectangles_of(b.record<RingPart>()))
+      parts.push_back(
+          {input_of<T>(b, Op::document_start, r),
+           queries_of(in_matrix<T>(b, Op::o), r),
+           queries_of(in_matrix<T>(b, Op::dout), r),
+           queries_of(in_matrix<A>(b, Op::lse), r),
+           {queries_of(out_matrix<A>(b, Op::dq), r), keys_of(out_matrix<A>(b, Op::dk), r),
+            keys_of(out_matrix<A>(b, Op::dv), r), accumulates(b) || !r.begins_queries, !r.begins_keys}});
     const auto workspace = out_vector<std::byte>(b, Op::workspace);
-    return {[&exec = b.exec, input, o, lse, dout, gradients, workspace] {
-              kernels::attention_part_backward<T>(exec, input, o, lse, dout, gradients, workspace);
+    return {[&exec = b.exec, parts = std::move(parts), workspace] {
+              for (const Part& p : parts)
+                kernels::attention_part_backward<T>(exec, p.input, p.o, p.lse, p.dout, p.gradients,
+                                                    workspace);
             },
             nullptr, notes_of_part(b, "backward: ")};
   });

@@ -226,7 +226,17 @@ Bound bind_dropout(const Binding& b) {
     const auto x = in_matrix<T>(b, Dropout::x);
     const auto* scalars = b.input<StepScalars>(Dropout::scalars);
     const auto y = out_matrix<T>(b, Dropout::y);
-    return {[&exec = b.exec, x, mask, scalars, y] { kernels::dropout<T>(exec, x, mask, scalars, y); },
+    if (record.gap == 0)
+      return {[&exec = b.exec, x, mask, scalars, y] { kernels::dropout<T>(exec, x, mask, scalars, y); },
+              nullptr};
+    kernels::DropoutMask later = mask;
+    later.first_token += record.gap_at + record.gap;
+    return {[&exec = b.exec, x, mask, later, scalars, y, before = record.gap_at] {
+              const std::int64_t behind = x.rows - before;
+              kernels::dropout<T>(exec, rows_of(x, 0, before), mask, scalars, rows_of(y, 0, before));
+              kernels::dropout<T>(exec, rows_of(x, before, behind), later, scalars,
+                                  rows_of(y, before, behind));
+            },
             nullptr};
   });
 }

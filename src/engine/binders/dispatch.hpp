@@ -70,6 +70,12 @@ Vector<T> out_vector(const Binding& b, std::size_t i) {
   return vector<T>(b.output<T>(i), b.out(i));
 }
 
+/// Of a matrix, so many rows from one on.
+template <class M>
+M rows_of(const M& matrix, std::int64_t begin, std::int64_t count) {
+  return {matrix.data + begin * matrix.cols, count, matrix.cols};
+}
+
 inline bool accumulates(const Binding& b) {
   return program::accumulates(b.op);
 }

@@ -13,6 +13,7 @@
 #include "base/shape.hpp"
 #include "kernel_interface/target.hpp"
 #include "layout/mesh.hpp"
+#include "layout/token_order.hpp"
 
 namespace ztrain::program {
 
@@ -186,9 +187,10 @@ struct Program {
   std::string name;  ///< "train step", "evaluation", ...
   int rank = 0;      ///< global rank it was compiled for
   MeshShape mesh;
-  Target target = build_target();           ///< what its kernels and their workspaces are for
-  std::vector<std::string> blocks;          ///< names: of forward, backward and recompute
-  std::vector<std::string> units;           ///< names: of what is gathered, reduced and stepped
+  TokenOrder token_order;           ///< in which the ranks of mesh.context have the tokens of its inputs
+  Target target = build_target();   ///< what its kernels and their workspaces are for
+  std::vector<std::string> blocks;  ///< names: of forward, backward and recompute
+  std::vector<std::string> units;   ///< names: of what is gathered, reduced and stepped
   std::vector<std::int64_t> unit_elements;  ///< by unit: of its flat range
   std::vector<ParameterPlace> parameters;   ///< in the order of their units and places; of inference none
   std::vector<Tensor> tensors;

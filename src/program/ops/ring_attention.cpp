@@ -31,14 +31,15 @@ constexpr Names of_keys{"k", "v"}, of_gradients{"dk", "dv"};
 
 class Ring {
  public:
-  Ring(Program& program, const model::Node& node, const Action& action)
+  Ring(Program& program, const model::Node& node, const Action& action, TensorId queries)
       : program_(program),
         node_(node),
         action_(action),
         attention_(record_of<RingAttention>(node.attributes)),
         axes_(AxisSet::from_bits(static_cast<std::uint32_t>(attention_.axes))),
         ranks_(program.mesh.size(axes_)),
-        index_(Coordinate(program.mesh, program.rank).index_in(axes_)) {}
+        index_(Coordinate(program.mesh, program.rank).index_in(axes_)),
+        tokens_(program.tensor(queries).shape[0] * ranks_) {}
 
   int ranks() const { return ranks_; }
 
@@ -73,8 +74,8 @@ class Ring {
     Record record;
     static_cast<Attention&>(record) = attention_;
     record.ranks = ranks_;
-    record.queries_of = index_;
-    record.keys_of = (index_ + ranks_ - step) % ranks_;
+    record.queries_at = tokens_of(index_);
+    record.keys_at = tokens_of((index_ + ranks_ - step) % ranks_);
     record.accumulate = accumulate;
     return record;
   }
@@ -88,18 +89,21 @@ class Ring {
   }
 
  private:
+  std::vector<TokenRun> tokens_of(int rank) const { return program_.token_order.part(tokens_, ranks_, rank); }
+
   Program& program_;
   const model::Node& node_;
   Action action_;
   RingAttention attention_;
   AxisSet axes_;
   int ranks_, index_;
+  std::int64_t tokens_;  ///< of all ranks
 };
 
 void ring_attention_forward(Program& p, const Operands& operands, const model::Node& n) {
-  Ring ring(p, n, operands.action);
-  const TensorId q = operands.inputs[AttentionPart::q], o = operands.outputs[Attention::o],
-                 lse = operands.outputs[Attention::lse];
+  const TensorId q = operands.inputs[AttentionPart::q];
+  Ring ring(p, n, operands.action, q);
+  const TensorId o = operands.outputs[Attention::o], lse = operands.outputs[Attention::lse];
   const TensorId document_start = operands.inputs[AttentionPart::document_start];
   const DType wide = p.tensor(lse).dtype;
   const std::vector<TensorId> sums{ring.like("out", wide, q), ring.like("maximum", wide, lse),
@@ -121,7 +125,7 @@ class RingBackward {
   RingBackward(Tape& t, const model::Node& n)
       : t_(t),
         n_(n),
-        ring_(t.program(), n, t.action()),
+        ring_(t.program(), n, t.action(), t.tensor(n.inputs[Attention::q])),
         lse_(t.tensor(n.outputs[Attention::lse])),
         wide_(t.info(lse_).dtype) {
     for (std::size_t i = 0; i < Pair{}.size(); ++i)
@@ -217,7 +221,8 @@ void ring_attention_adjoint(Tape& t, const model::Node& n) {
   RingBackward(t, n).run();
 }
 
-/// Of all keys, shared among the parts: which of them a rank sees depends on the rank, and a plan is of all.
+/// Of all keys, shared among the parts, which the order of tokens makes alike: exactly so where a micro-batch
+/// is one sequence without a window.
 double part_flops(const Program& p, const Op& op) {
   const auto part = record_of<RingPart>(op.attributes);
   const double tokens = dim(p, op.inputs[AttentionPart::q], 0);

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "layout/token_order.hpp"
 #include "model/op_records.hpp"
 
 namespace ztrain::program {
@@ -250,15 +251,16 @@ struct RingAttention : Attention {
     return std::tuple_cat(Attention::fields(), std::tuple{Given{"axes", &RingAttention::axes}});
   }
 };
-/// The queries of one rank of the ring, and the keys and values of one.
+/// The queries of one of so many ranks of the ring, and the keys and values of one.
 struct RingPart : Attention {
-  std::int64_t ranks = 0, queries_of = 0, keys_of = 0;
+  std::int64_t ranks = 0;
+  std::vector<TokenRun> queries_at{}, keys_at{};  ///< the tokens that they are of
   bool accumulate = false;
   static constexpr auto fields() {
     return std::tuple_cat(
         Attention::fields(),
-        std::tuple{Given{"ranks", &RingPart::ranks}, Given{"queries_of", &RingPart::queries_of},
-                   Given{"keys_of", &RingPart::keys_of}, Given{"accumulate", &RingPart::accumulate}});
+        std::tuple{Given{"ranks", &RingPart::ranks}, Given{"queries_at", &RingPart::queries_at},
+                   Given{"keys_at", &RingPart::keys_at}, Given{"accumulate", &RingPart::accumulate}});
   }
 };
 /// q, k, v, document_start -> out [T, heads * head_dim], maximum and sum [T, heads]: AttentionSums of

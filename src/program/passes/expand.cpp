@@ -324,7 +324,14 @@ void number_tokens(Program& program) {
         op.action.micro * program.mesh.size(sequence_axes) + at.index_in(sequence_axes);
     edit<Dropout>(op.attributes, [&](Dropout& mask) {
       const std::int64_t own = program.tensor(op.inputs[Dropout::x]).shape[0];
-      mask.first_token = batch * (mask.part_of > 0 ? mask.part_of : own) + mask.part_begin;
+      const std::int64_t all = mask.part_of > 0 ? mask.part_of : own;
+      const std::vector<TokenRun> runs =
+          program.token_order.runs(all, mask.part_begin, mask.part_begin + own);
+      ASSERT(runs.size() <= 2, "{}: tokens in {} runs", op.name, runs.size());
+      mask.first_token = batch * all + runs.front().token;
+      if (runs.size() == 1) return;
+      mask.gap_at = runs.front().count;
+      mask.gap = runs.back().token - runs.front().token - mask.gap_at;
     });
   }
 }

@@ -308,6 +308,11 @@ void attend_in_ring(Graph& graph) {
 
 }  // namespace
 
+TokenOrder token_order(const MeshShape& mesh, model::ContextMethod context) {
+  const int ranks = mesh[Axis::context];
+  return {ranks, context == model::ContextMethod::ring ? ranks : 1};
+}
+
 Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan,
              model::ContextMethod context) {
   const bool cut = at.mesh()[Axis::context] > 1;

@@ -8,10 +8,15 @@
 #include <vector>
 
 #include "layout/mesh.hpp"
+#include "layout/token_order.hpp"
 #include "model/graph.hpp"
 #include "model/tensor_plan.hpp"
 
 namespace ztrain::program {
+
+/// In which the ranks of the context axis have the tokens of a micro-batch. A ring takes the one that gives
+/// all ranks the same work, at any number of sequences; who attends to all tokens at once has them in order.
+TokenOrder token_order(const MeshShape& mesh, model::ContextMethod context);
 
 struct Placed {
   /// By parameter: the axes over whose ranks its gradient is a sum. Over the others it is the same on every

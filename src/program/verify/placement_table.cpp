@@ -88,6 +88,27 @@ std::string_view outputs_among(std::string_view ways, std::string_view inputs) {
   return "";
 }
 
+/// Of tokens of a part of a micro-batch, which may be cut again over the tensor axis. index: over context.
+std::string fault_of_mask(const Program& program, const Op& op, int index) {
+  const auto mask = record_of<Dropout>(op.attributes);
+  const Tensor& x = program.tensor(op.inputs[Dropout::x]);
+  const Coordinate at(program.mesh, program.rank);
+  const std::int64_t rows = x.shape[0], part = mask.part_of / program.token_order.ranks();
+  if (part < rows) return fmt::format("'{}' is masked as tokens of {}", x.name, mask.part_of);
+  const std::int64_t begin = index * part + (rows < part ? at[Axis::tensor] * rows : 0);
+  const std::vector<TokenRun> held = program.token_order.runs(mask.part_of, begin, begin + rows);
+  const std::int64_t of_others =
+      op.action.micro * program.mesh.size(sequence_axes) + at.index_in(sequence_axes);
+  std::vector<TokenRun> taken{{mask.first_token - of_others * mask.part_of, rows}};
+  if (mask.gap > 0) {
+    taken[0].count = mask.gap_at;
+    taken.push_back({taken[0].token + mask.gap_at + mask.gap, rows - mask.gap_at});
+  }
+  if (taken == held) return "";
+  return fmt::format("'{}' is tokens {}, and is masked as {}", x.name, ztrain::to_string(held),
+                     ztrain::to_string(taken));
+}
+
 }  // namespace
 
 std::string words_for(Spread spread) {
@@ -175,6 +196,11 @@ std::string part_fault(const Program& program, const Op& op, Axis axis, std::str
     return fmt::format("'{}' is {} columns, of part {} of {}, and is masked as those from {} on of {}",
                        x.name, own, index, ranks, mask.first_column, mask.columns);
   }
+  if (op.type == Dropout::op && inputs.starts_with('0') && axis == Axis::context)
+    return fault_of_mask(program, op, index);
+  if (is_attention(op) && axis == Axis::context && program.token_order.groups() > 1)
+    return fmt::format("tokens are attended to as they are, and ranks have them in {} groups",
+                       program.token_order.groups());
   if (!is_attention(op) || !inputs.starts_with("0E")) return "";
   const Tensor& queries = program.tensor(op.inputs[Attention::q]);
   const std::int64_t first = index * queries.shape[0], all = program.mesh[axis] * queries.shape[0];

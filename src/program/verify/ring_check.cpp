@@ -32,24 +32,32 @@ std::string RingCheck::follow(const Op& op, Axis axis) {
   return "";
 }
 
+/// Of what has the tokens of one rank: which they are.
+std::vector<TokenRun> RingCheck::tokens_of(TensorId t, Axis axis) const {
+  const int ranks = program_.mesh[axis], own = Coordinate(program_.mesh, program_.rank)[axis];
+  return program_.token_order.part(program_.tensor(t).shape[0] * ranks, ranks,
+                                   (own + ranks - journey(t, axis).by) % ranks);
+}
+
 /// Keys that are not on their way have no journey, or one that is over.
 std::string RingCheck::follow_part(const Op& op, Axis axis) {
   const auto part = record_of<RingPart>(op.attributes);
-  const std::int64_t ranks = program_.mesh[axis], own = Coordinate(program_.mesh, program_.rank)[axis];
   const int by = journey(op.inputs[AttentionPart::k], axis).by;
-  for (const TensorId t : {op.inputs[AttentionPart::k], op.inputs[AttentionPart::v]}) {
-    const std::int64_t held = (own + ranks - journey(t, axis).by) % ranks;
-    if (part.ranks == ranks && part.queries_of == own && part.keys_of == held) continue;
-    return fmt::format("'{}' is the part of rank {} of {}, and taken for that of rank {} of {}",
-                       program_.tensor(t).name, held, ranks, part.keys_of, part.ranks);
+  for (const std::size_t i : {AttentionPart::q, AttentionPart::k, AttentionPart::v}) {
+    const TensorId t = op.inputs[i];
+    const std::vector<TokenRun> held = tokens_of(t, axis);
+    const std::vector<TokenRun>& taken = i == AttentionPart::q ? part.queries_at : part.keys_at;
+    if (taken == held) continue;
+    return fmt::format("'{}' is tokens {}, and taken for {}", program_.tensor(t).name,
+                       ztrain::to_string(held), ztrain::to_string(taken));
   }
   const bool grad = op.type == AttentionPartGrad::op;
   for (std::size_t i = 0; i < (grad ? 1 : op.outputs.size()); ++i) {
     Journey& sum = note(op.outputs[i], axis);
     if (!part.accumulate) sum = {};
     if (!sum.of.insert(by).second)
-      return fmt::format("'{}' has the keys of rank {} twice", program_.tensor(op.outputs[i]).name,
-                         part.keys_of);
+      return fmt::format("'{}' has the keys of tokens {} twice", program_.tensor(op.outputs[i]).name,
+                         ztrain::to_string(part.keys_at));
   }
   if (grad)
     for (const std::size_t i : {AttentionPartGrad::dk, AttentionPartGrad::dv})

@@ -36,6 +36,7 @@ class RingCheck {
   Journey journey(TensorId t, Axis axis) const;
   Journey& note(TensorId t, Axis axis) { return journeys_[{program_.storage(t), axis}]; }
 
+  std::vector<TokenRun> tokens_of(TensorId t, Axis axis) const;
   std::string follow_part(const Op& op, Axis axis);
   std::string follow_sum(const Op& op, Axis axis);
 

@@ -32,7 +32,7 @@ void read(const MicroBatch& out) {
 
 TEST(BatchPart, PositionsAndStartsTravelWithTheTokens) {
   Arrays part(2);
-  BatchPart(7, 4, 2).fill(part.batch(), read);
+  BatchPart(7, {4, 1}, 2).fill(part.batch(), read);
   EXPECT_EQ(part.tokens, (std::vector<std::int32_t>{104, 105}));
   EXPECT_EQ(part.targets, (std::vector<std::int32_t>{105, 106}));
   EXPECT_EQ(part.positions, (std::vector<std::int32_t>{1, 2}));
@@ -42,24 +42,39 @@ TEST(BatchPart, PositionsAndStartsTravelWithTheTokens) {
 
 TEST(BatchPart, WhatIsMissingIsADocumentWithoutWeight) {
   Arrays last(2);
-  BatchPart(7, 4, 3).fill(last.batch(), read);
+  BatchPart(7, {4, 1}, 3).fill(last.batch(), read);
   EXPECT_EQ(last.tokens, (std::vector<std::int32_t>{106, 0}));
   EXPECT_EQ(last.targets, (std::vector<std::int32_t>{107, 0}));
   EXPECT_EQ(last.positions, (std::vector<std::int32_t>{3, 0}));
   EXPECT_EQ(last.starts, (std::vector<std::int32_t>{3, 7}));
   EXPECT_EQ(last.weights, (std::vector<float>{1, 0}));
   Arrays padding(3);
-  BatchPart(7, 5, 4).fill({padding.tokens.data(), padding.targets.data(), padding.weights.data(),
-                           padding.positions.data(), padding.starts.data()},
-                          read);
+  BatchPart(7, {5, 1}, 4)
+      .fill({padding.tokens.data(), padding.targets.data(), padding.weights.data(), padding.positions.data(),
+             padding.starts.data()},
+            read);
   EXPECT_EQ(padding.starts, (std::vector<std::int32_t>{7, 7, -1}));
   EXPECT_EQ(padding.positions, (std::vector<std::int32_t>{1, 2, -1}));
+}
+
+/// 7 tokens and 1 of padding in 4 chunks.
+TEST(BatchPart, TakesAChunkFromEitherEndOfWhatGoesRound) {
+  Arrays outer(4), inner(4);
+  BatchPart(7, {2, 2}, 0).fill(outer.batch(), read);
+  EXPECT_EQ(outer.tokens, (std::vector<std::int32_t>{100, 101, 106, 0}));
+  EXPECT_EQ(outer.targets, (std::vector<std::int32_t>{101, 102, 107, 0}));
+  EXPECT_EQ(outer.positions, (std::vector<std::int32_t>{0, 1, 3, 0}));
+  EXPECT_EQ(outer.starts, (std::vector<std::int32_t>{0, 0, 3, 7}));
+  EXPECT_EQ(outer.weights, (std::vector<float>{1, 1, 1, 0}));
+  BatchPart(7, {2, 2}, 1).fill(inner.batch(), read);
+  EXPECT_EQ(inner.tokens, (std::vector<std::int32_t>{102, 103, 104, 105}));
+  EXPECT_EQ(inner.starts, (std::vector<std::int32_t>{0, 3, 3, 3}));
 }
 
 TEST(BatchPart, OneOfOneIsReadInPlace) {
   Arrays whole(7);
   const std::int32_t* read_into = nullptr;
-  BatchPart(7, 1, 0).fill(whole.batch(), [&](const MicroBatch& out) { read_into = out.tokens; });
+  BatchPart(7, {1, 1}, 0).fill(whole.batch(), [&](const MicroBatch& out) { read_into = out.tokens; });
   EXPECT_EQ(read_into, whole.tokens.data());
 }
 

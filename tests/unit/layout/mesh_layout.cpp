@@ -8,6 +8,7 @@
 #include "layout/comm_cost.hpp"
 #include "layout/layout.hpp"
 #include "layout/mesh.hpp"
+#include "layout/token_order.hpp"
 
 namespace ztrain::mesh_layout_test {
 
@@ -262,6 +263,39 @@ TEST(Layout, ADimThatDoesNotDivideNamesTheParameter) {
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("embed.weight"), std::string::npos) << error.what();
   }
+}
+
+TEST(TokenOrder, EveryTokenIsOnOneRank) {
+  for (const auto& [ranks, groups] : {std::pair{1, 1}, {4, 1}, {4, 4}, {6, 2}, {6, 3}, {8, 4}}) {
+    const TokenOrder order(ranks, groups);
+    for (const std::int64_t tokens : {1, 24, 50}) {
+      const std::int64_t all = order.padded(tokens);
+      EXPECT_GE(all, tokens);
+      EXPECT_LT(all - tokens, 2 * ranks);
+      std::set<std::int64_t> found;
+      for (int rank = 0; rank < ranks; ++rank) {
+        std::int64_t own = 0;
+        for (const TokenRun& run : order.part(all, ranks, rank)) {
+          own += run.count;
+          for (std::int64_t i = 0; i < run.count; ++i) found.insert(run.token + i);
+        }
+        EXPECT_EQ(own, all / ranks);
+      }
+      EXPECT_EQ(std::ssize(found), all);
+      EXPECT_EQ(*found.rbegin(), all - 1);
+    }
+  }
+}
+
+TEST(TokenOrder, AGroupHasAChunkFromEitherEnd) {
+  EXPECT_EQ(to_string(TokenOrder(4, 1).part(16, 4, 1)), "4 to 7");
+  EXPECT_EQ(to_string(TokenOrder(4, 4).part(16, 4, 1)), "2 to 3 and 12 to 13");
+  EXPECT_EQ(to_string(TokenOrder(4, 4).part(16, 4, 3)), "6 to 9") << "which are neighbours";
+  EXPECT_EQ(to_string(TokenOrder(4, 4).runs(16, 5, 7)), "3 to 3 and 12 to 12");
+  EXPECT_EQ(to_string(TokenOrder(4, 2).part(16, 2, 0)), "0 to 3 and 12 to 15");
+  EXPECT_EQ(to_string(TokenOrder(4, 2).part(16, 4, 1)), "12 to 15") << "the second of a group of two";
+  EXPECT_EQ(TokenOrder(3, 3).padded(7), 12);
+  EXPECT_EQ(TokenOrder(4, 2).padded(7), 8);
 }
 
 TEST(Layout, FrozenParametersCountAsParametersAlone) {

@@ -268,45 +268,11 @@ std::string said_of(const Program& broken) {
   return refusal([&] { verify_placements(broken); });
 }
 
-/// The others are among the faults of every communication.
-TEST(Placements, FaultsOfARingAreRefused) {
-  for (const int rank : {0, 3}) {
-    const Program train =
-        compile(test::small_model(), in_ring(spec_over(1, 1, 4, 1, "FULL_SHARD")), rank).train();
-    std::map<std::string, int> planted;
-    const auto refuses = [&](std::size_t i, const char* what, const auto& change) {
-      Program broken = train;
-      change(broken, broken.ops[i]);
-      const std::string said = said_of(broken);
-      EXPECT_NE(said.find("over context"), std::string::npos)
-          << what << " " << describe(train, static_cast<OpId>(i)) << ": " << said;
-      ++planted[what];
-    };
-    for (std::size_t i = 0; i < train.ops.size(); ++i) {
-      const Op& op = train.ops[i];
-      if (op.comm.kind == CommKind::shift)
-        refuses(i, "the other way", [](Program&, Op& o) { o.comm.peer = 4 - o.comm.peer; });
-      if (op.type.starts_with("attention_part")) {
-        refuses(i, "keys of another", [](Program&, Op& o) {
-          o.attributes.set("keys_of", (o.attributes.integer("keys_of") + 1) % 4);
-        });
-        refuses(i, "queries of another", [](Program&, Op& o) {
-          o.attributes.set("queries_of", (o.attributes.integer("queries_of") + 1) % 4);
-        });
-        refuses(i, "a part left out",
-                [i](Program& p, Op&) { p.ops.erase(p.ops.begin() + static_cast<std::ptrdiff_t>(i)); });
-        if (op.attributes.integer("accumulate") != 0)
-          refuses(i, "a part twice", [i](Program& p, Op&) {
-            p.ops.insert(p.ops.begin() + static_cast<std::ptrdiff_t>(i), Op(p.ops[i]));
-          });
-      }
-      if (op.type == "add" && op.name.ends_with("attention"))
-        refuses(i, "a sum left out", [](Program&, Op& o) {
-          o.type = "copy";
-          o.inputs.pop_back();
-        });
-    }
-    EXPECT_EQ(planted.size(), 6u);
+TEST(Placements, AttentionInOrderToTokensThatAreNotIsRefused) {
+  for (const JobSpec& spec : {spec_over(1, 1, 2, 1, "NO_SHARD"), by_heads(1, 2, 1, "NO_SHARD")}) {
+    Program broken = compile(model_for(spec), spec, 0).train();
+    broken.token_order = {2, 2};
+    EXPECT_NE(said_of(broken).find("ranks have them in 2 groups"), std::string::npos) << said_of(broken);
   }
 }
 
