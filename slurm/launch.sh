@@ -43,12 +43,31 @@ stop() {
   kill -USR1 "$step" || true
 }
 trap stop USR1
-"${start[@]}" "$ztrain" "$deck" "$@" &
-step=$!
-# The signal interrupts a wait, so wait until the step is gone; then ask once more for its exit code.
-while kill -0 "$step" 2>/dev/null; do wait "$step" || true; done
-code=0
-wait "$step" || code=$?
+said=$(mktemp)
+trap 'rm -f "$said"' EXIT
+
+# Trains; gives `code`. What is said on stderr is in the file $said too, by a process that signals to the job do not end.
+train() {
+  local copies
+  exec {errors}> >(trap '' USR1 USR2 TERM INT && exec tee "$said" >&2)
+  copies=$!
+  "${start[@]}" "$ztrain" "$deck" "$@" 2>&"$errors" &
+  step=$!
+  exec {errors}>&-
+  # The signal interrupts a wait, so wait until the step is gone; then ask once more for its exit code.
+  while kill -0 "$step" 2>/dev/null; do wait "$step" || true; done
+  code=0
+  wait "$step" || code=$?
+  wait "$copies" || true
+}
+
+# A node that died and came back may still hold a socket of an earlier start, and refuses the step that has the same number.
+# The next one has another.
+for ((tries = restarts + 3; tries > 0; tries--)); do
+  train "$@"
+  if [ "$code" = 0 ] || [ "$stopping" = 1 ] || ! grep -q "launch failed" "$said"; then break; fi
+  echo "$script: a node refused to launch the step; up to $((tries - 1)) more tries"
+done
 
 if [ "$code" != 0 ] || [ "$stopping" = 0 ]; then exit "$code"; fi
 if [ "$restarts" -ge "${ZTRAIN_RESTARTS:-50}" ]; then

@@ -63,12 +63,45 @@ echo '[  FAILED  ] Sums.AreRight'
 exit 1
 """
 
+# As SLURM 22.05 and Open MPI 4.1 have said it.
+CRASHED = """srun: error: n4: task 1: Segmentation fault
+srun: launch/slurm: _step_signal: Terminating StepId=13.0
+slurmstepd-n3: error: *** STEP 13.0 ON n3 CANCELLED AT 2026-11-23T07:40:03 ***
+srun: error: n3: task 0: Terminated
+"""
+ENDED = """srun: cluster configuration lacks support for cpu binding
+ztrain: process 20553: no progress for 10 s (watchdog.timeout); waiting in: starting MPI
+srun: error: n3: task 0: Exited with exit code 1
+srun: error: n4: task 1: Terminated
+"""
+OF_MPIRUN = """--------------------------------------------------------------------------
+mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 11 (Segmentation fault).
+--------------------------------------------------------------------------
+"""
+
 
 def put(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     path.chmod(0o755)
     return path
+
+
+class Sentences(unittest.TestCase):
+    def test_the_first_rank_that_ended_is_named(self):
+        sys.path.insert(0, str(zt.SOURCE / "tools" / "regression"))
+        import ranks
+        for code, text, told in (
+            (143, CRASHED, "rank 1 on n4 crashed (Segmentation fault): nothing was printed (LOG)"),
+            (143, ENDED, "rank 0 on n3 ended with status 1: ztrain: process 20553: no progress for 10 s (watchdog.timeout); waiting in: "
+                         "starting MPI (LOG)"),
+            (139, OF_MPIRUN, "rank 1 on vm crashed (Segmentation fault): nothing was printed (LOG)"),
+            (1, ENDED.replace("task 0:", "tasks 0-1:").replace("ztrain: ", "one\n", 1).split("srun: error: n4")[0],
+             "rank 0-1 on n3 ended with status 1: process 20553: no progress for 10 s (watchdog.timeout); waiting in: starting MPI (LOG)"),
+            (-9, "", "crashed by SIGKILL: nothing was printed (LOG)"),
+            (3, "one\ntwo\n\n", "ended with status 3: two (LOG)"),
+        ):
+            self.assertEqual(ranks.Run(code, text, 1, 20, "LOG").why(), told)
 
 
 class Script(unittest.TestCase):

@@ -11,9 +11,11 @@ import unittest
 import ztrain_run as zt
 
 STAND_INS = {
-    # Runs what it is given on this node, once.
+    # Runs what it is given on this node, once; refuses the first steps, where the test wants that.
     "srun": """#!/usr/bin/env bash
 if [ "$*" = --mpi=list ]; then echo "MPI plugin types are... none pmi2 pmix"; exit; fi
+echo >> "$CALLS.steps"
+[ "$(wc -l < "$CALLS.steps")" -gt "${REFUSED:-0}" ] || { echo "srun: error: task 1 launch failed" >&2; exit 137; }
 echo "srun $*" >> "$CALLS"
 while [ "${1#-}" != "$1" ]; do shift; done
 exec "$@"
@@ -56,7 +58,7 @@ class Slurm(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="ztrain-slurm-")
         self.addCleanup(folder.cleanup)
         self.root, self.bin = pathlib.Path(folder.name) / "checkout", pathlib.Path(folder.name) / "bin"
-        self.calls = pathlib.Path(folder.name) / "calls"
+        self.calls, self.steps = pathlib.Path(folder.name) / "calls", pathlib.Path(folder.name) / "calls.steps"
         for part in ("slurm", "inputs"):
             shutil.copytree(zt.SOURCE / part, self.root / part)
         for name in ("srun", "mpirun", "scontrol"):
@@ -73,6 +75,7 @@ class Slurm(unittest.TestCase):
     def submit(self, job, *words, script="launch.sh"):
         """As sbatch runs the script on the first node; what was called, one line each."""
         self.calls.write_text("")
+        self.steps.write_text("")
         command = [self.root / "slurm" / script, *words]
         self.done = subprocess.run(
             command, capture_output=True, text=True, timeout=20, cwd=self.root, env=self.environment(job), check=False
@@ -134,6 +137,13 @@ class Slurm(unittest.TestCase):
         self.refuse({**NODE, "ZTRAIN_MPI": "pmi9"}, r"this SLURM has no MPI plugin 'pmi9'. It has: .*pmix")
         self.refuse({}, "not inside a SLURM job")
         self.refuse({**NODE, "ZTRAIN": "nowhere/ztrain"}, "nowhere/ztrain: no such executable")
+
+    def test_a_step_that_is_not_launched_is_tried_again(self):
+        self.start({**NODE, "REFUSED": "4", "SLURM_RESTART_COUNT": "2"})
+        self.assertIn("slurm/launch.sh: a node refused to launch the step; up to 1 more tries\n", self.done.stdout)
+        self.assertEqual(self.submit({**NODE, "REFUSED": "9"}, "inputs/smoke.toml"), [])
+        self.assertEqual(self.done.returncode, 137, self.done.stderr)
+        self.assertEqual(self.steps.read_text().count("\n"), 3)
 
     def test_near_its_end_a_job_saves_and_requeues_itself(self):
         self.calls.write_text("")

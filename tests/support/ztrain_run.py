@@ -370,7 +370,7 @@ class Case(unittest.TestCase):
         self.assertLessEqual(message.count("\n"), 20, f"more than 20 lines\n{result}")
         for pattern in patterns:
             self.assertRegex(message, pattern, str(result))
-            found = len(re.findall(pattern, result.output))
+            found = len(re.findall(pattern, result.output, re.M))
             self.assertTrue(1 <= found <= times, f"{pattern!r} is there {found} times\n{result}")
 
     def assert_no_crash(self, result):

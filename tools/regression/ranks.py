@@ -9,7 +9,11 @@ from dataclasses import dataclass
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GRACE = 10  # seconds that a launcher has to end its ranks
-NOISE = re.compile(r"^(srun: |slurmstepd: |\[warn\]|-{10,}|\s*$)")
+# What launchers say of their own, and of it how the first rank ended: the others they end themselves.
+NOISE = re.compile(r"^(srun: |slurmstepd|\[warn\]|-{10,}|Primary job |a non-zero exit code|mpirun noticed |\s*$)")
+OF_SRUN = re.compile(r"^srun: error: (?P<node>\S+): tasks? (?P<rank>[\d,-]+): (?!Terminated)(?:Exited with exit code (?P<status>\d+)|(?P<crash>.*))",
+                     re.MULTILINE)
+OF_MPIRUN = re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node (?P<node>\S+) exited on signal \d+ \((?P<crash>.*?)\)")
 
 
 @dataclass
@@ -29,8 +33,14 @@ class Run:
         return f"{self.ending()}: {said[:300]} ({self.log})"
 
     def ending(self):
+        """Under a launcher its own status says little: it is that of a rank which it has ended."""
         if self.code is None:
             return f"did not end within {self.limit:g} s and was ended"
+        first = OF_SRUN.search(self.text) or OF_MPIRUN.search(self.text)
+        if first:
+            how = first.groupdict()
+            crash = f"crashed ({how['crash']})" if how["crash"] else f"ended with status {how['status']}"
+            return f"rank {how['rank']} on {how['node']} {crash}"
         number = -self.code if self.code < 0 else self.code - 128
         return f"crashed by {signal.Signals(number).name}" if number in set(signal.Signals) else f"ended with status {self.code}"
 
