@@ -14,7 +14,7 @@ import ranks as starting
 from report import FAIL, LACK, PASS, Result
 
 MANY = 4  # ranks that tests of tests/regress start at most
-SLACK = 2  # times what CTest allows: each start goes through the launcher, and over the network
+SLACK = 4  # times what CTest allows: each start goes through the launcher, and over the network
 
 
 @dataclass
