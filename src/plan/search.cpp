@@ -30,20 +30,19 @@ class SettingSearch {
  public:
   SettingSearch(const Question& question, const Watch& watch)
       : question_(question), watch_(watch), deck_(deck_of(question)) {
-    const config::Mesh& m = deck_.mesh;
-    std::int64_t others = 1;
-    for (const std::int64_t degree : {m.pipeline, m.context, m.tensor})
-      others *= std::max<std::int64_t>(1, degree);
-    data_ranks_ = std::max<std::int64_t>(1, question.ranks / others);
-    shards_of_context_ = m.context > 1;
+    own_degrees_ = {std::max<std::int64_t>(1, deck_.mesh.tensor),
+                    std::max<std::int64_t>(1, deck_.mesh.context)};
+    take(own_degrees_);
   }
 
   Search run(std::size_t most) {
     // An illegal batch or mesh is refused here, in the words of the deck's checks.
     resolved_deck(question_, mesh(1, data_ranks_, 1));
     own_ = resolved_deck(question_);
-    strategies({});
-    if (result_.best.empty()) strategies({"sharding.overlap_reduce=false"});
+    over_tensor({});
+    if (result_.best.empty())
+      for (const std::int64_t context : others_of("mesh.context", question_.ranks)) over_tensor({}, context);
+    if (result_.best.empty()) over_tensor({"sharding.overlap_reduce=false"});
     sort();
     if (result_.best.size() > most) result_.best.resize(most);
     result_.frugal = frugal_overrides(question_);
@@ -57,12 +56,57 @@ class SettingSearch {
   bool fits_as_it_is(const LeastRanks& least) const {
     Question question = question_;
     question.ranks = least.ranks;
-    return try_fit(question, least.overrides, {.detail = Detail::memory}).cost.has_value();
+    return try_fit(question, least.overrides, {.detail = Detail::memory, .proven = false}).cost.has_value();
   }
 
-  static std::vector<std::string> mesh(std::int64_t replicate, std::int64_t shard, std::int64_t micro) {
-    return {fmt::format("mesh.replicate={}", replicate), fmt::format("mesh.shard={}", shard),
-            fmt::format("batch.micro={}", micro)};
+  /// Of the axes that do not deal sequences.
+  struct Degrees {
+    std::int64_t tensor = 1, context = 1;
+  };
+
+  void take(Degrees degrees) {
+    degrees_ = degrees;
+    const std::int64_t others =
+        std::max<std::int64_t>(1, deck_.mesh.pipeline) * degrees.tensor * degrees.context;
+    data_ranks_ = std::max<std::int64_t>(1, question_.ranks / others);
+    shards_of_context_ = degrees.context > 1;
+  }
+
+  /// What is tried beside a degree that the deck leaves open.
+  std::vector<std::int64_t> others_of(const char* key, std::int64_t most) const {
+    std::vector<std::int64_t> degrees;
+    const bool open = config::source_of(deck_, key) == "default";
+    for (std::int64_t degree = 2; open && degree <= most; degree *= 2) degrees.push_back(degree);
+    return degrees;
+  }
+
+  /// The deck's degree of mesh.tensor, or several within a node.
+  void over_tensor(const std::vector<std::string>& besides, std::int64_t context = 0) {
+    Degrees degrees = own_degrees_;
+    if (context > 0) degrees.context = context;
+    std::vector<std::int64_t> tensors{degrees.tensor};
+    const std::int64_t node = machine_for(question_, deck_).ranks_per_node;
+    for (const std::int64_t degree : others_of("mesh.tensor", std::min<std::int64_t>(node, question_.ranks)))
+      tensors.push_back(degree);
+    for (const std::int64_t tensor : tensors) {
+      degrees.tensor = tensor;
+      if (question_.ranks % (tensor * degrees.context) != 0) continue;
+      take(degrees);
+      strategies(besides);
+    }
+  }
+
+  std::vector<std::string> mesh(std::int64_t replicate, std::int64_t shard, std::int64_t micro) const {
+    std::vector<std::string> keys{fmt::format("mesh.replicate={}", replicate),
+                                  fmt::format("mesh.shard={}", shard)};
+    if (degrees_.tensor != own_degrees_.tensor) {
+      keys.push_back(fmt::format("mesh.tensor={}", degrees_.tensor));
+      if (deck_.tensor.sequence_parallel) keys.emplace_back("tensor.overlap=true");
+    }
+    if (degrees_.context != own_degrees_.context)
+      keys.push_back(fmt::format("mesh.context={}", degrees_.context));
+    keys.push_back(fmt::format("batch.micro={}", micro));
+    return keys;
   }
 
   void strategies(const std::vector<std::string>& besides) {
@@ -73,7 +117,8 @@ class SettingSearch {
 
   /// From the most sharded mesh to the least; once nothing fits, less sharding does not either.
   void strategy(const std::string& name, const std::vector<std::string>& besides) {
-    const std::int64_t least = name == "NO_SHARD" ? data_ranks_ : shards_of_context_ ? 1 : 2;
+    const bool copies = degrees_.tensor == own_degrees_.tensor;  // of a shared layer they are not tried
+    const std::int64_t least = name == "NO_SHARD" || !copies ? data_ranks_ : shards_of_context_ ? 1 : 2;
     for (std::int64_t shard = data_ranks_; shard >= least; --shard)
       if (data_ranks_ % shard == 0 && recomputations(name, besides, shard) == Outcome::too_large) return;
   }
@@ -103,7 +148,7 @@ class SettingSearch {
       Setting setting{.overrides = keys, .cost = {}};
       for (const std::string& text : mesh(data_ranks_ / shard, shard, micro))
         setting.overrides.push_back(text);
-      Trial trial = try_fit(question_, setting.overrides, {.detail = Detail::step});
+      Trial trial = try_fit(question_, setting.overrides, {.detail = Detail::step, .proven = false});
       if (!trial.legal) continue;
       ++result_.tried;
       watch_.say(fmt::format("{} settings tried, {} fit", result_.tried, result_.best.size()));
@@ -125,6 +170,7 @@ class SettingSearch {
   const Question& question_;
   const Watch& watch_;
   config::Deck deck_, own_;  ///< own_: resolved for the ranks
+  Degrees own_degrees_, degrees_;
   std::int64_t data_ranks_ = 1;
   bool shards_of_context_ = false;  ///< state is cut over the context axis too
   Search result_;

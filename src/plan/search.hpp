@@ -26,10 +26,11 @@ struct Search {
   std::vector<std::string> least_overrides() const;
 };
 
-/// Strategy x (replicate, shard) x batch.micro x recompute.mode, on the question's ranks; the other axes and
-/// all other keys stay as the deck has them, but for sharding.overlap_reduce, which is given up where nothing
-/// else fits. Relies on more micro-batch or less sharding never needing less
-/// memory.
+/// Strategy x (replicate, shard) x batch.micro x recompute.mode, on the question's ranks, with mesh.tensor as
+/// the deck has it or, where that is 1, also with 2, 4, ... ranks of a node and
+/// tensor.overlap; where none of these fits with
+/// mesh.context at 2, 4, ..., and last without sharding.overlap_reduce. All other keys stay as the deck has
+/// them. Relies on more micro-batch or less sharding never needing less memory.
 Search search_for(const Question& question, const Watch& watch, std::size_t most = 8);
 
 }  // namespace ztrain::plan

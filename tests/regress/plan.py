@@ -218,7 +218,7 @@ class Plan(zt.Case):
         self.assertEqual((search["least_ranks"], search["least_ranks_overrides"]), (12, []))
 
     def test_where_no_setting_fits_the_remedies_of_a_plan_are_told(self):
-        words = [SMOKE, "--ranks", 4, "--beside", 0, "--fit"]
+        words = [SMOKE, "--ranks", 4, "--beside", 0, "--mesh.tensor=1", "--mesh.context=1", "--fit"]
         needed = json.loads(self.plan(*words, "--json"))["verdict"]["device_needed"]
         text, plan = self.both(*words, "--device-memory", 0.85 * needed / 1e9)
         self.assertEqual(plan["search"]["best"], [])

@@ -325,7 +325,7 @@ TEST_F(Decks, ReductionsAreNotOverlappedWhereNothingElseFits) {
   serial.emplace_back("sharding.overlap_reduce=false");
   const double overlapped = held(cost_of(question(4), least)), bytes = held(cost_of(question(4), serial));
   ASSERT_LT(bytes, overlapped);
-  const Search s = search_for(question(4, bytes + 1), Watch(60));
+  const Search s = search_for(question(4, bytes + 1, {"mesh.tensor=1", "mesh.context=1"}), Watch(60));
   ASSERT_FALSE(s.best.empty());
   for (const Setting& x : s.best)
     EXPECT_EQ(x.overrides[4], "sharding.overlap_reduce=false") << command_line(x.overrides);

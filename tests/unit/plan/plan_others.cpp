@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "plan/report.hpp"
+#include "plan/search.hpp"
 #include "tests/support/plan_decks.hpp"
 
 namespace ztrain::plan::plan_others_test {
@@ -57,6 +59,33 @@ TEST_F(Decks, OverlapIsToldOfWhereItMatters) {
     const Question none = question(4, 0, overrides);
     EXPECT_FALSE(cost_with_other_overlap(none, cost_of(none)).has_value());
   }
+}
+
+bool names(const Setting& x, const std::string& key) {
+  return std::ranges::any_of(x.overrides, [&](const std::string& text) { return text.starts_with(key); });
+}
+
+TEST_F(Decks, SearchTriesDegreesThatTheDeckLeavesOpen) {
+  const Search open = search_for(question(4), Watch(60), 1000);
+  const auto shared = [](const Setting& x) { return names(x, "mesh.tensor="); };
+  EXPECT_TRUE(std::ranges::any_of(open.best, shared));
+  for (const Setting& x : open.best) {
+    EXPECT_EQ(names(x, "tensor.overlap=true"), shared(x));
+    EXPECT_FALSE(names(x, "mesh.context="));
+  }
+  const Search given = search_for(question(4, 0, {"mesh.tensor=1"}), Watch(60), 1000);
+  EXPECT_FALSE(given.best.empty());
+  EXPECT_TRUE(std::ranges::none_of(given.best, shared));
+}
+
+/// Sequences are split where whole ones fit nowhere.
+TEST_F(Decks, SearchSplitsSequencesWhereNothingElseFits) {
+  const std::vector<std::string> split{"sharding.strategy=FULL_SHARD", "batch.micro=1", "recompute.mode=full",
+                                       "mesh.shard=1", "mesh.context=4"};
+  const double bytes = held(cost_of(question(4, 0, {"mesh.tensor=1"}), split));
+  const Search s = search_for(question(4, bytes + 1, {"mesh.tensor=1"}), Watch(60), 1000);
+  ASSERT_FALSE(s.best.empty());
+  for (const Setting& x : s.best) EXPECT_TRUE(names(x, "mesh.context=")) << x.overrides.back();
 }
 
 /// Proofs change nothing that is looked at.
