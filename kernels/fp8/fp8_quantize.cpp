@@ -100,6 +100,44 @@ void encode_tiles(Exec& exec, const Fp8Target<Code>& target, const Fp8Found& fou
   }
 }
 
+/// What the parts of an array are joined into.
+struct LargestOfFound {
+  Fp8Found found;
+  float* largest;
+  template <class L>
+  KOKKOS_INLINE_FUNCTION void operator()(const L& lanes, std::int64_t) const {
+    const float* from = found.largest;
+    const auto bits = lanes.template maximum<std::uint32_t>(
+        found.count, 0,
+        [=](std::int64_t begin, std::int64_t n) { return largest_of_found(from + begin, n); });
+    lanes.once([&] { *largest = std::bit_cast<float>(bits); });
+  }
+};
+
+template <bool scaled, class L>
+KOKKOS_INLINE_FUNCTION std::uint32_t largest_of_row(const L& lanes, const bf16* from, const float* by,
+                                                    std::int64_t cols) {
+  return lanes.template maximum<std::uint32_t>(cols, 0, [=](std::int64_t begin, std::int64_t n) {
+    if constexpr (scaled) {
+      return largest_scaled(from + begin, by + begin, n);
+    } else {
+      return largest_of(from + begin, n);
+    }
+  });
+}
+
+template <bool scaled>
+struct LargestOfRow {
+  Matrix<const bf16> x;
+  const float* columns;
+  float* largest;
+  template <class L>
+  KOKKOS_INLINE_FUNCTION void operator()(const L& lanes, std::int64_t row) const {
+    const auto bits = largest_of_row<scaled>(lanes, x.data + row * x.cols, columns, x.cols);
+    lanes.once([&] { largest[row] = std::bit_cast<float>(bits); });
+  }
+};
+
 /// The second reading of a row finds it in a cache.
 template <class Code, bool scaled>
 struct QuantizeRow {
@@ -107,19 +145,21 @@ struct QuantizeRow {
   const float* columns;
   Code* codes;
   float* scales;
+  Fp8Found found;  ///< [parts, rows], or nothing
   template <class L>
   KOKKOS_INLINE_FUNCTION void operator()(const L& lanes, std::int64_t row) const {
     const bf16* from = x.data + row * x.cols;
     const float* by = columns;
     Code* to = codes + row * x.cols;
-    const auto bits =
-        lanes.template maximum<std::uint32_t>(x.cols, 0, [=](std::int64_t begin, std::int64_t n) {
-          if constexpr (scaled) {
-            return largest_scaled(from + begin, by + begin, n);
-          } else {
-            return largest_of(from + begin, n);
-          }
-        });
+    std::uint32_t bits = 0;
+    if (found.count == 0) {
+      bits = largest_of_row<scaled>(lanes, from, by, x.cols);
+    } else {
+      for (std::int64_t i = row; i < found.count; i += x.rows) {
+        const std::uint32_t other = magnitude_bits(found.largest[i]);
+        bits = other > bits ? other : bits;
+      }
+    }
     const float scale = fp8_scale<Code>(bits), factor = inverse_scale(scale);
     lanes.once([&] { scales[row] = scale; });
     lanes.each(x.cols, [=](std::int64_t begin, std::int64_t n) {
@@ -131,6 +171,12 @@ struct QuantizeRow {
     });
   }
 };
+
+Vector<const float> largest_of_parts(Exec& exec, Matrix<const bf16> x, float* partials) {
+  const std::int64_t count = x.rows * x.cols, part = fp8_part(count), parts = ceil_div(count, part);
+  for_wide_rows(exec, parts, part, LargestOfPart{x.data, count, part, partials});
+  return {partials, parts};
+}
 
 template <class Code>
 void check(Matrix<const bf16> x, Matrix<Code> codes) {
@@ -167,32 +213,50 @@ struct TransposeBlocks {
 }  // namespace
 
 template <class Code>
-void fp8_quantize_tensor(Exec& exec, Matrix<const bf16> x, Matrix<Code> codes, std::uint8_t* transposed,
-                         float* scale, float* partials) {
+void fp8_quantize_tensor_by(Exec& exec, Matrix<const bf16> x, Matrix<Code> codes, std::uint8_t* transposed,
+                            float* scale, Vector<const float> found) {
   check(x, codes);
   REQUIRE(!transposed || (x.rows % fp8_granule == 0 && on_words(transposed)),
           "fp8 quantisation: {} rows are transposed; they must be a multiple of {}, and the result begin on "
           "one of {} bytes",
           x.rows, fp8_granule, sizeof(PackWords));
-  const std::int64_t count = x.rows * x.cols, part = fp8_part(count), parts = ceil_div(count, part);
-  for_wide_rows(exec, parts, part, LargestOfPart{x.data, count, part, partials});
   const Fp8Target<Code> target{x.data, x.rows, x.cols, codes.data, transposed};
   if (transposed)
-    encode_tiles<Code, true>(exec, target, {partials, parts}, scale);
+    encode_tiles<Code, true>(exec, target, {found.data, found.count}, scale);
   else
-    encode_tiles<Code, false>(exec, target, {partials, parts}, scale);
+    encode_tiles<Code, false>(exec, target, {found.data, found.count}, scale);
+}
+
+template <class Code>
+void fp8_quantize_tensor(Exec& exec, Matrix<const bf16> x, Matrix<Code> codes, std::uint8_t* transposed,
+                         float* scale, float* partials) {
+  fp8_quantize_tensor_by(exec, x, codes, transposed, scale, largest_of_parts(exec, x, partials));
+}
+
+void fp8_largest_of_tensor(Exec& exec, Matrix<const bf16> x, float* largest, float* partials) {
+  const Vector<const float> parts = largest_of_parts(exec, x, partials);
+  for_wide_rows(exec, 1, parts.count, LargestOfFound{{parts.data, parts.count}, largest});
+}
+
+void fp8_largest_of_rows(Exec& exec, Matrix<const bf16> x, const float* columns, float* largest) {
+  if (columns) {
+    for_wide_rows(exec, x.rows, x.cols, LargestOfRow<true>{x, columns, largest});
+  } else {
+    for_wide_rows(exec, x.rows, x.cols, LargestOfRow<false>{x, columns, largest});
+  }
 }
 
 template <class Code>
 void fp8_quantize_rows(Exec& exec, Matrix<const bf16> x, const float* columns, Matrix<Code> codes,
-                       float* scales) {
+                       float* scales, Vector<const float> found) {
   check(x, codes);
   REQUIRE(on_words(columns), "fp8 quantisation: factors of columns must begin on a multiple of {} bytes",
           sizeof(PackWords));
+  const Fp8Found parts{found.data, found.count};
   if (columns) {
-    for_wide_rows(exec, x.rows, x.cols, QuantizeRow<Code, true>{x, columns, codes.data, scales});
+    for_wide_rows(exec, x.rows, x.cols, QuantizeRow<Code, true>{x, columns, codes.data, scales, parts});
   } else {
-    for_wide_rows(exec, x.rows, x.cols, QuantizeRow<Code, false>{x, columns, codes.data, scales});
+    for_wide_rows(exec, x.rows, x.cols, QuantizeRow<Code, false>{x, columns, codes.data, scales, parts});
   }
 }
 
@@ -208,7 +272,10 @@ void fp8_transpose(Exec& exec, Matrix<const std::uint8_t> from, std::uint8_t* to
 
 #define ZTRAIN_FP8_QUANTIZE(Code)                                                                            \
   template void fp8_quantize_tensor(Exec&, Matrix<const bf16>, Matrix<Code>, std::uint8_t*, float*, float*); \
-  template void fp8_quantize_rows(Exec&, Matrix<const bf16>, const float*, Matrix<Code>, float*);
+  template void fp8_quantize_tensor_by(Exec&, Matrix<const bf16>, Matrix<Code>, std::uint8_t*, float*,       \
+                                       Vector<const float>);                                                 \
+  template void fp8_quantize_rows(Exec&, Matrix<const bf16>, const float*, Matrix<Code>, float*,             \
+                                  Vector<const float>);
 ZTRAIN_FP8_QUANTIZE(f8e4m3)
 ZTRAIN_FP8_QUANTIZE(f8e5m2)
 #undef ZTRAIN_FP8_QUANTIZE

@@ -117,8 +117,10 @@ struct ScaleOfRows {
     for (std::int64_t shard = begin / at.shard; shard <= last; ++shard) {
       const std::int64_t slot =
           shard == home ? at.first + row : row - (shard * at.shard - at.weight_begin) / at.row;
-      const std::uint32_t bits = magnitude_bits(at.slots[shard * at.stride + slot]);
-      largest = bits > largest ? bits : largest;
+      for (std::int64_t part = at.first_part; part < at.first_part + at.parts_read; ++part) {
+        const std::uint32_t bits = magnitude_bits(at.slots[(shard * at.parts + part) * at.stride + slot]);
+        largest = bits > largest ? bits : largest;
+      }
     }
     entry.scales[row] = fp8_scale<f8e4m3>(largest);
   }

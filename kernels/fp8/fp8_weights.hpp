@@ -55,6 +55,9 @@ struct Fp8Slots {
   std::int64_t weight_begin = 0;  ///< in the unit's flat range
   std::int64_t row = 0;
   std::int64_t shard = 0;  ///< elements
+  /// Behind one another in each shard: those of so many parts of the weight that lie alike, of which
+  /// parts_read from first_part on have scales in common.
+  std::int64_t parts = 1, first_part = 0, parts_read = 1;
 };
 
 /// scales[rows], of all rows of the weight.

@@ -8,8 +8,6 @@
 namespace ztrain::model {
 namespace {
 
-constexpr std::int64_t granule = 16;
-
 class Fp8 {
  public:
   Fp8(Graph& graph, bool rowwise) : graph_(graph), rowwise_(rowwise) {
@@ -39,7 +37,7 @@ class Fp8 {
     if (weight.parameter < 0 || readers_[static_cast<std::size_t>(node.inputs[Linear::weight])] > 1)
       return false;
     const Parameter& p = graph_.parameters[static_cast<std::size_t>(weight.parameter)];
-    return !p.adapter && p.slice.whole() && weight.shape[0] % granule == 0 && weight.shape[1] % granule == 0;
+    return !p.adapter && weight.shape[0] % fp8_multiple == 0 && weight.shape[1] % fp8_multiple == 0;
   }
 
   void change(Node& layer) {
@@ -61,10 +59,10 @@ class Fp8 {
     const Value input = graph_.value(x);
     REQUIRE(input.dtype == DType::bf16, "precision.fp8: '{}' is {}; products with 8-bit floats need bf16",
             input.name, name_of(input.dtype));
-    REQUIRE(input.shape[0] % granule == 0,
+    REQUIRE(input.shape[0] % fp8_multiple == 0,
             "precision.fp8: a micro-batch of {} tokens is not a multiple of {}: change batch.micro or "
             "data.sequence",
-            input.shape[0], granule);
+            input.shape[0], fp8_multiple);
     const Shape scales{rowwise_ ? input.shape[0] : 1};
     it->second = {value({input.name + ".codes", DType::f8e4m3, input.shape}),
                   value({input.name + ".scales", DType::f32, scales})};
@@ -86,7 +84,7 @@ class Fp8 {
     w.dtype = DType::f8e4m3;
     Parameter& p = graph_.parameters[static_cast<std::size_t>(w.parameter)];
     const Shape shape{rowwise_ ? w.shape[0] : 1};
-    return p.scales = value({"scales." + p.name, DType::f32, shape, Role::state});
+    return p.scales = value({scales_name(p.name), DType::f32, shape, Role::state});
   }
 
   ValueId value(Value v) {
@@ -107,7 +105,7 @@ void use_fp8(Graph& graph, const std::string& scaling) {
   if (scaling == "none") return;
   REQUIRE(Fp8(graph, scaling == "rowwise").run() > 0,
           "precision.fp8 = \"{}\": no linear layer of the model has sizes that are multiples of {}", scaling,
-          granule);
+          fp8_multiple);
 }
 
 }  // namespace ztrain::model

@@ -4,16 +4,20 @@
 // parameter of type e4m3 from here on: its codes are made where it is kept (program/passes/weight_codes.hpp)
 // and gathered as bytes.
 
+#include <cstdint>
 #include <string>
 
 #include "model/graph.hpp"
 
 namespace ztrain::model {
 
+/// What sizes and tokens are multiples of, as the products on GPUs ask.
+inline constexpr std::int64_t fp8_multiple = 16;
+
 /// scaling: "none" leaves the graph alone; "tensorwise" and "rowwise" are one scale per operand or per row of
-/// it. Left as they are: the head, adapters, layers cut over the tensor axis, weights that several ops read,
-/// and layers whose sizes are not multiples of 16, which the products on GPUs ask for. Throws Error where no
-/// layer is left, or tokens are not a multiple of 16.
+/// it. Left as they are: the head, adapters, weights that several ops read, and layers whose sizes are not
+/// multiples of 16, which the products on GPUs ask for. Throws Error where no layer is left, or tokens are
+/// not a multiple of 16.
 void use_fp8(Graph& graph, const std::string& scaling);
 
 }  // namespace ztrain::model

@@ -46,6 +46,11 @@ struct Rows {
   std::int64_t begin = 0, end = 0;
 };
 
+/// Of the state that is the scales of a parameter's codes.
+inline std::string scales_name(const std::string& parameter) {
+  return "scales." + parameter;
+}
+
 struct Parameter {
   std::string name;  ///< Hugging Face name
   Shape shape;       ///< logical, whole

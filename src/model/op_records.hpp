@@ -315,22 +315,30 @@ struct HeadLoss : NoConstants {
 /// Every op whose scales may be by row: of codes.
 struct Quantization {
   bool rowwise = false;
-  static constexpr auto fields() { return std::tuple{Given{"rowwise", &Quantization::rowwise}}; }
+  /// Of a node: bits of the AxisSet over whose ranks' parts a scale goes; of linear_fp8: its gradient's.
+  std::int64_t axes = 0;
+  /// Of an op: of so many ranks the largest magnitudes are the last input; 0: it finds its own.
+  std::int64_t found = 0;
+  static constexpr auto fields() {
+    using Q = Quantization;
+    return std::tuple{Given{"rowwise", &Q::rowwise}, Unusual{"axes", &Q::axes}, Unusual{"found", &Q::found}};
+  }
 };
-/// x [T, k], (columns [k], which x is multiplied by) -> codes [T, k], scales [1 or T], (workspace where
-/// there is one scale).
+/// x [T, k], (columns [k], which x is multiplied by), (found [ranks * 1 or T]) -> codes [T, k], scales [1 or
+/// T], (workspace where there is one scale, which is not found).
 struct Fp8Quantize : Quantization {
   static constexpr std::string_view op = "fp8_quantize";
   enum In : std::size_t { x, columns };
   enum Out : std::size_t { codes, scales, workspace };
-  static constexpr Count reads{1, 2}, writes{2, 3};
+  static constexpr Count reads{1, 3}, writes{2, 3};
 };
-/// x [T, k] -> codes [T, k], scales [1], transposed codes [k, T], workspace. rowwise is false.
+/// x [T, k], (found [ranks]) -> codes [T, k], scales [1], transposed codes [k, T], (workspace). rowwise is
+/// false.
 struct Fp8QuantizeBoth : Quantization {
   static constexpr std::string_view op = "fp8_quantize_both";
   enum In : std::size_t { x };
   enum Out : std::size_t { codes, scales, transposed, workspace };
-  static constexpr Count reads = 1, writes = 4;
+  static constexpr Count reads{1, 2}, writes{3, 4};
 };
 /// x [T, k] codes, x_scales, weight [n, k] codes, weight_scales, (bias [n]) -> y [T, n], workspace.
 struct LinearFp8 : Quantization {
@@ -338,6 +346,10 @@ struct LinearFp8 : Quantization {
   enum In : std::size_t { x, x_scales, weight, weight_scales, bias };
   enum Out : std::size_t { y, workspace };
   static constexpr Count reads{4, 5}, writes = 2;
+  std::int64_t adds_bias = -1;  ///< as Linear's
+  static constexpr auto fields() {
+    return std::tuple_cat(Quantization::fields(), std::tuple{Unusual{"adds_bias", &LinearFp8::adds_bias}});
+  }
 };
 
 }  // namespace ztrain

@@ -1,5 +1,7 @@
 #include "plan/setup.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -7,6 +9,7 @@
 #include "config/recompute_pieces.hpp"
 #include "config/validate/validate.hpp"
 #include "model/family.hpp"
+#include "model/fp8.hpp"
 #include "program/jobs/pass_list.hpp"
 #include "program/passes/place.hpp"
 
@@ -89,14 +92,44 @@ void require_context_support(const config::Deck& deck) {
       "{}: context.method = \"ulysses\" needs heads of attention ({}) and of keys ({}) that mesh.context x "
       "mesh.tensor ({}) divides; set it to \"ring\" or \"gather\"",
       config::source_of(deck, "context.method"), m.num_attention_heads, m.num_key_value_heads, shares);
-  REQUIRE(deck.precision.fp8 == "none", "{} does not go with precision.fp8 = \"{}\" yet; set it to \"none\"",
-          at, deck.precision.fp8);
   const std::int64_t tokens = deck.batch.micro * deck.data.sequence;
+  REQUIRE(deck.precision.fp8 == "none" || tokens % (deck.mesh.context * model::fp8_multiple) == 0,
+          "{} cuts the {} tokens of a micro-batch (batch.micro {} x data.sequence {}) into parts that are no "
+          "multiples of {}, which precision.fp8 = \"{}\" needs: change one of these",
+          at, tokens, deck.batch.micro, deck.data.sequence, model::fp8_multiple, deck.precision.fp8);
   REQUIRE(deck.lora.rank == 0 || deck.lora.dropout == 0 || tokens_of(deck) == tokens,
           "{} does not divide the {} tokens of a micro-batch (batch.micro {} x data.sequence {}){}, which "
           "lora.dropout = {} needs: change one of these, or set lora.dropout = 0",
           at, tokens, deck.batch.micro, deck.data.sequence,
           deck.context.method == "ring" ? " into two parts for each rank" : "", deck.lora.dropout);
+}
+
+/// Whether products of codes can be cut into so many parts: into equal ones, so that ranks agree where a
+/// weight's scales lie, and of sizes that such products take.
+bool codes_divide(const config::Deck& deck, std::int64_t ranks) {
+  const config::Model& m = deck.model;
+  const auto coded = [](std::int64_t size) { return size % model::fp8_multiple == 0; };
+  const auto divides = [&](std::int64_t items, std::int64_t size) {
+    return !coded(items * size) || (items % ranks == 0 && coded(items / ranks * size));
+  };
+  const bool shared = ranks > m.num_key_value_heads;  // heads of keys
+  const bool keys =
+      !coded(m.num_key_value_heads * m.head_dim) || (deck.precision.fp8 == "tensorwise" && coded(m.head_dim));
+  return divides(m.num_attention_heads, m.head_dim) && divides(m.intermediate_size, 1) &&
+         (shared ? ranks % m.num_key_value_heads == 0 && keys : divides(m.num_key_value_heads, m.head_dim));
+}
+
+void require_equal_parts(const config::Deck& deck, const std::string& at) {
+  std::vector<std::int64_t> legal;
+  for (std::int64_t ranks = 1; ranks <= model::most_tensor_ranks(deck.model); ++ranks)
+    if (codes_divide(deck, ranks)) legal.push_back(ranks);
+  const bool rowwise = deck.precision.fp8 == "rowwise" && deck.mesh.tensor > deck.model.num_key_value_heads;
+  REQUIRE(
+      std::ranges::count(legal, deck.mesh.tensor) > 0,
+      "{}: precision.fp8 = \"{}\" needs heads and columns of the feed-forward in equal parts whose sizes are "
+      "multiples of {}{}; legal for this model: {}",
+      at, deck.precision.fp8, model::fp8_multiple, rowwise ? ", and no more ranks than heads of keys" : "",
+      fmt::join(legal, ", "));
 }
 
 /// What cannot be computed over mesh.tensor: told before the first step.
@@ -108,8 +141,7 @@ void require_tensor_support(const config::Deck& deck) {
           "{}: each rank needs a head of attention (the model has {}), a column of the feed-forward "
           "(model.intermediate_size = {}) and a word (model.vocab_size = {}): legal are 1 to {}",
           at, m.num_attention_heads, m.intermediate_size, m.vocab_size, model::most_tensor_ranks(m));
-  REQUIRE(deck.precision.fp8 == "none", "{} does not go with precision.fp8 = \"{}\" yet; set it to \"none\"",
-          at, deck.precision.fp8);
+  if (deck.precision.fp8 != "none") require_equal_parts(deck, at);
   REQUIRE(!deck.tensor.overlap || deck.tensor.sequence_parallel,
           "{}: tensor.overlap = true cuts what tokens that are split over mesh.tensor send: set "
           "tensor.sequence_parallel = true, or tensor.overlap = false",

@@ -72,9 +72,10 @@ class TensorParallel(zt.Case):
         self.assert_refused(zt.run(0, ["check", self.deck, *words]), *patterns)  # which knows no ranks
 
     def test_what_does_not_go_together_is_said(self):
-        self.refuse(2, mesh(1, 2, **{"precision.preset": "bf16", "precision.fp8": "tensorwise"}), "does not go with precision.fp8")
         parts = {"tensor.overlap": True, "tensor.sequence_parallel": False}
         self.refuse(2, mesh(1, 2, **parts), "tensor.overlap = true cuts what tokens that are split over mesh.tensor send")
+        codes = {"precision.preset": "bf16", "precision.fp8": "rowwise", "model.head_dim": 16, "model.intermediate_size": 96}
+        self.refuse(2, mesh(1, 2, **codes), r'mesh\.tensor = 2: precision\.fp8 = "rowwise" needs heads .* legal for this model: 1, 3$')
         self.refuse(2, mesh(1, 2, **{"data.sequence": 31}), r"mesh\.tensor = 2 does not divide the 31 tokens of a micro-batch")
         self.refuse(
             2,

@@ -224,14 +224,14 @@ inline Factor models() {
 inline void dims_of_fp8(config::Model& m) {
   m.hidden_size = 32;
   m.intermediate_size = 64;
-  if (m.head_dim == 6) m.head_dim = 8;  // else queries and the output stay in bf16
+  if (m.head_dim < 10) m.head_dim = 16;  // else queries and the output stay in bf16
 }
 
-/// 8-bit products, of the rows whose parameters are bf16 and whose ranks have whole layers and sequences.
+/// 8-bit products, of the rows whose parameters are bf16 and whose ranks have 16 tokens.
 inline Factor products() {
   const auto scaling = [](const char* name) {
     return [=](JobSpec& s) {
-      if (s.precision.parameters != DType::bf16 || s.mesh[Axis::tensor] * s.mesh[Axis::context] > 1) return;
+      if (s.precision.parameters != DType::bf16 || s.mesh[Axis::context] > 1) return;
       s.graph_passes.push_back([=](model::Graph& graph, const Coordinate&) { model::use_fp8(graph, name); });
     };
   };

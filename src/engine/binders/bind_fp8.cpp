@@ -24,19 +24,42 @@ Bound quantize(const Binding& b) {
   const auto codes = out_matrix<Code>(b, Fp8Quantize::codes);
   float* const scales = b.output<float>(Fp8Quantize::scales);
   const bool both = b.op.type == Fp8QuantizeBoth::op;
-  if (!b.record<Quantization>().rowwise)
-    return {[&exec = b.exec, x, codes,
-             transposed = both ? b.output<std::uint8_t>(Fp8QuantizeBoth::transposed) : nullptr, scales,
-             partials = b.output<float>(both ? std::size_t{Fp8QuantizeBoth::workspace}
-                                             : std::size_t{Fp8Quantize::workspace})] {
-              kernels::fp8_quantize_tensor<Code>(exec, x, codes, transposed, scales, partials);
+  std::uint8_t* const transposed = both ? b.output<std::uint8_t>(Fp8QuantizeBoth::transposed) : nullptr;
+  const auto record = b.record<Quantization>();
+  const std::size_t own = b.op.inputs.size() - (record.found > 0 ? 1 : 0);
+  const Vector<const float> found = record.found > 0 ? in_vector<float>(b, own) : Vector<const float>{};
+  if (record.rowwise) {
+    const float* const columns = own > Fp8Quantize::columns ? b.input<float>(Fp8Quantize::columns) : nullptr;
+    return {[&exec = b.exec, x, columns, codes, scales, found] {
+              kernels::fp8_quantize_rows<Code>(exec, x, columns, codes, scales, found);
             },
             nullptr};
-  const float* const columns =
-      b.op.inputs.size() > Fp8Quantize::columns ? b.input<float>(Fp8Quantize::columns) : nullptr;
-  return {[&exec = b.exec, x, columns, codes, scales] {
-            kernels::fp8_quantize_rows<Code>(exec, x, columns, codes, scales);
+  }
+  if (record.found > 0)
+    return {[&exec = b.exec, x, codes, transposed, scales, found] {
+              kernels::fp8_quantize_tensor_by<Code>(exec, x, codes, transposed, scales, found);
+            },
+            nullptr};
+  return {[&exec = b.exec, x, codes, transposed, scales,
+           partials = b.output<float>(both ? std::size_t{Fp8QuantizeBoth::workspace}
+                                           : std::size_t{Fp8Quantize::workspace})] {
+            kernels::fp8_quantize_tensor<Code>(exec, x, codes, transposed, scales, partials);
           },
+          nullptr};
+}
+
+Bound bind_fp8_magnitudes(const Binding& b) {
+  require_aligned(b);
+  using Op = program::Fp8Magnitudes;
+  const auto x = in_matrix<bf16>(b, Op::x);
+  float* const largest = b.output<float>(Op::largest);
+  if (!b.record<Op>().rowwise)
+    return {[&exec = b.exec, x, largest, partials = b.output<float>(Op::workspace)] {
+              kernels::fp8_largest_of_tensor(exec, x, largest, partials);
+            },
+            nullptr};
+  const float* const columns = b.op.inputs.size() > Op::columns ? b.input<float>(Op::columns) : nullptr;
+  return {[&exec = b.exec, x, columns, largest] { kernels::fp8_largest_of_rows(exec, x, columns, largest); },
           nullptr};
 }
 
@@ -90,8 +113,9 @@ Bound bind_fp8_transpose(const Binding& b) {
 }
 
 Bound bind_linear_fp8(const Binding& b) {
-  return fp8_product(b, b.record<LinearFp8>().rowwise,
-                     b.op.inputs.size() > LinearFp8::bias ? b.input<std::byte>(LinearFp8::bias) : nullptr);
+  const auto record = b.record<LinearFp8>();
+  const bool adds = b.op.inputs.size() > LinearFp8::bias && record.adds_bias != 0;
+  return fp8_product(b, record.rowwise, adds ? b.input<std::byte>(LinearFp8::bias) : nullptr);
 }
 
 Bound bind_linear_fp8_gradient(const Binding& b) {
@@ -111,9 +135,9 @@ Bound bind_fp8_scales(const Binding& b) {
   using Op = program::Fp8Scales;
   std::vector<kernels::Fp8Scaling> weights;
   for (const program::ScaledWeight& w : b.record<Op>().weights)
-    weights.push_back(
-        {{b.input<float>(Op::slots) + w.first_slot, w.slots_per_shard, w.slot, w.begin, w.row, w.shard},
-         out_vector<float>(b, weights.size())});
+    weights.push_back({{b.input<float>(Op::slots) + w.first_slot, w.slots_per_shard, w.slot, w.begin, w.row,
+                        w.shard, w.parts, w.first_part, w.parts_read},
+                       out_vector<float>(b, weights.size())});
   return prepared(b, kernels::make_fp8_scales(weights));
 }
 
@@ -133,6 +157,7 @@ std::span<const KernelRow> fp8_kernels() {
   static constexpr KernelRow rows[] = {
       {Fp8Quantize::op, bind_fp8_quantize},
       {Fp8QuantizeBoth::op, bind_fp8_quantize},
+      {program::Fp8Magnitudes::op, bind_fp8_magnitudes},
       {program::Fp8Transpose::op, bind_fp8_transpose},
       {LinearFp8::op, bind_linear_fp8},
       {program::LinearFp8GradInput::op, bind_linear_fp8_gradient},

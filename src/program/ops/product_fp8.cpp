@@ -9,14 +9,52 @@
 // own: it stays in bf16, from what was not quantised (torchtitan's and torchao's recipe "rowwise_with_gw_hp"
 // does the same).
 
+#include <fmt/format.h>
+
 #include "base/error.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
 #include "program/ops/op_type.hpp"
+#include "program/ops/step_ops.hpp"
 #include "program/ops/step_records.hpp"
 #include "program/passes/tape.hpp"
 
 namespace ztrain::program {
 namespace {
+
+/// A quantisation whose scales go over the parts of all ranks of its axes, which tell each other their
+/// largest magnitudes: one for each scale.
+template <class Record>
+void emit_quantize(Program& p, const std::string& name, Record record, Operands operands) {
+  const AxisSet axes = AxisSet::from_bits(static_cast<std::uint32_t>(record.axes));
+  const std::int64_t ranks = p.mesh.size(axes);
+  record.axes = 0;
+  if (ranks > 1) {
+    const std::int64_t scales = elements(p.tensor(operands.outputs[Record::scales]).shape);
+    Tensor own, all;
+    own.name = fmt::format("largest.{}.{}", name, operands.action.micro);
+    own.shape = {scales};
+    all.name = own.name + ".gathered";
+    all.shape = {ranks * scales};
+    const TensorId from = p.add(std::move(own)), to = p.add(std::move(all));
+    Op& op = add_op(p, Fp8Magnitudes{{.rowwise = record.rowwise}}, name);
+    op.inputs = operands.inputs;
+    op.outputs = {from};
+    op.action = operands.action;
+    emit_all_gather(p, name, from, to, axes, operands.action);
+    move_to_exchange(p);
+    operands.inputs.push_back(to);
+    record.found = ranks;
+  }
+  Op& op = add_op(p, record, name);
+  op.inputs = std::move(operands.inputs);
+  op.outputs = std::move(operands.outputs);
+  op.action = operands.action;
+}
+
+template <class Record>
+void quantize_forward(Program& p, const Operands& operands, const model::Node& n) {
+  emit_quantize(p, n.name, record_of<Record>(n.attributes), operands);
+}
 
 struct Coded {
   TensorId codes = no_tensor, scales = no_tensor;
@@ -24,21 +62,23 @@ struct Coded {
 };
 
 /// dy, coded by token, of dy times factors of its columns.
-Coded quantised_rows(Tape& t, const std::string& name, TensorId dy, TensorId columns) {
+Coded quantised_rows(Tape& t, const std::string& name, std::int64_t axes, TensorId dy, TensorId columns) {
   const Shape shape = t.info(dy).shape;
   const Coded coded{t.temporary("grad.codes." + name, DType::f8e5m2, shape),
                     t.temporary("grad.scales." + name, DType::f32, {shape[0]})};
-  t.emit(Fp8Quantize{{.rowwise = true}}, name, {dy, columns}, {coded.codes, coded.scales});
+  emit_quantize(t.program(), name, Fp8Quantize{{.rowwise = true, .axes = axes}},
+                {{dy, columns}, {coded.codes, coded.scales}, t.action()});
   return coded;
 }
 
 /// dy, coded with one scale, both ways round: drop_dead_ops leaves out the transpose where nothing reads it.
-Coded quantised_whole(Tape& t, const std::string& name, TensorId dy) {
+Coded quantised_whole(Tape& t, const std::string& name, std::int64_t axes, TensorId dy) {
   const Shape shape = t.info(dy).shape;
   const Coded coded{t.temporary("grad.codes." + name, DType::f8e5m2, shape),
                     t.temporary("grad.scales." + name, DType::f32, {1}),
                     t.temporary("grad.transposed." + name, DType::f8e5m2, {shape[1], shape[0]})};
-  t.emit(Fp8QuantizeBoth{}, name, {dy}, {coded.codes, coded.scales, coded.transposed});
+  emit_quantize(t.program(), name, Fp8QuantizeBoth{{.axes = axes}},
+                {{dy}, {coded.codes, coded.scales, coded.transposed}, t.action()});
   return coded;
 }
 
@@ -84,14 +124,14 @@ void weight_gradient(Tape& t, const model::Node& n, const Coded& gradient, bool 
 }
 
 void linear_fp8_adjoint(Tape& t, const model::Node& n) {
-  const bool rowwise = record_of<LinearFp8>(n.attributes).rowwise;
+  const auto [rowwise, axes, found] = static_cast<Quantization>(record_of<LinearFp8>(n.attributes));
   const model::ValueId w = n.inputs[LinearFp8::weight];
   const bool to_input = t.wants(t.source(n.inputs[LinearFp8::x]));
   const TensorId dy = t.gradient(n.outputs[LinearFp8::y]);
   Coded gradient;
-  if (!rowwise && (to_input || t.wants(w))) gradient = quantised_whole(t, n.name, dy);
+  if (!rowwise && (to_input || t.wants(w))) gradient = quantised_whole(t, n.name, axes, dy);
   if (rowwise && to_input)
-    gradient = quantised_rows(t, n.name, dy, t.tensor(n.inputs[LinearFp8::weight_scales]));
+    gradient = quantised_rows(t, n.name, axes, dy, t.tensor(n.inputs[LinearFp8::weight_scales]));
   if (to_input) input_gradient(t, n, gradient, rowwise);
   if (t.wants(w)) weight_gradient(t, n, gradient, rowwise);
   if (n.inputs.size() <= LinearFp8::bias || !t.wants(n.inputs[LinearFp8::bias])) return;
@@ -109,7 +149,33 @@ std::int64_t fp8_workspace(const Program& p, const Op&) {
 }
 
 std::int64_t quantize_workspace(const Program&, const Op& op) {
-  return record_of<Quantization>(op.attributes).rowwise ? 0 : fp8_quantize_workspace_bytes;
+  const auto record = record_of<Quantization>(op.attributes);
+  return record.rowwise || record.found > 0 ? 0 : fp8_quantize_workspace_bytes;
+}
+
+/// Tokens that are dealt are of tensors of their own, and so is a row: else parts have one scale. Over the
+/// tensor axis tokens are quantised whole, as products take them.
+bool quantize_refuses(const model::Node& node, const Placing& way, AxisSet axes) {
+  if (way.inputs[Fp8Quantize::x] != split(0)) return false;
+  const bool apart = axes.contains(Axis::replicate) || record_of<Quantization>(node.attributes).rowwise;
+  return axes.contains(Axis::tensor) || (way.outputs[Fp8Quantize::scales] == split(0)) != apart;
+}
+
+void fit_quantize(model::Node& node, const PartOfNode& part) {
+  edit<Quantization>(node.attributes, [&](Quantization& q) {
+    const bool columns = part.is_split(Fp8Quantize::x, 1);
+    if (columns || (!q.rowwise && part.is_split(Fp8Quantize::x, 0))) q.axes |= part.axes.bits();
+  });
+}
+
+/// Where tokens or columns of the gradient are this rank's. The bias of a sum is added by one rank.
+void fit_linear_fp8(model::Node& node, const PartOfNode& part) {
+  edit<LinearFp8>(node.attributes, [&](LinearFp8& linear) {
+    if (part.output == split(1) || (!linear.rowwise && part.output == split(0)))
+      linear.axes |= part.axes.bits();
+    if (part.output == partial && node.inputs.size() > LinearFp8::bias)
+      linear.adds_bias = part.index == 0 ? 1 : 0;
+  });
 }
 
 }  // namespace
@@ -119,18 +185,26 @@ std::span<const OpType> fp8_ops() {
       {.record = record<Fp8Quantize>(),
        .workspace = quantize_workspace,
        .straight_through = true,
-       .placings = "R>RR 0>00"},
+       .placings = "R>RR 0>00 0>0R 1>1R",
+       .refuses = quantize_refuses,
+       .fit = fit_quantize,
+       .forward = quantize_forward<Fp8Quantize>},
       {.record = record<Fp8QuantizeBoth>(),
        .workspace = quantize_workspace,
        .straight_through = true,
-       .placings = "R>RRR 0>001",
+       .placings = "R>RRR 0>001 0>0R1 1>1R0",
+       .refuses = quantize_refuses,
+       .fit = fit_quantize,
+       .forward = quantize_forward<Fp8QuantizeBoth>,
        .without_third = Fp8Quantize::op},
+      {.record = record<Fp8Magnitudes>(), .workspace = quantize_workspace},
       {.record = record<Fp8Transpose>()},
       {.record = record<LinearFp8>(),
        .adjoint = linear_fp8_adjoint,
        .flops = fp8_flops,
        .workspace = fp8_workspace,
-       .placings = "RRRRR>R 00RRR>0"},
+       .placings = "RRRRR>R 00RRR>0 0RRRR>0 RR0R0>1 RR000>1 1R1RI>P",
+       .fit = fit_linear_fp8},
       {.record = record<LinearFp8GradInput>(), .flops = fp8_flops, .workspace = fp8_workspace},
       {.record = record<LinearFp8GradWeight>(),
        .flops = fp8_flops,

@@ -195,6 +195,8 @@ struct ScaledWeight {
   std::int64_t begin = 0;            ///< of the weight in the unit's flat range
   std::int64_t row = 0;              ///< elements that share a scale
   std::int64_t shard = 0;            ///< elements per shard
+  /// Slots are of so many ranks of the tensor axis, shard by shard; a scale is that of some of their parts.
+  std::int64_t parts = 1, first_part = 0, parts_read = 1;
   bool operator==(const ScaledWeight&) const = default;
 };
 /// slots -> scales..., one for each weight.
@@ -213,6 +215,13 @@ struct Fp8Encode {
   static constexpr Count reads{2, any_number}, writes = 1;
   std::vector<CodedPiece> pieces;
   static constexpr auto fields() { return std::tuple{Given{"pieces", &Fp8Encode::pieces}}; }
+};
+/// x [T, k], (columns [k]) -> largest magnitudes [1 or T], (workspace where it is one).
+struct Fp8Magnitudes : Quantization {
+  static constexpr std::string_view op = "fp8_magnitudes";
+  enum In : std::size_t { x, columns };
+  enum Out : std::size_t { largest, workspace };
+  static constexpr Count reads{1, 2}, writes{1, 2};
 };
 /// codes [T, k] -> codes [k, T], (ones [k]).
 struct Fp8Transpose : NoConstants {

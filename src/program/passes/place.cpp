@@ -132,6 +132,8 @@ class Placer {
       const std::int64_t size = p.shape[at(p.slice.dim)];
       std::vector<Rows> parts;
       for (int r = 0; r < ranks_; ++r) parts.push_back({p.slice.begin(size, r), p.slice.begin(size, r + 1)});
+      // Rows have scales of their own.
+      if (p.coded() && p.slice.dim == 0 && logical_[at(p.scales)][0] > 1) put(p.scales, split(0), parts);
       put(p.value, split(p.slice.dim), std::move(parts));
     }
   }

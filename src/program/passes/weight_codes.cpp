@@ -26,13 +26,14 @@ class WeightCodes {
 
   void run() {
     if (units_.empty()) return;
-    const int shards = cut_.steps_slices() ? cut_.shards() : 1;
     const TensorId local = add("slots.local", slots_);
     for (const Unit& unit : units_) largest(unit, local);
     TensorId all = local;
-    if (shards > 1) {
-      all = add("slots", slots_ * shards);
-      emit_all_gather(program_, "scales of weights", local, all, Cut::shard_axes(), {action_, -1, -1});
+    AxisSet axes = cut_.steps_slices() ? Cut::shard_axes() : AxisSet();
+    if (parts() > 1) axes = axes | Axis::tensor;
+    if (const std::int64_t ranks = program_.mesh.size(axes); ranks > 1) {
+      all = add("slots", slots_ * ranks);
+      emit_all_gather(program_, "scales of weights", local, all, axes, {action_, -1, -1});
     }
     for (const Unit& unit : units_) scales(unit, all);
     for (const Unit& unit : units_) encode(unit);
@@ -44,6 +45,23 @@ class WeightCodes {
     std::int64_t begin, slots;  ///< of its slots among a shard's
   };
 
+  const TensorSlice& slice(int parameter) const { return cut_.layout.parameters()[at(parameter)].slice; }
+  /// Of the weights over the tensor axis: equal ones, so that they lie alike.
+  std::int64_t parts() const {
+    std::int64_t parts = 1;
+    for (const Unit& unit : units_)
+      for (const Segment& s : cut_.layout.unit(unit.unit).segments) {
+        ASSERT(slice(s.parameter).begins.empty(), "parts of {} differ in size, and it is coded",
+               cut_.layout.parameters()[at(s.parameter)].name);
+        parts = std::max<std::int64_t>(parts, slice(s.parameter).parts);
+      }
+    return parts;
+  }
+  /// Whether the ranks of the tensor axis have the same scales: not those of their own rows.
+  bool shares_scales(int parameter) const {
+    const bool rows = elements(program_.tensor(tensors_.scales[at(parameter)]).shape) > 1;
+    return !(rows && slice(parameter).dim == 0);
+  }
   /// Elements of what one rank steps.
   std::int64_t stepped(int unit) const {
     const FlatUnit& flat = cut_.layout.unit(unit);
@@ -122,7 +140,9 @@ class WeightCodes {
         if (before.parameter == s.parameter) break;
         slot += rows(before);
       }
-      record.weights.push_back({unit.begin, slots_, slot, s.begin, row_of(s.parameter), shard});
+      const bool shared = shares_scales(s.parameter);
+      record.weights.push_back({unit.begin, slots_, slot, s.begin, row_of(s.parameter), shard, parts(),
+                                shared ? 0 : cut_.at[Axis::tensor], shared ? parts() : 1});
       outputs.push_back(tensors_.scales[at(s.parameter)]);
     }
     Op& op = emit(record, unit);

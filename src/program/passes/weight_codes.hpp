@@ -17,8 +17,8 @@ struct CodedUnits {
 };
 
 /// Appends for such units at once: the largest magnitude of every row that this rank has some of, their
-/// exchange over the shard group, the scales, the codes, and their gather where codes are kept whole. Nothing
-/// where no weight is coded.
+/// exchange over the shard group and the parts of cut layers, the scales, the codes, and their gather where
+/// codes are kept whole. Nothing where no weight is coded.
 void append_weight_codes(Program& program, const Cut& cut, const JobTensors& tensors, CodedUnits which);
 
 }  // namespace ztrain::program

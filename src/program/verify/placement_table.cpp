@@ -26,12 +26,17 @@ constexpr ComputeRule rules[] = {
     {"linear_grad_input", "EE>E 0E>0 10>P E1>1 PE>P"},
     {"linear_grad_weight", "EE>E 00>P 1E>0 E1>1 PE>P EP>P"},
     {"linear_grad_bias", "E>E 0>P 1>0 P>P"},
-    {"fp8_quantize", "E>E 0>0"},
-    {"fp8_quantize_both", "E>EEE 0>001"},
-    {"fp8_transpose", "E>E 0>1 1>0"},
-    {"linear_fp8", "EEEEE>E 00EEE>0"},
-    {"linear_fp8_grad_input", "EEEE>E 00EE>0"},
-    {"linear_fp8_grad_weight", "EEEE>E 1010>P 1E1E>P"},
+    {"fp8_quantize of rows", "E>E 0>0"},
+    {"fp8_quantize", "E>E", "0>00"},
+    {"fp8_quantize_both", "E>EEE", "0>001"},
+    {"fp8_quantize of rows by what is found", "EE>E 00>0 1E>1E"},
+    {"fp8_quantize by what is found", "EE>E 0E>0E 1E>1E", "00>00"},
+    {"fp8_quantize_both by what is found", "EE>E 0E>0E1 1E>1E0", "00>001"},
+    {"fp8_magnitudes", "E>E 0>0 1>0"},
+    {"fp8_transpose", "E>E 0>1E 1>00"},
+    {"linear_fp8", "EEEEE>E 00EEE>0 0EEEE>0 EE0E0>1 EE000>1 1E1EE>P"},
+    {"linear_fp8_grad_input", "EEEE>E 00EE>0 0EEE>0 1E1E>P EE0E>1 EE00>1"},
+    {"linear_fp8_grad_weight", "EEEE>E 1010>P 1E1E>P 0EEE>0 EE0E>1"},
     {"rope_table", "E>E 0>0"},
     {"rope", "EE>E 00>0 1E>1 PE>P"},
     {"attention", "EEE>E 11E>1 0E0>0", "000>0"},
@@ -69,6 +74,10 @@ std::string row_of(const Op& op) {
       (op.type == RmsNormGrad::op && record_of<RmsNormGrad>(a).of_heads))
     return op.type + " of heads";
   if (is_attention(op) && record_of<Attention>(a).joined) return op.type + " of joined";
+  if (op.type == Fp8Quantize::op || op.type == Fp8QuantizeBoth::op) {
+    const auto quantised = record_of<Quantization>(a);
+    return op.type + (quantised.rowwise ? " of rows" : "") + (quantised.found > 0 ? " by what is found" : "");
+  }
   if (op.type != Linear::op) return op.type;
   const auto linear = record_of<Linear>(a);
   if (op.inputs.size() == linear.bias()) return "linear without bias";
@@ -150,6 +159,10 @@ OperandGroups operand_groups(const Op& op, const ComputeRule& rule) {
     const auto parts = static_cast<std::size_t>(record_of<LinearGradInput>(op.attributes).parts);
     return {range(0, 1), range(1, 1 + parts)};
   }
+  if (op.type == Fp8Quantize::op || op.type == Fp8QuantizeBoth::op) {
+    if (record_of<Quantization>(op.attributes).found > 0) return {range(0, 1), range(n - 1, n)};
+    return {range(0, 1)};
+  }
   if (op.type == Swiglu::op) return {range(0, n)};
   if (op.type == SwigluGrad::op) return {range(0, n - 1), range(n - 1, n)};
   if (op.type == AttentionPart::op) return {range(0, 1), range(1, 3), range(3, 4)};
@@ -179,8 +192,11 @@ std::string_view outputs_of(const ComputeRule& rule, std::string_view inputs, Ax
 
 std::string part_fault(const Program& program, const Op& op, Axis axis, std::string_view inputs) {
   const int index = Coordinate(program.mesh, program.rank)[axis];
-  if (op.type == Linear::op && (inputs == "11E" || inputs == "PEE")) {
-    if (record_of<Linear>(op.attributes).adds_bias == (index == 0 ? 1 : 0)) return "";
+  const bool coded = op.type == LinearFp8::op && inputs == "1E1EE";
+  if (coded || (op.type == Linear::op && (inputs == "11E" || inputs == "PEE"))) {
+    const std::int64_t adds =
+        coded ? record_of<LinearFp8>(op.attributes).adds_bias : record_of<Linear>(op.attributes).adds_bias;
+    if (adds == (index == 0 ? 1 : 0)) return "";
     return fmt::format("'{}' is added {}", program.tensor(op.inputs.back()).name,
                        index == 0 ? "by no rank" : "more than once");
   }

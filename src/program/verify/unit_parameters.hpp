@@ -8,8 +8,19 @@
 #include "base/error.hpp"
 #include "base/index.hpp"
 #include "program/ir/program.hpp"
+#include "program/verify/placement_table.hpp"
 
 namespace ztrain::program {
+
+/// A tensor of fewer elements than its unit's flat range is this rank's shard of it.
+inline void mark_shards(const Program& program, const Tensor& tensor, Spreads& spreads) {
+  const std::int64_t all = program.unit_elements[at(tensor.unit)], own = elements(tensor.shape);
+  if (own == all) return;
+  const bool inner = own * program.mesh.size(state_axes) != all;
+  for (int a = 0; a < axis_count; ++a)
+    if (const auto axis = static_cast<Axis>(a); program.mesh[axis] > 1 && state_axes.contains(axis))
+      spreads[at(a)] = inner && axis == Axis::shard ? 'f' : 'F';
+}
 
 class UnitParameters {
  public:

@@ -12,6 +12,7 @@
 #include "program/ops/op_type.hpp"
 #include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
+#include "program/verify/codes_check.hpp"
 #include "program/verify/ring_check.hpp"
 #include "program/verify/rows_check.hpp"
 #include "program/verify/unit_parameters.hpp"
@@ -32,7 +33,8 @@ class Checker {
       if (tensor.unit >= 0) flat_[static_cast<TensorId>(t)] = initial_flat(tensor);
     }
     for (const auto& [t, flat] : flat_)
-      if (is_parameter(program.tensor(t))) first_.emplace(t, flat);
+      if (const Tensor& of = program.tensor(t); of.persistent && of.category == Category::parameter)
+        first_.emplace(t, flat);
   }
 
   void run() {
@@ -49,10 +51,6 @@ class Checker {
 
   const ParameterPlace& place(std::size_t p) const { return program_.parameters[p]; }
 
-  static bool is_parameter(const Tensor& tensor) {
-    return tensor.persistent && tensor.category == Category::parameter;
-  }
-
   /// Equal on all ranks, but for those of these axes.
   Spreads equal_but(AxisSet among, Spread letter) const {
     Spreads spreads = filled('E');
@@ -60,8 +58,9 @@ class Checker {
       if (among.contains(axis)) spreads[at(axis)] = letter;
     return spreads;
   }
-  /// Inputs are dealt over the data axes; what else is kept is the same on every rank.
+  /// Inputs are dealt over the data axes; what else is kept is the same on every rank, but for some scales.
   Spreads initial(const Tensor& tensor) const {
+    if (are_scales_of_cut_rows(program_, tensor)) return equal_but(Axis::tensor, '0');
     return tensor.category == Category::input ? equal_but(token_axes, '0') : filled('E');
   }
 
@@ -73,18 +72,9 @@ class Checker {
     for (std::size_t p = unit.begin; p < unit.end; ++p) {
       Spreads& spreads = flat[p - unit.begin];
       if (place(p).split >= 0) spreads[at(Axis::tensor)] = static_cast<char>('0' + place(p).split);
-      mark_shards(spreads, tensor);
+      mark_shards(program_, tensor, spreads);
     }
     return flat;
-  }
-
-  /// A tensor of fewer elements than the unit's flat range is this rank's shard of it.
-  void mark_shards(Spreads& spreads, const Tensor& tensor) const {
-    const std::int64_t all = program_.unit_elements[at(tensor.unit)], own = elements(tensor.shape);
-    if (own == all) return;
-    const bool inner = own * program_.mesh.size(state_axes) != all;
-    for (const Axis axis : axes_)
-      if (state_axes.contains(axis)) spreads[at(axis)] = inner && axis == Axis::shard ? 'f' : 'F';
   }
 
   [[noreturn]] void refuse(Axis axis, const std::string& what) const {
@@ -126,8 +116,9 @@ class Checker {
     if (op.type == StepPartials::op) return count_losses(op);
     if (op.type == FinishStep::op) require_all_losses(op);
     if (op.type == OwnRows::op || op.type == SumOfRanks::op) return join_rows(op);
-    if (op.type == FinishStep::op || op.type == Fp8Scales::op) return set_all(op.outputs, filled('E'));
-    if (op.type == Fp8Largest::op) return set_all(op.outputs, shards_of_units());
+    if (op.type == FinishStep::op) return set_all(op.outputs, filled('E'));
+    if (op.type == Fp8Largest::op) return note_largest(read_flat(op.inputs[0]), plain_of(op.outputs[0]));
+    if (op.type == Fp8Scales::op) return make_scales(op);
     if (is_flat(op.inputs[0]) && (op.type == Cast::op || op.type == Copy::op || op.type == Fp8Encode::op))
       return write_flat(op.outputs[0], read_flat(op.inputs[0]));
     compute(op);
@@ -139,6 +130,16 @@ class Checker {
       if (const Spread letter = read(op.inputs[0])[at(axis)]; letter != 'E')
         refuse(axis, fmt::format("losses and norms of the ranks were not gathered: '{}' is {}",
                                  program_.tensor(op.inputs[0]).name, words_for(letter)));
+  }
+
+  Spreads& plain_of(TensorId t) { return plain_[at(program_.storage(t))]; }
+  void make_scales(const Op& op) {
+    for (const Axis axis : axes_) {
+      const std::string fault = scales_fault(program_, op, axis, read(op.inputs[Fp8Scales::slots])[at(axis)]);
+      if (!fault.empty()) refuse(axis, fault);
+      for (std::size_t i = 0; i < op.outputs.size(); ++i)
+        plain_of(op.outputs[i])[at(axis)] = spread_of_scales(op, i, axis);
+    }
   }
 
   /// What each rank finds in its shards.
@@ -166,7 +167,7 @@ class Checker {
     if (program_.storage(t) == t) return flat;
     Tensor part = base;
     part.shape = program_.tensor(t).shape;
-    for (Spreads& spreads : flat) mark_shards(spreads, part);
+    for (Spreads& spreads : flat) mark_shards(program_, part, spreads);
     return flat;
   }
   void write_flat(TensorId t, const Flat& flat) {
@@ -353,8 +354,7 @@ class Checker {
       for (const Axis axis : axes_) {
         const Spread wanted = token_axes.contains(axis) ? 'P' : 'E', letter = read(op.inputs[i])[at(axis)];
         if (letter != wanted)
-          refuse(axis,
-                 fmt::format("the loss is {} where it must be {}", words_for(letter), words_for(wanted)));
+          refuse(axis, fmt::format("the loss is {}, not {}", words_for(letter), words_for(wanted)));
       }
     if (losses > 0 && record.counts_loss != first)
       refuse(Axis::tensor, first ? "the loss is not counted" : "the loss is counted more than once");

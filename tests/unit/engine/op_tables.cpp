@@ -24,9 +24,9 @@ std::vector<const OpType*> all_ops() {
   return ops;
 }
 
-/// Nodes of these become other ops.
+/// Nodes of these become other ops; those that quantise go on to be ops of their own name.
 bool is_node_alone(const OpType& row) {
-  return row.forward != nullptr || row.alias;
+  return (row.forward != nullptr && !row.straight_through) || row.alias;
 }
 
 TEST(OpTables, HaveOneRowForEachOpAndOneKernelForEachThatRuns) {

@@ -12,7 +12,7 @@
 #include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
 #include "program/passes/place.hpp"
-#include "tests/support/small_job.hpp"
+#include "tests/support/coded_job.hpp"
 
 namespace ztrain::program::placements_test {
 namespace {
@@ -57,6 +57,8 @@ JobSpec overlapped(const JobSpec& spec) {
 }
 
 model::Graph model_for(const JobSpec& spec) {
+  if (!spec.graph_passes.empty())
+    return model::decoder(test::dims_of_codes(), {32, DType::bf16, model::Objective::loss});
   if (spec.context != model::ContextMethod::heads) return test::small_model();
   return model::decoder(dims_by_heads(), {32, DType::bf16, model::Objective::loss});
 }
@@ -80,7 +82,10 @@ std::vector<JobSpec> meshes() {
           in_ring(spec_over(1, 2, 2, 2, "zero2", false)),
           overlapped(spec_over(1, 1, 1, 2, "NO_SHARD")),
           overlapped(spec_over(1, 2, 1, 4, "FULL_SHARD")),
-          overlapped(in_ring(spec_over(1, 1, 2, 2, "zero2")))};
+          overlapped(in_ring(spec_over(1, 1, 2, 2, "zero2"))),
+          test::in_codes(2, 2, 2, "tensorwise"),
+          test::in_codes(2, 2, 2, "rowwise"),
+          test::in_codes(1, 1, 4, "tensorwise", false)};
 }
 
 TEST(Placements, OfSecondaryShardsAreAccepted) {
@@ -169,7 +174,8 @@ TEST(Placements, AFaultInAnyCommunicationIsRefused) {
                                  " over " + to_string(op.comm.axes) + " of " + spec.mesh.describe();
         ASSERT_NE(said, "") << what;
         // Losses, norms and inputs are of no parameter.
-        const bool of_none = op.name == "partials" || op.name == "document_start.gathered";
+        const bool of_none =
+            op.name == "partials" || op.name == "document_start.gathered" || op.name == "scales of weights";
         EXPECT_TRUE(of_none || names_a_parameter(broken, said)) << what << "\n  " << said;
         EXPECT_TRUE(said.find("over replicate") != std::string::npos ||
                     said.find("over shard") != std::string::npos ||

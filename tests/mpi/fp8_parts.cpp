@@ -1,0 +1,116 @@
+// 8-bit products of layers and tokens that are cut: their scales are those of whole ones, on any mesh.
+
+#include <gtest/gtest.h>
+
+#include "kernels/launch/backend.hpp"
+#include "model/tensor_plan.hpp"
+#include "tests/support/device_values.hpp"
+#include "tests/support/mpi_main.hpp"
+#include "tests/support/test_memory.hpp"
+#include "tests/support/tiny_job.hpp"
+
+namespace ztrain::fp8_parts_test {
+namespace {
+
+using test::session;
+using test::TinyModel;
+
+program::Precision mixed() {
+  return {DType::bf16, DType::f32, DType::f32, DType::f32, DType::f32};
+}
+
+class Fp8Parts : public testing::TestWithParam<const char*> {
+ protected:
+  static void SetUpTestSuite() { kernels::initialize_backend(); }
+  void SetUp() override {
+    const std::string lack = test::lack_of_fp8(std::string_view(GetParam()) == "rowwise");
+    if (!lack.empty()) GTEST_SKIP() << lack;
+  }
+};
+
+/// By parameter; none where it has none.
+using Scales = std::vector<std::vector<float>>;
+
+Scales scales_of(const job::Worker& worker) {
+  Scales scales;
+  for (const program::TensorId t : worker.job().tensors.scales) {
+    scales.emplace_back();
+    if (t != program::no_tensor)
+      scales.back() =
+          test::read_elements<float>(worker, t, 0, elements(worker.job().train().tensor(t).shape));
+  }
+  return scales;
+}
+
+/// A job's scales over the whole model, by name, are those that this rank has parts of.
+void expect_parts_of(const Scales& whole, const job::Worker& worker) {
+  const Scales own = scales_of(worker);
+  const auto& parameters = worker.job().layout.parameters();
+  const int index = Coordinate(worker.job().train().mesh, worker.job().train().rank)[Axis::tensor];
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const auto begin = own[p].size() == whole[p].size() ? 0 : static_cast<std::size_t>(index) * own[p].size();
+    ASSERT_LE(begin + own[p].size(), whole[p].size()) << parameters[p].name;
+    for (std::size_t i = 0; i < own[p].size(); ++i)
+      ASSERT_EQ(own[p][i], whole[p][begin + i]) << parameters[p].name << " " << i;
+  }
+}
+
+std::int64_t bytes_of_step(job::Worker& worker) {
+  std::int64_t bytes = 0;
+  for (const auto& sent : worker.mesh().bytes_sent()) bytes += sent.bytes;
+  return bytes;
+}
+
+TEST_P(Fp8Parts, HaveTheScalesOfTheWhole) {
+  TinyModel m;
+  m.fp8 = GetParam();
+  m.dims.hidden_size = 48;
+  m.dims.intermediate_size = 64;
+  m.dims.attention_bias = true;
+  m.dims.head_dim = 16;
+  m.dims.num_key_value_heads = 2;
+  m.dims.attention_output_bias = true;
+  m.sequence = 64;
+  m.global = 4;
+  MeshShape copies;
+  copies[Axis::replicate] = session().size();
+  job::Worker alone(session(), m.graph(DType::bf16), test::spec_for(m, copies, "NO_SHARD", mixed()));
+  const auto expected = test::train_losses(alone, m, 4 / session().size(), 3, [](int, auto run) { run(); });
+  alone.initialize(11);
+  const Scales whole = scales_of(alone);
+  for (const auto& [context, tensor, sequence] :
+       {std::tuple{1, 2, true}, {1, 2, false}, {2, 1, true}, {2, 2, true}}) {
+    if (session().size() % (context * tensor) != 0) continue;
+    MeshShape mesh;
+    mesh[Axis::context] = context;
+    mesh[Axis::tensor] = tensor;
+    mesh[Axis::shard] = session().size() / (context * tensor);
+    SCOPED_TRACE(testing::Message() << mesh.describe() << " " << sequence);
+    TinyModel cut = m;
+    cut.context = context;
+    auto s = test::spec_for(cut, mesh, "FULL_SHARD", mixed());
+    if (tensor > 1) s.tensor = model::decoder_tensor_plan(m.dims, tensor);
+    s.tensor.sequence_parallel = sequence;
+    s.recompute.every = sequence ? 1 : 0;
+    job::Worker worker(session(), cut.graph(DType::bf16), s, {.poison = true});
+    worker.initialize(11);
+    expect_parts_of(whole, worker);
+    std::int64_t planned = 0;
+    const program::Program& train = worker.job().train();
+    for (program::OpId id = 0; id < static_cast<program::OpId>(train.ops.size()); ++id)
+      planned += train.times(id) * train.op(id).comm.sent_bytes;
+    const auto found = test::train_losses(worker, cut, s.micro_batches, 3, [&](int, auto run) {
+      const std::int64_t before = bytes_of_step(worker);
+      run();
+      EXPECT_EQ(bytes_of_step(worker) - before, planned);
+    });
+    for (std::size_t i = 0; i < found.size(); ++i)
+      EXPECT_NEAR(found[i], expected[i], (i % 2 == 0 ? 4e-3 : 4e-2) * expected[i]) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Scales, Fp8Parts, testing::Values("tensorwise", "rowwise"),
+                         [](const auto& row) { return std::string(row.param); });
+
+}  // namespace
+}  // namespace ztrain::fp8_parts_test
