@@ -4,6 +4,7 @@
 
 #include "kernels/launch/backend.hpp"
 #include "model/tensor_plan.hpp"
+#include "program/passes/place.hpp"
 #include "tests/support/device_values.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/test_memory.hpp"
@@ -87,7 +88,7 @@ TEST_P(Fp8Parts, HaveTheScalesOfTheWhole) {
     mesh[Axis::shard] = session().size() / (context * tensor);
     SCOPED_TRACE(testing::Message() << mesh.describe() << " " << sequence);
     TinyModel cut = m;
-    cut.context = context;
+    cut.token_order = program::token_order(mesh, model::ContextMethod::gather);
     auto s = test::spec_for(cut, mesh, "FULL_SHARD", mixed());
     if (tensor > 1) s.tensor = model::decoder_tensor_plan(m.dims, tensor);
     s.tensor.sequence_parallel = sequence;
