@@ -79,8 +79,12 @@ TEST_P(Fp8Parts, HaveTheScalesOfTheWhole) {
   const auto expected = test::train_losses(alone, m, 4 / session().size(), 3, [](int, auto run) { run(); });
   alone.initialize(11);
   const Scales whole = scales_of(alone);
-  for (const auto& [context, tensor, sequence] :
-       {std::tuple{1, 2, true}, {1, 2, false}, {2, 1, true}, {2, 2, true}}) {
+  using enum model::ContextMethod;
+  for (const auto& [context, tensor, sequence, method] : {std::tuple{1, 2, true, gather},
+                                                          {1, 2, false, gather},
+                                                          {2, 1, true, gather},
+                                                          {2, 1, true, heads},
+                                                          {2, 2, true, ring}}) {
     if (session().size() % (context * tensor) != 0) continue;
     MeshShape mesh;
     mesh[Axis::context] = context;
@@ -88,10 +92,11 @@ TEST_P(Fp8Parts, HaveTheScalesOfTheWhole) {
     mesh[Axis::shard] = session().size() / (context * tensor);
     SCOPED_TRACE(testing::Message() << mesh.describe() << " " << sequence);
     TinyModel cut = m;
-    cut.token_order = program::token_order(mesh, model::ContextMethod::gather);
+    cut.token_order = program::token_order(mesh, method);
     auto s = test::spec_for(cut, mesh, "FULL_SHARD", mixed());
     if (tensor > 1) s.tensor = model::decoder_tensor_plan(m.dims, tensor);
     s.tensor.sequence_parallel = sequence;
+    s.context = method;
     s.recompute.every = sequence ? 1 : 0;
     job::Worker worker(session(), cut.graph(DType::bf16), s, {.poison = true});
     worker.initialize(11);

@@ -71,6 +71,9 @@ class Placer {
       ways_.push_back(placings_of(node, axes));
       if (node.op == Attention::op && tokens == Tokens::cut_by_heads)
         std::erase_if(ways_.back(), [](const Placing& way) { return way.inputs[Attention::q] != split(1); });
+      // Tokens are exchanged before they become codes, whose gradient would have to be exchanged by itself.
+      if (op_type(node.op).straight_through && tokens == Tokens::cut_by_heads)
+        std::erase_if(ways_.back(), [](const Placing& way) { return way.inputs[0] == split(1); });
       // Of a table that is whole the residual stream is the same everywhere from the beginning.
       if (node.op == Embedding::op && plan)
         std::erase_if(ways_.back(),
