@@ -20,7 +20,7 @@ namespace {
 
 constexpr double most_seconds = 60;  ///< for each search
 /// Of a compiled step: beside one of more the same deck is not compiled several times over unasked.
-constexpr std::size_t most_compared_ops = 60'000;
+constexpr std::size_t most_compared_ops = 40'000;
 
 struct Options {
   std::string deck;

@@ -158,8 +158,8 @@ class Clock {
   std::vector<double> end_;  ///< by op
   std::vector<OpId> cause_;  ///< the op whose end let it start
   std::array<OpId, program::stream_count> last_{};
-  std::map<std::uint8_t, GroupPlace> places_;  ///< by axes
-  Timetable in_node_, out_of_node_;            ///< links of this rank
+  std::map<std::uint32_t, GroupPlace> places_;  ///< by axes
+  Timetable in_node_, out_of_node_;             ///< links of this rank
   Simulation result_;
 };
 

@@ -83,9 +83,9 @@ class Mesh {
   const Session& session_;
   Coordinate coordinate_;
   std::unique_ptr<CommunicatorBackend> backend_;
-  std::map<std::tuple<std::uint8_t, Queue>, std::unique_ptr<Communicator>> groups_;  ///< by AxisSet::bits()
-  std::map<std::tuple<std::uint8_t, int, int>, std::unique_ptr<Communicator>> neighbours_;
-  std::map<std::uint8_t, AxisSet> axes_;
+  std::map<std::tuple<std::uint32_t, Queue>, std::unique_ptr<Communicator>> groups_;  ///< by AxisSet::bits()
+  std::map<std::tuple<std::uint32_t, int, int>, std::unique_ptr<Communicator>> neighbours_;
+  std::map<std::uint32_t, AxisSet> axes_;
   std::vector<Region> registered_;
 };
 
