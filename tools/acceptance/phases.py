@@ -88,13 +88,15 @@ class Log:
 
 
 def end(process):
-    """All that it started too."""
+    """All that it started too. A launcher that is asked to end takes its ranks with it, on all nodes; one that is killed may
+    leave them."""
     for how in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, how)
             process.wait(GRACE)
             return
         except ProcessLookupError:
+            process.wait()
             return
         except subprocess.TimeoutExpired:
             continue

@@ -4,11 +4,14 @@ import pathlib
 import re
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-GRACE = 10  # seconds that a launcher has to end its ranks
+sys.path.insert(0, str(ROOT / "tools" / "acceptance"))
+from phases import end  # noqa: E402
+
 # What launchers say of their own, and of it how the first rank ended: the others they end themselves.
 NOISE = re.compile(r"^(srun: |slurmstepd|\[warn\]|-{10,}|Primary job |a non-zero exit code|mpirun noticed |\s*$)")
 OF_SRUN = re.compile(r"^srun: error: (?P<node>\S+): tasks? (?P<rank>[\d,-]+): (?!Terminated)(?:Exited with exit code (?P<status>\d+)|(?P<crash>.*))",
@@ -77,17 +80,3 @@ def run(command, log, limit, env=None):
             end(process)
             raise
     return Run(code, log.read_text(errors="replace"), time.monotonic() - begin, limit, log)
-
-
-def end(process):
-    """A launcher that is asked to end takes its ranks with it, on all nodes; one that is killed may leave them."""
-    for how in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, how)
-            process.wait(GRACE)
-            return
-        except ProcessLookupError:
-            process.wait()
-            return
-        except subprocess.TimeoutExpired:
-            continue

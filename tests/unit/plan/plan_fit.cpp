@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
