@@ -1,7 +1,6 @@
 #include "telemetry/watchdog.hpp"
 
 #include <fmt/format.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,22 +10,9 @@
 #include <cstring>
 #include <utility>
 
+#include "base/thread.hpp"
+
 namespace ztrain::telemetry {
-namespace {
-
-/// A thread inherits what is blocked. One that took a signal for which the others are to be asked, before
-/// they have blocked it, would end the process.
-template <class Work>
-std::thread thread_without_signals(Work work) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(work));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
-
-}  // namespace
 
 Watchdog::Watchdog(double timeout, OnTimeout on_timeout)
     : timeout_(timeout),
