@@ -171,6 +171,8 @@ class NvmeRing final : public NvmeCarrier {
         ::io_uring_prep_read_fixed(&sqe, request.descriptor, memory, bytes, offset, buffer);
     }
     ::io_uring_sqe_set_data(&sqe, &request);
+    // One by one: of several at once the kernel makes longer ones, and a drive has fewer to do side by side.
+    ::io_uring_submit(&handles_->ring);
   }
 
   int buffer_of(const std::byte* memory, std::size_t bytes) const {

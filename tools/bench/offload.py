@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Measures what offloading rests on beside its peers, in turns, and prints the ratios.
+
+    nvme   the NVMe store, fio (Debian: fio) and DeepSpeed's AIO handle (pip: deepspeed, and libaio-dev) in one folder: the
+           same bytes, block size and requests under way, all with direct I/O. Wanted: 0.9 of fio, ahead of DeepSpeed.
+
+Needs a build with -DZTRAIN_BENCH=ON. A peer that is not there is named and left out.
+
+    tools/bench/offload.py --build build/cpu --folder /nvme --python ENV/bin/python
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+PEER = HERE / "offload_peer.py"
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
+    add("--build", type=pathlib.Path, default=HERE.parent.parent / "build/cpu", help="build folder")
+    add("--python", default=sys.executable, help="interpreter that has torch and deepspeed")
+    add("--rounds", type=int, default=3)
+    add("--timeout", type=float, default=600, help="seconds for one measurement")
+    add("--json", type=pathlib.Path, help="writes all results there")
+    group = parser.add_argument_group("nvme")
+    group.add_argument("--folder", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()),
+                       help="on the drive that is to be measured")
+    group.add_argument("--mib", type=int, default=4096, help="of the file, written and read whole each time")
+    group.add_argument("--block-kib", type=int, default=1024)
+    group.add_argument("--depth", type=int, default=32)
+    return parser.parse_args()
+
+
+def processor():
+    with open("/proc/cpuinfo") as file:
+        facts = dict(line.split(":", 1) for line in file.read().split("\n\n")[0].splitlines())
+    facts = {key.strip(): value.strip() for key, value in facts.items()}
+    return (f"{facts.get('model name', 'unknown')} (family {facts.get('cpu family')}, model {facts.get('model')}), "
+            f"{len(os.sched_getaffinity(0))} cores")
+
+
+def run(command, timeout, environment=None):
+    """The output, or None with the end of what was said printed."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout,
+                              env={**os.environ, **(environment or {})})
+    except (OSError, subprocess.TimeoutExpired) as error:
+        print(f"  {command[0]}: {error}")
+        return None
+    if done.returncode != 0:
+        print(f"  {command[0]} failed:\n    " + "\n    ".join((done.stdout + done.stderr).strip().splitlines()[-8:]))
+        return None
+    return done.stdout
+
+
+def run_peer(arguments, environment=None, **settings):
+    output = run([arguments.python, str(PEER), json.dumps(settings)], arguments.timeout, environment)
+    found = [line for line in (output or "").splitlines() if line.startswith("RESULT ")]
+    return json.loads(found[-1][len("RESULT "):]) if found else None
+
+
+def in_turns(sides, rounds):
+    """{name: [result, ...]} of functions, the order turned round each time. One that fails is not asked again."""
+    results, failed = {name: [] for name in sides}, set()
+    for turn in range(rounds):
+        for name in list(sides) if turn % 2 == 0 else list(sides)[::-1]:
+            result = None if name in failed else sides[name]()
+            if result is None:
+                failed.add(name)
+            else:
+                results[name].append(result)
+    return {name: found for name, found in results.items() if found}
+
+
+def median_of(results, key):
+    return statistics.median(result[key] for result in results)
+
+
+# --- nvme ------------------------------------------------------------------------------------------------------------
+
+def store_speed(arguments, threads):
+    program = arguments.build / "tools/bench/ztrain_nvme_bench"
+    output = run([str(program), str(arguments.folder), str(arguments.mib), str(arguments.block_kib),
+                  str(arguments.depth), str(threads)], arguments.timeout)
+    return json.loads(output) if output else None
+
+
+def fio_speed(arguments):
+    """A file that is written once before the clock runs, as the store's is."""
+    path = arguments.folder / "fio.bin"
+    result = {}
+    try:
+        for way in ("write", "read"):
+            output = run(["fio", "--name=offload", f"--filename={path}", f"--size={arguments.mib}M",
+                          f"--bs={arguments.block_kib}k", f"--iodepth={arguments.depth}", "--direct=1", "--overwrite=1",
+                          "--ioengine=io_uring", "--fixedbufs=1", f"--rw={way}", "--output-format=json"],
+                         arguments.timeout)
+            if output is None:
+                return None
+            facts = json.loads(output[output.index("{"):])
+            result[way] = facts["jobs"][0][way]["bw_bytes"]
+            result["version"] = facts["fio version"]
+    finally:
+        path.unlink(missing_ok=True)
+    return result
+
+
+def deepspeed_speed(arguments, threads):
+    return run_peer(arguments, part="nvme", folder=str(arguments.folder), mib=arguments.mib,
+                    block=arguments.block_kib << 10, depth=arguments.depth, threads=threads)
+
+
+def nvme(arguments):
+    print(f"\nnvme: {arguments.mib} MiB in {arguments.folder}, blocks of {arguments.block_kib} KiB, "
+          f"{arguments.depth} under way")
+    sides = {"ztrain": lambda: store_speed(arguments, 0),
+             "ztrain, threads": lambda: store_speed(arguments, arguments.depth)}
+    if shutil.which("fio"):
+        sides["fio"] = lambda: fio_speed(arguments)
+    else:
+        print("  fio is not installed (Debian: apt install fio): left out")
+    for threads in (1, 4):
+        sides[f"DeepSpeed, {threads} thread{'s' * (threads > 1)}"] = lambda t=threads: deepspeed_speed(arguments, t)
+    results = in_turns(sides, arguments.rounds)
+    if "ztrain" not in results:
+        return results
+    print(f"  {'':22s}{'write GB/s':>11s}{'ratio':>7s}{'read GB/s':>11s}{'ratio':>7s}   (ratio: ztrain over this)")
+    for name, found in results.items():
+        figures = [(median_of(found, way), median_of(results["ztrain"], way)) for way in ("write", "read")]
+        print(f"  {name:22s}" + "".join(f"{rate / 1e9:11.2f}{own / rate:7.2f}" for rate, own in figures)
+              + f"   {found[0].get('how') or found[0].get('version', '')}")
+    return results
+
+
+PARTS = {"nvme": nvme}
+
+
+def main():
+    arguments = parse_arguments()
+    print(f"{processor()}; load average before: {os.getloadavg()[0]:.2f}")
+    results = {part: PARTS[part](arguments) for part in arguments.parts}
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=1))
+    return 0 if all("ztrain" in found for found in results.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
