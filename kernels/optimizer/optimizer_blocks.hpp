@@ -4,8 +4,10 @@
 #include <bit>
 #include <cstdint>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
+#include "kernels/launch/wide.hpp"
 #include "kernels/optimizer/stochastic_rounding.hpp"
 
 namespace ztrain::kernels {
@@ -19,6 +21,61 @@ struct BlockArrays {
   const G* gradient;
 };
 
+/// Whether a CPU converts the 16-bit floats among these by groups: a loop that converts element by element
+/// takes longer for that than for the step.
+template <class A, class... Stored>
+inline constexpr bool steps_wide = !on_gpu && std::is_same_v<A, float> && ((sizeof(Stored) == 2) || ...);
+
+template <class T>
+inline void to_wide(const T* __restrict from, float* __restrict to) {
+  if constexpr (sizeof(T) == 2)
+    widen_group(from, to);
+  else
+    for (std::int64_t i = 0; i < wide_group; ++i) to[i] = from[i];
+}
+
+template <class T>
+inline void from_wide(const float* __restrict from, T* __restrict to) {
+  if constexpr (sizeof(T) == 2)
+    narrow_group(from, to);
+  else
+    for (std::int64_t i = 0; i < wide_group; ++i) to[i] = from[i];
+}
+
+/// Asks for the lines of a group that comes some time later, which may be behind the array's end.
+template <class T>
+inline void fetch_ahead(const T* group) {
+  constexpr int line = 64, ahead = 2048;
+  const char* const from = reinterpret_cast<const char*>(group) + ahead;
+  for (int at = 0; at < static_cast<int>(wide_group * sizeof(T)); at += line)
+    __builtin_prefetch(from + at, 1);
+}
+
+/// wide_group elements, of which the first is `first` of the block.
+template <class Rule, class Round, class P, class W, class G, class... M, std::size_t... I>
+inline void step_group(const typename Rule::template Coefficients<float>& coefficients, const Round round,
+                       std::int64_t first, std::index_sequence<I...>, P* __restrict copy,
+                       W* __restrict stepped, const G* __restrict gradient, M* __restrict... states) {
+  const auto c = coefficients;
+  float value[wide_group], slope[wide_group];
+  [[maybe_unused]] float held[sizeof...(M) + 1][wide_group];
+  fetch_ahead(stepped);
+  fetch_ahead(gradient);
+  (fetch_ahead(states), ...);
+  if constexpr (!std::is_same_v<P, W>) fetch_ahead(copy);
+  to_wide(stepped, value);
+  to_wide(gradient, slope);
+  (to_wide(states, held[I]), ...);
+  for (std::int64_t i = 0; i < wide_group; ++i)
+    value[i] = Rule::template step<float>(value[i], slope[i], c, held[I][i]...);
+  (from_wide(held[I], states), ...);
+  if constexpr (std::is_same_v<Round, RoundNearest>)
+    from_wide(value, stepped);
+  else
+    for (std::int64_t i = 0; i < wide_group; ++i) stepped[i] = round.template store<W>(value[i], first + i);
+  if constexpr (!std::is_same_v<P, W>) from_wide(value, copy);
+}
+
 /// States of one type M, element by element.
 template <class Rule, class Round, class P, class W, class G, class... M>
 KOKKOS_INLINE_FUNCTION void step_elements(const typename Rule::template Coefficients<acc_t<W>>& coefficients,
@@ -27,7 +84,13 @@ KOKKOS_INLINE_FUNCTION void step_elements(const typename Rule::template Coeffici
                                           M* __restrict... states) {
   using A = acc_t<W>;
   const auto c = coefficients;
-  for (std::int64_t i = 0; i < n; ++i) {
+  std::int64_t begin = 0;
+  if constexpr (steps_wide<A, P, W, G, M...>)
+    for (; begin + wide_group <= n; begin += wide_group)
+      step_group<Rule, Round, P, W, G, M...>(c, round, begin, std::index_sequence_for<M...>{},
+                                             std::is_same_v<P, W> ? copy : copy + begin, stepped + begin,
+                                             gradient + begin, (states + begin)...);
+  for (std::int64_t i = begin; i < n; ++i) {
     const auto element = [&](auto... state) {
       const A value = Rule::step(load(stepped[i]), static_cast<A>(gradient[i]), c, state...);
       ((states[i] = static_cast<M>(state)), ...);

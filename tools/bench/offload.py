@@ -3,6 +3,9 @@
 
     nvme   the NVMe store, fio (Debian: fio) and DeepSpeed's AIO handle (pip: deepspeed, and libaio-dev) in one folder: the
            same bytes, block size and requests under way, all with direct I/O. Wanted: 0.9 of fio, ahead of DeepSpeed.
+    adam   AdamW on the host, STREAM's triad, torch.optim.AdamW (foreach and fused) and DeepSpeed's CPUAdam (both pip), on one
+           core and on all, of fp32 parameters and of bf16 parameters with fp32 master weights; ztrain's other types too.
+           Wanted: 0.9 of the triad's bytes a second on each core, 5 times torch, ahead of DeepSpeed.
 
 Needs a build with -DZTRAIN_BENCH=ON. A peer that is not there is named and left out.
 
@@ -37,6 +40,8 @@ def parse_arguments():
     group.add_argument("--mib", type=int, default=4096, help="of the file, written and read whole each time")
     group.add_argument("--block-kib", type=int, default=1024)
     group.add_argument("--depth", type=int, default=32)
+    group = parser.add_argument_group("adam")
+    group.add_argument("--millions", type=int, default=100, help="of parameters")
     return parser.parse_args()
 
 
@@ -141,7 +146,56 @@ def nvme(arguments):
     return results
 
 
-PARTS = {"nvme": nvme}
+# --- adam ------------------------------------------------------------------------------------------------------------
+
+# Parameter, master, gradient, moments. The first two are what the peers do as well.
+COMBINATIONS = (("fp32", "fp32", "fp32", "fp32"), ("bf16", "fp32", "fp32", "fp32"), ("bf16", "fp32", "bf16", "fp32"),
+                ("bf16", "fp32", "bf16", "bf16"), ("bf16", "bf16", "bf16", "fp32"), ("fp16", "fp32", "fp16", "fp32"))
+
+
+def own_adam(arguments, threads, types):
+    program = arguments.build / "tools/bench/ztrain_adam_bench"
+    output = run([str(program), str(arguments.millions), str(threads), *types], arguments.timeout)
+    return json.loads(output) if output else None
+
+
+def peer_adam(arguments, who, threads, types):
+    environment = {"OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}
+    return run_peer(arguments, environment, part="adam", who=who, millions=arguments.millions,
+                    master=types[0] != types[1], threads=threads, repeats=5)
+
+
+def adam_sides(arguments, threads, types):
+    sides = {"ztrain": lambda: own_adam(arguments, threads, types)}
+    if types in COMBINATIONS[:2]:
+        for who, name in (("foreach", "torch, foreach"), ("fused", "torch, fused"), ("deepspeed", "DeepSpeed CPUAdam")):
+            sides[name] = lambda w=who: peer_adam(arguments, w, threads, types)
+    return sides
+
+
+def adam(arguments):
+    results = {}
+    for threads in sorted({1, len(os.sched_getaffinity(0))}):
+        print(f"\nadam: {arguments.millions}M parameters, {threads} core{'s' * (threads > 1)}")
+        print(f"  {'parameter, master, gradient, moments':38s}{'':20s}{'s a step':>9s}{'ratio':>7s}{'GB/s':>7s}{'of triad':>9s}")
+        for types in COMBINATIONS:
+            found = in_turns(adam_sides(arguments, threads, types), arguments.rounds)
+            if "ztrain" not in found:
+                return {}
+            own = median_of(found["ztrain"], "seconds")
+            for name, side in found.items():
+                seconds = median_of(side, "seconds")
+                line = f"  {', '.join(types):38s}{name:20s}{seconds:9.4f}{seconds / own:7.2f}"
+                if name == "ztrain":
+                    rate, triad = median_of(side, "rate"), median_of(side, "triad")
+                    line += f"{rate / 1e9:7.1f}{rate / triad:9.0%}"
+                print(line, flush=True)
+            results[f"{threads} {' '.join(types)}"] = found
+    print("  (ratio: this over ztrain)")
+    return {"ztrain": results}
+
+
+PARTS = {"nvme": nvme, "adam": adam}
 
 
 def main():

@@ -38,7 +38,35 @@ def nvme(folder, mib, block, depth, threads):
     return {"first": total / first, "write": total / write, "read": total / read, "version": deepspeed.__version__}
 
 
-PARTS = {"nvme": nvme}
+def adam(who, millions, master, threads, repeats):
+    """Seconds of a step of AdamW over tensors of ten million elements: torch's foreach or fused one, or DeepSpeed's. With
+    master, fp32 weights are stepped from fp32 gradients and copied to bf16 parameters, as mixed precision has it."""
+    import statistics
+    import torch
+    torch.set_num_threads(threads)
+    stepped = [torch.rand(10_000_000).sub_(0.5) for _ in range(millions // 10)]
+    copies = [weight.bfloat16() for weight in stepped] if master else []
+    for weight in stepped:
+        weight.requires_grad_()
+        weight.grad = torch.rand_like(weight).sub_(0.5).mul_(1e-3)
+    settings = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.1}
+    if who == "deepspeed":
+        from deepspeed.ops.adam import DeepSpeedCPUAdam
+        optimizer = DeepSpeedCPUAdam(stepped, adamw_mode=True, **settings)
+    else:
+        optimizer = torch.optim.AdamW(stepped, foreach=who == "foreach", fused=who == "fused", **settings)
+
+    def step():
+        optimizer.step()
+        with torch.no_grad():
+            for copy, weight in zip(copies, stepped):
+                copy.copy_(weight)
+
+    step()
+    return {"seconds": statistics.median(clock(step) for _ in range(repeats)), "version": torch.__version__}
+
+
+PARTS = {"nvme": nvme, "adam": adam}
 
 
 def main():
