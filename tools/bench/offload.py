@@ -3,7 +3,7 @@
 
     nvme   the NVMe store, fio (Debian: fio) and DeepSpeed's AIO handle (pip: deepspeed, and libaio-dev) in one folder: the
            same bytes, block size and requests under way, all with direct I/O. Wanted: 0.9 of fio, ahead of DeepSpeed.
-    adam   AdamW on the host, STREAM's triad, torch.optim.AdamW (foreach and fused) and DeepSpeed's CPUAdam (both pip), on one
+    adam   AdamW on the host, STREAM's triad, torch.optim.AdamW (as it comes, foreach, fused) and DeepSpeed's CPUAdam (both pip), on one
            core and on all, of fp32 parameters and of bf16 parameters with fp32 master weights; ztrain's other types too.
            Wanted: 0.9 of the triad's bytes a second on each core, 5 times torch, ahead of DeepSpeed.
 
@@ -152,6 +152,9 @@ def nvme(arguments):
 COMBINATIONS = (("fp32", "fp32", "fp32", "fp32"), ("bf16", "fp32", "fp32", "fp32"), ("bf16", "fp32", "bf16", "fp32"),
                 ("bf16", "fp32", "bf16", "bf16"), ("bf16", "bf16", "bf16", "fp32"), ("fp16", "fp32", "fp16", "fp32"))
 
+PEERS = {"default": "torch, default", "foreach": "torch, foreach", "fused": "torch, fused",
+         "deepspeed": "DeepSpeed CPUAdam"}
+
 
 def own_adam(arguments, threads, types):
     program = arguments.build / "tools/bench/ztrain_adam_bench"
@@ -168,7 +171,7 @@ def peer_adam(arguments, who, threads, types):
 def adam_sides(arguments, threads, types):
     sides = {"ztrain": lambda: own_adam(arguments, threads, types)}
     if types in COMBINATIONS[:2]:
-        for who, name in (("foreach", "torch, foreach"), ("fused", "torch, fused"), ("deepspeed", "DeepSpeed CPUAdam")):
+        for who, name in PEERS.items():
             sides[name] = lambda w=who: peer_adam(arguments, w, threads, types)
     return sides
 
@@ -177,7 +180,8 @@ def adam(arguments):
     results = {}
     for threads in sorted({1, len(os.sched_getaffinity(0))}):
         print(f"\nadam: {arguments.millions}M parameters, {threads} core{'s' * (threads > 1)}")
-        print(f"  {'parameter, master, gradient, moments':38s}{'':20s}{'s a step':>9s}{'ratio':>7s}{'GB/s':>7s}{'of triad':>9s}")
+        print(f"  {'parameter, master, gradient, moments':38s}{'':20s}{'s a step':>9s}{'ratio':>7s}{'GB/s':>7s}"
+              f"{'of triad':>9s}")
         for types in COMBINATIONS:
             found = in_turns(adam_sides(arguments, threads, types), arguments.rounds)
             if "ztrain" not in found:

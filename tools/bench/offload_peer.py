@@ -39,7 +39,7 @@ def nvme(folder, mib, block, depth, threads):
 
 
 def adam(who, millions, master, threads, repeats):
-    """Seconds of a step of AdamW over tensors of ten million elements: torch's foreach or fused one, or DeepSpeed's. With
+    """Seconds of a step of AdamW over tensors of ten million elements: torch's as it comes, foreach or fused, or DeepSpeed's. With
     master, fp32 weights are stepped from fp32 gradients and copied to bf16 parameters, as mixed precision has it."""
     import statistics
     import torch
@@ -54,7 +54,8 @@ def adam(who, millions, master, threads, repeats):
         from deepspeed.ops.adam import DeepSpeedCPUAdam
         optimizer = DeepSpeedCPUAdam(stepped, adamw_mode=True, **settings)
     else:
-        optimizer = torch.optim.AdamW(stepped, foreach=who == "foreach", fused=who == "fused", **settings)
+        way = {} if who == "default" else {"foreach": who == "foreach", "fused": who == "fused"}
+        optimizer = torch.optim.AdamW(stepped, **way, **settings)
 
     def step():
         optimizer.step()
