@@ -153,7 +153,7 @@ class Alone {
 
  private:
   engine::Bound bind(const Op& op) {
-    return engine::bind({worker_.job().train(), op, worker_.memory(), worker_.mesh(),
+    return engine::bind({worker_.job().train(), op, worker_.memory(), worker_.mesh(), worker_.device(),
                          worker_.queues().exec(queue_of(op.stream))});
   }
 

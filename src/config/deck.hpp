@@ -116,6 +116,20 @@ struct Recompute {
   std::vector<std::string> pieces;  ///< selective: names of config/recompute_pieces.hpp
 };
 
+/// Where one kind of state is between its uses.
+struct OffloadHome {
+  std::string to;       ///< none | cpu | nvme
+  double fraction = 1;  ///< of its elements, by whole units (activations: by blocks)
+};
+
+struct Offload {
+  OffloadHome parameters, gradients, master, optimizer, activations;
+  std::string optimizer_on;            ///< auto | host | device
+  std::vector<std::string> nvme_path;  ///< folders
+  std::int64_t queue_depth = 0, nvme_block_size = 0, threads = 0;
+  bool checksums = false;
+};
+
 /// Parameters that are stepped differently.
 struct ParameterGroup {
   std::string match;    ///< glob of parameter names
@@ -166,7 +180,8 @@ struct Cluster {
   double memory_bandwidth = 0;      ///< GB/s per rank
   double memory_efficiency = 0;     ///< share of it that is reached
   double intra_node_bandwidth = 0, inter_node_bandwidth = 0;  ///< GB/s per rank and direction
-  double latency = 0;                                         ///< microseconds per message
+  double host_bandwidth = 0, nvme_bandwidth = 0;  ///< GB/s per rank: to its node's memory, and drives
+  double latency = 0;                             ///< microseconds per message
 };
 
 /// How devices are used; all but bf16_products without effect on CPU ranks.
@@ -204,6 +219,7 @@ struct Deck {
   Precision precision;
   LossScaling loss_scaling;
   Recompute recompute;
+  Offload offload;
   Optimizer optimizer;
   optim::Schedule schedule;
   Checkpoint checkpoint;

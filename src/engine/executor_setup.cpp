@@ -79,7 +79,8 @@ int Executor::bind_op(OpId issue, runtime::Mesh& mesh) {
   if (time > 0) moved_.push_back(op_at(program_, issues_.id(issue), time));
   const program::Op& op = time > 0 ? moved_.back() : issues_.op(issue);
   try {
-    bound_.push_back(options_.bind({program_, op, memory_, mesh, queues_.exec(queue_of(op.stream)), time}));
+    bound_.push_back(
+        options_.bind({program_, op, memory_, mesh, device_, queues_.exec(queue_of(op.stream)), time}));
   } catch (const Error& e) {
     fail("{}, {}: {}", program_.name, describe_issue(program_, issue), e.what());
   }
@@ -161,11 +162,17 @@ void Executor::make_stretches() {
 }
 
 void Executor::require_capturable() const {
-  for (std::size_t i = 0; i < host_driven_.size() && options_.graphs == Graphs::step; ++i)
+  for (std::size_t i = 0; i < host_driven_.size() && options_.graphs == Graphs::step; ++i) {
+    REQUIRE(!host_driven_[i] || issues_.op(static_cast<OpId>(i)).communicates(),
+            "device.cuda_graphs = \"step\": the host reads and writes NVMe ({}), so the step cannot be one "
+            "graph: "
+            "set device.cuda_graphs = \"compute\", or send nothing to nvme in [offload]",
+            describe_issue(program_, static_cast<OpId>(i)));
     REQUIRE(!host_driven_[i],
             "device.cuda_graphs = \"step\": the host drives the communication of {}, so the step cannot be "
             "one graph: set device.communicator = \"nccl\", or device.cuda_graphs = \"compute\"",
             describe_issue(program_, static_cast<OpId>(i)));
+  }
 }
 
 /// A fill is work of the queue of the tensor's last op, right after it: who waits for that op, as all who use
@@ -184,6 +191,7 @@ void Executor::find_ends() {
   for (std::size_t t = 0; t < step.tensors.size(); ++t) {
     const program::Tensor& tensor = step.tensors[t];
     if (tensor.persistent || tensor.base != program::no_tensor || tensor.last < 0) continue;
+    if (tensor.tier != program::Tier::device) continue;  // where no kernel reaches
     if (asynchronous_ && !all_before(order, tensor.last, accesses[t])) continue;
     kernels::Exec& exec = queues_.exec(queue_of(step.op(tensor.last).stream));
     poison_[at(tensor.last)].push_back([this, &exec, to = memory_.address(step, static_cast<TensorId>(t)),

@@ -7,8 +7,8 @@
 namespace ztrain::engine {
 
 JobMemory::JobMemory(const std::vector<const program::Program*>& programs, memory::Arena::Guards guards,
-                     memory::Provider& device, memory::Provider& host)
-    : device_(&device) {
+                     memory::Provider& device, memory::Provider& host, memory::NvmeMemory* nvme)
+    : device_(&device), nvme_(nvme), providers_{&device, &host, nvme} {
   for (int tier = 0; tier < program::tier_count; ++tier) {
     std::int64_t persistent = -1, transient = 0;
     for (const program::Program* p : programs) {
@@ -20,7 +20,9 @@ JobMemory::JobMemory(const std::vector<const program::Program*>& programs, memor
       transient = std::max(transient, plan.transient_bytes);
     }
     const std::string name(program::name_of(static_cast<program::Tier>(tier)));
-    memory::Provider& provider = static_cast<program::Tier>(tier) == program::Tier::device ? device : host;
+    if (persistent <= 0 && transient == 0) continue;
+    ASSERT(providers_[tier] != nullptr, "the job keeps bytes on NVMe, and was given none");
+    memory::Provider& provider = *providers_[tier];
     if (persistent > 0)
       regions_[tier].persistent =
           std::make_unique<memory::Arena>(name + ", kept between steps", persistent, guards, provider);
@@ -66,7 +68,7 @@ void JobMemory::check_guards() const {
 
 std::int64_t JobMemory::total_bytes() const {
   std::int64_t total = 0;
-  for (int t = 0; t < program::tier_count; ++t)
+  for (int t = 0; t < static_cast<int>(program::Tier::nvme); ++t)
     total += persistent_bytes(static_cast<program::Tier>(t)) + transient_bytes(static_cast<program::Tier>(t));
   return total;
 }

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "memory/arena.hpp"
+#include "memory/nvme_memory.hpp"
 #include "program/ir/program.hpp"
 
 namespace ztrain::engine {
@@ -13,14 +14,19 @@ namespace ztrain::engine {
 class JobMemory {
  public:
   /// Throws Error when the programs' persistent tensors differ, or when the memory cannot be had.
-  /// Tier::device comes from `device`, the others from `host`; both must outlive this.
+  /// Tier::device comes from `device`, Tier::host from `host`, Tier::nvme from `nvme`, which may be null
+  /// where there is none; they must outlive this.
   explicit JobMemory(const std::vector<const program::Program*>& programs,
                      memory::Arena::Guards guards = memory::Arena::Guards::off,
                      memory::Provider& device = memory::host_memory(),
-                     memory::Provider& host = memory::host_memory());
+                     memory::Provider& host = memory::host_memory(), memory::NvmeMemory* nvme = nullptr);
 
   /// Where tensors of Tier::device are.
   memory::Provider& provider() const { return *device_; }
+  /// Where tensors of this tier are.
+  memory::Provider& provider(program::Tier tier) const { return *providers_[static_cast<std::size_t>(tier)]; }
+  /// Null where no tensor is there.
+  memory::NvmeMemory* nvme() const { return nvme_; }
 
   /// First byte of a tensor or view of a program given to the constructor.
   std::byte* address(const program::Program& program, program::TensorId tensor) const;
@@ -34,6 +40,7 @@ class JobMemory {
   void each_region(program::Tier tier, const std::function<void(void* data, std::int64_t bytes)>& f) const;
   std::int64_t persistent_bytes(program::Tier tier) const;
   std::int64_t transient_bytes(program::Tier tier) const;
+  /// Without NVMe, as the next.
   std::int64_t total_bytes() const;
   /// Of these, what is held in memory: pages that were touched, where it comes by pages.
   std::int64_t resident_bytes() const;
@@ -46,6 +53,8 @@ class JobMemory {
     std::unique_ptr<memory::Arena> transient;
   };
   memory::Provider* device_;
+  memory::NvmeMemory* nvme_;
+  memory::Provider* providers_[program::tier_count];
   Region regions_[program::tier_count];
 };
 

@@ -16,6 +16,7 @@
 #include "kernels/launch/exec.hpp"
 #include "program/ir/program.hpp"
 #include "runtime/comm/mesh_comms.hpp"
+#include "runtime/device/device.hpp"
 
 namespace ztrain::engine {
 
@@ -31,6 +32,7 @@ struct Binding {
   const program::Op& op;
   const JobMemory& memory;
   runtime::Mesh& mesh;
+  runtime::Device& device;
   kernels::Exec& exec;  ///< of the op's stream
   int time = 0;         ///< how often the op was issued before, where Program::repeat has it
 

@@ -56,9 +56,11 @@ std::int64_t pinned_bytes(runtime::Device& device, const runtime::CommunicatorBa
 
 Arenas allocate(const runtime::Session& session, runtime::Device& device,
                 const runtime::CommunicatorBackend& backend, HeldMemory& held,
-                const std::vector<const program::Program*>& programs, memory::Arena::Guards guards) {
+                const std::vector<const program::Program*>& programs, const memory::NvmeOptions& nvme,
+                memory::Arena::Guards guards) {
+  auto drives = std::make_unique<memory::NvmeMemory>(nvme);
   const auto memory_of = [&](memory::Provider& provider) {
-    return engine::JobMemory(programs, guards, provider, device.staging());
+    return engine::JobMemory(programs, guards, provider, device.staging(), drives.get());
   };
   std::string note;
   if (std::unique_ptr<memory::Provider> wanted = backend.arena_memory()) {
@@ -69,7 +71,7 @@ Arenas allocate(const runtime::Session& session, runtime::Device& device,
         return made;
       });
       held.arenas_allocated(session);
-      return {std::move(wanted), std::move(memory), ""};
+      return {std::move(drives), std::move(wanted), std::move(memory), ""};
     } catch (const runtime::AgreedError& error) {
       note = fmt::format("the device's own memory, as what {} wants was not to be had: {}",
                          backend.describe(), error.what());
@@ -77,7 +79,7 @@ Arenas allocate(const runtime::Session& session, runtime::Device& device,
   }
   engine::JobMemory memory = session.agree("allocating memory", [&] { return memory_of(device.memory()); });
   held.arenas_allocated(session);
-  return {nullptr, std::move(memory), std::move(note)};
+  return {std::move(drives), nullptr, std::move(memory), std::move(note)};
 }
 
 void register_arenas(runtime::Mesh& mesh, const engine::JobMemory& memory) {

@@ -40,6 +40,7 @@ std::int64_t pinned_bytes(runtime::Device& device, const runtime::CommunicatorBa
 
 /// The memory of a job's Programs.
 struct Arenas {
+  std::unique_ptr<memory::NvmeMemory> nvme;    ///< null where nothing is there
   std::unique_ptr<memory::Provider> provider;  ///< of the device's; null: the device's own
   engine::JobMemory memory;
   std::string note;  ///< for the log, the same on every rank: why it is not what the backend wants; else ""
@@ -48,7 +49,7 @@ struct Arenas {
 /// libraries need, else from the device's memory. held is told. Throws AgreedError when it cannot be had.
 Arenas allocate(const runtime::Session& session, runtime::Device& device,
                 const runtime::CommunicatorBackend& backend, HeldMemory& held,
-                const std::vector<const program::Program*>& programs,
+                const std::vector<const program::Program*>& programs, const memory::NvmeOptions& nvme = {},
                 memory::Arena::Guards guards = memory::Arena::Guards::off);
 
 /// What communicates on the arenas hears of them.

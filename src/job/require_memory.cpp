@@ -38,11 +38,9 @@ bool do_not_fit(const Findings& findings) {
   return !findings.fit();
 }
 
+/// Where ranks compute in the memory of their node.
 std::int64_t total_of(const plan::RankMemory& memory) {
-  std::int64_t total = 0;
-  for (int t = 0; t < program::tier_count; ++t)
-    total += static_cast<std::int64_t>(memory.total(static_cast<program::Tier>(t)));
-  return total;
+  return memory.total(program::Tier::device) + memory.total(program::Tier::host);
 }
 
 /// What every rank has, by rank.

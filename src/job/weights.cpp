@@ -5,6 +5,7 @@
 #include "engine/binders/dispatch.hpp"
 #include "kernels/elementwise/bytes.hpp"
 #include "kernels/elementwise/init.hpp"
+#include "memory/arena.hpp"
 
 namespace ztrain::job {
 namespace {
@@ -43,14 +44,36 @@ void draw(const model::Parameter& parameter, const std::vector<LogicalRun>& runs
   }
 }
 
+/// Calls make with where a tensor's bytes are, or where no kernel reaches them, with a copy that goes back
+/// there.
+template <class Make>
+void write_tensor(const Program& program, program::TensorId id, const engine::JobMemory& memory, Make make) {
+  const program::Tensor& tensor = program.tensor(program.storage(id));
+  std::byte* const address = memory.address(program, id);
+  if (tensor.tier != program::Tier::nvme) return make(address);
+  const std::int64_t bytes = program.tensor(id).bytes();
+  const memory::Arena copy("copy of " + tensor.name, bytes);
+  memory::Provider& nvme = memory.provider(tensor.tier);
+  nvme.read(copy.at(0), address, bytes);
+  make(copy.at(0));
+  nvme.write(address, copy.at(0), bytes);
+}
+
+void zero_tensor(const Program& program, program::TensorId id, const engine::JobMemory& memory,
+                 kernels::Exec& exec) {
+  std::byte* const address = memory.address(program, id);
+  const std::int64_t bytes = program.tensor(id).bytes();
+  const program::Tier tier = program.tensor(program.storage(id)).tier;
+  if (tier == program::Tier::nvme) return memory.provider(tier).fill(address, 0, bytes);
+  kernels::zero(exec, address, bytes);
+}
+
 }  // namespace
 
 void initialize_weights(const Program& program, const program::JobTensors& tensors, const Layout& layout,
                         const model::Graph& graph, const engine::JobMemory& memory, kernels::Exec& exec,
                         std::uint64_t seed) {
-  for (const program::UnitState& unit : tensors.units)
-    kernels::zero(exec, memory.address(program, unit.master.slice),
-                  program.tensor(unit.master.slice).bytes());
+  for (const program::UnitState& unit : tensors.units) zero_tensor(program, unit.master.slice, memory, exec);
   draw_weights(program, tensors, layout, graph, memory, exec, seed,
                [](const model::Parameter&) { return true; });
   zero_moments(program, tensors, memory, exec);
@@ -64,34 +87,34 @@ void draw_weights(const Program& program, const program::JobTensors& tensors, co
     const program::UnitState& state = tensors.units[static_cast<std::size_t>(unit.unit)];
     const std::int64_t begin = shard_index(program) * unit.shard_elements;
     const DType type = program.tensor(state.master.slice).dtype;
-    std::byte* slice = memory.address(program, state.master.slice);
-    for (const Piece& piece : layout.pieces(unit.unit, begin, begin + unit.shard_elements)) {
-      const model::Parameter& parameter = graph.parameters[static_cast<std::size_t>(piece.parameter)];
-      if (!wanted(parameter)) continue;
-      const auto runs = layout.logical_runs(piece.parameter, tensor_index, piece.slice_begin, piece.count);
-      std::byte* to = slice + (piece.flat_begin - begin) * size_of(type);
-      engine::with_type(type, [&]<class P>(engine::Type<P>) {
-        draw<P>(parameter, runs, piece.slice_begin, to, exec, seed);
-      });
-    }
+    write_tensor(program, state.master.slice, memory, [&](std::byte* slice) {
+      for (const Piece& piece : layout.pieces(unit.unit, begin, begin + unit.shard_elements)) {
+        const model::Parameter& parameter = graph.parameters[static_cast<std::size_t>(piece.parameter)];
+        if (!wanted(parameter)) continue;
+        const auto runs = layout.logical_runs(piece.parameter, tensor_index, piece.slice_begin, piece.count);
+        std::byte* to = slice + (piece.flat_begin - begin) * size_of(type);
+        engine::with_type(type, [&]<class P>(engine::Type<P>) {
+          draw<P>(parameter, runs, piece.slice_begin, to, exec, seed);
+        });
+      }
+    });
   }
 }
 
 void zero_moments(const Program& program, const program::JobTensors& tensors, const engine::JobMemory& memory,
                   kernels::Exec& exec) {
   for (const program::UnitState& unit : tensors.units)
-    for (const program::State& s : unit.optimizer)
-      kernels::zero(exec, memory.address(program, s.slice), program.tensor(s.slice).bytes());
+    for (const program::State& s : unit.optimizer) zero_tensor(program, s.slice, memory, exec);
 }
 
 std::vector<checkpoint::StateShard> state_shards(const Program& program, const program::JobTensors& tensors,
                                                  const engine::JobMemory& memory, bool optimizer) {
-  memory::Provider* const other = memory.provider().host_accessible() ? nullptr : &memory.provider();
   std::vector<checkpoint::StateShard> shards;
   for (std::size_t u = 0; u < tensors.units.size(); ++u) {
     const auto add = [&](const std::string& name, program::TensorId t, std::int64_t granule) {
-      shards.push_back(
-          {name, static_cast<int>(u), program.tensor(t).dtype, memory.address(program, t), granule, other});
+      memory::Provider& provider = memory.provider(program.tensor(program.storage(t)).tier);
+      shards.push_back({name, static_cast<int>(u), program.tensor(t).dtype, memory.address(program, t),
+                        granule, provider.host_accessible() ? nullptr : &provider});
     };
     add("model", tensors.units[u].master.slice, 1);
     if (!optimizer || tensors.units[u].optimizer.empty()) continue;  // a frozen unit has none

@@ -96,7 +96,13 @@ Job compile_and_verify(const runtime::Session& session, telemetry::Console& cons
 }
 
 WorkerOptions worker_options(const config::Deck& deck) {
-  return {.poison = deck.debug.poison, .device = deck.device};
+  memory::NvmeOptions nvme;
+  for (const std::string& folder : deck.offload.nvme_path) nvme.paths.emplace_back(folder);
+  nvme.depth = static_cast<int>(deck.offload.queue_depth);
+  nvme.block_bytes = deck.offload.nvme_block_size;
+  nvme.checksums = deck.offload.checksums;
+  nvme.threads = static_cast<int>(deck.offload.threads);
+  return {.poison = deck.debug.poison, .device = deck.device, .nvme = std::move(nvme)};
 }
 
 Worker::Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
@@ -118,7 +124,7 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
       device_(std::move(ground.device)),
       queues_(*device_),
       held_(session, *device_),
-      arenas_(allocate(session, *device_, *ground.backend, held_, job_.programs.all(),
+      arenas_(allocate(session, *device_, *ground.backend, held_, job_.programs.all(), options.nvme,
                        options.poison ? memory::Arena::Guards::on : memory::Arena::Guards::off)),
       mesh_(session, job_.train().mesh, std::move(ground.backend)),
       load_(job_.load(), memory_, engine::with_groups(mesh_, job_.programs.all()),
@@ -136,10 +142,18 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
   notes_ = train_.notes();
   for (const engine::Note& note : evaluate_.notes())
     if (note.warning && std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(note);
+  if (memory_.nvme()) note_nvme(*memory_.nvme());
   if (!arenas_.note.empty()) notes_.push_back({"arenas", arenas_.note});
   if (deck) note_algorithms(session, *deck);
   scalars() = {};
   host_.upload(scalars_place);
+}
+
+void Worker::note_nvme(memory::NvmeMemory& nvme) {
+  memory_.each_region(program::Tier::host,
+                      [&](void* data, std::int64_t bytes) { nvme.register_memory(data, bytes); });
+  if (!nvme.description().empty()) notes_.push_back({"NVMe", nvme.description()});
+  if (!nvme.warning().empty()) notes_.push_back({"NVMe", nvme.warning(), true});
 }
 
 void Worker::note_algorithms(const runtime::Session& session, const config::Deck& deck) {

@@ -34,6 +34,7 @@ struct WorkerOptions {
   bool poison = false;  ///< debug.poison
   bool timed = false;   ///< engine::ExecutorOptions::timed
   config::Device device = default_device_options();
+  memory::NvmeOptions nvme{};  ///< what [offload] says of it
 };
 WorkerOptions worker_options(const config::Deck& deck);
 
@@ -106,6 +107,7 @@ class Worker {
  private:
   Worker(const runtime::Session& session, program::Job job, const config::Deck* deck,
          const WorkerOptions& options, Ground ground);
+  void note_nvme(memory::NvmeMemory& nvme);
   void note_algorithms(const runtime::Session& session, const config::Deck& deck);
   void wait(engine::Executor& executor);
 

@@ -206,6 +206,7 @@ NvmeSpeed NvmeStore::measure() {
   NvmeSpeed speed;
   speed.write = speed_of(true);
   speed.read = speed_of(false);
+  speed.bytes = most;
   core_->bytes_read = core_->bytes_written = 0;
   return speed;
 }

@@ -27,6 +27,7 @@ struct NvmeOptions {
 /// Bytes a second.
 struct NvmeSpeed {
   double write = 0, read = 0;
+  std::int64_t bytes = 0;  ///< from the first on, which were written over to find out
 };
 /// A sentence on drives that are much slower than NVMe; "" where there is nothing to say.
 std::string nvme_warning(const NvmeSpeed& speed);

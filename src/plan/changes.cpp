@@ -6,6 +6,7 @@
 
 #include "config/fields/fields.hpp"
 #include "config/text/load.hpp"
+#include "plan/machine.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -68,6 +69,23 @@ std::vector<Change> micro_rows(const config::Deck& deck) {
   return rows;
 }
 
+/// Only where a device has memory of its own: else all is in the node's.
+std::vector<Change> offload_rows(const config::Deck& deck) {
+  if (machine_of(deck).target != Target::cuda) return {};
+  const std::vector<std::string> stepped{"offload.optimizer=cpu", "offload.master=cpu"};
+  const auto with = [](std::vector<std::string> overrides, std::initializer_list<const char*> more) {
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    return overrides;
+  };
+  return {
+      {stepped, Effect::none, "moments and master weights in the host's memory, fetched for each step"},
+      {with(stepped, {"offload.gradients=cpu"}), Effect::none, "and the reduced gradients"},
+      {with(stepped, {"offload.gradients=cpu", "offload.parameters=cpu"}), Effect::none,
+       "all states in the host's memory; parameters are fetched for each gather", true},
+      {{"offload.activations=cpu"}, Effect::none, "activations wait for backward in the host's memory", true},
+  };
+}
+
 /// The same deck but for the mesh, which stays open, would come out.
 bool changes(const config::Deck& deck, const Change& change) {
   for (const std::string& text : change.overrides) {
@@ -100,6 +118,8 @@ std::vector<std::string> recompute_overrides(std::string_view mode, int every, s
 std::vector<Change> changes_for(const config::Deck& deck) {
   std::vector<Change> found;
   for (const Change& row : table())
+    if (changes(deck, row)) found.push_back(row);
+  for (const Change& row : offload_rows(deck))
     if (changes(deck, row)) found.push_back(row);
   const std::vector<Change> micro = micro_rows(deck);
   found.insert(found.end(), micro.begin(), micro.end());

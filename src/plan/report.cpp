@@ -170,6 +170,8 @@ std::string memory_section(const Cost& c, const std::vector<Cost>& strategies) {
   std::string text = heading("Memory per rank (of the rank that needs most)");
   text += fmt::format("{}\n{}", category_table(device, Tier::device), program_table(device, Tier::device));
   if (host.total(Tier::host) > 0) text += fmt::format("\n{}", category_table(host, Tier::host));
+  const RankMemory& nvme = c.largest(Tier::nvme);
+  if (nvme.total(Tier::nvme) > 0) text += fmt::format("\n{}", category_table(nvme, Tier::nvme));
   return text + stage_table(c) + classic_section(c, strategies);
 }
 
@@ -281,6 +283,10 @@ std::string verdict_section(const Cost& c) {
   } else {
     text += line("node", against(v.node_needed, v.node_limit, v.node_fits()));
   }
+  const auto on_nvme = static_cast<double>(c.largest(Tier::nvme).total(Tier::nvme));
+  if (on_nvme > 0)
+    text += line("node, NVMe", fmt::format("{} needed; a run reserves it when it starts",
+                                           size(on_nvme * std::min(c.ranks, c.machine.ranks_per_node))));
   return text;
 }
 

@@ -55,6 +55,33 @@ program::Recompute recompute_of(const config::Recompute& r) {
   return recompute;
 }
 
+program::Home home_of(const config::Deck& deck, const char* key, const config::OffloadHome& home) {
+  const std::string name = fmt::format("offload.{}", key);
+  REQUIRE(home.to != "nvme" || !deck.offload.nvme_path.empty(),
+          "{}: {} = \"nvme\" needs offload.nvme_path, folders on drives of the node",
+          config::source_of(deck, name), name);
+  using enum program::Tier;
+  return {home.to == "cpu" ? host : home.to == "nvme" ? nvme : device, home.fraction};
+}
+
+program::OffloadOptions offload_options(const config::Deck& deck, Target target) {
+  const config::Offload& o = deck.offload;
+  REQUIRE(
+      o.optimizer_on != "host" || target != Target::cuda,
+      "{}: offload.optimizer_on = \"host\" is not there on GPUs yet: leave it out, and what was sent to the "
+      "host is fetched for each step",
+      config::source_of(deck, "offload.optimizer_on"));
+  program::OffloadOptions options;
+  options.parameters = home_of(deck, "parameters", o.parameters);
+  options.gradients = home_of(deck, "gradients", o.gradients);
+  options.master = home_of(deck, "master", o.master);
+  options.optimizer = home_of(deck, "optimizer", o.optimizer);
+  options.activations = home_of(deck, "activations", o.activations);
+  using enum program::StepOn;
+  options.step = o.optimizer_on == "host" ? host : o.optimizer_on == "device" ? device : automatic;
+  return options;
+}
+
 program::OptimizerSpec optimizer_of(const config::Deck& deck) {
   return {deck.optimizer, config::stochastic_rounding(deck), static_cast<std::uint64_t>(deck.run.seed)};
 }
@@ -198,6 +225,7 @@ program::JobSpec job_spec(const config::Deck& deck, Target target) {
   spec.optimizer = optimizer_of(deck);
   spec.micro_batches = static_cast<int>(config::accumulation_steps(deck));
   spec.recompute = recompute_of(deck.recompute);
+  spec.offload = offload_options(deck, target);
   spec.units = unit_options(deck.sharding, spec.strategy);
   spec.sharding = shard_options(deck, spec.strategy);
   require_context_support(deck);

@@ -31,7 +31,8 @@ std::span<const OpType> softcap_ops() {
 std::vector<Turn> forwards_first(const ScheduleInput& input) {
   std::vector<Turn> turns;
   for (int m = 0; m < input.micro_batches; ++m) turns.push_back({TurnKind::forward, 0, m});
-  for (int m = input.micro_batches; m-- > 0;) turns.push_back({TurnKind::backward, 0, m});
+  // In the order of the others: gradients are added up micro-batch by micro-batch, with a rounding at each.
+  for (int m = 0; m < input.micro_batches; ++m) turns.push_back({TurnKind::backward, 0, m});
   return turns;
 }
 

@@ -31,8 +31,8 @@ struct Held {
         held(session(), *device),
         before(device->memory().limits().available),
         backend(std::make_unique<runtime::NcclBackend>(session(), device->cuda(), nccl)),
-        arenas(
-            job::allocate(session(), *device, *backend, held, job.programs.all(), memory::Arena::Guards::on)),
+        arenas(job::allocate(session(), *device, *backend, held, job.programs.all(), {},
+                             memory::Arena::Guards::on)),
         mesh(session(), job.train().mesh, std::move(backend)) {}
 
   std::int64_t taken() const { return before - device->memory().limits().available; }

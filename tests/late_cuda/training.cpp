@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -52,7 +53,9 @@ class TrainingOnLateCuda : public testing::TestWithParam<const char*> {
                                   .runs_when_idle = session().size() > 1};
     auto device = test::make_late_device(late, session().local_rank());
     auto backend = runtime::make_backend(session(), device->cuda(), options.device);
-    job::Worker worker(session(), model.graph(DType::bf16), spec_of(model, GetParam()), options,
+    program::JobSpec spec = spec_of(model, GetParam());
+    spec.offload = offload;
+    job::Worker worker(session(), model.graph(DType::bf16), spec, options,
                        {std::move(device), std::move(backend)});
     return losses_of(worker, model);
   }
@@ -62,6 +65,7 @@ class TrainingOnLateCuda : public testing::TestWithParam<const char*> {
     options.poison = poison;
     options.device.communicator = communicator;
     options.device.cuda_graphs = graphs;
+    options.nvme.paths = {std::filesystem::temp_directory_path()};
     static std::map<std::string, std::vector<double>> expected;  // by strategy
     auto& losses = expected[GetParam()];
     if (losses.empty()) losses = on_the_cpu();
@@ -69,6 +73,7 @@ class TrainingOnLateCuda : public testing::TestWithParam<const char*> {
   }
 
   TinyModel model;
+  program::OffloadOptions offload;
 };
 
 TEST_P(TrainingOnLateCuda, ThroughHostMemory) {
@@ -81,6 +86,16 @@ TEST_P(TrainingOnLateCuda, ThroughHostMemoryWithGraphsAndPoison) {
 
 TEST_P(TrainingOnLateCuda, OneRankAsOneGraph) {
   if (session().size() > 1) GTEST_SKIP() << "the host drives communication through its memory";
+  expect_same("mpi", "step", false);
+}
+
+TEST_P(TrainingOnLateCuda, WithAllStatesElsewhere) {
+  if (session().size() > 2) GTEST_SKIP() << "two ranks show it";
+  const program::Home host{program::Tier::host, 1}, nvme{program::Tier::nvme, 1};
+  offload = {host, host, nvme, nvme, host, program::StepOn::device};
+  expect_same("mpi", "compute", true);
+  if (session().size() > 1) return;
+  offload = {host, host, host, host, host, program::StepOn::device};
   expect_same("mpi", "step", false);
 }
 

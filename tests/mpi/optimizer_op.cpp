@@ -62,7 +62,7 @@ class OneOp {
     const engine::JobMemory memory({&program_}, memory::Arena::Guards::off, device->memory());
     runtime::Mesh mesh(session(), MeshShape{});
     const kernels::ExecHandle exec = kernels::make_exec(device->native_stream(runtime::compute_queue));
-    engine::Bound bound = engine::bind({program_, op_, memory, mesh, *exec});
+    engine::Bound bound = engine::bind({program_, op_, memory, mesh, *device, *exec});
     OptimizerArraysOf arrays = start;
     std::vector<Bytes*> bytes{&arrays.gradient, &arrays.parameter};
     std::vector<program::TensorId> ids{op_.inputs[0], op_.outputs[0]};

@@ -155,8 +155,14 @@ class Plan(zt.Case):
         self.assertTrue(verdict["fits"])
         self.assertIn(f"{verdict['device_needed'] / 1e9:.1f} GB a rank:", deck.read_text())
         proposed = json.loads(self.plan(deck, "--ranks", 8, "--json"))["fixes"]["best"][0]
-        self.assertEqual(proposed["overrides"], ["optimizer.name=adamw_8bit", "precision.preset=bf16-pure"])
-        self.assertIn(f"{proposed['device_needed'] / 1e9:.1f} GB a rank. With", deck.read_text())
+        self.assertEqual(
+            proposed["overrides"], ["offload.optimizer=cpu", "offload.master=cpu", "offload.activations=cpu"]
+        )
+        self.assertEqual(proposed["effect"], "same numbers")
+        one_node = zt.SOURCE / "inputs" / "finetune_llama3_70b_one_node.toml"
+        own = json.loads(self.plan(one_node, "--ranks", 8, "--json"))["verdict"]
+        self.assertEqual(own["device_needed"], proposed["device_needed"])
+        self.assertIn(f"{own['device_needed'] / 1e9:.1f} GB a rank, and {own['node_needed'] / 1e9:.1f} GB", one_node.read_text())
 
     def test_mixtures_and_runs_without_checkpoints_are_planned(self):
         more = ['--data.train=["a.h5", "b.h5"]', "--data.weights=[3, 1]", "--checkpoint.interval=-1"]
@@ -259,8 +265,8 @@ class Plan(zt.Case):
             zt.run(0, ["plan", SMOKE, "--ranks", 2, "--modle.x=3"], timeout=20), r"unknown key 'modle\.x'"
         )
         self.assert_refused(
-            zt.run(0, ["plan", SMOKE, "--ranks", 2, "--offload.optimizer=host"], timeout=20),
-            r"offload is not supported by this version yet",
+            zt.run(0, ["plan", SMOKE, "--ranks", 2, "--offload.optimizer=nvme"], timeout=20),
+            r'offload\.optimizer = "nvme" needs offload\.nvme_path'
         )
         self.assert_refused(
             zt.run(0, ["plan", SMOKE, "--ranks", 3, "--fit"], timeout=20), r"batch\.global.*must be whole"

@@ -71,6 +71,8 @@ PARTS = {"nvme": nvme, "adam": adam}
 
 
 def main():
+    if len(sys.argv) != 2 or not sys.argv[1].startswith("{"):
+        sys.exit(__doc__)
     settings = json.loads(sys.argv[1])
     result = PARTS[settings.pop("part")](**settings)
     sys.stdout.flush()

@@ -15,7 +15,7 @@ std::vector<Field> all_fields() {
   std::vector<Field> all;
   for (auto part :
        {rows::run_and_data(), rows::model(), rows::lora(), rows::batch_and_mesh(), rows::sharding(),
-        rows::numerics(), rows::optimization(), rows::operation(), rows::machine()}) {
+        rows::numerics(), rows::offload(), rows::optimization(), rows::operation(), rows::machine()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;
@@ -41,6 +41,9 @@ constexpr std::array section_rows{
                "Keeping fp16 gradients in range; for precision.parameters = fp16 only. The names are those "
                "of DeepSpeed's fp16 section."},
     SectionRow{"recompute", "Trading computation for memory."},
+    SectionRow{"offload",
+               "Keeping states and activations in other memory than the device's. What is computed does not "
+               "change by a bit."},
     SectionRow{"optimizer", "The optimizer, its groups of parameters and the clipping of gradients."},
     SectionRow{"schedule", "The learning rate over the run."},
     SectionRow{"checkpoint", "Saving and resuming."},

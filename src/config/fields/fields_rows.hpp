@@ -15,6 +15,11 @@ auto& at(Deck& deck) {
   return (deck.*Section).*Member;
 }
 
+template <auto Section, auto Part, auto Member>
+auto& at(Deck& deck) {
+  return ((deck.*Section).*Part).*Member;
+}
+
 inline Legal any() {
   return {};
 }
@@ -78,7 +83,8 @@ std::vector<Field> model();
 std::vector<Field> lora();
 std::vector<Field> batch_and_mesh();
 std::vector<Field> sharding();
-std::vector<Field> numerics();      ///< precision, loss_scaling, recompute
+std::vector<Field> numerics();  ///< precision, loss_scaling, recompute
+std::vector<Field> offload();
 std::vector<Field> optimization();  ///< optimizer, schedule
 std::vector<Field> operation();     ///< checkpoint, evaluation, metrics, watchdog
 std::vector<Field> machine();       ///< cluster, device, debug

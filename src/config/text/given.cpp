@@ -16,18 +16,6 @@ namespace {
 
 constexpr std::size_t most_suggestions = 64;  ///< more than are told; each takes a search
 
-/// Sections that other trainers have and this version does not.
-constexpr std::array<std::string_view, 1> later_sections{"offload"};
-
-bool is_later(std::string_view section) {
-  return std::ranges::find(later_sections, section) != later_sections.end();
-}
-
-std::string later_text(const std::string& section) {
-  return fmt::format("{} is not supported by this version yet; leave section [{}] and its keys out", section,
-                     section);
-}
-
 /// A key of the file that no field has.
 struct Stray {
   std::string key;
@@ -86,7 +74,6 @@ struct Collector {
 
   void section(const std::string& name, std::int64_t line, const toml::node& node) const {
     const bool known = !section_doc(name).empty();
-    if (is_later(name)) return fault(line, later_text(name));
     if (!node.is_table() && known) {
       faults.distrust(name);
       return fault(line, fmt::format("'{}' is a section: write [{}], and its keys below", name, name));
@@ -138,9 +125,7 @@ void collect_overrides(const std::vector<std::string>& overrides, std::deque<tom
     if (std::exchange(value_expected, false) && begin == 0 && equals == std::string::npos) continue;
     const std::string key = text.substr(begin, equals == std::string::npos ? equals : equals - begin);
     const Field* field = find_field(key);
-    if (is_later(key.substr(0, key.find('.')))) {
-      faults.add("command line: " + later_text(key.substr(0, key.find('.'))));
-    } else if (equals == std::string::npos) {
+    if (equals == std::string::npos) {
       faults.add("command line: " + no_override(text, key));
       value_expected = begin > 0;
     } else if (field == nullptr) {

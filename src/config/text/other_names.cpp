@@ -9,8 +9,10 @@ namespace {
 constexpr std::string_view always = "it is always so here: leave it out";
 constexpr std::string_view not_needed = "nothing of the kind is needed here: leave it out";
 constexpr std::string_view nothing_like_it = "there is nothing like it here: leave it out";
-constexpr std::string_view no_offload =
-    "offload is not supported by this version yet: leave it out; `ztrain plan` tells what else saves memory";
+constexpr std::string_view three_of_them =
+    "FSDP's CPUOffload is offload.parameters, offload.gradients and offload.optimizer = \"cpu\" (and "
+    "master).";
+constexpr std::string_view states_of_it = "\"cpu\" or \"nvme\"; master weights have offload.master.";
 constexpr std::string_view launched = "mpirun -np N, or srun, says how many ranks there are: leave it out";
 constexpr std::string_view no_tokenizer =
     "no tokenizer runs in training: tools/prepare_data.py makes token files of texts and chats, for "
@@ -122,7 +124,7 @@ constexpr OtherName other_name_rows[] = {
     {"fsdp_backward_prefetch", "sharding.backward_prefetch", ""},
     {"fsdp_backward_prefetch_policy", "sharding.backward_prefetch", ""},
     {"fsdp_forward_prefetch", "sharding.forward_prefetch", ""},
-    {"fsdp_offload_params", "", no_offload},
+    {"fsdp_offload_params", "offload.parameters", three_of_them},
     {"fsdp_state_dict_type", "", not_needed},
     {"fsdp_cpu_ram_efficient_loading", "", not_needed},
     {"fsdp_sync_module_states", "", not_needed},
@@ -130,8 +132,8 @@ constexpr OtherName other_name_rows[] = {
     {"fsdp_activation_checkpointing", "recompute.mode", full_is_on},
     {"zero_stage", "sharding.strategy", stages},
     {"gradient_clipping", "optimizer.max_norm", ""},
-    {"offload_optimizer_device", "", no_offload},
-    {"offload_param_device", "", no_offload},
+    {"offload_optimizer_device", "offload.optimizer", states_of_it},
+    {"offload_param_device", "offload.parameters", ""},
 
     // PyTorch's FSDP.
     {"sharding_strategy", "sharding.strategy", ""},
@@ -139,8 +141,8 @@ constexpr OtherName other_name_rows[] = {
     {"transformer_layer_cls", "sharding.unit", "\"block\" is every layer of the decoder."},
     {"min_num_params", "sharding.unit_min_parameters", ""},
     {"limit_all_gathers", "sharding.max_gathered_units", "It is a number of units: 2 there."},
-    {"cpu_offload", "", no_offload},
-    {"offload_policy", "", no_offload},
+    {"cpu_offload", "offload.parameters", three_of_them},
+    {"offload_policy", "offload.parameters", three_of_them},
     {"param_dtype", "precision.parameters", ""},
     {"reduce_dtype", "precision.reduce", ""},
     {"buffer_dtype", "", "the model has no buffers: leave it out"},
@@ -170,8 +172,8 @@ constexpr OtherName other_name_rows[] = {
     {"allgather_partitions", "", always},
     {"round_robin_gradients", "", nothing_like_it},
     {"sub_group_size", "", not_needed},
-    {"offload_optimizer", "", no_offload},
-    {"offload_param", "", no_offload},
+    {"offload_optimizer", "offload.optimizer", states_of_it},
+    {"offload_param", "offload.parameters", ""},
     {"zero_hpz_partition_size", "sharding.reshard_after_forward", "A number N is such a group."},
     {"mics_shard_size", "mesh.shard", "With mesh.replicate = -1."},
     {"communication_data_type", "precision.reduce", ""},
@@ -190,7 +192,7 @@ constexpr OtherName other_name_rows[] = {
     {"cos_min_ratio", "schedule.min_lr_ratio", ""},
     {"wall_clock_breakdown", "", see_metrics},
     {"partition_activations", "", nothing_like_it},
-    {"cpu_checkpointing", "", no_offload},
+    {"cpu_checkpointing", "offload.activations", "It is \"cpu\"."},
     {"tensorboard", "", see_metrics},
     {"wandb", "", see_metrics},
     {"csv_monitor", "", see_metrics},
@@ -214,7 +216,7 @@ constexpr OtherName other_name_rows[] = {
     {"training.dtype", "precision.master", ""},
     {"mixed_precision_param", "precision.parameters", ""},
     {"mixed_precision_reduce", "precision.reduce", ""},
-    {"enable_cpu_offload", "", no_offload},
+    {"enable_cpu_offload", "offload.parameters", three_of_them},
     {"data_parallel_shard_degree", "mesh.shard", ""},
     {"data_parallel_replicate_degree", "mesh.replicate", ""},
     {"tensor_parallel_degree", "mesh.tensor", ""},
@@ -233,7 +235,7 @@ constexpr OtherName other_name_rows[] = {
     {"pp", "mesh.pipeline", only_one},
     {"pp_size", "mesh.pipeline", only_one},
     {"dp_size", "mesh.shard", ""},
-    {"offload", "", no_offload},
+    {"offload", "offload.parameters", three_of_them},
     {"activation_checkpoint.mode", "recompute.mode", ""},
     {"selective_ac_option", "recompute.pieces",
      "A number there is recompute.every here, with recompute.mode = \"full\"."},

@@ -1,4 +1,5 @@
 #include "engine/binders/dispatch.hpp"
+#include "engine/tier_copy.hpp"
 #include "kernel_interface/step_partial.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "kernels/elementwise/bytes.hpp"
@@ -12,6 +13,7 @@ namespace ztrain::engine {
 namespace {
 
 Bound bind_copy(const Binding& b) {
+  if (auto copy = make_tier_copy(b)) return {nullptr, std::move(copy)};
   return {[&exec = b.exec, from = b.input<std::byte>(Copy::x), to = b.output<std::byte>(Copy::y),
            bytes = b.in(Copy::x).bytes()] { kernels::copy(exec, from, to, bytes); },
           nullptr};

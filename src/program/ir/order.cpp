@@ -22,6 +22,16 @@ bool is_release(const Op& op) {
   return op.type == Release::op;
 }
 
+std::vector<ByteRange> written_ranges(const Program& program, const Op& op, TensorId output) {
+  const ByteRange all = byte_range(program, output);
+  if (op.type != ZeroGaps::op) return {all};
+  std::vector<ByteRange> ranges;
+  const std::int64_t size = size_of(program.tensor(output).dtype);
+  for (const Elements& gap : record_of<ZeroGaps>(op.attributes).gaps)
+    ranges.push_back({all.base, all.begin + gap.begin * size, all.begin + (gap.begin + gap.count) * size});
+  return ranges;
+}
+
 Order::Order(const Program& program) : program_(program), clocks_(program.ops.size(), no_ops) {}
 
 PerStream Order::start_of(const Op& op) const {

@@ -43,6 +43,9 @@ ByteRange byte_range(const Program& program, TensorId id);
 
 bool is_release(const Op& op);
 
+/// Of an op's output what it writes: all of it, but for the zeros between the gradients of a unit.
+std::vector<ByteRange> written_ranges(const Program& program, const Op& op, TensorId output);
+
 /// Vector clocks, filled op by op in issue order.
 class Order {
  public:

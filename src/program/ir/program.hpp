@@ -135,6 +135,8 @@ struct Op {
   std::vector<TensorId> inputs;
   std::vector<TensorId> outputs;
   Attributes attributes;
+  /// Whose memory its operands are in. A copy may go between the device and the host, or the host and NVMe.
+  Tier tier = Tier::device;
   Stream stream = Stream::compute;
   Action action;
   Communication comm;

@@ -52,7 +52,7 @@ class Copies {
     const Op& a = program_.op(id);
     const Op& b = program_.op(id + repeat_.length());
     const Communication &x = a.comm, &y = b.comm;
-    return a.type == b.type && a.stream == b.stream && a.flops == b.flops &&
+    return a.type == b.type && a.tier == b.tier && a.stream == b.stream && a.flops == b.flops &&
            same_action(a.action, b.action) && x.kind == y.kind && x.axes == y.axes && x.peer == y.peer &&
            x.sent_bytes == y.sent_bytes && same_attributes(id, a.attributes, b.attributes) &&
            same_operands(a.inputs, b.inputs, false) && same_operands(a.outputs, b.outputs, true);

@@ -100,6 +100,7 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGr
       training ? optim::find(spec.optimizer.options.name).states(spec.optimizer.settings())
                : std::vector<optim::StateInfo>{};
   base.tensors.units = add_unit_states(p, base.cut, base.tensors.optimizer_states);
+  give_homes(p, base.cut, base.tensors.units, spec.offload);
   base.tensors.scales = add_weight_scales(p, base.graph);
   base.tensors.scalars = p.add(persistent("scalars", DType::u8, {sizeof(StepScalars)}, Category::scalar));
   base.tensors.partials =

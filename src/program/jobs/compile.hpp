@@ -14,6 +14,7 @@
 #include "model/tensor_plan.hpp"
 #include "program/jobs/program_set.hpp"
 #include "program/passes/expand.hpp"
+#include "program/passes/offload.hpp"
 #include "program/passes/shard.hpp"
 #include "program/passes/unit_state.hpp"
 #include "program/passes/units.hpp"
@@ -46,6 +47,7 @@ struct JobSpec {
   model::TensorPlan tensor;     ///< of the model over the mesh's tensor axis
   bool overlap_tensor = false;  ///< its communication goes on beside products (passes/overlap.hpp)
   model::ContextMethod context = model::ContextMethod::gather;
+  OffloadOptions offload;
   /// Compiles every micro-batch, also where those in the middle are alike (program/ir/repeat.hpp). So does a
   /// pass over Programs, which might treat one of them by itself.
   bool every_micro_batch = false;

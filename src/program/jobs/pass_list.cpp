@@ -17,6 +17,7 @@
 #include "program/passes/final_passes.hpp"
 #include "program/passes/fusion.hpp"
 #include "program/passes/join_products.hpp"
+#include "program/passes/offload.hpp"
 #include "program/passes/optimizer.hpp"
 #include "program/passes/overlap.hpp"
 #include "program/passes/parameter_rates.hpp"
@@ -180,6 +181,7 @@ constexpr ProgramPass step_passes[] = {
      [](Making& m) { append_partials(m.program(), m.base.cut, m.base.tensors, m.step.results, {}); }},
     {{infer}, give_logits},
     {{load, train}, code_weights},
+    {{load, train, evaluate}, [](Making& m) { offload(m.program(), m.spec.offload); }},
 };
 
 /// Over the Program with all its ops.

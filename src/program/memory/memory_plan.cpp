@@ -10,7 +10,10 @@
 namespace ztrain::program {
 namespace {
 
-constexpr std::int64_t alignment = 256;
+/// What goes between the host and NVMe goes by whole pages.
+std::int64_t alignment(Tier tier) {
+  return tier == Tier::device ? 256 : 4096;
+}
 
 /// Category by category: what is touched together, such as the weights of all units when they are read, then
 /// shares pages, which may be large.
@@ -22,7 +25,7 @@ void place_persistent(Program& program) {
   for (Tensor* tensor : order) {
     TierPlan& plan = program.plan[static_cast<std::size_t>(tensor->tier)];
     tensor->address = plan.persistent_bytes;
-    plan.persistent_bytes += round_up(tensor->bytes(), alignment);
+    plan.persistent_bytes += round_up(tensor->bytes(), alignment(tensor->tier));
   }
 }
 
@@ -40,7 +43,7 @@ Blocks blocks_of(const Program& program, int tier) {
         tensor.first == no_op)
       continue;
     found.ids.push_back(static_cast<TensorId>(t));
-    found.blocks.push_back({round_up(tensor.bytes(), alignment), tensor.first, tensor.last});
+    found.blocks.push_back({round_up(tensor.bytes(), alignment(tensor.tier)), tensor.first, tensor.last});
   }
   return found;
 }
@@ -138,7 +141,7 @@ class ReuseEdges {
     PerStream& former = former_[static_cast<std::size_t>(holder)];
     if (own == no_ops) {
       occupancy_[static_cast<std::size_t>(tensor.tier)].take(
-          tensor.address, tensor.address + round_up(tensor.bytes(), alignment), holder,
+          tensor.address, tensor.address + round_up(tensor.bytes(), alignment(tensor.tier)), holder,
           [&](TensorId before) { merge(former, accesses_[static_cast<std::size_t>(before)]); });
     }
     merge(wanted, former);
@@ -158,7 +161,7 @@ std::array<std::int64_t, tier_count> persistent_bytes(const Program& program) {
   std::array<std::int64_t, tier_count> bytes{};
   for (const Tensor& tensor : program.tensors)
     if (tensor.persistent && tensor.base == no_tensor)
-      bytes[static_cast<std::size_t>(tensor.tier)] += round_up(tensor.bytes(), alignment);
+      bytes[static_cast<std::size_t>(tensor.tier)] += round_up(tensor.bytes(), alignment(tensor.tier));
   return bytes;
 }
 

@@ -57,7 +57,9 @@ class Sharder {
  private:
   Program& program() { return result_.program; }
   const ParameterShape& parameter(int p) const { return cut_.layout.parameters()[at(p)]; }
-  bool gathers(int unit) const { return cut_.shards() > 1 && cut_.shards_parameters(unit); }
+  /// Whether ops read a copy of it that lives for a while: of shards, or of what is at home elsewhere.
+  bool gathers(int unit) const { return is_cut(unit) || away_[at(unit)]; }
+  bool is_cut(int unit) const { return cut_.shards() > 1 && cut_.shards_parameters(unit); }
 
   void index_placeholders() {
     parameter_of_.assign(in_.program.tensors.size(), -1);
@@ -70,6 +72,8 @@ class Sharder {
   }
 
   void plan_parameters() {
+    for (const UnitState& s : states_)
+      away_.push_back(in_.program.tensor(s.computed.whole).tier != Tier::device);
     std::vector<std::vector<int>> unit_read(ops_.size());
     for (std::size_t i = 0; i < ops_.size(); ++i)
       for (const TensorId t : ops_[i].inputs) {
@@ -130,12 +134,21 @@ class Sharder {
                                   flat(unit).elements(), Category::gathered);
       const TensorId secondary = secondary_[at(unit)];
       const bool near = secondary != no_tensor;
-      emit_all_gather(program(), unit_name(unit), near ? secondary : slice, buffer,
-                      near ? Cut::inner_axes() : Cut::shard_axes(),
-                      {ActionKind::gather, unit, micro_at(g.first)});
+      const Action action{ActionKind::gather, unit, micro_at(g.first)};
+      if (is_cut(unit))
+        emit_all_gather(program(), unit_name(unit), near ? secondary : slice, buffer,
+                        near ? Cut::inner_axes() : Cut::shard_axes(), action);
+      else
+        fetch_whole(unit, buffer, action);
       gathered_[at(number)].push_back(buffer);
       active_parameters_[at(unit)] = buffer;
     }
+  }
+
+  /// Of a unit that is whole, and at home elsewhere.
+  void fetch_whole(int unit, TensorId buffer, Action action) {
+    emit_copy(program(), unit_name(unit), states_[at(unit)].computed.whole, buffer, action);
+    program().ops.back().stream = Stream::copy;
   }
 
   void release(int number) {
@@ -217,6 +230,7 @@ class Sharder {
   ShardOptions options_;
   std::vector<Op> ops_;
   std::vector<std::string> units_;
+  std::vector<bool> away_;  ///< by unit: what is computed with is at home in another tier
   std::vector<int> parameter_of_;
   std::vector<std::pair<int, int>> gradient_of_;  ///< {parameter, number of the set}
   std::vector<Span> spans_;

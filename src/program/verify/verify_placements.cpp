@@ -120,7 +120,7 @@ class Checker {
     if (op.type == Fp8Largest::op) return note_largest(read_flat(op.inputs[0]), plain_of(op.outputs[0]));
     if (op.type == Fp8Scales::op) return make_scales(op);
     if (is_flat(op.inputs[0]) && (op.type == Cast::op || op.type == Copy::op || op.type == Fp8Encode::op))
-      return write_flat(op.outputs[0], read_flat(op.inputs[0]));
+      return write_flat(op.outputs[0], read_flat(op.inputs[0], op.outputs[0]));
     compute(op);
   }
 
@@ -160,14 +160,14 @@ class Checker {
     for (const TensorId t : tensors) set(t, spreads);
   }
 
-  /// All of a flat range, or the shard of it that a view is.
-  Flat read_flat(TensorId t) const {
+  /// All of a flat range, or the shard that a view is. Between tiers pieces are of all, or of a shard.
+  Flat read_flat(TensorId t, TensorId to = no_tensor) const {
     Flat flat = flat_.at(program_.storage(t));
-    const Tensor& base = program_.tensor(program_.storage(t));
-    if (program_.storage(t) == t) return flat;
-    Tensor part = base;
-    part.shape = program_.tensor(t).shape;
-    for (Spreads& spreads : flat) mark_shards(program_, part, spreads);
+    Tensor part = program_.tensor(program_.storage(t));
+    const bool carried = to != no_tensor && program_.tensor(to).tier != part.tier;
+    const Shape whole = std::exchange(part.shape, program_.tensor(carried ? program_.storage(to) : t).shape);
+    for (Spreads& spreads : flat)
+      if (elements(part.shape) < elements(whole)) mark_shards(program_, part, spreads);
     return flat;
   }
   void write_flat(TensorId t, const Flat& flat) {
@@ -327,7 +327,7 @@ class Checker {
                        program_.unit_elements[at(program_.tensor(program_.storage(op.inputs[0])).unit)];
     for (std::size_t p = unit.begin; p < unit.end; ++p)
       if (place(p).trainable) check_sum(p, flat[p - unit.begin], shard);
-    if (op.type != OptimizerStep::op) return;
+    if (op.type == SumSquares::op) return set(op.outputs[0], filled('P'));
     const TensorId stepped = op.outputs[0];
     write_flat(stepped, read_flat(stepped));
   }

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "model/op_records.hpp"
 #include "program/ir/order.hpp"
 #include "program/ir/repeat.hpp"
-#include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
 
 namespace ztrain::program {
@@ -40,6 +40,26 @@ void check_edges(const Program& program, OpId id) {
             describe(program, id), earlier);
 }
 
+/// Operands are in the memory of the tier that the op works on. Copies alone go between two, and NVMe is
+/// reached from the host.
+void check_tiers(const Program& program, OpId id) {
+  const Op& op = program.op(id);
+  const auto tier = [&](TensorId t) { return program.tensor(program.storage(t)).tier; };
+  if (op.type == Copy::op && op.inputs.size() == 1 && op.outputs.size() == 1) {
+    const Tier from = tier(op.inputs[0]), to = tier(op.outputs[0]);
+    REQUIRE(std::abs(static_cast<int>(from) - static_cast<int>(to)) <= 1,
+            "{} copies '{}' from {} to {}, which is reached from the host alone", describe(program, id),
+            program.tensor(op.inputs[0]).name, name_of(from), name_of(to));
+    REQUIRE(from != Tier::nvme || to != Tier::nvme, "{} copies '{}' within NVMe", describe(program, id),
+            program.tensor(op.inputs[0]).name);
+    return;
+  }
+  for (const auto* operands : {&op.inputs, &op.outputs})
+    for (const TensorId t : *operands)
+      REQUIRE(is_release(op) || tier(t) == op.tier, "{} works on the {} tier, but '{}' is in the {} tier",
+              describe(program, id), name_of(op.tier), program.tensor(t).name, name_of(tier(t)));
+}
+
 /// Hazards and initialisation, tensor by tensor.
 class Accesses {
  public:
@@ -67,7 +87,7 @@ class Accesses {
   }
 
   void write(TensorId id, OpId op) {
-    for (const ByteRange& range : written_ranges(id, op)) write(range, id, op);
+    for (const ByteRange& range : written_ranges(program_, program_.op(op), id)) write(range, id, op);
   }
 
   void release(TensorId id, OpId op) {
@@ -87,17 +107,6 @@ class Accesses {
 
   static bool overlap(const Record& record, const ByteRange& range) {
     return record.begin < range.end && range.begin < record.end;
-  }
-
-  /// All of it, but for the zeros between the gradients of a unit.
-  std::vector<ByteRange> written_ranges(TensorId id, OpId op) const {
-    ByteRange all = byte_range(program_, id);
-    if (program_.op(op).type != ZeroGaps::op) return {all};
-    std::vector<ByteRange> ranges;
-    const std::int64_t size = size_of(program_.tensor(id).dtype);
-    for (const Elements& gap : record_of<ZeroGaps>(program_.op(op).attributes).gaps)
-      ranges.push_back({all.base, all.begin + gap.begin * size, all.begin + (gap.begin + gap.count) * size});
-    return ranges;
   }
 
   void write(const ByteRange& range, TensorId id, OpId op) {
@@ -169,8 +178,9 @@ class Accesses {
 void check_place(const Program& program, const Tensor& tensor) {
   const TierPlan& plan = program.plan[static_cast<std::size_t>(tensor.tier)];
   const std::int64_t extent = tensor.persistent ? plan.persistent_bytes : plan.transient_bytes;
-  REQUIRE(tensor.address >= 0 && tensor.address % 256 == 0,
-          "'{}' has address {}: not a multiple of 256 bytes", tensor.name, tensor.address);
+  const std::int64_t alignment = tensor.tier == Tier::device ? 256 : 4096;
+  REQUIRE(tensor.address >= 0 && tensor.address % alignment == 0,
+          "'{}' has address {}: not a multiple of {} bytes", tensor.name, tensor.address, alignment);
   REQUIRE(tensor.address + tensor.bytes() <= extent, "'{}' ends at byte {} of the {} tier's region of {}",
           tensor.name, tensor.address + tensor.bytes(), name_of(tensor.tier), extent);
 }
@@ -273,6 +283,7 @@ void verify_rank(const Program& program) {
   for (OpId id = 0; id < static_cast<OpId>(program.ops.size()); ++id) {
     const Op& op = program.op(id);
     check_edges(program, id);
+    check_tiers(program, id);
     order.append(id);
     for (const TensorId input : op.inputs) accesses.read(input, id);
     for (const TensorId output : op.outputs) accesses.write(output, id);

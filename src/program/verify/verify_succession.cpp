@@ -2,6 +2,7 @@
 // the largest sets that are consistent, found by taking away until nothing changes.
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <optional>
 #include <span>
@@ -9,81 +10,13 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
+#include "program/ir/byte_set.hpp"
 #include "program/ir/order.hpp"
 #include "program/jobs/program_set.hpp"
+#include "program/verify/at_home.hpp"
 
 namespace ztrain::program {
 namespace {
-
-/// Byte ranges of persistent tensors, none of which touch.
-class Bytes {
- public:
-  void add(const ByteRange& r) {
-    std::int64_t begin = r.begin, end = r.end;
-    auto& pieces = pieces_[r.base];
-    auto piece = pieces.lower_bound(begin);
-    if (piece != pieces.begin() && std::prev(piece)->second >= begin) --piece;
-    while (piece != pieces.end() && piece->first <= end) {
-      begin = std::min(begin, piece->first);
-      end = std::max(end, piece->second);
-      piece = pieces.erase(piece);
-    }
-    pieces[begin] = end;
-  }
-
-  void remove(const ByteRange& r) {
-    auto& pieces = pieces_[r.base];
-    std::map<std::int64_t, std::int64_t> left;
-    for (const auto& [begin, end] : pieces) {
-      if (begin < std::min(end, r.begin)) left[begin] = std::min(end, r.begin);
-      if (std::max(begin, r.end) < end) left[std::max(begin, r.end)] = end;
-    }
-    pieces = std::move(left);
-  }
-
-  bool covers(const ByteRange& r) const {
-    const auto found = pieces_.find(r.base);
-    if (found == pieces_.end()) return false;
-    auto piece = found->second.upper_bound(r.begin);
-    return piece != found->second.begin() && std::prev(piece)->second >= r.end;
-  }
-
-  bool overlaps(const ByteRange& r) const {
-    const auto found = pieces_.find(r.base);
-    return found != pieces_.end() && std::ranges::any_of(found->second, [&](const auto& piece) {
-             return piece.first < r.end && r.begin < piece.second;
-           });
-  }
-
-  std::vector<ByteRange> ranges() const {
-    std::vector<ByteRange> all;
-    for (const auto& [base, pieces] : pieces_)
-      for (const auto& [begin, end] : pieces) all.push_back({base, begin, end});
-    return all;
-  }
-
-  /// What is in both.
-  Bytes with(const Bytes& other) const {
-    Bytes both;
-    for (const ByteRange& a : ranges())
-      if (const auto found = other.pieces_.find(a.base); found != other.pieces_.end())
-        for (const auto& [begin, end] : found->second)
-          if (std::max(a.begin, begin) < std::min(a.end, end))
-            both.add({a.base, std::max(a.begin, begin), std::min(a.end, end)});
-    return both;
-  }
-
-  bool operator==(const Bytes& other) const { return ranges_equal(ranges(), other.ranges()); }
-
- private:
-  static bool ranges_equal(const std::vector<ByteRange>& a, const std::vector<ByteRange>& b) {
-    return std::ranges::equal(a, b, [](const ByteRange& x, const ByteRange& y) {
-      return x.base == y.base && x.begin == y.begin && x.end == y.end;
-    });
-  }
-
-  std::map<TensorId, std::map<std::int64_t, std::int64_t>> pieces_;  ///< by tensor: end by begin
-};
 
 bool overlap(const ByteRange& a, const ByteRange& b) {
   return a.base == b.base && a.begin < b.end && b.begin < a.end;
@@ -104,18 +37,9 @@ struct Footing {
   std::map<TensorId, std::vector<Access>> writes;  ///< by tensor, in issue order
 };
 
-/// Of a range that an op writes. A gather in place leaves the rank's own part as it is.
-std::vector<ByteRange> changed_by(const Program& p, const Op& op, const ByteRange& written) {
-  if (op.comm.kind != CommKind::all_gather) return {written};
-  Bytes changed;
-  changed.add(written);
-  changed.remove(byte_range(p, op.inputs[0]));
-  return changed.ranges();
-}
-
 Footing footing_of(const Program& p) {
   Footing f;
-  Bytes own;
+  ByteSet own;
   const auto each = [&](const std::vector<TensorId>& operands, auto visit) {
     for (const TensorId t : operands)
       if (const ByteRange r = byte_range(p, t); p.tensor(r.base).persistent && !r.empty()) visit(r);
@@ -192,6 +116,9 @@ std::vector<Derived> derivations(const Program& p) {
 class Successor {
  public:
   Successor(const ProgramSet& set, const std::vector<TensorId>& given) : set_(set), programs_(set.all()) {
+    for (const Program*& p : programs_)
+      if (std::optional<Program> used_at_home = at_home(*p))
+        p = &at_home_.emplace_back(std::move(*used_at_home));
     for (const TensorId t : given) given_.add(byte_range(*programs_.front(), t));
     for (const Program* p : programs_) {
       footings_.push_back(footing_of(*p));
@@ -205,9 +132,9 @@ class Successor {
     for (bool changed = true; changed;) {
       changed = false;
       for (std::size_t i = 0; i < programs_.size(); ++i) {
-        const std::optional<Bytes> before = before_of(i);
+        const std::optional<ByteSet> before = before_of(i);
         if (!before) continue;
-        Bytes after = left_by(i, *before);
+        ByteSet after = left_by(i, *before);
         if (left_[i] && *left_[i] == after) continue;
         left_[i] = std::move(after);
         changed = true;
@@ -218,23 +145,23 @@ class Successor {
 
  private:
   /// Of a Program: what those that may have run before it leave all of; nothing while none of them is known.
-  std::optional<Bytes> before_of(std::size_t i) const {
-    std::optional<Bytes> all;
+  std::optional<ByteSet> before_of(std::size_t i) const {
+    std::optional<ByteSet> all;
     for (const std::string_view name : set_.after(i)) {
-      const Bytes* const left = left_of(name);
+      const ByteSet* const left = left_of(name);
       if (left) all = all ? all->with(*left) : *left;
     }
     return all;
   }
 
-  const Bytes* left_of(std::string_view name) const {
+  const ByteSet* left_of(std::string_view name) const {
     if (name.empty()) return &given_;
     for (std::size_t i = 0; i < programs_.size(); ++i)
       if (programs_[i]->name == name) return left_[i] ? &*left_[i] : nullptr;
     ASSERT(false, "'{}' is not among the Programs of the job", name);
   }
 
-  Bytes left_by(std::size_t i, Bytes there) const {
+  ByteSet left_by(std::size_t i, ByteSet there) const {
     for (const auto& [tensor, writes] : footings_[i].writes)
       for (const Access& w : writes) there.add(w.range);
     if (i == 0) return there;
@@ -243,12 +170,12 @@ class Successor {
   }
 
   /// Of what the first Program derives: what is not up to date when this one has run.
-  Bytes stale_after(std::size_t i) const {
-    Bytes stale;
+  ByteSet stale_after(std::size_t i) const {
+    ByteSet stale;
     for (const Derived& d : made_.front()) {
       const auto is_stale = [&](const Origin& o) { return stale.overlaps(o.range); };
       if (std::ranges::none_of(d.from, is_stale) && is_up_to_date(d, i)) continue;
-      Bytes copied;  // what it is derived from may be a part of it
+      ByteSet copied;  // what it is derived from may be a part of it
       copied.add(d.copy);
       for (const Origin& o : d.from) copied.remove(o.range);
       for (const ByteRange& r : copied.ranges()) stale.add(r);
@@ -269,7 +196,7 @@ class Successor {
       });
     };
     if (std::ranges::none_of(d.from, [&](const Origin& o) { return written(o.range, no_op); })) return true;
-    Bytes fresh;
+    ByteSet fresh;
     for (const Origin& o : d.from) fresh.add(o.range);
     for (const Derived& made : made_[i])
       if (made.copy.base == d.copy.base &&
@@ -281,7 +208,7 @@ class Successor {
   void check(std::size_t i) const {
     const Program& p = *programs_[i];
     for (const std::string_view name : set_.after(i)) {
-      const Bytes* const there = left_of(name);
+      const ByteSet* const there = left_of(name);
       ASSERT(there, "the Program '{}' may come after '{}', which nothing comes before", p.name, name);
       for (const Access& need : footings_[i].needs)
         if (!there->covers(need.range))
@@ -292,12 +219,13 @@ class Successor {
   }
 
   const ProgramSet& set_;
+  std::deque<Program> at_home_;
   std::vector<const Program*> programs_;
   std::vector<Footing> footings_;
   std::vector<std::vector<Derived>> made_;     ///< by Program
   std::vector<std::vector<ByteRange>> stale_;  ///< by Program: what it leaves out of date
-  Bytes given_;
-  std::vector<std::optional<Bytes>> left_;  ///< by Program: what is there when it has run
+  ByteSet given_;
+  std::vector<std::optional<ByteSet>> left_;  ///< by Program: what is there when it has run
 };
 
 }  // namespace

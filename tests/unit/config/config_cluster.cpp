@@ -89,15 +89,13 @@ TEST(ClusterPresets, TheNodesOfARunAreThoseLaunched) {
   EXPECT_EQ(on_ranks(hybrid + "ranks_per_node = 2\n", 8, 4).mesh.shard, 2);
 }
 
-TEST(Sections, OfLaterVersionsAreNamedAsSuch) {
-  EXPECT_EQ(
-      deck_error("[offload]\noptimizer = \"host\"\n"),
-      "input.toml:7: offload is not supported by this version yet; leave section [offload] and its keys "
-      "out");
-  EXPECT_EQ(
-      deck_error("", {"--offload.optimizer=host"}),
-      "command line: offload is not supported by this version yet; leave section [offload] and its keys "
-      "out");
+TEST(Offload, TakesTheWordsOfOthers) {
+  EXPECT_EQ(deck_of("[offload]\noptimizer = \"host\"\n").offload.optimizer.to, "cpu");
+  EXPECT_EQ(deck_of("", {"--offload.parameters=nvme", "--offload.parameters_fraction=0.4"})
+                .offload.parameters.fraction,
+            0.4);
+  EXPECT_EQ(deck_error("", {"--offload.optimizer=ssd"}),
+            "command line: offload.optimizer = \"ssd\" is not legal: expected one of none, cpu, nvme");
 }
 
 TEST(Summary, NamesWhatTheOptimizerKeeps) {

@@ -127,12 +127,12 @@ const Mistake mistakes[] = {
      "\"zero3\", 2 \"zero2\", 1 \"zero1\"."},
     {"",
      {"--zero_optimization.offload_param.device=cpu"},
-     "command line: unknown key 'zero_optimization.offload_param.device'; offload is not supported by this "
-     "version yet: leave it out; `ztrain plan` tells what else saves memory"},
+     "command line: unknown key 'zero_optimization.offload_param.device'; did you mean "
+     "'offload.parameters'?"},
     {"[sharding.offload_optimizer]\ndevice = \"cpu\"\n",
      {},
-     "input.toml:7: unknown key 'sharding.offload_optimizer'; offload is not supported by this version yet: "
-     "leave it out; `ztrain plan` tells what else saves memory"},
+     "input.toml:7: unknown key 'sharding.offload_optimizer'; did you mean 'offload.optimizer'? \"cpu\" or "
+     "\"nvme\"; master weights have offload.master."},
     {"[sharding]\noverlap_comm = true\n",
      {},
      "input.toml:8: unknown key 'sharding.overlap_comm'; did you mean 'sharding.overlap_reduce'?"},
@@ -153,8 +153,8 @@ const Mistake mistakes[] = {
     // Accelerate and FSDP.
     {"[sharding]\ncpu_offload = true\n",
      {},
-     "input.toml:8: unknown key 'sharding.cpu_offload'; offload is not supported by this version yet: leave "
-     "it out; `ztrain plan` tells what else saves memory"},
+     "input.toml:8: unknown key 'sharding.cpu_offload'; did you mean 'offload.parameters'? FSDP's CPUOffload "
+     "is offload.parameters, offload.gradients and offload.optimizer = \"cpu\" (and master)."},
     {"[sharding]\nfsdp_auto_wrap_policy = \"TRANSFORMER_BASED_WRAP\"\n",
      {},
      "input.toml:8: unknown key 'sharding.fsdp_auto_wrap_policy'; did you mean 'sharding.unit'?"},
@@ -184,8 +184,8 @@ const Mistake mistakes[] = {
      "\"ulysses\"."},
     {"[optimizer]\noffload = \"cpu\"\n",
      {},
-     "input.toml:8: unknown key 'optimizer.offload'; offload is not supported by this version yet: leave it "
-     "out; `ztrain plan` tells what else saves memory"},
+     "input.toml:8: unknown key 'optimizer.offload'; did you mean 'offload.parameters'? FSDP's CPUOffload is "
+     "offload.parameters, offload.gradients and offload.optimizer = \"cpu\" (and master)."},
     // torchtitan.
     {"[parallelism]\ntensor_parallel_degree = 2\n",
      {},

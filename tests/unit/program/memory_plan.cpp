@@ -43,16 +43,17 @@ TEST(MemoryPlan, PlacesPersistentTensorsInOrderAndTiersApart) {
   Builder b;
   const TensorId one = b.persistent("one", 65), two = b.persistent("two", 1);
   const TensorId on_host = b.transient("on host", 100, Tier::host), on_device = b.transient("on device", 10);
-  b.op("fill", Stream::copy, {one}, {on_host});
+  b.op("copy", Stream::copy, {one}, {on_host});
   b.op("fill", Stream::compute, {two}, {on_device});
-  b.op("use", Stream::compute, {on_host, on_device}, {});
+  b.op("copy", Stream::copy, {on_host}, {one});
+  b.op("use", Stream::compute, {on_device}, {});
   b.finish();
   EXPECT_EQ(b.program.tensor(one).address, 0);
   EXPECT_EQ(b.program.tensor(two).address, 512);
   EXPECT_EQ(device(b.program).persistent_bytes, 768);
   EXPECT_EQ(device(b.program).transient_bytes, 256);
-  EXPECT_EQ(b.program.plan[1].transient_bytes, 512);
-  EXPECT_EQ(b.program.plan[1].live_bytes, 512);
+  EXPECT_EQ(b.program.plan[1].transient_bytes, 4096);
+  EXPECT_EQ(b.program.plan[1].live_bytes, 4096);
   verify_rank(b.program);
 }
 
