@@ -79,7 +79,6 @@ std::vector<Change> offload_rows(const config::Deck& deck) {
   };
   return {
       {stepped, Effect::none, "moments and master weights in the host's memory, fetched for each step"},
-      {with(stepped, {"offload.gradients=cpu"}), Effect::none, "and the reduced gradients"},
       {with(stepped, {"offload.gradients=cpu", "offload.parameters=cpu"}), Effect::none,
        "all states in the host's memory; parameters are fetched for each gather", true},
       {{"offload.activations=cpu"}, Effect::none, "activations wait for backward in the host's memory", true},

@@ -57,6 +57,14 @@ Set frugal_set(const Question& question, const std::vector<Change>& changes) {
   return set;
 }
 
+/// Those of a set that send something away.
+Set offloads_of(const Set& set, const std::vector<Change>& changes) {
+  Set some;
+  for (const std::size_t i : set)
+    if (changes[i].overrides.front().starts_with("offload.")) some.push_back(i);
+  return some;
+}
+
 class FixSearch {
  public:
   FixSearch(const Question& question, const Watch& watch)
@@ -64,6 +72,7 @@ class FixSearch {
 
   Fixes run(std::size_t most) {
     const Set frugal = frugal_set(question_, changes_);
+    std::ranges::set_difference(frugal, offloads_of(frugal, changes_), std::back_inserter(frugal_at_home_));
     if (fits(frugal)) {
       for (std::size_t size = 1; size <= largest_set; ++size) each(size, false, {});
       if (fits_.empty()) attempt(smallest_part(frugal, {}));
@@ -88,7 +97,7 @@ class FixSearch {
 
   void extend(Set& set, std::size_t from, std::size_t size, bool numerics, const Set& besides) {
     if (set.size() == size) {
-      if (besides.empty() && may_fit_alone(set)) attempt(set);
+      if (besides.empty() && is_worth_trying(set) && may_fit_alone(set)) attempt(set);
       if (!besides.empty() && fits(merged(set, besides))) attempt(merged(set, smallest_part(besides, set)));
       return;
     }
@@ -98,6 +107,15 @@ class FixSearch {
       extend(set, i + 1, size, numerics, besides);
       set.pop_back();
     }
+  }
+
+  /// Offload multiplies the sets: it is tried by itself and beside one other change, beside others only where
+  /// nothing fits without, and only such of it with which the most frugal setting fits.
+  bool is_worth_trying(const Set& set) {
+    const Set away = offloads_of(set, changes_);
+    if (!needed_.empty() || (away.empty() && frugal_at_home_.empty())) return true;
+    const std::size_t most = away.empty() ? largest_set : fits(frugal_at_home_) ? 1 : 2;
+    return set.size() <= most && fits(merged(away, frugal_at_home_));
   }
 
   bool may_fit_alone(const Set& set) {
@@ -178,7 +196,8 @@ class FixSearch {
   const Watch& watch_;
   std::vector<Change> changes_;
   std::vector<Set> fits_;
-  Set needed_;  ///< what does not fit beside these does not fit alone; none where that is not known
+  Set needed_;          ///< what does not fit beside these does not fit alone; none where that is not known
+  Set frugal_at_home_;  ///< the most frugal of the changes, without offload
   std::map<Set, bool> known_;
   Fixes result_;
 };
