@@ -84,7 +84,9 @@ void randomize_inputs(job::Worker& worker, const Op& op) {
   kernels::Exec& exec = worker.queues().exec(runtime::compute_queue);
   for (const TensorId id : op.inputs) {
     const Tensor& t = p.tensor(id);
-    if (p.tensor(p.storage(id)).persistent || t.category == program::Category::workspace) continue;
+    const Tensor& storage = p.tensor(p.storage(id));
+    if (storage.persistent || t.category == program::Category::workspace) continue;
+    if (storage.tier == program::Tier::nvme) continue;  // no kernel reaches it
     std::byte* data = worker.memory().address(p, id);
     const auto stream = static_cast<std::uint64_t>(id);
     if (t.dtype == DType::f32) randomize<float>(exec, data, t.bytes(), stream);
@@ -114,6 +116,11 @@ class Alone {
     job::run_on(worker_.device(), [&] { randomize_inputs(worker_, op); });
     const engine::Bound bound = bind(op);
     if (notes) *notes = bound.notes;
+    if (!bound.launch) {  // a copy between tiers
+      const auto seconds = [&](int count) { return clock_.seconds_of(queue_of(op.stream), bound, count); };
+      seconds(1);
+      return seconds(collective_launches) / collective_launches;
+    }
     const auto time = [&](int count) { return clock_.seconds_of(queue_of(op.stream), bound.launch, count); };
     time(1);  // touches memory and loads code
     const bool anew = overwrites(worker_.job().train(), op);

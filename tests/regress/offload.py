@@ -67,6 +67,12 @@ class Offload(zt.Case):
         self.assertGreater(away["nvme"], 0)
         self.assertLess(away["device"], plain["device"])
 
+    def test_the_benchmark_takes_it(self):
+        words = [self.deck, *zt.words_of(all_to("nvme", **self.nvme)), "--steps", 1, "--warmup", 1, "--kernels"]
+        result = zt.run(1, ["bench", *words])
+        self.assertEqual(result.code, 0, str(result))
+        self.assertRegex(result.out, r"\ncopy +\[\d+\]")
+
     def test_refusals(self):
         def refused(pattern, overrides):
             result = zt.run(2, [self.deck, *zt.words_of({"run.output": self.folder / "refused", **overrides})])
