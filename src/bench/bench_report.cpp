@@ -32,7 +32,7 @@ Spread spread_of(const Bench& b) {
 /// Seconds of the step that no action and no waiting accounts for; where queues work side by side the parts
 /// may exceed the whole.
 double other_seconds(const Bench& b) {
-  double sum = b.parts.timings.exposed_communication;
+  double sum = b.parts.timings.exposed_communication + b.parts.timings.exposed_drives;
   for (const double s : b.parts.timings.seconds) sum += s;
   return std::max(0.0, b.parts.seconds - sum);
 }
@@ -110,6 +110,7 @@ std::string action_section(const Bench& b) {
   for (int k = 0; k < program::action_kind_count; ++k)
     row(std::string(name_of(static_cast<ActionKind>(k))), b.parts.timings.of(static_cast<ActionKind>(k)));
   row("exposed communication", b.parts.timings.exposed_communication);
+  row("waiting for NVMe", b.parts.timings.exposed_drives);
   row("other", other_seconds(b));
   table.rule();
   row("step", b.parts.seconds);
@@ -257,6 +258,7 @@ json bench_json(const Bench& b, const config::Deck& deck, const std::string& ver
           {"asynchronous", b.asynchronous},
           {"seconds", actions_json(b)},
           {"exposed_communication", b.parts.timings.exposed_communication},
+          {"exposed_drives", b.parts.timings.exposed_drives},
           {"other_seconds", other_seconds(b)},
           {"memory",
            {{"planned", b.memory.planned},

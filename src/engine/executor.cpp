@@ -192,7 +192,7 @@ void Executor::finish_first(program::Stream stream) {
   waits_for_.store(id, std::memory_order_relaxed);
   bound(id).collective->wait();
   waits_for_.store(-1, std::memory_order_relaxed);
-  timings_.exposed_communication += now() - start;
+  (issues_.op(id).communicates() ? timings_.exposed_communication : timings_.exposed_drives) += now() - start;
   in_flight_->end_first(stream);
 }
 

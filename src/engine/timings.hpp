@@ -17,6 +17,7 @@ struct Timings {
   std::array<double, program::action_kind_count> seconds{};
   /// Nothing was computed because a communication had not finished.
   double exposed_communication = 0;
+  double exposed_drives = 0;     ///< nor a transfer from or to NVMe
   bool by_kind = true;           ///< nothing of `seconds` is missing
   bool by_communication = true;  ///< nor of exposed_communication
   double of(program::ActionKind kind) const { return seconds[static_cast<std::size_t>(kind)]; }

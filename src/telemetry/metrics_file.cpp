@@ -45,6 +45,9 @@ nlohmann::ordered_json to_json(const PhaseSeconds& s) {
   add("gather", s.gather);
   add("reduce", s.reduce);
   add("exposed_communication", s.exposed_communication);
+  add("fetch", s.fetch);
+  add("evict", s.evict);
+  add("exposed_drives", s.exposed_drives);
   seconds["save"] = s.save;
   seconds["total"] = s.total;
   return seconds;

@@ -16,6 +16,9 @@ struct PhaseSeconds {
   double data = 0;
   std::optional<double> forward, backward, optimizer, gather, reduce;
   std::optional<double> exposed_communication;  ///< time in which computing waited for communication
+  /// Of [offload]: copies of the host between its memory and CPU ranks', and waiting for NVMe. Where nothing
+  /// is sent away there are none.
+  std::optional<double> fetch, evict, exposed_drives;
   double save = 0, total = 0;
 };
 

@@ -39,20 +39,30 @@ std::string joined(const std::array<std::string, columns>& cells) {
   return text;
 }
 
-}  // namespace
-
-std::string step_header() {
-  std::array<std::string, columns> cells;
-  std::copy(names.begin(), names.end(), cells.begin());
-  return joined(cells);
+std::string offload_cells(const std::string& copied, const std::string& waited) {
+  return fmt::format("  {:>11}  {:>9}", copied, waited);
 }
 
-std::string step_line(const StepLine& l) {
+std::string plain_line(const StepLine& l) {
   return joined({l.steps > 0 ? fmt::format("{}/{}", l.step, l.steps) : fmt::format("{}", l.step),
                  number("{:.4f}", l.loss), number("{:.3g}", l.grad_norm), number("{:.2e}", l.lr), memory(l),
                  number("{:.0f}", l.tokens_per_s), number("{:.2f}", l.tflops), percent(l.mfu),
                  percent(l.data_share), percent(l.exposed_share),
                  std::isfinite(l.seconds_left) ? format_duration(l.seconds_left) : "-"});
+}
+
+}  // namespace
+
+std::string step_header(bool offload) {
+  std::array<std::string, columns> cells;
+  std::copy(names.begin(), names.end(), cells.begin());
+  return joined(cells) + (offload ? offload_cells("tier-copies", "nvme-wait") : "");
+}
+
+std::string step_line(const StepLine& l) {
+  const std::string offload =
+      l.copied_share ? offload_cells(percent(*l.copied_share), percent(l.drives_share.value_or(0))) : "";
+  return plain_line(l) + offload;
 }
 
 }  // namespace ztrain::telemetry

@@ -2,6 +2,7 @@
 // The line that a run prints for a step. Everything returns text; Console prints it.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace ztrain::telemetry {
@@ -19,10 +20,13 @@ struct StepLine {
   double data_share = 0;     ///< of the step's time, 0 to 1
   double exposed_share = 0;  ///< communication that computing waited for, of the step's time; NaN: not timed
   double seconds_left = 0;
+  /// Of offload, shares of the step's time as well: copies to and from the host's memory, and waiting for
+  /// NVMe. Columns of their own where there is some.
+  std::optional<double> copied_share, drives_share;
 };
 
 /// Column names, aligned with step_line's. Neither ends in a newline.
-std::string step_header();
+std::string step_header(bool offload = false);
 std::string step_line(const StepLine& line);
 
 }  // namespace ztrain::telemetry

@@ -115,6 +115,11 @@ telemetry::StepRecord step_record(const job::Worker& worker, const engine::Timin
     r.seconds.gather = timings.of(ActionKind::gather);
     r.seconds.reduce = timings.of(ActionKind::reduce);
   }
+  if (facts.offload && timings.by_kind) {
+    r.seconds.fetch = timings.of(ActionKind::fetch);
+    r.seconds.evict = timings.of(ActionKind::evict);
+    r.seconds.exposed_drives = timings.exposed_drives;
+  }
   if (timings.by_communication) r.seconds.exposed_communication = timings.exposed_communication;
   r.seconds.save = clock.save;
   r.seconds.total = clock.total;
@@ -139,6 +144,13 @@ telemetry::StepLine step_line(const telemetry::StepRecord& r, const RunFacts& fa
   line.exposed_share =
       r.seconds.exposed_communication.value_or(std::numeric_limits<double>::quiet_NaN()) / r.seconds.total;
   line.seconds_left = seconds_left;
+  if (facts.offload) {
+    const auto share = [&](const std::optional<double>& seconds) {
+      return seconds.value_or(0) / r.seconds.total;
+    };
+    line.copied_share = share(r.seconds.fetch) + share(r.seconds.evict);
+    line.drives_share = share(r.seconds.exposed_drives);
+  }
   return line;
 }
 

@@ -95,6 +95,8 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
   if (deck_.precision.parameters == DType::bf16)
     progress_.bf16_products = job::chosen_bf16_products(worker_.queues().exec(runtime::compute_queue));
   progress_.run_steps = facts_.steps;
+  for (const program::Tier tier : {program::Tier::host, program::Tier::nvme})
+    facts_.offload |= worker_.memory().persistent_bytes(tier) + worker_.memory().transient_bytes(tier) > 0;
   facts_.peak_flops = job::peak_of(deck_, worker_.device().name()).flops_per_second;
   if (job::has_memory_of_its_own(worker_.device()))
     facts_.machine_bytes = static_cast<double>(worker_.device().memory().limits().total);
@@ -158,7 +160,7 @@ void Trainer::write_resolved_deck() const {
 
 void Trainer::run() {
   const telemetry::Watchdog::Detail detail(watchdog_, [this] { return worker_.where(); });
-  if (progress_.step < facts_.steps) console_.print(telemetry::step_header() + "\n");
+  if (progress_.step < facts_.steps) console_.print(telemetry::step_header(facts_.offload) + "\n");
   take_steps();
   print_last_line();
   if (const std::string failure = agreed(failure_); !failure.empty()) end_failed(failure);

@@ -33,9 +33,13 @@ class InstructionSets(zt.Case):
             for preset, bound in (("fp32", 1e-4), ("bf16", 2e-2)):
                 found, how = self.smoke(f"{preset}_{isa}", isa, **{"precision.preset": preset})
                 self.assert_close(first.setdefault(preset, found), found, bound, f"{preset} {isa}")
-                self.assertEqual(len(how), 1, how)
-                self.assertIn("oneDNN", how[0])
-                self.assertNotIn("ref", how[0])
+                # With bf16 instructions, shapes that the library has no kernel for go through panels.
+                native = preset == "bf16" and isa in (None, "AVX512_CORE_BF16") and has_bf16()
+                self.assertIn(len(how), (1, 2) if native else (1,), how)
+                for way in how:
+                    self.assertIn("oneDNN", way)
+                    self.assertNotIn("ref", way)
+                    self.assertTrue(preset == "fp32" or PANELS in way or "brg:avx512_core" in way, how)
                 if preset == "bf16" and (isa in ("AVX2", "AVX512_CORE") or not has_bf16()):
                     self.assertIn(PANELS, how[0])
                 if isa == "AVX2":

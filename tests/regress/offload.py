@@ -41,6 +41,10 @@ class Offload(zt.Case):
         self.assertIn("host", self.last.out)
         self.agrees("nvme", 2, all_to("nvme", **self.nvme))
         self.assertRegex(self.last.out, r"NVMe +(io_uring|\d+ threads).*2 folders.*; writes .*/s, reads .*/s")
+        self.assertRegex(self.last.out, r"time left +tier-copies +nvme-wait\n.*\d+\.\d% +\d+\.\d%\n")
+        seconds = zt.metrics(self.folder / "nvme")[0]["seconds"]
+        self.assertGreater(seconds["exposed_drives"] + seconds["fetch"], 0)
+        self.assertNotIn("fetch", zt.metrics(self.output)[0]["seconds"])
         self.assertEqual([list(d.iterdir()) for d in self.nvme["offload.nvme_path"]], [[], []], "files were left behind")
         self.agrees("parts", 2, {"offload.optimizer": "nvme", "offload.optimizer_fraction": 0.4,
                                  "offload.activations": "cpu", "offload.activations_fraction": 0.5, **self.nvme})

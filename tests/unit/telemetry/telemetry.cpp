@@ -223,6 +223,13 @@ TEST(Console, LineAndHeaderAlign) {
   // Each name ends where its values end.
   EXPECT_EQ(step_header().find("loss") + 4, text.find("3.1416") + 6);
   EXPECT_EQ(step_header().find("mfu") + 3, text.find("42.1%") + 5);
+  line.copied_share = 0.25;
+  line.drives_share = 0.0625;
+  const std::string offload = step_line(line);
+  EXPECT_TRUE(offload.starts_with(text));
+  EXPECT_EQ(offload.size(), step_header(true).size());
+  EXPECT_EQ(step_header(true).find("tier-copies") + 11, offload.find("25.0%") + 5);
+  EXPECT_EQ(step_header(true).find("nvme-wait") + 9, offload.find("6.2%") + 4);
 }
 
 TEST(Console, UnknownFiguresAreDashes) {
