@@ -106,7 +106,12 @@ std::vector<double> losses_of(const TinyModel& m, const program::JobSpec& spec,
   job::Worker worker(session(), m.graph(spec.precision.parameters), spec, options, std::move(device));
   std::vector<double> losses =
       test::train_losses(worker, m, spec.micro_batches, 2, [](int, auto run) { run(); });
-  worker.memory().check_guards();
+  const engine::JobMemory& memory = worker.memory();
+  memory.check_guards();
+  std::int64_t in_memory = 0;
+  for (const Tier tier : {Tier::device, Tier::host})
+    in_memory += memory.persistent_bytes(tier) + memory.transient_bytes(tier);
+  EXPECT_EQ(memory.total_bytes(), in_memory) << "NVMe is no memory";
   return losses;
 }
 

@@ -87,6 +87,16 @@ TEST(Offload, AFractionIsThatOfWholeUnits) {
   EXPECT_NEAR(on_host(half) / on_host(all), 0.5, 0.2);
 }
 
+TEST(Offload, AFractionOfActivationsIsThatOfWholeBlocks) {
+  const auto on_host = [](double fraction) {
+    OffloadOptions options;
+    options.activations = {Tier::host, fraction};
+    return static_cast<double>(
+        job_with(options).train().plan[static_cast<std::size_t>(Tier::host)].live_bytes);
+  };
+  EXPECT_NEAR(on_host(0.5) / on_host(1), 0.5, 0.25);
+}
+
 TEST(Offload, StepsAreWhereTheirStatesAre) {
   OffloadOptions options;
   options.optimizer = {Tier::host, 0.5};
