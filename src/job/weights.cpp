@@ -87,10 +87,15 @@ void draw_weights(const Program& program, const program::JobTensors& tensors, co
     const program::UnitState& state = tensors.units[static_cast<std::size_t>(unit.unit)];
     const std::int64_t begin = shard_index(program) * unit.shard_elements;
     const DType type = program.tensor(state.master.slice).dtype;
+    const auto parameter_of = [&](const Piece& piece) -> const model::Parameter& {
+      return graph.parameters[static_cast<std::size_t>(piece.parameter)];
+    };
+    std::vector<Piece> pieces = layout.pieces(unit.unit, begin, begin + unit.shard_elements);
+    std::erase_if(pieces, [&](const Piece& piece) { return !wanted(parameter_of(piece)); });
+    if (pieces.empty()) continue;
     write_tensor(program, state.master.slice, memory, [&](std::byte* slice) {
-      for (const Piece& piece : layout.pieces(unit.unit, begin, begin + unit.shard_elements)) {
-        const model::Parameter& parameter = graph.parameters[static_cast<std::size_t>(piece.parameter)];
-        if (!wanted(parameter)) continue;
+      for (const Piece& piece : pieces) {
+        const model::Parameter& parameter = parameter_of(piece);
         const auto runs = layout.logical_runs(piece.parameter, tensor_index, piece.slice_begin, piece.count);
         std::byte* to = slice + (piece.flat_begin - begin) * size_of(type);
         engine::with_type(type, [&]<class P>(engine::Type<P>) {

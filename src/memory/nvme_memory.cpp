@@ -69,9 +69,9 @@ std::byte* NvmeMemory::allocate(const std::string& name, std::int64_t bytes) {
     munmap(mapping, static_cast<std::size_t>(whole));
     throw;
   }
-  const NvmeSpeed speed = regions_.back()->store.measure();
-  if (regions_.size() == 1) speed_ = speed;
-  fill(base, 0, std::min(whole, speed.bytes));  // which it wrote over
+  if (regions_.size() > 1) return base;
+  speed_ = regions_.back()->store.measure();
+  fill(base, 0, std::min(whole, speed_.bytes));  // which it wrote over
   return base;
 }
 

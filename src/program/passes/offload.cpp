@@ -1,7 +1,6 @@
 #include "program/passes/offload.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/index.hpp"
 #include "program/ops/step_records.hpp"
@@ -26,15 +25,11 @@ bool of_unit(const Op& op) {
   return (op.type == OptimizerStep::op || op.type == SumSquares::op) && op.action.part >= 0;
 }
 
-std::vector<bool> spread_over_units(const Program& program, double fraction) {
-  return spread(program.unit_elements, fraction);
-}
-
 /// What micro-batches add to. What serves one reduction alone is never left by those who use it, and so comes
 /// back to the device (Stays).
 void move_gradients(Program& program, const Home& home) {
   if (home.tier == Tier::device) return;
-  const std::vector<bool> chosen = spread_over_units(program, home.fraction);
+  const std::vector<bool> chosen = spread(program.unit_elements, home.fraction);
   for (Tensor& t : program.tensors)
     if (t.category == Category::gradient && !t.persistent && t.unit >= 0 && chosen[at(t.unit)])
       t.tier = home.tier;
@@ -55,8 +50,6 @@ void move_activations(Program& program, const Home& home) {
     for (const TensorId id : op.inputs)
       if (const TensorId s = program.storage(id); made[at(s)]) program.tensor(s).tier = home.tier;
   }
-  for (Tensor& t : program.tensors)
-    if (t.base != no_tensor) t.tier = program.tensor(t.base).tier;
 }
 
 /// The states that an optimizer's op works on beside gradient, parameters and scalars.
