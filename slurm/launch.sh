@@ -9,9 +9,10 @@
 #   ZTRAIN_RESTARTS     how often a job may requeue itself                    (default: 50)
 #
 # When the time limit nears, SLURM sends SIGUSR1 to this shell (--signal=B:USR1@300 in the scripts). The shell passes
-# it on to the ranks: they finish their step, save a checkpoint and end. Then the job requeues itself, and the next
-# start goes on from that checkpoint (checkpoint.resume = "auto"). The 300 seconds must hold one step and one save, and
-# the job's --time must be well above them. After a node failure SLURM requeues the job by itself (--requeue); then it
+# it on to the ranks: they finish their step, save a checkpoint and end with status 75. Then the job requeues itself, and
+# the next start goes on from that checkpoint (checkpoint.resume = "auto"). The 300 seconds must hold one step and one
+# save, and the job's --time must be well above them. SIGTERM, with which SLURM preempts and cancels jobs, has the ranks do
+# the same within its KillWait or GraceTime; whether such a job is started again is for SLURM to say (PreemptMode). After a node failure SLURM requeues the job by itself (--requeue); then it
 # goes on from the newest checkpoint of checkpoint.interval. A run that fails is not requeued: its exit code is the
 # job's. To stop and requeue a job by hand: scancel --batch --signal=USR1 JOBID.
 set -euo pipefail
@@ -69,7 +70,10 @@ for ((tries = restarts + 3; tries > 0; tries--)); do
   echo "$script: a node refused to launch the step; up to $((tries - 1)) more tries"
 done
 
-if [ "$code" != 0 ] || [ "$stopping" = 0 ]; then exit "$code"; fi
+# srun says 137 instead where it ended ranks that took longer to exit than others.
+saved=75
+if [ "$code" != "$saved" ] && { [ "$code" = 0 ] || ! grep -q "exit status $saved" "$said"; }; then exit "$code"; fi
+if [ "$stopping" = 0 ]; then exit "$saved"; fi
 if [ "$restarts" -ge "${ZTRAIN_RESTARTS:-50}" ]; then
   die "state saved, but not requeued: the job has already been restarted $restarts times (ZTRAIN_RESTARTS)"
 fi

@@ -25,6 +25,9 @@ struct Invocation {
   std::vector<std::string> words;
 };
 
+/// Of a run that a signal ended, behind its checkpoint: EX_TEMPFAIL of sysexits.h, "try again".
+inline constexpr int saved_status = 75;
+
 int train(const Invocation& call);         ///< ztrain DECK [--section.key=value ...]
 int check(const Invocation& call);         ///< ztrain check DECK [--ranks N] [--section.key=value ...]
 int deck(const Invocation& call);          ///< ztrain deck [--markdown]

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "app/commands.hpp"
 #include "config/text/load.hpp"
 #include "runtime/session/session.hpp"
@@ -14,8 +16,12 @@ int train(const Invocation& call) {
     call.watchdog.set_timeout(read.watchdog.timeout);
     return read;
   });
-  train::Trainer(call.session, call.console, call.watchdog, std::move(deck), ZTRAIN_VERSION).run();
-  return 0;
+  const train::Ending ending =
+      train::Trainer(call.session, call.console, call.watchdog, std::move(deck), ZTRAIN_VERSION).run();
+  if (ending != train::Ending::asked_to) return 0;
+  call.console.print_error(fmt::format(
+      "ztrain: the run is saved before its end: the same command goes on (exit status {})\n", saved_status));
+  return saved_status;
 }
 
 }  // namespace ztrain::app

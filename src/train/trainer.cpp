@@ -158,8 +158,17 @@ void Trainer::write_resolved_deck() const {
              "run.output");
 }
 
-void Trainer::run() {
+/// Ranks that a signal reaches alone tell the others behind the step; rank 0 says so at once.
+void Trainer::notice(const runtime::Signals::Kind& signal) {
+  if (signal.number == SIGUSR2) return;
+  console_.print_error(fmt::format("{}: the run ends after this step{}; a second SIGINT ends it at once\n",
+                                   signal.name, deck_.checkpoint.interval < 0 ? "" : ", with a checkpoint"));
+}
+
+Ending Trainer::run() {
   const telemetry::Watchdog::Detail detail(watchdog_, [this] { return worker_.where(); });
+  const runtime::Signals::Caught caught(session_.signals(),
+                                        [this](const runtime::Signals::Kind& signal) { notice(signal); });
   if (progress_.step < facts_.steps) console_.print(telemetry::step_header(facts_.offload) + "\n");
   take_steps();
   print_last_line();
@@ -167,11 +176,15 @@ void Trainer::run() {
   save_at_end();
   if (outside_bytes_ > 0) report_peak();
   require_end();
-  if (deck_.checkpoint.export_to.empty()) return;
-  if (is_complete()) return export_at_end();
-  console_.print(
-      fmt::format("nothing is exported to '{}': the run is not at its end; the same command goes on\n",
-                  deck_.checkpoint.export_to));
+  if (is_complete()) {
+    if (!deck_.checkpoint.export_to.empty()) export_at_end();
+    return Ending::complete;
+  }
+  if (!deck_.checkpoint.export_to.empty())
+    console_.print(
+        fmt::format("nothing is exported to '{}': the run is not at its end; the same command goes on\n",
+                    deck_.checkpoint.export_to));
+  return ending_of_stop();
 }
 
 void Trainer::take_steps() {
@@ -182,7 +195,8 @@ void Trainer::take_steps() {
     const std::int64_t s = progress_.step;
     if (deck_.evaluation.interval > 0 && (s % deck_.evaluation.interval == 0 || s == facts_.steps))
       evaluate_and_report();
-    if (deck_.checkpoint.interval > 0 && (save_is_due_ || s % deck_.checkpoint.interval == 0)) save_or_wait();
+    const bool at_interval = deck_.checkpoint.interval > 0 && s % deck_.checkpoint.interval == 0;
+    if (save_is_due_ || at_interval) save_or_wait();
     if (progress_.step < facts_.steps) fill_next_inputs();
     if (stops_early()) return;
   }
@@ -209,12 +223,17 @@ void Trainer::print_last_line() {
 bool Trainer::stops_early() {
   using runtime::Stop;
   if (is_complete()) return false;
-  const Stop stop = session_.stop_requested(60 * deck_.run.max_minutes, !failure_.empty());
-  if (stop == Stop::none || stop == Stop::failure) return stop == Stop::failure;
+  const runtime::Requests asked = session_.requests(60 * deck_.run.max_minutes, !failure_.empty());
+  if (asked.stop == Stop::failure) return true;
+  if (asked.stop == Stop::none) {
+    if (asked.save) save_as_asked();
+    return false;
+  }
   print_last_line();
+  if (asked.stop == Stop::signal) ended_by_ = asked.signal;
   console_.print(fmt::format(
       "{}: the run stops after step {} of {}\n",
-      stop == Stop::signal ? "SIGUSR1" : fmt::format("run.max_minutes = {}", deck_.run.max_minutes),
+      asked.stop == Stop::signal ? ended_by_ : fmt::format("run.max_minutes = {}", deck_.run.max_minutes),
       progress_.step, facts_.steps));
   return true;
 }

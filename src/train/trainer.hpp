@@ -1,6 +1,7 @@
 #pragma once
 // Runs a deck: data, steps, evaluation, checkpoints, metrics.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +28,13 @@ struct Prepared {
 };
 Prepared prepare(const runtime::Session& session, telemetry::Console& console, config::Deck deck);
 
+/// How a run that has not failed came to its end.
+enum class Ending : std::uint8_t {
+  complete,
+  time_is_up,  ///< run.max_minutes
+  asked_to     ///< by a signal: what it has done is saved, and the same command goes on
+};
+
 class Trainer {
  public:
   /// Collective over the session. Everything that can be wrong with deck, data, output folder or checkpoint
@@ -35,11 +43,11 @@ class Trainer {
   Trainer(const runtime::Session& session, telemetry::Console& console, telemetry::Watchdog& watchdog,
           config::Deck deck, std::string version);
 
-  /// Trains to the end of the run, or until SIGUSR1 reaches any rank or run.max_minutes are over: then the
-  /// step is finished and the state saved (unless checkpoint.interval is -1). A run that is complete is
-  /// exported (checkpoint.export), also one that was complete before. Throws AgreedError when that fails, and
-  /// when training has diverged.
-  void run();
+  /// Trains to the end of the run, or until a signal that asks for it reaches any rank or run.max_minutes are
+  /// over: then the step is finished and the state saved (unless checkpoint.interval is -1). A run that is
+  /// complete is exported (checkpoint.export), also one that was complete before. Throws AgreedError when
+  /// that fails, when training has diverged, and where a signal ended what is not to be saved.
+  Ending run();
 
  private:
   Trainer(const runtime::Session& session, telemetry::Console& console, telemetry::Watchdog& watchdog,
@@ -66,6 +74,9 @@ class Trainer {
   double seconds_left() const;
   void evaluate_and_report();
   bool stops_early();
+  void notice(const runtime::Signals::Kind& signal);
+  void save_as_asked();
+  Ending ending_of_stop() const;
   void report_peak();
   void export_at_end();
   std::string doubt() const;
@@ -103,6 +114,7 @@ class Trainer {
   double data_seconds_ = 0;                  ///< of filling the inputs
   double save_seconds_ = 0;                  ///< since the last report
   std::string failure_;    ///< of this rank, outside the computation: the run ends with what it has
+  std::string ended_by_;   ///< the signal that asked the run to end
   std::string last_line_;  ///< of the last step, while it is not printed; rank 0 alone
   double mean_step_seconds_ = 0;
   std::vector<runtime::Mesh::Sent> sent_before_;

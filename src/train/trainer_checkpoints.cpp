@@ -179,6 +179,25 @@ void Trainer::save_or_wait() {
                     progress_.step, why_not));
 }
 
+/// SIGUSR2 asks for a checkpoint now, of a run that goes on.
+void Trainer::save_as_asked() {
+  if (deck_.checkpoint.interval < 0)
+    console_.print("SIGUSR2: nothing is saved: checkpoint.interval = -1\n");
+  else if (saved_step_ == progress_.step)
+    console_.print(fmt::format("SIGUSR2: step {} is saved already: {}\n", progress_.step, saved_));
+  else
+    save_or_wait();
+}
+
+/// Of a run that stopped before its last step.
+Ending Trainer::ending_of_stop() const {
+  if (ended_by_.empty()) return Ending::time_is_up;
+  if (deck_.checkpoint.interval >= 0) return Ending::asked_to;
+  throw runtime::AgreedError(
+      fmt::format("{} ended the run after step {}, which is not saved: checkpoint.interval = -1", ended_by_,
+                  progress_.step));
+}
+
 bool Trainer::is_complete() const {
   return progress_.step >= facts_.steps;
 }

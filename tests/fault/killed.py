@@ -52,25 +52,6 @@ class Killed(zt.Case):
         )
         self.assertNotEqual(process.returncode, 0, log.read_text())
 
-    def test_usr1_saves_and_ends(self):
-        exported = self.folder / "exported"
-        overrides = {
-            "run.steps": 1000000,
-            "schedule.name": "constant",
-            "checkpoint.resume": "auto",
-            "checkpoint.export": exported,
-        }
-        process, ranks, output, log = self.begin(2, "asked", overrides, 3)
-        os.kill(ranks[1], signal.SIGUSR1)
-        zt.wait_for("the end of the job", lambda: process.poll() is not None, timeout=10)
-        self.assertEqual(process.returncode, 0, log.read_text())
-        step = max(zt.losses(output))
-        self.assertRegex(log.read_text(), rf"SIGUSR1: the run stops after step {step} of 1000000")
-        self.assertTrue((output / "checkpoints" / f"step_{step}" / "index.h5").exists())
-        self.assertFalse(exported.exists(), "the run is not complete")
-        self.train(2, "asked", {**overrides, "run.steps": step})
-        self.assertTrue((exported / "model.safetensors").exists(), "now it is")
-
     def test_a_killed_job_goes_on(self):
         overrides = {
             "run.steps": 100,

@@ -1,5 +1,6 @@
 """slurm/*.sh with stand-ins for SLURM's programs and for ztrain: what they start, and what they refuse."""
 
+import os
 import pathlib
 import re
 import shutil
@@ -26,11 +27,11 @@ echo "mpirun $*" >> "$CALLS"
     "scontrol": """#!/usr/bin/env bash
 echo "scontrol $*" >> "$CALLS"
 """,
-    # Trains until it is told to stop, where the test wants that.
+    # Trains until it is told to stop, where the test wants that: then it ends with the status that the test gives.
     "ztrain": """#!/usr/bin/env bash
 build=$(basename "$(dirname "$0")")
 if [ "$*" = --version ]; then echo "ztrain 1.2.3, built for $build"; exit; fi
-trap 'echo saved >> "$CALLS"; exit 0' USR1
+trap 'echo saved >> "$CALLS"; echo "${SAYS:-}" >&2; exit "${TRAIN:-}"' USR1
 echo "$0 $*" >> "$CALLS"
 [ -n "${TRAIN:-}" ] || exit 0
 while true; do sleep 0.05; done
@@ -145,16 +146,35 @@ class Slurm(unittest.TestCase):
         self.assertEqual(self.done.returncode, 137, self.done.stderr)
         self.assertEqual(self.steps.read_text().count("\n"), 3)
 
-    def test_near_its_end_a_job_saves_and_requeues_itself(self):
+    def told_to_stop(self, job, how):
+        """What launch.sh ends with, and what it called since the ranks were told."""
         self.calls.write_text("")
-        job = {**NODE, "TRAIN": "1"}
         command = [self.root / "slurm/launch.sh", "inputs/smoke.toml"]
-        with subprocess.Popen(command, cwd=self.root, env=self.environment(job), stdout=subprocess.PIPE, text=True) as process:
+        environment = self.environment({**NODE, **job})
+        with subprocess.Popen(command, cwd=self.root, env=environment, stdout=subprocess.PIPE, text=True) as process:
             zt.wait_for("the ranks", lambda: self.calls.read_text().count("\n") == 2)
-            process.send_signal(signal.SIGUSR1)
-            out, _ = process.communicate(timeout=20)
-        self.assertEqual(process.returncode, 0, out)
-        self.assertEqual(self.calls.read_text().splitlines()[-2:], ["saved", "scontrol requeue 7"])
+            how(process)
+            process.communicate(timeout=20)
+        return process.returncode, self.calls.read_text().splitlines()[2:]
+
+    def test_near_its_end_a_job_saves_and_requeues_itself(self):
+        stop = lambda process: process.send_signal(signal.SIGUSR1)
+        requeued = (0, ["saved", "scontrol requeue 7"])
+        self.assertEqual(self.told_to_stop({"TRAIN": "75"}, stop), requeued)
+        says = "ztrain: the run is saved before its end: the same command goes on (exit status 75)"
+        self.assertEqual(self.told_to_stop({"TRAIN": "137", "SAYS": says}, stop), requeued)
+        self.assertEqual(self.told_to_stop({"TRAIN": "0"}, stop), (0, ["saved"]), "the run was complete")
+        self.assertEqual(self.told_to_stop({"TRAIN": "1"}, stop), (1, ["saved"]), "the run failed")
+
+    def test_ranks_that_stop_without_the_job_are_not_started_again(self):
+        """SLURM tells the ranks alone where it takes the job from its nodes, and knows whether it is to come back."""
+
+        def stop(process):
+            for child in zt.descendants(process.pid):
+                if b"inputs/smoke.toml" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes():
+                    os.kill(child, signal.SIGUSR1)
+
+        self.assertEqual(self.told_to_stop({"TRAIN": "75"}, stop), (75, ["saved"]))
 
     def test_the_scripts_ask_for_what_they_are_named_after(self):
         """Each with its own deck, or with one that is given."""

@@ -92,14 +92,21 @@ double Session::lasts() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
 }
 
-Stop Session::stop_requested(double most_seconds, bool failed) const {
-  Stop mine = Stop::none;
-  if (rank_ == 0 && most_seconds > 0 && lasts() >= most_seconds) mine = Stop::time_is_up;
-  if (stop_.arrived()) mine = Stop::signal;
-  if (failed) mine = Stop::failure;
-  int all = static_cast<int>(mine);
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MAX, world_), "MPI_Allreduce");
-  return static_cast<Stop>(all);
+Requests Session::requests(double most_seconds, bool failed) const {
+  constexpr unsigned time_bit = 1u << Signals::kinds.size(), failure_bit = time_bit << 1;
+  unsigned bits = signals_.arrived();
+  if (rank_ == 0 && most_seconds > 0 && lasts() >= most_seconds) bits |= time_bit;
+  if (failed) bits |= failure_bit;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &bits, 1, MPI_UNSIGNED, MPI_BOR, world_), "MPI_Allreduce");
+  Requests all{.save = (bits & Signals::save) != 0};
+  if ((bits & time_bit) != 0) all.stop = Stop::time_is_up;
+  for (const Signals::Kind& kind : Signals::kinds)
+    if ((bits & kind.bit & ~Signals::save) != 0) {
+      all.stop = Stop::signal;
+      all.signal = kind.name;
+    }
+  if ((bits & failure_bit) != 0) all.stop = Stop::failure;
+  return all;
 }
 
 void Session::agree_on(std::string_view what, const std::function<void()>& fn) const {

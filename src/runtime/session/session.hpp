@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "runtime/session/signals.hpp"
 #include "runtime/session/slurm.hpp"
-#include "runtime/session/stop_signal.hpp"
 
 namespace ztrain::runtime {
 
@@ -33,6 +33,13 @@ class AgreedError : public Error {
 
 /// Why a run is to save and end before its last step.
 enum class Stop : std::uint8_t { none, time_is_up, signal, failure };
+
+/// What all ranks know of each other behind a step.
+struct Requests {
+  Stop stop = Stop::none;
+  std::string_view signal = {};  ///< the name of that which stops the run
+  bool save = false;             ///< and go on
+};
 
 class Session {
  public:
@@ -84,10 +91,12 @@ class Session {
   /// Seconds since the session began, by this rank's clock.
   double lasts() const;
 
-  /// Collective, the same on every rank: failure where any of them has failed; else signal once SIGUSR1 has
-  /// reached any since the session began; else time_is_up once the session has lasted for most_seconds by
-  /// rank 0's clock. 0: no limit.
-  Stop stop_requested(double most_seconds, bool failed) const;
+  /// Collective, the same on every rank, whichever of them a signal reached. To stop: failure where any of
+  /// them has failed; else signal once one has reached any; else time_is_up once the session has lasted for
+  /// most_seconds by rank 0's clock. 0: no limit. To save: once for those that came since the last call.
+  Requests requests(double most_seconds, bool failed) const;
+
+  Signals& signals() const { return signals_; }
 
   /// Prints "ztrain: rank 2 (host) failed: message" to stderr and ends all ranks within seconds, with a
   /// non-zero status.
@@ -98,7 +107,7 @@ class Session {
   void agree_on(std::string_view what, const std::function<void()>& fn) const;
   std::string collect_messages(const std::string& mine) const;
 
-  mutable StopSignal stop_;  ///< first: MPI starts threads, which inherit what is blocked
+  mutable Signals signals_;  ///< first: MPI starts threads, which inherit what is blocked
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   MPI_Comm world_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1, local_rank_ = 0, ranks_on_node_ = 1, max_ranks_per_node_ = 1, nodes_ = 1,

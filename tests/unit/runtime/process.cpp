@@ -4,15 +4,17 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
 #include <string>
+#include <thread>
 
 #include "base/reason.hpp"
-#include "runtime/session/stop_signal.hpp"
+#include "runtime/session/signals.hpp"
 
 namespace ztrain::runtime::process_test {
 namespace {
@@ -30,19 +32,87 @@ rlim_t soft(Resource resource) {
   return now.rlim_cur;
 }
 
+/// Waits until the thread that takes signals has taken these.
+void expect_arrival(Signals& signals, unsigned bits) {
+  for (unsigned found = 0; (found & bits) != bits; std::this_thread::yield()) found |= signals.arrived();
+}
+
+/// What a process comes to that begins as a program does which nobody told to ignore a signal.
+template <class Work>
+void alone(Work work) {
+  for (const Signals::Kind& kind : Signals::kinds) std::signal(kind.number, SIG_DFL);
+  work();
+  std::exit(0);
+}
+
 /// At the end of a run one would end it with a status that says that it failed.
-TEST(StopSignals, ThatComeLateAreIgnored) {
+TEST(SignalsOfAProcess, ThatComeLateAreIgnored) {
   const auto late = [] {
     {
-      StopSignal stop;
-      std::raise(SIGUSR1);
-      if (!stop.arrived()) std::exit(2);
-      std::raise(SIGUSR1);
+      Signals signals;
+      ::kill(::getpid(), SIGUSR1);
+      expect_arrival(signals, 1 << 2);
+      ::kill(::getpid(), SIGUSR1);
     }
     std::raise(SIGUSR1);
-    std::exit(0);
+    std::raise(SIGUSR2);
   };
-  EXPECT_EXIT(late(), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(alone(late), testing::ExitedWithCode(0), "");
+}
+
+TEST(SignalsOfAProcess, EndItUnlessTheyAreCaught) {
+  for (const int number : {SIGTERM, SIGINT}) {
+    const auto end = [&] {
+      Signals signals;
+      {
+        const Signals::Caught caught(signals, [](const auto&) {});
+      }
+      ::kill(::getpid(), number);
+      ::pause();
+    };
+    EXPECT_EXIT(alone(end), testing::KilledBySignal(number), "");
+  }
+}
+
+TEST(SignalsOfAProcess, EndItWhenSigintComesAgain) {
+  const auto again = [] {
+    Signals signals;
+    const Signals::Caught caught(signals, [](const Signals::Kind& kind) {
+      std::fprintf(stderr, "%s ", std::string(kind.name).c_str());
+    });
+    ::kill(::getpid(), SIGTERM);
+    expect_arrival(signals, 1 << 0);
+    ::kill(::getpid(), SIGINT);
+    expect_arrival(signals, 1 << 1);
+    ::kill(::getpid(), SIGINT);
+    ::pause();
+  };
+  EXPECT_EXIT(alone(again), testing::KilledBySignal(SIGINT), "^SIGTERM SIGINT $");
+}
+
+/// The others are of a run that ends, whoever asks and how often; a save is asked for once.
+TEST(SignalsOfAProcess, OfASaveAreToldOnce) {
+  const auto save = [] {
+    Signals signals;
+    ::kill(::getpid(), SIGUSR1);
+    ::kill(::getpid(), SIGUSR2);
+    expect_arrival(signals, Signals::save | 1 << 2);
+    std::exit(signals.arrived() == 1 << 2 ? 0 : 2);
+  };
+  EXPECT_EXIT(alone(save), testing::ExitedWithCode(0), "");
+}
+
+/// A script's background job is not to hear of the Ctrl-C that is meant for the script.
+TEST(SignalsOfAProcess, ThatAreIgnoredStayIgnored) {
+  const auto ignore = [] {
+    std::signal(SIGINT, SIG_IGN);
+    Signals signals;
+    ::kill(::getpid(), SIGINT);
+    ::kill(::getpid(), SIGUSR1);
+    expect_arrival(signals, 1 << 2);
+    std::exit(signals.arrived() == 1 << 2 ? 0 : 2);
+  };
+  EXPECT_EXIT(alone(ignore), testing::ExitedWithCode(0), "");
 }
 
 TEST(Limits, ThatMayBeRaisedAre) {
