@@ -71,6 +71,13 @@ struct Mesh {
   std::int64_t pipeline = 1, replicate = 1, shard = -1, context = 1, tensor = 1;
 };
 
+struct PipelineParallel {
+  std::string schedule;              ///< of program/schedules
+  std::int64_t stages_per_rank = 0;  ///< 0: the schedule's
+  std::vector<double> layers;        ///< of each stage, whole numbers; none: by their cost
+  std::int64_t max_outstanding = 1;  ///< turns by which a receive is begun before it is needed
+};
+
 struct TensorParallel {
   bool sequence_parallel = true;  ///< norms and the residual stream are split by tokens over mesh.tensor
   bool overlap = false;           ///< communication goes part by part beside products
@@ -213,6 +220,7 @@ struct Deck {
   Lora lora;
   Batch batch;
   Mesh mesh;
+  PipelineParallel pipeline;
   ContextParallel context;
   TensorParallel tensor;
   Sharding sharding;

@@ -18,6 +18,8 @@ Layout::Layout(std::vector<ParameterShape> parameters, int units, int shards, in
                 parameter.shape[static_cast<std::size_t>(slice.dim)] % slice.parts == 0,
             "{}: dim {} of {} does not divide into {} slices over the tensor axis", parameter.name, slice.dim,
             to_string(parameter.shape), slice.parts);
+    by_parameter_[p] = {static_cast<int>(p), 0, 0};
+    if (parameter.unit < 0) continue;
     const auto u = static_cast<std::size_t>(parameter.unit);
     const Segment segment{static_cast<int>(p), end[u], ztrain::elements(slice_shape(static_cast<int>(p)))};
     end[u] = round_up(segment.begin + segment.count, quantum);

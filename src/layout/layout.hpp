@@ -25,7 +25,7 @@ struct ParameterShape {
   std::string name;  ///< Hugging Face name
   Shape shape;       ///< logical, whole
   TensorSlice slice;
-  int unit = 0;
+  int unit = 0;       ///< -1: other stages of the pipeline have it, and this rank has nothing of it
   bool decay = true;  ///< takes weight decay
   bool trainable = true;
   bool adapter = false;  ///< no model that is read has it: it is drawn

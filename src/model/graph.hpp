@@ -59,7 +59,10 @@ struct Parameter {
   double init_std = 0;
   bool trainable = true;  ///< otherwise it has no gradient and no optimizer state
   bool adapter = false;   ///< a LoRA factor: no model that is read has it
-  bool decay = true;      ///< takes weight decay: matrices do, norms and biases do not
+  /// Only other stages of the pipeline use it, and this rank has nothing of it: no unit, -1, once units are
+  /// grouped (program/passes/stages.hpp).
+  bool elsewhere = false;
+  bool decay = true;  ///< takes weight decay: matrices do, norms and biases do not
   /// The first of the parameters that it must lie beside, in their order, since one product takes them all
   /// (program/passes/join_products.hpp); -1: none.
   int joined = -1;

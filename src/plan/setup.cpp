@@ -182,6 +182,48 @@ void require_tensor_support(const config::Deck& deck) {
       deck.mesh.context > 1 ? fmt::format(" / mesh.context {}", deck.mesh.context) : "");
 }
 
+/// "mesh.pipeline (4) x pipeline.stages_per_rank (2)"
+std::string stages_text(const config::Deck& deck, int chunks) {
+  return chunks == 1
+             ? fmt::format("mesh.pipeline ({})", deck.mesh.pipeline)
+             : fmt::format("mesh.pipeline ({}) x {} stages on each of its ranks", deck.mesh.pipeline, chunks);
+}
+
+/// What cannot be cut into stages: told before the first step.
+program::Schedule schedule_of(const config::Deck& deck) {
+  if (deck.mesh.pipeline <= 1) return program::find_schedule("sequential");
+  const config::PipelineParallel& p = deck.pipeline;
+  program::Schedule schedule = program::find_schedule(p.schedule);
+  const bool any_number = p.schedule == "interleaved";
+  REQUIRE(
+      any_number || p.stages_per_rank == 0 || p.stages_per_rank == schedule.chunks,
+      "{}: pipeline.stages_per_rank = {}, but with pipeline.schedule = \"{}\" every rank has {}: leave it "
+      "out, or take \"interleaved\"",
+      config::source_of(deck, "pipeline.stages_per_rank"), p.stages_per_rank, p.schedule, schedule.chunks);
+  if (p.stages_per_rank > 0) schedule.chunks = static_cast<int>(p.stages_per_rank);
+  const std::int64_t stages = deck.mesh.pipeline * schedule.chunks, layers = deck.model.num_hidden_layers;
+  REQUIRE(
+      stages <= layers,
+      "{}: {} makes {} stages, and the model has {} layers (model.num_hidden_layers): each stage needs one",
+      config::source_of(deck, "mesh.pipeline"), stages_text(deck, schedule.chunks), stages, layers);
+  if (p.layers.empty()) return schedule;
+  double sum = 0;
+  for (const double count : p.layers) {
+    REQUIRE(count == static_cast<double>(static_cast<std::int64_t>(count)) && count >= 1,
+            "{}: pipeline.layers has {}: each is a whole number of layers, 1 or more",
+            config::source_of(deck, "pipeline.layers"), count);
+    sum += count;
+  }
+  REQUIRE(std::ssize(p.layers) == stages,
+          "{}: pipeline.layers has {} numbers, and {} makes {} stages: give one for each",
+          config::source_of(deck, "pipeline.layers"), p.layers.size(), stages_text(deck, schedule.chunks),
+          stages);
+  REQUIRE(sum == static_cast<double>(layers),
+          "{}: pipeline.layers has {} layers in all, and the model has {} (model.num_hidden_layers)",
+          config::source_of(deck, "pipeline.layers"), sum, layers);
+  return schedule;
+}
+
 model::TensorPlan tensor_plan_of(const config::Deck& deck) {
   if (deck.mesh.tensor <= 1) return {};
   require_tensor_support(deck);
@@ -212,6 +254,7 @@ void require_cuts(config::Deck deck) {
   deck.mesh.tensor = std::max<std::int64_t>(1, deck.mesh.tensor);
   require_context_support(deck);
   tensor_plan_of(deck);
+  schedule_of(deck);
 }
 
 program::JobSpec job_spec(const config::Deck& deck, Target target) {
@@ -224,6 +267,10 @@ program::JobSpec job_spec(const config::Deck& deck, Target target) {
                     deck.precision.master, deck.precision.moments};
   spec.optimizer = optimizer_of(deck);
   spec.micro_batches = static_cast<int>(config::accumulation_steps(deck));
+  spec.schedule = schedule_of(deck);
+  for (const double count : deck.pipeline.layers)
+    if (deck.mesh.pipeline > 1) spec.pipeline.layers.push_back(static_cast<int>(count));
+  spec.pipeline.receive_ahead = static_cast<int>(deck.pipeline.max_outstanding);
   spec.recompute = recompute_of(deck.recompute);
   spec.offload = offload_options(deck, target);
   spec.units = unit_options(deck.sharding, spec.strategy);

@@ -192,11 +192,11 @@ class BadInput(zt.Case):
             ranks=3,
         )
 
-    def test_axis_that_is_not_there_yet(self):
+    def test_more_stages_than_layers(self):
         self.refuse(
-            {"mesh.pipeline": 2},
-            r"mesh\.pipeline = 2: this version does not train over the pipeline axis yet",
-            ranks=2,
+            {"mesh.pipeline": 3},
+            r"mesh\.pipeline \(3\) makes 3 stages, and the model has 2 layers \(model\.num_hidden_layers\)",
+            ranks=3,
         )
 
     def test_batch_arithmetic(self):

@@ -33,6 +33,8 @@ constexpr std::array section_rows{
                "trained."},
     SectionRow{"batch", "Batch sizes, in sequences."},
     SectionRow{"mesh", "Degrees of the five mesh axes; their product is the number of ranks."},
+    SectionRow{"pipeline",
+               "How the model's layers are shared over mesh.pipeline, and in which order its ranks work."},
     SectionRow{"context", "How sequences are shared over mesh.context."},
     SectionRow{"tensor", "How layers are shared over mesh.tensor."},
     SectionRow{"sharding", "What is sharded, and when it is gathered."},

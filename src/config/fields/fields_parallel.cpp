@@ -7,9 +7,17 @@ Legal degree() {
   return {.least = 1, .most = 1e6, .minus_one = true, .understood = {{"auto", "-1"}}};
 }
 
-}  // namespace
+/// torchtitan's and Megatron's words for these.
+Legal schedule() {
+  return also({{"GPipe", "gpipe"},
+               {"Interleaved1F1B", "interleaved"},
+               {"ZBVZeroBubble", "zb-v"},
+               {"DualPipeV", "dualpipe-v"},
+               {"one_f_one_b", "1f1b"}},
+              one_of({"1f1b", "gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"}));
+}
 
-std::vector<Field> batch_and_mesh() {
+std::vector<Field> batch_and_degrees() {
   return {
       numeric(
           example("64", {"batch.global", &at<&Deck::batch, &Batch::global>, "", "sequences", between(1, 1e9),
@@ -17,8 +25,10 @@ std::vector<Field> batch_and_mesh() {
                          "data-parallel ranks; the quotient is the number of micro-batches accumulated."})),
       free(numeric({"batch.micro", &at<&Deck::batch, &Batch::micro>, "1", "sequences", between(1, 1e6),
                     "Sequences per rank that go through the model at once."})),
-      free(numeric({"mesh.pipeline", &at<&Deck::mesh, &Mesh::pipeline>, "1", "ranks", degree(),
-                    "Pipeline stages. One degree of the mesh may be -1: what is left of the ranks."})),
+      free(
+          numeric({"mesh.pipeline", &at<&Deck::mesh, &Mesh::pipeline>, "1", "ranks", degree(),
+                   "Ranks over which the model's layers are spread: each has some, and hands activations on. "
+                   "One degree of the mesh may be -1: what is left of the ranks."})),
       free(numeric({"mesh.replicate", &at<&Deck::mesh, &Mesh::replicate>, "1", "ranks", degree(),
                     "Groups of ranks that hold whole copies of the sharded states."})),
       free(numeric({"mesh.shard", &at<&Deck::mesh, &Mesh::shard>, "-1", "ranks", degree(),
@@ -33,6 +43,41 @@ std::vector<Field> batch_and_mesh() {
            "the vocabulary. They exchange activations in every layer, so they belong on one node. Up to the "
            "heads of attention; nothing has to divide, but where it does not, ranks wait for the first. With "
            "optimizer states of 8 bits a checkpoint resumes on the same degree alone."})),
+  };
+}
+
+std::vector<Field> pipeline() {
+  return {
+      free({"pipeline.schedule", &at<&Deck::pipeline, &PipelineParallel::schedule>, R"("1f1b")", "",
+            schedule(),
+            "Where mesh.pipeline > 1, in which order a rank does forwards and backwards of the step's "
+            "micro-batches; all give the same numbers. 1f1b: one forward, one backward; a rank holds the "
+            "activations of as many micro-batches as there are stages from it to the end. gpipe: all "
+            "forwards first; holds those of all. interleaved: 1f1b with several stages on every rank, which "
+            "divides the time in which ranks wait by their number and sends more. zb-h1, zb-h2: gradients of "
+            "weights are computed where a rank would wait; zb-h2 holds the activations of nearly twice as "
+            "many micro-batches. zb-v, dualpipe-v: two stages on every rank, back and forth, and the "
+            "gradients of weights likewise: the least waiting; both ends of the model are on the first "
+            "rank."}),
+      free(
+          {"pipeline.stages_per_rank", &at<&Deck::pipeline, &PipelineParallel::stages_per_rank>, "0",
+           "stages", between(0, 1024),
+           "With pipeline.schedule = \"interleaved\": how many stages every rank has (virtual stages). 0: 2. "
+           "The others have the number of their own."}),
+      free({"pipeline.layers", &at<&Deck::pipeline, &PipelineParallel::layers>, "[]", "layers",
+            between(1, 1e6),
+            "Of each stage, from the first to the last; the embedding goes with the first and the head with "
+            "the last. []: so that stages take equally long in forward and backward, the head counted."}),
+      free({"pipeline.max_outstanding", &at<&Deck::pipeline, &PipelineParallel::max_outstanding>, "1",
+            "turns", between(0, 1024),
+            "How many forwards or backwards before it needs an activation or a gradient a rank begins to "
+            "receive it: so far its neighbours may run ahead. Each has memory of its own from then on."}),
+  };
+}
+
+/// How sequences and layers are shared.
+std::vector<Field> context_and_tensor() {
+  return {
       free(
           {"context.method", &at<&Deck::context, &ContextParallel::method>, R"("gather")", "",
            one_of({"gather", "ring", "ulysses"}),
@@ -57,6 +102,15 @@ std::vector<Field> batch_and_mesh() {
            "ranks (asynchronous tensor parallelism). It pays where the products are large and the links are "
            "what a step waits for; ztrain plan shows both."}),
   };
+}
+
+}  // namespace
+
+std::vector<Field> batch_and_mesh() {
+  std::vector<Field> all;
+  for (const auto& part : {batch_and_degrees(), pipeline(), context_and_tensor()})
+    all.insert(all.end(), part.begin(), part.end());
+  return all;
 }
 
 }  // namespace ztrain::config::rows

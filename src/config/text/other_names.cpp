@@ -22,7 +22,6 @@ constexpr std::string_view see_metrics =
     "metrics.jsonl in run.output holds every step, and tools/plot_run.py draws it: leave it out";
 constexpr std::string_view see_coming_from =
     "its settings are keys of the deck: docs/coming-from.md lists them";
-constexpr std::string_view only_one = "Only 1 is legal in this version.";
 constexpr std::string_view in_steps = "It counts steps.";
 constexpr std::string_view stages = "Stage 3 is \"zero3\", 2 \"zero2\", 1 \"zero1\".";
 constexpr std::string_view ulysses = "With context.method = \"ulysses\".";
@@ -220,7 +219,7 @@ constexpr OtherName other_name_rows[] = {
     {"data_parallel_shard_degree", "mesh.shard", ""},
     {"data_parallel_replicate_degree", "mesh.replicate", ""},
     {"tensor_parallel_degree", "mesh.tensor", ""},
-    {"pipeline_parallel_degree", "mesh.pipeline", only_one},
+    {"pipeline_parallel_degree", "mesh.pipeline", ""},
     {"context_parallel_degree", "mesh.context", ""},
     {"context_parallel_rotate_method", "context.method", ""},
     {"cp_comm_type", "context.method", ""},
@@ -232,8 +231,10 @@ constexpr OtherName other_name_rows[] = {
     {"tensor.parallel", "mesh.tensor", ""},
     {"cp", "mesh.context", ""},
     {"cp_size", "mesh.context", ""},
-    {"pp", "mesh.pipeline", only_one},
-    {"pp_size", "mesh.pipeline", only_one},
+    {"pp", "mesh.pipeline", ""},
+    {"pp_size", "mesh.pipeline", ""},
+    {"pipeline_parallel_schedule", "pipeline.schedule", ""},
+    {"pipeline_parallel_microbatch_size", "batch.micro", ""},
     {"dp_size", "mesh.shard", ""},
     {"offload", "offload.parameters", three_of_them},
     {"activation_checkpoint.mode", "recompute.mode", ""},
@@ -292,7 +293,8 @@ constexpr OtherName other_name_rows[] = {
     {"split", "data.validation_fraction", "It is the share that is held out."},
     {"tokenizer_type", "", no_tokenizer},
     {"tensor_model_parallel_size", "mesh.tensor", ""},
-    {"pipeline_model_parallel_size", "mesh.pipeline", only_one},
+    {"pipeline_model_parallel_size", "mesh.pipeline", ""},
+    {"num_virtual_stages_per_pipeline_rank", "pipeline.stages_per_rank", ""},
     {"context_parallel_size", "mesh.context", ""},
     {"expert_model_parallel_size", "", nothing_like_it},
     {"sequence_parallel", "tensor.sequence_parallel", ""},

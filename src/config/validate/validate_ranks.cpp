@@ -88,18 +88,6 @@ void resolve_mesh(Deck& deck, int ranks) {
           equation, product, ranks, product);
 }
 
-void check_supported_axes(Deck& deck) {
-  for (const auto& axis : axes(deck.mesh)) {
-    const std::string name = std::string(axis.key).substr(5);
-    if (name != "pipeline") continue;
-    REQUIRE(
-        axis.degree == 1,
-        "{}: {} = {}: this version does not train over the {} axis yet; nearest legal: 1 (use mesh.shard, "
-        "mesh.replicate, mesh.context and mesh.tensor)",
-        source_of(deck, axis.key), axis.key, axis.degree, name);
-  }
-}
-
 /// Each micro-batch has inputs of its own in a step; far beyond what anybody trains with.
 constexpr std::int64_t most_accumulation = 1 << 16;
 
@@ -139,7 +127,6 @@ void check_reshard(const Deck& deck) {
 }  // namespace
 
 void check_mesh(Deck& deck) {
-  if (deck.mesh.pipeline > 1) check_supported_axes(deck);
   std::vector<std::string> open;
   for (const auto& axis : axes(deck.mesh)) {
     if (axis.degree == -1) open.push_back(fmt::format("{} ({})", axis.key, source_of(deck, axis.key)));
@@ -155,7 +142,6 @@ void check_mesh(Deck& deck) {
 
 void validate_for_ranks(Deck& deck, int ranks, int ranks_per_node) {
   REQUIRE(ranks > 0, "a job needs at least one rank, not {}", ranks);
-  check_supported_axes(deck);
   place_hybrid(deck, ranks, ranks_per_node);
   resolve_mesh(deck, ranks);
   check_batch(deck);

@@ -32,7 +32,11 @@ Signature signature_of(const Program& program, OpId id) {
     take(op.outputs.empty() ? op.inputs : op.outputs, s.output_type, s.output_elements);
     return s;
   }
-  if (comm.kind == CommKind::send || comm.kind == CommKind::recv) s.micro = op.action.micro;
+  if (comm.kind == CommKind::send || comm.kind == CommKind::recv) {
+    s.micro = op.action.micro;
+    s.boundary = op.attributes.integer("boundary", 0);
+    s.split_over = op.attributes.integer("split_over", 0);
+  }
   if (comm.kind != CommKind::recv) take(op.inputs, s.input_type, s.input_elements);
   if (comm.kind != CommKind::send) take(op.outputs, s.output_type, s.output_elements);
   return s;
@@ -48,6 +52,10 @@ std::string to_string(const Signature& s) {
   add("of", s.input_type, s.input_elements);
   add(s.input_type >= 0 ? "into" : "of", s.output_type, s.output_elements);
   if (s.micro >= 0) text += fmt::format(" of micro-batch {}", s.micro);
+  if (s.boundary > 0) text += fmt::format(" into stage {}", s.boundary);
+  if (s.split_over != 0)
+    text += fmt::format(" split over {}",
+                        to_string(AxisSet::from_bits(static_cast<std::uint32_t>(s.split_over))));
   if (s.times > 1) text += fmt::format(", {} times", s.times);
   if (s.kind == CommKind::shift) text += fmt::format(" by {}", s.root);
   if (s.kind == CommKind::broadcast) text += fmt::format(" from member {}", s.root);

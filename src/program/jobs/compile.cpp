@@ -41,7 +41,8 @@ Layout make_layout(const model::Graph& graph, const Coordinate& at) {
 std::vector<AxisSet> summed_over_of_units(const model::Graph& graph, const Placed& placed) {
   std::vector<AxisSet> axes(graph.units.size());
   for (std::size_t p = 0; p < placed.summed_over.size(); ++p)
-    axes[static_cast<std::size_t>(graph.parameters[p].unit)] = placed.summed_over[p];
+    if (graph.parameters[p].unit >= 0)
+      axes[static_cast<std::size_t>(graph.parameters[p].unit)] = placed.summed_over[p];
   return axes;
 }
 
@@ -55,6 +56,27 @@ std::vector<model::Rows> computed_elements(const model::Graph& graph, const Layo
                                   : model::Rows{0, all});
   }
   return elements_of;
+}
+
+/// The model cut as the deck says, or by what its blocks cost: the same on every rank.
+Stages stages_of(const model::Graph& graph, const JobSpec& spec) {
+  const StageMap map = stage_map(spec.schedule, spec.mesh[Axis::pipeline]);
+  const auto blocks = static_cast<int>(graph.blocks.size());
+  const int layers = blocks - 2, wanted = map.stages();
+  const std::string cut =
+      fmt::format("mesh.pipeline = {}{}", map.ranks,
+                  map.chunks > 1 ? fmt::format(" with {} stages on each of its ranks", map.chunks) : "");
+  REQUIRE(wanted <= layers, "{} makes {} stages, and the model has {} layers: each stage needs one", cut,
+          wanted, layers);
+  if (spec.pipeline.layers.empty())
+    return {map, cut_evenly(block_costs(graph, spec.recompute, spec.target), wanted)};
+  const std::vector<int>& given = spec.pipeline.layers;
+  const int sum = std::accumulate(given.begin(), given.end(), 0);
+  REQUIRE(
+      std::ssize(given) == wanted && sum == layers,
+      "pipeline.layers has {} stages of {} layers in all; {} makes {} stages, and the model has {} layers",
+      given.size(), sum, cut, wanted, layers);
+  return {map, cut_by_layers(given, blocks)};
 }
 
 /// What the check of placements starts from.
@@ -76,7 +98,9 @@ void note_parameters(Program& program, const model::Graph& graph, const Cut& cut
 
 Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGraph* cache) {
   const bool training = cache == nullptr;
-  RankGraph of_rank{std::move(graph), spec, Coordinate(spec.mesh, rank), cache};
+  Stages stages;
+  if (spec.mesh[Axis::pipeline] > 1) stages = stages_of(graph, spec);
+  RankGraph of_rank{std::move(graph), spec, Coordinate(spec.mesh, rank), cache, {}, stages};
   run_graph_passes(of_rank);
   graph = std::move(of_rank.graph);
   Layout layout = make_layout(graph, of_rank.at);
@@ -84,6 +108,7 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGr
   std::vector<AxisSet> summed_over = summed_over_of_units(graph, of_rank.placed);
   std::vector<model::Rows> computed = computed_elements(graph, layout);
   Base base{std::move(graph),
+            std::move(stages),
             Cut{of_rank.at, std::move(layout), spec.strategy, spec.precision, std::move(units),
                 std::move(summed_over), std::move(computed)},
             {},
@@ -145,7 +170,8 @@ std::array<TierPlan, tier_count> least_of(Program& program) {
 
 /// Whether the first and the last micro-batch alone may fit: others need no less, and these are soon made.
 bool ends_may_fit(const Base& base, const JobSpec& spec, const MayFit& may_fit) {
-  if (!may_fit || spec.micro_batches < 3 || !spec.program_passes.empty()) return true;
+  if (!may_fit || spec.mesh[Axis::pipeline] > 1 || spec.micro_batches < 3 || !spec.program_passes.empty())
+    return true;
   Making ends = step_of(base, spec, {0, spec.micro_batches - 1});
   return may_fit(least_of(ends.program()));
 }
@@ -154,7 +180,7 @@ bool ends_may_fit(const Base& base, const JobSpec& spec, const MayFit& may_fit) 
 std::optional<Program> train_program(const Base& base, const JobSpec& spec, const MayFit& may_fit) {
   if (!ends_may_fit(base, spec, may_fit)) return std::nullopt;
   const std::vector<int> some = micros_to_compile(spec.micro_batches);
-  if (!spec.every_micro_batch && spec.program_passes.empty() &&
+  if (!spec.every_micro_batch && spec.program_passes.empty() && spec.mesh[Axis::pipeline] == 1 &&
       middle_repeats(spec.schedule, some, spec.micro_batches)) {
     Making step = step_of(base, spec, some);
     if (may_fit && !may_fit(least_of(step.program()))) return std::nullopt;

@@ -33,6 +33,13 @@ struct OptimizerSpec {
   static config::Optimizer standard();
 };
 
+/// Of a mesh with several stages.
+struct PipelineOptions {
+  std::vector<int> layers;  ///< of each stage; none: so that stages cost alike
+  /// How many turns before it is needed a rank begins to receive a message: how far others may run ahead.
+  int receive_ahead = 1;
+};
+
 struct JobSpec {
   MeshShape mesh;
   Target target = build_target();  ///< another one only where nothing is executed
@@ -41,6 +48,7 @@ struct JobSpec {
   OptimizerSpec optimizer;
   int micro_batches = 1;
   Schedule schedule = find_schedule("sequential");
+  PipelineOptions pipeline;
   Recompute recompute;
   UnitOptions units;
   ShardOptions sharding;

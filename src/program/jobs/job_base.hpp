@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "program/jobs/compile.hpp"
+#include "program/passes/stages.hpp"
 
 namespace ztrain::program {
 
 /// What all Programs of a job start from: the persistent tensors, so that ids and addresses agree.
 struct Base {
   model::Graph graph;
+  Stages stages;  ///< none where the mesh has no pipeline
   Cut cut;
   JobTensors tensors;
   Program program;

@@ -17,6 +17,7 @@
 #include "program/passes/final_passes.hpp"
 #include "program/passes/fusion.hpp"
 #include "program/passes/join_products.hpp"
+#include "program/passes/messages.hpp"
 #include "program/passes/offload.hpp"
 #include "program/passes/optimizer.hpp"
 #include "program/passes/overlap.hpp"
@@ -48,26 +49,51 @@ struct ProgramPass {
 };
 
 /// The step's turns, with the numbers that its micro-batches have in the whole step.
-std::vector<Turn> turns_of(const JobSpec& spec, const std::vector<int>& micros) {
-  std::vector<Turn> turns = spec.schedule.turns({.micro_batches = static_cast<int>(micros.size())});
+std::vector<Turn> turns_of(const JobSpec& spec, const std::vector<int>& micros, int rank) {
+  std::vector<Turn> turns = spec.schedule.turns({.micro_batches = static_cast<int>(micros.size()),
+                                                 .ranks = spec.mesh[Axis::pipeline],
+                                                 .rank = rank,
+                                                 .chunks = spec.schedule.chunks});
   const std::string fault = fault_of(turns, spec.schedule.chunks, static_cast<int>(micros.size()));
   ASSERT(fault.empty(), "schedule '{}': {}", spec.schedule.name, fault);
   for (Turn& turn : turns) turn.micro = micros[static_cast<std::size_t>(turn.micro)];
   return turns;
 }
 
+PipelineOrder order_of_ranks(const Making& m) {
+  PipelineOrder order{m.base.stages.map, {}, m.spec.pipeline.receive_ahead};
+  for (int rank = 0; rank < order.map.ranks; ++rank) order.turns.push_back(turns_of(m.spec, m.micros, rank));
+  return order;
+}
+
+/// By chunk: its blocks. Of one stage they are cut as evenly as can be.
+std::vector<std::pair<int, int>> chunks_of(const Base& base, const JobSpec& spec) {
+  std::vector<std::pair<int, int>> chunks;
+  const int count = spec.schedule.chunks, blocks = static_cast<int>(base.graph.blocks.size());
+  for (int c = 0; c < count; ++c)
+    chunks.push_back(base.stages.begins.empty()
+                         ? std::pair{c * blocks / count, (c + 1) * blocks / count}
+                         : base.stages.blocks(base.stages.map.stage_of(base.cut.at[Axis::pipeline], c)));
+  return chunks;
+}
+
 void expand_step(Making& m) {
   ExpandOptions options;
   options.training = m.kind == ProgramKind::train;
+  if (m.kind != ProgramKind::infer) options.chunks = chunks_of(m.base, m.spec);
+  for (int c = 1; c < std::ssize(options.chunks); ++c) options.turns.push_back({TurnKind::forward, c, 0});
   if (options.training) {
-    options.turns = turns_of(m.spec, m.micros);
-    options.chunks = m.spec.schedule.chunks;
+    options.turns = turns_of(m.spec, m.micros, m.base.cut.at[Axis::pipeline]);
     options.micro_batches = m.spec.micro_batches;
     options.recompute = m.spec.recompute;
     options.gradients = m.spec.precision.gradients;
     options.accumulate_locally = !m.spec.sharding.reduce.every_micro || m.base.cut.shards() == 1;
   }
   m.step = expand(std::move(m.program()), m.base.graph, options);
+  if (!options.training || m.base.stages.begins.empty()) return;
+  const int rank = m.base.cut.at[Axis::pipeline];
+  place_messages(m.program(), m.step.turn_begins, m.base.stages.map, rank,
+                 plan_messages(order_of_ranks(m), rank));
 }
 
 void shard_step(Making& m) {
@@ -75,7 +101,7 @@ void shard_step(Making& m) {
   options.gather.keep = !m.spec.strategy.reshard_after_forward;
   std::vector<TensorId> results = m.step.results;
   Sharded sharded = shard(std::move(m.step), m.base.cut, m.base.tensors.units, options);
-  m.step = {std::move(sharded.program), {}, {}, std::move(results)};
+  m.step = {std::move(sharded.program), {}, {}, std::move(results), {}};
   m.gradients = std::move(sharded.gradients);
 }
 
@@ -150,6 +176,9 @@ constexpr GraphPass graph_passes[] = {
         w.placed = place(w.graph, w.at, w.spec.tensor, w.spec.context);
       else
         place_over_tensor(w.graph, w.at, w.spec.tensor);
+    },
+    [](RankGraph& w) {
+      if (!w.stages.begins.empty()) keep_stages(w.graph, w.stages, w.at, w.placed.split_over);
     },
     [](RankGraph& w) {
       if (w.cache != nullptr) give_cache(w.graph, *w.cache);

@@ -9,6 +9,7 @@
 #include "model/family.hpp"
 #include "program/jobs/job_base.hpp"
 #include "program/passes/place.hpp"
+#include "program/passes/stages.hpp"
 
 namespace ztrain::program {
 
@@ -24,6 +25,7 @@ struct RankGraph {
   /// Null in training. Otherwise the graph's attention is to a cache, of this rank's heads.
   const CachedGraph* cache = nullptr;
   Placed placed{};
+  Stages stages{};  ///< of a graph with several; otherwise none
   bool training() const { return cache == nullptr; }
 };
 

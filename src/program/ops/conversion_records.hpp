@@ -44,6 +44,34 @@ struct SwapBlocks {
   }
 };
 
+/// What a node says of a value that goes from a stage of the pipeline to the next. Its gradient, where one is
+/// wanted, comes back the same way.
+struct StageMessage {
+  std::int64_t boundary = 0;  ///< between stage boundary - 1 and stage boundary
+  std::int64_t peer = 0;      ///< index of the other rank over the axis pipeline
+  bool onward = true;         ///< from a rank of the ring to the next; else to the previous one
+  bool gradient = true;
+  std::int64_t split_over = 0;  ///< bits of the AxisSet over which ranks have parts of its tokens
+  static constexpr auto fields() {
+    return std::tuple{Given{"boundary", &StageMessage::boundary}, Given{"peer", &StageMessage::peer},
+                      Given{"onward", &StageMessage::onward}, Given{"gradient", &StageMessage::gradient},
+                      Given{"split_over", &StageMessage::split_over}};
+  }
+};
+/// -> y, of the stage before.
+struct FromStage : StageMessage {
+  static constexpr std::string_view op = "from_stage";
+  enum Out : std::size_t { y };
+  static constexpr Count reads = 0, writes = 1;
+};
+/// x, to the stage behind -> a value that nothing reads: a name for the gradient that comes back.
+struct ToStage : StageMessage {
+  static constexpr std::string_view op = "to_stage";
+  enum In : std::size_t { x };
+  enum Out : std::size_t { sent };
+  static constexpr Count reads = 1, writes = 1;
+};
+
 /// x [n, d] -> its place in y [ranks n, d], a view: the rows of this rank among the ranks of the axes.
 struct OwnRows : OverAxes {
   static constexpr std::string_view op = "own_rows";

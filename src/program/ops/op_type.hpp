@@ -86,6 +86,8 @@ struct OpType {
   void (*fit)(model::Node&, const PartOfNode&) = nullptr;
   /// Emits the forward of a node whose op is several ops, or communicates. Null: it is one op of its name.
   void (*forward)(Program&, const Operands&, const model::Node&) = nullptr;
+  /// A message between stages of the pipeline: recomputation does not send it again.
+  bool between_stages = false;
   /// Forward does nothing: its output is its input 0.
   bool alias = false;
   /// The op that does the same without output 2: what it becomes where nothing reads that (drop_dead_ops).

@@ -7,13 +7,13 @@ namespace ztrain::program {
 // Each kind of ops has a file, which gives its rows.
 using Kind = std::span<const OpType>();
 Kind embedding_ops, norm_ops, pointwise_ops, product_ops, fp8_ops, attention_ops, head_ops, split_head_ops,
-    ring_attention_ops, conversion_ops, step_ops;
+    ring_attention_ops, conversion_ops, stage_ops, step_ops;
 
 namespace {
 
 constexpr Kind* kinds[] = {
-    embedding_ops, norm_ops,       pointwise_ops,      product_ops,    fp8_ops,  attention_ops,
-    head_ops,      split_head_ops, ring_attention_ops, conversion_ops, step_ops,
+    embedding_ops, norm_ops,       pointwise_ops,      product_ops,    fp8_ops,   attention_ops,
+    head_ops,      split_head_ops, ring_attention_ops, conversion_ops, stage_ops, step_ops,
 };
 
 }  // namespace

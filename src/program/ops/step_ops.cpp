@@ -116,14 +116,16 @@ void emit_broadcast(Program& program, const std::string& name, TensorId x, AxisS
   op.comm.sent_bytes = broadcast_sent(program.mesh.size(axes), own, root, program.tensor(x).bytes());
 }
 
-void emit_send(Program& program, const std::string& name, TensorId x, AxisSet axes, int to, Action action) {
-  Op& op = emit_message(program, Send{}, CommKind::send, name, axes, to, action);
+void emit_send(Program& program, const std::string& name, TensorId x, AxisSet axes, int to, Action action,
+               const Message& message) {
+  Op& op = emit_message(program, Send{message}, CommKind::send, name, axes, to, action);
   op.inputs = {x};
   op.comm.sent_bytes = program.tensor(x).bytes();
 }
 
-void emit_recv(Program& program, const std::string& name, TensorId y, AxisSet axes, int from, Action action) {
-  emit_message(program, Recv{}, CommKind::recv, name, axes, from, action).outputs = {y};
+void emit_recv(Program& program, const std::string& name, TensorId y, AxisSet axes, int from, Action action,
+               const Message& message) {
+  emit_message(program, Recv{message}, CommKind::recv, name, axes, from, action).outputs = {y};
 }
 
 void emit_release(Program& program, TensorId tensor, Action action) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "program/ir/program.hpp"
+#include "program/ops/step_records.hpp"
 
 namespace ztrain::program {
 
@@ -39,8 +40,10 @@ void emit_shift(Program& program, const std::string& name, TensorId x, TensorId 
                 Action action);
 void emit_broadcast(Program& program, const std::string& name, TensorId x, AxisSet axes, int root,
                     Action action);
-void emit_send(Program& program, const std::string& name, TensorId x, AxisSet axes, int to, Action action);
-void emit_recv(Program& program, const std::string& name, TensorId y, AxisSet axes, int from, Action action);
+void emit_send(Program& program, const std::string& name, TensorId x, AxisSet axes, int to, Action action,
+               const Message& message = {});
+void emit_recv(Program& program, const std::string& name, TensorId y, AxisSet axes, int from, Action action,
+               const Message& message = {});
 
 void emit_release(Program& program, TensorId tensor, Action action);
 

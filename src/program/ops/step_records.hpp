@@ -60,14 +60,22 @@ struct Broadcast : NoConstants {
   enum Out : std::size_t { y };
   static constexpr Count reads{0, 1}, writes{0, 1};
 };
+/// What both sides of a message between stages of a pipeline say of it.
+struct Message {
+  std::int64_t boundary = 0;    ///< between stage boundary - 1 and stage boundary; 0: of no pipeline
+  std::int64_t split_over = 0;  ///< bits of the AxisSet over which ranks of a stage have parts of its tokens
+  static constexpr auto fields() {
+    return std::tuple{Unusual{"boundary", &Message::boundary}, Unusual{"split_over", &Message::split_over}};
+  }
+};
 /// x, to the member at index peer of the group.
-struct Send : NoConstants {
+struct Send : Message {
   static constexpr std::string_view op = "send";
   enum In : std::size_t { x };
   static constexpr Count reads = 1, writes = 0;
 };
 /// -> y, from it.
-struct Recv : NoConstants {
+struct Recv : Message {
   static constexpr std::string_view op = "recv";
   enum Out : std::size_t { y };
   static constexpr Count reads = 0, writes = 1;

@@ -11,7 +11,9 @@
 #include "base/error.hpp"
 #include "base/index.hpp"
 #include "program/ir/placement.hpp"
+#include "program/ops/conversion_records.hpp"
 #include "program/ops/op_type.hpp"
+#include "program/ops/step_records.hpp"
 #include "program/passes/tape.hpp"
 #include "program/schedules/halves.hpp"
 
@@ -32,10 +34,12 @@ class Expander {
   }
 
   Expanded run() {
-    if (options_.training) add_results();
+    if (options_.training && graph_.result >= 0) add_results();
+    if (options_.chunks.empty()) options_.chunks = {{0, static_cast<int>(graph_.blocks.size())}};
     std::map<int, int> turns_left;
     for (const Turn& turn : options_.turns) ++turns_left[turn.micro];
     for (const Turn& turn : options_.turns) {
+      result_.turn_begins.push_back(result_.program.ops.size());
       take(turn);
       if (--turns_left[turn.micro] == 0) micros_.erase(turn.micro);
     }
@@ -127,16 +131,14 @@ class Expander {
       if (value.role == model::Role::input) values[v] = input(value.name, micro);
       if (value.role == model::Role::activation) values[v] = activation(value, micro, "");
       if (value.role == model::Role::state) values[v] = persistent(value.name);
-      if (options_.training && at(graph_.result) == v) values[v] = row_of_results(value, micro);
+      if (options_.training && graph_.result == static_cast<model::ValueId>(v))
+        values[v] = row_of_results(value, micro);
     }
     return values;
   }
 
   /// Blocks [begin, end) of a chunk.
-  std::pair<int, int> blocks_of(int chunk) const {
-    const int blocks = static_cast<int>(graph_.blocks.size());
-    return {chunk * blocks / options_.chunks, (chunk + 1) * blocks / options_.chunks};
-  }
+  const std::pair<int, int>& blocks_of(int chunk) const { return options_.chunks[at(chunk)]; }
 
   void forward(const Turn& turn, MicroBatch& m) {
     const auto [begin, end] = blocks_of(turn.chunk);
@@ -149,7 +151,7 @@ class Expander {
         else if (!(options_.training && type.forward_with_gradient))
           clone(n, m.values, {ActionKind::forward, block, turn.micro});
       }
-    if (!options_.training && turn.chunk + 1 == options_.chunks)
+    if (!options_.training && graph_.result >= 0 && turn.chunk + 1 == std::ssize(options_.chunks))
       result_.results.push_back(m.values[at(graph_.result)]);
   }
 
@@ -164,7 +166,7 @@ class Expander {
         const model::Node& n = graph_.nodes[i];
         const OpType& type = op_type(n.op);
         if (!type.adjoint || !m.tape->wants(n.outputs[0])) continue;
-        if (type.forward_with_gradient || m.tape->gradient(n.outputs[0]) != no_tensor)
+        if (type.forward_with_gradient || n.op == ToStage::op || m.tape->gradient(n.outputs[0]) != no_tensor)
           type.adjoint(*m.tape, n);
       }
     }
@@ -199,7 +201,8 @@ class Expander {
     for (std::size_t i = begin; i < end; ++i) {
       const model::Node& n = graph_.nodes[i];
       if (op_type(n.op).alias) values[at(n.outputs[0])] = values[at(n.inputs[0])];
-      if (!options_.recompute.drops(n) || op_type(n.op).forward_with_gradient || op_type(n.op).alias)
+      const OpType& type = op_type(n.op);
+      if (!options_.recompute.drops(n) || type.forward_with_gradient || type.alias || type.between_stages)
         continue;
       bool inner = false;
       for (auto out : n.outputs) {
@@ -300,9 +303,12 @@ void drop_dead_ops(Program& program, const std::vector<TensorId>& keep) {
   for (TensorId t : keep) live[static_cast<std::size_t>(t)] = true;
   std::vector<Op> kept;
   for (auto op = program.ops.rbegin(); op != program.ops.rend(); ++op) {
-    const bool needed = std::any_of(op->outputs.begin(), op->outputs.end(), [&](TensorId t) {
-      return live[static_cast<std::size_t>(t)] || live[static_cast<std::size_t>(program.storage(t))];
-    });
+    const bool message = op->comm.kind == CommKind::send || op->comm.kind == CommKind::recv;
+    const bool needed =
+        message || op->type == Release::op ||
+        std::any_of(op->outputs.begin(), op->outputs.end(), [&](TensorId t) {
+          return live[static_cast<std::size_t>(t)] || live[static_cast<std::size_t>(program.storage(t))];
+        });
     if (!needed) continue;
     const std::string_view plain = op_type(op->type).without_third;
     if (!plain.empty() && !live[static_cast<std::size_t>(op->outputs[2])]) {

@@ -3,6 +3,7 @@
 // recompute and backward of each micro-batch, in the order of a schedule. Parameters and their gradients are
 // still names without storage; shard.hpp gives them places.
 
+#include <utility>
 #include <vector>
 
 #include "model/graph.hpp"
@@ -23,7 +24,8 @@ struct Recompute {
 struct ExpandOptions {
   /// The order of the step; of its micro-batches these may be a part.
   std::vector<Turn> turns{{TurnKind::forward, 0, 0}};
-  int chunks = 1;         ///< into which the blocks are cut, as evenly as can be
+  /// By chunk: its blocks [first, second). None: one chunk of all.
+  std::vector<std::pair<int, int>> chunks;
   int micro_batches = 1;  ///< of the step
   bool training = true;   ///< false: forward alone
   Recompute recompute;
@@ -37,8 +39,10 @@ struct Expanded {
   std::vector<TensorId> parameters;  ///< placeholder by parameter
   /// Placeholders by [set][parameter]; no set unless training.
   std::vector<std::vector<TensorId>> gradients;
-  /// Of the graph: in training one tensor, a row for each micro-batch of the step.
+  /// Of the graph, none where it has no result: in training one tensor, a row for each micro-batch of the
+  /// step.
   std::vector<TensorId> results;
+  std::vector<std::size_t> turn_begins;  ///< by turn: its first op
 };
 
 /// base: a Program that holds the persistent tensors; inputs are found in it by name, "<input>.<micro>", and

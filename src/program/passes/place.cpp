@@ -97,6 +97,13 @@ class Placer {
     return used_as_[parameter] == replicated || graph_.parameters[parameter].computed.end > 0;
   }
 
+  /// By value of the graph: whether each rank has its part of its tokens.
+  std::vector<bool> split_by_tokens() const {
+    std::vector<bool> is_split;
+    for (const Placement& where : at_) is_split.push_back(where == split(0));
+    return is_split;
+  }
+
  private:
   /// A value as something else, in a block: what is converted there serves all its readers. An input's
   /// conversion serves every block.
@@ -311,6 +318,10 @@ void attend_in_ring(Graph& graph) {
   }
 }
 
+bool cuts_layers(const Coordinate& at, const model::TensorPlan& plan) {
+  return at.mesh()[Axis::tensor] > 1 && !plan.parameters.empty();
+}
+
 }  // namespace
 
 TokenOrder token_order(const MeshShape& mesh, model::ContextMethod context) {
@@ -320,6 +331,7 @@ TokenOrder token_order(const MeshShape& mesh, model::ContextMethod context) {
 
 Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan,
              model::ContextMethod context) {
+  const auto at_index = [](ValueId v) { return static_cast<std::size_t>(v); };
   const bool cut = at.mesh()[Axis::context] > 1;
   const AxisSet dealt = cut ? sequence_axes : sequence_axes | Axis::context;
   Placed placed;
@@ -327,27 +339,28 @@ Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan&
   const auto run = [&](Placer placer, AxisSet axes) {
     placer.run();
     for (std::size_t p = 0; p < graph.parameters.size(); ++p)
-      if (placer.sums(p)) placed.summed_over[p] = placed.summed_over[p] | axes;
+      if (placer.sums(p) && (axes != Axis::tensor || graph.parameters[p].trainable))
+        placed.summed_over[p] = placed.summed_over[p] | axes;
+    const std::vector<bool> is_split = placer.split_by_tokens();
+    const std::size_t known = placed.split_over.size();
+    placed.split_over.resize(is_split.size());
+    // A conversion's result is over the other axes what it is made of.
+    for (const Node& node : graph.nodes)
+      if (known > 0 && at_index(node.outputs[0]) >= known)
+        placed.split_over[at_index(node.outputs[0])] = placed.split_over[at_index(node.inputs[0])];
+    for (std::size_t v = 0; v < is_split.size(); ++v)
+      if (is_split[v]) placed.split_over[v] = placed.split_over[v] | axes;
   };
   run(Placer(graph, sequence_axes, at, Tokens::dealt), dealt);
   if (cut && context == model::ContextMethod::ring) attend_in_ring(graph);
   const Tokens tokens = context == model::ContextMethod::heads ? Tokens::cut_by_heads : Tokens::cut;
   if (cut) run(Placer(graph, Axis::context, at, tokens), Axis::context);
-  const std::vector<bool> sums = place_over_tensor(graph, at, plan);
-  for (std::size_t p = 0; p < sums.size(); ++p)
-    if (sums[p] && graph.parameters[p].trainable)
-      placed.summed_over[p] = placed.summed_over[p] | Axis::tensor;
+  if (cuts_layers(at, plan)) run(Placer(graph, Axis::tensor, at, Tokens::shared, &plan), Axis::tensor);
   return placed;
 }
 
-std::vector<bool> place_over_tensor(model::Graph& graph, const Coordinate& at,
-                                    const model::TensorPlan& plan) {
-  if (at.mesh()[Axis::tensor] == 1 || plan.parameters.empty()) return {};
-  Placer placer(graph, Axis::tensor, at, Tokens::shared, &plan);
-  placer.run();
-  std::vector<bool> sums;
-  for (std::size_t p = 0; p < graph.parameters.size(); ++p) sums.push_back(placer.sums(p));
-  return sums;
+void place_over_tensor(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan) {
+  if (cuts_layers(at, plan)) Placer(graph, Axis::tensor, at, Tokens::shared, &plan).run();
 }
 
 }  // namespace ztrain::program

@@ -22,6 +22,8 @@ struct Placed {
   /// By parameter: the axes over whose ranks its gradient is a sum. Over the others it is the same on every
   /// rank, or of a part that is the rank's own.
   std::vector<AxisSet> summed_over;
+  /// By value: the axes over whose ranks its tokens are split.
+  std::vector<AxisSet> split_over;
 };
 
 /// Call it before anything reads shapes of the graph, which is of all tokens of a micro-batch. Throws Error
@@ -29,8 +31,7 @@ struct Placed {
 Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan,
              model::ContextMethod context = model::ContextMethod::gather);
 
-/// Of the tensor axis alone: for graphs whose tokens are the same on all other axes too. By parameter:
-/// whether its gradient would be a sum over the axis; empty where nothing is cut.
-std::vector<bool> place_over_tensor(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan);
+/// Of the tensor axis alone: for graphs whose tokens are the same on all other axes too.
+void place_over_tensor(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan);
 
 }  // namespace ztrain::program

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
+#include "program/ops/conversion_records.hpp"
 #include "program/ops/op_type.hpp"
 
 namespace ztrain::program {
@@ -12,25 +13,30 @@ Tape::Tape(Program& program, const model::Graph& graph, ParameterGradients& grad
       graph_(graph),
       gradients_(gradients),
       micro_(micro),
-      scalars_(program.find("scalars")) {
+      scalars_(program.find("scalars")),
+      wanted_(trained_values(graph)) {
   entries_.resize(graph.values.size());
-  wanted_.resize(graph.values.size(), false);
-  for (std::size_t v = 0; v < graph.values.size(); ++v)
-    if (const int p = graph.values[v].parameter; p >= 0)
-      wanted_[v] = graph.parameters[static_cast<std::size_t>(p)].trainable;
   for (std::size_t v = 0; v < graph.values.size(); ++v) sources_.push_back(static_cast<model::ValueId>(v));
   makers_.assign(graph.values.size(), -1);
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const model::Node& node = graph.nodes[i];
     if (op_type(node.op).straight_through)
       sources_[static_cast<std::size_t>(node.outputs[0])] = source(node.inputs[0]);
-    bool any = false;
-    for (auto in : node.inputs) any = any || wants(in);
-    for (auto out : node.outputs) {
-      wanted_[static_cast<std::size_t>(out)] = any;
-      makers_[static_cast<std::size_t>(out)] = static_cast<int>(i);
-    }
+    for (auto out : node.outputs) makers_[static_cast<std::size_t>(out)] = static_cast<int>(i);
   }
+}
+
+std::vector<bool> trained_values(const model::Graph& graph) {
+  std::vector<bool> trained(graph.values.size(), false);
+  for (std::size_t v = 0; v < graph.values.size(); ++v)
+    if (const int p = graph.values[v].parameter; p >= 0)
+      trained[v] = graph.parameters[static_cast<std::size_t>(p)].trainable;
+  for (const model::Node& node : graph.nodes) {
+    bool any = node.op == FromStage::op && record_of<FromStage>(node.attributes).gradient;
+    for (auto in : node.inputs) any = any || trained[static_cast<std::size_t>(in)];
+    for (auto out : node.outputs) trained[static_cast<std::size_t>(out)] = any;
+  }
+  return trained;
 }
 
 void Tape::enter(int block, const std::vector<TensorId>& values) {

@@ -25,6 +25,9 @@ struct ParameterGradients {
   std::vector<bool> written;
 };
 
+/// By value: whether it depends on a parameter that is trained, so that backward asks for its gradient.
+std::vector<bool> trained_values(const model::Graph& graph);
+
 class Tape {
  public:
   Tape(Program& program, const model::Graph& graph, ParameterGradients& gradients, int micro);

@@ -145,6 +145,10 @@ void group_parameters(Graph& graph, const UnitOptions& options, const std::vecto
   const std::vector<std::int64_t> sizes = joined_sizes(graph);
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     Parameter& p = graph.parameters[i];
+    if (p.elsewhere) {
+      p.unit = -1;
+      continue;
+    }
     const std::size_t leader = leader_of(graph, i);
     const bool kept_whole = sizes[leader] < options.persistence_threshold;
     p.unit = number_of(kept_whole ? "parameters kept whole" : names[leader], kept_whole, i);

@@ -200,7 +200,7 @@ std::vector<TensorId> add_weight_scales(Program& program, const model::Graph& gr
   std::vector<TensorId> scales;
   for (const model::Parameter& p : graph.parameters) {
     scales.push_back(no_tensor);
-    if (!p.coded()) continue;
+    if (!p.coded() || p.elsewhere) continue;
     const model::Value& v = graph.value(p.scales);
     scales.back() = program.add(persistent(v.name, v.dtype, v.shape, Category::scalar));
   }

@@ -10,6 +10,16 @@
 #include "base/error.hpp"
 
 namespace ztrain::program {
+
+// Each kind of schedules has a file.
+std::vector<Turn> gpipe(const ScheduleInput&);
+std::vector<Turn> one_forward_one_backward(const ScheduleInput&);
+std::vector<Turn> zero_bubble_h1(const ScheduleInput&);
+std::vector<Turn> zero_bubble_h2(const ScheduleInput&);
+std::vector<Turn> interleaved(const ScheduleInput&);
+std::vector<Turn> zero_bubble_vee(const ScheduleInput&);
+std::vector<Turn> dualpipe_vee(const ScheduleInput&);
+
 namespace {
 
 constexpr std::array<std::string_view, 4> kind_names{"forward", "backward", "backward for inputs",
@@ -17,7 +27,7 @@ constexpr std::array<std::string_view, 4> kind_names{"forward", "backward", "bac
 
 /// One micro-batch after the other: gradient accumulation on a rank that has the whole model.
 std::vector<Turn> sequential(const ScheduleInput& input) {
-  ASSERT(input.stages == 1, "the schedule 'sequential' is for one stage, not for {}", input.stages);
+  ASSERT(input.ranks == 1, "the schedule 'sequential' is for one stage, not for {}", input.ranks);
   std::vector<Turn> turns;
   for (int m = 0; m < input.micro_batches; ++m) {
     turns.push_back({TurnKind::forward, 0, m});
@@ -28,6 +38,13 @@ std::vector<Turn> sequential(const ScheduleInput& input) {
 
 constexpr Schedule table[] = {
     {.name = "sequential", .turns = sequential},
+    {.name = "gpipe", .turns = gpipe},
+    {.name = "1f1b", .turns = one_forward_one_backward},
+    {.name = "interleaved", .turns = interleaved, .chunks = 2},
+    {.name = "zb-h1", .turns = zero_bubble_h1},
+    {.name = "zb-h2", .turns = zero_bubble_h2},
+    {.name = "zb-v", .turns = zero_bubble_vee, .chunks = 2, .vee = true},
+    {.name = "dualpipe-v", .turns = dualpipe_vee, .chunks = 2, .vee = true},
 };
 
 /// How far the chunks of a step have come, turn by turn.
@@ -80,6 +97,10 @@ class Progress {
 };
 
 }  // namespace
+
+StageMap stage_map(const Schedule& schedule, int ranks) {
+  return {ranks, schedule.chunks, schedule.vee};
+}
 
 const Schedule& find_schedule(std::string_view name) {
   std::string names;

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "program/schedules/stage_map.hpp"
+
 namespace ztrain::program {
 
 enum class TurnKind : std::uint8_t {
@@ -29,15 +31,19 @@ struct Turn {
 
 struct ScheduleInput {
   int micro_batches = 1;
-  int stages = 1;  ///< of the pipeline
-  int stage = 0;   ///< the rank's
+  int ranks = 1;  ///< of the pipeline
+  int rank = 0;
+  int chunks = 1;  ///< of every rank
 };
 
 struct Schedule {
   std::string_view name;
   std::vector<Turn> (*turns)(const ScheduleInput&) = nullptr;
-  int chunks = 1;  ///< of every rank
+  int chunks = 1;    ///< of every rank
+  bool vee = false;  ///< StageMap::vee
 };
+
+StageMap stage_map(const Schedule& schedule, int ranks);
 
 /// Throws Error that names the schedules there are.
 const Schedule& find_schedule(std::string_view name);

@@ -169,7 +169,8 @@ class Joint {
     const Signature& send = x.kind == CommKind::send ? x : y;
     const Signature& recv = x.kind == CommKind::send ? y : x;
     return send.input_type == recv.output_type && send.input_elements == recv.output_elements &&
-           send.part == recv.part && send.times == recv.times && send.micro == recv.micro;
+           send.part == recv.part && send.times == recv.times && send.micro == recv.micro &&
+           send.boundary == recv.boundary && send.split_over == recv.split_over;
   }
 
   std::string channel_name(int rank, const Channel& channel, int other) {

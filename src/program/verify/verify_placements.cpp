@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "base/error.hpp"
@@ -13,6 +14,7 @@
 #include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
 #include "program/verify/codes_check.hpp"
+#include "program/verify/last_parameter.hpp"
 #include "program/verify/ring_check.hpp"
 #include "program/verify/rows_check.hpp"
 #include "program/verify/unit_parameters.hpp"
@@ -22,10 +24,9 @@ namespace {
 
 class Checker {
  public:
-  explicit Checker(const Program& program)
-      : program_(program), plain_(program.tensors.size(), filled('.')), behind_(program.tensors.size(), -1) {
-    for (int a = 0; a < axis_count; ++a)
-      if (program.mesh[static_cast<Axis>(a)] > 1) axes_.push_back(static_cast<Axis>(a));
+  explicit Checker(const Program& program) : program_(program), plain_(program.tensors.size(), filled('.')) {
+    for (const Axis axis : {Axis::replicate, Axis::shard, Axis::context, Axis::tensor})
+      if (program.mesh[axis] > 1) axes_.push_back(axis);
     for (std::size_t t = 0; t < program.tensors.size(); ++t) {
       const Tensor& tensor = program.tensors[t];
       if (tensor.base != no_tensor) continue;
@@ -38,7 +39,7 @@ class Checker {
   }
 
   void run() {
-    if (axes_.empty()) return;
+    if (axes_.empty() && program_.mesh[Axis::pipeline] == 1) return;
     for (OpId id = 0; id < static_cast<OpId>(program_.ops.size()); ++id) {
       id_ = id;
       visit(program_.op(id));
@@ -126,6 +127,8 @@ class Checker {
 
   /// Every rank needs what all of them found.
   void require_all_losses(const Op& op) const {
+    if (program_.mesh[Axis::pipeline] > 1 && !told_stages_.contains(program_.storage(op.inputs[0])))
+      refuse(Axis::pipeline, "losses and norms of the stages were not gathered");
     for (const Axis axis : axes_)
       if (const Spread letter = read(op.inputs[0])[at(axis)]; letter != 'E')
         refuse(axis, fmt::format("losses and norms of the ranks were not gathered: '{}' is {}",
@@ -141,9 +144,6 @@ class Checker {
         plain_of(op.outputs[i])[at(axis)] = spread_of_scales(op, i, axis);
     }
   }
-
-  /// What each rank finds in its shards.
-  Spreads shards_of_units() const { return equal_but(state_axes, 'F'); }
 
   void set(TensorId t, const Spreads& spreads) {
     for (const Axis axis : axes_) require_alike_parts(t, axis, spreads[at(axis)]);
@@ -208,7 +208,7 @@ class Checker {
         write(t, axis, letter, adds && std::ranges::find(op.inputs, t) != op.inputs.end());
       }
     }
-    note_parameter(op);
+    behind_.follow(op);
   }
 
   /// What rows of other ranks become with those of this one.
@@ -218,31 +218,14 @@ class Checker {
     for (const Axis axis : axes_)
       spreads[at(axis)] = told(rows_.joined(op, axis, spreads[at(axis)], others[at(axis)]), op, axis);
     set(op.outputs[0], spreads);
-    note_parameter(op);
+    behind_.follow(op);
   }
   Spread told(const RowsCheck::Result& told, const Op& op, Axis axis) const {
     if (told.fault.empty()) return told.letter;
     refuse(axis, fmt::format("{}, behind {}", told.fault, called(op.inputs[0])));
   }
 
-  /// For messages: the last parameter that a value went through.
-  void note_parameter(const Op& op) {
-    int last = -1;
-    for (const TensorId t : op.inputs)
-      if (const int p =
-              is_flat(t) ? static_cast<int>(units_.parameter_of(t)) : behind_[at(program_.storage(t))];
-          last < 0 || is_flat(t))
-        last = p;
-    for (const TensorId t : op.outputs)
-      if (!is_flat(t)) behind_[at(program_.storage(t))] = last;
-  }
-  /// "'name', behind parameter"
-  std::string called(TensorId t) const {
-    const std::string& name = program_.tensor(t).name;
-    if (is_flat(t)) return fmt::format("'{}'", name);
-    const int p = behind_[at(program_.storage(t))];
-    return p < 0 ? fmt::format("'{}'", name) : fmt::format("'{}', behind {},", name, place(at(p)).name);
-  }
+  std::string called(TensorId t) const { return behind_.called(t); }
 
   std::string takes(const OperandGroups& groups, Axis axis) const {
     std::string text = "no placement lets it take what it is given: ";
@@ -285,15 +268,30 @@ class Checker {
     return op.comm.axes.contains(axis) || op.comm.axes.contains_inner(axis);
   }
 
+  /// Between stages: both sides say over which axes it is split, and verify_joint that they say the same.
+  void pass_message(const Op& op) {
+    const bool sends = op.comm.kind == CommKind::send;
+    const auto bits = static_cast<std::uint32_t>(op.attributes.integer("split_over", 0));
+    const Spreads said = equal_but(AxisSet::from_bits(bits), '0');
+    if (!sends) return set_all(op.outputs, said);
+    const Spreads is = read(op.inputs[0]);
+    for (const Axis axis : axes_)
+      if (is[at(axis)] != said[at(axis)])
+        refuse(axis, fmt::format("it sends {} as {}, which is {}", called(op.inputs[0]),
+                                 words_for(said[at(axis)]), words_for(is[at(axis)])));
+  }
+
   void communicate(const Op& op) {
+    if (op.comm.kind == CommKind::send || op.comm.kind == CommKind::recv) return pass_message(op);
+    if (op.comm.axes.contains(Axis::pipeline)) told_stages_.insert(program_.storage(op.outputs[0]));
     const TensorId from = op.inputs[0], to = op.outputs[0];
     if (!is_flat(from)) {
       Spreads spreads = read(from);
       // Of a state that each rank has whole but for its own part, which is the newest.
-      if (program_.storage(from) == program_.storage(to) && from != to) spreads = shards_of_units();
+      if (program_.storage(from) == program_.storage(to) && from != to) spreads = equal_but(state_axes, 'F');
       for (const Axis axis : axes_)
         if (spans(op, axis)) spreads[at(axis)] = converted(op, axis, spreads[at(axis)], called(from));
-      behind_[at(program_.storage(to))] = behind_[at(program_.storage(from))];
+      behind_.pass(from, to);
       return set(to, spreads);
     }
     Flat flat = read_flat(from);
@@ -376,13 +374,14 @@ class Checker {
   }
 
   const Program& program_;
+  std::set<TensorId> told_stages_;  ///< what was gathered over the pipeline, too
   UnitParameters units_{program_};
+  LastParameter behind_{program_, units_};
   RingCheck ring_{program_};
   RowsCheck rows_{program_};
   OpId id_ = -1;
-  std::vector<Axis> axes_;          ///< of more than one rank
+  std::vector<Axis> axes_;          ///< of more than one rank; those of the pipeline have values of their own
   std::vector<Spreads> plain_;      ///< by tensor that holds bytes
-  std::vector<int> behind_;         ///< likewise: a parameter, or -1
   std::map<TensorId, Flat> flat_;   ///< of those that belong to a unit
   std::map<TensorId, Flat> first_;  ///< at the beginning
 };

@@ -49,7 +49,7 @@ Communicator* Mesh::neighbour(AxisSet axes, int from, int to, Queue queue) {
   const int size = shape().size(axes), index = coordinate_.index_in(axes);
   REQUIRE(from >= 0 && to >= 0 && from < size && to < size && from != to,
           "no neighbours {} and {} in a group of {} ranks over {}", from, to, size, to_string(axes));
-  const auto key = std::make_tuple(axes.bits(), from, to);
+  const auto key = std::make_tuple(axes.bits(), backend_->one_per_queue() ? queue : 0, from, to);
   if (const auto known = neighbours_.find(key); known != neighbours_.end()) return known->second.get();
   axes_[axes.bits()] = axes;
   const bool member = index == from || index == to;

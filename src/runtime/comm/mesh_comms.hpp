@@ -84,7 +84,8 @@ class Mesh {
   Coordinate coordinate_;
   std::unique_ptr<CommunicatorBackend> backend_;
   std::map<std::tuple<std::uint32_t, Queue>, std::unique_ptr<Communicator>> groups_;  ///< by AxisSet::bits()
-  std::map<std::tuple<std::uint32_t, int, int>, std::unique_ptr<Communicator>> neighbours_;
+  /// By AxisSet::bits(), queue, from and to.
+  std::map<std::tuple<std::uint32_t, Queue, int, int>, std::unique_ptr<Communicator>> neighbours_;
   std::map<std::uint32_t, AxisSet> axes_;
   std::vector<Region> registered_;
 };

@@ -15,7 +15,7 @@ namespace ztrain::runtime {
 
 /// Queues are numbered 0 .. queues-1; the executor uses one for each stream of a Program.
 using Queue = int;
-inline constexpr int queue_count = 7;
+inline constexpr int queue_count = 11;
 /// The queue of kernels; host copies are ordered with it.
 inline constexpr Queue compute_queue = 0;
 

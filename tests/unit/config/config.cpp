@@ -338,10 +338,6 @@ TEST(Ranks, MeshesThatDoNotFitShowTheEquation) {
             "mesh.shard (-1) x mesh.context (1) x mesh.tensor (1) multiply to 3, which does not divide the "
             "job's 4 ranks; "
             "nearest legal numbers of ranks: 3 or 6");
-  EXPECT_EQ(
-      deck_error("[mesh]\npipeline = 2\n"),
-      "input.toml:8: mesh.pipeline = 2: this version does not train over the pipeline axis yet; nearest "
-      "legal: 1 (use mesh.shard, mesh.replicate, mesh.context and mesh.tensor)");
 }
 
 TEST(Ranks, BatchesThatDoNotFitShowTheEquation) {

@@ -29,8 +29,10 @@ TEST(Schedules, OfTheTableAndOfTestsAreSteps) {
     for (const Schedule& s : other_schedules)
       EXPECT_EQ(fault_of(list(s, micros), s.chunks, micros), "") << s.name;
   }
-  EXPECT_EQ(test::refusal([] { find_schedule("backwards"); }),
-            "there is no schedule 'backwards'; there is 'sequential'");
+  EXPECT_EQ(
+      test::refusal([] { find_schedule("backwards"); }),
+      "there is no schedule 'backwards'; there is 'sequential', 'gpipe', '1f1b', 'interleaved', 'zb-h1', "
+      "'zb-h2', 'zb-v', 'dualpipe-v'");
 }
 
 TEST(Schedules, ListsThatAreNoStepsAreRefused) {

@@ -1,0 +1,302 @@
+#include "program/passes/stages.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "base/error.hpp"
+#include "base/index.hpp"
+#include "program/ops/conversion_records.hpp"
+#include "program/passes/tape.hpp"
+
+namespace ztrain::program {
+namespace {
+
+using model::Graph;
+using model::Node;
+using model::Parameter;
+using model::Role;
+using model::ValueId;
+
+/// The least that the costliest of so many stages costs.
+double least_cost(const std::vector<double>& sums, int stages) {
+  const std::size_t blocks = sums.size() - 1;
+  std::vector<double> least(sums.begin(), sums.end());  // of the first so many blocks, in one stage
+  for (int s = 1; s < stages; ++s)
+    for (std::size_t end = blocks; end > 0; --end) {
+      double best = std::numeric_limits<double>::infinity();
+      for (std::size_t begin = at(s); begin < end; ++begin)
+        best = std::min(best, std::max(least[begin], sums[end] - sums[begin]));
+      least[end] = best;
+    }
+  return least[blocks];
+}
+
+class Cutter {
+ public:
+  Cutter(Graph& graph, const Stages& stages, const Coordinate& where, const std::vector<AxisSet>& split_over)
+      : graph_(graph),
+        stages_(stages),
+        rank_(where[Axis::pipeline]),
+        split_over_(split_over),
+        trained_(trained_values(graph)),
+        made_in_(graph.values.size(), nowhere),
+        used_until_(graph.values.size(), nowhere),
+        common_(graph.values.size(), false) {
+    for (std::size_t v = 0; v < graph.values.size(); ++v) common_[v] = graph.values[v].role == Role::input;
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i) note(graph.nodes[i]);
+  }
+
+  void run() {
+    mark_parameters();
+    const std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (int chunk = 0; chunk < stages_.map.chunks; ++chunk) keep(stages_.map.stage_of(rank_, chunk), nodes);
+    if (!has_result_) graph_.result = -1;
+    drop_unused_values();
+  }
+
+ private:
+  static constexpr int nowhere = -1;
+
+  int stage_of_block(int block) const {
+    const auto after = std::ranges::upper_bound(stages_.begins, block);
+    return static_cast<int>(after - stages_.begins.begin()) - 1;
+  }
+
+  /// Whether every rank can make its outputs from its own inputs, so that nobody sends them.
+  bool is_common(const Node& node) const {
+    return !node.inputs.empty() &&
+           std::ranges::all_of(node.inputs, [&](ValueId v) { return common_[at(v)]; });
+  }
+
+  void note(const Node& node) {
+    const int stage = stage_of_block(node.block);
+    for (const ValueId v : node.inputs) {
+      used_until_[at(v)] = std::max(used_until_[at(v)], stage);
+      if (const int p = graph_.value(v).parameter; p >= 0) users_[p].insert(stages_.map.rank_of(stage));
+    }
+    for (const ValueId v : node.outputs) {
+      made_in_[at(v)] = stage;
+      common_[at(v)] = is_common(node);
+    }
+  }
+
+  void mark_parameters() {
+    for (std::size_t p = 0; p < graph_.parameters.size(); ++p) {
+      const std::set<int>& ranks = users_[static_cast<int>(p)];
+      REQUIRE(
+          ranks.size() < 2,
+          "{} is used by several stages of the pipeline, on ranks {} and {} of mesh.pipeline: tied "
+          "embeddings need a schedule that has the first and the last stage on one rank (zb-v, dualpipe-v)",
+          graph_.parameters[p].name, *ranks.begin(), *ranks.rbegin());
+      graph_.parameters[p].elsewhere = !ranks.contains(rank_);
+    }
+  }
+
+  /// Values of activations that go from stage boundary - 1 to stage boundary, in one order on both sides.
+  std::vector<ValueId> crossing(int boundary) const {
+    std::vector<ValueId> values;
+    for (std::size_t v = 0; v < made_in_.size(); ++v)
+      if (made_in_[v] != nowhere && made_in_[v] < boundary && used_until_[v] >= boundary && !common_[v])
+        values.push_back(static_cast<ValueId>(v));
+    return values;
+  }
+
+  bool sent(int boundary) const {
+    return boundary > 0 && boundary < stages_.map.stages() &&
+           stages_.map.rank_of(boundary - 1) != stages_.map.rank_of(boundary);
+  }
+
+  void keep(int stage, const std::vector<Node>& nodes) {
+    const auto [first, end] = stages_.blocks(stage);
+    if (sent(stage)) received_.clear();
+    if (sent(stage))
+      for (const ValueId v : crossing(stage)) receive(v, stage, first);
+    keep_common(nodes, first, end);
+    for (const Node& node : nodes) {
+      if (node.block < first || node.block >= end || is_common(node)) continue;
+      Node& kept = graph_.nodes.emplace_back(node);
+      for (ValueId& v : kept.inputs) v = stands_for(v);
+      has_result_ = has_result_ || std::ranges::count(node.outputs, graph_.result) > 0;
+    }
+    if (sent(stage + 1))
+      for (const ValueId v : crossing(stage + 1)) send(v, stage + 1, end - 1);
+  }
+
+  /// What these blocks read that each rank makes for itself, once.
+  void keep_common(const std::vector<Node>& nodes, int first, int end) {
+    std::set<ValueId> read;
+    std::vector<Node> kept;
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+      const bool needed = std::ranges::any_of(node->outputs, [&](ValueId v) { return read.contains(v); });
+      const bool own = node->block >= first && node->block < end;
+      if (is_common(*node) ? !(own || needed) || made_.contains(node->outputs[0]) : !own) continue;
+      read.insert(node->inputs.begin(), node->inputs.end());
+      if (!is_common(*node)) continue;
+      made_.insert(node->outputs[0]);
+      kept.push_back(*node);
+      kept.back().block = first;
+    }
+    std::move(kept.rbegin(), kept.rend(), std::back_inserter(graph_.nodes));
+  }
+
+  ValueId stands_for(ValueId v) const {
+    const auto it = received_.find(v);
+    return it == received_.end() ? v : it->second;
+  }
+
+  template <class Record>
+  Record message(ValueId v, int boundary, int peer_stage) const {
+    const StageMap& map = stages_.map;
+    Record m;
+    m.boundary = boundary;
+    m.peer = map.rank_of(peer_stage);
+    m.onward = (map.rank_of(boundary - 1) + 1) % map.ranks == map.rank_of(boundary);
+    if (map.vee) m.onward = map.rank_of(boundary) > map.rank_of(boundary - 1);
+    m.gradient = trained_[at(v)];
+    m.split_over = split_over_[at(v)].bits();
+    return m;
+  }
+
+  ValueId add_like(ValueId v, const char* suffix) {
+    model::Value like = graph_.value(v);
+    like.name += suffix;
+    graph_.values.push_back(std::move(like));
+    return static_cast<ValueId>(graph_.values.size()) - 1;
+  }
+
+  void receive(ValueId v, int boundary, int block) {
+    const ValueId to = received_[v] = add_like(v, ".received");
+    graph_.nodes.push_back({std::string(FromStage::op),
+                            graph_.value(v).name,
+                            {},
+                            {to},
+                            attributes_of(message<FromStage>(v, boundary, boundary - 1)),
+                            block,
+                            ""});
+  }
+
+  void send(ValueId v, int boundary, int block) {
+    const std::string name = graph_.value(v).name;
+    const ValueId name_of_gradient = add_like(v, ".sent");
+    graph_.nodes.push_back({std::string(ToStage::op),
+                            name,
+                            {stands_for(v)},
+                            {name_of_gradient},
+                            attributes_of(message<ToStage>(v, boundary, boundary)),
+                            block,
+                            ""});
+  }
+
+  /// Activations of other stages, for which tensors would be made in each micro-batch.
+  void drop_unused_values() {
+    std::vector<bool> used(graph_.values.size(), false);
+    for (const Node& node : graph_.nodes)
+      for (const auto* operands : {&node.inputs, &node.outputs})
+        for (const ValueId v : *operands) used[at(v)] = true;
+    std::vector<ValueId> number(graph_.values.size(), -1);
+    std::vector<model::Value> values;
+    for (std::size_t v = 0; v < graph_.values.size(); ++v) {
+      if (!used[v] && graph_.values[v].role == Role::activation) continue;
+      number[v] = static_cast<ValueId>(values.size());
+      values.push_back(std::move(graph_.values[v]));
+    }
+    graph_.values = std::move(values);
+    for (Node& node : graph_.nodes) {
+      for (ValueId& v : node.inputs) v = number[at(v)];
+      for (ValueId& v : node.outputs) v = number[at(v)];
+    }
+    for (Parameter& p : graph_.parameters) {
+      p.value = number[at(p.value)];
+      if (p.coded()) p.scales = number[at(p.scales)];
+    }
+    if (graph_.result >= 0) graph_.result = number[at(graph_.result)];
+  }
+
+  Graph& graph_;
+  const Stages& stages_;
+  int rank_;
+  const std::vector<AxisSet>& split_over_;
+  std::vector<bool> trained_;            ///< by value
+  std::vector<int> made_in_;             ///< by value: the stage that makes it
+  std::vector<int> used_until_;          ///< by value: the last stage that reads it
+  std::vector<bool> common_;             ///< by value: every rank has it, or makes it from what it has
+  std::map<int, std::set<int>> users_;   ///< by parameter: ranks of the pipeline
+  std::map<ValueId, ValueId> received_;  ///< in the stage at hand: what stands for values of stages before it
+  std::set<ValueId> made_;               ///< of those that every rank makes: what this one has made
+  bool has_result_ = false;
+};
+
+}  // namespace
+
+std::vector<double> block_costs(const Graph& graph, const Recompute& recompute, Target target) {
+  Program base;
+  base.target = target;
+  const auto add = [&](const std::string& name, DType dtype, const Shape& shape) {
+    Tensor t;
+    t.name = name;
+    t.dtype = dtype;
+    t.shape = shape;
+    t.persistent = true;
+    base.add(std::move(t));
+  };
+  add("scalars", DType::u8, {1});
+  for (const model::Value& v : graph.values)
+    if (v.role == Role::input)
+      add(input_name(v.name, 0), v.dtype, v.shape);
+    else if (v.role == Role::state)
+      add(v.name, v.dtype, v.shape);
+  ExpandOptions options;
+  options.turns.push_back({TurnKind::backward, 0, 0});
+  options.recompute = recompute;
+  Expanded step = expand(std::move(base), graph, options);
+  drop_dead_ops(step.program, step.results);
+  std::vector<double> costs(graph.blocks.size(), 0);
+  for (const Op& op : step.program.ops)
+    if (is_compute(op.action.kind)) costs[at(op.action.part)] += op.flops;
+  return costs;
+}
+
+std::vector<int> cut_evenly(const std::vector<double>& costs, int stages) {
+  const std::size_t blocks = costs.size();
+  ASSERT(at(stages) <= blocks, "{} blocks do not make {} stages", blocks, stages);
+  std::vector<double> sums(blocks + 1, 0);
+  std::partial_sum(costs.begin(), costs.end(), sums.begin() + 1);
+  // Room for the rounding of sums; then as even as can be: the least sum of squares.
+  const double most = least_cost(sums, stages) * (1 + 1e-9);
+  constexpr double never = std::numeric_limits<double>::infinity();
+  std::vector<std::vector<double>> squares(at(stages) + 1, std::vector<double>(blocks + 1, never));
+  std::vector<std::vector<int>> from(at(stages) + 1, std::vector<int>(blocks + 1, 0));
+  squares[0][0] = 0;
+  for (std::size_t s = 1; s <= at(stages); ++s)
+    for (std::size_t end = s; end <= blocks; ++end)
+      for (std::size_t begin = s - 1; begin < end; ++begin) {
+        const double cost = sums[end] - sums[begin];
+        if (cost > most || squares[s - 1][begin] + cost * cost >= squares[s][end]) continue;
+        squares[s][end] = squares[s - 1][begin] + cost * cost;
+        from[s][end] = static_cast<int>(begin);
+      }
+  std::vector<int> begins(at(stages) + 1, static_cast<int>(blocks));
+  for (std::size_t s = at(stages); s > 0; --s) begins[s - 1] = from[s][at(begins[s])];
+  return begins;
+}
+
+std::vector<int> cut_by_layers(const std::vector<int>& layers, int blocks) {
+  std::vector<int> begins{0};
+  for (const int count : layers) begins.push_back(begins.back() + count + (begins.size() == 1 ? 1 : 0));
+  ASSERT(begins.back() == blocks - 1, "{} layers are not those of {} blocks", begins.back() - 1, blocks);
+  begins.back() = blocks;
+  return begins;
+}
+
+void keep_stages(Graph& graph, const Stages& stages, const Coordinate& at,
+                 const std::vector<AxisSet>& split_over) {
+  Cutter(graph, stages, at, split_over).run();
+}
+
+}  // namespace ztrain::program

@@ -1,0 +1,46 @@
+#pragma once
+// Cuts a model into the stages of a pipeline, and leaves of a rank's graph what is of its own stages, with
+// the messages to and from their neighbours. What comes after knows of stages only that some nodes are
+// messages.
+
+#include <utility>
+#include <vector>
+
+#include "kernel_interface/target.hpp"
+#include "layout/mesh.hpp"
+#include "model/graph.hpp"
+#include "program/passes/expand.hpp"
+#include "program/schedules/stage_map.hpp"
+
+namespace ztrain::program {
+
+/// By block: FLOPs of its forward, recomputation and backward.
+std::vector<double> block_costs(const model::Graph& graph, const Recompute& recompute, Target target);
+
+/// By stage: the first of its blocks; then their number. No stage costs more than it must, and then the
+/// stages are as even as can be. Throws Error where there are fewer blocks than stages.
+std::vector<int> cut_evenly(const std::vector<double>& costs, int stages);
+
+/// The same where it is said how many layers each stage has: all blocks but the first and the last, which go
+/// with their neighbours. Throws Error where their sum is not that of the model.
+std::vector<int> cut_by_layers(const std::vector<int>& layers, int blocks);
+
+/// A model in stages.
+struct Stages {
+  StageMap map;
+  std::vector<int> begins;  ///< by stage: its first block; then the number of blocks
+
+  /// Blocks [first, second) of a stage.
+  std::pair<int, int> blocks(int stage) const {
+    return {begins[static_cast<std::size_t>(stage)], begins[static_cast<std::size_t>(stage) + 1]};
+  }
+};
+
+/// Leaves the nodes of the rank's stages, with FromStage and ToStage at their edges, and marks parameters
+/// that none of them uses (model::Parameter::elsewhere). split_over, by value: the axes over whose ranks it
+/// is split along its tokens. Where the result is another rank's the graph has none. Throws Error where a
+/// parameter is used on several ranks.
+void keep_stages(model::Graph& graph, const Stages& stages, const Coordinate& at,
+                 const std::vector<AxisSet>& split_over);
+
+}  // namespace ztrain::program

@@ -1,0 +1,130 @@
+#include "program/schedules/messages.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/index.hpp"
+
+namespace ztrain::program {
+namespace {
+
+class Planner {
+ public:
+  explicit Planner(const PipelineOrder& order) : order_(order), map_(order.map) {
+    const std::size_t ranks = at(map_.ranks);
+    begins_.resize(ranks);
+    known_.resize(ranks);
+    for (int rank = 0; rank < map_.ranks; ++rank) note_needs(rank);
+    for (int from = 0; from < map_.ranks; ++from)
+      for (int to = 0; to < map_.ranks; ++to)
+        if (from != to) begin(from, to);
+    follow();
+  }
+
+  MessagePlan of(int rank) const {
+    MessagePlan plan{begins_[at(rank)], {}};
+    const std::vector<Turn>& turns = order_.turns[at(rank)];
+    const int last = static_cast<int>(turns.size()) - 1;
+    for (int turn = 0; turn <= last; ++turn) {
+      const auto sent = sent_by(rank, turns[at(turn)]);
+      if (!sent) continue;
+      const int to = receiver(*sent), begun = begins_[at(to)].at(*sent);
+      int until = turn;
+      while (until < last && known_[at(rank)][at(until)][at(to)] < begun) ++until;
+      plan.received[*sent] = until;
+    }
+    return plan;
+  }
+
+ private:
+  using Known = std::vector<int>;  ///< by rank: the last turn that it is known to have begun; -1: none
+
+  int receiver(const MessageId& id) const {
+    return map_.rank_of(id.gradient ? id.boundary - 1 : id.boundary);
+  }
+
+  std::optional<MessageId> between(int boundary, bool gradient, int micro) const {
+    if (boundary == 0 || boundary == map_.stages() || map_.rank_of(boundary - 1) == map_.rank_of(boundary))
+      return std::nullopt;
+    return MessageId{boundary, gradient, micro};
+  }
+  std::optional<MessageId> sent_by(int rank, const Turn& turn) const {
+    if (turn.kind == TurnKind::backward_weights) return std::nullopt;
+    const bool forward = turn.kind == TurnKind::forward;
+    return between(map_.stage_of(rank, turn.chunk) + (forward ? 1 : 0), !forward, turn.micro);
+  }
+  std::optional<MessageId> needed_by(int rank, const Turn& turn) const {
+    if (turn.kind == TurnKind::backward_weights) return std::nullopt;
+    const bool forward = turn.kind == TurnKind::forward;
+    return between(map_.stage_of(rank, turn.chunk) + (forward ? 0 : 1), !forward, turn.micro);
+  }
+
+  void note_needs(int rank) {
+    const std::vector<Turn>& turns = order_.turns[at(rank)];
+    for (std::size_t turn = 0; turn < turns.size(); ++turn) {
+      if (const auto id = needed_by(rank, turns[turn])) begins_[at(rank)][*id] = static_cast<int>(turn);
+      if (const auto id = sent_by(rank, turns[turn])) sent_in_[*id] = {rank, static_cast<int>(turn)};
+    }
+  }
+
+  /// Of the messages from one rank to another; begins_ has the turns that need them.
+  void begin(int from, int to) {
+    std::vector<int*> turns;  // in the order of the sender
+    for (const Turn& turn : order_.turns[at(from)])
+      if (const auto id = sent_by(from, turn); id && receiver(*id) == to)
+        turns.push_back(&begins_[at(to)].at(*id));
+    int earliest = std::numeric_limits<int>::max();
+    for (auto turn = turns.rbegin(); turn != turns.rend(); ++turn)
+      **turn = earliest = std::min(earliest, **turn);
+    int before = 0;  // the turn that needs the one ahead of it
+    for (int* turn : turns) {
+      const int needed = std::exchange(*turn, std::max(before, *turn - order_.ahead));
+      before = needed;
+    }
+  }
+
+  /// What each rank knows of the others when it has what it needs for a turn.
+  void follow() {
+    bool moves = true;
+    while (moves) {
+      moves = false;
+      for (int rank = 0; rank < map_.ranks; ++rank)
+        while (known_[at(rank)].size() < order_.turns[at(rank)].size() && take_turn(rank)) moves = true;
+    }
+    for (int rank = 0; rank < map_.ranks; ++rank)
+      REQUIRE(known_[at(rank)].size() == order_.turns[at(rank)].size(),
+              "pipeline.schedule: rank {} of the pipeline waits at its {} for what comes of it", rank,
+              describe(order_.turns[at(rank)][known_[at(rank)].size()]));
+  }
+
+  bool take_turn(int rank) {
+    std::vector<Known>& own = known_[at(rank)];
+    Known known = own.empty() ? Known(at(map_.ranks), -1) : own.back();
+    if (const auto id = needed_by(rank, order_.turns[at(rank)][own.size()])) {
+      const auto [from, turn] = sent_in_.at(*id);
+      if (known_[at(from)].size() <= at(turn)) return false;
+      const Known& theirs = known_[at(from)][at(turn)];
+      for (std::size_t r = 0; r < known.size(); ++r) known[r] = std::max(known[r], theirs[r]);
+    }
+    known[at(rank)] = static_cast<int>(own.size());
+    own.push_back(std::move(known));
+    return true;
+  }
+
+  const PipelineOrder& order_;
+  const StageMap& map_;
+  std::vector<std::map<MessageId, int>> begins_;      ///< by rank that receives
+  std::map<MessageId, std::pair<int, int>> sent_in_;  ///< {rank, turn}
+  std::vector<std::vector<Known>> known_;             ///< by rank and turn
+};
+
+}  // namespace
+
+MessagePlan plan_messages(const PipelineOrder& order, int rank) {
+  return Planner(order).of(rank);
+}
+
+}  // namespace ztrain::program

@@ -1,0 +1,45 @@
+#pragma once
+// The messages between the ranks of a pipeline, as they follow from the turns of all of them: when a rank
+// begins to receive one, and from when on its sender may rely on that. Pure.
+//
+// A message goes over once both sides have begun it, and those from one rank to another arrive in the order
+// in which they are sent, whatever the order in which they are needed. So a rank begins to receive in that
+// order, some turns before it needs a message, but never before it needs the one ahead of it: it would wait
+// for that one, whose sender may be waiting for what this rank does first.
+
+#include <compare>
+#include <map>
+#include <vector>
+
+#include "program/schedules/schedule.hpp"
+
+namespace ztrain::program {
+
+/// The turns of all ranks of a pipeline.
+struct PipelineOrder {
+  StageMap map;
+  std::vector<std::vector<Turn>> turns;  ///< by rank
+  int ahead = 1;                         ///< turns by which receives are begun early
+};
+
+struct MessageId {
+  int boundary = 0;       ///< between stage boundary - 1 and stage boundary
+  bool gradient = false;  ///< back, from stage boundary
+  int micro = 0;
+  auto operator<=>(const MessageId&) const = default;
+};
+
+/// Of one rank, by the numbers of its turns.
+struct MessagePlan {
+  /// By message to it: the turn before which it begins to receive it. Those of one sender ascend in its
+  /// order.
+  std::map<MessageId, int> begins;
+  /// By message from it: the turn behind which the other side is known to receive it, since what this rank
+  /// needed for the turn cannot have come otherwise. What is sent must not be waited for any earlier.
+  std::map<MessageId, int> received;
+};
+
+/// Throws Error where ranks wait for each other in a circle.
+MessagePlan plan_messages(const PipelineOrder& order, int rank);
+
+}  // namespace ztrain::program

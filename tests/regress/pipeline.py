@@ -1,0 +1,88 @@
+"""mesh.pipeline from the command line: the losses of other meshes, checkpoints that go from any mesh to any, refusals."""
+
+import unittest
+
+import ztrain_run as zt
+
+
+def mesh(pipeline, shard=1, **more):
+    return {"mesh.pipeline": pipeline, "mesh.shard": shard, **more}
+
+
+class Pipeline(zt.Case):
+    """5 layers, which no number of stages divides."""
+
+    @classmethod
+    def sections(cls):
+        sections = super().sections()
+        sections["model"] |= {"num_hidden_layers": 5}
+        sections["batch"] = {"global": 6, "micro": 1}
+        return sections
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.output = cls.train(1, "one_rank", {"checkpoint.interval": 3})
+        cls.one_rank = zt.losses(cls.output)
+
+    def agrees(self, name, ranks, overrides, tolerance=1e-5):
+        output = self.train(ranks, name, overrides)
+        self.assert_close(self.one_rank, zt.losses(output), tolerance, name)
+        return output
+
+    def test_losses_are_those_of_one_rank(self):
+        self.agrees("two", 2, mesh(2))
+        self.assertIn("mesh       2 x 1 x 1 x 1 x 1", self.last.out)
+        keys = {"sharding.strategy": "FULL_SHARD", "recompute.mode": "full", "pipeline.schedule": "zb-v"}
+        self.agrees("both", 4, mesh(2, 2, **keys))
+        self.agrees("layers", 2, mesh(2, **{"pipeline.layers": [1, 4]}))
+
+    def test_schedules_give_the_same_bits(self):
+        expected = zt.losses(self.train(2, "1f1b", mesh(2)))
+        for schedule in ("gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"):
+            output = self.train(2, schedule, mesh(2, **{"pipeline.schedule": schedule}))
+            self.assert_same(expected, zt.losses(output))
+
+    def test_checkpoints_go_from_any_mesh_to_any(self):
+        split = self.train(2, "split", mesh(2, **{"checkpoint.interval": 3}))
+        self.assertEqual(zt.saved_steps(split / "checkpoints"), [3, 6])
+        for name, ranks, overrides, source in (
+            ("to_shards", 2, mesh(1, 2), split),
+            ("to_four", 4, mesh(4), split),
+            ("to_vee", 2, mesh(2, **{"pipeline.schedule": "dualpipe-v"}), split),
+            ("from_one", 4, mesh(2, 2), self.output),
+        ):
+            resume = {"checkpoint.resume": str(source / "checkpoints" / "step_3")}
+            found = zt.losses(self.train(ranks, name, {**overrides, **resume}))
+            expected = {step: loss for step, loss in self.one_rank.items() if step > 3}
+            self.assert_close(expected, found, 1e-5, name)
+
+    def test_exports_are_the_same_file(self):
+        """Steps that move no weight, from one checkpoint."""
+        source = self.train(1, "still", {**zt.STILL, "run.steps": 1})
+        resume = {"checkpoint.resume": str(source / "checkpoints" / "step_1"), "run.steps": 2, **zt.STILL}
+        written = []
+        for name, ranks, overrides in (("whole", 1, mesh(1, 1)), ("parts", 4, mesh(2, 2))):
+            folder = self.folder / f"export_{name}"
+            self.train(ranks, f"exports_{name}", {**overrides, **resume, "checkpoint.export": folder})
+            written.append({f.name: f.read_bytes() for f in folder.iterdir() if f.suffix == ".safetensors"})
+        self.assertTrue(written[0])
+        self.assertEqual(written[0], written[1])
+
+    def refuse(self, ranks, overrides, *patterns):
+        words = zt.words_of({"run.output": self.folder / "refused", **overrides})
+        self.assert_refused(zt.run(ranks, [self.deck, *words]), *patterns, times=ranks)
+        self.assert_refused(zt.run(0, ["check", self.deck, *words]), *patterns)  # which knows no ranks
+
+    def test_what_does_not_go_together_is_said(self):
+        self.refuse(6, mesh(6), r"mesh\.pipeline \(6\) makes 6 stages, and the model has 5 layers")
+        self.refuse(
+            2, mesh(2, **{"pipeline.layers": [2, 2]}), r"pipeline\.layers has 4 layers in all, and the model has 5"
+        )
+        self.refuse(2, mesh(2, **{"pipeline.layers": [5]}), r"pipeline\.layers has 1 numbers, and .* makes 2 stages")
+        self.refuse(2, mesh(2, **{"pipeline.stages_per_rank": 2}), r'with pipeline\.schedule = "1f1b" every rank has 1')
+        self.refuse(2, mesh(2, **{"pipeline.schedule": "2f2b"}), r"pipeline\.schedule .*one of 1f1b, gpipe")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
