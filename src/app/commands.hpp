@@ -35,5 +35,6 @@ int plan(const Invocation& call);          ///< ztrain plan DECK [--ranks N] [--
 int bench(const Invocation& call);         ///< ztrain bench DECK [--steps N] [--kernels] [--json FILE] ...
 int generate(const Invocation& call);      ///< ztrain generate MODEL --prompt TEXT
 int export_model(const Invocation& call);  ///< ztrain export CHECKPOINT --to DIR
+int verify(const Invocation& call);        ///< ztrain verify CHECKPOINT [--json]
 
 }  // namespace ztrain::app

@@ -9,6 +9,7 @@
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -50,6 +51,9 @@ struct SaveOptions {
   int keep = 0;   ///< complete checkpoints that stay in the folder, the newest; 0: all
   /// Of a checkpoint that stays as well: training is known to go on from it. -1: none.
   std::int64_t proven_step = -1;
+  /// Steps of checkpoints that are known to be damaged: they are left as they are, and no older one goes
+  /// because of them. That of the step that is saved is replaced all the same.
+  std::set<std::int64_t> damaged = {};
   /// What rank 0 does before it makes the folder, which it does again where that goes during the save. What
   /// it throws ends the save.
   std::function<void()> hold = {};
@@ -100,7 +104,8 @@ struct LoadOptions {
 /// call of its own. Reads the index, and of the shard files the bytes it needs (rounded out to checksum
 /// blocks when verifying); needs one block of memory besides. "model" converts between floating types
 /// (checkpoint/format/convert.hpp); other states must have the dtype and granule they had, and those with a
-/// granule above 1 load onto the tensor-parallel slices they had. Throws Error, naming file and parameter,
+/// granule above 1 load onto the tensor-parallel slices they had. Throws Error, naming file and parameter (of
+/// what is not as it was written: Damaged, checkpoint/damaged.hpp),
 /// when a parameter is missing, has another shape, is unknown to the layout, or when a shard file is missing,
 /// truncated or damaged; and one that lists the states of both sides when they differ (options.others).
 /// `states` then holds a mixture.

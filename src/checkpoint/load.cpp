@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/damaged.hpp"
 #include "checkpoint/format/convert.hpp"
 #include "checkpoint/format/format.hpp"
 #include "checkpoint/format/metadata_file.hpp"
@@ -111,6 +112,8 @@ class Loader {
       require_same_form(row, shard, parameter);
       try {
         found += reader_.read(row, wanted, to, shard.dtype);
+      } catch (const Damaged& e) {
+        fail_damaged("{} (while reading {} of {}); {}", e.what(), shard.state, parameter.name, advice);
       } catch (const Error& e) {
         fail("{} (while reading {} of {}); {}", e.what(), shard.state, parameter.name, advice);
       }

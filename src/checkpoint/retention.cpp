@@ -82,7 +82,8 @@ void thin_out(const fs::path& folder, std::int64_t written, const Retention& sta
               std::vector<std::string>& failures) {
   int kept = written < 0 ? 0 : 1;
   for (const auto& [number, path] : with_suffix(folder, "")) {
-    if (stays.keep <= 0 || number == written || ++kept <= stays.keep || number == stays.proven_step) continue;
+    if (stays.keep <= 0 || number == written || stays.damaged.contains(number)) continue;
+    if (++kept <= stays.keep || number == stays.proven_step) continue;
     attempt(path, failures, [&, n = number, &checkpoint = path] { discard(checkpoint, n); });
   }
 }

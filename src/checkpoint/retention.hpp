@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ std::filesystem::path unfinished_path(const std::filesystem::path& folder, std::
 struct Retention {
   int keep = 0;
   std::int64_t proven_step = -1;
+  std::set<std::int64_t> damaged = {};  ///< steps of those that are left as they are, and that do not count
 };
 
 /// Makes the folder, finishes or, where it can, removes what an earlier crash left (step_*.tmp, step_*.old)

@@ -4,10 +4,6 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
-#include <optional>
-#include <set>
-#include <tuple>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
@@ -17,8 +13,8 @@
 #include "checkpoint/format/metadata_file.hpp"
 #include "checkpoint/rank_group.hpp"
 #include "checkpoint/retention.hpp"
+#include "checkpoint/shard_files.hpp"
 #include "config/hf/starting_point.hpp"
-#include "files/hdf5_file.hpp"
 #include "files/posix_file.hpp"
 #include "runtime/session/session.hpp"
 
@@ -29,19 +25,6 @@ namespace fs = std::filesystem;
 using json = nlohmann::json;
 
 constexpr int most_tries = 5;  ///< of a save whose folder goes
-
-std::vector<std::int64_t> cells_of(const std::vector<PieceRow>& rows) {
-  std::vector<std::int64_t> cells(rows.size() * piece_columns);
-  if (!rows.empty()) std::memcpy(cells.data(), rows.data(), cells.size() * sizeof(std::int64_t));
-  return cells;
-}
-
-std::vector<PieceRow> rows_of(const std::vector<std::int64_t>& cells) {
-  std::vector<PieceRow> rows(cells.size() / piece_columns);
-  if (!rows.empty())
-    std::memcpy(static_cast<void*>(rows.data()), cells.data(), cells.size() * sizeof(std::int64_t));
-  return rows;
-}
 
 // ---- What there is to save
 
@@ -149,96 +132,6 @@ std::vector<OwnPiece> own_pieces(const Place& place, std::span<const StateShard>
   return pieces;
 }
 
-// ---- Which rank writes where
-
-struct Files {
-  int count = 0;
-  int own = -1;  ///< -1: this rank writes nothing
-};
-
-Files assign_files(const Group& world, bool writes, int wanted) {
-  const auto writers = world.all_gather(writes ? 1 : 0);
-  const auto nodes = world.all_gather(world.node());
-  std::set<std::int64_t> writing_nodes;
-  std::int64_t count = 0, own = 0;
-  for (std::size_t r = 0; r < writers.size(); ++r) {
-    if (writers[r] == 0) continue;
-    if (r < static_cast<std::size_t>(world.rank())) ++own;
-    writing_nodes.insert(nodes[r]);
-    ++count;
-  }
-  Files files;
-  files.count = static_cast<int>(
-      std::min<std::int64_t>({wanted > 0 ? wanted : std::ssize(writing_nodes), count, max_files}));
-  if (writes) files.own = static_cast<int>(own * files.count / count);
-  return files;
-}
-
-/// Creates a shard file with room for the rows, and fills in where each row's bytes go. Gives the file's
-/// size.
-std::int64_t create_shard_file(const fs::path& path, const Catalog& catalog, std::vector<PieceRow>& rows) {
-  std::vector<PieceRow*> order;
-  for (PieceRow& row : rows) order.push_back(&row);
-  const auto place_key = [](const PieceRow& p) {
-    return std::tuple(p.state, p.unit, p.tensor_index, p.parameter, p.slice_begin);
-  };
-  std::sort(order.begin(), order.end(),
-            [&](const PieceRow* a, const PieceRow* b) { return place_key(*a) < place_key(*b); });
-  Hdf5File file = Hdf5File::create(path);
-  for (std::size_t first = 0; first < order.size();) {
-    const PieceRow& head = *order[first];
-    std::size_t next = first;
-    std::int64_t count = 0;
-    for (; next < order.size() && order[next]->state == head.state && order[next]->unit == head.unit &&
-           (next == first || count + order[next]->count <= largest_dataset);
-         ++next) {
-      REQUIRE(order[next]->dtype == head.dtype, "{} of unit {} is {} on one rank and {} on another",
-              catalog.states[static_cast<std::size_t>(head.state)].name, head.unit, name_of(head.type()),
-              name_of(order[next]->type()));
-      order[next]->part = head.part;
-      order[next]->dataset_begin = count;
-      count += order[next]->count;
-    }
-    const std::string name = dataset_name(catalog.states[static_cast<std::size_t>(head.state)].name, head);
-    const std::int64_t offset = file.reserve(name, head.type(), count);
-    for (std::size_t i = first; i < next; ++i)
-      order[i]->byte_offset = offset + order[i]->dataset_begin * size_of(order[i]->type());
-    const bool continues =
-        next < order.size() && order[next]->state == head.state && order[next]->unit == head.unit;
-    if (continues) order[next]->part = head.part + 1;
-    first = next;
-  }
-  file.close();
-  return PosixFile::open_to_read(path).size();
-}
-
-/// Lets the first writer of each file make it, and tells the writers their offsets. Gives the files with
-/// their sizes.
-std::vector<FileEntry> create_files(const Group& world, const Files& files, const fs::path& folder,
-                                    const Catalog& catalog, std::vector<OwnPiece>& pieces) {
-  const Group members = world.split(files.own);
-  std::vector<PieceRow> rows;
-  for (OwnPiece& piece : pieces) {
-    piece.row.file = files.own;
-    rows.push_back(piece.row);
-  }
-  std::vector<int> counts;
-  std::int64_t bytes = 0;
-  if (files.own >= 0) rows = rows_of(members.gather(cells_of(rows), counts));
-  const bool creates = files.own >= 0 && members.rank() == 0;
-  world.together([&] {
-    if (creates) bytes = create_shard_file(folder / file_name(files.own), catalog, rows);
-  });
-  if (files.own >= 0) rows = rows_of(members.scatter(cells_of(rows), counts, pieces.size() * piece_columns));
-  for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i].row = rows[i];
-  const auto owners = world.all_gather(creates ? files.own : -1);
-  const auto sizes = world.all_gather(bytes);
-  std::vector<FileEntry> entries(static_cast<std::size_t>(files.count));
-  for (std::size_t r = 0; r < owners.size(); ++r)
-    if (owners[r] >= 0) entries[static_cast<std::size_t>(owners[r])] = {file_name(owners[r]), sizes[r]};
-  return entries;
-}
-
 /// Bytes [at, at + length) of a piece where the CPU reaches them, if need be in `copy`.
 const std::byte* on_host(const OwnPiece& piece, std::int64_t at, std::int64_t length,
                          std::vector<std::byte>& copy) {
@@ -326,6 +219,10 @@ void require_sound(const fs::path& folder, std::int64_t step, const Place& place
   }
 }
 
+Retention retention_of(const SaveOptions& options) {
+  return {options.keep, options.proven_step, options.damaged};
+}
+
 Saved write_all(const Group& world, const fs::path& folder, std::int64_t step, const Place& place,
                 std::span<const StateShard> states, const json& metadata, const SaveOptions& options,
                 const Progress& progress) {
@@ -333,13 +230,16 @@ Saved write_all(const Group& world, const fs::path& folder, std::int64_t step, c
   Catalog catalog = agree_on_catalog(world, *place.layout, states);
   std::vector<OwnPiece> pieces = own_pieces(place, states, catalog);
   const Files files = assign_files(world, !pieces.empty(), options.files);
-  std::vector<FileEntry> entries = create_files(world, files, unfinished, catalog, pieces);
+  std::vector<PieceRow*> rows;
+  for (OwnPiece& piece : pieces) rows.push_back(&piece.row);
+  std::vector<FileEntry> entries = create_files(world, files, unfinished, catalog, rows);
   std::vector<std::int64_t> checksums;
   world.together([&] {
     if (files.own >= 0) checksums = write_pieces(unfinished / file_name(files.own), pieces, progress);
   });
   const Index index = gather_index(world, std::move(catalog), std::move(entries), pieces, checksums);
   std::string warning;
+  const Retention retention = retention_of(options);
   world.together([&] {
     if (world.rank() != 0) return;
     require_complete(index);
@@ -348,7 +248,7 @@ Saved write_all(const Group& world, const fs::path& folder, std::int64_t step, c
     PosixFile::open_to_write(unfinished / index_name).sync();
     write_metadata_file(unfinished, metadata);
     publish(folder, step);
-    warning = fmt::format("{}", fmt::join(retain(folder, step, {options.keep, options.proven_step}), "; "));
+    warning = fmt::format("{}", fmt::join(retain(folder, step, retention), "; "));
   });
   return {world.broadcast(warning)};
 }
@@ -364,7 +264,7 @@ Saved save(const fs::path& folder, std::int64_t step, const Place& place, std::s
     world.together([&] {
       if (world.rank() != 0) return;
       if (options.hold) options.hold();
-      prepare_folder(folder, step, {options.keep, options.proven_step});
+      prepare_folder(folder, step, retention_of(options));
     });
     try {
       Saved saved = write_all(world, folder, step, place, states, metadata, options, progress);

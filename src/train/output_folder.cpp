@@ -73,10 +73,11 @@ void HeldFolder::hold_again() {
   lock_.emplace(in_folder(folder_, [this] { return lock(); }));
 }
 
-std::string move_aside(const std::filesystem::path& folder, std::int64_t step, const std::string& suffix) {
+std::string move_aside(const std::filesystem::path& folder, std::int64_t step, const std::string& suffix,
+                       const std::set<std::int64_t>& left) {
   std::filesystem::path aside;
   for (const auto& path : checkpoint::list(folder)) {
-    if (checkpoint::step_of(path) <= step) continue;
+    if (checkpoint::step_of(path) <= step || left.contains(checkpoint::step_of(path))) continue;
     std::error_code error;
     if (aside.empty()) {
       aside = unused_name(folder.string() + suffix);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "files/posix_file.hpp"
@@ -48,7 +49,8 @@ void write_text(const std::filesystem::path& path, const std::string& text, cons
 
 /// Checkpoints beyond a step from which a run goes on are another run's, or ones that it went back from:
 /// among its own they would pass for newer ones. They are moved to a folder of their own, called after
-/// `folder` with the suffix; its name, or "" when there were none.
-std::string move_aside(const std::filesystem::path& folder, std::int64_t step, const std::string& suffix);
+/// `folder` with the suffix; its name, or "" when there were none. Those of the steps `left` stay.
+std::string move_aside(const std::filesystem::path& folder, std::int64_t step, const std::string& suffix,
+                       const std::set<std::int64_t>& left = {});
 
 }  // namespace ztrain::train

@@ -143,7 +143,8 @@ void Trainer::hold_folders() {
 
 void Trainer::begin_output() {
   if (deck_.checkpoint.interval >= 0) {
-    const std::string aside = move_aside(config::checkpoint_folder(deck_), progress_.step, ".previous");
+    const std::string aside =
+        move_aside(config::checkpoint_folder(deck_), progress_.step, ".previous", damaged_);
     if (!aside.empty())
       console_.print(fmt::format("checkpoints beyond step {} are now in {}\n", progress_.step, aside));
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -55,10 +56,12 @@ class Trainer {
   void hold_folders();
   void begin_output();
   void write_resolved_deck() const;
-  std::string checkpoint_to_resume() const;
+  std::vector<std::string> checkpoints_to_resume() const;
+  bool resumes();
   void restore();
   void require_export() const;
-  void load_checkpoint(const std::string& path);
+  std::string try_checkpoint(const std::string& path);
+  std::string load_checkpoint(const std::string& path, telemetry::Phase& phase);
   void take_steps();
   std::string agreed(const std::string& failure) const;
   void print_last_line();
@@ -106,6 +109,7 @@ class Trainer {
   std::optional<telemetry::MetricsFile> metrics_;  ///< rank 0 alone
   job::Progress progress_;
   std::int64_t steps_at_start_ = 0;
+  std::set<std::int64_t> damaged_;           ///< steps of checkpoints that were passed over
   bool save_is_due_ = false;                 ///< with the next step whose weights leave no doubt
   std::int64_t saved_step_ = -1;             ///< step of the newest checkpoint of this run
   std::int64_t saved_optimizer_steps_ = -1;  ///< and how many steps its weights have behind them

@@ -9,7 +9,9 @@
 
 #include "base/clock.hpp"
 #include "base/text.hpp"
+#include "checkpoint/damaged.hpp"
 #include "checkpoint/hf/export_folder.hpp"
+#include "checkpoint/verify.hpp"
 #include "config/validate/validate.hpp"
 #include "job/data_identity.hpp"
 #include "job/require_checkpoint.hpp"
@@ -71,29 +73,54 @@ std::string note_schedule(const config::Deck& deck, const job::Progress& progres
 
 }  // namespace
 
-/// Rank 0 alone looks: a shared file system may show ranks different states of a folder.
-std::string Trainer::checkpoint_to_resume() const {
+/// In the order in which they are tried. Rank 0 alone looks: a shared file system may show ranks different
+/// states of a folder.
+std::vector<std::string> Trainer::checkpoints_to_resume() const {
   const std::string& resume = deck_.checkpoint.resume;
-  if (resume == "none") return "";
+  if (resume == "none") return {};
   if (resume != "auto") {
     session_.agree("looking for the checkpoint", [&] { job::require_checkpoint_to_resume(resume); });
-    return resume;
+    return {resume};
   }
-  return session_.from_rank_0(session_.agree("looking for checkpoints", [&]() -> std::string {
-    if (session_.rank() != 0) return "";
-    const auto newest = checkpoint::newest(config::checkpoint_folder(deck_));
-    return newest ? newest->string() : "";
-  }));
+  const std::string steps =
+      session_.from_rank_0(session_.agree("looking for checkpoints", [&]() -> std::string {
+        std::vector<std::string> names;
+        if (session_.rank() == 0)
+          for (const auto& path : checkpoint::list(config::checkpoint_folder(deck_)))
+            names.push_back(path.filename().string());
+        return fmt::format("{}", fmt::join(names, "/"));
+      }));
+  std::vector<std::string> paths;
+  for (std::size_t begin = 0; begin < steps.size();
+       begin = std::min(steps.find('/', begin), steps.size()) + 1)
+    paths.push_back(fmt::format("{}/{}", config::checkpoint_folder(deck_),
+                                steps.substr(begin, steps.find('/', begin) - begin)));
+  return paths;
+}
+
+/// Goes on from the newest checkpoint that is sound, if there is any. A damaged one is never taken for none:
+/// then the run would start anew.
+bool Trainer::resumes() {
+  const std::vector<std::string> paths = checkpoints_to_resume();
+  for (const std::string& path : paths) {
+    const std::string damage = try_checkpoint(path);
+    if (damage.empty()) {
+      console_.print(fmt::format("checkpoint {} (step {}, {} sequences consumed)\n", path, progress_.step,
+                                 progress_.samples));
+      return true;
+    }
+    const std::string why = checkpoint::without_advice(damage);
+    if (path == paths.back()) throw runtime::AgreedError(fmt::format("{}; {}", why, checkpoint::advice));
+    console_.print(
+        fmt::format("warning: checkpoint {} is damaged; it stays as it is, and the one before is taken: {}\n",
+                    path, why));
+    damaged_.insert(checkpoint::step_of(path));
+  }
+  return false;
 }
 
 void Trainer::restore() {
-  const std::string path = checkpoint_to_resume();
-  if (!path.empty()) {
-    load_checkpoint(path);
-    console_.print(fmt::format("checkpoint {} (step {}, {} sequences consumed)\n", path, progress_.step,
-                               progress_.samples));
-    return;
-  }
+  if (resumes()) return;
   const std::string& from = deck_.model.from;
   const std::string source = from.empty() ? fmt::format("the weights are drawn from seed {}", deck_.run.seed)
                                           : "the weights are read";
@@ -114,30 +141,56 @@ void Trainer::require_export() const {
   make_writable(checkpoint::ExportFolder::final_path(folder).parent_path(), "checkpoint.export");
 }
 
-void Trainer::load_checkpoint(const std::string& path) {
+/// What is wrong with it, on any rank; "" where all have loaded it.
+std::string Trainer::try_checkpoint(const std::string& path) {
   telemetry::Phase phase(console_, "reading the checkpoint", [this] { return worker_.position(); });
-  const std::string note = session_.agree("reading the checkpoint", [&] {
-    const job::Restored restored =
-        job::from_metadata(checkpoint::read_metadata(path), deck_, data::identity_of(data_), path);
-    const std::string products = std::exchange(progress_, restored.progress).bf16_products;
-    const std::string schedule = session_.rank() == 0 ? note_schedule(deck_, progress_, facts_.steps) : "";
-    progress_.run_steps = facts_.steps;
-    require_export();
-    const auto& job = worker_.job();
-    const auto shards = worker_.state(true);
-    checkpoint::load(path, job::place_of(job.load(), job.layout), shards,
-                     {.progress = [&](std::int64_t done, std::int64_t total) {
-                       phase.at(share_of(done, total, "read"));
-                     }});
-    overflow_ = job::Overflow(deck_, &progress_.loss_scaler, progress_.skipped_in_a_row);
-    const std::string before = std::exchange(progress_.bf16_products, products);
-    return restored.note + note_products(before, products) + schedule;
+  const job::Progress before = progress_;
+  std::string damage, note;
+  const auto look = [&](auto work) {
+    session_.agree("reading the checkpoint", [&] {
+      try {
+        work();
+      } catch (const checkpoint::Damaged& e) {
+        damage = e.what();
+      }
+    });
+  };
+  look([&] {
+    if (session_.rank() == 0) checkpoint::require_sound(path);
   });
+  damage = session_.from_rank_0(damage);
+  if (damage.empty()) {
+    look([&] { note = load_checkpoint(path, phase); });
+    damage = agreed(damage);
+  }
+  if (!damage.empty()) {
+    progress_ = before;
+    return damage;
+  }
   console_.print(note);
   worker_.load_copies();
   saved_step_ = progress_.step;
   saved_optimizer_steps_ = progress_.optimizer_steps;
   saved_ = path;
+  return "";
+}
+
+/// Gives what a user is to know of how the run goes on.
+std::string Trainer::load_checkpoint(const std::string& path, telemetry::Phase& phase) {
+  const job::Restored restored =
+      job::from_metadata(checkpoint::read_metadata(path), deck_, data::identity_of(data_), path);
+  const std::string products = std::exchange(progress_, restored.progress).bf16_products;
+  const std::string schedule = session_.rank() == 0 ? note_schedule(deck_, progress_, facts_.steps) : "";
+  progress_.run_steps = facts_.steps;
+  require_export();
+  const auto& job = worker_.job();
+  const auto shards = worker_.state(true);
+  checkpoint::load(
+      path, job::place_of(job.load(), job.layout), shards,
+      {.progress = [&](std::int64_t done, std::int64_t total) { phase.at(share_of(done, total, "read")); }});
+  overflow_ = job::Overflow(deck_, &progress_.loss_scaler, progress_.skipped_in_a_row);
+  const std::string before = std::exchange(progress_.bf16_products, products);
+  return restored.note + note_products(before, products) + schedule;
 }
 
 void Trainer::export_at_end() {
@@ -294,13 +347,14 @@ void Trainer::save() {
         folder, progress_.step, job::place_of(job.load(), job.layout), shards,
         job::to_metadata(progress_, deck_, data::identity_of(data_), version_),
         {static_cast<int>(deck_.checkpoint.files), static_cast<int>(deck_.checkpoint.keep),
-         progress_.proven_step, [this] { folders_.back().hold_again(); }},
+         progress_.proven_step, damaged_, [this] { folders_.back().hold_again(); }},
         [&](std::int64_t done, std::int64_t total) {
           bytes = total;
           phase.at(share_of(done, total, "written"));
         });
   });
   save_is_due_ = false;
+  damaged_.erase(progress_.step);
   saved_step_ = progress_.step;
   saved_optimizer_steps_ = progress_.optimizer_steps;
   saved_ = fmt::format("{}/step_{}", folder, progress_.step);

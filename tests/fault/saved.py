@@ -11,14 +11,21 @@ import xxhash
 import ztrain_run as zt
 
 
+def checksum(data):
+    block, seed = 1 << 20, 0
+    for begin in range(0, len(data), block):
+        seed = xxhash.xxh3_64_intdigest(data[begin : begin + block], seed)
+    return f"{seed:016x}"
+
+
 def reseal(folder):
     """As if the index.h5 of a checkpoint had been saved with what a test has put there."""
-    block, seed = 1 << 20, 0
-    index = (folder / "index.h5").read_bytes()
-    for begin in range(0, len(index), block):
-        seed = xxhash.xxh3_64_intdigest(index[begin : begin + block], seed)
     metadata = json.loads((folder / "metadata.json").read_text())
-    (folder / "metadata.json").write_text(json.dumps({**metadata, "index_checksum": f"{seed:016x}"}))
+    metadata.pop("metadata_checksum")
+    metadata["index_checksum"] = checksum((folder / "index.h5").read_bytes())
+    text = lambda: json.dumps(metadata, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    metadata["metadata_checksum"] = checksum(text().encode())
+    (folder / "metadata.json").write_text(text())
 
 
 class Damage(zt.Case):
@@ -32,27 +39,43 @@ class Damage(zt.Case):
         shutil.copytree(self.sound, output)
         return output, output / "checkpoints" / "step_6"
 
+    def go_on(self, output, resume="auto"):
+        overrides = {"run.output": output, "run.steps": 9, "checkpoint.resume": resume, "checkpoint.keep": 2}
+        return zt.run(2, [self.deck, *zt.words_of(overrides)], timeout=20)
+
     def refuse(self, output, *patterns):
-        result = zt.run(
-            2,
-            [self.deck, *zt.words_of({"run.output": output, "run.steps": 9, "checkpoint.resume": "auto"})],
-            timeout=20,
-        )
+        """What no checkpoint can be the cause of is not passed over."""
+        result = self.go_on(output)
         self.assert_refused(result, *patterns)
         self.assertEqual(zt.losses(output), zt.losses(self.sound), "a refused resume changed the metrics")
         self.assertTrue((output / "checkpoints" / "step_3" / "index.h5").exists())
         return result
 
+    def pass_over(self, output, *patterns, name="step_6"):
+        """The one before is taken; the damaged one is named, and stays as it is, where it is."""
+        checkpoints = output / "checkpoints"
+        damaged = checkpoints / name
+        before = {path: path.read_bytes() for path in damaged.iterdir()}
+        refused = self.go_on(output, damaged)
+        self.assert_refused(refused, *(patterns if before else [r"checkpoint\.resume: \S+ is no checkpoint"]))
+        result = self.go_on(output)
+        self.assertEqual(result.code, 0, str(result))
+        self.assert_no_crash(result)
+        older = "step_3" if name == "step_6" else "step_6"
+        self.assertRegex(result.out, rf"\nwarning: checkpoint \S+/{name} is damaged; it stays as it is, and the one before is taken: ")
+        self.assertRegex(result.out, rf"\ncheckpoint \S+/{older} \(step {older[5:]},")
+        for pattern in patterns:
+            self.assertRegex(result.out, pattern)
+        self.assertNotIn("checkpoint.resume", result.out)
+        self.assertEqual({path: path.read_bytes() for path in damaged.iterdir()}, before)
+        self.assertEqual(zt.names_in(checkpoints), sorted([older, name, "step_9"]), "a damaged one counts for none")
+        self.assertEqual(list(zt.losses(output)), list(range(1, 10)))
+        return result
+
     def test_truncated_shard(self):
         output, checkpoint = self.copy("truncated")
         os.truncate(checkpoint / "shard_0000.h5", (checkpoint / "shard_0000.h5").stat().st_size - 1000)
-        self.refuse(
-            output,
-            r"\S+/step_6/shard_0000\.h5: is truncated or was changed",
-            r"its path as checkpoint\.resume",
-        )
-        older = self.train(2, "older", {"run.steps": 9, "checkpoint.resume": checkpoint.parent / "step_3"})
-        self.assertEqual(list(zt.losses(older)), list(range(4, 10)))
+        self.pass_over(output, r"\S+/step_6/shard_0000\.h5: is truncated or was changed")
 
     def test_changed_bytes(self):
         output, checkpoint = self.copy("changed")
@@ -61,7 +84,7 @@ class Damage(zt.Case):
         middle = len(data) // 2
         data[middle : middle + 4] = bytes(255 - b for b in data[middle : middle + 4])
         shard.write_bytes(data)
-        self.refuse(
+        self.pass_over(
             output,
             r"step_6/shard_0000\.h5: \d+ bytes at offset \d+ do not have their checksum",
             r"while reading \S+ of \S+\.weight",
@@ -70,12 +93,12 @@ class Damage(zt.Case):
     def test_missing_shard(self):
         output, checkpoint = self.copy("missing")
         (checkpoint / "shard_0000.h5").unlink()
-        self.refuse(output, r"cannot read '\S+step_6/shard_0000\.h5': No such file")
+        self.pass_over(output, r"cannot read '\S+step_6/shard_0000\.h5': No such file")
 
     def test_truncated_index(self):
         output, checkpoint = self.copy("index")
         os.truncate(checkpoint / "index.h5", 1000)
-        self.refuse(output, r"step_6/index\.h5: is damaged: its bytes do not have the checksum that metadata\.json has of them")
+        self.pass_over(output, r"step_6/index\.h5: is damaged: its bytes do not have the checksum that metadata\.json has of them")
 
     def test_edited_metadata(self):
         """They are told of as what they are: index.h5 has nothing to do with it."""
@@ -89,7 +112,7 @@ class Damage(zt.Case):
             file = checkpoint / "metadata.json"
             before = json.loads(file.read_text())
             file.write_text("" if change is None else json.dumps({**before, **change}))
-            self.assertNotIn("index.h5: is damaged", self.refuse(output, told).output)
+            self.assertNotIn("index.h5: is damaged", self.pass_over(output, told).output)
 
     def test_numbers_of_steps_that_cannot_be(self):
         for number, told in ((b"7", "7"), (b"-", r".*"), (b".", r".*")):
@@ -106,7 +129,47 @@ class Damage(zt.Case):
     def test_empty_folder_that_calls_itself_a_checkpoint(self):
         output, checkpoint = self.copy("empty")
         (checkpoint.parent / "step_8").mkdir()
-        self.refuse(output, r"step_8/index\.h5: there is no such file")
+        self.pass_over(output, r"step_8/index\.h5: there is no such file", name="step_8")
+
+    def test_bytes_that_no_resume_reads(self):
+        output, checkpoint = self.copy("frame")
+        shard = checkpoint / "shard_0000.h5"
+        data = bytearray(shard.read_bytes())
+        data[700] ^= 4
+        shard.write_bytes(data)
+        self.pass_over(output, r"step_6/shard_0000\.h5: is damaged: the bytes around its tensors do not have their checksum")
+
+    def test_none_is_sound(self):
+        """A run that began anew would be taken for the one that was."""
+        output, checkpoint = self.copy("none")
+        for name in ("step_3", "step_6"):
+            (checkpoint.parent / name / "metadata.json").unlink()
+        result = self.go_on(output)
+        self.assert_refused(result, r"step_3/metadata\.json: is missing", r"checkpoint\.resume = \"none\"")
+        self.assertIn("/step_6 is damaged", result.out)
+        self.assertEqual(zt.losses(output), zt.losses(self.sound))
+
+    def verify(self, checkpoint, ranks=0, words=()):
+        return zt.run(ranks, ["verify", checkpoint, *words], timeout=20)
+
+    def test_verify(self):
+        output, checkpoint = self.copy("verify")
+        sound = self.verify(checkpoint)
+        self.assertEqual(sound.code, 0, str(sound))
+        self.assertRegex(sound.out, r"^\S+/step_6: sound: \d+ tensors, \S+ KiB, in 3 files\n$")
+        shard = checkpoint / "shard_0000.h5"
+        data = bytearray(shard.read_bytes())
+        for at in (700, len(data) // 2, len(data) - 1):
+            data[at] ^= 1
+        shard.write_bytes(data)
+        for ranks in (0, 2):
+            damaged = self.verify(checkpoint, ranks)
+            self.assertEqual(damaged.code, 1, str(damaged))
+            self.assertEqual(damaged.out.count("shard_0000.h5: "), 3, str(damaged))
+            self.assertRegex(damaged.out, r"\S+/step_6: damaged\n$")
+        told = json.loads(self.verify(checkpoint, 2, ["--json"]).out)
+        self.assertEqual((told["sound"], len(told["faults"]), told["covers_all"]), (False, 3, True))
+        self.assert_refused(self.verify(self.folder / "nowhere"), r"is no checkpoint of ztrain")
 
     def test_unfinished_checkpoint_is_passed_over(self):
         output, checkpoint = self.copy("unfinished")

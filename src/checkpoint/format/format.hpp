@@ -1,12 +1,13 @@
 #pragma once
-// A checkpoint on disk, of format version 4. Versions 1 to 3 are the same without frozen parameters, without
-// states of granules above 1, and without parts of a parameter that differ in size.
+// A checkpoint on disk, of format version 5. Versions 1 to 4 are the same without frozen parameters, without
+// states of granules above 1, without parts of a parameter that differ in size, and without checksums of
+// frames and of metadata.json.
 //
 //   step_<N>/             complete: it is renamed from step_<N>.tmp after everything in it was synced
 //     shard_0000.h5 ...   the bytes
 //     index.h5            what lies where
-//     metadata.json       the metadata once more, for those who do not read HDF5, and the checksum of
-//                         index.h5 (metadata_file.hpp)
+//     metadata.json       the metadata once more, for those who do not read HDF5, and the checksums of
+//                         index.h5 and of itself (metadata_file.hpp)
 //   step_<N>.tmp/         a save in progress, the remains of one that died, or of a removal that did
 //   step_<N>.old/         what a repeated save of step N is about to replace; counts as step_<N> while that
 //   is missing
@@ -22,13 +23,14 @@
 // on which shards are cut, so a block belongs to one rank.
 //
 // index.h5:
-//   attribute "format_version"  "4"
+//   attribute "format_version"  "5"
 //   attribute "metadata"        the JSON text that the saver gave
 //   attribute "tables"          JSON: "states" [name], "granules" [elements per item of each state],
 //                               "parameters" [{name, shape, frozen: true where it is,
 //                               begins: where its slices begin, and last where they end, if they differ in
 //                               size}],
-//                               "dtypes" [name], "files" [{name, bytes}], "block_bytes"
+//                               "dtypes" [name], "files" [{name, bytes, frame: the checksum of those bytes
+//                               that no piece has (frame.hpp)}], "block_bytes"
 //   "ztrain/pieces"             int64 [pieces, 14], columns as PieceRow, sorted by its first six
 //   "ztrain/checksums"          int64 [blocks]: the bits of XXH3-64 of each block of block_bytes of a piece
 //                               (the last of a piece may be short), a piece's blocks one after the other
@@ -53,7 +55,7 @@
 
 namespace ztrain::checkpoint {
 
-inline constexpr int newest_version = 4;
+inline constexpr int newest_version = 5;
 inline constexpr std::int64_t checksum_block = std::int64_t{1}
                                                << 20;  ///< bytes; a multiple of every element size
 inline constexpr std::int64_t largest_dataset = std::int64_t{1} << 31;  ///< items
@@ -88,6 +90,7 @@ struct ParameterEntry {
 struct FileEntry {
   std::string name;
   std::int64_t bytes = 0;
+  std::string frame = {};  ///< its checksum (frame.hpp); "": the version did not have it
 };
 
 struct StateEntry {

@@ -8,6 +8,7 @@
 #include "base/json.hpp"
 #include "base/plain_text.hpp"
 #include "base/reason.hpp"
+#include "checkpoint/damaged.hpp"
 #include "checkpoint/format/format.hpp"
 #include "checkpoint/format/metadata_file.hpp"
 #include "checkpoint/format/selection.hpp"
@@ -35,7 +36,8 @@ std::string tables_of(const Index& index) {
     if (p.frozen) parameters.back()["frozen"] = true;
     if (!p.begins.empty()) parameters.back()["begins"] = p.begins;
   }
-  for (const auto& f : index.files) files.push_back({{"name", f.name}, {"bytes", f.bytes}});
+  for (const auto& f : index.files)
+    files.push_back({{"name", f.name}, {"bytes", f.bytes}, {"frame", f.frame}});
   for (DType dtype : all_dtypes) dtypes.push_back(std::string(name_of(dtype)));
   return json_text(nlohmann::json{{"states", states},
                                   {"granules", granules},
@@ -63,7 +65,8 @@ std::vector<DType> parse_tables(const std::string& text, Index& index) {
                                         p.value("frozen", false),
                                         p.value("begins", std::vector<std::int64_t>())});
   for (const auto& f : tables.at("files")) {
-    index.files.push_back({f.at("name").get<std::string>(), f.at("bytes").get<std::int64_t>()});
+    index.files.push_back({f.at("name").get<std::string>(), f.at("bytes").get<std::int64_t>(),
+                           f.value("frame", std::string())});
     const std::string& name = index.files.back().name;
     REQUIRE(!name.empty() && name != "." && name != ".." &&
                 name.find_first_of(std::string("/\0", 2)) == name.npos,
@@ -174,6 +177,8 @@ auto reading(const std::filesystem::path& path, Work work) {
     return work();
   } catch (const nlohmann::json::exception& e) {
     reason = fmt::format("{}: its tables are damaged: {}", path.string(), reason_of(e));
+  } catch (const Damaged& e) {
+    fail_damaged("{}; {}", e.what(), advice);
   } catch (const Error& e) {
     reason = e.what();
     if (reason.find(path.string()) == std::string::npos) reason = path.string() + ": " + reason;
@@ -233,7 +238,8 @@ void require_bytes(const Index& index, const PieceRow& p) {
 }
 
 Hdf5File open_index(const std::filesystem::path& path) {
-  REQUIRE(file_exists(path), "{}: there is no such file, so its folder is no checkpoint", path.string());
+  if (!file_exists(path))
+    fail_damaged("{}: there is no such file, so its folder is no checkpoint", path.string());
   Hdf5File file = Hdf5File::open_to_read(path);
   const std::string version = file.attribute("format_version");
   const bool known = version.size() == 1 && version[0] >= '1' && version[0] <= '0' + newest_version;

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/json.hpp"
+#include "checkpoint/damaged.hpp"
 #include "checkpoint/format/format.hpp"
+#include "checkpoint/format/frame.hpp"
 #include "config/hf/starting_point.hpp"
 #include "files/file.hpp"
 #include "files/posix_file.hpp"
@@ -19,39 +21,40 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr const char* checksum_key = "index_checksum";
+constexpr const char *checksum_key = "index_checksum", *own_key = "metadata_checksum";
 
 fs::path metadata_path(const fs::path& folder) {
   return folder / config::checkpoint_metadata_file;
 }
 
-/// Of the blocks one after the other, each with what those before it came to as its seed.
-std::string checksum_of(const fs::path& path) {
+std::string checksum_of_file(const fs::path& path) {
   const PosixFile file = PosixFile::open_to_read(path);
-  std::vector<std::byte> block(static_cast<std::size_t>(checksum_block));
-  std::uint64_t sum = 0;
-  for (std::int64_t at = 0, size = file.size(); at < size;) {
-    const std::int64_t bytes = std::min(checksum_block, size - at);
-    file.read_at(block.data(), bytes, at);
-    sum = hash_bytes(block.data(), static_cast<std::size_t>(bytes), sum);
-    at += bytes;
-  }
-  return hex(sum);
+  return hex(checksum_of(file, 0, file.size()));
+}
+
+std::string text_of(const json& metadata) {
+  return json_text(metadata, 2) + "\n";
+}
+
+std::string text_of_file(const std::string& path) {
+  if (!file_exists(path))
+    fail_damaged("{}: is missing, and with it the checksum of {}; {}", path, index_name, advice);
+  return read_file(path, config::largest_metadata);
 }
 
 json sealed_metadata(const fs::path& folder) {
   const std::string path = metadata_path(folder).string();
-  REQUIRE(file_exists(path), "{}: is missing, and with it the checksum of {}; {}", path, index_name, advice);
-  const std::string text = read_file(path, config::largest_metadata);
+  const std::string text = text_of_file(path);
   json parsed;
   try {
     parsed = parse_json(text, path, {.bytes = config::largest_metadata});
   } catch (const Error&) {
-    fail("{}: is damaged: its {} bytes are no JSON; {}", path, text.size(), advice);
+    fail_damaged("{}: is damaged: its {} bytes are no JSON; {}", path, text.size(), advice);
   }
-  REQUIRE(parsed.is_object(), "{}: is damaged: it is not a JSON object; {}", path, advice);
-  REQUIRE(parsed.contains(checksum_key) && parsed.at(checksum_key).is_string(),
-          "{}: was changed: it has no {}, the checksum of {}; {}", path, checksum_key, index_name, advice);
+  if (!parsed.is_object()) fail_damaged("{}: is damaged: it is not a JSON object; {}", path, advice);
+  if (!parsed.contains(checksum_key) || !parsed.at(checksum_key).is_string())
+    fail_damaged("{}: was changed: it has no {}, the checksum of {}; {}", path, checksum_key, index_name,
+                 advice);
   return parsed;
 }
 
@@ -59,8 +62,10 @@ json sealed_metadata(const fs::path& folder) {
 
 void write_metadata_file(const fs::path& folder, const json& metadata) {
   json sealed = metadata.is_object() ? metadata : json::object();
-  sealed[checksum_key] = checksum_of(folder / index_name);
-  const std::string text = json_text(sealed, 2) + "\n";
+  sealed.erase(own_key);
+  sealed[checksum_key] = checksum_of_file(folder / index_name);
+  sealed[own_key] = hex(hash_text(text_of(sealed)));
+  const std::string text = text_of(sealed);
   PosixFile file = PosixFile::create(metadata_path(folder));
   file.write_at(text.data(), std::ssize(text), 0);
   file.sync();
@@ -69,16 +74,30 @@ void write_metadata_file(const fs::path& folder, const json& metadata) {
 
 void require_intact_index(const fs::path& folder) {
   if (!file_exists((folder / index_name).string())) return;  // which its reader says
-  REQUIRE(sealed_metadata(folder).at(checksum_key) == checksum_of(folder / index_name),
-          "{}: is damaged: its bytes do not have the checksum that {} has of them; {}",
-          (folder / index_name).string(), config::checkpoint_metadata_file, advice);
+  if (sealed_metadata(folder).at(checksum_key) != checksum_of_file(folder / index_name))
+    fail_damaged("{}: is damaged: its bytes do not have the checksum that {} has of them; {}",
+                 (folder / index_name).string(), config::checkpoint_metadata_file, advice);
 }
 
 void require_same_metadata(const fs::path& folder, const json& metadata) {
   json sealed = sealed_metadata(folder);
   sealed.erase(checksum_key);
-  REQUIRE(sealed == metadata, "{}: was changed: it is not what {} has of it; {}",
-          metadata_path(folder).string(), index_name, advice);
+  sealed.erase(own_key);
+  if (sealed != metadata)
+    fail_damaged("{}: was changed: it is not what {} has of it; {}", metadata_path(folder).string(),
+                 index_name, advice);
+}
+
+bool require_intact_metadata(const fs::path& folder) {
+  json sealed = sealed_metadata(folder);
+  if (!sealed.contains(own_key)) return false;
+  const std::string text = text_of(sealed);
+  const json own = std::exchange(sealed[own_key], nullptr);
+  sealed.erase(own_key);
+  if (own != hex(hash_text(text_of(sealed))) || text != text_of_file(metadata_path(folder).string()))
+    fail_damaged("{}: is damaged: its text does not have the checksum that it has of itself; {}",
+                 metadata_path(folder).string(), advice);
+  return true;
 }
 
 }  // namespace ztrain::checkpoint

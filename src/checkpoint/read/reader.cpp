@@ -5,8 +5,10 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "checkpoint/damaged.hpp"
 #include "checkpoint/format/convert.hpp"
 #include "checkpoint/format/metadata_file.hpp"
+#include "files/file.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -66,6 +68,17 @@ Index read_intact_index(const std::filesystem::path& folder) {
 
 }  // namespace
 
+PosixFile open_shard_file(const std::filesystem::path& folder, const FileEntry& entry) {
+  const std::filesystem::path path = folder / entry.name;
+  if (!file_exists(path.string()))
+    fail_damaged("cannot read '{}': No such file or directory, though the index names it", path.string());
+  PosixFile opened = PosixFile::open_to_read(path);
+  if (opened.size() != entry.bytes)
+    fail_damaged("{}: is truncated or was changed: it has {} bytes, not {}", path.string(), opened.size(),
+                 entry.bytes);
+  return opened;
+}
+
 bool same_slices(const TensorSlice& a, const TensorSlice& b) {
   return a == b || (a.parts == 1 && b.parts == 1);
 }
@@ -119,10 +132,10 @@ const std::byte* Reader::bytes_at(const PieceRow& row, std::int64_t block, std::
     const PosixFile& from = file(row.file);
     const std::int64_t length = std::min(checksum_block, row.bytes() - block_begin);
     from.read_at(block_.data(), length, row.byte_offset + block_begin);
-    REQUIRE(static_cast<std::int64_t>(hash_bytes(block_.data(), static_cast<std::size_t>(length))) ==
-                index_.checksums[static_cast<std::size_t>(checksum)],
-            "{}: {} bytes at offset {} do not have their checksum, the file is damaged", from.path().string(),
-            length, row.byte_offset + block_begin);
+    if (static_cast<std::int64_t>(hash_bytes(block_.data(), static_cast<std::size_t>(length))) !=
+        index_.checksums[static_cast<std::size_t>(checksum)])
+      fail_damaged("{}: {} bytes at offset {} do not have their checksum, the file is damaged",
+                   from.path().string(), length, row.byte_offset + block_begin);
     loaded_ = wanted;
   }
   return block_.data() + (begin - block_begin);
@@ -132,10 +145,7 @@ const PosixFile& Reader::file(std::int64_t number) {
   const auto open = files_.find(number);
   if (open != files_.end()) return open->second;
   const FileEntry& entry = index_.files[static_cast<std::size_t>(number)];
-  PosixFile opened = PosixFile::open_to_read(folder_ / entry.name);
-  REQUIRE(opened.size() == entry.bytes, "{}: is truncated or was changed: it has {} bytes, not {}",
-          opened.path().string(), opened.size(), entry.bytes);
-  return files_.emplace(number, std::move(opened)).first->second;
+  return files_.emplace(number, open_shard_file(folder_, entry)).first->second;
 }
 
 }  // namespace ztrain::checkpoint

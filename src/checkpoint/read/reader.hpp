@@ -24,6 +24,9 @@ struct Wanted {
 /// Both hold the same items in the same order.
 bool same_slices(const TensorSlice& a, const TensorSlice& b);
 
+/// Throws Damaged where the file is missing, or has another size.
+PosixFile open_shard_file(const std::filesystem::path& folder, const FileEntry& entry);
+
 class Reader {
  public:
   /// Reads the index of a checkpoint. verify: check every block of bytes that is read against its checksum.
@@ -33,7 +36,7 @@ class Reader {
   /// The pieces of one state of one parameter; both by their place in the catalog.
   std::span<const PieceRow> pieces(std::int64_t state, std::int64_t parameter) const;
   /// Puts those wanted items that the piece holds to their places in `to`, which begins with the first wanted
-  /// one, and gives their number. Throws Error when a shard file is missing, truncated or damaged.
+  /// one, and gives their number. Throws Damaged when a shard file is missing, truncated or damaged.
   std::int64_t read(const PieceRow& piece, const Wanted& wanted, std::byte* to, DType dtype);
 
  private:

@@ -1,0 +1,120 @@
+#include "checkpoint/shard_files.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "checkpoint/format/frame.hpp"
+#include "files/hdf5_file.hpp"
+#include "files/posix_file.hpp"
+
+namespace ztrain::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Creates a shard file with room for the rows, and fills in where each row's bytes go.
+FileEntry create_shard_file(const fs::path& path, const Catalog& catalog, std::vector<PieceRow>& rows) {
+  std::vector<PieceRow*> order;
+  for (PieceRow& row : rows) order.push_back(&row);
+  const auto place_key = [](const PieceRow& p) {
+    return std::tuple(p.state, p.unit, p.tensor_index, p.parameter, p.slice_begin);
+  };
+  std::sort(order.begin(), order.end(),
+            [&](const PieceRow* a, const PieceRow* b) { return place_key(*a) < place_key(*b); });
+  Hdf5File file = Hdf5File::create(path);
+  for (std::size_t first = 0; first < order.size();) {
+    const PieceRow& head = *order[first];
+    std::size_t next = first;
+    std::int64_t count = 0;
+    for (; next < order.size() && order[next]->state == head.state && order[next]->unit == head.unit &&
+           (next == first || count + order[next]->count <= largest_dataset);
+         ++next) {
+      REQUIRE(order[next]->dtype == head.dtype, "{} of unit {} is {} on one rank and {} on another",
+              catalog.states[static_cast<std::size_t>(head.state)].name, head.unit, name_of(head.type()),
+              name_of(order[next]->type()));
+      order[next]->part = head.part;
+      order[next]->dataset_begin = count;
+      count += order[next]->count;
+    }
+    const std::string name = dataset_name(catalog.states[static_cast<std::size_t>(head.state)].name, head);
+    const std::int64_t offset = file.reserve(name, head.type(), count);
+    for (std::size_t i = first; i < next; ++i)
+      order[i]->byte_offset = offset + order[i]->dataset_begin * size_of(order[i]->type());
+    const bool continues =
+        next < order.size() && order[next]->state == head.state && order[next]->unit == head.unit;
+    if (continues) order[next]->part = head.part + 1;
+    first = next;
+  }
+  file.close();
+  const PosixFile written = PosixFile::open_to_read(path);
+  return {path.filename().string(), written.size(), hex(frame_checksum(written, rows))};
+}
+
+}  // namespace
+
+std::vector<std::int64_t> cells_of(const std::vector<PieceRow>& rows) {
+  std::vector<std::int64_t> cells(rows.size() * piece_columns);
+  if (!rows.empty()) std::memcpy(cells.data(), rows.data(), cells.size() * sizeof(std::int64_t));
+  return cells;
+}
+
+std::vector<PieceRow> rows_of(const std::vector<std::int64_t>& cells) {
+  std::vector<PieceRow> rows(cells.size() / piece_columns);
+  if (!rows.empty())
+    std::memcpy(static_cast<void*>(rows.data()), cells.data(), cells.size() * sizeof(std::int64_t));
+  return rows;
+}
+
+Files assign_files(const Group& world, bool writes, int wanted) {
+  const auto writers = world.all_gather(writes ? 1 : 0);
+  const auto nodes = world.all_gather(world.node());
+  std::set<std::int64_t> writing_nodes;
+  std::int64_t count = 0, own = 0;
+  for (std::size_t r = 0; r < writers.size(); ++r) {
+    if (writers[r] == 0) continue;
+    if (r < static_cast<std::size_t>(world.rank())) ++own;
+    writing_nodes.insert(nodes[r]);
+    ++count;
+  }
+  Files files;
+  files.count = static_cast<int>(
+      std::min<std::int64_t>({wanted > 0 ? wanted : std::ssize(writing_nodes), count, max_files}));
+  if (writes) files.own = static_cast<int>(own * files.count / count);
+  return files;
+}
+
+std::vector<FileEntry> create_files(const Group& world, const Files& files, const fs::path& folder,
+                                    const Catalog& catalog, const std::vector<PieceRow*>& own) {
+  const Group members = world.split(files.own);
+  std::vector<PieceRow> rows;
+  for (PieceRow* piece : own) {
+    piece->file = files.own;
+    rows.push_back(*piece);
+  }
+  std::vector<int> counts;
+  if (files.own >= 0) rows = rows_of(members.gather(cells_of(rows), counts));
+  const bool creates = files.own >= 0 && members.rank() == 0;
+  FileEntry created;
+  world.together([&] {
+    if (creates) created = create_shard_file(folder / file_name(files.own), catalog, rows);
+  });
+  if (files.own >= 0) rows = rows_of(members.scatter(cells_of(rows), counts, own.size() * piece_columns));
+  for (std::size_t i = 0; i < own.size(); ++i) *own[i] = rows[i];
+  const auto owners = world.all_gather(creates ? files.own : -1);
+  const auto sizes = world.all_gather(created.bytes);
+  const auto frames = world.gather_text(created.frame);
+  std::vector<FileEntry> entries(static_cast<std::size_t>(files.count));
+  for (std::size_t r = 0; r < owners.size(); ++r)
+    if (owners[r] >= 0)
+      entries[static_cast<std::size_t>(owners[r])] = {file_name(owners[r]), sizes[r],
+                                                      world.rank() == 0 ? frames[r] : ""};
+  return entries;
+}
+
+}  // namespace ztrain::checkpoint

@@ -1,0 +1,164 @@
+#include "checkpoint/verify.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "checkpoint/damaged.hpp"
+#include "checkpoint/format/format.hpp"
+#include "checkpoint/format/frame.hpp"
+#include "checkpoint/format/metadata_file.hpp"
+#include "checkpoint/read/reader.hpp"
+#include "config/hf/starting_point.hpp"
+
+namespace ztrain::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+Index sound_index(const fs::path& folder) {
+  require_intact_index(folder);
+  return read_index(folder / index_name);
+}
+
+bool has_frames(const Index& index) {
+  return std::ranges::none_of(index.files, [](const FileEntry& file) { return file.frame.empty(); });
+}
+
+void require_sound_metadata(const fs::path& folder, const Index& index) {
+  read_metadata(folder);  // which says more of what somebody has edited
+  const bool sealed = require_intact_metadata(folder);
+  if (!sealed && has_frames(index))
+    fail_damaged("{}: was changed: it has no checksum of itself; {}",
+                 (folder / config::checkpoint_metadata_file).string(), advice);
+}
+
+std::vector<PieceRow> pieces_in(const Index& index, std::int64_t file) {
+  std::vector<PieceRow> rows;
+  std::ranges::copy_if(index.pieces, std::back_inserter(rows),
+                       [&](const PieceRow& row) { return row.file == file; });
+  return rows;
+}
+
+void require_sound_frame(const fs::path& folder, const Index& index, std::int64_t number) {
+  const FileEntry& entry = index.files[static_cast<std::size_t>(number)];
+  const PosixFile file = open_shard_file(folder, entry);
+  if (!entry.frame.empty() && hex(frame_checksum(file, pieces_in(index, number))) != entry.frame)
+    fail_damaged("{}: is damaged: the bytes around its tensors do not have their checksum; {}",
+                 file.path().string(), advice);
+}
+
+/// The blocks of one shard file's tensors.
+class Blocks {
+ public:
+  Blocks(const fs::path& folder, const Index& index, const VerifyOptions& options, Verified& verified)
+      : folder_(folder), index_(index), options_(options), verified_(verified) {}
+
+  void look(std::int64_t number) {
+    const PosixFile file = open_shard_file(folder_, index_.files[static_cast<std::size_t>(number)]);
+    for (const PieceRow& row : pieces_in(index_, number)) {
+      const std::int64_t blocks = ceil_div(row.bytes(), checksum_block);
+      std::vector<std::int64_t> wrong;
+      for (std::int64_t b = 0; b < blocks; ++b)
+        if ((row.first_checksum + b) % options_.parts == options_.part && !is_sound(file, row, b))
+          wrong.push_back(b);
+      if (!wrong.empty()) tell(file, row, blocks, wrong);
+    }
+  }
+
+ private:
+  bool is_sound(const PosixFile& file, const PieceRow& row, std::int64_t b) {
+    const std::int64_t begin = b * checksum_block, length = std::min(checksum_block, row.bytes() - begin);
+    const std::uint64_t sum = checksum_of(file, row.byte_offset + begin, length);
+    verified_.bytes += length;
+    if (options_.progress) options_.progress(verified_.bytes, total_);
+    return static_cast<std::int64_t>(sum) ==
+           index_.checksums[static_cast<std::size_t>(row.first_checksum + b)];
+  }
+
+  void tell(const PosixFile& file, const PieceRow& row, std::int64_t blocks,
+            const std::vector<std::int64_t>& wrong) {
+    const auto& catalog = index_.catalog;
+    verified_.faults.push_back(fmt::format(
+        "{}: {} of {} blocks of {} of {} (items from {} on of slice {}) do not have their checksum, the "
+        "first "
+        "at offset {}",
+        file.path().string(), wrong.size(), blocks, catalog.states[static_cast<std::size_t>(row.state)].name,
+        catalog.parameters[static_cast<std::size_t>(row.parameter)].name, row.slice_begin, row.tensor_index,
+        row.byte_offset + wrong.front() * checksum_block));
+  }
+
+  std::int64_t all_bytes() const {
+    std::int64_t bytes = 0;
+    for (const PieceRow& row : index_.pieces) bytes += row.bytes();
+    return bytes / options_.parts;
+  }
+
+  const fs::path& folder_;
+  const Index& index_;
+  const VerifyOptions& options_;
+  Verified& verified_;
+  std::int64_t total_ = all_bytes();
+};
+
+std::vector<std::string> strangers_in(const fs::path& folder, const Index& index) {
+  std::set<std::string> known{index_name, config::checkpoint_metadata_file};
+  for (const FileEntry& file : index.files) known.insert(file.name);
+  std::vector<std::string> found;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (const std::string name = entry.path().filename().string(); !known.contains(name))
+      found.push_back(name);
+  std::ranges::sort(found);
+  return found;
+}
+
+}  // namespace
+
+Verified verify(const fs::path& folder, const VerifyOptions& options) {
+  Verified verified;
+  const auto wanted = [&](const std::string& name) { return options.only.empty() || options.only == name; };
+  const auto look = [&](const std::function<void()>& work) {
+    try {
+      work();
+    } catch (const Error& e) {
+      verified.faults.push_back(without_advice(e.what()));
+    }
+  };
+  std::optional<Index> index;
+  look([&] { index = sound_index(folder); });
+  if (!index) return verified;
+  verified.covers_all = has_frames(*index);
+  verified.files = 2;
+  std::set<std::pair<std::int64_t, std::int64_t>> tensors;
+  for (const PieceRow& row : index->pieces) tensors.emplace(row.state, row.parameter);
+  verified.tensors = std::ssize(tensors);
+  const bool first = options.part == 0;
+  if (first && wanted(config::checkpoint_metadata_file))
+    look([&] { require_sound_metadata(folder, *index); });
+  Blocks blocks(folder, *index, options, verified);
+  for (std::int64_t f = 0; f < std::ssize(index->files); ++f) {
+    if (!wanted(index->files[static_cast<std::size_t>(f)].name)) continue;
+    ++verified.files;
+    look([&] {
+      if (first) require_sound_frame(folder, *index, f);
+    });
+    look([&] { blocks.look(f); });
+  }
+  std::ranges::sort(verified.faults);  // where a file is missing, twice
+  verified.faults.erase(std::ranges::unique(verified.faults).begin(), verified.faults.end());
+  if (first) verified.others = strangers_in(folder, *index);
+  return verified;
+}
+
+void require_sound(const fs::path& folder) {
+  const Index index = sound_index(folder);
+  require_sound_metadata(folder, index);
+  for (std::int64_t f = 0; f < std::ssize(index.files); ++f) require_sound_frame(folder, index, f);
+}
+
+}  // namespace ztrain::checkpoint
