@@ -35,6 +35,8 @@ int plan(const Invocation& call);          ///< ztrain plan DECK [--ranks N] [--
 int bench(const Invocation& call);         ///< ztrain bench DECK [--steps N] [--kernels] [--json FILE] ...
 int generate(const Invocation& call);      ///< ztrain generate MODEL --prompt TEXT
 int export_model(const Invocation& call);  ///< ztrain export CHECKPOINT --to DIR
+int inspect(const Invocation& call);       ///< ztrain inspect CHECKPOINT [--tensors] [--deck] [--json]
 int verify(const Invocation& call);        ///< ztrain verify CHECKPOINT [--json]
+int diff(const Invocation& call);          ///< ztrain diff CHECKPOINT CHECKPOINT [--json]
 
 }  // namespace ztrain::app

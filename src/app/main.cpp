@@ -37,7 +37,7 @@ struct Command {
   Product product = Product::text;
 };
 
-constexpr std::array<Command, 7> commands{{
+constexpr std::array<Command, 9> commands{{
     {"check",
      "DECK [--ranks N] [--section.key=value ...]   validate a deck; with ranks also mesh, batch and memory",
      app::check},
@@ -51,8 +51,11 @@ constexpr std::array<Command, 7> commands{{
     {"generate", "MODEL --prompt TEXT                           continue a text", app::generate},
     {"export", "CHECKPOINT --to FOLDER                      the weights as a Hugging Face model",
      app::export_model, Product::files},
+    {"inspect", "CHECKPOINT [--tensors] [--deck] [--json]   what it holds: step, mesh, sizes, tensors",
+     app::inspect},
     {"verify", "CHECKPOINT [--json]                         are its bytes those that were written?",
      app::verify},
+    {"diff", "CHECKPOINT CHECKPOINT [--json]               how their tensors differ", app::diff},
 }};
 constexpr Command training{"", "", app::train, Product::files};
 

@@ -1,0 +1,122 @@
+#include "checkpoint/inspect.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "app/parse.hpp"
+#include "base/json.hpp"
+#include "base/text.hpp"
+#include "job/require_checkpoint.hpp"
+#include "runtime/session/session.hpp"
+#include "telemetry/console.hpp"
+
+namespace ztrain::app {
+namespace {
+
+using nlohmann::json;
+
+struct InspectOptions {
+  std::string folder;
+  bool tensors = false, deck = false, json = false;
+};
+
+/// Of metadata, which any program may have written: what it has not is told so.
+std::string said(const json& metadata, const char* key, const char* otherwise = "?") {
+  if (!metadata.contains(key) || metadata.at(key).is_null()) return otherwise;
+  const json& value = metadata.at(key);
+  return value.is_string() ? value.get<std::string>() : json_text(value);
+}
+
+std::string mesh_of(const json& metadata) {
+  const json mesh = metadata.value("mesh", json::object());
+  std::string text;
+  for (const char* axis : {"pipeline", "replicate", "shard", "context", "tensor"})
+    text += (text.empty() ? "" : " x ") + said(mesh, axis);
+  return text + " (pipeline x replicate x shard x context x tensor)";
+}
+
+/// Of each state, in the order in which the checkpoint has them.
+std::string states_text(const checkpoint::Inspected& found) {
+  std::vector<std::string> order;
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> sums;  // tensors and bytes
+  std::map<std::string, std::string> dtypes;
+  for (const checkpoint::TensorInfo& t : found.tensors) {
+    if (!sums.contains(t.state)) order.push_back(t.state);
+    auto& [tensors, bytes] = sums[t.state];
+    ++tensors;
+    bytes += t.bytes;
+    std::string& dtype = dtypes[t.state];
+    const std::string name(name_of(t.dtype));
+    dtype = dtype.empty() || dtype == name ? name : "several";
+  }
+  std::string text = fmt::format("{:<32} {:>8} {:>8} {:>12}\n", "state", "dtype", "tensors", "bytes");
+  for (const std::string& state : order)
+    text += fmt::format("{:<32} {:>8} {:>8} {:>12}\n", state, dtypes[state], sums[state].first,
+                        format_bytes(static_cast<double>(sums[state].second)));
+  return text;
+}
+
+std::string text_of(const checkpoint::Inspected& found, const InspectOptions& options) {
+  const json& m = found.metadata;
+  std::string text = fmt::format(
+      "{}\nstep       {} of {}, {} of them changed the weights; {} sequences, {} tokens\n"
+      "proven     {} (the newest step before, from which one was taken); best validation loss {}\n"
+      "written by ztrain {}, mesh {}, strategy {}\ndeck       hash {}; --deck prints it\n{}",
+      options.folder, said(m, "step"), said(m, "run_steps"), said(m, "optimizer_steps"), said(m, "samples"),
+      said(m, "tokens"), said(m, "proven_step", "none"), said(m, "best_validation_loss", "none"),
+      said(m, "version"), mesh_of(m), said(m, "strategy"), said(m, "deck_hash"), states_text(found));
+  for (const checkpoint::FileInfo& file : found.files)
+    text += fmt::format("{:<50} {:>12}\n", file.name, format_bytes(static_cast<double>(file.bytes)));
+  if (options.tensors)
+    for (const checkpoint::TensorInfo& t : found.tensors)
+      text += fmt::format("{} {} {} {}{}, {} in {} pieces{}\n", t.state, t.name, name_of(t.dtype),
+                          to_string(t.shape),
+                          t.granule == 1 ? "" : fmt::format(", an item for {} elements", t.granule),
+                          format_bytes(static_cast<double>(t.bytes)), t.pieces, t.frozen ? ", frozen" : "");
+  return text;
+}
+
+json json_of(const checkpoint::Inspected& found, const InspectOptions& options) {
+  json tensors = json::array(), files = json::array();
+  for (const checkpoint::TensorInfo& t : found.tensors)
+    tensors.push_back({{"state", t.state},
+                       {"name", t.name},
+                       {"dtype", name_of(t.dtype)},
+                       {"shape", t.shape},
+                       {"granule", t.granule},
+                       {"bytes", t.bytes},
+                       {"pieces", t.pieces},
+                       {"frozen", t.frozen}});
+  for (const checkpoint::FileInfo& file : found.files)
+    files.push_back({{"name", file.name}, {"bytes", file.bytes}});
+  return {{"checkpoint", options.folder},
+          {"metadata", found.metadata},
+          {"tensors", std::move(tensors)},
+          {"files", std::move(files)}};
+}
+
+}  // namespace
+
+int inspect(const Invocation& call) {
+  Parser parser("What a checkpoint holds: step, mesh, sizes, tensors, deck. Reads its index alone",
+                "ztrain inspect");
+  InspectOptions options;
+  parser.option("checkpoint", options.folder, "a folder step_N").required().local_path();
+  parser.flag("--tensors", options.tensors, "list each tensor");
+  parser.flag("--deck", options.deck, "print the deck of the run that wrote it, and nothing else");
+  parser.flag("--json", options.json, "print all of it as JSON");
+  if (const auto code = parser.parse(call)) return *code;
+  call.session.agree("reading the checkpoint", [&] {
+    if (call.session.rank() != 0) return;
+    job::require_checkpoint(options.folder);
+    const checkpoint::Inspected found = checkpoint::inspect(options.folder);
+    if (options.json) return call.console.print(json_text(json_of(found, options), 2) + "\n");
+    call.console.print(options.deck ? said(found.metadata, "deck") : text_of(found, options));
+  });
+  return 0;
+}
+
+}  // namespace ztrain::app
