@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 #include "base/error.hpp"
 #include "config/fields/fields.hpp"
@@ -58,6 +60,27 @@ Simulation simulate_without_reuse(program::Program step, const Machine& machine,
   return simulate(step, machine, most_times);
 }
 
+double exposed_to(const Simulation& step, program::ActionKind kind) {
+  return step.exposed_by[static_cast<std::size_t>(kind)];
+}
+
+/// What the rank has of the model, chunk by chunk.
+std::string blocks_text(const program::Program& train) {
+  std::set<int> own;
+  for (const program::Op& op : train.ops)
+    if (program::is_compute(op.action.kind)) own.insert(op.action.part);
+  std::string text;
+  for (auto first = own.begin(); first != own.end();) {
+    auto last = first, next = std::next(first);
+    while (next != own.end() && *next == *last + 1) last = next++;
+    const auto name = [&](int block) { return train.blocks[static_cast<std::size_t>(block)]; };
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", name(*first),
+                        last == first ? "" : " to " + name(*last));
+    first = next;
+  }
+  return text;
+}
+
 class Compiler {
  public:
   Compiler(Cost& cost, const CostOptions& options)
@@ -76,6 +99,7 @@ class Compiler {
 
   void run() {
     for (const int rank : first_ranks(cost_.mesh)) add(rank, program::compile(graph_, spec_, rank));
+    simulate_pipeline();
   }
 
   /// Whether it fits; compiles no further than that takes.
@@ -86,6 +110,7 @@ class Compiler {
       if (!job) return false;
       add(rank, std::move(*job));
     }
+    simulate_pipeline();
     return verdict_of(cost_).fits();
   }
 
@@ -111,11 +136,40 @@ class Compiler {
     }
     if (const int times = std::max(2, options_.most_times); job.train().repeat.times > times)
       cost_.extrapolated_from = spec_.micro_batches - job.train().repeat.times + times;
+    if (cost_.mesh[Axis::pipeline] > 1)
+      return stages_.push_back(std::move(job.programs.at(program::train_name)));
     simulate_on(job.train());
     if (cost_.ranks <= cost_.machine.ranks_per_node || cost_.ranks % cost_.machine.ranks_per_node == 0)
       return;
     job.programs.at(program::train_name).rank = cost_.mesh.ranks() - 1;
     simulate_on(job.train());
+  }
+
+  /// A rank of each stage, which wait for each other: the step is that of the last to end.
+  void simulate_pipeline() {
+    if (stages_.empty()) return;
+    std::vector<const program::Program*> programs;
+    for (const program::Program& stage : stages_) programs.push_back(&stage);
+    std::vector<Simulation> steps = simulate_stages(programs, cost_.machine);
+    for (const Simulation& step : steps)
+      if (step.seconds > cost_.step.seconds) cost_.step = step;
+    for (std::size_t s = 0; s < steps.size(); ++s) {
+      // The norm is of all stages: whoever is ready for it earlier waits there.
+      const double early = cost_.step.seconds - steps[s].seconds;
+      const double waiting = early + exposed_to(steps[s], program::ActionKind::recv) +
+                             exposed_to(steps[s], program::ActionKind::send);
+      cost_.stages.push_back({stages_[s].rank, blocks_text(stages_[s]), std::move(steps[s]), waiting});
+    }
+    cost_.seconds_without_reuse = cost_.step.seconds;
+    if (options_.detail != Detail::all) return;
+    for (program::Program& stage : stages_) {
+      for (program::Op& op : stage.ops) op.after.clear();
+      link_dependencies(stage);
+    }
+    double seconds = 0;
+    for (const Simulation& stage : simulate_stages(programs, cost_.machine))
+      seconds = std::max(seconds, stage.seconds);
+    cost_.seconds_without_reuse = std::min(cost_.step.seconds, seconds);
   }
 
   void simulate_on(const program::Program& train) {
@@ -132,6 +186,7 @@ class Compiler {
   const CostOptions& options_;
   model::Graph graph_;
   program::JobSpec spec_;
+  std::vector<program::Program> stages_;  ///< of a pipeline: a rank's of each
 };
 
 }  // namespace
@@ -172,6 +227,12 @@ const RankMemory& Cost::largest(program::Tier tier) const {
 
 double Cost::tokens_per_step() const {
   return static_cast<double>(config::tokens_per_step(deck));
+}
+
+double Cost::bubble() const {
+  double waiting = 0;
+  for (const StageCost& stage : stages) waiting += stage.waiting;
+  return stages.empty() ? 0 : waiting / (static_cast<double>(stages.size()) * step.seconds);
 }
 
 double Cost::mfu() const {

@@ -56,6 +56,14 @@ struct CostOptions {
   bool proven = true;  ///< false: without JobSpec's proofs
 };
 
+/// Of a pipeline: a rank that stands for those at its place of the axis.
+struct StageCost {
+  int rank = 0;
+  std::string blocks;  ///< "embedding to model.layers.3"; of several chunks with commas
+  Simulation step;     ///< together with the others
+  double waiting = 0;  ///< seconds of the step without work because of the others: its bubble
+};
+
 struct Cost {
   config::Deck deck;  ///< resolved for the ranks
   Machine machine;
@@ -69,11 +77,14 @@ struct Cost {
   int extrapolated_from = 0;
   std::vector<RankMemory> memory;  ///< of the first rank of each pipeline stage: the others hold the same
   Simulation step;                 ///< of the rank that takes longest
+  std::vector<StageCost> stages;   ///< of a pipeline; else none
   /// Seconds of that step if no bytes were reused: with the dependencies of data alone.
   double seconds_without_reuse = 0;
   std::vector<TrafficRow> traffic;  ///< of rank 0
 
   const RankMemory& largest(program::Tier tier) const;  ///< the rank that holds most of this tier
+  /// Of a pipeline: the share of a step in which ranks wait for each other, on average.
+  double bubble() const;
   double tokens_per_step() const;
   double tokens_per_second() const { return tokens_per_step() / step.seconds; }
   double mfu() const;

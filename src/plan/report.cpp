@@ -103,6 +103,7 @@ std::string program_table(const RankMemory& m, Tier tier) {
 }
 
 std::string stage_table(const Cost& c) {
+  if (!c.stages.empty()) return "";  // they have a table of their own
   const auto total = [](const RankMemory& m, Tier tier) { return m.total(tier); };
   const RankMemory& first = c.memory.front();
   const bool same = std::all_of(c.memory.begin(), c.memory.end(), [&](const RankMemory& m) {
@@ -223,6 +224,19 @@ std::string shares(const ByAction& by, double whole) {
   return text.empty() ? "none" : text;
 }
 
+/// The stages of a pipeline, and what they wait for each other.
+std::string pipeline_lines(const Cost& c) {
+  std::string text = line("pipeline", fmt::format("{}: ranks wait for each other {} of the step on average",
+                                                  c.deck.pipeline.schedule, percent(c.bubble())));
+  Table table({"rank", "device", "host", "waits", "blocks"});
+  for (std::size_t s = 0; s < c.stages.size(); ++s) {
+    const StageCost& stage = c.stages[s];
+    table.row({fmt::to_string(stage.rank), size(c.memory[s].total(Tier::device)),
+               size(c.memory[s].total(Tier::host)), percent(stage.waiting / c.step.seconds), stage.blocks});
+  }
+  return fmt::format("{}\n{}\n", text, table.text(2));
+}
+
 /// What overlap of tensor communication gives.
 std::string overlap_lines(const Cost& own, const Cost& other) {
   std::string text;
@@ -259,6 +273,7 @@ std::string time_section(const Plan& plan) {
   if (s.seconds > 1.001 * c.seconds_without_reuse)
     text += line("memory reuse", fmt::format("{} of the step goes by waiting for bytes to become free",
                                              percent(1 - c.seconds_without_reuse / s.seconds)));
+  if (!c.stages.empty()) text += pipeline_lines(c);
   if (plan.other_overlap) text += overlap_lines(c, *plan.other_overlap);
   if (c.extrapolated_from > 0)
     text += line("", fmt::format("extrapolated from {} of {} micro-batches", c.extrapolated_from,

@@ -103,6 +103,26 @@ Json traffic_json(const std::vector<TrafficRow>& rows) {
   return {{"bytes", total_bytes(rows)}, {"calls", total_messages(rows)}, {"rows", std::move(list)}};
 }
 
+/// Of a pipeline: what each rank of it does when, for tools/plot_schedule.py.
+Json stages_json(const Cost& c) {
+  Json list = Json::array();
+  for (const StageCost& stage : c.stages) {
+    Json work = Json::array();
+    for (const Simulation::Stretch& s : stage.step.stretches)
+      work.push_back({{"does", name_of(s.action.kind)},
+                      {"micro_batch", s.action.micro},
+                      {"block", s.action.part},
+                      {"begin", s.begin},
+                      {"end", s.end}});
+    list.push_back({{"rank", stage.rank},
+                    {"blocks", stage.blocks},
+                    {"seconds", stage.step.seconds},
+                    {"waiting_seconds", stage.waiting},
+                    {"work", std::move(work)}});
+  }
+  return {{"schedule", c.deck.pipeline.schedule}, {"bubble", c.bubble()}, {"ranks", std::move(list)}};
+}
+
 Json time_json(const Cost& c) {
   const Simulation& s = c.step;
   return {{"step_seconds", s.seconds},
@@ -114,6 +134,7 @@ Json time_json(const Cost& c) {
           {"exposed_by_seconds", by_action(s.exposed_by)},
           {"critical_path_seconds", by_action(s.critical_by)},
           {"seconds_without_reuse", c.seconds_without_reuse},
+          {"pipeline", c.stages.empty() ? Json() : stages_json(c)},
           {"extrapolated_from_micro_batches", c.extrapolated_from}};
 }
 

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <deque>
+#include <functional>
 #include <map>
 #include <numeric>
 
+#include "base/error.hpp"
 #include "base/index.hpp"
 #include "plan/timetable.hpp"
 #include "program/ir/repeat.hpp"
@@ -63,12 +66,39 @@ double collective_seconds(const Op& op, const GroupPlace& place, const Machine& 
   return seconds + m.latency * exchanges_of(op, place.members);
 }
 
+/// Messages between stages that are simulated together.
+class Messages {
+ public:
+  /// One side has begun the next message from one rank to another. Once the other has, too, both are told
+  /// when it ends.
+  void begin(int from, int to, bool sends, const std::function<void(double)>& end_at, double start,
+             double seconds) {
+    auto& [sent, received] = waiting_[{from, to}];
+    (sends ? sent : received).push_back({end_at, start});
+    if (sent.empty() || received.empty()) return;
+    const double end = std::max(sent.front().start, received.front().start) + seconds;
+    for (auto* side : {&sent, &received}) {
+      side->front().end_at(end);
+      side->pop_front();
+    }
+  }
+
+ private:
+  struct Side {
+    std::function<void(double)> end_at;
+    double start = 0;
+  };
+  std::map<std::pair<int, int>, std::pair<std::deque<Side>, std::deque<Side>>> waiting_;
+};
+
 class Clock {
  public:
-  /// times: how often what is repeated is walked.
-  Clock(const Program& program, const Machine& machine, int times)
+  /// times: how often what is repeated is walked. messages: of the stages of a pipeline; null: a rank is
+  /// simulated by itself, and what it sends and receives takes its time alone.
+  Clock(const Program& program, const Machine& machine, int times, Messages* messages = nullptr)
       : program_(program),
         machine_(machine),
+        messages_(messages),
         issues_(program, times),
         end_(at(issues_.size()), 0),
         cause_(at(issues_.size()), -1) {
@@ -76,12 +106,33 @@ class Clock {
   }
 
   Simulation run() {
-    for (OpId id = 0; id < issues_.size(); ++id) step(id);
+    advance();
+    return result();
+  }
+  /// As far as it goes without messages whose other side has not come. False where that is nowhere.
+  bool advance() {
+    const OpId first = next_;
+    while (next_ < issues_.size() && is_free(next_)) step(next_++);
+    return next_ > first;
+  }
+  Simulation result() {
+    ASSERT(next_ == issues_.size(), "a message of stage {} is never received",
+           Coordinate(program_.mesh, program_.rank)[Axis::pipeline]);
     finish();
     return std::move(result_);
   }
 
  private:
+  static constexpr double unknown = -1;
+
+  /// Whether it is known when all that comes before it ends.
+  bool is_free(OpId id) {
+    const OpId tail = last_[static_cast<std::size_t>(issues_.op(id).stream)];
+    bool known = tail < 0 || end_[at(tail)] != unknown;
+    issues_.each_before(id, [&](OpId before) { known = known && end_[at(before)] != unknown; });
+    return known;
+  }
+
   void step(OpId id) {
     const Op& op = issues_.op(id);
     OpId& tail = last_[static_cast<std::size_t>(op.stream)];
@@ -91,6 +142,11 @@ class Clock {
     issues_.each_before(id, [&](OpId before) {
       if (end_[at(before)] > start) start = end_[at(before)], cause = before;
     });
+    if (messages_ != nullptr && is_message(op)) {
+      cause_[at(id)] = cause;
+      tail = id;
+      return exchange(id, start);
+    }
     double seconds = 0;
     if (op.communicates() && !is_message(op)) {
       const GroupPlace& place = place_for(op);
@@ -99,12 +155,38 @@ class Clock {
     } else {
       seconds = duration_of(program_, op, machine_);
     }
-    if (op.stream == Stream::compute) expose(start - free, cause);
+    if (op.stream == Stream::compute && messages_ != nullptr)
+      expose_chain(free, start, cause);
+    else if (op.stream == Stream::compute)
+      expose(start - free, cause);
+    if (messages_ != nullptr && is_compute(op.action.kind) && seconds > 0) draw(op, start, start + seconds);
     end_[at(id)] = start + seconds;
     cause_[at(id)] = cause;
     tail = id;
     result_.busy[static_cast<std::size_t>(op.stream)][static_cast<std::size_t>(op.action.kind)] += seconds;
     result_.flops += op.flops;
+  }
+
+  void exchange(OpId id, double start) {
+    const Op& op = issues_.op(id);
+    const Coordinate here(program_.mesh, program_.rank);
+    const bool sends = op.comm.kind == program::CommKind::send;
+    const int own = here[Axis::pipeline], from = sends ? own : op.comm.peer;
+    const double seconds = message_seconds(program_, op, machine_);
+    end_[at(id)] = unknown;
+    result_.busy[static_cast<std::size_t>(op.stream)][static_cast<std::size_t>(op.action.kind)] += seconds;
+    messages_->begin(
+        from, sends ? op.comm.peer : own, sends, [this, id](double end) { end_[at(id)] = end; }, start,
+        seconds);
+  }
+
+  void draw(const Op& op, double begin, double end) {
+    std::vector<Simulation::Stretch>& all = result_.stretches;
+    if (!all.empty() && all.back().action.kind == op.action.kind &&
+        all.back().action.micro == op.action.micro)
+      all.back().end = end;
+    else
+      all.push_back({op.action, begin, end});
   }
 
   /// From the first time at or after `start` at which all links that the group uses are free.
@@ -128,6 +210,16 @@ class Clock {
     if (seconds <= 0) return;
     result_.exposed += seconds;
     result_.exposed_by[static_cast<std::size_t>(issues_.op(waited_for).action.kind)] += seconds;
+  }
+
+  /// Between stages what is waited for may itself have waited for a message: each part of the time goes to
+  /// what was under way in it.
+  void expose_chain(double from, double to, OpId waited_for) {
+    for (OpId op = waited_for; op >= 0 && to > from; op = cause_[at(op)]) {
+      const double began = std::max(from, cause_[at(op)] < 0 ? 0 : end_[at(cause_[at(op)])]);
+      expose(to - began, op);
+      to = std::min(to, began);
+    }
   }
 
   void finish() {
@@ -154,6 +246,8 @@ class Clock {
 
   const Program& program_;
   const Machine& machine_;
+  Messages* messages_;
+  OpId next_ = 0;
   program::Issues issues_;   ///< an OpId here is a place among them
   std::vector<double> end_;  ///< by op
   std::vector<OpId> cause_;  ///< the op whose end let it start
@@ -220,6 +314,20 @@ double duration_of(const Program& p, const Op& op, const Machine& m) {
   if (is_message(op)) return message_seconds(p, op, m);
   const GroupPlace place = place_of(Coordinate(p.mesh, p.rank), op.comm.axes, m.ranks_per_node);
   return collective_seconds(op, place, m);
+}
+
+std::vector<Simulation> simulate_stages(const std::vector<const Program*>& programs, const Machine& machine) {
+  Messages messages;
+  std::deque<Clock> clocks;
+  for (const Program* program : programs)
+    clocks.emplace_back(*program, machine, program->repeat.times, &messages);
+  for (bool moves = true; moves;) {
+    moves = false;
+    for (Clock& clock : clocks) moves = clock.advance() || moves;
+  }
+  std::vector<Simulation> simulations;
+  for (Clock& clock : clocks) simulations.push_back(clock.result());
+  return simulations;
 }
 
 Simulation simulate(const Program& program, const Machine& machine, int most_times) {

@@ -10,7 +10,9 @@
 // Collectives share their rank's links, whatever their streams: one occupies the links that it uses, in the
 // node, out of it or both, for as long as it takes. In the order of issue each gets the first time at which
 // they are free, also between others that are later.
-// Not modelled: other ranks (all are taken to arrive together), messages between two ranks on the links of
+// A message between stages of a pipeline takes its time from when both sides have begun it: the stages are
+// simulated together.
+// Not modelled: the other ranks of a stage (all are taken to arrive together), messages on the links of
 // collectives, launch times.
 
 #include <array>
@@ -34,6 +36,12 @@ struct Simulation {
   /// A chain of ops, each started by the end of the one before, that ends last. Counted as they are issued.
   std::vector<program::OpId> critical;
   ByAction critical_by{};  ///< seconds along that chain
+  /// What the rank computes and when, forwards and backwards one after the other: for drawings.
+  struct Stretch {
+    program::Action action;
+    double begin = 0, end = 0;
+  };
+  std::vector<Stretch> stretches{};
 
   double busy_on(program::Stream stream) const;
 };
@@ -42,6 +50,11 @@ struct Simulation {
 /// further time adds what the last one did, and `critical` is that of the times walked.
 Simulation simulate(const program::Program& program, const Machine& machine,
                     int most_times = std::numeric_limits<int>::max());
+
+/// Of the stages of a pipeline, a rank of each, from the first rank of the axis to the last. What each
+/// computes is told as well.
+std::vector<Simulation> simulate_stages(const std::vector<const program::Program*>& programs,
+                                        const Machine& machine);
 
 /// Seconds that one op takes; a release takes none.
 double duration_of(const program::Program& program, const program::Op& op, const Machine& machine);

@@ -1,0 +1,232 @@
+// Schedules of pipelines: every one of them is a step on any number of ranks and micro-batches, waits as long
+// and holds as much as its paper says, and what follows it is proven; what is broken is refused.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "config/fields/fields.hpp"
+#include "program/ops/step_records.hpp"
+#include "program/passes/stages.hpp"
+#include "program/schedules/timeline.hpp"
+#include "tests/support/small_job.hpp"
+
+namespace ztrain::program::pipelines_test {
+namespace {
+
+constexpr const char* names[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"};
+
+PipelineOrder order_of(const Schedule& schedule, int ranks, int micro_batches) {
+  PipelineOrder order{stage_map(schedule, ranks), {}};
+  for (int rank = 0; rank < ranks; ++rank)
+    order.turns.push_back(schedule.turns(
+        {.micro_batches = micro_batches, .ranks = ranks, .rank = rank, .chunks = schedule.chunks}));
+  return order;
+}
+
+Timeline even(const PipelineOrder& order, const TurnCosts& costs = {}) {
+  return timeline_of(order, std::vector<TurnCosts>(static_cast<std::size_t>(order.map.stages()), costs));
+}
+
+TEST(Pipelines, TheDeckNamesTheSchedulesThereAre) {
+  const std::vector<std::string>& choices = config::find_field("pipeline.schedule")->legal.choices;
+  EXPECT_EQ(choices.size(), std::size(names));
+  for (const std::string& name : choices) EXPECT_EQ(find_schedule(name).name, name);
+}
+
+TEST(Pipelines, EveryRankTakesEachTurnOnceWhateverTheNumbers) {
+  for (const char* name : names)
+    for (const int ranks : {2, 3, 4, 7, 16, 64})
+      for (const int micros : {1, 2, 3, ranks - 1, ranks, ranks + 1, 2 * ranks - 1, 3 * ranks + 2, 256})
+        for (const int chunks : {0, 3}) {
+          Schedule schedule = find_schedule(name);
+          if (chunks > 0 && schedule.name != "interleaved") continue;
+          if (chunks > 0) schedule.chunks = chunks;
+          const PipelineOrder order = order_of(schedule, ranks, micros);
+          const std::string what = fmt::format("{}, {} ranks, {} micro-batches", name, ranks, micros);
+          for (const auto& turns : order.turns)
+            ASSERT_EQ(fault_of(turns, schedule.chunks, micros), "") << what;
+          ASSERT_GT(even(order).seconds, 0) << what;  // nobody waits in a circle
+        }
+}
+
+/// What each waits for where forwards and both halves of backwards take equally long, or given times, in
+/// those of a whole rank, against the papers.
+TEST(Pipelines, WaitAsLongAsTheirPapersSay) {
+  for (const int p : {2, 4, 8, 16}) {
+    const int m = 4 * p;
+    const auto whole = [&](const char* name, const TurnCosts& c) {
+      const Timeline line = even(order_of(find_schedule(name), p, m), c);
+      return line.seconds - m * find_schedule(name).chunks * (c.forward + c.inputs + c.weights);
+    };
+    for (const TurnCosts c : {TurnCosts{1, 1, 1}, TurnCosts{2, 3, 1.5}}) {
+      const double f = c.forward, b = c.inputs, w = c.weights;
+      EXPECT_DOUBLE_EQ(whole("gpipe", c), (p - 1) * (f + b + w));
+      EXPECT_DOUBLE_EQ(whole("1f1b", c), (p - 1) * (f + b + w));
+      EXPECT_DOUBLE_EQ(whole("interleaved", c), (p - 1) * (f + b + w)) << "in turns of half a rank's stages";
+    }
+    EXPECT_DOUBLE_EQ(whole("zb-h1", {1, 1, 1}), p - 1) << "(p - 1) (F + B - W)";
+    EXPECT_LE(whole("dualpipe-v", {1, 1, 1}), (p - 1) * (3 + 2 - 3)) << "(p - 1) (F&B + B - 3 W)";
+    for (const char* name : {"zb-h2", "zb-v"}) {
+      const Timeline line = even(order_of(find_schedule(name), p, m));
+      for (int rank = 0; rank < p; ++rank)
+        EXPECT_DOUBLE_EQ(line.waiting_between(rank), 0) << name << ", rank " << rank << " of " << p;
+    }
+  }
+}
+
+TEST(Pipelines, HoldAsManyActivationsAsTheirPapersSay) {
+  for (const int p : {2, 4, 8}) {
+    const int m = 4 * p;
+    const auto alive = [&](const char* name) { return even(order_of(find_schedule(name), p, m)).alive; };
+    for (int rank = 0; rank < p; ++rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      EXPECT_EQ(alive("gpipe")[r], m);
+      EXPECT_EQ(alive("1f1b")[r], p - rank);
+      EXPECT_EQ(alive("interleaved")[r], p + 1 + 2 * (p - 1 - rank)) << "halves of a rank's";
+      EXPECT_EQ(alive("zb-h1")[r], p);
+      EXPECT_EQ(alive("zb-h2")[r], 2 * p - 1);
+      EXPECT_EQ(alive("zb-v")[r], 2 * p) << "halves of a rank's";
+      EXPECT_EQ(alive("dualpipe-v")[r], 2 * p + 1) << "halves of a rank's";
+    }
+  }
+}
+
+TEST(Pipelines, MessagesBeginInTheOrderOfTheirSender) {
+  for (const char* name : names)
+    for (const int ranks : {2, 4, 8}) {
+      const PipelineOrder order = order_of(find_schedule(name), ranks, 2 * ranks + 1);
+      for (int rank = 0; rank < ranks; ++rank) {
+        const MessagePlan plan = plan_messages(order, rank);
+        const auto& turns = order.turns[static_cast<std::size_t>(rank)];
+        for (const auto& [id, turn] : plan.begins) {
+          const int stage = id.gradient ? id.boundary - 1 : id.boundary;
+          const auto needs = std::ranges::find_if(turns, [&](const Turn& t) {
+            return t.micro == id.micro && order.map.stage_of(rank, t.chunk) == stage &&
+                   (t.kind == TurnKind::forward) != id.gradient && t.kind != TurnKind::backward_weights;
+          });
+          ASSERT_NE(needs, turns.end()) << name;
+          EXPECT_LE(turn, needs - turns.begin()) << name << ", boundary " << id.boundary;
+        }
+      }
+    }
+}
+
+TEST(Pipelines, AListThatWaitsForItselfIsRefused) {
+  PipelineOrder order = order_of(find_schedule("1f1b"), 2, 3);
+  std::swap(order.turns[0][1], order.turns[0][2]);  // the first backward before the second forward
+  EXPECT_GT(even(order).seconds, 0);
+  std::swap(order.turns[1][1], order.turns[1][4]);  // the last rank's first backward behind its last forward
+  std::swap(order.turns[0][1], order.turns[0][4]);
+  order.turns[0] = {order.turns[0].rbegin(), order.turns[0].rend()};
+  EXPECT_NE(test::refusal([&] { even(order); }).find("waits at its"), std::string::npos);
+  EXPECT_NE(test::refusal([&] { plan_messages(order, 0); }).find("waits at its"), std::string::npos);
+}
+
+// Programs.
+
+JobSpec pipeline_spec(const char* schedule, int ranks, const char* strategy, int micros, int shard = 2) {
+  JobSpec spec = test::spec_on(1, shard, find_strategy(strategy), micros);
+  spec.mesh[Axis::pipeline] = ranks;
+  spec.schedule = find_schedule(schedule);
+  return spec;
+}
+
+TEST(Pipelines, CompileAndAreProvenUnderEveryStrategy) {
+  for (const char* name : names)
+    for (const char* strategy : {"NO_SHARD", "zero1", "zero2", "SHARD_GRAD_OP", "FULL_SHARD"})
+      for (const int ranks : {2, 4}) {
+        JobSpec spec = pipeline_spec(name, ranks, strategy, ranks == 2 ? 1 : 6);
+        spec.recompute.every = ranks == 2 ? 1 : 0;
+        EXPECT_EQ(test::refusal([&] { verify_job(test::small_model(8), spec); }), "")
+            << name << ", " << strategy << ", " << ranks << " ranks";
+      }
+}
+
+TEST(Pipelines, OfManyRanksAreProven) {
+  for (const char* name : names) {
+    const JobSpec spec = pipeline_spec(name, 8, "FULL_SHARD", 20);
+    EXPECT_EQ(test::refusal([&] { verify_job(test::small_model(16), spec); }), "") << name;
+  }
+}
+
+/// The message with which a job is refused whose step was changed on one rank of the pipeline.
+std::string refusal_with(const char* schedule, int rank, void (*fault)(std::vector<Op>&)) {
+  JobSpec spec = pipeline_spec(schedule, 2, "FULL_SHARD", 4);
+  spec.program_passes.emplace_back([=](Program& p) {
+    if (p.name == train_name && Coordinate(p.mesh, p.rank)[Axis::pipeline] == rank) fault(p.ops);
+  });
+  return test::refusal([&] { verify_job(test::small_model(4), spec); });
+}
+
+std::vector<Op>::iterator first(std::vector<Op>& ops, CommKind kind) {
+  return std::ranges::find_if(ops, [&](const Op& op) { return op.comm.kind == kind; });
+}
+
+TEST(Pipelines, BrokenMessagesAreRefused) {
+  EXPECT_EQ(refusal_with("1f1b", 0, [](std::vector<Op>&) {}), "");
+  EXPECT_NE(refusal_with("1f1b", 0, [](auto& ops) { ops.erase(first(ops, CommKind::send)); }), "")
+      << "dropped";
+  const auto lied = refusal_with("1f1b", 0, [](auto& ops) {
+    Op& send = *first(ops, CommKind::send);
+    auto message = record_of<Send>(send.attributes);
+    message.split_over = 0;
+    send.attributes = attributes_of(message);
+  });
+  EXPECT_NE(lied.find("it sends"), std::string::npos) << lied;
+  const auto other = refusal_with("interleaved", 0, [](auto& ops) {
+    Op& send = *first(ops, CommKind::send);
+    auto message = record_of<Send>(send.attributes);
+    ++message.boundary;
+    send.attributes = attributes_of(message);
+  });
+  EXPECT_NE(other.find("into stage"), std::string::npos) << other;
+}
+
+/// What is sent lives until the other side is known to receive it: else its bytes are waited for too early.
+TEST(Pipelines, SendsThatAreWaitedForTooEarlyAreRefused) {
+  const auto drop = [](std::vector<Op>& ops) {
+    std::set<TensorId> sent;
+    for (const Op& op : ops)
+      if (op.comm.kind == CommKind::send) sent.insert(op.inputs[0]);
+    std::erase_if(ops, [&](const Op& op) { return op.type == Release::op && sent.contains(op.inputs[0]); });
+  };
+  JobSpec spec = pipeline_spec("zb-v", 2, "FULL_SHARD", 4);
+  spec.program_passes.emplace_back([=](Program& p) { drop(p.ops); });
+  EXPECT_NE(test::refusal([&] { verify_job(test::small_model(5), spec); }).find("deadlock"),
+            std::string::npos);
+}
+
+// Stages.
+
+TEST(Pipelines, StagesAreAsEvenAsTheirCostsLetThem) {
+  EXPECT_EQ(cut_evenly({0, 1, 1, 1, 1, 0}, 2), (std::vector<int>{0, 3, 6}));
+  EXPECT_EQ(cut_evenly({0, 1, 1, 1, 1, 1, 3}, 2), (std::vector<int>{0, 5, 7})) << "the head counts";
+  EXPECT_EQ(cut_evenly({0, 1, 1, 1, 1, 1, 0}, 3), (std::vector<int>{0, 2, 4, 7}))
+      << "or 1 2 2: the most is 2";
+  EXPECT_EQ(cut_by_layers({1, 4}, 7), (std::vector<int>{0, 2, 7}));
+  const model::Graph graph = test::small_model(8);
+  const std::vector<double> costs = block_costs(graph, {}, build_target());
+  ASSERT_EQ(costs.size(), 10U);
+  EXPECT_EQ(costs[0], 0) << "a lookup";
+  EXPECT_EQ(costs[1], costs[8]);
+  EXPECT_GT(costs[9], 0);
+  EXPECT_GT(block_costs(graph, {.every = 1, .tags = {}}, build_target())[1], costs[1]) << "recomputed";
+}
+
+TEST(Pipelines, ParametersAreOfOneStage) {
+  const model::Graph graph = test::small_model(5);
+  std::vector<int> owners(graph.parameters.size(), 0);
+  for (int rank = 0; rank < 3; ++rank) {
+    JobSpec spec = pipeline_spec("1f1b", 3, "FULL_SHARD", 2, 1);
+    const Job job = compile(graph, spec, rank);
+    for (std::size_t p = 0; p < owners.size(); ++p) owners[p] += job.graph.parameters[p].elsewhere ? 0 : 1;
+    EXPECT_EQ(job.layout.parameter_count(),
+              compile(graph, test::spec_on(1, 1, find_strategy("NO_SHARD")), 0).layout.parameter_count());
+  }
+  EXPECT_EQ(owners, std::vector<int>(owners.size(), 1));
+}
+
+}  // namespace
+}  // namespace ztrain::program::pipelines_test
