@@ -222,10 +222,12 @@ void Executor::progress() {
   }
 }
 
-/// A communication issued earlier may still be sending from what this op was the last to be issued on.
+/// A communication issued earlier may still be sending from what this op was the last to be issued on. Others
+/// are not waited for: their other side may not have come.
 void Executor::poison_after(OpId id) {
   if (poison_[at(id)].empty()) return;
-  finish_pending();
+  for (const OpId access : poison_behind_[at(id)])
+    if (in_flight_->contains(access)) finish_through(access);
   for (const auto& fill : poison_[at(id)]) device_.submit(queue_of(issues_.op(id).stream), fill);
   device_.finish();
 }

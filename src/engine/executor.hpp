@@ -149,6 +149,7 @@ class Executor {
   EventTimer::Stretch timed_join_ = EventTimer::none;
 
   std::vector<std::vector<std::function<void()>>> poison_;  ///< by op: fills of what ends there
+  std::vector<std::vector<program::OpId>> poison_behind_;   ///< by op: messages that these fills wait for
   Timings timings_;
   std::atomic<program::OpId> current_{-1};
   std::atomic<program::OpId> waits_for_{-1};  ///< the communication whose end the host waits for

@@ -181,6 +181,7 @@ void Executor::find_ends() {
   const program::Program step = unrolled(program_);
   const std::size_t count = step.ops.size();
   poison_.resize(count);
+  poison_behind_.resize(count);
   program::Order order(step);
   std::vector<std::vector<OpId>> accesses(step.tensors.size());
   for (OpId id = 0; id < static_cast<OpId>(count); ++id) {
@@ -193,6 +194,8 @@ void Executor::find_ends() {
     if (tensor.persistent || tensor.base != program::no_tensor || tensor.last < 0) continue;
     if (tensor.tier != program::Tier::device) continue;  // where no kernel reaches
     if (asynchronous_ && !all_before(order, tensor.last, accesses[t])) continue;
+    for (const OpId access : accesses[t])
+      if (host_driven_[at(access)]) poison_behind_[at(tensor.last)].push_back(access);
     kernels::Exec& exec = queues_.exec(queue_of(step.op(tensor.last).stream));
     poison_[at(tensor.last)].push_back([this, &exec, to = memory_.address(step, static_cast<TensorId>(t)),
                                         bytes = tensor.bytes()] { options_.fill(exec, to, bytes); });

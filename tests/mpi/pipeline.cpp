@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
+#include <filesystem>
+
 #include "kernels/launch/backend.hpp"
 #include "program/passes/place.hpp"
 #include "tests/support/mpi_main.hpp"
@@ -44,17 +48,23 @@ void tied(TinyModel& m) {
   m.dims.tie_word_embeddings = true;
 }
 
+void by_heads(TinyModel& m) {
+  m.dims.num_key_value_heads = 4;
+}
+
 constexpr Row rows[] = {
-    {.ranks = 2, .schedule = "gpipe", .pipeline = 2},
-    {.ranks = 2, .schedule = "1f1b", .pipeline = 2},
-    {.ranks = 2, .schedule = "interleaved", .pipeline = 2, .chunks = 2},
-    {.ranks = 2, .schedule = "zb-h1", .pipeline = 2},
-    {.ranks = 2, .schedule = "zb-h2", .pipeline = 2},
-    {.ranks = 2, .schedule = "zb-v", .pipeline = 2},
-    {.ranks = 2, .schedule = "dualpipe-v", .pipeline = 2},
+    {.ranks = 2, .schedule = "gpipe", .pipeline = 2, .set = packed},
+    {.ranks = 2, .schedule = "1f1b", .pipeline = 2, .set = with_adapters, .every_micro = false},
+    {.ranks = 2, .schedule = "interleaved", .pipeline = 2, .chunks = 2, .recompute = 2, .micros = 3},
+    {.ranks = 2, .schedule = "zb-h1", .pipeline = 2, .set = with_biases, .every_micro = false, .micros = 5},
+    {.ranks = 2, .schedule = "zb-h2", .pipeline = 2, .set = with_adapters, .recompute = 1},
+    {.ranks = 2, .schedule = "zb-v", .pipeline = 2, .set = tied, .micros = 1},
+    {.ranks = 2, .schedule = "dualpipe-v", .pipeline = 2, .set = tied, .recompute = 1, .micros = 7},
     {.ranks = 4, .schedule = "1f1b", .pipeline = 4, .set = with_biases, .recompute = 1, .micros = 6},
+    {.ranks = 4, .schedule = "gpipe", .pipeline = 4, .set = with_adapters, .micros = 2},
     {.ranks = 4, .schedule = "1f1b", .pipeline = 2, .strategy = "zero2", .recompute = 1},
-    {.ranks = 4, .schedule = "zb-v", .pipeline = 2, .strategy = "FULL_SHARD", .set = tied},
+    {.ranks = 4, .schedule = "zb-v", .pipeline = 2, .strategy = "SHARD_GRAD_OP", .set = tied},
+    {.ranks = 4, .schedule = "zb-h2", .pipeline = 4, .strategy = "NO_SHARD", .set = packed, .micros = 9},
     {.ranks = 4,
      .schedule = "interleaved",
      .pipeline = 2,
@@ -62,7 +72,33 @@ constexpr Row rows[] = {
      .set = packed,
      .method = ring,
      .micros = 3},
+    {.ranks = 4,
+     .schedule = "dualpipe-v",
+     .pipeline = 2,
+     .replicate = 2,
+     .strategy = "HYBRID_SHARD",
+     .set = tied},
     {.ranks = 4, .schedule = "zb-h1", .pipeline = 2, .tensor = 2, .strategy = "zero1", .set = with_adapters},
+    {.ranks = 8, .schedule = "1f1b", .pipeline = 2, .context = 2, .tensor = 2, .set = packed, .recompute = 1},
+    {.ranks = 8, .schedule = "zb-v", .pipeline = 2, .context = 2, .set = by_heads, .method = heads},
+    {.ranks = 8, .schedule = "zb-h1", .pipeline = 4, .tensor = 2, .set = with_biases, .every_micro = false},
+    {.ranks = 8, .schedule = "1f1b", .pipeline = 8, .strategy = "zero1", .micros = 3},
+    {.ranks = 16,
+     .schedule = "interleaved",
+     .pipeline = 2,
+     .context = 2,
+     .tensor = 2,
+     .set = packed,
+     .method = ring},
+    {.ranks = 16,
+     .schedule = "dualpipe-v",
+     .pipeline = 2,
+     .replicate = 2,
+     .tensor = 2,
+     .strategy = "HYBRID_SHARD",
+     .set = tied,
+     .recompute = 1,
+     .micros = 2},
 };
 
 std::string name_of(const testing::TestParamInfo<Row>& info) {
@@ -80,7 +116,7 @@ TEST_P(Pipeline, GivesTheGradientsOfTheWholeModel) {
   const Row& row = GetParam();
   if (session().size() != row.ranks) GTEST_SKIP() << "for " << row.ranks << " ranks";
   TinyModel m;
-  m.dims.num_hidden_layers = 5;
+  m.dims.num_hidden_layers = row.pipeline > 4 ? 9 : 5;
   const int shard = row.ranks / (row.pipeline * row.replicate * row.context * row.tensor);
   m.global = row.micros * row.replicate * shard;
   row.set(m);
@@ -107,6 +143,74 @@ TEST_P(Pipeline, GivesTheGradientsOfTheWholeModel) {
   EXPECT_EQ(again.loss, split.loss);
   EXPECT_EQ(again.norm, split.norm);
   EXPECT_EQ(again.gradients, split.gradients);
+}
+
+// Bits.
+
+struct Setting {
+  const char* name;
+  const char* strategy = "FULL_SHARD";
+  program::Precision precision{DType::bf16, DType::f32, DType::f32, DType::f32, DType::f32};
+  void (*set)(TinyModel&, program::JobSpec&) = [](TinyModel&, program::JobSpec&) {};
+};
+
+constexpr Setting settings[] = {
+    {.name = "bf16, recompute", .set = [](TinyModel&, program::JobSpec& spec) { spec.recompute.every = 1; }},
+    {.name = "fp32, gradients reduced once",
+     .strategy = "zero2",
+     .precision = {DType::f32, DType::f32, DType::f32, DType::f32, DType::f32},
+     .set = [](TinyModel&, program::JobSpec& spec) { spec.sharding.reduce.every_micro = false; }},
+    {.name = "fp8, 8-bit moments",
+     .set =
+         [](TinyModel& m, program::JobSpec& spec) {
+           m.fp8 = "tensorwise";
+           m.dims.hidden_size = 32, m.dims.intermediate_size = 64, m.dims.head_dim = 16;
+           spec.optimizer.options.name = "adamw_8bit";
+         }},
+    {.name = "states on the host",
+     .set =
+         [](TinyModel&, program::JobSpec& spec) {
+           using program::Tier;
+           spec.offload.optimizer = spec.offload.master = {Tier::host, 1};
+           spec.offload.activations = {Tier::host, 0.4};
+         }},
+    {.name = "all on NVMe",
+     .strategy = "zero1",
+     .set =
+         [](TinyModel&, program::JobSpec& spec) {
+           using program::Tier;
+           program::OffloadOptions& o = spec.offload;
+           o.parameters = o.gradients = o.optimizer = o.master = o.activations = {Tier::nvme, 1};
+         }},
+};
+
+std::vector<double> losses_of(const Setting& setting, const char* schedule, int pipeline) {
+  TinyModel m;
+  m.dims.num_hidden_layers = 4;
+  m.global = 4 * (session().size() / pipeline);
+  MeshShape mesh;
+  mesh[Axis::pipeline] = pipeline, mesh[Axis::shard] = session().size() / pipeline;
+  program::JobSpec spec = test::spec_for(m, mesh, setting.strategy, setting.precision);
+  spec.schedule = program::find_schedule(schedule);
+  setting.set(m, spec);
+  job::WorkerOptions options{.poison = true};
+  options.nvme.paths = {std::filesystem::temp_directory_path()};
+  job::Worker worker(session(), m.graph(spec.precision.parameters), spec, options);
+  return test::train_losses(worker, m, spec.micro_batches, 3, [](int, auto run) { run(); });
+}
+
+TEST(Pipelines, SchedulesGiveEachOthersBits) {
+  if (session().size() > 2) GTEST_SKIP() << "for 2 ranks";
+  kernels::initialize_backend();
+  constexpr std::array others{"gpipe", "zb-h1", "zb-v", "zb-h2", "interleaved", "dualpipe-v"};
+  std::size_t number = 0;
+  for (const Setting& setting : settings) {
+    const std::vector<double> expected = losses_of(setting, "1f1b", 2);
+    ++number;
+    for (const char* schedule : {others[number % others.size()], others[(number + 3) % others.size()]})
+      EXPECT_EQ(losses_of(setting, schedule, 2), expected) << setting.name << ", " << schedule;
+    for (const double value : expected) EXPECT_TRUE(std::isfinite(value)) << setting.name;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, Pipeline, testing::ValuesIn(rows), name_of);

@@ -193,7 +193,7 @@ class Cutter {
                             ""});
   }
 
-  /// Activations of other stages, for which tensors would be made in each micro-batch.
+  /// Activations of other stages, for which tensors would be made in each micro-batch, and scales.
   void drop_unused_values() {
     std::vector<bool> used(graph_.values.size(), false);
     for (const Node& node : graph_.nodes)
@@ -202,7 +202,8 @@ class Cutter {
     std::vector<ValueId> number(graph_.values.size(), -1);
     std::vector<model::Value> values;
     for (std::size_t v = 0; v < graph_.values.size(); ++v) {
-      if (!used[v] && graph_.values[v].role == Role::activation) continue;
+      const Role role = graph_.values[v].role;
+      if (!used[v] && (role == Role::activation || role == Role::state)) continue;
       number[v] = static_cast<ValueId>(values.size());
       values.push_back(std::move(graph_.values[v]));
     }
