@@ -17,6 +17,7 @@
 #include "base/dtype.hpp"
 #include "layout/layout.hpp"
 #include "memory/provider.hpp"
+#include "runtime/session/session.hpp"
 
 namespace ztrain::checkpoint {
 
@@ -47,20 +48,28 @@ struct Place {
 inline constexpr int max_files = 256;
 
 struct SaveOptions {
-  int files = 0;  ///< shard files; 0: one per node that writes, at most max_files
-  int keep = 0;   ///< complete checkpoints that stay in the folder, the newest; 0: all
+  int files = 0;                ///< shard files; 0: one per node that writes, at most max_files
+  int keep = 0;                 ///< complete checkpoints that stay in the folder, the newest; 0: all
+  std::int64_t keep_every = 0;  ///< those of steps that this divides stay as well; 0: none
   /// Of a checkpoint that stays as well: training is known to go on from it. -1: none.
   std::int64_t proven_step = -1;
   /// Steps of checkpoints that are known to be damaged: they are left as they are, and no older one goes
   /// because of them. That of the step that is saved is replaced all the same.
   std::set<std::int64_t> damaged = {};
   /// What rank 0 does before it makes the folder, which it does again where that goes during the save. What
-  /// it throws ends the save.
+  /// it throws ends the save, and is no NotSaved.
   std::function<void()> hold = {};
 };
 
 /// Bytes this rank has written and will have written in all. Called after each piece, on the calling thread.
 using Progress = std::function<void(std::int64_t done, std::int64_t total)>;
+
+/// The same on every rank: this checkpoint could not be written, and those before are as they were. A later
+/// one may have more luck: somebody makes room, or a disk comes back.
+class NotSaved : public runtime::AgreedError {
+ public:
+  using AgreedError::AgreedError;
+};
 
 /// How a save ended whose checkpoint is in its place.
 struct Saved {
@@ -71,9 +80,9 @@ struct Saved {
 /// beyond it already make room first). What cannot be removed does not fail the save: every rank gets the
 /// same warning. Collective over MPI_COMM_WORLD; metadata is taken from rank 0. Until the last moment the
 /// files are in step_<step>.tmp, so a crash leaves earlier checkpoints as they were. When any rank fails
-/// (full disk, I/O error, a parameter that no rank owns) every rank throws the same Error, which names the
-/// rank and the file, and step_<step>.tmp is removed. Where somebody removes that folder during the save, it
-/// is made and written anew, with a warning.
+/// (full disk, I/O error, a parameter that no rank owns) every rank throws the same NotSaved, which names the
+/// rank and the file, and step_<step>.tmp is removed. Where there is no room for the tensors nothing is
+/// written. Where somebody removes that folder during the save, it is made and written anew, with a warning.
 Saved save(const std::filesystem::path& folder, std::int64_t step, const Place& place,
            std::span<const StateShard> states, const nlohmann::json& metadata,
            const SaveOptions& options = {}, const Progress& progress = {});

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/verify.hpp"
 #include "files/posix_file.hpp"
 
 namespace ztrain::checkpoint {
@@ -77,14 +79,36 @@ void sweep(const fs::path& folder, std::vector<std::string>& failures) {
     attempt(path, failures, [&remains = path] { fs::remove_all(remains); });
 }
 
-/// Removes checkpoints that need not stay. That of `written` is among those that do; -1: none is new.
-void thin_out(const fs::path& folder, std::int64_t written, const Retention& stays,
-              std::vector<std::string>& failures) {
+/// Complete checkpoints, the newest first.
+struct Sorted {
+  std::map<std::int64_t, fs::path, std::greater<>> stay, go;
+};
+
+/// That of `written` is among those that stay; -1: none is new.
+Sorted sort_out(const fs::path& folder, std::int64_t written, const Retention& stays) {
+  Sorted sorted;
   int kept = written < 0 ? 0 : 1;
   for (const auto& [number, path] : with_suffix(folder, "")) {
-    if (stays.keep <= 0 || number == written || stays.damaged.contains(number)) continue;
-    if (++kept <= stays.keep || number == stays.proven_step) continue;
+    if (stays.damaged.contains(number) && number != written) continue;
+    const bool new_enough = stays.keep <= 0 || number == written || ++kept <= stays.keep;
+    const bool every = stays.keep_every > 0 && number % stays.keep_every == 0;
+    (new_enough || every || number == stays.proven_step ? sorted.stay : sorted.go)[number] = path;
+  }
+  return sorted;
+}
+
+void remove_all(const std::map<std::int64_t, fs::path, std::greater<>>& checkpoints,
+                std::vector<std::string>& failures) {
+  for (const auto& [number, path] : checkpoints)
     attempt(path, failures, [&, n = number, &checkpoint = path] { discard(checkpoint, n); });
+}
+
+bool is_sound(const fs::path& checkpoint) {
+  try {
+    require_sound(checkpoint);
+    return true;
+  } catch (const Error&) {
+    return false;
   }
 }
 
@@ -127,7 +151,10 @@ void prepare_folder(const fs::path& folder, std::int64_t step, const Retention& 
   }
   std::vector<std::string> in_retain;  // which tries again once the new checkpoint is safe, and reports
   sweep(folder, in_retain);
-  thin_out(folder, -1, stays, in_retain);
+  // Disks forget: where those that stay are damaged, one that goes may be the last that is sound.
+  const Sorted sorted = sort_out(folder, -1, stays);
+  const auto sound = [](const auto& checkpoint) { return is_sound(checkpoint.second); };
+  if (!sorted.go.empty() && std::ranges::any_of(sorted.stay, sound)) remove_all(sorted.go, in_retain);
   fs::remove_all(unfinished_path(folder, step));
   REQUIRE(fs::create_directory(unfinished_path(folder, step)), "{}: another job is saving there",
           unfinished_path(folder, step).string());
@@ -138,6 +165,17 @@ bool remove_unfinished(const fs::path& folder, std::int64_t step) {
   const bool was_there = fs::exists(unfinished_path(folder, step), error) || error;
   fs::remove_all(unfinished_path(folder, step), error);
   return was_there;
+}
+
+void require_room(const fs::path& unfinished, std::int64_t bytes) {
+  std::error_code error;
+  const fs::space_info space = fs::space(unfinished, error);
+  if (error || space.capacity == 0) return;  // some file systems do not say
+  REQUIRE(static_cast<std::uintmax_t>(bytes) <= space.available,
+          "{}: No space left on device: this checkpoint takes {} and there is room for {}: make room, or set "
+          "checkpoint.folder to another file system",
+          unfinished.string(), format_bytes(static_cast<double>(bytes)),
+          format_bytes(static_cast<double>(space.available)));
 }
 
 void publish(const fs::path& folder, std::int64_t step) {
@@ -152,7 +190,7 @@ std::vector<std::string> retain(const fs::path& folder, std::int64_t step, const
   std::vector<std::string> failures;
   attempt(folder, failures, [&] {
     sweep(folder, failures);
-    thin_out(folder, step, stays, failures);
+    remove_all(sort_out(folder, step, stays).go, failures);
   });
   return failures;
 }

@@ -220,7 +220,7 @@ void require_sound(const fs::path& folder, std::int64_t step, const Place& place
 }
 
 Retention retention_of(const SaveOptions& options) {
-  return {options.keep, options.proven_step, options.damaged};
+  return {options.keep, options.keep_every, options.proven_step, options.damaged};
 }
 
 Saved write_all(const Group& world, const fs::path& folder, std::int64_t step, const Place& place,
@@ -231,7 +231,15 @@ Saved write_all(const Group& world, const fs::path& folder, std::int64_t step, c
   std::vector<OwnPiece> pieces = own_pieces(place, states, catalog);
   const Files files = assign_files(world, !pieces.empty(), options.files);
   std::vector<PieceRow*> rows;
-  for (OwnPiece& piece : pieces) rows.push_back(&piece.row);
+  std::int64_t own = 0, bytes = 0;
+  for (OwnPiece& piece : pieces) {
+    rows.push_back(&piece.row);
+    own += piece.row.bytes();
+  }
+  for (const std::int64_t of_rank : world.all_gather(own)) bytes += of_rank;
+  world.together([&] {
+    if (world.rank() == 0) require_room(unfinished, bytes);
+  });
   std::vector<FileEntry> entries = create_files(world, files, unfinished, catalog, rows);
   std::vector<std::int64_t> checksums;
   world.together([&] {
@@ -262,17 +270,19 @@ Saved save(const fs::path& folder, std::int64_t step, const Place& place, std::s
   std::string note;
   for (int tries = 1;; ++tries) {
     world.together([&] {
-      if (world.rank() != 0) return;
-      if (options.hold) options.hold();
-      prepare_folder(folder, step, retention_of(options));
+      if (world.rank() == 0 && options.hold) options.hold();
     });
     try {
+      world.together([&] {
+        if (world.rank() == 0) prepare_folder(folder, step, retention_of(options));
+      });
       Saved saved = write_all(world, folder, step, place, states, metadata, options, progress);
       saved.warning = note + saved.warning;
       return saved;
-    } catch (const runtime::AgreedError&) {
+    } catch (const runtime::AgreedError& e) {
       const bool was_there = world.rank() != 0 || remove_unfinished(folder, step);
-      if (world.broadcast(was_there ? "" : "removed").empty() || tries == most_tries) throw;
+      if (world.broadcast(was_there ? "" : "removed").empty() || tries == most_tries)
+        throw NotSaved(e.what());
     }
     note = fmt::format("'{}' was removed while this checkpoint was written, and it is written anew; ",
                        unfinished_path(folder, step).string());

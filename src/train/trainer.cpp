@@ -197,7 +197,7 @@ void Trainer::take_steps() {
     if (deck_.evaluation.interval > 0 && (s % deck_.evaluation.interval == 0 || s == facts_.steps))
       evaluate_and_report();
     const bool at_interval = deck_.checkpoint.interval > 0 && s % deck_.checkpoint.interval == 0;
-    if (save_is_due_ || at_interval) save_or_wait();
+    if (s < facts_.steps && (save_is_due_ || at_interval)) save_or_wait();  // the end is saved by run()
     if (progress_.step < facts_.steps) fill_next_inputs();
     if (stops_early()) return;
   }

@@ -87,11 +87,12 @@ class Trainer {
   bool has_diverged() const;
   void save_or_wait();
   void save_at_end();
-  void save_with_doubt();
+  void save_or_go_on();
+  std::string save_with_doubt();
   void end_failed(const std::string& failure);
   void require_end();
   void set_dead_aside();
-  void save();
+  std::string save();
 
   const runtime::Session& session_;
   telemetry::Console& console_;

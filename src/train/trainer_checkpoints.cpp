@@ -224,7 +224,7 @@ std::string Trainer::doubt() const {
 /// validation data that make no loss.
 void Trainer::save_or_wait() {
   const std::string why_not = doubt();
-  if (why_not.empty() || (save_is_due_ && overflow_.skipped_in_a_row() == 0)) return save_with_doubt();
+  if (why_not.empty() || (save_is_due_ && overflow_.skipped_in_a_row() == 0)) return save_or_go_on();
   if (!std::exchange(save_is_due_, true))
     console_.print(
         fmt::format("step {}: no checkpoint is written: {}, and older checkpoints stay; one follows "
@@ -266,14 +266,28 @@ void Trainer::save_at_end() {
   if (deck_.checkpoint.interval < 0 || saved_step_ == progress_.step) return;
   const bool saved = saved_optimizer_steps_ == progress_.optimizer_steps;
   if (saved ? has_diverged() : overflow_.weights_are_dead() && progress_.proven_step >= 0) return;
-  save_with_doubt();
+  if (const std::string failure = save_with_doubt(); !failure.empty()) throw runtime::AgreedError(failure);
 }
 
-void Trainer::save_with_doubt() {
-  save();
-  if (!doubt().empty())
+/// Training is worth more than this checkpoint: whoever looks after the run can make room meanwhile.
+void Trainer::save_or_go_on() {
+  const std::string failure = save_with_doubt();
+  if (failure.empty()) return;
+  save_is_due_ = false;
+  console_.print(fmt::format(
+      "step {}: warning: no checkpoint is written: {}; the run goes on, and tries again {}; {}\n",
+      progress_.step, failure,
+      deck_.checkpoint.interval > 0 ? fmt::format("in {} steps", deck_.checkpoint.interval) : "at its end",
+      saved_step_ < 0 ? "it has none yet" : fmt::format("its last one is of step {}", saved_step_)));
+}
+
+/// Why no checkpoint could be written; "" where one was.
+std::string Trainer::save_with_doubt() {
+  const std::string failure = save();
+  if (failure.empty() && !doubt().empty())
     console_.print(fmt::format("step {}: warning: {}; training may not go on from this checkpoint\n",
                                progress_.step, doubt()));
+  return failure;
 }
 
 /// The last good step is saved; then every rank throws what has failed, and how that ended.
@@ -331,7 +345,7 @@ void Trainer::set_dead_aside() {
   });
 }
 
-void Trainer::save() {
+std::string Trainer::save() {
   telemetry::Phase phase(console_, "saving a checkpoint");
   const double start = now();
   const auto& job = worker_.job();
@@ -342,17 +356,24 @@ void Trainer::save() {
   const bool lost =
       session_.rank() == 0 && !saved_.empty() && !std::filesystem::exists(saved_, unknown) && !unknown;
   const std::string before = saved_;
-  const auto saved = session_.agree("saving a checkpoint", [&] {
-    return checkpoint::save(
-        folder, progress_.step, job::place_of(job.load(), job.layout), shards,
-        job::to_metadata(progress_, deck_, data::identity_of(data_), version_),
-        {static_cast<int>(deck_.checkpoint.files), static_cast<int>(deck_.checkpoint.keep),
-         progress_.proven_step, damaged_, [this] { folders_.back().hold_again(); }},
-        [&](std::int64_t done, std::int64_t total) {
-          bytes = total;
-          phase.at(share_of(done, total, "written"));
-        });
+  std::string failure;
+  const auto saved = session_.agree("saving a checkpoint", [&]() -> checkpoint::Saved {
+    try {
+      return checkpoint::save(folder, progress_.step, job::place_of(job.load(), job.layout), shards,
+                              job::to_metadata(progress_, deck_, data::identity_of(data_), version_),
+                              {static_cast<int>(deck_.checkpoint.files),
+                               static_cast<int>(deck_.checkpoint.keep), deck_.checkpoint.keep_every,
+                               progress_.proven_step, damaged_, [this] { folders_.back().hold_again(); }},
+                              [&](std::int64_t done, std::int64_t total) {
+                                bytes = total;
+                                phase.at(share_of(done, total, "written"));
+                              });
+    } catch (const checkpoint::NotSaved& e) {
+      failure = e.what();
+      return {};
+    }
   });
+  if (!failure.empty()) return failure;
   save_is_due_ = false;
   damaged_.erase(progress_.step);
   saved_step_ = progress_.step;
@@ -370,6 +391,7 @@ void Trainer::save() {
                     progress_.step, before));
   if (!saved.warning.empty())
     console_.print(fmt::format("step {}: warning: {}\n", progress_.step, saved.warning));
+  return "";
 }
 
 }  // namespace ztrain::train

@@ -200,36 +200,49 @@ class FullDisk(zt.Case):
         super().setUpClass()
         cls.disk = mount_small_disk(cls)
 
+    def words(self, output, **more):
+        overrides = {"checkpoint.folder": self.disk, "checkpoint.keep": 0, "schedule.name": "constant", **more}
+        return {"run.output": output, **overrides}
+
     def test_full_disk_during_a_save(self):
+        """The run goes on, and ends with an error only where its end is not saved."""
         output = self.folder / "out"
-        words = [
-            self.deck,
-            *zt.words_of(
-                {
-                    "run.output": output,
-                    "run.steps": 8,
-                    "checkpoint.folder": self.disk,
-                    "checkpoint.interval": 2,
-                    "checkpoint.keep": 0,
-                }
-            ),
-        ]
+        words = [self.deck, *zt.words_of(self.words(output, **{"run.steps": 8, "checkpoint.interval": 2}))]
         result = zt.run(2, words, timeout=20)
-        self.assert_refused(
-            result,
-            rf"{self.disk}/step_4\.tmp/\S+: cannot write at byte \d+: No space left on device",
-            r"make room, or set checkpoint\.folder",
-        )
+        tried = rf"{self.disk}/step_(\d)\.tmp\S*: (cannot write at byte \d+: )?No space left on device"
+        self.assert_refused(result, tried, times=3)
+        self.assertIn("make room, or set checkpoint.folder", zt.message_of(result))
+        self.assertEqual([found[0] for found in zt.re.findall(tried, result.output)], ["4", "6", "8"])
+        for step in (4, 6):
+            self.assertRegex(result.out, rf"\nstep {step}: warning: no checkpoint is written: .*; its last one is of step 2\n")
         self.assertEqual(zt.names_in(self.disk), ["step_2"])
-        self.assertEqual(list(zt.losses(output)), [1, 2, 3, 4])
-        resumed = self.train(2, "resumed", {"run.steps": 8, "checkpoint.resume": self.disk / "step_2"})
-        straight = zt.losses(self.train(2, "straight", {"run.steps": 8}))
+        self.assertEqual(list(zt.losses(output)), list(range(1, 9)))
+        constant = {"run.steps": 8, "schedule.name": "constant"}
+        resumed = self.train(2, "resumed", {**constant, "checkpoint.resume": self.disk / "step_2"})
+        straight = zt.losses(self.train(2, "straight", constant))
         self.assert_same({s: v for s, v in straight.items() if s > 2}, zt.losses(resumed))
+        shutil.rmtree(self.disk / "step_2")
+
+    def test_a_disk_that_has_room_again(self):
+        ballast = self.disk / "ballast"
+        ballast.write_bytes(bytes(900 * 1024))
+        overrides = self.words(self.folder / "again", **{"run.steps": 1000000, "checkpoint.interval": 5, "checkpoint.keep": 1})
+        process, _, output, log = self.begin(1, "again", overrides, 3)
+        zt.wait_for("a word", lambda: "step 5: warning: no checkpoint is written" in log.read_text())
+        self.assertRegex(log.read_text(), r"; the run goes on, and tries again in 5 steps; it has none yet\n")
+        ballast.unlink()
+        zt.wait_for("a checkpoint", lambda: process.poll() is not None or zt.saved_steps(self.disk))
+        self.assertIsNone(process.poll(), log.read_text())
+        zt.end(process)
+        process.wait()
+        for path in self.disk.glob("step_*"):
+            shutil.rmtree(path)
 
 
-class FullOutput(FullDisk):
-    def test_full_disk_during_a_save(self):
+class FullOutput(zt.Case):
+    def test_full_disk_during_a_step(self):
         """Here metrics.jsonl has no room either."""
+        self.disk = mount_small_disk(self)
         (self.disk / "ballast").write_bytes(bytes(900 * 1024))
         words = [
             self.deck,
@@ -253,7 +266,7 @@ class NoMoreFiles(zt.Case):
             disk = mount_small_disk(self, f"size=30m,nr_inodes={names}")
             words = {"checkpoint.folder": disk, "checkpoint.interval": 1, "run.steps": 3, "run.output": self.folder / f"o{names}"}
             result = zt.run(2, [self.deck, *zt.words_of(words)], timeout=40)
-            self.assert_refused(result, r"No space left on device")
+            self.assert_refused(result, r"No space left on device", times=3)
             self.assertNotRegex(result.err, r"HDF5 says|errno =|filesystem error")
 
 

@@ -266,12 +266,12 @@ TEST_F(CheckpointFiles, ThatOfTheProvenStepStays) {
   save(2);
   save(3);
   Shards shards = filled(place_, DType::f32);
-  checkpoint::save(folder(), 4, place_, shards.states(), {}, {0, 1, 2});
+  checkpoint::save(folder(), 4, place_, shards.states(), {{"step", 4}}, {.keep = 1, .proven_step = 2});
   EXPECT_EQ(names(), (Names{"step_4", "step_2"}));
   expect_loads(folder() / "step_2");
   // Beyond what stays there is nothing while the next one is written, either.
   Names during;
-  checkpoint::save(folder(), 5, place_, shards.states(), {}, {0, 1, 4},
+  checkpoint::save(folder(), 5, place_, shards.states(), {}, {.keep = 1, .proven_step = 4},
                    [&](std::int64_t, std::int64_t) { during = names(); });
   EXPECT_EQ(during, (Names{"step_4"}));
   EXPECT_EQ(names(), (Names{"step_5", "step_4"}));

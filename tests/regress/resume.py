@@ -240,6 +240,10 @@ class Resume(zt.Case):
     def test_keep_removes_old_checkpoints(self):
         output = self.train(1, "keep", {"run.steps": 8, "checkpoint.interval": 2, "checkpoint.keep": 3})
         self.assertEqual(zt.names_in(output / "checkpoints"), ["step_4", "step_6", "step_8"])
+        every = {"run.steps": 8, "checkpoint.interval": 1, "checkpoint.keep": 1, "checkpoint.keep_every": 3}
+        output = self.train(1, "every", every)
+        self.assertEqual(zt.names_in(output / "checkpoints"), ["step_3", "step_6", "step_7", "step_8"])
+        self.refused({**every, "checkpoint.interval": 2}, r"checkpoint\.keep_every = 3 is no multiple of checkpoint\.interval = 2")
 
     def test_shorter_sequences_are_refused(self):
         self.refused({"data.sequence": 16}, r"data\.sequence was 32 when .* and is 16 now")

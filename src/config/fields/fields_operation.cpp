@@ -12,6 +12,10 @@ std::vector<Field> operation() {
       free({"checkpoint.keep", &at<&Deck::checkpoint, &Checkpoint::keep>, "2", "checkpoints", between(0, 1e9),
             "How many of the latest checkpoints are kept; the latest from which a step was taken always is. "
             "0: all."}),
+      free({"checkpoint.keep_every", &at<&Deck::checkpoint, &Checkpoint::keep_every>, "0", "steps",
+            between(0, 1e9),
+            "Checkpoints of steps that this divides are kept as well; a multiple of checkpoint.interval. 0: "
+            "none."}),
       free({"checkpoint.files", &at<&Deck::checkpoint, &Checkpoint::files>, "0", "files", between(0, 256),
             "Shard files per checkpoint. 0: one per node."}),
       free(path(

@@ -81,6 +81,12 @@ void check_optimizer(const Deck& deck) {
 
 void check_checkpoint(const Deck& deck) {
   const Checkpoint& c = deck.checkpoint;
+  REQUIRE(
+      c.keep_every == 0 || c.interval <= 0 || c.keep_every % c.interval == 0,
+      "{}: checkpoint.keep_every = {} is no multiple of checkpoint.interval = {}, so that few steps of the "
+      "one are of the other; nearest legal: {}",
+      source_of(deck, "checkpoint.keep_every"), c.keep_every, c.interval,
+      std::max<std::int64_t>(1, c.keep_every / c.interval) * c.interval);
   REQUIRE(c.export_to.empty() || c.interval >= 0,
           "{}: checkpoint.export needs the checkpoint at the end of the run, and checkpoint.interval = -1 "
           "writes none; nearest legal: 0",

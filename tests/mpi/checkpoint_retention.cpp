@@ -1,0 +1,105 @@
+// Which checkpoints stay, and what a save does that has no room. One rank.
+#include "checkpoint/retention.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+
+#include <fstream>
+
+#include "checkpoint/verify.hpp"
+#include "tests/support/checkpoint_model.hpp"
+
+namespace ztrain::checkpoint_retention_test {
+namespace {
+
+using namespace test;
+namespace fs = std::filesystem;
+using Steps = std::vector<std::int64_t>;
+
+class CheckpointRetention : public testing::Test {
+ protected:
+  CheckpointRetention() : layout_(awkward_parameters(1), 3, 1), place_{&layout_, Coordinate({}, 0), 0} {}
+
+  checkpoint::Saved save(std::int64_t step, const checkpoint::SaveOptions& options = {}) {
+    Shards shards = filled(place_, DType::f32, step);
+    return checkpoint::save(folder(), step, place_, shards.states(), {{"step", step}}, options);
+  }
+  Steps steps() const {
+    Steps found;
+    for (const auto& path : checkpoint::list(folder())) found.push_back(checkpoint::step_of(path));
+    return found;
+  }
+  void damage(std::int64_t step) const {
+    fs::remove(folder() / fmt::format("step_{}", step) / "metadata.json");
+  }
+  const fs::path& folder() const { return temporary_.path(); }
+
+  TemporaryFolder temporary_;
+  Layout layout_;
+  Place place_;
+};
+
+TEST_F(CheckpointRetention, EveryNthStays) {
+  for (std::int64_t step = 1; step <= 9; ++step)
+    save(step, {.keep = 2, .keep_every = 4, .proven_step = step - 1});
+  EXPECT_EQ(steps(), (Steps{9, 8, 4}));
+  save(10, {.keep = 1, .proven_step = 9});
+  EXPECT_EQ(steps(), (Steps{10, 9}));
+}
+
+TEST_F(CheckpointRetention, DamagedOnesStayAndDoNotCount) {
+  for (const std::int64_t step : {1, 2, 3, 4}) save(step);
+  damage(3);
+  damage(4);
+  save(5, {.keep = 2, .damaged = {3, 4}});
+  EXPECT_EQ(steps(), (Steps{5, 4, 3, 2}));
+  save(4, {.keep = 2, .damaged = {3, 4}});
+  EXPECT_NO_THROW(checkpoint::require_sound(folder() / "step_4")) << "its step is saved anew";
+}
+
+/// Before the new one is there. A disk may have forgotten what it was given.
+TEST_F(CheckpointRetention, TheLastSoundOneIsNotRemovedToMakeRoom) {
+  for (const std::int64_t step : {1, 2, 3}) save(step);
+  damage(3);
+  checkpoint::prepare_folder(folder(), 4, {.keep = 1});
+  EXPECT_EQ(steps(), (Steps{3, 2, 1}));
+  checkpoint::prepare_folder(folder(), 4, {.keep = 2});
+  EXPECT_EQ(steps(), (Steps{3, 2})) << "one that stays is sound";
+}
+
+TEST_F(CheckpointRetention, OfOneThatCannotBeWrittenNothingIs) {
+  const fs::path& at = folder();
+  if (::mount("ztrain-test", at.c_str(), "tmpfs", 0, "size=1m") != 0)
+    GTEST_SKIP() << "cannot mount a small tmpfs (not root?): a full disk is NOT checked";
+  std::string error;
+  bool written = false;
+  try {
+    Shards shards = filled(place_, DType::f32);
+    const auto progress = [&](std::int64_t, std::int64_t) { written = true; };
+    save(1);
+    std::ofstream(at / "ballast") << std::string(600000, 'x');
+    checkpoint::save(at, 2, place_, shards.states(), {}, {}, progress);
+  } catch (const checkpoint::NotSaved& e) {
+    error = e.what();
+  }
+  EXPECT_TRUE(contains(error, "step_2.tmp: No space left on device: this checkpoint takes ")) << error;
+  EXPECT_FALSE(written) << "the files are not begun";
+  EXPECT_FALSE(fs::exists(at / "step_2.tmp"));
+  EXPECT_EQ(steps(), Steps{1});
+  ::umount(at.c_str());
+}
+
+TEST_F(CheckpointRetention, WhatOthersHoldIsNoFailureOfADisk) {
+  const auto hold = [] { fail("another run is writing there"); };
+  try {
+    save(1, {.hold = hold});
+    ADD_FAILURE() << "saved";
+  } catch (const checkpoint::NotSaved& e) {
+    ADD_FAILURE() << e.what();
+  } catch (const Error& e) {
+    EXPECT_TRUE(contains(e.what(), "another run is writing there")) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace ztrain::checkpoint_retention_test
