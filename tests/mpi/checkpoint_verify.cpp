@@ -135,6 +135,18 @@ TEST_F(CheckpointVerify, OneWithoutChecksumsOfFramesIsSoundAsFarAsTheyGo) {
   EXPECT_FALSE(verified.covers_all);
 }
 
+/// Also where JSON means the same.
+TEST_F(CheckpointVerify, EachLetterOfMetadataCounts) {
+  std::ifstream file(path_ / "metadata.json");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t exponent = text.find("1e-30");
+  ASSERT_NE(exponent, text.npos);
+  flip_bit(path_ / "metadata.json", 8 * static_cast<std::int64_t>(exponent + 1) + 5);
+  EXPECT_EQ(nlohmann::json::parse(std::ifstream(path_ / "metadata.json")), nlohmann::json::parse(text));
+  ASSERT_EQ(faults().size(), 1);
+  EXPECT_TRUE(contains(faults().front(), "checksum that it has of itself")) << faults().front();
+}
+
 TEST_F(CheckpointVerify, ChecksumsMayNotBeLeftOutOfMetadata) {
   auto said = nlohmann::json::parse(std::ifstream(path_ / "metadata.json"));
   said.erase("metadata_checksum");
