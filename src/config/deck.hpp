@@ -167,7 +167,8 @@ struct Evaluation {
 };
 
 struct Metrics {
-  std::int64_t interval = 1;  ///< steps between printed lines
+  std::int64_t interval = 1;       ///< steps between printed lines
+  std::int64_t timeline_step = 0;  ///< of which timeline.json is written; 0: of none
 };
 
 struct Watchdog {

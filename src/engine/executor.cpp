@@ -137,8 +137,20 @@ void Executor::issue(OpId id) {
     return;
   } else {
     enqueue(id);
+    if (notes_work_) note(issues_.op(id).action, start, now());
   }
   timings_.seconds[static_cast<std::size_t>(issues_.op(id).action.kind)] += now() - start;
+}
+
+void Executor::note(const program::Action& action, double begin, double end) {
+  if (!program::is_compute(action.kind)) return;
+  const auto goes_on = [&](const Work& w) {
+    return w.action.kind == action.kind && w.action.micro == action.micro && begin - w.end <= w.end - w.begin;
+  };
+  if (!work_.empty() && goes_on(work_.back()))
+    work_.back().end = end;
+  else
+    work_.push_back({action, begin, end});
 }
 
 /// Hands the device all that an op is.
@@ -192,7 +204,11 @@ void Executor::finish_first(program::Stream stream) {
   waits_for_.store(id, std::memory_order_relaxed);
   bound(id).collective->wait();
   waits_for_.store(-1, std::memory_order_relaxed);
-  (issues_.op(id).communicates() ? timings_.exposed_communication : timings_.exposed_drives) += now() - start;
+  const double waited = now() - start;
+  const program::Op& op = issues_.op(id);
+  (op.communicates() ? timings_.exposed_communication : timings_.exposed_drives) += waited;
+  if (op.comm.kind == program::CommKind::send || op.comm.kind == program::CommKind::recv)
+    timings_.exposed_messages += waited;
   in_flight_->end_first(stream);
 }
 

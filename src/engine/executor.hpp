@@ -66,6 +66,10 @@ class Executor {
   /// Complete once the device is through with the last run.
   const Timings& timings();
   void clear_timings();
+  /// Notes the work of the next runs, where it is done as it is issued: on CPU ranks. Allocates.
+  void note_work(bool on) { notes_work_ = on; }
+  /// Since it was turned on.
+  const std::vector<Work>& work() const { return work_; }
   /// The op in progress, counted as it is issued, for a watchdog on another thread; -1 when idle.
   program::OpId current() const { return current_.load(std::memory_order_relaxed); }
   /// For where the host waits for the device: asks it how far it is with the last run. Never waits.
@@ -108,6 +112,7 @@ class Executor {
   void finish_pending();
   void progress();
   void poison_after(program::OpId id);
+  void note(const program::Action& action, double begin, double end);
   void collect_timings();
   EventTimer::Stretch clock(EventTimer::Stretch stretch) const {
     return capturing_ ? EventTimer::none : stretch;
@@ -147,6 +152,9 @@ class Executor {
   std::vector<EventTimer::Stretch> timed_begins_,
       timed_ends_;  ///< by op: of stretches that begin or end there
   EventTimer::Stretch timed_join_ = EventTimer::none;
+
+  bool notes_work_ = false;
+  std::vector<Work> work_;
 
   std::vector<std::vector<std::function<void()>>> poison_;  ///< by op: fills of what ends there
   std::vector<std::vector<program::OpId>> poison_behind_;   ///< by op: messages that these fills wait for

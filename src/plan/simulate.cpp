@@ -180,10 +180,14 @@ class Clock {
         seconds);
   }
 
+  /// What waits in between for longer than it has worked is drawn apart.
   void draw(const Op& op, double begin, double end) {
     std::vector<Simulation::Stretch>& all = result_.stretches;
-    if (!all.empty() && all.back().action.kind == op.action.kind &&
-        all.back().action.micro == op.action.micro)
+    const auto goes_on = [&](const Simulation::Stretch& s) {
+      return s.action.kind == op.action.kind && s.action.micro == op.action.micro &&
+             begin - s.end <= s.end - s.begin;
+    };
+    if (!all.empty() && goes_on(all.back()))
       all.back().end = end;
     else
       all.push_back({op.action, begin, end});

@@ -48,6 +48,7 @@ nlohmann::ordered_json to_json(const PhaseSeconds& s) {
   add("fetch", s.fetch);
   add("evict", s.evict);
   add("exposed_drives", s.exposed_drives);
+  add("exposed_messages", s.exposed_messages);
   seconds["save"] = s.save;
   seconds["total"] = s.total;
   return seconds;

@@ -19,6 +19,7 @@ struct PhaseSeconds {
   /// Of [offload]: copies of the host between its memory and CPU ranks', and waiting for NVMe. Where nothing
   /// is sent away there are none.
   std::optional<double> fetch, evict, exposed_drives;
+  std::optional<double> exposed_messages;  ///< of exposed_communication: between stages of a pipeline
   double save = 0, total = 0;
 };
 

@@ -53,16 +53,18 @@ std::string plain_line(const StepLine& l) {
 
 }  // namespace
 
-std::string step_header(bool offload) {
+std::string step_header(ExtraColumns extra) {
   std::array<std::string, columns> cells;
   std::copy(names.begin(), names.end(), cells.begin());
-  return joined(cells) + (offload ? offload_cells("tier-copies", "nvme-wait") : "");
+  return joined(cells) + (extra.pipeline ? fmt::format("  {:>6}", "bubble") : "") +
+         (extra.offload ? offload_cells("tier-copies", "nvme-wait") : "");
 }
 
 std::string step_line(const StepLine& l) {
   const std::string offload =
       l.copied_share ? offload_cells(percent(*l.copied_share), percent(l.drives_share.value_or(0))) : "";
-  return plain_line(l) + offload;
+  const std::string bubble = l.bubble_share ? fmt::format("  {:>6}", percent(*l.bubble_share)) : "";
+  return plain_line(l) + bubble + offload;
 }
 
 }  // namespace ztrain::telemetry

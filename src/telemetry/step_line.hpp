@@ -23,10 +23,15 @@ struct StepLine {
   /// Of offload, shares of the step's time as well: copies to and from the host's memory, and waiting for
   /// NVMe. Columns of their own where there is some.
   std::optional<double> copied_share, drives_share;
+  /// Of a pipeline: what rank 0 waited for messages of other stages; NaN: not timed.
+  std::optional<double> bubble_share;
 };
 
 /// Column names, aligned with step_line's. Neither ends in a newline.
-std::string step_header(bool offload = false);
+struct ExtraColumns {
+  bool offload = false, pipeline = false;
+};
+std::string step_header(ExtraColumns extra = {});
 std::string step_line(const StepLine& line);
 
 }  // namespace ztrain::telemetry

@@ -121,6 +121,7 @@ telemetry::StepRecord step_record(const job::Worker& worker, const engine::Timin
     r.seconds.exposed_drives = timings.exposed_drives;
   }
   if (timings.by_communication) r.seconds.exposed_communication = timings.exposed_communication;
+  if (facts.pipeline && timings.by_communication) r.seconds.exposed_messages = timings.exposed_messages;
   r.seconds.save = clock.save;
   r.seconds.total = clock.total;
   for (const auto& [axes, bytes] : sent) r.bytes_sent.emplace_back(to_string(axes), bytes);
@@ -144,6 +145,9 @@ telemetry::StepLine step_line(const telemetry::StepRecord& r, const RunFacts& fa
   line.exposed_share =
       r.seconds.exposed_communication.value_or(std::numeric_limits<double>::quiet_NaN()) / r.seconds.total;
   line.seconds_left = seconds_left;
+  if (facts.pipeline)
+    line.bubble_share =
+        r.seconds.exposed_messages.value_or(std::numeric_limits<double>::quiet_NaN()) / r.seconds.total;
   if (facts.offload) {
     const auto share = [&](const std::optional<double>& seconds) {
       return seconds.value_or(0) / r.seconds.total;

@@ -21,7 +21,8 @@ struct RunFacts {
   double peak_flops = 0;     ///< per rank; 0: unknown
   double machine_bytes = 0;  ///< memory of the node or GPU, for the percentage; 0: unknown
   int ranks = 1;
-  bool offload = false;  ///< something is kept in another tier than the device's
+  bool pipeline = false;  ///< there are several stages
+  bool offload = false;   ///< something is kept in another tier than the device's
 };
 
 /// Clock readings of one step, in seconds.

@@ -28,6 +28,7 @@
 #include "train/output_folder.hpp"
 #include "train/run_files.hpp"
 #include "train/starting_weights.hpp"
+#include "train/timeline.hpp"
 
 namespace ztrain::train {
 namespace {
@@ -97,6 +98,7 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
   progress_.run_steps = facts_.steps;
   for (const program::Tier tier : {program::Tier::host, program::Tier::nvme})
     facts_.offload |= worker_.memory().persistent_bytes(tier) + worker_.memory().transient_bytes(tier) > 0;
+  facts_.pipeline = deck_.mesh.pipeline > 1;
   facts_.peak_flops = job::peak_of(deck_, worker_.device().name()).flops_per_second;
   if (job::has_memory_of_its_own(worker_.device()))
     facts_.machine_bytes = static_cast<double>(worker_.device().memory().limits().total);
@@ -170,7 +172,8 @@ Ending Trainer::run() {
   const telemetry::Watchdog::Detail detail(watchdog_, [this] { return worker_.where(); });
   const runtime::Signals::Caught caught(session_.signals(),
                                         [this](const runtime::Signals::Kind& signal) { notice(signal); });
-  if (progress_.step < facts_.steps) console_.print(telemetry::step_header(facts_.offload) + "\n");
+  if (progress_.step < facts_.steps)
+    console_.print(telemetry::step_header({facts_.offload, facts_.pipeline}) + "\n");
   take_steps();
   print_last_line();
   if (const std::string failure = agreed(failure_); !failure.empty()) end_failed(failure);
@@ -262,7 +265,10 @@ void Trainer::step() {
   const double start = now();
   set_scalars();
   worker_.train().clear_timings();
-  worker_.step();
+  if (progress_.step + 1 == deck_.metrics.timeline_step)
+    step_with_timeline(session_, worker_, deck_);
+  else
+    worker_.step();
   clock.total = clock.data + now() - start;
   worker_.held().look();
   clock.save = std::exchange(save_seconds_, 0.0);

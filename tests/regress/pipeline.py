@@ -1,5 +1,6 @@
 """mesh.pipeline from the command line: the losses of other meshes, checkpoints that go from any mesh to any, refusals."""
 
+import json
 import unittest
 
 import ztrain_run as zt
@@ -36,6 +37,22 @@ class Pipeline(zt.Case):
         keys = {"sharding.strategy": "FULL_SHARD", "recompute.mode": "full", "pipeline.schedule": "zb-v"}
         self.agrees("both", 4, mesh(2, 2, **keys))
         self.agrees("layers", 2, mesh(2, **{"pipeline.layers": [1, 4]}))
+
+    def test_a_step_is_drawn_as_it_was_planned_and_done(self):
+        output = self.train(2, "drawn", mesh(2, **{"metrics.timeline_step": 2}))
+        self.assertIn("bubble", self.last.out)
+        told = json.loads((output / "timeline.json").read_text())
+        words = zt.words_of({"run.output": self.folder / "planned", **mesh(2)})
+        planned = json.loads(zt.run(0, ["plan", self.deck, "--ranks", 2, "--json", *words]).out)["time"]["pipeline"]
+        self.assertGreater(planned["bubble"], 0)
+        for ranks in (told["ranks"], planned["ranks"]):
+            self.assertEqual([r["rank"] for r in ranks], [0, 1])
+            for rank in ranks:
+                done = {(w["does"], w["micro_batch"]) for w in rank["work"]}
+                self.assertEqual(done, {(does, m) for does in ("forward", "backward") for m in range(6)})
+                self.assertTrue(all(a["end"] <= b["begin"] for a, b in zip(rank["work"], rank["work"][1:])))
+            first = [rank["work"][0]["end"] for rank in ranks]
+            self.assertLess(first[0], ranks[1]["work"][-1]["begin"])
 
     def test_schedules_give_the_same_bits(self):
         expected = zt.losses(self.train(2, "1f1b", mesh(2)))

@@ -40,6 +40,10 @@ std::vector<Field> operation() {
             count(1), "Length of an evaluation, for each validation set."}),
       free({"metrics.interval", &at<&Deck::metrics, &Metrics::interval>, "1", "steps", count(1),
             "Steps between printed lines."}),
+      free(
+          {"metrics.timeline_step", &at<&Deck::metrics, &Metrics::timeline_step>, "0", "step", count(0),
+           "Of this step timeline.json in run.output says what each stage of the pipeline computed and when, "
+           "which tools/plot_schedule.py draws. On CPU ranks. 0: of none."}),
       free({"watchdog.timeout", &at<&Deck::watchdog, &Watchdog::timeout>, "600", "seconds", between(0, 1e9),
             "Time without progress (a finished step, something read or written), from the start of the "
             "program on, after which a rank reports where it stands and aborts the job. Before a deck is "

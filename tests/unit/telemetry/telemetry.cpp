@@ -227,9 +227,9 @@ TEST(Console, LineAndHeaderAlign) {
   line.drives_share = 0.0625;
   const std::string offload = step_line(line);
   EXPECT_TRUE(offload.starts_with(text));
-  EXPECT_EQ(offload.size(), step_header(true).size());
-  EXPECT_EQ(step_header(true).find("tier-copies") + 11, offload.find("25.0%") + 5);
-  EXPECT_EQ(step_header(true).find("nvme-wait") + 9, offload.find("6.2%") + 4);
+  EXPECT_EQ(offload.size(), step_header({.offload = true}).size());
+  EXPECT_EQ(step_header({.offload = true}).find("tier-copies") + 11, offload.find("25.0%") + 5);
+  EXPECT_EQ(step_header({.offload = true}).find("nvme-wait") + 9, offload.find("6.2%") + 4);
 }
 
 TEST(Console, UnknownFiguresAreDashes) {

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Draws what the stages of a pipeline do when, as planned and as a run measured it.
+
+    ztrain plan DECK --ranks N --json > plan.json
+    tools/plot_schedule.py plan.json [RUN_FOLDER/timeline.json ...] [-o PICTURE.png]
+
+A run writes timeline.json of the step that metrics.timeline_step names. Each file is a panel: a line for each rank of
+the pipeline, forwards in blue, backwards (with what they recompute) in green, with the number of the micro-batch where
+there is room. Needs matplotlib.
+"""
+import argparse
+import json
+import pathlib
+import sys
+
+from packages import lacks
+
+COLOURS = {"forward": "#4c78a8", "backward": "#59a14f", "recompute": "#a0cbe8"}
+
+
+def timeline_of(path):
+    """The ranks of a plan's or a run's file: [(name, [(does, micro-batch, begin, end)])]."""
+    try:
+        data = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        sys.exit(f"plot_schedule.py: {path}: {error}")
+    data = data.get("time", {}).get("pipeline") if "time" in data else data
+    if not data or "ranks" not in data:
+        sys.exit(f"plot_schedule.py: {path}: no timeline: the plan's mesh.pipeline is 1, or this is another file")
+    ranks = [
+        (f"rank {r['rank']}", [(w["does"], w["micro_batch"], w["begin"], w["end"]) for w in r["work"]])
+        for r in data["ranks"]
+    ]
+    return data["schedule"], ranks
+
+
+def idle_share(ranks):
+    """Of the time from the first begin to the last end, what ranks do not work, on average."""
+    first = min(begin for _, work in ranks for _, _, begin, _ in work)
+    last = max(end for _, work in ranks for _, _, _, end in work)
+    busy = sum(end - begin for _, work in ranks for _, _, begin, end in work)
+    return 1 - busy / (len(ranks) * (last - first))
+
+
+def draw(axes, title, ranks):
+    last = max(end for _, work in ranks for _, _, _, end in work)
+    unit, name = (1e3, "ms") if last < 1 else (1, "s")
+    for row, (_, work) in enumerate(ranks):
+        for does, micro, begin, end in work:
+            axes.barh(row, (end - begin) * unit, left=begin * unit, height=0.85, color=COLOURS[does], edgecolor="white", linewidth=0.4)
+            if end - begin > 0.012 * last:
+                axes.text((begin + end) / 2 * unit, row, str(micro), ha="center", va="center", fontsize=7, color="white")
+    axes.set_yticks(range(len(ranks)), [name for name, _ in ranks])
+    axes.invert_yaxis()
+    axes.set_xlim(0, last * unit)
+    axes.set_xlabel(f"{name} from the start of the step")
+    axes.set_title(title, fontsize=10)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", help="of ztrain plan --json, or timeline.json of a run")
+    parser.add_argument("-o", "--output", default="schedule.png")
+    options = parser.parse_args()
+    try:
+        import matplotlib
+    except ModuleNotFoundError as missing:
+        sys.exit(f"plot_schedule.py: {lacks(missing.name)}")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    panels = [(path, *timeline_of(path)) for path in options.files]
+    rows = sum(len(ranks) for _, _, ranks in panels)
+    figure, all_axes = pyplot.subplots(
+        len(panels), 1, figsize=(12, 1.1 * len(panels) + 0.34 * rows), squeeze=False, constrained_layout=True,
+        height_ratios=[len(ranks) + 1 for _, _, ranks in panels],
+    )
+    for axes, (path, schedule, ranks) in zip(all_axes[:, 0], panels):
+        share = idle_share(ranks)
+        draw(axes, f"{schedule}: ranks idle {100 * share:.1f}% ({path})", ranks)
+        print(f"{path}: {schedule}, {len(ranks)} ranks, idle {100 * share:.1f}%")
+    figure.savefig(options.output, dpi=130)
+    print(options.output)
+
+
+if __name__ == "__main__":
+    main()
