@@ -155,10 +155,7 @@ class Clock {
     } else {
       seconds = duration_of(program_, op, machine_);
     }
-    if (op.stream == Stream::compute && messages_ != nullptr)
-      expose_chain(free, start, cause);
-    else if (op.stream == Stream::compute)
-      expose(start - free, cause);
+    if (op.stream == Stream::compute) expose_wait(free, start, cause);
     if (messages_ != nullptr && is_compute(op.action.kind) && seconds > 0) draw(op, start, start + seconds);
     end_[at(id)] = start + seconds;
     cause_[at(id)] = cause;
@@ -218,7 +215,8 @@ class Clock {
 
   /// Between stages what is waited for may itself have waited for a message: each part of the time goes to
   /// what was under way in it.
-  void expose_chain(double from, double to, OpId waited_for) {
+  void expose_wait(double from, double to, OpId waited_for) {
+    if (messages_ == nullptr) return expose(to - from, waited_for);
     for (OpId op = waited_for; op >= 0 && to > from; op = cause_[at(op)]) {
       const double began = std::max(from, cause_[at(op)] < 0 ? 0 : end_[at(cause_[at(op)])]);
       expose(to - began, op);
