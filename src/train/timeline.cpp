@@ -29,7 +29,7 @@ json work_of(const job::Worker& worker, const std::vector<engine::Work>& work, d
 bool is_first(const job::Worker& worker) {
   const program::Program& train = worker.job().train();
   const Coordinate at(train.mesh, train.rank);
-  return at.index_in(sequence_axes | Axis::context | Axis::tensor) == 0;
+  return at.rank() % (train.mesh.ranks() / train.mesh[Axis::pipeline]) == 0;  // the outermost axis
 }
 
 }  // namespace

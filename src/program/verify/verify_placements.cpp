@@ -25,8 +25,9 @@ namespace {
 class Checker {
  public:
   explicit Checker(const Program& program) : program_(program), plain_(program.tensors.size(), filled('.')) {
-    for (const Axis axis : {Axis::replicate, Axis::shard, Axis::context, Axis::tensor})
-      if (program.mesh[axis] > 1) axes_.push_back(axis);
+    for (int a = 0; a < axis_count; ++a)
+      if (const auto axis = static_cast<Axis>(a); axis != Axis::pipeline && program.mesh[axis] > 1)
+        axes_.push_back(axis);
     for (std::size_t t = 0; t < program.tensors.size(); ++t) {
       const Tensor& tensor = program.tensors[t];
       if (tensor.base != no_tensor) continue;
