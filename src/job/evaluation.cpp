@@ -63,7 +63,7 @@ data::MicroBatch batch_of(const InputAddresses& a) {
 
 data::BatchPart part_of_batches(Worker& worker, std::int64_t tokens) {
   const Coordinate& at = worker.mesh().coordinate();
-  return {tokens, worker.job().train().token_order, at[Axis::context]};
+  return {tokens, worker.job().train().token_order, at.index_in(context_axes)};
 }
 
 Losses evaluate(Worker& worker, const config::Deck& deck, const std::vector<data::RowSet>& sets,

@@ -11,7 +11,7 @@
 
 namespace ztrain {
 
-enum class Axis : std::uint8_t { pipeline, replicate, shard, context, tensor };
+enum class Axis : std::uint8_t { pipeline, replicate, shard, ring, context, tensor };
 
 /// What the ranks of an axis divide among them. Which inputs are split, where state is cut and over what
 /// gradients are summed follows from this.
@@ -26,6 +26,7 @@ inline constexpr AxisRow axis_table[] = {
     {.name = "pipeline"},
     {.name = "replicate", .deals_sequences = true},
     {.name = "shard", .deals_sequences = true, .cuts_state = true},
+    {.name = "ring", .cuts_tokens = true, .cuts_state = true},
     {.name = "context", .cuts_tokens = true, .cuts_state = true},
     {.name = "tensor"},
 };
@@ -75,8 +76,10 @@ constexpr AxisSet axes_that(bool AxisRow::*does) {
 }
 /// The axes over which whole sequences are dealt: what belongs together there is on one rank.
 inline constexpr AxisSet sequence_axes = axes_that(&AxisRow::deals_sequences);
+/// The axes over which the tokens of a micro-batch are split.
+inline constexpr AxisSet context_axes = axes_that(&AxisRow::cuts_tokens);
 /// The axes over which the tokens of a step are split.
-inline constexpr AxisSet token_axes = sequence_axes | axes_that(&AxisRow::cuts_tokens);
+inline constexpr AxisSet token_axes = sequence_axes | context_axes;
 /// The axes over which shards are cut.
 inline constexpr AxisSet state_axes = axes_that(&AxisRow::cuts_state);
 
@@ -105,7 +108,7 @@ struct MeshShape {
   int size(AxisSet axes) const;
   /// Of `axis` alone: its degree, its inner factor, or 1.
   int factor(AxisSet axes, Axis axis) const;
-  /// "1 x 1 x 4 x 1 x 1 (pipeline x replicate x shard x context x tensor)"
+  /// "1 x 1 x 4 x 1 x 1 x 1 (pipeline x replicate x shard x ring x context x tensor)"
   std::string describe() const;
   bool operator==(const MeshShape&) const = default;
 };

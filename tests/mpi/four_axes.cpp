@@ -25,6 +25,7 @@ struct Row {
   int recompute = 0;
   bool overlap = false;
   void (*set)(TinyModel&) = [](TinyModel&) {};
+  int ring = 1;
 };
 
 /// Heads that context x tensor = 4 divides.
@@ -43,6 +44,11 @@ void with_biases(TinyModel& m) {
   m.dims.tie_word_embeddings = true;
 }
 
+void adapters_by_heads(TinyModel& m) {
+  by_heads(m);
+  with_adapters(m);
+}
+
 constexpr Row rows[] = {
     {2, 2, 2, 2, "HYBRID_SHARD", gather, 1, true},
     {2, 2, 2, 2, "zero2", ring, 0, false, packed},
@@ -51,6 +57,10 @@ constexpr Row rows[] = {
     {1, 4, 2, 2, "FULL_SHARD", gather, 0, true, with_biases},
     {1, 1, 4, 4, "FULL_SHARD", ring, 0, true},
     {4, 1, 2, 2, "NO_SHARD", heads, 1, false, by_heads},
+    {1, 2, 2, 2, "FULL_SHARD", heads, 0, true, by_heads, 2},
+    {2, 1, 2, 1, "zero2", heads, 1, false, packed, 4},
+    {2, 2, 2, 1, "HYBRID_SHARD", heads, 0, false, with_biases, 2},
+    {1, 2, 2, 2, "zero1", heads, 0, false, adapters_by_heads, 2},
 };
 
 class FourAxes : public testing::TestWithParam<Row> {
@@ -70,7 +80,7 @@ TEST_P(FourAxes, GiveTheGradientsOfTheWholeModel) {
   const StepResult whole = test::step_result(session(), m, test::spec_for(m, data, "FULL_SHARD", f64));
   MeshShape mesh;
   mesh[Axis::replicate] = row.replicate, mesh[Axis::shard] = row.shard;
-  mesh[Axis::context] = row.context, mesh[Axis::tensor] = row.tensor;
+  mesh[Axis::ring] = row.ring, mesh[Axis::context] = row.context, mesh[Axis::tensor] = row.tensor;
   m.token_order = program::token_order(mesh, row.method);
   program::JobSpec spec = test::spec_for(m, mesh, row.strategy, f64);
   spec.tensor = model::decoder_tensor_plan(m.dims, row.tensor);

@@ -29,7 +29,7 @@ inline void add_own_gradients(const job::Worker& worker, StepResult& result) {
   const program::Job& job = worker.job();
   const Layout& layout = job.layout;
   const Coordinate at(job.train().mesh, job.train().rank);
-  const int shard = at.index_in(Axis::shard | Axis::context);
+  const int shard = at.index_in(state_axes);
   for (const FlatUnit& unit : layout.units()) {
     const program::UnitState& state = job.tensors.units[static_cast<std::size_t>(unit.unit)];
     const std::int64_t begin = shard * unit.shard_elements;

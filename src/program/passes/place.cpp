@@ -69,7 +69,7 @@ class Placer {
         used_as_(graph.parameters.size()) {
     for (const Node& node : graph.nodes) {
       ways_.push_back(placings_of(node, axes));
-      if (node.op == Attention::op && tokens == Tokens::cut_by_heads)
+      if ((node.op == Attention::op || node.op == RingAttention::op) && tokens == Tokens::cut_by_heads)
         std::erase_if(ways_.back(), [](const Placing& way) { return way.inputs[Attention::q] != split(1); });
       // Tokens are exchanged before they become codes, whose gradient would have to be exchanged by itself.
       if (op_type(node.op).straight_through && tokens == Tokens::cut_by_heads)
@@ -307,12 +307,12 @@ class Placer {
 };
 
 /// Keys and values stay where they are made, and go round the ranks that share a sequence.
-void attend_in_ring(Graph& graph) {
+void attend_in_ring(Graph& graph, Axis axis) {
   for (Node& node : graph.nodes) {
     if (node.op != Attention::op) continue;
     RingAttention ring;
     static_cast<Attention&>(ring) = record_of<Attention>(node.attributes);
-    ring.axes = AxisSet(Axis::context).bits();
+    ring.axes = AxisSet(axis).bits();
     node.op = RingAttention::op;
     node.attributes = attributes_of(ring);
   }
@@ -325,15 +325,19 @@ bool cuts_layers(const Coordinate& at, const model::TensorPlan& plan) {
 }  // namespace
 
 TokenOrder token_order(const MeshShape& mesh, model::ContextMethod context) {
-  const int ranks = mesh[Axis::context];
-  return {ranks, context == model::ContextMethod::ring ? ranks : 1};
+  const int ranks = mesh.size(context_axes);
+  return {ranks, context == model::ContextMethod::ring ? ranks : mesh[Axis::ring]};
 }
 
 Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan,
              model::ContextMethod context) {
   const auto at_index = [](ValueId v) { return static_cast<std::size_t>(v); };
   const bool cut = at.mesh()[Axis::context] > 1;
-  const AxisSet dealt = cut ? sequence_axes : sequence_axes | Axis::context;
+  const bool around = at.mesh()[Axis::ring] > 1;
+  ASSERT(!around || context == model::ContextMethod::heads, "only ulysses has a ring around it");
+  AxisSet dealt = sequence_axes;
+  for (const Axis axis : {Axis::ring, Axis::context})
+    if (at.mesh()[axis] == 1) dealt = dealt | axis;
   Placed placed;
   placed.summed_over.resize(graph.parameters.size());
   const auto run = [&](Placer placer, AxisSet axes) {
@@ -352,7 +356,11 @@ Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan&
       if (is_split[v]) placed.split_over[v] = placed.split_over[v] | axes;
   };
   run(Placer(graph, sequence_axes, at, Tokens::dealt), dealt);
-  if (cut && context == model::ContextMethod::ring) attend_in_ring(graph);
+  if (around) {
+    attend_in_ring(graph, Axis::ring);
+    run(Placer(graph, Axis::ring, at, Tokens::cut), Axis::ring);
+  }
+  if (cut && context == model::ContextMethod::ring) attend_in_ring(graph, Axis::context);
   const Tokens tokens = context == model::ContextMethod::heads ? Tokens::cut_by_heads : Tokens::cut;
   if (cut) run(Placer(graph, Axis::context, at, tokens), Axis::context);
   if (cuts_layers(at, plan)) run(Placer(graph, Axis::tensor, at, Tokens::shared, &plan), Axis::tensor);

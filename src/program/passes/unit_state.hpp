@@ -54,7 +54,7 @@ struct Cut {
 
   static AxisSet shard_axes() { return state_axes; }
   /// Groups of neighbours within the shard group.
-  static AxisSet inner_axes() { return AxisSet::inner(Axis::shard) | Axis::context; }
+  static AxisSet inner_axes() { return AxisSet::inner(Axis::shard) | context_axes; }
   int shards() const { return at.mesh().size(shard_axes()); }
   int shard_index() const { return at.index_in(shard_axes()); }
   /// Whether what is computed with of a unit is in shards between steps.

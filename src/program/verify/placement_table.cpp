@@ -97,7 +97,8 @@ std::string_view outputs_among(std::string_view ways, std::string_view inputs) {
   return "";
 }
 
-/// Of tokens of a part of a micro-batch, which may be cut again over the tensor axis. index: over context.
+/// Of tokens of a part of a micro-batch, which may be cut again over the tensor axis. index: over the axes of
+/// tokens.
 std::string fault_of_mask(const Program& program, const Op& op, int index) {
   const auto mask = record_of<Dropout>(op.attributes);
   const Tensor& x = program.tensor(op.inputs[Dropout::x]);
@@ -212,9 +213,9 @@ std::string part_fault(const Program& program, const Op& op, Axis axis, std::str
     return fmt::format("'{}' is {} columns, of part {} of {}, and is masked as those from {} on of {}",
                        x.name, own, index, ranks, mask.first_column, mask.columns);
   }
-  if (op.type == Dropout::op && inputs.starts_with('0') && axis == Axis::context)
-    return fault_of_mask(program, op, index);
-  if (is_attention(op) && axis == Axis::context && program.token_order.groups() > 1)
+  if (op.type == Dropout::op && inputs.starts_with('0') && context_axes.contains(axis))
+    return fault_of_mask(program, op, Coordinate(program.mesh, program.rank).index_in(context_axes));
+  if (is_attention(op) && context_axes.contains(axis) && program.token_order.groups() > 1)
     return fmt::format("tokens are attended to as they are, and ranks have them in {} groups",
                        program.token_order.groups());
   if (!is_attention(op) || !inputs.starts_with("0E")) return "";

@@ -16,7 +16,7 @@ namespace {
 
 MeshShape shape(int pipeline, int replicate, int shard, int context, int tensor) {
   MeshShape s;
-  s.degree = {pipeline, replicate, shard, context, tensor};
+  s.degree = {pipeline, replicate, shard, 1, context, tensor};
   return s;
 }
 
@@ -51,10 +51,10 @@ TEST(MeshArithmetic, CoordinatesAreRowMajor) {
 /// What else follows from the table is derived; a new axis is a row of it.
 TEST(MeshArithmetic, TheTableSaysWhatAxesDivide) {
   EXPECT_EQ(to_string(sequence_axes), "replicate*shard");
-  EXPECT_EQ(to_string(token_axes), "replicate*shard*context");
-  EXPECT_EQ(to_string(state_axes), "shard*context");
+  EXPECT_EQ(to_string(token_axes), "replicate*shard*ring*context");
+  EXPECT_EQ(to_string(state_axes), "shard*ring*context");
   EXPECT_EQ(shape(1, 2, 3, 4, 5).describe(),
-            "1 x 2 x 3 x 4 x 5 (pipeline x replicate x shard x context x tensor)");
+            "1 x 2 x 3 x 1 x 4 x 5 (pipeline x replicate x shard x ring x context x tensor)");
 }
 
 TEST(MeshArithmetic, AnyAxisMayBeCutIntoNeighbours) {
@@ -107,7 +107,7 @@ TEST(MeshArithmetic, GroupsPartitionTheRanks) {
 TEST(MeshArithmetic, Names) {
   EXPECT_EQ(to_string(Axis::shard | Axis::context), "shard*context");
   EXPECT_EQ(to_string(AxisSet()), "none");
-  EXPECT_EQ(to_string(AxisSet::all()), "pipeline*replicate*shard*context*tensor");
+  EXPECT_EQ(to_string(AxisSet::all()), "pipeline*replicate*shard*ring*context*tensor");
 }
 
 TEST(CommCost, AllReduceSlicesCoverTheCount) {
