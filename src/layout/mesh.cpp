@@ -38,9 +38,15 @@ int MeshShape::factor(AxisSet axes, Axis axis) const {
 }
 
 std::string MeshShape::describe() const {
-  std::string names;
-  for (const AxisRow& row : axis_table) names += fmt::format("{}{}", names.empty() ? "" : " x ", row.name);
-  return fmt::format("{} ({})", fmt::join(degree, " x "), names);
+  std::vector<int> degrees;
+  std::vector<std::string_view> names;
+  for (int i = 0; i < axis_count; ++i) {
+    const AxisRow& row = axis_table[i];
+    if (row.follows && (*this)[axis_at(i)] == 1) continue;
+    degrees.push_back((*this)[axis_at(i)]);
+    names.push_back(row.name);
+  }
+  return fmt::format("{} ({})", fmt::join(degrees, " x "), fmt::join(names, " x "));
 }
 
 Coordinate::Coordinate(const MeshShape& mesh, int rank) : mesh_(mesh), rank_(rank) {

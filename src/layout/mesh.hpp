@@ -20,13 +20,14 @@ struct AxisRow {
   bool deals_sequences = false;  ///< each rank has other sequences
   bool cuts_tokens = false;      ///< each has its part of the tokens of a sequence
   bool cuts_state = false;       ///< each keeps its shard of what is sharded
+  bool follows = false;          ///< from other settings: people see it only where it is more than 1
 };
 /// In the order of Axis: outermost first. One that divides none of these divides the model.
 inline constexpr AxisRow axis_table[] = {
     {.name = "pipeline"},
     {.name = "replicate", .deals_sequences = true},
     {.name = "shard", .deals_sequences = true, .cuts_state = true},
-    {.name = "ring", .cuts_tokens = true, .cuts_state = true},
+    {.name = "ring", .cuts_tokens = true, .cuts_state = true, .follows = true},
     {.name = "context", .cuts_tokens = true, .cuts_state = true},
     {.name = "tensor"},
 };
@@ -108,7 +109,7 @@ struct MeshShape {
   int size(AxisSet axes) const;
   /// Of `axis` alone: its degree, its inner factor, or 1.
   int factor(AxisSet axes, Axis axis) const;
-  /// "1 x 1 x 4 x 1 x 1 x 1 (pipeline x replicate x shard x ring x context x tensor)"
+  /// "1 x 1 x 4 x 1 x 1 (pipeline x replicate x shard x context x tensor)"
   std::string describe() const;
   bool operator==(const MeshShape&) const = default;
 };

@@ -345,7 +345,7 @@ std::string search_section(const Search& s, const Plan& p) {
   for (const Setting& x : s.best)
     table.row({value_in(x.overrides, "sharding.strategy"),
                fmt::format("{} x {} x {} x {}", x.cost.mesh[Axis::replicate], x.cost.mesh[Axis::shard],
-                           x.cost.mesh[Axis::context], x.cost.mesh[Axis::tensor]),
+                           x.cost.mesh.size(context_axes), x.cost.mesh[Axis::tensor]),
                value_in(x.overrides, "batch.micro"), value_in(x.overrides, "recompute.mode"),
                size(verdict_of(x.cost).device_needed), fmt::format("{:.0f}", x.cost.tokens_per_second()),
                percent(x.cost.mfu()), percent(x.cost.step.exposed / x.cost.step.seconds),

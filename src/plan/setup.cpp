@@ -91,11 +91,36 @@ model::ContextMethod context_method(const config::Deck& deck) {
   return deck.context.method == "ulysses" ? heads : deck.context.method == "ring" ? ring : gather;
 }
 
+/// Among how many ranks heads can be exchanged: the most that divide mesh.context, so that each has equally
+/// many of them and of those of keys.
+std::int64_t ranks_by_heads(const config::Deck& deck) {
+  const config::Model& m = deck.model;
+  std::int64_t ranks = std::max<std::int64_t>(1, deck.mesh.context);
+  const auto divides = [&](std::int64_t heads) { return heads % (ranks * deck.mesh.tensor) == 0; };
+  while (ranks > 1 && (deck.mesh.context % ranks != 0 || !divides(m.num_attention_heads) ||
+                       !divides(m.num_key_value_heads)))
+    --ranks;
+  return ranks;
+}
+
+/// mesh.context, as the axes that it is in Programs: where it is more than the ranks that heads can be
+/// exchanged among, these stand in a ring, round which keys and values go.
+void set_context(const config::Deck& deck, MeshShape& shape) {
+  const bool by_heads = context_method(deck) == model::ContextMethod::heads;
+  const std::int64_t ranks = by_heads ? ranks_by_heads(deck) : deck.mesh.context;
+  shape[Axis::context] = static_cast<int>(ranks);
+  shape[Axis::ring] = static_cast<int>(by_heads ? deck.mesh.context / ranks : 1);
+}
+
+TokenOrder order_of(const config::Deck& deck) {
+  MeshShape mesh;
+  if (deck.mesh.context > 1) set_context(deck, mesh);
+  return program::token_order(mesh, context_method(deck));
+}
+
 /// Of a micro-batch, with padding where mesh.context does not divide them.
 std::int64_t tokens_of(const config::Deck& deck) {
-  MeshShape mesh;
-  mesh[Axis::context] = std::max(1, static_cast<int>(deck.mesh.context));
-  return program::token_order(mesh, context_method(deck)).padded(deck.batch.micro * deck.data.sequence);
+  return order_of(deck).padded(deck.batch.micro * deck.data.sequence);
 }
 
 /// Of a micro-batch, 0 where there is no limit. What is left of a sequence of packed documents is one more,
@@ -112,13 +137,12 @@ void require_context_support(const config::Deck& deck) {
   const std::string at =
       fmt::format("{}: mesh.context = {}", config::source_of(deck, "mesh.context"), deck.mesh.context);
   const config::Model& m = deck.model;
-  const std::int64_t shares = deck.mesh.context * deck.mesh.tensor;
-  REQUIRE(
-      deck.context.method != "ulysses" ||
-          (m.num_attention_heads % shares == 0 && m.num_key_value_heads % shares == 0),
-      "{}: context.method = \"ulysses\" needs heads of attention ({}) and of keys ({}) that mesh.context x "
-      "mesh.tensor ({}) divides; set it to \"ring\" or \"gather\"",
-      config::source_of(deck, "context.method"), m.num_attention_heads, m.num_key_value_heads, shares);
+  REQUIRE(deck.context.method != "ulysses" || ranks_by_heads(deck) > 1,
+          "{}: context.method = \"ulysses\" needs a divisor of mesh.context ({}), 2 or more, that times "
+          "mesh.tensor ({}) divides the heads of attention ({}) and of keys ({}); set it to \"ring\" or "
+          "\"gather\"",
+          config::source_of(deck, "context.method"), deck.mesh.context, deck.mesh.tensor,
+          m.num_attention_heads, m.num_key_value_heads);
   const std::int64_t tokens = deck.batch.micro * deck.data.sequence;
   REQUIRE(deck.precision.fp8 == "none" || tokens % (deck.mesh.context * model::fp8_multiple) == 0,
           "{} cuts the {} tokens of a micro-batch (batch.micro {} x data.sequence {}) into parts that are no "
@@ -128,7 +152,7 @@ void require_context_support(const config::Deck& deck) {
           "{} does not divide the {} tokens of a micro-batch (batch.micro {} x data.sequence {}){}, which "
           "lora.dropout = {} needs: change one of these, or set lora.dropout = 0",
           at, tokens, deck.batch.micro, deck.data.sequence,
-          deck.context.method == "ring" ? " into two parts for each rank" : "", deck.lora.dropout);
+          order_of(deck).groups() > 1 ? " into two parts for each rank of the ring" : "", deck.lora.dropout);
 }
 
 /// Whether products of codes can be cut into so many parts: into equal ones, so that ranks agree where a
@@ -240,7 +264,7 @@ MeshShape mesh_shape(const config::Deck& deck) {
   shape[Axis::pipeline] = static_cast<int>(deck.mesh.pipeline);
   shape[Axis::replicate] = static_cast<int>(deck.mesh.replicate);
   shape[Axis::shard] = static_cast<int>(deck.mesh.shard);
-  shape[Axis::context] = static_cast<int>(deck.mesh.context);
+  set_context(deck, shape);
   shape[Axis::tensor] = static_cast<int>(deck.mesh.tensor);
   shape.inner_of(Axis::shard) = std::max(1, static_cast<int>(config::reshard_group(deck)));
   return shape;

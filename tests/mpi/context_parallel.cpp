@@ -97,8 +97,13 @@ std::vector<Way> ways(const config::Model& dims, int ranks) {
       if (dims.num_attention_heads % (context * tensor) != 0 ||
           dims.num_key_value_heads % (context * tensor) != 0)
         continue;
-      const MeshShape mesh = mesh_of(Axis::shard, ranks / context / tensor, context, tensor);
-      all.push_back({mesh, "FULL_SHARD", tensor == 1, model::ContextMethod::heads});
+      const int left = ranks / context / tensor;
+      all.push_back({mesh_of(Axis::shard, left, context, tensor), "FULL_SHARD", tensor == 1,
+                     model::ContextMethod::heads});
+      if (left == 1) continue;
+      MeshShape around = mesh_of(Axis::shard, 1, context, tensor);
+      around[Axis::ring] = left;
+      all.push_back({around, "zero2", 0, model::ContextMethod::heads});
     }
   }
   return all;
@@ -120,7 +125,7 @@ TEST_P(ContextParallel, GivesTheGradientsOfTheWholeModel) {
     if (tensor > 1) spec.tensor = model::decoder_tensor_plan(m.dims, tensor);
     // Parts of a part need not be equal where norms are whole.
     spec.tensor.sequence_parallel =
-        m.token_order.padded(m.micro * m.sequence) / way.mesh[Axis::context] % tensor == 0;
+        m.token_order.padded(m.micro * m.sequence) / way.mesh.size(context_axes) % tensor == 0;
     spec.recompute.every = way.recompute;
     spec.context = way.method;
     test::expect_same(whole, test::step_result(session(), m, spec));

@@ -16,8 +16,6 @@ using test::session;
 using test::StepResult;
 using test::TinyModel;
 
-constexpr int ranks = 16;
-
 struct Row {
   int replicate, shard, context, tensor;
   const char* strategy;
@@ -34,6 +32,10 @@ void by_heads(TinyModel& m) {
 }
 void packed(TinyModel& m) {
   m.document_ends = {1, 2, 5, 12};
+}
+void in_window(TinyModel& m) {
+  packed(m);
+  m.dims.sliding_window = 3, m.dims.full_attention_layers = 1;
 }
 void with_adapters(TinyModel& m) {
   m.lora = {3, 6, 0, {"q_proj", "o_proj", "down_proj"}};
@@ -61,6 +63,9 @@ constexpr Row rows[] = {
     {2, 1, 2, 1, "zero2", heads, 1, false, packed, 4},
     {2, 2, 2, 1, "HYBRID_SHARD", heads, 0, false, with_biases, 2},
     {1, 2, 2, 2, "zero1", heads, 0, false, adapters_by_heads, 2},
+    {1, 2, 2, 1, "FULL_SHARD", heads, 1, false, in_window, 2},
+    {1, 1, 2, 2, "zero2", heads, 0, true, by_heads, 2},
+    {1, 1, 2, 1, "zero1", heads, 0, false, packed, 4},
 };
 
 class FourAxes : public testing::TestWithParam<Row> {
@@ -69,8 +74,12 @@ class FourAxes : public testing::TestWithParam<Row> {
 };
 
 TEST_P(FourAxes, GiveTheGradientsOfTheWholeModel) {
-  if (session().size() != ranks) GTEST_SKIP() << "for " << ranks << " ranks";
   const Row& row = GetParam();
+  MeshShape mesh;
+  mesh[Axis::replicate] = row.replicate, mesh[Axis::shard] = row.shard;
+  mesh[Axis::ring] = row.ring, mesh[Axis::context] = row.context, mesh[Axis::tensor] = row.tensor;
+  const int ranks = mesh.ranks();
+  if (session().size() != ranks) GTEST_SKIP() << "for " << ranks << " ranks";
   TinyModel m;
   m.global = ranks;
   row.set(m);
@@ -78,9 +87,6 @@ TEST_P(FourAxes, GiveTheGradientsOfTheWholeModel) {
   MeshShape data;
   data[Axis::shard] = ranks;
   const StepResult whole = test::step_result(session(), m, test::spec_for(m, data, "FULL_SHARD", f64));
-  MeshShape mesh;
-  mesh[Axis::replicate] = row.replicate, mesh[Axis::shard] = row.shard;
-  mesh[Axis::ring] = row.ring, mesh[Axis::context] = row.context, mesh[Axis::tensor] = row.tensor;
   m.token_order = program::token_order(mesh, row.method);
   program::JobSpec spec = test::spec_for(m, mesh, row.strategy, f64);
   spec.tensor = model::decoder_tensor_plan(m.dims, row.tensor);

@@ -51,6 +51,10 @@ class ContextParallel(zt.Case):
         self.agrees("rows", 2, mesh(1, 2, **{"batch.micro": 2}))
         by_heads = {"context.method": "ulysses"}
         self.agrees("exchanged", 4, mesh(2, 2, **{"sharding.strategy": "FULL_SHARD", **by_heads}))
+        around = self.agrees("exchanged_in_ring", 4, mesh(1, 4, **{"evaluation.batches": 2, **by_heads}))
+        self.assertIn("mesh       1 x 1 x 1 x 2 x 2 x 1 (pipeline x replicate x shard x ring x context x tensor)", self.last.out)
+        for step, loss in expected.items():
+            self.assertLessEqual(abs(zt.validation_losses(around)[step] - loss), 1e-5 * loss)
         in_ring = {"context.method": "ring"}
         ring = self.agrees("ring", 4, mesh(1, 4, **{"evaluation.batches": 2, **in_ring}))
         for step, loss in expected.items():
@@ -63,15 +67,15 @@ class ContextParallel(zt.Case):
         keys = {"data.train": [file], "data.packing": "documents", "data.validation": [], "evaluation.interval": 0}
         one = zt.losses(self.train(1, "packed_one", keys))
         self.assert_close(one, zt.losses(self.train(4, "packed_four", mesh(1, 4, **keys))), 1e-5)
-        for method in ("ulysses", "ring"):
-            packed = {"context.method": method, **keys}
-            self.assert_close(one, zt.losses(self.train(2, f"packed_{method}", mesh(1, 2, **packed))), 1e-5)
+        for method, ranks in (("ulysses", 2), ("ring", 2), ("ulysses", 4)):
+            packed = mesh(1, ranks, **{"context.method": method, **keys})
+            self.assert_close(one, zt.losses(self.train(ranks, f"packed_{method}_{ranks}", packed)), 1e-5)
         keys["data.packing"] = "windows"
         self.assertNotEqual(one, zt.losses(self.train(1, "windows", keys)))
 
     def test_the_plan_is_what_a_run_sends(self):
-        for method in ("gather", "ring"):
-            keys = mesh(1, 2, 2, **{"tensor.sequence_parallel": False, "context.method": method})
+        for method, degrees in (("gather", (1, 2, 2)), ("ring", (1, 2, 2)), ("ulysses", (1, 4))):
+            keys = mesh(*degrees, **{"tensor.sequence_parallel": False, "context.method": method})
             result = zt.run(0, ["plan", self.deck, "--ranks", 4, "--json", *zt.words_of(keys)])
             self.assertEqual(result.code, 0, str(result))
             output = self.train(4, f"sends_{method}", keys)
@@ -80,9 +84,10 @@ class ContextParallel(zt.Case):
             self.assertEqual(sum(record["bytes_sent"].values()), json.loads(result.out)["traffic"]["bytes"])
 
     def test_the_same_mesh_gives_the_same_bits(self):
-        keys = mesh(2, 2, **{"context.method": "ring"})  # with "gather" mpi/matrix sees it
-        runs = [zt.losses(self.train(4, f"again_{i}", keys)) for i in range(2)]
-        self.assert_same(*runs)
+        for method, keys in (("ring", mesh(2, 2)), ("ulysses", mesh(1, 4))):  # with "gather" mpi/matrix sees it
+            keys["context.method"] = method
+            runs = [zt.losses(self.train(4, f"again_{method}_{i}", keys)) for i in range(2)]
+            self.assert_same(*runs)
 
     def test_checkpoints_go_from_any_mesh_to_any(self):
         split = self.train(2, "split", mesh(1, 2, **{"checkpoint.interval": 5, "context.method": "ulysses"}))
@@ -92,6 +97,7 @@ class ContextParallel(zt.Case):
             ("to_tensor", 2, mesh(1, 1, 2, **{"tensor.sequence_parallel": False}), split),
             ("from_one", 4, mesh(1, 4), self.output),
             ("from_one_to_ring", 2, mesh(1, 2, **{"context.method": "ring"}), self.output),
+            ("to_heads_in_ring", 4, mesh(1, 4, **{"context.method": "ulysses"}), split),
         ):
             resume = {"checkpoint.resume": str(source / "checkpoints" / "step_5")}
             found = zt.losses(self.train(ranks, name, {**overrides, **resume}))
@@ -103,12 +109,13 @@ class ContextParallel(zt.Case):
         source = self.train(1, "still", {**zt.STILL, "run.steps": 1})
         resume = {"checkpoint.resume": str(source / "checkpoints" / "step_1"), "run.steps": 2, **zt.STILL}
         written = []
-        for name, ranks, overrides in (("whole", 1, {}), ("parts", 4, mesh(2, 2))):
+        for name, ranks, overrides in (("whole", 1, {}), ("parts", 4, mesh(2, 2)), ("ring", 4, mesh(1, 4, **{"context.method": "ulysses"}))):
             folder = self.folder / f"export_{name}"
             self.train(ranks, f"exports_{name}", {**overrides, **resume, "checkpoint.export": folder})
             written.append({f.name: f.read_bytes() for f in folder.iterdir() if f.suffix == ".safetensors"})
         self.assertTrue(written[0])
         self.assertEqual(written[0], written[1])
+        self.assertEqual(written[0], written[2])
 
     def refuse(self, ranks, overrides, *patterns):
         words = zt.words_of({"run.output": self.folder / "refused", **overrides})
@@ -116,7 +123,9 @@ class ContextParallel(zt.Case):
         self.assert_refused(zt.run(0, ["check", self.deck, *words]), *patterns)  # which knows no ranks
 
     def test_what_does_not_go_together_is_said(self):
-        self.refuse(4, mesh(1, 4, **{"context.method": "ulysses"}), r'context\.method = "ulysses" needs heads of attention \(4\) and of keys \(2\)')
+        by_heads = {"context.method": "ulysses"}
+        self.refuse(4, mesh(1, 2, 2, **by_heads), r'context\.method = "ulysses" needs a divisor of mesh\.context \(2\), .* of keys \(2\)')
+        self.refuse(3, mesh(1, 3, **by_heads), r"divisor of mesh\.context \(3\)")
         fp8 = {"data.sequence": 48, "precision.preset": "bf16", "precision.fp8": "tensorwise"}
         self.refuse(2, mesh(1, 2, **fp8), r"mesh\.context = 2 cuts the 48 tokens of a micro-batch .* no multiples of 16")
         adapters = {"lora.rank": 2, "lora.dropout": 0.1, "lora.random_base": True}

@@ -54,6 +54,7 @@ class Golden(zt.Case):
             ("mistral", "windows", 2, "gather"),
             ("qwen3", "windows", 4, "gather"),
             ("qwen2", "documents", 4, "ring"),
+            ("llama", "documents", 4, "ulysses"),  # heads between two, keys round two
         ):
             self.agree(model, name, size, {"context": size}, {"context.method": method})
 

@@ -87,8 +87,10 @@ std::vector<Field> context_and_tensor() {
            "ring: keys and values go round the ranks beside attention, and again in backward, so that a rank "
            "holds those of three at most; each has early tokens and late ones, and all compute equally long. "
            "ulysses: a rank's tokens are exchanged for some heads of all tokens, which it attends with, and "
-           "back; "
-           "heads, and heads of keys, must divide by mesh.context x mesh.tensor."}),
+           "back. So many ranks share heads as divide mesh.context, and, times mesh.tensor, heads and heads "
+           "of keys; where that is fewer than mesh.context, keys and values go round the others in a ring, "
+           "and tokens are in its order. "
+           "Two ranks at least must have heads to share."}),
       free({"tensor.sequence_parallel", &at<&Deck::tensor, &TensorParallel::sequence_parallel>, "true", "",
             any(),
             "Where mesh.tensor > 1: norms and the residual stream are split by tokens over its ranks, which "

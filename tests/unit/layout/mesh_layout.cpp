@@ -53,8 +53,11 @@ TEST(MeshArithmetic, TheTableSaysWhatAxesDivide) {
   EXPECT_EQ(to_string(sequence_axes), "replicate*shard");
   EXPECT_EQ(to_string(token_axes), "replicate*shard*ring*context");
   EXPECT_EQ(to_string(state_axes), "shard*ring*context");
-  EXPECT_EQ(shape(1, 2, 3, 4, 5).describe(),
-            "1 x 2 x 3 x 1 x 4 x 5 (pipeline x replicate x shard x ring x context x tensor)");
+  MeshShape mesh = shape(1, 2, 3, 4, 5);
+  EXPECT_EQ(mesh.describe(), "1 x 2 x 3 x 4 x 5 (pipeline x replicate x shard x context x tensor)");
+  mesh[Axis::ring] = 6;
+  EXPECT_EQ(mesh.describe(),
+            "1 x 2 x 3 x 6 x 4 x 5 (pipeline x replicate x shard x ring x context x tensor)");
 }
 
 TEST(MeshArithmetic, AnyAxisMayBeCutIntoNeighbours) {
@@ -266,7 +269,8 @@ TEST(Layout, ADimThatDoesNotDivideNamesTheParameter) {
 }
 
 TEST(TokenOrder, EveryTokenIsOnOneRank) {
-  for (const auto& [ranks, groups] : {std::pair{1, 1}, {4, 1}, {4, 4}, {6, 2}, {6, 3}, {8, 4}}) {
+  for (const auto& [ranks, groups] :
+       {std::pair{1, 1}, {4, 1}, {4, 4}, {4, 2}, {6, 2}, {6, 3}, {8, 4}, {8, 2}}) {
     const TokenOrder order(ranks, groups);
     for (const std::int64_t tokens : {1, 24, 50}) {
       const std::int64_t all = order.padded(tokens);

@@ -44,6 +44,12 @@ JobSpec by_heads(int shard, int context, int tensor, const char* strategy) {
   return spec;
 }
 
+/// Two groups of ranks that exchange heads, round which keys go.
+JobSpec around(JobSpec spec) {
+  spec.mesh[Axis::ring] = 2;
+  return spec;
+}
+
 JobSpec in_ring(const JobSpec& spec) {
   JobSpec ring = spec;
   ring.context = model::ContextMethod::ring;
@@ -76,6 +82,7 @@ std::vector<JobSpec> meshes() {
           spec_over(1, 2, 2, 2, "zero2", false),
           by_heads(2, 2, 1, "FULL_SHARD"),
           by_heads(1, 2, 2, "zero1"),
+          around(by_heads(1, 2, 2, "FULL_SHARD")),
           in_ring(spec_over(1, 1, 2, 1, "NO_SHARD")),
           in_ring(spec_over(1, 2, 4, 1, "FULL_SHARD")),
           in_ring(spec_over(2, 1, 4, 2, "zero1")),
@@ -135,6 +142,7 @@ constexpr Fault faults[] = {
     {"done twice", do_twice},
     {"over replicate", go_over<Axis::replicate>, Axis::replicate},
     {"over shard", go_over<Axis::shard>, Axis::shard},
+    {"over ring", go_over<Axis::ring>, Axis::ring},
     {"over context", go_over<Axis::context>, Axis::context},
     {"over tensor", go_over<Axis::tensor>, Axis::tensor},
 };
@@ -153,7 +161,7 @@ bool changes(const Program& p, const Op& op, Axis over) {
 
 /// Axes with one rank do not count: over the rest the op is the same.
 bool same_group(const Program& p, const Op& op, Axis over) {
-  for (const Axis axis : {Axis::replicate, Axis::shard, Axis::context, Axis::tensor})
+  for (const Axis axis : {Axis::replicate, Axis::shard, Axis::ring, Axis::context, Axis::tensor})
     if (p.mesh[axis] > 1 && op.comm.axes.contains(axis) != (axis == over)) return false;
   return true;
 }
@@ -177,10 +185,10 @@ TEST(Placements, AFaultInAnyCommunicationIsRefused) {
         const bool of_none =
             op.name == "partials" || op.name == "document_start.gathered" || op.name == "scales of weights";
         EXPECT_TRUE(of_none || names_a_parameter(broken, said)) << what << "\n  " << said;
-        EXPECT_TRUE(said.find("over replicate") != std::string::npos ||
-                    said.find("over shard") != std::string::npos ||
-                    said.find("over context") != std::string::npos ||
-                    said.find("over tensor") != std::string::npos)
+        EXPECT_TRUE(
+            said.find("over replicate") != std::string::npos ||
+            said.find("over shard") != std::string::npos || said.find("over ring") != std::string::npos ||
+            said.find("over context") != std::string::npos || said.find("over tensor") != std::string::npos)
             << what << "\n  " << said;
         ++planted[fault.name + std::string(name_of(op.action.kind)) + op.type + to_string(op.comm.axes)];
       }
@@ -328,7 +336,7 @@ TEST(Placements, GradientsAreSummedOverTheAxesThatTheyFollowFrom) {
   model::Graph graph = test::small_model();
   const JobSpec spec = spec_over(2, 1, 1, 2, "NO_SHARD");
   const Placed placed = place(graph, Coordinate(spec.mesh, 1), spec.tensor);
-  const AxisSet data = Axis::replicate | Axis::shard | Axis::context;
+  const AxisSet data = token_axes;
   for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
     const bool norm = graph.parameters[p].name.find("norm") != std::string::npos;
     EXPECT_EQ(placed.summed_over[p], norm ? data | Axis::tensor : data) << graph.parameters[p].name;
