@@ -1,5 +1,6 @@
 // What a plan says of the same deck with one thing changed: costs that are compiled beside the deck's own.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 
 #include "plan/report.hpp"
 #include "plan/search.hpp"
+#include "plan/setup.hpp"
 #include "tests/support/plan_decks.hpp"
 
 namespace ztrain::plan::plan_others_test {
@@ -86,6 +88,29 @@ TEST_F(Decks, SearchSplitsSequencesWhereNothingElseFits) {
   const Search s = search_for(question(4, bytes + 1, {"mesh.tensor=1"}), Watch(60), 1000);
   ASSERT_FALSE(s.best.empty());
   for (const Setting& x : s.best) EXPECT_TRUE(names(x, "mesh.context=")) << x.overrides.back();
+}
+
+/// The most ranks that have equally many heads, and heads of keys, exchange them; the others are a ring.
+TEST_F(Decks, RanksThatShareNoHeadsAreARing) {
+  struct Row {
+    int heads, keys, context, tensor, ring, exchange;
+  };
+  for (const Row& row : {Row{12, 6, 2, 1, 1, 2},
+                         {12, 6, 6, 1, 1, 6},
+                         {12, 6, 4, 1, 2, 2},
+                         {12, 6, 8, 1, 4, 2},
+                         {12, 6, 9, 1, 3, 3},
+                         {12, 6, 6, 2, 2, 3},
+                         {12, 4, 12, 1, 3, 4},
+                         {12, 6, 12, 1, 2, 6}}) {
+    const MeshShape mesh = mesh_shape(resolved_deck(question(
+        row.context * row.tensor, 0,
+        {"context.method=ulysses", "mesh.shard=1", fmt::format("mesh.context={}", row.context),
+         fmt::format("mesh.tensor={}", row.tensor), fmt::format("model.num_attention_heads={}", row.heads),
+         fmt::format("model.num_key_value_heads={}", row.keys), "model.head_dim=4"})));
+    EXPECT_EQ(mesh[Axis::ring], row.ring) << mesh.describe();
+    EXPECT_EQ(mesh[Axis::context], row.exchange) << mesh.describe();
+  }
 }
 
 /// Proofs change nothing that is looked at.
