@@ -107,8 +107,8 @@ def command_line(ranks, words, wrapper=()):
 
 
 def end(process):
-    """Kills what the process started, then the process itself."""
-    for pid in [*descendants(process.pid), process.pid]:
+    """Kills what the process started, then the process itself. The number of one that has ended may be another's by now."""
+    for pid in [*descendants(process.pid), process.pid] if process.poll() is None else ():
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
