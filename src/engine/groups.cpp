@@ -11,11 +11,21 @@ namespace {
 
 using program::CommKind;
 
+/// The stream on which the other side sends what is received on this one.
+program::Stream sender_of(program::Stream stream) {
+  using enum program::Stream;
+  return stream == from_previous ? to_next : stream == from_next ? to_previous : stream;
+}
+
 /// own: this rank's index in the op's group.
 runtime::GroupNeed need_of(const program::Op& op, int own) {
   runtime::GroupNeed need{op.comm.axes, queue_of(op.stream)};
   if (op.comm.kind == CommKind::send) need.from = own, need.to = op.comm.peer;
-  if (op.comm.kind == CommKind::recv) need.from = op.comm.peer, need.to = own;
+  if (op.comm.kind == CommKind::recv) {
+    need.from = op.comm.peer, need.to = own;
+    need.queue = queue_of(sender_of(op.stream));
+  }
+  need.work = queue_of(op.stream);
   return need;
 }
 
@@ -43,7 +53,7 @@ runtime::Mesh& with_groups(runtime::Mesh& mesh, const std::vector<const program:
 runtime::Communicator& communicator_of(runtime::Mesh& mesh, const program::Op& op) {
   const runtime::GroupNeed need = need_of(op, mesh.coordinate().index_in(op.comm.axes));
   if (need.from < 0) return mesh.over(need.axes, need.queue);
-  runtime::Communicator* pair = mesh.neighbour(need.axes, need.from, need.to, need.queue);
+  runtime::Communicator* pair = mesh.neighbour(need.axes, need.from, need.to, need.queue, need.work);
   ASSERT(pair, "{} has no communicator from {} to {}", op.name, need.from, need.to);
   return *pair;
 }

@@ -59,6 +59,10 @@ class Pipeline(zt.Case):
         for schedule in ("gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"):
             output = self.train(2, schedule, mesh(2, **{"pipeline.schedule": schedule}))
             self.assert_same(expected, zt.losses(output))
+        # Where each direction of messages has a communicator of its own, as on GPUs.
+        for schedule in ("interleaved", "zb-v"):
+            keys = {"pipeline.schedule": schedule, "debug.asynchronous": True, "debug.poison": True}
+            self.assert_same(expected, zt.losses(self.train(2, f"late_{schedule}", mesh(2, **keys))))
 
     def test_checkpoints_go_from_any_mesh_to_any(self):
         split = self.train(2, "split", mesh(2, **{"checkpoint.interval": 3}))

@@ -45,7 +45,7 @@ Communicator& Mesh::over(AxisSet axes, Queue queue) {
   return *(groups_[key] = std::move(made));
 }
 
-Communicator* Mesh::neighbour(AxisSet axes, int from, int to, Queue queue) {
+Communicator* Mesh::neighbour(AxisSet axes, int from, int to, Queue queue, Queue work) {
   const int size = shape().size(axes), index = coordinate_.index_in(axes);
   REQUIRE(from >= 0 && to >= 0 && from < size && to < size && from != to,
           "no neighbours {} and {} in a group of {} ranks over {}", from, to, size, to_string(axes));
@@ -55,9 +55,22 @@ Communicator* Mesh::neighbour(AxisSet axes, int from, int to, Queue queue) {
   const bool member = index == from || index == to;
   return (neighbours_[key] =
               make(split(session_, member ? coordinate_.group_id(axes) : -1, index == from ? 0 : 1,
-                         fmt::format("{} ({} to {})", to_string(axes), from, to), queue)))
+                         fmt::format("{} ({} to {})", to_string(axes), from, to), work < 0 ? queue : work)))
       .get();
 }
+
+namespace {
+
+/// The queue here of a need that both sides name alike; -1 where this rank has none.
+Queue work_of(const std::vector<GroupNeed>& mine, const GroupNeed& need, bool one_per_queue) {
+  for (const GroupNeed& own : mine)
+    if (own.axes == need.axes && own.from == need.from && own.to == need.to &&
+        (!one_per_queue || own.queue == need.queue))
+      return own.work;
+  return -1;
+}
+
+}  // namespace
 
 void Mesh::make_groups(const std::vector<GroupNeed>& mine) {
   constexpr int numbers = 4;  // of one need
@@ -81,7 +94,7 @@ void Mesh::make_groups(const std::vector<GroupNeed>& mine) {
     if (from < 0)
       over(axes, queue);
     else
-      neighbour(axes, from, to, queue);
+      neighbour(axes, from, to, queue, work_of(mine, {axes, queue, from, to}, backend_->one_per_queue()));
   }
 }
 

@@ -19,6 +19,7 @@ struct GroupNeed {
   AxisSet axes;
   Queue queue = 0;
   int from = -1, to = -1;
+  Queue work = -1;  ///< of a neighbour's: the queue here; -1: the same
 };
 
 /// Must not outlive its Session, nor the backend's device; communicators and their collectives must not
@@ -41,9 +42,10 @@ class Mesh {
   Communicator& over(AxisSet axes, Queue queue = 0);
 
   /// For messages in one direction between two members of each group over axes, given by their index in it:
-  /// rank 0 sends, rank 1 receives. Null on ranks that are neither. First calls are collective over the whole
-  /// mesh, as for over().
-  Communicator* neighbour(AxisSet axes, int from, int to, Queue queue = 0);
+  /// rank 0 sends, rank 1 receives. Null on ranks that are neither. queue: of the sender, which both name;
+  /// work: this rank's own, on which its messages are enqueued; -1: the same. First calls are collective over
+  /// the whole mesh, as for over().
+  Communicator* neighbour(AxisSet axes, int from, int to, Queue queue = 0, Queue work = -1);
 
   /// Collective: makes what any rank needs, in an order that all agree on. So ranks whose Programs differ
   /// need not ask for the same communicators, nor in the same order.
