@@ -43,9 +43,18 @@ class TrainingOnLateCuda : public testing::TestWithParam<const char*> {
       GTEST_SKIP() << "needs two groups of two ranks";
   }
 
+  program::JobSpec spec_on_cpu() const {
+    program::JobSpec spec = spec_of(model, GetParam());
+    if (schedule != nullptr) {
+      spec.mesh[Axis::pipeline] = session().size();
+      spec.mesh[Axis::shard] = 1;
+      spec.micro_batches *= session().size();
+      spec.schedule = program::find_schedule(schedule);
+    }
+    return spec;
+  }
   std::vector<double> on_the_cpu() {
-    job::Worker worker(session(), model.graph(DType::bf16), spec_of(model, GetParam()), {},
-                       runtime::make_host_device());
+    job::Worker worker(session(), model.graph(DType::bf16), spec_on_cpu(), {}, runtime::make_host_device());
     return losses_of(worker, model);
   }
   std::vector<double> on_cuda(std::uint64_t seed, const job::WorkerOptions& options) {
@@ -53,7 +62,7 @@ class TrainingOnLateCuda : public testing::TestWithParam<const char*> {
                                   .runs_when_idle = session().size() > 1};
     auto device = test::make_late_device(late, session().local_rank());
     auto backend = runtime::make_backend(session(), device->cuda(), options.device);
-    program::JobSpec spec = spec_of(model, GetParam());
+    program::JobSpec spec = spec_on_cpu();
     spec.offload = offload;
     job::Worker worker(session(), model.graph(DType::bf16), spec, options,
                        {std::move(device), std::move(backend)});
@@ -66,13 +75,14 @@ class TrainingOnLateCuda : public testing::TestWithParam<const char*> {
     options.device.communicator = communicator;
     options.device.cuda_graphs = graphs;
     options.nvme.paths = {std::filesystem::temp_directory_path()};
-    static std::map<std::string, std::vector<double>> expected;  // by strategy
-    auto& losses = expected[GetParam()];
+    static std::map<std::string, std::vector<double>> expected;  // by strategy and schedule
+    auto& losses = expected[std::string(GetParam()) + (schedule != nullptr ? schedule : "")];
     if (losses.empty()) losses = on_the_cpu();
     for (std::uint64_t seed = 0; seed < 2; ++seed) EXPECT_EQ(on_cuda(seed, options), losses) << seed;
   }
 
   TinyModel model;
+  const char* schedule = nullptr;  ///< of a pipeline over all ranks
   program::OffloadOptions offload;
 };
 
@@ -105,6 +115,20 @@ TEST_P(TrainingOnLateCuda, OverNcclAlsoAsOneGraph) {
   const bool groups = program::find_strategy(GetParam()).within_node;
   if (session().size() < 4 || groups) expect_same("nccl", "none", false);
   expect_same("nccl", "step", true);
+  EXPECT_EQ(late_nccl::communicators(), 0) << "not given back";
+  EXPECT_EQ(late_nccl::failure(), "");
+}
+
+// Every direction of messages between stages has a communicator, whose sides are on different queues.
+TEST_P(TrainingOnLateCuda, StagesOverNccl) {
+  if (session().size() == 1 || std::string_view(GetParam()) != "FULL_SHARD")
+    GTEST_SKIP() << "one strategy shows it";
+  late_nccl::configure({});
+  model.dims.num_hidden_layers = 8;
+  for (const char* name : {"1f1b", "interleaved", "zb-v"}) {
+    schedule = name;
+    expect_same("nccl", "none", std::string_view(name) == "1f1b");
+  }
   EXPECT_EQ(late_nccl::communicators(), 0) << "not given back";
   EXPECT_EQ(late_nccl::failure(), "");
 }

@@ -24,8 +24,9 @@ struct GroupRequest {
   MPI_Comm comm;  ///< of the group; the communicator takes it. MPI_COMM_NULL: this rank is in none
   int color;      ///< -1: in none
   int key;
-  std::string name;  ///< for messages: "shard", "pipeline (0 to 1)"
-  Queue queue;       ///< whose work its collectives are
+  std::string name;   ///< for messages: "shard", "pipeline (0 to 1)"
+  Queue queue;        ///< whose work its collectives are
+  bool pair = false;  ///< two neighbours, who need not have it on the same queue
 };
 
 class CommunicatorBackend {

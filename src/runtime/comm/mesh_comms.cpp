@@ -22,7 +22,7 @@ Coordinate place(const Session& session, const MeshShape& shape) {
 GroupRequest split(const Session& session, int color, int key, std::string name, Queue queue) {
   MPI_Comm comm = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(session.world(), color < 0 ? MPI_UNDEFINED : color, key, &comm), "MPI_Comm_split");
-  return {comm, color, key, std::move(name), queue};
+  return {comm, color, key, std::move(name), queue, false};
 }
 
 }  // namespace
@@ -53,10 +53,10 @@ Communicator* Mesh::neighbour(AxisSet axes, int from, int to, Queue queue, Queue
   if (const auto known = neighbours_.find(key); known != neighbours_.end()) return known->second.get();
   axes_[axes.bits()] = axes;
   const bool member = index == from || index == to;
-  return (neighbours_[key] =
-              make(split(session_, member ? coordinate_.group_id(axes) : -1, index == from ? 0 : 1,
-                         fmt::format("{} ({} to {})", to_string(axes), from, to), work < 0 ? queue : work)))
-      .get();
+  GroupRequest pair = split(session_, member ? coordinate_.group_id(axes) : -1, index == from ? 0 : 1,
+                            fmt::format("{} ({} to {})", to_string(axes), from, to), work < 0 ? queue : work);
+  pair.pair = true;
+  return (neighbours_[key] = make(pair)).get();
 }
 
 namespace {

@@ -73,7 +73,9 @@ NcclBackend::~NcclBackend() = default;
 std::unique_ptr<Communicator> NcclBackend::make(const GroupRequest& group) {
   // The first group of all ranks on a queue is the parent of those that follow there. Sharing its channels
   // saves memory and time, and costs nothing: on one stream they run one after the other anyway.
-  std::shared_ptr<NcclHandle>& parent = parents_[group.queue];
+  // A pair of neighbours has channels of its own: its two sides may have it on different queues.
+  std::shared_ptr<NcclHandle> none;
+  std::shared_ptr<NcclHandle>& parent = group.pair ? none : parents_[group.queue];
   const NcclMember member{session_.host(), session_.rank(), group.name, options_.patience};
   std::shared_ptr<NcclHandle> handle;
   if (parent) {
