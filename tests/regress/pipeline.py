@@ -43,7 +43,11 @@ class Pipeline(zt.Case):
         self.assertIn("bubble", self.last.out)
         told = json.loads((output / "timeline.json").read_text())
         words = zt.words_of({"run.output": self.folder / "planned", **mesh(2)})
-        planned = json.loads(zt.run(0, ["plan", self.deck, "--ranks", 2, "--json", *words]).out)["time"]["pipeline"]
+        plan = json.loads(zt.run(0, ["plan", self.deck, "--ranks", 2, "--json", *words]).out)
+        sent = [record["bytes_sent"] for record in zt.metrics(output) if "bytes_sent" in record][0]
+        self.assertGreater(sent["pipeline"], 0)
+        self.assertEqual(sum(sent.values()), plan["traffic"]["bytes"])
+        planned = plan["time"]["pipeline"]
         self.assertGreater(planned["bubble"], 0)
         for ranks in (told["ranks"], planned["ranks"]):
             self.assertEqual([r["rank"] for r in ranks], [0, 1])
