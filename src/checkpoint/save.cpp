@@ -112,7 +112,7 @@ std::vector<OwnPiece> own_pieces(const Place& place, std::span<const StateShard>
     const std::int64_t begin = place.shard_index * unit.shard_elements;
     for (const Piece& piece : place.layout->pieces(shard.unit, begin, begin + unit.shard_elements)) {
       const ParameterShape& parameter = place.layout->parameters()[static_cast<std::size_t>(piece.parameter)];
-      if (!owns(place.at, parameter.slice)) continue;
+      if (!owns(place.at, parameter)) continue;
       PieceRow row;
       row.state = index_where(catalog.states, [&](const StateEntry& s) { return s.name == shard.state; });
       row.parameter = number.at(parameter.name);

@@ -29,6 +29,7 @@ struct ParameterShape {
   bool decay = true;  ///< takes weight decay
   bool trainable = true;
   bool adapter = false;  ///< no model that is read has it: it is drawn
+  int other_rank = -1;   ///< of the pipeline, that has the same part of it; -1: none
 };
 
 /// One parameter's place in its unit's flat range. Offsets and counts in elements.
@@ -102,8 +103,9 @@ class Layout {
 };
 
 /// True where this rank is the one that speaks for the elements of a parameter it holds in its shard: the
-/// copies over `replicate` (and over `tensor`, for a parameter that is not sliced) are left to the first of
-/// them. The only rule of ownership: norm, checkpoint and export use it.
-bool owns(const Coordinate& at, const TensorSlice& slice);
+/// copies over `replicate` (over `tensor`, for a parameter that is not sliced, and over `pipeline`, for one
+/// that two stages use) are left to the first of them. The only rule of ownership: norm, checkpoint and
+/// export use it.
+bool owns(const Coordinate& at, const ParameterShape& parameter);
 
 }  // namespace ztrain

@@ -62,6 +62,8 @@ struct Parameter {
   /// Only other stages of the pipeline use it, and this rank has nothing of it: no unit, -1, once units are
   /// grouped (program/passes/stages.hpp).
   bool elsewhere = false;
+  /// Of the pipeline: it uses the parameter too (tied embeddings), and both have it; -1: none.
+  int other_rank = -1;
   bool decay = true;  ///< takes weight decay: matrices do, norms and biases do not
   /// The first of the parameters that it must lie beside, in their order, since one product takes them all
   /// (program/passes/join_products.hpp); -1: none.
@@ -85,6 +87,7 @@ struct Unit {
   bool trainable = true;    ///< of all its parameters
   bool kept_whole = false;  ///< its parameters are not sharded, whatever the strategy
   bool coded = false;       ///< all its parameters are computed with as 8-bit codes
+  int other_rank = -1;      ///< as of all its parameters
 };
 
 /// Inputs of every family, one element per token of the micro-batch, flattened sequence after sequence. Names

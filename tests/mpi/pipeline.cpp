@@ -47,7 +47,10 @@ void with_biases(TinyModel& m) {
 void tied(TinyModel& m) {
   m.dims.tie_word_embeddings = true;
 }
-
+void tied_and_packed(TinyModel& m) {
+  tied(m);
+  packed(m);
+}
 void by_heads(TinyModel& m) {
   m.dims.num_key_value_heads = 4;
 }
@@ -58,18 +61,24 @@ constexpr Row rows[] = {
     {.ranks = 2, .schedule = "interleaved", .pipeline = 2, .chunks = 2, .recompute = 2, .micros = 3},
     {.ranks = 2, .schedule = "zb-h1", .pipeline = 2, .set = with_biases, .every_micro = false, .micros = 5},
     {.ranks = 2, .schedule = "zb-h2", .pipeline = 2, .set = with_adapters, .recompute = 1},
+    {.ranks = 2, .schedule = "1f1b", .pipeline = 2, .set = tied, .micros = 3},
     {.ranks = 2, .schedule = "zb-v", .pipeline = 2, .set = tied, .micros = 1},
     {.ranks = 2, .schedule = "dualpipe-v", .pipeline = 2, .set = tied, .recompute = 1, .micros = 7},
     {.ranks = 4, .schedule = "1f1b", .pipeline = 4, .set = with_biases, .recompute = 1, .micros = 6},
     {.ranks = 4, .schedule = "gpipe", .pipeline = 4, .set = with_adapters, .micros = 2},
-    {.ranks = 4, .schedule = "1f1b", .pipeline = 2, .strategy = "zero2", .recompute = 1},
+    {.ranks = 4, .schedule = "1f1b", .pipeline = 2, .strategy = "zero2", .set = tied, .recompute = 1},
     {.ranks = 4, .schedule = "zb-v", .pipeline = 2, .strategy = "SHARD_GRAD_OP", .set = tied},
-    {.ranks = 4, .schedule = "zb-h2", .pipeline = 4, .strategy = "NO_SHARD", .set = packed, .micros = 9},
+    {.ranks = 4,
+     .schedule = "zb-h2",
+     .pipeline = 4,
+     .strategy = "NO_SHARD",
+     .set = tied_and_packed,
+     .micros = 9},
     {.ranks = 4,
      .schedule = "interleaved",
      .pipeline = 2,
      .context = 2,
-     .set = packed,
+     .set = tied_and_packed,
      .method = ring,
      .micros = 3},
     {.ranks = 4,
@@ -79,16 +88,23 @@ constexpr Row rows[] = {
      .strategy = "HYBRID_SHARD",
      .set = tied},
     {.ranks = 4, .schedule = "zb-h1", .pipeline = 2, .tensor = 2, .strategy = "zero1", .set = with_adapters},
+    {.ranks = 8,
+     .schedule = "gpipe",
+     .pipeline = 2,
+     .replicate = 2,
+     .tensor = 2,
+     .strategy = "NO_SHARD",
+     .set = tied},
     {.ranks = 8, .schedule = "1f1b", .pipeline = 2, .context = 2, .tensor = 2, .set = packed, .recompute = 1},
     {.ranks = 8, .schedule = "zb-v", .pipeline = 2, .context = 2, .set = by_heads, .method = heads},
     {.ranks = 8, .schedule = "zb-h1", .pipeline = 4, .tensor = 2, .set = with_biases, .every_micro = false},
-    {.ranks = 8, .schedule = "1f1b", .pipeline = 8, .strategy = "zero1", .micros = 3},
+    {.ranks = 8, .schedule = "1f1b", .pipeline = 8, .strategy = "zero1", .set = tied, .micros = 3},
     {.ranks = 16,
      .schedule = "interleaved",
      .pipeline = 2,
      .context = 2,
      .tensor = 2,
-     .set = packed,
+     .set = tied_and_packed,
      .method = ring},
     {.ranks = 16,
      .schedule = "dualpipe-v",
@@ -211,6 +227,39 @@ TEST(Pipelines, SchedulesGiveEachOthersBits) {
       EXPECT_EQ(losses_of(setting, schedule, 2), expected) << setting.name << ", " << schedule;
     for (const double value : expected) EXPECT_TRUE(std::isfinite(value)) << setting.name;
   }
+}
+
+/// Of a parameter that two stages have, each steps its own copy: nothing is rounded otherwise there.
+TEST(Pipelines, TiedEmbeddingsAreTheSameOnBothStages) {
+  if (session().size() > 4) GTEST_SKIP() << "for 2 or 4 ranks";
+  kernels::initialize_backend();
+  TinyModel m;
+  m.dims.num_hidden_layers = 4;
+  m.dims.tie_word_embeddings = true;
+  MeshShape mesh;
+  mesh[Axis::pipeline] = 2, mesh[Axis::shard] = session().size() / 2;
+  m.global = 3 * mesh[Axis::shard];
+  program::JobSpec spec =
+      test::spec_for(m, mesh, "FULL_SHARD", {DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::f32});
+  spec.schedule = program::find_schedule("1f1b");
+  spec.optimizer.options.name = "adamw_8bit";
+  spec.optimizer.stochastic_rounding = true;
+  job::Worker worker(session(), m.graph(DType::bf16), spec);
+  test::train_losses(worker, m, spec.micro_batches, 3, [](int, auto run) { run(); });
+  const Layout& layout = worker.job().layout;
+  const auto tied =
+      std::ranges::find(layout.parameters(), "model.embed_tokens.weight", &ParameterShape::name);
+  ASSERT_NE(tied, layout.parameters().end());
+  ASSERT_EQ(tied->other_rank, 1 - Coordinate(mesh, session().rank())[Axis::pipeline]);
+  const program::UnitState& state = worker.job().tensors.units[static_cast<std::size_t>(tied->unit)];
+  const auto count = static_cast<std::int64_t>(layout.unit(tied->unit).shard_elements);
+  const auto own = test::read_elements<std::uint16_t>(worker, state.parameters.slice, 0, count);
+  std::vector<std::uint16_t> other(own.size());
+  const int partner = (session().rank() + session().size() / 2) % session().size();
+  MPI_Sendrecv(own.data(), static_cast<int>(count), MPI_UINT16_T, partner, 0, other.data(),
+               static_cast<int>(count), MPI_UINT16_T, partner, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  EXPECT_EQ(own, other);
+  EXPECT_GT(std::ranges::count_if(own, [](std::uint16_t bits) { return bits != 0; }), count / 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, Pipeline, testing::ValuesIn(rows), name_of);

@@ -94,6 +94,18 @@ class Pipeline(zt.Case):
         self.assertTrue(written[0])
         self.assertEqual(written[0], written[1])
 
+    def test_tied_embeddings_may_be_of_two_stages(self):
+        tied = {"model.tie_word_embeddings": True, "checkpoint.interval": 3}
+        whole = self.train(1, "tied_whole", tied)
+        expected = zt.losses(whole)
+        split = self.train(4, "tied_split", {**tied, **mesh(2, 2), "debug.asynchronous": True, "debug.poison": True})
+        self.assert_close(expected, zt.losses(split), 1e-5)
+        later = {step: loss for step, loss in expected.items() if step > 3}
+        for name, ranks, shape, source in (("tied_on", 3, mesh(3), whole), ("tied_back", 1, mesh(1), split)):
+            resume = {"checkpoint.resume": str(source / "checkpoints" / "step_3")}
+            found = zt.losses(self.train(ranks, name, {**tied, **shape, **resume}))
+            self.assert_close(later, found, 1e-5, name)
+
     def refuse(self, ranks, overrides, *patterns):
         words = zt.words_of({"run.output": self.folder / "refused", **overrides})
         self.assert_refused(zt.run(ranks, [self.deck, *words]), *patterns, times=ranks)

@@ -38,7 +38,7 @@ inline void add_own_gradients(const job::Worker& worker, StepResult& result) {
       const ParameterShape& p = layout.parameters()[static_cast<std::size_t>(piece.parameter)];
       std::vector<double>& whole = result.gradients[p.name];
       whole.resize(static_cast<std::size_t>(elements(p.shape)));
-      if (!owns(at, p.slice)) continue;
+      if (!owns(at, p)) continue;
       const auto moments =
           read_elements<double>(worker, state.optimizer[0].slice, piece.flat_begin - begin, piece.count);
       for (const LogicalRun& run :

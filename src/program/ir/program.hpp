@@ -189,6 +189,7 @@ struct ParameterPlace {
   int split = -1;  ///< the dim that is cut over the tensor axis; -1: every rank has the parameter whole
   bool takes_rows = false;  ///< of a whole one: this rank computes with some of its rows alone
   bool trainable = false;   ///< it has a gradient
+  int other_rank = -1;      ///< of the pipeline, that has the same; -1: none
 };
 
 /// Extents of one tier's regions, from plan_memory.

@@ -102,7 +102,9 @@ class Unroller {
 
 std::string place(const Program& program, const Op& op, int micro) {
   std::string text(name_of(op.action.kind));
-  const std::vector<std::string>& parts = is_compute(op.action.kind) ? program.blocks : program.units;
+  // What goes between stages is of a block, too.
+  const bool of_block = is_compute(op.action.kind) || op.attributes.integer("boundary", 0) > 0;
+  const std::vector<std::string>& parts = of_block ? program.blocks : program.units;
   if (op.action.part >= 0 && op.action.part < std::ssize(parts)) text += " " + parts[at(op.action.part)];
   if (micro >= 0) text += fmt::format(" micro {}", micro);
   return text;

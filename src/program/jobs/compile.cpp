@@ -32,7 +32,7 @@ namespace {
 Layout make_layout(const model::Graph& graph, const Coordinate& at) {
   std::vector<ParameterShape> shapes;
   for (const model::Parameter& p : graph.parameters)
-    shapes.push_back({p.name, p.shape, p.slice, p.unit, p.decay, p.trainable, p.adapter});
+    shapes.push_back({p.name, p.shape, p.slice, p.unit, p.decay, p.trainable, p.adapter, p.other_rank});
   return Layout(std::move(shapes), static_cast<int>(graph.units.size()), at.mesh().size(Cut::shard_axes()),
                 at[Axis::tensor]);
 }
@@ -89,7 +89,7 @@ void note_parameters(Program& program, const model::Graph& graph, const Cut& cut
       const model::Rows& computed = cut.computed[p];
       program.parameters.push_back({shape.name, unit.unit, s.begin + computed.begin,
                                     computed.end - computed.begin, shape.slice.dim,
-                                    graph.parameters[p].computed.end > 0, shape.trainable});
+                                    graph.parameters[p].computed.end > 0, shape.trainable, shape.other_rank});
     }
   }
 }

@@ -25,7 +25,7 @@ std::vector<Elements> owned_pieces(const Cut& cut, const FlatUnit& unit) {
   const std::int64_t begin = cut.shard_index() * unit.shard_elements;
   std::vector<Elements> pieces;
   for (const Piece& p : cut.layout.pieces(unit.unit, begin, begin + unit.shard_elements))
-    if (owns(cut.at, cut.layout.parameters()[static_cast<std::size_t>(p.parameter)].slice))
+    if (owns(cut.at, cut.layout.parameters()[static_cast<std::size_t>(p.parameter)]))
       pieces.push_back({p.flat_begin - begin, p.count});
   return pieces;
 }

@@ -64,7 +64,8 @@ ReducedGradient GradientReducer::reduce(Program& program, const GradientBuffer& 
   TensorId& slice = accumulators_[static_cast<std::size_t>(buffer.unit)];
   if (cut_.shards() == 1) {
     slice = buffer.tensor;
-    if (buffer.final && !copies(buffer.unit).empty()) slice = widened(program, buffer, action);
+    if (buffer.final && (!copies(buffer.unit).empty() || of_two_stages(buffer.unit)))
+      slice = widened(program, buffer, action);
   } else {
     const std::size_t first_op = program.ops.size();
     scatter(program, buffer, slice);
@@ -73,13 +74,37 @@ ReducedGradient GradientReducer::reduce(Program& program, const GradientBuffer& 
   if (!buffer.final) return {};
   if (const AxisSet axes = copies(buffer.unit); !axes.empty())
     sum_over_copies(program, slice, axes, name, action);
-  TensorId whole = slice;
-  if (!cut_.strategy.optimizer_sharded && cut_.shards() > 1) {
-    whole = add_gradient(program, buffer.unit, "gradient.whole.", program.tensor(slice).dtype,
-                         flat(buffer.unit).elements());
-    emit_all_gather(program, name, slice, whole, Cut::shard_axes(), action);
-  }
-  return {slice, whole};
+  return {slice, of_two_stages(buffer.unit) ? no_tensor : whole_of(program, buffer.unit, slice, action)};
+}
+
+/// What the optimizer reads, which steps all or a shard.
+TensorId GradientReducer::whole_of(Program& program, int unit, TensorId slice, Action action) const {
+  if (cut_.strategy.optimizer_sharded || cut_.shards() == 1) return slice;
+  const TensorId whole =
+      add_gradient(program, unit, "gradient.whole.", program.tensor(slice).dtype, flat(unit).elements());
+  emit_all_gather(program, unit_name(program, unit), slice, whole, Cut::shard_axes(), action);
+  return whole;
+}
+
+/// Sums go over in the type that they are kept in: of rounded ones each stage would have another.
+void GradientReducer::join_stages(Program& program, int unit, ReducedGradient& gradient) const {
+  if (!of_two_stages(unit) || gradient.slice == no_tensor) return;
+  const std::string name = unit_name(program, unit);
+  const Tensor own = program.tensor(gradient.slice);
+  const int other_rank = cut_.units[static_cast<std::size_t>(unit)].other_rank;
+  const bool first = cut_.at[Axis::pipeline] < other_rank;
+  const TensorId other = add_gradient(program, unit, "gradient.other_stage.", own.dtype, elements(own.shape));
+  // Round the ring the first rank follows the last.
+  emit_send(program, name, gradient.slice, Axis::pipeline, other_rank, {ActionKind::send, unit, -1});
+  program.ops.back().stream = first ? Stream::to_previous : Stream::to_next;
+  emit_recv(program, name, other, Axis::pipeline, other_rank, {ActionKind::recv, unit, -1});
+  program.ops.back().stream = first ? Stream::from_previous : Stream::from_next;
+  const Action action{ActionKind::reduce, unit, -1};
+  Op& sum = add_op(program, Add{}, name);
+  sum.inputs = {gradient.slice, other};
+  sum.outputs = {gradient.slice};
+  sum.action = action;
+  gradient.whole = whole_of(program, unit, gradient.slice, action);
 }
 
 void GradientReducer::release_held(Program& program) {

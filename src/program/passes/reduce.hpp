@@ -43,8 +43,11 @@ class GradientReducer {
   /// Padding between and after parameters is reduced with the rest: it must hold something, and that is zero.
   void zero_gaps(Program& program, const GradientBuffer& buffer) const;
   /// Appends the reduction of a buffer that is complete. The unit's reduced gradient after the final one, no
-  /// tensors before.
+  /// tensors before. Of a unit of two stages it has yet to be joined.
   ReducedGradient reduce(Program& program, const GradientBuffer& buffer);
+  /// To be called behind all turns, with what reduce gave: each of the two stages sends the other its sum,
+  /// and both add them up, which gives both the same bits.
+  void join_stages(Program& program, int unit, ReducedGradient& gradient) const;
   /// To be called after the backward that may go on beside the last reductions, and before a forward: ends
   /// the lives of what they work on.
   void release_held(Program& program);
@@ -59,6 +62,8 @@ class GradientReducer {
   TensorId widened(Program& program, const GradientBuffer& buffer, Action action) const;
   void scatter(Program& program, const GradientBuffer& buffer, TensorId& slice) const;
   AxisSet copies(int unit) const;
+  bool of_two_stages(int unit) const { return cut_.units[static_cast<std::size_t>(unit)].other_rank >= 0; }
+  TensorId whole_of(Program& program, int unit, TensorId slice, Action action) const;
   void sum_over_copies(Program& program, TensorId slice, AxisSet axes, const std::string& name,
                        Action action) const;
 

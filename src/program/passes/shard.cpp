@@ -51,6 +51,8 @@ class Sharder {
       for (const int g : plan_.after[at(s)]) gather(g);
       for (const int b : reductions[at(s)]) reduce(buffers_[at(b)]);
     }
+    for (std::size_t u = 0; u < result_.gradients.size(); ++u)
+      reducer_.join_stages(program(), static_cast<int>(u), result_.gradients[u]);
     return std::move(result_);
   }
 

@@ -86,15 +86,17 @@ class Cutter {
     }
   }
 
+  /// Tied embeddings are used by the first and the last rank, which are neighbours on the ring of ranks.
   void mark_parameters() {
     for (std::size_t p = 0; p < graph_.parameters.size(); ++p) {
+      Parameter& parameter = graph_.parameters[p];
       const std::set<int>& ranks = users_[static_cast<int>(p)];
-      REQUIRE(
-          ranks.size() < 2,
-          "{} is used by several stages of the pipeline, on ranks {} and {} of mesh.pipeline: tied "
-          "embeddings need a schedule that has the first and the last stage on one rank (zb-v, dualpipe-v)",
-          graph_.parameters[p].name, *ranks.begin(), *ranks.rbegin());
-      graph_.parameters[p].elsewhere = !ranks.contains(rank_);
+      const bool by_ends =
+          ranks.size() == 2 && *ranks.begin() == 0 && *ranks.rbegin() == stages_.map.ranks - 1;
+      ASSERT(ranks.size() < 2 || by_ends, "{} is used by ranks {} of the pipeline", parameter.name,
+             fmt::join(ranks, ", "));
+      parameter.elsewhere = !ranks.contains(rank_);
+      if (by_ends && !parameter.elsewhere) parameter.other_rank = rank_ == 0 ? *ranks.rbegin() : 0;
     }
   }
 

@@ -38,8 +38,7 @@ struct Stages {
 
 /// Leaves the nodes of the rank's stages, with FromStage and ToStage at their edges, and marks parameters
 /// that none of them uses (model::Parameter::elsewhere). split_over, by value: the axes over whose ranks it
-/// is split along its tokens. Where the result is another rank's the graph has none. Throws Error where a
-/// parameter is used on several ranks.
+/// is split along its tokens. Where the result is another rank's the graph has none.
 void keep_stages(model::Graph& graph, const Stages& stages, const Coordinate& at,
                  const std::vector<AxisSet>& split_over);
 

@@ -125,8 +125,9 @@ std::vector<std::string> unit_names(const Graph& graph, const UnitOptions& optio
 void group_parameters(Graph& graph, const UnitOptions& options, const std::vector<AxisSet>& summed_over) {
   const std::vector<std::string> names = unit_names(graph, options);
   std::map<std::string, int> gathers;  // what is gathered at once, by name
-  // By that name; trainable or not; coded or not; beside other copies over the tensor axis or not.
-  std::map<std::tuple<std::string, bool, bool, bool>, int> numbers;
+  // By that name; trainable or not; coded or not; beside other copies over the tensor axis or not; on which
+  // other rank of the pipeline.
+  std::map<std::tuple<std::string, bool, bool, bool, int>, int> numbers;
   std::vector<model::Unit> units;
   const auto is_copied = [&](std::size_t parameter) {
     return !summed_over.empty() && summed_over[parameter].contains(Axis::tensor);
@@ -135,11 +136,12 @@ void group_parameters(Graph& graph, const UnitOptions& options, const std::vecto
     const Parameter& p = graph.parameters[parameter];
     const bool copied = is_copied(parameter);
     const int together = gathers.try_emplace(name, static_cast<int>(gathers.size())).first->second;
-    const auto [it, fresh] =
-        numbers.try_emplace({name, p.trainable, p.coded(), copied}, static_cast<int>(units.size()));
+    const auto [it, fresh] = numbers.try_emplace({name, p.trainable, p.coded(), copied, p.other_rank},
+                                                 static_cast<int>(units.size()));
     if (fresh)
       units.push_back(
-          {copied ? name + " (summed over tensor)" : name, together, p.trainable, kept_whole, p.coded()});
+          {name + (copied ? " (summed over tensor)" : "") + (p.other_rank < 0 ? "" : " (of two stages)"),
+           together, p.trainable, kept_whole, p.coded(), p.other_rank});
     return it->second;
   };
   const std::vector<std::int64_t> sizes = joined_sizes(graph);

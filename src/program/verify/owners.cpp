@@ -30,11 +30,19 @@ void check_norm(const Program& program, OpId id, const Coordinate& own) {
     std::int64_t counted = 0;
     for (const Elements& piece : pieces)
       counted += common(all, {first + piece.begin, first + piece.begin + piece.count});
-    const bool copy = own[Axis::replicate] > 0 || (p.split < 0 && own[Axis::tensor] > 0);
+    const bool copy = own[Axis::replicate] > 0 || (p.split < 0 && own[Axis::tensor] > 0) ||
+                      (p.other_rank >= 0 && own[Axis::pipeline] > p.other_rank);
     const std::int64_t wanted = copy ? 0 : common(all, {first, first + count});
     REQUIRE(counted == wanted, "{}: this rank's norm counts {} elements of {}, and it speaks for {}",
             describe(program, id), counted, p.name, wanted);
   }
+}
+
+void check_losses(const Program& program, OpId id, const Coordinate& own) {
+  const auto record = record_of<StepPartials>(program.op(id).attributes);
+  const bool counts = own[Axis::tensor] == 0;
+  REQUIRE(record.losses == 0 || record.counts_loss == counts, "{}: the loss is {} over tensor",
+          describe(program, id), counts ? "not counted" : "counted more than once");
 }
 
 }  // namespace
@@ -42,7 +50,10 @@ void check_norm(const Program& program, OpId id, const Coordinate& own) {
 void verify_owners(const Program& program) {
   const Coordinate own(program.mesh, program.rank);
   for (OpId id = 0; id < static_cast<OpId>(program.ops.size()); ++id)
-    if (program.op(id).type == SumSquares::op) check_norm(program, id, own);
+    if (program.op(id).type == SumSquares::op)
+      check_norm(program, id, own);
+    else if (program.op(id).type == StepPartials::op)
+      check_losses(program, id, own);
 }
 
 }  // namespace ztrain::program

@@ -43,6 +43,20 @@ class UnitParameters {
   /// The first parameter of the unit of this one.
   std::size_t first(std::size_t parameter) const { return of(program_.parameters[parameter].unit).begin; }
 
+  /// By parameter: of parameters and what is kept beside them; of what has yet to be written, nothing.
+  std::vector<Spreads> initial(const Tensor& tensor, bool written) const {
+    const Range unit = of(tensor.unit);
+    std::vector<Spreads> flat(unit.end - unit.begin, filled(written ? 'E' : '.'));
+    if (!written) return flat;
+    for (std::size_t p = unit.begin; p < unit.end; ++p) {
+      Spreads& spreads = flat[p - unit.begin];
+      if (const int split = program_.parameters[p].split; split >= 0)
+        spreads[at(Axis::tensor)] = static_cast<char>('0' + split);
+      mark_shards(program_, tensor, spreads);
+    }
+    return flat;
+  }
+
   /// The parameter whose values, or gradients, a view of a flat range is.
   std::size_t parameter_of(TensorId view) const {
     const Tensor& t = program_.tensor(view);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <set>
 #include <vector>
 
 #include "base/error.hpp"
@@ -17,6 +16,7 @@
 #include "program/verify/last_parameter.hpp"
 #include "program/verify/ring_check.hpp"
 #include "program/verify/rows_check.hpp"
+#include "program/verify/stages_check.hpp"
 #include "program/verify/unit_parameters.hpp"
 
 namespace ztrain::program {
@@ -32,7 +32,7 @@ class Checker {
       const Tensor& tensor = program.tensors[t];
       if (tensor.base != no_tensor) continue;
       if (tensor.persistent) plain_[t] = initial(tensor);
-      if (tensor.unit >= 0) flat_[static_cast<TensorId>(t)] = initial_flat(tensor);
+      if (tensor.unit >= 0) flat_[static_cast<TensorId>(t)] = units_.initial(tensor, tensor.persistent);
     }
     for (const auto& [t, flat] : flat_)
       if (const Tensor& of = program.tensor(t); of.persistent && of.category == Category::parameter)
@@ -64,19 +64,6 @@ class Checker {
   Spreads initial(const Tensor& tensor) const {
     if (are_scales_of_cut_rows(program_, tensor)) return equal_but(Axis::tensor, '0');
     return tensor.category == Category::input ? equal_but(token_axes, '0') : filled('E');
-  }
-
-  /// Of parameters and what is kept beside them; of what has yet to be written, nothing.
-  Flat initial_flat(const Tensor& tensor) const {
-    const UnitParameters::Range unit = units_.of(tensor.unit);
-    Flat flat(unit.end - unit.begin, filled(tensor.persistent ? 'E' : '.'));
-    if (!tensor.persistent) return flat;
-    for (std::size_t p = unit.begin; p < unit.end; ++p) {
-      Spreads& spreads = flat[p - unit.begin];
-      if (place(p).split >= 0) spreads[at(Axis::tensor)] = static_cast<char>('0' + place(p).split);
-      mark_shards(program_, tensor, spreads);
-    }
-    return flat;
   }
 
   [[noreturn]] void refuse(Axis axis, const std::string& what) const {
@@ -113,6 +100,9 @@ class Checker {
 
   void visit(const Op& op) {
     if (op.type == Release::op || op.type == ZeroGaps::op) return;
+    if (const std::string fault = stages_.follow(op); !fault.empty()) refuse(Axis::pipeline, fault);
+    if (op.type == Add::op && is_flat(op.outputs[0]))
+      return;  // of the two stages' sums, which are spread alike
     if (op.communicates()) return communicate(op);
     if (op.type == OptimizerStep::op || op.type == SumSquares::op) return consume(op);
     if (op.type == StepPartials::op) return count_losses(op);
@@ -128,7 +118,7 @@ class Checker {
 
   /// Every rank needs what all of them found.
   void require_all_losses(const Op& op) const {
-    if (program_.mesh[Axis::pipeline] > 1 && !told_stages_.contains(program_.storage(op.inputs[0])))
+    if (!stages_.told(op.inputs[0]))
       refuse(Axis::pipeline, "losses and norms of the stages were not gathered");
     for (const Axis axis : axes_)
       if (const Spread letter = read(op.inputs[0])[at(axis)]; letter != 'E')
@@ -272,6 +262,10 @@ class Checker {
   /// Between stages: both sides say over which axes it is split, and verify_joint that they say the same.
   void pass_message(const Op& op) {
     const bool sends = op.comm.kind == CommKind::send;
+    // Gradients of a parameter that two stages have: the sums of both are whole.
+    if (sends && is_flat(op.inputs[0])) return check_sums(op.inputs[0]);
+    if (!sends && is_flat(op.outputs[0]))
+      return write_flat(op.outputs[0], units_.initial(program_.tensor(op.outputs[0]), true));
     const auto bits = static_cast<std::uint32_t>(op.attributes.integer("split_over", 0));
     const Spreads said = equal_but(AxisSet::from_bits(bits), '0');
     if (!sends) return set_all(op.outputs, said);
@@ -284,7 +278,6 @@ class Checker {
 
   void communicate(const Op& op) {
     if (op.comm.kind == CommKind::send || op.comm.kind == CommKind::recv) return pass_message(op);
-    if (op.comm.axes.contains(Axis::pipeline)) told_stages_.insert(program_.storage(op.outputs[0]));
     const TensorId from = op.inputs[0], to = op.outputs[0];
     if (!is_flat(from)) {
       Spreads spreads = read(from);
@@ -320,15 +313,23 @@ class Checker {
 
   /// The optimizer, and the norm, take the whole sum, or this rank's shard of it.
   void consume(const Op& op) {
-    const Flat flat = read_flat(op.inputs[0]);
+    check_sums(op.inputs[0]);
     const UnitParameters::Range unit = units_.of(program_.tensor(program_.storage(op.inputs[0])).unit);
-    const bool shard = elements(program_.tensor(op.inputs[0]).shape) <
-                       program_.unit_elements[at(program_.tensor(program_.storage(op.inputs[0])).unit)];
     for (std::size_t p = unit.begin; p < unit.end; ++p)
-      if (place(p).trainable) check_sum(p, flat[p - unit.begin], shard);
+      if (const std::string fault = stages_.gradient_fault(place(p), op.inputs[0]); !fault.empty())
+        refuse(Axis::pipeline, fault);
     if (op.type == SumSquares::op) return set(op.outputs[0], filled('P'));
     const TensorId stepped = op.outputs[0];
     write_flat(stepped, read_flat(stepped));
+  }
+
+  void check_sums(TensorId gradient) const {
+    const Flat flat = read_flat(gradient);
+    const int number = program_.tensor(program_.storage(gradient)).unit;
+    const bool shard = elements(program_.tensor(gradient).shape) < program_.unit_elements[at(number)];
+    const UnitParameters::Range unit = units_.of(number);
+    for (std::size_t p = unit.begin; p < unit.end; ++p)
+      if (place(p).trainable) check_sum(p, flat[p - unit.begin], shard);
   }
 
   /// shard: the reader has this rank's shard of it alone.
@@ -348,15 +349,12 @@ class Checker {
   void count_losses(const Op& op) {
     const auto record = record_of<StepPartials>(op.attributes);
     const auto losses = static_cast<std::size_t>(record.losses);
-    const bool first = Coordinate(program_.mesh, program_.rank)[Axis::tensor] == 0;
     for (std::size_t i = 0; i < losses; ++i)
       for (const Axis axis : axes_) {
         const Spread wanted = token_axes.contains(axis) ? 'P' : 'E', letter = read(op.inputs[i])[at(axis)];
         if (letter != wanted)
           refuse(axis, fmt::format("the loss is {}, not {}", words_for(letter), words_for(wanted)));
       }
-    if (losses > 0 && record.counts_loss != first)
-      refuse(Axis::tensor, first ? "the loss is not counted" : "the loss is counted more than once");
     set_all(op.outputs, filled('0'));
   }
 
@@ -375,11 +373,11 @@ class Checker {
   }
 
   const Program& program_;
-  std::set<TensorId> told_stages_;  ///< what was gathered over the pipeline, too
   UnitParameters units_{program_};
   LastParameter behind_{program_, units_};
   RingCheck ring_{program_};
   RowsCheck rows_{program_};
+  StagesCheck stages_{program_};
   OpId id_ = -1;
   std::vector<Axis> axes_;          ///< of more than one rank; those of the pipeline have values of their own
   std::vector<Spreads> plain_;      ///< by tensor that holds bytes

@@ -244,7 +244,7 @@ TEST(Layout, EveryElementIsOwnedExactlyOnce) {
           const std::int64_t begin = at[Axis::shard] * unit.shard_elements;
           for (const Piece& piece : layout.pieces(unit.unit, begin, begin + unit.shard_elements)) {
             const auto p = static_cast<std::size_t>(piece.parameter);
-            if (!owns(at, layout.parameters()[p].slice)) continue;
+            if (!owns(at, layout.parameters()[p])) continue;
             for (const LogicalRun& run :
                  layout.logical_runs(piece.parameter, at[Axis::tensor], piece.slice_begin, piece.count))
               for (std::int64_t i = 0; i < run.count; ++i)

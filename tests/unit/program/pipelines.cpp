@@ -228,5 +228,61 @@ TEST(Pipelines, ParametersAreOfOneStage) {
   EXPECT_EQ(owners, std::vector<int>(owners.size(), 1));
 }
 
+// Tied embeddings, which the first and the last rank have.
+
+TEST(Pipelines, TiedEmbeddingsAreProvenUnderEveryStrategy) {
+  const model::Graph graph = test::small_model(4, true);
+  for (const char* name : names)
+    for (const char* strategy : {"NO_SHARD", "zero1", "zero2", "FULL_SHARD"})
+      for (const int ranks : {2, 4}) {
+        if (ranks * find_schedule(name).chunks > 4) continue;
+        JobSpec spec = pipeline_spec(name, ranks, strategy, 3);
+        EXPECT_EQ(test::refusal([&] { verify_job(graph, spec); }), "") << name << ", " << strategy;
+        const bool vee = stage_map(spec.schedule, ranks).vee;
+        for (const int stage : {0, vee ? 0 : ranks - 1}) {
+          const Job job = compile(graph, spec, 2 * stage);
+          const auto& all = job.graph.parameters;
+          const auto tied = std::ranges::find(all, "model.embed_tokens.weight", &model::Parameter::name);
+          ASSERT_NE(tied, all.end());
+          EXPECT_EQ(tied->other_rank, vee ? -1 : ranks - 1 - stage) << name;
+        }
+      }
+}
+
+/// The message with which a job with tied embeddings is refused whose step was changed on both of the ranks.
+std::string tied_refusal_with(void (*fault)(std::vector<Op>&)) {
+  JobSpec spec = pipeline_spec("1f1b", 2, "FULL_SHARD", 2);
+  spec.program_passes.emplace_back([=](Program& p) {
+    if (p.name == train_name) fault(p.ops);
+  });
+  return test::refusal([&] { verify_job(test::small_model(2, true), spec); });
+}
+
+bool joins(const Op& op) {
+  return op.type == Add::op && op.action.kind == ActionKind::reduce;
+}
+
+TEST(Pipelines, GradientsOfTiedEmbeddingsAreSumsOfBothStages) {
+  EXPECT_EQ(tied_refusal_with([](auto&) {}), "");
+  const auto left_out = tied_refusal_with([](auto& ops) { std::erase_if(ops, joins); });
+  EXPECT_NE(left_out.find("that of one of the two stages"), std::string::npos) << left_out;
+  const auto twice = tied_refusal_with([](auto& ops) {
+    const auto sum = std::ranges::find_if(ops, joins);
+    ops.insert(sum, Op(*sum));
+  });
+  EXPECT_NE(twice.find("twice"), std::string::npos) << twice;
+  const auto own = tied_refusal_with([](auto& ops) {
+    Op& sum = *std::ranges::find_if(ops, joins);
+    sum.inputs[Add::addend] = sum.inputs[Add::x];
+  });
+  EXPECT_NE(own.find("not the other stage's"), std::string::npos) << own;
+  const auto counted = tied_refusal_with([](auto& ops) {
+    for (Op& op : ops)
+      if (op.type == SumSquares::op && op.name.find("two stages") != std::string::npos)
+        op.attributes = attributes_of(SumSquares{{{0, 1}}});
+  });
+  EXPECT_NE(counted.find("speaks for"), std::string::npos) << counted;
+}
+
 }  // namespace
 }  // namespace ztrain::program::pipelines_test
