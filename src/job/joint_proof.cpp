@@ -1,9 +1,12 @@
 #include "job/joint_proof.hpp"
 
+#include <atomic>
 #include <map>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/index.hpp"
+#include "base/parallel.hpp"
 #include "program/passes/final_passes.hpp"
 
 namespace ztrain::job {
@@ -51,15 +54,17 @@ void prove_together(const runtime::Session& session, telemetry::Phase& phase, co
   std::map<std::uint64_t, std::vector<int>> ranks_of;
   for (std::size_t r = 0; r < all.size(); ++r) ranks_of[all[r]].push_back(static_cast<int>(r));
   std::vector<std::vector<int>> classes;
-  std::vector<std::vector<Program>> compiled;
-  for (const auto& [print, ranks] : ranks_of) {
-    phase.at(fmt::format("class {} of {}", classes.size() + 1, ranks_of.size()));
-    classes.push_back(ranks);
-    const bool compiles = session.rank() == 0 && print != mine;
-    compiled.push_back(session.agree("compiling the programs of other ranks", [&] {
-      return compiles ? compile(ranks.front()) : std::vector<Program>();
-    }));
-  }
+  for (const auto& [print, ranks] : ranks_of) classes.push_back(ranks);
+  std::vector<std::vector<Program>> compiled(classes.size());
+  std::atomic<int> begun = 0;
+  session.agree("compiling the programs of other ranks", [&] {
+    if (session.rank() != 0) return;
+    in_parallel(static_cast<int>(classes.size()), [&](int c) {
+      phase.at(fmt::format("class {} of {}", ++begun, classes.size()));
+      const int rank = classes[at(c)].front();
+      if (all[at(rank)] != mine) compiled[at(c)] = compile(rank);
+    });
+  });
   for (std::size_t which = 0; which < own.size(); ++which) {
     phase.at(fmt::format("program {} of {}", which + 1, own.size()));
     session.agree("verifying the programs", [&] {

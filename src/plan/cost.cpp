@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <set>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
+#include "base/parallel.hpp"
 #include "config/fields/fields.hpp"
 #include "config/text/load.hpp"
 #include "config/validate/validate.hpp"
@@ -98,18 +101,28 @@ class Compiler {
   }
 
   void run() {
-    for (const int rank : first_ranks(cost_.mesh)) add(rank, program::compile(graph_, spec_, rank));
+    const std::vector<int> ranks = first_ranks(cost_.mesh);
+    std::vector<std::optional<program::Job>> jobs(ranks.size());
+    in_parallel(static_cast<int>(ranks.size()),
+                [&](int s) { jobs[at(s)] = program::compile(graph_, spec_, ranks[at(s)]); });
+    for (std::size_t s = 0; s < ranks.size(); ++s)
+      add(ranks[s], std::move(*std::exchange(jobs[s], std::nullopt)));
     simulate_pipeline();
   }
 
   /// Whether it fits; compiles no further than that takes.
   bool run_if_it_fits() {
-    for (const int rank : first_ranks(cost_.mesh)) {
-      std::optional<program::Job> job = program::compile_if(
-          graph_, spec_, rank, [&](const Tiers& least) { return verdict_of(holding(least)).fits(); });
-      if (!job) return false;
-      add(rank, std::move(*job));
-    }
+    const std::vector<int> ranks = first_ranks(cost_.mesh);
+    std::vector<std::optional<program::Job>> jobs(ranks.size());
+    const auto fits = [&](const Tiers& least) { return verdict_of(holding(least)).fits(); };
+    std::atomic<bool> all_fit = true;
+    in_parallel(static_cast<int>(ranks.size()), [&](int s) {
+      if (all_fit) jobs[at(s)] = program::compile_if(graph_, spec_, ranks[at(s)], fits);
+      if (!jobs[at(s)]) all_fit = false;
+    });
+    if (!all_fit) return false;
+    for (std::size_t s = 0; s < ranks.size(); ++s)
+      add(ranks[s], std::move(*std::exchange(jobs[s], std::nullopt)));
     simulate_pipeline();
     return verdict_of(cost_).fits();
   }

@@ -339,17 +339,18 @@ std::string search_section(const Search& s, const Plan& p) {
   std::string text =
       heading(fmt::format("Fastest of those that fit on {} ranks ({} settings tried{})", p.question.ranks,
                           s.tried, s.complete ? "" : "; the time for it ran out"));
-  text += "  mesh: replicate x shard x context x tensor\n";
+  text += "  mesh: pipeline x replicate x shard x context x tensor\n";
   Table table(
       {"strategy", "mesh", "micro", "recompute", "per rank", "tokens/s", "MFU", "exposed", "numbers"});
   for (const Setting& x : s.best)
-    table.row({value_in(x.overrides, "sharding.strategy"),
-               fmt::format("{} x {} x {} x {}", x.cost.mesh[Axis::replicate], x.cost.mesh[Axis::shard],
-                           x.cost.mesh.size(context_axes), x.cost.mesh[Axis::tensor]),
-               value_in(x.overrides, "batch.micro"), value_in(x.overrides, "recompute.mode"),
-               size(verdict_of(x.cost).device_needed), fmt::format("{:.0f}", x.cost.tokens_per_second()),
-               percent(x.cost.mfu()), percent(x.cost.step.exposed / x.cost.step.seconds),
-               x.effect == Effect::none ? "same" : "rounding"});
+    table.row(
+        {value_in(x.overrides, "sharding.strategy"),
+         fmt::format("{} x {} x {} x {} x {}", x.cost.mesh[Axis::pipeline], x.cost.mesh[Axis::replicate],
+                     x.cost.mesh[Axis::shard], x.cost.mesh.size(context_axes), x.cost.mesh[Axis::tensor]),
+         value_in(x.overrides, "batch.micro"), value_in(x.overrides, "recompute.mode"),
+         size(verdict_of(x.cost).device_needed), fmt::format("{:.0f}", x.cost.tokens_per_second()),
+         percent(x.cost.mfu()), percent(x.cost.step.exposed / x.cost.step.seconds),
+         x.effect == Effect::none ? "same" : "rounding"});
   if (s.best.empty())
     text += "  none fits\n";
   else

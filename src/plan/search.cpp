@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "plan/setup.hpp"
 
@@ -30,7 +31,8 @@ class SettingSearch {
  public:
   SettingSearch(const Question& question, const Watch& watch)
       : question_(question), watch_(watch), deck_(deck_of(question)) {
-    own_degrees_ = {std::max<std::int64_t>(1, deck_.mesh.tensor),
+    own_degrees_ = {std::max<std::int64_t>(1, deck_.mesh.pipeline),
+                    std::max<std::int64_t>(1, deck_.mesh.tensor),
                     std::max<std::int64_t>(1, deck_.mesh.context)};
     take(own_degrees_);
   }
@@ -39,10 +41,15 @@ class SettingSearch {
     // An illegal batch or mesh is refused here, in the words of the deck's checks.
     resolved_deck(question_, mesh(1, data_ranks_, 1));
     own_ = resolved_deck(question_);
-    over_tensor({});
+    over_tensor({}, own_degrees_);
     if (result_.best.empty())
-      for (const std::int64_t context : others_of("mesh.context", question_.ranks)) over_tensor({}, context);
-    if (result_.best.empty()) over_tensor({"sharding.overlap_reduce=false"});
+      for (const std::int64_t context : others_of("mesh.context", question_.ranks)) {
+        Degrees degrees = own_degrees_;
+        degrees.context = context;
+        over_tensor({}, degrees);
+      }
+    if (result_.best.empty()) over_tensor({"sharding.overlap_reduce=false"}, own_degrees_);
+    over_stages();
     sort();
     if (result_.best.size() > most) result_.best.resize(most);
     result_.frugal = frugal_overrides(question_);
@@ -61,14 +68,14 @@ class SettingSearch {
 
   /// Of the axes that do not deal sequences.
   struct Degrees {
-    std::int64_t tensor = 1, context = 1;
+    std::int64_t pipeline = 1, tensor = 1, context = 1;
+    bool operator==(const Degrees&) const = default;
   };
 
   void take(Degrees degrees) {
     degrees_ = degrees;
-    const std::int64_t others =
-        std::max<std::int64_t>(1, deck_.mesh.pipeline) * degrees.tensor * degrees.context;
-    data_ranks_ = std::max<std::int64_t>(1, question_.ranks / others);
+    data_ranks_ =
+        std::max<std::int64_t>(1, question_.ranks / (degrees.pipeline * degrees.tensor * degrees.context));
     shards_of_context_ = degrees.context > 1;
   }
 
@@ -81,24 +88,37 @@ class SettingSearch {
   }
 
   /// The deck's degree of mesh.tensor, or several within a node.
-  void over_tensor(const std::vector<std::string>& besides, std::int64_t context = 0) {
-    Degrees degrees = own_degrees_;
-    if (context > 0) degrees.context = context;
+  void over_tensor(const std::vector<std::string>& besides, Degrees degrees) {
     std::vector<std::int64_t> tensors{degrees.tensor};
     const std::int64_t node = machine_for(question_, deck_).ranks_per_node;
     for (const std::int64_t degree : others_of("mesh.tensor", std::min<std::int64_t>(node, question_.ranks)))
       tensors.push_back(degree);
     for (const std::int64_t tensor : tensors) {
       degrees.tensor = tensor;
-      if (question_.ranks % (tensor * degrees.context) != 0) continue;
+      if (question_.ranks % (degrees.pipeline * tensor * degrees.context) != 0) continue;
       take(degrees);
       strategies(besides);
     }
   }
 
+  /// A stage is compiled for each rank of the pipeline, so these take longest: what comes after has time,
+  /// too.
+  void over_stages() {
+    most_ = watch_.part(1.0 / 3);
+    const std::int64_t most = std::min<std::int64_t>(question_.ranks, deck_.model.num_hidden_layers);
+    for (const std::int64_t pipeline : others_of("mesh.pipeline", most)) {
+      Degrees degrees = own_degrees_;
+      degrees.pipeline = pipeline;
+      over_tensor({}, degrees);
+    }
+    most_.reset();
+  }
+
   std::vector<std::string> mesh(std::int64_t replicate, std::int64_t shard, std::int64_t micro) const {
     std::vector<std::string> keys{fmt::format("mesh.replicate={}", replicate),
                                   fmt::format("mesh.shard={}", shard)};
+    if (degrees_.pipeline != own_degrees_.pipeline)
+      keys.push_back(fmt::format("mesh.pipeline={}", degrees_.pipeline));
     if (degrees_.tensor != own_degrees_.tensor) {
       keys.push_back(fmt::format("mesh.tensor={}", degrees_.tensor));
       if (deck_.tensor.sequence_parallel) keys.emplace_back("tensor.overlap=true");
@@ -111,13 +131,16 @@ class SettingSearch {
 
   void strategies(const std::vector<std::string>& besides) {
     strategy("NO_SHARD", besides);
+    std::vector<std::string> names{"zero1", "zero2", "SHARD_GRAD_OP", "FULL_SHARD"};
+    if (degrees_.pipeline != own_degrees_.pipeline) names = {"zero1", "FULL_SHARD"};  // the ends of the scale
     if (data_ranks_ > 1 || shards_of_context_)
-      for (const char* name : {"zero1", "zero2", "SHARD_GRAD_OP", "FULL_SHARD"}) strategy(name, besides);
+      for (const std::string& name : names) strategy(name, besides);
   }
 
   /// From the most sharded mesh to the least; once nothing fits, less sharding does not either.
   void strategy(const std::string& name, const std::vector<std::string>& besides) {
-    const bool copies = degrees_.tensor == own_degrees_.tensor;  // of a shared layer they are not tried
+    const bool copies =
+        degrees_ == own_degrees_;  // of a layer that is shared, or a stage, they are not tried
     const std::int64_t least = name == "NO_SHARD" || !copies ? data_ranks_ : shards_of_context_ ? 1 : 2;
     for (std::int64_t shard = data_ranks_; shard >= least; --shard)
       if (data_ranks_ % shard == 0 && recomputations(name, besides, shard) == Outcome::too_large) return;
@@ -141,7 +164,8 @@ class SettingSearch {
   Outcome micros(const std::vector<std::string>& keys, std::int64_t shard) {
     Outcome best = Outcome::refused;
     for (std::int64_t micro = 1; deck_.batch.global % (micro * data_ranks_) == 0; micro *= 2) {
-      if (watch_.expired()) {
+      if (micro > 1 && degrees_.pipeline != own_degrees_.pipeline) return best;  // longer turns, longer waits
+      if (watch_.expired() || (most_ && most_->expired())) {
         result_.complete = false;
         return best;
       }
@@ -169,7 +193,8 @@ class SettingSearch {
 
   const Question& question_;
   const Watch& watch_;
-  config::Deck deck_, own_;  ///< own_: resolved for the ranks
+  std::optional<Watch> most_;  ///< of what is searched now
+  config::Deck deck_, own_;    ///< own_: resolved for the ranks
   Degrees own_degrees_, degrees_;
   std::int64_t data_ranks_ = 1;
   bool shards_of_context_ = false;  ///< state is cut over the context axis too

@@ -1,6 +1,7 @@
 #pragma once
 // Bounds a search in time, and hears how far it is.
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -16,6 +17,8 @@ class Watch {
   explicit Watch(double seconds, Say say = {}) : seconds_(seconds), say_(std::move(say)) {}
 
   bool expired() const { return elapsed() > seconds_; }
+  /// A silent one over so much of the time that is left.
+  Watch part(double share) const { return Watch(share * std::max(0.0, seconds_ - elapsed())); }
   /// Passes the text on once the search has taken a second.
   void say(const std::string& text) const {
     if (say_ && elapsed() > 1) say_(text);

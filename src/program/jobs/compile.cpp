@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <numeric>
 #include <tuple>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
+#include "base/parallel.hpp"
 #include "kernel_interface/step_partial.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "program/ir/repeat.hpp"
@@ -250,15 +253,15 @@ std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobS
 
 void verify_job(const model::Graph& graph, const JobSpec& spec, const Job& rank_0, const Tell& tell) {
   const std::vector<std::vector<int>> classes = rank_classes(graph, spec);
-  std::vector<Job> others;
+  std::vector<std::optional<Job>> others(classes.size());
+  std::atomic<int> begun = 0;
+  in_parallel(static_cast<int>(classes.size()), [&](int c) {
+    if (tell) tell(fmt::format("class {} of {}", ++begun, classes.size()));
+    const int rank = classes[at(c)].front();
+    if (rank != rank_0.train().rank) others[at(c)] = compile(graph, spec, rank);
+  });
   std::vector<std::vector<const Program*>> programs;  // by class
-  others.reserve(classes.size());
-  for (const std::vector<int>& ranks : classes) {
-    if (tell) tell(fmt::format("class {} of {}", programs.size() + 1, classes.size()));
-    const bool known = ranks.front() == rank_0.train().rank;
-    if (!known) others.push_back(compile(graph, spec, ranks.front()));
-    programs.push_back((known ? rank_0 : others.back()).programs.all());
-  }
+  for (const std::optional<Job>& other : others) programs.push_back((other ? *other : rank_0).programs.all());
   if (tell) tell("all ranks");
   verify_together(programs, classes);
 }

@@ -111,7 +111,7 @@ std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobS
 
 /// Compiles one rank of each class and proves the joint graph of each Program over all ranks (verify_joint).
 void verify_job(const model::Graph& graph, const JobSpec& spec);
-/// Told of what comes next: "class 3 of 16", "all ranks".
+/// Told of what comes next: "class 3 of 16", "all ranks". Of classes by several threads.
 using Tell = std::function<void(const std::string& what)>;
 /// The same, where rank 0 is compiled already.
 void verify_job(const model::Graph& graph, const JobSpec& spec, const Job& rank_0, const Tell& tell = {});

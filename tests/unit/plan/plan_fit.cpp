@@ -247,7 +247,8 @@ TEST_F(Decks, LeastRanksDivideTheBatchOrSayWhichOneTheyDivide) {
 }
 
 TEST_F(Decks, SearchRanksSettingsThatFit) {
-  const Question q = question(4, 1.2 * held(cost_of(question(4))));
+  const std::vector<std::string> one_stage{"mesh.pipeline=1"};  // others take longer to try
+  const Question q = question(4, 1.2 * held(cost_of(question(4))), one_stage);
   const Search s = search_for(q, Watch(60));
   ASSERT_GT(s.best.size(), 1u);
   for (std::size_t i = 1; i < s.best.size(); ++i)
@@ -257,14 +258,14 @@ TEST_F(Decks, SearchRanksSettingsThatFit) {
   EXPECT_LE(s.least_ranks.value().ranks, 4);
   const auto as_it_is = least_ranks(q, {}, Watch(60));
   EXPECT_EQ(s.frugal.empty(), as_it_is.has_value() && as_it_is->ranks == s.least_ranks->ranks);
-  Plan plan{question(4), cost_of(question(4)), {}, {}, search_for(question(4), Watch(60)), {}};
+  Plan plan{question(4), cost_of(question(4)), {}, {}, search_for(question(4, 0, one_stage), Watch(60)), {}};
   EXPECT_TRUE(plan.search->least_overrides().empty()) << "it fits on one rank as it is";
   EXPECT_NE(report_text(plan).find("fits on 1 ranks at least, with\n  the deck as it is\n"),
             std::string::npos);
 }
 
 TEST_F(Decks, SettingsSayWhetherTheyFormOtherSums) {
-  const Question q = question(4);
+  const Question q = question(4, 0, {"mesh.pipeline=1"});
   const config::Deck own = resolved_deck(q);
   int same = 0, other = 0;
   for (const Setting& x : search_for(q, Watch(60), 1000).best) {
@@ -304,7 +305,8 @@ TEST_F(Decks, WhatContradictsTheDeckIsNotTakenForTooLarge) {
 }
 
 TEST_F(Decks, SearchPassesOverWhatTheDeckContradicts) {
-  const std::vector<std::string> own{"recompute.mode=selective", "recompute.pieces=[\"norm\"]"};
+  const std::vector<std::string> own{"recompute.mode=selective", "recompute.pieces=[\"norm\"]",
+                                     "mesh.pipeline=1"};
   const Search s = search_for(question(4, 0, own), Watch(60), 1000);
   for (const char* mode : {"recompute.mode=full", "recompute.mode=selective", "recompute.mode=none"}) {
     EXPECT_TRUE(std::any_of(s.best.begin(), s.best.end(), [&](const Setting& x) {
@@ -323,7 +325,8 @@ TEST_F(Decks, ReductionsAreNotOverlappedWhereNothingElseFits) {
   serial.emplace_back("sharding.overlap_reduce=false");
   const double overlapped = held(cost_of(question(4), least)), bytes = held(cost_of(question(4), serial));
   ASSERT_LT(bytes, overlapped);
-  const Search s = search_for(question(4, bytes + 1, {"mesh.tensor=1", "mesh.context=1"}), Watch(60));
+  const Search s =
+      search_for(question(4, bytes + 1, {"mesh.pipeline=1", "mesh.tensor=1", "mesh.context=1"}), Watch(60));
   ASSERT_FALSE(s.best.empty());
   for (const Setting& x : s.best)
     EXPECT_EQ(x.overrides[4], "sharding.overlap_reduce=false") << command_line(x.overrides);

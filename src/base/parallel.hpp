@@ -1,0 +1,38 @@
+#pragma once
+// Independent work on all cores that this process may use.
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <thread>
+#include <vector>
+
+#include "base/thread.hpp"
+
+namespace ztrain {
+
+/// work(0), work(1), ..., work(count - 1), each once, in any order and on several threads, of which the
+/// caller's is one. Throws what the first of those that failed threw, after all that had begun have ended.
+template <class Work>
+void in_parallel(int count, const Work& work) {
+  std::atomic<int> next = 0;
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(count));
+  std::atomic<bool> failed = false;
+  const auto take = [&] {
+    for (int i = next++; i < count && !failed; i = next++) try {
+        work(i);
+      } catch (...) {
+        failures[static_cast<std::size_t>(i)] = std::current_exception();
+        failed = true;
+      }
+  };
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  std::vector<std::thread> others;
+  for (int t = 1; t < std::min(cores, count); ++t) others.push_back(thread_without_signals(take));
+  take();
+  for (std::thread& other : others) other.join();
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace ztrain
