@@ -21,7 +21,6 @@
 #SBATCH --exclusive
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --signal=B:USR1@300
 #SBATCH --output=%x-%j.out
 set -euo pipefail
 # SLURM runs a copy of this file from its spool folder, so the checkout is found through the folder of submission;
@@ -33,13 +32,8 @@ if [ "${ZTRAIN_ALLOW_CPU:-0}" != 1 ] && [ ! -x "${ZTRAIN:-$root/build/cuda/ztrai
     "cmake --build --preset cuda) or set ZTRAIN to one built for GPUs." >&2
   exit 1
 fi
-deck=$root/inputs/llama3_70b.toml
-if [ $# -gt 0 ] && [ "${1#--}" = "$1" ]; then
-  deck=$1
-  shift
-fi
 if [ -z "${ZTRAIN_DATA:-}" ]; then
   echo "slurm/train_70b.sh: set ZTRAIN_DATA to the folder of the token files" >&2
   exit 1
 fi
-exec "$root/slurm/launch.sh" "$deck" "$@"
+exec "$root/slurm/launch.sh" --default "$root/inputs/llama3_70b.toml" "$@"

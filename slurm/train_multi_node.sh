@@ -21,7 +21,6 @@
 #SBATCH --exclusive
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --signal=B:USR1@300
 #SBATCH --output=%x-%j.out
 set -euo pipefail
 # SLURM runs a copy of this file from its spool folder, so the checkout is found through the folder of submission;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, testing and plotting need, and nothing when all of them are there.
 # Works as root, or through sudo. Debian 12 or a release of the same package names.
+#   tools/install_packages.sh --slurm    also those of the tests on a SLURM cluster, daemons that a user need not have
 #   ZTRAIN_SKIP_INSTALL=1   installs nothing: for sites where modules or Spack provide the libraries
 set -euo pipefail
 
@@ -15,6 +16,8 @@ packages=(
   # plots, reading checkpoints, preparing data
   python3 python3-numpy python3-h5py python3-matplotlib python3-jinja2 python3-xxhash
 )
+# A SLURM cluster on one machine, of the test slurm/jobs, which is skipped without them.
+if [ "${1:-}" = --slurm ]; then packages+=(slurm-wlm munge iproute2); fi
 
 if [ "${ZTRAIN_SKIP_INSTALL:-0}" = 1 ]; then exit 0; fi
 

@@ -10,7 +10,7 @@ exec </dev/null
 failed=()
 
 phase "Packages"
-tools/install_packages.sh
+tools/install_packages.sh --slurm
 # Where there is a CUDA toolkit, the sources that need nothing else are compiled too.
 if command -v nvcc >/dev/null; then
   tools/install_cuda_headers.sh || echo "The sources that use cuDNN are not compiled in this run."

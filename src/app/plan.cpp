@@ -11,6 +11,7 @@
 #include "config/text/load.hpp"
 #include "plan/classic.hpp"
 #include "plan/report.hpp"
+#include "plan/sbatch.hpp"
 #include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
 #include "telemetry/watchdog.hpp"
@@ -25,7 +26,7 @@ constexpr std::size_t most_compared_ops = 40'000;
 struct Options {
   std::string deck;
   int ranks = 0;
-  bool json = false, fit = false, compare = false;
+  bool json = false, fit = false, compare = false, sbatch = false;
   double parameters = 0;
   double device_memory = -1, beside = -1;  ///< GB; -1: not given
 };
@@ -35,6 +36,7 @@ void declare(Parser& parser, Options& o) {
   parser.option("--ranks", o.ranks, "ranks of the job; the product of a deck's mesh may say it")
       .range(1, 1 << 20);
   parser.flag("--json", o.json, "print one JSON object");
+  parser.flag("--sbatch", o.sbatch, "print the script of a SLURM job instead: nodes, tasks, memory, time");
   parser.flag("--fit", o.fit,
               "search strategy, mesh, micro-batch and recomputation for the fastest that fits");
   parser.flag("--compare", o.compare,
@@ -70,11 +72,19 @@ plan::Question question_of(const Options& o, const std::vector<std::string>& ove
   return q;
 }
 
-plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, telemetry::Console& console) {
-  telemetry::Phase phase(console, "planning");
+/// Without what it might be compared with.
+plan::Plan plan_alone(const Options& o, const std::vector<std::string>& overrides,
+                      telemetry::Console& console) {
+  const telemetry::Phase phase(console, "planning");
   plan::Plan plan{
       .question = question_of(o, overrides), .cost = {}, .strategies = {}, .fixes = {}, .search = {}};
   plan.cost = plan::cost_of(plan.question);
+  return plan;
+}
+
+plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, telemetry::Console& console) {
+  plan::Plan plan = plan_alone(o, overrides, console);
+  telemetry::Phase phase(console, "planning");
   const bool compare = o.compare || plan.cost.compiled_ops <= most_compared_ops;
   std::future<std::vector<plan::Cost>> strategies;
   std::future<std::optional<plan::Cost>> overlap;
@@ -120,6 +130,8 @@ int plan(const Invocation& call) {
     if (call.session.rank() != 0) return call.watchdog.set_timeout(0);  // it waits for rank 0
     if (options.parameters > 0) return call.console.print(classic_text(options));
     REQUIRE(!options.deck.empty(), "ztrain plan needs a deck, or --parameters; see ztrain plan --help");
+    if (options.sbatch)
+      return call.console.print(plan::sbatch_text(plan_alone(options, parser.remaining(), call.console)));
     const plan::Plan plan = plan_of(options, parser.remaining(), call.console);
     if (options.json) return call.console.print(json_text(plan::report_json(plan), 2) + "\n");
     call.console.print(plan::report_text(plan));

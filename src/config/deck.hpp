@@ -18,6 +18,8 @@ struct Run {
   std::int64_t steps = 0, tokens = 0;  ///< exactly one of steps, tokens, epochs is positive after validation
   double epochs = 0;
   double max_minutes = 0;  ///< wall-clock time after which the run saves and ends; 0: none
+  double end_margin =
+      0;  ///< seconds kept free before the end of the SLURM allocation; negative: it is ignored
 };
 
 struct Data {

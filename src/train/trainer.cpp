@@ -92,7 +92,8 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
                   session, console, plan::training_graph(deck_),
                   session.agree("planning the job", [&] { return plan::job_spec(deck_, build_target()); })),
               &deck_, job::worker_options(deck_), job::open_device(session, deck_)},
-      part_(job::part_of_batches(worker_, deck_.batch.micro * deck_.data.sequence)) {
+      part_(job::part_of_batches(worker_, deck_.batch.micro * deck_.data.sequence)),
+      limits_(deck_, session.slurm().end) {
   if (deck_.precision.parameters == DType::bf16)
     progress_.bf16_products = job::chosen_bf16_products(worker_.queues().exec(runtime::compute_queue));
   progress_.run_steps = facts_.steps;
@@ -193,6 +194,7 @@ Ending Trainer::run() {
 
 void Trainer::take_steps() {
   while (progress_.step < facts_.steps) {
+    const double start = now();
     step();
     if (outside_bytes_ == 0) measure_outside();
     if (overflow_.has_given_up()) return;
@@ -202,6 +204,7 @@ void Trainer::take_steps() {
     const bool at_interval = deck_.checkpoint.interval > 0 && s % deck_.checkpoint.interval == 0;
     if (s < facts_.steps && (save_is_due_ || at_interval)) save_or_wait();  // the end is saved by run()
     if (progress_.step < facts_.steps) fill_next_inputs();
+    limits_.turn_took(now() - start);
     if (stops_early()) return;
   }
 }
@@ -227,7 +230,7 @@ void Trainer::print_last_line() {
 bool Trainer::stops_early() {
   using runtime::Stop;
   if (is_complete()) return false;
-  const runtime::Requests asked = session_.requests(60 * deck_.run.max_minutes, !failure_.empty());
+  const runtime::Requests asked = session_.requests(limits_.report(session_, !failure_.empty()));
   if (asked.stop == Stop::failure) return true;
   if (asked.stop == Stop::none) {
     if (asked.save) save_as_asked();
@@ -235,10 +238,12 @@ bool Trainer::stops_early() {
   }
   print_last_line();
   if (asked.stop == Stop::signal) ended_by_ = asked.signal;
-  console_.print(fmt::format(
-      "{}: the run stops after step {} of {}\n",
-      asked.stop == Stop::signal ? ended_by_ : fmt::format("run.max_minutes = {}", deck_.run.max_minutes),
-      progress_.step, facts_.steps));
+  if (asked.stop == Stop::allocation_ends)
+    ended_by_ = fmt::format("the allocation ends within {:.0f} s", limits_.margin());
+  console_.print(
+      fmt::format("{}: the run stops after step {} of {}\n",
+                  ended_by_.empty() ? fmt::format("run.max_minutes = {}", deck_.run.max_minutes) : ended_by_,
+                  progress_.step, facts_.steps));
   return true;
 }
 
@@ -366,8 +371,7 @@ void Trainer::write_metrics(const Record& record) {
 /// Until the last step, or until the run ends itself.
 double Trainer::seconds_left() const {
   const double steps = mean_step_seconds_ * static_cast<double>(facts_.steps - progress_.step);
-  const double most = 60 * deck_.run.max_minutes;
-  return most > 0 ? std::clamp(most - session_.lasts(), 0.0, steps) : steps;
+  return std::min(steps, limits_.seconds_left(session_.lasts(), clock_of_day()).value_or(steps));
 }
 
 void Trainer::evaluate_and_report() {

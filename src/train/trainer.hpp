@@ -18,6 +18,7 @@
 #include "telemetry/watchdog.hpp"
 #include "train/output_folder.hpp"
 #include "train/report.hpp"
+#include "train/time_limits.hpp"
 
 namespace ztrain::train {
 
@@ -33,7 +34,7 @@ Prepared prepare(const runtime::Session& session, telemetry::Console& console, c
 enum class Ending : std::uint8_t {
   complete,
   time_is_up,  ///< run.max_minutes
-  asked_to     ///< by a signal: what it has done is saved, and the same command goes on
+  asked_to     ///< by a signal or SLURM's time limit: it is saved, and the same command goes on
 };
 
 class Trainer {
@@ -119,9 +120,10 @@ class Trainer {
   double data_seconds_ = 0;                  ///< of filling the inputs
   double save_seconds_ = 0;                  ///< since the last report
   std::string failure_;    ///< of this rank, outside the computation: the run ends with what it has
-  std::string ended_by_;   ///< the signal that asked the run to end
+  std::string ended_by_;   ///< what asked the run to end: a signal, or the end of the allocation
   std::string last_line_;  ///< of the last step, while it is not printed; rank 0 alone
   double mean_step_seconds_ = 0;
+  TimeLimits limits_;  ///< rank 0's count
   std::vector<runtime::Mesh::Sent> sent_before_;
 };
 

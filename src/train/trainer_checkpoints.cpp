@@ -383,6 +383,7 @@ std::string Trainer::save() {
   if (outside_bytes_ > 0) outside_bytes_ = std::max(outside_bytes_, worker_.outside_bytes());
   const double seconds = now() - start;
   save_seconds_ += seconds;
+  limits_.save_took(seconds);
   console_.print(fmt::format("step {}: checkpoint {} ({} by this rank in {:.1f} s)\n", progress_.step, saved_,
                              format_bytes(static_cast<double>(bytes)), seconds));
   if (lost)

@@ -44,6 +44,26 @@ class Plan(zt.Case):
     def assert_text_is(self, text, pattern, expected):
         self.assertAlmostEqual(size(in_text(text, pattern)), expected, delta=0.006 * max(expected, 1))
 
+    def test_the_job_that_is_planned(self):
+        """The options that SLURM gets are the plan's, and the deck's overrides come through a shell as they were."""
+        words = [LARGE, "--ranks", 64, "--data.train=/the data/*.h5", "--schedule.warmup=10", "--run.steps=100"]
+        script, plan = self.plan(*words, "--sbatch"), json.loads(self.plan(*words, "--json"))
+        for option in ("nodes=8", "ntasks-per-node=8", "gpus-per-node=8", "requeue", "job-name=ztrain-llama3_70b"):
+            self.assertIn(f"\n#SBATCH --{option}\n", script)
+        self.assertNotIn("--ntasks=", script)
+        command = shlex.split(script.splitlines()[-1])
+        self.assertEqual(command[2:], [str(LARGE), *words[3:]])
+        planned = 100 * 1.25 * plan["time"]["step_seconds"] + 900
+        hours, minutes = in_text(script, r"--time=(\d+:\d+):00").split(":")
+        self.assertAlmostEqual(60 * (60 * int(hours) + int(minutes)), planned, delta=61)
+        memory = int(in_text(script, r"--mem=(\d+)G")) * 2**30
+        self.assertAlmostEqual(memory, plan["verdict"]["node_needed"] + 8 * 4e9, delta=2**30)
+        self.assertIn("#SBATCH --time=1-00:00:00\n", self.plan(*words[:3], "--run.steps=1000000", "--sbatch"))
+        small = self.plan(SMOKE, "--ranks", 12, "--batch.global=12", "--cluster.ranks_per_node=8", "--sbatch")
+        self.assertRegex(small, r"--nodes=2\n#SBATCH --ntasks=12\n#SBATCH --ntasks-per-node=8\n")
+        refused = zt.run(0, ["plan", LARGE, "--ranks", "8", "--sbatch"])
+        self.assert_refused(refused, r"llama3_70b.toml does not fit 8 ranks, so there is no job to submit")
+
     def test_the_smoke_deck_on_any_number_of_ranks(self):
         for ranks in (1, 4, 64):
             text, plan = self.both(SMOKE, "--ranks", ranks, "--batch.global=64")

@@ -27,12 +27,21 @@ echo "mpirun $*" >> "$CALLS"
     "scontrol": """#!/usr/bin/env bash
 echo "scontrol $*" >> "$CALLS"
 """,
+    # What SLURM knows of the job: its state, when it ends, and the nodes that it keeps away from.
+    "squeue": """#!/usr/bin/env bash
+case $* in
+  *--format=%T) echo "${STATE:-RUNNING}" ;;
+  *--format=%e) echo "${ENDS:-NONE}" ;;
+  *--format=%x) echo "${EXCLUDED:-(null)}" ;;
+esac
+""",
     # Trains until it is told to stop, where the test wants that: then it ends with the status that the test gives.
     "ztrain": """#!/usr/bin/env bash
 build=$(basename "$(dirname "$0")")
 if [ "$*" = --version ]; then echo "ztrain 1.2.3, built for $build"; exit; fi
 trap 'echo saved >> "$CALLS"; echo "${SAYS:-}" >&2; exit "${TRAIN:-}"' USR1
 echo "$0 $*" >> "$CALLS"
+echo "${SLURM_JOB_END_TIME:-never}" >> "$CALLS.ends"
 [ -n "${TRAIN:-}" ] || exit 0
 while true; do sleep 0.05; done
 """,
@@ -62,7 +71,7 @@ class Slurm(unittest.TestCase):
         self.calls, self.steps = pathlib.Path(folder.name) / "calls", pathlib.Path(folder.name) / "calls.steps"
         for part in ("slurm", "inputs"):
             shutil.copytree(zt.SOURCE / part, self.root / part)
-        for name in ("srun", "mpirun", "scontrol"):
+        for name in ("srun", "mpirun", "scontrol", "squeue"):
             put(self.bin / name, STAND_INS[name])
         put(self.root / "build/cpu/ztrain", STAND_INS["ztrain"])
 
@@ -146,6 +155,14 @@ class Slurm(unittest.TestCase):
         self.assertEqual(self.done.returncode, 137, self.done.stderr)
         self.assertEqual(self.steps.read_text().count("\n"), 3)
 
+    def test_a_rank_that_crashes_is_tried_once_more(self):
+        for status, says in (("139", ""), ("143", "srun: error: n1: task 0: Segmentation fault")):
+            put(self.root / "build/cpu/ztrain", STAND_INS["ztrain"].replace("exit 0", f'{{ echo "{says}" >&2; exit {status}; }}'))
+            calls = self.submit(NODE, "inputs/smoke.toml")
+            self.assertEqual(self.done.returncode, int(status))
+            self.assertEqual(self.done.stdout.count("slurm/launch.sh: a rank has crashed; one more try\n"), 1)
+            self.assertEqual(len(calls), 4, "srun and ztrain, twice")
+
     def told_to_stop(self, job, how):
         """What launch.sh ends with, and what it called since the ranks were told."""
         self.calls.write_text("")
@@ -166,15 +183,38 @@ class Slurm(unittest.TestCase):
         self.assertEqual(self.told_to_stop({"TRAIN": "0"}, stop), (0, ["saved"]), "the run was complete")
         self.assertEqual(self.told_to_stop({"TRAIN": "1"}, stop), (1, ["saved"]), "the run failed")
 
-    def test_ranks_that_stop_without_the_job_are_not_started_again(self):
-        """SLURM tells the ranks alone where it takes the job from its nodes, and knows whether it is to come back."""
+    def test_a_job_that_is_restarted_too_often_stays_away(self):
+        stop = lambda process: process.send_signal(signal.SIGUSR1)
+        self.assertEqual(self.told_to_stop({"TRAIN": "75", "SLURM_RESTART_COUNT": "50"}, stop), (1, ["saved"]))
+        often = {"TRAIN": "75", "SLURM_RESTART_COUNT": "50", "ZTRAIN_RESTARTS": "51"}
+        self.assertEqual(self.told_to_stop(often, stop)[1], ["saved", "scontrol requeue 7"])
+
+    def test_ranks_learn_when_the_job_ends(self):
+        ends = pathlib.Path(str(self.calls) + ".ends")
+        for job, said in (({}, "never"), ({"ENDS": "2026-05-04T03:02:01", "TZ": "UTC"}, "1777863721"), ({"ENDS": "N/A"}, "never")):
+            ends.write_text("")
+            self.start({**NODE, **job})
+            self.assertEqual(ends.read_text(), said + "\n")
+
+    def test_ranks_that_stop_by_themselves_are_started_again_while_the_job_runs(self):
+        """As near the end of the allocation. Where SLURM takes the job from its nodes it knows whether it is to come back."""
 
         def stop(process):
             for child in zt.descendants(process.pid):
                 if b"inputs/smoke.toml" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes():
                     os.kill(child, signal.SIGUSR1)
 
-        self.assertEqual(self.told_to_stop({"TRAIN": "75"}, stop), (75, ["saved"]))
+        self.assertEqual(self.told_to_stop({"TRAIN": "75"}, stop), (0, ["saved", "scontrol requeue 7"]))
+        self.assertEqual(self.told_to_stop({"TRAIN": "75", "STATE": "COMPLETING"}, stop), (75, ["saved"]))
+        self.assertEqual(self.told_to_stop({"TRAIN": "1"}, stop), (1, ["saved"]))
+
+    def test_each_rank_has_a_log(self):
+        says = "what the rank says"
+        self.told_to_stop({"TRAIN": "75", "SAYS": says}, lambda process: process.send_signal(signal.SIGUSR1))
+        log = (self.root / "ztrain-7.ranks/0.log").read_text()
+        self.assertRegex(log, rf"^start 1, rank 0 on \S+: process \d+, cores [\d,-]+, memory of NUMA nodes [\d,-]+, \S+\n{says}\n$")
+        self.start({**NODE, "ZTRAIN_LOGS": str(self.root / "elsewhere"), "SLURM_PROCID": "3"})
+        self.assertTrue((self.root / "elsewhere/3.log").exists())
 
     def test_the_scripts_ask_for_what_they_are_named_after(self):
         """Each with its own deck, or with one that is given."""
@@ -191,7 +231,29 @@ class Slurm(unittest.TestCase):
         self.assertIn(("gpus-per-node", "8"), asked["train_8gpu_node.sh"])
         self.assertIn(("ntasks-per-node", "8"), asked["train_8gpu_node.sh"])
         self.assertIn(("gpus-per-node", "8"), asked["train_70b.sh"])
-        self.assertEqual(len(asked), 3)
+        self.assertIn(("nodes", "1"), asked["train_8b.sh"])
+        self.assertEqual(len(asked), 4)
+
+    def test_a_sweep_tries_each_combination_once(self):
+        array = {**NODE, "SLURM_SUBMIT_DIR": str(self.root), "SLURM_ARRAY_JOB_ID": "40", "SLURM_JOB_NAME": "tries"}
+        words = ("inputs/smoke.toml", "optimizer.lr=1e-4,3e-4,1e-3", "--run.steps=5", "batch.global=32,64")
+        found = []
+        for task in range(6):
+            *_, program = self.submit({**array, "SLURM_ARRAY_TASK_ID": str(task)}, *words, script="array_sweep.sh")
+            self.assertEqual(self.done.returncode, 0, self.done.stderr)
+            rate, batch = re.search(r"smoke.toml --run.steps=5 --optimizer.lr=(\S+) --batch.global=(\S+) ", program).groups()
+            self.assertIn(f"--run.output=runs/tries-40/optimizer.lr={rate},batch.global={batch} ", program)
+            found.append((rate, batch))
+        self.assertEqual(found, [(rate, batch) for rate in ("1e-4", "3e-4", "1e-3") for batch in ("32", "64")])
+        for job, wrong, said in (
+            ({"SLURM_ARRAY_TASK_ID": "6"}, words, r"6 combinations, and none for task 6: sbatch --array=0-5"),
+            ({}, words, r"no job array: sbatch --array=0-5"),
+            ({"SLURM_ARRAY_TASK_ID": "0"}, ("inputs/smoke.toml", "lr"), r"'lr' is neither KEY=VALUE"),
+            ({"SLURM_ARRAY_TASK_ID": "0"}, ("inputs/smoke.toml", "--run.steps=5"), "which keys are to be varied"),
+        ):
+            self.assertEqual(self.submit({**array, **job}, *wrong, script="array_sweep.sh"), [])
+            self.assertEqual(self.done.returncode, 1)
+            self.assertRegex(self.done.stderr, "^slurm/array_sweep.sh: .*" + said)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,14 @@ std::vector<Field> run() {
            "the step under way is finished, a checkpoint saved (unless checkpoint.interval is -1), and the "
            "exit status is 0. At least one step is taken. The schedule stays that of the run's whole length, "
            "so that resuming goes on as if nothing had been. 0: no limit."}),
+      free({"run.end_margin", &at<&Deck::run, &Run::end_margin>, "120", "seconds", between(-1, 1e9),
+            "Ahead of the end of its SLURM allocation (SLURM_JOB_END_TIME, which slurm/launch.sh asks for "
+            "where SLURM does not give it) the run ends itself as a signal would end it: a checkpoint is "
+            "saved, and the exit status 75 says that the same command goes on. It does so as long before the "
+            "end as the longest step so far took, with what came behind it, and the longest save, and by so "
+            "many seconds more. -1: it takes no notice of the end. Nor does a run that saves nothing "
+            "(checkpoint.interval = "
+            "-1)."}),
   };
 }
 

@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "base/error.hpp"
 #include "runtime/session/session.hpp"
 
 namespace ztrain::runtime {
@@ -46,14 +47,32 @@ constexpr std::array said_by_launchers{"OMPI_MCA_orte_local_daemon_uri", "PMIX_N
 
 }  // namespace
 
+void require_one_job() {
+  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+  // mpirun's daemons are tasks of srun, and their environment is that of mpirun's ranks.
+  const bool of_mpirun = std::getenv("OMPI_MCA_orte_local_daemon_uri") != nullptr;
+  if (of_mpirun || tasks == nullptr || std::atoi(tasks) < 2) return;
+  const char* task = std::getenv("SLURM_PROCID");
+  if (task != nullptr && std::string_view(task) != "0") {
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // one of them says it
+    std::_Exit(1);
+  }
+  throw Error(
+      fmt::format("srun has started {} tasks, and to MPI each is a job of one rank: start them with "
+                  "`srun --mpi=pmix` (`srun --mpi=list` shows what this SLURM has), with another plugin that "
+                  "this MPI library knows, or with mpirun inside the allocation",
+                  tasks));
+}
+
 void prepare_process_alone() {
   const auto is_set = [](const char* name) { return std::getenv(name) != nullptr; };
+  const bool alone = std::ranges::none_of(said_by_launchers, is_set);
+  if (alone) require_one_job();  // Open MPI would end the process in words of its own
   // Without this a process alone starts a daemon, which takes 0.3 s.
   setenv("OMPI_MCA_ess_singleton_isolated", "1", /*overwrite=*/0);
   // All such processes of a user would share one folder in /tmp, which the first to end removes while the
   // next is starting in it. One process has no use for it.
-  if (std::ranges::none_of(said_by_launchers, is_set))
-    setenv("OMPI_MCA_orte_create_session_dirs", "0", /*overwrite=*/0);
+  if (alone) setenv("OMPI_MCA_orte_create_session_dirs", "0", /*overwrite=*/0);
 }
 
 bool ask_launcher_to_end(int status) {

@@ -9,8 +9,12 @@ namespace ztrain::runtime {
 class Session;
 
 /// Before MPI starts: what Open MPI needs to be told where no launcher has started this process, and does not
-/// matter elsewhere. What the environment says already holds.
+/// matter elsewhere. What the environment says already holds. Throws as require_one_job.
 void prepare_process_alone();
+
+/// For a process that is a job of one rank: throws Error where srun has started several such tasks, which
+/// know nothing of each other. Each would be a run of its own, all in the same folders.
+void require_one_job();
 
 /// Asks mpirun to end all ranks, and itself with this status. False, with nothing done, where something else
 /// started this process: other launchers say little, so that a non-zero status is enough, and a shell under

@@ -39,6 +39,7 @@ Session::Session(int* argc, char*** argv)
   check_mpi(MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check_mpi(MPI_Comm_rank(world_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(world_, &size_), "MPI_Comm_size");
+  if (size_ == 1) require_one_job();
   char host[256] = {};
   host_ = gethostname(host, sizeof host - 1) == 0 ? host : "unknown host";
   find_place();
@@ -92,14 +93,17 @@ double Session::lasts() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
 }
 
-Requests Session::requests(double most_seconds, bool failed) const {
-  constexpr unsigned time_bit = 1u << Signals::kinds.size(), failure_bit = time_bit << 1;
+Requests Session::requests(const Report& mine) const {
+  constexpr unsigned time_bit = 1u << Signals::kinds.size(), end_bit = time_bit << 1,
+                     failure_bit = time_bit << 2;
   unsigned bits = signals_.arrived();
-  if (rank_ == 0 && most_seconds > 0 && lasts() >= most_seconds) bits |= time_bit;
-  if (failed) bits |= failure_bit;
+  if (mine.time_is_up) bits |= time_bit;
+  if (mine.allocation_ends) bits |= end_bit;
+  if (mine.failed) bits |= failure_bit;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &bits, 1, MPI_UNSIGNED, MPI_BOR, world_), "MPI_Allreduce");
   Requests all{.save = (bits & Signals::save) != 0};
   if ((bits & time_bit) != 0) all.stop = Stop::time_is_up;
+  if ((bits & end_bit) != 0) all.stop = Stop::allocation_ends;
   for (const Signals::Kind& kind : Signals::kinds)
     if ((bits & kind.bit & ~Signals::save) != 0) {
       all.stop = Stop::signal;

@@ -32,7 +32,12 @@ class AgreedError : public Error {
 };
 
 /// Why a run is to save and end before its last step.
-enum class Stop : std::uint8_t { none, time_is_up, signal, failure };
+enum class Stop : std::uint8_t { none, time_is_up, allocation_ends, signal, failure };
+
+/// What a rank has to say behind a step.
+struct Report {
+  bool time_is_up = false, allocation_ends = false, failed = false;
+};
 
 /// What all ranks know of each other behind a step.
 struct Requests {
@@ -92,9 +97,9 @@ class Session {
   double lasts() const;
 
   /// Collective, the same on every rank, whichever of them a signal reached. To stop: failure where any of
-  /// them has failed; else signal once one has reached any; else time_is_up once the session has lasted for
-  /// most_seconds by rank 0's clock. 0: no limit. To save: once for those that came since the last call.
-  Requests requests(double most_seconds, bool failed) const;
+  /// them has failed; else signal once one has reached any; else what any of them says of time, first the end
+  /// of the allocation. To save: once for those that came since the last call.
+  Requests requests(const Report& mine) const;
 
   Signals& signals() const { return signals_; }
 

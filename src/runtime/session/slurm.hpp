@@ -1,14 +1,16 @@
 #pragma once
 // What SLURM tells a job through its environment. Hints only: nothing depends on them.
 
+#include <optional>
 #include <string>
 
 namespace ztrain::runtime {
 
 struct SlurmHints {
-  std::string job_id;     ///< empty outside a job
-  std::string node_list;  ///< in SLURM's compressed form, "node[01-04]"
-  int restart_count = 0;  ///< how often the job was requeued
+  std::string job_id;         ///< empty outside a job
+  std::string node_list;      ///< in SLURM's compressed form, "node[01-04]"
+  int restart_count = 0;      ///< how often the job was requeued
+  std::optional<double> end;  ///< of the allocation, in seconds since 1970, where it is known
   bool in_job() const { return !job_id.empty(); }
 };
 

@@ -1,0 +1,53 @@
+#include "train/time_limits.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+namespace ztrain::train {
+
+TimeLimits::TimeLimits(const config::Deck& deck, std::optional<double> allocation_end)
+    : most_seconds_(60 * deck.run.max_minutes), least_margin_(deck.run.end_margin) {
+  if (deck.run.end_margin >= 0 && deck.checkpoint.interval >= 0) allocation_end_ = allocation_end;
+}
+
+void TimeLimits::turn_took(double seconds) {
+  longest_turn_ = std::max(longest_turn_, seconds);
+}
+
+void TimeLimits::save_took(double seconds) {
+  longest_save_ = std::max(longest_save_, seconds);
+}
+
+runtime::Report TimeLimits::report(const runtime::Session& session, bool failed) const {
+  const bool first = session.rank() == 0;
+  return {first && minutes_are_over(session.lasts()), first && allocation_ends(clock_of_day()), failed};
+}
+
+bool TimeLimits::minutes_are_over(double session_lasts) const {
+  return most_seconds_ > 0 && session_lasts >= most_seconds_;
+}
+
+bool TimeLimits::allocation_ends(double clock) const {
+  return allocation_end_ && clock + margin() >= *allocation_end_;
+}
+
+std::optional<double> TimeLimits::seconds_left(double session_lasts, double clock) const {
+  std::optional<double> left;
+  if (most_seconds_ > 0) left = most_seconds_ - session_lasts;
+  if (allocation_end_) {
+    const double until_save = *allocation_end_ - margin() - clock;
+    left = std::min(left.value_or(until_save), until_save);
+  }
+  if (left) *left = std::max(*left, 0.0);
+  return left;
+}
+
+double TimeLimits::margin() const {
+  return least_margin_ + longest_turn_ + longest_save_;
+}
+
+double clock_of_day() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace ztrain::train

@@ -1,0 +1,46 @@
+#pragma once
+// When a run ends itself though it has steps left: after run.max_minutes, and ahead of the end of the SLURM
+// allocation in which it runs, whose end would lose what came after the last checkpoint.
+
+#include <optional>
+
+#include "config/deck.hpp"
+#include "runtime/session/session.hpp"
+
+namespace ztrain::train {
+
+class TimeLimits {
+ public:
+  /// allocation_end: in seconds since 1970; nothing where there is none. Runs that save nothing have nothing
+  /// to do ahead of it, and go on until SLURM ends them.
+  TimeLimits(const config::Deck& deck, std::optional<double> allocation_end);
+
+  /// What the end has to hold once more: the longest turn so far, which is a step and what may come behind it
+  /// (an evaluation, a save), and then the longest save.
+  void turn_took(double seconds);
+  void save_took(double seconds);
+
+  /// Of this rank, for the others: rank 0 counts the time.
+  runtime::Report report(const runtime::Session& session, bool failed) const;
+
+  /// session_lasts: in seconds.
+  bool minutes_are_over(double session_lasts) const;
+  /// clock: seconds since 1970. Whether another step may come too close to the end to save behind it.
+  bool allocation_ends(double clock) const;
+  /// The first of both limits, from now on; nothing where there is none.
+  std::optional<double> seconds_left(double session_lasts, double clock) const;
+
+  /// Seconds that are kept free before the end of an allocation.
+  double margin() const;
+
+ private:
+  double most_seconds_ = 0;  ///< 0: no limit
+  double least_margin_ = 0;
+  std::optional<double> allocation_end_;
+  double longest_turn_ = 0, longest_save_ = 0;
+};
+
+/// Seconds since 1970, as SLURM counts.
+double clock_of_day();
+
+}  // namespace ztrain::train

@@ -1,0 +1,157 @@
+"""The scripts of slurm/ on a cluster of three nodes: jobs come to their time limit, are preempted, lose a node or a link, and go on.
+
+What happens to a run may change no bit of its losses, so each is held against a run on this machine to which nothing happens. Runs
+have no end of their own, so that none comes to it before the test is ready: a job is told to stop once it has come far enough.
+"""
+
+import subprocess
+
+import cluster
+import ztrain_run as zt
+
+ENDLESS = {
+    "run.steps": 1000000,
+    "schedule.name": "constant",
+    "checkpoint.resume": None,  # as slurm/launch.sh says
+    "checkpoint.interval": 10,
+    "batch.global": 8,
+}
+ENDED = ("FAILED", "CANCELLED", "COMPLETED", "TIMEOUT", "NODE_FAIL")
+
+
+class Jobs(zt.Case):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.cluster = cluster.Cluster(3)
+        cls.cluster.start()
+        cls.folder = cls.cluster.shared
+        cls.text = zt.write_text_data(cls.folder / "text.txt")
+
+    def setUp(self):
+        self.cluster.wait_for_nodes(3)
+
+    def run(self, result=None):
+        """A failure shows what SLURM and the jobs have logged, which goes with the cluster."""
+        before = len(result.failures) + len(result.errors)
+        super().run(result)
+        if len(result.failures) + len(result.errors) > before:
+            print(self.cluster.report())
+            subprocess.run(["scancel", "--user=root"], check=False)
+
+    def submit(self, name, *options, words=()):
+        """A job of two nodes with two ranks each; the folder of its run has its name."""
+        deck = self.write_deck(name, {**ENDLESS, "run.output": self.folder / name})
+        script = cluster.ROOT / "source/slurm/train_multi_node.sh"
+        size = ["--nodes=2", "--ntasks-per-node=2"]
+        self.job = self.cluster.submit(f"--job-name={name}", *size, *options, script, deck, *words)
+        self.output, self.log = self.folder / name, self.folder / f"{name}-{self.job}.out"
+
+    def said(self):
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def step(self):
+        return max(zt.losses(self.output), default=0)
+
+    def state(self):
+        return self.cluster.job(self.job)["JobState"]
+
+    def wait_for(self, what, condition):
+        """Of a job that goes on: one that has ended will not come there."""
+        zt.wait_for(what, lambda: condition() or self.state() in ENDED, 120)
+        self.assertTrue(condition(), f"the job has ended before {what}")
+
+    def wait_for_steps(self, more=3):
+        step = self.step() + more
+        self.wait_for(f"step {step}", lambda: self.step() >= step)
+
+    def wait_for_start(self, number):
+        """The training of that start of the job; gives the nodes that it is on."""
+        self.wait_for(f"start {number}", lambda: self.said().count("training starts at step") >= number)
+        return self.cluster.job(self.job)["NodeList"]
+
+    def finish(self):
+        """Some steps later the ranks are told to stop: all steps of the job are those of an undisturbed run."""
+        self.wait_for_steps()
+        subprocess.run(["scancel", "--signal=TERM", str(self.job)], check=True)
+        self.wait_for("the save", lambda: self.state() == "PENDING")
+        subprocess.run(["scancel", str(self.job)], check=True)
+        last = self.step()
+        self.assertIn(last, zt.saved_steps(self.output / "checkpoints"))
+        straight = self.train(4, f"{self.output.name}_straight", {"run.steps": last}, self.folder / f"{self.output.name}.toml")
+        self.assert_same(zt.losses(straight), zt.losses(self.output))
+
+    def test_the_end_of_the_allocation(self):
+        """A minute is the least that SLURM knows: the run is told to leave most of it free. Its next start has more."""
+        self.submit("limited", "--time=1", words=["--run.end_margin=50"])
+        self.assertEqual(self.wait_for_start(1), "n[1-2]")
+        self.wait_for("the requeue", lambda: self.state() == "PENDING")
+        self.assertRegex(self.said(), r"the allocation ends within \d+ s: the run stops after step \d+ of 1000000")
+        self.assertIn("state saved: requeueing job", self.said())
+        subprocess.run(["scontrol", "update", f"JobId={self.job}", "TimeLimit=60"], check=True)
+        self.wait_for_start(2)
+        self.assertIn(f"training starts at step {self.step() + 1} of", self.said())
+        self.finish()
+        for rank in range(4):
+            log = (self.folder / f"limited-{self.job}.ranks" / f"{rank}.log").read_text()
+            self.assertRegex(log, rf"^start 1, rank {rank} on n{rank // 2 + 1}: process \d+, cores ")
+            self.assertRegex(log, rf"\nstart 2, rank {rank} on n{rank // 2 + 1}: ")
+
+    def test_a_job_is_preempted(self):
+        self.submit("preempted")
+        self.wait_for_start(1)
+        self.wait_for_steps()
+        other = self.folder / "other.sh"
+        other.write_text("#!/bin/sh\nexit\n")
+        self.cluster.submit("--partition=urgent", "--nodes=3", "--exclusive", other)
+        self.wait_for_start(2)
+        self.assertRegex(self.said(), r"SIGTERM: the run stops after step \d+ of 1000000")
+        self.finish()
+
+    def test_nodes_and_links_fail(self):
+        """The job goes on from its newest checkpoint on the nodes that are left, also on one that came back."""
+        self.submit("failing")
+        self.assertEqual(self.wait_for_start(1), "n[1-2]")
+        self.wait_for_steps(20)
+        _, second, third = self.cluster.nodes
+        second.kill()
+        self.assertEqual(self.wait_for_start(2), "n[1,3]")
+        self.wait_for_steps()
+        second.start()
+        self.cluster.wait_for_nodes(1)
+        third.cut()
+        self.assertEqual(self.wait_for_start(3), "n[1-2]")
+        # A step of this number was under way when the node died.
+        self.assertIn("slurm/launch.sh: a node refused to launch the step", self.said())
+        self.finish()
+        third.mend()
+
+    def test_a_link_becomes_slow(self):
+        self.submit("slow")
+        self.wait_for_start(1)
+        node = self.cluster.nodes[1]
+        node.slow("8mbit")
+        self.wait_for_steps()
+        node.fast()
+        self.finish()
+        self.assertEqual(self.said().count("training starts at step"), 1)
+
+    def test_ranks_that_know_nothing_of_each_other(self):
+        """As with a plugin of srun that the MPI library does not know."""
+        self.write_deck("alone", {"run.output": self.folder / "alone"})
+        executable = self.cluster.environment()["ZTRAIN"]
+        done = subprocess.run(
+            ["srun", "--mpi=none", "--nodes=2", "--ntasks=2", executable, self.folder / "alone.toml"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertNotEqual(done.returncode, 0, str(done))
+        self.assertEqual(done.stderr.count("ztrain: srun has started 2 tasks, and to MPI each is a job of one rank"), 1, str(done))
+        self.assertIn("srun --mpi=pmix", done.stderr)
+        self.assertFalse((self.folder / "alone").exists())
+
+
+if __name__ == "__main__":
+    cluster.enter()
+    zt.main()

@@ -1,0 +1,76 @@
+// When a run ends itself, by clocks that the tests set.
+
+#include "train/time_limits.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "runtime/session/slurm.hpp"
+
+namespace ztrain::time_limits_test {
+namespace {
+
+using train::TimeLimits;
+
+config::Deck deck_with(double minutes, double margin, std::int64_t interval = 0) {
+  config::Deck deck;
+  deck.run.max_minutes = minutes;
+  deck.run.end_margin = margin;
+  deck.checkpoint.interval = interval;
+  return deck;
+}
+
+TEST(TimeLimits, CountMinutesFromTheStart) {
+  const TimeLimits limits(deck_with(2, 100), {});
+  EXPECT_FALSE(limits.minutes_are_over(119));
+  EXPECT_TRUE(limits.minutes_are_over(120));
+  EXPECT_FALSE(limits.allocation_ends(1e12)) << "there is none";
+  EXPECT_EQ(limits.seconds_left(20, 0), 100);
+  EXPECT_FALSE(TimeLimits(deck_with(0, 100), {}).seconds_left(20, 0));
+}
+
+TEST(TimeLimits, KeepRoomForAStepAndASave) {
+  TimeLimits limits(deck_with(0, 100), 5000);
+  EXPECT_FALSE(limits.allocation_ends(4899));
+  EXPECT_TRUE(limits.allocation_ends(4900));
+  limits.turn_took(30);
+  limits.turn_took(10);
+  EXPECT_TRUE(limits.allocation_ends(4870));
+  EXPECT_FALSE(limits.allocation_ends(4869));
+  limits.save_took(200);
+  limits.save_took(20);
+  EXPECT_EQ(limits.margin(), 330);
+  EXPECT_TRUE(limits.allocation_ends(4670));
+  EXPECT_FALSE(limits.allocation_ends(4669));
+  EXPECT_EQ(limits.seconds_left(0, 4000), 670);
+  EXPECT_EQ(limits.seconds_left(0, 6000), 0);
+}
+
+TEST(TimeLimits, TheFirstOfBothCounts) {
+  const TimeLimits limits(deck_with(1, 0), 5000);
+  EXPECT_EQ(limits.seconds_left(10, 4980), 20);
+  EXPECT_EQ(limits.seconds_left(10, 4000), 50);
+}
+
+TEST(TimeLimits, NoRoomIsKeptWhereNothingIsSaved) {
+  EXPECT_FALSE(TimeLimits(deck_with(0, 100, -1), 5000).allocation_ends(4999));
+  EXPECT_FALSE(TimeLimits(deck_with(0, -1), 5000).allocation_ends(4999));
+}
+
+TEST(TimeLimits, SlurmSaysTheEndOfItsJobsAlone) {
+  const auto end_of = [](const char* job, const char* end) {
+    setenv("SLURM_JOB_ID", job, 1);
+    setenv("SLURM_JOB_END_TIME", end, 1);
+    const auto hints = runtime::slurm_hints();
+    unsetenv("SLURM_JOB_ID");
+    unsetenv("SLURM_JOB_END_TIME");
+    return hints.end;
+  };
+  EXPECT_EQ(end_of("7", "1700000000"), 1.7e9);
+  for (const char* wrong : {"", "0", "-5", "soon", "17 s", "NONE"}) EXPECT_FALSE(end_of("7", wrong)) << wrong;
+  EXPECT_FALSE(end_of("", "1700000000")) << "left from another job";
+}
+
+}  // namespace
+}  // namespace ztrain::time_limits_test
