@@ -74,7 +74,7 @@ struct Mesh {
 };
 
 struct PipelineParallel {
-  std::string schedule;              ///< of program/schedules
+  std::string schedule;              ///< of program/schedules, or a file of one
   std::int64_t stages_per_rank = 0;  ///< 0: the schedule's
   std::vector<double> layers;        ///< of each stage, whole numbers; none: by their cost
   std::int64_t max_outstanding = 1;  ///< turns by which a receive is begun before it is needed

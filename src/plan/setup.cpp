@@ -8,10 +8,12 @@
 #include "base/shape.hpp"
 #include "config/recompute_pieces.hpp"
 #include "config/validate/validate.hpp"
+#include "files/file.hpp"
 #include "model/family.hpp"
 #include "model/fp8.hpp"
 #include "program/jobs/pass_list.hpp"
 #include "program/passes/place.hpp"
+#include "program/schedules/csv.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -213,11 +215,22 @@ std::string stages_text(const config::Deck& deck, int chunks) {
              : fmt::format("mesh.pipeline ({}) x {} stages on each of its ranks", deck.mesh.pipeline, chunks);
 }
 
+/// Of the table, or of a file that is for as many ranks.
+program::Schedule named_schedule(const config::Deck& deck) {
+  const std::string& name = deck.pipeline.schedule;
+  if (!name.ends_with(".csv")) return program::find_schedule(name);
+  constexpr std::int64_t most_bytes = 1 << 26;
+  program::Schedule file = program::schedule_from_csv(read_file(name, most_bytes, "pipeline.schedule"), name);
+  REQUIRE(file.ranks == deck.mesh.pipeline, "{}: {} has lines for {} ranks, and mesh.pipeline is {}",
+          config::source_of(deck, "pipeline.schedule"), name, file.ranks, deck.mesh.pipeline);
+  return file;
+}
+
 /// What cannot be cut into stages: told before the first step.
 program::Schedule schedule_of(const config::Deck& deck) {
   if (deck.mesh.pipeline <= 1) return program::find_schedule("sequential");
   const config::PipelineParallel& p = deck.pipeline;
-  program::Schedule schedule = program::find_schedule(p.schedule);
+  program::Schedule schedule = named_schedule(deck);
   const bool any_number = p.schedule == "interleaved";
   REQUIRE(
       any_number || p.stages_per_rank == 0 || p.stages_per_rank == schedule.chunks,
@@ -292,6 +305,11 @@ program::JobSpec job_spec(const config::Deck& deck, Target target) {
   spec.optimizer = optimizer_of(deck);
   spec.micro_batches = static_cast<int>(config::accumulation_steps(deck));
   spec.schedule = schedule_of(deck);
+  REQUIRE(spec.schedule.micro_batches == 0 || spec.schedule.micro_batches == spec.micro_batches,
+          "{}: {} is a schedule of {} micro-batches, and a step has {}: a batch.global of {} has as many",
+          config::source_of(deck, "pipeline.schedule"), spec.schedule.name, spec.schedule.micro_batches,
+          spec.micro_batches,
+          spec.schedule.micro_batches * deck.batch.micro * config::data_parallel_degree(deck));
   for (const double count : deck.pipeline.layers)
     if (deck.mesh.pipeline > 1) spec.pipeline.layers.push_back(static_cast<int>(count));
   spec.pipeline.receive_ahead = static_cast<int>(deck.pipeline.max_outstanding);

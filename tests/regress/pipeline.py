@@ -68,6 +68,23 @@ class Pipeline(zt.Case):
             keys = {"pipeline.schedule": schedule, "debug.asynchronous": True, "debug.poison": True}
             self.assert_same(expected, zt.losses(self.train(2, f"late_{schedule}", mesh(2, **keys))))
 
+    def test_a_schedule_may_be_a_file(self):
+        lines = ["0F0,0F1,0F2,0B0,0F3,0I1,0F4,0W1,0B2,0F5,0B3,0B4,0B5"]
+        lines += ["," + ",".join(f"1F{m},1I{m},1W{m}" for m in range(6))]
+        path = self.folder / "own.csv"  # beside the deck, to which its name is relative
+        path.write_text("\n".join(lines) + "\n")
+        expected = zt.losses(self.train(2, "named", mesh(2)))
+        self.assert_same(expected, zt.losses(self.train(2, "file", mesh(2, **{"pipeline.schedule": path}))))
+        missing = {"pipeline.schedule": self.folder / "none.csv"}
+        self.refuse(2, mesh(2, **missing), r"none\.csv")
+        own = {"pipeline.schedule": path}
+        self.refuse(3, mesh(3, **own), r"own\.csv has lines for 2 ranks, and mesh\.pipeline is 3")
+        words = zt.words_of({"run.output": self.folder / "refused", "batch.global": 4, **mesh(2, **own)})
+        said = r"schedule of 6 micro-batches, and a step has 4: a batch\.global of 6 has as many"
+        self.assert_refused(zt.run(2, [self.deck, *words]), said, times=2)
+        path.write_text(lines[0] + "\n1F0,1F\n")
+        self.refuse(2, mesh(2, **own), r"own\.csv: line 2: '1F' is no action")
+
     def test_checkpoints_go_from_any_mesh_to_any(self):
         split = self.train(2, "split", mesh(2, **{"checkpoint.interval": 3}))
         self.assertEqual(zt.saved_steps(split / "checkpoints"), [3, 6])

@@ -116,7 +116,9 @@ std::string legal_text(const Field& field) {
       words.push_back(fmt::format("{} (= {})", spelling, choice));
     const bool list = std::holds_alternative<std::vector<std::string>& (*)(Deck&)>(field.access);
     return fmt::format("{} {}{}", list ? "a list of" : "one of", fmt::join(words, ", "),
-                       legal.or_from > 0 ? fmt::format(", or an integer, {} or more", legal.or_from) : "");
+                       legal.or_from > 0          ? fmt::format(", or an integer, {} or more", legal.or_from)
+                       : !legal.or_ending.empty() ? fmt::format(", or a file *{}", legal.or_ending)
+                                                  : "");
   }
   constexpr std::array things{
       "a string",          "an integer",  "a number",

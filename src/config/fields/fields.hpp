@@ -51,6 +51,8 @@ struct Legal {
   Spellings hints{};
   /// Above 0: besides the choices, whole numbers from this on, up to most, are legal, and kept as text.
   std::int64_t or_from = 0;
+  /// Not empty: besides the choices, names of files that end so are legal.
+  std::string or_ending{};
 };
 
 /// Whether a key's strings are paths of what a run reads or of what it writes: `${VAR}` is expanded in both.

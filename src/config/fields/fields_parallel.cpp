@@ -9,12 +9,13 @@ Legal degree() {
 
 /// torchtitan's and Megatron's words for these.
 Legal schedule() {
-  return also({{"GPipe", "gpipe"},
-               {"Interleaved1F1B", "interleaved"},
-               {"ZBVZeroBubble", "zb-v"},
-               {"DualPipeV", "dualpipe-v"},
-               {"one_f_one_b", "1f1b"}},
-              one_of({"1f1b", "gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"}));
+  Legal legal = also({{"GPipe", "gpipe"},
+                      {"Interleaved1F1B", "interleaved"},
+                      {"ZBVZeroBubble", "zb-v"},
+                      {"DualPipeV", "dualpipe-v"},
+                      {"one_f_one_b", "1f1b"}},
+                     one_of({"1f1b", "gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"}));
+  return legal.or_ending = ".csv", legal;
 }
 
 std::vector<Field> batch_and_degrees() {
@@ -48,17 +49,19 @@ std::vector<Field> batch_and_degrees() {
 
 std::vector<Field> pipeline() {
   return {
-      free({"pipeline.schedule", &at<&Deck::pipeline, &PipelineParallel::schedule>, R"("1f1b")", "",
-            schedule(),
-            "Where mesh.pipeline > 1, in which order a rank does forwards and backwards of the step's "
-            "micro-batches; all give the same numbers. 1f1b: one forward, one backward; a rank holds the "
-            "activations of as many micro-batches as there are stages from it to the end. gpipe: all "
-            "forwards first; holds those of all. interleaved: 1f1b with several stages on every rank, which "
-            "divides the time in which ranks wait by their number and sends more. zb-h1, zb-h2: gradients of "
-            "weights are computed where a rank would wait; zb-h2 holds the activations of nearly twice as "
-            "many micro-batches. zb-v, dualpipe-v: two stages on every rank, back and forth, and the "
-            "gradients of weights likewise: the least waiting; both ends of the model are on the first "
-            "rank."}),
+      free(path(
+          PathKind::read,
+          {"pipeline.schedule", &at<&Deck::pipeline, &PipelineParallel::schedule>, R"("1f1b")", "",
+           schedule(),
+           "Where mesh.pipeline > 1, in which order a rank does forwards and backwards of the step's "
+           "micro-batches; all give the same numbers. 1f1b: one forward, one backward; a rank holds the "
+           "activations of as many micro-batches as there are stages from it to the end. gpipe: all "
+           "forwards first; holds those of all. interleaved: 1f1b with several stages on every rank, which "
+           "divides the time in which ranks wait by their number and sends more. zb-h1, zb-h2: gradients of "
+           "weights are computed where a rank would wait; zb-h2 holds the activations of nearly twice as "
+           "many micro-batches. zb-v, dualpipe-v: two stages on every rank, back and forth, and the "
+           "gradients of weights likewise: the least waiting; both ends of the model are on the first "
+           "rank. A file: a line for each rank, as PyTorch's _dump_csv writes it."})),
       free(
           {"pipeline.stages_per_rank", &at<&Deck::pipeline, &PipelineParallel::stages_per_rank>, "0",
            "stages", between(0, 1024),

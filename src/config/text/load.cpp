@@ -129,7 +129,8 @@ void resolve_paths(Draft& draft, Files files, Faults& faults) {
         text = expand(field, text, draft.source[field.key], files);
         const std::string remote = why_not_local(text);
         REQUIRE(remote.empty(), "{}: {}: {}", draft.source[field.key], field.key, remote);
-        const bool word = field.key == "checkpoint.resume" && (text == "auto" || text == "none");
+        const bool word = (field.key == "checkpoint.resume" && (text == "auto" || text == "none")) ||
+                          std::ranges::count(field.legal.choices, text) > 0;
         if (field.path == PathKind::read && !text.empty() && !word) text = whole_path(draft, field, text);
         require_plain(field, text, draft.source[field.key]);
         require_name(field, text, draft.source[field.key]);

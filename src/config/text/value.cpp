@@ -139,6 +139,10 @@ struct Assignment {
     }
     const std::string given = word(node);
     if (l.or_from > 0 && legal_count(given)) return given;
+    if (!l.or_ending.empty() && given.ends_with(l.or_ending)) {
+      require_plain(field, given, where);
+      return given;
+    }
     for (const auto& choice : l.choices)
       if (lower(given) == lower(choice)) return choice;
     if (const std::string* choice = meant_by(given, l.aliases)) return *choice;

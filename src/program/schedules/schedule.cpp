@@ -36,7 +36,13 @@ std::vector<Turn> sequential(const ScheduleInput& input) {
   return turns;
 }
 
-constexpr Schedule table[] = {
+struct Row {
+  std::string_view name;
+  std::vector<Turn> (*turns)(const ScheduleInput&);
+  int chunks = 1;
+  bool vee = false;
+};
+constexpr Row table[] = {
     {.name = "sequential", .turns = sequential},
     {.name = "gpipe", .turns = gpipe},
     {.name = "1f1b", .turns = one_forward_one_backward},
@@ -102,10 +108,10 @@ StageMap stage_map(const Schedule& schedule, int ranks) {
   return {ranks, schedule.chunks, schedule.vee};
 }
 
-const Schedule& find_schedule(std::string_view name) {
+Schedule find_schedule(std::string_view name) {
   std::string names;
-  for (const Schedule& row : table) {
-    if (row.name == name) return row;
+  for (const Row& row : table) {
+    if (row.name == name) return {std::string(row.name), row.turns, row.chunks, row.vee, 0, 0};
     names += fmt::format("{}'{}'", names.empty() ? "" : ", ", row.name);
   }
   fail("there is no schedule '{}'; there is {}", name, names);

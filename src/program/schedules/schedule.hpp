@@ -4,6 +4,7 @@
 // list and nothing else. A new schedule is a function and a row of the table in schedule.cpp.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,16 +38,18 @@ struct ScheduleInput {
 };
 
 struct Schedule {
-  std::string_view name;
-  std::vector<Turn> (*turns)(const ScheduleInput&) = nullptr;
-  int chunks = 1;    ///< of every rank
-  bool vee = false;  ///< StageMap::vee
+  std::string name;
+  std::function<std::vector<Turn>(const ScheduleInput&)> turns;
+  int chunks = 1;         ///< of every rank
+  bool vee = false;       ///< StageMap::vee
+  int ranks = 0;          ///< that it is for; 0: any number
+  int micro_batches = 0;  ///< likewise
 };
 
 StageMap stage_map(const Schedule& schedule, int ranks);
 
 /// Throws Error that names the schedules there are.
-const Schedule& find_schedule(std::string_view name);
+Schedule find_schedule(std::string_view name);
 
 /// Why a list is not a step: "" where it is. Each chunk of each micro-batch goes forward once and, behind
 /// that, backward once, whole or in its two halves; chunks go forward ascending and backward descending; a
