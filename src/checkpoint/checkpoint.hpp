@@ -46,11 +46,14 @@ struct Place {
 };
 
 inline constexpr int max_files = 256;
+/// Of the metadata: the loss on held-out data, of weights that have one (SaveOptions::keep_best).
+inline constexpr const char* validation_loss_key = "validation_loss";
 
 struct SaveOptions {
   int files = 0;                ///< shard files; 0: one per node that writes, at most max_files
   int keep = 0;                 ///< complete checkpoints that stay in the folder, the newest; 0: all
   std::int64_t keep_every = 0;  ///< those of steps that this divides stay as well; 0: none
+  int keep_best = 0;  ///< those whose metadata say the lowest "validation_loss" stay as well; 0: none
   /// Of a checkpoint that stays as well: training is known to go on from it. -1: none.
   std::int64_t proven_step = -1;
   /// Steps of checkpoints that are known to be damaged: they are left as they are, and no older one goes
@@ -61,7 +64,8 @@ struct SaveOptions {
   std::function<void()> hold = {};
 };
 
-/// Bytes this rank has written and will have written in all. Called after each piece, on the calling thread.
+/// Bytes this rank has written and will have written in all. Called after each block of some MiB, by the
+/// thread that writes.
 using Progress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 /// The same on every rank: this checkpoint could not be written, and those before are as they were. A later

@@ -4,14 +4,20 @@
 #include <charconv>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/verify.hpp"
+#include "config/hf/starting_point.hpp"
+#include "files/file.hpp"
 #include "files/posix_file.hpp"
 
 namespace ztrain::checkpoint {
@@ -79,20 +85,52 @@ void sweep(const fs::path& folder, std::vector<std::string>& failures) {
     attempt(path, failures, [&remains = path] { fs::remove_all(remains); });
 }
 
+using Found = std::map<std::int64_t, fs::path, std::greater<>>;
+
+/// Of the weights of a checkpoint; nothing where they have none, or it cannot be read.
+std::optional<double> validation_loss_of(const fs::path& checkpoint) {
+  try {
+    const auto metadata = parse_json(
+        read_file((checkpoint / config::checkpoint_metadata_file).string(), config::largest_metadata),
+        checkpoint.string(), {.bytes = config::largest_metadata});
+    return metadata.at(validation_loss_key).get<double>();
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+/// Steps of the `most` with the lowest validation losses; of equal ones the newest.
+std::set<std::int64_t> best_of(const Found& checkpoints, int most) {
+  std::vector<std::pair<double, std::int64_t>> losses;
+  if (most <= 0) return {};
+  for (const auto& [number, path] : checkpoints)
+    if (const auto loss = validation_loss_of(path)) losses.emplace_back(*loss, -number);
+  std::ranges::sort(losses);
+  std::set<std::int64_t> best;
+  for (std::size_t i = 0; i < losses.size() && i < static_cast<std::size_t>(most); ++i)
+    best.insert(-losses[i].second);
+  return best;
+}
+
 /// Complete checkpoints, the newest first.
 struct Sorted {
-  std::map<std::int64_t, fs::path, std::greater<>> stay, go;
+  Found stay, go;
 };
 
 /// That of `written` is among those that stay; -1: none is new.
 Sorted sort_out(const fs::path& folder, std::int64_t written, const Retention& stays) {
   Sorted sorted;
   int kept = written < 0 ? 0 : 1;
-  for (const auto& [number, path] : with_suffix(folder, "")) {
-    if (stays.damaged.contains(number) && number != written) continue;
+  Found sound = with_suffix(folder, "");
+  std::erase_if(sound, [&](const auto& checkpoint) {
+    return stays.damaged.contains(checkpoint.first) && checkpoint.first != written;
+  });
+  const std::set<std::int64_t> best = best_of(sound, stays.keep_best);
+  for (const auto& [number, path] : sound) {
     const bool new_enough = stays.keep <= 0 || number == written || ++kept <= stays.keep;
     const bool every = stays.keep_every > 0 && number % stays.keep_every == 0;
-    (new_enough || every || number == stays.proven_step ? sorted.stay : sorted.go)[number] = path;
+    const bool singled_out = number == stays.proven_step || best.contains(number);
+    (new_enough || every || singled_out ? sorted.stay : sorted.go)[number] = path;
   }
   return sorted;
 }

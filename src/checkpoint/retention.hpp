@@ -15,10 +15,12 @@ namespace ztrain::checkpoint {
 std::filesystem::path unfinished_path(const std::filesystem::path& folder, std::int64_t step);
 
 /// Which complete checkpoints stay: the newest `keep` (0: all), those of steps that keep_every divides (0:
-/// none), and that of proven_step wherever it stands.
+/// none), the keep_best of the lowest validation losses, as their metadata say them, and that of proven_step
+/// wherever it stands.
 struct Retention {
   int keep = 0;
   std::int64_t keep_every = 0;
+  int keep_best = 0;
   std::int64_t proven_step = -1;
   std::set<std::int64_t> damaged = {};  ///< steps of those that are left as they are, and that do not count
 };

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
@@ -89,27 +90,29 @@ Files assign_files(const Group& world, bool writes, int wanted) {
   return files;
 }
 
-std::vector<FileEntry> create_files(const Group& world, const Files& files, const fs::path& folder,
-                                    const Catalog& catalog, const std::vector<PieceRow*>& own) {
-  const Group members = world.split(files.own);
+ShardFiles::ShardFiles(const Group& world, const Files& files, std::vector<PieceRow*> own)
+    : files_(files), members_(world.split(files.own)), own_(std::move(own)) {
+  if (files_.own < 0) return;
   std::vector<PieceRow> rows;
-  for (PieceRow* piece : own) {
-    piece->file = files.own;
+  for (PieceRow* piece : own_) {
+    piece->file = files_.own;
     rows.push_back(*piece);
   }
-  std::vector<int> counts;
-  if (files.own >= 0) rows = rows_of(members.gather(cells_of(rows), counts));
-  const bool creates = files.own >= 0 && members.rank() == 0;
-  FileEntry created;
-  world.together([&] {
-    if (creates) created = create_shard_file(folder / file_name(files.own), catalog, rows);
-  });
-  if (files.own >= 0) rows = rows_of(members.scatter(cells_of(rows), counts, own.size() * piece_columns));
-  for (std::size_t i = 0; i < own.size(); ++i) *own[i] = rows[i];
-  const auto owners = world.all_gather(creates ? files.own : -1);
-  const auto sizes = world.all_gather(created.bytes);
-  const auto frames = world.gather_text(created.frame);
-  std::vector<FileEntry> entries(static_cast<std::size_t>(files.count));
+  rows_ = rows_of(members_.gather(cells_of(rows), counts_));
+}
+
+void ShardFiles::create(const fs::path& folder, const Catalog& catalog) {
+  if (creates()) created_ = create_shard_file(folder / file_name(files_.own), catalog, rows_);
+}
+
+std::vector<FileEntry> ShardFiles::tell(const Group& world) {
+  if (files_.own >= 0)
+    rows_ = rows_of(members_.scatter(cells_of(rows_), counts_, own_.size() * piece_columns));
+  for (std::size_t i = 0; i < own_.size(); ++i) *own_[i] = rows_[i];
+  const auto owners = world.all_gather(creates() ? files_.own : -1);
+  const auto sizes = world.all_gather(created_.bytes);
+  const auto frames = world.gather_text(created_.frame);
+  std::vector<FileEntry> entries(static_cast<std::size_t>(files_.count));
   for (std::size_t r = 0; r < owners.size(); ++r)
     if (owners[r] >= 0)
       entries[static_cast<std::size_t>(owners[r])] = {file_name(owners[r]), sizes[r],

@@ -18,11 +18,29 @@ struct Files {
 /// Collective. wanted: number of files; 0: one for each node that writes.
 Files assign_files(const Group& world, bool writes, int wanted);
 
-/// Collective: lets the first writer of each file make it, and tells the writers of this rank's pieces their
-/// offsets. Gives the files, at rank 0 with the checksums of their frames.
-std::vector<FileEntry> create_files(const Group& world, const Files& files,
-                                    const std::filesystem::path& folder, const Catalog& catalog,
-                                    const std::vector<PieceRow*>& own);
+/// The shard files of one save, each of which its first writer makes.
+class ShardFiles {
+ public:
+  /// Collective: brings the rows of a file's pieces to the rank that makes it. own: of this rank's pieces;
+  /// they outlive this.
+  ShardFiles(const Group& world, const Files& files, std::vector<PieceRow*> own);
+
+  /// Makes the file, on the rank that does. No communication.
+  void create(const std::filesystem::path& folder, const Catalog& catalog);
+  /// Collective: tells the writers of the pieces their offsets. Gives the files, at rank 0 with the checksums
+  /// of their frames.
+  std::vector<FileEntry> tell(const Group& world);
+
+ private:
+  bool creates() const { return files_.own >= 0 && members_.rank() == 0; }
+
+  Files files_;
+  Group members_;
+  std::vector<PieceRow*> own_;
+  std::vector<PieceRow> rows_;  ///< of all members, where the file is made
+  std::vector<int> counts_;     ///< by member: cells of its rows
+  FileEntry created_;
+};
 
 /// Rows as the integers that they consist of, and back.
 std::vector<std::int64_t> cells_of(const std::vector<PieceRow>& rows);

@@ -158,7 +158,8 @@ struct Optimizer {
 
 struct Checkpoint {
   std::string folder;  ///< empty: <run.output>/checkpoints
-  std::int64_t interval = 0, keep = 0, keep_every = 0, files = 0;
+  std::int64_t interval = 0, keep = 0, keep_every = 0, keep_best = 0, files = 0;
+  bool async = false;                   ///< those before the end are written behind training
   std::string resume;                   ///< auto | none | a checkpoint's folder
   std::string export_to, export_dtype;  ///< folder of a Hugging Face model written at the end; "": none
   bool export_adapter = false;          ///< of the adapters alone, as a PEFT folder

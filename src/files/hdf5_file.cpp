@@ -106,7 +106,18 @@ hid_t make_groups() {
   return list >= 0 && H5Pset_create_intermediate_group(list, 1) >= 0 ? list : -1;
 }
 
+/// Of datasets whose files are the same whenever they are written.
+hid_t without_times() {
+  const hid_t list = H5Pcreate(H5P_DATASET_CREATE);
+  return list >= 0 && H5Pset_obj_track_times(list, false) >= 0 ? list : -1;
+}
+
 }  // namespace
+
+void prepare_hdf5() {
+  const Quiet quiet;
+  REQUIRE(H5open() >= 0, "the HDF5 library does not start: {}", cause());
+}
 
 template <class Id>
 Id Hdf5File::check(Id id, const char* action, const std::string& object) const {
@@ -115,10 +126,11 @@ Id Hdf5File::check(Id id, const char* action, const std::string& object) const {
   return id;
 }
 
-Hdf5File::Hdf5File(std::filesystem::path path, std::optional<PosixFile> memory)
-    : path_(std::move(path)), memory_(std::move(memory)) {
+Hdf5File::Hdf5File(std::filesystem::path path, Access access_to)
+    : path_(std::move(path)), access_(access_to), memory_(PosixFile::create_in_memory(path_)) {
+  const bool creates = access_ == Access::create;
   const Quiet quiet;
-  const Guard guard(path_.native(), memory_ ? 0 : Guard::for_opening);
+  const Guard guard(path_.native(), creates ? 0 : Guard::for_opening);
   const Handle access(check(H5Pcreate(H5P_FILE_ACCESS), "prepare access", ""), H5Pclose);
   // Bulk data starts on pages; locks are refused by some parallel file systems, and nothing here is opened
   // twice.
@@ -127,31 +139,36 @@ Hdf5File::Hdf5File(std::filesystem::path path, std::optional<PosixFile> memory)
   check(H5Pset_file_locking(access, false, true), "switch file locking off", "");
 #endif
   check(H5Pset_fapl_sec2(access), "choose the driver", "");
-  file_ = memory_ ? check(H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), "create the file", "")
+  file_ = creates ? check(H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), "create the file", "")
                   : check(H5Fopen(path_.c_str(), H5F_ACC_RDONLY, access), "open the file", "");
 }
 
-/// The descriptor under HDF5's file, which has nothing in it yet that matters, becomes that of the memory.
-void Hdf5File::write_to_memory() {
+/// The descriptor under HDF5's file becomes that of a copy in memory. The library must not meet a file that
+/// cannot be written or closed: then it crashes when the process ends.
+void Hdf5File::move_to_memory() {
+  const Quiet quiet;
   void* descriptor = nullptr;
   check(H5Fget_vfd_handle(file_, H5P_DEFAULT, &descriptor), "find the descriptor", "");
-  memory_->copy_sparse(PosixFile::open_to_read(path_));
-  memory_->take_over(*static_cast<int*>(descriptor));
+  memory_.copy_sparse(PosixFile::open_to_read(path_));
+  memory_.take_over(*static_cast<int*>(descriptor));
 }
 
 Hdf5File Hdf5File::create(const std::filesystem::path& path) {
-  Hdf5File file(path, PosixFile::create_in_memory(path));
-  file.write_to_memory();
+  Hdf5File file(path, Access::create);
+  file.move_to_memory();
   return file;
 }
 
 Hdf5File Hdf5File::open_to_read(const std::filesystem::path& path) {
   require_readable(path);
-  return Hdf5File(path, std::nullopt);
+  Hdf5File file(path, Access::read);
+  file.move_to_memory();
+  return file;
 }
 
 Hdf5File::Hdf5File(Hdf5File&& other) noexcept
     : path_(std::move(other.path_)),
+      access_(other.access_),
       memory_(std::move(other.memory_)),
       file_(std::exchange(other.file_, -1)) {}
 
@@ -167,9 +184,9 @@ void Hdf5File::close() {
     const Quiet quiet;
     check(H5Fclose(std::exchange(file_, -1)), "close the file", "");
   }
-  if (!memory_) return;
+  if (access_ == Access::read) return;
   PosixFile file = PosixFile::create(path_);
-  file.copy_sparse(*memory_);
+  file.copy_sparse(memory_);
   file.close();
 }
 
@@ -184,7 +201,7 @@ std::int64_t Hdf5File::reserve(const std::string& name, DType dtype, std::int64_
   const Handle space(check(H5Screate_simple(1, &extent, nullptr), "describe", name), H5Sclose);
   const Handle type(check(file_type(dtype), "make the type of", name), H5Tclose);
   const Handle links(check(make_groups(), "make groups for", name), H5Pclose);
-  const Handle how(check(H5Pcreate(H5P_DATASET_CREATE), "prepare", name), H5Pclose);
+  const Handle how(check(without_times(), "prepare", name), H5Pclose);
   check(H5Pset_layout(how, H5D_CONTIGUOUS), "lay out", name);
   check(H5Pset_alloc_time(how, H5D_ALLOC_TIME_EARLY), "allocate", name);
   check(H5Pset_fill_time(how, H5D_FILL_TIME_NEVER), "leave unfilled", name);
@@ -204,7 +221,7 @@ void Hdf5File::add_virtual(const std::string& name, DType dtype, const Shape& sh
       H5Sclose);
   const Handle type(check(file_type(dtype), "make the type of", name), H5Tclose);
   const Handle links(check(make_groups(), "make groups for", name), H5Pclose);
-  const Handle how(check(H5Pcreate(H5P_DATASET_CREATE), "prepare", name), H5Pclose);
+  const Handle how(check(without_times(), "prepare", name), H5Pclose);
   if (is_floating(dtype)) {
     const double nan = std::bit_cast<double>(std::uint64_t{0x7ff8000000000000});
     check(H5Pset_fill_value(how, H5T_NATIVE_DOUBLE, &nan), "set the fill value of", name);
@@ -229,9 +246,9 @@ void Hdf5File::write(const std::string& name, const Shape& shape, std::span<cons
       check(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), "describe", name),
       H5Sclose);
   const Handle links(check(make_groups(), "make groups for", name), H5Pclose);
+  const Handle how(check(without_times(), "prepare", name), H5Pclose);
   const Handle dataset(
-      check(H5Dcreate2(file_, name.c_str(), H5T_STD_I64LE, space, links, H5P_DEFAULT, H5P_DEFAULT), "create",
-            name),
+      check(H5Dcreate2(file_, name.c_str(), H5T_STD_I64LE, space, links, how, H5P_DEFAULT), "create", name),
       H5Dclose);
   if (values.empty()) return;
   check(H5Dwrite(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), "write", name);

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,6 +31,10 @@ struct Mapping {
   std::int64_t count = 0;
   std::vector<Box> boxes;
 };
+
+/// Begins to use the library, which talks to MPI when it is first called: to be done by the thread that
+/// communicates, before another one has files of it.
+void prepare_hdf5();
 
 class Hdf5File {
  public:
@@ -60,14 +63,17 @@ class Hdf5File {
   std::string attribute(const std::string& name) const;
 
  private:
-  Hdf5File(std::filesystem::path path, std::optional<PosixFile> memory);
-  void write_to_memory();
+  enum class Access : std::uint8_t { create, read };
+
+  Hdf5File(std::filesystem::path path, Access access_to);
+  void move_to_memory();
   template <class Id>
   Id check(Id id, const char* action, const std::string& object) const;
 
   std::filesystem::path path_;
-  std::optional<PosixFile> memory_;  ///< of a file that is written
-  std::int64_t file_ = -1;           ///< hid_t
+  Access access_;
+  PosixFile memory_;        ///< what the library works on
+  std::int64_t file_ = -1;  ///< hid_t
 };
 
 }  // namespace ztrain

@@ -1,11 +1,12 @@
 #include "files/hdf5_guard.hpp"
 
-#include <sys/time.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <ctime>
 #include <vector>
 
 #include "base/plain_text.hpp"
@@ -15,26 +16,24 @@ namespace {
 
 constexpr std::array signals{SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGVTALRM};
 
-/// 0: none.
-void limit_time(int seconds) {
-  const itimerval once{{0, 0}, {seconds, 0}};
-  setitimer(ITIMER_VIRTUAL, &once, nullptr);
-}
-
-/// A stack for the handler, where the library has used up the thread's own: some files make it call itself
-/// without end.
-class HandlerStack {
+/// What the handler needs of a thread: that the signals come, and a stack for where the library has used up
+/// the thread's own, since some files make it call itself without end.
+class HandlerOfThread {
  public:
-  HandlerStack() {
+  HandlerOfThread() {
+    sigset_t wanted;
+    sigemptyset(&wanted);
+    for (const int signal : signals) sigaddset(&wanted, signal);
+    pthread_sigmask(SIG_UNBLOCK, &wanted, nullptr);
     stack_t present{};
     if (sigaltstack(nullptr, &present) != 0 || (present.ss_flags & SS_DISABLE) == 0) return;
     memory_.resize(1 << 16);
     const stack_t own{memory_.data(), 0, memory_.size()};
     sigaltstack(&own, nullptr);
   }
-  HandlerStack(const HandlerStack&) = delete;
-  HandlerStack& operator=(const HandlerStack&) = delete;
-  ~HandlerStack() {
+  HandlerOfThread(const HandlerOfThread&) = delete;
+  HandlerOfThread& operator=(const HandlerOfThread&) = delete;
+  ~HandlerOfThread() {
     const stack_t none{nullptr, SS_DISABLE, 0};
     if (!memory_.empty()) sigaltstack(&none, nullptr);
   }
@@ -91,15 +90,26 @@ void Guard::catch_signals() {
 }
 
 Guard::Guard(std::string_view path, int most_seconds)
-    : path_(path), thread_(pthread_self()), outer_(innermost()), limited_(most_seconds > 0) {
+    : path_(path), thread_(pthread_self()), outer_(innermost()) {
   [[maybe_unused]] static const bool once = (catch_signals(), true);
-  [[maybe_unused]] static thread_local const HandlerStack stack;
+  [[maybe_unused]] static thread_local const HandlerOfThread handler;
   innermost() = this;
-  if (limited_) limit_time(most_seconds);
+  if (most_seconds > 0) limit_time(most_seconds);
+}
+
+/// Of this thread alone: others may be training meanwhile.
+void Guard::limit_time(int seconds) {
+  sigevent event{};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGVTALRM;
+  if (timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer_) != 0) return;
+  limited_ = true;
+  const itimerspec once{{0, 0}, {seconds, 0}};
+  timer_settime(timer_, 0, &once, nullptr);
 }
 
 Guard::~Guard() {
-  if (limited_) limit_time(0);
+  if (limited_) timer_delete(timer_);
   innermost() = outer_;
 }
 

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include <ctime>
 #include <string_view>
 
 namespace ztrain::hdf5 {
@@ -15,8 +16,8 @@ class Guard {
  public:
   static constexpr int for_opening = 5;  ///< seconds of computing: little is read then
 
-  /// path outlives it. most_seconds: of the process' time, for what takes next to none; 0: as long as it
-  /// takes.
+  /// path outlives it. most_seconds: of computing by this thread, for what takes next to none; 0: as long as
+  /// it takes.
   explicit Guard(std::string_view path, int most_seconds = 0);
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
@@ -26,11 +27,13 @@ class Guard {
   static const Guard*& innermost();
   static void tell(int signal);
   static void catch_signals();
+  void limit_time(int seconds);
 
   std::string_view path_;
   pthread_t thread_;
   const Guard* outer_;
-  bool limited_;
+  bool limited_ = false;
+  timer_t timer_{};
 };
 
 }  // namespace ztrain::hdf5

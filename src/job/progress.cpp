@@ -7,6 +7,7 @@
 #include "base/hash.hpp"
 #include "base/json.hpp"
 #include "base/reason.hpp"
+#include "checkpoint/checkpoint.hpp"
 #include "config/hf/starting_point.hpp"
 #include "config/resume.hpp"
 #include "config/text/load.hpp"
@@ -40,6 +41,7 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const da
   j["optimizer_steps"] = p.optimizer_steps;
   j["best_validation_loss"] = std::isfinite(p.best_validation_loss) ? nlohmann::json(p.best_validation_loss)
                                                                     : nlohmann::json(nullptr);
+  if (p.validation_loss) j[checkpoint::validation_loss_key] = *p.validation_loss;
   j["loss_scaler"] = {{"scale", p.loss_scaler.scale},
                       {"good_steps", p.loss_scaler.good_steps},
                       {"hysteresis_left", p.loss_scaler.hysteresis_left}};

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "config/deck.hpp"
@@ -17,10 +18,11 @@ struct Progress {
   std::int64_t samples = 0;  ///< the data cursor: sequences consumed over all ranks
   std::int64_t optimizer_steps =
       0;  ///< steps that changed the weights: schedule and bias corrections count these
-  optim::LossScalerState loss_scaler;  ///< of fp16 runs
-  int skipped_in_a_row = 0;            ///< of the last steps, those whose gradients were not finite
-  bool evaluation_failed = false;      ///< the validation loss of these weights was not finite
-  std::int64_t proven_step = -1;       ///< of the newest checkpoint from whose weights a step was taken
+  optim::LossScalerState loss_scaler;          ///< of fp16 runs
+  int skipped_in_a_row = 0;                    ///< of the last steps, those whose gradients were not finite
+  bool evaluation_failed = false;              ///< the validation loss of these weights was not finite
+  std::optional<double> validation_loss = {};  ///< of these weights, where it is known and finite
+  std::int64_t proven_step = -1;  ///< of the newest checkpoint from whose weights a step was taken
   double best_validation_loss = std::numeric_limits<double>::infinity();
   std::int64_t run_steps =
       0;  ///< length of the run that made this progress, on which its schedule hangs; 0: not known

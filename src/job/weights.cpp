@@ -131,6 +131,22 @@ std::vector<checkpoint::StateShard> state_shards(const Program& program, const p
   return shards;
 }
 
+std::vector<checkpoint::StateShard> copied_shards(const Program& program, const program::JobTensors& tensors,
+                                                  const engine::JobMemory& memory) {
+  std::vector<checkpoint::StateShard> shards = state_shards(program, tensors, memory, true);
+  auto shard = shards.begin();
+  for (const program::UnitState& unit : tensors.units)
+    for (const program::TensorId copy : unit.snapshot) {
+      std::byte* const to = memory.address(program, copy);
+      const memory::Provider& from = shard->memory ? *shard->memory : memory::host_memory();
+      from.read(to, shard->data, program.tensor(copy).bytes());
+      shard->data = to;
+      shard->memory = nullptr;
+      ++shard;
+    }
+  return shards;
+}
+
 checkpoint::Place place_of(const Program& program, const Layout& layout) {
   return {&layout, Coordinate(program.mesh, program.rank), shard_index(program)};
 }

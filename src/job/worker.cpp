@@ -208,6 +208,11 @@ std::vector<checkpoint::StateShard> Worker::state(bool optimizer) const {
   return state_shards(job_.load(), job_.tensors, memory_, optimizer);
 }
 
+std::vector<checkpoint::StateShard> Worker::copied_state() const {
+  device_->finish();
+  return copied_shards(job_.load(), job_.tensors, memory_);
+}
+
 void Worker::initialize(std::uint64_t seed) {
   run_on(*device_, [&] {
     initialize_weights(job_.load(), job_.tensors, job_.layout, job_.graph, memory_,

@@ -88,6 +88,9 @@ class Worker {
   std::string position() const;
   /// This rank's slices of the state. No work is under way on them.
   std::vector<checkpoint::StateShard> state(bool optimizer) const;
+  /// The same of a copy in the host's memory, which stays as it is until the next call. Of a job with room
+  /// for it (JobSpec::snapshots); on ranks that save nothing it is not there.
+  std::vector<checkpoint::StateShard> copied_state() const;
 
   /// What this rank holds, as it is counted by others than the plan. Of a GPU as of the last look().
   HeldMemory& held() { return held_; }

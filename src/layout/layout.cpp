@@ -88,9 +88,13 @@ std::int64_t Layout::trained_count() const {
   return n;
 }
 
+bool owns(const Coordinate& at) {
+  return at[Axis::replicate] == 0;
+}
+
 bool owns(const Coordinate& at, const ParameterShape& parameter) {
   const bool first_stage = parameter.other_rank < 0 || at[Axis::pipeline] < parameter.other_rank;
-  return first_stage && at[Axis::replicate] == 0 && (!parameter.slice.whole() || at[Axis::tensor] == 0);
+  return first_stage && owns(at) && (!parameter.slice.whole() || at[Axis::tensor] == 0);
 }
 
 }  // namespace ztrain

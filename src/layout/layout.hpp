@@ -107,5 +107,7 @@ class Layout {
 /// that two stages use) are left to the first of them. The only rule of ownership: norm, checkpoint and
 /// export use it.
 bool owns(const Coordinate& at, const ParameterShape& parameter);
+/// Whether it does of anything: a copy over `replicate` does not.
+bool owns(const Coordinate& at);
 
 }  // namespace ztrain

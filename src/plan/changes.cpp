@@ -6,6 +6,7 @@
 
 #include "config/fields/fields.hpp"
 #include "config/text/load.hpp"
+#include "config/validate/validate.hpp"
 #include "plan/machine.hpp"
 
 namespace ztrain::plan {
@@ -85,6 +86,15 @@ std::vector<Change> offload_rows(const config::Deck& deck) {
   };
 }
 
+/// Only where there is room for a copy of the state.
+std::vector<Change> snapshot_rows(const config::Deck& deck) {
+  if (!config::saves_behind_training(deck)) return {};
+  return {{{"checkpoint.async=false"},
+           Effect::none,
+           "no copy of the state in the host's memory; training waits for checkpoints",
+           true}};
+}
+
 /// The same deck but for the mesh, which stays open, would come out.
 bool changes(const config::Deck& deck, const Change& change) {
   for (const std::string& text : change.overrides) {
@@ -120,6 +130,8 @@ std::vector<Change> changes_for(const config::Deck& deck) {
     if (changes(deck, row)) found.push_back(row);
   for (const Change& row : offload_rows(deck))
     if (changes(deck, row)) found.push_back(row);
+  const std::vector<Change> snapshot = snapshot_rows(deck);
+  found.insert(found.end(), snapshot.begin(), snapshot.end());
   const std::vector<Change> micro = micro_rows(deck);
   found.insert(found.end(), micro.begin(), micro.end());
   return found;

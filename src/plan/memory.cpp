@@ -110,6 +110,12 @@ std::int64_t RankMemory::transient(Tier tier) const {
   return bytes;
 }
 
+bool RankMemory::keeps_copies() const {
+  return std::ranges::any_of(programs.front().rows[at(Tier::host)], [](const MemoryRow& row) {
+    return row.category == name_of(program::Category::snapshot);
+  });
+}
+
 std::int64_t staging_bytes(const std::vector<const Program*>& programs) {
   std::array<std::int64_t, program::stream_count> largest{};
   for (const Program* p : programs)

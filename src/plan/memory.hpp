@@ -36,6 +36,8 @@ struct RankMemory {
   std::int64_t persistent(program::Tier tier) const;
   std::int64_t transient(program::Tier tier) const;
   std::int64_t total(program::Tier tier) const { return persistent(tier) + transient(tier); }
+  /// Of the state, for checkpoints that are written behind training.
+  bool keeps_copies() const;
 };
 
 /// Pinned host memory that the Programs' collectives are copied through where MPI cannot reach the device's:

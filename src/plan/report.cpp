@@ -98,7 +98,8 @@ std::string program_table(const RankMemory& m, Tier tier) {
     table.row({p.name, size(plan.persistent_bytes), size(plan.transient_bytes),
                size(plan.persistent_bytes + plan.transient_bytes)});
   }
-  table.row({"save", "", "", "none: written in place"});
+  table.row(
+      {"save", "", "", m.keeps_copies() ? "none: of copies in the host's memory" : "none: written in place"});
   return table.text(2);
 }
 

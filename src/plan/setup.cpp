@@ -315,6 +315,7 @@ program::JobSpec job_spec(const config::Deck& deck, Target target) {
   spec.pipeline.receive_ahead = static_cast<int>(deck.pipeline.max_outstanding);
   spec.recompute = recompute_of(deck.recompute);
   spec.offload = offload_options(deck, target);
+  spec.snapshots = config::saves_behind_training(deck);
   spec.units = unit_options(deck.sharding, spec.strategy);
   spec.sharding = shard_options(deck, spec.strategy);
   require_context_support(deck);

@@ -50,6 +50,7 @@ nlohmann::ordered_json to_json(const PhaseSeconds& s) {
   add("exposed_drives", s.exposed_drives);
   add("exposed_messages", s.exposed_messages);
   seconds["save"] = s.save;
+  add("save_wait", s.save_wait);
   seconds["total"] = s.total;
   return seconds;
 }

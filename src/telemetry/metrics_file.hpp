@@ -20,6 +20,8 @@ struct PhaseSeconds {
   /// is sent away there are none.
   std::optional<double> fetch, evict, exposed_drives;
   std::optional<double> exposed_messages;  ///< of exposed_communication: between stages of a pipeline
+  /// Of save: for a checkpoint that was still being written behind training when the next was due.
+  std::optional<double> save_wait;
   double save = 0, total = 0;
 };
 

@@ -53,6 +53,11 @@ std::string job_line(const runtime::Session& session) {
 
 }  // namespace
 
+std::string share_of(std::int64_t done, std::int64_t total, const char* what) {
+  return fmt::format("{} of this rank's {} {}", format_bytes(static_cast<double>(done)),
+                     format_bytes(static_cast<double>(total)), what);
+}
+
 std::string banner(const runtime::Session& session, const config::Deck& d, const data::Datasets& data,
                    job::Worker& worker, const RunFacts& facts, const std::string& version) {
   const program::Job& job = worker.job();
@@ -123,6 +128,7 @@ telemetry::StepRecord step_record(const job::Worker& worker, const engine::Timin
   if (timings.by_communication) r.seconds.exposed_communication = timings.exposed_communication;
   if (facts.pipeline && timings.by_communication) r.seconds.exposed_messages = timings.exposed_messages;
   r.seconds.save = clock.save;
+  if (facts.behind_training) r.seconds.save_wait = clock.save_wait;
   r.seconds.total = clock.total;
   for (const auto& [axes, bytes] : sent) r.bytes_sent.emplace_back(to_string(axes), bytes);
   r.peak_bytes = worker.held().peak();

@@ -21,13 +21,15 @@ struct RunFacts {
   double peak_flops = 0;     ///< per rank; 0: unknown
   double machine_bytes = 0;  ///< memory of the node or GPU, for the percentage; 0: unknown
   int ranks = 1;
-  bool pipeline = false;  ///< there are several stages
-  bool offload = false;   ///< something is kept in another tier than the device's
+  bool pipeline = false;         ///< there are several stages
+  bool behind_training = false;  ///< checkpoints before the end are written so
+  bool offload = false;          ///< something is kept in another tier than the device's
 };
 
 /// Clock readings of one step, in seconds.
 struct StepClock {
   double data = 0, total = 0, save = 0;
+  double save_wait = 0;  ///< of save: for a checkpoint that was still being written
 };
 
 /// What a run begins with. Rank 0 alone compares the data's tokenizer with the model's: its text is printed.
@@ -40,5 +42,8 @@ telemetry::StepRecord step_record(const job::Worker& worker, const engine::Timin
 
 telemetry::StepLine step_line(const telemetry::StepRecord& record, const RunFacts& facts,
                               double seconds_left);
+
+/// "1.50 GiB of this rank's 4.00 GiB read"
+std::string share_of(std::int64_t done, std::int64_t total, const char* what);
 
 }  // namespace ztrain::train

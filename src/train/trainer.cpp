@@ -16,6 +16,7 @@
 #include "config/validate/validate.hpp"
 #include "files/file.hpp"
 #include "job/evaluation.hpp"
+#include "job/memory_report.hpp"
 #include "job/peak.hpp"
 #include "job/product_algorithms.hpp"
 #include "job/require_memory.hpp"
@@ -97,8 +98,8 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
   if (deck_.precision.parameters == DType::bf16)
     progress_.bf16_products = job::chosen_bf16_products(worker_.queues().exec(runtime::compute_queue));
   progress_.run_steps = facts_.steps;
-  for (const program::Tier tier : {program::Tier::host, program::Tier::nvme})
-    facts_.offload |= worker_.memory().persistent_bytes(tier) + worker_.memory().transient_bytes(tier) > 0;
+  facts_.offload = job::is_offloaded(worker_.job().train());
+  facts_.behind_training = config::saves_behind_training(deck_);
   facts_.pipeline = deck_.mesh.pipeline > 1;
   facts_.peak_flops = job::peak_of(deck_, worker_.device().name()).flops_per_second;
   if (job::has_memory_of_its_own(worker_.device()))
@@ -162,20 +163,18 @@ void Trainer::write_resolved_deck() const {
              "run.output");
 }
 
-/// Ranks that a signal reaches alone tell the others behind the step; rank 0 says so at once.
-void Trainer::notice(const runtime::Signals::Kind& signal) {
-  if (signal.number == SIGUSR2) return;
-  console_.print_error(fmt::format("{}: the run ends after this step{}; a second SIGINT ends it at once\n",
-                                   signal.name, deck_.checkpoint.interval < 0 ? "" : ", with a checkpoint"));
-}
-
 Ending Trainer::run() {
   const telemetry::Watchdog::Detail detail(watchdog_, [this] { return worker_.where(); });
   const runtime::Signals::Caught caught(session_.signals(),
                                         [this](const runtime::Signals::Kind& signal) { notice(signal); });
   if (progress_.step < facts_.steps)
     console_.print(telemetry::step_header({facts_.offload, facts_.pipeline}) + "\n");
-  take_steps();
+  try {
+    take_steps();
+  } catch (const runtime::AgreedError&) {
+    finish_save();
+    throw;
+  }
   print_last_line();
   if (const std::string failure = agreed(failure_); !failure.empty()) end_failed(failure);
   save_at_end();
@@ -230,9 +229,12 @@ void Trainer::print_last_line() {
 bool Trainer::stops_early() {
   using runtime::Stop;
   if (is_complete()) return false;
-  const runtime::Requests asked = session_.requests(limits_.report(session_, !failure_.empty()));
+  runtime::Report report = limits_.report(session_, !failure_.empty());
+  report.writes = under_way_ && under_way_->save.works();
+  const runtime::Requests asked = session_.requests(report);
   if (asked.stop == Stop::failure) return true;
   if (asked.stop == Stop::none) {
+    if (under_way_ && !asked.writes) advance_save();
     if (asked.save) save_as_asked();
     return false;
   }
@@ -245,15 +247,6 @@ bool Trainer::stops_early() {
                   ended_by_.empty() ? fmt::format("run.max_minutes = {}", deck_.run.max_minutes) : ended_by_,
                   progress_.step, facts_.steps));
   return true;
-}
-
-void Trainer::report_peak() {
-  worker_.held().look();
-  const std::int64_t planned = worker_.planned_bytes() + outside_bytes_;
-  console_.print(fmt::format("peak memory {} of {} planned (arenas and what is outside the plan)\n{}",
-                             format_bytes(static_cast<double>(worker_.held().peak())),
-                             format_bytes(static_cast<double>(planned)),
-                             worker_.held().peak_text(worker_.memory())));
 }
 
 void Trainer::measure_outside() {
@@ -277,15 +270,17 @@ void Trainer::step() {
   clock.total = clock.data + now() - start;
   worker_.held().look();
   clock.save = std::exchange(save_seconds_, 0.0);
+  clock.save_wait = std::exchange(wait_seconds_, 0.0);
   if (deck_.debug.poison) worker_.memory().check_guards();
   ++progress_.step;
   progress_.samples += deck_.batch.global;
   require_tokens();
   const bool found_inf = worker_.scalars().found_inf != 0;
   progress_.evaluation_failed = false;
+  progress_.validation_loss.reset();
   if (!found_inf) {
     ++progress_.optimizer_steps;
-    progress_.proven_step = std::max(progress_.proven_step, saved_step_);
+    progress_.proven_step = std::max(progress_.proven_step, saved_state_.step);
   }
   console_.print(overflow_.after_step(found_inf, progress_.step));
   progress_.loss_scaler = overflow_.state();
@@ -385,6 +380,7 @@ void Trainer::evaluate_and_report() {
   const bool best = losses.finite() && losses.all < progress_.best_validation_loss;
   if (best) progress_.best_validation_loss = losses.all;
   progress_.evaluation_failed = !losses.finite();
+  if (losses.finite()) progress_.validation_loss = losses.all;
   sent_before_ = worker_.mesh().bytes_sent();
   if (session_.rank() == 0) {
     telemetry::EvaluationRecord record{progress_.step, losses.all, {}};

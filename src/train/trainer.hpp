@@ -18,6 +18,7 @@
 #include "telemetry/watchdog.hpp"
 #include "train/output_folder.hpp"
 #include "train/report.hpp"
+#include "train/save_under_way.hpp"
 #include "train/time_limits.hpp"
 
 namespace ztrain::train {
@@ -89,11 +90,21 @@ class Trainer {
   void save_or_wait();
   void save_at_end();
   void save_or_go_on();
-  std::string save_with_doubt();
+  void warn_of_failure(std::int64_t step, const std::string& failure);
+  void warn_of_doubt();
   void end_failed(const std::string& failure);
   void require_end();
   void set_dead_aside();
+  checkpoint::Saving saving(std::vector<checkpoint::StateShard> states);
+  std::string why_not_saved(const std::function<void()>& work);
+  std::string lost_checkpoint() const;
   std::string save();
+  std::string begin_save();
+  void advance_save();
+  double finish_save();
+  void end_save(const std::string& failure);
+  void note_saved(const SavedState& of, const std::string& how, const std::string& lost,
+                  const std::string& warning);
 
   const runtime::Session& session_;
   telemetry::Console& console_;
@@ -111,14 +122,15 @@ class Trainer {
   std::optional<telemetry::MetricsFile> metrics_;  ///< rank 0 alone
   job::Progress progress_;
   std::int64_t steps_at_start_ = 0;
-  std::set<std::int64_t> damaged_;           ///< steps of checkpoints that were passed over
-  bool save_is_due_ = false;                 ///< with the next step whose weights leave no doubt
-  std::int64_t saved_step_ = -1;             ///< step of the newest checkpoint of this run
-  std::int64_t saved_optimizer_steps_ = -1;  ///< and how many steps its weights have behind them
-  std::string saved_;                        ///< that checkpoint
-  std::int64_t outside_bytes_ = 0;           ///< measured after the first step and each save
-  double data_seconds_ = 0;                  ///< of filling the inputs
-  double save_seconds_ = 0;                  ///< since the last report
+  std::set<std::int64_t> damaged_;         ///< steps of checkpoints that were passed over
+  bool save_is_due_ = false;               ///< with the next step whose weights leave no doubt
+  SavedState saved_state_;                 ///< of the newest checkpoint of this run
+  std::string saved_;                      ///< that checkpoint
+  std::optional<SaveUnderWay> under_way_;  ///< the next
+  std::int64_t outside_bytes_ = 0;         ///< measured after the first step and each save
+  double data_seconds_ = 0;                ///< of filling the inputs
+  double save_seconds_ = 0;                ///< since the last report
+  double wait_seconds_ = 0;                ///< of these, for a save that was under way
   std::string failure_;    ///< of this rank, outside the computation: the run ends with what it has
   std::string ended_by_;   ///< what asked the run to end: a signal, or the end of the allocation
   std::string last_line_;  ///< of the last step, while it is not printed; rank 0 alone

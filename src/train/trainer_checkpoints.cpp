@@ -1,4 +1,4 @@
-// What a run reads before its first step, and what it leaves behind: checkpoints, and the exported model.
+// What a run reads before its first step, and how it ends.
 
 #include <fmt/format.h>
 
@@ -24,12 +24,6 @@
 
 namespace ztrain::train {
 namespace {
-
-/// "1.50 GiB of this rank's 4.00 GiB read"
-std::string share_of(std::int64_t done, std::int64_t total, const char* what) {
-  return fmt::format("{} of this rank's {} {}", format_bytes(static_cast<double>(done)),
-                     format_bytes(static_cast<double>(total)), what);
-}
 
 /// Where a run does not go on as the one before did.
 std::string note_products(const std::string& before, const std::string& now) {
@@ -169,8 +163,7 @@ std::string Trainer::try_checkpoint(const std::string& path) {
   }
   console_.print(note);
   worker_.load_copies();
-  saved_step_ = progress_.step;
-  saved_optimizer_steps_ = progress_.optimizer_steps;
+  saved_state_ = {progress_.step, progress_.optimizer_steps};
   saved_ = path;
   return "";
 }
@@ -193,6 +186,15 @@ std::string Trainer::load_checkpoint(const std::string& path, telemetry::Phase& 
   return restored.note + note_products(before, products) + schedule;
 }
 
+void Trainer::report_peak() {
+  worker_.held().look();
+  const std::int64_t planned = worker_.planned_bytes() + outside_bytes_;
+  console_.print(fmt::format("peak memory {} of {} planned (arenas and what is outside the plan)\n{}",
+                             format_bytes(static_cast<double>(worker_.held().peak())),
+                             format_bytes(static_cast<double>(planned)),
+                             worker_.held().peak_text(worker_.memory())));
+}
+
 void Trainer::export_at_end() {
   const std::string& folder = deck_.checkpoint.export_to;
   const bool exists = !session_.from_rank_0(std::filesystem::exists(folder) ? "exists" : "").empty();
@@ -201,7 +203,7 @@ void Trainer::export_at_end() {
   const auto refuse = [&](const std::string& why) {
     throw runtime::AgreedError(fmt::format("checkpoint.export: {}", why));
   };
-  if (saved_step_ != progress_.step)
+  if (saved_state_.step != progress_.step)
     refuse(fmt::format("step {} has no checkpoint, so nothing is exported", progress_.step));
   try {
     export_model(session_, console_, export_request(deck_, saved_));
@@ -213,33 +215,11 @@ void Trainer::export_at_end() {
   }
 }
 
-/// Why training may not go on from these weights; "" where nothing speaks against it.
-std::string Trainer::doubt() const {
-  if (overflow_.skipped_in_a_row() > 0) return "this step was skipped";
-  return progress_.evaluation_failed ? "the validation loss is not finite" : "";
-}
-
-/// Waiting costs at most the place in the data: skipped steps leave the weights as they were. Weights without
-/// a validation loss wait for one more step: where it is taken, the gradients are finite, and it may be the
-/// validation data that make no loss.
-void Trainer::save_or_wait() {
-  const std::string why_not = doubt();
-  if (why_not.empty() || (save_is_due_ && overflow_.skipped_in_a_row() == 0)) return save_or_go_on();
-  if (!std::exchange(save_is_due_, true))
-    console_.print(
-        fmt::format("step {}: no checkpoint is written: {}, and older checkpoints stay; one follows "
-                    "the next step that is not skipped\n",
-                    progress_.step, why_not));
-}
-
-/// SIGUSR2 asks for a checkpoint now, of a run that goes on.
-void Trainer::save_as_asked() {
-  if (deck_.checkpoint.interval < 0)
-    console_.print("SIGUSR2: nothing is saved: checkpoint.interval = -1\n");
-  else if (saved_step_ == progress_.step)
-    console_.print(fmt::format("SIGUSR2: step {} is saved already: {}\n", progress_.step, saved_));
-  else
-    save_or_wait();
+/// Ranks that a signal reaches alone tell the others behind the step; rank 0 says so at once.
+void Trainer::notice(const runtime::Signals::Kind& signal) {
+  if (signal.number == SIGUSR2) return;
+  console_.print_error(fmt::format("{}: the run ends after this step{}; a second SIGINT ends it at once\n",
+                                   signal.name, deck_.checkpoint.interval < 0 ? "" : ", with a checkpoint"));
 }
 
 /// Of a run that stopped before its last step.
@@ -259,43 +239,12 @@ bool Trainer::has_diverged() const {
   return is_complete() ? overflow_.diverged_at_end() : overflow_.diverging();
 }
 
-/// There is nothing to wait for. Weights that a checkpoint has already are not saved again for a place in the
-/// data from which they do not go on, nor dead ones beside a checkpoint that trains. A run that stops early
-/// is saved with its number of skipped steps, so that the job after it goes on counting.
-void Trainer::save_at_end() {
-  if (deck_.checkpoint.interval < 0 || saved_step_ == progress_.step) return;
-  const bool saved = saved_optimizer_steps_ == progress_.optimizer_steps;
-  if (saved ? has_diverged() : overflow_.weights_are_dead() && progress_.proven_step >= 0) return;
-  if (const std::string failure = save_with_doubt(); !failure.empty()) throw runtime::AgreedError(failure);
-}
-
-/// Training is worth more than this checkpoint: whoever looks after the run can make room meanwhile.
-void Trainer::save_or_go_on() {
-  const std::string failure = save_with_doubt();
-  if (failure.empty()) return;
-  save_is_due_ = false;
-  console_.print(fmt::format(
-      "step {}: warning: no checkpoint is written: {}; the run goes on, and tries again {}; {}\n",
-      progress_.step, failure,
-      deck_.checkpoint.interval > 0 ? fmt::format("in {} steps", deck_.checkpoint.interval) : "at its end",
-      saved_step_ < 0 ? "it has none yet" : fmt::format("its last one is of step {}", saved_step_)));
-}
-
-/// Why no checkpoint could be written; "" where one was.
-std::string Trainer::save_with_doubt() {
-  const std::string failure = save();
-  if (failure.empty() && !doubt().empty())
-    console_.print(fmt::format("step {}: warning: {}; training may not go on from this checkpoint\n",
-                               progress_.step, doubt()));
-  return failure;
-}
-
 /// The last good step is saved; then every rank throws what has failed, and how that ended.
 void Trainer::end_failed(const std::string& failure) {
   std::string end = fmt::format("the run ends after step {}, which has no checkpoint", progress_.step);
   try {
     save_at_end();
-    if (saved_step_ == progress_.step)
+    if (saved_state_.step == progress_.step)
       end = fmt::format(
           "the run ends after step {}, which is saved: once the cause is mended, the same command goes "
           "on from there",
@@ -343,56 +292,6 @@ void Trainer::set_dead_aside() {
       console_.print(fmt::format("checkpoints beyond step {} are now in {}: no step can be taken from them\n",
                                  progress_.proven_step, aside));
   });
-}
-
-std::string Trainer::save() {
-  telemetry::Phase phase(console_, "saving a checkpoint");
-  const double start = now();
-  const auto& job = worker_.job();
-  const auto shards = worker_.state(true);
-  const std::string folder = config::checkpoint_folder(deck_);
-  std::int64_t bytes = 0;
-  std::error_code unknown;
-  const bool lost =
-      session_.rank() == 0 && !saved_.empty() && !std::filesystem::exists(saved_, unknown) && !unknown;
-  const std::string before = saved_;
-  std::string failure;
-  const auto saved = session_.agree("saving a checkpoint", [&]() -> checkpoint::Saved {
-    try {
-      return checkpoint::save(folder, progress_.step, job::place_of(job.load(), job.layout), shards,
-                              job::to_metadata(progress_, deck_, data::identity_of(data_), version_),
-                              {static_cast<int>(deck_.checkpoint.files),
-                               static_cast<int>(deck_.checkpoint.keep), deck_.checkpoint.keep_every,
-                               progress_.proven_step, damaged_, [this] { folders_.back().hold_again(); }},
-                              [&](std::int64_t done, std::int64_t total) {
-                                bytes = total;
-                                phase.at(share_of(done, total, "written"));
-                              });
-    } catch (const checkpoint::NotSaved& e) {
-      failure = e.what();
-      return {};
-    }
-  });
-  if (!failure.empty()) return failure;
-  save_is_due_ = false;
-  damaged_.erase(progress_.step);
-  saved_step_ = progress_.step;
-  saved_optimizer_steps_ = progress_.optimizer_steps;
-  saved_ = fmt::format("{}/step_{}", folder, progress_.step);
-  // HDF5 is first used here: what it keeps is outside the plan too.
-  if (outside_bytes_ > 0) outside_bytes_ = std::max(outside_bytes_, worker_.outside_bytes());
-  const double seconds = now() - start;
-  save_seconds_ += seconds;
-  limits_.save_took(seconds);
-  console_.print(fmt::format("step {}: checkpoint {} ({} by this rank in {:.1f} s)\n", progress_.step, saved_,
-                             format_bytes(static_cast<double>(bytes)), seconds));
-  if (lost)
-    console_.print(
-        fmt::format("step {}: warning: {}, the checkpoint before, is gone; was its folder removed?\n",
-                    progress_.step, before));
-  if (!saved.warning.empty())
-    console_.print(fmt::format("step {}: warning: {}\n", progress_.step, saved.warning));
-  return "";
 }
 
 }  // namespace ztrain::train

@@ -5,6 +5,7 @@
 #include <sys/mount.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "checkpoint/verify.hpp"
 #include "tests/support/checkpoint_model.hpp"
@@ -45,6 +46,24 @@ TEST_F(CheckpointRetention, EveryNthStays) {
   EXPECT_EQ(steps(), (Steps{9, 8, 4}));
   save(10, {.keep = 1, .proven_step = 9});
   EXPECT_EQ(steps(), (Steps{10, 9}));
+}
+
+TEST_F(CheckpointRetention, TheBestStay) {
+  const std::vector<double> losses{5, 2, 4, 3, 6, 1};
+  const auto save_with = [&](std::int64_t step, nlohmann::json metadata) {
+    Shards shards = filled(place_, DType::f32, step);
+    metadata["step"] = step;
+    checkpoint::save(folder(), step, place_, shards.states(), metadata, {.keep = 1, .keep_best = 2});
+  };
+  for (std::int64_t step = 1; step <= 5; ++step)
+    save_with(step, {{checkpoint::validation_loss_key, losses[static_cast<std::size_t>(step - 1)]}});
+  EXPECT_EQ(steps(), (Steps{5, 4, 2}));
+  save_with(6, {});
+  EXPECT_EQ(steps(), (Steps{6, 4, 2})) << "without a loss it is the newest, and no more";
+  save_with(7, {{checkpoint::validation_loss_key, 3}});
+  EXPECT_EQ(steps(), (Steps{7, 2})) << "of equal ones the newest";
+  save_with(8, {{checkpoint::validation_loss_key, 1}});
+  EXPECT_EQ(steps(), (Steps{8, 2}));
 }
 
 TEST_F(CheckpointRetention, DamagedOnesStayAndDoNotCount) {

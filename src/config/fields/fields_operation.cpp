@@ -16,6 +16,16 @@ std::vector<Field> operation() {
             between(0, 1e9),
             "Checkpoints of steps that this divides are kept as well; a multiple of checkpoint.interval. 0: "
             "none."}),
+      free(
+          {"checkpoint.keep_best", &at<&Deck::checkpoint, &Checkpoint::keep_best>, "0", "checkpoints",
+           between(0, 1e9),
+           "How many of those with the lowest validation loss are kept as well: of checkpoints at whose step "
+           "there is an evaluation (evaluation.interval). 0: none."}),
+      free({"checkpoint.async", &at<&Deck::checkpoint, &Checkpoint::async>, "true", "", any(),
+            "Checkpoints before the end of the run are written behind training: a step waits while the state "
+            "is copied to the host's memory, which needs room for it, and threads write the copy. One is "
+            "written at a time; when the next is due before, the run waits. false: training stands still "
+            "until a checkpoint is written."}),
       free({"checkpoint.files", &at<&Deck::checkpoint, &Checkpoint::files>, "0", "files", between(0, 256),
             "Shard files per checkpoint. 0: one per node."}),
       free(path(

@@ -183,6 +183,10 @@ bool stochastic_rounding(const Deck& deck) {
   return p.rounding == "auto" ? p.master == DType::bf16 : p.rounding == "stochastic";
 }
 
+bool saves_behind_training(const Deck& deck) {
+  return deck.checkpoint.async && deck.checkpoint.interval > 0;
+}
+
 std::string checkpoint_folder(const Deck& deck) {
   const std::filesystem::path folder =
       deck.checkpoint.folder.empty() ? deck.run.output + "/checkpoints" : deck.checkpoint.folder;

@@ -87,6 +87,10 @@ void check_checkpoint(const Deck& deck) {
       "one are of the other; nearest legal: {}",
       source_of(deck, "checkpoint.keep_every"), c.keep_every, c.interval,
       std::max<std::int64_t>(1, c.keep_every / c.interval) * c.interval);
+  REQUIRE(c.keep_best == 0 || deck.evaluation.interval > 0,
+          "{}: checkpoint.keep_best = {} needs validation losses, and evaluation.interval = 0 computes none; "
+          "nearest legal: 0",
+          source_of(deck, "checkpoint.keep_best"), c.keep_best);
   REQUIRE(c.export_to.empty() || c.interval >= 0,
           "{}: checkpoint.export needs the checkpoint at the end of the run, and checkpoint.interval = -1 "
           "writes none; nearest legal: 0",

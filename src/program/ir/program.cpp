@@ -16,8 +16,8 @@ constexpr std::array<std::string_view, action_kind_count> action_names{
     "load", "gather", "release", "forward", "backward", "recompute", "reduce",
     "send", "recv",   "fetch",   "evict",   "norm",     "optimize"};
 constexpr std::array<std::string_view, category_count> category_names{
-    "parameters",  "master weights", "optimizer", "gradients", "gathered",
-    "activations", "inputs",         "scalars",   "workspace", "cache"};
+    "parameters", "master weights", "optimizer", "gradients", "gathered", "activations",
+    "inputs",     "scalars",        "workspace", "cache",     "snapshot"};
 constexpr std::array<std::string_view, 9> comm_names{
     "none", "all_gather", "reduce_scatter", "all_reduce", "broadcast", "send", "recv", "all_to_all", "shift"};
 }  // namespace

@@ -86,9 +86,10 @@ enum class Category : std::uint8_t {
   input,
   scalar,
   workspace,
-  cache
+  cache,
+  snapshot
 };
-inline constexpr int category_count = 10;
+inline constexpr int category_count = 11;
 std::string_view name_of(Category category);
 
 struct Tensor {

@@ -129,6 +129,7 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGr
                : std::vector<optim::StateInfo>{};
   base.tensors.units = add_unit_states(p, base.cut, base.tensors.optimizer_states);
   give_homes(p, base.cut, base.tensors.units, spec.offload);
+  if (spec.snapshots) add_snapshots(p, base.cut, base.tensors.units);
   base.tensors.scales = add_weight_scales(p, base.graph);
   base.tensors.scalars = p.add(persistent("scalars", DType::u8, {sizeof(StepScalars)}, Category::scalar));
   base.tensors.partials =
@@ -238,13 +239,14 @@ std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobS
     return !cut.slice.begins.empty() || !cut.taken.empty();
   });
   const bool codes = std::ranges::any_of(graph.parameters, &model::Parameter::coded);
-  std::map<std::tuple<int, int, int, int, int>, std::vector<int>> classes;
+  std::map<std::array<int, 6>, std::vector<int>> classes;
   for (int rank = 0; rank < spec.mesh.ranks(); ++rank) {
     const Coordinate at(spec.mesh, rank);
     const int part = spec.sharding.secondary_shards ? at.index_in(Cut::inner_axes()) : 0;
     const int shard = codes ? at.index_in(Cut::shard_axes()) : 0;
-    classes[{passes ? rank : 0, at[Axis::pipeline], part, shard, tensor ? at[Axis::tensor] : 0}].push_back(
-        rank);
+    const int owner = spec.snapshots && owns(at) ? 1 : 0;
+    classes[{passes ? rank : 0, at[Axis::pipeline], part, shard, tensor ? at[Axis::tensor] : 0, owner}]
+        .push_back(rank);
   }
   std::vector<std::vector<int>> list;
   for (auto& [facts, ranks] : classes) list.push_back(std::move(ranks));

@@ -56,6 +56,7 @@ struct JobSpec {
   bool overlap_tensor = false;  ///< its communication goes on beside products (passes/overlap.hpp)
   model::ContextMethod context = model::ContextMethod::gather;
   OffloadOptions offload;
+  bool snapshots = false;  ///< room for a copy of the state that is saved (UnitState::snapshot)
   /// Compiles every micro-batch, also where those in the middle are alike (program/ir/repeat.hpp). So does a
   /// pass over Programs, which might treat one of them by itself.
   bool every_micro_batch = false;
@@ -105,8 +106,9 @@ std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank,
 /// Ranks whose Programs are the same but for the contents of attributes (which pieces of their shards they
 /// speak for, which tokens they see) and for where their slice of a state begins that is kept whole. What
 /// else compile() reads of a rank tells classes apart: its place in the pipeline, its part of a secondary
-/// shard, and with weights that are computed with as codes its shard, which says whose scales it reads. A
-/// pass of the job's may look at any rank: then each is a class of its own. In every class ranks ascend.
+/// shard, and with weights that are computed with as codes its shard, which says whose scales it reads; and
+/// with snapshots whether it saves any. A pass of the job's may look at any rank: then each is a class of its
+/// own. In every class ranks ascend.
 std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobSpec& spec);
 
 /// Compiles one rank of each class and proves the joint graph of each Program over all ranks (verify_joint).

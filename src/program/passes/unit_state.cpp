@@ -68,4 +68,23 @@ std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
   return states;
 }
 
+void add_snapshots(Program& program, const Cut& cut, std::vector<UnitState>& units) {
+  if (!owns(cut.at)) return;
+  for (UnitState& unit : units) {
+    std::vector<TensorId> slices{unit.master.slice};
+    for (const State& state : unit.optimizer) slices.push_back(state.slice);
+    for (const TensorId slice : slices) {
+      const Tensor& of = program.tensor(slice);
+      Tensor t;
+      t.name = "snapshot." + of.name;
+      t.dtype = of.dtype;
+      t.shape = of.shape;
+      t.category = Category::snapshot;
+      t.tier = Tier::host;
+      t.persistent = true;
+      unit.snapshot.push_back(program.add(std::move(t)));
+    }
+  }
+}
+
 }  // namespace ztrain::program

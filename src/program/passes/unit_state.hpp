@@ -36,6 +36,9 @@ struct UnitState {
   State computed;
   State master;  ///< same tensors as parameters when the dtypes are equal, or the unit is frozen
   std::vector<State> optimizer;  ///< in the order of the optimizer's states; none for a frozen unit
+  /// Room in the host's memory for copies of the slices of master and optimizer, in that order, which are
+  /// saved while training goes on. None where this rank saves nothing, or not so.
+  std::vector<TensorId> snapshot;
   /// First and count of the flat elements that this rank's optimizer steps: its shard, or all.
   std::int64_t step_begin = 0;
   std::int64_t step_count = 0;
@@ -69,5 +72,8 @@ struct Cut {
 /// Adds the state tensors of every unit to program. optimizer: the states that it keeps; none for inference.
 std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
                                        const std::vector<optim::StateInfo>& optimizer);
+
+/// Gives every unit its UnitState::snapshot, on the ranks that own what they hold.
+void add_snapshots(Program& program, const Cut& cut, std::vector<UnitState>& units);
 
 }  // namespace ztrain::program

@@ -95,13 +95,14 @@ double Session::lasts() const {
 
 Requests Session::requests(const Report& mine) const {
   constexpr unsigned time_bit = 1u << Signals::kinds.size(), end_bit = time_bit << 1,
-                     failure_bit = time_bit << 2;
+                     failure_bit = time_bit << 2, writing_bit = time_bit << 3;
   unsigned bits = signals_.arrived();
   if (mine.time_is_up) bits |= time_bit;
   if (mine.allocation_ends) bits |= end_bit;
   if (mine.failed) bits |= failure_bit;
+  if (mine.writes) bits |= writing_bit;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &bits, 1, MPI_UNSIGNED, MPI_BOR, world_), "MPI_Allreduce");
-  Requests all{.save = (bits & Signals::save) != 0};
+  Requests all{.save = (bits & Signals::save) != 0, .writes = (bits & writing_bit) != 0};
   if ((bits & time_bit) != 0) all.stop = Stop::time_is_up;
   if ((bits & end_bit) != 0) all.stop = Stop::allocation_ends;
   for (const Signals::Kind& kind : Signals::kinds)

@@ -37,6 +37,7 @@ enum class Stop : std::uint8_t { none, time_is_up, allocation_ends, signal, fail
 /// What a rank has to say behind a step.
 struct Report {
   bool time_is_up = false, allocation_ends = false, failed = false;
+  bool writes = false;  ///< a checkpoint, beside training
 };
 
 /// What all ranks know of each other behind a step.
@@ -44,6 +45,7 @@ struct Requests {
   Stop stop = Stop::none;
   std::string_view signal = {};  ///< the name of that which stops the run
   bool save = false;             ///< and go on
+  bool writes = false;           ///< any rank does
 };
 
 class Session {

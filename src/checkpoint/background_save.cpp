@@ -1,0 +1,55 @@
+#include "checkpoint/background_save.hpp"
+
+#include <chrono>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/thread.hpp"
+#include "checkpoint/rank_group.hpp"
+
+namespace ztrain::checkpoint {
+
+BackgroundSave::BackgroundSave(Saving saving) : saving_(std::move(saving)) {
+  begin_work();
+}
+
+BackgroundSave::~BackgroundSave() {
+  given_up_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+void BackgroundSave::begin_work() {
+  works_ = true;
+  thread_ = thread_without_signals([this] {
+    const double start = now();
+    saving_.work([this](std::int64_t done, std::int64_t total) { note(done, total); });
+    seconds_ += now() - start;
+    works_ = false;
+  });
+}
+
+/// Whoever waits for a thread that is given up waits for one block at most.
+void BackgroundSave::note(std::int64_t done, std::int64_t total) {
+  written_ = done;
+  bytes_ = total;
+  REQUIRE(!given_up_, "the run has failed, and with it this checkpoint");
+}
+
+bool BackgroundSave::advance() {
+  thread_.join();
+  if (saving_.exchange()) return true;
+  begin_work();
+  return false;
+}
+
+void BackgroundSave::finish(const std::function<void()>& idle) {
+  constexpr std::chrono::milliseconds pause{2};
+  const Group world = Group::world();
+  do {
+    for (; works(); std::this_thread::sleep_for(pause)) idle();
+    world.wait_for_all(idle);
+  } while (!advance());
+}
+
+}  // namespace ztrain::checkpoint

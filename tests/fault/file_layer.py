@@ -1,0 +1,196 @@
+"""Every call of a save on its files fails, or the process ends there and what was not synced is lost: no checkpoint that
+`ztrain verify` passes is wrong, none that was there is lost, and the same command goes on with the right bits.
+
+A run goes on from step 2, saves step 3 behind training and step 4 at its end, and removes what need not stay. Run by
+itself, some of its calls; all of them with ZTRAIN_FILE_LAYER=all (ctest -C Full -L file-layer), which takes about an
+hour; by several ranks with ZTRAIN_FILE_LAYER_RANKS.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import sys
+
+import ztrain_run as zt
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "file_layer"))
+import lost_data  # noqa: E402
+
+LIBRARY = os.environ["ZTRAIN_FAULTY_FILES"]
+ALL = os.environ.get("ZTRAIN_FILE_LAYER") == "all"
+RANKS = int(os.environ.get("ZTRAIN_FILE_LAYER_RANKS", "0"))
+# In a test run by others: of each kind about so many calls, spread over the run.
+SOME = {"eio": 8, "full": 4, "short": 4, "kill": 8}
+# Behind which a killed process leaves other files than before.
+CHANGES = ("changed", "named", "synced", "names synced")
+
+
+# Of the metadata, what tells which checkpoints there were before, and what follows from that.
+OF_OTHERS = ("proven_step", "index_checksum", "metadata_checksum")
+
+
+def contents(checkpoint):
+    """What a checkpoint says: its metadata, and a hash of its tensors' file."""
+    metadata = json.loads((checkpoint / "metadata.json").read_text())
+    tensors = hashlib.sha256((checkpoint / "shard_0000.h5").read_bytes()).hexdigest()
+    return {k: v for k, v in metadata.items() if k not in OF_OTHERS}, tensors
+
+
+def fingerprint(folder):
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        digest.update(str(path.relative_to(folder)).encode() + b"\0")
+        if path.is_file() and path.name != ".lock":
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+class FileLayer(zt.Case):
+    @classmethod
+    def sections(cls):
+        sections = super().sections()
+        sections["model"]["num_hidden_layers"] = 1
+        sections["checkpoint"] = {"resume": "auto", "interval": 3, "keep": 1}
+        sections["schedule"] = {"name": "constant"}
+        sections["run"]["steps"] = 4
+        return sections
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.output, cls.shadow = cls.folder / "out", cls.folder / "shadow"
+        cls.checkpoints, cls.journal = cls.output / "checkpoints", cls.folder / "journal"
+        cls.seen = set()
+        cls.train(RANKS, "out", {"run.steps": 2})
+        cls.begun = cls.folder / "begun"
+        shutil.copytree(cls.output, cls.begun)
+        undisturbed = cls.run_with(0, "eio")
+        assert undisturbed.code == 0, undisturbed
+        assert zt.saved_steps(cls.checkpoints) == [3, 4], zt.names_in(cls.checkpoints)
+        folders = {2: cls.begun / "checkpoints", 3: cls.checkpoints, 4: cls.checkpoints}
+        cls.right = {step: contents(folder / f"step_{step}") for step, folder in folders.items()}
+        cls.losses = zt.losses(cls.output)
+        cls.calls = lost_data.journal(cls.journals())
+
+    @classmethod
+    def journals(cls):
+        return sorted(cls.folder.glob("journal*"))
+
+    @classmethod
+    def run_with(cls, at, kind):
+        """The run, from step 2, with this to happen."""
+        for path in (cls.output, cls.shadow):
+            shutil.rmtree(path, ignore_errors=True)
+        for path in cls.journals():
+            path.unlink()
+        cls.shadow.mkdir()
+        shutil.copytree(cls.begun, cls.output)
+        faults = {
+            "LD_PRELOAD": LIBRARY,
+            "FAULTY_FOLDER": str(cls.checkpoints),
+            "FAULTY_AT": str(at),
+            "FAULTY_KIND": kind,
+            "FAULTY_JOURNAL": str(cls.journal),
+            "FAULTY_SHADOW": str(cls.shadow),
+        }
+        words = [f"{name}={value}" for name, value in faults.items()]
+        if RANKS == 0:
+            return zt.run(0, [cls.deck], env=faults)
+        return zt.run(RANKS, [cls.deck], wrapper=["env", *words])
+
+    def chosen(self, kind, calls):
+        """All of the calls, or some, another set for each kind."""
+        most = SOME[kind]
+        if ALL or len(calls) <= most:
+            return calls
+        return [calls[(2 * i + 1) * len(calls) // (2 * most)] for i in range(most)]
+
+    def judge(self, state):
+        """A folder that was looked at already has the same outcome."""
+        found = fingerprint(self.checkpoints)
+        if found not in self.seen:
+            self.seen.add(found)
+            self.looks_right(state)
+            self.goes_on(state)
+
+    def looks_right(self, state):
+        """What is in the folder of checkpoints: right, or found to be damaged; and one is there."""
+        whole = 0
+        for path in self.checkpoints.glob("step_*"):
+            number = path.name.removeprefix("step_").removesuffix(".old")
+            if number.isdigit() and zt.run(0, ["verify", path]).code == 0:
+                self.assertEqual(contents(path), self.right[int(number)], f"{state}: {path.name} is wrong")
+                whole += 1
+        self.assertGreater(whole, 0, f"{state}: no checkpoint is left: {zt.names_in(self.checkpoints)}")
+
+    def goes_on(self, state):
+        """The same command, with nothing in its way."""
+        result = zt.run(RANKS, [self.deck])
+        self.assertEqual(result.code, 0, f"{state}\n{result}")
+        self.is_complete(state)
+
+    def is_complete(self, state):
+        """Its end is there, with the bits of the run that nothing disturbed."""
+        verified = zt.run(0, ["verify", self.checkpoints / "step_4"])
+        self.assertEqual(verified.code, 0, f"{state}\n{verified}")
+        self.assertEqual(contents(self.checkpoints / "step_4"), self.right[4], state)
+        for step, loss in zt.losses(self.output).items():
+            self.assertEqual(loss, self.losses[step], f"{state}: step {step}")
+
+    def fails_at(self, kind, calls):
+        for call in self.chosen(kind, calls):
+            state = f"{kind} at call {call.number}, {call.call} {call.path}"
+            with self.subTest(state):
+                result = self.run_with(call.number, kind)
+                self.assertIn(result.code, (0, 1), f"{state}\n{result}")
+                if result.code == 0:
+                    self.is_complete(state)
+                else:
+                    self.assertRegex(result.err, r"(?m)^ztrain: ", f"{state}: it says nothing\n{result}")
+                self.judge(state)
+
+    def test_a_call_that_fails_is_no_loss(self):
+        self.fails_at("eio", self.calls)
+
+    def test_a_disk_without_room_is_no_loss(self):
+        self.fails_at("full", [c for c in self.calls if c.what.startswith(CHANGES)])
+
+    def test_a_short_write_is_written_on(self):
+        self.fails_at("short", [c for c in self.calls if c.call in ("write", "pwrite")])
+
+    def test_a_loss_of_power_is_no_loss(self):
+        for call in self.chosen("kill", [c for c in self.calls if c.what.startswith(CHANGES)]):
+            state = f"killed behind call {call.number}, {call.call} {call.path}"
+            with self.subTest(state):
+                result = self.run_with(call.number, "kill")
+                self.assertNotEqual(result.code, 0, f"{state}\n{result}")
+                entries = lost_data.journal(self.journals())
+                self.assertEqual([e.number for e in entries if e.what == "killed"], [call.number], state)
+                self.loses(state, entries, lost_data.WAYS if ALL else self.some_ways(call.number))
+
+    def some_ways(self, number):
+        """All is there after all; nothing is; and one that is between."""
+        ways = lost_data.WAYS
+        return [("kept", "kept"), ("dropped", "taken back"), ways[number % len(ways)]]
+
+    def loses(self, state, entries, ways):
+        """Each way of losing what was not synced, from the same remains."""
+        remains = self.folder / "remains"
+        shutil.rmtree(remains, ignore_errors=True)
+        self.output.rename(remains)
+        of_checkpoints = remains / "checkpoints"
+        inodes = {
+            p.relative_to(of_checkpoints): p.stat().st_ino for p in of_checkpoints.rglob("*") if p.is_file()
+        }
+        for way in ways:
+            shutil.rmtree(self.output, ignore_errors=True)
+            shutil.copytree(remains, self.output)
+            lost_data.lose(self.checkpoints, self.shadow, entries, way, inodes)
+            lost = f"{state}, bytes {way[0]}, names {way[1]}"
+            self.judge(lost)
+
+
+if __name__ == "__main__":
+    zt.main()
