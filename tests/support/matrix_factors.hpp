@@ -176,11 +176,22 @@ inline Factor meshes() {
       s.overlap_tensor = true;
     };
   };
+  // With schedules of one stage a rank: the model has two layers.
+  const auto staged = [](const char* schedule, auto set) {
+    return [=](JobSpec& s) {
+      s.mesh[Axis::pipeline] = 2;
+      s.schedule = program::find_schedule(schedule);
+      set(s);
+    };
+  };
+  const auto half = [](Axis a) { return [a](JobSpec& s) { s.mesh[a] = session().size() / 2; }; };
   Factor f{true, {{"shard", axis(Axis::shard)}}};
   if (session().size() == 2) {
     f.levels.push_back({"tensor", axis(Axis::tensor)});
     f.levels.push_back({"context", axis(Axis::context)});
     f.levels.push_back({"context, in a ring", in_ring(axis(Axis::context))});
+    f.levels.push_back({"pipeline, 1f1b", staged("1f1b", [](JobSpec&) {})});
+    f.levels.push_back({"pipeline, zb-h2", staged("zb-h2", [](JobSpec&) {})});
   }
   if (session().size() == 4) {
     f.levels.push_back({"replicate x shard", pair(Axis::replicate, Axis::shard)});
@@ -189,6 +200,8 @@ inline Factor meshes() {
     f.levels.push_back({"shard x context", pair(Axis::shard, Axis::context)});
     f.levels.push_back({"context x tensor", pair(Axis::context, Axis::tensor)});
     f.levels.push_back({"shard x context, in a ring", in_ring(pair(Axis::shard, Axis::context))});
+    f.levels.push_back({"pipeline x shard, zb-h1", staged("zb-h1", half(Axis::shard))});
+    f.levels.push_back({"pipeline x tensor, gpipe", staged("gpipe", half(Axis::tensor))});
   }
   return f;
 }

@@ -51,10 +51,10 @@ inline void add_own_gradients(const job::Worker& worker, StepResult& result) {
 }
 
 /// Collective: one step in fp64 without clipping, and the gradients on every rank.
-inline StepResult step_result(const runtime::Session& session, const TinyModel& model,
-                              program::JobSpec spec) {
+inline StepResult step_result(const runtime::Session& session, const TinyModel& model, program::JobSpec spec,
+                              const job::WorkerOptions& options = {}) {
   spec.optimizer.options.beta1 = probe_beta1;
-  job::Worker worker(session, model.graph(DType::f64), spec);
+  job::Worker worker(session, model.graph(DType::f64), spec, options);
   worker.initialize(5);
   fill(worker, model, spec.micro_batches, 0);
   set_scalars(worker.scalars(), 0);

@@ -144,11 +144,27 @@ TEST(Pipelines, CompileAndAreProvenUnderEveryStrategy) {
       }
 }
 
-TEST(Pipelines, OfManyRanksAreProven) {
+/// Of few ranks and many micro-batches, and the other way round.
+TEST(Pipelines, OfManyRanksAndMicroBatchesAreProven) {
+  struct Size {
+    int ranks, micros;
+  };
+  constexpr const char* strategies[] = {"FULL_SHARD", "zero1", "SHARD_GRAD_OP", "NO_SHARD", "zero2"};
+  std::size_t number = 0;
   for (const char* name : names) {
-    const JobSpec spec = pipeline_spec(name, 8, "FULL_SHARD", 20);
-    EXPECT_EQ(test::refusal([&] { verify_job(test::small_model(16), spec); }), "") << name;
+    const int chunks = find_schedule(name).chunks;
+    for (const auto [ranks, micros] :
+         {Size{2, chunks == 1 ? 64 : 33}, {3, 17}, {8, 12}, {16, 9}, {32, 5}, {64, 2}}) {
+      const char* strategy = strategies[number++ % std::size(strategies)];
+      JobSpec spec = pipeline_spec(name, ranks, strategy, micros, 1 + static_cast<int>(number % 2));
+      const model::Graph graph = test::small_model(std::max(2, ranks * chunks), number % 3 == 0);
+      EXPECT_EQ(test::refusal([&] { verify_job(graph, spec); }), "")
+          << name << ", " << ranks << " ranks, " << micros << " micro-batches, " << strategy;
+    }
   }
+  EXPECT_EQ(test::refusal(
+                [&] { verify_job(test::small_model(2), pipeline_spec("1f1b", 2, "FULL_SHARD", 256, 1)); }),
+            "");
 }
 
 /// The message with which a job is refused whose step was changed on one rank of the pipeline.
