@@ -84,9 +84,11 @@ Job fitting(const runtime::Session& session, const Ground& ground, Job job, cons
 }  // namespace
 
 Job compile_and_verify(const runtime::Session& session, telemetry::Console& console,
-                       const model::Graph& graph, const program::JobSpec& spec) {
+                       const model::Graph& graph, const program::JobSpec& given) {
+  program::JobSpec spec;
   Job job = session.agree("compiling the step program", [&] {
     const telemetry::Phase phase(console, "compiling the step program");
+    spec = with_stages(graph, given);
     return program::compile(graph, spec, session.rank());
   });
   telemetry::Phase phase(console, "proving the step program over all ranks");

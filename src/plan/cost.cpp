@@ -90,7 +90,7 @@ class Compiler {
       : cost_(cost),
         options_(options),
         graph_(training_graph(cost.deck)),
-        spec_(job_spec(cost.deck, cost.machine.target)) {
+        spec_(with_stages(graph_, job_spec(cost.deck, cost.machine.target))) {
     spec_.proven = options.proven;
     for (const model::Parameter& p : graph_.parameters) {
       cost.parameters += elements(p.shape);

@@ -64,6 +64,7 @@ std::vector<model::Rows> computed_elements(const model::Graph& graph, const Layo
 /// The model cut as the deck says, or by what its blocks cost: the same on every rank.
 Stages stages_of(const model::Graph& graph, const JobSpec& spec) {
   const StageMap map = stage_map(spec.schedule, spec.mesh[Axis::pipeline]);
+  if (!spec.pipeline.begins.empty()) return {map, spec.pipeline.begins};
   const auto blocks = static_cast<int>(graph.blocks.size());
   const int layers = blocks - 2, wanted = map.stages();
   const std::string cut =
@@ -228,6 +229,11 @@ std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank,
   return job;
 }
 
+JobSpec with_stages(const model::Graph& graph, JobSpec spec) {
+  if (spec.mesh[Axis::pipeline] > 1) spec.pipeline.begins = stages_of(graph, spec).begins;
+  return spec;
+}
+
 Job compile(model::Graph graph, const JobSpec& spec, int rank) {
   return std::move(*compile_if(std::move(graph), spec, rank, nullptr));
 }
@@ -255,12 +261,13 @@ std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobS
 
 void verify_job(const model::Graph& graph, const JobSpec& spec, const Job& rank_0, const Tell& tell) {
   const std::vector<std::vector<int>> classes = rank_classes(graph, spec);
+  const JobSpec known = with_stages(graph, spec);
   std::vector<std::optional<Job>> others(classes.size());
   std::atomic<int> begun = 0;
   in_parallel(static_cast<int>(classes.size()), [&](int c) {
     if (tell) tell(fmt::format("class {} of {}", ++begun, classes.size()));
     const int rank = classes[at(c)].front();
-    if (rank != rank_0.train().rank) others[at(c)] = compile(graph, spec, rank);
+    if (rank != rank_0.train().rank) others[at(c)] = compile(graph, known, rank);
   });
   std::vector<std::vector<const Program*>> programs;  // by class
   for (const std::optional<Job>& other : others) programs.push_back((other ? *other : rank_0).programs.all());

@@ -36,6 +36,7 @@ struct OptimizerSpec {
 /// Of a mesh with several stages.
 struct PipelineOptions {
   std::vector<int> layers;  ///< of each stage; none: so that stages cost alike
+  std::vector<int> begins;  ///< Stages::begins, where they are known (with_stages)
   /// How many turns before it is needed a rank begins to receive a message: how far others may run ahead.
   int receive_ahead = 1;
 };
@@ -110,6 +111,10 @@ std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank,
 /// with snapshots whether it saves any. A pass of the job's may look at any rank: then each is a class of its
 /// own. In every class ranks ascend.
 std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobSpec& spec);
+
+/// With the stages of a pipeline, which compile() otherwise finds for each rank anew. Throws Error where the
+/// model cannot be cut so.
+JobSpec with_stages(const model::Graph& graph, JobSpec spec);
 
 /// Compiles one rank of each class and proves the joint graph of each Program over all ranks (verify_joint).
 void verify_job(const model::Graph& graph, const JobSpec& spec);
