@@ -136,6 +136,12 @@ int generate(const Invocation& call) {
           "of parts, so the last bits are those of this number")
       .positive()
       .shows_default();
+  parser
+      .option("--pipeline", a.pipeline,
+              "groups of ranks that have some of the layers each: no weight is sent for a token, and a group "
+              "has the cache of its own layers; groups work one after the other")
+      .positive()
+      .shows_default();
   parser.option("--dtype", a.dtype, "to compute in; else the checkpoint's, and bf16 for a folder")
       .one_of({"bf16", "fp16", "fp32", "fp64"});
   parser

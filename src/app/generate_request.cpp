@@ -47,6 +47,14 @@ void require_tensor(std::int64_t tensor, const config::Model& model, int ranks) 
       tensor, ranks, most);
 }
 
+void require_pipeline(const GenerateArguments& a, const config::Model& model, int ranks) {
+  REQUIRE(a.pipeline >= 1 && a.pipeline <= model.num_hidden_layers && ranks % (a.pipeline * a.tensor) == 0,
+          "--pipeline {}: times --tensor {} it has to divide the {} ranks, and each group of ranks needs a "
+          "layer: "
+          "legal for this model are 1 to {}",
+          a.pipeline, a.tensor, ranks, model.num_hidden_layers);
+}
+
 /// On rank 0. The folder's files count only for what the command line leaves open.
 GenerateRequest decide(const GenerateArguments& a, generate::ModelSource source, int ranks) {
   GenerateRequest r{std::move(source), {}, {}, a.options, {}};
@@ -56,7 +64,9 @@ GenerateRequest decide(const GenerateArguments& a, generate::ModelSource source,
   set_capacity(a, r);
   r.generator.chunk = std::min(a.chunk, r.generator.capacity);
   require_tensor(a.tensor, r.source.deck.model, ranks);
+  require_pipeline(a, r.source.deck.model, ranks);
   r.generator.tensor = static_cast<int>(a.tensor);
+  r.generator.pipeline = static_cast<int>(a.pipeline);
   if (a.eos) require_eos(*a.eos, r.source.deck.model.vocab_size);
   r.options.eos = a.eos ? *a.eos : generate::eos_of(r.source);
   return r;
@@ -71,6 +81,7 @@ std::string to_text(const GenerateRequest& r) {
                             {"chunk", r.generator.chunk},
                             {"every_logit", r.generator.every_logit},
                             {"tensor", r.generator.tensor},
+                            {"pipeline", r.generator.pipeline},
                             {"tokens", r.options.tokens},
                             {"eos", r.options.eos}};
   return json_text(said);
@@ -79,9 +90,12 @@ std::string to_text(const GenerateRequest& r) {
 GenerateRequest from_text(const std::string& text, generate::ModelSource source) {
   const auto said = parse_json(text);
   GenerateRequest r{std::move(source), said.at("prompts").get<std::vector<Tokens>>(), {}, {}, {}};
-  r.generator = {dtype_from(said.at("dtype").get<std::string>()), said.at("capacity").get<std::int64_t>(),
-                 said.at("chunk").get<std::int64_t>(), said.at("every_logit").get<bool>(),
-                 said.at("tensor").get<int>()};
+  r.generator = {dtype_from(said.at("dtype").get<std::string>()),
+                 said.at("capacity").get<std::int64_t>(),
+                 said.at("chunk").get<std::int64_t>(),
+                 said.at("every_logit").get<bool>(),
+                 said.at("tensor").get<int>(),
+                 said.at("pipeline").get<int>()};
   r.options.tokens = said.at("tokens").get<std::int64_t>();
   r.options.eos = said.at("eos").get<Tokens>();
   return r;

@@ -20,7 +20,7 @@ struct GenerateArguments {
   std::string model, prompt, prompt_file, dtype, communicator, logits;
   Tokens prompt_ids;
   std::optional<Tokens> eos;
-  std::int64_t max_length = 0, chunk = 128, tensor = 1;
+  std::int64_t max_length = 0, chunk = 128, tensor = 1, pipeline = 1;
   bool ids = false;
   generate::GenerateOptions options;
 };

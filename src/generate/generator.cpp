@@ -40,7 +40,8 @@ class Timed {
 program::JobSpec spec_on(int ranks, const config::Model& model, const GeneratorOptions& options) {
   program::JobSpec spec;
   spec.mesh[Axis::tensor] = options.tensor;
-  spec.mesh[Axis::shard] = ranks / options.tensor;
+  spec.mesh[Axis::pipeline] = options.pipeline;
+  spec.mesh[Axis::shard] = ranks / (options.tensor * options.pipeline);
   if (options.tensor > 1)
     spec.tensor =
         model::inference_plan(model::find_family(model.family).tensor_plan(model, options.tensor), model);

@@ -28,6 +28,7 @@ struct GeneratorOptions {
   std::int64_t chunk = 128;   ///< tokens of the prompt at once
   bool every_logit = false;   ///< the logits of all tokens of prompts are wanted
   int tensor = 1;             ///< ranks over which layers are cut; the rest of the ranks shard their weights
+  int pipeline = 1;           ///< groups of ranks, each of which has some of the layers
 };
 
 struct GenerateOptions {
@@ -54,7 +55,8 @@ struct Speed {
 };
 
 /// A model on the session's ranks, loaded by each rank's slices: sharded (FULL_SHARD), each rank with all of
-/// the cache; or cut over `tensor` ranks by heads and columns, each with its heads' cache.
+/// the cache; or cut over `tensor` ranks by heads and columns, each with its heads' cache; or by layers over
+/// `pipeline` groups, each with the cache of its own.
 class Generator {
  public:
   /// Collective. Compiles, proves, plans; throws AgreedError when it does not fit the nodes' memory, with the

@@ -178,6 +178,16 @@ class Commands(zt.Case):
             self.assertNotEqual(result.code, 0, str(result))
             self.assertRegex(result.output, rf"--tensor {tensor}: it has to divide the {ranks} ranks, .*legal .* 1 to 4")
 
+    def test_generate_through_the_stages_of_a_pipeline(self):
+        words = [self.checkpoint, "--prompt-ids", "107,97,108", "--tokens", "9", "--seed", "5", "--chunk", "2"]
+        one = self.generate(0, *words)
+        self.assertEqual(one, self.generate(2, *words, "--pipeline", "2"))
+        self.assertEqual(one, self.generate(4, *words, "--pipeline", "2"))
+        for ranks, pipeline in ((2, 3), (3, 2), (3, 3)):
+            result = zt.run(ranks, ["generate", self.checkpoint, "--prompt", "a", "--pipeline", pipeline], timeout=20)
+            self.assertNotEqual(result.code, 0, str(result))
+            self.assertRegex(result.output, rf"--pipeline {pipeline}: .*divide the {ranks} ranks, .* 1 to 2")
+
     def test_generate_text(self):
         words = [self.checkpoint, "--prompt", "kalo", "--tokens", "28", "--temperature", "0"]
         one, two = self.generate(0, *words), self.generate(2, *words)
@@ -198,6 +208,7 @@ class Commands(zt.Case):
     def test_generate_takes_a_model_whose_embedding_is_tied(self):
         tied = self.train(2, "tied", {"model.tie_word_embeddings": True, "precision.preset": "bf16"})
         words = [tied / "checkpoints" / "step_6", "--prompt-ids", "1,2", "--tokens", "10"]
+        self.assertEqual(self.generate(0, *words), self.generate(2, *words, "--pipeline", "2"))
         self.assertEqual(self.generate(0, *words), self.generate(2, *words))
 
     def test_generate_refuses_what_is_no_checkpoint(self):

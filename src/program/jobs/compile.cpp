@@ -62,7 +62,7 @@ std::vector<model::Rows> computed_elements(const model::Graph& graph, const Layo
 }
 
 /// The model cut as the deck says, or by what its blocks cost: the same on every rank.
-Stages stages_of(const model::Graph& graph, const JobSpec& spec) {
+Stages stages_of(const model::Graph& graph, const JobSpec& spec, bool training = true) {
   const StageMap map = stage_map(spec.schedule, spec.mesh[Axis::pipeline]);
   if (!spec.pipeline.begins.empty()) return {map, spec.pipeline.begins};
   const auto blocks = static_cast<int>(graph.blocks.size());
@@ -72,8 +72,10 @@ Stages stages_of(const model::Graph& graph, const JobSpec& spec) {
                   map.chunks > 1 ? fmt::format(" with {} stages on each of its ranks", map.chunks) : "");
   REQUIRE(wanted <= layers, "{} makes {} stages, and the model has {} layers: each stage needs one", cut,
           wanted, layers);
-  if (spec.pipeline.layers.empty())
-    return {map, cut_evenly(block_costs(graph, spec.recompute, spec.target), wanted)};
+  if (spec.pipeline.layers.empty()) {
+    const auto costs = training ? block_costs(graph, spec.recompute, spec.target) : block_weights(graph);
+    return {map, cut_evenly(costs, wanted)};
+  }
   const std::vector<int>& given = spec.pipeline.layers;
   const int sum = std::accumulate(given.begin(), given.end(), 0);
   REQUIRE(
@@ -103,7 +105,7 @@ void note_parameters(Program& program, const model::Graph& graph, const Cut& cut
 Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGraph* cache) {
   const bool training = cache == nullptr;
   Stages stages;
-  if (spec.mesh[Axis::pipeline] > 1) stages = stages_of(graph, spec);
+  if (spec.mesh[Axis::pipeline] > 1) stages = stages_of(graph, spec, training);
   RankGraph of_rank{std::move(graph), spec, Coordinate(spec.mesh, rank), cache, {}, stages};
   run_graph_passes(of_rank);
   graph = std::move(of_rank.graph);

@@ -23,8 +23,10 @@ Graph graph_of(const LogitsGraph& emit, std::int64_t tokens, bool every_row) {
   return graph;
 }
 
-/// The ids of what prefill and decode have for themselves, added to the base.
-InferenceTensors add_tensors(Program& base, const Graph& graph, const std::string& prefix) {
+/// The ids of what prefill and decode have for themselves, added to the base. logits: of the whole model,
+/// which a rank of a pipeline may have none of.
+InferenceTensors add_tensors(Program& base, const Graph& graph, const model::Value& logits,
+                             const std::string& prefix) {
   const auto input = [&](const char* name) {
     return base.find(input_name(fmt::format("{}.{}", prefix, name), 0));
   };
@@ -38,7 +40,6 @@ InferenceTensors add_tensors(Program& base, const Graph& graph, const std::strin
   const auto selects = [](const model::Node& node) { return node.op == SelectRow::op; };
   if (std::any_of(graph.nodes.begin(), graph.nodes.end(), selects)) p.index = input("index");
   p.rows = base.tensor(p.tokens).shape[0];
-  const model::Value& logits = graph.value(graph.result);
   p.logits = base.add(
       persistent(fmt::format("{}.logits", prefix), logits.dtype, logits.shape, Category::activation));
   return p;
@@ -62,12 +63,14 @@ Inference compile_inference(const LogitsGraph& emit, const JobSpec& spec, const 
   ASSERT(options.chunk >= 1 && spec.micro_batches == 1,
          "a prefill of {} tokens in {} micro-batches makes no sense", options.chunk, spec.micro_batches);
   const CachedGraph of_prefill{options.capacity, "prefill"}, of_decode{options.capacity, "decode"};
-  Base prefill = make_base(graph_of(emit, options.chunk, options.every_row), spec, rank, &of_prefill);
-  Base decode = make_base(graph_of(emit, 1, true), spec, rank, &of_decode);
+  Graph chunk = graph_of(emit, options.chunk, options.every_row), token = graph_of(emit, 1, true);
+  const model::Value of_chunk = chunk.value(chunk.result), of_token = token.value(token.result);
+  Base prefill = make_base(std::move(chunk), spec, rank, &of_prefill);
+  Base decode = make_base(std::move(token), spec, rank, &of_decode);
   Inference out{prefill.cut.layout, prefill.tensors};
   add_caches(prefill.program, prefill.graph);
-  out.prefill = add_tensors(prefill.program, prefill.graph, of_prefill.inputs);
-  out.decode = add_tensors(prefill.program, decode.graph, of_decode.inputs);
+  out.prefill = add_tensors(prefill.program, prefill.graph, of_chunk, of_prefill.inputs);
+  out.decode = add_tensors(prefill.program, decode.graph, of_token, of_decode.inputs);
   decode.program = prefill.program;
   decode.tensors = prefill.tensors;
   out.programs.add(make(start(prefill, spec, ProgramKind::load, load_name)), {""});

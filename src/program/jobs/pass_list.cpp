@@ -105,9 +105,12 @@ void shard_step(Making& m) {
   m.gradients = std::move(sharded.gradients);
 }
 
+/// Of a pipeline every rank is given those of the last.
 void give_logits(Making& m) {
   const Action last{ActionKind::forward, static_cast<int>(m.base.graph.blocks.size()) - 1, 0};
-  emit_copy(m.program(), "logits", m.step.results.at(0), m.logits, last);
+  const int stages = m.spec.mesh[Axis::pipeline];
+  if (m.base.graph.result >= 0) emit_copy(m.program(), "logits", m.step.results.at(0), m.logits, last);
+  if (stages > 1) emit_broadcast(m.program(), "logits", m.logits, Axis::pipeline, stages - 1, last);
 }
 
 void step_parameters(Making& m) {

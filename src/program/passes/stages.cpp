@@ -161,7 +161,7 @@ class Cutter {
     m.onward = (map.rank_of(boundary - 1) + 1) % map.ranks == map.rank_of(boundary);
     if (map.vee) m.onward = map.rank_of(boundary) > map.rank_of(boundary - 1);
     m.gradient = trained_[at(v)];
-    m.split_over = split_over_[at(v)].bits();
+    m.split_over = split_over_.empty() ? 0 : split_over_[at(v)].bits();
     return m;
   }
 
@@ -263,6 +263,15 @@ std::vector<double> block_costs(const Graph& graph, const Recompute& recompute, 
   for (const Op& op : step.program.ops)
     if (is_compute(op.action.kind)) costs[at(op.action.part)] += op.flops;
   return costs;
+}
+
+std::vector<double> block_weights(const Graph& graph) {
+  std::vector<double> weights(graph.blocks.size(), 0);
+  for (const Node& node : graph.nodes)
+    for (const ValueId v : node.inputs)
+      if (const model::Value& value = graph.value(v); value.role == Role::parameter)
+        weights[at(node.block)] += static_cast<double>(elements(value.shape) * size_of(value.dtype));
+  return weights;
 }
 
 std::vector<int> cut_evenly(const std::vector<double>& costs, int stages) {

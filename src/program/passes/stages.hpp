@@ -17,6 +17,9 @@ namespace ztrain::program {
 /// By block: FLOPs of its forward, recomputation and backward.
 std::vector<double> block_costs(const model::Graph& graph, const Recompute& recompute, Target target);
 
+/// By block: bytes of the parameters that it computes with, which is what a token of generation costs.
+std::vector<double> block_weights(const model::Graph& graph);
+
 /// By stage: the first of its blocks; then their number. No stage costs more than it must, and then the
 /// stages are as even as can be. Throws Error where there are fewer blocks than stages.
 std::vector<int> cut_evenly(const std::vector<double>& costs, int stages);
@@ -38,7 +41,8 @@ struct Stages {
 
 /// Leaves the nodes of the rank's stages, with FromStage and ToStage at their edges, and marks parameters
 /// that none of them uses (model::Parameter::elsewhere). split_over, by value: the axes over whose ranks it
-/// is split along its tokens. Where the result is another rank's the graph has none.
+/// is split along its tokens; none: of no axis, as in generation. Where the result is another rank's the
+/// graph has none.
 void keep_stages(model::Graph& graph, const Stages& stages, const Coordinate& at,
                  const std::vector<AxisSet>& split_over);
 

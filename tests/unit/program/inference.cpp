@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 
 #include "model/kv_cache.hpp"
 #include "program/passes/final_passes.hpp"
@@ -70,6 +71,33 @@ TEST(Inference, ByHeadsOverRanksSendsNoWeights) {
       for (const Tensor& t : decode.tensors)
         if (t.category == Category::cache) cache += t.bytes();
       EXPECT_EQ(cache, 2 * 3 * 50 * 10 * 2) << "keys and values of one head of two, in three layers";
+    }
+}
+
+/// A rank of a pipeline has the weights and the cache of its own layers, and sends what a token is at their
+/// end.
+TEST(Inference, ByLayersOverRanksSendsNoWeights) {
+  for (const bool tied : {false, true})
+    for (const auto [pipeline, shard, tensor] : {std::array{3, 1, 1}, {2, 2, 1}, {2, 1, 2}}) {
+      JobSpec spec = sharded(shard);
+      spec.mesh[Axis::pipeline] = pipeline;
+      spec.mesh[Axis::tensor] = tensor;
+      if (tensor > 1)
+        spec.tensor = model::inference_plan(model::decoder_tensor_plan(dims(tied), 2), dims(tied));
+      EXPECT_EQ(refusal([&] { verify_inference(logits(tied), spec, options); }), "")
+          << tied << " " << pipeline;
+      std::int64_t cache = 0;
+      for (int stage = 0; stage < pipeline; ++stage) {
+        const Inference job = compile_inference(logits(tied), spec, options, stage * shard * tensor);
+        const Program& decode = job.programs.at(decode_name);
+        EXPECT_EQ(count(decode, "all_gather") == 0, shard == 1);
+        EXPECT_EQ(count(decode, "send"), stage + 1 < pipeline ? 1 : 0);
+        EXPECT_EQ(count(decode, "recv"), stage > 0 ? 1 : 0);
+        EXPECT_EQ(count(decode, "broadcast"), 1);
+        for (const Tensor& t : decode.tensors)
+          if (t.category == Category::cache) cache += t.bytes();
+      }
+      EXPECT_EQ(cache, 2 * 3 * 2 * 50 * 10 * 2 / tensor) << "keys and values of two heads, in three layers";
     }
 }
 
