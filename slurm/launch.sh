@@ -85,7 +85,7 @@ train() {
 crashes=0
 for ((tries = restarts + 3; tries > 0; tries--)); do
   train "$@"
-  [ "$code" != 0 ] && [ "$stopping" = 0 ] || break
+  if [ "$code" = 0 ] || [ "$stopping" = 1 ]; then break; fi
   if grep -q "launch failed" "$said"; then
     echo "$script: a node refused to launch the step; up to $((tries - 1)) more tries"
   elif [ "$crashes" = 0 ] && { [ "$code" = 139 ] || [ "$code" = 135 ] || grep -qE "Segmentation fault|Bus error" "$said"; }; then

@@ -33,6 +33,7 @@ int check(const Invocation& call);         ///< ztrain check DECK [--ranks N] [-
 int deck(const Invocation& call);          ///< ztrain deck [--markdown]
 int plan(const Invocation& call);          ///< ztrain plan DECK [--ranks N] [--fit] [--json] ...
 int bench(const Invocation& call);         ///< ztrain bench DECK [--steps N] [--kernels] [--json FILE] ...
+int links(const Invocation& call);         ///< ztrain links [--mebibytes N] [--times N] [--timeout S]
 int generate(const Invocation& call);      ///< ztrain generate MODEL --prompt TEXT
 int export_model(const Invocation& call);  ///< ztrain export CHECKPOINT --to DIR
 int inspect(const Invocation& call);       ///< ztrain inspect CHECKPOINT [--tensors] [--deck] [--json]

@@ -37,7 +37,7 @@ struct Command {
   Product product = Product::text;
 };
 
-constexpr std::array<Command, 9> commands{{
+constexpr std::array<Command, 10> commands{{
     {"check",
      "DECK [--ranks N] [--section.key=value ...]   validate a deck; with ranks also mesh, batch and memory",
      app::check},
@@ -48,6 +48,8 @@ constexpr std::array<Command, 9> commands{{
      "DECK [--steps N] [--kernels] [--json FILE]    speed of a step on random tokens, and where its time "
      "goes",
      app::bench},
+    {"links", "[--mebibytes N]                             how fast the nodes of a job reach each other",
+     app::links},
     {"generate", "MODEL --prompt TEXT                           continue a text", app::generate},
     {"export", "CHECKPOINT --to FOLDER                      the weights as a Hugging Face model",
      app::export_model, Product::files},

@@ -51,6 +51,12 @@ Executor::~Executor() {
     if (graph >= 0) device_.destroy(graph);
 }
 
+/// The host comes to an op.
+void Executor::begin(OpId id) {
+  current_.store(id, std::memory_order_relaxed);
+  begun_.begin(runs_ * program_.issues() + id);
+}
+
 void Executor::run_eagerly() {
   current_.store(0, std::memory_order_relaxed);
   if (asynchronous_) fork();
@@ -82,7 +88,7 @@ void Executor::run_segment(std::size_t s) {
   const Segment& segment = segments_[s];
   if (!segment.captured || runs_ == 0) return issue_all(segment);
   const OpId last = segment.end - 1;
-  current_.store(segment.begin, std::memory_order_relaxed);
+  begin(segment.begin);
   settle(segment.begin);
   wait_for_queues(segment.begin);
   if (graphs_[s] < 0) {
@@ -98,10 +104,12 @@ void Executor::run_segment(std::size_t s) {
 
 void Executor::issue_all(const Segment& segment) {
   for (OpId id = segment.begin; id < segment.end; ++id) {
-    current_.store(id, std::memory_order_relaxed);
+    begin(id);
     settle(id);
     if (asynchronous_ && !host_driven_[at(id)]) wait_for_queues(id);
+    if (inspector_ != nullptr) inspector_->look_before(id);
     issue(id);
+    if (inspector_ != nullptr) inspector_->look_after(id);
     progress();
     if (options_.poison && (!asynchronous_ || host_driven_[at(id)])) poison_after(id);
   }

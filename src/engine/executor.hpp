@@ -16,8 +16,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/action_ring.hpp"
 #include "engine/device_progress.hpp"
 #include "engine/in_flight.hpp"
+#include "engine/inspector.hpp"
 #include "engine/kernel_table.hpp"
 #include "engine/op_order.hpp"
 #include "engine/queues.hpp"
@@ -68,6 +70,9 @@ class Executor {
   void clear_timings();
   /// Notes the work of the next runs, where it is done as it is issued: on CPU ranks. Allocates.
   void note_work(bool on) { notes_work_ = on; }
+  /// The next runs are looked at, or (null) no more; it must outlive them. Only where work is done as it is
+  /// issued.
+  void inspect(Inspector* inspector) { inspector_ = inspector; }
   /// Since it was turned on.
   const std::vector<Work>& work() const { return work_; }
   /// The op in progress, counted as it is issued, for a watchdog on another thread; -1 when idle.
@@ -79,11 +84,14 @@ class Executor {
   /// For a watchdog on another thread: the op that the host is at, else what was last observed of the device;
   /// "" where neither is known.
   std::string where() const;
+  /// Any thread: for a watchdog that compares this rank with others.
+  Standing standing() const;
   /// For the same, in brief: "op 37 of 146, forward model.layers.2 micro 0"; behind it, where the host waits
   /// for other ranks, "waits for gather model.layers.2".
   std::string position() const;
 
  private:
+  void begin(program::OpId id);
   void bind_ops(runtime::Mesh& mesh);
   int bind_op(program::OpId issue, runtime::Mesh& mesh);
   const Bound& bound(program::OpId issue) const {
@@ -153,6 +161,7 @@ class Executor {
       timed_ends_;  ///< by op: of stretches that begin or end there
   EventTimer::Stretch timed_join_ = EventTimer::none;
 
+  Inspector* inspector_ = nullptr;
   bool notes_work_ = false;
   std::vector<Work> work_;
 
@@ -160,6 +169,7 @@ class Executor {
   std::vector<std::vector<program::OpId>> poison_behind_;   ///< by op: messages that these fills wait for
   Timings timings_;
   std::atomic<program::OpId> current_{-1};
+  ActionRing begun_;
   std::atomic<program::OpId> waits_for_{-1};  ///< the communication whose end the host waits for
 };
 

@@ -172,6 +172,15 @@ void Worker::step() {
   wait(train_);
 }
 
+std::optional<engine::NotFinite> Worker::inspect_step() {
+  if (device_->asynchronous()) return std::nullopt;
+  engine::Inspector inspector(train_.program(), memory_);
+  train_.inspect(&inspector);
+  step();
+  train_.inspect(nullptr);
+  return inspector.found();
+}
+
 void Worker::evaluate_batch() {
   for (std::size_t i = 0; i < input_names.size(); ++i) host_.upload(input_place(0, i));
   evaluate_.run();
@@ -197,6 +206,26 @@ void Worker::wait(engine::Executor& executor) {
 std::string Worker::where() const {
   const std::string at = train_.where();
   return at.empty() ? evaluate_.where() : at;
+}
+
+telemetry::Place Worker::place() const {
+  telemetry::Place place;
+  place.rank = mesh_.coordinate().rank();
+  for (const engine::Executor* executor : {&load_, &evaluate_, &train_}) {
+    engine::Standing at = executor->standing();
+    // Of those that are not under way the last that begins step by step says how far this rank has come.
+    if (at.program.empty() || (!at.under_way && executor != &train_)) continue;
+    place.program = std::move(at.program);
+    place.sequence = at.sequence;
+    place.at = std::move(at.at);
+    place.last = std::move(at.last);
+    if (at.waits_for < 0) return place;
+    std::vector<int> members = mesh_.coordinate().group(at.axes);
+    if (at.peer >= 0) members = {place.rank, members[static_cast<std::size_t>(at.peer)]};
+    place.waiting = {at.waits_for, std::move(at.waits_for_what), std::move(members)};
+    return place;
+  }
+  return place;
 }
 
 std::string Worker::position() const {

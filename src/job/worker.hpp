@@ -2,6 +2,7 @@
 // One rank's machinery for a compiled job: mesh, memory, executors and the state in them.
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "checkpoint/checkpoint.hpp"
@@ -18,6 +19,7 @@
 #include "runtime/comm/mesh_comms.hpp"
 #include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
+#include "telemetry/place.hpp"
 
 namespace ztrain::job {
 
@@ -79,11 +81,16 @@ class Worker {
   /// Collective: the train Program on inputs() and scalars(), whose results are there on return. That is
   /// where the host waits for the device, and nowhere else.
   void step();
+  /// Collective: a step as before, whose ops are looked at for the first result of this rank that is not
+  /// finite. Nothing on devices that work later.
+  std::optional<engine::NotFinite> inspect_step();
   /// Collective: the evaluation of micro-batch 0; partials() are there on return.
   void evaluate_batch();
   /// For a watchdog on another thread: the op that the host is at, or what the device is at while the host
   /// waits for it in a step or an evaluation; "" where it is neither.
   std::string where() const;
+  /// Where this rank is, for the others: all but the process and the phase.
+  telemetry::Place place() const;
   /// The same in brief: "op 37 of 146, forward model.layers.2 micro 0".
   std::string position() const;
   /// This rank's slices of the state. No work is under way on them.

@@ -8,11 +8,37 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <utility>
 
+#include "base/reason.hpp"
 #include "base/thread.hpp"
 
 namespace ztrain::telemetry {
+namespace {
+
+constexpr std::chrono::seconds after_the_speaker{5};
+
+double wall_clock() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// Runs work that may never end, such as that on files, in a thread that is left behind then; what it needs
+/// it owns. What fails is told in the place of its text.
+std::future<std::string> aside(std::function<std::string()> work) {
+  std::promise<std::string> promise;
+  std::future<std::string> future = promise.get_future();
+  thread_without_signals([work = std::move(work), promise = std::move(promise)]() mutable {
+    try {
+      promise.set_value(work());
+    } catch (const std::exception& error) {
+      promise.set_value(fmt::format("the ranks could not be asked where they are: {}\n", reason_of(error)));
+    }
+  }).detach();
+  return future;
+}
+
+}  // namespace
 
 Watchdog::Watchdog(double timeout, OnTimeout on_timeout)
     : timeout_(timeout),
@@ -57,6 +83,7 @@ void Watchdog::set_detail(std::function<std::string()> where) {
 void Watchdog::beat(std::string_view op) {
   const std::lock_guard lock(mutex_);
   last_beat_ = std::chrono::steady_clock::now();
+  told_ = false;
   const std::size_t length = std::min(op.size(), sizeof op_ - 1);
   std::memcpy(op_, op.data(), length);
   op_[length] = '\0';
@@ -68,6 +95,58 @@ Watchdog::Detail::Detail(Watchdog& watchdog, std::function<std::string()> where)
 
 Watchdog::Detail::~Detail() {
   watchdog_.set_detail({});
+}
+
+Watchdog::Exchange::Exchange(Watchdog& watchdog, PlaceFolder folder, std::function<Place()> place)
+    : watchdog_(watchdog) {
+  const std::lock_guard lock(watchdog.mutex_);
+  watchdog.places_ = std::move(folder);
+  watchdog.place_ = std::move(place);
+  Place first = watchdog.place_now();
+  first.written = 0;  // it is no answer
+  write_place(watchdog.places_->path, first);
+}
+
+Watchdog::Exchange::~Exchange() {
+  const std::lock_guard lock(watchdog_.mutex_);
+  watchdog_.places_.reset();
+  watchdog_.place_ = nullptr;
+}
+
+Place Watchdog::place_now() const {
+  Place place = place_();
+  place.process = static_cast<int>(::getpid());
+  place.phase = op_;
+  place.written = wall_clock();
+  return place;
+}
+
+/// Half of the timeout is over: whoever comes to the end of it sooner finds where this rank is.
+void Watchdog::tell_place() {
+  told_ = true;
+  if (!places_) return;
+  aside([path = places_->path, place = place_now()] {
+    write_place(path, place);
+    return std::string();
+  });
+}
+
+/// Whether this rank is the one to speak, and then what the ranks say in `text`. The lock is not held
+/// meanwhile.
+bool Watchdog::consult(std::string& text, std::unique_lock<std::mutex>& lock) {
+  if (!places_) return true;
+  const PlaceFolder folder = *places_;
+  const Place place = place_now();
+  const double idle = std::chrono::duration<double>(std::chrono::steady_clock::now() - last_beat_).count();
+  const double patience = std::clamp(timeout_.count(), 1.0, 30.0);
+  lock.unlock();
+  auto answer = aside([=] { return folder.ask(place, wall_clock() - idle - 1, patience); });
+  const bool answered =
+      answer.wait_for(std::chrono::duration<double>(2 * patience + 5)) == std::future_status::ready;
+  std::string verdict = answered ? answer.get() : fmt::format("{} does not answer\n", folder.path);
+  lock.lock();
+  text += "\n" + verdict;
+  return !verdict.empty();
 }
 
 std::string Watchdog::message() const {
@@ -85,16 +164,21 @@ void Watchdog::watch() {
       wake_.wait(lock);
       continue;
     }
-    const auto deadline = last_beat_ + std::chrono::duration_cast<Clock::duration>(timeout_);
+    const auto wait = std::chrono::duration_cast<Clock::duration>(timeout_);
+    const auto deadline = last_beat_ + wait;
+    if (!told_ && Clock::now() >= last_beat_ + wait / 2) tell_place();
     if (const auto before = Clock::now(); before < deadline) {
-      wake_.wait_until(lock, std::min(deadline, before + look));
+      wake_.wait_until(lock, std::min({deadline, before + look, told_ ? deadline : last_beat_ + wait / 2}));
       // The clock went on while the process was stopped (Ctrl-Z, scontrol suspend): that is no hang.
       const auto slept = Clock::now() - before;
       if (slept > stood_still) last_beat_ = std::min(last_beat_ + slept, Clock::now());
       continue;
     }
-    const std::string text = message();
+    std::string text = message();
+    const bool speaks = consult(text, lock);
     lock.unlock();
+    // The job ends with the rank that speaks; where it does not, this one ends too.
+    if (!speaks) std::this_thread::sleep_for(after_the_speaker);
     const std::lock_guard acts(acting_);
     on_timeout_(text);
     return;

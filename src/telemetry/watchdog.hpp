@@ -7,9 +7,12 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
+
+#include "telemetry/place.hpp"
 
 namespace ztrain::telemetry {
 
@@ -49,12 +52,29 @@ class Watchdog {
     Watchdog& watchdog_;
   };
 
+  /// For as long as it lives, ranks that make no progress tell each other where they are, by files in a
+  /// folder, and the first of those that answer tells of all. Its first file says which process this rank is;
+  /// throws Error where it cannot be written.
+  class Exchange {
+   public:
+    Exchange(Watchdog& watchdog, PlaceFolder folder, std::function<Place()> place);
+    ~Exchange();
+    Exchange(const Exchange&) = delete;
+    Exchange& operator=(const Exchange&) = delete;
+
+   private:
+    Watchdog& watchdog_;
+  };
+
   static void print(const std::string& message);
   [[noreturn]] static void print_and_exit(const std::string& message);
 
  private:
   void watch();
   void set_detail(std::function<std::string()> where);
+  void tell_place();
+  Place place_now() const;
+  bool consult(std::string& text, std::unique_lock<std::mutex>& lock);
   std::string message() const;
 
   mutable std::mutex mutex_;
@@ -64,6 +84,9 @@ class Watchdog {
   std::string name_;
   OnTimeout on_timeout_;
   std::function<std::string()> where_;
+  std::optional<PlaceFolder> places_;
+  std::function<Place()> place_;
+  bool told_ = false;  ///< of this wait
   std::chrono::steady_clock::time_point last_beat_ = std::chrono::steady_clock::now();
   char op_[256] = "start";
   bool stop_ = false;

@@ -77,6 +77,7 @@ std::vector<Written> written_by(const config::Deck& deck) {
   for (const char* name : {lock_name, probe_name, resolved_deck_name, telemetry::metrics_name,
                            telemetry::unfinished_metrics_name})
     add("run.output", output / name, Owned::all);
+  add("run.output", output / places_name, Owned::nothing);
   if (deck.checkpoint.interval >= 0) {
     const char* key = deck.checkpoint.folder.empty() ? "run.output" : "checkpoint.folder";
     add(key, checkpoints, Owned::checkpoints);

@@ -1,12 +1,14 @@
 #include "train/time_limits.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 
 namespace ztrain::train {
 
 TimeLimits::TimeLimits(const config::Deck& deck, std::optional<double> allocation_end)
-    : most_seconds_(60 * deck.run.max_minutes), least_margin_(deck.run.end_margin) {
+    : most_minutes_(deck.run.max_minutes), least_margin_(deck.run.end_margin) {
   if (deck.run.end_margin >= 0 && deck.checkpoint.interval >= 0) allocation_end_ = allocation_end;
 }
 
@@ -23,8 +25,13 @@ runtime::Report TimeLimits::report(const runtime::Session& session, bool failed)
   return {first && minutes_are_over(session.lasts()), first && allocation_ends(clock_of_day()), failed};
 }
 
+std::string TimeLimits::why(runtime::Stop stop) const {
+  return stop == runtime::Stop::allocation_ends ? fmt::format("the allocation ends within {:.0f} s", margin())
+                                                : fmt::format("run.max_minutes = {}", most_minutes_);
+}
+
 bool TimeLimits::minutes_are_over(double session_lasts) const {
-  return most_seconds_ > 0 && session_lasts >= most_seconds_;
+  return most_minutes_ > 0 && session_lasts >= 60 * most_minutes_;
 }
 
 bool TimeLimits::allocation_ends(double clock) const {
@@ -33,7 +40,7 @@ bool TimeLimits::allocation_ends(double clock) const {
 
 std::optional<double> TimeLimits::seconds_left(double session_lasts, double clock) const {
   std::optional<double> left;
-  if (most_seconds_ > 0) left = most_seconds_ - session_lasts;
+  if (most_minutes_ > 0) left = 60 * most_minutes_ - session_lasts;
   if (allocation_end_) {
     const double until_save = *allocation_end_ - margin() - clock;
     left = std::min(left.value_or(until_save), until_save);

@@ -3,6 +3,7 @@
 // allocation in which it runs, whose end would lose what came after the last checkpoint.
 
 #include <optional>
+#include <string>
 
 #include "config/deck.hpp"
 #include "runtime/session/session.hpp"
@@ -23,6 +24,9 @@ class TimeLimits {
   /// Of this rank, for the others: rank 0 counts the time.
   runtime::Report report(const runtime::Session& session, bool failed) const;
 
+  /// What ends the run: time_is_up or allocation_ends.
+  std::string why(runtime::Stop stop) const;
+
   /// session_lasts: in seconds.
   bool minutes_are_over(double session_lasts) const;
   /// clock: seconds since 1970. Whether another step may come too close to the end to save behind it.
@@ -34,7 +38,7 @@ class TimeLimits {
   double margin() const;
 
  private:
-  double most_seconds_ = 0;  ///< 0: no limit
+  double most_minutes_ = 0;  ///< 0: no limit
   double least_margin_ = 0;
   std::optional<double> allocation_end_;
   double longest_turn_ = 0, longest_save_ = 0;

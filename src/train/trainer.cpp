@@ -25,6 +25,7 @@
 #include "model/family.hpp"
 #include "optim/schedule.hpp"
 #include "plan/setup.hpp"
+#include "train/exchange_places.hpp"
 #include "train/export_model.hpp"
 #include "train/output_folder.hpp"
 #include "train/run_files.hpp"
@@ -94,6 +95,7 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
                   session.agree("planning the job", [&] { return plan::job_spec(deck_, build_target()); })),
               &deck_, job::worker_options(deck_), job::open_device(session, deck_)},
       part_(job::part_of_batches(worker_, deck_.batch.micro * deck_.data.sequence)),
+      stragglers_(deck_, session, worker_.mesh().shape()),
       limits_(deck_, session.slurm().end) {
   if (deck_.precision.parameters == DType::bf16)
     progress_.bf16_products = job::chosen_bf16_products(worker_.queues().exec(runtime::compute_queue));
@@ -165,6 +167,7 @@ void Trainer::write_resolved_deck() const {
 
 Ending Trainer::run() {
   const telemetry::Watchdog::Detail detail(watchdog_, [this] { return worker_.where(); });
+  const auto exchange = exchange_places(session_, console_, watchdog_, worker_, deck_);
   const runtime::Signals::Caught caught(session_.signals(),
                                         [this](const runtime::Signals::Kind& signal) { notice(signal); });
   if (progress_.step < facts_.steps)
@@ -194,7 +197,7 @@ Ending Trainer::run() {
 void Trainer::take_steps() {
   while (progress_.step < facts_.steps) {
     const double start = now();
-    step();
+    if (!step()) return;
     if (outside_bytes_ == 0) measure_outside();
     if (overflow_.has_given_up()) return;
     const std::int64_t s = progress_.step;
@@ -225,30 +228,6 @@ void Trainer::print_last_line() {
   console_.print(std::exchange(last_line_, ""));
 }
 
-/// After the last step there is nothing to stop.
-bool Trainer::stops_early() {
-  using runtime::Stop;
-  if (is_complete()) return false;
-  runtime::Report report = limits_.report(session_, !failure_.empty());
-  report.writes = under_way_ && under_way_->save.works();
-  const runtime::Requests asked = session_.requests(report);
-  if (asked.stop == Stop::failure) return true;
-  if (asked.stop == Stop::none) {
-    if (under_way_ && !asked.writes) advance_save();
-    if (asked.save) save_as_asked();
-    return false;
-  }
-  print_last_line();
-  if (asked.stop == Stop::signal) ended_by_ = asked.signal;
-  if (asked.stop == Stop::allocation_ends)
-    ended_by_ = fmt::format("the allocation ends within {:.0f} s", limits_.margin());
-  console_.print(
-      fmt::format("{}: the run stops after step {} of {}\n",
-                  ended_by_.empty() ? fmt::format("run.max_minutes = {}", deck_.run.max_minutes) : ended_by_,
-                  progress_.step, facts_.steps));
-  return true;
-}
-
 void Trainer::measure_outside() {
   outside_bytes_ = worker_.outside_bytes();
   console_.print(fmt::format("outside the plan {}: {} (measured after one step)\n",
@@ -256,7 +235,8 @@ void Trainer::measure_outside() {
                              worker_.held().outside_text()));
 }
 
-void Trainer::step() {
+/// False where the step could not be taken, and the run is to end.
+bool Trainer::step() {
   const telemetry::Phase phase(console_, "step", progress_.step + 1, [this] { return worker_.position(); });
   StepClock clock;
   clock.data = data_seconds_;
@@ -272,6 +252,7 @@ void Trainer::step() {
   clock.save = std::exchange(save_seconds_, 0.0);
   clock.save_wait = std::exchange(wait_seconds_, 0.0);
   if (deck_.debug.poison) worker_.memory().check_guards();
+  if (stops_at_non_finite()) return false;
   ++progress_.step;
   progress_.samples += deck_.batch.global;
   require_tokens();
@@ -286,6 +267,7 @@ void Trainer::step() {
   progress_.loss_scaler = overflow_.state();
   progress_.skipped_in_a_row = overflow_.skipped_in_a_row();
   report(clock);
+  return true;
 }
 
 /// The loss and the gradient are divided by the number of predicted tokens.
@@ -339,6 +321,7 @@ void Trainer::report(const StepClock& clock) {
     for (const auto& before : sent_before_)
       if (before.axes == now_sent.axes) now_sent.bytes -= before.bytes;
   sent_before_ = std::move(sent);
+  console_.print(stragglers_.after_step(progress_.step, worker_.train().timings(), clock));
   if (session_.rank() != 0) return;
   // The first step also touches memory for the first time: it says little about the rest.
   mean_step_seconds_ = progress_.step == 1 || mean_step_seconds_ == 0

@@ -19,6 +19,7 @@
 #include "train/output_folder.hpp"
 #include "train/report.hpp"
 #include "train/save_under_way.hpp"
+#include "train/stragglers.hpp"
 #include "train/time_limits.hpp"
 
 namespace ztrain::train {
@@ -67,9 +68,10 @@ class Trainer {
   void take_steps();
   std::string agreed(const std::string& failure) const;
   void print_last_line();
-  void step();
+  bool step();
   void measure_outside();
   void require_tokens() const;
+  bool stops_at_non_finite();
   void fill_inputs();
   void fill_next_inputs();
   void set_scalars();
@@ -135,6 +137,7 @@ class Trainer {
   std::string ended_by_;   ///< what asked the run to end: a signal, or the end of the allocation
   std::string last_line_;  ///< of the last step, while it is not printed; rank 0 alone
   double mean_step_seconds_ = 0;
+  Stragglers stragglers_;
   TimeLimits limits_;  ///< rank 0's count
   std::vector<runtime::Mesh::Sent> sent_before_;
 };

@@ -73,9 +73,11 @@ class Diverges(zt.Case):
         self.assertIn("step 1: no checkpoint is written: the validation loss is not finite", result.out)
         self.assertNotIn("-nan", result.output)
 
-    def test_validation_data_without_a_loss_put_a_checkpoint_off_once(self):
-        """1e20 is multiplied by 1e20 for the letter Z alone, which the validation data have and those of training lack."""
-        model, validation = self.folder / "fragile", self.folder / "Z.txt"
+    def fragile_model(self):
+        """1e20 is multiplied by 1e20 for the letter Z alone."""
+        model = self.folder / "fragile"
+        if model.exists():
+            return model
         self.train(1, "whole", {**zt.STILL, "run.steps": 1, "checkpoint.export": model})
         layer = "model.layers.0."
         first_column = lambda of: lambda rows, columns: {row * columns: of(row) for row in range(rows)}
@@ -88,12 +90,42 @@ class Diverges(zt.Case):
                 layer + "mlp.up_proj.weight": first_column(lambda row: 1e20),
             },
         )
+        return model
+
+    def test_a_step_that_is_not_to_be_skipped_ends_the_run_before_it(self):
+        """The first op that is not finite is named, and the state is that before the step: the run meets it again."""
+        text = zt.write_text_data(self.folder / "few_Zs.txt", 3000)
+        text.write_text("Z".join(text.read_text()[at : at + 700] for at in range(0, 2800, 700)))
+        settings = {**zt.STILL, "model.from": self.fragile_model(), "data.train": text, "run.steps": 20, "checkpoint.interval": 0}
+        skipped = self.train(2, "skipped", settings)
+        bad, *_ = [r["step"] for r in zt.metrics(skipped) if r.get("grad_norm", 0) is None]
+        self.assertGreater(bad, 1)
+        stopping = {**settings, "run.output": self.folder / "before_Z", "checkpoint.resume": "auto"}
+        for _ in range(2):
+            result = zt.run(2, [self.deck, *zt.words_of({**stopping, "watchdog.non_finite": "stop"})])
+            self.assert_refused(
+                result,
+                rf"step {bad}: its gradients are not finite \(watchdog\.non_finite = \"stop\"\)\. Computed again: first rank [01] "
+                r"\(\S+\), forward model\.layers\.0 micro \d: \w+ model\.layers\.0\.mlp\S* \(op \d+\): its result \S+ is not finite",
+                rf"the run ends after step {bad - 1}, which is saved",
+            )
+            self.assertEqual(zt.saved_steps(self.folder / "before_Z/checkpoints"), [bad - 1])
+        result = zt.run(2, [self.deck, *zt.words_of(stopping)])
+        self.assertEqual(result.code, 0, str(result))
+        self.assert_same(zt.losses(skipped), zt.losses(self.folder / "before_Z"))
+        sixteen = {**settings, "watchdog.non_finite": "stop", "precision.preset": "deepspeed-fp16"}
+        result = zt.run(0, ["check", self.deck, *zt.words_of(sixteen)])
+        self.assert_refused(result, r"watchdog\.non_finite = \"stop\" does not go with precision\.parameters = \"fp16\"")
+
+    def test_validation_data_without_a_loss_put_a_checkpoint_off_once(self):
+        """The validation data have a letter that those of training lack."""
+        validation = self.folder / "Z.txt"
         validation.write_text("Z" * 1000)
         settings = {
             **zt.STILL,
             "run.output": self.folder / "fragile_run",
             "run.steps": 8,
-            "model.from": model,
+            "model.from": self.fragile_model(),
             "data.validation": validation,
             "evaluation.interval": 1,
             "evaluation.batches": 1,

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import signal
 import unittest
 
 import under_mpirun
@@ -49,6 +50,26 @@ class HangingRank(zt.Case):
         result = zt.run(1, [self.deck, "--watchdog.timeout=1", ":", "-np", "1", "sleep", "60"], timeout=20)
         self.assertNotEqual(result.code, 0, str(result))
         self.assertRegex(result.err, r"ztrain: process \d+: no progress for 1 s \(watchdog\.timeout\); waiting in: starting MPI")
+
+
+class StoppedRank(zt.Case):
+    """A rank that stops in the middle of a step: the others find it out beside the communicators, which hang."""
+
+    def test_the_others_name_it(self):
+        overrides = {"run.steps": 1000000, "schedule.name": "constant", "watchdog.timeout": 3}
+        process, pids, _, log = self.begin(4, "stopped", overrides, 3)
+        os.kill(pids[2], signal.SIGSTOP)
+        zt.wait_for("the end of the job", lambda: process.poll() is not None, 60)
+        self.assertNotEqual(process.returncode, 0)
+        text = log.read_text()
+        self.assertEqual(text.count("no progress for 3 s (watchdog.timeout)"), 1, text)
+        self.assertRegex(text, rf"\nztrain: rank 0 \(\S+\): no progress .*; waiting in: (step \(|hearing from all ranks)")
+        self.assertRegex(text, rf"rank 2 \(\S+\) gives no answer: its process {pids[2]} is stopped\n")
+        # The others are in the step, or where all ranks meet behind it.
+        here = r"where the ranks are:\n(.*\n)*?  "
+        in_step = r"(?s)(ranks|rank) [013, ]+ waits? in \w+.* for:\n.*" + here + r"step, op \d+ of \d+, .*: .*[013]\n"
+        self.assertRegex(text, rf"{in_step}|{here}hearing from all ranks behind step: 0, 1, 3\n")
+        self.assertFalse(any(zt.alive(pid) for pid in pids.values()))
 
 
 if __name__ == "__main__":

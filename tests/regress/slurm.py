@@ -216,6 +216,32 @@ class Slurm(unittest.TestCase):
         self.start({**NODE, "ZTRAIN_LOGS": str(self.root / "elsewhere"), "SLURM_PROCID": "3"})
         self.assertTrue((self.root / "elsewhere/3.log").exists())
 
+    def preflight(self, environment, gpus="0", token=True):
+        shared = self.root / "shared"
+        shared.mkdir(exist_ok=True)
+        (shared / "token").unlink(missing_ok=True)
+        if token:
+            (shared / "token").write_text("now\n")
+        command = [self.root / "slurm/preflight_node.sh", shared, gpus]
+        env = self.environment({"SLURMD_NODENAME": "n7", "ZTRAIN_LEAST_DISK": "0", **environment})
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, check=True)
+        self.assertRegex(done.stdout, r"(?m)^n7: memory \d+ GB, \d+ GB free; cores [\d,-]+ of this task; NUMA nodes: ")
+        return re.findall(r"n7: (well|sick: .*)", done.stdout)
+
+    def test_a_node_says_what_it_lacks(self):
+        self.assertEqual(self.preflight({}), ["well"])
+        self.assertRegex(self.preflight({"ZTRAIN_LEAST_MEMORY": "1000000"})[0], r"^sick: \d+ GB of memory are free, less than")
+        self.assertRegex(self.preflight({"ZTRAIN_LEAST_DISK": "1000000"})[0], r"^sick: shared folder .* takes \d+ MB/s, less")
+        self.assertRegex(self.preflight({}, token=False)[0], "^sick: it does not see .*: submit from a folder that all nodes share")
+        self.assertRegex(self.preflight({"ZTRAIN_NVME": "/nowhere"})[0], "^sick: ZTRAIN_NVME /nowhere cannot be written")
+        put(self.bin / "nvidia-smi", "#!/bin/sh\necho 'no driver'; exit 9\n")
+        self.assertEqual(self.preflight({}, "2"), ["sick: nvidia-smi fails: no driver"])
+        put(self.bin / "nvidia-smi", "#!/bin/sh\necho 'H100, 81559 MiB, 0'\n")
+        self.assertEqual(self.preflight({}, "1"), ["well"])
+        self.assertEqual(self.preflight({}, "2"), ["sick: 2 GPUs are the job's, and 1 are here"])
+        put(self.bin / "nvidia-smi", "#!/bin/sh\necho 'H100, 81559 MiB, 3'\n")
+        self.assertEqual(self.preflight({}, "1"), ["sick: a GPU has memory errors that were not corrected"])
+
     def test_the_scripts_ask_for_what_they_are_named_after(self):
         """Each with its own deck, or with one that is given."""
         self.build_for_gpus()
@@ -226,7 +252,8 @@ class Slurm(unittest.TestCase):
             for words in ((), ("inputs/smoke.toml", "--run.steps=3"), ("--run.steps=3",)):
                 calls = self.submit(job, *words, script=script.name)
                 self.assertEqual(self.done.returncode, 0, self.done.stderr)
-                self.assertRegex(calls[-1], r"build/cuda/ztrain \S*inputs/\w+\.toml ")
+                deck = "smoke" if "inputs/smoke.toml" in words else r"\w+"
+                self.assertRegex(calls[-1], rf"build/cuda/ztrain \S*inputs/{deck}\.toml ")
                 self.assertIn(" ".join(words), calls[-1])
         self.assertIn(("gpus-per-node", "8"), asked["train_8gpu_node.sh"])
         self.assertIn(("ntasks-per-node", "8"), asked["train_8gpu_node.sh"])

@@ -195,9 +195,9 @@ class Cluster:
             "OMPI_MCA_mpi_yield_when_idle": "1",
         }
 
-    def submit(self, *words):
+    def submit(self, *words, env=None):
         """The number of a job; it runs in the shared folder, where its log is."""
-        out = must("sbatch", "--parsable", *words, cwd=self.shared, env=self.environment())
+        out = must("sbatch", "--parsable", *words, cwd=self.shared, env=self.environment() | (env or {}))
         return int(out.strip().split(";")[0])
 
     def job(self, number):

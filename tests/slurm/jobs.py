@@ -1,4 +1,4 @@
-"""The scripts of slurm/ on a cluster of three nodes: jobs come to their time limit, are preempted, lose a node or a link, and go on.
+"""The scripts of slurm/ on a cluster of four nodes: jobs come to their time limit, are preempted, lose a node or a link, and go on.
 
 What happens to a run may change no bit of its losses, so each is held against a run on this machine to which nothing happens. Runs
 have no end of their own, so that none comes to it before the test is ready: a job is told to stop once it has come far enough.
@@ -14,7 +14,6 @@ ENDLESS = {
     "schedule.name": "constant",
     "checkpoint.resume": None,  # as slurm/launch.sh says
     "checkpoint.interval": 10,
-    "batch.global": 8,
 }
 ENDED = ("FAILED", "CANCELLED", "COMPLETED", "TIMEOUT", "NODE_FAIL")
 
@@ -23,13 +22,13 @@ class Jobs(zt.Case):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.cluster = cluster.Cluster(3)
+        cls.cluster = cluster.Cluster(4)
         cls.cluster.start()
         cls.folder = cls.cluster.shared
         cls.text = zt.write_text_data(cls.folder / "text.txt")
 
     def setUp(self):
-        self.cluster.wait_for_nodes(3)
+        self.cluster.wait_for_nodes(4)
 
     def run(self, result=None):
         """A failure shows what SLURM and the jobs have logged, which goes with the cluster."""
@@ -39,12 +38,14 @@ class Jobs(zt.Case):
             print(self.cluster.report())
             subprocess.run(["scancel", "--user=root"], check=False)
 
-    def submit(self, name, *options, words=()):
-        """A job of two nodes with two ranks each; the folder of its run has its name."""
-        deck = self.write_deck(name, {**ENDLESS, "run.output": self.folder / name})
+    def submit(self, name, *options, words=(), nodes=2, env=None):
+        """A job with two ranks on each node; the folder of its run has its name."""
+        batch = 4 * nodes
+        self.ranks = 2 * nodes
+        deck = self.write_deck(name, {**ENDLESS, "run.output": self.folder / name, "batch.global": batch})
         script = cluster.ROOT / "source/slurm/train_multi_node.sh"
-        size = ["--nodes=2", "--ntasks-per-node=2"]
-        self.job = self.cluster.submit(f"--job-name={name}", *size, *options, script, deck, *words)
+        size = [f"--nodes={nodes}", "--ntasks-per-node=2"]
+        self.job = self.cluster.submit(f"--job-name={name}", *size, *options, script, deck, *words, env=env)
         self.output, self.log = self.folder / name, self.folder / f"{name}-{self.job}.out"
 
     def said(self):
@@ -78,7 +79,7 @@ class Jobs(zt.Case):
         subprocess.run(["scancel", str(self.job)], check=True)
         last = self.step()
         self.assertIn(last, zt.saved_steps(self.output / "checkpoints"))
-        straight = self.train(4, f"{self.output.name}_straight", {"run.steps": last}, self.folder / f"{self.output.name}.toml")
+        straight = self.train(self.ranks, f"{self.output.name}_straight", {"run.steps": last}, self.folder / f"{self.output.name}.toml")
         self.assert_same(zt.losses(straight), zt.losses(self.output))
 
     def test_the_end_of_the_allocation(self):
@@ -103,22 +104,22 @@ class Jobs(zt.Case):
         self.wait_for_steps()
         other = self.folder / "other.sh"
         other.write_text("#!/bin/sh\nexit\n")
-        self.cluster.submit("--partition=urgent", "--nodes=3", "--exclusive", other)
+        self.cluster.submit("--partition=urgent", "--nodes=4", "--exclusive", other)
         self.wait_for_start(2)
         self.assertRegex(self.said(), r"SIGTERM: the run stops after step \d+ of 1000000")
         self.finish()
 
     def test_nodes_and_links_fail(self):
         """The job goes on from its newest checkpoint on the nodes that are left, also on one that came back."""
-        self.submit("failing")
+        self.submit("failing", "--exclude=n4")
         self.assertEqual(self.wait_for_start(1), "n[1-2]")
         self.wait_for_steps(20)
-        _, second, third = self.cluster.nodes
+        _, second, third, _ = self.cluster.nodes
         second.kill()
         self.assertEqual(self.wait_for_start(2), "n[1,3]")
         self.wait_for_steps()
         second.start()
-        self.cluster.wait_for_nodes(1)
+        self.cluster.wait_for_nodes(2)
         third.cut()
         self.assertEqual(self.wait_for_start(3), "n[1-2]")
         # A step of this number was under way when the node died.
@@ -135,6 +136,19 @@ class Jobs(zt.Case):
         node.fast()
         self.finish()
         self.assertEqual(self.said().count("training starts at step"), 1)
+
+    def test_a_slow_node_is_left_out(self):
+        """It is found before the first step; the job then waits for others."""
+        second = self.cluster.nodes[1]
+        second.slow("50mbit")
+        self.submit("preflown", nodes=3, env={"ZTRAIN_PREFLIGHT": "1", "ZTRAIN_LINK_MEBIBYTES": "1", "ZTRAIN_LEAST_DISK": "0", "ZTRAIN_LEAST_LINK": "0.05"})
+        self.assertEqual(self.wait_for_start(1), "n[1,3-4]")
+        self.assertRegex(self.said(), r"\nslow node n2: \S+ .B/s on its fastest link, where \S+ .B/s is usual\n")
+        self.assertIn("nodes are bad: n2: requeueing job", self.said())
+        for node in ("n1", "n2", "n3", "n4"):
+            self.assertRegex(self.said(), rf"(?m)^{node}: memory \d+ GB, \d+ GB free; cores .*; NUMA nodes: ")
+        self.finish()
+        second.fast()
 
     def test_ranks_that_know_nothing_of_each_other(self):
         """As with a plugin of srun that the MPI library does not know."""

@@ -13,9 +13,9 @@ namespace {
 
 std::vector<Field> all_fields() {
   std::vector<Field> all;
-  for (auto part :
-       {rows::run_and_data(), rows::model(), rows::lora(), rows::batch_and_mesh(), rows::sharding(),
-        rows::numerics(), rows::offload(), rows::optimization(), rows::operation(), rows::machine()}) {
+  for (auto part : {rows::run_and_data(), rows::model(), rows::lora(), rows::batch_and_mesh(),
+                    rows::sharding(), rows::numerics(), rows::offload(), rows::optimization(),
+                    rows::operation(), rows::watchdog(), rows::machine()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

@@ -54,11 +54,28 @@ std::vector<Field> operation() {
           {"metrics.timeline_step", &at<&Deck::metrics, &Metrics::timeline_step>, "0", "step", count(0),
            "Of this step timeline.json in run.output says what each stage of the pipeline computed and when, "
            "which tools/plot_schedule.py draws. On CPU ranks. 0: of none."}),
+  };
+}
+
+std::vector<Field> watchdog() {
+  return {
       free({"watchdog.timeout", &at<&Deck::watchdog, &Watchdog::timeout>, "600", "seconds", between(0, 1e9),
             "Time without progress (a finished step, something read or written), from the start of the "
-            "program on, after which a rank reports where it stands and aborts the job. Before a deck is "
-            "read, and in other commands than a run, what the command line gives counts, or else the "
-            "default. 0: off."}),
+            "program on, after which a rank reports where it stands and aborts the job. In a run the ranks "
+            "first tell each other where they are, by files in run.output, and one of them says who has not "
+            "come to which communication, and who gives no answer. Before a deck is read, and in other "
+            "commands than a run, what the command line gives counts, or else the default. 0: off."}),
+      free({"watchdog.stragglers", &at<&Deck::watchdog, &Watchdog::stragglers>, "100", "steps", count(0),
+            "Every so many steps ranks that take much longer than others for the same work (reading data, "
+            "forward, backward, optimizer) are named, with their node. 0: never."}),
+      free(
+          {"watchdog.non_finite", &at<&Deck::watchdog, &Watchdog::non_finite>, R"("skip")", "",
+           one_of({"skip", "stop"}),
+           "A step whose gradients are not finite. skip: it is skipped, and the run ends after 20 of them in "
+           "a row. stop: the run ends with an error; the state before the step is saved, and the first op "
+           "and parameter that were not finite are named: on CPU ranks the step is computed once more, and "
+           "each op's result looked at. Not with precision.parameters = fp16, where the loss scale is found "
+           "by such steps."}),
   };
 }
 

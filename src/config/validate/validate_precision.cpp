@@ -66,6 +66,15 @@ void check_rounding(const Deck& deck) {
           blame(deck, {"precision.rounding", "precision.master", "precision.preset"}), name_of(p.master));
 }
 
+/// The loss scale of fp16 is found by steps that are not finite.
+void check_non_finite(const Deck& deck) {
+  REQUIRE(deck.watchdog.non_finite != "stop" || deck.precision.parameters != DType::f16,
+          "{}: watchdog.non_finite = \"stop\" does not go with precision.parameters = \"fp16\", whose loss "
+          "scale is "
+          "found by steps that are not finite; nearest legal: skip",
+          blame(deck, {"watchdog.non_finite", "precision.parameters", "precision.preset"}));
+}
+
 /// A key that the other keys leave without effect may be given, but only as it is by default.
 void check_loss_scaling(const Deck& deck) {
   const LossScaling& l = deck.loss_scaling;
@@ -123,6 +132,7 @@ void check_precision(Deck& deck) {
   check_doubles(deck);
   check_rules(deck);
   check_rounding(deck);
+  check_non_finite(deck);
   check_loss_scaling(deck);
   check_fp8(deck);
   check_moments(deck);

@@ -13,7 +13,9 @@
 #include <string>
 #include <thread>
 
+#include "base/error.hpp"
 #include "base/reason.hpp"
+#include "runtime/session/launcher.hpp"
 #include "runtime/session/signals.hpp"
 
 namespace ztrain::runtime::process_test {
@@ -43,6 +45,32 @@ void alone(Work work) {
   for (const Signals::Kind& kind : Signals::kinds) std::signal(kind.number, SIG_DFL);
   work();
   std::exit(0);
+}
+
+/// What srun tells its tasks; nothing else has started this process.
+void as_task(const char* task, const char* tasks) {
+  for (const char* name : {"OMPI_MCA_orte_local_daemon_uri", "PMIX_NAMESPACE", "PMI_RANK", "PMI_FD"})
+    unsetenv(name);
+  setenv("SLURM_PROCID", task, 1);
+  setenv("SLURM_STEP_NUM_TASKS", tasks, 1);
+}
+
+TEST(TasksOfSrun, AreOneJobOrRefused) {
+  const auto task = [](const char* number, const char* tasks, const char* daemon = nullptr) {
+    as_task(number, tasks);
+    if (daemon != nullptr) setenv("OMPI_MCA_orte_local_daemon_uri", daemon, 1);
+    try {
+      require_one_job();
+    } catch (const Error& error) {
+      std::fprintf(stderr, "%s", error.what());
+      std::exit(2);
+    }
+    std::exit(0);
+  };
+  EXPECT_EXIT(task("0", "4"), testing::ExitedWithCode(2), "^srun has started 4 tasks, .*`srun --mpi=pmix`");
+  EXPECT_EXIT(task("3", "4"), testing::ExitedWithCode(1), "^$") << "one of them says it";
+  EXPECT_EXIT(task("0", "1"), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(task("0", "4", "uri"), testing::ExitedWithCode(0), "") << "tasks are mpirun's daemons";
 }
 
 /// At the end of a run one would end it with a status that says that it failed.

@@ -1,0 +1,214 @@
+#include "telemetry/place.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/json.hpp"
+
+namespace ztrain::telemetry {
+namespace {
+
+using nlohmann::json;
+
+std::filesystem::path file_of(const std::string& folder, int rank) {
+  return std::filesystem::path(folder) / fmt::format("rank_{}.json", rank);
+}
+
+json json_of(const Place& p) {
+  return {{"rank", p.rank},
+          {"host", p.host},
+          {"process", p.process},
+          {"written", p.written},
+          {"phase", p.phase},
+          {"program", p.program},
+          {"sequence", p.sequence},
+          {"at", p.at},
+          {"waits_for",
+           {{"sequence", p.waiting.sequence}, {"what", p.waiting.what}, {"ranks", p.waiting.members}}},
+          {"last", p.last}};
+}
+
+Place place_of(const json& j) {
+  const json& waiting = j.at("waits_for");
+  return {j.at("rank"),     j.at("host"),  j.at("process"),
+          j.at("written"),  j.at("phase"), j.at("program"),
+          j.at("sequence"), j.at("at"),    {waiting.at("sequence"), waiting.at("what"), waiting.at("ranks")},
+          j.at("last")};
+}
+
+std::string name_of_rank(const Place& p) {
+  return fmt::format("rank {} ({})", p.rank, p.host);
+}
+
+std::string where(const Place& p) {
+  return p.phase + (p.at.empty() ? "" : ", " + p.at);
+}
+
+/// Of a rank from which there is no word.
+std::string silence(const Hang& hang, int rank) {
+  const auto& known = hang.known[static_cast<std::size_t>(rank)];
+  if (!known) return fmt::format("rank {} gives no answer", rank);
+  char host[256] = {};
+  const bool here = gethostname(host, sizeof host - 1) == 0 && known->host == host;
+  const std::string state = here ? state_of_process(known->process) : "";
+  return fmt::format("{} gives no answer: {}", name_of_rank(*known),
+                     !state.empty() ? fmt::format("its process {} {}", known->process, state)
+                     : here         ? fmt::format("its process {} does not write", known->process)
+                            : "its process is stopped, or its node or the folder's disk is out of reach");
+}
+
+/// Whether a rank has begun the communication that another waits for. One that is at it may wait before it.
+bool has_begun(const Place& p, const std::string& program, std::int64_t sequence) {
+  return p.program == program &&
+         (p.sequence > sequence || (p.sequence == sequence && p.waiting.sequence < 0));
+}
+
+/// A communication that ranks wait for, with those that take part and have not begun it, or do not say.
+struct Stuck {
+  std::string program, what;
+  std::int64_t sequence = 0;
+  std::vector<int> waiting, missing;
+};
+
+std::vector<Stuck> stuck_of(const Hang& hang) {
+  std::map<std::pair<std::int64_t, std::vector<int>>, Stuck> found;
+  for (std::size_t r = 0; r < hang.known.size(); ++r) {
+    if (!hang.has_answered(static_cast<int>(r)) || hang.known[r]->waiting.sequence < 0) continue;
+    const Place& p = *hang.known[r];
+    Stuck& s = found[{p.waiting.sequence, p.waiting.members}];
+    s.program = p.program;
+    s.what = p.waiting.what;
+    s.sequence = p.waiting.sequence;
+    s.waiting.push_back(p.rank);
+  }
+  std::vector<Stuck> all;
+  for (auto& [group, s] : found) {
+    for (const int member : group.second)
+      if (!hang.has_answered(member) ||
+          !has_begun(*hang.known[static_cast<std::size_t>(member)], s.program, s.sequence))
+        s.missing.push_back(member);
+    if (!s.missing.empty()) all.push_back(std::move(s));
+  }
+  return all;
+}
+
+std::string line_of(const Stuck& s, const Hang& hang) {
+  std::string text = fmt::format("rank{} {} wait{} in {} for:\n", s.waiting.size() > 1 ? "s" : "",
+                                 fmt::join(s.waiting, ", "), s.waiting.size() > 1 ? "" : "s", s.what);
+  for (const int rank : s.missing) {
+    const auto& known = hang.known[static_cast<std::size_t>(rank)];
+    text += hang.has_answered(rank)
+                ? fmt::format("  {}, which has not come to it: {}\n", name_of_rank(*known), where(*known))
+                : fmt::format("  {}\n", silence(hang, rank));
+  }
+  return text;
+}
+
+}  // namespace
+
+void write_place(const std::string& folder, const Place& place) {
+  const std::filesystem::path path = file_of(folder, place.rank);
+  const std::filesystem::path whole = path.string() + ".tmp";
+  std::ofstream file(whole);
+  file << json_text(json_of(place), 1) << "\n";
+  file.close();
+  REQUIRE(file.good(), "{} cannot be written", whole.string());
+  std::filesystem::rename(whole, path);
+}
+
+void remove_places(const std::string& folder) {
+  std::vector<std::filesystem::path> old;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().filename().string().starts_with("rank_")) old.push_back(entry.path());
+  for (const auto& path : old) std::filesystem::remove(path);
+}
+
+std::vector<std::optional<Place>> read_places(const std::string& folder, int ranks) {
+  std::vector<std::optional<Place>> places(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::ifstream file(file_of(folder, rank));
+    if (!file) continue;
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    try {
+      places[static_cast<std::size_t>(rank)] = place_of(parse_json(text));
+    } catch (const std::exception&) {
+      // Not a file that a rank has written: it counts as no answer.
+    }
+  }
+  return places;
+}
+
+bool Hang::has_answered(int rank) const {
+  const auto& place = known[static_cast<std::size_t>(rank)];
+  return place && place->written >= since;
+}
+
+bool Hang::all_have_answered() const {
+  for (std::size_t rank = 0; rank < known.size(); ++rank)
+    if (!has_answered(static_cast<int>(rank))) return false;
+  return true;
+}
+
+int Hang::first_to_answer() const {
+  for (std::size_t rank = 0; rank < known.size(); ++rank)
+    if (has_answered(static_cast<int>(rank))) return static_cast<int>(rank);
+  return -1;
+}
+
+std::string PlaceFolder::ask(const Place& mine, double since, double patience) const {
+  constexpr std::chrono::milliseconds pause{100};
+  const double end = now() + patience;
+  write_place(path, mine);
+  Hang hang{read_places(path, ranks), since};
+  for (; !hang.all_have_answered() && now() < end; hang.known = read_places(path, ranks))
+    std::this_thread::sleep_for(pause);
+  return hang.first_to_answer() == mine.rank ? verdict(hang) : "";
+}
+
+std::string verdict(const Hang& hang) {
+  std::string text;
+  for (const Stuck& s : stuck_of(hang)) text += line_of(s, hang);
+  // Where no communication explains it, each rank's place is all that is known.
+  const bool explained = !text.empty();
+  std::map<std::string, std::vector<int>> places;
+  for (std::size_t r = 0; r < hang.known.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    if (hang.has_answered(rank))
+      places[where(*hang.known[r])].push_back(rank);
+    else if (!explained)
+      text += silence(hang, rank) + "\n";
+  }
+  text += "where the ranks are:\n";
+  for (const auto& [where, ranks] : places) text += fmt::format("  {}: {}\n", where, fmt::join(ranks, ", "));
+  return text;
+}
+
+std::string state_of_process(int process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string text;
+  if (!std::getline(file, text)) return "is gone";
+  const std::size_t end = text.rfind(')');
+  switch (end != std::string::npos && end + 2 < text.size() ? text[end + 2] : ' ') {
+    case 'T':
+    case 't':
+      return "is stopped";
+    case 'Z':
+    case 'X':
+      return "is gone";
+    case 'D':
+      return "waits for a disk or another device";
+    default:
+      return "";
+  }
+}
+
+}  // namespace ztrain::telemetry

@@ -1,0 +1,94 @@
+#include "train/stragglers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "checkpoint/rank_group.hpp"
+
+namespace ztrain::train {
+namespace {
+
+constexpr double much_longer = 1.3, share_of_step = 0.02;
+constexpr std::size_t most_named = 3;
+
+/// Of the ranks of a stage; of two the faster.
+double usual(const std::vector<RankBusy>& by_rank, int stage, std::size_t phase) {
+  std::vector<double> all;
+  for (const RankBusy& rank : by_rank)
+    if (rank.stage == stage) all.push_back(rank.seconds[phase]);
+  std::sort(all.begin(), all.end());
+  return all[(all.size() - 1) / 2];
+}
+
+std::string describe_phase(const std::vector<RankBusy>& by_rank, std::size_t phase, std::int64_t steps,
+                           double total) {
+  std::vector<std::pair<double, std::size_t>> slow;
+  for (std::size_t r = 0; r < by_rank.size(); ++r) {
+    const double own = by_rank[r].seconds[phase], others = usual(by_rank, by_rank[r].stage, phase);
+    if (own >= much_longer * others && own - others >= share_of_step * total) slow.emplace_back(own, r);
+  }
+  std::sort(slow.rbegin(), slow.rend());
+  std::string text;
+  for (std::size_t i = 0; i < std::min(most_named, slow.size()); ++i) {
+    const auto& [own, r] = slow[i];
+    const auto n = static_cast<double>(steps);
+    text += fmt::format("{}rank {} ({}) {:.3g} s a step, where {:.3g} s is usual", text.empty() ? "" : ", ",
+                        r, by_rank[r].host, own / n, usual(by_rank, by_rank[r].stage, phase) / n);
+  }
+  if (slow.size() > most_named) text += fmt::format(", and {} more", slow.size() - most_named);
+  return text.empty() ? "" : fmt::format("{}: {}", busy_phases[phase], text);
+}
+
+}  // namespace
+
+std::string describe_stragglers(const std::vector<RankBusy>& by_rank, std::int64_t steps, double total) {
+  std::string text;
+  for (std::size_t phase = 0; phase < busy_phases.size(); ++phase)
+    if (const std::string slow = describe_phase(by_rank, phase, steps, total); !slow.empty())
+      text += (text.empty() ? "" : "; ") + slow;
+  return text;
+}
+
+Stragglers::Stragglers(const config::Deck& deck, const runtime::Session& session, const MeshShape& mesh)
+    : session_(session), mesh_(mesh), interval_(session.size() > 1 ? deck.watchdog.stragglers : 0) {}
+
+std::string Stragglers::after_step(std::int64_t step, const engine::Timings& timings,
+                                   const StepClock& clock) {
+  using program::ActionKind;
+  if (interval_ == 0) return "";
+  const Busy now{clock.data, timings.of(ActionKind::forward),
+                 timings.of(ActionKind::backward) + timings.of(ActionKind::recompute),
+                 timings.of(ActionKind::optimize) + timings.of(ActionKind::norm)};
+  for (std::size_t phase = 0; phase < now.size(); ++phase) seconds_[phase] += now[phase];
+  total_ += clock.total;
+  ++steps_;
+  if (step % interval_ != 0) return "";
+  const std::string slow = describe_stragglers(gather(), steps_, total_);
+  seconds_ = {};
+  total_ = 0;
+  const std::int64_t steps = std::exchange(steps_, 0);
+  return slow.empty() ? "" : fmt::format("steps {} to {}: slow ranks: {}\n", step - steps + 1, step, slow);
+}
+
+/// In whole nanoseconds, which is what ranks exchange.
+std::vector<RankBusy> Stragglers::gather() const {
+  const auto world = checkpoint::Group::world();
+  std::vector<RankBusy> by_rank(static_cast<std::size_t>(session_.size()));
+  for (std::size_t phase = 0; phase < seconds_.size(); ++phase) {
+    const auto all = world.all_gather(static_cast<std::int64_t>(std::llround(1e9 * seconds_[phase])));
+    for (std::size_t r = 0; r < by_rank.size(); ++r)
+      by_rank[r].seconds[phase] = 1e-9 * static_cast<double>(all[r]);
+  }
+  const auto hosts = world.gather_text(session_.host());
+  for (std::size_t r = 0; r < by_rank.size(); ++r) {
+    by_rank[r].stage = Coordinate(mesh_, static_cast<int>(r))[Axis::pipeline];
+    if (r < hosts.size()) by_rank[r].host = hosts[r];
+  }
+  return by_rank;
+}
+
+}  // namespace ztrain::train

@@ -1,0 +1,64 @@
+// What ends a run before its last step: time, signals, and a step whose gradients are not finite.
+
+#include <fmt/format.h>
+
+#include "checkpoint/rank_group.hpp"
+#include "train/trainer.hpp"
+
+namespace ztrain::train {
+namespace {
+
+/// Of what the ranks have found in the same step, the first; "" where none has found anything.
+std::string first_of(const std::optional<engine::NotFinite>& own, const runtime::Session& session) {
+  const auto world = checkpoint::Group::world();
+  const auto issues = world.all_gather(own ? own->issue : -1);
+  const auto texts = world.gather_text(
+      own ? fmt::format("rank {} ({}), {}", session.rank(), session.host(), own->text) : "");
+  std::size_t first = issues.size();
+  for (std::size_t rank = 0; rank < issues.size(); ++rank)
+    if (issues[rank] >= 0 && (first == issues.size() || issues[rank] < issues[first])) first = rank;
+  return first < texts.size() ? texts[first] : "";
+}
+
+}  // namespace
+
+/// The optimizer has left weights and states as they were, so the run ends with the state before the step,
+/// and the step is still to come.
+bool Trainer::stops_at_non_finite() {
+  if (deck_.watchdog.non_finite != "stop" || worker_.scalars().found_inf == 0) return false;
+  const telemetry::Phase phase(console_, "looking for what is not finite in step", progress_.step + 1);
+  set_scalars();
+  const std::string first = session_.from_rank_0(first_of(worker_.inspect_step(), session_));
+  failure_ = fmt::format(
+      "step {}: its gradients are not finite (watchdog.non_finite = \"stop\"). Computed again: {}",
+      progress_.step + 1,
+      !first.empty()                    ? "first " + first
+      : worker_.device().asynchronous() ? "on this device the results of ops are not looked at"
+                                        : "what each op computes is finite, so the norm of all is too large");
+  return true;
+}
+
+/// After the last step there is nothing to stop.
+bool Trainer::stops_early() {
+  using runtime::Stop;
+  if (is_complete()) return false;
+  runtime::Report report = limits_.report(session_, !failure_.empty());
+  report.writes = under_way_ && under_way_->save.works();
+  const runtime::Requests asked = [&] {
+    const telemetry::Phase phase(console_, "hearing from all ranks behind step", progress_.step);
+    return session_.requests(report);
+  }();
+  if (asked.stop == Stop::failure) return true;
+  if (asked.stop == Stop::none) {
+    if (under_way_ && !asked.writes) advance_save();
+    if (asked.save) save_as_asked();
+    return false;
+  }
+  print_last_line();
+  const std::string why = asked.stop == Stop::signal ? std::string(asked.signal) : limits_.why(asked.stop);
+  if (asked.stop != Stop::time_is_up) ended_by_ = why;
+  console_.print(fmt::format("{}: the run stops after step {} of {}\n", why, progress_.step, facts_.steps));
+  return true;
+}
+
+}  // namespace ztrain::train
