@@ -28,7 +28,8 @@ Op release_of(const Op& send) {
 void place_messages(Program& program, const std::vector<std::size_t>& turn_begins, const StageMap& map,
                     int rank, const MessagePlan& plan) {
   // By turn: receives that begin before it, its other ops, and what ends behind it.
-  std::vector<std::vector<Op>> begun(turn_begins.size()), own(turn_begins.size()), ended(turn_begins.size());
+  std::vector<std::vector<Op>> own(turn_begins.size()), ended(turn_begins.size());
+  std::vector<std::vector<std::pair<int, Op>>> begun(turn_begins.size());  // with their numbers
   std::size_t turn = 0;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     while (turn + 1 < turn_begins.size() && turn_begins[turn + 1] <= i) ++turn;
@@ -36,7 +37,8 @@ void place_messages(Program& program, const std::vector<std::size_t>& turn_begin
     if (op.comm.kind == CommKind::recv) {
       const std::int64_t boundary = record_of<Recv>(op.attributes).boundary;
       const bool gradient = map.rank_of(static_cast<int>(boundary)) != rank;
-      begun[at(plan.begins.at(id_of(op, boundary, gradient)))].push_back(std::move(op));
+      const MessageId id = id_of(op, boundary, gradient);
+      begun[at(plan.begins.at(id))].emplace_back(plan.number.at(id), std::move(op));
       continue;
     }
     if (op.comm.kind == CommKind::send) {
@@ -47,9 +49,11 @@ void place_messages(Program& program, const std::vector<std::size_t>& turn_begin
     own[turn].push_back(std::move(op));
   }
   program.ops.clear();
-  for (std::size_t t = 0; t < turn_begins.size(); ++t)
-    for (auto* list : {&begun[t], &own[t], &ended[t]})
-      std::ranges::move(*list, std::back_inserter(program.ops));
+  for (std::size_t t = 0; t < turn_begins.size(); ++t) {
+    std::ranges::stable_sort(begun[t], {}, [](const auto& receive) { return receive.first; });
+    for (auto& [number, receive] : begun[t]) program.ops.push_back(std::move(receive));
+    for (auto* list : {&own[t], &ended[t]}) std::ranges::move(*list, std::back_inserter(program.ops));
+  }
 }
 
 }  // namespace ztrain::program

@@ -7,13 +7,14 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
+#include "program/schedules/rendezvous.hpp"
 
 namespace ztrain::program {
 namespace {
 
 class Planner {
  public:
-  explicit Planner(const PipelineOrder& order) : order_(order), map_(order.map) {
+  explicit Planner(const PipelineOrder& order) : order_(order), map_(order.map), ids_(order.map) {
     const std::size_t ranks = at(map_.ranks);
     begins_.resize(ranks);
     known_.resize(ranks);
@@ -22,16 +23,18 @@ class Planner {
       for (int to = 0; to < map_.ranks; ++to)
         if (from != to) begin(from, to);
     follow();
+    receives_ = begin_in_time(order, begins_);
   }
 
   MessagePlan of(int rank) const {
-    MessagePlan plan{begins_[at(rank)], {}};
+    MessagePlan plan{begins_[at(rank)], {}, {}};
+    for (const MessageId& id : receives_[at(rank)]) plan.number[id] = static_cast<int>(plan.number.size());
     const std::vector<Turn>& turns = order_.turns[at(rank)];
     const int last = static_cast<int>(turns.size()) - 1;
     for (int turn = 0; turn <= last; ++turn) {
-      const auto sent = sent_by(rank, turns[at(turn)]);
+      const auto sent = ids_.sent_by(rank, turns[at(turn)]);
       if (!sent) continue;
-      const int to = receiver(*sent), begun = begins_[at(to)].at(*sent);
+      const int to = ids_.receiver(*sent), begun = begins_[at(to)].at(*sent);
       int until = turn;
       while (until < last && known_[at(rank)][at(until)][at(to)] < begun) ++until;
       plan.received[*sent] = until;
@@ -42,31 +45,11 @@ class Planner {
  private:
   using Known = std::vector<int>;  ///< by rank: the last turn that it is known to have begun; -1: none
 
-  int receiver(const MessageId& id) const {
-    return map_.rank_of(id.gradient ? id.boundary - 1 : id.boundary);
-  }
-
-  std::optional<MessageId> between(int boundary, bool gradient, int micro) const {
-    if (boundary == 0 || boundary == map_.stages() || map_.rank_of(boundary - 1) == map_.rank_of(boundary))
-      return std::nullopt;
-    return MessageId{boundary, gradient, micro};
-  }
-  std::optional<MessageId> sent_by(int rank, const Turn& turn) const {
-    if (turn.kind == TurnKind::backward_weights) return std::nullopt;
-    const bool forward = turn.kind == TurnKind::forward;
-    return between(map_.stage_of(rank, turn.chunk) + (forward ? 1 : 0), !forward, turn.micro);
-  }
-  std::optional<MessageId> needed_by(int rank, const Turn& turn) const {
-    if (turn.kind == TurnKind::backward_weights) return std::nullopt;
-    const bool forward = turn.kind == TurnKind::forward;
-    return between(map_.stage_of(rank, turn.chunk) + (forward ? 0 : 1), !forward, turn.micro);
-  }
-
   void note_needs(int rank) {
     const std::vector<Turn>& turns = order_.turns[at(rank)];
     for (std::size_t turn = 0; turn < turns.size(); ++turn) {
-      if (const auto id = needed_by(rank, turns[turn])) begins_[at(rank)][*id] = static_cast<int>(turn);
-      if (const auto id = sent_by(rank, turns[turn])) sent_in_[*id] = {rank, static_cast<int>(turn)};
+      if (const auto id = ids_.needed_by(rank, turns[turn])) begins_[at(rank)][*id] = static_cast<int>(turn);
+      if (const auto id = ids_.sent_by(rank, turns[turn])) sent_in_[*id] = {rank, static_cast<int>(turn)};
     }
   }
 
@@ -74,7 +57,7 @@ class Planner {
   void begin(int from, int to) {
     std::vector<int*> turns;  // in the order of the sender
     for (const Turn& turn : order_.turns[at(from)])
-      if (const auto id = sent_by(from, turn); id && receiver(*id) == to)
+      if (const auto id = ids_.sent_by(from, turn); id && ids_.receiver(*id) == to)
         turns.push_back(&begins_[at(to)].at(*id));
     int earliest = std::numeric_limits<int>::max();
     for (auto turn = turns.rbegin(); turn != turns.rend(); ++turn)
@@ -103,7 +86,7 @@ class Planner {
   bool take_turn(int rank) {
     std::vector<Known>& own = known_[at(rank)];
     Known known = own.empty() ? Known(at(map_.ranks), -1) : own.back();
-    if (const auto id = needed_by(rank, order_.turns[at(rank)][own.size()])) {
+    if (const auto id = ids_.needed_by(rank, order_.turns[at(rank)][own.size()])) {
       const auto [from, turn] = sent_in_.at(*id);
       if (known_[at(from)].size() <= at(turn)) return false;
       const Known& theirs = known_[at(from)][at(turn)];
@@ -116,7 +99,9 @@ class Planner {
 
   const PipelineOrder& order_;
   const StageMap& map_;
-  std::vector<std::map<MessageId, int>> begins_;      ///< by rank that receives
+  MessageMap ids_;
+  std::vector<Begins> begins_;  ///< by rank that receives
+  Receives receives_;
   std::map<MessageId, std::pair<int, int>> sent_in_;  ///< {rank, turn}
   std::vector<std::vector<Known>> known_;             ///< by rank and turn
 };

@@ -7,11 +7,10 @@
 // order, some turns before it needs a message, but never before it needs the one ahead of it: it would wait
 // for that one, whose sender may be waiting for what this rank does first.
 
-#include <compare>
 #include <map>
 #include <vector>
 
-#include "program/schedules/schedule.hpp"
+#include "program/schedules/message_map.hpp"
 
 namespace ztrain::program {
 
@@ -22,18 +21,13 @@ struct PipelineOrder {
   int ahead = 1;                         ///< turns by which receives are begun early
 };
 
-struct MessageId {
-  int boundary = 0;       ///< between stage boundary - 1 and stage boundary
-  bool gradient = false;  ///< back, from stage boundary
-  int micro = 0;
-  auto operator<=>(const MessageId&) const = default;
-};
-
 /// Of one rank, by the numbers of its turns.
 struct MessagePlan {
   /// By message to it: the turn before which it begins to receive it. Those of one sender ascend in its
   /// order.
   std::map<MessageId, int> begins;
+  std::map<MessageId, int>
+      number;  ///< by message to it: among those of all turns, in the order in which they begin
   /// By message from it: the turn behind which the other side is known to receive it, since what this rank
   /// needed for the turn cannot have come otherwise. What is sent must not be waited for any earlier.
   std::map<MessageId, int> received;
