@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "files/file.hpp"
@@ -71,6 +74,19 @@ void HeldFolder::hold_again() {
   require_same_disk();
   lock_.reset();
   lock_.emplace(in_folder(folder_, [this] { return lock(); }));
+}
+
+HeldFolder hold(const std::filesystem::path& folder, const char* key, const std::string& host,
+                const Patience& patience) {
+  for (const double end = now() + patience.seconds;;) {
+    try {
+      return {folder, key, host};
+    } catch (const Error& error) {
+      if (now() >= end) throw;
+      patience.told(error.what());
+    }
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
 }
 
 std::string move_aside(const std::filesystem::path& folder, std::int64_t step, const std::string& suffix,

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -43,6 +44,14 @@ class HeldFolder {
   dev_t disk_;
   std::optional<PosixFile> lock_;
 };
+
+/// How long a folder is waited for that another run holds, and who is told why, before each second.
+struct Patience {
+  double seconds = 0;
+  std::function<void(const std::string& why)> told;
+};
+HeldFolder hold(const std::filesystem::path& folder, const char* key, const std::string& host,
+                const Patience& patience);
 
 /// A file of this content. Throws Error.
 void write_text(const std::filesystem::path& path, const std::string& text, const char* key);

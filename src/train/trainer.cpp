@@ -136,15 +136,28 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
   preparing_.reset();
 }
 
+/// SLURM requeues a job whose node is cut off, and ends the ranks there only once it reaches them again:
+/// until then they hold the folders.
 void Trainer::hold_folders() {
+  constexpr double longest = 300;
+  Patience patience;
+  if (session_.slurm().restart_count > 0)
+    patience.seconds = deck_.watchdog.timeout > 0 ? std::min(longest, deck_.watchdog.timeout / 2) : longest;
+  bool told = false;
+  patience.told = [&](const std::string& why) {
+    if (!std::exchange(told, true))
+      console_.print(
+          fmt::format("an earlier start of this job may not have ended yet; waiting up to {:.0f} s: {}\n",
+                      patience.seconds, why));
+  };
   const std::filesystem::path output(deck_.run.output);
   make_writable(output, "run.output");
-  folders_.emplace_back(output, "run.output", session_.host());
+  folders_.push_back(hold(output, "run.output", session_.host(), patience));
   if (deck_.checkpoint.interval < 0) return;
   const std::string folder = config::checkpoint_folder(deck_);
   make_writable(folder, "checkpoint.folder");
   if (!std::filesystem::equivalent(folder, output))
-    folders_.emplace_back(folder, "checkpoint.folder", session_.host());
+    folders_.push_back(hold(folder, "checkpoint.folder", session_.host(), patience));
 }
 
 void Trainer::begin_output() {

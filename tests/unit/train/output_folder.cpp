@@ -8,6 +8,7 @@
 #include <atomic>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <thread>
 
 #include "base/error.hpp"
@@ -49,6 +50,20 @@ TEST_F(OutputFolder, AHeldFolderIsRefusedAndItsHolderNamed) {
                                holder + "): wait for its end, or give this one another folder");
   }
   EXPECT_EQ(refused(), "no error");
+}
+
+TEST_F(OutputFolder, AHeldFolderIsWaitedFor) {
+  std::optional<train::HeldFolder> before(std::in_place, folder_, "run.output", "node7");
+  EXPECT_NE(error_of([&] { train::hold(folder_, "run.output", "node8", {}); }).find("on node7"),
+            std::string::npos);
+  std::vector<std::string> told;
+  const auto leave = [&](const std::string& why) {
+    told.push_back(why);
+    before.reset();
+  };
+  const train::HeldFolder held = train::hold(folder_, "run.output", "node8", {1000, leave});
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_NE(told[0].find("another run is writing"), std::string::npos) << told[0];
 }
 
 TEST_F(OutputFolder, WhatSomebodyRemovesIsHeldAgain) {
