@@ -77,6 +77,7 @@ std::vector<std::int64_t> write_pieces(const fs::path& path, std::vector<OwnPiec
         checksums.push_back(static_cast<std::int64_t>(
             hash_bytes(from + block, static_cast<std::size_t>(std::min(checksum_block, length - block)))));
       file.write_at(from, length, piece.row.byte_offset + at);
+      file.begin_to_write(length, piece.row.byte_offset + at);
       done += length;
       if (progress) progress(done, total);
     }

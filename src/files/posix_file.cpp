@@ -98,6 +98,10 @@ void PosixFile::write_at(const void* data, std::int64_t bytes, std::int64_t offs
   }
 }
 
+void PosixFile::begin_to_write(std::int64_t bytes, std::int64_t offset) const {
+  ::sync_file_range(descriptor_, offset, bytes, SYNC_FILE_RANGE_WRITE);
+}
+
 void PosixFile::copy_sparse(const PosixFile& source) const {
   const std::int64_t bytes = source.size();
   REQUIRE(::ftruncate(descriptor_, bytes) == 0, "{}: cannot become {} bytes long: {}", path_.string(), bytes,

@@ -31,6 +31,8 @@ class PosixFile {
   /// matter.
   void read_ahead(std::int64_t bytes, std::int64_t offset) const;
   void write_at(const void* data, std::int64_t bytes, std::int64_t offset) const;
+  /// Has the system begin to bring these bytes to the disk, so that sync() has less to wait for. A hint.
+  void begin_to_write(std::int64_t bytes, std::int64_t offset) const;
   /// Makes this (empty) file a copy of source: its size and its written bytes; the holes stay holes.
   void copy_sparse(const PosixFile& source) const;
   void sync() const;

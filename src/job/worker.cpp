@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <set>
 #include <utility>
@@ -237,6 +238,13 @@ std::string Worker::position() const {
 std::vector<checkpoint::StateShard> Worker::state(bool optimizer) const {
   device_->finish();
   return state_shards(job_.load(), job_.tensors, memory_, optimizer);
+}
+
+void Worker::take_room_for_copies() const {
+  for (const program::UnitState& unit : job_.tensors.units)
+    for (const program::TensorId copy : unit.snapshot)
+      std::memset(memory_.address(job_.load(), copy), 0,
+                  static_cast<std::size_t>(job_.load().tensor(copy).bytes()));
 }
 
 std::vector<checkpoint::StateShard> Worker::copied_state() const {

@@ -95,6 +95,9 @@ class Worker {
   std::string position() const;
   /// This rank's slices of the state. No work is under way on them.
   std::vector<checkpoint::StateShard> state(bool optimizer) const;
+  /// Takes the memory for the next, which else comes when it is first written: at the start of a run the
+  /// machine still has it, and no step waits for it.
+  void take_room_for_copies() const;
   /// The same of a copy in the host's memory, which stays as it is until the next call. Of a job with room
   /// for it (JobSpec::snapshots); on ranks that save nothing it is not there.
   std::vector<checkpoint::StateShard> copied_state() const;

@@ -114,6 +114,7 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
   });
   restore();
   steps_at_start_ = progress_.step;
+  worker_.take_room_for_copies();
   session.agree("preparing the output folder", [&] {
     if (session_.rank() == 0) begin_output();
   });

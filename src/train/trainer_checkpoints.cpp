@@ -97,10 +97,11 @@ std::vector<std::string> Trainer::checkpoints_to_resume() const {
 bool Trainer::resumes() {
   const std::vector<std::string> paths = checkpoints_to_resume();
   for (const std::string& path : paths) {
+    const double start = now();
     const std::string damage = try_checkpoint(path);
     if (damage.empty()) {
-      console_.print(fmt::format("checkpoint {} (step {}, {} sequences consumed)\n", path, progress_.step,
-                                 progress_.samples));
+      console_.print(fmt::format("checkpoint {} (step {}, {} sequences consumed, read in {:.2f} s)\n", path,
+                                 progress_.step, progress_.samples, now() - start));
       return true;
     }
     const std::string why = checkpoint::without_advice(damage);

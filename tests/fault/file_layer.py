@@ -22,7 +22,7 @@ LIBRARY = os.environ["ZTRAIN_FAULTY_FILES"]
 ALL = os.environ.get("ZTRAIN_FILE_LAYER") == "all"
 RANKS = int(os.environ.get("ZTRAIN_FILE_LAYER_RANKS", "0"))
 # In a test run by others: of each kind about so many calls, spread over the run.
-SOME = {"eio": 8, "full": 4, "short": 4, "kill": 8}
+SOME = {"eio": 16, "full": 8, "short": 4, "kill": 16}
 # Behind which a killed process leaves other files than before.
 CHANGES = ("changed", "named", "synced", "names synced")
 
@@ -167,7 +167,8 @@ class FileLayer(zt.Case):
                 result = self.run_with(call.number, "kill")
                 self.assertNotEqual(result.code, 0, f"{state}\n{result}")
                 entries = lost_data.journal(self.journals())
-                self.assertEqual([e.number for e in entries if e.what == "killed"], [call.number], state)
+                # Of several ranks each counts its own calls; the first that is killed takes the others with it.
+                self.assertEqual({e.number for e in entries if e.what == "killed"}, {call.number}, state)
                 self.loses(state, entries, lost_data.WAYS if ALL else self.some_ways(call.number))
 
     def some_ways(self, number):

@@ -82,7 +82,7 @@ class Resume(zt.Case):
     def test_resume_on_the_same_mesh_is_bitwise_the_same(self):
         output = self.resume("same")
         self.assertIn("training starts at step 21 of 40", self.last.out)
-        self.assertRegex(self.last.out, r"checkpoint \S+/step_20 \(step 20, 80 sequences consumed\)")
+        self.assertRegex(self.last.out, r"checkpoint \S+/step_20 \(step 20, 80 sequences consumed, read in")
         self.assert_same(self.second_half(), zt.losses(output))
         self.assertEqual(
             {s: v for s, v in zt.validation_losses(self.straight).items() if s > 20},

@@ -68,6 +68,12 @@ Index read_intact_index(const std::filesystem::path& folder) {
 
 }  // namespace
 
+namespace {
+
+constexpr std::int64_t ahead = 8 * checksum_block;  ///< bytes that the system reads while a block is checked
+
+}  // namespace
+
 PosixFile open_shard_file(const std::filesystem::path& folder, const FileEntry& entry) {
   const std::filesystem::path path = folder / entry.name;
   if (!file_exists(path.string()))
@@ -132,6 +138,8 @@ const std::byte* Reader::bytes_at(const PieceRow& row, std::int64_t block, std::
     const PosixFile& from = file(row.file);
     const std::int64_t length = std::min(checksum_block, row.bytes() - block_begin);
     from.read_at(block_.data(), length, row.byte_offset + block_begin);
+    from.read_ahead(std::min(ahead, row.bytes() - block_begin - length),
+                    row.byte_offset + block_begin + length);
     if (static_cast<std::int64_t>(hash_bytes(block_.data(), static_cast<std::size_t>(length))) !=
         index_.checksums[static_cast<std::size_t>(checksum)])
       fail_damaged("{}: {} bytes at offset {} do not have their checksum, the file is damaged",

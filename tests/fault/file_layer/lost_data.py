@@ -30,7 +30,7 @@ def journal(paths):
     for path in paths:
         for line in path.read_text().splitlines():
             time, number, call, name, what = line.split("\t")
-            if not name.startswith("/memfd:"):
+            if what == "killed" or not name.startswith("/memfd:"):
                 entries.append(Entry(int(time), int(number), call, pathlib.Path(name), what))
     return sorted(entries, key=lambda entry: entry.time)
 
