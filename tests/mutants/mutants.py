@@ -104,8 +104,9 @@ def locate(faults):
             wrong.append(f"{fault.name}: its text is {len(places)} times in files named {fault.file}, not once: {fault.text!r}")
             continue
         half = re.match(r"(if|for|while|return)\b", fault.text) and fault.text.rstrip()[-1] not in ";}"
-        if half or any(text.count(a) != text.count(b) for text in (fault.text, fault.fault) for a, b in ("()", "[]", "{}")):
-            wrong.append(f"{fault.name}: its text and its fault are to be whole statements or expressions: {fault.text!r}")
+        declares = re.match(r"(const )?(auto|bool|int|double|float|std::[\w:<>]+|[A-Z]\w*)[&*]? \w+ ?[={(;]", fault.text)
+        if half or declares or any(text.count(a) != text.count(b) for text in (fault.text, fault.fault) for a, b in ("()", "[]", "{}")):
+            wrong.append(f"{fault.name}: its text and its fault are to be whole statements or expressions, and declare no name: {fault.text!r}")
         fault.path, begin = places[0]
         spans.setdefault(fault.path, []).append((begin, begin + len(fault.text), fault.name))
     for of_file in spans.values():
