@@ -145,20 +145,9 @@ void Executor::issue(OpId id) {
     return;
   } else {
     enqueue(id);
-    if (notes_work_) note(issues_.op(id).action, start, now());
+    if (notes_work_) work_.add(issues_.op(id).action, start, now());
   }
   timings_.seconds[static_cast<std::size_t>(issues_.op(id).action.kind)] += now() - start;
-}
-
-void Executor::note(const program::Action& action, double begin, double end) {
-  if (!program::is_compute(action.kind)) return;
-  const auto goes_on = [&](const Work& w) {
-    return w.action.kind == action.kind && w.action.micro == action.micro && begin - w.end <= w.end - w.begin;
-  };
-  if (!work_.empty() && goes_on(work_.back()))
-    work_.back().end = end;
-  else
-    work_.push_back({action, begin, end});
 }
 
 /// Hands the device all that an op is.

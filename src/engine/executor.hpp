@@ -27,6 +27,7 @@
 #include "engine/timings.hpp"
 #include "kernels/elementwise/bytes.hpp"
 #include "program/ir/repeat.hpp"
+#include "program/ir/work.hpp"
 #include "program/jobs/program_set.hpp"
 
 namespace ztrain::engine {
@@ -68,13 +69,13 @@ class Executor {
   /// Complete once the device is through with the last run.
   const Timings& timings();
   void clear_timings();
-  /// Notes the work of the next runs, where it is done as it is issued: on CPU ranks. Allocates.
-  void note_work(bool on) { notes_work_ = on; }
   /// The next runs are looked at, or (null) no more; it must outlive them. Only where work is done as it is
   /// issued.
   void inspect(Inspector* inspector) { inspector_ = inspector; }
+  /// Notes the work of the next runs, where it is done as it is issued: on CPU ranks. Allocates.
+  void note_work(bool on) { notes_work_ = on; }
   /// Since it was turned on.
-  const std::vector<Work>& work() const { return work_; }
+  const program::WorkList& work() const { return work_; }
   /// The op in progress, counted as it is issued, for a watchdog on another thread; -1 when idle.
   program::OpId current() const { return current_.load(std::memory_order_relaxed); }
   /// For where the host waits for the device: asks it how far it is with the last run. Never waits.
@@ -120,7 +121,6 @@ class Executor {
   void finish_pending();
   void progress();
   void poison_after(program::OpId id);
-  void note(const program::Action& action, double begin, double end);
   void collect_timings();
   EventTimer::Stretch clock(EventTimer::Stretch stretch) const {
     return capturing_ ? EventTimer::none : stretch;
@@ -163,7 +163,7 @@ class Executor {
 
   Inspector* inspector_ = nullptr;
   bool notes_work_ = false;
-  std::vector<Work> work_;
+  program::WorkList work_;
 
   std::vector<std::vector<std::function<void()>>> poison_;  ///< by op: fills of what ends there
   std::vector<std::vector<program::OpId>> poison_behind_;   ///< by op: messages that these fills wait for

@@ -17,17 +17,11 @@ struct Timings {
   std::array<double, program::action_kind_count> seconds{};
   /// Nothing was computed because a communication had not finished.
   double exposed_communication = 0;
-  double exposed_messages = 0;   ///< of it: messages between stages of the pipeline
   double exposed_drives = 0;     ///< nor a transfer from or to NVMe
+  double exposed_messages = 0;   ///< of exposed_communication: messages between stages of the pipeline
   bool by_kind = true;           ///< nothing of `seconds` is missing
   bool by_communication = true;  ///< nor of exposed_communication
   double of(program::ActionKind kind) const { return seconds[static_cast<std::size_t>(kind)]; }
-};
-
-/// What a rank computed and when, by `now()`: forwards, backwards and recomputations one after the other.
-struct Work {
-  program::Action action;
-  double begin = 0, end = 0;
 };
 
 /// Times stretches of a device's queues by events around them.

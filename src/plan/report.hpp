@@ -29,6 +29,9 @@ std::string report_text(const Plan& plan);
 
 nlohmann::ordered_json report_json(const Plan& plan);
 
+/// A list of what a rank computes: kind, micro-batch, block, and seconds from `from`.
+nlohmann::ordered_json work_json(const program::WorkList& work, double from = 0);
+
 /// The deck under every strategy that does not choose a mesh of its own, as far as they go together; its own
 /// row is `own`.
 std::vector<Cost> costs_by_strategy(const Question& question, const Cost& own);

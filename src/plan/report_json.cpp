@@ -107,18 +107,11 @@ Json traffic_json(const std::vector<TrafficRow>& rows) {
 Json stages_json(const Cost& c) {
   Json list = Json::array();
   for (const StageCost& stage : c.stages) {
-    Json work = Json::array();
-    for (const Simulation::Stretch& s : stage.step.stretches)
-      work.push_back({{"does", name_of(s.action.kind)},
-                      {"micro_batch", s.action.micro},
-                      {"block", s.action.part},
-                      {"begin", s.begin},
-                      {"end", s.end}});
     list.push_back({{"rank", stage.rank},
                     {"blocks", stage.blocks},
                     {"seconds", stage.step.seconds},
                     {"waiting_seconds", stage.waiting},
-                    {"work", std::move(work)}});
+                    {"work", work_json(stage.step.work)}});
   }
   return {{"schedule", c.deck.pipeline.schedule}, {"bubble", c.bubble()}, {"ranks", std::move(list)}};
 }
@@ -187,6 +180,17 @@ Json json_of(const Search& s) {
 }
 
 }  // namespace
+
+Json work_json(const program::WorkList& work, double from) {
+  Json list = Json::array();
+  for (const program::Work& w : work.all())
+    list.push_back({{"does", name_of(w.action.kind)},
+                    {"micro_batch", w.action.micro},
+                    {"block", w.action.part},
+                    {"begin", w.begin - from},
+                    {"end", w.end - from}});
+  return list;
+}
 
 Json report_json(const Plan& plan) {
   const Cost& c = plan.cost;

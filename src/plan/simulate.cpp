@@ -156,7 +156,7 @@ class Clock {
       seconds = duration_of(program_, op, machine_);
     }
     if (op.stream == Stream::compute) expose_wait(free, start, cause);
-    if (messages_ != nullptr && is_compute(op.action.kind) && seconds > 0) draw(op, start, start + seconds);
+    if (messages_ != nullptr && seconds > 0) result_.work.add(op.action, start, start + seconds);
     end_[at(id)] = start + seconds;
     cause_[at(id)] = cause;
     tail = id;
@@ -175,19 +175,6 @@ class Clock {
     messages_->begin(
         from, sends ? op.comm.peer : own, sends, [this, id](double end) { end_[at(id)] = end; }, start,
         seconds);
-  }
-
-  /// What waits in between for longer than it has worked is drawn apart.
-  void draw(const Op& op, double begin, double end) {
-    std::vector<Simulation::Stretch>& all = result_.stretches;
-    const auto goes_on = [&](const Simulation::Stretch& s) {
-      return s.action.kind == op.action.kind && s.action.micro == op.action.micro &&
-             begin - s.end <= s.end - s.begin;
-    };
-    if (!all.empty() && goes_on(all.back()))
-      all.back().end = end;
-    else
-      all.push_back({op.action, begin, end});
   }
 
   /// From the first time at or after `start` at which all links that the group uses are free.

@@ -21,6 +21,7 @@
 
 #include "plan/machine.hpp"
 #include "program/ir/program.hpp"
+#include "program/ir/work.hpp"
 
 namespace ztrain::plan {
 
@@ -35,13 +36,8 @@ struct Simulation {
   ByAction exposed_by{};  ///< those, by the action waited for
   /// A chain of ops, each started by the end of the one before, that ends last. Counted as they are issued.
   std::vector<program::OpId> critical;
-  ByAction critical_by{};  ///< seconds along that chain
-  /// What the rank computes and when, forwards and backwards one after the other: for drawings.
-  struct Stretch {
-    program::Action action;
-    double begin = 0, end = 0;
-  };
-  std::vector<Stretch> stretches{};
+  ByAction critical_by{};    ///< seconds along that chain
+  program::WorkList work{};  ///< of stages: what the rank computes and when
 
   double busy_on(program::Stream stream) const;
 };

@@ -8,22 +8,12 @@
 #include "base/json.hpp"
 #include "checkpoint/rank_group.hpp"
 #include "files/file.hpp"
+#include "plan/report.hpp"
 
 namespace ztrain::train {
 namespace {
 
 using nlohmann::json;
-
-json work_of(const job::Worker& worker, const std::vector<engine::Work>& work, double from) {
-  json list = json::array();
-  for (const engine::Work& w : work)
-    list.push_back({{"does", program::name_of(w.action.kind)},
-                    {"micro_batch", w.action.micro},
-                    {"block", w.action.part},
-                    {"begin", w.begin - from},
-                    {"end", w.end - from}});
-  return {{"rank", worker.job().train().rank}, {"work", std::move(list)}};
-}
 
 /// Whether the rank speaks for its stage.
 bool is_first(const job::Worker& worker) {
@@ -48,8 +38,10 @@ void step_with_timeline(const runtime::Session& session, job::Worker& worker, co
   worker.step();
   worker.train().note_work(false);
   const checkpoint::Group world = checkpoint::Group::world();
-  const auto texts =
-      world.gather_text(is_first(worker) ? json_text(work_of(worker, worker.train().work(), begin)) : "");
+  const auto texts = world.gather_text(
+      is_first(worker) ? json_text(json{{"rank", worker.job().train().rank},
+                                        {"work", plan::work_json(worker.train().work(), begin)}})
+                       : "");
   session.agree("metrics.timeline_step", [&] {
     if (session.rank() != 0) return;
     json ranks = json::array();

@@ -25,6 +25,15 @@ GroupRequest split(const Session& session, int color, int key, std::string name,
   return {comm, color, key, std::move(name), queue, false};
 }
 
+/// The queue here of a need that both sides name alike; -1 where this rank has none.
+Queue work_of(const std::vector<GroupNeed>& mine, const GroupNeed& need, bool one_per_queue) {
+  for (const GroupNeed& own : mine)
+    if (own.axes == need.axes && own.from == need.from && own.to == need.to &&
+        (!one_per_queue || own.queue == need.queue))
+      return own.work;
+  return -1;
+}
+
 }  // namespace
 
 Mesh::Mesh(const Session& session, const MeshShape& shape, std::unique_ptr<CommunicatorBackend> backend)
@@ -58,19 +67,6 @@ Communicator* Mesh::neighbour(AxisSet axes, int from, int to, Queue queue, Queue
   pair.pair = true;
   return (neighbours_[key] = make(pair)).get();
 }
-
-namespace {
-
-/// The queue here of a need that both sides name alike; -1 where this rank has none.
-Queue work_of(const std::vector<GroupNeed>& mine, const GroupNeed& need, bool one_per_queue) {
-  for (const GroupNeed& own : mine)
-    if (own.axes == need.axes && own.from == need.from && own.to == need.to &&
-        (!one_per_queue || own.queue == need.queue))
-      return own.work;
-  return -1;
-}
-
-}  // namespace
 
 void Mesh::make_groups(const std::vector<GroupNeed>& mine) {
   constexpr int numbers = 4;  // of one need
