@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import signal
 import unittest
 
@@ -62,8 +63,9 @@ class StoppedRank(zt.Case):
         zt.wait_for("the end of the job", lambda: process.poll() is not None, 60)
         self.assertNotEqual(process.returncode, 0)
         text = log.read_text()
-        self.assertEqual(text.count("no progress for 3 s (watchdog.timeout)"), 1, text)
-        self.assertRegex(text, rf"\nztrain: rank 0 \(\S+\): no progress .*; waiting in: (step \(|hearing from all ranks)")
+        # The others may print too, where the launcher takes longer than they wait for the speaker.
+        speaks = r"(?m)^ztrain: rank 0 \(\S+\): no progress for 3 s \(watchdog\.timeout\); waiting in: (?:step \(|hearing from all ranks)"
+        self.assertEqual(len(re.findall(speaks, text)), 1, text)
         self.assertRegex(text, rf"rank 2 \(\S+\) gives no answer: its process {pids[2]} is stopped\n")
         # The others are in the step, or where all ranks meet behind it.
         here = r"where the ranks are:\n(.*\n)*?  "

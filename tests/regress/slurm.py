@@ -29,6 +29,7 @@ echo "scontrol $*" >> "$CALLS"
 """,
     # What SLURM knows of the job: its state, when it ends, and the nodes that it keeps away from.
     "squeue": """#!/usr/bin/env bash
+echo "squeue $*" >> "$CALLS.asked"
 case $* in
   *--format=%T) echo "${STATE:-RUNNING}" ;;
   *--format=%e) echo "${ENDS:-NONE}" ;;
@@ -182,6 +183,21 @@ class Slurm(unittest.TestCase):
         self.assertEqual(self.told_to_stop({"TRAIN": "137", "SAYS": says}, stop), requeued)
         self.assertEqual(self.told_to_stop({"TRAIN": "0"}, stop), (0, ["saved"]), "the run was complete")
         self.assertEqual(self.told_to_stop({"TRAIN": "1"}, stop), (1, ["saved"]), "the run failed")
+
+    def test_a_task_of_an_array_speaks_for_itself_alone(self):
+        """Also the one with the number of the array, which stands for all tasks."""
+        stop = lambda process: process.send_signal(signal.SIGUSR1)
+        asked = pathlib.Path(str(self.calls) + ".asked")
+        for job in ("40", "43"):
+            asked.write_text("")
+            task = {"SLURM_JOB_ID": job, "SLURM_ARRAY_JOB_ID": "40", "SLURM_ARRAY_TASK_ID": "3", "TRAIN": "75", "EXCLUDED": "n9"}
+            self.assertEqual(self.told_to_stop(task, stop), (0, ["saved", "scontrol requeue 40_3"]))
+            self.calls.write_text("")
+            without = ["bash", "-euc", f"restarts=0; source {self.root}/slurm/requeue.sh; requeue why n5"]
+            subprocess.run(without, env=self.environment({**NODE, **task}), check=True, timeout=20)
+            update = "scontrol update JobId=40_3 ExcNodeList=n5,n9"
+            self.assertEqual(self.calls.read_text().splitlines(), ["scontrol requeue 40_3", update])
+            self.assertEqual(set(re.findall(r"--jobs=(\S+)", asked.read_text())), {"40_3"})
 
     def test_a_job_that_is_restarted_too_often_stays_away(self):
         stop = lambda process: process.send_signal(signal.SIGUSR1)
