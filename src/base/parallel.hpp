@@ -12,7 +12,8 @@
 namespace ztrain {
 
 /// work(0), work(1), ..., work(count - 1), each once, in any order and on several threads, of which the
-/// caller's is one. Throws what the first of those that failed threw, after all that had begun have ended.
+/// caller's is one: on fewer where no further can be made. Throws what the first of those that failed threw,
+/// after all that had begun have ended.
 template <class Work>
 void in_parallel(int count, const Work& work) {
   std::atomic<int> next = 0;
@@ -27,8 +28,14 @@ void in_parallel(int count, const Work& work) {
       }
   };
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int threads = std::max(1, std::min(cores, count));
   std::vector<std::thread> others;
-  for (int t = 1; t < std::min(cores, count); ++t) others.push_back(thread_without_signals(take));
+  others.reserve(static_cast<std::size_t>(threads));
+  try {
+    for (int t = 1; t < threads; ++t) others.push_back(thread_without_signals(take));
+  } catch (const std::exception&) {
+    // The threads that there are do all of it.
+  }
   take();
   for (std::thread& other : others) other.join();
   for (const std::exception_ptr& failure : failures)

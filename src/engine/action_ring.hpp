@@ -37,7 +37,8 @@ class ActionRing {
 
 /// Where an executor is in its Program.
 struct Standing {
-  std::string program;  ///< "" where it was never begun
+  std::string program;            ///< "" where it was never begun
+  std::uint64_t fingerprint = 0;  ///< equal for ranks whose Programs have the same ops in the same order
   bool under_way = false;
   std::int64_t sequence = -1;  ///< of the op that the host is at, or was at last
   std::string at;              ///< as Executor::position() words it, or what is known of the device

@@ -44,6 +44,10 @@ struct ExecutorOptions {
   std::function<void(kernels::Exec&, void* to, std::int64_t bytes)> fill = kernels::fill_poison;
 };
 
+/// Equal for Programs with the same ops, of the same layers, in the same order: ranks that have them count
+/// alike. Whom a message is for is left out.
+std::uint64_t fingerprint_of(const program::Program& program);
+
 class Executor {
  public:
   /// Binds every op, and what is issued many times (Program::repeat) once, but for ops that then read or
@@ -132,6 +136,7 @@ class Executor {
   runtime::Device& device_;
   ExecutorOptions options_;
   bool asynchronous_;
+  std::uint64_t fingerprint_;
   program::Issues issues_;  ///< in what follows an OpId is a place among them, and "by op" is by issue
   std::vector<Bound> bound_;
   std::vector<int> bound_of_;      ///< by op: index into bound_

@@ -40,6 +40,7 @@ Executor::Executor(const program::Program& program, const JobMemory& memory, run
       device_(queues.device()),
       options_(std::move(options)),
       asynchronous_(device_.asynchronous()),
+      fingerprint_(fingerprint_of(program)),
       issues_(program),
       timer_(device_) {
   bind_ops(mesh);

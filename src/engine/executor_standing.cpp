@@ -2,11 +2,24 @@
 
 #include <fmt/format.h>
 
+#include "base/hash.hpp"
 #include "engine/executor.hpp"
 
 namespace ztrain::engine {
 
 using program::OpId;
+
+std::uint64_t fingerprint_of(const program::Program& program) {
+  const std::int64_t repeat[] = {program.repeat.begin, program.repeat.end, program.repeat.times};
+  std::uint64_t h = hash_bytes(repeat, sizeof repeat);
+  for (const program::Op& op : program.ops) {
+    h = hash_text(op.name, hash_text(op.type, h));
+    const std::int64_t facts[] = {static_cast<std::int64_t>(op.stream),
+                                  static_cast<std::int64_t>(op.comm.kind), op.comm.axes.bits()};
+    h = hash_bytes(facts, sizeof facts, h);
+  }
+  return h;
+}
 
 Standing Executor::standing() const {
   Standing s;
@@ -15,6 +28,7 @@ Standing Executor::standing() const {
   if (begun.empty()) return s;
   const std::int64_t issues = program_.issues();
   s.program = program_.name;
+  s.fingerprint = fingerprint_;
   s.sequence = begun.back();
   if (const std::string device = current() < 0 ? where() : ""; !device.empty()) s.at = device;
   const OpId other = waits_for_.load(std::memory_order_relaxed);

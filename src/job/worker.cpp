@@ -217,6 +217,7 @@ telemetry::Place Worker::place() const {
     // Of those that are not under way the last that begins step by step says how far this rank has come.
     if (at.program.empty() || (!at.under_way && executor != &train_)) continue;
     place.program = std::move(at.program);
+    place.fingerprint = at.fingerprint;
     place.sequence = at.sequence;
     place.at = std::move(at.at);
     place.last = std::move(at.last);

@@ -72,6 +72,14 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
+/// SLURM makes file names of it, and a line of #SBATCH ends at a space.
+std::string job_name(const std::string& deck) {
+  constexpr auto plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+  std::string name = "ztrain-" + std::filesystem::path(deck).stem().string();
+  for (std::size_t i = 0; (i = name.find_first_not_of(plain, i)) != std::string::npos;) name[i] = '_';
+  return name;
+}
+
 }  // namespace
 
 std::string sbatch_text(const Plan& plan) {
@@ -83,7 +91,7 @@ std::string sbatch_text(const Plan& plan) {
           plan.question.deck, c.ranks);
   std::string text = fmt::format("#!/usr/bin/env bash\n# {} on {} ranks, as `ztrain plan --sbatch` has it.\n",
                                  plan.question.deck, c.ranks);
-  text += line(fmt::format("job-name=ztrain-{}", std::filesystem::path(plan.question.deck).stem().string()));
+  text += line("job-name=" + job_name(plan.question.deck));
   text += task_lines(c) + memory_line(c) + time_line(c);
   text += line("requeue") + line("open-mode=append") + line("output=%x-%j.out");
   text += fmt::format("exec \"${{ZTRAIN_ROOT:-$SLURM_SUBMIT_DIR}}/slurm/launch.sh\" {}",

@@ -23,8 +23,8 @@ namespace ztrain::telemetry {
 class Console;
 class Watchdog;
 
-/// What is under way, for as long as it lives. Phases nest: the innermost is told of. They belong to the
-/// thread that uses the console. Neither beginning nor ending one allocates.
+/// What is under way, for as long as it lives. Phases nest: the innermost is told of. They begin
+/// and end in one thread, that which uses the console. Neither beginning nor ending one allocates.
 class Phase {
  public:
   /// Where the work is: "op 3 of 146". Called from another thread while the phase lives; it must not use the
@@ -40,7 +40,8 @@ class Phase {
   Phase(const Phase&) = delete;
   Phase& operator=(const Phase&) = delete;
 
-  /// Where the work is, from now on: "1.50 GiB of 4.00 GiB". Kept as far as it fits a line.
+  /// Where the work is, from now on: "1.50 GiB of 4.00 GiB". Kept as far as it fits a line. Any thread, while
+  /// the phase lives.
   void at(std::string_view where);
 
  private:

@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <tuple>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -30,6 +31,7 @@ json json_of(const Place& p) {
           {"written", p.written},
           {"phase", p.phase},
           {"program", p.program},
+          {"fingerprint", p.fingerprint},
           {"sequence", p.sequence},
           {"at", p.at},
           {"waits_for",
@@ -39,9 +41,11 @@ json json_of(const Place& p) {
 
 Place place_of(const json& j) {
   const json& waiting = j.at("waits_for");
-  return {j.at("rank"),     j.at("host"),  j.at("process"),
-          j.at("written"),  j.at("phase"), j.at("program"),
-          j.at("sequence"), j.at("at"),    {waiting.at("sequence"), waiting.at("what"), waiting.at("ranks")},
+  return {j.at("rank"),        j.at("host"),
+          j.at("process"),     j.at("written"),
+          j.at("phase"),       j.at("program"),
+          j.at("fingerprint"), j.at("sequence"),
+          j.at("at"),          {waiting.at("sequence"), waiting.at("what"), waiting.at("ranks")},
           j.at("last")};
 }
 
@@ -66,25 +70,31 @@ std::string silence(const Hang& hang, int rank) {
                             : "its process is stopped, or its node or the folder's disk is out of reach");
 }
 
+/// Whether what two ranks have begun of a Program can be counted against each other.
+bool count_alike(const Place& a, const Place& b) {
+  return a.program != b.program || a.fingerprint == b.fingerprint;
+}
+
 /// Whether a rank has begun the communication that another waits for. One that is at it may wait before it.
 bool has_begun(const Place& p, const std::string& program, std::int64_t sequence) {
   return p.program == program &&
          (p.sequence > sequence || (p.sequence == sequence && p.waiting.sequence < 0));
 }
 
-/// A communication that ranks wait for, with those that take part and have not begun it, or do not say.
+/// A communication that ranks wait for, with those that take part and have not begun it, or do not say,
+/// and those of which that cannot be known, since they count other ops.
 struct Stuck {
   std::string program, what;
   std::int64_t sequence = 0;
-  std::vector<int> waiting, missing;
+  std::vector<int> waiting, missing, others;
 };
 
 std::vector<Stuck> stuck_of(const Hang& hang) {
-  std::map<std::pair<std::int64_t, std::vector<int>>, Stuck> found;
+  std::map<std::tuple<std::int64_t, std::uint64_t, std::vector<int>>, Stuck> found;
   for (std::size_t r = 0; r < hang.known.size(); ++r) {
     if (!hang.has_answered(static_cast<int>(r)) || hang.known[r]->waiting.sequence < 0) continue;
     const Place& p = *hang.known[r];
-    Stuck& s = found[{p.waiting.sequence, p.waiting.members}];
+    Stuck& s = found[{p.waiting.sequence, p.fingerprint, p.waiting.members}];
     s.program = p.program;
     s.what = p.waiting.what;
     s.sequence = p.waiting.sequence;
@@ -92,11 +102,15 @@ std::vector<Stuck> stuck_of(const Hang& hang) {
   }
   std::vector<Stuck> all;
   for (auto& [group, s] : found) {
-    for (const int member : group.second)
-      if (!hang.has_answered(member) ||
-          !has_begun(*hang.known[static_cast<std::size_t>(member)], s.program, s.sequence))
+    const Place& one = *hang.known[static_cast<std::size_t>(s.waiting.front())];
+    for (const int member : std::get<2>(group)) {
+      const auto& place = hang.known[static_cast<std::size_t>(member)];
+      if (hang.has_answered(member) && !count_alike(*place, one))
+        s.others.push_back(member);
+      else if (!hang.has_answered(member) || !has_begun(*place, s.program, s.sequence))
         s.missing.push_back(member);
-    if (!s.missing.empty()) all.push_back(std::move(s));
+    }
+    if (!s.missing.empty() || !s.others.empty()) all.push_back(std::move(s));
   }
   return all;
 }
@@ -109,6 +123,11 @@ std::string line_of(const Stuck& s, const Hang& hang) {
     text += hang.has_answered(rank)
                 ? fmt::format("  {}, which has not come to it: {}\n", name_of_rank(*known), where(*known))
                 : fmt::format("  {}\n", silence(hang, rank));
+  }
+  for (const int rank : s.others) {
+    const Place& other = *hang.known[static_cast<std::size_t>(rank)];
+    text += fmt::format("  {}, which computes another part of the model: {}\n", name_of_rank(other),
+                        where(other));
   }
   return text;
 }

@@ -20,9 +20,10 @@ struct Place {
   int rank = 0;
   std::string host;
   int process = 0;
-  double written = 0;          ///< seconds since 1970
-  std::string phase;           ///< "step 12"
-  std::string program;         ///< that is under way, or was last; "" for none
+  double written = 0;             ///< seconds since 1970
+  std::string phase;              ///< "step 12"
+  std::string program;            ///< that is under way, or was last; "" for none
+  std::uint64_t fingerprint = 0;  ///< of that Program: stages of a pipeline have others of the same name
   std::int64_t sequence = -1;  ///< of the op that it is at, or was: ranks with the same Program count alike
   std::string at;              ///< "op 18 of 165, forward model.layers.1 micro 0"; "" where none is under way
   Waiting waiting;

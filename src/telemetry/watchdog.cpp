@@ -9,8 +9,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <future>
+#include <memory>
+#include <system_error>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/reason.hpp"
 #include "base/thread.hpp"
 
@@ -19,22 +22,26 @@ namespace {
 
 constexpr std::chrono::seconds after_the_speaker{5};
 
-double wall_clock() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+std::string not_asked(const std::exception& error) {
+  return fmt::format("the ranks could not be asked where they are: {}\n", reason_of(error));
 }
 
 /// Runs work that may never end, such as that on files, in a thread that is left behind then; what it needs
 /// it owns. What fails is told in the place of its text.
 std::future<std::string> aside(std::function<std::string()> work) {
-  std::promise<std::string> promise;
-  std::future<std::string> future = promise.get_future();
-  thread_without_signals([work = std::move(work), promise = std::move(promise)]() mutable {
-    try {
-      promise.set_value(work());
-    } catch (const std::exception& error) {
-      promise.set_value(fmt::format("the ranks could not be asked where they are: {}\n", reason_of(error)));
-    }
-  }).detach();
+  const auto promise = std::make_shared<std::promise<std::string>>();
+  std::future<std::string> future = promise->get_future();
+  try {
+    thread_without_signals([work = std::move(work), promise] {
+      try {
+        promise->set_value(work());
+      } catch (const std::exception& error) {
+        promise->set_value(not_asked(error));
+      }
+    }).detach();
+  } catch (const std::system_error& error) {
+    promise->set_value(not_asked(error));  // there is no room for a thread
+  }
   return future;
 }
 
@@ -99,12 +106,16 @@ Watchdog::Detail::~Detail() {
 
 Watchdog::Exchange::Exchange(Watchdog& watchdog, PlaceFolder folder, std::function<Place()> place)
     : watchdog_(watchdog) {
+  Place first = place();
+  {
+    const std::lock_guard lock(watchdog.mutex_);
+    first = watchdog.completed(std::move(first));
+  }
+  first.written = 0;  // it is no answer
+  write_place(folder.path, first);
   const std::lock_guard lock(watchdog.mutex_);
   watchdog.places_ = std::move(folder);
   watchdog.place_ = std::move(place);
-  Place first = watchdog.place_now();
-  first.written = 0;  // it is no answer
-  write_place(watchdog.places_->path, first);
 }
 
 Watchdog::Exchange::~Exchange() {
@@ -114,7 +125,10 @@ Watchdog::Exchange::~Exchange() {
 }
 
 Place Watchdog::place_now() const {
-  Place place = place_();
+  return completed(place_());
+}
+
+Place Watchdog::completed(Place place) const {
   place.process = static_cast<int>(::getpid());
   place.phase = op_;
   place.written = wall_clock();
@@ -175,10 +189,13 @@ void Watchdog::watch() {
       continue;
     }
     std::string text = message();
+    const auto since = last_beat_;
+    const auto goes_on = [&] { return stop_ || last_beat_ != since; };
     const bool speaks = consult(text, lock);
-    lock.unlock();
     // The job ends with the rank that speaks; where it does not, this one ends too.
-    if (!speaks) std::this_thread::sleep_for(after_the_speaker);
+    if (!speaks) wake_.wait_for(lock, after_the_speaker, goes_on);
+    if (goes_on()) continue;  // it was slow
+    lock.unlock();
     const std::lock_guard acts(acting_);
     on_timeout_(text);
     return;

@@ -53,8 +53,8 @@ class Watchdog {
   };
 
   /// For as long as it lives, ranks that make no progress tell each other where they are, by files in a
-  /// folder, and the first of those that answer tells of all. Its first file says which process this rank is;
-  /// throws Error where it cannot be written.
+  /// folder, and the first of those that answer tells of all. A rank that goes on meanwhile is not ended. Its
+  /// first file says which process this rank is; throws Error where it cannot be written.
   class Exchange {
    public:
     Exchange(Watchdog& watchdog, PlaceFolder folder, std::function<Place()> place);
@@ -74,6 +74,7 @@ class Watchdog {
   void set_detail(std::function<std::string()> where);
   void tell_place();
   Place place_now() const;
+  Place completed(Place place) const;
   bool consult(std::string& text, std::unique_lock<std::mutex>& lock);
   std::string message() const;
 

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+
+#include "base/clock.hpp"
 
 namespace ztrain::train {
 
@@ -22,7 +23,7 @@ void TimeLimits::save_took(double seconds) {
 
 runtime::Report TimeLimits::report(const runtime::Session& session, bool failed) const {
   const bool first = session.rank() == 0;
-  return {first && minutes_are_over(session.lasts()), first && allocation_ends(clock_of_day()), failed};
+  return {first && minutes_are_over(session.lasts()), first && allocation_ends(wall_clock()), failed};
 }
 
 std::string TimeLimits::why(runtime::Stop stop) const {
@@ -51,10 +52,6 @@ std::optional<double> TimeLimits::seconds_left(double session_lasts, double cloc
 
 double TimeLimits::margin() const {
   return least_margin_ + longest_turn_ + longest_save_;
-}
-
-double clock_of_day() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace ztrain::train

@@ -44,7 +44,4 @@ class TimeLimits {
   double longest_turn_ = 0, longest_save_ = 0;
 };
 
-/// Seconds since 1970, as SLURM counts.
-double clock_of_day();
-
 }  // namespace ztrain::train

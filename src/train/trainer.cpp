@@ -363,7 +363,7 @@ void Trainer::write_metrics(const Record& record) {
 /// Until the last step, or until the run ends itself.
 double Trainer::seconds_left() const {
   const double steps = mean_step_seconds_ * static_cast<double>(facts_.steps - progress_.step);
-  return std::min(steps, limits_.seconds_left(session_.lasts(), clock_of_day()).value_or(steps));
+  return std::min(steps, limits_.seconds_left(session_.lasts(), wall_clock()).value_or(steps));
 }
 
 void Trainer::evaluate_and_report() {

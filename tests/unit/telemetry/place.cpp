@@ -18,8 +18,9 @@ using telemetry::Hang;
 using telemetry::Place;
 
 Place at_op(int rank, std::int64_t sequence, const std::string& at) {
-  return {rank, "n" + std::to_string(rank / 2), 100 + rank, 1000, "step 12", "train step", sequence, at, {},
-          {}};
+  return {
+      rank, "n" + std::to_string(rank / 2), 100 + rank, 1000, "step 12", "train step", 7, sequence, at, {},
+      {}};
 }
 
 Place waits(int rank, std::int64_t sequence, std::int64_t other, const std::string& what,
@@ -52,6 +53,7 @@ TEST(Place, IsReadAsItWasWritten) {
   EXPECT_FALSE(read[0] || read[2] || read[3]);
   ASSERT_TRUE(read[1]);
   EXPECT_EQ(read[1]->sequence, place.sequence);
+  EXPECT_EQ(read[1]->fingerprint, place.fingerprint);
   EXPECT_EQ(read[1]->waiting.members, place.waiting.members);
   EXPECT_EQ(read[1]->waiting.what, place.waiting.what);
   EXPECT_EQ(read[1]->last, place.last);
@@ -96,6 +98,23 @@ TEST(Place, ARankAtTheCommunicationMayWaitBeforeIt) {
             std::string::npos)
       << text;
   EXPECT_NE(text.find("rank 1 waits in reduce layer 9 for:\n  rank 2 gives no answer\n"), std::string::npos)
+      << text;
+}
+
+TEST(Place, StagesOfAPipelineCountOtherOps) {
+  // 0 and 1 are one stage, 2 and 3 the next, whose Program has the same name. 0 waits for 1, 2 for a message
+  // of 0, whose sequence says nothing of it; 3 waits for nobody.
+  Hang hang{{waits(0, 33, 30, "gather layer 1", {0, 1}), at_op(1, 29, "op 30 of 90, backward layer 7"),
+             waits(2, 12, 10, "receive of layer 4", {0, 2}), at_op(3, 10, "op 11 of 70, forward layer 4")},
+            900};
+  hang.known[2]->fingerprint = hang.known[3]->fingerprint = 8;
+  const std::string text = verdict(hang);
+  EXPECT_NE(text.find("rank 0 waits in gather layer 1 for:\n  rank 1 (n0), which has not come to it: "),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("rank 2 waits in receive of layer 4 for:\n"
+                      "  rank 0 (n0), which computes another part of the model: step 12, op 20 of 90, "),
+            std::string::npos)
       << text;
 }
 
