@@ -46,8 +46,9 @@ done
 
 # With a node that is sick the others would wait for it.
 if [ ! -s "$bad" ] && [ "${SLURM_NNODES:-1}" -gt 1 ]; then
-  "${start[@]}" "$ztrain" links --timeout "$seconds" --mebibytes "${ZTRAIN_LINK_MEBIBYTES:-16}" \
-    --slow "${ZTRAIN_LEAST_LINK:-0.5}" >"$work/links" 2>&1 || die "the links could not be measured:
+  # Like a job's first step (slurm/launch.sh), this one gets another try where it could not start.
+  links=("${start[@]}" "$ztrain" links --timeout "$seconds" --mebibytes "${ZTRAIN_LINK_MEBIBYTES:-16}" --slow "${ZTRAIN_LEAST_LINK:-0.5}")
+  "${links[@]}" >"$work/links" 2>&1 || "${links[@]}" >"$work/links" 2>&1 || die "the links could not be measured:
 $(cat "$work/links")"
   cat "$work/links"
   sed -n 's/^slow node \([^:]*\): .*/\1/p' "$work/links" >>"$bad"

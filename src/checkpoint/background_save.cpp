@@ -1,6 +1,9 @@
 #include "checkpoint/background_save.hpp"
 
+#include <fmt/format.h>
+
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -19,17 +22,23 @@ BackgroundSave::~BackgroundSave() {
   if (thread_.joinable()) thread_.join();
 }
 
+/// Where the system gives this rank no thread, the others learn of it in the exchange.
 void BackgroundSave::begin_work() {
   works_ = true;
-  thread_ = thread_without_signals([this] {
-    const double start = now();
-    saving_.work([this](std::int64_t done, std::int64_t total) { note(done, total); });
-    seconds_ += now() - start;
+  try {
+    thread_ = thread_without_signals([this] {
+      const double start = now();
+      saving_.work([this](std::int64_t done, std::int64_t total) { note(done, total); });
+      seconds_ += now() - start;
+      works_ = false;
+    });
+  } catch (const std::system_error& e) {
+    saving_.fail(fmt::format("no thread could be started to write it: {}", e.code().message()));
     works_ = false;
-  });
+  }
 }
 
-/// Whoever waits for a thread that is given up waits for one block at most.
+/// Whoever waits for a thread that is given up waits for one block at most where it writes tensors.
 void BackgroundSave::note(std::int64_t done, std::int64_t total) {
   written_ = done;
   bytes_ = total;
@@ -37,7 +46,7 @@ void BackgroundSave::note(std::int64_t done, std::int64_t total) {
 }
 
 bool BackgroundSave::advance() {
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   if (saving_.exchange()) return true;
   begin_work();
   return false;

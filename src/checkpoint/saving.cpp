@@ -124,6 +124,7 @@ struct Saving::State {
 
   void hold() const;
   void begin();
+  void begin_or_not_saved();
   void prepare() const;
   void publish_checkpoint();
   void work(const Progress& progress);
@@ -152,6 +153,14 @@ void Saving::State::begin() {
   bytes = 0;
   for (const std::int64_t of_rank : world.all_gather(own)) bytes += of_rank;
   files.emplace(world, assigned, std::move(rows));
+}
+
+void Saving::State::begin_or_not_saved() {
+  try {
+    begin();
+  } catch (const runtime::AgreedError& e) {
+    throw NotSaved(e.what());
+  }
 }
 
 void Saving::State::prepare() const {
@@ -217,7 +226,7 @@ void Saving::State::begin_again(const runtime::AgreedError& failure) {
   note = fmt::format("'{}' was removed while this checkpoint was written, and it is written anew; ",
                      unfinished.string());
   hold();
-  begin();
+  begin_or_not_saved();
 }
 
 Saving::Saving(fs::path folder, std::int64_t step, const Place& place, std::vector<StateShard> states,
@@ -229,11 +238,7 @@ Saving::Saving(fs::path folder, std::int64_t step, const Place& place, std::vect
   });
   state_ = std::make_unique<State>(std::move(folder), step, place, std::move(states), metadata, options);
   state_->hold();
-  try {
-    state_->begin();
-  } catch (const runtime::AgreedError& e) {
-    throw NotSaved(e.what());
-  }
+  state_->begin_or_not_saved();
 }
 
 Saving::Saving(Saving&& other) noexcept = default;
@@ -246,6 +251,10 @@ void Saving::work(const Progress& progress) noexcept {
     state_->error = reason_of(e);
     if (state_->error.empty()) state_->error = "unknown failure";
   }
+}
+
+void Saving::fail(std::string why) noexcept {
+  state_->error = std::move(why);
 }
 
 bool Saving::exchange() {

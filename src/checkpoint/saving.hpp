@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "checkpoint/checkpoint.hpp"
@@ -23,6 +24,8 @@ class Saving {
   /// This rank's work of the present stage, without communication, on whichever thread. What fails is kept
   /// for exchange(), also what `progress` throws.
   void work(const Progress& progress = {}) noexcept;
+  /// In the place of work(): why it could not be done.
+  void fail(std::string why) noexcept;
   /// Collective, behind work() on every rank. True: the checkpoint is in its place. Throws what save()
   /// throws; then there is nothing more to do.
   bool exchange();

@@ -189,7 +189,7 @@ Ending Trainer::run() {
   try {
     take_steps();
   } catch (const runtime::AgreedError&) {
-    finish_save();
+    finish_save_of_failed();
     throw;
   }
   print_last_line();

@@ -92,7 +92,8 @@ class Trainer {
   void save_or_wait();
   void save_at_end();
   void save_or_go_on();
-  void warn_of_failure(std::int64_t step, const std::string& failure);
+  std::string next_save() const;
+  void warn_of_failure(std::int64_t step, const std::string& failure, const std::string& again);
   void warn_of_doubt();
   void end_failed(const std::string& failure);
   void require_end();
@@ -104,7 +105,9 @@ class Trainer {
   std::string begin_save();
   void advance_save();
   double finish_save();
-  void end_save(const std::string& failure);
+  void finish_save_of_failed();
+  std::vector<checkpoint::StateShard> copied_state();
+  void end_save(const std::string& failure, const std::string& again);
   void note_saved(const SavedState& of, const std::string& how, const std::string& lost,
                   const std::string& warning);
 

@@ -9,6 +9,7 @@
 
 #include "base/clock.hpp"
 #include "base/text.hpp"
+#include "checkpoint/rank_group.hpp"
 #include "checkpoint/saving.hpp"
 #include "config/validate/validate.hpp"
 #include "job/data_identity.hpp"
@@ -74,16 +75,23 @@ void Trainer::save_or_go_on() {
   save_is_due_ = false;
   const std::string failure = config::saves_behind_training(deck_) ? begin_save() : save();
   if (failure.empty()) return warn_of_doubt();
-  warn_of_failure(progress_.step, failure);
+  warn_of_failure(progress_.step, failure, next_save());
 }
 
-void Trainer::warn_of_failure(std::int64_t step, const std::string& failure) {
-  console_.print(fmt::format(
-      "step {}: warning: no checkpoint is written: {}; the run goes on, and tries again {}; {}\n", step,
-      failure,
-      deck_.checkpoint.interval > 0 ? fmt::format("in {} steps", deck_.checkpoint.interval) : "at its end",
-      saved_state_.step < 0 ? "it has none yet"
-                            : fmt::format("its last one is of step {}", saved_state_.step)));
+/// When the next checkpoint is due.
+std::string Trainer::next_save() const {
+  const std::int64_t interval = deck_.checkpoint.interval;
+  if (interval <= 0) return "at its end";
+  return fmt::format("in {} steps", interval - progress_.step % interval);
+}
+
+/// again: when the next one is written.
+void Trainer::warn_of_failure(std::int64_t step, const std::string& failure, const std::string& again) {
+  console_.print(
+      fmt::format("step {}: warning: no checkpoint is written: {}; the run goes on, and tries again {}; {}\n",
+                  step, failure, again,
+                  saved_state_.step < 0 ? "it has none yet"
+                                        : fmt::format("its last one is of step {}", saved_state_.step)));
 }
 
 void Trainer::warn_of_doubt() {
@@ -108,17 +116,33 @@ checkpoint::Saving Trainer::saving(std::vector<checkpoint::StateShard> states) {
 }
 
 /// Runs work, which is collective, on every rank: why this checkpoint could not be written, "" where nothing
-/// has failed.
+/// has failed. After another error nobody may wait for what was under way.
 std::string Trainer::why_not_saved(const std::function<void()>& work) {
   std::string failure;
-  session_.agree("saving a checkpoint", [&] {
-    try {
-      work();
-    } catch (const checkpoint::NotSaved& e) {
-      failure = e.what();
-    }
-  });
+  try {
+    session_.agree("saving a checkpoint", [&] {
+      try {
+        work();
+      } catch (const checkpoint::NotSaved& e) {
+        failure = e.what();
+      }
+    });
+  } catch (const runtime::AgreedError&) {
+    under_way_.reset();
+    throw;
+  }
   return failure;
+}
+
+/// Collective: a rank that cannot copy its state must not leave the others waiting.
+std::vector<checkpoint::StateShard> Trainer::copied_state() {
+  std::vector<checkpoint::StateShard> states;
+  try {
+    checkpoint::Group::world().together([&] { states = worker_.copied_state(); });
+  } catch (const runtime::AgreedError& e) {
+    throw checkpoint::NotSaved(e.what());
+  }
+  return states;
 }
 
 /// The newest checkpoint, where somebody has removed it; at rank 0.
@@ -163,8 +187,8 @@ std::string Trainer::begin_save() {
   const double start = now();
   const std::string lost = lost_checkpoint();
   const std::string failure = why_not_saved([&] {
-    under_way_.emplace(saving(worker_.copied_state()), SavedState{progress_.step, progress_.optimizer_steps},
-                       start, lost);
+    under_way_.emplace(saving(copied_state()), SavedState{progress_.step, progress_.optimizer_steps}, start,
+                       lost);
   });
   save_seconds_ += now() - start;
   return failure;
@@ -178,7 +202,7 @@ void Trainer::advance_save() {
   const double seconds = now() - start;
   save_seconds_ += seconds;
   under_way_->stalled += seconds;
-  if (complete || !failure.empty()) end_save(failure);
+  if (complete || !failure.empty()) end_save(failure, next_save());
 }
 
 /// Waits for what is under way, if anything is: for how many seconds.
@@ -197,21 +221,34 @@ double Trainer::finish_save() {
   const double seconds = now() - start;
   save_seconds_ += seconds;
   under_way_->stalled += seconds;
-  end_save(failure);
+  end_save(failure, "now");
   return seconds;
 }
 
-void Trainer::end_save(const std::string& failure) {
+/// What ended the run is told, and not what became of the checkpoint besides.
+void Trainer::finish_save_of_failed() {
+  try {
+    finish_save();
+  } catch (const runtime::AgreedError&) {
+    under_way_.reset();
+  }
+}
+
+void Trainer::end_save(const std::string& failure, const std::string& again) {
   const SavedState of = under_way_->of;
   const std::string how =
       fmt::format("{} by this rank in {:.1f} s, for {:.2f} s of which training stood still",
                   format_bytes(static_cast<double>(under_way_->save.bytes())), now() - under_way_->began,
                   under_way_->stalled);
   // At its end a run may have to wait for one before it writes the last.
-  if (failure.empty()) limits_.save_took(2 * under_way_->save.seconds());
+  if (failure.empty()) {
+    const auto own = static_cast<std::int64_t>(1e6 * under_way_->save.seconds());
+    limits_.save_took(2e-6 *
+                      static_cast<double>(std::ranges::max(checkpoint::Group::world().all_gather(own))));
+  }
   const std::string lost = under_way_->lost, warning = under_way_->save.saved().warning;
   under_way_.reset();
-  if (!failure.empty()) return warn_of_failure(of.step, failure);
+  if (!failure.empty()) return warn_of_failure(of.step, failure, again);
   note_saved(of, how, lost, warning);
   if (progress_.optimizer_steps > of.optimizer_steps)
     progress_.proven_step = std::max(progress_.proven_step, of.step);

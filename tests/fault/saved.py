@@ -229,7 +229,7 @@ class FullDisk(zt.Case):
         overrides = self.words(self.folder / "again", **{"run.steps": 1000000, "checkpoint.interval": 5, "checkpoint.keep": 1})
         process, _, output, log = self.begin(1, "again", overrides, 3)
         zt.wait_for("a word", lambda: "step 5: warning: no checkpoint is written" in log.read_text())
-        self.assertRegex(log.read_text(), r"; the run goes on, and tries again in 5 steps; it has none yet\n")
+        self.assertRegex(log.read_text(), r"; the run goes on, and tries again (in \d+ steps?|now); it has none yet\n")
         ballast.unlink()
         zt.wait_for("a checkpoint", lambda: process.poll() is not None or zt.saved_steps(self.disk))
         self.assertIsNone(process.poll(), log.read_text())

@@ -190,9 +190,10 @@ class Cluster:
             "ZTRAIN": str(ROOT / "build" / pathlib.Path(zt.EXECUTABLE).name),
             "ZTRAIN_ROOT": str(ROOT / "source"),
             "OMPI_MCA_pml": "ob1",
-            "OMPI_MCA_btl": "self,vader,tcp",
+            # Memory that processes of a node share may outlive a start that was killed, and the next would find it.
+            "OMPI_MCA_btl": "self,tcp",
+            "PMIX_MCA_gds": "hash",
             "OMPI_MCA_btl_tcp_if_include": "10.77.0.0/24",
-            "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
             "OMPI_MCA_mpi_yield_when_idle": "1",
         }
 
