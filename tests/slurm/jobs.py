@@ -4,6 +4,7 @@ What happens to a run may change no bit of its losses, so each is held against a
 have no end of their own, so that none comes to it before the test is ready: a job is told to stop once it has come far enough.
 """
 
+import re
 import subprocess
 
 import cluster
@@ -91,7 +92,8 @@ class Jobs(zt.Case):
         self.assertIn("state saved: requeueing job", self.said())
         subprocess.run(["scontrol", "update", f"JobId={self.job}", "TimeLimit=60"], check=True)
         self.wait_for_start(2)
-        self.assertIn(f"training starts at step {self.step() + 1} of", self.said())
+        stopped = int(re.search(r"the run stops after step (\d+) of", self.said())[1])
+        self.assertIn(f"training starts at step {stopped + 1} of", self.said())
         self.finish()
         for rank in range(4):
             log = (self.folder / f"limited-{self.job}.ranks" / f"{rank}.log").read_text()
