@@ -66,10 +66,6 @@ Index read_intact_index(const std::filesystem::path& folder) {
   return read_index(folder / index_name);
 }
 
-}  // namespace
-
-namespace {
-
 constexpr std::int64_t ahead = 8 * checksum_block;  ///< bytes that the system reads while a block is checked
 
 }  // namespace

@@ -3,12 +3,18 @@
 // is written to a journal, from which lost_data.py makes what a disk has after a loss of power. The method is
 // that of LevelDB's fault injection.
 //
-//   FAULTY_FOLDER   calls on this folder and what is below it count; and those on memory that files are made
-//   in FAULTY_AT       number of the call, from 1; 0: nothing happens FAULTY_KIND     eio: it fails; full: it
-//   fails for want of room, and so do those behind it that take any;
-//                   short: a write moves half of its bytes; kill: the process is killed behind it
-//   FAULTY_JOURNAL  a line for each call: time, number, call, path, what else
-//   FAULTY_SHADOW   folder of what files had when they were synced, and of what was removed
+// Variables of the environment:
+//
+// FAULTY_FOLDER: calls on this folder and what is below it count, and those on memory that files are made in.
+//
+// FAULTY_AT: number of the call, from 1; 0: nothing happens.
+//
+// FAULTY_KIND: eio: it fails; full: it fails for want of room, and so do those behind it that take any;
+// short: a write moves half of its bytes; kill: the process is killed behind it.
+//
+// FAULTY_JOURNAL: a line for each call: time, number, call, path, what else.
+//
+// FAULTY_SHADOW: folder of what files had when they were synced, and of what was removed.
 
 #include <dirent.h>
 #include <fcntl.h>
