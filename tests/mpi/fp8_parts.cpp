@@ -80,11 +80,18 @@ TEST_P(Fp8Parts, HaveTheScalesOfTheWhole) {
   alone.initialize(11);
   const Scales whole = scales_of(alone);
   using enum model::ContextMethod;
-  for (const auto& [context, tensor, sequence, method] : {std::tuple{1, 2, true, gather},
-                                                          {1, 2, false, gather},
-                                                          {2, 1, true, gather},
-                                                          {2, 1, true, heads},
-                                                          {2, 2, true, ring}}) {
+  struct Way {
+    int context, tensor;
+    bool sequence;
+    model::ContextMethod method;
+    bool overlap = false;
+  };
+  for (const auto& [context, tensor, sequence, method, overlap] : {Way{1, 2, true, gather},
+                                                                   {1, 2, true, gather, true},
+                                                                   {1, 2, false, gather},
+                                                                   {2, 1, true, gather},
+                                                                   {2, 1, true, heads},
+                                                                   {2, 2, true, ring}}) {
     if (session().size() % (context * tensor) != 0) continue;
     MeshShape mesh;
     mesh[Axis::context] = context;
@@ -96,6 +103,7 @@ TEST_P(Fp8Parts, HaveTheScalesOfTheWhole) {
     auto s = test::spec_for(cut, mesh, "FULL_SHARD", mixed());
     if (tensor > 1) s.tensor = model::decoder_tensor_plan(m.dims, tensor);
     s.tensor.sequence_parallel = sequence;
+    s.overlap_tensor = overlap;
     s.context = method;
     s.recompute.every = sequence ? 1 : 0;
     job::Worker worker(session(), cut.graph(DType::bf16), s, {.poison = true});

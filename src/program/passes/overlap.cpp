@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/index.hpp"
 #include "layout/comm_cost.hpp"
+#include "model/fp8.hpp"
 #include "program/ir/order.hpp"
 #include "program/ops/conversion_records.hpp"
 #include "program/ops/op_type.hpp"
@@ -19,9 +20,21 @@
 namespace ztrain::program {
 namespace {
 
-/// A product whose rows are those of its operand 0.
-bool goes_by_rows(const Op& op) {
+/// A product of values whose rows are those of its operand 0.
+bool is_of_values(const Op& op) {
   return op.type == Linear::op || op.type == LinearGradInput::op;
+}
+/// The same, of 8-bit codes.
+bool is_of_codes(const Op& op) {
+  return op.type == LinearFp8::op || op.type == LinearFp8GradInput::op;
+}
+
+/// How many operands, from the first, have the product's rows: of codes with a scale for each row both.
+std::size_t operands_by_rows(const Op& op) {
+  const bool scaled =
+      (op.type == LinearFp8::op && record_of<LinearFp8>(op.attributes).rowwise) ||
+      (op.type == LinearFp8GradInput::op && record_of<LinearFp8GradInput>(op.attributes).rowwise);
+  return scaled ? 2 : 1;
 }
 
 class Overlap {
@@ -90,7 +103,10 @@ class Overlap {
   }
   bool may_split(const std::vector<Op>& ops, OpId id) const {
     if (id == no_op || of_[at(id)].role != Role::stays) return false;
-    return goes_by_rows(ops[at(id)]) && program_.tensor(ops[at(id)].inputs[0]).shape[0] % ranks_ == 0;
+    const Op& op = ops[at(id)];
+    // Where a row has a scale of its own, the library wants the first of a part's to be aligned.
+    const std::int64_t multiple = is_of_values(op) ? 1 : is_of_codes(op) ? model::fp8_multiple : 0;
+    return multiple > 0 && program_.tensor(op.inputs[0]).shape[0] % (multiple * ranks_) == 0;
   }
 
   void emit(Op op, const Place& place) {
@@ -146,7 +162,8 @@ class Overlap {
     if (program_.tensor(part.outputs.back()).category == Category::workspace) part.outputs.pop_back();
     for (TensorId& t : part.inputs)
       if (t == out) t = rows_of(out, ranks_, rank);
-    part.inputs[0] = rows_of(product.inputs[0], ranks_, rank);
+    for (std::size_t i = 0; i < operands_by_rows(product); ++i)
+      part.inputs[i] = rows_of(product.inputs[i], ranks_, rank);
     part.outputs[0] = rows_of(out, ranks_, rank);
     complete(program_, part);
     program_.ops.push_back(std::move(part));

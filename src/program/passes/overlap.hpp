@@ -9,6 +9,9 @@
 // made, to the rank whose rows they are, which adds up what it was sent, in the order of ranks and with one
 // rounding: what the collective of the host does. Bytes and their sums are the same; a product of fewer rows
 // may be rounded otherwise.
+//
+// Products of 8-bit codes: what they make is reduced beside them in the same way. What they read is quantised
+// whole once it is gathered, so that gathers before them stay as they are.
 
 #include "program/ir/program.hpp"
 

@@ -14,6 +14,7 @@
 #include "program/ops/step_ops.hpp"
 #include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
+#include "tests/support/coded_job.hpp"
 #include "tests/support/small_job.hpp"
 
 namespace ztrain::program::overlap_test {
@@ -48,6 +49,10 @@ JobSpec spec_with(bool overlap, int recompute = 0) {
 
 Program step_with(bool overlap, int rank, int recompute = 0) {
   return compile(small_model(), spec_with(overlap, recompute), rank).train();
+}
+
+bool is_view(const Program& p, TensorId t) {
+  return p.tensor(t).base != no_tensor;
 }
 
 /// Bytes that a step sends over `tensor`, and how often by each kind of communication on the stream of
@@ -157,6 +162,39 @@ TEST(Overlap, RanksDifferInPlacesAlone) {
   }
 }
 
+/// Of 8-bit codes. Behind a gather tokens are quantised whole, so that gathers stay.
+TEST(Overlap, CutsReductionsBehindProductsOfCodes) {
+  for (const std::string scaling : {"tensorwise", "rowwise"}) {
+    const auto compiled = [&](bool overlap, std::int64_t tokens) {
+      JobSpec spec = test::in_codes(1, 1, 2, scaling.c_str());
+      spec.overlap_tensor = overlap;
+      const model::Graph graph =
+          model::decoder(test::dims_of_codes(), {tokens, DType::bf16, model::Objective::loss});
+      EXPECT_EQ(refusal([&] { verify_job(graph, spec); }), "");
+      return compile(graph, spec, 1).train();
+    };
+    const Program whole = compiled(false, 64), parts = compiled(true, 64);
+    Sent before = sent_by(whole), after = sent_by(parts);
+    EXPECT_EQ(after.bytes, before.bytes) << scaling;
+    EXPECT_DOUBLE_EQ(flops_of(parts), flops_of(whole));
+    EXPECT_EQ(after.calls[CommKind::all_gather], before.calls[CommKind::all_gather]);
+    const int added = before.calls[CommKind::reduce_scatter] - after.calls[CommKind::reduce_scatter];
+    EXPECT_EQ(added, 2 * 2 * 4) << scaling << ": of two layers and two micro-batches, four each";
+    EXPECT_EQ(after.calls[CommKind::shift], added);
+    int scaled = 0;
+    for (const Op& op : parts.ops)
+      if ((op.type == LinearFp8::op || op.type == LinearFp8GradInput::op) && is_view(parts, op.inputs[0])) {
+        const Tensor &codes = parts.tensor(op.inputs[0]), &scales = parts.tensor(op.inputs[1]);
+        EXPECT_EQ(scales.shape[0], scaling == "rowwise" ? codes.shape[0] : 1);
+        EXPECT_EQ(scales.offset * codes.shape[1], scaling == "rowwise" ? codes.offset * 4 : 0);
+        ++scaled;
+      }
+    EXPECT_EQ(scaled, 2 * added);
+    // Parts of 8 rows would not be aligned.
+    EXPECT_EQ(sent_by(compiled(true, 16)).calls[CommKind::shift], 0);
+  }
+}
+
 TEST(Overlap, WholeJobsAreProven) {
   for (const int recompute : {0, 1})
     EXPECT_EQ(refusal([&] { verify_job(small_model(), spec_with(true, recompute)); }), "");
@@ -171,9 +209,6 @@ struct Fault {
   Change change;
 };
 
-bool is_view(const Program& p, TensorId t) {
-  return p.tensor(t).base != no_tensor;
-}
 bool sends_rows(const Program& p, const Op& op) {
   return op.comm.kind == CommKind::shift && is_view(p, op.outputs[0]) && !is_view(p, op.inputs[0]);
 }
