@@ -5,8 +5,8 @@
     tools/plot_schedule.py plan.json [RUN_FOLDER/timeline.json ...] [-o PICTURE.png]
 
 A run writes timeline.json of the step that metrics.timeline_step names. Each file is a panel: a line for each rank of
-the pipeline, forwards in blue, backwards (with what they recompute) in green, with the number of the micro-batch where
-there is room. Needs matplotlib.
+the pipeline, with the number of the micro-batch where there is room, in the colours of the legend. Times of a run are
+those of rank 0's clock. Needs matplotlib.
 """
 import argparse
 import json
@@ -15,7 +15,14 @@ import sys
 
 from packages import lacks
 
-COLOURS = {"forward": "#4c78a8", "backward": "#59a14f", "recompute": "#a0cbe8"}
+# What is drawn, in the order of the legend: its name there and its colour.
+KINDS = {
+    "forward": ("forward", "#4c78a8"),
+    "recompute": ("forward again", "#a0cbe8"),
+    "backward": ("backward", "#59a14f"),
+    "backward_inputs": ("backward for inputs", "#e8903a"),
+    "backward_weights": ("backward for weights", "#8a6d9e"),
+}
 
 
 def timeline_of(path):
@@ -47,16 +54,23 @@ def draw(axes, title, ranks):
     unit, name = (1e3, "ms") if last < 1 else (1, "s")
     for row, (_, work) in enumerate(ranks):
         for does, micro, begin, end in work:
-            axes.barh(row, (end - begin) * unit, left=begin * unit, height=0.85, color=COLOURS[does], edgecolor="white", linewidth=0.4)
+            axes.barh(row, (end - begin) * unit, left=begin * unit, height=0.85, color=KINDS[does][1], edgecolor="white", linewidth=0.4)
             if end - begin > 0.012 * last:
                 axes.text((begin + end) / 2 * unit, row, str(micro), ha="center", va="center", fontsize=7, color="white")
     axes.set_yticks(range(len(ranks)), [name for name, _ in ranks])
     axes.invert_yaxis()
     axes.set_xlim(0, last * unit)
     axes.set_xlabel(f"{name} from the start of the step")
-    axes.set_title(title, fontsize=10)
+    axes.set_title(title, fontsize=10, loc="left")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+
+
+def legend(axes, kinds):
+    from matplotlib import patches
+
+    handles = [patches.Patch(color=colour, label=name) for kind, (name, colour) in KINDS.items() if kind in kinds]
+    axes.legend(handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncol=len(handles), fontsize=8, frameon=False)
 
 
 def main():
@@ -81,6 +95,7 @@ def main():
         share = idle_share(ranks)
         draw(axes, f"{schedule}: ranks idle {100 * share:.1f}% ({path})", ranks)
         print(f"{path}: {schedule}, {len(ranks)} ranks, idle {100 * share:.1f}%")
+    legend(all_axes[0, 0], {does for _, _, ranks in panels for _, work in ranks for does, _, _, _ in work})
     figure.savefig(options.output, dpi=130)
     print(options.output)
 

@@ -1,6 +1,6 @@
 #include "app/generate_request.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -8,6 +8,7 @@
 #include "app/prompts.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/text.hpp"
 #include "kernel_interface/target.hpp"
 #include "model/tensor_plan.hpp"
 
@@ -38,21 +39,28 @@ void set_capacity(const GenerateArguments& a, GenerateRequest& r) {
   r.capacity_from = context.from;
 }
 
+std::vector<std::int64_t> divisors(std::int64_t n, std::int64_t most) {
+  std::vector<std::int64_t> all;
+  for (std::int64_t d = 1; d <= std::min(n, most); ++d)
+    if (n % d == 0) all.push_back(d);
+  return all;
+}
+
 void require_tensor(std::int64_t tensor, const config::Model& model, int ranks) {
   const std::int64_t most = model::most_tensor_ranks(model);
-  REQUIRE(
-      tensor >= 1 && tensor <= most && ranks % tensor == 0,
-      "--tensor {}: it has to divide the {} ranks, and each rank needs a head of attention: legal for this "
-      "model are 1 to {}",
-      tensor, ranks, most);
+  REQUIRE(tensor >= 1 && tensor <= most && ranks % tensor == 0,
+          "--tensor {}: it has to divide {}, and each rank needs a head of attention, of which the model has "
+          "{}: legal here: {}",
+          tensor, count_text(ranks, "rank"), most, fmt::join(divisors(ranks, most), ", "));
 }
 
 void require_pipeline(const GenerateArguments& a, const config::Model& model, int ranks) {
-  REQUIRE(a.pipeline >= 1 && a.pipeline <= model.num_hidden_layers && ranks % (a.pipeline * a.tensor) == 0,
-          "--pipeline {}: times --tensor {} it has to divide the {} ranks, and each group of ranks needs a "
-          "layer: "
-          "legal for this model are 1 to {}",
-          a.pipeline, a.tensor, ranks, model.num_hidden_layers);
+  const std::int64_t layers = model.num_hidden_layers;
+  REQUIRE(a.pipeline >= 1 && a.pipeline <= layers && ranks % (a.pipeline * a.tensor) == 0,
+          "--pipeline {}: times --tensor {} it has to divide {}, and each group of ranks needs a layer, of "
+          "which the model has {}: legal here: {}",
+          a.pipeline, a.tensor, count_text(ranks, "rank"), layers,
+          fmt::join(divisors(ranks / a.tensor, layers), ", "));
 }
 
 /// On rank 0. The folder's files count only for what the command line leaves open.

@@ -54,6 +54,10 @@ std::string format_count(double count) {
   return fmt::format("{:.0f}", count);
 }
 
+std::string count_text(std::int64_t count, std::string_view one) {
+  return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
+}
+
 std::string format_duration(double seconds) {
   const auto s = static_cast<std::int64_t>(std::llround(seconds));
   if (s >= 3600) return fmt::format("{}h {:02}m", s / 3600, s % 3600 / 60);

@@ -17,6 +17,9 @@ std::string format_decimal_bytes(double bytes);
 /// "124.4M", "8.03B"
 std::string format_count(double count);
 
+/// "1 rank", "8 ranks"
+std::string count_text(std::int64_t count, std::string_view one);
+
 /// "1h 02m", "3m 20s", "12s"
 std::string format_duration(double seconds);
 

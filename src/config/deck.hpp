@@ -78,6 +78,7 @@ struct PipelineParallel {
   std::int64_t stages_per_rank = 0;  ///< 0: the schedule's
   std::vector<double> layers;        ///< of each stage, whole numbers; none: by their cost
   std::int64_t max_outstanding = 1;  ///< turns by which a receive is begun before it is needed
+  std::string late_weights;          ///< of which gradients a schedule's half for weights is: all, kept
 };
 
 struct TensorParallel {

@@ -15,10 +15,6 @@ namespace {
 
 constexpr double worth_a_line = 2;  // seconds
 
-std::string plural(std::int64_t count, const char* one) {
-  return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
-}
-
 /// "; of 712 documents 12 truncated, 3 without a trained token left out"
 std::string left_out(const DocumentCounts& n) {
   std::string text;
@@ -29,7 +25,7 @@ std::string left_out(const DocumentCounts& n) {
   add(n.split, "split");
   add(n.dropped, "longer than data.sequence dropped");
   add(n.untrained, "without a token to predict left out");
-  return text.empty() ? "" : fmt::format("; of {}{}", plural(n.documents, "document"), text);
+  return text.empty() ? "" : fmt::format("; of {}{}", count_text(n.documents, "document"), text);
 }
 
 /// What takes long: of plain tokens nothing is read but samples.
@@ -52,10 +48,11 @@ std::string describe(const RowSet& set) {
   const std::int64_t sequence = set.rows->sequence(), places = n.rows * sequence;
   const std::string trained =
       n.trained == n.tokens ? "" : fmt::format(", {} trained", format_count(static_cast<double>(n.trained)));
-  if (n.documents == 0) return fmt::format("{} of {} tokens{}", plural(n.rows, "window"), sequence, trained);
+  if (n.documents == 0)
+    return fmt::format("{} of {} tokens{}", count_text(n.rows, "window"), sequence, trained);
   return fmt::format(
-      "packed documents: {} of {}, {}, {} tokens ({:.1f}% of the rows){}{}", plural(n.rows, "row"), sequence,
-      plural(n.documents, "document"), format_count(static_cast<double>(n.tokens)),
+      "packed documents: {} of {}, {}, {} tokens ({:.1f}% of the rows){}{}", count_text(n.rows, "row"),
+      sequence, count_text(n.documents, "document"), format_count(static_cast<double>(n.tokens)),
       100.0 * static_cast<double>(n.tokens) / static_cast<double>(places), trained, left_out(set.documents));
 }
 

@@ -103,8 +103,9 @@ std::string finding_text(const Findings& worst, const runtime::Device& device) {
                                  ? ""
                                  : fmt::format(" ({} of it to copy inputs and communication through)",
                                                format_bytes(static_cast<double>(f.pinned)));
-  return fmt::format("{} ranks on a {} need {}{}, of which {} are available", f.ranks,
-                     gpu ? device.name() : "node", format_bytes(static_cast<double>(f.needed)), pinned,
+  return fmt::format("{} on a {} need{} {}{}, of which {} are available", count_text(f.ranks, "rank"),
+                     gpu ? device.name() : "node", f.ranks == 1 ? "s" : "",
+                     format_bytes(static_cast<double>(f.needed)), pinned,
                      format_bytes(static_cast<double>(f.available)));
 }
 

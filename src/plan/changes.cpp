@@ -8,6 +8,7 @@
 #include "config/text/load.hpp"
 #include "config/validate/validate.hpp"
 #include "plan/machine.hpp"
+#include "program/schedules/schedule.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -86,6 +87,25 @@ std::vector<Change> offload_rows(const config::Deck& deck) {
   };
 }
 
+/// Only where gradients of weights may be late.
+std::vector<Change> pipeline_rows(const config::Deck& deck) {
+  const std::string& name = deck.pipeline.schedule;
+  if (deck.mesh.pipeline == 1) return {};
+  const auto late = [](const program::Turn& turn) {
+    return turn.kind == program::TurnKind::backward_weights;
+  };
+  if (!name.ends_with(".csv")) {
+    const program::Schedule schedule = program::find_schedule(name);
+    if (std::ranges::none_of(schedule.turns({.micro_batches = 2, .ranks = 2, .chunks = schedule.chunks}),
+                             late))
+      return {};
+  }
+  return {{{"pipeline.late_weights=kept"},
+           Effect::none,
+           "gradients of weights at once where what they are made of is recomputed",
+           true}};
+}
+
 /// Only where there is room for a copy of the state.
 std::vector<Change> snapshot_rows(const config::Deck& deck) {
   if (!config::saves_behind_training(deck)) return {};
@@ -129,6 +149,8 @@ std::vector<Change> changes_for(const config::Deck& deck) {
   for (const Change& row : table())
     if (changes(deck, row)) found.push_back(row);
   for (const Change& row : offload_rows(deck))
+    if (changes(deck, row)) found.push_back(row);
+  for (const Change& row : pipeline_rows(deck))
     if (changes(deck, row)) found.push_back(row);
   const std::vector<Change> snapshot = snapshot_rows(deck);
   found.insert(found.end(), snapshot.begin(), snapshot.end());

@@ -66,10 +66,10 @@ std::vector<ClassicRow> classic_sizes(double parameters, double device_bytes, do
 std::string classic_text(const ClassicQuestion& q) {
   const double beside = q.beside_bytes.value_or(q.device_bytes / 4);
   std::string text = fmt::format(
-      "{} parameters on {} ranks of {}; 16 bytes a parameter: weight 2, gradient 2, master and Adam 12\n"
+      "{} parameters on {} of {}; 16 bytes a parameter: weight 2, gradient 2, master and Adam 12\n"
       "(ZeRO's formula for bf16 with Adam; states alone. GB is 1e9 bytes. With a deck, `ztrain plan` counts "
       "all.)\n\n",
-      format_count(q.parameters), q.ranks, gb(q.device_bytes));
+      format_count(q.parameters), count_text(q.ranks, "rank"), gb(q.device_bytes));
   text += strategies_text(q, beside);
   text += fmt::format("\nOne copy of the states fills {} of these devices: the floor.\n",
                       classic_floor(q.parameters, q.device_bytes));

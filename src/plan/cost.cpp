@@ -102,28 +102,27 @@ class Compiler {
 
   void run() {
     const std::vector<int> ranks = first_ranks(cost_.mesh);
-    std::vector<std::optional<program::Job>> jobs(ranks.size());
+    std::vector<std::optional<Compiled>> compiled(ranks.size());
     in_parallel(static_cast<int>(ranks.size()),
-                [&](int s) { jobs[at(s)] = program::compile(graph_, spec_, ranks[at(s)]); });
-    for (std::size_t s = 0; s < ranks.size(); ++s)
-      add(ranks[s], std::move(*std::exchange(jobs[s], std::nullopt)));
-    simulate_pipeline();
+                [&](int s) { compiled[at(s)] = needed_of(program::compile(graph_, spec_, ranks[at(s)])); });
+    add(ranks, std::move(compiled));
   }
 
   /// Whether it fits; compiles no further than that takes.
   bool run_if_it_fits() {
     const std::vector<int> ranks = first_ranks(cost_.mesh);
-    std::vector<std::optional<program::Job>> jobs(ranks.size());
+    std::vector<std::optional<Compiled>> compiled(ranks.size());
     const auto fits = [&](const Tiers& least) { return verdict_of(holding(least)).fits(); };
     std::atomic<bool> all_fit = true;
     in_parallel(static_cast<int>(ranks.size()), [&](int s) {
-      if (all_fit) jobs[at(s)] = program::compile_if(graph_, spec_, ranks[at(s)], fits);
-      if (!jobs[at(s)]) all_fit = false;
+      if (!all_fit) return;
+      if (auto job = program::compile_if(graph_, spec_, ranks[at(s)], fits))
+        compiled[at(s)] = needed_of(std::move(*job));
+      else
+        all_fit = false;
     });
     if (!all_fit) return false;
-    for (std::size_t s = 0; s < ranks.size(); ++s)
-      add(ranks[s], std::move(*std::exchange(jobs[s], std::nullopt)));
-    simulate_pipeline();
+    add(ranks, std::move(compiled));
     return verdict_of(cost_).fits();
   }
 
@@ -138,24 +137,38 @@ class Compiler {
     return cost;
   }
 
-  /// The other ranks of the stage hold and send the same; the last one may be on a node with fewer.
-  void add(int rank, program::Job job) {
-    cost_.memory.push_back(memory_of(job));
-    if (options_.detail == Detail::memory) return;
-    if (rank == 0) {
-      cost_.ops = static_cast<std::size_t>(job.train().issues());
-      cost_.compiled_ops = job.train().ops.size();
-      cost_.traffic = traffic_of(job.train());
+  /// What is needed of a job once it is compiled. Of many stages the rest would be much.
+  struct Compiled {
+    RankMemory memory;
+    program::Program train;
+  };
+  static Compiled needed_of(program::Job job) {
+    return {memory_of(job), std::move(job.programs.at(program::train_name))};
+  }
+
+  void add(const std::vector<int>& ranks, std::vector<std::optional<Compiled>> compiled) {
+    for (std::size_t s = 0; s < ranks.size(); ++s) {
+      cost_.memory.push_back(std::move(compiled[s]->memory));
+      if (options_.detail != Detail::memory) add(ranks[s], std::move(compiled[s]->train));
     }
-    if (const int times = std::max(2, options_.most_times); job.train().repeat.times > times)
-      cost_.extrapolated_from = spec_.micro_batches - job.train().repeat.times + times;
-    if (cost_.mesh[Axis::pipeline] > 1)
-      return stages_.push_back(std::move(job.programs.at(program::train_name)));
-    simulate_on(job.train());
+    simulate_pipeline();
+  }
+
+  /// The other ranks of the stage hold and send the same; the last one may be on a node with fewer.
+  void add(int rank, program::Program train) {
+    if (rank == 0) {
+      cost_.ops = static_cast<std::size_t>(train.issues());
+      cost_.compiled_ops = train.ops.size();
+      cost_.traffic = traffic_of(train);
+    }
+    if (const int times = std::max(2, options_.most_times); train.repeat.times > times)
+      cost_.extrapolated_from = spec_.micro_batches - train.repeat.times + times;
+    if (cost_.mesh[Axis::pipeline] > 1) return stages_.push_back(std::move(train));
+    simulate_on(train);
     if (cost_.ranks <= cost_.machine.ranks_per_node || cost_.ranks % cost_.machine.ranks_per_node == 0)
       return;
-    job.programs.at(program::train_name).rank = cost_.mesh.ranks() - 1;
-    simulate_on(job.train());
+    train.rank = cost_.mesh.ranks() - 1;
+    simulate_on(train);
   }
 
   /// A rank of each stage, which wait for each other: the step is that of the last to end.
@@ -175,10 +188,10 @@ class Compiler {
     }
     cost_.seconds_without_reuse = cost_.step.seconds;
     if (options_.detail != Detail::all) return;
-    for (program::Program& stage : stages_) {
-      for (program::Op& op : stage.ops) op.after.clear();
-      link_dependencies(stage);
-    }
+    in_parallel(static_cast<int>(stages_.size()), [&](int s) {
+      for (program::Op& op : stages_[at(s)].ops) op.after.clear();
+      link_dependencies(stages_[at(s)]);
+    });
     double seconds = 0;
     for (const Simulation& stage : simulate_stages(programs, cost_.machine))
       seconds = std::max(seconds, stage.seconds);

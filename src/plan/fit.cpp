@@ -291,8 +291,9 @@ std::string cheapest_fix_text(const Question& question, double seconds) {
   if (text.empty()) text = "No change of the deck that is known to save memory makes it fit";
   if (!fixes.least_ranks) return text;
   const auto& [ranks, overrides] = *fixes.least_ranks;
-  return text + fmt::format(". {} it fits on {} ranks",
-                            overrides.empty() ? "As it is" : "With " + command_line(overrides), ranks);
+  return text + fmt::format(". {} it fits on {}",
+                            overrides.empty() ? "As it is" : "With " + command_line(overrides),
+                            count_text(ranks, "rank"));
 }
 
 }  // namespace ztrain::plan

@@ -45,9 +45,8 @@ std::string line(const char* what, const std::string& value) {
 
 std::string title(const Plan& p) {
   const int per_node = p.cost.machine.ranks_per_node;
-  return fmt::format("plan of {} on {} rank{}, {} node{} of {}\n", p.question.deck, p.cost.ranks,
-                     p.cost.ranks == 1 ? "" : "s", ceil_div(p.cost.ranks, per_node),
-                     p.cost.ranks <= per_node ? "" : "s", per_node);
+  return fmt::format("plan of {} on {}, {} of {}\n", p.question.deck, count_text(p.cost.ranks, "rank"),
+                     count_text(ceil_div(p.cost.ranks, per_node), "node"), per_node);
 }
 
 std::string model_section(const Cost& c) {
@@ -326,8 +325,8 @@ std::string fixes_section(const Fixes& f) {
   if (f.best.empty()) text += "  no change of the deck that is known to save memory\n";
   if (!f.least_ranks) return text + "  As it is the deck was found to fit on no number of ranks\n";
   const std::string batch = command_line(f.least_ranks->overrides);
-  return text + fmt::format("  {} the deck fits on {} ranks\n", batch.empty() ? "As it is" : "With " + batch,
-                            f.least_ranks->ranks);
+  return text + fmt::format("  {} the deck fits on {}\n", batch.empty() ? "As it is" : "With " + batch,
+                            count_text(f.least_ranks->ranks, "rank"));
 }
 
 std::string value_in(const std::vector<std::string>& overrides, const std::string& key) {
@@ -337,9 +336,9 @@ std::string value_in(const std::vector<std::string>& overrides, const std::strin
 }
 
 std::string search_section(const Search& s, const Plan& p) {
-  std::string text =
-      heading(fmt::format("Fastest of those that fit on {} ranks ({} settings tried{})", p.question.ranks,
-                          s.tried, s.complete ? "" : "; the time for it ran out"));
+  std::string text = heading(fmt::format("Fastest of those that fit on {} ({} settings tried{})",
+                                         count_text(p.question.ranks, "rank"), s.tried,
+                                         s.complete ? "" : "; the time for it ran out"));
   text += "  mesh: pipeline x replicate x shard x context x tensor\n";
   Table table(
       {"strategy", "mesh", "micro", "recompute", "per rank", "tokens/s", "MFU", "exposed", "numbers"});
@@ -358,7 +357,8 @@ std::string search_section(const Search& s, const Plan& p) {
     text += table.text(2) + fmt::format("  the first:\n  {}\n", command_line(s.best.front().overrides));
   if (!s.least_ranks) return text + "  no number of ranks was found on which the model fits\n";
   const std::string with = command_line(s.least_overrides());
-  return text + fmt::format("  the model fits on {} ranks at least, with\n  {}\n", s.least_ranks->ranks,
+  return text + fmt::format("  the model fits on {} at least, with\n  {}\n",
+                            count_text(s.least_ranks->ranks, "rank"),
                             with.empty() ? "the deck as it is" : with);
 }
 

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "config/validate/validate.hpp"
@@ -179,12 +181,17 @@ Json json_of(const Search& s) {
           {"best", std::move(list)}};
 }
 
+std::string_view suffix_of(program::Half half) {
+  using enum program::Half;
+  return half == inputs ? "_inputs" : half == weights ? "_weights" : "";
+}
+
 }  // namespace
 
 Json work_json(const program::WorkList& work, double from) {
   Json list = Json::array();
   for (const program::Work& w : work.all())
-    list.push_back({{"does", name_of(w.action.kind)},
+    list.push_back({{"does", fmt::format("{}{}", name_of(w.action.kind), suffix_of(w.action.half))},
                     {"micro_batch", w.action.micro},
                     {"block", w.action.part},
                     {"begin", w.begin - from},

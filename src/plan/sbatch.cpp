@@ -85,12 +85,12 @@ std::string job_name(const std::string& deck) {
 std::string sbatch_text(const Plan& plan) {
   const Cost& c = plan.cost;
   REQUIRE(verdict_of(c).fits(),
-          "{} does not fit {} ranks, so there is no job to submit: `ztrain plan` without --sbatch says what "
+          "{} does not fit {}, so there is no job to submit: `ztrain plan` without --sbatch says what "
           "makes "
           "it fit",
-          plan.question.deck, c.ranks);
-  std::string text = fmt::format("#!/usr/bin/env bash\n# {} on {} ranks, as `ztrain plan --sbatch` has it.\n",
-                                 plan.question.deck, c.ranks);
+          plan.question.deck, count_text(c.ranks, "rank"));
+  std::string text = fmt::format("#!/usr/bin/env bash\n# {} on {}, as `ztrain plan --sbatch` has it.\n",
+                                 plan.question.deck, count_text(c.ranks, "rank"));
   text += line("job-name=" + job_name(plan.question.deck));
   text += task_lines(c) + memory_line(c) + time_line(c);
   text += line("requeue") + line("open-mode=append") + line("output=%x-%j.out");

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/shape.hpp"
+#include "base/text.hpp"
 #include "config/recompute_pieces.hpp"
 #include "config/validate/validate.hpp"
 #include "files/file.hpp"
@@ -221,8 +222,9 @@ program::Schedule named_schedule(const config::Deck& deck) {
   if (!name.ends_with(".csv")) return program::find_schedule(name);
   constexpr std::int64_t most_bytes = 1 << 26;
   program::Schedule file = program::schedule_from_csv(read_file(name, most_bytes, "pipeline.schedule"), name);
-  REQUIRE(file.ranks == deck.mesh.pipeline, "{}: {} has lines for {} ranks, and mesh.pipeline is {}",
-          config::source_of(deck, "pipeline.schedule"), name, file.ranks, deck.mesh.pipeline);
+  REQUIRE(file.ranks == deck.mesh.pipeline, "{}: {} has lines for {}, and mesh.pipeline is {}",
+          config::source_of(deck, "pipeline.schedule"), name, count_text(file.ranks, "rank"),
+          deck.mesh.pipeline);
   return file;
 }
 
@@ -313,6 +315,8 @@ program::JobSpec job_spec(const config::Deck& deck, Target target) {
   for (const double count : deck.pipeline.layers)
     if (deck.mesh.pipeline > 1) spec.pipeline.layers.push_back(static_cast<int>(count));
   spec.pipeline.receive_ahead = static_cast<int>(deck.pipeline.max_outstanding);
+  spec.pipeline.late_weights =
+      deck.pipeline.late_weights == "kept" ? program::LateWeights::kept : program::LateWeights::all;
   spec.recompute = recompute_of(deck.recompute);
   spec.offload = offload_options(deck, target);
   spec.snapshots = config::saves_behind_training(deck);

@@ -9,6 +9,7 @@
 #include "checkpoint/rank_group.hpp"
 #include "files/file.hpp"
 #include "plan/report.hpp"
+#include "runtime/session/clock_ahead.hpp"
 
 namespace ztrain::train {
 namespace {
@@ -32,11 +33,13 @@ void step_with_timeline(const runtime::Session& session, job::Worker& worker, co
         "it to 0",
         deck.metrics.timeline_step);
   });
+  const double ahead = runtime::clock_ahead(session);
   session.barrier();
-  const double begin = now();
+  const double began = now();
   worker.train().note_work(true);
   worker.step();
   worker.train().note_work(false);
+  const double begin = parse_json(session.from_rank_0(json_text(json(began)))).get<double>() + ahead;
   const checkpoint::Group world = checkpoint::Group::world();
   const auto texts = world.gather_text(
       is_first(worker) ? json_text(json{{"rank", worker.job().train().rank},

@@ -1,7 +1,7 @@
 // Pipelines with everything: each schedule, mesh, strategy, kind of model, recomputation, accumulation,
-// number of micro-batches and home of the states meets each of the others in some run (pairwise coverage). In
-// fp64 the loss, the norm and the gradient of each parameter are those of ranks that have the whole model,
-// and the same run gives the same bits again.
+// number of micro-batches, home of the states and choice of late weights meets each of the others in some run
+// (pairwise coverage). In fp64 the loss, the norm and the gradient of each parameter are those of ranks that
+// have the whole model, and the same run gives the same bits again.
 
 #include <gtest/gtest.h>
 
@@ -90,14 +90,14 @@ std::vector<Mesh> own_meshes() {
   return own;
 }
 
-enum Factor : std::size_t { schedule, mesh, strategy, kind, recompute, every_micro, micros, home };
+enum Factor : std::size_t { schedule, mesh, strategy, kind, recompute, every_micro, micros, home, late };
 
 class Pairs {
  public:
   std::vector<std::vector<int>> rows() const {
     const auto count = [](const auto& levels) { return static_cast<int>(std::size(levels)); };
     return test::Pairwise({count(schedules), count(meshes_), count(strategies), count(kinds),
-                           count(recomputed), 2, count(micro_batches), count(homes)})
+                           count(recomputed), 2, count(micro_batches), count(homes), 2})
         .rows();
   }
 
@@ -124,11 +124,11 @@ class Pairs {
     const Mesh& m = mesh_of(row);
     return fmt::format(
         "{}, {} x {} x context {} ({}) x tensor {}, {}, {}, recompute {}, every micro-batch {}, {} "
-        "micro-batches, {}",
+        "micro-batches, {}, late weights {}",
         level(schedules, row, schedule), m.pipeline, m.replicate, m.context, static_cast<int>(m.method),
         m.tensor, level(strategies, row, strategy), level(kinds, row, kind).name,
         level(recomputed, row, recompute), row[every_micro], level(micro_batches, row, micros),
-        level(homes, row, home).name);
+        level(homes, row, home).name, row[late] == 0 ? "all" : "kept");
   }
 
   MeshShape shape_of(const Mesh& m) const {
@@ -160,6 +160,7 @@ class Pairs {
     spec.context = m.method;
     spec.recompute.every = level(recomputed, row, recompute);
     spec.sharding.reduce.every_micro = row[every_micro] == 0;
+    if (row[late] == 1) spec.pipeline.late_weights = program::LateWeights::kept;
     level(homes, row, home).set(spec.offload);
     return spec;
   }
@@ -198,7 +199,7 @@ TEST(PipelinePairs, GiveTheGradientsOfTheWholeModel) {
     if (HasFailure()) break;
     ++number;
   }
-  if (session().rank() == 0) std::printf("%d rows over 8 factors\n", number);
+  if (session().rank() == 0) std::printf("%d rows over 9 factors\n", number);
 }
 
 }  // namespace

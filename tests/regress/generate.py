@@ -205,7 +205,7 @@ class Asked(Generates):
     def test_what_does_not_fit_is_refused_before_it_is_tried(self):
         self.refused(
             self.words([1], "--tokens", 2000000000, "--max-length", 2000000000),
-            r"generation does not fit: \d ranks on a node need [\d.]+ [TG]iB, of which [\d.]+ GiB are available",
+            r"generation does not fit: \d ranks? on a node needs? [\d.]+ [TG]iB, of which [\d.]+ GiB are available",
             r"cache +[\d.]+ GiB",
             r"--max-length",
         )

@@ -55,8 +55,14 @@ class Pipeline(zt.Case):
                 done = {(w["does"], w["micro_batch"]) for w in rank["work"]}
                 self.assertEqual(done, {(does, m) for does in ("forward", "backward") for m in range(6)})
                 self.assertTrue(all(a["end"] <= b["begin"] for a, b in zip(rank["work"], rank["work"][1:])))
-            first = [rank["work"][0]["end"] for rank in ranks]
-            self.assertLess(first[0], ranks[1]["work"][-1]["begin"])
+            # All by one clock: the last micro-batch comes after the other rank has handed the first one on.
+            at = [{(w["does"], w["micro_batch"]): w for w in rank["work"]} for rank in ranks]
+            self.assertLess(at[0]["forward", 0]["end"], at[1]["forward", 5]["end"])
+            self.assertLess(at[1]["backward", 0]["begin"], at[0]["backward", 5]["end"])
+        words = zt.words_of({"run.output": self.folder / "halves", **mesh(2), "pipeline.schedule": "zb-h1"})
+        halves = json.loads(zt.run(0, ["plan", self.deck, "--ranks", 2, "--json", *words]).out)
+        done = {w["does"] for rank in halves["time"]["pipeline"]["ranks"] for w in rank["work"]}
+        self.assertEqual(done, {"forward", "backward_inputs", "backward_weights"})
 
     def test_schedules_give_the_same_bits(self):
         expected = zt.losses(self.train(2, "1f1b", mesh(2)))

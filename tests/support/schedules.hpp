@@ -1,10 +1,11 @@
 #pragma once
-// Orders of a step that one rank may take as well as today's: for tests of what follows a schedule.
+// Orders of a step that one rank may take as well as today's, and those of all ranks of a pipeline: for tests
+// of what follows a schedule.
 
 #include <algorithm>
 #include <array>
 
-#include "program/schedules/schedule.hpp"
+#include "program/schedules/timeline.hpp"
 
 namespace ztrain::test {
 
@@ -53,5 +54,20 @@ inline const std::array other_schedules{
              [](const ScheduleInput& s) { return staggered(s.micro_batches, 3, 1, 1); }, 3},
     Schedule{"two chunks, breadth first",
              [](const ScheduleInput& s) { return breadth_first(s.micro_batches, 2); }, 2}};
+
+/// Of all ranks of a pipeline.
+inline program::PipelineOrder order_of(const Schedule& schedule, int ranks, int micro_batches) {
+  program::PipelineOrder order{stage_map(schedule, ranks), {}};
+  for (int rank = 0; rank < ranks; ++rank)
+    order.turns.push_back(schedule.turns(
+        {.micro_batches = micro_batches, .ranks = ranks, .rank = rank, .chunks = schedule.chunks}));
+  return order;
+}
+
+/// Where all stages cost alike.
+inline program::Timeline even(const program::PipelineOrder& order, const program::TurnCosts& costs = {}) {
+  return timeline_of(order,
+                     std::vector<program::TurnCosts>(static_cast<std::size_t>(order.map.stages()), costs));
+}
 
 }  // namespace ztrain::test

@@ -75,6 +75,12 @@ std::vector<Field> pipeline() {
             "turns", between(0, 1024),
             "How many forwards or backwards before it needs an activation or a gradient a rank begins to "
             "receive it: so far its neighbours may run ahead. Each has memory of its own from then on."}),
+      free({"pipeline.late_weights", &at<&Deck::pipeline, &PipelineParallel::late_weights>, R"("all")", "",
+            one_of({"all", "kept"}),
+            "With schedules that compute gradients of weights later than those of inputs (zb-*, dualpipe-v) "
+            "and recomputation: of which weights. all: of all; what was recomputed for them is held until "
+            "then. kept: of those whose input forward kept; the others' are computed at once, which holds "
+            "no more than 1f1b does of what is recomputed, and waits more."}),
   };
 }
 

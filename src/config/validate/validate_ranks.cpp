@@ -37,22 +37,31 @@ void place_hybrid(Deck& deck, int ranks, int ranks_per_node) {
     // A preset's node is that of its maker; the nodes of this run are known.
     const auto given =
         is_explicit(deck, "cluster.ranks_per_node") ? static_cast<int>(deck.cluster.ranks_per_node) : 0;
-    const int per_node = std::min(given > 0 ? given : ranks_per_node, ranks);
-    REQUIRE(per_node > 0 && ranks % per_node == 0,
-            "sharding.strategy = {} ({}): {} ranks are not whole nodes of {}; give mesh.shard, a "
+    // The ranks of a stage are neighbours, and share nothing with those of another.
+    const std::int64_t stages = std::max<std::int64_t>(1, deck.mesh.pipeline);
+    if (ranks % stages != 0) return;  // which resolve_mesh says
+    const int own = static_cast<int>(ranks / stages);
+    const int per_node = std::min(given > 0 ? given : ranks_per_node, own);
+    REQUIRE(per_node > 0 && own % per_node == 0,
+            "sharding.strategy = {} ({}): {} ranks{} are not whole nodes of {}; give mesh.shard, a "
             "divisor of "
             "{}: {}",
-            deck.sharding.strategy, source_of(deck, "sharding.strategy"), ranks, per_node, ranks,
-            nearest_divisors(ranks, std::max(per_node, 1)));
+            deck.sharding.strategy, source_of(deck, "sharding.strategy"), own,
+            stages > 1 ? fmt::format(" of each of mesh.pipeline's {} stages", stages) : "", per_node, own,
+            nearest_divisors(own, std::max(per_node, 1)));
     const std::int64_t beside =
         std::max<std::int64_t>(1, deck.mesh.tensor) * std::max<std::int64_t>(1, deck.mesh.context);
-    REQUIRE(per_node % beside == 0,
-            "sharding.strategy = {} ({}): mesh.tensor x mesh.context ({}) does not divide a node's {} ranks; "
-            "give "
-            "mesh.shard",
-            deck.sharding.strategy, source_of(deck, "sharding.strategy"), beside, per_node);
+    REQUIRE(
+        per_node % beside == 0,
+        "sharding.strategy = {} ({}): mesh.tensor x mesh.context ({}) does not divide a node's {} ranks{}; "
+        "give "
+        "mesh.shard",
+        deck.sharding.strategy, source_of(deck, "sharding.strategy"), beside, per_node,
+        stages > 1 ? " of a stage" : "");
     deck.mesh.shard = per_node / beside;
-    set_source(deck, "mesh.shard", fmt::format("{}, {} ranks per node", deck.sharding.strategy, per_node));
+    set_source(deck, "mesh.shard",
+               fmt::format("{}, {} ranks per node{}", deck.sharding.strategy, per_node,
+                           stages > 1 ? " and stage" : ""));
   }
   const auto all = axes(deck.mesh);
   if (std::none_of(all.begin(), all.end(), [](const AxisDegree& a) { return a.degree == -1; })) {

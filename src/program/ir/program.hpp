@@ -68,10 +68,14 @@ std::string_view name_of(ActionKind kind);
 /// Forward, backward and recompute: what a model's blocks do.
 bool is_compute(ActionKind kind);
 
+/// Of a backward that a schedule takes in two turns: gradients of inputs, and of weights.
+enum class Half : std::uint8_t { both, inputs, weights };
+
 struct Action {
   ActionKind kind = ActionKind::forward;
   int part = -1;   ///< forward, backward, recompute: the block; otherwise the unit. -1: of none
   int micro = -1;  ///< -1: of no micro-batch
+  Half half = Half::both;
   bool operator==(const Action&) const = default;
 };
 

@@ -60,7 +60,7 @@ class Copies {
 
   /// The copy is what the body would be after all its times.
   bool same_action(const Action& a, const Action& b) const {
-    return a.kind == b.kind && a.part == b.part &&
+    return a.kind == b.kind && a.part == b.part && a.half == b.half &&
            (a.micro < 0 ? b.micro == a.micro : b.micro - a.micro == repeat_.times);
   }
 

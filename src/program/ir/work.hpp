@@ -30,7 +30,8 @@ class WorkList {
 
  private:
   static bool goes_on(const Work& w, const Action& action, double begin) {
-    return w.action.kind == action.kind && w.action.micro == action.micro && begin - w.end <= w.end - w.begin;
+    return w.action.kind == action.kind && w.action.micro == action.micro && w.action.half == action.half &&
+           begin - w.end <= w.end - w.begin;
   }
 
   std::vector<Work> work_;

@@ -39,6 +39,7 @@ struct PipelineOptions {
   std::vector<int> begins;  ///< Stages::begins, where they are known (with_stages)
   /// How many turns before it is needed a rank begins to receive a message: how far others may run ahead.
   int receive_ahead = 1;
+  LateWeights late_weights = LateWeights::all;
 };
 
 struct JobSpec {

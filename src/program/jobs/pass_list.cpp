@@ -86,6 +86,7 @@ void expand_step(Making& m) {
     options.turns = turns_of(m.spec, m.micros, m.base.cut.at[Axis::pipeline]);
     options.micro_batches = m.spec.micro_batches;
     options.recompute = m.spec.recompute;
+    options.late_weights = m.spec.pipeline.late_weights;
     options.gradients = m.spec.precision.gradients;
     options.accumulate_locally = !m.spec.sharding.reduce.every_micro || m.base.cut.shards() == 1;
   }

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <span>
 
 #include "base/error.hpp"
 #include "base/index.hpp"
@@ -15,7 +16,6 @@
 #include "program/ops/op_type.hpp"
 #include "program/ops/step_records.hpp"
 #include "program/passes/tape.hpp"
-#include "program/schedules/halves.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -184,7 +184,15 @@ class Expander {
   void backward_for_inputs(const Turn& turn, MicroBatch& m) {
     const std::size_t first = result_.program.ops.size();
     backward(turn, m);
-    m.weights_half[turn.chunk] = take_weights_half(result_.program, first, m.tape->gradients());
+    std::vector<Op>& later = m.weights_half[turn.chunk];
+    later = take_weights_half(result_.program, first, m.tape->gradients(), options_.late_weights);
+    mark(std::span(result_.program.ops).subspan(first), Half::inputs);
+    mark(later, Half::weights);
+  }
+
+  static void mark(std::span<Op> ops, Half half) {
+    for (Op& op : ops)
+      if (op.action.kind == ActionKind::backward) op.action.half = half;
   }
 
   void backward_for_weights(const Turn& turn, MicroBatch& m) {

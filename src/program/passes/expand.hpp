@@ -8,6 +8,7 @@
 
 #include "model/graph.hpp"
 #include "program/ir/program.hpp"
+#include "program/schedules/halves.hpp"
 #include "program/schedules/schedule.hpp"
 
 namespace ztrain::program {
@@ -29,6 +30,7 @@ struct ExpandOptions {
   int micro_batches = 1;  ///< of the step
   bool training = true;   ///< false: forward alone
   Recompute recompute;
+  LateWeights late_weights = LateWeights::all;
   DType gradients = DType::f32;
   /// One set of gradients, to which every micro-batch adds; otherwise one for each of them.
   bool accumulate_locally = false;

@@ -12,6 +12,7 @@
 #include "base/index.hpp"
 #include "program/ops/conversion_records.hpp"
 #include "program/passes/tape.hpp"
+#include "program/schedules/message_map.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -158,8 +159,7 @@ class Cutter {
     Record m;
     m.boundary = boundary;
     m.peer = map.rank_of(peer_stage);
-    m.onward = (map.rank_of(boundary - 1) + 1) % map.ranks == map.rank_of(boundary);
-    if (map.vee) m.onward = map.rank_of(boundary) > map.rank_of(boundary - 1);
+    m.onward = MessageMap(map).onward({boundary, false, 0});
     m.gradient = trained_[at(v)];
     m.split_over = split_over_.empty() ? 0 : split_over_[at(v)].bits();
     return m;

@@ -58,7 +58,11 @@ bool is_communication(std::string_view word) {
 
 class Reader {
  public:
-  Reader(std::string_view text, const std::string& name) : text_(text), name_(name) {}
+  Reader(std::string_view text, const std::string& name) : text_(text), name_(name) {
+    // Spreadsheets write a mark that the text is UTF-8.
+    if (constexpr std::string_view mark = "\xEF\xBB\xBF"; text_.starts_with(mark))
+      text_.remove_prefix(mark.size());
+  }
 
   Schedule read() {
     read_lines();
@@ -146,9 +150,8 @@ class Reader {
     std::vector<Turn> turns;
     for (const Written& action : lines_[at(rank)])
       turns.push_back({kind_of(action), map_.chunk_of(action.stage), action.micro});
-    const std::string fault = program::fault_of(turns, map_.chunks, micros_);
-    REQUIRE(fault.empty(), "{}: line {}: {}{}", name_, numbers_[at(rank)], fault,
-            map_.chunks > 1 ? " (a rank's stages are its chunks 0, 1, ...)" : "");
+    const std::string fault = program::fault_of(turns, map_.chunks, micros_, {map_, rank});
+    REQUIRE(fault.empty(), "{}: line {}: {}", name_, numbers_[at(rank)], fault);
     return turns;
   }
 

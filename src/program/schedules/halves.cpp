@@ -8,12 +8,20 @@
 
 namespace ztrain::program {
 
-std::vector<Op> take_weights_half(Program& program, std::size_t first, const std::vector<TensorId>& kept) {
+std::vector<Op> take_weights_half(Program& program, std::size_t first, const std::vector<TensorId>& kept,
+                                  LateWeights late) {
   enum class Reader : std::uint8_t { nobody, weights, inputs };
   std::vector<Reader> reader(program.tensors.size(), Reader::nobody);
   for (const TensorId t : kept) reader[at(t)] = Reader::inputs;
+  std::vector<bool> again(program.tensors.size(), false);
+  for (std::size_t i = first; i < program.ops.size(); ++i)
+    if (const Op& op = program.ops[i]; op.action.kind == ActionKind::recompute)
+      for (const TensorId t : op.outputs) again[at(program.storage(t))] = true;
+  const auto reads_again = [&](const Op& op) {
+    return std::ranges::any_of(op.inputs, [&](TensorId t) { return again[at(program.storage(t))]; });
+  };
   const auto waits = [&](const Op& op) {
-    if (op_type(op.type).for_weights) return true;
+    if (op_type(op.type).for_weights) return late == LateWeights::all || !reads_again(op);
     // What is recomputed is read by both halves, and what nobody reads is not worth keeping.
     if (op.action.kind != ActionKind::backward) return false;
     const auto of = [&](Reader who) {

@@ -80,7 +80,7 @@ class Planner {
     for (int rank = 0; rank < map_.ranks; ++rank)
       REQUIRE(known_[at(rank)].size() == order_.turns[at(rank)].size(),
               "pipeline.schedule: rank {} of the pipeline waits at its {} for what comes of it", rank,
-              describe(order_.turns[at(rank)][known_[at(rank)].size()]));
+              describe(order_.turns[at(rank)][known_[at(rank)].size()], {map_, rank}));
   }
 
   bool take_turn(int rank) {

@@ -56,24 +56,25 @@ constexpr Row table[] = {
 /// How far the chunks of a step have come, turn by turn.
 class Progress {
  public:
-  Progress(int chunks, int micro_batches) : chunks_(chunks), micro_batches_(micro_batches) {}
+  Progress(int chunks, int micro_batches, const ChunkNames& names)
+      : chunks_(chunks), micro_batches_(micro_batches), names_(names) {}
 
   std::string take(const Turn& turn) {
     const auto [kind, chunk, micro] = turn;
     if (chunk < 0 || chunk >= chunks_ || micro < 0 || micro >= micro_batches_)
-      return describe(turn) + " is of no chunk or of no micro-batch of the step";
+      return told(turn) + " is of no chunk or of no micro-batch of the step";
     const bool forward = kind == TurnKind::forward, weights = kind == TurnKind::backward_weights;
     const Stage before = forward ? Stage::none : weights ? Stage::half : Stage::forward;
-    if (stage(chunk, micro) != before) return describe(turn) + " comes too early, or a second time";
+    if (stage(chunk, micro) != before) return told(turn) + " comes too early, or a second time";
     if (forward && chunk > 0 && stage(chunk - 1, micro) == Stage::none)
-      return describe(turn) + " comes before that of the chunk it continues";
+      return told(turn) + " comes before that of the " + word() + " it continues";
     if (!forward && !weights && chunk + 1 < chunks_ && stage(chunk + 1, micro) < Stage::half)
-      return describe(turn) + " comes before that of the chunk it continues";
+      return told(turn) + " comes before that of the " + word() + " it continues";
     if (kind == TurnKind::backward && weights_done_[chunk] < halves_[chunk].size())
-      return describe(turn) + " overtakes another micro-batch's half for weights";
+      return told(turn) + " overtakes another micro-batch's half for weights";
     if (kind == TurnKind::backward_inputs) halves_[chunk].push_back(micro);
     if (weights && halves_[chunk].at(weights_done_[chunk]++) != micro)
-      return describe(turn) + " overtakes another micro-batch's";
+      return told(turn) + " overtakes another micro-batch's";
     stages_[{chunk, micro}] = forward                             ? Stage::forward
                               : kind == TurnKind::backward_inputs ? Stage::half
                                                                   : Stage::done;
@@ -84,12 +85,15 @@ class Progress {
     for (int chunk = 0; chunk < chunks_; ++chunk)
       for (int micro = 0; micro < micro_batches_; ++micro)
         if (stage(chunk, micro) != Stage::done)
-          return fmt::format("chunk {} of micro-batch {} is not done at the end", chunk, micro);
+          return fmt::format("{} of micro-batch {} is not done at the end", names_.of(chunk), micro);
     return "";
   }
 
  private:
   enum class Stage : std::uint8_t { none, forward, half, done };
+
+  std::string told(const Turn& turn) const { return describe(turn, names_); }
+  std::string word() const { return names_.map ? "stage" : "chunk"; }
 
   Stage stage(int chunk, int micro) const {
     const auto found = stages_.find({chunk, micro});
@@ -97,6 +101,7 @@ class Progress {
   }
 
   int chunks_, micro_batches_;
+  const ChunkNames& names_;
   std::map<std::pair<int, int>, Stage> stages_;
   std::map<int, std::vector<int>> halves_;  ///< by chunk: micro-batches whose half for inputs is done
   std::map<int, std::size_t> weights_done_;
@@ -117,8 +122,12 @@ Schedule find_schedule(std::string_view name) {
   fail("there is no schedule '{}'; there is {}", name, names);
 }
 
-std::string fault_of(const std::vector<Turn>& turns, int chunks, int micro_batches) {
-  Progress progress(chunks, micro_batches);
+std::string ChunkNames::of(int chunk) const {
+  return map ? fmt::format("stage {}", map->stage_of(rank, chunk)) : fmt::format("chunk {}", chunk);
+}
+
+std::string fault_of(const std::vector<Turn>& turns, int chunks, int micro_batches, const ChunkNames& names) {
+  Progress progress(chunks, micro_batches, names);
   for (const Turn& turn : turns)
     if (std::string fault = progress.take(turn); !fault.empty()) return fault;
   return progress.missing();
@@ -139,9 +148,9 @@ bool middle_repeats(const Schedule& schedule, const std::vector<int>& micros, in
   return whole == schedule.turns({.micro_batches = micro_batches});
 }
 
-std::string describe(const Turn& turn) {
-  return fmt::format("{} of chunk {}, micro-batch {}", kind_names[static_cast<std::size_t>(turn.kind)],
-                     turn.chunk, turn.micro);
+std::string describe(const Turn& turn, const ChunkNames& names) {
+  return fmt::format("{} of {}, micro-batch {}", kind_names[static_cast<std::size_t>(turn.kind)],
+                     names.of(turn.chunk), turn.micro);
 }
 
 }  // namespace ztrain::program

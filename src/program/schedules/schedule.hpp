@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,11 +52,21 @@ StageMap stage_map(const Schedule& schedule, int ranks);
 /// Throws Error that names the schedules there are.
 Schedule find_schedule(std::string_view name);
 
+/// What messages call the chunks of a rank: by their numbers, or as the stages of the model that they are.
+struct ChunkNames {
+  std::optional<StageMap> map{};
+  int rank = 0;
+
+  /// "stage 5"
+  std::string of(int chunk) const;
+};
+
 /// Why a list is not a step: "" where it is. Each chunk of each micro-batch goes forward once and, behind
 /// that, backward once, whole or in its two halves; chunks go forward ascending and backward descending; a
 /// chunk's halves for weights are in the order of its halves for inputs, since they add to the same
 /// gradients.
-std::string fault_of(const std::vector<Turn>& turns, int chunks, int micro_batches);
+std::string fault_of(const std::vector<Turn>& turns, int chunks, int micro_batches,
+                     const ChunkNames& names = {});
 
 /// Whether a step of so many micro-batches is that of these few (micros_to_compile, program/ir/repeat.hpp)
 /// with the turns of the third, which stand together, taken once for each that is left out: then those in the
@@ -63,6 +74,6 @@ std::string fault_of(const std::vector<Turn>& turns, int chunks, int micro_batch
 bool middle_repeats(const Schedule& schedule, const std::vector<int>& micros, int micro_batches);
 
 /// "backward of chunk 1, micro-batch 3"
-std::string describe(const Turn& turn);
+std::string describe(const Turn& turn, const ChunkNames& names = {});
 
 }  // namespace ztrain::program

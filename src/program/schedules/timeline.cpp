@@ -28,7 +28,7 @@ class Clock {
     for (std::size_t rank = 0; rank < order_.turns.size(); ++rank)
       REQUIRE(line_.ranks[rank].size() == order_.turns[rank].size(),
               "pipeline.schedule: rank {} of the pipeline waits at its {} for what comes of it", rank,
-              describe(order_.turns[rank][line_.ranks[rank].size()]));
+              describe(order_.turns[rank][line_.ranks[rank].size()], {order_.map, static_cast<int>(rank)}));
     return std::move(line_);
   }
 

@@ -327,6 +327,24 @@ TEST(Ranks, HybridShardStaysWithinANode) {
       "divisor of 8: 2 or 4");
 }
 
+TEST(Ranks, HybridShardStaysWithinAStageOfAPipeline) {
+  const std::string hybrid = "[sharding]\nstrategy = \"HYBRID_SHARD\"\n[mesh]\npipeline = ";
+  const auto degrees = [&](const char* pipeline, int ranks, int per_node) {
+    const Deck d = on_ranks(hybrid + pipeline + "\n", ranks, per_node);
+    return std::pair(d.mesh.shard, d.mesh.replicate);
+  };
+  EXPECT_EQ(degrees("2", 8, 8), std::pair(std::int64_t{4}, std::int64_t{1})) << "two stages on a node";
+  EXPECT_EQ(degrees("2", 16, 8), std::pair(std::int64_t{8}, std::int64_t{1})) << "a node for each";
+  EXPECT_EQ(degrees("2\ntensor = 2", 32, 8), std::pair(std::int64_t{4}, std::int64_t{2}))
+      << "two nodes for each";
+  EXPECT_EQ(degrees("2\ntensor = 2", 8, 8), std::pair(std::int64_t{2}, std::int64_t{1}));
+  EXPECT_EQ(
+      rank_error(hybrid + "2\n", 24, 8),
+      "sharding.strategy = HYBRID_SHARD (input.toml:8): 12 ranks of each of mesh.pipeline's 2 stages are "
+      "not whole nodes of 8; give mesh.shard, a divisor of 12: 6 or 12");
+  EXPECT_NE(rank_error(hybrid + "3\n", 8, 8).find("does not divide the job's 8 ranks"), std::string::npos);
+}
+
 TEST(Ranks, MeshesThatDoNotFitShowTheEquation) {
   EXPECT_EQ(rank_error("[mesh]\nshard = 3\n", 4),
             "mesh.pipeline (1) x mesh.replicate (1) x mesh.shard (3) x mesh.context (1) x mesh.tensor (1) = "

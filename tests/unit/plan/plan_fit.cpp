@@ -260,7 +260,7 @@ TEST_F(Decks, SearchRanksSettingsThatFit) {
   EXPECT_EQ(s.frugal.empty(), as_it_is.has_value() && as_it_is->ranks == s.least_ranks->ranks);
   Plan plan{question(4), cost_of(question(4)), {}, {}, search_for(question(4, 0, one_stage), Watch(60)), {}};
   EXPECT_TRUE(plan.search->least_overrides().empty()) << "it fits on one rank as it is";
-  EXPECT_NE(report_text(plan).find("fits on 1 ranks at least, with\n  the deck as it is\n"),
+  EXPECT_NE(report_text(plan).find("fits on 1 rank at least, with\n  the deck as it is\n"),
             std::string::npos);
 }
 

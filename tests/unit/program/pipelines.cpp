@@ -10,25 +10,16 @@
 #include "config/fields/fields.hpp"
 #include "program/ops/step_records.hpp"
 #include "program/passes/stages.hpp"
-#include "program/schedules/timeline.hpp"
+#include "tests/support/schedules.hpp"
 #include "tests/support/small_job.hpp"
 
 namespace ztrain::program::pipelines_test {
 namespace {
 
+using test::even;
+using test::order_of;
+
 constexpr const char* names[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"};
-
-PipelineOrder order_of(const Schedule& schedule, int ranks, int micro_batches) {
-  PipelineOrder order{stage_map(schedule, ranks), {}};
-  for (int rank = 0; rank < ranks; ++rank)
-    order.turns.push_back(schedule.turns(
-        {.micro_batches = micro_batches, .ranks = ranks, .rank = rank, .chunks = schedule.chunks}));
-  return order;
-}
-
-Timeline even(const PipelineOrder& order, const TurnCosts& costs = {}) {
-  return timeline_of(order, std::vector<TurnCosts>(static_cast<std::size_t>(order.map.stages()), costs));
-}
 
 TEST(Pipelines, TheDeckNamesTheSchedulesThereAre) {
   const std::vector<std::string>& choices = config::find_field("pipeline.schedule")->legal.choices;

@@ -52,6 +52,10 @@ TEST(ScheduleFiles, MayHaveWaitingAndCommunicationAndOlderLetters) {
   const std::vector<Turn> expected{{forward, 0, 0}, {backward, 0, 0}, {forward, 0, 1}, {backward, 0, 1}};
   EXPECT_EQ(second_rank("0F0,0F1,,0B0,0B1\n,1F0,1B0,1F1,1B1\n"), expected);
   EXPECT_EQ(second_rank("0F0, \"0F1\",0B0,0B1\r\n1F0,1B0,1F1,1B1\r\n\r\n"), expected);
+  EXPECT_EQ(second_rank("\xEF\xBB\xBF"
+                        "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1"),
+            expected)
+      << "with the mark of UTF-8 that spreadsheets write";
   EXPECT_EQ(second_rank("0UNSHARD,0F0,0SEND_F0,0F1,0B0,0B1,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0,1F1,1B1"),
             expected);
   EXPECT_EQ(second_rank("0F0,0F1,0B0,0B1\n1F0,(1B0;1F1)OVERLAP_F_B,1B1"), expected);
@@ -78,9 +82,14 @@ TEST(ScheduleFiles, ThatNoRanksCouldFollowAreRefused) {
            {"0F0,0B0\n1F0,1B0\n2F0,2B0,3F0,3B0", "has 4 stages on 3 ranks"},
            {"1F0,1B0\n0F0,0B0", "line 1: stage 1 is on rank 0: stages go round"},
            {"0F0,0B0,1F0,1B0\n2F0,2B0,3F0,3B0", "is on rank"},
-           {"0F0,0F1,0B0\n1F0,1B0,1F1,1B1", "line 1: chunk 0 of micro-batch 1 is not done"},
-           {"0B0,0F0\n1F0,1B0", "line 1: backward of chunk 0, micro-batch 0 comes too early"},
-           {"0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1", "waits at its"},
+           {"0F0,0F1,0B0\n1F0,1B0,1F1,1B1", "line 1: stage 0 of micro-batch 1 is not done"},
+           {"0B0,0F0\n1F0,1B0", "line 1: backward of stage 0, micro-batch 0 comes too early"},
+           {"0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1", "rank 0 of the pipeline waits at its backward of stage 0"},
+           {"0F0,2F0,2B0,0B0\n1F0,3B0,3F0,1B0", "line 2: backward of stage 3, micro-batch 0 comes too early"},
+           {"0F0,2F0,2B0,0B0\n3F0,1F0,3B0,1B0",
+            "line 2: forward of stage 3, micro-batch 0 comes before that of "
+            "the stage it continues"},
+           {"0F0,3B0,3F0,0B0\n1F0,2F0,2B0,1B0", "line 1: backward of stage 3, micro-batch 0"},
        }) {
     const std::string said = test::refusal([&] { schedule_from_csv(bad.text, "bad.csv"); });
     EXPECT_NE(said.find(bad.said), std::string::npos) << bad.text << "\n" << said;

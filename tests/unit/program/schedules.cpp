@@ -150,6 +150,36 @@ TEST(Schedules, HalvesAreWhatTheirRowsSay) {
   check(coded, {"embedding_grad", "linear_fp8_grad_weight"});
 }
 
+/// What is recomputed is held until the half for weights, or is used for both halves at once: then it is held
+/// no longer than without halves.
+TEST(Schedules, HalvesForWeightsMayBeOfWhatForwardKeptAlone) {
+  JobSpec spec = test::spec_on(1, 1, find_strategy("NO_SHARD"), 4);
+  const auto step = [&](const Schedule& schedule, int every, LateWeights late) {
+    spec.schedule = schedule;
+    spec.recompute.every = every;
+    spec.pipeline.late_weights = late;
+    return compile(test::small_model(4), spec, 0).train();
+  };
+  const auto late_products = [](const Program& p) {
+    return std::ranges::count_if(p.ops, [](const Op& op) {
+      return op.type == "linear_grad_weight" && op.action.half == Half::weights;
+    });
+  };
+  const auto live = [](const Program& p) { return p.plan[0].live_bytes; };
+  const Schedule& at_end = other_schedules[3];
+  const Program all = step(at_end, 1, LateWeights::all), kept = step(at_end, 1, LateWeights::kept);
+  const Program whole = step(find_schedule("sequential"), 1, LateWeights::all);
+  EXPECT_GT(late_products(all), 0);
+  EXPECT_EQ(late_products(kept), 0);
+  EXPECT_LE(live(kept), live(whole));
+  EXPECT_GT(live(all), live(whole));
+  EXPECT_DOUBLE_EQ(flops_of(kept), flops_of(all));
+  // Of every second block, and of what nothing is recomputed for.
+  const Program half = step(at_end, 2, LateWeights::kept);
+  EXPECT_EQ(2 * late_products(half), late_products(all));
+  EXPECT_EQ(late_products(step(at_end, 0, LateWeights::kept)), late_products(all));
+}
+
 /// As 'sequential' for so few micro-batches as are compiled, and otherwise for more: in each second one of
 /// the middle the forward of the next comes early.
 std::vector<Turn> early_forwards(const ScheduleInput& s) {
