@@ -49,7 +49,7 @@ TEST_F(CheckpointBackground, HasTheBytesOfOneThatWasWaitedFor) {
   behind.finish([] {});
   session().barrier();
   const auto expected = files_in(folder_ / "waited" / "step_3");
-  EXPECT_EQ(expected.size(), 3u);
+  EXPECT_GE(expected.size(), 3u) << "metadata, the index, and a file of states for each node";
   EXPECT_TRUE(files_in(folder_ / "behind" / "step_3") == expected);
   EXPECT_EQ(behind.written(), behind.bytes());
   EXPECT_GT(behind.bytes(), 0);
