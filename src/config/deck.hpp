@@ -178,8 +178,10 @@ struct Metrics {
 struct Watchdog {
   double timeout =
       0;  ///< seconds without progress before the rank reports where it stands and aborts; 0: off
-  std::int64_t stragglers = 0;  ///< steps between looks for ranks that are slower than others; 0: none
-  std::string non_finite;       ///< skip, stop: what becomes of a step whose gradients are not finite
+  std::int64_t stragglers = 0;      ///< steps between looks for ranks that are slower than others; 0: none
+  std::string non_finite;           ///< skip, stop: what becomes of a step whose gradients are not finite
+  std::int64_t audit_interval = 0;  ///< steps between looks for silent corruption; 0: none
+  std::int64_t audit_limit = 0;     ///< how often a run goes back because of it
 };
 
 /// What planning needs to know of the machine. GB are 1e9 bytes; 0: unknown.

@@ -147,6 +147,18 @@ std::vector<checkpoint::StateShard> copied_shards(const Program& program, const 
   return shards;
 }
 
+void restore_shards(const Program& program, const program::JobTensors& tensors,
+                    const engine::JobMemory& memory) {
+  const std::vector<checkpoint::StateShard> shards = state_shards(program, tensors, memory, true);
+  auto shard = shards.begin();
+  for (const program::UnitState& unit : tensors.units)
+    for (const program::TensorId copy : unit.snapshot) {
+      memory::Provider& to = shard->memory ? *shard->memory : memory::host_memory();
+      to.write(shard->data, memory.address(program, copy), program.tensor(copy).bytes());
+      ++shard;
+    }
+}
+
 checkpoint::Place place_of(const Program& program, const Layout& layout) {
   return {&layout, Coordinate(program.mesh, program.rank), shard_index(program)};
 }

@@ -32,10 +32,14 @@ std::vector<checkpoint::StateShard> state_shards(const program::Program& program
                                                  const engine::JobMemory& memory, bool optimizer);
 
 /// Copies them into the room that the job has for that, and gives the copies, which the CPU reaches. Ranks
-/// that own nothing have no such room: theirs are the slices themselves, of which none is saved.
+/// without such room own nothing: theirs are the slices themselves, of which none is saved.
 std::vector<checkpoint::StateShard> copied_shards(const program::Program& program,
                                                   const program::JobTensors& tensors,
                                                   const engine::JobMemory& memory);
+
+/// Copies them back into the slices.
+void restore_shards(const program::Program& program, const program::JobTensors& tensors,
+                    const engine::JobMemory& memory);
 
 checkpoint::Place place_of(const program::Program& program, const Layout& layout);
 

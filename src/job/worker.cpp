@@ -253,6 +253,13 @@ std::vector<checkpoint::StateShard> Worker::copied_state() const {
   return copied_shards(job_.load(), job_.tensors, memory_);
 }
 
+void Worker::restore_copied() {
+  device_->finish();
+  restore_shards(job_.load(), job_.tensors, memory_);
+  succession_.restart();
+  load_copies();
+}
+
 void Worker::initialize(std::uint64_t seed) {
   run_on(*device_, [&] {
     initialize_weights(job_.load(), job_.tensors, job_.layout, job_.graph, memory_,

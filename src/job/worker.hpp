@@ -99,8 +99,11 @@ class Worker {
   /// machine still has it, and no step waits for it.
   void take_room_for_copies() const;
   /// The same of a copy in the host's memory, which stays as it is until the next call. Of a job with room
-  /// for it (JobSpec::snapshots); on ranks that save nothing it is not there.
+  /// for it (JobSpec::snapshots); on ranks that have none it is not there.
   std::vector<checkpoint::StateShard> copied_state() const;
+  /// Collective: the state is again as it was when it was last copied, of a job with room for it on every
+  /// rank. Nothing is written to the copy.
+  void restore_copied();
 
   /// What this rank holds, as it is counted by others than the plan. Of a GPU as of the last look().
   HeldMemory& held() { return held_; }

@@ -106,9 +106,9 @@ std::vector<Change> pipeline_rows(const config::Deck& deck) {
            true}};
 }
 
-/// Only where there is room for a copy of the state.
+/// Only where there is room for a copy of the state, for that alone.
 std::vector<Change> snapshot_rows(const config::Deck& deck) {
-  if (!config::saves_behind_training(deck)) return {};
+  if (deck.watchdog.audit_interval > 0 || !config::saves_behind_training(deck)) return {};
   return {{{"checkpoint.async=false"},
            Effect::none,
            "no copy of the state in the host's memory; training waits for checkpoints",

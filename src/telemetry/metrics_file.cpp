@@ -163,4 +163,12 @@ std::string MetricsFile::write(const EvaluationRecord& r) {
   return append(json_text(line));
 }
 
+std::string MetricsFile::write(const CorruptionRecord& r) {
+  keep_until(r.step);
+  close(std::exchange(file_, -1));
+  file_ = open_lines(path_);
+  const nlohmann::ordered_json line = {{"step", r.step}, {"went_back_from", r.from}, {"corruption", r.found}};
+  return append(json_text(line));
+}
+
 }  // namespace ztrain::telemetry

@@ -43,6 +43,12 @@ struct EvaluationRecord {
   std::vector<std::pair<std::string, double>> sets{};  ///< the loss of each, written where there are several
 };
 
+/// Silent corruption, found behind step `from`: the run went back to `step`.
+struct CorruptionRecord {
+  std::int64_t step = 0, from = 0;
+  std::string found;
+};
+
 /// In run.output; the second while a resumed run drops lines.
 constexpr const char *metrics_name = "metrics.jsonl", *unfinished_metrics_name = "metrics.jsonl.tmp";
 
@@ -61,6 +67,8 @@ class MetricsFile {
   /// Throw Error naming run.output when the line cannot be written.
   std::string write(const StepRecord& record);
   std::string write(const EvaluationRecord& record);
+  /// In the place of the lines of later steps, which are dropped.
+  std::string write(const CorruptionRecord& record);
 
   const std::string& path() const { return path_; }
   /// Where an earlier run's lines are now: metrics.previous.jsonl, metrics.previous-2.jsonl, ...; "" where

@@ -209,16 +209,13 @@ Ending Trainer::run() {
 }
 
 void Trainer::take_steps() {
+  if (deck_.watchdog.audit_interval > 0 && !is_complete() && audited()) keep_state();
   while (progress_.step < facts_.steps) {
     const double start = now();
     if (!step()) return;
     if (outside_bytes_ == 0) measure_outside();
     if (overflow_.has_given_up()) return;
-    const std::int64_t s = progress_.step;
-    if (deck_.evaluation.interval > 0 && (s % deck_.evaluation.interval == 0 || s == facts_.steps))
-      evaluate_and_report();
-    const bool at_interval = deck_.checkpoint.interval > 0 && s % deck_.checkpoint.interval == 0;
-    if (s < facts_.steps && (save_is_due_ || at_interval)) save_or_wait();  // the end is saved by run()
+    behind_step();
     if (progress_.step < facts_.steps) fill_next_inputs();
     limits_.turn_took(now() - start);
     if (stops_early()) return;
@@ -359,6 +356,8 @@ void Trainer::write_metrics(const Record& record) {
     failure_ = e.what();
   }
 }
+
+template void Trainer::write_metrics(const telemetry::CorruptionRecord& record);
 
 /// Until the last step, or until the run ends itself.
 double Trainer::seconds_left() const {

@@ -96,6 +96,12 @@ class Trainer {
   void warn_of_failure(std::int64_t step, const std::string& failure, const std::string& again);
   void warn_of_doubt();
   void end_failed(const std::string& failure);
+  void behind_step();
+  bool audit_is_due() const;
+  bool audited();
+  void keep_state();
+  void go_back(const std::string& found);
+  void wait_for_save(const char* what_was_due);
   void require_end();
   void set_dead_aside();
   checkpoint::Saving saving(std::vector<checkpoint::StateShard> states);
@@ -132,13 +138,16 @@ class Trainer {
   SavedState saved_state_;                 ///< of the newest checkpoint of this run
   std::string saved_;                      ///< that checkpoint
   std::optional<SaveUnderWay> under_way_;  ///< the next
-  std::int64_t outside_bytes_ = 0;         ///< measured after the first step and each save
-  double data_seconds_ = 0;                ///< of filling the inputs
-  double save_seconds_ = 0;                ///< since the last report
-  double wait_seconds_ = 0;                ///< of these, for a save that was under way
-  std::string failure_;    ///< of this rank, outside the computation: the run ends with what it has
-  std::string ended_by_;   ///< what asked the run to end: a signal, or the end of the allocation
-  std::string last_line_;  ///< of the last step, while it is not printed; rank 0 alone
+  std::optional<job::Progress> kept_;      ///< of the copy of the state, where that is whole
+  std::int64_t audited_step_ = -1;         ///< whose copies agree
+  std::int64_t times_back_ = 0;
+  std::int64_t outside_bytes_ = 0;  ///< measured after the first step and each save
+  double data_seconds_ = 0;         ///< of filling the inputs
+  double save_seconds_ = 0;         ///< since the last report
+  double wait_seconds_ = 0;         ///< of these, for a save that was under way
+  std::string failure_;             ///< of this rank, outside the computation: the run ends with what it has
+  std::string ended_by_;            ///< what asked the run to end: a signal, or the end of the allocation
+  std::string last_line_;           ///< of the last step, while it is not printed; rank 0 alone
   double mean_step_seconds_ = 0;
   Stragglers stragglers_;
   TimeLimits limits_;  ///< rank 0's count

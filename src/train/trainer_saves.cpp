@@ -18,6 +18,18 @@
 
 namespace ztrain::train {
 
+/// Evaluation, audit and checkpoint, where they are due. The state may then be an older one.
+void Trainer::behind_step() {
+  const std::int64_t s = progress_.step;
+  if (deck_.evaluation.interval > 0 && (s % deck_.evaluation.interval == 0 || is_complete()))
+    evaluate_and_report();
+  if (audit_is_due() && !audited()) return;
+  if (is_complete()) return;  // the end is saved by run()
+  const bool at_interval = deck_.checkpoint.interval > 0 && s % deck_.checkpoint.interval == 0;
+  if (save_is_due_ || at_interval) save_or_wait();
+  if (audit_is_due()) keep_state();
+}
+
 /// Why training may not go on from these weights; "" where nothing speaks against it.
 std::string Trainer::doubt() const {
   if (overflow_.skipped_in_a_row() > 0) return "this step was skipped";
@@ -28,6 +40,7 @@ std::string Trainer::doubt() const {
 /// a validation loss wait for one more step: where it is taken, the gradients are finite, and it may be the
 /// validation data that make no loss.
 void Trainer::save_or_wait() {
+  if (!audited()) return;
   const std::string why_not = doubt();
   if (why_not.empty() || (save_is_due_ && overflow_.skipped_in_a_row() == 0)) return save_or_go_on();
   if (!std::exchange(save_is_due_, true))
@@ -55,6 +68,7 @@ void Trainer::save_as_asked() {
 void Trainer::save_at_end() {
   finish_save();
   if (deck_.checkpoint.interval < 0 || saved_state_.step == progress_.step) return;
+  if (!audited() && saved_state_.step == progress_.step) return;
   const bool saved = saved_state_.optimizer_steps == progress_.optimizer_steps;
   if (saved ? has_diverged() : overflow_.weights_are_dead() && progress_.proven_step >= 0) return;
   if (const std::string failure = save(); !failure.empty()) throw runtime::AgreedError(failure);
@@ -63,19 +77,23 @@ void Trainer::save_at_end() {
 
 /// Training is worth more than a checkpoint: whoever looks after the run can make room meanwhile.
 void Trainer::save_or_go_on() {
-  const std::int64_t waited_for = under_way_ ? under_way_->of.step : -1;
-  const double waited = finish_save();
-  if (waited_for >= 0) {
-    wait_seconds_ += waited;
-    console_.print(
-        fmt::format("step {}: training stood still for {:.1f} s: the checkpoint of step {} was being written "
-                    "when this one was due (checkpoint.interval)\n",
-                    progress_.step, waited, waited_for));
-  }
+  wait_for_save("this one was due (checkpoint.interval)");
   save_is_due_ = false;
   const std::string failure = config::saves_behind_training(deck_) ? begin_save() : save();
   if (failure.empty()) return warn_of_doubt();
   warn_of_failure(progress_.step, failure, next_save());
+}
+
+/// The room for a copy of the state is taken until then.
+void Trainer::wait_for_save(const char* what_was_due) {
+  if (!under_way_) return;
+  const std::int64_t waited_for = under_way_->of.step;
+  const double waited = finish_save();
+  wait_seconds_ += waited;
+  console_.print(
+      fmt::format("step {}: training stood still for {:.1f} s: the checkpoint of step {} was being written "
+                  "when {}\n",
+                  progress_.step, waited, waited_for, what_was_due));
 }
 
 /// When the next checkpoint is due.
@@ -137,11 +155,13 @@ std::string Trainer::why_not_saved(const std::function<void()>& work) {
 /// Collective: a rank that cannot copy its state must not leave the others waiting.
 std::vector<checkpoint::StateShard> Trainer::copied_state() {
   std::vector<checkpoint::StateShard> states;
+  kept_.reset();
   try {
     checkpoint::Group::world().together([&] { states = worker_.copied_state(); });
   } catch (const runtime::AgreedError& e) {
     throw checkpoint::NotSaved(e.what());
   }
+  kept_ = progress_;
   return states;
 }
 

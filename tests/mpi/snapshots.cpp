@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 program::JobSpec spec_of(const TinyModel& m, const char* strategy) {
   program::JobSpec spec = test::spec_of_ranks(m, strategy, session().size());
-  spec.snapshots = true;
+  spec.snapshots = program::Snapshots::of_savers;
   return spec;
 }
 
@@ -115,10 +115,10 @@ TEST_F(Snapshots, HoldOneStepOfOtherOptimizers) {
   }
 }
 
-/// The plan has them to the byte, on the ranks that save, and on no other.
+/// The plan has them to the byte, on the ranks that save or on all, and on no other.
 TEST_F(Snapshots, ArePlanned) {
   const TinyModel m;
-  const auto host_bytes = [&](bool snapshots, const char* strategy) {
+  const auto host_bytes = [&](program::Snapshots snapshots, const char* strategy) {
     program::JobSpec spec = spec_of(m, strategy);
     spec.snapshots = snapshots;
     const program::Job job = program::compile(m.graph(DType::bf16), spec, session().rank());
@@ -135,11 +135,13 @@ TEST_F(Snapshots, ArePlanned) {
   std::int64_t state = 0;
   for (const FlatUnit& unit : job.layout.units())
     state += unit.shard_elements * 3 * 4;  // master, two moments
-  EXPECT_EQ(host_bytes(false, "zero2"), 0);
-  EXPECT_EQ(host_bytes(true, "zero2"), state);
+  using enum program::Snapshots;
+  EXPECT_EQ(host_bytes(none, "zero2"), 0);
+  EXPECT_EQ(host_bytes(of_savers, "zero2"), state);
   if (session().size() < 2) return;
   const bool owner = Coordinate(spec_of(m, "HYBRID_SHARD").mesh, session().rank())[Axis::replicate] == 0;
-  EXPECT_EQ(host_bytes(true, "HYBRID_SHARD") > 0, owner);
+  EXPECT_EQ(host_bytes(of_savers, "HYBRID_SHARD") > 0, owner);
+  EXPECT_GT(host_bytes(of_all, "HYBRID_SHARD"), 0);
 }
 
 }  // namespace

@@ -132,7 +132,8 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGr
                : std::vector<optim::StateInfo>{};
   base.tensors.units = add_unit_states(p, base.cut, base.tensors.optimizer_states);
   give_homes(p, base.cut, base.tensors.units, spec.offload);
-  if (spec.snapshots) add_snapshots(p, base.cut, base.tensors.units);
+  if (spec.snapshots == Snapshots::of_all || (spec.snapshots == Snapshots::of_savers && owns(base.cut.at)))
+    add_snapshots(p, base.tensors.units);
   base.tensors.scales = add_weight_scales(p, base.graph);
   base.tensors.scalars = p.add(persistent("scalars", DType::u8, {sizeof(StepScalars)}, Category::scalar));
   base.tensors.partials =
@@ -252,7 +253,7 @@ std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobS
     const Coordinate at(spec.mesh, rank);
     const int part = spec.sharding.secondary_shards ? at.index_in(Cut::inner_axes()) : 0;
     const int shard = codes ? at.index_in(Cut::shard_axes()) : 0;
-    const int owner = spec.snapshots && owns(at) ? 1 : 0;
+    const int owner = spec.snapshots == Snapshots::of_savers && owns(at) ? 1 : 0;
     classes[{passes ? rank : 0, at[Axis::pipeline], part, shard, tensor ? at[Axis::tensor] : 0, owner}]
         .push_back(rank);
   }

@@ -42,6 +42,13 @@ struct PipelineOptions {
   LateWeights late_weights = LateWeights::all;
 };
 
+/// Whose ranks have room for a copy of their state (UnitState::snapshot).
+enum class Snapshots : std::uint8_t {
+  none,
+  of_savers,  ///< those that own what they hold: it is saved
+  of_all      ///< a run goes back to it
+};
+
 struct JobSpec {
   MeshShape mesh;
   Target target = build_target();  ///< another one only where nothing is executed
@@ -58,7 +65,7 @@ struct JobSpec {
   bool overlap_tensor = false;  ///< its communication goes on beside products (passes/overlap.hpp)
   model::ContextMethod context = model::ContextMethod::gather;
   OffloadOptions offload;
-  bool snapshots = false;  ///< room for a copy of the state that is saved (UnitState::snapshot)
+  Snapshots snapshots = Snapshots::none;
   /// Compiles every micro-batch, also where those in the middle are alike (program/ir/repeat.hpp). So does a
   /// pass over Programs, which might treat one of them by itself.
   bool every_micro_batch = false;
@@ -109,8 +116,8 @@ std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank,
 /// speak for, which tokens they see) and for where their slice of a state begins that is kept whole. What
 /// else compile() reads of a rank tells classes apart: its place in the pipeline, its part of a secondary
 /// shard, and with weights that are computed with as codes its shard, which says whose scales it reads; and
-/// with snapshots whether it saves any. A pass of the job's may look at any rank: then each is a class of its
-/// own. In every class ranks ascend.
+/// with Snapshots::of_savers whether it saves any. A pass of the job's may look at any rank: then each is a
+/// class of its own. In every class ranks ascend.
 std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobSpec& spec);
 
 /// With the stages of a pipeline, which compile() otherwise finds for each rank anew. Throws Error where the

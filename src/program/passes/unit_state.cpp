@@ -68,8 +68,7 @@ std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
   return states;
 }
 
-void add_snapshots(Program& program, const Cut& cut, std::vector<UnitState>& units) {
-  if (!owns(cut.at)) return;
+void add_snapshots(Program& program, std::vector<UnitState>& units) {
   for (UnitState& unit : units) {
     std::vector<TensorId> slices{unit.master.slice};
     for (const State& state : unit.optimizer) slices.push_back(state.slice);

@@ -37,7 +37,7 @@ struct UnitState {
   State master;  ///< same tensors as parameters when the dtypes are equal, or the unit is frozen
   std::vector<State> optimizer;  ///< in the order of the optimizer's states; none for a frozen unit
   /// Room in the host's memory for copies of the slices of master and optimizer, in that order, which are
-  /// saved while training goes on. None where this rank saves nothing, or not so.
+  /// saved while training goes on, or to which it goes back. None where this rank does neither.
   std::vector<TensorId> snapshot;
   /// First and count of the flat elements that this rank's optimizer steps: its shard, or all.
   std::int64_t step_begin = 0;
@@ -73,7 +73,7 @@ struct Cut {
 std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
                                        const std::vector<optim::StateInfo>& optimizer);
 
-/// Gives every unit its UnitState::snapshot, on the ranks that own what they hold.
-void add_snapshots(Program& program, const Cut& cut, std::vector<UnitState>& units);
+/// Gives every unit its UnitState::snapshot.
+void add_snapshots(Program& program, std::vector<UnitState>& units);
 
 }  // namespace ztrain::program

@@ -1,0 +1,95 @@
+#include "job/held_pieces.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/hash.hpp"
+#include "base/index.hpp"
+#include "base/shape.hpp"
+
+namespace ztrain::job {
+namespace {
+
+/// One tensor of a unit's state.
+struct HeldState {
+  std::string name;  ///< "weights"
+  program::TensorId tensor = program::no_tensor;
+  std::int64_t granule = 1;
+};
+
+std::vector<HeldState> states_of(const program::UnitState& unit,
+                                 const std::vector<optim::StateInfo>& optimizer) {
+  std::vector<HeldState> states{{"weights", unit.parameters.whole}};
+  if (unit.computed.whole != unit.parameters.whole)
+    states.push_back({"8-bit codes of weights", unit.computed.whole});
+  if (unit.separate_master) states.push_back({"master weights", unit.master.whole});
+  for (std::size_t i = 0; i < unit.optimizer.size(); ++i)
+    states.push_back({optimizer[i].name, unit.optimizer[i].whole, optimizer[i].granule});
+  return states;
+}
+
+/// The same of memory of each kind: block by block, each from the hash of those before.
+std::uint64_t hash_of(const memory::Provider& memory, const std::byte* data, std::int64_t bytes,
+                      std::vector<std::byte>& copy) {
+  constexpr std::int64_t block = std::int64_t{4} << 20;
+  std::uint64_t hash = 0;
+  for (std::int64_t begin = 0; begin < bytes; begin += block) {
+    const std::int64_t length = std::min(block, bytes - begin);
+    const std::byte* from = data + begin;
+    if (!memory.host_accessible()) {
+      copy.resize(at(length));
+      memory.read(copy.data(), from, length);
+      from = copy.data();
+    }
+    hash = hash_bytes(from, at(length), hash);
+  }
+  return hash;
+}
+
+/// "elements 0 to 63", and of a parameter that is cut over the tensor axis which part.
+std::string place_of_piece(const ParameterShape& parameter, const Piece& piece, int tensor_index) {
+  const std::string part = parameter.slice.whole() ? "" : fmt::format(" of tensor part {}", tensor_index);
+  return fmt::format("elements {} to {}{}", piece.slice_begin, piece.slice_begin + piece.count - 1, part);
+}
+
+AxisSet copied_over(const ParameterShape& parameter, bool whole) {
+  AxisSet axes = Axis::replicate;
+  if (whole) axes = axes | state_axes;
+  if (parameter.slice.whole()) axes = axes | Axis::tensor;
+  if (parameter.other_rank >= 0) axes = axes | Axis::pipeline;
+  return axes;
+}
+
+}  // namespace
+
+std::vector<HeldPiece> held_pieces(const Worker& worker) {
+  worker.device().finish();
+  const program::Job& job = worker.job();
+  const program::Program& program = job.load();
+  const Coordinate here(program.mesh, program.rank);
+  std::vector<HeldPiece> pieces;
+  std::vector<std::byte> copy;
+  for (const FlatUnit& unit : job.layout.units()) {
+    for (const HeldState& state : states_of(job.tensors.units[at(unit.unit)], job.tensors.optimizer_states)) {
+      const program::Tensor& tensor = program.tensor(state.tensor);
+      const bool whole = elements(tensor.shape) * state.granule == unit.elements();
+      const std::int64_t begin = whole ? 0 : here.index_in(state_axes) * unit.shard_elements;
+      const std::int64_t end = whole ? unit.elements() : begin + unit.shard_elements;
+      const memory::Provider& memory = worker.memory().provider(tensor.tier);
+      const std::byte* const data = worker.memory().address(program, state.tensor);
+      for (const Piece& piece : job.layout.pieces(unit.unit, begin, end)) {
+        const ParameterShape& parameter = job.layout.parameters()[at(piece.parameter)];
+        const std::int64_t item = size_of(tensor.dtype);
+        pieces.push_back({fmt::format("{} of {}, {}", state.name, parameter.name,
+                                      place_of_piece(parameter, piece, here[Axis::tensor])),
+                          copied_over(parameter, whole),
+                          hash_of(memory, data + (piece.flat_begin - begin) / state.granule * item,
+                                  ceil_div(piece.count, state.granule) * item, copy)});
+      }
+    }
+  }
+  return pieces;
+}
+
+}  // namespace ztrain::job

@@ -1,0 +1,141 @@
+#include "train/copies.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <sstream>
+
+#include "base/hash.hpp"
+#include "base/index.hpp"
+#include "checkpoint/rank_group.hpp"
+
+namespace ztrain::train {
+namespace {
+
+constexpr std::size_t most_listed = 4;
+
+std::string named(const Copies& of) {
+  return fmt::format("rank {} ({})", of.rank, of.host);
+}
+
+/// What more than half of the copies have of a piece, if there is such.
+std::optional<std::uint64_t> of_most(const std::vector<Copies>& copies, std::size_t piece) {
+  std::map<std::uint64_t, std::size_t> count;
+  for (const Copies& of : copies)
+    if (2 * ++count[of.hashes[piece]] > copies.size()) return of.hashes[piece];
+  return std::nullopt;
+}
+
+std::string describe_piece(const std::string& name, const std::vector<Copies>& copies, std::size_t piece) {
+  const auto most = of_most(copies, piece);
+  std::vector<std::string> wrong;
+  for (const Copies& of : copies)
+    if (!most || of.hashes[piece] != *most) wrong.push_back(named(of));
+  const std::size_t count = wrong.size();
+  if (count > most_listed) {
+    wrong.resize(most_listed);
+    wrong.push_back(fmt::format("{} more", count - most_listed));
+  }
+  const std::string who = fmt::format("{}: {}", name, fmt::join(wrong, " and "));
+  if (!most) return fmt::format("{} have different bytes, and which are wrong is not known", who);
+  return fmt::format("{} {} other bytes than the other {} ranks that hold copies", who,
+                     count == 1 ? "has" : "have", copies.size() - count);
+}
+
+constexpr std::size_t class_count = std::size_t{1} << axis_count;
+static_assert(class_count <= 64, "a bit for each in a word");
+
+/// The pieces of one AxisSet: ranks that have the same names hold copies.
+struct Class {
+  std::vector<std::string> names;
+  std::vector<std::uint64_t> hashes;
+  std::int64_t named = 0, held = 0;  ///< hashes of all names, of all hashes
+};
+
+/// By AxisSet: this rank may have nothing in some.
+std::vector<Class> classes_of(const std::vector<job::HeldPiece>& pieces) {
+  std::vector<Class> classes(class_count);
+  for (const job::HeldPiece& piece : pieces) {
+    Class& c = classes[at(piece.copied.bits())];
+    c.names.push_back(piece.name);
+    c.hashes.push_back(piece.hash);
+    c.named = static_cast<std::int64_t>(hash_text(piece.name, static_cast<std::uint64_t>(c.named)));
+    c.held = static_cast<std::int64_t>(
+        hash_bytes(&piece.hash, sizeof piece.hash, static_cast<std::uint64_t>(c.held)));
+  }
+  return classes;
+}
+
+/// Collective: those in which any rank has something, by index.
+std::vector<std::size_t> classes_in_use(const checkpoint::Group& world, const std::vector<Class>& own) {
+  std::uint64_t used = 0;
+  for (std::size_t c = 0; c < own.size(); ++c)
+    if (!own[c].names.empty()) used |= std::uint64_t{1} << c;
+  for (const std::int64_t of_rank : world.all_gather(static_cast<std::int64_t>(used)))
+    used |= static_cast<std::uint64_t>(of_rank);
+  std::vector<std::size_t> list;
+  for (std::size_t c = 0; c < own.size(); ++c)
+    if ((used >> c & 1u) != 0) list.push_back(c);
+  return list;
+}
+
+/// The `named` of the first group of ranks that differ in `held`.
+std::optional<std::int64_t> differing_group(const std::vector<std::int64_t>& named,
+                                            const std::vector<std::int64_t>& held) {
+  std::map<std::int64_t, std::int64_t> first;
+  for (std::size_t rank = 0; rank < named.size(); ++rank)
+    if (first.emplace(named[rank], held[rank]).first->second != held[rank]) return named[rank];
+  return std::nullopt;
+}
+
+/// Collective: what rank 0 says of the ranks that take part.
+std::string describe_group(const runtime::Session& session, const checkpoint::Group& world, const Class& own,
+                           bool takes_part) {
+  const auto hosts = world.gather_text(takes_part ? session.host() : "");
+  const auto names = world.gather_text(takes_part ? fmt::format("{}", fmt::join(own.names, "\n")) : "");
+  const auto hashes = world.gather_text(takes_part ? fmt::format("{}", fmt::join(own.hashes, " ")) : "");
+  std::vector<Copies> copies;
+  std::vector<std::string> pieces;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    if (hosts[rank].empty()) continue;
+    Copies& of = copies.emplace_back(Copies{static_cast<int>(rank), hosts[rank], {}});
+    std::istringstream values(hashes[rank]);
+    for (std::uint64_t value = 0; values >> value;) of.hashes.push_back(value);
+    if (!pieces.empty()) continue;
+    std::istringstream lines(names[rank]);
+    for (std::string line; std::getline(lines, line);) pieces.push_back(line);
+  }
+  return session.from_rank_0(describe_differing(pieces, copies));
+}
+
+}  // namespace
+
+std::string describe_differing(const std::vector<std::string>& names, const std::vector<Copies>& copies) {
+  std::string text;
+  std::size_t differing = 0;
+  for (std::size_t piece = 0; piece < names.size(); ++piece) {
+    const auto same = [&](const Copies& of) { return of.hashes[piece] == copies.front().hashes[piece]; };
+    if (std::ranges::all_of(copies, same)) continue;
+    if (++differing == 1) text = describe_piece(names[piece], copies, piece);
+  }
+  if (differing > 1) text += fmt::format(" (and so in {} more)", differing - 1);
+  return text;
+}
+
+std::string differing_copies(const runtime::Session& session, const std::vector<job::HeldPiece>& pieces) {
+  const auto world = checkpoint::Group::world();
+  const std::vector<Class> classes = classes_of(pieces);
+  for (const std::size_t c : classes_in_use(world, classes)) {
+    const Class& own = classes[c];
+    const auto named = world.all_gather(own.named), held = world.all_gather(own.held);
+    if (const auto group = differing_group(named, held))
+      return describe_group(session, world, own, own.named == *group);
+  }
+  return "";
+}
+
+}  // namespace ztrain::train

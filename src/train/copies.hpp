@@ -1,0 +1,29 @@
+#pragma once
+// Ranks that hold copies of the same are compared: where they differ, a memory or a device has changed bits
+// on its own.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "job/held_pieces.hpp"
+#include "runtime/session/session.hpp"
+
+namespace ztrain::train {
+
+/// One rank's copies of pieces.
+struct Copies {
+  int rank = 0;
+  std::string host;
+  std::vector<std::uint64_t> hashes;  ///< in the order of the pieces' names
+};
+
+/// Which of the ranks that hold the same pieces differ, and in which first; "" where none do. Of three copies
+/// or more those are named that differ from what most of them have.
+std::string describe_differing(const std::vector<std::string>& names, const std::vector<Copies>& copies);
+
+/// Collective, the same on every rank: what ranks that hold the same pieces hold differently; "" where
+/// nothing differs.
+std::string differing_copies(const runtime::Session& session, const std::vector<job::HeldPiece>& pieces);
+
+}  // namespace ztrain::train

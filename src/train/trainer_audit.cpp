@@ -1,0 +1,77 @@
+// Silent corruption: a state is kept once its copies agree, and a run whose copies do not goes back to it.
+
+#include <fmt/format.h>
+
+#include "base/hash.hpp"
+#include "job/held_pieces.hpp"
+#include "train/copies.hpp"
+#include "train/trainer.hpp"
+
+namespace ztrain::train {
+namespace {
+
+/// What is the same on all ranks beside tensors.
+job::HeldPiece counters_of(const job::Progress& progress, const StepScalars& scalars) {
+  const std::string counted =
+      fmt::format("{} {} {} {} {}", progress.step, progress.samples, progress.optimizer_steps,
+                  progress.loss_scaler.scale, progress.skipped_in_a_row);
+  return {"loss, norm, rate and counters of the step", AxisSet::all(),
+          hash_bytes(&scalars, sizeof scalars, hash_text(counted))};
+}
+
+}  // namespace
+
+/// Behind so many steps, and at the end.
+bool Trainer::audit_is_due() const {
+  const std::int64_t interval = deck_.watchdog.audit_interval;
+  return interval > 0 && (progress_.step % interval == 0 || is_complete());
+}
+
+/// Whether training may go on from this state, and it may be saved: ranks that hold copies hold the same.
+/// Otherwise the run has gone back. Collective.
+bool Trainer::audited() {
+  if (deck_.watchdog.audit_interval == 0 || audited_step_ == progress_.step) return true;
+  const telemetry::Phase phase(console_, "comparing the copies of the state");
+  std::vector<job::HeldPiece> pieces;
+  session_.agree("comparing the copies of the state", [&] { pieces = job::held_pieces(worker_); });
+  pieces.push_back(counters_of(progress_, worker_.scalars()));
+  const std::string found = differing_copies(session_, pieces);
+  if (!found.empty()) {
+    go_back(found);
+    return false;
+  }
+  audited_step_ = progress_.step;
+  return true;
+}
+
+/// A state whose copies agree. One that is being saved is such a copy until then.
+void Trainer::keep_state() {
+  if (kept_ && kept_->step == progress_.step) return;
+  wait_for_save("the state of this one was to be kept (watchdog.audit_interval)");
+  const telemetry::Phase phase(console_, "copying the state");
+  copied_state();
+}
+
+/// To the state that is kept. What it was is drawn from the state alone, as a run that is started again
+/// would.
+void Trainer::go_back(const std::string& found) {
+  const std::string what = fmt::format("step {}: silent corruption: {}", progress_.step, found);
+  if (!kept_) throw runtime::AgreedError(what);
+  if (times_back_ >= deck_.watchdog.audit_limit)
+    throw runtime::AgreedError(
+        fmt::format("{}\nthe run has gone back {} times (watchdog.audit_limit), and ends: leave that node "
+                    "out; the same command goes on from the newest checkpoint",
+                    what, times_back_));
+  ++times_back_;
+  console_.print(fmt::format("{}; the run goes back to step {}\n", what, kept_->step));
+  const std::int64_t from = progress_.step;
+  progress_ = *kept_;
+  overflow_ = job::Overflow(deck_, &progress_.loss_scaler, progress_.skipped_in_a_row);
+  worker_.restore_copied();
+  sent_before_ = worker_.mesh().bytes_sent();
+  audited_step_ = progress_.step;
+  if (session_.rank() == 0) write_metrics(telemetry::CorruptionRecord{progress_.step, from, found});
+  fill_next_inputs();
+}
+
+}  // namespace ztrain::train
