@@ -107,9 +107,9 @@ void Executor::issue_all(const Segment& segment) {
     begin(id);
     settle(id);
     if (asynchronous_ && !host_driven_[at(id)]) wait_for_queues(id);
-    if (inspector_ != nullptr) inspector_->look_before(id);
+    if (observer_ != nullptr) observer_->look_before(id);
     issue(id);
-    if (inspector_ != nullptr) inspector_->look_after(id);
+    if (observer_ != nullptr) observer_->look_after(id);
     progress();
     if (options_.poison && (!asynchronous_ || host_driven_[at(id)])) poison_after(id);
   }

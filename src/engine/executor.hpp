@@ -19,8 +19,8 @@
 #include "engine/action_ring.hpp"
 #include "engine/device_progress.hpp"
 #include "engine/in_flight.hpp"
-#include "engine/inspector.hpp"
 #include "engine/kernel_table.hpp"
+#include "engine/op_observer.hpp"
 #include "engine/op_order.hpp"
 #include "engine/queues.hpp"
 #include "engine/segments.hpp"
@@ -75,7 +75,7 @@ class Executor {
   void clear_timings();
   /// The next runs are looked at, or (null) no more; it must outlive them. Only where work is done as it is
   /// issued.
-  void inspect(Inspector* inspector) { inspector_ = inspector; }
+  void look_with(OpObserver* observer) { observer_ = observer; }
   /// Notes the work of the next runs, where it is done as it is issued: on CPU ranks. Allocates.
   void note_work(bool on) { notes_work_ = on; }
   /// Since it was turned on.
@@ -166,7 +166,7 @@ class Executor {
       timed_ends_;  ///< by op: of stretches that begin or end there
   EventTimer::Stretch timed_join_ = EventTimer::none;
 
-  Inspector* inspector_ = nullptr;
+  OpObserver* observer_ = nullptr;
   bool notes_work_ = false;
   program::WorkList work_;
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/job_memory.hpp"
+#include "engine/op_observer.hpp"
 
 namespace ztrain::engine {
 
@@ -14,15 +15,13 @@ struct NotFinite {
       text;  ///< "forward model.layers.1 micro 0: linear model.layers.1.mlp.up_proj (op 37): its result ..."
 };
 
-/// For ops that compute on the host and are complete when they are looked at. What a communication brings is
-/// looked at by the first op that uses it, since it may still be under way before.
-class Inspector {
+class Inspector : public OpObserver {
  public:
   Inspector(const program::Program& program, const JobMemory& memory);
 
-  /// Before and after an op, counted as it is issued; nothing once something was found.
-  void look_before(program::OpId issue);
-  void look_after(program::OpId issue);
+  // Nothing once something was found.
+  void look_before(program::OpId issue) override;
+  void look_after(program::OpId issue) override;
   const std::optional<NotFinite>& found() const { return found_; }
 
  private:

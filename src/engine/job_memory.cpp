@@ -49,6 +49,12 @@ void JobMemory::each_region(program::Tier tier,
     arena ? f(arena->at(0), arena->bytes()) : f(nullptr, 0);
 }
 
+void JobMemory::clear_transient() const {
+  for (int tier = 0; tier < program::tier_count; ++tier)
+    if (const auto& arena = regions_[tier].transient)
+      provider(static_cast<program::Tier>(tier)).fill(arena->at(0), 0, arena->bytes());
+}
+
 std::int64_t JobMemory::persistent_bytes(program::Tier tier) const {
   const auto& arena = regions_[static_cast<std::size_t>(tier)].persistent;
   return arena ? arena->bytes() : 0;

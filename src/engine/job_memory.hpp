@@ -38,6 +38,9 @@ class JobMemory {
 
   /// As often on every rank: also for regions that this rank has nothing in.
   void each_region(program::Tier tier, const std::function<void(void* data, std::int64_t bytes)>& f) const;
+  /// Zeros in all that no Program keeps, so that two runs from one state find the same bytes everywhere. No
+  /// work is under way.
+  void clear_transient() const;
   std::int64_t persistent_bytes(program::Tier tier) const;
   std::int64_t transient_bytes(program::Tier tier) const;
   /// Without NVMe, as the next.

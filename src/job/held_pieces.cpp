@@ -92,4 +92,13 @@ std::vector<HeldPiece> held_pieces(const Worker& worker) {
   return pieces;
 }
 
+std::uint64_t hash_of_copy(const Worker& worker) {
+  const program::Program& program = worker.job().load();
+  std::uint64_t hash = 0;
+  for (const program::UnitState& unit : worker.job().tensors.units)
+    for (const program::TensorId copy : unit.snapshot)
+      hash = hash_bytes(worker.memory().address(program, copy), at(program.tensor(copy).bytes()), hash);
+  return hash;
+}
+
 }  // namespace ztrain::job

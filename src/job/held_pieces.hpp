@@ -22,4 +22,7 @@ struct HeldPiece {
 /// looked at. No work is under way.
 std::vector<HeldPiece> held_pieces(const Worker& worker);
 
+/// Of the copy of the state that Worker::copied_state() makes.
+std::uint64_t hash_of_copy(const Worker& worker);
+
 }  // namespace ztrain::job

@@ -176,10 +176,14 @@ void Worker::step() {
 std::optional<engine::NotFinite> Worker::inspect_step() {
   if (device_->asynchronous()) return std::nullopt;
   engine::Inspector inspector(train_.program(), memory_);
-  train_.inspect(&inspector);
-  step();
-  train_.inspect(nullptr);
+  step(inspector);
   return inspector.found();
+}
+
+void Worker::step(engine::OpObserver& observer) {
+  if (!device_->asynchronous()) train_.look_with(&observer);
+  step();
+  train_.look_with(nullptr);
 }
 
 void Worker::evaluate_batch() {

@@ -10,6 +10,7 @@
 #include "config/deck.hpp"
 #include "engine/executor.hpp"
 #include "engine/host_tensors.hpp"
+#include "engine/inspector.hpp"
 #include "engine/job_memory.hpp"
 #include "job/held_memory.hpp"
 #include "job/open_device.hpp"
@@ -81,6 +82,8 @@ class Worker {
   /// Collective: the train Program on inputs() and scalars(), whose results are there on return. That is
   /// where the host waits for the device, and nowhere else.
   void step();
+  /// Collective: a step as before, whose ops are looked at. Not on devices that work later.
+  void step(engine::OpObserver& observer);
   /// Collective: a step as before, whose ops are looked at for the first result of this rank that is not
   /// finite. Nothing on devices that work later.
   std::optional<engine::NotFinite> inspect_step();

@@ -138,4 +138,26 @@ std::string differing_copies(const runtime::Session& session, const std::vector<
   return "";
 }
 
+std::string differing_steps(const runtime::Session& session, const job::StepDifference& own) {
+  const auto world = checkpoint::Group::world();
+  const auto issues = world.all_gather(own.op ? own.op->issue : -1);
+  const auto differing = world.all_gather(std::ssize(own.results));
+  const auto wrong = std::ranges::find_if(issues, [](std::int64_t issue) { return issue >= 0; });
+  const auto most = std::ranges::max_element(differing);
+  if (wrong == issues.end() && *most == 0) return "";
+  std::string text;
+  if (wrong != issues.end()) {
+    if (own.op)
+      text = fmt::format("rank {} ({}) has made different things of the same: {}", session.rank(),
+                         session.host(), own.op->text);
+    return "the step was computed twice, and " +
+           world.broadcast(text, static_cast<int>(wrong - issues.begin()));
+  }
+  if (!own.results.empty())
+    text = fmt::format("{}, on rank {} ({}) and {} more", own.results.front(), session.rank(), session.host(),
+                       std::ranges::count_if(differing, [](std::int64_t count) { return count > 0; }) - 1);
+  return "the step was computed twice, and its results differ, whichever rank was wrong: " +
+         world.broadcast(text, static_cast<int>(most - differing.begin()));
+}
+
 }  // namespace ztrain::train

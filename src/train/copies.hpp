@@ -1,12 +1,13 @@
 #pragma once
-// Ranks that hold copies of the same are compared: where they differ, a memory or a device has changed bits
-// on its own.
+// What ranks have found of bits that changed on their own, in a memory or on a device: copies of the same
+// that differ, and results of a step that is taken twice.
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "job/held_pieces.hpp"
+#include "job/step_twice.hpp"
 #include "runtime/session/session.hpp"
 
 namespace ztrain::train {
@@ -25,5 +26,8 @@ std::string describe_differing(const std::vector<std::string>& names, const std:
 /// Collective, the same on every rank: what ranks that hold the same pieces hold differently; "" where
 /// nothing differs.
 std::string differing_copies(const runtime::Session& session, const std::vector<job::HeldPiece>& pieces);
+
+/// Collective, the same on every rank: how two runs of one step differ, on any rank; "" where they do not.
+std::string differing_steps(const runtime::Session& session, const job::StepDifference& own);
 
 }  // namespace ztrain::train

@@ -256,6 +256,8 @@ bool Trainer::step() {
   worker_.train().clear_timings();
   if (progress_.step + 1 == deck_.metrics.timeline_step)
     step_with_timeline(session_, worker_, deck_);
+  else if (is_taken_twice())
+    step_twice();
   else
     worker_.step();
   clock.total = clock.data + now() - start;

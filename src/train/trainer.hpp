@@ -100,7 +100,10 @@ class Trainer {
   bool audit_is_due() const;
   bool audited();
   void keep_state();
-  void go_back(const std::string& found);
+  bool is_taken_twice() const;
+  void step_twice();
+  void restore_kept();
+  void go_back(std::int64_t at, const std::string& found);
   void wait_for_save(const char* what_was_due);
   void require_end();
   void set_dead_aside();
@@ -139,6 +142,7 @@ class Trainer {
   std::string saved_;                      ///< that checkpoint
   std::optional<SaveUnderWay> under_way_;  ///< the next
   std::optional<job::Progress> kept_;      ///< of the copy of the state, where that is whole
+  std::uint64_t kept_hash_ = 0;            ///< of that copy, where there are audits
   std::int64_t audited_step_ = -1;         ///< whose copies agree
   std::int64_t times_back_ = 0;
   std::int64_t outside_bytes_ = 0;  ///< measured after the first step and each save

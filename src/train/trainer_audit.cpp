@@ -1,4 +1,5 @@
-// Silent corruption: a state is kept once its copies agree, and a run whose copies do not goes back to it.
+// Silent corruption: a state is kept once its copies agree. A run whose copies do not agree later goes back
+// to it, and so does one whose next step, computed twice, has different results.
 
 #include <fmt/format.h>
 
@@ -37,7 +38,7 @@ bool Trainer::audited() {
   pieces.push_back(counters_of(progress_, worker_.scalars()));
   const std::string found = differing_copies(session_, pieces);
   if (!found.empty()) {
-    go_back(found);
+    go_back(progress_.step, found);
     return false;
   }
   audited_step_ = progress_.step;
@@ -52,10 +53,43 @@ void Trainer::keep_state() {
   copied_state();
 }
 
-/// To the state that is kept. What it was is drawn from the state alone, as a run that is started again
-/// would.
-void Trainer::go_back(const std::string& found) {
-  const std::string what = fmt::format("step {}: silent corruption: {}", progress_.step, found);
+/// Whether the next step is computed twice: behind an audit, from the state that is kept.
+bool Trainer::is_taken_twice() const {
+  const std::int64_t interval = deck_.watchdog.audit_interval;
+  return interval > 0 && progress_.step % interval == 0 && kept_ && kept_->step == progress_.step;
+}
+
+/// Until two in a row agree.
+void Trainer::step_twice() {
+  for (;;) {
+    const job::StepDifference own = job::step_twice(
+        worker_,
+        [this] {
+          restore_kept();
+          sent_before_ = worker_.mesh().bytes_sent();
+        },
+        [this](StepScalars&) { set_scalars(); });
+    const std::string found = differing_steps(session_, own);
+    if (found.empty()) return;
+    go_back(progress_.step + 1, found);
+  }
+}
+
+/// Collective. A copy that is itself not as it was would pass for the state from then on.
+void Trainer::restore_kept() {
+  session_.agree("going back to the state that is kept", [&] {
+    REQUIRE(job::hash_of_copy(worker_) == kept_hash_,
+            "step {}: the copy of the state of step {} has changed in the memory of {}, so the run cannot go "
+            "back to it; the same command goes on from the newest checkpoint",
+            progress_.step, kept_->step, session_.host());
+  });
+  worker_.restore_copied();
+}
+
+/// To the state that is kept. All else is drawn from it, as a run that is started again would. at: the step
+/// that is not right.
+void Trainer::go_back(std::int64_t at, const std::string& found) {
+  const std::string what = fmt::format("step {}: silent corruption: {}", at, found);
   if (!kept_) throw runtime::AgreedError(what);
   if (times_back_ >= deck_.watchdog.audit_limit)
     throw runtime::AgreedError(
@@ -64,13 +98,12 @@ void Trainer::go_back(const std::string& found) {
                     what, times_back_));
   ++times_back_;
   console_.print(fmt::format("{}; the run goes back to step {}\n", what, kept_->step));
-  const std::int64_t from = progress_.step;
+  restore_kept();
   progress_ = *kept_;
   overflow_ = job::Overflow(deck_, &progress_.loss_scaler, progress_.skipped_in_a_row);
-  worker_.restore_copied();
   sent_before_ = worker_.mesh().bytes_sent();
   audited_step_ = progress_.step;
-  if (session_.rank() == 0) write_metrics(telemetry::CorruptionRecord{progress_.step, from, found});
+  if (session_.rank() == 0) write_metrics(telemetry::CorruptionRecord{progress_.step, at, found});
   fill_next_inputs();
 }
 

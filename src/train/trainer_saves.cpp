@@ -13,6 +13,7 @@
 #include "checkpoint/saving.hpp"
 #include "config/validate/validate.hpp"
 #include "job/data_identity.hpp"
+#include "job/held_pieces.hpp"
 #include "job/weights.hpp"
 #include "train/trainer.hpp"
 
@@ -157,7 +158,10 @@ std::vector<checkpoint::StateShard> Trainer::copied_state() {
   std::vector<checkpoint::StateShard> states;
   kept_.reset();
   try {
-    checkpoint::Group::world().together([&] { states = worker_.copied_state(); });
+    checkpoint::Group::world().together([&] {
+      states = worker_.copied_state();
+      if (deck_.watchdog.audit_interval > 0) kept_hash_ = job::hash_of_copy(worker_);
+    });
   } catch (const runtime::AgreedError& e) {
     throw checkpoint::NotSaved(e.what());
   }

@@ -10,6 +10,7 @@
 
 #include "config/text/load.hpp"
 #include "engine/kernel_table.hpp"
+#include "model/op_records.hpp"
 #include "program/jobs/compile.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/folder_of_ranks.hpp"
@@ -22,10 +23,15 @@ using engine::Binding;
 using engine::Bound;
 using test::session;
 
-/// A bit of the first result of one op of the train Program changes once, when the op has run so often.
+std::uint32_t* first_result(const Binding& b) {
+  return b.output<std::uint32_t>(0);
+}
+
+/// A bit changes once, when an op of the train Program has run so often.
 struct Flip {
   std::function<bool(const Binding&)> wanted;
   int rank = 0, run = 0;
+  std::uint32_t* (*where)(const Binding&) = first_result;
   int runs = 0;  ///< so far
   bool bound = false;
 };
@@ -36,7 +42,7 @@ Bound with_flip(const Binding& b, Bound bound) {
       planted->rank != b.program.rank || !planted->wanted(b))
     return bound;
   planted->bound = true;
-  bound.launch = [launch = std::move(bound.launch), bits = b.output<std::uint32_t>(0)] {
+  bound.launch = [launch = std::move(bound.launch), bits = planted->where(b)] {
     launch();
     if (++planted->runs == planted->run) bits[1] ^= 1u << 20;
   };
@@ -45,6 +51,10 @@ Bound with_flip(const Binding& b, Bound bound) {
 
 bool writes_weights(const Binding& b) {
   return !b.op.outputs.empty() && b.out(0).name == "param.model.layers.0";
+}
+
+bool makes_gradients_of_weights(const Binding& b) {
+  return b.op.type == LinearGradWeight::op;
 }
 
 constexpr const char* base = R"([data]
@@ -108,6 +118,7 @@ class Audit : public testing::Test {
     return {text_of(folder_.file("printed")), text_of(output + "/metrics.jsonl"),
             text_of(output + "/checkpoints/step_8/shard_0000.h5")};
   }
+  std::string at(const std::string& name) const { return folder_.file(name); }
   static bool told() { return session().rank() == 0; }
 
  private:
@@ -128,12 +139,13 @@ TEST_F(Audit, FindsABitOfOneReplicasWeights) {
   const Words words{"--sharding.strategy=NO_SHARD"};
   Words audited = words;
   audited.push_back("--watchdog.audit_interval=3");
-  const auto flip = [] { return Flip{.wanted = writes_weights, .rank = 1, .run = 5}; };
+  // Steps 1 and 4 are taken twice: the seventh run is step 5.
+  const auto flip = [](int at) { return Flip{.wanted = writes_weights, .rank = 1, .run = at}; };
   const Left straight = run("straight", words);
-  Flip unseen = flip(), seen = flip();
+  Flip unseen = flip(5), seen = flip(7);
   const Left wrong = run("wrong", words, &unseen), mended = run("mended", audited, &seen);
   if (session().rank() == 1) {
-    EXPECT_GT(seen.runs, 8) << "steps are taken again";
+    EXPECT_GT(seen.runs, 11) << "steps are taken again";
     return;
   }
   if (!told()) return;
@@ -153,6 +165,71 @@ TEST_F(Audit, FindsABitOfOneReplicasWeights) {
   expect_has(mended.metrics, R"({"step":3,"went_back_from":6,"corruption":"weights of model.)");
 }
 
+/// It is one that nothing but the op itself can tell of: all ranks take the same wrong gradients.
+TEST_F(Audit, FindsABitOfOneOpsResult) {
+  const Words words{"--sharding.strategy=FULL_SHARD"};
+  Words audited = words;
+  audited.push_back("--watchdog.audit_interval=3");
+  // Of steps 1 to 3 there are four runs: the fifth is the first of step 4 again.
+  const auto flip = [](int at) { return Flip{.wanted = makes_gradients_of_weights, .rank = 1, .run = at}; };
+  const Left straight = run("straight", words);
+  Flip unseen = flip(4), first = flip(5), second = flip(6);
+  const Left wrong = run("wrong", words, &unseen), mended = run("mended", audited, &first),
+             mended_again = run("mended_again", audited, &second);
+  if (!told()) return;
+  EXPECT_FALSE(wrong.weights == straight.weights) << "the bit matters";
+  for (const Left* left : {&mended, &mended_again}) {
+    EXPECT_TRUE(left->weights == straight.weights);
+    expect_has(left->printed,
+               fmt::format("step 4: silent corruption: the step was computed twice, and rank 1 ({}) has made "
+                           "different things of the same: backward model.layers.0 micro ",
+                           session().host()));
+    expect_has(left->printed, "; the run goes back to step 3\n");
+    expect_has(left->metrics, R"({"step":3,"went_back_from":4,)");
+  }
+}
+
+/// Nothing is known of single ops there.
+TEST_F(Audit, FindsABitOfAResultOfALateDevice) {
+  const Words words{"--sharding.strategy=FULL_SHARD", "--watchdog.audit_interval=3",
+                    "--debug.asynchronous=true"};
+  Flip flip{.wanted = makes_gradients_of_weights, .rank = 1, .run = 5};
+  const Left straight = run("straight", words), mended = run("mended", words, &flip);
+  if (!told()) return;
+  EXPECT_TRUE(mended.weights == straight.weights);
+  expect_has(mended.printed,
+             "step 4: silent corruption: the step was computed twice, and its results differ, whichever rank "
+             "was wrong: weights of model.");
+}
+
+std::uint32_t* copy_of_state(const Binding& b) {
+  return b.data<std::uint32_t>(b.program.find("snapshot.param.model.layers.0"));
+}
+
+TEST_F(Audit, DoesNotGoBackToACopyThatHasChanged) {
+  Flip flip{.wanted = makes_gradients_of_weights, .rank = 1, .run = 1, .where = copy_of_state};
+  const Left left = run("changed", {"--sharding.strategy=FULL_SHARD", "--watchdog.audit_interval=3"}, &flip);
+  if (!told()) return;
+  EXPECT_TRUE(left.weights.empty());
+  expect_has(left.printed, fmt::format("the copy of the state of step 0 has changed in the memory of {}, so "
+                                       "the run cannot go back to it",
+                                       session().host()));
+}
+
+TEST_F(Audit, FindsNothingWhereNothingIsWrong) {
+  const Left straight = run("straight", {});
+  Words late{"--debug.asynchronous=true"},
+      stored{"--offload.optimizer=nvme", "--offload.nvme_path=[\"" + at("store") + "\"]"};
+  std::filesystem::create_directory(at("store"));
+  for (Words* words : {&late, &stored}) {
+    words->insert(words->end(), {"--watchdog.audit_interval=1", "--checkpoint.interval=3"});
+    const Left audited = run("audited_" + words->front().substr(2, 3), *words);
+    if (!told()) continue;
+    EXPECT_EQ(audited.printed.find("corruption"), std::string::npos) << audited.printed;
+    EXPECT_TRUE(audited.weights == straight.weights) << audited.printed;
+  }
+}
+
 /// Between two audits, where nothing that differs may reach a checkpoint; at the end, where none comes; and
 /// of a run that is not to go back.
 TEST_F(Audit, ComparesCopiesBeforeTheyAreSaved) {
@@ -164,7 +241,7 @@ TEST_F(Audit, ComparesCopiesBeforeTheyAreSaved) {
     return all;
   };
   const auto flip = [](int at) { return Flip{.wanted = writes_weights, .rank = 1, .run = at}; };
-  Flip before_save = flip(5), before_end = flip(8), unlimited = flip(2);
+  Flip before_save = flip(5), before_end = flip(8), unlimited = flip(3);
   const Left saved = run("saved", words("--checkpoint.interval=3"), &before_save),
              ended = run("ended", rare, &before_end),
              refused = run("refused", words("--watchdog.audit_limit=0"), &unlimited);

@@ -23,6 +23,7 @@
 #include "tests/support/pairwise.hpp"
 #include "tests/support/test_memory.hpp"
 #include "tests/support/tiny_job.hpp"
+#include "train/copies.hpp"
 
 namespace ztrain::matrix_test {
 namespace {
@@ -171,23 +172,36 @@ void expect_planned_memory(const job::Worker& worker) {
   EXPECT_EQ(round_up(worker.memory().resident_bytes(), page), planned);
 }
 
+/// What an audit finds where nothing is wrong.
+void expect_same_twice(job::Worker& worker) {
+  worker.copied_state();
+  const StepScalars scalars = worker.scalars();
+  const job::StepDifference difference = job::step_twice(
+      worker, [&] { worker.restore_copied(); }, [&](StepScalars& to) { to = scalars; });
+  EXPECT_EQ(difference.results, std::vector<std::string>{});
+  EXPECT_FALSE(difference.op) << difference.op->text;
+}
+
 TEST_F(Matrix, PlacementChangesNoBitAndPlansAreExact) {
   int number = 0;
   for (const std::vector<int>& row : rows()) {
     if (!possible(row)) continue;
     SCOPED_TRACE(name_of(row, false));
-    const JobSpec spec = spec_of(row);
+    JobSpec spec = spec_of(row);
+    spec.snapshots = program::Snapshots::of_all;
     const std::vector<double>& expected = reference(row);
     job::Worker worker(session(), model_of(row).graph(spec.precision.parameters), spec, {.poison = true});
     const std::int64_t planned = planned_bytes(worker.job().train());
     const auto losses =
         test::train_losses(worker, model_of(row), spec.micro_batches, steps, [&](int step, auto run) {
+          if (step == 0) return expect_same_twice(worker);
           const std::int64_t before = bytes_sent(worker);
           run();
           EXPECT_EQ(bytes_sent(worker) - before, planned);
           EXPECT_EQ(worker.scalars().found_inf, 0) << "step " << step << " changed nothing";
         });
     EXPECT_EQ(losses, expected);
+    EXPECT_EQ(train::differing_copies(session(), job::held_pieces(worker)), "");
     expect_planned_memory(worker);
     ++number;
   }

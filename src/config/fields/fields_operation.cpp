@@ -76,12 +76,13 @@ std::vector<Field> watchdog() {
            "and parameter that were not finite are named: on CPU ranks the step is computed once more, and "
            "each op's result looked at. Not with precision.parameters = fp16, where the loss scale is found "
            "by such steps."}),
-      free({"watchdog.audit_interval", &at<&Deck::watchdog, &Watchdog::audit_interval>, "0", "steps",
-            count(0),
-            "Every so many steps, at the end and before each checkpoint, ranks that hold copies of the same "
-            "weights, optimizer states or counters compare hashes of them. Where they differ, the rank, its "
-            "node and the tensor are named, and the run goes back to the last state whose copies agreed, a "
-            "copy of which is kept in the host's memory. 0: never."}),
+      free(
+          {"watchdog.audit_interval", &at<&Deck::watchdog, &Watchdog::audit_interval>, "0", "steps", count(0),
+           "Looks for bits that change on their own. Every so many steps, at the end and before each "
+           "checkpoint, ranks that hold copies of the same weights, optimizer states or counters compare "
+           "hashes of them, and every so many steps the next is computed twice. Where something differs, it "
+           "is named with rank and node, and the run goes back to the last state whose copies agreed, a copy "
+           "of which is kept in the host's memory. Needs device.deterministic. 0: never."}),
       free({"watchdog.audit_limit", &at<&Deck::watchdog, &Watchdog::audit_limit>, "3", "times", count(0),
             "How often a run goes back so before it ends with an error instead."}),
   };

@@ -118,13 +118,13 @@ std::string nearest_divisors(std::int64_t n, std::int64_t x, std::int64_t least)
 
 void validate(Deck& deck, Faults& faults) {
   using Check = void (*)(Deck&);
-  constexpr std::array<Check, 11> checks{
+  constexpr std::array<Check, 12> checks{
       [](Deck& d) { check_length(d); },    [](Deck& d) { check_family(d); },
       [](Deck& d) { check_model(d); },     [](Deck& d) { check_precision(d); },
       [](Deck& d) { check_sharding(d); },  [](Deck& d) { check_recompute(d); },
       [](Deck& d) { check_optimizer(d); }, [](Deck& d) { check_checkpoint(d); },
       [](Deck& d) { check_mesh(d); },      [](Deck& d) { check_cluster(d); },
-      [](Deck& d) { check_data(d); }};
+      [](Deck& d) { check_data(d); },      [](Deck& d) { check_watchdog(d); }};
   for (const Check check : checks) faults.attempt_derived([&] { check(deck); });
   const bool length_is_known = deck.batch.global > 0 && (deck.run.steps > 0 || deck.run.tokens > 0);
   if (deck.run.epochs == 0 && length_is_known) faults.attempt_derived([&] { total_steps(deck, 0); });

@@ -36,6 +36,7 @@ void check_family(Deck& deck);
 void check_precision(Deck& deck);
 
 void check_data(const Deck& deck);
+void check_watchdog(const Deck& deck);
 void check_sharding(const Deck& deck);
 void check_recompute(const Deck& deck);
 void check_optimizer(const Deck& deck);

@@ -24,6 +24,13 @@ void require_each_once(const Deck& deck, const char* key, std::vector<std::strin
 
 }  // namespace
 
+void check_watchdog(const Deck& deck) {
+  REQUIRE(deck.watchdog.audit_interval == 0 || deck.device.deterministic,
+          "{}: watchdog.audit_interval = {} needs device.deterministic = true: steps are computed twice, and "
+          "are to have the same bits",
+          blame(deck, {"watchdog.audit_interval", "device.deterministic"}), deck.watchdog.audit_interval);
+}
+
 void check_data(const Deck& deck) {
   const Data& d = deck.data;
   require_each_once(deck, "data.train", d.train);

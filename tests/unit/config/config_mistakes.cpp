@@ -224,6 +224,10 @@ const Mistake mistakes[] = {
      {},
      "input.toml:8: unknown key 'optimizer.frobnicate'; `ztrain deck` lists all keys, and "
      "docs/coming-from.md those of other programs"},
+    {"[watchdog]\naudit_interval = 10\n",
+     {"--device.deterministic=false"},
+     "input.toml:8: watchdog.audit_interval = 10 needs device.deterministic = true: steps are computed "
+     "twice, and are to have the same bits"},
     {"[frobnication]\nlevel = 1\n",
      {},
      "input.toml:7: unknown section 'frobnication'; `ztrain deck` lists all sections"},
