@@ -15,7 +15,8 @@
 # which SLURM preempts jobs, and SIGUSR1 have them do the same. Then the job requeues itself, and the next start goes on from
 # that checkpoint (checkpoint.resume = "auto"). A job that is cancelled saves as well (within KillWait), and is not requeued.
 # After a node failure SLURM requeues the job (--requeue), which goes on from the newest checkpoint of checkpoint.interval. A
-# run that fails is not requeued: its exit code is the job's. To stop and requeue a job by hand:
+# run that fails is not requeued, but where an audit names the nodes to leave out (watchdog.audit_limit): its exit code is the
+# job's. To stop and requeue a job by hand:
 # scancel --batch --signal=USR1 JOBID.
 set -euo pipefail
 
@@ -95,6 +96,12 @@ for ((tries = restarts + 3; tries > 0; tries--)); do
     break
   fi
 done
+
+# An audit that has found corruption again and again ends the run, and names the nodes that were wrong where it knows them.
+nodes=$(sed -n 's/.*(watchdog\.audit_limit), and ends; nodes to leave out: \([^ ;]*\);.*/\1/p' "$said" | tail -n 1)
+if [ "$code" != 0 ] && [ -n "$nodes" ] && [ "$stopping" = 0 ] && [ "$(state_of_job)" = RUNNING ]; then
+  requeue "silent corruption on $nodes" "$nodes"
+fi
 
 # srun says 137 instead where it ended ranks that took longer to exit than others.
 saved=75

@@ -9,6 +9,7 @@
 
 #include "engine/job_memory.hpp"
 #include "engine/op_observer.hpp"
+#include "program/ir/repeat.hpp"
 
 namespace ztrain::engine {
 
@@ -34,9 +35,10 @@ class OpHashes : public OpObserver {
 
  private:
   bool is_under_way(const program::Op& op) const;
-  std::uint64_t hash_of(const std::vector<program::TensorId>& tensors, std::uint64_t seed) const;
+  std::uint64_t hash_of(const std::vector<program::TensorId>& tensors, int time, std::uint64_t seed) const;
 
-  program::Program step_;  ///< with each of its ops as often as it is issued
+  const program::Program& program_;
+  program::Issues issues_;
   const JobMemory& memory_;
   std::vector<std::uint64_t> given_, made_;  ///< by issue, in the first run
   bool second_ = false, given_alike_ = false;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <set>
 #include <sstream>
 
 #include "base/hash.hpp"
@@ -30,20 +31,25 @@ std::optional<std::uint64_t> of_most(const std::vector<Copies>& copies, std::siz
   return std::nullopt;
 }
 
-std::string describe_piece(const std::string& name, const std::vector<Copies>& copies, std::size_t piece) {
+Corruption describe_piece(const std::string& name, const std::vector<Copies>& copies, std::size_t piece) {
   const auto most = of_most(copies, piece);
   std::vector<std::string> wrong;
-  for (const Copies& of : copies)
-    if (!most || of.hashes[piece] != *most) wrong.push_back(named(of));
+  std::set<std::string> nodes;
+  for (const Copies& of : copies) {
+    if (most && of.hashes[piece] == *most) continue;
+    wrong.push_back(named(of));
+    nodes.insert(of.host);
+  }
   const std::size_t count = wrong.size();
   if (count > most_listed) {
     wrong.resize(most_listed);
     wrong.push_back(fmt::format("{} more", count - most_listed));
   }
   const std::string who = fmt::format("{}: {}", name, fmt::join(wrong, " and "));
-  if (!most) return fmt::format("{} have different bytes, and which are wrong is not known", who);
-  return fmt::format("{} {} other bytes than the other {} ranks that hold copies", who,
-                     count == 1 ? "has" : "have", copies.size() - count);
+  if (!most) return {who + " have different bytes, and which are wrong is not known", ""};
+  return {fmt::format("{} {} other bytes than the other {} ranks that hold copies", who,
+                      count == 1 ? "has" : "have", copies.size() - count),
+          fmt::format("{}", fmt::join(nodes, ","))};
 }
 
 constexpr std::size_t class_count = std::size_t{1} << axis_count;
@@ -93,8 +99,8 @@ std::optional<std::int64_t> differing_group(const std::vector<std::int64_t>& nam
 }
 
 /// Collective: what rank 0 says of the ranks that take part.
-std::string describe_group(const runtime::Session& session, const checkpoint::Group& world, const Class& own,
-                           bool takes_part) {
+Corruption describe_group(const runtime::Session& session, const checkpoint::Group& world, const Class& own,
+                          bool takes_part) {
   const auto hosts = world.gather_text(takes_part ? session.host() : "");
   const auto names = world.gather_text(takes_part ? fmt::format("{}", fmt::join(own.names, "\n")) : "");
   const auto hashes = world.gather_text(takes_part ? fmt::format("{}", fmt::join(own.hashes, " ")) : "");
@@ -109,24 +115,25 @@ std::string describe_group(const runtime::Session& session, const checkpoint::Gr
     std::istringstream lines(names[rank]);
     for (std::string line; std::getline(lines, line);) pieces.push_back(line);
   }
-  return session.from_rank_0(describe_differing(pieces, copies));
+  const Corruption found = describe_differing(pieces, copies);
+  return {session.from_rank_0(found.text), session.from_rank_0(found.nodes)};
 }
 
 }  // namespace
 
-std::string describe_differing(const std::vector<std::string>& names, const std::vector<Copies>& copies) {
-  std::string text;
+Corruption describe_differing(const std::vector<std::string>& names, const std::vector<Copies>& copies) {
+  Corruption found;
   std::size_t differing = 0;
   for (std::size_t piece = 0; piece < names.size(); ++piece) {
     const auto same = [&](const Copies& of) { return of.hashes[piece] == copies.front().hashes[piece]; };
     if (std::ranges::all_of(copies, same)) continue;
-    if (++differing == 1) text = describe_piece(names[piece], copies, piece);
+    if (++differing == 1) found = describe_piece(names[piece], copies, piece);
   }
-  if (differing > 1) text += fmt::format(" (and so in {} more)", differing - 1);
-  return text;
+  if (differing > 1) found.text += fmt::format(" (and so in {} more)", differing - 1);
+  return found;
 }
 
-std::string differing_copies(const runtime::Session& session, const std::vector<job::HeldPiece>& pieces) {
+Corruption differing_copies(const runtime::Session& session, const std::vector<job::HeldPiece>& pieces) {
   const auto world = checkpoint::Group::world();
   const std::vector<Class> classes = classes_of(pieces);
   for (const std::size_t c : classes_in_use(world, classes)) {
@@ -135,29 +142,32 @@ std::string differing_copies(const runtime::Session& session, const std::vector<
     if (const auto group = differing_group(named, held))
       return describe_group(session, world, own, own.named == *group);
   }
-  return "";
+  return {};
 }
 
-std::string differing_steps(const runtime::Session& session, const job::StepDifference& own) {
+Corruption differing_steps(const runtime::Session& session, const job::StepDifference& own) {
   const auto world = checkpoint::Group::world();
   const auto issues = world.all_gather(own.op ? own.op->issue : -1);
   const auto differing = world.all_gather(std::ssize(own.results));
   const auto wrong = std::ranges::find_if(issues, [](std::int64_t issue) { return issue >= 0; });
   const auto most = std::ranges::max_element(differing);
-  if (wrong == issues.end() && *most == 0) return "";
-  std::string text;
   if (wrong != issues.end()) {
-    if (own.op)
-      text = fmt::format("rank {} ({}) has made different things of the same: {}", session.rank(),
-                         session.host(), own.op->text);
-    return "the step was computed twice, and " +
-           world.broadcast(text, static_cast<int>(wrong - issues.begin()));
+    const auto rank = static_cast<int>(wrong - issues.begin());
+    return {
+        fmt::format("the step was computed twice, and rank {} ({}) has made different things of the same: {}",
+                    rank, world.broadcast(session.host(), rank),
+                    world.broadcast(own.op ? own.op->text : "", rank)),
+        world.broadcast(session.host(), rank)};
   }
-  if (!own.results.empty())
-    text = fmt::format("{}, on rank {} ({}) and {} more", own.results.front(), session.rank(), session.host(),
-                       std::ranges::count_if(differing, [](std::int64_t count) { return count > 0; }) - 1);
-  return "the step was computed twice, and its results differ, whichever rank was wrong: " +
-         world.broadcast(text, static_cast<int>(most - differing.begin()));
+  if (*most == 0) return {};
+  const auto rank = static_cast<int>(most - differing.begin());
+  return {fmt::format(
+              "the step was computed twice, and its results differ, whichever rank was wrong: {}, on rank "
+              "{} ({}) and {} more",
+              world.broadcast(own.results.empty() ? "" : own.results.front(), rank), rank,
+              world.broadcast(session.host(), rank),
+              std::ranges::count_if(differing, [](std::int64_t count) { return count > 0; }) - 1),
+          ""};
 }
 
 }  // namespace ztrain::train

@@ -19,15 +19,19 @@ struct Copies {
   std::vector<std::uint64_t> hashes;  ///< in the order of the pieces' names
 };
 
-/// Which of the ranks that hold the same pieces differ, and in which first; "" where none do. Of three copies
-/// or more those are named that differ from what most of them have.
-std::string describe_differing(const std::vector<std::string>& names, const std::vector<Copies>& copies);
+struct Corruption {
+  std::string text;   ///< for people; "": none
+  std::string nodes;  ///< "n1,n7": those that were wrong for certain; "" where that is not known
+};
 
-/// Collective, the same on every rank: what ranks that hold the same pieces hold differently; "" where
-/// nothing differs.
-std::string differing_copies(const runtime::Session& session, const std::vector<job::HeldPiece>& pieces);
+/// Which of the ranks that hold the same pieces differ, and in which first. Of three copies or more those are
+/// named that differ from what most of them have.
+Corruption describe_differing(const std::vector<std::string>& names, const std::vector<Copies>& copies);
 
-/// Collective, the same on every rank: how two runs of one step differ, on any rank; "" where they do not.
-std::string differing_steps(const runtime::Session& session, const job::StepDifference& own);
+/// Collective, the same on every rank: what ranks that hold the same pieces hold differently.
+Corruption differing_copies(const runtime::Session& session, const std::vector<job::HeldPiece>& pieces);
+
+/// Collective, the same on every rank: how two runs of one step differ, on any rank.
+Corruption differing_steps(const runtime::Session& session, const job::StepDifference& own);
 
 }  // namespace ztrain::train

@@ -16,6 +16,7 @@
 #include "telemetry/console.hpp"
 #include "telemetry/metrics_file.hpp"
 #include "telemetry/watchdog.hpp"
+#include "train/copies.hpp"
 #include "train/output_folder.hpp"
 #include "train/report.hpp"
 #include "train/save_under_way.hpp"
@@ -103,7 +104,7 @@ class Trainer {
   bool is_taken_twice() const;
   void step_twice();
   void restore_kept();
-  void go_back(std::int64_t at, const std::string& found);
+  void go_back(std::int64_t at, const Corruption& found);
   void wait_for_save(const char* what_was_due);
   void require_end();
   void set_dead_aside();

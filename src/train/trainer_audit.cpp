@@ -5,7 +5,6 @@
 
 #include "base/hash.hpp"
 #include "job/held_pieces.hpp"
-#include "train/copies.hpp"
 #include "train/trainer.hpp"
 
 namespace ztrain::train {
@@ -36,8 +35,8 @@ bool Trainer::audited() {
   std::vector<job::HeldPiece> pieces;
   session_.agree("comparing the copies of the state", [&] { pieces = job::held_pieces(worker_); });
   pieces.push_back(counters_of(progress_, worker_.scalars()));
-  const std::string found = differing_copies(session_, pieces);
-  if (!found.empty()) {
+  const Corruption found = differing_copies(session_, pieces);
+  if (!found.text.empty()) {
     go_back(progress_.step, found);
     return false;
   }
@@ -69,8 +68,8 @@ void Trainer::step_twice() {
           sent_before_ = worker_.mesh().bytes_sent();
         },
         [this](StepScalars&) { set_scalars(); });
-    const std::string found = differing_steps(session_, own);
-    if (found.empty()) return;
+    const Corruption found = differing_steps(session_, own);
+    if (found.text.empty()) return;
     go_back(progress_.step + 1, found);
   }
 }
@@ -88,14 +87,14 @@ void Trainer::restore_kept() {
 
 /// To the state that is kept. All else is drawn from it, as a run that is started again would. at: the step
 /// that is not right.
-void Trainer::go_back(std::int64_t at, const std::string& found) {
-  const std::string what = fmt::format("step {}: silent corruption: {}", at, found);
+void Trainer::go_back(std::int64_t at, const Corruption& found) {
+  const std::string what = fmt::format("step {}: silent corruption: {}", at, found.text);
   if (!kept_) throw runtime::AgreedError(what);
   if (times_back_ >= deck_.watchdog.audit_limit)
-    throw runtime::AgreedError(
-        fmt::format("{}\nthe run has gone back {} times (watchdog.audit_limit), and ends: leave that node "
-                    "out; the same command goes on from the newest checkpoint",
-                    what, times_back_));
+    throw runtime::AgreedError(fmt::format(
+        "{}\nthe run has gone back {} times (watchdog.audit_limit), and ends; nodes to leave out: {}; "
+        "the same command goes on from the newest checkpoint",
+        what, times_back_, found.nodes.empty() ? "not known" : found.nodes));
   ++times_back_;
   console_.print(fmt::format("{}; the run goes back to step {}\n", what, kept_->step));
   restore_kept();
@@ -103,7 +102,7 @@ void Trainer::go_back(std::int64_t at, const std::string& found) {
   overflow_ = job::Overflow(deck_, &progress_.loss_scaler, progress_.skipped_in_a_row);
   sent_before_ = worker_.mesh().bytes_sent();
   audited_step_ = progress_.step;
-  if (session_.rank() == 0) write_metrics(telemetry::CorruptionRecord{progress_.step, at, found});
+  if (session_.rank() == 0) write_metrics(telemetry::CorruptionRecord{progress_.step, at, found.text});
   fill_next_inputs();
 }
 

@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <sstream>
 
+#include "base/index.hpp"
 #include "config/text/load.hpp"
 #include "engine/kernel_table.hpp"
 #include "model/op_records.hpp"
@@ -49,8 +51,19 @@ Bound with_flip(const Binding& b, Bound bound) {
   return bound;
 }
 
-bool writes_weights(const Binding& b) {
-  return !b.op.outputs.empty() && b.out(0).name == "param.model.layers.0";
+const program::ParameterPlace& place_of_norm(const program::Program& program) {
+  return *std::ranges::find(program.parameters, "model.layers.0.input_layernorm.weight",
+                            &program::ParameterPlace::name);
+}
+
+bool writes_norm(const Binding& b) {
+  const std::string& unit = b.program.units[at(place_of_norm(b.program).unit)];
+  return !b.op.outputs.empty() && b.out(0).name == "param." + unit;
+}
+
+/// Where its weights begin in what an op has written that writes_norm.
+std::uint32_t* norm_of(const Binding& b) {
+  return first_result(b) + place_of_norm(b.program).begin;
 }
 
 bool makes_gradients_of_weights(const Binding& b) {
@@ -140,7 +153,9 @@ TEST_F(Audit, FindsABitOfOneReplicasWeights) {
   Words audited = words;
   audited.push_back("--watchdog.audit_interval=3");
   // Steps 1 and 4 are taken twice: the seventh run is step 5.
-  const auto flip = [](int at) { return Flip{.wanted = writes_weights, .rank = 1, .run = at}; };
+  const auto flip = [](int at) {
+    return Flip{.wanted = writes_norm, .rank = 1, .run = at, .where = norm_of};
+  };
   const Left straight = run("straight", words);
   Flip unseen = flip(5), seen = flip(7);
   const Left wrong = run("wrong", words, &unseen), mended = run("mended", audited, &seen);
@@ -163,6 +178,20 @@ TEST_F(Audit, FindsABitOfOneReplicasWeights) {
   expect_has(mended.printed, "step 6: silent corruption: weights of model.");
   expect_has(mended.printed, "; the run goes back to step 3\n");
   expect_has(mended.metrics, R"({"step":3,"went_back_from":6,"corruption":"weights of model.)");
+}
+
+/// What is the same on the ranks that share a layer stands among what each has a part of.
+TEST_F(Audit, FindsABitOfWhatAllTensorRanksHave) {
+  if (session().size() != 2) GTEST_SKIP() << "the model has two heads";
+  const Words words{"--mesh.tensor=2", "--mesh.shard=1", "--watchdog.audit_interval=3"};
+  Flip flip{.wanted = writes_norm, .rank = 1, .run = 7, .where = norm_of};
+  const Left straight = run("straight", words), mended = run("mended", words, &flip);
+  if (!told()) return;
+  EXPECT_TRUE(mended.weights == straight.weights);
+  expect_has(
+      mended.printed,
+      "step 6: silent corruption: weights of model.layers.0.input_layernorm.weight, elements 0 to 23: ");
+  expect_has(mended.printed, "; the run goes back to step 3\n");
 }
 
 /// It is one that nothing but the op itself can tell of: all ranks take the same wrong gradients.
@@ -240,7 +269,9 @@ TEST_F(Audit, ComparesCopiesBeforeTheyAreSaved) {
     all.emplace_back(more);
     return all;
   };
-  const auto flip = [](int at) { return Flip{.wanted = writes_weights, .rank = 1, .run = at}; };
+  const auto flip = [](int at) {
+    return Flip{.wanted = writes_norm, .rank = 1, .run = at, .where = norm_of};
+  };
   Flip before_save = flip(5), before_end = flip(8), unlimited = flip(3);
   const Left saved = run("saved", words("--checkpoint.interval=3"), &before_save),
              ended = run("ended", rare, &before_end),
@@ -254,7 +285,9 @@ TEST_F(Audit, ComparesCopiesBeforeTheyAreSaved) {
   expect_has(ended.printed, "step 8: silent corruption: ");
   expect_has(ended.printed, "; the run goes back to step 0\n");
   EXPECT_TRUE(refused.weights.empty()) << "a wrong state is saved";
-  expect_has(refused.printed, "the run has gone back 0 times (watchdog.audit_limit), and ends");
+  expect_has(refused.printed,
+             "the run has gone back 0 times (watchdog.audit_limit), and ends; nodes to leave out: " +
+                 (session().size() == 2 ? "not known" : session().host()) + ";");
 }
 
 }  // namespace

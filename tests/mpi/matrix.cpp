@@ -201,7 +201,7 @@ TEST_F(Matrix, PlacementChangesNoBitAndPlansAreExact) {
           EXPECT_EQ(worker.scalars().found_inf, 0) << "step " << step << " changed nothing";
         });
     EXPECT_EQ(losses, expected);
-    EXPECT_EQ(train::differing_copies(session(), job::held_pieces(worker)), "");
+    EXPECT_EQ(train::differing_copies(session(), job::held_pieces(worker)).text, "");
     expect_planned_memory(worker);
     ++number;
   }

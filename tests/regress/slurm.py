@@ -184,6 +184,21 @@ class Slurm(unittest.TestCase):
         self.assertEqual(self.told_to_stop({"TRAIN": "0"}, stop), (0, ["saved"]), "the run was complete")
         self.assertEqual(self.told_to_stop({"TRAIN": "1"}, stop), (1, ["saved"]), "the run failed")
 
+    def test_nodes_that_an_audit_names_are_left_out(self):
+        says = (
+            "ztrain: step 9: silent corruption: weights of a: rank 3 (n5) has other bytes than the other 2 ranks that hold copies\n"
+            "the run has gone back 3 times (watchdog.audit_limit), and ends; nodes to leave out: {}; the same command goes on"
+        )
+        for nodes, job, status, calls in (
+            ("n5,n7", {}, 0, ["scontrol requeue 7", "scontrol update JobId=7 ExcNodeList=n5,n7"]),
+            ("not known", {}, 1, []),
+            ("n5", {"STATE": "COMPLETING"}, 1, []),
+        ):
+            said = says.format(nodes)
+            put(self.root / "build/cpu/ztrain", STAND_INS["ztrain"].replace("exit 0", f'{{ echo "{said}" >&2; exit 1; }}'))
+            self.assertEqual(self.submit({**NODE, **job}, "inputs/smoke.toml")[2:], calls)
+            self.assertEqual(self.done.returncode, status)
+
     def test_a_task_of_an_array_speaks_for_itself_alone(self):
         """Also the one with the number of the array, which stands for all tasks."""
         stop = lambda process: process.send_signal(signal.SIGUSR1)

@@ -8,7 +8,6 @@ namespace ztrain::copies_test {
 namespace {
 
 using train::Copies;
-using train::describe_differing;
 
 const std::vector<std::string> names{"weights of a", "weights of b", "exp_avg of b"};
 
@@ -19,27 +18,39 @@ std::vector<Copies> ranks_with(const std::vector<std::vector<std::uint64_t>>& ha
   return copies;
 }
 
+std::string told_of(const std::vector<std::string>& of, const std::vector<Copies>& copies) {
+  return train::describe_differing(of, copies).text;
+}
+
 TEST(Copies, ThatAgreeAreNotToldOf) {
-  EXPECT_EQ(describe_differing(names, ranks_with({{1, 2, 3}, {1, 2, 3}, {1, 2, 3}})), "");
+  EXPECT_EQ(told_of(names, ranks_with({{1, 2, 3}, {1, 2, 3}, {1, 2, 3}})), "");
 }
 
 TEST(Copies, TheFewAreNamed) {
-  EXPECT_EQ(describe_differing(names, ranks_with({{1, 2, 3}, {1, 7, 3}, {1, 2, 3}})),
+  EXPECT_EQ(told_of(names, ranks_with({{1, 2, 3}, {1, 7, 3}, {1, 2, 3}})),
             "weights of b: rank 2 (n1) has other bytes than the other 2 ranks that hold copies");
-  EXPECT_EQ(describe_differing(names, ranks_with({{1, 2, 9}, {1, 2, 3}, {1, 2, 3}, {1, 2, 8}, {1, 2, 3}})),
+  EXPECT_EQ(told_of(names, ranks_with({{1, 2, 9}, {1, 2, 3}, {1, 2, 3}, {1, 2, 8}, {1, 2, 3}})),
             "exp_avg of b: rank 0 (n0) and rank 6 (n3) have other bytes than the other 3 ranks that hold "
             "copies");
 }
 
+TEST(Copies, NodesAreNamedOnceWhereTheyAreKnown) {
+  auto copies = ranks_with({{1, 2, 9}, {1, 2, 3}, {1, 2, 3}, {1, 2, 8}, {1, 2, 3}});
+  EXPECT_EQ(train::describe_differing(names, copies).nodes, "n0,n3");
+  copies[3].host = copies[0].host;
+  EXPECT_EQ(train::describe_differing(names, copies).nodes, "n0");
+  EXPECT_EQ(train::describe_differing(names, ranks_with({{1, 2, 3}, {1, 2, 4}})).nodes, "");
+}
+
 TEST(Copies, OfTwoNobodyKnowsWhichIsWrong) {
   EXPECT_EQ(
-      describe_differing(names, ranks_with({{1, 2, 3}, {1, 4, 5}})),
+      told_of(names, ranks_with({{1, 2, 3}, {1, 4, 5}})),
       "weights of b: rank 0 (n0) and rank 2 (n1) have different bytes, and which are wrong is not known "
       "(and so in 1 more)");
 }
 
 TEST(Copies, OfManyTheFirstAreNamed) {
-  EXPECT_EQ(describe_differing({"a"}, ranks_with({{1}, {2}, {3}, {4}, {5}, {6}})),
+  EXPECT_EQ(told_of({"a"}, ranks_with({{1}, {2}, {3}, {4}, {5}, {6}})),
             "a: rank 0 (n0) and rank 2 (n1) and rank 4 (n2) and rank 6 (n3) and 2 more have different bytes, "
             "and which are wrong is not known");
 }
