@@ -17,8 +17,10 @@ std::string snapshot_line(const program::Program& train) {
   for (const program::Tensor& t : train.tensors)
     if (t.category == program::Category::snapshot) bytes += t.bytes();
   if (bytes == 0) return "";
-  return fmt::format("  besides, in the host's memory: {} for copies that checkpoints are written of\n",
-                     format_bytes(static_cast<double>(bytes)));
+  return fmt::format(
+      "  besides, in the host's memory: {} for copies that checkpoints are written of, or that audits go "
+      "back to\n",
+      format_bytes(static_cast<double>(bytes)));
 }
 
 }  // namespace

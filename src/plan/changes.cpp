@@ -106,9 +106,14 @@ std::vector<Change> pipeline_rows(const config::Deck& deck) {
            true}};
 }
 
-/// Only where there is room for a copy of the state, for that alone.
+/// Only where there is room for a copy of the state.
 std::vector<Change> snapshot_rows(const config::Deck& deck) {
-  if (deck.watchdog.audit_interval > 0 || !config::saves_behind_training(deck)) return {};
+  if (deck.watchdog.audit_interval > 0)
+    return {{{"watchdog.audit_interval=0", "checkpoint.async=false"},
+             Effect::none,
+             "no copy of the state in the host's memory; no audits, and training waits for checkpoints",
+             true}};
+  if (!config::saves_behind_training(deck)) return {};
   return {{{"checkpoint.async=false"},
            Effect::none,
            "no copy of the state in the host's memory; training waits for checkpoints",

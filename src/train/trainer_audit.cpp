@@ -76,6 +76,8 @@ void Trainer::step_twice() {
 
 /// Collective. A copy that is itself not as it was would pass for the state from then on.
 void Trainer::restore_kept() {
+  const telemetry::Phase phase(console_, "going back to the state that is kept",
+                               [this] { return worker_.position(); });
   session_.agree("going back to the state that is kept", [&] {
     REQUIRE(job::hash_of_copy(worker_) == kept_hash_,
             "step {}: the copy of the state of step {} has changed in the memory of {}, so the run cannot go "

@@ -66,6 +66,10 @@ std::uint32_t* norm_of(const Binding& b) {
   return first_result(b) + place_of_norm(b.program).begin;
 }
 
+bool makes_activations(const Binding& b) {
+  return b.op.type == Linear::op;
+}
+
 bool makes_gradients_of_weights(const Binding& b) {
   return b.op.type == LinearGradWeight::op;
 }
@@ -199,23 +203,27 @@ TEST_F(Audit, FindsABitOfOneOpsResult) {
   const Words words{"--sharding.strategy=FULL_SHARD"};
   Words audited = words;
   audited.push_back("--watchdog.audit_interval=3");
-  // Of steps 1 to 3 there are four runs: the fifth is the first of step 4 again.
-  const auto flip = [](int at) { return Flip{.wanted = makes_gradients_of_weights, .rank = 1, .run = at}; };
   const Left straight = run("straight", words);
-  Flip unseen = flip(4), first = flip(5), second = flip(6);
-  const Left wrong = run("wrong", words, &unseen), mended = run("mended", audited, &first),
-             mended_again = run("mended_again", audited, &second);
-  if (!told()) return;
-  EXPECT_FALSE(wrong.weights == straight.weights) << "the bit matters";
-  for (const Left* left : {&mended, &mended_again}) {
-    EXPECT_TRUE(left->weights == straight.weights);
-    expect_has(left->printed,
-               fmt::format("step 4: silent corruption: the step was computed twice, and rank 1 ({}) has made "
-                           "different things of the same: backward model.layers.0 micro ",
-                           session().host()));
-    expect_has(left->printed, "; the run goes back to step 3\n");
-    expect_has(left->metrics, R"({"step":3,"went_back_from":4,)");
+  Flip unseen{.wanted = makes_gradients_of_weights, .rank = 1, .run = 4};
+  const Left wrong = run("wrong", words, &unseen);
+  if (told()) {
+    EXPECT_FALSE(wrong.weights == straight.weights) << "the bit matters";
   }
+  // Of steps 1 to 3 there are four runs: the fifth and sixth are those of step 4.
+  for (const int at : {5, 6})
+    for (const bool forward : {false, true}) {
+      Flip flip{.wanted = forward ? makes_activations : makes_gradients_of_weights, .rank = 1, .run = at};
+      const Left mended = run(fmt::format("mended_{}_{}", at, forward), audited, &flip);
+      if (!told()) continue;
+      EXPECT_TRUE(mended.weights == straight.weights);
+      expect_has(
+          mended.printed,
+          fmt::format("step 4: silent corruption: the step was computed twice, and rank 1 ({}) has made "
+                      "different things of the same: {} model.layers.0 micro ",
+                      session().host(), forward ? "forward" : "backward"));
+      expect_has(mended.printed, "; the run goes back to step 3\n");
+      expect_has(mended.metrics, R"({"step":3,"went_back_from":4,)");
+    }
 }
 
 /// Nothing is known of single ops there.
