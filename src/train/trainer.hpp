@@ -84,6 +84,7 @@ class Trainer {
   bool stops_early();
   void notice(const runtime::Signals::Kind& signal);
   void save_as_asked();
+  void save_next();
   Ending ending_of_stop() const;
   void report_peak();
   void export_at_end();

@@ -87,8 +87,8 @@ void Trainer::restore_kept() {
   worker_.restore_copied();
 }
 
-/// To the state that is kept. All else is drawn from it, as a run that is started again would. at: the step
-/// that is not right.
+/// To the state that is kept. All else is drawn from it, as a run that is started again would, but for the
+/// inputs of the next step. at: the step that is not right.
 void Trainer::go_back(std::int64_t at, const Corruption& found) {
   const std::string what = fmt::format("step {}: silent corruption: {}", at, found.text);
   if (!kept_) throw runtime::AgreedError(what);
@@ -105,7 +105,6 @@ void Trainer::go_back(std::int64_t at, const Corruption& found) {
   sent_before_ = worker_.mesh().bytes_sent();
   audited_step_ = progress_.step;
   if (session_.rank() == 0) write_metrics(telemetry::CorruptionRecord{progress_.step, at, found.text});
-  fill_next_inputs();
 }
 
 }  // namespace ztrain::train

@@ -60,7 +60,15 @@ void Trainer::save_as_asked() {
   else if (under_way_ && under_way_->of.step == progress_.step)
     console_.print(fmt::format("SIGUSR2: step {} is being saved already\n", progress_.step));
   else
-    save_or_wait();
+    save_next();
+}
+
+/// The inputs of the step behind it are there already, and are others where the run has gone back. A rank
+/// that cannot read those ends the run here: what it has would make a wrong step.
+void Trainer::save_next() {
+  const std::int64_t step = progress_.step;
+  save_or_wait();
+  if (progress_.step != step) session_.agree("reading the data", [&] { fill_inputs(); });
 }
 
 /// There is nothing to wait for. Weights that a checkpoint has already are not saved again for a place in the

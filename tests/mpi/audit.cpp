@@ -2,6 +2,8 @@
 // the step has written: the linker hands the binding of ops to this file first.
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -34,7 +36,8 @@ struct Flip {
   std::function<bool(const Binding&)> wanted;
   int rank = 0, run = 0;
   std::uint32_t* (*where)(const Binding&) = first_result;
-  int runs = 0;  ///< so far
+  bool asks_for_checkpoint = false;  ///< then
+  int runs = 0;                      ///< so far
   bool bound = false;
 };
 Flip* planted = nullptr;
@@ -46,7 +49,9 @@ Bound with_flip(const Binding& b, Bound bound) {
   planted->bound = true;
   bound.launch = [launch = std::move(bound.launch), bits = planted->where(b)] {
     launch();
-    if (++planted->runs == planted->run) bits[1] ^= 1u << 20;
+    if (++planted->runs != planted->run) return;
+    bits[1] ^= 1u << 20;
+    if (planted->asks_for_checkpoint) kill(getpid(), SIGUSR2);
   };
   return bound;
 }
@@ -265,6 +270,17 @@ TEST_F(Audit, FindsNothingWhereNothingIsWrong) {
     EXPECT_EQ(audited.printed.find("corruption"), std::string::npos) << audited.printed;
     EXPECT_TRUE(audited.weights == straight.weights) << audited.printed;
   }
+}
+
+/// The signal comes behind this step or a later one: then the data of the next step have been read already.
+TEST_F(Audit, SavesNoWrongStateWhenItIsAsked) {
+  const Words words{"--sharding.strategy=NO_SHARD", "--watchdog.audit_interval=100"};
+  Flip flip{.wanted = writes_norm, .rank = 1, .run = 4, .where = norm_of, .asks_for_checkpoint = true};
+  const Left straight = run("straight", words), asked = run("asked", words, &flip);
+  if (!told()) return;
+  EXPECT_TRUE(asked.weights == straight.weights) << asked.printed;
+  expect_has(asked.printed, ": silent corruption: weights of model.");
+  expect_has(asked.printed, "; the run goes back to step 0\n");
 }
 
 /// Between two audits, where nothing that differs may reach a checkpoint; at the end, where none comes; and
