@@ -9,9 +9,9 @@
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "config/text/load.hpp"
-#include "plan/classic.hpp"
 #include "plan/report.hpp"
 #include "plan/sbatch.hpp"
+#include "plan/zero_paper.hpp"
 #include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
 #include "telemetry/watchdog.hpp"
@@ -109,13 +109,13 @@ plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, 
   return plan;
 }
 
-std::string classic_text(const Options& o) {
-  plan::ClassicQuestion q;
+std::string zero_paper_text(const Options& o) {
+  plan::ZeroPaperQuestion q;
   q.parameters = o.parameters;
   q.ranks = std::max(1, o.ranks);
   if (o.device_memory > 0) q.device_bytes = o.device_memory * 1e9;
   if (o.beside >= 0) q.beside_bytes = o.beside * 1e9;
-  return plan::classic_text(q);
+  return plan::zero_paper_text(q);
 }
 
 }  // namespace
@@ -128,7 +128,7 @@ int plan(const Invocation& call) {
   if (const auto code = parser.parse(call)) return *code;
   call.session.agree("planning", [&] {
     if (call.session.rank() != 0) return call.watchdog.set_timeout(0);  // it waits for rank 0
-    if (options.parameters > 0) return call.console.print(classic_text(options));
+    if (options.parameters > 0) return call.console.print(zero_paper_text(options));
     REQUIRE(!options.deck.empty(), "ztrain plan needs a deck, or --parameters; see ztrain plan --help");
     if (options.sbatch)
       return call.console.print(plan::sbatch_text(plan_alone(options, parser.remaining(), call.console)));

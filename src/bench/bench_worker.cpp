@@ -6,7 +6,7 @@
 #include "config/validate/validate.hpp"
 #include "data/rows/synthetic_rows.hpp"
 #include "job/evaluation.hpp"
-#include "job/overflow.hpp"
+#include "job/skipped_steps.hpp"
 #include "optim/schedule.hpp"
 
 namespace ztrain::bench {
@@ -42,7 +42,7 @@ void BenchSteps::set_scalars() {
   s.bias_correction1 = optim::bias_correction(deck_.optimizer.beta1, steps_ + 1);
   s.bias_correction2 = optim::bias_correction(deck_.optimizer.beta2, steps_ + 1);
   s.max_norm = deck_.optimizer.max_norm;
-  s.loss_scale = job::Overflow(deck_).loss_scale();
+  s.loss_scale = job::SkippedSteps(deck_).loss_scale();
   s.optimizer_step = static_cast<double>(steps_);
 }
 

@@ -72,7 +72,7 @@ void prove_together(const runtime::Session& session, telemetry::Phase& phase, co
       Programs one;
       for (const std::vector<Program>& of_class : compiled)
         one.push_back(of_class.empty() ? own[which] : &of_class[which]);
-      program::verify_joint(one, classes);
+      program::verify_no_deadlock(one, classes);
     });
   }
 }

@@ -11,7 +11,7 @@
 #include "config/text/summary.hpp"
 #include "config/validate/validate.hpp"
 #include "optim/optimizer.hpp"
-#include "plan/classic.hpp"
+#include "plan/zero_paper.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -144,17 +144,17 @@ std::string strategies_table(const std::vector<Cost>& costs) {
   Table table({"strategy", "formula", "kept between steps", "in all", "a step"});
   for (const Cost& c : costs) {
     const RankMemory& m = c.largest(Tier::device);
-    table.row({c.deck.sharding.strategy, size(classic_of(c)), size(m.persistent(Tier::device)),
+    table.row({c.deck.sharding.strategy, size(zero_paper_of(c)), size(m.persistent(Tier::device)),
                size(m.total(Tier::device)), seconds(c.step.seconds)});
   }
   return table.text(2);
 }
 
-std::string classic_section(const Cost& c, const std::vector<Cost>& strategies) {
+std::string zero_paper_section(const Cost& c, const std::vector<Cost>& strategies) {
   const config::Precision& p = c.deck.precision;
   const RankMemory& m = c.largest(Tier::device);
   std::string text = heading("Beside the classic formula (16 bytes of state a parameter)");
-  text += line("formula", size(classic_of(c)) + ", states alone");
+  text += line("formula", size(zero_paper_of(c)) + ", states alone");
   text += line("this plan", fmt::format("{}; gathered units, activations, workspaces at its peak: {}",
                                         size(m.total(Tier::device)), size(beside_states(m))));
   text += line("bytes", fmt::format("{} + {} + {:.4g} of weight, gradient, master with {}; the formula has "
@@ -173,7 +173,7 @@ std::string memory_section(const Cost& c, const std::vector<Cost>& strategies) {
   if (host.total(Tier::host) > 0) text += fmt::format("\n{}", category_table(host, Tier::host));
   const RankMemory& nvme = c.largest(Tier::nvme);
   if (nvme.total(Tier::nvme) > 0) text += fmt::format("\n{}", category_table(nvme, Tier::nvme));
-  return text + stage_table(c) + classic_section(c, strategies);
+  return text + stage_table(c) + zero_paper_section(c, strategies);
 }
 
 /// Axes of one rank only say nothing.
@@ -380,11 +380,11 @@ std::vector<Cost> costs_by_strategy(const Question& question, const Cost& own) {
   return costs;
 }
 
-double classic_of(const Cost& c) {
+double zero_paper_of(const Cost& c) {
   const program::Strategy& strategy = program::find_strategy(c.deck.sharding.strategy);
   const int shards = c.mesh.size(state_axes), slices = c.mesh[Axis::pipeline] * c.mesh[Axis::tensor];
-  return classic_bytes(static_cast<double>(c.trained) / slices, strategy, shards,
-                       static_cast<double>(c.parameters - c.trained) / slices);
+  return zero_paper_bytes(static_cast<double>(c.trained) / slices, strategy, shards,
+                          static_cast<double>(c.parameters - c.trained) / slices);
 }
 
 std::string report_text(const Plan& plan) {

@@ -37,6 +37,6 @@ nlohmann::ordered_json work_json(const program::WorkList& work, double from = 0)
 std::vector<Cost> costs_by_strategy(const Question& question, const Cost& own);
 
 /// States that the classic formula gives for this deck's strategy, in bytes per rank.
-double classic_of(const Cost& cost);
+double zero_paper_of(const Cost& cost);
 
 }  // namespace ztrain::plan

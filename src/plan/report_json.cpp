@@ -211,7 +211,7 @@ Json report_json(const Plan& plan) {
             {"strategy", c.deck.sharding.strategy},
             {"ops", c.ops},
             {"memory", Json::array()},
-            {"classic_states", classic_of(c)},
+            {"classic_states", zero_paper_of(c)},
             {"traffic", traffic_json(c.traffic)},
             {"time", time_json(c)},
             {"verdict", verdict_json(c)},
@@ -219,7 +219,7 @@ Json report_json(const Plan& plan) {
   for (const Cost& s : plan.strategies)
     json["strategies"].push_back(
         {{"strategy", s.deck.sharding.strategy},
-         {"classic_states", classic_of(s)},
+         {"classic_states", zero_paper_of(s)},
          {"persistent", s.largest(program::Tier::device).persistent(program::Tier::device)},
          {"total", s.largest(program::Tier::device).total(program::Tier::device)},
          {"seconds", s.step.seconds}});

@@ -88,7 +88,7 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
       facts_(session.agree(
           "reading the schedule",
           [&] { return facts_of(deck_, sampler_, plan::training_graph(deck_), session.size()); })),
-      overflow_(deck_),
+      skipped_steps_(deck_),
       worker_{session,
               job::compile_and_verify(
                   session, console, plan::training_graph(deck_),
@@ -214,7 +214,7 @@ void Trainer::take_steps() {
     const double start = now();
     if (!step()) return;
     if (outside_bytes_ == 0) measure_outside();
-    if (overflow_.has_given_up()) return;
+    if (skipped_steps_.has_given_up()) return;
     behind_step();
     if (progress_.step < facts_.steps) fill_next_inputs();
     limits_.turn_took(now() - start);
@@ -276,9 +276,9 @@ bool Trainer::step() {
     ++progress_.optimizer_steps;
     progress_.proven_step = std::max(progress_.proven_step, saved_state_.step);
   }
-  console_.print(overflow_.after_step(found_inf, progress_.step));
-  progress_.loss_scaler = overflow_.state();
-  progress_.skipped_in_a_row = overflow_.skipped_in_a_row();
+  console_.print(skipped_steps_.after_step(found_inf, progress_.step));
+  progress_.loss_scaler = skipped_steps_.state();
+  progress_.skipped_in_a_row = skipped_steps_.skipped_in_a_row();
   report(clock);
   return true;
 }
@@ -323,7 +323,7 @@ void Trainer::set_scalars() {
   s.bias_correction1 = optim::bias_correction(deck_.optimizer.beta1, t + 1);
   s.bias_correction2 = optim::bias_correction(deck_.optimizer.beta2, t + 1);
   s.max_norm = deck_.optimizer.max_norm;
-  s.loss_scale = overflow_.loss_scale();
+  s.loss_scale = skipped_steps_.loss_scale();
   s.optimizer_step = static_cast<double>(t);
 }
 

@@ -11,7 +11,7 @@
 #include "data/datasets.hpp"
 #include "data/rows/batch_part.hpp"
 #include "data/sampler.hpp"
-#include "job/overflow.hpp"
+#include "job/skipped_steps.hpp"
 #include "job/worker.hpp"
 #include "telemetry/console.hpp"
 #include "telemetry/metrics_file.hpp"
@@ -131,7 +131,7 @@ class Trainer {
   data::Datasets data_;
   data::Sampler sampler_;
   RunFacts facts_;
-  job::Overflow overflow_;
+  job::SkippedSteps skipped_steps_;
   job::Worker worker_;
   data::BatchPart part_;
   std::vector<HeldFolder> folders_;                ///< run.output, and last that of checkpoints; rank 0 alone

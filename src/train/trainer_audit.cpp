@@ -101,7 +101,7 @@ void Trainer::go_back(std::int64_t at, const Corruption& found) {
   console_.print(fmt::format("{}; the run goes back to step {}\n", what, kept_->step));
   restore_kept();
   progress_ = *kept_;
-  overflow_ = job::Overflow(deck_, &progress_.loss_scaler, progress_.skipped_in_a_row);
+  skipped_steps_ = job::SkippedSteps(deck_, &progress_.loss_scaler, progress_.skipped_in_a_row);
   sent_before_ = worker_.mesh().bytes_sent();
   audited_step_ = progress_.step;
   if (session_.rank() == 0) write_metrics(telemetry::CorruptionRecord{progress_.step, at, found.text});

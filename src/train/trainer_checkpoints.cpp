@@ -182,7 +182,7 @@ std::string Trainer::load_checkpoint(const std::string& path, telemetry::Phase& 
   checkpoint::load(
       path, job::place_of(job.load(), job.layout), shards,
       {.progress = [&](std::int64_t done, std::int64_t total) { phase.at(share_of(done, total, "read")); }});
-  overflow_ = job::Overflow(deck_, &progress_.loss_scaler, progress_.skipped_in_a_row);
+  skipped_steps_ = job::SkippedSteps(deck_, &progress_.loss_scaler, progress_.skipped_in_a_row);
   const std::string before = std::exchange(progress_.bf16_products, products);
   return restored.note + note_products(before, products) + schedule;
 }
@@ -237,7 +237,7 @@ bool Trainer::is_complete() const {
 }
 
 bool Trainer::has_diverged() const {
-  return is_complete() ? overflow_.diverged_at_end() : overflow_.diverging();
+  return is_complete() ? skipped_steps_.diverged_at_end() : skipped_steps_.diverging();
 }
 
 /// The last good step is saved; then every rank throws what has failed, and how that ended.
@@ -258,12 +258,12 @@ void Trainer::end_failed(const std::string& failure) {
 
 /// A run that ends itself after training has diverged is not to be started again by a queue.
 void Trainer::require_end() {
-  if (overflow_.weights_are_dead()) set_dead_aside();
-  if (overflow_.has_given_up()) throw runtime::AgreedError(overflow_.verdict());
+  if (skipped_steps_.weights_are_dead()) set_dead_aside();
+  if (skipped_steps_.has_given_up()) throw runtime::AgreedError(skipped_steps_.verdict());
   std::string what;
   if (has_diverged())
     what = fmt::format("the last {} steps of the run had gradients that are not finite, and were skipped",
-                       overflow_.skipped_in_a_row());
+                       skipped_steps_.skipped_in_a_row());
   else if (is_complete() && progress_.step > 0 && progress_.optimizer_steps == 0)
     what =
         "every step of the run had gradients that are not finite, and was skipped (in fp16 a smaller "

@@ -33,7 +33,7 @@ void Trainer::behind_step() {
 
 /// Why training may not go on from these weights; "" where nothing speaks against it.
 std::string Trainer::doubt() const {
-  if (overflow_.skipped_in_a_row() > 0) return "this step was skipped";
+  if (skipped_steps_.skipped_in_a_row() > 0) return "this step was skipped";
   return progress_.evaluation_failed ? "the validation loss is not finite" : "";
 }
 
@@ -43,7 +43,7 @@ std::string Trainer::doubt() const {
 void Trainer::save_or_wait() {
   if (!audited()) return;
   const std::string why_not = doubt();
-  if (why_not.empty() || (save_is_due_ && overflow_.skipped_in_a_row() == 0)) return save_or_go_on();
+  if (why_not.empty() || (save_is_due_ && skipped_steps_.skipped_in_a_row() == 0)) return save_or_go_on();
   if (!std::exchange(save_is_due_, true))
     console_.print(
         fmt::format("step {}: no checkpoint is written: {}, and older checkpoints stay; one follows "
@@ -79,7 +79,7 @@ void Trainer::save_at_end() {
   if (deck_.checkpoint.interval < 0 || saved_state_.step == progress_.step) return;
   if (!audited() && saved_state_.step == progress_.step) return;
   const bool saved = saved_state_.optimizer_steps == progress_.optimizer_steps;
-  if (saved ? has_diverged() : overflow_.weights_are_dead() && progress_.proven_step >= 0) return;
+  if (saved ? has_diverged() : skipped_steps_.weights_are_dead() && progress_.proven_step >= 0) return;
   if (const std::string failure = save(); !failure.empty()) throw runtime::AgreedError(failure);
   warn_of_doubt();
 }

@@ -14,7 +14,7 @@ namespace ztrain::test {
 inline std::string joint_verdict(const std::vector<const Program*>& programs,
                                  const std::vector<std::vector<int>>& classes) {
   try {
-    verify_joint(programs, classes);
+    verify_no_deadlock(programs, classes);
   } catch (const Error& error) {
     return error.what();
   }

@@ -124,7 +124,8 @@ std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobS
 /// model cannot be cut so.
 JobSpec with_stages(const model::Graph& graph, JobSpec spec);
 
-/// Compiles one rank of each class and proves the joint graph of each Program over all ranks (verify_joint).
+/// Compiles one rank of each class and proves the joint graph of each Program over all ranks
+/// (verify_no_deadlock).
 void verify_job(const model::Graph& graph, const JobSpec& spec);
 /// Told of what comes next: "class 3 of 16", "all ranks". Of classes by several threads.
 using Tell = std::function<void(const std::string& what)>;

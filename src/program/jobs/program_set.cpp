@@ -47,7 +47,7 @@ void verify_together(const std::vector<std::vector<const Program*>>& programs,
   for (std::size_t which = 0; which < programs.front().size(); ++which) {
     std::vector<const Program*> one;
     for (const std::vector<const Program*>& of_class : programs) one.push_back(of_class[which]);
-    verify_joint(one, classes);
+    verify_no_deadlock(one, classes);
   }
 }
 

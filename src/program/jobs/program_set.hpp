@@ -54,8 +54,8 @@ class Succession {
   std::string_view last_ = "";
 };
 
-/// Proves the joint graph of every Program (verify_joint): programs[i] are those of the ranks in classes[i],
-/// in one order.
+/// Proves the joint graph of every Program (verify_no_deadlock): programs[i] are those of the ranks in
+/// classes[i], in one order.
 void verify_together(const std::vector<std::vector<const Program*>>& programs,
                      const std::vector<std::vector<int>>& classes);
 

@@ -32,7 +32,7 @@ void emit_all_reduce(Program& program, const std::string& name, TensorId x, Tens
 void move_to_exchange(Program& program);
 
 /// Messages among the members of a group, on the stream p2p (until move_to_exchange). Programs of a group's
-/// members must match (verify_joint), and so must sizes and dtypes.
+/// members must match (verify_no_deadlock), and so must sizes and dtypes.
 void emit_all_to_all(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes,
                      Action action);
 /// by: how far in the ring, 1 .. members - 1.

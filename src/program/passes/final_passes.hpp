@@ -63,6 +63,7 @@ void verify_blocks(const Program& program);
 /// into one node, stream order, `after`, and the one host thread's issue order for communications) has no
 /// cycle. Ranks whose Programs are identical but for rank may be given once: programs[i] stands for the ranks
 /// in classes[i]. Throws Error naming the ops and ranks.
-void verify_joint(const std::vector<const Program*>& programs, const std::vector<std::vector<int>>& classes);
+void verify_no_deadlock(const std::vector<const Program*>& programs,
+                        const std::vector<std::vector<int>>& classes);
 
 }  // namespace ztrain::program

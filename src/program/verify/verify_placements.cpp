@@ -259,7 +259,8 @@ class Checker {
     return op.comm.axes.contains(axis) || op.comm.axes.contains_inner(axis);
   }
 
-  /// Between stages: both sides say over which axes it is split, and verify_joint that they say the same.
+  /// Between stages: both sides say over which axes it is split, and verify_no_deadlock that they say the
+  /// same.
   void pass_message(const Op& op) {
     const bool sends = op.comm.kind == CommKind::send;
     // Gradients of a parameter that two stages have: the sums of both are whole.

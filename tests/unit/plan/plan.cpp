@@ -6,10 +6,10 @@
 
 #include <limits>
 
-#include "plan/classic.hpp"
 #include "plan/cost.hpp"
 #include "plan/memory.hpp"
 #include "plan/traffic.hpp"
+#include "plan/zero_paper.hpp"
 #include "tests/support/programs.hpp"
 
 namespace ztrain::plan::plan_test {
@@ -271,21 +271,21 @@ TEST(Verdict, CountsWhatIsOutsideThePlan) {
   EXPECT_DOUBLE_EQ(verdict_of(c).node_needed, 200) << "of two ranks, where all counts in the node";
 }
 
-TEST(Classic, GivesTheFiguresOfThePaper) {
+TEST(ZeroPaper, GivesTheFiguresOfThePaper) {
   const auto gb = [](const char* strategy) {
-    return classic_bytes(70e9, find_strategy(strategy), 256) / 1e9;
+    return zero_paper_bytes(70e9, find_strategy(strategy), 256) / 1e9;
   };
   EXPECT_DOUBLE_EQ(gb("NO_SHARD"), 1120);
   EXPECT_NEAR(gb("zero1"), 283.28, 0.005);
   EXPECT_NEAR(gb("zero2"), 143.83, 0.005);
   EXPECT_NEAR(gb("FULL_SHARD"), 4.38, 0.006);
   EXPECT_DOUBLE_EQ(gb("FULL_SHARD"), gb("SHARD_GRAD_OP"));
-  EXPECT_EQ(classic_floor(70e9, 80e9), 14);
-  EXPECT_EQ(classic_floor(1e9, 80e9), 1);
+  EXPECT_EQ(zero_paper_floor(70e9, 80e9), 14);
+  EXPECT_EQ(zero_paper_floor(1e9, 80e9), 1);
 }
 
-TEST(Classic, TheFloorIsNotEnoughOnceSomethingIsBesideTheStates) {
-  const auto rows = classic_sizes(70e9, 80e9, 18e9, 8);
+TEST(ZeroPaper, TheFloorIsNotEnoughOnceSomethingIsBesideTheStates) {
+  const auto rows = zero_paper_sizes(70e9, 80e9, 18e9, 8);
   ASSERT_EQ(rows.size(), 3u);
   const struct {
     std::int64_t ranks;
@@ -297,7 +297,7 @@ TEST(Classic, TheFloorIsNotEnoughOnceSomethingIsBesideTheStates) {
     EXPECT_NEAR(rows[i].bytes / 1e9, expected[i].gb, 0.05);
     EXPECT_EQ(rows[i].fits, expected[i].fits);
   }
-  const std::string text = classic_text({.parameters = 70e9, .ranks = 256, .beside_bytes = 18e9});
+  const std::string text = zero_paper_text({.parameters = 70e9, .ranks = 256, .beside_bytes = 18e9});
   for (const char* figure : {"1120.00 GB", "283.28 GB", "143.83 GB", "4.38 GB", "88.00 GB", "fills 14 "})
     EXPECT_NE(text.find(figure), std::string::npos) << figure << "\n" << text;
 }

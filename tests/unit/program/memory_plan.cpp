@@ -214,12 +214,12 @@ void plan_transformer(const TransformerShape& shape) {
   const double planned = seconds(start);
   verify_rank(b.program);
   const double verified = seconds(start);
-  verify_joint({&b.program}, {{0, 1, 2, 3, 4, 5, 6, 7}});
+  verify_no_deadlock({&b.program}, {{0, 1, 2, 3, 4, 5, 6, 7}});
   const TierPlan& plan = device(b.program);
   std::printf(
       "%d layers, %d micro-batches%s%s: %zu ops, %zu tensors; link %.3f s, lifetimes and memory %.3f s, "
       "verify_rank %.3f s, "
-      "verify_joint %.3f s; extent/live %.4f\n",
+      "verify_no_deadlock %.3f s; extent/live %.4f\n",
       shape.layers, shape.micros, shape.recompute ? ", recompute" : "",
       shape.accumulate ? ", whole gradients kept" : "", b.program.ops.size(), b.program.tensors.size(),
       linked, planned - linked, verified - planned, seconds(start) - verified,

@@ -1,0 +1,49 @@
+// Steps whose gradients are not finite: how many a run bears, and what it says of them.
+#include "job/skipped_steps.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/config/config_deck.hpp"
+
+namespace ztrain::job::overflow_test {
+namespace {
+
+TEST(SkippedSteps, TwentySkippedStepsInARowAreTooMany) {
+  const config::Deck deck = config::on_ranks("[precision]\npreset = \"bf16\"\n", 1);
+  SkippedSteps overflow(deck);
+  for (int round = 0; round < 3; ++round) {
+    for (int step = 0; step < 19; ++step) overflow.after_step(true, step);
+    EXPECT_EQ(overflow.skipped_in_a_row(), 19);
+    EXPECT_FALSE(overflow.has_given_up());
+    EXPECT_EQ(overflow.after_step(false, 20), "");
+    EXPECT_EQ(overflow.skipped_in_a_row(), 0);
+  }
+  for (int step = 0; step < 20; ++step) overflow.after_step(true, step);
+  EXPECT_TRUE(overflow.has_given_up());
+  // A run that goes on from a checkpoint goes on counting.
+  SkippedSteps resumed(deck, nullptr, 19);
+  resumed.after_step(true, 1);
+  EXPECT_TRUE(resumed.has_given_up());
+}
+
+TEST(SkippedSteps, InFp16TheLossScaleFallsBeforeARunGivesUp) {
+  const config::Deck deck = config::on_ranks(
+      "[precision]\npreset = \"deepspeed-fp16\"\n[loss_scaling]\ninitial_scale_power = 3\nhysteresis = 1\n"
+      "min_scale = 2\nwindow = 2\n",
+      1);
+  SkippedSteps overflow(deck);
+  EXPECT_NE(overflow.after_step(true, 1).find("falls from 8 to 4"), std::string::npos);
+  EXPECT_EQ(overflow.after_step(false, 2), "");
+  EXPECT_NE(overflow.after_step(false, 3).find("rises from 4 to 8"), std::string::npos);
+  for (int step = 0; step < 40; ++step) overflow.after_step(true, step);
+  EXPECT_FALSE(overflow.has_given_up()) << "another loss scale, set by hand, might do";
+  EXPECT_TRUE(overflow.diverging());
+  EXPECT_EQ(overflow.state().scale, 2);
+  // What is saved goes on as it was.
+  SkippedSteps resumed(deck, &overflow.state(), overflow.skipped_in_a_row());
+  EXPECT_EQ(resumed.loss_scale(), overflow.loss_scale());
+  EXPECT_TRUE(resumed.diverging());
+}
+
+}  // namespace
+}  // namespace ztrain::job::overflow_test
