@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <limits>
 #include <thread>
 #include <vector>
 
@@ -11,11 +12,11 @@
 
 namespace ztrain {
 
-/// work(0), work(1), ..., work(count - 1), each once, in any order and on several threads, of which the
-/// caller's is one: on fewer where no further can be made. Throws what the first of those that failed threw,
-/// after all that had begun have ended.
+/// work(0), work(1), ..., work(count - 1), each once, in any order and on several threads, `most_threads` at
+/// most, of which the caller's is one: on fewer where no further can be made. Throws what the first of those
+/// that failed threw, after all that had begun have ended.
 template <class Work>
-void in_parallel(int count, const Work& work) {
+void in_parallel(int count, const Work& work, int most_threads = std::numeric_limits<int>::max()) {
   std::atomic<int> next = 0;
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(count));
   std::atomic<bool> failed = false;
@@ -28,7 +29,7 @@ void in_parallel(int count, const Work& work) {
       }
   };
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const int threads = std::max(1, std::min(cores, count));
+  const int threads = std::max(1, std::min({cores, count, most_threads}));
   std::vector<std::thread> others;
   others.reserve(static_cast<std::size_t>(threads));
   try {

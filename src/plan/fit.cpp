@@ -3,10 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <future>
 #include <iterator>
 #include <map>
+#include <mutex>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
+#include "base/parallel.hpp"
 #include "base/shape.hpp"
 #include "base/text.hpp"
 #include "plan/setup.hpp"
@@ -16,6 +21,7 @@ namespace {
 
 constexpr int most_ranks = 16384;
 constexpr std::size_t largest_set = 3;
+constexpr int most_at_once = 4;  ///< sets that are compiled at the same time: each takes memory
 
 using Set = std::vector<std::size_t>;  ///< of changes, ascending
 
@@ -57,11 +63,15 @@ Set frugal_set(const Question& question, const std::vector<Change>& changes) {
   return set;
 }
 
-/// Those of a set that send something away.
+/// It sends something away.
+bool is_offload(const Change& change) {
+  return change.overrides.front().starts_with("offload.");
+}
+
 Set offloads_of(const Set& set, const std::vector<Change>& changes) {
   Set some;
   for (const std::size_t i : set)
-    if (changes[i].overrides.front().starts_with("offload.")) some.push_back(i);
+    if (is_offload(changes[i])) some.push_back(i);
   return some;
 }
 
@@ -73,9 +83,11 @@ class FixSearch {
   Fixes run(std::size_t most) {
     const Set frugal = frugal_set(question_, changes_);
     std::ranges::set_difference(frugal, offloads_of(frugal, changes_), std::back_inserter(frugal_at_home_));
+    learn({frugal, frugal_at_home_});
+    learn(with_offloads());
     if (fits(frugal)) {
       for (std::size_t size = 1; size <= largest_set; ++size) each(size, false, {});
-      if (fits_.empty()) attempt(smallest_part(frugal, {}));
+      if (fits_.empty()) attempt({smallest_part(frugal, {})});
       each(1, true, {});
     } else {
       needed_ = frugal;
@@ -91,22 +103,43 @@ class FixSearch {
   /// All sets of this size, either of changes of numerics or of the others; each together with `besides`, as
   /// far as that is needed.
   void each(std::size_t size, bool numerics, const Set& besides) {
-    Set set;
-    extend(set, 0, size, numerics, besides);
+    std::vector<Set> sets;
+    extend({}, size, numerics, sets);
+    if (besides.empty()) return attempt(worth_trying(sets));
+    for (const Set& set : sets)
+      if (fits(merged(set, besides))) attempt({merged(set, smallest_part(besides, set))});
   }
 
-  void extend(Set& set, std::size_t from, std::size_t size, bool numerics, const Set& besides) {
-    if (set.size() == size) {
-      if (besides.empty() && is_worth_trying(set) && may_fit_alone(set)) attempt(set);
-      if (!besides.empty() && fits(merged(set, besides))) attempt(merged(set, smallest_part(besides, set)));
-      return;
-    }
-    for (std::size_t i = from; i < changes_.size(); ++i) {
+  /// Adds all sets of the size that have those of `set`, and behind them others that go with these.
+  void extend(const Set& set, std::size_t size, bool numerics, std::vector<Set>& sets) const {
+    if (set.size() == size) return sets.push_back(set);
+    for (std::size_t i = set.empty() ? 0 : set.back() + 1; i < changes_.size(); ++i) {
       if ((changes_[i].effect == Effect::numerics) != numerics || !goes_with(changes_, i, set)) continue;
-      set.push_back(i);
-      extend(set, i + 1, size, numerics, besides);
-      set.pop_back();
+      Set more = set;
+      more.push_back(i);
+      extend(more, size, numerics, sets);
     }
+  }
+
+  std::vector<Set> worth_trying(const std::vector<Set>& sets) {
+    std::vector<Set> some;
+    for (const Set& set : sets)
+      if (is_worth_trying(set) && may_fit_alone(set)) some.push_back(set);
+    return some;
+  }
+
+  /// What is_worth_trying will ask, so that it is found out side by side.
+  std::vector<Set> with_offloads() const {
+    std::vector<Set> offloads;
+    for (std::size_t i = 0; i < changes_.size(); ++i)
+      if (is_offload(changes_[i])) offloads.push_back({i});
+    if (!known_.at(frugal_at_home_))
+      for (std::size_t first = 0, singles = offloads.size(); first < singles; ++first)
+        for (std::size_t i = first + 1; i < singles; ++i)
+          if (goes_with(changes_, offloads[i].front(), offloads[first]))
+            offloads.push_back(merged(offloads[first], offloads[i]));
+    for (Set& set : offloads) set = merged(set, frugal_at_home_);
+    return offloads;
   }
 
   /// Offload multiplies the sets: it is tried by itself and beside one other change, beside others only where
@@ -153,36 +186,63 @@ class FixSearch {
     });
   }
 
-  /// The set, where it fits; nothing also where its keys do not go together, or time is up.
-  std::optional<Fix> fitting(const Set& set) {
-    if (watch_.expired()) {
-      result_.complete = false;
-      return std::nullopt;
+  /// What becomes of sets, each of which is compiled beside others. Those that contain one that fits are left
+  /// out, and those for which there is no time.
+  std::vector<std::optional<Fix>> fitting(const std::vector<Set>& sets, const CostOptions& options) {
+    std::vector<std::optional<Fix>> fixes(sets.size());
+    std::vector<std::optional<Trial>> trials(sets.size());
+    for (std::size_t s = 0; s < sets.size(); ++s) {
+      fixes[s].emplace().effect = effect_of(sets[s]);
+      for (const std::size_t i : sets[s]) fixes[s]->changes.push_back(changes_[i]);
     }
-    Fix fix;
-    for (const std::size_t i : set) fix.changes.push_back(changes_[i]);
-    fix.effect = effect_of(set);
-    Trial trial = try_fit(question_, fix.overrides(), {.detail = Detail::step});
-    ++(trial.legal ? result_.tried : result_.refused);
-    watch_.say(
-        fmt::format("looking for changes that make it fit: {} tried, {} fit", result_.tried, fits_.size()));
-    if (!trial.cost) return std::nullopt;
-    fix.cost = std::move(*trial.cost);
-    return fix;
+    std::atomic<int> tried = result_.tried;
+    std::mutex saying;
+    in_parallel(
+        std::ssize(sets),
+        [&](int s) {
+          if (watch_.expired()) return;
+          trials[at(s)] = try_fit(question_, fixes[at(s)]->overrides(), options);
+          tried += trials[at(s)]->legal;
+          const std::lock_guard lock(saying);
+          watch_.say(
+              fmt::format("looking for changes that make it fit: {} tried, {} fit", tried, fits_.size()));
+        },
+        most_at_once);
+    for (std::size_t s = 0; s < sets.size(); ++s) {
+      if (!trials[s]) result_.complete = false;
+      if (trials[s]) ++(trials[s]->legal ? result_.tried : result_.refused);
+      if (trials[s] && trials[s]->cost)
+        fixes[s]->cost = std::move(*trials[s]->cost);
+      else
+        fixes[s].reset();
+    }
+    return fixes;
+  }
+
+  /// Finds out whether sets fit, side by side; fits() knows it then.
+  void learn(std::vector<Set> sets) {
+    std::ranges::sort(sets);
+    const auto same = std::ranges::unique(sets);
+    sets.erase(same.begin(), same.end());
+    std::erase_if(sets, [&](const Set& set) { return known_.contains(set); });
+    const std::vector<std::optional<Fix>> fixes = fitting(sets, {.detail = Detail::memory, .proven = false});
+    for (std::size_t s = 0; s < sets.size(); ++s) known_[sets[s]] = fixes[s].has_value();
   }
 
   bool fits(const Set& set) {
-    const auto [known, fresh] = known_.try_emplace(set, false);
-    if (fresh) known->second = fitting(set).has_value();
-    return known->second;
+    learn({set});
+    return known_.at(set);
   }
 
-  void attempt(const Set& set) {
-    if (contains_a_fit(set)) return;
-    std::optional<Fix> fix = fitting(set);
-    if (!fix) return;
-    fits_.push_back(set);
-    result_.best.push_back(std::move(*fix));
+  /// Sets of one size, or a single one.
+  void attempt(std::vector<Set> sets) {
+    std::erase_if(sets, [&](const Set& set) { return contains_a_fit(set); });
+    std::vector<std::optional<Fix>> fixes = fitting(sets, {.detail = Detail::step});
+    for (std::size_t s = 0; s < sets.size(); ++s) {
+      if (!fixes[s]) continue;
+      fits_.push_back(sets[s]);
+      result_.best.push_back(std::move(*fixes[s]));
+    }
   }
 
   void sort() {
@@ -205,7 +265,8 @@ class FixSearch {
 /// A mesh that does not go together with so many ranks does not fit.
 bool fits_on(Question question, const std::vector<std::string>& more, int ranks) {
   question.ranks = ranks;
-  return try_fit(question, more, {.any_batch = true, .detail = Detail::memory}).cost.has_value();
+  return try_fit(question, more, {.any_batch = true, .detail = Detail::memory, .proven = false})
+      .cost.has_value();
 }
 
 /// Of a deck: what the ranks of its jobs are multiples of.
@@ -236,7 +297,8 @@ LeastRanks dividing_the_batch(Question question, const std::vector<std::string>&
   const std::int64_t most = std::min<std::int64_t>(batch.global * sizes.beside, most_ranks);
   for (; sizes[i] <= most && !watch.expired(); ++i) {
     question.ranks = static_cast<int>(sizes[i]);
-    if (try_fit(question, more, {.detail = Detail::memory}).cost) return {question.ranks, {}};
+    if (try_fit(question, more, {.detail = Detail::memory, .proven = false}).cost)
+      return {question.ranks, {}};
   }
   const std::int64_t once = batch.micro * std::max<std::int64_t>(1, least / sizes.beside);
   return {static_cast<int>(least),
@@ -257,8 +319,9 @@ std::vector<std::string> frugal_overrides(const Question& question) {
 }
 
 Fixes fixes_for(const Question& question, const Watch& watch, std::size_t most) {
+  auto ranks = std::async(std::launch::async, [&] { return least_ranks(question, {}, watch); });
   Fixes fixes = FixSearch(question, watch).run(most);
-  fixes.least_ranks = least_ranks(question, {}, watch);
+  fixes.least_ranks = ranks.get();
   return fixes;
 }
 
