@@ -13,17 +13,17 @@ KOKKOS_INLINE_FUNCTION A sigmoid(A x) {
   return A(1) / (A(1) + fast_exp(-x));
 }
 
+/// At most a quantum of elements. 16-bit floats are widened all at once: over fewer elements at a time the
+/// exponential's long chain of operations is waited for.
 template <class T>
 KOKKOS_INLINE_FUNCTION void forward_block(const T* __restrict gate, const T* __restrict up, T* __restrict y,
                                           std::int64_t n) {
   if constexpr (widens<T>) {
-    for_groups(n, [&](std::int64_t begin, auto count) {
-      float g[wide_group], u[wide_group], result[wide_group];
-      widen(gate + begin, g, count);
-      widen(up + begin, u, count);
-      forward_block<float>(g, u, result, count);
-      narrow(result, y + begin, count);
-    });
+    float g[quantum], u[quantum], result[quantum];
+    widen(gate, g, n);
+    widen(up, u, n);
+    forward_block<float>(g, u, result, n);
+    narrow(result, y, n);
   } else {
     for (std::int64_t i = 0; i < n; ++i) {
       const acc_t<T> g = load(gate[i]);
@@ -32,20 +32,18 @@ KOKKOS_INLINE_FUNCTION void forward_block(const T* __restrict gate, const T* __r
   }
 }
 
-/// Outputs may be inputs: each element is read before it is written.
+/// The same. Outputs may be inputs: each element is read before it is written.
 template <class T>
 KOKKOS_INLINE_FUNCTION void backward_block(const T* gate, const T* up, const T* dy, T* dgate, T* dup,
                                            std::int64_t n) {
   if constexpr (widens<T>) {
-    for_groups(n, [&](std::int64_t begin, auto count) {
-      float g[wide_group], u[wide_group], gradient[wide_group];
-      widen(gate + begin, g, count);
-      widen(up + begin, u, count);
-      widen(dy + begin, gradient, count);
-      backward_block<float>(g, u, gradient, g, u, count);
-      narrow(g, dgate + begin, count);
-      narrow(u, dup + begin, count);
-    });
+    float g[quantum], u[quantum], gradient[quantum];
+    widen(gate, g, n);
+    widen(up, u, n);
+    widen(dy, gradient, n);
+    backward_block<float>(g, u, gradient, g, u, n);
+    narrow(g, dgate, n);
+    narrow(u, dup, n);
     return;
   }
 #pragma GCC ivdep
