@@ -109,6 +109,23 @@ plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, 
   return plan;
 }
 
+/// What is printed is one of three things, and none takes what another is asked for by.
+void require_one_answer(const Options& o) {
+  const auto refuse = [](const char* what, const char* prints, bool given, const char* other) {
+    REQUIRE(!given, "ztrain plan {} prints {}: leave {} out, or ask for it without {}", what, prints, other,
+            what);
+  };
+  if (o.sbatch || o.parameters > 0) {
+    const char* const what = o.parameters > 0 ? "--parameters" : "--sbatch";
+    const char* const prints =
+        o.parameters > 0 ? "the classic formula" : "the script of a job as it is planned";
+    refuse(what, prints, o.json, "--json");
+    refuse(what, prints, o.fit, "--fit");
+    refuse(what, prints, o.compare, "--compare");
+    refuse(what, prints, o.sbatch && o.parameters > 0, "--sbatch");
+  }
+}
+
 std::string zero_paper_text(const Options& o) {
   plan::ZeroPaperQuestion q;
   q.parameters = o.parameters;
@@ -128,6 +145,7 @@ int plan(const Invocation& call) {
   if (const auto code = parser.parse(call)) return *code;
   call.session.agree("planning", [&] {
     if (call.session.rank() != 0) return call.watchdog.set_timeout(0);  // it waits for rank 0
+    require_one_answer(options);
     if (options.parameters > 0) return call.console.print(zero_paper_text(options));
     REQUIRE(!options.deck.empty(), "ztrain plan needs a deck, or --parameters; see ztrain plan --help");
     if (options.sbatch)

@@ -1,6 +1,13 @@
 #include "base/hash.hpp"
 
 #include <fmt/format.h>
+
+// The library's own code is compiled for any processor of the kind; this is for that of the build. Wider
+// vectors are no faster, and the compiler takes theirs for uninitialized.
+#define XXH_INLINE_ALL
+#ifdef __AVX2__
+#define XXH_VECTOR 2  // XXH_AVX2
+#endif
 #include <xxhash.h>
 
 namespace ztrain {

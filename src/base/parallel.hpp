@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <exception>
 #include <limits>
 #include <thread>
@@ -12,35 +13,49 @@
 
 namespace ztrain {
 
-/// work(0), work(1), ..., work(count - 1), each once, in any order and on several threads, `most_threads` at
-/// most, of which the caller's is one: on fewer where no further can be made. Throws what the first of those
-/// that failed threw, after all that had begun have ended.
+/// work(i, lane) for i = 0, 1, ..., count - 1, each once, begun in this order and on so many threads, of
+/// which the caller's is lane 0: on fewer where no further can be made. What has one lane is called by one
+/// thread after the other. Throws what the first of those that failed threw, after all that had begun have
+/// ended.
 template <class Work>
-void in_parallel(int count, const Work& work, int most_threads = std::numeric_limits<int>::max()) {
-  std::atomic<int> next = 0;
-  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(count));
+void in_lanes(std::int64_t count, int lanes, const Work& work) {
+  std::atomic<std::int64_t> next = 0;
   std::atomic<bool> failed = false;
-  const auto take = [&] {
-    for (int i = next++; i < count && !failed; i = next++) try {
-        work(i);
+  const int threads = static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(lanes, count)));
+  struct Failure {
+    std::int64_t at = 0;
+    std::exception_ptr what;
+  };
+  std::vector<Failure> failures(static_cast<std::size_t>(threads));
+  const auto take = [&](int lane) {
+    for (std::int64_t i = next++; i < count && !failed; i = next++) try {
+        work(i, lane);
       } catch (...) {
-        failures[static_cast<std::size_t>(i)] = std::current_exception();
+        failures[static_cast<std::size_t>(lane)] = {i, std::current_exception()};
         failed = true;
       }
   };
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const int threads = std::max(1, std::min({cores, count, most_threads}));
   std::vector<std::thread> others;
   others.reserve(static_cast<std::size_t>(threads));
   try {
-    for (int t = 1; t < threads; ++t) others.push_back(thread_without_signals(take));
+    for (int lane = 1; lane < threads; ++lane)
+      others.push_back(thread_without_signals([&take, lane] { take(lane); }));
   } catch (const std::exception&) {
     // The threads that there are do all of it.
   }
-  take();
+  take(0);
   for (std::thread& other : others) other.join();
-  for (const std::exception_ptr& failure : failures)
-    if (failure) std::rethrow_exception(failure);
+  const Failure* first = nullptr;
+  for (const Failure& failure : failures)
+    if (failure.what && (first == nullptr || failure.at < first->at)) first = &failure;
+  if (first != nullptr) std::rethrow_exception(first->what);
+}
+
+/// work(0), work(1), ..., work(count - 1), as in_lanes has it, on all cores, but `most_threads` at most.
+template <class Work>
+void in_parallel(int count, const Work& work, int most_threads = std::numeric_limits<int>::max()) {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  in_lanes(count, std::min(cores, most_threads), [&](std::int64_t i, int) { work(static_cast<int>(i)); });
 }
 
 }  // namespace ztrain

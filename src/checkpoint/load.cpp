@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/parallel.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/damaged.hpp"
 #include "checkpoint/format/convert.hpp"
@@ -22,6 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int reading_lanes = 4;                           ///< threads
+constexpr std::int64_t read_at_once = 4 * checksum_block;  ///< bytes, by each
 constexpr const char* same_optimizer = "optimizer.name must be what the checkpoint was written with";
 
 std::string describe(const TensorSlice& slice) {
@@ -31,7 +34,10 @@ std::string describe(const TensorSlice& slice) {
 class Loader {
  public:
   Loader(const fs::path& folder, const Place& place, const LoadOptions& options)
-      : folder_(folder), place_(place), reader_(folder, options.verify) {
+      : folder_(folder),
+        place_(place),
+        reader_(folder, options.verify),
+        readers_(static_cast<std::size_t>(reading_lanes), reader_) {
     for (const ParameterEntry& p : reader_.catalog().parameters)
       numbers_.emplace(p.name, static_cast<std::int64_t>(numbers_.size()));
     require_same_parameters();
@@ -69,10 +75,22 @@ class Loader {
     const std::int64_t begin = place_.shard_index * unit.shard_elements, size = size_of(shard.dtype);
     const std::int64_t bytes = unit.shard_elements / shard.granule * size;
     HostCopy copy(shard, bytes);
-    std::memset(copy.data(), 0, static_cast<std::size_t>(bytes));
-    for (const Piece& piece : place_.layout->pieces(shard.unit, begin, begin + unit.shard_elements))
-      fill_piece(state - states.begin(), piece, shard,
-                 copy.data() + (piece.flat_begin - begin) / shard.granule * size);
+    const auto pieces = place_.layout->pieces(shard.unit, begin, begin + unit.shard_elements);
+    std::vector<Part> parts;
+    std::int64_t filled = 0;
+    for (const Piece& piece : pieces) {
+      const std::int64_t at = (piece.flat_begin - begin) / shard.granule * size;
+      std::memset(copy.data() + filled, 0, static_cast<std::size_t>(at - filled));  // padding
+      cut(state - states.begin(), piece, shard, copy.data() + at, parts);
+      filled = at + ceil_div(piece.count, shard.granule) * size;
+    }
+    std::memset(copy.data() + filled, 0, static_cast<std::size_t>(bytes - filled));
+    in_lanes(std::ssize(parts), reading_lanes, [&](std::int64_t i, int lane) {
+      Part& part = parts[static_cast<std::size_t>(i)];
+      part.found = read(part, shard, readers_[static_cast<std::size_t>(lane)]);
+    });
+    for (std::size_t i = 0; i < parts.size(); i += parts[i].of_piece)
+      require_whole({&parts[i], parts[i].of_piece}, shard);
     copy.complete();
   }
 
@@ -101,25 +119,60 @@ class Loader {
             where(), unknown.size(), fmt::join(unknown, ", "), advice);
   }
 
-  void fill_piece(std::int64_t state, const Piece& piece, const StateShard& shard, std::byte* to) {
+  /// What one thread reads at once: a run of one piece.
+  struct Part {
+    const ParameterShape* parameter;
+    std::span<const PieceRow> rows;  ///< where its items may be
+    Wanted wanted;
+    std::byte* to;
+    std::size_t of_piece;  ///< number of the piece's parts from this one on
+    std::int64_t found = 0;
+  };
+
+  /// Pieces that were written as they are wanted are cut where blocks of them begin. Others have runs in many
+  /// places, and are left whole.
+  void cut(std::int64_t state, const Piece& piece, const StateShard& shard, std::byte* to,
+           std::vector<Part>& parts) const {
     const ParameterShape& parameter = place_.layout->parameters()[static_cast<std::size_t>(piece.parameter)];
     const std::int64_t number = numbers_.at(parameter.name);
     const int tensor_index = parameter.slice.dim >= 0 ? place_.at[Axis::tensor] : 0;
-    const Wanted wanted{parameter.slice, tensor_index, piece.slice_begin / shard.granule,
-                        ceil_div(piece.count, shard.granule)};
+    const auto rows = reader_.pieces(state, number);
+    for (const PieceRow& row : rows) require_same_form(row, shard, parameter);
+    const auto& written = reader_.catalog().parameters[static_cast<std::size_t>(number)];
+    const bool same = !rows.empty() && same_slices(slices_of(written, rows.front()), parameter.slice);
+    const std::int64_t first = piece.slice_begin / shard.granule,
+                       count = ceil_div(piece.count, shard.granule);
+    const std::int64_t size = size_of(shard.dtype),
+                       most = same ? read_at_once / size : std::max<std::int64_t>(count, 1);
+    const std::size_t number_of_parts = static_cast<std::size_t>(ceil_div(count, most));
+    for (std::int64_t at = 0; at < count; at += most)
+      parts.push_back({&parameter,
+                       rows,
+                       {parameter.slice, tensor_index, first + at, std::min(most, count - at)},
+                       to + at * size,
+                       number_of_parts - static_cast<std::size_t>(at / most)});
+  }
+
+  std::int64_t read(const Part& part, const StateShard& shard, Reader& reader) const {
     std::int64_t found = 0;
-    for (const PieceRow& row : reader_.pieces(state, number)) {
-      require_same_form(row, shard, parameter);
-      try {
-        found += reader_.read(row, wanted, to, shard.dtype);
+    for (const PieceRow& row : part.rows) try {
+        found += reader.read(row, part.wanted, part.to, shard.dtype);
       } catch (const Damaged& e) {
-        fail_damaged("{} (while reading {} of {}); {}", e.what(), shard.state, parameter.name, advice);
+        fail_damaged("{} (while reading {} of {}); {}", e.what(), shard.state, part.parameter->name, advice);
       } catch (const Error& e) {
-        fail("{} (while reading {} of {}); {}", e.what(), shard.state, parameter.name, advice);
+        fail("{} (while reading {} of {}); {}", e.what(), shard.state, part.parameter->name, advice);
       }
+    return found;
+  }
+
+  void require_whole(std::span<const Part> piece, const StateShard& shard) const {
+    std::int64_t found = 0, wanted = 0;
+    for (const Part& part : piece) {
+      found += part.found;
+      wanted += part.wanted.count;
     }
-    REQUIRE(found == wanted.count, "{}: holds {} of {} items of {} of {}; {}", where(), found, wanted.count,
-            shard.state, parameter.name, advice);
+    REQUIRE(found == wanted, "{}: holds {} of {} items of {} of {}; {}", where(), found, wanted, shard.state,
+            piece.front().parameter->name, advice);
   }
 
   /// What was written can become what is wanted.
@@ -144,6 +197,7 @@ class Loader {
   fs::path folder_;
   const Place& place_;
   Reader reader_;
+  std::vector<Reader> readers_;  ///< by lane
   std::map<std::string, std::int64_t> numbers_;
 };
 

@@ -4,26 +4,12 @@
 #include <map>
 #include <string>
 
-#include "base/hash.hpp"
-#include "files/posix_file.hpp"
-
 namespace ztrain::checkpoint {
 namespace {
-
-namespace fs = std::filesystem;
 
 template <class List, class Match>
 std::int64_t index_where(const List& list, Match match) {
   return std::find_if(list.begin(), list.end(), match) - list.begin();
-}
-
-/// Bytes [at, at + length) of a piece where the CPU reaches them, if need be in `copy`.
-const std::byte* on_host(const OwnPiece& piece, std::int64_t at, std::int64_t length,
-                         std::vector<std::byte>& copy) {
-  if (!piece.memory) return piece.data + at;
-  copy.resize(static_cast<std::size_t>(length));
-  piece.memory->read(copy.data(), piece.data + at, length);
-  return copy.data();
 }
 
 }  // namespace
@@ -57,34 +43,6 @@ std::vector<OwnPiece> own_pieces(const Place& place, std::span<const StateShard>
     }
   }
   return pieces;
-}
-
-std::vector<std::int64_t> write_pieces(const fs::path& path, std::vector<OwnPiece>& pieces,
-                                       const Progress& progress) {
-  constexpr std::int64_t chunk = 16 * checksum_block;  // hashed and written while it is in the cache
-  std::vector<std::int64_t> checksums;
-  std::int64_t done = 0, total = 0;
-  for (const OwnPiece& piece : pieces) total += piece.row.bytes();
-  PosixFile file = PosixFile::open_to_write(path);
-  std::vector<std::byte> copy;
-  for (OwnPiece& piece : pieces) {
-    piece.row.first_checksum = std::ssize(checksums);
-    const std::int64_t bytes = piece.row.bytes();
-    for (std::int64_t at = 0; at < bytes; at += chunk) {
-      const std::int64_t length = std::min(chunk, bytes - at);
-      const std::byte* const from = on_host(piece, at, length, copy);
-      for (std::int64_t block = 0; block < length; block += checksum_block)
-        checksums.push_back(static_cast<std::int64_t>(
-            hash_bytes(from + block, static_cast<std::size_t>(std::min(checksum_block, length - block)))));
-      file.write_at(from, length, piece.row.byte_offset + at);
-      file.begin_to_write(length, piece.row.byte_offset + at);
-      done += length;
-      if (progress) progress(done, total);
-    }
-  }
-  file.sync();
-  file.close();
-  return checksums;
 }
 
 }  // namespace ztrain::checkpoint

@@ -1,8 +1,6 @@
 #pragma once
-// The bytes that one rank writes into its shard file. Internal to checkpoint; nothing here communicates.
+// What one rank writes into its shard file. Internal to checkpoint; nothing here communicates.
 
-#include <cstdint>
-#include <filesystem>
 #include <span>
 #include <vector>
 
@@ -20,10 +18,5 @@ struct OwnPiece {
 /// The pieces of this rank's shards that this rank owns.
 std::vector<OwnPiece> own_pieces(const Place& place, std::span<const StateShard> states,
                                  const Catalog& catalog);
-
-/// Writes and syncs this rank's pieces and gives the checksums of their blocks. Each row's first_checksum
-/// counts from this rank's first.
-std::vector<std::int64_t> write_pieces(const std::filesystem::path& path, std::vector<OwnPiece>& pieces,
-                                       const Progress& progress);
 
 }  // namespace ztrain::checkpoint

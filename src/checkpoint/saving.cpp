@@ -18,6 +18,7 @@
 #include "checkpoint/rank_group.hpp"
 #include "checkpoint/retention.hpp"
 #include "checkpoint/shard_files.hpp"
+#include "checkpoint/write_pieces.hpp"
 #include "files/hdf5_file.hpp"
 #include "files/posix_file.hpp"
 #include "runtime/session/session.hpp"

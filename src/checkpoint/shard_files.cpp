@@ -54,6 +54,8 @@ FileEntry create_shard_file(const fs::path& path, const Catalog& catalog, std::v
   }
   file.close();
   const PosixFile written = PosixFile::open_to_read(path);
+  // Beside bytes that have their room already, ranks may write at once.
+  PosixFile::open_to_write(path).reserve(written.size());
   return {path.filename().string(), written.size(), hex(frame_checksum(written, rows))};
 }
 

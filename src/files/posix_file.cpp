@@ -23,6 +23,19 @@ std::string reason() {
   return text_of_errno(errno);
 }
 
+/// Systems that do not know the question say nothing, and neither do file systems without direct I/O.
+bool writes_pages_directly(int descriptor) {
+#ifdef STATX_DIOALIGN
+  struct statx status {};
+  if (::statx(descriptor, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) != 0) return false;
+  const auto divides = [](std::int64_t alignment) { return alignment > 0 && direct_page % alignment == 0; };
+  return divides(status.stx_dio_mem_align) && divides(status.stx_dio_offset_align);
+#else
+  static_cast<void>(descriptor);
+  return false;
+#endif
+}
+
 }  // namespace
 
 PosixFile::PosixFile(std::filesystem::path path, int descriptor, const char* key)
@@ -46,6 +59,15 @@ PosixFile PosixFile::open_to_read(const std::filesystem::path& path) {
 }
 PosixFile PosixFile::open_to_write(const std::filesystem::path& path, const char* key) {
   return open(path, O_WRONLY, key);
+}
+
+std::optional<PosixFile> PosixFile::open_direct(const PosixFile& file) {
+  if (!writes_pages_directly(file.descriptor_)) return std::nullopt;
+  try {
+    return open(file.path_, O_WRONLY | O_DIRECT | O_NOFOLLOW, file.key_);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 PosixFile PosixFile::create_in_memory(const std::filesystem::path& what) {
@@ -96,6 +118,19 @@ void PosixFile::write_at(const void* data, std::int64_t bytes, std::int64_t offs
                                    bytes - done, bytes, key_)));
     done += n;
   }
+}
+
+std::int64_t PosixFile::write_direct(const void* data, std::int64_t bytes, std::int64_t offset) const {
+  const std::int64_t n = write_some(descriptor_, data, bytes, offset);
+  if (n < 0 && errno == EINVAL) return 0;
+  REQUIRE(n >= 0, "{}: cannot write at byte {}: {}", path_.string(), offset, reason());
+  return n;
+}
+
+void PosixFile::reserve(std::int64_t bytes) const {
+  if (bytes == 0 || ::fallocate(descriptor_, FALLOC_FL_KEEP_SIZE, 0, bytes) == 0) return;
+  REQUIRE(errno != ENOSPC && errno != EDQUOT && errno != EIO, "{}: cannot take {} bytes: {}", path_.string(),
+          bytes, text_of_errno(errno, fmt::format("make room, or set {} to another file system", key_)));
 }
 
 void PosixFile::begin_to_write(std::int64_t bytes, std::int64_t offset) const {

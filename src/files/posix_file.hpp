@@ -3,8 +3,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 
 namespace ztrain {
+
+/// What direct I/O is given multiples of, which suits all disks.
+inline constexpr std::int64_t direct_page = 4096;
 
 class PosixFile {
  public:
@@ -19,6 +23,9 @@ class PosixFile {
   static PosixFile open_to_read(const std::filesystem::path& path);
   /// The file must exist.
   static PosixFile open_to_write(const std::filesystem::path& path, const char* key = checkpoint_key);
+  /// The same file, for write_direct; that must be there. std::nullopt: this system does not say that it can
+  /// be written so, with direct_page.
+  static std::optional<PosixFile> open_direct(const PosixFile& file);
   PosixFile(PosixFile&& other) noexcept;
   PosixFile(const PosixFile&) = delete;
   PosixFile& operator=(const PosixFile&) = delete;
@@ -31,6 +38,11 @@ class PosixFile {
   /// matter.
   void read_ahead(std::int64_t bytes, std::int64_t offset) const;
   void write_at(const void* data, std::int64_t bytes, std::int64_t offset) const;
+  /// Past the page cache, of a file of open_direct: address, bytes and offset are multiples of direct_page.
+  /// How many bytes it wrote; where that is fewer, the system takes no more in this way.
+  std::int64_t write_direct(const void* data, std::int64_t bytes, std::int64_t offset) const;
+  /// Takes the room of a file of so many bytes, where the file system can do that; what it holds stays.
+  void reserve(std::int64_t bytes) const;
   /// Has the system begin to bring these bytes to the disk, so that sync() has less to wait for. A hint.
   void begin_to_write(std::int64_t bytes, std::int64_t offset) const;
   /// Makes this (empty) file a copy of source: its size and its written bytes; the holes stay holes.

@@ -37,6 +37,8 @@ std::string task_lines(const Cost& c) {
   if (nodes * per_node != c.ranks) text += line(fmt::format("ntasks={}", c.ranks));
   text += line(fmt::format("ntasks-per-node={}", per_node));
   if (c.machine.device_memory > 0) text += line(fmt::format("gpus-per-node={}", per_node));
+  // Ranks of several nodes wait for the slowest: another job on one of them would slow all.
+  if (nodes > 1 || per_node == c.machine.ranks_per_node) text += line("exclusive");
   return text;
 }
 

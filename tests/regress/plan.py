@@ -48,7 +48,7 @@ class Plan(zt.Case):
         """The options that SLURM gets are the plan's, and the deck's overrides come through a shell as they were."""
         words = [LARGE, "--ranks", 64, "--data.train=/the data/*.h5", "--schedule.warmup=10", "--run.steps=100"]
         script, plan = self.plan(*words, "--sbatch"), json.loads(self.plan(*words, "--json"))
-        for option in ("nodes=8", "ntasks-per-node=8", "gpus-per-node=8", "requeue", "job-name=ztrain-llama3_70b"):
+        for option in ("nodes=8", "ntasks-per-node=8", "gpus-per-node=8", "requeue", "exclusive", "job-name=ztrain-llama3_70b"):
             self.assertIn(f"\n#SBATCH --{option}\n", script)
         self.assertNotIn("--ntasks=", script)
         command = shlex.split(script.splitlines()[-1])
@@ -61,6 +61,11 @@ class Plan(zt.Case):
         self.assertIn("#SBATCH --time=1-00:00:00\n", self.plan(*words[:3], "--run.steps=1000000", "--sbatch"))
         small = self.plan(SMOKE, "--ranks", 12, "--batch.global=12", "--cluster.ranks_per_node=8", "--sbatch")
         self.assertRegex(small, r"--nodes=2\n#SBATCH --ntasks=12\n#SBATCH --ntasks-per-node=8\n")
+        self.assertIn("\n#SBATCH --exclusive\n", small)
+        self.assertNotIn("exclusive", self.plan(SMOKE, "--ranks", 4, "--cluster.ranks_per_node=8", "--sbatch"))
+        for other in ("--json", "--fit", "--compare"):
+            refused = zt.run(0, ["plan", LARGE, "--ranks", "64", "--sbatch", other])
+            self.assert_refused(refused, rf"--sbatch prints the script of a job as it is planned: leave {other} out")
         refused = zt.run(0, ["plan", LARGE, "--ranks", "8", "--sbatch"])
         self.assert_refused(refused, r"llama3_70b.toml does not fit 8 ranks, so there is no job to submit")
 
@@ -277,6 +282,12 @@ class Plan(zt.Case):
         self.assertEqual(json.loads(self.plan(named, "--ranks", 2, "--json"))["model"]["vocabulary"], 257)
 
     def test_mistakes(self):
+        for words, why in (
+            (["1e30"], r"1e\+30 parameters fill 2e\+20 devices of 80.00 GB, and 1e\+15 are the most"),
+            (["70e9", "--sbatch"], r"--parameters prints the classic formula: leave --sbatch out"),
+            (["70e9", "--json"], r"--parameters prints the classic formula: leave --json out"),
+        ):
+            self.assert_refused(zt.run(0, ["plan", "--parameters", *words], timeout=20), why)
         self.assert_refused(zt.run(0, ["plan"], timeout=20), r"needs a deck, or --parameters")
         self.assert_refused(
             zt.run(2, ["plan", SMOKE, "--ranks", 3], timeout=20), r"batch\.global.*nearest legal values 3 or 6"

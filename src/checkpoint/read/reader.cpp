@@ -66,7 +66,7 @@ Index read_intact_index(const std::filesystem::path& folder) {
   return read_index(folder / index_name);
 }
 
-constexpr std::int64_t ahead = 8 * checksum_block;  ///< bytes that the system reads while a block is checked
+constexpr std::int64_t ahead = 4 * checksum_block;  ///< bytes that the system reads while others are checked
 
 }  // namespace
 
@@ -86,14 +86,15 @@ bool same_slices(const TensorSlice& a, const TensorSlice& b) {
 }
 
 Reader::Reader(const std::filesystem::path& folder, bool verify)
-    : folder_(folder),
-      verify_(verify),
-      index_(read_intact_index(folder)),
-      block_(static_cast<std::size_t>(checksum_block)) {}
+    : checkpoint_(std::make_shared<Checkpoint>()), verify_(verify) {
+  checkpoint_->folder = folder;
+  checkpoint_->index = read_intact_index(folder);
+}
 
 std::span<const PieceRow> Reader::pieces(std::int64_t state, std::int64_t parameter) const {
+  const auto& all = checkpoint_->index.pieces;
   const auto [first, last] =
-      std::equal_range(index_.pieces.begin(), index_.pieces.end(), std::pair(state, parameter), ByTensor{});
+      std::equal_range(all.begin(), all.end(), std::pair(state, parameter), ByTensor{});
   return {first, last};
 }
 
@@ -110,10 +111,25 @@ std::int64_t Reader::read(const PieceRow& piece, const Wanted& wanted, std::byte
 void Reader::copy_items(const PieceRow& row, std::int64_t from, std::int64_t count, std::byte* to,
                         DType to_type) {
   const std::int64_t size = size_of(row.type()), per_block = checksum_block / size;
-  while (count > 0) {
+  const bool as_written = row.type() == to_type;
+  for (std::int64_t asked = from; count > 0;) {
+    if (from >= asked && count > per_block) {
+      checkpoint_->file(row.file).read_ahead(std::min(2 * ahead, count * size),
+                                             row.byte_offset + from * size);
+      asked = from + ahead / size;
+    }
     const std::int64_t block = from / per_block;
     const std::int64_t n = std::min(count, (block + 1) * per_block - from);
-    convert(bytes_at(row, block, from * size, n * size), row.type(), to, to_type, n);
+    const bool whole = from % per_block == 0 && from + n == std::min((block + 1) * per_block, row.count);
+    if (as_written && (whole || !verify_)) {
+      const std::int64_t begin = from * size;
+      if (verify_)
+        read_block(row, block, n * size, to);
+      else
+        checkpoint_->file(row.file).read_at(to, n * size, row.byte_offset + begin);
+    } else {
+      convert(bytes_at(row, block, from * size, n * size), row.type(), to, to_type, n);
+    }
     to += n * size_of(to_type);
     from += n;
     count -= n;
@@ -122,34 +138,40 @@ void Reader::copy_items(const PieceRow& row, std::int64_t from, std::int64_t cou
 
 const std::byte* Reader::bytes_at(const PieceRow& row, std::int64_t block, std::int64_t begin,
                                   std::int64_t bytes) {
+  block_.resize(static_cast<std::size_t>(checksum_block));
   if (!verify_) {
-    file(row.file).read_at(block_.data(), bytes, row.byte_offset + begin);
+    checkpoint_->file(row.file).read_at(block_.data(), bytes, row.byte_offset + begin);
     return block_.data();
   }
   const std::int64_t block_begin = block * checksum_block;
-  const std::int64_t checksum = row.first_checksum + block;
-  const std::array wanted{row.file, row.byte_offset + block_begin, checksum};
+  const std::array wanted{row.file, row.byte_offset + block_begin, row.first_checksum + block};
   if (loaded_ != wanted) {
     loaded_.reset();
-    const PosixFile& from = file(row.file);
     const std::int64_t length = std::min(checksum_block, row.bytes() - block_begin);
-    from.read_at(block_.data(), length, row.byte_offset + block_begin);
-    from.read_ahead(std::min(ahead, row.bytes() - block_begin - length),
-                    row.byte_offset + block_begin + length);
-    if (static_cast<std::int64_t>(hash_bytes(block_.data(), static_cast<std::size_t>(length))) !=
-        index_.checksums[static_cast<std::size_t>(checksum)])
-      fail_damaged("{}: {} bytes at offset {} do not have their checksum, the file is damaged",
-                   from.path().string(), length, row.byte_offset + block_begin);
+    read_block(row, block, length, block_.data());
+    checkpoint_->file(row.file).read_ahead(std::min(ahead, row.bytes() - block_begin - length),
+                                           wanted[1] + length);
     loaded_ = wanted;
   }
   return block_.data() + (begin - block_begin);
 }
 
-const PosixFile& Reader::file(std::int64_t number) {
-  const auto open = files_.find(number);
-  if (open != files_.end()) return open->second;
-  const FileEntry& entry = index_.files[static_cast<std::size_t>(number)];
-  return files_.emplace(number, open_shard_file(folder_, entry)).first->second;
+void Reader::read_block(const PieceRow& row, std::int64_t block, std::int64_t bytes, std::byte* to) {
+  const PosixFile& file = checkpoint_->file(row.file);
+  const std::int64_t offset = row.byte_offset + block * checksum_block;
+  file.read_at(to, bytes, offset);
+  const auto found = static_cast<std::int64_t>(hash_bytes(to, static_cast<std::size_t>(bytes)));
+  if (found != checkpoint_->index.checksums[static_cast<std::size_t>(row.first_checksum + block)])
+    fail_damaged("{}: {} bytes at offset {} do not have their checksum, the file is damaged",
+                 file.path().string(), bytes, offset);
+}
+
+const PosixFile& Reader::Checkpoint::file(std::int64_t number) {
+  const std::lock_guard lock(mutex);
+  const auto open = files.find(number);
+  if (open != files.end()) return open->second;
+  const FileEntry& entry = index.files[static_cast<std::size_t>(number)];
+  return files.emplace(number, open_shard_file(folder, entry)).first->second;
 }
 
 }  // namespace ztrain::checkpoint

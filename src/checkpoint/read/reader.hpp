@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -27,12 +29,13 @@ bool same_slices(const TensorSlice& a, const TensorSlice& b);
 /// Throws Damaged where the file is missing, or has another size.
 PosixFile open_shard_file(const std::filesystem::path& folder, const FileEntry& entry);
 
+/// One thread makes all calls of a Reader; a copy of it reads the same checkpoint for another thread.
 class Reader {
  public:
   /// Reads the index of a checkpoint. verify: check every block of bytes that is read against its checksum.
   Reader(const std::filesystem::path& folder, bool verify);
 
-  const Catalog& catalog() const { return index_.catalog; }
+  const Catalog& catalog() const { return checkpoint_->index.catalog; }
   /// The pieces of one state of one parameter; both by their place in the catalog.
   std::span<const PieceRow> pieces(std::int64_t state, std::int64_t parameter) const;
   /// Puts those wanted items that the piece holds to their places in `to`, which begins with the first wanted
@@ -40,17 +43,25 @@ class Reader {
   std::int64_t read(const PieceRow& piece, const Wanted& wanted, std::byte* to, DType dtype);
 
  private:
+  /// What copies of a reader share. Files are opened when they are first read.
+  struct Checkpoint {
+    std::filesystem::path folder;
+    Index index;
+    std::mutex mutex;
+    std::map<std::int64_t, PosixFile> files;
+    const PosixFile& file(std::int64_t number);
+  };
+
   /// Items of one written piece, block by block.
   void copy_items(const PieceRow& row, std::int64_t from, std::int64_t count, std::byte* to, DType to_type);
   /// Bytes [begin, begin + bytes) of a piece, which lie in one of its blocks. Verifying reads the whole
   /// block, once for successive calls.
   const std::byte* bytes_at(const PieceRow& row, std::int64_t block, std::int64_t begin, std::int64_t bytes);
-  const PosixFile& file(std::int64_t number);
+  /// A block of a piece, which has so many bytes, as it was written.
+  void read_block(const PieceRow& row, std::int64_t block, std::int64_t bytes, std::byte* to);
 
-  std::filesystem::path folder_;
+  std::shared_ptr<Checkpoint> checkpoint_;
   bool verify_;
-  Index index_;
-  std::map<std::int64_t, PosixFile> files_;
   std::vector<std::byte> block_;
   /// The block in block_: its file, the offset of its first byte, and the number of its checksum.
   std::optional<std::array<std::int64_t, 3>> loaded_;

@@ -90,6 +90,21 @@ int ftruncate(int file, off_t bytes) {
 int ftruncate64(int file, off64_t bytes) {
   return ftruncate(file, bytes);
 }
+int fallocate(int file, int mode, off_t offset, off_t bytes) {
+  Call call("fallocate", path_of(file));
+  if (call.fails(Call::takes_room)) return -1;
+  return static_cast<int>(
+      call.changed(file, real<int (*)(int, int, off_t, off_t)>("fallocate64")(file, mode, offset, bytes)));
+}
+int fallocate64(int file, int mode, off64_t offset, off64_t bytes) {
+  return fallocate(file, mode, offset, bytes);
+}
+int statx(int folder, const char* name, int flags, unsigned mask, struct statx* status) {
+  Call call("statx", name[0] == '\0' ? path_of(folder) : path_at(folder, name));
+  if (call.fails()) return -1;
+  return static_cast<int>(call.done(real<int (*)(int, const char*, int, unsigned, struct statx*)>("statx")(
+      folder, name, flags, mask, status)));
+}
 
 ssize_t pread(int file, void* to, size_t bytes, off_t offset) {
   Call call("pread", path_of(file));

@@ -5,8 +5,15 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <atomic>
+#include <barrier>
+#include <chrono>
 #include <csignal>
 #include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/error.hpp"
 
 namespace ztrain::parallel_test {
 namespace {
@@ -46,6 +53,39 @@ TEST(Parallel, SignalsAreAsTheyWereWhereNoThreadCanBeMade) {
   sigset_t now;
   pthread_sigmask(SIG_SETMASK, nullptr, &now);
   EXPECT_EQ(sigismember(&now, SIGTERM), 0);
+}
+
+TEST(Parallel, EachPartIsDoneOnceByThreadsOfTheirOwnLanes) {
+  constexpr int lanes = 3;
+  std::vector<std::atomic<int>> times(200);
+  std::vector<std::thread::id> of_lane(lanes);
+  in_lanes(std::ssize(times), lanes, [&](std::int64_t i, int lane) {
+    ++times[static_cast<std::size_t>(i)];
+    auto& thread = of_lane[static_cast<std::size_t>(lane)];
+    if (thread == std::thread::id()) thread = std::this_thread::get_id();
+    EXPECT_EQ(thread, std::this_thread::get_id()) << "lane " << lane;
+    if (lane == 0) std::this_thread::yield();
+  });
+  for (const auto& n : times) EXPECT_EQ(n, 1);
+  EXPECT_TRUE(of_lane[0] == std::thread::id() || of_lane[0] == std::this_thread::get_id());
+}
+
+TEST(Parallel, TheFirstPartThatFailsIsToldAndNoneIsBegunBehindIt) {
+  std::atomic<int> begun = 0;
+  std::barrier both(2);  // both fail, the later part first
+  try {
+    in_lanes(100, 2, [&](std::int64_t i, int) {
+      ++begun;
+      if (i > 1) return;
+      both.arrive_and_wait();
+      if (i == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      fail("part {}", i);
+    });
+    FAIL() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_STREQ(e.what(), "part 0");
+  }
+  EXPECT_EQ(begun, 2);
 }
 
 }  // namespace

@@ -1,0 +1,197 @@
+#include "checkpoint/write_pieces.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "base/hash.hpp"
+#include "base/index.hpp"
+#include "base/parallel.hpp"
+#include "files/posix_file.hpp"
+
+namespace ztrain::checkpoint {
+namespace {
+
+std::int64_t page_up(std::int64_t offset) {
+  return ceil_div(offset, direct_page) * direct_page;
+}
+std::int64_t page_down(std::int64_t offset) {
+  return offset / direct_page * direct_page;
+}
+
+/// Blocks of one piece: bytes [begin, end) of it.
+struct Part {
+  const OwnPiece* piece = nullptr;
+  std::int64_t begin = 0, end = 0;
+  std::int64_t first_checksum = 0;
+};
+
+/// Bytes of a piece, which need not lie on pages.
+struct Stretch {
+  const OwnPiece* piece = nullptr;
+  std::int64_t begin = 0, end = 0;
+  std::int64_t bytes() const { return end - begin; }
+  std::int64_t offset() const { return piece->row.byte_offset + begin; }
+};
+
+/// A page more on either side than a part has: it lies here as it lies on the pages of its file.
+class Buffer {
+ public:
+  explicit Buffer(std::int64_t part_bytes)
+      : pages_(static_cast<std::byte*>(
+            std::aligned_alloc(direct_page, static_cast<std::size_t>(part_bytes + 2 * direct_page)))) {
+    if (!pages_) throw std::bad_alloc();
+  }
+  std::byte* for_offset(std::int64_t offset) const { return pages_.get() + offset % direct_page; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* pages) const { std::free(pages); }
+  };
+  std::unique_ptr<std::byte[], Free> pages_;
+};
+
+void fetch(const OwnPiece& piece, std::int64_t begin, std::int64_t end, std::byte* to) {
+  if (begin >= end) return;
+  if (piece.memory)
+    piece.memory->read(to, piece.data + begin, end - begin);
+  else
+    std::memcpy(to, piece.data + begin, static_cast<std::size_t>(end - begin));
+}
+
+class PieceWriter {
+ public:
+  PieceWriter(const std::filesystem::path& path, const WriteOptions& options)
+      : options_(options), file_(PosixFile::open_to_write(path)), direct_(PosixFile::open_direct(file_)) {}
+
+  std::vector<std::int64_t> write(std::vector<OwnPiece>& pieces, const Progress& progress) {
+    // Memory that is not the host's is read by the thread whose device it is.
+    const bool on_host = std::ranges::all_of(pieces, [](const OwnPiece& p) { return p.memory == nullptr; });
+    const int lanes = on_host ? options_.lanes : 1;
+    buffers_.resize(static_cast<std::size_t>(lanes));
+    const std::vector<Part> parts = cut(pieces);
+    std::int64_t total = 0;
+    for (const Part& part : parts) total += part.end - part.begin;
+    std::atomic<std::int64_t> done = 0;
+    std::int64_t told = 0;
+    in_lanes(std::ssize(parts), lanes, [&](std::int64_t i, int lane) {
+      const Part& part = parts[static_cast<std::size_t>(i)];
+      write_part(part, lane);
+      done += part.end - part.begin;
+      if (lane == 0 && progress) progress(told = done, total);
+    });
+    // Behind the others: a write through the page cache has the file to itself, and those past it wait.
+    for (const Stretch& edge : edges_) write_cached(edge);
+    file_.sync();
+    file_.close();
+    if (progress && told < total) progress(total, total);
+    return std::move(checksums_);
+  }
+
+ private:
+  std::vector<Part> cut(std::vector<OwnPiece>& pieces) {
+    std::vector<Part> parts;
+    std::int64_t checksum = 0;
+    for (OwnPiece& piece : pieces) {
+      piece.row.first_checksum = checksum;
+      const std::int64_t bytes = piece.row.bytes();
+      for (std::int64_t at = 0; at < bytes; at += options_.part_bytes)
+        parts.push_back(
+            {&piece, at, std::min(at + options_.part_bytes, bytes), checksum + at / checksum_block});
+      checksum += ceil_div(bytes, checksum_block);
+    }
+    checksums_.resize(static_cast<std::size_t>(checksum));
+    return parts;
+  }
+
+  /// The bytes that are written for a part. Inside a piece they begin and end on pages of the file, so they
+  /// lie up to a page behind those that are hashed.
+  Stretch written_for(const Part& part) const {
+    const PieceRow& row = part.piece->row;
+    const auto cut_at = [&](std::int64_t at) {
+      if (at == 0 || !direct_) return at;
+      return std::min(page_up(row.byte_offset + at) - row.byte_offset, row.bytes());
+    };
+    return {part.piece, cut_at(part.begin), cut_at(part.end)};
+  }
+
+  void write_part(const Part& part, int lane) {
+    const Stretch all = written_for(part);
+    const std::int64_t origin = part.piece->row.byte_offset;
+    const Stretch pages{part.piece, page_up(all.offset()) - origin, page_down(origin + all.end) - origin};
+    const bool goes_direct = direct_ && pages.bytes() >= options_.least_direct;
+    const std::byte* const from = hash(part, goes_direct ? pages.end : part.end, goes_direct, lane);
+    if (!goes_direct) return direct_ ? keep(all) : write_cached(all, from);
+    const std::int64_t wrote =
+        direct_->write_direct(from + (pages.begin - part.begin), pages.bytes(), pages.offset());
+    keep({part.piece, all.begin, pages.begin});
+    keep({part.piece, pages.begin + wrote, pages.end});
+    keep({part.piece, pages.end, all.end});
+  }
+
+  /// Hashes the blocks of a part. Where its byte part.begin is then, with those up to `end` behind it: in the
+  /// lane's buffer, as it lies on pages, where that is asked for or the CPU does not reach the piece.
+  const std::byte* hash(const Part& part, std::int64_t end, bool on_pages, int lane) {
+    const OwnPiece& piece = *part.piece;
+    const bool copies = on_pages || piece.memory;
+    std::byte* const copy = copies ? buffer(lane).for_offset(piece.row.byte_offset + part.begin) : nullptr;
+    for (std::int64_t at = part.begin, next = 0; at < part.end; at = next) {
+      next = std::min(at + checksum_block, part.end);
+      if (copies) fetch(piece, at, next, copy + (at - part.begin));  // hashed while it is in the cache
+      const std::byte* const block = copies ? copy + (at - part.begin) : piece.data + at;
+      checksums_[static_cast<std::size_t>(part.first_checksum + (at - part.begin) / checksum_block)] =
+          static_cast<std::int64_t>(hash_bytes(block, static_cast<std::size_t>(next - at)));
+    }
+    if (!copies) return piece.data + part.begin;
+    fetch(piece, part.end, end, copy + (part.end - part.begin));
+    return copy;
+  }
+
+  const Buffer& buffer(int lane) {
+    auto& own = buffers_[static_cast<std::size_t>(lane)];
+    if (!own) own.emplace(options_.part_bytes);
+    return *own;
+  }
+
+  void keep(const Stretch& edge) {
+    if (edge.bytes() <= 0) return;
+    const std::lock_guard lock(mutex_);
+    edges_.push_back(edge);
+  }
+
+  void write_cached(const Stretch& stretch, const std::byte* from) const {
+    file_.write_at(from, stretch.bytes(), stretch.offset());
+    file_.begin_to_write(stretch.bytes(), stretch.offset());
+  }
+
+  void write_cached(const Stretch& edge) const {
+    if (!edge.piece->memory) return write_cached(edge, edge.piece->data + edge.begin);
+    for (std::int64_t at = edge.begin, next = 0; at < edge.end; at = next) {
+      next = std::min(at + checksum_block, edge.end);
+      std::vector<std::byte> copy(static_cast<std::size_t>(next - at));
+      fetch(*edge.piece, at, next, copy.data());
+      write_cached({edge.piece, at, next}, copy.data());
+    }
+  }
+
+  WriteOptions options_;
+  PosixFile file_;
+  std::optional<PosixFile> direct_;
+  std::vector<std::optional<Buffer>> buffers_;  ///< by lane
+  std::vector<std::int64_t> checksums_;
+  std::mutex mutex_;
+  std::vector<Stretch> edges_;  ///< what does not fill a page, and what the system did not take directly
+};
+
+}  // namespace
+
+std::vector<std::int64_t> write_pieces(const std::filesystem::path& path, std::vector<OwnPiece>& pieces,
+                                       const Progress& progress, const WriteOptions& options) {
+  return PieceWriter(path, options).write(pieces, progress);
+}
+
+}  // namespace ztrain::checkpoint

@@ -1,0 +1,29 @@
+#pragma once
+// The bytes of one rank's pieces on their way into its shard file. Internal to checkpoint; nothing here
+// communicates.
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "checkpoint/checkpoint.hpp"
+#include "checkpoint/own_pieces.hpp"
+
+namespace ztrain::checkpoint {
+
+struct WriteOptions {
+  int lanes = 4;                                        ///< threads, each with a buffer of part_bytes
+  std::int64_t part_bytes = 4 * checksum_block;         ///< a multiple of checksum_block: of one write
+  std::int64_t least_direct = std::int64_t{256} << 10;  ///< bytes of a part that pass the page cache by
+};
+
+/// Writes and syncs this rank's pieces and gives the checksums of their blocks. Each row's first_checksum
+/// counts from this rank's first. progress is called by the caller's thread. The file has its size, and ranks
+/// write to it at once.
+///
+/// Whole pages go past the page cache where the file system can do that: the processor then touches each byte
+/// once, writes of ranks into one file do not wait for each other, and nothing is left for the sync to do.
+std::vector<std::int64_t> write_pieces(const std::filesystem::path& path, std::vector<OwnPiece>& pieces,
+                                       const Progress& progress, const WriteOptions& options = {});
+
+}  // namespace ztrain::checkpoint
