@@ -103,6 +103,7 @@ struct JoinChunks {
 struct ScaleEntry {
   Fp8Slots at;
   float* scales;
+  bool magnitudes;
   std::int64_t first;
 };
 struct ScaleOfRows {
@@ -117,12 +118,12 @@ struct ScaleOfRows {
     for (std::int64_t shard = begin / at.shard; shard <= last; ++shard) {
       const std::int64_t slot =
           shard == home ? at.first + row : row - (shard * at.shard - at.weight_begin) / at.row;
-      for (std::int64_t part = at.first_part; part < at.first_part + at.parts_read; ++part) {
+      for (std::int64_t part = 0; part < at.parts; ++part) {
         const std::uint32_t bits = magnitude_bits(at.slots[(shard * at.parts + part) * at.stride + slot]);
         largest = bits > largest ? bits : largest;
       }
     }
-    entry.scales[row] = fp8_scale<f8e4m3>(largest);
+    entry.scales[row] = entry.magnitudes ? std::bit_cast<float>(largest) : fp8_scale<f8e4m3>(largest);
   }
 };
 
@@ -210,7 +211,8 @@ class Largest final : public Fp8Launch {
 class Scales final : public Fp8Launch {
  public:
   explicit Scales(const std::vector<Fp8Scaling>& weights) {
-    for (const Fp8Scaling& w : weights) table_.add({w.slots, w.scales.data, 0}, w.scales.count, 1);
+    for (const Fp8Scaling& w : weights)
+      table_.add({w.slots, w.scales.data, w.magnitudes, 0}, w.scales.count, 1);
     table_.move_to_device();
   }
 

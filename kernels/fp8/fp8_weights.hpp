@@ -55,15 +55,14 @@ struct Fp8Slots {
   std::int64_t weight_begin = 0;  ///< in the unit's flat range
   std::int64_t row = 0;
   std::int64_t shard = 0;  ///< elements
-  /// Behind one another in each shard: those of so many parts of the weight that lie alike, of which
-  /// parts_read from first_part on have scales in common.
-  std::int64_t parts = 1, first_part = 0, parts_read = 1;
+  std::int64_t parts = 1;  ///< behind one another in each shard: those of so many parts of the weight
 };
 
 /// scales[rows], of all rows of the weight.
 struct Fp8Scaling {
   Fp8Slots slots;
   Vector<float> scales;
+  bool magnitudes = false;  ///< the largest ones of the rows in their place
 };
 std::unique_ptr<Fp8Launch> make_fp8_scales(const std::vector<Fp8Scaling>& weights);
 

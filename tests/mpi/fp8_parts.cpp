@@ -20,11 +20,16 @@ program::Precision mixed() {
   return {DType::bf16, DType::f32, DType::f32, DType::f32, DType::f32};
 }
 
-class Fp8Parts : public testing::TestWithParam<const char*> {
+struct Setting {
+  const char* scaling;
+  bool uneven;  ///< heads and columns
+};
+
+class Fp8Parts : public testing::TestWithParam<Setting> {
  protected:
   static void SetUpTestSuite() { kernels::initialize_backend(); }
   void SetUp() override {
-    const std::string lack = test::lack_of_fp8(std::string_view(GetParam()) == "rowwise");
+    const std::string lack = test::lack_of_fp8(std::string_view(GetParam().scaling) == "rowwise");
     if (!lack.empty()) GTEST_SKIP() << lack;
   }
 };
@@ -49,7 +54,9 @@ void expect_parts_of(const Scales& whole, const job::Worker& worker) {
   const auto& parameters = worker.job().layout.parameters();
   const int index = Coordinate(worker.job().train().mesh, worker.job().train().rank)[Axis::tensor];
   for (std::size_t p = 0; p < parameters.size(); ++p) {
-    const auto begin = own[p].size() == whole[p].size() ? 0 : static_cast<std::size_t>(index) * own[p].size();
+    const ParameterShape& shape = parameters[p];
+    const bool rows = own[p].size() != whole[p].size();
+    const auto begin = rows ? static_cast<std::size_t>(shape.slice.begin(shape.shape[0], index)) : 0;
     ASSERT_LE(begin + own[p].size(), whole[p].size()) << parameters[p].name;
     for (std::size_t i = 0; i < own[p].size(); ++i)
       ASSERT_EQ(own[p][i], whole[p][begin + i]) << parameters[p].name << " " << i;
@@ -62,17 +69,24 @@ std::int64_t bytes_of_step(job::Worker& worker) {
   return bytes;
 }
 
-TEST_P(Fp8Parts, HaveTheScalesOfTheWhole) {
+TinyModel model_of(const Setting& setting) {
   TinyModel m;
-  m.fp8 = GetParam();
+  const bool uneven = setting.uneven;
+  m.fp8 = setting.scaling;
   m.dims.hidden_size = 48;
-  m.dims.intermediate_size = 64;
+  m.dims.intermediate_size = uneven ? 80 : 64;
   m.dims.attention_bias = true;
   m.dims.head_dim = 16;
-  m.dims.num_key_value_heads = 2;
+  m.dims.num_attention_heads = uneven ? 6 : 4;
+  m.dims.num_key_value_heads = uneven ? 3 : 2;
   m.dims.attention_output_bias = true;
   m.sequence = 64;
   m.global = 4;
+  return m;
+}
+
+TEST_P(Fp8Parts, HaveTheScalesOfTheWhole) {
+  const TinyModel m = model_of(GetParam());
   MeshShape copies;
   copies[Axis::replicate] = session().size();
   job::Worker alone(session(), m.graph(DType::bf16), test::spec_for(m, copies, "NO_SHARD", mixed()));
@@ -92,7 +106,7 @@ TEST_P(Fp8Parts, HaveTheScalesOfTheWhole) {
                                                                    {2, 1, true, gather},
                                                                    {2, 1, true, heads},
                                                                    {2, 2, true, ring}}) {
-    if (session().size() % (context * tensor) != 0) continue;
+    if (session().size() % (context * tensor) != 0 || (GetParam().uneven && tensor == 1)) continue;
     MeshShape mesh;
     mesh[Axis::context] = context;
     mesh[Axis::tensor] = tensor;
@@ -123,8 +137,12 @@ TEST_P(Fp8Parts, HaveTheScalesOfTheWhole) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Scales, Fp8Parts, testing::Values("tensorwise", "rowwise"),
-                         [](const auto& row) { return std::string(row.param); });
+INSTANTIATE_TEST_SUITE_P(Scales, Fp8Parts,
+                         testing::Values(Setting{"tensorwise", false}, Setting{"rowwise", false},
+                                         Setting{"tensorwise", true}, Setting{"rowwise", true}),
+                         [](const auto& row) {
+                           return std::string(row.param.scaling) + (row.param.uneven ? "_unevenly" : "");
+                         });
 
 }  // namespace
 }  // namespace ztrain::fp8_parts_test

@@ -136,8 +136,9 @@ Bound bind_fp8_scales(const Binding& b) {
   std::vector<kernels::Fp8Scaling> weights;
   for (const program::ScaledWeight& w : b.record<Op>().weights)
     weights.push_back({{b.input<float>(Op::slots) + w.first_slot, w.slots_per_shard, w.slot, w.begin, w.row,
-                        w.shard, w.parts, w.first_part, w.parts_read},
-                       out_vector<float>(b, weights.size())});
+                        w.shard, w.parts},
+                       out_vector<float>(b, weights.size()),
+                       w.magnitudes == 1});
   return prepared(b, kernels::make_fp8_scales(weights));
 }
 

@@ -13,7 +13,7 @@
 
 #include "base/error.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
-#include "program/ops/op_type.hpp"
+#include "program/ops/quantize_op.hpp"
 #include "program/ops/step_ops.hpp"
 #include "program/ops/step_records.hpp"
 #include "program/passes/tape.hpp"
@@ -21,10 +21,8 @@
 namespace ztrain::program {
 namespace {
 
-/// A quantisation whose scales go over the parts of all ranks of its axes, which tell each other their
-/// largest magnitudes: one for each scale.
 template <class Record>
-void emit_quantize(Program& p, const std::string& name, Record record, Operands operands) {
+void emit_found_quantize(Program& p, const std::string& name, Record record, Operands operands) {
   const AxisSet axes = AxisSet::from_bits(static_cast<std::uint32_t>(record.axes));
   const std::int64_t ranks = p.mesh.size(axes);
   record.axes = 0;
@@ -179,6 +177,14 @@ void fit_linear_fp8(model::Node& node, const PartOfNode& part) {
 }
 
 }  // namespace
+
+void emit_quantize(Program& program, const std::string& name, const Fp8Quantize& record, Operands operands) {
+  emit_found_quantize(program, name, record, std::move(operands));
+}
+void emit_quantize(Program& program, const std::string& name, const Fp8QuantizeBoth& record,
+                   Operands operands) {
+  emit_found_quantize(program, name, record, std::move(operands));
+}
 
 std::span<const OpType> fp8_ops() {
   static constexpr OpType rows[] = {

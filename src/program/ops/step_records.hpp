@@ -203,11 +203,11 @@ struct ScaledWeight {
   std::int64_t begin = 0;            ///< of the weight in the unit's flat range
   std::int64_t row = 0;              ///< elements that share a scale
   std::int64_t shard = 0;            ///< elements per shard
-  /// Slots are of so many ranks of the tensor axis, shard by shard; a scale is that of some of their parts.
-  std::int64_t parts = 1, first_part = 0, parts_read = 1;
+  std::int64_t parts = 1;            ///< of the weight, whose slots lie behind one another in each shard
+  std::int64_t magnitudes = 0;       ///< 1: the largest ones are given, of which no scale is made yet
   bool operator==(const ScaledWeight&) const = default;
 };
-/// slots -> scales..., one for each weight.
+/// slots -> scales..., one for each weight, or what slots of its parts are made of.
 struct Fp8Scales {
   static constexpr std::string_view op = "fp8_scales";
   enum In : std::size_t { slots };
@@ -257,9 +257,11 @@ struct LinearFp8GradWeight : LinearFp8GradInput {
   enum Out : std::size_t { dweight, workspace };
 };
 
-// Attention to keys that go round the ranks of an axis (program/ops/ring_attention.cpp).
+// Attention of a part of the queries, to keys that go round the ranks of an axis or are all there
+// (program/ops/ring_attention.cpp).
 
-/// A node: the operands of attention, of which the keys and values, too, are this rank's part.
+/// A node: the operands of attention, of which the keys and values, too, are this rank's part; without axes
+/// they are those of all tokens.
 struct RingAttention : Attention {
   static constexpr std::string_view op = "ring_attention";
   static constexpr Count reads = 4, writes = 2;
@@ -268,7 +270,8 @@ struct RingAttention : Attention {
     return std::tuple_cat(Attention::fields(), std::tuple{Given{"axes", &RingAttention::axes}});
   }
 };
-/// The queries of one of so many ranks of the ring, and the keys and values of one.
+/// The queries of one of so many ranks of the ring, and the keys and values of one; of a ring of 1, the
+/// queries of one rank and the keys and values of all.
 struct RingPart : Attention {
   std::int64_t ranks = 0;
   std::vector<TokenRun> queries_at{}, keys_at{};  ///< the tokens that they are of

@@ -13,7 +13,7 @@
 #include "model/fp8.hpp"
 #include "program/ir/order.hpp"
 #include "program/ops/conversion_records.hpp"
-#include "program/ops/op_type.hpp"
+#include "program/ops/quantize_op.hpp"
 #include "program/ops/step_ops.hpp"
 #include "program/ops/step_records.hpp"
 
@@ -37,6 +37,13 @@ std::size_t operands_by_rows(const Op& op) {
   return scaled ? 2 : 1;
 }
 
+/// Makes codes with one scale of all its input.
+bool codes_whole(const Op& op) {
+  if (op.type != Fp8Quantize::op && op.type != Fp8QuantizeBoth::op) return false;
+  const auto record = record_of<Quantization>(op.attributes);
+  return !record.rowwise && record.found == 0 && op.inputs.size() == 1;
+}
+
 class Overlap {
  public:
   Overlap(Program& program, AxisSet axes)
@@ -52,17 +59,29 @@ class Overlap {
     program_.ops.clear();
     for (std::size_t i = 0; i < ops.size(); ++i) note(ops[i], static_cast<OpId>(i));
     for (std::size_t i = 0; i < ops.size(); ++i) find_pair(ops, static_cast<OpId>(i));
-    for (std::size_t i = 0; i < ops.size(); ++i) emit(std::move(ops[i]), of_[i]);
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      if (of_[i].role == Role::sends_codes) send_codes(ops[i], ops[at(of_[i].coded)]);
+      emit(std::move(ops[i]), of_[i]);
+    }
   }
 
  private:
   /// What becomes of an op.
-  enum class Role : std::uint8_t { stays, sends_rows, takes_parts, sends_parts, adds_parts };
+  enum class Role : std::uint8_t {
+    stays,
+    sends_rows,
+    sends_codes,
+    codes,
+    takes_parts,
+    sends_parts,
+    adds_parts
+  };
   struct Place {
     Role role = Role::stays;
     /// takes_parts: what is being sent, where nobody reads it later; sends_parts, adds_parts: what the others
     /// send.
     TensorId sent = no_tensor;
+    OpId coded = no_op;  ///< sends_codes: what makes codes of what is gathered
   };
   void note(const Op& op, OpId id) {
     for (const std::vector<TensorId>* operands : {&op.inputs, &op.outputs})
@@ -76,6 +95,8 @@ class Overlap {
     if (op.comm.kind == CommKind::all_gather) {
       const TensorId rows = op.outputs[AllGather::full];
       const OpId reader = next(rows, id);
+      if (reader != no_op && codes_whole(ops[at(reader)]) && next(rows, reader) == no_op)
+        return find_product_of_codes(ops, id, reader);
       if (!may_split(ops, reader) || ops[at(reader)].inputs[0] != rows) return;
       of_[at(id)] = {Role::sends_rows};
       const TensorId sent = op.inputs[AllGather::shard];
@@ -88,6 +109,16 @@ class Overlap {
       of_[at(id)] = {Role::adds_parts, others};
       of_[at(maker)] = {Role::sends_parts, others};
     }
+  }
+
+  /// A gather, what makes codes of it, and the product beside that.
+  void find_product_of_codes(const std::vector<Op>& ops, OpId gather, OpId coded) {
+    const TensorId codes = ops[at(coded)].outputs[Fp8Quantize::codes];
+    const OpId reader = next(codes, coded);
+    if (!may_split(ops, reader) || ops[at(reader)].inputs[0] != codes) return;
+    of_[at(gather)] = {Role::sends_codes, no_tensor, coded};
+    of_[at(coded)] = {Role::codes};
+    of_[at(reader)] = {Role::takes_parts};
   }
 
   /// The op that is the next to touch a tensor, or the last before; no_op: none.
@@ -115,12 +146,19 @@ class Overlap {
         program_.ops.push_back(std::move(op));
         return;
       case Role::sends_rows:
-        return send_rows(op);
+        return send_rows(op, op.inputs[AllGather::shard], op.outputs[AllGather::full]);
+      case Role::sends_codes:
+        return;
+      case Role::codes: {
+        const TensorId codes = op.outputs[Fp8Quantize::codes];
+        coded_.emplace(codes, std::move(op));
+        return;
+      }
       case Role::takes_parts:
         for (int k = 0; k < ranks_; ++k) add_part(op, rank_before(k));
         // What the parts write must not wait for the bytes of what is being sent.
         if (place.sent != no_tensor) emit_release(program_, place.sent, op.action);
-        return;
+        return transpose_codes(op.inputs[0]);
       case Role::sends_parts:
         for (int k = 1; k < ranks_; ++k) send_part(op, k, place.sent);
         return add_part(op, own_);
@@ -132,9 +170,38 @@ class Overlap {
   int rank_before(int by) const { return (own_ + ranks_ - by) % ranks_; }
   int rank_behind(int by) const { return (own_ + by) % ranks_; }
 
+  /// Of this rank's rows, with the scale of all.
+  void send_codes(const Op& gather, const Op& coded) {
+    const TensorId codes = coded.outputs[Fp8Quantize::codes];
+    Tensor own = program_.tensor(codes);
+    own.name = fmt::format("{}.own", own.name);
+    own.shape[0] /= ranks_;
+    const TensorId from = own_codes_[codes] = add(std::move(own));
+    const std::size_t first = program_.ops.size();
+    emit_quantize(
+        program_, coded.name, Fp8Quantize{{.axes = static_cast<std::int64_t>(axes_.bits())}},
+        {{gather.inputs[AllGather::shard]}, {from, coded.outputs[Fp8Quantize::scales]}, coded.action});
+    for (std::size_t i = first; i < program_.ops.size(); ++i)
+      if (!program_.ops[i].communicates()) complete(program_, program_.ops[i]);
+    send_rows(gather, from, codes);
+  }
+
+  /// Behind the product, if these are codes whose rows were sent: nobody reads their transpose before.
+  void transpose_codes(TensorId codes) {
+    const auto it = coded_.find(codes);
+    if (it == coded_.end()) return;
+    const Op coded = std::move(it->second);
+    coded_.erase(it);
+    emit_release(program_, own_codes_.at(codes), coded.action);
+    if (coded.type != Fp8QuantizeBoth::op) return;
+    Op& op = add_op(program_, Fp8Transpose{}, coded.name);
+    op.inputs = {codes};
+    op.outputs = {coded.outputs[Fp8QuantizeBoth::transposed]};
+    op.action = coded.action;
+  }
+
   /// To each rank, which puts them among those of the others.
-  void send_rows(const Op& gather) {
-    const TensorId from = gather.inputs[AllGather::shard], to = gather.outputs[AllGather::full];
+  void send_rows(const Op& gather, TensorId from, TensorId to) {
     for (int k = 1; k < ranks_; ++k) shift(gather, from, rows_of(to, ranks_, rank_before(k)), k);
     Op& op = add_op(program_, OwnRows{{static_cast<std::int64_t>(axes_.bits())}}, gather.name);
     op.inputs = {from};
@@ -206,6 +273,8 @@ class Overlap {
   std::vector<Place> of_;                               ///< by op
   std::vector<std::vector<OpId>> accesses_;             ///< by tensor with storage: who touches it
   std::map<std::size_t, std::vector<TensorId>> views_;  ///< by tensor
+  std::map<TensorId, TensorId> own_codes_;              ///< by codes of all rows: those of this rank's
+  std::map<TensorId, Op> coded_;  ///< by codes: what made them, until they are transposed
 };
 
 }  // namespace

@@ -10,8 +10,10 @@
 // rounding: what the collective of the host does. Bytes and their sums are the same; a product of fewer rows
 // may be rounded otherwise.
 //
-// Products of 8-bit codes: what they make is reduced beside them in the same way. What they read is quantised
-// whole once it is gathered, so that gathers before them stay as they are.
+// Products of 8-bit codes: what they make is reduced beside them in the same way. What they read has one
+// scale, which ranks agree on before they code their rows: these codes are sent, in half the bytes, and the
+// transpose that backward reads is made of them behind the product. Where each row has a scale of its own,
+// backward reads the rows as they were, and gathers stay as they are.
 
 #include "program/ir/program.hpp"
 

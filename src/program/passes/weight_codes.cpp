@@ -21,6 +21,8 @@ class WeightCodes {
       if (!info.coded || info.trainable != which.trained) continue;
       units_.push_back({unit.unit, slots_, slots_of(unit.unit)});
       slots_ += units_.back().slots;
+      for (const Segment& s : unit.segments)
+        if (is_in_parts(s.parameter)) in_parts_ += rows_of_scales(s.parameter);
     }
   }
 
@@ -28,14 +30,10 @@ class WeightCodes {
     if (units_.empty()) return;
     const TensorId local = add("slots.local", slots_);
     for (const Unit& unit : units_) largest(unit, local);
-    TensorId all = local;
-    AxisSet axes = cut_.steps_slices() ? Cut::shard_axes() : AxisSet();
-    if (parts() > 1) axes = axes | Axis::tensor;
-    if (const std::int64_t ranks = program_.mesh.size(axes); ranks > 1) {
-      all = add("slots", slots_ * ranks);
-      emit_all_gather(program_, "scales of weights", local, all, axes, {action_, -1, -1});
-    }
-    for (const Unit& unit : units_) scales(unit, all);
+    const TensorId all = cut_.steps_slices() ? gathered(local, "slots", Cut::shard_axes()) : local;
+    const TensorId own = in_parts_ > 0 ? add("largest.local", in_parts_) : no_tensor;
+    for (const Unit& unit : units_) scales(unit, all, own);
+    if (own != no_tensor) scales_of_parts(gathered(own, "largest", Axis::tensor));
     for (const Unit& unit : units_) encode(unit);
   }
 
@@ -46,21 +44,21 @@ class WeightCodes {
   };
 
   const TensorSlice& slice(int parameter) const { return cut_.layout.parameters()[at(parameter)].slice; }
-  /// Of the weights over the tensor axis: equal ones, so that they lie alike.
-  std::int64_t parts() const {
-    std::int64_t parts = 1;
-    for (const Unit& unit : units_)
-      for (const Segment& s : cut_.layout.unit(unit.unit).segments) {
-        ASSERT(slice(s.parameter).begins.empty(), "parts of {} differ in size, and it is coded",
-               cut_.layout.parameters()[at(s.parameter)].name);
-        parts = std::max<std::int64_t>(parts, slice(s.parameter).parts);
-      }
-    return parts;
+  std::int64_t rows_of_scales(int parameter) const {
+    return elements(program_.tensor(tensors_.scales[at(parameter)]).shape);
   }
-  /// Whether the ranks of the tensor axis have the same scales: not those of their own rows.
-  bool shares_scales(int parameter) const {
-    const bool rows = elements(program_.tensor(tensors_.scales[at(parameter)]).shape) > 1;
-    return !(rows && slice(parameter).dim == 0);
+  /// Whether ranks of the tensor axis, which need not have equal parts of it, have scales in common: not
+  /// those of their own rows.
+  bool is_in_parts(int parameter) const {
+    const bool own_rows = rows_of_scales(parameter) > 1 && slice(parameter).dim == 0;
+    return !slice(parameter).whole() && !own_rows;
+  }
+  TensorId gathered(TensorId local, const char* name, AxisSet axes) {
+    const std::int64_t ranks = program_.mesh.size(axes);
+    if (ranks == 1) return local;
+    const TensorId all = add(name, elements(program_.tensor(local).shape) * ranks);
+    emit_all_gather(program_, "scales of weights", local, all, axes, {action_, -1, -1});
+    return all;
   }
   /// Elements of what one rank steps.
   std::int64_t stepped(int unit) const {
@@ -69,8 +67,7 @@ class WeightCodes {
   }
   /// Elements that share a scale.
   std::int64_t row_of(int parameter) const {
-    return cut_.layout.segment_of(parameter).count /
-           elements(program_.tensor(tensors_.scales[at(parameter)]).shape);
+    return cut_.layout.segment_of(parameter).count / rows_of_scales(parameter);
   }
   std::int64_t rows(const Piece& piece) const {
     const std::int64_t row = row_of(piece.parameter);
@@ -108,11 +105,6 @@ class WeightCodes {
   }
 
   void largest(const Unit& unit, TensorId local) {
-    Tensor view = program_.tensor(local);
-    view.name = "slots." + name(unit);
-    view.base = local;
-    view.offset = unit.begin * size_of(view.dtype);
-    view.shape = {unit.slots};
     Tensor ws;
     ws.name = "workspace.slots." + name(unit);
     ws.dtype = DType::u8;
@@ -127,10 +119,12 @@ class WeightCodes {
     ws.shape = {workspace_of(unit.unit)};
     Op& op = emit(record, unit);  // also for a shard of padding alone: its slots are sent
     op.inputs = {state(unit).parameters.whole};
-    op.outputs = {program_.add(std::move(view)), program_.add(std::move(ws))};
+    const TensorId slots = view("slots." + name(unit), local, unit.begin, unit.slots);
+    op.outputs = {slots, program_.add(std::move(ws))};
   }
 
-  void scales(const Unit& unit, TensorId all) {
+  /// Of what is in parts the largest magnitudes of this rank's.
+  void scales(const Unit& unit, TensorId all, TensorId own) {
     const std::int64_t shard = stepped(unit.unit);
     Fp8Scales record;
     std::vector<TensorId> outputs;
@@ -140,14 +134,38 @@ class WeightCodes {
         if (before.parameter == s.parameter) break;
         slot += rows(before);
       }
-      const bool shared = shares_scales(s.parameter);
-      record.weights.push_back({unit.begin, slots_, slot, s.begin, row_of(s.parameter), shard, parts(),
-                                shared ? 0 : cut_.at[Axis::tensor], shared ? parts() : 1});
-      outputs.push_back(tensors_.scales[at(s.parameter)]);
+      const bool in_parts = is_in_parts(s.parameter);
+      record.weights.push_back(
+          {unit.begin, slots_, slot, s.begin, row_of(s.parameter), shard, 1, in_parts ? 1 : 0});
+      outputs.push_back(in_parts ? own_largest(s.parameter, own) : tensors_.scales[at(s.parameter)]);
     }
     Op& op = emit(record, unit);
     op.inputs = {all};
     op.outputs = std::move(outputs);
+  }
+  TensorId own_largest(int parameter, TensorId own) {
+    const std::int64_t count = rows_of_scales(parameter), begin = found_;
+    found_ += count;
+    return view("largest." + cut_.layout.parameters()[at(parameter)].name, own, begin, count);
+  }
+
+  /// A slot for each row of what the ranks have parts of, one part behind another.
+  void scales_of_parts(TensorId all) {
+    std::int64_t begin = 0;
+    for (const Unit& unit : units_) {
+      Fp8Scales record;
+      std::vector<TensorId> outputs;
+      for (const Segment& s : cut_.layout.unit(unit.unit).segments) {
+        if (!is_in_parts(s.parameter)) continue;
+        record.weights.push_back({begin, in_parts_, 0, 0, 1, in_parts_, program_.mesh[Axis::tensor]});
+        outputs.push_back(tensors_.scales[at(s.parameter)]);
+        begin += rows_of_scales(s.parameter);
+      }
+      if (outputs.empty()) continue;
+      Op& op = emit(record, unit);
+      op.inputs = {all};
+      op.outputs = std::move(outputs);
+    }
   }
 
   void encode(const Unit& unit) {
@@ -176,6 +194,14 @@ class WeightCodes {
     op.action = {action_, unit.unit, -1};
     return op;
   }
+  TensorId view(std::string name, TensorId of, std::int64_t begin, std::int64_t count) {
+    Tensor t = program_.tensor(of);
+    t.name = std::move(name);
+    t.base = of;
+    t.offset = begin * size_of(t.dtype);
+    t.shape = {count};
+    return program_.add(std::move(t));
+  }
   TensorId add(const char* name, std::int64_t count) {
     Tensor t;
     t.name = name;
@@ -191,7 +217,9 @@ class WeightCodes {
   const JobTensors& tensors_;
   ActionKind action_;
   std::vector<Unit> units_;
-  std::int64_t slots_ = 0;  ///< of one shard, over all units
+  std::int64_t slots_ = 0;     ///< of one shard, over all units
+  std::int64_t in_parts_ = 0;  ///< scales of weights that the ranks of the tensor axis have parts of
+  std::int64_t found_ = 0;     ///< of these, so far
 };
 
 }  // namespace

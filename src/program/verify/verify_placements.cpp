@@ -129,10 +129,11 @@ class Checker {
   Spreads& plain_of(TensorId t) { return plain_[at(program_.storage(t))]; }
   void make_scales(const Op& op) {
     for (const Axis axis : axes_) {
-      const std::string fault = scales_fault(program_, op, axis, read(op.inputs[Fp8Scales::slots])[at(axis)]);
-      if (!fault.empty()) refuse(axis, fault);
+      const Spread found = read(op.inputs[Fp8Scales::slots])[at(axis)];
+      if (const std::string fault = scales_fault(program_, op, axis, found); !fault.empty())
+        refuse(axis, fault);
       for (std::size_t i = 0; i < op.outputs.size(); ++i)
-        plain_of(op.outputs[i])[at(axis)] = spread_of_scales(op, i, axis);
+        plain_of(op.outputs[i])[at(axis)] = spread_of_scales(program_, op, i, axis, found);
     }
   }
 

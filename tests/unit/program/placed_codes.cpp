@@ -20,20 +20,24 @@ TEST(PlacedCodes, FaultsAreRefused) {
       dims.attention_output_bias = true;
       const Program train =
           compile(model::decoder(dims, {32, DType::bf16, model::Objective::loss}), spec, rank).train();
-      Program bias = train, rows = train, alone = train;
+      Program bias = train, part = train, early = train, alone = train;
       for (Op& op : bias.ops)
         if (op.type == LinearFp8::op && op.attributes.has("adds_bias"))
           op.attributes.set("adds_bias", std::int64_t{rank});
       EXPECT_NE(refusal([&] { verify_placements(bias); }).find("o_proj.bias' is added"), std::string::npos);
-      for (Op& op : rows.ops)
+      for (Op& op : part.ops)
         if (op.type == Fp8Scales::op)
           edit<Fp8Scales>(op.attributes, [&](Fp8Scales& scales) {
-            for (ScaledWeight& w : scales.weights)
-              if (w.parts_read < w.parts) w.first_part = 1 - rank;
+            for (ScaledWeight& w : scales.weights) w.parts = 1;
           });
-      const bool of_rows = std::string_view(scaling) == "rowwise";
-      EXPECT_EQ(refusal([&] { verify_placements(rows); }).find("another rank's rows") != std::string::npos,
-                of_rows);
+      EXPECT_NE(refusal([&] { verify_placements(part); }).find("of a part of the weight alone"),
+                std::string::npos);
+      for (Op& op : early.ops)
+        if (op.type == Fp8Scales::op)
+          edit<Fp8Scales>(op.attributes, [&](Fp8Scales& scales) {
+            for (ScaledWeight& w : scales.weights) w.magnitudes = 0;
+          });
+      EXPECT_NE(refusal([&] { verify_placements(early); }).find("is scales of a part"), std::string::npos);
       for (Op& op : alone.ops)
         if (op.type.starts_with("fp8_quantize") && op.attributes.has("found")) {
           op.inputs.pop_back();
