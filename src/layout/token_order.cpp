@@ -17,12 +17,13 @@ std::string to_string(const std::vector<TokenRun>& runs) {
   return text;
 }
 
-TokenOrder::TokenOrder(int ranks, int groups) : ranks_(ranks), groups_(groups) {
+TokenOrder::TokenOrder(int ranks, int groups, int multiple)
+    : ranks_(ranks), groups_(groups), multiple_(multiple) {
   ASSERT(groups > 0 && ranks % groups == 0, "{} ranks do not form {} groups", ranks, groups);
 }
 
 std::int64_t TokenOrder::padded(std::int64_t tokens) const {
-  return round_up(tokens, std::int64_t{groups_ > 1 ? std::lcm(ranks_, 2 * groups_) : ranks_});
+  return round_up(tokens, std::int64_t{std::lcm(ranks_ * multiple_, groups_ > 1 ? 2 * groups_ : 1)});
 }
 
 std::vector<TokenRun> TokenOrder::runs(std::int64_t tokens, std::int64_t begin, std::int64_t end) const {

@@ -25,8 +25,9 @@ std::string to_string(const std::vector<TokenRun>& runs);
 class TokenOrder {
  public:
   TokenOrder() = default;
-  /// The ranks of the axis, and the groups among which keys go round, which divide them.
-  TokenOrder(int ranks, int groups);
+  /// The ranks of the axis, the groups among which keys go round, which divide them, and what the tokens of a
+  /// rank are a multiple of.
+  TokenOrder(int ranks, int groups, int multiple = 1);
 
   int ranks() const { return ranks_; }
   int groups() const { return groups_; }
@@ -42,7 +43,7 @@ class TokenOrder {
   bool operator==(const TokenOrder&) const = default;
 
  private:
-  int ranks_ = 1, groups_ = 1;
+  int ranks_ = 1, groups_ = 1, multiple_ = 1;
 };
 
 }  // namespace ztrain

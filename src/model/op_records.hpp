@@ -191,7 +191,6 @@ struct Attention {
   std::int64_t heads = 0, kv_heads = 0, window = 0;
   std::int64_t sequence = 0, documents = 0;
   bool deterministic = true;
-  std::int64_t keys = 0, first_query = 0;
   bool joined = false;
   /// The inputs that hold q, k and v.
   constexpr std::size_t held() const { return joined ? 1 : 3; }
@@ -201,7 +200,6 @@ struct Attention {
         Given{"heads", &Attention::heads},           Given{"kv_heads", &Attention::kv_heads},
         Unusual{"window", &Attention::window},       Unusual{"sequence", &Attention::sequence},
         Unusual{"documents", &Attention::documents}, Unusual{"deterministic", &Attention::deterministic},
-        Unusual{"keys", &Attention::keys},           Unusual{"first_query", &Attention::first_query},
         Unusual{"joined", &Attention::joined}};
   }
 };

@@ -95,7 +95,7 @@ model::ContextMethod context_method(const config::Deck& deck) {
 }
 
 /// Among how many ranks heads can be exchanged: the most that divide mesh.context, so that each has equally
-/// many of them and of those of keys.
+/// many of them and of those of keys; 1: none share them equally.
 std::int64_t ranks_by_heads(const config::Deck& deck) {
   const config::Model& m = deck.model;
   std::int64_t ranks = std::max<std::int64_t>(1, deck.mesh.context);
@@ -107,7 +107,8 @@ std::int64_t ranks_by_heads(const config::Deck& deck) {
 }
 
 /// mesh.context, as the axes that it is in Programs: where it is more than the ranks that heads can be
-/// exchanged among, these stand in a ring, round which keys and values go.
+/// exchanged among, these stand in a ring, round which keys and values go: a ring of all where heads cannot
+/// be exchanged.
 void set_context(const config::Deck& deck, MeshShape& shape) {
   const bool by_heads = context_method(deck) == model::ContextMethod::heads;
   const std::int64_t ranks = by_heads ? ranks_by_heads(deck) : deck.mesh.context;
@@ -115,10 +116,15 @@ void set_context(const config::Deck& deck, MeshShape& shape) {
   shape[Axis::ring] = static_cast<int>(by_heads ? deck.mesh.context / ranks : 1);
 }
 
+/// Of the tokens of each rank of mesh.context.
+int token_multiple(const config::Deck& deck) {
+  return deck.mesh.context > 1 && deck.precision.fp8 != "none" ? static_cast<int>(model::fp8_multiple) : 1;
+}
+
 TokenOrder order_of(const config::Deck& deck) {
   MeshShape mesh;
   if (deck.mesh.context > 1) set_context(deck, mesh);
-  return program::token_order(mesh, context_method(deck));
+  return program::token_order(mesh, context_method(deck), token_multiple(deck));
 }
 
 /// Of a micro-batch, with padding where mesh.context does not divide them.
@@ -134,56 +140,36 @@ std::int64_t most_documents(const config::Deck& deck) {
   return deck.data.max_documents > 0 ? deck.batch.micro * (deck.data.max_documents + 1) + padding : 0;
 }
 
-/// What cannot be computed over mesh.context yet: told before the first step.
-void require_context_support(const config::Deck& deck) {
-  if (deck.mesh.context <= 1) return;
-  const std::string at =
-      fmt::format("{}: mesh.context = {}", config::source_of(deck, "mesh.context"), deck.mesh.context);
-  const config::Model& m = deck.model;
-  REQUIRE(deck.context.method != "ulysses" || ranks_by_heads(deck) > 1,
-          "{}: context.method = \"ulysses\" needs a divisor of mesh.context ({}), 2 or more, that times "
-          "mesh.tensor ({}) divides the heads of attention ({}) and of keys ({}); set it to \"ring\" or "
-          "\"gather\"",
-          config::source_of(deck, "context.method"), deck.mesh.context, deck.mesh.tensor,
-          m.num_attention_heads, m.num_key_value_heads);
-  const std::int64_t tokens = deck.batch.micro * deck.data.sequence;
-  REQUIRE(deck.precision.fp8 == "none" || tokens % (deck.mesh.context * model::fp8_multiple) == 0,
-          "{} cuts the {} tokens of a micro-batch (batch.micro {} x data.sequence {}) into parts that are no "
-          "multiples of {}, which precision.fp8 = \"{}\" needs: change one of these",
-          at, tokens, deck.batch.micro, deck.data.sequence, model::fp8_multiple, deck.precision.fp8);
-  REQUIRE(deck.lora.rank == 0 || deck.lora.dropout == 0 || tokens_of(deck) == tokens,
-          "{} does not divide the {} tokens of a micro-batch (batch.micro {} x data.sequence {}){}, which "
-          "lora.dropout = {} needs: change one of these, or set lora.dropout = 0",
-          at, tokens, deck.batch.micro, deck.data.sequence,
-          order_of(deck).groups() > 1 ? " into two parts for each rank of the ring" : "", deck.lora.dropout);
-}
-
-/// Whether products of codes can be cut into so many parts: into equal ones, so that ranks agree where a
-/// weight's scales lie, and of sizes that such products take.
+/// Whether products of codes can be cut into so many parts: of sizes that such products take. Rows that ranks
+/// share have one scale, which is that of all.
 bool codes_divide(const config::Deck& deck, std::int64_t ranks) {
   const config::Model& m = deck.model;
+  const model::TensorPlan plan = model::find_family(m.family).tensor_plan(m, static_cast<int>(ranks));
   const auto coded = [](std::int64_t size) { return size % model::fp8_multiple == 0; };
-  const auto divides = [&](std::int64_t items, std::int64_t size) {
-    return !coded(items * size) || (items % ranks == 0 && coded(items / ranks * size));
+  const auto divides = [&](const char* layer, std::int64_t rows) {
+    const model::ParameterCut* cut = plan.find(fmt::format("model.layers.0.{}.weight", layer));
+    if (!coded(rows) || !cut) return true;
+    for (const model::Rows& taken : cut->taken)
+      if (deck.precision.fp8 == "rowwise" || !coded(taken.end - taken.begin)) return false;
+    for (int r = 0; !cut->slice.whole() && r < static_cast<int>(ranks); ++r)
+      if (!coded(cut->slice.begin(rows, r + 1) - cut->slice.begin(rows, r))) return false;
+    return true;
   };
-  const bool shared = ranks > m.num_key_value_heads;  // heads of keys
-  const bool keys =
-      !coded(m.num_key_value_heads * m.head_dim) || (deck.precision.fp8 == "tensorwise" && coded(m.head_dim));
-  return divides(m.num_attention_heads, m.head_dim) && divides(m.intermediate_size, 1) &&
-         (shared ? ranks % m.num_key_value_heads == 0 && keys : divides(m.num_key_value_heads, m.head_dim));
+  return divides("self_attn.q_proj", m.num_attention_heads * m.head_dim) &&
+         divides("self_attn.k_proj", m.num_key_value_heads * m.head_dim) &&
+         divides("mlp.gate_proj", m.intermediate_size);
 }
 
-void require_equal_parts(const config::Deck& deck, const std::string& at) {
+void require_parts_of_codes(const config::Deck& deck, const std::string& at) {
   std::vector<std::int64_t> legal;
   for (std::int64_t ranks = 1; ranks <= model::most_tensor_ranks(deck.model); ++ranks)
     if (codes_divide(deck, ranks)) legal.push_back(ranks);
   const bool rowwise = deck.precision.fp8 == "rowwise" && deck.mesh.tensor > deck.model.num_key_value_heads;
-  REQUIRE(
-      std::ranges::count(legal, deck.mesh.tensor) > 0,
-      "{}: precision.fp8 = \"{}\" needs heads and columns of the feed-forward in equal parts whose sizes are "
-      "multiples of {}{}; legal for this model: {}",
-      at, deck.precision.fp8, model::fp8_multiple, rowwise ? ", and no more ranks than heads of keys" : "",
-      fmt::join(legal, ", "));
+  REQUIRE(std::ranges::count(legal, deck.mesh.tensor) > 0,
+          "{}: precision.fp8 = \"{}\" needs heads and columns of the feed-forward in parts whose sizes are "
+          "multiples of {}{}; legal for this model: {}",
+          at, deck.precision.fp8, model::fp8_multiple,
+          rowwise ? ", and no more ranks than heads of keys" : "", fmt::join(legal, ", "));
 }
 
 /// What cannot be computed over mesh.tensor: told before the first step.
@@ -195,7 +181,7 @@ void require_tensor_support(const config::Deck& deck) {
           "{}: each rank needs a head of attention (the model has {}), a column of the feed-forward "
           "(model.intermediate_size = {}) and a word (model.vocab_size = {}): legal are 1 to {}",
           at, m.num_attention_heads, m.intermediate_size, m.vocab_size, model::most_tensor_ranks(m));
-  if (deck.precision.fp8 != "none") require_equal_parts(deck, at);
+  if (deck.precision.fp8 != "none") require_parts_of_codes(deck, at);
   REQUIRE(!deck.tensor.overlap || deck.tensor.sequence_parallel,
           "{}: tensor.overlap = true cuts what tokens that are split over mesh.tensor send: set "
           "tensor.sequence_parallel = true, or tensor.overlap = false",
@@ -291,7 +277,6 @@ void require_cuts(config::Deck deck) {
     deck.tensor.sequence_parallel = false;  // whose parts are of a rank's tokens
   }
   deck.mesh.tensor = std::max<std::int64_t>(1, deck.mesh.tensor);
-  require_context_support(deck);
   tensor_plan_of(deck);
   schedule_of(deck);
 }
@@ -323,8 +308,9 @@ program::JobSpec job_spec(const config::Deck& deck, Target target) {
   if (deck.watchdog.audit_interval > 0) spec.snapshots = program::Snapshots::of_all;
   spec.units = unit_options(deck.sharding, spec.strategy);
   spec.sharding = shard_options(deck, spec.strategy);
-  require_context_support(deck);
   spec.context = context_method(deck);
+  spec.token_multiple = token_multiple(deck);
+  spec.tokens = deck.batch.micro * deck.data.sequence;
   spec.tensor = tensor_plan_of(deck);
   spec.overlap_tensor = deck.tensor.overlap;
   return spec;

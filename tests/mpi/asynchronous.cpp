@@ -136,8 +136,8 @@ TEST(AsynchronousStep, SaysHowAttentionIsDoneOnGpus) {
   wide.token_order = program::token_order(spec.mesh, spec.context);
   const job::Worker ring(session(), wide.graph(DType::bf16), spec, {}, runtime::make_host_device());
   ASSERT_EQ(ring.notes().size(), 2u);
-  EXPECT_TRUE(ring.notes()[0].text.starts_with("of keys that go round: streaming kernels without"));
-  EXPECT_TRUE(ring.notes()[1].text.starts_with("backward: of keys that go round"));
+  EXPECT_TRUE(ring.notes()[0].text.starts_with("of a part of the tokens: streaming kernels without"));
+  EXPECT_TRUE(ring.notes()[1].text.starts_with("backward: of a part of the tokens"));
 }
 
 /// What a watchdog says of a step whose work on the device never ends.

@@ -37,6 +37,13 @@ class TensorParallel(zt.Case):
         self.agrees("both", 4, mesh(2, 2, **keys))
         self.agrees("whole", 2, mesh(1, 2, **{"tensor.sequence_parallel": False}))
 
+    def test_codes_in_parts_of_several_sizes(self):
+        """Of 3 heads of keys and 80 columns one of 2 ranks has 2 and 48."""
+        for scales in ("tensorwise", "rowwise"):
+            codes = {"precision.preset": "bf16", "precision.fp8": scales, "model.head_dim": 16, "model.intermediate_size": 80}
+            one = zt.losses(self.train(1, f"{scales}_one", codes))
+            self.assert_close(one, zt.losses(self.train(2, f"{scales}_two", mesh(1, 2, **codes))), 4e-3, scales)
+
     def test_the_same_mesh_gives_the_same_bits(self):
         runs = [zt.losses(self.train(4, f"again_{i}", mesh(2, 2))) for i in range(2)]
         self.assert_same(*runs)
@@ -75,7 +82,7 @@ class TensorParallel(zt.Case):
         parts = {"tensor.overlap": True, "tensor.sequence_parallel": False}
         self.refuse(2, mesh(1, 2, **parts), "tensor.overlap = true cuts what tokens that are split over mesh.tensor send")
         codes = {"precision.preset": "bf16", "precision.fp8": "rowwise", "model.head_dim": 16, "model.intermediate_size": 96}
-        self.refuse(2, mesh(1, 2, **codes), r'mesh\.tensor = 2: precision\.fp8 = "rowwise" needs heads .* legal for this model: 1, 3$')
+        self.refuse(4, mesh(1, 4, **codes), r'mesh\.tensor = 4: precision\.fp8 = "rowwise" needs heads .* legal for this model: 1, 2, 3$')
         self.refuse(2, mesh(1, 2, **{"data.sequence": 31}), r"mesh\.tensor = 2 does not divide the 31 tokens of a micro-batch")
         self.refuse(
             2,

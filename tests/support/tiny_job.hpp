@@ -74,6 +74,7 @@ inline program::JobSpec spec_for(const TinyModel& model, const MeshShape& mesh, 
   spec.mesh = mesh;
   spec.strategy = program::find_strategy(strategy);
   spec.precision = precision;
+  spec.tokens = model.micro * model.sequence;
   spec.micro_batches =
       static_cast<int>(model.global / (model.micro * mesh.size(Axis::replicate | Axis::shard)));
   return spec;

@@ -60,20 +60,19 @@ std::vector<Field> precision() {
                "How stepped parameters are rounded to 16 bits. stochastic rounds up or down with "
                "probabilities that keep the mean, so that steps smaller than half a unit in the last place "
                "are not lost; it needs precision.master = bf16. auto: stochastic there, nearest elsewhere."}),
-      numeric(
-          {"precision.fp8", &at<&Deck::precision, &Precision::fp8>, R"("none")", "",
-           close_to({{"true", "tensorwise"}, {"hybrid", "tensorwise"}, {"e4m3", "tensorwise"}},
-                    also({{"false", "none"}, {"rowwise_with_gw_hp", "rowwise"}},
-                         one_of({"none", "tensorwise", "rowwise"}))),
-           "Products of the blocks' linear layers with 8-bit floats (Micikevicius et al., \"FP8 "
-           "formats for deep learning\", 2022): e4m3 weights and activations, e5m2 gradients, sums "
-           "in fp32. tensorwise: one scale per tensor, forward and both gradients. rowwise: one "
-           "scale per row, forward and the gradient of the input; that of the weight stays in bf16. "
-           "Weights are quantised before they are gathered, which halves those bytes. The head, "
-           "embedding, adapters and layers whose sizes"
-           " are not multiples of 16 stay in bf16. Needs precision.parameters = bf16, and "
-           "micro-batches of a multiple of 16 tokens for each rank of mesh.context; parts over mesh.tensor "
-           "must be equal, and multiples of 16 as well."}),
+      numeric({"precision.fp8", &at<&Deck::precision, &Precision::fp8>, R"("none")", "",
+               close_to({{"true", "tensorwise"}, {"hybrid", "tensorwise"}, {"e4m3", "tensorwise"}},
+                        also({{"false", "none"}, {"rowwise_with_gw_hp", "rowwise"}},
+                             one_of({"none", "tensorwise", "rowwise"}))),
+               "Products of the blocks' linear layers with 8-bit floats (Micikevicius et al., \"FP8 "
+               "formats for deep learning\", 2022): e4m3 weights and activations, e5m2 gradients, sums "
+               "in fp32. tensorwise: one scale per tensor, forward and both gradients. rowwise: one "
+               "scale per row, forward and the gradient of the input; that of the weight stays in bf16. "
+               "Weights are quantised before they are gathered, which halves those bytes. The head, "
+               "embedding, adapters and layers whose sizes"
+               " are not multiples of 16 stay in bf16. Needs precision.parameters = bf16, and "
+               "micro-batches of a multiple of 16 tokens, which padding makes those of each rank of "
+               "mesh.context; parts over mesh.tensor must be multiples of 16 as well."}),
   };
 }
 

@@ -91,15 +91,14 @@ std::vector<Field> context_and_tensor() {
           {"context.method", &at<&Deck::context, &ContextParallel::method>, R"("gather")", "",
            one_of({"gather", "ring", "ulysses"}),
            "Where mesh.context > 1, how tokens attend to those of other ranks. gather: every rank gathers "
-           "the keys and values of all tokens of the micro-batch, layer by layer; a rank of later tokens has "
-           "more keys to attend to, and computes longer, unless batch.micro is a multiple of mesh.context. "
+           "the keys and values of all tokens of the micro-batch, layer by layer. "
            "ring: keys and values go round the ranks beside attention, and again in backward, so that a rank "
-           "holds those of three at most; each has early tokens and late ones, and all compute equally long. "
+           "holds those of three at most. In both a rank has early tokens and late ones, and all compute "
+           "equally long. "
            "ulysses: a rank's tokens are exchanged for some heads of all tokens, which it attends with, and "
            "back. So many ranks share heads as divide mesh.context, and, times mesh.tensor, heads and heads "
            "of keys; where that is fewer than mesh.context, keys and values go round the others in a ring, "
-           "and tokens are in its order. "
-           "Two ranks at least must have heads to share."}),
+           "and tokens are in its order: a ring of all ranks where no two can share heads."}),
       free({"tensor.sequence_parallel", &at<&Deck::tensor, &TensorParallel::sequence_parallel>, "true", "",
             any(),
             "Where mesh.tensor > 1: norms and the residual stream are split by tokens over its ranks, which "
@@ -111,7 +110,9 @@ std::vector<Field> context_and_tensor() {
            "Where mesh.tensor > 1, with tensor.sequence_parallel: what a layer gathers or reduces over these "
            "ranks is sent part by part while its products are computed, which are cut into as many parts as "
            "ranks (asynchronous tensor parallelism). It pays where the products are large and the links are "
-           "what a step waits for; ztrain plan shows both."}),
+           "what a step waits for; ztrain plan shows both. With precision.fp8 = \"tensorwise\" codes are "
+           "sent "
+           "in the place of what is gathered."}),
   };
 }
 

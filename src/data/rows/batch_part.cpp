@@ -11,7 +11,14 @@ BatchPart::BatchPart(std::int64_t tokens, const TokenOrder& order, int index) {
   for (auto* array : {&tokens_, &targets_, &positions_, &document_start_})
     array->resize(static_cast<std::size_t>(all));
   weights_.resize(static_cast<std::size_t>(all));
-  if (all > tokens) fill_padding(all - tokens, row_of(whole(), 1, tokens));
+  padding_ = all - tokens;
+  if (all > tokens) fill_padding(padding_, row_of(whole(), 1, tokens));
+}
+
+void BatchPart::copy_into_padding() {
+  const auto tokens = std::ssize(tokens_) - padding_;
+  for (std::int64_t i = 0; i < padding_; ++i)
+    tokens_[static_cast<std::size_t>(tokens + i)] = tokens_[static_cast<std::size_t>(i % tokens)];
 }
 
 MicroBatch BatchPart::whole() {

@@ -11,7 +11,9 @@ namespace ztrain::data {
 
 /// Rows are read whole, and the rank's part of all arrays is taken. Positions and document starts travel with
 /// the tokens: the latter count from the first token of the whole micro-batch. Parts are of equal size:
-/// behind the tokens comes padding, a document of its own of weight 0.
+/// behind the tokens comes padding, a document of its own of weight 0. Its tokens are those that the
+/// micro-batch begins with, so that they are what the model has seen: the largest magnitude of activations,
+/// of which the scales of 8-bit products are made, is that without padding.
 class BatchPart {
  public:
   /// That of rank `index` of the order, of a micro-batch of these tokens.
@@ -22,16 +24,19 @@ class BatchPart {
   void fill(const MicroBatch& out, const Read& read) {
     if (runs_.empty()) return read(out);
     read(whole());
+    copy_into_padding();
     take(out);
   }
 
  private:
   MicroBatch whole();
+  void copy_into_padding();
   void take(const MicroBatch& out) const;
 
   std::vector<TokenRun> runs_;                                               ///< none where it is all tokens
   std::vector<std::int32_t> tokens_, targets_, positions_, document_start_;  ///< of all tokens; likewise
   std::vector<float> weights_;
+  std::int64_t padding_ = 0;
 };
 
 }  // namespace ztrain::data

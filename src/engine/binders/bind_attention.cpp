@@ -107,15 +107,23 @@ struct Rectangle {
   TokenRun queries, keys;
   std::int64_t query_row = 0, key_row = 0;           ///< the first
   bool begins_queries = false, begins_keys = false;  ///< no other before it has these
+
+  /// Whether some query sees a key.
+  bool sees(std::int64_t window) const {
+    return keys.token < queries.token + queries.count &&
+           (window == 0 || keys.token + keys.count > queries.token - window + 1);
+  }
 };
 
+/// Those in which something is seen, or made nothing.
 std::vector<Rectangle> rectangles_of(const RingPart& part) {
   std::vector<Rectangle> all;
   std::int64_t query_row = 0;
   for (const TokenRun& queries : part.queries_at) {
     std::int64_t key_row = 0;
     for (const TokenRun& keys : part.keys_at) {
-      all.push_back({queries, keys, query_row, key_row, key_row == 0, query_row == 0});
+      const Rectangle r{queries, keys, query_row, key_row, key_row == 0, query_row == 0};
+      if (r.begins_queries || r.begins_keys || r.sees(part.window)) all.push_back(r);
       key_row += keys.count;
     }
     query_row += queries.count;
@@ -148,13 +156,13 @@ kernels::AttentionInput<T> input_of(const Binding& b, std::size_t document_start
   return input;
 }
 
-/// cuDNN's attention is not asked for parts of the keys.
+/// cuDNN's attention is not asked for parts.
 std::vector<Note> notes_of_part(const Binding& b, const char* direction) {
   if (b.program.target != Target::cuda) return {};
   const bool slow = size_of(b.in(AttentionPart::q).dtype) == 2;
   return {{"attention",
-           fmt::format("{}of keys that go round: streaming kernels{}", direction,
-                       slow ? " without tensor cores; cuDNN's are not used for parts of the keys yet" : ""),
+           fmt::format("{}of a part of the tokens: streaming kernels{}", direction,
+                       slow ? " without tensor cores; cuDNN's are not used for parts yet" : ""),
            slow}};
 }
 

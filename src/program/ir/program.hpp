@@ -209,6 +209,7 @@ struct Program {
   int rank = 0;      ///< global rank it was compiled for
   MeshShape mesh;
   TokenOrder token_order;           ///< in which the ranks of mesh.context have the tokens of its inputs
+  std::int64_t tokens = 0;          ///< of a micro-batch, before padding; 0: there is none
   Target target = build_target();   ///< what its kernels and their workspaces are for
   std::vector<std::string> blocks;  ///< names: of forward, backward and recompute
   std::vector<std::string> units;   ///< names: of what is gathered, reduced and stepped

@@ -122,7 +122,8 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGr
   Program& p = base.program;
   p.rank = rank;
   p.mesh = spec.mesh;
-  p.token_order = token_order(spec.mesh, spec.context);
+  p.token_order = token_order(spec.mesh, spec.context, spec.token_multiple);
+  p.tokens = spec.tokens;
   p.target = spec.target;
   p.blocks = base.graph.blocks;
   for (const model::Unit& unit : base.graph.units) p.units.push_back(unit.name);

@@ -64,6 +64,8 @@ struct JobSpec {
   model::TensorPlan tensor;     ///< of the model over the mesh's tensor axis
   bool overlap_tensor = false;  ///< its communication goes on beside products (passes/overlap.hpp)
   model::ContextMethod context = model::ContextMethod::gather;
+  int token_multiple = 1;   ///< the tokens that a rank of mesh.context has are one of it
+  std::int64_t tokens = 0;  ///< of a micro-batch, without padding; 0: there is none
   OffloadOptions offload;
   Snapshots snapshots = Snapshots::none;
   /// Compiles every micro-batch, also where those in the middle are alike (program/ir/repeat.hpp). So does a

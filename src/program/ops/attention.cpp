@@ -67,7 +67,7 @@ std::int64_t attention_workspace(const Program& p, const Op& op) {
   return attention_forward_bytes(shape, q.dtype, p.target);
 }
 
-/// Heads; and of a part of the queries, which they are.
+/// Heads.
 void fit_attention(model::Node& node, const PartOfNode& part) {
   const auto own = [&](const char* what, std::int64_t all, std::size_t input) {
     const PartOfNode::Operand& operand = part.inputs[input];
@@ -79,9 +79,6 @@ void fit_attention(model::Node& node, const PartOfNode& part) {
   edit<Attention>(node.attributes, [&](Attention& a) {
     a.heads = own("heads", a.heads, Attention::q);
     a.kv_heads = own("kv_heads", a.kv_heads, Attention::k);
-    if (!part.is_split(Attention::q, 0)) return;
-    a.first_query = part.own(Attention::q).begin;
-    a.keys = part.inputs[Attention::k].whole[0];
   });
 }
 
@@ -102,8 +99,6 @@ AttentionShape attention_shape(const Shape& q, const Attention& attention) {
   s.window = attention.window;
   s.sequence = attention.sequence;
   s.documents = attention.documents;
-  s.keys = attention.keys;
-  s.first_query = attention.first_query;
   s.deterministic = attention.deterministic;
   return s;
 }
@@ -116,7 +111,7 @@ std::span<const OpType> attention_ops() {
        .adjoint = attention_adjoint,
        .flops = attention_flops,
        .workspace = attention_workspace,
-       .placings = "RRRR>RR IIII>II 0000>00 0RR0>00 111R>11",
+       .placings = "RRRR>RR IIII>II 0000>00 111R>11",
        .refuses = lacks_keys,
        .fit = fit_attention},
       {.record = record<AttentionGrad>(), .flops = attention_grad_flops},

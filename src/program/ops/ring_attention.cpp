@@ -6,6 +6,9 @@
 // them again instead of keeping them. There they go the other way round, so that the gradients of the keys,
 // which follow them one place behind, come home after as many places: sums in fp32, to which each rank adds
 // its part. Shifts are issued before the attention that they go beside.
+//
+// Of a rank that has gathered the keys and values of all tokens the ring is one of itself alone: nothing
+// goes round, and its queries, which are a part of the tokens in zig-zag order, attend to all of these.
 
 #include <fmt/format.h>
 
@@ -31,7 +34,7 @@ constexpr Names of_keys{"k", "v"}, of_gradients{"dk", "dv"};
 
 class Ring {
  public:
-  Ring(Program& program, const model::Node& node, const Action& action, TensorId queries)
+  Ring(Program& program, const model::Node& node, const Action& action, TensorId queries, TensorId keys)
       : program_(program),
         node_(node),
         action_(action),
@@ -39,7 +42,11 @@ class Ring {
         axes_(AxisSet::from_bits(static_cast<std::uint32_t>(attention_.axes))),
         ranks_(program.mesh.size(axes_)),
         index_(Coordinate(program.mesh, program.rank).index_in(axes_)),
-        tokens_(program.tensor(queries).shape[0] * ranks_) {}
+        tokens_(program.tensor(keys).shape[0] * ranks_) {
+    const Coordinate at(program.mesh, program.rank);
+    const auto parts = static_cast<int>(tokens_ / program.tensor(queries).shape[0]);
+    queries_at_ = program.token_order.part(tokens_, parts, ranks_ > 1 ? index_ : at.index_in(context_axes));
+  }
 
   int ranks() const { return ranks_; }
 
@@ -74,8 +81,8 @@ class Ring {
     Record record;
     static_cast<Attention&>(record) = attention_;
     record.ranks = ranks_;
-    record.queries_at = tokens_of(index_);
-    record.keys_at = tokens_of((index_ + ranks_ - step) % ranks_);
+    record.queries_at = queries_at_;
+    record.keys_at = program_.token_order.part(tokens_, ranks_, (index_ + ranks_ - step) % ranks_);
     record.accumulate = accumulate;
     return record;
   }
@@ -89,8 +96,6 @@ class Ring {
   }
 
  private:
-  std::vector<TokenRun> tokens_of(int rank) const { return program_.token_order.part(tokens_, ranks_, rank); }
-
   Program& program_;
   const model::Node& node_;
   Action action_;
@@ -98,11 +103,12 @@ class Ring {
   AxisSet axes_;
   int ranks_, index_;
   std::int64_t tokens_;  ///< of all ranks
+  std::vector<TokenRun> queries_at_;
 };
 
 void ring_attention_forward(Program& p, const Operands& operands, const model::Node& n) {
   const TensorId q = operands.inputs[AttentionPart::q];
-  Ring ring(p, n, operands.action, q);
+  Ring ring(p, n, operands.action, q, operands.inputs[AttentionPart::k]);
   const TensorId o = operands.outputs[Attention::o], lse = operands.outputs[Attention::lse];
   const TensorId document_start = operands.inputs[AttentionPart::document_start];
   const DType wide = p.tensor(lse).dtype;
@@ -125,7 +131,7 @@ class RingBackward {
   RingBackward(Tape& t, const model::Node& n)
       : t_(t),
         n_(n),
-        ring_(t.program(), n, t.action(), t.tensor(n.inputs[Attention::q])),
+        ring_(t.program(), n, t.action(), t.tensor(n.inputs[Attention::q]), t.tensor(n.inputs[Attention::k])),
         lse_(t.tensor(n.outputs[Attention::lse])),
         wide_(t.info(lse_).dtype) {
     for (std::size_t i = 0; i < Pair{}.size(); ++i)
@@ -137,31 +143,37 @@ class RingBackward {
     for (std::size_t i = 0; i < targets.size(); ++i) targets[i] = t_.target_with_addend(n_.inputs[i]);
     const DType narrow = t_.info(targets[0].first).dtype;
     dq_ = narrow == wide_ ? targets[0].first : ring_.like("dq", wide_, targets[0].first);
-    const Pair of_own = gradients();
-    const Pair home = go_round(of_own);
+    Pair totals = gradients();
+    for (const std::size_t i : wanted_)
+      if (narrow == wide_) totals[i] = targets[1 + i].first;
+    add_up(totals);
     if (dq_ != targets[0].first) ring_.emit(Cast{}, {dq_}, {targets[0].first});
-    for (const std::size_t i : wanted_) {
-      const TensorId target = targets[1 + i].first;
-      const TensorId total = narrow == wide_ ? target : ring_.like(of_gradients[i], wide_, target);
-      ring_.emit(Add{}, {home[i], of_own[i]}, {total});
-      if (total != target) ring_.emit(Cast{}, {total}, {target});
-    }
+    for (const std::size_t i : wanted_)
+      if (const TensorId target = targets[1 + i].first; totals[i] != target)
+        ring_.emit(Cast{}, {totals[i]}, {target});
     for (std::size_t i = 0; i < targets.size(); ++i)
       if (targets[i].second != no_tensor) t_.pass(n_.inputs[i], targets[i].second);
   }
 
  private:
   int back() const { return ring_.ranks() - 1; }
+  Pair own() const { return {t_.tensor(n_.inputs[Attention::k]), t_.tensor(n_.inputs[Attention::v])}; }
+
+  void add_up(const Pair& totals) {
+    if (ring_.ranks() == 1) return part(0, own(), totals);
+    const Pair of_own = gradients();
+    const Pair home = go_round(of_own);
+    for (const std::size_t i : wanted_) ring_.emit(Add{}, {home[i], of_own[i]}, {totals[i]});
+  }
 
   /// What the other ranks give to the gradients of this one's keys. Sums are sent from one place and arrive
   /// at another, and a part is made at a third: a part that took the place of what is being sent would wait
   /// for it.
   Pair go_round(const Pair& of_own) {
-    const Pair own{t_.tensor(n_.inputs[Attention::k]), t_.tensor(n_.inputs[Attention::v])};
     const Pair made = gradients();
     Pair sum = gradients(), other = gradients();  // of the keys that are here
-    Pair next = ring_.shifted(of_keys, own, back());
-    part(0, own, of_own);
+    Pair next = ring_.shifted(of_keys, own(), back());
+    part(0, own(), of_own);
     for (int step = ring_.ranks() - 1; step > 0; --step) {
       const bool first = step + 1 == ring_.ranks();
       const Pair held = next;
@@ -226,8 +238,8 @@ void ring_attention_adjoint(Tape& t, const model::Node& n) {
 double part_flops(const Program& p, const Op& op) {
   const auto part = record_of<RingPart>(op.attributes);
   const double tokens = dim(p, op.inputs[AttentionPart::q], 0);
-  const std::int64_t sequence =
-      part.sequence > 0 ? part.sequence : static_cast<std::int64_t>(tokens) * part.ranks;
+  const auto keys = static_cast<std::int64_t>(dim(p, op.inputs[AttentionPart::k], 0));
+  const std::int64_t sequence = part.sequence > 0 ? part.sequence : keys * part.ranks;
   return 4 * tokens * model::attention_span(sequence, part.window) * dim(p, op.inputs[AttentionPart::q], 1) /
          static_cast<double>(part.ranks);
 }
@@ -243,7 +255,7 @@ void fit_ring(model::Node& node, const PartOfNode& part) {
   });
 }
 
-/// Keys are split over the axes of the ring alone.
+/// Keys are split over the axes of the ring alone; one without a ring attends to them all.
 bool leaves_the_ring(const model::Node& node, const Placing& placing, AxisSet axes) {
   const auto ring = static_cast<std::uint32_t>(record_of<RingAttention>(node.attributes).axes);
   return placing.inputs[Attention::k] == split(0) && (axes.bits() & ~ring) != 0;
@@ -255,7 +267,7 @@ std::span<const OpType> ring_attention_ops() {
   static constexpr OpType rows[] = {
       {.record = record<RingAttention>(),
        .adjoint = ring_attention_adjoint,
-       .placings = "RRRR>RR IIII>II 0000>00 111R>11",
+       .placings = "RRRR>RR IIII>II 0000>00 0RR0>00 111R>11",
        .refuses = leaves_the_ring,
        .fit = fit_ring,
        .forward = ring_attention_forward},

@@ -342,7 +342,7 @@ void number_tokens(Program& program) {
       const std::vector<TokenRun> runs =
           program.token_order.runs(all, mask.part_begin, mask.part_begin + own);
       ASSERT(runs.size() <= 2, "{}: tokens in {} runs", op.name, runs.size());
-      mask.first_token = batch * all + runs.front().token;
+      mask.first_token = batch * (program.tokens > 0 ? program.tokens : all) + runs.front().token;
       if (runs.size() == 1) return;
       mask.gap_at = runs.front().count;
       mask.gap = runs.back().token - runs.front().token - mask.gap_at;

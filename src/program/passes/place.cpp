@@ -306,13 +306,14 @@ class Placer {
   std::map<Use, ValueId> made_;                    ///< conversions
 };
 
-/// Keys and values stay where they are made, and go round the ranks that share a sequence.
-void attend_in_ring(Graph& graph, Axis axis) {
+/// Keys and values stay where they are made, and go round the ranks that share a sequence; or, without axes,
+/// are gathered, and those of all tokens are attended to by this rank's.
+void attend_in_ring(Graph& graph, AxisSet axes) {
   for (Node& node : graph.nodes) {
     if (node.op != Attention::op) continue;
     RingAttention ring;
     static_cast<Attention&>(ring) = record_of<Attention>(node.attributes);
-    ring.axes = AxisSet(axis).bits();
+    ring.axes = axes.bits();
     node.op = RingAttention::op;
     node.attributes = attributes_of(ring);
   }
@@ -324,9 +325,10 @@ bool cuts_layers(const Coordinate& at, const model::TensorPlan& plan) {
 
 }  // namespace
 
-TokenOrder token_order(const MeshShape& mesh, model::ContextMethod context) {
+TokenOrder token_order(const MeshShape& mesh, model::ContextMethod context, int multiple) {
   const int ranks = mesh.size(context_axes);
-  return {ranks, context == model::ContextMethod::ring ? ranks : mesh[Axis::ring]};
+  if (context == model::ContextMethod::heads) return {ranks, mesh[Axis::ring], multiple};
+  return {ranks, ranks, multiple};
 }
 
 Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan,
@@ -360,7 +362,8 @@ Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan&
     attend_in_ring(graph, Axis::ring);
     run(Placer(graph, Axis::ring, at, Tokens::cut), Axis::ring);
   }
-  if (cut && context == model::ContextMethod::ring) attend_in_ring(graph, Axis::context);
+  if (cut && context != model::ContextMethod::heads)
+    attend_in_ring(graph, context == model::ContextMethod::ring ? AxisSet(Axis::context) : AxisSet());
   const Tokens tokens = context == model::ContextMethod::heads ? Tokens::cut_by_heads : Tokens::cut;
   if (cut) run(Placer(graph, Axis::context, at, tokens), Axis::context);
   if (cuts_layers(at, plan)) run(Placer(graph, Axis::tensor, at, Tokens::shared, &plan), Axis::tensor);

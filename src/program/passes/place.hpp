@@ -16,7 +16,7 @@ namespace ztrain::program {
 
 /// In which the ranks of the context axis have the tokens of a micro-batch. A ring takes the one that gives
 /// all ranks the same work, at any number of sequences; who attends to all tokens at once has them in order.
-TokenOrder token_order(const MeshShape& mesh, model::ContextMethod context);
+TokenOrder token_order(const MeshShape& mesh, model::ContextMethod context, int multiple = 1);
 
 struct Placed {
   /// By parameter: the axes over whose ranks its gradient is a sum. Over the others it is the same on every

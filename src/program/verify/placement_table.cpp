@@ -39,13 +39,13 @@ constexpr ComputeRule rules[] = {
     {"linear_fp8_grad_weight", "EEEE>E 1010>P 1E1E>P 0EEE>0 EE0E>1"},
     {"rope_table", "E>E 0>0"},
     {"rope", "EE>E 00>0 1E>1 PE>P"},
-    {"attention", "EEE>E 11E>1 0E0>0", "000>0"},
+    {"attention", "EEE>E 11E>1", "000>0"},
     {"attention of joined", "EE>E 1E>1", "00>0"},
-    {"attention_grad", "EEEEE>E 1111E>1 EEEPE>P 0E000>0PP", "00000>0"},
+    {"attention_grad", "EEEEE>E 1111E>1 EEEPE>P", "00000>0"},
     {"attention_grad of joined", "EEEE>E 111E>1 EEPE>P", "0000>0"},
-    {"attention_part", "EEE>E 11E>1 000>K 0K0>K", "000>0"},
+    {"attention_part", "EEE>E 11E>1 000>K 0K0>K 0E0>0", "000>0"},
     {"attention_merge", "EEE>E 111>1 000>0"},
-    {"attention_part_grad", "EEEEE>E 1111E>1 EEEPE>P 00000>K 0K000>K", "00000>0"},
+    {"attention_part_grad", "EEEEE>E 1111E>1 EEEPE>P 00000>K 0K000>K 0E000>0PP", "00000>0"},
     {"swap_blocks", "E>E 0>0 1>1"},
     {"swiglu", "E>E 0>0 1>1"},
     {"swiglu_grad", "EE>E 00>0 11>1 EP>P"},
@@ -109,7 +109,8 @@ std::string fault_of_mask(const Program& program, const Op& op, int index) {
   const std::vector<TokenRun> held = program.token_order.runs(mask.part_of, begin, begin + rows);
   const std::int64_t of_others =
       op.action.micro * program.mesh.size(sequence_axes) + at.index_in(sequence_axes);
-  std::vector<TokenRun> taken{{mask.first_token - of_others * mask.part_of, rows}};
+  const std::int64_t counted = program.tokens > 0 ? program.tokens : mask.part_of;  // of a micro-batch
+  std::vector<TokenRun> taken{{mask.first_token - of_others * counted, rows}};
   if (mask.gap > 0) {
     taken[0].count = mask.gap_at;
     taken.push_back({taken[0].token + mask.gap_at + mask.gap, rows - mask.gap_at});
@@ -117,6 +118,24 @@ std::string fault_of_mask(const Program& program, const Op& op, int index) {
   if (taken == held) return "";
   return fmt::format("'{}' is tokens {}, and is masked as {}", x.name, ztrain::to_string(held),
                      ztrain::to_string(taken));
+}
+
+/// Of a part of the queries of a micro-batch, which attend to all keys at once. index: of the part.
+std::string fault_of_queries(const Program& program, const Op& op, int index) {
+  const auto part = record_of<RingPart>(op.attributes);
+  const Tensor& q = program.tensor(op.inputs[AttentionPart::q]);
+  const Tensor& k = program.tensor(op.inputs[AttentionPart::k]);
+  const std::int64_t rows = q.shape[0], all = k.shape[0];
+  if (part.accumulate) return fmt::format("'{}' attends to keys of which it has all already", q.name);
+  const auto compare = [](const Tensor& t, const std::vector<TokenRun>& held,
+                          const std::vector<TokenRun>& said) {
+    return said == held ? std::string()
+                        : fmt::format("'{}' is tokens {}, and taken for {}", t.name, ztrain::to_string(held),
+                                      ztrain::to_string(said));
+  };
+  const std::string fault =
+      compare(q, program.token_order.runs(all, index * rows, (index + 1) * rows), part.queries_at);
+  return fault.empty() ? compare(k, program.token_order.runs(all, 0, all), part.keys_at) : fault;
 }
 
 }  // namespace
@@ -218,14 +237,8 @@ std::string part_fault(const Program& program, const Op& op, Axis axis, std::str
   if (is_attention(op) && context_axes.contains(axis) && program.token_order.groups() > 1)
     return fmt::format("tokens are attended to as they are, and ranks have them in {} groups",
                        program.token_order.groups());
-  if (!is_attention(op) || !inputs.starts_with("0E")) return "";
-  const Tensor& queries = program.tensor(op.inputs[Attention::q]);
-  const std::int64_t first = index * queries.shape[0], all = program.mesh[axis] * queries.shape[0];
-  const auto attention = record_of<Attention>(op.attributes);
-  const std::int64_t taken = attention.first_query, of = attention.keys;
-  if (taken == first && of == all) return "";
-  return fmt::format("'{}' begins with token {} of {}, and is taken for token {} of {}", queries.name, first,
-                     all, taken, of);
+  const bool part = op.type == AttentionPart::op || op.type == AttentionPartGrad::op;
+  return part && inputs.starts_with("0E") ? fault_of_queries(program, op, index) : "";
 }
 
 }  // namespace ztrain::program

@@ -299,6 +299,7 @@ TEST(TokenOrder, AGroupHasAChunkFromEitherEnd) {
   EXPECT_EQ(to_string(TokenOrder(4, 2).part(16, 2, 0)), "0 to 3 and 12 to 15");
   EXPECT_EQ(to_string(TokenOrder(4, 2).part(16, 4, 1)), "12 to 15") << "the second of a group of two";
   EXPECT_EQ(TokenOrder(3, 3).padded(7), 12);
+  EXPECT_EQ(TokenOrder(2, 2, 16).padded(48), 64) << "multiples of 16 on each rank";
   EXPECT_EQ(TokenOrder(4, 2).padded(7), 8);
 }
 

@@ -267,15 +267,32 @@ TEST(Placements, ABiasThatEveryRankAddsIsRefused) {
 
 TEST(Placements, AttentionThatTakesItsTokensForOthersIsRefused) {
   const Job job = compile(test::small_model(), spec_over(1, 1, 2, 2, "FULL_SHARD"), 2);
-  for (const char* type : {"attention", "attention_grad"})
-    for (const auto& [key, value] : {std::pair{"first_query", 0}, std::pair{"keys", 16}}) {
+  struct Row {
+    const char* key;
+    std::vector<std::int64_t> runs;
+    const char* expected;
+  };
+  // Rank 1 of 2 has the second and the third quarter of 32 tokens.
+  const Row rows[] = {
+      {"queries_at", {0, 8, 24, 8}, "and taken for 0 to 7 and 24 to 31"},
+      {"queries_at", {16, 16}, "and taken for 16 to 31"},
+      {"queries_at", {16, 8, 8, 8}, "and taken for 16 to 23 and 8 to 15"},
+      {"keys_at", {0, 32}, "is tokens 0 to 7 and 24 to 31 and 8 to 23, and taken for 0 to 31"}};
+  for (const char* type : {"attention_part", "attention_part_grad"}) {
+    for (const auto& [key, runs, expected] : rows) {
       Program broken = job.train();
       for (Op& op : broken.ops)
-        if (op.type == type) op.attributes.set(key, std::int64_t{value});
+        if (op.type == type) op.attributes.set(key, runs);
       const std::string said = refusal([&] { verify_placements(broken); });
-      EXPECT_NE(said.find("is taken for token"), std::string::npos) << type << " " << key << ": " << said;
+      EXPECT_NE(said.find(expected), std::string::npos) << type << " " << key << ": " << said;
       EXPECT_NE(said.find("over context"), std::string::npos) << said;
     }
+    Program twice = job.train();
+    for (Op& op : twice.ops)
+      if (op.type == type) op.attributes.set("accumulate", std::int64_t{1});
+    const std::string said = refusal([&] { verify_placements(twice); });
+    EXPECT_NE(said.find("of which it has all already"), std::string::npos) << said;
+  }
 }
 
 std::string said_of(const Program& broken) {
@@ -283,11 +300,10 @@ std::string said_of(const Program& broken) {
 }
 
 TEST(Placements, AttentionInOrderToTokensThatAreNotIsRefused) {
-  for (const JobSpec& spec : {spec_over(1, 1, 2, 1, "NO_SHARD"), by_heads(1, 2, 1, "NO_SHARD")}) {
-    Program broken = compile(model_for(spec), spec, 0).train();
-    broken.token_order = {2, 2};
-    EXPECT_NE(said_of(broken).find("ranks have them in 2 groups"), std::string::npos) << said_of(broken);
-  }
+  const JobSpec spec = by_heads(1, 2, 1, "NO_SHARD");
+  Program broken = compile(model_for(spec), spec, 0).train();
+  broken.token_order = {2, 2};
+  EXPECT_NE(said_of(broken).find("ranks have them in 2 groups"), std::string::npos) << said_of(broken);
 }
 
 TEST(Placements, AttentionToKeysOfItsOwnRankAloneIsRefused) {
@@ -297,7 +313,8 @@ TEST(Placements, AttentionToKeysOfItsOwnRankAloneIsRefused) {
     if (broken.ops[i].type == "all_gather" && broken.ops[i].name.ends_with(".gathered")) leave_out(broken, i);
   const std::string said = refusal([&] { verify_placements(broken); });
   EXPECT_NE(said.find("attention"), std::string::npos) << said;
-  EXPECT_NE(said.find("is split along dim 0 over context"), std::string::npos) << said;
+  EXPECT_NE(said.find("k_rope.gathered.0' is tokens "), std::string::npos) << said;
+  EXPECT_NE(said.find("over context"), std::string::npos) << said;
 }
 
 /// Planted: each swap_blocks of a job left out or cut otherwise.

@@ -123,9 +123,12 @@ std::int64_t pairs(const RingPart& part, std::int64_t document) {
 }
 
 /// By type of op: the parts of each layer.
-std::map<std::string, std::vector<RingPart>> parts_of(int ranks, int rank) {
+std::map<std::string, std::vector<RingPart>> parts_of(
+    int ranks, int rank, model::ContextMethod method = model::ContextMethod::ring) {
   std::map<std::string, std::vector<RingPart>> found;
-  for (const Op& op : ring_job(ranks, rank).train().ops)
+  JobSpec spec = ring_spec(ranks);
+  spec.context = method;
+  for (const Op& op : compile(small_model(), spec, rank).train().ops)
     if (op.type == program::AttentionPart::op || op.type == program::AttentionPartGrad::op)
       found[op.type].push_back(record_of<RingPart>(op.attributes));
   return found;
@@ -148,6 +151,19 @@ TEST(RingAttention, IsTheSameWorkOnEveryRank) {
           const auto [least, most] = std::ranges::minmax(work);
           EXPECT_EQ(most - least, 16 / ranks);
         }
+}
+
+/// Of gathered keys there is one part.
+TEST(GatheredAttention, IsTheSameWorkOnEveryRank) {
+  for (const int ranks : {2, 4, 8})
+    for (int rank = 0; rank < ranks; ++rank)
+      for (const auto& [type, parts] : parts_of(ranks, rank, model::ContextMethod::gather)) {
+        ASSERT_EQ(parts.size(), 2U) << type << " of two layers";
+        for (const std::int64_t sequence : {32, 16, 8, 4, 1})
+          for (const RingPart& part : parts)
+            EXPECT_EQ(pairs(part, sequence), 16 * (sequence + 1) / ranks)
+                << type << " of rank " << rank << " of " << ranks << ", sequences of " << sequence;
+      }
 }
 
 /// Each query sees each of its keys once, whatever the lengths of documents.

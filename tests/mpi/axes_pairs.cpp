@@ -1,0 +1,152 @@
+// Meshes of replicate, shard, context and tensor with everything: each mesh, strategy, precision, size, kind
+// of training, way of cutting layers, recomputation, accumulation, and packing, windows, tied embeddings,
+// biases and norms of heads with and without meet each of the others in some run (pairwise coverage). In
+// each, in fp64, the loss, the norm and the gradient of each parameter are those of a single rank; in the
+// run's own precision losses and norms of several steps of AdamW are near a single rank's, the same mesh
+// gives the same bits twice, and what is sent is what was planned. The run with one rank leaves what it
+// computes in files for the others.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "kernels/launch/backend.hpp"
+#include "tests/support/axes_rows.hpp"
+#include "tests/support/mpi_main.hpp"
+#include "tests/support/parameter_gradients.hpp"
+
+namespace ztrain::axes_pairs_test {
+namespace {
+
+using test::session;
+using test::StepResult;
+using test::TinyModel;
+using test::axes::Precision;
+using test::axes::Row;
+
+std::filesystem::path file_of(const std::string& key) {
+  return std::filesystem::path(ZTRAIN_TEST_FOLDER) / "axes_pairs" / (key + ".cbor");
+}
+void write(const std::string& key, const nlohmann::json& what) {
+  std::ofstream file(file_of(key), std::ios::binary);
+  nlohmann::json::to_cbor(what, file);
+  ASSERT_TRUE(file) << file_of(key);
+}
+nlohmann::json read(const std::string& key) {
+  std::ifstream file(file_of(key), std::ios::binary);
+  if (!file) throw Error("run this test with one rank first: it writes " + file_of(key).string());
+  return nlohmann::json::from_cbor(file);
+}
+
+std::string key_of_gradients(const Row& row) {
+  return "gradients_" + row.key(false);
+}
+std::string key_of_steps(const Row& row) {
+  std::string precision = row.precision().name;
+  std::ranges::replace(precision, ' ', '_');
+  return precision + "_" + row.key(row.precision().coded());
+}
+
+/// Losses and norms. Slow ones: few tokens that are learned by heart blow rounding up.
+std::vector<double> steps(const TinyModel& m, const program::JobSpec& spec) {
+  job::Worker worker(session(), m.graph(spec.precision.parameters), spec, {.poison = true});
+  std::int64_t planned = 0;
+  const program::Program& train = worker.job().train();
+  for (program::OpId id = 0; id < static_cast<program::OpId>(train.ops.size()); ++id)
+    planned += train.times(id) * train.op(id).comm.sent_bytes;
+  const auto sent = [&] {
+    std::int64_t bytes = 0;
+    for (const auto& s : worker.mesh().bytes_sent()) bytes += s.bytes;
+    return bytes;
+  };
+  const int count = spec.precision.parameters == DType::f32 ? 10 : 3;
+  return test::train_losses(worker, m, spec.micro_batches, count, [&](int, auto run) {
+    worker.scalars().learning_rate *= 0.1;
+    const std::int64_t before = sent();
+    run();
+    EXPECT_EQ(sent() - before, planned);
+  });
+}
+
+StepResult gradients(const Row& row) {
+  const TinyModel m = row.model(false, false);
+  return test::step_result(session(), m, row.spec(m, test::axes::f64));
+}
+
+program::JobSpec alone(const TinyModel& m, const program::Precision& dtypes) {
+  return test::spec_for(m, MeshShape(), "NO_SHARD", dtypes);
+}
+
+/// Of narrow types the first norm: steps of AdamW go by signs of gradients, also of those that are rounding.
+void expect_near(const std::vector<double>& expected, const std::vector<double>& found, const Precision& p) {
+  ASSERT_EQ(found.size(), expected.size());
+  const bool narrow = p.dtypes.parameters == DType::bf16;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const bool is_norm = i % 2 == 1;
+    if (narrow && is_norm && i > 1) continue;
+    EXPECT_NEAR(found[i], expected[i], (is_norm ? p.norm : p.loss) * expected[i])
+        << (is_norm ? "the norm" : "the loss") << " of step " << i / 2;
+  }
+}
+
+void expect_agreement(const Row& row) {
+  const nlohmann::json of_one = read(key_of_gradients(row));
+  const StepResult whole{of_one.at("loss").get<double>(), of_one.at("norm").get<double>(),
+                         of_one.at("gradients").get<std::map<std::string, std::vector<double>>>()};
+  const StepResult split = gradients(row);
+  test::expect_same(whole, split);
+  const Precision& p = row.precision();
+  if (p.dtypes.parameters == DType::f64) {
+    const StepResult again = gradients(row);
+    EXPECT_EQ(again.loss, split.loss);
+    EXPECT_EQ(again.norm, split.norm);
+    EXPECT_EQ(again.gradients, split.gradients);
+    return;
+  }
+  const TinyModel m = row.model(p.coded(), false);
+  const program::JobSpec spec = row.spec(m, p.dtypes);
+  const std::vector<double> found = steps(m, spec);
+  expect_near(read(key_of_steps(row)).get<std::vector<double>>(), found, p);
+  EXPECT_EQ(steps(m, spec), found);
+}
+
+/// What a single rank gives for a row, unless another row had the same.
+void leave_for_others(const Row& row, std::set<std::string>& left) {
+  if (left.insert(key_of_gradients(row)).second) {
+    const TinyModel m = row.model(false, true);
+    const StepResult result = test::step_result(session(), m, alone(m, test::axes::f64));
+    write(key_of_gradients(row),
+          {{"loss", result.loss}, {"norm", result.norm}, {"gradients", result.gradients}});
+  }
+  const Precision& p = row.precision();
+  if (p.dtypes.parameters == DType::f64 || !left.insert(key_of_steps(row)).second) return;
+  const TinyModel m = row.model(p.coded(), true);
+  write(key_of_steps(row), steps(m, alone(m, p.dtypes)));
+}
+
+TEST(AxesPairs, GiveWhatASingleRankDoes) {
+  kernels::initialize_backend();
+  int number = 0;
+  if (session().size() > 1) {
+    for (const Row& row : test::axes::rows_of_ranks(session().size())) {
+      SCOPED_TRACE(row.name());
+      expect_agreement(row);
+      if (HasFailure()) break;
+      ++number;
+    }
+  } else {
+    std::filesystem::create_directories(file_of("").parent_path());
+    std::set<std::string> left;
+    for (const int ranks : {2, 4, 8, 16})
+      for (const Row& row : test::axes::rows_of_ranks(ranks)) leave_for_others(row, left);
+    number = static_cast<int>(left.size());
+  }
+  if (session().rank() == 0) std::printf("%d rows over 13 factors\n", number);
+}
+
+}  // namespace
+}  // namespace ztrain::axes_pairs_test
