@@ -12,9 +12,9 @@
 namespace ztrain::checkpoint {
 
 struct WriteOptions {
-  int lanes = 4;                                        ///< threads, each with a buffer of part_bytes
-  std::int64_t part_bytes = 4 * checksum_block;         ///< a multiple of checksum_block: of one write
-  std::int64_t least_direct = std::int64_t{256} << 10;  ///< bytes of a part that pass the page cache by
+  int lanes = 4;                                       ///< threads, each with a buffer of part_bytes
+  std::int64_t part_bytes = 4 * checksum_block;        ///< a multiple of checksum_block: of one write
+  std::int64_t least_direct = std::int64_t{16} << 10;  ///< bytes of a part that pass the page cache by
 };
 
 /// Writes and syncs this rank's pieces and gives the checksums of their blocks. Each row's first_checksum

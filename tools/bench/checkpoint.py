@@ -27,6 +27,7 @@ import import_export  # noqa: E402
 
 HIDDEN, INTERMEDIATE, VOCABULARY = 1024, 2816, 32000
 INTERVAL, SAVES = 20, 2
+AT_ONCE = 2  # steps between saves that training waits for: nothing goes on behind them
 
 
 def sections(folder, arguments):
@@ -66,9 +67,11 @@ def stall(zt, output):
 def of_ztrain(zt, arguments, deck, folder):
     """{"sync", "async", "load": seconds}, bytes."""
     found = {}
-    for name, behind in (("sync", False), ("async", True)):
+    behind = {"checkpoint.async": True}
+    at_once = {"checkpoint.async": False, "checkpoint.interval": AT_ONCE, "run.steps": AT_ONCE * SAVES + 1}
+    for name, how in (("sync", at_once), ("async", behind)):
         output = folder / name
-        run(zt, arguments, deck, {"run.output": output, "checkpoint.async": behind, "checkpoint.resume": "none"})
+        run(zt, arguments, deck, {"run.output": output, "checkpoint.resume": "none"} | how)
         found[name] = stall(zt, output)
     last = folder / "async" / "checkpoints" / f"step_{INTERVAL * SAVES + 5}"
     shutil.rmtree(folder / "sync")
