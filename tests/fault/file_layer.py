@@ -22,7 +22,7 @@ LIBRARY = os.environ["ZTRAIN_FAULTY_FILES"]
 ALL = os.environ.get("ZTRAIN_FILE_LAYER") == "all"
 RANKS = int(os.environ.get("ZTRAIN_FILE_LAYER_RANKS", "0"))
 # In a test run by others: of each kind about so many calls, spread over the run.
-SOME = {"eio": 16, "full": 8, "short": 4, "kill": 16}
+SOME = {"eio": 16, "full": 8, "short": 16, "kill": 16}
 # Behind which a killed process leaves other files than before.
 CHANGES = ("changed", "named", "synced", "names synced")
 
