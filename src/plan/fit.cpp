@@ -84,8 +84,8 @@ class FixSearch {
     const Set frugal = frugal_set(question_, changes_);
     std::ranges::set_difference(frugal, offloads_of(frugal, changes_), std::back_inserter(frugal_at_home_));
     learn({frugal, frugal_at_home_});
-    learn(with_offloads());
     if (fits(frugal)) {
+      learn(with_offloads());
       for (std::size_t size = 1; size <= largest_set; ++size) each(size, false, {});
       if (fits_.empty()) attempt({smallest_part(frugal, {})});
       each(1, true, {});
@@ -186,8 +186,8 @@ class FixSearch {
     });
   }
 
-  /// What becomes of sets, each of which is compiled beside others. Those that contain one that fits are left
-  /// out, and those for which there is no time.
+  /// What becomes of sets, each of which is compiled beside others, and is nothing where it does not fit or
+  /// time is up.
   std::vector<std::optional<Fix>> fitting(const std::vector<Set>& sets, const CostOptions& options) {
     std::vector<std::optional<Fix>> fixes(sets.size());
     std::vector<std::optional<Trial>> trials(sets.size());

@@ -13,12 +13,11 @@ BatchPart::BatchPart(std::int64_t tokens, const TokenOrder& order, int index) {
   weights_.resize(static_cast<std::size_t>(all));
   padding_ = all - tokens;
   if (all > tokens) fill_padding(padding_, row_of(whole(), 1, tokens));
+  std::fill(positions_.end() - padding_, positions_.end(), 0);
 }
 
 void BatchPart::copy_into_padding() {
-  const auto tokens = std::ssize(tokens_) - padding_;
-  for (std::int64_t i = 0; i < padding_; ++i)
-    tokens_[static_cast<std::size_t>(tokens + i)] = tokens_[static_cast<std::size_t>(i % tokens)];
+  std::fill(tokens_.end() - padding_, tokens_.end(), tokens_.front());
 }
 
 MicroBatch BatchPart::whole() {

@@ -11,9 +11,9 @@ namespace ztrain::data {
 
 /// Rows are read whole, and the rank's part of all arrays is taken. Positions and document starts travel with
 /// the tokens: the latter count from the first token of the whole micro-batch. Parts are of equal size:
-/// behind the tokens comes padding, a document of its own of weight 0. Its tokens are those that the
-/// micro-batch begins with, so that they are what the model has seen: the largest magnitude of activations,
-/// of which the scales of 8-bit products are made, is that without padding.
+/// behind the tokens comes padding, a document of its own of weight 0. Each of its tokens is the
+/// micro-batch's first, at position 0, as that one is: the activations are that token's, so the largest
+/// magnitude, of which the scales of 8-bit products are made, is that without padding.
 class BatchPart {
  public:
   /// That of rank `index` of the order, of a micro-batch of these tokens.

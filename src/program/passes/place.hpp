@@ -14,8 +14,8 @@
 
 namespace ztrain::program {
 
-/// In which the ranks of the context axis have the tokens of a micro-batch. A ring takes the one that gives
-/// all ranks the same work, at any number of sequences; who attends to all tokens at once has them in order.
+/// In which the ranks of the context axis have the tokens of a micro-batch: that which gives all ranks the
+/// same work, at any number of sequences; in order where heads of all tokens are exchanged.
 TokenOrder token_order(const MeshShape& mesh, model::ContextMethod context, int multiple = 1);
 
 struct Placed {

@@ -54,7 +54,9 @@ TEST(BatchPart, WhatIsMissingIsADocumentWithoutWeight) {
              padding.starts.data()},
             read);
   EXPECT_EQ(padding.starts, (std::vector<std::int32_t>{7, 7, -1}));
-  EXPECT_EQ(padding.positions, (std::vector<std::int32_t>{1, 2, -1}));
+  EXPECT_EQ(padding.positions, (std::vector<std::int32_t>{0, 0, -1}));
+  EXPECT_EQ(padding.tokens, (std::vector<std::int32_t>{100, 100, -1}))
+      << "each as the first token, which attends to itself";
 }
 
 /// 7 tokens and 1 of padding in 4 chunks.
