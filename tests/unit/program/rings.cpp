@@ -14,6 +14,7 @@
 #include "program/ops/step_ops.hpp"
 #include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
+#include "program/passes/place.hpp"
 #include "tests/support/joint_ranks.hpp"
 #include "tests/support/small_job.hpp"
 
@@ -164,6 +165,15 @@ TEST(GatheredAttention, IsTheSameWorkOnEveryRank) {
             EXPECT_EQ(pairs(part, sequence), 16 * (sequence + 1) / ranks)
                 << type << " of rank " << rank << " of " << ranks << ", sequences of " << sequence;
       }
+}
+
+/// Of ranks that exchange heads each group has a chunk from either end; without a ring tokens are in order.
+TEST(RingAttention, AroundRanksThatExchangeHeadsIsInZigZagOrder) {
+  MeshShape mesh;
+  mesh[Axis::ring] = 4, mesh[Axis::context] = 2;
+  EXPECT_EQ(program::token_order(mesh, model::ContextMethod::heads), TokenOrder(8, 4));
+  mesh[Axis::ring] = 1;
+  EXPECT_EQ(program::token_order(mesh, model::ContextMethod::heads), TokenOrder(2, 1));
 }
 
 /// Each query sees each of its keys once, whatever the lengths of documents.
