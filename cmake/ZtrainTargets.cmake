@@ -1,9 +1,9 @@
-# ztrain_layer(NAME [BOOKKEEPING] [APART] [EXCEPT room] [TABLES sources...] [LINK targets...]): one library per layer, from all sources
+# ztrain_layer(NAME [BOOKKEEPING] [APART] [EXCEPT rooms...] [TABLES sources...] [LINK targets...]): one library per layer, from all sources
 # of its folder and the rooms in it. Where CPU and GPU differ, a source is chosen by its name: *_cpu.cpp for CPU builds;
 # *_cuda.cpp and *.cu, which need the CUDA toolkit alone, for CUDA builds.
 # BOOKKEEPING: no loops over data in it, so that -O1 is enough.
 # APART: each source is compiled alone in every build.
-# EXCEPT: a room whose sources are another library's.
+# EXCEPT: rooms whose sources are other libraries'.
 # TABLES: sources with tables to which others add rows (tests/additions).
 set(ZTRAIN_WARNINGS -Wall -Wextra -Wshadow -Wno-unknown-pragmas)
 if(ZTRAIN_WERROR)
@@ -37,12 +37,17 @@ function(ztrain_group_sources target)
 endfunction()
 
 function(ztrain_layer name)
-  cmake_parse_arguments(ARG "BOOKKEEPING;APART" "EXCEPT" "LINK;TABLES" ${ARGN})
+  cmake_parse_arguments(ARG "BOOKKEEPING;APART" "" "EXCEPT;LINK;TABLES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_cuda.cpp ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
-  if(ARG_EXCEPT)
-    list(FILTER sources EXCLUDE REGEX "/${ARG_EXCEPT}/")
-  endif()
+  foreach(room ${ARG_EXCEPT})
+    foreach(source ${sources})
+      string(FIND ${source} ${CMAKE_CURRENT_SOURCE_DIR}/${room}/ place)
+      if(place EQUAL 0)
+        list(REMOVE_ITEM sources ${source})
+      endif()
+    endforeach()
+  endforeach()
   if(ZTRAIN_CUDA)
     list(FILTER sources EXCLUDE REGEX "_cpu\\.cpp$")
     file(GLOB_RECURSE more ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)

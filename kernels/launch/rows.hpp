@@ -29,6 +29,10 @@ inline constexpr std::int64_t pack = 8;
 inline constexpr bool on_gpu =
     !Kokkos::SpaceAccessibility<Kokkos::HostSpace, Kokkos::DefaultExecutionSpace::memory_space>::accessible;
 
+/// Whether a kernel's loops over T are to be done in fp32 (kernels/launch/wide.hpp).
+template <class T>
+inline constexpr bool widens = !on_gpu && sizeof(T) == 2;
+
 /// Bytes of a functor: Kokkos hands larger ones to a GPU through memory that the host has to wait for, which
 /// cannot be captured in a graph either.
 inline constexpr std::size_t largest_functor = 256;

@@ -11,13 +11,8 @@
 #endif
 
 #include "base/dtype.hpp"
-#include "kernels/launch/rows.hpp"
 
 namespace ztrain::kernels {
-
-/// Whether a kernel's loops over T are to be done in fp32 this way.
-template <class T>
-inline constexpr bool widens = !on_gpu && sizeof(T) == 2;
 
 /// Elements that are converted at once.
 inline constexpr std::int64_t wide_group = 32;

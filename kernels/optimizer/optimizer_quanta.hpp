@@ -9,7 +9,7 @@
 
 #include "kernels/launch/row_packs.hpp"
 #include "kernels/launch/threads.hpp"
-#include "kernels/optimizer/optimizer_blocks.hpp"
+#include "kernels/optimizer/optimizer_data.hpp"
 
 namespace ztrain::kernels {
 
@@ -34,16 +34,11 @@ struct PieceTable {
   }
 };
 
-/// What PieceTable::first points to.
-inline std::vector<std::int64_t> first_quanta(const std::vector<OptimizerPiece>& pieces) {
-  std::vector<std::int64_t> first{0};
-  for (const OptimizerPiece& piece : pieces) first.push_back(first.back() + ceil_div(piece.count, quantum));
-  return first;
-}
-
 /// The maps of a rule's codecs, in memory that a kernel can address.
 template <class Codecs>
 struct CodeTables {};
+template <class States>
+using TablesOf = CodeTables<typename States::Codecs>;
 template <class First, class... Rest>
 struct CodeTables<std::tuple<First, Rest...>> {
   typename First::Map map = First::map;
@@ -89,7 +84,7 @@ KOKKOS_INLINE_FUNCTION void step_pack(const typename Rule::template Coefficients
   RowPack<P> copy;
   RowPack<W> stepped = load_pack<whole>(arrays.stepped, n);
   const RowPack<G> gradient = load_pack<whole>(arrays.gradient, n);
-  // As step_elements does; unrolled, so that nothing leaves the registers.
+  // As step_each does; unrolled, so that nothing leaves the registers.
   using Acc = acc_t<W>;
   unrolled<pack>([&](auto i) {
     const auto element = [&](auto... state) {
@@ -104,6 +99,22 @@ KOKKOS_INLINE_FUNCTION void step_pack(const typename Rule::template Coefficients
   if constexpr (!std::is_same_v<P, W>) store_pack<whole>(copy, arrays.copy, n);
 }
 
+/// A few elements, as step_elements of kernels/host/optimizer_blocks.hpp steps many.
+template <class Rule, class Round, class P, class W, class G, class... M>
+KOKKOS_INLINE_FUNCTION void step_each(const typename Rule::template Coefficients<acc_t<W>>& c, Round round,
+                                      std::int64_t n, const BlockArrays<P, W, G>& arrays, M*... states) {
+  using A = acc_t<W>;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto element = [&](auto... state) {
+      const A value = Rule::step(load(arrays.stepped[i]), static_cast<A>(arrays.gradient[i]), c, state...);
+      ((states[i] = static_cast<M>(state)), ...);
+      arrays.stepped[i] = round.template store<W>(value, i);
+      if constexpr (!std::is_same_v<P, W>) arrays.copy[i] = static_cast<P>(value);
+    };
+    element(static_cast<A>(states[i])...);
+  }
+}
+
 /// States of one type M, beginning with a lane's elements.
 template <class Rule, class Round, class P, class W, class G, class... M>
 KOKKOS_INLINE_FUNCTION void step_lane(const typename Rule::template Coefficients<acc_t<W>>& c, Round round,
@@ -115,7 +126,7 @@ KOKKOS_INLINE_FUNCTION void step_lane(const typename Rule::template Coefficients
       (store_pack<true>(held, states, n), ...);
     }(load_pack<true>(states, n)...);
   } else {
-    step_elements<Rule, Round, P, W, G>(c, round, n, arrays.copy, arrays.stepped, arrays.gradient, states...);
+    step_each<Rule>(c, round, n, arrays, states...);
   }
 }
 
@@ -137,7 +148,7 @@ KOKKOS_INLINE_FUNCTION void decode_lane(const typename Codec::Map& map, const Co
     numbers[i] = i < n ? static_cast<A>(Codec::decode(map, codes.at[i]) * absmax) : A(0);
 }
 
-/// As encode of optimizer_blocks.hpp, over the lanes.
+/// As encode of kernels/host/optimizer_blocks.hpp, over the lanes.
 template <class Codec, class Threads, class A>
 KOKKOS_INLINE_FUNCTION void encode_lane(const Threads& threads, const typename Codec::Map& map,
                                         const A* numbers, bool whole, std::int64_t n,

@@ -38,13 +38,15 @@ struct OptimizerTypes {
   DType moments = DType::f32;  ///< of states whose type the rule leaves open
 };
 
-/// Flat arrays of the same elements, on the device.
+/// Flat arrays of the same elements, where the step is taken.
 struct OptimizerArrays {
   std::byte* parameter = nullptr;
   std::byte* master = nullptr;  ///< null: the parameter is stepped; else it becomes the master's rounded copy
   const std::byte* gradient = nullptr;
   std::vector<std::byte*>
       states;  ///< in the order of the rule's states; item i covers elements from i * granule
+  /// The parameter's old bits are not there: make_host_optimizer_step alone takes that.
+  bool parameter_is_new = false;
 };
 
 /// stochastic: bf16 parameters that are stepped without a master are rounded up or down with probabilities

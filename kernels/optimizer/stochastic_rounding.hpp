@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include "base/dtype.hpp"
+#include "base/function.hpp"
 #include "base/philox.hpp"
-#include "kernels/launch/rows.hpp"
 #include "kernels/optimizer/optimizer_step.hpp"
 
 namespace ztrain::kernels {
@@ -19,7 +19,7 @@ struct RandomStream {
   std::uint64_t key, high;
 
   /// Initial values are drawn from (seed, stream) with counters from 0: the upper bit keeps off them.
-  static KOKKOS_INLINE_FUNCTION RandomStream of_step(std::uint64_t seed, std::uint64_t stream, double step) {
+  ZTRAIN_FUNCTION static RandomStream of_step(std::uint64_t seed, std::uint64_t stream, double step) {
     const PhiloxBlock b = philox(seed, stream, (std::uint64_t{1} << 63) | static_cast<std::uint64_t>(step));
     return {b[0] | static_cast<std::uint64_t>(b[1]) << 32, b[2] | static_cast<std::uint64_t>(b[3]) << 32};
   }
@@ -29,8 +29,7 @@ inline constexpr int draw_lanes = 32;
 inline constexpr std::int64_t draw_group = 256;
 
 /// Sixteen random bits for each element of a group: those of the blocks 32 group + lane.
-KOKKOS_INLINE_FUNCTION void draw(const RandomStream& stream, std::int64_t group,
-                                 std::uint32_t* __restrict bits) {
+ZTRAIN_FUNCTION void draw(const RandomStream& stream, std::int64_t group, std::uint32_t* __restrict bits) {
   std::uint32_t c[4][draw_lanes];
   philox_lanes(stream.key, stream.high, static_cast<std::uint64_t>(group) * draw_lanes, c);
   for (int w = 0; w < 4; ++w)
@@ -41,7 +40,7 @@ KOKKOS_INLINE_FUNCTION void draw(const RandomStream& stream, std::int64_t group,
 }
 
 /// Those of one element of the parameter: what draw gives it.
-KOKKOS_INLINE_FUNCTION std::uint32_t draw_one(const RandomStream& stream, std::int64_t logical) {
+ZTRAIN_FUNCTION std::uint32_t draw_one(const RandomStream& stream, std::int64_t logical) {
   const std::int64_t at = logical % draw_group, half = at / draw_lanes;
   const auto block = static_cast<std::uint64_t>(logical / draw_group * draw_lanes + at % draw_lanes);
   const PhiloxBlock b = philox(stream.key, stream.high, block);
@@ -51,8 +50,8 @@ KOKKOS_INLINE_FUNCTION std::uint32_t draw_one(const RandomStream& stream, std::i
 
 /// The bits of elements [first, first + n) of a piece, n <= 256. Where the slice is contiguous and begins on
 /// a group, that is one group.
-KOKKOS_INLINE_FUNCTION void draw_for(const RandomStream& stream, const OptimizerPiece& piece,
-                                     std::int64_t first, std::int64_t n, std::uint32_t* __restrict bits) {
+ZTRAIN_FUNCTION void draw_for(const RandomStream& stream, const OptimizerPiece& piece, std::int64_t first,
+                              std::int64_t n, std::uint32_t* __restrict bits) {
   std::uint32_t group_bits[draw_group];
   std::int64_t drawn = -1;
   for (std::int64_t i = 0; i < n;) {
@@ -72,7 +71,7 @@ KOKKOS_INLINE_FUNCTION void draw_for(const RandomStream& stream, const Optimizer
 /// Rounds to nearest.
 struct RoundNearest {
   template <class T, class A>
-  KOKKOS_INLINE_FUNCTION T store(A value, std::int64_t) const {
+  ZTRAIN_FUNCTION T store(A value, std::int64_t) const {
     return static_cast<T>(value);
   }
 };
@@ -82,7 +81,7 @@ struct RoundStochastic {
   const std::uint32_t* __restrict bits;
 
   template <class T>
-  KOKKOS_INLINE_FUNCTION bf16 store(float value, std::int64_t i) const {
+  ZTRAIN_FUNCTION bf16 store(float value, std::int64_t i) const {
     const auto u = std::bit_cast<std::uint32_t>(value);
     bf16 result;
     result.bits = (u & 0x7f800000u) == 0x7f800000u ? bf16::round(value)

@@ -136,6 +136,7 @@ struct Offload {
   OffloadHome parameters, gradients, master, optimizer, activations;
   std::string optimizer_on;            ///< auto | host | device
   std::vector<std::string> nvme_path;  ///< folders
+  std::int64_t optimizer_threads = 0;  ///< 0: as many as there are cores to a rank; of CPU ranks one
   std::int64_t queue_depth = 0, nvme_block_size = 0, threads = 0;
   bool checksums = false;
 };
@@ -153,6 +154,7 @@ struct Optimizer {
   double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0, max_norm = 0;
   double momentum = 0;  ///< sgd
   bool nesterov = false;
+  bool during_backward = false;        ///< each unit is stepped once its gradient is there
   std::vector<std::string> no_decay;   ///< globs of parameter names
   std::vector<ParameterGroup> groups;  ///< later ones win
 };
@@ -197,6 +199,7 @@ struct Cluster {
   double memory_efficiency = 0;     ///< share of it that is reached
   double intra_node_bandwidth = 0, inter_node_bandwidth = 0;  ///< GB/s per rank and direction
   double host_bandwidth = 0, nvme_bandwidth = 0;  ///< GB/s per rank: to its node's memory, and drives
+  double host_memory_bandwidth = 0;               ///< GB/s per rank, of its node's memory to the processor
   double latency = 0;                             ///< microseconds per message
 };
 

@@ -154,10 +154,17 @@ void Executor::issue(OpId id) {
 void Executor::enqueue(OpId id) {
   const Bound& bound = this->bound(id);
   const runtime::Queue queue = queue_of(issues_.op(id).stream);
-  if (bound.launch) device_.submit(queue, bound.launch);
+  if (bound.launch) submit(queue, bound.on_host, bound.launch);
   if (bound.collective) bound.collective->start();
   if (asynchronous_ && options_.poison)
-    for (const auto& fill : poison_[at(id)]) device_.submit(queue, fill);
+    for (const Fill& fill : poison_[at(id)]) submit(queue, fill.on_host, fill.work);
+}
+
+void Executor::submit(runtime::Queue queue, bool on_host, const std::function<void()>& work) {
+  if (on_host)
+    device_.run_on_host(queue, work);
+  else
+    device_.submit(queue, work);
 }
 
 void Executor::start_by_host(OpId id) {
@@ -241,7 +248,7 @@ void Executor::poison_after(OpId id) {
   if (poison_[at(id)].empty()) return;
   for (const OpId access : poison_behind_[at(id)])
     if (in_flight_->contains(access)) finish_through(access);
-  for (const auto& fill : poison_[at(id)]) device_.submit(queue_of(issues_.op(id).stream), fill);
+  for (const Fill& fill : poison_[at(id)]) submit(queue_of(issues_.op(id).stream), fill.on_host, fill.work);
   device_.finish();
 }
 

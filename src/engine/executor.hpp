@@ -96,6 +96,12 @@ class Executor {
   std::string position() const;
 
  private:
+  /// Of what has ended, for debug.poison.
+  struct Fill {
+    bool on_host;
+    std::function<void()> work;
+  };
+
   void begin(program::OpId id);
   void bind_ops(runtime::Mesh& mesh);
   int bind_op(program::OpId issue, runtime::Mesh& mesh);
@@ -108,6 +114,7 @@ class Executor {
   bool waits(program::OpId id) const;
   void make_stretches();
   void find_ends();
+  Fill fill_of(const program::Tensor& tensor, std::byte* to, runtime::Queue queue);
 
   void run_eagerly();
   void run_as_graph();
@@ -125,6 +132,7 @@ class Executor {
   void finish_pending();
   void progress();
   void poison_after(program::OpId id);
+  void submit(runtime::Queue queue, bool on_host, const std::function<void()>& work);
   void collect_timings();
   EventTimer::Stretch clock(EventTimer::Stretch stretch) const {
     return capturing_ ? EventTimer::none : stretch;
@@ -170,8 +178,8 @@ class Executor {
   bool notes_work_ = false;
   program::WorkList work_;
 
-  std::vector<std::vector<std::function<void()>>> poison_;  ///< by op: fills of what ends there
-  std::vector<std::vector<program::OpId>> poison_behind_;   ///< by op: messages that these fills wait for
+  std::vector<std::vector<Fill>> poison_;                  ///< by op: of what ends there
+  std::vector<std::vector<program::OpId>> poison_behind_;  ///< by op: messages that these fills wait for
   Timings timings_;
   std::atomic<program::OpId> current_{-1};
   ActionRing begun_;

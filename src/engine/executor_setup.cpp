@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include "base/error.hpp"
@@ -80,8 +81,8 @@ int Executor::bind_op(OpId issue, runtime::Mesh& mesh) {
   if (time > 0) moved_.push_back(op_at(program_, issues_.id(issue), time));
   const program::Op& op = time > 0 ? moved_.back() : issues_.op(issue);
   try {
-    bound_.push_back(
-        options_.bind({program_, op, memory_, mesh, device_, queues_.exec(queue_of(op.stream)), time}));
+    bound_.push_back(options_.bind(
+        {program_, op, memory_, mesh, device_, queues_.exec(queue_of(op.stream)), time, &queues_}));
   } catch (const Error& e) {
     fail("{}, {}: {}", program_.name, describe_issue(program_, issue), e.what());
   }
@@ -176,6 +177,15 @@ void Executor::require_capturable() const {
   }
 }
 
+/// Of the host's memory NaN in every float type, too.
+Executor::Fill Executor::fill_of(const program::Tensor& tensor, std::byte* to, runtime::Queue queue) {
+  const std::int64_t bytes = tensor.bytes();
+  if (tensor.tier == program::Tier::host)
+    return {true, [to, bytes] { std::memset(to, 0xFF, static_cast<std::size_t>(bytes)); }};
+  kernels::Exec& exec = queues_.exec(queue);
+  return {false, [this, &exec, to, bytes] { options_.fill(exec, to, bytes); }};
+}
+
 /// A fill is work of the queue of the tensor's last op, right after it: who waits for that op, as all who use
 /// the bytes next do, then waits for the fill. Where another queue may still use the tensor, it is left.
 void Executor::find_ends() {
@@ -193,13 +203,12 @@ void Executor::find_ends() {
   for (std::size_t t = 0; t < step.tensors.size(); ++t) {
     const program::Tensor& tensor = step.tensors[t];
     if (tensor.persistent || tensor.base != program::no_tensor || tensor.last < 0) continue;
-    if (tensor.tier != program::Tier::device) continue;  // where no kernel reaches
+    if (tensor.tier == program::Tier::nvme) continue;
     if (asynchronous_ && !all_before(order, tensor.last, accesses[t])) continue;
     for (const OpId access : accesses[t])
       if (host_driven_[at(access)]) poison_behind_[at(tensor.last)].push_back(access);
-    kernels::Exec& exec = queues_.exec(queue_of(step.op(tensor.last).stream));
-    poison_[at(tensor.last)].push_back([this, &exec, to = memory_.address(step, static_cast<TensorId>(t)),
-                                        bytes = tensor.bytes()] { options_.fill(exec, to, bytes); });
+    std::byte* const to = memory_.address(step, static_cast<TensorId>(t));
+    poison_[at(tensor.last)].push_back(fill_of(tensor, to, queue_of(step.op(tensor.last).stream)));
   }
 }
 

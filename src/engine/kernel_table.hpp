@@ -20,6 +20,8 @@
 
 namespace ztrain::engine {
 
+class Queues;
+
 /// Bytes by which a tensor moves on each time that what is repeated is issued.
 inline std::int64_t step_of(const program::Program& program, program::TensorId id) {
   const program::TensorId base = program.tensor(id).base;
@@ -33,8 +35,9 @@ struct Binding {
   const JobMemory& memory;
   runtime::Mesh& mesh;
   runtime::Device& device;
-  kernels::Exec& exec;  ///< of the op's stream
-  int time = 0;         ///< how often the op was issued before, where Program::repeat has it
+  kernels::Exec& exec;       ///< of the op's stream
+  int time = 0;              ///< how often the op was issued before, where Program::repeat has it
+  Queues* queues = nullptr;  ///< which have the threads that the host computes with; null: one is enough
 
   /// What the op carries (model/op_records.hpp).
   template <class Record>
@@ -70,6 +73,7 @@ struct Bound {
   std::function<void()> launch;
   std::unique_ptr<runtime::Collective> collective;
   std::vector<Note> notes{};
+  bool on_host = false;  ///< the launch is the host's own work, as Device::run_on_host takes it
 };
 
 /// How an op becomes a call. Rows stand with their binders, in a file for each kind of op.

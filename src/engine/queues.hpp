@@ -2,7 +2,9 @@
 // The device's queues as kernels see them: an execution-space instance for each, shared by all Programs.
 
 #include <array>
+#include <optional>
 
+#include "base/host_threads.hpp"
 #include "kernels/launch/backend.hpp"
 #include "program/ir/program.hpp"
 #include "runtime/device/device.hpp"
@@ -18,8 +20,9 @@ inline runtime::Queue queue_of(program::Stream stream) {
 
 class Queues {
  public:
-  /// The device must outlive it.
-  explicit Queues(runtime::Device& device) : device_(device) {}
+  /// The device must outlive it. host_threads: that share what the host computes.
+  explicit Queues(runtime::Device& device, int host_threads = 1)
+      : device_(device), thread_count_(host_threads) {}
   Queues(const Queues&) = delete;
   Queues& operator=(const Queues&) = delete;
 
@@ -30,9 +33,16 @@ class Queues {
     if (!exec) exec = kernels::make_exec(device_.native_stream(queue));
     return *exec;
   }
+  /// Made when they are first asked for.
+  HostThreads& host_threads() {
+    if (!threads_) threads_.emplace(thread_count_);
+    return *threads_;
+  }
 
  private:
   runtime::Device& device_;
+  int thread_count_;
+  std::optional<HostThreads> threads_;
   std::array<kernels::ExecHandle, runtime::queue_count> execs_;
 };
 

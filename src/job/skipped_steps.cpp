@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "config/validate/validate.hpp"
+#include "runtime/session/session.hpp"
 
 namespace ztrain::job {
 namespace {
@@ -30,6 +31,7 @@ optim::LossScaler scaler_of(const config::Deck& deck, const optim::LossScalerSta
 
 SkippedSteps::SkippedSteps(const config::Deck& deck, const optim::LossScalerState* saved, int skipped)
     : scales_(deck.precision.parameters == DType::f16),
+      steps_early_(deck.optimizer.during_backward),
       scaler_(scaler_of(deck, saved)),
       skipped_in_a_row_(skipped) {
   const std::int64_t tokens = config::tokens_per_step(deck) / config::data_parallel_degree(deck);
@@ -37,6 +39,12 @@ SkippedSteps::SkippedSteps(const config::Deck& deck, const optim::LossScalerStat
 }
 
 std::string SkippedSteps::after_step(bool found_inf, std::int64_t step) {
+  if (found_inf && steps_early_)
+    throw runtime::AgreedError(fmt::format(
+        "step {}: the gradient norm is not finite, and with optimizer.during_backward units had been stepped "
+        "before that was known: this state is of no use, and is not saved. Resume from the last checkpoint, "
+        "with a lower optimizer.lr, or without optimizer.during_backward, which then skips such steps",
+        step));
   const double before = scaler_.scale();
   scaler_.update(found_inf);
   if (found_inf) return skipped(before, step);

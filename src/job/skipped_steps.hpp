@@ -23,6 +23,7 @@ class SkippedSteps {
 
   /// To be called after every step with what it found, which is the same on all ranks. What to tell the user;
   /// "" for nothing.
+  /// Throws AgreedError where it cannot be skipped: units were stepped before it was known to be not finite.
   std::string after_step(bool found_inf, std::int64_t step);
 
   int skipped_in_a_row() const { return skipped_in_a_row_; }
@@ -43,7 +44,7 @@ class SkippedSteps {
  private:
   std::string skipped(double scale_before, std::int64_t step);
 
-  bool scales_;
+  bool scales_, steps_early_;
   double tokens_ = 1;
   optim::LossScaler scaler_;
   int skipped_in_a_row_;

@@ -46,6 +46,15 @@ engine::Queues& with_algorithms(const runtime::Session& session, const config::D
   return queues;
 }
 
+/// Which share what the host computes: as many as were asked for, or the cores of this rank. A launcher that
+/// binds ranks to cores has said which these are. CPU ranks compute on theirs all the time.
+int host_threads(const runtime::Session& session, const runtime::Device& device, int asked) {
+  if (asked > 0) return asked;
+  if (!device.asynchronous()) return 1;
+  const int cores = usable_cores();
+  return cores < all_cores() ? cores : std::max(1, cores / session.ranks_on_node());
+}
+
 /// For a job that nobody watches.
 Job compiled(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec) {
   telemetry::Console silent;
@@ -105,7 +114,10 @@ WorkerOptions worker_options(const config::Deck& deck) {
   nvme.block_bytes = deck.offload.nvme_block_size;
   nvme.checksums = deck.offload.checksums;
   nvme.threads = static_cast<int>(deck.offload.threads);
-  return {.poison = deck.debug.poison, .device = deck.device, .nvme = std::move(nvme)};
+  return {.poison = deck.debug.poison,
+          .device = deck.device,
+          .nvme = std::move(nvme),
+          .host_threads = static_cast<int>(deck.offload.optimizer_threads)};
 }
 
 Worker::Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
@@ -125,7 +137,7 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
                const WorkerOptions& options, Ground ground)
     : job_(fitting(session, ground, std::move(job), deck)),
       device_(std::move(ground.device)),
-      queues_(*device_),
+      queues_(*device_, host_threads(session, *device_, options.host_threads)),
       held_(session, *device_),
       arenas_(allocate(session, *device_, *ground.backend, held_, job_.programs.all(), options.nvme,
                        options.poison ? memory::Arena::Guards::on : memory::Arena::Guards::off)),

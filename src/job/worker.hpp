@@ -38,6 +38,7 @@ struct WorkerOptions {
   bool timed = false;   ///< engine::ExecutorOptions::timed
   config::Device device = default_device_options();
   memory::NvmeOptions nvme{};  ///< what [offload] says of it
+  int host_threads = 0;        ///< offload.optimizer_threads
 };
 WorkerOptions worker_options(const config::Deck& deck);
 

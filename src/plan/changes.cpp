@@ -80,11 +80,21 @@ std::vector<Change> offload_rows(const config::Deck& deck) {
     return overrides;
   };
   return {
-      {stepped, Effect::none, "moments and master weights in the host's memory, fetched for each step"},
+      {stepped, Effect::none, "moments and master weights in the host's memory, stepped there"},
       {with(stepped, {"offload.gradients=cpu", "offload.parameters=cpu"}), Effect::none,
        "all states in the host's memory; parameters are fetched for each gather", true},
       {{"offload.activations=cpu"}, Effect::none, "activations wait for backward in the host's memory", true},
   };
+}
+
+/// Only where units may be stepped before the norm is known.
+std::vector<Change> early_rows(const config::Deck& deck) {
+  if (deck.optimizer.max_norm > 0 || deck.mesh.pipeline != 1 || deck.precision.parameters == DType::f16)
+    return {};
+  return {{{"optimizer.during_backward=true"},
+           Effect::none,
+           "gradients go as units are stepped during backward; a step that is not finite ends the run",
+           true}};
 }
 
 /// Only where gradients of weights may be late.
@@ -156,6 +166,8 @@ std::vector<Change> changes_for(const config::Deck& deck) {
   for (const Change& row : offload_rows(deck))
     if (changes(deck, row)) found.push_back(row);
   for (const Change& row : pipeline_rows(deck))
+    if (changes(deck, row)) found.push_back(row);
+  for (const Change& row : early_rows(deck))
     if (changes(deck, row)) found.push_back(row);
   const std::vector<Change> snapshot = snapshot_rows(deck);
   found.insert(found.end(), snapshot.begin(), snapshot.end());

@@ -160,6 +160,7 @@ class Compiler {
       cost_.ops = static_cast<std::size_t>(train.issues());
       cost_.compiled_ops = train.ops.size();
       cost_.traffic = traffic_of(train);
+      cost_.tier_traffic = tier_traffic_of(train);
     }
     if (const int times = std::max(2, options_.most_times); train.repeat.times > times)
       cost_.extrapolated_from = spec_.micro_batches - train.repeat.times + times;

@@ -80,7 +80,8 @@ struct Cost {
   std::vector<StageCost> stages;   ///< of a pipeline; else none
   /// Seconds of that step if no bytes were reused: with the dependencies of data alone.
   double seconds_without_reuse = 0;
-  std::vector<TrafficRow> traffic;  ///< of rank 0
+  std::vector<TrafficRow> traffic;        ///< of rank 0
+  std::vector<TierTraffic> tier_traffic;  ///< of rank 0
 
   const RankMemory& largest(program::Tier tier) const;  ///< the rank that holds most of this tier
   /// Of a pipeline: the share of a step in which ranks wait for each other, on average.

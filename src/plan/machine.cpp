@@ -38,6 +38,8 @@ Machine machine_of(const config::Deck& deck) {
   take(m.intra_node_bandwidth, c.intra_node_bandwidth, 1e9);
   take(m.inter_node_bandwidth, c.inter_node_bandwidth, 1e9);
   take(m.host_bandwidth, c.host_bandwidth, 1e9);
+  if (c.host_bandwidth > 0) m.host_memory_bandwidth = m.host_bandwidth;
+  take(m.host_memory_bandwidth, c.host_memory_bandwidth, 1e9);
   take(m.nvme_bandwidth, c.nvme_bandwidth, 1e9);
   m.latency = c.latency * 1e-6;
   return m;

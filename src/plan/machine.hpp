@@ -23,8 +23,9 @@ struct Machine {
   double compute_efficiency = 0.7;
   double memory_bandwidth = 3350e9;  ///< bytes/s of a rank's own memory
   double memory_efficiency = 0.85;
-  double host_bandwidth = 50e9;  ///< bytes/s between a rank and its node's memory
-  double nvme_bandwidth = 3e9;   ///< bytes/s between a rank and its node's drives
+  double host_bandwidth = 50e9;         ///< bytes/s between a rank and its node's memory, in each direction
+  double host_memory_bandwidth = 60e9;  ///< bytes/s between the node's processors and its memory, per rank
+  double nvme_bandwidth = 3e9;          ///< bytes/s between a rank and its node's drives
   double intra_node_bandwidth = 450e9, inter_node_bandwidth = 50e9;  ///< bytes/s per rank and direction
   double latency = 10e-6;                                            ///< seconds per exchange of a collective
 };

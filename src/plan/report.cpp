@@ -200,14 +200,14 @@ std::string sizes_text(const TrafficRow& row) {
 
 std::string traffic_section(const Cost& c) {
   std::string text = heading("Traffic (bytes that each rank sends in a step)");
-  if (c.traffic.empty()) return text + "  none\n";
+  if (c.traffic.empty()) return text + "  none\n" + text_of(c.tier_traffic);
   Table table({"axes", "collective", "ranks", "calls", "bytes", "largest parts"});
   for (const TrafficRow& row : c.traffic)
     table.row({axes_text(row, c.mesh), std::string(name_of(row.kind)), fmt::to_string(row.members),
                fmt::to_string(row.messages), size(row.bytes), sizes_text(row)});
   table.rule();
   table.row({"total", "", "", fmt::to_string(total_messages(c.traffic)), size(total_bytes(c.traffic))});
-  return text + table.text(2);
+  return text + table.text(2) + text_of(c.tier_traffic);
 }
 
 /// "forward 25.1%, backward 50.3%": shares of the seconds given, the largest first.

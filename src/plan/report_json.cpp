@@ -38,6 +38,7 @@ Json json_of(const Machine& m) {
           {"memory_bandwidth", m.memory_bandwidth},
           {"memory_efficiency", m.memory_efficiency},
           {"host_bandwidth", m.host_bandwidth},
+          {"host_memory_bandwidth", m.host_memory_bandwidth},
           {"nvme_bandwidth", m.nvme_bandwidth},
           {"intra_node_bandwidth", m.intra_node_bandwidth},
           {"inter_node_bandwidth", m.inter_node_bandwidth},
@@ -103,6 +104,16 @@ Json traffic_json(const std::vector<TrafficRow>& rows) {
                     {"sizes", std::move(sizes)}});
   }
   return {{"bytes", total_bytes(rows)}, {"calls", total_messages(rows)}, {"rows", std::move(list)}};
+}
+
+Json tiers_json(const std::vector<TierTraffic>& rows) {
+  Json list = Json::array();
+  for (const TierTraffic& row : rows)
+    list.push_back({{"from", std::string(name_of(row.from))},
+                    {"to", std::string(name_of(row.to))},
+                    {"copies", row.copies},
+                    {"bytes", row.bytes}});
+  return list;
 }
 
 /// Of a pipeline: what each rank of it does when, for tools/plot_schedule.py.
@@ -213,6 +224,7 @@ Json report_json(const Plan& plan) {
             {"memory", Json::array()},
             {"classic_states", zero_paper_of(c)},
             {"traffic", traffic_json(c.traffic)},
+            {"tier_traffic", tiers_json(c.tier_traffic)},
             {"time", time_json(c)},
             {"verdict", verdict_json(c)},
             {"notes", plan.notes}};

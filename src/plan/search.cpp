@@ -49,6 +49,7 @@ class SettingSearch {
         over_tensor({}, degrees);
       }
     if (result_.best.empty()) over_tensor({"sharding.overlap_reduce=false"}, own_degrees_);
+    if (result_.best.empty()) over_offloads();
     over_stages();
     sort();
     if (result_.best.size() > most) result_.best.resize(most);
@@ -98,6 +99,21 @@ class SettingSearch {
       if (question_.ranks % (degrees.pipeline * tensor * degrees.context) != 0) continue;
       take(degrees);
       strategies(besides);
+    }
+  }
+
+  /// Each change that sends something away, and each two that go together.
+  void over_offloads() {
+    std::vector<Change> away = changes_for(deck_);
+    std::erase_if(away, [](const Change& c) { return !c.overrides.front().starts_with("offload."); });
+    for (std::size_t i = 0; i < away.size(); ++i) {
+      over_tensor(away[i].overrides, own_degrees_);
+      for (std::size_t j = i + 1; j < away.size(); ++j) {
+        if (!compatible(away[i], away[j])) continue;
+        std::vector<std::string> both = away[i].overrides;
+        both.insert(both.end(), away[j].overrides.begin(), away[j].overrides.end());
+        over_tensor(both, own_degrees_);
+      }
     }
   }
 

@@ -29,8 +29,9 @@ struct Search {
 /// Strategy x (replicate, shard) x batch.micro x recompute.mode, on the question's ranks, with mesh.tensor as
 /// the deck has it or, where that is 1, also with 2, 4, ... ranks of a node and
 /// tensor.overlap; where none of these fits with
-/// mesh.context at 2, 4, ..., and last without sharding.overlap_reduce. All other keys stay as the deck has
-/// them. Relies on more micro-batch or less sharding never needing less memory.
+/// mesh.context at 2, 4, ..., without sharding.overlap_reduce, and last with what [offload] sends to the
+/// host. All other keys stay as the deck has them. Relies on more micro-batch or less sharding never needing
+/// less memory.
 Search search_for(const Question& question, const Watch& watch, std::size_t most = 8);
 
 }  // namespace ztrain::plan

@@ -67,13 +67,8 @@ program::Home home_of(const config::Deck& deck, const char* key, const config::O
   return {home.to == "cpu" ? host : home.to == "nvme" ? nvme : device, home.fraction};
 }
 
-program::OffloadOptions offload_options(const config::Deck& deck, Target target) {
+program::OffloadOptions offload_options(const config::Deck& deck) {
   const config::Offload& o = deck.offload;
-  REQUIRE(
-      o.optimizer_on != "host" || target != Target::cuda,
-      "{}: offload.optimizer_on = \"host\" is not there on GPUs yet: leave it out, and what was sent to the "
-      "host is fetched for each step",
-      config::source_of(deck, "offload.optimizer_on"));
   program::OffloadOptions options;
   options.parameters = home_of(deck, "parameters", o.parameters);
   options.gradients = home_of(deck, "gradients", o.gradients);
@@ -303,7 +298,7 @@ program::JobSpec job_spec(const config::Deck& deck, Target target) {
   spec.pipeline.late_weights =
       deck.pipeline.late_weights == "kept" ? program::LateWeights::kept : program::LateWeights::all;
   spec.recompute = recompute_of(deck.recompute);
-  spec.offload = offload_options(deck, target);
+  spec.offload = offload_options(deck);
   if (config::saves_behind_training(deck)) spec.snapshots = program::Snapshots::of_savers;
   if (deck.watchdog.audit_interval > 0) spec.snapshots = program::Snapshots::of_all;
   spec.units = unit_options(deck.sharding, spec.strategy);

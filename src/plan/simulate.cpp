@@ -26,8 +26,14 @@ using BytesByTier = std::array<double, program::tier_count>;
 double memory_seconds(const Program& p, const Op& op, const Machine& m) {
   const BytesByTier bytes = bytes_touched(p, op);
   const auto of = [&](Tier tier) { return bytes[static_cast<std::size_t>(tier)]; };
-  return std::max({of(Tier::device) / (m.memory_bandwidth * m.memory_efficiency),
-                   of(Tier::host) / m.host_bandwidth, of(Tier::nvme) / m.nvme_bandwidth});
+  const double host = of(Tier::device) > 0 ? m.host_bandwidth : m.host_memory_bandwidth;
+  return std::max({of(Tier::device) / (m.memory_bandwidth * m.memory_efficiency), of(Tier::host) / host,
+                   of(Tier::nvme) / m.nvme_bandwidth});
+}
+
+/// What the host computes has a processor of its own only where others compute on a device.
+Stream stream_of(const Program& p, const Op& op) {
+  return p.target == Target::cpu && op.stream == Stream::host ? Stream::compute : op.stream;
 }
 
 double compute_seconds(const Program& p, const Op& op, const Machine& m) {
@@ -127,7 +133,7 @@ class Clock {
 
   /// Whether it is known when all that comes before it ends.
   bool is_free(OpId id) {
-    const OpId tail = last_[static_cast<std::size_t>(issues_.op(id).stream)];
+    const OpId tail = last_[static_cast<std::size_t>(stream_of(program_, issues_.op(id)))];
     bool known = tail < 0 || end_[at(tail)] != unknown;
     issues_.each_before(id, [&](OpId before) { known = known && end_[at(before)] != unknown; });
     return known;
@@ -135,7 +141,8 @@ class Clock {
 
   void step(OpId id) {
     const Op& op = issues_.op(id);
-    OpId& tail = last_[static_cast<std::size_t>(op.stream)];
+    const Stream stream = stream_of(program_, op);
+    OpId& tail = last_[static_cast<std::size_t>(stream)];
     const double free = tail < 0 ? 0 : end_[at(tail)];
     OpId cause = tail;
     double start = free;
@@ -155,12 +162,12 @@ class Clock {
     } else {
       seconds = duration_of(program_, op, machine_);
     }
-    if (op.stream == Stream::compute) expose_wait(free, start, cause);
+    if (stream == Stream::compute) expose_wait(free, start, cause);
     if (messages_ != nullptr && seconds > 0) result_.work.add(op.action, start, start + seconds);
     end_[at(id)] = start + seconds;
     cause_[at(id)] = cause;
     tail = id;
-    result_.busy[static_cast<std::size_t>(op.stream)][static_cast<std::size_t>(op.action.kind)] += seconds;
+    result_.busy[static_cast<std::size_t>(stream)][static_cast<std::size_t>(op.action.kind)] += seconds;
     result_.flops += op.flops;
   }
 

@@ -1,7 +1,12 @@
 #include "plan/traffic.hpp"
 
+#include <fmt/format.h>
+
 #include <numeric>
 #include <utility>
+
+#include "base/text.hpp"
+#include "model/op_records.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -30,6 +35,32 @@ std::vector<TrafficRow> traffic_of(const program::Program& program) {
   std::vector<TrafficRow> list;
   for (auto& [key, row] : rows) list.push_back(std::move(row));
   return list;
+}
+
+std::vector<TierTraffic> tier_traffic_of(const program::Program& program) {
+  std::map<std::pair<program::Tier, program::Tier>, TierTraffic> rows;
+  const auto tier = [&](program::TensorId t) { return program.tensor(program.storage(t)).tier; };
+  for (program::OpId id = 0; id < std::ssize(program.ops); ++id) {
+    const program::Op& op = program.op(id);
+    if (op.type != Copy::op || tier(op.inputs[Copy::x]) == tier(op.outputs[Copy::y])) continue;
+    TierTraffic& row = rows[{tier(op.inputs[Copy::x]), tier(op.outputs[Copy::y])}];
+    row.from = tier(op.inputs[Copy::x]);
+    row.to = tier(op.outputs[Copy::y]);
+    row.copies += program.times(id);
+    row.bytes += program.times(id) * program.tensor(op.inputs[Copy::x]).bytes();
+  }
+  std::vector<TierTraffic> list;
+  for (const auto& [key, row] : rows) list.push_back(row);
+  return list;
+}
+
+std::string text_of(const std::vector<TierTraffic>& rows) {
+  std::string text;
+  for (const TierTraffic& row : rows)
+    text +=
+        fmt::format("  from {} to {}: {} in {}\n", name_of(row.from), name_of(row.to),
+                    format_decimal_bytes(static_cast<double>(row.bytes)), count_text(row.copies, "transfer"));
+  return text;
 }
 
 std::int64_t total_bytes(const std::vector<TrafficRow>& rows) {

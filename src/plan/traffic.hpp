@@ -1,8 +1,9 @@
 #pragma once
-// What one rank sends in one run of a Program, by axes and kind of collective.
+// What one rank sends in one run of a Program, by axes and kind of collective, and copies between tiers.
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "program/ir/program.hpp"
@@ -21,6 +22,17 @@ struct TrafficRow {
 
 /// Rows by axes, then by kind; their bytes add up to those of all ops.
 std::vector<TrafficRow> traffic_of(const program::Program& program);
+
+/// Copies from one tier to another, of this rank.
+struct TierTraffic {
+  program::Tier from{}, to{};
+  std::int64_t copies = 0, bytes = 0;
+};
+
+/// Those that there are, by tiers.
+std::vector<TierTraffic> tier_traffic_of(const program::Program& program);
+/// A line each.
+std::string text_of(const std::vector<TierTraffic>& rows);
 
 std::int64_t total_bytes(const std::vector<TrafficRow>& rows);
 std::int64_t total_messages(const std::vector<TrafficRow>& rows);

@@ -10,7 +10,7 @@
 
 namespace ztrain::test {
 
-class LateDevice final : public ForwardingDevice {
+class LateDevice : public ForwardingDevice {
  public:
   using ForwardingDevice::ForwardingDevice;
 

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <utility>
 
 #include "tests/late_cuda/late_cuda.hpp"
 
@@ -71,6 +72,19 @@ void Memory::open() {
 void Memory::close() {
   const std::lock_guard lock(mutex_);
   if (--opened_ > 0) return;
+  for (const auto& [given, region] : regions_) protect(region);
+}
+
+int Memory::shut() {
+  const std::lock_guard lock(mutex_);
+  const int opened = std::exchange(opened_, 0);
+  for (const auto& [given, region] : regions_) protect(region);
+  return opened;
+}
+
+void Memory::reopen(int opened) {
+  const std::lock_guard lock(mutex_);
+  opened_ = opened;
   for (const auto& [given, region] : regions_) protect(region);
 }
 

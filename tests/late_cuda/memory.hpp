@@ -27,6 +27,9 @@ class Memory {
   // Of the device's: open to the process between them, which nest.
   void open();
   void close();
+  /// Closed whoever has opened it: how often that was, for reopen().
+  int shut();
+  void reopen(int opened);
 
  private:
   struct Region {

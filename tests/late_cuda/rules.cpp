@@ -161,6 +161,34 @@ TEST(LateCudaMemory, IsClosedToTheHost) {
   *s.on_device = 1;
 }
 
+/// It is work of its stream, to which the device's memory is closed and CUDA says no.
+TEST(LateCudaOrder, AFunctionOfTheHostIsWorkOfItsStream) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  std::set<std::string> orders;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    Scene s(seed);
+    const auto write = [](void* scene) { static_cast<Scene*>(scene)->ran += 'h'; };
+    s.work(0, 'a');
+    ok(cudaLaunchHostFunc(s.streams[0], write, &s));
+    s.work(0, 'b');
+    s.work(1, 'x');
+    ok(cudaDeviceSynchronize());
+    orders.insert(s.ran);
+  }
+  EXPECT_EQ(orders, (std::set<std::string>{"ahbx", "ahxb", "axhb", "xahb"}));
+  Scene s;
+  std::pair<Scene*, cudaError_t> asked{&s, cudaSuccess};
+  const auto ask = [](void* given) {
+    auto& [scene, code] = *static_cast<std::pair<Scene*, cudaError_t>*>(given);
+    code = cudaEventQuery(scene->events[0]);
+  };
+  ok(cudaLaunchHostFunc(s.streams[0], ask, &asked));
+  ok(cudaDeviceSynchronize());
+  EXPECT_EQ(asked.second, cudaErrorNotPermitted);
+  const auto touch = [](void* scene) { *static_cast<Scene*>(scene)->on_device = 1; };
+  EXPECT_DEATH(cudaLaunchHostFunc(s.streams[0], touch, &s); cudaDeviceSynchronize(), "");
+}
+
 TEST(LateCudaMemory, PinnedMemoryIsReadAndWrittenWhenTheCopyRuns) {
   Scene s;
   *s.pinned = 3;

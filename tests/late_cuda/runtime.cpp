@@ -28,6 +28,11 @@ cudaError_t& Runtime::last_error() {
   return code;
 }
 
+bool& Runtime::in_host_function() {
+  thread_local bool in = false;
+  return in;
+}
+
 void Runtime::restart(const Options& options) {
   stop_idle_thread();
   const Lock lock(mutex_);

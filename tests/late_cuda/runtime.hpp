@@ -83,6 +83,7 @@ class Runtime {
   /// One function of CUDA's: f(Lock&) gives its code, which becomes the thread's last error.
   template <class F>
   cudaError_t call(const F& f) {
+    if (in_host_function()) return last_error() = cudaErrorNotPermitted;
     Lock lock(mutex_);
     last_call_ = Clock::now();
     cudaError_t code = cudaErrorLaunchFailure;
@@ -97,6 +98,8 @@ class Runtime {
   }
   /// Of this thread.
   static cudaError_t& last_error();
+  /// Whether this thread runs a host function that a stream was given: it may call nothing.
+  static bool& in_host_function();
 
   Work& work() { return *work_; }
   /// That of the handle, and for null the legacy stream; null where it is no stream.

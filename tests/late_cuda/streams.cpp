@@ -1,6 +1,7 @@
 // Streams, events and what makes the host wait.
 #include <algorithm>
 
+#include "tests/late_cuda/memory.hpp"
 #include "tests/late_cuda/runtime.hpp"
 
 namespace late_cuda {
@@ -188,5 +189,23 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
     }
     *milliseconds = static_cast<float>(1e3 * (end->at.front()->seconds - begin->at.front()->seconds));
     return cudaSuccess;
+  });
+}
+
+/// On whatever thread runs operations, with the device's memory closed. What it calls of CUDA is refused.
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  Runtime& runtime = Runtime::get();
+  return runtime.call([&](Lock&) {
+    CUstream_st* const found = runtime.stream(stream);
+    if (!found) return cudaErrorInvalidResourceHandle;
+    const auto call = [function, data] {
+      const int opened = late_cuda::device_memory().shut();
+      Runtime::in_host_function() = true;
+      function(data);
+      Runtime::in_host_function() = false;
+      late_cuda::device_memory().reopen(opened);
+      return true;
+    };
+    return runtime.append(*found, call, "a function of the host");
   });
 }

@@ -33,7 +33,7 @@ Op copy_op(TensorId from, TensorId to, program::ActionKind kind) {
   op.name = "activation";
   op.inputs = {from};
   op.outputs = {to};
-  op.stream = program::Stream::copy;
+  op.stream = kind == program::ActionKind::evict ? program::Stream::to_host : program::Stream::to_device;
   op.action = {kind, -1, -1};
   return op;
 }

@@ -20,6 +20,9 @@ class ForwardingDevice : public runtime::Device {
   void submit(runtime::Queue queue, const std::function<void()>& work) override {
     inner_->submit(queue, work);
   }
+  void run_on_host(runtime::Queue queue, const std::function<void()>& work) override {
+    inner_->run_on_host(queue, work);
+  }
   runtime::Event make_event(bool timed = false) override { return inner_->make_event(timed); }
   void record(runtime::Event event, runtime::Queue queue) override { inner_->record(event, queue); }
   void wait(runtime::Queue queue, runtime::Event event) override { inner_->wait(queue, event); }

@@ -42,6 +42,7 @@ class RecordingDevice : public runtime::Device {
     Clock& clock = now_[static_cast<std::size_t>(queue)];
     works_.push_back({queue, clock, ++clock[static_cast<std::size_t>(queue)]});
   }
+  void run_on_host(Queue queue, const std::function<void()>& work) override { submit(queue, work); }
   Event make_event(bool) override {
     events_.push_back({});
     return static_cast<Event>(events_.size() - 1);

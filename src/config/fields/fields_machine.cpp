@@ -44,8 +44,14 @@ std::vector<Field> speed_of_machine() {
             "GB/s per rank and direction", between(0, 1e9), "Between nodes. 0: unknown."}),
       free({"cluster.host_bandwidth", &at<&Deck::cluster, &Cluster::host_bandwidth>, "0", "GB/s per rank",
             between(0, 1e9),
-            "Between a device and its node's memory, and of that memory for what is stepped there, with all "
-            "ranks of the node at work. 0: unknown."}),
+            "Between a device and its node's memory, in each direction, with all ranks of the node at work. "
+            "0: "
+            "unknown."}),
+      free({"cluster.host_memory_bandwidth", &at<&Deck::cluster, &Cluster::host_memory_bandwidth>, "0",
+            "GB/s per rank", between(0, 1e9),
+            "Of the node's memory for what the host steps there (offload.optimizer_on), read and written, "
+            "with "
+            "all ranks of the node at work. 0: unknown, as cluster.host_bandwidth."}),
       free({"cluster.nvme_bandwidth", &at<&Deck::cluster, &Cluster::nvme_bandwidth>, "0", "GB/s per rank",
             between(0, 1e9), "Of the node's drives, for each of its ranks. 0: unknown."}),
       free({"cluster.latency", &at<&Deck::cluster, &Cluster::latency>, "10", "microseconds per message",

@@ -64,12 +64,20 @@ std::vector<Field> offload() {
       "activations", "the blocks",
       "Where what a block's forward keeps for its backward is in between. With recompute.mode it is what is "
       "kept instead."));
-  add({free(
-      {"offload.optimizer_on", &at<&Deck::offload, &Offload::optimizer_on>, R"("auto")", "",
-       also({{"cpu", "host"}, {"default", "auto"}}, one_of({"auto", "host", "device"})),
-       "Where the optimizer steps. auto: of CPU ranks on the host what has its states or master weights "
-       "there or on NVMe (ZeRO-Offload), else on the device. device: they are fetched for it. GPUs know "
-       "device alone yet, and auto is that."})});
+  add({free({"offload.optimizer_on", &at<&Deck::offload, &Offload::optimizer_on>, R"("auto")", "",
+             also({{"cpu", "host"}, {"default", "auto"}}, one_of({"auto", "host", "device"})),
+             "Where the optimizer steps. auto: on the host what has its states or master weights there or on "
+             "NVMe "
+             "(ZeRO-Offload), else on the device. host: also what has them on the device. device: they are "
+             "fetched "
+             "for it."}),
+       free({"offload.optimizer_threads", &at<&Deck::offload, &Offload::optimizer_threads>, "0", "threads",
+             between(0, 1024),
+             "Of a rank, that share what the optimizer steps on the host. They run on the cores that the "
+             "launcher "
+             "gave the rank. 0: as many as these are, or where it gave all to all of them, a rank's share of "
+             "the "
+             "node's; of CPU ranks one."})});
   add(drives());
   return all;
 }

@@ -57,6 +57,15 @@ std::vector<Field> optimization() {
                "Decay of sgd's running sum of gradients. 0: none is kept."}),
       numeric({"optimizer.nesterov", &at<&Deck::optimizer, &Optimizer::nesterov>, "false", "", any(),
                "sgd looks one step of its momentum ahead."}),
+      free(
+          {"optimizer.during_backward", &at<&Deck::optimizer, &Optimizer::during_backward>, "false", "",
+           any(),
+           "Whether each unit is stepped once its gradient is reduced, while backward goes on, and its "
+           "gradient "
+           "let go: with one micro-batch to a step, or sharding.gradient_accumulation = \"no_sync\", few are "
+           "alive at once. Needs optimizer.max_norm = 0. A step whose gradients are not finite cannot be "
+           "skipped "
+           "then: the run ends."}),
       numeric({"optimizer.no_decay", &at<&Deck::optimizer, &Optimizer::no_decay>, "[]", "", any(),
                "Patterns (*, ?, [...]) of the names of parameters that are not decayed, beside norms and "
                "biases."}),

@@ -216,6 +216,7 @@ constexpr OtherName other_name_rows[] = {
     {"mixed_precision_param", "precision.parameters", ""},
     {"mixed_precision_reduce", "precision.reduce", ""},
     {"enable_cpu_offload", "offload.parameters", three_of_them},
+    {"early_step_in_backward", "optimizer.during_backward", ""},
     {"data_parallel_shard_degree", "mesh.shard", ""},
     {"data_parallel_replicate_degree", "mesh.replicate", ""},
     {"tensor_parallel_degree", "mesh.tensor", ""},

@@ -84,6 +84,18 @@ void check_optimizer(const Deck& deck) {
           "{}: optimizer.nesterov = true needs a momentum, and optimizer.momentum = 0; nearest legal: false",
           blame(deck, {"optimizer.nesterov", "optimizer.momentum"}));
   check_patterns(deck, "optimizer.no_decay", o.no_decay);
+  REQUIRE(!o.during_backward || o.max_norm == 0,
+          "{}: optimizer.during_backward = true steps before the gradient's norm is known, and "
+          "optimizer.max_norm = {} clips by it; nearest legal: false",
+          blame(deck, {"optimizer.during_backward", "optimizer.max_norm"}), o.max_norm);
+  REQUIRE(!o.during_backward || deck.precision.parameters != DType::f16,
+          "{}: optimizer.during_backward = true takes steps that cannot be skipped, and "
+          "precision.parameters = \"fp16\" finds its loss scale by skipping some; nearest legal: false",
+          blame(deck, {"optimizer.during_backward", "precision.parameters", "precision.preset"}));
+  REQUIRE(!o.during_backward || deck.mesh.pipeline == 1,
+          "{}: optimizer.during_backward = true is not there for stages of a pipeline (mesh.pipeline = {}); "
+          "nearest legal: false",
+          blame(deck, {"optimizer.during_backward", "mesh.pipeline"}), deck.mesh.pipeline);
 }
 
 void check_checkpoint(const Deck& deck) {

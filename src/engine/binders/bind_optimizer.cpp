@@ -1,9 +1,12 @@
 // The optimizer's op (program/ops/step_records.hpp).
 
+#include <algorithm>
 #include <bit>
 
 #include "engine/binders/dispatch.hpp"
+#include "engine/queues.hpp"
 #include "kernel_interface/step_scalars.hpp"
+#include "kernels/host/optimizer_host.hpp"
 #include "kernels/optimizer/optimizer_step.hpp"
 #include "layout/layout.hpp"
 #include "program/ops/step_records.hpp"
@@ -45,6 +48,24 @@ void check_state(const program::Tensor& tensor, const optim::StateInfo& info, DT
          tensor.name, elements(tensor.shape), parameters, items);
 }
 
+/// The threads of the host share its blocks, some at a time: enough that a share costs nothing.
+Bound on_host(const Binding& b, std::shared_ptr<kernels::HostOptimizerStep> step) {
+  constexpr std::int64_t each = 256;
+  const auto* const scalars = b.input<StepScalars>(OptimizerStep::scalars);
+  const std::int64_t blocks = step->blocks();
+  std::function<void(std::int64_t)> share = [step = std::move(step), scalars, blocks](std::int64_t i) {
+    step->run(i * each, std::min(blocks, (i + 1) * each), *scalars);
+  };
+  HostThreads* const threads = b.queues != nullptr ? &b.queues->host_threads() : nullptr;
+  Bound bound{[share = std::move(share), threads, shares = ceil_div(blocks, each)] {
+                if (threads != nullptr) return threads->share(shares, share);
+                for (std::int64_t i = 0; i < shares; ++i) share(i);
+              },
+              nullptr};
+  bound.on_host = true;
+  return bound;
+}
+
 Bound bind_optimizer_step(const Binding& b) {
   const auto record = b.record<OptimizerStep>();
   const optim::Settings settings{record.beta1, record.beta2, record.eps, record.momentum, record.nesterov};
@@ -56,13 +77,17 @@ Bound bind_optimizer_step(const Binding& b) {
   kernels::OptimizerArrays arrays{b.output<std::byte>(OptimizerStep::parameter),
                                   record.master ? b.output<std::byte>(1) : nullptr,
                                   b.input<std::byte>(OptimizerStep::gradient),
-                                  {}};
+                                  {},
+                                  record.whole};
   for (std::size_t s = 0; s < states.size(); ++s) {
     check_state(b.out(first + s), states[s], moments, elements(b.out(0).shape));
     arrays.states.push_back(b.output<std::byte>(first + s));
   }
   const kernels::OptimizerTypes types{b.out(0).dtype, b.out(first - 1).dtype, b.in(0).dtype, moments};
   const kernels::Rounding rounding{record.stochastic, static_cast<std::uint64_t>(record.seed)};
+  if (b.op.tier == program::Tier::host)
+    return on_host(b, kernels::make_host_optimizer_step(record.rule, settings, types, arrays,
+                                                        pieces_of(record), rounding));
   std::shared_ptr<kernels::OptimizerStep> step =
       kernels::make_optimizer_step(record.rule, settings, types, arrays, pieces_of(record), rounding);
   return {[&exec = b.exec, step, scalars = b.input<StepScalars>(OptimizerStep::scalars)] {

@@ -24,11 +24,20 @@ bool is_release(const Op& op) {
 
 std::vector<ByteRange> written_ranges(const Program& program, const Op& op, TensorId output) {
   const ByteRange all = byte_range(program, output);
-  if (op.type != ZeroGaps::op) return {all};
   std::vector<ByteRange> ranges;
   const std::int64_t size = size_of(program.tensor(output).dtype);
-  for (const Elements& gap : record_of<ZeroGaps>(op.attributes).gaps)
-    ranges.push_back({all.base, all.begin + gap.begin * size, all.begin + (gap.begin + gap.count) * size});
+  const auto add = [&](std::int64_t begin, std::int64_t count) {
+    ranges.push_back({all.base, all.begin + begin * size, all.begin + (begin + count) * size});
+  };
+  if (op.type == ZeroGaps::op) {
+    for (const Elements& gap : record_of<ZeroGaps>(op.attributes).gaps) add(gap.begin, gap.count);
+  } else if (op.type == OptimizerStep::op && output == op.outputs[OptimizerStep::parameter]) {
+    const auto step = record_of<OptimizerStep>(op.attributes);
+    if (!step.whole) return {all};
+    for (const SteppedPiece& piece : step.pieces) add(piece.begin, piece.count);
+  } else {
+    ranges.push_back(all);
+  }
   return ranges;
 }
 

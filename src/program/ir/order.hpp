@@ -43,7 +43,8 @@ ByteRange byte_range(const Program& program, TensorId id);
 
 bool is_release(const Op& op);
 
-/// Of an op's output what it writes: all of it, but for the zeros between the gradients of a unit.
+/// Of an op's output what it writes: all of it, but for the zeros between the gradients of a unit, and for
+/// parameters that an optimizer writes whole, piece by piece.
 std::vector<ByteRange> written_ranges(const Program& program, const Op& op, TensorId output);
 
 /// Vector clocks, filled op by op in issue order.

@@ -24,22 +24,26 @@ inline constexpr TensorId no_tensor = -1;
 /// Ops of one stream run in issue order. Ops of different streams are ordered only by Op::after.
 /// gather and reduce: of parameters and gradients, beside what computes. exchange: between ops that compute,
 /// of one part of a layer; a gather that was issued early does not hold it up. p2p: messages among members.
-/// The last four: messages to and from the next rank of the ring of pipeline ranks, and the previous one, so
-/// that one that its receiver is not ready for holds up none of another direction.
+/// to_device and to_host: copies, of which those of one direction do not hold up those of the other. io: to
+/// and from NVMe. host: what the host's processor computes beside the device's. The last four: messages to
+/// and from the next rank of the ring of pipeline ranks, and the previous one, so that one that its receiver
+/// is not ready for holds up none of another direction.
 enum class Stream : std::uint8_t {
   compute,
   gather,
   reduce,
   exchange,
   p2p,
-  copy,
+  to_device,
+  to_host,
   io,
+  host,
   to_next,
   to_previous,
   from_next,
   from_previous
 };
-inline constexpr int stream_count = 11;
+inline constexpr int stream_count = 13;
 std::string_view name_of(Stream stream);
 
 /// Where bytes live.

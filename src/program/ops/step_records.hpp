@@ -144,8 +144,8 @@ struct SteppedPiece {
   std::int64_t slice_begin = 0, run = 1, stride = 1, offset = 0;
   bool operator==(const SteppedPiece&) const = default;
 };
-/// gradient, scalars, then the outputs again -> parameter, (master), states in the order of the rule's
-/// states().
+/// gradient, scalars, then the outputs again, but for a parameter that is written whole -> parameter,
+/// (master), states in the order of the rule's states().
 struct OptimizerStep {
   static constexpr std::string_view op = "optimizer_step";
   enum In : std::size_t { gradient, scalars };
@@ -156,6 +156,8 @@ struct OptimizerStep {
   double beta1 = 0, beta2 = 0, eps = 0, momentum = 0;
   bool nesterov = false;
   bool stochastic = false;  ///< rounding of parameters that have no master
+  /// The pieces of a parameter that has a master are written whatever they were: also where no step is taken.
+  bool whole = false;
   std::int64_t seed = 0;
   std::vector<SteppedPiece> pieces;
   std::vector<double> lr_scales, weight_decays;  ///< by group
@@ -169,6 +171,7 @@ struct OptimizerStep {
                       Given{"momentum", &S::momentum},
                       Given{"nesterov", &S::nesterov},
                       Given{"stochastic", &S::stochastic},
+                      Unusual{"whole", &S::whole},
                       Given{"seed", &S::seed},
                       Given{"pieces", &S::pieces},
                       Given{"lr_scales", &S::lr_scales},

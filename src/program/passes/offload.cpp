@@ -1,9 +1,12 @@
 #include "program/passes/offload.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/index.hpp"
+#include "program/ops/op_type.hpp"
 #include "program/ops/step_records.hpp"
+#include "program/passes/optimizer.hpp"
 #include "program/passes/stays.hpp"
 
 namespace ztrain::program {
@@ -18,11 +21,6 @@ void move_to(Program& program, TensorId id, Tier tier) {
 void move_to(Program& program, const State& state, Tier tier) {
   move_to(program, state.whole, tier);
   move_to(program, state.slice, tier);
-}
-
-/// The unit that an op of the optimizer, or of the norm, is about.
-bool of_unit(const Op& op) {
-  return (op.type == OptimizerStep::op || op.type == SumSquares::op) && op.action.part >= 0;
 }
 
 /// What micro-batches add to. What serves one reduction alone is never left by those who use it, and so comes
@@ -60,17 +58,58 @@ bool states_are_away(const Program& program, const Op& step) {
   });
 }
 
-/// No optimizer steps on the host of a GPU yet: there it fetches what it needs.
+/// A step on the host writes parameters that have a master whole, so that these need not be fetched for it:
+/// where no step is taken they are what they were, their masters rounded.
+void step_on_host(Op& op) {
+  op.tier = Tier::host;
+  op.stream = Stream::host;
+  auto step = record_of<OptimizerStep>(op.attributes);
+  const bool steps_any = std::ranges::any_of(step.pieces, [](const SteppedPiece& p) { return p.count > 0; });
+  if (!step.master || !steps_any) return;  // of padding alone nothing is written
+  step.whole = true;
+  op.attributes = attributes_of(step);
+  std::erase(op.inputs, op.outputs[OptimizerStep::parameter]);
+}
+
 void place_steps(Program& program, StepOn where) {
-  if (program.target == Target::cuda) where = StepOn::device;
-  for (Op& op : program.ops) {
-    if (!of_unit(op)) continue;
-    const Tier gradient = program.tensor(program.storage(op.inputs[0])).tier;
-    if (op.type == SumSquares::op)
-      op.tier = gradient == Tier::device || program.target == Target::cuda ? Tier::device : Tier::host;
-    else if (where == StepOn::host || (where == StepOn::automatic && states_are_away(program, op)))
-      op.tier = Tier::host;
+  for (Op& op : program.ops)
+    if (op.type == OptimizerStep::op && op.action.part >= 0 &&
+        (where == StepOn::host || (where == StepOn::automatic && states_are_away(program, op))))
+      step_on_host(op);
+}
+
+bool writes(const Program& program, const Op& op, TensorId storage) {
+  return std::ranges::any_of(op.outputs, [&](TensorId t) { return program.storage(t) == storage; });
+}
+
+/// Where the norm of a gradient that is away is made from it. Its own place, where nothing comes in between.
+OpId norm_place(const Program& program, OpId norm) {
+  const TensorId gradient = program.storage(program.op(norm).inputs[SumSquares::gradient]);
+  OpId last = norm - 1;
+  while (last >= 0 && !writes(program, program.op(last), gradient)) --last;
+  return next_reduction(program, last, norm);
+}
+
+/// Gradients that are away are summed up for the norm while they are still on the device.
+void move_norms(Program& program) {
+  const auto ops = static_cast<OpId>(program.ops.size());
+  std::vector<std::vector<Op>> before(program.ops.size());
+  std::vector<char> moved(program.ops.size(), 0);
+  for (OpId id = 0; id < ops; ++id) {
+    Op& op = program.op(id);
+    if (op.type != SumSquares::op || op.action.part < 0) continue;
+    if (program.tensor(program.storage(op.inputs[SumSquares::gradient])).tier == Tier::device) continue;
+    const OpId place = norm_place(program, id);
+    if (place == id) continue;
+    moved[at(id)] = 1;
+    before[at(place)].push_back(op);
   }
+  std::vector<Op> list;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    std::ranges::move(before[i], std::back_inserter(list));
+    if (!moved[i]) list.push_back(std::move(program.ops[i]));
+  }
+  program.ops = std::move(list);
 }
 
 }  // namespace
@@ -119,6 +158,7 @@ void offload(Program& program, const OffloadOptions& options) {
   move_gradients(program, options.gradients);
   move_activations(program, options.activations);
   place_steps(program, options.step);
+  move_norms(program);
   insert_copies(program);
 }
 

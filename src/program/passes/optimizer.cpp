@@ -1,5 +1,10 @@
 #include "program/passes/optimizer.hpp"
 
+#include <algorithm>
+#include <iterator>
+#include <set>
+
+#include "base/index.hpp"
 #include "kernel_interface/step_partial.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/ops/step_ops.hpp"
@@ -91,23 +96,123 @@ void append_partials(Program& program, const Cut& cut, const JobTensors& tensors
   }
 }
 
+void append_finish(Program& program, const JobTensors& tensors) {
+  Op& finish = add_op(program, FinishStep{}, "clip scale");
+  finish.inputs = {tensors.partials, tensors.scalars};
+  finish.outputs = {tensors.scalars};
+  finish.action = {ActionKind::norm, -1, -1};
+}
+
+OpId next_reduction(const Program& program, OpId last, OpId end) {
+  for (OpId id = last + 1; id < end; ++id)
+    if (const Action& a = program.op(id).action;
+        a.kind == ActionKind::reduce && a.part != program.op(last).action.part)
+      return id;
+  return end;
+}
+
+namespace {
+
+bool names(const Program& program, const std::vector<TensorId>& operands,
+           const std::set<TensorId>& storages) {
+  return std::ranges::any_of(operands, [&](TensorId t) { return storages.contains(program.storage(t)); });
+}
+
+/// Behind the last of ops [0, end) that uses any of these; 0: none does.
+OpId behind_uses(const Program& program, OpId end, const std::set<TensorId>& storages) {
+  OpId id = end;
+  for (; id > 0; --id)
+    if (const Op& op = program.op(id - 1);
+        names(program, op.inputs, storages) || names(program, op.outputs, storages))
+      break;
+  return id;
+}
+
+/// What is done with a unit's gradient at the end of a step, and where it may be done.
+struct UnitStep {
+  std::vector<Op> ops;
+  std::set<TensorId> uses;  ///< its gradient, and its parameters
+};
+
+/// By unit. Takes them out of ops [begin, end of the list).
+std::vector<UnitStep> take_steps(Program& program, OpId begin, const JobTensors& tensors) {
+  std::vector<UnitStep> steps(tensors.units.size());
+  std::vector<Op> left;
+  UnitStep* stepped = nullptr;  // what follows from its parameters comes next
+  for (auto op = program.ops.begin() + begin; op != program.ops.end(); ++op) {
+    const bool norm = op->type == SumSquares::op, step = op->type == OptimizerStep::op;
+    if (norm || step) {
+      UnitStep& of = steps[at(op->action.part)];
+      of.uses.insert(program.storage(op->inputs[0]));
+      if (step) stepped = &of;
+      of.ops.push_back(std::move(*op));
+    } else if (stepped != nullptr && op->communicates()) {
+      stepped->ops.push_back(std::move(*op));
+    } else {
+      left.push_back(std::move(*op));
+    }
+  }
+  for (std::size_t u = 0; u < steps.size(); ++u)
+    for (const State* state : {&tensors.units[u].parameters, &tensors.units[u].computed})
+      if (!steps[u].ops.empty()) steps[u].uses.insert(program.storage(state->whole));
+  program.ops.erase(program.ops.begin() + begin, program.ops.end());
+  std::ranges::move(left, std::back_inserter(program.ops));
+  return steps;
+}
+
+/// The ops by which all ranks know the tokens of the step, before its norm.
+std::vector<Op> token_counts(Program& program, const Cut& cut, const JobTensors& tensors,
+                             const std::vector<TensorId>& losses) {
+  std::vector<Op> step = std::move(program.ops);
+  program.ops.clear();
+  append_partials(program, cut, tensors, losses, {});
+  append_finish(program, tensors);
+  return std::exchange(program.ops, std::move(step));
+}
+
+/// Moves each unit's norm and step, which stand behind op `begin` with what follows from them, to where its
+/// gradient is done and its parameters are used no more. What a step multiplies gradients by is known without
+/// their norm, since there is no clip, once the step's tokens are counted: before the first of them the ranks
+/// tell each other their losses. The norm is told at the end as ever. (LOMO, Lv et al., 2023.)
+void step_during_backward(Program& program, OpId begin, const Cut& cut, const JobTensors& tensors,
+                          const std::vector<TensorId>& losses) {
+  std::vector<UnitStep> steps = take_steps(program, begin, tensors);
+  std::vector<std::vector<Op>> before(program.ops.size() + 1);
+  std::set<TensorId> all_losses;
+  for (const TensorId loss : losses) all_losses.insert(program.storage(loss));
+  const OpId counted = behind_uses(program, begin, all_losses);
+  for (Op& op : token_counts(program, cut, tensors, losses)) before[at(counted)].push_back(std::move(op));
+  for (UnitStep& unit : steps) {
+    if (unit.ops.empty()) continue;
+    const OpId done = std::max(counted, behind_uses(program, begin, unit.uses));
+    std::ranges::move(unit.ops, std::back_inserter(before[at(next_reduction(program, done - 1, begin))]));
+  }
+  std::vector<Op> list;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    std::ranges::move(before[i], std::back_inserter(list));
+    if (i < program.ops.size()) list.push_back(std::move(program.ops[i]));
+  }
+  program.ops = std::move(list);
+}
+
+}  // namespace
+
 void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensors,
                       const OptimizerSpec& optimizer, const std::vector<ReducedGradient>& gradients,
                       const std::vector<TensorId>& losses) {
+  const auto begin = static_cast<OpId>(program.ops.size());
   std::vector<TensorId> norms;
   for (std::size_t u = 0; u < gradients.size(); ++u)
     if (gradients[u].slice != no_tensor)
       norms.push_back(norm(program, cut, static_cast<int>(u), gradients[u].slice));
   append_partials(program, cut, tensors, losses, norms);
-  Op& finish = add_op(program, FinishStep{}, "clip scale");
-  finish.inputs = {tensors.partials, tensors.scalars};
-  finish.outputs = {tensors.scalars};
-  finish.action = {ActionKind::norm, -1, -1};
+  append_finish(program, tensors);
   for (std::size_t u = 0; u < gradients.size(); ++u) {
     if (gradients[u].whole == no_tensor) continue;
     step(program, cut, tensors, optimizer, static_cast<int>(u), gradients[u].whole);
     if (cut.strategy.optimizer_sharded) share(program, program.units[u], tensors.units[u].parameters);
   }
+  if (optimizer.options.during_backward) step_during_backward(program, begin, cut, tensors, losses);
 }
 
 void derive_copies(Program& program, const JobTensors& tensors) {

@@ -150,7 +150,7 @@ class Sharder {
   /// Of a unit that is whole, and at home elsewhere.
   void fetch_whole(int unit, TensorId buffer, Action action) {
     emit_copy(program(), unit_name(unit), states_[at(unit)].computed.whole, buffer, action);
-    program().ops.back().stream = Stream::copy;
+    program().ops.back().stream = Stream::to_device;
   }
 
   void release(int number) {

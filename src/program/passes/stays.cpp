@@ -50,9 +50,9 @@ class Uses {
   /// Whether other blocks compute, or the norm is made, between two ops that use the same thing.
   bool apart(OpId a, OpId b) const {
     const Action &x = action(a), &y = action(b);
+    if (x.kind == ActionKind::reduce && y.kind == ActionKind::norm) return begun(a, b) > 1;
     if (x.kind != y.kind && (x.kind == ActionKind::norm || y.kind == ActionKind::norm)) return true;
-    const int begun = groups_[at(b)] - groups_[at(a)];
-    return begun > (is_compute(y.kind) ? 1 : 0);
+    return begun(a, b) > (is_compute(y.kind) ? 1 : 0);
   }
 
   /// Where a fetch may be issued that serves this op: at the beginning of what comes before its block, or
@@ -80,6 +80,8 @@ class Uses {
     return is_compute(a.kind) && is_compute(b.kind) && a.part == b.part && a.micro == b.micro &&
            (a.kind == ActionKind::forward) == (b.kind == ActionKind::forward);
   }
+  /// Blocks' forwards and backwards that begin between two ops.
+  int begun(OpId a, OpId b) const { return groups_[at(b)] - groups_[at(a)]; }
   const Action& action(OpId id) const { return program_.op(id).action; }
   Tier tier(TensorId id) const { return program_.tensor(program_.storage(id)).tier; }
 
@@ -264,7 +266,7 @@ class Inserter {
     op.outputs = {part(into, r)};
     op.attributes = attributes_of(Copy{});
     const bool io = tier(from.tensor) == Tier::nvme || tier(into.tensor) == Tier::nvme;
-    op.stream = io ? Stream::io : Stream::copy;
+    op.stream = io ? Stream::io : tier(into.tensor) == Tier::device ? Stream::to_device : Stream::to_host;
     op.tier = Tier::host;
     op.action = action;
     return op;

@@ -54,8 +54,8 @@ bool is_as_good(const Program& p, const Held& held, const std::vector<OpId>& acc
     for (const TensorId t : op.outputs) {
       if (p.storage(t) == held.kept) return false;
       if (p.storage(t) == held.holder)
-        for (const ByteRange& r : changed_by(p, op, byte_range(p, t)))
-          changed.add(held.of_kept(r)), writer = *id;
+        for (const ByteRange& written : written_ranges(p, op, t))
+          for (const ByteRange& r : changed_by(p, op, written)) changed.add(held.of_kept(r)), writer = *id;
     }
   }
   if (changed.ranges().empty()) return true;

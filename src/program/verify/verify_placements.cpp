@@ -322,7 +322,7 @@ class Checker {
         refuse(Axis::pipeline, fault);
     if (op.type == SumSquares::op) return set(op.outputs[0], filled('P'));
     const TensorId stepped = op.outputs[0];
-    write_flat(stepped, read_flat(stepped));
+    write_flat(stepped, read_flat(record_of<OptimizerStep>(op.attributes).whole ? op.outputs[1] : stepped));
   }
 
   void check_sums(TensorId gradient) const {

@@ -13,6 +13,7 @@
 #include "program/ir/byte_set.hpp"
 #include "program/ir/order.hpp"
 #include "program/jobs/program_set.hpp"
+#include "program/ops/step_records.hpp"
 #include "program/verify/at_home.hpp"
 
 namespace ztrain::program {
@@ -99,6 +100,11 @@ std::vector<Derived> derivations(const Program& p) {
       else
         from.insert(from.end(), origins[storage].begin(), origins[storage].end());
     }
+    // A step that writes its parameters without reading them makes them of their masters, parts that are
+    // copies of other parts among them.
+    if (op.type == OptimizerStep::op && record_of<OptimizerStep>(op.attributes).whole)
+      if (const ByteRange whole = byte_range(p, op.outputs[0]); p.tensor(whole.base).persistent)
+        from.push_back({whole, id});
     from = distinct(std::move(from));
     for (const TensorId t : op.outputs) {
       const TensorId storage = p.storage(t);

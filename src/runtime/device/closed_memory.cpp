@@ -18,6 +18,14 @@ ClosedMemory::Opened::~Opened() {
   if (--memory_.opened_ == 0) memory_.protect(PROT_NONE);
 }
 
+ClosedMemory::Closed::Closed(const ClosedMemory& memory) : memory_(memory) {
+  memory_.protect(PROT_NONE);
+}
+
+ClosedMemory::Closed::~Closed() {
+  if (memory_.opened_ > 0) memory_.protect(PROT_READ | PROT_WRITE);
+}
+
 void ClosedMemory::protect(int how) const {
   for (const Region& r : regions_) mprotect(r.data, static_cast<std::size_t>(r.bytes), how);
 }

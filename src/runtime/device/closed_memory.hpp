@@ -26,6 +26,18 @@ class ClosedMemory final : public memory::Provider {
     const ClosedMemory& memory_;
   };
 
+  /// Within Opened: while one lives the memory is closed again, to work that is the host's.
+  class Closed {
+   public:
+    explicit Closed(const ClosedMemory& memory);
+    ~Closed();
+    Closed(const Closed&) = delete;
+    Closed& operator=(const Closed&) = delete;
+
+   private:
+    const ClosedMemory& memory_;
+  };
+
   std::byte* allocate(const std::string& name, std::int64_t bytes) override;
   void release(std::byte* data, std::int64_t bytes) noexcept override;
   bool host_accessible() const override { return false; }

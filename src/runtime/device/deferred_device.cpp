@@ -40,6 +40,12 @@ class DeferredDevice final : public Device {
   void submit(Queue queue, const std::function<void()>& work) override {
     push_work(queue, [&work] { work(); });
   }
+  void run_on_host(Queue queue, const std::function<void()>& work) override {
+    push_work(queue, [this, &work] {
+      const ClosedMemory::Closed closed(memory_);
+      work();
+    });
+  }
   Event make_event(bool) override;
   void record(Event event, Queue queue) override;
   void wait(Queue queue, Event event) override;

@@ -15,7 +15,7 @@ namespace ztrain::runtime {
 
 /// Queues are numbered 0 .. queues-1; the executor uses one for each stream of a Program.
 using Queue = int;
-inline constexpr int queue_count = 11;
+inline constexpr int queue_count = 13;
 /// The queue of kernels; host copies are ordered with it.
 inline constexpr Queue compute_queue = 0;
 
@@ -47,6 +47,10 @@ class Device {
   /// Issues work to a queue. `work` calls kernels on native_stream(queue); it must live until it has run, and
   /// where it is captured as long as the graph.
   virtual void submit(Queue queue, const std::function<void()>& work) = 0;
+  /// The same for work that the host's processor does, on memory of the host alone: it begins once the queue
+  /// is through with what it was given before, on a thread of the driver's, while other queues go on. It
+  /// calls nothing of the device and throws nothing.
+  virtual void run_on_host(Queue queue, const std::function<void()>& work) = 0;
   /// Lives as long as the device.
   virtual Event make_event(bool timed = false) = 0;
   /// The event now means: all work submitted to the queue so far.

@@ -74,6 +74,7 @@ class CudaDevice final : public Device {
   void* native_stream(Queue queue) const override { return streams_[at(queue)]; }
 
   void submit(Queue queue, const std::function<void()>& work) override;
+  void run_on_host(Queue queue, const std::function<void()>& work) override;
   Event make_event(bool timed) override;
   void record(Event event, Queue queue) override;
   void wait(Queue queue, Event event) override;
@@ -120,6 +121,12 @@ CudaDevice::~CudaDevice() {
 void CudaDevice::submit(Queue, const std::function<void()>& work) {
   work();
   check_cuda(cudaGetLastError(), "a kernel launch");
+}
+
+void CudaDevice::run_on_host(Queue queue, const std::function<void()>& work) {
+  const auto call = [](void* given) { (*static_cast<const std::function<void()>*>(given))(); };
+  check_cuda(cudaLaunchHostFunc(streams_[at(queue)], call, const_cast<std::function<void()>*>(&work)),
+             "cudaLaunchHostFunc");
 }
 
 Event CudaDevice::make_event(bool timed) {

@@ -16,6 +16,7 @@ class HostDevice final : public Device {
   void* native_stream(Queue) const override { return nullptr; }
 
   void submit(Queue, const std::function<void()>& work) override { work(); }
+  void run_on_host(Queue, const std::function<void()>& work) override { work(); }
   Event make_event(bool) override { return 0; }
   void record(Event, Queue) override {}
   void wait(Queue, Event) override {}

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/host_threads.hpp"
 
 namespace ztrain::parallel_test {
 namespace {
@@ -86,6 +87,42 @@ TEST(Parallel, TheFirstPartThatFailsIsToldAndNoneIsBegunBehindIt) {
     EXPECT_STREQ(e.what(), "part 0");
   }
   EXPECT_EQ(begun, 2);
+}
+
+TEST(HostThreads, ShareEachPartOnceTimeAndAgain) {
+  HostThreads threads(3);
+  EXPECT_EQ(threads.count(), 3);
+  std::vector<std::atomic<int>> done(1000);
+  for (int round = 0; round < 200; ++round) {
+    const std::int64_t parts = round % 5 == 0 ? 1 : round % 7 == 0 ? 0 : 1000 - round;
+    threads.share(parts, [&](std::int64_t i) { ++done[static_cast<std::size_t>(i)]; });
+    for (std::int64_t i = 0; i < 1000; ++i)
+      ASSERT_EQ(done[static_cast<std::size_t>(i)].exchange(0), i < parts ? 1 : 0) << round;
+  }
+}
+
+TEST(HostThreads, AreSeveralAtOnceAndTakeNoSignals) {
+  HostThreads threads(2);
+  std::atomic<int> there = 0;
+  std::atomic<bool> blocked = true;
+  const std::thread::id caller = std::this_thread::get_id();
+  threads.share(2, [&](std::int64_t) {
+    for (++there; there < 2;) std::this_thread::yield();  // each waits for the other
+    if (std::this_thread::get_id() == caller) return;
+    sigset_t now;
+    pthread_sigmask(SIG_BLOCK, nullptr, &now);
+    blocked = sigismember(&now, SIGTERM) == 1;
+  });
+  EXPECT_TRUE(blocked);
+}
+
+TEST(HostThreads, OneDoesAllWhereNoFurtherCanBeMade) {
+  const NoFurtherThread none;
+  HostThreads threads(4);
+  EXPECT_EQ(threads.count(), 1);
+  int sum = 0;
+  threads.share(100, [&](std::int64_t i) { sum += static_cast<int>(i); });
+  EXPECT_EQ(sum, 4950);
 }
 
 }  // namespace

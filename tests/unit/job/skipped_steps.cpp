@@ -26,6 +26,21 @@ TEST(SkippedSteps, TwentySkippedStepsInARowAreTooMany) {
   EXPECT_TRUE(resumed.has_given_up());
 }
 
+TEST(SkippedSteps, NoneIsSkippedWhereUnitsAreSteppedDuringBackward) {
+  const config::Deck deck = config::on_ranks(
+      "[precision]\npreset = \"bf16\"\n[optimizer]\nmax_norm = 0\nduring_backward = true\n", 1);
+  SkippedSteps early(deck);
+  EXPECT_EQ(early.after_step(false, 6), "");
+  try {
+    early.after_step(true, 7);
+    FAIL() << "it went on";
+  } catch (const Error& e) {
+    const std::string text = e.what();
+    for (const char* part : {"step 7", "optimizer.during_backward", "last checkpoint"})
+      EXPECT_NE(text.find(part), text.npos) << part << " in " << text;
+  }
+}
+
 TEST(SkippedSteps, InFp16TheLossScaleFallsBeforeARunGivesUp) {
   const config::Deck deck = config::on_ranks(
       "[precision]\npreset = \"deepspeed-fp16\"\n[loss_scaling]\ninitial_scale_power = 3\nhysteresis = 1\n"

@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "base/error.hpp"
+#include "base/host_threads.hpp"
+#include "kernels/host/optimizer_host.hpp"
 #include "kernels/reference/optimizers.hpp"
 #include "optim/code_map.hpp"
 #include "tests/support/optimizer_job.hpp"
@@ -134,6 +136,34 @@ TEST_P(Optimizer, KeepsEveryBitWhenTheGradientIsNotFinite) {
   scalars = scalars_of(c.settings, 1);
   step->run(*exec, Shared(scalars).get());
   EXPECT_FALSE(arrays == moved);
+}
+
+/// By threads of the host, in blocks of any order, with a parameter whose old bits are not there.
+TEST_P(Optimizer, OfTheHostHasTheBitsOfTheDevice) {
+  const OptimizerCase& c = GetParam();
+  auto device = OptimizerArraysOf::start(c, 0, count);
+  auto host = device;
+  const auto on_device = make_step(c, device, some_pieces());
+  OptimizerArrays arrays = host.view(c);
+  arrays.parameter_is_new = c.master();
+  const auto on_host =
+      make_host_optimizer_step(c.rule, c.settings, c.types, arrays, some_pieces(), {c.stochastic, 3});
+  HostThreads threads(2);
+  for (int t = 0; t < 3; ++t) {
+    device.draw_gradients(c, 0, t);
+    host.draw_gradients(c, 0, t);
+    StepScalars scalars = scalars_of(c.settings, t);
+    scalars.found_inf = t == 1 ? 1 : 0;
+    const Bytes before = host.parameter;
+    if (c.master())
+      for (const OptimizerPiece& piece : some_pieces())
+        for (std::int64_t i = piece.begin; i < piece.begin + piece.count; ++i)
+          put(host.parameter, c.types.parameter, i, std::nan(""));
+    on_device->run(*exec, Shared(scalars).get());
+    threads.share(on_host->blocks(), [&](std::int64_t i) { on_host->run(i, i + 1, scalars); });
+    ASSERT_TRUE(host == device) << "step " << t;
+    EXPECT_EQ(host.parameter == before, t == 1) << "step " << t;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Optimizer, ::testing::ValuesIn(optimizer_cases()));

@@ -39,16 +39,11 @@ void step_quanta(const OptimizerCase& c, OptimizerArraysOf& a, const std::vector
                  const StepScalars& scalars, std::int64_t per_warp, bool on_words) {
   using Data = StepData<Rule, T, States>;
   const OptimizerArrays view = a.view(c);
-  const Data data{{T::master ? reinterpret_cast<typename T::P*>(view.parameter) : nullptr,
-                   reinterpret_cast<typename T::W*>(T::master ? view.master : view.parameter),
-                   reinterpret_cast<const typename T::G*>(view.gradient)},
-                  States(view.states),
-                  c.settings,
-                  {c.stochastic, 3}};
-  const auto first = first_quanta(pieces);
+  const Data data(view, c.settings, {c.stochastic, 3});
+  const auto first = first_blocks(pieces);
   const StepQuanta<Rule, Data> step{
       data, {pieces.data(), first.data(), static_cast<std::int64_t>(pieces.size())}, on_words};
-  const auto tables = std::make_unique<typename States::Tables>();
+  const auto tables = std::make_unique<TablesOf<States>>();
   run_threads(warp_lanes, [&](const HostThreads& threads) {
     for (std::int64_t begin = 0; begin < first.back(); begin += per_warp)
       step.run(threads, *tables, scalars, begin, std::min(begin + per_warp, first.back()));
@@ -107,7 +102,7 @@ TEST(OptimizerQuanta, OfCodesGiveTheBitsOfPieces) {
 
 TEST(OptimizerQuanta, FindTheirPiece) {
   const auto pieces = many_pieces();
-  const auto first = first_quanta(pieces);
+  const auto first = first_blocks(pieces);
   const PieceTable table{pieces.data(), first.data(), static_cast<std::int64_t>(pieces.size())};
   std::int64_t index = 0;
   for (std::int64_t piece = 0; piece < std::ssize(pieces); ++piece)

@@ -25,7 +25,7 @@ Machine slow_machine() {
   m.ranks_per_node = 2;
   m.peak_flops = 2000, m.compute_efficiency = 0.5;
   m.memory_bandwidth = 200, m.memory_efficiency = 0.5;
-  m.host_bandwidth = 20, m.nvme_bandwidth = 2;
+  m.host_bandwidth = 20, m.host_memory_bandwidth = 40, m.nvme_bandwidth = 2;
   m.intra_node_bandwidth = 10, m.inter_node_bandwidth = 1;
   m.latency = 0;
   return m;
@@ -34,7 +34,7 @@ Machine slow_machine() {
 Machine free_machine() {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   Machine m = slow_machine();
-  m.peak_flops = m.memory_bandwidth = m.host_bandwidth = infinity;
+  m.peak_flops = m.memory_bandwidth = m.host_bandwidth = m.host_memory_bandwidth = infinity;
   return m;
 }
 
@@ -160,7 +160,7 @@ TEST(Simulate, AnOpIsBoundByFlopsOrByTheBytesOfTheSlowestTier) {
   EXPECT_DOUBLE_EQ(duration_of(b.program, b.program.op(id), slow_machine()), 8) << "800 bytes";
   b.program.op(id).flops = 9000;
   EXPECT_DOUBLE_EQ(duration_of(b.program, b.program.op(id), slow_machine()), 9);
-  const OpId fetch = b.op("copy", Stream::copy, {host}, {x});
+  const OpId fetch = b.op("copy", Stream::to_device, {host}, {x});
   b.program.tensor(x).shape = {10};
   EXPECT_DOUBLE_EQ(duration_of(b.program, b.program.op(fetch), slow_machine()), 2)
       << "40 bytes over the host's link";
@@ -170,6 +170,19 @@ TEST(Simulate, AnOpIsBoundByFlopsOrByTheBytesOfTheSlowestTier) {
   const OpId with_workspace = b.op("add", Stream::compute, {y}, {y, reserved});
   EXPECT_DOUBLE_EQ(duration_of(b.program, b.program.op(with_workspace), slow_machine()), 8)
       << "how much of a reservation is touched is not known";
+}
+
+/// By the host's memory alone, beside what the device computes; on CPU ranks the two are one processor.
+TEST(Simulate, TheHostStepsByItsOwnMemoryAndBesideTheDevice) {
+  Builder b;
+  const TensorId state = b.transient("state", 100, Tier::host), x = b.transient("x", 100);
+  const OpId step = b.op("step", Stream::host, {state}, {state}, {ActionKind::optimize, 0, -1});
+  b.op("add", Stream::compute, {x}, {x});
+  EXPECT_DOUBLE_EQ(duration_of(b.program, b.program.op(step), slow_machine()), 20) << "800 bytes";
+  b.program.target = Target::cuda;
+  EXPECT_DOUBLE_EQ(simulate(b.program, slow_machine()).seconds, 20);
+  b.program.target = Target::cpu;
+  EXPECT_DOUBLE_EQ(simulate(b.program, slow_machine()).seconds, 28);
 }
 
 TEST(Simulate, LinksDependOnWhereTheGroupLives) {
@@ -207,6 +220,25 @@ TEST(Traffic, AddsUpToWhatTheOpsSend) {
     EXPECT_EQ(calls, row.messages);
     EXPECT_EQ(row.members, 2);
   }
+}
+
+TEST(Traffic, BetweenTiersIsThatOfCopiesAlone) {
+  Builder b;
+  const TensorId x = b.transient("x", 100), h = b.transient("h", 100, Tier::host),
+                 n = b.transient("n", 100, Tier::nvme), y = b.transient("y", 100);
+  b.op("copy", Stream::to_device, {h}, {x});
+  b.op("copy", Stream::to_device, {h}, {x});
+  b.op("copy", Stream::io, {h}, {n});
+  b.op("copy", Stream::compute, {x}, {y});
+  b.op("step", Stream::host, {h}, {h});
+  const auto rows = tier_traffic_of(b.program);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].from, Tier::host);
+  EXPECT_EQ(rows[0].to, Tier::device);
+  EXPECT_EQ(rows[0].copies, 2);
+  EXPECT_EQ(rows[0].bytes, 800);
+  EXPECT_EQ(rows[1].to, Tier::nvme);
+  EXPECT_EQ(rows[1].bytes, 400);
 }
 
 TEST(Traffic, OfEveryKindIsWhatTheOpSends) {

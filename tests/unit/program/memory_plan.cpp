@@ -43,9 +43,9 @@ TEST(MemoryPlan, PlacesPersistentTensorsInOrderAndTiersApart) {
   Builder b;
   const TensorId one = b.persistent("one", 65), two = b.persistent("two", 1);
   const TensorId on_host = b.transient("on host", 100, Tier::host), on_device = b.transient("on device", 10);
-  b.op("copy", Stream::copy, {one}, {on_host});
+  b.op("copy", Stream::to_device, {one}, {on_host});
   b.op("fill", Stream::compute, {two}, {on_device});
-  b.op("copy", Stream::copy, {on_host}, {one});
+  b.op("copy", Stream::to_device, {on_host}, {one});
   b.op("use", Stream::compute, {on_device}, {});
   b.finish();
   EXPECT_EQ(b.program.tensor(one).address, 0);
@@ -67,7 +67,7 @@ struct Crossing : Builder {
     const TensorId token = persistent("token", 1);
     make = op("make", Stream::gather, {}, {a});
     read = op("read", Stream::compute, {a}, {token});
-    copy = op("copy", Stream::copy, {a}, {});
+    copy = op("copy", Stream::to_device, {a}, {});
     if (ordered) op("see", Stream::reduce, {token}, {});
     again = op("make", Stream::reduce, {}, {b});
     op("read", Stream::reduce, {b}, {});

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <functional>
 
+#include "kernel_interface/step_scalars.hpp"
 #include "program/jobs/job_base.hpp"
+#include "program/ops/op_type.hpp"
+#include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
 #include "program/passes/offload.hpp"
 #include "program/passes/stays.hpp"
@@ -23,8 +26,8 @@ OffloadOptions all_to(Tier tier, StepOn step = StepOn::automatic) {
   return {home, home, home, home, home, step};
 }
 
-JobSpec spec_with(const OffloadOptions& options, const char* strategy = "FULL_SHARD") {
-  JobSpec spec = test::spec_on(1, 2, find_strategy(strategy), 2);
+JobSpec spec_with(const OffloadOptions& options, const char* strategy = "FULL_SHARD", int micros = 2) {
+  JobSpec spec = test::spec_on(1, 2, find_strategy(strategy), micros);
   spec.offload = options;
   return spec;
 }
@@ -112,6 +115,60 @@ TEST(Offload, StepsAreWhereTheirStatesAre) {
   EXPECT_EQ(steps_on(StepOn::device, Tier::host), 0);
 }
 
+/// Bytes that a rank copies from one tier to another in a step.
+std::int64_t carried(const Program& p, Tier from, Tier to) {
+  std::int64_t bytes = 0;
+  for (OpId id = 0; id < static_cast<OpId>(p.ops.size()); ++id)
+    if (const Op& op = p.op(id);
+        is_copy(op) && tier_of(p, op.inputs[0]) == from && tier_of(p, op.outputs[0]) == to)
+      bytes += p.times(id) * p.tensor(op.inputs[0]).bytes();
+  return bytes;
+}
+
+/// Of a parameter a gradient of 4 bytes goes down and a weight of 2 bytes comes up, where a step on the
+/// device carries 12 of master weight and moments both ways.
+TEST(Offload, AStepOnTheHostCarriesSixBytesAParameter) {
+  for (const Tier gradients : {Tier::device, Tier::host}) {
+    OffloadOptions options;
+    options.master = options.optimizer = away;
+    options.gradients.tier = gradients;
+    const Program host = compile(test::small_model(4), spec_with(options, "FULL_SHARD", 1), 0).train();
+    std::int64_t states = 0,
+                 stepped = 0;  // elements of this rank's shard, and those that are none of padding
+    for (const std::int64_t unit : host.unit_elements) states += unit / 2;
+    for (const Op& op : host.ops)
+      if (op.type == OptimizerStep::op)
+        for (const SteppedPiece& piece : record_of<OptimizerStep>(op.attributes).pieces)
+          stepped += piece.count;
+    EXPECT_EQ(carried(host, Tier::device, Tier::host),
+              4 * states + static_cast<std::int64_t>(sizeof(StepScalars)));
+    EXPECT_EQ(carried(host, Tier::host, Tier::device), 2 * stepped);
+    options.step = StepOn::device;
+    options.gradients = {};
+    const Program device = compile(test::small_model(4), spec_with(options, "FULL_SHARD", 1), 0).train();
+    EXPECT_EQ(carried(device, Tier::device, Tier::host), 12 * states);
+    EXPECT_EQ(carried(device, Tier::host, Tier::device), 12 * states);
+  }
+}
+
+TEST(Offload, HostStepsHaveAStreamOfTheirOwn) {
+  OffloadOptions options;
+  options.step = StepOn::host;
+  for (const char* strategy : {"NO_SHARD", "zero1", "FULL_SHARD"})
+    for (const bool master : {true, false}) {
+      JobSpec spec = spec_with(options, strategy);
+      if (!master) spec.precision.master = spec.precision.parameters;
+      const Program p = compile(test::small_model(4), spec, 0).train();
+      for (const Op& op : p.ops) {
+        if (op.type != OptimizerStep::op) continue;
+        EXPECT_EQ(op.stream, Stream::host);
+        const bool reads = std::ranges::find(op.inputs, op.outputs[0]) != op.inputs.end();
+        EXPECT_EQ(reads, !master) << "a parameter that has a master is written whole";
+        EXPECT_EQ(record_of<OptimizerStep>(op.attributes).whole, master);
+      }
+    }
+}
+
 /// While one unit steps, or one block computes, the next one's bytes are on their way; no more than those.
 TEST(Offload, FetchesAreAheadByOne) {
   const Program p = job_with(all_to(Tier::host, StepOn::device)).train();
@@ -142,7 +199,9 @@ TEST(Offload, WhatGoesToNvmeGoesThroughTheHost) {
     if (!is_copy(op)) continue;
     const Tier from = tier_of(p, op.inputs[0]), to = tier_of(p, op.outputs[0]);
     EXPECT_TRUE(are_neighbours(from, to) && from != to) << op.name;
-    EXPECT_EQ(op.stream, from == Tier::nvme || to == Tier::nvme ? Stream::io : Stream::copy);
+    EXPECT_EQ(op.stream, from == Tier::nvme || to == Tier::nvme ? Stream::io
+                         : to == Tier::device                   ? Stream::to_device
+                                                                : Stream::to_host);
     through += from == Tier::nvme;
   }
   EXPECT_GT(through, 0);
@@ -163,8 +222,10 @@ TEST(Offload, StaysAreShort) {
 
 /// What is planted into the step of a good job, and how it is refused.
 std::string refused(const std::function<void(Program&)>& plant, const char* strategy = "FULL_SHARD",
-                    Tier tier = Tier::host) {
-  Job job = job_with(all_to(tier, StepOn::device), strategy);
+                    Tier tier = Tier::host, StepOn step_on = StepOn::device) {
+  OffloadOptions options = all_to(tier, step_on);
+  if (step_on == StepOn::host) options.parameters = {};
+  Job job = job_with(options, strategy);
   const std::vector<TensorId> there = given(job.load(), job.tensors);
   Program& step = job.programs.at(train_name);
   const auto check = [&] {
@@ -195,6 +256,16 @@ TEST(BrokenOffload, AStateThatIsNotEvictedIsRefused) {
       EXPECT_NE(message.find("is not copied back to"), std::string::npos)
           << strategy << " " << name_of(category) << ": " << message;
     }
+}
+
+TEST(BrokenOffload, AParameterThatTheHostWroteIsToComeBack) {
+  for (const char* strategy : {"FULL_SHARD", "zero1"}) {
+    const std::string message =
+        refused([](Program& p) { drop(p, [&](const Op& op) { return evicts(p, op, Category::parameter); }); },
+                strategy, Tier::host, StepOn::host);
+    EXPECT_NE(message.find("which is not there, or not up to date, after 'train step'"), std::string::npos)
+        << strategy << ": " << message;
+  }
 }
 
 TEST(BrokenOffload, AFetchThatIsLeftOutIsRefused) {

@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "base/hash.hpp"
 #include "program/passes/parameter_rates.hpp"
@@ -83,6 +85,54 @@ Cut second_of_a_tensor_pair() {
           {{"unit"}},
           {},
           {}};
+}
+
+/// The largest sum of bytes of gradients that are alive at once.
+std::int64_t gradients_at_once(const Program& p) {
+  std::int64_t most = 0;
+  for (OpId id = 0; id < static_cast<OpId>(p.ops.size()); ++id) {
+    std::int64_t alive = 0;
+    for (const Tensor& t : p.tensors)
+      if (t.category == Category::gradient && t.base == no_tensor && t.first <= id && id <= t.last)
+        alive += t.bytes();
+    most = std::max(most, alive);
+  }
+  return most;
+}
+
+/// Where no step reads the norm, units are stepped from the last to the first, between the backwards of their
+/// blocks, after the tokens are counted and with nothing left that reads their parameters; and of the
+/// gradients few are alive at once.
+TEST(OptimizerStep, MayComeDuringBackward) {
+  for (const Strategy& strategy : strategies()) {
+    JobSpec spec = spec_on(1, shards, strategy, 1);
+    const Program late = compile(small_model(8), spec, 0).train();
+    spec.optimizer.options.during_backward = true;
+    const Job job = compile(small_model(8), spec, 0);
+    const Program& early = job.train();
+    const auto is_backward = [](const Op& op) { return op.action.kind == ActionKind::backward; };
+    const auto steps_before_last_backward = [&](const Program& p) {
+      const auto last = std::find_if(p.ops.rbegin(), p.ops.rend(), is_backward);
+      return std::count_if(last, p.ops.rend(), [](const Op& op) { return op.type == OptimizerStep::op; });
+    };
+    EXPECT_EQ(steps_before_last_backward(late), 0) << strategy.name;
+    EXPECT_GE(steps_before_last_backward(early), 7) << strategy.name;
+    EXPECT_LT(gradients_at_once(early), gradients_at_once(late) * 2 / 3) << strategy.name;
+    EXPECT_LE(early.plan[0].live_bytes, late.plan[0].live_bytes) << strategy.name;
+    int finished = 0;
+    std::set<TensorId> stepped;
+    for (const Op& op : early.ops) {
+      finished += op.type == FinishStep::op;
+      if (op.type == OptimizerStep::op) {
+        EXPECT_EQ(finished, 1) << op.name;
+        stepped.insert(early.storage(op.outputs[OptimizerStep::parameter]));
+      }
+      const bool computes = is_compute(op.action.kind);
+      for (const TensorId t : op.inputs)
+        EXPECT_FALSE(computes && stepped.contains(early.storage(t))) << strategy.name << " " << op.name;
+    }
+    EXPECT_EQ(finished, 2) << "the norm is told at the end";
+  }
 }
 
 TEST(OptimizerStep, RoundsWithTheBitsOfTheWholeParametersElements) {

@@ -67,7 +67,7 @@ TEST(Link, ViewsConflictOnlyWhereTheirBytesOverlap) {
   const OpId fill = b.op("fill", Stream::compute, {}, {flat});
   const OpId look = b.op("look", Stream::compute, {flat}, {});
   const OpId w = b.op("write", Stream::gather, {}, {left});
-  const OpId r = b.op("read", Stream::copy, {right}, {});
+  const OpId r = b.op("read", Stream::to_device, {right}, {});
   const OpId m = b.op("read", Stream::reduce, {middle}, {});
   const OpId o = b.op("write", Stream::io, {}, {right});
   b.finish();
@@ -92,18 +92,18 @@ TEST(VerifyRank, RefusesAWriteThatOvertakesARead) {
   Builder b;
   const TensorId w = b.persistent("w", 8);
   b.op("read", Stream::compute, {w}, {});
-  const OpId write = b.op("write", Stream::copy, {}, {w});
+  const OpId write = b.op("write", Stream::to_device, {}, {w});
   const OpId over = b.op("write", Stream::io, {}, {w});
   b.finish();
   EXPECT_EQ(refusal_of(b.program), "accepted");
   Program broken = b.program;
   broken.op(write).after.clear();
   expect_says(refusal_of(broken),
-              {"(op 1) on stream copy overwrites 'w', which", "(op 0) on stream compute reads"});
+              {"(op 1) on stream to device overwrites 'w', which", "(op 0) on stream compute reads"});
   broken = b.program;
   broken.op(over).after.clear();
   expect_says(refusal_of(broken),
-              {"(op 2) on stream io overwrites 'w', which", "(op 1) on stream copy writes"});
+              {"(op 2) on stream io overwrites 'w', which", "(op 1) on stream to device writes"});
 }
 
 TEST(VerifyRank, RefusesReuseThatNothingOrders) {

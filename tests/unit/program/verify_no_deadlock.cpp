@@ -273,7 +273,7 @@ TEST(VerifyJoint, AgreesWithTheGraphItselfOnRandomRanks) {
       const int from = below(3), to = (from + 1 + below(2)) % 3;
       for (const int rank : {from, to}) {
         Builder& b = ranks[rank];
-        const auto stream = below(3) == 0 ? Stream::copy : Stream::p2p;
+        const auto stream = below(3) == 0 ? Stream::to_device : Stream::p2p;
         const TensorId data = b.persistent("data", 4), token = b.persistent("token", 1);
         if (rank == from)
           b.communicate(CommKind::send, Axis::pipeline, stream, {data}, {token}, to);

@@ -159,6 +159,33 @@ TEST(DeferredDevice, CopiesAreWorkOfTheirQueue) {
   arena.check_guards();
 }
 
+/// In the order of queues and events, as kernels are, but with the device's memory closed.
+TEST(DeferredDevice, TheHostsWorkIsWorkOfItsQueue) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  std::set<std::string> orders;
+  for (int seed = 0; seed < seeds; ++seed) {
+    const auto device = make_deferred_device(static_cast<std::uint64_t>(seed));
+    Script script(*device);
+    const Event event = device->make_event();
+    const std::function<void()> on_host = [&] { script.ran += 'h'; };
+    script.work(0, "a");
+    device->record(event, 0);
+    device->wait(1, event);
+    device->run_on_host(1, on_host);
+    script.work(1, "b");
+    script.work(0, "x");
+    device->finish();
+    orders.insert(script.ran);
+  }
+  EXPECT_EQ(orders, (std::set<std::string>{"ahbx", "ahxb", "axhb"}));
+  const auto device = make_deferred_device(1);
+  const Arena arena("test", 4096, Arena::Guards::off, device->memory());
+  const std::function<void()> reads = [&] { *arena.at(0) = std::byte{1}; };
+  device->submit(1, reads);
+  device->finish();
+  EXPECT_DEATH(device->run_on_host(1, reads); device->finish(), "");
+}
+
 TEST(DeferredDevice, MemoryIsClosedToTheHost) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   const auto device = make_deferred_device(5);

@@ -1,0 +1,77 @@
+#include "base/host_threads.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include "base/thread.hpp"
+
+namespace ztrain {
+
+HostThreads::HostThreads(int count) {
+  try {
+    for (int t = 1; t < count; ++t) others_.push_back(thread_without_signals([this] { wait_for_work(); }));
+  } catch (const std::system_error&) {
+    // Those that there are do all of it.
+  }
+}
+
+HostThreads::~HostThreads() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  begun_.notify_all();
+  for (std::thread& other : others_) other.join();
+}
+
+void HostThreads::share(std::int64_t parts, const std::function<void(std::int64_t)>& work) {
+  if (others_.empty() || parts < 2) {
+    for (std::int64_t i = 0; i < parts; ++i) work(i);
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    work_ = &work;
+    parts_ = parts;
+    next_.store(0, std::memory_order_relaxed);
+    at_work_ = static_cast<int>(others_.size());
+    ++number_;
+  }
+  begun_.notify_all();
+  take();
+  std::unique_lock lock(mutex_);
+  ended_.wait(lock, [&] { return at_work_ == 0; });
+}
+
+void HostThreads::take() {
+  for (std::int64_t i = next_++; i < parts_; i = next_++) (*work_)(i);
+}
+
+void HostThreads::wait_for_work() {
+  for (std::int64_t seen = 0;;) {
+    {
+      std::unique_lock lock(mutex_);
+      begun_.wait(lock, [&] { return stopping_ || number_ != seen; });
+      if (stopping_) return;
+      seen = number_;
+    }
+    take();
+    const std::lock_guard lock(mutex_);
+    if (--at_work_ == 0) ended_.notify_one();
+  }
+}
+
+int usable_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return all_cores();
+  return std::max(1, CPU_COUNT(&cores));
+}
+
+int all_cores() {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace ztrain

@@ -1,0 +1,47 @@
+#pragma once
+// Threads that are kept, so that work which comes again and again is shared without making any.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace ztrain {
+
+/// They run on the cores that the thread which makes them may use, and take no signals.
+class HostThreads {
+ public:
+  /// count: with the one that calls share(); fewer where no further can be made.
+  explicit HostThreads(int count);
+  ~HostThreads();
+  HostThreads(const HostThreads&) = delete;
+  HostThreads& operator=(const HostThreads&) = delete;
+
+  int count() const { return static_cast<int>(others_.size()) + 1; }
+  /// work(0), ..., work(parts - 1), each once, in any order; returns when all are done. From any thread, but
+  /// not from two at once. work throws nothing. Allocates nothing.
+  void share(std::int64_t parts, const std::function<void(std::int64_t)>& work);
+
+ private:
+  void take();
+  void wait_for_work();
+
+  std::mutex mutex_;
+  std::condition_variable begun_, ended_;
+  const std::function<void(std::int64_t)>* work_ = nullptr;
+  std::int64_t parts_ = 0, number_ = 0;  ///< number_: of the calls of share()
+  int at_work_ = 0;
+  bool stopping_ = false;
+  std::atomic<std::int64_t> next_ = 0;
+  std::vector<std::thread> others_;
+};
+
+/// Cores that this process may use (its affinity, which a launcher sets).
+int usable_cores();
+/// Of the machine.
+int all_cores();
+
+}  // namespace ztrain
