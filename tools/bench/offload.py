@@ -6,6 +6,9 @@
     adam   AdamW on the host, STREAM's triad, torch.optim.AdamW (as it comes, foreach, fused) and DeepSpeed's CPUAdam (both pip), on one
            core and on all, of fp32 parameters and of bf16 parameters with fp32 master weights; ztrain's other types too.
            Wanted: 0.9 of the triad's bytes a second on each core, 5 times torch, ahead of DeepSpeed.
+    step   whole steps of one CPU rank with the optimizer's states on the host and on NVMe, over the sum of what cannot go on side
+           by side: the step without offload, the bytes that are copied at the speed of a copy, and of NVMe's bytes, at the
+           store's own speed, what takes longer than the optimizer. Wanted: at most 1.15.
 
 Needs a build with -DZTRAIN_BENCH=ON. A peer that is not there is named and left out.
 
@@ -40,6 +43,9 @@ def parse_arguments():
     group.add_argument("--mib", type=int, default=4096, help="of the file, written and read whole each time")
     group.add_argument("--block-kib", type=int, default=1024)
     group.add_argument("--depth", type=int, default=32)
+    group = parser.add_argument_group("step")
+    group.add_argument("--layers", type=int, default=12, help="of the model, 7 million parameters each")
+    group.add_argument("--steps", type=int, default=5, help="of one measurement")
     group = parser.add_argument_group("adam")
     group.add_argument("--millions", type=int, default=100, help="of parameters")
     return parser.parse_args()
@@ -199,7 +205,83 @@ def adam(arguments):
     return {"ztrain": results}
 
 
-PARTS = {"nvme": nvme, "adam": adam}
+# --- step ------------------------------------------------------------------------------------------------------------
+
+STEP_DECK = """
+[run]
+output = "{folder}"
+steps = 1
+[data]
+train = ["{here}/*.py"]
+sequence = 256
+[model]
+family = "llama"
+hidden_size = 768
+intermediate_size = 2048
+num_hidden_layers = {layers}
+num_attention_heads = 12
+num_key_value_heads = 12
+vocab_size = 4096
+[batch]
+global = 2
+micro = 1
+[precision]
+preset = "bf16"
+[evaluation]
+interval = 0
+"""
+
+
+def step_json(arguments, command, deck, keys, *words):
+    """What `ztrain plan` or `ztrain bench` says of the deck with these keys."""
+    program = [str(arguments.build / "ztrain"), command, str(deck), *(f"--{key}={value}" for key, value in keys.items())]
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "bench.json"
+        if command == "plan":
+            output = run([*program, "--ranks", "1", "--json"], arguments.timeout)
+            return json.loads(output) if output else None
+        done = run([*program, "--steps", str(arguments.steps), "--warmup", "2", "--json", str(path), *words],
+                   arguments.timeout)
+        return json.loads(path.read_text()) if done is not None else None
+
+
+def carried(plan, drives):
+    """Bytes of a step between the device and the host, or from and to the drives."""
+    rows = [row for row in plan["tier_traffic"] if ("nvme" in (row["from"], row["to"])) == drives]
+    return {way: sum(row["bytes"] for row in rows if (row["from"] == "nvme") == (way == "read")) for way in ("read", "write")}
+
+
+def step(arguments):
+    print(f"\nstep: {arguments.layers} layers, one rank, {arguments.steps} steps; sum: of what cannot go on side by side")
+    away = {"nvme_path": json.dumps([str(arguments.folder)]), "queue_depth": arguments.depth,
+            "nvme_block_size": arguments.block_kib << 10}
+    keys = {"plain": {}}
+    for tier in ("cpu", "nvme"):
+        keys[tier] = {f"offload.{key}": value for key, value in
+                      {"optimizer": tier, "master": tier, **(away if tier == "nvme" else {})}.items()}
+    with tempfile.TemporaryDirectory(prefix="ztrain-step-") as folder:
+        deck = pathlib.Path(folder) / "step.toml"
+        deck.write_text(STEP_DECK.format(folder=folder, here=HERE, layers=arguments.layers))
+        plans = {name: step_json(arguments, "plan", deck, of) for name, of in keys.items()}
+        sides = {name: lambda k=of, n=name: step_json(arguments, "bench", deck, k, *(["--kernels"] if n == "plain" else []))
+                 for name, of in keys.items()}
+        store = store_speed(arguments, 0)
+        results = in_turns(sides, arguments.rounds)
+    if len(results) < len(keys) or store is None or None in plans.values():
+        return {}
+    seconds = {name: statistics.median(r["step_seconds"]["median"] for r in found) for name, found in results.items()}
+    optimize = statistics.median(r["seconds"]["optimize"] for r in results["cpu"])
+    copy = statistics.median(r["ceiling"]["copy_gb_per_s"] for r in results["plain"]) * 1e9
+    print(f"  {'':8s}{'s a step':>10s}{'sum':>10s}{'ratio':>8s}")
+    for name, plan in plans.items():
+        copied, drives = carried(plan, False), carried(plan, True)
+        io = sum(drives[way] / store[way] for way in drives)
+        bound = seconds["plain"] + 2 * sum(copied.values()) / copy + max(0, io - optimize)
+        print(f"  {name:8s}{seconds[name]:10.3f}{bound:10.3f}{seconds[name] / bound:8.2f}", flush=True)
+    return {"ztrain": results, "seconds": seconds}
+
+
+PARTS = {"nvme": nvme, "adam": adam, "step": step}
 
 
 def main():
