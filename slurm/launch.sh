@@ -9,14 +9,19 @@
 #   ZTRAIN_MPI          srun's MPI plugin, or "mpirun" to start with mpirun   (default: pmix)
 #   ZTRAIN_RESTARTS     how often a job may requeue itself                    (default: 50)
 #   ZTRAIN_LOGS         folder of the ranks' logs   (default: <job name>-<job id>.ranks in the folder of submission)
+#   ZTRAIN_MIN_NODES    how few nodes the job goes on with where others fail  (default: half of them; as many as it has: all or none)
+#   ZTRAIN_FAILURES     how often in a row ranks may crash or be killed within ten minutes of a start  (default: 1)
+#   ZTRAIN_GUARD        seconds between looks at whether this script's node is still there; 0: none  (default: 30)
 #   ZTRAIN_PREFLIGHT=1  look at the nodes first (slurm/preflight.sh); a job with bad ones requeues itself without them
 #
 # Ahead of the time limit (run.end_margin) the ranks save a checkpoint by themselves and end with status 75; SIGTERM, with
 # which SLURM preempts jobs, and SIGUSR1 have them do the same. Then the job requeues itself, and the next start goes on from
 # that checkpoint (checkpoint.resume = "auto"). A job that is cancelled saves as well (within KillWait), and is not requeued.
-# After a node failure SLURM requeues the job (--requeue), which goes on from the newest checkpoint of checkpoint.interval. A
-# run that fails is not requeued, but where an audit names the nodes to leave out (watchdog.audit_limit): its exit code is the
-# job's. To stop and requeue a job by hand:
+# Where a node fails that is not this script's, a job with --no-kill goes on at once on those that are left, from the newest
+# checkpoint: with as many ranks as the deck's mesh takes. Otherwise, and where too few are left, the job is requeued (--requeue), by
+# SLURM, by this script, or where its own node has failed by a guard on another (slurm/guard.sh).
+# Where a rank crashes or is killed, all are started again. A run that fails is not requeued, but where an audit names the nodes to
+# leave out (watchdog.audit_limit): its exit code is the job's. To stop and requeue a job by hand:
 # scancel --batch --signal=USR1 JOBID.
 set -euo pipefail
 
@@ -26,6 +31,8 @@ script=slurm/launch.sh
 source "$root/slurm/ranks.sh"
 # shellcheck source=slurm/requeue.sh
 source "$root/slurm/requeue.sh"
+# shellcheck source=slurm/nodes_left.sh
+source "$root/slurm/nodes_left.sh"
 
 if [ "${1:-}" = --default ]; then
   case ${3:---} in --*) shift ;; *) shift 2 ;; esac
@@ -37,6 +44,7 @@ shift
 [ -f "$deck" ] || die "$deck: no such deck (paths are relative to $PWD)"
 check_executable
 find_launcher
+whole_start=("${start[@]}")
 logs=${ZTRAIN_LOGS:-$PWD/${SLURM_JOB_NAME:-ztrain}-$SLURM_JOB_ID.ranks}
 mkdir -p "$logs" || die "$logs: the folder of the ranks' logs cannot be made; set ZTRAIN_LOGS to one that all nodes share"
 
@@ -63,7 +71,8 @@ stop() {
 trap stop USR1
 trap : TERM  # SLURM tells the ranks, which save; their end is waited for
 said=$(mktemp)
-trap 'rm -f "$said"' EXIT
+answers=$(mktemp)
+trap 'rm -f "$said" "$answers"' EXIT
 
 # Trains; gives `code`. What is said on stderr is in the file $said too, by a process that signals to the job do not end.
 train() {
@@ -80,21 +89,52 @@ train() {
   wait "$copies" || true
 }
 
+# Whether a rank ended by itself or was killed: what the launcher says of the first that ended, else the exit code. (srun's code
+# says 137 of a run that failed, too, where it had to end the other ranks.)
+rank_has_crashed() {
+  local first
+  first=$(grep -m 1 -E "tasks? [0-9,-]+: |exited on signal" "$said" || true)
+  case $first in
+    *Killed* | *"Segmentation fault"* | *"Bus error"* | *Aborted*) ;;
+    "") case $code in 134 | 135 | 137 | 139) ;; *) return 1 ;; esac ;;
+    *) return 1 ;;
+  esac
+}
+
+# A state is saved, and the same command goes on from it. srun says 137 instead where it ended ranks that took longer to exit.
+saved=75
+is_saved() {
+  [ "$code" = "$saved" ] || { [ "$code" != 0 ] && grep -q "exit status $saved" "$said"; }
+}
+
 # A node that died and came back may still hold a socket of an earlier start, and refuses the step that has the same number.
-# The next one has another. A rank that crashes (SIGSEGV, SIGBUS) is tried once more, from the newest checkpoint: MPI itself was
-# seen to while it started on nodes that were left of an earlier start, and memory may be bad.
-crashes=0
-for ((tries = restarts + 3; tries > 0; tries--)); do
+# The next one has another. Ranks that crash or are killed are started again, from the newest checkpoint: MPI itself was seen to
+# crash while it started on nodes that were left of an earlier start, memory may be bad, and systems short of it kill.
+failures=0
+refusals=$((restarts + 2))
+for ((tries = 1; ; tries++)); do
+  export ZTRAIN_TRY=$tries
+  began=$SECONDS
+  start_guard
   train "$@"
-  if [ "$code" = 0 ] || [ "$stopping" = 1 ]; then break; fi
-  if grep -q "launch failed" "$said"; then
-    echo "$script: a node refused to launch the step; up to $((tries - 1)) more tries"
-  elif [ "$crashes" = 0 ] && { [ "$code" = 139 ] || [ "$code" = 135 ] || grep -qE "Segmentation fault|Bus error" "$said"; }; then
-    crashes=1
-    echo "$script: a rank has crashed; one more try"
+  if [ "$code" = 0 ] || [ "$stopping" = 1 ] || is_saved; then break; fi
+  case $(state_of_job) in RUNNING | "") ;; *) break ;; esac
+  [ $((SECONDS - began)) -lt 600 ] || failures=0
+  if start_on_fewer "$deck" "$@"; then
+    continue
+  elif grep -q "launch failed" "$said"; then
+    [ "$refusals" -gt 0 ] || break
+    echo "$script: a node refused to launch the step; up to $refusals more tries"
+    refusals=$((refusals - 1))
+  elif rank_has_crashed && [ "$failures" -lt "${ZTRAIN_FAILURES:-1}" ]; then
+    failures=$((failures + 1))
+    echo "$script: a rank has crashed or was killed; all are started again"
+  elif grep -q "the job does not fit" "$said" && [ "$nodes_now" -lt "$all_nodes" ]; then
+    requeue "the job does not fit $nodes_now of its $all_nodes nodes"
   else
     break
   fi
+  if [ "$stopping" = 1 ]; then requeue "asked to stop between two starts"; fi
 done
 
 # An audit that has found corruption again and again ends the run, and names the nodes that were wrong where it knows them.
@@ -103,9 +143,7 @@ if [ "$code" != 0 ] && [ -n "$nodes" ] && [ "$stopping" = 0 ] && [ "$(state_of_j
   requeue "silent corruption on $nodes" "$nodes"
 fi
 
-# srun says 137 instead where it ended ranks that took longer to exit than others.
-saved=75
-if [ "$code" != "$saved" ] && { [ "$code" = 0 ] || ! grep -q "exit status $saved" "$said"; }; then exit "$code"; fi
+is_saved || exit "$code"
 # Whether a job that SLURM takes from its nodes comes back is for SLURM to say.
 if [ "$stopping" = 0 ] && [ "$(state_of_job)" != RUNNING ]; then exit "$saved"; fi
 requeue "state saved"

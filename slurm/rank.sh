@@ -11,8 +11,10 @@ allowed() {
   sed -n "s/^$1_allowed_list:[[:space:]]*//p" /proc/self/status
 }
 log=$logs/$rank.log
+start=$((${SLURM_RESTART_COUNT:-0} + 1))
+[ "${ZTRAIN_TRY:-1}" = 1 ] || start="$start, try $ZTRAIN_TRY"
 {
-  echo "start $((${SLURM_RESTART_COUNT:-0} + 1)), rank $rank on $(hostname): process $$, cores $(allowed Cpus)," \
+  echo "start $start, rank $rank on $(hostname): process $$, cores $(allowed Cpus)," \
     "memory of NUMA nodes $(allowed Mems), $(date -Is)" >>"$log"
 } 2>/dev/null || { echo "slurm/rank.sh: $log cannot be written on $(hostname): ZTRAIN_LOGS must name a folder that all nodes share" >&2; exit 1; }
 # Signals to the job reach the copying process too, which ends with the rank and not before.

@@ -20,6 +20,7 @@
 #SBATCH --time=48:00:00
 #SBATCH --exclusive
 #SBATCH --requeue
+#SBATCH --no-kill
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.out
 set -euo pipefail

@@ -14,6 +14,7 @@
 #SBATCH --time=24:00:00
 #SBATCH --exclusive
 #SBATCH --requeue
+#SBATCH --no-kill
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.out
 set -euo pipefail

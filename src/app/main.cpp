@@ -37,13 +37,15 @@ struct Command {
   Product product = Product::text;
 };
 
-constexpr std::array<Command, 10> commands{{
+constexpr std::array<Command, 11> commands{{
     {"check",
      "DECK [--ranks N] [--section.key=value ...]   validate a deck; with ranks also mesh, batch and memory",
      app::check},
     {"deck", "[--markdown]                                  print a commented template of a deck", app::deck},
     {"plan", "DECK [--ranks N] [--fit] [--json]            memory, traffic and time of a job before it runs",
      app::plan},
+    {"ranks", "DECK --most N [--per-node N]                how many ranks, up to so many, the deck takes",
+     app::ranks},
     {"bench",
      "DECK [--steps N] [--kernels] [--json FILE]    speed of a step on random tokens, and where its time "
      "goes",

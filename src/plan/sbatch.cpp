@@ -95,7 +95,7 @@ std::string sbatch_text(const Plan& plan) {
                                  plan.question.deck, count_text(c.ranks, "rank"));
   text += line("job-name=" + job_name(plan.question.deck));
   text += task_lines(c) + memory_line(c) + time_line(c);
-  text += line("requeue") + line("open-mode=append") + line("output=%x-%j.out");
+  text += line("requeue") + line("no-kill") + line("open-mode=append") + line("output=%x-%j.out");
   text += fmt::format("exec \"${{ZTRAIN_ROOT:-$SLURM_SUBMIT_DIR}}/slurm/launch.sh\" {}",
                       quoted(plan.question.deck));
   for (const std::string& word : plan.question.overrides) text += " " + quoted(word);

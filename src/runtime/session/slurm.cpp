@@ -23,7 +23,8 @@ std::optional<double> end_of_allocation() {
 
 SlurmHints slurm_hints() {
   return {environment("SLURM_JOB_ID"), environment("SLURM_JOB_NODELIST"),
-          std::atoi(environment("SLURM_RESTART_COUNT").c_str()), end_of_allocation()};
+          std::atoi(environment("SLURM_RESTART_COUNT").c_str()), std::atoi(environment("ZTRAIN_TRY").c_str()),
+          end_of_allocation()};
 }
 
 }  // namespace ztrain::runtime
