@@ -59,6 +59,11 @@ struct SaveOptions {
   /// Steps of checkpoints that are known to be damaged: they are left as they are, and no older one goes
   /// because of them. That of the step that is saved is replaced all the same.
   std::set<std::int64_t> damaged = {};
+  /// Where each node has a folder of its own of this name: the node of each rank (NodeRing). A file then has
+  /// what the ranks of one node write and lies there, the index and the metadata at rank 0's; the folder
+  /// stays step_<step>.tmp, for whoever brings the rest to other nodes. Of `keep` and the like nothing is
+  /// looked at.
+  std::vector<int> node_of = {};
   /// What rank 0 does before it makes the folder, which it does again where that goes during the save. What
   /// it throws ends the save, and is no NotSaved.
   std::function<void()> hold = {};

@@ -121,6 +121,13 @@ std::string Group::broadcast(std::string text, int root) const {
   return text;
 }
 
+void Group::exchange(std::span<const std::byte> sent, int to, std::span<std::byte> received, int from) const {
+  const auto rank = [](int who) { return who < 0 ? MPI_PROC_NULL : who; };
+  check_mpi(MPI_Sendrecv(sent.data(), counted(sent.size()), MPI_BYTE, rank(to), 0, received.data(),
+                         counted(received.size()), MPI_BYTE, rank(from), 0, comm_, MPI_STATUS_IGNORE),
+            "MPI_Sendrecv");
+}
+
 void Group::wait_for_all(const std::function<void()>& idle) const {
   constexpr std::chrono::milliseconds pause{2};
   MPI_Request all = MPI_REQUEST_NULL;

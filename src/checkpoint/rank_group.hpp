@@ -4,6 +4,7 @@
 
 #include <mpi.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -40,6 +41,9 @@ class Group {
   std::vector<std::string> gather_text(const std::string& text) const;
   /// Rank `root`'s text.
   std::string broadcast(std::string text, int root = 0) const;
+
+  /// Sends one, receives the other, of sizes that both sides know; to, from: ranks, -1: nobody. Blocking.
+  void exchange(std::span<const std::byte> sent, int to, std::span<std::byte> received, int from) const;
 
   /// Throws AgreedError on every rank when `error` is not empty on any: that of the lowest such rank, with
   /// the rank named.

@@ -14,6 +14,7 @@
 #include "checkpoint/catalog.hpp"
 #include "checkpoint/format/format.hpp"
 #include "checkpoint/format/metadata_file.hpp"
+#include "checkpoint/neighbours/node_folder.hpp"
 #include "checkpoint/own_pieces.hpp"
 #include "checkpoint/rank_group.hpp"
 #include "checkpoint/retention.hpp"
@@ -123,6 +124,8 @@ struct Saving::State {
   std::vector<std::int64_t> checksums;
   Index index;  ///< at rank 0
 
+  bool of_nodes() const { return !options.node_of.empty(); }
+  bool makes_folder() const;
   void hold() const;
   void begin();
   void begin_or_not_saved();
@@ -132,6 +135,13 @@ struct Saving::State {
   Stage exchange();
   void begin_again(const runtime::AgreedError& failure);
 };
+
+/// On its node, or of all.
+bool Saving::State::makes_folder() const {
+  if (!of_nodes()) return world.rank() == 0;
+  const auto own = options.node_of.begin() + world.rank();
+  return std::find(options.node_of.begin(), own, *own) == own;
+}
 
 void Saving::State::hold() const {
   world.together([&] {
@@ -144,7 +154,8 @@ void Saving::State::begin() {
   stage = Stage::prepare;
   catalog = agree_on_catalog(world, *place.layout, states);
   pieces = own_pieces(place, states, catalog);
-  assigned = assign_files(world, !pieces.empty(), options.files);
+  assigned = of_nodes() ? assign_files_of_nodes(world, !pieces.empty(), options.node_of)
+                        : assign_files(world, !pieces.empty(), options.files);
   std::vector<PieceRow*> rows;
   std::int64_t own = 0;
   for (OwnPiece& piece : pieces) {
@@ -165,16 +176,21 @@ void Saving::State::begin_or_not_saved() {
 }
 
 void Saving::State::prepare() const {
+  if (of_nodes()) {
+    begin_snapshot(folder, step);
+    return;
+  }
   prepare_folder(folder, step, retention_of(options));
   require_room(unfinished, bytes);
 }
 
 void Saving::State::publish_checkpoint() {
   require_complete(index);
-  require_written(unfinished, index.files);
+  if (!of_nodes()) require_written(unfinished, index.files);
   write_index(unfinished / index_name, index, json_text(metadata));
   PosixFile::open_to_write(unfinished / index_name).sync();
   write_metadata_file(unfinished, metadata);
+  if (of_nodes()) return;
   publish(folder, step);
   saved.warning = fmt::format("{}", fmt::join(retain(folder, step, retention_of(options)), "; "));
 }
@@ -182,7 +198,7 @@ void Saving::State::publish_checkpoint() {
 void Saving::State::work(const Progress& progress) {
   switch (stage) {
     case Stage::prepare:
-      if (world.rank() == 0) prepare();
+      if (makes_folder()) prepare();
       return;
     case Stage::create:
       return files->create(unfinished, catalog);
@@ -220,7 +236,7 @@ Saving::State::Stage Saving::State::exchange() {
 
 /// Where somebody has removed the folder; else that is all.
 void Saving::State::begin_again(const runtime::AgreedError& failure) {
-  const bool was_there = world.rank() != 0 || remove_unfinished(folder, step);
+  const bool was_there = !makes_folder() || remove_unfinished(folder, step);
   if (world.broadcast(was_there ? "" : "removed").empty() || tries == most_tries)
     throw NotSaved(failure.what());
   ++tries;

@@ -92,6 +92,18 @@ Files assign_files(const Group& world, bool writes, int wanted) {
   return files;
 }
 
+Files assign_files_of_nodes(const Group& world, bool writes, const std::vector<int>& node_of) {
+  const auto writers = world.all_gather(writes ? 1 : 0);
+  std::set<int> nodes;
+  for (std::size_t r = 0; r < writers.size(); ++r)
+    if (writers[r] != 0) nodes.insert(node_of[r]);
+  Files files;
+  files.count = static_cast<int>(nodes.size());
+  const int own = node_of[static_cast<std::size_t>(world.rank())];
+  if (writes) files.own = static_cast<int>(std::distance(nodes.begin(), nodes.find(own)));
+  return files;
+}
+
 ShardFiles::ShardFiles(const Group& world, const Files& files, std::vector<PieceRow*> own)
     : files_(files), members_(world.split(files.own)), own_(std::move(own)) {
   if (files_.own < 0) return;

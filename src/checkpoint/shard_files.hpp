@@ -17,6 +17,8 @@ struct Files {
 
 /// Collective. wanted: number of files; 0: one for each node that writes.
 Files assign_files(const Group& world, bool writes, int wanted);
+/// Collective: one for each node that writes, of the ranks of that node. node_of: by rank.
+Files assign_files_of_nodes(const Group& world, bool writes, const std::vector<int>& node_of);
 
 /// The shard files of one save, each of which its first writer makes.
 class ShardFiles {

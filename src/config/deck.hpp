@@ -163,6 +163,9 @@ struct Checkpoint {
   std::string folder;  ///< empty: <run.output>/checkpoints
   std::int64_t interval = 0, keep = 0, keep_every = 0, keep_best = 0, files = 0;
   bool async = false;                   ///< those before the end are written behind training
+  std::int64_t memory_copies = 0;       ///< of each snapshot on other nodes; 0: there are no snapshots
+  std::int64_t memory_interval = 0;     ///< steps between snapshots
+  std::string memory_folder;            ///< each node's own
   std::string resume;                   ///< auto | none | a checkpoint's folder
   std::string export_to, export_dtype;  ///< folder of a Hugging Face model written at the end; "": none
   bool export_adapter = false;          ///< of the adapters alone, as a PEFT folder

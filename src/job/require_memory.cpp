@@ -8,7 +8,10 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/text.hpp"
+#include "checkpoint/neighbours/node_folder.hpp"
+#include "config/validate/validate.hpp"
 #include "job/memory_report.hpp"
+#include "job/snapshot_memory.hpp"
 #include "memory/machine.hpp"
 #include "plan/fit.hpp"
 #include "plan/memory.hpp"
@@ -22,6 +25,7 @@ struct Finding {
   std::int64_t available = 0;  ///< of the node or GPU, now; -1: unknown
   std::int64_t ranks = 1;      ///< on the node or GPU
   std::int64_t pinned = 0;     ///< of what is needed
+  std::int64_t snapshots = 0;  ///< of what is needed, for files
 
   bool fits() const { return available < 0 || needed <= available; }
 };
@@ -59,7 +63,8 @@ Finding finding(std::int64_t bytes, std::int64_t pinned, std::int64_t ranks,
 }
 
 std::vector<Findings> findings_of_all(const runtime::Session& session, runtime::Device& device,
-                                      const plan::RankMemory& memory, std::int64_t pinned) {
+                                      const plan::RankMemory& memory, std::int64_t pinned,
+                                      std::int64_t snapshots = 0) {
   Findings mine;
   std::int64_t on_node = total_of(memory) + pinned;
   if (has_memory_of_its_own(device)) {
@@ -68,6 +73,8 @@ std::vector<Findings> findings_of_all(const runtime::Session& session, runtime::
     mine.gpu = finding(bytes, 0, ranks_on(session, device), device.memory().limits());
   }
   mine.node = finding(on_node, pinned, session.ranks_on_node(), memory::machine_memory());
+  mine.node.needed += snapshots;
+  mine.node.snapshots = snapshots;
   return of_all(session, mine);
 }
 
@@ -103,9 +110,13 @@ std::string finding_text(const Findings& worst, const runtime::Device& device) {
                                  ? ""
                                  : fmt::format(" ({} of it to copy inputs and communication through)",
                                                format_bytes(static_cast<double>(f.pinned)));
-  return fmt::format("{} on a {} need{} {}{}, of which {} are available", count_text(f.ranks, "rank"),
+  const std::string snapshots = f.snapshots == 0
+                                    ? ""
+                                    : fmt::format(" ({} of it for snapshots, checkpoint.memory_copies)",
+                                                  format_bytes(static_cast<double>(f.snapshots)));
+  return fmt::format("{} on a {} need{} {}{}{}, of which {} are available", count_text(f.ranks, "rank"),
                      gpu ? device.name() : "node", f.ranks == 1 ? "s" : "",
-                     format_bytes(static_cast<double>(f.needed)), pinned,
+                     format_bytes(static_cast<double>(f.needed)), pinned, snapshots,
                      format_bytes(static_cast<double>(f.available)));
 }
 
@@ -160,7 +171,12 @@ void require_memory(const runtime::Session& session, runtime::Device& device, co
   const plan::RankMemory memory = plan::memory_of(job);
   const std::int64_t bytes =
       has_memory_of_its_own(device) ? memory.total(program::Tier::device) : total_of(memory);
-  const std::vector<Findings> all = findings_of_all(session, device, memory, pinned);
+  // Those that an earlier start has left make room for this one's.
+  const std::int64_t snapshots = deck ? snapshot_bytes_of_node(session, job, *deck) : 0,
+                     there = snapshots == 0 ? 0
+                                            : checkpoint::bytes_of_run(deck->checkpoint.memory_folder,
+                                                                       config::checkpoint_folder(*deck));
+  const std::vector<Findings> all = findings_of_all(session, device, memory, pinned, snapshots - there);
   const auto worst = std::find_if(all.begin(), all.end(), do_not_fit);
   const double needed = static_cast<double>(bytes) + (deck ? deck->cluster.outside_memory * 1e9 : 0);
   const bool device_fits =

@@ -9,6 +9,10 @@
 
 namespace ztrain {
 
+/// Bytes of a snapshot in memory that a rank sends to another node at once; it has room for as many that
+/// come.
+inline constexpr std::int64_t snapshot_part = std::int64_t{8} << 20;
+
 /// Bytes each rank sends: N ranks, `bytes` per slot (the shard).
 constexpr std::int64_t all_gather_sent(int ranks, std::int64_t bytes) {
   return (ranks - 1) * bytes;

@@ -118,6 +118,11 @@ std::vector<Change> pipeline_rows(const config::Deck& deck) {
 
 /// Only where there is room for a copy of the state.
 std::vector<Change> snapshot_rows(const config::Deck& deck) {
+  if (deck.checkpoint.memory_copies > 0)
+    return {{{"checkpoint.memory_copies=0"},
+             Effect::none,
+             "no snapshots in the nodes' memory; after a failure the run goes on from its newest checkpoint",
+             true}};
   if (deck.watchdog.audit_interval > 0)
     return {{{"watchdog.audit_interval=0", "checkpoint.async=false"},
              Effect::none,

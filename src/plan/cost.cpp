@@ -347,6 +347,15 @@ std::optional<Cost> cost_if_legal(const Question& q, const std::vector<std::stri
   }
 }
 
+double snapshots_on_node(const Cost& c) {
+  if (c.deck.checkpoint.memory_copies == 0) return 0;
+  const int ranks = std::min(c.ranks, c.machine.ranks_per_node);
+  std::int64_t largest = 0;
+  for (const RankMemory& memory : c.memory) largest = std::max(largest, copied_bytes(memory));
+  const std::int64_t of_node = largest * ranks;
+  return static_cast<double>(snapshot_bytes(of_node, c.ranks > ranks ? of_node : 0, ranks));
+}
+
 Verdict verdict_of(const Cost& c) {
   const Machine& m = c.machine;
   const auto held = [&](program::Tier tier) { return static_cast<double>(c.largest(tier).total(tier)); };
@@ -356,7 +365,7 @@ Verdict verdict_of(const Cost& c) {
   v.device_limit = m.device_memory;
   v.node_limit = m.host_memory;
   v.device_needed = device;
-  v.node_needed = on_node * (m.device_memory > 0 ? host : host + device);
+  v.node_needed = on_node * (m.device_memory > 0 ? host : host + device) + snapshots_on_node(c);
   return v;
 }
 

@@ -123,5 +123,7 @@ struct Verdict {
   bool fits() const { return device_fits() && node_fits(); }
 };
 Verdict verdict_of(const Cost& cost);
+/// Bytes of a full node's need that are for snapshots in its memory, where all its ranks save.
+double snapshots_on_node(const Cost& cost);
 
 }  // namespace ztrain::plan

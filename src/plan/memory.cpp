@@ -116,6 +116,17 @@ bool RankMemory::keeps_copies() const {
   });
 }
 
+std::int64_t copied_bytes(const RankMemory& memory) {
+  std::int64_t bytes = 0;
+  for (const MemoryRow& row : memory.programs.front().rows[at(Tier::host)])
+    if (row.category == name_of(program::Category::snapshot)) bytes += row.persistent_bytes;
+  return bytes;
+}
+
+std::int64_t snapshot_bytes(std::int64_t own, std::int64_t before, int ranks) {
+  return 2 * (own + before) + (before > 0 ? 2 * snapshot_part * ranks : 0);
+}
+
 std::int64_t staging_bytes(const std::vector<const Program*>& programs) {
   std::array<std::int64_t, program::stream_count> largest{};
   for (const Program* p : programs)

@@ -40,6 +40,14 @@ struct RankMemory {
   bool keeps_copies() const;
 };
 
+/// Of the copy of its state that a rank has room for.
+std::int64_t copied_bytes(const RankMemory& memory);
+
+/// What snapshots in memory take of a node (checkpoint.memory_copies): the newest, and the one that is being
+/// written, of `own` bytes that its ranks save and of `before` that those of the node before do; and what its
+/// ranks have in their hands while they send.
+std::int64_t snapshot_bytes(std::int64_t own, std::int64_t before, int ranks);
+
 /// Pinned host memory that the Programs' collectives are copied through where MPI cannot reach the device's:
 /// for each stream as much as its largest takes.
 std::int64_t staging_bytes(const std::vector<const program::Program*>& programs);

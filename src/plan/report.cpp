@@ -292,12 +292,11 @@ std::string verdict_section(const Cost& c) {
   const Verdict v = verdict_of(c);
   std::string text = heading("Does it fit?");
   const std::string beside = fmt::format("; {} of it outside of the plan", size(c.machine.outside_memory));
-  if (c.machine.device_memory > 0) {
-    text += line("device", against(v.device_needed, v.device_limit, v.device_fits()) + beside);
-    text += line("node, host tier", against(v.node_needed, v.node_limit, v.node_fits()));
-  } else {
-    text += line("node", against(v.node_needed, v.node_limit, v.node_fits()));
-  }
+  const bool has_device = c.machine.device_memory > 0;
+  if (has_device) text += line("device", against(v.device_needed, v.device_limit, v.device_fits()) + beside);
+  text += line(has_device ? "node, host tier" : "node", against(v.node_needed, v.node_limit, v.node_fits()));
+  if (const double snapshots = snapshots_on_node(c); snapshots > 0)
+    text += line("", fmt::format("{} of it for snapshots (checkpoint.memory_copies)", size(snapshots)));
   const auto on_nvme = static_cast<double>(c.largest(Tier::nvme).total(Tier::nvme));
   if (on_nvme > 0)
     text += line("node, NVMe", fmt::format("{} needed; a run reserves it when it starts",

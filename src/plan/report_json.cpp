@@ -150,7 +150,8 @@ Json verdict_json(const Cost& c) {
           {"device_needed", v.device_needed},
           {"device_limit", v.device_limit},
           {"node_needed", v.node_needed},
-          {"node_limit", v.node_limit}};
+          {"node_limit", v.node_limit},
+          {"node_snapshots", snapshots_on_node(c)}};
 }
 
 /// What a fix or a setting comes to.

@@ -299,7 +299,7 @@ program::JobSpec job_spec(const config::Deck& deck, Target target) {
       deck.pipeline.late_weights == "kept" ? program::LateWeights::kept : program::LateWeights::all;
   spec.recompute = recompute_of(deck.recompute);
   spec.offload = offload_options(deck);
-  if (config::saves_behind_training(deck)) spec.snapshots = program::Snapshots::of_savers;
+  if (config::copies_state(deck)) spec.snapshots = program::Snapshots::of_savers;
   if (deck.watchdog.audit_interval > 0) spec.snapshots = program::Snapshots::of_all;
   spec.units = unit_options(deck.sharding, spec.strategy);
   spec.sharding = shard_options(deck, spec.strategy);

@@ -14,6 +14,7 @@
 #include "base/plain_text.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/hf/export_folder.hpp"
+#include "checkpoint/neighbours/node_folder.hpp"
 #include "config/validate/validate.hpp"
 #include "data/tokens/files.hpp"
 #include "files/file.hpp"
@@ -83,6 +84,10 @@ std::vector<Written> written_by(const config::Deck& deck) {
     add(key, checkpoints, Owned::checkpoints);
     if (resolved(checkpoints) != resolved(output))
       for (const char* name : {lock_name, probe_name}) add(key, checkpoints / name, Owned::all);
+    if (deck.checkpoint.memory_copies > 0) {
+      add(key, checkpoints / checkpoint::snapshot_token_name, Owned::all);
+      add("checkpoint.memory_folder", deck.checkpoint.memory_folder, Owned::nothing);
+    }
   }
   if (const std::string& model = deck.checkpoint.export_to; !model.empty())
     for (const fs::path& path : {fs::path(model), checkpoint::ExportFolder::unfinished_path(model)})

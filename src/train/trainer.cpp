@@ -112,9 +112,11 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
   session.agree("preparing the output folder", [&] {
     if (session_.rank() == 0) hold_folders();
   });
+  open_snapshots();
   restore();
   steps_at_start_ = progress_.step;
   worker_.take_room_for_copies();
+  clear_snapshots();
   session.agree("preparing the output folder", [&] {
     if (session_.rank() == 0) begin_output();
   });
@@ -137,20 +139,23 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
   preparing_.reset();
 }
 
-/// SLURM requeues a job whose node is cut off, and ends the ranks there only once it reaches them again:
-/// until then they hold the folders.
-void Trainer::hold_folders() {
+/// Where a node is cut off the job goes on without it, or is requeued, and SLURM ends the ranks there only
+/// once it reaches them again: until then they hold the folders.
+Patience Trainer::patience() const {
   constexpr double longest = 300;
   Patience patience;
-  if (session_.slurm().restart_count > 0)
+  if (session_.slurm().started_before())
     patience.seconds = deck_.watchdog.timeout > 0 ? std::min(longest, deck_.watchdog.timeout / 2) : longest;
-  bool told = false;
-  patience.told = [&](const std::string& why) {
+  patience.told = [this, seconds = patience.seconds, told = false](const std::string& why) mutable {
     if (!std::exchange(told, true))
-      console_.print(
-          fmt::format("an earlier start of this job may not have ended yet; waiting up to {:.0f} s: {}\n",
-                      patience.seconds, why));
+      console_.print(fmt::format(
+          "an earlier start of this job may not have ended yet; waiting up to {:.0f} s: {}\n", seconds, why));
   };
+  return patience;
+}
+
+void Trainer::hold_folders() {
+  const Patience patience = this->patience();
   const std::filesystem::path output(deck_.run.output);
   make_writable(output, "run.output");
   folders_.push_back(hold(output, "run.output", session_.host(), patience));
@@ -195,6 +200,7 @@ Ending Trainer::run() {
   print_last_line();
   if (const std::string failure = agreed(failure_); !failure.empty()) end_failed(failure);
   save_at_end();
+  if (snapshots_) snapshots_->remove();
   if (outside_bytes_ > 0) report_peak();
   require_end();
   if (is_complete()) {

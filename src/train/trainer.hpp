@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/neighbours/memory_snapshot.hpp"
 #include "config/deck.hpp"
 #include "data/datasets.hpp"
 #include "data/rows/batch_part.hpp"
@@ -20,6 +21,7 @@
 #include "train/output_folder.hpp"
 #include "train/report.hpp"
 #include "train/save_under_way.hpp"
+#include "train/snapshot_store.hpp"
 #include "train/stragglers.hpp"
 #include "train/time_limits.hpp"
 
@@ -57,7 +59,10 @@ class Trainer {
  private:
   Trainer(const runtime::Session& session, telemetry::Console& console, telemetry::Watchdog& watchdog,
           Prepared prepared, std::string version);
+  Patience patience() const;
   void hold_folders();
+  void open_snapshots();
+  void clear_snapshots();
   void begin_output();
   void write_resolved_deck() const;
   std::vector<std::string> checkpoints_to_resume() const;
@@ -116,6 +121,12 @@ class Trainer {
   std::string begin_save();
   void advance_save();
   double finish_save();
+  bool snapshot_is_due() const;
+  void take_snapshot();
+  void advance_snapshot();
+  void finish_snapshot();
+  void end_snapshot(const std::string& failure);
+  void warn_of_snapshot(std::int64_t step, const std::string& failure);
   void finish_save_of_failed();
   std::vector<checkpoint::StateShard> copied_state();
   void end_save(const std::string& failure, const std::string& again);
@@ -143,9 +154,12 @@ class Trainer {
   SavedState saved_state_;                 ///< of the newest checkpoint of this run
   std::string saved_;                      ///< that checkpoint
   std::optional<SaveUnderWay> under_way_;  ///< the next
-  std::optional<job::Progress> kept_;      ///< of the copy of the state, where that is whole
-  std::uint64_t kept_hash_ = 0;            ///< of that copy, where there are audits
-  std::int64_t audited_step_ = -1;         ///< whose copies agree
+  std::optional<SnapshotStore> snapshots_;
+  std::optional<checkpoint::MemorySnapshot> snapshot_;  ///< under way
+  bool told_of_snapshots_ = false;
+  std::optional<job::Progress> kept_;  ///< of the copy of the state, where that is whole
+  std::uint64_t kept_hash_ = 0;        ///< of that copy, where there are audits
+  std::int64_t audited_step_ = -1;     ///< whose copies agree
   std::int64_t times_back_ = 0;
   std::int64_t outside_bytes_ = 0;  ///< measured after the first step and each save
   double data_seconds_ = 0;         ///< of filling the inputs

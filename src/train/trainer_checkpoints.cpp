@@ -245,6 +245,7 @@ void Trainer::end_failed(const std::string& failure) {
   std::string end = fmt::format("the run ends after step {}, which has no checkpoint", progress_.step);
   try {
     save_at_end();
+    if (snapshots_) snapshots_->remove();
     if (saved_state_.step == progress_.step)
       end = fmt::format(
           "the run ends after step {}, which is saved: once the cause is mended, the same command goes "

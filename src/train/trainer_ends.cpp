@@ -50,7 +50,7 @@ bool Trainer::stops_early() {
   using runtime::Stop;
   if (is_complete()) return false;
   runtime::Report report = limits_.report(session_, !failure_.empty());
-  report.writes = under_way_ && under_way_->save.works();
+  report.writes = (under_way_ && under_way_->save.works()) || (snapshot_ && snapshot_->works());
   const runtime::Requests asked = [&] {
     const telemetry::Phase phase(console_, "hearing from all ranks behind step", progress_.step);
     return session_.requests(report);
@@ -58,6 +58,7 @@ bool Trainer::stops_early() {
   if (asked.stop == Stop::failure) return true;
   if (asked.stop == Stop::none) {
     if (under_way_ && !asked.writes) advance_save();
+    if (snapshot_ && !asked.writes) advance_snapshot();
     if (asked.save) save_as_asked();
     return false;
   }

@@ -27,7 +27,10 @@ void Trainer::behind_step() {
   if (audit_is_due() && !audited()) return;
   if (is_complete()) return;  // the end is saved by run()
   const bool at_interval = deck_.checkpoint.interval > 0 && s % deck_.checkpoint.interval == 0;
-  if (save_is_due_ || at_interval) save_or_wait();
+  if (save_is_due_ || at_interval)
+    save_or_wait();
+  else if (snapshot_is_due())
+    take_snapshot();
   if (audit_is_due()) keep_state();
 }
 
@@ -76,6 +79,7 @@ void Trainer::save_next() {
 /// is saved with its number of skipped steps, so that the job after it goes on counting.
 void Trainer::save_at_end() {
   finish_save();
+  snapshot_.reset();  // what follows is newer, and on disk
   if (deck_.checkpoint.interval < 0 || saved_state_.step == progress_.step) return;
   if (!audited() && saved_state_.step == progress_.step) return;
   const bool saved = saved_state_.optimizer_steps == progress_.optimizer_steps;
@@ -95,6 +99,7 @@ void Trainer::save_or_go_on() {
 
 /// The room for a copy of the state is taken until then.
 void Trainer::wait_for_save(const char* what_was_due) {
+  finish_snapshot();
   if (!under_way_) return;
   const std::int64_t waited_for = under_way_->of.step;
   const double waited = finish_save();
@@ -156,6 +161,7 @@ std::string Trainer::why_not_saved(const std::function<void()>& work) {
     });
   } catch (const runtime::AgreedError&) {
     under_way_.reset();
+    snapshot_.reset();
     throw;
   }
   return failure;
@@ -259,6 +265,7 @@ double Trainer::finish_save() {
 
 /// What ended the run is told, and not what became of the checkpoint besides.
 void Trainer::finish_save_of_failed() {
+  snapshot_.reset();
   try {
     finish_save();
   } catch (const runtime::AgreedError&) {

@@ -4,6 +4,7 @@ What happens to a run may change no bit of its losses, so each is held against a
 have no end of their own, so that none comes to it before the test is ready: a job is told to stop once it has come far enough.
 """
 
+import pathlib
 import re
 import subprocess
 
@@ -39,11 +40,11 @@ class Jobs(zt.Case):
             print(self.cluster.report())
             subprocess.run(["scancel", "--user=root"], check=False)
 
-    def submit(self, name, *options, words=(), nodes=2, env=None):
+    def submit(self, name, *options, words=(), nodes=2, env=None, keys=None):
         """A job with two ranks on each node; the folder of its run has its name."""
         batch = 4 * nodes
         self.ranks = 2 * nodes
-        deck = self.write_deck(name, {**ENDLESS, "run.output": self.folder / name, "batch.global": batch})
+        deck = self.write_deck(name, {**ENDLESS, "run.output": self.folder / name, "batch.global": batch, **(keys or {})})
         script = cluster.ROOT / "source/slurm/train_multi_node.sh"
         size = [f"--nodes={nodes}", "--ntasks-per-node=2"]
         self.job = self.cluster.submit(f"--job-name={name}", *size, *options, script, deck, *words, env=env)
@@ -72,16 +73,25 @@ class Jobs(zt.Case):
         self.wait_for(f"start {number}", lambda: self.said().count("training starts at step") >= number)
         return self.cluster.job(self.job)["NodeList"]
 
-    def finish(self):
-        """Some steps later the ranks are told to stop: all steps of the job are those of an undisturbed run."""
+    def stop(self):
+        """Some steps later the ranks are told to stop: after which they have."""
         self.wait_for_steps()
         subprocess.run(["scancel", "--signal=TERM", str(self.job)], check=True)
         self.wait_for("the save", lambda: self.state() == "PENDING")
         subprocess.run(["scancel", str(self.job)], check=True)
         last = self.step()
         self.assertIn(last, zt.saved_steps(self.output / "checkpoints"))
-        straight = self.train(self.ranks, f"{self.output.name}_straight", {"run.steps": last}, self.folder / f"{self.output.name}.toml")
-        self.assert_same(zt.losses(straight), zt.losses(self.output))
+        return last
+
+    def undisturbed(self, what, ranks, last, keys=None):
+        """The losses of the job's deck up to that step, on this machine."""
+        name, deck = f"{self.output.name}_{what}", self.folder / f"{self.output.name}.toml"
+        return zt.losses(self.train(ranks, name, {"run.steps": last, **(keys or {})}, deck))
+
+    def finish(self):
+        """All steps of the job are those of an undisturbed run."""
+        last = self.stop()
+        self.assert_same(self.undisturbed("straight", self.ranks, last), zt.losses(self.output))
 
     def test_the_end_of_the_allocation(self):
         """A minute is the least that SLURM knows: the run is told to leave most of it free. Its next start has more."""
@@ -112,13 +122,14 @@ class Jobs(zt.Case):
         self.finish()
 
     def test_nodes_and_links_fail(self):
-        """The job goes on from its newest checkpoint on the nodes that are left, also on one that came back."""
-        self.submit("failing", "--exclude=n4")
+        """A job that wants all its nodes is requeued, by its script or, with that one's node, by the guard; also to one that came back."""
+        self.submit("failing", "--exclude=n4", env={"ZTRAIN_MIN_NODES": "2", "ZTRAIN_GUARD": "1"})
         self.assertEqual(self.wait_for_start(1), "n[1-2]")
         self.wait_for_steps(20)
         first, second, *_ = self.cluster.nodes
         second.kill()
         self.assertEqual(self.wait_for_start(2), "n[1,3]")
+        self.assertIn("too few nodes are left: ZTRAIN_MIN_NODES = 2: requeueing job", self.said())
         self.wait_for_steps()
         second.start()
         self.cluster.wait_for_nodes(2)
@@ -132,6 +143,50 @@ class Jobs(zt.Case):
         if "launch failed" in self.said():
             self.assertIn("slurm/launch.sh: a node refused to launch the step", self.said())
         self.finish()
+
+    def test_a_job_goes_on_with_what_is_left(self):
+        """In the same allocation: after a rank is killed with all ranks, after a node is gone without it, with one copy of the
+        state for two and twice as many micro-batches of the same size; from what the memory of the nodes that are left has of the
+        others. Steps have the bits of their mesh, and are one run up to the rounding of sums."""
+        keys = {"mesh.replicate": -1, "mesh.shard": 2, "checkpoint.interval": 100, "checkpoint.keep": 0}
+        memory = {"checkpoint.memory_copies": 1, "checkpoint.memory_interval": 5}
+        self.submit("shrinking", keys={**keys, **memory})
+        self.wait_for_start(1)
+        self.wait_for_steps(12)
+        first, second, *_ = self.cluster.nodes
+        subprocess.run(["kill", "-9", str(zt.rank_processes(first.process.pid)[1])], check=True)
+        self.wait_for_start(2)
+        self.assertIn("slurm/launch.sh: a rank has crashed or was killed; all are started again", self.said())
+        self.assertGreaterEqual(self.resumed(), 5, "from memory, since there is no checkpoint yet")
+        self.wait_for("step 112", lambda: self.step() >= 112)
+        second.kill()
+        self.wait_for_start(3)
+        self.assertIn("slurm/launch.sh: training goes on with 2 ranks on n1", self.said())
+        self.assertIn("and the newest checkpoint is of step 100: it is now", self.said())
+        self.assertEqual(self.cluster.job(self.job)["Restarts"], "0")
+        resumed = self.resumed()
+        self.assertGreater(resumed, 100)
+        last = self.stop()
+        left = pathlib.Path(f"/proc/{first.children()[0]}/root/dev/shm").glob("ztrain-*")
+        self.assertEqual(list(left), [], "what a run that ends well has left in memory")
+        second.start()
+        self.assert_steps_of_meshes(resumed, last)
+
+    def resumed(self):
+        """The step that the newest start of the job goes on from."""
+        return int(re.findall(r"training starts at step (\d+) of", self.said())[-1]) - 1
+
+    def assert_steps_of_meshes(self, resumed, last):
+        """Up to that step those of two copies of the state, then those of one."""
+        job, straight = zt.losses(self.output), self.undisturbed("straight", 4, last)
+        before = lambda losses: {step: loss for step, loss in losses.items() if step <= resumed}
+        behind = lambda losses: {step: loss for step, loss in losses.items() if step > resumed}
+        self.assert_same(before(straight), before(job))
+        self.assert_close(straight, job, 1e-4)
+        saved = self.output / f"checkpoints/step_{resumed}"
+        fewer = self.undisturbed("fewer", 2, last, {"mesh.replicate": 1, "checkpoint.resume": str(saved)})
+        self.assert_same(fewer, behind(job))
+        self.assertNotEqual(fewer, behind(straight), "the mesh has changed no sum")
 
     def test_a_link_becomes_slow(self):
         self.submit("slow")

@@ -15,7 +15,7 @@ std::vector<Field> all_fields() {
   std::vector<Field> all;
   for (auto part : {rows::run_and_data(), rows::model(), rows::lora(), rows::batch_and_mesh(),
                     rows::sharding(), rows::numerics(), rows::offload(), rows::optimization(),
-                    rows::operation(), rows::watchdog(), rows::machine()}) {
+                    rows::checkpoint(), rows::operation(), rows::watchdog(), rows::machine()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

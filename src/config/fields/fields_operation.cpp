@@ -2,7 +2,7 @@
 
 namespace ztrain::config::rows {
 
-std::vector<Field> operation() {
+std::vector<Field> checkpoint() {
   return {
       free(path(PathKind::written,
                 {"checkpoint.folder", &at<&Deck::checkpoint, &Checkpoint::folder>, R"("")", "", any(),
@@ -28,6 +28,20 @@ std::vector<Field> operation() {
             "until a checkpoint is written."}),
       free({"checkpoint.files", &at<&Deck::checkpoint, &Checkpoint::files>, "0", "files", between(0, 256),
             "Shard files per checkpoint. 0: one per node."}),
+      free({"checkpoint.memory_copies", &at<&Deck::checkpoint, &Checkpoint::memory_copies>, "0", "copies",
+            between(0, 1),
+            "1: between checkpoints, snapshots of the state are kept in the memory of the nodes, each node's "
+            "part there and once more on another node, so that any one node may fail. The next start on the "
+            "nodes that are left goes on from the newest. Takes four times a rank's part of a checkpoint of "
+            "the nodes' memory, and room for the copy that checkpoint.async has too. 0: none."}),
+      free({"checkpoint.memory_interval", &at<&Deck::checkpoint, &Checkpoint::memory_interval>, "10", "steps",
+            count(1), "Steps between these snapshots."}),
+      free(
+          path(PathKind::written,
+               {"checkpoint.memory_folder", &at<&Deck::checkpoint, &Checkpoint::memory_folder>,
+                R"("/dev/shm")", "", any(),
+                "Where each node keeps its part of them: a folder of the node's own memory, or of a drive of "
+                "its own, with room for them. It must be there."})),
       free(path(
           PathKind::read,
           {"checkpoint.resume", &at<&Deck::checkpoint, &Checkpoint::resume>, R"("auto")", "", any(),
@@ -44,6 +58,11 @@ std::vector<Field> operation() {
             any(),
             "checkpoint.export receives the adapters alone, as a PEFT folder, instead of the model with the "
             "adapters merged."}),
+  };
+}
+
+std::vector<Field> operation() {
+  return {
       free({"evaluation.interval", &at<&Deck::evaluation, &Evaluation::interval>, "0", "steps", count(0),
             "Steps between evaluations on the validation data. 0: off."}),
       free({"evaluation.batches", &at<&Deck::evaluation, &Evaluation::batches>, "8", "micro-batches per rank",

@@ -86,7 +86,8 @@ std::vector<Field> sharding();
 std::vector<Field> numerics();  ///< precision, loss_scaling, recompute
 std::vector<Field> offload();
 std::vector<Field> optimization();  ///< optimizer, schedule
-std::vector<Field> operation();     ///< checkpoint, evaluation, metrics
+std::vector<Field> checkpoint();
+std::vector<Field> operation();  ///< evaluation, metrics
 std::vector<Field> watchdog();
 std::vector<Field> machine();  ///< cluster, device, debug
 

@@ -187,6 +187,10 @@ bool saves_behind_training(const Deck& deck) {
   return deck.checkpoint.async && deck.checkpoint.interval > 0;
 }
 
+bool copies_state(const Deck& deck) {
+  return saves_behind_training(deck) || deck.checkpoint.memory_copies > 0;
+}
+
 std::string checkpoint_folder(const Deck& deck) {
   const std::filesystem::path folder =
       deck.checkpoint.folder.empty() ? deck.run.output + "/checkpoints" : deck.checkpoint.folder;

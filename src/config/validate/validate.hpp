@@ -42,8 +42,10 @@ bool stochastic_rounding(const Deck& deck);
 /// checkpoint.folder, or <run.output>/checkpoints; a whole path, since a deck in any folder may name what a
 /// run prints of it.
 std::string checkpoint_folder(const Deck& deck);
-/// Whether the run keeps room for a copy of its state, of which checkpoints before its end are written.
+/// Whether checkpoints before the end of the run are written of a copy of its state.
 bool saves_behind_training(const Deck& deck);
+/// Whether the run keeps room for such a copy, for checkpoints or for snapshots in the nodes' memory.
+bool copies_state(const Deck& deck);
 
 /// Where a key's value came from: "default", "input.toml:12", "command line", ...
 std::string source_of(const Deck& deck, std::string_view key);

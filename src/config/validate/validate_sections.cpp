@@ -110,6 +110,10 @@ void check_checkpoint(const Deck& deck) {
           "{}: checkpoint.keep_best = {} needs validation losses, and evaluation.interval = 0 computes none; "
           "nearest legal: 0",
           source_of(deck, "checkpoint.keep_best"), c.keep_best);
+  REQUIRE(c.memory_copies == 0 || c.interval >= 0,
+          "{}: checkpoint.memory_copies = {} goes on from snapshots as from checkpoints, and "
+          "checkpoint.interval = -1 writes none; nearest legal: 0",
+          source_of(deck, "checkpoint.memory_copies"), c.memory_copies);
   REQUIRE(c.export_to.empty() || c.interval >= 0,
           "{}: checkpoint.export needs the checkpoint at the end of the run, and checkpoint.interval = -1 "
           "writes none; nearest legal: 0",

@@ -1,0 +1,180 @@
+#include "checkpoint/neighbours/node_folder.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <system_error>
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "base/text.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "checkpoint/retention.hpp"
+#include "config/hf/starting_point.hpp"
+#include "files/file.hpp"
+#include "files/posix_file.hpp"
+
+namespace ztrain::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char *memory_key = "checkpoint.memory_folder", *folder_prefix = "ztrain-",
+                     *owner_name = "checkpoints", *lock_name = ".lock";
+constexpr std::size_t token_digits = 32;
+constexpr std::int64_t longest_path = 1 << 16;
+
+std::string new_token() {
+  std::random_device device;
+  std::string token;
+  while (token.size() < token_digits) token += fmt::format("{:08x}", device());
+  return token;
+}
+
+bool is_token(std::string_view text) {
+  return text.size() == token_digits && text.find_first_not_of("0123456789abcdef") == text.npos;
+}
+
+void write_whole(const fs::path& path, const std::string& text, const char* of_key) {
+  auto file = PosixFile::create(path, of_key);
+  file.write_at(text.data(), std::ssize(text), 0);
+  file.sync();
+  file.close();
+}
+
+std::string read_whole(const fs::path& path) {
+  std::error_code unknown;
+  return fs::exists(path, unknown) ? read_file(path.string(), longest_path) : "";
+}
+
+/// A run that goes on in a moment has written not long ago, whatever has ended it.
+bool is_dead(const fs::path& folder, const fs::path& checkpoints) {
+  const auto written = fs::last_write_time(folder);
+  if (!PosixFile::open_or_create(folder / lock_name, memory_key).lock()) return false;
+  return read_whole(folder / owner_name) == checkpoints.string() ||
+         fs::file_time_type::clock::now() - written > std::chrono::hours(1);
+}
+
+/// The folders of all runs.
+std::vector<fs::path> folders_in(const fs::path& memory) {
+  std::vector<fs::path> found;
+  std::error_code unknown;
+  for (const auto& entry : fs::directory_iterator(memory, unknown)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(folder_prefix) &&
+        is_token(std::string_view(name).substr(std::string_view(folder_prefix).size())))
+      found.push_back(entry.path());
+  }
+  return found;
+}
+
+/// Of another user's nothing may be known.
+bool is_removed_if_dead(const fs::path& folder, const fs::path& checkpoints) {
+  try {
+    return is_dead(folder, checkpoints) && fs::remove_all(folder) > 0;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+std::string snapshot_token(const fs::path& checkpoints, bool anew) {
+  const fs::path file = checkpoints / snapshot_token_name;
+  std::string token = read_whole(file);
+  if (!anew && is_token(token)) return token;
+  token = new_token();
+  write_whole(file, token, "checkpoint.folder");
+  sync_folder(checkpoints);
+  return token;
+}
+
+fs::path node_folder(const fs::path& memory, const std::string& token) {
+  return fs::absolute(memory) / (folder_prefix + token);
+}
+
+void make_node_folder(const fs::path& folder) {
+  REQUIRE(fs::is_directory(folder.parent_path()),
+          "{}: '{}' is no folder of this node: name one of its memory that is there, such as /dev/shm",
+          memory_key, folder.parent_path().string());
+  std::error_code error;
+  fs::create_directory(folder, error);
+  if (!error) fs::permissions(folder, fs::perms::owner_all, error);
+  REQUIRE(!error, "{}: '{}' cannot be made: {}", memory_key, folder.string(), error.message());
+}
+
+void name_owner(const fs::path& folder, const fs::path& checkpoints) {
+  write_whole(folder / owner_name, checkpoints.string(), memory_key);
+}
+
+int remove_leftovers(const fs::path& folder, const fs::path& checkpoints) {
+  const auto all = folders_in(folder.parent_path());
+  return static_cast<int>(std::ranges::count_if(
+      all, [&](const fs::path& other) { return other != folder && is_removed_if_dead(other, checkpoints); }));
+}
+
+std::vector<HeldSnapshot> snapshots_in(const fs::path& folder) {
+  std::vector<HeldSnapshot> found;
+  for (const fs::path& path : list(folder)) {
+    const fs::path metadata = path / config::checkpoint_metadata_file;
+    if (!fs::exists(metadata)) continue;
+    HeldSnapshot held{
+        path, step_of(path), hex(hash_text(read_file(metadata.string(), config::largest_metadata))), {}};
+    for (const auto& entry : fs::directory_iterator(path))
+      if (const std::string name = entry.path().filename().string(); name.starts_with("shard_"))
+        held.shards.push_back({name, static_cast<std::int64_t>(entry.file_size())});
+    std::ranges::sort(held.shards, {}, &FileEntry::name);
+    found.push_back(std::move(held));
+  }
+  return found;
+}
+
+std::int64_t bytes_in(const fs::path& folder) {
+  std::int64_t bytes = 0;
+  std::error_code unknown;
+  for (const auto& entry : fs::recursive_directory_iterator(folder, unknown))
+    if (entry.is_regular_file(unknown)) bytes += static_cast<std::int64_t>(entry.file_size(unknown));
+  return bytes;
+}
+
+std::int64_t bytes_of_run(const fs::path& memory, const fs::path& checkpoints) {
+  std::int64_t bytes = 0;
+  for (const fs::path& folder : folders_in(fs::absolute(memory)))
+    if (std::error_code unknown; fs::file_size(folder / owner_name, unknown) == checkpoints.string().size())
+      if (read_whole(folder / owner_name) == checkpoints.string()) bytes += bytes_in(folder);
+  return bytes;
+}
+
+void begin_snapshot(const fs::path& folder, std::int64_t step) {
+  const auto newest_one = newest(folder);
+  std::vector<fs::path> rest;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.is_directory() && (!newest_one || entry.path() != *newest_one)) rest.push_back(entry.path());
+  for (const fs::path& path : rest) fs::remove_all(path);
+  REQUIRE(fs::create_directory(unfinished_path(folder, step)), "{}: another process writes there",
+          unfinished_path(folder, step).string());
+}
+
+void remove_snapshots(const fs::path& folder) {
+  std::error_code unknown;
+  std::vector<fs::path> all;
+  for (const auto& entry : fs::directory_iterator(folder, unknown))
+    if (entry.is_directory(unknown)) all.push_back(entry.path());
+  for (const fs::path& path : all) fs::remove_all(path, unknown);
+}
+
+void require_room_in_memory(const fs::path& folder, std::int64_t bytes) {
+  std::error_code error;
+  const fs::space_info space = fs::space(folder, error);
+  if (error || space.capacity == 0) return;
+  REQUIRE(
+      static_cast<std::uintmax_t>(bytes) <= space.available,
+      "{}: snapshots take {} of this node and '{}' has room for {}: give it more (mount -o remount,size=), "
+      "name another folder, or set checkpoint.memory_copies = 0",
+      memory_key, format_bytes(static_cast<double>(bytes)), folder.parent_path().string(),
+      format_bytes(static_cast<double>(space.available)));
+}
+
+}  // namespace ztrain::checkpoint

@@ -1,0 +1,47 @@
+#pragma once
+// The nodes of a job in a ring: what is on a node is held once more by the next. Pure.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace ztrain::checkpoint {
+
+/// A rank's part of what one node gives to the next: bytes [begin, end) of the node's file.
+struct Lane {
+  int rank = 0;  ///< whom it sends to, or receives from
+  std::int64_t begin = 0, end = 0;
+};
+
+class NodeRing {
+ public:
+  /// node_of: by rank, where the ranks really are; nodes are numbered from 0, each with a rank.
+  explicit NodeRing(std::vector<int> node_of);
+
+  const std::vector<int>& node_of() const { return node_of_; }
+  int nodes() const { return static_cast<int>(ranks_.size()); }
+  int node_of(int rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
+  const std::vector<int>& ranks_of(int node) const { return ranks_[static_cast<std::size_t>(node)]; }
+  /// Who makes the node's folder.
+  bool is_first(int rank) const { return ranks_of(node_of(rank)).front() == rank; }
+  int next(int node) const { return (node + 1) % nodes(); }
+  int before(int node) const { return (node + nodes() - 1) % nodes(); }
+
+  /// What this rank sends of its node's file of so many bytes, to a rank of the next node; nothing where it
+  /// has no partner there, or there is no other node.
+  std::optional<Lane> sends(int rank, std::int64_t bytes) const;
+  /// What it receives of the file of the node before.
+  std::optional<Lane> receives(int rank, std::int64_t bytes) const;
+  /// Of the lanes of such a file, the longest.
+  std::int64_t longest_lane(int from_node, std::int64_t bytes) const;
+
+ private:
+  int lanes(int from_node) const;
+  std::optional<Lane> lane(int from_node, int number, int rank, std::int64_t bytes) const;
+  int place_on_node(int rank) const;
+
+  std::vector<int> node_of_;
+  std::vector<std::vector<int>> ranks_;  ///< by node
+};
+
+}  // namespace ztrain::checkpoint

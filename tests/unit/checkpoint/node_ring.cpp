@@ -1,0 +1,65 @@
+// Who holds what of whom: of every file each byte goes to the next node once, and comes from where it was
+// sent.
+
+#include "checkpoint/neighbours/node_ring.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace ztrain::checkpoint::node_ring_test {
+namespace {
+
+constexpr std::int64_t bytes = 1001;
+
+void expect_whole(const NodeRing& ring) {
+  const int ranks = static_cast<int>(ring.node_of().size());
+  std::vector<std::vector<int>> copied(static_cast<std::size_t>(ring.nodes()), std::vector<int>(bytes));
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto lane = ring.receives(rank, bytes);
+    if (!lane) continue;
+    const int from = ring.node_of(lane->rank);
+    EXPECT_NE(from, ring.node_of(rank)) << "a copy on the same node goes with it";
+    EXPECT_EQ(ring.next(from), ring.node_of(rank));
+    const auto sent = ring.sends(lane->rank, bytes);
+    ASSERT_TRUE(sent);
+    EXPECT_EQ(sent->rank, rank);
+    EXPECT_EQ(sent->begin, lane->begin);
+    EXPECT_EQ(sent->end, lane->end);
+    EXPECT_LE(lane->end - lane->begin, ring.longest_lane(from, bytes));
+    for (std::int64_t b = lane->begin; b < lane->end; ++b)
+      ++copied[static_cast<std::size_t>(from)][static_cast<std::size_t>(b)];
+  }
+  for (const auto& of_node : copied) EXPECT_EQ(std::ranges::count(of_node, 1), bytes);
+}
+
+TEST(NodeRing, BringsEachByteToTheNextNodeOnce) {
+  expect_whole(NodeRing({0, 1}));
+  expect_whole(NodeRing({0, 0, 1, 1}));
+  expect_whole(NodeRing({0, 0, 0, 1, 2, 2}));
+  // Ranks need not be neighbours, as with --distribution=cyclic.
+  expect_whole(NodeRing({0, 1, 2, 0, 1, 2, 0}));
+}
+
+TEST(NodeRing, KnowsItsNeighbours) {
+  const NodeRing ring({0, 0, 1, 2, 2});
+  EXPECT_EQ(ring.nodes(), 3);
+  EXPECT_EQ(ring.next(2), 0);
+  EXPECT_EQ(ring.before(0), 2);
+  EXPECT_EQ(ring.ranks_of(2), (std::vector<int>{3, 4}));
+  EXPECT_TRUE(ring.is_first(2));
+  EXPECT_FALSE(ring.is_first(4));
+  EXPECT_FALSE(ring.sends(1, bytes)) << "node 1 has one rank to receive";
+}
+
+TEST(NodeRing, OfOneNodeSendsNothing) {
+  const NodeRing ring({0, 0, 0});
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_FALSE(ring.sends(rank, bytes));
+    EXPECT_FALSE(ring.receives(rank, bytes));
+  }
+  EXPECT_EQ(ring.longest_lane(0, bytes), 0);
+}
+
+}  // namespace
+}  // namespace ztrain::checkpoint::node_ring_test
