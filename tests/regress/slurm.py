@@ -3,112 +3,14 @@
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
-import tempfile
-import unittest
 
 import ztrain_run as zt
-
-STAND_INS = {
-    # Runs what it is given on this node, once; refuses the first steps, where the test wants that.
-    # A task on one node, beside the job's, comes to nothing where that node is dead.
-    "srun": """#!/usr/bin/env bash
-if [ "$*" = --mpi=list ]; then echo "MPI plugin types are... none pmi2 pmix"; exit; fi
-if [ "$1" = --overlap ]; then
-  case " $* " in *" --nodelist=${DEAD:-none} "*) exit 1 ;; esac
-  echo "$*" >> "$CALLS.beside"
-  while [ "${1#-}" != "$1" ]; do shift; done
-  exec "$@"
-fi
-echo >> "$CALLS.steps"
-[ "$(wc -l < "$CALLS.steps")" -gt "${REFUSED:-0}" ] || { echo "srun: error: task 1 launch failed" >&2; exit 137; }
-echo "srun $*" >> "$CALLS"
-while [ "${1#-}" != "$1" ]; do shift; done
-exec "$@"
-""",
-    "mpirun": """#!/usr/bin/env bash
-echo "mpirun $*" >> "$CALLS"
-""",
-    "scontrol": """#!/usr/bin/env bash
-if [ "$1 $2" = "show hostnames" ]; then tr , '\\n' <<< "$3"; exit; fi
-echo "scontrol $*" >> "$CALLS"
-""",
-    # What SLURM knows of the job: its state, when it ends, and the nodes that it keeps away from.
-    "squeue": """#!/usr/bin/env bash
-echo "squeue $*" >> "$CALLS.asked"
-case $* in
-  *--format=%T) echo "${STATE:-RUNNING}" ;;
-  *--format=%e) echo "${ENDS:-NONE}" ;;
-  *--format=%N) echo "${LEFT:-}" ;;
-  *"--format=%T %N") echo "${STATE:-RUNNING} ${LEFT:-}" ;;
-  *--format=%x) echo "${EXCLUDED:-(null)}" ;;
-esac
-""",
-    # Says how many ranks are legal. Trains; the first starts fail, where the test wants that, and say what they are given to say.
-    # Trains until it is told to stop, where the test wants that: then it ends with the status that the test gives.
-    "ztrain": """#!/usr/bin/env bash
-build=$(basename "$(dirname "$0")")
-if [ "$*" = --version ]; then echo "ztrain 1.2.3, built for $build"; exit; fi
-trap 'echo saved >> "$CALLS"; echo "${SAYS:-}" >&2; exit "${TRAIN:-}"' USR1
-if [ "$1" = ranks ]; then echo "$0 $*" >> "$CALLS.beside"; echo "${RANKS:-ztrain: the deck fixes its mesh}" >&2; echo "${RANKS:-}"; [ -n "${RANKS:-}" ]; exit; fi
-echo "$0 $*" >> "$CALLS"
-if [ "$(grep -c "^$0 " "$CALLS")" -le "${FAIL:-0}" ]; then echo "${FAILS:-}" >&2; exit "${STATUS:-1}"; fi
-echo "${SLURM_JOB_END_TIME:-never}" >> "$CALLS.ends"
-[ -n "${TRAIN:-}" ] || exit 0
-while true; do sleep 0.05; done
-""",
-}
-NODE = {
-    "SLURM_JOB_ID": "7",
-    "SLURM_NTASKS": "16",
-    "SLURM_NNODES": "2",
-    "SLURM_NTASKS_PER_NODE": "8",
-    "SLURM_CPUS_ON_NODE": "128",
-    "SLURM_JOB_NODELIST": "node[1-2]",
-}
-NODES = {**NODE, "SLURM_NTASKS": "32", "SLURM_NNODES": "4", "SLURM_JOB_NODELIST": "a,b,c,d", "LEFT": "a,b,c,d"}
-GPUS = {**NODE, "SLURM_GPUS_ON_NODE": "8"}
+from slurm_stand_ins import GPUS, NODE, STAND_INS, Scripts, put
 
 
-def put(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
-
-
-class Slurm(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="ztrain-slurm-")
-        self.addCleanup(folder.cleanup)
-        self.root, self.bin = pathlib.Path(folder.name) / "checkout", pathlib.Path(folder.name) / "bin"
-        self.calls, self.steps = pathlib.Path(folder.name) / "calls", pathlib.Path(folder.name) / "calls.steps"
-        self.beside = pathlib.Path(folder.name) / "calls.beside"
-        for part in ("slurm", "inputs"):
-            shutil.copytree(zt.SOURCE / part, self.root / part)
-        for name in ("srun", "mpirun", "scontrol", "squeue"):
-            put(self.bin / name, STAND_INS[name])
-        put(self.root / "build/cpu/ztrain", STAND_INS["ztrain"])
-
-    def build_for_gpus(self):
-        put(self.root / "build/cuda/ztrain", STAND_INS["ztrain"])
-
-    def environment(self, job):
-        own = {key: value for key, value in zt.environment().items() if not key.startswith("ZTRAIN")}
-        return {**own, "PATH": f"{self.bin}:{own['PATH']}", "CALLS": str(self.calls), "ZTRAIN_GUARD": "0", **job}
-
-    def submit(self, job, *words, script="launch.sh"):
-        """As sbatch runs the script on the first node; what was called, one line each."""
-        self.calls.write_text("")
-        self.steps.write_text("")
-        self.beside.write_text("")
-        command = [self.root / "slurm" / script, *words]
-        self.done = subprocess.run(
-            command, capture_output=True, text=True, timeout=20, cwd=self.root, env=self.environment(job), check=False
-        )
-        return self.calls.read_text().splitlines()
-
+class Slurm(Scripts):
     def start(self, job, **options):
         calls = self.submit(job, "inputs/smoke.toml", **options)
         self.assertEqual(self.done.returncode, 0, self.done.stderr)
@@ -171,94 +73,6 @@ class Slurm(unittest.TestCase):
         self.assertEqual(self.submit({**NODE, "REFUSED": "9"}, "inputs/smoke.toml"), [])
         self.assertEqual(self.done.returncode, 137, self.done.stderr)
         self.assertEqual(self.steps.read_text().count("\n"), 3)
-
-    def test_ranks_that_crash_are_started_again_once(self):
-        """Unlike a run that fails, whose ranks may be killed once it has."""
-        again = "slurm/launch.sh: a rank has crashed or was killed; all are started again\n"
-        failed = "srun: error: n1: task 0: Exited with exit code 1\nsrun: error: n2: task 8: Killed"
-        for status, says, count in (
-            ("139", "", 1),
-            ("143", "srun: error: n1: task 0: Segmentation fault", 1),
-            ("137", "srun: error: n2: tasks 8-9: Killed\nsrun: error: n1: task 0: Exited with exit code 1", 1),
-            ("137", failed, 0),
-            ("1", "", 0),
-        ):
-            job = {**NODE, "FAIL": "9", "FAILS": says, "STATUS": status}
-            for allowed, times in (({}, count), ({"ZTRAIN_FAILURES": "3"}, 3 * count), ({"ZTRAIN_FAILURES": "0"}, 0)):
-                calls = self.submit({**job, **allowed}, "inputs/smoke.toml")
-                self.assertEqual(self.done.returncode, int(status))
-                self.assertEqual(self.done.stdout.count(again), times, says)
-                self.assertEqual(len(calls), 2 * (1 + times), "srun and ztrain for each start")
-
-    def test_training_goes_on_with_the_nodes_that_are_left(self):
-        """One of four is not SLURM's any more, or does not answer; three have 24 ranks, and the deck takes 16."""
-        for gone in ({"LEFT": "a,b,d"}, {"DEAD": "c"}):
-            job = {**NODES, **gone, "FAIL": "1", "RANKS": "16"}
-            first, _, second, program = self.submit(job, "inputs/smoke.toml", "--run.steps=3")
-            self.assertEqual(self.done.returncode, 0, self.done.stderr)
-            self.assertNotIn("--nodelist", first)
-            self.assertIn(" --nodes=2 --ntasks=16 --ntasks-per-node=8 --nodelist=a,b ", second)
-            self.assertIn("--kill-on-bad-exit=1", second)
-            self.assertTrue(program.endswith(" inputs/smoke.toml --run.steps=3 --checkpoint.resume=auto"), program)
-            self.assertIn("launch.sh: 3 of the job's 4 nodes answer (a b d), ", self.done.stdout)
-            self.assertIn("launch.sh: training goes on with 16 ranks on a b\n", self.done.stdout)
-            asked = f"ztrain ranks inputs/smoke.toml --run.steps=3 --checkpoint.resume=auto --most 24 --per-node 8\n"
-            self.assertIn(asked, self.beside.read_text())
-            self.assertRegex((self.root / "ztrain-7.ranks/0.log").read_text(), r"(?m)^start 1, try 2, rank 0 on ")
-        # A second failure, of which the four nodes know nothing, is that of the run.
-        self.submit({**NODES, "DEAD": "c", "FAIL": "9", "RANKS": "24"}, "inputs/smoke.toml")
-        self.assertEqual((self.done.returncode, self.done.stdout.count("training goes on with 24 ranks on a b d")), (1, 1))
-
-    def test_a_guard_on_another_node_looks_after_the_script(self):
-        """It is not there where there is no other node."""
-        put(self.root / "slurm/guard.sh", '#!/bin/sh\necho "guard $*" >> "$CALLS.guard"\n')
-        called = pathlib.Path(str(self.calls) + ".guard")
-        for job, expected in ((NODES, ["guard 7 b 9"]), ({**NODES, "LEFT": "b"}, []), (NODE, [])):
-            called.write_text("")
-            self.beside.write_text("")
-            self.submit({**job, "ZTRAIN_GUARD": "9", "SLURMD_NODENAME": "b"}, "inputs/smoke.toml")
-            zt.wait_for("the guard", lambda: called.read_text().splitlines() == expected)
-            self.assertEqual("--nodelist=d --mpi=none" in self.beside.read_text(), expected != [])
-
-    def test_a_guard_requeues_a_job_whose_script_is_gone(self):
-        """And ends with the job, not with the signals that come to its ranks."""
-        asked = pathlib.Path(str(self.calls) + ".asked")
-        for job, calls in (({"LEFT": "a,c"}, ["scontrol requeue 7"]), ({"LEFT": "a,b"}, []), ({"LEFT": ""}, [])):
-            self.calls.write_text("")
-            asked.write_text("")
-            command = [zt.SOURCE / "slurm/guard.sh", "7", "b", "0.1"]
-            with subprocess.Popen(command, env=self.environment({**NODES, **job}), start_new_session=True) as guard:
-                self.addCleanup(zt.end, guard)
-                try:
-                    zt.wait_for("a look", lambda: asked.read_text().count("%N") > 2)
-                    guard.terminate()
-                    zt.wait_for("another", lambda: asked.read_text().count("%N") > 4)
-                    self.assertIsNone(guard.poll())
-                finally:
-                    guard.kill()
-            self.assertEqual(sorted(set(self.calls.read_text().splitlines())), calls)
-        done = [zt.SOURCE / "slurm/guard.sh", "7", "b", "0.1"]
-        subprocess.run(done, env=self.environment({**NODES, "LEFT": "a", "STATE": "COMPLETING"}), check=True, timeout=20)
-        self.assertEqual(self.calls.read_text(), "")
-
-    def test_a_job_of_which_too_little_is_left_waits_for_nodes(self):
-        requeued = ["scontrol requeue 7"]
-        gone = {**NODES, "LEFT": "a,b,d", "FAIL": "1"}
-        for job, said in (
-            ({**gone, "RANKS": "24", "ZTRAIN_MIN_NODES": "4"}, "too few nodes are left: ZTRAIN_MIN_NODES = 4: requeueing"),
-            ({**gone, "RANKS": "8"}, "the deck's mesh takes 1 of the nodes: ZTRAIN_MIN_NODES = 2: requeueing"),
-            ({**gone, "LEFT": "a"}, "too few nodes are left: ZTRAIN_MIN_NODES = 2: requeueing"),
-            (gone, "the deck's mesh takes none of the 24 ranks that are left: requeueing"),
-            ({**gone, "FAIL": "2", "RANKS": "24", "FAILS": "ztrain: the job does not fit: ..."}, "does not fit 3 of its 4 nodes: requeueing"),
-        ):
-            calls = self.submit(job, "inputs/smoke.toml")
-            self.assertEqual((calls[-1:], self.done.returncode), (requeued, 0), self.done.stderr)
-            self.assertIn(said, self.done.stdout)
-        self.assertEqual(self.submit({**gone, "ZTRAIN_MPI": "mpirun", "TRAIN": "9"}, "inputs/smoke.toml")[1:], [], "mpirun has ended well")
-        # What SLURM takes from its nodes it starts again itself; where nothing answers nothing is known.
-        for job in ({**gone, "RANKS": "24", "STATE": "COMPLETING"}, {**gone, "LEFT": ""}, {**gone, "LEFT": "c", "DEAD": "c"}):
-            self.assertEqual(len(self.submit(job, "inputs/smoke.toml")), 2)
-            self.assertEqual(self.done.returncode, 1)
 
     def told_to_stop(self, job, how):
         """What launch.sh ends with, and what it called since the ranks were told."""
@@ -328,8 +142,11 @@ class Slurm(unittest.TestCase):
 
         def stop(process):
             for child in zt.descendants(process.pid):
-                if b"inputs/smoke.toml" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes():
-                    os.kill(child, signal.SIGUSR1)
+                try:
+                    if b"inputs/smoke.toml" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes():
+                        os.kill(child, signal.SIGUSR1)
+                except FileNotFoundError:
+                    pass  # of what a stand-in runs in its loop
 
         self.assertEqual(self.told_to_stop({"TRAIN": "75"}, stop), (0, ["saved", "scontrol requeue 7"]))
         self.assertEqual(self.told_to_stop({"TRAIN": "75", "STATE": "COMPLETING"}, stop), (75, ["saved"]))
