@@ -13,15 +13,23 @@ least_nodes=${ZTRAIN_MIN_NODES:-$(((all_nodes + 1) / 2))}
 # What starts a task on a node of the job, beside whatever is there: with --nodelist=NODE and a command behind it.
 one_task=(srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 --kill-on-bad-exit=1)
 
-# Those that SLURM still counts as the job's, and that start a task when they are asked: it may take SLURM minutes to see that one is
-# gone. One a line, in SLURM's order.
+# Which of these nodes, one a line, start a task when they are asked.
+answering() {
+  xargs -r -P 32 -I '{}' timeout 30 "${one_task[@]}" --nodelist='{}' --mpi=none echo '{}' <<<"$1" >"$answers" || true
+  grep -Fxf "$answers" <<<"$1" || true
+}
+
+# Those that SLURM still counts as the job's, and that answer: it may take SLURM minutes to see that one is gone. One a line, in SLURM's
+# order. A node that has just come back, or is busy, may refuse once: it is asked again before it is given up.
 nodes_left() {
-  local own
+  local own first silent
   own=$(squeue --noheader --jobs="$job" --format=%N 2>/dev/null) || return 0
   [ -n "$own" ] || return 0
   own=$(scontrol show hostnames "$own") || return 0
-  xargs -P 32 -I '{}' timeout 30 "${one_task[@]}" --nodelist='{}' --mpi=none echo '{}' <<<"$own" 2>/dev/null >"$answers" || true
-  grep -Fxf "$answers" <<<"$own" || true
+  first=$(answering "$own" 2>/dev/null)
+  silent=$(grep -Fxv "$first" <<<"$own") || { echo "$own"; return; }
+  sleep 2
+  grep -Fx "$first"$'\n'"$(answering "$silent")" <<<"$own" || true
 }
 
 # The script's own node may fail too: on the last of the others a guard looks for that until the job ends. Sets `guard`, a process of
