@@ -2,6 +2,7 @@
 nothing is left of one that ends well. tests/slurm has those of several nodes."""
 
 import json
+import re
 import shutil
 
 import ztrain_run as zt
@@ -33,11 +34,12 @@ class MemoryCopies(zt.Case):
         """A run whose ranks are killed when memory is ahead of the disk, which has step 6 alone; its output."""
         output = self.train(ranks, name, self.keys({"run.steps": 6, **(more or {})}))
         process, _, _, log = self.begin(ranks, name, self.keys(more), 16)
+        told = r"step \d+: a snapshot is in the memory of 1 node \(.* by this rank\), as every 4 steps"
+        zt.wait_for("the line on the first", lambda: re.search(told, log.read_text()))
         zt.wait_for("a newer snapshot", lambda: max(self.snapshots(), default=0) > 6)
         zt.end(process)
         process.wait()
         self.assertEqual(zt.saved_steps(output / "checkpoints"), [6])
-        self.assertRegex(log.read_text(), r"step \d+: a snapshot is in the memory of 1 node \(.* by this rank\), as every 4 steps")
         self.assertIn("warning: checkpoint.memory_copies = 1, and all ranks are on one node", log.read_text())
         return output
 
