@@ -20,8 +20,8 @@ namespace {
 /// Whether an op that is repeated is another one each time.
 bool moves_on(const program::Program& program, OpId id) {
   const program::Op& op = program.op(id);
-  const auto moves = [&](TensorId t) { return step_of(program, t) != 0; };
-  return std::ranges::any_of(op.inputs, moves) || std::ranges::any_of(op.outputs, moves) ||
+  const auto elsewhere = [&](TensorId t) { return moves(program, t); };
+  return std::ranges::any_of(op.inputs, elsewhere) || std::ranges::any_of(op.outputs, elsewhere) ||
          std::ranges::any_of(program.repeat.attributes, [&](const auto& step) { return step.op == id; });
 }
 
@@ -81,8 +81,8 @@ int Executor::bind_op(OpId issue, runtime::Mesh& mesh) {
   if (time > 0) moved_.push_back(op_at(program_, issues_.id(issue), time));
   const program::Op& op = time > 0 ? moved_.back() : issues_.op(issue);
   try {
-    bound_.push_back(options_.bind(
-        {program_, op, memory_, mesh, device_, queues_.exec(queue_of(op.stream)), time, &queues_}));
+    bound_.push_back(options_.bind({program_, op, memory_, mesh, device_, queues_.exec(queue_of(op.stream)),
+                                    issues_.id(issue), time, &queues_}));
   } catch (const Error& e) {
     fail("{}, {}: {}", program_.name, describe_issue(program_, issue), e.what());
   }

@@ -20,8 +20,7 @@ bool overlap(const Program& program, TensorId a, TensorId b) {
   const auto begin = [&](TensorId t, const Tensor& base) {
     return base.address + (t == program.storage(t) ? 0 : program.tensor(t).offset);
   };
-  const bool moves = step_of(program, a) != 0 || step_of(program, b) != 0;
-  if (moves) return true;
+  if (moves(program, a) || moves(program, b)) return true;
   return begin(a, first) < begin(b, second) + program.tensor(b).bytes() &&
          begin(b, second) < begin(a, first) + program.tensor(a).bytes();
 }

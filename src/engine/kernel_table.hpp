@@ -22,10 +22,10 @@ namespace ztrain::engine {
 
 class Queues;
 
-/// Bytes by which a tensor moves on each time that what is repeated is issued.
-inline std::int64_t step_of(const program::Program& program, program::TensorId id) {
-  const program::TensorId base = program.tensor(id).base;
-  return program.tensor(id).step + (base == program::no_tensor ? 0 : program.tensor(base).step);
+/// Whether a tensor has another place each time that what is repeated is issued.
+inline bool moves(const program::Program& program, program::TensorId id) {
+  const program::Tensor& holder = program.tensor(program.storage(id));
+  return program.tensor(id).step != 0 || holder.step != 0 || holder.rota >= 0;
 }
 
 /// What a binder may use. References stay valid as long as the Executor.
@@ -36,6 +36,7 @@ struct Binding {
   runtime::Mesh& mesh;
   runtime::Device& device;
   kernels::Exec& exec;       ///< of the op's stream
+  program::OpId id = 0;      ///< of the op, in Program::ops
   int time = 0;              ///< how often the op was issued before, where Program::repeat has it
   Queues* queues = nullptr;  ///< which have the threads that the host computes with; null: one is enough
 
@@ -55,8 +56,8 @@ struct Binding {
     return data<T>(op.outputs.at(i));
   }
   template <class T>
-  T* data(program::TensorId id) const {
-    return reinterpret_cast<T*>(memory.address(program, id) + time * step_of(program, id));
+  T* data(program::TensorId tensor) const {
+    return reinterpret_cast<T*>(memory.address(program, tensor) + program.moved_by(tensor, id, time));
   }
 };
 

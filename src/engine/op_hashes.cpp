@@ -18,8 +18,7 @@ OpHashes::OpHashes(const program::Program& program, const JobMemory& memory)
 void OpHashes::look_before(program::OpId issue) {
   const program::Op& op = issues_.op(issue);
   if (found_ || is_under_way(op)) return;
-  const int time = issues_.time(issue);
-  const std::uint64_t given = hash_of(op.outputs, time, hash_of(op.inputs, time, 0));
+  const std::uint64_t given = hash_of(op.outputs, issue, hash_of(op.inputs, issue, 0));
   if (!second_) given_[at(issue)] = given;
   given_alike_ = given == given_[at(issue)];
 }
@@ -27,7 +26,7 @@ void OpHashes::look_before(program::OpId issue) {
 void OpHashes::look_after(program::OpId issue) {
   const program::Op& op = issues_.op(issue);
   if (found_ || is_under_way(op)) return;
-  const std::uint64_t made = hash_of(op.outputs, issues_.time(issue), 0);
+  const std::uint64_t made = hash_of(op.outputs, issue, 0);
   if (!second_)
     made_[at(issue)] = made;
   else if (given_alike_ && made != made_[at(issue)])
@@ -43,14 +42,15 @@ bool OpHashes::is_under_way(const program::Op& op) const {
          std::ranges::any_of(op.outputs, on_nvme);
 }
 
-std::uint64_t OpHashes::hash_of(const std::vector<program::TensorId>& tensors, int time,
+std::uint64_t OpHashes::hash_of(const std::vector<program::TensorId>& tensors, program::OpId issue,
                                 std::uint64_t hash) const {
   for (const program::TensorId id : tensors) {
     const program::Tensor& tensor = program_.tensor(id);
     const program::Tensor& storage = program_.tensor(program_.storage(id));
     if (storage.category != program::Category::workspace)
-      hash =
-          hash_bytes(memory_.address(program_, id) + time * step_of(program_, id), at(tensor.bytes()), hash);
+      hash = hash_bytes(
+          memory_.address(program_, id) + program_.moved_by(id, issues_.id(issue), issues_.time(issue)),
+          at(tensor.bytes()), hash);
   }
   return hash;
 }

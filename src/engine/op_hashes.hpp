@@ -35,7 +35,8 @@ class OpHashes : public OpObserver {
 
  private:
   bool is_under_way(const program::Op& op) const;
-  std::uint64_t hash_of(const std::vector<program::TensorId>& tensors, int time, std::uint64_t seed) const;
+  std::uint64_t hash_of(const std::vector<program::TensorId>& tensors, program::OpId issue,
+                        std::uint64_t seed) const;
 
   const program::Program& program_;
   program::Issues issues_;

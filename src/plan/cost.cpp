@@ -156,13 +156,14 @@ class Compiler {
 
   /// The other ranks of the stage hold and send the same; the last one may be on a node with fewer.
   void add(int rank, program::Program train) {
+    cost_.compiled_ops += train.ops.size();
     if (rank == 0) {
       cost_.ops = static_cast<std::size_t>(train.issues());
-      cost_.compiled_ops = train.ops.size();
       cost_.traffic = traffic_of(train);
       cost_.tier_traffic = tier_traffic_of(train);
     }
-    if (const int times = std::max(2, options_.most_times); train.repeat.times > times)
+    if (const int times = std::max(2, options_.most_times);
+        cost_.mesh[Axis::pipeline] == 1 && train.repeat.times > times)
       cost_.extrapolated_from = spec_.micro_batches - train.repeat.times + times;
     if (cost_.mesh[Axis::pipeline] > 1) return stages_.push_back(std::move(train));
     simulate_on(train);

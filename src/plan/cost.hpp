@@ -72,7 +72,8 @@ struct Cost {
   std::int64_t parameters = 0, trained = 0;  ///< trained: those of them that are not frozen
   double flops_per_token = 0;                ///< model::flops_per_token
   std::size_t ops = 0;                       ///< issued in rank 0's train step
-  std::size_t compiled_ops = 0;              ///< of it: those of micro-batches that are alike count once
+  /// Of a rank of each stage; those of micro-batches that are alike count once.
+  std::size_t compiled_ops = 0;
   /// Micro-batches simulated, where the rest is extrapolated; 0: all.
   int extrapolated_from = 0;
   std::vector<RankMemory> memory;  ///< of the first rank of each pipeline stage: the others hold the same

@@ -101,5 +101,62 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Repeat,
                          testing::Values("NO_SHARD", "zero1", "zero2", "SHARD_GRAD_OP", "FULL_SHARD",
                                          "HYBRID_SHARD"));
 
+/// Stages, all ranks one behind the other.
+class RepeatStages : public testing::TestWithParam<const char*> {
+ protected:
+  static void SetUpTestSuite() { kernels::initialize_backend(); }
+
+  static std::vector<double> losses(const char* strategy, bool every_micro_batch,
+                                    std::unique_ptr<runtime::Device> device = nullptr) {
+    const int ranks = session().size(), stages = std::string_view(GetParam()) == "1f1b" ? ranks : 2;
+    MeshShape mesh;
+    mesh[Axis::pipeline] = stages, mesh[Axis::shard] = ranks / stages;
+    TinyModel m;
+    m.dims.num_hidden_layers = 4;
+    m.global = 22 * mesh[Axis::shard];
+    m.lora = {4, 16, 0.25, {"*_proj"}};
+    m.adapter_std = 0.05;
+    program::JobSpec s =
+        test::spec_for(m, mesh, strategy, {DType::bf16, DType::f32, DType::f32, DType::f32, DType::f32});
+    s.schedule = program::find_schedule(GetParam());
+    s.every_micro_batch = every_micro_batch;
+    s.repeat_slack = 1;
+    job::WorkerOptions options;
+    options.poison = true;
+    job::Worker worker(session(), m.graph(DType::bf16), s, options, std::move(device));
+    EXPECT_EQ(worker.job().train().repeat.times > 1, !every_micro_batch);
+    const std::int64_t planned = plan::total_bytes(plan::traffic_of(worker.job().train()));
+    const auto sent = [&] {
+      std::int64_t sum = 0;
+      for (const auto& channel : worker.mesh().bytes_sent()) sum += channel.bytes;
+      return sum;
+    };
+    return test::train_losses(worker, m, s.micro_batches, steps, [&](int, auto run) {
+      const std::int64_t before = sent();
+      run();
+      EXPECT_EQ(sent() - before, planned);
+    });
+  }
+};
+
+TEST_P(RepeatStages, SameLossesAndBytes) {
+  if (session().size() == 1) GTEST_SKIP() << "for several ranks";
+  for (const char* strategy : {"FULL_SHARD", "zero1"})
+    EXPECT_EQ(losses(strategy, false), losses(strategy, true)) << strategy;
+}
+
+TEST_P(RepeatStages, SameLossesWhereWorkRunsLater) {
+  if (session().size() == 1) GTEST_SKIP() << "for several ranks";
+  if (runtime::built_for_gpus()) GTEST_SKIP() << "kernels do not reach the deferred device's memory";
+  const auto expected = losses("zero2", true);
+  for (int seed = 0; seed < 2; ++seed) {
+    const auto seed_of_rank = static_cast<std::uint64_t>(100 * seed + session().rank());
+    EXPECT_EQ(losses("zero2", false, runtime::make_deferred_device(seed_of_rank)), expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, RepeatStages,
+                         testing::Values("1f1b", "interleaved", "zb-v", "dualpipe-v"));
+
 }  // namespace
 }  // namespace ztrain::repeat_test

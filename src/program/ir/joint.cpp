@@ -14,12 +14,17 @@ Channel channel_of(const Communication& comm) {
   return {Channel::Kind::collective, comm.axes, -1};
 }
 
+int part_of(const Repeat& repeat, OpId id) {
+  if (repeat.times == 1) return 2;
+  return id < repeat.begin ? 0 : repeat.contains(id) ? 1 : 2;
+}
+
 Signature signature_of(const Program& program, OpId id) {
   const Op& op = program.op(id);
   const Communication& comm = op.comm;
   Signature s{.kind = comm.kind};
   s.times = program.times(id);
-  s.part = id < program.repeat.begin ? 0 : s.times > 1 ? 1 : 2;
+  s.part = part_of(program.repeat, id);
   const auto take = [&](const std::vector<TensorId>& ids, int& type, std::int64_t& count) {
     if (ids.empty()) return;
     const Tensor& tensor = program.tensor(ids.front());
@@ -33,7 +38,8 @@ Signature signature_of(const Program& program, OpId id) {
     return s;
   }
   if (comm.kind == CommKind::send || comm.kind == CommKind::recv) {
-    s.micro = op.action.micro;
+    // As in the list: what is behind the body is numbered as in the whole step.
+    s.micro = op.action.micro - (s.part == 2 ? (program.repeat.times - 1) * program.repeat.stride : 0);
     s.boundary = op.attributes.integer("boundary", 0);
     s.split_over = op.attributes.integer("split_over", 0);
   }
@@ -77,6 +83,7 @@ Trace trace_of(const Program& program) {
       int& issue = issue_of[static_cast<std::size_t>(earlier)];
       if (issue < 0) return;
       trace.steps.push_back({issue, id});
+      trace.issues[static_cast<std::size_t>(issue)].waited_in = part_of(program.repeat, id);
       issue = -1;
     };
     OpId& previous = tail[index_of(op.stream)];

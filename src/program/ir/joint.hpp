@@ -40,6 +40,7 @@ struct Issue {
   int ordinal = 0;  ///< position within that channel
   int step = 0;     ///< index into Trace::steps of its start
   Signature signature;
+  int waited_in = 2;  ///< the part (as Signature::part) of the first op that waits for it
 };
 
 /// The host thread starts a communication, or waits until one is complete before it goes on with op `before`.

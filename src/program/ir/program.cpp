@@ -42,6 +42,19 @@ bool is_compute(ActionKind kind) {
   return kind == ActionKind::forward || kind == ActionKind::backward || kind == ActionKind::recompute;
 }
 
+std::int64_t Program::moved_by(TensorId id, OpId op, int time) const {
+  if (op < repeat.begin) return 0;
+  const Tensor& holder = tensor(storage(id));
+  const bool behind = op >= repeat.end;
+  const std::int64_t step = tensor(id).step + (tensor(id).base == no_tensor ? 0 : holder.step);
+  const std::int64_t bytes = behind ? 0 : time * step;
+  if (holder.rota < 0) return bytes;
+  const std::vector<TensorId>& rota = repeat.rotas[static_cast<std::size_t>(holder.rota)];
+  const int times = behind ? repeat.times - 1 : time;
+  const std::size_t slot = static_cast<std::size_t>(holder.slot + times) % rota.size();
+  return bytes + tensor(rota[slot]).address - holder.address;
+}
+
 TensorId Program::add(Tensor tensor) {
   tensors.push_back(std::move(tensor));
   return static_cast<TensorId>(tensors.size() - 1);

@@ -115,6 +115,9 @@ struct Tensor {
   std::int64_t offset = 0;
   /// Of what the ops of Program::repeat name: bytes by which its place moves on from one time to the next.
   std::int64_t step = 0;
+  /// Of what the body of Program::repeat makes at one time and reads at a later one: its places from time to
+  /// time are those of Repeat::rotas[rota], from the one at `slot` on, around. -1: one place.
+  int rota = -1, slot = 0;
   /// Index into Program::units: it holds something for each element of the unit's flat range, or of a shard
   /// of it; -1: something else.
   int unit = -1;
@@ -178,14 +181,22 @@ struct AttributeStep {
   bool operator==(const AttributeStep&) const = default;
 };
 
-/// Ops [begin, end) are issued so many times in a row, on the same addresses but for Tensor::step: the
-/// micro-batches in the middle of a step (program/ir/repeat.hpp says when that is right, and how Op::after is
-/// read). All that walks a Program in issue order, or adds up what it does, counts them so often.
+/// Ops [begin, end) are issued so many times in a row, on the same addresses but for Tensor::step and rotas:
+/// the micro-batches in the middle of a step (program/ir/repeat.hpp says when that is right, and how
+/// Op::after is read). All that walks a Program in issue order, or adds up what it does, counts them so
+/// often.
 struct Repeat {
   OpId begin = 0, end = 0;
   int times = 1;
+  int stride = 1;  ///< by so many micro-batches its ops move on from one time to the next
+  int alike =
+      0;  ///< so many times in a row before it are like it: what is then begun, later times go on with
   std::vector<AttributeStep> attributes{};
+  /// Tensors whose places rotate: each is alive for longer than until the next time makes another one.
+  std::vector<std::vector<TensorId>> rotas{};
   OpId length() const { return end - begin; }
+  /// The first op of what is like it.
+  OpId alike_from() const { return begin - alike * length(); }
   bool contains(OpId op) const { return begin <= op && op < end; }
   bool operator==(const Repeat&) const = default;
 };
@@ -236,6 +247,9 @@ struct Program {
 
   /// The tensor that holds the bytes: the tensor itself, or the base of a view.
   TensorId storage(TensorId id) const { return tensor(id).base == no_tensor ? id : tensor(id).base; }
+  /// Bytes from the place of a tensor to where an op has it: the body at this time, and what is behind it
+  /// after all times.
+  std::int64_t moved_by(TensorId id, OpId op, int time) const;
   TensorId add(Tensor tensor);
   /// The tensor of this name, or no_tensor. Linear in the number of tensors.
   TensorId find(std::string_view name) const;

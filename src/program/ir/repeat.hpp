@@ -1,17 +1,19 @@
 #pragma once
 // Steps of many micro-batches: those in the middle are compiled once and issued many times.
 //
-// A step of n + 4 micro-batches is compiled as five: 0, 1, 2, and the last two. Its list is a Program of its
-// own, S, and all passes work on that. Where the ops of micro-batch 2 (the body) and those of the one after
-// it in the list (its copy) do the same on the same addresses, after the same ops counted from themselves,
-// the body stands for n micro-batches, Repeat::times = n: the step that is run issues what comes before the
-// body, the body n times, and what comes after it, the copy first.
+// A step of many micro-batches is compiled as one of a few (schedules/middle.hpp): its list is a Program of
+// its own, S, and all passes work on that. Turns that repeat in it are the body; those of the next time, its
+// copy. Where both do the same on the same addresses, after the same ops counted from themselves, the body
+// stands for what is left out, Repeat::times: the step that is run issues what comes before the body, the
+// body so often, and what comes after it, the copy first. Of a rank with the whole model the body is one
+// micro-batch, and S has five: 0, 1, 2, and the last two.
 //
-// Why it is enough to prove S (verify_rank). Take two accesses of the same bytes in the step that is run, p
-// before q in the order of issue, one of them a write. Where no time of the body lies between theirs, both
-// and all between them stand in S with the same dependencies, and are ordered there: the body and its copy
-// are two times in a row. Otherwise some time of the body between them has an op q' that is to q, or to p,
-// what one time is to another: on the same stream, with the same bytes read and written.
+// Why it is enough to prove S (verify_rank), where nothing that the body makes at one time is read at
+// another. Take two accesses of the same bytes in the step that is run, p before q in the order of issue, one
+// of them a write. Where no time of the body lies between theirs, both and all between them stand in S with
+// the same dependencies, and are ordered there: the body and its copy are two times in a row. Otherwise some
+// time of the body between them has an op q' that is to q, or to p, what one time is to another: on the same
+// stream, with the same bytes read and written.
 //   q in the body: if q writes, p is ordered before the q' of the time before, by induction, and q' before q,
 //     being two writes of the same bytes. If q only reads, stream order takes q' to q.
 //   p in the body, q behind it: likewise with p' of the next time.
@@ -21,6 +23,15 @@
 //     one.
 // Which write a read sees follows in the same way. Bytes that move on with Tensor::step are those of one time
 // alone.
+//
+// In a pipeline a micro-batch goes forward at one time of the body and backward some times later. So what is
+// kept in between is at other addresses at each time, which rotate (Repeat::rotas): as many as are alive
+// at once, so that the step needs no more memory than one of which every micro-batch is compiled. Before the
+// body so many times are like it (Repeat::alike) that everything which is alive in it was made by one of
+// them: so its images are known, from each tensor to that of the next time, and dependencies can be counted
+// from the op that has them. Then S is not proven, but the same step with as many times of the body as the
+// longest rota and two more, written out. Of two accesses that lie further apart one has the same op on the
+// same bytes and stream in between, as many times away as its rota is long, and the above holds with that.
 
 #include <optional>
 #include <string>
@@ -30,20 +41,34 @@
 
 namespace ztrain::program {
 
-/// The micro-batches to compile of a step of so many: all of a few, else 0, 1, 2 and the last two.
-std::vector<int> micros_to_compile(int micro_batches);
+/// Where the body begins, in a Program whose ops behind its first time have the micro-batches of the whole
+/// step: with the first op of the forward of a micro-batch through some blocks.
+struct BodyPlace {
+  int micro = 0;
+  std::pair<int, int> blocks;            ///< [first, second)
+  int times = 1, stride = 1, alike = 0;  ///< Repeat's
+};
 
-/// For a Program of micros_to_compile, before its dependencies are linked. Sets Program::repeat, and the
-/// steps of views and attributes; returns by tensor the one that its copy names instead (itself for what both
-/// name, no_tensor for what the body does not name). Nothing where the copies differ: the Program, in which
-/// actions may be of another micro-batch now, is of no use then.
-std::optional<std::vector<TensorId>> find_repeat(Program& program, const std::vector<int>& micros);
+/// Before dependencies are linked. Sets Program::repeat, and the steps of views and attributes; returns by
+/// tensor the one that its copy names instead (itself for what both name, no_tensor for what neither the body
+/// nor what is like it names). Nothing where the copies differ: the Program, in which actions may be of
+/// another micro-batch now, is of no use then.
+std::optional<std::vector<TensorId>> find_repeat(Program& program, const BodyPlace& place);
+
+/// After plan_lifetimes: lets what is alive for longer than until the next time makes another one rotate.
+/// Returns by tensor the one that must have the same address, of the others: its image. Nothing where some
+/// are alive for longer than there are times to see it.
+std::optional<std::vector<TensorId>> set_rotas(Program& program, const std::vector<TensorId>& images);
 
 /// After plan_memory: the steps of persistent tensors, which have addresses now.
-void set_persistent_steps(Program& program, const std::vector<TensorId>& images);
+void set_steps(Program& program, const std::vector<TensorId>& images);
 
 /// The image of each tensor by Program::repeat, as find_repeat returns it.
 std::vector<TensorId> images_of(const Program& program);
+
+/// Tensors that stand for each other from time to time: from each to its image, as far as that goes. Of what
+/// is made anew at each time, without views.
+std::vector<std::vector<TensorId>> chains_of(const Program& program, const std::vector<TensorId>& images);
 
 /// Why the body does not stand for all its times: "" where it does. Trusts nothing that the above left but
 /// Program::repeat and Tensor::step, and recomputes what they must be. verify_rank asks it.
@@ -72,21 +97,22 @@ class Issues {
   }
   int micro(OpId issue) const {
     const int micro = op(issue).action.micro;
-    return micro < 0 ? micro : micro + time(issue);
+    return micro < 0 ? micro : micro + time(issue) * repeat_.stride;
   }
 
   /// Calls visit with the issue of each op that this one waits for. The body names ops of its own time, of
-  /// the time before as so many ops earlier in the list, and others further back.
+  /// the time before, and of as many further ones as are like it before it, as so many ops earlier in the
+  /// list, and others further back.
   template <class Visit>
   void each_before(OpId issue, Visit visit) const {
     const int t = time(issue);
     const bool behind = issue >= end_of_body() && repeat_.times > 1;
     for (const OpId earlier : op(issue).after) {
       if (behind)
-        visit(earlier >= repeat_.begin ? earlier + further() : earlier);
+        visit(earlier >= repeat_.alike_from() ? earlier + further() : earlier);
       else
-        visit(t > 0 && earlier >= repeat_.begin - repeat_.length() ? earlier + t * repeat_.length()
-                                                                   : earlier);
+        visit(t > 0 && earlier >= repeat_.alike_from() - repeat_.length() ? earlier + t * repeat_.length()
+                                                                          : earlier);
     }
   }
 
@@ -109,5 +135,12 @@ Op op_at(const Program& program, OpId op, int time);
 
 /// The same step written out: every issue is an op of its own, with tensors of its own at the same addresses.
 Program unrolled(const Program& program);
+/// Or one of fewer times. What moves on with Tensor::step then comes, at the last of them, to all places of
+/// the times that are left out.
+Program unrolled(const Program& program, int times);
+
+/// How many times of the body show all that any two accesses of the same bytes can be to each other: more
+/// than any rota has slots, and so many that behind them everybody has the slot of the whole step.
+int times_to_prove(const Program& program);
 
 }  // namespace ztrain::program

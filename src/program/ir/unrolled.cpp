@@ -3,25 +3,39 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <tuple>
 
 #include "base/error.hpp"
 #include "base/index.hpp"
 #include "program/ir/repeat.hpp"
+#include "program/passes/final_passes.hpp"
 
 namespace ztrain::program {
 namespace {
 
 class Unroller {
  public:
-  explicit Unroller(const Program& program)
-      : program_(program), repeat_(program.repeat), images_(images_of(program)), result_(program) {
+  Unroller(const Program& program, int times)
+      : program_(program),
+        times_(times),
+        images_(images_of(program)),
+        chains_(chains_of(program, images_)),
+        chain_of_(program.tensors.size(), -1),
+        place_in_(program.tensors.size(), 0),
+        result_(program) {
     result_.ops.clear();
     result_.repeat = {};
-    for (Tensor& t : result_.tensors) t.step = 0;
+    result_.repeat.times = program.repeat.times - times + 1;
+    for (Tensor& t : result_.tensors) t.step = 0, t.rota = -1, t.slot = 0;
+    for (std::size_t c = 0; c < chains_.size(); ++c)
+      for (std::size_t k = 0; k < chains_[c].size(); ++k) {
+        chain_of_[at(chains_[c][k])] = static_cast<int>(c);
+        place_in_[at(chains_[c][k])] = static_cast<int>(k);
+      }
   }
 
   Program run() {
-    const Issues issues(program_);
+    const Issues issues(program_, times_);
     result_.ops.reserve(at(issues.size()));
     for (OpId issue = 0; issue < issues.size(); ++issue) {
       const OpId id = issues.id(issue);
@@ -29,75 +43,69 @@ class Unroller {
       Op op = op_at(program_, id, time);
       op.after.clear();
       issues.each_before(issue, [&](OpId earlier) { op.after.push_back(earlier); });
-      if (repeat_.contains(id))
-        for (auto* operands : {&op.inputs, &op.outputs})
-          for (TensorId& t : *operands) t = instance(t, time);
+      const bool in_body = program_.repeat.contains(id);
+      for (auto* operands : {&op.inputs, &op.outputs})
+        for (TensorId& t : *operands)
+          t = in_body ? in_body_at(t, time) : id < program_.repeat.begin ? t : moved_on(t, times_ - 1);
       result_.ops.push_back(std::move(op));
     }
-    move_lives();
+    plan_lifetimes(result_);
     return std::move(result_);
   }
 
  private:
-  OpId further() const { return (repeat_.times - 1) * repeat_.length(); }
-  bool born_before(TensorId t) const { return program_.tensor(t).first < repeat_.begin; }
-
-  /// The tensor that the body names t at this time. What is carried from one time to the next is made by the
-  /// time before, under the name that the copy has for it.
-  TensorId instance(TensorId t, int time) {
+  /// The tensor that the body names t at this time.
+  TensorId in_body_at(TensorId t, int time) {
     const Tensor& tensor = program_.tensor(t);
+    if (tensor.base != no_tensor) return view(t, in_body_at(tensor.base, time), time);
     const TensorId image = images_[at(t)];
-    if (tensor.base != no_tensor) return view(t, time);
-    if (image == t || (time == 0 && (tensor.persistent || born_before(t)))) return t;
-    if (tensor.persistent) return t + (image - t) / repeat_.times * time;
-    if (born_before(t)) return instance(image, time - 1);
-    return time == repeat_.times - 1 ? t : copy(t, time);
+    if (tensor.persistent)
+      return image == t || image == no_tensor ? t : t + (image - t) / program_.repeat.times * time;
+    return moved_on(t, time);
   }
 
-  TensorId view(TensorId t, int time) {
+  /// Of the tensors that stand for each other the one so many times behind t; t itself where none do.
+  TensorId moved_on(TensorId t, int times) {
     const Tensor& tensor = program_.tensor(t);
-    const TensorId base = instance(tensor.base, time);
+    if (tensor.base != no_tensor) return view(t, moved_on(tensor.base, times), 0);
+    if (chain_of_[at(t)] < 0) return t;
+    std::vector<TensorId>& chain = chains_[at(chain_of_[at(t)])];
+    const std::size_t place = at(place_in_[at(t)] + times);
+    while (chain.size() <= place) chain.push_back(one_more(chain));
+    return chain[place];
+  }
+
+  TensorId one_more(const std::vector<TensorId>& chain) {
+    Tensor tensor = program_.tensor(chain.front());
+    const std::size_t slots = tensor.rota < 0 ? 1 : program_.repeat.rotas[at(tensor.rota)].size();
+    tensor.address = program_.tensor(chain[chain.size() % slots]).address;
+    tensor.rota = -1;
+    tensor.slot = 0;
+    return result_.add(std::move(tensor));
+  }
+
+  TensorId view(TensorId t, TensorId base, int time) {
+    const Tensor& tensor = program_.tensor(t);
     if (base == tensor.base && (tensor.step == 0 || time == 0)) return t;
-    const auto [it, fresh] = copies_.try_emplace({t, time}, no_tensor);
+    const auto [it, fresh] = views_.try_emplace({t, base, time}, no_tensor);
     if (fresh) {
       Tensor moved = tensor;
       moved.base = base;
       moved.offset += time * tensor.step;
-      moved.step = 0;
+      // Of the last time: also what the times that are left out would come to.
+      moved.step = time == times_ - 1 && times_ < program_.repeat.times ? tensor.step : 0;
       it->second = result_.add(std::move(moved));
     }
     return it->second;
   }
 
-  TensorId copy(TensorId t, int time) {
-    const auto [it, fresh] = copies_.try_emplace({t, time}, no_tensor);
-    if (fresh) {
-      Tensor other = program_.tensor(t);
-      other.first += time * repeat_.length();
-      other.last += time * repeat_.length();
-      it->second = result_.add(std::move(other));
-    }
-    return it->second;
-  }
-
-  /// Of the tensors that keep their names: those of the last time, and of what comes before and after the
-  /// body.
-  void move_lives() {
-    for (std::size_t t = 0; t < program_.tensors.size(); ++t) {
-      Tensor& tensor = result_.tensors[t];
-      const TensorId image = images_[t];
-      const bool ends_in_body =
-          born_before(static_cast<TensorId>(t)) && image != no_tensor && image != static_cast<TensorId>(t);
-      if (tensor.first >= repeat_.begin) tensor.first += further();
-      if (tensor.last >= repeat_.begin && !ends_in_body) tensor.last += further();
-    }
-  }
-
   const Program& program_;
-  const Repeat& repeat_;
+  int times_;
   std::vector<TensorId> images_;
+  std::vector<std::vector<TensorId>> chains_;  ///< with what is added at further times
+  std::vector<int> chain_of_, place_in_;       ///< by tensor
   Program result_;
-  std::map<std::pair<TensorId, int>, TensorId> copies_;
+  std::map<std::tuple<TensorId, TensorId, int>, TensorId> views_;  ///< by view, its base and time
 };
 
 std::string place(const Program& program, const Op& op, int micro) {
@@ -133,14 +141,18 @@ std::string place_of_issue(const Program& program, OpId issue) {
 
 Op op_at(const Program& program, OpId id, int time) {
   Op op = program.op(id);
-  if (op.action.micro >= 0) op.action.micro += time;
+  if (op.action.micro >= 0) op.action.micro += time * program.repeat.stride;
   for (const AttributeStep& step : program.repeat.attributes)
     if (step.op == id) op.attributes.set(step.key, op.attributes.integer(step.key) + time * step.by);
   return op;
 }
 
 Program unrolled(const Program& program) {
-  return program.repeat.times == 1 ? program : Unroller(program).run();
+  return unrolled(program, program.repeat.times);
+}
+
+Program unrolled(const Program& program, int times) {
+  return program.repeat.times == 1 ? program : Unroller(program, times).run();
 }
 
 }  // namespace ztrain::program

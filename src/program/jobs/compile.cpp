@@ -13,7 +13,6 @@
 #include "base/parallel.hpp"
 #include "kernel_interface/step_partial.hpp"
 #include "kernel_interface/step_scalars.hpp"
-#include "program/ir/repeat.hpp"
 #include "program/jobs/pass_list.hpp"
 #include "program/passes/final_passes.hpp"
 #include "program/passes/weight_codes.hpp"
@@ -160,10 +159,11 @@ std::vector<TensorId> given(const Program& program, const JobTensors& tensors) {
 
 namespace {
 
-/// A step of these micro-batches, up to the last passes.
-Making step_of(const Base& base, const JobSpec& spec, std::vector<int> micros) {
+/// A step of so many micro-batches, or of those that stand for the step's, up to the last passes.
+Making step_of(const Base& base, const JobSpec& spec, int micro_batches, std::optional<Middle> middle = {}) {
   Making making = start(base, spec, ProgramKind::train, train_name);
-  making.micros = std::move(micros);
+  making.micro_batches = micro_batches;
+  making.middle = std::move(middle);
   run_step_passes(making);
   return making;
 }
@@ -181,24 +181,27 @@ std::array<TierPlan, tier_count> least_of(Program& program) {
 bool ends_may_fit(const Base& base, const JobSpec& spec, const MayFit& may_fit) {
   if (!may_fit || spec.mesh[Axis::pipeline] > 1 || spec.micro_batches < 3 || !spec.program_passes.empty())
     return true;
-  Making ends = step_of(base, spec, {0, spec.micro_batches - 1});
+  Making ends = step_of(base, spec, 2);
   return may_fit(least_of(ends.program()));
+}
+
+/// What of the step stands for more of it.
+std::optional<Middle> middle_of_step(const JobSpec& spec) {
+  if (spec.every_micro_batch || !spec.program_passes.empty()) return std::nullopt;
+  return middle_of(spec.schedule, spec.mesh[Axis::pipeline], spec.micro_batches, spec.pipeline.receive_ahead);
 }
 
 /// Nothing where it may not fit.
 std::optional<Program> train_program(const Base& base, const JobSpec& spec, const MayFit& may_fit) {
   if (!ends_may_fit(base, spec, may_fit)) return std::nullopt;
-  const std::vector<int> some = micros_to_compile(spec.micro_batches);
-  if (!spec.every_micro_batch && spec.program_passes.empty() && spec.mesh[Axis::pipeline] == 1 &&
-      middle_repeats(spec.schedule, some, spec.micro_batches)) {
-    Making step = step_of(base, spec, some);
+  if (auto middle = middle_of_step(spec)) {
+    const int few = middle->few;
+    Making step = step_of(base, spec, few, std::move(middle));
     if (may_fit && !may_fit(least_of(step.program()))) return std::nullopt;
     run_final_passes(step);
     if (!step.given_up) return std::move(step.program());
   }
-  std::vector<int> all(static_cast<std::size_t>(spec.micro_batches));
-  std::iota(all.begin(), all.end(), 0);
-  Making step = step_of(base, spec, std::move(all));
+  Making step = step_of(base, spec, spec.micro_batches);
   if (may_fit && !may_fit(least_of(step.program()))) return std::nullopt;
   run_final_passes(step);
   return std::move(step.program());

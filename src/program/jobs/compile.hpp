@@ -71,6 +71,9 @@ struct JobSpec {
   /// Compiles every micro-batch, also where those in the middle are alike (program/ir/repeat.hpp). So does a
   /// pass over Programs, which might treat one of them by itself.
   bool every_micro_batch = false;
+  /// By what share more memory than is alive at once a step may need in which micro-batches in the middle
+  /// stand for others; else it is compiled in full.
+  double repeat_slack = 0.01;
   /// Proves what is compiled. false: of Programs that are looked at and never run.
   bool proven = true;
   /// Passes over the forward graph and over each Program before its dependencies are linked. The built-in

@@ -7,11 +7,13 @@
 #include <span>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "model/fp8.hpp"
 #include "model/kv_cache.hpp"
 #include "model/lora.hpp"
 #include "model/trainable.hpp"
 #include "program/ir/repeat.hpp"
+#include "program/jobs/numbering.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/ops/step_ops.hpp"
 #include "program/passes/final_passes.hpp"
@@ -48,21 +50,20 @@ struct ProgramPass {
   void (*apply)(Making&);
 };
 
-/// The step's turns, with the numbers that its micro-batches have in the whole step.
-std::vector<Turn> turns_of(const JobSpec& spec, const std::vector<int>& micros, int rank) {
-  std::vector<Turn> turns = spec.schedule.turns({.micro_batches = static_cast<int>(micros.size()),
+std::vector<Turn> turns_of(const JobSpec& spec, int micro_batches, int rank) {
+  std::vector<Turn> turns = spec.schedule.turns({.micro_batches = micro_batches,
                                                  .ranks = spec.mesh[Axis::pipeline],
                                                  .rank = rank,
                                                  .chunks = spec.schedule.chunks});
-  const std::string fault = fault_of(turns, spec.schedule.chunks, static_cast<int>(micros.size()));
+  const std::string fault = fault_of(turns, spec.schedule.chunks, micro_batches);
   ASSERT(fault.empty(), "schedule '{}': {}", spec.schedule.name, fault);
-  for (Turn& turn : turns) turn.micro = micros[static_cast<std::size_t>(turn.micro)];
   return turns;
 }
 
 PipelineOrder order_of_ranks(const Making& m) {
   PipelineOrder order{m.base.stages.map, {}, m.spec.pipeline.receive_ahead};
-  for (int rank = 0; rank < order.map.ranks; ++rank) order.turns.push_back(turns_of(m.spec, m.micros, rank));
+  for (int rank = 0; rank < order.map.ranks; ++rank)
+    order.turns.push_back(turns_of(m.spec, m.micro_batches, rank));
   return order;
 }
 
@@ -83,7 +84,7 @@ void expand_step(Making& m) {
   if (m.kind != ProgramKind::infer) options.chunks = chunks_of(m.base, m.spec);
   for (int c = 1; c < std::ssize(options.chunks); ++c) options.turns.push_back({TurnKind::forward, c, 0});
   if (options.training) {
-    options.turns = turns_of(m.spec, m.micros, m.base.cut.at[Axis::pipeline]);
+    options.turns = turns_of(m.spec, m.micro_batches, m.base.cut.at[Axis::pipeline]);
     options.micro_batches = m.spec.micro_batches;
     options.recompute = m.spec.recompute;
     options.late_weights = m.spec.pipeline.late_weights;
@@ -91,10 +92,16 @@ void expand_step(Making& m) {
     options.accumulate_locally = !m.spec.sharding.reduce.every_micro || m.base.cut.shards() == 1;
   }
   m.step = expand(std::move(m.program()), m.base.graph, options);
-  if (!options.training || m.base.stages.begins.empty()) return;
+  if (!options.training) return;
   const int rank = m.base.cut.at[Axis::pipeline];
-  place_messages(m.program(), m.step.turn_begins, m.base.stages.map, rank,
-                 plan_messages(order_of_ranks(m), rank));
+  if (!m.base.stages.begins.empty())
+    m.step.turn_begins = place_messages(m.program(), m.step.turn_begins, m.base.stages.map, rank,
+                                        plan_messages(order_of_ranks(m), rank));
+  if (!m.repeats()) return;
+  const Middle::Body& body = m.middle->bodies[at(rank)];
+  const Turn& first = options.turns[at(body.begin)];
+  m.body = {first.micro, options.chunks[at(first.chunk)], m.middle->times, m.middle->stride, m.middle->alike};
+  number_later(m.program(), m.step.turn_begins[at(body.end())], m.middle->shift(), m.step.results);
 }
 
 void shard_step(Making& m) {
@@ -129,15 +136,22 @@ void code_weights(Making& m) {
 
 void find_images(Making& m) {
   if (!m.repeats()) return;
-  auto images = find_repeat(m.program(), m.micros);
+  auto images = find_repeat(m.program(), m.body);
   m.given_up = !images;
   if (images) m.images = std::move(*images);
 }
 
 void give_addresses(Making& m) {
-  m.given_up = !plan_memory(m.program(), m.images);
+  SamePlaces same{{}, m.spec.repeat_slack};
+  if (m.repeats()) {
+    auto places = set_rotas(m.program(), m.images);
+    m.given_up = !places;
+    if (m.given_up) return;
+    same.images = std::move(*places);
+  }
+  m.given_up = !plan_memory(m.program(), same);
   if (m.given_up || !m.repeats()) return;
-  set_persistent_steps(m.program(), m.images);
+  set_steps(m.program(), m.images);
   m.given_up = !repeat_fault(m.program()).empty();
 }
 

@@ -3,13 +3,16 @@
 // pass_list.cpp. What a pass does stands with it; a row says when it runs and what it is handed.
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "model/family.hpp"
+#include "program/ir/repeat.hpp"
 #include "program/jobs/job_base.hpp"
 #include "program/passes/place.hpp"
 #include "program/passes/stages.hpp"
+#include "program/schedules/middle.hpp"
 
 namespace ztrain::program {
 
@@ -40,8 +43,10 @@ struct Making {
   const Base& base;
   const JobSpec& spec;
   ProgramKind kind;
-  /// The micro-batches of the step that are expanded: of many alike only some are (program/ir/repeat.hpp).
-  std::vector<int> micros{0};
+  int micro_batches = 1;  ///< that are expanded
+  /// Where those of the step are more: what stands for them (program/ir/repeat.hpp).
+  std::optional<Middle> middle{};
+  BodyPlace body{};             ///< of it, once expanded
   TensorId logits = no_tensor;  ///< of infer: where they go
   Expanded step{};              ///< its Program is the one that is made
   std::vector<ReducedGradient> gradients{};
@@ -49,7 +54,7 @@ struct Making {
   std::vector<TensorId> images{};
   bool given_up = false;  ///< those in the middle cannot stand for the others
 
-  bool repeats() const { return std::ssize(micros) < spec.micro_batches; }
+  bool repeats() const { return middle.has_value(); }
   Program& program() { return step.program; }
 };
 

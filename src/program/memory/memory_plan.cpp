@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "program/ir/order.hpp"
 #include "program/memory/addresses.hpp"
 #include "program/passes/final_passes.hpp"
@@ -29,22 +30,47 @@ void place_persistent(Program& program) {
   }
 }
 
-/// The transient tensors of one tier.
+/// The transient tensors of one tier. Of those whose places rotate (Program::repeat) each slot is one.
 struct Blocks {
   std::vector<TensorId> ids;
   std::vector<Block> blocks;  ///< by id
 };
 
-Blocks blocks_of(const Program& program, int tier) {
+/// The bytes of a slot are its tensors' from the first of them to the last: those before the end of the body
+/// have the slot that they say, those behind it have moved on by all its times. In the body it is anybody's.
+void add_slots(const Program& program, int tier, Blocks& found) {
+  const Repeat& repeat = program.repeat;
+  std::vector<std::size_t> begins;  // by rota: its first slot's block
+  for (const std::vector<TensorId>& rota : repeat.rotas) {
+    begins.push_back(found.ids.size());
+    const Tensor& any = program.tensor(rota.front());
+    if (static_cast<int>(any.tier) != tier) continue;
+    for (const TensorId id : rota) {
+      found.ids.push_back(id);
+      found.blocks.push_back({round_up(any.bytes(), alignment(any.tier)), repeat.begin, repeat.end - 1});
+    }
+  }
+  for (const Tensor& tensor : program.tensors) {
+    if (tensor.rota < 0 || static_cast<int>(tensor.tier) != tier || tensor.first == no_op) continue;
+    const std::size_t slots = repeat.rotas[at(tensor.rota)].size(), begin = begins[at(tensor.rota)];
+    Block& before = found.blocks[begin + at(tensor.slot)];
+    if (tensor.first < repeat.end) before.first = std::min(before.first, tensor.first);
+    Block& behind = found.blocks[begin + at(tensor.slot + repeat.times - 1) % slots];
+    if (tensor.last >= repeat.end) behind.last = std::max(behind.last, tensor.last);
+  }
+}
+
+Blocks blocks_of(const Program& program, int tier, bool slots = true) {
   Blocks found;
   for (std::size_t t = 0; t < program.tensors.size(); ++t) {
     const Tensor& tensor = program.tensors[t];
     if (tensor.persistent || tensor.base != no_tensor || static_cast<int>(tensor.tier) != tier ||
-        tensor.first == no_op)
+        tensor.first == no_op || (slots && tensor.rota >= 0))
       continue;
     found.ids.push_back(static_cast<TensorId>(t));
     found.blocks.push_back({round_up(tensor.bytes(), alignment(tensor.tier)), tensor.first, tensor.last});
   }
+  if (slots) add_slots(program, tier, found);
   return found;
 }
 
@@ -61,16 +87,21 @@ std::vector<int> blocks_of_images(const std::vector<TensorId>& ids, const std::v
   return next;
 }
 
-bool place_transient(Program& program, int tier, const std::vector<TensorId>& images) {
+bool place_transient(Program& program, int tier, const SamePlaces& same) {
   const auto [ids, blocks] = blocks_of(program, tier);
   if (blocks.empty()) return true;
-  const Addresses chosen = choose_addresses(blocks, program.ops.size(), blocks_of_images(ids, images));
+  const Addresses chosen = choose_addresses(blocks, program.ops.size(), blocks_of_images(ids, same.images));
   if (chosen.extent < 0) return false;
   for (std::size_t b = 0; b < ids.size(); ++b) program.tensor(ids[b]).address = chosen.address[b];
+  for (Tensor& tensor : program.tensors)
+    if (tensor.rota >= 0 && static_cast<int>(tensor.tier) == tier)
+      tensor.address = program.tensor(program.repeat.rotas[at(tensor.rota)][at(tensor.slot)]).address;
   TierPlan& plan = program.plan[static_cast<std::size_t>(tier)];
   plan.transient_bytes = chosen.extent;
-  plan.live_bytes = live_bytes(blocks, program.ops.size());
-  return true;
+  plan.live_bytes = live_bytes(blocks_of(program, tier, false).blocks, program.ops.size());
+  // Where every micro-batch is compiled, slots need not keep their bytes for each other.
+  return program.repeat.rotas.empty() ||
+         static_cast<double>(plan.transient_bytes) <= (1 + same.slack) * static_cast<double>(plan.live_bytes);
 }
 
 /// Who held the bytes of one tier's transient region last.
@@ -119,6 +150,7 @@ class ReuseEdges {
 
   void add() {
     for (OpId id = 0; id < static_cast<OpId>(program_.ops.size()); ++id) {
+      if (id == program_.repeat.end) move_slots();
       Op& op = program_.op(id);
       PerStream wanted = no_ops;
       for (const OpId earlier : op.after) {
@@ -133,17 +165,40 @@ class ReuseEdges {
   }
 
  private:
+  /// Behind the body everything that rotates has moved on by all its times.
+  void move_slots() {
+    for (const std::vector<TensorId>& chain : chains_of_rotas())
+      for (const TensorId id : chain)
+        if (accesses_[at(id)] != no_ops) take(id, program_.repeat.end, [](TensorId) {});
+  }
+
+  /// By rota: all that have a slot in it, in the order in which they do.
+  std::vector<std::vector<TensorId>> chains_of_rotas() const {
+    std::vector<std::vector<TensorId>> chains(program_.repeat.rotas.size());
+    for (std::size_t t = 0; t < program_.tensors.size(); ++t)
+      if (program_.tensors[t].rota >= 0)
+        chains[at(program_.tensors[t].rota)].push_back(static_cast<TensorId>(t));
+    for (std::vector<TensorId>& chain : chains)
+      std::ranges::sort(chain, {}, [&](TensorId id) { return program_.tensor(id).first; });
+    return chains;
+  }
+
+  template <class Visit>
+  void take(TensorId holder, OpId op, Visit visit) {
+    const Tensor& tensor = program_.tensor(holder);
+    const std::int64_t begin = tensor.address + program_.moved_by(holder, op, 0);
+    occupancy_[static_cast<std::size_t>(tensor.tier)].take(
+        begin, begin + round_up(tensor.bytes(), alignment(tensor.tier)), holder, visit);
+  }
+
   void touch(TensorId id, OpId op, PerStream& wanted) {
     const TensorId holder = program_.storage(id);
     const Tensor& tensor = program_.tensor(holder);
     if (tensor.persistent || tensor.first == no_op) return;
     PerStream& own = accesses_[static_cast<std::size_t>(holder)];
     PerStream& former = former_[static_cast<std::size_t>(holder)];
-    if (own == no_ops) {
-      occupancy_[static_cast<std::size_t>(tensor.tier)].take(
-          tensor.address, tensor.address + round_up(tensor.bytes(), alignment(tensor.tier)), holder,
-          [&](TensorId before) { merge(former, accesses_[static_cast<std::size_t>(before)]); });
-    }
+    if (own == no_ops)
+      take(holder, op, [&](TensorId before) { merge(former, accesses_[static_cast<std::size_t>(before)]); });
     merge(wanted, former);
     own[index_of(program_.op(op).stream)] = op;
   }
@@ -168,16 +223,17 @@ std::array<std::int64_t, tier_count> persistent_bytes(const Program& program) {
 std::array<std::int64_t, tier_count> live_bytes(const Program& program) {
   std::array<std::int64_t, tier_count> bytes{};
   for (int tier = 0; tier < tier_count; ++tier)
-    bytes[static_cast<std::size_t>(tier)] = live_bytes(blocks_of(program, tier).blocks, program.ops.size());
+    bytes[static_cast<std::size_t>(tier)] =
+        live_bytes(blocks_of(program, tier, false).blocks, program.ops.size());
   return bytes;
 }
 
-bool plan_memory(Program& program, const std::vector<TensorId>& images) {
+bool plan_memory(Program& program, const SamePlaces& same) {
   for (TierPlan& plan : program.plan) plan = {};
   for (Tensor& tensor : program.tensors) tensor.address = -1;
   place_persistent(program);
   for (int tier = 0; tier < tier_count; ++tier)
-    if (!place_transient(program, tier, images)) return false;
+    if (!place_transient(program, tier, same)) return false;
   ReuseEdges(program).add();
   return true;
 }

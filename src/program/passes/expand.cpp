@@ -330,26 +330,6 @@ void drop_dead_ops(Program& program, const std::vector<TensorId>& keep) {
   program.ops = std::move(kept);
 }
 
-void number_tokens(Program& program) {
-  const Coordinate at(program.mesh, program.rank);
-  for (Op& op : program.ops) {
-    if (op.type != Dropout::op) continue;
-    const std::int64_t batch =
-        op.action.micro * program.mesh.size(sequence_axes) + at.index_in(sequence_axes);
-    edit<Dropout>(op.attributes, [&](Dropout& mask) {
-      const std::int64_t own = program.tensor(op.inputs[Dropout::x]).shape[0];
-      const std::int64_t all = mask.part_of > 0 ? mask.part_of : own;
-      const std::vector<TokenRun> runs =
-          program.token_order.runs(all, mask.part_begin, mask.part_begin + own);
-      ASSERT(runs.size() <= 2, "{}: tokens in {} runs", op.name, runs.size());
-      mask.first_token = batch * (program.tokens > 0 ? program.tokens : all) + runs.front().token;
-      if (runs.size() == 1) return;
-      mask.gap_at = runs.front().count;
-      mask.gap = runs.back().token - runs.front().token - mask.gap_at;
-    });
-  }
-}
-
 void overlay_in_place(Program& program) {
   std::vector<OpId> last_read(program.tensors.size(), -1);
   for (std::size_t i = 0; i < program.ops.size(); ++i)

@@ -57,10 +57,6 @@ std::string input_name(const std::string& input, int micro);
 /// Drops compute ops whose results nothing needs. keep: results that the caller reads.
 void drop_dead_ops(Program& program, const std::vector<TensorId>& keep);
 
-/// Tells ops whose random numbers belong to tokens (attribute first_token) which tokens of the step they see.
-/// A step's micro-batches are numbered as the data are dealt: over ranks, then over accumulation.
-void number_tokens(Program& program);
-
 /// Lets an op write its output over an input that is not read again (rope, residual adds): less memory and
 /// traffic.
 void overlay_in_place(Program& program);

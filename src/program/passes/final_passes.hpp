@@ -19,12 +19,18 @@ void link_dependencies(Program& program);
 /// life.
 void plan_lifetimes(Program& program);
 
+/// What addresses have to be alike (program/ir/repeat.hpp).
+struct SamePlaces {
+  std::vector<TensorId> images;  ///< by tensor: one that must have the same address, or none
+  /// Where some rotate: by what share more than is alive at once a tier may need.
+  double slack = 0;
+};
+
 /// Assigns addresses (256-byte aligned): persistent tensors in the order of the list, transient ones by reuse
 /// of bytes whose tensor is past its last op; where the reuse crosses streams, adds the Op::after edges that
 /// make it safe. Fills Program::plan. Call after link_dependencies and plan_lifetimes.
-/// images, by tensor: one that must have the same address, or none (find_repeat). False, and nothing is done,
-/// where no placement gives it that.
-bool plan_memory(Program& program, const std::vector<TensorId>& images = {});
+/// False, and nothing is of use, where no placement is as `same` asks.
+bool plan_memory(Program& program, const SamePlaces& same = {});
 
 /// Bytes of the regions of persistent tensors, by tier, as plan_memory makes them.
 std::array<std::int64_t, tier_count> persistent_bytes(const Program& program);

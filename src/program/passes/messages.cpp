@@ -25,8 +25,8 @@ Op release_of(const Op& send) {
 
 }  // namespace
 
-void place_messages(Program& program, const std::vector<std::size_t>& turn_begins, const StageMap& map,
-                    int rank, const MessagePlan& plan) {
+std::vector<std::size_t> place_messages(Program& program, const std::vector<std::size_t>& turn_begins,
+                                        const StageMap& map, int rank, const MessagePlan& plan) {
   // By turn: receives that begin before it, its other ops, and what ends behind it.
   std::vector<std::vector<Op>> own(turn_begins.size()), ended(turn_begins.size());
   std::vector<std::vector<std::pair<int, Op>>> begun(turn_begins.size());  // with their numbers
@@ -49,11 +49,14 @@ void place_messages(Program& program, const std::vector<std::size_t>& turn_begin
     own[turn].push_back(std::move(op));
   }
   program.ops.clear();
+  std::vector<std::size_t> begins;
   for (std::size_t t = 0; t < turn_begins.size(); ++t) {
+    begins.push_back(program.ops.size());
     std::ranges::stable_sort(begun[t], {}, [](const auto& receive) { return receive.first; });
     for (auto& [number, receive] : begun[t]) program.ops.push_back(std::move(receive));
     for (auto* list : {&own[t], &ended[t]}) std::ranges::move(*list, std::back_inserter(program.ops));
   }
+  return begins;
 }
 
 }  // namespace ztrain::program

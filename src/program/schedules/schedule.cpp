@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <map>
 #include <utility>
@@ -131,21 +130,6 @@ std::string fault_of(const std::vector<Turn>& turns, int chunks, int micro_batch
   for (const Turn& turn : turns)
     if (std::string fault = progress.take(turn); !fault.empty()) return fault;
   return progress.missing();
-}
-
-bool middle_repeats(const Schedule& schedule, const std::vector<int>& micros, int micro_batches) {
-  if (std::ssize(micros) >= micro_batches || micros.size() < 3) return false;
-  const int body = micros[2], times = micro_batches - static_cast<int>(micros.size()) + 1;
-  std::vector<Turn> few = schedule.turns({.micro_batches = static_cast<int>(micros.size())});
-  for (Turn& turn : few) turn.micro = micros[static_cast<std::size_t>(turn.micro)];
-  const auto is_body = [&](const Turn& turn) { return turn.micro == body; };
-  const auto begin = std::ranges::find_if(few, is_body);
-  const auto end = std::find_if_not(begin, few.end(), is_body);
-  std::vector<Turn> whole(few.begin(), begin);
-  for (int time = 0; time < times; ++time)
-    for (auto turn = begin; turn != end; ++turn) whole.push_back({turn->kind, turn->chunk, body + time});
-  whole.insert(whole.end(), end, few.end());
-  return whole == schedule.turns({.micro_batches = micro_batches});
 }
 
 std::string describe(const Turn& turn, const ChunkNames& names) {

@@ -68,11 +68,6 @@ struct ChunkNames {
 std::string fault_of(const std::vector<Turn>& turns, int chunks, int micro_batches,
                      const ChunkNames& names = {});
 
-/// Whether a step of so many micro-batches is that of these few (micros_to_compile, program/ir/repeat.hpp)
-/// with the turns of the third, which stand together, taken once for each that is left out: then those in the
-/// middle may be compiled once.
-bool middle_repeats(const Schedule& schedule, const std::vector<int>& micros, int micro_batches);
-
 /// "backward of chunk 1, micro-batch 3"
 std::string describe(const Turn& turn, const ChunkNames& names = {});
 

@@ -269,13 +269,8 @@ class Reuse {
   std::vector<Holders> holders_;
 };
 
-}  // namespace
-
-void verify_rank(const Program& program) {
+void verify_list(const Program& program) {
   check_tensors(program);
-  if (const std::string fault = repeat_fault(program); !fault.empty())
-    fail("ops {} to {} of program '{}' cannot be issued {} times: {}", program.repeat.begin,
-         program.repeat.end - 1, program.name, program.repeat.times, fault);
   check_persistent_places(program);
   Order order(program);
   Accesses accesses(program, order);
@@ -292,6 +287,18 @@ void verify_rank(const Program& program) {
     if (is_release(op))
       for (const TensorId input : op.inputs) accesses.release(input, id);
   }
+}
+
+}  // namespace
+
+void verify_rank(const Program& program) {
+  check_tensors(program);
+  if (const std::string fault = repeat_fault(program); !fault.empty())
+    fail("ops {} to {} of program '{}' cannot be issued {} times: {}", program.repeat.begin,
+         program.repeat.end - 1, program.name, program.repeat.times, fault);
+  if (program.repeat.alike == 0) return verify_list(program);
+  for (OpId id = 0; id < static_cast<OpId>(program.ops.size()); ++id) check_edges(program, id);
+  verify_list(unrolled(program, times_to_prove(program)));
 }
 
 }  // namespace ztrain::program

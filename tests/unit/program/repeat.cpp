@@ -12,10 +12,9 @@
 #include "model/fp8.hpp"
 #include "model/lora.hpp"
 #include "model/trainable.hpp"
-#include "plan/traffic.hpp"
 #include "program/passes/final_passes.hpp"
 #include "tests/support/job_settings.hpp"
-#include "tests/support/small_job.hpp"
+#include "tests/support/repeat_in_full.hpp"
 
 namespace ztrain::program::repeat_test {
 namespace {
@@ -24,74 +23,11 @@ using test::refusal;
 using test::small_model;
 using test::spec_on;
 
-/// What an operand is, apart from its number and its place.
-auto operand_of(const Program& p, TensorId id) {
-  const Tensor& t = p.tensor(id);
-  const Tensor& holder = p.tensor(p.storage(id));
-  return std::tuple(t.dtype, t.shape, holder.persistent ? holder.name : "", holder.bytes(), holder.tier,
-                    holder.category, t.offset);
-}
-
-void expect_same_operands(const Program& a, const std::vector<TensorId>& x, const Program& b,
-                          const std::vector<TensorId>& y) {
-  ASSERT_EQ(x.size(), y.size());
-  for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(operand_of(a, x[i]), operand_of(b, y[i]));
-}
-
-void expect_same_steps(const Program& one, const Program& other) {
-  ASSERT_EQ(one.ops.size(), other.ops.size());
-  for (std::size_t i = 0; i < one.ops.size(); ++i) {
-    const Op &a = one.ops[i], &b = other.ops[i];
-    ASSERT_EQ(
-        std::tuple(a.type, a.name, a.stream, a.flops, a.comm.kind, a.comm.axes.bits(), a.comm.sent_bytes),
-        std::tuple(b.type, b.name, b.stream, b.flops, b.comm.kind, b.comm.axes.bits(), b.comm.sent_bytes))
-        << describe(one, static_cast<OpId>(i));
-    ASSERT_EQ(a.attributes, b.attributes) << describe(one, static_cast<OpId>(i));
-    ASSERT_EQ(a.action, b.action) << describe(one, static_cast<OpId>(i));
-    expect_same_operands(one, a.inputs, other, b.inputs);
-    expect_same_operands(one, a.outputs, other, b.outputs);
-  }
-}
-
-/// Also the places of all operands, and what each op waits for.
-bool same_places(const Program& one, const Program& other) {
-  const auto place = [](const Program& p, TensorId id) { return p.tensor(p.storage(id)).address; };
-  for (std::size_t i = 0; i < one.ops.size(); ++i) {
-    const Op &a = one.ops[i], &b = other.ops[i];
-    if (a.after != b.after) return false;
-    for (std::size_t k = 0; k < a.inputs.size(); ++k)
-      if (place(one, a.inputs[k]) != place(other, b.inputs[k])) return false;
-    for (std::size_t k = 0; k < a.outputs.size(); ++k)
-      if (place(one, a.outputs[k]) != place(other, b.outputs[k])) return false;
-  }
-  return true;
-}
-
-/// Peak, bytes, traffic and every op in the order of issue. Whether places are the same too, as they are but
-/// where placing five micro-batches finds another way than placing all.
-bool expect_as_in_full(const model::Graph& graph, JobSpec spec) {
-  const Program some = compile(graph, spec, 0).train();
-  spec.every_micro_batch = true;
-  const Program full = compile(graph, spec, 0).train();
-  EXPECT_EQ(full.repeat, Repeat{});
-  EXPECT_EQ(some.repeat.times, spec.micro_batches > 5 ? spec.micro_batches - 4 : 1);
-  for (int tier = 0; tier < tier_count; ++tier) {
-    EXPECT_EQ(some.plan[tier].persistent_bytes, full.plan[tier].persistent_bytes);
-    EXPECT_EQ(some.plan[tier].transient_bytes, full.plan[tier].transient_bytes);
-    EXPECT_EQ(some.plan[tier].live_bytes, full.plan[tier].live_bytes);
-  }
-  const auto traffic = plan::traffic_of(some), expected = plan::traffic_of(full);
-  EXPECT_EQ(traffic.size(), expected.size());
-  for (std::size_t i = 0; i < std::min(traffic.size(), expected.size()); ++i)
-    EXPECT_EQ(traffic[i].sizes, expected[i].sizes);
-  EXPECT_EQ(some.issues(), std::ssize(full.ops));
-  EXPECT_DOUBLE_EQ(flops_of(some), flops_of(full));
-  const Program written_out = unrolled(some);
-  EXPECT_EQ(refusal([&] { verify_rank(written_out); }), "");
-  expect_same_steps(written_out, full);
-  for (OpId issue = 0; issue < static_cast<OpId>(full.ops.size()); issue += 7)
-    EXPECT_EQ(describe_issue(some, issue), describe(full, issue));
-  return !testing::Test::HasFatalFailure() && same_places(written_out, full);
+/// A rank with the whole model, of whose micro-batches five are compiled.
+bool as_in_full(const model::Graph& graph, const JobSpec& spec) {
+  EXPECT_EQ(compile(graph, spec, 0).train().repeat.times,
+            spec.micro_batches > 5 ? spec.micro_batches - 4 : 1);
+  return test::expect_as_in_full(graph, spec);
 }
 
 TEST(Repeat, IsTheStepInFullForEveryPairOfSettings) {
@@ -103,7 +39,7 @@ TEST(Repeat, IsTheStepInFullForEveryPairOfSettings) {
       constexpr std::array micros{6, 1, 7, 2, 8, 3, 9, 4, 11, 5};
       spec.micro_batches = micros[static_cast<std::size_t>(count++) % micros.size()];
       SCOPED_TRACE(fmt::format("{}, {} micro-batches", name, spec.micro_batches));
-      same += expect_as_in_full(small_model(3, tied), spec);
+      same += as_in_full(small_model(3, tied), spec);
     }
   EXPECT_GT(same, 9 * count / 10) << "places differ in " << count - same << " of " << count;
 }
@@ -115,7 +51,7 @@ JobSpec many(int micro_batches, const char* strategy = "FULL_SHARD", int shard =
 TEST(Repeat, IsTheStepInFullForManyMicroBatches) {
   for (const char* strategy : {"FULL_SHARD", "zero2", "zero1"}) {
     SCOPED_TRACE(strategy);
-    EXPECT_TRUE(expect_as_in_full(small_model(), many(64, strategy)));
+    EXPECT_TRUE(as_in_full(small_model(), many(64, strategy)));
   }
 }
 
@@ -136,11 +72,11 @@ TEST(Repeat, IsTheStepInFullWhateverIsTrained) {
   const config::Lora none{}, adapters{4, 16, 0.25, {"*_proj"}};
   for (const char* strategy : {"FULL_SHARD", "zero2", "NO_SHARD"}) {
     SCOPED_TRACE(strategy);
-    EXPECT_TRUE(expect_as_in_full(graph_with(adapters, all, "none"), many(9, strategy)));
-    EXPECT_TRUE(expect_as_in_full(graph_with(none, upper, "none"), many(9, strategy)));
-    EXPECT_TRUE(expect_as_in_full(graph_with(none, without, "none"), many(9, strategy)));
-    EXPECT_TRUE(expect_as_in_full(graph_with(none, all, "tensorwise"), many(9, strategy)));
-    EXPECT_TRUE(expect_as_in_full(graph_with(none, all, "rowwise"), many(9, strategy)));
+    EXPECT_TRUE(as_in_full(graph_with(adapters, all, "none"), many(9, strategy)));
+    EXPECT_TRUE(as_in_full(graph_with(none, upper, "none"), many(9, strategy)));
+    EXPECT_TRUE(as_in_full(graph_with(none, without, "none"), many(9, strategy)));
+    EXPECT_TRUE(as_in_full(graph_with(none, all, "tensorwise"), many(9, strategy)));
+    EXPECT_TRUE(as_in_full(graph_with(none, all, "rowwise"), many(9, strategy)));
   }
 }
 
