@@ -110,7 +110,7 @@ plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, 
 }
 
 /// What is printed is one of three things, and none takes what another is asked for by.
-void require_one_answer(const Options& o) {
+void require_one_answer(const Options& o, const std::vector<std::string>& overrides) {
   const auto refuse = [](const char* what, const char* prints, bool given, const char* other) {
     REQUIRE(!given, "ztrain plan {} prints {}: leave {} out, or ask for it without {}", what, prints, other,
             what);
@@ -123,6 +123,10 @@ void require_one_answer(const Options& o) {
     refuse(what, prints, o.fit, "--fit");
     refuse(what, prints, o.compare, "--compare");
     refuse(what, prints, o.sbatch && o.parameters > 0, "--sbatch");
+    if (o.parameters > 0) {
+      refuse(what, prints, !o.deck.empty(), o.deck.c_str());
+      refuse(what, prints, !overrides.empty(), overrides.empty() ? "" : overrides.front().c_str());
+    }
   }
 }
 
@@ -145,7 +149,7 @@ int plan(const Invocation& call) {
   if (const auto code = parser.parse(call)) return *code;
   call.session.agree("planning", [&] {
     if (call.session.rank() != 0) return call.watchdog.set_timeout(0);  // it waits for rank 0
-    require_one_answer(options);
+    require_one_answer(options, parser.remaining());
     if (options.parameters > 0) return call.console.print(zero_paper_text(options));
     REQUIRE(!options.deck.empty(), "ztrain plan needs a deck, or --parameters; see ztrain plan --help");
     if (options.sbatch)

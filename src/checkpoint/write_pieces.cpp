@@ -85,7 +85,10 @@ class PieceWriter {
       if (lane == 0 && progress) progress(told = done, total);
     });
     // Behind the others: a write through the page cache has the file to itself, and those past it wait.
-    for (const Stretch& edge : edges_) write_cached(edge);
+    for (const Stretch& edge : edges_) {
+      write_cached(edge);
+      if (progress) progress(told = done, total);
+    }
     file_.sync();
     file_.close();
     if (progress && told < total) progress(total, total);

@@ -122,7 +122,8 @@ void PosixFile::write_at(const void* data, std::int64_t bytes, std::int64_t offs
 
 std::int64_t PosixFile::write_direct(const void* data, std::int64_t bytes, std::int64_t offset) const {
   const std::int64_t n = write_some(descriptor_, data, bytes, offset);
-  if (n < 0 && errno == EINVAL) return 0;
+  // What else there is, such as a full disk, the write through the page cache meets again and tells.
+  if (n < 0 && errno != EIO) return 0;
   REQUIRE(n >= 0, "{}: cannot write at byte {}: {}", path_.string(), offset, reason());
   return n;
 }

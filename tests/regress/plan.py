@@ -286,6 +286,8 @@ class Plan(zt.Case):
             (["1e30"], r"1e\+30 parameters fill 2e\+20 devices of 80.00 GB, and 1e\+15 are the most"),
             (["70e9", "--sbatch"], r"--parameters prints the classic formula: leave --sbatch out"),
             (["70e9", "--json"], r"--parameters prints the classic formula: leave --json out"),
+            (["70e9", "none.toml"], r"--parameters prints the classic formula: leave none.toml out"),
+            (["70e9", "--mesh.shard=3"], r"--parameters prints the classic formula: leave --mesh.shard=3 out"),
         ):
             self.assert_refused(zt.run(0, ["plan", "--parameters", *words], timeout=20), why)
         self.assert_refused(zt.run(0, ["plan"], timeout=20), r"needs a deck, or --parameters")
