@@ -37,7 +37,7 @@ class Killed(zt.Case):
         text = log.read_text()
         self.assertNotEqual(process.returncode, 0, text)
         # Where the other is stopped between two steps, this one waits behind a step.
-        waits = r"waiting in: (step \(\S+|what comes behind that)"
+        waits = r"waiting in: (step \(\S+|what comes behind that|hearing from all ranks behind step)"
         self.assertRegex(text, r"ztrain: rank 0 \(\S+\): no progress for 2 s \(watchdog\.timeout\); " + waits)
         zt.wait_for("the end of all ranks", lambda: not any(zt.alive(p) for p in ranks.values()), timeout=20)
 

@@ -84,6 +84,7 @@ NUMERIC = {
         "optimizer.name": "lion",
         "optimizer.max_norm": 0.5,
     },
+    "during_backward": {"optimizer.during_backward": True, "optimizer.max_norm": 0},
     "fp8": {"precision.fp8": "tensorwise", "precision.preset": "bf16"},
     "fp8_rows": {"precision.fp8": "rowwise", "precision.preset": "bf16-pure"},
     "fp16": {
