@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/host_threads.hpp"
 #include "base/thread.hpp"
 
 namespace ztrain {
@@ -54,8 +55,8 @@ void in_lanes(std::int64_t count, int lanes, const Work& work) {
 /// work(0), work(1), ..., work(count - 1), as in_lanes has it, on all cores, but `most_threads` at most.
 template <class Work>
 void in_parallel(int count, const Work& work, int most_threads = std::numeric_limits<int>::max()) {
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  in_lanes(count, std::min(cores, most_threads), [&](std::int64_t i, int) { work(static_cast<int>(i)); });
+  in_lanes(count, std::min(all_cores(), most_threads),
+           [&](std::int64_t i, int) { work(static_cast<int>(i)); });
 }
 
 }  // namespace ztrain

@@ -16,6 +16,21 @@ using test::TinyModel;
 
 constexpr int micro_batches = 8, steps = 2;
 
+/// Each step sends what was planned.
+std::vector<double> losses_of(job::Worker& worker, const TinyModel& m, int micros) {
+  const std::int64_t planned = plan::total_bytes(plan::traffic_of(worker.job().train()));
+  const auto sent = [&] {
+    std::int64_t sum = 0;
+    for (const auto& channel : worker.mesh().bytes_sent()) sum += channel.bytes;
+    return sum;
+  };
+  return test::train_losses(worker, m, micros, steps, [&](int, auto run) {
+    const std::int64_t before = sent();
+    run();
+    EXPECT_EQ(sent() - before, planned);
+  });
+}
+
 class Repeat : public testing::TestWithParam<const char*> {
  protected:
   static void SetUpTestSuite() { kernels::initialize_backend(); }
@@ -43,17 +58,7 @@ class Repeat : public testing::TestWithParam<const char*> {
                                     std::unique_ptr<runtime::Device> device = nullptr) {
     job::Worker worker(session(), m.graph(DType::bf16), s, options, std::move(device));
     EXPECT_EQ(worker.job().train().repeat.times, s.every_micro_batch ? 1 : micro_batches - 4);
-    const std::int64_t planned = plan::total_bytes(plan::traffic_of(worker.job().train()));
-    const auto sent = [&] {
-      std::int64_t sum = 0;
-      for (const auto& channel : worker.mesh().bytes_sent()) sum += channel.bytes;
-      return sum;
-    };
-    return test::train_losses(worker, m, s.micro_batches, steps, [&](int, auto run) {
-      const std::int64_t before = sent();
-      run();
-      EXPECT_EQ(sent() - before, planned);
-    });
+    return losses_of(worker, m, s.micro_batches);
   }
 
   /// The GPU of a build for them, whose kernels do not reach the deferred device's memory.
@@ -125,17 +130,7 @@ class RepeatStages : public testing::TestWithParam<const char*> {
     options.poison = true;
     job::Worker worker(session(), m.graph(DType::bf16), s, options, std::move(device));
     EXPECT_EQ(worker.job().train().repeat.times > 1, !every_micro_batch);
-    const std::int64_t planned = plan::total_bytes(plan::traffic_of(worker.job().train()));
-    const auto sent = [&] {
-      std::int64_t sum = 0;
-      for (const auto& channel : worker.mesh().bytes_sent()) sum += channel.bytes;
-      return sum;
-    };
-    return test::train_losses(worker, m, s.micro_batches, steps, [&](int, auto run) {
-      const std::int64_t before = sent();
-      run();
-      EXPECT_EQ(sent() - before, planned);
-    });
+    return losses_of(worker, m, s.micro_batches);
   }
 };
 
