@@ -78,20 +78,23 @@ class PieceWriter {
     for (const Part& part : parts) total += part.end - part.begin;
     std::atomic<std::int64_t> done = 0;
     std::int64_t told = 0;
+    const auto tell = [&] {
+      const std::int64_t now = done;
+      if (progress && now > told) progress(told = now, total);
+    };
     in_lanes(std::ssize(parts), lanes, [&](std::int64_t i, int lane) {
-      const Part& part = parts[static_cast<std::size_t>(i)];
-      write_part(part, lane);
-      done += part.end - part.begin;
-      if (lane == 0 && progress) progress(told = done, total);
+      done += write_part(parts[static_cast<std::size_t>(i)], lane);
+      if (lane == 0) tell();
     });
     // Behind the others: a write through the page cache has the file to itself, and those past it wait.
     for (const Stretch& edge : edges_) {
       write_cached(edge);
-      if (progress) progress(told = done, total);
+      done += edge.bytes();
+      tell();
     }
     file_.sync();
     file_.close();
-    if (progress && told < total) progress(total, total);
+    tell();
     return std::move(checksums_);
   }
 
@@ -122,18 +125,27 @@ class PieceWriter {
     return {part.piece, cut_at(part.begin), cut_at(part.end)};
   }
 
-  void write_part(const Part& part, int lane) {
+  /// How many bytes it has written; the others are among the edges.
+  std::int64_t write_part(const Part& part, int lane) {
     const Stretch all = written_for(part);
     const std::int64_t origin = part.piece->row.byte_offset;
     const Stretch pages{part.piece, page_up(all.offset()) - origin, page_down(origin + all.end) - origin};
     const bool goes_direct = direct_ && pages.bytes() >= options_.least_direct;
     const std::byte* const from = hash(part, goes_direct ? pages.end : part.end, goes_direct, lane);
-    if (!goes_direct) return direct_ ? keep(all) : write_cached(all, from);
+    if (!direct_) {
+      write_cached(all, from);
+      return all.bytes();
+    }
+    if (!goes_direct) {
+      keep(all);
+      return 0;
+    }
     const std::int64_t wrote =
         direct_->write_direct(from + (pages.begin - part.begin), pages.bytes(), pages.offset());
     keep({part.piece, all.begin, pages.begin});
     keep({part.piece, pages.begin + wrote, pages.end});
     keep({part.piece, pages.end, all.end});
+    return wrote;
   }
 
   /// Hashes the blocks of a part. Where its byte part.begin is then, with those up to `end` behind it: in the
