@@ -30,6 +30,9 @@ class Jobs(zt.Case):
         cls.text = zt.write_text_data(cls.folder / "text.txt")
 
     def setUp(self):
+        for node in self.cluster.nodes:
+            if node.process.poll() is not None:  # a test that has failed left it dead
+                node.start()
         self.cluster.wait_for_nodes(4)
 
     def run(self, result=None):
@@ -156,8 +159,8 @@ class Jobs(zt.Case):
         state for two and twice as many micro-batches of the same size; from what the memory of the nodes that are left has of the
         others. Steps have the bits of their mesh, and are one run up to the rounding of sums."""
         keys = {"mesh.replicate": -1, "mesh.shard": 2, "checkpoint.interval": 100, "checkpoint.keep": 0}
-        memory = {"checkpoint.memory_copies": 1, "checkpoint.memory_interval": 5}
-        self.submit("shrinking", keys={**keys, **memory})
+        copies = {"checkpoint.memory_copies": 1, "checkpoint.memory_interval": 5}
+        self.submit("shrinking", keys={**keys, **copies})
         self.wait_for_start(1)
         self.wait_for_steps(12)
         first, second, *_ = self.cluster.nodes
@@ -165,7 +168,10 @@ class Jobs(zt.Case):
         self.wait_for_start(2)
         self.assertIn("slurm/launch.sh: a rank has crashed or was killed; all are started again", self.said())
         self.assertGreaterEqual(self.resumed(), 5, "from memory, since there is no checkpoint yet")
-        self.wait_for("step 112", lambda: self.step() >= 112)
+        memory = pathlib.Path(f"/proc/{first.children()[0]}/root/dev/shm")
+        newest = lambda: max((int(path.name[5:]) for path in memory.glob("ztrain-*/step_*") if path.name[5:].isdigit()), default=0)
+        self.wait_for("the checkpoint of step 100", lambda: 100 in zt.saved_steps(self.output / "checkpoints"))
+        self.wait_for("a snapshot behind it", lambda: newest() > 100)
         second.kill()
         self.wait_for_start(3)
         self.assertIn("slurm/launch.sh: training goes on with 2 ranks on n1", self.said())
@@ -174,8 +180,7 @@ class Jobs(zt.Case):
         resumed = self.resumed()
         self.assertGreater(resumed, 100)
         last = self.stop()
-        left = pathlib.Path(f"/proc/{first.children()[0]}/root/dev/shm").glob("ztrain-*")
-        self.assertEqual(list(left), [], "what a run that ends well has left in memory")
+        self.assertEqual(list(memory.glob("ztrain-*")), [], "what a run that ends well has left in memory")
         second.start()
         self.assert_steps_of_meshes(resumed, last)
 
