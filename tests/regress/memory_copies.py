@@ -74,8 +74,10 @@ class MemoryCopies(zt.Case):
 
     def test_one_that_is_damaged_is_named_and_the_one_before_taken(self):
         output = self.killed("damaged")
-        for step, path in self.snapshots().items():
+        for path in self.snapshots().values():
             shard = path / "shard_0000.h5"
+            if not shard.exists():  # the ranks were killed while they removed that snapshot
+                continue
             content = bytearray(shard.read_bytes())
             content[len(content) // 2] ^= 1
             shard.write_bytes(content)
