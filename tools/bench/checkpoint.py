@@ -6,7 +6,7 @@
 Trains a Llama-shaped model whose states (weights and Adam's moments in fp32, 1.7 GB with 6 layers) are sharded over the ranks,
 once with checkpoint.async = false and once with true, and resumes; and lets PyTorch save and load as many bytes, sharded
 alike (checkpoint_peer.py), with save and with async_save. Prints for how long training stands still, how fast bytes are written
-and read, dd's speeds on the same disk, and how long the processes take to copy as many bytes in memory. Caches are dropped
+and read, dd's speeds on the same disk (what it reads is the checkpoint's own file), and how long the processes take to copy as many bytes in memory. Caches are dropped
 before what is read. Medians over --rounds; each round runs all, one after the other. Needs mpirun, and 6 times the
 bytes of disk; as root it drops the whole page cache.
 """
@@ -65,7 +65,7 @@ def stall(zt, output):
 
 
 def of_ztrain(zt, arguments, deck, folder):
-    """{"sync", "async", "load": seconds}, bytes."""
+    """{"sync", "async", "load": seconds, "dd": seconds in which dd reads the same file}, bytes."""
     found = {}
     behind = {"checkpoint.async": True}
     at_once = {"checkpoint.async": False, "checkpoint.interval": AT_ONCE, "run.steps": AT_ONCE * SAVES + 1}
@@ -75,10 +75,15 @@ def of_ztrain(zt, arguments, deck, folder):
         found[name] = stall(zt, output)
     last = folder / "async" / "checkpoints" / f"step_{INTERVAL * SAVES + 5}"
     shutil.rmtree(folder / "sync")
-    bytes_saved = (last / "shard_0000.h5").stat().st_size
+    file = last / "shard_0000.h5"
+    read = f"dd if={file} of=/dev/null bs=16M"
+    import_export.timed(read)  # what has just been written may be nearer to a virtual machine than to its disk
     import_export.drop_cache(last)
     resumed = run(zt, arguments, deck, {"run.output": folder / "resumed", "checkpoint.resume": last})
     found["load"] = float(re.search(r"sequences consumed, read in ([\d.]+) s", resumed).group(1))
+    import_export.drop_cache(last)
+    found["dd"] = import_export.timed(read)
+    bytes_saved = file.stat().st_size
     shutil.rmtree(folder / "resumed")
     shutil.rmtree(folder / "async")
     return found, bytes_saved
@@ -103,19 +108,12 @@ def of_peer(arguments, folder, total, drop):
 
 
 def of_disk(folder, total):
-    """Seconds in which dd writes, with fsync, and reads as many bytes."""
-    file = folder / "dd"
+    """Seconds in which dd writes as many bytes, with fsync."""
     count = total // (16 * import_export.MIB)
     import_export.timed(f"dd if=/dev/urandom of={folder}/noise bs=16M count=1 iflag=fullblock conv=fsync")
-    write = import_export.timed(
-        f"for i in $(seq {count}); do cat {folder}/noise; done | dd of={file} bs=16M iflag=fullblock conv=fsync"
+    return import_export.timed(
+        f"for i in $(seq {count}); do cat {folder}/noise; done | dd of={folder}/dd bs=16M iflag=fullblock conv=fsync"
     )
-    (folder / "read").mkdir()
-    file.rename(folder / "read" / "dd")
-    import_export.drop_cache(folder / "read")
-    read = import_export.timed(f"dd if={folder}/read/dd of=/dev/null bs=16M")
-    shutil.rmtree(folder / "read")
-    return {"write": write, "read": read}
 
 
 def warm(folder, total):
@@ -129,9 +127,9 @@ def one_round(zt, arguments, deck):
     try:
         warm(folder, 12 * HIDDEN * (2 * VOCABULARY + arguments.layers * (4 * HIDDEN + 3 * INTERMEDIATE)))
         ztrain, total = of_ztrain(zt, arguments, deck, folder)
-        disk = of_disk(folder, total)
+        ztrain["dd_writes"] = of_disk(folder, total)
         peer = of_peer(arguments, folder, total, os.geteuid() == 0) if arguments.python else {}
-        return {"bytes": total, "ztrain": ztrain, "disk": disk, "peer": peer}
+        return {"bytes": total, "ztrain": ztrain, "peer": peer}
     finally:
         shutil.rmtree(folder)
 
@@ -143,13 +141,12 @@ def median(rounds, side, name):
 def report(arguments, rounds):
     total = rounds[0]["bytes"]
     speed = lambda seconds: total / seconds * 1e-9
-    ours = {name: median(rounds, "ztrain", name) for name in ("sync", "async", "load")}
-    disk = {name: median(rounds, "disk", name) for name in ("write", "read")}
+    ours = {name: median(rounds, "ztrain", name) for name in ("sync", "async", "load", "dd", "dd_writes")}
     print(f"checkpoint  {total * 1e-9:.2f} GB, {arguments.ranks} ranks, medians of {len(rounds)} rounds")
-    print(f"dd          writes {speed(disk['write']):.2f} GB/s with fsync, reads {speed(disk['read']):.2f} GB/s")
+    print(f"dd          writes {speed(ours['dd_writes']):.2f} GB/s with fsync, reads {speed(ours['dd']):.2f} GB/s")
     sync, load = speed(ours["sync"]), speed(ours["load"])
-    print(f"ztrain      saves in {ours['sync']:.2f} s, {sync:.2f} GB/s: {sync / speed(disk['write']):.2f} of dd")
-    print(f"            loads in {ours['load']:.2f} s, {load:.2f} GB/s: {load / speed(disk['read']):.2f} of dd")
+    print(f"ztrain      saves in {ours['sync']:.2f} s, {sync:.2f} GB/s: {sync / speed(ours['dd_writes']):.2f} of dd")
+    print(f"            loads in {ours['load']:.2f} s, {load:.2f} GB/s: {load / speed(ours['dd']):.2f} of dd")
     print(f"            async: training stands still for {ours['async']:.3f} s, {ours['async'] / ours['sync']:.1%} of a save")
     if not arguments.python:
         return
