@@ -108,15 +108,23 @@ class Compiler {
     add(ranks, std::move(compiled));
   }
 
+  bool may_fit() const {
+    const std::vector<int> ranks = first_ranks(cost_.mesh);
+    std::atomic<bool> all_may = true;
+    in_parallel(static_cast<int>(ranks.size()), [&](int s) {
+      if (all_may && !program::job_may_fit(graph_, spec_, ranks[at(s)], at_least())) all_may = false;
+    });
+    return all_may;
+  }
+
   /// Whether it fits; compiles no further than that takes.
   bool run_if_it_fits() {
     const std::vector<int> ranks = first_ranks(cost_.mesh);
     std::vector<std::optional<Compiled>> compiled(ranks.size());
-    const auto fits = [&](const Tiers& least) { return verdict_of(holding(least)).fits(); };
     std::atomic<bool> all_fit = true;
     in_parallel(static_cast<int>(ranks.size()), [&](int s) {
       if (!all_fit) return;
-      if (auto job = program::compile_if(graph_, spec_, ranks[at(s)], fits))
+      if (auto job = program::compile_if(graph_, spec_, ranks[at(s)], at_least()))
         compiled[at(s)] = needed_of(std::move(*job));
       else
         all_fit = false;
@@ -128,6 +136,10 @@ class Compiler {
 
  private:
   using Tiers = std::array<program::TierPlan, program::tier_count>;
+
+  program::MayFit at_least() const {
+    return [this](const Tiers& least) { return verdict_of(holding(least)).fits(); };
+  }
 
   Cost holding(const Tiers& least) const {
     Cost cost;
@@ -313,6 +325,16 @@ Trial try_fit(const Question& q, const std::vector<std::string>& more, const Cos
     return {};
   }
   return trial;
+}
+
+bool may_fit(const Question& q, const std::vector<std::string>& more) {
+  try {
+    const CostOptions options{.detail = Detail::memory, .proven = false};
+    Cost cost = cost_to_compile(q, more, options);
+    return Compiler(cost, options).may_fit();
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 std::optional<Cost> cost_with_strategy(const Question& q, const Cost& own, std::string_view strategy) {

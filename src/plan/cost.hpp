@@ -107,6 +107,10 @@ std::optional<Cost> cost_with_other_overlap(const Question& question, const Cost
 std::optional<Cost> cost_if_legal(const Question& question, const std::vector<std::string>& more = {},
                                   const CostOptions& options = {});
 
+/// In a fraction of try_fit's time: false where that finds no cost, by the bytes that are alive at once. True
+/// says little: the plan may yet not fit.
+bool may_fit(const Question& question, const std::vector<std::string>& more);
+
 /// Whether deck and ranks go together, and what it costs where it fits.
 struct Trial {
   bool legal = false;

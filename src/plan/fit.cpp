@@ -85,7 +85,7 @@ class FixSearch {
     std::ranges::set_difference(frugal, offloads_of(frugal, changes_), std::back_inserter(frugal_at_home_));
     learn({frugal, frugal_at_home_});
     if (fits(frugal)) {
-      learn(with_offloads());
+      learn_bounds(with_offloads());
       for (std::size_t size = 1; size <= largest_set; ++size) each(size, false, {});
       if (fits_.empty()) attempt({smallest_part(frugal, {})});
       each(1, true, {});
@@ -148,7 +148,7 @@ class FixSearch {
     const Set away = offloads_of(set, changes_);
     if (!needed_.empty() || (away.empty() && frugal_at_home_.empty())) return true;
     const std::size_t most = away.empty() ? largest_set : fits(frugal_at_home_) ? 1 : 2;
-    return set.size() <= most && fits(merged(away, frugal_at_home_));
+    return set.size() <= most && may_fit(merged(away, frugal_at_home_));
   }
 
   bool may_fit_alone(const Set& set) {
@@ -234,6 +234,28 @@ class FixSearch {
     return known_.at(set);
   }
 
+  /// Finds out which sets do not fit for sure, side by side; may_fit() knows it then.
+  void learn_bounds(std::vector<Set> sets) {
+    std::erase_if(sets, [&](const Set& set) { return known_.contains(set) || bounds_.contains(set); });
+    std::vector<char> found(sets.size(), true);
+    in_parallel(
+        std::ssize(sets),
+        [&](int s) {
+          if (watch_.expired()) return;
+          std::vector<Change> changes;
+          for (const std::size_t i : sets[at(s)]) changes.push_back(changes_[i]);
+          found[at(s)] = plan::may_fit(question_, overrides_of(changes));
+        },
+        most_at_once);
+    for (std::size_t s = 0; s < sets.size(); ++s) bounds_[sets[s]] = found[s] != 0;
+  }
+
+  bool may_fit(const Set& set) {
+    if (const auto known = known_.find(set); known != known_.end()) return known->second;
+    learn_bounds({set});
+    return bounds_.at(set);
+  }
+
   /// Sets of one size, or a single one.
   void attempt(std::vector<Set> sets) {
     std::erase_if(sets, [&](const Set& set) { return contains_a_fit(set); });
@@ -258,7 +280,8 @@ class FixSearch {
   std::vector<Set> fits_;
   Set needed_;          ///< what does not fit beside these does not fit alone; none where that is not known
   Set frugal_at_home_;  ///< the most frugal of the changes, without offload
-  std::map<Set, bool> known_;
+  std::map<Set, bool> known_;   ///< whether they fit
+  std::map<Set, bool> bounds_;  ///< false: they do not
   Fixes result_;
 };
 

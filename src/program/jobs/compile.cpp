@@ -177,10 +177,13 @@ std::array<TierPlan, tier_count> least_of(Program& program) {
   return least;
 }
 
+/// Whether the first and the last micro-batch of a step can be made without the others.
+bool has_ends(const JobSpec& spec) {
+  return spec.mesh[Axis::pipeline] == 1 && spec.micro_batches > 2 && spec.program_passes.empty();
+}
+
 /// Whether the first and the last micro-batch alone may fit: others need no less, and these are soon made.
 bool ends_may_fit(const Base& base, const JobSpec& spec, const MayFit& may_fit) {
-  if (!may_fit || spec.mesh[Axis::pipeline] > 1 || spec.micro_batches < 3 || !spec.program_passes.empty())
-    return true;
   Making ends = step_of(base, spec, 2);
   return may_fit(least_of(ends.program()));
 }
@@ -193,7 +196,7 @@ std::optional<Middle> middle_of_step(const JobSpec& spec) {
 
 /// Nothing where it may not fit.
 std::optional<Program> train_program(const Base& base, const JobSpec& spec, const MayFit& may_fit) {
-  if (!ends_may_fit(base, spec, may_fit)) return std::nullopt;
+  if (may_fit && has_ends(spec) && !ends_may_fit(base, spec, may_fit)) return std::nullopt;
   if (auto middle = middle_of_step(spec)) {
     const int few = middle->few;
     Making step = step_of(base, spec, few, std::move(middle));
@@ -234,6 +237,16 @@ std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank,
   if (spec.proven) verify_successions(job.programs, given(base.program, base.tensors));
   job.graph = std::move(base.graph);
   return job;
+}
+
+bool job_may_fit(model::Graph graph, const JobSpec& spec, int rank, const MayFit& may_fit) {
+  Base base = make_base(std::move(graph), spec, rank);
+  if (!may_fit(least_of(base.program))) return false;
+  if (has_ends(spec)) return ends_may_fit(base, spec, may_fit);
+  auto middle = middle_of_step(spec);
+  const int few = middle ? middle->few : spec.micro_batches;
+  Making step = step_of(base, spec, few, std::move(middle));
+  return may_fit(least_of(step.program()));
 }
 
 JobSpec with_stages(const model::Graph& graph, JobSpec spec) {

@@ -117,6 +117,10 @@ using MayFit = std::function<bool(const std::array<TierPlan, tier_count>& least)
 /// The same; nothing, in a fraction of the time, where it may not.
 std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank, const MayFit& may_fit);
 
+/// What compile_if asks first, without the rest: false where the job does not fit, by what it keeps and what
+/// the first and the last micro-batch hold; under a pipeline, by what is alive at once in its step.
+bool job_may_fit(model::Graph graph, const JobSpec& spec, int rank, const MayFit& may_fit);
+
 /// Ranks whose Programs are the same but for the contents of attributes (which pieces of their shards they
 /// speak for, which tokens they see) and for where their slice of a state begins that is kept whole. What
 /// else compile() reads of a rank tells classes apart: its place in the pipeline, its part of a secondary
