@@ -81,9 +81,10 @@ class FixSearch {
       : question_(question), watch_(watch), changes_(changes_for(deck_of(question))) {}
 
   Fixes run(std::size_t most) {
-    const Set frugal = frugal_set(question_, changes_);
-    std::ranges::set_difference(frugal, offloads_of(frugal, changes_), std::back_inserter(frugal_at_home_));
-    learn({frugal, frugal_at_home_});
+    const Set all = frugal_set(question_, changes_);
+    std::ranges::set_difference(all, offloads_of(all, changes_), std::back_inserter(frugal_at_home_));
+    learn({all, frugal_at_home_});
+    const Set frugal = with_room_on_the_host(all);
     if (fits(frugal)) {
       learn_bounds(with_offloads());
       for (std::size_t size = 1; size <= largest_set; ++size) each(size, false, {});
@@ -119,6 +120,16 @@ class FixSearch {
       more.push_back(i);
       extend(more, size, numerics, sets);
     }
+  }
+
+  /// The most frugal set; where that is too large for the tiers it sends things to, one that sends less.
+  Set with_room_on_the_host(const Set& all) {
+    if (fits(all)) return all;
+    if (fits(frugal_at_home_)) return frugal_at_home_;
+    const std::vector<Set> fewer = with_offloads();
+    learn(fewer);
+    const auto found = std::ranges::find_if(fewer, [&](const Set& set) { return fits(set); });
+    return found == fewer.end() ? all : *found;
   }
 
   std::vector<Set> worth_trying(const std::vector<Set>& sets) {

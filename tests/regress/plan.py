@@ -184,6 +184,11 @@ class Plan(zt.Case):
             proposed["overrides"], ["offload.optimizer=cpu", "offload.master=cpu", "offload.activations=cpu"]
         )
         self.assertEqual(proposed["effect"], "same numbers")
+        # All that could be sent to the host is too much for a terabyte; some of it is enough.
+        smaller = json.loads(self.plan(deck, "--ranks", 8, "--json", "--cluster.host_memory=1000"))["fixes"]["best"][0]
+        self.assertEqual(smaller["effect"], "same numbers")
+        self.assertIn("offload.optimizer=cpu", smaller["overrides"])
+        self.assertNotIn("offload.parameters=cpu", smaller["overrides"])
         one_node = zt.SOURCE / "inputs" / "finetune_llama3_70b_one_node.toml"
         own = json.loads(self.plan(one_node, "--ranks", 8, "--json"))["verdict"]
         self.assertEqual(own["device_needed"], proposed["device_needed"])
