@@ -19,6 +19,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Of a file with these rows, at most: datasets begin on pages, and HDF5 describes each in far less.
+std::int64_t largest_size(const std::vector<PieceRow>& rows) {
+  constexpr std::int64_t descriptions = 1 << 20;
+  std::int64_t bytes = descriptions;
+  for (const PieceRow& row : rows) bytes += row.bytes() + direct_page;
+  return bytes;
+}
+
 /// Creates a shard file with room for the rows, and fills in where each row's bytes go.
 FileEntry create_shard_file(const fs::path& path, const Catalog& catalog, std::vector<PieceRow>& rows) {
   std::vector<PieceRow*> order;
@@ -28,6 +36,10 @@ FileEntry create_shard_file(const fs::path& path, const Catalog& catalog, std::v
   };
   std::sort(order.begin(), order.end(),
             [&](const PieceRow* a, const PieceRow* b) { return place_key(*a) < place_key(*b); });
+  // Beforehand: a file that HDF5 cannot give its size crashes the library when the process ends.
+  require_file_size(
+      path, largest_size(rows),
+      ", or let more files share the bytes (more ranks, and checkpoint.files up to their number)");
   Hdf5File file = Hdf5File::create(path);
   for (std::size_t first = 0; first < order.size();) {
     const PieceRow& head = *order[first];

@@ -14,6 +14,7 @@
 
 #include "base/error.hpp"
 #include "base/plain_text.hpp"
+#include "base/shape.hpp"
 
 namespace ztrain {
 namespace {
@@ -86,6 +87,30 @@ std::string text_of_errno(int error, std::string_view otherwise) {
   std::string advice = limit_behind(error);
   if (advice.empty()) advice = otherwise;
   return advice.empty() ? std::strerror(error) : fmt::format("{}; {}", std::strerror(error), advice);
+}
+
+std::string text_of_size_limit(std::int64_t comes_to, std::int64_t limit) {
+  constexpr std::int64_t unit = 1024;  // of ulimit
+  return fmt::format(
+      "it comes to {} bytes, and this process may write files of at most {}: raise that limit (`ulimit -f "
+      "{}`)",
+      comes_to, limit, ceil_div(comes_to, unit));
+}
+
+std::string text_of_failed_write(int error, std::int64_t comes_to, std::string_view elsewhere) {
+  if (error == ENOSPC || error == EDQUOT)
+    return text_of_errno(error, fmt::format("make room, or {}", elsewhere));
+  if (error == EIO)
+    return text_of_errno(
+        error, fmt::format("the disk, or the way to it, fails: the system's log (dmesg) may say more; {}",
+                           elsewhere));
+  rlimit limit{};
+  if (error != EFBIG || comes_to == 0) return text_of_errno(error);
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    return fmt::format("{}; {}", std::strerror(error),
+                       text_of_size_limit(comes_to, static_cast<std::int64_t>(limit.rlim_cur)));
+  return text_of_errno(error,
+                       fmt::format("this file system takes no file of {} bytes: {}", comes_to, elsewhere));
 }
 
 void let_large_files_fail() {
@@ -223,7 +248,7 @@ OutputFile::~OutputFile() {
 
 void OutputFile::cannot_write() const {
   fail("{}cannot write '{}': {}", before(key_), printable(path_),
-       text_of_errno(errno, "free space there, or name a file in a folder that can be written"));
+       text_of_failed_write(errno, 0, "name a file in a folder that can be written"));
 }
 
 void OutputFile::write(std::string_view bytes) {

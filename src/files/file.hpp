@@ -36,6 +36,13 @@ bool write_all(int descriptor, std::string_view bytes);
 /// process where that is why, else `otherwise`.
 std::string text_of_errno(int error, std::string_view otherwise = {});
 
+/// The same of a write that it has refused, where it depends on the reason what to do. comes_to: bytes of the
+/// file with that write; 0: unknown. elsewhere: what else the user can do: "set KEY to another file system".
+std::string text_of_failed_write(int error, std::int64_t comes_to, std::string_view elsewhere);
+
+/// Of a file that comes to so many bytes, where this process may write so many: which limit would do.
+std::string text_of_size_limit(std::int64_t comes_to, std::int64_t limit);
+
 /// A write beyond the limit on file sizes then fails as others do: the signal that comes with it would end
 /// the process without a word.
 void let_large_files_fail();

@@ -192,11 +192,6 @@ void Hdf5File::close() {
 
 std::int64_t Hdf5File::reserve(const std::string& name, DType dtype, std::int64_t count) {
   const Quiet quiet;
-  // Beforehand: a file that HDF5 cannot give its size crashes the library when the process ends.
-  constexpr std::int64_t descriptions = 1 << 20;
-  hsize_t size = 0;
-  check(H5Fget_filesize(file_, &size), "find the size", "");
-  require_file_size(path_, static_cast<std::int64_t>(size) + count * size_of(dtype) + descriptions);
   const auto extent = static_cast<hsize_t>(count);
   const Handle space(check(H5Screate_simple(1, &extent, nullptr), "describe", name), H5Sclose);
   const Handle type(check(file_type(dtype), "make the type of", name), H5Tclose);

@@ -36,6 +36,14 @@ bool writes_pages_directly(int descriptor) {
 #endif
 }
 
+/// False also where that cannot be known.
+bool same_file(int a, int b) {
+  struct stat of_a {
+  }, of_b{};
+  return ::fstat(a, &of_a) == 0 && ::fstat(b, &of_b) == 0 && of_a.st_ino == of_b.st_ino &&
+         of_a.st_dev == of_b.st_dev;
+}
+
 }  // namespace
 
 PosixFile::PosixFile(std::filesystem::path path, int descriptor, const char* key)
@@ -64,10 +72,12 @@ PosixFile PosixFile::open_to_write(const std::filesystem::path& path, const char
 std::optional<PosixFile> PosixFile::open_direct(const PosixFile& file) {
   if (!writes_pages_directly(file.descriptor_)) return std::nullopt;
   try {
-    return open(file.path_, O_WRONLY | O_DIRECT | O_NOFOLLOW, file.key_);
+    PosixFile direct = open(file.path_, O_WRONLY | O_DIRECT | O_NOFOLLOW, file.key_);
+    if (same_file(file.descriptor_, direct.descriptor_)) return direct;
   } catch (const Error&) {
-    return std::nullopt;
+    // It is written through the page cache, and what fails there is told.
   }
+  return std::nullopt;
 }
 
 PosixFile PosixFile::create_in_memory(const std::filesystem::path& what) {
@@ -112,10 +122,7 @@ void PosixFile::write_at(const void* data, std::int64_t bytes, std::int64_t offs
     const std::int64_t n = write_some(descriptor_, from + done, bytes - done, offset + done);
     // A write that moves nothing and gives no reason would repeat for ever.
     if (n == 0) errno = EIO;
-    REQUIRE(n > 0, "{}: cannot write at byte {}: {}", path_.string(), offset + done,
-            text_of_errno(
-                errno, fmt::format("{} of {} bytes are missing: make room, or set {} to another file system",
-                                   bytes - done, bytes, key_)));
+    if (n <= 0) cannot_write(errno, offset + done, bytes - done);
     done += n;
   }
 }
@@ -124,14 +131,22 @@ std::int64_t PosixFile::write_direct(const void* data, std::int64_t bytes, std::
   const std::int64_t n = write_some(descriptor_, data, bytes, offset);
   // What else there is, such as a full disk, the write through the page cache meets again and tells.
   if (n < 0 && errno != EIO) return 0;
-  REQUIRE(n >= 0, "{}: cannot write at byte {}: {}", path_.string(), offset, reason());
+  if (n < 0) cannot_write(errno, offset, bytes);
   return n;
+}
+
+void PosixFile::cannot_write(int error, std::int64_t at, std::int64_t missing) const {
+  struct stat status {};
+  const bool known = ::fstat(descriptor_, &status) == 0;
+  const std::int64_t comes_to = std::max<std::int64_t>(at + missing, known ? status.st_size : 0);
+  fail("{}: cannot write at byte {}: {}", path_.string(), at,
+       text_of_failed_write(error, comes_to, fmt::format("set {} to another file system", key_)));
 }
 
 void PosixFile::reserve(std::int64_t bytes) const {
   if (bytes == 0 || ::fallocate(descriptor_, FALLOC_FL_KEEP_SIZE, 0, bytes) == 0) return;
   REQUIRE(errno != ENOSPC && errno != EDQUOT && errno != EIO, "{}: cannot take {} bytes: {}", path_.string(),
-          bytes, text_of_errno(errno, fmt::format("make room, or set {} to another file system", key_)));
+          bytes, text_of_failed_write(errno, bytes, fmt::format("set {} to another file system", key_)));
 }
 
 void PosixFile::begin_to_write(std::int64_t bytes, std::int64_t offset) const {
@@ -141,7 +156,7 @@ void PosixFile::begin_to_write(std::int64_t bytes, std::int64_t offset) const {
 void PosixFile::copy_sparse(const PosixFile& source) const {
   const std::int64_t bytes = source.size();
   REQUIRE(::ftruncate(descriptor_, bytes) == 0, "{}: cannot become {} bytes long: {}", path_.string(), bytes,
-          reason());
+          text_of_failed_write(errno, bytes, fmt::format("set {} to another file system", key_)));
   std::vector<std::byte> buffer(1 << 20);
   for (off_t at = 0; at < bytes;) {
     const off_t begin = ::lseek(source.descriptor_, at, SEEK_DATA);
@@ -177,14 +192,11 @@ void PosixFile::close() {
   REQUIRE(status == 0 || errno == EINTR, "{}: cannot close: {}", path_.string(), reason());
 }
 
-void require_file_size(const std::filesystem::path& path, std::int64_t bytes) {
+void require_file_size(const std::filesystem::path& path, std::int64_t bytes, std::string_view otherwise) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
-  REQUIRE(
-      static_cast<rlim_t>(bytes) <= limit.rlim_cur,
-      "{}: comes to {} bytes or more, and this process may write files of at most {} (ulimit -f): raise that "
-      "limit, or let more files share the bytes (more ranks, and checkpoint.files up to their number)",
-      path.string(), bytes, limit.rlim_cur);
+  REQUIRE(static_cast<rlim_t>(bytes) <= limit.rlim_cur, "{}: {}{}", path.string(),
+          text_of_size_limit(bytes, static_cast<std::int64_t>(limit.rlim_cur)), otherwise);
 }
 
 void sync_folder(const std::filesystem::path& folder) {

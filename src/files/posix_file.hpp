@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string_view>
 
 namespace ztrain {
 
@@ -24,7 +25,7 @@ class PosixFile {
   /// The file must exist.
   static PosixFile open_to_write(const std::filesystem::path& path, const char* key = checkpoint_key);
   /// The same file, for write_direct; that must be there. std::nullopt: this system does not say that it can
-  /// be written so, with direct_page.
+  /// be written so, with direct_page, or another file has its name by now.
   static std::optional<PosixFile> open_direct(const PosixFile& file);
   PosixFile(PosixFile&& other) noexcept;
   PosixFile(const PosixFile&) = delete;
@@ -64,14 +65,16 @@ class PosixFile {
 
   PosixFile(std::filesystem::path path, int descriptor, const char* key = checkpoint_key);
   static PosixFile open(const std::filesystem::path& path, int flags, const char* key = checkpoint_key);
+  [[noreturn]] void cannot_write(int error, std::int64_t at, std::int64_t missing) const;
   std::filesystem::path path_;
   int descriptor_;
   const char* key_;
 };
 
-/// Throws Error unless this process may write files of so many bytes (ulimit -f): one that goes further is
-/// killed.
-void require_file_size(const std::filesystem::path& path, std::int64_t bytes);
+/// Throws Error unless this process may write files of so many bytes (ulimit -f), with the limit that would
+/// do, and what else does (", or ...").
+void require_file_size(const std::filesystem::path& path, std::int64_t bytes,
+                       std::string_view otherwise = {});
 
 /// Makes the names in a folder (creations, renames) durable.
 void sync_folder(const std::filesystem::path& folder);

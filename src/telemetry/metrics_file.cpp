@@ -21,8 +21,8 @@ namespace {
 constexpr const char* key = "run.output";
 
 [[noreturn]] void cannot_write(const std::string& path) {
-  fail("run.output: cannot write {}: {}; free space there or set run.output to a folder that can be written",
-       path, text_of_errno(errno));
+  fail("run.output: cannot write {}: {}", path,
+       text_of_failed_write(errno, 0, "set run.output to a folder that can be written"));
 }
 
 /// To read it as well, should its name be lost. A symbolic link would have another file written.

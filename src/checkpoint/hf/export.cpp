@@ -42,6 +42,7 @@ class Exporter {
   /// The files with their headers.
   void create_files(const fs::path& folder) const {
     for (const PlannedFile& file : plan_.files) {
+      require_file_size(folder / file.name, std::ssize(header_of(file)) + bytes_of(file));
       PosixFile out = PosixFile::create(folder / file.name, options_.keys.folder);
       const std::string header = header_of(file);
       out.write_at(header.data(), std::ssize(header), 0);
@@ -54,8 +55,7 @@ class Exporter {
   void write_blocks(const fs::path& folder) {
     std::int64_t before = 0;  // bytes of tensors before the file
     for (const PlannedFile& file : plan_.files) {
-      std::int64_t bytes = 0;
-      for (std::size_t t = file.first; t < file.first + file.count; ++t) bytes += plan_.tensors[t].bytes;
+      const std::int64_t bytes = bytes_of(file);
       if (before < end_ && before + bytes > begin_) write_file(folder / file.name, file, before);
       before += bytes;
     }
@@ -70,6 +70,11 @@ class Exporter {
  private:
   std::string header_of(const PlannedFile& file) const {
     return safetensors_header(std::span(plan_.tensors).subspan(file.first, file.count));
+  }
+  std::int64_t bytes_of(const PlannedFile& file) const {
+    std::int64_t bytes = 0;
+    for (std::size_t t = file.first; t < file.first + file.count; ++t) bytes += plan_.tensors[t].bytes;
+    return bytes;
   }
 
   void write_file(const fs::path& path, const PlannedFile& file, std::int64_t before) {

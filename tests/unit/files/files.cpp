@@ -189,9 +189,31 @@ TEST_F(Files, AFullDiskIsAnError) {
       message,
       "--logits: cannot write '" + path +
           "': File too large; the limit on file sizes is 1000 bytes for this process: raise it (ulimit -f)");
-  EXPECT_TRUE(by_offset.starts_with(path + ": cannot write at byte 1000: File too large; ") &&
-              by_offset.ends_with("raise it (ulimit -f)"))
-      << by_offset << ": more room, or another file system, would not help";
+  EXPECT_EQ(by_offset, path +
+                           ": cannot write at byte 1000: File too large; it comes to 1005 bytes, and this "
+                           "process may write files of at most 1000: raise that limit (`ulimit -f 1`)");
+}
+
+TEST_F(Files, WhatToDoAboutAWriteDependsOnWhyItFailed) {
+  const auto told = [](int error) { return text_of_failed_write(error, 5000, "set KEY elsewhere"); };
+  for (const int full : {ENOSPC, EDQUOT})
+    EXPECT_TRUE(told(full).ends_with("; make room, or set KEY elsewhere")) << told(full);
+  EXPECT_TRUE(told(EIO).starts_with("Input/output error; the disk, or the way to it, fails: ") &&
+              told(EIO).ends_with("; set KEY elsewhere"))
+      << told(EIO);
+  EXPECT_EQ(told(EFBIG), "File too large; this file system takes no file of 5000 bytes: set KEY elsewhere");
+  EXPECT_EQ(told(EROFS), "Read-only file system");
+  EXPECT_NE(told(EACCES).find("must be open to this user"), std::string::npos) << told(EACCES);
+}
+
+TEST_F(Files, DirectWritesGoToTheFileThatIsOpen) {
+  const std::string path = write("a", "the one");
+  const PosixFile file = PosixFile::open_to_write(path);
+  if (!PosixFile::open_direct(file)) GTEST_SKIP() << "the temporary folder has no direct I/O: NOT tested";
+  fs::rename(write("b", "another"), path);
+  EXPECT_FALSE(PosixFile::open_direct(file).has_value()) << "another file has its name";
+  EXPECT_FALSE(file.has_its_name());
+  EXPECT_TRUE(PosixFile::open_direct(PosixFile::open_to_write(path)).has_value());
 }
 
 TEST(Paths, AreNoAddresses) {
