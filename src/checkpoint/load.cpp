@@ -17,14 +17,15 @@
 #include "checkpoint/read/host_copy.hpp"
 #include "checkpoint/read/reader.hpp"
 #include "config/hf/starting_point.hpp"
+#include "layout/comm_cost.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int reading_lanes = 4;                           ///< threads
-constexpr std::int64_t read_at_once = 4 * checksum_block;  ///< bytes, by each
+// Each thread has room for a block that is wanted in part.
+static_assert(checkpoint_lanes * checksum_block <= checkpoint_room);
 constexpr const char* same_optimizer = "optimizer.name must be what the checkpoint was written with";
 
 std::string describe(const TensorSlice& slice) {
@@ -37,7 +38,7 @@ class Loader {
       : folder_(folder),
         place_(place),
         reader_(folder, options.verify),
-        readers_(static_cast<std::size_t>(reading_lanes), reader_) {
+        readers_(static_cast<std::size_t>(checkpoint_lanes), reader_) {
     for (const ParameterEntry& p : reader_.catalog().parameters)
       numbers_.emplace(p.name, static_cast<std::int64_t>(numbers_.size()));
     require_same_parameters();
@@ -77,20 +78,24 @@ class Loader {
     HostCopy copy(shard, bytes);
     const auto pieces = place_.layout->pieces(shard.unit, begin, begin + unit.shard_elements);
     std::vector<Part> parts;
+    std::vector<Cut> cuts;
     std::int64_t filled = 0;
     for (const Piece& piece : pieces) {
       const std::int64_t at = (piece.flat_begin - begin) / shard.granule * size;
       std::memset(copy.data() + filled, 0, static_cast<std::size_t>(at - filled));  // padding
-      cut(state - states.begin(), piece, shard, copy.data() + at, parts);
+      cuts.push_back(cut(state - states.begin(), piece, shard, copy.data() + at, parts));
       filled = at + ceil_div(piece.count, shard.granule) * size;
     }
     std::memset(copy.data() + filled, 0, static_cast<std::size_t>(bytes - filled));
-    in_lanes(std::ssize(parts), reading_lanes, [&](std::int64_t i, int lane) {
+    in_lanes(std::ssize(parts), checkpoint_lanes, [&](std::int64_t i, int lane) {
       Part& part = parts[static_cast<std::size_t>(i)];
       part.found = read(part, shard, readers_[static_cast<std::size_t>(lane)]);
     });
-    for (std::size_t i = 0; i < parts.size(); i += parts[i].of_piece)
-      require_whole({&parts[i], parts[i].of_piece}, shard);
+    std::size_t first = 0;
+    for (const Cut& piece : cuts) {
+      require_whole(piece, {parts.data() + first, piece.parts}, shard);
+      first += piece.parts;
+    }
     copy.complete();
   }
 
@@ -125,14 +130,19 @@ class Loader {
     std::span<const PieceRow> rows;  ///< where its items may be
     Wanted wanted;
     std::byte* to;
-    std::size_t of_piece;  ///< number of the piece's parts from this one on
     std::int64_t found = 0;
   };
+  /// A piece that is wanted, and the number of its parts.
+  struct Cut {
+    const ParameterShape* parameter;
+    std::int64_t items;
+    std::size_t parts;
+  };
 
-  /// Pieces that were written as they are wanted are cut where blocks of them begin. Others have runs in many
-  /// places, and are left whole.
-  void cut(std::int64_t state, const Piece& piece, const StateShard& shard, std::byte* to,
-           std::vector<Part>& parts) const {
+  /// Of slices as they were written, a part for each run of blocks of what was written. Others have runs in
+  /// many places, and are left whole.
+  Cut cut(std::int64_t state, const Piece& piece, const StateShard& shard, std::byte* to,
+          std::vector<Part>& parts) const {
     const ParameterShape& parameter = place_.layout->parameters()[static_cast<std::size_t>(piece.parameter)];
     const std::int64_t number = numbers_.at(parameter.name);
     const int tensor_index = parameter.slice.dim >= 0 ? place_.at[Axis::tensor] : 0;
@@ -142,15 +152,19 @@ class Loader {
     const bool same = !rows.empty() && same_slices(slices_of(written, rows.front()), parameter.slice);
     const std::int64_t first = piece.slice_begin / shard.granule,
                        count = ceil_div(piece.count, shard.granule);
-    const std::int64_t size = size_of(shard.dtype),
-                       most = same ? read_at_once / size : std::max<std::int64_t>(count, 1);
-    const std::size_t number_of_parts = static_cast<std::size_t>(ceil_div(count, most));
-    for (std::int64_t at = 0; at < count; at += most)
+    const auto add = [&](std::span<const PieceRow> from, const ItemRun& run) {
       parts.push_back({&parameter,
-                       rows,
-                       {parameter.slice, tensor_index, first + at, std::min(most, count - at)},
-                       to + at * size,
-                       number_of_parts - static_cast<std::size_t>(at / most)});
+                       from,
+                       {parameter.slice, tensor_index, run.begin, run.count},
+                       to + (run.begin - first) * size_of(shard.dtype)});
+    };
+    const std::size_t before = parts.size();
+    if (!same) add(rows, {first, count});
+    for (std::size_t r = 0; same && r < rows.size(); ++r)
+      if (rows[r].tensor_index == tensor_index)
+        for (const ItemRun& run : runs_of_blocks(rows[r], first, count, checkpoint_part))
+          add(rows.subspan(r, 1), run);
+    return {&parameter, count, parts.size() - before};
   }
 
   std::int64_t read(const Part& part, const StateShard& shard, Reader& reader) const {
@@ -165,14 +179,11 @@ class Loader {
     return found;
   }
 
-  void require_whole(std::span<const Part> piece, const StateShard& shard) const {
-    std::int64_t found = 0, wanted = 0;
-    for (const Part& part : piece) {
-      found += part.found;
-      wanted += part.wanted.count;
-    }
-    REQUIRE(found == wanted, "{}: holds {} of {} items of {} of {}; {}", where(), found, wanted, shard.state,
-            piece.front().parameter->name, advice);
+  void require_whole(const Cut& piece, std::span<const Part> parts, const StateShard& shard) const {
+    std::int64_t found = 0;
+    for (const Part& part : parts) found += part.found;
+    REQUIRE(found == piece.items, "{}: holds {} of {} items of {} of {}; {}", where(), found, piece.items,
+            shard.state, piece.parameter->name, advice);
   }
 
   /// What was written can become what is wanted.

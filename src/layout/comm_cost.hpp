@@ -1,6 +1,6 @@
 #pragma once
-// Bytes that our collectives send and the workspace they need, as pure arithmetic: the plan and the
-// communicators agree because both call this.
+// Bytes that our collectives send and the workspace they need, and what checkpoints go through, as pure
+// arithmetic: the plan agrees with who communicates and writes, because all call this.
 
 #include <cstdint>
 
@@ -12,6 +12,17 @@ namespace ztrain {
 /// Bytes of a snapshot in memory that a rank sends to another node at once; it has room for as many that
 /// come.
 inline constexpr std::int64_t snapshot_part = std::int64_t{8} << 20;
+
+/// What a rank writes checkpoints through, and reads them: so many threads, each with a buffer of so many
+/// bytes and a page of the disk on either side.
+inline constexpr int checkpoint_lanes = 4;
+inline constexpr std::int64_t checkpoint_part = std::int64_t{4} << 20;
+inline constexpr std::int64_t disk_page = 4096;
+constexpr std::int64_t checkpoint_buffers(int lanes, std::int64_t part) {
+  return lanes * (part + 2 * disk_page);
+}
+/// Bytes of the host's memory that each rank has room for.
+inline constexpr std::int64_t checkpoint_room = checkpoint_buffers(checkpoint_lanes, checkpoint_part);
 
 /// Bytes each rank sends: N ranks, `bytes` per slot (the shard).
 constexpr std::int64_t all_gather_sent(int ranks, std::int64_t bytes) {

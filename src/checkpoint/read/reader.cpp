@@ -85,6 +85,20 @@ bool same_slices(const TensorSlice& a, const TensorSlice& b) {
   return a == b || (a.parts == 1 && b.parts == 1);
 }
 
+std::vector<ItemRun> runs_of_blocks(const PieceRow& piece, std::int64_t begin, std::int64_t count,
+                                    std::int64_t bytes) {
+  const std::int64_t first = std::max(begin, piece.slice_begin),
+                     end = std::min(begin + count, piece.slice_begin + piece.count),
+                     most = bytes / size_of(piece.type());
+  std::vector<ItemRun> runs;
+  for (std::int64_t at = first, next = 0; at < end; at = next) {
+    // Blocks count from where the piece begins.
+    next = std::min(end, piece.slice_begin + ((at - piece.slice_begin) / most + 1) * most);
+    runs.push_back({at, next - at});
+  }
+  return runs;
+}
+
 Reader::Reader(const std::filesystem::path& folder, bool verify)
     : checkpoint_(std::make_shared<Checkpoint>()), verify_(verify) {
   checkpoint_->folder = folder;

@@ -26,6 +26,16 @@ struct Wanted {
 /// Both hold the same items in the same order.
 bool same_slices(const TensorSlice& a, const TensorSlice& b);
 
+struct ItemRun {
+  std::int64_t begin = 0, count = 0;
+  bool operator==(const ItemRun&) const = default;
+};
+
+/// What a piece has of items [begin, begin + count) of its slice, in runs of about so many bytes of it, a
+/// multiple of checksum_block. No block is in two of them: each is read once, whoever reads which run.
+std::vector<ItemRun> runs_of_blocks(const PieceRow& piece, std::int64_t begin, std::int64_t count,
+                                    std::int64_t bytes);
+
 /// Throws Damaged where the file is missing, or has another size.
 PosixFile open_shard_file(const std::filesystem::path& folder, const FileEntry& entry);
 
