@@ -28,12 +28,19 @@ std::string variable(const char* name) {
 /// Calls of this library's own go to the system at once.
 struct Plan {
   std::string folder = variable("FAULTY_FOLDER"), shadow = variable("FAULTY_SHADOW");
-  long at = std::atol(variable("FAULTY_AT").c_str());
+  std::string own_rank = rank();
+  // On another rank nothing happens.
+  long at = variable("FAULTY_RANK") == own_rank ? std::atol(variable("FAULTY_AT").c_str()) : 0;
   Kind kind = kind_of(variable("FAULTY_KIND"));
   int journal = static_cast<int>(syscall(SYS_openat, AT_FDCWD, variable("FAULTY_JOURNAL").c_str(),
                                          O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   std::atomic<long> calls = 0;
 
+  /// 0 also of a process that no launcher has started.
+  static std::string rank() {
+    const std::string given = variable("OMPI_COMM_WORLD_RANK");
+    return given.empty() ? "0" : given;
+  }
   static Kind kind_of(const std::string& name) {
     return name == "full"    ? Kind::full
            : name == "short" ? Kind::part
@@ -104,8 +111,8 @@ Call::Call(const char* name, std::string path, std::string to)
 void Call::note(const std::string& what) const {
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC, &time);
-  const std::string line = std::to_string(time.tv_sec * 1000000000L + time.tv_nsec) + "\t" +
-                           std::to_string(number_) + "\t" + name_ + "\t" + path_ + "\t" + what + "\n";
+  const std::string line = std::to_string(time.tv_sec * 1000000000L + time.tv_nsec) + "\t" + plan().own_rank +
+                           "\t" + std::to_string(number_) + "\t" + name_ + "\t" + path_ + "\t" + what + "\n";
   syscall(SYS_write, plan().journal, line.data(), line.size());
 }
 

@@ -7,12 +7,12 @@
 //
 // FAULTY_FOLDER: calls on this folder and what is below it count, and those on memory that files are made in.
 //
-// FAULTY_AT: number of the call, from 1; 0: nothing happens.
+// FAULTY_RANK, FAULTY_AT: rank and number of the call, from 1; 0: nothing happens.
 //
 // FAULTY_KIND: eio: it fails; full: it fails for want of room, and so do those behind it that take any;
 // short: a write moves half of its bytes; kill: the process is killed behind it.
 //
-// FAULTY_JOURNAL: a line for each call: time, number, call, path, what else.
+// FAULTY_JOURNAL: a line for each call: time, rank, number, call, path, what else.
 //
 // FAULTY_SHADOW: folder of what files had when they were synced, and of what was removed.
 
@@ -24,6 +24,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <string>
@@ -66,8 +67,12 @@ int openat64(int folder, const char* name, int flags, ...) {
   return faulty::open_at(folder, name, flags, mode);
 }
 
+/// How the file is open says whether its bytes go past the page cache.
+const char* name_of_pwrite(int file) {
+  return (real<int (*)(int, int, ...)>("fcntl")(file, F_GETFL) & O_DIRECT) != 0 ? "pwrite_direct" : "pwrite";
+}
 ssize_t pwrite(int file, const void* from, size_t bytes, off_t offset) {
-  Call call("pwrite", path_of(file));
+  Call call(name_of_pwrite(file), path_of(file));
   if (call.fails(Call::takes_room)) return -1;
   const ssize_t n = real<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite64")(
       file, from, call.shortened(bytes), offset);
@@ -98,6 +103,46 @@ int fallocate(int file, int mode, off_t offset, off_t bytes) {
 }
 int fallocate64(int file, int mode, off64_t offset, off64_t bytes) {
   return fallocate(file, mode, offset, bytes);
+}
+/// A hint, which may fail like others.
+int sync_file_range(int file, off64_t offset, off64_t bytes, unsigned flags) {
+  Call call("sync_file_range", path_of(file));
+  if (call.fails()) return -1;
+  return static_cast<int>(call.done(
+      real<int (*)(int, off64_t, off64_t, unsigned)>("sync_file_range")(file, offset, bytes, flags)));
+}
+int posix_fadvise(int file, off_t offset, off_t bytes, int advice) {
+  Call call("fadvise", path_of(file));
+  if (call.fails()) return EIO;
+  return static_cast<int>(
+      call.done(real<int (*)(int, off_t, off_t, int)>("posix_fadvise64")(file, offset, bytes, advice)));
+}
+int posix_fadvise64(int file, off64_t offset, off64_t bytes, int advice) {
+  return posix_fadvise(file, offset, bytes, advice);
+}
+/// What is counted is what had that descriptor.
+int dup2(int file, int as) {
+  Call call("dup2", path_of(as));
+  if (call.fails()) return -1;
+  return static_cast<int>(call.done(real<int (*)(int, int)>("dup2")(file, as)));
+}
+/// What sets flags counts; the rest asks.
+int fcntl(int file, int command, ...) {
+  va_list rest;
+  va_start(rest, command);
+  void* const argument = va_arg(rest, void*);
+  va_end(rest);
+  const auto next = real<int (*)(int, int, void*)>("fcntl64");
+  if (command != F_SETFL) return next(file, command, argument);
+  Call call("fcntl", path_of(file));
+  return call.fails() ? -1 : static_cast<int>(call.done(next(file, command, argument)));
+}
+int fcntl64(int file, int command, ...) {
+  va_list rest;
+  va_start(rest, command);
+  void* const argument = va_arg(rest, void*);
+  va_end(rest);
+  return fcntl(file, command, argument);
 }
 int statx(int folder, const char* name, int flags, unsigned mask, struct statx* status) {
   Call call("statx", name[0] == '\0' ? path_of(folder) : path_at(folder, name));
@@ -214,6 +259,11 @@ struct dirent* readdir(DIR* folder) {
   struct dirent* const entry = real<struct dirent* (*)(DIR*)>("readdir")(folder);
   call.done(0);
   return entry;
+}
+int closedir(DIR* folder) {
+  Call call("closedir", path_of(dirfd(folder)));
+  const int status = real<int (*)(DIR*)>("closedir")(folder);
+  return call.fails() ? -1 : static_cast<int>(call.done(status));
 }
 int memfd_create(const char* name, unsigned flags) {
   Call call("memfd_create", "/memfd:" + std::string(name));

@@ -8,8 +8,10 @@ import os
 import pathlib
 import shutil
 
-# Bytes that were not synced: they are there after all; none is; half of the file is.
-BYTES = ("kept", "dropped", "cut")
+# Bytes that were not synced: they are there after all; none is; half of the file is; every other page is, as where writes
+# past the page cache and through it have come to the disk in another order.
+BYTES = ("kept", "dropped", "cut", "pages")
+PAGE = 4096
 # Names that were not synced are taken back: in no folder; in the folder of checkpoints; in those below it; in all.
 NAMES = ("kept", "taken back above", "taken back below", "taken back")
 WAYS = list(itertools.product(BYTES, NAMES))
@@ -18,10 +20,14 @@ WAYS = list(itertools.product(BYTES, NAMES))
 @dataclasses.dataclass
 class Entry:
     time: int
+    rank: int
     number: int
     call: str
     path: pathlib.Path
     what: str
+
+    def __str__(self):
+        return f"call {self.number} of rank {self.rank}, {self.call} {self.path}"
 
 
 def journal(paths):
@@ -29,9 +35,9 @@ def journal(paths):
     entries = []
     for path in paths:
         for line in path.read_text().splitlines():
-            time, number, call, name, what = line.split("\t")
+            time, rank, number, call, name, what = line.split("\t")
             if what == "killed" or not name.startswith("/memfd:"):
-                entries.append(Entry(int(time), int(number), call, pathlib.Path(name), what))
+                entries.append(Entry(int(time), int(rank), int(number), call, pathlib.Path(name), what))
     return sorted(entries, key=lambda entry: entry.time)
 
 
@@ -58,6 +64,13 @@ def unsynced_names(entries):
     return pending[::-1]
 
 
+def mixed(before, now):
+    """Pages of both, by turns; behind the end of what was synced there are zeros."""
+    before = before.ljust(len(now), b"\0")
+    pages = range(0, len(now), PAGE)
+    return b"".join((now if at // PAGE % 2 else before)[at : at + PAGE] for at in pages)[: len(now)]
+
+
 def lose_bytes(folder, shadow, dirty, inodes, how):
     for name, inode in inodes.items():
         path, synced = folder / name, shadow / f"synced.{inode}"
@@ -65,7 +78,10 @@ def lose_bytes(folder, shadow, dirty, inodes, how):
             continue
         before = synced.read_bytes() if synced.exists() else b""
         now = path.read_bytes()
-        path.write_bytes(now[: len(now) // 2] if how == "cut" and not before else before)
+        if how == "pages":
+            path.write_bytes(mixed(before, now))
+        else:
+            path.write_bytes(now[: len(now) // 2] if how == "cut" and not before else before)
 
 
 def now_at(path, renames):
