@@ -19,7 +19,9 @@
 namespace ztrain::app {
 namespace {
 
-constexpr double most_seconds = 60;  ///< for each search
+/// For each search, which the number of its candidates ends before: how busy the machine is changes no
+/// answer.
+constexpr double most_seconds = 600;
 /// Of a compiled step: beside one of more the same deck is not compiled several times over unasked.
 constexpr std::size_t most_compared_ops = 40'000;
 
@@ -67,6 +69,7 @@ int ranks_of(const Options& o, const std::vector<std::string>& overrides) {
 plan::Question question_of(const Options& o, const std::vector<std::string>& overrides) {
   plan::Question q = question_for(o.deck, overrides);
   q.ranks = ranks_of(o, overrides);
+  if (o.sbatch) q.limits = plan::limits_of_build(q);
   if (o.device_memory >= 0) q.limits.device_memory = o.device_memory * 1e9;
   if (o.beside >= 0) q.limits.outside_memory = o.beside * 1e9;
   return q;
@@ -94,7 +97,10 @@ plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, 
     overlap = std::async(std::launch::async, plan::cost_with_other_overlap, std::cref(plan.question),
                          std::cref(plan.cost));
   }
-  const auto watch = [&] { return plan::Watch(most_seconds, [&](const auto& text) { phase.at(text); }); };
+  const auto watch = [&] {
+    return plan::Watch(plan::candidates_for(plan.cost.compiled_ops), most_seconds,
+                       [&](const auto& text) { phase.at(text); });
+  };
   if (o.fit) plan.search = plan::search_for(plan.question, watch());
   const bool found = plan.search && !plan.search->best.empty();
   if (!found && !verdict_of(plan.cost).fits()) plan.fixes = plan::fixes_for(plan.question, watch());

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <mutex>
 #include <optional>
 
+#include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/index.hpp"
 #include "base/parallel.hpp"
@@ -38,21 +37,29 @@ struct Stretch {
   std::int64_t offset() const { return piece->row.byte_offset + begin; }
 };
 
-/// A page more on either side than a part has: it lies here as it lies on the pages of its file.
-class Buffer {
+static_assert(direct_page == disk_page && checkpoint_part % checksum_block == 0);
+
+/// One for each lane, with a page more on either side than a part has: it lies here as it lies on the pages
+/// of its file.
+class Buffers {
  public:
-  explicit Buffer(std::int64_t part_bytes)
-      : pages_(static_cast<std::byte*>(
-            std::aligned_alloc(direct_page, static_cast<std::size_t>(part_bytes + 2 * direct_page)))) {
-    if (!pages_) throw std::bad_alloc();
+  Buffers(memory::Provider& host, int lanes, std::int64_t part_bytes)
+      : host_(host),
+        bytes_(checkpoint_buffers(lanes, part_bytes)),
+        each_(checkpoint_buffers(1, part_bytes)),
+        pages_(host.allocate("room that a checkpoint is written through", bytes_)) {}
+  Buffers(const Buffers&) = delete;
+  Buffers& operator=(const Buffers&) = delete;
+  ~Buffers() { host_.release(pages_, bytes_); }
+
+  std::byte* for_offset(int lane, std::int64_t offset) const {
+    return pages_ + lane * each_ + offset % direct_page;
   }
-  std::byte* for_offset(std::int64_t offset) const { return pages_.get() + offset % direct_page; }
 
  private:
-  struct Free {
-    void operator()(std::byte* pages) const { std::free(pages); }
-  };
-  std::unique_ptr<std::byte[], Free> pages_;
+  memory::Provider& host_;
+  std::int64_t bytes_, each_;
+  std::byte* pages_;
 };
 
 void fetch(const OwnPiece& piece, std::int64_t begin, std::int64_t end, std::byte* to) {
@@ -72,8 +79,9 @@ class PieceWriter {
     // Memory that is not the host's is read by the thread whose device it is.
     const bool on_host = std::ranges::all_of(pieces, [](const OwnPiece& p) { return p.memory == nullptr; });
     const int lanes = on_host ? options_.lanes : 1;
-    buffers_.resize(static_cast<std::size_t>(lanes));
     const std::vector<Part> parts = cut(pieces);
+    if (!parts.empty() && (direct_ || !on_host))
+      buffers_.emplace(*options_.host, std::min(lanes, static_cast<int>(parts.size())), options_.part_bytes);
     std::int64_t total = 0;
     for (const Part& part : parts) total += part.end - part.begin;
     std::atomic<std::int64_t> done = 0;
@@ -93,6 +101,8 @@ class PieceWriter {
       tell();
     }
     file_.sync();
+    REQUIRE(file_.has_its_name(), "{}: was removed or replaced while the checkpoint was written",
+            file_.path().string());
     file_.close();
     tell();
     return std::move(checksums_);
@@ -153,7 +163,7 @@ class PieceWriter {
   const std::byte* hash(const Part& part, std::int64_t end, bool on_pages, int lane) {
     const OwnPiece& piece = *part.piece;
     const bool copies = on_pages || piece.memory;
-    std::byte* const copy = copies ? buffer(lane).for_offset(piece.row.byte_offset + part.begin) : nullptr;
+    std::byte* const copy = copies ? buffers_->for_offset(lane, piece.row.byte_offset + part.begin) : nullptr;
     for (std::int64_t at = part.begin, next = 0; at < part.end; at = next) {
       next = std::min(at + checksum_block, part.end);
       if (copies) fetch(piece, at, next, copy + (at - part.begin));  // hashed while it is in the cache
@@ -164,12 +174,6 @@ class PieceWriter {
     if (!copies) return piece.data + part.begin;
     fetch(piece, part.end, end, copy + (part.end - part.begin));
     return copy;
-  }
-
-  const Buffer& buffer(int lane) {
-    auto& own = buffers_[static_cast<std::size_t>(lane)];
-    if (!own) own.emplace(options_.part_bytes);
-    return *own;
   }
 
   void keep(const Stretch& edge) {
@@ -187,16 +191,16 @@ class PieceWriter {
     if (!edge.piece->memory) return write_cached(edge, edge.piece->data + edge.begin);
     for (std::int64_t at = edge.begin, next = 0; at < edge.end; at = next) {
       next = std::min(at + checksum_block, edge.end);
-      std::vector<std::byte> copy(static_cast<std::size_t>(next - at));
-      fetch(*edge.piece, at, next, copy.data());
-      write_cached({edge.piece, at, next}, copy.data());
+      std::byte* const copy = buffers_->for_offset(0, 0);
+      fetch(*edge.piece, at, next, copy);
+      write_cached({edge.piece, at, next}, copy);
     }
   }
 
   WriteOptions options_;
   PosixFile file_;
   std::optional<PosixFile> direct_;
-  std::vector<std::optional<Buffer>> buffers_;  ///< by lane
+  std::optional<Buffers> buffers_;  ///< where any bytes are copied on their way
   std::vector<std::int64_t> checksums_;
   std::mutex mutex_;
   std::vector<Stretch> edges_;  ///< what does not fill a page, and what the system did not take directly

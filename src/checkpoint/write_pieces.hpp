@@ -8,13 +8,16 @@
 
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/own_pieces.hpp"
+#include "layout/comm_cost.hpp"
 
 namespace ztrain::checkpoint {
 
 struct WriteOptions {
-  int lanes = 4;                                       ///< threads, each with a buffer of part_bytes
-  std::int64_t part_bytes = 4 * checksum_block;        ///< a multiple of checksum_block: of one write
+  int lanes = checkpoint_lanes;                        ///< threads, each with a buffer of part_bytes
+  std::int64_t part_bytes = checkpoint_part;           ///< a multiple of checksum_block: of one write
   std::int64_t least_direct = std::int64_t{16} << 10;  ///< bytes of a part that pass the page cache by
+  /// Of which the buffers are: checkpoint_buffers(lanes, part_bytes) at most, until it is written.
+  memory::Provider* host = &memory::host_memory();
 };
 
 /// Writes and syncs this rank's pieces and gives the checksums of their blocks. Each row's first_checksum

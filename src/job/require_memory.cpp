@@ -12,6 +12,7 @@
 #include "config/validate/validate.hpp"
 #include "job/memory_report.hpp"
 #include "job/snapshot_memory.hpp"
+#include "layout/comm_cost.hpp"
 #include "memory/machine.hpp"
 #include "plan/fit.hpp"
 #include "plan/memory.hpp"
@@ -64,7 +65,7 @@ Finding finding(std::int64_t bytes, std::int64_t pinned, std::int64_t ranks,
 
 std::vector<Findings> findings_of_all(const runtime::Session& session, runtime::Device& device,
                                       const plan::RankMemory& memory, std::int64_t pinned,
-                                      std::int64_t snapshots = 0) {
+                                      std::int64_t checkpoints = 0, std::int64_t snapshots = 0) {
   Findings mine;
   std::int64_t on_node = total_of(memory) + pinned;
   if (has_memory_of_its_own(device)) {
@@ -73,7 +74,7 @@ std::vector<Findings> findings_of_all(const runtime::Session& session, runtime::
     mine.gpu = finding(bytes, 0, ranks_on(session, device), device.memory().limits());
   }
   mine.node = finding(on_node, pinned, session.ranks_on_node(), memory::machine_memory());
-  mine.node.needed += snapshots;
+  mine.node.needed += checkpoints + snapshots;
   mine.node.snapshots = snapshots;
   return of_all(session, mine);
 }
@@ -176,7 +177,8 @@ void require_memory(const runtime::Session& session, runtime::Device& device, co
                      there = snapshots == 0 ? 0
                                             : checkpoint::bytes_of_run(deck->checkpoint.memory_folder,
                                                                        config::checkpoint_folder(*deck));
-  const std::vector<Findings> all = findings_of_all(session, device, memory, pinned, snapshots - there);
+  const std::vector<Findings> all = findings_of_all(
+      session, device, memory, pinned, session.ranks_on_node() * checkpoint_room, snapshots - there);
   const auto worst = std::find_if(all.begin(), all.end(), do_not_fit);
   const double needed = static_cast<double>(bytes) + (deck ? deck->cluster.outside_memory * 1e9 : 0);
   const bool device_fits =

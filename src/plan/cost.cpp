@@ -10,30 +10,14 @@
 #include "base/error.hpp"
 #include "base/index.hpp"
 #include "base/parallel.hpp"
-#include "config/fields/fields.hpp"
-#include "config/text/load.hpp"
 #include "config/validate/validate.hpp"
+#include "layout/comm_cost.hpp"
 #include "model/family.hpp"
 #include "plan/setup.hpp"
 #include "program/passes/final_passes.hpp"
 
 namespace ztrain::plan {
 namespace {
-
-/// Overrides that leave no path in the sections that only a run reads.
-std::vector<std::string> without_paths() {
-  std::vector<std::string> overrides;
-  for (const config::Field& f : config::fields()) {
-    const std::string section = f.section();
-    if (f.path == config::PathKind::none ||
-        (section != "run" && section != "data" && section != "checkpoint"))
-      continue;
-    const bool list = config::type_name(f) == "list of strings";
-    overrides.push_back(f.key + "=" + (list ? "[\"none\"]" : f.standard));
-  }
-  overrides.emplace_back("data.weights=[]");  // of the files that were there
-  return overrides;
-}
 
 int ranks_per_node(const Question& q, const config::Deck& deck) {
   return std::min(q.ranks, machine_for(q, deck).ranks_per_node);
@@ -231,28 +215,6 @@ class Compiler {
 
 }  // namespace
 
-config::Deck deck_of(const Question& q, const std::vector<std::string>& more) {
-  std::vector<std::string> overrides = q.overrides;
-  overrides.insert(overrides.end(), more.begin(), more.end());
-  const std::vector<std::string> paths = without_paths();
-  overrides.insert(overrides.end(), paths.begin(), paths.end());
-  config::Deck deck = config::load_deck(q.deck, overrides, config::Files::elsewhere);
-  if (deck.model.vocab_size == 0) deck.model.vocab_size = q.vocabulary;
-  return deck;
-}
-
-Machine machine_for(const Question& q, const config::Deck& deck) {
-  Machine m = machine_of(deck);
-  m.ranks_per_node = q.limits.ranks_per_node.value_or(m.ranks_per_node);
-  m.device_memory = q.limits.device_memory.value_or(m.device_memory);
-  // The assumed device's context goes with the device.
-  if (m.device_memory <= 0) m.outside_memory = deck.cluster.outside_memory * 1e9;
-  m.host_memory = q.limits.host_memory.value_or(m.host_memory);
-  m.outside_memory = q.limits.outside_memory.value_or(m.outside_memory);
-  m.target = q.limits.target.value_or(m.target);
-  return m;
-}
-
 config::Deck resolved_deck(const Question& q, const std::vector<std::string>& more) {
   config::Deck deck = deck_of(q, more);
   config::validate_for_ranks(deck, q.ranks, ranks_per_node(q, deck));
@@ -379,6 +341,10 @@ double snapshots_on_node(const Cost& c) {
   return static_cast<double>(snapshot_bytes(of_node, c.ranks > ranks ? of_node : 0, ranks));
 }
 
+double checkpoints_on_node(const Cost& c) {
+  return static_cast<double>(checkpoint_room) * std::min(c.ranks, c.machine.ranks_per_node);
+}
+
 Verdict verdict_of(const Cost& c) {
   const Machine& m = c.machine;
   const auto held = [&](program::Tier tier) { return static_cast<double>(c.largest(tier).total(tier)); };
@@ -388,7 +354,8 @@ Verdict verdict_of(const Cost& c) {
   v.device_limit = m.device_memory;
   v.node_limit = m.host_memory;
   v.device_needed = device;
-  v.node_needed = on_node * (m.device_memory > 0 ? host : host + device) + snapshots_on_node(c);
+  v.node_needed =
+      on_node * (m.device_memory > 0 ? host : host + device) + checkpoints_on_node(c) + snapshots_on_node(c);
   return v;
 }
 

@@ -36,6 +36,10 @@ config::Deck deck_of(const Question& question, const std::vector<std::string>& m
 
 Machine machine_for(const Question& question, const config::Deck& deck);
 
+/// The question's limits where this build runs the job itself: one without GPU kernels computes in the memory
+/// of its nodes, unless the deck tells of devices.
+Limits limits_of_build(const Question& question);
+
 /// deck_of, and the mesh resolved. Throws Error where deck and ranks do not go together.
 config::Deck resolved_deck(const Question& question, const std::vector<std::string>& more = {});
 
@@ -128,6 +132,8 @@ struct Verdict {
   bool fits() const { return device_fits() && node_fits(); }
 };
 Verdict verdict_of(const Cost& cost);
+/// Bytes of a full node's need that its ranks write and read checkpoints through.
+double checkpoints_on_node(const Cost& cost);
 /// Bytes of a full node's need that are for snapshots in its memory, where all its ranks save.
 double snapshots_on_node(const Cost& cost);
 

@@ -97,6 +97,7 @@ class FixSearch {
     }
     sort();
     if (result_.best.size() > most) result_.best.resize(most);
+    result_.ended = watch_.ended();
     return std::move(result_);
   }
 
@@ -209,9 +210,9 @@ class FixSearch {
     std::atomic<int> tried = result_.tried;
     std::mutex saying;
     in_parallel(
-        std::ssize(sets),
+        static_cast<int>(watch_.take(std::ssize(sets))),
         [&](int s) {
-          if (watch_.expired()) return;
+          if (watch_.late()) return;
           trials[at(s)] = try_fit(question_, fixes[at(s)]->overrides(), options);
           tried += trials[at(s)]->legal;
           const std::lock_guard lock(saying);
@@ -220,7 +221,6 @@ class FixSearch {
         },
         most_at_once);
     for (std::size_t s = 0; s < sets.size(); ++s) {
-      if (!trials[s]) result_.complete = false;
       if (trials[s]) ++(trials[s]->legal ? result_.tried : result_.refused);
       if (trials[s] && trials[s]->cost)
         fixes[s]->cost = std::move(*trials[s]->cost);
@@ -252,7 +252,7 @@ class FixSearch {
     in_parallel(
         std::ssize(sets),
         [&](int s) {
-          if (watch_.expired()) return;
+          if (watch_.late()) return;
           std::vector<Change> changes;
           for (const std::size_t i : sets[at(s)]) changes.push_back(changes_[i]);
           found[at(s)] = plan::may_fit(question_, overrides_of(changes));
@@ -329,7 +329,7 @@ LeastRanks dividing_the_batch(Question question, const std::vector<std::string>&
   const config::Batch batch = deck_of(question, more).batch;
   const std::int64_t least = sizes[i];
   const std::int64_t most = std::min<std::int64_t>(batch.global * sizes.beside, most_ranks);
-  for (; sizes[i] <= most && !watch.expired(); ++i) {
+  for (; sizes[i] <= most && watch.take(1) > 0; ++i) {
     question.ranks = static_cast<int>(sizes[i]);
     if (try_fit(question, more, {.detail = Detail::memory, .proven = false}).cost)
       return {question.ranks, {}};
@@ -353,7 +353,8 @@ std::vector<std::string> frugal_overrides(const Question& question) {
 }
 
 Fixes fixes_for(const Question& question, const Watch& watch, std::size_t most) {
-  auto ranks = std::async(std::launch::async, [&] { return least_ranks(question, {}, watch); });
+  const Watch of_ranks = watch.part(most_sizes);
+  auto ranks = std::async(std::launch::async, [&] { return least_ranks(question, {}, of_ranks); });
   Fixes fixes = FixSearch(question, watch).run(most);
   fixes.least_ranks = ranks.get();
   return fixes;
@@ -369,7 +370,7 @@ std::optional<LeastRanks> least_ranks(const Question& question, const std::vecto
     below = at;
     at = 2 * at + 1;
     watch.say(fmt::format("looking for the least number of ranks: more than {}", sizes[below]));
-    if (watch.expired() || sizes[at] > most_ranks) return std::nullopt;
+    if (watch.take(1) == 0 || sizes[at] > most_ranks) return std::nullopt;
   }
   while (at - below > 1) {
     const int middle = (at + below) / 2;
@@ -378,8 +379,10 @@ std::optional<LeastRanks> least_ranks(const Question& question, const std::vecto
   return dividing_the_batch(question, more, at, sizes, watch);
 }
 
-std::string cheapest_fix_text(const Question& question, double seconds) {
-  const Fixes fixes = fixes_for(question, Watch(seconds), 3);
+std::string cheapest_fix_text(const Question& question) {
+  constexpr std::int64_t most = 200;
+  constexpr double seconds = 60;
+  const Fixes fixes = fixes_for(question, Watch(most, seconds), 3);
   std::string text;
   for (const Fix& fix : fixes.best)
     text += fmt::format("{} {} ({}, {} per rank)", text.empty() ? "It fits with" : "; or with",

@@ -29,7 +29,7 @@ struct Fixes {
   std::vector<Fix> best;  ///< those that leave the numerics alone first, then by tokens per second
   int tried = 0;
   int refused = 0;                        ///< sets of changes whose keys do not go together with the deck
-  bool complete = true;                   ///< false: the watch ended the search
+  Ended ended = Ended::not_early;         ///< the watch may have ended the search
   std::optional<LeastRanks> least_ranks;  ///< of this kind of machine, with the deck as it is
 };
 
@@ -46,11 +46,12 @@ std::vector<std::string> frugal_overrides(const Question& question);
 /// overrides: whole nodes, or parts of one node in powers of two, rounded up to a
 /// multiple of the axes beside the sequences. Nothing beyond 16,384 ranks, or where the
 /// deck fixes its mesh.
+inline constexpr std::int64_t most_sizes = 300;  ///< of jobs that are looked through for it
 std::optional<LeastRanks> least_ranks(const Question& question, const std::vector<std::string>& more,
                                       const Watch& watch);
 
-/// A sentence or two for a job that was refused for lack of memory: the cheapest fixes as overrides, found
-/// within `seconds`, or what else to do.
-std::string cheapest_fix_text(const Question& question, double seconds = 10);
+/// A sentence or two for a job that was refused for lack of memory: the cheapest fixes as overrides, or what
+/// else to do. Ranks wait for it.
+std::string cheapest_fix_text(const Question& question);
 
 }  // namespace ztrain::plan

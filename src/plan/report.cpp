@@ -295,6 +295,8 @@ std::string verdict_section(const Cost& c) {
   const bool has_device = c.machine.device_memory > 0;
   if (has_device) text += line("device", against(v.device_needed, v.device_limit, v.device_fits()) + beside);
   text += line(has_device ? "node, host tier" : "node", against(v.node_needed, v.node_limit, v.node_fits()));
+  text +=
+      line("", fmt::format("{} of it to write and read checkpoints through", size(checkpoints_on_node(c))));
   if (const double snapshots = snapshots_on_node(c); snapshots > 0)
     text += line("", fmt::format("{} of it for snapshots (checkpoint.memory_copies)", size(snapshots)));
   const auto on_nvme = static_cast<double>(c.largest(Tier::nvme).total(Tier::nvme));
@@ -304,18 +306,14 @@ std::string verdict_section(const Cost& c) {
   return text;
 }
 
-std::string cost_line(const Cost& c) {
-  return fmt::format("{} per rank, {:.0f} tokens/s", size(verdict_of(c).device_needed),
-                     c.tokens_per_second());
-}
-
 std::string fixes_section(const Fixes& f) {
   std::string text =
       heading(fmt::format("What makes it fit ({} changes tried{}{})", f.tried,
                           f.refused > 0 ? fmt::format(", {} more do not go with the deck", f.refused) : "",
-                          f.complete ? "" : "; the time for it ran out"));
+                          early_end_of(f.ended)));
   for (const Fix& fix : f.best) {
-    text += fmt::format("  {}\n      {}, {}\n", command_line(fix.overrides()), cost_line(fix.cost),
+    text += fmt::format("  {}\n      {} per rank, {:.0f} tokens/s, {}\n", command_line(fix.overrides()),
+                        size(verdict_of(fix.cost).device_needed), fix.cost.tokens_per_second(),
                         name_of(fix.effect));
     for (const Change& change : fix.changes)
       text +=
@@ -335,9 +333,9 @@ std::string value_in(const std::vector<std::string>& overrides, const std::strin
 }
 
 std::string search_section(const Search& s, const Plan& p) {
-  std::string text = heading(fmt::format("Fastest of those that fit on {} ({} settings tried{})",
-                                         count_text(p.question.ranks, "rank"), s.tried,
-                                         s.complete ? "" : "; the time for it ran out"));
+  std::string text =
+      heading(fmt::format("Fastest of those that fit on {} ({} settings tried{})",
+                          count_text(p.question.ranks, "rank"), s.tried, early_end_of(s.ended)));
   text += "  mesh: pipeline x replicate x shard x context x tensor\n";
   Table table(
       {"strategy", "mesh", "micro", "recompute", "per rank", "tokens/s", "MFU", "exposed", "numbers"});

@@ -151,6 +151,7 @@ Json verdict_json(const Cost& c) {
           {"device_limit", v.device_limit},
           {"node_needed", v.node_needed},
           {"node_limit", v.node_limit},
+          {"node_checkpoints", checkpoints_on_node(c)},
           {"node_snapshots", snapshots_on_node(c)}};
 }
 
@@ -173,7 +174,8 @@ Json json_of(const Fixes& f) {
   }
   return {{"tried", f.tried},
           {"refused", f.refused},
-          {"complete", f.complete},
+          {"complete", f.ended == Ended::not_early},
+          {"ended_by", std::string(name_of(f.ended))},
           {"least_ranks", f.least_ranks ? Json(f.least_ranks->ranks) : Json()},
           {"least_ranks_overrides", f.least_ranks ? f.least_ranks->overrides : std::vector<std::string>()},
           {"best", list}};
@@ -187,7 +189,8 @@ Json json_of(const Search& s) {
     list.push_back(std::move(json));
   }
   return {{"tried", s.tried},
-          {"complete", s.complete},
+          {"complete", s.ended == Ended::not_early},
+          {"ended_by", std::string(name_of(s.ended))},
           {"least_ranks", s.least_ranks ? Json(s.least_ranks->ranks) : Json()},
           {"least_ranks_overrides", s.least_overrides()},
           {"best", std::move(list)}};

@@ -36,7 +36,12 @@ std::string task_lines(const Cost& c) {
   // The last node may have fewer.
   if (nodes * per_node != c.ranks) text += line(fmt::format("ntasks={}", c.ranks));
   text += line(fmt::format("ntasks-per-node={}", per_node));
-  if (c.machine.device_memory > 0) text += line(fmt::format("gpus-per-node={}", per_node));
+  if (c.machine.device_memory > 0)
+    text += line(fmt::format("gpus-per-node={}", per_node));
+  else
+    text +=
+        "# for processors: the deck tells of no devices (cluster.preset), and this ztrain has no kernels for "
+        "them\n";
   // Ranks of several nodes wait for the slowest: another job on one of them would slow all.
   if (nodes > 1 || per_node == c.machine.ranks_per_node) text += line("exclusive");
   return text;
@@ -56,6 +61,11 @@ std::string time_line(const Cost& c) {
     return line(
         "time=" + slurm_time(longest_job),
         "of how many steps an epoch has the plan knows nothing; a job that does not end requeues itself");
+  if (c.machine.peak_assumed && c.machine.device_memory <= 0)
+    return line(
+        "time=" + slurm_time(longest_job),
+        "how fast these processors are the plan does not know (cluster.peak_tflops); a job that does not "
+        "end requeues itself");
   const std::int64_t steps = config::total_steps(c.deck, 0);
   const double seconds = slower_than_planned * static_cast<double>(steps) * c.step.seconds + beside_steps;
   std::string why = fmt::format("{} steps of an estimated {:.3g} s", steps, c.step.seconds);

@@ -53,8 +53,9 @@ class SettingSearch {
     over_stages();
     sort();
     if (result_.best.size() > most) result_.best.resize(most);
+    result_.ended = watch_.ended();
     result_.frugal = frugal_overrides(question_);
-    result_.least_ranks = least_ranks(question_, result_.frugal, watch_);
+    result_.least_ranks = least_ranks(question_, result_.frugal, watch_.part(most_sizes));
     if (result_.least_ranks && fits_as_it_is(*result_.least_ranks)) result_.frugal.clear();
     return std::move(result_);
   }
@@ -117,17 +118,16 @@ class SettingSearch {
     }
   }
 
-  /// A stage is compiled for each rank of the pipeline, so these take longest: what comes after has time,
-  /// too.
+  /// A stage is compiled for each rank of the pipeline, so these take longest: a third of what is left is
+  /// tried.
   void over_stages() {
-    most_ = watch_.part(1.0 / 3);
+    least_left_ = watch_.left() - watch_.left() / 3;
     const std::int64_t most = std::min<std::int64_t>(question_.ranks, deck_.model.num_hidden_layers);
     for (const std::int64_t pipeline : others_of("mesh.pipeline", most)) {
       Degrees degrees = own_degrees_;
       degrees.pipeline = pipeline;
       over_tensor({}, degrees);
     }
-    most_.reset();
   }
 
   std::vector<std::string> mesh(std::int64_t replicate, std::int64_t shard, std::int64_t micro) const {
@@ -181,10 +181,9 @@ class SettingSearch {
     Outcome best = Outcome::refused;
     for (std::int64_t micro = 1; deck_.batch.global % (micro * data_ranks_) == 0; micro *= 2) {
       if (micro > 1 && degrees_.pipeline != own_degrees_.pipeline) return best;  // longer turns, longer waits
-      if (watch_.expired() || (most_ && most_->expired())) {
-        result_.complete = false;
-        return best;
-      }
+      const std::int64_t compiled = degrees_.pipeline;                           // a rank of each stage
+      if (watch_.left() - compiled < least_left_) watch_.take_no_more();
+      if (watch_.take(compiled) < compiled) return best;
       Setting setting{.overrides = keys, .cost = {}};
       for (const std::string& text : mesh(data_ranks_ / shard, shard, micro))
         setting.overrides.push_back(text);
@@ -209,8 +208,8 @@ class SettingSearch {
 
   const Question& question_;
   const Watch& watch_;
-  std::optional<Watch> most_;  ///< of what is searched now
-  config::Deck deck_, own_;    ///< own_: resolved for the ranks
+  std::int64_t least_left_ = 0;  ///< of the watch's candidates, behind what is searched now
+  config::Deck deck_, own_;      ///< own_: resolved for the ranks
   Degrees own_degrees_, degrees_;
   std::int64_t data_ranks_ = 1;
   bool shards_of_context_ = false;  ///< state is cut over the context axis too

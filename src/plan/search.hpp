@@ -18,7 +18,7 @@ struct Setting {
 struct Search {
   std::vector<Setting> best;  ///< by tokens per second
   int tried = 0;
-  bool complete = true;                   ///< false: the watch ended the search
+  Ended ended = Ended::not_early;         ///< the watch may have ended the search
   std::vector<std::string> frugal;        ///< frugal_overrides of the question, where least_ranks need them
   std::optional<LeastRanks> least_ranks;  ///< that hold the model with those
 

@@ -32,11 +32,16 @@ def in_text(text, pattern):
 
 
 class Plan(zt.Case):
-    def plan(self, *words, ranks=0, timeout=60):
-        result = zt.run(ranks, ["plan", *words], timeout=timeout)
-        self.assertEqual(result.code, 0, str(result))
-        self.assertEqual(result.said, "", str(result))
-        return result.out
+    # By words, what was printed: many tests look at the same plan.
+    printed = {}
+
+    def plan(self, *words):
+        if words not in self.printed:
+            result = zt.run(0, ["plan", *words])
+            self.assertEqual(result.code, 0, str(result))
+            self.assertEqual(result.said, "", str(result))
+            self.printed[words] = result.out
+        return self.printed[words]
 
     def both(self, *words):
         return self.plan(*words), json.loads(self.plan(*words, "--json"))
@@ -46,7 +51,7 @@ class Plan(zt.Case):
 
     def test_the_job_that_is_planned(self):
         """The options that SLURM gets are the plan's, and the deck's overrides come through a shell as they were."""
-        words = [LARGE, "--ranks", 64, "--data.train=/the data/*.h5", "--schedule.warmup=10", "--run.steps=100"]
+        words = [LARGE, "--ranks", 64, "--cluster.preset=h100-80gb", "--data.train=/the data/*.h5", "--schedule.warmup=10", "--run.steps=100"]
         script, plan = self.plan(*words, "--sbatch"), json.loads(self.plan(*words, "--json"))
         for option in ("nodes=8", "ntasks-per-node=8", "gpus-per-node=8", "requeue", "exclusive", "job-name=ztrain-llama3_70b"):
             self.assertIn(f"\n#SBATCH --{option}\n", script)
@@ -58,16 +63,29 @@ class Plan(zt.Case):
         self.assertAlmostEqual(60 * (60 * int(hours) + int(minutes)), planned, delta=61)
         memory = int(in_text(script, r"--mem=(\d+)G")) * 2**30
         self.assertAlmostEqual(memory, plan["verdict"]["node_needed"] + 8 * 4e9, delta=2**30)
-        self.assertIn("#SBATCH --time=1-00:00:00\n", self.plan(*words[:3], "--run.steps=1000000", "--sbatch"))
+        self.assertIn("#SBATCH --time=1-00:00:00\n", self.plan(*words[:4], "--run.steps=1000000", "--sbatch"))
         small = self.plan(SMOKE, "--ranks", 12, "--batch.global=12", "--cluster.ranks_per_node=8", "--sbatch")
         self.assertRegex(small, r"--nodes=2\n#SBATCH --ntasks=12\n#SBATCH --ntasks-per-node=8\n")
         self.assertIn("\n#SBATCH --exclusive\n", small)
+        self.assert_for_processors(small, "--ranks", 12, "--batch.global=12", "--cluster.ranks_per_node=8")
+        self.assertIn("gpus-per-node=4", self.plan(SMOKE, "--ranks", 4, "--cluster.device_memory=80", "--sbatch"))
         self.assertNotIn("exclusive", self.plan(SMOKE, "--ranks", 4, "--cluster.ranks_per_node=8", "--sbatch"))
         for other in ("--json", "--fit", "--compare"):
             refused = zt.run(0, ["plan", LARGE, "--ranks", "64", "--sbatch", other])
             self.assert_refused(refused, rf"--sbatch prints the script of a job as it is planned: leave {other} out")
-        refused = zt.run(0, ["plan", LARGE, "--ranks", "8", "--sbatch"])
+        refused = zt.run(0, ["plan", LARGE, "--ranks", "8", words[3], "--sbatch"])
         self.assert_refused(refused, r"llama3_70b.toml does not fit 8 ranks, so there is no job to submit")
+
+    def assert_for_processors(self, script, *words):
+        """Of a build without GPU kernels, where the deck tells of no devices: all counts in the node."""
+        self.assertNotIn("gpus", script)
+        self.assertIn("\n# for processors: the deck tells of no devices (cluster.preset), and this ztrain has no kernels for them\n", script)
+        self.assertIn("how fast these processors are the plan does not know", script)
+        needed = json.loads(self.plan(SMOKE, *words, "--device-memory", 0, "--json"))["verdict"]["node_needed"]
+        self.assertGreater(needed, 8 * 16e6)
+        planned, processes = re.search(r"# of a node: (\S+ .B) planned, (\S+ .B) for its processes", script).groups()
+        self.assertAlmostEqual(size(planned), needed, delta=0.01 * needed)
+        self.assertEqual(size(processes), 32e9)
 
     def test_the_smoke_deck_on_any_number_of_ranks(self):
         for ranks in (1, 4, 64):

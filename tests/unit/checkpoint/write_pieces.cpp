@@ -2,8 +2,10 @@
 
 #include "checkpoint/write_pieces.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/vfs.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -40,6 +42,31 @@ class Elsewhere final : public memory::Provider {
 
  private:
   std::thread::id owner_ = std::this_thread::get_id();
+};
+
+/// The host's memory, of which is counted what is held at a time.
+class Counted final : public memory::Provider {
+ public:
+  std::byte* allocate(const std::string& name, std::int64_t bytes) override {
+    std::byte* const data = memory::host_memory().allocate(name, bytes);
+    most_ = std::max(most_, held_ += bytes);
+    return data;
+  }
+  void release(std::byte* data, std::int64_t bytes) noexcept override {
+    memory::host_memory().release(data, bytes);
+    held_ -= bytes;
+  }
+  bool host_accessible() const override { return true; }
+  void fill(void*, int, std::int64_t) override {}
+  void write(void*, const void*, std::int64_t) override {}
+  void read(void*, const void*, std::int64_t) const override {}
+  memory::MachineMemory limits() const override { return {}; }
+  std::int64_t resident_bytes(const std::byte*, std::int64_t) const override { return 0; }
+  std::int64_t most() const { return most_; }
+  std::int64_t held() const { return held_; }
+
+ private:
+  std::int64_t held_ = 0, most_ = 0;
 };
 
 class WritePieces : public testing::Test {
@@ -156,6 +183,22 @@ TEST_F(WritePieces, OfOtherMemoryAreReadByTheCallersThread) {
   for (const fs::path& folder : {fs::temp_directory_path(), fs::path("/dev/shm")}) write(folder, in_pages);
 }
 
+TEST_F(WritePieces, TakeAsMuchOfTheHostsMemoryAsIsPlanned) {
+  make(2600, 0, {30'000'000});
+  Counted host, other_host;
+  write(fs::temp_directory_path(), {.host = &host});
+  const Elsewhere elsewhere;
+  for (OwnPiece& piece : pieces_) {
+    piece.data -= 1;
+    piece.memory = &elsewhere;
+  }
+  write(fs::temp_directory_path(), {.host = &other_host});
+  EXPECT_EQ(other_host.most(), checkpoint_buffers(1, checkpoint_part));
+  EXPECT_EQ(host.held() + other_host.held(), 0);
+  if (host.most() == 0) GTEST_SKIP() << "the temporary folder has no direct I/O: buffers are NOT counted";
+  EXPECT_EQ(host.most(), checkpoint_room);
+}
+
 TEST_F(WritePieces, OfTwoWritersMayShareAPage) {
   make(100, 0, std::vector<std::int64_t>(24, 1'300'003));
   std::vector<OwnPiece> odd;
@@ -180,17 +223,52 @@ TEST_F(WritePieces, EndWithTheErrorOfWhoLooksOn) {
   EXPECT_NE(test::error_of([&] { write_pieces(path_, pieces_, {}, in_pages); }), "no error");
 }
 
-TEST_F(WritePieces, PassThePageCacheByOnTheDisksOfThisTest) {
+TEST_F(WritePieces, EndWithAnErrorWhereAnotherFileHasTheName) {
+  make(0, 0, sizes);
   path_ = fs::temp_directory_path() / ("ztrain_write_pieces." + std::to_string(::getpid()));
-  struct statfs system {};
-  ASSERT_EQ(::statfs(fs::temp_directory_path().c_str(), &system), 0);
-  const PosixFile file = PosixFile::create(path_);
-  const auto direct = PosixFile::open_direct(file);
+  std::ofstream(path_, std::ios::binary) << std::string(contents_.size(), '\xA5');
+  const auto replace = [&](std::int64_t, std::int64_t) {
+    fs::remove(path_);
+    std::ofstream(path_, std::ios::binary) << "another";
+  };
+  EXPECT_EQ(test::error_of([&] { write_pieces(path_, pieces_, replace, in_pages); }),
+            path_.string() + ": was removed or replaced while the checkpoint was written");
   fs::remove(path_);
-  if (!direct) GTEST_SKIP() << "the temporary folder has no direct I/O: that way is NOT tested";
+}
+
+/// Of a file, as the system has them in its cache.
+std::int64_t cached_pages(const fs::path& path) {
+  const auto bytes = static_cast<std::size_t>(fs::file_size(path));
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  void* const mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0);
+  ::close(file);
+  std::vector<unsigned char> cached((bytes + direct_page - 1) / direct_page);
+  EXPECT_EQ(::mincore(mapped, bytes, cached.data()), 0);
+  ::munmap(mapped, bytes);
+  return std::ranges::count_if(cached, [](unsigned char page) { return (page & 1) != 0; });
+}
+
+TEST_F(WritePieces, PassThePageCacheByWhereTheDiskCanDoThat) {
   EXPECT_FALSE(PosixFile::open_direct(PosixFile::create("/dev/shm/ztrain_write_pieces")).has_value())
-      << "memory has none";
+      << "memory has no direct I/O";
   fs::remove("/dev/shm/ztrain_write_pieces");
+  path_ = fs::temp_directory_path() / ("ztrain_write_pieces." + std::to_string(::getpid()));
+  if (!PosixFile::open_direct(PosixFile::create(path_))) {
+    fs::remove(path_);
+    GTEST_SKIP() << "the temporary folder has no direct I/O: that way is NOT tested";
+  }
+  make(2600, 0, sizes);
+  const auto pages_after = [&](const WriteOptions& options) {
+    PosixFile::create(path_).reserve(std::ssize(contents_));
+    fs::resize_file(path_, contents_.size());
+    write_pieces(path_, pieces_, {}, options);
+    return cached_pages(path_);
+  };
+  const std::int64_t all = std::ssize(contents_) / direct_page;
+  EXPECT_GT(pages_after({.lanes = 2, .least_direct = 1 << 30}), all * 9 / 10) << "this is how many it sees";
+  // Both ends of each piece, and pieces that fill no page; the system may read some ahead for these.
+  EXPECT_LT(pages_after(in_pages), all / 10) << "of " << all;
+  fs::remove(path_);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "layout/comm_cost.hpp"
 #include "plan/cost.hpp"
 #include "plan/memory.hpp"
 #include "plan/traffic.hpp"
@@ -293,14 +294,15 @@ TEST(Verdict, CountsWhatIsOutsideThePlan) {
   c.memory.push_back({0, {{"train step", {device}, {}}}});
   c.ranks = 4;
   c.machine.ranks_per_node = 2;
-  c.machine.device_memory = 100, c.machine.host_memory = 1000;
+  c.machine.device_memory = 100, c.machine.host_memory = 1e9;
   for (const double outside : {0, 10, 11}) {
     c.machine.outside_memory = outside;
     EXPECT_DOUBLE_EQ(verdict_of(c).device_needed, 90 + outside);
     EXPECT_EQ(verdict_of(c).fits(), outside <= 10) << outside;
   }
   c.machine.device_memory = 0, c.machine.outside_memory = 10;
-  EXPECT_DOUBLE_EQ(verdict_of(c).node_needed, 200) << "of two ranks, where all counts in the node";
+  EXPECT_DOUBLE_EQ(verdict_of(c).node_needed, 200 + 2 * checkpoint_room)
+      << "of two ranks, where all counts in the node";
 }
 
 TEST(ZeroPaper, GivesTheFiguresOfThePaper) {

@@ -156,9 +156,10 @@ TEST_F(Decks, VerdictCountsDevicesOrNodes) {
   Question q = question(4);
   q.limits.device_memory = 0;
   q.limits.ranks_per_node = 2;
-  q.limits.host_memory = 2 * held(c);
+  const double needed = 2 * (held(c) + static_cast<double>(checkpoint_room));
+  q.limits.host_memory = needed;
   EXPECT_TRUE(verdict_of(cost_of(q)).fits()) << "two ranks compute in the memory of a node";
-  q.limits.host_memory = 2 * held(c) - 1;
+  q.limits.host_memory = needed - 1;
   EXPECT_FALSE(verdict_of(cost_of(q)).fits());
 }
 
@@ -186,9 +187,9 @@ TEST_F(Decks, FixesFitAndTheCheapestComeFirst) {
   const double reserved = build_target() == Target::cuda ? gemm_cuda_workspace_bytes : 0;
   const double all = held(cost_of(question(4))), limit = reserved + 0.7 * (all - reserved);
   const Question q = question(4, limit);
-  const Fixes fixes = fixes_for(q, Watch(60));
+  const Fixes fixes = fixes_for(q, Watch(10'000, 60));
   ASSERT_FALSE(fixes.best.empty());
-  EXPECT_TRUE(fixes.complete);
+  EXPECT_EQ(fixes.ended, Ended::not_early);
   for (std::size_t i = 0; i < fixes.best.size(); ++i) {
     const Fix& fix = fixes.best[i];
     EXPECT_LE(held(cost_of(q, fix.overrides())), limit) << command_line(fix.overrides());
@@ -206,7 +207,7 @@ TEST_F(Decks, PairsAreTriedWhereNoSingleChangeHelps) {
   const Question open = question(4);
   for (const Change& c : changes_for(deck_of(open)))
     if (c.effect != Effect::numerics) least = std::min(least, held(cost_of(open, c.overrides)));
-  const Fixes fixes = fixes_for(question(4, least - 1), Watch(60));
+  const Fixes fixes = fixes_for(question(4, least - 1), Watch(10'000, 60));
   ASSERT_FALSE(fixes.best.empty());
   EXPECT_GT(fixes.best.front().changes.size(), 1u);
 }
@@ -215,7 +216,7 @@ TEST_F(Decks, LeastRanksHoldWhatFewerDoNot) {
   const double some = held(cost_of(question(16, 0, {"batch.micro=1"})));
   Question q = question(1, some * 1.01, {"batch.micro=1"});
   q.limits.ranks_per_node = 4;
-  const auto least = least_ranks(q, {}, Watch(60));
+  const auto least = least_ranks(q, {}, Watch(10'000, 60));
   ASSERT_TRUE(least.has_value());
   EXPECT_LE(least->ranks, 16);
   EXPECT_GT(least->ranks, 1);
@@ -227,7 +228,8 @@ TEST_F(Decks, LeastRanksHoldWhatFewerDoNot) {
   };
   EXPECT_TRUE(fits_on(least->ranks));
   EXPECT_FALSE(fits_on(least->ranks > 4 ? least->ranks - 4 : least->ranks / 2));
-  EXPECT_FALSE(least_ranks(question(1, 1000), {}, Watch(60)).has_value()) << "nothing fits in a kilobyte";
+  EXPECT_FALSE(least_ranks(question(1, 1000), {}, Watch(10'000, 60)).has_value())
+      << "nothing fits in a kilobyte";
 }
 
 TEST_F(Decks, LeastRanksDivideTheBatchOrSayWhichOneTheyDivide) {
@@ -235,7 +237,7 @@ TEST_F(Decks, LeastRanksDivideTheBatchOrSayWhichOneTheyDivide) {
   const auto least = [&](const char* batch) {
     Question q = question(1, on_12, {"batch.micro=1", batch});
     q.limits.ranks_per_node = 4;
-    return least_ranks(q, {}, Watch(60)).value_or(LeastRanks{});
+    return least_ranks(q, {}, Watch(10'000, 60)).value_or(LeastRanks{});
   };
   EXPECT_EQ(least("batch.global=24").ranks, 12);
   EXPECT_TRUE(least("batch.global=24").overrides.empty());
@@ -249,16 +251,18 @@ TEST_F(Decks, LeastRanksDivideTheBatchOrSayWhichOneTheyDivide) {
 TEST_F(Decks, SearchRanksSettingsThatFit) {
   const std::vector<std::string> one_stage{"mesh.pipeline=1"};  // others take longer to try
   const Question q = question(4, 1.2 * held(cost_of(question(4))), one_stage);
-  const Search s = search_for(q, Watch(60));
+  const Search s = search_for(q, Watch(10'000, 60));
   ASSERT_GT(s.best.size(), 1u);
   for (std::size_t i = 1; i < s.best.size(); ++i)
     EXPECT_GE(s.best[i - 1].cost.tokens_per_second(), s.best[i].cost.tokens_per_second());
   for (const Setting& x : s.best)
     EXPECT_TRUE(verdict_of(cost_of(q, x.overrides)).fits()) << command_line(x.overrides);
   EXPECT_LE(s.least_ranks.value().ranks, 4);
-  const auto as_it_is = least_ranks(q, {}, Watch(60));
+  const auto as_it_is = least_ranks(q, {}, Watch(10'000, 60));
   EXPECT_EQ(s.frugal.empty(), as_it_is.has_value() && as_it_is->ranks == s.least_ranks->ranks);
-  Plan plan{question(4), cost_of(question(4)), {}, {}, search_for(question(4, 0, one_stage), Watch(60)), {}};
+  Plan plan{
+      question(4), cost_of(question(4)), {}, {}, search_for(question(4, 0, one_stage), Watch(10'000, 60)),
+      {}};
   EXPECT_TRUE(plan.search->least_overrides().empty()) << "it fits on one rank as it is";
   EXPECT_NE(report_text(plan).find("fits on 1 rank at least, with\n  the deck as it is\n"),
             std::string::npos);
@@ -268,7 +272,7 @@ TEST_F(Decks, SettingsSayWhetherTheyFormOtherSums) {
   const Question q = question(4, 0, {"mesh.pipeline=1"});
   const config::Deck own = resolved_deck(q);
   int same = 0, other = 0;
-  for (const Setting& x : search_for(q, Watch(60), 1000).best) {
+  for (const Setting& x : search_for(q, Watch(10'000, 60), 1000).best) {
     const config::Deck& d = x.cost.deck;
     const bool alike = d.mesh.shard == own.mesh.shard && d.batch.micro == own.batch.micro &&
                        (d.sharding.strategy != "NO_SHARD" && d.sharding.strategy != "zero1");
@@ -287,7 +291,7 @@ TEST_F(Decks, RecomputationOfAnotherKindIsOfferedToo) {
     const double full = held(cost_of(question(4, 0, overrides), recompute_overrides("full"))),
                  own = held(cost_of(question(4, 0, overrides)));
     ASSERT_LT(full, own);
-    const Fixes fixes = fixes_for(question(4, (full + own) / 2, overrides), Watch(60), 100);
+    const Fixes fixes = fixes_for(question(4, (full + own) / 2, overrides), Watch(10'000, 60), 100);
     const bool offered = std::any_of(fixes.best.begin(), fixes.best.end(), [](const Fix& fix) {
       return fix.effect == Effect::none && fix.overrides() == recompute_overrides("full");
     });
@@ -298,7 +302,7 @@ TEST_F(Decks, RecomputationOfAnotherKindIsOfferedToo) {
 TEST_F(Decks, WhatContradictsTheDeckIsNotTakenForTooLarge) {
   const std::vector<std::string> eight{"optimizer.name=adamw", "precision.moments=fp32"};
   const Question q = question(4, 1000, eight);
-  const Fixes fixes = fixes_for(q, Watch(60));
+  const Fixes fixes = fixes_for(q, Watch(10'000, 60));
   EXPECT_GT(fixes.refused, 0) << "8-bit moments beside a dtype of moments";
   EXPECT_FALSE(cost_if_legal(q, {"optimizer.name=adamw_8bit"}).has_value());
   EXPECT_TRUE(cost_if_legal(q).has_value());
@@ -307,7 +311,7 @@ TEST_F(Decks, WhatContradictsTheDeckIsNotTakenForTooLarge) {
 TEST_F(Decks, SearchPassesOverWhatTheDeckContradicts) {
   const std::vector<std::string> own{"recompute.mode=selective", "recompute.pieces=[\"norm\"]",
                                      "mesh.pipeline=1"};
-  const Search s = search_for(question(4, 0, own), Watch(60), 1000);
+  const Search s = search_for(question(4, 0, own), Watch(10'000, 60), 1000);
   for (const char* mode : {"recompute.mode=full", "recompute.mode=selective", "recompute.mode=none"}) {
     EXPECT_TRUE(std::any_of(s.best.begin(), s.best.end(), [&](const Setting& x) {
       return std::count(x.overrides.begin(), x.overrides.end(), mode) > 0;
@@ -325,17 +329,33 @@ TEST_F(Decks, ReductionsAreNotOverlappedWhereNothingElseFits) {
   serial.emplace_back("sharding.overlap_reduce=false");
   const double overlapped = held(cost_of(question(4), least)), bytes = held(cost_of(question(4), serial));
   ASSERT_LT(bytes, overlapped);
-  const Search s =
-      search_for(question(4, bytes + 1, {"mesh.pipeline=1", "mesh.tensor=1", "mesh.context=1"}), Watch(60));
+  const Search s = search_for(question(4, bytes + 1, {"mesh.pipeline=1", "mesh.tensor=1", "mesh.context=1"}),
+                              Watch(10'000, 60));
   ASSERT_FALSE(s.best.empty());
   for (const Setting& x : s.best)
     EXPECT_EQ(x.overrides[4], "sharding.overlap_reduce=false") << command_line(x.overrides);
 }
 
 TEST_F(Decks, AnExpiredWatchEndsTheSearch) {
-  const Fixes fixes = fixes_for(question(4, 1000), Watch(0));
-  EXPECT_FALSE(fixes.complete);
+  const Fixes fixes = fixes_for(question(4, 1000), Watch(1000, 0));
+  EXPECT_EQ(fixes.ended, Ended::by_clock);
   EXPECT_TRUE(fixes.best.empty());
+}
+
+TEST_F(Decks, SearchesEndWhereTheirCandidatesDo) {
+  const auto settings = [&](std::int64_t most) {
+    return search_for(question(4, 1e9), Watch(most, 1e9), 1000);
+  };
+  const Search all = settings(1000), some = settings(9);
+  EXPECT_EQ(all.ended, Ended::not_early);
+  EXPECT_EQ(some.ended, Ended::by_count);
+  EXPECT_LE(some.tried, 9);
+  EXPECT_GT(some.tried, 4);
+  EXPECT_LT(some.best.size(), all.best.size());
+  const Fixes fixes = fixes_for(question(4, held(cost_of(question(4))) - 1), Watch(3, 1e9));
+  EXPECT_EQ(fixes.ended, Ended::by_count);
+  EXPECT_LE(fixes.tried + fixes.refused, 3);
+  EXPECT_TRUE(fixes.least_ranks.has_value()) << "that search counts by itself";
 }
 
 TEST_F(Decks, TextAndJsonSayTheSame) {

@@ -68,7 +68,7 @@ bool names(const Setting& x, const std::string& key) {
 }
 
 TEST_F(Decks, SearchTriesDegreesThatTheDeckLeavesOpen) {
-  const Search open = search_for(question(4), Watch(60), 1000);
+  const Search open = search_for(question(4), Watch(10'000, 60), 1000);
   const auto shared = [](const Setting& x) { return names(x, "mesh.tensor="); };
   const auto staged = [](const Setting& x) { return names(x, "mesh.pipeline="); };
   EXPECT_TRUE(std::ranges::any_of(open.best, shared));
@@ -78,7 +78,8 @@ TEST_F(Decks, SearchTriesDegreesThatTheDeckLeavesOpen) {
     EXPECT_EQ(names(x, "tensor.overlap=true"), shared(x));
     EXPECT_FALSE(names(x, "mesh.context="));
   }
-  const Search given = search_for(question(4, 0, {"mesh.tensor=1", "mesh.pipeline=1"}), Watch(60), 1000);
+  const Search given =
+      search_for(question(4, 0, {"mesh.tensor=1", "mesh.pipeline=1"}), Watch(10'000, 60), 1000);
   EXPECT_FALSE(given.best.empty());
   EXPECT_TRUE(std::ranges::none_of(given.best, shared));
   EXPECT_TRUE(std::ranges::none_of(given.best, staged));
@@ -89,7 +90,8 @@ TEST_F(Decks, SearchSplitsSequencesWhereNothingElseFits) {
   const std::vector<std::string> split{"sharding.strategy=FULL_SHARD", "batch.micro=1", "recompute.mode=full",
                                        "mesh.shard=1", "mesh.context=4"};
   const double bytes = held(cost_of(question(4, 0, {"mesh.tensor=1"}), split));
-  const Search s = search_for(question(4, bytes + 1, {"mesh.tensor=1", "mesh.pipeline=1"}), Watch(60), 1000);
+  const Search s =
+      search_for(question(4, bytes + 1, {"mesh.tensor=1", "mesh.pipeline=1"}), Watch(10'000, 60), 1000);
   ASSERT_FALSE(s.best.empty());
   for (const Setting& x : s.best) EXPECT_TRUE(names(x, "mesh.context=")) << x.overrides.back();
 }
