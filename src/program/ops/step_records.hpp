@@ -218,12 +218,12 @@ struct Fp8Scales {
   std::vector<ScaledWeight> weights;
   static constexpr auto fields() { return std::tuple{Given{"weights", &Fp8Scales::weights}}; }
 };
-/// param, scales... -> codes.
+/// param, scales... -> codes. Without scales where the shard is padding.
 struct Fp8Encode {
   static constexpr std::string_view op = "fp8_encode";
   enum In : std::size_t { parameter };
   enum Out : std::size_t { codes };
-  static constexpr Count reads{2, any_number}, writes = 1;
+  static constexpr Count reads{1, any_number}, writes = 1;
   std::vector<CodedPiece> pieces;
   static constexpr auto fields() { return std::tuple{Given{"pieces", &Fp8Encode::pieces}}; }
 };

@@ -178,11 +178,9 @@ class WeightCodes {
                                row_of(p.parameter), std::ssize(inputs)});
       inputs.push_back(tensors_.scales[at(p.parameter)]);
     }
-    if (!record.pieces.empty()) {
-      Op& op = emit(record, unit);
-      op.inputs = std::move(inputs);
-      op.outputs = {sliced ? codes.slice : codes.whole};
-    }
+    Op& op = emit(record, unit);  // also for a shard of padding alone: its codes are gathered
+    op.inputs = std::move(inputs);
+    op.outputs = {sliced ? codes.slice : codes.whole};
     if (sliced && codes.slice != codes.whole)
       emit_all_gather(program_, name(unit), codes.slice, codes.whole, Cut::shard_axes(),
                       {ActionKind::gather, -1, -1});

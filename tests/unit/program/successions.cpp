@@ -9,7 +9,7 @@
 #include "model/trainable.hpp"
 #include "program/jobs/inference.hpp"
 #include "program/jobs/job_base.hpp"
-#include "tests/support/small_job.hpp"
+#include "tests/support/coded_job.hpp"
 
 namespace ztrain::program::successions_test {
 namespace {
@@ -112,6 +112,15 @@ TEST(Successions, HoldForEveryStrategy) {
         model::use_fp8(graph, fp8);
         EXPECT_EQ(refusal([&] { compile(graph, spec, 1); }), "") << strategy.name << ' ' << fp8;
       }
+}
+
+/// More ranks than a block has quanta: the codes of the last one's shard are gathered like any others.
+TEST(Successions, HoldForCodesOfPaddingAlone) {
+  for (const char* scaling : {"tensorwise", "rowwise"}) {
+    const JobSpec spec = test::in_codes(256, 1, 1, scaling);
+    const auto graph = model::decoder(test::dims_of_codes(), {32, DType::bf16, model::Objective::loss});
+    EXPECT_EQ(refusal([&] { compile(graph, spec, 255); }), "");
+  }
 }
 
 TEST(Successions, DecodeNeedsWhatPrefillLeft) {
