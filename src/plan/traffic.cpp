@@ -11,7 +11,7 @@
 namespace ztrain::plan {
 namespace {
 
-using Key = std::pair<std::uint8_t, program::CommKind>;
+using Key = std::pair<std::uint32_t, program::CommKind>;
 
 void count(TrafficRow& row, std::int64_t size, std::int64_t messages) {
   row.messages += messages;

@@ -223,6 +223,20 @@ TEST(Traffic, AddsUpToWhatTheOpsSend) {
   }
 }
 
+TEST(Traffic, OverInnerFactorsOfAxesHasRowsOfItsOwn) {
+  Builder b = on_mesh(1, 4);
+  b.program.mesh[Axis::context] = 4;
+  b.program.mesh.inner_of(Axis::shard) = b.program.mesh.inner_of(Axis::context) = 2;
+  collective(b, 10, Stream::gather, AxisSet::inner(Axis::shard));
+  collective(b, 7, Stream::gather, AxisSet::inner(Axis::context));
+  const auto rows = traffic_of(b.program);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].axes, AxisSet::inner(Axis::shard));
+  EXPECT_EQ(rows[0].bytes, 10);
+  EXPECT_EQ(rows[1].axes, AxisSet::inner(Axis::context));
+  EXPECT_EQ(rows[1].bytes, 7);
+}
+
 TEST(Traffic, BetweenTiersIsThatOfCopiesAlone) {
   Builder b;
   const TensorId x = b.transient("x", 100), h = b.transient("h", 100, Tier::host),
