@@ -1,20 +1,23 @@
-// Meshes of replicate, shard, context and tensor with everything: each mesh, strategy, precision, size, kind
-// of training, way of cutting layers, recomputation, accumulation, and packing, windows, tied embeddings,
-// biases and norms of heads with and without meet each of the others in some run (pairwise coverage). In
-// each, in fp64, the loss, the norm and the gradient of each parameter are those of a single rank; in the
-// run's own precision losses and norms of several steps of AdamW are near a single rank's, the same mesh
-// gives the same bits twice, and what is sent is what was planned. The run with one rank leaves what it
-// computes in files for the others.
+// Meshes of replicate, shard, context and tensor with everything: each degree of an axis,
+// way of cutting tokens and layers, strategy, precision, size, kind of training, recomputation, accumulation,
+// and packing, windows, tied embeddings, biases and norms of heads with and without meet each of the others
+// in some run (pairwise coverage). In each, in fp64, the loss, the norm and the gradient of each parameter
+// are those of a single rank; in the run's own precision losses and norms of several steps of AdamW are near
+// a single rank's, the same mesh gives the same bits twice, and what is sent over each axis and what memory
+// is touched is what was planned. The run with one rank leaves what it computes in files for the others.
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "kernels/launch/backend.hpp"
+#include "tests/support/as_planned.hpp"
 #include "tests/support/axes_rows.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/parameter_gradients.hpp"
@@ -54,22 +57,13 @@ std::string key_of_steps(const Row& row) {
 /// Losses and norms. Slow ones: few tokens that are learned by heart blow rounding up.
 std::vector<double> steps(const TinyModel& m, const program::JobSpec& spec) {
   job::Worker worker(session(), m.graph(spec.precision.parameters), spec, {.poison = true});
-  std::int64_t planned = 0;
-  const program::Program& train = worker.job().train();
-  for (program::OpId id = 0; id < static_cast<program::OpId>(train.ops.size()); ++id)
-    planned += train.times(id) * train.op(id).comm.sent_bytes;
-  const auto sent = [&] {
-    std::int64_t bytes = 0;
-    for (const auto& s : worker.mesh().bytes_sent()) bytes += s.bytes;
-    return bytes;
-  };
   const int count = spec.precision.parameters == DType::f32 ? 10 : 3;
-  return test::train_losses(worker, m, spec.micro_batches, count, [&](int, auto run) {
+  std::vector<double> losses = test::train_losses(worker, m, spec.micro_batches, count, [&](int, auto run) {
     worker.scalars().learning_rate *= 0.1;
-    const std::int64_t before = sent();
-    run();
-    EXPECT_EQ(sent() - before, planned);
+    test::expect_planned_bytes(worker, run);
   });
+  test::expect_planned_memory(worker);
+  return losses;
 }
 
 StepResult gradients(const Row& row) {
@@ -128,6 +122,64 @@ void leave_for_others(const Row& row, std::set<std::string>& left) {
   write(key_of_steps(row), steps(m, alone(m, p.dtypes)));
 }
 
+std::string name_of(const test::axes::Mesh& m) {
+  return fmt::format("{} x {} x {} ({}) x {}", m.replicate, m.shard, m.context, static_cast<int>(m.method),
+                     m.tensor);
+}
+
+/// How many pairs of levels such ways of meshes let meet, counted without Pairwise.
+std::size_t allowed_pairs(std::vector<test::Levels> ways, bool numbers) {
+  for (test::Levels& way : ways)
+    if (!numbers) way[test::axes::mesh] = test::no_level;
+  std::set<test::LevelPair> of_meshes;
+  std::set<std::pair<std::size_t, int>> levels_of_meshes;
+  for (const test::Levels& way : ways) {
+    of_meshes.merge(test::pairs_of(way));
+    for (std::size_t f = 0; f < way.size(); ++f)
+      if (way[f] != test::no_level) levels_of_meshes.insert({f, way[f]});
+  }
+  std::size_t others = 0, of_others = 0;
+  for (const int count : test::axes::counts()) {
+    of_others += others * static_cast<std::size_t>(count);
+    others += static_cast<std::size_t>(count);
+  }
+  return of_meshes.size() + levels_of_meshes.size() * others + of_others;
+}
+
+/// The rows of 2 and of 4 ranks have each pair of levels that their meshes allow, numbers of meshes among
+/// them; those of 8 and 16 have most of theirs; and all together have all, on every mesh of the table.
+TEST(AxesPairs, MeetEachOther) {
+  if (session().size() > 1) GTEST_SKIP() << "the run with one rank knows the rows of all";
+  using namespace test::axes;
+  const auto of_number = [](const test::LevelPair& pair) { return std::get<0>(pair) == mesh; };
+  std::set<test::LevelPair> met_by_any;
+  std::vector<test::Levels> ways_of_any;
+  std::set<std::string> meshes_run;
+  for (const int ranks : rank_counts) {
+    const bool numbered = ranks <= 4;
+    std::set<test::LevelPair> met;
+    const std::vector<Row> rows = rows_of_ranks(ranks);
+    for (const Row& row : rows) {
+      ASSERT_EQ(row.mesh().ranks(), ranks) << row.name();
+      met.merge(test::pairs_of(row.levels()));
+      meshes_run.insert(name_of(row.mesh()));
+    }
+    if (!numbered) std::erase_if(met, of_number);
+    const std::size_t allowed = allowed_pairs(ways_of_ranks(ranks), numbered);
+    std::printf("%d ranks: %zu rows have %zu of %zu pairs of levels\n", ranks, rows.size(), met.size(),
+                allowed);
+    EXPECT_GE(met.size(), numbered ? allowed : allowed * 3 / 4) << ranks << " ranks";
+    met_by_any.merge(met);
+    std::ranges::copy(ways_of_ranks(ranks), std::back_inserter(ways_of_any));
+  }
+  std::erase_if(met_by_any, of_number);
+  const std::size_t allowed = allowed_pairs(ways_of_any, false);
+  std::printf("all ranks: %zu of %zu pairs of levels of %d factors\n", met_by_any.size(), allowed,
+              static_cast<int>(factors) - 1);
+  EXPECT_EQ(met_by_any.size(), allowed);
+  for (const Mesh& m : meshes) EXPECT_TRUE(meshes_run.contains(name_of(m))) << name_of(m) << " is not run";
+}
+
 TEST(AxesPairs, GiveWhatASingleRankDoes) {
   kernels::initialize_backend();
   int number = 0;
@@ -141,11 +193,12 @@ TEST(AxesPairs, GiveWhatASingleRankDoes) {
   } else {
     std::filesystem::create_directories(file_of("").parent_path());
     std::set<std::string> left;
-    for (const int ranks : {2, 4, 8, 16})
+    for (const int ranks : test::axes::rank_counts)
       for (const Row& row : test::axes::rows_of_ranks(ranks)) leave_for_others(row, left);
     number = static_cast<int>(left.size());
   }
-  if (session().rank() == 0) std::printf("%d rows over 13 factors\n", number);
+  if (session().rank() == 0)
+    std::printf("%d %s\n", number, session().size() > 1 ? "rows" : "results of a single rank");
 }
 
 }  // namespace

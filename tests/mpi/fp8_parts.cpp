@@ -5,6 +5,7 @@
 #include "kernels/launch/backend.hpp"
 #include "model/tensor_plan.hpp"
 #include "program/passes/place.hpp"
+#include "tests/support/as_planned.hpp"
 #include "tests/support/device_values.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/test_memory.hpp"
@@ -63,12 +64,6 @@ void expect_parts_of(const Scales& whole, const job::Worker& worker) {
   }
 }
 
-std::int64_t bytes_of_step(job::Worker& worker) {
-  std::int64_t bytes = 0;
-  for (const auto& sent : worker.mesh().bytes_sent()) bytes += sent.bytes;
-  return bytes;
-}
-
 TinyModel model_of(const Setting& setting) {
   TinyModel m;
   const bool uneven = setting.uneven;
@@ -123,15 +118,9 @@ TEST_P(Fp8Parts, HaveTheScalesOfTheWhole) {
     job::Worker worker(session(), cut.graph(DType::bf16), s, {.poison = true});
     worker.initialize(11);
     expect_parts_of(whole, worker);
-    std::int64_t planned = 0;
-    const program::Program& train = worker.job().train();
-    for (program::OpId id = 0; id < static_cast<program::OpId>(train.ops.size()); ++id)
-      planned += train.times(id) * train.op(id).comm.sent_bytes;
-    const auto found = test::train_losses(worker, cut, s.micro_batches, 3, [&](int, auto run) {
-      const std::int64_t before = bytes_of_step(worker);
-      run();
-      EXPECT_EQ(bytes_of_step(worker) - before, planned);
-    });
+    const auto found = test::train_losses(worker, cut, s.micro_batches, 3,
+                                          [&](int, auto run) { test::expect_planned_bytes(worker, run); });
+    test::expect_planned_memory(worker);
     for (std::size_t i = 0; i < found.size(); ++i)
       EXPECT_NEAR(found[i], expected[i], (i % 2 == 0 ? 4e-3 : 4e-2) * expected[i]) << i;
   }

@@ -18,6 +18,7 @@
 #include "kernels/launch/backend.hpp"
 #include "model/tensor_plan.hpp"
 #include "program/passes/place.hpp"
+#include "tests/support/as_planned.hpp"
 #include "tests/support/matrix_factors.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/pairwise.hpp"
@@ -141,37 +142,6 @@ class Matrix : public testing::Test {
   std::map<std::string, std::vector<double>> references_;
 };
 
-std::int64_t bytes_sent(job::Worker& worker) {
-  std::int64_t sum = 0;
-  for (const auto& sent : worker.mesh().bytes_sent()) sum += sent.bytes;
-  return sum;
-}
-
-std::int64_t planned_bytes(const program::Program& p) {
-  std::int64_t sum = 0;
-  for (program::OpId id = 0; id < static_cast<program::OpId>(p.ops.size()); ++id)
-    sum += p.times(id) * p.op(id).comm.sent_bytes;
-  return sum;
-}
-
-/// Poisoning touches every byte of every tensor, so what is resident is what was planned, in pages; each
-/// region has a guard page at either end.
-void expect_planned_memory(const job::Worker& worker) {
-  constexpr std::int64_t page = 4096;
-  worker.memory().check_guards();
-  if (runtime::built_for_gpus()) return;  // whose memory is not taken by pages that are touched
-  std::int64_t planned = 0;
-  const auto& job = worker.job();
-  for (int tier = 0; tier < program::tier_count; ++tier) {
-    const std::int64_t transient =
-        std::max({job.load().plan[tier].transient_bytes, job.train().plan[tier].transient_bytes,
-                  job.evaluate().plan[tier].transient_bytes});
-    for (const std::int64_t bytes : {job.train().plan[tier].persistent_bytes, transient})
-      if (bytes > 0) planned += round_up(bytes, page) + 2 * page;
-  }
-  EXPECT_EQ(round_up(worker.memory().resident_bytes(), page), planned);
-}
-
 /// What an audit finds where nothing is wrong.
 void expect_same_twice(job::Worker& worker) {
   worker.copied_state();
@@ -191,18 +161,15 @@ TEST_F(Matrix, PlacementChangesNoBitAndPlansAreExact) {
     spec.snapshots = program::Snapshots::of_all;
     const std::vector<double>& expected = reference(row);
     job::Worker worker(session(), model_of(row).graph(spec.precision.parameters), spec, {.poison = true});
-    const std::int64_t planned = planned_bytes(worker.job().train());
     const auto losses =
         test::train_losses(worker, model_of(row), spec.micro_batches, steps, [&](int step, auto run) {
           if (step == 0) return expect_same_twice(worker);
-          const std::int64_t before = bytes_sent(worker);
-          run();
-          EXPECT_EQ(bytes_sent(worker) - before, planned);
+          test::expect_planned_bytes(worker, run);
           EXPECT_EQ(worker.scalars().found_inf, 0) << "step " << step << " changed nothing";
         });
     EXPECT_EQ(losses, expected);
     EXPECT_EQ(train::differing_copies(session(), job::held_pieces(worker)).text, "");
-    expect_planned_memory(worker);
+    test::expect_planned_memory(worker);
     ++number;
   }
   if (session().rank() == 0) std::printf("%d rows over %zu factors\n", number, factors_.size());

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/launch/backend.hpp"
-#include "plan/traffic.hpp"
+#include "tests/support/as_planned.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/tiny_job.hpp"
 
@@ -18,17 +18,8 @@ constexpr int micro_batches = 8, steps = 2;
 
 /// Each step sends what was planned.
 std::vector<double> losses_of(job::Worker& worker, const TinyModel& m, int micros) {
-  const std::int64_t planned = plan::total_bytes(plan::traffic_of(worker.job().train()));
-  const auto sent = [&] {
-    std::int64_t sum = 0;
-    for (const auto& channel : worker.mesh().bytes_sent()) sum += channel.bytes;
-    return sum;
-  };
-  return test::train_losses(worker, m, micros, steps, [&](int, auto run) {
-    const std::int64_t before = sent();
-    run();
-    EXPECT_EQ(sent() - before, planned);
-  });
+  return test::train_losses(worker, m, micros, steps,
+                            [&](int, auto run) { test::expect_planned_bytes(worker, run); });
 }
 
 class Repeat : public testing::TestWithParam<const char*> {

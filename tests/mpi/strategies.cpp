@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/launch/backend.hpp"
+#include "tests/support/as_planned.hpp"
 #include "tests/support/launch_allocations.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/tiny_job.hpp"
@@ -116,18 +117,9 @@ TEST_F(Strategies, SendsTheBytesThatArePlanned) {
   }
   for (const program::JobSpec& s : specs) {
     job::Worker worker(session(), m.graph(DType::f32), s);
-    std::int64_t planned = 0;
-    for (const auto& op : worker.job().train().ops) planned += op.comm.sent_bytes;
-    const auto total = [&] {
-      std::int64_t sum = 0;
-      for (const auto& sent : worker.mesh().bytes_sent()) sum += sent.bytes;
-      return sum;
-    };
-    test::train_losses(worker, m, s.micro_batches, 2, [&](int, auto run) {
-      const std::int64_t before = total();
-      run();
-      EXPECT_EQ(total() - before, planned) << s.strategy.name << " " << s.mesh.describe();
-    });
+    SCOPED_TRACE(testing::Message() << s.strategy.name << " " << s.mesh.describe());
+    test::train_losses(worker, m, s.micro_batches, 2,
+                       [&](int, auto run) { test::expect_planned_bytes(worker, run); });
   }
 }
 

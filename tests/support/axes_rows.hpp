@@ -4,8 +4,11 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
+#include <cstdlib>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/tensor_plan.hpp"
@@ -45,6 +48,11 @@ inline constexpr Mesh meshes[] = {
     {1, 1, 8, 1, ContextMethod::heads},
     {1, 1, 4, 2, ContextMethod::heads},
     {1, 2, 1, 4},
+    {2, 1, 1, 4},
+    {1, 1, 2, 4, ContextMethod::ring},
+    {1, 2, 4, 1},
+    {1, 4, 1, 2},
+    {4, 1, 2, 1, ContextMethod::ring},
     {2, 2, 2, 2},
     {2, 2, 2, 2, ContextMethod::ring},
     {2, 2, 2, 2, ContextMethod::heads},
@@ -89,55 +97,97 @@ struct Accumulation {
 inline constexpr Accumulation accumulations[] = {
     {"once", 1, true}, {"twice, each reduced", 2, true}, {"twice, reduced at the end", 2, false}};
 
+/// The former ones are of meshes: their levels are what stands in `Mesh`, and `mesh` is its number in the
+/// table. No level: of methods and layers where nothing is cut so.
 enum Factor : std::size_t {
   mesh,
-  strategy,
+  replicate,
+  shard,
+  context,
+  method,
+  tensor,
+  layer,
+  of_meshes,
+  strategy = of_meshes,
   precision,
   size,
   training,
-  layer,
   recompute,
   accumulation,
   packed,
   window,
   tied,
   biases,
-  head_norms
+  head_norms,
+  factors
 };
+
+/// Of the factors that any mesh may have.
+inline Levels counts() {
+  const auto count = [](const auto& levels) { return static_cast<int>(std::size(levels)); };
+  return {count(strategies),
+          count(precisions),
+          count(sizes),
+          count(trainings),
+          3,
+          count(accumulations),
+          2,
+          2,
+          2,
+          2,
+          2};
+}
+
+/// Of the meshes of so many ranks, with each way of cutting layers.
+inline std::vector<Levels> ways_of_ranks(int ranks) {
+  std::vector<Levels> ways;
+  for (int number = 0; number < static_cast<int>(std::size(meshes)); ++number) {
+    const Mesh& m = meshes[number];
+    if (m.ranks() != ranks) continue;
+    const int by = m.context > 1 ? static_cast<int>(m.method) : no_level;
+    for (int cut = 0; cut < static_cast<int>(std::size(layers)); ++cut) {
+      ways.push_back({number, m.replicate, m.shard, m.context, by, m.tensor, m.tensor > 1 ? cut : no_level});
+      if (m.tensor == 1) break;
+    }
+  }
+  return ways;
+}
 
 class Row {
  public:
-  Row(const Mesh& of, std::vector<int> levels) : mesh_(of), levels_(std::move(levels)) {}
+  explicit Row(Levels levels)
+      : mesh_{levels[replicate], levels[shard], levels[context], levels[tensor]}, levels_(std::move(levels)) {
+    if (levels_[method] != no_level) mesh_.method = static_cast<ContextMethod>(levels_[method]);
+  }
 
   const Mesh& mesh() const { return mesh_; }
+  const Levels& levels() const { return levels_; }
   const Precision& precision() const { return precisions[at(axes::precision)]; }
 
   std::string name() const {
     return fmt::format("{} x {} x context {} ({}) x tensor {}, {}, {}, {}", mesh_.replicate, mesh_.shard,
                        mesh_.context, static_cast<int>(mesh_.method), mesh_.tensor, strategies[at(strategy)],
-                       layers[at(layer)], of_model());
+                       mesh_.tensor > 1 ? layers[at(layer)] : "layers whole", of_model());
   }
   /// Of what a single rank computes: a file's name.
   std::string key(bool coded) const {
     std::string text;
     for (const Factor f : {size, training, packed, window, tied, biases, head_norms})
       text += fmt::format("{}", levels_[f]);
-    return fmt::format("{}_{}_{}", text, global(coded), static_cast<int>(sizes_of(coded)));
+    return fmt::format("{}_{}_{}", text, sized(coded).global, static_cast<int>(sizes_of(coded)));
   }
 
   /// coded: of a size of which products of codes can be cut.
   TinyModel model(bool coded, bool alone) const {
-    TinyModel m;
-    set_sizes(m, coded);
+    TinyModel m = sized(coded);
     if (on(packed)) m.document_ends = {1, 2, 5, 10};
     if (on(window)) m.dims.sliding_window = 3, m.dims.full_attention_layers = 1;
     m.dims.tie_word_embeddings = on(tied);
     m.dims.attention_bias = m.dims.attention_output_bias = on(biases);
     m.dims.qk_norm = on(head_norms);
     set_training(m);
-    m.global = global(coded);
     if (coded) m.fp8 = precision().fp8;
-    if (!alone) m.token_order = program::token_order(shape(m), mesh_.method, multiple(coded));
+    if (!alone) m.token_order = order(m, coded);
     return m;
   }
 
@@ -147,10 +197,9 @@ class Row {
     spec.context = mesh_.method;
     spec.token_multiple = multiple(m.fp8 != "none");
     spec.tensor = model::decoder_tensor_plan(m.dims, mesh_.tensor);
-    const std::int64_t tokens = m.token_order.padded(spec.tokens) / mesh_.context;
     const auto as = static_cast<Layers>(levels_[layer]);
-    spec.tensor.sequence_parallel = as != Layers::whole && tokens % mesh_.tensor == 0;
-    spec.overlap_tensor = as == Layers::overlapped && spec.tensor.sequence_parallel;
+    spec.tensor.sequence_parallel = as != Layers::whole;
+    spec.overlap_tensor = as == Layers::overlapped;
     spec.recompute.every = levels_[recompute];
     spec.sharding.reduce.every_micro = accumulations[at(accumulation)].every_micro;
     return spec;
@@ -160,10 +209,21 @@ class Row {
   std::size_t at(Factor f) const { return static_cast<std::size_t>(levels_[f]); }
   bool on(Factor f) const { return levels_[f] == 1; }
   static int multiple(bool coded) { return coded ? static_cast<int>(model::fp8_multiple) : 1; }
-  int data() const { return mesh_.replicate * mesh_.shard; }
-  std::int64_t micro(bool coded) const { return sizes_of(coded) == Sizes::rows && !coded ? 2 : 1; }
-  std::int64_t global(bool coded) const {
-    return micro(coded) * data() * accumulations[at(accumulation)].micro_batches;
+  TokenOrder order(const TinyModel& m, bool coded) const {
+    return program::token_order(shape(m), mesh_.method, multiple(coded));
+  }
+
+  /// Rows that do not divide are those of as many sequences as let ranks of mesh.tensor share their tokens.
+  TinyModel sized(bool coded) const {
+    TinyModel m;
+    set_sizes(m, coded);
+    const auto shared = [&] {
+      return order(m, coded).padded(m.micro * m.sequence) / mesh_.context % mesh_.tensor == 0;
+    };
+    if (sizes_of(coded) == Sizes::rows && !coded) m.micro = 2;
+    while (!shared()) ++m.micro;
+    m.global = m.micro * mesh_.replicate * mesh_.shard * accumulations[at(accumulation)].micro_batches;
+    return m;
   }
 
   std::string of_model() const {
@@ -197,7 +257,6 @@ class Row {
         return;
       case Sizes::rows:
         m.sequence = coded ? 48 : 11;
-        m.micro = micro(coded);
         return;
       case Sizes::joined:
         if (!coded) m.dims.hidden_size = 64, m.dims.intermediate_size = 64, m.dims.head_dim = 8;
@@ -237,43 +296,31 @@ class Row {
   std::vector<int> levels_;
 };
 
-/// Of so many ranks: rows that hold each pair of levels of two factors. Of more than 4, which take long, one
-/// for each mesh, with the other factors in turn; with ZTRAIN_MATRIX=full pairs here too.
-inline std::vector<Row> rows_of_ranks(int ranks) {
-  std::vector<Mesh> own;
-  for (const Mesh& m : meshes)
-    if (m.ranks() == ranks) own.push_back(m);
-  const auto count = [](const auto& levels) { return static_cast<int>(std::size(levels)); };
-  const std::vector<int> counts{count(own),
-                                count(strategies),
-                                count(precisions),
-                                count(sizes),
-                                count(trainings),
-                                count(layers),
-                                3,
-                                count(accumulations),
-                                2,
-                                2,
-                                2,
-                                2,
-                                2};
+inline constexpr int rank_counts[] = {2, 4, 8, 16};
+
+/// Of so many ranks, and of fewer. On 2 and 4 ranks each mesh meets all else. On more, which take long, what
+/// meshes are made of meets what it met on no fewer ranks, and of the rest as much as so many rows can hold
+/// (each mesh in one at least); with ZTRAIN_MATRIX=full each mesh meets all else there too.
+inline std::map<int, std::vector<Levels>> levels_up_to(int ranks) {
   const char* which = std::getenv("ZTRAIN_MATRIX");
   const bool full = which != nullptr && std::string_view(which) == "full";
+  std::map<int, std::vector<Levels>> found;
+  for (const int count : rank_counts) {
+    if (count > ranks) break;
+    const bool all = count <= 4 || full;
+    Pairwise pairs(ways_of_ranks(count), counts(), all ? 0 : mesh + 1);
+    if (!all)
+      for (const auto& [fewer, rows] : found)
+        for (const Levels& row : rows) pairs.spare(row);
+    found[count] = all ? pairs.rows() : pairs.rows(count == 8 ? 24 : 20);
+  }
+  return found;
+}
+
+inline std::vector<Row> rows_of_ranks(int ranks) {
   std::vector<Row> rows;
-  if (ranks <= 4 || full) {
-    for (std::vector<int>& levels : Pairwise(counts).rows()) {
-      const auto number = static_cast<std::size_t>(levels[mesh]);
-      rows.emplace_back(own[number], std::move(levels));
-    }
-    return rows;
-  }
-  for (std::size_t n = 0; n < own.size(); ++n) {
-    std::vector<int> levels;
-    for (std::size_t f = 0; f < counts.size(); ++f)
-      levels.push_back(f == mesh ? static_cast<int>(n)
-                                 : static_cast<int>((n + f / 2) % static_cast<std::size_t>(counts[f])));
-    rows.emplace_back(own[n], std::move(levels));
-  }
+  std::map<int, std::vector<Levels>> all = levels_up_to(ranks);
+  for (Levels& levels : all.at(ranks)) rows.emplace_back(std::move(levels));
   return rows;
 }
 

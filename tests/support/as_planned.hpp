@@ -1,0 +1,58 @@
+#pragma once
+// What a rank sends and the memory that it touches, counted, beside what was planned.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "base/shape.hpp"
+#include "job/worker.hpp"
+#include "plan/traffic.hpp"
+#include "runtime/device/device.hpp"
+
+namespace ztrain::test {
+
+/// By the axes over which they go; axes over which nothing is sent are left out.
+using BytesByAxes = std::map<std::string, std::int64_t>;
+
+inline BytesByAxes planned_bytes(const program::Program& program) {
+  BytesByAxes bytes;
+  for (const plan::TrafficRow& row : plan::traffic_of(program))
+    if (row.bytes > 0) bytes[to_string(row.axes)] += row.bytes;
+  return bytes;
+}
+
+/// The communicators count; `run` takes one train step.
+template <class Run>
+void expect_planned_bytes(job::Worker& worker, Run&& run) {
+  const auto before = worker.mesh().bytes_sent();
+  run();
+  BytesByAxes sent;
+  for (const runtime::Mesh::Sent& s : worker.mesh().bytes_sent()) sent[to_string(s.axes)] += s.bytes;
+  for (const runtime::Mesh::Sent& s : before) sent[to_string(s.axes)] -= s.bytes;
+  std::erase_if(sent, [](const auto& entry) { return entry.second == 0; });
+  EXPECT_EQ(sent, planned_bytes(worker.job().train()));
+}
+
+/// Of a worker that poisons its memory, which touches every byte of every tensor: so what is resident is what
+/// was planned, in pages; each region has a guard page at either end.
+inline void expect_planned_memory(const job::Worker& worker) {
+  constexpr std::int64_t page = 4096;
+  worker.memory().check_guards();
+  if (runtime::built_for_gpus()) return;  // whose memory is not taken by pages that are touched
+  std::int64_t planned = 0;
+  const auto& job = worker.job();
+  for (int tier = 0; tier < program::tier_count; ++tier) {
+    const std::int64_t transient =
+        std::max({job.load().plan[tier].transient_bytes, job.train().plan[tier].transient_bytes,
+                  job.evaluate().plan[tier].transient_bytes});
+    for (const std::int64_t bytes : {job.train().plan[tier].persistent_bytes, transient})
+      if (bytes > 0) planned += round_up(bytes, page) + 2 * page;
+  }
+  EXPECT_EQ(round_up(worker.memory().resident_bytes(), page), planned);
+}
+
+}  // namespace ztrain::test
