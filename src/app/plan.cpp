@@ -109,8 +109,9 @@ plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, 
     plan.strategies = strategies.get();
     plan.other_overlap = overlap.get();
   } else {
-    plan.notes.push_back(fmt::format(
-        "a step of {} ops is planned alone: --compare also says what other strategies cost", plan.cost.ops));
+    plan.notes.push_back(
+        fmt::format("a step of {} ops is planned alone: --compare also says what other strategies{} cost",
+                    plan.cost.ops, plan.cost.deck.mesh.tensor > 1 ? " and tensor.overlap" : ""));
   }
   return plan;
 }

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/error.hpp"
 #include "base/shape.hpp"
@@ -160,11 +161,13 @@ void require_parts_of_codes(const config::Deck& deck, const std::string& at) {
   for (std::int64_t ranks = 1; ranks <= model::most_tensor_ranks(deck.model); ++ranks)
     if (codes_divide(deck, ranks)) legal.push_back(ranks);
   const bool rowwise = deck.precision.fp8 == "rowwise" && deck.mesh.tensor > deck.model.num_key_value_heads;
+  const auto distance = [&](std::int64_t ranks) { return std::abs(ranks - deck.mesh.tensor); };
   REQUIRE(std::ranges::count(legal, deck.mesh.tensor) > 0,
           "{}: precision.fp8 = \"{}\" needs heads and columns of the feed-forward in parts whose sizes are "
-          "multiples of {}{}; legal for this model: {}",
+          "multiples of {}{}; nearest legal: {} (legal for this model: {}), or precision.fp8 = \"none\"",
           at, deck.precision.fp8, model::fp8_multiple,
-          rowwise ? ", and no more ranks than heads of keys" : "", fmt::join(legal, ", "));
+          rowwise ? ", and no more ranks than heads of keys" : "", std::ranges::min(legal, {}, distance),
+          fmt::join(legal, ", "));
 }
 
 /// What cannot be computed over mesh.tensor: told before the first step.
@@ -187,7 +190,7 @@ void require_tensor_support(const config::Deck& deck) {
       "{} does not divide the {} tokens of a micro-batch (batch.micro {} x data.sequence {}{}) into equal "
       "parts: change one of these, or set tensor.sequence_parallel = false",
       at, tokens, deck.batch.micro, deck.data.sequence,
-      deck.mesh.context > 1 ? fmt::format(" / mesh.context {}", deck.mesh.context) : "");
+      deck.mesh.context > 1 ? fmt::format(", padded, / mesh.context {}", deck.mesh.context) : "");
 }
 
 /// "mesh.pipeline (4) x pipeline.stages_per_rank (2)"

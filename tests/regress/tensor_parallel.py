@@ -82,7 +82,10 @@ class TensorParallel(zt.Case):
         parts = {"tensor.overlap": True, "tensor.sequence_parallel": False}
         self.refuse(2, mesh(1, 2, **parts), "tensor.overlap = true cuts what tokens that are split over mesh.tensor send")
         codes = {"precision.preset": "bf16", "precision.fp8": "rowwise", "model.head_dim": 16, "model.intermediate_size": 96}
-        self.refuse(4, mesh(1, 4, **codes), r'mesh\.tensor = 4: precision\.fp8 = "rowwise" needs heads .* legal for this model: 1, 2, 3$')
+        self.refuse(4, mesh(1, 4, **codes), r'mesh\.tensor = 4: precision\.fp8 = "rowwise" needs heads .*, and no more ranks than heads of keys; nearest legal: 3 \(legal for this model: 1, 2, 3\), or precision\.fp8 = "none"$')
+        for scales in ("tensorwise", "rowwise"):  # of 5 blocks of 16 columns no rank of 6 has one that is whole
+            codes = {**codes, "precision.fp8": scales, "model.intermediate_size": 80, "model.num_key_value_heads": 6}
+            self.refuse(6, mesh(1, 6, **codes), r"mesh\.tensor = 6: .* in parts whose sizes are multiples of 16; nearest legal: 5 ")
         self.refuse(2, mesh(1, 2, **{"data.sequence": 31}), r"mesh\.tensor = 2 does not divide the 31 tokens of a micro-batch")
         self.refuse(
             2,

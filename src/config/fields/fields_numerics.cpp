@@ -60,19 +60,22 @@ std::vector<Field> precision() {
                "How stepped parameters are rounded to 16 bits. stochastic rounds up or down with "
                "probabilities that keep the mean, so that steps smaller than half a unit in the last place "
                "are not lost; it needs precision.master = bf16. auto: stochastic there, nearest elsewhere."}),
-      numeric({"precision.fp8", &at<&Deck::precision, &Precision::fp8>, R"("none")", "",
-               close_to({{"true", "tensorwise"}, {"hybrid", "tensorwise"}, {"e4m3", "tensorwise"}},
-                        also({{"false", "none"}, {"rowwise_with_gw_hp", "rowwise"}},
-                             one_of({"none", "tensorwise", "rowwise"}))),
-               "Products of the blocks' linear layers with 8-bit floats (Micikevicius et al., \"FP8 "
-               "formats for deep learning\", 2022): e4m3 weights and activations, e5m2 gradients, sums "
-               "in fp32. tensorwise: one scale per tensor, forward and both gradients. rowwise: one "
-               "scale per row, forward and the gradient of the input; that of the weight stays in bf16. "
-               "Weights are quantised before they are gathered, which halves those bytes. The head, "
-               "embedding, adapters and layers whose sizes"
-               " are not multiples of 16 stay in bf16. Needs precision.parameters = bf16, and "
-               "micro-batches of a multiple of 16 tokens, which padding makes those of each rank of "
-               "mesh.context; parts over mesh.tensor must be multiples of 16 as well."}),
+      numeric(
+          {"precision.fp8", &at<&Deck::precision, &Precision::fp8>, R"("none")", "",
+           close_to({{"true", "tensorwise"}, {"hybrid", "tensorwise"}, {"e4m3", "tensorwise"}},
+                    also({{"false", "none"}, {"rowwise_with_gw_hp", "rowwise"}},
+                         one_of({"none", "tensorwise", "rowwise"}))),
+           "Whether the linear layers of the blocks multiply 8-bit floats (Micikevicius et al., \"FP8 "
+           "formats for deep learning\", 2022): weights and activations are e4m3, gradients e5m2, sums "
+           "fp32. tensorwise: each tensor has one scale, and all three products of a layer are 8-bit: "
+           "forward, the gradient of the input, and that of the weight. rowwise: each row has a scale; "
+           "the gradient of the weight is then a bf16 product. Weights are gathered as 8-bit codes, which "
+           "are half the bytes. In bf16 stay the embedding, the head, adapters, and layers whose "
+           "weight has a number of rows or columns that is not a multiple of 16. "
+           "precision.parameters must be bf16, and batch.micro x data.sequence a multiple of 16. With "
+           "mesh.context padding makes each rank's tokens a multiple of 16. With mesh.tensor the rows and "
+           "columns of these weights that a rank has must be multiples of 16, and rowwise needs at most "
+           "as many of its ranks as heads of keys; ztrain refuses other degrees and names those that work."}),
   };
 }
 

@@ -90,29 +90,35 @@ std::vector<Field> context_and_tensor() {
       free(
           {"context.method", &at<&Deck::context, &ContextParallel::method>, R"("gather")", "",
            one_of({"gather", "ring", "ulysses"}),
-           "Where mesh.context > 1, how tokens attend to those of other ranks. gather: every rank gathers "
-           "the keys and values of all tokens of the micro-batch, layer by layer. "
-           "ring: keys and values go round the ranks beside attention, and again in backward, so that a rank "
-           "holds those of three at most. In both a rank has early tokens and late ones, and all compute "
-           "equally long. "
-           "ulysses: a rank's tokens are exchanged for some heads of all tokens, which it attends with, and "
-           "back. So many ranks share heads as divide mesh.context, and, times mesh.tensor, heads and heads "
-           "of keys; where that is fewer than mesh.context, keys and values go round the others in a ring, "
-           "and tokens are in its order: a ring of all ranks where no two can share heads."}),
+           "Where mesh.context > 1: how the tokens of a rank attend to those of other ranks. All methods "
+           "give "
+           "the same numbers, up to rounding. gather: in every layer each rank gathers the keys and values "
+           "of "
+           "all tokens of the micro-batch. ring: keys and values are passed on from rank to rank while "
+           "attention is computed, once in forward and once more in backward, so that a rank holds those of "
+           "at most three ranks at a time. ulysses: before attention the ranks exchange tokens for heads, so "
+           "that each has some of the heads of all tokens, and afterwards they exchange them back. For that "
+           "mesh.context x mesh.tensor has to divide both the heads and the heads of keys. Where it does "
+           "not, "
+           "the ranks form groups of equal size, as large as the heads allow; the ranks of a group exchange "
+           "heads, and keys and values are passed on from group to group as with ring. Where not even two "
+           "ranks can exchange heads, ulysses is the same as ring. With gather, with ring and with several "
+           "groups, each rank (or group) has a chunk of tokens from the beginning of the micro-batch and one "
+           "from its end, so that all compute for equally long."}),
       free({"tensor.sequence_parallel", &at<&Deck::tensor, &TensorParallel::sequence_parallel>, "true", "",
             any(),
-            "Where mesh.tensor > 1: norms and the residual stream are split by tokens over its ranks, which "
-            "saves memory and sends no more. A rank's tokens of a micro-batch, batch.micro x data.sequence / "
-            "mesh.context, must be a multiple of mesh.tensor. "
-            "false: every rank has them whole."}),
+            "Where mesh.tensor > 1. true: each of its ranks computes norms, dropout and the residual stream "
+            "for its part of the tokens, which saves memory and sends no more bytes. The tokens that these "
+            "ranks share must then be a multiple of mesh.tensor: batch.micro x data.sequence or, with "
+            "mesh.context, the part of that which one of its ranks has, padding included. false: every rank "
+            "computes them for all of these tokens."}),
       free(
           {"tensor.overlap", &at<&Deck::tensor, &TensorParallel::overlap>, "false", "", any(),
            "Where mesh.tensor > 1, with tensor.sequence_parallel: what a layer gathers or reduces over these "
            "ranks is sent part by part while its products are computed, which are cut into as many parts as "
            "ranks (asynchronous tensor parallelism). It pays where the products are large and the links are "
-           "what a step waits for; ztrain plan shows both. With precision.fp8 = \"tensorwise\" codes are "
-           "sent "
-           "in the place of what is gathered."}),
+           "what a step waits for; ztrain plan shows both. With precision.fp8 = \"tensorwise\" inputs are "
+           "gathered as 8-bit codes, which are half the bytes."}),
   };
 }
 
