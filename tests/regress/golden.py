@@ -45,16 +45,25 @@ class Golden(zt.Case):
         self.agree("llama", "windows", 4)
 
     def test_heads_and_words_over_ranks(self):
-        for model, name, size in (("llama", "windows", 2), ("qwen3", "documents", 2), ("qwen2", "windows", 4), ("mistral", "lora", 4)):
-            self.agree(model, name, size, {"tensor": size})
+        for model, two, four in (
+            ("llama", "windows", "documents"),
+            ("mistral", "frozen", "lora"),
+            ("qwen2", "documents", "windows"),
+            ("qwen3", "documents", "windows"),
+        ):
+            self.agree(model, two, 2, {"tensor": 2})
+            self.agree(model, four, 4, {"tensor": 4})
 
     def test_tokens_over_ranks(self):
         for model, name, size, method in (
             ("llama", "documents", 2, "ring"),
-            ("mistral", "windows", 2, "gather"),
-            ("qwen3", "windows", 4, "gather"),
-            ("qwen2", "documents", 4, "ring"),
             ("llama", "documents", 4, "ulysses"),  # heads between two, keys round two
+            ("mistral", "windows", 2, "gather"),
+            ("mistral", "documents", 4, "ring"),
+            ("qwen2", "lora", 2, "ulysses"),
+            ("qwen2", "documents", 4, "ring"),
+            ("qwen3", "documents", 2, "ulysses"),
+            ("qwen3", "windows", 4, "gather"),
         ):
             self.agree(model, name, size, {"context": size}, {"context.method": method})
 

@@ -47,6 +47,16 @@ class Memory(zt.Case):
         again = self.check("again", {"data.sequence": 512, "batch.micro": 2, "recompute.mode": "full"})
         self.assertLess(again, 0.8 * kept)
 
+    def test_peak_memory_of_layers_and_tokens_over_ranks(self):
+        for name, keys in (
+            ("tensor", {"mesh.tensor": 2}),
+            ("overlap", {"mesh.tensor": 2, "tensor.overlap": True}),
+            ("gather", {"mesh.context": 2}),
+            ("ring", {"mesh.context": 2, "context.method": "ring", "recompute.mode": "full"}),
+            ("ulysses", {"mesh.context": 2, "context.method": "ulysses"}),
+        ):
+            self.check(name, {"mesh.shard": 1, **keys})
+
 
 if __name__ == "__main__":
     zt.main()

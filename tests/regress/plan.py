@@ -141,6 +141,26 @@ class Plan(zt.Case):
         self.assertIn("128 nodes of 8", result.out)
         self.assertIn("8388608 = 1 micro x 1024 data-parallel ranks x 1 accumulation x 8192", result.out)
 
+    def test_large_meshes_of_layers_and_tokens(self):
+        """What tensor.overlap is worth is said beside what the deck does; of a long step, where that is asked for."""
+        large = ["--model.preset=llama3.1-405b", "--mesh.tensor=8", "--mesh.context=16", "--mesh.shard=8"]
+        for ranks, words, axes, asked in (
+            (256, ["--mesh.tensor=8", "--mesh.shard=32"], {"shard", "tensor"}, []),
+            (1024, large, {"shard", "context", "tensor"}, ["--compare"]),
+        ):
+            words = ["plan", LARGE, "--json", "--ranks", ranks, "--batch.global=64", *words]
+            result = zt.run(0, words, timeout=120)
+            self.assertEqual(result.code, 0, str(result))
+            print(f"{' '.join(map(str, words))}: {result.seconds:.2f} s")
+            self.assertLess(result.seconds, 30)
+            compared = zt.run(0, [*words, *asked], timeout=120) if asked else result
+            plan = json.loads(compared.out)
+            sent = {axis for row in plan["traffic"]["rows"] for axis in row["axes"].split("*") if row["bytes"]}
+            self.assertLessEqual(axes, sent)
+            self.assertTrue(plan["other_overlap"]["overlap"])
+            self.assertGreater(plan["other_overlap"]["seconds"], 0)
+            self.assertLess(plan["other_overlap"]["exposed"], plan["time"]["exposed_seconds"])
+
     def test_axes_across_nodes_are_named(self):
         keys = ["--batch.global=16", "--mesh.tensor=2", "--mesh.shard=2", "--cluster.ranks_per_node=2"]
         self.assertRegex(self.plan(SMOKE, "--ranks", 4, *keys), r"\n  nodes +shard crosses nodes\n")
