@@ -173,6 +173,7 @@ class Test:
         self.name, self.command = entry["name"], entry["command"]
         self.folder = properties.get("WORKING_DIRECTORY")
         self.environment = dict(pair.split("=", 1) for pair in properties.get("ENVIRONMENT", []))
+        self.needs, self.leaves = (set(properties.get(f"FIXTURES_{key}", [])) for key in ("REQUIRED", "SETUP"))
         self.seconds = 0.0  # without a fault
 
     def passes(self, number, limit):
@@ -203,7 +204,7 @@ def end_group(child):
 
 
 def read_tests(tree, faults):
-    """The tests that these faults name: {pattern: [Test]}."""
+    """The tests that these faults name: {pattern: [Test]}; and those that leave files which these need."""
     command = ["ctest", "--test-dir", str(tree), "--show-only=json-v1"]
     listed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     tests = [Test(entry) for entry in listed["tests"] if "command" in entry]
@@ -212,7 +213,8 @@ def read_tests(tree, faults):
         named[pattern] = [test for test in tests if re.search(pattern, test.name)]
         if not named[pattern]:
             raise SystemExit(f"no test has a name like {pattern!r}")
-    return named
+    needs = set().union(*(test.needs for of_pattern in named.values() for test in of_pattern))
+    return named, [test for test in tests if test.leaves & needs]
 
 
 def require_sound(tests, pool):
@@ -265,10 +267,11 @@ def judge_all(tree, faults, verdicts, jobs):
     """The dear tests run, without a fault and with one, only for what the cheap ones do not notice."""
     start = time.monotonic()
     left = [fault for fault in faults if not verdicts.noticed(fault)]
-    named = read_tests(tree, left)
+    named, before = read_tests(tree, left)
     kinds = ("unit/", "mpi/", "")
     kind_of = {test: next(kind for kind in kinds if test.name.startswith(kind)) for tests in named.values() for test in tests}
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        require_sound(before, pool)
         for kind in kinds:
             tests_of = {fault: {test for pattern in fault.tests for test in named[pattern] if kind_of[test] == kind}
                         for fault in left}
