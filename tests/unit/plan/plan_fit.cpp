@@ -344,7 +344,8 @@ TEST_F(Decks, AnExpiredWatchEndsTheSearch) {
 
 TEST_F(Decks, SearchesEndWhereTheirCandidatesDo) {
   const auto settings = [&](std::int64_t most) {
-    return search_for(question(4, 1e9), Watch(most, 1e9), 1000);
+    return search_for(question(4, 1e9, {"mesh.pipeline=1", "mesh.tensor=1", "mesh.context=1"}),
+                      Watch(most, 1e9), 1000);
   };
   const Search all = settings(1000), some = settings(9);
   EXPECT_EQ(all.ended, Ended::not_early);
