@@ -12,6 +12,8 @@ constexpr std::string_view nothing_like_it = "there is nothing like it here: lea
 constexpr std::string_view three_of_them =
     "FSDP's CPUOffload is offload.parameters, offload.gradients and offload.optimizer = \"cpu\" (and "
     "master).";
+constexpr std::string_view always_pinned =
+    "the host's memory of [offload] is always pinned where there are GPUs: leave it out";
 constexpr std::string_view states_of_it = "\"cpu\" or \"nvme\"; master weights have offload.master.";
 constexpr std::string_view launched = "mpirun -np N, or srun, says how many ranks there are: leave it out";
 constexpr std::string_view no_tokenizer =
@@ -142,6 +144,8 @@ constexpr OtherName other_name_rows[] = {
     {"limit_all_gathers", "sharding.max_gathered_units", "It is a number of units: 2 there."},
     {"cpu_offload", "offload.parameters", three_of_them},
     {"offload_policy", "offload.parameters", three_of_them},
+    {"pin_memory", "", always_pinned},
+    {"pinned", "", always_pinned},
     {"param_dtype", "precision.parameters", ""},
     {"reduce_dtype", "precision.reduce", ""},
     {"buffer_dtype", "", "the model has no buffers: leave it out"},
