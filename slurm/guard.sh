@@ -6,6 +6,7 @@ job=$1 node=$2 seconds=$3
 
 # What ends ranks with a checkpoint comes to this process too, which goes when the job does: a signal only lets it look at once.
 trap : TERM USR1 USR2
+refused=0
 while true; do
   sleep "$seconds" &
   wait $! || true
@@ -13,7 +14,7 @@ while true; do
   [ "$state" = RUNNING ] || exit 0
   nodes=$(scontrol show hostnames "$nodes") || continue
   if [ -n "$nodes" ] && ! grep -Fxq "$node" <<<"$nodes"; then
-    # A job that may not be requeued would be left with nobody.
-    scontrol requeue "$job" || scancel "$job"
+    # A job that may not be requeued would be left with nobody; a controller that is busy is asked again.
+    scontrol requeue "$job" || { [ $((refused += 1)) -lt 3 ] || scancel "$job"; }
   fi
 done

@@ -66,7 +66,7 @@ stopping=0
 step=
 stop() {
   stopping=1
-  kill -USR1 "$step" || true
+  [ -z "$step" ] || kill -USR1 "$step" || true
 }
 trap stop USR1
 trap : TERM  # SLURM tells the ranks, which save; their end is waited for
@@ -81,12 +81,14 @@ train() {
   copies=$!
   "${start[@]}" "$root/slurm/rank.sh" "$logs" "$ztrain" "$deck" "$@" 2>&"$errors" &
   step=$!
+  [ "$stopping" = 0 ] || kill -USR1 "$step" || true  # asked while there was none
   exec {errors}>&-
   # The signal interrupts a wait, so wait until the step is gone; then ask once more for its exit code.
   while kill -0 "$step" 2>/dev/null; do wait "$step" || true; done
   code=0
   wait "$step" || code=$?
   wait "$copies" || true
+  step=
 }
 
 # Whether a rank ended by itself or was killed: what the launcher says of the first that ended, else the exit code. (srun's code

@@ -6,6 +6,7 @@
 all_nodes=${SLURM_NNODES:-1}
 guard=
 nodes_now=$all_nodes
+used=  # names of the nodes that training is on, one a line; none: all of the job
 per_node=${SLURM_NTASKS_PER_NODE:-$(((${SLURM_NTASKS:-1} + all_nodes - 1) / all_nodes))}
 per_node=${per_node%%(*}
 least_nodes=${ZTRAIN_MIN_NODES:-$(((all_nodes + 1) / 2))}
@@ -53,8 +54,11 @@ start_on_fewer() {
   mapfile -t left < <(nodes_left)
   count=${#left[@]}
   # None, not even this one: that says nothing of the nodes.
-  if [ "$count" = 0 ] || [ "$count" -ge "$nodes_now" ]; then return 1; fi
-  echo "$script: $count of the job's $nodes_now nodes answer (${left[*]}), $(date -Is)"
+  [ "$count" != 0 ] || return 1
+  # Those that training is on may be fewer than the job has.
+  if [ -z "$used" ]; then [ "$count" -lt "$nodes_now" ] || return 1
+  elif ! grep -Fxvq "$(printf '%s\n' "${left[@]}")" <<<"$used"; then return 1; fi
+  echo "$script: $count of the job's nodes answer (${left[*]}), and training was on $nodes_now, $(date -Is)"
   [ "${start[0]}" = srun ] || requeue "nodes have failed, and mpirun does not go on without them"
   [ "$count" -ge "$least_nodes" ] || requeue "too few nodes are left: ZTRAIN_MIN_NODES = $least_nodes"
   most=$((count * per_node))
@@ -67,6 +71,7 @@ start_on_fewer() {
   nodes_now=$(((ranks + per_node - 1) / per_node))
   [ "$nodes_now" -ge "$least_nodes" ] || requeue "the deck's mesh takes $nodes_now of the nodes: ZTRAIN_MIN_NODES = $least_nodes"
   left=("${left[@]:0:nodes_now}")
+  used=$(printf '%s\n' "${left[@]}")
   start=("${whole_start[@]}" --nodes="$nodes_now" --ntasks="$ranks" --ntasks-per-node="$per_node" --nodelist="$(IFS=, && echo "${left[*]}")")
   echo "$script: training goes on with $ranks ranks on ${left[*]}"
 }

@@ -25,6 +25,8 @@ constexpr double most_seconds = 600;
 /// Of a compiled step: beside one of more the same deck is not compiled several times over unasked.
 constexpr std::size_t most_compared_ops = 40'000;
 
+constexpr int most_ranks = 1 << 20;
+
 struct Options {
   std::string deck;
   int ranks = 0;
@@ -36,7 +38,7 @@ struct Options {
 void declare(Parser& parser, Options& o) {
   parser.option("deck", o.deck, "the deck").local_path();
   parser.option("--ranks", o.ranks, "ranks of the job; the product of a deck's mesh may say it")
-      .range(1, 1 << 20);
+      .range(1, most_ranks);
   parser.flag("--json", o.json, "print one JSON object");
   parser.flag("--sbatch", o.sbatch, "print the script of a SLURM job instead: nodes, tasks, memory, time");
   parser.flag("--fit", o.fit,
@@ -62,8 +64,13 @@ void declare(Parser& parser, Options& o) {
 int ranks_of(const Options& o, const std::vector<std::string>& overrides) {
   if (o.ranks > 0) return o.ranks;
   const config::Mesh m = plan::deck_of({.deck = o.deck, .overrides = overrides}).mesh;
-  const std::int64_t product = m.pipeline * m.replicate * m.shard * m.context * m.tensor;
-  return product > 0 ? static_cast<int>(product) : 1;
+  std::int64_t product = 1;
+  for (const std::int64_t degree : {m.pipeline, m.replicate, m.shard, m.context, m.tensor}) {
+    if (degree <= 0) return 1;
+    product *= degree;
+    REQUIRE(product <= most_ranks, "{}: the mesh has more than {} ranks", o.deck, most_ranks);
+  }
+  return static_cast<int>(product);
 }
 
 plan::Question question_of(const Options& o, const std::vector<std::string>& overrides) {

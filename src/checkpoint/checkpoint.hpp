@@ -50,6 +50,7 @@ inline constexpr int max_files = 256;
 inline constexpr const char* validation_loss_key = "validation_loss";
 
 struct SaveOptions {
+  const char* key = "checkpoint.folder";  ///< that names the folder, for messages
   int files = 0;                ///< shard files; 0: one per node that writes, at most max_files
   int keep = 0;                 ///< complete checkpoints that stay in the folder, the newest; 0: all
   std::int64_t keep_every = 0;  ///< those of steps that this divides stay as well; 0: none

@@ -215,7 +215,7 @@ class Loader {
 /// Of a shard on this rank; 0 for one of a unit that is not there.
 std::int64_t bytes_of(const StateShard& shard, const Place& place) {
   if (shard.unit < 0 || shard.unit >= std::ssize(place.layout->units())) return 0;
-  return place.layout->unit(shard.unit).shard_elements * size_of(shard.dtype);
+  return place.layout->unit(shard.unit).shard_elements / shard.granule * size_of(shard.dtype);
 }
 
 }  // namespace
@@ -240,11 +240,13 @@ void load(const fs::path& path, const Place& place, std::span<const StateShard> 
   loader.require_states(states, options.others);
   if (options.others == OtherStates::refuse) loader.require_same_trained();
   std::int64_t done = 0, total = 0;
-  for (const StateShard& shard : states) total += bytes_of(shard, place);
+  for (const StateShard& shard : states) {
+    require_granule(shard.state, shard.granule);
+    total += bytes_of(shard, place);
+  }
   for (const StateShard& shard : states) {
     REQUIRE(shard.unit >= 0 && shard.unit < std::ssize(place.layout->units()),
             "checkpoint: {} names unit {} of {}", shard.state, shard.unit, place.layout->units().size());
-    require_granule(shard.state, shard.granule);
     loader.fill(shard);
     done += bytes_of(shard, place);
     if (options.progress) options.progress(done, total);

@@ -187,9 +187,9 @@ void Saving::State::prepare() const {
 void Saving::State::publish_checkpoint() {
   require_complete(index);
   if (!of_nodes()) require_written(unfinished, index.files);
-  write_index(unfinished / index_name, index, json_text(metadata));
-  PosixFile::open_to_write(unfinished / index_name).sync();
-  write_metadata_file(unfinished, metadata);
+  write_index(unfinished / index_name, index, json_text(metadata), options.key);
+  PosixFile::open_to_write(unfinished / index_name, options.key).sync();
+  write_metadata_file(unfinished, metadata, options.key);
   if (of_nodes()) return;
   publish(folder, step);
   saved.warning = fmt::format("{}", fmt::join(retain(folder, step, retention_of(options)), "; "));
@@ -201,9 +201,9 @@ void Saving::State::work(const Progress& progress) {
       if (makes_folder()) prepare();
       return;
     case Stage::create:
-      return files->create(unfinished, catalog);
+      return files->create(unfinished, catalog, options.key);
     case Stage::write:
-      if (assigned.own >= 0) checksums = write_pieces(unfinished / file_name(assigned.own), pieces, progress);
+      if (assigned.own >= 0) checksums = write_pieces(unfinished / file_name(assigned.own), pieces, progress, {.key = options.key});
       return;
     case Stage::publish:
       if (world.rank() == 0) publish_checkpoint();

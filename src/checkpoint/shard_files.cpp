@@ -28,7 +28,8 @@ std::int64_t largest_size(const std::vector<PieceRow>& rows) {
 }
 
 /// Creates a shard file with room for the rows, and fills in where each row's bytes go.
-FileEntry create_shard_file(const fs::path& path, const Catalog& catalog, std::vector<PieceRow>& rows) {
+FileEntry create_shard_file(const fs::path& path, const Catalog& catalog, std::vector<PieceRow>& rows,
+                            const char* key) {
   std::vector<PieceRow*> order;
   for (PieceRow& row : rows) order.push_back(&row);
   const auto place_key = [](const PieceRow& p) {
@@ -40,7 +41,7 @@ FileEntry create_shard_file(const fs::path& path, const Catalog& catalog, std::v
   require_file_size(
       path, largest_size(rows),
       ", or let more files share the bytes (more ranks, and checkpoint.files up to their number)");
-  Hdf5File file = Hdf5File::create(path);
+  Hdf5File file = Hdf5File::create(path, key);
   for (std::size_t first = 0; first < order.size();) {
     const PieceRow& head = *order[first];
     std::size_t next = first;
@@ -67,7 +68,7 @@ FileEntry create_shard_file(const fs::path& path, const Catalog& catalog, std::v
   file.close();
   const PosixFile written = PosixFile::open_to_read(path);
   // Beside bytes that have their room already, ranks may write at once.
-  PosixFile::open_to_write(path).reserve(written.size());
+  PosixFile::open_to_write(path, key).reserve(written.size());
   return {path.filename().string(), written.size(), hex(frame_checksum(written, rows))};
 }
 
@@ -127,8 +128,8 @@ ShardFiles::ShardFiles(const Group& world, const Files& files, std::vector<Piece
   rows_ = rows_of(members_.gather(cells_of(rows), counts_));
 }
 
-void ShardFiles::create(const fs::path& folder, const Catalog& catalog) {
-  if (creates()) created_ = create_shard_file(folder / file_name(files_.own), catalog, rows_);
+void ShardFiles::create(const fs::path& folder, const Catalog& catalog, const char* key) {
+  if (creates()) created_ = create_shard_file(folder / file_name(files_.own), catalog, rows_, key);
 }
 
 std::vector<FileEntry> ShardFiles::tell(const Group& world) {

@@ -27,8 +27,8 @@ class ShardFiles {
   /// they outlive this.
   ShardFiles(const Group& world, const Files& files, std::vector<PieceRow*> own);
 
-  /// Makes the file, on the rank that does. No communication.
-  void create(const std::filesystem::path& folder, const Catalog& catalog);
+  /// Makes the file, on the rank that does. No communication. key: of the folder, for messages.
+  void create(const std::filesystem::path& folder, const Catalog& catalog, const char* key);
   /// Collective: tells the writers of the pieces their offsets. Gives the files, at rank 0 with the checksums
   /// of their frames.
   std::vector<FileEntry> tell(const Group& world);

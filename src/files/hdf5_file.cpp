@@ -126,8 +126,8 @@ Id Hdf5File::check(Id id, const char* action, const std::string& object) const {
   return id;
 }
 
-Hdf5File::Hdf5File(std::filesystem::path path, Access access_to)
-    : path_(std::move(path)), access_(access_to), memory_(PosixFile::create_in_memory(path_)) {
+Hdf5File::Hdf5File(std::filesystem::path path, Access access_to, const char* key)
+    : path_(std::move(path)), access_(access_to), key_(key), memory_(PosixFile::create_in_memory(path_)) {
   const bool creates = access_ == Access::create;
   const Quiet quiet;
   const Guard guard(path_.native(), creates ? 0 : Guard::for_opening);
@@ -153,8 +153,8 @@ void Hdf5File::move_to_memory() {
   memory_.take_over(*static_cast<int*>(descriptor));
 }
 
-Hdf5File Hdf5File::create(const std::filesystem::path& path) {
-  Hdf5File file(path, Access::create);
+Hdf5File Hdf5File::create(const std::filesystem::path& path, const char* key) {
+  Hdf5File file(path, Access::create, key);
   file.move_to_memory();
   return file;
 }
@@ -169,6 +169,7 @@ Hdf5File Hdf5File::open_to_read(const std::filesystem::path& path) {
 Hdf5File::Hdf5File(Hdf5File&& other) noexcept
     : path_(std::move(other.path_)),
       access_(other.access_),
+      key_(other.key_),
       memory_(std::move(other.memory_)),
       file_(std::exchange(other.file_, -1)) {}
 
@@ -185,7 +186,7 @@ void Hdf5File::close() {
     check(H5Fclose(std::exchange(file_, -1)), "close the file", "");
   }
   if (access_ == Access::read) return;
-  PosixFile file = PosixFile::create(path_);
+  PosixFile file = PosixFile::create(path_, key_);
   file.copy_sparse(memory_);
   file.close();
 }

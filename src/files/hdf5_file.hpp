@@ -38,8 +38,8 @@ void prepare_hdf5();
 
 class Hdf5File {
  public:
-  /// The file at path, which is replaced if it exists, stays empty until close().
-  static Hdf5File create(const std::filesystem::path& path);
+  /// The file at path, which is replaced if it exists, stays empty until close(). key: as of PosixFile::create.
+  static Hdf5File create(const std::filesystem::path& path, const char* key = "checkpoint.folder");
   static Hdf5File open_to_read(const std::filesystem::path& path);
   Hdf5File(Hdf5File&& other) noexcept;
   Hdf5File(const Hdf5File&) = delete;
@@ -65,13 +65,14 @@ class Hdf5File {
  private:
   enum class Access : std::uint8_t { create, read };
 
-  Hdf5File(std::filesystem::path path, Access access_to);
+  Hdf5File(std::filesystem::path path, Access access_to, const char* key = "");
   void move_to_memory();
   template <class Id>
   Id check(Id id, const char* action, const std::string& object) const;
 
   std::filesystem::path path_;
   Access access_;
+  const char* key_;
   PosixFile memory_;        ///< what the library works on
   std::int64_t file_ = -1;  ///< hid_t
 };

@@ -43,7 +43,7 @@ SnapshotStore::SnapshotStore(const runtime::Session& session, telemetry::Console
   session.agree(preparing_folders, [&] {
     if (!first_) return;
     checkpoint::make_node_folder(folder_);
-    held_.emplace(hold(folder_, "checkpoint.memory_folder", session.host(), patience));
+    held_.emplace(hold(folder_, checkpoint::memory_key, session.host(), patience));
     checkpoint::name_owner(folder_, checkpoints_);
     removed = checkpoint::remove_leftovers(folder_, checkpoints_);
   });
@@ -74,6 +74,19 @@ void SnapshotStore::publish_newest() const {
       newest < 0 ? "there is no checkpoint" : fmt::format("the newest checkpoint is of step {}", newest);
   console_.print(fmt::format("the nodes' memory has a snapshot of step {}, and {}: it is now {}/step_{}\n",
                              published.step, before, checkpoints_.string(), published.step));
+}
+
+void SnapshotStore::hold_again() {
+  try {
+    checkpoint::Group::world().together([&] {
+      if (!first_) return;
+      checkpoint::make_node_folder(folder_);
+      held_->hold_again();
+      checkpoint::name_owner(folder_, checkpoints_);
+    });
+  } catch (const runtime::AgreedError& e) {
+    throw checkpoint::NotSaved(e.what());
+  }
 }
 
 void SnapshotStore::clear() const {

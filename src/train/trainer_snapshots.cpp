@@ -8,6 +8,7 @@
 
 #include "base/clock.hpp"
 #include "base/text.hpp"
+#include "checkpoint/neighbours/node_folder.hpp"
 #include "checkpoint/rank_group.hpp"
 #include "checkpoint/saving.hpp"
 #include "job/data_identity.hpp"
@@ -44,10 +45,11 @@ void Trainer::take_snapshot() {
   const auto turns = static_cast<int>(std::max<std::int64_t>(1, deck_.checkpoint.memory_interval / 2));
   const std::string failure = why_not_saved([&] {
     const auto& job = worker_.job();
+    snapshots_->hold_again();
     checkpoint::Saving saving(snapshots_->folder(), progress_.step, job::place_of(job.load(), job.layout),
                               copied_state(),
                               job::to_metadata(progress_, deck_, data::identity_of(data_), version_),
-                              {.node_of = snapshots_->ring().node_of()});
+                              {.key = checkpoint::memory_key, .node_of = snapshots_->ring().node_of()});
     snapshot_.emplace(std::move(saving), snapshots_->ring(), snapshots_->folder(), progress_.step, turns);
   });
   save_seconds_ += now() - start;

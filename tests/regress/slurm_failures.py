@@ -36,7 +36,7 @@ class Failures(Scripts):
             self.assertIn(" --nodes=2 --ntasks=16 --ntasks-per-node=8 --nodelist=a,b ", second)
             self.assertIn("--kill-on-bad-exit=1", second)
             self.assertTrue(program.endswith(" inputs/smoke.toml --run.steps=3 --checkpoint.resume=auto"), program)
-            self.assertIn("launch.sh: 3 of the job's 4 nodes answer (a b d), ", self.done.stdout)
+            self.assertIn("launch.sh: 3 of the job's nodes answer (a b d), and training was on 4, ", self.done.stdout)
             self.assertIn("launch.sh: training goes on with 16 ranks on a b\n", self.done.stdout)
             asked = f"ztrain ranks inputs/smoke.toml --run.steps=3 --checkpoint.resume=auto --most 24 --per-node 8\n"
             self.assertIn(asked, self.beside.read_text())
@@ -44,6 +44,17 @@ class Failures(Scripts):
         # A second failure, of which the four nodes know nothing, is that of the run.
         self.submit({**NODES, "DEAD": "c", "FAIL": "9", "RANKS": "24"}, "inputs/smoke.toml")
         self.assertEqual((self.done.returncode, self.done.stdout.count("training goes on with 24 ranks on a b d")), (1, 1))
+
+    def test_a_second_node_fails_where_the_mesh_has_left_one_idle(self):
+        """Of a, b and d, with 16 ranks for 24, training takes a and b; then b dies, and d takes its place. A failure where both answer is
+        that of the run."""
+        calls = self.submit({**NODES, "DIES": "c b", "FAIL": "2", "RANKS": "16"}, "inputs/smoke.toml")
+        self.assertEqual(self.done.returncode, 0, self.done.stderr)
+        self.assertIn(" --nodelist=a,b ", calls[2])
+        self.assertIn(" --nodelist=a,d ", calls[4])
+        self.assertIn("launch.sh: 2 of the job's nodes answer (a d), and training was on 2, ", self.done.stdout)
+        self.submit({**NODES, "DIES": "c d", "FAIL": "9", "RANKS": "16"}, "inputs/smoke.toml")
+        self.assertEqual((self.done.returncode, self.done.stdout.count("training goes on with")), (1, 1))
 
     def test_a_guard_on_another_node_looks_after_the_script(self):
         """It is not there where there is no other node."""

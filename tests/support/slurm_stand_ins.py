@@ -10,11 +10,11 @@ import ztrain_run as zt
 
 STAND_INS = {
     # Runs what it is given on this node, once; refuses the first steps, where the test wants that.
-    # A task on one node, beside the job's, comes to nothing where that node is dead.
+    # A task on one node, beside the job's, comes to nothing where that node is dead: from the beginning, or since one of ztrain's starts.
     "srun": """#!/usr/bin/env bash
 if [ "$*" = --mpi=list ]; then echo "MPI plugin types are... none pmi2 pmix"; exit; fi
 if [ "$1" = --overlap ]; then
-  case " $* " in *" --nodelist=${DEAD:-none} "*) exit 1 ;; esac
+  for name in ${DEAD:-} $(cat "$CALLS.dead" 2>/dev/null); do case " $* " in *" --nodelist=$name "*) exit 1 ;; esac; done
   echo "$*" >> "$CALLS.beside"
   while [ "${1#-}" != "$1" ]; do shift; done
   exec "$@"
@@ -51,7 +51,9 @@ if [ "$*" = --version ]; then echo "ztrain 1.2.3, built for $build"; exit; fi
 trap 'echo saved >> "$CALLS"; echo "${SAYS:-}" >&2; exit "${TRAIN:-}"' USR1
 if [ "$1" = ranks ]; then echo "$0 $*" >> "$CALLS.beside"; echo "${RANKS:-ztrain: the deck fixes its mesh}" >&2; echo "${RANKS:-}"; [ -n "${RANKS:-}" ]; exit; fi
 echo "$0 $*" >> "$CALLS"
-if [ "$(grep -c "^$0 " "$CALLS")" -le "${FAIL:-0}" ]; then echo "${FAILS:-}" >&2; exit "${STATUS:-1}"; fi
+start=$(grep -c "^$0 " "$CALLS")
+if [ -n "${DIES:-}" ]; then cut -d" " -f"$start" <<< "$DIES" >> "$CALLS.dead"; fi
+if [ "$start" -le "${FAIL:-0}" ]; then echo "${FAILS:-}" >&2; exit "${STATUS:-1}"; fi
 echo "${SLURM_JOB_END_TIME:-never}" >> "$CALLS.ends"
 [ -n "${TRAIN:-}" ] || exit 0
 while true; do sleep 0.05; done
@@ -102,6 +104,7 @@ class Scripts(unittest.TestCase):
         self.calls.write_text("")
         self.steps.write_text("")
         self.beside.write_text("")
+        pathlib.Path(f"{self.calls}.dead").unlink(missing_ok=True)
         command = [self.root / "slurm" / script, *words]
         self.done = subprocess.run(
             command, capture_output=True, text=True, timeout=20, cwd=self.root, env=self.environment(job), check=False

@@ -140,7 +140,8 @@ inline constexpr const char* weights_state = "model";
 void require_complete(const Index& index);
 
 /// Writes a file that holds everything of the index and the virtual datasets; syncs nothing.
-void write_index(const std::filesystem::path& path, const Index& index, const std::string& metadata);
+void write_index(const std::filesystem::path& path, const Index& index, const std::string& metadata,
+                 const char* key = "checkpoint.folder");
 /// Throws Error, naming the file, also when the tables contradict each other or the sizes of the files.
 Index read_index(const std::filesystem::path& path);
 std::string read_metadata_text(const std::filesystem::path& path);

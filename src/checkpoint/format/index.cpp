@@ -317,8 +317,9 @@ void require_complete(const Index& index) {
     }
 }
 
-void write_index(const std::filesystem::path& path, const Index& index, const std::string& metadata) {
-  Hdf5File file = Hdf5File::create(path);
+void write_index(const std::filesystem::path& path, const Index& index, const std::string& metadata,
+                 const char* key) {
+  Hdf5File file = Hdf5File::create(path, key);
   file.set_attribute("format_version", std::to_string(newest_version));
   file.set_attribute("metadata", metadata);
   file.set_attribute("tables", tables_of(index));

@@ -60,13 +60,13 @@ json sealed_metadata(const fs::path& folder) {
 
 }  // namespace
 
-void write_metadata_file(const fs::path& folder, const json& metadata) {
+void write_metadata_file(const fs::path& folder, const json& metadata, const char* key) {
   json sealed = metadata.is_object() ? metadata : json::object();
   sealed.erase(own_key);
   sealed[checksum_key] = checksum_of_file(folder / index_name);
   sealed[own_key] = hex(hash_text(text_of(sealed)));
   const std::string text = text_of(sealed);
-  PosixFile file = PosixFile::create(metadata_path(folder));
+  PosixFile file = PosixFile::create(metadata_path(folder), key);
   file.write_at(text.data(), std::ssize(text), 0);
   file.sync();
   file.close();

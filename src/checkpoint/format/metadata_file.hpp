@@ -10,7 +10,8 @@ namespace ztrain::checkpoint {
 /// Writes metadata.json into the folder, durably: the metadata once more, for those who do not read HDF5; as
 /// "index_checksum" the checksum of the bytes of index.h5, which must be complete; and as "metadata_checksum"
 /// that of this file's own text without it.
-void write_metadata_file(const std::filesystem::path& folder, const nlohmann::json& metadata);
+void write_metadata_file(const std::filesystem::path& folder, const nlohmann::json& metadata,
+                         const char* key = "checkpoint.folder");
 
 /// To be called before index.h5 is opened. Throws Damaged, with what to do, where index.h5 does not have its
 /// checksum, or there is none.

@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "base/reason.hpp"
 #include "checkpoint/format/format.hpp"
+#include "checkpoint/neighbours/node_folder.hpp"
 #include "config/hf/starting_point.hpp"
 #include "files/file.hpp"
 #include "layout/comm_cost.hpp"
@@ -26,7 +27,7 @@ std::int64_t own_file(const fs::path& unfinished) {
 }
 
 void write_received(const fs::path& path, const std::string& bytes) {
-  auto file = PosixFile::create(path, "checkpoint.memory_folder");
+  auto file = PosixFile::create(path, memory_key);
   file.write_at(bytes.data(), std::ssize(bytes), 0);
   file.close();
 }
@@ -82,13 +83,13 @@ void NeighbourExchange::open_files() {
                     &other = names_[static_cast<std::size_t>(before)];
   const bool copies = before != node && !other.empty();
   world_.together([&] {
-    if (copies && ring_.is_first(rank)) PosixFile::create(unfinished_ / other, "checkpoint.memory_folder");
+    if (copies && ring_.is_first(rank)) PosixFile::create(unfinished_ / other, memory_key);
   });
   sent_.lane = ring_.sends(rank, sizes_[static_cast<std::size_t>(node)]);
   received_.lane = ring_.receives(rank, sizes_[static_cast<std::size_t>(before)]);
   world_.together([&] {
     if (sent_.lane && !own.empty()) sent_.file.emplace(PosixFile::open_to_read(unfinished_ / own));
-    if (received_.lane && copies) received_.file.emplace(PosixFile::open_to_write(unfinished_ / other));
+    if (received_.lane && copies) received_.file.emplace(PosixFile::open_to_write(unfinished_ / other, memory_key));
     for (Part* part : {&sent_, &received_}) part->bytes.resize(static_cast<std::size_t>(part->next()));
   });
 }

@@ -21,8 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char *memory_key = "checkpoint.memory_folder", *folder_prefix = "ztrain-",
-                     *owner_name = "checkpoints", *lock_name = ".lock";
+constexpr const char *folder_prefix = "ztrain-", *owner_name = "checkpoints", *lock_name = ".lock";
 constexpr std::size_t token_digits = 32;
 constexpr std::int64_t longest_path = 1 << 16;
 
@@ -49,10 +48,9 @@ std::string read_whole(const fs::path& path) {
   return fs::exists(path, unknown) ? read_file(path.string(), longest_path) : "";
 }
 
-/// A run that goes on in a moment has written not long ago, whatever has ended it.
-bool is_dead(const fs::path& folder, const fs::path& checkpoints) {
-  const auto written = fs::last_write_time(folder);
-  if (!PosixFile::open_or_create(folder / lock_name, memory_key).lock()) return false;
+/// Of a folder that nobody holds. A run that goes on in a moment has written not long ago, whatever has ended
+/// it.
+bool is_dead(const fs::path& folder, fs::file_time_type written, const fs::path& checkpoints) {
   return read_whole(folder / owner_name) == checkpoints.string() ||
          fs::file_time_type::clock::now() - written > std::chrono::hours(1);
 }
@@ -70,10 +68,13 @@ std::vector<fs::path> folders_in(const fs::path& memory) {
   return found;
 }
 
-/// Of another user's nothing may be known.
+/// Of another user's nothing may be known. Held until it is gone: its run may begin again now.
 bool is_removed_if_dead(const fs::path& folder, const fs::path& checkpoints) {
   try {
-    return is_dead(folder, checkpoints) && fs::remove_all(folder) > 0;
+    const auto written = fs::last_write_time(folder);
+    const auto lock = PosixFile::open_or_create(folder / lock_name, memory_key);
+    return lock.lock() && lock.has_its_name() && is_dead(folder, written, checkpoints) &&
+           fs::remove_all(folder) > 0;
   } catch (const std::exception&) {
     return false;
   }

@@ -11,6 +11,8 @@
 
 namespace ztrain::checkpoint {
 
+inline constexpr const char* memory_key = "checkpoint.memory_folder";  ///< of all that is said of it
+
 /// A file in the folder of a run's checkpoints.
 inline constexpr const char* snapshot_token_name = ".snapshots";
 
