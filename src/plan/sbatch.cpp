@@ -51,8 +51,24 @@ std::string memory_line(const Cost& c) {
   const int per_node = std::min(c.ranks, c.machine.ranks_per_node);
   const double planned = verdict_of(c).node_needed, processes = per_node * process_memory;
   return line(fmt::format("mem={:.0f}G", std::ceil((planned + processes) / (1 << 30))),
-              fmt::format("of a node: {} planned, {} for its processes", format_decimal_bytes(planned),
+              fmt::format("of a node: {} planned, {} for its processes; SLURM's G is a GiB", format_decimal_bytes(planned),
                           format_decimal_bytes(processes)));
+}
+
+double planned_seconds(const Cost& c) {
+  const std::int64_t steps = config::total_steps(c.deck, 0);
+  return slower_than_planned * static_cast<double>(steps) * c.step.seconds + beside_steps;
+}
+
+bool knows_its_time(const Cost& c) {
+  return c.deck.run.epochs == 0 && !(c.machine.peak_assumed && c.machine.device_memory <= 0);
+}
+
+/// Where the job is longer than launch.sh has it requeue itself unasked.
+std::string restarts_line(const Cost& c) {
+  constexpr double unasked = 50;
+  const double jobs = knows_its_time(c) ? std::ceil(planned_seconds(c) / longest_job) : 1;
+  return jobs > unasked ? fmt::format("export ZTRAIN_RESTARTS={:.0f}\n", 2 * jobs) : "";
 }
 
 /// A deck whose length is in epochs leaves the number of its steps to the data.
@@ -67,7 +83,7 @@ std::string time_line(const Cost& c) {
         "how fast these processors are the plan does not know (cluster.peak_tflops); a job that does not "
         "end requeues itself");
   const std::int64_t steps = config::total_steps(c.deck, 0);
-  const double seconds = slower_than_planned * static_cast<double>(steps) * c.step.seconds + beside_steps;
+  const double seconds = planned_seconds(c);
   std::string why = fmt::format("{} steps of an estimated {:.3g} s", steps, c.step.seconds);
   if (seconds > longest_job)
     why +=
@@ -106,6 +122,7 @@ std::string sbatch_text(const Plan& plan) {
   text += line("job-name=" + job_name(plan.question.deck));
   text += task_lines(c) + memory_line(c) + time_line(c);
   text += line("requeue") + line("no-kill") + line("open-mode=append") + line("output=%x-%j.out");
+  text += restarts_line(c);
   text += fmt::format("exec \"${{ZTRAIN_ROOT:-$SLURM_SUBMIT_DIR}}/slurm/launch.sh\" {}",
                       quoted(plan.question.deck));
   for (const std::string& word : plan.question.overrides) text += " " + quoted(word);

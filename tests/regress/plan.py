@@ -63,7 +63,12 @@ class Plan(zt.Case):
         self.assertAlmostEqual(60 * (60 * int(hours) + int(minutes)), planned, delta=61)
         memory = int(in_text(script, r"--mem=(\d+)G")) * 2**30
         self.assertAlmostEqual(memory, plan["verdict"]["node_needed"] + 8 * 4e9, delta=2**30)
-        self.assertIn("#SBATCH --time=1-00:00:00\n", self.plan(*words[:4], "--run.steps=1000000", "--sbatch"))
+        long = self.plan(*words[:4], "--run.steps=1000000", "--sbatch")
+        self.assertIn("#SBATCH --time=1-00:00:00\n", long)
+        jobs = int(re.search(r"about (\d+) jobs, each of which requeues itself", long)[1])
+        self.assertGreater(jobs, 50, "more than launch.sh requeues unasked")
+        self.assertIn(f"\nexport ZTRAIN_RESTARTS={2 * jobs}\n", long)
+        self.assertNotIn("ZTRAIN_RESTARTS", script)
         small = self.plan(SMOKE, "--ranks", 12, "--batch.global=12", "--cluster.ranks_per_node=8", "--sbatch")
         self.assertRegex(small, r"--nodes=2\n#SBATCH --ntasks=12\n#SBATCH --ntasks-per-node=8\n")
         self.assertIn("\n#SBATCH --exclusive\n", small)

@@ -73,8 +73,8 @@ bool is_removed_if_dead(const fs::path& folder, const fs::path& checkpoints) {
   try {
     const auto written = fs::last_write_time(folder);
     const auto lock = PosixFile::open_or_create(folder / lock_name, memory_key);
-    return lock.lock() && lock.has_its_name() && is_dead(folder, written, checkpoints) &&
-           fs::remove_all(folder) > 0;
+    if (!lock.lock() || !lock.has_its_name()) return false;
+    return is_dead(folder, written, checkpoints) && fs::remove_all(folder) > 0;
   } catch (const std::exception&) {
     return false;
   }
