@@ -50,7 +50,6 @@ inline constexpr int max_files = 256;
 inline constexpr const char* validation_loss_key = "validation_loss";
 
 struct SaveOptions {
-  const char* key = "checkpoint.folder";  ///< that names the folder, for messages
   int files = 0;                ///< shard files; 0: one per node that writes, at most max_files
   int keep = 0;                 ///< complete checkpoints that stay in the folder, the newest; 0: all
   std::int64_t keep_every = 0;  ///< those of steps that this divides stay as well; 0: none
@@ -68,6 +67,7 @@ struct SaveOptions {
   /// What rank 0 does before it makes the folder, which it does again where that goes during the save. What
   /// it throws ends the save, and is no NotSaved.
   std::function<void()> hold = {};
+  const char* key = "checkpoint.folder";  ///< that names the folder, for messages
 };
 
 /// Bytes this rank has written and will have written in all. Called after each block of some MiB, by the

@@ -49,7 +49,7 @@ void Trainer::take_snapshot() {
     checkpoint::Saving saving(snapshots_->folder(), progress_.step, job::place_of(job.load(), job.layout),
                               copied_state(),
                               job::to_metadata(progress_, deck_, data::identity_of(data_), version_),
-                              {.key = checkpoint::memory_key, .node_of = snapshots_->ring().node_of()});
+                              {.node_of = snapshots_->ring().node_of(), .key = checkpoint::memory_key});
     snapshot_.emplace(std::move(saving), snapshots_->ring(), snapshots_->folder(), progress_.step, turns);
   });
   save_seconds_ += now() - start;
