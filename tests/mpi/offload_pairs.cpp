@@ -13,6 +13,7 @@
 
 #include "base/index.hpp"
 #include "kernels/launch/backend.hpp"
+#include "tests/support/as_planned.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/pairwise.hpp"
 #include "tests/support/tiny_job.hpp"
@@ -137,20 +138,6 @@ const std::vector<double>& expected(const Row& row) {
   return losses;
 }
 
-void expect_planned(const job::Worker& worker) {
-  const engine::JobMemory& memory = worker.memory();
-  memory.check_guards();
-  for (const Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
-    std::int64_t kept = 0, within = 0;
-    for (const program::Program* p : worker.job().programs.all()) {
-      kept = p->plan[static_cast<std::size_t>(tier)].persistent_bytes;
-      within = std::max(within, p->plan[static_cast<std::size_t>(tier)].transient_bytes);
-    }
-    EXPECT_EQ(memory.persistent_bytes(tier), kept) << name_of(tier);
-    EXPECT_EQ(memory.transient_bytes(tier), within) << name_of(tier);
-  }
-}
-
 class OffloadPairs : public testing::Test {
  protected:
   static void SetUpTestSuite() { kernels::initialize_backend(); }
@@ -165,7 +152,7 @@ void train(const Row& row) {
   options.nvme.checksums = true;
   job::Worker worker(session(), m.graph(spec.precision.parameters), spec, options);
   EXPECT_EQ(losses_of(worker, m, spec.micro_batches), expected(row));
-  expect_planned(worker);
+  test::expect_planned_tiers(worker);
 }
 
 TEST_F(OffloadPairs, ChangeNoBit) {

@@ -55,4 +55,21 @@ inline void expect_planned_memory(const job::Worker& worker) {
   EXPECT_EQ(round_up(worker.memory().resident_bytes(), page), planned);
 }
 
+/// Each tier, also one that is no memory, holds what is kept, and what the Program that needs most of it has
+/// beside that.
+inline void expect_planned_tiers(const job::Worker& worker) {
+  const engine::JobMemory& memory = worker.memory();
+  memory.check_guards();
+  for (int t = 0; t < program::tier_count; ++t) {
+    std::int64_t kept = 0, within = 0;
+    for (const program::Program* p : worker.job().programs.all()) {
+      kept = p->plan[t].persistent_bytes;
+      within = std::max(within, p->plan[t].transient_bytes);
+    }
+    const auto tier = static_cast<program::Tier>(t);
+    EXPECT_EQ(memory.persistent_bytes(tier), kept) << name_of(tier);
+    EXPECT_EQ(memory.transient_bytes(tier), within) << name_of(tier);
+  }
+}
+
 }  // namespace ztrain::test
