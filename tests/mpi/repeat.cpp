@@ -142,7 +142,7 @@ TEST_P(RepeatStages, SameLossesWhereWorkRunsLater) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, RepeatStages,
-                         testing::Values("1f1b", "interleaved", "zb-v", "dualpipe-v"));
+                         testing::Values("1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"));
 
 }  // namespace
 }  // namespace ztrain::repeat_test

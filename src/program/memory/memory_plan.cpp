@@ -90,18 +90,22 @@ std::vector<int> blocks_of_images(const std::vector<TensorId>& ids, const std::v
 bool place_transient(Program& program, int tier, const SamePlaces& same) {
   const auto [ids, blocks] = blocks_of(program, tier);
   if (blocks.empty()) return true;
+  TierPlan& plan = program.plan[static_cast<std::size_t>(tier)];
+  plan.live_bytes = live_bytes(blocks_of(program, tier, false).blocks, program.ops.size());
+  // Where every micro-batch is compiled, slots need not keep their bytes for each other.
+  const auto too_much = [&](std::int64_t bytes) {
+    return !program.repeat.rotas.empty() &&
+           static_cast<double>(bytes) > (1 + same.slack) * static_cast<double>(plan.live_bytes);
+  };
+  if (too_much(live_bytes(blocks, program.ops.size()))) return false;
   const Addresses chosen = choose_addresses(blocks, program.ops.size(), blocks_of_images(ids, same.images));
   if (chosen.extent < 0) return false;
   for (std::size_t b = 0; b < ids.size(); ++b) program.tensor(ids[b]).address = chosen.address[b];
   for (Tensor& tensor : program.tensors)
     if (tensor.rota >= 0 && static_cast<int>(tensor.tier) == tier)
       tensor.address = program.tensor(program.repeat.rotas[at(tensor.rota)][at(tensor.slot)]).address;
-  TierPlan& plan = program.plan[static_cast<std::size_t>(tier)];
   plan.transient_bytes = chosen.extent;
-  plan.live_bytes = live_bytes(blocks_of(program, tier, false).blocks, program.ops.size());
-  // Where every micro-batch is compiled, slots need not keep their bytes for each other.
-  return program.repeat.rotas.empty() ||
-         static_cast<double>(plan.transient_bytes) <= (1 + same.slack) * static_cast<double>(plan.live_bytes);
+  return !too_much(plan.transient_bytes);
 }
 
 /// Who held the bytes of one tier's transient region last.

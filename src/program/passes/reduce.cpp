@@ -55,11 +55,11 @@ void GradientReducer::zero_gaps(Program& program, const GradientBuffer& buffer) 
   if (gaps.empty()) return;
   Op& op = add_op(program, ZeroGaps{std::move(gaps)}, unit_name(program, buffer.unit));
   op.outputs = {buffer.tensor};
-  op.action = {ActionKind::reduce, buffer.unit, buffer.micro};
+  op.action = {ActionKind::reduce, buffer.unit, buffer.first_micro};
 }
 
 ReducedGradient GradientReducer::reduce(Program& program, const GradientBuffer& buffer) {
-  const Action action{ActionKind::reduce, buffer.unit, buffer.micro};
+  const Action action{ActionKind::reduce, buffer.unit, buffer.last_micro};
   const std::string name = unit_name(program, buffer.unit);
   TensorId& slice = accumulators_[static_cast<std::size_t>(buffer.unit)];
   if (cut_.shards() == 1) {
@@ -126,7 +126,7 @@ void GradientReducer::hold(const Program& program, std::size_t first_op, TensorI
 
 /// Into a new accumulator where slice is none, otherwise adding to it.
 void GradientReducer::scatter(Program& program, const GradientBuffer& buffer, TensorId& slice) const {
-  const Action action{ActionKind::reduce, buffer.unit, buffer.micro};
+  const Action action{ActionKind::reduce, buffer.unit, buffer.last_micro};
   const std::string name = unit_name(program, buffer.unit);
   const Precision& p = cut_.precision;
   TensorId wire = buffer.tensor;

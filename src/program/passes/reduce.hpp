@@ -28,9 +28,9 @@ struct ReducedGradient {
 /// A unit's flat gradient of one micro-batch (or of all).
 struct GradientBuffer {
   int unit = 0;
-  int micro = 0;
-  int first = -1, last = -1;  ///< spans that write it
-  bool final = false;         ///< the last reduction of its unit
+  int first = -1, last = -1;              ///< spans that write it
+  int first_micro = -1, last_micro = -1;  ///< their micro-batches
+  bool final = false;                     ///< the last reduction of its unit
   TensorId tensor = no_tensor;
 };
 

@@ -109,8 +109,9 @@ class Sharder {
           if (parameter_index < 0) continue;
           const int unit = parameter(parameter_index).unit;
           const auto [it, fresh] = buffer_of_.try_emplace({unit, set}, buffers_.size());
-          if (fresh) buffers_.push_back({unit, micro_at(s), s, s, false, no_tensor});
+          if (fresh) buffers_.push_back({unit, s, s, micro_at(s), micro_at(s), false, no_tensor});
           buffers_[it->second].last = s;
+          buffers_[it->second].last_micro = micro_at(s);
         }
     std::vector<GradientBuffer*> last_of(cut_.layout.units().size(), nullptr);
     for (GradientBuffer& b : buffers_) {

@@ -1,7 +1,6 @@
 #include "program/schedules/middle.hpp"
 
 #include <algorithm>
-#include <map>
 
 #include "base/index.hpp"
 #include "base/shape.hpp"
@@ -32,12 +31,18 @@ PeriodicRun longest_run(const Turns& turns, int length, int stride) {
 
 /// Micro-batches that are begun before a turn and not done there.
 int under_way(const Turns& turns, int turn) {
-  std::map<int, int> left;
-  for (const Turn& t : turns) ++left[t.micro];
-  std::map<int, int> all = left;
-  for (int i = 0; i < turn; ++i) --left[turns[at(i)].micro];
+  struct Count {
+    int all = 0, done = 0;
+  };
+  std::vector<Count> counts;  // by micro-batch
+  for (int i = 0; i < std::ssize(turns); ++i) {
+    counts.resize(std::max(counts.size(), at(turns[at(i)].micro + 1)));
+    Count& count = counts[at(turns[at(i)].micro)];
+    ++count.all;
+    count.done += i < turn ? 1 : 0;
+  }
   return static_cast<int>(std::ranges::count_if(
-      left, [&](const auto& of) { return of.second > 0 && of.second < all[of.first]; }));
+      counts, [](const Count& count) { return count.done > 0 && count.done < count.all; }));
 }
 
 /// A step of so many micro-batches beside one of `few`.
@@ -74,8 +79,9 @@ class Trial {
       middle.bodies.push_back({runs.back().begin, length});
       middle.alike = std::max(middle.alike, alike(lists.back(), middle.bodies.back(), stride));
     }
+    const int first = first_of(middle, lists);
     for (int rank = 0; rank < ranks; ++rank)
-      if (!place(middle, rank, lists[at(rank)], runs[at(rank)])) return std::nullopt;
+      if (!place(middle, rank, lists[at(rank)], runs[at(rank)], first)) return std::nullopt;
     return middle;
   }
 
@@ -87,12 +93,25 @@ class Trial {
     return static_cast<int>(ceil_div(open, stride)) + static_cast<int>(ceil_div(ahead_, run.length)) + 1;
   }
 
-  /// The first times differ: gradients are set, and not added to. The last is not the copy's, so that what is
-  /// done ahead for the next time is done in the copy too. The body is as late as that lets it be: what is
-  /// begun behind it has no slot in a rota.
-  bool place(Middle& middle, int rank, const Turns& few, const PeriodicRun& run) const {
+  /// So many times at the beginning of a rank's differ: gradients are set, and not added to. Where halves for
+  /// weights come late, ranks begin to repeat after each other, and how long a message is known to be under
+  /// way settles only when all do.
+  int first_of(const Middle& middle, const std::vector<Turns>& lists) const {
+    if (middle.alike == 0) return 2;
+    const auto late = [&](std::size_t rank) {
+      const Middle::Body& body = middle.bodies[rank];
+      return std::any_of(lists[rank].begin() + body.begin, lists[rank].begin() + body.end(),
+                         [](const Turn& turn) { return turn.kind == TurnKind::backward_weights; });
+    };
+    for (std::size_t rank = 0; rank < lists.size(); ++rank)
+      if (late(rank)) return ranks_;
+    return 1;
+  }
+
+  /// The last time is not the copy's, so that what is done ahead for the next is done in the copy too. The
+  /// body is as late as that lets it be: what is begun behind it has no slot in a rota.
+  bool place(Middle& middle, int rank, const Turns& few, const PeriodicRun& run, int first) const {
     Middle::Body& body = middle.bodies[at(rank)];
-    const int first = middle.alike == 0 ? 2 : 1;
     body.begin = std::max(0, run.end - 3 * body.length);
     while (body.begin > 0 && few[at(body.begin)].kind != TurnKind::forward) --body.begin;
     if (body.begin < run.begin + (first + middle.alike) * body.length) return false;

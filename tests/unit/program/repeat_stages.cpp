@@ -46,11 +46,9 @@ TEST(RepeatStages, AreFoundInTheTurnsOfEverySchedule) {
   EXPECT_FALSE(middle_of(find_schedule("1f1b"), 8, 16, 1));
 }
 
-/// Where halves for weights come late they share spans with what is before and behind them, and not at each
-/// time alike: such steps are compiled in full.
 TEST(RepeatStages, AreTheStepInFullOnEveryRank) {
   int count = 0;
-  for (const char* name : {"1f1b", "interleaved", "zb-v", "dualpipe-v"})
+  for (const char* name : names)
     for (const char* strategy : {"FULL_SHARD", "zero2"}) {
       JobSpec spec = staged(name, 3, 36 + count % 3, strategy);
       spec.recompute.every = count % 2;
