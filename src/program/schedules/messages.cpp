@@ -19,9 +19,7 @@ class Planner {
     begins_.resize(ranks);
     known_.resize(ranks);
     for (int rank = 0; rank < map_.ranks; ++rank) note_needs(rank);
-    for (int from = 0; from < map_.ranks; ++from)
-      for (int to = 0; to < map_.ranks; ++to)
-        if (from != to) begin(from, to);
+    for (int from = 0; from < map_.ranks; ++from) begin_all(from);
     follow();
     receives_ = begin_in_time(order, begins_);
   }
@@ -53,12 +51,20 @@ class Planner {
     }
   }
 
-  /// Of the messages from one rank to another; begins_ has the turns that need them.
-  void begin(int from, int to) {
-    std::vector<int*> turns;  // in the order of the sender
+  /// Of the messages from one rank to others.
+  void begin_all(int from) {
+    std::map<int, std::vector<int*>> begun;  // by receiver, in the order of the sender
     for (const Turn& turn : order_.turns[at(from)])
-      if (const auto id = ids_.sent_by(from, turn); id && ids_.receiver(*id) == to)
-        turns.push_back(&begins_[at(to)].at(*id));
+      if (const auto id = ids_.sent_by(from, turn)) {
+        const int to = ids_.receiver(*id);
+        begun[to].push_back(&begins_[at(to)].at(*id));
+      }
+    for (const auto& [to, turns] : begun) begin(turns);
+  }
+
+  /// Of the messages from one rank to another, in the order of the sender; they have the turns that need
+  /// them.
+  void begin(const std::vector<int*>& turns) const {
     int earliest = std::numeric_limits<int>::max();
     for (auto turn = turns.rbegin(); turn != turns.rend(); ++turn)
       **turn = earliest = std::min(earliest, **turn);

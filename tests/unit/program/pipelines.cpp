@@ -201,40 +201,6 @@ JobSpec pipeline_spec(const char* schedule, int ranks, const char* strategy, int
   return spec;
 }
 
-TEST(Pipelines, CompileAndAreProvenUnderEveryStrategy) {
-  for (const char* name : names)
-    for (const char* strategy : {"NO_SHARD", "zero1", "zero2", "SHARD_GRAD_OP", "FULL_SHARD"})
-      for (const int ranks : {2, 4}) {
-        JobSpec spec = pipeline_spec(name, ranks, strategy, ranks == 2 ? 1 : 6);
-        spec.recompute.every = ranks == 2 ? 1 : 0;
-        EXPECT_EQ(test::refusal([&] { verify_job(test::small_model(8), spec); }), "")
-            << name << ", " << strategy << ", " << ranks << " ranks";
-      }
-}
-
-/// Of few ranks and many micro-batches, and the other way round.
-TEST(Pipelines, OfManyRanksAndMicroBatchesAreProven) {
-  struct Size {
-    int ranks, micros;
-  };
-  constexpr const char* strategies[] = {"FULL_SHARD", "zero1", "SHARD_GRAD_OP", "NO_SHARD", "zero2"};
-  std::size_t number = 0;
-  for (const char* name : names) {
-    const int chunks = find_schedule(name).chunks;
-    for (const auto [ranks, micros] :
-         {Size{2, chunks == 1 ? 64 : 33}, {3, 17}, {8, 12}, {16, 9}, {32, 5}, {64, 2}}) {
-      const char* strategy = strategies[number++ % std::size(strategies)];
-      JobSpec spec = pipeline_spec(name, ranks, strategy, micros, 1 + static_cast<int>(number % 2));
-      const model::Graph graph = test::small_model(std::max(2, ranks * chunks), number % 3 == 0);
-      EXPECT_EQ(test::refusal([&] { verify_job(graph, spec); }), "")
-          << name << ", " << ranks << " ranks, " << micros << " micro-batches, " << strategy;
-    }
-  }
-  EXPECT_EQ(test::refusal(
-                [&] { verify_job(test::small_model(2), pipeline_spec("1f1b", 2, "FULL_SHARD", 256, 1)); }),
-            "");
-}
-
 /// The message with which a job is refused whose step was changed on one rank of the pipeline.
 std::string refusal_with(const char* schedule, int rank, void (*fault)(std::vector<Op>&)) {
   JobSpec spec = pipeline_spec(schedule, 2, "FULL_SHARD", 4);
@@ -248,10 +214,26 @@ std::vector<Op>::iterator first(std::vector<Op>& ops, CommKind kind) {
   return std::ranges::find_if(ops, [&](const Op& op) { return op.comm.kind == kind; });
 }
 
+/// The first two: which comes first, or which says that it does.
+template <bool as_said>
+void swap_receives(std::vector<Op>& ops) {
+  const auto one = first(ops, CommKind::recv);
+  const auto other =
+      std::find_if(one + 1, ops.end(), [](const Op& op) { return op.comm.kind == CommKind::recv; });
+  if (as_said)
+    std::swap(one->action, other->action);
+  else
+    std::swap(*one, *other);
+}
+
 TEST(Pipelines, BrokenMessagesAreRefused) {
   EXPECT_EQ(refusal_with("1f1b", 0, [](std::vector<Op>&) {}), "");
   EXPECT_NE(refusal_with("1f1b", 0, [](auto& ops) { ops.erase(first(ops, CommKind::send)); }), "")
       << "dropped";
+  const auto swapped = refusal_with("1f1b", 1, swap_receives<false>);
+  EXPECT_NE(swapped.find("before any op writes it"), std::string::npos) << swapped;
+  const auto renamed = refusal_with("1f1b", 1, swap_receives<true>);
+  EXPECT_NE(renamed.find("of micro-batch 1"), std::string::npos) << renamed;
   const auto lied = refusal_with("1f1b", 0, [](auto& ops) {
     Op& send = *first(ops, CommKind::send);
     auto message = record_of<Send>(send.attributes);
