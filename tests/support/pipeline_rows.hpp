@@ -20,7 +20,7 @@ using program::JobSpec;
 using program::Tier;
 
 /// Numbers of ranks that rows may be for.
-inline constexpr std::array rank_counts{1, 2, 3, 4, 6, 8, 16};
+inline constexpr std::array rank_counts{1, 2, 4, 6, 8, 16};
 
 inline constexpr int pipelines[] = {1, 2, 3, 4, 8};
 inline constexpr int tensors[] = {1, 2};
@@ -213,12 +213,11 @@ inline std::vector<Row> all_rows() {
     for (int t = 0; t < count(tensors); ++t)
       for (int c = 0; c < count(contexts); ++c)
         for (int d = 0; d < count(copies); ++d)
-          if (Levels mesh{p, t, c, d};
-              std::ranges::find(rank_counts, ranks_of(mesh)) != rank_counts.end())
+          if (Levels mesh{p, t, c, d}; std::ranges::find(rank_counts, ranks_of(mesh)) != rank_counts.end())
             meshes.push_back(std::move(mesh));
-  const Levels others{count(schedules), count(strategies), count(kinds),         count(step_types),
-                      count(recomputed), 2,                count(micro_batches), count(homes),
-                      2};
+  const Levels others{count(schedules),     count(strategies), count(kinds),
+                      count(step_types),    count(recomputed), 2,
+                      count(micro_batches), count(homes),      2};
   std::vector<Row> rows;
   for (Levels& levels : Pairwise(std::move(meshes), others).rows()) rows.emplace_back(std::move(levels));
   return rows;
