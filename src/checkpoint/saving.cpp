@@ -203,7 +203,9 @@ void Saving::State::work(const Progress& progress) {
     case Stage::create:
       return files->create(unfinished, catalog, options.key);
     case Stage::write:
-      if (assigned.own >= 0) checksums = write_pieces(unfinished / file_name(assigned.own), pieces, progress, {.key = options.key});
+      if (assigned.own >= 0)
+        checksums =
+            write_pieces(unfinished / file_name(assigned.own), pieces, progress, {.key = options.key});
       return;
     case Stage::publish:
       if (world.rank() == 0) publish_checkpoint();

@@ -73,7 +73,9 @@ void fetch(const OwnPiece& piece, std::int64_t begin, std::int64_t end, std::byt
 class PieceWriter {
  public:
   PieceWriter(const std::filesystem::path& path, const WriteOptions& options)
-      : options_(options), file_(PosixFile::open_to_write(path, options.key)), direct_(PosixFile::open_direct(file_)) {}
+      : options_(options),
+        file_(PosixFile::open_to_write(path, options.key)),
+        direct_(PosixFile::open_direct(file_)) {}
 
   std::vector<std::int64_t> write(std::vector<OwnPiece>& pieces, const Progress& progress) {
     // Memory that is not the host's is read by the thread whose device it is.

@@ -13,7 +13,7 @@
 namespace ztrain::checkpoint {
 
 struct WriteOptions {
-  const char* key = "checkpoint.folder";  ///< that names the file's folder, for messages
+  const char* key = "checkpoint.folder";               ///< that names the file's folder, for messages
   int lanes = checkpoint_lanes;                        ///< threads, each with a buffer of part_bytes
   std::int64_t part_bytes = checkpoint_part;           ///< a multiple of checksum_block: of one write
   std::int64_t least_direct = std::int64_t{16} << 10;  ///< bytes of a part that pass the page cache by

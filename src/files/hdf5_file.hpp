@@ -38,7 +38,8 @@ void prepare_hdf5();
 
 class Hdf5File {
  public:
-  /// The file at path, which is replaced if it exists, stays empty until close(). key: as of PosixFile::create.
+  /// The file at path, which is replaced if it exists, stays empty until close(). key: as of
+  /// PosixFile::create.
   static Hdf5File create(const std::filesystem::path& path, const char* key = "checkpoint.folder");
   static Hdf5File open_to_read(const std::filesystem::path& path);
   Hdf5File(Hdf5File&& other) noexcept;

@@ -51,8 +51,8 @@ std::string memory_line(const Cost& c) {
   const int per_node = std::min(c.ranks, c.machine.ranks_per_node);
   const double planned = verdict_of(c).node_needed, processes = per_node * process_memory;
   return line(fmt::format("mem={:.0f}G", std::ceil((planned + processes) / (1 << 30))),
-              fmt::format("of a node: {} planned, {} for its processes; SLURM's G is a GiB", format_decimal_bytes(planned),
-                          format_decimal_bytes(processes)));
+              fmt::format("of a node: {} planned, {} for its processes; SLURM's G is a GiB",
+                          format_decimal_bytes(planned), format_decimal_bytes(processes)));
 }
 
 double planned_seconds(const Cost& c) {

@@ -64,7 +64,8 @@ PosixFile HeldFolder::lock() const {
     fail("{}: another run is writing to '{}' ({}): wait for its end, or give this one another folder", key_,
          folder_.string(), other.substr(0, other.find('\n')));
   }
-  REQUIRE(file.has_its_name(), "{}: '{}' was removed while this run began to hold it", key_, folder_.string());
+  REQUIRE(file.has_its_name(), "{}: '{}' was removed while this run began to hold it", key_,
+          folder_.string());
   const std::string self = fmt::format("process {} on {}\n", ::getpid(), host_);
   file.write_at(self.data(), std::ssize(self), 0);
   return file;

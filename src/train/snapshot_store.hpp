@@ -27,8 +27,8 @@ class SnapshotStore {
 
   /// Collective: makes the newest snapshot a checkpoint where it is newer than all of these, and says so.
   void publish_newest() const;
-  /// Collective, before a snapshot: the folder may be gone, such as when its user logs out of the node. Throws
-  /// NotSaved where it cannot be made and held anew.
+  /// Collective, before a snapshot: the folder may be gone, such as when its user logs out of the node.
+  /// Throws NotSaved where it cannot be made and held anew.
   void hold_again();
   /// No snapshot stays in the memory of this rank's node. Never throws.
   void clear() const;

@@ -89,7 +89,8 @@ void NeighbourExchange::open_files() {
   received_.lane = ring_.receives(rank, sizes_[static_cast<std::size_t>(before)]);
   world_.together([&] {
     if (sent_.lane && !own.empty()) sent_.file.emplace(PosixFile::open_to_read(unfinished_ / own));
-    if (received_.lane && copies) received_.file.emplace(PosixFile::open_to_write(unfinished_ / other, memory_key));
+    if (received_.lane && copies)
+      received_.file.emplace(PosixFile::open_to_write(unfinished_ / other, memory_key));
     for (Part* part : {&sent_, &received_}) part->bytes.resize(static_cast<std::size_t>(part->next()));
   });
 }
