@@ -188,10 +188,14 @@ bool ends_may_fit(const Base& base, const JobSpec& spec, const MayFit& may_fit) 
   return may_fit(least_of(ends.program()));
 }
 
-/// What of the step stands for more of it.
+/// What of the step stands for more of it. Where a time of the body has several micro-batches, and backward
+/// runs blocks again, the proof has refused what came of it: such steps are compiled in full.
 std::optional<Middle> middle_of_step(const JobSpec& spec) {
   if (spec.every_micro_batch || !spec.program_passes.empty()) return std::nullopt;
-  return middle_of(spec.schedule, spec.mesh[Axis::pipeline], spec.micro_batches, spec.pipeline.receive_ahead);
+  auto middle =
+      middle_of(spec.schedule, spec.mesh[Axis::pipeline], spec.micro_batches, spec.pipeline.receive_ahead);
+  if (middle && middle->stride > 1 && spec.recompute.every > 0) return std::nullopt;
+  return middle;
 }
 
 /// Nothing where it may not fit.
