@@ -33,12 +33,14 @@ class MemoryCopies(zt.Case):
     def killed(self, name, more=None, ranks=2):
         """A run whose ranks are killed when memory is ahead of the disk, which has step 6 alone; its output."""
         output = self.train(ranks, name, self.keys({"run.steps": 6, **(more or {})}))
-        process, _, _, log = self.begin(ranks, name, self.keys(more), 16)
+        process, pids, _, log = self.begin(ranks, name, self.keys(more), 16)
         told = r"step \d+: a snapshot is in the memory of 1 node \(.* by this rank\), as every 4 steps"
         zt.wait_for("the line on the first", lambda: re.search(told, log.read_text()))
         zt.wait_for("a newer snapshot", lambda: max(self.snapshots(), default=0) > 6)
         zt.end(process)
         process.wait()
+        # Until a rank is gone, and not its launcher alone, it holds its folder.
+        zt.wait_for("the ranks' end", lambda: not any(zt.alive(pid) for pid in pids.values()))
         self.assertEqual(zt.saved_steps(output / "checkpoints"), [6])
         self.assertIn("warning: checkpoint.memory_copies = 1, and all ranks are on one node", log.read_text())
         return output
