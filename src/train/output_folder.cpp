@@ -71,11 +71,12 @@ PosixFile HeldFolder::lock() const {
   return file;
 }
 
-void HeldFolder::hold_again() {
-  if (lock_ && lock_->has_its_name()) return;
+bool HeldFolder::hold_again() {
+  if (lock_ && lock_->has_its_name()) return false;
   require_same_disk();
   lock_.reset();
   lock_.emplace(in_folder(folder_, [this] { return lock(); }));
+  return true;
 }
 
 HeldFolder hold(const std::filesystem::path& folder, const char* key, const std::string& host,

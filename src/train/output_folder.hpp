@@ -30,9 +30,10 @@ class HeldFolder {
   HeldFolder(std::filesystem::path folder, const char* key, std::string host);
 
   /// Makes and holds again what somebody has removed since: the folder, or the file whose lock is the hold.
+  /// False: it is all there.
   /// Throws Error when another process has it by now, and when another disk stands there: where one was
   /// unmounted, a folder made anew would lie below its place, and nobody would look for it there.
-  void hold_again();
+  bool hold_again();
 
  private:
   PosixFile lock() const;

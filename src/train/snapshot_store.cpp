@@ -79,9 +79,8 @@ void SnapshotStore::publish_newest() const {
 void SnapshotStore::hold_again() {
   try {
     checkpoint::Group::world().together([&] {
-      if (!first_) return;
+      if (!first_ || !held_->hold_again()) return;
       checkpoint::make_node_folder(folder_);
-      held_->hold_again();
       checkpoint::name_owner(folder_, checkpoints_);
     });
   } catch (const runtime::AgreedError& e) {

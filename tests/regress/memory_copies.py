@@ -112,6 +112,18 @@ class MemoryCopies(zt.Case):
         self.train(2, "waits", {**keys, "checkpoint.async": False, "watchdog.audit_interval": 5})
         self.assert_same(zt.losses(plain), zt.losses(self.folder / "waits"))
 
+    def test_a_folder_that_is_lost_is_made_again(self):
+        """As when the system clears what users who have logged out left in memory."""
+        process, _, _, log = self.begin(2, "lost", self.keys(), 8)
+        zt.wait_for("a snapshot", self.snapshots)
+        (folder,) = self.memory.glob("ztrain-*")
+        shutil.rmtree(folder, ignore_errors=True)
+        zt.wait_for("another", lambda: self.snapshots() and (folder / "checkpoints").exists())
+        before = max(self.snapshots())
+        zt.wait_for("one behind it", lambda: max(self.snapshots(), default=0) > before)
+        self.assertEqual(folder.stat().st_mode & 0o777, 0o700)
+        zt.end(process)
+
     def test_memory_is_what_was_planned(self):
         """Of one node twice what its ranks save; at most as much as the plan says, and little less."""
         self.killed("planned", {"model.hidden_size": 256, "model.intermediate_size": 512})
