@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -24,12 +26,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Each thread has room for a block that is wanted in part.
-static_assert(checkpoint_lanes * checksum_block <= checkpoint_room);
 constexpr const char* same_optimizer = "optimizer.name must be what the checkpoint was written with";
 
 std::string describe(const TensorSlice& slice) {
   return slice.parts == 1 ? "whole" : fmt::format("cut over dim {} into {}", slice.dim, slice.parts);
+}
+
+/// Of a shard on this rank.
+std::int64_t bytes_of(const StateShard& shard, const Place& place) {
+  return place.layout->unit(shard.unit).shard_elements / shard.granule * size_of(shard.dtype);
 }
 
 class Loader {
@@ -69,34 +74,29 @@ class Loader {
             fmt::join(wanted, ", "), same_optimizer, advice);
   }
 
-  void fill(const StateShard& shard) {
-    const auto& states = reader_.catalog().states;
-    const auto state = std::ranges::find(states, shard.state, &StateEntry::name);
-    const FlatUnit& unit = place_.layout->unit(shard.unit);
-    const std::int64_t begin = place_.shard_index * unit.shard_elements, size = size_of(shard.dtype);
-    const std::int64_t bytes = unit.shard_elements / shard.granule * size;
-    HostCopy copy(shard, bytes);
-    const auto pieces = place_.layout->pieces(shard.unit, begin, begin + unit.shard_elements);
+  /// Fills shards that the CPU reaches all at once, so that the disk has work until the last of them; or one
+  /// that it does not. tell: how many bytes have come.
+  void fill(std::span<const StateShard> shards, const std::function<void(std::int64_t)>& tell) {
+    std::vector<HostCopy> copies;
     std::vector<Part> parts;
     std::vector<Cut> cuts;
-    std::int64_t filled = 0;
-    for (const Piece& piece : pieces) {
-      const std::int64_t at = (piece.flat_begin - begin) / shard.granule * size;
-      std::memset(copy.data() + filled, 0, static_cast<std::size_t>(at - filled));  // padding
-      cuts.push_back(cut(state - states.begin(), piece, shard, copy.data() + at, parts));
-      filled = at + ceil_div(piece.count, shard.granule) * size;
+    for (const StateShard& shard : shards) {
+      copies.emplace_back(shard, bytes_of(shard, place_));
+      cut(shard, copies.back().data(), parts, cuts);
     }
-    std::memset(copy.data() + filled, 0, static_cast<std::size_t>(bytes - filled));
+    std::atomic<std::int64_t> came = 0;
     in_lanes(std::ssize(parts), checkpoint_lanes, [&](std::int64_t i, int lane) {
       Part& part = parts[static_cast<std::size_t>(i)];
-      part.found = read(part, shard, readers_[static_cast<std::size_t>(lane)]);
+      part.found = read(part, readers_[static_cast<std::size_t>(lane)]);
+      came += part.found * size_of(part.shard->dtype);
+      if (lane == 0) tell(came);
     });
     std::size_t first = 0;
     for (const Cut& piece : cuts) {
-      require_whole(piece, {parts.data() + first, piece.parts}, shard);
+      require_whole(piece, {parts.data() + first, piece.parts});
       first += piece.parts;
     }
-    copy.complete();
+    for (HostCopy& copy : copies) copy.complete();
   }
 
  private:
@@ -126,6 +126,7 @@ class Loader {
 
   /// What one thread reads at once: a run of one piece.
   struct Part {
+    const StateShard* shard;
     const ParameterShape* parameter;
     std::span<const PieceRow> rows;  ///< where its items may be
     Wanted wanted;
@@ -134,15 +135,34 @@ class Loader {
   };
   /// A piece that is wanted, and the number of its parts.
   struct Cut {
+    const StateShard* shard;
     const ParameterShape* parameter;
     std::int64_t items;
     std::size_t parts;
   };
 
+  /// to: the shard's first byte. What lies between its pieces becomes zero.
+  void cut(const StateShard& shard, std::byte* to, std::vector<Part>& parts, std::vector<Cut>& cuts) const {
+    const FlatUnit& unit = place_.layout->unit(shard.unit);
+    const std::int64_t begin = place_.shard_index * unit.shard_elements, size = size_of(shard.dtype);
+    std::int64_t filled = 0;
+    const auto pad = [&](std::int64_t end) {
+      std::memset(to + filled, 0, static_cast<std::size_t>(end - filled));
+    };
+    for (const Piece& piece : place_.layout->pieces(shard.unit, begin, begin + unit.shard_elements)) {
+      const std::int64_t at = (piece.flat_begin - begin) / shard.granule * size;
+      pad(at);
+      cuts.push_back(cut(piece, shard, to + at, parts));
+      filled = at + ceil_div(piece.count, shard.granule) * size;
+    }
+    pad(bytes_of(shard, place_));
+  }
+
   /// Of slices as they were written, a part for each run of blocks of what was written. Others have runs in
   /// many places, and are left whole.
-  Cut cut(std::int64_t state, const Piece& piece, const StateShard& shard, std::byte* to,
-          std::vector<Part>& parts) const {
+  Cut cut(const Piece& piece, const StateShard& shard, std::byte* to, std::vector<Part>& parts) const {
+    const auto& states = reader_.catalog().states;
+    const auto state = std::ranges::find(states, shard.state, &StateEntry::name) - states.begin();
     const ParameterShape& parameter = place_.layout->parameters()[static_cast<std::size_t>(piece.parameter)];
     const std::int64_t number = numbers_.at(parameter.name);
     const int tensor_index = parameter.slice.dim >= 0 ? place_.at[Axis::tensor] : 0;
@@ -153,7 +173,8 @@ class Loader {
     const std::int64_t first = piece.slice_begin / shard.granule,
                        count = ceil_div(piece.count, shard.granule);
     const auto add = [&](std::span<const PieceRow> from, const ItemRun& run) {
-      parts.push_back({&parameter,
+      parts.push_back({&shard,
+                       &parameter,
                        from,
                        {parameter.slice, tensor_index, run.begin, run.count},
                        to + (run.begin - first) * size_of(shard.dtype)});
@@ -164,10 +185,11 @@ class Loader {
       if (rows[r].tensor_index == tensor_index)
         for (const ItemRun& run : runs_of_blocks(rows[r], first, count, checkpoint_part))
           add(rows.subspan(r, 1), run);
-    return {&parameter, count, parts.size() - before};
+    return {&shard, &parameter, count, parts.size() - before};
   }
 
-  std::int64_t read(const Part& part, const StateShard& shard, Reader& reader) const {
+  std::int64_t read(const Part& part, Reader& reader) const {
+    const StateShard& shard = *part.shard;
     std::int64_t found = 0;
     for (const PieceRow& row : part.rows) try {
         found += reader.read(row, part.wanted, part.to, shard.dtype);
@@ -179,11 +201,11 @@ class Loader {
     return found;
   }
 
-  void require_whole(const Cut& piece, std::span<const Part> parts, const StateShard& shard) const {
+  void require_whole(const Cut& piece, std::span<const Part> parts) const {
     std::int64_t found = 0;
     for (const Part& part : parts) found += part.found;
     REQUIRE(found == piece.items, "{}: holds {} of {} items of {} of {}; {}", where(), found, piece.items,
-            shard.state, piece.parameter->name, advice);
+            piece.shard->state, piece.parameter->name, advice);
   }
 
   /// What was written can become what is wanted.
@@ -212,12 +234,6 @@ class Loader {
   std::map<std::string, std::int64_t> numbers_;
 };
 
-/// Of a shard on this rank; 0 for one of a unit that is not there.
-std::int64_t bytes_of(const StateShard& shard, const Place& place) {
-  if (shard.unit < 0 || shard.unit >= std::ssize(place.layout->units())) return 0;
-  return place.layout->unit(shard.unit).shard_elements / shard.granule * size_of(shard.dtype);
-}
-
 }  // namespace
 
 nlohmann::json read_metadata(const fs::path& path) {
@@ -242,14 +258,21 @@ void load(const fs::path& path, const Place& place, std::span<const StateShard> 
   std::int64_t done = 0, total = 0;
   for (const StateShard& shard : states) {
     require_granule(shard.state, shard.granule);
-    total += bytes_of(shard, place);
-  }
-  for (const StateShard& shard : states) {
     REQUIRE(shard.unit >= 0 && shard.unit < std::ssize(place.layout->units()),
             "checkpoint: {} names unit {} of {}", shard.state, shard.unit, place.layout->units().size());
-    loader.fill(shard);
-    done += bytes_of(shard, place);
-    if (options.progress) options.progress(done, total);
+    total += bytes_of(shard, place);
+  }
+  const auto tell = [&](std::int64_t came) {
+    if (options.progress) options.progress(done + came, total);
+  };
+  for (std::size_t first = 0, count = 0; first < states.size(); first += count) {
+    const auto rest = states.subspan(first);
+    const auto on_device =
+        std::ranges::find_if(rest, [](const StateShard& s) { return s.memory != nullptr; });
+    count = std::max<std::size_t>(1, static_cast<std::size_t>(on_device - rest.begin()));
+    loader.fill(rest.first(count), tell);
+    for (const StateShard& shard : rest.first(count)) done += bytes_of(shard, place);
+    tell(0);
   }
 }
 
