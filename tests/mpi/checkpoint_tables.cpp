@@ -172,11 +172,13 @@ TEST_F(CheckpointTables, ScalesOfAnotherPieceFailTheirChecksum) {
       << error;
 }
 
-/// A block that was just read, and is right, says nothing of another one.
-TEST_F(CheckpointTables, TheChecksumOfThePieceBeforeIsNotItsOwn) {
+/// A reader knows the block that it has read last by the number of its checksum.
+TEST_F(CheckpointTables, NoTwoPiecesHaveTheSameChecksum) {
   for (const int before : {1, 2}) {
     const std::string error = error_with([&](PieceRow& row) { row.first_checksum -= before; });
-    EXPECT_TRUE(contains(error, "shard_0000.h5") && contains(error, "checksum")) << before << ": " << error;
+    EXPECT_TRUE(contains(error, "index.h5") && contains(error, "is of two pieces") &&
+                contains(error, "checkpoint.resume"))
+        << before << ": " << error;
   }
 }
 

@@ -237,6 +237,20 @@ void require_bytes(const Index& index, const PieceRow& p) {
           index.checksums.size());
 }
 
+/// Each checksum is of one block of one piece, so its number tells which.
+void require_own_checksums(const Index& index) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges;  // first, blocks
+  for (const PieceRow& p : index.pieces)
+    ranges.emplace_back(p.first_checksum, ceil_div(p.bytes(), checksum_block));
+  std::ranges::sort(ranges);
+  std::int64_t next = 0;
+  for (const auto& [first, blocks] : ranges) {
+    REQUIRE(first == next, "its table of pieces is damaged: checksum {} is of {} pieces",
+            std::min(first, next), first < next ? "two" : "no");
+    next += blocks;
+  }
+}
+
 Hdf5File open_index(const std::filesystem::path& path) {
   if (!file_exists(path))
     fail_damaged("{}: there is no such file, so its folder is no checkpoint", path.string());
@@ -353,6 +367,7 @@ Index read_index(const std::filesystem::path& path) {
       p.dtype = static_cast<std::int64_t>(dtypes[static_cast<std::size_t>(p.dtype)]);
       require_bytes(index, p);
     }
+    require_own_checksums(index);
     REQUIRE(std::ranges::is_sorted(index.pieces, piece_before), "its table of pieces is not in order");
     try {
       require_complete(index);

@@ -162,9 +162,10 @@ std::int64_t Reader::read_direct(const PieceRow& row, std::int64_t from, std::in
   if (begin % checksum_block != 0) return 0;
   std::int64_t bytes = std::min(count * size, checkpoint_part);
   if (begin + bytes != row.bytes()) bytes = bytes / checksum_block * checksum_block;
-  const ShardFile& opened = checkpoint_->file(row.file);
+  if (bytes < least_direct) return 0;
   const std::int64_t offset = row.byte_offset + begin, first_page = page_down(offset);
-  if (bytes < least_direct || !opened.direct || opened.file.is_cached(bytes, offset)) return 0;
+  const ShardFile& opened = checkpoint_->file(row.file);
+  if (!opened.direct || opened.file.is_cached(bytes, offset)) return 0;
   loaded_.reset();
   const std::byte* const from_disk = room_for(offset);
   const std::int64_t came =
@@ -185,14 +186,14 @@ const std::byte* Reader::bytes_at(const PieceRow& row, std::int64_t block, std::
     file_of(row).read_at(room, bytes, row.byte_offset + begin);
     return room;
   }
-  const std::int64_t block_begin = block * checksum_block;
-  const std::array wanted{row.file, row.byte_offset + block_begin, row.first_checksum + block};
-  if (loaded_ != wanted) {
+  const std::int64_t block_begin = block * checksum_block, checksum = row.first_checksum + block;
+  if (loaded_ != checksum) {
     loaded_.reset();
     const std::int64_t length = std::min(checksum_block, row.bytes() - block_begin);
     read_block(row, block, length, room);
-    file_of(row).read_ahead(std::min(ahead, row.bytes() - block_begin - length), wanted[1] + length);
-    loaded_ = wanted;
+    file_of(row).read_ahead(std::min(ahead, row.bytes() - block_begin - length),
+                            row.byte_offset + block_begin + length);
+    loaded_ = checksum;
   }
   return room + (begin - block_begin);
 }

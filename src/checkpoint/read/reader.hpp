@@ -1,7 +1,6 @@
 #pragma once
 // Runs of items of a checkpoint's tensors, wherever its pieces lie. Internal to checkpoint.
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -94,9 +93,8 @@ class Reader {
 
   std::shared_ptr<Checkpoint> checkpoint_;
   bool verify_;
-  std::unique_ptr<LaneBuffers> room_;  ///< made when it is first needed
-  /// The block in the room: its file, the offset of its first byte, and the number of its checksum.
-  std::optional<std::array<std::int64_t, 3>> loaded_;
+  std::unique_ptr<LaneBuffers> room_;   ///< made when it is first needed
+  std::optional<std::int64_t> loaded_;  ///< the number of the checksum of the block in the room
 };
 
 }  // namespace ztrain::checkpoint
