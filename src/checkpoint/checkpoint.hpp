@@ -32,8 +32,9 @@ struct StateShard {
   DType dtype = DType::f32;
   std::byte* data = nullptr;  ///< shard_elements / granule items: this rank's shard of the unit's flat range
   std::int64_t granule = 1;   ///< elements per item, the same for all units and ranks
-  /// Of which data is. Null: the CPU reaches it. Otherwise no work may be under way on it; a copy of one
-  /// shard at a time is made on the host to fill it, and of a few MiB to save it.
+  /// Of which data is. Null: the CPU reaches it. Otherwise no work may be under way on it; copies of a
+  /// few MiB of it at a time are made on the host to fill and to save it, but of all of a parameter's part
+  /// that is cut otherwise than it was written.
   memory::Provider* memory = nullptr;
 };
 

@@ -16,7 +16,7 @@
 #include "checkpoint/format/convert.hpp"
 #include "checkpoint/format/format.hpp"
 #include "checkpoint/format/metadata_file.hpp"
-#include "checkpoint/read/host_copy.hpp"
+#include "checkpoint/read/host_window.hpp"
 #include "checkpoint/read/reader.hpp"
 #include "config/hf/starting_point.hpp"
 #include "layout/comm_cost.hpp"
@@ -25,6 +25,12 @@ namespace ztrain::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// Shards that the CPU does not reach come through a window of the host's memory, on fewer threads: with the
+/// room of these it is no more than what others come through.
+constexpr int window_lanes = checkpoint_lanes / 2;
+constexpr std::int64_t window_bytes = window_lanes * checkpoint_part;
+static_assert(checkpoint_buffers(window_lanes, checkpoint_part) + window_bytes <= checkpoint_room);
 
 constexpr const char* same_optimizer = "optimizer.name must be what the checkpoint was written with";
 
@@ -77,26 +83,25 @@ class Loader {
   /// Fills shards that the CPU reaches all at once, so that the disk has work until the last of them; or one
   /// that it does not. tell: how many bytes have come.
   void fill(std::span<const StateShard> shards, const std::function<void(std::int64_t)>& tell) {
-    std::vector<HostCopy> copies;
+    std::vector<HostWindow> windows;
     std::vector<Part> parts;
     std::vector<Cut> cuts;
     for (const StateShard& shard : shards) {
-      copies.emplace_back(shard, bytes_of(shard, place_));
-      cut(shard, copies.back().data(), parts, cuts);
+      windows.emplace_back(shard, window_bytes);
+      cut(shard, windows.back(), windows.size() - 1, parts, cuts);
     }
-    std::atomic<std::int64_t> came = 0;
-    in_lanes(std::ssize(parts), checkpoint_lanes, [&](std::int64_t i, int lane) {
-      Part& part = parts[static_cast<std::size_t>(i)];
-      part.found = read(part, readers_[static_cast<std::size_t>(lane)]);
-      came += part.found * size_of(part.shard->dtype);
-      if (lane == 0) tell(came);
-    });
+    const int lanes = shards.front().memory ? window_lanes : checkpoint_lanes;
+    std::int64_t came = 0;
+    for (std::size_t first = 0, end = 0; first < parts.size(); first = end) {
+      while (end < parts.size() && place(parts[end], windows[parts[end].window])) ++end;
+      came = read({parts.data() + first, end - first}, lanes, came, tell);
+      for (HostWindow& window : windows) window.flush();
+    }
     std::size_t first = 0;
     for (const Cut& piece : cuts) {
       require_whole(piece, {parts.data() + first, piece.parts});
       first += piece.parts;
     }
-    for (HostCopy& copy : copies) copy.complete();
   }
 
  private:
@@ -127,11 +132,14 @@ class Loader {
   /// What one thread reads at once: a run of one piece.
   struct Part {
     const StateShard* shard;
+    std::size_t window;  ///< of that shard
     const ParameterShape* parameter;
     std::span<const PieceRow> rows;  ///< where its items may be
     Wanted wanted;
-    std::byte* to;
+    std::int64_t begin;  ///< bytes of the shard before it
+    std::byte* to = nullptr;
     std::int64_t found = 0;
+    std::int64_t bytes() const { return wanted.count * size_of(shard->dtype); }
   };
   /// A piece that is wanted, and the number of its parts.
   struct Cut {
@@ -141,26 +149,32 @@ class Loader {
     std::size_t parts;
   };
 
-  /// to: the shard's first byte. What lies between its pieces becomes zero.
-  void cut(const StateShard& shard, std::byte* to, std::vector<Part>& parts, std::vector<Cut>& cuts) const {
+  static bool place(Part& part, HostWindow& window) {
+    const std::int64_t end = part.begin + part.bytes();
+    if (!window.holds(part.begin, end)) return false;
+    part.to = window.place(part.begin, end);
+    return true;
+  }
+
+  /// What lies between the pieces of a shard becomes zero.
+  void cut(const StateShard& shard, const HostWindow& window, std::size_t number, std::vector<Part>& parts,
+           std::vector<Cut>& cuts) const {
     const FlatUnit& unit = place_.layout->unit(shard.unit);
     const std::int64_t begin = place_.shard_index * unit.shard_elements, size = size_of(shard.dtype);
     std::int64_t filled = 0;
-    const auto pad = [&](std::int64_t end) {
-      std::memset(to + filled, 0, static_cast<std::size_t>(end - filled));
-    };
     for (const Piece& piece : place_.layout->pieces(shard.unit, begin, begin + unit.shard_elements)) {
       const std::int64_t at = (piece.flat_begin - begin) / shard.granule * size;
-      pad(at);
-      cuts.push_back(cut(piece, shard, to + at, parts));
+      window.zero(filled, at);
+      cuts.push_back(cut(piece, {&shard, number, nullptr, {}, {}, at}, parts));
       filled = at + ceil_div(piece.count, shard.granule) * size;
     }
-    pad(bytes_of(shard, place_));
+    window.zero(filled, bytes_of(shard, place_));
   }
 
   /// Of slices as they were written, a part for each run of blocks of what was written. Others have runs in
   /// many places, and are left whole.
-  Cut cut(const Piece& piece, const StateShard& shard, std::byte* to, std::vector<Part>& parts) const {
+  Cut cut(const Piece& piece, Part part, std::vector<Part>& parts) const {
+    const StateShard& shard = *part.shard;
     const auto& states = reader_.catalog().states;
     const auto state = std::ranges::find(states, shard.state, &StateEntry::name) - states.begin();
     const ParameterShape& parameter = place_.layout->parameters()[static_cast<std::size_t>(piece.parameter)];
@@ -171,13 +185,13 @@ class Loader {
     const auto& written = reader_.catalog().parameters[static_cast<std::size_t>(number)];
     const bool same = !rows.empty() && same_slices(slices_of(written, rows.front()), parameter.slice);
     const std::int64_t first = piece.slice_begin / shard.granule,
-                       count = ceil_div(piece.count, shard.granule);
+                       count = ceil_div(piece.count, shard.granule), begin = part.begin;
+    part.parameter = &parameter;
     const auto add = [&](std::span<const PieceRow> from, const ItemRun& run) {
-      parts.push_back({&shard,
-                       &parameter,
-                       from,
-                       {parameter.slice, tensor_index, run.begin, run.count},
-                       to + (run.begin - first) * size_of(shard.dtype)});
+      part.rows = from;
+      part.wanted = {parameter.slice, tensor_index, run.begin, run.count};
+      part.begin = begin + (run.begin - first) * size_of(shard.dtype);
+      parts.push_back(part);
     };
     const std::size_t before = parts.size();
     if (!same) add(rows, {first, count});
@@ -186,6 +200,19 @@ class Loader {
         for (const ItemRun& run : runs_of_blocks(rows[r], first, count, checkpoint_part))
           add(rows.subspan(r, 1), run);
     return {&shard, &parameter, count, parts.size() - before};
+  }
+
+  /// How many bytes have come then, with those that came before.
+  std::int64_t read(std::span<Part> parts, int lanes, std::int64_t before,
+                    const std::function<void(std::int64_t)>& tell) {
+    std::atomic<std::int64_t> came = before;
+    in_lanes(std::ssize(parts), lanes, [&](std::int64_t i, int lane) {
+      Part& part = parts[static_cast<std::size_t>(i)];
+      part.found = read(part, readers_[static_cast<std::size_t>(lane)]);
+      came += part.found * size_of(part.shard->dtype);
+      if (lane == 0) tell(came);
+    });
+    return came;
   }
 
   std::int64_t read(const Part& part, Reader& reader) const {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/error.hpp"
-#include "checkpoint/read/host_copy.hpp"
+#include "checkpoint/read/host_window.hpp"
 #include "checkpoint/read/weight_source.hpp"
 #include "config/hf/starting_point.hpp"
 
@@ -63,23 +63,20 @@ class Importer {
   void fill(const StateShard& shard) {
     const FlatUnit& unit = place_.layout->unit(shard.unit);
     const std::int64_t begin = place_.shard_index * unit.shard_elements, size = size_of(shard.dtype);
-    HostCopy host(shard, unit.shard_elements * size);
-    std::int64_t written = 0;  // elements, from the start of the shard
-    const auto zero_until = [&](std::int64_t end) {
-      std::memset(host.data() + written * size, 0, static_cast<std::size_t>((end - written) * size));
-    };
+    HostWindow window(shard, block_elements * size);
+    std::int64_t written = 0;  // bytes, from the start of the shard
     for (const Piece& piece : pieces(shard)) {
-      zero_until(piece.flat_begin - begin);
-      written = piece.flat_begin - begin + piece.count;
-      std::byte* to = host.data() + (piece.flat_begin - begin) * size;
+      const std::int64_t at = (piece.flat_begin - begin) * size;
+      window.zero(written, at);
+      written = at + piece.count * size;
       const ParameterShape& p = parameter(piece);
       const int tensor_index = p.slice.dim >= 0 ? place_.at[Axis::tensor] : 0;
       for (const LogicalRun& run :
            place_.layout->logical_runs(piece.parameter, tensor_index, piece.slice_begin, piece.count))
-        copy(p.name, run, to + (run.slice_begin - piece.slice_begin) * size, shard.dtype);
+        copy(p.name, run, window, at + (run.slice_begin - piece.slice_begin) * size, shard.dtype);
     }
-    zero_until(unit.shard_elements);
-    host.complete();
+    window.flush();
+    window.zero(written, unit.shard_elements * size);
   }
 
   std::int64_t done() const { return done_; }
@@ -97,11 +94,15 @@ class Importer {
     return place_.layout->parameters()[static_cast<std::size_t>(piece.parameter)];
   }
 
-  void copy(const std::string& name, const LogicalRun& run, std::byte* to, DType dtype) {
+  /// begin: bytes of the shard before the run.
+  void copy(const std::string& name, const LogicalRun& run, HostWindow& window, std::int64_t begin,
+            DType dtype) {
     const std::int64_t size = source_.element_size(name, dtype);
-    for (std::int64_t i = 0; i < run.count; i += block_elements) {
+    for (std::int64_t i = 0, end = 0; i < run.count; i += block_elements, begin = end) {
       const std::int64_t n = std::min(block_elements, run.count - i);
-      source_.read(name, run.logical_begin + i, n, to + i * size_of(dtype), dtype);
+      end = begin + n * size_of(dtype);
+      if (!window.holds(begin, end)) window.flush();
+      source_.read(name, run.logical_begin + i, n, window.place(begin, end), dtype);
       done_ += n * size;
       if (progress_) progress_(done_, total_);
     }
