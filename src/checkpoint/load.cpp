@@ -80,26 +80,20 @@ class Loader {
             fmt::join(wanted, ", "), same_optimizer, advice);
   }
 
-  /// Fills shards that the CPU reaches all at once, so that the disk has work until the last of them; or one
-  /// that it does not. tell: how many bytes have come.
-  void fill(std::span<const StateShard> shards, const std::function<void(std::int64_t)>& tell) {
-    std::vector<HostWindow> windows;
+  /// tell: how many bytes have come.
+  void fill(const StateShard& shard, const std::function<void(std::int64_t)>& tell) {
+    HostWindow window(shard, window_bytes);
     std::vector<Part> parts;
-    std::vector<Cut> cuts;
-    for (const StateShard& shard : shards) {
-      windows.emplace_back(shard, window_bytes);
-      cut(shard, windows.back(), windows.size() - 1, parts, cuts);
-    }
-    const int lanes = shards.front().memory ? window_lanes : checkpoint_lanes;
+    const std::vector<Cut> cuts = cut(shard, window, parts);
     std::int64_t came = 0;
     for (std::size_t first = 0, end = 0; first < parts.size(); first = end) {
-      while (end < parts.size() && place(parts[end], windows[parts[end].window])) ++end;
-      came = read({parts.data() + first, end - first}, lanes, came, tell);
-      for (HostWindow& window : windows) window.flush();
+      while (end < parts.size() && place(parts[end], window)) ++end;
+      came = read({parts.data() + first, end - first}, shard, came, tell);
+      window.flush();
     }
     std::size_t first = 0;
     for (const Cut& piece : cuts) {
-      require_whole(piece, {parts.data() + first, piece.parts});
+      require_whole(piece, {parts.data() + first, piece.parts}, shard);
       first += piece.parts;
     }
   }
@@ -131,50 +125,46 @@ class Loader {
 
   /// What one thread reads at once: a run of one piece.
   struct Part {
-    const StateShard* shard;
-    std::size_t window;  ///< of that shard
     const ParameterShape* parameter;
     std::span<const PieceRow> rows;  ///< where its items may be
     Wanted wanted;
-    std::int64_t begin;  ///< bytes of the shard before it
+    std::int64_t begin, end;  ///< bytes of the shard
     std::byte* to = nullptr;
     std::int64_t found = 0;
-    std::int64_t bytes() const { return wanted.count * size_of(shard->dtype); }
   };
   /// A piece that is wanted, and the number of its parts.
   struct Cut {
-    const StateShard* shard;
     const ParameterShape* parameter;
     std::int64_t items;
     std::size_t parts;
   };
 
   static bool place(Part& part, HostWindow& window) {
-    const std::int64_t end = part.begin + part.bytes();
-    if (!window.holds(part.begin, end)) return false;
-    part.to = window.place(part.begin, end);
+    if (!window.holds(part.begin, part.end)) return false;
+    part.to = window.place(part.begin, part.end);
     return true;
   }
 
   /// What lies between the pieces of a shard becomes zero.
-  void cut(const StateShard& shard, const HostWindow& window, std::size_t number, std::vector<Part>& parts,
-           std::vector<Cut>& cuts) const {
+  std::vector<Cut> cut(const StateShard& shard, const HostWindow& window, std::vector<Part>& parts) const {
     const FlatUnit& unit = place_.layout->unit(shard.unit);
     const std::int64_t begin = place_.shard_index * unit.shard_elements, size = size_of(shard.dtype);
+    std::vector<Cut> cuts;
     std::int64_t filled = 0;
     for (const Piece& piece : place_.layout->pieces(shard.unit, begin, begin + unit.shard_elements)) {
       const std::int64_t at = (piece.flat_begin - begin) / shard.granule * size;
       window.zero(filled, at);
-      cuts.push_back(cut(piece, {&shard, number, nullptr, {}, {}, at}, parts));
+      cuts.push_back(cut(piece, shard, at, parts));
       filled = at + ceil_div(piece.count, shard.granule) * size;
     }
     window.zero(filled, bytes_of(shard, place_));
+    return cuts;
   }
 
   /// Of slices as they were written, a part for each run of blocks of what was written. Others have runs in
   /// many places, and are left whole.
-  Cut cut(const Piece& piece, Part part, std::vector<Part>& parts) const {
-    const StateShard& shard = *part.shard;
+  /// begin: bytes of the shard before the piece.
+  Cut cut(const Piece& piece, const StateShard& shard, std::int64_t begin, std::vector<Part>& parts) const {
     const auto& states = reader_.catalog().states;
     const auto state = std::ranges::find(states, shard.state, &StateEntry::name) - states.begin();
     const ParameterShape& parameter = place_.layout->parameters()[static_cast<std::size_t>(piece.parameter)];
@@ -185,13 +175,14 @@ class Loader {
     const auto& written = reader_.catalog().parameters[static_cast<std::size_t>(number)];
     const bool same = !rows.empty() && same_slices(slices_of(written, rows.front()), parameter.slice);
     const std::int64_t first = piece.slice_begin / shard.granule,
-                       count = ceil_div(piece.count, shard.granule), begin = part.begin;
-    part.parameter = &parameter;
+                       count = ceil_div(piece.count, shard.granule), size = size_of(shard.dtype);
     const auto add = [&](std::span<const PieceRow> from, const ItemRun& run) {
-      part.rows = from;
-      part.wanted = {parameter.slice, tensor_index, run.begin, run.count};
-      part.begin = begin + (run.begin - first) * size_of(shard.dtype);
-      parts.push_back(part);
+      const std::int64_t at = begin + (run.begin - first) * size;
+      parts.push_back({&parameter,
+                       from,
+                       {parameter.slice, tensor_index, run.begin, run.count},
+                       at,
+                       at + run.count * size});
     };
     const std::size_t before = parts.size();
     if (!same) add(rows, {first, count});
@@ -199,24 +190,24 @@ class Loader {
       if (rows[r].tensor_index == tensor_index)
         for (const ItemRun& run : runs_of_blocks(rows[r], first, count, checkpoint_part))
           add(rows.subspan(r, 1), run);
-    return {&shard, &parameter, count, parts.size() - before};
+    return {&parameter, count, parts.size() - before};
   }
 
   /// How many bytes have come then, with those that came before.
-  std::int64_t read(std::span<Part> parts, int lanes, std::int64_t before,
+  std::int64_t read(std::span<Part> parts, const StateShard& shard, std::int64_t before,
                     const std::function<void(std::int64_t)>& tell) {
     std::atomic<std::int64_t> came = before;
-    in_lanes(std::ssize(parts), lanes, [&](std::int64_t i, int lane) {
-      Part& part = parts[static_cast<std::size_t>(i)];
-      part.found = read(part, readers_[static_cast<std::size_t>(lane)]);
-      came += part.found * size_of(part.shard->dtype);
-      if (lane == 0) tell(came);
-    });
+    in_lanes(std::ssize(parts), shard.memory ? window_lanes : checkpoint_lanes,
+             [&](std::int64_t i, int lane) {
+               Part& part = parts[static_cast<std::size_t>(i)];
+               part.found = read(part, shard, readers_[static_cast<std::size_t>(lane)]);
+               came += part.end - part.begin;
+               if (lane == 0) tell(came);
+             });
     return came;
   }
 
-  std::int64_t read(const Part& part, Reader& reader) const {
-    const StateShard& shard = *part.shard;
+  std::int64_t read(const Part& part, const StateShard& shard, Reader& reader) const {
     std::int64_t found = 0;
     for (const PieceRow& row : part.rows) try {
         found += reader.read(row, part.wanted, part.to, shard.dtype);
@@ -228,11 +219,11 @@ class Loader {
     return found;
   }
 
-  void require_whole(const Cut& piece, std::span<const Part> parts) const {
+  void require_whole(const Cut& piece, std::span<const Part> parts, const StateShard& shard) const {
     std::int64_t found = 0;
     for (const Part& part : parts) found += part.found;
     REQUIRE(found == piece.items, "{}: holds {} of {} items of {} of {}; {}", where(), found, piece.items,
-            piece.shard->state, piece.parameter->name, advice);
+            shard.state, piece.parameter->name, advice);
   }
 
   /// What was written can become what is wanted.
@@ -292,13 +283,9 @@ void load(const fs::path& path, const Place& place, std::span<const StateShard> 
   const auto tell = [&](std::int64_t came) {
     if (options.progress) options.progress(done + came, total);
   };
-  for (std::size_t first = 0, count = 0; first < states.size(); first += count) {
-    const auto rest = states.subspan(first);
-    const auto on_device =
-        std::ranges::find_if(rest, [](const StateShard& s) { return s.memory != nullptr; });
-    count = std::max<std::size_t>(1, static_cast<std::size_t>(on_device - rest.begin()));
-    loader.fill(rest.first(count), tell);
-    for (const StateShard& shard : rest.first(count)) done += bytes_of(shard, place);
+  for (const StateShard& shard : states) {
+    loader.fill(shard, tell);
+    done += bytes_of(shard, place);
     tell(0);
   }
 }

@@ -10,11 +10,17 @@
 #include "base/hash.hpp"
 #include "base/index.hpp"
 #include "base/parallel.hpp"
-#include "checkpoint/lane_buffers.hpp"
 #include "files/posix_file.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
+
+std::int64_t page_up(std::int64_t offset) {
+  return ceil_div(offset, direct_page) * direct_page;
+}
+std::int64_t page_down(std::int64_t offset) {
+  return offset / direct_page * direct_page;
+}
 
 /// Blocks of one piece: bytes [begin, end) of it.
 struct Part {
@@ -29,6 +35,31 @@ struct Stretch {
   std::int64_t begin = 0, end = 0;
   std::int64_t bytes() const { return end - begin; }
   std::int64_t offset() const { return piece->row.byte_offset + begin; }
+};
+
+static_assert(direct_page == disk_page && checkpoint_part % checksum_block == 0);
+
+/// One for each lane, with a page more on either side than a part has: it lies here as it lies on the pages
+/// of its file.
+class Buffers {
+ public:
+  Buffers(memory::Provider& host, int lanes, std::int64_t part_bytes)
+      : host_(host),
+        bytes_(checkpoint_buffers(lanes, part_bytes)),
+        each_(checkpoint_buffers(1, part_bytes)),
+        pages_(host.allocate("room that a checkpoint is written through", bytes_)) {}
+  Buffers(const Buffers&) = delete;
+  Buffers& operator=(const Buffers&) = delete;
+  ~Buffers() { host_.release(pages_, bytes_); }
+
+  std::byte* for_offset(int lane, std::int64_t offset) const {
+    return pages_ + lane * each_ + offset % direct_page;
+  }
+
+ private:
+  memory::Provider& host_;
+  std::int64_t bytes_, each_;
+  std::byte* pages_;
 };
 
 void fetch(const OwnPiece& piece, std::int64_t begin, std::int64_t end, std::byte* to) {
@@ -171,7 +202,7 @@ class PieceWriter {
   WriteOptions options_;
   PosixFile file_;
   std::optional<PosixFile> direct_;
-  std::optional<LaneBuffers> buffers_;  ///< where any bytes are copied on their way
+  std::optional<Buffers> buffers_;  ///< where any bytes are copied on their way
   std::vector<std::int64_t> checksums_;
   std::mutex mutex_;
   std::vector<Stretch> edges_;  ///< what does not fill a page, and what the system did not take directly

@@ -24,7 +24,7 @@ std::string reason() {
 }
 
 /// Systems that do not know the question say nothing, and neither do file systems without direct I/O.
-bool takes_pages_directly(int descriptor) {
+bool writes_pages_directly(int descriptor) {
 #ifdef STATX_DIOALIGN
   struct statx status {};
   if (::statx(descriptor, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) != 0) return false;
@@ -70,13 +70,12 @@ PosixFile PosixFile::open_to_write(const std::filesystem::path& path, const char
 }
 
 std::optional<PosixFile> PosixFile::open_direct(const PosixFile& file) {
-  if (!takes_pages_directly(file.descriptor_)) return std::nullopt;
-  const int mode = ::fcntl(file.descriptor_, F_GETFL) & O_ACCMODE;
+  if (!writes_pages_directly(file.descriptor_)) return std::nullopt;
   try {
-    PosixFile direct = open(file.path_, mode | O_DIRECT | O_NOFOLLOW, file.key_);
+    PosixFile direct = open(file.path_, O_WRONLY | O_DIRECT | O_NOFOLLOW, file.key_);
     if (same_file(file.descriptor_, direct.descriptor_)) return direct;
   } catch (const Error&) {
-    // It goes through the page cache, and what fails there is told.
+    // It is written through the page cache, and what fails there is told.
   }
   return std::nullopt;
 }
@@ -115,24 +114,6 @@ void PosixFile::read_at(void* data, std::int64_t bytes, std::int64_t offset) con
 
 void PosixFile::read_ahead(std::int64_t bytes, std::int64_t offset) const {
   ::posix_fadvise(descriptor_, offset, bytes, POSIX_FADV_WILLNEED);
-}
-
-bool PosixFile::is_cached(std::int64_t bytes, std::int64_t offset) const {
-  const std::int64_t begin = page_down(offset), length = page_up(offset + bytes) - begin;
-  void* const mapped =
-      ::mmap(nullptr, static_cast<std::size_t>(length), PROT_READ, MAP_SHARED, descriptor_, begin);
-  if (mapped == MAP_FAILED) return false;
-  std::vector<unsigned char> pages(static_cast<std::size_t>(length / direct_page));
-  const int status = ::mincore(mapped, static_cast<std::size_t>(length), pages.data());
-  ::munmap(mapped, static_cast<std::size_t>(length));
-  return status == 0 && std::ranges::all_of(pages, [](unsigned char page) { return (page & 1) != 0; });
-}
-
-std::int64_t PosixFile::read_direct(void* data, std::int64_t bytes, std::int64_t offset) const {
-  const std::int64_t n = read_some(descriptor_, data, bytes, offset);
-  REQUIRE(n >= 0 || errno != EIO, "{}: cannot read at byte {}: {}", path_.string(), offset, reason());
-  // What else there is, the read through the page cache meets again and tells.
-  return std::max<std::int64_t>(n, 0);
 }
 
 void PosixFile::write_at(const void* data, std::int64_t bytes, std::int64_t offset) const {

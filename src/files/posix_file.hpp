@@ -10,12 +10,6 @@ namespace ztrain {
 
 /// What direct I/O is given multiples of, which suits all disks.
 inline constexpr std::int64_t direct_page = 4096;
-constexpr std::int64_t page_down(std::int64_t offset) {
-  return offset / direct_page * direct_page;
-}
-constexpr std::int64_t page_up(std::int64_t offset) {
-  return page_down(offset + direct_page - 1);
-}
 
 class PosixFile {
  public:
@@ -30,8 +24,8 @@ class PosixFile {
   static PosixFile open_to_read(const std::filesystem::path& path);
   /// The file must exist.
   static PosixFile open_to_write(const std::filesystem::path& path, const char* key = checkpoint_key);
-  /// The same file, for read_direct or write_direct, whichever it is open for. std::nullopt: this system does
-  /// not say that it takes direct_page, or another file has its name by now.
+  /// The same file, for write_direct; that must be there. std::nullopt: this system does not say that it can
+  /// be written so, with direct_page, or another file has its name by now.
   static std::optional<PosixFile> open_direct(const PosixFile& file);
   PosixFile(PosixFile&& other) noexcept;
   PosixFile(const PosixFile&) = delete;
@@ -44,12 +38,6 @@ class PosixFile {
   /// Has the system begin to read these bytes while the caller works on others. A hint: failures do not
   /// matter.
   void read_ahead(std::int64_t bytes, std::int64_t offset) const;
-  /// Whether the system has all of these bytes in its cache. False also where it does not tell.
-  bool is_cached(std::int64_t bytes, std::int64_t offset) const;
-  /// Past the page cache, of a file of open_direct: address, bytes and offset are multiples of direct_page;
-  /// the file may end before. How many bytes it read; where that is fewer, the system gives no more in this
-  /// way.
-  std::int64_t read_direct(void* data, std::int64_t bytes, std::int64_t offset) const;
   void write_at(const void* data, std::int64_t bytes, std::int64_t offset) const;
   /// Past the page cache, of a file of open_direct: address, bytes and offset are multiples of direct_page.
   /// How many bytes it wrote; where that is fewer, the system takes no more in this way.

@@ -1,7 +1,6 @@
 #include "checkpoint/read/reader.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/error.hpp"
@@ -10,7 +9,6 @@
 #include "checkpoint/format/convert.hpp"
 #include "checkpoint/format/metadata_file.hpp"
 #include "files/file.hpp"
-#include "memory/provider.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -69,7 +67,6 @@ Index read_intact_index(const std::filesystem::path& folder) {
 }
 
 constexpr std::int64_t ahead = 4 * checksum_block;  ///< bytes that the system reads while others are checked
-constexpr std::int64_t least_direct = checksum_block / 2;  ///< fewer bytes come sooner through the page cache
 
 }  // namespace
 
@@ -130,14 +127,22 @@ void Reader::copy_items(const PieceRow& row, std::int64_t from, std::int64_t cou
   const std::int64_t size = size_of(row.type()), per_block = checksum_block / size;
   const bool as_written = row.type() == to_type;
   for (std::int64_t asked = from; count > 0;) {
-    std::int64_t n = as_written ? read_direct(row, from, count, to) : 0;
-    if (n == 0) {
-      if (from >= asked && count > per_block) {
-        file_of(row).read_ahead(std::min(2 * ahead, count * size), row.byte_offset + from * size);
-        asked = from + ahead / size;
-      }
-      n = std::min(count, (from / per_block + 1) * per_block - from);
-      copy_from_block(row, from, n, to, to_type);
+    if (from >= asked && count > per_block) {
+      checkpoint_->file(row.file).read_ahead(std::min(2 * ahead, count * size),
+                                             row.byte_offset + from * size);
+      asked = from + ahead / size;
+    }
+    const std::int64_t block = from / per_block;
+    const std::int64_t n = std::min(count, (block + 1) * per_block - from);
+    const bool whole = from % per_block == 0 && from + n == std::min((block + 1) * per_block, row.count);
+    if (as_written && (whole || !verify_)) {
+      const std::int64_t begin = from * size;
+      if (verify_)
+        read_block(row, block, n * size, to);
+      else
+        checkpoint_->file(row.file).read_at(to, n * size, row.byte_offset + begin);
+    } else {
+      convert(bytes_at(row, block, from * size, n * size), row.type(), to, to_type, n);
     }
     to += n * size_of(to_type);
     from += n;
@@ -145,84 +150,42 @@ void Reader::copy_items(const PieceRow& row, std::int64_t from, std::int64_t cou
   }
 }
 
-void Reader::copy_from_block(const PieceRow& row, std::int64_t from, std::int64_t count, std::byte* to,
-                             DType to_type) {
-  const std::int64_t size = size_of(row.type()), per_block = checksum_block / size, block = from / per_block;
-  const bool whole = from % per_block == 0 && from + count == std::min((block + 1) * per_block, row.count);
-  if (row.type() != to_type || (verify_ && !whole))
-    convert(bytes_at(row, block, from * size, count * size), row.type(), to, to_type, count);
-  else if (verify_)
-    read_block(row, block, count * size, to);
-  else
-    file_of(row).read_at(to, count * size, row.byte_offset + from * size);
-}
-
-std::int64_t Reader::read_direct(const PieceRow& row, std::int64_t from, std::int64_t count, std::byte* to) {
-  const std::int64_t size = size_of(row.type()), begin = from * size;
-  if (begin % checksum_block != 0) return 0;
-  std::int64_t bytes = std::min(count * size, checkpoint_part);
-  if (begin + bytes != row.bytes()) bytes = bytes / checksum_block * checksum_block;
-  if (bytes < least_direct) return 0;
-  const std::int64_t offset = row.byte_offset + begin, first_page = page_down(offset);
-  const ShardFile& opened = checkpoint_->file(row.file);
-  if (!opened.direct || opened.file.is_cached(bytes, offset)) return 0;
-  loaded_.reset();
-  const std::byte* const from_disk = room_for(offset);
-  const std::int64_t came =
-      opened.direct->read_direct(room_for(0), page_up(offset + bytes) - first_page, first_page);
-  if (came < offset + bytes - first_page) return 0;
-  for (std::int64_t at = 0; at < bytes; at += checksum_block) {
-    const std::int64_t length = std::min(checksum_block, bytes - at);
-    if (verify_) require_checksum(row, (begin + at) / checksum_block, length, from_disk + at);
-    std::memcpy(to + at, from_disk + at, static_cast<std::size_t>(length));
-  }
-  return bytes / size;
-}
-
 const std::byte* Reader::bytes_at(const PieceRow& row, std::int64_t block, std::int64_t begin,
                                   std::int64_t bytes) {
-  std::byte* const room = room_for(0);
+  block_.resize(static_cast<std::size_t>(checksum_block));
   if (!verify_) {
-    file_of(row).read_at(room, bytes, row.byte_offset + begin);
-    return room;
+    checkpoint_->file(row.file).read_at(block_.data(), bytes, row.byte_offset + begin);
+    return block_.data();
   }
-  const std::int64_t block_begin = block * checksum_block, checksum = row.first_checksum + block;
+  const std::int64_t block_begin = block * checksum_block;
+  const std::int64_t checksum = row.first_checksum + block;
   if (loaded_ != checksum) {
     loaded_.reset();
     const std::int64_t length = std::min(checksum_block, row.bytes() - block_begin);
-    read_block(row, block, length, room);
-    file_of(row).read_ahead(std::min(ahead, row.bytes() - block_begin - length),
-                            row.byte_offset + block_begin + length);
+    read_block(row, block, length, block_.data());
+    checkpoint_->file(row.file).read_ahead(std::min(ahead, row.bytes() - block_begin - length),
+                                           row.byte_offset + block_begin + length);
     loaded_ = checksum;
   }
-  return room + (begin - block_begin);
+  return block_.data() + (begin - block_begin);
 }
 
 void Reader::read_block(const PieceRow& row, std::int64_t block, std::int64_t bytes, std::byte* to) {
-  file_of(row).read_at(to, bytes, row.byte_offset + block * checksum_block);
-  require_checksum(row, block, bytes, to);
-}
-
-void Reader::require_checksum(const PieceRow& row, std::int64_t block, std::int64_t bytes,
-                              const std::byte* data) {
-  const auto found = static_cast<std::int64_t>(hash_bytes(data, static_cast<std::size_t>(bytes)));
+  const PosixFile& file = checkpoint_->file(row.file);
+  const std::int64_t offset = row.byte_offset + block * checksum_block;
+  file.read_at(to, bytes, offset);
+  const auto found = static_cast<std::int64_t>(hash_bytes(to, static_cast<std::size_t>(bytes)));
   if (found != checkpoint_->index.checksums[static_cast<std::size_t>(row.first_checksum + block)])
     fail_damaged("{}: {} bytes at offset {} do not have their checksum, the file is damaged",
-                 file_of(row).path().string(), bytes, row.byte_offset + block * checksum_block);
+                 file.path().string(), bytes, offset);
 }
 
-std::byte* Reader::room_for(std::int64_t offset) {
-  if (!room_) room_ = std::make_unique<LaneBuffers>(memory::host_memory(), 1, checkpoint_part);
-  return room_->for_offset(0, offset);
-}
-
-const Reader::ShardFile& Reader::Checkpoint::file(std::int64_t number) {
+const PosixFile& Reader::Checkpoint::file(std::int64_t number) {
   const std::lock_guard lock(mutex);
   const auto open = files.find(number);
   if (open != files.end()) return open->second;
-  PosixFile opened = open_shard_file(folder, index.files[static_cast<std::size_t>(number)]);
-  std::optional<PosixFile> direct = PosixFile::open_direct(opened);
-  return files.emplace(number, ShardFile{std::move(opened), std::move(direct)}).first->second;
+  const FileEntry& entry = index.files[static_cast<std::size_t>(number)];
+  return files.emplace(number, open_shard_file(folder, entry)).first->second;
 }
 
 }  // namespace ztrain::checkpoint

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "checkpoint/format/format.hpp"
-#include "checkpoint/lane_buffers.hpp"
 #include "files/posix_file.hpp"
 
 namespace ztrain::checkpoint {
@@ -39,18 +38,11 @@ std::vector<ItemRun> runs_of_blocks(const PieceRow& piece, std::int64_t begin, s
 /// Throws Damaged where the file is missing, or has another size.
 PosixFile open_shard_file(const std::filesystem::path& folder, const FileEntry& entry);
 
-/// One thread makes all calls of a Reader; a copy of it reads the same checkpoint for another thread, with
-/// room of its own: one lane's of checkpoint_room.
-///
-/// Whole blocks that are wanted as they were written come past the page cache, unless they are in it: the
-/// disk then fills our memory, and the processor checks and moves what it has brought instead of making room
-/// in the cache.
+/// One thread makes all calls of a Reader; a copy of it reads the same checkpoint for another thread.
 class Reader {
  public:
   /// Reads the index of a checkpoint. verify: check every block of bytes that is read against its checksum.
   Reader(const std::filesystem::path& folder, bool verify);
-  Reader(const Reader& other) : checkpoint_(other.checkpoint_), verify_(other.verify_) {}
-  Reader& operator=(const Reader&) = delete;
 
   const Catalog& catalog() const { return checkpoint_->index.catalog; }
   /// The pieces of one state of one parameter; both by their place in the catalog.
@@ -60,41 +52,27 @@ class Reader {
   std::int64_t read(const PieceRow& piece, const Wanted& wanted, std::byte* to, DType dtype);
 
  private:
-  /// direct: the same file, past the page cache.
-  struct ShardFile {
-    PosixFile file;
-    std::optional<PosixFile> direct;
-  };
   /// What copies of a reader share. Files are opened when they are first read.
   struct Checkpoint {
     std::filesystem::path folder;
     Index index;
     std::mutex mutex;
-    std::map<std::int64_t, ShardFile> files;
-    const ShardFile& file(std::int64_t number);
+    std::map<std::int64_t, PosixFile> files;
+    const PosixFile& file(std::int64_t number);
   };
 
   /// Items of one written piece, block by block.
   void copy_items(const PieceRow& row, std::int64_t from, std::int64_t count, std::byte* to, DType to_type);
-  /// Of one block of it, or of a part of one.
-  void copy_from_block(const PieceRow& row, std::int64_t from, std::int64_t count, std::byte* to,
-                       DType to_type);
-  /// Whole blocks of one written piece from item `from` on, past the page cache: how many items. 0: none of
-  /// these begins there, or the system does not read them so.
-  std::int64_t read_direct(const PieceRow& row, std::int64_t from, std::int64_t count, std::byte* to);
   /// Bytes [begin, begin + bytes) of a piece, which lie in one of its blocks. Verifying reads the whole
   /// block, once for successive calls.
   const std::byte* bytes_at(const PieceRow& row, std::int64_t block, std::int64_t begin, std::int64_t bytes);
   /// A block of a piece, which has so many bytes, as it was written.
   void read_block(const PieceRow& row, std::int64_t block, std::int64_t bytes, std::byte* to);
-  void require_checksum(const PieceRow& row, std::int64_t block, std::int64_t bytes, const std::byte* data);
-  std::byte* room_for(std::int64_t offset);
-  const PosixFile& file_of(const PieceRow& row) { return checkpoint_->file(row.file).file; }
 
   std::shared_ptr<Checkpoint> checkpoint_;
   bool verify_;
-  std::unique_ptr<LaneBuffers> room_;   ///< made when it is first needed
-  std::optional<std::int64_t> loaded_;  ///< the number of the checksum of the block in the room
+  std::vector<std::byte> block_;
+  std::optional<std::int64_t> loaded_;  ///< the number of the checksum of the block in block_
 };
 
 }  // namespace ztrain::checkpoint
