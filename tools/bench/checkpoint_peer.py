@@ -55,6 +55,7 @@ def drop_cache(settings):
         os.sync()
         if settings["drop"]:
             pathlib.Path("/proc/sys/vm/drop_caches").write_text("1")
+        time.sleep(settings["settled"])
     dist.barrier()
 
 

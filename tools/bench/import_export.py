@@ -22,6 +22,9 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MPIRUN = "mpirun --allow-run-as-root --oversubscribe --bind-to none"
+# Seconds. A virtual machine may give memory that is free back to its host, and takes long to get it again: whoever reads
+# then does so from the same state, however long its own start takes.
+SETTLED = 3
 MIB = 2**20
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
@@ -43,6 +46,7 @@ def drop_cache(folder):
             pathlib.Path("/proc/sys/vm/drop_caches").write_text("1")
         except OSError:
             pass  # a container
+    time.sleep(SETTLED)
 
 
 def timed(command):
