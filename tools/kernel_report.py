@@ -30,7 +30,6 @@ WIDE = {
     "add": "both",
     "scale": "both",
     "cast": "either",
-    "accumulate_cast": "either",
     "swiglu_forward": "both",
     "swiglu_backward": "both",
     "rope_apply": "both",

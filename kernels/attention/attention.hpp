@@ -44,13 +44,9 @@ constexpr std::int64_t end_of_keys(const AttentionShape& shape, std::int64_t end
 }
 
 /// Throws Error when the views do not have the shape's sizes, or rows would overlap. Called by forward and
-/// backward too; cheap.
+/// backward; cheap.
 template <class T>
-void check(const AttentionInput<T>& input);
-
-/// As well for o and lse.
-template <class T>
-void check(const AttentionInput<T>& input, Matrix<const T> o, Matrix<const acc_t<T>> lse);
+void check_attention(const AttentionInput<T>& input, Matrix<const T> o, Matrix<const acc_t<T>> lse);
 
 /// o [tokens, heads * head_dim]; lse [tokens, heads] = ln sum exp(scale q.k), which backward reads.
 template <class T>

@@ -6,9 +6,9 @@
 #include "kernels/attention/attention_arguments.hpp"
 #include "kernels/attention/attention_part.hpp"
 #include "kernels/attention/attention_seen.hpp"
-#include "kernels/launch/exec_kokkos.hpp"
 #include "kernels/launch/fast_exp.hpp"
 #include "kernels/launch/prefetch.hpp"
+#include "kernels/launch/rows.hpp"
 #include "kernels/launch/tile.hpp"
 
 namespace ztrain::kernels {
@@ -18,20 +18,13 @@ constexpr int block = attention_block;
 
 template <class T>
 struct BackwardArguments : AttentionGradientArguments<T> {
-  T* dq;
-  T* dk;
-  T* dv;
-  acc_t<T>* dq_sum;      ///< [tokens, heads * head_dim]: dq itself unless T is narrower than its accumulator
+  // Of all keys, dq_sum [tokens, heads * head_dim] is dq itself unless T is narrower than its accumulator.
   std::int64_t sum_row;  ///< elements from one token to the next of dq_sum
-  /// Of a part of the keys, in place of dq, dk and dv; else null. dq_sum is then what parts add up.
-  acc_t<T>* dk_sum = nullptr;
-  acc_t<T>* dv_sum = nullptr;
-  bool adds_to_queries = false, adds_to_keys = false;
 
-  bool of_part() const { return dk_sum != nullptr; }
+  bool of_part() const { return this->dk_sum != nullptr; }
 
   acc_t<T>* sum_at(std::int64_t token, std::int64_t head) const {
-    return dq_sum + token * sum_row + head * this->shape.head_dim;
+    return this->dq_sum + token * sum_row + head * this->shape.head_dim;
   }
 };
 
@@ -277,18 +270,13 @@ void backward_head(const BackwardArguments<T>& a, std::int64_t kv_head) {
 
 template <class T, int max_dim>
 void backward(Exec& exec, const BackwardArguments<T>& a) {
-  using Policy = Kokkos::RangePolicy<Kokkos::DefaultExecutionSpace>;
-  Kokkos::parallel_for(Policy(exec.space, 0, a.shape.tokens * a.shape.heads),
-                       [a](std::int64_t row) { head_delta(a, row); });
-  Kokkos::parallel_for(Policy(exec.space, 0, a.shape.kv_heads),
-                       [a](std::int64_t kv_head) { backward_head<T, max_dim>(a, kv_head); });
+  for_rows(exec, a.shape.tokens * a.shape.heads, [a](std::int64_t row) { head_delta(a, row); });
+  for_rows(exec, a.shape.kv_heads, [a](std::int64_t kv_head) { backward_head<T, max_dim>(a, kv_head); });
 }
 
 template <class T>
 void run(Exec& exec, const BackwardArguments<T>& a) {
-  if (a.shape.head_dim <= 64) return backward<T, 64>(exec, a);
-  if (a.shape.head_dim <= 128) return backward<T, 128>(exec, a);
-  backward<T, 256>(exec, a);
+  by_width(a.shape.head_dim, [&]<int max_dim>() { backward<T, max_dim>(exec, a); });
 }
 
 }  // namespace
@@ -298,21 +286,19 @@ void attention_backward(Exec& exec, const AttentionInput<T>& input, Matrix<const
                         Matrix<const acc_t<T>> lse, Matrix<const T> dout, Matrix<T> dq, Matrix<T> dk,
                         Matrix<T> dv, Vector<std::byte> workspace) {
   using A = acc_t<T>;
-  check<T>(input, o, lse);
+  check_attention<T>(input, o, lse);
   const AttentionShape& s = input.shape;
-  const auto needed =
-      attention_backward_workspace_bytes(s.tokens, s.heads, s.head_dim, dtype_of<T>(), Target::cpu);
+  const auto needed = attention_backward_workspace_bytes(s.tokens, s.heads, s.head_dim, dtype_of<T>());
   REQUIRE(workspace.count >= needed, "attention backward: the workspace has {} bytes, {} are needed",
           workspace.count, needed);
   A* delta = reinterpret_cast<A*>(workspace.data);
-  BackwardArguments<T> a{
-      {arguments_of(input), o.data, lse.data, dout.data, delta}, dq.data, dk.data, dv.data, nullptr, 0};
+  BackwardArguments<T> a{{arguments_of(input), o.data, lse.data, dout.data, delta, dq.data, dk.data, dv.data},
+                         s.q_row()};
   if constexpr (sizeof(T) < sizeof(A)) {
     a.dq_sum = delta + s.tokens * s.heads;
     a.sum_row = s.o_row();
   } else {
     a.dq_sum = dq.data;
-    a.sum_row = s.q_row();
   }
   run(exec, a);
 }
@@ -321,39 +307,11 @@ template <class T>
 void attention_part_backward(Exec& exec, const AttentionInput<T>& input, Matrix<const T> o,
                              Matrix<const acc_t<T>> lse, Matrix<const T> dout,
                              const PartGradients<acc_t<T>>& gradients, Vector<std::byte> workspace) {
-  check_part<T>(input, o, lse, gradients, workspace);
-  auto* const delta = reinterpret_cast<acc_t<T>*>(workspace.data);
-  BackwardArguments<T> a{{arguments_of(input), o.data, lse.data, dout.data, delta},
-                         nullptr,
-                         nullptr,
-                         nullptr,
-                         gradients.dq.data,
-                         input.shape.o_row()};
-  a.dk_sum = gradients.dk.data;
-  a.dv_sum = gradients.dv.data;
-  a.adds_to_queries = gradients.adds_to_queries;
-  a.adds_to_keys = gradients.adds_to_keys;
-  run(exec, a);
+  check_part_gradients<T>(input, o, lse, gradients, workspace);
+  run<T>(exec, {part_arguments(input, o, lse, dout, gradients, workspace), input.shape.o_row()});
 }
 
-template void attention_backward(Exec&, const AttentionInput<float>&, Matrix<const float>,
-                                 Matrix<const float>, Matrix<const float>, Matrix<float>, Matrix<float>,
-                                 Matrix<float>, Vector<std::byte>);
-template void attention_backward(Exec&, const AttentionInput<bf16>&, Matrix<const bf16>, Matrix<const float>,
-                                 Matrix<const bf16>, Matrix<bf16>, Matrix<bf16>, Matrix<bf16>,
-                                 Vector<std::byte>);
-template void attention_backward(Exec&, const AttentionInput<f16>&, Matrix<const f16>, Matrix<const float>,
-                                 Matrix<const f16>, Matrix<f16>, Matrix<f16>, Matrix<f16>, Vector<std::byte>);
-template void attention_backward(Exec&, const AttentionInput<double>&, Matrix<const double>,
-                                 Matrix<const double>, Matrix<const double>, Matrix<double>, Matrix<double>,
-                                 Matrix<double>, Vector<std::byte>);
-
-template <class T>
-using PartBackward = void(Exec&, const AttentionInput<T>&, Matrix<const T>, Matrix<const acc_t<T>>,
-                          Matrix<const T>, const PartGradients<acc_t<T>>&, Vector<std::byte>);
-template PartBackward<float> attention_part_backward<float>;
-template PartBackward<bf16> attention_part_backward<bf16>;
-template PartBackward<f16> attention_part_backward<f16>;
-template PartBackward<double> attention_part_backward<double>;
+ZTRAIN_INSTANCES(attention_backward)
+ZTRAIN_INSTANCES(attention_part_backward)
 
 }  // namespace ztrain::kernels

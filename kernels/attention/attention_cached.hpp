@@ -12,7 +12,7 @@
 
 namespace ztrain::kernels {
 
-/// T is float, bf16, f16 or double.
+/// T here and below is float, bf16, f16 or double.
 template <class T>
 struct CachedAttentionInput {
   AttentionShape shape;  ///< tokens: the new ones
@@ -26,16 +26,19 @@ struct CachedAttentionInput {
 
 /// Throws Error when the views do not have the shape's sizes. Called by attention_cached too; cheap.
 template <class T>
-void check(const CachedAttentionInput<T>& input);
-
-/// As well for o.
-template <class T>
-void check(const CachedAttentionInput<T>& input, Matrix<const T> o);
+void check_cached(const CachedAttentionInput<T>& input, Matrix<const T> o);
 
 /// o: [tokens, heads * head_dim]. A token whose own row is not in the cache gets NaN; rows of the cache after
 /// the last new token's are not read. A token's result does not depend on the values of rows that it does not
 /// see, as long as they are finite.
 template <class T>
 void attention_cached(Exec& exec, const CachedAttentionInput<T>& input, Matrix<T> o);
+
+/// New rows at the end of a cache. rows: [T, heads * head_dim]; begin: [1], on the device; cache: [heads *
+/// capacity, head_dim], so that what a head has cached lies together. Row i of rows becomes row begin[0] + i
+/// of each head; what would lie outside the cache is dropped, the rest of the cache stays as it was. Throws
+/// Error when rows are not of whole heads, or the cache's heads not of the same capacity.
+template <class T>
+void cache_append(Exec& exec, Matrix<const T> rows, Vector<const std::int32_t> begin, Matrix<T> cache);
 
 }  // namespace ztrain::kernels

@@ -1,5 +1,3 @@
-#include "kernels/attention/attention_cached.hpp"
-
 #include <algorithm>
 #include <limits>
 
@@ -89,33 +87,21 @@ void attend_block(const CachedArguments<T>& a, std::int64_t head, std::int64_t q
 template <class T, int max_dim>
 void attend_blocks(Exec& exec, const CachedArguments<T>& a) {
   const std::int64_t blocks = (a.shape.tokens + block - 1) / block;
-  Kokkos::parallel_for(
-      Kokkos::RangePolicy<Kokkos::DefaultExecutionSpace>(exec.space, 0, blocks * a.shape.heads),
-      [a](std::int64_t i) { attend_block<T, max_dim>(a, i % a.shape.heads, i / a.shape.heads * block); });
+  for_rows(exec, blocks * a.shape.heads, [a](std::int64_t i) {
+    attend_block<T, max_dim>(a, i % a.shape.heads, i / a.shape.heads * block);
+  });
 }
 
 }  // namespace
 
 template <class T>
 void attention_cached(Exec& exec, const CachedAttentionInput<T>& input, Matrix<T> o) {
-  check<T>(input, o);
-  const CachedArguments<T> a{input.shape,
-                             input.k.rows / input.shape.kv_heads,
-                             static_cast<acc_t<T>>(input.scale),
-                             input.q.data,
-                             input.k.data,
-                             input.v.data,
-                             input.begin.data,
-                             o.data};
+  check_cached<T>(input, o);
+  const CachedArguments<T> a = arguments_of(input, o);
   if (a.shape.tokens <= few_tokens) return attend_rows(exec, a);
-  if (a.shape.head_dim <= 64) return attend_blocks<T, 64>(exec, a);
-  if (a.shape.head_dim <= 128) return attend_blocks<T, 128>(exec, a);
-  attend_blocks<T, 256>(exec, a);
+  by_width(a.shape.head_dim, [&]<int max_dim>() { attend_blocks<T, max_dim>(exec, a); });
 }
 
-template void attention_cached(Exec&, const CachedAttentionInput<float>&, Matrix<float>);
-template void attention_cached(Exec&, const CachedAttentionInput<bf16>&, Matrix<bf16>);
-template void attention_cached(Exec&, const CachedAttentionInput<f16>&, Matrix<f16>);
-template void attention_cached(Exec&, const CachedAttentionInput<double>&, Matrix<double>);
+ZTRAIN_INSTANCES(attention_cached)
 
 }  // namespace ztrain::kernels

@@ -1,37 +1,24 @@
-#include "kernels/attention/attention_cached_plain.hpp"
-
+#include "kernels/attention/attention_arguments.hpp"
 #include "kernels/attention/attention_lanes.hpp"
+#include "kernels/attention/attention_plain.hpp"
 
 namespace ztrain::kernels {
 namespace {
 
-template <class T>
-struct PlainArguments {
-  AttentionShape shape;
-  std::int64_t capacity;
-  acc_t<T> scale;
-  const T* q;
-  const T* k;
-  const T* v;
-  const std::int32_t* begin;
-  T* o;
-};
-
 /// Every parts-th of the keys that row [token, head] sees, from number `part` on. None without a row of its
 /// own in the cache.
 template <class T, int max_dim>
-KOKKOS_INLINE_FUNCTION void attend(const Warp& warp, const PlainArguments<T>& a, std::int64_t row, int part,
+KOKKOS_INLINE_FUNCTION void attend(const Warp& warp, const CachedArguments<T>& a, std::int64_t row, int part,
                                    int parts, Stream<acc_t<T>, max_dim>& stream) {
   using A = acc_t<T>;
   const AttentionShape& s = a.shape;
   const int dim = static_cast<int>(s.head_dim);
-  const std::int64_t kv = row % s.heads / (s.heads / s.kv_heads), own = *a.begin + row / s.heads;
-  const std::int64_t first = s.window > 0 && own >= s.window ? own - s.window + 1 : 0;
+  const std::int64_t kv = row % s.heads / (s.heads / s.kv_heads), own = a.row_of(row / s.heads);
   const std::int64_t end = own >= 0 && own < a.capacity ? own + 1 : 0;
   Share<A, max_dim> q, key, value;
   stream.out.zero();
   warp.each([&](const int lane) { q.load(a.q + row * s.head_dim, lane, dim); });
-  for (std::int64_t j = first + part; j < end; j += parts) {
+  for (std::int64_t j = a.first_row(own) + part; j < end; j += parts) {
     const std::int64_t at = (kv * a.capacity + j) * s.head_dim;
     warp.each([&](const int lane) {
       key.load(a.k + at, lane, dim);
@@ -44,7 +31,7 @@ KOKKOS_INLINE_FUNCTION void attend(const Warp& warp, const PlainArguments<T>& a,
 /// By one thread of a CPU.
 template <class T, int max_dim>
 struct WholeCache {
-  PlainArguments<T> a;
+  CachedArguments<T> a;
   void operator()(std::int64_t row) const {
     Stream<acc_t<T>, max_dim> stream;
     const OneThread thread;
@@ -58,7 +45,7 @@ struct WholeCache {
 /// By a team of a GPU. Each warp leaves its maximum, its sum and its output in the team's shared memory.
 template <class T, int max_dim>
 struct SharedCache {
-  PlainArguments<T> a;
+  CachedArguments<T> a;
   static constexpr int warps = 8;
   static constexpr std::size_t bytes = sizeof(acc_t<T>) * warps * (max_dim + 2);
 
@@ -91,7 +78,7 @@ struct SharedCache {
 };
 
 template <class T, int max_dim>
-void launch(Exec& exec, const PlainArguments<T>& a) {
+void launch(Exec& exec, const CachedArguments<T>& a) {
   using Shared = SharedCache<T, max_dim>;
   static_assert(carried<Shared>);
   const std::int64_t rows = a.shape.tokens * a.shape.heads;
@@ -107,24 +94,10 @@ void launch(Exec& exec, const PlainArguments<T>& a) {
 
 template <class T>
 void attention_cached_plain(Exec& exec, const CachedAttentionInput<T>& input, Matrix<T> o) {
-  check<T>(input, o);
-  const AttentionShape& s = input.shape;
-  const PlainArguments<T> a{s,
-                            input.k.rows / s.kv_heads,
-                            static_cast<acc_t<T>>(input.scale),
-                            input.q.data,
-                            input.k.data,
-                            input.v.data,
-                            input.begin.data,
-                            o.data};
-  if (s.head_dim <= 64) return launch<T, 64>(exec, a);
-  if (s.head_dim <= 128) return launch<T, 128>(exec, a);
-  launch<T, 256>(exec, a);
+  check_cached<T>(input, o);
+  by_width(input.shape.head_dim, [&]<int max_dim>() { launch<T, max_dim>(exec, arguments_of(input, o)); });
 }
 
-template void attention_cached_plain(Exec&, const CachedAttentionInput<float>&, Matrix<float>);
-template void attention_cached_plain(Exec&, const CachedAttentionInput<bf16>&, Matrix<bf16>);
-template void attention_cached_plain(Exec&, const CachedAttentionInput<f16>&, Matrix<f16>);
-template void attention_cached_plain(Exec&, const CachedAttentionInput<double>&, Matrix<double>);
+ZTRAIN_INSTANCES(attention_cached_plain)
 
 }  // namespace ztrain::kernels

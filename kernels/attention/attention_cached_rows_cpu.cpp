@@ -159,27 +159,20 @@ template <class T, int max_dim>
 void launch(Exec& exec, const CachedArguments<T>& a) {
   const std::int64_t group = a.shape.heads / a.shape.kv_heads, parts = (group + head_block - 1) / head_block;
   const std::int64_t per_token = a.shape.kv_heads * parts;
-  Kokkos::parallel_for(
-      Kokkos::RangePolicy<Kokkos::DefaultExecutionSpace>(exec.space, 0, a.shape.tokens * per_token),
-      [=](std::int64_t i) {
-        const std::int64_t kv = i % per_token / parts, part = i % parts;
-        const std::int64_t heads = std::min<std::int64_t>(head_block, group - part * head_block);
-        attend_heads<T, max_dim>(a, i / per_token, kv * group + part * head_block, static_cast<int>(heads));
-      });
+  for_rows(exec, a.shape.tokens * per_token, [=](std::int64_t i) {
+    const std::int64_t kv = i % per_token / parts, part = i % parts;
+    const std::int64_t heads = std::min<std::int64_t>(head_block, group - part * head_block);
+    attend_heads<T, max_dim>(a, i / per_token, kv * group + part * head_block, static_cast<int>(heads));
+  });
 }
 
 }  // namespace
 
 template <class T>
 void attend_rows(Exec& exec, const CachedArguments<T>& a) {
-  if (a.shape.head_dim <= 64) return launch<T, 64>(exec, a);
-  if (a.shape.head_dim <= 128) return launch<T, 128>(exec, a);
-  launch<T, 256>(exec, a);
+  by_width(a.shape.head_dim, [&]<int max_dim>() { launch<T, max_dim>(exec, a); });
 }
 
-template void attend_rows(Exec&, const CachedArguments<float>&);
-template void attend_rows(Exec&, const CachedArguments<bf16>&);
-template void attend_rows(Exec&, const CachedArguments<f16>&);
-template void attend_rows(Exec&, const CachedArguments<double>&);
+ZTRAIN_INSTANCES(attend_rows)
 
 }  // namespace ztrain::kernels

@@ -4,16 +4,23 @@
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/attention/attention_cached.hpp"
 #include "kernels/attention/attention_part.hpp"
+#include "kernels/launch/instances.hpp"
 
 namespace ztrain::kernels {
 
-template <class T>
-void check(const AttentionInput<T>& input) {
-  const AttentionShape& s = input.shape;
+namespace {
+
+void check_heads(const AttentionShape& s) {
   REQUIRE(s.head_dim >= 1 && s.head_dim <= 256, "attention: head_dim is {}; it must be 1 to 256", s.head_dim);
   REQUIRE(s.kv_heads >= 1 && s.heads % s.kv_heads == 0,
           "attention: {} heads cannot share {} key-value heads evenly", s.heads, s.kv_heads);
   REQUIRE(s.window >= 0, "attention: the window is {}; it must be 1 or more, or 0 for none", s.window);
+}
+
+template <class T>
+void check_inputs(const AttentionInput<T>& input) {
+  const AttentionShape& s = input.shape;
+  check_heads(s);
   REQUIRE(s.row == 0 || s.row >= s.heads * s.head_dim,
           "attention: rows {} elements apart do not hold {} heads of {}", s.row, s.heads, s.head_dim);
   const std::int64_t keys = s.key_count();
@@ -34,24 +41,13 @@ void check(const AttentionInput<T>& input) {
 }
 
 template <class T>
-void check(const AttentionInput<T>& input, Matrix<const T> o, Matrix<const acc_t<T>> lse) {
-  check(input);
-  REQUIRE(
-      o.rows == input.q.rows && o.cols == input.q.cols && lse.rows == o.rows && lse.cols == input.shape.heads,
-      "attention: o [{}, {}] or lse [{}, {}] does not fit q [{}, {}]", o.rows, o.cols, lse.rows, lse.cols,
-      input.q.rows, input.q.cols);
-}
-
-namespace {
-
-template <class T>
-void check_inputs(const AttentionInput<T>& input) {
+void check_part_inputs(const AttentionInput<T>& input) {
   AttentionInput<T> whole = input;  // with queries that are among the keys
   whole.shape.first_query = 0;
   whole.shape.keys = std::max(input.shape.keys, input.shape.tokens);
   whole.k.rows += whole.shape.keys - input.shape.keys;
   whole.v.rows += whole.shape.keys - input.shape.keys;
-  check(whole);
+  check_inputs(whole);
   REQUIRE(input.shape.keys > 0 && input.shape.row == 0,
           "attention: a part has {} keys in rows {} elements apart; it needs keys, and dense rows",
           input.shape.keys, input.shape.row);
@@ -60,8 +56,17 @@ void check_inputs(const AttentionInput<T>& input) {
 }  // namespace
 
 template <class T>
-void check_part(const AttentionInput<T>& input, const AttentionSums<acc_t<T>>& sums) {
+void check_attention(const AttentionInput<T>& input, Matrix<const T> o, Matrix<const acc_t<T>> lse) {
   check_inputs(input);
+  REQUIRE(
+      o.rows == input.q.rows && o.cols == input.q.cols && lse.rows == o.rows && lse.cols == input.shape.heads,
+      "attention: o [{}, {}] or lse [{}, {}] does not fit q [{}, {}]", o.rows, o.cols, lse.rows, lse.cols,
+      input.q.rows, input.q.cols);
+}
+
+template <class T>
+void check_part_sums(const AttentionInput<T>& input, const AttentionSums<acc_t<T>>& sums) {
+  check_part_inputs(input);
   const auto is = [&](const Matrix<acc_t<T>>& m, std::int64_t cols) {
     return m.rows == input.shape.tokens && m.cols == cols;
   };
@@ -72,9 +77,9 @@ void check_part(const AttentionInput<T>& input, const AttentionSums<acc_t<T>>& s
 }
 
 template <class T>
-void check_part(const AttentionInput<T>& input, Matrix<const T> o, Matrix<const acc_t<T>> lse,
-                const PartGradients<acc_t<T>>& gradients, Vector<std::byte> workspace) {
-  check_inputs(input);
+void check_part_gradients(const AttentionInput<T>& input, Matrix<const T> o, Matrix<const acc_t<T>> lse,
+                          const PartGradients<acc_t<T>>& gradients, Vector<std::byte> workspace) {
+  check_part_inputs(input);
   const AttentionShape& s = input.shape;
   const auto like = [](const auto& a, const auto& b) { return a.rows == b.rows && a.cols == b.cols; };
   REQUIRE(like(o, input.q) && lse.rows == s.tokens && lse.cols == s.heads && like(gradients.dq, input.q) &&
@@ -90,12 +95,9 @@ void check_part(const AttentionInput<T>& input, Matrix<const T> o, Matrix<const 
 }
 
 template <class T>
-void check(const CachedAttentionInput<T>& input) {
+void check_cached(const CachedAttentionInput<T>& input, Matrix<const T> o) {
   const AttentionShape& s = input.shape;
-  REQUIRE(s.head_dim >= 1 && s.head_dim <= 256, "attention: head_dim is {}; it must be 1 to 256", s.head_dim);
-  REQUIRE(s.kv_heads >= 1 && s.heads % s.kv_heads == 0,
-          "attention: {} heads cannot share {} key-value heads evenly", s.heads, s.kv_heads);
-  REQUIRE(s.window >= 0, "attention: the window of {} tokens is negative", s.window);
+  check_heads(s);
   REQUIRE(input.q.rows == s.tokens && input.q.cols == s.heads * s.head_dim && input.k.cols == s.head_dim &&
               input.v.cols == s.head_dim && input.k.rows == input.v.rows && input.k.rows % s.kv_heads == 0 &&
               input.begin.count == 1,
@@ -103,43 +105,13 @@ void check(const CachedAttentionInput<T>& input) {
           "key-value heads of {}; begin has {} elements",
           input.q.rows, input.q.cols, input.k.rows / input.shape.kv_heads, input.k.cols, input.v.rows,
           input.v.cols, s.tokens, s.heads, s.kv_heads, s.head_dim, input.begin.count);
-}
-
-template <class T>
-void check(const CachedAttentionInput<T>& input, Matrix<const T> o) {
-  check(input);
   REQUIRE(o.rows == input.q.rows && o.cols == input.q.cols, "attention: o [{}, {}] does not fit q [{}, {}]",
           o.rows, o.cols, input.q.rows, input.q.cols);
 }
 
-template void check(const AttentionInput<float>&);
-template void check(const AttentionInput<bf16>&);
-template void check(const AttentionInput<f16>&);
-template void check(const AttentionInput<double>&);
-template void check(const AttentionInput<float>&, Matrix<const float>, Matrix<const float>);
-template void check(const AttentionInput<bf16>&, Matrix<const bf16>, Matrix<const float>);
-template void check(const AttentionInput<f16>&, Matrix<const f16>, Matrix<const float>);
-template void check(const AttentionInput<double>&, Matrix<const double>, Matrix<const double>);
-template <class T>
-using CheckSums = void(const AttentionInput<T>&, const AttentionSums<acc_t<T>>&);
-template <class T>
-using CheckGradients = void(const AttentionInput<T>&, Matrix<const T>, Matrix<const acc_t<T>>,
-                            const PartGradients<acc_t<T>>&, Vector<std::byte>);
-template CheckSums<float> check_part<float>;
-template CheckSums<bf16> check_part<bf16>;
-template CheckSums<f16> check_part<f16>;
-template CheckSums<double> check_part<double>;
-template CheckGradients<float> check_part<float>;
-template CheckGradients<bf16> check_part<bf16>;
-template CheckGradients<f16> check_part<f16>;
-template CheckGradients<double> check_part<double>;
-template void check(const CachedAttentionInput<float>&);
-template void check(const CachedAttentionInput<bf16>&);
-template void check(const CachedAttentionInput<f16>&);
-template void check(const CachedAttentionInput<double>&);
-template void check(const CachedAttentionInput<float>&, Matrix<const float>);
-template void check(const CachedAttentionInput<bf16>&, Matrix<const bf16>);
-template void check(const CachedAttentionInput<f16>&, Matrix<const f16>);
-template void check(const CachedAttentionInput<double>&, Matrix<const double>);
+ZTRAIN_INSTANCES(check_attention)
+ZTRAIN_INSTANCES(check_part_sums)
+ZTRAIN_INSTANCES(check_part_gradients)
+ZTRAIN_INSTANCES(check_cached)
 
 }  // namespace ztrain::kernels

@@ -9,6 +9,7 @@
 #include "kernels/attention/attention_documents.hpp"
 #include "kernels/attention/attention_plain.hpp"
 #include "kernels/attention/attention_prepared.hpp"
+#include "kernels/launch/instances.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -133,13 +134,9 @@ class Fused final : public PreparedAttention {
 
 std::unique_ptr<PreparedAttention> make_attention(Exec& exec, const AttentionSpec& spec) {
   const bool backward = spec.direction == Direction::backward;
-  const AttentionWays ways = backward ? attention_backward_ways(spec.shape, spec.type)
-                                      : attention_forward_ways(spec.shape, spec.type);
   std::string tried;
-  for (int i = 0; i < ways.count; ++i) {
-    const AttentionWay way = ways.way[static_cast<std::size_t>(i)];
-    const AttentionWork work = backward ? attention_backward_work(spec.shape, spec.type, way)
-                                        : attention_forward_work(spec.shape, way);
+  for (const AttentionWay way : attention_ways(spec.shape, spec.type, backward)) {
+    const AttentionWork work = attention_work_of(spec.shape, spec.type, way, backward);
     REQUIRE(work.end <= spec.workspace_bytes, "attention: the workspace has {} bytes, way '{}' needs {}",
             spec.workspace_bytes, name_of(way), work.end);
     if (way == AttentionWay::plain) break;
@@ -184,29 +181,14 @@ void attention_part_backward(Exec& exec, const AttentionInput<T>& input, Matrix<
 }
 
 template <class T>
-using Part = void(Exec&, const AttentionInput<T>&, const AttentionSums<acc_t<T>>&, bool);
-template <class T>
-using PartBackward = void(Exec&, const AttentionInput<T>&, Matrix<const T>, Matrix<const acc_t<T>>,
-                          Matrix<const T>, const PartGradients<acc_t<T>>&, Vector<std::byte>);
-template <class T>
-using Backward = void(Exec&, const AttentionInput<T>&, Matrix<const T>, Matrix<const acc_t<T>>,
-                      Matrix<const T>, Matrix<T>, Matrix<T>, Matrix<T>, Vector<std::byte>);
+void attention_cached(Exec& exec, const CachedAttentionInput<T>& input, Matrix<T> o) {
+  attention_cached_plain<T>(exec, input, o);
+}
 
-template void attention_forward(Exec&, const AttentionInput<float>&, Matrix<float>, Matrix<float>);
-template void attention_forward(Exec&, const AttentionInput<bf16>&, Matrix<bf16>, Matrix<float>);
-template void attention_forward(Exec&, const AttentionInput<f16>&, Matrix<f16>, Matrix<float>);
-template void attention_forward(Exec&, const AttentionInput<double>&, Matrix<double>, Matrix<double>);
-template Backward<float> attention_backward<float>;
-template Backward<bf16> attention_backward<bf16>;
-template Backward<f16> attention_backward<f16>;
-template Backward<double> attention_backward<double>;
-template Part<float> attention_part<float>;
-template Part<bf16> attention_part<bf16>;
-template Part<f16> attention_part<f16>;
-template Part<double> attention_part<double>;
-template PartBackward<float> attention_part_backward<float>;
-template PartBackward<bf16> attention_part_backward<bf16>;
-template PartBackward<f16> attention_part_backward<f16>;
-template PartBackward<double> attention_part_backward<double>;
+ZTRAIN_INSTANCES(attention_forward)
+ZTRAIN_INSTANCES(attention_backward)
+ZTRAIN_INSTANCES(attention_part)
+ZTRAIN_INSTANCES(attention_part_backward)
+ZTRAIN_INSTANCES(attention_cached)
 
 }  // namespace ztrain::kernels

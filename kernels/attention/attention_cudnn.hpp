@@ -48,6 +48,7 @@ struct AttentionRequest {
   DType type = DType::bf16;
   AttentionWork work;
   bool backward = false;
+  bool operator==(const AttentionRequest&) const = default;
 };
 
 class AttentionPlan;

@@ -29,11 +29,6 @@ void check_cudnn(cudnnStatus_t status, const char* what) {
           cudnnGetErrorString(status));
 }
 
-bool same(const AttentionRequest& a, const AttentionRequest& b) {
-  return a.shape == b.shape && a.scale == b.scale && a.type == b.type && a.work == b.work &&
-         a.backward == b.backward;
-}
-
 FoundPlan make_plan(cudnnHandle_t handle, const AttentionRequest& request) {
   if (std::string why = unpromised(request, cudnnGetVersion()); !why.empty())
     return {nullptr, std::move(why)};
@@ -74,7 +69,7 @@ std::shared_ptr<AttentionPlans> plans_of(Exec& exec) {
 
 FoundPlan find_plan(AttentionPlans& plans, const AttentionRequest& request) {
   for (const auto& entry : plans.entries)
-    if (same(entry.request, request)) return entry.found;
+    if (entry.request == request) return entry.found;
   FoundPlan found;
   try {
     found = make_plan(plans.handle, request);

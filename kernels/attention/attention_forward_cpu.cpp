@@ -6,25 +6,14 @@
 #include "kernels/attention/attention_part.hpp"
 #include "kernels/attention/attention_seen.hpp"
 #include "kernels/attention/online_softmax.hpp"
-#include "kernels/launch/exec_kokkos.hpp"
 #include "kernels/launch/prefetch.hpp"
+#include "kernels/launch/rows.hpp"
 #include "kernels/launch/tile.hpp"
 
 namespace ztrain::kernels {
 namespace {
 
 constexpr int block = attention_block;
-
-template <class T>
-struct ForwardArguments : AttentionArguments<T> {
-  T* o;
-  acc_t<T>* lse;
-  /// Of a part of the keys, in place of o and lse; else null.
-  acc_t<T>* out = nullptr;
-  acc_t<T>* maximum = nullptr;
-  acc_t<T>* sum = nullptr;
-  bool resumes = false;
-};
 
 /// Queries that share what is loaded of the keys and values: so many blocks of a head.
 constexpr int most_blocks = 4;
@@ -97,7 +86,7 @@ void attend(int hd, std::int32_t k0, int keys, ForwardTiles<A, max_dim>& t, Quer
 }
 
 template <class T, int max_dim>
-void load_sums(const ForwardArguments<T>& a, std::int64_t head, QueryTiles<acc_t<T>, max_dim>& q) {
+void load_sums(const AttentionForwardArguments<T>& a, std::int64_t head, QueryTiles<acc_t<T>, max_dim>& q) {
   for (int i = 0; i < q.count; ++i) {
     const std::int64_t row = (q.begin + i) * a.shape.heads + head;
     std::copy_n(a.out + a.shape.o_at(q.begin + i, head), a.shape.head_dim, q.out + i * max_dim);
@@ -107,7 +96,8 @@ void load_sums(const ForwardArguments<T>& a, std::int64_t head, QueryTiles<acc_t
 }
 
 template <class T, int max_dim>
-void store_sums(const ForwardArguments<T>& a, std::int64_t head, const QueryTiles<acc_t<T>, max_dim>& q) {
+void store_sums(const AttentionForwardArguments<T>& a, std::int64_t head,
+                const QueryTiles<acc_t<T>, max_dim>& q) {
   for (int i = 0; i < q.count; ++i) {
     const std::int64_t row = (q.begin + i) * a.shape.heads + head;
     std::copy_n(q.out + i * max_dim, a.shape.head_dim, a.out + a.shape.o_at(q.begin + i, head));
@@ -117,7 +107,7 @@ void store_sums(const ForwardArguments<T>& a, std::int64_t head, const QueryTile
 }
 
 template <class T, int max_dim>
-void load_queries(const ForwardArguments<T>& a, std::int64_t head, std::int64_t q0,
+void load_queries(const AttentionForwardArguments<T>& a, std::int64_t head, std::int64_t q0,
                   ForwardTiles<acc_t<T>, max_dim>& t, QueryTiles<acc_t<T>, max_dim>& q) {
   using A = acc_t<T>;
   const int hd = static_cast<int>(a.shape.head_dim), columns = tile::padded(hd, tile::column_quantum);
@@ -133,7 +123,8 @@ void load_queries(const ForwardArguments<T>& a, std::int64_t head, std::int64_t 
 }
 
 template <class T, int max_dim>
-void store_output(const ForwardArguments<T>& a, std::int64_t head, const QueryTiles<acc_t<T>, max_dim>& q) {
+void store_output(const AttentionForwardArguments<T>& a, std::int64_t head,
+                  const QueryTiles<acc_t<T>, max_dim>& q) {
   using A = acc_t<T>;
   if (a.out != nullptr) return store_sums(a, head, q);
   const std::int64_t hd = a.shape.head_dim;
@@ -152,7 +143,7 @@ void store_output(const ForwardArguments<T>& a, std::int64_t head, const QueryTi
 
 /// Blocks of keys end where blocks of queries begin.
 template <class T>
-std::int64_t block_of_keys(const ForwardArguments<T>& a, std::int64_t k0, std::int64_t end) {
+std::int64_t block_of_keys(const AttentionForwardArguments<T>& a, std::int64_t k0, std::int64_t end) {
   const std::int64_t before = block - a.shape.first_query % block;  // keys before a block of queries
   return std::min(end - k0, block - (k0 + before) % block);
 }
@@ -163,7 +154,7 @@ struct Task {
 };
 
 template <class T>
-Task task(const ForwardArguments<T>& a, std::int64_t number) {
+Task task(const AttentionForwardArguments<T>& a, std::int64_t number) {
   constexpr std::int64_t step = most_blocks * block;
   const std::int64_t steps = (a.shape.tokens + step - 1) / step, q0 = number % steps * step;
   return {number / steps, q0, std::min(a.shape.tokens, q0 + step)};
@@ -171,7 +162,7 @@ Task task(const ForwardArguments<T>& a, std::int64_t number) {
 
 /// Asks for the keys and values from k0 on that are loaded next.
 template <class T>
-void ask_keys(const ForwardArguments<T>& a, std::int64_t head, std::int64_t k0, std::int64_t end,
+void ask_keys(const AttentionForwardArguments<T>& a, std::int64_t head, std::int64_t k0, std::int64_t end,
               Prefetch& ahead) {
   if (k0 >= end) return;
   const std::int64_t offset = a.shape.kv_at(k0, head / (a.shape.heads / a.shape.kv_heads));
@@ -182,7 +173,7 @@ void ask_keys(const ForwardArguments<T>& a, std::int64_t head, std::int64_t k0, 
 
 /// Asks for where a task's output goes, and for what the task after it reads first.
 template <class T>
-void ask_rest(const ForwardArguments<T>& a, const Task& now, std::int64_t next, Prefetch& ahead) {
+void ask_rest(const AttentionForwardArguments<T>& a, const Task& now, std::int64_t next, Prefetch& ahead) {
   const std::int64_t hd = a.shape.head_dim;
   const std::int64_t to = a.shape.o_at(now.q0, now.head);
   if (a.out != nullptr)
@@ -196,7 +187,7 @@ void ask_rest(const ForwardArguments<T>& a, const Task& now, std::int64_t next, 
 }
 
 template <class T, int max_dim>
-void forward_task(const ForwardArguments<T>& a, std::int64_t number) {
+void forward_task(const AttentionForwardArguments<T>& a, std::int64_t number) {
   ForwardTiles<acc_t<T>, max_dim> t;
   const auto [head, q0, end] = task(a, number);
   const std::int64_t first = first_key(a.shape, a.document_start, q0), keys_end = end_of_keys(a.shape, end);
@@ -220,25 +211,22 @@ void forward_task(const ForwardArguments<T>& a, std::int64_t number) {
 
 /// Tasks of a head follow one another: its keys and values then stay in the second cache.
 template <class T, int max_dim>
-void forward(Exec& exec, const ForwardArguments<T>& a) {
+void forward(Exec& exec, const AttentionForwardArguments<T>& a) {
   constexpr std::int64_t step = most_blocks * block;
   const std::int64_t tasks = (a.shape.tokens + step - 1) / step * a.shape.heads;
-  Kokkos::parallel_for(Kokkos::RangePolicy<Kokkos::DefaultExecutionSpace>(exec.space, 0, tasks),
-                       [a](std::int64_t i) { forward_task<T, max_dim>(a, i); });
+  for_rows(exec, tasks, [a](std::int64_t i) { forward_task<T, max_dim>(a, i); });
 }
 
 template <class T>
-void run(Exec& exec, const ForwardArguments<T>& a) {
-  if (a.shape.head_dim <= 64) return forward<T, 64>(exec, a);
-  if (a.shape.head_dim <= 128) return forward<T, 128>(exec, a);
-  forward<T, 256>(exec, a);
+void run(Exec& exec, const AttentionForwardArguments<T>& a) {
+  by_width(a.shape.head_dim, [&]<int max_dim>() { forward<T, max_dim>(exec, a); });
 }
 
 }  // namespace
 
 template <class T>
 void attention_forward(Exec& exec, const AttentionInput<T>& input, Matrix<T> o, Matrix<acc_t<T>> lse) {
-  check<T>(input, o, lse);
+  check_attention<T>(input, o, lse);
   run<T>(exec, {arguments_of(input), o.data, lse.data});
 }
 
@@ -249,19 +237,11 @@ double part_unit() {
 template <class T>
 void attention_part(Exec& exec, const AttentionInput<T>& input, const AttentionSums<acc_t<T>>& sums,
                     bool resumes) {
-  check_part<T>(input, sums);
-  run<T>(exec,
-         {arguments_of(input), nullptr, nullptr, sums.out.data, sums.maximum.data, sums.sum.data, resumes});
+  check_part_sums<T>(input, sums);
+  run<T>(exec, part_arguments(input, sums, resumes));
 }
 
-template void attention_forward(Exec&, const AttentionInput<float>&, Matrix<float>, Matrix<float>);
-template void attention_forward(Exec&, const AttentionInput<bf16>&, Matrix<bf16>, Matrix<float>);
-template void attention_forward(Exec&, const AttentionInput<f16>&, Matrix<f16>, Matrix<float>);
-template void attention_forward(Exec&, const AttentionInput<double>&, Matrix<double>, Matrix<double>);
-
-template void attention_part(Exec&, const AttentionInput<float>&, const AttentionSums<float>&, bool);
-template void attention_part(Exec&, const AttentionInput<bf16>&, const AttentionSums<float>&, bool);
-template void attention_part(Exec&, const AttentionInput<f16>&, const AttentionSums<float>&, bool);
-template void attention_part(Exec&, const AttentionInput<double>&, const AttentionSums<double>&, bool);
+ZTRAIN_INSTANCES(attention_forward)
+ZTRAIN_INSTANCES(attention_part)
 
 }  // namespace ztrain::kernels

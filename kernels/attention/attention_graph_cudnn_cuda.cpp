@@ -138,19 +138,18 @@ class Builder {
                               .set_dim({r_.work.at_once, 1, length, length})
                               .set_stride({length * length, length * length, length, 1}));
   }
-  Tensor lengths(AttentionTensor which) const {
+  Tensor integers(AttentionTensor which, fe::DataType_t type, std::int64_t count) const {
     return graph_->tensor(fe::graph::Tensor_attributes()
                               .set_uid(uid(which))
-                              .set_data_type(fe::DataType_t::INT32)
-                              .set_dim({r_.work.entries, 1, 1, 1})
+                              .set_data_type(type)
+                              .set_dim({count, 1, 1, 1})
                               .set_stride({1, 1, 1, 1}));
   }
+  Tensor lengths(AttentionTensor which) const {
+    return integers(which, fe::DataType_t::INT32, r_.work.entries);
+  }
   Tensor offsets(AttentionTensor which) const {
-    return graph_->tensor(fe::graph::Tensor_attributes()
-                              .set_uid(uid(which))
-                              .set_data_type(fe::DataType_t::INT64)
-                              .set_dim({r_.work.entries + 1, 1, 1, 1})
-                              .set_stride({1, 1, 1, 1}));
+    return integers(which, fe::DataType_t::INT64, r_.work.entries + 1);
   }
 
   AttentionRequest r_;

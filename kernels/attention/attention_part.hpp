@@ -51,9 +51,9 @@ void attention_part_backward(Exec& exec, const AttentionInput<T>& input, Matrix<
 
 /// Throws Error where the views do not have the shape's sizes.
 template <class T>
-void check_part(const AttentionInput<T>& input, const AttentionSums<acc_t<T>>& sums);
+void check_part_sums(const AttentionInput<T>& input, const AttentionSums<acc_t<T>>& sums);
 template <class T>
-void check_part(const AttentionInput<T>& input, Matrix<const T> o, Matrix<const acc_t<T>> lse,
-                const PartGradients<acc_t<T>>& gradients, Vector<std::byte> workspace);
+void check_part_gradients(const AttentionInput<T>& input, Matrix<const T> o, Matrix<const acc_t<T>> lse,
+                          const PartGradients<acc_t<T>>& gradients, Vector<std::byte> workspace);
 
 }  // namespace ztrain::kernels

@@ -10,14 +10,7 @@ namespace {
 /// Rows are [token, head].
 template <class T, int max_dim>
 struct Forward {
-  AttentionArguments<T> a;
-  T* o;
-  acc_t<T>* lse;
-  /// Of a part of the keys, in place of o and lse; else null.
-  acc_t<T>* out = nullptr;
-  acc_t<T>* maximum = nullptr;
-  acc_t<T>* sum = nullptr;
-  bool resumes = false;
+  AttentionForwardArguments<T> a;
 
   KOKKOS_INLINE_FUNCTION void operator()(const Warp& warp, std::int64_t row) const {
     using A = acc_t<T>;
@@ -29,10 +22,10 @@ struct Forward {
     stream.out.zero();
     warp.each([&](const int lane) { q.load(a.q + s.q_at(token, head), lane, dim); });
     const std::int64_t end = end_of_keys(s, token + 1);
-    if (resumes) {
-      warp.each([&](const int lane) { stream.out.load(out + s.o_at(token, head), lane, dim); });
-      stream.maximum = maximum[row];
-      stream.sum = sum[row];
+    if (a.resumes) {
+      warp.each([&](const int lane) { stream.out.load(a.out + s.o_at(token, head), lane, dim); });
+      stream.maximum = a.maximum[row];
+      stream.sum = a.sum[row];
     }
     for (std::int64_t j = first_key(s, a.document_start, token); j < end; ++j) {
       const std::int64_t at = s.kv_at(j, kv);
@@ -42,17 +35,17 @@ struct Forward {
       });
       stream.add(a.scale * warp.template sum<A>([&](int) { return q.dot(key); }), value);
     }
-    if (out != nullptr) {
-      warp.each([&](const int lane) { stream.out.store(out + s.o_at(token, head), lane, dim); });
+    if (a.out != nullptr) {
+      warp.each([&](const int lane) { stream.out.store(a.out + s.o_at(token, head), lane, dim); });
       warp.once([&] {
-        maximum[row] = stream.maximum;
-        sum[row] = stream.sum;
+        a.maximum[row] = stream.maximum;
+        a.sum[row] = stream.sum;
       });
       return;
     }
     stream.out.scale(A(1) / stream.sum);
-    warp.each([&](const int lane) { stream.out.store(o + s.o_at(token, head), lane, dim); });
-    warp.once([&] { lse[row] = stream.maximum + std::log(stream.sum); });
+    warp.each([&](const int lane) { stream.out.store(a.o + s.o_at(token, head), lane, dim); });
+    warp.once([&] { a.lse[row] = stream.maximum + std::log(stream.sum); });
   }
 };
 
@@ -81,9 +74,6 @@ struct Merge {
 template <class T, int max_dim>
 struct QueryGradient {
   AttentionGradientArguments<T> a;
-  T* dq;
-  acc_t<T>* dq_sum = nullptr;  ///< of a part of the keys, in place of dq; else null
-  bool adds = false;
 
   KOKKOS_INLINE_FUNCTION void operator()(const Warp& warp, std::int64_t row) const {
     using A = acc_t<T>;
@@ -111,10 +101,10 @@ struct QueryGradient {
       sum.add(p * (dp - delta) * a.scale, key);
     }
     warp.each([&](const int lane) {
-      if (dq_sum != nullptr)
-        sum.put(dq_sum + out, lane, dim, adds);
+      if (a.dq_sum != nullptr)
+        sum.put(a.dq_sum + out, lane, dim, a.adds_to_queries);
       else
-        sum.store(dq + query, lane, dim);
+        sum.store(a.dq + query, lane, dim);
     });
     warp.once([&] { a.delta[row] = delta; });
   }
@@ -125,12 +115,6 @@ struct QueryGradient {
 template <class T, int max_dim>
 struct KeyGradient {
   AttentionGradientArguments<T> a;
-  T* dk;
-  T* dv;
-  /// Of a part of the keys, in place of dk and dv; else null.
-  acc_t<T>* dk_sum = nullptr;
-  acc_t<T>* dv_sum = nullptr;
-  bool adds = false;
 
   KOKKOS_INLINE_FUNCTION void operator()(const Warp& warp, std::int64_t row) const {
     using A = acc_t<T>;
@@ -159,68 +143,44 @@ struct KeyGradient {
         key_sum.add(p * (dp - a.delta[query]) * a.scale, q);
       }
     warp.each([&](const int lane) {
-      if (dk_sum != nullptr) {
-        key_sum.put(dk_sum + at, lane, dim, adds);
-        value_sum.put(dv_sum + at, lane, dim, adds);
+      if (a.dk_sum != nullptr) {
+        key_sum.put(a.dk_sum + at, lane, dim, a.adds_to_keys);
+        value_sum.put(a.dv_sum + at, lane, dim, a.adds_to_keys);
       } else {
-        key_sum.store(dk + at, lane, dim);
-        value_sum.store(dv + at, lane, dim);
+        key_sum.store(a.dk + at, lane, dim);
+        value_sum.store(a.dv + at, lane, dim);
       }
     });
   }
 };
 
-template <class T, int max_dim>
-void forward(Exec& exec, const AttentionArguments<T>& a, T* o, acc_t<T>* lse,
-             const AttentionSums<acc_t<T>>& sums, bool resumes) {
-  for_warps(exec, a.shape.tokens * a.shape.heads,
-            Forward<T, max_dim>{a, o, lse, sums.out.data, sums.maximum.data, sums.sum.data, resumes});
-}
 template <class T>
-void forward_by_width(Exec& exec, const AttentionArguments<T>& a, T* o, acc_t<T>* lse,
-                      const AttentionSums<acc_t<T>>& sums, bool resumes) {
-  if (a.shape.head_dim <= 64) return forward<T, 64>(exec, a, o, lse, sums, resumes);
-  if (a.shape.head_dim <= 128) return forward<T, 128>(exec, a, o, lse, sums, resumes);
-  forward<T, 256>(exec, a, o, lse, sums, resumes);
+void forward(Exec& exec, const AttentionForwardArguments<T>& a) {
+  by_width(a.shape.head_dim,
+           [&]<int max_dim>() { for_warps(exec, a.shape.tokens * a.shape.heads, Forward<T, max_dim>{a}); });
 }
 
-/// Where gradients go: of all keys, or of a part.
 template <class T>
-struct Gradients {
-  T* dq = nullptr;
-  T* dk = nullptr;
-  T* dv = nullptr;
-  PartGradients<acc_t<T>> part{};
-};
-
-template <class T, int max_dim>
-void backward(Exec& exec, const AttentionGradientArguments<T>& a, const Gradients<T>& g) {
-  const AttentionShape& s = a.shape;
-  for_warps(exec, s.tokens * s.heads,
-            QueryGradient<T, max_dim>{a, g.dq, g.part.dq.data, g.part.adds_to_queries});
-  for_warps(exec, s.key_count() * s.kv_heads,
-            KeyGradient<T, max_dim>{a, g.dk, g.dv, g.part.dk.data, g.part.dv.data, g.part.adds_to_keys});
-}
-template <class T>
-void backward_by_width(Exec& exec, const AttentionGradientArguments<T>& a, const Gradients<T>& g) {
-  if (a.shape.head_dim <= 64) return backward<T, 64>(exec, a, g);
-  if (a.shape.head_dim <= 128) return backward<T, 128>(exec, a, g);
-  backward<T, 256>(exec, a, g);
+void backward(Exec& exec, const AttentionGradientArguments<T>& a) {
+  by_width(a.shape.head_dim, [&]<int max_dim>() {
+    for_warps(exec, a.shape.tokens * a.shape.heads, QueryGradient<T, max_dim>{a});
+    for_warps(exec, a.shape.key_count() * a.shape.kv_heads, KeyGradient<T, max_dim>{a});
+  });
 }
 
 }  // namespace
 
 template <class T>
 void attention_plain_forward(Exec& exec, const AttentionInput<T>& input, Matrix<T> o, Matrix<acc_t<T>> lse) {
-  check<T>(input, o, lse);
-  forward_by_width<T>(exec, arguments_of(input), o.data, lse.data, {}, false);
+  check_attention<T>(input, o, lse);
+  forward<T>(exec, {arguments_of(input), o.data, lse.data});
 }
 
 template <class T>
 void attention_plain_part(Exec& exec, const AttentionInput<T>& input, const AttentionSums<acc_t<T>>& sums,
                           bool resumes) {
-  check_part<T>(input, sums);
-  forward_by_width<T>(exec, arguments_of(input), nullptr, nullptr, sums, resumes);
+  check_part_sums<T>(input, sums);
+  forward<T>(exec, part_arguments(input, sums, resumes));
 }
 
 template <class T>
@@ -240,57 +200,27 @@ template <class T>
 void attention_plain_backward(Exec& exec, const AttentionInput<T>& input, Matrix<const T> o,
                               Matrix<const acc_t<T>> lse, Matrix<const T> dout, Matrix<T> dq, Matrix<T> dk,
                               Matrix<T> dv, Vector<std::byte> workspace) {
-  check<T>(input, o, lse);
+  check_attention<T>(input, o, lse);
   const AttentionShape& s = input.shape;
   const std::int64_t needed = s.tokens * s.heads * static_cast<std::int64_t>(sizeof(acc_t<T>));
   REQUIRE(workspace.count >= needed, "attention backward: the workspace has {} bytes, {} are needed",
           workspace.count, needed);
-  const AttentionGradientArguments<T> a{arguments_of(input), o.data, lse.data, dout.data,
-                                        reinterpret_cast<acc_t<T>*>(workspace.data)};
-  backward_by_width<T>(exec, a, {dq.data, dk.data, dv.data});
+  auto* const delta = reinterpret_cast<acc_t<T>*>(workspace.data);
+  backward<T>(exec, {arguments_of(input), o.data, lse.data, dout.data, delta, dq.data, dk.data, dv.data});
 }
 
 template <class T>
 void attention_plain_part_backward(Exec& exec, const AttentionInput<T>& input, Matrix<const T> o,
                                    Matrix<const acc_t<T>> lse, Matrix<const T> dout,
                                    const PartGradients<acc_t<T>>& gradients, Vector<std::byte> workspace) {
-  check_part<T>(input, o, lse, gradients, workspace);
-  const AttentionGradientArguments<T> a{arguments_of(input), o.data, lse.data, dout.data,
-                                        reinterpret_cast<acc_t<T>*>(workspace.data)};
-  backward_by_width<T>(exec, a, {nullptr, nullptr, nullptr, gradients});
+  check_part_gradients<T>(input, o, lse, gradients, workspace);
+  backward<T>(exec, part_arguments(input, o, lse, dout, gradients, workspace));
 }
 
-template <class T>
-using Part = void(Exec&, const AttentionInput<T>&, const AttentionSums<acc_t<T>>&, bool);
-template <class T>
-using PartBackward = void(Exec&, const AttentionInput<T>&, Matrix<const T>, Matrix<const acc_t<T>>,
-                          Matrix<const T>, const PartGradients<acc_t<T>>&, Vector<std::byte>);
-template <class T>
-using Backward = void(Exec&, const AttentionInput<T>&, Matrix<const T>, Matrix<const acc_t<T>>,
-                      Matrix<const T>, Matrix<T>, Matrix<T>, Matrix<T>, Vector<std::byte>);
-
-template void attention_plain_forward(Exec&, const AttentionInput<float>&, Matrix<float>, Matrix<float>);
-template void attention_plain_forward(Exec&, const AttentionInput<bf16>&, Matrix<bf16>, Matrix<float>);
-template void attention_plain_forward(Exec&, const AttentionInput<f16>&, Matrix<f16>, Matrix<float>);
-template void attention_plain_forward(Exec&, const AttentionInput<double>&, Matrix<double>, Matrix<double>);
-template Backward<float> attention_plain_backward<float>;
-template Backward<bf16> attention_plain_backward<bf16>;
-template Backward<f16> attention_plain_backward<f16>;
-template Backward<double> attention_plain_backward<double>;
-template Part<float> attention_plain_part<float>;
-template Part<bf16> attention_plain_part<bf16>;
-template Part<f16> attention_plain_part<f16>;
-template Part<double> attention_plain_part<double>;
-template PartBackward<float> attention_plain_part_backward<float>;
-template PartBackward<bf16> attention_plain_part_backward<bf16>;
-template PartBackward<f16> attention_plain_part_backward<f16>;
-template PartBackward<double> attention_plain_part_backward<double>;
-
-template <class T>
-using MergeOf = void(Exec&, const AttentionSums<const acc_t<T>>&, Matrix<T>, Matrix<acc_t<T>>, double);
-template MergeOf<float> attention_merge<float>;
-template MergeOf<bf16> attention_merge<bf16>;
-template MergeOf<f16> attention_merge<f16>;
-template MergeOf<double> attention_merge<double>;
+ZTRAIN_INSTANCES(attention_plain_forward)
+ZTRAIN_INSTANCES(attention_plain_backward)
+ZTRAIN_INSTANCES(attention_plain_part)
+ZTRAIN_INSTANCES(attention_plain_part_backward)
+ZTRAIN_INSTANCES(attention_merge)
 
 }  // namespace ztrain::kernels

@@ -4,6 +4,7 @@
 // element is read from memory (or its caches) once per query, so that it is slow. Online softmax: Milakov and
 // Gimelshein, 2018; gradients: Dao, "FlashAttention-2", 2023.
 
+#include "kernels/attention/attention_cached.hpp"
 #include "kernels/attention/attention_part.hpp"
 
 namespace ztrain::kernels {
@@ -28,5 +29,9 @@ template <class T>
 void attention_plain_part_backward(Exec& exec, const AttentionInput<T>& input, Matrix<const T> o,
                                    Matrix<const acc_t<T>> lse, Matrix<const T> dout,
                                    const PartGradients<acc_t<T>>& gradients, Vector<std::byte> workspace);
+
+/// As attention_cached, on any processor: on a GPU the warps of a team share a query's keys.
+template <class T>
+void attention_cached_plain(Exec& exec, const CachedAttentionInput<T>& input, Matrix<T> o);
 
 }  // namespace ztrain::kernels

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "base/error.hpp"
+#include "kernel_interface/with_type.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/attention_prepared.hpp"
 
@@ -48,18 +48,9 @@ class Typed final : public PreparedAttention {
 }  // namespace
 
 std::unique_ptr<PreparedAttention> make_attention_typed(const AttentionSpec& spec, AttentionRemark remark) {
-  switch (spec.type) {
-    case DType::f32:
-      return std::make_unique<Typed<float>>(spec, std::move(remark));
-    case DType::bf16:
-      return std::make_unique<Typed<bf16>>(spec, std::move(remark));
-    case DType::f16:
-      return std::make_unique<Typed<f16>>(spec, std::move(remark));
-    case DType::f64:
-      return std::make_unique<Typed<double>>(spec, std::move(remark));
-    default:
-      fail("attention: there is no kernel for {}", name_of(spec.type));
-  }
+  return with_type(spec.type, [&]<class T>() -> std::unique_ptr<PreparedAttention> {
+    return std::make_unique<Typed<T>>(spec, std::move(remark));
+  });
 }
 
 }  // namespace ztrain::kernels

@@ -1,6 +1,5 @@
-#include "kernels/attention/cache_append.hpp"
-
 #include "base/error.hpp"
+#include "kernels/attention/attention_cached.hpp"
 #include "kernels/launch/pieces.hpp"
 
 namespace ztrain::kernels {
@@ -22,9 +21,6 @@ void cache_append(Exec& exec, Matrix<const T> rows, Vector<const std::int32_t> b
       });
 }
 
-template void cache_append<float>(Exec&, Matrix<const float>, Vector<const std::int32_t>, Matrix<float>);
-template void cache_append<bf16>(Exec&, Matrix<const bf16>, Vector<const std::int32_t>, Matrix<bf16>);
-template void cache_append<f16>(Exec&, Matrix<const f16>, Vector<const std::int32_t>, Matrix<f16>);
-template void cache_append<double>(Exec&, Matrix<const double>, Vector<const std::int32_t>, Matrix<double>);
+ZTRAIN_INSTANCES(cache_append)
 
 }  // namespace ztrain::kernels

@@ -113,15 +113,8 @@ void rope_apply(Exec& exec, Matrix<const T> x, Matrix<const acc_t<T>> table, boo
       });
 }
 
-template void rope_table<float>(Exec&, Vector<const std::int32_t>, double, const RopeScaling&, Matrix<float>);
-template void rope_table<double>(Exec&, Vector<const std::int32_t>, double, const RopeScaling&,
-                                 Matrix<double>);
-template <class T>
-using Apply = void(Exec&, Matrix<const T>, Matrix<const acc_t<T>>, bool, Matrix<T>, std::int64_t);
-
-template Apply<float> rope_apply<float>;
-template Apply<bf16> rope_apply<bf16>;
-template Apply<f16> rope_apply<f16>;
-template Apply<double> rope_apply<double>;
+ZTRAIN_INSTANCE(rope_table, float)
+ZTRAIN_INSTANCE(rope_table, double)
+ZTRAIN_INSTANCES(rope_apply)
 
 }  // namespace ztrain::kernels

@@ -12,9 +12,4 @@ namespace ztrain::kernels {
 template <class A, class B>
 void cast(Exec& exec, Vector<const A> src, Vector<B> dst);
 
-/// dst += src, added in B; n elements each; no overlap. A in {float, bf16, f16, double}, B in {float,
-/// double}.
-template <class A, class B>
-void accumulate_cast(Exec& exec, Vector<const A> src, Vector<B> dst);
-
 }  // namespace ztrain::kernels

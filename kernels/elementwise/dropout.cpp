@@ -96,11 +96,6 @@ void dropout(Exec& exec, Matrix<const T> x, const DropoutMask& mask, const StepS
       });
 }
 
-template void dropout<float>(Exec&, Matrix<const float>, const DropoutMask&, const StepScalars*,
-                             Matrix<float>);
-template void dropout<bf16>(Exec&, Matrix<const bf16>, const DropoutMask&, const StepScalars*, Matrix<bf16>);
-template void dropout<f16>(Exec&, Matrix<const f16>, const DropoutMask&, const StepScalars*, Matrix<f16>);
-template void dropout<double>(Exec&, Matrix<const double>, const DropoutMask&, const StepScalars*,
-                              Matrix<double>);
+ZTRAIN_INSTANCES(dropout)
 
 }  // namespace ztrain::kernels

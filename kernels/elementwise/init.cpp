@@ -88,14 +88,8 @@ void constant_init(Exec& exec, Vector<P> dst, double value) {
       exec, dst.count, KOKKOS_LAMBDA(const PieceOf<P> p) { fill_values<P>(weight, p.out(dst.data), p.n()); });
 }
 
-#define ZTRAIN_INIT(P)                                                                                  \
-  template void normal_init<P>(Exec&, Vector<P>, std::uint64_t, std::uint64_t, std::uint64_t, double);  \
-  template void uniform_init<P>(Exec&, Vector<P>, std::uint64_t, std::uint64_t, std::uint64_t, double); \
-  template void constant_init<P>(Exec&, Vector<P>, double);
-ZTRAIN_INIT(float)
-ZTRAIN_INIT(bf16)
-ZTRAIN_INIT(f16)
-ZTRAIN_INIT(double)
-#undef ZTRAIN_INIT
+ZTRAIN_INSTANCES(normal_init)
+ZTRAIN_INSTANCES(uniform_init)
+ZTRAIN_INSTANCES(constant_init)
 
 }  // namespace ztrain::kernels

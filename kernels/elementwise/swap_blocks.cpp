@@ -20,9 +20,6 @@ void swap_blocks(Exec& exec, Vector<const T> x, std::int64_t outer, std::int64_t
       });
 }
 
-template void swap_blocks<float>(Exec&, Vector<const float>, std::int64_t, std::int64_t, Vector<float>);
-template void swap_blocks<bf16>(Exec&, Vector<const bf16>, std::int64_t, std::int64_t, Vector<bf16>);
-template void swap_blocks<f16>(Exec&, Vector<const f16>, std::int64_t, std::int64_t, Vector<f16>);
-template void swap_blocks<double>(Exec&, Vector<const double>, std::int64_t, std::int64_t, Vector<double>);
+ZTRAIN_INSTANCES(swap_blocks)
 
 }  // namespace ztrain::kernels

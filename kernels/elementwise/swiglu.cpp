@@ -103,14 +103,7 @@ void swiglu_backward(Exec& exec, Columns<const T> gate, Columns<const T> up, Mat
       });
 }
 
-#define ZTRAIN_SWIGLU(T)                                                                                   \
-  template void swiglu_forward<T>(Exec&, Columns<const T>, Columns<const T>, Matrix<T>);                   \
-  template void swiglu_backward<T>(Exec&, Columns<const T>, Columns<const T>, Matrix<const T>, Columns<T>, \
-                                   Columns<T>);
-ZTRAIN_SWIGLU(float)
-ZTRAIN_SWIGLU(bf16)
-ZTRAIN_SWIGLU(f16)
-ZTRAIN_SWIGLU(double)
-#undef ZTRAIN_SWIGLU
+ZTRAIN_INSTANCES(swiglu_forward)
+ZTRAIN_INSTANCES(swiglu_backward)
 
 }  // namespace ztrain::kernels

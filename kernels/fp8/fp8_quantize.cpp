@@ -50,11 +50,7 @@ struct LargestOfPart {
   template <class L>
   KOKKOS_INLINE_FUNCTION void operator()(const L& lanes, std::int64_t index) const {
     const std::int64_t first = index * part, left = count - first;
-    const bf16* from = x + first;
-    const auto bits = lanes.template maximum<std::uint32_t>(
-        left < part ? left : part, 0,
-        [=](std::int64_t begin, std::int64_t n) { return largest_of(from + begin, n); });
-    lanes.once([&] { largest[index] = std::bit_cast<float>(bits); });
+    find_largest(lanes, x + first, left < part ? left : part, largest + index);
   }
 };
 
@@ -75,7 +71,7 @@ struct EncodeStrip {
   float* scale;
 
   void operator()(std::int64_t strip) const {
-    const float value = fp8_scale<Code>(largest_of_found(found.largest, found.count));
+    const float value = fp8_scale<Code>(largest_of(found.largest, found.count));
     if (strip == 0) *scale = value;
     const float factor = inverse_scale(value);
     const std::int64_t first = strip * fp8_granule, cols = target.cols;
@@ -106,11 +102,7 @@ struct LargestOfFound {
   float* largest;
   template <class L>
   KOKKOS_INLINE_FUNCTION void operator()(const L& lanes, std::int64_t) const {
-    const float* from = found.largest;
-    const auto bits = lanes.template maximum<std::uint32_t>(
-        found.count, 0,
-        [=](std::int64_t begin, std::int64_t n) { return largest_of_found(from + begin, n); });
-    lanes.once([&] { *largest = std::bit_cast<float>(bits); });
+    find_largest(lanes, found.largest, found.count, largest);
   }
 };
 
@@ -270,14 +262,11 @@ void fp8_transpose(Exec& exec, Matrix<const std::uint8_t> from, std::uint8_t* to
   for_rows(exec, blocks.count(), blocks);
 }
 
-#define ZTRAIN_FP8_QUANTIZE(Code)                                                                            \
-  template void fp8_quantize_tensor(Exec&, Matrix<const bf16>, Matrix<Code>, std::uint8_t*, float*, float*); \
-  template void fp8_quantize_tensor_by(Exec&, Matrix<const bf16>, Matrix<Code>, std::uint8_t*, float*,       \
-                                       Vector<const float>);                                                 \
-  template void fp8_quantize_rows(Exec&, Matrix<const bf16>, const float*, Matrix<Code>, float*,             \
-                                  Vector<const float>);
-ZTRAIN_FP8_QUANTIZE(f8e4m3)
-ZTRAIN_FP8_QUANTIZE(f8e5m2)
-#undef ZTRAIN_FP8_QUANTIZE
+ZTRAIN_INSTANCE(fp8_quantize_tensor, f8e4m3)
+ZTRAIN_INSTANCE(fp8_quantize_tensor, f8e5m2)
+ZTRAIN_INSTANCE(fp8_quantize_tensor_by, f8e4m3)
+ZTRAIN_INSTANCE(fp8_quantize_tensor_by, f8e5m2)
+ZTRAIN_INSTANCE(fp8_quantize_rows, f8e4m3)
+ZTRAIN_INSTANCE(fp8_quantize_rows, f8e5m2)
 
 }  // namespace ztrain::kernels

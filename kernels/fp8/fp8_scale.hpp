@@ -74,13 +74,21 @@ KOKKOS_INLINE_FUNCTION std::uint32_t largest_of(const bf16* __restrict x, std::i
 }
 
 /// The same of n magnitudes that were found before.
-KOKKOS_INLINE_FUNCTION std::uint32_t largest_of_found(const float* __restrict magnitudes, std::int64_t n) {
+KOKKOS_INLINE_FUNCTION std::uint32_t largest_of(const float* __restrict magnitudes, std::int64_t n) {
   std::uint32_t largest = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     const std::uint32_t bits = magnitude_bits(magnitudes[i]);
     largest = bits > largest ? bits : largest;
   }
   return largest;
+}
+
+/// The lanes of a row find the largest magnitude of n elements, or of what was found before.
+template <class L, class V>
+KOKKOS_INLINE_FUNCTION void find_largest(const L& lanes, const V* from, std::int64_t n, float* largest) {
+  const auto bits = lanes.template maximum<std::uint32_t>(
+      n, 0, [=](std::int64_t begin, std::int64_t count) { return largest_of(from + begin, count); });
+  lanes.once([&] { *largest = std::bit_cast<float>(bits); });
 }
 
 /// A pack of codes, stored at once.

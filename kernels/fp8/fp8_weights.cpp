@@ -14,15 +14,7 @@ namespace {
 /// Rows of a table's entry, those that go to one team or thread, are [first, next entry's first) of a launch.
 template <class Entry>
 KOKKOS_INLINE_FUNCTION const Entry& entry_of(const Entry* table, std::int64_t count, std::int64_t row) {
-  std::int64_t low = 0, high = count - 1;
-  while (low < high) {
-    const std::int64_t middle = (low + high + 1) / 2;
-    if (table[middle].first <= row)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  return table[low];
+  return table[last_begun(count, row, [=](std::int64_t i) { return table[i].first; })];
 }
 
 /// A run cut into rows, or where it is part of one row into chunks: `row` elements each, of which `begin` lie
@@ -75,10 +67,7 @@ struct LargestOfRows {
     const LargestEntry entry = entry_of(table, count, index);
     const std::int64_t i = index - entry.first, begin = entry.cut.begin_of(i);
     const bf16* from = values + entry.cut.at + begin;
-    const auto bits = lanes.template maximum<std::uint32_t>(
-        entry.cut.end_of(i) - begin, 0,
-        [=](std::int64_t at, std::int64_t n) { return largest_of(from + at, n); });
-    lanes.once([&] { entry.largest[i] = std::bit_cast<float>(bits); });
+    find_largest(lanes, from, entry.cut.end_of(i) - begin, entry.largest + i);
   }
 };
 
@@ -93,10 +82,7 @@ struct JoinChunks {
   template <class L>
   KOKKOS_INLINE_FUNCTION void operator()(const L& lanes, std::int64_t index) const {
     const JoinEntry entry = table[index];
-    const auto bits = lanes.template maximum<std::uint32_t>(
-        entry.count, 0,
-        [=](std::int64_t begin, std::int64_t n) { return largest_of_found(entry.found + begin, n); });
-    lanes.once([&] { *entry.largest = std::bit_cast<float>(bits); });
+    find_largest(lanes, entry.found, entry.count, entry.largest);
   }
 };
 
@@ -176,89 +162,52 @@ class Table {
   std::int64_t rows_ = 0, width_ = 0;
 };
 
-class Largest final : public Fp8Launch {
- public:
-  Largest(const std::vector<Fp8Search>& searches, float* partials)
-      : values_(searches.empty() ? nullptr : searches.front().run.values.data) {
-    std::vector<JoinEntry> joins;
-    for (const Fp8Search& search : searches) {
-      check(search.run, nullptr);
-      const Cut parts = cut(search.run, values_);
-      const bool join = in_chunks(search.run);
-      table_.add({parts, join ? partials : search.slots, 0}, parts.rows(), parts.width());
-      if (!join) continue;
-      joins.push_back({partials, parts.rows(), search.slots});
-      partials += parts.rows();
-      chunks_ = std::max(chunks_, parts.rows());
-    }
-    table_.move_to_device();
-    join_count_ = static_cast<std::int64_t>(joins.size());
-    joins_ = DeviceArray<JoinEntry>(joins);
-  }
-
-  void run(Exec& exec) override {
-    for_wide_rows(exec, table_.rows(), table_.width(), LargestOfRows{table_.data(), table_.count(), values_});
-    for_wide_rows(exec, join_count_, chunks_, JoinChunks{joins_.data()});
-  }
-
- private:
-  const bf16* values_;
-  Table<LargestEntry> table_;
-  DeviceArray<JoinEntry> joins_;
-  std::int64_t join_count_ = 0, chunks_ = 0;
-};
-
-class Scales final : public Fp8Launch {
- public:
-  explicit Scales(const std::vector<Fp8Scaling>& weights) {
-    for (const Fp8Scaling& w : weights)
-      table_.add({w.slots, w.scales.data, w.magnitudes, 0}, w.scales.count, 1);
-    table_.move_to_device();
-  }
-
-  void run(Exec& exec) override { for_rows(exec, table_.rows(), ScaleOfRows{table_.data(), table_.count()}); }
-
- private:
-  Table<ScaleEntry> table_;
-};
-
-class Encode final : public Fp8Launch {
- public:
-  explicit Encode(const std::vector<Fp8Encoding>& encodings)
-      : values_(encodings.empty() ? nullptr : encodings.front().run.values.data),
-        codes_(encodings.empty() ? nullptr : encodings.front().codes) {
-    for (const Fp8Encoding& e : encodings) {
-      check(e.run, e.codes);
-      const Cut parts = cut(e.run, values_);
-      REQUIRE(e.codes == codes_ + parts.at, "fp8 weights: codes must lie as far apart as the elements do");
-      table_.add({parts, e.scales + e.run.first_row(), in_chunks(e.run), 0}, parts.rows(), parts.width());
-    }
-    table_.move_to_device();
-  }
-
-  void run(Exec& exec) override {
-    for_wide_rows(exec, table_.rows(), table_.width(),
-                  EncodeRows{table_.data(), table_.count(), values_, codes_});
-  }
-
- private:
-  const bf16* values_;
-  f8e4m3* codes_;
-  Table<EncodeEntry> table_;
-};
-
 }  // namespace
 
-std::unique_ptr<Fp8Launch> make_fp8_largest(const std::vector<Fp8Search>& searches, float* partials) {
-  return std::make_unique<Largest>(searches, partials);
+Fp8Launch make_fp8_largest(const std::vector<Fp8Search>& searches, float* partials) {
+  const bf16* const values = searches.empty() ? nullptr : searches.front().run.values.data;
+  Table<LargestEntry> table;
+  std::vector<JoinEntry> joins;
+  std::int64_t chunks = 0;
+  for (const Fp8Search& search : searches) {
+    check(search.run, nullptr);
+    const Cut parts = cut(search.run, values);
+    const bool join = in_chunks(search.run);
+    table.add({parts, join ? partials : search.slots, 0}, parts.rows(), parts.width());
+    if (!join) continue;
+    joins.push_back({partials, parts.rows(), search.slots});
+    partials += parts.rows();
+    chunks = std::max(chunks, parts.rows());
+  }
+  table.move_to_device();
+  return [=, join_count = static_cast<std::int64_t>(joins.size()),
+          joined = DeviceArray<JoinEntry>(joins)](Exec& exec) {
+    for_wide_rows(exec, table.rows(), table.width(), LargestOfRows{table.data(), table.count(), values});
+    for_wide_rows(exec, join_count, chunks, JoinChunks{joined.data()});
+  };
 }
 
-std::unique_ptr<Fp8Launch> make_fp8_scales(const std::vector<Fp8Scaling>& weights) {
-  return std::make_unique<Scales>(weights);
+Fp8Launch make_fp8_scales(const std::vector<Fp8Scaling>& weights) {
+  Table<ScaleEntry> table;
+  for (const Fp8Scaling& w : weights) table.add({w.slots, w.scales.data, w.magnitudes, 0}, w.scales.count, 1);
+  table.move_to_device();
+  return [table](Exec& exec) { for_rows(exec, table.rows(), ScaleOfRows{table.data(), table.count()}); };
 }
 
-std::unique_ptr<Fp8Launch> make_fp8_encode(const std::vector<Fp8Encoding>& encodings) {
-  return std::make_unique<Encode>(encodings);
+Fp8Launch make_fp8_encode(const std::vector<Fp8Encoding>& encodings) {
+  const bf16* const values = encodings.empty() ? nullptr : encodings.front().run.values.data;
+  f8e4m3* const codes = encodings.empty() ? nullptr : encodings.front().codes;
+  Table<EncodeEntry> table;
+  for (const Fp8Encoding& e : encodings) {
+    check(e.run, e.codes);
+    const Cut parts = cut(e.run, values);
+    REQUIRE(e.codes == codes + parts.at, "fp8 weights: codes must lie as far apart as the elements do");
+    table.add({parts, e.scales + e.run.first_row(), in_chunks(e.run), 0}, parts.rows(), parts.width());
+  }
+  table.move_to_device();
+  return [=](Exec& exec) {
+    for_wide_rows(exec, table.rows(), table.width(), EncodeRows{table.data(), table.count(), values, codes});
+  };
 }
 
 }  // namespace ztrain::kernels

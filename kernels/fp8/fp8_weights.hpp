@@ -9,7 +9,7 @@
 // What a launch works on is a list, which is put into the memory of the device once, when the launch is
 // prepared: one launch, or two, for all weights of a unit.
 
-#include <memory>
+#include <functional>
 #include <vector>
 
 #include "base/dtype.hpp"
@@ -29,14 +29,7 @@ struct Fp8Run {
 };
 
 /// Prepared: addresses are set once.
-class Fp8Launch {
- public:
-  virtual ~Fp8Launch() = default;
-  Fp8Launch() = default;
-  Fp8Launch(const Fp8Launch&) = delete;
-  Fp8Launch& operator=(const Fp8Launch&) = delete;
-  virtual void run(Exec& exec) = 0;
-};
+using Fp8Launch = std::function<void(Exec&)>;
 
 /// slots[i] = the largest magnitude of the run's i-th row. The runs of a launch are parts of one array.
 struct Fp8Search {
@@ -45,7 +38,7 @@ struct Fp8Search {
 };
 /// partials: the sum of fp8_weight_workspace_bytes() over the runs. Throws Error where a run is not aligned
 /// as above.
-std::unique_ptr<Fp8Launch> make_fp8_largest(const std::vector<Fp8Search>& searches, float* partials);
+Fp8Launch make_fp8_largest(const std::vector<Fp8Search>& searches, float* partials);
 
 /// Where the slots of one weight are among those of all shards of its unit.
 struct Fp8Slots {
@@ -64,7 +57,7 @@ struct Fp8Scaling {
   Vector<float> scales;
   bool magnitudes = false;  ///< the largest ones of the rows in their place
 };
-std::unique_ptr<Fp8Launch> make_fp8_scales(const std::vector<Fp8Scaling>& weights);
+Fp8Launch make_fp8_scales(const std::vector<Fp8Scaling>& weights);
 
 /// codes[run.values.count], from 16 bytes on. scales: of all rows of the weight. Runs and codes are parts of
 /// two arrays, at the same places.
@@ -74,6 +67,6 @@ struct Fp8Encoding {
   f8e4m3* codes = nullptr;
 };
 /// Throws Error as make_fp8_largest.
-std::unique_ptr<Fp8Launch> make_fp8_encode(const std::vector<Fp8Encoding>& encodings);
+Fp8Launch make_fp8_encode(const std::vector<Fp8Encoding>& encodings);
 
 }  // namespace ztrain::kernels

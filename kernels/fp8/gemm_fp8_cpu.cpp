@@ -1,10 +1,6 @@
-#include <algorithm>
-
 #include "base/error.hpp"
-#include "base/shape.hpp"
 #include "kernels/fp8/gemm_fp8.hpp"
-#include "kernels/gemm/gemm_reference.hpp"
-#include "kernels/launch/exec_kokkos.hpp"
+#include "kernels/gemm/gemm_blocks.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -30,7 +26,7 @@ void store(const GemmFp8Shape& s, const Operands<A, B, Out>& p, const float* __r
     const float left = p.a_scale[rowwise ? i0 + i : 0];
     for (int j = 0; j < n; ++j) {
       const float scale = left * p.b_scale[rowwise ? j0 + j : 0];
-      float value = scale * sum[i * gemm_detail::cols + j];
+      float value = scale * sum[i * gemm_blocks::cols + j];
       if (s.bias) value += static_cast<float>(p.bias[j0 + j]);
       if (s.accumulate) value += static_cast<float>(row[j]);
       row[j] = static_cast<Out>(value);
@@ -38,22 +34,7 @@ void store(const GemmFp8Shape& s, const Operands<A, B, Out>& p, const float* __r
   }
 }
 
-template <class A, class B, class Out>
-void block(const GemmFp8Shape& s, const Operands<A, B, Out>& p, std::int64_t i0, std::int64_t j0) {
-  using namespace gemm_detail;
-  alignas(64) float left[rows * depth], right[depth * cols], sum[rows * cols] = {};
-  const int m = static_cast<int>(std::min<std::int64_t>(rows, s.m - i0));
-  const int n = static_cast<int>(std::min<std::int64_t>(cols, s.n - j0));
-  for (std::int64_t d0 = 0; d0 < s.k; d0 += depth) {
-    const int d = static_cast<int>(std::min<std::int64_t>(depth, s.k - d0));
-    load(p.a + i0 * s.lda + d0, s.lda, 1, m, d, left);
-    load(p.b + j0 * s.ldb + d0, 1, s.ldb, d, n, right);
-    tile::product<float, true>(m, cols, d, left, depth, 1, right, cols, sum, cols);
-  }
-  store(s, p, sum, i0, j0, m, n);
-}
-
-/// A loop over cache blocks, as gemm_reference.hpp; sums in order of k.
+/// A loop over cache blocks, as gemm_reference_cpu.cpp; sums in order of k.
 template <class A, class B, class Out>
 class GemmFp8Loop : public GemmFp8 {
  public:
@@ -61,16 +42,15 @@ class GemmFp8Loop : public GemmFp8 {
 
   void run(Exec& exec, const void* a, const float* a_scale, const void* b, const float* b_scale,
            const void* bias, void* c, void*) override {
-    const GemmFp8Shape shape = shape_;
-    const Operands<A, B, Out> operands{static_cast<const A*>(a),       a_scale,
-                                       static_cast<const B*>(b),       b_scale,
-                                       static_cast<const bf16*>(bias), static_cast<Out*>(c)};
-    const std::int64_t across = ceil_div(shape.n, gemm_detail::cols);
-    const std::int64_t blocks = ceil_div(shape.m, gemm_detail::rows) * across;
-    Kokkos::parallel_for(
-        Kokkos::RangePolicy<Kokkos::DefaultExecutionSpace>(exec.space, 0, blocks), [=](std::int64_t i) {
-          block(shape, operands, i / across * gemm_detail::rows, i % across * gemm_detail::cols);
-        });
+    const Operands<A, B, Out> p{static_cast<const A*>(a),       a_scale,
+                                static_cast<const B*>(b),       b_scale,
+                                static_cast<const bf16*>(bias), static_cast<Out*>(c)};
+    gemm_blocks::for_each(exec, shape_, [=, s = shape_](std::int64_t i0, std::int64_t j0, int m, int n) {
+      alignas(64) float sum[gemm_blocks::rows * gemm_blocks::cols] = {};
+      gemm_blocks::add_products<A, B>({p.a + i0 * s.lda, s.lda, 1}, {p.b + j0 * s.ldb, 1, s.ldb}, s.k, m, n,
+                                      sum);
+      store(s, p, sum, i0, j0, m, n);
+    });
   }
 
  private:

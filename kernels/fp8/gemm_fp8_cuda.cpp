@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <cstdint>
 #include <optional>
 
 #include "base/error.hpp"
@@ -10,15 +9,10 @@
 namespace ztrain::kernels {
 namespace {
 
+using cublaslt::aligned;
 using cublaslt::Problem;
-
-constexpr int alignment = 16;
-
-cudaDataType_t type_of(DType type) {
-  return type == DType::f8e4m3   ? CUDA_R_8F_E4M3
-         : type == DType::f8e5m2 ? CUDA_R_8F_E5M2
-                                 : cublaslt::type_of(type);
-}
+using cublaslt::stream_of;
+using cublaslt::usual_alignment;
 
 void require_types(const GemmFp8Types& t) {
   const bool codes = is_fp8(t.a) && is_fp8(t.b) && (t.a == DType::f8e4m3 || t.b == DType::f8e4m3);
@@ -61,22 +55,14 @@ Problem make_problem(const GemmFp8Shape& s, const GemmFp8Types& t) {
   p.key = key_of(s, t);
   p.accumulate = s.accumulate;
   p.operation = cublaslt::make_operation(CUBLAS_COMPUTE_32F, CUDA_R_32F, true, false, p.key);
-  p.a = cublaslt::make_side(type_of(t.b), size_of(t.b), s.k, s.n, s.ldb, alignment, p.key);
-  p.b = cublaslt::make_side(type_of(t.a), size_of(t.a), s.k, s.m, s.lda, alignment, p.key);
-  p.d = cublaslt::make_side(type_of(t.out), size_of(t.out), s.n, s.m, s.ldc, alignment, p.key);
+  p.a = cublaslt::make_side(t.b, s.k, s.n, s.ldb, usual_alignment, p.key);
+  p.b = cublaslt::make_side(t.a, s.k, s.m, s.lda, usual_alignment, p.key);
+  p.d = cublaslt::make_side(t.out, s.n, s.m, s.ldc, usual_alignment, p.key);
   cublaslt::set(p.operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(s.fast_accumulation),
                 p.key);
   set_scales(p, s);
   if (s.bias) set_bias(p, s);
   return p;
-}
-
-bool aligned(const void* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % alignment == 0;
-}
-
-cudaStream_t stream_of(const Exec& exec) {
-  return static_cast<cudaStream_t>(native_stream(exec));
 }
 
 class GemmFp8CublasLt : public GemmFp8 {
@@ -95,7 +81,7 @@ class GemmFp8CublasLt : public GemmFp8 {
            const void* bias, void* c, void* workspace) override {
     REQUIRE(aligned(a) && aligned(b) && aligned(c) && (!has_bias_ || aligned(bias)) &&
                 (!rowwise_ || (aligned(a_scale) && aligned(b_scale))),
-            "{}: its operands must start on multiples of {} bytes", problem_.key, alignment);
+            "{}: its operands must start on multiples of {} bytes", problem_.key, usual_alignment);
     if (!algorithm_) algorithm_ = some_algorithm(exec);
     const cublasStatus_t status =
         cublaslt::launch(gemm_library(exec), problem_, *algorithm_,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -26,19 +27,12 @@ std::string hex(const AlgorithmBytes& bytes) {
   return text;
 }
 
-std::optional<int> digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return std::nullopt;
-}
-
 std::optional<AlgorithmBytes> bytes_of(const std::string& text) {
   AlgorithmBytes bytes{};
   if (text.size() != 2 * bytes.size()) return std::nullopt;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
-    const auto high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
-    if (!high || !low) return std::nullopt;
-    bytes[i] = static_cast<std::uint8_t>(*high * 16 + *low);
+    const char* const digits = text.data() + 2 * i;
+    if (std::from_chars(digits, digits + 2, bytes[i], 16).ptr != digits + 2) return std::nullopt;
   }
   return bytes;
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
+#include "kernel_interface/with_type.hpp"
 #include "kernels/gemm/algorithm_choice.hpp"
 #include "kernels/launch/tuning_values.hpp"
 
@@ -109,6 +110,25 @@ bool accepts(GemmLibrary& library, const Problem& p, const cublasLtMatmulAlgo_t&
          result.workspaceSize <= static_cast<std::size_t>(gemm_cuda_workspace_bytes);
 }
 
+cudaDataType_t type_of(DType type) {
+  switch (type) {
+    case DType::f64:
+      return CUDA_R_64F;
+    case DType::f32:
+      return CUDA_R_32F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    case DType::f16:
+      return CUDA_R_16F;
+    case DType::f8e4m3:
+      return CUDA_R_8F_E4M3;
+    case DType::f8e5m2:
+      return CUDA_R_8F_E5M2;
+    default:
+      fail("matrix product: cuBLASLt has none for {}", name_of(type));
+  }
+}
+
 /// The values once from the host, and then again and again from what is there already.
 template <class T>
 void repeat(const std::vector<T>& values, std::byte* to, std::size_t bytes, std::string_view what) {
@@ -124,22 +144,10 @@ void repeat(const std::vector<T>& values, std::byte* to, std::size_t bytes, std:
 
 /// stream: of the random numbers.
 void fill(const Side& side, std::byte* to, std::uint64_t stream, std::string_view what) {
-  switch (side.type) {
-    case CUDA_R_64F:
-      return repeat(tuning_values<double>(stream), to, side.bytes, what);
-    case CUDA_R_32F:
-      return repeat(tuning_values<float>(stream), to, side.bytes, what);
-    case CUDA_R_16BF:
-      return repeat(tuning_values<bf16>(stream), to, side.bytes, what);
-    case CUDA_R_16F:
-      return repeat(tuning_values<f16>(stream), to, side.bytes, what);
-    case CUDA_R_8F_E4M3:
-      return repeat(tuning_values<f8e4m3>(stream), to, side.bytes, what);
-    case CUDA_R_8F_E5M2:
-      return repeat(tuning_values<f8e5m2>(stream), to, side.bytes, what);
-    default:
-      fail("{}: there are no numbers to measure it on", what);
-  }
+  const auto draw = [&]<class T>() { repeat(tuning_values<T>(stream), to, side.bytes, what); };
+  if (side.type == DType::f8e4m3) return draw.operator()<f8e4m3>();
+  if (side.type == DType::f8e5m2) return draw.operator()<f8e5m2>();
+  with_type(side.type, draw);
 }
 
 /// Device memory for the time of measuring, with random matrices.
@@ -249,21 +257,6 @@ void check(cudaError_t status, std::string_view what) {
   REQUIRE(status == cudaSuccess, "{}: CUDA: {}", what, cudaGetErrorString(status));
 }
 
-cudaDataType_t type_of(DType type) {
-  switch (type) {
-    case DType::f64:
-      return CUDA_R_64F;
-    case DType::f32:
-      return CUDA_R_32F;
-    case DType::bf16:
-      return CUDA_R_16BF;
-    case DType::f16:
-      return CUDA_R_16F;
-    default:
-      fail("matrix product: cuBLASLt has none for {}", name_of(type));
-  }
-}
-
 Operation make_operation(cublasComputeType_t compute, cudaDataType_t scale, bool trans_a, bool trans_b,
                          std::string_view what) {
   cublasLtMatmulDesc_t raw = nullptr;
@@ -275,13 +268,13 @@ Operation make_operation(cublasComputeType_t compute, cudaDataType_t scale, bool
   return operation;
 }
 
-Side make_side(cudaDataType_t type, std::int64_t element, std::int64_t rows, std::int64_t cols,
-               std::int64_t ld, int alignment, std::string_view what) {
+Side make_side(DType type, std::int64_t rows, std::int64_t cols, std::int64_t ld, int alignment,
+               std::string_view what) {
   cublasLtMatrixLayout_t raw = nullptr;
-  check(cublasLtMatrixLayoutCreate(&raw, type, static_cast<std::uint64_t>(rows),
+  check(cublasLtMatrixLayoutCreate(&raw, type_of(type), static_cast<std::uint64_t>(rows),
                                    static_cast<std::uint64_t>(cols), ld),
         what);
-  return {Layout(raw), alignment, static_cast<std::size_t>(ld * cols * element), type};
+  return {Layout(raw), alignment, static_cast<std::size_t>(ld * cols * size_of(type)), type};
 }
 
 cublasStatus_t launch(GemmLibrary& library, const Problem& p, const cublasLtMatmulAlgo_t& algorithm,

@@ -5,6 +5,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,7 +33,7 @@ struct Side {
   Layout layout;
   int alignment = 0;      ///< bytes; what the matrix will start on a multiple of
   std::size_t bytes = 0;  ///< of the matrix, strides included
-  cudaDataType_t type = CUDA_R_32F;
+  DType type = DType::f32;
 };
 
 /// D = op(A) op(B) (+ bias) (+ D when accumulate), with one layout for C and D.
@@ -56,14 +57,21 @@ struct Operands {
   void* workspace;  ///< gemm_cuda_workspace_bytes
 };
 
-cudaDataType_t type_of(DType type);
+/// What tensors start on, and what the fast algorithms want: bytes.
+inline constexpr int usual_alignment = 16;
+inline bool aligned(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % usual_alignment == 0;
+}
+
+inline cudaStream_t stream_of(const Exec& exec) {
+  return static_cast<cudaStream_t>(native_stream(exec));
+}
 
 /// An operation with its transpositions set, summed in `compute`.
 Operation make_operation(cublasComputeType_t compute, cudaDataType_t scale, bool trans_a, bool trans_b,
                          std::string_view what);
-/// element: bytes.
-Side make_side(cudaDataType_t type, std::int64_t element, std::int64_t rows, std::int64_t cols,
-               std::int64_t ld, int alignment, std::string_view what);
+Side make_side(DType type, std::int64_t rows, std::int64_t cols, std::int64_t ld, int alignment,
+               std::string_view what);
 
 template <class Value>
 void set(const Operation& operation, cublasLtMatmulDescAttributes_t attribute, Value value,

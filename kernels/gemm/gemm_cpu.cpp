@@ -1,10 +1,8 @@
 // Which product a CPU takes for a shape and its types.
 
 #include "kernels/gemm/gemm.hpp"
-#include "kernels/gemm/gemm_half.hpp"
 #include "kernels/gemm/gemm_library.hpp"
-#include "kernels/gemm/gemm_onednn.hpp"
-#include "kernels/gemm/gemm_row.hpp"
+#include "kernels/gemm/gemm_ways.hpp"
 
 namespace ztrain::kernels {
 namespace {

@@ -1,20 +1,19 @@
 #include <fmt/format.h>
 
-#include <cstdint>
 #include <optional>
 
 #include "base/error.hpp"
 #include "kernels/gemm/cublaslt_cuda.hpp"
 #include "kernels/gemm/gemm.hpp"
-#include "kernels/gemm/gemm_row.hpp"
+#include "kernels/gemm/gemm_ways.hpp"
 
 namespace ztrain::kernels {
 namespace {
 
+using cublaslt::aligned;
 using cublaslt::Problem;
-
-/// What tensors start on, and what the fast algorithms want.
-constexpr int usual_alignment = 16;
+using cublaslt::stream_of;
+using cublaslt::usual_alignment;
 
 cublasComputeType_t compute_type(DType in, bool tf32) {
   if (in == DType::f64) return CUBLAS_COMPUTE_64F;
@@ -36,8 +35,8 @@ Problem make_problem(const GemmShape& s, DType in, DType out, bool tf32, bool al
   };
   const auto side = [&](DType type, bool transposed, std::int64_t rows, std::int64_t cols, std::int64_t ld,
                         const std::string& what) {
-    return cublaslt::make_side(cublaslt::type_of(type), size_of(type), transposed ? cols : rows,
-                               transposed ? rows : cols, ld, alignment(type), what);
+    return cublaslt::make_side(type, transposed ? cols : rows, transposed ? rows : cols, ld, alignment(type),
+                               what);
   };
   Problem p;
   p.key = key_of(s, in, out, tf32, aligned);
@@ -54,14 +53,6 @@ Problem make_problem(const GemmShape& s, DType in, DType out, bool tf32, bool al
                   static_cast<std::int32_t>(CUBLASLT_EPILOGUE_BIAS), p.key);
   }
   return p;
-}
-
-bool aligned(const void* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % usual_alignment == 0;
-}
-
-cudaStream_t stream_of(const Exec& exec) {
-  return static_cast<cudaStream_t>(native_stream(exec));
 }
 
 class GemmCublasLt : public Gemm {

@@ -1,4 +1,4 @@
-#include "kernels/gemm/gemm_half.hpp"
+#include "kernels/gemm/gemm_ways.hpp"
 
 #include <fmt/format.h>
 
@@ -28,20 +28,20 @@ void widen_window(Exec& exec, const T* matrix, const Window& w, float* to, std::
 }
 
 template <class T>
-void narrow_window(Exec& exec, const float* from, const Window& w, T* matrix) {
-  T* to = matrix + w.row * w.stride + w.col;
-  for_rows(exec, w.rows, [=](std::int64_t i) { narrow(from + i * w.cols, to + i * w.stride, w.cols); });
-}
-
-template <class T>
 void add_row(const float* __restrict from, T* __restrict to, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) to[i] = T(from[i] + static_cast<float>(to[i]));
 }
 
+/// The reverse, from rows without a gap; adds: to what is there.
 template <class T>
-void add_window(Exec& exec, const float* from, const Window& w, T* matrix) {
+void narrow_window(Exec& exec, const float* from, const Window& w, T* matrix, bool adds) {
   T* to = matrix + w.row * w.stride + w.col;
-  for_rows(exec, w.rows, [=](std::int64_t i) { add_row(from + i * w.cols, to + i * w.stride, w.cols); });
+  for_rows(exec, w.rows, [=](std::int64_t i) {
+    if (adds)
+      add_row(from + i * w.cols, to + i * w.stride, w.cols);
+    else
+      narrow(from + i * w.cols, to + i * w.stride, w.cols);
+  });
 }
 
 /// C's panel (i0, j0) and the panel of k from d0 on.
@@ -122,7 +122,8 @@ class GemmHalf : public Gemm {
       if constexpr (in_place) sums = out + p.i0 * shape_.ldc + p.j0;
       find(p)->run(exec, x, y, row, sums, workspace);
       if constexpr (!in_place)
-        if (p.d0 + p.k == shape_.k) store(exec, sums, {p.i0, p.m, p.j0, p.n, shape_.ldc}, out);
+        if (p.d0 + p.k == shape_.k)
+          narrow_window(exec, sums, {p.i0, p.m, p.j0, p.n, shape_.ldc}, out, shape_.accumulate);
     });
   }
 
@@ -139,13 +140,6 @@ class GemmHalf : public Gemm {
     Panel like;  ///< the first panel that it serves
     std::unique_ptr<Gemm> gemm;
   };
-
-  void store(Exec& exec, const float* sums, const Window& window, Out* out) const {
-    if (shape_.accumulate)
-      add_window(exec, sums, window, out);
-    else
-      narrow_window(exec, sums, window, out);
-  }
 
   Gemm* find(const Panel& p) const {
     for (const Product& product : products_) {

@@ -1,4 +1,4 @@
-#include "kernels/gemm/gemm_onednn.hpp"
+#include "kernels/gemm/gemm_ways.hpp"
 
 #include <fmt/format.h>
 #include <oneapi/dnnl/dnnl_debug.h>

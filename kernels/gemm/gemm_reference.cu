@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/shape.hpp"
+#include "kernel_interface/with_type.hpp"
 #include "kernels/gemm/gemm.hpp"
 #include "runtime/device/launch_cuda.hpp"
 
@@ -94,14 +95,9 @@ class GemmLoop : public Gemm {
 
 std::unique_ptr<Gemm> make_gemm_reference(const GemmShape& shape, DType in, DType out) {
   const GemmShape s = complete(shape);
-  if (in == DType::f64 && out == DType::f64) return std::make_unique<GemmLoop<double, double>>(s);
-  if (in == DType::f32 && out == DType::f32) return std::make_unique<GemmLoop<float, float>>(s);
-  if (in == DType::bf16 && out == DType::bf16) return std::make_unique<GemmLoop<bf16, bf16>>(s);
-  if (in == DType::bf16 && out == DType::f32) return std::make_unique<GemmLoop<bf16, float>>(s);
-  if (in == DType::f16 && out == DType::f16) return std::make_unique<GemmLoop<f16, f16>>(s);
-  if (in == DType::f16 && out == DType::f32) return std::make_unique<GemmLoop<f16, float>>(s);
-  fail("matrix product: no kernel for {} -> {}; use fp32, bf16, bf16 -> fp32, fp16, fp16 -> fp32 or fp64",
-       name_of(in), name_of(out));
+  return with_gradient_types(in, out, [&]<class In, class Out>() -> std::unique_ptr<Gemm> {
+    return std::make_unique<GemmLoop<In, Out>>(s);
+  });
 }
 
 }  // namespace ztrain::kernels

@@ -1,11 +1,21 @@
-#include "kernels/gemm/gemm_reference.hpp"
-
-#include "base/error.hpp"
-#include "base/shape.hpp"
-#include "kernels/launch/exec_kokkos.hpp"
+#include "kernel_interface/with_type.hpp"
+#include "kernels/gemm/gemm.hpp"
+#include "kernels/gemm/gemm_blocks.hpp"
 
 namespace ztrain::kernels {
 namespace {
+
+template <class In, class Out>
+void store(const acc_t<In>* __restrict sum, int rows, int cols, const In* bias, bool accumulate, Out* c,
+           std::int64_t ldc) {
+  using A = acc_t<In>;
+  for (int i = 0; i < rows; ++i)
+    for (int j = 0; j < cols; ++j) {
+      const A old =
+          (bias ? static_cast<A>(bias[j]) : A(0)) + (accumulate ? static_cast<A>(c[i * ldc + j]) : A(0));
+      c[i * ldc + j] = static_cast<Out>(old + sum[i * gemm_blocks::cols + j]);
+    }
+}
 
 template <class In, class Out>
 class GemmReference : public Gemm {
@@ -13,18 +23,18 @@ class GemmReference : public Gemm {
   explicit GemmReference(const GemmShape& shape) : shape_(shape) {}
 
   void run(Exec& exec, const void* a, const void* b, const void* bias, void* c, void*) override {
-    const GemmShape shape = shape_;
     const auto* left = static_cast<const In*>(a);
     const auto* right = static_cast<const In*>(b);
     const auto* row = static_cast<const In*>(bias);
     auto* result = static_cast<Out*>(c);
-    const std::int64_t across = ceil_div(shape.n, gemm_detail::cols);
-    const std::int64_t blocks = ceil_div(shape.m, gemm_detail::rows) * across;
-    Kokkos::parallel_for(
-        Kokkos::RangePolicy<Kokkos::DefaultExecutionSpace>(exec.space, 0, blocks), [=](std::int64_t i) {
-          gemm_reference_block(shape, left, right, row, result, i / across * gemm_detail::rows,
-                               i % across * gemm_detail::cols);
-        });
+    gemm_blocks::for_each(exec, shape_, [=, s = shape_](std::int64_t i0, std::int64_t j0, int m, int n) {
+      alignas(64) acc_t<In> sum[gemm_blocks::rows * gemm_blocks::cols] = {};
+      const std::int64_t a_row = s.trans_a ? 1 : s.lda, a_col = s.trans_a ? s.lda : 1;
+      const std::int64_t b_row = s.trans_b ? 1 : s.ldb, b_col = s.trans_b ? s.ldb : 1;
+      gemm_blocks::add_products<In, In>({left + i0 * a_row, a_row, a_col}, {right + j0 * b_col, b_row, b_col},
+                                        s.k, m, n, sum);
+      store(sum, m, n, s.bias ? row + j0 : nullptr, s.accumulate, result + i0 * s.ldc + j0, s.ldc);
+    });
   }
 
   std::string implementation() const override { return "plain loop"; }
@@ -37,14 +47,9 @@ class GemmReference : public Gemm {
 
 std::unique_ptr<Gemm> make_gemm_reference(const GemmShape& shape, DType in, DType out) {
   const GemmShape s = complete(shape);
-  if (in == DType::f64 && out == DType::f64) return std::make_unique<GemmReference<double, double>>(s);
-  if (in == DType::f32 && out == DType::f32) return std::make_unique<GemmReference<float, float>>(s);
-  if (in == DType::bf16 && out == DType::bf16) return std::make_unique<GemmReference<bf16, bf16>>(s);
-  if (in == DType::bf16 && out == DType::f32) return std::make_unique<GemmReference<bf16, float>>(s);
-  if (in == DType::f16 && out == DType::f16) return std::make_unique<GemmReference<f16, f16>>(s);
-  if (in == DType::f16 && out == DType::f32) return std::make_unique<GemmReference<f16, float>>(s);
-  fail("matrix product: no kernel for {} -> {}; use fp32, bf16, bf16 -> fp32, fp16, fp16 -> fp32 or fp64",
-       name_of(in), name_of(out));
+  return with_gradient_types(in, out, [&]<class In, class Out>() -> std::unique_ptr<Gemm> {
+    return std::make_unique<GemmReference<In, Out>>(s);
+  });
 }
 
 }  // namespace ztrain::kernels

@@ -1,9 +1,10 @@
-#include "kernels/gemm/gemm_row.hpp"
+#include "kernels/gemm/gemm_ways.hpp"
 
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "kernels/launch/exec_kokkos.hpp"
+#include "kernel_interface/with_type.hpp"
+#include "kernels/launch/rows.hpp"
 #include "kernels/launch/tile.hpp"
 
 namespace ztrain::kernels {
@@ -77,12 +78,10 @@ class GemmRow : public Gemm {
                          static_cast<const T*>(w),
                          shape_.bias ? static_cast<const T*>(bias) : nullptr,
                          static_cast<T*>(y)};
-    Kokkos::parallel_for(
-        Kokkos::RangePolicy<Kokkos::DefaultExecutionSpace>(exec.space, 0, (a.n + row_block - 1) / row_block),
-        [a](std::int64_t i) {
-          const std::int64_t j0 = i * row_block;
-          multiply(a, j0, static_cast<int>(std::min<std::int64_t>(row_block, a.n - j0)));
-        });
+    for_rows(exec, ceil_div(a.n, row_block), [a](std::int64_t i) {
+      const std::int64_t j0 = i * row_block;
+      multiply(a, j0, static_cast<int>(std::min<std::int64_t>(row_block, a.n - j0)));
+    });
   }
 
   std::string implementation() const override { return "dot products of one row"; }
@@ -97,16 +96,7 @@ std::unique_ptr<Gemm> make_gemm_row(const GemmShape& shape, DType in, DType out)
   const GemmShape s = complete(shape);
   REQUIRE(is_row_product(s, in, out), "matrix product {} x {} x {}, {} -> {}: not that of one row", s.m, s.n,
           s.k, name_of(in), name_of(out));
-  switch (in) {
-    case DType::f32:
-      return std::make_unique<GemmRow<float>>(s);
-    case DType::bf16:
-      return std::make_unique<GemmRow<bf16>>(s);
-    case DType::f16:
-      return std::make_unique<GemmRow<f16>>(s);
-    default:
-      return std::make_unique<GemmRow<double>>(s);
-  }
+  return with_type(in, [&]<class T>() -> std::unique_ptr<Gemm> { return std::make_unique<GemmRow<T>>(s); });
 }
 
 }  // namespace ztrain::kernels

@@ -1,6 +1,6 @@
 #include "base/error.hpp"
 #include "kernels/gemm/gemm.hpp"
-#include "kernels/gemm/gemm_row.hpp"
+#include "kernels/gemm/gemm_ways.hpp"
 
 namespace ztrain::kernels {
 

@@ -90,11 +90,6 @@ void linear_grad_bias(Exec& exec, Matrix<const T> dy, Vector<G> db, bool accumul
   }
 }
 
-template void linear_grad_bias(Exec&, Matrix<const float>, Vector<float>, bool);
-template void linear_grad_bias(Exec&, Matrix<const bf16>, Vector<float>, bool);
-template void linear_grad_bias(Exec&, Matrix<const bf16>, Vector<bf16>, bool);
-template void linear_grad_bias(Exec&, Matrix<const f16>, Vector<float>, bool);
-template void linear_grad_bias(Exec&, Matrix<const f16>, Vector<f16>, bool);
-template void linear_grad_bias(Exec&, Matrix<const double>, Vector<double>, bool);
+ZTRAIN_GRADIENT_INSTANCES(linear_grad_bias)
 
 }  // namespace ztrain::kernels

@@ -106,24 +106,7 @@ void embedding_backward(Exec& exec, Vector<const std::int32_t> tokens, Matrix<co
       });
 }
 
-template void embedding_forward<float>(Exec&, Vector<const std::int32_t>, Matrix<const float>, Matrix<float>,
-                                       TableRows);
-template void embedding_forward<bf16>(Exec&, Vector<const std::int32_t>, Matrix<const bf16>, Matrix<bf16>,
-                                      TableRows);
-template void embedding_forward<f16>(Exec&, Vector<const std::int32_t>, Matrix<const f16>, Matrix<f16>,
-                                     TableRows);
-template void embedding_forward<double>(Exec&, Vector<const std::int32_t>, Matrix<const double>,
-                                        Matrix<double>, TableRows);
-
-#define ZTRAIN_BACKWARD(T, G)                                                                           \
-  template void embedding_backward<T, G>(Exec&, Vector<const std::int32_t>, Matrix<const T>, Matrix<G>, \
-                                         bool, TableRows);
-ZTRAIN_BACKWARD(float, float)
-ZTRAIN_BACKWARD(bf16, float)
-ZTRAIN_BACKWARD(bf16, bf16)
-ZTRAIN_BACKWARD(f16, float)
-ZTRAIN_BACKWARD(f16, f16)
-ZTRAIN_BACKWARD(double, double)
-#undef ZTRAIN_BACKWARD
+ZTRAIN_INSTANCES(embedding_forward)
+ZTRAIN_GRADIENT_INSTANCES(embedding_backward)
 
 }  // namespace ztrain::kernels

@@ -47,7 +47,7 @@ Buffers<T> place(const HeadLossShape& shape, DType gradient, Vector<std::byte> w
   return b;
 }
 
-/// The rows of a chunk.
+/// The losses of a chunk's rows.
 template <class T, bool grad>
 struct ChunkRows {
   Buffers<T> buffers;
@@ -64,47 +64,26 @@ struct ChunkRows {
             weights[i],
             grad ? scalars->loss_scale : 1};
   }
-};
-
-/// A row by one thread of a CPU.
-template <class T, bool grad>
-struct LossOfRow {
-  ChunkRows<T, grad> chunk;
-  void operator()(std::int64_t i) const {
-    chunk.buffers.nll[i] = token_loss<T, grad>(chunk.row(i), chunk.buffers.stride);
-  }
-};
-
-/// A row by a team of a GPU.
-template <class T, bool grad>
-struct LossOfTeam {
-  ChunkRows<T, grad> chunk;
-  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
-    const TeamThreads threads(team);
-    const double nll = token_loss<T, grad>(threads, chunk.row(team.league_rank()));
-    if (threads.rank() == 0) chunk.buffers.nll[team.league_rank()] = nll;
+  void operator()(std::int64_t i) const { buffers.nll[i] = token_loss<T, grad>(row(i), buffers.stride); }
+  template <class Threads>
+  KOKKOS_INLINE_FUNCTION void by(const Threads& threads, std::int64_t i) const {
+    const double nll = token_loss<T, grad>(threads, row(i));
+    if (threads.rank() == 0) buffers.nll[i] = nll;
   }
 };
 
 template <class T, bool grad>
 void chunk_loss(Exec& exec, const HeadLossInput<T>& input, const HeadLossChunk& chunk, const Buffers<T>& b,
                 const StepScalars* scalars, double* loss) {
-  static_assert(carried<LossOfTeam<T, grad>, AddLossesOfTeam>);
   const std::int64_t vocabulary = input.weight.rows, rows = chunk.rows;
   const float* weights = input.token_weights.data + chunk.begin;
   const ChunkRows<T, grad> tokens{b, vocabulary, input.targets.data + chunk.begin, weights, scalars};
-  const AddLosses sum{b.nll, weights, rows, chunk.begin == 0, loss};
-  if constexpr (on_gpu) {
-    for_teams(exec, rows, threads_for(vocabulary, 4), 1, 0, LossOfTeam<T, grad>{tokens});
-    for_teams(exec, 1, 256, 1, 0, AddLossesOfTeam{sum});
-  } else {
-    for_rows(exec, rows, LossOfRow<T, grad>{tokens});
-    for_rows(exec, 1, sum);
-  }
+  for_shared_rows(exec, rows, threads_for(vocabulary, 4), tokens);
+  add_losses(exec, {b.nll, weights, rows, chunk.begin == 0, loss});
 }
 
 /// weight_gradient: nothing where only the loss is wanted.
-std::vector<HeadLossChunk> prepare(const HeadLossShape& s, DType type, DType gradient,
+std::vector<HeadLossChunk> prepare(Exec& exec, const HeadLossShape& s, DType type, DType gradient,
                                    std::optional<WeightGradient> weight_gradient) {
   const bool grad = weight_gradient.has_value();
   REQUIRE(s.tokens > 0 && s.vocabulary > 0 && s.width > 0,
@@ -113,6 +92,11 @@ std::vector<HeadLossChunk> prepare(const HeadLossShape& s, DType type, DType gra
   const std::int64_t size = head_loss_chunk(s.tokens, s.vocabulary, type, build_target()),
                      stride = head_loss_stride(s.vocabulary);
   const DType sums = type == DType::f64 ? DType::f64 : DType::f32;
+  const auto product = [&](const GemmShape& shape, DType out) -> std::shared_ptr<Gemm> {
+    auto gemm = make_gemm(shape, type, out);
+    gemm->prepare(exec);
+    return gemm;
+  };
   std::vector<HeadLossChunk> chunks;
   for (std::int64_t begin = 0; begin < s.tokens; begin += size) {
     const std::int64_t rows = std::min(size, s.tokens - begin);
@@ -122,30 +106,23 @@ std::vector<HeadLossChunk> prepare(const HeadLossShape& s, DType type, DType gra
       chunk.grad_h = chunks.back().grad_h;
     } else {
       chunk.logits =
-          make_gemm({.trans_b = true, .m = rows, .n = s.vocabulary, .k = s.width, .ldc = stride}, type, sums);
-      if (grad)
-        chunk.grad_h = make_gemm({.m = rows, .n = s.width, .k = s.vocabulary, .lda = stride}, type, type);
+          product({.trans_b = true, .m = rows, .n = s.vocabulary, .k = s.width, .ldc = stride}, sums);
+      if (grad) chunk.grad_h = product({.m = rows, .n = s.width, .k = s.vocabulary, .lda = stride}, type);
     }
     if (chunks.size() >= 2 && chunks.back().rows == rows) {
       chunk.grad_weight = chunks.back().grad_weight;  // the first one may overwrite, the others add
     } else if (grad && *weight_gradient != WeightGradient::none) {
-      chunk.grad_weight = make_gemm({.trans_a = true,
-                                     .m = s.vocabulary,
-                                     .n = s.width,
-                                     .k = rows,
-                                     .lda = stride,
-                                     .accumulate = *weight_gradient == WeightGradient::add || begin > 0},
-                                    type, gradient);
+      chunk.grad_weight = product({.trans_a = true,
+                                   .m = s.vocabulary,
+                                   .n = s.width,
+                                   .k = rows,
+                                   .lda = stride,
+                                   .accumulate = *weight_gradient == WeightGradient::add || begin > 0},
+                                  gradient);
     }
     chunks.push_back(std::move(chunk));
   }
   return chunks;
-}
-
-void prepare_all(const std::vector<HeadLossChunk>& chunks, Exec& exec) {
-  for (const HeadLossChunk& chunk : chunks)
-    for (const auto* gemm : {&chunk.logits, &chunk.grad_h, &chunk.grad_weight})
-      if (*gemm) (*gemm)->prepare(exec);
 }
 
 template <class T>
@@ -170,13 +147,8 @@ const Gemm& telling_product(const std::vector<HeadLossChunk>& chunks) {
 }
 
 template <class T>
-HeadLoss<T>::HeadLoss(const HeadLossShape& shape)
-    : shape_(shape), chunks_(prepare(shape, dtype_of<T>(), dtype_of<T>(), std::nullopt)) {}
-
-template <class T>
-void HeadLoss<T>::prepare_products(Exec& exec) {
-  prepare_all(chunks_, exec);
-}
+HeadLoss<T>::HeadLoss(Exec& exec, const HeadLossShape& shape)
+    : shape_(shape), chunks_(prepare(exec, shape, dtype_of<T>(), dtype_of<T>(), std::nullopt)) {}
 
 template <class T>
 void HeadLoss<T>::run(Exec& exec, const HeadLossInput<T>& input, Vector<double> loss,
@@ -191,15 +163,10 @@ void HeadLoss<T>::run(Exec& exec, const HeadLossInput<T>& input, Vector<double> 
 }
 
 template <class T, class G>
-HeadLossGrad<T, G>::HeadLossGrad(const HeadLossShape& shape, WeightGradient weight_gradient)
+HeadLossGrad<T, G>::HeadLossGrad(Exec& exec, const HeadLossShape& shape, WeightGradient weight_gradient)
     : shape_(shape),
       weight_gradient_(weight_gradient),
-      chunks_(prepare(shape, dtype_of<T>(), dtype_of<G>(), weight_gradient)) {}
-
-template <class T, class G>
-void HeadLossGrad<T, G>::prepare_products(Exec& exec) {
-  prepare_all(chunks_, exec);
-}
+      chunks_(prepare(exec, shape, dtype_of<T>(), dtype_of<G>(), weight_gradient)) {}
 
 template <class T, class G>
 void HeadLossGrad<T, G>::run(Exec& exec, const HeadLossInput<T>& input, const StepScalars* scalars,
@@ -223,15 +190,7 @@ void HeadLossGrad<T, G>::run(Exec& exec, const HeadLossInput<T>& input, const St
   }
 }
 
-template class HeadLoss<float>;
-template class HeadLoss<bf16>;
-template class HeadLoss<f16>;
-template class HeadLoss<double>;
-template class HeadLossGrad<float, float>;
-template class HeadLossGrad<bf16, float>;
-template class HeadLossGrad<bf16, bf16>;
-template class HeadLossGrad<f16, float>;
-template class HeadLossGrad<f16, f16>;
-template class HeadLossGrad<double, double>;
+ZTRAIN_FOR_FLOATS(ZTRAIN_CLASS_INSTANCE, HeadLoss)
+ZTRAIN_FOR_GRADIENTS(ZTRAIN_CLASS_INSTANCE, HeadLossGrad)
 
 }  // namespace ztrain::kernels

@@ -51,12 +51,10 @@ enum class WeightGradient : std::uint8_t { none, write, add };
 template <class T>
 class HeadLoss {
  public:
-  explicit HeadLoss(const HeadLossShape& shape);
+  /// Prepares its products, as Gemm::prepare.
+  HeadLoss(Exec& exec, const HeadLossShape& shape);
 
-  /// As Gemm::prepare.
-  void prepare_products(Exec& exec);
-
-  /// The product to tell of; once they are prepared.
+  /// The product to tell of.
   const Gemm& product() const { return telling_product(chunks_); }
 
   /// loss[0] = sum of token_weight * nll, loss[1] = sum of token_weight, both in fp64 and, on a CPU, in token
@@ -73,18 +71,13 @@ class HeadLoss {
 template <class T, class G>
 class HeadLossGrad {
  public:
-  HeadLossGrad(const HeadLossShape& shape, WeightGradient weight_gradient);
+  HeadLossGrad(Exec& exec, const HeadLossShape& shape, WeightGradient weight_gradient);
 
-  /// As Gemm::prepare.
-  void prepare_products(Exec& exec);
-
-  /// The product to tell of; once they are prepared.
   const Gemm& product() const { return telling_product(chunks_); }
 
   /// As HeadLoss::run; grad_h [tokens, width] is overwritten; grad_weight [vocabulary, width], not looked at
-  /// where there is none. scalars: on
-  /// the device, of which loss_scale is read; gradients of the logits are multiplied by it before they are
-  /// rounded to T.
+  /// where there is none. scalars: on the device, of which loss_scale is read; gradients of the logits are
+  /// multiplied by it before they are rounded to T.
   void run(Exec& exec, const HeadLossInput<T>& input, const StepScalars* scalars, Vector<double> loss,
            Matrix<T> grad_h, Matrix<G> grad_weight, Vector<std::byte> workspace);
 

@@ -79,7 +79,7 @@ double token_loss(const LossRow<T>& r, std::int64_t stride) {
   return r.weight * (std::log(sum) + (static_cast<double>(maximum) - static_cast<double>(chosen)));
 }
 
-/// The loss of a chunk's tokens, in their order.
+/// The loss of a chunk's tokens, on a CPU in their order.
 struct AddLosses {
   const double* nll;
   const float* weights;
@@ -96,14 +96,14 @@ struct AddLosses {
     loss[0] = part;
     loss[1] = weight;
   }
-};
-
-/// The same by a team.
-struct AddLossesOfTeam {
-  AddLosses a;
-  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
-    add_losses(TeamThreads(team), a.nll, a.weights, a.rows, a.first, a.loss);
+  template <class Threads>
+  KOKKOS_INLINE_FUNCTION void by(const Threads& threads, std::int64_t) const {
+    add_losses(threads, nll, weights, rows, first, loss);
   }
 };
+
+inline void add_losses(Exec& exec, const AddLosses& sum) {
+  for_shared_rows(exec, 1, 256, sum);
+}
 
 }  // namespace ztrain::kernels

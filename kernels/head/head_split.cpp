@@ -28,27 +28,21 @@ struct SumRow {
     const std::int64_t word = targets[i] - first;
     return word >= 0 && word < words ? static_cast<double>(logits[i * stride + word]) : not_chosen;
   }
-  /// By one thread of a CPU.
   void operator()(std::int64_t i) const {
     A* const row = logits + i * stride;
     std::fill_n(row + words, stride - words, std::numeric_limits<A>::lowest());
     const A maximum = row_maximum(row, stride);
     sums[i] = {static_cast<double>(maximum), row_sum<A, false>(row, stride, maximum), chosen(i)};
   }
-};
-
-template <class A>
-struct SumRowOfTeam {
-  SumRow<A> s;
-  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
-    const TeamThreads threads(team);
-    const std::int64_t i = team.league_rank(), step = threads.size() * pack;
+  template <class Threads>
+  KOKKOS_INLINE_FUNCTION void by(const Threads& threads, std::int64_t i) const {
+    const std::int64_t step = threads.size() * pack;
     ExpSum<A> mine;
-    for (std::int64_t at = threads.rank() * pack; at < s.words; at += step)
-      mine.add(load_logits(s.logits + i * s.stride, at, s.words));
+    for (std::int64_t at = threads.rank() * pack; at < words; at += step)
+      mine.add(load_logits(logits + i * stride, at, words));
     const A maximum = threads.maximum(mine.maximum);
     const double sum = threads.sum(static_cast<double>(mine.sum * fast_exp(mine.maximum - maximum)));
-    if (threads.rank() == 0) s.sums[i] = {static_cast<double>(maximum), sum, s.chosen(i)};
+    if (threads.rank() == 0) sums[i] = {static_cast<double>(maximum), sum, chosen(i)};
   }
 };
 
@@ -124,15 +118,10 @@ struct GradientRow {
       for (std::int64_t j = 0; j < words; ++j) element(j);
     });
   }
-};
-
-template <class T>
-struct GradientRowOfTeam {
-  GradientRow<T> g;
-  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
-    const TeamThreads threads(team);
-    g.write(team.league_rank(), [&](const auto& element) {
-      for (std::int64_t j = threads.rank(); j < g.words; j += threads.size()) element(j);
+  template <class Threads>
+  KOKKOS_INLINE_FUNCTION void by(const Threads& threads, std::int64_t i) const {
+    write(i, [&](const auto& element) {
+      for (std::int64_t j = threads.rank(); j < words; j += threads.size()) element(j);
     });
   }
 };
@@ -145,17 +134,14 @@ void require_chunk(const HeadChunkShape& s, std::int64_t rows, std::int64_t cols
 }  // namespace
 
 template <class T>
-HeadLogits<T>::HeadLogits(const HeadChunkShape& shape)
+HeadLogits<T>::HeadLogits(Exec& exec, const HeadChunkShape& shape)
     : shape_(shape),
       product_(make_gemm({.trans_b = true,
                           .m = shape.tokens,
                           .n = shape.words.count,
                           .k = shape.width,
                           .ldc = head_loss_stride(shape.words.count)},
-                         dtype_of<T>(), dtype_of<acc_t<T>>())) {}
-
-template <class T>
-void HeadLogits<T>::prepare_products(Exec& exec) {
+                         dtype_of<T>(), dtype_of<acc_t<T>>())) {
   product_->prepare(exec);
 }
 
@@ -167,11 +153,7 @@ void HeadLogits<T>::run(Exec& exec, Matrix<const T> h, Matrix<const T> weight,
   product_->run(exec, h.data, weight.data, nullptr, logits.data, workspace.data);
   const SumRow<acc_t<T>> row{logits.data,        logits.cols,  shape_.words.count,
                              shape_.words.first, targets.data, sums.data};
-  static_assert(carried<SumRowOfTeam<acc_t<T>>>);
-  if constexpr (on_gpu)
-    for_teams(exec, shape_.tokens, threads_for(shape_.words.count, 4), 1, 0, SumRowOfTeam<acc_t<T>>{row});
-  else
-    for_rows(exec, shape_.tokens, row);
+  for_shared_rows(exec, shape_.tokens, threads_for(shape_.words.count, 4), row);
 }
 
 void head_split_loss(Exec& exec, const ChunkTokens& tokens, bool add, Vector<double> nll,
@@ -179,19 +161,16 @@ void head_split_loss(Exec& exec, const ChunkTokens& tokens, bool add, Vector<dou
   const std::int64_t rows = tokens.weights.count;
   for_rows(exec, rows,
            LossOfToken{{tokens.sums.data, tokens.sums.count / rows, rows}, tokens.weights.data, nll.data});
-  const AddLosses sum{nll.data, tokens.weights.data, rows, !add, loss.data};
-  static_assert(carried<AddLossesOfTeam>);
-  if constexpr (on_gpu)
-    for_teams(exec, 1, 256, 1, 0, AddLossesOfTeam{sum});
-  else
-    for_rows(exec, 1, sum);
+  add_losses(exec, {nll.data, tokens.weights.data, rows, !add, loss.data});
 }
 
 template <class T, class G>
-HeadLogitsGrad<T, G>::HeadLogitsGrad(const HeadChunkShape& s, WeightGradient weight_gradient) : shape_(s) {
+HeadLogitsGrad<T, G>::HeadLogitsGrad(Exec& exec, const HeadChunkShape& s, WeightGradient weight_gradient)
+    : shape_(s) {
   const std::int64_t stride = head_loss_stride(s.words.count);
   grad_h_ = make_gemm({.m = s.tokens, .n = s.width, .k = s.words.count, .lda = stride}, dtype_of<T>(),
                       dtype_of<T>());
+  grad_h_->prepare(exec);
   if (weight_gradient == WeightGradient::none) return;
   grad_weight_ = make_gemm({.trans_a = true,
                             .m = s.words.count,
@@ -200,12 +179,7 @@ HeadLogitsGrad<T, G>::HeadLogitsGrad(const HeadChunkShape& s, WeightGradient wei
                             .lda = stride,
                             .accumulate = weight_gradient == WeightGradient::add},
                            dtype_of<T>(), dtype_of<G>());
-}
-
-template <class T, class G>
-void HeadLogitsGrad<T, G>::prepare_products(Exec& exec) {
-  grad_h_->prepare(exec);
-  if (grad_weight_) grad_weight_->prepare(exec);
+  grad_weight_->prepare(exec);
 }
 
 template <class T, class G>
@@ -232,24 +206,12 @@ void HeadLogitsGrad<T, G>::run(Exec& exec, Matrix<acc_t<T>> logits, const ChunkT
                            tokens.targets.data,
                            tokens.weights.data,
                            scalars};
-  static_assert(carried<GradientRowOfTeam<T>>);
-  if constexpr (on_gpu)
-    for_teams(exec, shape_.tokens, threads_for(shape_.words.count, 4), 1, 0, GradientRowOfTeam<T>{row});
-  else
-    for_rows(exec, shape_.tokens, row);
+  for_shared_rows(exec, shape_.tokens, threads_for(shape_.words.count, 4), row);
   grad_h_->run(exec, to, weight.data, nullptr, grad_h.data, workspace.data);
   if (grad_weight_) grad_weight_->run(exec, to, h.data, nullptr, grad_weight.data, workspace.data);
 }
 
-template class HeadLogits<float>;
-template class HeadLogits<bf16>;
-template class HeadLogits<f16>;
-template class HeadLogits<double>;
-template class HeadLogitsGrad<float, float>;
-template class HeadLogitsGrad<bf16, float>;
-template class HeadLogitsGrad<bf16, bf16>;
-template class HeadLogitsGrad<f16, float>;
-template class HeadLogitsGrad<f16, f16>;
-template class HeadLogitsGrad<double, double>;
+ZTRAIN_FOR_FLOATS(ZTRAIN_CLASS_INSTANCE, HeadLogits)
+ZTRAIN_FOR_GRADIENTS(ZTRAIN_CLASS_INSTANCE, HeadLogitsGrad)
 
 }  // namespace ztrain::kernels

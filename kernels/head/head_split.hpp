@@ -39,9 +39,8 @@ struct HeadChunkShape {
 template <class T>
 class HeadLogits {
  public:
-  explicit HeadLogits(const HeadChunkShape& shape);
-  /// As Gemm::prepare.
-  void prepare_products(Exec& exec);
+  /// Prepares its products, as Gemm::prepare; so does HeadLogitsGrad.
+  HeadLogits(Exec& exec, const HeadChunkShape& shape);
   const Gemm& product() const { return *product_; }
 
   /// h: [tokens, width]; weight: [words.count, width]; logits: [tokens, head_loss_stride(words.count)], of
@@ -73,8 +72,7 @@ void head_split_loss(Exec& exec, const ChunkTokens& tokens, bool add, Vector<dou
 template <class T, class G>
 class HeadLogitsGrad {
  public:
-  HeadLogitsGrad(const HeadChunkShape& shape, WeightGradient weight_gradient);
-  void prepare_products(Exec& exec);
+  HeadLogitsGrad(Exec& exec, const HeadChunkShape& shape, WeightGradient weight_gradient);
   const Gemm& product() const { return *grad_h_; }
 
   /// logits: of HeadLogits, overwritten; gradients of the logits are multiplied by scalars->loss_scale before

@@ -2,7 +2,6 @@
 
 #include "base/error.hpp"
 #include "kernels/launch/exec_kokkos.hpp"
-#include "kernels/launch/library_threads.hpp"
 
 namespace ztrain::kernels {
 namespace {

@@ -11,6 +11,10 @@ namespace ztrain::kernels {
 /// after MPI_Init and before any make_exec or kernel, on GPUs after the device was chosen (cudaSetDevice).
 void initialize_backend();
 
+/// A part of it. Ranks, not threads, fill the cores: a library that starts one thread per core in every rank
+/// only oversubscribes. On GPUs there are none.
+void use_one_library_thread();
+
 /// Finalises Kokkos if initialize_backend initialised it; every Exec must be gone. A second call does
 /// nothing, and the backend cannot be initialised again in this process.
 void finalize_backend();

@@ -1,10 +1,11 @@
 #pragma once
-// Included by kernel sources only.
+// Included by kernel sources only, which make their instances by it.
 
 #include <Kokkos_Core.hpp>
 
 #include "kernels/gemm/gemm_library.hpp"
 #include "kernels/launch/exec.hpp"
+#include "kernels/launch/instances.hpp"
 
 namespace ztrain::kernels {
 

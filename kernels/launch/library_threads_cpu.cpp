@@ -1,6 +1,6 @@
 #include <omp.h>
 
-#include "kernels/launch/library_threads.hpp"
+#include "kernels/launch/backend.hpp"
 
 namespace ztrain::kernels {
 

@@ -1,4 +1,4 @@
-#include "kernels/launch/library_threads.hpp"
+#include "kernels/launch/backend.hpp"
 
 namespace ztrain::kernels {
 

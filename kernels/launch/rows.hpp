@@ -65,13 +65,6 @@ void for_blocks(Exec& exec, std::int64_t count, const BlockFunctor& functor) {
       });
 }
 
-/// functor(begin, length) for pieces that together are [0, count), where only elements matter, not how they
-/// are cut: quanta on a CPU, packs on a GPU.
-template <class BlockFunctor>
-void for_elements(Exec& exec, std::int64_t count, const BlockFunctor& functor) {
-  for_blocks<on_gpu ? pack : quantum>(exec, count, functor);
-}
-
 /// The threads that share a row. On a CPU one, which takes whole loops.
 class OneLane {
  public:
@@ -85,12 +78,7 @@ class OneLane {
   void items(int n, const F& f) const {
     for (int i = 0; i < n; ++i) f(i);
   }
-  /// The sum of f(begin, length) over such pieces, in every thread.
-  template <class A, class F>
-  A sum(std::int64_t n, const F& f) const {
-    return n > 0 ? f(std::int64_t{0}, n) : A(0);
-  }
-  /// The largest f(begin, length), in every thread; `none` where n is 0.
+  /// The largest f(begin, length) over such pieces, in every thread; `none` where n is 0.
   template <class A, class F>
   A maximum(std::int64_t n, A none, const F& f) const {
     return n > 0 ? f(std::int64_t{0}, n) : none;
@@ -113,7 +101,7 @@ template <int most, int resident>
 using ThreadsPolicy = Kokkos::TeamPolicy<Kokkos::DefaultExecutionSpace, Kokkos::LaunchBounds<most, resident>>;
 using ThreadsTeam = typename ThreadsPolicy<most_team_threads, 1>::member_type;
 
-/// On a GPU a team of whole warps; sums are formed in an order that the row's length alone determines.
+/// On a GPU a team of whole warps.
 class TeamLanes {
  public:
   using Team = ThreadsTeam;
@@ -127,14 +115,6 @@ class TeamLanes {
   template <class F>
   KOKKOS_INLINE_FUNCTION void items(int n, const F& f) const {
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team_, n), [&](const int i) { f(i); });
-  }
-  template <class A, class F>
-  KOKKOS_INLINE_FUNCTION A sum(std::int64_t n, const F& f) const {
-    A total = 0;
-    Kokkos::parallel_reduce(
-        Kokkos::TeamVectorRange(team_, pieces(n)), [&](const int i, A& part) { part += piece(i, n, f); },
-        total);
-    return total;
   }
   template <class A, class F>
   KOKKOS_INLINE_FUNCTION A maximum(std::int64_t n, A none, const F& f) const {

@@ -74,4 +74,23 @@ inline int threads_for(std::int64_t width, int packs) {
                                                         : threads);
 }
 
+/// row.by(threads, i) by a team of a GPU.
+template <class Row>
+struct RowOfTeam {
+  Row row;
+  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
+    row.by(TeamThreads(team), static_cast<std::int64_t>(team.league_rank()));
+  }
+};
+
+/// For each of `rows` rows: row(i) by one thread of a CPU, or row.by(threads, i) by so many of a GPU.
+template <class Row>
+void for_shared_rows(Exec& exec, std::int64_t rows, int threads, const Row& row) {
+  static_assert(carried<RowOfTeam<Row>>, "capture less: see largest_functor");
+  if constexpr (on_gpu)
+    for_teams(exec, rows, threads, 1, 0, RowOfTeam<Row>{row});
+  else
+    for_rows(exec, rows, row);
+}
+
 }  // namespace ztrain::kernels

@@ -252,26 +252,8 @@ void rmsnorm_backward(Exec& exec, Matrix<const T> x, Vector<const T> weight, Vec
   combine_partials<acc_t<T>, G>(exec, partials, ceil_div(x.rows, height), dweight, accumulate);
 }
 
-#define ZTRAIN_FORWARD(T)                                                                                \
-  template void rmsnorm_forward<T>(Exec&, Matrix<const T>, Vector<const T>, double, Matrix<T>,           \
-                                   Vector<acc_t<T>>);                                                    \
-  template void add_rmsnorm_forward<T>(Exec&, Matrix<const T>, Matrix<const T>, Vector<const T>, double, \
-                                       Matrix<T>, Matrix<T>, Vector<acc_t<T>>);
-ZTRAIN_FORWARD(float)
-ZTRAIN_FORWARD(bf16)
-ZTRAIN_FORWARD(f16)
-ZTRAIN_FORWARD(double)
-#undef ZTRAIN_FORWARD
-
-#define ZTRAIN_BACKWARD(T, G)                                                                           \
-  template void rmsnorm_backward<T, G>(Exec&, Matrix<const T>, Vector<const T>, Vector<const acc_t<T>>, \
-                                       Matrix<const T>, Matrix<const T>, Matrix<T>, Vector<G>, bool, void*);
-ZTRAIN_BACKWARD(float, float)
-ZTRAIN_BACKWARD(bf16, float)
-ZTRAIN_BACKWARD(bf16, bf16)
-ZTRAIN_BACKWARD(f16, float)
-ZTRAIN_BACKWARD(f16, f16)
-ZTRAIN_BACKWARD(double, double)
-#undef ZTRAIN_BACKWARD
+ZTRAIN_INSTANCES(rmsnorm_forward)
+ZTRAIN_INSTANCES(add_rmsnorm_forward)
+ZTRAIN_GRADIENT_INSTANCES(rmsnorm_backward)
 
 }  // namespace ztrain::kernels

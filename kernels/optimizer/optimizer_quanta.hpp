@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/launch/device_array.hpp"
 #include "kernels/launch/row_packs.hpp"
 #include "kernels/launch/threads.hpp"
 #include "kernels/optimizer/optimizer_data.hpp"
@@ -22,15 +23,7 @@ struct PieceTable {
   std::int64_t count;
 
   KOKKOS_INLINE_FUNCTION std::int64_t piece_of(std::int64_t quantum_index) const {
-    std::int64_t low = 0, high = count - 1;
-    while (low < high) {
-      const std::int64_t middle = (low + high + 1) / 2;
-      if (first[middle] <= quantum_index)
-        low = middle;
-      else
-        high = middle - 1;
-    }
-    return low;
+    return last_begun(count, quantum_index, [this](std::int64_t i) { return first[i]; });
   }
 };
 

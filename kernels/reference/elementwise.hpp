@@ -1,5 +1,5 @@
 #pragma once
-// Serial float64 sums: addition, sum of squares, one row of a matrix.
+// Serial float64 sums: addition, sum of squares; and blocks that change places.
 
 #include <cstddef>
 #include <vector>
@@ -26,11 +26,6 @@ inline std::vector<double> swap_blocks(const std::vector<double>& x, std::size_t
     for (std::size_t i = 0; i < outer; ++i)
       for (std::size_t k = 0; k < n; ++k) y.push_back(x[(i * inner + j) * n + k]);
   return y;
-}
-
-inline std::vector<double> select_row(const std::vector<double>& x, std::size_t d, std::size_t row) {
-  return {x.begin() + static_cast<std::ptrdiff_t>(row * d),
-          x.begin() + static_cast<std::ptrdiff_t>((row + 1) * d)};
 }
 
 }  // namespace ztrain::kernels::reference

@@ -45,30 +45,16 @@ void add_batch(Exec& exec, const TermBatch<ExactSum>& batch, bool first, ExactSu
 
 /// Launches as many batches as the terms of the list need, at least one.
 template <class T>
-class Batches {
- public:
-  Batches(Exec& exec, T* out) : exec_(exec), out_(out) {}
-
-  void add(const T* term) {
-    batch_.values[batch_.count++] = term;
-    if (batch_.count == terms_per_launch) launch();
-  }
-  void finish() {
-    if (first_ || batch_.count > 0) launch();
-  }
-
- private:
-  void launch() {
-    add_batch(exec_, batch_, first_, out_);
-    first_ = false;
-    batch_.count = 0;
-  }
-
-  Exec& exec_;
-  T* out_;
-  TermBatch<T> batch_;
-  bool first_ = true;
-};
+void add_in_batches(Exec& exec, std::span<const T* const> terms, T* out) {
+  bool first = true;
+  do {
+    TermBatch<T> batch;
+    for (; batch.count < terms_per_launch && !terms.empty(); terms = terms.subspan(1))
+      batch.values[batch.count++] = terms.front();
+    add_batch(exec, batch, first, out);
+    first = false;
+  } while (!terms.empty());
+}
 
 KOKKOS_INLINE_FUNCTION void write_scalars(double loss_sum, double tokens, double squares, StepScalars& s) {
   const bool empty = tokens == 0;
@@ -84,17 +70,12 @@ KOKKOS_INLINE_FUNCTION void write_scalars(double loss_sum, double tokens, double
 
 }  // namespace
 
-void sum_terms(Exec& exec, std::span<const Term> terms, double* out) {
-  Batches<double> batches(exec, out);
-  for (const Term& term : terms)
-    if (term.counted) batches.add(term.value);
-  batches.finish();
+void sum_terms(Exec& exec, std::span<const double* const> terms, double* out) {
+  add_in_batches(exec, terms, out);
 }
 
 void sum_exact(Exec& exec, std::span<const ExactSum* const> terms, ExactSum* out) {
-  Batches<ExactSum> batches(exec, out);
-  for (const ExactSum* term : terms) batches.add(term);
-  batches.finish();
+  add_in_batches(exec, terms, out);
 }
 
 void finish_step(Exec& exec, Vector<const StepPartial> partials, StepScalars* scalars) {

@@ -3,26 +3,18 @@
 
 #include <span>
 
-#include "kernel_interface/step_partial.hpp"
+#include "kernel_interface/exact_sum.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "kernel_interface/view.hpp"
 #include "kernels/launch/exec.hpp"
 
 namespace ztrain::kernels {
 
-/// One scalar on the device. A term that is not counted is left out by selection, so a NaN in it does no
-/// harm.
-struct Term {
-  const double* value = nullptr;
-  bool counted = true;
-};
+/// out[0] = sum of the terms, each a scalar on the device, in list order (0 for none). The list is read at
+/// launch; out may be none of its terms.
+void sum_terms(Exec& exec, std::span<const double* const> terms, double* out);
 
-/// out[0] = sum of the counted terms in list order (0 for none). The list is read at launch; out may be none
-/// of its terms.
-void sum_terms(Exec& exec, std::span<const Term> terms, double* out);
-
-/// out[0] = sum of the terms (0 for none), carried. Each term is one carried sum on the device. The list is
-/// read at launch; out may be none of its terms.
+/// The same of carried sums; the result is carried.
 void sum_exact(Exec& exec, std::span<const ExactSum* const> terms, ExactSum* out);
 
 /// partials: one per rank. Losses and weights are added in rank order, the sums of squares exactly. Writes

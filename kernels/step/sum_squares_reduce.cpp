@@ -150,9 +150,6 @@ void sum_squares(Exec& exec, Vector<const G> x, bool add, ExactSum* out, void* w
   if constexpr (on_gpu) carry(exec, out);
 }
 
-template void sum_squares<float>(Exec&, Vector<const float>, bool, ExactSum*, void*);
-template void sum_squares<bf16>(Exec&, Vector<const bf16>, bool, ExactSum*, void*);
-template void sum_squares<f16>(Exec&, Vector<const f16>, bool, ExactSum*, void*);
-template void sum_squares<double>(Exec&, Vector<const double>, bool, ExactSum*, void*);
+ZTRAIN_INSTANCES(sum_squares)
 
 }  // namespace ztrain::kernels

@@ -8,7 +8,7 @@
 #include "app/question.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
-#include "bench/bench_report.hpp"
+#include "bench/bench.hpp"
 #include "config/validate/validate.hpp"
 #include "plan/cost.hpp"
 #include "runtime/session/session.hpp"

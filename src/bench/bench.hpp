@@ -1,6 +1,7 @@
 #pragma once
 // `ztrain bench`: how fast a deck's step is, on random tokens, and where its time goes.
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,5 +54,11 @@ struct Bench {
 /// does not fit and when the loss is not finite.
 Bench run_bench(const runtime::Session& session, telemetry::Console& console, const config::Deck& deck,
                 const BenchRequest& request);
+
+/// What it prints: tables for people.
+std::string bench_text(const Bench& bench, const config::Deck& deck);
+
+/// The same numbers; what is not known is null.
+nlohmann::json bench_json(const Bench& bench, const config::Deck& deck, const std::string& version);
 
 }  // namespace ztrain::bench

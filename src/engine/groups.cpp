@@ -29,8 +29,7 @@ runtime::GroupNeed need_of(const program::Op& op, int own) {
   return need;
 }
 
-}  // namespace
-
+/// Each once.
 std::vector<runtime::GroupNeed> groups_of(const std::vector<const program::Program*>& programs) {
   std::set<std::tuple<std::uint8_t, runtime::Queue, int, int>> known;
   std::vector<runtime::GroupNeed> needs;
@@ -44,6 +43,8 @@ std::vector<runtime::GroupNeed> groups_of(const std::vector<const program::Progr
   }
   return needs;
 }
+
+}  // namespace
 
 runtime::Mesh& with_groups(runtime::Mesh& mesh, const std::vector<const program::Program*>& programs) {
   mesh.make_groups(groups_of(programs));

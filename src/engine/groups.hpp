@@ -8,10 +8,8 @@
 
 namespace ztrain::engine {
 
-/// Of this rank's Programs; each once.
-std::vector<runtime::GroupNeed> groups_of(const std::vector<const program::Program*>& programs);
-
-/// Collective over the mesh: makes them, those of the other ranks' Programs too, and returns the mesh.
+/// Collective over the mesh: makes those of all ranks' Programs, this rank's among them, and returns the
+/// mesh.
 runtime::Mesh& with_groups(runtime::Mesh& mesh, const std::vector<const program::Program*>& programs);
 
 /// The communicator that an op's message goes over: of its group, or of the pair of its direction.

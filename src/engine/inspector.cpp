@@ -50,27 +50,23 @@ Inspector::Inspector(const program::Program& program, const JobMemory& memory)
     : step_(unrolled(program)), memory_(memory) {}
 
 void Inspector::look_before(program::OpId issue) {
-  const program::Op& op = step_.op(issue);
-  if (found_ || op.communicates()) return;
-  for (const program::TensorId tensor : op.inputs)
-    if (look(issue, tensor, "it was given")) return;
+  look(issue, step_.op(issue).inputs, "it was given");
 }
 
 void Inspector::look_after(program::OpId issue) {
-  const program::Op& op = step_.op(issue);
-  if (found_ || op.communicates()) return;
-  for (const program::TensorId tensor : op.outputs)
-    if (look(issue, tensor, "its result")) return;
+  look(issue, step_.op(issue).outputs, "its result");
 }
 
-bool Inspector::look(program::OpId issue, program::TensorId id, const char* what) {
-  const program::Tensor& tensor = step_.tensors[static_cast<std::size_t>(id)];
-  if (!is_of_model(tensor)) return false;
-  const std::int64_t at = first_not_finite(tensor, memory_.address(step_, id));
-  if (at < 0) return false;
-  found_ = {issue, fmt::format("{}: {} {} is not finite (the first at element {} of {})",
-                               describe(step_, issue), what, tensor.name, at, elements(tensor.shape))};
-  return true;
+void Inspector::look(program::OpId issue, const std::vector<program::TensorId>& tensors, const char* what) {
+  if (step_.op(issue).communicates()) return;
+  for (const program::TensorId id : tensors) {
+    const program::Tensor& tensor = step_.tensor(id);
+    if (found_ || !is_of_model(tensor)) continue;
+    const std::int64_t at = first_not_finite(tensor, memory_.address(step_, id));
+    if (at >= 0)
+      found_ = {issue, fmt::format("{}: {} {} is not finite (the first at element {} of {})",
+                                   describe(step_, issue), what, tensor.name, at, elements(tensor.shape))};
+  }
 }
 
 }  // namespace ztrain::engine

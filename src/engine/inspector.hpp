@@ -2,18 +2,11 @@
 // Looks at what each op of a step has computed, for the first that is not finite.
 
 #include <optional>
-#include <string>
 
 #include "engine/job_memory.hpp"
 #include "engine/op_observer.hpp"
 
 namespace ztrain::engine {
-
-struct NotFinite {
-  program::OpId issue = -1;
-  std::string
-      text;  ///< "forward model.layers.1 micro 0: linear model.layers.1.mlp.up_proj (op 37): its result ..."
-};
 
 class Inspector : public OpObserver {
  public:
@@ -22,14 +15,14 @@ class Inspector : public OpObserver {
   // Nothing once something was found.
   void look_before(program::OpId issue) override;
   void look_after(program::OpId issue) override;
-  const std::optional<NotFinite>& found() const { return found_; }
+  const std::optional<FoundOp>& found() const { return found_; }
 
  private:
-  bool look(program::OpId issue, program::TensorId tensor, const char* what);
+  void look(program::OpId issue, const std::vector<program::TensorId>& tensors, const char* what);
 
   program::Program step_;  ///< with each of its ops as often as it is issued
   const JobMemory& memory_;
-  std::optional<NotFinite> found_;
+  std::optional<FoundOp> found_;
 };
 
 }  // namespace ztrain::engine

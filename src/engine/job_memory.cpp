@@ -8,7 +8,7 @@ namespace ztrain::engine {
 
 JobMemory::JobMemory(const std::vector<const program::Program*>& programs, memory::Arena::Guards guards,
                      memory::Provider& device, memory::Provider& host, memory::NvmeMemory* nvme)
-    : device_(&device), nvme_(nvme), providers_{&device, &host, nvme} {
+    : nvme_(nvme), providers_{&device, &host, nvme} {
   for (int tier = 0; tier < program::tier_count; ++tier) {
     std::int64_t persistent = -1, transient = 0;
     for (const program::Program* p : programs) {
@@ -35,8 +35,8 @@ JobMemory::JobMemory(const std::vector<const program::Program*>& programs, memor
 std::byte* JobMemory::address(const program::Program& program, program::TensorId id) const {
   const program::Tensor& tensor = program.tensor(id);
   const program::Tensor& storage = program.tensor(program.storage(id));
-  const Region& region = regions_[static_cast<std::size_t>(storage.tier)];
-  const auto& arena = storage.persistent ? region.persistent : region.transient;
+  const Region& in_tier = region(storage.tier);
+  const auto& arena = storage.persistent ? in_tier.persistent : in_tier.transient;
   ASSERT(arena && storage.address >= 0, "program '{}': tensor '{}' has no place in memory", program.name,
          tensor.name);
   return arena->at(storage.address) + tensor.offset;
@@ -44,8 +44,7 @@ std::byte* JobMemory::address(const program::Program& program, program::TensorId
 
 void JobMemory::each_region(program::Tier tier,
                             const std::function<void(void* data, std::int64_t bytes)>& f) const {
-  const Region& region = regions_[static_cast<std::size_t>(tier)];
-  for (const memory::Arena* arena : {region.persistent.get(), region.transient.get()})
+  for (const memory::Arena* arena : {region(tier).persistent.get(), region(tier).transient.get()})
     arena ? f(arena->at(0), arena->bytes()) : f(nullptr, 0);
 }
 
@@ -55,21 +54,10 @@ void JobMemory::clear_transient() const {
       provider(static_cast<program::Tier>(tier)).fill(arena->at(0), 0, arena->bytes());
 }
 
-std::int64_t JobMemory::persistent_bytes(program::Tier tier) const {
-  const auto& arena = regions_[static_cast<std::size_t>(tier)].persistent;
-  return arena ? arena->bytes() : 0;
-}
-
-std::int64_t JobMemory::transient_bytes(program::Tier tier) const {
-  const auto& arena = regions_[static_cast<std::size_t>(tier)].transient;
-  return arena ? arena->bytes() : 0;
-}
-
 void JobMemory::check_guards() const {
-  for (const Region& region : regions_) {
-    if (region.persistent) region.persistent->check_guards();
-    if (region.transient) region.transient->check_guards();
-  }
+  for (const Region& region : regions_)
+    for (const memory::Arena* arena : {region.persistent.get(), region.transient.get()})
+      if (arena) arena->check_guards();
 }
 
 std::int64_t JobMemory::total_bytes() const {

@@ -21,10 +21,10 @@ class JobMemory {
                      memory::Provider& device = memory::host_memory(),
                      memory::Provider& host = memory::host_memory(), memory::NvmeMemory* nvme = nullptr);
 
-  /// Where tensors of Tier::device are.
-  memory::Provider& provider() const { return *device_; }
   /// Where tensors of this tier are.
-  memory::Provider& provider(program::Tier tier) const { return *providers_[static_cast<std::size_t>(tier)]; }
+  memory::Provider& provider(program::Tier tier = program::Tier::device) const {
+    return *providers_[static_cast<std::size_t>(tier)];
+  }
   /// Null where no tensor is there.
   memory::NvmeMemory* nvme() const { return nvme_; }
 
@@ -41,8 +41,8 @@ class JobMemory {
   /// Zeros in all that no Program keeps, so that two runs from one state find the same bytes everywhere. No
   /// work is under way.
   void clear_transient() const;
-  std::int64_t persistent_bytes(program::Tier tier) const;
-  std::int64_t transient_bytes(program::Tier tier) const;
+  std::int64_t persistent_bytes(program::Tier tier) const { return bytes_of(region(tier).persistent); }
+  std::int64_t transient_bytes(program::Tier tier) const { return bytes_of(region(tier).transient); }
   /// Without NVMe, as the next.
   std::int64_t total_bytes() const;
   /// Of these, what is held in memory: pages that were touched, where it comes by pages.
@@ -55,7 +55,11 @@ class JobMemory {
     std::unique_ptr<memory::Arena> persistent;
     std::unique_ptr<memory::Arena> transient;
   };
-  memory::Provider* device_;
+  const Region& region(program::Tier tier) const { return regions_[static_cast<std::size_t>(tier)]; }
+  static std::int64_t bytes_of(const std::unique_ptr<memory::Arena>& arena) {
+    return arena ? arena->bytes() : 0;
+  }
+
   memory::NvmeMemory* nvme_;
   memory::Provider* providers_[program::tier_count];
   Region regions_[program::tier_count];

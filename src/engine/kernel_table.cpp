@@ -6,14 +6,14 @@ namespace ztrain::engine {
 
 // Each kind of ops has a file, which gives its rows.
 using Kind = std::span<const KernelRow>();
-Kind model_kernels, product_kernels, fp8_kernels, attention_kernels, head_kernels, step_kernels,
+Kind model_kernels, product_kernels, fp8_kernels, attention_kernels, head_kernels, step_kernels, copy_kernels,
     message_kernels, optimizer_kernels;
 
 namespace {
 
 constexpr Kind* kinds[] = {
-    model_kernels, product_kernels, fp8_kernels,     attention_kernels,
-    head_kernels,  step_kernels,    message_kernels, optimizer_kernels,
+    model_kernels, product_kernels, fp8_kernels,     attention_kernels, head_kernels,
+    step_kernels,  copy_kernels,    message_kernels, optimizer_kernels,
 };
 
 }  // namespace

@@ -72,7 +72,7 @@ struct Note {
 /// on the op's stream.
 struct Bound {
   std::function<void()> launch;
-  std::unique_ptr<runtime::Collective> collective;
+  std::unique_ptr<runtime::Collective> collective{};
   std::vector<Note> notes{};
   bool on_host = false;  ///< the launch is the host's own work, as Device::run_on_host takes it
 };

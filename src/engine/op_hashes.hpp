@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "engine/job_memory.hpp"
@@ -12,11 +11,6 @@
 #include "program/ir/repeat.hpp"
 
 namespace ztrain::engine {
-
-struct DifferentOp {
-  program::OpId issue = -1;
-  std::string text;  ///< "forward model.layers.1 micro 0: linear model.layers.1.mlp.up_proj (op 37)"
-};
 
 /// What results held before counts as given: an op may write a part of one. So both runs are to begin with
 /// the same bytes in all that no Program keeps. Scratch memory is not looked at, nor ops that
@@ -31,7 +25,7 @@ class OpHashes : public OpObserver {
   /// The next run is the second.
   void begin_second() { second_ = true; }
   /// Of the second run the first op that had the same operands as in the first run, and has other results.
-  const std::optional<DifferentOp>& found() const { return found_; }
+  const std::optional<FoundOp>& found() const { return found_; }
 
  private:
   bool is_under_way(const program::Op& op) const;
@@ -43,7 +37,7 @@ class OpHashes : public OpObserver {
   const JobMemory& memory_;
   std::vector<std::uint64_t> given_, made_;  ///< by issue, in the first run
   bool second_ = false, given_alike_ = false;
-  std::optional<DifferentOp> found_;
+  std::optional<FoundOp> found_;
 };
 
 }  // namespace ztrain::engine

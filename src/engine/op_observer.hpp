@@ -1,6 +1,8 @@
 #pragma once
 // Looks at the operands of ops while a Program runs.
 
+#include <string>
+
 #include "program/ir/program.hpp"
 
 namespace ztrain::engine {
@@ -13,6 +15,13 @@ class OpObserver {
   /// Before and after an op, counted as it is issued.
   virtual void look_before(program::OpId issue) = 0;
   virtual void look_after(program::OpId issue) = 0;
+};
+
+/// What an observer found.
+struct FoundOp {
+  program::OpId issue = -1;
+  std::string
+      text;  ///< "forward model.layers.1 micro 0: linear model.layers.1.mlp.up_proj (op 37)", and what
 };
 
 }  // namespace ztrain::engine

@@ -8,12 +8,12 @@
 #include "base/error.hpp"
 #include "base/philox.hpp"
 #include "base/text.hpp"
-#include "engine/binders/dispatch.hpp"
 #include "engine/groups.hpp"
 #include "job/joint_proof.hpp"
 #include "job/product_algorithms.hpp"
 #include "job/require_memory.hpp"
 #include "job/weights.hpp"
+#include "kernel_interface/with_type.hpp"
 #include "model/family.hpp"
 #include "plan/memory.hpp"
 #include "plan/setup.hpp"
@@ -212,7 +212,7 @@ void Generator::run(const program::InferenceTensors& p, engine::Executor& execut
 std::span<const float> Generator::rows(const program::InferenceTensors& p, const engine::HostTensors& host,
                                        std::int64_t count) {
   logits_.resize(static_cast<std::size_t>(count * vocabulary_));
-  engine::with_type(job_.load().tensor(p.logits).dtype, [&]<class T>(engine::Type<T>) {
+  with_type(job_.load().tensor(p.logits).dtype, [&]<class T>() {
     const T* from = reinterpret_cast<const T*>(host.at(logits_place));
     std::transform(from, from + count * vocabulary_, logits_.begin(),
                    [](T x) { return static_cast<float>(x); });

@@ -15,7 +15,7 @@ namespace ztrain::job {
 struct StepDifference {
   std::vector<std::string> results;  ///< names of what is kept (held_pieces), or "loss and norm"
   /// On CPU ranks the first op that gave other results for the same operands: it, on this rank, was wrong.
-  std::optional<engine::DifferentOp> op;
+  std::optional<engine::FoundOp> op;
 };
 
 /// Collective. The step, and once more from the state that `restore` brings back, which is that before the

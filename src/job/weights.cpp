@@ -2,7 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
-#include "engine/binders/dispatch.hpp"
+#include "kernel_interface/with_type.hpp"
 #include "kernels/elementwise/bytes.hpp"
 #include "kernels/elementwise/init.hpp"
 #include "memory/arena.hpp"
@@ -98,9 +98,7 @@ void draw_weights(const Program& program, const program::JobTensors& tensors, co
         const model::Parameter& parameter = parameter_of(piece);
         const auto runs = layout.logical_runs(piece.parameter, tensor_index, piece.slice_begin, piece.count);
         std::byte* to = slice + (piece.flat_begin - begin) * size_of(type);
-        engine::with_type(type, [&]<class P>(engine::Type<P>) {
-          draw<P>(parameter, runs, piece.slice_begin, to, exec, seed);
-        });
+        with_type(type, [&]<class P>() { draw<P>(parameter, runs, piece.slice_begin, to, exec, seed); });
       }
     });
   }

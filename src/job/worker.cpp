@@ -185,7 +185,7 @@ void Worker::step() {
   wait(train_);
 }
 
-std::optional<engine::NotFinite> Worker::inspect_step() {
+std::optional<engine::FoundOp> Worker::inspect_step() {
   if (device_->asynchronous()) return std::nullopt;
   engine::Inspector inspector(train_.program(), memory_);
   step(inspector);

@@ -14,7 +14,7 @@
 #include "engine/job_memory.hpp"
 #include "job/held_memory.hpp"
 #include "job/open_device.hpp"
-#include "kernel_interface/step_partial.hpp"
+#include "kernel_interface/exact_sum.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "program/jobs/compile.hpp"
 #include "runtime/comm/mesh_comms.hpp"
@@ -87,7 +87,7 @@ class Worker {
   void step(engine::OpObserver& observer);
   /// Collective: a step as before, whose ops are looked at for the first result of this rank that is not
   /// finite. Nothing on devices that work later.
-  std::optional<engine::NotFinite> inspect_step();
+  std::optional<engine::FoundOp> inspect_step();
   /// Collective: the evaluation of micro-batch 0; partials() are there on return.
   void evaluate_batch();
   /// For a watchdog on another thread: the op that the host is at, or what the device is at while the host

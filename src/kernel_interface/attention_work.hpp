@@ -75,6 +75,8 @@ struct AttentionWays {
   std::array<AttentionWay, 3> way{};
   int count = 0;
   constexpr void add(AttentionWay w) { way[static_cast<std::size_t>(count++)] = w; }
+  constexpr const AttentionWay* begin() const { return way.data(); }
+  constexpr const AttentionWay* end() const { return way.data() + count; }
 };
 
 namespace attention_work {
@@ -164,31 +166,19 @@ constexpr std::int64_t backward_library_bytes(const AttentionShape& s, const Att
 
 }  // namespace attention_work
 
-constexpr AttentionWays attention_forward_ways(const AttentionShape& s, DType type) {
+constexpr AttentionWays attention_ways(const AttentionShape& s, DType type, bool backward) {
   using namespace attention_work;
   AttentionWays ways;
   if (fused(s, type)) {
-    if (one_each(s)) {
-      ways.add(AttentionWay::sequences);
-    } else {
-      if (ragged(s)) ways.add(AttentionWay::documents);
-      if (masked(s)) ways.add(AttentionWay::masked);
-    }
-  }
-  ways.add(AttentionWay::plain);
-  return ways;
-}
-
-/// Packed documents need sums of their own size, which cuDNN has where head_dim is a multiple of 16.
-constexpr AttentionWays attention_backward_ways(const AttentionShape& s, DType type) {
-  using namespace attention_work;
-  AttentionWays ways;
-  if (fused(s, type)) {
-    const bool square = !s.deterministic || score_bytes(s) <= attention_most_square_bytes;
+    const bool ordered = backward && s.deterministic;
+    const bool square = !ordered || score_bytes(s) <= attention_most_square_bytes;
     if (one_each(s)) {
       if (square) ways.add(AttentionWay::sequences);
     } else {
-      if (ragged(s) && !s.deterministic && s.head_dim % 16 == 0) ways.add(AttentionWay::documents);
+      // Backward of packed documents needs sums of their own size, which cuDNN has where head_dim is a
+      // multiple of 16.
+      const bool packs = !backward || (!ordered && s.head_dim % 16 == 0);
+      if (ragged(s) && packs) ways.add(AttentionWay::documents);
       if (masked(s) && square) ways.add(AttentionWay::masked);
     }
   }
@@ -200,8 +190,7 @@ constexpr AttentionWays attention_backward_ways(const AttentionShape& s, DType t
 constexpr bool lacks_documents(AttentionShape s, DType type, bool backward) {
   if (s.documents > 0) return false;
   s.documents = 2 * (s.tokens / attention_entry(s));
-  const AttentionWays ways = backward ? attention_backward_ways(s, type) : attention_forward_ways(s, type);
-  return ways.way[0] == AttentionWay::documents;
+  return attention_ways(s, type, backward).way[0] == AttentionWay::documents;
 }
 
 constexpr AttentionWork attention_forward_work(const AttentionShape& s, AttentionWay way) {
@@ -232,29 +221,26 @@ constexpr AttentionWork attention_backward_work(const AttentionShape& s, DType t
   return w;
 }
 
-/// What is reserved on a GPU: enough for every way that may be taken.
-constexpr std::int64_t attention_forward_cuda_bytes(const AttentionShape& s, DType type) {
-  const AttentionWays ways = attention_forward_ways(s, type);
-  std::int64_t most = 0;
-  for (int i = 0; i < ways.count; ++i)
-    most = std::max(most, attention_forward_work(s, ways.way[static_cast<std::size_t>(i)]).end);
-  return most;
+constexpr AttentionWork attention_work_of(const AttentionShape& s, DType type, AttentionWay way,
+                                          bool backward) {
+  return backward ? attention_backward_work(s, type, way) : attention_forward_work(s, way);
 }
-constexpr std::int64_t attention_backward_cuda_bytes(const AttentionShape& s, DType type) {
-  const AttentionWays ways = attention_backward_ways(s, type);
+
+/// What is reserved on a GPU: enough for every way that may be taken.
+constexpr std::int64_t attention_cuda_bytes(const AttentionShape& s, DType type, bool backward) {
   std::int64_t most = 0;
-  for (int i = 0; i < ways.count; ++i)
-    most = std::max(most, attention_backward_work(s, type, ways.way[static_cast<std::size_t>(i)]).end);
+  for (const AttentionWay way : attention_ways(s, type, backward))
+    most = std::max(most, attention_work_of(s, type, way, backward).end);
   return most;
 }
 
 /// The workspaces of the ops.
 constexpr std::int64_t attention_forward_bytes(const AttentionShape& s, DType type, Target target) {
-  return target == Target::cuda ? attention_forward_cuda_bytes(s, type) : 0;
+  return target == Target::cuda ? attention_cuda_bytes(s, type, false) : 0;
 }
 constexpr std::int64_t attention_backward_bytes(const AttentionShape& s, DType type, Target target) {
-  if (target == Target::cuda) return attention_backward_cuda_bytes(s, type);
-  return attention_backward_workspace_bytes(s.tokens, s.heads, s.head_dim, type, target);
+  if (target == Target::cuda) return attention_cuda_bytes(s, type, true);
+  return attention_backward_workspace_bytes(s.tokens, s.heads, s.head_dim, type);
 }
 
 }  // namespace ztrain

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 namespace ztrain {
 
@@ -98,5 +99,13 @@ struct ExactSum {
   }
 };
 static_assert(sizeof(ExactSum) == 8 * (ExactSum::limbs + 1));
+
+/// What one rank contributes to the scalars of a step. Ranks exchange it as bytes.
+struct StepPartial {
+  double loss_sum = 0;    ///< sum of loss weight * negative log-likelihood
+  double weight_sum = 0;  ///< sum of loss weights
+  ExactSum squares;       ///< of the summed gradient's elements that this rank speaks for; carried
+};
+static_assert(std::is_trivially_copyable_v<StepPartial>);
 
 }  // namespace ztrain

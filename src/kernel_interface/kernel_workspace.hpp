@@ -17,7 +17,7 @@ namespace ztrain {
 inline constexpr std::int64_t gemm_base_workspace_bytes = std::int64_t{2} << 20;
 inline constexpr std::int64_t gemm_cuda_workspace_bytes = std::int64_t{32} << 20;
 
-/// On CPUs, products of 16-bit matrices may be formed in fp32 (kernels/gemm/gemm_half.hpp), from panels of A
+/// On CPUs, products of 16-bit matrices may be formed in fp32 (kernels/gemm/gemm_ways.hpp), from panels of A
 /// of at most rows x depth elements and panels of B of at most depth x cols: each element of A is widened
 /// once for 1024 multiplications, each of B for 512 or more. A panel of A fits the second cache beside what
 /// the product itself copies; of the sizes between 256 and 2048 these lost the least.
@@ -78,8 +78,7 @@ constexpr std::int64_t accumulator_bytes(DType type) {
 
 /// attention_backward: one sum per (token, head), and for 16-bit types the fp32 gradient of the queries.
 constexpr std::int64_t attention_backward_workspace_bytes(std::int64_t tokens, std::int64_t heads,
-                                                          std::int64_t head_dim, DType type,
-                                                          [[maybe_unused]] Target target) {
+                                                          std::int64_t head_dim, DType type) {
   const std::int64_t delta = tokens * heads * accumulator_bytes(type);
   return size_of(type) < 4 ? delta + tokens * heads * head_dim * 4 : delta;
 }

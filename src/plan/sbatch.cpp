@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "base/error.hpp"
 #include "base/shape.hpp"
 #include "base/text.hpp"
 #include "config/validate/validate.hpp"

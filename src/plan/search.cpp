@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "config/validate/validate.hpp"
 #include "plan/setup.hpp"
 
 namespace ztrain::plan {

@@ -10,6 +10,7 @@
 #include "files/file.hpp"
 #include "plan/report.hpp"
 #include "runtime/session/clock_ahead.hpp"
+#include "train/output_folder.hpp"
 
 namespace ztrain::train {
 namespace {

@@ -9,7 +9,7 @@ namespace ztrain::train {
 namespace {
 
 /// Of what the ranks have found in the same step, the first; "" where none has found anything.
-std::string first_of(const std::optional<engine::NotFinite>& own, const runtime::Session& session) {
+std::string first_of(const std::optional<engine::FoundOp>& own, const runtime::Session& session) {
   const auto world = checkpoint::Group::world();
   const auto issues = world.all_gather(own ? own->issue : -1);
   const auto texts = world.gather_text(

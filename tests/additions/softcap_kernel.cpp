@@ -36,13 +36,7 @@ void softcap_grad(Exec& exec, Vector<const T> y, Vector<const T> dy, double cap,
       });
 }
 
-template void softcap<float>(Exec&, Vector<const float>, double, Vector<float>);
-template void softcap<bf16>(Exec&, Vector<const bf16>, double, Vector<bf16>);
-template void softcap<f16>(Exec&, Vector<const f16>, double, Vector<f16>);
-template void softcap<double>(Exec&, Vector<const double>, double, Vector<double>);
-template void softcap_grad<float>(Exec&, Vector<const float>, Vector<const float>, double, Vector<float>);
-template void softcap_grad<bf16>(Exec&, Vector<const bf16>, Vector<const bf16>, double, Vector<bf16>);
-template void softcap_grad<f16>(Exec&, Vector<const f16>, Vector<const f16>, double, Vector<f16>);
-template void softcap_grad<double>(Exec&, Vector<const double>, Vector<const double>, double, Vector<double>);
+ZTRAIN_INSTANCES(softcap)
+ZTRAIN_INSTANCES(softcap_grad)
 
 }  // namespace ztrain::kernels

@@ -42,24 +42,17 @@ namespace ztrain::engine {
 namespace {
 
 Bound bind_softcap(const Binding& b) {
-  return with_type(b.out(Softcap::y).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto x = in_vector<T>(b, Softcap::x);
-    const auto y = out_vector<T>(b, Softcap::y);
-    return {[&exec = b.exec, x, y, cap = b.record<Softcap>().cap] { kernels::softcap<T>(exec, x, cap, y); },
-            nullptr};
+  return with_type(b.out(Softcap::y).dtype, [&]<class T>() {
+    return launch(b, kernels::softcap<T>, in_vector<T>(b, Softcap::x), b.record<Softcap>().cap,
+                  out_vector<T>(b, Softcap::y));
   });
 }
 
 Bound bind_softcap_grad(const Binding& b) {
   using Op = SoftcapGrad;
-  return with_type(b.out(Op::dx).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto y = in_vector<T>(b, Op::y);
-    const auto dy = in_vector<T>(b, Op::dy);
-    const auto dx = out_vector<T>(b, Op::dx);
-    return {[&exec = b.exec, y, dy, dx, cap = b.record<Op>().cap] {
-              kernels::softcap_grad<T>(exec, y, dy, cap, dx);
-            },
-            nullptr};
+  return with_type(b.out(Op::dx).dtype, [&]<class T>() {
+    return launch(b, kernels::softcap_grad<T>, in_vector<T>(b, Op::y), in_vector<T>(b, Op::dy),
+                  b.record<Op>().cap, out_vector<T>(b, Op::dx));
   });
 }
 

@@ -73,7 +73,7 @@ void attention(benchmark::State& state, bool backward) {
   std::vector<std::int32_t> start;
   for (std::int64_t t = 0; t < tokens; ++t) start.push_back(static_cast<std::int32_t>(t / length * length));
   std::vector<std::byte> workspace(static_cast<std::size_t>(
-      attention_backward_workspace_bytes(tokens, s.heads, s.head_dim, dtype_of<T>(), build_target())));
+      attention_backward_workspace_bytes(tokens, s.heads, s.head_dim, dtype_of<T>())));
   const AttentionInput<T> input{s,
                                 1 / std::sqrt(static_cast<double>(s.head_dim)),
                                 {q.data(), tokens, width},
@@ -145,7 +145,7 @@ void head_loss(benchmark::State& state) {
   std::vector<double> loss(2);
   std::vector<std::byte> workspace(static_cast<std::size_t>(
       head_loss_workspace_bytes(s.tokens, s.vocabulary, s.width, dtype_of<T>(), DType::f32, build_target())));
-  HeadLossGrad<T, float> kernel(s, WeightGradient::add);
+  HeadLossGrad<T, float> kernel(*exec, s, WeightGradient::add);
   const HeadLossInput<T> input{{h.data(), s.tokens, s.width},
                                {w.data(), s.vocabulary, s.width},
                                {targets.data(), s.tokens},

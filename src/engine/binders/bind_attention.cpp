@@ -9,7 +9,6 @@
 #include "kernels/attention/attention_cached.hpp"
 #include "kernels/attention/attention_part.hpp"
 #include "kernels/attention/attention_prepared.hpp"
-#include "kernels/attention/cache_append.hpp"
 #include "program/ops/attention_op.hpp"
 #include "program/ops/step_records.hpp"
 
@@ -69,8 +68,8 @@ std::vector<Note> notes(const Binding& b, const kernels::AttentionSpec& spec,
 }
 
 Bound prepared(const Binding& b, const kernels::AttentionSpec& spec, const kernels::AttentionOperands& p) {
-  std::shared_ptr<kernels::PreparedAttention> made = kernels::make_attention(b.exec, spec);
-  return {[&exec = b.exec, made, p] { made->run(exec, p); }, nullptr, notes(b, spec, *made)};
+  const std::shared_ptr<kernels::PreparedAttention> made = kernels::make_attention(b.exec, spec);
+  return with_notes(launch(b, made, p), notes(b, spec, *made));
 }
 
 Bound bind_attention(const Binding& b) {
@@ -167,7 +166,7 @@ std::vector<Note> notes_of_part(const Binding& b, const char* direction) {
 }
 
 Bound bind_attention_part(const Binding& b) {
-  return with_type(b.in(AttentionPart::q).dtype, [&]<class T>(Type<T>) -> Bound {
+  return with_type(b.in(AttentionPart::q).dtype, [&]<class T>() -> Bound {
     using A = acc_t<T>;
     struct Part {
       kernels::AttentionInput<T> input;
@@ -184,25 +183,25 @@ Bound bind_attention_part(const Binding& b) {
     return {[&exec = b.exec, parts = std::move(parts)] {
               for (const Part& p : parts) kernels::attention_part<T>(exec, p.input, p.sums, p.resumes);
             },
-            nullptr, notes_of_part(b, "")};
+            {},
+            notes_of_part(b, "")};
   });
 }
 
 Bound bind_attention_merge(const Binding& b) {
-  return with_type(b.out(AttentionMerge::o).dtype, [&]<class T>(Type<T>) -> Bound {
+  using Op = AttentionMerge;
+  return with_type(b.out(Op::o).dtype, [&]<class T>() {
     using A = acc_t<T>;
-    const kernels::AttentionSums<const A> sums{in_matrix<A>(b, AttentionMerge::out),
-                                               in_matrix<A>(b, AttentionMerge::maximum),
-                                               in_matrix<A>(b, AttentionMerge::sum)};
-    const auto o = out_matrix<T>(b, AttentionMerge::o);
-    const auto lse = out_matrix<A>(b, AttentionMerge::lse);
-    return {[&exec = b.exec, sums, o, lse] { kernels::attention_merge<T>(exec, sums, o, lse); }, nullptr};
+    const kernels::AttentionSums<const A> sums{in_matrix<A>(b, Op::out), in_matrix<A>(b, Op::maximum),
+                                               in_matrix<A>(b, Op::sum)};
+    return launch(b, kernels::attention_merge<T>, sums, out_matrix<T>(b, Op::o), out_matrix<A>(b, Op::lse),
+                  kernels::part_unit());
   });
 }
 
 Bound bind_attention_part_grad(const Binding& b) {
   using Op = AttentionPartGrad;
-  return with_type(b.in(Op::q).dtype, [&]<class T>(Type<T>) -> Bound {
+  return with_type(b.in(Op::q).dtype, [&]<class T>() -> Bound {
     using A = acc_t<T>;
     struct Part {
       kernels::AttentionInput<T> input;
@@ -225,17 +224,16 @@ Bound bind_attention_part_grad(const Binding& b) {
                 kernels::attention_part_backward<T>(exec, p.input, p.o, p.lse, p.dout, p.gradients,
                                                     workspace);
             },
-            nullptr, notes_of_part(b, "backward: ")};
+            {},
+            notes_of_part(b, "backward: ")};
   });
 }
 
 Bound bind_cache_append(const Binding& b) {
-  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto rows = in_matrix<T>(b, CacheAppend::rows);
-    const auto begin = in_vector<std::int32_t>(b, CacheAppend::begin);
-    const auto cache = out_matrix<T>(b, CacheAppend::appended);
-    return {[&exec = b.exec, rows, begin, cache] { kernels::cache_append<T>(exec, rows, begin, cache); },
-            nullptr};
+  using Op = CacheAppend;
+  return with_type(b.out(0).dtype, [&]<class T>() {
+    return launch(b, kernels::cache_append<T>, in_matrix<T>(b, Op::rows),
+                  in_vector<std::int32_t>(b, Op::begin), out_matrix<T>(b, Op::appended));
   });
 }
 
@@ -243,7 +241,7 @@ Bound bind_attention_cached(const Binding& b) {
   using Op = AttentionCached;
   const auto record = b.record<Op>();
   const Shape& q = b.in(Op::query).shape;
-  return with_type(b.in(Op::query).dtype, [&]<class T>(Type<T>) -> Bound {
+  return with_type(b.in(Op::query).dtype, [&]<class T>() {
     kernels::CachedAttentionInput<T> input;
     input.shape = {q[0], record.heads, record.kv_heads, q[1] / record.heads, record.window};
     input.scale = 1.0 / std::sqrt(static_cast<double>(input.shape.head_dim));
@@ -251,9 +249,9 @@ Bound bind_attention_cached(const Binding& b) {
     input.k = in_matrix<T>(b, Op::k_cache);
     input.v = in_matrix<T>(b, Op::v_cache);
     input.begin = in_vector<std::int32_t>(b, Op::begin);
-    check(input);
     const auto o = out_matrix<T>(b, Op::o);
-    return {[&exec = b.exec, input, o] { kernels::attention_cached<T>(exec, input, o); }, nullptr};
+    kernels::check_cached<T>(input, o);
+    return launch(b, kernels::attention_cached<T>, input, o);
   });
 }
 

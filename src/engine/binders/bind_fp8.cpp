@@ -30,22 +30,13 @@ Bound quantize(const Binding& b) {
   const Vector<const float> found = record.found > 0 ? in_vector<float>(b, own) : Vector<const float>{};
   if (record.rowwise) {
     const float* const columns = own > Fp8Quantize::columns ? b.input<float>(Fp8Quantize::columns) : nullptr;
-    return {[&exec = b.exec, x, columns, codes, scales, found] {
-              kernels::fp8_quantize_rows<Code>(exec, x, columns, codes, scales, found);
-            },
-            nullptr};
+    return launch(b, kernels::fp8_quantize_rows<Code>, x, columns, codes, scales, found);
   }
   if (record.found > 0)
-    return {[&exec = b.exec, x, codes, transposed, scales, found] {
-              kernels::fp8_quantize_tensor_by<Code>(exec, x, codes, transposed, scales, found);
-            },
-            nullptr};
-  return {[&exec = b.exec, x, codes, transposed, scales,
-           partials = b.output<float>(both ? std::size_t{Fp8QuantizeBoth::workspace}
-                                           : std::size_t{Fp8Quantize::workspace})] {
-            kernels::fp8_quantize_tensor<Code>(exec, x, codes, transposed, scales, partials);
-          },
-          nullptr};
+    return launch(b, kernels::fp8_quantize_tensor_by<Code>, x, codes, transposed, scales, found);
+  const std::size_t workspace = both ? std::size_t{Fp8QuantizeBoth::workspace} : Fp8Quantize::workspace;
+  return launch(b, kernels::fp8_quantize_tensor<Code>, x, codes, transposed, scales,
+                b.output<float>(workspace));
 }
 
 Bound bind_fp8_magnitudes(const Binding& b) {
@@ -54,13 +45,9 @@ Bound bind_fp8_magnitudes(const Binding& b) {
   const auto x = in_matrix<bf16>(b, Op::x);
   float* const largest = b.output<float>(Op::largest);
   if (!b.record<Op>().rowwise)
-    return {[&exec = b.exec, x, largest, partials = b.output<float>(Op::workspace)] {
-              kernels::fp8_largest_of_tensor(exec, x, largest, partials);
-            },
-            nullptr};
+    return launch(b, kernels::fp8_largest_of_tensor, x, largest, b.output<float>(Op::workspace));
   const float* const columns = b.op.inputs.size() > Op::columns ? b.input<float>(Op::columns) : nullptr;
-  return {[&exec = b.exec, x, columns, largest] { kernels::fp8_largest_of_rows(exec, x, columns, largest); },
-          nullptr};
+  return launch(b, kernels::fp8_largest_of_rows, x, columns, largest);
 }
 
 /// y [m, n] of a [m, k] and b [n, k]: the operands of all products of codes, whatever these call them.
@@ -80,21 +67,12 @@ Bound fp8_product(const Binding& b, bool rowwise, const std::byte* bias) {
   shape.accumulate = accumulates(b);
   shape.bias = bias != nullptr;
   shape.fast_accumulation = b.op.type == LinearFp8::op;
-  auto gemm = kernels::make_gemm_fp8(
+  const std::shared_ptr<kernels::GemmFp8> gemm = kernels::make_gemm_fp8(
       shape, {b.in(Product::a).dtype, b.in(Product::b).dtype, b.out(Product::y).dtype});
   gemm->prepare(b.exec);
-  // std::function wants copyable captures.
-  return {[&exec = b.exec, g = std::shared_ptr<kernels::GemmFp8>(std::move(gemm)),
-           a = b.input<std::byte>(Product::a), a_scales = b.input<float>(Product::a_scales),
-           other = b.input<std::byte>(Product::b), other_scales = b.input<float>(Product::b_scales), bias,
-           y = b.output<std::byte>(Product::y), workspace = b.output<std::byte>(Product::workspace)] {
-            g->run(exec, a, a_scales, other, other_scales, bias, y, workspace);
-          },
-          nullptr};
-}
-
-Bound prepared(const Binding& b, std::shared_ptr<kernels::Fp8Launch> launch) {
-  return {[&exec = b.exec, launch] { launch->run(exec); }, nullptr};
+  return launch(b, gemm, b.input<std::byte>(Product::a), b.input<float>(Product::a_scales),
+                b.input<std::byte>(Product::b), b.input<float>(Product::b_scales), bias,
+                b.output<std::byte>(Product::y), b.output<std::byte>(Product::workspace));
 }
 
 Bound bind_fp8_quantize(const Binding& b) {
@@ -106,10 +84,9 @@ Bound bind_fp8_quantize(const Binding& b) {
 Bound bind_fp8_transpose(const Binding& b) {
   require_aligned(b);
   using Op = program::Fp8Transpose;
-  const Matrix<const std::uint8_t> from = in_matrix<std::uint8_t>(b, Op::codes);
-  auto* const to = b.output<std::uint8_t>(Op::transposed);
   float* const ones = b.op.outputs.size() > Op::ones ? b.output<float>(Op::ones) : nullptr;
-  return {[&exec = b.exec, from, to, ones] { kernels::fp8_transpose(exec, from, to, ones); }, nullptr};
+  return launch(b, kernels::fp8_transpose, in_matrix<std::uint8_t>(b, Op::codes),
+                b.output<std::uint8_t>(Op::transposed), ones);
 }
 
 Bound bind_linear_fp8(const Binding& b) {
@@ -128,7 +105,7 @@ Bound bind_fp8_largest(const Binding& b) {
   for (const program::CodedPiece& p : b.record<Op>().pieces)
     searches.push_back({{{b.input<bf16>(Op::parameter) + p.begin, p.count}, p.in_weight, p.row},
                         b.output<float>(Op::slots) + p.slot});
-  return prepared(b, kernels::make_fp8_largest(searches, b.output<float>(Op::workspace)));
+  return launch(b, kernels::make_fp8_largest(searches, b.output<float>(Op::workspace)));
 }
 
 Bound bind_fp8_scales(const Binding& b) {
@@ -139,7 +116,7 @@ Bound bind_fp8_scales(const Binding& b) {
                         w.shard, w.parts},
                        out_vector<float>(b, weights.size()),
                        w.magnitudes == 1});
-  return prepared(b, kernels::make_fp8_scales(weights));
+  return launch(b, kernels::make_fp8_scales(weights));
 }
 
 Bound bind_fp8_encode(const Binding& b) {
@@ -149,7 +126,7 @@ Bound bind_fp8_encode(const Binding& b) {
     encodings.push_back({{{b.input<bf16>(Op::parameter) + p.begin, p.count}, p.in_weight, p.row},
                          b.input<float>(static_cast<std::size_t>(p.slot)),
                          b.output<f8e4m3>(Op::codes) + p.begin});
-  return prepared(b, kernels::make_fp8_encode(encodings));
+  return launch(b, kernels::make_fp8_encode(encodings));
 }
 
 }  // namespace

@@ -18,38 +18,46 @@ kernels::HeadLossShape head_shape(const Binding& b) {
   return {h[0], weight[0], weight[1]};
 }
 
+// Of an op that gives the gradient of the weight; a frozen weight has none.
+
+template <class Op>
+bool is_frozen(const Binding& b) {
+  return b.op.outputs.size() <= Op::dweight;
+}
+template <class Op>
+kernels::WeightGradient weight_gradient(const Binding& b) {
+  using enum kernels::WeightGradient;
+  return is_frozen<Op>(b) ? none : accumulates(b) ? add : write;
+}
+template <class Op, class G>
+Matrix<G> dweight_of(const Binding& b) {
+  return is_frozen<Op>(b) ? Matrix<G>{} : out_matrix<G>(b, Op::dweight);
+}
+template <class Op, class F>
+Bound with_head_types(const Binding& b, const F& f) {
+  const DType type = b.in(Op::h).dtype;
+  return with_gradient_types(type, is_frozen<Op>(b) ? type : b.out(Op::dweight).dtype, f);
+}
+
 Bound bind_head_loss(const Binding& b) {
-  return with_type(b.in(HeadLoss::h).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto input = head_input<T>(b);
-    const auto loss = out_vector<double>(b, HeadLoss::loss);
-    const auto workspace = out_vector<std::byte>(b, HeadLoss::workspace);
-    const auto head = std::make_shared<kernels::HeadLoss<T>>(head_shape(b));
-    head->prepare_products(b.exec);
-    return {[&exec = b.exec, head, input, loss, workspace] { head->run(exec, input, loss, workspace); },
-            nullptr, product_notes(b, head->product())};
+  using Op = HeadLoss;
+  return with_type(b.in(Op::h).dtype, [&]<class T>() {
+    const auto head = std::make_shared<kernels::HeadLoss<T>>(b.exec, head_shape(b));
+    return with_notes(launch(b, head, head_input<T>(b), out_vector<double>(b, Op::loss),
+                             out_vector<std::byte>(b, Op::workspace)),
+                      product_notes(b, head->product()));
   });
 }
 
 Bound bind_head_loss_grad(const Binding& b) {
-  // A frozen weight has no gradient.
-  using enum kernels::WeightGradient;
   using Op = program::HeadLossGrad;
-  const bool weight_grad = b.op.outputs.size() > Op::dweight;
-  const auto weight_gradient = !weight_grad ? none : accumulates(b) ? add : write;
-  const DType type = b.in(Op::h).dtype, gradient = weight_grad ? b.out(Op::dweight).dtype : type;
-  return with_gradient_types(type, gradient, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
-    const auto input = head_input<T>(b);
-    const auto* scalars = b.input<StepScalars>(Op::scalars);
-    const auto loss = out_vector<double>(b, Op::loss);
-    const auto dh = out_matrix<T>(b, Op::dh);
-    const auto dw = weight_grad ? out_matrix<G>(b, Op::dweight) : Matrix<G>{};
-    const auto workspace = out_vector<std::byte>(b, Op::workspace);
-    auto head = std::make_shared<kernels::HeadLossGrad<T, G>>(head_shape(b), weight_gradient);
-    head->prepare_products(b.exec);
-    return {[&exec = b.exec, head, input, scalars, loss, dh, dw, workspace] {
-              head->run(exec, input, scalars, loss, dh, dw, workspace);
-            },
-            nullptr, product_notes(b, head->product())};
+  return with_head_types<Op>(b, [&]<class T, class G>() {
+    const auto head =
+        std::make_shared<kernels::HeadLossGrad<T, G>>(b.exec, head_shape(b), weight_gradient<Op>(b));
+    return with_notes(
+        launch(b, head, head_input<T>(b), b.input<StepScalars>(Op::scalars), out_vector<double>(b, Op::loss),
+               out_matrix<T>(b, Op::dh), dweight_of<Op, G>(b), out_vector<std::byte>(b, Op::workspace)),
+        product_notes(b, head->product()));
   });
 }
 
@@ -84,55 +92,37 @@ kernels::ChunkTokens chunk_tokens(const Binding& b) {
 Bound bind_head_logits(const Binding& b) {
   using Op = program::HeadLogits;
   const auto record = b.record<Op>();
-  return with_type(b.in(Op::h).dtype, [&]<class T>(Type<T>) -> Bound {
+  return with_type(b.in(Op::h).dtype, [&]<class T>() {
     const ChunkOf chunk(record);
-    const auto h = chunk.of(in_matrix<T>(b, Op::h));
-    const auto weight = in_matrix<T>(b, Op::weight);
-    const auto targets = chunk.of(in_vector<std::int32_t>(b, Op::targets));
-    const auto logits = out_matrix<acc_t<T>>(b, Op::logits);
     const Vector<kernels::LogitSums> sums{b.output<kernels::LogitSums>(Op::sums), b.out(Op::sums).shape[0]};
-    const auto workspace = out_vector<std::byte>(b, Op::workspace);
-    const auto head = std::make_shared<kernels::HeadLogits<T>>(chunk_shape(record, b.in(Op::weight).shape));
-    head->prepare_products(b.exec);
-    return {[&exec = b.exec, head, h, weight, targets, logits, sums, workspace] {
-              head->run(exec, h, weight, targets, logits, sums, workspace);
-            },
-            nullptr, product_notes(b, head->product())};
+    const auto head =
+        std::make_shared<kernels::HeadLogits<T>>(b.exec, chunk_shape(record, b.in(Op::weight).shape));
+    return with_notes(
+        launch(b, head, chunk.of(in_matrix<T>(b, Op::h)), in_matrix<T>(b, Op::weight),
+               chunk.of(in_vector<std::int32_t>(b, Op::targets)), out_matrix<acc_t<T>>(b, Op::logits), sums,
+               out_vector<std::byte>(b, Op::workspace)),
+        product_notes(b, head->product()));
   });
 }
 
 Bound bind_head_split_loss(const Binding& b) {
   using Op = program::HeadSplitLoss;
-  return {[&exec = b.exec, tokens = chunk_tokens<Op>(b), add = accumulates(b),
-           nll = out_vector<double>(b, Op::nll), loss = out_vector<double>(b, Op::loss)] {
-            kernels::head_split_loss(exec, tokens, add, nll, loss);
-          },
-          nullptr};
+  return launch(b, kernels::head_split_loss, chunk_tokens<Op>(b), accumulates(b),
+                out_vector<double>(b, Op::nll), out_vector<double>(b, Op::loss));
 }
 
 Bound bind_head_logits_grad(const Binding& b) {
-  using enum kernels::WeightGradient;
   using Op = program::HeadLogitsGrad;
-  const bool weight_grad = b.op.outputs.size() > Op::dweight;
-  const auto weight_gradient = !weight_grad ? none : accumulates(b) ? add : write;
-  const DType type = b.in(Op::h).dtype, gradient = weight_grad ? b.out(Op::dweight).dtype : type;
   const auto record = b.record<Op>();
-  return with_gradient_types(type, gradient, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
+  return with_head_types<Op>(b, [&]<class T, class G>() {
     const ChunkOf chunk(record);
-    const auto logits = out_matrix<acc_t<T>>(b, Op::spent);
-    const auto h = chunk.of(in_matrix<T>(b, Op::h));
-    const auto weight = in_matrix<T>(b, Op::weight);
-    const auto dh = chunk.of(out_matrix<T>(b, Op::dh));
-    const auto dw = weight_grad ? out_matrix<G>(b, Op::dweight) : Matrix<G>{};
     const kernels::HeadChunkShape shape = chunk_shape(record, b.in(Op::weight).shape);
-    auto head = std::make_shared<kernels::HeadLogitsGrad<T, G>>(shape, weight_gradient);
-    head->prepare_products(b.exec);
-    return {[&exec = b.exec, head, logits, tokens = chunk_tokens<Op>(b), h, weight,
-             scalars = b.input<StepScalars>(Op::scalars), dh, dw,
-             workspace = out_vector<std::byte>(b, Op::workspace)] {
-              head->run(exec, logits, tokens, h, weight, scalars, dh, dw, workspace);
-            },
-            nullptr, product_notes(b, head->product())};
+    const auto head = std::make_shared<kernels::HeadLogitsGrad<T, G>>(b.exec, shape, weight_gradient<Op>(b));
+    return with_notes(launch(b, head, out_matrix<acc_t<T>>(b, Op::spent), chunk_tokens<Op>(b),
+                             chunk.of(in_matrix<T>(b, Op::h)), in_matrix<T>(b, Op::weight),
+                             b.input<StepScalars>(Op::scalars), chunk.of(out_matrix<T>(b, Op::dh)),
+                             dweight_of<Op, G>(b), out_vector<std::byte>(b, Op::workspace)),
+                      product_notes(b, head->product()));
   });
 }
 

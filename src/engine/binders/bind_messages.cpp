@@ -72,8 +72,7 @@ Bound bind_sum_of_ranks(const Binding& b) {
                                      at.index_in(axes), b.program.mesh.size(axes)};
   return {[work = runtime::rank_sum_work(own.dtype, sum.dtype, false, sources, b.output<std::byte>(Op::sum),
                                          elements(sum.shape)),
-           stream = kernels::native_stream(b.exec)] { work(stream); },
-          nullptr};
+           stream = kernels::native_stream(b.exec)] { work(stream); }};
 }
 
 }  // namespace

@@ -3,10 +3,8 @@
 #include "engine/binders/dispatch.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "kernels/attention/rope.hpp"
-#include "kernels/elementwise/add.hpp"
+#include "kernels/elementwise/arithmetic.hpp"
 #include "kernels/elementwise/dropout.hpp"
-#include "kernels/elementwise/scale.hpp"
-#include "kernels/elementwise/select_row.hpp"
 #include "kernels/elementwise/swap_blocks.hpp"
 #include "kernels/elementwise/swiglu.hpp"
 #include "kernels/head/embedding.hpp"
@@ -51,83 +49,55 @@ kernels::TableRows table_rows(const Binding& b) {
 }
 
 Bound bind_embedding(const Binding& b) {
-  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto tokens = in_vector<std::int32_t>(b, Embedding::tokens);
-    const auto weight = in_matrix<T>(b, Embedding::weight);
-    const auto y = out_matrix<T>(b, Embedding::y);
-    return {[&exec = b.exec, tokens, weight, y, rows = table_rows<Embedding>(b)] {
-              kernels::embedding_forward<T>(exec, tokens, weight, y, rows);
-            },
-            nullptr};
+  using Op = Embedding;
+  return with_type(b.out(0).dtype, [&]<class T>() {
+    return launch(b, kernels::embedding_forward<T>, in_vector<std::int32_t>(b, Op::tokens),
+                  in_matrix<T>(b, Op::weight), out_matrix<T>(b, Op::y), table_rows<Op>(b));
   });
 }
 
 Bound bind_embedding_grad(const Binding& b) {
   using Op = EmbeddingGrad;
-  return with_gradient_types(
-      b.in(Op::dy).dtype, b.out(Op::dweight).dtype, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
-        const auto tokens = in_vector<std::int32_t>(b, Op::tokens);
-        const auto dy = in_matrix<T>(b, Op::dy);
-        const auto dweight = out_matrix<G>(b, Op::dweight);
-        return {[&exec = b.exec, tokens, dy, dweight, add = accumulates(b), rows = table_rows<Op>(b)] {
-                  kernels::embedding_backward<T, G>(exec, tokens, dy, dweight, add, rows);
-                },
-                nullptr};
-      });
+  return with_gradient_types(b.in(Op::dy).dtype, b.out(Op::dweight).dtype, [&]<class T, class G>() {
+    return launch(b, kernels::embedding_backward<T, G>, in_vector<std::int32_t>(b, Op::tokens),
+                  in_matrix<T>(b, Op::dy), out_matrix<G>(b, Op::dweight), accumulates(b), table_rows<Op>(b));
+  });
 }
 
 Bound bind_rmsnorm(const Binding& b) {
-  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto weight = in_vector<T>(b, RmsNorm::weight);
-    const auto x = norm_rows(in_vector<T>(b, RmsNorm::x), weight.count);
-    const auto y = norm_rows(out_vector<T>(b, RmsNorm::y), weight.count);
-    const auto rstd = out_vector<acc_t<T>>(b, RmsNorm::rstd);
-    return {[&exec = b.exec, x, weight, y, rstd, eps = b.record<RmsNorm>().eps] {
-              kernels::rmsnorm_forward<T>(exec, x, weight, eps, y, rstd);
-            },
-            nullptr};
+  using Op = RmsNorm;
+  return with_type(b.out(0).dtype, [&]<class T>() {
+    const auto weight = in_vector<T>(b, Op::weight);
+    return launch(b, kernels::rmsnorm_forward<T>, norm_rows(in_vector<T>(b, Op::x), weight.count), weight,
+                  b.record<Op>().eps, norm_rows(out_vector<T>(b, Op::y), weight.count),
+                  out_vector<acc_t<T>>(b, Op::rstd));
   });
 }
 
 Bound bind_add_rmsnorm(const Binding& b) {
   using Op = AddRmsNorm;
-  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto x = in_matrix<T>(b, Op::x);
-    const auto addend = in_matrix<T>(b, Op::addend);
-    const auto weight = in_vector<T>(b, Op::weight);
-    const auto sum = out_matrix<T>(b, Op::sum);
-    const auto y = out_matrix<T>(b, Op::y);
-    const auto rstd = out_vector<acc_t<T>>(b, Op::rstd);
-    return {[&exec = b.exec, x, addend, weight, sum, y, rstd, eps = b.record<Op>().eps] {
-              kernels::add_rmsnorm_forward<T>(exec, x, addend, weight, eps, sum, y, rstd);
-            },
-            nullptr};
+  return with_type(b.out(0).dtype, [&]<class T>() {
+    return launch(b, kernels::add_rmsnorm_forward<T>, in_matrix<T>(b, Op::x), in_matrix<T>(b, Op::addend),
+                  in_vector<T>(b, Op::weight), b.record<Op>().eps, out_matrix<T>(b, Op::sum),
+                  out_matrix<T>(b, Op::y), out_vector<acc_t<T>>(b, Op::rstd));
   });
 }
 
 Bound bind_rmsnorm_grad(const Binding& b) {
   using Op = RmsNormGrad;
-  return with_gradient_types(
-      b.out(Op::dx).dtype, b.out(Op::dweight).dtype, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
-        const auto weight = in_vector<T>(b, Op::weight);
-        const auto rows = [&](std::size_t i) { return norm_rows(in_vector<T>(b, i), weight.count); };
-        const auto x = rows(Op::x);
-        const auto rstd = in_vector<acc_t<T>>(b, Op::rstd);
-        const auto dy = rows(Op::dy);
-        const auto addend = b.record<Op>().has_addend ? rows(Op::addend) : Matrix<const T>{};
-        const auto dx = norm_rows(out_vector<T>(b, Op::dx), weight.count);
-        const auto dweight = out_vector<G>(b, Op::dweight);
-        void* workspace = b.output<std::byte>(Op::workspace);
-        return {[&exec = b.exec, x, weight, rstd, dy, addend, dx, dweight, add = accumulates(b), workspace] {
-                  kernels::rmsnorm_backward<T, G>(exec, x, weight, rstd, dy, addend, dx, dweight, add,
-                                                  workspace);
-                },
-                nullptr};
-      });
+  return with_gradient_types(b.out(Op::dx).dtype, b.out(Op::dweight).dtype, [&]<class T, class G>() {
+    const auto weight = in_vector<T>(b, Op::weight);
+    const auto rows = [&](std::size_t i) { return norm_rows(in_vector<T>(b, i), weight.count); };
+    return launch(b, kernels::rmsnorm_backward<T, G>, rows(Op::x), weight, in_vector<acc_t<T>>(b, Op::rstd),
+                  rows(Op::dy), b.record<Op>().has_addend ? rows(Op::addend) : Matrix<const T>{},
+                  norm_rows(out_vector<T>(b, Op::dx), weight.count), out_vector<G>(b, Op::dweight),
+                  accumulates(b), b.output<std::byte>(Op::workspace));
+  });
 }
 
 Bound bind_rope_table(const Binding& b) {
-  const auto record = b.record<RopeTable>();
+  using Op = RopeTable;
+  const auto record = b.record<Op>();
   kernels::RopeScaling scaling;
   if (record.scaling == "llama3") {
     scaling.kind = kernels::RopeScaling::Kind::llama3;
@@ -136,85 +106,66 @@ Bound bind_rope_table(const Binding& b) {
     scaling.high_freq_factor = record.high_freq_factor;
     scaling.original_max_position = static_cast<double>(record.original_max_position);
   }
-  const auto make = [&]<class T>(Type<T>) -> Bound {
-    return {[&exec = b.exec, positions = in_vector<std::int32_t>(b, RopeTable::positions),
-             theta = record.theta, scaling, table = out_matrix<T>(b, RopeTable::table)] {
-              kernels::rope_table<T>(exec, positions, theta, scaling, table);
-            },
-            nullptr};
+  const auto make = [&]<class A>() {
+    return launch(b, kernels::rope_table<A>, in_vector<std::int32_t>(b, Op::positions), record.theta, scaling,
+                  out_matrix<A>(b, Op::table));
   };
-  return b.out(RopeTable::table).dtype == DType::f64 ? make(Type<double>{}) : make(Type<float>{});
+  return b.out(Op::table).dtype == DType::f64 ? make.operator()<double>() : make.operator()<float>();
 }
 
 Bound bind_rope(const Binding& b) {
-  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto x = in_matrix<T>(b, Rope::x);
-    const auto table = in_matrix<acc_t<T>>(b, Rope::table);
-    const auto y = out_matrix<T>(b, Rope::y);
-    return {[&exec = b.exec, x, table, y, record = b.record<Rope>()] {
-              kernels::rope_apply<T>(exec, x, table, record.inverse, y, record.heads);
-            },
-            nullptr};
+  const auto record = b.record<Rope>();
+  return with_type(b.out(0).dtype, [&]<class T>() {
+    return launch(b, kernels::rope_apply<T>, in_matrix<T>(b, Rope::x), in_matrix<acc_t<T>>(b, Rope::table),
+                  record.inverse, out_matrix<T>(b, Rope::y), record.heads);
   });
 }
 
 Bound bind_swiglu(const Binding& b) {
-  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
+  return with_type(b.out(0).dtype, [&]<class T>() {
     const auto [gate, up] = gate_and_up_in<T>(b, b.op.inputs.size());
-    const auto y = out_matrix<T>(b, Swiglu::y);
-    return {[&exec = b.exec, gate, up, y] { kernels::swiglu_forward<T>(exec, gate, up, y); }, nullptr};
+    return launch(b, kernels::swiglu_forward<T>, gate, up, out_matrix<T>(b, Swiglu::y));
   });
 }
 
 Bound bind_swiglu_grad(const Binding& b) {
-  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
+  return with_type(b.out(0).dtype, [&]<class T>() {
     const std::size_t last = SwigluGrad::dy(b.op.inputs.size());
     const auto [gate, up] = gate_and_up_in<T>(b, last);
-    const auto dy = in_matrix<T>(b, last);
     const auto [dgate, dup] = gate_and_up_out<T>(b, last);
-    return {[&exec = b.exec, gate, up, dy, dgate, dup] {
-              kernels::swiglu_backward<T>(exec, gate, up, dy, dgate, dup);
-            },
-            nullptr};
+    return launch(b, kernels::swiglu_backward<T>, gate, up, in_matrix<T>(b, last), dgate, dup);
   });
 }
 
 Bound bind_add(const Binding& b) {
-  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto x = in_vector<T>(b, Add::x);
-    const auto addend = in_vector<T>(b, Add::addend);
-    const auto sum = out_vector<T>(b, Add::sum);
-    return {[&exec = b.exec, x, addend, sum] { kernels::add<T>(exec, x, addend, sum); }, nullptr};
+  return with_type(b.out(0).dtype, [&]<class T>() {
+    return launch(b, kernels::add<T>, in_vector<T>(b, Add::x), in_vector<T>(b, Add::addend),
+                  out_vector<T>(b, Add::sum));
   });
 }
 
+/// A selection is an embedding of one token.
 Bound bind_select_row(const Binding& b) {
-  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto x = in_matrix<T>(b, SelectRow::x);
-    const auto index = in_vector<std::int32_t>(b, SelectRow::index);
-    const auto y = out_matrix<T>(b, SelectRow::y);
-    return {[&exec = b.exec, x, index, y] { kernels::select_row<T>(exec, x, index, y); }, nullptr};
+  using Op = SelectRow;
+  return with_type(b.out(0).dtype, [&]<class T>() {
+    return launch(b, kernels::embedding_forward<T>, in_vector<std::int32_t>(b, Op::index),
+                  in_matrix<T>(b, Op::x), out_matrix<T>(b, Op::y), kernels::TableRows{});
   });
 }
 
 Bound bind_swap_blocks(const Binding& b) {
-  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto x = in_vector<T>(b, program::SwapBlocks::x);
-    const auto y = out_vector<T>(b, program::SwapBlocks::y);
-    return {[&exec = b.exec, x, blocks = b.record<program::SwapBlocks>(), y] {
-              kernels::swap_blocks<T>(exec, x, blocks.outer, blocks.inner, y);
-            },
-            nullptr};
+  using Op = program::SwapBlocks;
+  const auto blocks = b.record<Op>();
+  return with_type(b.out(0).dtype, [&]<class T>() {
+    return launch(b, kernels::swap_blocks<T>, in_vector<T>(b, Op::x), blocks.outer, blocks.inner,
+                  out_vector<T>(b, Op::y));
   });
 }
 
 Bound bind_scale(const Binding& b) {
-  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
-    const auto x = in_vector<T>(b, Scale::x);
-    const auto y = out_vector<T>(b, Scale::y);
-    return {
-        [&exec = b.exec, x, y, factor = b.record<Scale>().factor] { kernels::scale<T>(exec, x, factor, y); },
-        nullptr};
+  return with_type(b.out(0).dtype, [&]<class T>() {
+    return launch(b, kernels::scale<T>, in_vector<T>(b, Scale::x), b.record<Scale>().factor,
+                  out_vector<T>(b, Scale::y));
   });
 }
 
@@ -222,22 +173,18 @@ Bound bind_dropout(const Binding& b) {
   const auto record = b.record<Dropout>();
   const kernels::DropoutMask mask{record.rate, static_cast<std::uint64_t>(record.key), record.first_token,
                                   record.first_column, record.columns};
-  return with_type(b.out(0).dtype, [&]<class T>(Type<T>) -> Bound {
+  return with_type(b.out(0).dtype, [&]<class T>() -> Bound {
     const auto x = in_matrix<T>(b, Dropout::x);
     const auto* scalars = b.input<StepScalars>(Dropout::scalars);
     const auto y = out_matrix<T>(b, Dropout::y);
-    if (record.gap == 0)
-      return {[&exec = b.exec, x, mask, scalars, y] { kernels::dropout<T>(exec, x, mask, scalars, y); },
-              nullptr};
+    if (record.gap == 0) return launch(b, kernels::dropout<T>, x, mask, scalars, y);
     kernels::DropoutMask later = mask;
     later.first_token += record.gap_at + record.gap;
     return {[&exec = b.exec, x, mask, later, scalars, y, before = record.gap_at] {
-              const std::int64_t behind = x.rows - before;
-              kernels::dropout<T>(exec, rows_of(x, 0, before), mask, scalars, rows_of(y, 0, before));
-              kernels::dropout<T>(exec, rows_of(x, before, behind), later, scalars,
-                                  rows_of(y, before, behind));
-            },
-            nullptr};
+      const std::int64_t behind = x.rows - before;
+      kernels::dropout<T>(exec, rows_of(x, 0, before), mask, scalars, rows_of(y, 0, before));
+      kernels::dropout<T>(exec, rows_of(x, before, behind), later, scalars, rows_of(y, before, behind));
+    }};
   });
 }
 

@@ -58,10 +58,9 @@ Bound on_host(const Binding& b, std::shared_ptr<kernels::HostOptimizerStep> step
   };
   HostThreads* const threads = b.queues != nullptr ? &b.queues->host_threads() : nullptr;
   Bound bound{[share = std::move(share), threads, shares = ceil_div(blocks, each)] {
-                if (threads != nullptr) return threads->share(shares, share);
-                for (std::int64_t i = 0; i < shares; ++i) share(i);
-              },
-              nullptr};
+    if (threads != nullptr) return threads->share(shares, share);
+    for (std::int64_t i = 0; i < shares; ++i) share(i);
+  }};
   bound.on_host = true;
   return bound;
 }
@@ -88,12 +87,10 @@ Bound bind_optimizer_step(const Binding& b) {
   if (b.op.tier == program::Tier::host)
     return on_host(b, kernels::make_host_optimizer_step(record.rule, settings, types, arrays,
                                                         pieces_of(record), rounding));
-  std::shared_ptr<kernels::OptimizerStep> step =
-      kernels::make_optimizer_step(record.rule, settings, types, arrays, pieces_of(record), rounding);
-  return {[&exec = b.exec, step, scalars = b.input<StepScalars>(OptimizerStep::scalars)] {
-            step->run(exec, scalars);
-          },
-          nullptr};
+  return launch(b,
+                std::shared_ptr(kernels::make_optimizer_step(record.rule, settings, types, arrays,
+                                                             pieces_of(record), rounding)),
+                b.input<StepScalars>(OptimizerStep::scalars));
 }
 
 }  // namespace

@@ -7,18 +7,14 @@
 namespace ztrain::engine {
 namespace {
 
-/// The launch of a prepared product; std::function wants copyable captures.
-Bound product(const Binding& b, std::unique_ptr<kernels::Gemm> gemm, const void* x, const void* y,
+/// The launch of a prepared product.
+Bound product(const Binding& b, const std::shared_ptr<kernels::Gemm>& gemm, const void* x, const void* y,
               const void* bias, void* out) {
   const auto aligned = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
   const bool all = aligned(x) && aligned(y) && aligned(bias) && aligned(out);
   gemm->prepare(b.exec, all ? kernels::Starts::aligned : kernels::Starts::anywhere);
-  std::vector<Note> notes = product_notes(b, *gemm);
-  return {[&exec = b.exec, g = std::shared_ptr<kernels::Gemm>(std::move(gemm)), x, y, bias, out,
-           workspace = b.output<std::byte>(b.op.outputs.size() - 1)] {
-            g->run(exec, x, y, bias, out, workspace);
-          },
-          nullptr, std::move(notes)};
+  auto* const workspace = b.output<std::byte>(b.op.outputs.size() - 1);
+  return with_notes(launch(b, gemm, x, y, bias, out, workspace), product_notes(b, *gemm));
 }
 
 /// Where the operands from `first` on begin; they follow one another in memory.
@@ -72,15 +68,11 @@ Bound bind_linear_grad_weight(const Binding& b) {
 
 Bound bind_linear_grad_bias(const Binding& b) {
   using Op = LinearGradBias;
-  return with_gradient_types(
-      b.in(Op::dy).dtype, b.out(Op::dbias).dtype, [&]<class T, class G>(Type<T>, Type<G>) -> Bound {
-        const auto dy = in_matrix<T>(b, Op::dy);
-        const Vector<G> dbias{reinterpret_cast<G*>(joined_output(b, b.record<Op>().parts)), dy.cols};
-        return {[&exec = b.exec, dy, dbias, add = accumulates(b)] {
-                  kernels::linear_grad_bias<T, G>(exec, dy, dbias, add);
-                },
-                nullptr};
-      });
+  return with_gradient_types(b.in(Op::dy).dtype, b.out(Op::dbias).dtype, [&]<class T, class G>() {
+    const auto dy = in_matrix<T>(b, Op::dy);
+    const Vector<G> dbias{reinterpret_cast<G*>(joined_output(b, b.record<Op>().parts)), dy.cols};
+    return launch(b, kernels::linear_grad_bias<T, G>, dy, dbias, accumulates(b));
+  });
 }
 
 }  // namespace

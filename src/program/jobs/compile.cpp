@@ -11,7 +11,7 @@
 #include "base/error.hpp"
 #include "base/index.hpp"
 #include "base/parallel.hpp"
-#include "kernel_interface/step_partial.hpp"
+#include "kernel_interface/exact_sum.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "program/jobs/pass_list.hpp"
 #include "program/passes/final_passes.hpp"

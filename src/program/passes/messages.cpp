@@ -5,6 +5,7 @@
 
 #include "base/index.hpp"
 #include "program/ops/op_type.hpp"
+#include "program/ops/step_records.hpp"
 
 namespace ztrain::program {
 namespace {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/index.hpp"
-#include "kernel_interface/step_partial.hpp"
+#include "kernel_interface/exact_sum.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/ops/step_ops.hpp"
 #include "program/ops/step_records.hpp"

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "bench/bench_report.hpp"
+#include "bench/bench.hpp"
 #include "config/text/load.hpp"
 
 namespace ztrain::bench::bench_peak_test {

@@ -12,13 +12,13 @@ namespace {
 using enum AttentionWay;
 
 std::vector<AttentionWay> list(const AttentionWays& ways) {
-  return {ways.way.begin(), ways.way.begin() + ways.count};
+  return {ways.begin(), ways.end()};
 }
 std::vector<AttentionWay> forward(const AttentionShape& s, DType type = DType::bf16) {
-  return list(attention_forward_ways(s, type));
+  return list(attention_ways(s, type, false));
 }
 std::vector<AttentionWay> backward(const AttentionShape& s, DType type = DType::bf16) {
-  return list(attention_backward_ways(s, type));
+  return list(attention_ways(s, type, true));
 }
 
 /// 32 heads of 128 over 8 key-value heads.
@@ -170,7 +170,7 @@ TEST(AttentionWork, IsTheKernelsOwnOnCpus) {
   const AttentionShape s = shape(100, 50, 2, true);
   EXPECT_EQ(attention_forward_bytes(s, DType::bf16, Target::cpu), 0);
   EXPECT_EQ(attention_backward_bytes(s, DType::bf16, Target::cpu),
-            attention_backward_workspace_bytes(100, 32, 128, DType::bf16, Target::cpu));
+            attention_backward_workspace_bytes(100, 32, 128, DType::bf16));
 }
 
 }  // namespace

@@ -25,16 +25,14 @@ void count_comparison(cudnnBackendAttributeName_t name, const void* value) {
 /// What is wrong with the graph of one launch on a GPU of this compute capability; empty: nothing.
 std::string problem(const AttentionShape& s, AttentionWay way, bool backward, int sm,
                     DType type = DType::bf16) {
-  const AttentionWork work =
-      backward ? attention_backward_work(s, type, way) : attention_forward_work(s, way);
+  const AttentionWork work = attention_work_of(s, type, way, backward);
   return check_graph(*describe_attention({s, 0.125, type, work, backward}, sm));
 }
 
 void expect_all_ways(const AttentionShape& s, int sm) {
   for (const DType type : {DType::bf16, DType::f16})
     for (const bool backward : {false, true}) {
-      const AttentionWays ways =
-          backward ? attention_backward_ways(s, type) : attention_forward_ways(s, type);
+      const AttentionWays ways = attention_ways(s, type, backward);
       ASSERT_GT(ways.count, 1) << "only the streaming kernels were left";
       for (int i = 0; i + 1 < ways.count; ++i) {
         const AttentionWay way = ways.way[static_cast<std::size_t>(i)];
@@ -100,8 +98,7 @@ TEST(AttentionGraphs, AQueryIsShownNoLaterKeysAndNoneBeforeItsWindow) {
     for (const bool backward : {false, true})
       for (const std::int64_t window : {0, 512, 2048}) {
         const AttentionShape s{8192, 32, 8, 128, window, 0, 2048, 40, false};
-        const AttentionWork work =
-            backward ? attention_backward_work(s, DType::bf16, way) : attention_forward_work(s, way);
+        const AttentionWork work = attention_work_of(s, DType::bf16, way, backward);
         const AttentionRequest request{s, 0.125, DType::bf16, work, backward};
         Band band;
         set_band(band, request);

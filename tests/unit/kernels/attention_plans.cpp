@@ -63,9 +63,7 @@ AttentionShape shape_of(const Heads& h, Rows rows, std::int64_t sequence, std::i
 
 AttentionRequest request_of(const AttentionShape& s, AttentionWay way, bool backward,
                             DType type = DType::bf16) {
-  const AttentionWork work =
-      backward ? attention_backward_work(s, type, way) : attention_forward_work(s, way);
-  return {s, 0.125, type, work, backward};
+  return {s, 0.125, type, attention_work_of(s, type, way, backward), backward};
 }
 
 std::string text_of(const AttentionRequest& r) {
@@ -110,7 +108,7 @@ void expect_supported(const Gpu& gpu, const AttentionRequest& r, const std::stri
 std::vector<AttentionRequest> requests_of(const AttentionShape& s, DType type) {
   std::vector<AttentionRequest> all;
   for (const bool backward : {false, true}) {
-    const AttentionWays ways = backward ? attention_backward_ways(s, type) : attention_forward_ways(s, type);
+    const AttentionWays ways = attention_ways(s, type, backward);
     EXPECT_GT(ways.count, 1) << "only the streaming kernels were left";
     // Forward does not look at it.
     const int count = !backward && s.deterministic ? 0 : ways.count - 1;

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "kernel_interface/step_scalars.hpp"
+#include "kernels/elementwise/arithmetic.hpp"
 #include "kernels/elementwise/dropout.hpp"
-#include "kernels/elementwise/scale.hpp"
 #include "kernels/reference/dropout.hpp"
 #include "tests/support/kernel_arrays.hpp"
 #include "tests/support/test_exec.hpp"

@@ -26,7 +26,7 @@ auto launch(const AttentionCase<T>& c) {
     const AttentionShape& s = c.shape;
     const std::int64_t q_cols = s.heads * s.head_dim, kv_cols = s.kv_heads * s.head_dim;
     Array<std::byte> workspace(static_cast<std::size_t>(attention_backward_workspace_bytes(
-                                   s.tokens, s.heads, s.head_dim, dtype_of<T>(), build_target())),
+                                   s.tokens, s.heads, s.head_dim, dtype_of<T>())),
                                std::byte{0xff});
     const LaunchAllocations none;
     attention_forward<T>(*exec, c.input(p), matrix(r.o, s.tokens), matrix(r.lse, s.tokens));
@@ -99,7 +99,7 @@ TYPED_TEST(Attention, PartsOfTheQueriesGiveTheWhole) {
                              Array<std::byte> workspace(
                                  static_cast<std::size_t>(attention_backward_workspace_bytes(
                                      part.input.shape.tokens, part.input.shape.heads,
-                                     part.input.shape.head_dim, dtype_of<T>(), build_target())),
+                                     part.input.shape.head_dim, dtype_of<T>())),
                                  std::byte{0xff});
                              attention_forward<T>(*exec, part.input, part.o, part.lse);
                              attention_backward<T>(*exec, part.input, part.o, part.lse, part.dout, part.dq,

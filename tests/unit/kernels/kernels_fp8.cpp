@@ -306,7 +306,7 @@ class ShardedWeights {
       }
       ASSERT_LE(slot, (r + 1) * stride);
       Array<float> partials(static_cast<std::size_t>(bytes / 4 + 1), -1.0F);
-      make_fp8_largest(searches, partials.data())->run(*exec_);
+      make_fp8_largest(searches, partials.data())(*exec_);
       EXPECT_EQ(partials.back(), -1.0F) << "the workspace is too small";
     }
     std::vector<Fp8Scaling> scalings;
@@ -314,13 +314,13 @@ class ShardedWeights {
       scales_.emplace_back(static_cast<std::size_t>(s.count / row_of(s)));
       scalings.push_back({slots_of(s, slots.data(), stride), view(scales_.back())});
     }
-    make_fp8_scales(scalings)->run(*exec_);
+    make_fp8_scales(scalings)(*exec_);
     for (int r = 0; r < unit.shards; ++r) {
       std::vector<Fp8Encoding> encodings;
       for (const Piece& p : pieces(r))
         encodings.push_back(
             {run_of(p), scales_[static_cast<std::size_t>(p.parameter)].data(), codes_.data() + p.flat_begin});
-      make_fp8_encode(encodings)->run(*exec_);
+      make_fp8_encode(encodings)(*exec_);
     }
   }
 

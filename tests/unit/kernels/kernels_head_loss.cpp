@@ -32,7 +32,7 @@ Run<T, G> run(const HeadLossCase<T>& c, bool accumulate, double loss_scale = 1) 
   r.grad_h.assign(c.h.size(), T(7));
   r.grad_weight.assign(c.weight.size(), G(0.25f));
   auto workspace = c.workspace();
-  HeadLossGrad<T, G>(c.shape, accumulate ? WeightGradient::add : WeightGradient::write)
+  HeadLossGrad<T, G>(*exec, c.shape, accumulate ? WeightGradient::add : WeightGradient::write)
       .run(*exec, c.input(), scalars.get(), view(r.loss), matrix(r.grad_h, c.shape.tokens),
            matrix(r.grad_weight, c.shape.vocabulary), view(workspace));
   return r;
@@ -81,7 +81,7 @@ TYPED_TEST(HeadLossTest, ForwardAloneGivesTheSameLoss) {
     const HeadLossCase<T> c(s);
     Array<double> loss(2, -1);
     auto workspace = c.workspace();
-    HeadLoss<T>(s).run(*exec, c.input(), view(loss), view(workspace));
+    HeadLoss<T>(*exec, s).run(*exec, c.input(), view(loss), view(workspace));
     EXPECT_TRUE(same_bits(loss, run<T, typename TypeParam::G>(c, false).loss));
   }
 }
@@ -98,7 +98,7 @@ TYPED_TEST(HeadLossTest, WithoutTheWeightsGradientTheRestIsTheSame) {
     Array<double> loss(2, -1);
     Array<T> grad_h(c.h.size(), T(7));
     auto workspace = c.workspace();
-    HeadLossGrad<T, G>(s, WeightGradient::none)
+    HeadLossGrad<T, G>(*exec, s, WeightGradient::none)
         .run(*exec, c.input(), scalars.get(), view(loss), matrix(grad_h, s.tokens), {}, view(workspace));
     EXPECT_TRUE(same_bits(loss, whole.loss));
     EXPECT_TRUE(same_bits(grad_h, whole.grad_h));
@@ -182,7 +182,7 @@ TEST(HeadLossAllocation, NoneInOurLaunches) {
   if (test_gpu() > 0) GTEST_SKIP() << kokkos_allocates;
   const TestExec exec;
   const HeadLossCase<double> c({600, 20000, 2});
-  HeadLossGrad<double, double> kernel(c.shape, WeightGradient::write);
+  HeadLossGrad<double, double> kernel(*exec, c.shape, WeightGradient::write);
   Array<double> loss(2), grad_h(c.h.size()), grad_weight(c.weight.size());
   Shared<StepScalars> scalars;
   auto workspace = c.workspace();

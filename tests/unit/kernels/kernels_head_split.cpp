@@ -68,9 +68,9 @@ class Ranks {
                          std::numeric_limits<acc_t<T>>::quiet_NaN());
     auto workspace = room(
         gemm_workspace_bytes(tokens_, words(r), width_, dtype_of<T>(), dtype_of<acc_t<T>>(), build_target()));
-    HeadLogits<T>(shape(r)).run(*exec_, matrix(case_.h, tokens_), weight(r), view(case_.targets),
-                                matrix(logits_.back(), tokens_), {sums_.data() + r * tokens_, tokens_},
-                                view(workspace));
+    HeadLogits<T>(*exec_, shape(r))
+        .run(*exec_, matrix(case_.h, tokens_), weight(r), view(case_.targets),
+             matrix(logits_.back(), tokens_), {sums_.data() + r * tokens_, tokens_}, view(workspace));
   }
 
   void backward(std::int64_t r, bool accumulate, const StepScalars* scalars, Result<T, G>& result) {
@@ -78,7 +78,7 @@ class Ranks {
     auto logits = logits_[static_cast<std::size_t>(r)];
     auto workspace =
         room(head_split_grad_bytes(tokens_, words(r), width_, dtype_of<T>(), dtype_of<G>(), build_target()));
-    HeadLogitsGrad<T, G>(shape(r), accumulate ? WeightGradient::add : WeightGradient::write)
+    HeadLogitsGrad<T, G>(*exec_, shape(r), accumulate ? WeightGradient::add : WeightGradient::write)
         .run(*exec_, matrix(logits, tokens_), known(), matrix(case_.h, tokens_), weight(r), scalars,
              matrix(part, tokens_),
              Matrix<G>{result.grad_weight.data() + first(r) * width_, words(r), width_}, view(workspace));

@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "kernels/gemm/gemm.hpp"
-#include "kernels/gemm/gemm_row.hpp"
+#include "kernels/gemm/gemm_ways.hpp"
 #include "kernels/gemm/linear.hpp"
 #include "kernels/launch/fast_exp.hpp"
 #include "kernels/reference/linear.hpp"

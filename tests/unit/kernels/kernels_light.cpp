@@ -7,7 +7,7 @@
 
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/attention/rope.hpp"
-#include "kernels/elementwise/add.hpp"
+#include "kernels/elementwise/arithmetic.hpp"
 #include "kernels/elementwise/swiglu.hpp"
 #include "kernels/norm/rmsnorm.hpp"
 #include "kernels/reference/elementwise.hpp"

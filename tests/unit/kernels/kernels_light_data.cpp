@@ -1,4 +1,4 @@
-// Kernels that move, convert and make data: embedding, select_row, copies and fills, casts, initial weights.
+// Kernels that move, convert and make data: embedding, copies and fills, casts, initial weights.
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,6 @@
 #include "kernels/elementwise/bytes.hpp"
 #include "kernels/elementwise/cast.hpp"
 #include "kernels/elementwise/init.hpp"
-#include "kernels/elementwise/select_row.hpp"
 #include "kernels/elementwise/swap_blocks.hpp"
 #include "kernels/head/embedding.hpp"
 #include "kernels/reference/elementwise.hpp"
@@ -143,16 +142,16 @@ TYPED_TEST(Embedding, TokensOutsideTheVocabularyAreSeenAndDoNoHarm) {
   }
 }
 
-TYPED_TEST(Initial, SelectRowTakesTheRowThatTheDeviceNames) {
+TYPED_TEST(Initial, EmbeddingOfOneTokenIsTheRowThatTheDeviceNames) {
   using T = TypeParam;
   for (const std::int64_t d : {1, 3, 257, 1000}) {
     const auto x = random<T>(7 * d, 1);
     Array<T> y(static_cast<std::size_t>(d));
     Array<std::int32_t> index = {5};
-    select_row<T>(*this->exec, matrix(x, 7), view(std::as_const(index)), matrix(y, 1));
-    expect_close(y, reference::select_row(doubles(x), static_cast<std::size_t>(d), 5), 0, "row");
+    embedding_forward<T>(*this->exec, view(std::as_const(index)), matrix(x, 7), matrix(y, 1));
+    expect_close(y, reference::embedding_forward(index, doubles(x), static_cast<std::size_t>(d)), 0, "row");
     index[0] = 7;
-    select_row<T>(*this->exec, matrix(x, 7), view(std::as_const(index)), matrix(y, 1));
+    embedding_forward<T>(*this->exec, view(std::as_const(index)), matrix(x, 7), matrix(y, 1));
     EXPECT_TRUE(std::isnan(static_cast<double>(y[0])));
   }
 }
@@ -244,18 +243,6 @@ TYPED_TEST(Cast, RoundsEachElementAndDoesNotDependOnTheSlice) {
       EXPECT_EQ(static_cast<double>(to.front()), 5);
       EXPECT_EQ(static_cast<double>(to.back()), 5);
     }
-  }
-}
-
-TYPED_TEST(Cast, AccumulateAddsInTheDestinationType) {
-  using A = typename TypeParam::T;
-  using B = acc_t<typename TypeParam::G>;
-  for (const std::int64_t n : {1, 3, 257, 1000}) {
-    const auto src = random<A>(n, 1);
-    auto dst = random<B>(n, 2);
-    const auto before = dst;
-    accumulate_cast<A, B>(*this->exec, view(src), view(dst));
-    for (std::size_t i = 0; i < dst.size(); ++i) ASSERT_EQ(dst[i], before[i] + static_cast<B>(src[i]));
   }
 }
 

@@ -84,21 +84,19 @@ TYPED_TEST(SumSquares, TakesSeveralPassesThroughItsWorkspace) {
   EXPECT_FALSE(std::isfinite(this->of(view(std::as_const(x)))));
 }
 
-TEST(StepMetrics, SumTermsAddsTheCountedOnesInOrder) {
+TEST(StepMetrics, SumTermsAddsThemInOrder) {
   const TestExec exec;
   Array<double> values = random<double>(200, 1);
-  values[3] = std::nan("");
-  std::vector<Term> terms;
+  std::vector<const double*> terms;
   double expected = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const bool counted = i % 5 != 3;
-    terms.push_back({&values[i], counted});
-    if (counted) expected += values[i];
+    terms.push_back(&values[i]);
+    expected += values[i];
   }
   Shared<double> out(-1);
   sum_terms(*exec, terms, out.get());
   EXPECT_EQ(*out, expected);
-  sum_terms(*exec, std::span<const Term>(terms).subspan(3, 1), out.get());
+  sum_terms(*exec, {}, out.get());
   EXPECT_EQ(*out, 0);
 }
 

@@ -1,7 +1,10 @@
-#include "engine/tier_copy.hpp"
+// Copies. Those between tiers: of the device, by its queue without the host's help; of NVMe, by requests that
+// the host starts and waits for, as it does with messages.
 
-#include "base/error.hpp"
+#include "engine/binders/dispatch.hpp"
 #include "engine/queues.hpp"
+#include "kernels/elementwise/bytes.hpp"
+#include "program/ops/conversion_records.hpp"
 
 namespace ztrain::engine {
 namespace {
@@ -82,10 +85,9 @@ bool is_at_end(const Binding& b, TensorId id) {
   return part.offset + part.bytes() == b.program.tensor(b.program.storage(id)).bytes();
 }
 
-}  // namespace
-
+/// Of a copy whose operands are in different tiers. Null: a kernel does it, since the host reaches both.
 std::unique_ptr<runtime::Collective> make_tier_copy(const Binding& b) {
-  const TensorId x = b.op.inputs[0], y = b.op.outputs[0];
+  const TensorId x = b.op.inputs[Copy::x], y = b.op.outputs[Copy::y];
   const Tier from = tier_of(b, x), to = tier_of(b, y);
   auto* const source = b.data<std::byte>(x);
   auto* const target = b.data<std::byte>(y);
@@ -102,6 +104,22 @@ std::unique_ptr<runtime::Collective> make_tier_copy(const Binding& b) {
   if (from == to || !b.device.asynchronous()) return nullptr;
   return std::make_unique<DeviceCopy>(b.device, queue_of(b.op.stream),
                                       DeviceCopy::Range{target, source, bytes, from == Tier::host});
+}
+
+Bound bind_copy(const Binding& b) {
+  if (auto copy = make_tier_copy(b)) return {nullptr, std::move(copy)};
+  return launch(b, kernels::copy, b.input<std::byte>(Copy::x), b.output<std::byte>(Copy::y),
+                b.in(Copy::x).bytes());
+}
+
+}  // namespace
+
+std::span<const KernelRow> copy_kernels() {
+  static constexpr KernelRow rows[] = {
+      {Copy::op, bind_copy},
+      {program::OwnRows::op, bind_copy},
+  };
+  return rows;
 }
 
 }  // namespace ztrain::engine
