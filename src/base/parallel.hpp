@@ -52,10 +52,11 @@ void in_lanes(std::int64_t count, int lanes, const Work& work) {
   if (first != nullptr) std::rethrow_exception(first->what);
 }
 
-/// work(0), work(1), ..., work(count - 1), as in_lanes has it, on all cores, but `most_threads` at most.
+/// work(0), work(1), ..., work(count - 1), as in_lanes has it, on all usable_cores(), but `most_threads` at
+/// most.
 template <class Work>
 void in_parallel(int count, const Work& work, int most_threads = std::numeric_limits<int>::max()) {
-  in_lanes(count, std::min(all_cores(), most_threads),
+  in_lanes(count, std::min(usable_cores(), most_threads),
            [&](std::int64_t i, int) { work(static_cast<int>(i)); });
 }
 

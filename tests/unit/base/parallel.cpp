@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include <atomic>
 #include <barrier>
@@ -46,6 +47,23 @@ TEST(Parallel, OneThreadDoesAllWhereNoFurtherCanBeMade) {
   int sum = 0;
   in_parallel(100, [&](int i) { sum += i; });
   EXPECT_EQ(sum, 4950);
+}
+
+/// A launcher may have given this process fewer cores than the machine has.
+TEST(Parallel, NoMoreThreadsThanCoresThatThisProcessMayUse) {
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  std::atomic<int> elsewhere = 0;
+  const std::thread::id self = std::this_thread::get_id();
+  in_parallel(100, [&](int) {
+    if (std::this_thread::get_id() != self) ++elsewhere;
+    std::this_thread::yield();
+  });
+  sched_setaffinity(0, sizeof before, &before);
+  EXPECT_EQ(elsewhere, 0);
 }
 
 TEST(Parallel, SignalsAreAsTheyWereWhereNoThreadCanBeMade) {
