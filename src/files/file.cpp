@@ -68,17 +68,20 @@ std::string limit_behind(int error) {
   return "";
 }
 
-/// Closes what it has when it goes out of scope.
-struct Closing {
-  int descriptor;
-  ~Closing() { ::close(descriptor); }
-};
-
 /// Of O_NOFOLLOW, a link that is there is no error but for who would write through it.
 std::string why_not_open(int error, int flags) {
   if (error == ELOOP && (flags & O_NOFOLLOW) != 0)
     return "it is a symbolic link, which is not written through: remove it";
   return text_of_errno(error);
+}
+
+/// pread(2) or pwrite(2).
+template <class Call, class Memory>
+ssize_t move_some(Call call, int descriptor, Memory memory, std::int64_t bytes, std::int64_t offset) {
+  ssize_t moved = 0;
+  do moved = call(descriptor, memory, std::min(static_cast<std::size_t>(bytes), largest_call), offset);
+  while (moved < 0 && errno == EINTR);
+  return moved;
 }
 
 }  // namespace
@@ -119,23 +122,20 @@ void let_large_files_fail() {
 
 int open_file(const std::string& path, int flags, std::string_view key) {
   const bool writes = (flags & O_ACCMODE) != O_RDONLY;
-  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
-  if (descriptor < 0) {
+  Descriptor file(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666));
+  if (file < 0) {
     const int error = errno;
     const std::string kind = error == ENXIO || error == EISDIR ? other_kind(path) : "";
     cannot_open(path, writes, key, kind.empty() ? why_not_open(error, flags) : kind);
   }
   struct stat status {};
-  if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) {
+  if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
     // It was for opening alone: some file systems fail a read or a write that would have to wait. F_SETFL
     // passes over what only counts for open().
-    if (::fcntl(descriptor, F_SETFL, flags) == 0) return descriptor;
-    const int error = errno;
-    ::close(descriptor);
-    cannot_open(path, writes, key, text_of_errno(error));
+    if (::fcntl(file, F_SETFL, flags) != 0) cannot_open(path, writes, key, text_of_errno(errno));
+    return file.release();
   }
   const std::string kind = other_kind(status.st_mode);
-  ::close(descriptor);
   cannot_open(path, writes, key, kind.empty() ? "it is no regular file" : kind);
 }
 
@@ -146,17 +146,11 @@ int open_file_or_stream(const std::string& path, int flags, std::string_view key
 }
 
 std::int64_t read_some(int descriptor, void* to, std::int64_t bytes, std::int64_t offset) {
-  ssize_t moved = 0;
-  do moved = ::pread(descriptor, to, std::min(static_cast<std::size_t>(bytes), largest_call), offset);
-  while (moved < 0 && errno == EINTR);
-  return moved;
+  return move_some(::pread, descriptor, to, bytes, offset);
 }
 
 std::int64_t write_some(int descriptor, const void* from, std::int64_t bytes, std::int64_t offset) {
-  ssize_t moved = 0;
-  do moved = ::pwrite(descriptor, from, std::min(static_cast<std::size_t>(bytes), largest_call), offset);
-  while (moved < 0 && errno == EINTR);
-  return moved;
+  return move_some(::pwrite, descriptor, from, bytes, offset);
 }
 
 bool write_all(int descriptor, std::string_view bytes) {
@@ -200,15 +194,15 @@ void require_readable(const std::string& path, std::string_view key) {
 }
 
 std::string read_file(const std::string& path, std::int64_t most, std::string_view key) {
-  const Closing file{open_file(path, O_RDONLY, key)};
+  const Descriptor file(open_file(path, O_RDONLY, key));
   struct stat status {};
-  if (::fstat(file.descriptor, &status) != 0) cannot_open(path, false, key, text_of_errno(errno));
+  if (::fstat(file, &status) != 0) cannot_open(path, false, key, text_of_errno(errno));
   REQUIRE(status.st_size <= most, "{}'{}' has {} bytes, and no such file has more than {}", before(key),
           printable(path), status.st_size, most);
   std::string text(static_cast<std::size_t>(status.st_size), '\0');
   std::int64_t done = 0;
   for (std::int64_t n = 1; done < std::ssize(text) && n > 0; done += n) {  // 0: it has become shorter
-    n = read_some(file.descriptor, text.data() + done, std::ssize(text) - done, done);
+    n = read_some(file, text.data() + done, std::ssize(text) - done, done);
     if (n < 0) cannot_open(path, false, key, text_of_errno(errno));
   }
   text.resize(static_cast<std::size_t>(done));
@@ -216,11 +210,11 @@ std::string read_file(const std::string& path, std::int64_t most, std::string_vi
 }
 
 std::string read_file_or_stream(const std::string& path, std::int64_t most, std::string_view key) {
-  const Closing file{open_file_or_stream(path, O_RDONLY, key)};
+  const Descriptor file(open_file_or_stream(path, O_RDONLY, key));
   std::string text;
   std::array<char, 1 << 16> piece;
   while (true) {
-    const ssize_t n = ::read(file.descriptor, piece.data(), piece.size());
+    const ssize_t n = ::read(file, piece.data(), piece.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) cannot_open(path, false, key, text_of_errno(errno));
     if (n == 0) return text;
@@ -242,10 +236,6 @@ OutputFile OutputFile::append(const std::string& path, std::string_view key) {
   return {path, open_file(path, O_WRONLY | O_CREAT | O_APPEND, key), key};
 }
 
-OutputFile::~OutputFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 void OutputFile::cannot_write() const {
   fail("{}cannot write '{}': {}", before(key_), printable(path_),
        text_of_failed_write(errno, 0, "name a file in a folder that can be written"));
@@ -260,7 +250,7 @@ void OutputFile::sync() {
 }
 
 void OutputFile::close() {
-  if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) cannot_write();
+  if (descriptor_.close() != 0 && errno != EINTR) cannot_write();
 }
 
 }  // namespace ztrain

@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
 #include "base/error.hpp"
+#include "files/descriptor.hpp"
 
 namespace ztrain {
 
@@ -90,14 +90,6 @@ class OutputFile {
   static OutputFile create(const std::string& path, std::string_view key = {});
   static OutputFile create_or_stream(const std::string& path, std::string_view key = {});
   static OutputFile append(const std::string& path, std::string_view key = {});
-  OutputFile(OutputFile&& other) noexcept
-      : path_(std::move(other.path_)),
-        key_(std::move(other.key_)),
-        descriptor_(std::exchange(other.descriptor_, -1)) {}
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
-  OutputFile& operator=(OutputFile&&) = delete;
-  ~OutputFile();
 
   void write(std::string_view bytes);
   void sync();
@@ -110,7 +102,7 @@ class OutputFile {
   [[noreturn]] void cannot_write() const;
 
   std::string path_, key_;
-  int descriptor_;
+  Descriptor descriptor_;
 };
 
 }  // namespace ztrain

@@ -96,9 +96,11 @@ herr_t select_boxes(hid_t space, const std::vector<Box>& boxes) {
   return 0;
 }
 
-herr_t select_range(hid_t space, std::int64_t begin, std::int64_t count) {
-  const hsize_t start = static_cast<hsize_t>(begin), once = 1, size = static_cast<hsize_t>(count);
-  return H5Sselect_hyperslab(space, H5S_SELECT_SET, &start, nullptr, &once, &size);
+/// Text of any length, UTF-8, ends with NUL.
+hid_t text_type() {
+  const hid_t type = H5Tcopy(H5T_C_S1);
+  return type >= 0 && H5Tset_size(type, H5T_VARIABLE) >= 0 && H5Tset_cset(type, H5T_CSET_UTF8) >= 0 ? type
+                                                                                                    : -1;
 }
 
 hid_t make_groups() {
@@ -191,19 +193,27 @@ void Hdf5File::close() {
   file.close();
 }
 
+Handle Hdf5File::make_space(const Shape& shape, const char* action, const std::string& name) const {
+  const auto extent = extents(shape);
+  return {check(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), action, name),
+          H5Sclose};
+}
+
+Handle Hdf5File::make_dataset(const std::string& name, hid_t type, hid_t space, hid_t how) const {
+  const Handle links(check(make_groups(), "make groups for", name), H5Pclose);
+  return {check(H5Dcreate2(file_, name.c_str(), type, space, links, how, H5P_DEFAULT), "create", name),
+          H5Dclose};
+}
+
 std::int64_t Hdf5File::reserve(const std::string& name, DType dtype, std::int64_t count) {
   const Quiet quiet;
-  const auto extent = static_cast<hsize_t>(count);
-  const Handle space(check(H5Screate_simple(1, &extent, nullptr), "describe", name), H5Sclose);
+  const Handle space = make_space({count}, "describe", name);
   const Handle type(check(file_type(dtype), "make the type of", name), H5Tclose);
-  const Handle links(check(make_groups(), "make groups for", name), H5Pclose);
   const Handle how(check(without_times(), "prepare", name), H5Pclose);
   check(H5Pset_layout(how, H5D_CONTIGUOUS), "lay out", name);
   check(H5Pset_alloc_time(how, H5D_ALLOC_TIME_EARLY), "allocate", name);
   check(H5Pset_fill_time(how, H5D_FILL_TIME_NEVER), "leave unfilled", name);
-  const Handle dataset(
-      check(H5Dcreate2(file_, name.c_str(), type, space, links, how, H5P_DEFAULT), "create", name), H5Dclose);
-  const haddr_t offset = H5Dget_offset(dataset);
+  const haddr_t offset = H5Dget_offset(make_dataset(name, type, space, how));
   REQUIRE(offset != HADDR_UNDEF, "{}: {} has no bytes in the file: {}", path_.string(), name, cause());
   return static_cast<std::int64_t>(offset);
 }
@@ -211,41 +221,28 @@ std::int64_t Hdf5File::reserve(const std::string& name, DType dtype, std::int64_
 void Hdf5File::add_virtual(const std::string& name, DType dtype, const Shape& shape,
                            std::span<const Mapping> mappings) {
   const Quiet quiet;
-  const auto extent = extents(shape);
-  const Handle space(
-      check(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), "describe", name),
-      H5Sclose);
+  const Handle space = make_space(shape, "describe", name);
   const Handle type(check(file_type(dtype), "make the type of", name), H5Tclose);
-  const Handle links(check(make_groups(), "make groups for", name), H5Pclose);
   const Handle how(check(without_times(), "prepare", name), H5Pclose);
   if (is_floating(dtype)) {
     const double nan = std::bit_cast<double>(std::uint64_t{0x7ff8000000000000});
     check(H5Pset_fill_value(how, H5T_NATIVE_DOUBLE, &nan), "set the fill value of", name);
   }
   for (const Mapping& mapping : mappings) {
-    const auto elements = static_cast<hsize_t>(mapping.source_elements);
-    const Handle source(check(H5Screate_simple(1, &elements, nullptr), "describe a source of", name),
-                        H5Sclose);
-    check(select_range(source, mapping.source_begin, mapping.count), "select a source of", name);
+    const Handle source = make_space({mapping.source_elements}, "describe a source of", name);
+    check(select_boxes(source, {Box{{mapping.source_begin}, {mapping.count}}}), "select a source of", name);
     check(select_boxes(space, mapping.boxes), "select a part of", name);
     check(H5Pset_virtual(how, space, mapping.file.c_str(), mapping.dataset.c_str(), source), "map", name);
   }
   check(H5Sselect_all(space), "select", name);
-  const Handle dataset(
-      check(H5Dcreate2(file_, name.c_str(), type, space, links, how, H5P_DEFAULT), "create", name), H5Dclose);
+  make_dataset(name, type, space, how);
 }
 
 void Hdf5File::write(const std::string& name, const Shape& shape, std::span<const std::int64_t> values) {
   const Quiet quiet;
-  const auto extent = extents(shape);
-  const Handle space(
-      check(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), "describe", name),
-      H5Sclose);
-  const Handle links(check(make_groups(), "make groups for", name), H5Pclose);
+  const Handle space = make_space(shape, "describe", name);
   const Handle how(check(without_times(), "prepare", name), H5Pclose);
-  const Handle dataset(
-      check(H5Dcreate2(file_, name.c_str(), H5T_STD_I64LE, space, links, how, H5P_DEFAULT), "create", name),
-      H5Dclose);
+  const Handle dataset = make_dataset(name, H5T_STD_I64LE, space, how);
   if (values.empty()) return;
   check(H5Dwrite(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), "write", name);
 }
@@ -271,17 +268,6 @@ std::vector<std::int64_t> Hdf5File::read(const std::string& name, Shape& shape) 
     check(H5Dread(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), "read", name);
   return values;
 }
-
-namespace {
-
-/// Text of any length, UTF-8, ends with NUL.
-hid_t text_type() {
-  const hid_t type = H5Tcopy(H5T_C_S1);
-  return type >= 0 && H5Tset_size(type, H5T_VARIABLE) >= 0 && H5Tset_cset(type, H5T_CSET_UTF8) >= 0 ? type
-                                                                                                    : -1;
-}
-
-}  // namespace
 
 void Hdf5File::set_attribute(const std::string& name, const std::string& text) {
   const Quiet quiet;

@@ -15,6 +15,10 @@
 
 namespace ztrain {
 
+namespace hdf5 {
+class Handle;
+}
+
 /// The elements start[d] <= index[d] < start[d] + count[d].
 struct Box {
   Shape start, count;
@@ -68,6 +72,10 @@ class Hdf5File {
 
   Hdf5File(std::filesystem::path path, Access access_to, const char* key = "");
   void move_to_memory();
+  hdf5::Handle make_space(const Shape& shape, const char* action, const std::string& name) const;
+  /// Groups on the way are made. type, space and how it is made: hid_t.
+  hdf5::Handle make_dataset(const std::string& name, std::int64_t type, std::int64_t space,
+                            std::int64_t how) const;
   template <class Id>
   Id check(Id id, const char* action, const std::string& object) const;
 

@@ -2,11 +2,9 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
-#include <utility>
 
 #include "base/error.hpp"
 #include "files/file.hpp"
@@ -31,19 +29,7 @@ void require_unchanged(const std::string& path, const FileState& was, const File
 
 InputFile::InputFile(const std::string& path) : path_(path), descriptor_(open_file(path, O_RDONLY)) {
   state_ = state_of(descriptor_);
-  if (state_.bytes >= 0) return;
-  const int error = errno;
-  ::close(descriptor_);
-  fail("cannot read the size of '{}': {}", path, text_of_errno(error));
-}
-
-InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      state_(std::exchange(other.state_, {})) {}
-
-InputFile::~InputFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  REQUIRE(state_.bytes >= 0, "cannot read the size of '{}': {}", path, text_of_errno(errno));
 }
 
 void InputFile::read(std::int64_t offset, std::int64_t bytes, void* out) const {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "files/descriptor.hpp"
+
 namespace ztrain {
 
 /// What tells whether a file is still as it was opened.
@@ -18,16 +20,10 @@ FileState state_of(int descriptor);
 /// Throws Error naming the file where it is not as it was.
 void require_unchanged(const std::string& path, const FileState& was, const FileState& is);
 
-/// Owns the descriptor. Movable, not copyable.
 class InputFile {
  public:
   /// Throws Error naming the file when it cannot be opened.
   explicit InputFile(const std::string& path);
-  InputFile(InputFile&& other) noexcept;
-  InputFile& operator=(InputFile&&) = delete;
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
-  ~InputFile();
 
   /// Bytes when it was opened.
   std::int64_t size() const { return state_.bytes; }
@@ -38,7 +34,7 @@ class InputFile {
 
  private:
   std::string path_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   FileState state_;
 };
 

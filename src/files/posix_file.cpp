@@ -199,6 +199,13 @@ void require_file_size(const std::filesystem::path& path, std::int64_t bytes, st
           text_of_size_limit(bytes, static_cast<std::int64_t>(limit.rlim_cur)), otherwise);
 }
 
+void write_file(const std::filesystem::path& path, std::string_view bytes, const char* key) {
+  PosixFile file = PosixFile::create(path, key);
+  file.write_at(bytes.data(), std::ssize(bytes), 0);
+  file.sync();
+  file.close();
+}
+
 void sync_folder(const std::filesystem::path& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   REQUIRE(descriptor >= 0, "{}: cannot open the folder: {}", folder.string(), reason());

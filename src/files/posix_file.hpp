@@ -76,6 +76,10 @@ class PosixFile {
 void require_file_size(const std::filesystem::path& path, std::int64_t bytes,
                        std::string_view otherwise = {});
 
+/// Makes a file of these bytes, which are durable then; its name is with sync_folder. key: as of
+/// PosixFile::create.
+void write_file(const std::filesystem::path& path, std::string_view bytes, const char* key);
+
 /// Makes the names in a folder (creations, renames) durable.
 void sync_folder(const std::filesystem::path& folder);
 
