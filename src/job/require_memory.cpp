@@ -13,7 +13,7 @@
 #include "job/memory_report.hpp"
 #include "job/snapshot_memory.hpp"
 #include "layout/comm_cost.hpp"
-#include "memory/machine.hpp"
+#include "memory/provider.hpp"
 #include "plan/fit.hpp"
 #include "plan/memory.hpp"
 

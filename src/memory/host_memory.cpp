@@ -54,20 +54,6 @@ class HostMemory final : public Provider {
 
   void release(std::byte* data, std::int64_t bytes) noexcept override { munmap(data, mapped(bytes)); }
 
-  bool host_accessible() const override { return true; }
-
-  void fill(void* data, int value, std::int64_t bytes) override {
-    std::memset(data, value, static_cast<std::size_t>(bytes));
-  }
-  void write(void* data, const void* host, std::int64_t bytes) override {
-    std::memcpy(data, host, static_cast<std::size_t>(bytes));
-  }
-  void read(void* host, const void* data, std::int64_t bytes) const override {
-    std::memcpy(host, data, static_cast<std::size_t>(bytes));
-  }
-
-  MachineMemory limits() const override { return machine_memory(); }
-
   std::int64_t resident_bytes(const std::byte* data, std::int64_t bytes) const override {
     const std::size_t size = mapped(bytes);
     std::vector<unsigned char> pages(size / page);

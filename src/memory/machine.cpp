@@ -1,7 +1,7 @@
-#include "memory/machine.hpp"
-
 #include <algorithm>
 #include <fstream>
+
+#include "memory/provider.hpp"
 
 namespace ztrain::memory {
 namespace {

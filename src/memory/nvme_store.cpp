@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -11,7 +13,6 @@
 #include "base/text.hpp"
 #include "files/file.hpp"
 #include "memory/nvme/files.hpp"
-#include "memory/nvme/sums.hpp"
 #include "memory/nvme/work.hpp"
 
 namespace ztrain::memory {
@@ -30,6 +31,37 @@ std::unique_ptr<NvmeCarrier> make_carrier(const NvmeOptions& options, NvmeWork& 
 
 }  // namespace
 
+/// Checksums of a range that transfers write, one for each of their requests.
+struct NvmeRange {
+  std::vector<std::uint64_t> sums;
+  bool holds = false;  ///< the range holds what the sums are of
+  std::vector<NvmeRange*> overlaps;
+};
+
+/// Ranges that are the same bytes have the same requests, and so share their sums.
+class NvmeRanges {
+ public:
+  /// The address stays.
+  NvmeRange& range(std::int64_t offset, std::int64_t bytes, std::size_t requests) {
+    const auto [found, is_new] = ranges_.try_emplace({offset, bytes});
+    NvmeRange& added = found->second;
+    if (!is_new) return added;
+    added.sums.resize(requests);
+    longest_ = std::max(longest_, bytes);
+    const auto end = ranges_.lower_bound({offset + bytes, 0});
+    for (auto other = ranges_.lower_bound({offset - longest_ + 1, 0}); other != end; ++other) {
+      if (other == found || other->first.first + other->first.second <= offset) continue;
+      added.overlaps.push_back(&other->second);
+      other->second.overlaps.push_back(&added);
+    }
+    return added;
+  }
+
+ private:
+  std::map<std::pair<std::int64_t, std::int64_t>, NvmeRange> ranges_;  ///< by offset and bytes
+  std::int64_t longest_ = 0;
+};
+
 /// What transfers need of their store, for as long as there is one of them.
 struct NvmeStore::Core {
   NvmeOptions options;
@@ -40,7 +72,6 @@ struct NvmeStore::Core {
   NvmeWork work;
   std::string refused;  ///< what the system does not allow, and why
   std::unique_ptr<NvmeCarrier> carrier;
-  std::int64_t bytes_read = 0, bytes_written = 0;
 
   Core(const NvmeOptions& o, std::int64_t size, std::shared_ptr<NvmeSystem> s)
       : options(o),
@@ -52,7 +83,6 @@ struct NvmeStore::Core {
 
 struct NvmeStore::Transfer::Parts {
   NvmeJob job;
-  std::int64_t bytes = 0;
   NvmePages tail;
   NvmeRange* range = nullptr;  ///< null: no checksums
 };
@@ -121,7 +151,6 @@ void NvmeStore::Transfer::finish() {
          request.bytes - request.done, request.offset + request.done, folder, text_of_errno(job.error));
   }
   if (parts_->range != nullptr && job.writes) parts_->range->holds = true;
-  (job.writes ? core_->bytes_written : core_->bytes_read) += parts_->bytes;
 }
 
 NvmeStore::NvmeStore(const NvmeOptions& options, std::int64_t bytes, std::shared_ptr<NvmeSystem> system)
@@ -139,7 +168,6 @@ std::unique_ptr<NvmeStore::Transfer> NvmeStore::prepare(bool writes, std::int64_
   auto parts = std::make_unique<Transfer::Parts>();
   NvmeJob& job = parts->job;
   job.writes = writes;
-  parts->bytes = bytes;
   const std::int64_t whole = bytes / nvme_page * nvme_page;
   const auto add = [&](std::int64_t at, std::byte* of, std::int64_t count) {
     const auto place = core_->files.place(offset + at);
@@ -203,22 +231,8 @@ NvmeSpeed NvmeStore::measure() {
     }
     return static_cast<double>(at) / seconds;
   };
-  NvmeSpeed speed;
-  speed.write = speed_of(true);
-  speed.read = speed_of(false);
-  speed.bytes = most;
-  core_->bytes_read = core_->bytes_written = 0;
-  return speed;
-}
-
-std::int64_t NvmeStore::bytes() const {
-  return core_->bytes;
-}
-std::int64_t NvmeStore::bytes_read() const {
-  return core_->bytes_read;
-}
-std::int64_t NvmeStore::bytes_written() const {
-  return core_->bytes_written;
+  const double write = speed_of(true);
+  return {write, speed_of(false), most};
 }
 
 std::string NvmeStore::description() const {

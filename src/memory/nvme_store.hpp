@@ -84,10 +84,6 @@ class NvmeStore {
   /// Writes over the store and reads it again for a fraction of a second. Before anything is in it.
   NvmeSpeed measure();
 
-  std::int64_t bytes() const;
-  /// Of transfers that have come to their end.
-  std::int64_t bytes_read() const;
-  std::int64_t bytes_written() const;
   /// "io_uring, direct I/O, 2 folders, depth 32 x 1.00 MiB", and what was refused, with the reason.
   std::string description() const;
 

@@ -3,13 +3,22 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
-
-#include "memory/machine.hpp"
 
 namespace ztrain::memory {
 
-/// Memory of one kind: the host's, or a device's. Outlives what was allocated from it.
+struct MachineMemory {
+  std::int64_t total = 0;  ///< bytes; of the machine, or of the job's control group where that is smaller
+  /// Bytes that can be had without swapping; 0 with total 0 where /proc does not tell.
+  std::int64_t available = 0;
+};
+
+/// How much memory the machine has for us.
+MachineMemory machine_memory();
+
+/// Memory of one kind: the host's, or a device's. Outlives what was allocated from it. As long as nothing
+/// else is said it is the host's, and taken at once.
 class Provider {
  public:
   virtual ~Provider() = default;
@@ -20,18 +29,24 @@ class Provider {
   virtual void release(std::byte* data, std::int64_t bytes) noexcept = 0;
 
   /// Whether the host may read and write it through its addresses.
-  virtual bool host_accessible() const = 0;
+  virtual bool host_accessible() const { return true; }
 
   // Between work: whoever calls these has made sure that nothing else is under way on the ranges. They return
   // when the bytes are in place.
-  virtual void fill(void* data, int value, std::int64_t bytes) = 0;
-  virtual void write(void* data, const void* host, std::int64_t bytes) = 0;
-  virtual void read(void* host, const void* data, std::int64_t bytes) const = 0;
+  virtual void fill(void* data, int value, std::int64_t bytes) {
+    std::memset(data, value, static_cast<std::size_t>(bytes));
+  }
+  virtual void write(void* data, const void* host, std::int64_t bytes) {
+    std::memcpy(data, host, static_cast<std::size_t>(bytes));
+  }
+  virtual void read(void* host, const void* data, std::int64_t bytes) const {
+    std::memcpy(host, data, static_cast<std::size_t>(bytes));
+  }
 
   /// What this kind of memory has in all, and has left. total 0: unknown.
-  virtual MachineMemory limits() const = 0;
-  /// Bytes of a range that are in memory now; the whole range where memory is taken at once.
-  virtual std::int64_t resident_bytes(const std::byte* data, std::int64_t bytes) const = 0;
+  virtual MachineMemory limits() const { return machine_memory(); }
+  /// Bytes of a range that are in memory now.
+  virtual std::int64_t resident_bytes(const std::byte*, std::int64_t bytes) const { return bytes; }
 };
 
 /// The host's memory. Large regions start on huge pages (2 MiB); pages that were never touched take none.

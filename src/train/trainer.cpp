@@ -21,7 +21,7 @@
 #include "job/product_algorithms.hpp"
 #include "job/require_memory.hpp"
 #include "job/weights.hpp"
-#include "memory/machine.hpp"
+#include "memory/provider.hpp"
 #include "model/family.hpp"
 #include "optim/schedule.hpp"
 #include "plan/setup.hpp"

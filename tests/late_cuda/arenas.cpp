@@ -126,18 +126,7 @@ class HostMemory final : public memory::Provider {
   void release(std::byte* data, std::int64_t bytes) noexcept override {
     memory::host_memory().release(data, bytes);
   }
-  bool host_accessible() const override { return true; }
-  void fill(void* data, int value, std::int64_t bytes) override {
-    memory::host_memory().fill(data, value, bytes);
-  }
-  void write(void* data, const void* host, std::int64_t bytes) override {
-    memory::host_memory().write(data, host, bytes);
-  }
-  void read(void* host, const void* data, std::int64_t bytes) const override {
-    memory::host_memory().read(host, data, bytes);
-  }
   memory::MachineMemory limits() const override { return {available_, available_}; }
-  std::int64_t resident_bytes(const std::byte*, std::int64_t bytes) const override { return bytes; }
 
  private:
   std::int64_t available_;

@@ -30,7 +30,6 @@ class CountedMemory final : public memory::Provider {
   memory::MachineMemory limits() const override {
     return {whole, whole - in_use * session().ranks_on_node()};
   }
-  std::int64_t resident_bytes(const std::byte*, std::int64_t bytes) const override { return bytes; }
 };
 
 class CountedDevice final : public test::RecordingDevice {

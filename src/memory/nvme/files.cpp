@@ -89,30 +89,17 @@ NvmeFiles::NvmeFiles(const std::vector<std::filesystem::path>& folders, std::int
   ASSERT(block > 0 && block % nvme_page == 0, "a block of {} bytes is not whole pages", block);
   ASSERT(!folders.empty() && bytes > 0, "an NVMe store of {} folders and {} bytes", folders.size(), bytes);
   const auto count = std::ssize(folders);
-  try {
-    for (std::int64_t f = 0; f < count; ++f) {
-      File& file = files_.emplace_back(folders[static_cast<std::size_t>(f)]);
-      file.descriptor = make_nameless(file.folder);
-      if (file.descriptor < 0) refuse_folder(file.folder, errno);
-      // Whole blocks but for the last one of all. Each file has a page to be tried with.
-      const std::int64_t whole = bytes / block, rest = whole % count == f ? bytes % block : 0;
-      const std::int64_t blocks = whole / count + (f < whole % count ? 1 : 0);
-      reserve(file, std::max(nvme_page, blocks * block + round_up(rest, nvme_page)), system);
-      try_page(file, system);
-    }
-  } catch (...) {
-    close_all();
-    throw;
+  for (std::int64_t f = 0; f < count; ++f) {
+    const std::filesystem::path& folder = folders[static_cast<std::size_t>(f)];
+    File file{folder, Descriptor(make_nameless(folder))};
+    if (file.descriptor < 0) refuse_folder(folder, errno);
+    // Whole blocks but for the last one of all. Each file has a page to be tried with.
+    const std::int64_t whole = bytes / block, rest = whole % count == f ? bytes % block : 0;
+    const std::int64_t blocks = whole / count + (f < whole % count ? 1 : 0);
+    reserve(file, std::max(nvme_page, blocks * block + round_up(rest, nvme_page)), system);
+    try_page(file, system);
+    files_.push_back(std::move(file));
   }
-}
-
-NvmeFiles::~NvmeFiles() {
-  close_all();
-}
-
-void NvmeFiles::close_all() {
-  for (const File& file : files_)
-    if (file.descriptor >= 0) ::close(file.descriptor);
 }
 
 void NvmeFiles::reserve(const File& file, std::int64_t bytes, NvmeSystem& system) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "files/descriptor.hpp"
 #include "memory/nvme/system.hpp"
 
 namespace ztrain::memory {
@@ -32,9 +33,6 @@ class NvmeFiles {
   /// file, a multiple of nvme_page. Throws Error naming the folder in which that fails.
   NvmeFiles(const std::vector<std::filesystem::path>& folders, std::int64_t bytes, std::int64_t block,
             NvmeSystem& system);
-  NvmeFiles(const NvmeFiles&) = delete;
-  NvmeFiles& operator=(const NvmeFiles&) = delete;
-  ~NvmeFiles();
 
   struct Place {
     std::size_t file;
@@ -50,9 +48,8 @@ class NvmeFiles {
  private:
   struct File {
     std::filesystem::path folder;
-    int descriptor = -1;
+    Descriptor descriptor;
   };
-  void close_all();
   void reserve(const File& file, std::int64_t bytes, NvmeSystem& system);
   void try_page(const File& file, NvmeSystem& system);
 

@@ -10,29 +10,16 @@
 
 namespace ztrain::runtime {
 
-ClosedMemory::Opened::Opened(const ClosedMemory& memory) : memory_(memory) {
-  if (memory_.opened_++ == 0) memory_.protect(PROT_READ | PROT_WRITE);
-}
-
-ClosedMemory::Opened::~Opened() {
-  if (--memory_.opened_ == 0) memory_.protect(PROT_NONE);
-}
-
-ClosedMemory::Closed::Closed(const ClosedMemory& memory) : memory_(memory) {
-  memory_.protect(PROT_NONE);
-}
-
-ClosedMemory::Closed::~Closed() {
-  if (memory_.opened_ > 0) memory_.protect(PROT_READ | PROT_WRITE);
-}
-
-void ClosedMemory::protect(int how) const {
-  for (const Region& r : regions_) mprotect(r.data, static_cast<std::size_t>(r.bytes), how);
+void ClosedMemory::set(bool open) const {
+  if (open == open_) return;
+  open_ = open;
+  for (const Region& r : regions_)
+    mprotect(r.data, static_cast<std::size_t>(r.bytes), open ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 
 std::byte* ClosedMemory::allocate(const std::string& name, std::int64_t bytes) {
   std::byte* const data = memory::host_memory().allocate(name, bytes);
-  if (mprotect(data, static_cast<std::size_t>(bytes), opened_ > 0 ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
+  if (mprotect(data, static_cast<std::size_t>(bytes), open_ ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
     fail("cannot close the memory of the {} to the host: {}", name, std::strerror(errno));
   regions_.push_back({data, bytes});
   return data;

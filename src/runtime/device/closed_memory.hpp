@@ -14,28 +14,26 @@ class ClosedMemory final : public memory::Provider {
   /// idle: whether no work is under way; reads and writes by the host are refused otherwise.
   explicit ClosedMemory(std::function<bool()> idle) : idle_(std::move(idle)) {}
 
-  /// While one lives the memory is open.
-  class Opened {
+  /// While one lives the memory is open, or closed, whatever it was before.
+  class Access {
    public:
-    explicit Opened(const ClosedMemory& memory);
-    ~Opened();
-    Opened(const Opened&) = delete;
-    Opened& operator=(const Opened&) = delete;
+    Access(const ClosedMemory& memory, bool open) : memory_(memory), before_(memory.open_) {
+      memory_.set(open);
+    }
+    ~Access() { memory_.set(before_); }
+    Access(const Access&) = delete;
+    Access& operator=(const Access&) = delete;
 
    private:
     const ClosedMemory& memory_;
+    bool before_;
   };
-
-  /// Within Opened: while one lives the memory is closed again, to work that is the host's.
-  class Closed {
-   public:
-    explicit Closed(const ClosedMemory& memory);
-    ~Closed();
-    Closed(const Closed&) = delete;
-    Closed& operator=(const Closed&) = delete;
-
-   private:
-    const ClosedMemory& memory_;
+  struct Opened : Access {
+    explicit Opened(const ClosedMemory& memory) : Access(memory, true) {}
+  };
+  /// To work that is the host's.
+  struct Closed : Access {
+    explicit Closed(const ClosedMemory& memory) : Access(memory, false) {}
   };
 
   std::byte* allocate(const std::string& name, std::int64_t bytes) override;
@@ -45,7 +43,6 @@ class ClosedMemory final : public memory::Provider {
   void fill(void* data, int value, std::int64_t bytes) override;
   void write(void* data, const void* host, std::int64_t bytes) override;
   void read(void* host, const void* data, std::int64_t bytes) const override;
-  memory::MachineMemory limits() const override { return memory::host_memory().limits(); }
   std::int64_t resident_bytes(const std::byte* data, std::int64_t bytes) const override {
     return memory::host_memory().resident_bytes(data, bytes);
   }
@@ -55,12 +52,12 @@ class ClosedMemory final : public memory::Provider {
     std::byte* data;
     std::int64_t bytes;
   };
-  void protect(int how) const;
+  void set(bool open) const;
   void require_idle(const char* what) const;
 
   std::function<bool()> idle_;
   std::vector<Region> regions_;
-  mutable int opened_ = 0;
+  mutable bool open_ = false;
 };
 
 }  // namespace ztrain::runtime

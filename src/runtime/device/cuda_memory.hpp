@@ -30,7 +30,6 @@ class CudaMemory final : public memory::Provider {
   void read(void* host, const void* data, std::int64_t bytes) const override;
   /// Of the GPU: other processes' use counts.
   memory::MachineMemory limits() const override;
-  std::int64_t resident_bytes(const std::byte*, std::int64_t bytes) const override { return bytes; }
 
  private:
   std::string gpu_;
@@ -43,12 +42,6 @@ class PinnedMemory final : public memory::Provider {
  public:
   std::byte* allocate(const std::string& name, std::int64_t bytes) override;
   void release(std::byte* data, std::int64_t bytes) noexcept override;
-  bool host_accessible() const override { return true; }
-  void fill(void* data, int value, std::int64_t bytes) override;
-  void write(void* data, const void* host, std::int64_t bytes) override;
-  void read(void* host, const void* data, std::int64_t bytes) const override;
-  memory::MachineMemory limits() const override { return memory::machine_memory(); }
-  std::int64_t resident_bytes(const std::byte*, std::int64_t bytes) const override { return bytes; }
 };
 
 }  // namespace ztrain::runtime

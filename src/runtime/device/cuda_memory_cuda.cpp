@@ -107,16 +107,4 @@ void PinnedMemory::release(std::byte* data, std::int64_t) noexcept {
   cudaFreeHost(data);
 }
 
-void PinnedMemory::fill(void* data, int value, std::int64_t bytes) {
-  std::memset(data, value, size(bytes));
-}
-
-void PinnedMemory::write(void* data, const void* host, std::int64_t bytes) {
-  std::memcpy(data, host, size(bytes));
-}
-
-void PinnedMemory::read(void* host, const void* data, std::int64_t bytes) const {
-  std::memcpy(host, data, size(bytes));
-}
-
 }  // namespace ztrain::runtime

@@ -56,12 +56,6 @@ class Counted final : public memory::Provider {
     memory::host_memory().release(data, bytes);
     held_ -= bytes;
   }
-  bool host_accessible() const override { return true; }
-  void fill(void*, int, std::int64_t) override {}
-  void write(void*, const void*, std::int64_t) override {}
-  void read(void*, const void*, std::int64_t) const override {}
-  memory::MachineMemory limits() const override { return {}; }
-  std::int64_t resident_bytes(const std::byte*, std::int64_t) const override { return 0; }
   std::int64_t most() const { return most_; }
   std::int64_t held() const { return held_; }
 

@@ -50,12 +50,11 @@ TEST_P(NvmeStoreTest, BytesOfAnyNumberComeBackFromAnyNumberOfFolders) {
     fill_bytes(written.get(), total, count);
     std::memset(back.get(), 0x5A, static_cast<std::size_t>(total));
     std::vector<std::unique_ptr<NvmeStore::Transfer>> writes, reads;
-    std::int64_t at = 0, sum = 0;
+    std::int64_t at = 0;
     for (const std::int64_t size : sizes) {
       writes.push_back(store->write(at, written.get() + at, size));
       reads.push_back(store->read(at, back.get() + at, size));
       at += round_up(size, 4096);
-      sum += size;
     }
     for (const auto& write : writes) write->start();
     for (const auto& write : writes) write->wait();
@@ -71,8 +70,6 @@ TEST_P(NvmeStoreTest, BytesOfAnyNumberComeBackFromAnyNumberOfFolders) {
         ASSERT_EQ(back[static_cast<std::size_t>(at + i)], std::byte{0x5A}) << size << " bytes, byte " << i;
       at += round_up(size, 4096);
     }
-    EXPECT_EQ(store->bytes_written(), sum);
-    EXPECT_EQ(store->bytes_read(), sum);
   }
 }
 
@@ -188,14 +185,12 @@ TEST_P(NvmeStoreTest, RegisteredMemoryIsReadAndWrittenAcrossItsBorders) {
   EXPECT_EQ(std::memcmp(in.get(), out.get(), bytes), 0);
 }
 
-TEST_P(NvmeStoreTest, MeasuresItsSpeedAndCountsNoneOfIt) {
+TEST_P(NvmeStoreTest, MeasuresItsSpeed) {
   const NvmeFolders folders(1);
   const auto store = make(folders, 50000, true);
   const NvmeSpeed speed = store->measure();
   EXPECT_GT(speed.write, 0);
   EXPECT_GT(speed.read, 0);
-  EXPECT_EQ(store->bytes_written(), 0);
-  EXPECT_EQ(store->bytes_read(), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, NvmeStoreTest, testing::Values(NvmeWay::ring, NvmeWay::threads),

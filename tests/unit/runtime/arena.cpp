@@ -8,7 +8,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
-#include "memory/machine.hpp"
+#include "memory/provider.hpp"
 
 namespace ztrain::arena_test {
 
