@@ -3,7 +3,6 @@
 #include "runtime/comm/mpi_comm.hpp"
 #include "runtime/comm/self_comm.hpp"
 #include "runtime/comm/staged_comm.hpp"
-#include "runtime/comm/staging.hpp"
 
 namespace ztrain::runtime {
 
@@ -26,7 +25,7 @@ std::unique_ptr<Communicator> StagedBackend::make(const GroupRequest& group) {
   if (group.comm == MPI_COMM_NULL) return nullptr;
   std::shared_ptr<Staging>& staging = staging_[group.queue];
   if (!staging) staging = std::make_shared<Staging>(device_, group.queue);
-  return std::make_unique<StagedCommunicator>(
+  return make_staged_communicator(
       std::make_unique<MpiCommunicator>(group.comm, group.name, progress_, cut_), staging);
 }
 

@@ -2,22 +2,123 @@
 
 #include <cstring>
 #include <exception>
+#include <functional>
+#include <thread>
+#include <vector>
 
 #include "base/error.hpp"
 #include "layout/comm_cost.hpp"
 #include "runtime/comm/peers.hpp"
-#include "runtime/comm/phased_collective.hpp"
 #include "runtime/comm/rank_sum.hpp"
 #include "runtime/session/mpi_check.hpp"
 
 namespace ztrain::runtime {
+
+struct Phase {
+  Exchange exchange;
+  std::function<void()> then{};  ///< runs when the phase's messages are complete; may be empty
+};
+
+/// A collective as a list of phases: exchange messages, then compute on what arrived.
+class PhasedCollective final : public Collective {
+ public:
+  /// Point-to-point messages are matched by their order alone. Collectives need a tag of their own each:
+  /// their later phases start in whatever order they complete.
+  enum class Order : std::uint8_t { collective, point_to_point };
+
+  /// before runs at start(), ahead of the first phase; may be empty.
+  PhasedCollective(Channel& channel, Order order, std::function<void()> before, std::vector<Phase> phases)
+      : channel_(channel), order_(order), before_(std::move(before)), phases_(std::move(phases)) {
+    REQUIRE(!phases_.empty() && phases_.size() <= phases_at_most, "a collective has 1 to {} phases, not {}",
+            phases_at_most, phases_.size());
+  }
+  ~PhasedCollective() override {
+    if (active_ && phases_.size() > 1) channel_.progress->remove(*this);
+  }
+  PhasedCollective(const PhasedCollective&) = delete;
+  PhasedCollective& operator=(const PhasedCollective&) = delete;
+
+  void start() override {
+    REQUIRE(!active_, "a communication over {} was started again before it was complete", channel_.group);
+    tag_ = point_to_point_tag;
+    if (order_ == Order::collective)
+      tag_ = 1 + static_cast<int>(channel_.started++ % in_flight_at_most) * phases_at_most;
+    if (before_) before_();
+    phase_ = 0;
+    post();
+    active_ = true;
+    if (phases_.size() > 1) channel_.progress->add(*this);
+  }
+
+  bool test() override {
+    while (active_) {
+      if (!phases_[phase_].exchange.test()) return false;
+      if (phases_[phase_].then) phases_[phase_].then();
+      if (++phase_ < phases_.size()) {
+        post();
+        continue;
+      }
+      active_ = false;
+      if (phases_.size() > 1) channel_.progress->remove(*this);
+    }
+    return true;
+  }
+
+  void wait() override {
+    while (!test()) {
+      channel_.progress->advance_others(*this);
+      std::this_thread::yield();  // ranks may outnumber cores
+    }
+  }
+
+ private:
+  friend class Progress;
+  static constexpr int point_to_point_tag = 0, phases_at_most = 2;
+  static constexpr std::int64_t in_flight_at_most = 8192;  // MPI guarantees tags up to 32767
+
+  void post() {
+    Exchange& exchange = phases_[phase_].exchange;
+    exchange.post(tag_ + static_cast<int>(phase_));
+    channel_.sent += exchange.bytes_sent();
+  }
+
+  Channel& channel_;
+  Order order_;
+  std::function<void()> before_;
+  std::vector<Phase> phases_;
+  std::size_t phase_ = 0;
+  bool active_ = false;
+  int tag_ = 0;
+  PhasedCollective* previous_ = nullptr;  ///< links of Progress
+  PhasedCollective* next_ = nullptr;
+};
+
+void Progress::add(PhasedCollective& collective) {
+  collective.previous_ = nullptr;
+  collective.next_ = head_;
+  if (head_ != nullptr) head_->previous_ = &collective;
+  head_ = &collective;
+}
+
+void Progress::remove(PhasedCollective& collective) {
+  if (collective.previous_ != nullptr) collective.previous_->next_ = collective.next_;
+  if (collective.next_ != nullptr) collective.next_->previous_ = collective.previous_;
+  if (head_ == &collective) head_ = collective.next_;
+}
+
+void Progress::advance_others(const PhasedCollective& waiting) {
+  for (PhasedCollective* at = head_; at != nullptr;) {
+    PhasedCollective* next = at->next_;  // test() unlinks what it completes
+    if (at != &waiting) at->test();
+    at = next;
+  }
+}
+
 namespace {
 
-const std::byte* slot(const void* base, std::int64_t index, std::int64_t bytes) {
-  return static_cast<const std::byte*>(base) + index * bytes;
-}
-std::byte* slot(void* base, std::int64_t index, std::int64_t bytes) {
-  return static_cast<std::byte*>(base) + index * bytes;
+template <class Void>
+auto* slot(Void* base, std::int64_t index, std::int64_t bytes) {
+  return moved(base, index * bytes);
 }
 
 /// Copies unless the two are the same place.
@@ -32,9 +133,9 @@ std::function<void()> sum_step(const RankSources& sources, RankSum sum, void* ou
   };
 }
 
-std::unique_ptr<Collective> make(Channel& channel, std::function<void()> before, std::vector<Phase> phases) {
-  return std::make_unique<PhasedCollective>(channel, PhasedCollective::Order::collective, std::move(before),
-                                            std::move(phases));
+std::unique_ptr<Collective> make(Channel& channel, std::function<void()> before, std::vector<Phase> phases,
+                                 PhasedCollective::Order order = PhasedCollective::Order::collective) {
+  return std::make_unique<PhasedCollective>(channel, order, std::move(before), std::move(phases));
 }
 
 }  // namespace
@@ -56,7 +157,7 @@ MpiCommunicator::~MpiCommunicator() {
 }
 
 std::unique_ptr<Collective> MpiCommunicator::all_gather(const void* shard, void* full, std::int64_t bytes) {
-  Phase phase{exchange(), {}};
+  Phase phase{exchange()};
   for (int k = 0; k + 1 < size(); ++k) phase.exchange.receive(other(k), slot(full, other(k), bytes), bytes);
   for (int k = 0; k + 1 < size(); ++k) phase.exchange.send(other(k), shard, bytes);
   return make(channel_, copy_step(shard, slot(full, rank(), bytes), bytes), {std::move(phase)});
@@ -66,7 +167,7 @@ std::unique_ptr<Collective> MpiCommunicator::reduce_scatter(const void* full, DT
                                                             DType out, std::int64_t count, bool accumulate,
                                                             void* workspace, std::int64_t stride) {
   const std::int64_t bytes = count * size_of(in), step = stride > 0 ? stride * size_of(in) : bytes;
-  Phase phase{exchange(), {}};
+  Phase phase{exchange()};
   for (int k = 0; k + 1 < size(); ++k)
     phase.exchange.receive(other(k), slot(workspace, exchange_slot(other(k), rank()), bytes), bytes);
   for (int k = 0; k + 1 < size(); ++k) phase.exchange.send(other(k), slot(full, other(k), step), bytes);
@@ -81,7 +182,7 @@ std::unique_ptr<Collective> MpiCommunicator::all_reduce(const void* from, void* 
   const auto length = [&](int r) { return slice_length(size(), count, r); };
   const std::int64_t own = length(rank()) * element;
   std::byte* const own_slice = slot(to, rank(), slice);
-  Phase scatter{exchange(), {}}, gather{exchange(), {}};
+  Phase scatter{exchange()}, gather{exchange()};
   for (int k = 0; k + 1 < size(); ++k)
     scatter.exchange.receive(other(k), slot(workspace, exchange_slot(other(k), rank()), own), own);
   for (int k = 0; k + 1 < size(); ++k)
@@ -99,14 +200,14 @@ std::unique_ptr<Collective> MpiCommunicator::all_reduce(const void* from, void* 
 
 std::unique_ptr<Collective> MpiCommunicator::broadcast(void* data, std::int64_t bytes, int root) {
   require_root(*this, channel_.group, root);
-  Phase phase{exchange(), {}};
+  Phase phase{exchange()};
   if (rank() != root) phase.exchange.receive(root, data, bytes);
   for (int k = 0; rank() == root && k + 1 < size(); ++k) phase.exchange.send(other(k), data, bytes);
   return make(channel_, {}, {std::move(phase)});
 }
 
 std::unique_ptr<Collective> MpiCommunicator::all_to_all(const void* in, void* out, std::int64_t bytes) {
-  Phase phase{exchange(), {}};
+  Phase phase{exchange()};
   for (int k = 0; k + 1 < size(); ++k) phase.exchange.receive(other(k), slot(out, other(k), bytes), bytes);
   for (int k = 0; k + 1 < size(); ++k) phase.exchange.send(other(k), slot(in, other(k), bytes), bytes);
   return make(channel_, copy_step(slot(in, rank(), bytes), slot(out, rank(), bytes), bytes),
@@ -115,7 +216,7 @@ std::unique_ptr<Collective> MpiCommunicator::all_to_all(const void* in, void* ou
 
 std::unique_ptr<Collective> MpiCommunicator::shift(const void* in, void* out, std::int64_t bytes, int by) {
   const Ring ring = ring_of(*this, channel_.group, by);
-  Phase phase{exchange(), {}};
+  Phase phase{exchange()};
   phase.exchange.receive(ring.from, out, bytes);
   phase.exchange.send(ring.to, in, bytes);
   return make(channel_, {}, {std::move(phase)});
@@ -123,18 +224,16 @@ std::unique_ptr<Collective> MpiCommunicator::shift(const void* in, void* out, st
 
 std::unique_ptr<Collective> MpiCommunicator::send(const void* data, std::int64_t bytes, int to) {
   require_peer(*this, channel_.group, to, "send to");
-  Phase phase{exchange(), {}};
+  Phase phase{exchange()};
   phase.exchange.send(to, data, bytes);
-  return std::make_unique<PhasedCollective>(channel_, PhasedCollective::Order::point_to_point, nullptr,
-                                            std::vector<Phase>{std::move(phase)});
+  return make(channel_, {}, {std::move(phase)}, PhasedCollective::Order::point_to_point);
 }
 
 std::unique_ptr<Collective> MpiCommunicator::recv(void* data, std::int64_t bytes, int from) {
   require_peer(*this, channel_.group, from, "receive from");
-  Phase phase{exchange(), {}};
+  Phase phase{exchange()};
   phase.exchange.receive(from, data, bytes);
-  return std::make_unique<PhasedCollective>(channel_, PhasedCollective::Order::point_to_point, nullptr,
-                                            std::vector<Phase>{std::move(phase)});
+  return make(channel_, {}, {std::move(phase)}, PhasedCollective::Order::point_to_point);
 }
 
 }  // namespace ztrain::runtime

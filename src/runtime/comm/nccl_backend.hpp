@@ -12,7 +12,7 @@ namespace ztrain::runtime {
 class NcclHandle;
 
 struct NcclOptions {
-  bool nccl_sums = false;  ///< of 16-bit elements too: see NcclCommunicator
+  bool nccl_sums = false;  ///< of 16-bit elements too: see make_nccl_communicator
   double patience = 300;   ///< seconds that a communicator may take to be made
   /// Groups of one rank are NCCL's as well, which is slower: for tests on a single GPU.
   bool of_one = false;
@@ -36,6 +36,13 @@ class NcclBackend : public CommunicatorBackend {
   NcclOptions options_;
   std::map<Queue, std::shared_ptr<NcclHandle>> parents_;  ///< over all ranks
 };
+
+/// Collectives as work of a queue of the GPU. Elements of 32 bits and more are summed by ncclReduceScatter,
+/// in an order of NCCL's choice. Elements of 16 bits it would round at every hop: they are exchanged, and
+/// summed by one kernel in fp32 in rank order, with the bits of CPU ranks; unless nccl_sums says that these
+/// are NCCL's as well (device.reduction).
+std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<NcclHandle> handle, Device& device,
+                                                     Queue queue, bool nccl_sums);
 
 /// "2.28.9": the library's, which may be another than that of the headers. Throws Error if it does not tell.
 std::string nccl_version();

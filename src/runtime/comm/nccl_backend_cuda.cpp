@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "runtime/comm/nccl_comm.hpp"
+#include "runtime/comm/nccl_handle.hpp"
 #include "runtime/comm/self_comm.hpp"
 #include "runtime/device/cuda_memory.hpp"
 #include "runtime/session/mpi_check.hpp"
@@ -87,8 +87,7 @@ std::unique_ptr<Communicator> NcclBackend::make(const GroupRequest& group) {
   if (group.comm == MPI_COMM_NULL) return nullptr;
   MPI_Comm comm = group.comm;
   check_mpi(MPI_Comm_free(&comm), "MPI_Comm_free");
-  const bool nccl_sums = options_.nccl_sums;
-  return std::make_unique<NcclCommunicator>(std::move(handle), device_, group.queue, nccl_sums);
+  return make_nccl_communicator(std::move(handle), device_, group.queue, options_.nccl_sums);
 }
 
 std::unique_ptr<Communicator> NcclBackend::make_self(Queue queue) {
@@ -100,7 +99,7 @@ std::unique_ptr<Communicator> NcclBackend::make_self(Queue queue) {
   auto handle = split ? std::make_shared<NcclHandle>(*parent, 0, 0, member)
                       : std::make_shared<NcclHandle>(MPI_COMM_SELF, member);
   if (session_.size() == 1 && !parent) parent = handle;
-  return std::make_unique<NcclCommunicator>(std::move(handle), device_, queue, options_.nccl_sums);
+  return make_nccl_communicator(std::move(handle), device_, queue, options_.nccl_sums);
 }
 
 std::unique_ptr<memory::Provider> NcclBackend::arena_memory() const {

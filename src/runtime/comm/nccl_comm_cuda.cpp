@@ -1,19 +1,27 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
+#include <functional>
+#include <memory>
+
 #include "base/error.hpp"
 #include "layout/comm_cost.hpp"
-#include "runtime/comm/nccl_comm.hpp"
+#include "runtime/comm/nccl_backend.hpp"
+#include "runtime/comm/nccl_handle.hpp"
 #include "runtime/comm/peers.hpp"
+#include "runtime/comm/queued_collective.hpp"
+#include "runtime/device/stream_work.hpp"
 
 namespace ztrain::runtime {
 namespace {
 
-const std::byte* moved(const void* base, std::int64_t bytes) {
-  return static_cast<const std::byte*>(base) + bytes;
-}
-std::byte* moved(void* base, std::int64_t bytes) {
-  return static_cast<std::byte*>(base) + bytes;
+using Step = std::function<void()>;
+
+Step one_after_the_other(Step first, Step second) {
+  return [first = std::move(first), second = std::move(second)] {
+    first();
+    second();
+  };
 }
 
 /// Of sums; what is only moved travels as bytes.
@@ -38,8 +46,6 @@ struct Calls {
   cudaStream_t stream;
   ncclResult_t failure = ncclSuccess;  ///< the first within a group
 
-  Calls(const NcclHandle& h, void* s) : handle(h), stream(static_cast<cudaStream_t>(s)) {}
-
   /// Within a group the others of its calls must still be made, and the group ended, after a failure.
   void add(ncclResult_t result) {
     if (failure == ncclSuccess && result != ncclInProgress) failure = result;
@@ -63,210 +69,201 @@ struct Calls {
   }
 };
 
-/// f(Calls&), as one piece of work.
-template <class F>
-void grouped(const NcclHandle& handle, void* stream, const char* what, const F& f) {
-  if (const ncclResult_t begin = ncclGroupStart(); begin != ncclSuccess)
-    handle.settle(begin, "ncclGroupStart");
-  Calls calls(handle, stream);
-  f(calls);
-  const ncclResult_t end = ncclGroupEnd();
-  handle.settle(calls.failure != ncclSuccess ? calls.failure : end, what);
-}
+/// How the elements of all ranks are cut: rank r has lengths(r) elements, which begin at r * step.
+struct Slices {
+  std::int64_t step;  ///< elements
+  std::function<std::int64_t(int)> lengths;
+  bool equal;  ///< all lengths are `step`: one call of NCCL's does
+};
+
+/// Order and lifetimes as for MpiCommunicator, but start() only enqueues: many may be in flight.
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(std::shared_ptr<NcclHandle> handle, Device& device, Queue queue, bool nccl_sums)
+      : handle_(std::move(handle)),
+        channel_(std::make_shared<QueueChannel>(device, queue)),
+        stream_(static_cast<cudaStream_t>(device.native_stream(queue))),
+        nccl_sums_(nccl_sums) {}
+
+  int rank() const override { return handle_->rank(); }
+  int size() const override { return handle_->size(); }
+  std::int64_t bytes_sent() const override { return channel_->sent; }
+  void check() override { handle_->check(); }
+  void abort() noexcept override { handle_->abort(); }
+  bool register_memory(void* data, std::int64_t bytes) override {
+    return handle_->register_memory(data, bytes);
+  }
+  void deregister_memory(void* data) override { handle_->deregister_memory(data); }
+
+  std::unique_ptr<Collective> all_gather(const void* shard, void* full, std::int64_t bytes) override {
+    return queued(gather(shard, full, bytes), all_gather_sent(size(), bytes));
+  }
+
+  std::unique_ptr<Collective> reduce_scatter(const void* full, DType in, void* shard, DType out,
+                                             std::int64_t count, bool accumulate, void* workspace,
+                                             std::int64_t stride) override {
+    rank_sum(in, out, accumulate);  // refuses types before the first start
+    const std::int64_t step = stride > 0 ? stride : count, sent = reduce_scatter_sent(size(), in, count);
+    const Slices slices{step, [count](int) { return count; }, step == count};
+    // A group of one has no workspace, and nothing to exchange.
+    const bool as_it_is = in == out && !accumulate;
+    if (!summed_by_nccl(in) || (size() == 1 && !as_it_is)) {
+      const RankSources sources{moved(full, rank() * step * size_of(in)), workspace, count * size_of(in),
+                                rank(), size()};
+      return queued(one_after_the_other(exchange_slices(full, workspace, in, slices),
+                                        on_stream(rank_sum_work(in, out, accumulate, sources, shard, count))),
+                    sent);
+    }
+    if (as_it_is) return queued(reduce_slices(full, shard, in, slices), sent);
+    // The planned workspace has room for the slots of all others, so for one.
+    const RankSources reduced{workspace, nullptr, 0, 0, 1};
+    return queued(one_after_the_other(reduce_slices(full, workspace, in, slices),
+                                      on_stream(rank_sum_work(in, out, accumulate, reduced, shard, count))),
+                  sent);
+  }
+
+  std::unique_ptr<Collective> all_reduce(const void* from, void* to, DType type, std::int64_t count,
+                                         void* workspace) override {
+    rank_sum(type, type, false);
+    const int ranks = size();
+    const Slices slices{all_reduce_slice(ranks, count), [=](int r) { return slice_length(ranks, count, r); },
+                        count % ranks == 0};
+    const std::int64_t own = slices.lengths(rank()), begin = rank() * slices.step * size_of(type);
+    Step scatter;
+    if (summed_by_nccl(type)) {
+      scatter = reduce_slices(from, moved(to, begin), type, slices);
+    } else {
+      const RankSources sources{moved(from, begin), workspace, own * size_of(type), rank(), ranks};
+      scatter =
+          one_after_the_other(exchange_slices(from, workspace, type, slices),
+                              on_stream(rank_sum_work(type, type, false, sources, moved(to, begin), own)));
+    }
+    return queued(one_after_the_other(std::move(scatter), gather_slices(to, type, slices)),
+                  all_reduce_sent(ranks, rank(), type, count));
+  }
+
+  std::unique_ptr<Collective> broadcast(void* data, std::int64_t bytes, int root) override {
+    require_root(*this, handle_->group(), root);
+    return queued(grouped("ncclBroadcast", [=](Calls& calls) { calls.broadcast(data, bytes, root); }),
+                  broadcast_sent(size(), rank(), root, bytes));
+  }
+
+  std::unique_ptr<Collective> all_to_all(const void* in, void* out, std::int64_t bytes) override {
+    Step own = on_stream(copy_work(moved(out, rank() * bytes), moved(in, rank() * bytes), bytes));
+    Step others = exchanged([=](Calls& calls, int to, int from) {
+      calls.send(moved(in, to * bytes), bytes, to);
+      calls.receive(moved(out, from * bytes), bytes, from);
+    });
+    return queued(bytes > 0 ? one_after_the_other(std::move(own), std::move(others)) : std::move(others),
+                  all_to_all_sent(size(), bytes));
+  }
+
+  std::unique_ptr<Collective> shift(const void* in, void* out, std::int64_t bytes, int by) override {
+    const Ring ring = ring_of(*this, handle_->group(), by);
+    Step step = grouped("a shift", [=](Calls& calls) {
+      calls.send(in, bytes, ring.to);
+      calls.receive(out, bytes, ring.from);
+    });
+    return queued(std::move(step), shift_sent(size(), bytes));
+  }
+
+  std::unique_ptr<Collective> send(const void* data, std::int64_t bytes, int to) override {
+    require_peer(*this, handle_->group(), to, "send to");
+    return queued(grouped("ncclSend", [=](Calls& calls) { calls.send(data, bytes, to); }), bytes);
+  }
+
+  std::unique_ptr<Collective> recv(void* data, std::int64_t bytes, int from) override {
+    require_peer(*this, handle_->group(), from, "receive from");
+    return queued(grouped("ncclRecv", [=](Calls& calls) { calls.receive(data, bytes, from); }), 0);
+  }
+
+ private:
+  bool summed_by_nccl(DType type) const { return size_of(type) > 2 || nccl_sums_; }
+
+  std::unique_ptr<Collective> queued(Step work, std::int64_t sent) const {
+    return std::make_unique<QueuedCollective>(channel_, std::move(work), sent);
+  }
+  Step on_stream(StreamWork work) const {
+    return [work = std::move(work), stream = stream_] { work(stream); };
+  }
+
+  /// f(Calls&), as one piece of work.
+  template <class F>
+  Step grouped(const char* what, F f) const {
+    return [what, f = std::move(f), &handle = *handle_, stream = stream_] {
+      if (const ncclResult_t begin = ncclGroupStart(); begin != ncclSuccess)
+        handle.settle(begin, "ncclGroupStart");
+      Calls calls{handle, stream};
+      f(calls);
+      const ncclResult_t end = ncclGroupEnd();
+      handle.settle(calls.failure != ncclSuccess ? calls.failure : end, what);
+    };
+  }
+
+  /// f(Calls&, to, from): what is sent to one rank and received from another, until each had its turn.
+  template <class F>
+  Step exchanged(F f) const {
+    return grouped("an exchange", [f = std::move(f), rank = rank(), size = size()](Calls& calls) {
+      for (int k = 1; k < size; ++k) f(calls, (rank + k) % size, (rank + size - k) % size);
+    });
+  }
+
+  /// NCCL takes shard for its own place in full by their addresses, and then copies nothing.
+  Step gather(const void* shard, void* full, std::int64_t bytes) const {
+    return [=, &handle = *handle_, stream = stream_] {
+      if (bytes > 0)
+        handle.settle(
+            ncclAllGather(shard, full, static_cast<std::size_t>(bytes), ncclUint8, handle.get(), stream),
+            "ncclAllGather");
+    };
+  }
+
+  /// Every rank's slice of `from` in the sum over ranks, as NCCL forms it; ours goes to `to`.
+  Step reduce_slices(const void* from, void* to, DType type, const Slices& slices) const {
+    if (slices.equal) {
+      return [=, &handle = *handle_, stream = stream_, count = static_cast<std::size_t>(slices.step)] {
+        if (count > 0)
+          handle.settle(ncclReduceScatter(from, to, count, type_of(type), ncclSum, handle.get(), stream),
+                        "ncclReduceScatter");
+      };
+    }
+    return grouped("a group of ncclReduce", [=, rank = rank(), size = size()](Calls& calls) {
+      for (int r = 0; r < size; ++r)
+        calls.reduce(moved(from, r * slices.step * size_of(type)), r == rank ? to : nullptr,
+                     slices.lengths(r), type, r);
+    });
+  }
+
+  /// The others' contributions to our slice go to the workspace, one after the other, in rank order.
+  Step exchange_slices(const void* from, void* workspace, DType type, const Slices& slices) const {
+    const std::int64_t own = slices.lengths(rank()) * size_of(type);
+    return exchanged([=, rank = rank()](Calls& calls, int to, int source) {
+      calls.send(moved(from, to * slices.step * size_of(type)), slices.lengths(to) * size_of(type), to);
+      calls.receive(moved(workspace, exchange_slot(source, rank) * own), own, source);
+    });
+  }
+
+  /// Every rank's slice of data to all ranks, in place.
+  Step gather_slices(void* data, DType type, const Slices& slices) const {
+    const std::int64_t step = slices.step * size_of(type);
+    if (slices.equal) return gather(moved(data, rank() * step), data, step);
+    return grouped("a group of ncclBroadcast", [=, size = size()](Calls& calls) {
+      for (int r = 0; r < size; ++r)
+        calls.broadcast(moved(data, r * step), slices.lengths(r) * size_of(type), r);
+    });
+  }
+
+  std::shared_ptr<NcclHandle> handle_;
+  std::shared_ptr<QueueChannel> channel_;
+  cudaStream_t stream_;
+  bool nccl_sums_;
+};
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclHandle> handle, Device& device, Queue queue,
-                                   bool nccl_sums)
-    : handle_(std::move(handle)),
-      channel_(std::make_shared<QueueChannel>(device, queue)),
-      stream_(device.native_stream(queue)),
-      nccl_sums_(nccl_sums) {}
-
-std::unique_ptr<Collective> NcclCommunicator::queued(Step work, std::int64_t sent) const {
-  return std::make_unique<QueuedCollective>(channel_, std::move(work), sent);
-}
-
-NcclCommunicator::Step NcclCommunicator::on_stream(StreamWork work) const {
-  return [work = std::move(work), stream = stream_] { work(stream); };
-}
-
-NcclCommunicator::Step NcclCommunicator::reduce_slices(const void* from, void* to, DType type,
-                                                       const Slices& slices) const {
-  if (slices.equal) {
-    return [=, &handle = *handle_, stream = stream_, count = static_cast<std::size_t>(slices.step)] {
-      if (count > 0)
-        handle.settle(ncclReduceScatter(from, to, count, type_of(type), ncclSum, handle.get(),
-                                        static_cast<cudaStream_t>(stream)),
-                      "ncclReduceScatter");
-    };
-  }
-  return [=, &handle = *handle_, stream = stream_] {
-    grouped(handle, stream, "a group of ncclReduce", [&](Calls& calls) {
-      for (int r = 0; r < handle.size(); ++r)
-        calls.reduce(moved(from, r * slices.step * size_of(type)), r == handle.rank() ? to : nullptr,
-                     slices.lengths(r), type, r);
-    });
-  };
-}
-
-NcclCommunicator::Step NcclCommunicator::exchange_slices(const void* from, void* workspace, DType type,
-                                                         const Slices& slices) const {
-  return [=, &handle = *handle_, stream = stream_] {
-    const int rank = handle.rank(), size = handle.size();
-    const std::int64_t own = slices.lengths(rank) * size_of(type);
-    grouped(handle, stream, "an exchange", [&](Calls& calls) {
-      for (int k = 1; k < size; ++k) {
-        const int to = (rank + k) % size, source = (rank + size - k) % size;
-        calls.send(moved(from, to * slices.step * size_of(type)), slices.lengths(to) * size_of(type), to);
-        calls.receive(moved(workspace, exchange_slot(source, rank) * own), own, source);
-      }
-    });
-  };
-}
-
-NcclCommunicator::Step NcclCommunicator::gather_slices(void* data, DType type, const Slices& slices) const {
-  const std::int64_t step = slices.step * size_of(type);
-  if (slices.equal) {
-    return [=, &handle = *handle_, stream = stream_] {
-      if (step > 0)
-        handle.settle(ncclAllGather(moved(data, handle.rank() * step), data, static_cast<std::size_t>(step),
-                                    ncclUint8, handle.get(), static_cast<cudaStream_t>(stream)),
-                      "ncclAllGather");
-    };
-  }
-  return [=, &handle = *handle_, stream = stream_] {
-    grouped(handle, stream, "a group of ncclBroadcast", [&](Calls& calls) {
-      for (int r = 0; r < handle.size(); ++r)
-        calls.broadcast(moved(data, r * step), slices.lengths(r) * size_of(type), r);
-    });
-  };
-}
-
-std::unique_ptr<Collective> NcclCommunicator::all_gather(const void* shard, void* full, std::int64_t bytes) {
-  // NCCL takes shard for its own place in full by their addresses, and then copies nothing.
-  Step gather = [=, &handle = *handle_, stream = stream_] {
-    if (bytes > 0)
-      handle.settle(ncclAllGather(shard, full, static_cast<std::size_t>(bytes), ncclUint8, handle.get(),
-                                  static_cast<cudaStream_t>(stream)),
-                    "ncclAllGather");
-  };
-  return queued(std::move(gather), all_gather_sent(size(), bytes));
-}
-
-std::unique_ptr<Collective> NcclCommunicator::reduce_scatter(const void* full, DType in, void* shard,
-                                                             DType out, std::int64_t count, bool accumulate,
-                                                             void* workspace, std::int64_t stride) {
-  rank_sum(in, out, accumulate);  // refuses types before the first start
-  const std::int64_t step = stride > 0 ? stride : count, sent = reduce_scatter_sent(size(), in, count);
-  const Slices slices{step, [count](int) { return count; }, step == count};
-  // A group of one has no workspace, and nothing to exchange.
-  const bool as_it_is = in == out && !accumulate;
-  if (!summed_by_nccl(in) || (size() == 1 && !as_it_is)) {
-    const RankSources sources{moved(full, rank() * step * size_of(in)), workspace, count * size_of(in),
-                              rank(), size()};
-    return queued(
-        [exchange = exchange_slices(full, workspace, in, slices),
-         sum = on_stream(rank_sum_work(in, out, accumulate, sources, shard, count))] {
-          exchange();
-          sum();
-        },
-        sent);
-  }
-  if (as_it_is) return queued(reduce_slices(full, shard, in, slices), sent);
-  // The planned workspace has room for the slots of all others, so for one.
-  const RankSources reduced{workspace, nullptr, 0, 0, 1};
-  return queued(
-      [reduce = reduce_slices(full, workspace, in, slices),
-       convert = on_stream(rank_sum_work(in, out, accumulate, reduced, shard, count))] {
-        reduce();
-        convert();
-      },
-      sent);
-}
-
-std::unique_ptr<Collective> NcclCommunicator::all_reduce(const void* from, void* to, DType type,
-                                                         std::int64_t count, void* workspace) {
-  rank_sum(type, type, false);
-  const int ranks = size();
-  const Slices slices{all_reduce_slice(ranks, count), [=](int r) { return slice_length(ranks, count, r); },
-                      count % ranks == 0};
-  const std::int64_t own_bytes = slices.lengths(rank()) * size_of(type),
-                     begin = rank() * slices.step * size_of(type);
-  Step scatter;
-  if (summed_by_nccl(type)) {
-    scatter = reduce_slices(from, moved(to, begin), type, slices);
-  } else {
-    const RankSources sources{moved(from, begin), workspace, own_bytes, rank(), ranks};
-    scatter = [exchange = exchange_slices(from, workspace, type, slices),
-               sum = on_stream(
-                   rank_sum_work(type, type, false, sources, moved(to, begin), slices.lengths(rank())))] {
-      exchange();
-      sum();
-    };
-  }
-  return queued(
-      [scatter = std::move(scatter), gather = gather_slices(to, type, slices)] {
-        scatter();
-        gather();
-      },
-      all_reduce_sent(ranks, rank(), type, count));
-}
-
-std::unique_ptr<Collective> NcclCommunicator::broadcast(void* data, std::int64_t bytes, int root) {
-  require_root(*this, handle_->group(), root);
-  return queued(
-      [=, &handle = *handle_, stream = stream_] {
-        grouped(handle, stream, "ncclBroadcast", [&](Calls& calls) { calls.broadcast(data, bytes, root); });
-      },
-      broadcast_sent(size(), rank(), root, bytes));
-}
-
-std::unique_ptr<Collective> NcclCommunicator::all_to_all(const void* in, void* out, std::int64_t bytes) {
-  const StreamWork copy = copy_work(moved(out, rank() * bytes), moved(in, rank() * bytes), bytes);
-  return queued(
-      [=, &handle = *handle_, stream = stream_] {
-        const int rank = handle.rank(), size = handle.size();
-        if (bytes > 0) copy(stream);
-        grouped(handle, stream, "an exchange", [&](Calls& calls) {
-          for (int k = 1; k < size; ++k) {
-            const int to = (rank + k) % size, from = (rank + size - k) % size;
-            calls.send(moved(in, to * bytes), bytes, to);
-            calls.receive(moved(out, from * bytes), bytes, from);
-          }
-        });
-      },
-      all_to_all_sent(size(), bytes));
-}
-
-std::unique_ptr<Collective> NcclCommunicator::shift(const void* in, void* out, std::int64_t bytes, int by) {
-  const Ring ring = ring_of(*this, handle_->group(), by);
-  return queued(
-      [=, &handle = *handle_, stream = stream_] {
-        grouped(handle, stream, "a shift", [&](Calls& calls) {
-          calls.send(in, bytes, ring.to);
-          calls.receive(out, bytes, ring.from);
-        });
-      },
-      shift_sent(size(), bytes));
-}
-
-std::unique_ptr<Collective> NcclCommunicator::send(const void* data, std::int64_t bytes, int to) {
-  require_peer(*this, handle_->group(), to, "send to");
-  return queued(
-      [=, &handle = *handle_, stream = stream_] {
-        grouped(handle, stream, "ncclSend", [&](Calls& calls) { calls.send(data, bytes, to); });
-      },
-      bytes);
-}
-
-std::unique_ptr<Collective> NcclCommunicator::recv(void* data, std::int64_t bytes, int from) {
-  require_peer(*this, handle_->group(), from, "receive from");
-  return queued(
-      [=, &handle = *handle_, stream = stream_] {
-        grouped(handle, stream, "ncclRecv", [&](Calls& calls) { calls.receive(data, bytes, from); });
-      },
-      0);
+std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<NcclHandle> handle, Device& device,
+                                                     Queue queue, bool nccl_sums) {
+  return std::make_unique<NcclCommunicator>(std::move(handle), device, queue, nccl_sums);
 }
 
 }  // namespace ztrain::runtime

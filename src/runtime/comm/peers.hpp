@@ -1,12 +1,22 @@
 #pragma once
-// Checks of the ranks that a communication names, with the same words in all communicators.
+// What communicators of all kinds do alike: places in buffers, and checks of the ranks that a communication
+// names, with the same words.
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "base/error.hpp"
 #include "runtime/comm/comm.hpp"
 
 namespace ztrain::runtime {
+
+inline const std::byte* moved(const void* base, std::int64_t bytes) {
+  return static_cast<const std::byte*>(base) + bytes;
+}
+inline std::byte* moved(void* base, std::int64_t bytes) {
+  return static_cast<std::byte*>(base) + bytes;
+}
 
 inline void require_root(const Communicator& comm, const std::string& group, int root) {
   REQUIRE(root >= 0 && root < comm.size(), "broadcast from rank {} of the group over {}, which has {} ranks",

@@ -43,46 +43,17 @@ void sum_in_rank_order(const void* const* sources, int ranks, void* out, std::in
   }
 }
 
-template <class In, class Out>
-RankSum choose(bool accumulate) {
-  return accumulate ? sum_in_rank_order<In, Out, true> : sum_in_rank_order<In, Out, false>;
-}
+}  // namespace
 
-[[noreturn]] void refuse(DType in, DType out) {
+void refuse_sum(DType in, DType out) {
   fail("a reduction cannot sum {} into {}: use fp32, bf16, fp64, or fp16 with fp16 or fp32", name_of(in),
        name_of(out));
 }
 
-template <class In>
-RankSum choose(DType out, bool accumulate) {
-  switch (out) {
-    case DType::f32:
-      return choose<In, float>(accumulate);
-    case DType::bf16:
-      return choose<In, bf16>(accumulate);
-    case DType::f64:
-      return choose<In, double>(accumulate);
-    default:
-      refuse(dtype_of<In>(), out);
-  }
-}
-
-}  // namespace
-
 RankSum rank_sum(DType in, DType out, bool accumulate) {
-  if (in == DType::f16 && out == DType::f16) return choose<f16, f16>(accumulate);
-  if (in == DType::f16 && out == DType::f32) return choose<f16, float>(accumulate);
-  if (in == DType::f32 && out == DType::f16) return choose<float, f16>(accumulate);
-  switch (in) {
-    case DType::f32:
-      return choose<float>(out, accumulate);
-    case DType::bf16:
-      return choose<bf16>(out, accumulate);
-    case DType::f64:
-      return choose<double>(out, accumulate);
-    default:
-      refuse(in, out);
-  }
+  return of_sum_types(in, out, [&]<class In, class Out>() -> RankSum {
+    return accumulate ? sum_in_rank_order<In, Out, true> : sum_in_rank_order<In, Out, false>;
+  });
 }
 
 }  // namespace ztrain::runtime

@@ -106,34 +106,6 @@ StreamWork prepare(const RankSources& sources, void* to, std::int64_t count) {
   };
 }
 
-template <class In, class Out>
-StreamWork choose(bool accumulate, const RankSources& sources, void* to, std::int64_t count) {
-  return accumulate ? prepare<In, Out, true>(sources, to, count)
-                    : prepare<In, Out, false>(sources, to, count);
-}
-
-template <class In>
-StreamWork choose(DType out, bool accumulate, const RankSources& sources, void* to, std::int64_t count) {
-  switch (out) {
-    case DType::f32:
-      return choose<In, float>(accumulate, sources, to, count);
-    case DType::bf16:
-      return choose<In, bf16>(accumulate, sources, to, count);
-    default:
-      return choose<In, double>(accumulate, sources, to, count);
-  }
-}
-
-StreamWork on_gpu(DType in, DType out, bool accumulate, const RankSources& sources, void* to,
-                  std::int64_t count) {
-  if (in == DType::f16 && out == DType::f16) return choose<f16, f16>(accumulate, sources, to, count);
-  if (in == DType::f16) return choose<f16, float>(accumulate, sources, to, count);
-  if (out == DType::f16) return choose<float, f16>(accumulate, sources, to, count);
-  if (in == DType::f32) return choose<float>(out, accumulate, sources, to, count);
-  if (in == DType::bf16) return choose<bf16>(out, accumulate, sources, to, count);
-  return choose<double>(out, accumulate, sources, to, count);
-}
-
 }  // namespace
 
 // Devices of a CUDA build that are no GPU have null streams, and memory that no kernel reaches.
@@ -142,7 +114,11 @@ StreamWork rank_sum_work(DType in, DType out, bool accumulate, const RankSources
                          std::int64_t count) {
   // The host's refuses types that are none of the table.
   auto host = host_rank_sum_work(in, out, accumulate, sources, to, count);
-  return [host = std::move(host), gpu = on_gpu(in, out, accumulate, sources, to, count)](void* stream) {
+  auto gpu = of_sum_types(in, out, [&]<class In, class Out>() {
+    return accumulate ? prepare<In, Out, true>(sources, to, count)
+                      : prepare<In, Out, false>(sources, to, count);
+  });
+  return [host = std::move(host), gpu = std::move(gpu)](void* stream) {
     stream == nullptr ? host(stream) : gpu(stream);
   };
 }

@@ -19,6 +19,28 @@ using RankSum = void (*)(const void* const* sources, int ranks, void* out, std::
 /// accumulate the sum is added to what out holds.
 RankSum rank_sum(DType in, DType out, bool accumulate);
 
+/// Throws Error.
+[[noreturn]] void refuse_sum(DType in, DType out);
+
+/// What choose.operator()<In, Out>() gives for the C++ types of those that can be summed; else refuse_sum.
+template <class Choose>
+auto of_sum_types(DType in, DType out, const Choose& choose) {
+  decltype(choose.template operator()<float, float>()) chosen{};
+  bool known = false;
+  const auto offer = [&]<class In, class Out>() {
+    if (in != dtype_of<In>() || out != dtype_of<Out>()) return;
+    chosen = choose.template operator()<In, Out>();
+    known = true;
+  };
+  const auto offer_each = [&]<class In, class... Out>() { (offer.template operator()<In, Out>(), ...); };
+  offer_each.template operator()<float, float, bf16, double, f16>();
+  offer_each.template operator()<bf16, float, bf16, double>();
+  offer_each.template operator()<double, float, bf16, double>();
+  offer_each.template operator()<f16, float, f16>();
+  if (!known) refuse_sum(in, out);
+  return chosen;
+}
+
 /// What a rank sums after an exchange.
 struct RankSources {
   const void* own;

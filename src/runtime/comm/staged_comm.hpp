@@ -1,42 +1,57 @@
 #pragma once
-// A communicator for memory that MPI cannot reach: contributions are copied to staging memory of the host, an
+// Communicators for memory that MPI cannot reach: contributions are copied to staging memory of the host, an
 // MpiCommunicator works on them there, and results are copied back. So sums are formed by the host in rank
 // order, bit for bit as on CPU ranks.
 //
-// The host drives it: start() waits for the copy out, and a collective is complete only when its copy in is,
-// so work submitted later to any queue sees the result.
+// The host drives them: start() waits for the copy out, and a collective is complete only when its copy in
+// is, so work submitted later to any queue sees the result.
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "runtime/comm/mpi_comm.hpp"
-#include "runtime/comm/staging.hpp"
+#include "runtime/device/device.hpp"
+#include "runtime/device/queue_end.hpp"
 
 namespace ztrain::runtime {
 
-/// One of its queue's communications is in flight at a time. Order and lifetimes as for MpiCommunicator.
-class StagedCommunicator : public Communicator {
+/// The pinned host memory that collectives of one queue are copied through. A queue has one in flight at a
+/// time, so it is as large as the largest needs.
+class Staging {
  public:
-  StagedCommunicator(std::unique_ptr<MpiCommunicator> inner, std::shared_ptr<Staging> staging);
+  Staging(Device& device, Queue queue);
+  ~Staging();
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
 
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  std::unique_ptr<Collective> all_gather(const void* shard, void* full, std::int64_t bytes) override;
-  /// workspace is not touched: sums are formed in staging memory.
-  std::unique_ptr<Collective> reduce_scatter(const void* full, DType in, void* shard, DType out,
-                                             std::int64_t count, bool accumulate, void* workspace,
-                                             std::int64_t stride) override;
-  std::unique_ptr<Collective> all_reduce(const void* from, void* to, DType type, std::int64_t count,
-                                         void* workspace) override;
-  std::unique_ptr<Collective> broadcast(void* data, std::int64_t bytes, int root) override;
-  std::unique_ptr<Collective> all_to_all(const void* in, void* out, std::int64_t bytes) override;
-  std::unique_ptr<Collective> shift(const void* in, void* out, std::int64_t bytes, int by) override;
-  std::unique_ptr<Collective> send(const void* data, std::int64_t bytes, int to) override;
-  std::unique_ptr<Collective> recv(void* data, std::int64_t bytes, int from) override;
-  std::int64_t bytes_sent() const override { return inner_->bytes_sent(); }
+  /// A collective will need this much. Nothing is allocated before one is started.
+  void reserve(std::int64_t bytes);
+  /// What was reserved.
+  std::int64_t bytes() const { return reserved_; }
+
+  /// For the collective that starts now, until release(): its first byte. Throws Error while another has it,
+  /// or when the memory cannot be had. Allocates when more was reserved since the last time.
+  std::byte* acquire();
+  void release() { in_use_ = false; }
+  /// Changes whenever acquire() gives other memory than before.
+  int generation() const { return generation_; }
+
+  Device& device() { return device_; }
+  Queue queue() const { return queue_; }
+  QueueEnd& end() { return end_; }
 
  private:
-  std::unique_ptr<MpiCommunicator> inner_;
-  std::shared_ptr<Staging> staging_;
+  Device& device_;
+  Queue queue_;
+  QueueEnd end_;
+  std::byte* data_ = nullptr;
+  std::int64_t reserved_ = 0, allocated_ = 0;
+  int generation_ = 0;
+  bool in_use_ = false;
 };
+
+std::unique_ptr<Communicator> make_staged_communicator(std::unique_ptr<MpiCommunicator> inner,
+                                                       std::shared_ptr<Staging> staging);
 
 }  // namespace ztrain::runtime
