@@ -14,7 +14,7 @@
 #include "config/validate/validate.hpp"
 #include "data/datasets.hpp"
 #include "data/describe.hpp"
-#include "data/rows/read_rows.hpp"
+#include "data/rows/row_source.hpp"
 #include "job/memory_report.hpp"
 #include "job/product_algorithms.hpp"
 #include "job/require_checkpoint.hpp"

@@ -1,10 +1,10 @@
 #include "data/datasets.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/hash.hpp"
 
@@ -82,8 +82,7 @@ std::int64_t vocabulary_of(const config::Deck& deck) {
 }
 
 Datasets open_datasets(const config::Deck& deck, const Listener& next) {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
+  const double start = now();
   const config::Data& data = deck.data;
   const std::vector<Entry> train = open_train(deck, next);
   const std::vector<Entry> validation = open_each(deck, data.validation, "data.validation", next);
@@ -102,7 +101,7 @@ Datasets open_datasets(const config::Deck& deck, const Listener& next) {
     next("rows of " + entry.key);
     sets.validation.push_back(make_validation_rows(entry, data, sets.vocab_size));
   }
-  sets.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  sets.seconds = now() - start;
   return sets;
 }
 

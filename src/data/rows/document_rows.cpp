@@ -32,7 +32,7 @@ void DocumentRows::count(std::int64_t begin, std::int64_t end, int sign) {
     for (const Piece& piece : pieces_at(at)) count(piece, sign);
 }
 
-DocumentRows::Pieces DocumentRows::pieces_at(std::int64_t at) const {
+std::span<const Piece> DocumentRows::pieces_at(std::int64_t at) const {
   const auto r = static_cast<std::size_t>(range_.order ? (*range_.order)(at) : at);
   const Piece* all = packed_->pieces.data();
   return {all + packed_->first[r], all + packed_->first[r + 1]};

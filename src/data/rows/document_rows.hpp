@@ -3,6 +3,7 @@
 // what is left at a row's end is padding, a document of its own with token 0 and weight 0.
 
 #include <optional>
+#include <span>
 
 #include "data/permutation.hpp"
 #include "data/rows/packing.hpp"
@@ -27,14 +28,7 @@ class DocumentRows : public RowSource {
   RowCounts counts() const override { return counts_; }
 
  private:
-  /// The pieces of one row of all.
-  struct Pieces {
-    const Piece* first;
-    const Piece* last;
-    const Piece* begin() const { return first; }
-    const Piece* end() const { return last; }
-  };
-  Pieces pieces_at(std::int64_t at) const;  ///< row `at` of range_.order
+  std::span<const Piece> pieces_at(std::int64_t at) const;  ///< of row `at` of range_.order
   void count(const Piece& piece, int sign);
   void count(std::int64_t begin, std::int64_t end, int sign);
   void fill_piece(const Piece& piece, std::int64_t at, const Row& out) const;

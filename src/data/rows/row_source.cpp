@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 
 namespace ztrain::data {
@@ -32,6 +34,18 @@ void fill_in_order(const RowSource& source, std::int64_t first, std::int64_t mic
     else
       fill_padding(source.sequence(), row);
   }
+}
+
+std::int64_t read_rows(const RowSource& rows, double seconds) {
+  const double end = now() + seconds;
+  const auto n = static_cast<std::size_t>(rows.sequence());
+  std::vector<std::int32_t> tokens(n), targets(n), positions(n), document_start(n);
+  std::vector<float> weights(n);
+  const MicroBatch one{tokens.data(), targets.data(), weights.data(), positions.data(),
+                       document_start.data()};
+  std::int64_t row = 0;
+  for (; row < rows.rows() && now() < end; ++row) rows.fill(row, {one, 0});
+  return row;
 }
 
 void CheckedTokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out) const {

@@ -62,6 +62,10 @@ void fill_places(std::int64_t begin, std::int64_t count, const Row& out);
 /// run equally often.
 void fill_in_order(const RowSource& source, std::int64_t first, std::int64_t micro, const MicroBatch& out);
 
+/// Reads rows in their order, for at most `seconds`, and gives how many. Throws what RowSource::fill throws:
+/// an id outside the vocabulary that would end a run when it gets there.
+std::int64_t read_rows(const RowSource& rows, double seconds);
+
 /// Tokens whose ids are checked as they are read.
 struct CheckedTokens {
   std::shared_ptr<const TokenSource> source;

@@ -10,7 +10,7 @@ namespace ztrain::data {
 
 WindowRows::WindowRows(CheckedTokens tokens, std::int64_t begin, std::int64_t end, std::int64_t sequence)
     : tokens_(std::move(tokens)), begin_(begin), end_(end), sequence_(sequence) {
-  counts_.rows = windows_in(end - begin, sequence);
+  counts_.rows = end - begin > sequence ? (end - begin - 1) / sequence : 0;
   REQUIRE(counts_.rows > 0, "{} has {} tokens, fewer than one window of data.sequence + 1 = {}", tokens_.key,
           end - begin, sequence + 1);
   counts_.tokens = counts_.rows * sequence;

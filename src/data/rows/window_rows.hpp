@@ -6,11 +6,6 @@
 
 namespace ztrain::data {
 
-/// Whole windows in so many tokens.
-constexpr std::int64_t windows_in(std::int64_t tokens, std::int64_t sequence) {
-  return tokens > sequence ? (tokens - 1) / sequence : 0;
-}
-
 class WindowRows : public RowSource {
  public:
   /// The windows of tokens [begin, end) of the source. Throws Error when there is none, naming the key; and,

@@ -8,7 +8,6 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
-#include "data/identity.hpp"
 
 namespace ztrain::data {
 namespace {
@@ -138,8 +137,7 @@ std::uint64_t hash_of_samples(const InputFile& file, std::int64_t begin) {
   return hash;
 }
 
-}  // namespace
-
+/// Of a .bin file. format: "auto", "bin-uint16" or "bin-uint32".
 BinaryLayout binary_layout(const InputFile& file, const std::string& format, const std::string& key) {
   REQUIRE(!is_hdf5(file),
           "{}: '{}' is HDF5, and would be read as raw ids: give it a name that ends in .h5, and leave "
@@ -159,6 +157,8 @@ BinaryLayout binary_layout(const InputFile& file, const std::string& format, con
   require_width(file, width, key);
   return {0, width, bytes / width, 0};
 }
+
+}  // namespace
 
 std::unique_ptr<TokenSource> FileTokens::text(const std::vector<std::string>& files, const std::string& key) {
   auto source = std::make_unique<FileTokens>();
@@ -191,16 +191,9 @@ void FileTokens::add(InputFile file, const BinaryLayout& layout) {
   size_ += layout.tokens;
 }
 
-std::size_t FileTokens::part_of(std::int64_t position) const {
-  const auto after = std::upper_bound(parts_.begin(), parts_.end(), position,
-                                      [](std::int64_t at, const Part& part) { return at < part.begin; });
-  return static_cast<std::size_t>(after - parts_.begin()) - 1;
-}
-
 void FileTokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
-  REQUIRE(begin >= 0 && count >= 0 && begin <= size_ - count,
-          "tokens [{}, {}) are outside the {} tokens of {}", begin, begin + count, size_, files_of(*this));
-  for (std::size_t p = count > 0 ? part_of(begin) : 0; count > 0; ++p) {
+  require_inside(begin, count);
+  for (std::size_t p = count > 0 ? part_of(parts_, begin) : 0; count > 0; ++p) {
     const Part& part = parts_[p];
     const std::int64_t inside = begin - part.begin;
     const std::int64_t here = std::min(count, part.layout.tokens - inside);
@@ -224,17 +217,6 @@ std::uint64_t FileTokens::identity() const {
   return hash;
 }
 
-std::int64_t FileTokens::vocab_bound() const {
-  std::int64_t bound = 0;
-  for (const auto& part : parts_) {
-    const int width = part.layout.width;
-    bound = std::max(bound, width == 1   ? text_vocab
-                            : width == 2 ? std::int64_t{1} << 16
-                                         : std::int64_t{1} << 31);
-  }
-  return bound;
-}
-
 std::int64_t FileTokens::known_vocab() const {
   std::int64_t vocab = 0;
   for (const auto& part : parts_) {
@@ -245,7 +227,7 @@ std::int64_t FileTokens::known_vocab() const {
 }
 
 Place FileTokens::locate(std::int64_t position) const {
-  const Part& part = parts_[part_of(position)];
+  const Part& part = parts_[part_of(parts_, position)];
   return {part.file.path(), position - part.begin};
 }
 

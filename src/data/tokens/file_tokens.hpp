@@ -17,11 +17,6 @@ struct BinaryLayout {
   std::int64_t known_vocab = 0;  ///< 0: the layout does not say
 };
 
-/// The layout of a .bin file. format: "auto", "bin-uint16" or "bin-uint32".
-/// Throws Error naming the file and both numbers when the file is longer or shorter than its header or its
-/// width says.
-BinaryLayout binary_layout(const InputFile& file, const std::string& format, const std::string& key);
-
 /// Files one after the other; text has a separator token between them.
 class FileTokens : public TokenSource {
  public:
@@ -32,7 +27,6 @@ class FileTokens : public TokenSource {
   std::int64_t size() const override { return size_; }
   void read(std::int64_t begin, std::int64_t count, std::int32_t* out) const override;
   std::uint64_t identity() const override;
-  std::int64_t vocab_bound() const override;
   std::int64_t known_vocab() const override;
   Place locate(std::int64_t position) const override;
 
@@ -43,7 +37,6 @@ class FileTokens : public TokenSource {
     std::int64_t begin = 0;  ///< position of its first token in the source
   };
 
-  std::size_t part_of(std::int64_t position) const;
   void add(InputFile file, const BinaryLayout& layout);
 
   std::vector<Part> parts_;

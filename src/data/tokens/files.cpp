@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <memory>
 
 #include "base/error.hpp"
 #include "base/plain_text.hpp"
@@ -13,26 +14,10 @@
 namespace ztrain::data {
 namespace {
 
-class Glob {
- public:
-  explicit Glob(const std::string& pattern) : status_(::glob(pattern.c_str(), 0, stops, &found_)) {}
-  Glob(const Glob&) = delete;
-  Glob& operator=(const Glob&) = delete;
-  ~Glob() { ::globfree(&found_); }
-
-  bool failed() const { return status_ != 0 && status_ != GLOB_NOMATCH; }
-  std::vector<std::string> paths() const {
-    if (status_ != 0) return {};
-    return {found_.gl_pathv, found_.gl_pathv + found_.gl_pathc};
-  }
-
- private:
-  /// A folder that is not there holds no match; one that may not be looked into might.
-  static int stops(const char*, int error) { return error != ENOENT && error != ENOTDIR; }
-
-  ::glob_t found_{};
-  int status_;
-};
+/// A folder that is not there holds no match; one that may not be looked into might.
+int stops(const char*, int error) {
+  return error != ENOENT && error != ENOTDIR;
+}
 
 std::vector<std::string> matches(const std::string& pattern, const std::string& key) {
   if (file_exists(pattern, key)) {
@@ -41,14 +26,15 @@ std::vector<std::string> matches(const std::string& pattern, const std::string& 
   }
   REQUIRE(pattern.find("**") == std::string::npos,
           "{}: '{}': '**' is not supported; write one '*' for each level of folders", key, pattern);
-  const Glob glob(pattern);
-  REQUIRE(!glob.failed(), "{}: '{}' cannot be searched: a folder may not be read by this user", key,
-          printable(pattern));
+  ::glob_t found{};
+  const int status = ::glob(pattern.c_str(), 0, stops, &found);
+  const std::unique_ptr<::glob_t, void (*)(::glob_t*)> owner(&found, ::globfree);
+  REQUIRE(status == 0 || status == GLOB_NOMATCH,
+          "{}: '{}' cannot be searched: a folder may not be read by this user", key, printable(pattern));
   std::vector<std::string> files;
-  for (const auto& path : glob.paths()) {
-    std::error_code unknown;
-    if (std::filesystem::is_regular_file(path, unknown)) files.push_back(path);
-  }
+  for (std::size_t i = 0; status == 0 && i < found.gl_pathc; ++i)
+    if (std::error_code unknown; std::filesystem::is_regular_file(found.gl_pathv[i], unknown))
+      files.emplace_back(found.gl_pathv[i]);
   return files;
 }
 

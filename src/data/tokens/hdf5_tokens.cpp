@@ -7,7 +7,6 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/shape.hpp"
-#include "data/identity.hpp"
 #include "files/file.hpp"
 #include "files/hdf5_guard.hpp"
 #include "files/input_file.hpp"
@@ -144,17 +143,10 @@ void Hdf5Tokens::read_attributes(Part& part) const {
   t.file = t.chat_template_file = t.vocab_file = part.path;
 }
 
-std::size_t Hdf5Tokens::part_of(std::int64_t position) const {
-  const auto after = std::upper_bound(parts_.begin(), parts_.end(), position,
-                                      [](std::int64_t at, const Part& part) { return at < part.begin; });
-  return static_cast<std::size_t>(after - parts_.begin()) - 1;
-}
-
 std::vector<Hdf5Tokens::Slice> Hdf5Tokens::slices(std::int64_t begin, std::int64_t count) const {
-  REQUIRE(begin >= 0 && count >= 0 && begin <= size_ - count,
-          "tokens [{}, {}) are outside the {} tokens of {}", begin, begin + count, size_, files_of(*this));
+  require_inside(begin, count);
   std::vector<Slice> found;
-  for (std::size_t p = count > 0 ? part_of(begin) : 0; count > 0; ++p) {
+  for (std::size_t p = count > 0 ? part_of(parts_, begin) : 0; count > 0; ++p) {
     const std::int64_t inside = begin - parts_[p].begin, here = std::min(count, parts_[p].tokens - inside);
     found.push_back({parts_[p], inside, here});
     begin += here, count -= here;
@@ -241,7 +233,7 @@ std::int64_t Hdf5Tokens::known_vocab() const {
 }
 
 Place Hdf5Tokens::locate(std::int64_t position) const {
-  const Part& part = parts_[part_of(position)];
+  const Part& part = parts_[part_of(parts_, position)];
   return {part.path, position - part.begin};
 }
 

@@ -28,7 +28,6 @@ class Hdf5Tokens : public TokenSource {
   std::int64_t size() const override { return size_; }
   void read(std::int64_t begin, std::int64_t count, std::int32_t* out) const override;
   std::uint64_t identity() const override;
-  std::int64_t vocab_bound() const override { return std::int64_t{1} << 31; }
   std::int64_t known_vocab() const override;
   Place locate(std::int64_t position) const override;
   std::string id_text(std::int64_t position) const override;
@@ -64,7 +63,6 @@ class Hdf5Tokens : public TokenSource {
   void require_whole(const Part& part, const hdf5::Handle& dataset, const char* name) const;
   void open_documents(Part& part) const;
   void read_attributes(Part& part) const;
-  std::size_t part_of(std::int64_t position) const;
   /// Throws Error where they cannot be read, or the file is not as it was opened.
   static void read(const Slice& slice, const Column& column, void* out);
   std::vector<Slice> slices(std::int64_t begin, std::int64_t count) const;

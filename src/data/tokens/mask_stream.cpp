@@ -8,11 +8,6 @@
 #include "base/hash.hpp"
 
 namespace ztrain::data {
-namespace {
-
-constexpr std::int64_t block_tokens = std::int64_t{1} << 20;
-
-}  // namespace
 
 MaskStream::MaskStream(const TokenSource& source, std::string key) : source_(source), key_(std::move(key)) {}
 
@@ -35,6 +30,7 @@ std::uint64_t MaskStream::finish() {
 }
 
 void MaskStream::next_block() {
+  constexpr std::int64_t block_tokens = std::int64_t{1} << 20;
   begin_ = end_;
   end_ = std::min(begin_ + block_tokens, source_.size());
   block_.resize(static_cast<std::size_t>(end_ - begin_));

@@ -1,7 +1,6 @@
 #include "data/tokens/text_files.hpp"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -23,38 +22,31 @@ namespace fs = std::filesystem;
 enum class Way : std::uint8_t { as_it_is, as_records_first, unpacked_first, never };
 
 struct KindRow {
-  std::string_view ending;
+  std::array<std::string_view, 3> endings;  ///< "": none
   const char* what;
   Way way;
   const char* unpack = "";  ///< the command that does
 };
 constexpr std::array kind_rows{
-    KindRow{".jsonl", "holds records (JSON)", Way::as_it_is},
-    KindRow{".ndjson", "holds records (JSON)", Way::as_it_is},
-    KindRow{".json", "holds records (JSON)", Way::as_it_is},
-    KindRow{".jsonl.gz", "holds packed records (JSON)", Way::as_it_is},
-    KindRow{".ndjson.gz", "holds packed records (JSON)", Way::as_it_is},
-    KindRow{".json.gz", "holds packed records (JSON)", Way::as_it_is},
-    KindRow{".parquet", "is a Parquet table", Way::as_records_first},
-    KindRow{".arrow", "is an Arrow table", Way::as_records_first},
-    KindRow{".safetensors", "holds weights (model.from takes their folder)", Way::never},
-    KindRow{".pt", "holds weights or objects of PyTorch", Way::never},
-    KindRow{".pth", "holds weights or objects of PyTorch", Way::never},
-    KindRow{".npy", "is an array of NumPy", Way::never},
-    KindRow{".gz", "is packed", Way::unpacked_first, "gzip -dk"},
-    KindRow{".zst", "is packed", Way::unpacked_first, "zstd -d"},
-    KindRow{".xz", "is packed", Way::unpacked_first, "xz -dk"},
-    KindRow{".bz2", "is packed", Way::unpacked_first, "bzip2 -dk"},
-    KindRow{".zip", "is an archive", Way::unpacked_first, "unzip"},
-    KindRow{".tar", "is an archive", Way::unpacked_first, "tar -xf"},
-    KindRow{".tgz", "is an archive", Way::unpacked_first, "tar -xf"}};
+    KindRow{{".jsonl", ".ndjson", ".json"}, "holds records (JSON)", Way::as_it_is},
+    KindRow{{".jsonl.gz", ".ndjson.gz", ".json.gz"}, "holds packed records (JSON)", Way::as_it_is},
+    KindRow{{".parquet"}, "is a Parquet table", Way::as_records_first},
+    KindRow{{".arrow"}, "is an Arrow table", Way::as_records_first},
+    KindRow{{".safetensors"}, "holds weights (model.from takes their folder)", Way::never},
+    KindRow{{".pt", ".pth"}, "holds weights or objects of PyTorch", Way::never},
+    KindRow{{".npy"}, "is an array of NumPy", Way::never},
+    KindRow{{".gz"}, "is packed", Way::unpacked_first, "gzip -dk"},
+    KindRow{{".zst"}, "is packed", Way::unpacked_first, "zstd -d"},
+    KindRow{{".xz"}, "is packed", Way::unpacked_first, "xz -dk"},
+    KindRow{{".bz2"}, "is packed", Way::unpacked_first, "bzip2 -dk"},
+    KindRow{{".zip"}, "is an archive", Way::unpacked_first, "unzip"},
+    KindRow{{".tar", ".tgz"}, "is an archive", Way::unpacked_first, "tar -xf"}};
 
 std::string beginning_of(const std::string& path, const std::string& key) {
   std::string bytes(4096, '\0');
-  const int file = open_file(path, O_RDONLY, key);
-  const ssize_t n = ::pread(file, bytes.data(), bytes.size(), 0);
-  ::close(file);
-  bytes.resize(static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+  const Descriptor file(open_file(path, O_RDONLY, key));
+  const std::int64_t n = read_some(file, bytes.data(), std::ssize(bytes), 0);
+  bytes.resize(static_cast<std::size_t>(std::max<std::int64_t>(n, 0)));
   return bytes;
 }
 
@@ -99,8 +91,10 @@ std::string advice(const fs::path& file, const KindRow& kind, const Reader& read
 const KindRow* kind_of(const std::string& path) {
   std::string name = fs::path(path).filename();
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-  const auto* row = std::find_if(kind_rows.begin(), kind_rows.end(),
-                                 [&](const KindRow& kind) { return name.ends_with(kind.ending); });
+  const auto* row = std::find_if(kind_rows.begin(), kind_rows.end(), [&](const KindRow& kind) {
+    return std::ranges::any_of(
+        kind.endings, [&](std::string_view ending) { return !ending.empty() && name.ends_with(ending); });
+  });
   return row == kind_rows.end() ? nullptr : row;
 }
 
@@ -136,7 +130,7 @@ void require_text(const std::vector<std::string>& files, bool sure, const Reader
     const std::string bytes = beginning_of(path, key);
     utf8_text(bytes, fmt::format("{}: '{}'", key, printable(path)));
     REQUIRE(bytes.find('\0') == bytes.npos, "{}: '{}' is no text: it has zero bytes; {}{}", key,
-            printable(path), advice(path, {"", "", Way::never}, reader),
+            printable(path), advice(path, {{}, "", Way::never}, reader),
             sure ? "" : " (data.format says what a file without such a name is)");
   }
   REQUIRE(

@@ -59,6 +59,17 @@ std::uint64_t TokenSource::end_identity() const {
   return hash;
 }
 
+void TokenSource::require_inside(std::int64_t begin, std::int64_t count) const {
+  REQUIRE(begin >= 0 && count >= 0 && begin <= size() - count,
+          "tokens [{}, {}) are outside the {} tokens of {}", begin, begin + count, size(), files_of(*this));
+}
+
+std::uint64_t identity_of(std::uint64_t before, const std::string& path, std::int64_t tokens,
+                          std::uint64_t samples) {
+  const std::string stem = std::filesystem::path(path).stem().string();
+  return hash_text(fmt::format("{} {} {}", stem, tokens, samples), before);
+}
+
 std::unique_ptr<TokenSource> open_tokens(const std::vector<std::string>& patterns, const std::string& format,
                                          const std::string& key, const Reader& reader) {
   REQUIRE(!patterns.empty(), "{} names no files", key);

@@ -2,6 +2,7 @@
 // Token files as one long array of ids, whatever their layout; and what some layouts say besides: where
 // documents begin, which tokens are to be predicted, and how the files were tokenised.
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -37,10 +38,6 @@ class TokenSource {
   /// A hash of the last tokens of each file, which the samples of identity() can miss.
   std::uint64_t end_identity() const;
 
-  /// A number that every id is below, from the files' layout: 257 for text, 65536 for 16-bit ids, 2^31 for
-  /// others.
-  virtual std::int64_t vocab_bound() const = 0;
-
   /// The vocabulary that the files themselves name (text: 257; llm.c: GPT-2's 50257, Llama 3's 128256;
   /// prepared files: their attribute), or 0.
   virtual std::int64_t known_vocab() const = 0;
@@ -67,7 +64,23 @@ class TokenSource {
   /// How the files were tokenised; members are empty where the files do not say it. Throws Error naming two
   /// files that were tokenised differently.
   virtual Tokenizer tokenizer() const { return {}; }
+
+ protected:
+  /// Of tokens [begin, begin + count).
+  void require_inside(std::int64_t begin, std::int64_t count) const;
 };
+
+/// The part of a source in which a token lies: `begin` of each is the position of its first token.
+template <class Part>
+std::size_t part_of(const std::vector<Part>& parts, std::int64_t position) {
+  const auto after = std::ranges::upper_bound(parts, position, {}, &Part::begin);
+  return static_cast<std::size_t>(after - parts.begin()) - 1;
+}
+
+/// The identity of a file, which is of what it holds and not of where it lies: a hash chained on `before` of
+/// its stem, its number of tokens, and `samples`, the hash of samples of its content.
+std::uint64_t identity_of(std::uint64_t before, const std::string& path, std::int64_t tokens,
+                          std::uint64_t samples);
 
 /// Token between the documents (files) of text data, and the size of the vocabulary of text.
 inline constexpr std::int32_t text_separator = 256;

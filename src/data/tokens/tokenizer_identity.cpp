@@ -7,11 +7,6 @@
 #include "files/file.hpp"
 
 namespace ztrain::data {
-namespace {
-
-constexpr std::int64_t largest_tokenizer = 1 << 28;  ///< bytes; the largest in use have some 30 million
-
-}  // namespace
 
 Tokenizer joined(const Tokenizer& a, const Tokenizer& b, const std::string& key) {
   REQUIRE(
@@ -37,9 +32,10 @@ std::string compare_with_model(const Tokenizer& tokenizer, const std::string& mo
   const std::filesystem::path path = std::filesystem::path(model_folder) / "tokenizer.json";
   std::error_code ignored;
   if (tokenizer.hash.empty() || !std::filesystem::is_regular_file(path, ignored)) return "";
+  constexpr std::int64_t largest = 1 << 28;  // bytes; the largest in use have some 30 million
   std::string found;
   try {
-    const std::string bytes = read_file(path.string(), largest_tokenizer);
+    const std::string bytes = read_file(path.string(), largest);
     found = hex(hash_bytes(bytes.data(), bytes.size()));
   } catch (const Error& e) {
     return fmt::format("warning: the data were tokenised with {} (tokenizer.json {}), and {}", tokenizer.name,

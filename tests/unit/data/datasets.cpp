@@ -298,7 +298,6 @@ class EndlessTokens : public TokenSource {
   std::int64_t size() const override { return std::int64_t{1} << 36; }
   void read(std::int64_t, std::int64_t, std::int32_t*) const override { FAIL(); }
   std::uint64_t identity() const override { return 0; }
-  std::int64_t vocab_bound() const override { return text_vocab; }
   std::int64_t known_vocab() const override { return 0; }
   Place locate(std::int64_t position) const override { return {"endless.h5", position}; }
 };
