@@ -171,6 +171,34 @@ TEST_F(CheckpointNeighbours, AnIndexOrMetadataThatAreDamagedOnOneNodeAreTakenFro
   }
 }
 
+/// One node cannot read what it has, or none can: neither ends the start.
+TEST_F(CheckpointNeighbours, WhatCannotBeReadIsNamedAndPassedOver) {
+  take(7);
+  take(9);
+  const auto spoil = [&](int node) {
+    const fs::path metadata = folder_of(node) / "step_9/metadata.json";
+    fs::remove(metadata);
+    fs::create_directory(metadata);
+  };
+  meddle([&] { spoil(0); });
+  PublishedSnapshot published = publish();
+  const bool has_others = ring_.nodes() > 1;
+  EXPECT_EQ(published.step, has_others ? 9 : 7);
+  ASSERT_EQ(published.passed_over.size(), has_others ? 0u : 1u);
+  expect_published(has_others ? 9 : 7);
+  meddle([&] {
+    for (int node = 1; node < ring_.nodes(); ++node) spoil(node);
+  });
+  published = publish();
+  EXPECT_EQ(published.step, 7);
+  ASSERT_EQ(published.passed_over.size(), static_cast<std::size_t>(ring_.nodes()));
+  for (const std::string& why : published.passed_over) {
+    EXPECT_TRUE(contains(why, "step 9: the host: cannot read '")) << why;
+    EXPECT_TRUE(contains(why, "step_9/metadata.json': it is a folder, and a regular file is needed")) << why;
+  }
+  expect_published(7);
+}
+
 /// A part that another attempt has left on one node has the same names.
 TEST_F(CheckpointNeighbours, PartsOfTwoSnapshotsOfOneStepAreNotMixed) {
   take(7);

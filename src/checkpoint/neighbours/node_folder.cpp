@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/reason.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/retention.hpp"
@@ -34,13 +35,6 @@ std::string new_token() {
 
 bool is_token(std::string_view text) {
   return text.size() == token_digits && text.find_first_not_of("0123456789abcdef") == text.npos;
-}
-
-void write_whole(const fs::path& path, const std::string& text, const char* of_key) {
-  auto file = PosixFile::create(path, of_key);
-  file.write_at(text.data(), std::ssize(text), 0);
-  file.sync();
-  file.close();
 }
 
 std::string read_whole(const fs::path& path) {
@@ -87,7 +81,7 @@ std::string snapshot_token(const fs::path& checkpoints, bool anew) {
   std::string token = read_whole(file);
   if (!anew && is_token(token)) return token;
   token = new_token();
-  write_whole(file, token, "checkpoint.folder");
+  write_file(file, token, "checkpoint.folder");
   sync_folder(checkpoints);
   return token;
 }
@@ -107,7 +101,7 @@ void make_node_folder(const fs::path& folder) {
 }
 
 void name_owner(const fs::path& folder, const fs::path& checkpoints) {
-  write_whole(folder / owner_name, checkpoints.string(), memory_key);
+  write_file(folder / owner_name, checkpoints.string(), memory_key);
 }
 
 int remove_leftovers(const fs::path& folder, const fs::path& checkpoints) {
@@ -119,15 +113,17 @@ int remove_leftovers(const fs::path& folder, const fs::path& checkpoints) {
 std::vector<HeldSnapshot> snapshots_in(const fs::path& folder) {
   std::vector<HeldSnapshot> found;
   for (const fs::path& path : list(folder)) {
-    const fs::path metadata = path / config::checkpoint_metadata_file;
-    if (!fs::exists(metadata)) continue;
-    HeldSnapshot held{
-        path, step_of(path), hex(hash_text(read_file(metadata.string(), config::largest_metadata))), {}};
-    for (const auto& entry : fs::directory_iterator(path))
-      if (const std::string name = entry.path().filename().string(); name.starts_with("shard_"))
-        held.shards.push_back({name, static_cast<std::int64_t>(entry.file_size())});
-    std::ranges::sort(held.shards, {}, &FileEntry::name);
-    found.push_back(std::move(held));
+    const std::string metadata = path / config::checkpoint_metadata_file;
+    HeldSnapshot held{.path = path, .step = step_of(path), .seal = "", .shards = {}, .fault = ""};
+    held.fault = failure_of([&] {
+      if (!file_exists(metadata)) return;
+      for (const auto& entry : fs::directory_iterator(path))
+        if (const std::string name = entry.path().filename().string(); name.starts_with("shard_"))
+          held.shards.push_back({name, static_cast<std::int64_t>(entry.file_size())});
+      std::ranges::sort(held.shards, {}, &FileEntry::name);
+      held.seal = hex(hash_text(read_file(metadata, config::largest_metadata)));
+    });
+    if (!held.seal.empty() || !held.fault.empty()) found.push_back(std::move(held));
   }
   return found;
 }

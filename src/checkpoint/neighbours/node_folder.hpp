@@ -39,8 +39,9 @@ struct HeldSnapshot {
   std::int64_t step = 0;
   std::string seal;               ///< of its metadata.json: parts of one snapshot have the same
   std::vector<FileEntry> shards;  ///< name and bytes
+  std::string fault;              ///< why it cannot be read; then there is no seal. "": it can
 };
-/// The newest first; none that has no metadata.json.
+/// The newest first; none that has no metadata.json, which is torn.
 std::vector<HeldSnapshot> snapshots_in(const std::filesystem::path& folder);
 
 /// Of all files in the folder.

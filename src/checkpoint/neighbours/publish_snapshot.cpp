@@ -8,10 +8,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/reason.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/format/format.hpp"
 #include "checkpoint/neighbours/node_folder.hpp"
@@ -30,9 +32,11 @@ using json = nlohmann::json;
 constexpr std::int64_t copied_at_once = std::int64_t{8} << 20;
 
 /// What rank 0 makes of what all ranks say, on every rank.
-json agreed(const Group& world, const json& own, const std::function<json(const std::vector<json>&)>& make) {
+json agreed(const Group& world, const std::function<json()>& say,
+            const std::function<json(const std::vector<json>&)>& make) {
+  json own, made;
+  world.together([&] { own = say(); });
   const auto texts = world.gather_text(json_text(own));
-  json made;
   world.together([&] {
     std::vector<json> all;
     for (const std::string& text : texts) all.push_back(parse_json(text));
@@ -41,14 +45,15 @@ json agreed(const Group& world, const json& own, const std::function<json(const 
   return parse_json(world.broadcast(json_text(made)));
 }
 
-/// Steps and seals of all snapshots beyond `newest`, the newest first.
+/// Of all snapshots beyond `newest`, the newest first: steps and seals, or of the unreadable ones what is
+/// wrong.
 json candidates(const std::vector<json>& of_ranks, std::int64_t newest) {
-  std::set<std::pair<std::int64_t, std::string>, std::greater<>> found;
+  std::set<std::tuple<std::int64_t, std::string, std::string>, std::greater<>> found;
   for (const json& of_rank : of_ranks)
     for (const json& s : of_rank)
-      if (s.at(0).get<std::int64_t>() > newest) found.emplace(s.at(0), s.at(1));
+      if (s.at(0).get<std::int64_t>() > newest) found.emplace(s.at(0), s.at(1), s.at(2));
   json all = json::array();
-  for (const auto& [step, seal] : found) all.push_back({step, seal});
+  for (const auto& [step, seal, fault] : found) all.push_back({step, seal, fault});
   return all;
 }
 
@@ -57,29 +62,37 @@ class Publisher {
   Publisher(const NodeRing& ring, const SnapshotPlaces& places) : ring_(ring), places_(places) {}
 
   PublishedSnapshot publish_newest(std::int64_t newest) {
-    world_.together([&] { held_ = snapshots_in(places_.on_node); });
-    json own = json::array();
-    for (const HeldSnapshot& s : held_) own.push_back({s.step, s.seal});
+    const auto say = [&] {
+      held_ = snapshots_in(places_.on_node);
+      json own = json::array();
+      for (const HeldSnapshot& s : held_)
+        own.push_back({s.step, s.seal, s.fault.empty() ? "" : of_host(s.fault)});
+      return own;
+    };
     const json all =
-        agreed(world_, own, [&](const std::vector<json>& of_ranks) { return candidates(of_ranks, newest); });
+        agreed(world_, say, [&](const std::vector<json>& of_ranks) { return candidates(of_ranks, newest); });
     PublishedSnapshot published;
     for (const json& candidate : all) {
       const auto step = candidate.at(0).get<std::int64_t>();
-      const json plan =
-          agreed(world_, look(step, candidate.at(1)), [](const auto& of_ranks) { return plan_of(of_ranks); });
-      if (!plan.contains("missing")) {
-        copy(step, plan);
-        published.step = step;
-        return published;
+      std::string fault = candidate.at(2);
+      if (fault.empty()) {
+        const json plan = agreed(
+            world_, [&] { return look(step, candidate.at(1)); }, plan_of);
+        if (!plan.contains("missing")) {
+          copy(step, plan);
+          published.step = step;
+          return published;
+        }
+        fault = plan.at("missing");
       }
-      published.passed_over.push_back(
-          fmt::format("step {}: {}", step, plan.at("missing").get<std::string>()));
+      published.passed_over.push_back(fmt::format("step {}: {}", step, fault));
     }
     return published;
   }
 
  private:
   int node() const { return ring_.node_of(world_.rank()); }
+  std::string of_host(const std::string& fault) const { return fmt::format("{}: {}", places_.host, fault); }
 
   /// What this rank finds of the snapshot on its node: ranks of a node share its blocks.
   json look(std::int64_t step, const std::string& seal) {
@@ -89,25 +102,30 @@ class Publisher {
         std::ranges::find_if(held_, [&](const HeldSnapshot& s) { return s.step == step && s.seal == seal; });
     if (held == held_.end()) return found;
     source_ = held->path;
+    const std::string failure = failure_of([&] { look_into(*held, found); });
+    if (failure.empty()) return found;
+    for (const FileEntry& file : held->shards) found["faults"][file.name] = of_host(failure);
+    found["faults"][config::checkpoint_metadata_file] = of_host(failure);
+    return found;
+  }
+
+  void look_into(const HeldSnapshot& held, json& found) const {
     const auto& ranks = ring_.ranks_of(node());
     const auto part = static_cast<int>(std::ranges::find(ranks, world_.rank()) - ranks.begin());
-    const auto faults = [&](const std::string& name) {
-      return verify(source_, {.only = name, .part = part, .parts = static_cast<int>(ranks.size())}).faults;
-    };
     const auto tell = [&](const std::string& name) {
-      const auto wrong = faults(name);
-      if (!wrong.empty()) found["faults"][name] = fmt::format("{}: {}", places_.host, wrong.front());
+      const auto wrong =
+          verify(source_, {.only = name, .part = part, .parts = static_cast<int>(ranks.size())}).faults;
+      if (!wrong.empty()) found["faults"][name] = of_host(wrong.front());
       return wrong.empty();
     };
-    if (!tell(config::checkpoint_metadata_file)) return found;
+    if (!tell(config::checkpoint_metadata_file)) return;
     json wanted = json::array();
     for (const FileEntry& file : read_index(source_ / index_name).files) wanted.push_back(file.name);
     found["wanted"] = std::move(wanted);
-    for (const FileEntry& file : held->shards) {
+    for (const FileEntry& file : held.shards) {
       found["shards"].push_back(file.name);
       tell(file.name);
     }
-    return found;
   }
 
   /// Which node gives which file, and under "index" which the rest; or under "missing" why it cannot be had.

@@ -100,6 +100,21 @@ TEST(NodeFolder, KeepsTheNewestTwoOfWhichOneMayBeTorn) {
   EXPECT_TRUE(fs::exists(folder));
 }
 
+TEST(NodeFolder, NamesASnapshotThatCannotBeRead) {
+  const TemporaryFolder own;
+  const fs::path folder = run_in(own.path(), own.path() / "checkpoints");
+  for (const int step : {5, 10}) make_snapshot(folder, step);
+  fs::remove(folder / "step_10/metadata.json");
+  fs::create_directory(folder / "step_10/metadata.json");
+  const auto held = snapshots_in(folder);
+  ASSERT_EQ(held.size(), 2u);
+  EXPECT_EQ(held[0].fault, "cannot read '" + (folder / "step_10/metadata.json").string() +
+                               "': it is a folder, and a regular file is needed");
+  EXPECT_TRUE(held[0].seal.empty());
+  EXPECT_EQ(held[1].step, 5);
+  EXPECT_EQ(held[1].fault, "");
+}
+
 TEST(NodeFolder, TellsPartsOfTwoSnapshotsOfOneStepApart) {
   const TemporaryFolder own;
   const fs::path one = run_in(own.path(), own.path() / "a"), other = run_in(own.path(), own.path() / "b");
