@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <system_error>
 #include <utility>
 
@@ -53,12 +52,9 @@ bool BackgroundSave::advance() {
 }
 
 void BackgroundSave::finish(const std::function<void()>& idle) {
-  constexpr std::chrono::milliseconds pause{2};
   const Group world = Group::world();
-  do {
-    for (; works(); std::this_thread::sleep_for(pause)) idle();
-    world.wait_for_all(idle);
-  } while (!advance());
+  do world.wait_for_all(idle, [this] { return works(); });
+  while (!advance());
 }
 
 }  // namespace ztrain::checkpoint

@@ -2,17 +2,78 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "base/json.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
 
-template <class List, class Match>
-std::int64_t index_where(const List& list, Match match) {
-  return std::find_if(list.begin(), list.end(), match) - list.begin();
+using json = nlohmann::json;
+
+/// A name has one granule, whoever says so.
+void add_state(Catalog& catalog, const StateEntry& state) {
+  const auto known = std::ranges::find(catalog.states, state.name, &StateEntry::name);
+  if (known == catalog.states.end())
+    catalog.states.push_back(state);
+  else
+    REQUIRE(known->granule == state.granule,
+            "{} has an item for every {} elements in one place and for every {} in another", state.name,
+            known->granule, state.granule);
+}
+
+Catalog own_catalog(const Layout& layout, std::span<const StateShard> states) {
+  Catalog catalog;
+  for (const StateShard& s : states) add_state(catalog, {s.state, s.granule});
+  for (const ParameterShape& p : layout.parameters())
+    catalog.parameters.push_back({p.name, p.shape, !p.trainable, p.slice.begins});
+  return catalog;
+}
+
+json to_json(const Catalog& catalog) {
+  json states = json::array(), parameters = json::array();
+  for (const auto& s : catalog.states) states.push_back(json::array({s.name, s.granule}));
+  for (const auto& p : catalog.parameters) parameters.push_back({p.name, p.shape, p.frozen, p.begins});
+  return {states, parameters};
+}
+
+void merge(Catalog& catalog, const json& other) {
+  for (const auto& state : other[0])
+    add_state(catalog, {state[0].get<std::string>(), state[1].get<std::int64_t>()});
+  std::map<std::string, Shape> known;
+  for (const auto& p : catalog.parameters) known[p.name] = p.shape;
+  for (const auto& entry : other[1]) {
+    const ParameterEntry p{entry[0].get<std::string>(), entry[1].get<Shape>(), entry[2].get<bool>(),
+                           entry[3].get<std::vector<std::int64_t>>()};
+    const auto [at, added] = known.try_emplace(p.name, p.shape);
+    if (added) catalog.parameters.push_back(p);
+    REQUIRE(at->second == p.shape, "{} has shape {} on one rank and {} on another", p.name,
+            to_string(at->second), to_string(p.shape));
+  }
 }
 
 }  // namespace
+
+Catalog agree_on_catalog(const Group& world, const Layout& layout, std::span<const StateShard> states) {
+  Catalog own;
+  world.together([&] { own = own_catalog(layout, states); });
+  const std::string text = json_text(to_json(own));
+  const auto identities = world.all_gather(static_cast<std::int64_t>(hash_text(text)));
+  const bool same = identities[static_cast<std::size_t>(world.rank())] == identities[0];
+  const auto others = world.gather_text(same ? "" : text);
+  Catalog catalog = own;
+  world.together([&] {
+    for (const std::string& other : others)
+      if (!other.empty()) merge(catalog, parse_json(other));
+  });
+  const auto all = parse_json(world.broadcast(json_text(to_json(catalog))));
+  Catalog agreed;
+  merge(agreed, all);
+  return agreed;
+}
 
 std::vector<OwnPiece> own_pieces(const Place& place, std::span<const StateShard> states,
                                  const Catalog& catalog) {
@@ -27,7 +88,7 @@ std::vector<OwnPiece> own_pieces(const Place& place, std::span<const StateShard>
       const ParameterShape& parameter = place.layout->parameters()[static_cast<std::size_t>(piece.parameter)];
       if (!owns(place.at, parameter)) continue;
       PieceRow row;
-      row.state = index_where(catalog.states, [&](const StateEntry& s) { return s.name == shard.state; });
+      row.state = std::ranges::find(catalog.states, shard.state, &StateEntry::name) - catalog.states.begin();
       row.parameter = number.at(parameter.name);
       if (!parameter.slice.whole()) {
         row.tensor_dim = parameter.slice.dim;

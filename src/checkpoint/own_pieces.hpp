@@ -1,13 +1,20 @@
 #pragma once
-// What one rank writes into its shard file. Internal to checkpoint; nothing here communicates.
+// What a checkpoint will hold, as all ranks see it together, and what of it one rank writes into its shard
+// file. Internal to checkpoint.
 
 #include <span>
 #include <vector>
 
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/format/format.hpp"
+#include "checkpoint/rank_group.hpp"
 
 namespace ztrain::checkpoint {
+
+/// Collective. The union of all ranks' catalogs, in rank order: ranks of a pipeline hold parameters that
+/// others do not. Only ranks whose catalog differs from rank 0's send theirs. Throws AgreedError naming the
+/// parameter or state of which two ranks say different things.
+Catalog agree_on_catalog(const Group& world, const Layout& layout, std::span<const StateShard> states);
 
 struct OwnPiece {
   PieceRow row;
@@ -15,7 +22,7 @@ struct OwnPiece {
   const memory::Provider* memory = nullptr;  ///< as StateShard::memory
 };
 
-/// The pieces of this rank's shards that this rank owns.
+/// The pieces of this rank's shards that this rank owns. Nothing here communicates.
 std::vector<OwnPiece> own_pieces(const Place& place, std::span<const StateShard> states,
                                  const Catalog& catalog);
 

@@ -74,17 +74,23 @@ std::vector<std::int64_t> Group::all_gather(std::int64_t value) const {
   return all;
 }
 
-std::vector<std::int64_t> Group::gather(std::span<const std::int64_t> values,
-                                        std::vector<int>& counts) const {
-  const int own = counted(values.size());
+/// At rank 0 the items of all, by rank.
+template <class Item>
+std::vector<Item> Group::gather_all(std::span<const Item> items, MPI_Datatype type,
+                                    std::vector<int>& counts) const {
+  const int own = counted(items.size());
   counts.assign(static_cast<std::size_t>(size_), 0);
   check_mpi(MPI_Gather(&own, 1, MPI_INT, counts.data(), 1, MPI_INT, 0, comm_), "MPI_Gather");
   const std::vector<int> offsets = offsets_of(counts);
-  std::vector<std::int64_t> all(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
-  check_mpi(MPI_Gatherv(values.data(), own, MPI_INT64_T, all.data(), counts.data(), offsets.data(),
-                        MPI_INT64_T, 0, comm_),
+  std::vector<Item> all(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
+  check_mpi(MPI_Gatherv(items.data(), own, type, all.data(), counts.data(), offsets.data(), type, 0, comm_),
             "MPI_Gatherv");
   return all;
+}
+
+std::vector<std::int64_t> Group::gather(std::span<const std::int64_t> values,
+                                        std::vector<int>& counts) const {
+  return gather_all(values, MPI_INT64_T, counts);
 }
 
 std::vector<std::int64_t> Group::scatter(std::span<const std::int64_t> values, const std::vector<int>& counts,
@@ -98,18 +104,15 @@ std::vector<std::int64_t> Group::scatter(std::span<const std::int64_t> values, c
 }
 
 std::vector<std::string> Group::gather_text(const std::string& text) const {
-  const int own = counted(text.size());
-  std::vector<int> counts(static_cast<std::size_t>(size_));
-  check_mpi(MPI_Gather(&own, 1, MPI_INT, counts.data(), 1, MPI_INT, 0, comm_), "MPI_Gather");
-  const std::vector<int> offsets = offsets_of(counts);
-  std::string all(std::accumulate(counts.begin(), counts.end(), std::size_t{0}), '\0');
-  check_mpi(
-      MPI_Gatherv(text.data(), own, MPI_CHAR, all.data(), counts.data(), offsets.data(), MPI_CHAR, 0, comm_),
-      "MPI_Gatherv");
+  std::vector<int> counts;
+  const std::vector<char> all = gather_all(std::span<const char>(text), MPI_CHAR, counts);
   std::vector<std::string> texts;
-  if (rank_ == 0)
-    for (std::size_t i = 0; i < counts.size(); ++i)
-      texts.push_back(all.substr(static_cast<std::size_t>(offsets[i]), static_cast<std::size_t>(counts[i])));
+  if (rank_ != 0) return texts;
+  auto begin = all.begin();
+  for (const int count : counts) {
+    texts.emplace_back(begin, begin + count);
+    begin += count;
+  }
   return texts;
 }
 
@@ -128,8 +131,9 @@ void Group::exchange(std::span<const std::byte> sent, int to, std::span<std::byt
             "MPI_Sendrecv");
 }
 
-void Group::wait_for_all(const std::function<void()>& idle) const {
+void Group::wait_for_all(const std::function<void()>& idle, const std::function<bool()>& works) const {
   constexpr std::chrono::milliseconds pause{2};
+  for (; works && works(); std::this_thread::sleep_for(pause)) idle();
   MPI_Request all = MPI_REQUEST_NULL;
   check_mpi(MPI_Ibarrier(comm_, &all), "MPI_Ibarrier");
   for (int done = 0;;) {

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <span>
 #include <string>
@@ -49,26 +48,24 @@ class Group {
   /// the rank named.
   void agree(const std::string& error) const;
 
-  /// Returns once every rank has called it; calls idle again and again until then.
-  void wait_for_all(const std::function<void()>& idle) const;
+  /// Returns once every rank has called it, and works() is false here; calls idle again and again until then.
+  void wait_for_all(const std::function<void()>& idle, const std::function<bool()>& works = {}) const;
 
   /// Runs work, which must not communicate, and lets every rank fail when one fails. idle: called while this
   /// rank waits for the others.
   template <class Work>
   void together(Work work, const std::function<void()>& idle = {}) const {
-    std::string error;
-    try {
-      work();
-    } catch (const std::exception& e) {
-      error = reason_of(e);
-      if (error.empty()) error = "unknown failure";
-    }
+    const std::string error = failure_of(work);
     if (idle) wait_for_all(idle);
     agree(error);
   }
 
  private:
   Group(MPI_Comm comm, bool owned);
+  template <class Item>
+  std::vector<Item> gather_all(std::span<const Item> items, MPI_Datatype type,
+                               std::vector<int>& counts) const;
+
   MPI_Comm comm_;
   bool owned_;
   int rank_ = 0, size_ = 0;

@@ -40,10 +40,12 @@ std::int64_t step_of(const std::string& name, std::string_view suffix) {
   return parsed.ec == std::errc() && name == name_of_step(step, suffix) ? step : -1;
 }
 
+/// By step, the newest first.
+using Found = std::map<std::int64_t, fs::path, std::greater<>>;
+
 /// Folders named step_<number><suffix>.
-std::map<std::int64_t, fs::path, std::greater<>> with_suffix(const fs::path& folder,
-                                                             std::string_view suffix) {
-  std::map<std::int64_t, fs::path, std::greater<>> found;
+Found with_suffix(const fs::path& folder, std::string_view suffix) {
+  Found found;
   std::error_code error;
   fs::directory_iterator entries(folder, error);
   if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory) return found;
@@ -85,8 +87,6 @@ void sweep(const fs::path& folder, std::vector<std::string>& failures) {
     attempt(path, failures, [&remains = path] { fs::remove_all(remains); });
 }
 
-using Found = std::map<std::int64_t, fs::path, std::greater<>>;
-
 /// Of the weights of a checkpoint; nothing where they have none, or it cannot be read.
 std::optional<double> validation_loss_of(const fs::path& checkpoint) {
   try {
@@ -112,13 +112,13 @@ std::set<std::int64_t> best_of(const Found& checkpoints, int most) {
   return best;
 }
 
-/// Complete checkpoints, the newest first.
+/// Complete checkpoints.
 struct Sorted {
   Found stay, go;
 };
 
 /// That of `written` is among those that stay; -1: none is new.
-Sorted sort_out(const fs::path& folder, std::int64_t written, const Retention& stays) {
+Sorted sort_out(const fs::path& folder, std::int64_t written, const SaveOptions& stays) {
   Sorted sorted;
   int kept = written < 0 ? 0 : 1;
   Found sound = with_suffix(folder, "");
@@ -135,8 +135,7 @@ Sorted sort_out(const fs::path& folder, std::int64_t written, const Retention& s
   return sorted;
 }
 
-void remove_all(const std::map<std::int64_t, fs::path, std::greater<>>& checkpoints,
-                std::vector<std::string>& failures) {
+void remove_all(const Found& checkpoints, std::vector<std::string>& failures) {
   for (const auto& [number, path] : checkpoints)
     attempt(path, failures, [&, n = number, &checkpoint = path] { discard(checkpoint, n); });
 }
@@ -150,7 +149,7 @@ bool is_sound(const fs::path& checkpoint) {
   }
 }
 
-std::map<std::int64_t, fs::path, std::greater<>> complete(const fs::path& folder) {
+Found complete(const fs::path& folder) {
   auto found = with_suffix(folder, "");
   found.merge(with_suffix(folder, ".old"));  // keeps what is there already
   return found;
@@ -178,7 +177,7 @@ fs::path unfinished_path(const fs::path& folder, std::int64_t step) {
   return folder / name_of_step(step, ".tmp");
 }
 
-void prepare_folder(const fs::path& folder, std::int64_t step, const Retention& stays) {
+void prepare_folder(const fs::path& folder, std::int64_t step, const SaveOptions& stays) {
   if (!fs::exists(folder)) {
     fs::create_directories(folder);
     sync_folder(fs::absolute(folder).lexically_normal().parent_path());
@@ -224,7 +223,7 @@ void publish(const fs::path& folder, std::int64_t step) {
   sync_folder(folder);
 }
 
-std::vector<std::string> retain(const fs::path& folder, std::int64_t step, const Retention& stays) {
+std::vector<std::string> retain(const fs::path& folder, std::int64_t step, const SaveOptions& stays) {
   std::vector<std::string> failures;
   attempt(folder, failures, [&] {
     sweep(folder, failures);

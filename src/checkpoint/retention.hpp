@@ -5,29 +5,20 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <set>
 #include <string>
 #include <vector>
+
+#include "checkpoint/checkpoint.hpp"
 
 namespace ztrain::checkpoint {
 
 /// folder/step_<step>.tmp
 std::filesystem::path unfinished_path(const std::filesystem::path& folder, std::int64_t step);
 
-/// Which complete checkpoints stay: the newest `keep` (0: all), those of steps that keep_every divides (0:
-/// none), the keep_best of the lowest validation losses, as their metadata say them, and that of proven_step
-/// wherever it stands.
-struct Retention {
-  int keep = 0;
-  std::int64_t keep_every = 0;
-  int keep_best = 0;
-  std::int64_t proven_step = -1;
-  std::set<std::int64_t> damaged = {};  ///< steps of those that are left as they are, and that do not count
-};
-
 /// Makes the folder, finishes or, where it can, removes what an earlier crash left (step_*.tmp, step_*.old)
 /// and, if one of those that stay is sound, what need not stay; and makes an empty step_<step>.tmp in it.
-void prepare_folder(const std::filesystem::path& folder, std::int64_t step, const Retention& stays);
+/// stays: what of the options says which of them do.
+void prepare_folder(const std::filesystem::path& folder, std::int64_t step, const SaveOptions& stays);
 
 /// Removes the step_<step>.tmp of a save that failed: half a checkpoint would only fill the disk. False where
 /// somebody had removed it before.
@@ -44,6 +35,6 @@ void publish(const std::filesystem::path& folder, std::int64_t step);
 /// step_*.old too, while no save is in progress. Names that are not exactly step_<digits> are left alone.
 /// Never throws: gives a line for each thing that it could not remove.
 std::vector<std::string> retain(const std::filesystem::path& folder, std::int64_t step,
-                                const Retention& stays);
+                                const SaveOptions& stays);
 
 }  // namespace ztrain::checkpoint

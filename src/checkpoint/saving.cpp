@@ -4,25 +4,18 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "base/reason.hpp"
-#include "checkpoint/catalog.hpp"
-#include "checkpoint/format/format.hpp"
 #include "checkpoint/format/metadata_file.hpp"
 #include "checkpoint/neighbours/node_folder.hpp"
-#include "checkpoint/own_pieces.hpp"
-#include "checkpoint/rank_group.hpp"
 #include "checkpoint/retention.hpp"
-#include "checkpoint/shard_files.hpp"
 #include "checkpoint/write_pieces.hpp"
 #include "files/hdf5_file.hpp"
 #include "files/posix_file.hpp"
-#include "runtime/session/session.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -81,134 +74,75 @@ void require_legal(const fs::path& folder, std::int64_t step, const Place& place
   }
 }
 
-Retention retention_of(const SaveOptions& options) {
-  return {options.keep, options.keep_every, options.keep_best, options.proven_step, options.damaged};
-}
-
 }  // namespace
 
-struct Saving::State {
-  enum class Stage : std::uint8_t { prepare, create, write, publish, done };
-
-  State(fs::path to, std::int64_t of_step, const Place& at, std::vector<StateShard> of,
-        const json& beside_tensors, const SaveOptions& how)
-      : folder(std::move(to)),
-        unfinished(unfinished_path(folder, of_step)),
-        step(of_step),
-        place(at),
-        states(std::move(of)),
-        metadata(beside_tensors),
-        options(how) {}
-
-  Group world = Group::world();
-  fs::path folder, unfinished;
-  std::int64_t step;
-  Place place;
-  std::vector<StateShard> states;
-  json metadata;
-  SaveOptions options;
-
-  Stage stage = Stage::prepare;
-  std::string error;  ///< of this rank's work; "" for none
-  int tries = 1;
-  std::string note;  ///< of the tries before
-  Saved saved;
-
-  // Of this try.
-  Catalog catalog;
-  std::vector<OwnPiece> pieces;
-  std::int64_t bytes = 0;  ///< of all ranks
-  Files assigned;
-  std::optional<ShardFiles> files;
-  std::vector<FileEntry> entries;
-  std::vector<std::int64_t> checksums;
-  Index index;  ///< at rank 0
-
-  bool of_nodes() const { return !options.node_of.empty(); }
-  bool makes_folder() const;
-  void hold() const;
-  void begin();
-  void begin_or_not_saved();
-  void prepare() const;
-  void publish_checkpoint();
-  void work(const Progress& progress);
-  Stage exchange();
-  void begin_again(const runtime::AgreedError& failure);
-};
-
 /// On its node, or of all.
-bool Saving::State::makes_folder() const {
-  if (!of_nodes()) return world.rank() == 0;
-  const auto own = options.node_of.begin() + world.rank();
-  return std::find(options.node_of.begin(), own, *own) == own;
+bool Saving::makes_folder() const {
+  if (!of_nodes()) return world_.rank() == 0;
+  const auto own = options_.node_of.begin() + world_.rank();
+  return std::find(options_.node_of.begin(), own, *own) == own;
 }
 
-void Saving::State::hold() const {
-  world.together([&] {
-    if (world.rank() == 0 && options.hold) options.hold();
+void Saving::hold() const {
+  world_.together([&] {
+    if (world_.rank() == 0 && options_.hold) options_.hold();
   });
 }
 
 /// What ranks must know of each other before any writes.
-void Saving::State::begin() {
-  stage = Stage::prepare;
-  catalog = agree_on_catalog(world, *place.layout, states);
-  pieces = own_pieces(place, states, catalog);
-  assigned = of_nodes() ? assign_files_of_nodes(world, !pieces.empty(), options.node_of)
-                        : assign_files(world, !pieces.empty(), options.files);
+void Saving::begin() try {
+  stage_ = Stage::prepare;
+  catalog_ = agree_on_catalog(world_, *place_.layout, states_);
+  pieces_ = own_pieces(place_, states_, catalog_);
+  assigned_ = of_nodes() ? assign_files_of_nodes(world_, !pieces_.empty(), options_.node_of)
+                         : assign_files(world_, !pieces_.empty(), options_.files);
   std::vector<PieceRow*> rows;
   std::int64_t own = 0;
-  for (OwnPiece& piece : pieces) {
+  for (OwnPiece& piece : pieces_) {
     rows.push_back(&piece.row);
     own += piece.row.bytes();
   }
-  bytes = 0;
-  for (const std::int64_t of_rank : world.all_gather(own)) bytes += of_rank;
-  files.emplace(world, assigned, std::move(rows));
+  bytes_ = 0;
+  for (const std::int64_t of_rank : world_.all_gather(own)) bytes_ += of_rank;
+  files_.emplace(world_, assigned_, std::move(rows));
+} catch (const runtime::AgreedError& e) {
+  throw NotSaved(e.what());
 }
 
-void Saving::State::begin_or_not_saved() {
-  try {
-    begin();
-  } catch (const runtime::AgreedError& e) {
-    throw NotSaved(e.what());
-  }
-}
-
-void Saving::State::prepare() const {
+void Saving::prepare() const {
   if (of_nodes()) {
-    begin_snapshot(folder, step);
+    begin_snapshot(folder_, step_);
     return;
   }
-  prepare_folder(folder, step, retention_of(options));
-  require_room(unfinished, bytes);
+  prepare_folder(folder_, step_, options_);
+  require_room(unfinished_, bytes_);
 }
 
-void Saving::State::publish_checkpoint() {
-  require_complete(index);
-  if (!of_nodes()) require_written(unfinished, index.files);
-  write_index(unfinished / index_name, index, json_text(metadata), options.key);
-  PosixFile::open_to_write(unfinished / index_name, options.key).sync();
-  write_metadata_file(unfinished, metadata, options.key);
+void Saving::publish_checkpoint() {
+  require_complete(index_);
+  if (!of_nodes()) require_written(unfinished_, index_.files);
+  write_index(unfinished_ / index_name, index_, json_text(*metadata_), options_.key);
+  PosixFile::open_to_write(unfinished_ / index_name, options_.key).sync();
+  write_metadata_file(unfinished_, *metadata_, options_.key);
   if (of_nodes()) return;
-  publish(folder, step);
-  saved.warning = fmt::format("{}", fmt::join(retain(folder, step, retention_of(options)), "; "));
+  publish(folder_, step_);
+  saved_.warning = fmt::format("{}", fmt::join(retain(folder_, step_, options_), "; "));
 }
 
-void Saving::State::work(const Progress& progress) {
-  switch (stage) {
+void Saving::work_of_stage(const Progress& progress) {
+  switch (stage_) {
     case Stage::prepare:
       if (makes_folder()) prepare();
       return;
     case Stage::create:
-      return files->create(unfinished, catalog, options.key);
+      return files_->create(unfinished_, catalog_, options_.key);
     case Stage::write:
-      if (assigned.own >= 0)
-        checksums =
-            write_pieces(unfinished / file_name(assigned.own), pieces, progress, {.key = options.key});
+      if (assigned_.own >= 0)
+        checksums_ =
+            write_pieces(unfinished_ / file_name(assigned_.own), pieces_, progress, {.key = options_.key});
       return;
     case Stage::publish:
-      if (world.rank() == 0) publish_checkpoint();
+      if (world_.rank() == 0) publish_checkpoint();
       return;
     case Stage::done:
       return;
@@ -216,19 +150,19 @@ void Saving::State::work(const Progress& progress) {
 }
 
 /// What follows; throws AgreedError where the work of any rank has failed.
-Saving::State::Stage Saving::State::exchange() {
-  world.agree(std::exchange(error, ""));
-  switch (stage) {
+Saving::Stage Saving::next_stage() {
+  world_.agree(std::exchange(error_, ""));
+  switch (stage_) {
     case Stage::prepare:
       return Stage::create;
     case Stage::create:
-      entries = files->tell(world);
+      entries_ = files_->tell(world_);
       return Stage::write;
     case Stage::write:
-      index = gather_index(world, std::move(catalog), std::move(entries), pieces, checksums);
+      index_ = gather_index(world_, std::move(catalog_), std::move(entries_), pieces_, checksums_);
       return Stage::publish;
     case Stage::publish:
-      saved.warning = note + world.broadcast(saved.warning);
+      saved_.warning = note_ + world_.broadcast(saved_.warning);
       return Stage::done;
     case Stage::done:
       return Stage::done;
@@ -237,56 +171,45 @@ Saving::State::Stage Saving::State::exchange() {
 }
 
 /// Where somebody has removed the folder; else that is all.
-void Saving::State::begin_again(const runtime::AgreedError& failure) {
-  const bool was_there = !makes_folder() || remove_unfinished(folder, step);
-  if (world.broadcast(was_there ? "" : "removed").empty() || tries == most_tries)
+void Saving::begin_again(const runtime::AgreedError& failure) {
+  const bool was_there = !makes_folder() || remove_unfinished(folder_, step_);
+  if (world_.broadcast(was_there ? "" : "removed").empty() || tries_ == most_tries)
     throw NotSaved(failure.what());
-  ++tries;
-  note = fmt::format("'{}' was removed while this checkpoint was written, and it is written anew; ",
-                     unfinished.string());
+  ++tries_;
+  note_ = fmt::format("'{}' was removed while this checkpoint was written, and it is written anew; ",
+                      unfinished_.string());
   hold();
-  begin_or_not_saved();
+  begin();
 }
 
 Saving::Saving(fs::path folder, std::int64_t step, const Place& place, std::vector<StateShard> states,
-               const json& metadata, const SaveOptions& options) {
-  const Group world = Group::world();
-  world.together([&] {
-    require_legal(folder, step, place, states, options);
+               const json& metadata, const SaveOptions& options)
+    : folder_(std::move(folder)),
+      unfinished_(unfinished_path(folder_, step)),
+      step_(step),
+      place_(place),
+      states_(std::move(states)),
+      metadata_(std::make_shared<json>(metadata)),
+      options_(options) {
+  world_.together([&] {
+    require_legal(folder_, step_, place_, states_, options_);
     prepare_hdf5();
   });
-  state_ = std::make_unique<State>(std::move(folder), step, place, std::move(states), metadata, options);
-  state_->hold();
-  state_->begin_or_not_saved();
+  hold();
+  begin();
 }
-
-Saving::Saving(Saving&& other) noexcept = default;
-Saving::~Saving() = default;
 
 void Saving::work(const Progress& progress) noexcept {
-  try {
-    state_->work(progress);
-  } catch (const std::exception& e) {
-    state_->error = reason_of(e);
-    if (state_->error.empty()) state_->error = "unknown failure";
-  }
-}
-
-void Saving::fail(std::string why) noexcept {
-  state_->error = std::move(why);
+  error_ = failure_of([&] { work_of_stage(progress); });
 }
 
 bool Saving::exchange() {
   try {
-    state_->stage = state_->exchange();
+    stage_ = next_stage();
   } catch (const runtime::AgreedError& failure) {
-    state_->begin_again(failure);
+    begin_again(failure);
   }
-  return state_->stage == State::Stage::done;
-}
-
-const Saved& Saving::saved() const {
-  return state_->saved;
+  return stage_ == Stage::done;
 }
 
 Saved save(const fs::path& folder, std::int64_t step, const Place& place, std::span<const StateShard> states,

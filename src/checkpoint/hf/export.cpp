@@ -42,12 +42,9 @@ class Exporter {
   /// The files with their headers.
   void create_files(const fs::path& folder) const {
     for (const PlannedFile& file : plan_.files) {
-      require_file_size(folder / file.name, std::ssize(header_of(file)) + bytes_of(file));
-      PosixFile out = PosixFile::create(folder / file.name, options_.keys.folder);
       const std::string header = header_of(file);
-      out.write_at(header.data(), std::ssize(header), 0);
-      out.sync();
-      out.close();
+      require_file_size(folder / file.name, std::ssize(header) + bytes_of(file));
+      write_file(folder / file.name, header, options_.keys.folder);
     }
   }
 
@@ -56,7 +53,7 @@ class Exporter {
     std::int64_t before = 0;  // bytes of tensors before the file
     for (const PlannedFile& file : plan_.files) {
       const std::int64_t bytes = bytes_of(file);
-      if (before < end_ && before + bytes > begin_) write_file(folder / file.name, file, before);
+      if (before < end_ && before + bytes > begin_) write_share(folder / file.name, file, before);
       before += bytes;
     }
     done_ = end_ - begin_;  // also where no block begins in the part
@@ -77,7 +74,7 @@ class Exporter {
     return bytes;
   }
 
-  void write_file(const fs::path& path, const PlannedFile& file, std::int64_t before) {
+  void write_share(const fs::path& path, const PlannedFile& file, std::int64_t before) {
     PosixFile out = PosixFile::open_to_write(path, options_.keys.folder);
     const std::int64_t data = std::ssize(header_of(file));
     std::int64_t at = 0;

@@ -66,13 +66,6 @@ void ExportFolder::clear_remains() {
   removed_remains_ = true;
 }
 
-void ExportFolder::write_text(const SideFile& side) const {
-  PosixFile file = PosixFile::create(unfinished_ / side.name, keys_.folder);
-  file.write_at(side.text.data(), std::ssize(side.text), 0);
-  file.sync();
-  file.close();
-}
-
 void ExportFolder::publish() {
   std::error_code error;
   sync_folder(unfinished_);

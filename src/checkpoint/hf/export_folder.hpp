@@ -22,7 +22,9 @@ class ExportFolder {
   static std::filesystem::path unfinished_path(const std::filesystem::path& folder);
 
   bool removed_remains() const { return removed_remains_; }
-  void write_text(const SideFile& file) const;
+  void write_text(const SideFile& file) const {
+    write_file(unfinished_ / file.name, file.text, keys_.folder);
+  }
   /// Syncs and renames.
   void publish();
   /// Removes everything. Never throws.

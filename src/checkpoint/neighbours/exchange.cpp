@@ -26,12 +26,6 @@ std::int64_t own_file(const fs::path& unfinished) {
   return -1;
 }
 
-void write_received(const fs::path& path, const std::string& bytes) {
-  auto file = PosixFile::create(path, memory_key);
-  file.write_at(bytes.data(), std::ssize(bytes), 0);
-  file.close();
-}
-
 }  // namespace
 
 std::int64_t NeighbourExchange::Part::next() const {
@@ -52,13 +46,7 @@ NeighbourExchange::NeighbourExchange(const NodeRing& ring, fs::path unfinished, 
 
 /// What other ranks wait for is done whatever has failed here.
 void NeighbourExchange::attempt(const std::function<void()>& work) {
-  if (!error_.empty()) return;
-  try {
-    work();
-  } catch (const std::exception& e) {
-    error_ = reason_of(e);
-    if (error_.empty()) error_ = "unknown failure";
-  }
+  if (error_.empty()) error_ = failure_of(work);
 }
 
 void NeighbourExchange::learn_files() {
@@ -104,7 +92,7 @@ void NeighbourExchange::spread_index() {
     if (world_.rank() == 0) attempt([&] { bytes = read_file((unfinished_ / name).string(), longest_index); });
     if (!first) continue;
     bytes = firsts.broadcast(std::move(bytes));
-    if (world_.rank() != 0) attempt([&] { write_received(unfinished_ / name, bytes); });
+    if (world_.rank() != 0) attempt([&] { write_file(unfinished_ / name, bytes, memory_key); });
   }
 }
 

@@ -1,7 +1,5 @@
 #include "checkpoint/neighbours/memory_snapshot.hpp"
 
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "checkpoint/rank_group.hpp"
@@ -40,11 +38,9 @@ bool MemorySnapshot::advance_or_fail() {
 }
 
 void MemorySnapshot::finish(const std::function<void()>& idle) {
-  constexpr std::chrono::milliseconds pause{2};
   const Group world = Group::world();
   do {
-    for (; works(); std::this_thread::sleep_for(pause)) idle();
-    world.wait_for_all(idle);
+    world.wait_for_all(idle, [this] { return works(); });
     idle();
   } while (!advance());
 }

@@ -25,8 +25,8 @@ std::unique_ptr<Communicator> StagedBackend::make(const GroupRequest& group) {
   if (group.comm == MPI_COMM_NULL) return nullptr;
   std::shared_ptr<Staging>& staging = staging_[group.queue];
   if (!staging) staging = std::make_shared<Staging>(device_, group.queue);
-  return make_staged_communicator(
-      std::make_unique<MpiCommunicator>(group.comm, group.name, progress_, cut_), staging);
+  return make_staged_communicator(std::make_unique<MpiCommunicator>(group.comm, group.name, progress_, cut_),
+                                  staging);
 }
 
 std::unique_ptr<Communicator> StagedBackend::make_self(Queue queue) {
