@@ -10,7 +10,7 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "checkpoint/checkpoint.hpp"
-#include "checkpoint/format/frame.hpp"
+#include "checkpoint/format/metadata_file.hpp"
 #include "files/hdf5_file.hpp"
 #include "files/posix_file.hpp"
 

@@ -12,7 +12,6 @@
 #include "base/hash.hpp"
 #include "checkpoint/damaged.hpp"
 #include "checkpoint/format/format.hpp"
-#include "checkpoint/format/frame.hpp"
 #include "checkpoint/format/metadata_file.hpp"
 #include "checkpoint/read/reader.hpp"
 #include "config/hf/starting_point.hpp"

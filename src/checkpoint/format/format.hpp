@@ -30,7 +30,7 @@
 //                               begins: where its slices begin, and last where they end, if they differ in
 //                               size}],
 //                               "dtypes" [name], "files" [{name, bytes, frame: the checksum of those bytes
-//                               that no piece has (frame.hpp)}], "block_bytes"
+//                               that no piece has (metadata_file.hpp)}], "block_bytes"
 //   "ztrain/pieces"             int64 [pieces, 14], columns as PieceRow, sorted by its first six
 //   "ztrain/checksums"          int64 [blocks]: the bits of XXH3-64 of each block of block_bytes of a piece
 //                               (the last of a piece may be short), a piece's blocks one after the other
@@ -90,7 +90,7 @@ struct ParameterEntry {
 struct FileEntry {
   std::string name;
   std::int64_t bytes = 0;
-  std::string frame = {};  ///< its checksum (frame.hpp); "": the version did not have it
+  std::string frame = {};  ///< its checksum (metadata_file.hpp); "": the version did not have it
 };
 
 struct StateEntry {

@@ -4,16 +4,14 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/json.hpp"
 #include "checkpoint/damaged.hpp"
-#include "checkpoint/format/format.hpp"
-#include "checkpoint/format/frame.hpp"
 #include "config/hf/starting_point.hpp"
 #include "files/file.hpp"
-#include "files/posix_file.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -65,11 +63,7 @@ void write_metadata_file(const fs::path& folder, const json& metadata, const cha
   sealed.erase(own_key);
   sealed[checksum_key] = checksum_of_file(folder / index_name);
   sealed[own_key] = hex(hash_text(text_of(sealed)));
-  const std::string text = text_of(sealed);
-  PosixFile file = PosixFile::create(metadata_path(folder), key);
-  file.write_at(text.data(), std::ssize(text), 0);
-  file.sync();
-  file.close();
+  write_file(metadata_path(folder), text_of(sealed), key);
 }
 
 void require_intact_index(const fs::path& folder) {
@@ -98,6 +92,32 @@ bool require_intact_metadata(const fs::path& folder) {
     fail_damaged("{}: is damaged: its text does not have the checksum that it has of itself; {}",
                  metadata_path(folder).string(), advice);
   return true;
+}
+
+std::uint64_t checksum_of(const PosixFile& file, std::int64_t offset, std::int64_t count,
+                          std::uint64_t seed) {
+  std::vector<std::byte> block(static_cast<std::size_t>(std::min(count, checksum_block)));
+  for (std::int64_t done = 0; done < count; done += checksum_block) {
+    const std::int64_t bytes = std::min(checksum_block, count - done);
+    file.read_at(block.data(), bytes, offset + done);
+    seed = hash_bytes(block.data(), static_cast<std::size_t>(bytes), seed);
+  }
+  return seed;
+}
+
+std::uint64_t frame_checksum(const PosixFile& file, std::span<const PieceRow> rows) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> pieces;  // first byte, and that behind the last
+  for (const PieceRow& row : rows) pieces.emplace_back(row.byte_offset, row.byte_offset + row.bytes());
+  const std::int64_t size = file.size();
+  pieces.emplace_back(size, size);
+  std::ranges::sort(pieces);
+  std::uint64_t sum = 0;
+  std::int64_t covered = 0;
+  for (const auto& [begin, end] : pieces) {
+    if (begin > covered) sum = checksum_of(file, covered, begin - covered, sum);
+    covered = std::max(covered, end);
+  }
+  return sum;
 }
 
 }  // namespace ztrain::checkpoint

@@ -1,9 +1,15 @@
 #pragma once
-// metadata.json, which vouches for index.h5: HDF5 reads damaged files as other values, walks them without
-// end, or crashes, and it has no checksum over all of a file. The shard files' bytes have theirs in index.h5.
+// Checksums of what HDF5 has none of its own for: it reads damaged files as other values, walks them without
+// end, or crashes. metadata.json vouches for index.h5, and that for the shard files: for their tensors block
+// by block, and for their frames, the bytes that no piece has, which are what HDF5 needs and padding. Nothing
+// of ztrain's reads these, but people's tools do.
 
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
+
+#include "checkpoint/format/format.hpp"
+#include "files/posix_file.hpp"
 
 namespace ztrain::checkpoint {
 
@@ -23,5 +29,13 @@ void require_same_metadata(const std::filesystem::path& folder, const nlohmann::
 /// Whether metadata.json has a checksum of itself, which versions before 5 do not write. Throws Damaged where
 /// its text is not, letter by letter, the one that has this checksum.
 bool require_intact_metadata(const std::filesystem::path& folder);
+
+/// XXH3-64 of the file's bytes outside the rows' pieces, in their order. Throws Error where it cannot be
+/// read.
+std::uint64_t frame_checksum(const PosixFile& file, std::span<const PieceRow> rows);
+
+/// Of `count` bytes from an offset on, block by block, with the sum of those before as each one's seed.
+std::uint64_t checksum_of(const PosixFile& file, std::int64_t offset, std::int64_t count,
+                          std::uint64_t seed = 0);
 
 }  // namespace ztrain::checkpoint
