@@ -13,7 +13,6 @@
 #include "config/text/summary.hpp"
 #include "config/validate/validate.hpp"
 #include "data/datasets.hpp"
-#include "data/describe.hpp"
 #include "data/rows/row_source.hpp"
 #include "job/memory_report.hpp"
 #include "job/product_algorithms.hpp"

@@ -1,5 +1,3 @@
-#include "data/describe.hpp"
-
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -7,8 +5,9 @@
 #include <set>
 
 #include "base/text.hpp"
+#include "data/datasets.hpp"
 #include "data/mixture.hpp"
-#include "data/tokens/files.hpp"
+#include "data/tokens/token_source.hpp"
 
 namespace ztrain::data {
 namespace {

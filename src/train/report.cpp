@@ -10,7 +10,7 @@
 #include "config/text/print.hpp"
 #include "config/text/summary.hpp"
 #include "config/validate/validate.hpp"
-#include "data/describe.hpp"
+#include "data/datasets.hpp"
 #include "job/memory_report.hpp"
 #include "kernel_interface/step_scalars.hpp"
 

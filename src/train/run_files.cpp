@@ -16,7 +16,7 @@
 #include "checkpoint/hf/export_folder.hpp"
 #include "checkpoint/neighbours/node_folder.hpp"
 #include "config/validate/validate.hpp"
-#include "data/tokens/files.hpp"
+#include "data/tokens/token_source.hpp"
 #include "files/file.hpp"
 #include "telemetry/metrics_file.hpp"
 #include "train/output_folder.hpp"

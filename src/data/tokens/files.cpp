@@ -1,5 +1,3 @@
-#include "data/tokens/files.hpp"
-
 #include <glob.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/plain_text.hpp"
+#include "data/tokens/token_source.hpp"
 #include "files/file.hpp"
 
 namespace ztrain::data {

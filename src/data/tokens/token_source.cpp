@@ -6,7 +6,6 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "data/tokens/file_tokens.hpp"
-#include "data/tokens/files.hpp"
 #include "data/tokens/hdf5_tokens.hpp"
 
 namespace ztrain::data {

@@ -100,6 +100,10 @@ inline constexpr std::int64_t text_vocab = 257;
 std::unique_ptr<TokenSource> open_tokens(const std::vector<std::string>& patterns, const std::string& format,
                                          const std::string& key, const Reader& reader = {});
 
+/// The files that the patterns name, sorted by path, each once. A pattern is a path, or a glob(7) pattern.
+/// Throws Error naming key and pattern for one that matches no file, or that holds "**".
+std::vector<std::string> expand_patterns(const std::vector<std::string>& patterns, const std::string& key);
+
 /// "'a.bin'" of one file, "'a.bin', ..." of several, for messages.
 std::string files_of(const TokenSource& source);
 

@@ -6,7 +6,6 @@
 
 #include <functional>
 
-#include "data/describe.hpp"
 #include "data/rows/packing.hpp"
 #include "tests/unit/data/data_files.hpp"
 

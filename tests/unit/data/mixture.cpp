@@ -4,7 +4,6 @@
 #include <set>
 
 #include "data/datasets.hpp"
-#include "data/describe.hpp"
 #include "tests/unit/data/data_files.hpp"
 
 namespace ztrain::data::mixture_test {

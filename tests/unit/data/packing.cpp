@@ -5,7 +5,6 @@
 
 #include "base/hash.hpp"
 #include "data/datasets.hpp"
-#include "data/describe.hpp"
 #include "data/rows/document_rows.hpp"
 #include "tests/unit/data/data_files.hpp"
 
