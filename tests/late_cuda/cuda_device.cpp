@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "memory/arena.hpp"
-#include "runtime/comm/choose_communicator.hpp"
+#include "runtime/comm/comm_backend.hpp"
 #include "tests/late_cuda/late_device.hpp"
 #include "tests/support/mpi_main.hpp"
 

@@ -7,6 +7,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "config/deck.hpp"
 #include "runtime/comm/comm.hpp"
@@ -89,6 +91,21 @@ class StagedBackend : public CommunicatorBackend {
   std::int64_t cut_;
   std::map<Queue, std::shared_ptr<Staging>> staging_;
 };
+
+/// Where a rank computes. device: the GPU's identity on its node; empty: none of its own.
+struct RankDevice {
+  std::string host, device;
+};
+
+struct CommunicatorChoice {
+  bool nccl;
+  std::string reason;  ///< why it is not NCCL, or empty
+};
+
+/// wanted: the deck's device.communicator. ranks: by rank. shares_gpus: NCCL is willing to serve several
+/// ranks on one GPU. Throws Error, the same on every rank, when NCCL is wanted and will not do.
+CommunicatorChoice choose_communicator(std::string_view wanted, const std::vector<RankDevice>& ranks,
+                                       bool shares_gpus);
 
 /// Collective over the session: the backend for a device and the deck's [device]. Throws Error on every rank
 /// when the deck asks for what this machine cannot do. session and device must outlive it.

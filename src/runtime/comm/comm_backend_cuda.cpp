@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "runtime/comm/choose_communicator.hpp"
 #include "runtime/comm/comm_backend.hpp"
 #include "runtime/comm/nccl_backend.hpp"
 #include "runtime/session/mpi_check.hpp"

@@ -2,9 +2,15 @@
 // Memory that the host may reach only while it plays the device: at other times a read or a write of it is a
 // segmentation fault.
 
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <functional>
 #include <vector>
 
+#include "base/error.hpp"
 #include "memory/provider.hpp"
 
 namespace ztrain::runtime {
@@ -36,13 +42,34 @@ class ClosedMemory final : public memory::Provider {
     explicit Closed(const ClosedMemory& memory) : Access(memory, false) {}
   };
 
-  std::byte* allocate(const std::string& name, std::int64_t bytes) override;
-  void release(std::byte* data, std::int64_t bytes) noexcept override;
+  std::byte* allocate(const std::string& name, std::int64_t bytes) override {
+    std::byte* const data = memory::host_memory().allocate(name, bytes);
+    if (mprotect(data, static_cast<std::size_t>(bytes), open_ ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
+      fail("cannot close the memory of the {} to the host: {}", name, std::strerror(errno));
+    regions_.push_back({data, bytes});
+    return data;
+  }
+  void release(std::byte* data, std::int64_t bytes) noexcept override {
+    std::erase_if(regions_, [&](const Region& r) { return r.data == data; });
+    memory::host_memory().release(data, bytes);
+  }
   bool host_accessible() const override { return false; }
   // Throw Error unless idle.
-  void fill(void* data, int value, std::int64_t bytes) override;
-  void write(void* data, const void* host, std::int64_t bytes) override;
-  void read(void* host, const void* data, std::int64_t bytes) const override;
+  void fill(void* data, int value, std::int64_t bytes) override {
+    require_idle("fills");
+    const Opened open(*this);
+    memory::host_memory().fill(data, value, bytes);
+  }
+  void write(void* data, const void* host, std::int64_t bytes) override {
+    require_idle("writes");
+    const Opened open(*this);
+    memory::host_memory().write(data, host, bytes);
+  }
+  void read(void* host, const void* data, std::int64_t bytes) const override {
+    require_idle("reads");
+    const Opened open(*this);
+    memory::host_memory().read(host, data, bytes);
+  }
   std::int64_t resident_bytes(const std::byte* data, std::int64_t bytes) const override {
     return memory::host_memory().resident_bytes(data, bytes);
   }
@@ -52,8 +79,15 @@ class ClosedMemory final : public memory::Provider {
     std::byte* data;
     std::int64_t bytes;
   };
-  void set(bool open) const;
-  void require_idle(const char* what) const;
+  void set(bool open) const {
+    if (open == open_) return;
+    open_ = open;
+    for (const Region& r : regions_)
+      mprotect(r.data, static_cast<std::size_t>(r.bytes), open ? PROT_READ | PROT_WRITE : PROT_NONE);
+  }
+  void require_idle(const char* what) const {
+    REQUIRE(idle_(), "the host {} memory of the device while work is queued that may use it", what);
+  }
 
   std::function<bool()> idle_;
   std::vector<Region> regions_;

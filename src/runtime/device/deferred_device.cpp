@@ -46,9 +46,42 @@ class DeferredDevice final : public Device {
       work();
     });
   }
-  Event make_event(bool) override;
-  void record(Event event, Queue queue) override;
-  void wait(Queue queue, Event event) override;
+  Event make_event(bool) override {
+    events_.push_back(nullptr);
+    return static_cast<Event>(events_.size() - 1);
+  }
+  void record(Event event, Queue queue) override {
+    auto mark = std::make_shared<Mark>();
+    mark->queue = queue;
+    mark->number = submitted_;
+    if (captured(queue)) {
+      mark->capture = static_cast<Graph>(graphs_.size() - 1);
+      mark->known = capture_->known[at(queue)];
+      graphs_.back()->marks.push_back(mark);
+    }
+    events_[at(event)] = mark;
+    push(queue, {0,
+                 [mark] {
+                   mark->done = true;
+                   mark->seconds = now();
+                 },
+                 nullptr});
+  }
+  void wait(Queue queue, Event event) override {
+    const std::shared_ptr<Mark>& mark = events_[at(event)];
+    if (!mark) return;
+    const bool of_this_capture = capture_ && mark->capture == static_cast<Graph>(graphs_.size() - 1);
+    REQUIRE(mark->capture < 0 || of_this_capture,
+            "queue {} waits for an event that was recorded in a capture which has ended", queue);
+    REQUIRE(of_this_capture || !captured(queue),
+            "queue {}, which is captured, waits for an event from outside of the capture", queue);
+    if (of_this_capture) {
+      capture_->joined[at(queue)] = true;
+      auto& known = capture_->known[at(queue)];
+      for (std::size_t q = 0; q < queue_count; ++q) known[q] = std::max(known[q], mark->known[q]);
+    }
+    push(queue, {0, nullptr, mark});
+  }
   void copy_in(Queue queue, void* to, const void* host, std::int64_t bytes) override {
     push_work(queue, [=] { std::memcpy(to, host, static_cast<std::size_t>(bytes)); });
   }
@@ -56,24 +89,83 @@ class DeferredDevice final : public Device {
     push_work(queue, [=] { std::memcpy(host, from, static_cast<std::size_t>(bytes)); });
   }
 
-  bool done(Event event) override;
-  void synchronize(Event event) override;
-  void finish() override;
-  std::optional<double> seconds(Event from, Event to) override;
+  bool done(Event event) override {
+    require_no_capture("the host asks for an event");
+    const Mark* const mark = mark_of(event);
+    if (!mark || mark->done) return true;
+    // Who asks again and again gets an answer in the end.
+    if (random_() % 2 == 0) {
+      const ClosedMemory::Opened open(memory_);
+      work_.run_one(random_);
+    }
+    return mark->done;
+  }
+  void synchronize(Event event) override {
+    require_no_capture("the host waits for an event");
+    const Mark* const mark = mark_of(event);
+    if (!mark || mark->done) return;
+    const ClosedMemory::Opened open(memory_);
+    work_.run_until(*mark, random_);
+  }
+  void finish() override {
+    require_no_capture("the host waits for the device");
+    const ClosedMemory::Opened open(memory_);
+    work_.run_all(random_);
+  }
+  std::optional<double> seconds(Event from, Event to) override {
+    const std::shared_ptr<Mark>&begin = events_[at(from)], &end = events_[at(to)];
+    if (!begin || !end || begin->capture >= 0 || end->capture >= 0) return std::nullopt;
+    REQUIRE(begin->done && end->done, "the time between two events is asked for before they are done");
+    return end->seconds - begin->seconds;
+  }
 
   bool captures() const override { return true; }
-  void begin_capture(Queue queue) override;
-  Graph end_capture(Queue queue) override;
-  void launch(Graph graph, Queue queue) override;
+  void begin_capture(Queue queue) override {
+    require_no_capture("a capture begins");
+    graphs_.push_back(std::make_unique<Captured>());
+    capture_.emplace(Capture{queue, {}, {}});
+    capture_->joined[at(queue)] = true;
+  }
+  Graph end_capture(Queue queue) override {
+    REQUIRE(capture_ && capture_->origin == queue, "no capture has begun on queue {}", queue);
+    const Capture capture = *capture_;
+    capture_.reset();
+    for (std::size_t q = 0; q < queue_count; ++q)
+      REQUIRE(capture.known[at(queue)][q] == capture.known[q][q],
+              "the capture ends while queue {} is not joined back", q);
+    return static_cast<Graph>(graphs_.size() - 1);
+  }
+  void launch(Graph graph, Queue queue) override {
+    push_work(queue, [this, &captured = *graphs_[at(graph)]] { replay(captured); });
+  }
 
  private:
   bool captured(Queue queue) const { return capture_ && capture_->joined[at(queue)]; }
-  void push(Queue queue, Task task);
-  void push_work(Queue queue, std::function<void()> run);
+  void push(Queue queue, Task task) {
+    task.number = submitted_++;
+    if (captured(queue))
+      graphs_.back()->tasks.emplace_back(queue, std::move(task));
+    else
+      work_.push(queue, std::move(task));
+  }
+  void push_work(Queue queue, std::function<void()> run) {
+    if (captured(queue)) ++capture_->known[at(queue)][at(queue)];
+    push(queue, {0, std::move(run), nullptr});
+  }
   /// The event as it was last recorded, outside of captures; null: never.
-  const Mark* mark_of(Event event) const;
-  void replay(Captured& graph);
-  void require_no_capture(const char* what) const;
+  const Mark* mark_of(Event event) const {
+    const Mark* const mark = events_[at(event)].get();
+    REQUIRE(!mark || mark->capture < 0, "the host waits for an event that was recorded in a capture");
+    return mark;
+  }
+  /// All of it between two tasks of the other queues.
+  void replay(Captured& graph) {
+    DeferredWork work;
+    for (const auto& mark : graph.marks) mark->done = false;
+    for (const auto& [queue, task] : graph.tasks) work.push(queue, task);
+    work.run_all(random_);
+  }
+  void require_no_capture(const char* what) const { REQUIRE(!capture_, "{} while work is captured", what); }
 
   std::string name_ = "CPU, work deferred", identity_;
   std::mt19937_64 random_;
@@ -84,130 +176,6 @@ class DeferredDevice final : public Device {
   std::vector<std::unique_ptr<Captured>> graphs_;
   std::optional<Capture> capture_;  ///< of the last of graphs_
 };
-
-void DeferredDevice::push(Queue queue, Task task) {
-  task.number = submitted_++;
-  if (captured(queue))
-    graphs_.back()->tasks.emplace_back(queue, std::move(task));
-  else
-    work_.push(queue, std::move(task));
-}
-
-void DeferredDevice::push_work(Queue queue, std::function<void()> run) {
-  if (captured(queue)) ++capture_->known[at(queue)][at(queue)];
-  push(queue, {0, std::move(run), nullptr});
-}
-
-Event DeferredDevice::make_event(bool) {
-  events_.push_back(nullptr);
-  return static_cast<Event>(events_.size() - 1);
-}
-
-void DeferredDevice::record(Event event, Queue queue) {
-  auto mark = std::make_shared<Mark>();
-  mark->queue = queue;
-  mark->number = submitted_;
-  if (captured(queue)) {
-    mark->capture = static_cast<Graph>(graphs_.size() - 1);
-    mark->known = capture_->known[at(queue)];
-    graphs_.back()->marks.push_back(mark);
-  }
-  events_[at(event)] = mark;
-  push(queue, {0,
-               [mark] {
-                 mark->done = true;
-                 mark->seconds = now();
-               },
-               nullptr});
-}
-
-void DeferredDevice::wait(Queue queue, Event event) {
-  const std::shared_ptr<Mark>& mark = events_[at(event)];
-  if (!mark) return;
-  const bool of_this_capture = capture_ && mark->capture == static_cast<Graph>(graphs_.size() - 1);
-  REQUIRE(mark->capture < 0 || of_this_capture,
-          "queue {} waits for an event that was recorded in a capture which has ended", queue);
-  REQUIRE(of_this_capture || !captured(queue),
-          "queue {}, which is captured, waits for an event from outside of the capture", queue);
-  if (of_this_capture) {
-    capture_->joined[at(queue)] = true;
-    auto& known = capture_->known[at(queue)];
-    for (std::size_t q = 0; q < queue_count; ++q) known[q] = std::max(known[q], mark->known[q]);
-  }
-  push(queue, {0, nullptr, mark});
-}
-
-const Mark* DeferredDevice::mark_of(Event event) const {
-  const Mark* const mark = events_[at(event)].get();
-  REQUIRE(!mark || mark->capture < 0, "the host waits for an event that was recorded in a capture");
-  return mark;
-}
-
-void DeferredDevice::require_no_capture(const char* what) const {
-  REQUIRE(!capture_, "{} while work is captured", what);
-}
-
-bool DeferredDevice::done(Event event) {
-  require_no_capture("the host asks for an event");
-  const Mark* const mark = mark_of(event);
-  if (!mark || mark->done) return true;
-  // Who asks again and again gets an answer in the end.
-  if (random_() % 2 == 0) {
-    const ClosedMemory::Opened open(memory_);
-    work_.run_one(random_);
-  }
-  return mark->done;
-}
-
-void DeferredDevice::synchronize(Event event) {
-  require_no_capture("the host waits for an event");
-  const Mark* const mark = mark_of(event);
-  if (!mark || mark->done) return;
-  const ClosedMemory::Opened open(memory_);
-  work_.run_until(*mark, random_);
-}
-
-void DeferredDevice::finish() {
-  require_no_capture("the host waits for the device");
-  const ClosedMemory::Opened open(memory_);
-  work_.run_all(random_);
-}
-
-std::optional<double> DeferredDevice::seconds(Event from, Event to) {
-  const std::shared_ptr<Mark>&begin = events_[at(from)], &end = events_[at(to)];
-  if (!begin || !end || begin->capture >= 0 || end->capture >= 0) return std::nullopt;
-  REQUIRE(begin->done && end->done, "the time between two events is asked for before they are done");
-  return end->seconds - begin->seconds;
-}
-
-void DeferredDevice::begin_capture(Queue queue) {
-  require_no_capture("a capture begins");
-  graphs_.push_back(std::make_unique<Captured>());
-  capture_.emplace(Capture{queue, {}, {}});
-  capture_->joined[at(queue)] = true;
-}
-
-Graph DeferredDevice::end_capture(Queue queue) {
-  REQUIRE(capture_ && capture_->origin == queue, "no capture has begun on queue {}", queue);
-  const Capture capture = *capture_;
-  capture_.reset();
-  for (std::size_t q = 0; q < queue_count; ++q)
-    REQUIRE(capture.known[at(queue)][q] == capture.known[q][q],
-            "the capture ends while queue {} is not joined back", q);
-  return static_cast<Graph>(graphs_.size() - 1);
-}
-
-void DeferredDevice::launch(Graph graph, Queue queue) {
-  push_work(queue, [this, &captured = *graphs_[at(graph)]] { replay(captured); });
-}
-
-/// All of it between two tasks of the other queues.
-void DeferredDevice::replay(Captured& graph) {
-  DeferredWork work;
-  for (const auto& mark : graph.marks) mark->done = false;
-  for (const auto& [queue, task] : graph.tasks) work.push(queue, task);
-  work.run_all(random_);
-}
 
 }  // namespace
 

@@ -62,7 +62,13 @@ class CudaDevice final : public Device {
                                               q == compute_queue ? least : greatest),
                  "cudaStreamCreateWithPriority");
   }
-  ~CudaDevice() override;
+  /// Does not wait, and ignores errors: it runs also while an error unwinds.
+  ~CudaDevice() override {
+    for (const cudaGraphExec_t graph : graphs_)
+      if (graph) cudaGraphExecDestroy(graph);
+    for (const EventState& event : events_) cudaEventDestroy(event.event);
+    for (const cudaStream_t stream : streams_) cudaStreamDestroy(stream);
+  }
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
 
@@ -73,24 +79,99 @@ class CudaDevice final : public Device {
   memory::Provider& staging() override { return staging_; }
   void* native_stream(Queue queue) const override { return streams_[at(queue)]; }
 
-  void submit(Queue queue, const std::function<void()>& work) override;
-  void run_on_host(Queue queue, const std::function<void()>& work) override;
-  Event make_event(bool timed) override;
-  void record(Event event, Queue queue) override;
-  void wait(Queue queue, Event event) override;
-  void copy_in(Queue queue, void* to, const void* host, std::int64_t bytes) override;
-  void copy_out(Queue queue, void* host, const void* from, std::int64_t bytes) override;
+  void submit(Queue, const std::function<void()>& work) override {
+    work();
+    check_cuda(cudaGetLastError(), "a kernel launch");
+  }
+  void run_on_host(Queue queue, const std::function<void()>& work) override {
+    const auto call = [](void* given) { (*static_cast<const std::function<void()>*>(given))(); };
+    check_cuda(cudaLaunchHostFunc(streams_[at(queue)], call, const_cast<std::function<void()>*>(&work)),
+               "cudaLaunchHostFunc");
+  }
+  Event make_event(bool timed) override {
+    EventState made;
+    check_cuda(cudaEventCreateWithFlags(&made.event, timed ? cudaEventDefault : cudaEventDisableTiming),
+               "cudaEventCreateWithFlags");
+    events_.push_back(made);
+    return static_cast<Event>(events_.size() - 1);
+  }
+  void record(Event event, Queue queue) override {
+    EventState& state = events_[at(event)];
+    check_cuda(cudaEventRecord(state.event, streams_[at(queue)]), "cudaEventRecord");
+    state.recorded = true;
+    state.captured = captured(queue);
+  }
+  void wait(Queue queue, Event event) override {
+    const EventState& state = events_[at(event)];
+    if (!state.recorded) return;
+    check_cuda(cudaStreamWaitEvent(streams_[at(queue)], state.event, 0), "cudaStreamWaitEvent");
+    if (state.captured) joined_[at(queue)] = true;
+  }
+  void copy_in(Queue queue, void* to, const void* host, std::int64_t bytes) override {
+    check_cuda(cudaMemcpyAsync(to, host, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
+                               streams_[at(queue)]),
+               "cudaMemcpyAsync to the device");
+  }
+  void copy_out(Queue queue, void* host, const void* from, std::int64_t bytes) override {
+    check_cuda(cudaMemcpyAsync(host, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost,
+                               streams_[at(queue)]),
+               "cudaMemcpyAsync to the host");
+  }
 
-  bool done(Event event) override;
-  void synchronize(Event event) override;
-  void finish() override;
-  std::optional<double> seconds(Event from, Event to) override;
+  bool done(Event event) override {
+    const EventState& state = events_[at(event)];
+    if (!state.recorded) return true;
+    const cudaError_t code = cudaEventQuery(state.event);
+    if (code == cudaErrorNotReady) {
+      cudaGetLastError();  // or the next launch would report it
+      return false;
+    }
+    check_cuda(code, "cudaEventQuery");
+    return true;
+  }
+  void synchronize(Event event) override {
+    const EventState& state = events_[at(event)];
+    if (state.recorded) check_cuda(cudaEventSynchronize(state.event), "cudaEventSynchronize");
+  }
+  void finish() override {
+    for (const cudaStream_t stream : streams_)
+      check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  }
+  std::optional<double> seconds(Event from, Event to) override {
+    const EventState &begin = events_[at(from)], &end = events_[at(to)];
+    if (!begin.recorded || !end.recorded || begin.captured || end.captured) return std::nullopt;
+    float milliseconds = 0;
+    check_cuda(cudaEventElapsedTime(&milliseconds, begin.event, end.event), "cudaEventElapsedTime");
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
 
   bool captures() const override { return true; }
-  void begin_capture(Queue queue) override;
-  Graph end_capture(Queue queue) override;
-  void launch(Graph graph, Queue queue) override;
-  void destroy(Graph graph) noexcept override;
+  void begin_capture(Queue queue) override {
+    check_cuda(cudaStreamBeginCapture(streams_[at(queue)], cudaStreamCaptureModeThreadLocal),
+               "cudaStreamBeginCapture");
+    capturing_ = true;
+    joined_.fill(false);
+    joined_[at(queue)] = true;
+  }
+  Graph end_capture(Queue queue) override {
+    capturing_ = false;
+    cudaGraph_t graph = nullptr;
+    check_cuda(cudaStreamEndCapture(streams_[at(queue)], &graph), "cudaStreamEndCapture");
+    cudaGraphExec_t executable = nullptr;
+    const cudaError_t code =
+        cudaGraphInstantiateWithFlags(&executable, graph, cudaGraphInstantiateFlagUseNodePriority);
+    cudaGraphDestroy(graph);
+    check_cuda(code, "cudaGraphInstantiateWithFlags");
+    graphs_.push_back(executable);
+    return static_cast<Graph>(graphs_.size() - 1);
+  }
+  void launch(Graph graph, Queue queue) override {
+    check_cuda(cudaGraphLaunch(graphs_[at(graph)], streams_[at(queue)]), "cudaGraphLaunch");
+  }
+  void destroy(Graph graph) noexcept override {
+    cudaGraphExecDestroy(graphs_[at(graph)]);
+    graphs_[at(graph)] = nullptr;
+  }
 
  private:
   struct EventState {
@@ -109,119 +190,6 @@ class CudaDevice final : public Device {
   bool capturing_ = false;
   std::array<bool, queue_count> joined_{};  ///< to the capture under way
 };
-
-/// Does not wait, and ignores errors: it runs also while an error unwinds.
-CudaDevice::~CudaDevice() {
-  for (const cudaGraphExec_t graph : graphs_)
-    if (graph) cudaGraphExecDestroy(graph);
-  for (const EventState& event : events_) cudaEventDestroy(event.event);
-  for (const cudaStream_t stream : streams_) cudaStreamDestroy(stream);
-}
-
-void CudaDevice::submit(Queue, const std::function<void()>& work) {
-  work();
-  check_cuda(cudaGetLastError(), "a kernel launch");
-}
-
-void CudaDevice::run_on_host(Queue queue, const std::function<void()>& work) {
-  const auto call = [](void* given) { (*static_cast<const std::function<void()>*>(given))(); };
-  check_cuda(cudaLaunchHostFunc(streams_[at(queue)], call, const_cast<std::function<void()>*>(&work)),
-             "cudaLaunchHostFunc");
-}
-
-Event CudaDevice::make_event(bool timed) {
-  EventState made;
-  check_cuda(cudaEventCreateWithFlags(&made.event, timed ? cudaEventDefault : cudaEventDisableTiming),
-             "cudaEventCreateWithFlags");
-  events_.push_back(made);
-  return static_cast<Event>(events_.size() - 1);
-}
-
-void CudaDevice::record(Event event, Queue queue) {
-  EventState& state = events_[at(event)];
-  check_cuda(cudaEventRecord(state.event, streams_[at(queue)]), "cudaEventRecord");
-  state.recorded = true;
-  state.captured = captured(queue);
-}
-
-void CudaDevice::wait(Queue queue, Event event) {
-  const EventState& state = events_[at(event)];
-  if (!state.recorded) return;
-  check_cuda(cudaStreamWaitEvent(streams_[at(queue)], state.event, 0), "cudaStreamWaitEvent");
-  if (state.captured) joined_[at(queue)] = true;
-}
-
-void CudaDevice::copy_in(Queue queue, void* to, const void* host, std::int64_t bytes) {
-  check_cuda(
-      cudaMemcpyAsync(to, host, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, streams_[at(queue)]),
-      "cudaMemcpyAsync to the device");
-}
-
-void CudaDevice::copy_out(Queue queue, void* host, const void* from, std::int64_t bytes) {
-  check_cuda(cudaMemcpyAsync(host, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost,
-                             streams_[at(queue)]),
-             "cudaMemcpyAsync to the host");
-}
-
-bool CudaDevice::done(Event event) {
-  const EventState& state = events_[at(event)];
-  if (!state.recorded) return true;
-  const cudaError_t code = cudaEventQuery(state.event);
-  if (code == cudaErrorNotReady) {
-    cudaGetLastError();  // or the next launch would report it
-    return false;
-  }
-  check_cuda(code, "cudaEventQuery");
-  return true;
-}
-
-void CudaDevice::synchronize(Event event) {
-  const EventState& state = events_[at(event)];
-  if (state.recorded) check_cuda(cudaEventSynchronize(state.event), "cudaEventSynchronize");
-}
-
-void CudaDevice::finish() {
-  for (const cudaStream_t stream : streams_)
-    check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-}
-
-std::optional<double> CudaDevice::seconds(Event from, Event to) {
-  const EventState &begin = events_[at(from)], &end = events_[at(to)];
-  if (!begin.recorded || !end.recorded || begin.captured || end.captured) return std::nullopt;
-  float milliseconds = 0;
-  check_cuda(cudaEventElapsedTime(&milliseconds, begin.event, end.event), "cudaEventElapsedTime");
-  return 1e-3 * static_cast<double>(milliseconds);
-}
-
-void CudaDevice::begin_capture(Queue queue) {
-  check_cuda(cudaStreamBeginCapture(streams_[at(queue)], cudaStreamCaptureModeThreadLocal),
-             "cudaStreamBeginCapture");
-  capturing_ = true;
-  joined_.fill(false);
-  joined_[at(queue)] = true;
-}
-
-Graph CudaDevice::end_capture(Queue queue) {
-  capturing_ = false;
-  cudaGraph_t graph = nullptr;
-  check_cuda(cudaStreamEndCapture(streams_[at(queue)], &graph), "cudaStreamEndCapture");
-  cudaGraphExec_t executable = nullptr;
-  const cudaError_t code =
-      cudaGraphInstantiateWithFlags(&executable, graph, cudaGraphInstantiateFlagUseNodePriority);
-  cudaGraphDestroy(graph);
-  check_cuda(code, "cudaGraphInstantiateWithFlags");
-  graphs_.push_back(executable);
-  return static_cast<Graph>(graphs_.size() - 1);
-}
-
-void CudaDevice::launch(Graph graph, Queue queue) {
-  check_cuda(cudaGraphLaunch(graphs_[at(graph)], streams_[at(queue)]), "cudaGraphLaunch");
-}
-
-void CudaDevice::destroy(Graph graph) noexcept {
-  cudaGraphExecDestroy(graphs_[at(graph)]);
-  graphs_[at(graph)] = nullptr;
-}
 
 }  // namespace
 

@@ -115,28 +115,21 @@ Requests Session::requests(const Report& mine) const {
 }
 
 void Session::agree_on(std::string_view what, const std::function<void()>& fn) const {
-  std::string message;
-  bool failed = false;
+  std::optional<std::string> message;  // of a failure
   try {
     fn();
   } catch (const Error& error) {
-    failed = true;
     message = error.what();
   } catch (const std::exception& error) {
-    failed = true;
     message = fmt::format("{}: {}", what, reason_of(error));
   } catch (...) {
-    failed = true;
     message = fmt::format("{}: an unknown error", what);
   }
-  if (failed && message.empty()) message = fmt::format("{}: an error without a message", what);
-  const int mine = failed ? 1 : 0;
-  int any = 0;
-  check_mpi(MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, world_), "MPI_Allreduce");
+  if (message && message->empty()) message = fmt::format("{}: an error without a message", what);
+  int any = message ? 1 : 0;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, world_), "MPI_Allreduce");
   agreed_to_fail_ = any != 0;
-  if (any == 0) return;
-  const std::string all = collect_messages(message);
-  throw AgreedError(all);
+  if (any != 0) throw AgreedError(collect_messages(message.value_or("")));
 }
 
 std::string Session::collect_messages(const std::string& mine) const {

@@ -22,9 +22,8 @@ std::optional<double> end_of_allocation() {
 }  // namespace
 
 SlurmHints slurm_hints() {
-  return {environment("SLURM_JOB_ID"), environment("SLURM_JOB_NODELIST"),
-          std::atoi(environment("SLURM_RESTART_COUNT").c_str()), std::atoi(environment("ZTRAIN_TRY").c_str()),
-          end_of_allocation()};
+  return {environment("SLURM_JOB_ID"), std::atoi(environment("SLURM_RESTART_COUNT").c_str()),
+          std::atoi(environment("ZTRAIN_TRY").c_str()), end_of_allocation()};
 }
 
 }  // namespace ztrain::runtime

@@ -8,12 +8,10 @@ namespace ztrain::runtime {
 
 struct SlurmHints {
   std::string job_id;         ///< empty outside a job
-  std::string node_list;      ///< in SLURM's compressed form, "node[01-04]"
   int restart_count = 0;      ///< how often the job was requeued
   int tries = 1;              ///< how often slurm/launch.sh has started training since then
   std::optional<double> end;  ///< of the allocation, in seconds since 1970, where it is known
   bool started_before() const { return restart_count > 0 || tries > 1; }
-  bool in_job() const { return !job_id.empty(); }
 };
 
 SlurmHints slurm_hints();

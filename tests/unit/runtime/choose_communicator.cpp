@@ -1,4 +1,4 @@
-#include "runtime/comm/choose_communicator.hpp"
+#include "runtime/comm/comm_backend.hpp"
 
 #include <gtest/gtest.h>
 
