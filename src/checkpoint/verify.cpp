@@ -86,8 +86,7 @@ class Blocks {
     const auto& catalog = index_.catalog;
     verified_.faults.push_back(fmt::format(
         "{}: {} of {} blocks of {} of {} (items from {} on of slice {}) do not have their checksum, the "
-        "first "
-        "at offset {}",
+        "first at offset {}",
         file.path().string(), wrong.size(), blocks, catalog.states[static_cast<std::size_t>(row.state)].name,
         catalog.parameters[static_cast<std::size_t>(row.parameter)].name, row.slice_begin, row.tensor_index,
         row.byte_offset + wrong.front() * checksum_block));

@@ -46,8 +46,7 @@ std::vector<std::int64_t> shares_of(const std::vector<double>& weights) {
   }
   fail(
       "data.weights = [{}] cannot be kept exactly over {} sequences; give whole numbers or fewer digits, "
-      "such as "
-      "[{}]",
+      "such as [{}]",
       fmt::join(weights, ", "), longest_period, fmt::join(nearby(weights, sum), ", "));
 }
 

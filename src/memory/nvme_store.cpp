@@ -91,8 +91,7 @@ std::string nvme_warning(const NvmeSpeed& speed) {
   if (std::min(speed.write, speed.read) >= slow) return "";
   return fmt::format(
       "{}: writes {}/s and reads {}/s, which is slow for NVMe drives: are the folders on drives of this "
-      "node, "
-      "and not on a network?",
+      "node, and not on a network?",
       nvme_key, format_decimal_bytes(speed.write), format_decimal_bytes(speed.read));
 }
 

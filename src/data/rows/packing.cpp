@@ -197,11 +197,9 @@ CutDocuments cut_documents(const TokenSource& source, const PackingOptions& opti
   const std::vector<std::int64_t> offsets = source.document_offsets();
   const std::int64_t pieces = most_pieces(offsets, options);
   REQUIRE(pieces <= largest_packing,
-          "{}: {}: its {} tokens in {} documents would be {} pieces of rows of data.sequence = {}, "
-          "more than "
+          "{}: {}: its {} tokens in {} documents would be {} pieces of rows of data.sequence = {}, more than "
           "the {} that one source may be packed from: give a longer data.sequence, data.packing = "
-          "\"windows\", or "
-          "files of their own in data.train with data.weights",
+          "\"windows\", or files of their own in data.train with data.weights",
           key, files_of(source), source.size(), offsets.size() - 1, pieces, options.sequence,
           largest_packing);
   Cutter cutter(source, options, key, pieces);

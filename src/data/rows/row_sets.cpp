@@ -28,9 +28,8 @@ SplitRows split_windows(const Entry& entry, const config::Data& data, double fra
   const auto wanted = std::llround(fraction * static_cast<double>(size));
   const std::int64_t held = std::max<std::int64_t>(wanted, window);
   REQUIRE(size - held >= window,
-          "{} has {} tokens; data.validation_fraction ({}) holds out {} of them, and the rest is "
-          "fewer than one "
-          "window of data.sequence + 1 = {}: give more data, data.validation, or a shorter data.sequence",
+          "{} has {} tokens; data.validation_fraction ({}) holds out {} of them, and the rest is fewer than "
+          "one window of data.sequence + 1 = {}: give more data, data.validation, or a shorter data.sequence",
           entry.key, size, fraction, held, window);
   return {windows(entry, data, 0, size - held, vocab_size),
           windows(entry, data, size - held, size, vocab_size)};
@@ -45,12 +44,10 @@ PackedRows pack_all(const Entry& entry, CutDocuments& cut, const PackingOptions&
   const DocumentCounts& n = cut.counts;
   const std::string files = files_of(*entry.tokens);
   REQUIRE(!cut.pieces.empty() || n.dropped < n.documents,
-          "{}: {}: all {} documents are longer than data.sequence ({}), and data.long_documents = "
-          "\"drop\"",
+          "{}: {}: all {} documents are longer than data.sequence ({}), and data.long_documents = \"drop\"",
           entry.key, files, n.documents, options.sequence);
   REQUIRE(!cut.pieces.empty(),
-          "{}: {}: mask without a single token that is to be predicted (loss_mask) in its {} "
-          "documents, {} "
+          "{}: {}: mask without a single token that is to be predicted (loss_mask) in its {} documents, {} "
           "of them truncated to data.sequence ({})",
           entry.key, files, n.documents, n.truncated, options.sequence);
   return pack(std::move(cut.pieces), options);

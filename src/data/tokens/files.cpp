@@ -52,8 +52,7 @@ std::vector<std::string> expand_patterns(const std::vector<std::string>& pattern
   for (const std::string& file : all)
     REQUIRE(is_plain_text(file),
             "{}: '{}' is not a name in UTF-8 without control characters, which checkpoints could hold: "
-            "rename the "
-            "file",
+            "rename the file",
             key, printable(file));
   return all;
 }

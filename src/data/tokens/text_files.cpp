@@ -111,8 +111,7 @@ std::string note_on_records(const std::vector<std::string>& files, const Reader&
     if (const KindRow* kind = kind_of(path); kind != nullptr && kind->way == Way::as_it_is)
       return fmt::format(
           "warning: '{}' {}, and data.format = \"text\" trains on all of its bytes, names and braces too; "
-          "for "
-          "what the records say {}",
+          "for what the records say {}",
           printable(path), kind->what, advice(path, *kind, reader));
   return "";
 }

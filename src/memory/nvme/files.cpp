@@ -24,8 +24,7 @@ std::string bytes_text(std::int64_t bytes) {
 [[noreturn]] void refuse_folder(const std::filesystem::path& folder, int error) {
   fail(
       "{}: cannot make a file in '{}': {}: name folders that are there, on drives of this node, in which "
-      "this "
-      "user may write",
+      "this user may write",
       nvme_key, folder.string(), text_of_errno(error));
 }
 

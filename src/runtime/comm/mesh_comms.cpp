@@ -12,8 +12,7 @@ namespace {
 
 Coordinate place(const Session& session, const MeshShape& shape) {
   REQUIRE(shape.ranks() == session.size(),
-          "the mesh {} needs {} ranks, but {} were started: change [mesh] or the number of "
-          "processes",
+          "the mesh {} needs {} ranks, but {} were started: change [mesh] or the number of processes",
           shape.describe(), shape.ranks(), session.size());
   return Coordinate(shape, session.rank());
 }

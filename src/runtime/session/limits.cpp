@@ -59,8 +59,7 @@ std::string raise_limits() {
     if (allowed < limit.least && too_low.empty())
       too_low = fmt::format(
           "this process may have {} {}, which is too little to start: raise that limit (`ulimit {} {}` or "
-          "more, by "
-          "those who set it if it cannot be raised here)",
+          "more, by those who set it if it cannot be raised here)",
           allowed, limit.what, limit.ulimit, limit.least / limit.unit);
   }
   give_threads_the_usual_stack();
