@@ -9,7 +9,6 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
-#include "base/shape.hpp"
 #include "base/text.hpp"
 #include "files/file.hpp"
 #include "memory/nvme/files.hpp"

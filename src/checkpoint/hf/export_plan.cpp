@@ -1,8 +1,6 @@
 #include "checkpoint/hf/export_plan.hpp"
 
 #include <algorithm>
-#include <map>
-#include <string_view>
 
 #include "base/error.hpp"
 #include "checkpoint/hf/adapters.hpp"

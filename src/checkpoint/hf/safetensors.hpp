@@ -5,7 +5,6 @@
 // the tensors, row-major, little-endian, one after the other without gaps.
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <span>

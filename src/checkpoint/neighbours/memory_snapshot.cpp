@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/error.hpp"
 #include "base/reason.hpp"
 #include "checkpoint/format/format.hpp"
 #include "checkpoint/neighbours/node_folder.hpp"

@@ -1,6 +1,5 @@
 #include "memory/nvme/work.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 

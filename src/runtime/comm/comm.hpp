@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "base/dtype.hpp"
 #include "layout/mesh.hpp"

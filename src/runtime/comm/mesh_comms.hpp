@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "layout/mesh.hpp"
