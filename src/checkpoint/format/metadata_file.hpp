@@ -1,8 +1,8 @@
 #pragma once
-// Checksums of what HDF5 has none of its own for: it reads damaged files as other values, walks them without
-// end, or crashes. metadata.json vouches for index.h5, and that for the shard files: for their tensors block
-// by block, and for their frames, the bytes that no piece has, which are what HDF5 needs and padding. Nothing
-// of ztrain's reads these, but people's tools do.
+// Checksums, of which HDF5 has none over all of a file: it reads damaged ones as other values, walks them
+// without end, or crashes. metadata.json vouches for index.h5, and that for the shard files: for their
+// tensors block by block, and for their frames, the bytes that no piece has, which are what HDF5 needs and
+// padding. Nothing of ztrain's reads these, but people's tools do.
 
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
