@@ -224,7 +224,7 @@ PLANTS = [
     ("src/base/planted3.cpp", '#include "error.hpp"\n', "from the root of src/"),
     ("src/novel/planted.cpp", "int planted;\n", "folder novel is no layer"),
     ("src/program/planted2.cpp", "#include <mpi.h>\n", "MPI headers may not appear here"),
-    ("src/plan/planted.cpp", '#include "memory/machine.hpp"\n', "layer plan may not include memory"),
+    ("src/plan/planted.cpp", '#include "memory/provider.hpp"\n', "layer plan may not include memory"),
     ("src/program/planted3.cpp", '#include "plan/setup.hpp"\n', "layer program may not include plan"),
     ("src/config/planted.cpp", "#include <hdf5.h>\n", "HDF5 headers may not appear here"),
     ("src/memory/planted.cpp", "#include <liburing.h>\n", "liburing headers may not appear here"),
