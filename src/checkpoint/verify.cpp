@@ -20,11 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Index sound_index(const fs::path& folder) {
-  require_intact_index(folder);
-  return read_index(folder / index_name);
-}
-
 bool has_frames(const Index& index) {
   return std::ranges::none_of(index.files, [](const FileEntry& file) { return file.frame.empty(); });
 }
@@ -128,7 +123,7 @@ Verified verify(const fs::path& folder, const VerifyOptions& options) {
     }
   };
   std::optional<Index> index;
-  look([&] { index = sound_index(folder); });
+  look([&] { index = read_intact_index(folder); });
   if (!index) return verified;
   verified.covers_all = has_frames(*index);
   verified.files = 2;
@@ -154,7 +149,7 @@ Verified verify(const fs::path& folder, const VerifyOptions& options) {
 }
 
 void require_sound(const fs::path& folder) {
-  const Index index = sound_index(folder);
+  const Index index = read_intact_index(folder);
   require_sound_metadata(folder, index);
   for (std::int64_t f = 0; f < std::ssize(index.files); ++f) require_sound_frame(folder, index, f);
 }

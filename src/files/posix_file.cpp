@@ -89,13 +89,6 @@ void PosixFile::take_over(int descriptor) const {
           reason());
 }
 
-PosixFile::PosixFile(PosixFile&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), key_(other.key_) {}
-
-PosixFile::~PosixFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 std::int64_t PosixFile::size() const {
   struct stat status {};
   REQUIRE(::fstat(descriptor_, &status) == 0, "{}: cannot read the size: {}", path_.string(), reason());
@@ -188,7 +181,7 @@ bool PosixFile::lock() const {
 }
 
 void PosixFile::close() {
-  const int status = ::close(std::exchange(descriptor_, -1));
+  const int status = descriptor_.close();
   REQUIRE(status == 0 || errno == EINTR, "{}: cannot close: {}", path_.string(), reason());
 }
 
@@ -207,14 +200,11 @@ void write_file(const std::filesystem::path& path, std::string_view bytes, const
 }
 
 void sync_folder(const std::filesystem::path& folder) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  REQUIRE(descriptor >= 0, "{}: cannot open the folder: {}", folder.string(), reason());
-  const int status = ::fsync(descriptor);
-  const int error = errno;
-  ::close(descriptor);
+  const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  REQUIRE(opened >= 0, "{}: cannot open the folder: {}", folder.string(), reason());
   // File systems that keep no journal of names answer EINVAL.
-  REQUIRE(status == 0 || error == EINVAL, "{}: cannot make the folder durable: {}", folder.string(),
-          text_of_errno(error));
+  REQUIRE(::fsync(opened) == 0 || errno == EINVAL, "{}: cannot make the folder durable: {}", folder.string(),
+          reason());
 }
 
 }  // namespace ztrain

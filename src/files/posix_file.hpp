@@ -6,6 +6,8 @@
 #include <optional>
 #include <string_view>
 
+#include "files/descriptor.hpp"
+
 namespace ztrain {
 
 /// What direct I/O is given multiples of, which suits all disks.
@@ -27,11 +29,6 @@ class PosixFile {
   /// The same file, for write_direct; that must be there. std::nullopt: this system does not say that it can
   /// be written so, with direct_page, or another file has its name by now.
   static std::optional<PosixFile> open_direct(const PosixFile& file);
-  PosixFile(PosixFile&& other) noexcept;
-  PosixFile(const PosixFile&) = delete;
-  PosixFile& operator=(const PosixFile&) = delete;
-  PosixFile& operator=(PosixFile&&) = delete;
-  ~PosixFile();
 
   std::int64_t size() const;
   void read_at(void* data, std::int64_t bytes, std::int64_t offset) const;
@@ -67,7 +64,7 @@ class PosixFile {
   static PosixFile open(const std::filesystem::path& path, int flags, const char* key = checkpoint_key);
   [[noreturn]] void cannot_write(int error, std::int64_t at, std::int64_t missing) const;
   std::filesystem::path path_;
-  int descriptor_;
+  Descriptor descriptor_;
   const char* key_;
 };
 

@@ -73,6 +73,11 @@ void require_intact_index(const fs::path& folder) {
                  (folder / index_name).string(), config::checkpoint_metadata_file, advice);
 }
 
+Index read_intact_index(const fs::path& folder) {
+  require_intact_index(folder);
+  return read_index(folder / index_name);
+}
+
 void require_same_metadata(const fs::path& folder, const json& metadata) {
   json sealed = sealed_metadata(folder);
   sealed.erase(checksum_key);

@@ -22,6 +22,8 @@ void write_metadata_file(const std::filesystem::path& folder, const nlohmann::js
 /// To be called before index.h5 is opened. Throws Damaged, with what to do, where index.h5 does not have its
 /// checksum, or there is none.
 void require_intact_index(const std::filesystem::path& folder);
+/// The same, and reads it.
+Index read_intact_index(const std::filesystem::path& folder);
 
 /// Throws Damaged where metadata.json says other than `metadata`, which is from an intact index.h5.
 void require_same_metadata(const std::filesystem::path& folder, const nlohmann::json& metadata);

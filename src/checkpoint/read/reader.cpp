@@ -61,11 +61,6 @@ std::vector<Copy> copies_between(const ParameterEntry& parameter, const PieceRow
                  wanted.slice_begin);
 }
 
-Index read_intact_index(const std::filesystem::path& folder) {
-  require_intact_index(folder);
-  return read_index(folder / index_name);
-}
-
 constexpr std::int64_t ahead = 4 * checksum_block;  ///< bytes that the system reads while others are checked
 
 }  // namespace
