@@ -7,8 +7,7 @@ namespace ztrain::app {
 int export_model(const Invocation& call) {
   Parser parser(
       "Writes a checkpoint's weights as a Hugging Face model: safetensors files and config.json. Adapters "
-      "are "
-      "merged into the weights, or written alone. Under MPI the ranks share the work",
+      "are merged into the weights, or written alone. Under MPI the ranks share the work",
       "ztrain export");
   train::ExportRequest request;
   double max_shard = static_cast<double>(request.max_shard_bytes) * 1e-9;

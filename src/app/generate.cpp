@@ -130,10 +130,9 @@ int generate(const Invocation& call) {
       .range(1, std::numeric_limits<std::int32_t>::max());
   parser.option("--chunk", a.chunk, "tokens of a prompt that run at once").positive().shows_default();
   parser
-      .option(
-          "--tensor", a.tensor,
-          "ranks over which heads and feed-forwards are cut: no weight is sent for a token then; sums are "
-          "of parts, so the last bits are those of this number")
+      .option("--tensor", a.tensor,
+              "ranks over which heads and feed-forwards are cut: no weight is sent for a token then; sums "
+              "are of parts, so the last bits are those of this number")
       .positive()
       .shows_default();
   parser

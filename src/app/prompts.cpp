@@ -55,9 +55,9 @@ std::vector<Tokens> read_prompts(const std::string& path, std::int64_t vocabular
 
 std::vector<Tokens> prompts_of(const GenerateArguments& a, std::int64_t vocabulary) {
   const int given = !a.prompt.empty() + !a.prompt_ids.empty() + !a.prompt_file.empty();
-  REQUIRE(given == 1,
-          "give one of: a text with --prompt, token ids with --prompt-ids, or a file of them with "
-          "--prompt-file");
+  REQUIRE(
+      given == 1,
+      "give one of: a text with --prompt, token ids with --prompt-ids, or a file of them with --prompt-file");
   REQUIRE(a.prompt.empty() || vocabulary == data::text_vocab,
           "the model's vocabulary has {} tokens and ztrain has no tokenizer for it: give token ids with "
           "--prompt-ids, or use tools/generate.py",

@@ -41,11 +41,12 @@ std::string text_of(const checkpoint::Verified& v, const std::string& folder) {
   for (const std::string& name : v.others)
     text += fmt::format("{}/{}: is no file of the checkpoint\n", folder, name);
   if (!v.faults.empty()) return text + fmt::format("{}: damaged\n", folder);
-  return text + fmt::format("{}: sound: {} tensors, {}, in {} files{}\n", folder, v.tensors,
-                            format_bytes(static_cast<double>(v.bytes)), v.files,
-                            v.covers_all ? ""
-                                         : "; of an older version, which has no checksums of what lies "
-                                           "around the tensors");
+  return text +
+         fmt::format("{}: sound: {} tensors, {}, in {} files{}\n", folder, v.tensors,
+                     format_bytes(static_cast<double>(v.bytes)), v.files,
+                     v.covers_all
+                         ? ""
+                         : "; of an older version, which has no checksums of what lies around the tensors");
 }
 
 json json_of(const checkpoint::Verified& v, const std::string& folder) {

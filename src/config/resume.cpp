@@ -35,8 +35,8 @@ std::vector<std::string> changes_forbidden_on_resume(const Deck& now, const std:
     const std::string before = render(field, saved), after = render(field, current);
     if (before == after) continue;
     messages.push_back(fmt::format(
-        "{}: {} was {} when the checkpoint was written and is {} now; it may not change on "
-        "resume: restore it, give another run.output, or start anew with checkpoint.resume = \"none\"",
+        "{}: {} was {} when the checkpoint was written and is {} now; it may not change on resume: restore "
+        "it, give another run.output, or start anew with checkpoint.resume = \"none\"",
         source_of(now, field.key), field.key, before, after));
   }
   return messages;

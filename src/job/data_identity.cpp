@@ -10,11 +10,10 @@ namespace {
 constexpr const char* way_out = "or another run.output, or start anew with checkpoint.resume = \"none\"";
 
 void require_same_data(const std::string& saved, const std::string& now, const std::string& checkpoint) {
-  REQUIRE(
-      saved == now,
-      "data.train is not what {} was trained on (identity {} then, {} now: files, masks, documents, how they "
-      "are packed, or what is held out for validation differ); give the same files, {}",
-      checkpoint, saved, now, way_out);
+  REQUIRE(saved == now,
+          "data.train is not what {} was trained on (identity {} then, {} now: files, masks, documents, how "
+          "they are packed, or what is held out for validation differ); give the same files, {}",
+          checkpoint, saved, now, way_out);
 }
 
 /// Hashes that either side does not know are not compared: files without them count for nothing.
@@ -22,8 +21,7 @@ void require_same_hash(const char* what, const std::string& saved, const std::st
                        const std::string& checkpoint) {
   REQUIRE(saved.empty() || now.empty() || saved == now,
           "data.train was prepared with another {} than what {} was trained on ({} then, {} now); prepare it "
-          "with "
-          "the same, {}",
+          "with the same, {}",
           what, checkpoint, saved, now, way_out);
 }
 

@@ -81,8 +81,7 @@ std::string HeldMemory::peak_text(const engine::JobMemory& memory) const {
   const memory::MachineMemory gpu = device_.memory().limits();
   return fmt::format(
       "the arenas took {} of the GPU's memory for {} planned; at the peak {} of {} were free. Other "
-      "processes on "
-      "it count{}\n",
+      "processes on it count{}\n",
       text_of_bytes(readings_->arenas()), text_of_bytes(planned(device_, memory)),
       text_of_bytes(gpu.total - readings_->peak() * sharing_), text_of_bytes(gpu.total),
       sharing_ > 1 ? fmt::format(", and its {} ranks have even shares", sharing_) : "");

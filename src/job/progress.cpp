@@ -101,8 +101,7 @@ Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const 
     for (const std::string& change : changes) text += "\n  " + change;
     REQUIRE(changes.empty(),
             "the deck differs from that of {} in what may not change on resume:{}\nset these keys back, or "
-            "start anew "
-            "with checkpoint.resume = \"none\"",
+            "start anew with checkpoint.resume = \"none\"",
             checkpoint, text);
     note = compare_data(j, data, checkpoint);
     if (!note.empty()) p.best_validation_loss = std::numeric_limits<double>::infinity();

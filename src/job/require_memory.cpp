@@ -82,8 +82,8 @@ std::vector<Findings> findings_of_all(const runtime::Session& session, runtime::
 /// Never throws: what it says stands in another message.
 std::string advice(const config::Deck* deck, int ranks, const plan::Limits& limits) {
   const char* const general =
-      "Use more nodes, sharding.strategy = \"FULL_SHARD\", recompute.mode = \"full\", a smaller "
-      "batch.micro, or a smaller model";
+      "Use more nodes, sharding.strategy = \"FULL_SHARD\", recompute.mode = \"full\", a smaller batch.micro, "
+      "or a smaller model";
   if (!deck) return general;
   try {
     return plan::cheapest_fix_text({.deck = deck->path,

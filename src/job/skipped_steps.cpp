@@ -83,8 +83,7 @@ std::string SkippedSteps::skipped(double scale_before, std::int64_t step) {
     return text + fmt::format("; the loss scale stays at {} (loss_scaling.hysteresis)\n", scale_before);
   return text + fmt::format(
                     "; warning: the loss scale is at loss_scaling.min_scale ({}) and cannot fall further: "
-                    "lower that, "
-                    "use bf16, or start anew with a lower optimizer.lr\n",
+                    "lower that, use bf16, or start anew with a lower optimizer.lr\n",
                     scale_before);
 }
 

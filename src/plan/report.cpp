@@ -157,10 +157,10 @@ std::string zero_paper_section(const Cost& c, const std::vector<Cost>& strategie
   text += line("formula", size(zero_paper_of(c)) + ", states alone");
   text += line("this plan", fmt::format("{}; gathered units, activations, workspaces at its peak: {}",
                                         size(m.total(Tier::device)), size(beside_states(m))));
-  text += line("bytes", fmt::format("{} + {} + {:.4g} of weight, gradient, master with {}; the formula has "
-                                    "2 + 2 + 12",
-                                    size_of(p.parameters), size_of(p.gradients), optimizer_bytes_of(c.deck),
-                                    c.deck.optimizer.name));
+  text += line("bytes",
+               fmt::format("{} + {} + {:.4g} of weight, gradient, master with {}; the formula has 2 + 2 + 12",
+                           size_of(p.parameters), size_of(p.gradients), optimizer_bytes_of(c.deck),
+                           c.deck.optimizer.name));
   text += line("gradients", "live from backward to the optimizer's step; the formula keeps them always");
   return strategies.empty() ? text : text + "\n" + strategies_table(strategies);
 }

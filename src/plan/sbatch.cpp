@@ -79,10 +79,9 @@ std::string time_line(const Cost& c) {
         "time=" + slurm_time(longest_job),
         "of how many steps an epoch has the plan knows nothing; a job that does not end requeues itself");
   if (c.machine.peak_assumed && c.machine.device_memory <= 0)
-    return line(
-        "time=" + slurm_time(longest_job),
-        "how fast these processors are the plan does not know (cluster.peak_tflops); a job that does not "
-        "end requeues itself");
+    return line("time=" + slurm_time(longest_job),
+                "how fast these processors are the plan does not know (cluster.peak_tflops); a job that does "
+                "not end requeues itself");
   const std::int64_t steps = config::total_steps(c.deck, 0);
   const double seconds = planned_seconds(c);
   std::string why = fmt::format("{} steps of an estimated {:.3g} s", steps, c.step.seconds);
@@ -114,8 +113,7 @@ std::string job_name(const std::string& deck) {
 std::string sbatch_text(const Plan& plan) {
   const Cost& c = plan.cost;
   REQUIRE(verdict_of(c).fits(),
-          "{} does not fit {}, so there is no job to submit: `ztrain plan` without --sbatch says what "
-          "makes "
+          "{} does not fit {}, so there is no job to submit: `ztrain plan` without --sbatch says what makes "
           "it fit",
           plan.question.deck, count_text(c.ranks, "rank"));
   std::string text = fmt::format("#!/usr/bin/env bash\n# {} on {}, as `ztrain plan --sbatch` has it.\n",

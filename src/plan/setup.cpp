@@ -185,12 +185,11 @@ void require_tensor_support(const config::Deck& deck) {
           "tensor.sequence_parallel = true, or tensor.overlap = false",
           config::source_of(deck, "tensor.overlap"));
   const std::int64_t tokens = tokens_of(deck) / deck.mesh.context;
-  REQUIRE(
-      !deck.tensor.sequence_parallel || tokens % deck.mesh.tensor == 0,
-      "{} does not divide the {} tokens of a micro-batch (batch.micro {} x data.sequence {}{}) into equal "
-      "parts: change one of these, or set tensor.sequence_parallel = false",
-      at, tokens, deck.batch.micro, deck.data.sequence,
-      deck.mesh.context > 1 ? fmt::format(", padded, / mesh.context {}", deck.mesh.context) : "");
+  REQUIRE(!deck.tensor.sequence_parallel || tokens % deck.mesh.tensor == 0,
+          "{} does not divide the {} tokens of a micro-batch (batch.micro {} x data.sequence {}{}) into "
+          "equal parts: change one of these, or set tensor.sequence_parallel = false",
+          at, tokens, deck.batch.micro, deck.data.sequence,
+          deck.mesh.context > 1 ? fmt::format(", padded, / mesh.context {}", deck.mesh.context) : "");
 }
 
 /// "mesh.pipeline (4) x pipeline.stages_per_rank (2)"
@@ -218,11 +217,11 @@ program::Schedule schedule_of(const config::Deck& deck) {
   const config::PipelineParallel& p = deck.pipeline;
   program::Schedule schedule = named_schedule(deck);
   const bool any_number = p.schedule == "interleaved";
-  REQUIRE(
-      any_number || p.stages_per_rank == 0 || p.stages_per_rank == schedule.chunks,
-      "{}: pipeline.stages_per_rank = {}, but with pipeline.schedule = \"{}\" every rank has {}: leave it "
-      "out, or take \"interleaved\"",
-      config::source_of(deck, "pipeline.stages_per_rank"), p.stages_per_rank, p.schedule, schedule.chunks);
+  REQUIRE(any_number || p.stages_per_rank == 0 || p.stages_per_rank == schedule.chunks,
+          "{}: pipeline.stages_per_rank = {}, but with pipeline.schedule = \"{}\" every rank has {}: leave "
+          "it out, or take \"interleaved\"",
+          config::source_of(deck, "pipeline.stages_per_rank"), p.stages_per_rank, p.schedule,
+          schedule.chunks);
   if (p.stages_per_rank > 0) schedule.chunks = static_cast<int>(p.stages_per_rank);
   const std::int64_t stages = deck.mesh.pipeline * schedule.chunks, layers = deck.model.num_hidden_layers;
   REQUIRE(

@@ -67,11 +67,10 @@ std::vector<ZeroPaperRow> zero_paper_sizes(double parameters, double device_byte
 std::string zero_paper_text(const ZeroPaperQuestion& q) {
   constexpr double most_devices = 1e15;  // beyond it counts are no longer exact
   const double devices = (weight_bytes + gradient_bytes + optimizer_bytes) * q.parameters / q.device_bytes;
-  REQUIRE(
-      devices <= most_devices,
-      "ztrain plan: the states of {:.3g} parameters fill {:.3g} devices of {}, and {:.0e} are the most that "
-      "are counted: give fewer --parameters, or more --device-memory",
-      q.parameters, devices, gb(q.device_bytes), most_devices);
+  REQUIRE(devices <= most_devices,
+          "ztrain plan: the states of {:.3g} parameters fill {:.3g} devices of {}, and {:.0e} are the most "
+          "that are counted: give fewer --parameters, or more --device-memory",
+          q.parameters, devices, gb(q.device_bytes), most_devices);
   const double beside = q.beside_bytes.value_or(q.device_bytes / 4);
   std::string text = fmt::format(
       "{} parameters on {} of {}; 16 bytes a parameter: weight 2, gradient 2, master and Adam 12\n"

@@ -161,12 +161,11 @@ Corruption differing_steps(const runtime::Session& session, const job::StepDiffe
   }
   if (*most == 0) return {};
   const auto rank = static_cast<int>(most - differing.begin());
-  return {fmt::format(
-              "the step was computed twice, and its results differ, whichever rank was wrong: {}, on rank "
-              "{} ({}) and {} more",
-              world.broadcast(own.results.empty() ? "" : own.results.front(), rank), rank,
-              world.broadcast(session.host(), rank),
-              std::ranges::count_if(differing, [](std::int64_t count) { return count > 0; }) - 1),
+  return {fmt::format("the step was computed twice, and its results differ, whichever rank was wrong: {}, on "
+                      "rank {} ({}) and {} more",
+                      world.broadcast(own.results.empty() ? "" : own.results.front(), rank), rank,
+                      world.broadcast(session.host(), rank),
+                      std::ranges::count_if(differing, [](std::int64_t count) { return count > 0; }) - 1),
           ""};
 }
 

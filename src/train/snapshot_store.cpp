@@ -54,8 +54,7 @@ SnapshotStore::SnapshotStore(const runtime::Session& session, telemetry::Console
   if (ring_.nodes() == 1)
     console_.print(
         "warning: checkpoint.memory_copies = 1, and all ranks are on one node: snapshots there outlive "
-        "ranks, "
-        "and not the node\n");
+        "ranks, and not the node\n");
 }
 
 void SnapshotStore::publish_newest() const {

@@ -28,11 +28,10 @@ bool is_first(const job::Worker& worker) {
 
 void step_with_timeline(const runtime::Session& session, job::Worker& worker, const config::Deck& deck) {
   session.agree("metrics.timeline_step", [&] {
-    REQUIRE(
-        !worker.device().asynchronous(),
-        "metrics.timeline_step = {}: what runs later than it is issued, as on GPUs, has no times yet: set "
-        "it to 0",
-        deck.metrics.timeline_step);
+    REQUIRE(!worker.device().asynchronous(),
+            "metrics.timeline_step = {}: what runs later than it is issued, as on GPUs, has no times yet: "
+            "set it to 0",
+            deck.metrics.timeline_step);
   });
   const double ahead = runtime::clock_ahead(session);
   session.barrier();

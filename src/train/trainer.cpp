@@ -293,9 +293,8 @@ bool Trainer::step() {
 void Trainer::require_tokens() const {
   if (worker_.scalars().valid_tokens > 0) return;
   throw runtime::AgreedError(fmt::format(
-      "step {}: none of its {} sequences holds a token that is to be predicted (loss_mask of "
-      "data.train); use data.packing = \"documents\", which leaves such documents out, or a larger "
-      "batch.global",
+      "step {}: none of its {} sequences holds a token that is to be predicted (loss_mask of data.train); "
+      "use data.packing = \"documents\", which leaves such documents out, or a larger batch.global",
       progress_.step, deck_.batch.global));
 }
 

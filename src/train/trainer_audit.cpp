@@ -93,10 +93,10 @@ void Trainer::go_back(std::int64_t at, const Corruption& found) {
   const std::string what = fmt::format("step {}: silent corruption: {}", at, found.text);
   if (!kept_) throw runtime::AgreedError(what);
   if (times_back_ >= deck_.watchdog.audit_limit)
-    throw runtime::AgreedError(fmt::format(
-        "{}\nthe run has gone back {} times (watchdog.audit_limit), and ends; nodes to leave out: {}; "
-        "the same command goes on from the newest checkpoint",
-        what, times_back_, found.nodes.empty() ? "not known" : found.nodes));
+    throw runtime::AgreedError(
+        fmt::format("{}\nthe run has gone back {} times (watchdog.audit_limit), and ends; nodes to leave "
+                    "out: {}; the same command goes on from the newest checkpoint",
+                    what, times_back_, found.nodes.empty() ? "not known" : found.nodes));
   ++times_back_;
   console_.print(fmt::format("{}; the run goes back to step {}\n", what, kept_->step));
   restore_kept();

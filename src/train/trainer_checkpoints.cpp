@@ -30,8 +30,7 @@ std::string note_products(const std::string& before, const std::string& now) {
   if (before.empty() || before == now) return "";
   return fmt::format(
       "products of bf16 matrices were \"{0}\" and are \"{1}\" now, so that losses differ in the last bits "
-      "from "
-      "those of a run without this break: device.bf16_products = \"{0}\" goes on as before\n",
+      "from those of a run without this break: device.bf16_products = \"{0}\" goes on as before\n",
       before, now);
 }
 
@@ -57,8 +56,8 @@ std::string note_schedule(const config::Deck& deck, const job::Progress& progres
     return "";
   return fmt::format(
       "warning: the run was {} steps long and is {} now: the learning rate, {:.2e} in the step before, goes "
-      "on "
-      "with {:.2e}, that of schedule.name = \"{}\" over the new length; for a schedule without a jump {}\n",
+      "on with {:.2e}, that of schedule.name = \"{}\" over the new length; for a schedule without a jump "
+      "{}\n",
       was, steps, rate(t - 1, was), rate(t, steps), deck.schedule.name,
       deck.schedule.name == "wsd"
           ? before_decay(deck, progress)
@@ -209,10 +208,9 @@ void Trainer::export_at_end() {
   try {
     export_model(session_, console_, export_request(deck_, saved_));
   } catch (const runtime::AgreedError& e) {
-    refuse(
-        fmt::format("{}\nthe run is complete and its checkpoint stays: `ztrain export {} --to FOLDER` "
-                    "writes the model",
-                    e.what(), saved_));
+    refuse(fmt::format(
+        "{}\nthe run is complete and its checkpoint stays: `ztrain export {} --to FOLDER` writes the model",
+        e.what(), saved_));
   }
 }
 
@@ -248,8 +246,8 @@ void Trainer::end_failed(const std::string& failure) {
     if (snapshots_) snapshots_->remove();
     if (saved_state_.step == progress_.step)
       end = fmt::format(
-          "the run ends after step {}, which is saved: once the cause is mended, the same command goes "
-          "on from there",
+          "the run ends after step {}, which is saved: once the cause is mended, the same command goes on "
+          "from there",
           progress_.step);
   } catch (const runtime::AgreedError& e) {
     end += fmt::format(": {}", e.what());
@@ -277,10 +275,11 @@ void Trainer::require_end() {
       !session_.from_rank_0(session_.rank() == 0 && checkpoint::newest(folder) ? "saved" : "").empty();
   throw runtime::AgreedError(fmt::format(
       "{}: training has diverged. Start anew with a lower optimizer.lr{}", what,
-      saved ? fmt::format(", or with that and another run.output from an older checkpoint (model.from = "
-                          "\"{}/step_N\")",
-                          folder)
-            : ""));
+      saved
+          ? fmt::format(
+                ", or with that and another run.output from an older checkpoint (model.from = \"{}/step_N\")",
+                folder)
+          : ""));
 }
 
 /// The same command then goes on from a checkpoint from which a step was taken.

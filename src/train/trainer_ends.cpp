@@ -31,11 +31,11 @@ bool Trainer::stops_at_non_finite() {
   const std::string first = session_.from_rank_0(first_of(worker_.inspect_step(), session_));
   // The optimizer has then stepped weights for a step that is not counted: nothing may be saved of them.
   if (worker_.scalars().found_inf == 0)
-    throw runtime::AgreedError(fmt::format(
-        "step {}: its gradients were not finite, and computed again they are: what computes the same twice "
-        "has not, so "
-        "a device, its memory or a link may be at fault; the same command goes on from the newest checkpoint",
-        progress_.step + 1));
+    throw runtime::AgreedError(
+        fmt::format("step {}: its gradients were not finite, and computed again they are: what computes the "
+                    "same twice has not, so a device, its memory or a link may be at fault; the same command "
+                    "goes on from the newest checkpoint",
+                    progress_.step + 1));
   failure_ = fmt::format(
       "step {}: its gradients are not finite (watchdog.non_finite = \"stop\"). Computed again: {}",
       progress_.step + 1,

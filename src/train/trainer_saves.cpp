@@ -49,8 +49,8 @@ void Trainer::save_or_wait() {
   if (why_not.empty() || (save_is_due_ && skipped_steps_.skipped_in_a_row() == 0)) return save_or_go_on();
   if (!std::exchange(save_is_due_, true))
     console_.print(
-        fmt::format("step {}: no checkpoint is written: {}, and older checkpoints stay; one follows "
-                    "the next step that is not skipped\n",
+        fmt::format("step {}: no checkpoint is written: {}, and older checkpoints stay; one follows the next "
+                    "step that is not skipped\n",
                     progress_.step, why_not));
 }
 
@@ -104,10 +104,9 @@ void Trainer::wait_for_save(const char* what_was_due) {
   const std::int64_t waited_for = under_way_->of.step;
   const double waited = finish_save();
   wait_seconds_ += waited;
-  console_.print(
-      fmt::format("step {}: training stood still for {:.1f} s: the checkpoint of step {} was being written "
-                  "when {}\n",
-                  progress_.step, waited, waited_for, what_was_due));
+  console_.print(fmt::format(
+      "step {}: training stood still for {:.1f} s: the checkpoint of step {} was being written when {}\n",
+      progress_.step, waited, waited_for, what_was_due));
 }
 
 /// When the next checkpoint is due.

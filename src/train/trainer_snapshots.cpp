@@ -58,10 +58,9 @@ void Trainer::take_snapshot() {
 
 void Trainer::warn_of_snapshot(std::int64_t step, const std::string& failure) {
   snapshot_.reset();
-  console_.print(
-      fmt::format("step {}: warning: there is no snapshot in the nodes' memory: {}; the next "
-                  "is tried in {} steps\n",
-                  step, failure, deck_.checkpoint.memory_interval));
+  console_.print(fmt::format(
+      "step {}: warning: there is no snapshot in the nodes' memory: {}; the next is tried in {} steps\n",
+      step, failure, deck_.checkpoint.memory_interval));
 }
 
 /// Behind a step, where this rank and all others have done what they do by themselves.

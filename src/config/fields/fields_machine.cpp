@@ -45,13 +45,11 @@ std::vector<Field> speed_of_machine() {
       free({"cluster.host_bandwidth", &at<&Deck::cluster, &Cluster::host_bandwidth>, "0", "GB/s per rank",
             between(0, 1e9),
             "Between a device and its node's memory, in each direction, with all ranks of the node at work. "
-            "0: "
-            "unknown."}),
+            "0: unknown."}),
       free({"cluster.host_memory_bandwidth", &at<&Deck::cluster, &Cluster::host_memory_bandwidth>, "0",
             "GB/s per rank", between(0, 1e9),
             "Of the node's memory for what the host steps there (offload.optimizer_on), read and written, "
-            "with "
-            "all ranks of the node at work. 0: unknown, as cluster.host_bandwidth."}),
+            "with all ranks of the node at work. 0: unknown, as cluster.host_bandwidth."}),
       free({"cluster.nvme_bandwidth", &at<&Deck::cluster, &Cluster::nvme_bandwidth>, "0", "GB/s per rank",
             between(0, 1e9), "Of the node's drives, for each of its ranks. 0: unknown."}),
       free({"cluster.latency", &at<&Deck::cluster, &Cluster::latency>, "10", "microseconds per message",
@@ -64,27 +62,22 @@ std::vector<Field> device() {
       free({"device.communicator", &at<&Deck::device, &Device::communicator>, R"("auto")", "",
             one_of({"auto", "nccl", "mpi"}),
             "nccl: GPUs exchange data themselves. mpi: through the hosts' memory, for sites without NCCL and "
-            "for "
-            "several ranks on one GPU. auto: nccl where each rank of a node has a GPU of its own."}),
+            "for several ranks on one GPU. auto: nccl where each rank of a node has a GPU of its own."}),
       numeric({"device.reduction", &at<&Deck::device, &Device::reduction>, R"("fp32_sum")", "",
                one_of({"fp32_sum", "nccl"}),
                "How NCCL reduces gradients that travel in 16 bits. fp32_sum: an exchange, then one sum in "
-               "fp32 in "
-               "rank order, as CPU ranks do it. nccl: its own reduction, which rounds at every hop. fp32 "
-               "gradients "
-               "are reduced by NCCL either way."}),
+               "fp32 in rank order, as CPU ranks do it. nccl: its own reduction, which rounds at every hop. "
+               "fp32 gradients are reduced by NCCL either way."}),
       free({"device.cuda_graphs", &at<&Deck::device, &Device::cuda_graphs>, R"("none")", "",
             one_of({"none", "compute", "step"}),
             "Capture the step once and replay it. compute: the stretches between communications. step: all "
-            "of it, "
-            "NCCL inside."}),
-      free(numeric(
-          {"device.bf16_products", &at<&Deck::device, &Device::bf16_products>, R"("auto")", "",
-           one_of({"auto", "native", "fp32"}),
-           "How CPUs form products of bf16 matrices. native: by instructions for them (AVX512-BF16, AMX). "
-           "fp32: from panels widened to fp32, which any processor has. auto: what suits the model "
-           "of rank 0's processor, for all ranks. Results differ in the last bits, and a resumed run says "
-           "where it does otherwise than the run before. GPUs take no notice."})),
+            "of it, NCCL inside."}),
+      free(numeric({"device.bf16_products", &at<&Deck::device, &Device::bf16_products>, R"("auto")", "",
+                    one_of({"auto", "native", "fp32"}),
+                    "How CPUs form products of bf16 matrices. native: by instructions for them (AVX512-BF16, "
+                    "AMX). fp32: from panels widened to fp32, which any processor has. auto: what suits the "
+                    "model of rank 0's processor, for all ranks. Results differ in the last bits, and a "
+                    "resumed run says where it does otherwise than the run before. GPUs take no notice."})),
       numeric({"device.tf32", &at<&Deck::device, &Device::tf32>, "false", "", any(),
                "Products of fp32 matrices round their inputs to tf32 and are several times as fast."}),
       numeric({"device.deterministic", &at<&Deck::device, &Device::deterministic>, "true", "", any(),
@@ -103,10 +96,9 @@ std::vector<Field> machine() {
   std::vector<Field> all = size_of_machine();
   for (auto& field : speed_of_machine()) all.push_back(field);
   for (auto& field : device()) all.push_back(field);
-  all.push_back(
-      free({"debug.asynchronous", &at<&Deck::debug, &Debug::asynchronous>, "false", "", any(),
-            "CPU ranks issue work as to a GPU: it runs as late as dependencies allow, in an order drawn "
-            "from run.seed, and the host may not touch its memory. No result may change."}));
+  all.push_back(free({"debug.asynchronous", &at<&Deck::debug, &Debug::asynchronous>, "false", "", any(),
+                      "CPU ranks issue work as to a GPU: it runs as late as dependencies allow, in an order "
+                      "drawn from run.seed, and the host may not touch its memory. No result may change."}));
   all.push_back(free({"debug.poison", &at<&Deck::debug, &Debug::poison>, "false", "", any(),
                       "Fill memory with NaN when it is released, so that a use after release shows."}));
   return all;

@@ -59,18 +59,18 @@ std::vector<Field> model() {
   std::vector<Field> all{
       numeric(
           {"model.family", &at<&Deck::model, &Model::family>, R"("llama")", "", families(), family_doc()}),
-      free(
-          {"model.preset", &at<&Deck::model, &Model::preset>, R"("custom")", "", one_of(model_preset_names()),
-           "Named model whose dims are taken; keys given below win over it. custom: the keys below and their "
-           "defaults. Names and meanings are those of Hugging Face's config.json."}),
-      free(path(PathKind::read,
-                {"model.from", &at<&Deck::model, &Model::from>, R"("")", "", any(),
-                 "Folder of a Hugging Face model (" + hf_classes() +
-                     "; config.json, and model.safetensors or its shards with "
-                     "model.safetensors.index.json), or one checkpoint of ztrain (a folder step_N). It gives "
-                     "the family and the keys below: one that is given too must agree. A run that resumes no "
-                     "checkpoint starts from its weights instead of random ones, at step 0 and with an "
-                     "optimizer of its own. Empty: none."})),
+      free({"model.preset", &at<&Deck::model, &Model::preset>, R"("custom")", "",
+            one_of(model_preset_names()),
+            "Named model whose dims are taken; keys given below win over it. custom: the keys below and "
+            "their defaults. Names and meanings are those of Hugging Face's config.json."}),
+      free(path(
+          PathKind::read,
+          {"model.from", &at<&Deck::model, &Model::from>, R"("")", "", any(),
+           "Folder of a Hugging Face model (" + hf_classes() +
+               "; config.json, and model.safetensors or its shards with model.safetensors.index.json), or "
+               "one checkpoint of ztrain (a folder step_N). It gives the family and the keys below: one that "
+               "is given too must agree. A run that resumes no checkpoint starts from its weights instead of "
+               "random ones, at step 0 and with an optimizer of its own. Empty: none."})),
       numeric({"model.hidden_size", &at<&Deck::model, &Model::hidden_size>, "512", "", between(1, 1 << 24),
                "Width of the residual stream."}),
       numeric({"model.intermediate_size", &at<&Deck::model, &Model::intermediate_size>, "1408", "",
@@ -113,11 +113,10 @@ std::vector<Field> model() {
 
 std::vector<Field> lora() {
   return {
-      numeric(
-          {"lora.rank", &at<&Deck::lora, &Lora::rank>, "0", "", between(0, 1 << 16),
-           "Inner width of the adapters: beside the weight W [n, k] of a target stand lora_A [rank, k] and "
-           "lora_B [n, rank], and the layer computes x W^T + alpha / rank (x lora_A^T) lora_B^T. 0: no "
-           "adapters."}),
+      numeric({"lora.rank", &at<&Deck::lora, &Lora::rank>, "0", "", between(0, 1 << 16),
+               "Inner width of the adapters: beside the weight W [n, k] of a target stand lora_A [rank, k] "
+               "and lora_B [n, rank], and the layer computes x W^T + alpha / rank (x lora_A^T) lora_B^T. 0: "
+               "no adapters."}),
       numeric({"lora.alpha", &at<&Deck::lora, &Lora::alpha>, "16", "", above(0),
                "Scale of what the adapters add, times rank."}),
       numeric({"lora.dropout", &at<&Deck::lora, &Lora::dropout>, "0.0", "", below_one(),

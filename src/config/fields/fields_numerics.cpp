@@ -35,13 +35,13 @@ std::string pieces_doc() {
 
 std::vector<Field> precision() {
   return {
-      free({"precision.preset", &at<&Deck::precision, &Precision::preset>, R"("bf16")", "", preset_names(),
-            "Sets the six keys below; keys given below win over it. bf16, fsdp-mixed: parameters in bf16, "
-            "the rest in fp32 (FSDP's MixedPrecision over fp32 parameters). bf16-pure: all in bf16, "
-            "parameters stepped with stochastic rounding. fsdp-bf16: all in bf16, rounded to nearest (FSDP "
-            "with a bf16 model). deepspeed-bf16, deepspeed-fp16: parameters, gradients and their reduction "
-            "in 16 bits, the optimizer in fp32. fp64 is meant for numerical tests, and for all five together "
-            "only."}),
+      free(
+          {"precision.preset", &at<&Deck::precision, &Precision::preset>, R"("bf16")", "", preset_names(),
+           "Sets the six keys below; keys given below win over it. bf16, fsdp-mixed: parameters in bf16, the "
+           "rest in fp32 (FSDP's MixedPrecision over fp32 parameters). bf16-pure: all in bf16, parameters "
+           "stepped with stochastic rounding. fsdp-bf16: all in bf16, rounded to nearest (FSDP with a bf16 "
+           "model). deepspeed-bf16, deepspeed-fp16: parameters, gradients and their reduction in 16 bits, "
+           "the optimizer in fp32. fp64 is meant for numerical tests, and for all five together only."}),
       numeric({"precision.parameters", &at<&Deck::precision, &Precision::parameters>, R"("bf16")", "",
                dtypes(), "Parameters and activations in forward and backward."}),
       numeric({"precision.gradients", &at<&Deck::precision, &Precision::gradients>, R"("fp32")", "", dtypes(),
@@ -60,22 +60,21 @@ std::vector<Field> precision() {
                "How stepped parameters are rounded to 16 bits. stochastic rounds up or down with "
                "probabilities that keep the mean, so that steps smaller than half a unit in the last place "
                "are not lost; it needs precision.master = bf16. auto: stochastic there, nearest elsewhere."}),
-      numeric(
-          {"precision.fp8", &at<&Deck::precision, &Precision::fp8>, R"("none")", "",
-           close_to({{"true", "tensorwise"}, {"hybrid", "tensorwise"}, {"e4m3", "tensorwise"}},
-                    also({{"false", "none"}, {"rowwise_with_gw_hp", "rowwise"}},
-                         one_of({"none", "tensorwise", "rowwise"}))),
-           "Whether the linear layers of the blocks multiply 8-bit floats (Micikevicius et al., \"FP8 "
-           "formats for deep learning\", 2022): weights and activations are e4m3, gradients e5m2, sums "
-           "fp32. tensorwise: each tensor has one scale, and all three products of a layer are 8-bit: "
-           "forward, the gradient of the input, and that of the weight. rowwise: each row has a scale; "
-           "the gradient of the weight is then a bf16 product. Weights are gathered as 8-bit codes, which "
-           "are half the bytes. In bf16 stay the embedding, the head, adapters, and layers whose "
-           "weight has a number of rows or columns that is not a multiple of 16. "
-           "precision.parameters must be bf16, and batch.micro x data.sequence a multiple of 16. With "
-           "mesh.context padding makes each rank's tokens a multiple of 16. With mesh.tensor the rows and "
-           "columns of these weights that a rank has must be multiples of 16, and rowwise needs at most "
-           "as many of its ranks as heads of keys; ztrain refuses other degrees and names those that work."}),
+      numeric({"precision.fp8", &at<&Deck::precision, &Precision::fp8>, R"("none")", "",
+               close_to({{"true", "tensorwise"}, {"hybrid", "tensorwise"}, {"e4m3", "tensorwise"}},
+                        also({{"false", "none"}, {"rowwise_with_gw_hp", "rowwise"}},
+                             one_of({"none", "tensorwise", "rowwise"}))),
+               "Whether the linear layers of the blocks multiply 8-bit floats (Micikevicius et al., \"FP8 "
+               "formats for deep learning\", 2022): weights and activations are e4m3, gradients e5m2, sums "
+               "fp32. tensorwise: each tensor has one scale, and all three products of a layer are 8-bit: "
+               "forward, the gradient of the input, and that of the weight. rowwise: each row has a scale; "
+               "the gradient of the weight is then a bf16 product. Weights are gathered as 8-bit codes, "
+               "which are half the bytes. In bf16 stay the embedding, the head, adapters, and layers whose "
+               "weight has a number of rows or columns that is not a multiple of 16. precision.parameters "
+               "must be bf16, and batch.micro x data.sequence a multiple of 16. With mesh.context padding "
+               "makes each rank's tokens a multiple of 16. With mesh.tensor the rows and columns of these "
+               "weights that a rank has must be multiples of 16, and rowwise needs at most as many of its "
+               "ranks as heads of keys; ztrain refuses other degrees and names those that work."}),
   };
 }
 

@@ -49,8 +49,7 @@ std::vector<Field> offload() {
       "parameters", "the units' elements, by whole units spread evenly over the model",
       "Where parameters are between their uses: none: on the device. cpu: in the host's memory. nvme: in "
       "files of offload.nvme_path. A unit is fetched for each of its gathers; where parameters are whole, "
-      "its "
-      "fetch takes the place of one. Units that stay whole (sharding.persistence_threshold) stay on the "
+      "its fetch takes the place of one. Units that stay whole (sharding.persistence_threshold) stay on the "
       "device. ZeRO-3 Offload and FSDP's CPUOffload send parameters, gradients and optimizer states."));
   add(home<&Offload::gradients>(
       "gradients", "the units' gradients",
@@ -60,24 +59,19 @@ std::vector<Field> offload() {
       "Where master weights are, if they are wider than the parameters; else there are none."));
   add(home<&Offload::optimizer>("optimizer", "the units' states",
                                 "Where the optimizer's states are, such as Adam's moments."));
-  add(home<&Offload::activations>(
-      "activations", "the blocks",
-      "Where what a block's forward keeps for its backward is in between. With recompute.mode it is what is "
-      "kept instead."));
+  add(home<&Offload::activations>("activations", "the blocks",
+                                  "Where what a block's forward keeps for its backward is in between. With "
+                                  "recompute.mode it is what is kept instead."));
   add({free({"offload.optimizer_on", &at<&Deck::offload, &Offload::optimizer_on>, R"("auto")", "",
              also({{"cpu", "host"}, {"default", "auto"}}, one_of({"auto", "host", "device"})),
              "Where the optimizer steps. auto: on the host what has its states or master weights there or on "
-             "NVMe "
-             "(ZeRO-Offload), else on the device. host: also what has them on the device. device: they are "
-             "fetched "
-             "for it."}),
+             "NVMe (ZeRO-Offload), else on the device. host: also what has them on the device. device: they "
+             "are fetched for it."}),
        free({"offload.optimizer_threads", &at<&Deck::offload, &Offload::optimizer_threads>, "0", "threads",
              between(0, 1024),
              "Of a rank, that share what the optimizer steps on the host. They run on the cores that the "
-             "launcher "
-             "gave the rank. 0: as many as these are, or where it gave all to all of them, a rank's share of "
-             "the "
-             "node's; of CPU ranks one."})});
+             "launcher gave the rank. 0: as many as these are, or where it gave all to all of them, a rank's "
+             "share of the node's; of CPU ranks one."})});
   add(drives());
   return all;
 }

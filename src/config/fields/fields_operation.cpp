@@ -16,11 +16,10 @@ std::vector<Field> checkpoint() {
             between(0, 1e9),
             "Checkpoints of steps that this divides are kept as well; a multiple of checkpoint.interval. 0: "
             "none."}),
-      free(
-          {"checkpoint.keep_best", &at<&Deck::checkpoint, &Checkpoint::keep_best>, "0", "checkpoints",
-           between(0, 1e9),
-           "How many of those with the lowest validation loss are kept as well: of checkpoints at whose step "
-           "there is an evaluation (evaluation.interval). 0: none."}),
+      free({"checkpoint.keep_best", &at<&Deck::checkpoint, &Checkpoint::keep_best>, "0", "checkpoints",
+            between(0, 1e9),
+            "How many of those with the lowest validation loss are kept as well: of checkpoints at whose "
+            "step there is an evaluation (evaluation.interval). 0: none."}),
       free({"checkpoint.async", &at<&Deck::checkpoint, &Checkpoint::async>, "true", "", any(),
             "Checkpoints before the end of the run are written behind training: a step waits while the state "
             "is copied to the host's memory, which needs room for it, and threads write the copy. One is "
@@ -36,17 +35,15 @@ std::vector<Field> checkpoint() {
             "the nodes' memory, and room for the copy that checkpoint.async has too. 0: none."}),
       free({"checkpoint.memory_interval", &at<&Deck::checkpoint, &Checkpoint::memory_interval>, "10", "steps",
             count(1), "Steps between these snapshots."}),
-      free(
-          path(PathKind::written,
-               {"checkpoint.memory_folder", &at<&Deck::checkpoint, &Checkpoint::memory_folder>,
-                R"("/dev/shm")", "", any(),
-                "Where each node keeps its part of them: a folder of the node's own memory, or of a drive of "
-                "its own, with room for them. It must be there."})),
-      free(path(
-          PathKind::read,
-          {"checkpoint.resume", &at<&Deck::checkpoint, &Checkpoint::resume>, R"("auto")", "", any(),
-           "auto: go on from the latest checkpoint in checkpoint.folder, if there is one. none: start anew. "
-           "Otherwise the folder of one checkpoint."})),
+      free(path(PathKind::written,
+                {"checkpoint.memory_folder", &at<&Deck::checkpoint, &Checkpoint::memory_folder>,
+                 R"("/dev/shm")", "", any(),
+                 "Where each node keeps its part of them: a folder of the node's own memory, or of a drive "
+                 "of its own, with room for them. It must be there."})),
+      free(path(PathKind::read,
+                {"checkpoint.resume", &at<&Deck::checkpoint, &Checkpoint::resume>, R"("auto")", "", any(),
+                 "auto: go on from the latest checkpoint in checkpoint.folder, if there is one. none: start "
+                 "anew. Otherwise the folder of one checkpoint."})),
       free(path(PathKind::written,
                 {"checkpoint.export", &at<&Deck::checkpoint, &Checkpoint::export_to>, R"("")", "", any(),
                  "Folder that receives the trained weights as a Hugging Face model at the end of the run, as "
@@ -69,10 +66,9 @@ std::vector<Field> operation() {
             count(1), "Length of an evaluation, for each validation set."}),
       free({"metrics.interval", &at<&Deck::metrics, &Metrics::interval>, "1", "steps", count(1),
             "Steps between printed lines."}),
-      free(
-          {"metrics.timeline_step", &at<&Deck::metrics, &Metrics::timeline_step>, "0", "step", count(0),
-           "Of this step timeline.json in run.output says what each stage of the pipeline computed and when, "
-           "which tools/plot_schedule.py draws. On CPU ranks. 0: of none."}),
+      free({"metrics.timeline_step", &at<&Deck::metrics, &Metrics::timeline_step>, "0", "step", count(0),
+            "Of this step timeline.json in run.output says what each stage of the pipeline computed and "
+            "when, which tools/plot_schedule.py draws. On CPU ranks. 0: of none."}),
   };
 }
 
@@ -87,21 +83,20 @@ std::vector<Field> watchdog() {
       free({"watchdog.stragglers", &at<&Deck::watchdog, &Watchdog::stragglers>, "100", "steps", count(0),
             "Every so many steps ranks that take much longer than others for the same work (reading data, "
             "forward, backward, optimizer) are named, with their node. 0: never."}),
-      free(
-          {"watchdog.non_finite", &at<&Deck::watchdog, &Watchdog::non_finite>, R"("skip")", "",
-           one_of({"skip", "stop"}),
-           "A step whose gradients are not finite. skip: it is skipped, and the run ends after 20 of them in "
-           "a row. stop: the run ends with an error; the state before the step is saved, and the first op "
-           "and parameter that were not finite are named: on CPU ranks the step is computed once more, and "
-           "each op's result looked at. Not with precision.parameters = fp16, where the loss scale is found "
-           "by such steps."}),
-      free(
-          {"watchdog.audit_interval", &at<&Deck::watchdog, &Watchdog::audit_interval>, "0", "steps", count(0),
-           "Looks for bits that change on their own. Every so many steps, at the end and before each "
-           "checkpoint, ranks that hold copies of the same weights, optimizer states or counters compare "
-           "hashes of them, and every so many steps the next is computed twice. Where something differs, it "
-           "is named with rank and node, and the run goes back to the last state whose copies agreed, a copy "
-           "of which is kept in the host's memory. Needs device.deterministic. 0: never."}),
+      free({"watchdog.non_finite", &at<&Deck::watchdog, &Watchdog::non_finite>, R"("skip")", "",
+            one_of({"skip", "stop"}),
+            "A step whose gradients are not finite. skip: it is skipped, and the run ends after 20 of them "
+            "in a row. stop: the run ends with an error; the state before the step is saved, and the first "
+            "op and parameter that were not finite are named: on CPU ranks the step is computed once more, "
+            "and each op's result looked at. Not with precision.parameters = fp16, where the loss scale is "
+            "found by such steps."}),
+      free({"watchdog.audit_interval", &at<&Deck::watchdog, &Watchdog::audit_interval>, "0", "steps",
+            count(0),
+            "Looks for bits that change on their own. Every so many steps, at the end and before each "
+            "checkpoint, ranks that hold copies of the same weights, optimizer states or counters compare "
+            "hashes of them, and every so many steps the next is computed twice. Where something differs, it "
+            "is named with rank and node, and the run goes back to the last state whose copies agreed, a "
+            "copy of which is kept in the host's memory. Needs device.deterministic. 0: never."}),
       free({"watchdog.audit_limit", &at<&Deck::watchdog, &Watchdog::audit_limit>, "3", "times", count(0),
             "How often a run goes back so before it ends with an error instead."}),
   };

@@ -57,30 +57,24 @@ std::vector<Field> optimization() {
                "Decay of sgd's running sum of gradients. 0: none is kept."}),
       numeric({"optimizer.nesterov", &at<&Deck::optimizer, &Optimizer::nesterov>, "false", "", any(),
                "sgd looks one step of its momentum ahead."}),
-      free(
-          {"optimizer.during_backward", &at<&Deck::optimizer, &Optimizer::during_backward>, "false", "",
-           any(),
-           "Whether each unit is stepped once its gradient is reduced, while backward goes on, and its "
-           "gradient "
-           "let go: with one micro-batch to a step, or sharding.gradient_accumulation = \"no_sync\", few are "
-           "alive at once. Needs optimizer.max_norm = 0. A step whose gradients are not finite cannot be "
-           "skipped "
-           "then: the run ends."}),
+      free({"optimizer.during_backward", &at<&Deck::optimizer, &Optimizer::during_backward>, "false", "",
+            any(),
+            "Whether each unit is stepped once its gradient is reduced, while backward goes on, and its "
+            "gradient let go: with one micro-batch to a step, or sharding.gradient_accumulation = "
+            "\"no_sync\", few are alive at once. Needs optimizer.max_norm = 0. A step whose gradients are "
+            "not finite cannot be skipped then: the run ends."}),
       numeric({"optimizer.no_decay", &at<&Deck::optimizer, &Optimizer::no_decay>, "[]", "", any(),
                "Patterns (*, ?, [...]) of the names of parameters that are not decayed, beside norms and "
                "biases."}),
-      numeric(
-          {"optimizer.groups", &at<&Deck::optimizer, &Optimizer::groups>, "[]", "", any(),
-           "Parameters that are stepped differently, such as [{match = \"model.embed_tokens.*\", "
-           "lr_scale = 0.1, weight_decay = 0.0}]: match is a pattern of their names, lr_scale a factor on "
-           "the learning rate (default 1), weight_decay their decay (default: as without the row; given, it "
-           "counts for norms and biases too). "
-           "Of several rows that match, the last counts."}),
+      numeric({"optimizer.groups", &at<&Deck::optimizer, &Optimizer::groups>, "[]", "", any(),
+               "Parameters that are stepped differently, such as [{match = \"model.embed_tokens.*\", "
+               "lr_scale = 0.1, weight_decay = 0.0}]: match is a pattern of their names, lr_scale a factor "
+               "on the learning rate (default 1), weight_decay their decay (default: as without the row; "
+               "given, it counts for norms and biases too). Of several rows that match, the last counts."}),
       numeric({"schedule.name", &at<&Deck::schedule, &optim::Schedule::name>, R"("cosine")", "",
                schedule_names(),
                "Course of the learning rate after the warmup. linear and cosine fall until the end of the "
-               "run; wsd "
-               "stays at the peak and falls linearly over the last schedule.decay steps."}),
+               "run; wsd stays at the peak and falls linearly over the last schedule.decay steps."}),
       numeric({"schedule.warmup", &at<&Deck::schedule, &optim::Schedule::warmup>, "0", "steps", count(0),
                "The learning rate rises linearly over this many steps."}),
       numeric({"schedule.min_lr_ratio", &at<&Deck::schedule, &optim::Schedule::min_lr_ratio>, "0.1", "",

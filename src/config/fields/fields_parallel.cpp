@@ -26,10 +26,9 @@ std::vector<Field> batch_and_degrees() {
                          "data-parallel ranks; the quotient is the number of micro-batches accumulated."})),
       free(numeric({"batch.micro", &at<&Deck::batch, &Batch::micro>, "1", "sequences", between(1, 1e6),
                     "Sequences per rank that go through the model at once."})),
-      free(
-          numeric({"mesh.pipeline", &at<&Deck::mesh, &Mesh::pipeline>, "1", "ranks", degree(),
-                   "Ranks over which the model's layers are spread: each has some, and hands activations on. "
-                   "One degree of the mesh may be -1: what is left of the ranks."})),
+      free(numeric({"mesh.pipeline", &at<&Deck::mesh, &Mesh::pipeline>, "1", "ranks", degree(),
+                    "Ranks over which the model's layers are spread: each has some, and hands activations "
+                    "on. One degree of the mesh may be -1: what is left of the ranks."})),
       free(numeric({"mesh.replicate", &at<&Deck::mesh, &Mesh::replicate>, "1", "ranks", degree(),
                     "Groups of ranks that hold whole copies of the sharded states."})),
       free(numeric({"mesh.shard", &at<&Deck::mesh, &Mesh::shard>, "-1", "ranks", degree(),
@@ -49,24 +48,23 @@ std::vector<Field> batch_and_degrees() {
 
 std::vector<Field> pipeline() {
   return {
-      free(path(
-          PathKind::read,
-          {"pipeline.schedule", &at<&Deck::pipeline, &PipelineParallel::schedule>, R"("1f1b")", "",
-           schedule(),
-           "Where mesh.pipeline > 1, in which order a rank does forwards and backwards of the step's "
-           "micro-batches; all give the same numbers. 1f1b: one forward, one backward; a rank holds the "
-           "activations of as many micro-batches as there are stages from it to the end. gpipe: all "
-           "forwards first; holds those of all. interleaved: 1f1b with several stages on every rank, which "
-           "divides the time in which ranks wait by their number and sends more. zb-h1, zb-h2: gradients of "
-           "weights are computed where a rank would wait; zb-h2 holds the activations of nearly twice as "
-           "many micro-batches. zb-v, dualpipe-v: two stages on every rank, back and forth, and the "
-           "gradients of weights likewise: the least waiting; both ends of the model are on the first "
-           "rank. A file: a line for each rank, as PyTorch's _dump_csv writes it."})),
       free(
-          {"pipeline.stages_per_rank", &at<&Deck::pipeline, &PipelineParallel::stages_per_rank>, "0",
-           "stages", between(0, 1024),
-           "With pipeline.schedule = \"interleaved\": how many stages every rank has (virtual stages). 0: 2. "
-           "The others have the number of their own."}),
+          path(PathKind::read,
+               {"pipeline.schedule", &at<&Deck::pipeline, &PipelineParallel::schedule>, R"("1f1b")", "",
+                schedule(),
+                "Where mesh.pipeline > 1, in which order a rank does forwards and backwards of the step's "
+                "micro-batches; all give the same numbers. 1f1b: one forward, one backward; a rank holds the "
+                "activations of as many micro-batches as there are stages from it to the end. gpipe: all "
+                "forwards first; holds those of all. interleaved: 1f1b with several stages on every rank, "
+                "which divides the time in which ranks wait by their number and sends more. zb-h1, zb-h2: "
+                "gradients of weights are computed where a rank would wait; zb-h2 holds the activations of "
+                "nearly twice as many micro-batches. zb-v, dualpipe-v: two stages on every rank, back and "
+                "forth, and the gradients of weights likewise: the least waiting; both ends of the model are "
+                "on the first rank. A file: a line for each rank, as PyTorch's _dump_csv writes it."})),
+      free({"pipeline.stages_per_rank", &at<&Deck::pipeline, &PipelineParallel::stages_per_rank>, "0",
+            "stages", between(0, 1024),
+            "With pipeline.schedule = \"interleaved\": how many stages every rank has (virtual stages). 0: "
+            "2. The others have the number of their own."}),
       free({"pipeline.layers", &at<&Deck::pipeline, &PipelineParallel::layers>, "[]", "layers",
             between(1, 1e6),
             "Of each stage, from the first to the last; the embedding goes with the first and the head with "
@@ -79,32 +77,28 @@ std::vector<Field> pipeline() {
             one_of({"all", "kept"}),
             "With schedules that compute gradients of weights later than those of inputs (zb-*, dualpipe-v) "
             "and recomputation: of which weights. all: of all; what was recomputed for them is held until "
-            "then. kept: of those whose input forward kept; the others' are computed at once, which holds "
-            "no more than 1f1b does of what is recomputed, and waits more."}),
+            "then. kept: of those whose input forward kept; the others' are computed at once, which holds no "
+            "more than 1f1b does of what is recomputed, and waits more."}),
   };
 }
 
 /// How sequences and layers are shared.
 std::vector<Field> context_and_tensor() {
   return {
-      free(
-          {"context.method", &at<&Deck::context, &ContextParallel::method>, R"("gather")", "",
-           one_of({"gather", "ring", "ulysses"}),
-           "Where mesh.context > 1: how the tokens of a rank attend to those of other ranks. All methods "
-           "give "
-           "the same numbers, up to rounding. gather: in every layer each rank gathers the keys and values "
-           "of "
-           "all tokens of the micro-batch. ring: keys and values are passed on from rank to rank while "
-           "attention is computed, once in forward and once more in backward, so that a rank holds those of "
-           "at most three ranks at a time. ulysses: before attention the ranks exchange tokens for heads, so "
-           "that each has some of the heads of all tokens, and afterwards they exchange them back. For that "
-           "mesh.context x mesh.tensor has to divide both the heads and the heads of keys. Where it does "
-           "not, "
-           "the ranks form groups of equal size, as large as the heads allow; the ranks of a group exchange "
-           "heads, and keys and values are passed on from group to group as with ring. Where not even two "
-           "ranks can exchange heads, ulysses is the same as ring. With gather, with ring and with several "
-           "groups, each rank (or group) has a chunk of tokens from the beginning of the micro-batch and one "
-           "from its end, so that all compute for equally long."}),
+      free({"context.method", &at<&Deck::context, &ContextParallel::method>, R"("gather")", "",
+            one_of({"gather", "ring", "ulysses"}),
+            "Where mesh.context > 1: how the tokens of a rank attend to those of other ranks. All methods "
+            "give the same numbers, up to rounding. gather: in every layer each rank gathers the keys and "
+            "values of all tokens of the micro-batch. ring: keys and values are passed on from rank to rank "
+            "while attention is computed, once in forward and once more in backward, so that a rank holds "
+            "those of at most three ranks at a time. ulysses: before attention the ranks exchange tokens for "
+            "heads, so that each has some of the heads of all tokens, and afterwards they exchange them "
+            "back. For that mesh.context x mesh.tensor has to divide both the heads and the heads of keys. "
+            "Where it does not, the ranks form groups of equal size, as large as the heads allow; the ranks "
+            "of a group exchange heads, and keys and values are passed on from group to group as with ring. "
+            "Where not even two ranks can exchange heads, ulysses is the same as ring. With gather, with "
+            "ring and with several groups, each rank (or group) has a chunk of tokens from the beginning of "
+            "the micro-batch and one from its end, so that all compute for equally long."}),
       free({"tensor.sequence_parallel", &at<&Deck::tensor, &TensorParallel::sequence_parallel>, "true", "",
             any(),
             "Where mesh.tensor > 1. true: each of its ranks computes norms, dropout and the residual stream "
@@ -112,13 +106,12 @@ std::vector<Field> context_and_tensor() {
             "ranks share must then be a multiple of mesh.tensor: batch.micro x data.sequence or, with "
             "mesh.context, the part of that which one of its ranks has, padding included. false: every rank "
             "computes them for all of these tokens."}),
-      free(
-          {"tensor.overlap", &at<&Deck::tensor, &TensorParallel::overlap>, "false", "", any(),
-           "Where mesh.tensor > 1, with tensor.sequence_parallel: what a layer gathers or reduces over these "
-           "ranks is sent part by part while its products are computed, which are cut into as many parts as "
-           "ranks (asynchronous tensor parallelism). It pays where the products are large and the links are "
-           "what a step waits for; ztrain plan shows both. With precision.fp8 = \"tensorwise\" inputs are "
-           "gathered as 8-bit codes, which are half the bytes."}),
+      free({"tensor.overlap", &at<&Deck::tensor, &TensorParallel::overlap>, "false", "", any(),
+            "Where mesh.tensor > 1, with tensor.sequence_parallel: what a layer gathers or reduces over "
+            "these ranks is sent part by part while its products are computed, which are cut into as many "
+            "parts as ranks (asynchronous tensor parallelism). It pays where the products are large and the "
+            "links are what a step waits for; ztrain plan shows both. With precision.fp8 = \"tensorwise\" "
+            "inputs are gathered as 8-bit codes, which are half the bytes."}),
   };
 }
 

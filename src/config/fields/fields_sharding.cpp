@@ -60,9 +60,8 @@ std::vector<Field> gathering() {
             "as the strategy says. false: it is kept. A number N: each rank keeps the part that it would own "
             "if the unit were sharded over groups of N neighbouring ranks, so that the gather for backward "
             "stays within the group (DeepSpeed's hpZ, FSDP2's integer); N divides mesh.shard, and with "
-            "mesh.context > "
-            "1 a group is those N with all their ranks of context: N x mesh.context. Of no effect where "
-            "parameters stay whole."}),
+            "mesh.context > 1 a group is those N with all their ranks of context: N x mesh.context. Of no "
+            "effect where parameters stay whole."}),
       free({"sharding.forward_prefetch", &at<&Deck::sharding, &Sharding::forward_prefetch>, "1", "units",
             also({{"true", "1"}, {"false", "0"}}, between(0, 64)),
             "How many units ahead of their use parameters are gathered in forward."}),
@@ -75,8 +74,7 @@ std::vector<Field> gathering() {
             also({{"true", "2"}, {"false", "0"}}, between(0, 1e6)),
             "Gathered units that may exist at once; gathers ahead wait until there is room. The unit in use "
             "is always gathered. 0: no limit. FSDP's limit_all_gathers is 2. Of no effect where gathered "
-            "units are "
-            "kept (reshard_after_forward = false)."}),
+            "units are kept (reshard_after_forward = false)."}),
       free({"sharding.max_live_parameters", &at<&Deck::sharding, &Sharding::max_live_parameters>, "0",
             "elements", count(0),
             "Parameters that may be gathered at once; gathers ahead wait until there is room (DeepSpeed's "
@@ -108,25 +106,22 @@ std::vector<Field> grouping() {
                {{"LlamaDecoderLayer", "block"}, {"transformer_auto_wrap_policy", "block"}, {"auto", "block"}},
                also({{"TRANSFORMER_BASED_WRAP", "block"}, {"SIZE_BASED_WRAP", "size"}, {"NO_WRAP", "model"}},
                     one_of({"block", "size", "model", "pattern"}))),
-           "What is gathered and reduced at once. block: a transformer block; the embedding, and "
-           "the final norm with the head, are units of their own. size: neighbouring blocks are "
-           "joined until a unit has unit_min_parameters. model: everything. pattern: each module "
-           "that unit_patterns match is a unit, the rest of its block another; where a product takes several "
-           "modules, the first one's unit takes them all: q_proj's, gate_proj's."}),
+           "What is gathered and reduced at once. block: a transformer block; the embedding, and the final "
+           "norm with the head, are units of their own. size: neighbouring blocks are joined until a unit "
+           "has unit_min_parameters. model: everything. pattern: each module that unit_patterns match is a "
+           "unit, the rest of its block another; where a product takes several modules, the first one's unit "
+           "takes them all: q_proj's, gate_proj's."}),
       free({"sharding.unit_min_parameters", &at<&Deck::sharding, &Sharding::unit_min_parameters>,
             "100_000_000", "elements", count(1),
             "Fewest parameters of a unit, for sharding.unit = size (FSDP's size-based policy)."}),
       free({"sharding.unit_patterns", &at<&Deck::sharding, &Sharding::unit_patterns>, "[]", "", any(),
-            "Patterns (*, ?, [...]) of the names of modules, such as model.layers.*.mlp, for "
-            "sharding.unit = pattern. No wildcard stands for a dot; of nested modules that match, the "
-            "innermost "
-            "counts."}),
-      free(
-          numeric({"sharding.gradient_accumulation", &at<&Deck::sharding, &Sharding::gradient_accumulation>,
-                   R"("auto")", "", one_of({"auto", "reduce", "no_sync"}),
-                   "reduce: gradients are reduced after every micro-batch and accumulated as shards. "
-                   "no_sync: they are "
-                   "accumulated whole and reduced once per step. auto: the one that the strategy implies."})),
+            "Patterns (*, ?, [...]) of the names of modules, such as model.layers.*.mlp, for sharding.unit = "
+            "pattern. No wildcard stands for a dot; of nested modules that match, the innermost counts."}),
+      free(numeric(
+          {"sharding.gradient_accumulation", &at<&Deck::sharding, &Sharding::gradient_accumulation>,
+           R"("auto")", "", one_of({"auto", "reduce", "no_sync"}),
+           "reduce: gradients are reduced after every micro-batch and accumulated as shards. no_sync: they "
+           "are accumulated whole and reduced once per step. auto: the one that the strategy implies."})),
   };
 }
 

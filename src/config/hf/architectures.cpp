@@ -92,8 +92,8 @@ const std::vector<Architecture>& architectures() {
        .attention_bias = Has::always,
        .windows = Windows::later_layers,
        .standard_kv_heads = 32,
-       .doc = "queries, keys and values always have biases; all layers but the first may have a window "
-              "(Qwen 2, 2.5)."},
+       .doc = "queries, keys and values always have biases; all layers but the first may have a window (Qwen "
+              "2, 2.5)."},
       {.family = "qwen3",
        .hf_class = "Qwen3ForCausalLM",
        .model_type = "qwen3",

@@ -80,11 +80,11 @@ StartingPoint from_checkpoint(const std::string& folder) {
 }  // namespace
 
 void require_base_of_adapters(const Deck& deck) {
-  REQUIRE(deck.lora.rank == 0 || !deck.model.from.empty() || deck.lora.random_base,
-          "{}: lora.rank = {} trains adapters of a model whose weights would be drawn at random: set "
-          "model.from to the "
-          "model that they belong to, or lora.random_base = true if random weights are what you want",
-          source_of(deck, "lora.rank"), deck.lora.rank);
+  REQUIRE(
+      deck.lora.rank == 0 || !deck.model.from.empty() || deck.lora.random_base,
+      "{}: lora.rank = {} trains adapters of a model whose weights would be drawn at random: set model.from "
+      "to the model that they belong to, or lora.random_base = true if random weights are what you want",
+      source_of(deck, "lora.rank"), deck.lora.rank);
 }
 
 bool is_checkpoint(const std::string& folder) {
@@ -95,11 +95,10 @@ bool is_checkpoint(const std::string& folder) {
 StartingPoint starting_point(const std::string& folder) {
   if (is_checkpoint(folder)) return from_checkpoint(folder);
   const std::string file = hf_config_path(folder);
-  REQUIRE(
-      file_exists(file, "model.from"),
-      "model.from: '{}' is neither a Hugging Face model nor a checkpoint: it has no config.json and no {}; "
-      "{}",
-      folder, checkpoint_metadata_file, hint(folder));
+  REQUIRE(file_exists(file, "model.from"),
+          "model.from: '{}' is neither a Hugging Face model nor a checkpoint: it has no config.json and no "
+          "{}; {}",
+          folder, checkpoint_metadata_file, hint(folder));
   StartingPoint point{file, folder, 0, hf_settings(folder), std::nullopt};
   point.positions = hf_positions(folder);
   return point;

@@ -121,11 +121,10 @@ void resolve_paths(Draft& draft, Files files, Faults& faults) {
     for (std::string* path : texts_of(field, draft.deck)) {
       std::string& text = *path;
       const auto resolve = [&] {
-        REQUIRE(
-            !text.starts_with('~'),
-            "{}: {} = {}: no shell is there to replace the '~': write ${{HOME}}, which is expanded, or the "
-            "whole path; ./~ is a name that begins so",
-            draft.source[field.key], field.key, toml_string(text));
+        REQUIRE(!text.starts_with('~'),
+                "{}: {} = {}: no shell is there to replace the '~': write ${{HOME}}, which is expanded, or "
+                "the whole path; ./~ is a name that begins so",
+                draft.source[field.key], field.key, toml_string(text));
         text = expand(field, text, draft.source[field.key], files);
         const std::string remote = why_not_local(text);
         REQUIRE(remote.empty(), "{}: {}: {}", draft.source[field.key], field.key, remote);
@@ -148,11 +147,10 @@ void resolve_paths(Draft& draft, Files files, Faults& faults) {
 void require_same_adapters(const Draft& draft, const StartingPoint& point) {
   if (!point.adapters) return;
   const Lora &saved = *point.adapters, &given = draft.deck.lora;
-  REQUIRE(
-      given.rank > 0,
-      "model.from: '{}' holds adapters (lora.rank = {}), and this run has none: start from the folder that "
-      "`ztrain export {} --to FOLDER` makes, in which they are merged, or set lora.rank",
-      draft.deck.model.from, saved.rank, draft.deck.model.from);
+  REQUIRE(given.rank > 0,
+          "model.from: '{}' holds adapters (lora.rank = {}), and this run has none: start from the folder "
+          "that `ztrain export {} --to FOLDER` makes, in which they are merged, or set lora.rank",
+          draft.deck.model.from, saved.rank, draft.deck.model.from);
   REQUIRE(given.rank == saved.rank && given.alpha == saved.alpha,
           "model.from: '{}' holds adapters with lora.rank = {} and lora.alpha = {}, and this run's have {} "
           "and {}: they must be the same; or start from the folder that `ztrain export` makes, in which they "
@@ -235,11 +233,10 @@ Deck build(const GivenKeys& given, const std::string& path, Files files, Faults&
 void require_toml(std::string_view text, const std::string& path) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   const bool is_json = first != std::string_view::npos && text[first] == '{';
-  REQUIRE(
-      !is_json && !path.ends_with(".yaml") && !path.ends_with(".yml"),
-      "{}: {}, and a deck is TOML: `ztrain deck` prints one, and docs/coming-from.md tells the keys for the "
-      "settings of other programs",
-      path, is_json ? "this is JSON" : "its name ends as YAML's do");
+  REQUIRE(!is_json && !path.ends_with(".yaml") && !path.ends_with(".yml"),
+          "{}: {}, and a deck is TOML: `ztrain deck` prints one, and docs/coming-from.md tells the keys for "
+          "the settings of other programs",
+          path, is_json ? "this is JSON" : "its name ends as YAML's do");
 }
 
 }  // namespace
@@ -248,8 +245,7 @@ Deck parse_deck(std::string_view bytes, const std::string& path, const std::vect
                 Files files) {
   REQUIRE(is_plain_text(path),
           "cannot read the deck '{}': its name is not UTF-8 text without control characters, which "
-          "checkpoints can "
-          "hold; rename it",
+          "checkpoints can hold; rename it",
           printable(path));
   require_working_folder();
   const std::string_view text = utf8_text(bytes, path);

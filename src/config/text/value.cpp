@@ -57,8 +57,7 @@ struct Assignment {
     if (whole()) return;
     REQUIRE(fits_fp32(x),
             "{}: {} = {} is not legal: it is computed with in fp32, which holds 0 and magnitudes from {:.1e} "
-            "to {:.1e}; "
-            "expected {}",
+            "to {:.1e}; expected {}",
             where, field.key, source_text(value), least_fp32, most_fp32, legal_text(field));
     REQUIRE(in_range(static_cast<float>(x)),
             "{}: {} = {} is not legal: fp32, in which it is computed with, rounds it to {}; expected {}",
@@ -271,8 +270,7 @@ std::string render(const Field& field, const Deck& deck) {
 void require_plain(const Field& field, std::string_view text, std::string_view where) {
   REQUIRE(is_plain_text(text),
           "{}: {} = \"{}\" is not legal: expected UTF-8 text without control characters, which the deck's "
-          "copies and "
-          "checkpoints can hold; rename the file or folder",
+          "copies and checkpoints can hold; rename the file or folder",
           where, field.key, printable(text, most_quoted));
 }
 

@@ -24,10 +24,10 @@ struct GroupReader {
 
   std::string pattern(const toml::node& node) const {
     const auto text = node.value_exact<std::string>();
-    REQUIRE(text && !text->empty(),
-            "{}.match = {} is not legal: expected a pattern of parameter names, such as "
-            "\"model.embed_tokens.*\"",
-            place, source_text(node));
+    REQUIRE(
+        text && !text->empty(),
+        "{}.match = {} is not legal: expected a pattern of parameter names, such as \"model.embed_tokens.*\"",
+        place, source_text(node));
     REQUIRE(is_plain_text(*text),
             "{}.match = {} is not legal: expected UTF-8 text without control characters", place,
             source_text(node));

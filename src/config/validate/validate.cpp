@@ -53,8 +53,7 @@ void check_model(Deck& deck) {
   if (m.head_dim == 0) {
     REQUIRE(m.hidden_size % m.num_attention_heads == 0,
             "{}: model.num_attention_heads ({}) does not divide model.hidden_size ({}); nearest legal: {}, "
-            "or give "
-            "model.head_dim",
+            "or give model.head_dim",
             blame(deck, {"model.num_attention_heads", "model.hidden_size"}), m.num_attention_heads,
             m.hidden_size, nearest_divisors(m.hidden_size, m.num_attention_heads));
     assign(*find_field("model.head_dim"), fmt::to_string(m.hidden_size / m.num_attention_heads), deck,
@@ -161,8 +160,7 @@ std::int64_t total_steps(const Deck& deck, std::int64_t sequences_per_epoch) {
   check_schedule(deck, steps);
   REQUIRE(steps <= most_tokens / tokens_per_step(deck),
           "{}: {} steps of batch.global x data.sequence = {} tokens are more tokens than can be counted; "
-          "nearest legal: "
-          "{} steps",
+          "nearest legal: {} steps",
           blame(deck, {"run.steps", "run.tokens", "run.epochs"}), steps, tokens_per_step(deck),
           most_tokens / tokens_per_step(deck));
   return steps;

@@ -32,8 +32,7 @@ void check_family(Deck& deck) {
       source_of(deck, "model.full_attention_layers"), m.full_attention_layers);
   REQUIRE(
       m.full_attention_layers < m.num_hidden_layers,
-      "{}: model.full_attention_layers = {} leaves no layer of {} to model.sliding_window; nearest legal: "
-      "{}",
+      "{}: model.full_attention_layers = {} leaves no layer of {} to model.sliding_window; nearest legal: {}",
       blame(deck, {"model.full_attention_layers", "model.num_hidden_layers"}), m.full_attention_layers,
       m.num_hidden_layers, m.num_hidden_layers - 1);
 }

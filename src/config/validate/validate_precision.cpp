@@ -70,8 +70,7 @@ void check_rounding(const Deck& deck) {
 void check_non_finite(const Deck& deck) {
   REQUIRE(deck.watchdog.non_finite != "stop" || deck.precision.parameters != DType::f16,
           "{}: watchdog.non_finite = \"stop\" does not go with precision.parameters = \"fp16\", whose loss "
-          "scale is "
-          "found by steps that are not finite; nearest legal: skip",
+          "scale is found by steps that are not finite; nearest legal: skip",
           blame(deck, {"watchdog.non_finite", "precision.parameters", "precision.preset"}));
 }
 
@@ -107,22 +106,20 @@ void check_fp8(const Deck& deck) {
           blame(deck, {"precision.fp8", "precision.parameters", "precision.preset"}), p.fp8,
           name_of(p.parameters));
   const std::int64_t tokens = deck.batch.micro * deck.data.sequence;
-  REQUIRE(
-      tokens % 16 == 0,
-      "{}: precision.fp8 = \"{}\" needs micro-batches whose tokens are a multiple of 16, but batch.micro x "
-      "data.sequence is {} x {} = {}",
-      blame(deck, {"precision.fp8", "batch.micro", "data.sequence"}), p.fp8, deck.batch.micro,
-      deck.data.sequence, tokens);
+  REQUIRE(tokens % 16 == 0,
+          "{}: precision.fp8 = \"{}\" needs micro-batches whose tokens are a multiple of 16, but batch.micro "
+          "x data.sequence is {} x {} = {}",
+          blame(deck, {"precision.fp8", "batch.micro", "data.sequence"}), p.fp8, deck.batch.micro,
+          deck.data.sequence, tokens);
 }
 
 void check_moments(Deck& deck) {
   if (deck.optimizer.name != "adamw_8bit") return;
-  REQUIRE(
-      !is_explicit(deck, "precision.moments"),
-      "{}: precision.moments = \"{}\" does not go with optimizer.name = \"adamw_8bit\" ({}), whose moments "
-      "have 8 bits; leave it out",
-      source_of(deck, "precision.moments"), name_of(deck.precision.moments),
-      source_of(deck, "optimizer.name"));
+  REQUIRE(!is_explicit(deck, "precision.moments"),
+          "{}: precision.moments = \"{}\" does not go with optimizer.name = \"adamw_8bit\" ({}), whose "
+          "moments have 8 bits; leave it out",
+          source_of(deck, "precision.moments"), name_of(deck.precision.moments),
+          source_of(deck, "optimizer.name"));
   set_unused(deck, "precision.moments", "not used: the moments of adamw_8bit have 8 bits");
 }
 

@@ -43,21 +43,18 @@ void place_hybrid(Deck& deck, int ranks, int ranks_per_node) {
     const int own = static_cast<int>(ranks / stages);
     const int per_node = std::min(given > 0 ? given : ranks_per_node, own);
     REQUIRE(per_node > 0 && own % per_node == 0,
-            "sharding.strategy = {} ({}): {} ranks{} are not whole nodes of {}; give mesh.shard, a "
-            "divisor of "
-            "{}: {}",
+            "sharding.strategy = {} ({}): {} ranks{} are not whole nodes of {}; give mesh.shard, a divisor "
+            "of {}: {}",
             deck.sharding.strategy, source_of(deck, "sharding.strategy"), own,
             stages > 1 ? fmt::format(" of each of mesh.pipeline's {} stages", stages) : "", per_node, own,
             nearest_divisors(own, std::max(per_node, 1)));
     const std::int64_t beside =
         std::max<std::int64_t>(1, deck.mesh.tensor) * std::max<std::int64_t>(1, deck.mesh.context);
-    REQUIRE(
-        per_node % beside == 0,
-        "sharding.strategy = {} ({}): mesh.tensor x mesh.context ({}) does not divide a node's {} ranks{}; "
-        "give "
-        "mesh.shard",
-        deck.sharding.strategy, source_of(deck, "sharding.strategy"), beside, per_node,
-        stages > 1 ? " of a stage" : "");
+    REQUIRE(per_node % beside == 0,
+            "sharding.strategy = {} ({}): mesh.tensor x mesh.context ({}) does not divide a node's {} "
+            "ranks{}; give mesh.shard",
+            deck.sharding.strategy, source_of(deck, "sharding.strategy"), beside, per_node,
+            stages > 1 ? " of a stage" : "");
     deck.mesh.shard = per_node / beside;
     set_source(deck, "mesh.shard",
                fmt::format("{}, {} ranks per node{}", deck.sharding.strategy, per_node,
@@ -84,8 +81,7 @@ void resolve_mesh(Deck& deck, int ranks) {
     const std::int64_t below = ranks / product * product, above = round_up(ranks, product);
     REQUIRE(ranks % product == 0,
             "{}: {} = -1 cannot be resolved: the other degrees of {} multiply to {}, which does not divide "
-            "the job's {} "
-            "ranks; nearest legal numbers of ranks: {}{}",
+            "the job's {} ranks; nearest legal numbers of ranks: {}{}",
             source_of(deck, open->key), open->key, equation, product, ranks,
             below > 0 ? fmt::format("{} or ", below) : "", above);
     open->degree = ranks / product;
@@ -104,8 +100,7 @@ void check_batch(const Deck& deck) {
   const std::int64_t per_micro = deck.batch.micro * data_parallel_degree(deck);
   REQUIRE(deck.batch.global / per_micro <= most_accumulation,
           "{}: batch.global ({}) is {} micro-batches of batch.micro ({}) for each of {} data-parallel ranks, "
-          "more than "
-          "the {} that a step may have: take a larger batch.micro, or at most batch.global = {}",
+          "more than the {} that a step may have: take a larger batch.micro, or at most batch.global = {}",
           source_of(deck, "batch.global"), deck.batch.global, deck.batch.global / per_micro, deck.batch.micro,
           data_parallel_degree(deck), most_accumulation, most_accumulation * per_micro);
   if (deck.batch.global % per_micro == 0) return;
@@ -114,8 +109,7 @@ void check_batch(const Deck& deck) {
       below > 0 ? fmt::format("values {} or {}", below, above) : fmt::format("value {}", above);
   fail(
       "{}: batch.global ({}) = batch.micro ({}) x data-parallel ranks ({}) x accumulation ({:.4g}): the "
-      "accumulation "
-      "must be whole; nearest legal {}",
+      "accumulation must be whole; nearest legal {}",
       source_of(deck, "batch.global"), deck.batch.global, deck.batch.micro, data_parallel_degree(deck),
       static_cast<double>(deck.batch.global) / static_cast<double>(per_micro), legal);
 }

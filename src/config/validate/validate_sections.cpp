@@ -48,16 +48,14 @@ void check_data(const Deck& deck) {
 void check_sharding(const Deck& deck) {
   const Sharding& s = deck.sharding;
   const bool by_pattern = s.unit == "pattern";
-  REQUIRE(
-      !by_pattern || !s.unit_patterns.empty(),
-      "{}: sharding.unit = \"pattern\" needs sharding.unit_patterns, the patterns of modules' names, such "
-      "as [\"model.layers.*.mlp\"]",
-      source_of(deck, "sharding.unit"));
-  REQUIRE(
-      by_pattern || s.unit_patterns.empty(),
-      "{}: sharding.unit_patterns is used by sharding.unit = \"pattern\" only, and that is \"{}\"; choose "
-      "one of them",
-      source_of(deck, "sharding.unit_patterns"), s.unit);
+  REQUIRE(!by_pattern || !s.unit_patterns.empty(),
+          "{}: sharding.unit = \"pattern\" needs sharding.unit_patterns, the patterns of modules' names, "
+          "such as [\"model.layers.*.mlp\"]",
+          source_of(deck, "sharding.unit"));
+  REQUIRE(by_pattern || s.unit_patterns.empty(),
+          "{}: sharding.unit_patterns is used by sharding.unit = \"pattern\" only, and that is \"{}\"; "
+          "choose one of them",
+          source_of(deck, "sharding.unit_patterns"), s.unit);
   check_patterns(deck, "sharding.unit_patterns", s.unit_patterns);
 }
 
@@ -65,14 +63,13 @@ void check_recompute(const Deck& deck) {
   const Recompute& r = deck.recompute;
   const bool selective = r.mode == "selective";
   REQUIRE(!selective || !r.pieces.empty(),
-          "{}: recompute.mode = \"selective\" needs recompute.pieces, what is run again, such as "
-          "[\"norm\", \"swiglu\"]",
+          "{}: recompute.mode = \"selective\" needs recompute.pieces, what is run again, such as [\"norm\", "
+          "\"swiglu\"]",
           source_of(deck, "recompute.mode"));
-  REQUIRE(
-      selective || r.pieces.empty(),
-      "{}: recompute.pieces is used by recompute.mode = \"selective\" only, and that is \"{}\"; choose one "
-      "of them",
-      source_of(deck, "recompute.pieces"), r.mode);
+  REQUIRE(selective || r.pieces.empty(),
+          "{}: recompute.pieces is used by recompute.mode = \"selective\" only, and that is \"{}\"; choose "
+          "one of them",
+          source_of(deck, "recompute.pieces"), r.mode);
   REQUIRE(r.every == 1 || r.mode == "full",
           "{}: recompute.every = {} needs recompute.mode = \"full\", and that is \"{}\"; nearest legal: 1",
           source_of(deck, "recompute.every"), r.every, r.mode);
@@ -89,8 +86,8 @@ void check_optimizer(const Deck& deck) {
           "optimizer.max_norm = {} clips by it; nearest legal: false",
           blame(deck, {"optimizer.during_backward", "optimizer.max_norm"}), o.max_norm);
   REQUIRE(!o.during_backward || deck.precision.parameters != DType::f16,
-          "{}: optimizer.during_backward = true takes steps that cannot be skipped, and "
-          "precision.parameters = \"fp16\" finds its loss scale by skipping some; nearest legal: false",
+          "{}: optimizer.during_backward = true takes steps that cannot be skipped, and precision.parameters "
+          "= \"fp16\" finds its loss scale by skipping some; nearest legal: false",
           blame(deck, {"optimizer.during_backward", "precision.parameters", "precision.preset"}));
   REQUIRE(!o.during_backward || deck.mesh.pipeline == 1,
           "{}: optimizer.during_backward = true is not there for stages of a pipeline (mesh.pipeline = {}); "
@@ -100,12 +97,11 @@ void check_optimizer(const Deck& deck) {
 
 void check_checkpoint(const Deck& deck) {
   const Checkpoint& c = deck.checkpoint;
-  REQUIRE(
-      c.keep_every == 0 || c.interval <= 0 || c.keep_every % c.interval == 0,
-      "{}: checkpoint.keep_every = {} is no multiple of checkpoint.interval = {}, so that few steps of the "
-      "one are of the other; nearest legal: {}",
-      source_of(deck, "checkpoint.keep_every"), c.keep_every, c.interval,
-      std::max<std::int64_t>(1, c.keep_every / c.interval) * c.interval);
+  REQUIRE(c.keep_every == 0 || c.interval <= 0 || c.keep_every % c.interval == 0,
+          "{}: checkpoint.keep_every = {} is no multiple of checkpoint.interval = {}, so that few steps of "
+          "the one are of the other; nearest legal: {}",
+          source_of(deck, "checkpoint.keep_every"), c.keep_every, c.interval,
+          std::max<std::int64_t>(1, c.keep_every / c.interval) * c.interval);
   REQUIRE(c.keep_best == 0 || deck.evaluation.interval > 0,
           "{}: checkpoint.keep_best = {} needs validation losses, and evaluation.interval = 0 computes none; "
           "nearest legal: 0",
@@ -123,8 +119,7 @@ void check_checkpoint(const Deck& deck) {
           source_of(deck, "checkpoint.export_adapter"));
   REQUIRE(!c.export_adapter || deck.model.trainable.empty(),
           "{}: checkpoint.export_adapter = true writes the adapters alone, and model.trainable has weights "
-          "of the "
-          "model trained beside them: leave one of the two out",
+          "of the model trained beside them: leave one of the two out",
           source_of(deck, "checkpoint.export_adapter"));
 }
 
