@@ -11,13 +11,10 @@
 namespace ztrain::config {
 namespace {
 
-std::vector<Field> all_fields() {
+template <class... Parts>
+std::vector<Field> joined(const Parts&... parts) {
   std::vector<Field> all;
-  for (auto part : {rows::run_and_data(), rows::model(), rows::lora(), rows::batch_and_mesh(),
-                    rows::sharding(), rows::numerics(), rows::offload(), rows::optimization(),
-                    rows::checkpoint(), rows::operation(), rows::watchdog(), rows::machine()}) {
-    all.insert(all.end(), part.begin(), part.end());
-  }
+  (all.insert(all.end(), parts.begin(), parts.end()), ...);
   return all;
 }
 
@@ -71,7 +68,12 @@ std::string range_text(const Legal& legal) {
 }  // namespace
 
 const std::vector<Field>& fields() {
-  static const std::vector<Field> table = all_fields();
+  using namespace rows;
+  static const std::vector<Field> table =
+      joined(run(), data(), model(), attention(), trained(), lora(), batch_and_degrees(), pipeline(),
+             context_and_tensor(), strategy(), gathering(), grouping(), precision(), loss_scaling(),
+             recompute(), offload(), optimization(), checkpoint(), operation(), watchdog(), size_of_machine(),
+             speed_of_machine(), device(), debug());
   return table;
 }
 

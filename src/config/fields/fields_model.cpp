@@ -19,23 +19,22 @@ std::string family_doc() {
   return doc;
 }
 
+}  // namespace
+
 std::vector<Field> attention() {
   return {
-      numeric({"model.attention_bias", &at<&Deck::model, &Model::attention_bias>, "false", "", any(),
+      numeric({KEY_OF(model, attention_bias), "false", "", any(),
                "The projections to queries, keys and values have biases. Where it is not given, it is what "
                "the family always has."}),
-      numeric({"model.attention_output_bias", &at<&Deck::model, &Model::attention_output_bias>, "false", "",
-               any(),
+      numeric({KEY_OF(model, attention_output_bias), "false", "", any(),
                "The output projection of attention has a bias. Where it is not given: as "
                "model.attention_bias for llama and qwen3, which have no other combination."}),
-      numeric({"model.qk_norm", &at<&Deck::model, &Model::qk_norm>, "false", "", any(),
+      numeric({KEY_OF(model, qk_norm), "false", "", any(),
                "Each head of queries and keys is RMS-normalised before the rotary embedding. Where it is not "
                "given, it is what the family has."}),
-      numeric({"model.sliding_window", &at<&Deck::model, &Model::sliding_window>, "0", "tokens",
-               between(0, 1 << 30),
+      numeric({KEY_OF(model, sliding_window), "0", "tokens", between(0, 1 << 30),
                "How many tokens a token attends to, itself included. 0: all before it. Not for llama."}),
-      numeric({"model.full_attention_layers", &at<&Deck::model, &Model::full_attention_layers>, "0", "layers",
-               between(0, 1e4),
+      numeric({KEY_OF(model, full_attention_layers), "0", "layers", between(0, 1e4),
                "How many of the first layers attend to all tokens in spite of model.sliding_window (qwen2, "
                "qwen3)."}),
   };
@@ -43,89 +42,75 @@ std::vector<Field> attention() {
 
 std::vector<Field> trained() {
   return {
-      numeric({"model.trainable", &at<&Deck::model, &Model::trainable>, "[]", "", any(),
+      numeric({KEY_OF(model, trainable), "[]", "", any(),
                "Patterns (*, ?, [...]) of the names of parameters that are trained, such as "
                "[\"model.layers.3?.*\", \"lm_head.weight\"]; the others are frozen: they have no gradient, "
                "master copy or optimizer state. Empty: all, or with lora.rank none but the adapters, which "
                "always are."}),
-      numeric({"model.frozen", &at<&Deck::model, &Model::frozen>, "[]", "", any(),
+      numeric({KEY_OF(model, frozen), "[]", "", any(),
                "Patterns of the names of parameters that are frozen, whatever model.trainable says."}),
   };
 }
 
-}  // namespace
-
 std::vector<Field> model() {
-  std::vector<Field> all{
-      numeric(
-          {"model.family", &at<&Deck::model, &Model::family>, R"("llama")", "", families(), family_doc()}),
-      free({"model.preset", &at<&Deck::model, &Model::preset>, R"("custom")", "",
-            one_of(model_preset_names()),
+  return {
+      numeric({KEY_OF(model, family), R"("llama")", "", families(), family_doc()}),
+      free({KEY_OF(model, preset), R"("custom")", "", one_of(model_preset_names()),
             "Named model whose dims are taken; keys given below win over it. custom: the keys below and "
             "their defaults. Names and meanings are those of Hugging Face's config.json."}),
-      free(path(
-          PathKind::read,
-          {"model.from", &at<&Deck::model, &Model::from>, R"("")", "", any(),
+      free(read_path(
+          {KEY_OF(model, from), R"("")", "", any(),
            "Folder of a Hugging Face model (" + hf_classes() +
                "; config.json, and model.safetensors or its shards with model.safetensors.index.json), or "
                "one checkpoint of ztrain (a folder step_N). It gives the family and the keys below: one that "
                "is given too must agree. A run that resumes no checkpoint starts from its weights instead of "
                "random ones, at step 0 and with an optimizer of its own. Empty: none."})),
-      numeric({"model.hidden_size", &at<&Deck::model, &Model::hidden_size>, "512", "", between(1, 1 << 24),
-               "Width of the residual stream."}),
-      numeric({"model.intermediate_size", &at<&Deck::model, &Model::intermediate_size>, "1408", "",
-               between(1, 1 << 24), "Width of the feed-forward layer."}),
-      numeric({"model.num_hidden_layers", &at<&Deck::model, &Model::num_hidden_layers>, "8", "",
-               between(1, 1000), "Number of transformer blocks."}),
-      numeric({"model.num_attention_heads", &at<&Deck::model, &Model::num_attention_heads>, "8", "",
-               between(1, 1 << 16), "Number of query heads."}),
-      numeric({"model.num_key_value_heads", &at<&Deck::model, &Model::num_key_value_heads>, "0", "",
-               between(0, 1 << 16), "Number of key and value heads. 0: as many as query heads."}),
-      numeric({"model.head_dim", &at<&Deck::model, &Model::head_dim>, "0", "", between(0, 1 << 16),
+      numeric({KEY_OF(model, hidden_size), "512", "", between(1, 1 << 24), "Width of the residual stream."}),
+      numeric({KEY_OF(model, intermediate_size), "1408", "", between(1, 1 << 24),
+               "Width of the feed-forward layer."}),
+      numeric({KEY_OF(model, num_hidden_layers), "8", "", between(1, 1000), "Number of transformer blocks."}),
+      numeric({KEY_OF(model, num_attention_heads), "8", "", between(1, 1 << 16), "Number of query heads."}),
+      numeric({KEY_OF(model, num_key_value_heads), "0", "", between(0, 1 << 16),
+               "Number of key and value heads. 0: as many as query heads."}),
+      numeric({KEY_OF(model, head_dim), "0", "", between(0, 1 << 16),
                "Width of one head. 0: hidden_size / num_attention_heads."}),
-      numeric({"model.vocab_size", &at<&Deck::model, &Model::vocab_size>, "0", "tokens", between(0, 1 << 30),
+      numeric({KEY_OF(model, vocab_size), "0", "tokens", between(0, 1 << 30),
                "Number of token ids. 0: what the data say (an attribute of prepared files, 257 for text, "
                "50257 and 128256 for llm.c's files)."}),
-      numeric({"model.rms_norm_eps", &at<&Deck::model, &Model::rms_norm_eps>, "1e-5", "", share(),
+      numeric({KEY_OF(model, rms_norm_eps), "1e-5", "", share(),
                "Added to the mean square in RMS normalisation."}),
-      numeric({"model.rope_theta", &at<&Deck::model, &Model::rope_theta>, "10000", "", above(0),
-               "Base of the rotary embedding's wavelengths."}),
-      numeric({"model.rope_scaling", &at<&Deck::model, &Model::rope_scaling>, R"("none")", "",
-               one_of({"none", "llama3"}),
+      numeric(
+          {KEY_OF(model, rope_theta), "10000", "", above(0), "Base of the rotary embedding's wavelengths."}),
+      numeric({KEY_OF(model, rope_scaling), R"("none")", "", one_of({"none", "llama3"}),
                "How long wavelengths are stretched; llama3 uses the four keys below."}),
-      numeric({"model.rope_factor", &at<&Deck::model, &Model::rope_factor>, "8", "", from(1),
-               "Stretch of the longest wavelengths."}),
-      numeric({"model.rope_low_freq_factor", &at<&Deck::model, &Model::rope_low_freq_factor>, "1", "",
-               above(0), "Wavelengths above rope_original_max_position / this are stretched in full."}),
-      numeric({"model.rope_high_freq_factor", &at<&Deck::model, &Model::rope_high_freq_factor>, "4", "",
-               above(0), "Wavelengths below rope_original_max_position / this are left alone."}),
-      numeric({"model.rope_original_max_position", &at<&Deck::model, &Model::rope_original_max_position>,
-               "8192", "tokens", between(1, 1 << 30),
+      numeric({KEY_OF(model, rope_factor), "8", "", from(1), "Stretch of the longest wavelengths."}),
+      numeric({KEY_OF(model, rope_low_freq_factor), "1", "", above(0),
+               "Wavelengths above rope_original_max_position / this are stretched in full."}),
+      numeric({KEY_OF(model, rope_high_freq_factor), "4", "", above(0),
+               "Wavelengths below rope_original_max_position / this are left alone."}),
+      numeric({KEY_OF(model, rope_original_max_position), "8192", "tokens", between(1, 1 << 30),
                "Context length the unstretched embedding was trained with."}),
-      numeric({"model.initializer_range", &at<&Deck::model, &Model::initializer_range>, "0.02", "", from(0),
+      numeric({KEY_OF(model, initializer_range), "0.02", "", from(0),
                "Standard deviation of the initial weights."}),
-      numeric({"model.tie_word_embeddings", &at<&Deck::model, &Model::tie_word_embeddings>, "false", "",
-               any(), "The head uses the embedding's weight."}),
+      numeric(
+          {KEY_OF(model, tie_word_embeddings), "false", "", any(), "The head uses the embedding's weight."}),
   };
-  for (const auto& part : {attention(), trained()}) all.insert(all.end(), part.begin(), part.end());
-  return all;
 }
 
 std::vector<Field> lora() {
   return {
-      numeric({"lora.rank", &at<&Deck::lora, &Lora::rank>, "0", "", between(0, 1 << 16),
+      numeric({KEY_OF(lora, rank), "0", "", between(0, 1 << 16),
                "Inner width of the adapters: beside the weight W [n, k] of a target stand lora_A [rank, k] "
                "and lora_B [n, rank], and the layer computes x W^T + alpha / rank (x lora_A^T) lora_B^T. 0: "
                "no adapters."}),
-      numeric({"lora.alpha", &at<&Deck::lora, &Lora::alpha>, "16", "", above(0),
-               "Scale of what the adapters add, times rank."}),
-      numeric({"lora.dropout", &at<&Deck::lora, &Lora::dropout>, "0.0", "", below_one(),
+      numeric({KEY_OF(lora, alpha), "16", "", above(0), "Scale of what the adapters add, times rank."}),
+      numeric({KEY_OF(lora, dropout), "0.0", "", below_one(),
                "Share of the elements of an adapter's input that are zeroed while training."}),
-      numeric({"lora.targets", &at<&Deck::lora, &Lora::targets>,
+      numeric({KEY_OF(lora, targets),
                R"(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])", "", any(),
                "Linear layers that get adapters: the last parts of their names, or patterns of the whole, "
                "such as \"model.layers.1?.mlp.*\"."}),
-      free({"lora.random_base", &at<&Deck::lora, &Lora::random_base>, "false", "", any(),
+      free({KEY_OF(lora, random_base), "false", "", any(),
             "Train adapters beside weights that are drawn at random. Without it a run with adapters needs "
             "model.from, since adapters of random weights are of no use but to measure and to test."}),
   };

@@ -33,34 +33,35 @@ std::string pieces_doc() {
   return doc;
 }
 
+}  // namespace
+
 std::vector<Field> precision() {
   return {
       free(
-          {"precision.preset", &at<&Deck::precision, &Precision::preset>, R"("bf16")", "", preset_names(),
+          {KEY_OF(precision, preset), R"("bf16")", "", preset_names(),
            "Sets the six keys below; keys given below win over it. bf16, fsdp-mixed: parameters in bf16, the "
            "rest in fp32 (FSDP's MixedPrecision over fp32 parameters). bf16-pure: all in bf16, parameters "
            "stepped with stochastic rounding. fsdp-bf16: all in bf16, rounded to nearest (FSDP with a bf16 "
            "model). deepspeed-bf16, deepspeed-fp16: parameters, gradients and their reduction in 16 bits, "
            "the optimizer in fp32. fp64 is meant for numerical tests, and for all five together only."}),
-      numeric({"precision.parameters", &at<&Deck::precision, &Precision::parameters>, R"("bf16")", "",
-               dtypes(), "Parameters and activations in forward and backward."}),
-      numeric({"precision.gradients", &at<&Deck::precision, &Precision::gradients>, R"("fp32")", "", dtypes(),
+      numeric({KEY_OF(precision, parameters), R"("bf16")", "", dtypes(),
+               "Parameters and activations in forward and backward."}),
+      numeric({KEY_OF(precision, gradients), R"("fp32")", "", dtypes(),
                "Accumulated gradients: fp32, or the type of the parameters."}),
-      numeric({"precision.reduce", &at<&Deck::precision, &Precision::reduce>, R"("fp32")", "", dtypes(),
+      numeric({KEY_OF(precision, reduce), R"("fp32")", "", dtypes(),
                "Least width of the sums of gradients over ranks: fp32, or the type of the parameters; bf16 "
                "goes with fp32 parameters too. The narrower of this and precision.gradients travels, which "
                "changes no bit of a sum: sums are formed in fp32, and kept in the wider of the two (those of "
                "fp16 gradients in fp32)."}),
-      numeric({"precision.master", &at<&Deck::precision, &Precision::master>, R"("fp32")", "", dtypes(),
+      numeric({KEY_OF(precision, master), R"("fp32")", "", dtypes(),
                "The parameters that the optimizer steps: fp32, or bf16 where the parameters are."}),
-      numeric({"precision.moments", &at<&Deck::precision, &Precision::moments>, R"("fp32")", "", dtypes(),
+      numeric({KEY_OF(precision, moments), R"("fp32")", "", dtypes(),
                "The optimizer's moments: fp32 or bf16. adamw_8bit has its own."}),
-      numeric({"precision.rounding", &at<&Deck::precision, &Precision::rounding>, R"("auto")", "",
-               one_of({"auto", "nearest", "stochastic"}),
+      numeric({KEY_OF(precision, rounding), R"("auto")", "", one_of({"auto", "nearest", "stochastic"}),
                "How stepped parameters are rounded to 16 bits. stochastic rounds up or down with "
                "probabilities that keep the mean, so that steps smaller than half a unit in the last place "
                "are not lost; it needs precision.master = bf16. auto: stochastic there, nearest elsewhere."}),
-      numeric({"precision.fp8", &at<&Deck::precision, &Precision::fp8>, R"("none")", "",
+      numeric({KEY_OF(precision, fp8), R"("none")", "",
                close_to({{"true", "tensorwise"}, {"hybrid", "tensorwise"}, {"e4m3", "tensorwise"}},
                         also({{"false", "none"}, {"rowwise_with_gw_hp", "rowwise"}},
                              one_of({"none", "tensorwise", "rowwise"}))),
@@ -80,45 +81,33 @@ std::vector<Field> precision() {
 
 std::vector<Field> loss_scaling() {
   return {
-      numeric({"loss_scaling.scale", &at<&Deck::loss_scaling, &LossScaling::scale>, "0", "",
-               also({{"dynamic", "0"}}, from(0)), "Factor on the loss. 0: dynamic, as the keys below say."}),
-      numeric({"loss_scaling.initial_scale_power",
-               &at<&Deck::loss_scaling, &LossScaling::initial_scale_power>, "16", "", between(0, 64),
+      numeric({KEY_OF(loss_scaling, scale), "0", "", also({{"dynamic", "0"}}, from(0)),
+               "Factor on the loss. 0: dynamic, as the keys below say."}),
+      numeric({KEY_OF(loss_scaling, initial_scale_power), "16", "", between(0, 64),
                "The dynamic factor starts at 2 to this power."}),
-      numeric({"loss_scaling.window", &at<&Deck::loss_scaling, &LossScaling::window>, "1000", "steps",
-               between(1, 1e9), "After this many steps without overflow the factor is doubled."}),
-      numeric({"loss_scaling.hysteresis", &at<&Deck::loss_scaling, &LossScaling::hysteresis>, "2", "steps",
-               between(1, 1e6), "How many steps must overflow before the factor is halved."}),
-      numeric({"loss_scaling.consecutive_hysteresis",
-               &at<&Deck::loss_scaling, &LossScaling::consecutive_hysteresis>, "false", "", any(),
+      numeric({KEY_OF(loss_scaling, window), "1000", "steps", between(1, 1e9),
+               "After this many steps without overflow the factor is doubled."}),
+      numeric({KEY_OF(loss_scaling, hysteresis), "2", "steps", between(1, 1e6),
+               "How many steps must overflow before the factor is halved."}),
+      numeric({KEY_OF(loss_scaling, consecutive_hysteresis), "false", "", any(),
                "A step without overflow starts the count of the hysteresis anew; otherwise a rise of the "
                "factor does."}),
-      numeric({"loss_scaling.min_scale", &at<&Deck::loss_scaling, &LossScaling::min_scale>, "1", "", above(0),
+      numeric({KEY_OF(loss_scaling, min_scale), "1", "", above(0),
                "The dynamic factor does not fall below this."}),
   };
 }
 
 std::vector<Field> recompute() {
   return {
-      free({"recompute.mode", &at<&Deck::recompute, &Recompute::mode>, R"("none")", "",
+      free({KEY_OF(recompute, mode), R"("none")", "",
             close_to({{"uniform", "full"}, {"block", "full"}, {"op", "selective"}},
                      also({{"true", "full"}, {"false", "none"}}, one_of({"none", "full", "selective"}))),
             "full: of a transformer block only the input is kept, and its forward is run again before its "
             "backward. selective: the pieces below are run again, in every block."}),
-      free({"recompute.every", &at<&Deck::recompute, &Recompute::every>, "1", "blocks", between(1, 1e4),
+      free({KEY_OF(recompute, every), "1", "blocks", between(1, 1e4),
             "mode = full applies to every k-th block; the others keep their activations."}),
-      free({"recompute.pieces", &at<&Deck::recompute, &Recompute::pieces>, "[]", "", piece_names(),
-            pieces_doc()}),
+      free({KEY_OF(recompute, pieces), "[]", "", piece_names(), pieces_doc()}),
   };
-}
-
-}  // namespace
-
-std::vector<Field> numerics() {
-  std::vector<Field> all;
-  for (auto part : {precision(), loss_scaling(), recompute()})
-    all.insert(all.end(), part.begin(), part.end());
-  return all;
 }
 
 }  // namespace ztrain::config::rows

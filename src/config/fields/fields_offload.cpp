@@ -12,68 +12,74 @@ Legal tier() {
 }
 
 template <auto Kind>
-std::vector<Field> home(const char* key, const char* of_what, const char* doc) {
-  return {free({fmt::format("offload.{}", key), &at<&Deck::offload, Kind, &OffloadHome::to>, R"("none")", "",
-                tier(), doc}),
-          free({fmt::format("offload.{}_fraction", key), &at<&Deck::offload, Kind, &OffloadHome::fraction>,
-                "1", "", share(),
-                fmt::format("Of {}, the share that offload.{} sends away (DeepSpeed's Twin-Flow ratio).",
-                            of_what, key)})};
+std::string& to(Deck& deck) {
+  return (deck.offload.*Kind).to;
+}
+template <auto Kind>
+double& share_away(Deck& deck) {
+  return (deck.offload.*Kind).fraction;
 }
 
-/// How NVMe is read and written.
-std::vector<Field> drives() {
-  return {
-      free(path(PathKind::written,
-                {"offload.nvme_path", &at<&Deck::offload, &Offload::nvme_path>, "[]", "", any(),
-                 "Folders on drives of the node, for what is sent to nvme: a rank's bytes are striped over "
-                 "all of them. Each rank has files of its own there, without names: nothing is left behind "
-                 "when a run ends, however it ends."})),
-      free({"offload.queue_depth", &at<&Deck::offload, &Offload::queue_depth>, "32", "requests",
-            between(1, 4096), "Reads and writes that a rank has under way at once."}),
-      free({"offload.nvme_block_size", &at<&Deck::offload, &Offload::nvme_block_size>, "1_048_576", "bytes",
-            between(4096, 1 << 30), "Of one read or write at most, and of a stripe: a multiple of 4,096."}),
-      free({"offload.threads", &at<&Deck::offload, &Offload::threads>, "8", "threads", between(1, 1024),
-            "That read and write where the system does not allow io_uring."}),
-      free({"offload.checksums", &at<&Deck::offload, &Offload::checksums>, "false", "", any(),
-            "Whether what is read from NVMe is compared with what was written there."}),
-  };
+template <auto Kind>
+Field home(const char* key, const char* doc) {
+  return free({fmt::format("offload.{}", key), to<Kind>, R"("none")", "", tier(), doc});
+}
+template <auto Kind>
+Field fraction(const char* key, const char* of_what) {
+  return free({fmt::format("offload.{}_fraction", key), share_away<Kind>, "1", "", share(),
+               fmt::format("Of {}, the share that offload.{} sends away (DeepSpeed's Twin-Flow ratio).",
+                           of_what, key)});
 }
 
 }  // namespace
 
 std::vector<Field> offload() {
-  std::vector<Field> all;
-  const auto add = [&](std::vector<Field> fields) { all.insert(all.end(), fields.begin(), fields.end()); };
-  add(home<&Offload::parameters>(
-      "parameters", "the units' elements, by whole units spread evenly over the model",
-      "Where parameters are between their uses: none: on the device. cpu: in the host's memory. nvme: in "
-      "files of offload.nvme_path. A unit is fetched for each of its gathers; where parameters are whole, "
-      "its fetch takes the place of one. Units that stay whole (sharding.persistence_threshold) stay on the "
-      "device. ZeRO-3 Offload and FSDP's CPUOffload send parameters, gradients and optimizer states."));
-  add(home<&Offload::gradients>(
-      "gradients", "the units' gradients",
-      "Where gradients are from their reduction to the optimizer's step, and between micro-batches."));
-  add(home<&Offload::master>(
-      "master", "the units' master weights",
-      "Where master weights are, if they are wider than the parameters; else there are none."));
-  add(home<&Offload::optimizer>("optimizer", "the units' states",
-                                "Where the optimizer's states are, such as Adam's moments."));
-  add(home<&Offload::activations>("activations", "the blocks",
+  return {
+      home<&Offload::parameters>(
+          "parameters",
+          "Where parameters are between their uses: none: on the device. cpu: in the host's memory. nvme: in "
+          "files of offload.nvme_path. A unit is fetched for each of its gathers; where parameters are "
+          "whole, its fetch takes the place of one. Units that stay whole (sharding.persistence_threshold) "
+          "stay on the device. ZeRO-3 Offload and FSDP's CPUOffload send parameters, gradients and optimizer "
+          "states."),
+      fraction<&Offload::parameters>("parameters",
+                                     "the units' elements, by whole units spread evenly over the model"),
+      home<&Offload::gradients>(
+          "gradients",
+          "Where gradients are from their reduction to the optimizer's step, and between micro-batches."),
+      fraction<&Offload::gradients>("gradients", "the units' gradients"),
+      home<&Offload::master>(
+          "master", "Where master weights are, if they are wider than the parameters; else there are none."),
+      fraction<&Offload::master>("master", "the units' master weights"),
+      home<&Offload::optimizer>("optimizer", "Where the optimizer's states are, such as Adam's moments."),
+      fraction<&Offload::optimizer>("optimizer", "the units' states"),
+      home<&Offload::activations>("activations",
                                   "Where what a block's forward keeps for its backward is in between. With "
-                                  "recompute.mode it is what is kept instead."));
-  add({free({"offload.optimizer_on", &at<&Deck::offload, &Offload::optimizer_on>, R"("auto")", "",
-             also({{"cpu", "host"}, {"default", "auto"}}, one_of({"auto", "host", "device"})),
-             "Where the optimizer steps. auto: on the host what has its states or master weights there or on "
-             "NVMe (ZeRO-Offload), else on the device. host: also what has them on the device. device: they "
-             "are fetched for it."}),
-       free({"offload.optimizer_threads", &at<&Deck::offload, &Offload::optimizer_threads>, "0", "threads",
-             between(0, 1024),
-             "Of a rank, that share what the optimizer steps on the host. They run on the cores that the "
-             "launcher gave the rank. 0: as many as these are, or where it gave all to all of them, a rank's "
-             "share of the node's; of CPU ranks one."})});
-  add(drives());
-  return all;
+                                  "recompute.mode it is what is kept instead."),
+      fraction<&Offload::activations>("activations", "the blocks"),
+      free({KEY_OF(offload, optimizer_on), R"("auto")", "",
+            also({{"cpu", "host"}, {"default", "auto"}}, one_of({"auto", "host", "device"})),
+            "Where the optimizer steps. auto: on the host what has its states or master weights there or on "
+            "NVMe (ZeRO-Offload), else on the device. host: also what has them on the device. device: they "
+            "are fetched for it."}),
+      free({KEY_OF(offload, optimizer_threads), "0", "threads", between(0, 1024),
+            "Of a rank, that share what the optimizer steps on the host. They run on the cores that the "
+            "launcher gave the rank. 0: as many as these are, or where it gave all to all of them, a rank's "
+            "share of the node's; of CPU ranks one."}),
+      // How NVMe is read and written.
+      free(written_path({KEY_OF(offload, nvme_path), "[]", "", any(),
+                         "Folders on drives of the node, for what is sent to nvme: a rank's bytes are "
+                         "striped over all of them. Each rank has files of its own there, without names: "
+                         "nothing is left behind when a run ends, however it ends."})),
+      free({KEY_OF(offload, queue_depth), "32", "requests", between(1, 4096),
+            "Reads and writes that a rank has under way at once."}),
+      free({KEY_OF(offload, nvme_block_size), "1_048_576", "bytes", between(4096, 1 << 30),
+            "Of one read or write at most, and of a stripe: a multiple of 4,096."}),
+      free({KEY_OF(offload, threads), "8", "threads", between(1, 1024),
+            "That read and write where the system does not allow io_uring."}),
+      free({KEY_OF(offload, checksums), "false", "", any(),
+            "Whether what is read from NVMe is compared with what was written there."}),
+  };
 }
 
 }  // namespace ztrain::config::rows

@@ -4,55 +4,45 @@ namespace ztrain::config::rows {
 
 std::vector<Field> checkpoint() {
   return {
-      free(path(PathKind::written,
-                {"checkpoint.folder", &at<&Deck::checkpoint, &Checkpoint::folder>, R"("")", "", any(),
-                 "Folder of the checkpoints. Empty: checkpoints in run.output."})),
-      free({"checkpoint.interval", &at<&Deck::checkpoint, &Checkpoint::interval>, "0", "steps", count(-1),
+      free(written_path({KEY_OF(checkpoint, folder), R"("")", "", any(),
+                         "Folder of the checkpoints. Empty: checkpoints in run.output."})),
+      free({KEY_OF(checkpoint, interval), "0", "steps", count(-1),
             "Steps between checkpoints. 0: only at the end. -1: never, not even at the end."}),
-      free({"checkpoint.keep", &at<&Deck::checkpoint, &Checkpoint::keep>, "2", "checkpoints", between(0, 1e9),
+      free({KEY_OF(checkpoint, keep), "2", "checkpoints", between(0, 1e9),
             "How many of the latest checkpoints are kept; the latest from which a step was taken always is. "
             "0: all."}),
-      free({"checkpoint.keep_every", &at<&Deck::checkpoint, &Checkpoint::keep_every>, "0", "steps",
-            between(0, 1e9),
+      free({KEY_OF(checkpoint, keep_every), "0", "steps", between(0, 1e9),
             "Checkpoints of steps that this divides are kept as well; a multiple of checkpoint.interval. 0: "
             "none."}),
-      free({"checkpoint.keep_best", &at<&Deck::checkpoint, &Checkpoint::keep_best>, "0", "checkpoints",
-            between(0, 1e9),
+      free({KEY_OF(checkpoint, keep_best), "0", "checkpoints", between(0, 1e9),
             "How many of those with the lowest validation loss are kept as well: of checkpoints at whose "
             "step there is an evaluation (evaluation.interval). 0: none."}),
-      free({"checkpoint.async", &at<&Deck::checkpoint, &Checkpoint::async>, "true", "", any(),
+      free({KEY_OF(checkpoint, async), "true", "", any(),
             "Checkpoints before the end of the run are written behind training: a step waits while the state "
             "is copied to the host's memory, which needs room for it, and threads write the copy. One is "
             "written at a time; when the next is due before, the run waits. false: training stands still "
             "until a checkpoint is written."}),
-      free({"checkpoint.files", &at<&Deck::checkpoint, &Checkpoint::files>, "0", "files", between(0, 256),
+      free({KEY_OF(checkpoint, files), "0", "files", between(0, 256),
             "Shard files per checkpoint. 0: one per node."}),
-      free({"checkpoint.memory_copies", &at<&Deck::checkpoint, &Checkpoint::memory_copies>, "0", "copies",
-            between(0, 1),
+      free({KEY_OF(checkpoint, memory_copies), "0", "copies", between(0, 1),
             "1: between checkpoints, snapshots of the state are kept in the memory of the nodes, each node's "
             "part there and once more on another node, so that any one node may fail. The next start on the "
             "nodes that are left goes on from the newest. Takes four times a rank's part of a checkpoint of "
             "the nodes' memory, and room for the copy that checkpoint.async has too. 0: none."}),
-      free({"checkpoint.memory_interval", &at<&Deck::checkpoint, &Checkpoint::memory_interval>, "10", "steps",
-            count(1), "Steps between these snapshots."}),
-      free(path(PathKind::written,
-                {"checkpoint.memory_folder", &at<&Deck::checkpoint, &Checkpoint::memory_folder>,
-                 R"("/dev/shm")", "", any(),
-                 "Where each node keeps its part of them: a folder of the node's own memory, or of a drive "
-                 "of its own, with room for them. It must be there."})),
-      free(path(PathKind::read,
-                {"checkpoint.resume", &at<&Deck::checkpoint, &Checkpoint::resume>, R"("auto")", "", any(),
-                 "auto: go on from the latest checkpoint in checkpoint.folder, if there is one. none: start "
-                 "anew. Otherwise the folder of one checkpoint."})),
-      free(path(PathKind::written,
-                {"checkpoint.export", &at<&Deck::checkpoint, &Checkpoint::export_to>, R"("")", "", any(),
-                 "Folder that receives the trained weights as a Hugging Face model at the end of the run, as "
-                 "ztrain export writes it. It may not exist while there are steps to run. Empty: none."})),
-      free({"checkpoint.export_dtype", &at<&Deck::checkpoint, &Checkpoint::export_dtype>, R"("auto")", "",
-            dtype_of({"auto", "bf16", "fp16", "fp32"}),
+      free({KEY_OF(checkpoint, memory_interval), "10", "steps", count(1), "Steps between these snapshots."}),
+      free(written_path({KEY_OF(checkpoint, memory_folder), R"("/dev/shm")", "", any(),
+                         "Where each node keeps its part of them: a folder of the node's own memory, or of a "
+                         "drive of its own, with room for them. It must be there."})),
+      free(read_path({KEY_OF(checkpoint, resume), R"("auto")", "", any(),
+                      "auto: go on from the latest checkpoint in checkpoint.folder, if there is one. none: "
+                      "start anew. Otherwise the folder of one checkpoint."})),
+      free(written_path(
+          {"checkpoint.export", MEMBER_OF(checkpoint.export_to), R"("")", "", any(),
+           "Folder that receives the trained weights as a Hugging Face model at the end of the run, as "
+           "ztrain export writes it. It may not exist while there are steps to run. Empty: none."})),
+      free({KEY_OF(checkpoint, export_dtype), R"("auto")", "", dtype_of({"auto", "bf16", "fp16", "fp32"}),
             "Of those weights. auto: what the model computes in."}),
-      free({"checkpoint.export_adapter", &at<&Deck::checkpoint, &Checkpoint::export_adapter>, "false", "",
-            any(),
+      free({KEY_OF(checkpoint, export_adapter), "false", "", any(),
             "checkpoint.export receives the adapters alone, as a PEFT folder, instead of the model with the "
             "adapters merged."}),
   };
@@ -60,13 +50,12 @@ std::vector<Field> checkpoint() {
 
 std::vector<Field> operation() {
   return {
-      free({"evaluation.interval", &at<&Deck::evaluation, &Evaluation::interval>, "0", "steps", count(0),
+      free({KEY_OF(evaluation, interval), "0", "steps", count(0),
             "Steps between evaluations on the validation data. 0: off."}),
-      free({"evaluation.batches", &at<&Deck::evaluation, &Evaluation::batches>, "8", "micro-batches per rank",
-            count(1), "Length of an evaluation, for each validation set."}),
-      free({"metrics.interval", &at<&Deck::metrics, &Metrics::interval>, "1", "steps", count(1),
-            "Steps between printed lines."}),
-      free({"metrics.timeline_step", &at<&Deck::metrics, &Metrics::timeline_step>, "0", "step", count(0),
+      free({KEY_OF(evaluation, batches), "8", "micro-batches per rank", count(1),
+            "Length of an evaluation, for each validation set."}),
+      free({KEY_OF(metrics, interval), "1", "steps", count(1), "Steps between printed lines."}),
+      free({KEY_OF(metrics, timeline_step), "0", "step", count(0),
             "Of this step timeline.json in run.output says what each stage of the pipeline computed and "
             "when, which tools/plot_schedule.py draws. On CPU ranks. 0: of none."}),
   };
@@ -74,30 +63,28 @@ std::vector<Field> operation() {
 
 std::vector<Field> watchdog() {
   return {
-      free({"watchdog.timeout", &at<&Deck::watchdog, &Watchdog::timeout>, "600", "seconds", between(0, 1e9),
+      free({KEY_OF(watchdog, timeout), "600", "seconds", between(0, 1e9),
             "Time without progress (a finished step, something read or written), from the start of the "
             "program on, after which a rank reports where it stands and aborts the job. In a run the ranks "
             "first tell each other where they are, by files in run.output, and one of them says who has not "
             "come to which communication, and who gives no answer. Before a deck is read, and in other "
             "commands than a run, what the command line gives counts, or else the default. 0: off."}),
-      free({"watchdog.stragglers", &at<&Deck::watchdog, &Watchdog::stragglers>, "100", "steps", count(0),
+      free({KEY_OF(watchdog, stragglers), "100", "steps", count(0),
             "Every so many steps ranks that take much longer than others for the same work (reading data, "
             "forward, backward, optimizer) are named, with their node. 0: never."}),
-      free({"watchdog.non_finite", &at<&Deck::watchdog, &Watchdog::non_finite>, R"("skip")", "",
-            one_of({"skip", "stop"}),
+      free({KEY_OF(watchdog, non_finite), R"("skip")", "", one_of({"skip", "stop"}),
             "A step whose gradients are not finite. skip: it is skipped, and the run ends after 20 of them "
             "in a row. stop: the run ends with an error; the state before the step is saved, and the first "
             "op and parameter that were not finite are named: on CPU ranks the step is computed once more, "
             "and each op's result looked at. Not with precision.parameters = fp16, where the loss scale is "
             "found by such steps."}),
-      free({"watchdog.audit_interval", &at<&Deck::watchdog, &Watchdog::audit_interval>, "0", "steps",
-            count(0),
+      free({KEY_OF(watchdog, audit_interval), "0", "steps", count(0),
             "Looks for bits that change on their own. Every so many steps, at the end and before each "
             "checkpoint, ranks that hold copies of the same weights, optimizer states or counters compare "
             "hashes of them, and every so many steps the next is computed twice. Where something differs, it "
             "is named with rank and node, and the run goes back to the last state whose copies agreed, a "
             "copy of which is kept in the host's memory. Needs device.deterministic. 0: never."}),
-      free({"watchdog.audit_limit", &at<&Deck::watchdog, &Watchdog::audit_limit>, "3", "times", count(0),
+      free({KEY_OF(watchdog, audit_limit), "3", "times", count(0),
             "How often a run goes back so before it ends with an error instead."}),
   };
 }

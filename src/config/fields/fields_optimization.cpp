@@ -39,47 +39,40 @@ std::string optimizer_doc() {
 
 std::vector<Field> optimization() {
   return {
-      numeric({"optimizer.name", &at<&Deck::optimizer, &Optimizer::name>, R"("adamw")", "", optimizer_names(),
-               optimizer_doc()}),
-      numeric({"optimizer.lr", &at<&Deck::optimizer, &Optimizer::lr>, "3e-4", "", above(0),
-               "Peak learning rate."}),
+      numeric({KEY_OF(optimizer, name), R"("adamw")", "", optimizer_names(), optimizer_doc()}),
+      numeric({KEY_OF(optimizer, lr), "3e-4", "", above(0), "Peak learning rate."}),
       numeric({"optimizer.betas", &betas, "[0.9, 0.95]", "", below_one(),
                "Decay of the running means of the gradient and of its square."}),
-      numeric({"optimizer.eps", &at<&Deck::optimizer, &Optimizer::eps>, "1e-8", "", above(0),
-               "Added to the root of the second moment."}),
-      numeric({"optimizer.weight_decay", &at<&Deck::optimizer, &Optimizer::weight_decay>, "0.1", "", from(0),
+      numeric({KEY_OF(optimizer, eps), "1e-8", "", above(0), "Added to the root of the second moment."}),
+      numeric({KEY_OF(optimizer, weight_decay), "0.1", "", from(0),
                "Decay of matrices and embeddings; norms and biases are not decayed, unless a row of "
                "optimizer.groups gives them one."}),
-      numeric({"optimizer.max_norm", &at<&Deck::optimizer, &Optimizer::max_norm>, "1.0", "",
-               also({{"false", "0"}}, from(0)),
+      numeric({KEY_OF(optimizer, max_norm), "1.0", "", also({{"false", "0"}}, from(0)),
                "Bound on the global L2 norm of the gradient. 0: no clipping."}),
-      numeric({"optimizer.momentum", &at<&Deck::optimizer, &Optimizer::momentum>, "0.9", "", below_one(),
+      numeric({KEY_OF(optimizer, momentum), "0.9", "", below_one(),
                "Decay of sgd's running sum of gradients. 0: none is kept."}),
-      numeric({"optimizer.nesterov", &at<&Deck::optimizer, &Optimizer::nesterov>, "false", "", any(),
-               "sgd looks one step of its momentum ahead."}),
-      free({"optimizer.during_backward", &at<&Deck::optimizer, &Optimizer::during_backward>, "false", "",
-            any(),
+      numeric({KEY_OF(optimizer, nesterov), "false", "", any(), "sgd looks one step of its momentum ahead."}),
+      free({KEY_OF(optimizer, during_backward), "false", "", any(),
             "Whether each unit is stepped once its gradient is reduced, while backward goes on, and its "
             "gradient let go: with one micro-batch to a step, or sharding.gradient_accumulation = "
             "\"no_sync\", few are alive at once. Needs optimizer.max_norm = 0. A step whose gradients are "
             "not finite cannot be skipped then: the run ends."}),
-      numeric({"optimizer.no_decay", &at<&Deck::optimizer, &Optimizer::no_decay>, "[]", "", any(),
+      numeric({KEY_OF(optimizer, no_decay), "[]", "", any(),
                "Patterns (*, ?, [...]) of the names of parameters that are not decayed, beside norms and "
                "biases."}),
-      numeric({"optimizer.groups", &at<&Deck::optimizer, &Optimizer::groups>, "[]", "", any(),
+      numeric({KEY_OF(optimizer, groups), "[]", "", any(),
                "Parameters that are stepped differently, such as [{match = \"model.embed_tokens.*\", "
                "lr_scale = 0.1, weight_decay = 0.0}]: match is a pattern of their names, lr_scale a factor "
                "on the learning rate (default 1), weight_decay their decay (default: as without the row; "
                "given, it counts for norms and biases too). Of several rows that match, the last counts."}),
-      numeric({"schedule.name", &at<&Deck::schedule, &optim::Schedule::name>, R"("cosine")", "",
-               schedule_names(),
+      numeric({KEY_OF(schedule, name), R"("cosine")", "", schedule_names(),
                "Course of the learning rate after the warmup. linear and cosine fall until the end of the "
                "run; wsd stays at the peak and falls linearly over the last schedule.decay steps."}),
-      numeric({"schedule.warmup", &at<&Deck::schedule, &optim::Schedule::warmup>, "0", "steps", count(0),
+      numeric({KEY_OF(schedule, warmup), "0", "steps", count(0),
                "The learning rate rises linearly over this many steps."}),
-      numeric({"schedule.min_lr_ratio", &at<&Deck::schedule, &optim::Schedule::min_lr_ratio>, "0.1", "",
-               between(0, 1), "Final learning rate over optimizer.lr."}),
-      numeric({"schedule.decay", &at<&Deck::schedule, &optim::Schedule::decay>, "0", "steps", count(0),
+      numeric({KEY_OF(schedule, min_lr_ratio), "0.1", "", between(0, 1),
+               "Final learning rate over optimizer.lr."}),
+      numeric({KEY_OF(schedule, decay), "0", "steps", count(0),
                "Length of wsd's final decay; other schedules do not use it."}),
   };
 }

@@ -18,27 +18,29 @@ Legal schedule() {
   return legal.or_ending = ".csv", legal;
 }
 
+}  // namespace
+
 std::vector<Field> batch_and_degrees() {
   return {
       numeric(
-          example("64", {"batch.global", &at<&Deck::batch, &Batch::global>, "", "sequences", between(1, 1e9),
+          example("64", {KEY_OF(batch, global), "", "sequences", between(1, 1e9),
                          "Sequences per optimizer step over all ranks. A multiple of batch.micro x "
                          "data-parallel ranks; the quotient is the number of micro-batches accumulated."})),
-      free(numeric({"batch.micro", &at<&Deck::batch, &Batch::micro>, "1", "sequences", between(1, 1e6),
+      free(numeric({KEY_OF(batch, micro), "1", "sequences", between(1, 1e6),
                     "Sequences per rank that go through the model at once."})),
-      free(numeric({"mesh.pipeline", &at<&Deck::mesh, &Mesh::pipeline>, "1", "ranks", degree(),
+      free(numeric({KEY_OF(mesh, pipeline), "1", "ranks", degree(),
                     "Ranks over which the model's layers are spread: each has some, and hands activations "
                     "on. One degree of the mesh may be -1: what is left of the ranks."})),
-      free(numeric({"mesh.replicate", &at<&Deck::mesh, &Mesh::replicate>, "1", "ranks", degree(),
+      free(numeric({KEY_OF(mesh, replicate), "1", "ranks", degree(),
                     "Groups of ranks that hold whole copies of the sharded states."})),
-      free(numeric({"mesh.shard", &at<&Deck::mesh, &Mesh::shard>, "-1", "ranks", degree(),
+      free(numeric({KEY_OF(mesh, shard), "-1", "ranks", degree(),
                     "Ranks over which the states are sharded; each has its own part of the batch."})),
       free(numeric(
-          {"mesh.context", &at<&Deck::mesh, &Mesh::context>, "1", "ranks", degree(),
+          {KEY_OF(mesh, context), "1", "ranks", degree(),
            "Ranks that share each micro-batch: every one has its part of the tokens. Where these do not "
            "divide, padding is added. States are sharded over these ranks as over those of mesh.shard."})),
       free(numeric(
-          {"mesh.tensor", &at<&Deck::mesh, &Mesh::tensor>, "1", "ranks", degree(),
+          {KEY_OF(mesh, tensor), "1", "ranks", degree(),
            "Ranks that share each layer: heads of attention, columns and rows of the feed-forward, words of "
            "the vocabulary. They exchange activations in every layer, so they belong on one node. Up to the "
            "heads of attention; nothing has to divide, but where it does not, ranks wait for the first. With "
@@ -48,33 +50,27 @@ std::vector<Field> batch_and_degrees() {
 
 std::vector<Field> pipeline() {
   return {
-      free(
-          path(PathKind::read,
-               {"pipeline.schedule", &at<&Deck::pipeline, &PipelineParallel::schedule>, R"("1f1b")", "",
-                schedule(),
-                "Where mesh.pipeline > 1, in which order a rank does forwards and backwards of the step's "
-                "micro-batches; all give the same numbers. 1f1b: one forward, one backward; a rank holds the "
-                "activations of as many micro-batches as there are stages from it to the end. gpipe: all "
-                "forwards first; holds those of all. interleaved: 1f1b with several stages on every rank, "
-                "which divides the time in which ranks wait by their number and sends more. zb-h1, zb-h2: "
-                "gradients of weights are computed where a rank would wait; zb-h2 holds the activations of "
-                "nearly twice as many micro-batches. zb-v, dualpipe-v: two stages on every rank, back and "
-                "forth, and the gradients of weights likewise: the least waiting; both ends of the model are "
-                "on the first rank. A file: a line for each rank, as PyTorch's _dump_csv writes it."})),
-      free({"pipeline.stages_per_rank", &at<&Deck::pipeline, &PipelineParallel::stages_per_rank>, "0",
-            "stages", between(0, 1024),
+      free(read_path(
+          {KEY_OF(pipeline, schedule), R"("1f1b")", "", schedule(),
+           "Where mesh.pipeline > 1, in which order a rank does forwards and backwards of the step's "
+           "micro-batches; all give the same numbers. 1f1b: one forward, one backward; a rank holds the "
+           "activations of as many micro-batches as there are stages from it to the end. gpipe: all forwards "
+           "first; holds those of all. interleaved: 1f1b with several stages on every rank, which divides "
+           "the time in which ranks wait by their number and sends more. zb-h1, zb-h2: gradients of weights "
+           "are computed where a rank would wait; zb-h2 holds the activations of nearly twice as many "
+           "micro-batches. zb-v, dualpipe-v: two stages on every rank, back and forth, and the gradients of "
+           "weights likewise: the least waiting; both ends of the model are on the first rank. A file: a "
+           "line for each rank, as PyTorch's _dump_csv writes it."})),
+      free({KEY_OF(pipeline, stages_per_rank), "0", "stages", between(0, 1024),
             "With pipeline.schedule = \"interleaved\": how many stages every rank has (virtual stages). 0: "
             "2. The others have the number of their own."}),
-      free({"pipeline.layers", &at<&Deck::pipeline, &PipelineParallel::layers>, "[]", "layers",
-            between(1, 1e6),
+      free({KEY_OF(pipeline, layers), "[]", "layers", between(1, 1e6),
             "Of each stage, from the first to the last; the embedding goes with the first and the head with "
             "the last. []: so that stages take equally long in forward and backward, the head counted."}),
-      free({"pipeline.max_outstanding", &at<&Deck::pipeline, &PipelineParallel::max_outstanding>, "1",
-            "turns", between(0, 1024),
+      free({KEY_OF(pipeline, max_outstanding), "1", "turns", between(0, 1024),
             "How many forwards or backwards before it needs an activation or a gradient a rank begins to "
             "receive it: so far its neighbours may run ahead. Each has memory of its own from then on."}),
-      free({"pipeline.late_weights", &at<&Deck::pipeline, &PipelineParallel::late_weights>, R"("all")", "",
-            one_of({"all", "kept"}),
+      free({KEY_OF(pipeline, late_weights), R"("all")", "", one_of({"all", "kept"}),
             "With schedules that compute gradients of weights later than those of inputs (zb-*, dualpipe-v) "
             "and recomputation: of which weights. all: of all; what was recomputed for them is held until "
             "then. kept: of those whose input forward kept; the others' are computed at once, which holds no "
@@ -85,8 +81,7 @@ std::vector<Field> pipeline() {
 /// How sequences and layers are shared.
 std::vector<Field> context_and_tensor() {
   return {
-      free({"context.method", &at<&Deck::context, &ContextParallel::method>, R"("gather")", "",
-            one_of({"gather", "ring", "ulysses"}),
+      free({KEY_OF(context, method), R"("gather")", "", one_of({"gather", "ring", "ulysses"}),
             "Where mesh.context > 1: how the tokens of a rank attend to those of other ranks. All methods "
             "give the same numbers, up to rounding. gather: in every layer each rank gathers the keys and "
             "values of all tokens of the micro-batch. ring: keys and values are passed on from rank to rank "
@@ -99,29 +94,19 @@ std::vector<Field> context_and_tensor() {
             "Where not even two ranks can exchange heads, ulysses is the same as ring. With gather, with "
             "ring and with several groups, each rank (or group) has a chunk of tokens from the beginning of "
             "the micro-batch and one from its end, so that all compute for equally long."}),
-      free({"tensor.sequence_parallel", &at<&Deck::tensor, &TensorParallel::sequence_parallel>, "true", "",
-            any(),
+      free({KEY_OF(tensor, sequence_parallel), "true", "", any(),
             "Where mesh.tensor > 1. true: each of its ranks computes norms, dropout and the residual stream "
             "for its part of the tokens, which saves memory and sends no more bytes. The tokens that these "
             "ranks share must then be a multiple of mesh.tensor: batch.micro x data.sequence or, with "
             "mesh.context, the part of that which one of its ranks has, padding included. false: every rank "
             "computes them for all of these tokens."}),
-      free({"tensor.overlap", &at<&Deck::tensor, &TensorParallel::overlap>, "false", "", any(),
+      free({KEY_OF(tensor, overlap), "false", "", any(),
             "Where mesh.tensor > 1, with tensor.sequence_parallel: what a layer gathers or reduces over "
             "these ranks is sent part by part while its products are computed, which are cut into as many "
             "parts as ranks (asynchronous tensor parallelism). It pays where the products are large and the "
             "links are what a step waits for; ztrain plan shows both. With precision.fp8 = \"tensorwise\" "
             "inputs are gathered as 8-bit codes, which are half the bytes."}),
   };
-}
-
-}  // namespace
-
-std::vector<Field> batch_and_mesh() {
-  std::vector<Field> all;
-  for (const auto& part : {batch_and_degrees(), pipeline(), context_and_tensor()})
-    all.insert(all.end(), part.begin(), part.end());
-  return all;
 }
 
 }  // namespace ztrain::config::rows

@@ -10,15 +10,9 @@
 
 namespace ztrain::config::rows {
 
-template <auto Section, auto Member>
-auto& at(Deck& deck) {
-  return (deck.*Section).*Member;
-}
-
-template <auto Section, auto Part, auto Member>
-auto& at(Deck& deck) {
-  return ((deck.*Section).*Part).*Member;
-}
+/// Of a row: what reaches a member of the deck; and the key and access of one that is called as its key.
+#define MEMBER_OF(path) +[](Deck& deck) -> decltype(auto) { return (deck.path); }
+#define KEY_OF(section, member) #section "." #member, MEMBER_OF(section.member)
 
 inline Legal any() {
   return {};
@@ -67,28 +61,42 @@ inline Field numeric(Field f) {
   return f.numeric = true, f;
 }
 /// inputs.md tells of both kinds at its beginning.
-inline Field path(PathKind kind, Field f) {
-  f.doc += kind == PathKind::read
-               ? " Paths are relative to the deck; on the command line, to the working folder."
-               : " Relative to the working folder.";
-  return f.path = kind, f;
+inline Field read_path(Field f) {
+  f.doc += " Paths are relative to the deck; on the command line, to the working folder.";
+  return f.path = PathKind::read, f;
+}
+inline Field written_path(Field f) {
+  f.doc += " Relative to the working folder.";
+  return f.path = PathKind::written, f;
 }
 inline Field example(std::string value, Field f) {
   return f.example = std::move(value), f;
 }
 
-// The sections of the table, in its order. Each row: key, access, default, unit, legal values, documentation.
-std::vector<Field> run_and_data();
+// The table, in its order. Each row: key, access, default, unit, legal values, documentation.
+std::vector<Field> run();
+std::vector<Field> data();
 std::vector<Field> model();
+std::vector<Field> attention();  ///< of model
+std::vector<Field> trained();    ///< of model
 std::vector<Field> lora();
-std::vector<Field> batch_and_mesh();
-std::vector<Field> sharding();
-std::vector<Field> numerics();  ///< precision, loss_scaling, recompute
+std::vector<Field> batch_and_degrees();
+std::vector<Field> pipeline();
+std::vector<Field> context_and_tensor();
+std::vector<Field> strategy();   ///< of sharding
+std::vector<Field> gathering();  ///< of sharding
+std::vector<Field> grouping();   ///< of sharding
+std::vector<Field> precision();
+std::vector<Field> loss_scaling();
+std::vector<Field> recompute();
 std::vector<Field> offload();
 std::vector<Field> optimization();  ///< optimizer, schedule
 std::vector<Field> checkpoint();
 std::vector<Field> operation();  ///< evaluation, metrics
 std::vector<Field> watchdog();
-std::vector<Field> machine();  ///< cluster, device, debug
+std::vector<Field> size_of_machine();   ///< of cluster
+std::vector<Field> speed_of_machine();  ///< of cluster
+std::vector<Field> device();
+std::vector<Field> debug();
 
 }  // namespace ztrain::config::rows

@@ -1,30 +1,27 @@
-#include <utility>
-
 #include "config/fields/fields_rows.hpp"
 
 namespace ztrain::config::rows {
-namespace {
 
 std::vector<Field> run() {
   return {
-      free(path(PathKind::written, {"run.output", &at<&Deck::run, &Run::output>, R"("")", "", any(),
-                                    "Folder that receives the resolved deck, metrics and checkpoints. Empty: "
-                                    "runs/ followed by the deck's name without its extension."})),
-      numeric({"run.seed", &at<&Deck::run, &Run::seed>, "1234", "", count(0),
+      free(written_path({KEY_OF(run, output), R"("")", "", any(),
+                         "Folder that receives the resolved deck, metrics and checkpoints. Empty: runs/ "
+                         "followed by the deck's name without its extension."})),
+      numeric({KEY_OF(run, seed), "1234", "", count(0),
                "Seed of the initial weights and of the order of the data."}),
-      free(numeric(example("1000", {"run.steps", &at<&Deck::run, &Run::steps>, "0", "steps", count(0),
+      free(numeric(example("1000", {KEY_OF(run, steps), "0", "steps", count(0),
                                     "Length of the run in optimizer steps. Exactly one of steps, tokens and "
                                     "epochs is given; 0 means not given."}))),
-      free(numeric({"run.tokens", &at<&Deck::run, &Run::tokens>, "0", "tokens", count(0),
+      free(numeric({KEY_OF(run, tokens), "0", "tokens", count(0),
                     "Length of the run in tokens, rounded up to whole steps."})),
-      free(numeric({"run.epochs", &at<&Deck::run, &Run::epochs>, "0", "epochs", between(0, 1e9),
+      free(numeric({KEY_OF(run, epochs), "0", "epochs", between(0, 1e9),
                     "Length of the run in passes over the training data, rounded to whole steps."})),
-      free({"run.max_minutes", &at<&Deck::run, &Run::max_minutes>, "0", "minutes", between(0, 1e9),
+      free({KEY_OF(run, max_minutes), "0", "minutes", between(0, 1e9),
             "Wall-clock time after which the run ends itself, by rank 0's clock from the start of the "
             "program: the step under way is finished, a checkpoint saved (unless checkpoint.interval is -1), "
             "and the exit status is 0. At least one step is taken. The schedule stays that of the run's "
             "whole length, so that resuming goes on as if nothing had been. 0: no limit."}),
-      free({"run.end_margin", &at<&Deck::run, &Run::end_margin>, "120", "seconds", between(-1, 1e9),
+      free({KEY_OF(run, end_margin), "120", "seconds", between(-1, 1e9),
             "Ahead of the end of its SLURM allocation (SLURM_JOB_END_TIME, which slurm/launch.sh asks for "
             "where SLURM does not give it) the run ends itself as a signal would end it: a checkpoint is "
             "saved, and the exit status 75 says that the same command goes on. It does so as long before the "
@@ -36,26 +33,23 @@ std::vector<Field> run() {
 
 std::vector<Field> data() {
   return {
-      path(PathKind::read,
-           example(R"(["data/*.bin"])",
-                   {"data.train", &at<&Deck::data, &Data::train>, "", "", any(),
-                    "Files with training tokens, or glob patterns (*, ?, [...]), read in the order of their "
-                    "paths. On resume, folders may change, file names may not."})),
-      free(path(PathKind::read,
-                {"data.validation", &at<&Deck::data, &Data::validation>, "[]", "", any(),
-                 "Files or glob patterns with validation tokens. Each entry is a set of its own, with a loss "
-                 "of its own. Empty: part of the training data is held out."})),
-      numeric({"data.validation_fraction", &at<&Deck::data, &Data::validation_fraction>, "0.01", "",
-               below_one(),
+      read_path(example(R"(["data/*.bin"])",
+                        {KEY_OF(data, train), "", "", any(),
+                         "Files with training tokens, or glob patterns (*, ?, [...]), read in the order of "
+                         "their paths. On resume, folders may change, file names may not."})),
+      free(read_path({KEY_OF(data, validation), "[]", "", any(),
+                      "Files or glob patterns with validation tokens. Each entry is a set of its own, with a "
+                      "loss of its own. Empty: part of the training data is held out."})),
+      numeric({KEY_OF(data, validation_fraction), "0.01", "", below_one(),
                "Part of the training data held out for validation, at least one sequence, where "
                "data.validation is empty: the end of the tokens, or rows of packed documents from all over; "
                "of each entry of data.train with data.weights. 0: nothing is held out."}),
-      numeric({"data.weights", &at<&Deck::data, &Data::weights>, "[]", "", above(0),
+      numeric({KEY_OF(data, weights), "[]", "", above(0),
                "Mixture: how often each entry of data.train is drawn from, as shares of their sum, such as "
                "[3, 1]: kept exactly over as many sequences as their smallest whole numbers add up to. "
                "run.epochs counts passes over the sum of all sequences, of which an entry may see more or "
                "less. Empty: the files are one set, each sequence drawn once per epoch."}),
-      numeric({"data.format", &at<&Deck::data, &Data::format>, R"("auto")", "",
+      numeric({KEY_OF(data, format), R"("auto")", "",
                close_to({{"jsonl", "hdf5"},
                          {"json", "hdf5"},
                          {"parquet", "hdf5"},
@@ -65,28 +59,19 @@ std::vector<Field> data() {
                "Layout of the files. auto: .h5 and .hdf5 files are HDF5 with a dataset named tokens "
                "(docs/data.md); .bin files hold raw tokens (nanoGPT) or tokens behind a header of 1024 bytes "
                "(llm.c); all others are text, read as bytes 0 to 255 with token 256 between files."}),
-      numeric({"data.sequence", &at<&Deck::data, &Data::sequence>, "512", "tokens", between(1, 1 << 24),
-               "Length of a training sequence."}),
-      numeric({"data.packing", &at<&Deck::data, &Data::packing>, R"("auto")", "",
+      numeric(
+          {KEY_OF(data, sequence), "512", "tokens", between(1, 1 << 24), "Length of a training sequence."}),
+      numeric({KEY_OF(data, packing), R"("auto")", "",
                also({{"true", "documents"}, {"false", "windows"}}, one_of({"auto", "windows", "documents"})),
                "documents: whole documents share a sequence, as many as fit; attention and positions start "
                "anew with each. windows: the tokens are cut every data.sequence. auto: documents where the "
                "files say where they begin (tools/prepare_data.py writes such files), else windows."}),
-      numeric({"data.long_documents", &at<&Deck::data, &Data::long_documents>, R"("truncate")", "",
-               one_of({"truncate", "split", "drop"}),
+      numeric({KEY_OF(data, long_documents), R"("truncate")", "", one_of({"truncate", "split", "drop"}),
                "What becomes of a document longer than data.sequence: its first tokens, parts that are "
                "packed as documents of their own, or nothing. Of packed documents only."}),
-      numeric({"data.max_documents", &at<&Deck::data, &Data::max_documents>, "0", "documents",
-               between(0, 1 << 24), "Most documents in one sequence of packed documents. 0: no limit."}),
+      numeric({KEY_OF(data, max_documents), "0", "documents", between(0, 1 << 24),
+               "Most documents in one sequence of packed documents. 0: no limit."}),
   };
-}
-
-}  // namespace
-
-std::vector<Field> run_and_data() {
-  std::vector<Field> all = run();
-  for (Field& field : data()) all.push_back(std::move(field));
-  return all;
 }
 
 }  // namespace ztrain::config::rows

@@ -51,36 +51,38 @@ Legal backward_prefetch() {
   return also({{"NO_PREFETCH", "none"}, {"true", "pre"}, {"false", "none"}}, legal);
 }
 
+}  // namespace
+
+std::vector<Field> strategy() {
+  return {free({KEY_OF(sharding, strategy), R"("FULL_SHARD")", "", strategy_names(), strategy_doc()})};
+}
+
 /// When parameters are gathered and how long copies live.
 std::vector<Field> gathering() {
   return {
-      free({"sharding.reshard_after_forward", &at<&Deck::sharding, &Sharding::reshard_after_forward>,
-            R"("auto")", "", reshard(),
+      free({KEY_OF(sharding, reshard_after_forward), R"("auto")", "", reshard(),
             "Whether a gathered unit is dropped after its forward and gathered again for its backward. auto: "
             "as the strategy says. false: it is kept. A number N: each rank keeps the part that it would own "
             "if the unit were sharded over groups of N neighbouring ranks, so that the gather for backward "
             "stays within the group (DeepSpeed's hpZ, FSDP2's integer); N divides mesh.shard, and with "
             "mesh.context > 1 a group is those N with all their ranks of context: N x mesh.context. Of no "
             "effect where parameters stay whole."}),
-      free({"sharding.forward_prefetch", &at<&Deck::sharding, &Sharding::forward_prefetch>, "1", "units",
+      free({KEY_OF(sharding, forward_prefetch), "1", "units",
             also({{"true", "1"}, {"false", "0"}}, between(0, 64)),
             "How many units ahead of their use parameters are gathered in forward."}),
-      free({"sharding.backward_prefetch", &at<&Deck::sharding, &Sharding::backward_prefetch>, R"("pre")", "",
-            backward_prefetch(),
+      free({KEY_OF(sharding, backward_prefetch), R"("pre")", "", backward_prefetch(),
             "When the next unit of backward is gathered. pre: before the backward of the current one, beside "
             "it. post: after that, beside the reduction of its gradient. none: when it is used. In memory, "
             "pre takes one unit more than post."}),
-      free({"sharding.max_gathered_units", &at<&Deck::sharding, &Sharding::max_gathered_units>, "0", "units",
+      free({KEY_OF(sharding, max_gathered_units), "0", "units",
             also({{"true", "2"}, {"false", "0"}}, between(0, 1e6)),
             "Gathered units that may exist at once; gathers ahead wait until there is room. The unit in use "
             "is always gathered. 0: no limit. FSDP's limit_all_gathers is 2. Of no effect where gathered "
             "units are kept (reshard_after_forward = false)."}),
-      free({"sharding.max_live_parameters", &at<&Deck::sharding, &Sharding::max_live_parameters>, "0",
-            "elements", count(0),
+      free({KEY_OF(sharding, max_live_parameters), "0", "elements", count(0),
             "Parameters that may be gathered at once; gathers ahead wait until there is room (DeepSpeed's "
             "stage3_max_live_parameters). 0: no limit."}),
-      free({"sharding.max_reuse_distance", &at<&Deck::sharding, &Sharding::max_reuse_distance>, "0",
-            "elements", count(0),
+      free({KEY_OF(sharding, max_reuse_distance), "0", "elements", count(0),
             "A gathered unit is kept when it is used again before this many other parameters are gathered "
             "(DeepSpeed's stage3_max_reuse_distance)."}),
   };
@@ -89,19 +91,17 @@ std::vector<Field> gathering() {
 /// How parameters are grouped, and how their gradients travel.
 std::vector<Field> grouping() {
   return {
-      free({"sharding.persistence_threshold", &at<&Deck::sharding, &Sharding::persistence_threshold>, "0",
-            "elements", count(0),
+      free({KEY_OF(sharding, persistence_threshold), "0", "elements", count(0),
             "Parameters with fewer elements than this stay whole on each rank (DeepSpeed's "
             "stage3_param_persistence_threshold). Those that one product takes count together: queries, keys "
             "and values; gate and up."}),
-      free({"sharding.reduce_bucket_size", &at<&Deck::sharding, &Sharding::reduce_bucket_size>, "0",
-            "elements", count(0),
+      free({KEY_OF(sharding, reduce_bucket_size), "0", "elements", count(0),
             "Reductions of more gradients than this are cut into several. 0: one per unit."}),
-      free({"sharding.overlap_reduce", &at<&Deck::sharding, &Sharding::overlap_reduce>, "true", "", any(),
+      free({KEY_OF(sharding, overlap_reduce), "true", "", any(),
             "A unit's gradient is reduced while the next unit's backward computes, so two gradients exist at "
             "once (DeepSpeed's overlap_comm). false: their memory is shared, and backward waits."}),
       free(
-          {"sharding.unit", &at<&Deck::sharding, &Sharding::unit>, R"("block")", "",
+          {KEY_OF(sharding, unit), R"("block")", "",
            close_to(
                {{"LlamaDecoderLayer", "block"}, {"transformer_auto_wrap_policy", "block"}, {"auto", "block"}},
                also({{"TRANSFORMER_BASED_WRAP", "block"}, {"SIZE_BASED_WRAP", "size"}, {"NO_WRAP", "model"}},
@@ -111,27 +111,16 @@ std::vector<Field> grouping() {
            "has unit_min_parameters. model: everything. pattern: each module that unit_patterns match is a "
            "unit, the rest of its block another; where a product takes several modules, the first one's unit "
            "takes them all: q_proj's, gate_proj's."}),
-      free({"sharding.unit_min_parameters", &at<&Deck::sharding, &Sharding::unit_min_parameters>,
-            "100_000_000", "elements", count(1),
+      free({KEY_OF(sharding, unit_min_parameters), "100_000_000", "elements", count(1),
             "Fewest parameters of a unit, for sharding.unit = size (FSDP's size-based policy)."}),
-      free({"sharding.unit_patterns", &at<&Deck::sharding, &Sharding::unit_patterns>, "[]", "", any(),
+      free({KEY_OF(sharding, unit_patterns), "[]", "", any(),
             "Patterns (*, ?, [...]) of the names of modules, such as model.layers.*.mlp, for sharding.unit = "
             "pattern. No wildcard stands for a dot; of nested modules that match, the innermost counts."}),
       free(numeric(
-          {"sharding.gradient_accumulation", &at<&Deck::sharding, &Sharding::gradient_accumulation>,
-           R"("auto")", "", one_of({"auto", "reduce", "no_sync"}),
+          {KEY_OF(sharding, gradient_accumulation), R"("auto")", "", one_of({"auto", "reduce", "no_sync"}),
            "reduce: gradients are reduced after every micro-batch and accumulated as shards. no_sync: they "
            "are accumulated whole and reduced once per step. auto: the one that the strategy implies."})),
   };
-}
-
-}  // namespace
-
-std::vector<Field> sharding() {
-  std::vector<Field> all{free({"sharding.strategy", &at<&Deck::sharding, &Sharding::strategy>,
-                               R"("FULL_SHARD")", "", strategy_names(), strategy_doc()})};
-  for (auto part : {gathering(), grouping()}) all.insert(all.end(), part.begin(), part.end());
-  return all;
 }
 
 }  // namespace ztrain::config::rows
