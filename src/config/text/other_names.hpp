@@ -9,9 +9,9 @@
 namespace ztrain::config {
 
 struct OtherName {
-  std::string_view name;  ///< its last part, or as "section.name" where that says more
-  std::string_view key;   ///< of the deck; "": the note says what to do instead
-  std::string_view note;  ///< a sentence where there is a key, else a clause
+  std::string_view key;     ///< of the deck; "": the note says what to do instead
+  std::string_view names;   ///< with spaces between them: last parts, or "section.name" where that says more
+  std::string_view note{};  ///< a sentence where there is a key, else a clause
 };
 
 /// Case does not matter, and - is _. Null: no program that is known here has it.
