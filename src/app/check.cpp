@@ -111,8 +111,8 @@ void check_weights(telemetry::Console& console, const config::Deck& deck, const 
     parameters.push_back({p.name, p.shape, {}, p.unit, p.decay, p.trainable, p.adapter});
   const auto of_model = std::ranges::count(graph.parameters, false, &model::Parameter::adapter);
   const std::int64_t bytes = checkpoint::require_weights(deck.model.from, parameters);
-  console.print(fmt::format("{}: the {} tensors of the model, {}\n", deck.model.from, of_model,
-                            format_bytes(static_cast<double>(bytes))));
+  console.print(
+      fmt::format("{}: the {} tensors of the model, {}\n", deck.model.from, of_model, format_bytes(bytes)));
 }
 
 /// The step that a run would go on from; 0 where it starts anew.

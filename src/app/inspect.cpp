@@ -55,7 +55,7 @@ std::string states_text(const checkpoint::Inspected& found) {
   std::string text = fmt::format("{:<32} {:>8} {:>8} {:>12}\n", "state", "dtype", "tensors", "bytes");
   for (const std::string& state : order)
     text += fmt::format("{:<32} {:>8} {:>8} {:>12}\n", state, dtypes[state], sums[state].first,
-                        format_bytes(static_cast<double>(sums[state].second)));
+                        format_bytes(sums[state].second));
   return text;
 }
 
@@ -69,13 +69,13 @@ std::string text_of(const checkpoint::Inspected& found, const InspectOptions& op
       said(m, "tokens"), said(m, "proven_step", "none"), said(m, "best_validation_loss", "none"),
       said(m, "version"), mesh_of(m), said(m, "strategy"), said(m, "deck_hash"), states_text(found));
   for (const checkpoint::FileInfo& file : found.files)
-    text += fmt::format("{:<50} {:>12}\n", file.name, format_bytes(static_cast<double>(file.bytes)));
+    text += fmt::format("{:<50} {:>12}\n", file.name, format_bytes(file.bytes));
   if (options.tensors)
     for (const checkpoint::TensorInfo& t : found.tensors)
       text += fmt::format("{} {} {} {}{}, {} in {} pieces{}\n", t.state, t.name, name_of(t.dtype),
                           to_string(t.shape),
                           t.granule == 1 ? "" : fmt::format(", an item for {} elements", t.granule),
-                          format_bytes(static_cast<double>(t.bytes)), t.pieces, t.frozen ? ", frozen" : "");
+                          format_bytes(t.bytes), t.pieces, t.frozen ? ", frozen" : "");
   return text;
 }
 

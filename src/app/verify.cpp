@@ -42,11 +42,10 @@ std::string text_of(const checkpoint::Verified& v, const std::string& folder) {
     text += fmt::format("{}/{}: is no file of the checkpoint\n", folder, name);
   if (!v.faults.empty()) return text + fmt::format("{}: damaged\n", folder);
   return text +
-         fmt::format("{}: sound: {} tensors, {}, in {} files{}\n", folder, v.tensors,
-                     format_bytes(static_cast<double>(v.bytes)), v.files,
-                     v.covers_all
-                         ? ""
-                         : "; of an older version, which has no checksums of what lies around the tensors");
+         fmt::format(
+             "{}: sound: {} tensors, {}, in {} files{}\n", folder, v.tensors, format_bytes(v.bytes), v.files,
+             v.covers_all ? ""
+                          : "; of an older version, which has no checksums of what lies around the tensors");
 }
 
 json json_of(const checkpoint::Verified& v, const std::string& folder) {
@@ -71,8 +70,7 @@ int verify(const Invocation& call) {
   const auto verified = call.session.agree("verifying the checkpoint", [&] {
     job::require_checkpoint(folder);
     const auto at = [&](std::int64_t done, std::int64_t total) {
-      phase.at(fmt::format("{} of {}", format_bytes(static_cast<double>(done)),
-                           format_bytes(static_cast<double>(total))));
+      phase.at(fmt::format("{} of {}", format_bytes(done), format_bytes(total)));
     };
     return checkpoint::verify(
         folder, {.only = {}, .part = call.session.rank(), .parts = call.session.size(), .progress = at});

@@ -19,19 +19,22 @@ class Attributes {
 
   Attributes& set(const std::string& key, Value value);
   bool has(const std::string& key) const;
-  /// Throw Error naming the key when it is missing or of another type.
-  std::int64_t integer(const std::string& key) const;
-  std::int64_t integer(const std::string& key, std::int64_t otherwise) const;
-  double number(const std::string& key) const;
-  const std::string& text(const std::string& key) const;
-  const std::vector<std::int64_t>& integers(const std::string& key) const;
-  const std::vector<double>& numbers(const std::string& key) const;
+  /// T: one of Value's types. Throw Error naming the key when it is missing or of another type.
+  template <class T>
+  const T& get(const std::string& key) const {
+    return std::get<T>(of_kind(key, Value(T{}).index()));
+  }
+  std::int64_t integer(const std::string& key) const { return get<std::int64_t>(key); }
+  std::int64_t integer(const std::string& key, std::int64_t otherwise) const {
+    return has(key) ? integer(key) : otherwise;
+  }
 
   const std::vector<std::pair<std::string, Value>>& values() const { return values_; }
   bool operator==(const Attributes&) const = default;
 
  private:
   const Value* find(const std::string& key) const;
+  const Value& of_kind(const std::string& key, std::size_t kind) const;
   std::vector<std::pair<std::string, Value>> values_;
 };
 

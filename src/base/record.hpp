@@ -68,17 +68,11 @@ T restored(const Attributes& attributes, const std::string& key) {
     return attributes.integer(key) != 0;
   } else if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(attributes.integer(key));
-  } else if constexpr (std::is_same_v<T, double>) {
-    return attributes.number(key);
-  } else if constexpr (std::is_same_v<T, std::string>) {
-    return attributes.text(key);
-  } else if constexpr (std::is_same_v<T, std::vector<double>>) {
-    return attributes.numbers(key);
-  } else if constexpr (is_plain_list<T>) {
-    return attributes.integers(key);
+  } else if constexpr (!IsList<T>::value || is_plain_list<T>) {
+    return attributes.get<T>(key);
   } else {
     using Item = typename T::value_type;
-    const std::vector<std::int64_t>& flat = attributes.integers(key);
+    const std::vector<std::int64_t>& flat = attributes.get<std::vector<std::int64_t>>(key);
     constexpr std::size_t width = sizeof(Item) / sizeof(std::int64_t);
     REQUIRE(flat.size() % width == 0, "op attribute '{}' has {} integers, not a multiple of {}", key,
             flat.size(), width);

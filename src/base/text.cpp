@@ -31,27 +31,33 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return d[a.size()][b.size()];
 }
 
+/// In the largest unit of which it is one or more.
+std::string scaled(double bytes, double step, const std::array<const char*, 5>& units) {
+  std::size_t u = 0;
+  while (std::abs(bytes) >= step && u + 1 < units.size()) bytes /= step, ++u;
+  return u == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.2f} {}", bytes, units[u]);
+}
+
 }  // namespace
 
-std::string format_bytes(double bytes) {
-  constexpr std::array<const char*, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t u = 0;
-  while (std::abs(bytes) >= 1024 && u + 1 < units.size()) bytes /= 1024, ++u;
-  return u == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.2f} {}", bytes, units[u]);
+std::string format_bytes(Amount bytes) {
+  return scaled(bytes.value, 1024, {"B", "KiB", "MiB", "GiB", "TiB"});
 }
 
-std::string format_decimal_bytes(double bytes) {
-  constexpr std::array<const char*, 5> units{"B", "kB", "MB", "GB", "TB"};
-  std::size_t u = 0;
-  while (std::abs(bytes) >= 1000 && u + 1 < units.size()) bytes /= 1000, ++u;
-  return u == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.2f} {}", bytes, units[u]);
+std::string share_of(Amount done, Amount total, std::string_view what) {
+  return fmt::format("{} of this rank's {} {}", format_bytes(done), format_bytes(total), what);
 }
 
-std::string format_count(double count) {
-  if (count >= 1e9) return fmt::format("{:.2f}B", count / 1e9);
-  if (count >= 1e6) return fmt::format("{:.1f}M", count / 1e6);
-  if (count >= 1e3) return fmt::format("{:.1f}k", count / 1e3);
-  return fmt::format("{:.0f}", count);
+std::string format_decimal_bytes(Amount bytes) {
+  return scaled(bytes.value, 1000, {"B", "kB", "MB", "GB", "TB"});
+}
+
+std::string format_count(Amount count) {
+  const double n = count.value;
+  if (n >= 1e9) return fmt::format("{:.2f}B", n / 1e9);
+  if (n >= 1e6) return fmt::format("{:.1f}M", n / 1e6);
+  if (n >= 1e3) return fmt::format("{:.1f}k", n / 1e3);
+  return fmt::format("{:.0f}", n);
 }
 
 std::string count_text(std::int64_t count, std::string_view one) {

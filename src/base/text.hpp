@@ -4,18 +4,30 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace ztrain {
 
+/// A number of any type.
+struct Amount {
+  double value;
+  template <class T>
+  requires std::is_arithmetic_v<T>
+  constexpr Amount(T x) : value(static_cast<double>(x)) {}
+};
+
 /// "1.50 GiB"
-std::string format_bytes(double bytes);
+std::string format_bytes(Amount bytes);
+
+/// "1.50 GiB of this rank's 4.00 GiB read"
+std::string share_of(Amount done, Amount total, std::string_view what);
 
 /// "1.50 GB": by thousands, as vendors count
-std::string format_decimal_bytes(double bytes);
+std::string format_decimal_bytes(Amount bytes);
 
 /// "124.4M", "8.03B"
-std::string format_count(double count);
+std::string format_count(Amount count);
 
 /// "1 rank", "8 ranks"
 std::string count_text(std::int64_t count, std::string_view one);

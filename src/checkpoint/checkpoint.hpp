@@ -71,8 +71,8 @@ struct SaveOptions {
   const char* key = "checkpoint.folder";  ///< that names the folder, for messages
 };
 
-/// Bytes this rank has written and will have written in all. Called after each block of some MiB, by the
-/// thread that writes.
+/// Bytes that this rank has written, or read, and those that it will have in all; where checkpoints are
+/// compared, items. Called after each block of some MiB, by the thread that does so.
 using Progress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 /// The same on every rank: this checkpoint could not be written, and those before are as they were. A later

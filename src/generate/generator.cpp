@@ -142,10 +142,7 @@ Generator::Generator(const runtime::Session& session, telemetry::Console& consol
   session.agree("reading the weights", [&] {
     const auto shards = job::state_shards(job_.load(), job_.tensors, memory_, false);
     read_weights(source, job::place_of(job_.load(), job_.layout), shards,
-                 [&](std::int64_t done, std::int64_t total) {
-                   phase.at(fmt::format("{} of this rank's {} read", format_bytes(static_cast<double>(done)),
-                                        format_bytes(static_cast<double>(total))));
-                 });
+                 [&](std::int64_t done, std::int64_t total) { phase.at(share_of(done, total, "read")); });
   });
   load_.run();
 }
@@ -237,9 +234,8 @@ std::string Generator::memory_line() const {
     if (row.category == name_of(program::Category::parameter)) weights = row.persistent_bytes;
     if (row.category == name_of(program::Category::cache)) cache = row.persistent_bytes;
   }
-  const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
-  return fmt::format("memory per rank: weights {}, cache of {} tokens {}, all {}", text(weights),
-                     options_.capacity, text(cache), text(memory_.total_bytes()));
+  return fmt::format("memory per rank: weights {}, cache of {} tokens {}, all {}", format_bytes(weights),
+                     options_.capacity, format_bytes(cache), format_bytes(memory_.total_bytes()));
 }
 
 }  // namespace ztrain::generate

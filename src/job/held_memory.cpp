@@ -8,13 +8,6 @@
 #include "job/require_memory.hpp"
 
 namespace ztrain::job {
-namespace {
-
-std::string text_of_bytes(std::int64_t bytes) {
-  return format_bytes(static_cast<double>(bytes));
-}
-
-}  // namespace
 
 void DeviceReadings::arenas_allocated(std::int64_t in_use) {
   arenas_ = in_use - last_;
@@ -73,7 +66,7 @@ std::string HeldMemory::outside_text() const {
   if (!readings_) return "code, libraries and their compiled primitives, MPI";
   return fmt::format(
       "{} when the GPU was opened (CUDA's context, other processes), {} since (libraries, NCCL)",
-      text_of_bytes(readings_->opened()), text_of_bytes(readings_->outside() - readings_->opened()));
+      format_bytes(readings_->opened()), format_bytes(readings_->outside() - readings_->opened()));
 }
 
 std::string HeldMemory::peak_text(const engine::JobMemory& memory) const {
@@ -82,8 +75,8 @@ std::string HeldMemory::peak_text(const engine::JobMemory& memory) const {
   return fmt::format(
       "the arenas took {} of the GPU's memory for {} planned; at the peak {} of {} were free. Other "
       "processes on it count{}\n",
-      text_of_bytes(readings_->arenas()), text_of_bytes(planned(device_, memory)),
-      text_of_bytes(gpu.total - readings_->peak() * sharing_), text_of_bytes(gpu.total),
+      format_bytes(readings_->arenas()), format_bytes(planned(device_, memory)),
+      format_bytes(gpu.total - readings_->peak() * sharing_), format_bytes(gpu.total),
       sharing_ > 1 ? fmt::format(", and its {} ranks have even shares", sharing_) : "");
 }
 

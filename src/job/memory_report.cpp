@@ -20,7 +20,7 @@ std::string snapshot_line(const program::Program& train) {
   return fmt::format(
       "  besides, in the host's memory: {} for copies that checkpoints are written of, or that audits go "
       "back to\n",
-      format_bytes(static_cast<double>(bytes)));
+      format_bytes(bytes));
 }
 
 }  // namespace
@@ -29,11 +29,9 @@ std::string memory_table(const program::Program& train, std::int64_t persistent_
                          std::int64_t transient_bytes) {
   Table table({"memory per rank", "kept", "within a step, at its peak"});
   for (const plan::MemoryRow& row : plan::memory_rows(train))
-    table.row({row.category, format_bytes(static_cast<double>(row.persistent_bytes)),
-               format_bytes(static_cast<double>(row.peak_bytes))});
+    table.row({row.category, format_bytes(row.persistent_bytes), format_bytes(row.peak_bytes)});
   table.rule();
-  table.row({"arena", format_bytes(static_cast<double>(persistent_bytes)),
-             format_bytes(static_cast<double>(transient_bytes))});
+  table.row({"arena", format_bytes(persistent_bytes), format_bytes(transient_bytes)});
   const program::TierPlan& device = train.plan[static_cast<std::size_t>(program::Tier::device)];
   const double over = device.live_bytes > 0
                           ? 100.0 * static_cast<double>(device.transient_bytes - device.live_bytes) /
@@ -42,8 +40,8 @@ std::string memory_table(const program::Program& train, std::int64_t persistent_
   return table.text(2) +
          fmt::format(
              "  total {}; largest sum of live bytes in a step {}, the plan's extent is {:.2f}% above\n{}",
-             format_bytes(static_cast<double>(persistent_bytes + transient_bytes)),
-             format_bytes(static_cast<double>(device.live_bytes)), over, snapshot_line(train));
+             format_bytes(persistent_bytes + transient_bytes), format_bytes(device.live_bytes), over,
+             snapshot_line(train));
 }
 
 bool is_offloaded(const program::Program& train) {

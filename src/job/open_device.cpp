@@ -23,7 +23,7 @@ void require_rest(const memory::Provider& provider) {
   constexpr std::int64_t rest = std::int64_t{2} << 30;
   const std::int64_t available = provider.limits().available;
   REQUIRE(available >= rest, "it leaves {} of the device's memory to libraries, and {} are wanted",
-          format_bytes(static_cast<double>(available)), format_bytes(static_cast<double>(rest)));
+          format_bytes(available), format_bytes(rest));
 }
 
 }  // namespace

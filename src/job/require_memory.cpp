@@ -107,18 +107,17 @@ std::string table_of(const Job& job, const program::Program& largest) {
 std::string finding_text(const Findings& worst, const runtime::Device& device) {
   const bool gpu = !worst.gpu.fits();
   const Finding& f = gpu ? worst.gpu : worst.node;
-  const std::string pinned = f.pinned == 0
-                                 ? ""
-                                 : fmt::format(" ({} of it to copy inputs and communication through)",
-                                               format_bytes(static_cast<double>(f.pinned)));
-  const std::string snapshots = f.snapshots == 0
-                                    ? ""
-                                    : fmt::format(" ({} of it for snapshots, checkpoint.memory_copies)",
-                                                  format_bytes(static_cast<double>(f.snapshots)));
+  const std::string pinned =
+      f.pinned == 0
+          ? ""
+          : fmt::format(" ({} of it to copy inputs and communication through)", format_bytes(f.pinned));
+  const std::string snapshots =
+      f.snapshots == 0
+          ? ""
+          : fmt::format(" ({} of it for snapshots, checkpoint.memory_copies)", format_bytes(f.snapshots));
   return fmt::format("{} on a {} need{} {}{}{}, of which {} are available", count_text(f.ranks, "rank"),
-                     gpu ? device.name() : "node", f.ranks == 1 ? "s" : "",
-                     format_bytes(static_cast<double>(f.needed)), pinned, snapshots,
-                     format_bytes(static_cast<double>(f.available)));
+                     gpu ? device.name() : "node", f.ranks == 1 ? "s" : "", format_bytes(f.needed), pinned,
+                     snapshots, format_bytes(f.available));
 }
 
 std::string shortage(const std::string& what, const program::Job& job, const std::string& help) {

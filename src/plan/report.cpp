@@ -18,11 +18,8 @@ namespace {
 
 using program::Tier;
 
-std::string size(double bytes) {
+std::string size(Amount bytes) {
   return format_decimal_bytes(bytes);
-}
-std::string size(std::int64_t bytes) {
-  return format_decimal_bytes(static_cast<double>(bytes));
 }
 std::string percent(double share) {
   return fmt::format("{:.1f}%", 100 * share);
@@ -52,8 +49,7 @@ std::string title(const Plan& p) {
 std::string model_section(const Cost& c) {
   const config::Deck& d = c.deck;
   std::string text = heading("Model and batch");
-  text += line("model", fmt::format("{}, {} parameters", d.model.preset,
-                                    format_count(static_cast<double>(c.parameters))));
+  text += line("model", fmt::format("{}, {} parameters", d.model.preset, format_count(c.parameters)));
   const std::string trained = config::trained_summary(d, c.trained, c.parameters);
   if (!trained.empty()) text += line("trained", trained);
   text += line("mesh", c.mesh.describe());

@@ -57,9 +57,8 @@ std::vector<TierTraffic> tier_traffic_of(const program::Program& program) {
 std::string text_of(const std::vector<TierTraffic>& rows) {
   std::string text;
   for (const TierTraffic& row : rows)
-    text +=
-        fmt::format("  from {} to {}: {} in {}\n", name_of(row.from), name_of(row.to),
-                    format_decimal_bytes(static_cast<double>(row.bytes)), count_text(row.copies, "transfer"));
+    text += fmt::format("  from {} to {}: {} in {}\n", name_of(row.from), name_of(row.to),
+                        format_decimal_bytes(row.bytes), count_text(row.copies, "transfer"));
   return text;
 }
 

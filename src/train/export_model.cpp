@@ -86,9 +86,9 @@ std::string summary(const ExportRequest& request, const PreparedExport& p, const
   for (const auto& file : p.files) names.push_back(file.name);
   if (request.content == ExportContent::adapters) names.emplace_back("adapter_config.json");
   const auto bytes = static_cast<double>(done.bytes);
-  return fmt::format("{}: {} tensors, {} of {} in {} file{}, and {}; {:.1f} s, {:.2f} GB/s\n",
+  return fmt::format("{}: {} tensors, {} of {} in {}, and {}; {:.1f} s, {:.2f} GB/s\n",
                      checkpoint::ExportFolder::final_path(request.to).string(), done.tensors,
-                     format_bytes(bytes), name_of(p.options.dtype), done.files, done.files == 1 ? "" : "s",
+                     format_bytes(bytes), name_of(p.options.dtype), count_text(done.files, "file"),
                      fmt::join(names, ", "), seconds, seconds > 0 ? bytes / seconds * 1e-9 : 0.0);
 }
 
@@ -102,10 +102,8 @@ void export_model(const runtime::Session& session, telemetry::Console& console,
   const auto start = Clock::now();
   const auto done = session.agree("exporting", [&] {
     return checkpoint::export_weights(
-        request.checkpoint, request.to, p.files, p.options, [&](std::int64_t written, std::int64_t total) {
-          phase.at(fmt::format("{} of this rank's {} written", format_bytes(static_cast<double>(written)),
-                               format_bytes(static_cast<double>(total))));
-        });
+        request.checkpoint, request.to, p.files, p.options,
+        [&](std::int64_t written, std::int64_t total) { phase.at(share_of(written, total, "written")); });
   });
   if (done.removed_remains)
     console.print(fmt::format("{}.tmp, which an interrupted export had left, was removed\n", request.to));

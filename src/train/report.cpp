@@ -22,10 +22,9 @@ using program::ActionKind;
 std::string model_line(const config::Deck& d, const program::Job& job) {
   return fmt::format(
       "{}: {} parameters ({} layers, hidden {}, heads {}/{} of {}, feed-forward {}, vocabulary {}{})",
-      d.model.preset, format_count(static_cast<double>(job.layout.parameter_count())),
-      d.model.num_hidden_layers, d.model.hidden_size, d.model.num_attention_heads,
-      d.model.num_key_value_heads, d.model.head_dim, d.model.intermediate_size, d.model.vocab_size,
-      d.model.tie_word_embeddings ? ", tied head" : "");
+      d.model.preset, format_count(job.layout.parameter_count()), d.model.num_hidden_layers,
+      d.model.hidden_size, d.model.num_attention_heads, d.model.num_key_value_heads, d.model.head_dim,
+      d.model.intermediate_size, d.model.vocab_size, d.model.tie_word_embeddings ? ", tied head" : "");
 }
 
 std::string batch_line(const config::Deck& d, const RunFacts& facts) {
@@ -41,22 +40,16 @@ std::string comm_line(const program::Program& p) {
       bytes += p.times(id) * op.comm.sent_bytes, messages += p.times(id);
   return fmt::format(
       "{} sent a step by each rank in {} collectives; {} ops, {:.3g} GFLOP of products and attention",
-      format_bytes(static_cast<double>(bytes)), messages, p.issues(), program::flops_of(p) / 1e9);
+      format_bytes(bytes), messages, p.issues(), program::flops_of(p) / 1e9);
 }
 
 std::string job_line(const runtime::Session& session) {
   const std::string& job = session.slurm().job_id;
-  return fmt::format("{} rank{} on {} node{}{}", session.size(), session.size() == 1 ? "" : "s",
-                     session.nodes(), session.nodes() == 1 ? "" : "s",
+  return fmt::format("{} on {}{}", count_text(session.size(), "rank"), count_text(session.nodes(), "node"),
                      job.empty() ? "" : ", SLURM job " + job);
 }
 
 }  // namespace
-
-std::string share_of(std::int64_t done, std::int64_t total, const char* what) {
-  return fmt::format("{} of this rank's {} {}", format_bytes(static_cast<double>(done)),
-                     format_bytes(static_cast<double>(total)), what);
-}
 
 std::string banner(const runtime::Session& session, const config::Deck& d, const data::Datasets& data,
                    job::Worker& worker, const RunFacts& facts, const std::string& version) {

@@ -43,7 +43,4 @@ telemetry::StepRecord step_record(const job::Worker& worker, const engine::Timin
 telemetry::StepLine step_line(const telemetry::StepRecord& record, const RunFacts& facts,
                               double seconds_left);
 
-/// "1.50 GiB of this rank's 4.00 GiB read"
-std::string share_of(std::int64_t done, std::int64_t total, const char* what);
-
 }  // namespace ztrain::train

@@ -15,10 +15,6 @@ namespace {
 
 constexpr int most_ranks_listed = 8;
 
-std::string text(std::int64_t bytes) {
-  return format_bytes(static_cast<double>(bytes));
-}
-
 /// What one rank has read, and its resident memory. All members are 8 bytes: ranks exchange it as it is.
 struct Reading {
   std::int64_t bytes = 0;    ///< of the files
@@ -36,7 +32,8 @@ std::vector<Reading> readings_of_all(const runtime::Session& session, const Read
 
 std::string line_of(std::size_t rank, const Reading& r) {
   return fmt::format("  rank {}: {} of weights; resident memory {} before, {} after, {} at its peak\n", rank,
-                     text(r.weights), text(r.before), text(r.after), text(r.peak));
+                     format_bytes(r.weights), format_bytes(r.before), format_bytes(r.after),
+                     format_bytes(r.peak));
 }
 
 std::string report(const std::vector<Reading>& all, double seconds) {
@@ -64,9 +61,8 @@ void start_from_weights(const runtime::Session& session, telemetry::Console& con
   Reading mine;
   mine.before = runtime::resident_bytes();
   const auto imported = session.agree("reading the weights", [&] {
-    return worker.import_weights(folder, [&](std::int64_t done, std::int64_t total) {
-      phase.at(fmt::format("{} of this rank's {} read", text(done), text(total)));
-    });
+    return worker.import_weights(
+        folder, [&](std::int64_t done, std::int64_t total) { phase.at(share_of(done, total, "read")); });
   });
   mine.bytes = imported.bytes;
   mine.weights = worker.weight_bytes();

@@ -248,8 +248,7 @@ void Trainer::print_last_line() {
 void Trainer::measure_outside() {
   outside_bytes_ = worker_.outside_bytes();
   console_.print(fmt::format("outside the plan {}: {} (measured after one step)\n",
-                             format_bytes(static_cast<double>(outside_bytes_)),
-                             worker_.held().outside_text()));
+                             format_bytes(outside_bytes_), worker_.held().outside_text()));
 }
 
 /// False where the step could not be taken, and the run is to end.

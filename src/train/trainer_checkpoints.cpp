@@ -190,8 +190,7 @@ void Trainer::report_peak() {
   worker_.held().look();
   const std::int64_t planned = worker_.planned_bytes() + outside_bytes_;
   console_.print(fmt::format("peak memory {} of {} planned (arenas and what is outside the plan)\n{}",
-                             format_bytes(static_cast<double>(worker_.held().peak())),
-                             format_bytes(static_cast<double>(planned)),
+                             format_bytes(worker_.held().peak()), format_bytes(planned),
                              worker_.held().peak_text(worker_.memory())));
 }
 

@@ -212,8 +212,7 @@ std::string Trainer::save() {
   if (!failure.empty()) return failure;
   limits_.save_took(seconds);
   note_saved({progress_.step, progress_.optimizer_steps},
-             fmt::format("{} by this rank in {:.1f} s", format_bytes(static_cast<double>(bytes)), seconds),
-             lost, saved.warning);
+             fmt::format("{} by this rank in {:.1f} s", format_bytes(bytes), seconds), lost, saved.warning);
   return "";
 }
 
@@ -276,8 +275,7 @@ void Trainer::end_save(const std::string& failure, const std::string& again) {
   const SavedState of = under_way_->of;
   const std::string how =
       fmt::format("{} by this rank in {:.1f} s, for {:.2f} s of which training stood still",
-                  format_bytes(static_cast<double>(under_way_->save.bytes())), now() - under_way_->began,
-                  under_way_->stalled);
+                  format_bytes(under_way_->save.bytes()), now() - under_way_->began, under_way_->stalled);
   // At its end a run may have to wait for one before it writes the last.
   if (failure.empty()) {
     const auto own = static_cast<std::int64_t>(1e6 * under_way_->save.seconds());

@@ -82,7 +82,7 @@ void Trainer::finish_snapshot() {
   const std::string failure = why_not_saved([&] {
     snapshot_->finish([&] {
       if (const std::int64_t done = snapshot_->done(); std::exchange(told, done) != done)
-        phase.at(format_bytes(static_cast<double>(done)));
+        phase.at(format_bytes(done));
     });
   });
   save_seconds_ += now() - start;
@@ -96,10 +96,9 @@ void Trainer::end_snapshot(const std::string& failure) {
   snapshot_.reset();
   if (!failure.empty()) return warn_of_snapshot(step, failure);
   if (std::exchange(told_of_snapshots_, true)) return;
-  console_.print(
-      fmt::format("step {}: a snapshot is in the memory of {} ({} by this rank), as every {} steps\n", step,
-                  count_text(snapshots_->ring().nodes(), "node"), format_bytes(static_cast<double>(bytes)),
-                  deck_.checkpoint.memory_interval));
+  console_.print(fmt::format(
+      "step {}: a snapshot is in the memory of {} ({} by this rank), as every {} steps\n", step,
+      count_text(snapshots_->ring().nodes(), "node"), format_bytes(bytes), deck_.checkpoint.memory_interval));
 }
 
 }  // namespace ztrain::train

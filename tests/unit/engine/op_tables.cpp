@@ -136,7 +136,7 @@ TEST(Records, ComeBackAsTheyWere) {
   step.lr_scales = {1, 0.5};
   step.weight_decays = {0, 0.1};
   const Attributes attributes = attributes_of(step);
-  EXPECT_EQ(attributes.integers("pieces").size(), 16U);
+  EXPECT_EQ(attributes.get<std::vector<std::int64_t>>("pieces").size(), 16U);
   const auto back = record_of<program::OptimizerStep>(attributes);
   EXPECT_EQ(back.pieces, step.pieces);
   EXPECT_EQ(back.weight_decays, step.weight_decays);

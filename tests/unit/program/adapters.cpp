@@ -66,7 +66,7 @@ TEST(Adapters, StandBesideTheirLayers) {
   EXPECT_EQ(b.init, model::Init::zeros);
   EXPECT_TRUE(a.adapter && b.adapter && a.decay);
   const model::Node& scale = graph.nodes[graph.node_index("model.layers.0.self_attn.q_proj.lora_scale")];
-  EXPECT_EQ(scale.attributes.number("factor"), 4);
+  EXPECT_EQ(scale.attributes.get<double>("factor"), 4);
 }
 
 TEST(Adapters, WhatReadTheLayerReadsTheSum) {

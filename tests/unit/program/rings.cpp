@@ -215,7 +215,7 @@ TEST(RingAttention, OfWrongTokensOrSumsIsRefused) {
         refuses(i, "the other way", [](Program&, Op& o) { o.comm.peer = 4 - o.comm.peer; });
       if (op.type.starts_with("attention_part")) {
         for (const char* key : {"keys_at", "queries_at"}) {
-          const std::vector<std::int64_t> first = op.attributes.integers(key);
+          const auto first = op.attributes.get<std::vector<std::int64_t>>(key);
           const auto taken_for = [&](const std::vector<TokenRun>& runs) {
             return [key, runs](Program&, Op& o) {
               std::vector<std::int64_t> flat;
