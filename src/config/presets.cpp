@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
+#include "base/index.hpp"
 #include "base/text.hpp"
 
 namespace ztrain::config {
@@ -91,113 +93,103 @@ constexpr double compute_efficiency = 0.7, memory_efficiency = 0.85, outside_mem
 // Eight drives of 3 to 7 GB/s in a node of eight GPUs, reading and writing.
 constexpr double nvme_bandwidth = 3;
 
+/// Of this name; null: there is none.
+template <class Rows>
+auto* find_row(const Rows& rows, std::string_view name) {
+  const auto* row = std::ranges::find_if(rows, [&](const auto& r) { return name == r.name; });
+  return row == rows.end() ? nullptr : row;
+}
+
+template <class Rows>
+std::vector<std::string> names_of(const Rows& rows, std::vector<std::string> names = {}) {
+  for (const auto& row : rows) names.emplace_back(row.name);
+  return names;
+}
+
+std::string quoted(const char* text) {
+  return fmt::format("\"{}\"", text);
+}
+
 }  // namespace
 
 std::vector<std::string> model_preset_names() {
-  std::vector<std::string> names{"custom"};
-  for (const auto& row : model_rows) names.emplace_back(row.name);
-  return names;
+  return names_of(model_rows, {"custom"});
 }
 
 Settings model_preset(std::string_view name) {
-  for (const auto& row : model_rows) {
-    if (name != row.name) continue;
-    Settings s{{"model.family", fmt::format("\"{}\"", row.family)},
-               {"model.hidden_size", fmt::to_string(row.hidden)},
-               {"model.intermediate_size", fmt::to_string(row.intermediate)},
-               {"model.num_hidden_layers", fmt::to_string(row.layers)},
-               {"model.num_attention_heads", fmt::to_string(row.heads)},
-               {"model.num_key_value_heads", fmt::to_string(row.kv_heads)},
-               {"model.vocab_size", fmt::to_string(row.vocab)},
-               {"model.head_dim", fmt::to_string(row.head_dim > 0 ? row.head_dim : row.hidden / row.heads)},
-               {"model.sliding_window", fmt::to_string(row.window)},
-               {"model.rms_norm_eps", fmt::to_string(row.eps)},
-               {"model.rope_theta", fmt::to_string(row.theta)},
-               {"model.tie_word_embeddings", row.tied ? "true" : "false"}};
-    if (row.rope_factor > 0) {
-      s.insert(s.end(), {{"model.rope_scaling", "\"llama3\""},
-                         {"model.rope_factor", fmt::to_string(row.rope_factor)},
-                         {"model.rope_low_freq_factor", "1"},
-                         {"model.rope_high_freq_factor", "4"},
-                         {"model.rope_original_max_position", "8192"}});
-    } else {
-      s.emplace_back("model.rope_scaling", "\"none\"");
-    }
-    return s;
-  }
-  return {};
+  const ModelRow* row = find_row(model_rows, name);
+  if (row == nullptr) return {};
+  Settings s{{"model.family", quoted(row->family)},
+             {"model.hidden_size", fmt::to_string(row->hidden)},
+             {"model.intermediate_size", fmt::to_string(row->intermediate)},
+             {"model.num_hidden_layers", fmt::to_string(row->layers)},
+             {"model.num_attention_heads", fmt::to_string(row->heads)},
+             {"model.num_key_value_heads", fmt::to_string(row->kv_heads)},
+             {"model.vocab_size", fmt::to_string(row->vocab)},
+             {"model.head_dim", fmt::to_string(row->head_dim > 0 ? row->head_dim : row->hidden / row->heads)},
+             {"model.sliding_window", fmt::to_string(row->window)},
+             {"model.rms_norm_eps", fmt::to_string(row->eps)},
+             {"model.rope_theta", fmt::to_string(row->theta)},
+             {"model.tie_word_embeddings", row->tied ? "true" : "false"},
+             {"model.rope_scaling", quoted(row->rope_factor > 0 ? "llama3" : "none")}};
+  if (row->rope_factor > 0)
+    s.insert(s.end(), {{"model.rope_factor", fmt::to_string(row->rope_factor)},
+                       {"model.rope_low_freq_factor", "1"},
+                       {"model.rope_high_freq_factor", "4"},
+                       {"model.rope_original_max_position", "8192"}});
+  return s;
 }
 
 std::vector<std::string> precision_preset_names() {
-  std::vector<std::string> names;
-  for (const auto& row : precision_rows) names.emplace_back(row.name);
-  return names;
+  return names_of(precision_rows);
 }
 
 Settings precision_preset(std::string_view name) {
-  for (const auto& row : precision_rows) {
-    if (name != row.name) continue;
-    const auto quoted = [](const char* dtype) { return fmt::format("\"{}\"", dtype); };
-    return {{"precision.parameters", quoted(row.parameters)}, {"precision.gradients", quoted(row.gradients)},
-            {"precision.reduce", quoted(row.reduce)},         {"precision.master", quoted(row.master)},
-            {"precision.moments", quoted(row.moments)},       {"precision.rounding", quoted(row.rounding)}};
-  }
-  return {};
+  const PrecisionRow* row = find_row(precision_rows, name);
+  if (row == nullptr) return {};
+  return {{"precision.parameters", quoted(row->parameters)}, {"precision.gradients", quoted(row->gradients)},
+          {"precision.reduce", quoted(row->reduce)},         {"precision.master", quoted(row->master)},
+          {"precision.moments", quoted(row->moments)},       {"precision.rounding", quoted(row->rounding)}};
 }
 
 std::vector<std::string> cluster_preset_names() {
-  std::vector<std::string> names{"custom"};
-  for (const auto& row : cluster_rows) names.emplace_back(row.name);
-  return names;
+  return names_of(cluster_rows, {"custom"});
 }
 
 Settings cluster_preset(std::string_view name) {
-  for (const auto& row : cluster_rows) {
-    if (name != row.name) continue;
-    return {{"cluster.ranks_per_node", "8"},
-            {"cluster.device_memory", fmt::to_string(row.device_memory)},
-            {"cluster.host_memory", fmt::to_string(row.host_memory)},
-            {"cluster.outside_memory", fmt::to_string(outside_memory)},
-            {"cluster.peak_tflops", fmt::to_string(row.peak_tflops)},
-            {"cluster.compute_efficiency", fmt::to_string(compute_efficiency)},
-            {"cluster.memory_bandwidth", fmt::to_string(row.memory_bandwidth)},
-            {"cluster.memory_efficiency", fmt::to_string(memory_efficiency)},
-            {"cluster.intra_node_bandwidth", fmt::to_string(row.intra)},
-            {"cluster.inter_node_bandwidth", fmt::to_string(row.inter)},
-            {"cluster.host_bandwidth", fmt::to_string(row.host)},
-            {"cluster.host_memory_bandwidth", fmt::to_string(row.host_memory_bandwidth)},
-            {"cluster.nvme_bandwidth", fmt::to_string(nvme_bandwidth)}};
-  }
-  return {};
+  const ClusterRow* row = find_row(cluster_rows, name);
+  if (row == nullptr) return {};
+  return {{"cluster.ranks_per_node", "8"},
+          {"cluster.device_memory", fmt::to_string(row->device_memory)},
+          {"cluster.host_memory", fmt::to_string(row->host_memory)},
+          {"cluster.outside_memory", fmt::to_string(outside_memory)},
+          {"cluster.peak_tflops", fmt::to_string(row->peak_tflops)},
+          {"cluster.compute_efficiency", fmt::to_string(compute_efficiency)},
+          {"cluster.memory_bandwidth", fmt::to_string(row->memory_bandwidth)},
+          {"cluster.memory_efficiency", fmt::to_string(memory_efficiency)},
+          {"cluster.intra_node_bandwidth", fmt::to_string(row->intra)},
+          {"cluster.inter_node_bandwidth", fmt::to_string(row->inter)},
+          {"cluster.host_bandwidth", fmt::to_string(row->host)},
+          {"cluster.host_memory_bandwidth", fmt::to_string(row->host_memory_bandwidth)},
+          {"cluster.nvme_bandwidth", fmt::to_string(nvme_bandwidth)}};
 }
 
 double cluster_peak(std::string_view name, DType parameters) {
-  for (const auto& row : cluster_rows) {
-    if (name != row.name) continue;
-    return size_of(parameters) == 2 ? row.peak_tflops : parameters == DType::f32 ? row.peak_fp32 : 0;
-  }
-  return 0;
+  const ClusterRow* row = find_row(cluster_rows, name);
+  if (row == nullptr) return 0;
+  return size_of(parameters) == 2 ? row->peak_tflops : parameters == DType::f32 ? row->peak_fp32 : 0;
 }
 
 std::string_view name_of(Arithmetic arithmetic) {
   constexpr std::array<std::string_view, 5> names{"fp64", "fp32", "tf32", "16-bit", "fp8"};
-  return names.at(static_cast<std::size_t>(arithmetic));
+  return names.at(at(arithmetic));
 }
 
 double device_peak(std::string_view device, Arithmetic arithmetic) {
-  for (const auto& row : cluster_rows)
-    if (glob_match(row.device, device)) switch (arithmetic) {
-        case Arithmetic::fp64:
-          return 0;
-        case Arithmetic::fp32:
-          return row.peak_fp32;
-        case Arithmetic::tf32:
-          return row.peak_tf32;
-        case Arithmetic::bits16:
-          return row.peak_tflops;
-        case Arithmetic::fp8:
-          return row.peak_fp8;
-      }
+  for (const auto& row : cluster_rows) {
+    const std::array<double, 5> peaks{0, row.peak_fp32, row.peak_tf32, row.peak_tflops, row.peak_fp8};
+    if (glob_match(row.device, device)) return peaks.at(at(arithmetic));
+  }
   return 0;
 }
 
