@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
-#include "config/fields/fields.hpp"
-#include "config/text/load.hpp"
+#include "base/index.hpp"
 #include "config/validate/validate.hpp"
 #include "plan/machine.hpp"
 #include "program/schedules/schedule.hpp"
@@ -17,38 +18,35 @@ std::string key_of(const std::string& override_text) {
   return override_text.substr(0, override_text.find('='));
 }
 
-// A row: overrides, effect on the numbers, reason, whether it is one of the most frugal setting. A new knob
-// that saves memory is a row here; one whose value depends on the deck goes into changes_for. precision.fp8
-// is none: what is gathered halves, but codes are kept beside the weights, which on few ranks takes more.
-const std::vector<Change>& table() {
-  static const std::vector<Change> rows{
-      {recompute_overrides("full"), Effect::none, "keeps only each unit's input, and runs its forward again",
-       true},
+/// A row that is one of the most frugal setting.
+Change frugal(std::vector<std::string> overrides, Effect effect, std::string reason) {
+  return {std::move(overrides), effect, std::move(reason), true};
+}
+
+// A row: overrides, effect on the numbers, reason. A new knob that saves memory is a row here; one whose
+// value depends on the deck goes into changes_for. precision.fp8 is none: what is gathered halves, but codes
+// are kept beside the weights, which on few ranks takes more.
+std::vector<Change> table() {
+  return {
+      frugal(recompute_overrides("full"), Effect::none,
+             "keeps only each unit's input, and runs its forward again"),
       {recompute_overrides("full", 2), Effect::none, "keeps the activations of every second block"},
       {recompute_overrides("selective", 1, R"(["norm", "swiglu"])"), Effect::none,
        "runs norms and gated activations again"},
       {recompute_overrides("selective", 1, R"(["norm", "qkv", "attention", "ffn"])"), Effect::none,
        "runs all again but the output projection and the feed-forward's last product"},
       {{"sharding.backward_prefetch=post"}, Effect::none, "one gathered unit at a time in backward"},
-      {{"sharding.forward_prefetch=0", "sharding.backward_prefetch=none"},
-       Effect::none,
-       "one gathered unit at a time; gathers are not hidden",
-       true},
-      {{"sharding.overlap_reduce=false"},
-       Effect::none,
-       "one gradient buffer; reductions are not hidden",
-       true},
-      {{"sharding.reduce_bucket_size=100000000"}, Effect::none, "smaller workspaces of reductions", true},
-      {{"sharding.reshard_after_forward=true"}, Effect::none, "drops gathered units after forward", true},
-      {{"sharding.strategy=FULL_SHARD"},
-       Effect::rounding,
-       "shards parameters, gradients and optimizer",
-       true},
-      {{"sharding.gradient_accumulation=reduce"},
-       Effect::rounding,
-       "accumulates gradients as shards; more traffic",
-       true},
-      {{"mesh.replicate=1", "mesh.shard=-1"}, Effect::rounding, "shards over all ranks, no copies", true},
+      frugal({"sharding.forward_prefetch=0", "sharding.backward_prefetch=none"}, Effect::none,
+             "one gathered unit at a time; gathers are not hidden"),
+      frugal({"sharding.overlap_reduce=false"}, Effect::none,
+             "one gradient buffer; reductions are not hidden"),
+      frugal({"sharding.reduce_bucket_size=100000000"}, Effect::none, "smaller workspaces of reductions"),
+      frugal({"sharding.reshard_after_forward=true"}, Effect::none, "drops gathered units after forward"),
+      frugal({"sharding.strategy=FULL_SHARD"}, Effect::rounding,
+             "shards parameters, gradients and optimizer"),
+      frugal({"sharding.gradient_accumulation=reduce"}, Effect::rounding,
+             "accumulates gradients as shards; more traffic"),
+      frugal({"mesh.replicate=1", "mesh.shard=-1"}, Effect::rounding, "shards over all ranks, no copies"),
       {{"optimizer.name=adamw_8bit"}, Effect::numerics, "Adam's moments in 1 byte each"},
       {{"precision.preset=deepspeed-bf16"}, Effect::numerics, "gradients and their reduction in 2 bytes"},
       {{"precision.preset=bf16-pure"}, Effect::numerics, "all states in 2 bytes, stochastic rounding"},
@@ -57,14 +55,13 @@ const std::vector<Change>& table() {
       {{"precision.master=bf16"}, Effect::numerics, "no fp32 master weights"},
       {{"precision.preset=bf16"}, Effect::numerics, "parameters and activations in 2 bytes instead of 4"},
   };
-  return rows;
 }
 
 std::vector<Change> micro_rows(const config::Deck& deck) {
   std::vector<Change> rows;
   const std::int64_t micro = deck.batch.micro;
   if (micro > 1)
-    rows.push_back({{"batch.micro=1"}, Effect::rounding, "the fewest activations at once", true});
+    rows.push_back(frugal({"batch.micro=1"}, Effect::rounding, "the fewest activations at once"));
   if (micro > 2 && micro % 2 == 0)
     rows.push_back(
         {{fmt::format("batch.micro={}", micro / 2)}, Effect::rounding, "half the activations at once"});
@@ -74,16 +71,14 @@ std::vector<Change> micro_rows(const config::Deck& deck) {
 /// Only where a device has memory of its own: else all is in the node's.
 std::vector<Change> offload_rows(const config::Deck& deck) {
   if (machine_of(deck).target != Target::cuda) return {};
-  const std::vector<std::string> stepped{"offload.optimizer=cpu", "offload.master=cpu"};
-  const auto with = [](std::vector<std::string> overrides, std::initializer_list<const char*> more) {
-    overrides.insert(overrides.end(), more.begin(), more.end());
-    return overrides;
-  };
   return {
-      {stepped, Effect::none, "moments and master weights in the host's memory, stepped there"},
-      {with(stepped, {"offload.gradients=cpu", "offload.parameters=cpu"}), Effect::none,
-       "all states in the host's memory; parameters are fetched for each gather", true},
-      {{"offload.activations=cpu"}, Effect::none, "activations wait for backward in the host's memory", true},
+      {{"offload.optimizer=cpu", "offload.master=cpu"},
+       Effect::none,
+       "moments and master weights in the host's memory, stepped there"},
+      frugal(
+          {"offload.optimizer=cpu", "offload.master=cpu", "offload.gradients=cpu", "offload.parameters=cpu"},
+          Effect::none, "all states in the host's memory; parameters are fetched for each gather"),
+      frugal({"offload.activations=cpu"}, Effect::none, "activations wait for backward in the host's memory"),
   };
 }
 
@@ -91,10 +86,9 @@ std::vector<Change> offload_rows(const config::Deck& deck) {
 std::vector<Change> early_rows(const config::Deck& deck) {
   if (deck.optimizer.max_norm > 0 || deck.mesh.pipeline != 1 || deck.precision.parameters == DType::f16)
     return {};
-  return {{{"optimizer.during_backward=true"},
-           Effect::none,
-           "gradients go as units are stepped during backward; a step that is not finite ends the run",
-           true}};
+  return {
+      frugal({"optimizer.during_backward=true"}, Effect::none,
+             "gradients go as units are stepped during backward; a step that is not finite ends the run")};
 }
 
 /// Only where gradients of weights may be late.
@@ -110,29 +104,23 @@ std::vector<Change> pipeline_rows(const config::Deck& deck) {
                              late))
       return {};
   }
-  return {{{"pipeline.late_weights=kept"},
-           Effect::none,
-           "gradients of weights at once where what they are made of is recomputed",
-           true}};
+  return {frugal({"pipeline.late_weights=kept"}, Effect::none,
+                 "gradients of weights at once where what they are made of is recomputed")};
 }
 
 /// Only where there is room for a copy of the state.
 std::vector<Change> snapshot_rows(const config::Deck& deck) {
   if (deck.checkpoint.memory_copies > 0)
-    return {{{"checkpoint.memory_copies=0"},
-             Effect::none,
-             "no snapshots in the nodes' memory; after a failure the run goes on from its newest checkpoint",
-             true}};
+    return {frugal(
+        {"checkpoint.memory_copies=0"}, Effect::none,
+        "no snapshots in the nodes' memory; after a failure the run goes on from its newest checkpoint")};
   if (deck.watchdog.audit_interval > 0)
-    return {{{"watchdog.audit_interval=0", "checkpoint.async=false"},
-             Effect::none,
-             "no copy of the state in the host's memory; no audits, and training waits for checkpoints",
-             true}};
+    return {
+        frugal({"watchdog.audit_interval=0", "checkpoint.async=false"}, Effect::none,
+               "no copy of the state in the host's memory; no audits, and training waits for checkpoints")};
   if (!config::saves_behind_training(deck)) return {};
-  return {{{"checkpoint.async=false"},
-           Effect::none,
-           "no copy of the state in the host's memory; training waits for checkpoints",
-           true}};
+  return {frugal({"checkpoint.async=false"}, Effect::none,
+                 "no copy of the state in the host's memory; training waits for checkpoints")};
 }
 
 /// The same deck but for the mesh, which stays open, would come out.
@@ -148,15 +136,8 @@ bool changes(const config::Deck& deck, const Change& change) {
 }  // namespace
 
 std::string_view name_of(Effect effect) {
-  switch (effect) {
-    case Effect::none:
-      return "same numbers";
-    case Effect::rounding:
-      return "same up to rounding";
-    case Effect::numerics:
-      return "other numerics";
-  }
-  return "";
+  constexpr std::array names{"same numbers", "same up to rounding", "other numerics"};
+  return names.at(at(effect));
 }
 
 std::vector<std::string> recompute_overrides(std::string_view mode, int every, std::string_view pieces) {
@@ -165,26 +146,17 @@ std::vector<std::string> recompute_overrides(std::string_view mode, int every, s
 }
 
 std::vector<Change> changes_for(const config::Deck& deck) {
-  std::vector<Change> found;
-  for (const Change& row : table())
-    if (changes(deck, row)) found.push_back(row);
-  for (const Change& row : offload_rows(deck))
-    if (changes(deck, row)) found.push_back(row);
-  for (const Change& row : pipeline_rows(deck))
-    if (changes(deck, row)) found.push_back(row);
-  for (const Change& row : early_rows(deck))
-    if (changes(deck, row)) found.push_back(row);
-  const std::vector<Change> snapshot = snapshot_rows(deck);
-  found.insert(found.end(), snapshot.begin(), snapshot.end());
-  const std::vector<Change> micro = micro_rows(deck);
-  found.insert(found.end(), micro.begin(), micro.end());
-  return found;
+  std::vector<Change> all = table();
+  for (const auto& rows :
+       {offload_rows(deck), pipeline_rows(deck), early_rows(deck), snapshot_rows(deck), micro_rows(deck)})
+    all.insert(all.end(), rows.begin(), rows.end());
+  std::erase_if(all, [&](const Change& change) { return !changes(deck, change); });
+  return all;
 }
 
 bool compatible(const Change& a, const Change& b) {
-  return std::none_of(a.overrides.begin(), a.overrides.end(), [&](const std::string& x) {
-    return std::any_of(b.overrides.begin(), b.overrides.end(),
-                       [&](const std::string& y) { return key_of(x) == key_of(y); });
+  return std::ranges::none_of(a.overrides, [&](const std::string& x) {
+    return std::ranges::count(b.overrides, key_of(x), key_of) > 0;
   });
 }
 
