@@ -3,7 +3,7 @@
 #include "app/parse.hpp"
 #include "config/text/load.hpp"
 #include "kernel_interface/target.hpp"
-#include "plan/legal_ranks.hpp"
+#include "plan/setup.hpp"
 #include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
 #include "telemetry/watchdog.hpp"

@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstdint>
 #include <string_view>
-#include <type_traits>
 
 namespace ztrain {
 
@@ -13,8 +12,22 @@ enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, u8, f8e4m3, f8e
 
 /// Bytes of one element.
 constexpr std::int64_t size_of(DType type) {
-  constexpr std::int64_t sizes[] = {8, 4, 2, 2, 8, 4, 1, 1, 1};
-  return sizes[static_cast<int>(type)];
+  switch (type) {
+    case DType::f64:
+    case DType::i64:
+      return 8;
+    case DType::f32:
+    case DType::i32:
+      return 4;
+    case DType::bf16:
+    case DType::f16:
+      return 2;
+    case DType::u8:
+    case DType::f8e4m3:
+    case DType::f8e5m2:
+      return 1;
+  }
+  return 0;
 }
 
 /// The name used in decks, logs and checkpoints: "fp64", "fp32", "bf16", "fp16", "int64", "int32", "uint8",
@@ -125,23 +138,54 @@ constexpr bool is_fp8(DType type) {
 
 /// The type in which a kernel sums elements of T: fp32 for bf16, fp16 and fp32, fp64 for fp64.
 template <class T>
-using acc_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
-
-/// The place of T among the Types; their number where it is none of them.
-template <class T, class... Types>
-constexpr int place_among() {
-  int place = 0;
-  ((std::is_same_v<T, Types> ? false : (++place, true)) && ...);
-  return place;
-}
+struct Accumulator {
+  using type = float;
+};
+template <>
+struct Accumulator<double> {
+  using type = double;
+};
+template <class T>
+using acc_t = typename Accumulator<T>::type;
 
 /// DType of a C++ element type.
 template <class T>
-constexpr DType dtype_of() {
-  constexpr int place =
-      place_among<T, double, float, bf16, f16, std::int64_t, std::int32_t, std::uint8_t, f8e4m3, f8e5m2>();
-  static_assert(place <= static_cast<int>(DType::f8e5m2), "no element type");
-  return static_cast<DType>(place);
+constexpr DType dtype_of();
+template <>
+constexpr DType dtype_of<double>() {
+  return DType::f64;
+}
+template <>
+constexpr DType dtype_of<float>() {
+  return DType::f32;
+}
+template <>
+constexpr DType dtype_of<bf16>() {
+  return DType::bf16;
+}
+template <>
+constexpr DType dtype_of<f16>() {
+  return DType::f16;
+}
+template <>
+constexpr DType dtype_of<std::int64_t>() {
+  return DType::i64;
+}
+template <>
+constexpr DType dtype_of<std::int32_t>() {
+  return DType::i32;
+}
+template <>
+constexpr DType dtype_of<std::uint8_t>() {
+  return DType::u8;
+}
+template <>
+constexpr DType dtype_of<f8e4m3>() {
+  return DType::f8e4m3;
+}
+template <>
+constexpr DType dtype_of<f8e5m2>() {
+  return DType::f8e5m2;
 }
 
 }  // namespace ztrain

@@ -99,7 +99,7 @@ std::string advice(const config::Deck* deck, int ranks, const plan::Limits& limi
 
 template <class Job>
 std::string table_of(const Job& job, const program::Program& largest) {
-  const plan::RankMemory memory = plan::memory_of(job);
+  const plan::RankMemory memory = plan::memory_of(job.programs.all());
   return memory_table(largest, memory.persistent(program::Tier::device),
                       memory.transient(program::Tier::device));
 }
@@ -168,7 +168,7 @@ std::int64_t ranks_on(const runtime::Session& session, const runtime::Device& de
 
 void require_memory(const runtime::Session& session, runtime::Device& device, const program::Job& job,
                     std::int64_t pinned, const config::Deck* deck) {
-  const plan::RankMemory memory = plan::memory_of(job);
+  const plan::RankMemory memory = plan::memory_of(job.programs.all());
   const std::int64_t bytes =
       has_memory_of_its_own(device) ? memory.total(program::Tier::device) : total_of(memory);
   // Those that an earlier start has left make room for this one's.
@@ -193,7 +193,8 @@ void require_memory(const runtime::Session& session, runtime::Device& device, co
 
 void require_memory(const runtime::Session& session, runtime::Device& device, const program::Inference& job,
                     std::int64_t pinned) {
-  const std::vector<Findings> all = findings_of_all(session, device, plan::memory_of(job), pinned);
+  const std::vector<Findings> all =
+      findings_of_all(session, device, plan::memory_of(job.programs.all()), pinned);
   const auto worst = std::find_if(all.begin(), all.end(), do_not_fit);
   const std::string text = session.from_rank_0([&]() -> std::string {
     if (session.rank() != 0 || worst == all.end()) return "";

@@ -12,7 +12,7 @@ namespace {
 /// With audits others have room for a copy as well.
 std::int64_t saved_by_this_rank(const program::Job& job) {
   const program::Program& p = job.load();
-  return owns(Coordinate(p.mesh, p.rank)) ? plan::copied_bytes(plan::memory_of(job)) : 0;
+  return owns(Coordinate(p.mesh, p.rank)) ? plan::copied_bytes(plan::memory_of(job.programs.all())) : 0;
 }
 
 }  // namespace

@@ -139,7 +139,7 @@ class Compiler {
     program::Program train;
   };
   static Compiled needed_of(program::Job job) {
-    return {memory_of(job), std::move(job.programs.at(program::train_name))};
+    return {memory_of(job.programs.all()), std::move(job.programs.at(program::train_name))};
   }
 
   void add(const std::vector<int>& ranks, std::vector<std::optional<Compiled>> compiled) {

@@ -25,22 +25,20 @@ constexpr int most_at_once = 4;  ///< sets that are compiled at the same time: e
 
 using Set = std::vector<std::size_t>;  ///< of changes, ascending
 
-std::vector<std::string> overrides_of(const std::vector<Change>& changes) {
+std::vector<std::string> overrides_of(const std::vector<Change>& changes, const Set& set) {
   std::vector<std::string> all;
-  for (const Change& c : changes) all.insert(all.end(), c.overrides.begin(), c.overrides.end());
+  for (const std::size_t i : set)
+    all.insert(all.end(), changes[i].overrides.begin(), changes[i].overrides.end());
   return all;
 }
 
 bool goes_with(const std::vector<Change>& changes, std::size_t i, const Set& set) {
-  return std::all_of(set.begin(), set.end(),
-                     [&](std::size_t j) { return compatible(changes[i], changes[j]); });
+  return std::ranges::all_of(set, [&](std::size_t j) { return compatible(changes[i], changes[j]); });
 }
 
 bool is_legal(const Question& question, const std::vector<Change>& changes, const Set& set) {
-  std::vector<Change> chosen;
-  for (const std::size_t i : set) chosen.push_back(changes[i]);
   try {
-    job_spec(resolved_deck(question, overrides_of(chosen)), build_target());
+    job_spec(resolved_deck(question, overrides_of(changes, set)), build_target());
   } catch (const Error&) {
     return false;
   }
@@ -70,8 +68,7 @@ bool is_offload(const Change& change) {
 
 Set offloads_of(const Set& set, const std::vector<Change>& changes) {
   Set some;
-  for (const std::size_t i : set)
-    if (is_offload(changes[i])) some.push_back(i);
+  std::ranges::copy_if(set, std::back_inserter(some), [&](std::size_t i) { return is_offload(changes[i]); });
   return some;
 }
 
@@ -107,7 +104,7 @@ class FixSearch {
   void each(std::size_t size, bool numerics, const Set& besides) {
     std::vector<Set> sets;
     extend({}, size, numerics, sets);
-    if (besides.empty()) return attempt(worth_trying(sets));
+    if (besides.empty()) return attempt(worth_trying(std::move(sets)));
     for (const Set& set : sets)
       if (fits(merged(set, besides))) attempt({merged(set, smallest_part(besides, set))});
   }
@@ -133,11 +130,9 @@ class FixSearch {
     return found == fewer.end() ? all : *found;
   }
 
-  std::vector<Set> worth_trying(const std::vector<Set>& sets) {
-    std::vector<Set> some;
-    for (const Set& set : sets)
-      if (is_worth_trying(set) && may_fit_alone(set)) some.push_back(set);
-    return some;
+  std::vector<Set> worth_trying(std::vector<Set> sets) {
+    std::erase_if(sets, [&](const Set& set) { return !is_worth_trying(set) || !may_fit_alone(set); });
+    return sets;
   }
 
   /// What is_worth_trying will ask, so that it is found out side by side.
@@ -178,24 +173,25 @@ class FixSearch {
   /// What is left of `set` when everything is dropped without which it still fits, together with `besides`.
   Set smallest_part(Set set, const Set& besides) {
     for (std::size_t k = set.size(); k-- > 0;) {
-      Set less;
-      for (const std::size_t i : set)
-        if (i != set[k]) less.push_back(i);
+      Set less = set;
+      std::erase(less, set[k]);
       if (!less.empty() && fits(merged(less, besides))) set = less;
     }
     return set;
   }
 
-  Effect effect_of(const Set& set) const {
-    Effect effect = Effect::none;
-    for (const std::size_t i : set) effect = std::max(effect, changes_[i].effect);
-    return effect;
+  Fix fix_of(const Set& set) const {
+    Fix fix;
+    fix.overrides = overrides_of(changes_, set);
+    for (const std::size_t i : set) {
+      fix.changes.push_back(changes_[i]);
+      fix.effect = std::max(fix.effect, changes_[i].effect);
+    }
+    return fix;
   }
 
   bool contains_a_fit(const Set& set) const {
-    return std::any_of(fits_.begin(), fits_.end(), [&](const Set& fit) {
-      return std::includes(set.begin(), set.end(), fit.begin(), fit.end());
-    });
+    return std::ranges::any_of(fits_, [&](const Set& fit) { return std::ranges::includes(set, fit); });
   }
 
   /// What becomes of sets, each of which is compiled beside others, and is nothing where it does not fit or
@@ -203,17 +199,14 @@ class FixSearch {
   std::vector<std::optional<Fix>> fitting(const std::vector<Set>& sets, const CostOptions& options) {
     std::vector<std::optional<Fix>> fixes(sets.size());
     std::vector<std::optional<Trial>> trials(sets.size());
-    for (std::size_t s = 0; s < sets.size(); ++s) {
-      fixes[s].emplace().effect = effect_of(sets[s]);
-      for (const std::size_t i : sets[s]) fixes[s]->changes.push_back(changes_[i]);
-    }
+    for (std::size_t s = 0; s < sets.size(); ++s) fixes[s] = fix_of(sets[s]);
     std::atomic<int> tried = result_.tried;
     std::mutex saying;
     in_parallel(
         static_cast<int>(watch_.take(std::ssize(sets))),
         [&](int s) {
           if (watch_.late()) return;
-          trials[at(s)] = try_fit(question_, fixes[at(s)]->overrides(), options);
+          trials[at(s)] = try_fit(question_, fixes[at(s)]->overrides, options);
           tried += trials[at(s)]->legal;
           const std::lock_guard lock(saying);
           watch_.say(
@@ -253,9 +246,7 @@ class FixSearch {
         std::ssize(sets),
         [&](int s) {
           if (watch_.late()) return;
-          std::vector<Change> changes;
-          for (const std::size_t i : sets[at(s)]) changes.push_back(changes_[i]);
-          found[at(s)] = plan::may_fit(question_, overrides_of(changes));
+          found[at(s)] = plan::may_fit(question_, overrides_of(changes_, sets[at(s)]));
         },
         most_at_once);
     for (std::size_t s = 0; s < sets.size(); ++s) bounds_[sets[s]] = found[s] != 0;
@@ -279,9 +270,8 @@ class FixSearch {
   }
 
   void sort() {
-    std::stable_sort(result_.best.begin(), result_.best.end(), [](const Fix& a, const Fix& b) {
-      const bool worse = a.effect == Effect::numerics, other = b.effect == Effect::numerics;
-      return worse != other ? other : a.cost.tokens_per_second() > b.cost.tokens_per_second();
+    std::ranges::stable_sort(result_.best, {}, [](const Fix& f) {
+      return std::pair(f.effect == Effect::numerics, -f.cost.tokens_per_second());
     });
   }
 
@@ -309,8 +299,8 @@ struct JobSizes {
 
   JobSizes(const Question& question, const config::Deck& deck)
       : per_node(machine_for(question, deck).ranks_per_node),
-        beside(std::max<std::int64_t>(1, deck.mesh.pipeline) * std::max<std::int64_t>(1, deck.mesh.context) *
-               std::max<std::int64_t>(1, deck.mesh.tensor)) {}
+        beside(known_degree(deck.mesh.pipeline) * known_degree(deck.mesh.context) *
+               known_degree(deck.mesh.tensor)) {}
 
   /// The i-th: powers of two within a node, then whole nodes; or the next that is a multiple of `beside`.
   /// Never falls with i.
@@ -341,15 +331,9 @@ LeastRanks dividing_the_batch(Question question, const std::vector<std::string>&
 
 }  // namespace
 
-std::vector<std::string> Fix::overrides() const {
-  return overrides_of(changes);
-}
-
 std::vector<std::string> frugal_overrides(const Question& question) {
   const std::vector<Change> all = changes_for(deck_of(question));
-  std::vector<Change> frugal;
-  for (const std::size_t i : frugal_set(question, all)) frugal.push_back(all[i]);
-  return overrides_of(frugal);
+  return overrides_of(all, frugal_set(question, all));
 }
 
 Fixes fixes_for(const Question& question, const Watch& watch, std::size_t most) {
@@ -386,7 +370,7 @@ std::string cheapest_fix_text(const Question& question) {
   std::string text;
   for (const Fix& fix : fixes.best)
     text += fmt::format("{} {} ({}, {} per rank)", text.empty() ? "It fits with" : "; or with",
-                        command_line(fix.overrides()), name_of(fix.effect),
+                        command_line(fix.overrides), name_of(fix.effect),
                         format_decimal_bytes(verdict_of(fix.cost).device_needed));
   if (text.empty()) text = "No change of the deck that is known to save memory makes it fit";
   if (!fixes.least_ranks) return text;

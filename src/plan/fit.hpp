@@ -11,12 +11,20 @@
 
 namespace ztrain::plan {
 
-struct Fix {
-  std::vector<Change> changes;
-  Effect effect = Effect::none;  ///< the greatest of the changes
-  Cost cost;
+/// A degree of the mesh, or 1 where it is open.
+constexpr std::int64_t known_degree(std::int64_t degree) {
+  return degree > 0 ? degree : 1;
+}
 
-  std::vector<std::string> overrides() const;
+/// A deck with overrides.
+struct Setting {
+  std::vector<std::string> overrides;
+  Effect effect = Effect::none;  ///< of all of them on the deck's numbers
+  Cost cost;
+};
+
+struct Fix : Setting {
+  std::vector<Change> changes;  ///< whose overrides these are
 };
 
 /// A number of ranks that hold a deck.

@@ -23,8 +23,8 @@ std::size_t peak_position(const Program& p, Tier tier) {
   std::vector<std::int64_t> change(p.ops.size() + 1, 0);
   for (const Tensor& t : p.tensors) {
     if (!holds_bytes(t, tier) || t.persistent || t.first < 0) continue;
-    change[static_cast<std::size_t>(t.first)] += t.bytes();
-    change[static_cast<std::size_t>(t.last) + 1] -= t.bytes();
+    change[at(t.first)] += t.bytes();
+    change[at(t.last) + 1] -= t.bytes();
   }
   std::size_t where = 0;
   std::int64_t live = 0, peak = -1;
@@ -33,21 +33,6 @@ std::size_t peak_position(const Program& p, Tier tier) {
     if (live > peak) peak = live, where = i;
   }
   return where;
-}
-
-RankMemory memory_of_programs(const std::vector<const Program*>& programs) {
-  RankMemory memory;
-  for (const Program* p : programs) {
-    memory.rank = p->rank;
-    ProgramMemory m;
-    m.name = p->name;
-    for (int t = 0; t < program::tier_count; ++t) {
-      m.tiers[static_cast<std::size_t>(t)] = p->plan[t];
-      m.rows[static_cast<std::size_t>(t)] = memory_rows(*p, static_cast<Tier>(t));
-    }
-    memory.programs.push_back(std::move(m));
-  }
-  return memory;
 }
 
 /// Groups of one rank copy nothing through the host.
@@ -84,7 +69,7 @@ std::vector<MemoryRow> memory_rows(const Program& p, Tier tier) {
   const auto peak = static_cast<program::OpId>(peak_position(p, tier));
   for (const Tensor& t : p.tensors) {
     if (!holds_bytes(t, tier)) continue;
-    MemoryRow& row = rows[static_cast<std::size_t>(t.category)];
+    MemoryRow& row = rows[at(t.category)];
     if (t.persistent)
       row.persistent_bytes += t.bytes();
     else if (t.first >= 0 && t.first <= peak && peak <= t.last)
@@ -110,12 +95,6 @@ std::int64_t RankMemory::transient(Tier tier) const {
   return bytes;
 }
 
-bool RankMemory::keeps_copies() const {
-  return std::ranges::any_of(programs.front().rows[at(Tier::host)], [](const MemoryRow& row) {
-    return row.category == name_of(program::Category::snapshot);
-  });
-}
-
 std::int64_t copied_bytes(const RankMemory& memory) {
   std::int64_t bytes = 0;
   for (const MemoryRow& row : memory.programs.front().rows[at(Tier::host)])
@@ -131,18 +110,25 @@ std::int64_t staging_bytes(const std::vector<const Program*>& programs) {
   std::array<std::int64_t, program::stream_count> largest{};
   for (const Program* p : programs)
     for (const program::Op& op : p->ops) {
-      std::int64_t& bytes = largest[static_cast<std::size_t>(op.stream)];
+      std::int64_t& bytes = largest[at(op.stream)];
       bytes = std::max(bytes, staging_of(*p, op));
     }
   return std::accumulate(largest.begin(), largest.end(), std::int64_t{0});
 }
 
-RankMemory memory_of(const program::Job& job) {
-  return memory_of_programs(job.programs.all());
-}
-
-RankMemory memory_of(const program::Inference& job) {
-  return memory_of_programs(job.programs.all());
+RankMemory memory_of(const std::vector<const Program*>& programs) {
+  RankMemory memory;
+  for (const Program* p : programs) {
+    memory.rank = p->rank;
+    ProgramMemory m;
+    m.name = p->name;
+    for (int t = 0; t < program::tier_count; ++t) {
+      m.tiers[at(t)] = p->plan[t];
+      m.rows[at(t)] = memory_rows(*p, static_cast<Tier>(t));
+    }
+    memory.programs.push_back(std::move(m));
+  }
+  return memory;
 }
 
 }  // namespace ztrain::plan

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "program/jobs/compile.hpp"
-#include "program/jobs/inference.hpp"
+#include "program/ir/program.hpp"
 
 namespace ztrain::plan {
 
@@ -36,11 +35,9 @@ struct RankMemory {
   std::int64_t persistent(program::Tier tier) const;
   std::int64_t transient(program::Tier tier) const;
   std::int64_t total(program::Tier tier) const { return persistent(tier) + transient(tier); }
-  /// Of the state, for checkpoints that are written behind training.
-  bool keeps_copies() const;
 };
 
-/// Of the copy of its state that a rank has room for.
+/// Of the copy of its state that a rank has room for, for checkpoints that are written behind training.
 std::int64_t copied_bytes(const RankMemory& memory);
 
 /// What snapshots in memory take of a node (checkpoint.memory_copies): the newest, and the one that is being
@@ -52,7 +49,7 @@ std::int64_t snapshot_bytes(std::int64_t own, std::int64_t before, int ranks);
 /// for each stream as much as its largest takes.
 std::int64_t staging_bytes(const std::vector<const program::Program*>& programs);
 
-RankMemory memory_of(const program::Job& job);
-RankMemory memory_of(const program::Inference& job);
+/// Of a job's Programs.
+RankMemory memory_of(const std::vector<const program::Program*>& programs);
 
 }  // namespace ztrain::plan

@@ -93,8 +93,8 @@ std::string program_table(const RankMemory& m, Tier tier) {
     table.row({p.name, size(plan.persistent_bytes), size(plan.transient_bytes),
                size(plan.persistent_bytes + plan.transient_bytes)});
   }
-  table.row(
-      {"save", "", "", m.keeps_copies() ? "none: of copies in the host's memory" : "none: written in place"});
+  table.row({"save", "", "",
+             copied_bytes(m) > 0 ? "none: of copies in the host's memory" : "none: written in place"});
   return table.text(2);
 }
 
@@ -308,7 +308,7 @@ std::string fixes_section(const Fixes& f) {
                           f.refused > 0 ? fmt::format(", {} more do not go with the deck", f.refused) : "",
                           early_end_of(f.ended)));
   for (const Fix& fix : f.best) {
-    text += fmt::format("  {}\n      {} per rank, {:.0f} tokens/s, {}\n", command_line(fix.overrides()),
+    text += fmt::format("  {}\n      {} per rank, {:.0f} tokens/s, {}\n", command_line(fix.overrides),
                         size(verdict_of(fix.cost).device_needed), fix.cost.tokens_per_second(),
                         name_of(fix.effect));
     for (const Change& change : fix.changes)

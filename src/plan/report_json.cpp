@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/index.hpp"
 #include "config/validate/validate.hpp"
 #include "plan/report.hpp"
 
@@ -11,20 +12,27 @@ namespace {
 using Json = nlohmann::ordered_json;
 using program::Tier;
 
-/// Those that are not zero.
-Json by_action(const ByAction& seconds) {
+/// An object of what value(i) is for each of an enumeration, by name; without those that are null.
+template <class Enum, class Value>
+Json by_name(int count, const Value& value) {
   Json json = Json::object();
-  for (std::size_t i = 0; i < seconds.size(); ++i)
-    if (seconds[i] != 0) json[std::string(name_of(static_cast<program::ActionKind>(i)))] = seconds[i];
+  for (int i = 0; i < count; ++i)
+    if (Json of_one = value(i); !of_one.is_null())
+      json[std::string(name_of(static_cast<Enum>(i)))] = std::move(of_one);
   return json;
 }
 
+/// Those that are not zero.
+Json by_action(const ByAction& seconds) {
+  return by_name<program::ActionKind>(
+      program::action_kind_count, [&](int i) { return seconds[at(i)] != 0 ? Json(seconds[at(i)]) : Json(); });
+}
+
 Json busy_json(const Simulation& s) {
-  Json json = Json::object();
-  for (std::size_t i = 0; i < s.busy.size(); ++i)
-    if (Json actions = by_action(s.busy[i]); !actions.empty())
-      json[std::string(name_of(static_cast<program::Stream>(i)))] = std::move(actions);
-  return json;
+  return by_name<program::Stream>(program::stream_count, [&](int i) {
+    Json actions = by_action(s.busy[at(i)]);
+    return actions.empty() ? Json() : actions;
+  });
 }
 
 Json json_of(const Machine& m) {
@@ -61,33 +69,26 @@ Json batch_json(const Cost& c) {
 }
 
 Json mesh_json(const MeshShape& mesh) {
-  Json json;
-  for (int i = 0; i < axis_count; ++i) {
-    const auto axis = static_cast<Axis>(i);
-    json[std::string(name_of(axis))] = mesh[axis];
-  }
-  return json;
+  return by_name<Axis>(axis_count, [&](int i) { return mesh[static_cast<Axis>(i)]; });
 }
 
-Json tier_json(const ProgramMemory& p, std::size_t tier) {
+Json tier_json(const ProgramMemory& p, int tier) {
+  const program::TierPlan& plan = p.tiers[at(tier)];
   Json categories = Json::object();
-  for (const MemoryRow& row : p.rows[tier])
+  for (const MemoryRow& row : p.rows[at(tier)])
     categories[row.category] = {{"kept", row.persistent_bytes}, {"peak", row.peak_bytes}};
-  return {{"persistent", p.tiers[tier].persistent_bytes},
-          {"transient", p.tiers[tier].transient_bytes},
-          {"live", p.tiers[tier].live_bytes},
+  return {{"persistent", plan.persistent_bytes},
+          {"transient", plan.transient_bytes},
+          {"live", plan.live_bytes},
           {"categories", std::move(categories)}};
 }
 
 Json json_of(const RankMemory& m) {
-  Json json{{"rank", m.rank}};
-  for (int t = 0; t < program::tier_count; ++t) {
-    const auto tier = static_cast<Tier>(t);
-    json["total"][std::string(name_of(tier))] = m.total(tier);
-  }
+  Json json{
+      {"rank", m.rank},
+      {"total", by_name<Tier>(program::tier_count, [&](int t) { return m.total(static_cast<Tier>(t)); })}};
   for (const ProgramMemory& p : m.programs)
-    for (std::size_t t = 0; t < program::tier_count; ++t)
-      json["programs"][p.name][std::string(name_of(static_cast<Tier>(t)))] = tier_json(p, t);
+    json["programs"][p.name] = by_name<Tier>(program::tier_count, [&](int t) { return tier_json(p, t); });
   return json;
 }
 
@@ -165,35 +166,34 @@ Json summary(const Cost& c, const std::vector<std::string>& overrides) {
   return json;
 }
 
-Json json_of(const Fixes& f) {
+/// Fixes, or settings.
+template <class Tried>
+Json best_json(const std::vector<Tried>& best) {
   Json list = Json::array();
-  for (const Fix& fix : f.best) {
-    Json json = summary(fix.cost, fix.overrides());
-    json["effect"] = std::string(name_of(fix.effect));
-    list.push_back(std::move(json));
+  for (const Tried& tried : best) {
+    list.push_back(summary(tried.cost, tried.overrides));
+    list.back()["effect"] = std::string(name_of(tried.effect));
   }
+  return list;
+}
+
+Json json_of(const Fixes& f) {
   return {{"tried", f.tried},
           {"refused", f.refused},
           {"complete", f.ended == Ended::not_early},
           {"ended_by", std::string(name_of(f.ended))},
           {"least_ranks", f.least_ranks ? Json(f.least_ranks->ranks) : Json()},
           {"least_ranks_overrides", f.least_ranks ? f.least_ranks->overrides : std::vector<std::string>()},
-          {"best", list}};
+          {"best", best_json(f.best)}};
 }
 
 Json json_of(const Search& s) {
-  Json list = Json::array();
-  for (const Setting& x : s.best) {
-    Json json = summary(x.cost, x.overrides);
-    json["effect"] = std::string(name_of(x.effect));
-    list.push_back(std::move(json));
-  }
   return {{"tried", s.tried},
           {"complete", s.ended == Ended::not_early},
           {"ended_by", std::string(name_of(s.ended))},
           {"least_ranks", s.least_ranks ? Json(s.least_ranks->ranks) : Json()},
           {"least_ranks_overrides", s.least_overrides()},
-          {"best", std::move(list)}};
+          {"best", best_json(s.best)}};
 }
 
 std::string_view suffix_of(program::Half half) {

@@ -12,11 +12,9 @@ namespace ztrain::plan {
 namespace {
 
 /// Those that need less come first.
-const std::vector<std::vector<std::string>>& recompute_modes() {
-  static const std::vector<std::vector<std::string>> modes{
-      recompute_overrides("full"), recompute_overrides("selective", 1, R"(["norm", "swiglu"])"),
-      recompute_overrides("none")};
-  return modes;
+std::vector<std::vector<std::string>> recompute_modes() {
+  return {recompute_overrides("full"), recompute_overrides("selective", 1, R"(["norm", "swiglu"])"),
+          recompute_overrides("none")};
 }
 
 /// Which sums a step forms, and in what order, follows from these.
@@ -32,9 +30,8 @@ class SettingSearch {
  public:
   SettingSearch(const Question& question, const Watch& watch)
       : question_(question), watch_(watch), deck_(deck_of(question)) {
-    own_degrees_ = {std::max<std::int64_t>(1, deck_.mesh.pipeline),
-                    std::max<std::int64_t>(1, deck_.mesh.tensor),
-                    std::max<std::int64_t>(1, deck_.mesh.context)};
+    const config::Mesh& m = deck_.mesh;
+    own_degrees_ = {known_degree(m.pipeline), known_degree(m.tensor), known_degree(m.context)};
     take(own_degrees_);
   }
 
@@ -186,8 +183,7 @@ class SettingSearch {
       if (watch_.left() - compiled < least_left_) watch_.take_no_more();
       if (watch_.take(compiled) < compiled) return best;
       Setting setting{.overrides = keys, .cost = {}};
-      for (const std::string& text : mesh(data_ranks_ / shard, shard, micro))
-        setting.overrides.push_back(text);
+      std::ranges::move(mesh(data_ranks_ / shard, shard, micro), std::back_inserter(setting.overrides));
       Trial trial = try_fit(question_, setting.overrides, {.detail = Detail::step, .proven = false});
       if (!trial.legal) continue;
       ++result_.tried;
@@ -202,9 +198,7 @@ class SettingSearch {
   }
 
   void sort() {
-    std::stable_sort(result_.best.begin(), result_.best.end(), [](const Setting& a, const Setting& b) {
-      return a.cost.tokens_per_second() > b.cost.tokens_per_second();
-    });
+    std::ranges::stable_sort(result_.best, {}, [](const Setting& s) { return -s.cost.tokens_per_second(); });
   }
 
   const Question& question_;

@@ -9,14 +9,8 @@
 
 namespace ztrain::plan {
 
-struct Setting {
-  std::vector<std::string> overrides;  ///< of strategy, mesh, micro-batch and recomputation
-  Effect effect = Effect::none;        ///< of all of them on the deck's numbers
-  Cost cost;
-};
-
 struct Search {
-  std::vector<Setting> best;  ///< by tokens per second
+  std::vector<Setting> best;  ///< of strategy, mesh, micro-batch and recomputation; by tokens per second
   int tried = 0;
   Ended ended = Ended::not_early;         ///< the watch may have ended the search
   std::vector<std::string> frugal;        ///< frugal_overrides of the question, where least_ranks need them

@@ -1,5 +1,5 @@
 #pragma once
-// From a deck to what the compiler of Programs takes. Pure.
+// From a deck to what the compiler of Programs takes, and on how many ranks it can be. Pure.
 
 #include "config/deck.hpp"
 #include "kernel_interface/target.hpp"
@@ -23,5 +23,10 @@ model::Graph training_graph(const config::Deck& deck);
 
 /// The model's logits on so many tokens, of the one at input `index`.
 model::Graph logits_graph(const config::Deck& deck, DType compute, std::int64_t tokens);
+
+/// The largest number of ranks, up to `most`, that the deck's mesh, batch and model take, with up to
+/// ranks_per_node on each node. Throws Error where none is: that of `most` ranks, and whether the deck fixes
+/// their number.
+int largest_legal_ranks(const config::Deck& deck, int most, int ranks_per_node, Target target);
 
 }  // namespace ztrain::plan

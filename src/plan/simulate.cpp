@@ -4,12 +4,11 @@
 #include <bit>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <map>
-#include <numeric>
 
 #include "base/error.hpp"
 #include "base/index.hpp"
-#include "plan/timetable.hpp"
 #include "program/ir/repeat.hpp"
 #include "program/ops/step_records.hpp"
 
@@ -95,6 +94,47 @@ class Messages {
     double start = 0;
   };
   std::map<std::pair<int, int>, std::pair<std::deque<Side>, std::deque<Side>>> waiting_;
+};
+
+/// When a link is busy, and with what.
+class Timetable {
+ public:
+  struct Slot {
+    double start = 0;  ///< seconds
+    OpId after = -1;   ///< the op whose end it begins with; -1: it begins when it was asked for
+  };
+  /// The first at or after `from` in which the link is free for `length` seconds.
+  Slot earliest(double from, double length) const {
+    Slot slot{from, -1};
+    auto next = busy_.upper_bound(from);
+    if (next != busy_.begin())
+      if (const Busy& before = std::prev(next)->second; before.end > from) slot = {before.end, before.last};
+    for (; next != busy_.end() && next->first < slot.start + length; ++next)
+      slot = {next->second.end, next->second.last};
+    return slot;
+  }
+
+  /// Of a slot that is free. length > 0.
+  void take(double start, double length, OpId op) {
+    auto here = busy_.insert_or_assign(start, Busy{start + length, op}).first;
+    if (here != busy_.begin())
+      if (const auto before = std::prev(here); before->second.end >= start) {
+        before->second = here->second;
+        busy_.erase(here);
+        here = before;
+      }
+    if (const auto next = std::next(here); next != busy_.end() && next->first <= here->second.end) {
+      here->second = next->second;
+      busy_.erase(next);
+    }
+  }
+
+ private:
+  struct Busy {
+    double end;
+    OpId last;  ///< the op that ends it
+  };
+  std::map<double, Busy> busy_;  ///< by start; intervals that touch are one
 };
 
 class Clock {
@@ -290,11 +330,6 @@ BytesByTier bytes_touched(const Program& p, const Op& op) {
       bytes[static_cast<std::size_t>(p.tensor(p.storage(id)).tier)] += static_cast<double>(t.bytes());
     }
   return bytes;
-}
-
-double Simulation::busy_on(Stream stream) const {
-  const ByAction& by = busy[static_cast<std::size_t>(stream)];
-  return std::accumulate(by.begin(), by.end(), 0.0);
 }
 
 GroupPlace place_of(const Coordinate& at, AxisSet axes, int ranks_per_node) {

@@ -38,8 +38,6 @@ struct Simulation {
   std::vector<program::OpId> critical;
   ByAction critical_by{};    ///< seconds along that chain
   program::WorkList work{};  ///< of stages: what the rank computes and when
-
-  double busy_on(program::Stream stream) const;
 };
 
 /// most_times: how often what is repeated is walked, at least twice. Where it is issued more often each

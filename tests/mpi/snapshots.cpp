@@ -127,7 +127,7 @@ TEST_F(Snapshots, ArePlanned) {
       EXPECT_EQ(row.category, name_of(program::Category::snapshot));
       bytes += row.persistent_bytes;
     }
-    EXPECT_GE(plan::memory_of(job).total(Tier::host), bytes);
+    EXPECT_GE(plan::memory_of(job.programs.all()).total(Tier::host), bytes);
     return bytes;
   };
   const program::JobSpec spec = spec_of(m, "zero2");

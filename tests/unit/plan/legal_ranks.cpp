@@ -1,6 +1,6 @@
 // How many ranks a deck may have where some of its nodes are gone.
 
-#include "plan/legal_ranks.hpp"
+#include "plan/setup.hpp"
 
 #include <gtest/gtest.h>
 

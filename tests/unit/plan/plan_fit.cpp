@@ -192,14 +192,14 @@ TEST_F(Decks, FixesFitAndTheCheapestComeFirst) {
   EXPECT_EQ(fixes.ended, Ended::not_early);
   for (std::size_t i = 0; i < fixes.best.size(); ++i) {
     const Fix& fix = fixes.best[i];
-    EXPECT_LE(held(cost_of(q, fix.overrides())), limit) << command_line(fix.overrides());
+    EXPECT_LE(held(cost_of(q, fix.overrides)), limit) << command_line(fix.overrides);
     if (i > 0 && fix.effect != Effect::numerics) {
       EXPECT_LE(fix.cost.tokens_per_second(), fixes.best[i - 1].cost.tokens_per_second());
     }
   }
   EXPECT_NE(fixes.best.front().effect, Effect::numerics);
   const std::string text = cheapest_fix_text(q);
-  EXPECT_NE(text.find(command_line(fixes.best.front().overrides())), std::string::npos) << text;
+  EXPECT_NE(text.find(command_line(fixes.best.front().overrides)), std::string::npos) << text;
 }
 
 TEST_F(Decks, PairsAreTriedWhereNoSingleChangeHelps) {
@@ -293,7 +293,7 @@ TEST_F(Decks, RecomputationOfAnotherKindIsOfferedToo) {
     ASSERT_LT(full, own);
     const Fixes fixes = fixes_for(question(4, (full + own) / 2, overrides), Watch(10'000, 60), 100);
     const bool offered = std::any_of(fixes.best.begin(), fixes.best.end(), [](const Fix& fix) {
-      return fix.effect == Effect::none && fix.overrides() == recompute_overrides("full");
+      return fix.effect == Effect::none && fix.overrides == recompute_overrides("full");
     });
     EXPECT_TRUE(offered) << overrides.front();
   }
