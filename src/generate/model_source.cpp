@@ -7,7 +7,6 @@
 #include "base/json.hpp"
 #include "checkpoint/hf/import.hpp"
 #include "config/hf/hf_config.hpp"
-#include "config/hf/hf_generation.hpp"
 #include "config/text/load.hpp"
 #include "config/text/print.hpp"
 #include "files/file.hpp"

@@ -3,10 +3,10 @@
 #include <atomic>
 #include <map>
 
-#include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/index.hpp"
 #include "base/parallel.hpp"
+#include "job/require_memory.hpp"
 #include "program/passes/final_passes.hpp"
 
 namespace ztrain::job {
@@ -49,9 +49,7 @@ std::uint64_t fingerprint(const Programs& programs) {
 void prove_together(const runtime::Session& session, telemetry::Phase& phase, const Programs& own,
                     const Compile& compile) {
   const std::uint64_t mine = fingerprint(own);
-  std::vector<std::uint64_t> all(static_cast<std::size_t>(session.size()));
-  REQUIRE(MPI_Allgather(&mine, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, session.world()) == MPI_SUCCESS,
-          "MPI_Allgather failed while the ranks compared their programs");
+  const std::vector<std::uint64_t> all = of_all(session, mine);
   std::map<std::uint64_t, std::vector<int>> ranks_of;
   for (std::size_t r = 0; r < all.size(); ++r) ranks_of[all[r]].push_back(static_cast<int>(r));
   std::vector<std::vector<int>> classes;

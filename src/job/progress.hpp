@@ -42,9 +42,18 @@ struct Restored {
 };
 
 /// Throws Error when fields are missing, when a key that may not change on resume did, or when the training
-/// data differ (see data_identity.hpp).
+/// data differ (see compare_data).
 Restored from_metadata(const nlohmann::json& metadata, const config::Deck& deck, const data::Identity& data,
                        const std::string& checkpoint);
+
+/// {"train": ..., "validation": {name: ...}, "tokenizer": ..., "chat_template": ...}
+nlohmann::json to_json(const data::Identity& identity);
+
+/// Compares the data of a checkpoint's metadata with those of now. Throws Error saying which of training
+/// data, tokenizer and chat template have changed. Returns what to tell the user of changed validation sets,
+/// whose losses cannot be compared then; "" for none.
+std::string compare_data(const nlohmann::json& metadata, const data::Identity& now,
+                         const std::string& checkpoint);
 
 /// The deck of a checkpoint, model.from left out: the checkpoint holds the weights and the deck their dims.
 config::Deck deck_of(const nlohmann::json& metadata, const std::string& checkpoint);

@@ -7,12 +7,14 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/index.hpp"
 #include "base/text.hpp"
 #include "checkpoint/neighbours/node_folder.hpp"
+#include "checkpoint/rank_group.hpp"
 #include "config/validate/validate.hpp"
 #include "job/memory_report.hpp"
-#include "job/snapshot_memory.hpp"
 #include "layout/comm_cost.hpp"
+#include "layout/layout.hpp"
 #include "memory/provider.hpp"
 #include "plan/fit.hpp"
 #include "plan/memory.hpp"
@@ -46,16 +48,6 @@ bool do_not_fit(const Findings& findings) {
 /// Where ranks compute in the memory of their node.
 std::int64_t total_of(const plan::RankMemory& memory) {
   return memory.total(program::Tier::device) + memory.total(program::Tier::host);
-}
-
-/// What every rank has, by rank.
-template <class T>
-std::vector<T> of_all(const runtime::Session& session, const T& mine) {
-  std::vector<T> all(static_cast<std::size_t>(session.size()));
-  REQUIRE(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, session.world()) ==
-              MPI_SUCCESS,
-          "MPI_Allgather failed while the ranks compared their memory");
-  return all;
 }
 
 Finding finding(std::int64_t bytes, std::int64_t pinned, std::int64_t ranks,
@@ -97,9 +89,8 @@ std::string advice(const config::Deck* deck, int ranks, const plan::Limits& limi
   }
 }
 
-template <class Job>
-std::string table_of(const Job& job, const program::Program& largest) {
-  const plan::RankMemory memory = plan::memory_of(job.programs.all());
+std::string table_of(const std::vector<const program::Program*>& programs, const program::Program& largest) {
+  const plan::RankMemory memory = plan::memory_of(programs);
   return memory_table(largest, memory.persistent(program::Tier::device),
                       memory.transient(program::Tier::device));
 }
@@ -107,21 +98,17 @@ std::string table_of(const Job& job, const program::Program& largest) {
 std::string finding_text(const Findings& worst, const runtime::Device& device) {
   const bool gpu = !worst.gpu.fits();
   const Finding& f = gpu ? worst.gpu : worst.node;
-  const std::string pinned =
-      f.pinned == 0
-          ? ""
-          : fmt::format(" ({} of it to copy inputs and communication through)", format_bytes(f.pinned));
-  const std::string snapshots =
-      f.snapshots == 0
-          ? ""
-          : fmt::format(" ({} of it for snapshots, checkpoint.memory_copies)", format_bytes(f.snapshots));
+  const auto part = [](std::int64_t bytes, const char* what) {
+    return bytes == 0 ? "" : fmt::format(" ({} of it {})", format_bytes(bytes), what);
+  };
   return fmt::format("{} on a {} need{} {}{}{}, of which {} are available", count_text(f.ranks, "rank"),
-                     gpu ? device.name() : "node", f.ranks == 1 ? "s" : "", format_bytes(f.needed), pinned,
-                     snapshots, format_bytes(f.available));
+                     gpu ? device.name() : "node", f.ranks == 1 ? "s" : "", format_bytes(f.needed),
+                     part(f.pinned, "to copy inputs and communication through"),
+                     part(f.snapshots, "for snapshots, checkpoint.memory_copies"), format_bytes(f.available));
 }
 
 std::string shortage(const std::string& what, const program::Job& job, const std::string& help) {
-  return fmt::format("the job does not fit: {}\n{}{}", what, table_of(job, job.train()), help);
+  return fmt::format("the job does not fit: {}\n{}{}", what, table_of(job.programs.all(), job.train()), help);
 }
 
 std::string shortage_of(const Findings& worst, const runtime::Device& device, const program::Job& job,
@@ -155,6 +142,12 @@ std::string device_shortage(double needed, const program::Job& job, const config
       job, advice(&deck, ranks, limits));
 }
 
+/// With audits others have room for a copy as well.
+std::int64_t saved_by_this_rank(const program::Job& job) {
+  const program::Program& p = job.load();
+  return owns(Coordinate(p.mesh, p.rank)) ? plan::copied_bytes(plan::memory_of(job.programs.all())) : 0;
+}
+
 }  // namespace
 
 bool has_memory_of_its_own(const runtime::Device& device) {
@@ -164,6 +157,18 @@ bool has_memory_of_its_own(const runtime::Device& device) {
 std::int64_t ranks_on(const runtime::Session& session, const runtime::Device& device) {
   const std::uint64_t mine = hash_text(session.host() + " " + device.identity());
   return std::ranges::count(of_all(session, mine), mine);
+}
+
+std::int64_t snapshot_bytes_of_node(const runtime::Session& session, const program::Job& job,
+                                    const config::Deck& deck) {
+  if (deck.checkpoint.memory_copies == 0) return 0;
+  const auto saved = checkpoint::Group::world().all_gather(saved_by_this_rank(job));
+  std::vector<std::int64_t> of_node(at(session.nodes()));
+  for (std::size_t rank = 0; rank < saved.size(); ++rank)
+    of_node[at(session.node_of(static_cast<int>(rank)))] += saved[rank];
+  const int own = session.node(), before = (own + session.nodes() - 1) % session.nodes();
+  return plan::snapshot_bytes(of_node[at(own)], before == own ? 0 : of_node[at(before)],
+                              session.ranks_on_node());
 }
 
 void require_memory(const runtime::Session& session, runtime::Device& device, const program::Job& job,
@@ -201,7 +206,7 @@ void require_memory(const runtime::Session& session, runtime::Device& device, co
     return fmt::format(
         "generation does not fit: {}\n{}Use more nodes, fewer tokens (--tokens, --max-length, shorter "
         "prompts), a smaller --chunk, or a narrower --dtype",
-        finding_text(*worst, device), table_of(job, job.programs.at(program::prefill_name)));
+        finding_text(*worst, device), table_of(job.programs.all(), job.programs.at(program::prefill_name)));
   }());
   if (!text.empty()) throw runtime::AgreedError(text);
 }

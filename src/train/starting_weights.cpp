@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "base/error.hpp"
 #include "base/text.hpp"
 #include "config/hf/starting_point.hpp"
+#include "job/require_memory.hpp"
 
 namespace ztrain::train {
 namespace {
@@ -21,14 +21,6 @@ struct Reading {
   std::int64_t weights = 0;  ///< what they are in this rank's memory
   std::int64_t before = 0, after = 0, peak = 0;
 };
-
-std::vector<Reading> readings_of_all(const runtime::Session& session, const Reading& mine) {
-  std::vector<Reading> all(static_cast<std::size_t>(session.size()));
-  REQUIRE(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, session.world()) ==
-              MPI_SUCCESS,
-          "MPI_Allgather failed while the ranks compared their memory");
-  return all;
-}
 
 std::string line_of(std::size_t rank, const Reading& r) {
   return fmt::format("  rank {}: {} of weights; resident memory {} before, {} after, {} at its peak\n", rank,
@@ -68,7 +60,7 @@ void start_from_weights(const runtime::Session& session, telemetry::Console& con
   mine.weights = worker.weight_bytes();
   mine.after = runtime::resident_bytes();
   mine.peak = runtime::peak_resident_bytes();
-  console.print(report(readings_of_all(session, mine), now() - start));
+  console.print(report(job::of_all(session, mine), now() - start));
   if (!imported.absent.empty())
     console.print(
         fmt::format("{} adapter weights are drawn from seed {}\n", imported.absent.size(), deck.run.seed));

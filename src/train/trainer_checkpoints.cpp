@@ -13,7 +13,6 @@
 #include "checkpoint/hf/export_folder.hpp"
 #include "checkpoint/verify.hpp"
 #include "config/validate/validate.hpp"
-#include "job/data_identity.hpp"
 #include "job/require_checkpoint.hpp"
 #include "job/weights.hpp"
 #include "optim/schedule.hpp"

@@ -12,7 +12,6 @@
 #include "checkpoint/rank_group.hpp"
 #include "checkpoint/saving.hpp"
 #include "config/validate/validate.hpp"
-#include "job/data_identity.hpp"
 #include "job/held_pieces.hpp"
 #include "job/weights.hpp"
 #include "train/trainer.hpp"

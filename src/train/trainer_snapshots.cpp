@@ -11,8 +11,7 @@
 #include "checkpoint/neighbours/node_folder.hpp"
 #include "checkpoint/rank_group.hpp"
 #include "checkpoint/saving.hpp"
-#include "job/data_identity.hpp"
-#include "job/snapshot_memory.hpp"
+#include "job/require_memory.hpp"
 #include "job/weights.hpp"
 #include "train/trainer.hpp"
 

@@ -11,6 +11,7 @@
 #include "base/plain_text.hpp"
 #include "config/hf/architectures.hpp"
 #include "config/hf/hf_json.hpp"
+#include "files/file.hpp"
 
 namespace ztrain::config {
 namespace {
@@ -163,6 +164,11 @@ void add_heads(const Members& c, const Architecture& a, Settings& s) {
   s.emplace_back("model.head_dim", fmt::to_string(head_dim));
 }
 
+/// An object without members where there is no such file.
+json read_if_there(const fs::path& path) {
+  return file_exists(path.string()) ? read_json(path.string()) : json::object();
+}
+
 }  // namespace
 
 std::string hf_config_path(const std::string& folder) {
@@ -194,6 +200,24 @@ Settings hf_settings(const std::string& folder) {
   add_windows(c, a, layers, s);
   add_rope(c, s);
   return s;
+}
+
+std::vector<std::int32_t> hf_eos(const std::string& folder) {
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const fs::path path = fs::path(folder) / name;
+    const json parsed = read_if_there(path);
+    auto found = Members(path.string(), parsed).tokens("eos_token_id");
+    if (!found.empty()) return found;
+  }
+  return {};
+}
+
+std::int64_t hf_positions(const std::string& folder) {
+  const fs::path path = fs::path(folder) / "config.json";
+  const json parsed = read_if_there(path);
+  const Members config(path.string(), parsed);
+  const std::int64_t older = config.integer("n_positions", 0);
+  return std::max<std::int64_t>(config.integer("max_position_embeddings", older), 0);
 }
 
 }  // namespace ztrain::config

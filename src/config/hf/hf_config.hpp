@@ -1,9 +1,10 @@
 #pragma once
 // config.json of Hugging Face models of the families in config/hf/architectures.hpp, read into settings of
-// the deck and written from a model of the deck.
+// the deck and written from a model of the deck; and what the folder says of generation.
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/dtype.hpp"
 #include "config/deck.hpp"
@@ -28,5 +29,13 @@ std::string hf_config(const Model& model, DType dtype, std::int64_t max_position
 
 /// The name of a dtype in such a file: "bfloat16", "float16", "float32" or "float64".
 std::string hf_dtype(DType dtype);
+
+/// Tokens that end a text: those of generation_config.json, else of config.json; empty where neither file is
+/// there or says any. Throws Error, with the file and the key, for a file or an id that is not valid.
+std::vector<std::int32_t> hf_eos(const std::string& folder);
+
+/// Tokens that the model was made for, of config.json (max_position_embeddings, or n_positions in older
+/// files); 0: not said. Throws Error as hf_eos.
+std::int64_t hf_positions(const std::string& folder);
 
 }  // namespace ztrain::config

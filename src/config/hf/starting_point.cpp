@@ -7,7 +7,6 @@
 
 #include "base/error.hpp"
 #include "config/hf/hf_config.hpp"
-#include "config/hf/hf_generation.hpp"
 #include "config/hf/hf_json.hpp"
 #include "config/text/toml_text.hpp"
 #include "config/text/value.hpp"

@@ -2,7 +2,6 @@
 #include "config_folder.hpp"
 
 #include "config/hf/hf_config.hpp"
-#include "config/hf/hf_generation.hpp"
 #include "config/hf/starting_point.hpp"
 
 namespace ztrain::config::config_folder_test {

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "job/data_identity.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/unit/config/config_deck.hpp"
 
