@@ -25,12 +25,9 @@
 #include "model/family.hpp"
 #include "optim/schedule.hpp"
 #include "plan/setup.hpp"
-#include "train/exchange_places.hpp"
 #include "train/export_model.hpp"
 #include "train/output_folder.hpp"
 #include "train/run_files.hpp"
-#include "train/starting_weights.hpp"
-#include "train/timeline.hpp"
 
 namespace ztrain::train {
 namespace {
@@ -186,7 +183,7 @@ void Trainer::write_resolved_deck() const {
 
 Ending Trainer::run() {
   const telemetry::Watchdog::Detail detail(watchdog_, [this] { return worker_.where(); });
-  const auto exchange = exchange_places(session_, console_, watchdog_, worker_, deck_);
+  const auto exchange = exchange_places();
   const runtime::Signals::Caught caught(session_.signals(),
                                         [this](const runtime::Signals::Kind& signal) { notice(signal); });
   if (progress_.step < facts_.steps)
@@ -260,7 +257,7 @@ bool Trainer::step() {
   set_scalars();
   worker_.train().clear_timings();
   if (progress_.step + 1 == deck_.metrics.timeline_step)
-    step_with_timeline(session_, worker_, deck_);
+    step_with_timeline();
   else if (is_taken_twice())
     step_twice();
   else

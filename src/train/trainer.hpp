@@ -2,11 +2,15 @@
 // Runs a deck: data, steps, evaluation, checkpoints, metrics.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/clock.hpp"
+#include "checkpoint/background_save.hpp"
 #include "checkpoint/neighbours/memory_snapshot.hpp"
 #include "config/deck.hpp"
 #include "data/datasets.hpp"
@@ -20,7 +24,6 @@
 #include "train/copies.hpp"
 #include "train/output_folder.hpp"
 #include "train/report.hpp"
-#include "train/save_under_way.hpp"
 #include "train/snapshot_store.hpp"
 #include "train/stragglers.hpp"
 #include "train/time_limits.hpp"
@@ -40,6 +43,28 @@ enum class Ending : std::uint8_t {
   complete,
   time_is_up,  ///< run.max_minutes
   asked_to     ///< by a signal or SLURM's time limit: it is saved, and the same command goes on
+};
+
+/// What a checkpoint is of.
+struct SavedState {
+  std::int64_t step = -1;
+  std::int64_t optimizer_steps = -1;  ///< how many its weights have behind them
+};
+
+/// A checkpoint that is written behind training.
+struct SaveUnderWay {
+  SaveUnderWay(checkpoint::Saving saving, SavedState what, double started, std::string before)
+      : save(std::move(saving)),
+        of(what),
+        began(started),
+        stalled(now() - started),
+        lost(std::move(before)) {}
+
+  checkpoint::BackgroundSave save;
+  SavedState of;
+  double began;      ///< when training stopped for it, in seconds of now()
+  double stalled;    ///< seconds for which training has stood still
+  std::string lost;  ///< the checkpoint before, where it is gone; else ""
 };
 
 class Trainer {
@@ -68,13 +93,16 @@ class Trainer {
   std::vector<std::string> checkpoints_to_resume() const;
   bool resumes();
   void restore();
+  void start_from_weights();
   void require_export() const;
   std::string try_checkpoint(const std::string& path);
   std::string load_checkpoint(const std::string& path, telemetry::Phase& phase);
+  std::unique_ptr<telemetry::Watchdog::Exchange> exchange_places() const;
   void take_steps();
   std::string agreed(const std::string& failure) const;
   void print_last_line();
   bool step();
+  void step_with_timeline();
   void measure_outside();
   void require_tokens() const;
   bool stops_at_non_finite();

@@ -12,13 +12,14 @@
 #include "checkpoint/damaged.hpp"
 #include "checkpoint/hf/export_folder.hpp"
 #include "checkpoint/verify.hpp"
+#include "config/hf/starting_point.hpp"
 #include "config/validate/validate.hpp"
 #include "job/require_checkpoint.hpp"
+#include "job/require_memory.hpp"
 #include "job/weights.hpp"
 #include "optim/schedule.hpp"
 #include "train/export_model.hpp"
 #include "train/output_folder.hpp"
-#include "train/starting_weights.hpp"
 #include "train/trainer.hpp"
 
 namespace ztrain::train {
@@ -61,6 +62,34 @@ std::string note_schedule(const config::Deck& deck, const job::Progress& progres
       deck.schedule.name == "wsd"
           ? before_decay(deck, progress)
           : "leave the length as it was, or start a new run from these weights (model.from)");
+}
+
+constexpr int most_ranks_listed = 8;
+
+/// What one rank has read, and its resident memory. All members are 8 bytes: ranks exchange it as it is.
+struct Reading {
+  std::int64_t bytes = 0;    ///< of the files
+  std::int64_t weights = 0;  ///< what they are in this rank's memory
+  std::int64_t before = 0, after = 0, peak = 0;
+};
+
+std::string line_of(std::size_t rank, const Reading& r) {
+  return fmt::format("  rank {}: {} of weights; resident memory {} before, {} after, {} at its peak\n", rank,
+                     format_bytes(r.weights), format_bytes(r.before), format_bytes(r.after),
+                     format_bytes(r.peak));
+}
+
+std::string report_of(const std::vector<Reading>& all, double seconds) {
+  double bytes = 0;
+  for (const Reading& r : all) bytes += static_cast<double>(r.bytes);
+  std::string lines = fmt::format("{} read in {:.1f} s, {:.2f} GB/s over all ranks\n", format_bytes(bytes),
+                                  seconds, seconds > 0 ? bytes / seconds * 1e-9 : 0.0);
+  if (static_cast<int>(all.size()) <= most_ranks_listed) {
+    for (std::size_t r = 0; r < all.size(); ++r) lines += line_of(r, all[r]);
+    return lines;
+  }
+  const auto most = std::ranges::max_element(all, {}, &Reading::peak);
+  return lines + line_of(static_cast<std::size_t>(most - all.begin()), *most);
 }
 
 }  // namespace
@@ -121,9 +150,35 @@ void Trainer::restore() {
                      ? "no checkpoint is read: checkpoint.resume = \"none\"\n"
                      : fmt::format("no checkpoint in {}: {}\n", config::checkpoint_folder(deck_), source));
   session_.agree("preparing the output folder", [&] { require_export(); });
-  if (!from.empty()) return start_from_weights(session_, console_, worker_, deck_);
+  if (!from.empty()) return start_from_weights();
   const telemetry::Phase phase(console_, "drawing the weights", [this] { return worker_.position(); });
   worker_.initialize(static_cast<std::uint64_t>(deck_.run.seed));
+}
+
+/// Collective: reads the weights that model.from names, draws adapters that they lack, and makes the rest of
+/// the state that of a new run. Says how it goes on, how fast it was, and what memory the operating system
+/// counts for each rank before anything but the weights was touched.
+void Trainer::start_from_weights() {
+  telemetry::Phase phase(console_, "reading the weights", [this] { return worker_.position(); });
+  const std::string& folder = deck_.model.from;
+  console_.print(fmt::format("reading the weights of {}{}\n", folder,
+                             config::is_checkpoint(folder) ? ", a checkpoint, and nothing else of it" : ""));
+  const double start = now();
+  Reading mine;
+  mine.before = runtime::resident_bytes();
+  const auto imported = session_.agree("reading the weights", [&] {
+    return worker_.import_weights(
+        folder, [&](std::int64_t done, std::int64_t total) { phase.at(share_of(done, total, "read")); });
+  });
+  mine.bytes = imported.bytes;
+  mine.weights = worker_.weight_bytes();
+  mine.after = runtime::resident_bytes();
+  mine.peak = runtime::peak_resident_bytes();
+  console_.print(report_of(job::of_all(session_, mine), now() - start));
+  if (!imported.absent.empty())
+    console_.print(
+        fmt::format("{} adapter weights are drawn from seed {}\n", imported.absent.size(), deck_.run.seed));
+  worker_.complete_import(imported, static_cast<std::uint64_t>(deck_.run.seed));
 }
 
 /// Before minutes of reading.

@@ -1,6 +1,10 @@
-// What ends a run before its last step: time, signals, and a step whose gradients are not finite.
+// What ends a run before its last step: time, signals, a rank that hangs, and a step whose gradients are not
+// finite.
 
 #include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
 
 #include "checkpoint/rank_group.hpp"
 #include "train/trainer.hpp"
@@ -21,6 +25,39 @@ std::string first_of(const std::optional<engine::FoundOp>& own, const runtime::S
 }
 
 }  // namespace
+
+/// Collective. For as long as it lives the watchdog asks all ranks where they are before it ends the job, by
+/// files in run.output. Nothing for one rank, without a timeout, and, with a warning, where some rank cannot
+/// write there: then each tells of itself alone.
+std::unique_ptr<telemetry::Watchdog::Exchange> Trainer::exchange_places() const {
+  if (session_.size() == 1 || deck_.watchdog.timeout <= 0) return nullptr;
+  const std::string folder = (std::filesystem::path(deck_.run.output) / places_name).string();
+  const auto place = [this] {
+    telemetry::Place here = worker_.place();
+    here.host = session_.host();
+    return here;
+  };
+  std::unique_ptr<telemetry::Watchdog::Exchange> exchange;
+  try {
+    // What an earlier run has left would pass for an answer.
+    session_.agree("preparing the folder of the ranks' places", [&] {
+      if (session_.rank() != 0) return;
+      std::filesystem::create_directory(folder);
+      telemetry::remove_places(folder);
+    });
+    session_.agree("writing the ranks' places", [&] {
+      exchange = std::make_unique<telemetry::Watchdog::Exchange>(
+          watchdog_, telemetry::PlaceFolder{folder, session_.size()}, place);
+    });
+  } catch (const runtime::AgreedError& e) {
+    exchange.reset();
+    console_.print(
+        fmt::format("warning: ranks that hang could not tell each other where they are, and each would tell "
+                    "of itself: {}\n",
+                    e.what()));
+  }
+  return exchange;
+}
 
 /// The optimizer has left weights and states as they were, so the run ends with the state before the step,
 /// and the step is still to come.
