@@ -25,6 +25,7 @@
 #include "telemetry/console.hpp"
 #include "telemetry/watchdog.hpp"
 #include "train/export_model.hpp"
+#include "train/report.hpp"
 #include "train/run_files.hpp"
 
 namespace ztrain::app {
@@ -67,14 +68,8 @@ void print_data(telemetry::Console& console, const std::string& path, const conf
   console.print(fmt::format("{}: {} training sequences of {} tokens, {} for validation, vocabulary {}\n",
                             path, rows(data.train), deck.data.sequence, rows(data.validation),
                             data.vocab_size));
-  for (const auto& [what, value] : data::describe(deck, data))
+  for (const auto& [what, value] : train::lines_on_data(deck, data, true))
     console.print(fmt::format("{:<10} {}\n", what, value));
-  for (const std::string& warning : data::warnings_on(deck))
-    console.print(fmt::format("{:<10} {}\n", "data", warning));
-  const std::string tokenizer = data::compare_with_model(data.tokenizer, deck.model.origin);
-  if (!tokenizer.empty()) console.print(fmt::format("{:<10} {}\n", "tokenizer", tokenizer));
-  if (const std::string note = config::context_note(deck); !note.empty())
-    console.print(fmt::format("{:<10} {}\n", "context", note));
 }
 
 /// A wrong id is better found now than in the middle of a run.

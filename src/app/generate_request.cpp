@@ -16,6 +16,10 @@
 #include "kernel_interface/target.hpp"
 #include "model/tensor_plan.hpp"
 
+namespace ztrain::generate {
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GeneratorOptions, dtype, capacity, chunk, every_logit, tensor, pipeline)
+}
+
 namespace ztrain::app {
 namespace {
 
@@ -142,29 +146,17 @@ GenerateRequest decide(const GenerateArguments& a, generate::ModelSource source,
 /// What the ranks must have in common to meet in every collective. Rank 0 draws and prints: the rest is its
 /// own.
 std::string to_text(const GenerateRequest& r) {
-  const nlohmann::json said{{"prompts", r.prompts},
-                            {"dtype", name_of(r.generator.dtype)},
-                            {"capacity", r.generator.capacity},
-                            {"chunk", r.generator.chunk},
-                            {"every_logit", r.generator.every_logit},
-                            {"tensor", r.generator.tensor},
-                            {"pipeline", r.generator.pipeline},
-                            {"tokens", r.options.tokens},
-                            {"eos", r.options.eos}};
-  return json_text(said);
+  return json_text(nlohmann::json{{"prompts", r.prompts},
+                                  {"generator", r.generator},
+                                  {"tokens", r.options.tokens},
+                                  {"eos", r.options.eos}});
 }
 
 GenerateRequest from_text(const std::string& text, generate::ModelSource source) {
   const auto said = parse_json(text);
-  GenerateRequest r{std::move(source), said.at("prompts").get<std::vector<Tokens>>(), {}, {}, {}};
-  r.generator = {dtype_from(said.at("dtype").get<std::string>()),
-                 said.at("capacity").get<std::int64_t>(),
-                 said.at("chunk").get<std::int64_t>(),
-                 said.at("every_logit").get<bool>(),
-                 said.at("tensor").get<int>(),
-                 said.at("pipeline").get<int>()};
-  r.options.tokens = said.at("tokens").get<std::int64_t>();
-  r.options.eos = said.at("eos").get<Tokens>();
+  GenerateRequest r{std::move(source), said.at("prompts"), said.at("generator"), {}, {}};
+  said.at("tokens").get_to(r.options.tokens);
+  said.at("eos").get_to(r.options.eos);
   return r;
 }
 

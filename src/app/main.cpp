@@ -149,8 +149,6 @@ class RankConsole {
     });
   }
   ~RankConsole() { watchdog_.set_action(telemetry::Watchdog::print_and_exit); }
-  RankConsole(const RankConsole&) = delete;
-  RankConsole& operator=(const RankConsole&) = delete;
   telemetry::Console& get() { return console_ ? *console_ : silent_; }
 
  private:

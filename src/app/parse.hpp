@@ -44,8 +44,6 @@ class Parser {
  public:
   Parser(const std::string& description, const std::string& command);
   ~Parser();
-  Parser(const Parser&) = delete;
-  Parser& operator=(const Parser&) = delete;
 
   /// A name without "--" is a positional word. `value` outlives the parser, and is written by parse() alone.
   /// T: std::string, int, std::int64_t, std::uint64_t, double, std::vector<std::int32_t> (with commas

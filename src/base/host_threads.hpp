@@ -17,8 +17,6 @@ class HostThreads {
   /// count: with the one that calls share(); fewer where no further can be made.
   explicit HostThreads(int count);
   ~HostThreads();
-  HostThreads(const HostThreads&) = delete;
-  HostThreads& operator=(const HostThreads&) = delete;
 
   int count() const { return static_cast<int>(others_.size()) + 1; }
   /// work(0), ..., work(parts - 1), each once, in any order; returns when all are done. From any thread, but

@@ -43,24 +43,17 @@ ModelSource open_here(const std::string& folder) {
 }
 
 std::string to_text(const ModelSource& source) {
-  const nlohmann::json said{{"deck", config::resolved_toml(source.deck)},
-                            {"saved", source.kind == ModelSource::Kind::checkpoint},
-                            {"dtype", name_of(source.dtype)},
-                            {"origin", source.origin},
-                            {"origin_positions", source.origin_positions}};
-  return json_text(said);
+  return json_text(nlohmann::json{{"deck", config::resolved_toml(source.deck)},
+                                  {"kind", source.kind},
+                                  {"dtype", source.dtype},
+                                  {"origin", source.origin},
+                                  {"origin_positions", source.origin_positions}});
 }
 
 ModelSource from_text(const std::string& text, const std::string& folder) {
   const auto said = parse_json(text);
-  const auto kind =
-      said.at("saved").get<bool>() ? ModelSource::Kind::checkpoint : ModelSource::Kind::hugging_face;
-  return {folder,
-          kind,
-          job::deck_of(said, folder),
-          dtype_from(said.at("dtype").get<std::string>()),
-          said.at("origin").get<std::string>(),
-          said.at("origin_positions").get<std::int64_t>()};
+  return {folder,           said.at("kind"),   job::deck_of(said, folder),
+          said.at("dtype"), said.at("origin"), said.at("origin_positions")};
 }
 
 }  // namespace

@@ -240,7 +240,7 @@ telemetry::Place Worker::place() const {
     if (at.waits_for < 0) return place;
     std::vector<int> members = mesh_.coordinate().group(at.axes);
     if (at.peer >= 0) members = {place.rank, members[static_cast<std::size_t>(at.peer)]};
-    place.waiting = {at.waits_for, std::move(at.waits_for_what), std::move(members)};
+    place.waits_for = {at.waits_for, std::move(at.waits_for_what), std::move(members)};
     return place;
   }
   return place;

@@ -82,8 +82,6 @@ class Console {
   explicit Console(Outlet outlet, Watchdog* watchdog = nullptr);
   /// Removes what was to be rewritten.
   ~Console();
-  Console(const Console&) = delete;
-  Console& operator=(const Console&) = delete;
 
   /// Prints text on stdout: lines, or parts of one, behind which no progress is told of where it would come
   /// between. What names in it would tell a terminal to do is written out (printable_lines). Any thread.
@@ -131,8 +129,6 @@ class ConsoleThread {
  public:
   explicit ConsoleThread(Console& console);
   ~ConsoleThread();
-  ConsoleThread(const ConsoleThread&) = delete;
-  ConsoleThread& operator=(const ConsoleThread&) = delete;
 
  private:
   void watch();

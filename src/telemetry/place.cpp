@@ -16,37 +16,15 @@
 #include "base/json.hpp"
 
 namespace ztrain::telemetry {
-namespace {
 
-using nlohmann::json;
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Waiting, sequence, what, ranks)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Place, rank, host, process, written, phase, program, fingerprint, sequence,
+                                   at, waits_for, last)
+
+namespace {
 
 std::filesystem::path file_of(const std::string& folder, int rank) {
   return std::filesystem::path(folder) / fmt::format("rank_{}.json", rank);
-}
-
-json json_of(const Place& p) {
-  return {{"rank", p.rank},
-          {"host", p.host},
-          {"process", p.process},
-          {"written", p.written},
-          {"phase", p.phase},
-          {"program", p.program},
-          {"fingerprint", p.fingerprint},
-          {"sequence", p.sequence},
-          {"at", p.at},
-          {"waits_for",
-           {{"sequence", p.waiting.sequence}, {"what", p.waiting.what}, {"ranks", p.waiting.members}}},
-          {"last", p.last}};
-}
-
-Place place_of(const json& j) {
-  const json& waiting = j.at("waits_for");
-  return {j.at("rank"),        j.at("host"),
-          j.at("process"),     j.at("written"),
-          j.at("phase"),       j.at("program"),
-          j.at("fingerprint"), j.at("sequence"),
-          j.at("at"),          {waiting.at("sequence"), waiting.at("what"), waiting.at("ranks")},
-          j.at("last")};
 }
 
 std::string name_of_rank(const Place& p) {
@@ -78,7 +56,7 @@ bool count_alike(const Place& a, const Place& b) {
 /// Whether a rank has begun the communication that another waits for. One that is at it may wait before it.
 bool has_begun(const Place& p, const std::string& program, std::int64_t sequence) {
   return p.program == program &&
-         (p.sequence > sequence || (p.sequence == sequence && p.waiting.sequence < 0));
+         (p.sequence > sequence || (p.sequence == sequence && p.waits_for.sequence < 0));
 }
 
 /// A communication that ranks wait for, with those that take part and have not begun it, or do not say,
@@ -92,12 +70,12 @@ struct Stuck {
 std::vector<Stuck> stuck_of(const Hang& hang) {
   std::map<std::tuple<std::int64_t, std::uint64_t, std::vector<int>>, Stuck> found;
   for (std::size_t r = 0; r < hang.known.size(); ++r) {
-    if (!hang.has_answered(static_cast<int>(r)) || hang.known[r]->waiting.sequence < 0) continue;
+    if (!hang.has_answered(static_cast<int>(r)) || hang.known[r]->waits_for.sequence < 0) continue;
     const Place& p = *hang.known[r];
-    Stuck& s = found[{p.waiting.sequence, p.fingerprint, p.waiting.members}];
+    Stuck& s = found[{p.waits_for.sequence, p.fingerprint, p.waits_for.ranks}];
     s.program = p.program;
-    s.what = p.waiting.what;
-    s.sequence = p.waiting.sequence;
+    s.what = p.waits_for.what;
+    s.sequence = p.waits_for.sequence;
     s.waiting.push_back(p.rank);
   }
   std::vector<Stuck> all;
@@ -138,7 +116,7 @@ void write_place(const std::string& folder, const Place& place) {
   const std::filesystem::path path = file_of(folder, place.rank);
   const std::filesystem::path whole = path.string() + ".tmp";
   std::ofstream file(whole);
-  file << json_text(json_of(place), 1) << "\n";
+  file << json_text(nlohmann::json(place), 1) << "\n";
   file.close();
   REQUIRE(file.good(), "{} cannot be written", whole.string());
   std::filesystem::rename(whole, path);
@@ -158,7 +136,7 @@ std::vector<std::optional<Place>> read_places(const std::string& folder, int ran
     if (!file) continue;
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     try {
-      places[static_cast<std::size_t>(rank)] = place_of(parse_json(text));
+      places[static_cast<std::size_t>(rank)] = parse_json(text).get<Place>();
     } catch (const std::exception&) {
       // Not a file that a rank has written: it counts as no answer.
     }

@@ -13,7 +13,7 @@ namespace ztrain::telemetry {
 struct Waiting {
   std::int64_t sequence = -1;  ///< of the op in its Program's life; -1: it waits for none
   std::string what;            ///< "gather model.layers.2"
-  std::vector<int> members;    ///< ranks that take part
+  std::vector<int> ranks;      ///< that take part
 };
 
 struct Place {
@@ -26,7 +26,7 @@ struct Place {
   std::uint64_t fingerprint = 0;  ///< of that Program: stages of a pipeline have others of the same name
   std::int64_t sequence = -1;  ///< of the op that it is at, or was: ranks with the same Program count alike
   std::string at;              ///< "op 18 of 165, forward model.layers.1 micro 0"; "" where none is under way
-  Waiting waiting;
+  Waiting waits_for;
   std::vector<std::string> last;  ///< what it began last, each with its sequence number; the newest last
 };
 

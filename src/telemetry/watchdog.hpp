@@ -25,8 +25,6 @@ class Watchdog {
   /// process with status 1 at once; the MPI launcher then ends the other ranks. Its thread takes no signals.
   explicit Watchdog(double timeout, OnTimeout on_timeout = print_and_exit);
   ~Watchdog();
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
 
   /// From now on, which is a beat.
   void set_timeout(double seconds);

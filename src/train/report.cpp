@@ -51,6 +51,19 @@ std::string job_line(const runtime::Session& session) {
 
 }  // namespace
 
+std::vector<std::pair<std::string, std::string>> lines_on_data(const config::Deck& deck,
+                                                               const data::Datasets& data, bool looks) {
+  auto lines = data::describe(deck, data);
+  const auto add = [&](const char* what, const std::string& text) {
+    if (!text.empty()) lines.emplace_back(what, text);
+  };
+  if (looks)
+    for (const std::string& warning : data::warnings_on(deck)) add("data", warning);
+  if (looks) add("tokenizer", data::compare_with_model(data.tokenizer, deck.model.origin));
+  add("context", config::context_note(deck));
+  return lines;
+}
+
 std::string banner(const runtime::Session& session, const config::Deck& d, const data::Datasets& data,
                    job::Worker& worker, const RunFacts& facts, const std::string& version) {
   const program::Job& job = worker.job();
@@ -78,13 +91,7 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
   const std::string trained =
       config::trained_summary(d, job.layout.trained_count(), job.layout.parameter_count());
   if (!trained.empty()) line("trained", trained);
-  for (const auto& [what, value] : data::describe(d, data)) line(what, value);
-  if (session.rank() == 0)
-    for (const std::string& warning : data::warnings_on(d)) line("data", warning);
-  const std::string tokenizer =
-      session.rank() == 0 ? data::compare_with_model(data.tokenizer, d.model.origin) : "";
-  if (!tokenizer.empty()) line("tokenizer", tokenizer);
-  if (const std::string note = config::context_note(d); !note.empty()) line("context", note);
+  for (const auto& [what, value] : lines_on_data(d, data, session.rank() == 0)) line(what, value);
   line("batch", batch_line(d, facts));
   line("traffic", comm_line(job.train()));
   text += job::memory_table(job.train(), worker.memory().persistent_bytes(device),

@@ -2,6 +2,8 @@
 // What a run prints at its start and at each step.
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "config/deck.hpp"
 #include "data/datasets.hpp"
@@ -31,6 +33,11 @@ struct StepClock {
   double data = 0, total = 0, save = 0;
   double save_wait = 0;  ///< of save: for a checkpoint that was still being written
 };
+
+/// What there is to say of the data, as (label, text). looks: compares them with the files of the deck and
+/// the model.
+std::vector<std::pair<std::string, std::string>> lines_on_data(const config::Deck& deck,
+                                                               const data::Datasets& data, bool looks);
 
 /// What a run begins with. Rank 0 alone compares the data's tokenizer with the model's: its text is printed.
 std::string banner(const runtime::Session& session, const config::Deck& deck, const data::Datasets& data,

@@ -26,7 +26,7 @@ Place at_op(int rank, std::int64_t sequence, const std::string& at) {
 Place waits(int rank, std::int64_t sequence, std::int64_t other, const std::string& what,
             std::vector<int> members) {
   Place place = at_op(rank, sequence, "op 20 of 90, forward layer 1");
-  place.waiting = {other, what, std::move(members)};
+  place.waits_for = {other, what, std::move(members)};
   return place;
 }
 
@@ -54,8 +54,8 @@ TEST(Place, IsReadAsItWasWritten) {
   ASSERT_TRUE(read[1]);
   EXPECT_EQ(read[1]->sequence, place.sequence);
   EXPECT_EQ(read[1]->fingerprint, place.fingerprint);
-  EXPECT_EQ(read[1]->waiting.members, place.waiting.members);
-  EXPECT_EQ(read[1]->waiting.what, place.waiting.what);
+  EXPECT_EQ(read[1]->waits_for.members, place.waits_for.ranks);
+  EXPECT_EQ(read[1]->waits_for.what, place.waits_for.what);
   EXPECT_EQ(read[1]->last, place.last);
   EXPECT_EQ(read[1]->phase, place.phase);
   EXPECT_NE(test::error_of([&] { write_place(folder.path() + "/none", place); }), "no error");
