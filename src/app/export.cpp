@@ -1,5 +1,4 @@
 #include "app/parse.hpp"
-#include "runtime/session/session.hpp"
 #include "train/export_model.hpp"
 
 namespace ztrain::app {

@@ -2,7 +2,6 @@
 // Parsing of a subcommand's words. CLI11 does the work; parse.cpp alone includes its headers, which take
 // seconds to compile.
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include "app/parse.hpp"
 #include "base/json.hpp"

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/error.hpp"
 #include "base/json.hpp"
 #include "checkpoint/hf/import.hpp"
 #include "config/hf/hf_config.hpp"

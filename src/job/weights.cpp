@@ -1,6 +1,5 @@
 #include "job/weights.hpp"
 
-#include "base/error.hpp"
 #include "base/hash.hpp"
 #include "kernel_interface/with_type.hpp"
 #include "kernels/elementwise/bytes.hpp"

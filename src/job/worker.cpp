@@ -8,13 +8,11 @@
 #include <set>
 #include <utility>
 
-#include "base/error.hpp"
 #include "engine/groups.hpp"
 #include "job/joint_proof.hpp"
 #include "job/product_algorithms.hpp"
 #include "job/require_memory.hpp"
 #include "job/weights.hpp"
-#include "program/ir/placement.hpp"
 
 namespace ztrain::job {
 namespace {

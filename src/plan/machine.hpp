@@ -1,8 +1,6 @@
 #pragma once
 // What planning needs to know of the machine that a job is to run on.
 
-#include <cstdint>
-
 #include "config/deck.hpp"
 #include "kernel_interface/target.hpp"
 

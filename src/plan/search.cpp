@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "config/validate/validate.hpp"
 #include "plan/setup.hpp"

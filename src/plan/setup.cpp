@@ -6,7 +6,6 @@
 #include <cstdlib>
 
 #include "base/error.hpp"
-#include "base/shape.hpp"
 #include "base/text.hpp"
 #include "config/recompute_pieces.hpp"
 #include "config/validate/validate.hpp"

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <string>
 
 #include "checkpoint/neighbours/node_ring.hpp"
 #include "config/deck.hpp"

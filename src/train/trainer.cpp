@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -25,7 +23,6 @@
 #include "model/family.hpp"
 #include "optim/schedule.hpp"
 #include "plan/setup.hpp"
-#include "train/export_model.hpp"
 #include "train/output_folder.hpp"
 #include "train/run_files.hpp"
 

@@ -9,7 +9,6 @@
 #include "config/fields/fields.hpp"
 #include "config/text/suggest.hpp"
 #include "config/text/toml_text.hpp"
-#include "config/text/value.hpp"
 
 namespace ztrain::config {
 namespace {

@@ -5,7 +5,6 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <optional>
 #include <sstream>
 
 #include <fmt/ranges.h>
