@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "config/validate/validate.hpp"
 #include "plan/setup.hpp"

@@ -22,11 +22,11 @@ double& share_away(Deck& deck) {
 
 template <auto Kind>
 Field home(const char* key, const char* doc) {
-  return free({fmt::format("offload.{}", key), to<Kind>, R"("none")", "", tier(), doc});
+  return free({fmt::format("offload.{}", key), &to<Kind>, R"("none")", "", tier(), doc});
 }
 template <auto Kind>
 Field fraction(const char* key, const char* of_what) {
-  return free({fmt::format("offload.{}_fraction", key), share_away<Kind>, "1", "", share(),
+  return free({fmt::format("offload.{}_fraction", key), &share_away<Kind>, "1", "", share(),
                fmt::format("Of {}, the share that offload.{} sends away (DeepSpeed's Twin-Flow ratio).",
                            of_what, key)});
 }
