@@ -17,7 +17,7 @@
 #include "model/tensor_plan.hpp"
 
 namespace ztrain::generate {
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GeneratorOptions, dtype, capacity, chunk, every_logit, tensor, pipeline)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GeneratorOptions, dtype, capacity, chunk, every_logit, tensor, pipeline);
 }
 
 namespace ztrain::app {

@@ -17,9 +17,9 @@
 
 namespace ztrain::telemetry {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Waiting, sequence, what, ranks)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Waiting, sequence, what, ranks);
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Place, rank, host, process, written, phase, program, fingerprint, sequence,
-                                   at, waits_for, last)
+                                   at, waits_for, last);
 
 namespace {
 
