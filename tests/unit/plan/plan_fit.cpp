@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "config/validate/validate.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
+#include "layout/comm_cost.hpp"
 #include "plan/report.hpp"
 #include "tests/support/plan_decks.hpp"
 

@@ -54,7 +54,7 @@ TEST(Place, IsReadAsItWasWritten) {
   ASSERT_TRUE(read[1]);
   EXPECT_EQ(read[1]->sequence, place.sequence);
   EXPECT_EQ(read[1]->fingerprint, place.fingerprint);
-  EXPECT_EQ(read[1]->waits_for.members, place.waits_for.ranks);
+  EXPECT_EQ(read[1]->waits_for.ranks, place.waits_for.ranks);
   EXPECT_EQ(read[1]->waits_for.what, place.waits_for.what);
   EXPECT_EQ(read[1]->last, place.last);
   EXPECT_EQ(read[1]->phase, place.phase);
