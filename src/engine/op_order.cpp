@@ -1,7 +1,6 @@
 #include "engine/op_order.hpp"
 
-#include <algorithm>
-
+#include "base/index.hpp"
 #include "program/ir/order.hpp"
 
 namespace ztrain::engine {
@@ -18,13 +17,10 @@ OpOrder order_ops(const program::Program& program, const std::vector<bool>& host
   for (std::size_t i = 0; i < count; ++i) {
     const program::Op& op = program.ops[i];
     PerStream wanted = program::no_ops;
-    for (const OpId earlier : op.after) {
-      OpId& slot = wanted[program::index_of(program.op(earlier).stream)];
-      slot = std::max(slot, earlier);
-    }
+    for (const OpId earlier : op.after) program::merge(wanted, earlier, program);
     std::vector<OpId> after = order.append_after(static_cast<OpId>(i), wanted);
     std::erase_if(after, [&](OpId earlier) { return host_driven[static_cast<std::size_t>(earlier)]; });
-    OpId& own = last[program::index_of(op.stream)];
+    OpId& own = last[at(op.stream)];
     if (host_driven[i] && own != program::no_op) after.push_back(own);
     for (const OpId earlier : after) result.signals[static_cast<std::size_t>(earlier)] = true;
     (host_driven[i] ? result.settles : result.waits)[i] = std::move(after);

@@ -19,21 +19,35 @@ class Builder {
   /// Of the current block's unit. Named "<prefix>.weight" and so on by the caller.
   ValueId parameter(const std::string& name, Shape shape, Init init, double init_std = 0);
 
-  ValueId embedding(const std::string& name, ValueId tokens, ValueId weight);
+  ValueId embedding(const std::string& name, ValueId tokens, ValueId weight) {
+    return emit(Embedding{}, name, {tokens, weight}, {shape(tokens)[0], shape(weight)[1]}, compute_);
+  }
   /// Of each row of x, or of each head, whose width is the weight's.
   ValueId rms_norm(const std::string& name, ValueId x, ValueId weight, const RmsNorm& norm);
   /// bias: -1 for none.
   ValueId linear(const std::string& name, ValueId x, ValueId weight, ValueId bias = -1);
   ValueId rope_table(const std::string& name, ValueId positions, std::int64_t head_dim,
-                     const RopeTable& scaling);
-  ValueId rope(const std::string& name, ValueId x, ValueId table);
+                     const RopeTable& scaling) {
+    return emit(scaling, name, {positions}, {shape(positions)[0], head_dim}, statistics());
+  }
+  ValueId rope(const std::string& name, ValueId x, ValueId table) {
+    return emit(Rope{}, name, {x, table}, shape(x), compute_);
+  }
   ValueId attention(const std::string& name, ValueId q, ValueId k, ValueId v, ValueId document_start,
                     const Attention& attention);
-  ValueId swiglu(const std::string& name, ValueId gate, ValueId up);
-  ValueId add(const std::string& name, ValueId a, ValueId b);
-  ValueId select_row(const std::string& name, ValueId x, ValueId index);
+  ValueId swiglu(const std::string& name, ValueId gate, ValueId up) {
+    return emit(Swiglu{}, name, {gate, up}, shape(gate), compute_);
+  }
+  ValueId add(const std::string& name, ValueId a, ValueId b) {
+    return emit(Add{}, name, {a, b}, shape(a), compute_);
+  }
+  ValueId select_row(const std::string& name, ValueId x, ValueId index) {
+    return emit(SelectRow{}, name, {x, index}, {1, shape(x)[1]}, compute_);
+  }
   /// fp64 [2]: {sum of weighted nll, sum of weights}.
-  ValueId head_loss(const std::string& name, ValueId x, ValueId weight, ValueId targets, ValueId weights);
+  ValueId head_loss(const std::string& name, ValueId x, ValueId weight, ValueId targets, ValueId weights) {
+    return emit(HeadLoss{}, name, {x, weight, targets, weights}, {2}, DType::f64);
+  }
 
   Graph finish(ValueId result) &&;
   const Shape& shape(ValueId v) const { return graph_.value(v).shape; }

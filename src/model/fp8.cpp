@@ -13,7 +13,7 @@ class Fp8 {
   Fp8(Graph& graph, bool rowwise) : graph_(graph), rowwise_(rowwise) {
     readers_.assign(graph.values.size(), 0);
     for (const Node& node : graph.nodes) {
-      for (const ValueId in : node.inputs) ++readers_[static_cast<std::size_t>(in)];
+      for (const ValueId in : node.inputs) ++readers_[at(in)];
       for (const ValueId out : node.outputs) piece_of_[out] = node.piece;
     }
   }
@@ -33,11 +33,10 @@ class Fp8 {
  private:
   bool applies_to(const Node& node) const {
     if (node.op != Linear::op || node.piece == "head") return false;
-    const Value& weight = graph_.value(node.inputs[Linear::weight]);
-    if (weight.parameter < 0 || readers_[static_cast<std::size_t>(node.inputs[Linear::weight])] > 1)
-      return false;
-    const Parameter& p = graph_.parameters[static_cast<std::size_t>(weight.parameter)];
-    return !p.adapter && weight.shape[0] % fp8_multiple == 0 && weight.shape[1] % fp8_multiple == 0;
+    const ValueId w = node.inputs[Linear::weight];
+    const Value& weight = graph_.value(w);
+    return weight.parameter >= 0 && readers_[at(w)] <= 1 && !graph_.parameter_of(w).adapter &&
+           weight.shape[0] % fp8_multiple == 0 && weight.shape[1] % fp8_multiple == 0;
   }
 
   void change(Node& layer) {
@@ -64,15 +63,15 @@ class Fp8 {
             "data.sequence",
             input.shape[0], fp8_multiple);
     const Shape scales{rowwise_ ? input.shape[0] : 1};
-    it->second = {value({input.name + ".codes", DType::f8e4m3, input.shape}),
-                  value({input.name + ".scales", DType::f32, scales})};
+    it->second = {graph_.add({input.name + ".codes", DType::f8e4m3, input.shape}),
+                  graph_.add({input.name + ".scales", DType::f32, scales})};
     Node node{
         std::string(Fp8Quantize::op),          input.name,  {x},        {it->second.first, it->second.second},
         attributes_of(Quantization{rowwise_}), layer.block, layer.piece};
     if (!rowwise_) {
       node.op = Fp8QuantizeBoth::op;
       const Shape transposed{input.shape[1], input.shape[0]};
-      node.outputs.push_back(value({input.name + ".transposed", DType::f8e4m3, transposed}));
+      node.outputs.push_back(graph_.add({input.name + ".transposed", DType::f8e4m3, transposed}));
     }
     if (const auto maker = piece_of_.find(x); maker != piece_of_.end()) node.piece = maker->second;
     graph_.nodes.push_back(std::move(node));
@@ -82,14 +81,9 @@ class Fp8 {
   ValueId weight_scales(ValueId weight) {
     Value& w = graph_.value(weight);
     w.dtype = DType::f8e4m3;
-    Parameter& p = graph_.parameters[static_cast<std::size_t>(w.parameter)];
+    Parameter& p = graph_.parameter_of(weight);
     const Shape shape{rowwise_ ? w.shape[0] : 1};
-    return p.scales = value({scales_name(p.name), DType::f32, shape, Role::state});
-  }
-
-  ValueId value(Value v) {
-    graph_.values.push_back(std::move(v));
-    return static_cast<ValueId>(graph_.values.size()) - 1;
+    return p.scales = graph_.add({scales_name(p.name), DType::f32, shape, Role::state});
   }
 
   Graph& graph_;

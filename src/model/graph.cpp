@@ -1,13 +1,18 @@
 #include "model/graph.hpp"
 
-#include "base/error.hpp"
-
 namespace ztrain::model {
 
-std::size_t Graph::node_index(const std::string& name) const {
-  for (std::size_t i = 0; i < nodes.size(); ++i)
-    if (nodes[i].name == name) return i;
-  fail("the model has no op named '{}'", name);
+ValueId Graph::add(Value value) {
+  values.push_back(std::move(value));
+  return static_cast<ValueId>(values.size()) - 1;
+}
+
+ValueId Graph::add(Parameter parameter, DType dtype) {
+  const auto index = static_cast<int>(parameters.size());
+  const ValueId value = add({parameter.name, dtype, parameter.shape, Role::parameter, index});
+  parameter.value = value;
+  parameters.push_back(std::move(parameter));
+  return value;
 }
 
 }  // namespace ztrain::model

@@ -8,6 +8,7 @@
 
 #include "base/attributes.hpp"
 #include "base/dtype.hpp"
+#include "base/index.hpp"
 #include "base/shape.hpp"
 #include "base/tensor_slice.hpp"
 
@@ -20,9 +21,9 @@ using ValueId = std::int32_t;
 enum class Role : std::uint8_t { input, parameter, activation, state };
 
 struct Value {
-  std::string name;
+  std::string name{};
   DType dtype = DType::f32;
-  Shape shape;  ///< of the tensor-parallel slice this rank holds
+  Shape shape{};  ///< of the tensor-parallel slice this rank holds
   Role role = Role::activation;
   int parameter = -1;  ///< index into Graph::parameters when role is parameter
 };
@@ -52,9 +53,9 @@ inline std::string scales_name(const std::string& parameter) {
 }
 
 struct Parameter {
-  std::string name;  ///< Hugging Face name
-  Shape shape;       ///< logical, whole
-  int unit = 0;      ///< index into Graph::units; nodes of any block may use it (tied weights)
+  std::string name{};  ///< Hugging Face name
+  Shape shape{};       ///< logical, whole
+  int unit = 0;        ///< index into Graph::units; nodes of any block may use it (tied weights)
   Init init = Init::normal;
   double init_std = 0;
   bool trainable = true;  ///< otherwise it has no gradient and no optimizer state
@@ -68,10 +69,10 @@ struct Parameter {
   /// The first of the parameters that it must lie beside, in their order, since one product takes them all
   /// (program/passes/join_products.hpp); -1: none.
   int joined = -1;
-  TensorSlice slice;  ///< over the tensor axis
+  TensorSlice slice{};  ///< over the tensor axis
   /// Of a parameter that this rank holds whole: the rows that its value is, where it computes with those
   /// alone. end = 0: with all.
-  Rows computed;
+  Rows computed{};
   ValueId value = -1;
   /// Of a weight that is computed with as 8-bit codes (its value's dtype): their scales, a state; else -1.
   ValueId scales = -1;
@@ -102,10 +103,13 @@ struct Graph {
   ValueId result =
       -1;  ///< objective loss: fp64 [2], {sum of weighted nll, sum of weights}; logits: [1, vocabulary]
 
-  Value& value(ValueId id) { return values[static_cast<std::size_t>(id)]; }
-  const Value& value(ValueId id) const { return values[static_cast<std::size_t>(id)]; }
-  /// Throws Error when no node has this name.
-  std::size_t node_index(const std::string& name) const;
+  Value& value(ValueId id) { return values[at(id)]; }
+  const Value& value(ValueId id) const { return values[at(id)]; }
+  ValueId add(Value value);
+  /// Returns its value, which is of this type.
+  ValueId add(Parameter parameter, DType dtype);
+  Parameter& parameter_of(ValueId id) { return parameters[at(value(id).parameter)]; }
+  const Parameter& parameter_of(ValueId id) const { return parameters[at(value(id).parameter)]; }
 };
 
 }  // namespace ztrain::model

@@ -8,11 +8,6 @@
 namespace ztrain::model {
 namespace {
 
-ValueId add_value(Graph& graph, Value value) {
-  graph.values.push_back(std::move(value));
-  return static_cast<ValueId>(graph.values.size()) - 1;
-}
-
 /// Appends the rows of `rows` to a new cache.
 Node append(Graph& graph, const Node& attention, const char* suffix, ValueId rows, ValueId begin,
             std::int64_t capacity) {
@@ -20,7 +15,7 @@ Node append(Graph& graph, const Node& attention, const char* suffix, ValueId row
   const std::string name = attention.name + suffix;
   const std::int64_t heads = record_of<Attention>(attention.attributes).kv_heads;
   const Shape shape{heads * capacity, like.shape[1] / heads};
-  const ValueId cache = add_value(graph, {name, like.dtype, shape, Role::state, -1});
+  const ValueId cache = graph.add({name, like.dtype, shape, Role::state});
   return {std::string(CacheAppend::op),
           name,
           {rows, begin, cache},
@@ -35,9 +30,8 @@ Node append(Graph& graph, const Node& attention, const char* suffix, ValueId row
 void add_kv_cache(Graph& graph, std::int64_t capacity) {
   REQUIRE(capacity >= 1, "a cache of {} tokens holds nothing", capacity);
   const auto attends = [](const Node& node) { return node.op == Attention::op; };
-  REQUIRE(std::any_of(graph.nodes.begin(), graph.nodes.end(), attends),
-          "the model has no attention to give a cache to");
-  const ValueId begin = add_value(graph, {"cache_begin", DType::i32, {1}, Role::input, -1});
+  REQUIRE(std::ranges::any_of(graph.nodes, attends), "the model has no attention to give a cache to");
+  const ValueId begin = graph.add({"cache_begin", DType::i32, {1}, Role::input});
   std::vector<Node> nodes;
   for (Node& node : graph.nodes) {
     if (attends(node)) {
@@ -55,20 +49,19 @@ void add_kv_cache(Graph& graph, std::int64_t capacity) {
 
 void keep_every_row(Graph& graph) {
   const auto is_selection = [](const Node& node) { return node.op == SelectRow::op; };
-  const auto selection = std::find_if(graph.nodes.begin(), graph.nodes.end(), is_selection);
+  const auto selection = std::ranges::find_if(graph.nodes, is_selection);
   REQUIRE(selection != graph.nodes.end(), "the model selects no token whose logits it gives");
   const ValueId all = selection->inputs[SelectRow::x], one = selection->outputs[SelectRow::y];
   const std::int64_t tokens = graph.value(all).shape[0];
   std::vector<bool> widened(graph.values.size(), false);
-  widened[static_cast<std::size_t>(one)] = true;
+  widened[at(one)] = true;
   for (auto node = selection + 1; node != graph.nodes.end(); ++node) {
-    const bool reads = std::any_of(node->inputs.begin(), node->inputs.end(),
-                                   [&](ValueId v) { return widened[static_cast<std::size_t>(v)]; });
-    std::replace(node->inputs.begin(), node->inputs.end(), one, all);
+    const bool reads = std::ranges::any_of(node->inputs, [&](ValueId v) { return widened[at(v)]; });
+    std::ranges::replace(node->inputs, one, all);
     if (!reads) continue;
     for (const ValueId v : node->outputs) {
       graph.value(v).shape[0] = tokens;
-      widened[static_cast<std::size_t>(v)] = true;
+      widened[at(v)] = true;
     }
   }
   graph.nodes.erase(selection);

@@ -30,8 +30,8 @@ bool is_target(const std::string& target, const std::string& module) {
 /// loss is wanted it is one op with it.
 bool is_linear_layer(const Graph& graph, const Node& node) {
   if (node.op != Linear::op || node.piece == "head") return false;
-  const int p = graph.value(node.inputs[Linear::weight]).parameter;
-  return p >= 0 && graph.parameters[static_cast<std::size_t>(p)].name == node.name + ".weight";
+  const ValueId weight = node.inputs[Linear::weight];
+  return graph.value(weight).parameter >= 0 && graph.parameter_of(weight).name == node.name + ".weight";
 }
 
 void require_targets(const Graph& graph, const config::Lora& lora) {
@@ -73,12 +73,18 @@ class Adapter {
     const Value weight = graph_.value(layer.inputs[Linear::weight]);
     const std::int64_t n = weight.shape[0], k = weight.shape[1], tokens = graph_.value(x).shape[0];
     const Shape narrow{tokens, lora_.rank};
-    const int unit = graph_.parameters[static_cast<std::size_t>(weight.parameter)].unit;
-    const ValueId a = parameter(layer.name + lora_a_suffix, {lora_.rank, k}, weight.dtype, unit);
-    graph_.parameters.back().init = Init::uniform;
-    graph_.parameters.back().init_std = 1 / std::sqrt(static_cast<double>(k));
-    const ValueId b = parameter(layer.name + lora_b_suffix, {n, lora_.rank}, weight.dtype, unit);
-    graph_.parameters.back().init = Init::zeros;
+    Parameter factor{.name = layer.name + lora_a_suffix,
+                     .shape = {lora_.rank, k},
+                     .unit = graph_.parameters[at(weight.parameter)].unit,
+                     .init = Init::uniform,
+                     .init_std = 1 / std::sqrt(static_cast<double>(k)),
+                     .adapter = true};
+    const ValueId a = graph_.add(factor, weight.dtype);
+    factor.name = layer.name + lora_b_suffix;
+    factor.shape = {n, lora_.rank};
+    factor.init = Init::zeros;
+    factor.init_std = 0;
+    const ValueId b = graph_.add(std::move(factor), weight.dtype);
 
     layer.outputs[Linear::y] = value(layer.name + ".frozen", graph_.value(y));
     graph_.nodes.push_back(layer);
@@ -120,21 +126,7 @@ class Adapter {
 
   ValueId value(std::string name, Value like) {
     like.name = std::move(name);
-    graph_.values.push_back(std::move(like));
-    return static_cast<ValueId>(graph_.values.size()) - 1;
-  }
-
-  ValueId parameter(const std::string& name, Shape shape, DType dtype, int unit) {
-    const ValueId id =
-        value(name, {name, dtype, shape, Role::parameter, static_cast<int>(graph_.parameters.size())});
-    Parameter p;
-    p.name = name;
-    p.shape = std::move(shape);
-    p.unit = unit;
-    p.adapter = true;
-    p.value = id;
-    graph_.parameters.push_back(std::move(p));
-    return id;
+    return graph_.add(std::move(like));
   }
 
   Graph& graph_;

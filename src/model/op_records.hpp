@@ -29,6 +29,12 @@ inline constexpr const char* accumulate_key = "accumulate";
 struct NoConstants {
   static constexpr auto fields() { return std::tuple{}; }
 };
+/// And of one input and one output.
+struct OneToOne : NoConstants {
+  enum In : std::size_t { x };
+  enum Out : std::size_t { y };
+  static constexpr Count reads = 1, writes = 1;
+};
 
 /// tokens [T], weight [V, d] -> y [T, d]. rows: the weight is those from first_row on of a table of so many,
 /// and a row that it has not is zeros; 0: it is the table.
@@ -108,44 +114,34 @@ struct Linear {
     return std::tuple{Unusual{"parts", &Linear::parts}, Unusual{"adds_bias", &Linear::adds_bias}};
   }
 };
+/// Of a layer of so many weights.
+struct LinearGrad {
+  bool accumulate = false;
+  std::int64_t parts = 1;
+  static constexpr auto fields() {
+    return std::tuple{Given{accumulate_key, &LinearGrad::accumulate}, Given{"parts", &LinearGrad::parts}};
+  }
+};
 /// dy [T, n], weight [n, k]... -> dx [T, k], workspace.
-struct LinearGradInput {
+struct LinearGradInput : LinearGrad {
   static constexpr std::string_view op = "linear_grad_input";
   enum In : std::size_t { dy, weight };
   enum Out : std::size_t { dx };
   static constexpr Count reads{2, any_number}, writes = 2;
-  bool accumulate = false;
-  std::int64_t parts = 1;
-  static constexpr auto fields() {
-    return std::tuple{Given{accumulate_key, &LinearGradInput::accumulate},
-                      Given{"parts", &LinearGradInput::parts}};
-  }
 };
 /// dy [T, n], x [T, k] -> dweight [n, k]..., workspace.
-struct LinearGradWeight {
+struct LinearGradWeight : LinearGrad {
   static constexpr std::string_view op = "linear_grad_weight";
   enum In : std::size_t { dy, x };
   enum Out : std::size_t { dweight };
   static constexpr Count reads{2, any_number}, writes{2, any_number};
-  bool accumulate = false;
-  std::int64_t parts = 1;
-  static constexpr auto fields() {
-    return std::tuple{Given{accumulate_key, &LinearGradWeight::accumulate},
-                      Given{"parts", &LinearGradWeight::parts}};
-  }
 };
 /// dy [T, n] -> dbias [n]...
-struct LinearGradBias {
+struct LinearGradBias : LinearGrad {
   static constexpr std::string_view op = "linear_grad_bias";
   enum In : std::size_t { dy };
   enum Out : std::size_t { dbias };
   static constexpr Count reads{1, any_number}, writes{1, any_number};
-  bool accumulate = false;
-  std::int64_t parts = 1;
-  static constexpr auto fields() {
-    return std::tuple{Given{accumulate_key, &LinearGradBias::accumulate},
-                      Given{"parts", &LinearGradBias::parts}};
-  }
 };
 
 /// positions [T] -> table [T, head_dim].
@@ -288,11 +284,8 @@ struct Dropout {
   }
 };
 /// x -> y, the same bytes.
-struct Copy : NoConstants {
+struct Copy : OneToOne {
   static constexpr std::string_view op = "copy";
-  enum In : std::size_t { x };
-  enum Out : std::size_t { y };
-  static constexpr Count reads = 1, writes = 1;
 };
 /// x [T, d], index [1] -> y [1, d].
 struct SelectRow : NoConstants {

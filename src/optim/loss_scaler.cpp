@@ -43,22 +43,13 @@ LossScaler::LossScaler(const LossScalerOptions& options, const LossScalerState& 
 void LossScaler::update(bool found_inf) {
   if (!dynamic()) return;
   if (found_inf) {
-    overflow();
-  } else {
-    good_step();
+    state_.good_steps = 0;
+    if (state_.hysteresis_left > 1)
+      --state_.hysteresis_left;
+    else
+      state_.scale = std::max(state_.scale / factor, options_.min_scale);
+    return;
   }
-}
-
-void LossScaler::overflow() {
-  state_.good_steps = 0;
-  if (state_.hysteresis_left > 1) {
-    --state_.hysteresis_left;
-  } else {
-    state_.scale = std::max(state_.scale / factor, options_.min_scale);
-  }
-}
-
-void LossScaler::good_step() {
   ++state_.good_steps;
   const bool raised = state_.good_steps % options_.window == 0;
   if (options_.consecutive_hysteresis || raised) state_.hysteresis_left = options_.hysteresis;

@@ -43,9 +43,6 @@ class LossScaler {
   void update(bool found_inf);
 
  private:
-  void overflow();
-  void good_step();
-
   LossScalerOptions options_;
   LossScalerState state_;
 };

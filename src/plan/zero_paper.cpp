@@ -29,7 +29,7 @@ std::string strategies_text(const ZeroPaperQuestion& q, double beside) {
   Table table({"strategy", "formula", "states per rank", "with what is beside", "fits"});
   for (const Stage& s : zero_stages) {
     const double states =
-        zero_paper_bytes(q.parameters, program::find_strategy(s.strategy), static_cast<double>(q.ranks));
+        zero_paper_bytes(q.parameters, config::find_strategy(s.strategy), static_cast<double>(q.ranks));
     table.row({s.strategy, s.formula, gb(states), gb(states + beside),
                states + beside <= q.device_bytes ? "yes" : "no"});
   }
@@ -38,7 +38,7 @@ std::string strategies_text(const ZeroPaperQuestion& q, double beside) {
 
 }  // namespace
 
-double zero_paper_bytes(double parameters, const program::Strategy& strategy, double ranks, double frozen) {
+double zero_paper_bytes(double parameters, const config::Strategy& strategy, double ranks, double frozen) {
   const auto share = [&](bool sharded) { return sharded ? 1 / ranks : 1.0; };
   return frozen * weight_bytes * share(strategy.parameters_sharded) +
          parameters * (weight_bytes * share(strategy.parameters_sharded) +
@@ -54,7 +54,7 @@ std::int64_t zero_paper_floor(double parameters, double device_bytes) {
 std::vector<ZeroPaperRow> zero_paper_sizes(double parameters, double device_bytes, double beside,
                                            int ranks_per_node, int most) {
   std::vector<ZeroPaperRow> rows;
-  const program::Strategy& full = program::find_strategy("FULL_SHARD");
+  const config::Strategy& full = config::find_strategy("FULL_SHARD");
   std::int64_t ranks = round_up(zero_paper_floor(parameters, device_bytes), ranks_per_node);
   for (bool roomy = false; !roomy && static_cast<int>(rows.size()) < most; ranks += ranks_per_node) {
     const double bytes = zero_paper_bytes(parameters, full, static_cast<double>(ranks)) + beside;

@@ -8,15 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "program/ir/strategy.hpp"
+#include "config/strategy.hpp"
 
 namespace ztrain::plan {
 
 inline constexpr double weight_bytes = 2, gradient_bytes = 2, optimizer_bytes = 12;
 
 /// Bytes of states on one of `ranks` ranks. frozen: parameters besides, of which there is the weight alone.
-double zero_paper_bytes(double parameters, const program::Strategy& strategy, double ranks,
-                        double frozen = 0);
+double zero_paper_bytes(double parameters, const config::Strategy& strategy, double ranks, double frozen = 0);
 
 /// The least number of devices whose memory, all of it, holds one copy of the states.
 std::int64_t zero_paper_floor(double parameters, double device_bytes);

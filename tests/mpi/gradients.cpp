@@ -9,6 +9,7 @@
 #include "model/op_records.hpp"
 #include "tests/support/device_values.hpp"
 #include "tests/support/mpi_main.hpp"
+#include "tests/support/node_index.hpp"
 #include "tests/support/tiny_job.hpp"
 
 namespace ztrain::gradients_test {
@@ -218,8 +219,9 @@ TEST_P(Gradients, AreFiniteDifferences) {
 /// sum behind the layer, which the product's gradient may not be added to in place.
 void gate_past_the_norm(model::Graph& graph, const Coordinate&) {
   const std::string layer = "model.layers.0.";
-  const model::ValueId stream = graph.nodes[graph.node_index(layer + "post_attention_layernorm")].inputs[0];
-  graph.nodes[graph.node_index(layer + "mlp.gate_proj")].inputs[0] = stream;
+  const model::ValueId stream =
+      graph.nodes[test::node_index(graph, layer + "post_attention_layernorm")].inputs[0];
+  graph.nodes[test::node_index(graph, layer + "mlp.gate_proj")].inputs[0] = stream;
 }
 
 TEST(SharedGradients, AreCopiedBeforeTheyAreAddedTo) {

@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <array>
 
-#include "program/schedules/timeline.hpp"
+#include "tests/support/timeline.hpp"
 
 namespace ztrain::test {
 
 using program::Schedule;
 using program::ScheduleInput;
-using program::Turn;
-using program::TurnKind;
 
 /// Forwards run `ahead` micro-batches before backwards; halves for weights wait for `late` further ones. Of
 /// every micro-batch all chunks at once.
@@ -56,8 +54,8 @@ inline const std::array other_schedules{
              [](const ScheduleInput& s) { return breadth_first(s.micro_batches, 2); }, 2}};
 
 /// Of all ranks of a pipeline.
-inline program::PipelineOrder order_of(const Schedule& schedule, int ranks, int micro_batches) {
-  program::PipelineOrder order{stage_map(schedule, ranks), {}};
+inline PipelineOrder order_of(const Schedule& schedule, int ranks, int micro_batches) {
+  PipelineOrder order{stage_map(schedule, ranks), {}};
   for (int rank = 0; rank < ranks; ++rank)
     order.turns.push_back(schedule.turns(
         {.micro_batches = micro_batches, .ranks = ranks, .rank = rank, .chunks = schedule.chunks}));
@@ -65,9 +63,8 @@ inline program::PipelineOrder order_of(const Schedule& schedule, int ranks, int 
 }
 
 /// Where all stages cost alike.
-inline program::Timeline even(const program::PipelineOrder& order, const program::TurnCosts& costs = {}) {
-  return timeline_of(order,
-                     std::vector<program::TurnCosts>(static_cast<std::size_t>(order.map.stages()), costs));
+inline Timeline even(const PipelineOrder& order, const TurnCosts& costs = {}) {
+  return timeline_of(order, std::vector<TurnCosts>(at(order.map.stages()), costs));
 }
 
 }  // namespace ztrain::test

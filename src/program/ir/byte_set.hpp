@@ -62,20 +62,13 @@ class ByteSet {
     for (const ByteRange& a : ranges())
       if (const auto found = other.pieces_.find(a.base); found != other.pieces_.end())
         for (const auto& [begin, end] : found->second)
-          if (std::max(a.begin, begin) < std::min(a.end, end))
-            both.add({a.base, std::max(a.begin, begin), std::min(a.end, end)});
+          if (const ByteRange r = common(a, {a.base, begin, end}); !r.empty()) both.add(r);
     return both;
   }
 
-  bool operator==(const ByteSet& other) const { return ranges_equal(ranges(), other.ranges()); }
+  bool operator==(const ByteSet& other) const { return ranges() == other.ranges(); }
 
  private:
-  static bool ranges_equal(const std::vector<ByteRange>& a, const std::vector<ByteRange>& b) {
-    return std::ranges::equal(a, b, [](const ByteRange& x, const ByteRange& y) {
-      return x.base == y.base && x.begin == y.begin && x.end == y.end;
-    });
-  }
-
   std::map<TensorId, std::map<std::int64_t, std::int64_t>> pieces_;  ///< by tensor: end by begin
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "program/ir/order.hpp"
 
 namespace ztrain::program {
@@ -80,13 +81,13 @@ Trace trace_of(const Program& program) {
   for (OpId id = 0; id < static_cast<OpId>(program.ops.size()); ++id) {
     const Op& op = program.op(id);
     const auto wait = [&](OpId earlier) {
-      int& issue = issue_of[static_cast<std::size_t>(earlier)];
+      int& issue = issue_of[at(earlier)];
       if (issue < 0) return;
       trace.steps.push_back({issue, id});
-      trace.issues[static_cast<std::size_t>(issue)].waited_in = part_of(program.repeat, id);
+      trace.issues[at(issue)].waited_in = part_of(program.repeat, id);
       issue = -1;
     };
-    OpId& previous = tail[index_of(op.stream)];
+    OpId& previous = tail[at(op.stream)];
     if (previous != no_op) wait(previous);
     for (const OpId earlier : op.after) wait(earlier);
     previous = id;
@@ -98,12 +99,12 @@ Trace trace_of(const Program& program) {
       trace.channels.push_back(channel);
       trace.sequence.emplace_back();
     }
-    std::vector<int>& sequence = trace.sequence[static_cast<std::size_t>(c)];
+    std::vector<int>& sequence = trace.sequence[at(c)];
     const int issue = static_cast<int>(trace.issues.size());
     trace.issues.push_back({id, c, static_cast<int>(sequence.size()), static_cast<int>(trace.steps.size()),
                             signature_of(program, id)});
     sequence.push_back(issue);
-    issue_of[static_cast<std::size_t>(id)] = issue;
+    issue_of[at(id)] = issue;
     trace.steps.push_back({issue, no_op});
   }
   return trace;

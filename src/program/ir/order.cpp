@@ -3,13 +3,14 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "program/ops/step_records.hpp"
 
 namespace ztrain::program {
 
 ByteRange byte_range(const Program& program, TensorId id) {
-  ASSERT(id >= 0 && static_cast<std::size_t>(id) < program.tensors.size(),
-         "program '{}' names tensor {}, but it has {} tensors", program.name, id, program.tensors.size());
+  ASSERT(id >= 0 && at(id) < program.tensors.size(), "program '{}' names tensor {}, but it has {} tensors",
+         program.name, id, program.tensors.size());
   const Tensor& tensor = program.tensor(id);
   const std::int64_t bytes = tensor.bytes();
   if (tensor.base == no_tensor) return {id, 0, bytes};
@@ -45,19 +46,18 @@ Order::Order(const Program& program) : program_(program), clocks_(program.ops.si
 
 PerStream Order::start_of(const Op& op) const {
   PerStream clock = no_ops;
-  if (const OpId previous = tail_[index_of(op.stream)]; previous != no_op) wait_for(clock, previous);
+  if (const OpId previous = tail_[at(op.stream)]; previous != no_op) wait_for(clock, previous);
   return clock;
 }
 
 void Order::wait_for(PerStream& clock, OpId earlier) const {
-  merge(clock, clocks_[static_cast<std::size_t>(earlier)]);
-  OpId& own = clock[index_of(program_.op(earlier).stream)];
-  own = std::max(own, earlier);
+  merge(clock, clocks_[at(earlier)]);
+  merge(clock, earlier, program_);
 }
 
 void Order::store(OpId id, const PerStream& clock) {
-  clocks_[static_cast<std::size_t>(id)] = clock;
-  tail_[index_of(program_.op(id).stream)] = id;
+  clocks_[at(id)] = clock;
+  tail_[at(program_.op(id).stream)] = id;
 }
 
 void Order::append(OpId id) {
@@ -75,7 +75,7 @@ std::vector<OpId> Order::append_after(OpId id, const PerStream& wanted) {
   // An op can imply only earlier ones, so what the latest implies is known before the others are looked at.
   std::vector<OpId> after;
   for (const OpId earlier : latest_first) {
-    if (earlier == no_op || earlier <= clock[index_of(program_.op(earlier).stream)]) continue;
+    if (earlier == no_op || earlier <= clock[at(program_.op(earlier).stream)]) continue;
     if (program_.op(earlier).stream == op.stream) continue;
     wait_for(clock, earlier);
     after.push_back(earlier);

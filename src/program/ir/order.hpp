@@ -3,10 +3,12 @@
 // complete before it starts: a vector clock (Fidge 1988, Mattern 1989) over the streams. As the ops of one
 // stream complete in issue order, that one op stands for all earlier ones of its stream.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
 
+#include "base/index.hpp"
 #include "program/ir/program.hpp"
 
 namespace ztrain::program {
@@ -21,14 +23,15 @@ inline constexpr PerStream no_ops = [] {
   return none;
 }();
 
-inline std::size_t index_of(Stream stream) {
-  return static_cast<std::size_t>(stream);
-}
-
 /// Keeps the later op of each stream.
 inline void merge(PerStream& into, const PerStream& other) {
-  for (std::size_t s = 0; s < stream_count; ++s)
-    if (other[s] > into[s]) into[s] = other[s];
+  for (std::size_t s = 0; s < stream_count; ++s) into[s] = std::max(into[s], other[s]);
+}
+/// The same with one op; none changes nothing.
+inline void merge(PerStream& into, OpId op, const Program& program) {
+  if (op == no_op) return;
+  OpId& own = into[at(program.op(op).stream)];
+  own = std::max(own, op);
 }
 
 /// Bytes [begin, end) of the tensor that holds them; of a view that moves on (Tensor::step) all that it comes
@@ -38,7 +41,15 @@ struct ByteRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   bool empty() const { return begin >= end; }
+  bool operator==(const ByteRange&) const = default;
 };
+/// Whether they share bytes, and which: an empty range where they share none.
+inline bool overlap(const ByteRange& a, const ByteRange& b) {
+  return a.base == b.base && a.begin < b.end && b.begin < a.end;
+}
+inline ByteRange common(const ByteRange& a, const ByteRange& b) {
+  return {a.base, std::max(a.begin, b.begin), std::min(a.end, b.end)};
+}
 ByteRange byte_range(const Program& program, TensorId id);
 
 bool is_release(const Op& op);
@@ -61,9 +72,9 @@ class Order {
   /// True where `earlier` is complete before `later` starts, whatever the timing. Both must have been
   /// appended.
   bool before(OpId earlier, OpId later) const {
-    return earlier <= clocks_[static_cast<std::size_t>(later)][index_of(program_.op(earlier).stream)];
+    return earlier <= clocks_[at(later)][at(program_.op(earlier).stream)];
   }
-  const PerStream& clock(OpId id) const { return clocks_[static_cast<std::size_t>(id)]; }
+  const PerStream& clock(OpId id) const { return clocks_[at(id)]; }
 
  private:
   PerStream start_of(const Op& op) const;

@@ -10,17 +10,11 @@ namespace ztrain::program {
 namespace {
 
 Placement placement_of(char letter, std::string_view text) {
-  switch (letter) {
-    case 'R':
-      return replicated;
-    case 'I':
-      return invariant;
-    case 'P':
-      return partial;
-    default:
-      ASSERT(letter >= '0' && letter <= '9', "'{}' in '{}' is no placement", letter, text);
-      return split(letter - '0');
-  }
+  if (letter == 'R') return replicated;
+  if (letter == 'I') return invariant;
+  if (letter == 'P') return partial;
+  ASSERT(letter >= '0' && letter <= '9', "'{}' in '{}' is no placement", letter, text);
+  return split(letter - '0');
 }
 
 Placing parse_placing(std::string_view text) {
@@ -39,17 +33,8 @@ Placing parse_placing(std::string_view text) {
 }  // namespace
 
 std::string to_string(const Placement& p) {
-  switch (p.kind) {
-    case Placement::Kind::replicated:
-      return "replicated";
-    case Placement::Kind::invariant:
-      return "invariant";
-    case Placement::Kind::split:
-      return fmt::format("split({})", p.dim);
-    case Placement::Kind::partial:
-      return "partial";
-  }
-  return "";
+  if (p.kind == Placement::Kind::split) return fmt::format("split({})", p.dim);
+  return p == replicated ? "replicated" : p == invariant ? "invariant" : "partial";
 }
 
 std::vector<Placing> parse_placings(std::string_view text) {

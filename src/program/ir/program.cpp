@@ -60,6 +60,20 @@ TensorId Program::add(Tensor tensor) {
   return static_cast<TensorId>(tensors.size() - 1);
 }
 
+TensorId Program::add_workspace(std::string called, std::int64_t bytes) {
+  return add(
+      {.name = std::move(called), .dtype = DType::u8, .shape = {bytes}, .category = Category::workspace});
+}
+
+TensorId Program::add_view(std::string called, TensorId of, std::int64_t begin, std::int64_t count) {
+  Tensor view = tensor(of);
+  view.name = std::move(called);
+  view.base = of;
+  view.offset = begin * size_of(view.dtype);
+  view.shape = {count};
+  return add(std::move(view));
+}
+
 double flops_of(const Program& program) {
   double flops = 0;
   for (OpId id = 0; id < static_cast<OpId>(program.ops.size()); ++id)

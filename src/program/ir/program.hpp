@@ -10,6 +10,7 @@
 
 #include "base/attributes.hpp"
 #include "base/dtype.hpp"
+#include "base/index.hpp"
 #include "base/shape.hpp"
 #include "kernel_interface/target.hpp"
 #include "layout/mesh.hpp"
@@ -101,9 +102,9 @@ inline constexpr int category_count = 11;
 std::string_view name_of(Category category);
 
 struct Tensor {
-  std::string name;
+  std::string name{};
   DType dtype = DType::f32;
-  Shape shape;
+  Shape shape{};
   Category category = Category::activation;
   Tier tier = Tier::device;
   /// Keeps its bytes between Programs, at the same address in each of them. Otherwise it lives from `first`
@@ -151,24 +152,24 @@ struct Communication {
   AxisSet axes;
   int peer = -1;
   std::int64_t sent_bytes = 0;  ///< bytes this rank sends
+  bool operator==(const Communication&) const = default;
 };
 
 /// inputs are read, outputs written; a tensor updated in place is in both.
 struct Op {
-  std::string type;  ///< row of the op table ("linear", "all_gather", ...)
-  std::string name;  ///< for messages: "model.layers.0.mlp.up_proj"
-  std::vector<TensorId> inputs;
-  std::vector<TensorId> outputs;
-  Attributes attributes;
+  std::string type{};  ///< row of the op table ("linear", "all_gather", ...)
+  std::string name{};  ///< for messages: "model.layers.0.mlp.up_proj"
+  std::vector<TensorId> inputs{}, outputs{};
+  Attributes attributes{};
   /// Whose memory its operands are in. A copy may go between the device and the host, or the host and NVMe.
   Tier tier = Tier::device;
   Stream stream = Stream::compute;
-  Action action;
-  Communication comm;
+  Action action{};
+  Communication comm{};
   double flops = 0;
   /// Ops of other streams (all earlier in the list) that must be complete before this one starts. Filled by
   /// link_dependencies, and by plan_memory for the reuse of bytes.
-  std::vector<OpId> after;
+  std::vector<OpId> after{};
 
   bool communicates() const { return comm.kind != CommKind::none; }
 };
@@ -235,10 +236,10 @@ struct Program {
   Repeat repeat;
   TierPlan plan[tier_count];
 
-  Tensor& tensor(TensorId id) { return tensors[static_cast<std::size_t>(id)]; }
-  const Tensor& tensor(TensorId id) const { return tensors[static_cast<std::size_t>(id)]; }
-  Op& op(OpId id) { return ops[static_cast<std::size_t>(id)]; }
-  const Op& op(OpId id) const { return ops[static_cast<std::size_t>(id)]; }
+  Tensor& tensor(TensorId id) { return tensors[at(id)]; }
+  const Tensor& tensor(TensorId id) const { return tensors[at(id)]; }
+  Op& op(OpId id) { return ops[at(id)]; }
+  const Op& op(OpId id) const { return ops[at(id)]; }
 
   /// How often an op is issued.
   int times(OpId id) const { return repeat.contains(id) ? repeat.times : 1; }
@@ -251,6 +252,10 @@ struct Program {
   /// after all times.
   std::int64_t moved_by(TensorId id, OpId op, int time) const;
   TensorId add(Tensor tensor);
+  /// Bytes that one op works with.
+  TensorId add_workspace(std::string called, std::int64_t bytes);
+  /// Elements [begin, begin + count) of a tensor that is no view.
+  TensorId add_view(std::string called, TensorId of, std::int64_t begin, std::int64_t count);
   /// The tensor of this name, or no_tensor. Linear in the number of tensors.
   TensorId find(std::string_view name) const;
 };

@@ -1,37 +1,18 @@
 #pragma once
 // Steps of many micro-batches: those in the middle are compiled once and issued many times.
 //
-// A step of many micro-batches is compiled as one of a few (schedules/middle.hpp): its list is a Program of
-// its own, S, and all passes work on that. Turns that repeat in it are the body; those of the next time, its
-// copy. Where both do the same on the same addresses, after the same ops counted from themselves, the body
-// stands for what is left out, Repeat::times: the step that is run issues what comes before the body, the
-// body so often, and what comes after it, the copy first. Of a rank with the whole model the body is one
-// micro-batch, and S has five: 0, 1, 2, and the last two.
+// A step of many micro-batches is compiled as one of a few (schedules/middle.hpp). Turns that repeat in it
+// are the body; those of the next time, its copy. Where both do the same on the same addresses, after the
+// same ops counted from themselves, the body stands for what is left out (Repeat::times). In a pipeline what
+// is kept from a forward to the backward of a later time has places that rotate (Repeat::rotas), and before
+// the body so many times are like it (Repeat::alike) that all which is alive in it was made by one of them.
 //
-// Why it is enough to prove S (verify_rank), where nothing that the body makes at one time is read at
-// another. Take two accesses of the same bytes in the step that is run, p before q in the order of issue, one
-// of them a write. Where no time of the body lies between theirs, both and all between them stand in S with
-// the same dependencies, and are ordered there: the body and its copy are two times in a row. Otherwise some
-// time of the body between them has an op q' that is to q, or to p, what one time is to another: on the same
-// stream, with the same bytes read and written.
-//   q in the body: if q writes, p is ordered before the q' of the time before, by induction, and q' before q,
-//     being two writes of the same bytes. If q only reads, stream order takes q' to q.
-//   p in the body, q behind it: likewise with p' of the next time.
-//   p before the body, q behind it: each step of the chain of dependencies that orders them in S either
-//   passes the
-//     body by, or enters and leaves it on streams whose ops of a later time come after those of an earlier
-//     one.
-// Which write a read sees follows in the same way. Bytes that move on with Tensor::step are those of one time
-// alone.
-//
-// In a pipeline a micro-batch goes forward at one time of the body and backward some times later. So what is
-// kept in between is at other addresses at each time, which rotate (Repeat::rotas): as many as are alive
-// at once, so that the step needs no more memory than one of which every micro-batch is compiled. Before the
-// body so many times are like it (Repeat::alike) that everything which is alive in it was made by one of
-// them: so its images are known, from each tensor to that of the next time, and dependencies can be counted
-// from the op that has them. Then S is not proven, but the same step with as many times of the body as the
-// longest rota and two more, written out. Of two accesses that lie further apart one has the same op on the
-// same bytes and stream in between, as many times away as its rota is long, and the above holds with that.
+// Why a proof of the list (verify_rank) is one of the whole step stands in docs/architecture.md ("What
+// repeats is compiled once"): of two accesses that are further apart one has the same op in between, on the
+// same stream and bytes. Where all of the body lies between them, each dependency of the chain that orders
+// them in the list passes the body by, or enters and leaves it on streams whose ops of a later time come
+// after those of an earlier one. With rotas the list is written out for the proof: the body as many times as
+// the longest rota, and two more.
 
 #include <optional>
 #include <string>

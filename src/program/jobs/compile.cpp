@@ -20,13 +20,11 @@
 namespace ztrain::program {
 
 Tensor persistent(std::string name, DType dtype, Shape shape, Category category) {
-  Tensor t;
-  t.name = std::move(name);
-  t.dtype = dtype;
-  t.shape = std::move(shape);
-  t.category = category;
-  t.persistent = true;
-  return t;
+  return {.name = std::move(name),
+          .dtype = dtype,
+          .shape = std::move(shape),
+          .category = category,
+          .persistent = true};
 }
 
 namespace {
@@ -43,8 +41,7 @@ Layout make_layout(const model::Graph& graph, const Coordinate& at) {
 std::vector<AxisSet> summed_over_of_units(const model::Graph& graph, const Placed& placed) {
   std::vector<AxisSet> axes(graph.units.size());
   for (std::size_t p = 0; p < placed.summed_over.size(); ++p)
-    if (graph.parameters[p].unit >= 0)
-      axes[static_cast<std::size_t>(graph.parameters[p].unit)] = placed.summed_over[p];
+    if (graph.parameters[p].unit >= 0) axes[at(graph.parameters[p].unit)] = placed.summed_over[p];
   return axes;
 }
 
@@ -89,8 +86,8 @@ void note_parameters(Program& program, const model::Graph& graph, const Cut& cut
   for (const FlatUnit& unit : cut.layout.units()) {
     program.unit_elements.push_back(unit.elements());
     for (const Segment& s : unit.segments) {
-      const ParameterShape& shape = cut.layout.parameters()[static_cast<std::size_t>(s.parameter)];
-      const auto p = static_cast<std::size_t>(s.parameter);
+      const ParameterShape& shape = cut.layout.parameters()[at(s.parameter)];
+      const auto p = at(s.parameter);
       const model::Rows& computed = cut.computed[p];
       program.parameters.push_back({shape.name, unit.unit, s.begin + computed.begin,
                                     computed.end - computed.begin, shape.slice.dim,

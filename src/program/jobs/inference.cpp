@@ -81,16 +81,4 @@ Inference compile_inference(const LogitsGraph& emit, const JobSpec& spec, const 
   return out;
 }
 
-void verify_inference(const LogitsGraph& emit, const JobSpec& spec, const InferenceOptions& options) {
-  std::vector<Inference> jobs;
-  std::vector<std::vector<int>> classes;
-  for (int rank = 0; rank < spec.mesh.ranks(); ++rank) {
-    jobs.push_back(compile_inference(emit, spec, options, rank));
-    classes.push_back({rank});
-  }
-  std::vector<std::vector<const Program*>> programs;
-  for (const Inference& job : jobs) programs.push_back(job.programs.all());
-  verify_together(programs, classes);
-}
-
 }  // namespace ztrain::program

@@ -45,7 +45,4 @@ using LogitsGraph = std::function<model::Graph(std::int64_t tokens)>;
 Inference compile_inference(const LogitsGraph& graph, const JobSpec& spec, const InferenceOptions& options,
                             int rank);
 
-/// Compiles every rank and proves the joint graph of each Program.
-void verify_inference(const LogitsGraph& graph, const JobSpec& spec, const InferenceOptions& options);
-
 }  // namespace ztrain::program

@@ -19,11 +19,9 @@
 #include "program/passes/final_passes.hpp"
 #include "program/passes/fusion.hpp"
 #include "program/passes/join_products.hpp"
-#include "program/passes/messages.hpp"
 #include "program/passes/offload.hpp"
 #include "program/passes/optimizer.hpp"
 #include "program/passes/overlap.hpp"
-#include "program/passes/parameter_rates.hpp"
 #include "program/passes/weight_codes.hpp"
 
 namespace ztrain::program {

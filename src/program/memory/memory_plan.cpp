@@ -24,7 +24,7 @@ void place_persistent(Program& program) {
     if (tensor.persistent && tensor.base == no_tensor) order.push_back(&tensor);
   std::ranges::stable_sort(order, {}, &Tensor::category);
   for (Tensor* tensor : order) {
-    TierPlan& plan = program.plan[static_cast<std::size_t>(tensor->tier)];
+    TierPlan& plan = program.plan[at(tensor->tier)];
     tensor->address = plan.persistent_bytes;
     plan.persistent_bytes += round_up(tensor->bytes(), alignment(tensor->tier));
   }
@@ -78,19 +78,17 @@ Blocks blocks_of(const Program& program, int tier, bool slots = true) {
 std::vector<int> blocks_of_images(const std::vector<TensorId>& ids, const std::vector<TensorId>& images) {
   std::vector<int> block_of(images.size(), -1), next(ids.size(), -1);
   if (images.empty()) return {};
+  for (std::size_t b = 0; b < ids.size(); ++b) block_of[at(ids[b])] = static_cast<int>(b);
   for (std::size_t b = 0; b < ids.size(); ++b)
-    block_of[static_cast<std::size_t>(ids[b])] = static_cast<int>(b);
-  for (std::size_t b = 0; b < ids.size(); ++b)
-    if (const TensorId image = images[static_cast<std::size_t>(ids[b])];
-        image != no_tensor && image != ids[b])
-      next[b] = block_of[static_cast<std::size_t>(image)];
+    if (const TensorId image = images[at(ids[b])]; image != no_tensor && image != ids[b])
+      next[b] = block_of[at(image)];
   return next;
 }
 
 bool place_transient(Program& program, int tier, const SamePlaces& same) {
   const auto [ids, blocks] = blocks_of(program, tier);
   if (blocks.empty()) return true;
-  TierPlan& plan = program.plan[static_cast<std::size_t>(tier)];
+  TierPlan& plan = program.plan[at(tier)];
   plan.live_bytes = live_bytes(blocks_of(program, tier, false).blocks, program.ops.size());
   // Where every micro-batch is compiled, slots need not keep their bytes for each other.
   const auto too_much = [&](std::int64_t bytes) {
@@ -157,13 +155,10 @@ class ReuseEdges {
       if (id == program_.repeat.end) move_slots();
       Op& op = program_.op(id);
       PerStream wanted = no_ops;
-      for (const OpId earlier : op.after) {
-        OpId& slot = wanted[index_of(program_.op(earlier).stream)];
-        slot = std::max(slot, earlier);
-      }
+      for (const OpId earlier : op.after) merge(wanted, earlier, program_);
       for (const TensorId tensor : op.inputs) touch(tensor, id, wanted);
       for (const TensorId tensor : op.outputs) touch(tensor, id, wanted);
-      wanted[index_of(op.stream)] = no_op;
+      wanted[at(op.stream)] = no_op;
       op.after = order_.append_after(id, wanted);
     }
   }
@@ -191,20 +186,19 @@ class ReuseEdges {
   void take(TensorId holder, OpId op, Visit visit) {
     const Tensor& tensor = program_.tensor(holder);
     const std::int64_t begin = tensor.address + program_.moved_by(holder, op, 0);
-    occupancy_[static_cast<std::size_t>(tensor.tier)].take(
-        begin, begin + round_up(tensor.bytes(), alignment(tensor.tier)), holder, visit);
+    occupancy_[at(tensor.tier)].take(begin, begin + round_up(tensor.bytes(), alignment(tensor.tier)), holder,
+                                     visit);
   }
 
   void touch(TensorId id, OpId op, PerStream& wanted) {
     const TensorId holder = program_.storage(id);
     const Tensor& tensor = program_.tensor(holder);
     if (tensor.persistent || tensor.first == no_op) return;
-    PerStream& own = accesses_[static_cast<std::size_t>(holder)];
-    PerStream& former = former_[static_cast<std::size_t>(holder)];
-    if (own == no_ops)
-      take(holder, op, [&](TensorId before) { merge(former, accesses_[static_cast<std::size_t>(before)]); });
+    PerStream& own = accesses_[at(holder)];
+    PerStream& former = former_[at(holder)];
+    if (own == no_ops) take(holder, op, [&](TensorId before) { merge(former, accesses_[at(before)]); });
     merge(wanted, former);
-    own[index_of(program_.op(op).stream)] = op;
+    own[at(program_.op(op).stream)] = op;
   }
 
   Program& program_;
@@ -216,19 +210,38 @@ class ReuseEdges {
 
 }  // namespace
 
+void plan_lifetimes(Program& program) {
+  for (Tensor& tensor : program.tensors) tensor.first = tensor.last = no_op;
+  std::vector<char> released(program.tensors.size(), 0);
+  for (OpId id = 0; id < static_cast<OpId>(program.ops.size()); ++id) {
+    const Op& op = program.op(id);
+    const auto touch = [&](TensorId tensor) {
+      const ByteRange range = byte_range(program, tensor);
+      Tensor& holder = program.tensor(range.base);
+      // A use after the release does not lengthen the life: verify_rank refuses it.
+      if (holder.persistent || range.empty() || released[at(range.base)]) return;
+      if (holder.first == no_op) holder.first = id;
+      holder.last = id;
+    };
+    for (const TensorId tensor : op.inputs) touch(tensor);
+    for (const TensorId tensor : op.outputs) touch(tensor);
+    if (!is_release(op)) continue;
+    for (const TensorId tensor : op.inputs) released[at(program.storage(tensor))] = 1;
+  }
+}
+
 std::array<std::int64_t, tier_count> persistent_bytes(const Program& program) {
   std::array<std::int64_t, tier_count> bytes{};
   for (const Tensor& tensor : program.tensors)
     if (tensor.persistent && tensor.base == no_tensor)
-      bytes[static_cast<std::size_t>(tensor.tier)] += round_up(tensor.bytes(), alignment(tensor.tier));
+      bytes[at(tensor.tier)] += round_up(tensor.bytes(), alignment(tensor.tier));
   return bytes;
 }
 
 std::array<std::int64_t, tier_count> live_bytes(const Program& program) {
   std::array<std::int64_t, tier_count> bytes{};
   for (int tier = 0; tier < tier_count; ++tier)
-    bytes[static_cast<std::size_t>(tier)] =
-        live_bytes(blocks_of(program, tier, false).blocks, program.ops.size());
+    bytes[at(tier)] = live_bytes(blocks_of(program, tier, false).blocks, program.ops.size());
   return bytes;
 }
 

@@ -11,33 +11,28 @@ namespace ztrain::program {
 namespace {
 
 void rope_adjoint(Tape& t, const model::Node& n) {
-  const auto [dx, addend] = t.target_with_addend(n.inputs[Rope::x]);
   auto rope = record_of<Rope>(n.attributes);
   rope.inverse = !rope.inverse;
-  t.emit(rope, n.name, {t.gradient(n.outputs[Rope::y]), t.tensor(n.inputs[Rope::table])}, {dx});
-  if (addend != no_tensor) t.pass(n.inputs[Rope::x], addend);
+  t.contribute(n.inputs[Rope::x], [&](TensorId dx) {
+    t.emit(rope, n.name, {t.gradient(n.outputs[Rope::y]), t.tensor(n.inputs[Rope::table])}, {dx});
+  });
 }
 
 void attention_adjoint(Tape& t, const model::Node& n) {
   const auto attention = record_of<Attention>(n.attributes);
   const std::size_t held = attention.held();
-  std::vector<TensorId> inputs, outputs, addends;
-  for (std::size_t i = 0; i < held; ++i) inputs.push_back(t.tensor(n.inputs[i]));
+  const std::span values = std::span(n.inputs).first(held);
+  std::vector<TensorId> inputs = t.tensors(values);
   inputs.push_back(t.tensor(n.outputs[Attention::o]));
   inputs.push_back(t.tensor(n.outputs[Attention::lse]));
   inputs.push_back(t.gradient(n.outputs[Attention::o]));
   inputs.push_back(t.tensor(n.inputs[held]));
-  for (std::size_t i = 0; i < held; ++i) {
-    const auto [d, addend] = t.target_with_addend(n.inputs[i]);
-    outputs.push_back(d);
-    addends.push_back(addend);
-  }
-  const Tensor& q = t.info(inputs[Attention::q]);
-  outputs.push_back(t.workspace(
-      n.name, attention_backward_bytes(attention_shape(q.shape, attention), q.dtype, t.kernels())));
-  t.emit(AttentionGrad{attention}, n.name, std::move(inputs), std::move(outputs));
-  for (std::size_t i = 0; i < held; ++i)
-    if (addends[i] != no_tensor) t.pass(n.inputs[i], addends[i]);
+  t.contribute(values, [&](std::vector<TensorId> outputs) {
+    const Tensor& q = t.info(inputs[Attention::q]);
+    outputs.push_back(t.workspace(
+        n.name, attention_backward_bytes(attention_shape(q.shape, attention), q.dtype, t.kernels())));
+    t.emit(AttentionGrad{attention}, n.name, std::move(inputs), std::move(outputs));
+  });
 }
 
 /// Causal: half of T x T, less what is outside the window. A micro-batch of several sequences does less;

@@ -27,14 +27,6 @@ AxisSet axes_of(const model::Node& node) {
   return AxisSet::from_bits(static_cast<std::uint32_t>(record_of<OverAxes>(node.attributes).axes));
 }
 
-/// The gradient of the node's input, by an op that communicates; an earlier contribution is added behind it.
-template <class Emit>
-void convert_gradient(Tape& t, const model::Node& n, const Emit& emit) {
-  const auto [dx, addend] = t.target_with_addend(n.inputs[OverAxes::x]);
-  emit(t.gradient(n.outputs[OverAxes::y]), dx);
-  if (addend != no_tensor) t.pass(n.inputs[OverAxes::x], addend);
-}
-
 /// What one member sends to another lies together: blocks of columns outside of tokens.
 TensorId add_blocks(Program& p, const std::string& name, TensorId like, const Action& action) {
   Tensor t = p.tensor(like);
@@ -44,84 +36,51 @@ TensorId add_blocks(Program& p, const std::string& name, TensorId like, const Ac
   return p.add(std::move(t));
 }
 
-void emit_swap(Program& p, const std::string& name, TensorId x, const SwapBlocks& blocks, TensorId y,
-               const Action& action) {
-  Op& op = add_op(p, blocks, name);
-  op.inputs = {x};
-  op.outputs = {y};
-  op.action = action;
+/// What a conversion does to a value of its node, or, on the way back, to its gradient.
+using ChangePlacement = void(Program&, const model::Node&, TensorId x, TensorId y, const Action&);
+
+void reduce_over_axes(Program& p, const model::Node& n, TensorId x, TensorId y, const Action& action) {
+  emit_all_reduce(p, n.name, x, y, axes_of(n), action);
+  move_to_exchange(p);
+}
+
+void gather_over_axes(Program& p, const model::Node& n, TensorId x, TensorId y, const Action& action) {
+  emit_all_gather(p, n.name, x, y, axes_of(n), action);
+  move_to_exchange(p);
+}
+
+void scatter_over_axes(Program& p, const model::Node& n, TensorId x, TensorId y, const Action& action) {
+  emit_reduce_scatter(p, n.name, {x, 0}, y, axes_of(n), false, action);
+  move_to_exchange(p);
 }
 
 /// x: all columns of this rank's tokens; y: this rank's columns of all tokens.
-void emit_to_columns(Program& p, const model::Node& n, TensorId x, TensorId y, const Action& action) {
+void exchange_for_columns(Program& p, const model::Node& n, TensorId x, TensorId y, const Action& action) {
   const AxisSet axes = axes_of(n);
   const TensorId blocks = add_blocks(p, n.name, x, action);
-  emit_swap(p, n.name, x, {p.tensor(x).shape[0], p.mesh.size(axes)}, blocks, action);
+  add_op(p, SwapBlocks{p.tensor(x).shape[0], p.mesh.size(axes)}, n.name, action, {x}, {blocks});
   emit_all_to_all(p, n.name, blocks, y, axes, action);
   move_to_exchange(p);
 }
 
 /// The way back.
-void emit_to_tokens(Program& p, const model::Node& n, TensorId x, TensorId y, const Action& action) {
+void exchange_for_tokens(Program& p, const model::Node& n, TensorId x, TensorId y, const Action& action) {
   const AxisSet axes = axes_of(n);
   const TensorId blocks = add_blocks(p, n.name, x, action);
   emit_all_to_all(p, n.name, x, blocks, axes, action);
   move_to_exchange(p);
-  emit_swap(p, n.name, blocks, {p.mesh.size(axes), p.tensor(y).shape[0]}, y, action);
+  add_op(p, SwapBlocks{p.mesh.size(axes), p.tensor(y).shape[0]}, n.name, action, {blocks}, {y});
 }
 
-void reduce_from_axis_forward(Program& p, const Operands& o, const model::Node& n) {
-  emit_all_reduce(p, n.name, o.inputs[OverAxes::x], o.outputs[OverAxes::y], axes_of(n), o.action);
-  move_to_exchange(p);
+template <ChangePlacement convert>
+void forward_by(Program& p, const Operands& o, const model::Node& n) {
+  convert(p, n, o.inputs[OverAxes::x], o.outputs[OverAxes::y], o.action);
 }
 
-void gather_from_axis_forward(Program& p, const Operands& o, const model::Node& n) {
-  emit_all_gather(p, n.name, o.inputs[OverAxes::x], o.outputs[OverAxes::y], axes_of(n), o.action);
-  move_to_exchange(p);
-}
-
-void scatter_to_axis_forward(Program& p, const Operands& o, const model::Node& n) {
-  emit_reduce_scatter(p, n.name, {o.inputs[OverAxes::x], 0}, o.outputs[OverAxes::y], axes_of(n), false,
-                      o.action);
-  move_to_exchange(p);
-}
-
-void tokens_to_columns_forward(Program& p, const Operands& o, const model::Node& n) {
-  emit_to_columns(p, n, o.inputs[OverAxes::x], o.outputs[OverAxes::y], o.action);
-}
-
-void columns_to_tokens_forward(Program& p, const Operands& o, const model::Node& n) {
-  emit_to_tokens(p, n, o.inputs[OverAxes::x], o.outputs[OverAxes::y], o.action);
-}
-
-void tokens_to_columns_adjoint(Tape& t, const model::Node& n) {
-  convert_gradient(t, n,
-                   [&](TensorId dy, TensorId dx) { emit_to_tokens(t.program(), n, dy, dx, t.action()); });
-}
-
-void columns_to_tokens_adjoint(Tape& t, const model::Node& n) {
-  convert_gradient(t, n,
-                   [&](TensorId dy, TensorId dx) { emit_to_columns(t.program(), n, dy, dx, t.action()); });
-}
-
-void copy_to_axis_adjoint(Tape& t, const model::Node& n) {
-  convert_gradient(t, n, [&](TensorId dy, TensorId dx) {
-    emit_all_reduce(t.program(), n.name, dy, dx, axes_of(n), t.action());
-    move_to_exchange(t.program());
-  });
-}
-
-void gather_from_axis_adjoint(Tape& t, const model::Node& n) {
-  convert_gradient(t, n, [&](TensorId dy, TensorId dx) {
-    emit_reduce_scatter(t.program(), n.name, {dy, 0}, dx, axes_of(n), false, t.action());
-    move_to_exchange(t.program());
-  });
-}
-
-void scatter_to_axis_adjoint(Tape& t, const model::Node& n) {
-  convert_gradient(t, n, [&](TensorId dy, TensorId dx) {
-    emit_all_gather(t.program(), n.name, dy, dx, axes_of(n), t.action());
-    move_to_exchange(t.program());
+template <ChangePlacement convert>
+void adjoint_by(Tape& t, const model::Node& n) {
+  t.contribute(n.inputs[OverAxes::x], [&](TensorId dx) {
+    convert(t.program(), n, t.gradient(n.outputs[OverAxes::y]), dx, t.action());
   });
 }
 
@@ -129,27 +88,30 @@ void scatter_to_axis_adjoint(Tape& t, const model::Node& n) {
 
 std::span<const OpType> conversion_ops() {
   static constexpr OpType rows[] = {
-      {.record = record<CopyToAxis>(), .adjoint = copy_to_axis_adjoint, .placings = "R>R 0>0", .alias = true},
+      {.record = record<CopyToAxis>(),
+       .adjoint = adjoint_by<reduce_over_axes>,
+       .placings = "R>R 0>0",
+       .alias = true},
       {.record = record<ReduceFromAxis>(),
        .adjoint = pass_gradient,
        .placings = "R>R 0>0",
-       .forward = reduce_from_axis_forward},
+       .forward = forward_by<reduce_over_axes>},
       {.record = record<GatherFromAxis>(),
-       .adjoint = gather_from_axis_adjoint,
+       .adjoint = adjoint_by<scatter_over_axes>,
        .placings = "R>R 0>0 1>1",
-       .forward = gather_from_axis_forward},
+       .forward = forward_by<gather_over_axes>},
       {.record = record<ScatterToAxis>(),
-       .adjoint = scatter_to_axis_adjoint,
+       .adjoint = adjoint_by<gather_over_axes>,
        .placings = "R>R 0>0",
-       .forward = scatter_to_axis_forward},
+       .forward = forward_by<scatter_over_axes>},
       {.record = record<TokensToColumns>(),
-       .adjoint = tokens_to_columns_adjoint,
+       .adjoint = adjoint_by<exchange_for_tokens>,
        .placings = "R>R 1>1",
-       .forward = tokens_to_columns_forward},
+       .forward = forward_by<exchange_for_columns>},
       {.record = record<ColumnsToTokens>(),
-       .adjoint = columns_to_tokens_adjoint,
+       .adjoint = adjoint_by<exchange_for_columns>,
        .placings = "R>R 1>1",
-       .forward = columns_to_tokens_forward},
+       .forward = forward_by<exchange_for_tokens>},
       {.record = record<SwapBlocks>()},
       {.record = record<OwnRows>()},
       {.record = record<SumOfRanks>()},

@@ -15,8 +15,7 @@ void head_loss_adjoint(Tape& t, const model::Node& n) {
   const bool weight_grad = t.wants(weight);
   const GradientTarget dw = weight_grad ? t.target(weight) : GradientTarget{};
   const auto [dh, addend] = t.target_with_addend(n.inputs[HeadLoss::h]);
-  std::vector<TensorId> inputs;
-  for (const auto v : n.inputs) inputs.push_back(t.tensor(v));
+  std::vector<TensorId> inputs = t.tensors(n.inputs);
   inputs.push_back(t.scalars());
   const Tensor& h = t.info(inputs[HeadLoss::h]);
   const Tensor& w = t.info(inputs[HeadLoss::weight]);

@@ -106,14 +106,16 @@ void complete(Program& program, Op& op);
 /// Throws Error where an op has other operands than its record says, or other constants.
 void check_record(const Op& op);
 
-/// Appends an op with these constants; operands, action and stream are the caller's.
+/// Appends an op with these constants; its stream, and where it communicates, is the caller's.
 template <class Record>
-Op& add_op(Program& program, const Record& record, std::string name) {
-  Op& op = program.ops.emplace_back();
-  op.type = Record::op;
-  op.name = std::move(name);
-  op.attributes = attributes_of(record);
-  return op;
+Op& add_op(Program& program, const Record& record, std::string name, Action action,
+           std::vector<TensorId> inputs, std::vector<TensorId> outputs) {
+  return program.ops.emplace_back(Op{.type = std::string(Record::op),
+                                     .name = std::move(name),
+                                     .inputs = std::move(inputs),
+                                     .outputs = std::move(outputs),
+                                     .attributes = attributes_of(record),
+                                     .action = action});
 }
 
 /// Whether the op adds to what is in its outputs.

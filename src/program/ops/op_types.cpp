@@ -33,14 +33,8 @@ const OpType& op_type(std::string_view name) {
 
 void complete(Program& program, Op& op) {
   const OpType& row = op_type(op.type);
-  if (const std::int64_t bytes = row.workspace ? row.workspace(program, op) : 0; bytes > 0) {
-    Tensor t;
-    t.name = "workspace." + op.name;
-    t.dtype = DType::u8;
-    t.shape = {bytes};
-    t.category = Category::workspace;
-    op.outputs.push_back(program.add(std::move(t)));
-  }
+  if (const std::int64_t bytes = row.workspace ? row.workspace(program, op) : 0; bytes > 0)
+    op.outputs.push_back(program.add_workspace("workspace." + op.name, bytes));
   if (row.flops) op.flops = row.flops(program, op);
 }
 

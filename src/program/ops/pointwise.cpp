@@ -7,17 +7,10 @@ namespace ztrain::program {
 namespace {
 
 void swiglu_adjoint(Tape& t, const model::Node& n) {
-  std::vector<TensorId> inputs, outputs, addends;
-  for (const model::ValueId v : n.inputs) inputs.push_back(t.tensor(v));
+  std::vector<TensorId> inputs = t.tensors(n.inputs);
   inputs.push_back(t.gradient(n.outputs[Swiglu::y]));
-  for (const model::ValueId v : n.inputs) {
-    const auto [d, addend] = t.target_with_addend(v);
-    outputs.push_back(d);
-    addends.push_back(addend);
-  }
-  t.emit(SwigluGrad{}, n.name, std::move(inputs), std::move(outputs));
-  for (std::size_t i = 0; i < addends.size(); ++i)
-    if (addends[i] != no_tensor) t.pass(n.inputs[i], addends[i]);
+  t.contribute(n.inputs,
+               [&](const std::vector<TensorId>& d) { t.emit(SwigluGrad{}, n.name, std::move(inputs), d); });
 }
 
 void add_adjoint(Tape& t, const model::Node& n) {
@@ -25,16 +18,16 @@ void add_adjoint(Tape& t, const model::Node& n) {
 }
 
 void scale_adjoint(Tape& t, const model::Node& n) {
-  const auto [dx, addend] = t.target_with_addend(n.inputs[Scale::x]);
-  t.emit(record_of<Scale>(n.attributes), n.name, {t.gradient(n.outputs[Scale::y])}, {dx});
-  if (addend != no_tensor) t.pass(n.inputs[Scale::x], addend);
+  t.contribute(n.inputs[Scale::x], [&](TensorId dx) {
+    t.emit(record_of<Scale>(n.attributes), n.name, {t.gradient(n.outputs[Scale::y])}, {dx});
+  });
 }
 
 /// The same mask again: it is a function of the constants and the step.
 void dropout_adjoint(Tape& t, const model::Node& n) {
-  const auto [dx, addend] = t.target_with_addend(n.inputs[Dropout::x]);
-  t.emit(record_of<Dropout>(n.attributes), n.name, {t.gradient(n.outputs[Dropout::y]), t.scalars()}, {dx});
-  if (addend != no_tensor) t.pass(n.inputs[Dropout::x], addend);
+  t.contribute(n.inputs[Dropout::x], [&](TensorId dx) {
+    t.emit(record_of<Dropout>(n.attributes), n.name, {t.gradient(n.outputs[Dropout::y]), t.scalars()}, {dx});
+  });
 }
 
 /// The tokens, or columns, that this rank has, which masks are drawn by.

@@ -9,16 +9,12 @@ namespace ztrain::program {
 namespace {
 
 /// 2 T n k: operand 0 is [T, n or k], operand 1 the weight [n, k], or the first of joined ones.
-double flops_of_rows(const Program& p, const Op& op, std::int64_t parts) {
-  double rows = 0;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(parts); ++i) rows += dim(p, op.inputs[1 + i], 0);
-  return 2 * dim(p, op.inputs[0], 0) * rows * dim(p, op.inputs[1], 1);
-}
+template <class Record>
 double linear_flops(const Program& p, const Op& op) {
-  return flops_of_rows(p, op, record_of<Linear>(op.attributes).parts);
-}
-double grad_input_flops(const Program& p, const Op& op) {
-  return flops_of_rows(p, op, record_of<LinearGradInput>(op.attributes).parts);
+  const std::int64_t parts = record_of<Record>(op.attributes).parts;
+  double rows = 0;
+  for (std::int64_t i = 0; i < parts; ++i) rows += dim(p, op.inputs[at(1 + i)], 0);
+  return 2 * dim(p, op.inputs[0], 0) * rows * dim(p, op.inputs[1], 1);
 }
 double grad_weight_flops(const Program& p, const Op& op) {
   using enum LinearGradWeight::In;
@@ -35,16 +31,10 @@ std::int64_t gemm_workspace(const Program& p, const Op& op) {
   return gemm_workspace_bytes(m, c.shape[1], k, p.tensor(op.inputs[0]).dtype, c.dtype, p.target);
 }
 
-std::vector<TensorId> tensors(const Tape& t, const std::vector<model::ValueId>& values) {
-  std::vector<TensorId> of;
-  for (const model::ValueId v : values) of.push_back(t.tensor(v));
-  return of;
-}
-
 /// An op whose outputs are the gradients of joined parameters: all are added to, or none.
 template <class Record>
 void emit_joined(Tape& t, const model::Node& n, std::vector<TensorId> inputs,
-                 const std::vector<model::ValueId>& parameters) {
+                 std::span<const model::ValueId> parameters) {
   std::vector<GradientTarget> targets;
   std::vector<TensorId> outputs;
   for (const model::ValueId v : parameters) {
@@ -54,7 +44,7 @@ void emit_joined(Tape& t, const model::Node& n, std::vector<TensorId> inputs,
            "{}: of the joined gradients some have been written and some not", n.name);
   }
   const auto parts = static_cast<std::int64_t>(parameters.size());
-  t.emit(Record{targets[0].accumulate, parts}, n.name, std::move(inputs), std::move(outputs));
+  t.emit(Record{{targets[0].accumulate, parts}}, n.name, std::move(inputs), std::move(outputs));
   for (const GradientTarget& target : targets) t.reads(target);
 }
 
@@ -62,14 +52,14 @@ void linear_adjoint(Tape& t, const model::Node& n) {
   const auto linear = record_of<Linear>(n.attributes);
   const model::ValueId x = n.inputs[Linear::x];
   const TensorId dy = t.gradient(n.outputs[Linear::y]);
-  const auto bias = n.inputs.begin() + static_cast<std::ptrdiff_t>(linear.bias());
-  const std::vector<model::ValueId> weights(n.inputs.begin() + Linear::weight, bias),
-      biases(bias, n.inputs.end());
+  const std::span operands(n.inputs);
+  const auto weights = operands.subspan(Linear::weight, linear.bias() - Linear::weight),
+             biases = operands.subspan(linear.bias());
   if (t.wants(x)) {
     const GradientTarget dx = t.target(x);
-    std::vector<TensorId> inputs = tensors(t, weights);
+    std::vector<TensorId> inputs = t.tensors(weights);
     inputs.insert(inputs.begin(), dy);
-    t.emit(LinearGradInput{dx.accumulate, linear.parts}, n.name, std::move(inputs), {dx.tensor});
+    t.emit(LinearGradInput{{dx.accumulate, linear.parts}}, n.name, std::move(inputs), {dx.tensor});
     t.reads(dx);
   }
   if (t.wants(weights[0])) emit_joined<LinearGradWeight>(t, n, {dy, t.tensor(x)}, weights);
@@ -91,11 +81,13 @@ std::span<const OpType> product_ops() {
       // A bias beside a partial product is added by one rank.
       {.record = record<Linear>(),
        .adjoint = linear_adjoint,
-       .flops = linear_flops,
+       .flops = linear_flops<Linear>,
        .workspace = gemm_workspace,
        .placings = "RRR>R III>I 0RR>0 R00>1 11I>P PRI>P",
        .fit = fit_linear},
-      {.record = record<LinearGradInput>(), .flops = grad_input_flops, .workspace = gemm_workspace},
+      {.record = record<LinearGradInput>(),
+       .flops = linear_flops<LinearGradInput>,
+       .workspace = gemm_workspace},
       {.record = record<LinearGradWeight>(),
        .flops = grad_weight_flops,
        .workspace = gemm_workspace,

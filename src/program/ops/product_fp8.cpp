@@ -1,53 +1,43 @@
 // The backward of a product of 8-bit codes. Gradients are quantised to e5m2. The library's products take both
-// operands with the summed dim last, so the others are transposed as bytes: activations and gradients by the
-// kernel that quantises them. Of an input the transposed codes alone are kept for backward.
-//
+// operands with the summed dim last, so the others are transposed as bytes. docs/architecture.md ("Products
+// with 8-bit floats") says why it is so:
 // tensorwise: dx = dy W and dW = dy^T x are products of codes: one scale serves a matrix and its transpose.
-// rowwise: dx = (dy s) C for W = diag(s) C with the forward's codes C: the weight's scales, which are powers
-// of two, go into dy before that is quantised by token, so that forward and backward see the same weight, of
-// which only codes are gathered. dW = dy^T x sums over tokens, along which neither operand has a scale of its
-// own: it stays in bf16, from what was not quantised (torchtitan's and torchao's recipe "rowwise_with_gw_hp"
-// does the same).
+// rowwise: dx = (dy s) C for W = diag(s) C with the forward's codes C; dW stays in bf16, from what was not
+// quantised.
 
 #include <fmt/format.h>
 
 #include "base/error.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
-#include "program/ops/quantize_op.hpp"
 #include "program/ops/step_ops.hpp"
 #include "program/ops/step_records.hpp"
 #include "program/passes/tape.hpp"
 
 namespace ztrain::program {
-namespace {
 
 template <class Record>
-void emit_found_quantize(Program& p, const std::string& name, Record record, Operands operands) {
+void emit_quantize(Program& p, const std::string& name, Record record, Operands operands) {
   const AxisSet axes = AxisSet::from_bits(static_cast<std::uint32_t>(record.axes));
   const std::int64_t ranks = p.mesh.size(axes);
   record.axes = 0;
   if (ranks > 1) {
     const std::int64_t scales = elements(p.tensor(operands.outputs[Record::scales]).shape);
-    Tensor own, all;
-    own.name = fmt::format("largest.{}.{}", name, operands.action.micro);
-    own.shape = {scales};
-    all.name = own.name + ".gathered";
-    all.shape = {ranks * scales};
-    const TensorId from = p.add(std::move(own)), to = p.add(std::move(all));
-    Op& op = add_op(p, Fp8Magnitudes{{.rowwise = record.rowwise}}, name);
-    op.inputs = operands.inputs;
-    op.outputs = {from};
-    op.action = operands.action;
+    const std::string largest = fmt::format("largest.{}.{}", name, operands.action.micro);
+    const TensorId from = p.add({.name = largest, .shape = {scales}}),
+                   to = p.add({.name = largest + ".gathered", .shape = {ranks * scales}});
+    add_op(p, Fp8Magnitudes{{.rowwise = record.rowwise}}, name, operands.action, operands.inputs, {from});
     emit_all_gather(p, name, from, to, axes, operands.action);
     move_to_exchange(p);
     operands.inputs.push_back(to);
     record.found = ranks;
   }
-  Op& op = add_op(p, record, name);
-  op.inputs = std::move(operands.inputs);
-  op.outputs = std::move(operands.outputs);
-  op.action = operands.action;
+  add_op(p, record, name, operands.action, std::move(operands.inputs), std::move(operands.outputs));
 }
+
+template void emit_quantize(Program&, const std::string&, Fp8Quantize, Operands);
+template void emit_quantize(Program&, const std::string&, Fp8QuantizeBoth, Operands);
+
+namespace {
 
 template <class Record>
 void quantize_forward(Program& p, const Operands& operands, const model::Node& n) {
@@ -111,7 +101,7 @@ void weight_gradient(Tape& t, const model::Node& n, const Coded& gradient, bool 
   const model::ValueId x = n.inputs[LinearFp8::x];
   const GradientTarget dw = t.target(n.inputs[LinearFp8::weight]);
   if (rowwise)
-    return into(t, dw, LinearGradWeight{dw.accumulate}, n,
+    return into(t, dw, LinearGradWeight{{dw.accumulate}}, n,
                 {t.gradient(n.outputs[LinearFp8::y]), t.tensor(t.source(x))});
   const model::Node& maker = t.maker(x);
   ASSERT(maker.op == Fp8QuantizeBoth::op, "{}: its input's codes come from {}, which gives no transpose",
@@ -134,7 +124,7 @@ void linear_fp8_adjoint(Tape& t, const model::Node& n) {
   if (t.wants(w)) weight_gradient(t, n, gradient, rowwise);
   if (n.inputs.size() <= LinearFp8::bias || !t.wants(n.inputs[LinearFp8::bias])) return;
   const GradientTarget db = t.target(n.inputs[LinearFp8::bias]);
-  into(t, db, LinearGradBias{db.accumulate}, n, {dy});
+  into(t, db, LinearGradBias{{db.accumulate}}, n, {dy});
 }
 
 /// 2 m n k of C[m, n]: operand 0 is [m, k].
@@ -177,14 +167,6 @@ void fit_linear_fp8(model::Node& node, const PartOfNode& part) {
 }
 
 }  // namespace
-
-void emit_quantize(Program& program, const std::string& name, const Fp8Quantize& record, Operands operands) {
-  emit_found_quantize(program, name, record, std::move(operands));
-}
-void emit_quantize(Program& program, const std::string& name, const Fp8QuantizeBoth& record,
-                   Operands operands) {
-  emit_found_quantize(program, name, record, std::move(operands));
-}
 
 std::span<const OpType> fp8_ops() {
   static constexpr OpType rows[] = {

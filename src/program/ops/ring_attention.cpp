@@ -1,11 +1,9 @@
 // Ring attention (Liu, Zaharia and Abbeel, 2023): each rank keeps its queries, and the keys and values of all
 // go round the ranks, one place at a time, beside the attention to those that are there. What a query sums is
-// kept in fp32 as the online softmax has it and rounded once (kernels/attention/attention_part.hpp).
-//
-// A rank holds its own keys and values, those that it attends to and those that arrive; backward asks for
-// them again instead of keeping them. There they go the other way round, so that the gradients of the keys,
-// which follow them one place behind, come home after as many places: sums in fp32, to which each rank adds
-// its part. Shifts are issued before the attention that they go beside.
+// kept in fp32 as the online softmax has it and rounded once (kernels/attention/attention_part.hpp). Backward
+// asks for keys and values again, the other way round, so that their gradients, sums in fp32 to which each
+// rank adds its part, follow them one place behind and come home. Shifts are issued before the attention that
+// they go beside.
 //
 // Of a rank that has gathered the keys and values of all tokens the ring is one of itself alone: nothing
 // goes round, and its queries, which are a part of the tokens in zig-zag order, attend to all of these.
@@ -50,15 +48,11 @@ class Ring {
 
   int ranks() const { return ranks_; }
 
-  TensorId temporary(std::string_view what, DType dtype, const Shape& shape) {
-    Tensor t;
-    t.name = fmt::format("{}.{}.{}", node_.name, what, action_.micro);
-    t.dtype = dtype;
-    t.shape = shape;
-    return program_.add(std::move(t));
-  }
+  /// A tensor of the shape of another.
   TensorId like(std::string_view what, DType dtype, TensorId other) {
-    return temporary(what, dtype, Shape(program_.tensor(other).shape));
+    return program_.add({.name = fmt::format("{}.{}.{}", node_.name, what, action_.micro),
+                         .dtype = dtype,
+                         .shape = program_.tensor(other).shape});
   }
 
   /// What the rank `by` places before this one has; 0 < by < ranks().
@@ -89,10 +83,7 @@ class Ring {
 
   template <class Record>
   void emit(const Record& record, std::vector<TensorId> inputs, std::vector<TensorId> outputs) {
-    Op& op = add_op(program_, record, node_.name);
-    op.inputs = std::move(inputs);
-    op.outputs = std::move(outputs);
-    op.action = action_;
+    add_op(program_, record, node_.name, action_, std::move(inputs), std::move(outputs));
   }
 
  private:
@@ -139,23 +130,23 @@ class RingBackward {
   }
 
   void run() {
-    std::array<std::pair<TensorId, TensorId>, 3> targets;  // and what is added behind
-    for (std::size_t i = 0; i < targets.size(); ++i) targets[i] = t_.target_with_addend(n_.inputs[i]);
-    const DType narrow = t_.info(targets[0].first).dtype;
-    dq_ = narrow == wide_ ? targets[0].first : ring_.like("dq", wide_, targets[0].first);
-    Pair totals = gradients();
-    for (const std::size_t i : wanted_)
-      if (narrow == wide_) totals[i] = targets[1 + i].first;
-    add_up(totals);
-    if (dq_ != targets[0].first) ring_.emit(Cast{}, {dq_}, {targets[0].first});
-    for (const std::size_t i : wanted_)
-      if (const TensorId target = targets[1 + i].first; totals[i] != target)
-        ring_.emit(Cast{}, {totals[i]}, {target});
-    for (std::size_t i = 0; i < targets.size(); ++i)
-      if (targets[i].second != no_tensor) t_.pass(n_.inputs[i], targets[i].second);
+    t_.contribute(std::span(n_.inputs).first(3), [&](const std::vector<TensorId>& to) { run(to); });
   }
 
  private:
+  /// targets: places for the gradients of queries, keys and values.
+  void run(const std::vector<TensorId>& targets) {
+    const DType narrow = t_.info(targets[0]).dtype;
+    dq_ = narrow == wide_ ? targets[0] : ring_.like("dq", wide_, targets[0]);
+    Pair totals = gradients();
+    for (const std::size_t i : wanted_)
+      if (narrow == wide_) totals[i] = targets[1 + i];
+    add_up(totals);
+    if (dq_ != targets[0]) ring_.emit(Cast{}, {dq_}, {targets[0]});
+    for (const std::size_t i : wanted_)
+      if (totals[i] != targets[1 + i]) ring_.emit(Cast{}, {totals[i]}, {targets[1 + i]});
+  }
+
   int back() const { return ring_.ranks() - 1; }
   Pair own() const { return {t_.tensor(n_.inputs[Attention::k]), t_.tensor(n_.inputs[Attention::v])}; }
 

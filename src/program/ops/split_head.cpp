@@ -59,19 +59,17 @@ std::vector<Chunk> chunks_of(const Program& p, const Head& head) {
 }
 
 TensorId add(Program& p, const Head& head, const char* what, DType dtype, Shape shape) {
-  Tensor t;
-  t.name = fmt::format("{}.{}.{}", head.name, what, head.action.micro);
-  t.dtype = dtype;
-  t.shape = std::move(shape);
-  return p.add(std::move(t));
+  return p.add({.name = fmt::format("{}.{}.{}", head.name, what, head.action.micro),
+                .dtype = dtype,
+                .shape = std::move(shape)});
 }
 
 /// accumulate: to an output that chunks have in common.
 template <class Record>
-Op& emit(Program& p, const Head& head, const Chunk& chunk, bool accumulate = false) {
-  Op& op = add_op(p, Record{{chunk.begin, chunk.rows, head.split.first_word, accumulate}}, head.name);
-  op.action = head.action;
-  return op;
+Op& emit(Program& p, const Head& head, const Chunk& chunk, bool accumulate, std::vector<TensorId> inputs,
+         std::vector<TensorId> outputs) {
+  return add_op(p, Record{{chunk.begin, chunk.rows, head.split.first_word, accumulate}}, head.name,
+                head.action, std::move(inputs), std::move(outputs));
 }
 
 Logits emit_logits(Program& p, const Head& head, const Chunk& chunk) {
@@ -81,9 +79,7 @@ Logits emit_logits(Program& p, const Head& head, const Chunk& chunk) {
   const TensorId own = add(p, head, "own_sums", DType::f64, {chunk.rows, logit_sums_width});
   const TensorId all =
       add(p, head, "sums", DType::f64, {p.mesh.size(head.axes) * chunk.rows, logit_sums_width});
-  Op& op = emit<HeadLogits>(p, head, chunk);
-  op.inputs = {head.h, head.weight, head.targets};
-  op.outputs = {logits, own};
+  emit<HeadLogits>(p, head, chunk, false, {head.h, head.weight, head.targets}, {logits, own});
   emit_all_gather(p, head.name, own, all, head.axes, head.action);
   move_to_exchange(p);
   return {logits, all};
@@ -91,10 +87,9 @@ Logits emit_logits(Program& p, const Head& head, const Chunk& chunk) {
 
 void emit_loss(Program& p, const Head& head, const Chunk& chunk, TensorId sums) {
   const TensorId nll = add(p, head, "nll", DType::f64, {chunk.rows});
-  Op& op = emit<HeadSplitLoss>(p, head, chunk, chunk.begin > 0);
-  op.inputs = {sums, head.targets, head.token_weights};
-  op.outputs = {head.loss, nll};
-  if (chunk.begin > 0) op.inputs.push_back(head.loss);
+  std::vector<TensorId> inputs{sums, head.targets, head.token_weights};
+  if (chunk.begin > 0) inputs.push_back(head.loss);
+  emit<HeadSplitLoss>(p, head, chunk, chunk.begin > 0, std::move(inputs), {head.loss, nll});
 }
 
 void split_head_forward(Program& program, const Operands& operands, const model::Node& node) {
@@ -105,9 +100,7 @@ void split_head_forward(Program& program, const Operands& operands, const model:
 
 void split_head_adjoint(Tape& t, const model::Node& n) {
   Program& p = t.program();
-  Operands operands{{}, {t.tensor(n.outputs[0])}, t.action()};
-  for (const auto v : n.inputs) operands.inputs.push_back(t.tensor(v));
-  const Head head = head_of(n, operands);
+  const Head head = head_of(n, {t.tensors(n.inputs), {t.tensor(n.outputs[0])}, t.action()});
   const model::ValueId weight = n.inputs[HeadLoss::weight];
   const bool weight_grad = t.wants(weight);
   GradientTarget dw = weight_grad ? t.target(weight) : GradientTarget{};
@@ -119,10 +112,10 @@ void split_head_adjoint(Tape& t, const model::Node& n) {
     emit_loss(p, head, chunk, logits.sums);
     const TensorId workspace =
         t.workspace(n.name, head_split_grad_bytes(chunk.rows, w[0], w[1], type, gradient, p.target));
-    Op& op = emit<HeadLogitsGrad>(p, head, chunk, dw.accumulate);
-    op.inputs = {logits.logits, logits.sums,        head.h,     head.weight,
-                 head.targets,  head.token_weights, t.scalars()};
-    op.outputs = {dh, workspace, logits.logits};
+    Op& op = emit<HeadLogitsGrad>(
+        p, head, chunk, dw.accumulate,
+        {logits.logits, logits.sums, head.h, head.weight, head.targets, head.token_weights, t.scalars()},
+        {dh, workspace, logits.logits});
     if (chunk.begin > 0) op.inputs.push_back(dh);
     if (!weight_grad) continue;
     op.outputs.push_back(dw.tensor);

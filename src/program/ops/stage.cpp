@@ -8,45 +8,35 @@
 namespace ztrain::program {
 namespace {
 
-Message message_of(const StageMessage& m) {
-  return {m.boundary, m.split_over};
-}
-
-/// onward: to the next rank of the ring.
-void send(Program& p, const model::Node& n, const StageMessage& m, TensorId x, bool onward, Action action) {
+/// gradient: it goes the other way round the ring.
+void send(Program& p, const model::Node& n, TensorId x, bool gradient, Action action) {
+  const auto m = record_of<StageMessage>(n.attributes);
   action.kind = ActionKind::send;
-  emit_send(p, n.name, x, Axis::pipeline, static_cast<int>(m.peer), action, message_of(m));
-  p.ops.back().stream = onward ? Stream::to_next : Stream::to_previous;
+  emit_send(p, n.name, x, Axis::pipeline, static_cast<int>(m.peer), action, {m.boundary, m.split_over});
+  p.ops.back().stream = m.onward != gradient ? Stream::to_next : Stream::to_previous;
 }
 
-/// onward: from the previous rank of the ring.
-void receive(Program& p, const model::Node& n, const StageMessage& m, TensorId y, bool onward,
-             Action action) {
+void receive(Program& p, const model::Node& n, TensorId y, bool gradient, Action action) {
+  const auto m = record_of<StageMessage>(n.attributes);
   action.kind = ActionKind::recv;
-  emit_recv(p, n.name, y, Axis::pipeline, static_cast<int>(m.peer), action, message_of(m));
-  p.ops.back().stream = onward ? Stream::from_previous : Stream::from_next;
+  emit_recv(p, n.name, y, Axis::pipeline, static_cast<int>(m.peer), action, {m.boundary, m.split_over});
+  p.ops.back().stream = m.onward != gradient ? Stream::from_previous : Stream::from_next;
 }
 
 void from_stage_forward(Program& p, const Operands& o, const model::Node& n) {
-  const auto m = record_of<FromStage>(n.attributes);
-  receive(p, n, m, o.outputs[FromStage::y], m.onward, o.action);
+  receive(p, n, o.outputs[FromStage::y], false, o.action);
 }
 
 void from_stage_adjoint(Tape& t, const model::Node& n) {
-  const auto m = record_of<FromStage>(n.attributes);
-  send(t.program(), n, m, t.gradient(n.outputs[FromStage::y]), !m.onward, t.action());
+  send(t.program(), n, t.gradient(n.outputs[FromStage::y]), true, t.action());
 }
 
 void to_stage_forward(Program& p, const Operands& o, const model::Node& n) {
-  const auto m = record_of<ToStage>(n.attributes);
-  send(p, n, m, o.inputs[ToStage::x], m.onward, o.action);
+  send(p, n, o.inputs[ToStage::x], false, o.action);
 }
 
 void to_stage_adjoint(Tape& t, const model::Node& n) {
-  const auto m = record_of<ToStage>(n.attributes);
-  const auto [dx, addend] = t.target_with_addend(n.inputs[ToStage::x]);
-  receive(t.program(), n, m, dx, !m.onward, t.action());
-  if (addend != no_tensor) t.pass(n.inputs[ToStage::x], addend);
+  t.contribute(n.inputs[ToStage::x], [&](TensorId dx) { receive(t.program(), n, dx, true, t.action()); });
 }
 
 }  // namespace

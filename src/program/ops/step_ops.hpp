@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "program/ir/program.hpp"
+#include "program/ops/op_type.hpp"
 #include "program/ops/step_records.hpp"
 
 namespace ztrain::program {
@@ -49,5 +49,11 @@ void emit_release(Program& program, TensorId tensor, Action action);
 
 void emit_cast(Program& program, const std::string& name, TensorId from, TensorId to, Action action);
 void emit_copy(Program& program, const std::string& name, TensorId from, TensorId to, Action action);
+
+/// Appends a quantisation, Fp8Quantize or Fp8QuantizeBoth, whose scales go over the parts of all ranks of its
+/// axes, which tell each other their largest magnitudes: one for each scale. Workspaces are to be added
+/// (complete).
+template <class Record>
+void emit_quantize(Program& program, const std::string& name, Record record, Operands operands);
 
 }  // namespace ztrain::program

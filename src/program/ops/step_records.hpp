@@ -40,24 +40,16 @@ struct AllReduce : NoConstants {
   static constexpr Count reads = 1, writes = 2;
 };
 /// x [N S] -> y [N S]: slot s of y is slot r of member s, of which this is member r.
-struct AllToAll : NoConstants {
+struct AllToAll : OneToOne {
   static constexpr std::string_view op = "all_to_all";
-  enum In : std::size_t { x };
-  enum Out : std::size_t { y };
-  static constexpr Count reads = 1, writes = 1;
 };
 /// x -> y: x of the member `peer` places before this one in the ring.
-struct Shift : NoConstants {
+struct Shift : OneToOne {
   static constexpr std::string_view op = "shift";
-  enum In : std::size_t { x };
-  enum Out : std::size_t { y };
-  static constexpr Count reads = 1, writes = 1;
 };
 /// The root (peer) reads x, the others write it.
-struct Broadcast : NoConstants {
+struct Broadcast : OneToOne {
   static constexpr std::string_view op = "broadcast";
-  enum In : std::size_t { x };
-  enum Out : std::size_t { y };
   static constexpr Count reads{0, 1}, writes{0, 1};
 };
 /// What both sides of a message between stages of a pipeline say of it.
@@ -89,11 +81,8 @@ struct Release : NoConstants {
   static constexpr Count reads = 1, writes = 0;
 };
 /// x -> y, element by element, to y's dtype.
-struct Cast : NoConstants {
+struct Cast : OneToOne {
   static constexpr std::string_view op = "cast";
-  enum In : std::size_t { x };
-  enum Out : std::size_t { y };
-  static constexpr Count reads = 1, writes = 1;
 };
 /// Consecutive elements of a flat range.
 struct Elements {

@@ -208,8 +208,8 @@ class Expander {
     const auto [begin, end] = nodes_of_[at(block)];
     for (std::size_t i = begin; i < end; ++i) {
       const model::Node& n = graph_.nodes[i];
-      if (op_type(n.op).alias) values[at(n.outputs[0])] = values[at(n.inputs[0])];
       const OpType& type = op_type(n.op);
+      if (type.alias) values[at(n.outputs[0])] = values[at(n.inputs[0])];
       if (!options_.recompute.drops(n) || type.forward_with_gradient || type.alias || type.between_stages)
         continue;
       bool inner = false;
@@ -229,18 +229,11 @@ class Expander {
       for (auto out : n.outputs) operands.outputs.push_back(values[at(out)]);
       const std::size_t first = result_.program.ops.size();
       forward(result_.program, operands, n);
-      for (std::size_t i = first; i < result_.program.ops.size(); ++i) {
-        Op op = std::move(result_.program.ops[i]);
-        complete(result_.program, op);
-        result_.program.ops[i] = std::move(op);
-      }
+      for (std::size_t i = first; i < result_.program.ops.size(); ++i)
+        complete(result_.program, result_.program.ops[i]);
       return;
     }
-    Op op;
-    op.type = n.op;
-    op.name = n.name;
-    op.attributes = n.attributes;
-    op.action = action;
+    Op op{.type = n.op, .name = n.name, .attributes = n.attributes, .action = action};
     for (auto in : n.inputs) op.inputs.push_back(values[at(in)]);
     if (op_type(n.op).training_only) op.inputs.push_back(scalars_);
     for (auto out : n.outputs) op.outputs.push_back(values[at(out)]);
@@ -271,12 +264,7 @@ class Expander {
   }
 
   TensorId placeholder(const std::string& name, DType dtype, const Shape& shape, Category category) {
-    Tensor t;
-    t.name = name;
-    t.dtype = dtype;
-    t.shape = shape;
-    t.category = category;
-    return result_.program.add(std::move(t));
+    return result_.program.add({.name = name, .dtype = dtype, .shape = shape, .category = category});
   }
 
   const model::Graph& graph_;
@@ -308,22 +296,20 @@ void drop_dead_ops(Program& program, const std::vector<TensorId>& keep) {
   std::vector<bool> live(program.tensors.size(), false);
   for (std::size_t t = 0; t < live.size(); ++t)
     live[t] = program.tensors[t].persistent || program.tensors[t].category == Category::gradient;
-  for (TensorId t : keep) live[static_cast<std::size_t>(t)] = true;
+  for (TensorId t : keep) live[at(t)] = true;
   std::vector<Op> kept;
   for (auto op = program.ops.rbegin(); op != program.ops.rend(); ++op) {
     const bool message = op->comm.kind == CommKind::send || op->comm.kind == CommKind::recv;
-    const bool needed =
-        message || op->type == Release::op ||
-        std::any_of(op->outputs.begin(), op->outputs.end(), [&](TensorId t) {
-          return live[static_cast<std::size_t>(t)] || live[static_cast<std::size_t>(program.storage(t))];
-        });
+    const bool needed = message || op->type == Release::op ||
+                        std::any_of(op->outputs.begin(), op->outputs.end(),
+                                    [&](TensorId t) { return live[at(t)] || live[at(program.storage(t))]; });
     if (!needed) continue;
     const std::string_view plain = op_type(op->type).without_third;
-    if (!plain.empty() && !live[static_cast<std::size_t>(op->outputs[2])]) {
+    if (!plain.empty() && !live[at(op->outputs[2])]) {
       op->type = plain;
       op->outputs.erase(op->outputs.begin() + 2);
     }
-    for (TensorId t : op->inputs) live[static_cast<std::size_t>(t)] = true;
+    for (TensorId t : op->inputs) live[at(t)] = true;
     kept.push_back(std::move(*op));
   }
   std::reverse(kept.begin(), kept.end());
@@ -333,25 +319,25 @@ void drop_dead_ops(Program& program, const std::vector<TensorId>& keep) {
 void overlay_in_place(Program& program) {
   std::vector<OpId> last_read(program.tensors.size(), -1);
   for (std::size_t i = 0; i < program.ops.size(); ++i)
-    for (TensorId t : program.ops[i].inputs) last_read[static_cast<std::size_t>(t)] = static_cast<OpId>(i);
+    for (TensorId t : program.ops[i].inputs) last_read[at(t)] = static_cast<OpId>(i);
   std::vector<TensorId> stands_for(program.tensors.size());
   for (std::size_t t = 0; t < stands_for.size(); ++t) stands_for[t] = static_cast<TensorId>(t);
-  const auto may_reuse = [&](TensorId in, TensorId out, OpId at) {
+  const auto may_reuse = [&](TensorId in, TensorId out, OpId here) {
     const Tensor &a = program.tensor(in), &b = program.tensor(out);
-    return last_read[static_cast<std::size_t>(in)] == at && a.category == Category::activation &&
+    return last_read[at(in)] == here && a.category == Category::activation &&
            b.category == Category::activation && !a.persistent && !b.persistent && a.base == no_tensor &&
            b.base == no_tensor && a.dtype == b.dtype && a.shape == b.shape && a.tier == b.tier;
   };
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     Op& op = program.ops[i];
-    for (TensorId& t : op.inputs) t = stands_for[static_cast<std::size_t>(t)];
-    for (TensorId& t : op.outputs) t = stands_for[static_cast<std::size_t>(t)];
+    for (TensorId& t : op.inputs) t = stands_for[at(t)];
+    for (TensorId& t : op.outputs) t = stands_for[at(t)];
     const int candidates = op_type(op.type).overlay;
     for (int k = 0; k < candidates; ++k) {
-      const TensorId in = op.inputs[static_cast<std::size_t>(k)], out = op.outputs[0];
+      const TensorId in = op.inputs[at(k)], out = op.outputs[0];
       if (!may_reuse(in, out, static_cast<OpId>(i))) continue;
-      stands_for[static_cast<std::size_t>(out)] = in;
-      last_read[static_cast<std::size_t>(in)] = last_read[static_cast<std::size_t>(out)];
+      stands_for[at(out)] = in;
+      last_read[at(in)] = last_read[at(out)];
       op.outputs[0] = in;
       break;
     }

@@ -26,10 +26,10 @@ struct SamePlaces {
   double slack = 0;
 };
 
-/// Assigns addresses (256-byte aligned): persistent tensors in the order of the list, transient ones by reuse
-/// of bytes whose tensor is past its last op; where the reuse crosses streams, adds the Op::after edges that
-/// make it safe. Fills Program::plan. Call after link_dependencies and plan_lifetimes.
-/// False, and nothing is of use, where no placement is as `same` asks.
+/// Assigns addresses, aligned to 256 bytes on the device and to pages of 4096 elsewhere: persistent tensors
+/// category by category, transient ones by reuse of bytes whose tensor is past its last op; where the reuse
+/// crosses streams, adds the Op::after edges that make it safe. Fills Program::plan. Call after
+/// link_dependencies and plan_lifetimes. False, and nothing is of use, where no placement is as `same` asks.
 bool plan_memory(Program& program, const SamePlaces& same = {});
 
 /// Bytes of the regions of persistent tensors, by tier, as plan_memory makes them.

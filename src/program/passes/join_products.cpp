@@ -53,8 +53,6 @@ class Joiner {
     return n >= 0 && reads_[at(value)] == 1 && graph_.nodes[at(n)].op == op ? n : -1;
   }
 
-  const Parameter& parameter(ValueId v) const { return graph_.parameters[at(graph_.value(v).parameter)]; }
-
   /// Of this layer alone: the gradients of joined weights are all written, or all added to.
   bool is_parameter(const Node& layer, std::size_t input) const {
     const ValueId v = layer.inputs[input];
@@ -74,7 +72,7 @@ class Joiner {
     for (std::size_t i = Linear::weight; i < layers.size(); ++i) {
       const ValueId before = graph_.nodes[at(layers[i - 1])].inputs[input];
       const ValueId here = graph_.nodes[at(layers[i])].inputs[input];
-      const Parameter &a = parameter(before), &b = parameter(here);
+      const Parameter &a = graph_.parameter_of(before), &b = graph_.parameter_of(here);
       if (&b != &a + 1 || a.unit != b.unit || a.trainable != b.trainable || a.joined >= 0 || b.joined >= 0 ||
           a.computed.end > 0 || b.computed.end > 0 || !fills_quanta(a))
         return false;
@@ -116,7 +114,7 @@ class Joiner {
       for (const int n : layers) joined.inputs.push_back(take(layers, n, input));
     edit<Linear>(joined.attributes, [&](Linear& l) { l.parts = std::ssize(layers); });
     out.name = joined.name;
-    joined.outputs = {value(std::move(out))};
+    joined.outputs = {graph_.add(std::move(out))};
     first = std::move(joined);
     gone_[at(layers[0])] = false;
     return first.outputs[Linear::y];
@@ -125,7 +123,7 @@ class Joiner {
   ValueId take(const std::vector<int>& layers, int layer, std::size_t input) {
     const ValueId leader = graph_.nodes[at(layers[0])].inputs[input];
     const ValueId v = graph_.nodes[at(layer)].inputs[input];
-    graph_.parameters[at(graph_.value(v).parameter)].joined = graph_.value(leader).parameter;
+    graph_.parameter_of(v).joined = graph_.value(leader).parameter;
     return v;
   }
 
@@ -154,7 +152,7 @@ class Joiner {
       const auto a = record_of<Attention>(attention.attributes);
       r.heads = a.heads + a.kv_heads;
     });
-    rope.outputs = {value(std::move(out))};
+    rope.outputs = {graph_.add(std::move(out))};
     graph_.nodes[n].inputs = {rope.outputs[Rope::y], attention.inputs.back()};
     edit<Attention>(graph_.nodes[n].attributes, [](Attention& a) { a.joined = true; });
   }
@@ -166,11 +164,6 @@ class Joiner {
     if (!joinable(layers)) return;
     const ValueId joined = join(layers);
     graph_.nodes[n].inputs = {joined};
-  }
-
-  ValueId value(Value v) {
-    graph_.values.push_back(std::move(v));
-    return static_cast<ValueId>(graph_.values.size()) - 1;
   }
 
   Graph& graph_;

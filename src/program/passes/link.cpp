@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "program/ir/order.hpp"
 #include "program/passes/final_passes.hpp"
 
@@ -25,8 +26,8 @@ class History {
         const std::int64_t gap = it == segments_.end() ? end : std::min(end, it->first);
         it = segments_.emplace_hint(it, begin, Segment{gap, no_op, no_ops});
       }
-      add(wanted, it->second.writer, program);
-      it->second.readers[index_of(stream)] = op;
+      merge(wanted, it->second.writer, program);
+      it->second.readers[at(stream)] = op;
       begin = it->second.end;
       ++it;
     }
@@ -38,7 +39,7 @@ class History {
     cut(end);
     auto it = segments_.lower_bound(begin);
     while (it != segments_.end() && it->first < end) {
-      add(wanted, it->second.writer, program);
+      merge(wanted, it->second.writer, program);
       merge(wanted, it->second.readers);
       it = segments_.erase(it);
     }
@@ -51,12 +52,6 @@ class History {
     OpId writer;
     PerStream readers;  ///< last reader on each stream
   };
-
-  static void add(PerStream& wanted, OpId op, const Program& program) {
-    if (op == no_op) return;
-    OpId& slot = wanted[index_of(program.op(op).stream)];
-    slot = std::max(slot, op);
-  }
 
   void cut(std::int64_t at) {
     auto it = segments_.lower_bound(at);
@@ -82,21 +77,19 @@ void link_dependencies(Program& program) {
     for (const OpId earlier : op.after) {
       ASSERT(earlier >= 0 && earlier < id, "{} waits for op {}, which is not issued before it",
              describe(program, id), earlier);
-      OpId& slot = wanted[index_of(program.op(earlier).stream)];
-      slot = std::max(slot, earlier);
+      merge(wanted, earlier, program);
     }
     for (const TensorId input : op.inputs) {
       const ByteRange r = byte_range(program, input);
-      if (!r.empty())
-        histories[static_cast<std::size_t>(r.base)].read(r.begin, r.end, id, op.stream, wanted, program);
+      if (!r.empty()) histories[at(r.base)].read(r.begin, r.end, id, op.stream, wanted, program);
     }
     // The op's own reads may now stand among the readers: they are on its stream, which append_after passes
     // over.
     for (const TensorId output : op.outputs) {
       const ByteRange r = byte_range(program, output);
-      if (!r.empty()) histories[static_cast<std::size_t>(r.base)].write(r.begin, r.end, id, wanted, program);
+      if (!r.empty()) histories[at(r.base)].write(r.begin, r.end, id, wanted, program);
     }
-    wanted[index_of(op.stream)] = no_op;
+    wanted[at(op.stream)] = no_op;
     op.after = order.append_after(id, wanted);
   }
 }

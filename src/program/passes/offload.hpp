@@ -1,11 +1,9 @@
 #pragma once
 // Offload: where what a job keeps lies between its uses, and the copies that bring it to them.
 //
-// A tensor has a home, Tensor::tier. An op works on the memory of one tier, Op::tier. Where an operand is at
-// home elsewhere, a stay is made for it: a tensor of the op's tier which it is fetched into before the first
-// of the ops that use it there, and evicted from after the last, if they changed it. So every kind of state,
-// and every activation, goes the same way, under every strategy, and no other pass knows. Copies change no
-// bit, and so no result does.
+// A tensor has a home, Tensor::tier; an op works on the memory of one tier, Op::tier. Where an operand is at
+// home elsewhere, a stay is made for it (stays.hpp). So all states and activations go the same way, under
+// every strategy, no other pass knows, and no result changes.
 //
 // ZeRO-Offload (Ren et al., 2021) steps on the host what it keeps there; ZeRO-Infinity (Rajbhandari et al.,
 // 2021) has all states on NVMe; the fractions are those of Twin-Flow (DeepSpeed, 2024).

@@ -1,15 +1,20 @@
 #include "program/passes/optimizer.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <set>
 
+#include "base/error.hpp"
+#include "base/hash.hpp"
 #include "base/index.hpp"
+#include "base/plain_text.hpp"
+#include "base/text.hpp"
+#include "config/parameter_groups.hpp"
 #include "kernel_interface/exact_sum.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/ops/step_ops.hpp"
 #include "program/ops/step_records.hpp"
-#include "program/passes/parameter_rates.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -17,12 +22,8 @@ namespace {
 /// A struct of base/, as bytes.
 template <class Struct>
 TensorId add_struct(Program& program, const std::string& name) {
-  Tensor t;
-  t.name = name;
-  t.dtype = DType::u8;
-  t.shape = {sizeof(Struct)};
-  t.category = Category::scalar;
-  return program.add(std::move(t));
+  return program.add(
+      {.name = name, .dtype = DType::u8, .shape = {sizeof(Struct)}, .category = Category::scalar});
 }
 
 /// Of the gradient slice what this rank speaks for.
@@ -30,30 +31,22 @@ std::vector<Elements> owned_pieces(const Cut& cut, const FlatUnit& unit) {
   const std::int64_t begin = cut.shard_index() * unit.shard_elements;
   std::vector<Elements> pieces;
   for (const Piece& p : cut.layout.pieces(unit.unit, begin, begin + unit.shard_elements))
-    if (owns(cut.at, cut.layout.parameters()[static_cast<std::size_t>(p.parameter)]))
+    if (owns(cut.at, cut.layout.parameters()[at(p.parameter)]))
       pieces.push_back({p.flat_begin - begin, p.count});
   return pieces;
 }
 
 TensorId norm(Program& program, const Cut& cut, int unit, TensorId gradient) {
-  const TensorId out = add_struct<ExactSum>(program, "norm." + program.units[static_cast<std::size_t>(unit)]);
-  Op& op = add_op(program, SumSquares{owned_pieces(cut, cut.layout.unit(unit))},
-                  program.units[static_cast<std::size_t>(unit)]);
-  op.inputs = {gradient};
-  op.outputs = {out};
-  op.action = {ActionKind::norm, unit, -1};
-  complete(program, op);
+  const std::string& name = program.units[at(unit)];
+  const TensorId out = add_struct<ExactSum>(program, "norm." + name);
+  complete(program, add_op(program, SumSquares{owned_pieces(cut, cut.layout.unit(unit))}, name,
+                           {ActionKind::norm, unit, -1}, {gradient}, {out}));
   return out;
-}
-
-/// The part of the parameters that the optimizer writes.
-TensorId stepped_parameters(const Cut& cut, const UnitState& s) {
-  return cut.strategy.optimizer_sharded ? s.parameters.slice : s.parameters.whole;
 }
 
 void step(Program& program, const Cut& cut, const JobTensors& tensors, const OptimizerSpec& o, int unit,
           TensorId gradient) {
-  const UnitState& s = tensors.units[static_cast<std::size_t>(unit)];
+  const UnitState& s = tensors.units[at(unit)];
   OptimizerStep record;
   record.rule = o.options.name;
   record.master = s.separate_master;
@@ -65,13 +58,14 @@ void step(Program& program, const Cut& cut, const JobTensors& tensors, const Opt
   record.stochastic = o.stochastic_rounding;
   record.seed = static_cast<std::int64_t>(o.seed);
   add_stepped_pieces(record, cut, s, unit, o);
-  Op& op = add_op(program, record, program.units[static_cast<std::size_t>(unit)]);
-  op.outputs = {stepped_parameters(cut, s)};
-  if (s.separate_master) op.outputs.push_back(s.master.whole);
-  for (const State& state : s.optimizer) op.outputs.push_back(state.whole);
-  op.inputs = {gradient, tensors.scalars};
-  op.inputs.insert(op.inputs.end(), op.outputs.begin(), op.outputs.end());
-  op.action = {ActionKind::optimize, unit, -1};
+  // What the optimizer writes of the parameters.
+  std::vector<TensorId> outputs{cut.strategy.optimizer_sharded ? s.parameters.slice : s.parameters.whole};
+  if (s.separate_master) outputs.push_back(s.master.whole);
+  for (const State& state : s.optimizer) outputs.push_back(state.whole);
+  std::vector<TensorId> inputs{gradient, tensors.scalars};
+  inputs.insert(inputs.end(), outputs.begin(), outputs.end());
+  add_op(program, record, program.units[at(unit)], {ActionKind::optimize, unit, -1}, std::move(inputs),
+         std::move(outputs));
 }
 
 void share(Program& program, const std::string& name, const State& state) {
@@ -84,23 +78,15 @@ void share(Program& program, const std::string& name, const State& state) {
 void append_partials(Program& program, const Cut& cut, const JobTensors& tensors,
                      const std::vector<TensorId>& losses, const std::vector<TensorId>& norms) {
   const TensorId local = add_struct<StepPartial>(program, "partials.local");
-  Op& op = add_op(program, StepPartials{std::ssize(losses), cut.at[Axis::tensor] == 0}, "");
-  op.inputs = losses;
-  op.inputs.insert(op.inputs.end(), norms.begin(), norms.end());
-  op.outputs = {local};
-  op.action = {ActionKind::norm, -1, -1};
-  if (cut.at.mesh().ranks() > 1) {
-    emit_all_gather(program, "partials", local, tensors.partials, AxisSet::all(), {ActionKind::norm, -1, -1});
-  } else {
-    emit_copy(program, "partials", local, tensors.partials, {ActionKind::norm, -1, -1});
-  }
-}
-
-void append_finish(Program& program, const JobTensors& tensors) {
-  Op& finish = add_op(program, FinishStep{}, "clip scale");
-  finish.inputs = {tensors.partials, tensors.scalars};
-  finish.outputs = {tensors.scalars};
-  finish.action = {ActionKind::norm, -1, -1};
+  const Action action{ActionKind::norm, -1, -1};
+  std::vector<TensorId> inputs = losses;
+  inputs.insert(inputs.end(), norms.begin(), norms.end());
+  add_op(program, StepPartials{std::ssize(losses), cut.at[Axis::tensor] == 0}, "", action, std::move(inputs),
+         {local});
+  if (cut.at.mesh().ranks() > 1)
+    emit_all_gather(program, "partials", local, tensors.partials, AxisSet::all(), action);
+  else
+    emit_copy(program, "partials", local, tensors.partials, action);
 }
 
 OpId next_reduction(const Program& program, OpId last, OpId end) {
@@ -112,6 +98,12 @@ OpId next_reduction(const Program& program, OpId last, OpId end) {
 }
 
 namespace {
+
+/// Appends what makes the step's scalars of the partials: multiplier, loss, norm.
+void append_finish(Program& program, const JobTensors& tensors) {
+  add_op(program, FinishStep{}, "clip scale", {ActionKind::norm, -1, -1}, {tensors.partials, tensors.scalars},
+         {tensors.scalars});
+}
 
 bool names(const Program& program, const std::vector<TensorId>& operands,
            const std::set<TensorId>& storages) {
@@ -225,6 +217,38 @@ void derive_copies(Program& program, const JobTensors& tensors) {
     if (s.separate_master) share(program, name, s.master);
     for (const State& state : s.optimizer) share(program, name, state);
   }
+}
+
+void add_stepped_pieces(OptimizerStep& step, const Cut& cut, const UnitState& state, int unit,
+                        const OptimizerSpec& optimizer) {
+  const auto group_of = [&](const config::ParameterSettings& rates) {
+    for (std::size_t g = 0; g < step.lr_scales.size(); ++g)
+      if (step.lr_scales[g] == rates.lr_scale && step.weight_decays[g] == rates.weight_decay)
+        return static_cast<std::int64_t>(g);
+    step.lr_scales.push_back(rates.lr_scale);
+    step.weight_decays.push_back(rates.weight_decay);
+    return std::ssize(step.lr_scales) - 1;
+  };
+  for (const Piece& p : cut.layout.pieces(unit, state.step_begin, state.step_begin + state.step_count)) {
+    const ParameterShape& parameter = cut.layout.parameters()[at(p.parameter)];
+    const SliceIndex index = slice_index(parameter.shape, parameter.slice, cut.at[Axis::tensor]);
+    step.pieces.push_back({p.flat_begin - state.step_begin, p.count,
+                           group_of(config::settings_of(optimizer.options, parameter.name, parameter.decay)),
+                           std::bit_cast<std::int64_t>(hash_text(parameter.name)), p.slice_begin, index.run,
+                           index.stride, index.offset});
+  }
+}
+
+void require_patterns_match(const model::Graph& graph, const OptimizerSpec& optimizer) {
+  const auto require = [&](const char* key, const std::string& pattern) {
+    const auto matches = [&](const model::Parameter& p) { return glob_match(pattern, p.name); };
+    REQUIRE(std::any_of(graph.parameters.begin(), graph.parameters.end(), matches),
+            "{}: '{}' matches no parameter; parameters are named as {}", key, printable(pattern, most_quoted),
+            graph.parameters.front().name);
+  };
+  for (const std::string& pattern : optimizer.options.no_decay) require("optimizer.no_decay", pattern);
+  for (const config::ParameterGroup& group : optimizer.options.groups)
+    require("optimizer.groups", group.match);
 }
 
 }  // namespace ztrain::program

@@ -3,6 +3,7 @@
 // leads to.
 
 #include "program/jobs/compile.hpp"
+#include "program/ops/step_records.hpp"
 
 namespace ztrain::program {
 
@@ -15,14 +16,18 @@ void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensor
 void append_partials(Program& program, const Cut& cut, const JobTensors& tensors,
                      const std::vector<TensorId>& losses, const std::vector<TensorId>& norms);
 
-/// Appends what makes the step's scalars of them: multiplier, loss, norm.
-void append_finish(Program& program, const JobTensors& tensors);
-
 /// Where it pays to issue what waits for the op `last`, the end of a reduction: before the next unit's, so
 /// that this one goes on beside the backward in between; `end` where none comes before that.
 OpId next_reduction(const Program& program, OpId last, OpId end);
 
 /// Appends what derives every copy from this rank's slices of master weights and moments.
 void derive_copies(Program& program, const JobTensors& tensors);
+
+/// Sets pieces, lr_scales and weight_decays of an op that steps this rank's part of a unit.
+void add_stepped_pieces(OptimizerStep& step, const Cut& cut, const UnitState& state, int unit,
+                        const OptimizerSpec& optimizer);
+
+/// Throws Error naming a pattern of groups or no_decay that matches no parameter.
+void require_patterns_match(const model::Graph& graph, const OptimizerSpec& optimizer);
 
 }  // namespace ztrain::program

@@ -13,7 +13,6 @@
 #include "model/fp8.hpp"
 #include "program/ir/order.hpp"
 #include "program/ops/conversion_records.hpp"
-#include "program/ops/quantize_op.hpp"
 #include "program/ops/step_ops.hpp"
 #include "program/ops/step_records.hpp"
 
@@ -179,7 +178,7 @@ class Overlap {
     const TensorId from = own_codes_[codes] = add(std::move(own));
     const std::size_t first = program_.ops.size();
     emit_quantize(
-        program_, coded.name, Fp8Quantize{{.axes = static_cast<std::int64_t>(axes_.bits())}},
+        program_, coded.name, Fp8Quantize{{.axes = axes_.bits()}},
         {{gather.inputs[AllGather::shard]}, {from, coded.outputs[Fp8Quantize::scales]}, coded.action});
     for (std::size_t i = first; i < program_.ops.size(); ++i)
       if (!program_.ops[i].communicates()) complete(program_, program_.ops[i]);
@@ -194,19 +193,15 @@ class Overlap {
     coded_.erase(it);
     emit_release(program_, own_codes_.at(codes), coded.action);
     if (coded.type != Fp8QuantizeBoth::op) return;
-    Op& op = add_op(program_, Fp8Transpose{}, coded.name);
-    op.inputs = {codes};
-    op.outputs = {coded.outputs[Fp8QuantizeBoth::transposed]};
-    op.action = coded.action;
+    add_op(program_, Fp8Transpose{}, coded.name, coded.action, {codes},
+           {coded.outputs[Fp8QuantizeBoth::transposed]});
   }
 
   /// To each rank, which puts them among those of the others.
   void send_rows(const Op& gather, TensorId from, TensorId to) {
     for (int k = 1; k < ranks_; ++k) shift(gather, from, rows_of(to, ranks_, rank_before(k)), k);
-    Op& op = add_op(program_, OwnRows{{static_cast<std::int64_t>(axes_.bits())}}, gather.name);
-    op.inputs = {from};
-    op.outputs = {rows_of(to, ranks_, own_)};
-    op.action = gather.action;
+    add_op(program_, OwnRows{{axes_.bits()}}, gather.name, gather.action, {from},
+           {rows_of(to, ranks_, own_)});
   }
 
   void send_part(const Op& product, int by, TensorId others) {
@@ -216,10 +211,9 @@ class Overlap {
   }
 
   void add_up(const Op& reduction, TensorId others) {
-    Op& op = add_op(program_, SumOfRanks{{static_cast<std::int64_t>(axes_.bits())}}, reduction.name);
-    op.inputs = {rows_of(reduction.inputs[ReduceScatter::full], ranks_, own_), others};
-    op.outputs = {reduction.outputs[ReduceScatter::shard]};
-    op.action = reduction.action;
+    const TensorId own = rows_of(reduction.inputs[ReduceScatter::full], ranks_, own_);
+    add_op(program_, SumOfRanks{{axes_.bits()}}, reduction.name, reduction.action, {own, others},
+           {reduction.outputs[ReduceScatter::shard]});
   }
 
   /// The rows of one rank.

@@ -333,7 +333,6 @@ TokenOrder token_order(const MeshShape& mesh, model::ContextMethod context, int 
 
 Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan& plan,
              model::ContextMethod context) {
-  const auto at_index = [](ValueId v) { return static_cast<std::size_t>(v); };
   const bool cut = at.mesh()[Axis::context] > 1;
   const bool around = at.mesh()[Axis::ring] > 1;
   ASSERT(!around || context == model::ContextMethod::heads, "only ulysses has a ring around it");
@@ -352,8 +351,8 @@ Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan&
     placed.split_over.resize(is_split.size());
     // A conversion's result is over the other axes what it is made of.
     for (const Node& node : graph.nodes)
-      if (known > 0 && at_index(node.outputs[0]) >= known)
-        placed.split_over[at_index(node.outputs[0])] = placed.split_over[at_index(node.inputs[0])];
+      if (known > 0 && ztrain::at(node.outputs[0]) >= known)
+        placed.split_over[ztrain::at(node.outputs[0])] = placed.split_over[ztrain::at(node.inputs[0])];
     for (std::size_t v = 0; v < is_split.size(); ++v)
       if (is_split[v]) placed.split_over[v] = placed.split_over[v] | axes;
   };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/index.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/ops/step_ops.hpp"
 #include "program/ops/step_records.hpp"
@@ -10,32 +11,21 @@ namespace ztrain::program {
 namespace {
 
 TensorId add_gradient(Program& program, int unit, const char* what, DType dtype, std::int64_t count) {
-  Tensor t;
-  t.name = what + program.units[static_cast<std::size_t>(unit)];
-  t.unit = unit;
-  t.dtype = dtype;
-  t.shape = {count};
-  t.category = Category::gradient;
-  return program.add(std::move(t));
+  return program.add({.name = what + program.units[at(unit)],
+                      .dtype = dtype,
+                      .shape = {count},
+                      .category = Category::gradient,
+                      .unit = unit});
 }
 
 const std::string& unit_name(const Program& program, int unit) {
-  return program.units[static_cast<std::size_t>(unit)];
+  return program.units[at(unit)];
 }
 
 /// What sums over ranks are kept in.
 DType sum_type(const Precision& p) {
   if (p.gradients == DType::f16) return DType::f32;
   return size_of(p.reduce) > size_of(p.gradients) ? p.reduce : p.gradients;
-}
-
-TensorId view_of(Program& program, TensorId base, std::int64_t begin, std::int64_t count) {
-  Tensor t = program.tensor(base);
-  t.name += ".bucket";
-  t.base = base;
-  t.offset = begin * size_of(t.dtype);
-  t.shape = {count};
-  return program.add(std::move(t));
 }
 
 }  // namespace
@@ -47,21 +37,20 @@ void GradientReducer::zero_gaps(Program& program, const GradientBuffer& buffer) 
     if (begin > end) gaps.push_back({end, begin - end});
   };
   for (const Segment& s : flat(buffer.unit).segments) {
-    const model::Rows& computed = cut_.computed[static_cast<std::size_t>(s.parameter)];
+    const model::Rows& computed = cut_.computed[at(s.parameter)];
     gap_until(s.begin + computed.begin);
     end = s.begin + computed.end;
   }
   gap_until(flat(buffer.unit).elements());
   if (gaps.empty()) return;
-  Op& op = add_op(program, ZeroGaps{std::move(gaps)}, unit_name(program, buffer.unit));
-  op.outputs = {buffer.tensor};
-  op.action = {ActionKind::reduce, buffer.unit, buffer.first_micro};
+  add_op(program, ZeroGaps{std::move(gaps)}, unit_name(program, buffer.unit),
+         {ActionKind::reduce, buffer.unit, buffer.first_micro}, {}, {buffer.tensor});
 }
 
 ReducedGradient GradientReducer::reduce(Program& program, const GradientBuffer& buffer) {
   const Action action{ActionKind::reduce, buffer.unit, buffer.last_micro};
   const std::string name = unit_name(program, buffer.unit);
-  TensorId& slice = accumulators_[static_cast<std::size_t>(buffer.unit)];
+  TensorId& slice = accumulators_[at(buffer.unit)];
   if (cut_.shards() == 1) {
     slice = buffer.tensor;
     if (buffer.final && (!copies(buffer.unit).empty() || of_two_stages(buffer.unit)))
@@ -91,7 +80,7 @@ void GradientReducer::join_stages(Program& program, int unit, ReducedGradient& g
   if (!of_two_stages(unit) || gradient.slice == no_tensor) return;
   const std::string name = unit_name(program, unit);
   const Tensor own = program.tensor(gradient.slice);
-  const int other_rank = cut_.units[static_cast<std::size_t>(unit)].other_rank;
+  const int other_rank = cut_.units[at(unit)].other_rank;
   const bool first = cut_.at[Axis::pipeline] < other_rank;
   const TensorId other = add_gradient(program, unit, "gradient.other_stage.", own.dtype, elements(own.shape));
   // Round the ring the first rank follows the last.
@@ -100,10 +89,7 @@ void GradientReducer::join_stages(Program& program, int unit, ReducedGradient& g
   emit_recv(program, name, other, Axis::pipeline, other_rank, {ActionKind::recv, unit, -1});
   program.ops.back().stream = first ? Stream::from_previous : Stream::from_next;
   const Action action{ActionKind::reduce, unit, -1};
-  Op& sum = add_op(program, Add{}, name);
-  sum.inputs = {gradient.slice, other};
-  sum.outputs = {gradient.slice};
-  sum.action = action;
+  add_op(program, Add{}, name, action, {gradient.slice, other}, {gradient.slice});
   gradient.whole = whole_of(program, unit, gradient.slice, action);
 }
 
@@ -142,7 +128,8 @@ void GradientReducer::scatter(Program& program, const GradientBuffer& buffer, Te
   TensorId workspace = no_tensor;  // the first bucket's, which is the largest: they follow one another
   for (std::int64_t begin = 0; begin < count; begin += bucket) {
     const std::int64_t n = std::min(bucket, count - begin);
-    const TensorId out = n == count ? slice : view_of(program, slice, begin, n);
+    const TensorId out =
+        n == count ? slice : program.add_view(program.tensor(slice).name + ".bucket", slice, begin, n);
     emit_reduce_scatter(program, name, {wire, begin}, out, Cut::shard_axes(), !first, action, workspace);
     workspace = program.ops.back().outputs.back();
   }
@@ -150,7 +137,7 @@ void GradientReducer::scatter(Program& program, const GradientBuffer& buffer, Te
 
 /// The axes over which a unit's gradient is a sum beside those of the reduce-scatter.
 AxisSet GradientReducer::copies(int unit) const {
-  const AxisSet summed = cut_.summed_over[static_cast<std::size_t>(unit)];
+  const AxisSet summed = cut_.summed_over[at(unit)];
   AxisSet axes;
   for (int a = 0; a < axis_count; ++a)
     if (const auto axis = static_cast<Axis>(a);

@@ -171,13 +171,11 @@ class Sharder {
   void keep_secondary(int unit, TensorId gathered, Action action) {
     const AxisSet inner = Cut::inner_axes();
     const std::int64_t count = flat(unit).elements() / cut_.at.mesh().size(inner);
-    Tensor part = program().tensor(gathered);
-    part.name += ".part";
-    part.base = gathered;
-    part.offset = cut_.at.index_in(inner) * count * size_of(part.dtype);
-    part.shape = {count};
-    secondary_[at(unit)] = add(program(), unit, "secondary.", part.dtype, count, Category::gathered);
-    emit_copy(program(), unit_name(unit), program().add(std::move(part)), secondary_[at(unit)], action);
+    const Tensor& whole = program().tensor(gathered);
+    const std::string name = whole.name + ".part";
+    secondary_[at(unit)] = add(program(), unit, "secondary.", whole.dtype, count, Category::gathered);
+    const TensorId part = program().add_view(name, gathered, cut_.at.index_in(inner) * count, count);
+    emit_copy(program(), unit_name(unit), part, secondary_[at(unit)], action);
   }
 
   void reduce(const GradientBuffer& buffer) {
@@ -215,13 +213,11 @@ class Sharder {
   /// Of a unit's flat range.
   TensorId add(Program& to, int unit, const char* what, DType dtype, std::int64_t count,
                Category category) const {
-    Tensor t;
-    t.name = what + unit_name(unit);
-    t.unit = unit;
-    t.dtype = dtype;
-    t.shape = {count};
-    t.category = category;
-    return to.add(std::move(t));
+    return to.add({.name = what + unit_name(unit),
+                   .dtype = dtype,
+                   .shape = {count},
+                   .category = category,
+                   .unit = unit});
   }
 
   const std::string& unit_name(int u) const { return units_[at(u)]; }

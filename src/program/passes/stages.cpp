@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -11,8 +12,8 @@
 #include "base/error.hpp"
 #include "base/index.hpp"
 #include "program/ops/conversion_records.hpp"
+#include "program/ops/step_records.hpp"
 #include "program/passes/tape.hpp"
-#include "program/schedules/message_map.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -153,46 +154,35 @@ class Cutter {
     return it == received_.end() ? v : it->second;
   }
 
+  /// v: the value that is sent; output: what stands for it, or for its gradient, on this side.
   template <class Record>
-  Record message(ValueId v, int boundary, int peer_stage) const {
-    const StageMap& map = stages_.map;
-    Record m;
-    m.boundary = boundary;
-    m.peer = map.rank_of(peer_stage);
-    m.onward = MessageMap(map).onward({boundary, false, 0});
-    m.gradient = trained_[at(v)];
-    m.split_over = split_over_.empty() ? 0 : split_over_[at(v)].bits();
-    return m;
+  void add_message(ValueId v, std::vector<ValueId> inputs, ValueId output, int boundary, int peer_stage,
+                   int block) {
+    const std::int64_t split_over = split_over_.empty() ? 0 : split_over_[at(v)].bits();
+    const Record message{{boundary, stages_.map.rank_of(peer_stage),
+                          MessageMap(stages_.map).onward({boundary, false, 0}), trained_[at(v)], split_over}};
+    graph_.nodes.push_back({std::string(Record::op),
+                            graph_.value(v).name,
+                            std::move(inputs),
+                            {output},
+                            attributes_of(message),
+                            block,
+                            ""});
   }
 
   ValueId add_like(ValueId v, const char* suffix) {
     model::Value like = graph_.value(v);
     like.name += suffix;
-    graph_.values.push_back(std::move(like));
-    return static_cast<ValueId>(graph_.values.size()) - 1;
+    return graph_.add(std::move(like));
   }
 
   void receive(ValueId v, int boundary, int block) {
     const ValueId to = received_[v] = add_like(v, ".received");
-    graph_.nodes.push_back({std::string(FromStage::op),
-                            graph_.value(v).name,
-                            {},
-                            {to},
-                            attributes_of(message<FromStage>(v, boundary, boundary - 1)),
-                            block,
-                            ""});
+    add_message<FromStage>(v, {}, to, boundary, boundary - 1, block);
   }
 
   void send(ValueId v, int boundary, int block) {
-    const std::string name = graph_.value(v).name;
-    const ValueId name_of_gradient = add_like(v, ".sent");
-    graph_.nodes.push_back({std::string(ToStage::op),
-                            name,
-                            {stands_for(v)},
-                            {name_of_gradient},
-                            attributes_of(message<ToStage>(v, boundary, boundary)),
-                            block,
-                            ""});
+    add_message<ToStage>(v, {stands_for(v)}, add_like(v, ".sent"), boundary, boundary, block);
   }
 
   /// Activations of other stages, for which tensors would be made in each micro-batch, and scales.
@@ -235,18 +225,25 @@ class Cutter {
   bool has_result_ = false;
 };
 
+/// gradient: whether it is one.
+MessageId id_of(const Op& op, std::int64_t boundary, bool gradient) {
+  return {static_cast<int>(boundary), gradient, op.action.micro};
+}
+
+Op release_of(const Op& send) {
+  return {.type = std::string(Release::op),
+          .name = send.name,
+          .inputs = send.inputs,
+          .action = {ActionKind::release, send.action.part, send.action.micro}};
+}
+
 }  // namespace
 
 std::vector<double> block_costs(const Graph& graph, const Recompute& recompute, Target target) {
   Program base;
   base.target = target;
   const auto add = [&](const std::string& name, DType dtype, const Shape& shape) {
-    Tensor t;
-    t.name = name;
-    t.dtype = dtype;
-    t.shape = shape;
-    t.persistent = true;
-    base.add(std::move(t));
+    base.add({.name = name, .dtype = dtype, .shape = shape, .persistent = true});
   };
   add("scalars", DType::u8, {1});
   for (const model::Value& v : graph.values)
@@ -309,6 +306,40 @@ std::vector<int> cut_by_layers(const std::vector<int>& layers, int blocks) {
 void keep_stages(Graph& graph, const Stages& stages, const Coordinate& at,
                  const std::vector<AxisSet>& split_over) {
   Cutter(graph, stages, at, split_over).run();
+}
+
+std::vector<std::size_t> place_messages(Program& program, const std::vector<std::size_t>& turn_begins,
+                                        const StageMap& map, int rank, const MessagePlan& plan) {
+  // By turn: receives that begin before it, its other ops, and what ends behind it.
+  std::vector<std::vector<Op>> own(turn_begins.size()), ended(turn_begins.size());
+  std::vector<std::vector<std::pair<int, Op>>> begun(turn_begins.size());  // with their numbers
+  std::size_t turn = 0;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    while (turn + 1 < turn_begins.size() && turn_begins[turn + 1] <= i) ++turn;
+    Op& op = program.ops[i];
+    if (op.comm.kind == CommKind::recv) {
+      const std::int64_t boundary = record_of<Recv>(op.attributes).boundary;
+      const bool gradient = map.rank_of(static_cast<int>(boundary)) != rank;
+      const MessageId id = id_of(op, boundary, gradient);
+      begun[at(plan.begins.at(id))].emplace_back(plan.number.at(id), std::move(op));
+      continue;
+    }
+    if (op.comm.kind == CommKind::send) {
+      const std::int64_t boundary = record_of<Send>(op.attributes).boundary;
+      const bool gradient = map.rank_of(static_cast<int>(boundary)) == rank;
+      ended[at(plan.received.at(id_of(op, boundary, gradient)))].push_back(release_of(op));
+    }
+    own[turn].push_back(std::move(op));
+  }
+  program.ops.clear();
+  std::vector<std::size_t> begins;
+  for (std::size_t t = 0; t < turn_begins.size(); ++t) {
+    begins.push_back(program.ops.size());
+    std::ranges::stable_sort(begun[t], {}, [](const auto& receive) { return receive.first; });
+    for (auto& [number, receive] : begun[t]) program.ops.push_back(std::move(receive));
+    for (auto* list : {&own[t], &ended[t]}) std::ranges::move(*list, std::back_inserter(program.ops));
+  }
+  return begins;
 }
 
 }  // namespace ztrain::program

@@ -6,11 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/index.hpp"
 #include "kernel_interface/target.hpp"
 #include "layout/mesh.hpp"
 #include "model/graph.hpp"
 #include "program/passes/expand.hpp"
-#include "program/schedules/stage_map.hpp"
+#include "program/schedules/messages.hpp"
 
 namespace ztrain::program {
 
@@ -34,9 +35,7 @@ struct Stages {
   std::vector<int> begins;  ///< by stage: its first block; then the number of blocks
 
   /// Blocks [first, second) of a stage.
-  std::pair<int, int> blocks(int stage) const {
-    return {begins[static_cast<std::size_t>(stage)], begins[static_cast<std::size_t>(stage) + 1]};
-  }
+  std::pair<int, int> blocks(int stage) const { return {begins[at(stage)], begins[at(stage) + 1]}; }
 };
 
 /// Leaves the nodes of the rank's stages, with FromStage and ToStage at their edges, and marks parameters
@@ -45,5 +44,12 @@ struct Stages {
 /// graph has none.
 void keep_stages(model::Graph& graph, const Stages& stages, const Coordinate& at,
                  const std::vector<AxisSet>& split_over);
+
+/// Of a step between the stages: moves receives, which stand where they are needed, to the turns before which
+/// they begin, and lets what is sent live until its receiver is known to be there, so that ranks do not wait
+/// for each other (program/schedules/messages.hpp). turn_begins: by turn, its first op. Returns the same of
+/// what has become of them.
+std::vector<std::size_t> place_messages(Program& program, const std::vector<std::size_t>& turn_begins,
+                                        const StageMap& map, int rank, const MessagePlan& plan);
 
 }  // namespace ztrain::program

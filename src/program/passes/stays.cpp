@@ -259,17 +259,15 @@ class Inserter {
   }
 
   Op copy(const Holder& from, const Holder& into, const ByteRange& r, Action action) {
-    Op op;
-    op.type = Copy::op;
-    op.name = program_.tensor(from.tensor).name;
-    op.inputs = {part(from, r)};
-    op.outputs = {part(into, r)};
-    op.attributes = attributes_of(Copy{});
     const bool io = tier(from.tensor) == Tier::nvme || tier(into.tensor) == Tier::nvme;
-    op.stream = io ? Stream::io : tier(into.tensor) == Tier::device ? Stream::to_device : Stream::to_host;
-    op.tier = Tier::host;
-    op.action = action;
-    return op;
+    const Stream way = tier(into.tensor) == Tier::device ? Stream::to_device : Stream::to_host;
+    return {.type = std::string(Copy::op),
+            .name = program_.tensor(from.tensor).name,
+            .inputs = {part(from, r)},
+            .outputs = {part(into, r)},
+            .tier = Tier::host,
+            .stream = io ? Stream::io : way,
+            .action = action};
   }
 
   void redirect(Op& op, const Stay& stay, TensorId own) {

@@ -20,21 +20,19 @@ Tape::Tape(Program& program, const model::Graph& graph, ParameterGradients& grad
   makers_.assign(graph.values.size(), -1);
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const model::Node& node = graph.nodes[i];
-    if (op_type(node.op).straight_through)
-      sources_[static_cast<std::size_t>(node.outputs[0])] = source(node.inputs[0]);
-    for (auto out : node.outputs) makers_[static_cast<std::size_t>(out)] = static_cast<int>(i);
+    if (op_type(node.op).straight_through) sources_[at(node.outputs[0])] = source(node.inputs[0]);
+    for (auto out : node.outputs) makers_[at(out)] = static_cast<int>(i);
   }
 }
 
 std::vector<bool> trained_values(const model::Graph& graph) {
   std::vector<bool> trained(graph.values.size(), false);
   for (std::size_t v = 0; v < graph.values.size(); ++v)
-    if (const int p = graph.values[v].parameter; p >= 0)
-      trained[v] = graph.parameters[static_cast<std::size_t>(p)].trainable;
+    if (const int p = graph.values[v].parameter; p >= 0) trained[v] = graph.parameters[at(p)].trainable;
   for (const model::Node& node : graph.nodes) {
     bool any = node.op == FromStage::op && record_of<FromStage>(node.attributes).gradient;
-    for (auto in : node.inputs) any = any || trained[static_cast<std::size_t>(in)];
-    for (auto out : node.outputs) trained[static_cast<std::size_t>(out)] = any;
+    for (auto in : node.inputs) any = any || trained[at(in)];
+    for (auto out : node.outputs) trained[at(out)] = any;
   }
   return trained;
 }
@@ -59,20 +57,15 @@ std::vector<TensorId> Tape::gradients() const {
 
 TensorId Tape::fresh(model::ValueId v) {
   const model::Value& value = graph_.value(v);
-  Tensor t;
-  t.name = fmt::format("grad.{}.{}", value.name, micro_);
-  t.dtype = value.dtype;
-  t.shape = value.shape;
-  t.category = Category::activation;
-  return program_.add(std::move(t));
+  return program_.add(
+      {.name = fmt::format("grad.{}.{}", value.name, micro_), .dtype = value.dtype, .shape = value.shape});
 }
 
 GradientTarget Tape::target(model::ValueId v) {
   if (const int p = graph_.value(v).parameter; p >= 0) {
     if (!wants(v)) return {fresh(v), false};
-    const auto i = static_cast<std::size_t>(p);
-    const GradientTarget target{gradients_.tensor[i], gradients_.written[i]};
-    gradients_.written[i] = true;
+    const GradientTarget target{gradients_.tensor[at(p)], gradients_.written[at(p)]};
+    gradients_.written[at(p)] = true;
     return target;
   }
   Entry& e = entry(v);
@@ -106,32 +99,13 @@ void Tape::pass(model::ValueId v, TensorId g) {
   e = {sum, false};
 }
 
-void Tape::append(std::string_view type, const std::string& name, std::vector<TensorId> inputs,
-                  std::vector<TensorId> outputs, Attributes attributes) {
-  Op& op = program_.ops.emplace_back();
-  op.type = type;
-  op.name = name;
-  op.inputs = std::move(inputs);
-  op.outputs = std::move(outputs);
-  op.attributes = std::move(attributes);
-  op.action = action();
-}
-
 TensorId Tape::workspace(const std::string& name, std::int64_t bytes) {
-  Tensor t;
-  t.name = fmt::format("workspace.{}.{}", name, micro_);
-  t.dtype = DType::u8;
-  t.shape = {bytes};
-  t.category = Category::workspace;
-  return program_.add(std::move(t));
+  return program_.add_workspace(fmt::format("workspace.{}.{}", name, micro_), bytes);
 }
 
 TensorId Tape::temporary(const std::string& name, DType dtype, Shape shape) {
-  Tensor t;
-  t.name = fmt::format("{}.{}", name, micro_);
-  t.dtype = dtype;
-  t.shape = std::move(shape);
-  return program_.add(std::move(t));
+  return program_.add(
+      {.name = fmt::format("{}.{}", name, micro_), .dtype = dtype, .shape = std::move(shape)});
 }
 
 }  // namespace ztrain::program

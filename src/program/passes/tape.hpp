@@ -2,14 +2,15 @@
 // Emits the backward ops of one micro-batch, one node at a time, last node first. Adjoint rules
 // (program/ops) are written against this.
 
+#include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "base/record.hpp"
+#include "base/index.hpp"
 #include "model/graph.hpp"
 #include "program/ir/program.hpp"
+#include "program/ops/op_type.hpp"
 
 namespace ztrain::program {
 
@@ -35,7 +36,12 @@ class Tape {
   /// From now on ops belong to this block, and tensor(v) is values[v]: saved in forward, or recomputed.
   void enter(int block, const std::vector<TensorId>& values);
 
-  TensorId tensor(model::ValueId v) const { return (*values_)[static_cast<std::size_t>(v)]; }
+  TensorId tensor(model::ValueId v) const { return (*values_)[at(v)]; }
+  std::vector<TensorId> tensors(std::span<const model::ValueId> values) const {
+    std::vector<TensorId> of;
+    for (const model::ValueId v : values) of.push_back(tensor(v));
+    return of;
+  }
   const Tensor& info(TensorId t) const { return program_.tensor(t); }
   /// What the ops will run on: some workspaces depend on it.
   Target kernels() const { return program_.target; }
@@ -44,16 +50,14 @@ class Tape {
   TensorId scalars() const;
 
   /// False for inputs, frozen parameters and what depends on no trainable one.
-  bool wants(model::ValueId v) const { return wanted_[static_cast<std::size_t>(v)]; }
+  bool wants(model::ValueId v) const { return wanted_[at(v)]; }
   /// What v stands for in backward: the x of x's codes, for which gradients are; else v itself.
-  model::ValueId source(model::ValueId v) const { return sources_[static_cast<std::size_t>(v)]; }
+  model::ValueId source(model::ValueId v) const { return sources_[at(v)]; }
   /// The node that makes v.
-  const model::Node& maker(model::ValueId v) const {
-    return graph_.nodes.at(static_cast<std::size_t>(makers_[static_cast<std::size_t>(v)]));
-  }
+  const model::Node& maker(model::ValueId v) const { return graph_.nodes.at(at(makers_[at(v)])); }
   /// The gradient of an output, complete since later nodes were visited first; no_tensor when nothing needs
   /// it.
-  TensorId gradient(model::ValueId v) const { return entries_[static_cast<std::size_t>(v)].tensor; }
+  TensorId gradient(model::ValueId v) const { return entries_[at(v)].tensor; }
   /// Those of all values that have one so far.
   std::vector<TensorId> gradients() const;
   /// A place for a contribution to the gradient of v, which the caller's op then writes or adds to. For what
@@ -62,6 +66,25 @@ class Tape {
   /// A place for the gradient of v where the op can add an earlier contribution itself: {fresh tensor, addend
   /// or none}.
   std::pair<TensorId, TensorId> target_with_addend(model::ValueId v);
+  /// Calls emit with a fresh place for the gradient of v, which it is to write; an earlier contribution is
+  /// added behind it.
+  template <class Emit>
+  void contribute(model::ValueId v, const Emit& emit) {
+    contribute(std::span(&v, 1), [&](const std::vector<TensorId>& places) { emit(places[0]); });
+  }
+  /// The same of several values at once.
+  template <class Emit>
+  void contribute(std::span<const model::ValueId> values, const Emit& emit) {
+    std::vector<TensorId> places, addends;
+    for (const model::ValueId v : values) {
+      const auto [place, addend] = target_with_addend(v);
+      places.push_back(place);
+      addends.push_back(addend);
+    }
+    emit(places);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (addends[i] != no_tensor) pass(values[i], addends[i]);
+  }
   /// The gradient of v gets g unchanged (shared, never written to).
   void pass(model::ValueId v, TensorId g);
 
@@ -69,7 +92,7 @@ class Tape {
   template <class Record>
   void emit(const Record& record, const std::string& name, std::vector<TensorId> inputs,
             std::vector<TensorId> outputs) {
-    append(Record::op, name, std::move(inputs), std::move(outputs), attributes_of(record));
+    add_op(program_, record, name, action(), std::move(inputs), std::move(outputs));
   }
   /// The last op reads what it adds to.
   void reads(const GradientTarget& target) {
@@ -87,10 +110,8 @@ class Tape {
     TensorId tensor = no_tensor;
     bool shared = false;
   };
-  void append(std::string_view type, const std::string& name, std::vector<TensorId> inputs,
-              std::vector<TensorId> outputs, Attributes attributes);
   TensorId fresh(model::ValueId v);
-  Entry& entry(model::ValueId v) { return entries_[static_cast<std::size_t>(v)]; }
+  Entry& entry(model::ValueId v) { return entries_[at(v)]; }
 
   Program& program_;
   const model::Graph& graph_;

@@ -1,5 +1,7 @@
 #include "program/passes/unit_state.hpp"
 
+#include "base/index.hpp"
+
 namespace ztrain::program {
 namespace {
 
@@ -12,26 +14,19 @@ struct StateSpec {
 };
 
 State add_state(Program& program, const Cut& cut, const FlatUnit& unit, const StateSpec& spec) {
-  const std::string name = spec.prefix + program.units[static_cast<std::size_t>(unit.unit)];
-  Tensor t;
-  t.name = name;
-  t.dtype = spec.dtype;
-  t.category = spec.category;
-  t.persistent = true;
-  t.unit = spec.granule == 1 ? unit.unit : -1;
-  const std::int64_t items =
-      unit.shard_elements / spec.granule;  // of a shard: both are multiples of the quantum
-  t.shape = {spec.sharded ? items : items * unit.shards};
-  State state;
-  state.whole = state.slice = program.add(t);
-  if (spec.sharded || unit.shards == 1) return state;
-  t.name += ".slice";
-  t.persistent = false;
-  t.base = state.whole;
-  t.offset = cut.shard_index() * items * size_of(spec.dtype);
-  t.shape = {items};
-  state.slice = program.add(std::move(t));
-  return state;
+  const std::string name = spec.prefix + program.units[at(unit.unit)];
+  // Items of a shard: both are multiples of the quantum.
+  const std::int64_t items = unit.shard_elements / spec.granule;
+  const TensorId whole = program.add({.name = name,
+                                      .dtype = spec.dtype,
+                                      .shape = {spec.sharded ? items : items * unit.shards},
+                                      .category = spec.category,
+                                      .persistent = true,
+                                      .unit = spec.granule == 1 ? unit.unit : -1});
+  if (spec.sharded || unit.shards == 1) return {whole, whole};
+  const TensorId slice = program.add_view(name + ".slice", whole, cut.shard_index() * items, items);
+  program.tensor(slice).persistent = false;
+  return {slice, whole};
 }
 
 }  // namespace
@@ -52,7 +47,7 @@ std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
     s.computed = coded
                      ? add_state(program, cut, unit, {"codes.", DType::f8e4m3, Category::parameter, sharded})
                      : s.parameters;
-    const bool trainable = cut.units[static_cast<std::size_t>(unit.unit)].trainable;
+    const bool trainable = cut.units[at(unit.unit)].trainable;
     s.separate_master = trainable && p.master != p.parameters;
     s.master = s.separate_master
                    ? add_state(program, cut, unit, {"master.", p.master, Category::master, optimizer_sharded})
@@ -74,14 +69,12 @@ void add_snapshots(Program& program, std::vector<UnitState>& units) {
     for (const State& state : unit.optimizer) slices.push_back(state.slice);
     for (const TensorId slice : slices) {
       const Tensor& of = program.tensor(slice);
-      Tensor t;
-      t.name = "snapshot." + of.name;
-      t.dtype = of.dtype;
-      t.shape = of.shape;
-      t.category = Category::snapshot;
-      t.tier = Tier::host;
-      t.persistent = true;
-      unit.snapshot.push_back(program.add(std::move(t)));
+      unit.snapshot.push_back(program.add({.name = "snapshot." + of.name,
+                                           .dtype = of.dtype,
+                                           .shape = of.shape,
+                                           .category = Category::snapshot,
+                                           .tier = Tier::host,
+                                           .persistent = true}));
     }
   }
 }

@@ -3,13 +3,18 @@
 
 #include <vector>
 
+#include "base/index.hpp"
+#include "config/strategy.hpp"
 #include "layout/layout.hpp"
 #include "model/graph.hpp"
 #include "optim/optimizer.hpp"
 #include "program/ir/program.hpp"
-#include "program/ir/strategy.hpp"
 
 namespace ztrain::program {
+
+using config::find_strategy;
+using config::strategies;
+using config::Strategy;
 
 /// Element types of what is kept and exchanged.
 struct Precision {
@@ -62,9 +67,9 @@ struct Cut {
   int shard_index() const { return at.index_in(shard_axes()); }
   /// Whether what is computed with of a unit is in shards between steps.
   bool shards_parameters(int unit) const {
-    return strategy.parameters_sharded && !units[static_cast<std::size_t>(unit)].kept_whole;
+    return strategy.parameters_sharded && !units[ztrain::at(unit)].kept_whole;
   }
-  bool coded(int unit) const { return units[static_cast<std::size_t>(unit)].coded; }
+  bool coded(int unit) const { return units[ztrain::at(unit)].coded; }
   /// Whether each rank steps a part of the parameters.
   bool steps_slices() const { return strategy.optimizer_sharded && shards() > 1; }
 };

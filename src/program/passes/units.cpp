@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "base/plain_text.hpp"
 #include "base/shape.hpp"
 #include "base/text.hpp"
@@ -21,14 +22,14 @@ std::int64_t size_of(const Parameter& p) {
 
 std::vector<std::int64_t> unit_sizes(const Graph& graph) {
   std::vector<std::int64_t> sizes(graph.units.size(), 0);
-  for (const Parameter& p : graph.parameters) sizes[static_cast<std::size_t>(p.unit)] += size_of(p);
+  for (const Parameter& p : graph.parameters) sizes[at(p.unit)] += size_of(p);
   return sizes;
 }
 
 /// The first of the parameters that this one lies beside: what is joined stays in one unit.
 std::size_t leader_of(const Graph& graph, std::size_t parameter) {
   const int joined = graph.parameters[parameter].joined;
-  return joined >= 0 ? static_cast<std::size_t>(joined) : parameter;
+  return joined >= 0 ? at(joined) : parameter;
 }
 
 /// The longest module name in front of a parameter's name that matches a pattern; "" when none does. Marks
@@ -67,7 +68,7 @@ std::vector<std::string> names_by_pattern(const Graph& graph, const std::vector<
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     const Parameter& p = graph.parameters[leader_of(graph, i)];
     const std::string module = matching_module(p.name, patterns, used);
-    names.push_back(module.empty() ? graph.units[static_cast<std::size_t>(p.unit)].name : module);
+    names.push_back(module.empty() ? graph.units[at(p.unit)].name : module);
   }
   for (std::size_t i = 0; i < patterns.size(); ++i) {
     if (!used[i]) require_no_follower(graph, patterns[i]);
@@ -92,7 +93,7 @@ std::vector<std::string> names_by_size(const Graph& graph, std::int64_t least) {
     for (; first < end; ++first) joined[first] = name;
   }
   std::vector<std::string> names;
-  for (const Parameter& p : graph.parameters) names.push_back(joined[static_cast<std::size_t>(p.unit)]);
+  for (const Parameter& p : graph.parameters) names.push_back(joined[at(p.unit)]);
   return names;
 }
 
@@ -115,8 +116,7 @@ std::vector<std::string> unit_names(const Graph& graph, const UnitOptions& optio
       break;
   }
   std::vector<std::string> names;
-  for (const Parameter& p : graph.parameters)
-    names.push_back(graph.units[static_cast<std::size_t>(p.unit)].name);
+  for (const Parameter& p : graph.parameters) names.push_back(graph.units[at(p.unit)].name);
   return names;
 }
 

@@ -77,25 +77,22 @@ class WeightCodes {
     const std::int64_t count = stepped(unit);
     return cut_.layout.pieces(unit, shard * count, (shard + 1) * count);
   }
-  /// Enough for every shard.
-  std::int64_t slots_of(int unit) const {
+  /// Enough for every shard: ranks' Programs differ in nothing but contents of attributes.
+  template <class Of>
+  std::int64_t most_of(int unit, const Of& of_piece) const {
     std::int64_t most = 0;
     for (std::int64_t shard = 0; shard * stepped(unit) < cut_.layout.unit(unit).elements(); ++shard) {
-      std::int64_t slots = 0;
-      for (const Piece& piece : pieces(unit, shard)) slots += rows(piece);
-      most = std::max(most, slots);
+      std::int64_t sum = 0;
+      for (const Piece& piece : pieces(unit, shard)) sum += of_piece(piece);
+      most = std::max(most, sum);
     }
     return most;
   }
-  /// The same for every shard: ranks' Programs differ in nothing but contents of attributes.
-  std::int64_t workspace_of(int unit) const {
-    std::int64_t most = 0;
-    for (std::int64_t shard = 0; shard * stepped(unit) < cut_.layout.unit(unit).elements(); ++shard) {
-      std::int64_t bytes = 0;
-      for (const Piece& piece : pieces(unit, shard)) bytes += fp8_weight_workspace_bytes(piece.count);
-      most = std::max(most, bytes);
-    }
-    return 64 + most;  // a reservation is never empty
+  std::int64_t slots_of(int unit) const {
+    return most_of(unit, [&](const Piece& piece) { return rows(piece); });
+  }
+  std::int64_t workspace_of(int unit) const {  // a reservation is never empty
+    return 64 + most_of(unit, [](const Piece& piece) { return fp8_weight_workspace_bytes(piece.count); });
   }
   std::vector<Piece> own_pieces(int unit) const {
     return pieces(unit, cut_.steps_slices() ? cut_.shard_index() : 0);
@@ -105,10 +102,6 @@ class WeightCodes {
   }
 
   void largest(const Unit& unit, TensorId local) {
-    Tensor ws;
-    ws.name = "workspace.slots." + name(unit);
-    ws.dtype = DType::u8;
-    ws.category = Category::workspace;
     Fp8Largest record;
     std::int64_t slot = 0;
     for (const Piece& p : own_pieces(unit.unit)) {
@@ -116,11 +109,11 @@ class WeightCodes {
           {p.flat_begin - begin_of_own(unit.unit), p.count, p.slice_begin, row_of(p.parameter), slot});
       slot += rows(p);
     }
-    ws.shape = {workspace_of(unit.unit)};
-    Op& op = emit(record, unit);  // also for a shard of padding alone: its slots are sent
-    op.inputs = {state(unit).parameters.whole};
-    const TensorId slots = view("slots." + name(unit), local, unit.begin, unit.slots);
-    op.outputs = {slots, program_.add(std::move(ws))};
+    const TensorId slots = program_.add_view("slots." + name(unit), local, unit.begin, unit.slots);
+    const TensorId workspace =
+        program_.add_workspace("workspace.slots." + name(unit), workspace_of(unit.unit));
+    // Also for a shard of padding alone: its slots are sent.
+    emit(record, unit, {state(unit).parameters.whole}, {slots, workspace});
   }
 
   /// Of what is in parts the largest magnitudes of this rank's.
@@ -139,14 +132,12 @@ class WeightCodes {
           {unit.begin, slots_, slot, s.begin, row_of(s.parameter), shard, 1, in_parts ? 1 : 0});
       outputs.push_back(in_parts ? own_largest(s.parameter, own) : tensors_.scales[at(s.parameter)]);
     }
-    Op& op = emit(record, unit);
-    op.inputs = {all};
-    op.outputs = std::move(outputs);
+    emit(record, unit, {all}, std::move(outputs));
   }
   TensorId own_largest(int parameter, TensorId own) {
     const std::int64_t count = rows_of_scales(parameter), begin = found_;
     found_ += count;
-    return view("largest." + cut_.layout.parameters()[at(parameter)].name, own, begin, count);
+    return program_.add_view("largest." + cut_.layout.parameters()[at(parameter)].name, own, begin, count);
   }
 
   /// A slot for each row of what the ranks have parts of, one part behind another.
@@ -161,10 +152,7 @@ class WeightCodes {
         outputs.push_back(tensors_.scales[at(s.parameter)]);
         begin += rows_of_scales(s.parameter);
       }
-      if (outputs.empty()) continue;
-      Op& op = emit(record, unit);
-      op.inputs = {all};
-      op.outputs = std::move(outputs);
+      if (!outputs.empty()) emit(record, unit, {all}, std::move(outputs));
     }
   }
 
@@ -178,34 +166,20 @@ class WeightCodes {
                                row_of(p.parameter), std::ssize(inputs)});
       inputs.push_back(tensors_.scales[at(p.parameter)]);
     }
-    Op& op = emit(record, unit);  // also for a shard of padding alone: its codes are gathered
-    op.inputs = std::move(inputs);
-    op.outputs = {sliced ? codes.slice : codes.whole};
+    // Also for a shard of padding alone: its codes are gathered.
+    emit(record, unit, std::move(inputs), {sliced ? codes.slice : codes.whole});
     if (sliced && codes.slice != codes.whole)
       emit_all_gather(program_, name(unit), codes.slice, codes.whole, Cut::shard_axes(),
                       {ActionKind::gather, -1, -1});
   }
 
   template <class Record>
-  Op& emit(const Record& record, const Unit& unit) {
-    Op& op = add_op(program_, record, name(unit));
-    op.action = {action_, unit.unit, -1};
-    return op;
-  }
-  TensorId view(std::string name, TensorId of, std::int64_t begin, std::int64_t count) {
-    Tensor t = program_.tensor(of);
-    t.name = std::move(name);
-    t.base = of;
-    t.offset = begin * size_of(t.dtype);
-    t.shape = {count};
-    return program_.add(std::move(t));
+  void emit(const Record& record, const Unit& unit, std::vector<TensorId> inputs,
+            std::vector<TensorId> outputs) {
+    add_op(program_, record, name(unit), {action_, unit.unit, -1}, std::move(inputs), std::move(outputs));
   }
   TensorId add(const char* name, std::int64_t count) {
-    Tensor t;
-    t.name = name;
-    t.shape = {count};
-    t.category = Category::scalar;
-    return program_.add(std::move(t));
+    return program_.add({.name = name, .shape = {count}, .category = Category::scalar});
   }
   const UnitState& state(const Unit& unit) const { return tensors_.units[at(unit.unit)]; }
   const std::string& name(const Unit& unit) const { return program_.units[at(unit.unit)]; }

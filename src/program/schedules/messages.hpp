@@ -7,6 +7,7 @@
 // order, some turns before it needs a message, but never before it needs the one ahead of it: it would wait
 // for that one, whose sender may be waiting for what this rank does first.
 
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -32,6 +33,10 @@ struct MessagePlan {
   /// needed for the turn cannot have come otherwise. What is sent must not be waited for any earlier.
   std::map<MessageId, int> received;
 };
+
+/// Calls take with the turns of every rank in their order, again where it was false: what the turn waits for
+/// is not there yet. Throws Error where ranks wait for each other in a circle.
+void follow_turns(const PipelineOrder& order, const std::function<bool(int rank, const Turn& turn)>& take);
 
 /// Throws Error where ranks wait for each other in a circle.
 MessagePlan plan_messages(const PipelineOrder& order, int rank);

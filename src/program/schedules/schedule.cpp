@@ -11,13 +11,9 @@
 namespace ztrain::program {
 
 // Each kind of schedules has a file.
-std::vector<Turn> gpipe(const ScheduleInput&);
-std::vector<Turn> one_forward_one_backward(const ScheduleInput&);
-std::vector<Turn> zero_bubble_h1(const ScheduleInput&);
-std::vector<Turn> zero_bubble_h2(const ScheduleInput&);
-std::vector<Turn> interleaved(const ScheduleInput&);
-std::vector<Turn> zero_bubble_vee(const ScheduleInput&);
-std::vector<Turn> dualpipe_vee(const ScheduleInput&);
+using TurnsOf = std::vector<Turn>(const ScheduleInput&);
+TurnsOf gpipe, one_forward_one_backward, zero_bubble_h1, zero_bubble_h2, interleaved, zero_bubble_vee,
+    dualpipe_vee;
 
 namespace {
 
@@ -37,7 +33,7 @@ std::vector<Turn> sequential(const ScheduleInput& input) {
 
 struct Row {
   std::string_view name;
-  std::vector<Turn> (*turns)(const ScheduleInput&);
+  TurnsOf* turns;
   int chunks = 1;
   bool vee = false;
 };

@@ -54,13 +54,13 @@ class Blocks {
     const std::int64_t rows = blocks > 0 ? cut.inner : cut.outer, ranks = blocks > 0 ? cut.outer : cut.inner;
     if (blocks > 0 ? ranks != blocks || rows * ranks != from[0] : rows != from[0] || from[1] % ranks != 0)
       refuse(x, "is {}, and taken for {} rows of blocks for {} ranks", ztrain::to_string(from), rows, ranks);
-    if (blocks > 0) {
-      require_shape(y, {rows, from[1] * ranks});
-      blocks_.erase(program_.storage(y));
-    } else {
-      require_shape(y, from);
-      blocks_[program_.storage(y)] = ranks;
-    }
+    turn(blocks > 0, x, y, {rows, from[1] * ranks}, ranks);
+  }
+
+  /// y becomes rows of this shape, which blocks were, or blocks for so many ranks, of the shape of x.
+  void turn(bool to_rows, TensorId x, TensorId y, const Shape& rows, std::int64_t ranks) {
+    require_shape(y, to_rows ? rows : program_.tensor(x).shape);
+    blocks_[program_.storage(y)] = to_rows ? 0 : ranks;
   }
 
   /// A block goes to each rank, and one comes from each.
@@ -68,14 +68,8 @@ class Blocks {
     const TensorId x = op.inputs[0], y = op.outputs[0];
     const Shape& from = program_.tensor(x).shape;
     const std::int64_t ranks = program_.mesh.size(op.comm.axes), blocks = blocks_of(x);
-    if (blocks > 0) {
-      if (blocks != ranks) refuse(x, "holds blocks for {} ranks, and goes to {}", blocks, ranks);
-      require_shape(y, {from[0] * ranks, from[1] / ranks});
-      blocks_.erase(program_.storage(y));
-    } else {
-      require_shape(y, from);
-      blocks_[program_.storage(y)] = ranks;
-    }
+    if (blocks > 0 && blocks != ranks) refuse(x, "holds blocks for {} ranks, and goes to {}", blocks, ranks);
+    turn(blocks > 0, x, y, {from[0] * ranks, from[1] / ranks}, ranks);
   }
 
   const Program& program_;

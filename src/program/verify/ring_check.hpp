@@ -3,11 +3,15 @@
 // whose part of a split dim a rank holds, and of which ranks it has what it needs. As the table of placements
 // it shares nothing with those who emit the ops (program/ops/ring_attention.cpp).
 
+#include <fmt/format.h>
+
 #include <map>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "base/index.hpp"
+#include "program/ops/step_records.hpp"
 #include "program/verify/placement_table.hpp"
 
 namespace ztrain::program {
@@ -18,13 +22,28 @@ class RingCheck {
   explicit RingCheck(const Program& program) : program_(program) {}
 
   /// The letter of what a shift gives of something split along dim 0, which may be on its way already.
-  Spread shifted(const Op& op, Axis axis, Spread from);
+  Spread shifted(const Op& op, Axis axis, Spread from) {
+    const int ranks = program_.mesh[axis];
+    Journey next = from == 'K' ? journey(op.inputs[0], axis) : Journey{};
+    next.by = (next.by + op.comm.peer % ranks + ranks) % ranks;
+    note(op.outputs[0], axis) = std::move(next);
+    return letter_of(op.outputs[0], axis);
+  }
 
   /// Of an op with such outputs: what is wrong with it, or "". Notes what comes out.
-  std::string follow(const Op& op, Axis axis);
+  std::string follow(const Op& op, Axis axis) {
+    if (op.type == AttentionPart::op || op.type == AttentionPartGrad::op) return follow_part(op, axis);
+    if (op.type == Add::op) return follow_sum(op, axis);
+    note(op.outputs[0], axis) = journey(op.inputs[0], axis);
+    return "";
+  }
 
   /// The letter of an output of such an op.
-  Spread letter_of(TensorId t, Axis axis) const;
+  Spread letter_of(TensorId t, Axis axis) const {
+    const Journey j = journey(t, axis);
+    const auto ranks = at(program_.mesh[axis]);
+    return j.by == 0 && (j.of.empty() || j.of.size() == ranks) ? '0' : 'K';
+  }
 
  private:
   /// Every rank has the part of the rank `by` places before it; of a sum, what the ranks so many places
@@ -33,12 +52,54 @@ class RingCheck {
     int by = 0;
     std::set<int> of{};
   };
-  Journey journey(TensorId t, Axis axis) const;
+  Journey journey(TensorId t, Axis axis) const {
+    const auto it = journeys_.find({program_.storage(t), axis});
+    return it == journeys_.end() ? Journey{} : it->second;
+  }
   Journey& note(TensorId t, Axis axis) { return journeys_[{program_.storage(t), axis}]; }
 
-  std::vector<TokenRun> tokens_of(TensorId t, Axis axis) const;
-  std::string follow_part(const Op& op, Axis axis);
-  std::string follow_sum(const Op& op, Axis axis);
+  /// Of what has the tokens of one rank: which they are.
+  std::vector<TokenRun> tokens_of(TensorId t, Axis axis) const {
+    const int ranks = program_.mesh[axis], own = Coordinate(program_.mesh, program_.rank)[axis];
+    return program_.token_order.part(program_.tensor(t).shape[0] * ranks, ranks,
+                                     (own + ranks - journey(t, axis).by) % ranks);
+  }
+  /// Keys that are not on their way have no journey, or one that is over.
+  std::string follow_part(const Op& op, Axis axis) {
+    const auto part = record_of<RingPart>(op.attributes);
+    const int by = journey(op.inputs[AttentionPart::k], axis).by;
+    for (const std::size_t i : {AttentionPart::q, AttentionPart::k, AttentionPart::v}) {
+      const TensorId t = op.inputs[i];
+      const std::vector<TokenRun> held = tokens_of(t, axis);
+      const std::vector<TokenRun>& taken = i == AttentionPart::q ? part.queries_at : part.keys_at;
+      if (taken == held) continue;
+      return fmt::format("'{}' is tokens {}, and taken for {}", program_.tensor(t).name,
+                         ztrain::to_string(held), ztrain::to_string(taken));
+    }
+    const bool grad = op.type == AttentionPartGrad::op;
+    for (std::size_t i = 0; i < (grad ? 1 : op.outputs.size()); ++i) {
+      Journey& sum = note(op.outputs[i], axis);
+      if (!part.accumulate) sum = {};
+      if (!sum.of.insert(by).second)
+        return fmt::format("'{}' has the keys of tokens {} twice", program_.tensor(op.outputs[i]).name,
+                           ztrain::to_string(part.keys_at));
+    }
+    if (grad)
+      for (const std::size_t i : {AttentionPartGrad::dk, AttentionPartGrad::dv})
+        note(op.outputs[i], axis) = {by, {by}};
+    return "";
+  }
+  std::string follow_sum(const Op& op, Axis axis) {
+    const Journey x = journey(op.inputs[Add::x], axis), y = journey(op.inputs[Add::addend], axis);
+    Journey sum = x;
+    sum.of.insert(y.of.begin(), y.of.end());
+    if (x.by != y.by || sum.of.size() != x.of.size() + y.of.size())
+      return fmt::format("'{}' and '{}' are not sums of different ranks for the same one",
+                         program_.tensor(op.inputs[Add::x]).name,
+                         program_.tensor(op.inputs[Add::addend]).name);
+    note(op.outputs[Add::sum], axis) = std::move(sum);
+    return "";
+  }
 
   const Program& program_;
   std::map<std::pair<TensorId, Axis>, Journey> journeys_;

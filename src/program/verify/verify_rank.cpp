@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "model/op_records.hpp"
 #include "program/ir/order.hpp"
 #include "program/ir/repeat.hpp"
@@ -21,7 +22,7 @@ std::string on_stream(const Program& program, OpId id) {
 void check_tensors(const Program& program) {
   for (const Tensor& tensor : program.tensors) {
     if (tensor.base == no_tensor) continue;
-    REQUIRE(tensor.base >= 0 && static_cast<std::size_t>(tensor.base) < program.tensors.size(),
+    REQUIRE(tensor.base >= 0 && at(tensor.base) < program.tensors.size(),
             "view '{}' has base {}, but program '{}' has {} tensors", tensor.name, tensor.base, program.name,
             program.tensors.size());
     const Tensor& base = program.tensor(tensor.base);
@@ -69,7 +70,7 @@ class Accesses {
   void read(TensorId id, OpId op) {
     const ByteRange range = byte_range(program_, id);
     if (range.empty()) return;
-    Records& records = records_[static_cast<std::size_t>(range.base)];
+    Records& records = records_[at(range.base)];
     check_life(range.base, id, op, records);
     for (Record& write : records.writes) {
       if (!overlap(write, range)) continue;
@@ -90,9 +91,7 @@ class Accesses {
     for (const ByteRange& range : written_ranges(program_, program_.op(op), id)) write(range, id, op);
   }
 
-  void release(TensorId id, OpId op) {
-    records_[static_cast<std::size_t>(program_.storage(id))].released = op;
-  }
+  void release(TensorId id, OpId op) { records_[at(program_.storage(id))].released = op; }
 
  private:
   struct Record {
@@ -111,7 +110,7 @@ class Accesses {
 
   void write(const ByteRange& range, TensorId id, OpId op) {
     if (range.empty()) return;
-    Records& records = records_[static_cast<std::size_t>(range.base)];
+    Records& records = records_[at(range.base)];
     check_life(range.base, id, op, records);
     for (const Record& write : records.writes) {
       if (!overlap(write, range)) continue;
@@ -176,7 +175,7 @@ class Accesses {
 
 /// Addresses of one region: the persistent or the transient tensors of one tier.
 void check_place(const Program& program, const Tensor& tensor) {
-  const TierPlan& plan = program.plan[static_cast<std::size_t>(tensor.tier)];
+  const TierPlan& plan = program.plan[at(tensor.tier)];
   const std::int64_t extent = tensor.persistent ? plan.persistent_bytes : plan.transient_bytes;
   const std::int64_t alignment = tensor.tier == Tier::device ? 256 : 4096;
   REQUIRE(tensor.address >= 0 && tensor.address % alignment == 0,
@@ -217,17 +216,17 @@ class Reuse {
     const TensorId holder = program_.storage(id);
     const Tensor& tensor = program_.tensor(holder);
     if (tensor.persistent || tensor.bytes() == 0) return;
-    PerStream& own = last_on_[static_cast<std::size_t>(holder)];
+    PerStream& own = last_on_[at(holder)];
     if (own == no_ops) occupy(holder, op);
-    for (const TensorId former : before_[static_cast<std::size_t>(holder)])
-      for (const OpId access : last_on_[static_cast<std::size_t>(former)])
+    for (const TensorId former : before_[at(holder)])
+      for (const OpId access : last_on_[at(former)])
         REQUIRE(access == no_op || order_.before(access, op),
                 "{} uses '{}', whose bytes were those of '{}', which {} uses, but nothing orders the two: a "
                 "dependency is "
                 "missing",
                 on_stream(program_, op), tensor.name, program_.tensor(former).name,
                 on_stream(program_, access));
-    own[index_of(program_.op(op).stream)] = op;
+    own[at(program_.op(op).stream)] = op;
   }
 
  private:
@@ -237,14 +236,14 @@ class Reuse {
   void occupy(TensorId id, OpId op) {
     const Tensor& tensor = program_.tensor(id);
     check_place(program_, tensor);
-    Holders& holders = holders_[static_cast<std::size_t>(tensor.tier)];
+    Holders& holders = holders_[at(tensor.tier)];
     const std::int64_t begin = tensor.address, end = begin + tensor.bytes();
     const auto holder_at = [&](std::int64_t byte) {
       const auto it = holders.upper_bound(byte);
       return it == holders.begin() ? no_tensor : std::prev(it)->second;
     };
     const TensorId behind = holder_at(end), under = holder_at(begin);
-    std::vector<TensorId>& former = before_[static_cast<std::size_t>(id)];
+    std::vector<TensorId>& former = before_[at(id)];
     if (under != no_tensor) former.push_back(under);
     auto it = holders.lower_bound(begin);
     for (; it != holders.end() && it->first < end; it = holders.erase(it))

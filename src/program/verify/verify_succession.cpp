@@ -19,14 +19,6 @@
 namespace ztrain::program {
 namespace {
 
-bool overlap(const ByteRange& a, const ByteRange& b) {
-  return a.base == b.base && a.begin < b.end && b.begin < a.end;
-}
-
-ByteRange common(const ByteRange& a, const ByteRange& b) {
-  return {a.base, std::max(a.begin, b.begin), std::min(a.end, b.end)};
-}
-
 struct Access {
   ByteRange range;
   OpId op;

@@ -5,6 +5,7 @@
 
 #include "model/attention_span.hpp"
 #include "model/op_records.hpp"
+#include "tests/support/node_index.hpp"
 #include "tests/support/small_job.hpp"
 
 namespace ztrain::decoder_test {
@@ -60,8 +61,8 @@ TEST(Decoder, NormsOfHeadsArePiecesOfQkvWithAStatisticPerHead) {
   config::Model dims = small_dims();
   dims.qk_norm = true;
   const model::Graph graph = graph_of(dims);
-  const model::Node& q = graph.nodes[graph.node_index("model.layers.0.self_attn.q_norm")];
-  const model::Node& k = graph.nodes[graph.node_index("model.layers.0.self_attn.k_norm")];
+  const model::Node& q = graph.nodes[test::node_index(graph, "model.layers.0.self_attn.q_norm")];
+  const model::Node& k = graph.nodes[test::node_index(graph, "model.layers.0.self_attn.k_norm")];
   EXPECT_EQ(q.piece, "qkv");
   EXPECT_EQ(graph.value(q.outputs[0]).shape, (Shape{tokens, 56}));
   EXPECT_EQ(graph.value(q.outputs[1]).shape, Shape{tokens * 4});
@@ -76,7 +77,8 @@ TEST(Decoder, LaterLayersHaveTheWindow) {
   const std::int64_t expected[] = {0, 0, 8};
   for (int layer = 0; layer < 3; ++layer) {
     const std::string name = fmt::format("model.layers.{}.self_attn.attention", layer);
-    EXPECT_EQ(record_of<Attention>(graph.nodes[graph.node_index(name)].attributes).window, expected[layer])
+    EXPECT_EQ(record_of<Attention>(graph.nodes[test::node_index(graph, name)].attributes).window,
+              expected[layer])
         << layer;
   }
 }
@@ -115,7 +117,7 @@ TEST(Decoder, CostsKnowTheWindow) {
 /// What a node reads: its values by name, and the parameters of a linear layer as theirs.
 std::vector<std::string> read_by(const model::Graph& graph, const std::string& node) {
   std::vector<std::string> names;
-  for (const model::ValueId v : graph.nodes[graph.node_index(node)].inputs)
+  for (const model::ValueId v : graph.nodes[test::node_index(graph, node)].inputs)
     names.push_back(graph.value(v).name);
   return names;
 }

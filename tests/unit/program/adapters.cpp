@@ -9,6 +9,7 @@
 #include "model/lora.hpp"
 #include "model/trainable.hpp"
 #include "program/jobs/pass_list.hpp"
+#include "tests/support/node_index.hpp"
 #include "tests/support/small_job.hpp"
 
 namespace ztrain::adapters_test {
@@ -65,19 +66,20 @@ TEST(Adapters, StandBesideTheirLayers) {
   EXPECT_DOUBLE_EQ(a.init_std, 0.1);
   EXPECT_EQ(b.init, model::Init::zeros);
   EXPECT_TRUE(a.adapter && b.adapter && a.decay);
-  const model::Node& scale = graph.nodes[graph.node_index("model.layers.0.self_attn.q_proj.lora_scale")];
+  const model::Node& scale =
+      graph.nodes[test::node_index(graph, "model.layers.0.self_attn.q_proj.lora_scale")];
   EXPECT_EQ(scale.attributes.get<double>("factor"), 4);
 }
 
 TEST(Adapters, WhatReadTheLayerReadsTheSum) {
   const model::Graph plain = small_model(), graph = adapted({2, 2, 0.1, {"v_proj"}});
   for (const model::Node& node : plain.nodes) {
-    const model::Node& same = graph.nodes[graph.node_index(node.name)];
+    const model::Node& same = graph.nodes[test::node_index(graph, node.name)];
     EXPECT_EQ(same.inputs, node.inputs) << node.name;
   }
   const std::string v = "model.layers.0.self_attn.v_proj";
-  const model::Node& sum = graph.nodes[graph.node_index(v + ".lora_sum")];
-  EXPECT_EQ(sum.outputs, plain.nodes[plain.node_index(v)].outputs);
+  const model::Node& sum = graph.nodes[test::node_index(graph, v + ".lora_sum")];
+  EXPECT_EQ(sum.outputs, plain.nodes[test::node_index(plain, v)].outputs);
   EXPECT_EQ(sum.piece, "qkv");
   EXPECT_EQ(sum.block, 1);
 }

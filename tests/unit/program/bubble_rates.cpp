@@ -11,6 +11,9 @@
 namespace ztrain::program::bubble_rates_test {
 namespace {
 
+using test::Timeline;
+using test::TurnCosts;
+
 struct Row {
   const char* model;
   int ranks, micro_batches;

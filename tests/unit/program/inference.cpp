@@ -9,6 +9,7 @@
 
 #include "model/kv_cache.hpp"
 #include "program/passes/final_passes.hpp"
+#include "tests/support/node_index.hpp"
 #include "tests/support/small_job.hpp"
 
 namespace ztrain::program::inference_test {
@@ -37,6 +38,19 @@ JobSpec sharded(int ranks, const char* strategy = "FULL_SHARD") {
 }
 
 const InferenceOptions options{50, 16, false};
+
+/// Compiles every rank and proves the joint graph of each Program.
+void verify_inference(const LogitsGraph& emit, const JobSpec& spec, const InferenceOptions& how) {
+  std::vector<Inference> jobs;
+  std::vector<std::vector<int>> classes;
+  for (int rank = 0; rank < spec.mesh.ranks(); ++rank) {
+    jobs.push_back(compile_inference(emit, spec, how, rank));
+    classes.push_back({rank});
+  }
+  std::vector<std::vector<const Program*>> programs;
+  for (const Inference& job : jobs) programs.push_back(job.programs.all());
+  verify_together(programs, classes);
+}
 
 std::size_t count(const Program& p, std::string_view type) {
   return static_cast<std::size_t>(
@@ -180,7 +194,7 @@ TEST(KeyValueCache, KeepsWhatAttentionIsToldOfWindowsAndHeads) {
   for (model::Node& node : graph.nodes)
     if (node.op == "attention") node.attributes.set("window", std::int64_t{7});
   model::add_kv_cache(graph, 9);
-  const model::Node& node = graph.nodes[graph.node_index("model.layers.1.self_attn.attention")];
+  const model::Node& node = graph.nodes[test::node_index(graph, "model.layers.1.self_attn.attention")];
   EXPECT_EQ(node.op, "attention_cached");
   EXPECT_EQ(node.attributes.integer("window"), 7);
   EXPECT_EQ(node.attributes.integer("kv_heads"), 2);

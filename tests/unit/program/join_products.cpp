@@ -12,6 +12,7 @@
 #include "model/fp8.hpp"
 #include "model/lora.hpp"
 #include "program/passes/units.hpp"
+#include "tests/support/node_index.hpp"
 #include "tests/support/small_job.hpp"
 
 namespace ztrain::program::join_products_test {
@@ -56,7 +57,7 @@ Parameter& parameter(Graph& graph, const std::string& name) {
 }
 
 const Node& node_of(const Graph& graph, const std::string& name) {
-  return graph.nodes[graph.node_index(name)];
+  return graph.nodes[test::node_index(graph, name)];
 }
 
 TEST(JoinProducts, OfQueriesKeysValuesAndOfGateAndUp) {

@@ -10,7 +10,6 @@
 #include <set>
 
 #include "base/hash.hpp"
-#include "program/passes/parameter_rates.hpp"
 #include "tests/support/small_job.hpp"
 
 namespace ztrain::program::optimizer_ops_test {

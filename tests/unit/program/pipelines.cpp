@@ -18,6 +18,8 @@ namespace {
 
 using test::even;
 using test::order_of;
+using test::Timeline;
+using test::TurnCosts;
 
 constexpr const char* names[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"};
 

@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "program/ir/order.hpp"
 #include "program/ir/repeat.hpp"
 #include "tests/support/joint_ranks.hpp"
 

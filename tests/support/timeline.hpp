@@ -1,34 +1,64 @@
-#include "program/schedules/timeline.hpp"
+#pragma once
+// When the ranks of a pipeline take their turns, if each takes a given time and messages take another: what a
+// schedule costs by itself, without a model.
 
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <vector>
 
-#include "base/error.hpp"
 #include "base/index.hpp"
+#include "program/schedules/messages.hpp"
 
-namespace ztrain::program {
-namespace {
+namespace ztrain::test {
 
-class Clock {
+using program::PipelineOrder;
+using program::Turn;
+using program::TurnKind;
+
+/// Seconds. backward is inputs + weights where a turn is both.
+struct TurnCosts {
+  double forward = 1, inputs = 1, weights = 1;
+  double message = 0;  ///< from the end of a turn to that of its message
+};
+
+struct Timeline {
+  struct Slot {
+    Turn turn;
+    double begin = 0, end = 0;
+  };
+  std::vector<std::vector<Slot>> ranks;  ///< in the order of their turns
+  double seconds = 0;                    ///< to the end of the last
+  /// By rank: micro-batches of its chunks whose forward is done and whose backward, with its half for
+  /// weights, is not, at most.
+  std::vector<int> alive;
+
+  /// By rank: seconds without a turn, before the first and behind the last included.
+  double waiting(int rank) const { return seconds - busy(ranks[at(rank)]); }
+  /// The same between its first turn and its last.
+  double waiting_between(int rank) const {
+    const std::vector<Slot>& slots = ranks[at(rank)];
+    return slots.empty() ? 0 : slots.back().end - slots.front().begin - busy(slots);
+  }
+
+ private:
+  static double busy(const std::vector<Slot>& slots) {
+    double sum = 0;
+    for (const Slot& slot : slots) sum += slot.end - slot.begin;
+    return sum;
+  }
+};
+
+class TurnClock {
  public:
-  Clock(const PipelineOrder& order, const std::vector<TurnCosts>& costs) : order_(order), costs_(costs) {
+  TurnClock(const PipelineOrder& order, const std::vector<TurnCosts>& costs) : order_(order), costs_(costs) {
     line_.ranks.resize(order.turns.size());
     line_.alive.assign(order.turns.size(), 0);
     alive_.assign(order.turns.size(), 0);
   }
 
   Timeline run() {
-    bool moves = true;
-    while (moves) {
-      moves = false;
-      for (int rank = 0; rank < std::ssize(order_.turns); ++rank)
-        while (line_.ranks[at(rank)].size() < order_.turns[at(rank)].size() && take(rank)) moves = true;
-    }
-    for (std::size_t rank = 0; rank < order_.turns.size(); ++rank)
-      REQUIRE(line_.ranks[rank].size() == order_.turns[rank].size(),
-              "pipeline.schedule: rank {} of the pipeline waits at its {} for what comes of it", rank,
-              describe(order_.turns[rank][line_.ranks[rank].size()], {order_.map, static_cast<int>(rank)}));
+    follow_turns(order_, [&](int rank, const Turn& turn) { return take(rank, turn); });
     return std::move(line_);
   }
 
@@ -36,9 +66,8 @@ class Clock {
   using Done = std::tuple<bool, int, int>;  ///< {backward for inputs, stage, micro-batch}
 
   /// Whether what the turn needs of its neighbour is there, and since when.
-  bool take(int rank) {
+  bool take(int rank, const Turn& turn) {
     auto& slots = line_.ranks[at(rank)];
-    const Turn& turn = order_.turns[at(rank)][slots.size()];
     const int stage = order_.map.stage_of(rank, turn.chunk);
     const bool forward = turn.kind == TurnKind::forward, weights = turn.kind == TurnKind::backward_weights;
     const int neighbour = forward ? stage - 1 : stage + 1;
@@ -83,25 +112,9 @@ class Clock {
   std::vector<int> alive_;  ///< by rank, now
 };
 
-double busy(const std::vector<Timeline::Slot>& slots) {
-  double sum = 0;
-  for (const Timeline::Slot& slot : slots) sum += slot.end - slot.begin;
-  return sum;
+/// costs: by stage. Throws Error where ranks wait for each other in a circle.
+inline Timeline timeline_of(const PipelineOrder& order, const std::vector<TurnCosts>& costs) {
+  return TurnClock(order, costs).run();
 }
 
-}  // namespace
-
-double Timeline::waiting(int rank) const {
-  return seconds - busy(ranks[at(rank)]);
-}
-
-double Timeline::waiting_between(int rank) const {
-  const std::vector<Slot>& slots = ranks[at(rank)];
-  return slots.empty() ? 0 : slots.back().end - slots.front().begin - busy(slots);
-}
-
-Timeline timeline_of(const PipelineOrder& order, const std::vector<TurnCosts>& costs) {
-  return Clock(order, costs).run();
-}
-
-}  // namespace ztrain::program
+}  // namespace ztrain::test
