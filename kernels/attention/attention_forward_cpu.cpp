@@ -3,8 +3,8 @@
 
 #include "base/error.hpp"
 #include "kernels/attention/attention_arguments.hpp"
+#include "kernels/attention/attention_mask_cpu.hpp"
 #include "kernels/attention/attention_part.hpp"
-#include "kernels/attention/attention_seen.hpp"
 #include "kernels/attention/online_softmax.hpp"
 #include "kernels/launch/prefetch.hpp"
 #include "kernels/launch/rows.hpp"

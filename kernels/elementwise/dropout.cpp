@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "kernels/elementwise/random_words.hpp"
 #include "kernels/launch/pieces.hpp"
-#include "kernels/launch/random_words.hpp"
 #include "kernels/launch/wide.hpp"
 
 namespace ztrain::kernels {

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "kernels/elementwise/random_words.hpp"
 #include "kernels/launch/pieces.hpp"
-#include "kernels/launch/random_words.hpp"
 
 namespace ztrain::kernels {
 namespace {

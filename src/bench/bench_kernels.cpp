@@ -8,7 +8,7 @@
 #include "engine/kernel_table.hpp"
 #include "kernels/elementwise/bytes.hpp"
 #include "kernels/elementwise/init.hpp"
-#include "plan/simulate.hpp"
+#include "plan/step_time.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/ops/step_records.hpp"
 

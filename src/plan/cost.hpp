@@ -9,7 +9,7 @@
 #include "kernel_interface/target.hpp"
 #include "plan/machine.hpp"
 #include "plan/memory.hpp"
-#include "plan/simulate.hpp"
+#include "plan/step_time.hpp"
 #include "plan/traffic.hpp"
 
 namespace ztrain::plan {

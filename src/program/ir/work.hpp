@@ -1,5 +1,5 @@
 #pragma once
-// What a rank computes and when, as it is planned (plan/simulate.hpp) and as it was done
+// What a rank computes and when, as it is planned (plan/step_time.hpp) and as it was done
 // (engine/executor.hpp): for drawings of pipelines.
 
 #include <vector>

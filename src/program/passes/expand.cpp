@@ -279,11 +279,6 @@ class Expander {
 
 }  // namespace
 
-bool Recompute::drops(const model::Node& node) const {
-  if (every > 0 && node.block % every == 1 % every) return true;
-  return std::find(tags.begin(), tags.end(), node.piece) != tags.end();
-}
-
 Expanded expand(Program base, const model::Graph& graph, const ExpandOptions& options) {
   return Expander(std::move(base), graph, options).run();
 }

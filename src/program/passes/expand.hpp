@@ -8,19 +8,11 @@
 
 #include "model/graph.hpp"
 #include "program/ir/program.hpp"
+#include "program/passes/recompute.hpp"
 #include "program/schedules/halves.hpp"
 #include "program/schedules/schedule.hpp"
 
 namespace ztrain::program {
-
-/// What forward does not keep: backward of a block first runs its forward again as far as needed (Chen et
-/// al., "Training deep nets with sublinear memory cost", 2016; by pieces: Korthikanti et al., 2022).
-struct Recompute {
-  int every = 0;                  ///< of every k-th block only the inputs are kept; 0: of none
-  std::vector<std::string> tags;  ///< what nodes with these tags (model::Node::piece) make is not kept
-
-  bool drops(const model::Node& node) const;
-};
 
 struct ExpandOptions {
   /// The order of the step; of its micro-batches these may be a part.

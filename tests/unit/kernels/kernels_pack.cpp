@@ -9,7 +9,7 @@
 
 #include "base/dtype.hpp"
 #include "base/philox.hpp"
-#include "kernels/launch/random_words.hpp"
+#include "kernels/elementwise/random_words.hpp"
 #include "kernels/step/exact_window.hpp"
 
 namespace ztrain::kernels::kernels_pack_test {

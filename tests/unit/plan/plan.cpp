@@ -1,6 +1,6 @@
 // The arithmetic of planning: simulated time of hand-made Programs, traffic, memory, and the classic formula.
 
-#include "plan/simulate.hpp"
+#include "plan/step_time.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What a run reads before its first step, and how it ends.
+// What a run reads before its first step; what it exports behind its last.
 
 #include <fmt/format.h>
 
@@ -19,7 +19,6 @@
 #include "job/weights.hpp"
 #include "optim/schedule.hpp"
 #include "train/export_model.hpp"
-#include "train/output_folder.hpp"
 #include "train/trainer.hpp"
 
 namespace ztrain::train {
@@ -265,87 +264,6 @@ void Trainer::export_at_end() {
         "{}\nthe run is complete and its checkpoint stays: `ztrain export {} --to FOLDER` writes the model",
         e.what(), saved_));
   }
-}
-
-/// Ranks that a signal reaches alone tell the others behind the step; rank 0 says so at once.
-void Trainer::notice(const runtime::Signals::Kind& signal) {
-  if (signal.number == SIGUSR2) return;
-  console_.print_error(fmt::format("{}: the run ends after this step{}; a second SIGINT ends it at once\n",
-                                   signal.name, deck_.checkpoint.interval < 0 ? "" : ", with a checkpoint"));
-}
-
-/// Of a run that stopped before its last step.
-Ending Trainer::ending_of_stop() const {
-  if (ended_by_.empty()) return Ending::time_is_up;
-  if (deck_.checkpoint.interval >= 0) return Ending::asked_to;
-  throw runtime::AgreedError(
-      fmt::format("{} ended the run after step {}, which is not saved: checkpoint.interval = -1", ended_by_,
-                  progress_.step));
-}
-
-bool Trainer::is_complete() const {
-  return progress_.step >= facts_.steps;
-}
-
-bool Trainer::has_diverged() const {
-  return is_complete() ? skipped_steps_.diverged_at_end() : skipped_steps_.diverging();
-}
-
-/// The last good step is saved; then every rank throws what has failed, and how that ended.
-void Trainer::end_failed(const std::string& failure) {
-  std::string end = fmt::format("the run ends after step {}, which has no checkpoint", progress_.step);
-  try {
-    save_at_end();
-    if (snapshots_) snapshots_->remove();
-    if (saved_state_.step == progress_.step)
-      end = fmt::format(
-          "the run ends after step {}, which is saved: once the cause is mended, the same command goes on "
-          "from there",
-          progress_.step);
-  } catch (const runtime::AgreedError& e) {
-    end += fmt::format(": {}", e.what());
-  }
-  throw runtime::AgreedError(fmt::format("{}\n{}", failure, end));
-}
-
-/// A run that ends itself after training has diverged is not to be started again by a queue.
-void Trainer::require_end() {
-  if (skipped_steps_.weights_are_dead()) set_dead_aside();
-  if (skipped_steps_.has_given_up()) throw runtime::AgreedError(skipped_steps_.verdict());
-  std::string what;
-  if (has_diverged())
-    what = fmt::format("the last {} steps of the run had gradients that are not finite, and were skipped",
-                       skipped_steps_.skipped_in_a_row());
-  else if (is_complete() && progress_.step > 0 && progress_.optimizer_steps == 0)
-    what =
-        "every step of the run had gradients that are not finite, and was skipped (in fp16 a smaller "
-        "loss_scaling.initial_scale_power may help)";
-  else if (is_complete() && progress_.evaluation_failed)
-    what = "the validation loss at the end of the run is not finite";
-  if (what.empty()) return;
-  const std::string folder = config::checkpoint_folder(deck_);
-  const bool saved =
-      !session_.from_rank_0(session_.rank() == 0 && checkpoint::newest(folder) ? "saved" : "").empty();
-  throw runtime::AgreedError(fmt::format(
-      "{}: training has diverged. Start anew with a lower optimizer.lr{}", what,
-      saved
-          ? fmt::format(
-                ", or with that and another run.output from an older checkpoint (model.from = \"{}/step_N\")",
-                folder)
-          : ""));
-}
-
-/// The same command then goes on from a checkpoint from which a step was taken.
-void Trainer::set_dead_aside() {
-  if (deck_.checkpoint.interval < 0 || progress_.proven_step < 0) return;
-  const std::string folder = config::checkpoint_folder(deck_);
-  session_.agree("moving checkpoints", [&] {
-    if (session_.rank() != 0) return;
-    const std::string aside = move_aside(folder, progress_.proven_step, ".diverged");
-    if (!aside.empty())
-      console_.print(fmt::format("checkpoints beyond step {} are now in {}: no step can be taken from them\n",
-                                 progress_.proven_step, aside));
-  });
 }
 
 }  // namespace ztrain::train

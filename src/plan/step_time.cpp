@@ -1,4 +1,4 @@
-#include "plan/simulate.hpp"
+#include "plan/step_time.hpp"
 
 #include <algorithm>
 #include <bit>
