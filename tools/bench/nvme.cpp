@@ -43,32 +43,33 @@ NvmeOptions options_of(char** argv) {
 }
 
 /// Bytes a second of all of the store, by transfers of a buffer each.
-double move_all(NvmeStore& store, const Arena& memory, bool writes) {
+double move_all(NvmeStore& store, std::int64_t all, const Arena& memory, bool writes) {
   const std::int64_t part = memory.bytes() / buffers;
   const double begin = now();
   std::unique_ptr<NvmeStore::Transfer> under_way[buffers];
-  for (std::int64_t at = 0, turn = 0; at < store.bytes(); at += part, turn = (turn + 1) % buffers) {
+  for (std::int64_t at = 0, turn = 0; at < all; at += part, turn = (turn + 1) % buffers) {
     if (under_way[turn] != nullptr) under_way[turn]->wait();
     std::byte* const buffer = memory.at(turn * part);
-    const std::int64_t bytes = std::min(part, store.bytes() - at);
+    const std::int64_t bytes = std::min(part, all - at);
     under_way[turn] = writes ? store.write(at, buffer, bytes) : store.read(at, buffer, bytes);
     under_way[turn]->start();
   }
   for (const auto& transfer : under_way)
     if (transfer != nullptr) transfer->wait();
-  return static_cast<double>(store.bytes()) / (now() - begin);
+  return static_cast<double>(all) / (now() - begin);
 }
 
 void run(char** argv) {
   const NvmeOptions options = options_of(argv);
-  NvmeStore store(options, std::atoll(argv[2]) * mib,
+  const std::int64_t all = std::atoll(argv[2]) * mib;
+  NvmeStore store(options, all,
                   options.threads > 0 ? std::shared_ptr<NvmeSystem>(std::make_shared<WithoutRing>())
                                       : std::make_shared<NvmeSystem>());
   Arena memory("buffers", buffers * std::max(128 * mib, options.depth * options.block_bytes));
   memory.poison(0, memory.bytes());
   store.register_memory(memory.at(0), memory.bytes());
-  const double first = move_all(store, memory, true), write = move_all(store, memory, true);
-  const double read = move_all(store, memory, false);
+  const double first = move_all(store, all, memory, true), write = move_all(store, all, memory, true);
+  const double read = move_all(store, all, memory, false);
   fmt::print("{{\"first\": {:.0f}, \"write\": {:.0f}, \"read\": {:.0f}, \"how\": \"{}\"}}\n", first, write, read,
              store.description());
 }
