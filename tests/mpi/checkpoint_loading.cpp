@@ -47,7 +47,14 @@ class Elsewhere : public memory::Provider {
   std::thread::id self_ = std::this_thread::get_id();
 };
 
-constexpr std::int64_t head = 456789;  ///< rows of lm_head.weight, which then has 23 MB
+/// lm_head.weight has 23 MB, and behind it there are padding and one more in the same unit: padding lies
+/// where a full window had other bytes before.
+std::vector<ParameterShape> parameters() {
+  auto parameters = awkward_parameters(1, 456789);
+  parameters.push_back({"behind.weight", {5}, {}, 2, true});
+  return parameters;
+}
+
 const StateKinds weights{{"model", DType::f32}};
 
 /// The same shards where the CPU does not reach them, as `work` fills them; most: of the bytes that came at
@@ -68,7 +75,7 @@ Shards filled_elsewhere(const Place& place, const StateKinds& kinds, std::int64_
 class CheckpointLoading : public testing::Test {
  protected:
   CheckpointLoading() {
-    const Layout one(awkward_parameters(1, head), 3, 1);
+    const Layout one(parameters(), 3, 1);
     Shards saved = filled({&one, Coordinate({}, 0), 0}, DType::f32);
     checkpoint::save(temporary_.path(), 1, {&one, Coordinate({}, 0), 0}, saved.states(), {{"step", 1}});
   }
@@ -76,7 +83,7 @@ class CheckpointLoading : public testing::Test {
   template <class Visit>
   static void for_each_place(Visit visit) {
     for (const int count : {1, 3}) {
-      const Layout cut(awkward_parameters(1, head), 3, count);
+      const Layout cut(parameters(), 3, count);
       for (int shard = 0; shard < count; ++shard) visit({&cut, Coordinate({}, 0), shard});
     }
   }
