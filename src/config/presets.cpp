@@ -8,6 +8,7 @@
 
 #include "base/index.hpp"
 #include "base/text.hpp"
+#include "config/text/value.hpp"
 
 namespace ztrain::config {
 namespace {
@@ -106,10 +107,6 @@ std::vector<std::string> names_of(const Rows& rows, std::vector<std::string> nam
   return names;
 }
 
-std::string quoted(const char* text) {
-  return fmt::format("\"{}\"", text);
-}
-
 }  // namespace
 
 std::vector<std::string> model_preset_names() {
@@ -119,7 +116,7 @@ std::vector<std::string> model_preset_names() {
 Settings model_preset(std::string_view name) {
   const ModelRow* row = find_row(model_rows, name);
   if (row == nullptr) return {};
-  Settings s{{"model.family", quoted(row->family)},
+  Settings s{{"model.family", toml_string(row->family)},
              {"model.hidden_size", fmt::to_string(row->hidden)},
              {"model.intermediate_size", fmt::to_string(row->intermediate)},
              {"model.num_hidden_layers", fmt::to_string(row->layers)},
@@ -131,7 +128,7 @@ Settings model_preset(std::string_view name) {
              {"model.rms_norm_eps", fmt::to_string(row->eps)},
              {"model.rope_theta", fmt::to_string(row->theta)},
              {"model.tie_word_embeddings", row->tied ? "true" : "false"},
-             {"model.rope_scaling", quoted(row->rope_factor > 0 ? "llama3" : "none")}};
+             {"model.rope_scaling", toml_string(row->rope_factor > 0 ? "llama3" : "none")}};
   if (row->rope_factor > 0)
     s.insert(s.end(), {{"model.rope_factor", fmt::to_string(row->rope_factor)},
                        {"model.rope_low_freq_factor", "1"},
@@ -147,9 +144,12 @@ std::vector<std::string> precision_preset_names() {
 Settings precision_preset(std::string_view name) {
   const PrecisionRow* row = find_row(precision_rows, name);
   if (row == nullptr) return {};
-  return {{"precision.parameters", quoted(row->parameters)}, {"precision.gradients", quoted(row->gradients)},
-          {"precision.reduce", quoted(row->reduce)},         {"precision.master", quoted(row->master)},
-          {"precision.moments", quoted(row->moments)},       {"precision.rounding", quoted(row->rounding)}};
+  return {{"precision.parameters", toml_string(row->parameters)},
+          {"precision.gradients", toml_string(row->gradients)},
+          {"precision.reduce", toml_string(row->reduce)},
+          {"precision.master", toml_string(row->master)},
+          {"precision.moments", toml_string(row->moments)},
+          {"precision.rounding", toml_string(row->rounding)}};
 }
 
 std::vector<std::string> cluster_preset_names() {

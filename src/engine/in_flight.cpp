@@ -41,7 +41,7 @@ InFlight::InFlight(const Program& program, const program::Issues& issues, const 
   for (OpId issue = 0; issue < issues.size(); ++issue) {
     const Site& site = sites[static_cast<std::size_t>(issue)];
     const Op& op = issues.op(issue);
-    std::vector<OpId>& before = started[index(op.stream)];
+    std::vector<OpId>& before = started[at(op.stream)];
     if (!site.host_driven) {
       before.clear();
       continue;
@@ -65,11 +65,11 @@ int InFlight::surplus(OpId issue, program::Stream stream) const {
 
 void InFlight::start(OpId issue, program::Stream stream) {
   pending_[static_cast<std::size_t>(issue)] = true;
-  under_way_[index(stream)].push_back(issue);
+  under_way_[at(stream)].push_back(issue);
 }
 
 void InFlight::end_first(program::Stream stream) {
-  auto& of_stream = under_way_[index(stream)];
+  auto& of_stream = under_way_[at(stream)];
   pending_[static_cast<std::size_t>(of_stream.front())] = false;
   of_stream.erase(of_stream.begin());
 }

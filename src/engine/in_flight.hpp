@@ -7,6 +7,7 @@
 #include <array>
 #include <vector>
 
+#include "base/index.hpp"
 #include "program/ir/program.hpp"
 #include "program/ir/repeat.hpp"
 
@@ -29,7 +30,7 @@ class InFlight {
   InFlight(const program::Program& program, const program::Issues& issues, const std::vector<Site>& sites);
 
   /// Under way on this stream, the first to have been started first.
-  const std::vector<program::OpId>& on(program::Stream stream) const { return under_way_[index(stream)]; }
+  const std::vector<program::OpId>& on(program::Stream stream) const { return under_way_[at(stream)]; }
   bool contains(program::OpId issue) const { return pending_[static_cast<std::size_t>(issue)]; }
   /// How many of its stream have to end before this issue starts.
   int surplus(program::OpId issue, program::Stream stream) const;
@@ -39,8 +40,6 @@ class InFlight {
   void end_first(program::Stream stream);
 
  private:
-  static std::size_t index(program::Stream stream) { return static_cast<std::size_t>(stream); }
-
   std::vector<int> beside_;    ///< by issue: how many started just before it may be under way beside it
   std::vector<bool> pending_;  ///< by issue
   std::array<std::vector<program::OpId>, program::stream_count> under_way_;

@@ -6,7 +6,6 @@
 #include "base/hash.hpp"
 #include "base/index.hpp"
 #include "base/parallel.hpp"
-#include "job/require_memory.hpp"
 #include "program/passes/final_passes.hpp"
 
 namespace ztrain::job {
@@ -49,7 +48,7 @@ std::uint64_t fingerprint(const Programs& programs) {
 void prove_together(const runtime::Session& session, telemetry::Phase& phase, const Programs& own,
                     const Compile& compile) {
   const std::uint64_t mine = fingerprint(own);
-  const std::vector<std::uint64_t> all = of_all(session, mine);
+  const std::vector<std::uint64_t> all = runtime::of_all(session, mine);
   std::map<std::uint64_t, std::vector<int>> ranks_of;
   for (std::size_t r = 0; r < all.size(); ++r) ranks_of[all[r]].push_back(static_cast<int>(r));
   std::vector<std::vector<int>> classes;

@@ -68,7 +68,7 @@ std::vector<Findings> findings_of_all(const runtime::Session& session, runtime::
   mine.node = finding(on_node, pinned, session.ranks_on_node(), memory::machine_memory());
   mine.node.needed += checkpoints + snapshots;
   mine.node.snapshots = snapshots;
-  return of_all(session, mine);
+  return runtime::of_all(session, mine);
 }
 
 /// Never throws: what it says stands in another message.
@@ -156,7 +156,7 @@ bool has_memory_of_its_own(const runtime::Device& device) {
 
 std::int64_t ranks_on(const runtime::Session& session, const runtime::Device& device) {
   const std::uint64_t mine = hash_text(session.host() + " " + device.identity());
-  return std::ranges::count(of_all(session, mine), mine);
+  return std::ranges::count(runtime::of_all(session, mine), mine);
 }
 
 std::int64_t snapshot_bytes_of_node(const runtime::Session& session, const program::Job& job,

@@ -18,16 +18,6 @@ bool has_memory_of_its_own(const runtime::Device& device);
 /// Collective: ranks that share this rank's device.
 std::int64_t ranks_on(const runtime::Session& session, const runtime::Device& device);
 
-/// Collective: what every rank has, by rank. T: as its bytes are.
-template <class T>
-std::vector<T> of_all(const runtime::Session& session, const T& mine) {
-  std::vector<T> all(at(session.size()));
-  REQUIRE(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, session.world()) ==
-              MPI_SUCCESS,
-          "MPI_Allgather failed while the ranks compared what they have");
-  return all;
-}
-
 /// Collective: bytes of this rank's node that snapshots in its memory take (checkpoint.memory_copies): two of
 /// what its ranks save and of what those of the node before it do, and what its ranks send. 0 for a deck
 /// without snapshots.

@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/text.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/rank_group.hpp"
 #include "config/validate/validate.hpp"
+#include "train/export_model.hpp"
 #include "train/output_folder.hpp"
 #include "train/trainer.hpp"
 
@@ -188,6 +190,33 @@ void Trainer::set_dead_aside() {
       console_.print(fmt::format("checkpoints beyond step {} are now in {}: no step can be taken from them\n",
                                  progress_.proven_step, aside));
   });
+}
+
+void Trainer::report_peak() {
+  worker_.held().look();
+  const std::int64_t planned = worker_.planned_bytes() + outside_bytes_;
+  console_.print(fmt::format("peak memory {} of {} planned (arenas and what is outside the plan)\n{}",
+                             format_bytes(worker_.held().peak()), format_bytes(planned),
+                             worker_.held().peak_text(worker_.memory())));
+}
+
+void Trainer::export_at_end() {
+  const std::string& folder = deck_.checkpoint.export_to;
+  const bool exists = !session_.from_rank_0(std::filesystem::exists(folder) ? "exists" : "").empty();
+  if (steps_at_start_ >= facts_.steps && exists)
+    return console_.print(fmt::format("checkpoint.export: '{}' is there already\n", folder));
+  const auto refuse = [&](const std::string& why) {
+    throw runtime::AgreedError(fmt::format("checkpoint.export: {}", why));
+  };
+  if (saved_state_.step != progress_.step)
+    refuse(fmt::format("step {} has no checkpoint, so nothing is exported", progress_.step));
+  try {
+    export_model(session_, console_, export_request(deck_, saved_));
+  } catch (const runtime::AgreedError& e) {
+    refuse(fmt::format(
+        "{}\nthe run is complete and its checkpoint stays: `ztrain export {} --to FOLDER` writes the model",
+        e.what(), saved_));
+  }
 }
 
 }  // namespace ztrain::train

@@ -1,4 +1,4 @@
-// What a run reads before its first step; what it exports behind its last.
+// What a run reads before its first step.
 
 #include <fmt/format.h>
 
@@ -173,7 +173,7 @@ void Trainer::start_from_weights() {
   mine.weights = worker_.weight_bytes();
   mine.after = runtime::resident_bytes();
   mine.peak = runtime::peak_resident_bytes();
-  console_.print(report_of(job::of_all(session_, mine), now() - start));
+  console_.print(report_of(runtime::of_all(session_, mine), now() - start));
   if (!imported.absent.empty())
     console_.print(
         fmt::format("{} adapter weights are drawn from seed {}\n", imported.absent.size(), deck_.run.seed));
@@ -237,33 +237,6 @@ std::string Trainer::load_checkpoint(const std::string& path, telemetry::Phase& 
   skipped_steps_ = job::SkippedSteps(deck_, &progress_.loss_scaler, progress_.skipped_in_a_row);
   const std::string before = std::exchange(progress_.bf16_products, products);
   return restored.note + note_products(before, products) + schedule;
-}
-
-void Trainer::report_peak() {
-  worker_.held().look();
-  const std::int64_t planned = worker_.planned_bytes() + outside_bytes_;
-  console_.print(fmt::format("peak memory {} of {} planned (arenas and what is outside the plan)\n{}",
-                             format_bytes(worker_.held().peak()), format_bytes(planned),
-                             worker_.held().peak_text(worker_.memory())));
-}
-
-void Trainer::export_at_end() {
-  const std::string& folder = deck_.checkpoint.export_to;
-  const bool exists = !session_.from_rank_0(std::filesystem::exists(folder) ? "exists" : "").empty();
-  if (steps_at_start_ >= facts_.steps && exists)
-    return console_.print(fmt::format("checkpoint.export: '{}' is there already\n", folder));
-  const auto refuse = [&](const std::string& why) {
-    throw runtime::AgreedError(fmt::format("checkpoint.export: {}", why));
-  };
-  if (saved_state_.step != progress_.step)
-    refuse(fmt::format("step {} has no checkpoint, so nothing is exported", progress_.step));
-  try {
-    export_model(session_, console_, export_request(deck_, saved_));
-  } catch (const runtime::AgreedError& e) {
-    refuse(fmt::format(
-        "{}\nthe run is complete and its checkpoint stays: `ztrain export {} --to FOLDER` writes the model",
-        e.what(), saved_));
-  }
 }
 
 }  // namespace ztrain::train

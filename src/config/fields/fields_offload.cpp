@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "config/fields/fields_rows.hpp"
 
 namespace ztrain::config::rows {
@@ -11,52 +9,34 @@ Legal tier() {
               one_of({"none", "cpu", "nvme"}));
 }
 
-template <auto Kind>
-std::string& to(Deck& deck) {
-  return (deck.offload.*Kind).to;
-}
-template <auto Kind>
-double& share_away(Deck& deck) {
-  return (deck.offload.*Kind).fraction;
-}
-
-template <auto Kind>
-Field home(const char* key, const char* doc) {
-  return free({fmt::format("offload.{}", key), &to<Kind>, R"("none")", "", tier(), doc});
-}
-template <auto Kind>
-Field fraction(const char* key, const char* of_what) {
-  return free({fmt::format("offload.{}_fraction", key), &share_away<Kind>, "1", "", share(),
-               fmt::format("Of {}, the share that offload.{} sends away (DeepSpeed's Twin-Flow ratio).",
-                           of_what, key)});
-}
+#define HOME(state, doc) free({"offload." #state, MEMBER_OF(offload.state.to), R"("none")", "", tier(), doc})
+#define FRACTION(state, of_what)                                                            \
+  free({"offload." #state "_fraction", MEMBER_OF(offload.state.fraction), "1", "", share(), \
+        "Of " of_what ", the share that offload." #state " sends away (DeepSpeed's Twin-Flow ratio)."})
 
 }  // namespace
 
 std::vector<Field> offload() {
   return {
-      home<&Offload::parameters>(
-          "parameters",
+      HOME(
+          parameters,
           "Where parameters are between their uses: none: on the device. cpu: in the host's memory. nvme: in "
           "files of offload.nvme_path. A unit is fetched for each of its gathers; where parameters are "
           "whole, its fetch takes the place of one. Units that stay whole (sharding.persistence_threshold) "
           "stay on the device. ZeRO-3 Offload and FSDP's CPUOffload send parameters, gradients and optimizer "
           "states."),
-      fraction<&Offload::parameters>("parameters",
-                                     "the units' elements, by whole units spread evenly over the model"),
-      home<&Offload::gradients>(
-          "gradients",
-          "Where gradients are from their reduction to the optimizer's step, and between micro-batches."),
-      fraction<&Offload::gradients>("gradients", "the units' gradients"),
-      home<&Offload::master>(
-          "master", "Where master weights are, if they are wider than the parameters; else there are none."),
-      fraction<&Offload::master>("master", "the units' master weights"),
-      home<&Offload::optimizer>("optimizer", "Where the optimizer's states are, such as Adam's moments."),
-      fraction<&Offload::optimizer>("optimizer", "the units' states"),
-      home<&Offload::activations>("activations",
-                                  "Where what a block's forward keeps for its backward is in between. With "
-                                  "recompute.mode it is what is kept instead."),
-      fraction<&Offload::activations>("activations", "the blocks"),
+      FRACTION(parameters, "the units' elements, by whole units spread evenly over the model"),
+      HOME(gradients,
+           "Where gradients are from their reduction to the optimizer's step, and between micro-batches."),
+      FRACTION(gradients, "the units' gradients"),
+      HOME(master, "Where master weights are, if they are wider than the parameters; else there are none."),
+      FRACTION(master, "the units' master weights"),
+      HOME(optimizer, "Where the optimizer's states are, such as Adam's moments."),
+      FRACTION(optimizer, "the units' states"),
+      HOME(activations,
+           "Where what a block's forward keeps for its backward is in between. With "
+           "recompute.mode it is what is kept instead."),
+      FRACTION(activations, "the blocks"),
       free({KEY_OF(offload, optimizer_on), R"("auto")", "",
             also({{"cpu", "host"}, {"default", "auto"}}, one_of({"auto", "host", "device"})),
             "Where the optimizer steps. auto: on the host what has its states or master weights there or on "

@@ -50,13 +50,16 @@ constexpr OtherName other_name_rows[] = {
     {"batch.micro",
      "per_device_train_batch_size train_micro_batch_size_per_gpu local_batch_size "
      "pipeline_parallel_microbatch_size micro_batch_size"},
+    // The first of the axes, since a name that is equally near to several is taken for the first.
+    {"mesh.tensor",
+     "tensor_parallel_degree tp tp_size tensor.parallel tensor_model_parallel_size mp mp_size "
+     "model_parallel_size"},
     {"mesh.pipeline", "pipeline_parallel_degree pp pp_size pipeline_model_parallel_size"},
     {"mesh.replicate", "data_parallel_replicate_degree"},
     {"mesh.shard", "mics_shard_size", "With mesh.replicate = -1."},
     {"mesh.shard", "data_parallel_shard_degree dp_size"},
     {"mesh.context", "context_parallel_degree sequence_parallel_size cp cp_size context_parallel_size"},
     {"mesh.context", "ulysses_degree ulysses_sequence_parallel_size", "With context.method = \"ulysses\"."},
-    {"mesh.tensor", "tensor_parallel_degree tp tp_size tensor.parallel tensor_model_parallel_size"},
     {"pipeline.schedule", "pipeline_parallel_schedule"},
     {"pipeline.stages_per_rank", "num_virtual_stages_per_pipeline_rank"},
     {"context.method", "context_parallel_rotate_method cp_comm_type"},

@@ -45,31 +45,26 @@ void check_data(const Deck& deck) {
           source_of(deck, "evaluation.interval"), deck.evaluation.interval);
 }
 
+/// `list` says what `key` means where it is `choice`, and nothing where it is something else.
+void check_list_of(const Deck& deck, const char* key, const std::string& value, const char* choice,
+                   const char* list, bool has_some, const char* what) {
+  const bool chosen = value == choice;
+  REQUIRE(!chosen || has_some, "{}: {} = \"{}\" needs {}, {}", source_of(deck, key), key, choice, list, what);
+  REQUIRE(chosen || !has_some, "{}: {} is used by {} = \"{}\" only, and that is \"{}\"; choose one of them",
+          source_of(deck, list), list, key, choice, value);
+}
+
 void check_sharding(const Deck& deck) {
   const Sharding& s = deck.sharding;
-  const bool by_pattern = s.unit == "pattern";
-  REQUIRE(!by_pattern || !s.unit_patterns.empty(),
-          "{}: sharding.unit = \"pattern\" needs sharding.unit_patterns, the patterns of modules' names, "
-          "such as [\"model.layers.*.mlp\"]",
-          source_of(deck, "sharding.unit"));
-  REQUIRE(by_pattern || s.unit_patterns.empty(),
-          "{}: sharding.unit_patterns is used by sharding.unit = \"pattern\" only, and that is \"{}\"; "
-          "choose one of them",
-          source_of(deck, "sharding.unit_patterns"), s.unit);
+  check_list_of(deck, "sharding.unit", s.unit, "pattern", "sharding.unit_patterns", !s.unit_patterns.empty(),
+                "the patterns of modules' names, such as [\"model.layers.*.mlp\"]");
   check_patterns(deck, "sharding.unit_patterns", s.unit_patterns);
 }
 
 void check_recompute(const Deck& deck) {
   const Recompute& r = deck.recompute;
-  const bool selective = r.mode == "selective";
-  REQUIRE(!selective || !r.pieces.empty(),
-          "{}: recompute.mode = \"selective\" needs recompute.pieces, what is run again, such as [\"norm\", "
-          "\"swiglu\"]",
-          source_of(deck, "recompute.mode"));
-  REQUIRE(selective || r.pieces.empty(),
-          "{}: recompute.pieces is used by recompute.mode = \"selective\" only, and that is \"{}\"; choose "
-          "one of them",
-          source_of(deck, "recompute.pieces"), r.mode);
+  check_list_of(deck, "recompute.mode", r.mode, "selective", "recompute.pieces", !r.pieces.empty(),
+                "what is run again, such as [\"norm\", \"swiglu\"]");
   REQUIRE(r.every == 1 || r.mode == "full",
           "{}: recompute.every = {} needs recompute.mode = \"full\", and that is \"{}\"; nearest legal: 1",
           source_of(deck, "recompute.every"), r.every, r.mode);

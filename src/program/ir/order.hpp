@@ -48,6 +48,7 @@ inline bool overlap(const ByteRange& a, const ByteRange& b) {
   return a.base == b.base && a.begin < b.end && b.begin < a.end;
 }
 inline ByteRange common(const ByteRange& a, const ByteRange& b) {
+  if (!overlap(a, b)) return {};
   return {a.base, std::max(a.begin, b.begin), std::min(a.end, b.end)};
 }
 ByteRange byte_range(const Program& program, TensorId id);

@@ -67,6 +67,7 @@ TensorId Program::add_workspace(std::string called, std::int64_t bytes) {
 
 TensorId Program::add_view(std::string called, TensorId of, std::int64_t begin, std::int64_t count) {
   Tensor view = tensor(of);
+  ASSERT(view.base == no_tensor, "{} is a view, and has no views itself", view.name);
   view.name = std::move(called);
   view.base = of;
   view.offset = begin * size_of(view.dtype);

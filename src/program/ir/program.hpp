@@ -254,7 +254,8 @@ struct Program {
   TensorId add(Tensor tensor);
   /// Bytes that one op works with.
   TensorId add_workspace(std::string called, std::int64_t bytes);
-  /// Elements [begin, begin + count) of a tensor that is no view.
+  /// Elements [begin, begin + count) of a tensor that is no view. All else is as the tensor has it, its unit
+  /// and category too.
   TensorId add_view(std::string called, TensorId of, std::int64_t begin, std::int64_t count);
   /// The tensor of this name, or no_tensor. Linear in the number of tensors.
   TensorId find(std::string_view name) const;

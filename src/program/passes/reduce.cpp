@@ -10,16 +10,16 @@
 namespace ztrain::program {
 namespace {
 
+const std::string& unit_name(const Program& program, int unit) {
+  return program.units[at(unit)];
+}
+
 TensorId add_gradient(Program& program, int unit, const char* what, DType dtype, std::int64_t count) {
-  return program.add({.name = what + program.units[at(unit)],
+  return program.add({.name = what + unit_name(program, unit),
                       .dtype = dtype,
                       .shape = {count},
                       .category = Category::gradient,
                       .unit = unit});
-}
-
-const std::string& unit_name(const Program& program, int unit) {
-  return program.units[at(unit)];
 }
 
 /// What sums over ranks are kept in.

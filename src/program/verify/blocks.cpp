@@ -69,7 +69,7 @@ class Blocks {
     const Shape& from = program_.tensor(x).shape;
     const std::int64_t ranks = program_.mesh.size(op.comm.axes), blocks = blocks_of(x);
     if (blocks > 0 && blocks != ranks) refuse(x, "holds blocks for {} ranks, and goes to {}", blocks, ranks);
-    turn(blocks > 0, x, y, {from[0] * ranks, from[1] / ranks}, ranks);
+    turn(blocks > 0, x, y, blocks > 0 ? Shape{from[0] * ranks, from[1] / ranks} : Shape{}, ranks);
   }
 
   const Program& program_;

@@ -28,11 +28,8 @@ std::vector<RankDevice> all_devices(const Session& session, const Device& device
   Entry mine{};
   put(mine.host, fmt::format("{} (node {})", session.host(), session.node()));
   put(mine.device, device.identity());
-  std::vector<Entry> all(static_cast<std::size_t>(session.size()));
-  check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, session.world()),
-            "MPI_Allgather");
   std::vector<RankDevice> ranks;
-  for (const Entry& entry : all) ranks.push_back({entry.host, entry.device});
+  for (const Entry& entry : of_all(session, mine)) ranks.push_back({entry.host, entry.device});
   return ranks;
 }
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "runtime/session/mpi_check.hpp"
 #include "runtime/session/signals.hpp"
 #include "runtime/session/slurm.hpp"
 
@@ -130,5 +131,15 @@ class Session {
 /// /proc does not tell. Neither allocates.
 std::int64_t peak_resident_bytes();
 std::int64_t resident_bytes();
+
+/// Collective: what every rank has, by rank. T: as its bytes are. Throws Error where MPI fails.
+template <class T>
+std::vector<T> of_all(const Session& session, const T& mine) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> all(static_cast<std::size_t>(session.size()));
+  check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, session.world()),
+            "MPI_Allgather");
+  return all;
+}
 
 }  // namespace ztrain::runtime

@@ -150,6 +150,8 @@ const Mistake mistakes[] = {
     {"",
      {"--train_micro_batch_size_per_gpu=2"},
      "command line: unknown key 'train_micro_batch_size_per_gpu'; did you mean 'batch.micro'?"},
+    // Names of other programs that are near to several others.
+    {"", {"--mp_size=2"}, "command line: unknown key 'mp_size'; did you mean 'mesh.tensor'?"},
     // Accelerate and FSDP.
     {"[sharding]\ncpu_offload = true\n",
      {},
