@@ -15,8 +15,9 @@ from packages import lacks
 
 try:
     import numpy
-except ModuleNotFoundError as missing:
-    sys.exit(f"plot_run.py: {lacks(missing.name)}")
+    MISSING = None
+except ModuleNotFoundError as error:  # told where it is needed: --help and --last-validation do without
+    MISSING = error.name
 
 # The parts of a step in the order in which they are stacked, with their colours; what they leave of the total is
 # "other". Gathers and reductions overlap with compute: only what is waited for adds to the step. Saving comes on top:
@@ -189,6 +190,8 @@ def main():
         sys.exit(f"plot_run.py: no step in {arguments.runs[0]} yet")
     folder = pathlib.Path(arguments.runs[0])
     output = arguments.output or str((folder if folder.is_dir() else folder.parent) / "plot.png")
+    if MISSING:
+        sys.exit(f"plot_run.py: {lacks(MISSING)}")
     try:
         plot(runs, output)
     except ModuleNotFoundError as missing:

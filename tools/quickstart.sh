@@ -1,10 +1,21 @@
 #!/usr/bin/env bash
 # From a fresh checkout to a trained model: installs packages, builds, measures which precision this machine is fast in,
 # trains inputs/quickstart.toml in it on two ranks for about 100 seconds (100 to 1,000 steps), writes a few words with the
-# trained model and plots the run. Arguments are passed to the training run and come before what was measured, for example
+# trained model and plots the run. Keys of the deck that are given here go to the training run, before what was measured:
 #   tools/quickstart.sh --run.steps=50
 # PROMPT=TEXT changes the text that the trained model continues.
 set -euo pipefail
+
+for word in "$@"; do
+  if [[ $word == -h || $word == --help ]]; then
+    sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"
+    exit
+  elif [[ ! $word =~ ^--[a-z_]+\.[a-z_0-9]+= ]]; then
+    echo "tools/quickstart.sh: '$word' is no key of the deck, such as --run.steps=50; --help tells more" >&2
+    exit 2
+  fi
+done
+
 # shellcheck source=tools/lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -25,6 +36,9 @@ while [ -e "$output" ]; do
   count=$((count + 1))
   output=$root/runs/quickstart-$count
 done
+if [ "$count" -gt 1 ]; then
+  printf '\n%s is there: this one trains anew, in %s\n' runs/quickstart "runs/quickstart-$count"
+fi
 
 phase "Measure"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}

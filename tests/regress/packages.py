@@ -28,7 +28,7 @@ class Packages(zt.Case):
     def assert_sentence(self, done, tool, package):
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
-        self.assertRegex(done.stderr, rf"^(tools/)?{tool}: .*\b{package}\b.*{sys.executable} -m pip install")
+        self.assertRegex(done.stderr, rf"^(tools/)?{tool}: .*\b{package}\b.*{sys.executable} -m (pip|venv .*/pip) install {package}")
 
     def test_each_tool_names_what_it_lacks(self):
         chats, report, run = self.folder / "chats.jsonl", self.folder / "bench.json", self.folder / "run"
@@ -55,6 +55,11 @@ class Packages(zt.Case):
             with self.subTest(package=package, tool=words[0]):
                 done = self.without([package], zt.SOURCE / "tools" / words[0], *words[1:])
                 self.assert_sentence(done, os.path.basename(words[0]), package)
+
+    def test_what_needs_no_package_does_without(self):
+        done = self.without(PACKAGES, zt.SOURCE / "tools/plot_run.py", "--help")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("RUN_FOLDER", done.stdout)
 
     def test_a_package_that_is_there_and_broken_says_so_itself(self):
         broken = self.folder / "broken"
