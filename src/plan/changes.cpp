@@ -8,7 +8,6 @@
 
 #include "base/index.hpp"
 #include "config/validate/validate.hpp"
-#include "plan/machine.hpp"
 #include "program/schedules/schedule.hpp"
 
 namespace ztrain::plan {
@@ -68,9 +67,7 @@ std::vector<Change> micro_rows(const config::Deck& deck) {
   return rows;
 }
 
-/// Only where a device has memory of its own: else all is in the node's.
-std::vector<Change> offload_rows(const config::Deck& deck) {
-  if (machine_of(deck).target != Target::cuda) return {};
+std::vector<Change> offload_rows() {
   return {
       {{"offload.optimizer=cpu", "offload.master=cpu"},
        Effect::none,
@@ -145,10 +142,14 @@ std::vector<std::string> recompute_overrides(std::string_view mode, int every, s
           fmt::format("recompute.pieces={}", pieces)};
 }
 
+bool is_offload(const Change& change) {
+  return change.overrides.front().starts_with("offload.");
+}
+
 std::vector<Change> changes_for(const config::Deck& deck) {
   std::vector<Change> all = table();
   for (const auto& rows :
-       {offload_rows(deck), pipeline_rows(deck), early_rows(deck), snapshot_rows(deck), micro_rows(deck)})
+       {offload_rows(), pipeline_rows(deck), early_rows(deck), snapshot_rows(deck), micro_rows(deck)})
     all.insert(all.end(), rows.begin(), rows.end());
   std::erase_if(all, [&](const Change& change) { return !changes(deck, change); });
   return all;

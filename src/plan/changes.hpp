@@ -32,6 +32,9 @@ std::vector<std::string> recompute_overrides(std::string_view mode, int every = 
 /// The rows of the table that would change this deck, which need not be resolved for ranks.
 std::vector<Change> changes_for(const config::Deck& deck);
 
+/// It sends something to the host.
+bool is_offload(const Change& change);
+
 /// True where the two set no key in common.
 bool compatible(const Change& a, const Change& b);
 

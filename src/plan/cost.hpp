@@ -18,7 +18,7 @@ namespace ztrain::plan {
 struct Limits {
   std::optional<int> ranks_per_node;
   std::optional<double> device_memory, host_memory, outside_memory;  ///< bytes
-  std::optional<Target> target;
+  std::optional<Target> target;  ///< of a run that asks: its CPU ranks hold all in their node's memory
 };
 
 /// What is asked: a deck, as `ztrain DECK OVERRIDES` would run it on so many ranks.

@@ -61,11 +61,6 @@ Set frugal_set(const Question& question, const std::vector<Change>& changes) {
   return set;
 }
 
-/// It sends something away.
-bool is_offload(const Change& change) {
-  return change.overrides.front().starts_with("offload.");
-}
-
 Set offloads_of(const Set& set, const std::vector<Change>& changes) {
   Set some;
   std::ranges::copy_if(set, std::back_inserter(some), [&](std::size_t i) { return is_offload(changes[i]); });
@@ -75,7 +70,7 @@ Set offloads_of(const Set& set, const std::vector<Change>& changes) {
 class FixSearch {
  public:
   FixSearch(const Question& question, const Watch& watch)
-      : question_(question), watch_(watch), changes_(changes_for(deck_of(question))) {}
+      : question_(question), watch_(watch), changes_(changes_for(question)) {}
 
   Fixes run(std::size_t most) {
     const Set all = frugal_set(question_, changes_);
@@ -331,8 +326,17 @@ LeastRanks dividing_the_batch(Question question, const std::vector<std::string>&
 
 }  // namespace
 
+std::vector<Change> changes_for(const Question& question) {
+  const config::Deck deck = deck_of(question);
+  std::vector<Change> all = changes_for(deck);
+  const bool in_the_node =
+      question.limits.target == Target::cpu || machine_for(question, deck).device_memory <= 0;
+  if (in_the_node) std::erase_if(all, is_offload);
+  return all;
+}
+
 std::vector<std::string> frugal_overrides(const Question& question) {
-  const std::vector<Change> all = changes_for(deck_of(question));
+  const std::vector<Change> all = changes_for(question);
   return overrides_of(all, frugal_set(question, all));
 }
 

@@ -46,6 +46,10 @@ struct Fixes {
 /// alone and then beside the frugal ones; otherwise single ones.
 Fixes fixes_for(const Question& question, const Watch& watch, std::size_t most = 4);
 
+/// The rows of the table that are tried: what sends something to the host only where ranks have, or are
+/// assumed to have, a device with memory of its own.
+std::vector<Change> changes_for(const Question& question);
+
 /// Overrides of the frugal changes, as far as they go together with the deck: what needs least memory of all
 /// that leaves the numerics alone. Empty where the deck is that already.
 std::vector<std::string> frugal_overrides(const Question& question);

@@ -28,6 +28,7 @@ Machine machine_of(const config::Deck& deck) {
   };
   if (c.ranks_per_node > 0) m.ranks_per_node = static_cast<int>(c.ranks_per_node);
   take(m.device_memory, c.device_memory, 1e9);
+  m.device_assumed = c.device_memory <= 0;
   if (given(deck, "cluster.host_memory")) m.host_memory = c.host_memory * 1e9;
   if (c.device_memory > 0 || given(deck, "cluster.outside_memory")) m.outside_memory = c.outside_memory * 1e9;
   m.peak_assumed = c.peak_tflops <= 0;

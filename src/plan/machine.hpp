@@ -13,6 +13,7 @@ struct Machine {
   /// Bytes of each rank's device. 0: ranks compute in the memory of their node, so that what they hold counts
   /// there.
   double device_memory = 80e9;
+  bool device_assumed = false;  ///< that memory is an H100's, as neither the deck nor its preset tells of any
   double host_memory = 2000e9;  ///< bytes of a node; 0: unknown, not checked
   double outside_memory = 3e9;  ///< bytes of a rank beside the plan: device context, libraries
   double peak_flops = 989e12;   ///< dense, per rank, at the parameters' dtype

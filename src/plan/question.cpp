@@ -38,6 +38,7 @@ Machine machine_for(const Question& q, const config::Deck& deck) {
   Machine m = machine_of(deck);
   m.ranks_per_node = q.limits.ranks_per_node.value_or(m.ranks_per_node);
   m.device_memory = q.limits.device_memory.value_or(m.device_memory);
+  m.device_assumed = m.device_assumed && !q.limits.device_memory;
   // The assumed device's context goes with the device.
   if (m.device_memory <= 0) m.outside_memory = deck.cluster.outside_memory * 1e9;
   m.host_memory = q.limits.host_memory.value_or(m.host_memory);

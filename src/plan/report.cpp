@@ -254,8 +254,10 @@ std::string time_section(const Plan& plan) {
                   m.peak_flops / 1e12, m.compute_efficiency, m.memory_bandwidth / 1e9, m.memory_efficiency,
                   m.intra_node_bandwidth / 1e9, m.inter_node_bandwidth / 1e9));
   if (m.peak_assumed)
-    text += line("", fmt::format("the peak is assumed: an H100 SXM's for parameters in {}",
-                                 name_of(c.deck.precision.parameters)));
+    text += line(
+        "", fmt::format("the peak is assumed: an H100 SXM's for parameters in {}, until cluster.preset or "
+                        "cluster.peak_tflops gives another",
+                        name_of(c.deck.precision.parameters)));
   text += line("step", fmt::format("{}: {:.0f} tokens/s, {:.0f} per rank, MFU {}", seconds(s.seconds),
                                    c.tokens_per_second(), c.tokens_per_second() / c.ranks, percent(c.mfu())));
   ByAction communicating{};
@@ -290,6 +292,8 @@ std::string verdict_section(const Cost& c) {
   const std::string beside = fmt::format("; {} of it outside of the plan", size(c.machine.outside_memory));
   const bool has_device = c.machine.device_memory > 0;
   if (has_device) text += line("device", against(v.device_needed, v.device_limit, v.device_fits()) + beside);
+  if (c.machine.device_assumed)
+    text += line("", "assumed to be an H100: cluster.preset or cluster.device_memory gives another");
   text += line(has_device ? "node, host tier" : "node", against(v.node_needed, v.node_limit, v.node_fits()));
   text +=
       line("", fmt::format("{} of it to write and read checkpoints through", size(checkpoints_on_node(c))));

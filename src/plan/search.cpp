@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 
 #include "config/validate/validate.hpp"
@@ -103,8 +104,8 @@ class SettingSearch {
 
   /// Each change that sends something away, and each two that go together.
   void over_offloads() {
-    std::vector<Change> away = changes_for(deck_);
-    std::erase_if(away, [](const Change& c) { return !c.overrides.front().starts_with("offload."); });
+    std::vector<Change> away = changes_for(question_);
+    std::erase_if(away, std::not_fn(is_offload));
     for (std::size_t i = 0; i < away.size(); ++i) {
       over_tensor(away[i].overrides, own_degrees_);
       for (std::size_t j = i + 1; j < away.size(); ++j) {

@@ -173,7 +173,7 @@ TEST_F(Decks, EveryChangeOfTheTableLoads) {
     return all;
   }());
   std::size_t seen = 0;
-  for (const Change& c : changes_for(deck_of(bf16))) {
+  for (const Change& c : changes_for(bf16)) {
     EXPECT_NO_THROW(cost_of(bf16, c.overrides)) << command_line(c.overrides);
     EXPECT_FALSE(c.reason.empty());
     ++seen;
@@ -206,7 +206,7 @@ TEST_F(Decks, FixesFitAndTheCheapestComeFirst) {
 TEST_F(Decks, PairsAreTriedWhereNoSingleChangeHelps) {
   double least = held(cost_of(question(4)));
   const Question open = question(4);
-  for (const Change& c : changes_for(deck_of(open)))
+  for (const Change& c : changes_for(open))
     if (c.effect != Effect::numerics) least = std::min(least, held(cost_of(open, c.overrides)));
   const Fixes fixes = fixes_for(question(4, least - 1), Watch(10'000, 60));
   ASSERT_FALSE(fixes.best.empty());
