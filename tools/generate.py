@@ -11,15 +11,18 @@ the prompt go through a file in $TMPDIR, which rank 0 must see. Needs the Python
 without --chat); ztrain itself needs neither.
 """
 import argparse
+import io
+import itertools
 import json
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 
 from packages import lacks
-from prepare.hub import NotFound, check_name, first_line, transformers_tokenizer
+from prepare.hub import NotFound, check_name, transformers_tokenizer, why_unread
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TAIL = 32  # tokens before a new one that its text may depend on
@@ -35,7 +38,7 @@ def check_model(folder):
     if not folder.is_dir():
         refuse(f"there is no folder {folder}")
     if (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
-        refuse(f"{folder} holds adapters alone; export the run with them merged (ztrain export without --adapter)")
+        refuse(f"{folder} holds adapters alone; give the run's step_N, or export that with them merged (without --adapter)")
 
 
 def check_programs(arguments):
@@ -117,7 +120,8 @@ def open_tokenizer(folder):
         except ImportError:
             continue
         except Exception as error:  # what the packages throw is theirs
-            refuse(f"no tokenizer can be read from '{folder}' ({first_line(error)}); name a folder with --tokenizer")
+            why = why_unread(folder, error)
+            refuse(f"no tokenizer can be read from '{folder}' ({why}); copy its files there, or name a folder with --tokenizer")
     refuse(f"{lacks('transformers')}; tokenizers does as well")
 
 
@@ -162,18 +166,49 @@ class NewText:
         return new
 
 
-def stream_text(tokenizer, prompt, stream):
+class Aside:
+    """What ztrain says on stderr: passed on as it comes, but not into text that is being written."""
+
+    def __init__(self, stream):
+        self.lock, self.held = threading.Lock(), None  # held: lines that wait for the end of the text
+        self.thread = threading.Thread(target=self.pass_on, args=(io.BufferedReader(stream),), daemon=True)
+        self.thread.start()
+
+    def pass_on(self, stream):
+        for line in stream:
+            with self.lock:
+                if self.held is None:
+                    self.write(line)
+                else:
+                    self.held.append(line)
+
+    @staticmethod
+    def write(line):
+        sys.stderr.write(line.decode(errors="replace"))
+        sys.stderr.flush()
+
+    def hold(self):
+        with self.lock:
+            self.held = []
+
+    def end(self):
+        self.thread.join()
+        for line in self.held or ():
+            self.write(line)
+
+
+def stream_text(tokenizer, prompt, words):
     text = NewText(tokenizer, prompt)
-    for word in words_from(stream):
+    for word in words:
         print(text.add(int(word)), end="", flush=True)
-    print()
+    print(flush=True)
 
 
 def launch(arguments, prompt_file, others):
     words = [arguments.ztrain, "generate", arguments.model, "--ids", "--prompt-file", prompt_file, *others]
     if arguments.ranks > 1:
         words = [*arguments.mpirun.split(), "-np", arguments.ranks, *words]
-    return subprocess.Popen([str(w) for w in words], stdout=subprocess.PIPE, bufsize=0)
+    return subprocess.Popen([str(w) for w in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
 
 
 def main():
@@ -197,12 +232,18 @@ def main():
         ids = tokenizer.encode_chat([*system, {"role": "user", "content": arguments.prompt}])
     else:
         ids = tokenizer.encode(arguments.prompt)
-        print(arguments.prompt, end="", flush=True)
     # Not a word of the command line: that may have 128 KiB, about 20,000 ids.
     with tempfile.NamedTemporaryFile("w", prefix="ztrain-prompt-", suffix=".txt") as file:
         print(*ids, file=file, flush=True)
         process = launch(arguments, file.name, others)
-        stream_text(tokenizer, ids, process.stdout)
+        aside = Aside(process.stderr)
+        words = words_from(process.stdout)
+        first = list(itertools.islice(words, 1))
+        if first or process.wait() == 0:
+            aside.hold()
+            print("" if arguments.chat else arguments.prompt, end="", flush=True)
+            stream_text(tokenizer, ids, itertools.chain(first, words))
+        aside.end()
         return process.wait()
 
 

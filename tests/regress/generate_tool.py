@@ -35,6 +35,14 @@ ECHO = """#!/bin/sh
 while [ "$1" != --prompt-file ]; do shift; done
 cat "$2"
 """
+# Counts while its text is under way.
+TALKS = """#!/bin/sh
+printf '65 '
+sleep 0.2
+echo counted >&2
+sleep 0.2
+printf '66 '
+"""
 
 
 def load_tool():
@@ -86,15 +94,16 @@ class Tool(hf.Models):
     def setUpClass(cls):
         super().setUpClass()
         (cls.folder / "transformers.py").write_text(TOKENIZER)
-        cls.echo = cls.folder / "echo.sh"
-        cls.echo.write_text(ECHO)
-        cls.echo.chmod(0o755)
+        cls.echo, cls.talks = (cls.folder / f"{name}.sh" for name in ("echo", "talks"))
+        for script, text in ((cls.echo, ECHO), (cls.talks, TALKS)):
+            script.write_text(text)
+            script.chmod(0o755)
 
-    def run_tool(self, *words, ztrain=zt.EXECUTABLE, stdin=""):
+    def run_tool(self, *words, ztrain=zt.EXECUTABLE, stdin="", stderr=subprocess.PIPE):
         env = zt.environment({"PYTHONPATH": str(self.folder), "TMPDIR": str(self.folder)})
         command = [sys.executable, "-B", TOOL, self.folder / "model", "--ztrain", ztrain, *words]
         result = subprocess.run(
-            [str(w) for w in command], input=stdin, env=env, capture_output=True, encoding="utf-8", timeout=60
+            [str(w) for w in command], input=stdin, env=env, stdout=subprocess.PIPE, stderr=stderr, encoding="utf-8", timeout=60
         )
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(list(self.folder.glob("ztrain-prompt-*")), [], "the prompt's file is left")
@@ -105,6 +114,10 @@ class Tool(hf.Models):
         prompt = "word " * 18000
         text = self.run_tool("--prompt", "-", ztrain=self.echo, stdin=prompt)
         self.assertEqual(text, prompt + prompt + "\n")
+
+    def test_what_is_said_meanwhile_comes_behind_the_text(self):
+        text = self.run_tool("--prompt", "a", ztrain=self.talks, stderr=subprocess.STDOUT)
+        self.assertEqual(text, "aAB\ncounted\n")
 
     def test_ids_of_ztrain_become_text(self):
         words = ["--temperature", 0, "--tokens", 12, "--dtype", "fp32", "--eos", -1]

@@ -269,7 +269,7 @@ class Generate(zt.Case):
             (folder / file).write_text("{}")
         cases = (
             (["nosuch"], "there is no folder nosuch"),
-            ([adapter], "holds adapters alone; export the run with them merged"),
+            ([adapter], "holds adapters alone; give the run's step_N"),
             ([model, "--ztrain", "/nope"], "there is no program /nope"),
             ([model, "--ztrain", sys.executable, "--tokenizer", "nosuch"], "there is no folder nosuch"),
         )

@@ -1,6 +1,7 @@
 """Names of the Hugging Face hub: told from folders that are not there, and asked for once, without noise."""
 
 import logging
+import os
 import pathlib
 import re
 
@@ -11,6 +12,14 @@ class NotFound(Exception):
 
 def first_line(error):
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def why_unread(name, error):
+    """In one line: the packages have many for a folder without a tokenizer, and do not say that."""
+    folder = pathlib.Path(name)
+    if folder.is_dir() and not any(any(folder.glob(files)) for files in ("tokenizer*", "vocab*", "*.model")):
+        return "no files of a tokenizer are in it: a model that was trained from scratch is exported without them"
+    return first_line(error)
 
 
 def is_hub_name(name):
@@ -30,6 +39,7 @@ def transformers_tokenizer(name):
     """(tokenizer, path of its tokenizer.json or None) of a folder or of the hub. Throws NotFound, and ImportError without
     transformers."""
     check_name(name)
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # while it is imported, it misses PyTorch aloud
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
@@ -47,7 +57,7 @@ def transformers_tokenizer(name):
     except Exception as error:  # what the packages throw is theirs
         if trouble:
             raise NotFound(f"there is no folder {name}, none in the hub's cache, and the hub: {trouble}") from None
-        raise NotFound(first_line(error)) from None
+        raise NotFound(why_unread(name, error)) from None
     return tokenizer, path
 
 
