@@ -2,7 +2,7 @@
 # Several nodes.
 #
 #   sbatch slurm/train_multi_node.sh [DECK] [--section.key=value ...]
-#   sbatch --nodes=16 --ntasks-per-node=32 slurm/train_multi_node.sh inputs/mine.toml
+#   sbatch --nodes=16 --ntasks-per-node=32 slurm/train_multi_node.sh my.toml
 #
 # Submit from the root of the checkout; checkout, data and run.output must lie on a file system that all nodes share.
 # The log is <job name>-<job id>.out in the folder you submit from.

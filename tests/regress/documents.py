@@ -18,6 +18,8 @@ MOST_NOT_RUN = 13  # blocks; one more needs a reason as good as theirs
 LEAST_RUN = 6
 # What a piece of a deck is completed with.
 BASE = {"run": {"steps": 100}, "data": {"train": ["tokens.bin"]}, "batch": {"global": 512}}
+# Of the sources that write metrics.jsonl, and of the tables of docs/metrics.md.
+WRITTEN = re.compile(r'\{"(\w+)", r\.|\{"(\w+)", (?:bytes|to_json)|line\["(\w+)"\]|(?:seconds\[|seconds = \{\{|add\()"(\w+)"')
 KEY = re.compile(r"--([a-z_]+\.[a-z_0-9]+)=")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
@@ -138,6 +140,22 @@ class Documents(zt.Case):
             for link in LINK.findall(text):
                 self.assertTrue((zt.SOURCE / page).parent.joinpath(link).exists(), f"{page}: {link}")
             self.assertNotIn("\n```", text, f"{page}: blocks are indented, so that this test finds them")
+
+
+    def test_all_keys_of_metrics_are_listed(self):
+        listed = set()
+        for line in (zt.SOURCE / "docs/metrics.md").read_text().splitlines():
+            if line.startswith("| `"):
+                listed |= set(re.findall(r"`([\w.]+)`", line.split("|")[1]))
+        written = {"seconds"}
+        for plain, inner, of_line, second in WRITTEN.findall((zt.SOURCE / "src/telemetry/metrics_file.cpp").read_text()):
+            written.add(f"seconds.{second}" if second else plain or inner or of_line)
+        self.assertEqual(written - {"seconds"}, listed)
+        records = zt.metrics(self.train(2, "numbers", {"evaluation.interval": 3, "checkpoint.interval": 3}))
+        self.assertEqual(len(records), 8)
+        for record in records:
+            parts = {f"seconds.{part}" for part in record.pop("seconds", ())}
+            self.assertEqual((set(record) | parts) - listed, set())
 
 
 class Blocks(unittest.TestCase):
