@@ -89,6 +89,7 @@ plan::Plan plan_alone(const Options& o, const std::vector<std::string>& override
   plan::Plan plan{
       .question = question_of(o, overrides), .cost = {}, .strategies = {}, .fixes = {}, .search = {}};
   plan.cost = plan::cost_of(plan.question);
+  plan.notes = config::notes_on_variables(config::load_deck(o.deck, overrides, config::Files::elsewhere));
   return plan;
 }
 
@@ -111,7 +112,6 @@ plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, 
   if (o.fit) plan.search = plan::search_for(plan.question, watch());
   const bool found = plan.search && !plan.search->best.empty();
   if (!found && !verdict_of(plan.cost).fits()) plan.fixes = plan::fixes_for(plan.question, watch());
-  plan.notes = config::notes_on_variables(config::load_deck(o.deck, overrides, config::Files::elsewhere));
   if (compare) {
     plan.strategies = strategies.get();
     plan.other_overlap = overlap.get();
@@ -121,6 +121,17 @@ plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, 
                     plan.cost.ops, plan.cost.deck.mesh.tensor > 1 ? " and tensor.overlap" : ""));
   }
   return plan;
+}
+
+/// The script goes to stdout, and into a file; what its user should know besides to stderr.
+void print_sbatch(const Options& o, const plan::Plan& plan, telemetry::Console& console) {
+  console.print(plan::sbatch_text(plan));
+  const bool asked = o.device_memory == 0;
+  if (plan.cost.machine.device_memory <= 0 && !asked)
+    console.print_error(
+        "warning: a job for processors, since the deck has no cluster.preset; for GPUs add "
+        "--cluster.preset=NAME\n");
+  for (const std::string& note : plan.notes) console.print_error(fmt::format("note: {}\n", note));
 }
 
 /// What is printed is one of three things, and none takes what another is asked for by.
@@ -167,7 +178,7 @@ int plan(const Invocation& call) {
     if (options.parameters > 0) return call.console.print(zero_paper_text(options));
     REQUIRE(!options.deck.empty(), "ztrain plan needs a deck, or --parameters; see ztrain plan --help");
     if (options.sbatch)
-      return call.console.print(plan::sbatch_text(plan_alone(options, parser.remaining(), call.console)));
+      return print_sbatch(options, plan_alone(options, parser.remaining(), call.console), call.console);
     const plan::Plan plan = plan_of(options, parser.remaining(), call.console);
     if (options.json) return call.console.print(json_text(plan::report_json(plan), 2) + "\n");
     call.console.print(plan::report_text(plan));

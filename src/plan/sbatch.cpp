@@ -69,7 +69,12 @@ bool knows_its_time(const Cost& c) {
 std::string restarts_line(const Cost& c) {
   constexpr double unasked = 50;
   const double jobs = knows_its_time(c) ? std::ceil(planned_seconds(c) / longest_job) : 1;
-  return jobs > unasked ? fmt::format("export ZTRAIN_RESTARTS={:.0f}\n", 2 * jobs) : "";
+  if (jobs <= unasked) return "";
+  return fmt::format(
+      "# how often the job may requeue itself: twice as often as planned; slurm/launch.sh allows {:.0f} "
+      "times "
+      "unasked\nexport ZTRAIN_RESTARTS={:.0f}\n",
+      unasked, 2 * jobs);
 }
 
 /// A deck whose length is in epochs leaves the number of its steps to the data.
