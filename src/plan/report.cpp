@@ -11,6 +11,8 @@
 #include "config/text/summary.hpp"
 #include "config/validate/validate.hpp"
 #include "optim/optimizer.hpp"
+#include "plan/report_fit.hpp"
+#include "plan/report_words.hpp"
 #include "plan/zero_paper.hpp"
 
 namespace ztrain::plan {
@@ -18,19 +20,10 @@ namespace {
 
 using program::Tier;
 
-std::string size(Amount bytes) {
-  return format_decimal_bytes(bytes);
-}
-std::string percent(double share) {
-  return fmt::format("{:.1f}%", 100 * share);
-}
 std::string seconds(double s) {
   return s < 1 ? fmt::format("{:.2f} ms", 1000 * s) : fmt::format("{:.3f} s", s);
 }
 
-std::string heading(const std::string& text) {
-  return "\n" + text + "\n";
-}
 /// Goes on below itself where it would be wider than a page.
 std::string line(const char* what, const std::string& value) {
   constexpr std::size_t width = 100 - 19;
@@ -258,16 +251,18 @@ std::string time_section(const Plan& plan) {
         "", fmt::format("the peak is assumed: an H100 SXM's for parameters in {}, until cluster.preset or "
                         "cluster.peak_tflops gives another",
                         name_of(c.deck.precision.parameters)));
-  text += line("step", fmt::format("{}: {:.0f} tokens/s, {:.0f} per rank, MFU {}", seconds(s.seconds),
-                                   c.tokens_per_second(), c.tokens_per_second() / c.ranks, percent(c.mfu())));
+  text += line("step", fmt::format("{}: {} tokens/s, {} per rank, MFU {}", seconds(s.seconds),
+                                   grouped(c.tokens_per_second()), grouped(c.tokens_per_second() / c.ranks),
+                                   percent(c.mfu())));
   ByAction communicating{};
   for (std::size_t i = 0; i < s.busy.size(); ++i)
     if (i != static_cast<std::size_t>(program::Stream::compute))
       for (std::size_t k = 0; k < communicating.size(); ++k) communicating[k] += s.busy[i][k];
   text += line("computing", shares(s.busy[static_cast<std::size_t>(program::Stream::compute)], s.seconds));
   text += line("other streams", shares(communicating, s.seconds));
-  text += line("exposed", fmt::format("{}, waiting for: {}", percent(s.exposed / s.seconds),
-                                      shares(s.exposed_by, s.seconds)));
+  const std::string awaited = shares(s.exposed_by, s.seconds);
+  text += line("exposed",
+               percent(s.exposed / s.seconds) + (awaited == "none" ? "" : ", waiting for: " + awaited));
   if (s.seconds > 1.001 * c.seconds_without_reuse)
     text += line("memory reuse", fmt::format("{} of the step goes by waiting for bytes to become free",
                                              percent(1 - c.seconds_without_reuse / s.seconds)));
@@ -306,59 +301,6 @@ std::string verdict_section(const Cost& c) {
   return text;
 }
 
-std::string fixes_section(const Fixes& f) {
-  std::string text =
-      heading(fmt::format("What makes it fit ({} changes tried{}{})", f.tried,
-                          f.refused > 0 ? fmt::format(", {} more do not go with the deck", f.refused) : "",
-                          early_end_of(f.ended)));
-  for (const Fix& fix : f.best) {
-    text += fmt::format("  {}\n      {} per rank, {:.0f} tokens/s, {}\n", command_line(fix.overrides),
-                        size(verdict_of(fix.cost).device_needed), fix.cost.tokens_per_second(),
-                        name_of(fix.effect));
-    for (const Change& change : fix.changes)
-      text +=
-          fmt::format("      {}: {} ({})\n", change.overrides.front(), change.reason, name_of(change.effect));
-  }
-  if (f.best.empty()) text += "  no change of the deck that is known to save memory\n";
-  if (!f.least_ranks) return text + "  As it is the deck was found to fit on no number of ranks\n";
-  const std::string batch = command_line(f.least_ranks->overrides);
-  return text + fmt::format("  {} the deck fits on {}\n", batch.empty() ? "As it is" : "With " + batch,
-                            count_text(f.least_ranks->ranks, "rank"));
-}
-
-std::string value_in(const std::vector<std::string>& overrides, const std::string& key) {
-  for (const std::string& text : overrides)
-    if (text.rfind(key + "=", 0) == 0) return text.substr(key.size() + 1);
-  return "";
-}
-
-std::string search_section(const Search& s, const Plan& p) {
-  std::string text =
-      heading(fmt::format("Fastest of those that fit on {} ({} settings tried{})",
-                          count_text(p.question.ranks, "rank"), s.tried, early_end_of(s.ended)));
-  text += "  mesh: pipeline x replicate x shard x context x tensor\n";
-  Table table(
-      {"strategy", "mesh", "micro", "recompute", "per rank", "tokens/s", "MFU", "exposed", "numbers"});
-  for (const Setting& x : s.best)
-    table.row(
-        {value_in(x.overrides, "sharding.strategy"),
-         fmt::format("{} x {} x {} x {} x {}", x.cost.mesh[Axis::pipeline], x.cost.mesh[Axis::replicate],
-                     x.cost.mesh[Axis::shard], x.cost.mesh.size(context_axes), x.cost.mesh[Axis::tensor]),
-         value_in(x.overrides, "batch.micro"), value_in(x.overrides, "recompute.mode"),
-         size(verdict_of(x.cost).device_needed), fmt::format("{:.0f}", x.cost.tokens_per_second()),
-         percent(x.cost.mfu()), percent(x.cost.step.exposed / x.cost.step.seconds),
-         x.effect == Effect::none ? "same" : "rounding"});
-  if (s.best.empty())
-    text += "  none fits\n";
-  else
-    text += table.text(2) + fmt::format("  the first:\n  {}\n", command_line(s.best.front().overrides));
-  if (!s.least_ranks) return text + "  no number of ranks was found on which the model fits\n";
-  const std::string with = command_line(s.least_overrides());
-  return text + fmt::format("  the model fits on {} at least, with\n  {}\n",
-                            count_text(s.least_ranks->ranks, "rank"),
-                            with.empty() ? "the deck as it is" : with);
-}
-
 }  // namespace
 
 std::vector<Cost> costs_by_strategy(const Question& question, const Cost& own) {
@@ -387,7 +329,7 @@ double zero_paper_of(const Cost& c) {
 std::string report_text(const Plan& plan) {
   std::string text = title(plan) + model_section(plan.cost) + memory_section(plan.cost, plan.strategies) +
                      traffic_section(plan.cost) + time_section(plan) + verdict_section(plan.cost);
-  if (plan.search) text += search_section(*plan.search, plan);
+  if (plan.search) text += search_section(*plan.search, plan.question.ranks);
   if (plan.fixes) text += fixes_section(*plan.fixes);
   for (const std::string& note : plan.notes) text += fmt::format("note: {}\n", note);
   return text;

@@ -254,8 +254,8 @@ class Plan(zt.Case):
 
     def test_what_cannot_fit_at_all_says_so(self):
         text = self.plan(SMOKE, "--ranks", 2, "--device-memory", "0.0001", "--beside", "0")
-        self.assertIn("no change of the deck", text)
-        self.assertIn("on no number of ranks", text)
+        self.assertIn("no change of the deck that is known to save memory makes it fit\n", text)
+        self.assertIn("no number of ranks was found on which the deck fits as it is\n", text)
 
     def test_a_deck_with_other_recomputation_is_offered_all_of_it(self):
         pieces = ["--recompute.mode=selective", '--recompute.pieces=["norm"]']
@@ -306,9 +306,19 @@ class Plan(zt.Case):
         self.assertEqual(speeds, sorted(speeds, reverse=True))
         self.assertTrue(all(setting["fits"] for setting in best))
         self.assertEqual(plan["search"]["least_ranks"], 1)
-        words = shlex.split(in_text(text, r"the first:\n  (--.*)"))
+        words = shlex.split(in_text(text, r"the first, .*:\n  (--.*)"))
         first = json.loads(self.plan(SMOKE, "--ranks", 4, "--batch.global=16", *words, "--json"))
         self.assertAlmostEqual(first["time"]["tokens_per_second"], speeds[0], delta=1e-6 * speeds[0])
+
+    def test_fit_says_what_its_settings_change_besides(self):
+        words = (SMOKE, "--ranks", 4, "--beside", 0, "--mesh.context=1", "--mesh.tensor=1", "--fit")
+        self.assertNotIn("besides", self.plan(*words))
+        text, plan = self.both(*words, "--device-memory", 0.0032)
+        besides = dict(re.findall(r"\n  besides (\w): (.*)", text))
+        rows = re.findall(r"\n  \w+ +(?:\d+ x ){4}\d+ .* ([a-z])(?=\n)", text)
+        own = [[o for o in row["overrides"] if re.match("offload|tensor|sharding.overlap", o)] for row in plan["search"]["best"]]
+        self.assertIn("offload", str(own))
+        self.assertEqual([besides[letter].split() for letter in rows], [[f"--{o}" for o in row] for row in own])
 
     def test_state_that_is_cut_over_context_alone_is_searched_too(self):
         """On as many ranks as the other axes take, beyond a node; fewer, or no multiple of these, are no mesh."""
