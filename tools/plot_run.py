@@ -4,7 +4,7 @@
     tools/plot_run.py RUN_FOLDER [MORE_RUN_FOLDERS ...] [-o PICTURE.png]
     tools/plot_run.py RUN_FOLDER --last-validation       prints the last held-out loss and draws nothing
 
-Of several runs the loss curves are overlaid; the other panels show the first. Needs numpy and matplotlib.
+Of several runs loss, speed and gradient norm are overlaid; the time of a step is the first one's. Needs numpy and matplotlib.
 """
 import argparse
 import json
@@ -86,38 +86,54 @@ def window_of(count):
     return max(1, count // 40) | 1
 
 
+def styles(runs):
+    """(run, colour, width of its line): the first is widest, so that it shows under one that is the same."""
+    widths = [1.8 + 1.2 * min(left, 2) for left in range(len(runs) - 1, -1, -1)]
+    return zip(runs, COLOURS * len(runs), widths)
+
+
+def curve(axes, run, key, colour, width, label):
+    """The values, faint, and their moving mean."""
+    step, values = run.column("step"), run.column(key)
+    axes.plot(step, values, color=colour, alpha=0.25, linewidth=0.8)
+    return axes.plot(step, smooth(values, window_of(len(values))), color=colour, linewidth=width, label=label)
+
+
 def plot_loss(axes, runs):
-    for run, colour in zip(runs, COLOURS * len(runs)):
-        step, loss = run.column("step"), run.column("loss")
-        label = "train" if len(runs) == 1 else run.name
-        axes.plot(step, loss, color=colour, alpha=0.25, linewidth=0.8)
-        axes.plot(step, smooth(loss, window_of(len(loss))), color=colour, linewidth=1.8, label=label)
+    for run, colour, width in styles(runs):
+        curve(axes, run, "loss", colour, width, "train" if len(runs) == 1 else run.name)
         if run.validation:
             x, y = zip(*run.validation)
-            mark = COLOURS[1] if len(runs) == 1 else colour
-            axes.plot(x, y, "o-", color=mark, markersize=4.5, linewidth=0.8, markeredgecolor="white",
-                      label="held out" if len(runs) == 1 else f"{run.name}, held out")
-            if len(runs) == 1:
-                axes.annotate(f"{y[-1]:.4f}", (x[-1], y[-1]), textcoords="offset points", xytext=(-4, 8),
-                              ha="right", color=mark)
+            name = "held out" if len(runs) == 1 else f"{run.name}, held out"
+            axes.plot(x, y, "o-", color=COLOURS[1] if len(runs) == 1 else colour, markersize=4.5, linewidth=0.8,
+                      markeredgecolor="white", label=f"{name}, last {y[-1]:.4f}")
     axes.set(title="Loss (nats per token)")
     axes.legend(frameon=False)
 
 
-def plot_speed(axes, run):
-    step, speed = run.column("step"), run.column("tokens_per_s")
-    axes.plot(step, speed, color=COLOURS[2], alpha=0.3, linewidth=0.8)
-    axes.plot(step, smooth(speed, window_of(len(speed))), color=COLOURS[2], linewidth=1.8)
-    title = "Tokens per second"
-    if numpy.isfinite(speed).any():
-        axes.set_ylim(0, 1.25 * numpy.nanpercentile(speed, 99))
-        title += f" (median {numpy.nanmedian(speed):,.0f}"
-        mfu = run.column("mfu")
-        title += f", MFU {100 * numpy.nanmedian(mfu):.1f} %)" if numpy.nansum(mfu) > 0 else ")"
-    axes.set(title=title)
+def median_speed(run):
+    """For a title or a legend; "" where no speed is known."""
+    speed, mfu = run.column("tokens_per_s"), run.column("mfu")
+    if not numpy.isfinite(speed).any():
+        return ""
+    used = f", MFU {100 * numpy.nanmedian(mfu):.1f} %" if numpy.nansum(mfu) > 0 else ""
+    return f" (median {numpy.nanmedian(speed):,.0f}{used})"
 
 
-def plot_time(axes, run):
+def plot_speed(axes, runs):
+    alone = len(runs) == 1
+    for run, colour, width in styles(runs):
+        curve(axes, run, "tokens_per_s", COLOURS[2] if alone else colour, width, run.name + median_speed(run))
+    known = [speed for speed in (run.column("tokens_per_s") for run in runs) if numpy.isfinite(speed).any()]
+    if known:
+        axes.set_ylim(0, 1.25 * max(numpy.nanpercentile(speed, 99) for speed in known))
+    axes.set(title="Tokens per second" + (median_speed(runs[0]) if alone else ""))
+    if not alone:
+        axes.legend(frameon=False, loc="lower right")
+
+
+def plot_time(axes, runs):
+    run = runs[0]
     step, total = run.column("step"), run.seconds("total")
     width = window_of(len(step))
     parts = [(part.replace("_", " "), run.seconds(part), colour) for part, colour in PARTS]
@@ -130,22 +146,24 @@ def plot_time(axes, run):
         # Room for the legend; a slow first step may leave the picture.
         high = smooth(sum(values for _, values, _ in parts), width)
         axes.set_ylim(0, 1.4 * min(high.max(), 2 * numpy.percentile(high, 90)))
-    axes.set(title="Seconds per step")
+    axes.set(title="Seconds per step" + (f" of {run.name}" if len(runs) > 1 else ""))
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], ncol=3, fontsize=8, loc="upper right",
                 edgecolor="none", framealpha=0.9)
 
 
-def plot_norm(axes, run):
-    step, norm, rate = run.column("step"), run.column("grad_norm"), run.column("lr")
-    axes.plot(step, norm, color=COLOURS[3], alpha=0.3, linewidth=0.8)
-    lines = axes.plot(step, smooth(norm, window_of(len(norm))), color=COLOURS[3], linewidth=1.8,
-                      label="gradient norm")
-    positive = norm[norm > 0]
-    if len(positive) and positive.max() > 20 * numpy.median(positive):
-        axes.set_yscale("log")
+def plot_norm(axes, runs):
+    alone, lines = len(runs) == 1, []
     right = axes.twinx()
-    lines += right.plot(step, rate, color=COLOURS[4], linewidth=1.4, label="learning rate")
+    for run, colour, width in styles(runs):
+        lines += curve(axes, run, "grad_norm", COLOURS[3] if alone else colour, width, "gradient norm" if alone else run.name)
+        norm = run.column("grad_norm")
+        positive = norm[norm > 0]
+        if len(positive) and positive.max() > 20 * numpy.median(positive):
+            axes.set_yscale("log")
+        rate = right.plot(run.column("step"), run.column("lr"), color=COLOURS[4] if alone else colour, linewidth=1.4,
+                          linestyle="-" if alone else "--", label="learning rate" if alone else f"{run.name}, learning rate")
+        lines += rate
     right.set_ylim(bottom=0)
     right.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
     right.spines["top"].set_visible(False)
@@ -160,16 +178,16 @@ def plot(runs, output):
     pyplot.rcParams.update({"font.size": 9, "axes.titlesize": 10, "axes.titleweight": "bold", "axes.grid": True,
                             "grid.alpha": 0.25, "axes.spines.top": False, "axes.titlelocation": "left"})
     figure, axes = pyplot.subplots(2, 2, figsize=(12, 7.2), constrained_layout=True)
-    first = runs[0]
     plot_loss(axes[0, 0], runs)
-    plot_speed(axes[0, 1], first)
-    plot_time(axes[1, 0], first)
-    plot_norm(axes[1, 1], first)
+    plot_speed(axes[0, 1], runs)
+    plot_time(axes[1, 0], runs)
+    plot_norm(axes[1, 1], runs)
     for panel in axes.flat:
         panel.set_xlabel("step")
         panel.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         panel.margins(x=0.01)
-    figure.suptitle(first.name if len(runs) == 1 else f"{first.name} and {len(runs) - 1} more", fontsize=12)
+    named = ", ".join(run.name for run in runs[:4])
+    figure.suptitle(named + (f" and {len(runs) - 4} more" if len(runs) > 4 else ""), fontsize=12)
     figure.savefig(output, dpi=130)
 
 

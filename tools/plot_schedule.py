@@ -38,6 +38,8 @@ def timeline_of(path):
         (f"rank {r['rank']}", [(w["does"], w["micro_batch"], w["begin"], w["end"]) for w in r["work"]])
         for r in data["ranks"]
     ]
+    if data["schedule"] == "1f1b":
+        ranks = [(name, in_order(work)) for name, work in ranks]
     return data["schedule"], ranks
 
 
@@ -49,14 +51,50 @@ def idle_share(ranks):
     return 1 - busy / (len(ranks) * (last - first))
 
 
+def turn_of(does):
+    """A backward in parts, with what is computed again for it, is one turn."""
+    return does if does in ("forward", "backward_weights") else "backward"
+
+
+def in_order(work):
+    """Of 1f1b, whose micro-batches come in order: a plan has those in the middle, which are compiled once, under one number."""
+    count, last, found = {}, None, []
+    for does, micro, begin, end in work:
+        turn = turn_of(does)
+        if (turn, micro) != last:
+            count[turn], last = count.get(turn, -1) + 1, (turn, micro)
+        found.append((does, count[turn], begin, end))
+    most = max(micro for _, micro, _, _ in work)
+    return found if set(count.values()) == {most} else work
+
+
+def turns(work, gap):
+    """(micro-batch, begin, end) of what is done of one micro-batch without a gap."""
+    found = []
+    for does, micro, begin, end in work:
+        turn = (micro, turn_of(does))
+        if found and found[-1][0] == turn and begin - found[-1][2] < gap:
+            found[-1][2] = end
+        else:
+            found.append([turn, begin, end])
+    return [(micro, begin, end) for (micro, _), begin, end in found]
+
+
 def draw(axes, title, ranks):
+    from matplotlib import patheffects
+
     last = max(end for _, work in ranks for _, _, _, end in work)
     unit, name = (1e3, "ms") if last < 1 else (1, "s")
     for row, (_, work) in enumerate(ranks):
-        for does, micro, begin, end in work:
-            axes.barh(row, (end - begin) * unit, left=begin * unit, height=0.85, color=KINDS[does][1], edgecolor="white", linewidth=0.4)
+        # Edges are those of turns: around each part of a backward they would hide it.
+        for does, _, begin, end in work:
+            axes.barh(row, (end - begin) * unit, left=begin * unit, height=0.85, color=KINDS[does][1], linewidth=0)
+        for micro, begin, end in turns(work, gap=0.002 * last):
+            if end - begin > 0.004 * last:
+                axes.barh(row, (end - begin) * unit, left=begin * unit, height=0.85, color="none", edgecolor="white", linewidth=0.6)
             if end - begin > 0.012 * last:
-                axes.text((begin + end) / 2 * unit, row, str(micro), ha="center", va="center", fontsize=7, color="white")
+                text = axes.text((begin + end) / 2 * unit, row, str(micro), ha="center", va="center", fontsize=7, color="white")
+                text.set_path_effects([patheffects.withStroke(linewidth=1.5, foreground="#333333")])
     axes.set_yticks(range(len(ranks)), [name for name, _ in ranks])
     axes.invert_yaxis()
     axes.set_xlim(0, last * unit)
