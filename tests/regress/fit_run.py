@@ -1,6 +1,7 @@
 """tools/fit_run.py: the precision that is fast here, and as many steps as fill a time, whatever the user gave stays."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -23,6 +24,21 @@ if seconds == "fails":
     sys.exit("ztrain: no memory for this")
 pathlib.Path(words[words.index("--json") + 1]).write_text(json.dumps({"step_seconds": {"median": seconds}}))
 """
+
+
+class Quickstart(zt.Case):
+    def test_what_is_no_key_starts_nothing(self):
+        """A copy alone, which could not go on."""
+        tool = shutil.copy2(zt.SOURCE / "tools" / "quickstart.sh", self.folder)
+        for words, code, out, err in (
+            (["--help"], 0, "--run.steps=50", ""),
+            (["--run.steps=5", "-h"], 0, "PROMPT=TEXT", ""),
+            (["-n", "2"], 2, "", "'-n' is no key of the deck"),
+        ):
+            done = subprocess.run([tool, *words], capture_output=True, text=True, timeout=10, check=False)
+            self.assertEqual(done.returncode, code, done)
+            self.assertIn(out, done.stdout)
+            self.assertIn(err, done.stderr)
 
 
 class FitRun(zt.Case):
