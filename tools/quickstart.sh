@@ -56,7 +56,7 @@ fi
 
 phase "Generate"
 mpi_ranks 1
-"${mpirun[@]}" "$ztrain" generate "$checkpoint" --prompt "${PROMPT:-namespace ztrain}" --tokens 200 --temperature 0.8 --seed 1
+"$ztrain" generate "$checkpoint" --prompt "${PROMPT:-namespace ztrain}" --tokens 200 --temperature 0.8 --seed 1
 
 phase "Plot"
 "$python" tools/plot_run.py "$output" -o "$output/plot.png"

@@ -52,7 +52,8 @@ struct AttentionGradientArguments : AttentionArguments<T> {
   T* dq = nullptr;
   T* dk = nullptr;
   T* dv = nullptr;
-  /// Of a part of the keys, in place of dq, dk and dv; else null.
+  /// Of a part of the keys, in place of dq, dk and dv; else null, but the CPU's kernel always sums dq here,
+  /// and tells a part by dk_sum.
   acc_t<T>* dq_sum = nullptr;
   acc_t<T>* dk_sum = nullptr;
   acc_t<T>* dv_sum = nullptr;

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.hpp"
 #include "kernels/attention/attention_arguments.hpp"

@@ -13,7 +13,7 @@ namespace ztrain::kernels::gemm_blocks {
 
 inline constexpr int rows = 64, cols = 64, depth = 64;
 
-/// to[j][i] = op[i0 + i, j0 + j], where element (i, j) of op is data[i * row_stride + j * col_stride]; zero
+/// to[i][j] = op[i, j], where element (i, j) of op is data[i * row_stride + j * col_stride]; zero
 /// outside.
 template <class S, class A>
 void load(const S* data, std::int64_t row_stride, std::int64_t col_stride, int count_rows, int count_cols,

@@ -1,6 +1,6 @@
 #pragma once
-// The ways of forming products between which make_gemm chooses on a CPU. Shapes have their strides
-// (complete()).
+// The ways of forming products between which make_gemm chooses. Shapes have their strides (complete()), but
+// where zero ones are filled in.
 
 #include <memory>
 

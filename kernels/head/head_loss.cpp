@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <type_traits>
 
 #include "base/error.hpp"
 #include "kernel_interface/kernel_workspace.hpp"

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "base/dtype.hpp"
 #include "kernel_interface/step_scalars.hpp"

@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "base/error.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/launch/threads.hpp"

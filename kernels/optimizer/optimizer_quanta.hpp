@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "kernels/launch/device_array.hpp"
 #include "kernels/launch/row_packs.hpp"

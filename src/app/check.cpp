@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "app/parse.hpp"
 #include "base/error.hpp"
@@ -122,8 +124,12 @@ std::int64_t step_to_resume(const config::Deck& deck) {
   return newest ? checkpoint::step_of(*newest) : 0;
 }
 
-/// What a run would write.
-void check_places(const config::Deck& deck, const data::Datasets& data) {
+/// What a run would write. Drives of nodes may not be on the machine that checks.
+void check_places(telemetry::Console& console, const config::Deck& deck, const data::Datasets& data) {
+  for (const std::string& folder : deck.offload.nvme_path)
+    if (std::error_code unknown; !std::filesystem::is_directory(folder, unknown))
+      console.print(fmt::format(
+          "note: offload.nvme_path: there is no folder '{}' here; each node of the job needs it\n", folder));
   train::require_apart(deck);
   train::require_writable(deck);
   const std::int64_t steps = config::total_steps(deck, data::make_sampler(deck, data).rows_per_epoch());
@@ -135,7 +141,7 @@ void check_files(telemetry::Console& console, const std::string& path, config::D
   std::optional<telemetry::Phase> phase(std::in_place, console, "opening the data");
   const data::Datasets data = data::open_datasets(deck, [&](std::string_view next) { phase->at(next); });
   deck.model.vocab_size = data.vocab_size;
-  check_places(deck, data);
+  check_places(console, deck, data);
   phase.reset();
   job::require_bf16_products(deck.device);
   print_data(console, path, deck, data);

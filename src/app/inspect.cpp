@@ -30,6 +30,11 @@ std::string said(const json& metadata, const char* key, const char* otherwise = 
   return value.is_string() ? value.get<std::string>() : json_text(value);
 }
 
+std::string proven_text(const json& metadata) {
+  const std::string step = said(metadata, "proven_step", "-1");
+  return step == "-1" ? "no step" : "step " + step;
+}
+
 std::string mesh_of(const json& metadata) {
   const json mesh = metadata.value("mesh", json::object());
   std::string text;
@@ -63,11 +68,12 @@ std::string text_of(const checkpoint::Inspected& found, const InspectOptions& op
   const json& m = found.metadata;
   std::string text = fmt::format(
       "{}\nstep       {} of {}, {} of them changed the weights; {} sequences, {} tokens\n"
-      "proven     {} (the newest step before, from which one was taken); best validation loss {}\n"
+      "proven     {} (the newest checkpoint before from whose weights a step was taken); best validation "
+      "loss {}\n"
       "written by ztrain {}, mesh {}, strategy {}\ndeck       hash {}; --deck prints it\n{}",
       options.folder, said(m, "step"), said(m, "run_steps"), said(m, "optimizer_steps"), said(m, "samples"),
-      said(m, "tokens"), said(m, "proven_step", "none"), said(m, "best_validation_loss", "none"),
-      said(m, "version"), mesh_of(m), said(m, "strategy"), said(m, "deck_hash"), states_text(found));
+      said(m, "tokens"), proven_text(m), said(m, "best_validation_loss", "none"), said(m, "version"),
+      mesh_of(m), said(m, "strategy"), said(m, "deck_hash"), states_text(found));
   for (const checkpoint::FileInfo& file : found.files)
     text += fmt::format("{:<50} {:>12}\n", file.name, format_bytes(file.bytes));
   if (options.tensors)

@@ -122,13 +122,13 @@ struct LoadOptions {
 
 /// Fills `states` from the checkpoint at path; padding becomes zero. Not collective: one rank, one Place, a
 /// call of its own. Reads the index, and of the shard files the bytes it needs (rounded out to checksum
-/// blocks when verifying); needs checkpoint_room of the host's memory besides. "model" converts between
-/// floating types (checkpoint/format/convert.hpp); other states must have the dtype and granule they had, and
-/// those with a granule above 1 load onto the tensor-parallel slices they had. Throws Error, naming file and
-/// parameter (of what is not as it was written: Damaged, checkpoint/damaged.hpp), when a parameter is
-/// missing, has another shape, is unknown to the layout, or when a shard file is missing, truncated or
-/// damaged; and one that lists the states of both sides when they differ (options.others). `states` then
-/// holds a mixture.
+/// blocks when verifying); needs checkpoint_room of the host's memory besides, and what StateShard::memory
+/// says. "model" converts between floating types (checkpoint/format/convert.hpp); other states must have the
+/// dtype and granule they had, and those with a granule above 1 load onto the tensor-parallel slices they
+/// had. Throws Error, naming file and parameter (of what is not as it was written: Damaged,
+/// checkpoint/damaged.hpp), when a parameter is missing, has another shape, is unknown to the layout, or when
+/// a shard file is missing, truncated or damaged; and one that lists the states of both sides when they
+/// differ (options.others). `states` then holds a mixture.
 void load(const std::filesystem::path& path, const Place& place, std::span<const StateShard> states,
           const LoadOptions& options = {});
 

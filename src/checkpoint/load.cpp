@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -31,6 +30,12 @@ namespace fs = std::filesystem;
 constexpr int window_lanes = checkpoint_lanes / 2;
 constexpr std::int64_t window_bytes = window_lanes * checkpoint_part;
 static_assert(checkpoint_buffers(window_lanes, checkpoint_part) + window_bytes <= checkpoint_room);
+
+/// Bytes as written of a part, where an item takes `size` bytes as it is wanted.
+std::int64_t part_of(const PieceRow& row, std::int64_t size) {
+  const std::int64_t written = size_of(row.type());
+  return checkpoint_part * written / std::max(written, size);
+}
 
 constexpr const char* same_optimizer = "optimizer.name must be what the checkpoint was written with";
 
@@ -161,9 +166,9 @@ class Loader {
     return cuts;
   }
 
-  /// Of slices as they were written, a part for each run of blocks of what was written. Others have runs in
-  /// many places, and are left whole.
-  /// begin: bytes of the shard before the piece.
+  /// Of slices as they were written, a part for each run of blocks, none of more than checkpoint_part bytes,
+  /// as written and as wanted. Others have runs in many places, and are left whole. begin: bytes of the shard
+  /// before the piece.
   Cut cut(const Piece& piece, const StateShard& shard, std::int64_t begin, std::vector<Part>& parts) const {
     const auto& states = reader_.catalog().states;
     const auto state = std::ranges::find(states, shard.state, &StateEntry::name) - states.begin();
@@ -188,7 +193,7 @@ class Loader {
     if (!same) add(rows, {first, count});
     for (std::size_t r = 0; same && r < rows.size(); ++r)
       if (rows[r].tensor_index == tensor_index)
-        for (const ItemRun& run : runs_of_blocks(rows[r], first, count, checkpoint_part))
+        for (const ItemRun& run : runs_of_blocks(rows[r], first, count, part_of(rows[r], size)))
           add(rows.subspan(r, 1), run);
     return {&parameter, count, parts.size() - before};
   }

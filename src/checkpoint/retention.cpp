@@ -118,18 +118,18 @@ struct Sorted {
 };
 
 /// That of `written` is among those that stay; -1: none is new.
-Sorted sort_out(const fs::path& folder, std::int64_t written, const SaveOptions& stays) {
+Sorted sort_out(const fs::path& folder, std::int64_t written, const SaveOptions& options) {
   Sorted sorted;
   int kept = written < 0 ? 0 : 1;
   Found sound = with_suffix(folder, "");
   std::erase_if(sound, [&](const auto& checkpoint) {
-    return stays.damaged.contains(checkpoint.first) && checkpoint.first != written;
+    return options.damaged.contains(checkpoint.first) && checkpoint.first != written;
   });
-  const std::set<std::int64_t> best = best_of(sound, stays.keep_best);
+  const std::set<std::int64_t> best = best_of(sound, options.keep_best);
   for (const auto& [number, path] : sound) {
-    const bool new_enough = stays.keep <= 0 || number == written || ++kept <= stays.keep;
-    const bool every = stays.keep_every > 0 && number % stays.keep_every == 0;
-    const bool singled_out = number == stays.proven_step || best.contains(number);
+    const bool new_enough = options.keep <= 0 || number == written || ++kept <= options.keep;
+    const bool every = options.keep_every > 0 && number % options.keep_every == 0;
+    const bool singled_out = number == options.proven_step || best.contains(number);
     (new_enough || every || singled_out ? sorted.stay : sorted.go)[number] = path;
   }
   return sorted;
@@ -177,7 +177,7 @@ fs::path unfinished_path(const fs::path& folder, std::int64_t step) {
   return folder / name_of_step(step, ".tmp");
 }
 
-void prepare_folder(const fs::path& folder, std::int64_t step, const SaveOptions& stays) {
+void prepare_folder(const fs::path& folder, std::int64_t step, const SaveOptions& options) {
   if (!fs::exists(folder)) {
     fs::create_directories(folder);
     sync_folder(fs::absolute(folder).lexically_normal().parent_path());
@@ -189,7 +189,7 @@ void prepare_folder(const fs::path& folder, std::int64_t step, const SaveOptions
   std::vector<std::string> in_retain;  // which tries again once the new checkpoint is safe, and reports
   sweep(folder, in_retain);
   // Disks forget: where those that stay are damaged, one that goes may be the last that is sound.
-  const Sorted sorted = sort_out(folder, -1, stays);
+  const Sorted sorted = sort_out(folder, -1, options);
   const auto sound = [](const auto& checkpoint) { return is_sound(checkpoint.second); };
   if (!sorted.go.empty() && std::ranges::any_of(sorted.stay, sound)) remove_all(sorted.go, in_retain);
   fs::remove_all(unfinished_path(folder, step));
@@ -223,11 +223,11 @@ void publish(const fs::path& folder, std::int64_t step) {
   sync_folder(folder);
 }
 
-std::vector<std::string> retain(const fs::path& folder, std::int64_t step, const SaveOptions& stays) {
+std::vector<std::string> retain(const fs::path& folder, std::int64_t step, const SaveOptions& options) {
   std::vector<std::string> failures;
   attempt(folder, failures, [&] {
     sweep(folder, failures);
-    remove_all(sort_out(folder, step, stays).go, failures);
+    remove_all(sort_out(folder, step, options).go, failures);
   });
   return failures;
 }

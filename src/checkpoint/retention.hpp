@@ -17,8 +17,8 @@ std::filesystem::path unfinished_path(const std::filesystem::path& folder, std::
 
 /// Makes the folder, finishes or, where it can, removes what an earlier crash left (step_*.tmp, step_*.old)
 /// and, if one of those that stay is sound, what need not stay; and makes an empty step_<step>.tmp in it.
-/// stays: what of the options says which of them do.
-void prepare_folder(const std::filesystem::path& folder, std::int64_t step, const SaveOptions& stays);
+/// options: say which of them stay.
+void prepare_folder(const std::filesystem::path& folder, std::int64_t step, const SaveOptions& options);
 
 /// Removes the step_<step>.tmp of a save that failed: half a checkpoint would only fill the disk. False where
 /// somebody had removed it before.
@@ -35,6 +35,6 @@ void publish(const std::filesystem::path& folder, std::int64_t step);
 /// step_*.old too, while no save is in progress. Names that are not exactly step_<digits> are left alone.
 /// Never throws: gives a line for each thing that it could not remove.
 std::vector<std::string> retain(const std::filesystem::path& folder, std::int64_t step,
-                                const SaveOptions& stays);
+                                const SaveOptions& options);
 
 }  // namespace ztrain::checkpoint

@@ -79,10 +79,10 @@ class Blocks {
             const std::vector<std::int64_t>& wrong) {
     const auto& catalog = index_.catalog;
     verified_.faults.push_back(fmt::format(
-        "{}: {} of {} blocks of {} of {} (items from {} on of slice {}) do not have their checksum, the "
-        "first at offset {}",
-        file.path().string(), wrong.size(), blocks, catalog.states[static_cast<std::size_t>(row.state)].name,
-        catalog.parameters[static_cast<std::size_t>(row.parameter)].name, row.slice_begin, row.tensor_index,
+        "{}: is damaged: {} of {} blocks of {} ({}) do not have their checksum, the first at offset {}",
+        file.path().string(), wrong.size(), blocks,
+        catalog.parameters[static_cast<std::size_t>(row.parameter)].name,
+        catalog.states[static_cast<std::size_t>(row.state)].name,
         row.byte_offset + wrong.front() * checksum_block));
   }
 

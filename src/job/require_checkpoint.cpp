@@ -15,10 +15,14 @@ namespace fs = std::filesystem;
 
 std::string what_it_is(const fs::path& folder) {
   std::error_code error;
-  if (!fs::exists(folder, error)) return "there is no such folder";
+  if (!fs::exists(folder, error)) {
+    const auto beside = checkpoint::newest(folder.has_parent_path() ? folder.parent_path() : ".");
+    return "there is no such folder" + (beside ? fmt::format(", but '{}'", beside->string()) : "");
+  }
   if (!fs::is_directory(folder, error)) return "it is no folder";
   if (fs::exists(config::hf_config_path(folder.string()), error)) return "it is a Hugging Face model";
-  if (fs::exists(folder / "adapter_config.json", error)) return "it holds adapters alone";
+  if (fs::exists(folder / "adapter_config.json", error))
+    return "it holds adapters alone: give the checkpoint step_N that they were exported from";
   for (const fs::path& inside : {folder, folder / "checkpoints"})
     if (const auto newest = checkpoint::newest(inside))
       return fmt::format("it holds checkpoints: give one of them, such as '{}'", newest->string());

@@ -1,7 +1,8 @@
 #pragma once
 // An exact sum of non-negative doubles: the same bits whatever the order and the grouping of the terms. A
 // fixed-point number as wide as the range of double, after U. Kulisch, "Computer arithmetic and validity"
-// (2008), kept in integer limbs that are added without carries.
+// (2008), kept in integer limbs that are added without carries. And what a rank knows of a step, with such a
+// sum in it.
 
 #include <bit>
 #include <cstdint>

@@ -82,7 +82,7 @@ TEST_F(CheckpointVerify, WhatAResumeDoesNotReadIsVerifiedBeforeIt) {
   flip_bit(shard, 8 * index.pieces.front().byte_offset);
   EXPECT_NO_THROW(checkpoint::require_sound(path_));
   ASSERT_EQ(faults().size(), 1);
-  EXPECT_TRUE(contains(faults().front(), "1 of 1 blocks of model of model.embed_tokens.weight"))
+  EXPECT_TRUE(contains(faults().front(), "1 of 1 blocks of model.embed_tokens.weight (model)"))
       << faults().front();
   EXPECT_FALSE(contains(faults().front(), checkpoint::advice));
 }

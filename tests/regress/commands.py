@@ -235,6 +235,7 @@ class Commands(zt.Case):
         for value, told in (
             ("true", r"there is no such folder; \"auto\" takes the newest of this run"),
             (self.checkpoint.parent, r"it holds checkpoints: give one of them, such as '\S+/step_\d+'"),
+            (self.checkpoint.parent / "step_999", r"there is no such folder, but '\S+/step_\d+'"),
         ):
             result = zt.run(0, [self.deck, f"--run.output={self.folder / 'resumes'}", f"--checkpoint.resume={value}"], timeout=20)
             self.assert_refused(result, rf"checkpoint\.resume: '\S+' is no checkpoint of ztrain \(a folder step_N\): {told}")

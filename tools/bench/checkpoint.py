@@ -92,7 +92,6 @@ def of_ztrain(zt, arguments, deck, folder):
 def of_peer(arguments, folder, total, drop):
     """The same of PyTorch, and {"copy": seconds}."""
     settings = {"ranks": arguments.ranks, "folder": str(folder / "peer"), "bytes": total, "drop": drop}
-    settings["settled"] = import_export.SETTLED
     words = [arguments.python, ROOT / "tools" / "bench" / "checkpoint_peer.py", json.dumps(settings)]
     ranks = []
     for rank in range(arguments.ranks):

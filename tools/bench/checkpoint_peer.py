@@ -23,6 +23,8 @@ try:
 except ModuleNotFoundError as missing:
     sys.exit(f"checkpoint_peer.py: needs the Python package {missing.name}: {sys.executable} -m pip install {missing.name}")
 
+import import_export  # noqa: E402
+
 ROW = 1024
 
 
@@ -55,7 +57,7 @@ def drop_cache(settings):
         os.sync()
         if settings["drop"]:
             pathlib.Path("/proc/sys/vm/drop_caches").write_text("1")
-        time.sleep(settings["settled"])
+        import_export.take_memory(settings["bytes"])
     dist.barrier()
 
 

@@ -22,9 +22,6 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MPIRUN = "mpirun --allow-run-as-root --oversubscribe --bind-to none"
-# Seconds. A virtual machine may give memory that is free back to its host, and takes long to get it again: whoever reads
-# then does so from the same state, however long its own start takes.
-SETTLED = 3
 MIB = 2**20
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
@@ -34,8 +31,16 @@ def size(text):
     return float(value) * UNITS[unit]
 
 
+def take_memory(total):
+    """A virtual machine gives memory that is free back to its host within seconds, and waits long to get it again. What a
+    reader of so many bytes needs, for the page cache and for itself, is touched and freed right before it starts."""
+    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    b"\1" * min(3 * total, available // 2)  # written, unlike zeros
+
+
 def drop_cache(folder):
     """Clean pages only can be dropped, so the files are synced first."""
+    total = sum(path.stat().st_size for path in folder.iterdir())
     for path in folder.iterdir():
         descriptor = os.open(path, os.O_RDONLY)
         os.fsync(descriptor)
@@ -46,7 +51,7 @@ def drop_cache(folder):
             pathlib.Path("/proc/sys/vm/drop_caches").write_text("1")
         except OSError:
             pass  # a container
-    time.sleep(SETTLED)
+    take_memory(total)
 
 
 def timed(command):

@@ -39,9 +39,8 @@ NeighbourExchange::NeighbourExchange(const NodeRing& ring, fs::path unfinished, 
   spread_index();
   for (int node = 0; node < ring_.nodes(); ++node)
     rounds_ = std::max(
-        rounds_, (ring_.longest_lane(node, sizes_[static_cast<std::size_t>(node)]) + snapshot_part - 1) /
-                     snapshot_part);
-  per_turn_ = std::max<std::int64_t>(1, (rounds_ + turns - 1) / std::max(1, turns));
+        rounds_, ceil_div(ring_.longest_lane(node, sizes_[static_cast<std::size_t>(node)]), snapshot_part));
+  per_turn_ = std::max<std::int64_t>(1, ceil_div(rounds_, std::max(1, turns)));
 }
 
 /// What other ranks wait for is done whatever has failed here.
@@ -92,7 +91,12 @@ void NeighbourExchange::spread_index() {
     if (world_.rank() == 0) attempt([&] { bytes = read_file((unfinished_ / name).string(), longest_index); });
     if (!first) continue;
     bytes = firsts.broadcast(std::move(bytes));
-    if (world_.rank() != 0) attempt([&] { write_file(unfinished_ / name, bytes, memory_key); });
+    if (world_.rank() == 0) continue;
+    attempt([&] {  // training waits, and what is lost with the node needs no sync
+      PosixFile file = PosixFile::create(unfinished_ / name, memory_key);
+      file.write_at(bytes.data(), std::ssize(bytes), 0);
+      file.close();
+    });
   }
 }
 

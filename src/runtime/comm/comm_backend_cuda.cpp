@@ -4,7 +4,6 @@
 #include "base/error.hpp"
 #include "runtime/comm/comm_backend.hpp"
 #include "runtime/comm/nccl_backend.hpp"
-#include "runtime/session/mpi_check.hpp"
 #include "runtime/session/session.hpp"
 
 namespace ztrain::runtime {

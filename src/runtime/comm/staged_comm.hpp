@@ -51,6 +51,7 @@ class Staging {
   bool in_use_ = false;
 };
 
+/// Sums of reduce_scatter are formed in staging memory: its workspace is not touched.
 std::unique_ptr<Communicator> make_staged_communicator(std::unique_ptr<MpiCommunicator> inner,
                                                        std::shared_ptr<Staging> staging);
 

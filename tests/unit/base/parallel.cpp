@@ -134,6 +134,18 @@ TEST(HostThreads, AreSeveralAtOnceAndTakeNoSignals) {
   EXPECT_TRUE(blocked);
 }
 
+TEST(HostThreads, ArePassedOnlyWhenAllHaveEnded) {
+  HostThreads threads(2);
+  std::atomic<int> there = 0, ended = 0;
+  const std::thread::id caller = std::this_thread::get_id();
+  threads.share(2, [&](std::int64_t) {
+    for (++there; there < 2;) std::this_thread::yield();
+    if (std::this_thread::get_id() != caller) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ++ended;
+  });
+  EXPECT_EQ(ended, 2);
+}
+
 TEST(HostThreads, OneDoesAllWhereNoFurtherCanBeMade) {
   const NoFurtherThread none;
   HostThreads threads(4);
