@@ -52,12 +52,10 @@ void check_for_ranks(telemetry::Console& console, config::Deck deck, int ranks) 
   const std::size_t classes = program::rank_classes(graph, spec).size();
   if (classes <= classes_proven_here)
     program::verify_job(graph, spec, job, [&](const std::string& what) { phase.at(what); });
-  const plan::RankMemory memory = plan::memory_of(job.programs.all());
-  console.print(fmt::format(
-      "mesh {}\n{} tokens a step\nrank 0 of {}; the step program has {} ops and is {}\n{}",
-      spec.mesh.describe(), config::tokens_per_step(deck), ranks, job.train().issues(), proof_text(classes),
-      job::memory_table(job.train(), memory.persistent(program::Tier::device),
-                        memory.transient(program::Tier::device))));
+  console.print(
+      fmt::format("mesh {}\n{} tokens a step\nrank 0 of {}; the step program has {} ops and is {}\n{}",
+                  spec.mesh.describe(), config::tokens_per_step(deck), ranks, job.train().issues(),
+                  proof_text(classes), job::memory_table(job.train(), plan::memory_of(job.programs.all()))));
 }
 
 void print_data(telemetry::Console& console, const std::string& path, const config::Deck& deck,

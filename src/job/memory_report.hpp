@@ -3,13 +3,14 @@
 
 #include <string>
 
+#include "plan/memory.hpp"
 #include "program/ir/program.hpp"
 
 namespace ztrain::job {
 
-/// The table that the start banner prints: categories of the train step, then extents.
-std::string memory_table(const program::Program& train, std::int64_t persistent_bytes,
-                         std::int64_t transient_bytes);
+/// The table that the start banner prints: categories of the train step, then extents, all of the device's
+/// memory; and a line for each other tier that has something. memory: of all the rank's Programs.
+std::string memory_table(const program::Program& train, const plan::RankMemory& memory);
 
 /// Whether anything that steps need is kept in another tier than the device's. Copies for checkpoints are
 /// not.

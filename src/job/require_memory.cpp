@@ -90,9 +90,7 @@ std::string advice(const config::Deck* deck, int ranks, const plan::Limits& limi
 }
 
 std::string table_of(const std::vector<const program::Program*>& programs, const program::Program& largest) {
-  const plan::RankMemory memory = plan::memory_of(programs);
-  return memory_table(largest, memory.persistent(program::Tier::device),
-                      memory.transient(program::Tier::device));
+  return memory_table(largest, plan::memory_of(programs));
 }
 
 std::string finding_text(const Findings& worst, const runtime::Device& device) {

@@ -53,6 +53,8 @@ std::string model_section(const Cost& c) {
   text += line("strategy", config::strategy_summary(d));
   text += line("precision", config::precision_summary(d));
   text += line("optimizer", config::optimizer_summary(d));
+  if (const std::string offload = config::offload_summary(d); !offload.empty())
+    text += line("offload", offload);
   text += line("tokens a step",
                fmt::format("{:.0f} = {} micro x {} data-parallel ranks x {} accumulation x {} sequence",
                            c.tokens_per_step(), d.batch.micro, config::data_parallel_degree(d),

@@ -12,6 +12,7 @@
 #include "data/datasets.hpp"
 #include "job/memory_report.hpp"
 #include "kernel_interface/step_scalars.hpp"
+#include "plan/memory.hpp"
 
 namespace ztrain::train {
 namespace {
@@ -66,7 +67,6 @@ std::vector<std::pair<std::string, std::string>> lines_on_data(const config::Dec
 std::string banner(const runtime::Session& session, const config::Deck& d, const data::Datasets& data,
                    job::Worker& worker, const RunFacts& facts, const std::string& version) {
   const program::Job& job = worker.job();
-  const auto device = program::Tier::device;
   std::string text = fmt::format("ztrain {}, {}\n", version, job_line(session));
   const auto line = [&](const std::string& what, const std::string& value) {
     text += fmt::format("{:<10} {}\n", what, value);
@@ -86,6 +86,7 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
   line("strategy", config::strategy_summary(d));
   line("precision", config::precision_summary(d));
   line("optimizer", config::optimizer_summary(d));
+  if (const std::string offload = config::offload_summary(d); !offload.empty()) line("offload", offload);
   line("model", model_line(d, job));
   const std::string trained =
       config::trained_summary(d, job.layout.trained_count(), job.layout.parameter_count());
@@ -93,9 +94,7 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
   for (const auto& [what, value] : lines_on_data(d, data, session.rank() == 0)) line(what, value);
   line("batch", batch_line(d, facts));
   line("traffic", comm_line(job.train()));
-  text += job::memory_table(job.train(), worker.memory().persistent_bytes(device),
-                            worker.memory().transient_bytes(device));
-  return text;
+  return text + job::memory_table(job.train(), plan::memory_of(job.programs.all()));
 }
 
 telemetry::StepRecord step_record(const job::Worker& worker, const engine::Timings& timings,

@@ -2,6 +2,7 @@
 small memory that suffices, and refusals that name the folder."""
 
 import json
+import re
 
 import ztrain_run as zt
 
@@ -70,6 +71,21 @@ class Offload(zt.Case):
         self.assertEqual((plain["host"], plain["nvme"]), (0, 0))
         self.assertGreater(away["nvme"], 0)
         self.assertLess(away["device"], plain["device"])
+
+    def test_the_memory_table_says_what_each_tier_holds(self):
+        """Of check and of a run alike, and it is what the plan has."""
+        away = {"offload.optimizer": "nvme", "offload.master": "cpu", **self.nvme}
+        self.agrees("told", 2, away)
+        self.assertIn("\noffload    master -> cpu; optimizer -> nvme\n", self.last.out)
+        table = r"(?s)  memory per rank .*\n  besides, in the host's memory: .*\n  besides, on NVMe drives: .*? optimizer; [^\n]*\n"
+        told = re.search(table, self.last.out).group()
+        checked = zt.run(0, ["check", self.deck, "--ranks", 2, *zt.words_of(away)])
+        self.assertIn(told, checked.out, str(checked))
+        plan = json.loads(zt.run(0, ["plan", self.deck, "--ranks", 2, "--json", *zt.words_of(away)]).out)
+        for tier, place in (("host", "in the host's memory"), ("nvme", "on NVMe drives")):
+            size, unit = re.search(rf"{place}: .*; an arena of ([\d.]+) (KiB|MiB)", told).groups()
+            planned = plan["memory"][0]["total"][tier]
+            self.assertAlmostEqual(float(size) * {"KiB": 2**10, "MiB": 2**20}[unit], planned, delta=0.006 * planned)
 
     def test_the_benchmark_takes_it(self):
         words = [self.deck, *zt.words_of(all_to("nvme", **self.nvme)), "--steps", 1, "--warmup", 1, "--kernels"]

@@ -84,7 +84,7 @@ class SavesBehindTraining(zt.Case):
         self.assertNotIn('"snapshot"', rows[False])
         self.train(2, "planned", {})
         self.assertRegex(
-            self.last.out, r"besides, in the host's memory: \S+ KiB for copies that checkpoints are written of, or that audits go back to\n"
+            self.last.out, r"besides, in the host's memory: \S+ KiB for copies that checkpoints are written of, or that audits go back to; an arena of"
         )
         planned = re.search(r"peak memory (\S+) MiB of (\S+) MiB planned", self.last.out)
         self.assertLessEqual(float(planned.group(1)), 1.05 * float(planned.group(2)))

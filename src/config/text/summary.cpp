@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "base/text.hpp"
 #include "config/validate/validate.hpp"
@@ -68,6 +70,27 @@ std::string optimizer_summary(const Deck& deck) {
   const Optimizer& o = deck.optimizer;
   return fmt::format("{}, lr {} ({}), weight decay {}, clip {}{}", o.name, o.lr, deck.schedule.name,
                      o.weight_decay, o.max_norm, given("groups", static_cast<std::int64_t>(o.groups.size())));
+}
+
+std::string offload_summary(const Deck& deck) {
+  const Offload& o = deck.offload;
+  std::vector<std::pair<std::string, std::string>> sent;  // where to, and what
+  for (const auto& [what, home] :
+       {std::pair("parameters", &o.parameters), std::pair("gradients", &o.gradients),
+        std::pair("master", &o.master), std::pair("optimizer", &o.optimizer),
+        std::pair("activations", &o.activations)}) {
+    if (home->to == "none") continue;
+    const std::string to =
+        home->to + (home->fraction < 1 ? fmt::format(" ({} of them)", home->fraction) : "");
+    const auto same = std::ranges::find(sent, to, &std::pair<std::string, std::string>::first);
+    if (same == sent.end())
+      sent.emplace_back(to, what);
+    else
+      same->second += fmt::format(", {}", what);
+  }
+  std::string text;
+  for (const auto& [to, what] : sent) text += fmt::format("{}{} -> {}", text.empty() ? "" : "; ", what, to);
+  return text;
 }
 
 std::string context_note(const Deck& deck) {

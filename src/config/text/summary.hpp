@@ -17,6 +17,9 @@ std::string precision_summary(const Deck& deck);
 /// "adamw, lr 0.0003 (cosine), weight decay 0.1, clip 1"
 std::string optimizer_summary(const Deck& deck);
 
+/// "master, optimizer -> cpu; activations -> nvme (0.5 of them)"; "" where nothing is sent away.
+std::string offload_summary(const Deck& deck);
+
 /// What to know of data.sequence: that it is above what the model of model.from was made for; else "".
 std::string context_note(const Deck& deck);
 
