@@ -38,8 +38,6 @@ def timeline_of(path):
         (f"rank {r['rank']}", [(w["does"], w["micro_batch"], w["begin"], w["end"]) for w in r["work"]])
         for r in data["ranks"]
     ]
-    if data["schedule"] == "1f1b":
-        ranks = [(name, in_order(work)) for name, work in ranks]
     return data["schedule"], ranks
 
 
@@ -54,18 +52,6 @@ def idle_share(ranks):
 def turn_of(does):
     """A backward in parts, with what is computed again for it, is one turn."""
     return does if does in ("forward", "backward_weights") else "backward"
-
-
-def in_order(work):
-    """Of 1f1b, whose micro-batches come in order: a plan has those in the middle, which are compiled once, under one number."""
-    count, last, found = {}, None, []
-    for does, micro, begin, end in work:
-        turn = turn_of(does)
-        if (turn, micro) != last:
-            count[turn], last = count.get(turn, -1) + 1, (turn, micro)
-        found.append((does, count[turn], begin, end))
-    most = max(micro for _, micro, _, _ in work)
-    return found if set(count.values()) == {most} else work
 
 
 def turns(work, gap):

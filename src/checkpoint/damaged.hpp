@@ -25,8 +25,7 @@ template <class... Args>
 /// What to do about a checkpoint that cannot be read.
 inline constexpr const char* advice =
     "take another checkpoint, one that `ztrain verify` finds sound (for a run its path as "
-    "checkpoint.resume), "
-    "or start anew (checkpoint.resume = \"none\")";
+    "checkpoint.resume), or start anew (checkpoint.resume = \"none\")";
 
 /// The text less the advice, for who follows it already.
 inline std::string without_advice(std::string text) {

@@ -145,7 +145,7 @@ void Executor::issue(OpId id) {
     return;
   } else {
     enqueue(id);
-    if (notes_work_) work_.add(issues_.op(id).action, start, now());
+    if (notes_work_) work_.add(issues_.action(id), start, now());
   }
   timings_.seconds[static_cast<std::size_t>(issues_.op(id).action.kind)] += now() - start;
 }

@@ -203,7 +203,7 @@ class Clock {
       seconds = duration_of(program_, op, machine_);
     }
     if (stream == Stream::compute) expose_wait(free, start, cause);
-    if (messages_ != nullptr && seconds > 0) result_.work.add(op.action, start, start + seconds);
+    if (messages_ != nullptr && seconds > 0) result_.work.add(issues_.action(id), start, start + seconds);
     end_[at(id)] = start + seconds;
     cause_[at(id)] = cause;
     tail = id;

@@ -59,6 +59,12 @@ class Pipeline(zt.Case):
             at = [{(w["does"], w["micro_batch"]): w for w in rank["work"]} for rank in ranks]
             self.assertLess(at[0]["forward", 0]["end"], at[1]["forward", 5]["end"])
             self.assertLess(at[1]["backward", 0]["begin"], at[0]["backward", 5]["end"])
+        # Of those in the middle, which are compiled once, each has its own number.
+        words = zt.words_of({"run.output": self.folder / "many", **mesh(2), "batch.global": 24})
+        many = json.loads(zt.run(0, ["plan", self.deck, "--ranks", 2, "--json", *words]).out)
+        for rank in many["time"]["pipeline"]["ranks"]:
+            forward = [w["micro_batch"] for w in rank["work"] if w["does"] == "forward"]
+            self.assertEqual(list(dict.fromkeys(forward)), list(range(24)))
         words = zt.words_of({"run.output": self.folder / "halves", **mesh(2), "pipeline.schedule": "zb-h1"})
         halves = json.loads(zt.run(0, ["plan", self.deck, "--ranks", 2, "--json", *words]).out)
         done = {w["does"] for rank in halves["time"]["pipeline"]["ranks"] for w in rank["work"]}

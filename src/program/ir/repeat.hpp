@@ -80,6 +80,11 @@ class Issues {
     const int micro = op(issue).action.micro;
     return micro < 0 ? micro : micro + time(issue) * repeat_.stride;
   }
+  Action action(OpId issue) const {
+    Action action = op(issue).action;
+    action.micro = micro(issue);
+    return action;
+  }
 
   /// Calls visit with the issue of each op that this one waits for. The body names ops of its own time, of
   /// the time before, and of as many further ones as are like it before it, as so many ops earlier in the
