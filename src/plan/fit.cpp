@@ -379,9 +379,14 @@ std::string cheapest_fix_text(const Question& question) {
   if (text.empty()) text = "No change of the deck that is known to save memory makes it fit";
   if (!fixes.least_ranks) return text;
   const auto& [ranks, overrides] = *fixes.least_ranks;
-  return text + fmt::format(". {} it fits on {}",
+  const int per_node = machine_for(question, deck_of(question)).ranks_per_node;
+  return text + fmt::format(". {} it fits on {}{}",
                             overrides.empty() ? "As it is" : "With " + command_line(overrides),
-                            count_text(ranks, "rank"));
+                            count_text(ranks, "rank"),
+                            ranks <= per_node
+                                ? ""
+                                : fmt::format(", {} of {}", count_text(ceil_div(ranks, per_node), "node"),
+                                              count_text(per_node, "rank")));
 }
 
 }  // namespace ztrain::plan

@@ -229,6 +229,10 @@ TEST_F(Decks, LeastRanksHoldWhatFewerDoNot) {
   };
   EXPECT_TRUE(fits_on(least->ranks));
   EXPECT_FALSE(fits_on(least->ranks > 4 ? least->ranks - 4 : least->ranks / 2));
+  Question one_on_a_node = question(1, some * 1.01, {"batch.micro=1"});
+  one_on_a_node.limits.ranks_per_node = 1;
+  const std::string text = cheapest_fix_text(one_on_a_node);
+  EXPECT_NE(text.find(" nodes of 1 rank"), std::string::npos) << text;
   EXPECT_FALSE(least_ranks(question(1, 1000), {}, Watch(10'000, 60)).has_value())
       << "nothing fits in a kilobyte";
 }
