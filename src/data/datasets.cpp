@@ -53,6 +53,12 @@ Tokenizer tokenizer_of(const std::vector<Entry>& train, const std::vector<Entry>
 std::int64_t vocabulary(const config::Deck& deck, const std::vector<Entry>& train,
                         const Tokenizer& tokenizer) {
   const std::int64_t given = deck.model.vocab_size;
+  REQUIRE(
+      deck.model.from.empty() || tokenizer.vocab_size <= given,
+      "'{}' was made with another tokenizer ({}{} ids) than the model of model.from has (model.vocab_size, "
+      "{}): prepare it with the tokenizer of that model",
+      tokenizer.vocab_file, tokenizer.name.empty() ? "" : fmt::format("'{}', ", tokenizer.name),
+      tokenizer.vocab_size, given);
   REQUIRE(given == 0 || tokenizer.vocab_size <= given,
           "model.vocab_size ({}) is below the vocabulary of '{}' ({}); give that or more", given,
           tokenizer.vocab_file, tokenizer.vocab_size);
