@@ -34,10 +34,8 @@ std::vector<std::string> changes_forbidden_on_resume(const Deck& now, const std:
     if (field.free_on_resume) continue;
     const std::string before = render(field, saved), after = render(field, current);
     if (before == after) continue;
-    messages.push_back(fmt::format(
-        "{}: {} was {} when the checkpoint was written and is {} now; it may not change on resume: restore "
-        "it, give another run.output, or start anew with checkpoint.resume = \"none\"",
-        source_of(now, field.key), field.key, before, after));
+    messages.push_back(fmt::format("{}: {} was {} when the checkpoint was written and is {} now",
+                                   source_of(now, field.key), field.key, before, after));
   }
   return messages;
 }

@@ -1,5 +1,8 @@
 #include "job/progress.hpp"
 
+#include <fmt/ranges.h>
+
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -60,6 +63,18 @@ std::string changed_sets(const nlohmann::json& saved, const nlohmann::json& now)
   for (const auto& [name, value] : saved.items())
     if (!now.contains(name)) add(name, "is gone");
   return names;
+}
+
+/// "" where the ranks are arranged as they were; older versions did not write how.
+std::string change_of_mesh(const nlohmann::json& metadata, const config::Mesh& now,
+                           const std::string& checkpoint) {
+  if (!metadata.contains("mesh")) return "";
+  const auto of = [&](const char* axis) { return metadata.at("mesh").at(axis).get<std::int64_t>(); };
+  const std::array before{of("pipeline"), of("replicate"), of("shard"), of("context"), of("tensor")};
+  const std::array after{now.pipeline, now.replicate, now.shard, now.context, now.tensor};
+  if (before == after) return "";
+  return fmt::format("{} was written on mesh {}, and is read on mesh {} now\n", checkpoint,
+                     fmt::join(before, " x "), fmt::join(after, " x "));
 }
 
 }  // namespace
@@ -158,12 +173,15 @@ Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const 
         config::changes_forbidden_on_resume(deck, j.at("deck").get<std::string>(), checkpoint + "/deck");
     std::string text;
     for (const std::string& change : changes) text += "\n  " + change;
-    REQUIRE(changes.empty(),
-            "the deck differs from that of {} in what may not change on resume:{}\nset these keys back, or "
-            "start anew with checkpoint.resume = \"none\"",
-            checkpoint, text);
+    REQUIRE(
+        changes.empty(),
+        "the deck differs from that of {} in what may not change on resume:{}\nset these keys back; or "
+        "keep only its weights, in a run of its own: model.from = \"{}\" and another run.output; or start "
+        "anew: checkpoint.resume = \"none\"",
+        checkpoint, text, checkpoint);
     note = compare_data(j, data, checkpoint);
     if (!note.empty()) p.best_validation_loss = std::numeric_limits<double>::infinity();
+    note += change_of_mesh(j, deck.mesh, checkpoint);
   } catch (const nlohmann::json::exception& e) {
     fail("{}: its metadata cannot be read ({}); choose another checkpoint with checkpoint.resume", checkpoint,
          reason_of(e));

@@ -97,6 +97,14 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
   return text + job::memory_table(job.train(), plan::memory_of(job.programs.all()));
 }
 
+std::string nothing_to_do(const config::Run& run, std::int64_t step, std::int64_t steps) {
+  const char* const key = run.epochs > 0 ? "run.epochs" : run.tokens > 0 ? "run.tokens" : "run.steps";
+  return fmt::format(
+      "nothing to do: the checkpoint is at step {} and the run ends at step {} ({}): raise that key to go "
+      "on\n",
+      step, steps, key);
+}
+
 telemetry::StepRecord step_record(const job::Worker& worker, const engine::Timings& timings,
                                   const job::Progress& progress, const RunFacts& facts,
                                   const StepClock& clock, const std::vector<runtime::Mesh::Sent>& sent) {

@@ -43,6 +43,9 @@ std::vector<std::pair<std::string, std::string>> lines_on_data(const config::Dec
 std::string banner(const runtime::Session& session, const config::Deck& deck, const data::Datasets& data,
                    job::Worker& worker, const RunFacts& facts, const std::string& version);
 
+/// For a run whose checkpoint is at its end: the key that says where that is.
+std::string nothing_to_do(const config::Run& run, std::int64_t step, std::int64_t steps);
+
 telemetry::StepRecord step_record(const job::Worker& worker, const engine::Timings& timings,
                                   const job::Progress& progress, const RunFacts& facts,
                                   const StepClock& clock, const std::vector<runtime::Mesh::Sent>& sent);

@@ -123,12 +123,9 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
   });
   // Finds ids beyond the vocabulary, the usual mistake, before anything runs.
   session.agree("reading the first batch", [&] { fill_inputs(); });
-  console_.print(
-      progress_.step < facts_.steps
-          ? fmt::format("training starts at step {} of {}\n", progress_.step + 1, facts_.steps)
-          : fmt::format(
-                "nothing to do: the checkpoint is at step {} and the run ends at step {} (run.steps)\n",
-                progress_.step, facts_.steps));
+  console_.print(progress_.step < facts_.steps
+                     ? fmt::format("training starts at step {} of {}\n", progress_.step + 1, facts_.steps)
+                     : nothing_to_do(deck_.run, progress_.step, facts_.steps));
   sent_before_ = worker_.mesh().bytes_sent();
   preparing_.reset();
 }

@@ -126,8 +126,9 @@ bool Trainer::resumes() {
     const double start = now();
     const std::string damage = try_checkpoint(path);
     if (damage.empty()) {
-      console_.print(fmt::format("checkpoint {} (step {}, {} sequences consumed, read in {:.2f} s)\n", path,
-                                 progress_.step, progress_.samples, now() - start));
+      console_.print(
+          fmt::format("goes on from checkpoint {} (step {}, {} sequences consumed, read in {:.2f} s)\n", path,
+                      progress_.step, progress_.samples, now() - start));
       return true;
     }
     const std::string why = checkpoint::without_advice(damage);

@@ -49,7 +49,7 @@ class AtTheEnd(hf.Models):
         self.train(2, "complete", keys)
         keys["checkpoint.export"] = self.folder / "complete_export"
         self.train(2, "complete", keys)
-        self.assertIn("nothing to do", self.last.out)
+        self.assertRegex(self.last.out, r"\nnothing to do: .* ends at step (\d+) \(run\.steps\): raise that key to go on\n")
         content = files_of(self.folder / "complete_export")
         self.train(2, "complete", keys)
         self.assertIn("complete_export' is there already", self.last.out)

@@ -99,6 +99,28 @@ TEST(Metadata, TheBestLossStartsAnewWithOtherValidationData) {
   EXPECT_EQ(damaged.rfind("step_70/deck:1: not valid TOML", 0), 0u) << damaged;
 }
 
+TEST(Metadata, AnotherMeshIsTold) {
+  const config::Deck before = config::on_ranks("", 4);
+  config::Deck now = before;
+  const nlohmann::json metadata = to_metadata(some_progress(), before, {}, "1.0.0");
+  EXPECT_EQ(from_metadata(metadata, now, {}, "step_70").note, "");
+  now.mesh.shard = 2;
+  EXPECT_EQ(from_metadata(metadata, now, {}, "step_70").note,
+            "step_70 was written on mesh 1 x 1 x 4 x 1 x 1, and is read on mesh 1 x 1 x 2 x 1 x 1 now\n");
+}
+
+TEST(Metadata, WhatMayNotChangeIsToldWithEachWayOut) {
+  config::Deck deck = config::deck_of();
+  const nlohmann::json metadata = to_metadata(some_progress(), deck, {}, "1.0.0");
+  deck.optimizer.lr *= 2;
+  const std::string refused = test::error_of([&] { from_metadata(metadata, deck, {}, "step_70"); });
+  EXPECT_TRUE(
+      refused.ends_with(" now\nset these keys back; or keep only its weights, in a run of its own: "
+                        "model.from = \"step_70\" and "
+                        "another run.output; or start anew: checkpoint.resume = \"none\""))
+      << refused;
+}
+
 /// Versions before wrote no hash of the ends, and their checkpoints go on.
 TEST(Metadata, KnowsTheEndsOfTheFiles) {
   data::Identity now, other;
