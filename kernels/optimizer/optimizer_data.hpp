@@ -75,7 +75,8 @@ struct ElementStates {
   M* data[no_states > 0 ? no_states : 1];
 
   explicit ElementStates([[maybe_unused]] const std::vector<std::byte*>& states) {
-    for (std::size_t s = 0; s < no_states; ++s) data[s] = reinterpret_cast<M*>(states[s]);
+    if constexpr (no_states > 0)  // nvcc warns of a comparison with none
+      for (std::size_t s = 0; s < no_states; ++s) data[s] = reinterpret_cast<M*>(states[s]);
   }
 };
 
