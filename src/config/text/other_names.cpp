@@ -63,7 +63,7 @@ constexpr OtherName other_name_rows[] = {
     {"pipeline.schedule", "pipeline_parallel_schedule"},
     {"pipeline.stages_per_rank", "num_virtual_stages_per_pipeline_rank"},
     {"context.method", "context_parallel_rotate_method cp_comm_type"},
-    {"tensor.sequence_parallel", "sequence_parallel"},
+    {"tensor.sequence_parallel", "sequence_parallel partition_activations"},
     {"tensor.overlap", "enable_async_tensor_parallel tp_comm_overlap"},
     {"sharding.strategy", "fsdp fsdp_sharding_strategy sharding_strategy"},
     {"sharding.strategy", "zero_stage zero_optimization stage",
@@ -162,7 +162,7 @@ constexpr OtherName other_name_rows[] = {
     {"", "attn_implementation use_flash_attn", "attention is always fused: leave it out"},
     {"",
      "label_smoothing_factor neftune_noise_alpha load_in_8bit load_in_4bit use_rslora ignored_modules "
-     "round_robin_gradients partition_activations zero_quantized_weights zero_quantized_gradients "
+     "round_robin_gradients zero_quantized_weights zero_quantized_gradients "
      "expert_model_parallel_size",
      "there is nothing like it here: leave it out"},
     {"", "push_to_hub", "`ztrain export` writes a folder that can be uploaded"},
