@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "base/error.hpp"
+
 namespace ztrain::program {
 namespace {
 template <class E, std::size_t N>
