@@ -14,14 +14,24 @@ bool matches(const std::vector<std::string>& patterns, const std::string& name) 
 }
 
 void require_matches(const Graph& graph, const char* key, const std::vector<std::string>& patterns) {
-  for (const std::string& pattern : patterns)
-    REQUIRE(std::ranges::any_of(graph.parameters,
-                                [&](const Parameter& p) { return glob_match(pattern, p.name); }),
-            "{}: '{}' matches no parameter; parameters are named as {}", key, printable(pattern, most_quoted),
-            graph.parameters.back().name);
+  for (const std::string& pattern : patterns) require_match(graph, key, pattern);
+}
+
+bool matches_any(const Graph& graph, const std::string& pattern) {
+  return std::ranges::any_of(graph.parameters,
+                             [&](const Parameter& p) { return glob_match(pattern, p.name); });
 }
 
 }  // namespace
+
+void require_match(const Graph& graph, const char* key, const std::string& pattern) {
+  if (matches_any(graph, pattern)) return;
+  for (const std::string& meant : {"model." + pattern, "*." + pattern, pattern + ".*", "*." + pattern + ".*"})
+    REQUIRE(!matches_any(graph, meant), "{}: '{}' matches no parameter; did you mean '{}'?", key,
+            printable(pattern, most_quoted), printable(meant, most_quoted));
+  fail("{}: '{}' matches no parameter; parameters are named as {}", key, printable(pattern, most_quoted),
+       graph.parameters[graph.parameters.size() / 2].name);
+}
 
 void mark_trainable(Graph& graph, const config::Model& model) {
   require_matches(graph, "model.trainable", model.trainable);

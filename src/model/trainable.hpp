@@ -11,4 +11,8 @@ namespace ztrain::model {
 /// pattern that matches no parameter, and where nothing would be trained.
 void mark_trainable(Graph& graph, const config::Model& model);
 
+/// Throws Error where a pattern of this key matches no parameter: what may have been meant, or how parameters
+/// are named.
+void require_match(const Graph& graph, const char* key, const std::string& pattern);
+
 }  // namespace ztrain::model

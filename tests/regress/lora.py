@@ -129,6 +129,7 @@ class Adapters(zt.Case):
             ({"lora.random_base": True, "lora.rank": 4, "lora.targets": []}, r"lora\.targets, the layers that get adapters"),
             ({"model.frozen": ["*"]}, r"model\.frozen freezes every parameter"),
             ({"model.trainable": ["model.layer.*"]}, r"model\.trainable: 'model\.layer\.\*' matches no parameter"),
+            ({"model.trainable": ["layers.0.*"]}, r"'layers\.0\.\*' matches no parameter; did you mean 'model\.layers\.0\.\*'\?"),
             ({"lora.rank": -1}, r"lora\.rank = -1 is not legal"),
         ]
         for overrides, pattern in cases:

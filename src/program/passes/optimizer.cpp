@@ -8,10 +8,9 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/index.hpp"
-#include "base/plain_text.hpp"
-#include "base/text.hpp"
 #include "config/parameter_groups.hpp"
 #include "kernel_interface/exact_sum.hpp"
+#include "model/trainable.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/ops/step_ops.hpp"
 #include "program/ops/step_records.hpp"
@@ -240,15 +239,10 @@ void add_stepped_pieces(OptimizerStep& step, const Cut& cut, const UnitState& st
 }
 
 void require_patterns_match(const model::Graph& graph, const OptimizerSpec& optimizer) {
-  const auto require = [&](const char* key, const std::string& pattern) {
-    const auto matches = [&](const model::Parameter& p) { return glob_match(pattern, p.name); };
-    REQUIRE(std::any_of(graph.parameters.begin(), graph.parameters.end(), matches),
-            "{}: '{}' matches no parameter; parameters are named as {}", key, printable(pattern, most_quoted),
-            graph.parameters.front().name);
-  };
-  for (const std::string& pattern : optimizer.options.no_decay) require("optimizer.no_decay", pattern);
+  for (const std::string& pattern : optimizer.options.no_decay)
+    model::require_match(graph, "optimizer.no_decay", pattern);
   for (const config::ParameterGroup& group : optimizer.options.groups)
-    require("optimizer.groups", group.match);
+    model::require_match(graph, "optimizer.groups", group.match);
 }
 
 }  // namespace ztrain::program
