@@ -75,9 +75,10 @@ class Resume(zt.Case):
             self.assertEqual(found.code, 0, str(found))
         lost = zt.run(0, ["check", "../deck.toml", "--data.train=elsewhere/text.txt"], cwd=started_in)
         self.assert_refused(lost, rf"'{started_in}/elsewhere/text.txt' does not exist")
-        words = [self.write_deck("beside", {"checkpoint.folder": "saves"}), "--run.output=beside", "--run.steps=1"]
+        words = [self.write_deck("beside", {"checkpoint.folder": "saves", "model.vocab_size": None}), "--run.output=beside", "--run.steps=1"]
         beside = zt.run(0, words, cwd=started_in)
         self.assertIn(f"checkpoint {started_in.resolve()}/saves/step_1 ", beside.out, str(beside))
+        self.assertIn("vocab_size = 257  # data.train\n", (started_in / "beside" / "deck.resolved.toml").read_text())
 
     def test_resume_on_the_same_mesh_is_bitwise_the_same(self):
         output = self.resume("same")
