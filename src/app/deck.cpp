@@ -1,5 +1,5 @@
 #include "app/commands.hpp"
-#include "base/error.hpp"
+#include "app/parse.hpp"
 #include "config/text/print.hpp"
 #include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
@@ -7,10 +7,11 @@
 namespace ztrain::app {
 
 int deck(const Invocation& call) {
+  Parser parser("A commented template of a deck: every key with its default", "ztrain deck");
+  bool markdown = false;
+  parser.flag("--markdown", markdown, "print docs/inputs.md instead");
+  if (const auto code = parser.parse(call)) return *code;
   call.session.agree("printing the template", [&] {
-    const bool markdown = call.words.size() == 1 && call.words[0] == "--markdown";
-    REQUIRE(call.words.empty() || markdown, "ztrain deck takes nothing, or --markdown; not '{}'",
-            call.words[0]);
     call.console.print(markdown ? config::inputs_markdown() : config::deck_template());
   });
   return 0;

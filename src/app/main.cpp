@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <charconv>
@@ -12,6 +13,7 @@
 
 #include "app/commands.hpp"
 #include "base/error.hpp"
+#include "base/plain_text.hpp"
 #include "base/reason.hpp"
 #include "base/text.hpp"
 #include "config/fields/fields.hpp"
@@ -32,44 +34,41 @@ using namespace ztrain;
 enum class Product { text, files };
 
 struct Command {
-  std::string_view name, help;
+  std::string_view name, takes, help;
   int (*run)(const app::Invocation&);
   Product product = Product::text;
 };
 
 constexpr std::array<Command, 11> commands{{
-    {"check",
-     "DECK [--ranks N] [--section.key=value ...]   validate a deck; with ranks also mesh, batch and memory",
-     app::check},
-    {"deck", "[--markdown]                                  print a commented template of a deck", app::deck},
-    {"plan", "DECK [--ranks N] [--fit] [--json]            memory, traffic and time of a job before it runs",
-     app::plan},
-    {"ranks", "DECK --most N [--per-node N]                how many ranks, up to so many, the deck takes",
-     app::ranks},
-    {"bench",
-     "DECK [--steps N] [--kernels] [--json FILE]    speed of a step on random tokens, and where its time "
-     "goes",
-     app::bench},
-    {"links", "[--mebibytes N]                             how fast the nodes of a job reach each other",
-     app::links},
-    {"generate", "MODEL --prompt TEXT                           continue a text", app::generate},
-    {"export", "CHECKPOINT --to FOLDER                      the weights as a Hugging Face model",
-     app::export_model, Product::files},
-    {"inspect", "CHECKPOINT [--tensors] [--deck] [--json]   what it holds: step, mesh, sizes, tensors",
+    {"check", "DECK [--ranks N] [--without-files]",
+     "validate a deck, its data and weights; with ranks also mesh, batch and memory", app::check},
+    {"deck", "[--markdown]", "print a commented template of a deck", app::deck},
+    {"plan", "DECK [--ranks N] [--fit] [--compare] [--json] [--sbatch], or --parameters COUNT [--ranks N]",
+     "memory, traffic and time of a job before it runs; what makes it fit; its script for SLURM", app::plan},
+    {"ranks", "DECK --most N [--per-node N]", "how many ranks, up to so many, the deck takes", app::ranks},
+    {"bench", "DECK [--steps N] [--kernels] [--json FILE]",
+     "speed of a step on random tokens, and where its time goes", app::bench},
+    {"links", "[--mebibytes N]", "how fast the nodes of a job reach each other", app::links},
+    {"generate", "MODEL --prompt TEXT", "continue a text", app::generate},
+    {"export", "CHECKPOINT --to FOLDER", "the weights as a Hugging Face model", app::export_model,
+     Product::files},
+    {"inspect", "CHECKPOINT [--tensors] [--deck] [--json]", "what it holds: step, mesh, sizes, tensors",
      app::inspect},
-    {"verify", "CHECKPOINT [--json]                         are its bytes those that were written?",
-     app::verify},
-    {"diff", "CHECKPOINT CHECKPOINT [--json]               how their tensors differ", app::diff},
+    {"verify", "CHECKPOINT [--json]", "are its bytes those that were written?", app::verify},
+    {"diff", "CHECKPOINT CHECKPOINT [--json]", "how their tensors differ", app::diff},
 }};
-constexpr Command training{"", "", app::train, Product::files};
+constexpr Command training{"", "", "", app::train, Product::files};
 
 std::string usage() {
   std::string text = "ztrain " ZTRAIN_VERSION
                      ": trains transformer language models too big for one device\n\n"
-                     "  ztrain DECK [--section.key=value ...]                  train as the deck says\n";
-  for (const Command& c : commands) text += fmt::format("  ztrain {} {}\n", c.name, c.help);
+                     "  ztrain DECK\n      train as the deck says\n";
+  for (const Command& c : commands)
+    text += fmt::format("  ztrain {} {}\n      {}\n", c.name, c.takes, c.help);
   return text +
-         "\nUnder MPI: mpirun -np 8 ztrain DECK, or srun ztrain DECK. docs/inputs.md lists every key.\n";
+         "\nBehind a DECK, --section.key=value gives any of its keys, and wins over the file; docs/inputs.md "
+         "lists them.\n`ztrain COMMAND --help` has each of its options.\n"
+         "Under MPI: mpirun -np 8 ztrain DECK, or srun ztrain DECK.\n";
 }
 
 /// What was meant by a first word that is neither a command nor a file; "" where it may be a deck's name.
@@ -84,7 +83,10 @@ std::string meant_by(const std::string& word) {
   std::vector<std::string> names;
   for (const Command& c : commands) names.emplace_back(c.name);
   const std::string best = nearest(word, names);
-  return best.empty() ? "" : fmt::format("there is no command '{}': did you mean `ztrain {}`?", word, best);
+  if (!best.empty()) return fmt::format("there is no command '{}': did you mean `ztrain {}`?", word, best);
+  if (word.find_first_of("./") != std::string::npos) return "";
+  return fmt::format("'{}' is neither a command nor a deck; commands are {}", printable(word),
+                     fmt::join(names, ", "));
 }
 
 /// A run whose log could not be written has its files all the same.

@@ -176,6 +176,11 @@ static std::string option_like(std::string name, const std::vector<std::string>&
   return found == names.end() ? "" : *found;
 }
 
+/// "-n", and no negative number.
+static bool is_short_option(const std::string& name) {
+  return name.size() > 1 && name[0] == '-' && std::isalpha(static_cast<unsigned char>(name[1])) != 0;
+}
+
 /// The option that an unknown one is a slip of; overrides, whose keys have a dot, are none.
 std::string Parser::option_meant() const {
   std::vector<std::string> names;
@@ -183,6 +188,12 @@ std::string Parser::option_meant() const {
     if (!option->get_lnames().empty()) names.push_back("--" + option->get_lnames().front());
   for (const std::string& word : app_->remaining()) {
     const std::string name = word.substr(0, word.find('='));
+    if (is_short_option(name)) {
+      const bool of_launchers = name == "-n" || name == "-np";
+      const bool ranks = of_launchers && std::ranges::count(names, "--ranks") > 0;
+      return fmt::format("there is no option {}: {}", printable(name),
+                         ranks ? "did you mean --ranks?" : "run with --help for what it takes");
+    }
     if (!name.starts_with("--") || name.find('.') != std::string::npos) continue;
     const std::string best = option_like(name, names);
     if (!best.empty()) return fmt::format("there is no option {}: did you mean {}?", printable(name), best);

@@ -29,6 +29,9 @@ class Commands(zt.Case):
             text = self.succeed(0, *words)
             for command in ("ztrain DECK", "ztrain check", "ztrain deck", "ztrain generate"):
                 self.assertIn(command, text)
+        for option in ("--without-files", "--sbatch", "--compare", "--parameters", "--section.key=value"):
+            self.assertIn(option, self.succeed(0, "--help"))
+        self.assertIn("--markdown", self.succeed(0, "deck", "--help"))
         self.assertRegex(self.succeed(0, "--version"), r"^ztrain \d+\.\d+\.\d+, built for (cpu|cuda)\n$")
 
     def test_help_under_the_launcher_comes_once(self):
@@ -109,6 +112,9 @@ class Commands(zt.Case):
         for words, meant in (
             (["chek", self.deck], r"there is no command 'chek': did you mean `ztrain check`\?"),
             (["train", self.deck], r"there is no command 'train': `ztrain DECK` trains"),
+            (["eval", self.deck], r"'eval' is neither a command nor a deck; commands are check, deck, .*, diff"),
+            (["plan", self.deck, "-n", "8"], r"there is no option -n: did you mean --ranks\?"),
+            (["generate", self.checkpoint, "--prompt", "a", "-v"], r"there is no option -v: run with --help"),
             (["--ranks", "4"], r"'--ranks' stands where a command or a deck belongs"),
             (["check", self.deck, "--rank", "4"], r"there is no option --rank: did you mean --ranks\?"),
             (["bench", self.deck, "--stepss=3"], r"there is no option --stepss: did you mean --steps\?"),
