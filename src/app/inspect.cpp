@@ -78,10 +78,10 @@ std::string text_of(const checkpoint::Inspected& found, const InspectOptions& op
     text += fmt::format("{:<50} {:>12}\n", file.name, format_bytes(file.bytes));
   if (options.tensors)
     for (const checkpoint::TensorInfo& t : found.tensors)
-      text += fmt::format("{} {} {} {}{}, {} in {} pieces{}\n", t.state, t.name, name_of(t.dtype),
-                          to_string(t.shape),
-                          t.granule == 1 ? "" : fmt::format(", an item for {} elements", t.granule),
-                          format_bytes(t.bytes), t.pieces, t.frozen ? ", frozen" : "");
+      text +=
+          fmt::format("{} {} {} {}{}, {} in {}{}\n", t.state, t.name, name_of(t.dtype), to_string(t.shape),
+                      t.granule == 1 ? "" : fmt::format(", an item for {} elements", t.granule),
+                      format_bytes(t.bytes), count_text(t.pieces, "piece"), t.frozen ? ", frozen" : "");
   return text;
 }
 

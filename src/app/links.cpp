@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "app/parse.hpp"
+#include "base/text.hpp"
 #include "runtime/session/links.hpp"
 #include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
@@ -25,9 +26,9 @@ int links(const Invocation& call) {
   call.watchdog.set_timeout(timeout);
   const runtime::Links found = runtime::measure_links(
       call.session, request, [&](const std::string& next) { call.watchdog.beat(next); });
-  call.console.print(fmt::format("links of {} nodes with {} ranks, all-reduces of {} MiB\n{}",
-                                 found.hosts.size(), call.session.size(), request.mebibytes,
-                                 runtime::links_text(found, share)));
+  call.console.print(fmt::format(
+      "links of {} with {}, all-reduces of {} MiB\n{}", count_text(std::ssize(found.hosts), "node"),
+      count_text(call.session.size(), "rank"), request.mebibytes, runtime::links_text(found, share)));
   return 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/shape.hpp"
+#include "base/text.hpp"
 #include "config/strategy.hpp"
 #include "config/text/value.hpp"
 #include "config/validate/validate.hpp"
@@ -89,8 +90,8 @@ void resolve_mesh(Deck& deck, int ranks) {
     return;
   }
   REQUIRE(product == ranks,
-          "{} = {}, but the job has {} ranks: launch {}, or set one degree to -1 and it becomes what is left",
-          equation, product, ranks, product);
+          "{} = {}, but the job has {}: launch {}, or set one degree to -1 and it becomes what is left",
+          equation, product, count_text(ranks, "rank"), product);
 }
 
 /// Each micro-batch has inputs of its own in a step; far beyond what anybody trains with.
