@@ -78,7 +78,6 @@ void attempt(const fs::path& path, std::vector<std::string>& failures, Work work
   }
 }
 
-/// Removes what interrupted saves and removals left, and what a checkpoint has replaced.
 void sweep(const fs::path& folder, std::vector<std::string>& failures) {
   for (const auto& [number, old] : with_suffix(folder, ".old"))
     if (fs::exists(folder / name_of_step(number)))
@@ -221,6 +220,12 @@ void publish(const fs::path& folder, std::int64_t step) {
   if (fs::exists(final)) fs::rename(final, folder / name_of_step(step, ".old"));
   fs::rename(unfinished, final);
   sync_folder(folder);
+}
+
+std::vector<std::string> remove_remains(const fs::path& folder) {
+  std::vector<std::string> failures;
+  attempt(folder, failures, [&] { sweep(folder, failures); });
+  return failures;
 }
 
 std::vector<std::string> retain(const fs::path& folder, std::int64_t step, const SaveOptions& options) {

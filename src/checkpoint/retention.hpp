@@ -31,6 +31,11 @@ void require_room(const std::filesystem::path& unfinished, std::int64_t bytes);
 /// step_<step>.old, for retain() to remove.
 void publish(const std::filesystem::path& folder, std::int64_t step);
 
+/// Removes what interrupted saves and removals left (step_*.tmp), and what a checkpoint has replaced
+/// (step_*.old), while no save is in progress. Never throws: gives a line for each thing that it could not
+/// remove.
+std::vector<std::string> remove_remains(const std::filesystem::path& folder);
+
 /// Removes checkpoints that need not stay, never that of `step`. Removes step_*.tmp and
 /// step_*.old too, while no save is in progress. Names that are not exactly step_<digits> are left alone.
 /// Never throws: gives a line for each thing that it could not remove.

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/philox.hpp"
 #include "base/text.hpp"
+#include "config/strategy.hpp"
 #include "engine/groups.hpp"
 #include "job/joint_proof.hpp"
 #include "job/product_algorithms.hpp"
@@ -46,7 +47,7 @@ program::JobSpec spec_on(int ranks, const config::Model& model, const GeneratorO
     spec.tensor =
         model::inference_plan(model::find_family(model.family).tensor_plan(model, options.tensor), model);
   const DType dtype = options.dtype;
-  spec.strategy = program::find_strategy("FULL_SHARD");
+  spec.strategy = config::find_strategy("FULL_SHARD");
   spec.precision = {dtype, dtype, dtype, dtype, dtype};
   return spec;
 }

@@ -8,6 +8,7 @@
 #include "base/shape.hpp"
 #include "base/table.hpp"
 #include "base/text.hpp"
+#include "config/strategy.hpp"
 #include "config/text/summary.hpp"
 #include "config/validate/validate.hpp"
 #include "optim/optimizer.hpp"
@@ -308,7 +309,7 @@ std::string verdict_section(const Cost& c) {
 std::vector<Cost> costs_by_strategy(const Question& question, const Cost& own) {
   // Each compiles Programs of its own, from nothing that the others write.
   std::vector<std::future<std::optional<Cost>>> others;
-  for (const program::Strategy& s : program::strategies()) {
+  for (const config::Strategy& s : config::strategies()) {
     if (s.within_node && s.name != own.deck.sharding.strategy) continue;
     others.push_back(std::async(std::launch::async, [&question, &own, &s]() -> std::optional<Cost> {
       if (s.name == own.deck.sharding.strategy) return own;
@@ -322,7 +323,7 @@ std::vector<Cost> costs_by_strategy(const Question& question, const Cost& own) {
 }
 
 double zero_paper_of(const Cost& c) {
-  const program::Strategy& strategy = program::find_strategy(c.deck.sharding.strategy);
+  const config::Strategy& strategy = config::find_strategy(c.deck.sharding.strategy);
   const int shards = c.mesh.size(state_axes), slices = c.mesh[Axis::pipeline] * c.mesh[Axis::tensor];
   return zero_paper_bytes(static_cast<double>(c.trained) / slices, strategy, shards,
                           static_cast<double>(c.parameters - c.trained) / slices);

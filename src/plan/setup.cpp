@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "config/recompute_pieces.hpp"
+#include "config/strategy.hpp"
 #include "config/validate/validate.hpp"
 #include "files/file.hpp"
 #include "model/family.hpp"
@@ -19,7 +20,7 @@
 namespace ztrain::plan {
 namespace {
 
-program::ShardOptions shard_options(const config::Deck& deck, const program::Strategy& strategy) {
+program::ShardOptions shard_options(const config::Deck& deck, const config::Strategy& strategy) {
   const config::Sharding& s = deck.sharding;
   program::ShardOptions options;
   options.gather.forward_prefetch = static_cast<int>(s.forward_prefetch);
@@ -37,7 +38,7 @@ program::ShardOptions shard_options(const config::Deck& deck, const program::Str
   return options;
 }
 
-program::UnitOptions unit_options(const config::Sharding& s, const program::Strategy& strategy) {
+program::UnitOptions unit_options(const config::Sharding& s, const config::Strategy& strategy) {
   using enum program::UnitGranularity;
   program::UnitOptions options;
   options.granularity = s.unit == "size"      ? size
@@ -299,7 +300,7 @@ program::JobSpec job_spec(const config::Deck& deck, Target target) {
   program::JobSpec spec;
   spec.target = target;
   spec.mesh = mesh_shape(deck);
-  spec.strategy = program::find_strategy(deck.sharding.strategy);
+  spec.strategy = config::find_strategy(deck.sharding.strategy);
   spec.strategy.reshard_after_forward = config::reshard_after_forward(deck);
   spec.precision = {deck.precision.parameters, deck.precision.gradients, deck.precision.reduce,
                     deck.precision.master, deck.precision.moments};

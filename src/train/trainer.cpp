@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "base/hash.hpp"
 #include "base/text.hpp"
+#include "checkpoint/retention.hpp"
 #include "config/hf/starting_point.hpp"
 #include "config/text/print.hpp"
 #include "config/validate/validate.hpp"
@@ -120,6 +121,10 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
   clear_snapshots();
   session.agree("preparing the output folder", [&] {
     if (session_.rank() == 0) begin_output();
+    // No save follows, which would sweep up behind a run that was killed right behind its last one.
+    if (session_.rank() == 0 && progress_.step >= facts_.steps && deck_.checkpoint.interval >= 0)
+      for (const std::string& left : checkpoint::remove_remains(config::checkpoint_folder(deck_)))
+        console_.print(fmt::format("warning: {}\n", left));
   });
   session.agree("preparing the output folder", [&] {
     const std::string folder = config::checkpoint_folder(deck_);

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/strategy.hpp"
 #include "kernels/launch/backend.hpp"
 #include "tests/late_cuda/late_device.hpp"
 #include "tests/support/mpi_main.hpp"
@@ -135,7 +136,7 @@ std::vector<Way> ways() {
     way.graphs = i % 2 == 0 ? "compute" : "none";
     way.poison = i % 3 != 1;
     way.on = i % 4 == 3 ? program::StepOn::automatic : program::StepOn::host;
-    if (program::find_strategy(way.strategy).within_node && session().size() < 4) continue;
+    if (config::find_strategy(way.strategy).within_node && session().size() < 4) continue;
     all.push_back(way);
   }
   return all;

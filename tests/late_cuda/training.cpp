@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "config/strategy.hpp"
 #include "kernels/launch/backend.hpp"
 #include "tests/late_cuda/late_device.hpp"
 #include "tests/late_cuda/late_nccl.hpp"
@@ -39,7 +40,7 @@ class TrainingOnLateCuda : public testing::TestWithParam<const char*> {
  protected:
   static void SetUpTestSuite() { kernels::initialize_backend(); }
   void SetUp() override {
-    if (program::find_strategy(GetParam()).within_node && session().size() < 4)
+    if (config::find_strategy(GetParam()).within_node && session().size() < 4)
       GTEST_SKIP() << "needs two groups of two ranks";
   }
 
@@ -112,7 +113,7 @@ TEST_P(TrainingOnLateCuda, WithAllStatesElsewhere) {
 // NCCL's sums of fp32 are formed in rank order here.
 TEST_P(TrainingOnLateCuda, OverNcclAlsoAsOneGraph) {
   late_nccl::configure({});
-  const bool groups = program::find_strategy(GetParam()).within_node;
+  const bool groups = config::find_strategy(GetParam()).within_node;
   if (session().size() < 4 || groups) expect_same("nccl", "none", false);
   expect_same("nccl", "step", true);
   EXPECT_EQ(late_nccl::communicators(), 0) << "not given back";

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "config/strategy.hpp"
 #include "program/jobs/compile.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/small_job.hpp"
@@ -22,7 +23,7 @@ using test::session;
 /// Load, train step, evaluation.
 std::vector<Program> programs_of(int rank) {
   program::Job job = program::compile(
-      test::small_model(), test::spec_on(1, session().size(), program::find_strategy("FULL_SHARD")), rank);
+      test::small_model(), test::spec_on(1, session().size(), config::find_strategy("FULL_SHARD")), rank);
   return job.programs.take();
 }
 

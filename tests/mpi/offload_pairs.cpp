@@ -12,6 +12,7 @@
 #include <map>
 
 #include "base/index.hpp"
+#include "config/strategy.hpp"
 #include "kernels/launch/backend.hpp"
 #include "tests/support/as_planned.hpp"
 #include "tests/support/mpi_main.hpp"
@@ -67,7 +68,7 @@ MeshShape mesh_of(const Row& row) {
   MeshShape mesh;
   if (other_of(row) != Axis::shard) mesh[other_of(row)] = 2;
   int left = session().size() / mesh.ranks();
-  if (program::find_strategy(strategies[at(of(row, strategy))]).within_node && left > 1) {
+  if (config::find_strategy(strategies[at(of(row, strategy))]).within_node && left > 1) {
     mesh[Axis::replicate] = 2;
     left /= 2;
   }

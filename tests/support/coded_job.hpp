@@ -1,6 +1,7 @@
 #pragma once
 // A small model whose products are of 8-bit codes, and its job on a mesh, for tests that compile and prove.
 
+#include "config/strategy.hpp"
 #include "model/fp8.hpp"
 #include "model/tensor_plan.hpp"
 #include "tests/support/small_job.hpp"
@@ -17,7 +18,7 @@ inline config::Model dims_of_codes() {
 
 inline program::JobSpec in_codes(int shard, int context, int tensor, const char* scaling,
                                  bool sequence_parallel = true) {
-  program::JobSpec spec = spec_on(1, shard, program::find_strategy("FULL_SHARD"));
+  program::JobSpec spec = spec_on(1, shard, config::find_strategy("FULL_SHARD"));
   spec.mesh[Axis::context] = context;
   spec.mesh[Axis::tensor] = tensor;
   if (tensor > 1) spec.tensor = model::decoder_tensor_plan(dims_of_codes(), tensor);

@@ -5,15 +5,16 @@
 #include <string>
 #include <vector>
 
+#include "config/strategy.hpp"
 #include "program/jobs/compile.hpp"
 #include "tests/support/pairwise.hpp"
 #include "tests/support/small_job.hpp"
 
 namespace ztrain::test {
 
+using config::Strategy;
 using program::BackwardPrefetch;
 using program::JobSpec;
-using program::Strategy;
 using program::UnitGranularity;
 
 using Set = std::function<void(JobSpec&)>;
@@ -29,7 +30,7 @@ inline Set mesh(int replicate, int shard, int inner) {
 
 inline std::vector<Set> all_strategies() {
   std::vector<Set> sets;
-  for (const Strategy& row : program::strategies())
+  for (const Strategy& row : config::strategies())
     sets.emplace_back([&row](JobSpec& s) { s.strategy = row; });
   return sets;
 }
@@ -100,7 +101,7 @@ inline std::vector<Setting> paired(const std::vector<std::vector<Set>>& factors)
   for (const auto& sets : factors) levels.push_back(static_cast<int>(sets.size()));
   std::vector<Setting> settings;
   for (const std::vector<int>& row : Pairwise(levels).rows()) {
-    Setting setting{"row", spec_on(1, 1, program::strategies().front())};
+    Setting setting{"row", spec_on(1, 1, config::strategies().front())};
     for (std::size_t k = 0; k < row.size(); ++k) {
       factors[k][static_cast<std::size_t>(row[k])](setting.spec);
       setting.name += " " + std::to_string(row[k]);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "config/strategy.hpp"
 #include "model/fp8.hpp"
 #include "model/lora.hpp"
 #include "model/trainable.hpp"
@@ -30,7 +31,7 @@ struct Factor {
 
 inline Factor strategies() {
   Factor f{false, {}};
-  for (const auto& row : program::strategies())
+  for (const auto& row : config::strategies())
     f.levels.push_back({row.name.data(), [&row](JobSpec& s) { s.strategy = row; }});
   return f;
 }

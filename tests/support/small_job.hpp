@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "config/strategy.hpp"
 #include "model/family.hpp"
 #include "program/jobs/compile.hpp"
 
@@ -29,7 +30,7 @@ inline model::Graph small_model(int layers = 2, bool tied = false) {
   return model::decoder(small_dims(layers, tied), {32, DType::bf16, model::Objective::loss});
 }
 
-inline program::JobSpec spec_on(int replicate, int shard, const program::Strategy& strategy, int micros = 2) {
+inline program::JobSpec spec_on(int replicate, int shard, const config::Strategy& strategy, int micros = 2) {
   program::JobSpec spec;
   spec.mesh[Axis::replicate] = replicate;
   spec.mesh[Axis::shard] = shard;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/philox.hpp"
+#include "config/strategy.hpp"
 #include "job/evaluation.hpp"
 #include "job/worker.hpp"
 #include "model/family.hpp"
@@ -72,7 +73,7 @@ inline program::JobSpec spec_for(const TinyModel& model, const MeshShape& mesh, 
                                  program::Precision precision) {
   program::JobSpec spec;
   spec.mesh = mesh;
-  spec.strategy = program::find_strategy(strategy);
+  spec.strategy = config::find_strategy(strategy);
   spec.precision = precision;
   spec.tokens = model.micro * model.sequence;
   spec.micro_batches =
@@ -83,7 +84,7 @@ inline program::JobSpec spec_for(const TinyModel& model, const MeshShape& mesh, 
 /// The job of tests that compare devices: bf16 beside fp32, some of it recomputed, on a mesh of all ranks.
 inline program::JobSpec spec_of_ranks(const TinyModel& model, const char* strategy, int ranks) {
   MeshShape mesh;
-  if (program::find_strategy(strategy).within_node) mesh[Axis::replicate] = 2;
+  if (config::find_strategy(strategy).within_node) mesh[Axis::replicate] = 2;
   mesh[Axis::shard] = ranks / mesh[Axis::replicate];
   program::JobSpec spec =
       spec_for(model, mesh, strategy, {DType::bf16, DType::f32, DType::f32, DType::f32, DType::f32});

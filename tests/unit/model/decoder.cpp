@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "config/strategy.hpp"
 #include "model/attention_span.hpp"
 #include "model/op_records.hpp"
 #include "tests/support/node_index.hpp"
@@ -103,7 +104,7 @@ TEST(Decoder, CostsKnowTheWindow) {
       model::flops_per_token(without, graph, tokens) - model::flops_per_token(dims, graph, tokens),
       12 * width * 3 * (full - windowed));
   const program::Job job =
-      program::compile(graph, test::spec_on(1, 1, program::find_strategy("NO_SHARD"), 1), 0);
+      program::compile(graph, test::spec_on(1, 1, config::find_strategy("NO_SHARD"), 1), 0);
   int found = 0;
   for (const program::Op& op : job.train().ops) {
     if (op.type != "attention" && op.type != "attention_grad") continue;

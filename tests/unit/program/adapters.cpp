@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "config/strategy.hpp"
 #include "model/lora.hpp"
 #include "model/trainable.hpp"
 #include "program/jobs/pass_list.hpp"
@@ -113,7 +114,7 @@ TEST(Adapters, AreTheSameForLossAndLogits) {
 /// FLOPs of a token are those of the products and attention that the step's ops do.
 TEST(Trainable, FlopsAreThoseOfTheOps) {
   const auto of_ops = [](const model::Graph& graph) {
-    const Job job = program::compile(graph, spec_on(1, 1, program::find_strategy("NO_SHARD"), 1), 0);
+    const Job job = program::compile(graph, spec_on(1, 1, config::find_strategy("NO_SHARD"), 1), 0);
     double flops = 0;
     for (const Op& op : job.train().ops) flops += op.flops;
     return flops / 32;
@@ -151,7 +152,7 @@ TEST(Trainable, IsChosenByPatterns) {
 /// A rank keeps the frozen weights in the computing type, and of the adapters a master and two moments
 /// besides.
 TEST(Trainable, FrozenParametersHaveNoState) {
-  for (const auto& strategy : program::strategies()) {
+  for (const auto& strategy : config::strategies()) {
     const model::Graph graph = adapted({4, 8, 0, {"q_proj", "down_proj"}});
     const Job job = program::compile(graph, spec_on(1, 2, strategy), 1);
     std::int64_t all = 0, some = 0;
@@ -180,7 +181,7 @@ TEST(Trainable, FrozenParametersHaveNoState) {
 TEST(Trainable, PartsOfABlockAreGatheredTogether) {
   const model::Graph graph = adapted({4, 8, 0, {"q_proj", "down_proj"}}, 4);
   for (const int prefetch : {0, 1, 2}) {
-    program::JobSpec spec = spec_on(1, 2, program::find_strategy("FULL_SHARD"), 1);
+    program::JobSpec spec = spec_on(1, 2, config::find_strategy("FULL_SHARD"), 1);
     spec.sharding.gather.forward_prefetch = prefetch;
     spec.sharding.gather.max_units = prefetch == 0 ? 1 : 0;
     const Job job = program::compile(graph, spec, 0);
@@ -198,7 +199,7 @@ TEST(Trainable, BackwardEndsWhereNothingBelowIsTrained) {
   config::Model choice;
   choice.trainable = {"model.layers.2.mlp.down_proj.weight", "model.layers.3.*"};
   const Job job =
-      program::compile(adapted({}, 4, choice), spec_on(1, 1, program::find_strategy("FULL_SHARD"), 1), 0);
+      program::compile(adapted({}, 4, choice), spec_on(1, 1, config::find_strategy("FULL_SHARD"), 1), 0);
   std::set<std::string> blocks, products;
   for (const Op& op : job.train().ops) {
     if (op.action.kind != ActionKind::backward) continue;
@@ -210,7 +211,7 @@ TEST(Trainable, BackwardEndsWhereNothingBelowIsTrained) {
 }
 
 TEST(Trainable, DropoutKnowsItsTokensAndIsAbsentInEvaluation) {
-  program::JobSpec spec = spec_on(2, 2, program::find_strategy("FULL_SHARD"), 3);
+  program::JobSpec spec = spec_on(2, 2, config::find_strategy("FULL_SHARD"), 3);
   spec.recompute.every = 1;
   const model::Graph graph = adapted({2, 2, 0.5, {"q_proj"}});
   for (int rank = 0; rank < 4; ++rank) {
@@ -233,7 +234,7 @@ TEST(Trainable, DropoutKnowsItsColumnsWhereRanksHaveOtherNumbers) {
   model::Graph graph = model::decoder(dims, {32, DType::bf16});
   model::add_adapters(graph, {2, 2, 0.5, {"o_proj"}}, 5);
   model::mark_trainable(graph, dims);
-  program::JobSpec spec = spec_on(1, 1, program::find_strategy("NO_SHARD"));
+  program::JobSpec spec = spec_on(1, 1, config::find_strategy("NO_SHARD"));
   spec.mesh[Axis::tensor] = 3;
   spec.tensor = model::decoder_tensor_plan(dims, 3);
   spec.tensor.sequence_parallel = false;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "config/strategy.hpp"
 #include "model/lora.hpp"
 #include "model/trainable.hpp"
 #include "program/ops/step_ops.hpp"
@@ -57,7 +58,7 @@ TEST(Rings, OfWhichOneRankIsOutOfOrderAreRefused) {
 }
 
 JobSpec ring_spec(int ranks) {
-  JobSpec spec = spec_on(1, 1, program::find_strategy("FULL_SHARD"), 1);
+  JobSpec spec = spec_on(1, 1, config::find_strategy("FULL_SHARD"), 1);
   spec.mesh[Axis::context] = ranks;
   spec.context = model::ContextMethod::ring;
   return spec;
