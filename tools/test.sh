@@ -38,7 +38,8 @@ phase "Tests"
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 ctest --preset ci -j4 --output-on-failure "$@" || failed+=("tests")
 
-# Without -march=native other code is compiled, and a copied executable has to run on other processors.
+# Without -march=native other code is compiled, and a copied executable has to run on other processors. Each source is compiled
+# by itself here, as by the preset cpu: in groups a source may have from another what it does not include.
 if [ $# = 0 ]; then
   phase "Build for any x86-64"
   cmake --preset portable
