@@ -72,8 +72,7 @@ std::string restarts_line(const Cost& c) {
   if (jobs <= unasked) return "";
   return fmt::format(
       "# how often the job may requeue itself: twice as often as planned; slurm/launch.sh allows {:.0f} "
-      "times "
-      "unasked\nexport ZTRAIN_RESTARTS={:.0f}\n",
+      "times unasked\nexport ZTRAIN_RESTARTS={:.0f}\n",
       unasked, 2 * jobs);
 }
 

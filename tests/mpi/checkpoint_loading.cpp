@@ -106,6 +106,22 @@ TEST_F(CheckpointLoading, FillsWhatTheCpuDoesNotReachAFewMebibytesAtATime) {
   });
 }
 
+/// Parts that are wider than they were written are no larger for it.
+TEST_F(CheckpointLoading, WidensNoMoreAtATime) {
+  const Layout one(parameters(), 3, 1);
+  const Place place{&one, Coordinate({}, 0), 0};
+  Shards narrow = filled(place, DType::bf16);
+  checkpoint::save(temporary_.path(), 2, place, narrow.states(), {{"step", 2}});
+  for (const DType model : {DType::f32, DType::f64}) {
+    std::int64_t most = 0;
+    filled_elsewhere(place, plain_states(model), most, [&](auto& states) {
+      checkpoint::load(temporary_.path() / "step_2", place, states, {});
+    });
+    EXPECT_GT(most, checkpoint_part);
+    EXPECT_LE(most, 2 * checkpoint_part);
+  }
+}
+
 TEST_F(CheckpointLoading, ImportsWeightsInTheSameWay) {
   for_each_place([&](const Place& place) {
     std::int64_t most = 0;

@@ -6,9 +6,10 @@
 Trains a Llama-shaped model whose states (weights and Adam's moments in fp32, 1.7 GB with 6 layers) are sharded over the ranks,
 once with checkpoint.async = false and once with true, and resumes; and lets PyTorch save and load as many bytes, sharded
 alike (checkpoint_peer.py), with save and with async_save. Prints for how long training stands still, how fast bytes are written
-and read, dd's speeds on the same disk (what it reads is the checkpoint's own file), and how long the processes take to copy as many bytes in memory. Caches are dropped
-before what is read. Medians over --rounds; each round runs all, one after the other. Needs mpirun, and 6 times the
-bytes of disk; as root it drops the whole page cache.
+and read, dd's speeds on the same disk (what it reads is the checkpoint's own file), and how long the processes take to copy
+as many bytes in memory. Caches are dropped before what is read, and memory is at hand (import_export.take_memory). Medians
+over --rounds; each round runs all, one after the other. Needs mpirun, and 6 times the bytes of disk; as root it drops the
+whole page cache.
 """
 import argparse
 import json
