@@ -36,6 +36,8 @@ GemmLibrary& gemm_library(Exec& exec);
 /// Whether this processor has instructions for products of bf16 matrices (AVX512-BF16 or AMX), and
 /// ONEDNN_MAX_CPU_ISA lets the library use them; false on GPUs, where nothing is to be chosen.
 bool multiplies_bf16();
+/// Whether it has AMX for them, likewise.
+bool multiplies_tiles();
 
 /// What suits this processor, by its model and not by a clock, so that each start and each rank of one model
 /// decides alike. native where it has AMX, or AVX512-BF16 and is not Intel's: there those instructions are

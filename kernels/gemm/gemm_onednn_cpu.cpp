@@ -142,8 +142,12 @@ bool multiplies_bf16() {
   return has(dnnl::cpu_isa::avx512_core_bf16);
 }
 
+bool multiplies_tiles() {
+  return has(dnnl::cpu_isa::avx512_core_amx);
+}
+
 Bf16Products usual_bf16_products() {
-  const bool fast = has(dnnl::cpu_isa::avx512_core_amx) || !__builtin_cpu_is("intel");
+  const bool fast = multiplies_tiles() || !__builtin_cpu_is("intel");
   return multiplies_bf16() && fast ? Bf16Products::native : Bf16Products::widened;
 }
 

@@ -36,6 +36,10 @@ template <int bytes>
 struct VectorOf<double, bytes> {
   using type __attribute__((vector_size(bytes), aligned(8), may_alias)) = double;
 };
+template <int bytes>
+struct VectorOf<std::uint32_t, bytes> {
+  using type __attribute__((vector_size(bytes), aligned(4), may_alias)) = std::uint32_t;
+};
 template <class T>
 using Pack = typename VectorOf<T, vector_bytes>::type;
 template <class T>
@@ -174,18 +178,18 @@ inline P zip_high(P a, P b, std::integer_sequence<int, i...>) {
   return __builtin_shufflevector(a, b, (i % 2 * n + n / 2 + i / 2)...);
 }
 
-/// A square of a register's width, times factor. Each round interleaves the rows of its halves, which moves
-/// one bit of the row's number to the column's; after as many rounds as they have bits they have changed
-/// places.
 template <class T>
-inline void transpose_square(const T* __restrict tile, int ld, T factor, T* __restrict transposed,
-                             int transposed_ld) {
-  using Row = typename VectorOf<T, register_bytes>::type;
-  constexpr int width = register_bytes / static_cast<int>(sizeof(T));
+using Register = typename VectorOf<T, register_bytes>::type;
+template <class T>
+inline constexpr int register_width = register_bytes / static_cast<int>(sizeof(T));
+
+/// The square in so many registers. Each round interleaves the rows of its halves, which moves one bit of the
+/// row's number to the column's; after as many rounds as they have bits they have changed places.
+template <class T>
+inline void transpose_registers(Register<T> (&row)[register_width<T>]) {
+  constexpr int width = register_width<T>;
   using Lanes = std::make_integer_sequence<int, width>;
-  Row row[width], next[width];
-#pragma GCC unroll 16
-  for (int i = 0; i < width; ++i) row[i] = factor * *reinterpret_cast<const Row*>(tile + i * ld);
+  Register<T> next[width];
 #pragma GCC unroll 4
   for (int round = 1; round < width; round *= 2) {
 #pragma GCC unroll 8
@@ -196,19 +200,31 @@ inline void transpose_square(const T* __restrict tile, int ld, T factor, T* __re
 #pragma GCC unroll 16
     for (int i = 0; i < width; ++i) row[i] = next[i];
   }
+}
+
+/// A square of a register's width: of numbers that are multiplied by a factor, or of words.
+template <class T, class... Factor>
+inline void transpose_square(const T* __restrict tile, std::int64_t ld, T* __restrict transposed,
+                             std::int64_t transposed_ld, Factor... factor) {
+  constexpr int width = register_width<T>;
+  Register<T> row[width];
 #pragma GCC unroll 16
-  for (int i = 0; i < width; ++i) *reinterpret_cast<Row*>(transposed + i * transposed_ld) = row[i];
+  for (int i = 0; i < width; ++i)
+    row[i] = (*reinterpret_cast<const Register<T>*>(tile + i * ld) * ... * factor);
+  transpose_registers<T>(row);
+#pragma GCC unroll 16
+  for (int i = 0; i < width; ++i) *reinterpret_cast<Register<T>*>(transposed + i * transposed_ld) = row[i];
 }
 
 /// transposed[j][i] = factor * tile[i][j] for all i < rows, j < cols; rows are a multiple of column_quantum.
 template <class T>
-inline void transpose(const T* __restrict tile, int ld, int rows, int cols, T factor,
-                      T* __restrict transposed, int transposed_ld) {
-  constexpr int width = register_bytes / static_cast<int>(sizeof(T));
+inline void transpose(const T* __restrict tile, std::int64_t ld, int rows, int cols, T factor,
+                      T* __restrict transposed, std::int64_t transposed_ld) {
+  constexpr int width = register_width<T>;
   int j = 0;
   for (; j + width <= cols; j += width)
     for (int i = 0; i < rows; i += width)
-      transpose_square(tile + i * ld + j, ld, factor, transposed + j * transposed_ld + i, transposed_ld);
+      transpose_square(tile + i * ld + j, ld, transposed + j * transposed_ld + i, transposed_ld, factor);
   for (; j < cols; ++j)
     for (int i = 0; i < rows; ++i) transposed[j * transposed_ld + i] = factor * tile[i * ld + j];
 }

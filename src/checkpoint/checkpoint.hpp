@@ -38,6 +38,10 @@ struct StateShard {
   memory::Provider* memory = nullptr;
 };
 
+/// How blocks that are verified come from the disk. past: those of files that are not in the page cache pass
+/// it by, where the file system can do that.
+enum class PageCache : std::uint8_t { through, past };
+
 /// Which shard is meant. The layout is cut over shard x context and names every parameter of the model. A
 /// rank whose strategy keeps a state replicated saves its own slice of it, as if it were sharded.
 struct Place {
@@ -117,6 +121,8 @@ enum class OtherStates {
 struct LoadOptions {
   bool verify = true;  ///< check every block of bytes that is read against its checksum
   OtherStates others = OtherStates::refuse;
+  /// Past it where no other rank of this node reads the same bytes.
+  PageCache cache = PageCache::through;
   Progress progress = {};  ///< as they come, in bytes of this rank's memory; called by the caller's thread
 };
 

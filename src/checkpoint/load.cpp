@@ -30,6 +30,10 @@ namespace fs = std::filesystem;
 constexpr int window_lanes = checkpoint_lanes / 2;
 constexpr std::int64_t window_bytes = window_lanes * checkpoint_part;
 static_assert(checkpoint_buffers(window_lanes, checkpoint_part) + window_bytes <= checkpoint_room);
+/// A reader has a block that it converts, and pages of the disk.
+static_assert(checkpoint_lanes *
+                  (checksum_block + memory::HugeBuffer::taken(checksum_block + 2 * direct_page)) <=
+              checkpoint_room);
 
 /// Bytes as written of a part, where an item takes `size` bytes as it is wanted.
 std::int64_t part_of(const PieceRow& row, std::int64_t size) {
@@ -53,7 +57,7 @@ class Loader {
   Loader(const fs::path& folder, const Place& place, const LoadOptions& options)
       : folder_(folder),
         place_(place),
-        reader_(folder, options.verify),
+        reader_(folder, options.verify, options.cache),
         readers_(static_cast<std::size_t>(checkpoint_lanes), reader_) {
     for (const ParameterEntry& p : reader_.catalog().parameters)
       numbers_.emplace(p.name, static_cast<std::int64_t>(numbers_.size()));

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,7 +25,7 @@ std::string reason() {
 }
 
 /// Systems that do not know the question say nothing, and neither do file systems without direct I/O.
-bool writes_pages_directly(int descriptor) {
+bool moves_pages_directly(int descriptor) {
 #ifdef STATX_DIOALIGN
   struct statx status {};
   if (::statx(descriptor, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) != 0) return false;
@@ -69,15 +70,22 @@ PosixFile PosixFile::open_to_write(const std::filesystem::path& path, const char
   return open(path, O_WRONLY, key);
 }
 
-std::optional<PosixFile> PosixFile::open_direct(const PosixFile& file) {
-  if (!writes_pages_directly(file.descriptor_)) return std::nullopt;
+std::optional<PosixFile> PosixFile::open_direct(const PosixFile& file, int flags) {
+  if (!moves_pages_directly(file.descriptor_)) return std::nullopt;
   try {
-    PosixFile direct = open(file.path_, O_WRONLY | O_DIRECT | O_NOFOLLOW, file.key_);
+    PosixFile direct = open(file.path_, flags | O_DIRECT, file.key_);
     if (same_file(file.descriptor_, direct.descriptor_)) return direct;
   } catch (const Error&) {
-    // It is written through the page cache, and what fails there is told.
+    // It is written, or read, through the page cache, and what fails there is told.
   }
   return std::nullopt;
+}
+
+std::optional<PosixFile> PosixFile::open_direct(const PosixFile& file) {
+  return open_direct(file, O_WRONLY | O_NOFOLLOW);
+}
+std::optional<PosixFile> PosixFile::open_direct_to_read(const PosixFile& file) {
+  return open_direct(file, O_RDONLY);
 }
 
 PosixFile PosixFile::create_in_memory(const std::filesystem::path& what) {
@@ -103,6 +111,20 @@ void PosixFile::read_at(void* data, std::int64_t bytes, std::int64_t offset) con
     REQUIRE(n > 0, "{}: ends at byte {}, {} bytes are missing", path_.string(), offset + done, bytes - done);
     done += n;
   }
+}
+
+bool PosixFile::is_cached() const {
+  constexpr long cachestat = 451;  // which the C library has no function for
+  const struct { std::uint64_t offset, bytes; } whole{0, static_cast<std::uint64_t>(size())};
+  struct {
+    std::uint64_t cached, dirty, written, evicted, recently_evicted;
+  } pages{};
+  return ::syscall(cachestat, static_cast<int>(descriptor_), &whole, &pages, 0) == 0 &&
+         2 * pages.cached * direct_page > whole.bytes;
+}
+
+std::int64_t PosixFile::read_direct(void* data, std::int64_t bytes, std::int64_t offset) const {
+  return std::max<std::int64_t>(0, read_some(descriptor_, data, bytes, offset));
 }
 
 void PosixFile::read_ahead(std::int64_t bytes, std::int64_t offset) const {

@@ -29,9 +29,17 @@ class PosixFile {
   /// The same file, for write_direct; that must be there. std::nullopt: this system does not say that it can
   /// be written so, with direct_page, or another file has its name by now.
   static std::optional<PosixFile> open_direct(const PosixFile& file);
+  /// The same for read_direct.
+  static std::optional<PosixFile> open_direct_to_read(const PosixFile& file);
 
   std::int64_t size() const;
   void read_at(void* data, std::int64_t bytes, std::int64_t offset) const;
+  /// Whether most of it is in the page cache. False where the system does not say (Linux before 6.5).
+  bool is_cached() const;
+  /// Past the page cache, of a file of open_direct_to_read: address, bytes and offset are multiples of
+  /// direct_page. How many bytes it read; fewer at the end of the file, and where the system gives no more in
+  /// this way.
+  std::int64_t read_direct(void* data, std::int64_t bytes, std::int64_t offset) const;
   /// Has the system begin to read these bytes while the caller works on others. A hint: failures do not
   /// matter.
   void read_ahead(std::int64_t bytes, std::int64_t offset) const;
@@ -62,6 +70,7 @@ class PosixFile {
 
   PosixFile(std::filesystem::path path, int descriptor, const char* key = checkpoint_key);
   static PosixFile open(const std::filesystem::path& path, int flags, const char* key = checkpoint_key);
+  static std::optional<PosixFile> open_direct(const PosixFile& file, int flags);
   [[noreturn]] void cannot_write(int error, std::int64_t at, std::int64_t missing) const;
   std::filesystem::path path_;
   Descriptor descriptor_;

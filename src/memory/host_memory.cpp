@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "base/reason.hpp"
 #include "base/shape.hpp"
 #include "base/text.hpp"
+#include "memory/huge_buffer.hpp"
 #include "memory/provider.hpp"
 
 namespace ztrain::memory {
@@ -63,6 +65,17 @@ class HostMemory final : public Provider {
 };
 
 }  // namespace
+
+HugeBuffer::HugeBuffer(std::int64_t bytes)
+    : data_(static_cast<std::byte*>(
+          std::aligned_alloc(static_cast<std::size_t>(huge_page), static_cast<std::size_t>(taken(bytes))))) {
+  if (data_ == nullptr) out_of_memory("buffer of a disk's bytes", bytes, std::strerror(ENOMEM));
+  madvise(data_, static_cast<std::size_t>(taken(bytes)), MADV_HUGEPAGE);  // a hint: small pages do as well
+}
+
+HugeBuffer::~HugeBuffer() {
+  std::free(data_);
+}
 
 Provider& host_memory() {
   static HostMemory memory;

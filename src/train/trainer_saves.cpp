@@ -167,6 +167,7 @@ std::string Trainer::why_not_saved(const std::function<void()>& work) {
 
 /// Collective: a rank that cannot copy its state must not leave the others waiting.
 std::vector<checkpoint::StateShard> Trainer::copied_state() {
+  ASSERT(!under_way_ && !snapshot_, "step {}: the copy of the state is still being written", progress_.step);
   std::vector<checkpoint::StateShard> states;
   kept_.reset();
   try {
@@ -217,7 +218,6 @@ std::string Trainer::save() {
 
 /// Training stands still while the state is copied. Why that is all; "" where it is being written.
 std::string Trainer::begin_save() {
-  ASSERT(!under_way_, "step {}: the copy of the state is still being written", progress_.step);
   const telemetry::Phase phase(console_, "copying the state");
   const double start = now();
   const std::string lost = lost_checkpoint();

@@ -234,7 +234,8 @@ std::string Trainer::load_checkpoint(const std::string& path, telemetry::Phase& 
   const auto shards = worker_.state(true);
   checkpoint::load(
       path, job::place_of(job.load(), job.layout), shards,
-      {.progress = [&](std::int64_t done, std::int64_t total) { phase.at(share_of(done, total, "read")); }});
+      {.cache = deck_.mesh.replicate == 1 ? checkpoint::PageCache::past : checkpoint::PageCache::through,
+       .progress = [&](std::int64_t done, std::int64_t total) { phase.at(share_of(done, total, "read")); }});
   skipped_steps_ = job::SkippedSteps(deck_, &progress_.loss_scaler, progress_.skipped_in_a_row);
   const std::string before = std::exchange(progress_.bf16_products, products);
   return restored.note + note_products(before, products) + schedule;

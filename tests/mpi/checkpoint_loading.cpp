@@ -1,10 +1,15 @@
-// What the CPU does not reach is filled from checkpoints and weights through a window of a few MiB. One rank.
+// What the CPU does not reach is filled from checkpoints and weights through a window of a few MiB, and what
+// is on the disk alone passes the page cache by. One rank.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <deque>
 #include <thread>
 
+#include "checkpoint/damaged.hpp"
 #include "checkpoint/hf/import.hpp"
+#include "files/descriptor.hpp"
+#include "files/posix_file.hpp"
 #include "layout/comm_cost.hpp"
 #include "memory/provider.hpp"
 #include "tests/support/checkpoint_model.hpp"
@@ -120,6 +125,40 @@ TEST_F(CheckpointLoading, WidensNoMoreAtATime) {
     EXPECT_GT(most, checkpoint_part);
     EXPECT_LE(most, 2 * checkpoint_part);
   }
+}
+
+/// What is on the disk alone does not come into the page cache, and is as right and as well looked at.
+TEST_F(CheckpointLoading, PassesThePageCache) {
+  const fs::path path = path_ / "shard_0000.h5";
+  const PosixFile file = PosixFile::open_to_read(path);
+  if (!PosixFile::open_direct_to_read(file))
+    GTEST_SKIP() << "this file system reads through the page cache alone";
+  const auto load = [&](const Place& place, const StateKinds& kinds, checkpoint::PageCache cache) {
+    file.sync();
+    const Descriptor opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    ::posix_fadvise(opened, 0, 0, POSIX_FADV_DONTNEED);
+    Shards found(place, kinds);
+    found.clear(std::byte{0xee});
+    checkpoint::load(path_, place, found.states(), {.cache = cache});
+    return found;
+  };
+  for_each_place([&](const Place& place) {
+    for (const DType model : {DType::f32, DType::bf16}) {
+      EXPECT_TRUE(filled(place, model) == load(place, plain_states(model), checkpoint::PageCache::past))
+          << "shard " << place.shard_index;
+      EXPECT_FALSE(file.is_cached());
+    }
+  });
+  const Layout one(parameters(), 3, 1);
+  const Place place{&one, Coordinate({}, 0), 0};
+  load(place, plain_states(DType::f32), checkpoint::PageCache::through);
+  EXPECT_TRUE(file.is_cached());
+  const auto middle = file.size() / 2;
+  char byte = 0;
+  file.read_at(&byte, 1, middle);
+  byte = static_cast<char>(byte ^ 1);
+  PosixFile::open_to_write(path).write_at(&byte, 1, middle);
+  EXPECT_THROW(load(place, plain_states(DType::f32), checkpoint::PageCache::past), checkpoint::Damaged);
 }
 
 TEST_F(CheckpointLoading, ImportsWeightsInTheSameWay) {

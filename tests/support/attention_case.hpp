@@ -11,6 +11,7 @@
 #include "kernels/attention/attention.hpp"
 #include "kernels/reference/attention.hpp"
 #include "tests/support/kernel_arrays.hpp"
+#include "tests/support/test_exec.hpp"
 
 namespace ztrain::test {
 
@@ -231,6 +232,11 @@ AttentionRun<T> run_parts(const AttentionCase<T>& c, const std::vector<std::int6
 /// Of outputs of size one. In 16 bits, backward reads the rounded o.
 template <class T>
 constexpr double forward_error = std::is_same_v<T, double> ? 1e-13 : 5e-6;
+/// The processor's products of bf16 read rounded probabilities: each is off by up to 2^-9 of itself.
+template <class T>
+double output_error() {
+  return std::is_same_v<T, bf16> && native_products() ? 4e-3 : forward_error<T>;
+}
 template <class T>
 constexpr double backward_error = std::is_same_v<T, double>  ? 1e-12
                                   : std::is_same_v<T, float> ? 4e-5
@@ -240,9 +246,10 @@ constexpr double backward_error = std::is_same_v<T, double>  ? 1e-12
 template <class T>
 void expect_reference(const AttentionCase<T>& c, const AttentionRun<T>& r, double forward = forward_error<T>,
                       double backward = backward_error<T>) {
+  const double output = std::max(forward, output_error<T>());
   const auto expected = kernels::reference::attention(c.input64());
   const auto gradients = kernels::reference::attention_gradients(c.input64(), doubles(c.dout));
-  expect_close(r.o, expected.o, forward, "o");
+  expect_close(r.o, expected.o, output, "o");
   expect_close(r.lse, expected.lse, forward, "lse");
   expect_close(r.dq, gradients.q, backward, "dq");
   expect_close(r.dk, gradients.k, 2 * backward, "dk");

@@ -151,10 +151,13 @@ def report(arguments, rounds):
     print(f"            async: training stands still for {ours['async']:.3f} s, {ours['async'] / ours['sync']:.1%} of a save")
     if not arguments.python:
         return
-    peer = {name: median(rounds, "peer", name) for name in ("sync", "async", "async_all", "load", "copy")}
+    peer = {name: median(rounds, "peer", name) for name in ("sync", "async", "async_all", "load", "load_again", "copy")}
     beyond = (ours["async"] - peer["copy"]) / ours["sync"]
     print(f"            copying as many bytes takes {peer['copy']:.3f} s: beyond that {beyond:.1%} of a save")
-    print(f"DCP         saves in {peer['sync']:.2f} s, {speed(peer['sync']):.2f} GB/s; loads in {peer['load']:.2f} s")
+    print(
+        f"DCP         saves in {peer['sync']:.2f} s, {speed(peer['sync']):.2f} GB/s; loads in {peer['load']:.2f} s, "
+        f"{peer['load_again']:.2f} s into memory that its process already has"
+    )
     print(f"            async_save: training stands still for {peer['async']:.3f} s, of {peer['async_all']:.2f} s in all")
     print(
         f"ratios      ztrain saves {peer['sync'] / ours['sync']:.2f} times as fast, loads {peer['load'] / ours['load']:.2f} "

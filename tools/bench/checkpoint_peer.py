@@ -3,8 +3,9 @@
 
 Started once per rank with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, and one argument, JSON: ranks, folder, bytes of
 the checkpoint, drop (whether the page cache may be dropped). Rank 0 prints "RESULT {...}" with seconds: sync (save), async
-(until async_save returns, of the second one: the first makes its buffers), async_all (until it is complete), load, copy
-(all ranks copying their bytes within memory).
+(until async_save returns, of the second one: the first makes its buffers), async_all (until it is complete), load (into
+tensors that are new, as those of a process that resumes are), load_again (into tensors whose memory the process already has),
+copy (all ranks copying their bytes within memory).
 """
 import json
 import os
@@ -28,7 +29,7 @@ import import_export  # noqa: E402
 ROW = 1024
 
 
-def tensors(settings, mesh):
+def tensors(settings, mesh, make):
     """As many bytes in fp32 as the checkpoint has: a tensor of 64 MiB for each part of the model, with two moments."""
     rows = settings["bytes"] // (4 * ROW)
     state, number = {}, 0
@@ -36,7 +37,7 @@ def tensors(settings, mesh):
         some = min(rows, 16384 // settings["ranks"] * settings["ranks"]) // settings["ranks"]
         if some == 0:
             break
-        local = torch.randn(some, ROW)
+        local = make(some, ROW)
         state[f"tensor.{number}"] = DTensor.from_local(local, mesh, [Shard(0)])
         rows -= some * settings["ranks"]
         number += 1
@@ -73,6 +74,12 @@ def copy(state):
     return statistics.median(timed(lambda: [a.copy_(b) for a, b in zip(to, local)]) for _ in range(5))
 
 
+def load(settings, state):
+    drop_cache(settings)
+    reader = dcp.FileSystemReader(pathlib.Path(settings["folder"]) / "sync")
+    return timed(lambda: dcp.load(state, storage_reader=reader))
+
+
 def behind(state, path):
     """(seconds until async_save returns, until all is written), of this rank: a barrier would meet the thread's own
     collectives."""
@@ -90,12 +97,13 @@ def main():
     settings = json.loads(sys.argv[1])
     torch.set_num_threads(1)
     dist.init_process_group("cpu:gloo")
-    state = tensors(settings, init_device_mesh("cpu", (settings["ranks"],)))
+    mesh = init_device_mesh("cpu", (settings["ranks"],))
+    state = tensors(settings, mesh, torch.randn)
     folder = pathlib.Path(settings["folder"])
     result = {"copy": copy(state)}
     result["sync"] = timed(lambda: dcp.save(state, storage_writer=synced(folder / "sync")))
-    drop_cache(settings)
-    result["load"] = timed(lambda: dcp.load(state, storage_reader=dcp.FileSystemReader(folder / "sync")))
+    result["load_again"] = load(settings, state)
+    result["load"] = load(settings, tensors(settings, mesh, torch.empty))
     for name in ("first", "second"):
         drop_cache(settings)
         result["async"], result["async_all"] = behind(state, folder / name)

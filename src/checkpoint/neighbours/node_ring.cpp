@@ -5,6 +5,10 @@
 
 namespace ztrain::checkpoint {
 
+FilePart file_part(std::int64_t bytes, std::int64_t number, std::int64_t parts) {
+  return {bytes * number / parts, bytes * (number + 1) / parts};
+}
+
 NodeRing::NodeRing(std::vector<int> node_of) : node_of_(std::move(node_of)) {
   ranks_.resize(static_cast<std::size_t>(*std::ranges::max_element(node_of_)) + 1);
   for (std::size_t rank = 0; rank < node_of_.size(); ++rank)
@@ -25,7 +29,7 @@ int NodeRing::lanes(int from_node) const {
 std::optional<Lane> NodeRing::lane(int from_node, int number, int rank, std::int64_t bytes) const {
   const int all = lanes(from_node);
   if (number >= all) return std::nullopt;
-  return Lane{rank, bytes * number / all, bytes * (number + 1) / all};
+  return Lane{file_part(bytes, number, all), rank};
 }
 
 std::optional<Lane> NodeRing::sends(int rank, std::int64_t bytes) const {

@@ -7,10 +7,16 @@
 
 namespace ztrain::checkpoint {
 
-/// A rank's part of what one node gives to the next: bytes [begin, end) of the node's file.
-struct Lane {
-  int rank = 0;  ///< whom it sends to, or receives from
+/// Bytes [begin, end) of a file.
+struct FilePart {
   std::int64_t begin = 0, end = 0;
+};
+/// Part `number` of `parts` that together are all of the file, each as long as any other or a byte longer.
+FilePart file_part(std::int64_t bytes, std::int64_t number, std::int64_t parts);
+
+/// A rank's part of what one node gives to the next, of the node's file.
+struct Lane : FilePart {
+  int rank = 0;  ///< whom it sends to, or receives from
 };
 
 class NodeRing {

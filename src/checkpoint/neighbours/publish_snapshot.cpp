@@ -192,10 +192,11 @@ class Publisher {
   static void copy_part(const fs::path& from, const fs::path& to, std::int64_t part, std::int64_t parts) {
     const PosixFile source = PosixFile::open_to_read(from);
     PosixFile target = PosixFile::open_to_write(to);
-    const std::int64_t size = source.size(), end = size * (part + 1) / parts;
+    const std::int64_t size = source.size();
+    const FilePart own = file_part(size, part, parts);
     std::vector<std::byte> bytes(static_cast<std::size_t>(std::min(copied_at_once, size)));
-    for (std::int64_t at = size * part / parts; at < end; at += copied_at_once) {
-      const std::int64_t length = std::min(copied_at_once, end - at);
+    for (std::int64_t at = own.begin; at < own.end; at += copied_at_once) {
+      const std::int64_t length = std::min(copied_at_once, own.end - at);
       source.read_at(bytes.data(), length, at);
       target.write_at(bytes.data(), length, at);
     }

@@ -1,10 +1,12 @@
 #include "checkpoint/read/reader.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/shape.hpp"
 #include "checkpoint/damaged.hpp"
 #include "checkpoint/format/convert.hpp"
 #include "checkpoint/format/metadata_file.hpp"
@@ -61,6 +63,8 @@ std::vector<Copy> copies_between(const ParameterEntry& parameter, const PieceRow
                  wanted.slice_begin);
 }
 
+/// Bytes for which a disk's answer is worth waiting for, where nothing is read ahead.
+constexpr std::int64_t least_direct = std::int64_t{128} << 10;
 constexpr std::int64_t ahead = 4 * checksum_block;  ///< bytes that the system reads while others are checked
 
 }  // namespace
@@ -94,9 +98,10 @@ std::vector<ItemRun> runs_of_blocks(const PieceRow& piece, std::int64_t begin, s
   return runs;
 }
 
-Reader::Reader(const std::filesystem::path& folder, bool verify)
+Reader::Reader(const std::filesystem::path& folder, bool verify, PageCache cache)
     : checkpoint_(std::make_shared<Checkpoint>()), verify_(verify) {
   checkpoint_->folder = folder;
+  checkpoint_->cache = cache;
   checkpoint_->index = read_intact_index(folder);
 }
 
@@ -123,8 +128,7 @@ void Reader::copy_items(const PieceRow& row, std::int64_t from, std::int64_t cou
   const bool as_written = row.type() == to_type;
   for (std::int64_t asked = from; count > 0;) {
     if (from >= asked && count > per_block) {
-      checkpoint_->file(row.file).read_ahead(std::min(2 * ahead, count * size),
-                                             row.byte_offset + from * size);
+      read_ahead(row, std::min(2 * ahead, count * size), from * size);
       asked = from + ahead / size;
     }
     const std::int64_t block = from / per_block;
@@ -135,7 +139,7 @@ void Reader::copy_items(const PieceRow& row, std::int64_t from, std::int64_t cou
       if (verify_)
         read_block(row, block, n * size, to);
       else
-        checkpoint_->file(row.file).read_at(to, n * size, row.byte_offset + begin);
+        checkpoint_->file(row.file).cached.read_at(to, n * size, row.byte_offset + begin);
     } else {
       convert(bytes_at(row, block, from * size, n * size), row.type(), to, to_type, n);
     }
@@ -149,7 +153,7 @@ const std::byte* Reader::bytes_at(const PieceRow& row, std::int64_t block, std::
                                   std::int64_t bytes) {
   block_.resize(static_cast<std::size_t>(checksum_block));
   if (!verify_) {
-    checkpoint_->file(row.file).read_at(block_.data(), bytes, row.byte_offset + begin);
+    checkpoint_->file(row.file).cached.read_at(block_.data(), bytes, row.byte_offset + begin);
     return block_.data();
   }
   const std::int64_t block_begin = block * checksum_block;
@@ -158,29 +162,46 @@ const std::byte* Reader::bytes_at(const PieceRow& row, std::int64_t block, std::
     loaded_.reset();
     const std::int64_t length = std::min(checksum_block, row.bytes() - block_begin);
     read_block(row, block, length, block_.data());
-    checkpoint_->file(row.file).read_ahead(std::min(ahead, row.bytes() - block_begin - length),
-                                           row.byte_offset + block_begin + length);
+    read_ahead(row, std::min(ahead, row.bytes() - block_begin - length), block_begin + length);
     loaded_ = checksum;
   }
   return block_.data() + (begin - block_begin);
 }
 
 void Reader::read_block(const PieceRow& row, std::int64_t block, std::int64_t bytes, std::byte* to) {
-  const PosixFile& file = checkpoint_->file(row.file);
+  const ShardFile& file = checkpoint_->file(row.file);
   const std::int64_t offset = row.byte_offset + block * checksum_block;
-  file.read_at(to, bytes, offset);
+  if (!file.direct || !read_direct(file, offset, bytes, to)) file.cached.read_at(to, bytes, offset);
   const auto found = static_cast<std::int64_t>(hash_bytes(to, static_cast<std::size_t>(bytes)));
   if (found != checkpoint_->index.checksums[static_cast<std::size_t>(row.first_checksum + block)])
     fail_damaged("{}: {} bytes at offset {} do not have their checksum, the file is damaged",
-                 file.path().string(), bytes, offset);
+                 file.cached.path().string(), bytes, offset);
 }
 
-const PosixFile& Reader::Checkpoint::file(std::int64_t number) {
+void Reader::read_ahead(const PieceRow& row, std::int64_t bytes, std::int64_t begin) const {
+  const ShardFile& file = checkpoint_->file(row.file);
+  if (!file.direct) file.cached.read_ahead(bytes, row.byte_offset + begin);
+}
+
+bool Reader::read_direct(const ShardFile& file, std::int64_t offset, std::int64_t bytes, std::byte* to) {
+  if (bytes < least_direct) return false;
+  if (!pages_) pages_ = std::make_shared<memory::HugeBuffer>(checksum_block + 2 * direct_page);
+  const std::int64_t begin = offset / direct_page * direct_page;
+  const std::int64_t pages = ceil_div(offset + bytes - begin, direct_page) * direct_page;
+  if (file.direct->read_direct(pages_->data(), pages, begin) < offset + bytes - begin) return false;
+  std::memcpy(to, pages_->data() + (offset - begin), static_cast<std::size_t>(bytes));
+  return true;
+}
+
+const Reader::ShardFile& Reader::Checkpoint::file(std::int64_t number) {
   const std::lock_guard lock(mutex);
   const auto open = files.find(number);
   if (open != files.end()) return open->second;
   const FileEntry& entry = index.files[static_cast<std::size_t>(number)];
-  return files.emplace(number, open_shard_file(folder, entry)).first->second;
+  PosixFile cached = open_shard_file(folder, entry);
+  const bool passes = cache == PageCache::past && !cached.is_cached();
+  auto past = passes ? PosixFile::open_direct_to_read(cached) : std::nullopt;
+  return files.emplace(number, ShardFile{std::move(cached), std::move(past)}).first->second;
 }
 
 }  // namespace ztrain::checkpoint

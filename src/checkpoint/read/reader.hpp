@@ -10,8 +10,10 @@
 #include <span>
 #include <vector>
 
+#include "checkpoint/checkpoint.hpp"
 #include "checkpoint/format/format.hpp"
 #include "files/posix_file.hpp"
+#include "memory/huge_buffer.hpp"
 
 namespace ztrain::checkpoint {
 
@@ -42,7 +44,7 @@ PosixFile open_shard_file(const std::filesystem::path& folder, const FileEntry& 
 class Reader {
  public:
   /// Reads the index of a checkpoint. verify: check every block of bytes that is read against its checksum.
-  Reader(const std::filesystem::path& folder, bool verify);
+  Reader(const std::filesystem::path& folder, bool verify, PageCache cache = PageCache::through);
 
   const Catalog& catalog() const { return checkpoint_->index.catalog; }
   /// The pieces of one state of one parameter; both by their place in the catalog.
@@ -52,13 +54,18 @@ class Reader {
   std::int64_t read(const PieceRow& piece, const Wanted& wanted, std::byte* to, DType dtype);
 
  private:
+  struct ShardFile {
+    PosixFile cached;
+    std::optional<PosixFile> direct;  ///< past the page cache, where that is wanted and can be
+  };
   /// What copies of a reader share. Files are opened when they are first read.
   struct Checkpoint {
     std::filesystem::path folder;
     Index index;
+    PageCache cache;
     std::mutex mutex;
-    std::map<std::int64_t, PosixFile> files;
-    const PosixFile& file(std::int64_t number);
+    std::map<std::int64_t, ShardFile> files;
+    const ShardFile& file(std::int64_t number);
   };
 
   /// Items of one written piece, block by block.
@@ -69,10 +76,16 @@ class Reader {
   /// A block of a piece, which has so many bytes, as it was written.
   void read_block(const PieceRow& row, std::int64_t block, std::int64_t bytes, std::byte* to);
 
+  /// Has the system begin to read what is not read past the page cache.
+  void read_ahead(const PieceRow& row, std::int64_t bytes, std::int64_t begin) const;
+  /// Past the page cache. False: they are to be read in the other way.
+  bool read_direct(const ShardFile& file, std::int64_t offset, std::int64_t bytes, std::byte* to);
+
   std::shared_ptr<Checkpoint> checkpoint_;
   bool verify_;
   std::vector<std::byte> block_;
-  std::optional<std::int64_t> loaded_;  ///< the number of the checksum of the block in block_
+  std::shared_ptr<memory::HugeBuffer> pages_;  ///< of the disk; each Reader makes its own
+  std::optional<std::int64_t> loaded_;         ///< the number of the checksum of the block in block_
 };
 
 }  // namespace ztrain::checkpoint

@@ -63,7 +63,8 @@ std::vector<Field> device() {
             "Capture the step once and replay it. compute: the stretches between communications. step: all "
             "of it, NCCL inside."}),
       free(numeric({KEY_OF(device, bf16_products), R"("auto")", "", one_of({"auto", "native", "fp32"}),
-                    "How CPUs form products of bf16 matrices. native: by instructions for them (AVX512-BF16, "
+                    "How CPUs form products of bf16 matrices, attention's among them. native: by "
+                    "instructions for them (AVX512-BF16, "
                     "AMX). fp32: from panels widened to fp32, which any processor has. auto: what suits the "
                     "model of rank 0's processor, for all ranks. Results differ in the last bits, and a "
                     "resumed run says where it does otherwise than the run before. GPUs take no notice."})),

@@ -1,0 +1,32 @@
+#pragma once
+// Memory that a disk's bytes are read into past the page cache.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ztrain::memory {
+
+/// Begins on a huge page, and is of such pages where the system has them: a disk then gets few long stretches
+/// of memory, and is faster by half for it (docs/performance.md). Their whole number is taken.
+class HugeBuffer {
+ public:
+  /// Throws Error where there is no memory.
+  explicit HugeBuffer(std::int64_t bytes);
+  HugeBuffer(const HugeBuffer&) = delete;
+  HugeBuffer& operator=(const HugeBuffer&) = delete;
+  ~HugeBuffer();
+
+  std::byte* data() const { return data_; }
+
+  /// What a buffer of so many bytes takes.
+  static constexpr std::int64_t taken(std::int64_t bytes) {
+    return (bytes + huge_page - 1) / huge_page * huge_page;
+  }
+
+ private:
+  static constexpr std::int64_t huge_page = std::int64_t{2} << 20;
+
+  std::byte* data_;
+};
+
+}  // namespace ztrain::memory
