@@ -8,6 +8,8 @@
 
 #include "base/error.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
+#include "kernels/gemm/gemm_library.hpp"
+#include "kernels/launch/half_tile.hpp"
 #include "kernels/reference/attention.hpp"
 #include "tests/support/attention_case.hpp"
 #include "tests/support/launch_allocations.hpp"
@@ -197,6 +199,24 @@ TYPED_TEST(Attention, LargeScoresDoNotOverflow) {
   const auto r = run(c);
   expect_close(r.o, reference::attention(c.input64()).o, 1000 * forward_error<T>, "o");
 }
+
+#ifdef ZTRAIN_HALF_TILES
+/// Probabilities that were rounded give another output than those in fp32: that the processor's products are
+/// taken where they are asked for, and nowhere else.
+TEST(AttentionProducts, AreTheProcessorsWhereChosen) {
+  const AttentionCase<bf16> c({130, 4, 2, 20}, {70});
+  const auto run_with = [&](Bf16Products products) {
+    return run_dense(c, [&](const AttentionPlaces<bf16>& p, AttentionRun<bf16>& r) {
+      const TestExec exec;
+      gemm_library(*exec).bf16 = products;
+      attention_forward<bf16>(*exec, c.input(p), matrix(r.o, c.shape.tokens), matrix(r.lse, c.shape.tokens));
+    });
+  };
+  const auto native = run_with(Bf16Products::native), widened = run_with(Bf16Products::widened);
+  EXPECT_EQ(same_bits(native.o, widened.o), !multiplies_bf16());
+  expect_close(widened.o, reference::attention(c.input64()).o, forward_error<bf16>, "o");
+}
+#endif
 
 class AttentionReference : public ::testing::TestWithParam<std::int64_t> {};
 INSTANTIATE_TEST_SUITE_P(Windows, AttentionReference, ::testing::Values(0, 1, 3, 9));
