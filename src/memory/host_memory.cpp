@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -17,7 +16,6 @@ namespace ztrain::memory {
 namespace {
 
 constexpr std::int64_t page = 4096;
-constexpr std::int64_t huge_page = std::int64_t{2} << 20;
 constexpr std::int64_t large = 32 * huge_page;  // below this, whole huge pages would blur the resident size
 
 [[noreturn]] void out_of_memory(const std::string& name, std::int64_t bytes, const std::string& reason) {
@@ -32,6 +30,25 @@ std::size_t mapped(std::int64_t bytes) {
   return static_cast<std::size_t>(round_up(bytes, page));
 }
 
+/// Null where there is none.
+std::byte* map_pages(std::size_t size) {
+  void* const mapping =
+      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return mapping == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapping);
+}
+
+/// The same from a huge page on, of such pages where the system has them.
+std::byte* map_huge_pages(std::size_t size) {
+  std::byte* const begin = map_pages(size + huge_page);
+  if (begin == nullptr) return nullptr;
+  const auto address = reinterpret_cast<std::uintptr_t>(begin);
+  const auto before = static_cast<std::size_t>(-address % huge_page);
+  if (before > 0) munmap(begin, before);
+  if (before < huge_page) munmap(begin + before + size, huge_page - before);
+  madvise(begin + before, size, MADV_HUGEPAGE);  // a hint: small pages do as well
+  return begin + before;
+}
+
 class HostMemory final : public Provider {
  public:
   std::byte* allocate(const std::string& name, std::int64_t bytes) override {
@@ -39,19 +56,9 @@ class HostMemory final : public Provider {
     // word.
     const MachineMemory machine = machine_memory();
     if (machine.total > 0 && bytes > machine.available) out_of_memory(name, bytes, "");
-    const bool huge = bytes >= large;
-    const std::size_t size = mapped(bytes), whole = size + (huge ? huge_page : 0);
-    void* const mapping =
-        mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mapping == MAP_FAILED) out_of_memory(name, bytes, std::strerror(errno) + limit_on_memory());
-    if (!huge) return static_cast<std::byte*>(mapping);
-    auto* const begin = static_cast<std::byte*>(mapping);
-    const auto address = reinterpret_cast<std::uintptr_t>(begin);
-    const std::size_t before = static_cast<std::size_t>(-address % huge_page);
-    if (before > 0) munmap(begin, before);
-    if (before < huge_page) munmap(begin + before + size, huge_page - before);
-    madvise(begin + before, size, MADV_HUGEPAGE);  // a hint: small pages do as well
-    return begin + before;
+    std::byte* const data = bytes >= large ? map_huge_pages(mapped(bytes)) : map_pages(mapped(bytes));
+    if (data == nullptr) out_of_memory(name, bytes, std::strerror(errno) + limit_on_memory());
+    return data;
   }
 
   void release(std::byte* data, std::int64_t bytes) noexcept override { munmap(data, mapped(bytes)); }
@@ -67,14 +74,13 @@ class HostMemory final : public Provider {
 }  // namespace
 
 HugeBuffer::HugeBuffer(std::int64_t bytes)
-    : data_(static_cast<std::byte*>(
-          std::aligned_alloc(static_cast<std::size_t>(huge_page), static_cast<std::size_t>(taken(bytes))))) {
-  if (data_ == nullptr) out_of_memory("buffer of a disk's bytes", bytes, std::strerror(ENOMEM));
-  madvise(data_, static_cast<std::size_t>(taken(bytes)), MADV_HUGEPAGE);  // a hint: small pages do as well
+    : bytes_(taken(bytes)), data_(map_huge_pages(static_cast<std::size_t>(bytes_))) {
+  if (data_ == nullptr)
+    out_of_memory("buffer of a disk's bytes", bytes, std::strerror(errno) + limit_on_memory());
 }
 
 HugeBuffer::~HugeBuffer() {
-  std::free(data_);
+  munmap(data_, static_cast<std::size_t>(bytes_));
 }
 
 Provider& host_memory() {

@@ -6,6 +6,8 @@
 
 namespace ztrain::memory {
 
+inline constexpr std::int64_t huge_page = std::int64_t{2} << 20;
+
 /// Begins on a huge page, and is of such pages where the system has them: a disk then gets few long stretches
 /// of memory, and is faster by half for it (docs/performance.md). Their whole number is taken.
 class HugeBuffer {
@@ -24,8 +26,7 @@ class HugeBuffer {
   }
 
  private:
-  static constexpr std::int64_t huge_page = std::int64_t{2} << 20;
-
+  std::int64_t bytes_;
   std::byte* data_;
 };
 
