@@ -74,13 +74,10 @@ class HostMemory final : public Provider {
 }  // namespace
 
 HugeBuffer::HugeBuffer(std::int64_t bytes)
-    : bytes_(taken(bytes)), data_(map_huge_pages(static_cast<std::size_t>(bytes_))) {
-  if (data_ == nullptr)
-    out_of_memory("buffer of a disk's bytes", bytes, std::strerror(errno) + limit_on_memory());
-}
+    : bytes_(taken(bytes)), data_(map_huge_pages(static_cast<std::size_t>(bytes_))) {}
 
 HugeBuffer::~HugeBuffer() {
-  munmap(data_, static_cast<std::size_t>(bytes_));
+  if (data_ != nullptr) munmap(data_, static_cast<std::size_t>(bytes_));
 }
 
 Provider& host_memory() {

@@ -12,12 +12,12 @@ inline constexpr std::int64_t huge_page = std::int64_t{2} << 20;
 /// of memory, and is faster by half for it (docs/performance.md). Their whole number is taken.
 class HugeBuffer {
  public:
-  /// Throws Error where there is no memory.
   explicit HugeBuffer(std::int64_t bytes);
   HugeBuffer(const HugeBuffer&) = delete;
   HugeBuffer& operator=(const HugeBuffer&) = delete;
   ~HugeBuffer();
 
+  /// Null where there is no memory.
   std::byte* data() const { return data_; }
 
   /// What a buffer of so many bytes takes.

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/neighbours/node_folder.hpp"
 #include "checkpoint/neighbours/publish_snapshot.hpp"
@@ -34,11 +37,7 @@ SnapshotStore::SnapshotStore(const runtime::Session& session, telemetry::Console
             "checkpoint.memory_copies = 1 is there for up to {} nodes, and the job has {}: set it to 0",
             checkpoint::max_files, ring_.nodes());
   });
-  const std::string token = session.from_rank_0(session.agree(preparing_folders, [&]() -> std::string {
-    return session.rank() == 0 ? checkpoint::snapshot_token(checkpoints_, deck.checkpoint.resume != "auto")
-                               : "";
-  }));
-  folder_ = checkpoint::node_folder(deck.checkpoint.memory_folder, token);
+  folder_ = checkpoint::node_folder(deck.checkpoint.memory_folder, token_of(deck));
   int removed = 0;
   session.agree(preparing_folders, [&] {
     if (!first_) return;
@@ -50,29 +49,51 @@ SnapshotStore::SnapshotStore(const runtime::Session& session, telemetry::Console
   std::int64_t all = 0;
   for (const std::int64_t of_rank : checkpoint::Group::world().all_gather(removed)) all += of_rank;
   if (all > 0)
-    console_.print(fmt::format("snapshots of {} dead runs are removed from the nodes' memory\n", all));
+    console_.print(
+        fmt::format("snapshots of {} are removed from the nodes' memory\n", count_text(all, "dead run")));
   if (ring_.nodes() == 1)
     console_.print(
         "warning: checkpoint.memory_copies = 1, and all ranks are on one node: snapshots there outlive "
         "ranks, and not the node\n");
 }
 
-void SnapshotStore::publish_newest() const {
+std::string SnapshotStore::token_of(const config::Deck& deck) const {
+  const auto token = [&](bool anew) {
+    return session_.from_rank_0(session_.agree(preparing_folders, [&]() -> std::string {
+      return session_.rank() == 0 ? checkpoint::snapshot_token(checkpoints_, anew) : "";
+    }));
+  };
+  const std::string found = token(deck.checkpoint.resume != "auto");
+  const std::int64_t of_another = session_.agree(preparing_folders, [&]() -> std::int64_t {
+    const auto folder = checkpoint::node_folder(deck.checkpoint.memory_folder, found);
+    return first_ && checkpoint::belongs_to_another(folder, checkpoints_) ? 1 : 0;
+  });
+  if (std::ranges::max(checkpoint::Group::world().all_gather(of_another)) == 0) return found;
+  console_.print(fmt::format(
+      "warning: {} is a copy of a run's folder: that run's snapshots in the nodes' memory stay its own\n",
+      checkpoints_.string()));
+  return token(true);
+}
+
+std::int64_t SnapshotStore::publish_newest(const std::set<std::int64_t>& damaged) const {
   const telemetry::Phase phase(console_, "looking for a snapshot in the nodes' memory");
   std::int64_t newest = session_.agree("looking for checkpoints", [&]() -> std::int64_t {
-    const auto path = session_.rank() == 0 ? checkpoint::newest(checkpoints_) : std::nullopt;
-    return path ? checkpoint::step_of(*path) : -1;
+    if (session_.rank() != 0) return -1;
+    for (const auto& path : checkpoint::list(checkpoints_))
+      if (!damaged.contains(checkpoint::step_of(path))) return checkpoint::step_of(path);
+    return -1;
   });
   newest = checkpoint::Group::world().all_gather(newest).front();
   const checkpoint::PublishedSnapshot published = checkpoint::publish_newest_snapshot(
       ring_, {.on_node = folder_, .checkpoints = checkpoints_, .host = session_.host()}, newest);
   for (const std::string& why : published.passed_over)
     console_.print(fmt::format("warning: a snapshot in the nodes' memory is passed over: {}\n", why));
-  if (published.step < 0) return;
-  const std::string before =
-      newest < 0 ? "there is no checkpoint" : fmt::format("the newest checkpoint is of step {}", newest);
+  if (published.step < 0) return -1;
+  const std::string none = damaged.empty() ? "there is no checkpoint" : "no checkpoint is sound";
+  const std::string before = newest < 0 ? none : fmt::format("the newest checkpoint is of step {}", newest);
   console_.print(fmt::format("the nodes' memory has a snapshot of step {}, and {}: it is now {}/step_{}\n",
                              published.step, before, checkpoints_.string(), published.step));
+  return published.step;
 }
 
 void SnapshotStore::hold_again() {

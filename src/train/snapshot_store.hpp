@@ -24,8 +24,9 @@ class SnapshotStore {
   const checkpoint::NodeRing& ring() const { return ring_; }
   const std::filesystem::path& folder() const { return folder_; }  ///< of this rank's node
 
-  /// Collective: makes the newest snapshot a checkpoint where it is newer than all of these, and says so.
-  void publish_newest() const;
+  /// Collective: makes the newest snapshot a checkpoint where it is newer than all of these but the damaged
+  /// ones, and says so. The step of it; -1: there is none.
+  std::int64_t publish_newest(const std::set<std::int64_t>& damaged) const;
   /// Collective, before a snapshot: the folder may be gone, such as when its user logs out of the node.
   /// Throws NotSaved where it cannot be made and held anew.
   void hold_again();
@@ -37,6 +38,10 @@ class SnapshotStore {
   void require_room(std::int64_t bytes) const;
 
  private:
+  /// What the run's snapshots are known by, on every rank: not by what those of another folder are, of which
+  /// this one is a copy.
+  std::string token_of(const config::Deck& deck) const;
+
   const runtime::Session& session_;
   telemetry::Console& console_;
   std::filesystem::path checkpoints_, folder_;

@@ -11,6 +11,7 @@
 #include "checkpoint/neighbours/node_folder.hpp"
 #include "checkpoint/rank_group.hpp"
 #include "checkpoint/saving.hpp"
+#include "config/validate/validate.hpp"
 #include "job/require_memory.hpp"
 #include "job/weights.hpp"
 #include "train/trainer.hpp"
@@ -19,9 +20,21 @@ namespace ztrain::train {
 
 /// Before a checkpoint is looked for: a snapshot that is newer becomes one.
 void Trainer::open_snapshots() {
-  if (deck_.checkpoint.memory_copies == 0) return;
+  const bool resumes = deck_.checkpoint.resume == "auto";
+  if (deck_.checkpoint.memory_copies == 0) {
+    const std::int64_t bytes =
+        resumes && session_.rank() == 0
+            ? checkpoint::bytes_of_run(deck_.checkpoint.memory_folder, config::checkpoint_folder(deck_))
+            : 0;
+    if (bytes > 0)
+      console_.print(
+          fmt::format("warning: this run has snapshots in {} ({} on this node), which are not looked at: set "
+                      "checkpoint.memory_copies = 1 to go on from them, or remove them\n",
+                      deck_.checkpoint.memory_folder, format_bytes(bytes)));
+    return;
+  }
   snapshots_.emplace(session_, console_, deck_, patience());
-  if (deck_.checkpoint.resume == "auto") snapshots_->publish_newest();
+  if (resumes) snapshots_->publish_newest({});
 }
 
 /// The run has come back to what it could: those that were there are on disk by now, or nobody's.

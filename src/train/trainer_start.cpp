@@ -121,8 +121,8 @@ std::vector<std::string> Trainer::checkpoints_to_resume() const {
 /// Goes on from the newest checkpoint that is sound, if there is any. A damaged one is never taken for none:
 /// then the run would start anew.
 bool Trainer::resumes() {
-  const std::vector<std::string> paths = checkpoints_to_resume();
-  for (const std::string& path : paths) {
+  for (std::vector<std::string> paths = checkpoints_to_resume(); !paths.empty();) {
+    const std::string path = paths.front();
     const double start = now();
     const std::string damage = try_checkpoint(path);
     if (damage.empty()) {
@@ -132,11 +132,18 @@ bool Trainer::resumes() {
       return true;
     }
     const std::string why = checkpoint::without_advice(damage);
-    if (path == paths.back()) throw runtime::AgreedError(fmt::format("{}; {}", why, checkpoint::advice));
-    console_.print(
-        fmt::format("warning: checkpoint {} is damaged; it stays as it is, and the one before is taken: {}\n",
-                    path, why));
-    damaged_.insert(checkpoint::step_of(path));
+    if (deck_.checkpoint.resume == "auto") {
+      damaged_.insert(checkpoint::step_of(path));
+      if (snapshots_) damaged_.erase(snapshots_->publish_newest(damaged_));
+      paths = checkpoints_to_resume();
+      std::erase_if(paths,
+                    [&](const std::string& other) { return damaged_.contains(checkpoint::step_of(other)); });
+    } else {
+      paths.clear();
+    }
+    if (paths.empty()) throw runtime::AgreedError(fmt::format("{}; {}", why, checkpoint::advice));
+    console_.print(fmt::format("warning: checkpoint {} is damaged; it stays as it is, and {} is taken: {}\n",
+                               path, std::filesystem::path(paths.front()).filename().string(), why));
   }
   return false;
 }

@@ -43,7 +43,7 @@ def contents(checkpoint):
 
 # Kinds of calls: what the library calls them, and what the system does.
 KINDS = {
-    "pwrite": "write", "pwrite_direct": "write", "pread": "read", "fadvise": "fadvise64", "statvfs": "statfs", "lstat": "stat",
+    "pwrite": "write", "pwrite_direct": "write", "pread": "read", "pread_direct": "read", "fadvise": "fadvise64", "statvfs": "statfs", "lstat": "stat",
     "fstat": "stat", "rmdir": "unlink", "closedir": "close", "fdopendir": "stat",
     "openat": "open", "pwrite64": "write", "pread64": "read", "newfstatat": "stat", "unlinkat": "unlink",
 }  # fmt: skip
@@ -65,6 +65,13 @@ def calls_of_system(log, folder):
         if (match := begun.match(line)) and not beside:
             names.append(match[1])
     return names
+
+
+def drop_cache(path):
+    """What is not in the page cache is read past it."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def fingerprint(folder):
@@ -116,6 +123,9 @@ class FileLayer(zt.Case):
             path.unlink()
         cls.shadow.mkdir()
         shutil.copytree(cls.begun, cls.output)
+        for path in cls.output.rglob("*"):
+            if path.is_file():
+                drop_cache(path)
 
     @classmethod
     def run_with(cls, call, kind):
@@ -201,6 +211,19 @@ class FileLayer(zt.Case):
     def test_some_writes_go_past_the_page_cache(self):
         if not any(call.call == "pwrite_direct" for call in self.calls):
             self.skipTest("the temporary folder has no direct I/O: failures of such writes are NOT tested")
+
+    def test_what_is_not_read_past_the_page_cache_is_read_through_it(self):
+        calls = [call for call in self.calls if call.call == "pread_direct"]
+        if not calls:
+            self.skipTest("the temporary folder has no direct I/O: failures of such reads are NOT tested")
+        for kind in ("eio", "short"):
+            for call in self.chosen(kind, calls):
+                state = f"{kind} at {call}"
+                with self.subTest(state):
+                    result = self.run_with(call, kind)
+                    self.assertEqual(result.code, 0, f"{state}\n{result}")
+                    self.is_complete(state)
+                    self.judge(state)
 
     def test_a_call_that_fails_is_no_loss(self):
         self.fails_at("eio", self.calls)

@@ -68,6 +68,36 @@ class MemoryCopies(zt.Case):
         self.assert_same_tensors(self.folder / f"whole/checkpoints/step_{last}", checkpoint)
         self.assertEqual(list(self.memory.iterdir()), [], "a run that ends well leaves nothing")
 
+    def test_a_copied_folder_leaves_the_original_its_snapshots(self):
+        output = self.killed("original")
+        newest = max(self.snapshots())
+        shutil.copytree(output, self.folder / "copied")
+        self.train(2, "copied", self.keys({"run.steps": 7}))
+        self.assertIn("copied/checkpoints is a copy of a run's folder: that run's snapshots in the nodes' memory stay its own\n", self.last.out)
+        self.assertIn("training starts at step 7 of 7", self.last.out)
+        self.assertEqual(self.resumed("original")[0], newest)
+
+    def test_a_damaged_checkpoint_hides_none(self):
+        """A snapshot between a sound checkpoint and one whose damage shows when its tensors are read."""
+        output = self.killed("hidden")
+        newest = max(self.snapshots())
+        last = output / f"checkpoints/step_{newest + 1}"
+        self.train(2, "later", {"run.steps": newest + 1, "checkpoint.memory_copies": 0})
+        shutil.copytree(self.folder / f"later/checkpoints/step_{newest + 1}", last)
+        shard = last / "shard_0000.h5"
+        content = bytearray(shard.read_bytes())
+        content[len(content) // 2] ^= 1
+        shard.write_bytes(content)
+        resumed, _ = self.resumed("hidden")
+        self.assertEqual(resumed, newest)
+        self.assertIn(f"step_{newest + 1} is damaged; it stays as it is, and step_{newest} is taken: ", self.last.out)
+        self.assertTrue(last.exists())
+
+    def test_those_that_are_not_looked_at_are_told(self):
+        self.killed("without")
+        self.train(2, "without", self.keys({"run.steps": 6, "checkpoint.memory_copies": 0}))
+        self.assertRegex(self.last.out, r"warning: this run has snapshots in \S+ \(.* on this node\), which are not looked at: set checkpoint.memory_copies = 1 ")
+
     def test_on_another_mesh(self):
         output = self.killed("mesh")
         resumed, last = self.resumed("mesh", ranks=1)
@@ -98,7 +128,7 @@ class MemoryCopies(zt.Case):
         output = self.killed("removed")
         shutil.rmtree(output)
         self.train(2, "removed", self.keys({"run.steps": 2}))
-        self.assertIn("snapshots of 1 dead runs are removed from the nodes' memory\n", self.last.out)
+        self.assertIn("snapshots of 1 dead run are removed from the nodes' memory\n", self.last.out)
         self.assertIn("training starts at step 1 of 2", self.last.out)
         self.assertEqual(list(self.memory.iterdir()), [])
 
@@ -149,6 +179,7 @@ class MemoryCopies(zt.Case):
         other = self.folder / "second/checkpoints"
         other.mkdir(parents=True)
         (other / ".snapshots").write_text(token)
+        (held / "checkpoints").write_text(str(other))  # a folder of two names, not a copy
         result = zt.run(2, [self.deck, *zt.words_of({"run.output": self.folder / "second", **self.keys()})])
         self.assert_refused(result, r"checkpoint\.memory_folder: another run is writing to '.*ztrain-.*' \(process \d+ on ")
         zt.end(process)

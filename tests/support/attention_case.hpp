@@ -15,6 +15,13 @@
 
 namespace ztrain::test {
 
+/// What kernels find on the stack: NaN, of any type.
+[[gnu::noinline]] inline void spoil_stack() {
+  unsigned char bytes[4 << 20];
+  volatile unsigned char* const to = bytes;
+  for (std::size_t i = 0; i < sizeof(bytes); ++i) to[i] = 0xff;
+}
+
 /// Of documents of these lengths; the last takes what is left of the tokens.
 inline Array<std::int32_t> document_starts(std::int64_t tokens, const std::vector<std::int64_t>& lengths) {
   Array<std::int32_t> result;

@@ -104,6 +104,12 @@ void name_owner(const fs::path& folder, const fs::path& checkpoints) {
   write_file(folder / owner_name, checkpoints.string(), memory_key);
 }
 
+bool belongs_to_another(const fs::path& folder, const fs::path& checkpoints) {
+  const std::string owner = read_whole(folder / owner_name);
+  return !owner.empty() && owner != checkpoints.string() &&
+         folder.filename() == folder_prefix + read_whole(fs::path(owner) / snapshot_token_name);
+}
+
 int remove_leftovers(const fs::path& folder, const fs::path& checkpoints) {
   const auto all = folders_in(folder.parent_path());
   return static_cast<int>(std::ranges::count_if(

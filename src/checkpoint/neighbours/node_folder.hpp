@@ -29,6 +29,10 @@ void make_node_folder(const std::filesystem::path& folder);
 /// Says in it whose checkpoints it belongs to: for who holds it.
 void name_owner(const std::filesystem::path& folder, const std::filesystem::path& checkpoints);
 
+/// Whether it says that it belongs to checkpoints elsewhere, which are there and have the same token: those
+/// here are a copy.
+bool belongs_to_another(const std::filesystem::path& folder, const std::filesystem::path& checkpoints);
+
 /// Removes the folders beside it that dead runs have left: nobody holds their lock, and they belong to the
 /// same checkpoints, or nothing was written there for an hour. Gives their number.
 int remove_leftovers(const std::filesystem::path& folder, const std::filesystem::path& checkpoints);

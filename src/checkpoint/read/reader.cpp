@@ -1,5 +1,7 @@
 #include "checkpoint/read/reader.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -66,6 +68,14 @@ std::vector<Copy> copies_between(const ParameterEntry& parameter, const PieceRow
 /// Bytes for which a disk's answer is worth waiting for, where nothing is read ahead.
 constexpr std::int64_t least_direct = std::int64_t{128} << 10;
 constexpr std::int64_t ahead = 4 * checksum_block;  ///< bytes that the system reads while others are checked
+
+/// So many files, beside what a process has open: a file that is read past the page cache has a descriptor
+/// for that.
+bool may_open_twice(std::size_t files) {
+  constexpr std::size_t others = 128;
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && 2 * files + others <= limit.rlim_cur;
+}
 
 }  // namespace
 
@@ -171,7 +181,11 @@ const std::byte* Reader::bytes_at(const PieceRow& row, std::int64_t block, std::
 void Reader::read_block(const PieceRow& row, std::int64_t block, std::int64_t bytes, std::byte* to) {
   const ShardFile& file = checkpoint_->file(row.file);
   const std::int64_t offset = row.byte_offset + block * checksum_block;
-  if (!file.direct || !read_direct(file, offset, bytes, to)) file.cached.read_at(to, bytes, offset);
+  if (!file.direct || !read_direct(file, offset, bytes, to)) try {
+      file.cached.read_at(to, bytes, offset);
+    } catch (const Error& e) {  // the disk gives it no more, or it has become shorter
+      throw Damaged(e.what());
+    }
   const auto found = static_cast<std::int64_t>(hash_bytes(to, static_cast<std::size_t>(bytes)));
   if (found != checkpoint_->index.checksums[static_cast<std::size_t>(row.first_checksum + block)])
     fail_damaged("{}: {} bytes at offset {} do not have their checksum, the file is damaged",
@@ -186,6 +200,7 @@ void Reader::read_ahead(const PieceRow& row, std::int64_t bytes, std::int64_t be
 bool Reader::read_direct(const ShardFile& file, std::int64_t offset, std::int64_t bytes, std::byte* to) {
   if (bytes < least_direct) return false;
   if (!pages_) pages_ = std::make_shared<memory::HugeBuffer>(checksum_block + 2 * direct_page);
+  if (pages_->data() == nullptr) return false;
   const std::int64_t begin = offset / direct_page * direct_page;
   const std::int64_t pages = ceil_div(offset + bytes - begin, direct_page) * direct_page;
   if (file.direct->read_direct(pages_->data(), pages, begin) < offset + bytes - begin) return false;
@@ -199,7 +214,7 @@ const Reader::ShardFile& Reader::Checkpoint::file(std::int64_t number) {
   if (open != files.end()) return open->second;
   const FileEntry& entry = index.files[static_cast<std::size_t>(number)];
   PosixFile cached = open_shard_file(folder, entry);
-  const bool passes = cache == PageCache::past && !cached.is_cached();
+  const bool passes = cache == PageCache::past && may_open_twice(index.files.size()) && !cached.is_cached();
   auto past = passes ? PosixFile::open_direct_to_read(cached) : std::nullopt;
   return files.emplace(number, ShardFile{std::move(cached), std::move(past)}).first->second;
 }

@@ -48,16 +48,15 @@ struct Assignment {
   void require_legal(double x) const {
     const Legal& l = field.legal;
     if (!std::isfinite(x)) refuse();
-    if (!in_range(x)) {
-      const bool open = x <= l.least ? l.open_least : l.open_most;
-      const double near = std::clamp(x, l.least, l.most);
-      refuse(open || (!whole() && near >= most_fp32) ? "" : fmt::format("{}", near));
-    }
-    if (whole()) return;
-    REQUIRE(fits_fp32(x),
+    REQUIRE(whole() || fits_fp32(x),
             "{}: {} = {} is not legal: it is computed with in fp32, which holds 0 and magnitudes from {:.1e} "
             "to {:.1e}; expected {}",
             where, field.key, source_text(value), least_fp32, most_fp32, legal_text(field));
+    if (!in_range(x)) {
+      const bool open = x <= l.least ? l.open_least : l.open_most;
+      refuse(open ? "" : fmt::format("{}", std::clamp(x, l.least, l.most)));
+    }
+    if (whole()) return;
     REQUIRE(in_range(static_cast<float>(x)),
             "{}: {} = {} is not legal: fp32, in which it is computed with, rounds it to {}; expected {}",
             where, field.key, source_text(value), static_cast<float>(x), legal_text(field));

@@ -68,11 +68,11 @@ int openat64(int folder, const char* name, int flags, ...) {
 }
 
 /// How the file is open says whether its bytes go past the page cache.
-const char* name_of_pwrite(int file) {
-  return (real<int (*)(int, int, ...)>("fcntl")(file, F_GETFL) & O_DIRECT) != 0 ? "pwrite_direct" : "pwrite";
+bool is_direct(int file) {
+  return (real<int (*)(int, int, ...)>("fcntl")(file, F_GETFL) & O_DIRECT) != 0;
 }
 ssize_t pwrite(int file, const void* from, size_t bytes, off_t offset) {
-  Call call(name_of_pwrite(file), path_of(file));
+  Call call(is_direct(file) ? "pwrite_direct" : "pwrite", path_of(file));
   if (call.fails(Call::takes_room)) return -1;
   const ssize_t n = real<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite64")(
       file, from, call.shortened(bytes), offset);
@@ -152,9 +152,10 @@ int statx(int folder, const char* name, int flags, unsigned mask, struct statx* 
 }
 
 ssize_t pread(int file, void* to, size_t bytes, off_t offset) {
-  Call call("pread", path_of(file));
+  Call call(is_direct(file) ? "pread_direct" : "pread", path_of(file));
   if (call.fails()) return -1;
-  return call.done(real<ssize_t (*)(int, void*, size_t, off_t)>("pread64")(file, to, bytes, offset));
+  return call.done(
+      real<ssize_t (*)(int, void*, size_t, off_t)>("pread64")(file, to, call.shortened(bytes), offset));
 }
 ssize_t pread64(int file, void* to, size_t bytes, off64_t offset) {
   return pread(file, to, bytes, offset);

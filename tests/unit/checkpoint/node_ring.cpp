@@ -36,6 +36,7 @@ void expect_whole(const NodeRing& ring) {
 TEST(NodeRing, BringsEachByteToTheNextNodeOnce) {
   expect_whole(NodeRing({0, 1}));
   expect_whole(NodeRing({0, 0, 1, 1}));
+  expect_whole(NodeRing({0, 0, 0, 1, 1, 1}));
   expect_whole(NodeRing({0, 0, 0, 1, 2, 2}));
   // Ranks need not be neighbours, as with --distribution=cyclic.
   expect_whole(NodeRing({0, 1, 2, 0, 1, 2, 0}));

@@ -4,12 +4,16 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <limits>
+#include <string>
 
 #include "base/error.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/gemm/gemm_library.hpp"
-#include "kernels/launch/half_tile.hpp"
+#include "kernels/gemm/half_unit_cpu.hpp"
 #include "kernels/reference/attention.hpp"
 #include "tests/support/attention_case.hpp"
 #include "tests/support/launch_allocations.hpp"
@@ -31,7 +35,9 @@ auto launch(const AttentionCase<T>& c) {
                                    s.tokens, s.heads, s.head_dim, dtype_of<T>())),
                                std::byte{0xff});
     const LaunchAllocations none;
+    spoil_stack();
     attention_forward<T>(*exec, c.input(p), matrix(r.o, s.tokens), matrix(r.lse, s.tokens));
+    spoil_stack();
     attention_backward<T>(*exec, c.input(p), matrix(r.o, s.tokens), matrix(r.lse, s.tokens),
                           matrix(c.dout, s.tokens), {p.dq, s.tokens, q_cols}, {p.dk, s.tokens, kv_cols},
                           {p.dv, s.tokens, kv_cols}, view(workspace));
@@ -49,8 +55,8 @@ TYPED_TEST_SUITE(Attention, FloatTypes);
 
 TYPED_TEST(Attention, AgreesWithTheReference) {
   using T = TypeParam;
-  const std::vector<AttentionShape> heads = {{0, 1, 1, 8},   {0, 4, 2, 20}, {0, 6, 1, 64},
-                                             {0, 2, 1, 128}, {0, 2, 2, 7},  {0, 1, 1, 200}};
+  const std::vector<AttentionShape> heads = {{0, 1, 1, 8}, {0, 4, 2, 20},  {0, 6, 1, 64}, {0, 2, 1, 128},
+                                             {0, 2, 2, 7}, {0, 1, 1, 200}, {0, 1, 1, 33}};
   for (const std::int64_t tokens : {1, 3, 64, 65, 130, 200})
     for (AttentionShape s : heads)
       for (const std::vector<std::int64_t>& documents :
@@ -181,6 +187,65 @@ TYPED_TEST(Attention, ADocumentSeesNothingOfAnother) {
   EXPECT_TRUE(same_bits(old_dk, new_dk));
 }
 
+#ifdef ZTRAIN_HALF_TILES
+/// Probabilities that were rounded give other bits than those in fp32: that the processor's products are
+/// taken where they are chosen, and nowhere else.
+TYPED_TEST(Attention, NativeProductsAreUsedWhereChosen) {
+  using T = TypeParam;
+  const bool expected = native_products() && multiplies_bf16() && std::is_same_v<T, bf16>;
+  const AttentionCase<T> c({130, 4, 2, 20}, {});
+  const auto native = run(c);
+  AttentionRun<T> wide(c);
+  const TestExec exec;
+  gemm_library(*exec).bf16 = Bf16Products::widened;
+  Array<std::byte> workspace(
+      static_cast<std::size_t>(attention_backward_workspace_bytes(130, 4, 20, dtype_of<T>())));
+  attention_forward<T>(*exec, c.input(), matrix(wide.o, 130), matrix(wide.lse, 130));
+  EXPECT_EQ(same_bits(wide.o, native.o), !expected);
+  attention_backward<T>(*exec, c.input(), matrix(native.o, 130), matrix(native.lse, 130), matrix(c.dout, 130),
+                        {wide.dq.data(), 130, 80}, {wide.dk.data(), 130, 40}, {wide.dv.data(), 130, 40},
+                        view(workspace));
+  EXPECT_EQ(same_bits(wide.dv, native.dv), !expected);
+}
+
+/// AMX where the processor has it and the library may use it, else vectors.
+TEST(HalfUnit, IsTheProcessors) {
+  const TestExec exec;
+  gemm_library(*exec).bf16 = Bf16Products::widened;
+  EXPECT_FALSE(half_unit(*exec));
+  if (!multiplies_bf16()) GTEST_SKIP() << "no products of bf16";
+  gemm_library(*exec).bf16 = Bf16Products::native;
+  std::ifstream file("/proc/cpuinfo");
+  const std::string processor{std::istreambuf_iterator<char>(file), {}};
+  const char* const most = std::getenv("ONEDNN_MAX_CPU_ISA");
+  const bool may_use = most == nullptr || std::string(most) == "ALL";
+  const bool tiles = may_use && processor.find(" amx_bf16") != std::string::npos;
+  EXPECT_EQ(half_unit(*exec), tiles ? half::Unit::tiles : half::Unit::vectors);
+}
+#endif
+
+/// Far above what exponentials have; fp16 has no such numbers.
+TYPED_TEST(Attention, HugeScoresGiveFiniteGradients) {
+  using T = TypeParam;
+  if (std::is_same_v<T, f16>) GTEST_SKIP();
+  AttentionCase<T> c({70, 1, 1, 8}, {});
+  for (auto& x : c.q) x = T(static_cast<float>(x) * 3e12f);
+  const auto r = run(c);
+  for (const auto& x : r.dv) ASSERT_LT(std::abs(static_cast<double>(x)), 1000);
+  for (const auto& x : r.dq) ASSERT_TRUE(std::isfinite(static_cast<double>(x)));
+}
+
+/// At a key of the same block as the next document.
+TYPED_TEST(Attention, NaNOfADocumentStaysThere) {
+  using T = TypeParam;
+  AttentionCase<T> c({72, 1, 1, 8}, {64, 8});
+  c.k[8 * 20] = T(std::numeric_limits<float>::quiet_NaN());
+  const auto r = run(c);
+  EXPECT_TRUE(std::isnan(static_cast<double>(r.o[8 * 20])));
+  for (std::size_t i = 8 * 64; i < r.o.size(); ++i)
+    EXPECT_FALSE(std::isnan(static_cast<double>(r.o[i]))) << i;
+}
+
 TYPED_TEST(Attention, NaNReachesTheOutput) {
   using T = TypeParam;
   AttentionCase<T> c({70, 1, 1, 8}, {});
@@ -199,24 +264,6 @@ TYPED_TEST(Attention, LargeScoresDoNotOverflow) {
   const auto r = run(c);
   expect_close(r.o, reference::attention(c.input64()).o, 1000 * forward_error<T>, "o");
 }
-
-#ifdef ZTRAIN_HALF_TILES
-/// Probabilities that were rounded give another output than those in fp32: that the processor's products are
-/// taken where they are asked for, and nowhere else.
-TEST(AttentionProducts, AreTheProcessorsWhereChosen) {
-  const AttentionCase<bf16> c({130, 4, 2, 20}, {70});
-  const auto run_with = [&](Bf16Products products) {
-    return run_dense(c, [&](const AttentionPlaces<bf16>& p, AttentionRun<bf16>& r) {
-      const TestExec exec;
-      gemm_library(*exec).bf16 = products;
-      attention_forward<bf16>(*exec, c.input(p), matrix(r.o, c.shape.tokens), matrix(r.lse, c.shape.tokens));
-    });
-  };
-  const auto native = run_with(Bf16Products::native), widened = run_with(Bf16Products::widened);
-  EXPECT_EQ(same_bits(native.o, widened.o), !multiplies_bf16());
-  expect_close(widened.o, reference::attention(c.input64()).o, forward_error<bf16>, "o");
-}
-#endif
 
 class AttentionReference : public ::testing::TestWithParam<std::int64_t> {};
 INSTANTIATE_TEST_SUITE_P(Windows, AttentionReference, ::testing::Values(0, 1, 3, 9));

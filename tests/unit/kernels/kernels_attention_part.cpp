@@ -103,8 +103,10 @@ class Parts {
         sum(rows, poison);
     const AttentionSums<A> sums{matrix(out, own.count()), matrix(maximum, own.count()),
                                 matrix(sum, own.count())};
-    for (std::size_t step = 0; step < parts_.size(); ++step)
+    for (std::size_t step = 0; step < parts_.size(); ++step) {
+      spoil_stack();
       kernels_.part(*exec, input(own, keys_at(q, step)), sums, step > 0);
+    }
     attention_merge<T>(*exec, {sums.out, sums.maximum, sums.sum}, o(own), lse(own), kernels_.unit);
   }
 
@@ -120,6 +122,7 @@ class Parts {
       const auto of_keys = [&](Array<A>& all) {
         return Matrix<A>{all.data() + keys.begin * kv_cols(), keys.count(), kv_cols()};
       };
+      spoil_stack();
       kernels_.backward(*exec, input(own, keys), o(own), lse(own),
                         {c_.dout.data() + own.begin * q_cols(), own.count(), q_cols()},
                         {matrix(dq, own.count()), of_keys(dk_), of_keys(dv_), step > 0, q > 0},
