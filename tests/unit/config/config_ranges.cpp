@@ -66,7 +66,8 @@ TEST(Ranges, OfNumbersAreThoseOfFp32) {
             "computed with, rounds "
             "it to 1; expected two numbers from 0 to below 1");
   EXPECT_EQ(assigned(*find_field("optimizer.lr"), "1e308"),
-            "here: optimizer.lr = 1e+308 is not legal: expected a number above 0");
+            "here: optimizer.lr = 1e+308 is not legal: it is computed with in fp32, which holds 0 and "
+            "magnitudes from 1.2e-38 to 3.4e+38; expected a number above 0");
   EXPECT_NE(deck_error("[optimizer]\ngroups = [{match = \"a\", lr_scale = 1e-300}]\n"), "no error");
 }
 
