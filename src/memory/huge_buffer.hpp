@@ -9,7 +9,7 @@ namespace ztrain::memory {
 inline constexpr std::int64_t huge_page = std::int64_t{2} << 20;
 
 /// Begins on a huge page, and is of such pages where the system has them: a disk then gets few long stretches
-/// of memory, and is faster by half for it (docs/performance.md). Their whole number is taken.
+/// of memory, and is faster by half for it (docs/performance.md). A whole number of them is taken.
 class HugeBuffer {
  public:
   explicit HugeBuffer(std::int64_t bytes);

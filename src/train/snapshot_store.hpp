@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
+#include <string>
 
 #include "checkpoint/neighbours/node_ring.hpp"
 #include "config/deck.hpp"

@@ -106,7 +106,8 @@ void name_owner(const fs::path& folder, const fs::path& checkpoints) {
 
 bool belongs_to_another(const fs::path& folder, const fs::path& checkpoints) {
   const std::string owner = read_whole(folder / owner_name);
-  return !owner.empty() && owner != checkpoints.string() &&
+  std::error_code unknown;
+  return !owner.empty() && !fs::equivalent(owner, checkpoints, unknown) &&
          folder.filename() == folder_prefix + read_whole(fs::path(owner) / snapshot_token_name);
 }
 

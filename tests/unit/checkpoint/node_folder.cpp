@@ -57,6 +57,21 @@ void make_snapshot(const fs::path& folder, std::int64_t step, std::size_t bytes 
   fs::rename(path.string() + ".tmp", path);
 }
 
+/// As long as that is there, by whatever name.
+TEST(NodeFolder, IsTheOriginalsAndNotACopys) {
+  const TemporaryFolder temporary;
+  const fs::path original = temporary.path() / "original", copy = temporary.path() / "copy",
+                 other_name = temporary.path() / "link";
+  const fs::path folder = run_in(temporary.path(), original);
+  fs::copy(original, copy, fs::copy_options::recursive);
+  fs::create_directory_symlink(original, other_name);
+  EXPECT_TRUE(belongs_to_another(folder, copy));
+  EXPECT_FALSE(belongs_to_another(folder, original));
+  EXPECT_FALSE(belongs_to_another(folder, other_name));
+  fs::remove_all(original);
+  EXPECT_FALSE(belongs_to_another(folder, copy)) << "it was moved";
+}
+
 TEST(NodeFolder, GoesWithTheFolderOfCheckpoints) {
   const TemporaryFolder own;
   const fs::path checkpoints = own.path() / "checkpoints";
