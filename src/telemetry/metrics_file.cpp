@@ -70,8 +70,9 @@ std::optional<std::int64_t> step_of(const std::string& line) {
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::string& output, std::optional<std::int64_t> resumed_at)
-    : path_((std::filesystem::path(output) / metrics_name).string()) {
+MetricsFile::MetricsFile(const std::string& output, std::optional<std::int64_t> resumed_at,
+                         std::function<void()> hold)
+    : path_((std::filesystem::path(output) / metrics_name).string()), hold_(std::move(hold)) {
   if (resumed_at)
     keep_until(*resumed_at);
   else if (file_exists(path_, key))
@@ -124,6 +125,7 @@ std::string MetricsFile::append(const std::string& line) {
 }
 
 void MetricsFile::make_again(bool removed) {
+  hold_();
   const int before = file_;
   file_ = in_folder(std::filesystem::path(path_).parent_path(), [this] { return open_lines(path_); });
   std::string lines(1 << 16, '\0');

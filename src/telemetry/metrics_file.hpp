@@ -3,6 +3,7 @@
 // run that is killed leaves at most its last line unfinished; a resumed run leaves no step twice.
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -56,8 +57,11 @@ class MetricsFile {
  public:
   /// output: the folder run.output, which must exist. resumed_at: the step the run goes on from; lines of
   /// later steps and an unfinished last line are dropped. Without it a new file is begun, and an earlier
-  /// run's is kept as previous(). Throws Error naming run.output when the folder cannot be written.
-  MetricsFile(const std::string& output, std::optional<std::int64_t> resumed_at);
+  /// run's is kept as previous(). hold: called before a file that was removed is made again, and throws where
+  /// nothing may be: a disk may have been unmounted since the folder was looked at last. Throws Error naming
+  /// run.output when the folder cannot be written.
+  MetricsFile(
+      const std::string& output, std::optional<std::int64_t> resumed_at, std::function<void()> hold = [] {});
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
@@ -82,6 +86,7 @@ class MetricsFile {
   void make_again(bool removed);
 
   std::string path_, previous_;
+  std::function<void()> hold_;
   int file_ = -1;
 };
 

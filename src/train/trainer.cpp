@@ -169,24 +169,6 @@ void Trainer::hold_folders() {
     folders_.push_back(hold(folder, "checkpoint.folder", session_.host(), patience));
 }
 
-void Trainer::begin_output() {
-  if (deck_.checkpoint.interval >= 0) {
-    const std::string aside =
-        move_aside(config::checkpoint_folder(deck_), progress_.step, ".previous", damaged_);
-    if (!aside.empty())
-      console_.print(fmt::format("checkpoints beyond step {} are now in {}\n", progress_.step, aside));
-  }
-  write_resolved_deck();
-  metrics_.emplace(deck_.run.output, progress_.step > 0 ? std::optional(progress_.step) : std::nullopt);
-  if (!metrics_->previous().empty())
-    console_.print(fmt::format("the metrics of the run before are now in {}\n", metrics_->previous()));
-}
-
-void Trainer::write_resolved_deck() const {
-  write_text(std::filesystem::path(deck_.run.output) / resolved_deck_name, config::resolved_toml(deck_),
-             "run.output");
-}
-
 Ending Trainer::run() {
   const telemetry::Watchdog::Detail detail(watchdog_, [this] { return worker_.where(); });
   const auto exchange = exchange_places();

@@ -188,6 +188,25 @@ void Trainer::start_from_weights() {
   worker_.complete_import(imported, static_cast<std::uint64_t>(deck_.run.seed));
 }
 
+void Trainer::begin_output() {
+  if (deck_.checkpoint.interval >= 0) {
+    const std::string aside =
+        move_aside(config::checkpoint_folder(deck_), progress_.step, ".previous", damaged_);
+    if (!aside.empty())
+      console_.print(fmt::format("checkpoints beyond step {} are now in {}\n", progress_.step, aside));
+  }
+  write_resolved_deck();
+  metrics_.emplace(deck_.run.output, progress_.step > 0 ? std::optional(progress_.step) : std::nullopt,
+                   [this] { folders_.front().hold_again(); });
+  if (!metrics_->previous().empty())
+    console_.print(fmt::format("the metrics of the run before are now in {}\n", metrics_->previous()));
+}
+
+void Trainer::write_resolved_deck() const {
+  write_text(std::filesystem::path(deck_.run.output) / resolved_deck_name, config::resolved_toml(deck_),
+             "run.output");
+}
+
 /// Before minutes of reading.
 void Trainer::require_export() const {
   const std::string& folder = deck_.checkpoint.export_to;
