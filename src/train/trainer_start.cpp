@@ -13,6 +13,7 @@
 #include "checkpoint/hf/export_folder.hpp"
 #include "checkpoint/verify.hpp"
 #include "config/hf/starting_point.hpp"
+#include "config/text/print.hpp"
 #include "config/validate/validate.hpp"
 #include "job/require_checkpoint.hpp"
 #include "job/require_memory.hpp"
