@@ -65,7 +65,7 @@ class Job:
     def __init__(self, folder, deck, ranks, turns):
         self.folder, self.deck, self.ranks, self.turns = folder, deck, ranks, turns
         self.starts = []  # of each: its keys and its log
-        self.process, self.seen = None, set()
+        self.process, self.seen = None, {}  # process ids, and when each began: a number may be another's later
 
     def keys(self, start):
         return self.turns[start % len(self.turns)]
@@ -105,7 +105,7 @@ class Job:
 
     def below(self):
         found = zt.descendants(self.process.pid)
-        self.seen.update(found)
+        self.seen.update({pid: zt.began(pid) for pid in found})
         return found
 
     def victims(self, whom, draw):
@@ -123,15 +123,18 @@ class Job:
 
     def end_of_script(self):
         """SLURM ends what a batch script has started once the script is gone."""
-        rest = [pid for pid in self.seen if zt.alive(pid)]
+        rest = self.left()
         self.process.wait()
         kill(rest)
+
+    def left(self):
+        return [pid for pid, when in self.seen.items() if when is not None and zt.began(pid) == when]
 
     def end(self):
         if self.process and self.process.poll() is None:
             kill([self.process.pid, *self.below()])
             self.process.wait()
-        kill([pid for pid in self.seen if zt.alive(pid)])
+        kill(self.left())
 
     def said(self):
         return "\n".join(f"--- start {n}, {keys}\n{log.read_text()}" for n, (keys, log) in enumerate(self.starts))
