@@ -9,6 +9,7 @@ ended by then, is counted, and its round begins anew.
 import collections
 import json
 import os
+import pathlib
 import random
 import re
 import signal
@@ -59,6 +60,16 @@ def kill(pids):
             pass
 
 
+def began(pid):
+    """When the process began, in ticks since the system's start; None: it is gone, or a zombie."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    state, *rest = stat[stat.rindex(")") + 2 :].split()
+    return None if state == "Z" else int(rest[18])
+
+
 class Job:
     """slurm/launch.sh, started again and again as SLURM requeues a job; each start in turn has further keys."""
 
@@ -105,7 +116,7 @@ class Job:
 
     def below(self):
         found = zt.descendants(self.process.pid)
-        self.seen.update({pid: zt.began(pid) for pid in found})
+        self.seen.update({pid: began(pid) for pid in found})
         return found
 
     def victims(self, whom, draw):
@@ -128,7 +139,7 @@ class Job:
         kill(rest)
 
     def left(self):
-        return [pid for pid, when in self.seen.items() if when is not None and zt.began(pid) == when]
+        return [pid for pid, when in self.seen.items() if when is not None and began(pid) == when]
 
     def end(self):
         if self.process and self.process.poll() is None:

@@ -209,19 +209,13 @@ def peak_memory(pid):
     return int(found.group(1)) * 1024 if found else 0
 
 
-def began(pid):
-    """When the process began, in ticks of the system since its start; None: it is gone, or a zombie."""
+def alive(pid):
+    """False for a process that is gone or a zombie."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return None
-    state, *rest = stat[stat.rindex(")") + 2 :].split()
-    return None if state == "Z" else int(rest[18])
-
-
-def alive(pid):
-    """False for a process that is gone or a zombie."""
-    return began(pid) is not None
+        return False
+    return stat[stat.rindex(")") + 2] != "Z"
 
 
 def wait_for(what, condition, timeout=30):
