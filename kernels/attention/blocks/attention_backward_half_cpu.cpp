@@ -4,9 +4,9 @@
 #include "kernels/launch/fast_exp.hpp"
 #include "kernels/launch/half_tile.hpp"
 
-namespace ztrain::kernels {
-
 #ifdef ZTRAIN_HALF_TILES
+
+namespace ztrain::kernels {
 namespace {
 
 using namespace attention_blocks;
@@ -163,12 +163,6 @@ bool attention_backward_half(Exec& exec, const BackwardArguments<bf16>& a) {
   return true;
 }
 
-#else
-
-bool attention_backward_half(Exec&, const BackwardArguments<bf16>&) {
-  return false;
-}
+}  // namespace ztrain::kernels
 
 #endif
-
-}  // namespace ztrain::kernels

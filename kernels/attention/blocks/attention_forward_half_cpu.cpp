@@ -3,9 +3,9 @@
 #include "kernels/gemm/half_unit_cpu.hpp"
 #include "kernels/launch/half_tile.hpp"
 
-namespace ztrain::kernels {
-
 #ifdef ZTRAIN_HALF_TILES
+
+namespace ztrain::kernels {
 namespace {
 
 using namespace attention_blocks;
@@ -111,12 +111,6 @@ bool attention_forward_half(Exec& exec, const AttentionForwardArguments<bf16>& a
   return true;
 }
 
-#else
-
-bool attention_forward_half(Exec&, const AttentionForwardArguments<bf16>&) {
-  return false;
-}
+}  // namespace ztrain::kernels
 
 #endif
-
-}  // namespace ztrain::kernels

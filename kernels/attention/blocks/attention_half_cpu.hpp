@@ -6,15 +6,18 @@
 
 #include "kernels/attention/attention_arguments.hpp"
 #include "kernels/launch/exec.hpp"
+#include "kernels/launch/half_tile.hpp"
 
 namespace ztrain::kernels {
 
 template <class T>
 struct BackwardArguments;
 
+#ifdef ZTRAIN_HALF_TILES
 bool attention_forward_half(Exec& exec, const AttentionForwardArguments<bf16>& a);
 /// a.delta has been formed, and a.dq_sum has all that it begins with.
 bool attention_backward_half(Exec& exec, const BackwardArguments<bf16>& a);
+#endif
 
 template <class T>
 bool attention_forward_half(Exec&, const AttentionForwardArguments<T>&) {
