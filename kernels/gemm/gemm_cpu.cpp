@@ -7,17 +7,16 @@
 namespace ztrain::kernels {
 namespace {
 
-/// A product of bf16 matrices on a processor that multiplies them: by its instructions, or widened, as the
-/// Exec says that first prepares or runs it.
-class GemmBf16 : public Gemm {
+/// A product of which this processor has two ways: by its instructions for bf16, or without them, as the Exec
+/// says that first prepares or runs it.
+class GemmOfTwoWays : public Gemm {
  public:
-  GemmBf16(const GemmShape& shape, DType out) : shape_(shape), out_(out) {}
+  GemmOfTwoWays(const GemmShape& shape, DType in, DType out) : shape_(shape), in_(in), out_(out) {}
 
-  void prepare(Exec& exec, Starts) override {
+  void prepare(Exec& exec, Starts starts) override {
     if (gemm_) return;
-    const bool native = gemm_library(exec).bf16.value_or(Bf16Products::widened) == Bf16Products::native;
-    if (native) gemm_ = make_gemm_onednn(shape_, DType::bf16, out_);
-    if (!gemm_) gemm_ = make_gemm_half(shape_, DType::bf16, out_);
+    gemm_ = in_ == DType::f32 ? make_fp32(gemm_library(exec)) : make_bf16(gemm_library(exec));
+    gemm_->prepare(exec, starts);
   }
 
   void run(Exec& exec, const void* a, const void* b, const void* bias, void* c, void* workspace) override {
@@ -28,8 +27,23 @@ class GemmBf16 : public Gemm {
   std::string implementation() const override { return gemm_ ? gemm_->implementation() : "not prepared"; }
 
  private:
+  std::unique_ptr<Gemm> make_bf16(const GemmLibrary& library) const {
+    if (library.bf16.value_or(Bf16Products::widened) == Bf16Products::native) {
+      if (auto gemm = make_gemm_tiles(shape_, in_, out_)) return gemm;
+      if (auto gemm = make_gemm_onednn(shape_, in_, out_)) return gemm;
+    }
+    return make_gemm_half(shape_, in_, out_);
+  }
+
+  std::unique_ptr<Gemm> make_fp32(const GemmLibrary& library) const {
+    if (library.fp32 == Fp32Products::split)
+      if (auto gemm = make_gemm_tiles(shape_, in_, out_)) return gemm;
+    if (auto gemm = make_gemm_onednn(shape_, in_, out_)) return gemm;
+    return make_gemm_reference(shape_, in_, out_);
+  }
+
   GemmShape shape_;
-  DType out_;
+  DType in_, out_;
   std::unique_ptr<Gemm> gemm_;
 };
 
@@ -44,10 +58,11 @@ std::unique_ptr<Gemm> make_gemm(const GemmShape& shape, DType in, DType out) {
   if (is_row_product(s, in, out)) return make_gemm_row(s, in, out);
   const bool half = in == DType::bf16 || in == DType::f16;
   if (half && (out == in || out == DType::f32)) {
-    if (in == DType::bf16 && multiplies_bf16()) return std::make_unique<GemmBf16>(s, out);
+    if (in == DType::bf16 && multiplies_bf16()) return std::make_unique<GemmOfTwoWays>(s, in, out);
     return make_gemm_half(s, in, out);
   }
   if (in == DType::f32 && out == DType::f32) {
+    if (splits_fp32()) return std::make_unique<GemmOfTwoWays>(s, in, out);
     if (auto gemm = make_gemm_onednn(s, in, out)) return gemm;
   }
   return make_gemm_reference(s, in, out);

@@ -136,6 +136,10 @@ Bf16Products usual_bf16_products() {
   return Bf16Products::native;
 }
 
+bool splits_fp32() {
+  return false;
+}
+
 /// cuBLASLt has kernels of its own for one row.
 std::unique_ptr<Gemm> make_gemm_row(const GemmShape& shape, DType in, DType out) {
   const GemmShape s = complete(shape);

@@ -108,6 +108,10 @@ class GemmHalf : public Gemm {
     });
   }
 
+  void prepare(Exec& exec, Starts starts) override {
+    for (const Product& product : products_) product.gemm->prepare(exec, starts);
+  }
+
   void run(Exec& exec, const void* a, const void* b, const void* bias, void* c, void* workspace) override {
     auto* const base = static_cast<std::byte*>(workspace);
     const auto at = [&](std::int64_t offset) { return reinterpret_cast<float*>(base + offset); };

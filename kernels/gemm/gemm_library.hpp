@@ -14,9 +14,15 @@ namespace ztrain::kernels {
 /// panels.
 enum class Bf16Products : std::uint8_t { native, widened };
 
+/// How a CPU forms products of fp32 matrices: by its fused multiply-adds, or, with AMX, as six products of
+/// the three bf16 whose sum each number is, which is as exact (kernels/gemm/tiles).
+enum class Fp32Products : std::uint8_t { native, split };
+
 struct GemmLibrary {
   /// On CPUs. Unset: widened, as always where the processor has no instructions for them.
   std::optional<Bf16Products> bf16;
+  /// On CPUs; native in any case where the processor has no AMX.
+  Fp32Products fp32 = Fp32Products::native;
 
   // On GPUs:
   /// Products of fp32 matrices round their factors to tf32.
@@ -38,6 +44,8 @@ GemmLibrary& gemm_library(Exec& exec);
 bool multiplies_bf16();
 /// Whether it has AMX for them, likewise.
 bool multiplies_tiles();
+/// Whether products of fp32 can be split: with AMX, where this build and the operating system have it too.
+bool splits_fp32();
 
 /// What suits this processor, by its model and not by a clock, so that each start and each rank of one model
 /// decides alike. native where it has AMX, or AVX512-BF16 and is not Intel's: there those instructions are

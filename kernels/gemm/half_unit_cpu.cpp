@@ -11,7 +11,7 @@ namespace ztrain::kernels {
 namespace {
 
 /// Asks Linux for the state of AMX's tiles, which a process has to (since 5.16).
-bool may_use_tiles() {
+bool system_gives_tiles() {
 #if defined(__AMX_BF16__)
   constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   static const bool permitted = ::syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
@@ -27,7 +27,11 @@ std::optional<half::Unit> half_unit(Exec& exec) {
   const auto chosen = gemm_library(exec).bf16.value_or(Bf16Products::widened);
   if (chosen == Bf16Products::widened || !multiplies_bf16()) return std::nullopt;
   if (!multiplies_tiles()) return half::Unit::vectors;
-  return may_use_tiles() ? std::optional(half::Unit::tiles) : std::nullopt;
+  return system_gives_tiles() ? std::optional(half::Unit::tiles) : std::nullopt;
+}
+
+bool may_use_tiles() {
+  return multiplies_tiles() && system_gives_tiles();
 }
 
 }  // namespace ztrain::kernels

@@ -14,6 +14,9 @@ namespace ztrain::kernels {
 /// and this build or the operating system has none: without it such processors are faster in fp32.
 std::optional<half::Unit> half_unit(Exec& exec);
 
+/// Whether the processor has AMX for bf16 (multiplies_tiles()), and this build and the operating system too.
+bool may_use_tiles();
+
 }  // namespace ztrain::kernels
 
 #endif

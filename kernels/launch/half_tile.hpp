@@ -44,6 +44,8 @@ class TileRegisters {
       std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
       std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
     } const shape;
+    // g++ 12 takes the instruction for one that reads 8 bytes, and would leave the others unwritten.
+    __asm__ volatile("" : : "r"(&shape) : "memory");
     _tile_loadconfig(&shape);
 #endif
   }

@@ -141,7 +141,7 @@ void check_files(telemetry::Console& console, const std::string& path, config::D
   deck.model.vocab_size = data.vocab_size;
   check_places(console, deck, data);
   phase.reset();
-  job::require_bf16_products(deck.device);
+  job::require_products(deck.device);
   print_data(console, path, deck, data);
   check_ids(console, data);
 }

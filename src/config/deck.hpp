@@ -206,12 +206,13 @@ struct Cluster {
   double latency = 0;                             ///< microseconds per message
 };
 
-/// How devices are used; all but bf16_products without effect on CPU ranks.
+/// How devices are used; all but bf16_products and fp32_products without effect on CPU ranks.
 struct Device {
   std::string communicator;   ///< auto | nccl | mpi
   std::string reduction;      ///< fp32_sum | nccl
   std::string cuda_graphs;    ///< none | compute | step
   std::string bf16_products;  ///< of CPUs: auto | native | fp32
+  std::string fp32_products;  ///< of CPUs: native | bf16x6
   bool tf32 = false;
   bool deterministic = true;
   std::string algorithms;  ///< file of chosen product algorithms; empty: in the user's cache folder

@@ -11,23 +11,24 @@ std::string file_of(const config::Device& options) {
   return options.algorithms.empty() ? kernels::default_algorithms_file() : options.algorithms;
 }
 
-kernels::Bf16Products on_cpus(const runtime::Session& session, const config::Device& options) {
+kernels::Bf16Products bf16_on_cpus(const runtime::Session& session, const std::string& asked) {
   using enum kernels::Bf16Products;
-  if (options.bf16_products == "fp32") return widened;
-  if (options.bf16_products == "native") {
-    session.agree("looking for bf16 instructions", [&] { require_bf16_products(options); });
-    return native;
-  }
+  if (asked != "auto") return asked == "native" ? native : widened;
   const bool faster = kernels::usual_bf16_products() == native;
   return session.from_rank_0(faster ? "native" : "fp32") == "native" ? native : widened;
 }
 
 }  // namespace
 
-void require_bf16_products(const config::Device& options) {
-  REQUIRE(options.bf16_products != "native" || runtime::built_for_gpus() || kernels::multiplies_bf16(),
+void require_products(const config::Device& options) {
+  if (runtime::built_for_gpus()) return;
+  REQUIRE(options.bf16_products != "native" || kernels::multiplies_bf16(),
           "device.bf16_products = \"native\": this processor has no AVX512-BF16 and no AMX, or "
           "ONEDNN_MAX_CPU_ISA forbids them; \"auto\" and \"fp32\" work everywhere");
+  REQUIRE(
+      options.fp32_products != "bf16x6" || kernels::splits_fp32(),
+      "device.fp32_products = \"bf16x6\": this processor or this build has no AMX, or ONEDNN_MAX_CPU_ISA or "
+      "the operating system forbids it; \"native\" works everywhere");
 }
 
 void open_product_algorithms(const runtime::Session& session, const config::Device& options,
@@ -35,7 +36,10 @@ void open_product_algorithms(const runtime::Session& session, const config::Devi
   kernels::GemmLibrary& library = kernels::gemm_library(exec);
   const auto home = kernels::algorithm_home();
   if (!home) {
-    library.bf16 = on_cpus(session, options);
+    session.agree("looking for instructions of products", [&] { require_products(options); });
+    library.bf16 = bf16_on_cpus(session, options.bf16_products);
+    library.fp32 =
+        options.fp32_products == "bf16x6" ? kernels::Fp32Products::split : kernels::Fp32Products::native;
     return;
   }
   library.tf32 = options.tf32;
@@ -45,10 +49,15 @@ void open_product_algorithms(const runtime::Session& session, const config::Devi
       session.from_rank_0(session.rank() == 0 ? kernels::read_algorithms(file_of(options)) : ""));
 }
 
-std::string chosen_bf16_products(kernels::Exec& exec) {
-  const auto chosen = kernels::gemm_library(exec).bf16;
-  if (!chosen) return "";
-  return *chosen == kernels::Bf16Products::native ? "native" : "fp32";
+ProductWays chosen_products(kernels::Exec& exec, DType parameters) {
+  const kernels::GemmLibrary& library = kernels::gemm_library(exec);
+  if (!library.bf16) return {};
+  const bool native = *library.bf16 == kernels::Bf16Products::native;
+  const bool split = library.fp32 == kernels::Fp32Products::split;
+  ProductWays ways;
+  if (parameters == DType::bf16) ways.bf16 = native ? "native" : "fp32";
+  if (parameters != DType::bf16 || !native) ways.fp32 = split ? "bf16x6" : "native";
+  return ways;
 }
 
 std::string share_product_algorithms(const runtime::Session& session, const config::Device& options,

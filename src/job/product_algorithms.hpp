@@ -1,27 +1,29 @@
 #pragma once
 // How matrix products are done, over the ranks of a job: rank 0 measures, all ranks do the same. On GPUs the
-// library's algorithms, on CPUs, by rank 0's model, whether bf16 is multiplied as it is.
+// library's algorithms, on CPUs, by rank 0's model, which instructions multiply bf16 and fp32.
 
 #include <string>
 
 #include "config/deck.hpp"
+#include "job/progress.hpp"
 #include "kernels/launch/exec.hpp"
 #include "runtime/session/session.hpp"
 
 namespace ztrain::job {
 
-/// Throws Error where device.bf16_products asks for what this processor has not. Nothing on GPUs.
-void require_bf16_products(const config::Device& options);
+/// Throws Error where device.bf16_products or device.fp32_products asks for what this processor has not.
+/// Nothing on GPUs.
+void require_products(const config::Device& options);
 
 /// Collective, before ops are bound: the products of `exec` compute as [device] of the deck says, with the
 /// algorithms of its file, as rank 0 reads it. Ranks whose GPU is of another model than rank 0's use what the
-/// file has for it, else the library's first proposals. Throws Error where device.bf16_products asks for what
-/// a rank's processor has not.
+/// file has for it, else the library's first proposals. Throws Error where device.bf16_products or
+/// device.fp32_products asks for what a rank's processor has not.
 void open_product_algorithms(const runtime::Session& session, const config::Device& options,
                              kernels::Exec& exec);
 
-/// How the products of bf16 matrices are formed: "native" or "fp32"; "" on GPUs.
-std::string chosen_bf16_products(kernels::Exec& exec);
+/// How the products of a training in `parameters` are formed on CPUs; on GPUs nothing is said.
+ProductWays chosen_products(kernels::Exec& exec, DType parameters);
 
 /// Collective, after ops are bound (nothing on CPUs) and before any runs: what rank 0 measured goes to all
 /// ranks, and into the file. What prevented that is returned, for the log: the job runs as well without it,

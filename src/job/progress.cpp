@@ -107,7 +107,8 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const da
   if (p.evaluation_failed) j["evaluation_failed"] = true;
   if (p.proven_step >= 0) j["proven_step"] = p.proven_step;
   if (p.run_steps > 0) j["run_steps"] = p.run_steps;
-  if (!p.bf16_products.empty()) j["bf16_products"] = p.bf16_products;
+  if (!p.products.bf16.empty()) j["bf16_products"] = p.products.bf16;
+  if (!p.products.fp32.empty()) j["fp32_products"] = p.products.fp32;
   j["seed"] = deck.run.seed;
   j["deck"] = config::resolved_toml(deck);
   j["started_from"] = deck.model.from;
@@ -166,7 +167,7 @@ Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const 
     p.evaluation_failed = j.value("evaluation_failed", false);
     p.proven_step = j.value("proven_step", std::int64_t{-1});
     p.run_steps = j.value("run_steps", std::int64_t{0});
-    p.bf16_products = j.value("bf16_products", "");
+    p.products = {j.value("bf16_products", ""), j.value("fp32_products", "")};
     if (!j.at("best_validation_loss").is_null())
       p.best_validation_loss = j.at("best_validation_loss").get<double>();
     const auto changes =

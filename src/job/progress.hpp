@@ -13,6 +13,12 @@
 
 namespace ztrain::job {
 
+/// How matrix products are formed on CPUs, in the words of [device] of the deck; "" where that has no
+/// meaning.
+struct ProductWays {
+  std::string bf16, fp32;
+};
+
 struct Progress {
   std::int64_t step = 0;     ///< steps done, skipped ones included
   std::int64_t samples = 0;  ///< the data cursor: sequences consumed over all ranks
@@ -26,7 +32,7 @@ struct Progress {
   double best_validation_loss = std::numeric_limits<double>::infinity();
   std::int64_t run_steps =
       0;  ///< length of the run that made this progress, on which its schedule hangs; 0: not known
-  std::string bf16_products;  ///< as chosen_bf16_products says of the ranks that made this progress
+  ProductWays products;  ///< of the ranks that made this progress
 };
 
 /// Everything a checkpoint records beside its tensors.

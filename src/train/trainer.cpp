@@ -99,8 +99,8 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
       part_(job::part_of_batches(worker_, deck_.batch.micro * deck_.data.sequence)),
       stragglers_(deck_, session, worker_.mesh().shape()),
       limits_(deck_, session.slurm().end) {
-  if (deck_.precision.parameters == DType::bf16)
-    progress_.bf16_products = job::chosen_bf16_products(worker_.queues().exec(runtime::compute_queue));
+  progress_.products =
+      job::chosen_products(worker_.queues().exec(runtime::compute_queue), deck_.precision.parameters);
   progress_.run_steps = facts_.steps;
   facts_.offload = job::is_offloaded(worker_.job().train());
   facts_.behind_training = config::saves_behind_training(deck_);

@@ -26,12 +26,12 @@ namespace ztrain::train {
 namespace {
 
 /// Where a run does not go on as the one before did.
-std::string note_products(const std::string& before, const std::string& now) {
-  if (before.empty() || before == now) return "";
+std::string note_products(const std::string& type, const std::string& before, const std::string& now) {
+  if (before.empty() || now.empty() || before == now) return "";
   return fmt::format(
-      "products of bf16 matrices were \"{0}\" and are \"{1}\" now, so that losses differ in the last bits "
-      "from those of a run without this break: device.bf16_products = \"{0}\" goes on as before\n",
-      before, now);
+      "products of {2} matrices were \"{0}\" and are \"{1}\" now, so that losses differ in the last bits "
+      "from those of a run without this break: device.{2}_products = \"{0}\" goes on as before\n",
+      before, now, type);
 }
 
 /// The newest checkpoint that a longer run would have written as well, since its learning rate did not fall
@@ -253,7 +253,7 @@ std::string Trainer::try_checkpoint(const std::string& path) {
 std::string Trainer::load_checkpoint(const std::string& path, telemetry::Phase& phase) {
   const job::Restored restored =
       job::from_metadata(checkpoint::read_metadata(path), deck_, data::identity_of(data_), path);
-  const std::string products = std::exchange(progress_, restored.progress).bf16_products;
+  const job::ProductWays now = std::exchange(progress_, restored.progress).products;
   const std::string schedule = session_.rank() == 0 ? note_schedule(deck_, progress_, facts_.steps) : "";
   progress_.run_steps = facts_.steps;
   require_export();
@@ -264,8 +264,9 @@ std::string Trainer::load_checkpoint(const std::string& path, telemetry::Phase& 
       {.cache = deck_.mesh.replicate == 1 ? checkpoint::PageCache::past : checkpoint::PageCache::through,
        .progress = [&](std::int64_t done, std::int64_t total) { phase.at(share_of(done, total, "read")); }});
   skipped_steps_ = job::SkippedSteps(deck_, &progress_.loss_scaler, progress_.skipped_in_a_row);
-  const std::string before = std::exchange(progress_.bf16_products, products);
-  return restored.note + note_products(before, products) + schedule;
+  const job::ProductWays before = std::exchange(progress_.products, now);
+  return restored.note + note_products("bf16", before.bf16, now.bf16) +
+         note_products("fp32", before.fp32, now.fp32) + schedule;
 }
 
 }  // namespace ztrain::train

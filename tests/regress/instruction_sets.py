@@ -6,6 +6,8 @@ import re
 
 import ztrain_run as zt
 
+# Where this build and the operating system have AMX for it, else oneDNN's.
+BF16 = ("bf16 by AMX", "oneDNN brg:avx512_core_")
 SETS = [None, "AVX512_CORE_BF16", "AVX512_CORE", "AVX2"]
 PANELS = "bf16 through fp32 panels, oneDNN gemm:jit"
 
@@ -37,9 +39,9 @@ class InstructionSets(zt.Case):
                 native = preset == "bf16" and isa in (None, "AVX512_CORE_BF16") and has_bf16()
                 self.assertIn(len(how), (1, 2) if native else (1,), how)
                 for way in how:
-                    self.assertIn("oneDNN", way)
+                    self.assertTrue(way.startswith(("oneDNN", PANELS, *BF16)), how)
                     self.assertNotIn("ref", way)
-                    self.assertTrue(preset == "fp32" or PANELS in way or "brg:avx512_core" in way, how)
+                    self.assertTrue(preset == "fp32" or way.startswith((PANELS, *BF16)), how)
                 if preset == "bf16" and (isa in ("AVX2", "AVX512_CORE") or not has_bf16()):
                     self.assertIn(PANELS, how[0])
                 if isa == "AVX2":
@@ -62,7 +64,29 @@ class InstructionSets(zt.Case):
                 if way == "fp32":
                     self.assertIn(PANELS, how[0])
                 if way == "native":
-                    self.assertIn("oneDNN brg:avx512_core_", how[0])
+                    self.assertTrue(how[0].startswith(BF16), how)
+
+    def test_split_products_of_fp32(self):
+        """Where this machine has AMX: near to native ones, and every strategy has the same bits."""
+        settings = {"device.fp32_products": "bf16x6", "sharding.gradient_accumulation": "reduce", "run.steps": 5}
+        words = [zt.SOURCE / "inputs" / "smoke.toml", *zt.words_of({"run.output": self.folder / "first", **settings})]
+        first = zt.run(2, words)
+        if 'device.fp32_products = "bf16x6": this processor or this build has no AMX' in first.output:
+            self.assertNotEqual(first.code, 0)
+            self.skipTest("no AMX")
+        self.assertEqual(first.code, 0, str(first))
+        self.assertIn("fp32 as six products of bf16 by AMX", products(first.out)[0])
+        native, how = self.smoke("native", None, **{**settings, "device.fp32_products": "native"})
+        self.assertNotIn("AMX", how[0])
+        split = zt.losses(self.folder / "first")
+        self.assert_close(native, split, 1e-5, "bf16x6")
+        self.assertNotEqual(native, split)
+        for strategy in ("zero1", "FULL_SHARD"):
+            found, _ = self.smoke(strategy, None, **{**settings, "sharding.strategy": strategy})
+            self.assert_same(split, found, strategy)
+        resumed = {**settings, "run.steps": 6, "checkpoint.resume": "auto", "device.fp32_products": "native"}
+        result = zt.run(2, [zt.SOURCE / "inputs" / "smoke.toml", *zt.words_of({"run.output": self.folder / "first", **resumed})])
+        self.assertIn('products of fp32 matrices were "bf16x6" and are "native" now', result.out, str(result))
 
     def test_a_resumed_run_says_where_products_are_others(self):
         if not has_bf16():
@@ -75,6 +99,8 @@ class InstructionSets(zt.Case):
             self.assertEqual(result.code, 0, str(result))
             note = 'products of bf16 matrices were "native" and are "fp32" now'
             self.assertEqual(note in result.out, said, str(result))
+            # Where bf16 is native, how fp32 is multiplied makes no difference, and was not kept.
+            self.assertNotIn("products of fp32 matrices", result.out)
 
     def test_native_needs_instructions(self):
         words = [zt.SOURCE / "inputs" / "smoke.toml", "--device.bf16_products=native", f"--run.output={self.folder / 'n'}"]

@@ -50,7 +50,8 @@ constexpr std::array section_rows{
     SectionRow{"metrics", "What is printed."},
     SectionRow{"watchdog", "Noticing a job that hangs."},
     SectionRow{"cluster", "What cannot be asked of the machine, for planning, simulation and utilisation."},
-    SectionRow{"device", "How devices are used; but for bf16_products, CPU ranks take no notice."},
+    SectionRow{"device",
+               "How devices are used; but for bf16_products and fp32_products, CPU ranks take no notice."},
     SectionRow{"debug", "Finding mistakes of ztrain itself."},
 };
 

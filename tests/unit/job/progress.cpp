@@ -60,7 +60,7 @@ Progress some_progress() {
   p.proven_step = 60;
   p.best_validation_loss = 2.5;
   p.run_steps = 400;
-  p.bf16_products = "fp32";
+  p.products = {"fp32", "bf16x6"};
   return p;
 }
 
@@ -81,7 +81,8 @@ TEST(Metadata, GivesBackWhatARunHasDone) {
   EXPECT_EQ(q.proven_step, p.proven_step);
   EXPECT_EQ(q.best_validation_loss, p.best_validation_loss);
   EXPECT_EQ(q.run_steps, p.run_steps);
-  EXPECT_EQ(q.bf16_products, p.bf16_products);
+  EXPECT_EQ(q.products.bf16, p.products.bf16);
+  EXPECT_EQ(q.products.fp32, p.products.fp32);
 }
 
 TEST(Metadata, TheBestLossStartsAnewWithOtherValidationData) {

@@ -15,6 +15,7 @@
 #include "tests/support/kernel_arrays.hpp"
 #include "tests/support/launch_allocations.hpp"
 #include "tests/support/product_case.hpp"
+#include "tests/support/product_workspace.hpp"
 #include "tests/support/test_exec.hpp"
 
 namespace ztrain::kernels::kernels_heavy_test {
@@ -35,37 +36,6 @@ double product_error(std::int64_t terms) {
   const double unit = std::is_same_v<T, double> ? 0x1p-52 : 0x1p-23;
   return 2 * unit * std::ceil(n / 8) * (16 + 5 * 2.0 / 3 * std::sqrt(n));
 }
-
-/// As many bytes as a product may use, all of them garbage, and a guard behind them.
-class Workspace {
- public:
-  Workspace() = default;
-  Workspace(const Workspace&) = delete;
-  Workspace& operator=(const Workspace&) = delete;
-  ~Workspace() { expect_guard(); }
-
-  /// Takes time where it is another size than before: on GPUs all are large, and the same.
-  char* of(std::int64_t m, std::int64_t n, std::int64_t k, DType in, DType out) {
-    const std::int64_t bytes = gemm_workspace_bytes(m, n, k, in, out, build_target());
-    if (std::ssize(memory_) != bytes + guard) {
-      expect_guard();
-      memory_ = Array<char>(static_cast<std::size_t>(bytes + guard), '\xff');
-    }
-    return memory_.data();
-  }
-  /// Enough for all of `sizes`.
-  char* of_any() { return of(257, 257, 257, DType::bf16, DType::bf16); }
-
- private:
-  void expect_guard() const {
-    if (memory_.empty()) return;
-    EXPECT_EQ(std::string(memory_.end() - guard, memory_.end()), std::string(guard, '\xff'))
-        << "workspace overrun";
-  }
-
-  static constexpr std::int64_t guard = 64;
-  Array<char> memory_;
-};
 
 TEST(FastExp, AccurateWhereSoftmaxUsesIt) {
   double worst = 0;
@@ -88,7 +58,7 @@ TEST(FastExp, Ends) {
 using Maker = std::unique_ptr<Gemm> (*)(const GemmShape&, DType, DType);
 
 template <class In, class Out>
-void check_product(Maker maker, Workspace& space, Size size, int variant) {
+void check_product(Maker maker, ProductWorkspace& space, Size size, int variant) {
   const bool trans_a = variant & 1, trans_b = variant & 2, accumulate = variant & 4, bias = variant & 8;
   const int gap = variant & 16 ? 5 : 0;
   GemmShape s = complete({.trans_a = trans_a,
@@ -111,7 +81,7 @@ void check_product(Maker maker, Workspace& space, Size size, int variant) {
 
 template <class In, class Out>
 void check_products(Maker maker, const std::vector<Size>& all = sizes) {
-  Workspace space;
+  ProductWorkspace space;
   for (const Size size : all)
     for (int variant = 0; variant < 32; ++variant) {
       SCOPED_TRACE(::testing::Message()
@@ -140,7 +110,7 @@ TEST(GemmTest, Fp16OverSeveralPanels) {
   const std::vector<Size> large = {{1030, 20, 3}, {5, 1025, 40}, {30, 9, 2050}};
   check_products<f16, f16>(make_gemm, large);
   check_products<f16, float>(make_gemm, large);
-  Workspace space;
+  ProductWorkspace space;
   check_product<f16, f16>(make_gemm, space, {1026, 1027, 3}, 1 | 4 | 8 | 16);
 }
 TEST(GemmTest, Fp16SumsAreRoundedOnce) {
@@ -148,7 +118,7 @@ TEST(GemmTest, Fp16SumsAreRoundedOnce) {
   const TestExec exec;
   const std::int64_t k = 3000;
   Array<f16> a(static_cast<std::size_t>(k), f16(1.0f)), c(1);
-  Workspace space;
+  ProductWorkspace space;
   make_gemm({.m = 1, .n = 1, .k = k}, DType::f16, DType::f16)
       ->run(*exec, a.data(), a.data(), nullptr, c.data(), space.of(1, 1, k, DType::f16, DType::f16));
   EXPECT_EQ(static_cast<float>(c[0]), 3000.0f);
@@ -158,7 +128,7 @@ TEST(GemmTest, Fp64) {
 }
 template <class T>
 void check_row_products() {
-  Workspace space;
+  ProductWorkspace space;
   for (const Size size : {Size{1, 1, 1}, {1, 65, 63}, {1, 130, 2113}, {1, 3, 4200}})
     for (const bool bias : {false, true}) {
       check_product<T, T>(make_gemm_row, space, size, 2 | (bias ? 8 : 0));
@@ -183,7 +153,7 @@ TEST(GemmTest, ReferenceLoop) {
 
 TEST(GemmTest, RunsAgainWithOtherPointers) {
   const TestExec exec;
-  Workspace space;
+  ProductWorkspace space;
   const auto gemm = make_gemm({.m = 3, .n = 4, .k = 5}, DType::f32, DType::f32);
   Array<float> first(12), second(12), again(12);
   const auto a = random<float>(15, 1), b = random<float>(20, 2), other = random<float>(15, 3);
@@ -244,7 +214,7 @@ TYPED_TEST(Linear, ForwardAndGradients) {
   using T = typename TypeParam::T;
   using G = typename TypeParam::G;
   const TestExec exec;
-  Workspace space;
+  ProductWorkspace space;
   for (const auto& [tokens, out, in] : sizes) {
     SCOPED_TRACE(::testing::Message() << tokens << " " << out << " " << in);
     const auto x = random<T>(tokens * in, 1), w = random<T>(out * in, 2), bias = random<T>(out, 3);
@@ -283,7 +253,7 @@ TYPED_TEST(Linear, ForwardAndGradients) {
 TEST(LinearAllocation, NoneInOurLaunches) {
   if (test_gpu() > 0) GTEST_SKIP() << kokkos_allocates;
   const TestExec exec;
-  Workspace space;
+  ProductWorkspace space;
   const auto a = random<double>(15, 1), b = random<double>(20, 2);
   Array<double> c(12), db(4);
   const auto gemm = make_gemm({.m = 3, .n = 4, .k = 5}, DType::f64, DType::f64);

@@ -45,6 +45,7 @@ Array<T> numbers(std::int64_t count, std::uint32_t seed) {
 struct Way {
   std::optional<Bf16Products> bf16;
   std::string name;
+  Fp32Products fp32 = Fp32Products::native;
 };
 
 /// What this processor is to take for fp32, and for 16-bit types where it does not multiply them.
@@ -59,10 +60,15 @@ std::string library_name() {
 template <class T>
 std::vector<Way> ways() {
   const std::string panels = " through fp32 panels, " + library_name();
-  if constexpr (std::is_same_v<T, float>) return {{std::nullopt, library_name()}};
+  constexpr auto split = Fp32Products::split;
+  const std::string thirds = splits_fp32() ? "fp32 as six products of bf16 by AMX" : library_name();
+  if constexpr (std::is_same_v<T, float>)
+    return {{std::nullopt, library_name()}, {std::nullopt, thirds, split}};
   if constexpr (std::is_same_v<T, f16>) return {{std::nullopt, "fp16" + panels}};
   std::vector<Way> all{{Bf16Products::widened, "bf16" + panels}};
-  const std::string native = multiplies_bf16() ? "oneDNN brg:avx512_core_" : "bf16" + panels;
+  const std::string native = splits_fp32()       ? "bf16 by AMX"
+                             : multiplies_bf16() ? "oneDNN brg:avx512_core_"
+                                                 : "bf16" + panels;
   all.push_back({Bf16Products::native, native});
   return all;
 }
@@ -107,6 +113,7 @@ class ModelProducts : public ::testing::Test {
 
   void check(const LinearShape& s, const Way& way) {
     gemm_library(*exec_).bf16 = way.bf16;
+    gemm_library(*exec_).fp32 = way.fp32;
     const DType type = dtype_of<T>();
     const std::int64_t bytes =
         std::max({gemm_workspace_bytes(s.tokens, s.out, s.in, type, type, Target::cpu),
