@@ -140,6 +140,10 @@ bool splits_fp32() {
   return false;
 }
 
+Fp32Products usual_fp32_products() {
+  return Fp32Products::native;
+}
+
 /// cuBLASLt has kernels of its own for one row.
 std::unique_ptr<Gemm> make_gemm_row(const GemmShape& shape, DType in, DType out) {
   const GemmShape s = complete(shape);

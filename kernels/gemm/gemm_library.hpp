@@ -53,6 +53,8 @@ bool splits_fp32();
 /// ONEDNN_MAX_CPU_ISA forbids AMX) they were measured at half the rate of fp32. Always widened without such
 /// instructions.
 Bf16Products usual_bf16_products();
+/// Likewise: split where they can be.
+Fp32Products usual_fp32_products();
 
 /// What algorithms measured here are valid for; nothing on CPUs.
 std::optional<AlgorithmHome> algorithm_home();

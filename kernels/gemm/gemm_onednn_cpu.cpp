@@ -151,6 +151,10 @@ Bf16Products usual_bf16_products() {
   return multiplies_bf16() && fast ? Bf16Products::native : Bf16Products::widened;
 }
 
+Fp32Products usual_fp32_products() {
+  return splits_fp32() ? Fp32Products::split : Fp32Products::native;
+}
+
 std::unique_ptr<Gemm> make_gemm_onednn(const GemmShape& s, DType in, DType out) {
   const auto a = matrix(s.m, s.k, s.lda, s.trans_a, in);
   const auto b = matrix(s.k, s.n, s.ldb, s.trans_b, in);

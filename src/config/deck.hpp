@@ -212,7 +212,7 @@ struct Device {
   std::string reduction;      ///< fp32_sum | nccl
   std::string cuda_graphs;    ///< none | compute | step
   std::string bf16_products;  ///< of CPUs: auto | native | fp32
-  std::string fp32_products;  ///< of CPUs: native | bf16x6
+  std::string fp32_products;  ///< of CPUs: auto | native | bf16x6
   bool tf32 = false;
   bool deterministic = true;
   std::string algorithms;  ///< file of chosen product algorithms; empty: in the user's cache folder

@@ -91,7 +91,7 @@ config::Device default_device_options() {
   config::Device options;
   options.communicator = "auto";
   options.bf16_products = "auto";
-  options.fp32_products = "native";
+  options.fp32_products = "auto";
   options.reduction = "fp32_sum";
   options.cuda_graphs = "none";
   return options;

@@ -11,11 +11,9 @@ std::string file_of(const config::Device& options) {
   return options.algorithms.empty() ? kernels::default_algorithms_file() : options.algorithms;
 }
 
-kernels::Bf16Products bf16_on_cpus(const runtime::Session& session, const std::string& asked) {
-  using enum kernels::Bf16Products;
-  if (asked != "auto") return asked == "native" ? native : widened;
-  const bool faster = kernels::usual_bf16_products() == native;
-  return session.from_rank_0(faster ? "native" : "fp32") == "native" ? native : widened;
+/// What the deck asks for; "auto": whether rank 0 takes `word`, which may suit its processor.
+bool takes(const runtime::Session& session, const std::string& asked, const std::string& word, bool suits) {
+  return (asked == "auto" ? session.from_rank_0(suits ? word : "") : asked) == word;
 }
 
 }  // namespace
@@ -28,7 +26,7 @@ void require_products(const config::Device& options) {
   REQUIRE(
       options.fp32_products != "bf16x6" || kernels::splits_fp32(),
       "device.fp32_products = \"bf16x6\": this processor or this build has no AMX, or ONEDNN_MAX_CPU_ISA or "
-      "the operating system forbids it; \"native\" works everywhere");
+      "the operating system forbids it; \"auto\" and \"native\" work everywhere");
 }
 
 void open_product_algorithms(const runtime::Session& session, const config::Device& options,
@@ -37,9 +35,13 @@ void open_product_algorithms(const runtime::Session& session, const config::Devi
   const auto home = kernels::algorithm_home();
   if (!home) {
     session.agree("looking for instructions of products", [&] { require_products(options); });
-    library.bf16 = bf16_on_cpus(session, options.bf16_products);
-    library.fp32 =
-        options.fp32_products == "bf16x6" ? kernels::Fp32Products::split : kernels::Fp32Products::native;
+    using kernels::Bf16Products, kernels::Fp32Products;
+    const bool native = takes(session, options.bf16_products, "native",
+                              kernels::usual_bf16_products() == Bf16Products::native);
+    const bool split = takes(session, options.fp32_products, "bf16x6",
+                             kernels::usual_fp32_products() == Fp32Products::split);
+    library.bf16 = native ? Bf16Products::native : Bf16Products::widened;
+    library.fp32 = split ? Fp32Products::split : Fp32Products::native;
     return;
   }
   library.tf32 = options.tf32;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <random>
 
@@ -154,6 +155,23 @@ TEST_F(CheckpointVerify, ChecksumsMayNotBeLeftOutOfMetadata) {
   ASSERT_EQ(faults().size(), 1);
   EXPECT_TRUE(contains(faults().front(), "it has no checksum of itself")) << faults().front();
   EXPECT_THROW(checkpoint::require_sound(path_), checkpoint::Damaged);
+}
+
+/// A disk's failure reads like what is no file at all.
+TEST_F(CheckpointVerify, FilesThatCannotBeReadAreDamaged) {
+  for (const char* name : {"metadata.json", "index.h5"}) {
+    std::filesystem::rename(path_ / name, path_ / "kept");
+    std::filesystem::create_directory(path_ / name);
+    try {
+      checkpoint::require_sound(path_);
+      ADD_FAILURE() << name;
+    } catch (const checkpoint::Damaged& e) {
+      EXPECT_TRUE(contains(e.what(), name)) << e.what();
+    }
+    std::filesystem::remove(path_ / name);
+    std::filesystem::rename(path_ / "kept", path_ / name);
+  }
+  checkpoint::require_sound(path_);
 }
 
 }  // namespace

@@ -46,6 +46,7 @@ def parse_arguments():
     add("--rounds", type=int, default=2, help="how often the sides take turns")
     add("--settings", metavar="THREADS:ADAMW",
         help="PyTorch's settings, for example 1:fused, instead of the calibration; 0 threads: its default")
+    add("--set", metavar="KEY=VALUE", action="append", default=[], help="a key of ztrain's deck; may be repeated")
     add("--compile", action="store_true", help="let the calibration try torch.compile as well")
     add("--timeout", type=float, default=1800, help="seconds for one run of one side")
     add("--json", type=pathlib.Path, help="also write the results to this file")
@@ -195,6 +196,7 @@ def run_ztrain(arguments, folder, precision):
     peaks = folder / "peak."
     command += [sys.executable, "-c", PEAK_OF, str(peaks), str(arguments.ztrain.resolve()),
                 str(write_deck(arguments, folder, precision)), f"--run.output={output}"]
+    command += [f"--{setting}" for setting in arguments.set]
     log = folder / "ztrain.log"
     with open(log, "w") as file:
         try:

@@ -25,9 +25,21 @@ fs::path metadata_path(const fs::path& folder) {
   return folder / config::checkpoint_metadata_file;
 }
 
+/// A file that the disk does not give is a damaged one: another checkpoint may be whole.
+template <class Read>
+auto read_or_damaged(const Read& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    fail_damaged("{}; {}", error.what(), advice);
+  }
+}
+
 std::string checksum_of_file(const fs::path& path) {
-  const PosixFile file = PosixFile::open_to_read(path);
-  return hex(checksum_of(file, 0, file.size()));
+  return read_or_damaged([&] {
+    const PosixFile file = PosixFile::open_to_read(path);
+    return hex(checksum_of(file, 0, file.size()));
+  });
 }
 
 std::string text_of(const json& metadata) {
@@ -37,7 +49,7 @@ std::string text_of(const json& metadata) {
 std::string text_of_file(const std::string& path) {
   if (!file_exists(path))
     fail_damaged("{}: is missing, and with it the checksum of {}; {}", path, index_name, advice);
-  return read_file(path, config::largest_metadata);
+  return read_or_damaged([&] { return read_file(path, config::largest_metadata); });
 }
 
 json sealed_metadata(const fs::path& folder) {

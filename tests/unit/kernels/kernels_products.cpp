@@ -174,6 +174,10 @@ TEST(Bf16Products, ArePlainOnProcessorsWithoutInstructions) {
   }
 }
 
+TEST(Fp32Products, AreSplitWhereTheyCanBe) {
+  EXPECT_EQ(usual_fp32_products() == Fp32Products::split, splits_fp32());
+}
+
 /// Rank 0 may ask for native where another rank has no such instructions.
 TEST(Bf16Products, NativeFallsBackToPanels) {
   const TestExec exec;
