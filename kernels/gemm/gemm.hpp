@@ -58,8 +58,9 @@ class Gemm {
 /// A and B have type `in`, C has `out`: fp32 -> fp32, bf16 -> bf16, bf16 -> fp32, fp16 -> fp16, fp16 ->
 /// fp32, fp64 -> fp64, summed in fp32 (fp64). On GPUs cuBLASLt's product, where it has one for the shape and
 /// for where the matrices start, else the loop of gemm_reference.cu. On CPUs one row is a kernel of its own
-/// (gemm_ways.hpp); for fp32 oneDNN's product; for bf16 oneDNN's where the processor has one that is worth it
-/// (GemmLibrary::bf16), for all other 16-bit products that of fp32 on widened panels; for fp64 a plain loop.
+/// (gemm_ways.hpp); for fp32 AMX's (GemmLibrary::fp32) or oneDNN's; for bf16 AMX's or oneDNN's where the
+/// processor has one that is worth it (GemmLibrary::bf16), for all other 16-bit products that of fp32 on
+/// widened panels; for fp64 a plain loop.
 /// Throws Error for other types, or if the shape is not positive or a stride is too short.
 std::unique_ptr<Gemm> make_gemm(const GemmShape& shape, DType in, DType out);
 

@@ -15,7 +15,7 @@ namespace ztrain::kernels {
 enum class Bf16Products : std::uint8_t { native, widened };
 
 /// How a CPU forms products of fp32 matrices: by its fused multiply-adds, or, with AMX, as six products of
-/// the three bf16 whose sum each number is, which is as exact (kernels/gemm/tiles).
+/// the three bf16 whose sum each number is, which is about as exact (kernels/gemm/tiles).
 enum class Fp32Products : std::uint8_t { native, split };
 
 struct GemmLibrary {

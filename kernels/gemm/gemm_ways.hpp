@@ -22,10 +22,10 @@ std::unique_ptr<Gemm> make_gemm_row(const GemmShape& shape, DType in, DType out)
 std::unique_ptr<Gemm> make_gemm_onednn(const GemmShape& shape, DType in, DType out);
 
 /// By AMX's tiles, from panels that it lays out in the workspace and on the stack: bf16, bf16 -> fp32, and
-/// fp32 as six products of the three bf16 whose sum each number is, with errors as fp32's own products have.
-/// Null where the processor, the operating system or this build has no tiles, for other types, and for
-/// matrices with a dim below 32. An element's bits depend on k alone. Numbers below 2^-126 count as zero, and
-/// of fp32 ones below 2^-110 the last bits.
+/// fp32 as six products of the three bf16 whose sum each number is, with errors like those of fp32's own
+/// products. Null where the processor, the operating system or this build has no tiles, for other types, and
+/// for m or k below 32. An element's bits depend on k alone. Numbers below 2^-126 count as zero, of fp32 ones
+/// below 2^-103 the last bits, and so do products of parts that small.
 std::unique_ptr<Gemm> make_gemm_tiles(const GemmShape& shape, DType in, DType out);
 
 /// For a processor without instructions for 16-bit products: panels of A and B, both bf16 or fp16, are

@@ -53,7 +53,7 @@ void open_product_algorithms(const runtime::Session& session, const config::Devi
 
 ProductWays chosen_products(kernels::Exec& exec, DType parameters) {
   const kernels::GemmLibrary& library = kernels::gemm_library(exec);
-  if (!library.bf16) return {};
+  if (!library.bf16 || parameters == DType::f64) return {};
   const bool native = *library.bf16 == kernels::Bf16Products::native;
   const bool split = library.fp32 == kernels::Fp32Products::split;
   ProductWays ways;

@@ -22,7 +22,7 @@ void require_products(const config::Device& options);
 void open_product_algorithms(const runtime::Session& session, const config::Device& options,
                              kernels::Exec& exec);
 
-/// How the products of a training in `parameters` are formed on CPUs; on GPUs nothing is said.
+/// How the products of a training in `parameters` are formed on CPUs; of fp64, and on GPUs, nothing is said.
 ProductWays chosen_products(kernels::Exec& exec, DType parameters);
 
 /// Collective, after ops are bound (nothing on CPUs) and before any runs: what rank 0 measured goes to all

@@ -49,8 +49,9 @@ constexpr GemmHalfPlaces gemm_half_places(std::int64_t m, std::int64_t n, std::i
 }
 
 /// For C[m, n] of type `out` summed over k products of type `in`. A plan for CPUs does not know which
-/// instructions they have, so that 16-bit products have room for either way of forming them: oneDNN's own,
-/// which sums bf16 products over an odd k in fp32 beside a bf16 C, and that of fp32 panels.
+/// instructions they have, so that 16-bit products have room for any way of forming them: oneDNN's own, which
+/// sums bf16 products over an odd k in fp32 beside a bf16 C, that of fp32 panels, and AMX's, which takes what
+/// these need.
 constexpr std::int64_t gemm_workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k, DType in,
                                             DType out, Target target) {
   if (target == Target::cuda) return gemm_cuda_workspace_bytes;

@@ -265,8 +265,10 @@ std::string Trainer::load_checkpoint(const std::string& path, telemetry::Phase& 
        .progress = [&](std::int64_t done, std::int64_t total) { phase.at(share_of(done, total, "read")); }});
   skipped_steps_ = job::SkippedSteps(deck_, &progress_.loss_scaler, progress_.skipped_in_a_row);
   const job::ProductWays before = std::exchange(progress_.products, now);
+  // Before there was a choice, CPUs multiplied fp32 natively, and nothing was recorded.
+  const bool unrecorded = before.fp32.empty() && before.bf16 != "native";
   return restored.note + note_products("bf16", before.bf16, now.bf16) +
-         note_products("fp32", before.fp32, now.fp32) + schedule;
+         note_products("fp32", unrecorded ? "native" : before.fp32, now.fp32) + schedule;
 }
 
 }  // namespace ztrain::train

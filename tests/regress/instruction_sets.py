@@ -84,6 +84,12 @@ class InstructionSets(zt.Case):
         for strategy in ("zero1", "FULL_SHARD"):
             found, _ = self.smoke(strategy, None, **{**settings, "sharding.strategy": strategy})
             self.assert_same(split, found, strategy)
+        # By itself, too; and bf16 goes by tiles where it is native.
+        found, how = self.smoke("auto", None, **{**settings, "device.fp32_products": "auto"})
+        self.assert_same(split, found, "auto")
+        self.assertIn("fp32 as six products of bf16 by AMX", how[0])
+        _, how = self.smoke("bf16", None, **{**settings, "device.bf16_products": "native", "precision.preset": "bf16"})
+        self.assertIn("bf16 by AMX", how[0])
         resumed = {**settings, "run.steps": 6, "checkpoint.resume": "auto", "device.fp32_products": "native"}
         result = zt.run(2, [zt.SOURCE / "inputs" / "smoke.toml", *zt.words_of({"run.output": self.folder / "first", **resumed})])
         self.assertIn('products of fp32 matrices were "bf16x6" and are "native" now', result.out, str(result))

@@ -1,7 +1,7 @@
 // Products by AMX. That of fp32 follows G. Henry, P. T. P. Tang and A. Heinecke, "Leveraging the bfloat16
 // Artificial Intelligence Datatype For Higher-Precision Computations" (2019): each number is the sum of three
 // bf16, and of the nine products of parts the six largest are formed. What is left out is 2^-24 of a
-// product of two numbers on average, and what fp32 rounds it by is as much.
+// product of two numbers on average, and 2^-21 at most; what fp32 rounds it by is 2^-24 at most.
 
 #include "kernels/gemm/gemm_library.hpp"
 #include "kernels/gemm/gemm_ways.hpp"
@@ -21,11 +21,25 @@ using namespace gemm_tiles;
 /// operand of the same depth is on the stack.
 constexpr std::int64_t right_bytes = std::int64_t{3} << 19;
 constexpr std::int64_t most_cols = 1024;
+static_assert(right_bytes + edge * most_cols * 4 <= gemm_base_workspace_bytes,
+              "and a strip of sums behind it");
 template <class T>
 constexpr std::int64_t most_depth = right_bytes / (most_cols / edge) / block_bytes<T>* edge;
 
-/// Products of new tiles of one operand with those of the other that are loaded.
-inline void change_left(const std::byte* left) {
+/// Two tiles of rows by two of columns, to the sums of tiles 0 to 3. Each load stands where its tile is
+/// needed first, so that it goes on beside the products before.
+inline void multiply_both(const std::byte* left, const std::byte* right) {
+  _tile_loadd(4, left, 64);
+  _tile_loadd(6, right, 64);
+  _tile_dpbf16ps(0, 4, 6);
+  _tile_loadd(7, right + tile_bytes, 64);
+  _tile_dpbf16ps(1, 4, 7);
+  _tile_loadd(5, left + tile_bytes, 64);
+  _tile_dpbf16ps(2, 5, 6);
+  _tile_dpbf16ps(3, 5, 7);
+}
+/// The same with the columns that are loaded.
+inline void multiply_left(const std::byte* left) {
   _tile_loadd(4, left, 64);
   _tile_dpbf16ps(0, 4, 6);
   _tile_dpbf16ps(1, 4, 7);
@@ -33,7 +47,8 @@ inline void change_left(const std::byte* left) {
   _tile_dpbf16ps(2, 5, 6);
   _tile_dpbf16ps(3, 5, 7);
 }
-inline void change_right(const std::byte* right) {
+/// The same with the rows that are loaded.
+inline void multiply_right(const std::byte* right) {
   _tile_loadd(6, right, 64);
   _tile_dpbf16ps(0, 4, 6);
   _tile_loadd(7, right + tile_bytes, 64);
@@ -63,28 +78,13 @@ void multiply(const std::byte* left, const std::byte* right, int blocks, bool ad
   }
   for (int block = 0; block < blocks; ++block, left += block_bytes<T>, right += block_bytes<T>) {
     const auto part = [](const std::byte* side, int number) { return side + number * part_bytes; };
-    // Each load stands as near as can be before the product that needs it: four in a row take twice as long.
-    _tile_loadd(4, left, 64);
-    _tile_loadd(6, right, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, right + tile_bytes, 64);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, left + tile_bytes, 64);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
+    multiply_both(left, right);
     if constexpr (parts<T> == 3) {
-      change_right(part(right, 1));
-      change_left(part(left, 1));
-      change_right(right);
-      change_left(part(left, 2));
-      _tile_loadd(4, left, 64);
-      _tile_loadd(6, part(right, 2), 64);
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_loadd(7, part(right, 2) + tile_bytes, 64);
-      _tile_dpbf16ps(1, 4, 7);
-      _tile_loadd(5, left + tile_bytes, 64);
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
+      multiply_right(part(right, 1));
+      multiply_left(part(left, 1));
+      multiply_right(right);
+      multiply_left(part(left, 2));
+      multiply_both(left, part(right, 2));
     }
   }
   _tile_stored(0, sums, bytes);
@@ -105,7 +105,7 @@ std::int64_t even_parts(std::int64_t count, std::int64_t most) {
 }
 
 /// 16-bit results whose depth is in several pieces are summed in the workspace behind the right operand's
-/// block, so that what it holds limits the rows: none, if it is too small.
+/// block, so that what it holds limits the rows.
 template <class In, class Out>
 Cut cut_of(const GemmShape& s) {
   Cut cut{round_up(s.m, edge), even_parts(s.n, most_cols), even_parts(s.k, most_depth<In>)};
@@ -120,8 +120,6 @@ template <class In, class Out>
 class GemmTiles : public Gemm {
  public:
   explicit GemmTiles(const GemmShape& shape) : shape_(shape), cut_(cut_of<In, Out>(shape)) {}
-
-  bool fits() const { return cut_.rows > 0; }
 
   void run(Exec&, const void* a, const void* b, const void* bias, void* c, void* workspace) override {
     const half::TileRegisters registers(half::Unit::tiles);
@@ -174,7 +172,7 @@ class GemmTiles : public Gemm {
         const auto products = [&](bool add, float* sums, std::int64_t stride) {
           multiply<In>(left, right, static_cast<int>(ceil_div(depth, edge)), add, sums, stride);
         };
-        add_square(task, {from.i + i, from.j + j, from.d}, task.sums + i * cut_.cols + j, products);
+        add_square(task, {from.i + i, from.j + j, from.d}, i * cut_.cols + j, products);
       }
     }
   }
@@ -182,7 +180,7 @@ class GemmTiles : public Gemm {
   /// fp32 results are summed where they belong: the sums of each piece of the depth alone, which are added to
   /// those before. So partial sums stay small, and their rounding with them.
   template <class Products>
-  void add_square(const Task& task, const Place& at, float* sums, const Products& products) const {
+  void add_square(const Task& task, const Place& at, std::int64_t sums, const Products& products) const {
     const int rows = at_most(shape_.m - at.i, edge), cols = at_most(shape_.n - at.j, edge);
     Out* const c = task.c + at.i * shape_.ldc + at.j;
     const In* const bias = shape_.bias ? task.bias + at.j : nullptr;
@@ -200,7 +198,7 @@ class GemmTiles : public Gemm {
       }
     } else {
       const bool whole = begins && ends;
-      float* const from = whole ? square : sums;
+      float* const from = whole ? square : task.sums + sums;
       const std::int64_t stride = whole ? edge : cut_.cols;
       products(!begins, from, stride);
       if (ends)
@@ -233,12 +231,6 @@ class GemmTiles : public Gemm {
   Cut cut_;
 };
 
-template <class In, class Out>
-std::unique_ptr<Gemm> make_fitting(const GemmShape& shape) {
-  auto gemm = std::make_unique<GemmTiles<In, Out>>(shape);
-  return gemm->fits() ? std::move(gemm) : nullptr;
-}
-
 }  // namespace
 
 bool splits_fp32() {
@@ -246,10 +238,10 @@ bool splits_fp32() {
 }
 
 std::unique_ptr<Gemm> make_gemm_tiles(const GemmShape& s, DType in, DType out) {
-  if (!may_use_tiles() || std::min({s.m, s.n, s.k}) < edge) return nullptr;
-  if (in == DType::f32 && out == DType::f32) return make_fitting<float, float>(s);
-  if (in == DType::bf16 && out == DType::bf16) return make_fitting<bf16, bf16>(s);
-  if (in == DType::bf16 && out == DType::f32) return make_fitting<bf16, float>(s);
+  if (!may_use_tiles() || std::min(s.m, s.k) < edge) return nullptr;
+  if (in == DType::f32 && out == DType::f32) return std::make_unique<GemmTiles<float, float>>(s);
+  if (in == DType::bf16 && out == DType::bf16) return std::make_unique<GemmTiles<bf16, bf16>>(s);
+  if (in == DType::bf16 && out == DType::f32) return std::make_unique<GemmTiles<bf16, float>>(s);
   return nullptr;
 }
 

@@ -1,5 +1,7 @@
 #include "checkpoint/format/metadata_file.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -25,21 +27,21 @@ fs::path metadata_path(const fs::path& folder) {
   return folder / config::checkpoint_metadata_file;
 }
 
-/// A file that the disk does not give is a damaged one: another checkpoint may be whole.
+/// A file that the disk does not give is a damaged one: another checkpoint may be whole. One that the user
+/// may not read is not.
 template <class Read>
-auto read_or_damaged(const Read& read) {
+auto read_or_damaged(const fs::path& path, const Read& read) {
   try {
     return read();
   } catch (const Error& error) {
+    if (::access(path.c_str(), R_OK) != 0) throw;
     fail_damaged("{}; {}", error.what(), advice);
   }
 }
 
 std::string checksum_of_file(const fs::path& path) {
-  return read_or_damaged([&] {
-    const PosixFile file = PosixFile::open_to_read(path);
-    return hex(checksum_of(file, 0, file.size()));
-  });
+  const PosixFile file = PosixFile::open_to_read(path);
+  return hex(checksum_of(file, 0, file.size()));
 }
 
 std::string text_of(const json& metadata) {
@@ -49,7 +51,7 @@ std::string text_of(const json& metadata) {
 std::string text_of_file(const std::string& path) {
   if (!file_exists(path))
     fail_damaged("{}: is missing, and with it the checksum of {}; {}", path, index_name, advice);
-  return read_or_damaged([&] { return read_file(path, config::largest_metadata); });
+  return read_or_damaged(path, [&] { return read_file(path, config::largest_metadata); });
 }
 
 json sealed_metadata(const fs::path& folder) {
@@ -79,10 +81,12 @@ void write_metadata_file(const fs::path& folder, const json& metadata, const cha
 }
 
 void require_intact_index(const fs::path& folder) {
-  if (!file_exists((folder / index_name).string())) return;  // which its reader says
-  if (sealed_metadata(folder).at(checksum_key) != checksum_of_file(folder / index_name))
-    fail_damaged("{}: is damaged: its bytes do not have the checksum that {} has of them; {}",
-                 (folder / index_name).string(), config::checkpoint_metadata_file, advice);
+  const fs::path index = folder / index_name;
+  if (!file_exists(index.string())) return;  // which its reader says
+  if (sealed_metadata(folder).at(checksum_key) !=
+      read_or_damaged(index, [&] { return checksum_of_file(index); }))
+    fail_damaged("{}: is damaged: its bytes do not have the checksum that {} has of them; {}", index.string(),
+                 config::checkpoint_metadata_file, advice);
 }
 
 Index read_intact_index(const fs::path& folder) {
