@@ -1,11 +1,18 @@
 // Which product a CPU takes for a shape and its types.
 
+#include <utility>
+
 #include "kernels/gemm/gemm.hpp"
 #include "kernels/gemm/gemm_library.hpp"
 #include "kernels/gemm/gemm_ways.hpp"
 
 namespace ztrain::kernels {
 namespace {
+
+std::unique_ptr<Gemm> make_fp32_native(const GemmShape& s) {
+  auto gemm = make_gemm_onednn(s, DType::f32, DType::f32);
+  return gemm ? std::move(gemm) : make_gemm_reference(s, DType::f32, DType::f32);
+}
 
 /// A product of which this processor has two ways: by its instructions for bf16, or without them, as the Exec
 /// says that first prepares or runs it.
@@ -38,8 +45,7 @@ class GemmOfTwoWays : public Gemm {
   std::unique_ptr<Gemm> make_fp32(const GemmLibrary& library) const {
     if (library.fp32 == Fp32Products::split)
       if (auto gemm = make_gemm_tiles(shape_, in_, out_)) return gemm;
-    if (auto gemm = make_gemm_onednn(shape_, in_, out_)) return gemm;
-    return make_gemm_reference(shape_, in_, out_);
+    return make_fp32_native(shape_);
   }
 
   GemmShape shape_;
@@ -63,7 +69,7 @@ std::unique_ptr<Gemm> make_gemm(const GemmShape& shape, DType in, DType out) {
   }
   if (in == DType::f32 && out == DType::f32) {
     if (splits_fp32()) return std::make_unique<GemmOfTwoWays>(s, in, out);
-    if (auto gemm = make_gemm_onednn(s, in, out)) return gemm;
+    return make_fp32_native(s);
   }
   return make_gemm_reference(s, in, out);
 }
