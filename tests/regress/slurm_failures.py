@@ -1,6 +1,8 @@
 """What slurm/launch.sh does where ranks crash and nodes fail, with stand-ins for SLURM's programs and for ztrain."""
 
+import os
 import pathlib
+import signal
 import subprocess
 
 import ztrain_run as zt
@@ -74,7 +76,8 @@ class Failures(Scripts):
             self.calls.write_text("")
             asked.write_text("")
             command = [zt.SOURCE / "slurm/guard.sh", "7", "b", "0.1"]
-            with subprocess.Popen(command, env=self.environment({**NODES, **job}), start_new_session=True) as guard:
+            environment = self.environment({**NODES, **job})
+            with subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.PIPE) as guard:
                 self.addCleanup(zt.end, guard)
                 try:
                     zt.wait_for("a look", lambda: asked.read_text().count("%N") > 2)
@@ -82,7 +85,9 @@ class Failures(Scripts):
                     zt.wait_for("another", lambda: asked.read_text().count("%N") > 4)
                     self.assertIsNone(guard.poll())
                 finally:
-                    guard.kill()
+                    # With what it has started, which would write into the next round's calls: all of them hold the pipe.
+                    os.killpg(guard.pid, signal.SIGKILL)
+                    guard.communicate()
             self.assertEqual(sorted(set(self.calls.read_text().splitlines())), calls)
         done = [zt.SOURCE / "slurm/guard.sh", "7", "b", "0.1"]
         subprocess.run(done, env=self.environment({**NODES, "LEFT": "a", "STATE": "COMPLETING"}), check=True, timeout=20)
