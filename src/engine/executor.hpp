@@ -33,15 +33,16 @@
 namespace ztrain::engine {
 
 struct ExecutorOptions {
-  bool poison = false;           ///< fill transient tensors with NaN once their life is over
-  bool timed = false;            ///< a clock for every op, where work runs later than it is issued: else for
-                                 ///< ops that follow each other in one queue, of one kind of action, together
+  bool poison = false;  ///< fill transient tensors with NaN once their life is over, workspaces in part
+  bool timed = false;   ///< a clock for every op, where work runs later than it is issued: else for
+                        ///< ops that follow each other in one queue, of one kind of action, together
   Graphs graphs = Graphs::none;  ///< where the device captures work
   /// Told of each run of a job's Program, which it refuses where it may not come; null: any may.
   program::Succession* succession = nullptr;
   std::function<Bound(const Binding&)> bind = engine::bind;  ///< how ops find their kernels
   /// Writes that NaN: a kernel. Devices of tests may have memory that kernels do not reach.
-  std::function<void(kernels::Exec&, void* to, std::int64_t bytes)> fill = kernels::fill_poison;
+  std::function<void(kernels::Exec&, void* to, std::int64_t bytes, std::int64_t every)> fill =
+      kernels::fill_poison;
 };
 
 /// Equal for Programs with the same ops, of the same layers, in the same order: ranks that have them count

@@ -183,7 +183,10 @@ Executor::Fill Executor::fill_of(const program::Tensor& tensor, std::byte* to, r
   if (tensor.tier == program::Tier::host)
     return {true, [to, bytes] { std::memset(to, 0xFF, static_cast<std::size_t>(bytes)); }};
   kernels::Exec& exec = queues_.exec(queue);
-  return {false, [this, &exec, to, bytes] { options_.fill(exec, to, bytes); }};
+  // Of workspaces a line of each page: a library's reservation is as large for the smallest product, and to
+  // fill all of it would take longer than a small model's step. Tests of kernels fill theirs wholly.
+  const std::int64_t every = tensor.category == program::Category::workspace ? 4096 : kernels::poison_line;
+  return {false, [this, &exec, to, bytes, every] { options_.fill(exec, to, bytes, every); }};
 }
 
 /// A fill is work of the queue of the tensor's last op, right after it: who waits for that op, as all who use

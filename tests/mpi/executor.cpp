@@ -53,7 +53,7 @@ Readings readings(const Program& p, runtime::Device& device, Carrier carrier, Gr
   options.graphs = graphs;
   options.poison = poison;
   options.bind = [&](const engine::Binding& b) { return ops.bind(b); };
-  options.fill = [](kernels::Exec&, void* to, std::int64_t bytes) {
+  options.fill = [](kernels::Exec&, void* to, std::int64_t bytes, std::int64_t) {
     std::memset(to, 0xFF, static_cast<std::size_t>(bytes));
   };
   engine::Executor executor(p, memory, mesh, queues, options);

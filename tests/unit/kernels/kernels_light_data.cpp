@@ -211,6 +211,18 @@ TEST(Bytes, AreCopiedAndFilledFromAndToAnyAddress) {
       }
 }
 
+TEST(Bytes, ArePoisonedByLines) {
+  const TestExec exec;
+  for (const std::size_t n : {1, 63, 64, 100, 128, 4096, 70000, 200000})
+    for (const std::size_t every : {128, 512, 4096}) {
+      Array<char> dst(n + 100, 'x'), expected = dst;
+      for (std::size_t i = 0; i < n; ++i)
+        if (i % every < static_cast<std::size_t>(poison_line)) expected[i] = '\xff';
+      fill_poison(*exec, dst.data(), static_cast<std::int64_t>(n), static_cast<std::int64_t>(every));
+      ASSERT_EQ(dst, expected) << n << " " << every;
+    }
+}
+
 /// The value of A rounded to B.
 template <class B>
 double rounded(double value) {
