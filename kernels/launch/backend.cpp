@@ -1,5 +1,10 @@
 #include "kernels/launch/backend.hpp"
 
+#include <fmt/format.h>
+
+#include <exception>
+#include <string_view>
+
 #include "base/error.hpp"
 #include "kernels/launch/exec_kokkos.hpp"
 
@@ -45,7 +50,13 @@ std::shared_ptr<AttentionPlans>& attention_plans(Exec& exec) {
 void initialize_backend() {
   if (Kokkos::is_initialized()) return;
   use_one_library_thread();
-  Kokkos::initialize();
+  try {
+    Kokkos::initialize();
+  } catch (const std::exception& e) {
+    // It takes KOKKOS_ variables of the environment, and its texts end with where they were raised.
+    const std::string_view text = e.what();
+    throw Error(fmt::format("Kokkos does not start: {}", text.substr(0, text.find('\n'))));
+  }
 }
 
 void finalize_backend() {

@@ -101,7 +101,7 @@ toml::table override_value(const Field& field, const std::string& text) {
 /// A word without "=": what it lacks. Its value may be the word behind it.
 std::string no_override(const std::string& word, const std::string& key) {
   if (find_field(key) != nullptr) return fmt::format("'{}' has no value: write --{}=VALUE", word, key);
-  if (const Suggestion meant = suggestion(key); word.starts_with("--") && meant.certain)
+  if (const Suggestion meant = suggestion(key); word.starts_with('-') && meant.certain)
     return fmt::format("unknown key '{}'{}", printable(key, most_quoted), meant.text);
   return fmt::format("'{}' is not an override; write --section.key=value", printable(word, most_quoted));
 }
@@ -119,7 +119,7 @@ void collect_overrides(const std::vector<std::string>& overrides, std::deque<tom
                        GivenKeys& given, Faults& faults) {
   bool value_expected = false;
   for (const auto& text : overrides) {
-    const std::size_t begin = text.starts_with("--") ? 2 : 0;
+    const std::size_t begin = text.starts_with("--") ? 2 : text.starts_with('-') ? 1 : 0;
     const std::size_t equals = text.find('=');
     if (std::exchange(value_expected, false) && begin == 0 && equals == std::string::npos) continue;
     const std::string key = text.substr(begin, equals == std::string::npos ? equals : equals - begin);
@@ -127,6 +127,9 @@ void collect_overrides(const std::vector<std::string>& overrides, std::deque<tom
     if (equals == std::string::npos) {
       faults.add("command line: " + no_override(text, key));
       value_expected = begin > 0;
+    } else if (key.empty()) {
+      faults.add(fmt::format("command line: '{}' names no key: write --section.key=value",
+                             printable(text, most_quoted)));
     } else if (field == nullptr) {
       faults.add(
           fmt::format("command line: unknown key '{}'{}", printable(key, most_quoted), suggestion(key).text));

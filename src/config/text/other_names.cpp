@@ -168,8 +168,9 @@ constexpr OtherName other_name_rows[] = {
     {"", "push_to_hub", "`ztrain export` writes a folder that can be uploaded"},
     {"",
      "local_rank num_processes num_machines machine_rank ranks nproc_per_node nproc nnodes world_size "
-     "num_gpus",
+     "num_gpus np n",
      "mpirun -np N, or srun, says how many ranks there are: leave it out"},
+    {"", "help h", "`ztrain --help` lists the commands, `ztrain deck` the keys"},
     {"", "model.dropout attention_dropout hidden_dropout",
      "the model has no dropout; adapters have lora.dropout"},
     {"", "dataset_text_field tokenizer_path tokenizer_type tokenizer",
