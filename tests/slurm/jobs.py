@@ -166,12 +166,14 @@ class Jobs(zt.Case):
         self.wait_for_start(1)
         self.wait_for_steps(12)
         first, second, *_ = self.cluster.nodes
+        memory = pathlib.Path(f"/proc/{first.children()[0]}/root/dev/shm")
+        newest = lambda: max((int(path.name[5:]) for path in memory.glob("ztrain-*/step_*") if path.name[5:].isdigit()), default=0)
+        # It is written behind training, by a thread that a machine with other work may keep waiting.
+        self.wait_for("a first snapshot", lambda: newest() >= 5)
         subprocess.run(["kill", "-9", str(zt.rank_processes(first.process.pid)[1])], check=True)
         self.wait_for_start(2)
         self.assertIn("slurm/launch.sh: a rank has crashed or was killed; all are started again", self.said())
         self.assertGreaterEqual(self.resumed(), 5, "from memory, since there is no checkpoint yet")
-        memory = pathlib.Path(f"/proc/{first.children()[0]}/root/dev/shm")
-        newest = lambda: max((int(path.name[5:]) for path in memory.glob("ztrain-*/step_*") if path.name[5:].isdigit()), default=0)
         self.wait_for("the checkpoint of step 100", lambda: 100 in zt.saved_steps(self.output / "checkpoints"))
         self.wait_for("a snapshot behind it", lambda: newest() > 100)
         second.kill()
