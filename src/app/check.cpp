@@ -19,6 +19,7 @@
 #include "job/memory_report.hpp"
 #include "job/product_algorithms.hpp"
 #include "job/require_checkpoint.hpp"
+#include "memory/provider.hpp"
 #include "plan/machine.hpp"
 #include "plan/memory.hpp"
 #include "plan/setup.hpp"
@@ -43,10 +44,38 @@ std::string proof_text(std::size_t classes) {
                      classes == 1 ? "one is" : fmt::format("one of each of {} classes is", classes));
 }
 
+/// Against the device that the deck names; else against this machine, where the job may never run.
+void check_memory(telemetry::Console& console, const plan::Machine& machine, const program::Job& job,
+                  int ranks) {
+  const plan::RankMemory memory = plan::memory_of(job.programs.all());
+  const auto on_device = static_cast<double>(memory.total(program::Tier::device));
+  if (machine.target == Target::cuda && !machine.device_assumed) {
+    const double needed = on_device + machine.outside_memory;
+    REQUIRE(
+        needed <= machine.device_memory,
+        "the job does not fit: rank 0 needs {}, {} of it outside of the plan (cluster.outside_memory), and "
+        "cluster.device_memory is {}; `ztrain plan` says what makes it fit",
+        format_decimal_bytes(needed), format_decimal_bytes(machine.outside_memory),
+        format_decimal_bytes(machine.device_memory));
+    return console.print(fmt::format("device memory: {} of {}\n", format_decimal_bytes(needed),
+                                     format_decimal_bytes(machine.device_memory)));
+  }
+  if (machine.target == Target::cuda) return;
+  const int here = std::min(ranks, machine.ranks_per_node);
+  const memory::MachineMemory limits = memory::machine_memory();
+  const double needed = here * (on_device + static_cast<double>(memory.total(program::Tier::host)));
+  if (limits.total > 0 && needed > static_cast<double>(limits.available))
+    console.print(fmt::format(
+        "note: this machine has not the memory for it: {} need {} on a node, and {} are available here; of "
+        "devices cluster.preset says how much they have\n",
+        count_text(here, "rank"), format_bytes(needed), format_bytes(static_cast<double>(limits.available))));
+}
+
 void check_for_ranks(telemetry::Console& console, config::Deck deck, int ranks) {
-  config::validate_for_ranks(deck, ranks, std::min(ranks, plan::machine_of(deck).ranks_per_node));
+  const plan::Machine machine = plan::machine_of(deck);
+  config::validate_for_ranks(deck, ranks, std::min(ranks, machine.ranks_per_node));
   const model::Graph graph = plan::training_graph(deck);
-  const program::JobSpec spec = plan::job_spec(deck, plan::machine_of(deck).target);
+  const program::JobSpec spec = plan::job_spec(deck, machine.target);
   telemetry::Phase phase(console, "compiling and proving the step program");
   const program::Job job = program::compile(graph, spec, 0);
   const std::size_t classes = program::rank_classes(graph, spec).size();
@@ -56,6 +85,7 @@ void check_for_ranks(telemetry::Console& console, config::Deck deck, int ranks) 
       fmt::format("mesh {}\n{} tokens a step\nrank 0 of {}; the step program has {} ops and is {}\n{}",
                   spec.mesh.describe(), config::tokens_per_step(deck), ranks, job.train().issues(),
                   proof_text(classes), job::memory_table(job.train(), plan::memory_of(job.programs.all()))));
+  check_memory(console, machine, job, ranks);
 }
 
 void print_data(telemetry::Console& console, const std::string& path, const config::Deck& deck,
@@ -177,7 +207,9 @@ int check(const Invocation& call) {
     print_trained(call.console, deck, graph);
     if (files == config::Files::here && !deck.model.from.empty()) check_weights(call.console, deck, graph);
     if (ranks > 0) check_for_ranks(call.console, deck, ranks);
-    call.console.print("the deck is valid\n");
+    call.console.print(ranks > 0
+                           ? "the deck is valid\n"
+                           : "the deck is valid; --ranks N looks at its mesh, batch and memory as well\n");
   });
   return 0;
 }

@@ -66,6 +66,7 @@ std::string count_text(std::int64_t count, std::string_view one) {
 
 std::string format_duration(double seconds) {
   const auto s = static_cast<std::int64_t>(std::llround(seconds));
+  if (s >= 3 * 86400) return fmt::format("{:.1f} days", seconds / 86400);
   if (s >= 3600) return fmt::format("{}h {:02}m", s / 3600, s % 3600 / 60);
   if (s >= 60) return fmt::format("{}m {:02}s", s / 60, s % 60);
   return fmt::format("{}s", s);

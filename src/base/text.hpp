@@ -32,7 +32,7 @@ std::string format_count(Amount count);
 /// "1 rank", "8 ranks"
 std::string count_text(std::int64_t count, std::string_view one);
 
-/// "1h 02m", "3m 20s", "12s"
+/// "3.5 days", "1h 02m", "3m 20s", "12s"
 std::string format_duration(double seconds);
 
 /// The candidate with the smallest edit distance to word (ties: the first), or "" when none is near: beyond

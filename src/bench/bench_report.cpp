@@ -72,8 +72,7 @@ std::string speed_section(const Bench& b, const config::Deck& deck) {
        fmt::format("{} rank{}, {}", b.ranks, b.ranks == 1 ? "" : "s", plan::mesh_shape(deck).describe()));
   line("strategy", config::strategy_summary(deck));
   line("precision", config::precision_summary(deck));
-  for (const engine::Note& note : b.notes)
-    if (note.warning) line(note.what, "warning: " + note.text);
+  for (const engine::Note& note : b.notes) line(note.what, (note.warning ? "warning: " : "") + note.text);
   line("tokens/s", fmt::format("{:.1f} over all ranks, {:.1f} a rank", b.tokens_per_second(),
                                b.tokens_per_second() / b.ranks));
   line("step",

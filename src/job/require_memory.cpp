@@ -77,13 +77,18 @@ std::string advice(const config::Deck* deck, int ranks, const plan::Limits& limi
       "Use more nodes, sharding.strategy = \"FULL_SHARD\", recompute.mode = \"full\", a smaller batch.micro, "
       "or a smaller model";
   if (!deck) return general;
+  // The plan of a deck that names no device is one for GPUs, until it is told otherwise.
+  const std::string of_node =
+      limits.device_memory == 0.0 && limits.host_memory
+          ? fmt::format(" with --device-memory 0 --cluster.host_memory={:.1f}", *limits.host_memory / 1e9)
+          : "";
   try {
     return plan::cheapest_fix_text({.deck = deck->path,
                                     .overrides = deck->overrides,
                                     .ranks = ranks,
                                     .vocabulary = deck->model.vocab_size,
                                     .limits = limits}) +
-           ". `ztrain plan` shows the whole account";
+           fmt::format(". `ztrain plan`{} shows the whole account", of_node);
   } catch (const std::exception&) {
     return general;
   }
