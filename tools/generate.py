@@ -7,8 +7,8 @@
 MODEL is what `ztrain generate` takes: a checkpoint step_N, or a Hugging Face folder. The tokenizer is read from
 --tokenizer, from MODEL, or from the folder that the checkpoint's run started from. The text is turned into ids, ztrain
 runs under mpirun, and its ids come back as text while they arrive. A prompt of "-" is read from standard input. The ids of
-the prompt go through a file in $TMPDIR, which rank 0 must see. Needs the Python package transformers, or tokenizers (then
-without --chat); ztrain itself needs neither.
+the prompt go through a file in $TMPDIR, which rank 0 must see. Needs the Python package transformers or tokenizers, and jinja2
+for chats; ztrain itself needs none. An answer ends with the token that ends its turn in the chat template, or the model's own.
 """
 import argparse
 import io
@@ -23,6 +23,9 @@ import threading
 
 from packages import lacks
 from prepare.hub import NotFound, check_name, transformers_tokenizer, why_unread
+from prepare.records import Chat
+from prepare.template import ChatTemplate, TemplateError, unmark
+from prepare.tokenizer import TokenizerError, load_tokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TAIL = 32  # tokens before a new one that its text may depend on
@@ -83,16 +86,12 @@ class Transformers:
     def encode(self, text):
         return self.tokenizer.encode(text)
 
-    def encode_chat(self, messages):
-        text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        return self.tokenizer.encode(text, add_special_tokens=False)
-
     def decode(self, ids):
         return self.tokenizer.decode(ids, skip_special_tokens=True)
 
 
 class Tokenizers:
-    """The same with the package tokenizers alone, which knows no chat templates."""
+    """The same with the package tokenizers alone."""
 
     def __init__(self, folder):
         from tokenizers import Tokenizer
@@ -101,9 +100,6 @@ class Tokenizers:
 
     def encode(self, text):
         return self.tokenizer.encode(text).ids
-
-    def encode_chat(self, messages):
-        refuse(f"--chat: {lacks('transformers')}")
 
     def decode(self, ids):
         return self.tokenizer.decode(ids)
@@ -123,6 +119,36 @@ def open_tokenizer(folder):
             why = why_unread(folder, error)
             refuse(f"no tokenizer can be read from '{folder}' ({why}); copy its files there, or name a folder with --tokenizer")
     refuse(f"{lacks('transformers')}; tokenizers does as well")
+
+
+def own_ends(folder):
+    """The ids that end a text by the files of a model's folder."""
+    for name in ("generation_config.json", "config.json"):
+        file = pathlib.Path(folder) / name
+        ends = json.loads(file.read_text()).get("eos_token_id") if file.is_file() else None
+        if ends is not None:
+            return ends if isinstance(ends, list) else [ends]
+    return []
+
+
+def chat_prompt(folder, messages):
+    """The ids of the messages and of the answer's beginning, as tools/prepare_data.py would train on them; and those that end it."""
+    try:
+        tokenizer = load_tokenizer(str(folder))
+        if not tokenizer.template:
+            refuse(f"--chat: {folder} has no chat template; name a folder that has one with --tokenizer")
+        template = ChatTemplate(tokenizer.template, tokenizer.tokens)
+        render = lambda chat, **options: unmark(template.render(Chat(chat), **options))[0]
+        asked = render(messages, prompt=True)
+        answer = "ztrain"
+        turn = render([*messages, {"role": "assistant", "content": answer}])
+        behind = turn[turn.rfind(answer) + len(answer):]
+        first = tokenizer.encode(behind.lstrip())[:1]
+        special = {i for text in tokenizer.special for i in tokenizer.encode(text)}
+        ends = {i for i in [*first, tokenizer.eos_id] if i in special} | set(own_ends(folder))
+        return tokenizer.encode(asked), sorted(ends)
+    except (TokenizerError, TemplateError) as error:
+        refuse(f"--chat: {error}")
 
 
 def words_from(stream):
@@ -226,10 +252,13 @@ def main():
     check_programs(arguments)
     if arguments.prompt == "-":
         arguments.prompt = sys.stdin.read()
-    tokenizer = open_tokenizer(tokenizer_folder(arguments))
+    folder = tokenizer_folder(arguments)
+    tokenizer = open_tokenizer(folder)
     if arguments.chat:
         system = [{"role": "system", "content": arguments.system}] if arguments.system else []
-        ids = tokenizer.encode_chat([*system, {"role": "user", "content": arguments.prompt}])
+        ids, ends = chat_prompt(folder, [*system, {"role": "user", "content": arguments.prompt}])
+        if ends and not any(word == "--eos" or word.startswith("--eos=") for word in others):
+            others += ["--eos", ",".join(map(str, ends))]
     else:
         ids = tokenizer.encode(arguments.prompt)
     # Not a word of the command line: that may have 128 KiB, about 20,000 ids.

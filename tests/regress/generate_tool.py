@@ -2,6 +2,7 @@
 the package transformers, which the tests do not have: its tokens are bytes."""
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -29,11 +30,47 @@ class AutoTokenizer:
 
     def decode(self, ids, skip_special_tokens=True):
         return bytes(i for i in ids if i < 256).decode(errors="replace")
+
+    eos_token, chat_template = "\\0", (
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}\\1{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+
+    @property
+    def backend_tokenizer(self):
+        return Backend()
+
+
+class Special:
+    special = True
+
+    def __init__(self, content):
+        self.content = content
+
+
+class Backend:
+    """\\0 ends texts, and \\1 turns."""
+
+    no_truncation = no_padding = lambda self: None
+    to_str = lambda self: ""
+    get_vocab = lambda self, with_added_tokens: {str(i): i for i in range(256)}
+    get_added_tokens_decoder = lambda self: {i: Special(chr(i)) for i in (0, 1)}
+    token_to_id = lambda self, token: ord(token)
+
+    def encode(self, text, add_special_tokens=True):
+        self.ids = list(text.encode())
+        return self
 '''
 # Says the ids of its prompt file again, each after a space.
 ECHO = """#!/bin/sh
 while [ "$1" != --prompt-file ]; do shift; done
 cat "$2"
+"""
+# As ECHO, and says what ends its text.
+ENDS = """#!/bin/sh
+words=$*
+while [ "$1" != --prompt-file ]; do shift; done
+cat "$2"
+echo "${words##*--eos}" >&2
 """
 # Counts while its text is under way.
 TALKS = """#!/bin/sh
@@ -94,8 +131,8 @@ class Tool(hf.Models):
     def setUpClass(cls):
         super().setUpClass()
         (cls.folder / "transformers.py").write_text(TOKENIZER)
-        cls.echo, cls.talks = (cls.folder / f"{name}.sh" for name in ("echo", "talks"))
-        for script, text in ((cls.echo, ECHO), (cls.talks, TALKS)):
+        cls.echo, cls.talks, cls.ends = (cls.folder / f"{name}.sh" for name in ("echo", "talks", "ends"))
+        for script, text in ((cls.echo, ECHO), (cls.talks, TALKS), (cls.ends, ENDS)):
             script.write_text(text)
             script.chmod(0o755)
 
@@ -118,6 +155,14 @@ class Tool(hf.Models):
     def test_what_is_said_meanwhile_comes_behind_the_text(self):
         text = self.run_tool("--prompt", "a", ztrain=self.talks, stderr=subprocess.STDOUT)
         self.assertEqual(text, "aAB\ncounted\n")
+
+    def test_a_chat_ends_with_its_turn(self):
+        """By what the template puts behind an answer, the tokenizer's end of texts, and the model's (of config.json)."""
+        own = json.loads((self.folder / "model" / "config.json").read_text()).get("eos_token_id")
+        ends = sorted({0, 1} | ({own} if isinstance(own, int) else set(own or ())))
+        for words, expected in ((), ",".join(map(str, ends))), (("--eos", "7"), "7"):
+            text = self.run_tool("--chat", "--system", "be brief", "--prompt", "hi", *words, ztrain=self.ends, stderr=subprocess.STDOUT)
+            self.assertEqual(sorted(text.split("\n")), ["", f" {expected}", "system: be brief\1user: hi\1assistant: "])
 
     def test_ids_of_ztrain_become_text(self):
         words = ["--temperature", 0, "--tokens", 12, "--dtype", "fp32", "--eos", -1]

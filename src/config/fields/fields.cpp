@@ -51,7 +51,7 @@ constexpr std::array section_rows{
     SectionRow{"watchdog", "Noticing a job that hangs."},
     SectionRow{"cluster", "What cannot be asked of the machine, for planning, simulation and utilisation."},
     SectionRow{"device",
-               "How devices are used; but for bf16_products and fp32_products, CPU ranks take no notice."},
+               "How devices are used. For CPU ranks bf16_products and fp32_products alone say something."},
     SectionRow{"debug", "Finding mistakes of ztrain itself."},
 };
 
