@@ -56,7 +56,9 @@ fi
 
 phase "Generate"
 mpi_ranks 1
-"$ztrain" generate "$checkpoint" --prompt "${PROMPT:-namespace ztrain}" --tokens 200 --temperature 0.8 --seed 1
+prompt=${PROMPT:-namespace ztrain}
+printf 'What the model writes behind "%s":\n\n' "$prompt"
+"$ztrain" generate "$checkpoint" --prompt "$prompt" --tokens 200 --temperature 0.8 --seed 1
 
 phase "Plot"
 "$python" tools/plot_run.py "$output" -o "$output/plot.png"
@@ -71,4 +73,8 @@ Checkpoint     $checkpoint
                (any HDF5 reader sees the whole model in $checkpoint/index.h5)
 Metrics        $output/metrics.jsonl
 Resolved deck  $output/deck.resolved.toml
+
+Another sample ${ztrain#"$root"/} generate $checkpoint --prompt "#include" --tokens 200
+A longer run   $0 --run.steps=2000
+Your own       docs/data.md, docs/fine-tuning.md; all keys of a deck: docs/inputs.md
 END

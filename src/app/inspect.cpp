@@ -68,7 +68,8 @@ std::string text_of(const checkpoint::Inspected& found, const InspectOptions& op
   const json& m = found.metadata;
   std::string text = fmt::format(
       "{}\nstep       {} of {}, {} of them changed the weights; {} sequences, {} tokens\n"
-      "proven     {} (the newest checkpoint before from whose weights a step was taken); best validation "
+      "proven     {} (of the checkpoints before it, the newest whose weights gave finite gradients); best "
+      "validation "
       "loss {}\n"
       "written by ztrain {}, mesh {}, strategy {}\ndeck       hash {}; --deck prints it\n{}",
       options.folder, said(m, "step"), said(m, "run_steps"), said(m, "optimizer_steps"), said(m, "samples"),

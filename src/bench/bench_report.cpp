@@ -116,6 +116,13 @@ std::string action_section(const Bench& b) {
   return fmt::format("\n{}", table.text());
 }
 
+/// Of memory that a copy of the same size cannot have been as slow as: operands that stayed in caches.
+std::string share_text(const KernelTime& k, const Ceiling& c) {
+  if (k.communicates) return "";
+  const double share = share_of_ceiling(k, c);
+  return k.flops == 0 && share > 1.2 ? "in caches" : percent(share);
+}
+
 std::string kernel_section(const Bench& b) {
   const double sum = std::accumulate(b.kernels.begin(), b.kernels.end(), 0.0,
                                      [](double s, const KernelTime& k) { return s + k.total(); });
@@ -126,8 +133,8 @@ std::string kernel_section(const Bench& b) {
     table.row(
         {k.type, k.shape, fmt::format("{:.1f}", 1e6 * k.seconds),
          k.flops > 0 ? tera(k.flops_per_second()) : fmt::format("{:.1f} GB/s", k.bytes_per_second() / 1e9),
-         k.communicates ? "" : percent(share_of_ceiling(k, b.ceiling)), fmt::to_string(k.count),
-         milliseconds(k.total()), percent(k.total() / sum), k.way});
+         share_text(k, b.ceiling), fmt::to_string(k.count), milliseconds(k.total()), percent(k.total() / sum),
+         k.way});
   }
   std::string text = fmt::format("\n{}", table.text());
   if (b.kernels.size() > most_rows)

@@ -78,7 +78,7 @@ class Bench(zt.Case):
         self.assert_adds_up(b, 1, 8 * 32)
         self.assertEqual(len(b["step_seconds"]["all"]), 5)
         self.assert_kernels_add_up(b, 1)
-        for word in ("tokens/s", "MFU", "ceiling", "memory", "forward", "optimize", "attention_grad"):
+        for word in ("tokens/s", "MFU", "ceiling", "\nproducts  ", "memory", "forward", "optimize", "attention_grad"):
             self.assertIn(word, text)
         shown = float(re.search(r"tokens/s +([\d.]+)", text).group(1))
         self.assertAlmostEqual(shown, b["tokens_per_s"], delta=0.06)

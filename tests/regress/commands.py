@@ -57,9 +57,18 @@ class Commands(zt.Case):
         self.assertIn("proven free of deadlock over all ranks", text)
         self.assertIn("the deck is valid", text)
 
+    def test_check_knows_what_fits(self):
+        """The deck's device; else the memory of this machine, where the job may never run."""
+        large = ["check", zt.SOURCE / "inputs" / "llama3_70b.toml", "--without-files", "--ranks"]
+        result = zt.run(0, [*large, 8, "--cluster.preset=h100-80gb"])
+        self.assert_refused(result, r"does not fit: rank 0 needs 18\d\.\d+ GB, 3\.00 GB of it outside .* is 80\.00 GB; `ztrain plan` says")
+        self.assertIn("\ndevice memory: 51.57 GB of 80.00 GB\n", self.succeed(0, *large, 64, "--cluster.preset=h100-80gb"))
+        self.assertRegex(self.succeed(0, *large, 8), r"\nnote: this machine has not the memory for it: 8 ranks need \S+ TiB on a node, ")
+        self.assertNotIn("note: this machine", self.succeed(0, "check", self.deck, "--ranks", 2))
+
     def test_check_without_ranks_proves_no_mesh(self):
         text = self.succeed(0, "check", self.deck, "--mesh.shard=64")
-        self.assertIn("the deck is valid", text)
+        self.assertIn("the deck is valid; --ranks N looks at", text)
         self.assertIn("vocabulary 257", text)
 
     def test_check_finds_what_training_would(self):

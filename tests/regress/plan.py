@@ -155,7 +155,14 @@ class Plan(zt.Case):
         self.assertLess(peak, 2 * 2**30, f"children before: {before} KiB")
         self.assertLess(result.seconds, 20)
         self.assertIn("128 nodes of 8", result.out)
+        self.assert_length_of_run(result.out, 100_000)
         self.assertIn("8388608 = 1 micro x 1024 data-parallel ranks x 1 accumulation x 8192", result.out)
+
+    def assert_length_of_run(self, text, steps):
+        step = float(in_text(text, r"(?m)^  step +([\d.]+) s:"))
+        days, found = re.search(r"(?m)^  run +([\d.]+) days, without evaluations and saves: ([\d,]+) steps, ", text).groups()
+        self.assertEqual(int(found.replace(",", "")), steps)
+        self.assertAlmostEqual(float(days), steps * step / 86400, delta=0.06)
 
     def test_large_meshes_of_layers_and_tokens(self):
         """What tensor.overlap is worth is said beside what the deck does; of a long step, where that is asked for."""

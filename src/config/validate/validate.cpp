@@ -12,6 +12,7 @@
 #include "base/shape.hpp"
 #include "config/fields/fields.hpp"
 #include "config/strategy.hpp"
+#include "config/text/given.hpp"
 #include "config/text/value.hpp"
 #include "config/validate/validate_rules.hpp"
 
@@ -29,14 +30,21 @@ void check_length(const Deck& deck) {
   const std::array lengths{Length{"run.steps", deck.run.steps > 0}, Length{"run.tokens", deck.run.tokens > 0},
                            Length{"run.epochs", deck.run.epochs > 0}};
   std::vector<std::string> given;
+  std::string of_file;  // what of the deck's file would have to be taken back
   for (const auto& l : lengths) {
-    if (l.given) given.push_back(fmt::format("{} ({})", l.key, source_of(deck, l.key)));
+    if (!l.given) continue;
+    const std::string source = source_of(deck, l.key);
+    given.push_back(fmt::format("{} ({})", l.key, source));
+    if (source != command_line) of_file += fmt::format(" --{}=0", l.key);
   }
   REQUIRE(!given.empty(),
           "{}: the length of the run is missing; give one of run.steps, run.tokens, run.epochs", deck.path);
   REQUIRE(given.size() == 1,
-          "{} contradict each other; give exactly one of run.steps, run.tokens, run.epochs",
-          fmt::join(given, " and "));
+          "{} contradict each other; give exactly one of run.steps, run.tokens, run.epochs{}",
+          fmt::join(given, " and "),
+          of_file.empty() || std::ranges::count(of_file, '=') == std::ssize(given)
+              ? ""
+              : fmt::format(": here with{}", of_file));
 }
 
 void check_model(Deck& deck) {

@@ -142,7 +142,7 @@ TEST(Parse, LengthOfTheRun) {
   EXPECT_EQ(
       deck_error("", {"--run.epochs=2"}),
       "run.steps (input.toml:6) and run.epochs (command line) contradict each other; give exactly one of "
-      "run.steps, run.tokens, run.epochs");
+      "run.steps, run.tokens, run.epochs: here with --run.steps=0");
   const Deck tokens = deck_of("", {"--run.steps=0", "--run.tokens=1e6"});
   EXPECT_EQ(tokens.run.tokens, 1000000);
   EXPECT_EQ(total_steps(tokens, 0), 245);  // 1e6 / (8 * 512), rounded up
