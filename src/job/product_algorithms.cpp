@@ -51,8 +51,7 @@ void open_product_algorithms(const runtime::Session& session, const config::Devi
       session.from_rank_0(session.rank() == 0 ? kernels::read_algorithms(file_of(options)) : ""));
 }
 
-ProductWays chosen_products(kernels::Exec& exec, DType parameters) {
-  const kernels::GemmLibrary& library = kernels::gemm_library(exec);
+ProductWays ways_of(const kernels::GemmLibrary& library, DType parameters) {
   if (!library.bf16 || parameters == DType::f64) return {};
   const bool native = *library.bf16 == kernels::Bf16Products::native;
   const bool split = library.fp32 == kernels::Fp32Products::split;
@@ -60,6 +59,10 @@ ProductWays chosen_products(kernels::Exec& exec, DType parameters) {
   if (parameters == DType::bf16) ways.bf16 = native ? "native" : "fp32";
   if (parameters != DType::bf16 || !native) ways.fp32 = split ? "bf16x6" : "native";
   return ways;
+}
+
+ProductWays chosen_products(kernels::Exec& exec, DType parameters) {
+  return ways_of(kernels::gemm_library(exec), parameters);
 }
 
 std::string share_product_algorithms(const runtime::Session& session, const config::Device& options,

@@ -6,6 +6,7 @@
 
 #include "config/deck.hpp"
 #include "job/progress.hpp"
+#include "kernels/gemm/gemm_library.hpp"
 #include "kernels/launch/exec.hpp"
 #include "runtime/session/session.hpp"
 
@@ -23,6 +24,7 @@ void open_product_algorithms(const runtime::Session& session, const config::Devi
                              kernels::Exec& exec);
 
 /// How the products of a training in `parameters` are formed on CPUs; of fp64, and on GPUs, nothing is said.
+ProductWays ways_of(const kernels::GemmLibrary& library, DType parameters);
 ProductWays chosen_products(kernels::Exec& exec, DType parameters);
 
 /// Collective, after ops are bound (nothing on CPUs) and before any runs: what rank 0 measured goes to all

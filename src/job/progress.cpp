@@ -89,6 +89,20 @@ nlohmann::json to_json(const data::Identity& identity) {
           {"chat_template", identity.chat_template}};
 }
 
+std::string note_of(const ProductWays& before, const ProductWays& now) {
+  const auto line = [](const char* type, const std::string& was, const std::string& is) {
+    if (was.empty() || is.empty() || was == is) return std::string();
+    return fmt::format(
+        "products of {2} matrices were \"{0}\" and are \"{1}\" now, so that losses differ in the last bits "
+        "from those of a run without this break: device.{2}_products = \"{0}\" goes on as before\n",
+        was, is, type);
+  };
+  // Before there was a choice, CPUs multiplied fp32 natively, and nothing was recorded.
+  const bool unrecorded = before.fp32.empty() && before.bf16 != "native";
+  return line("bf16", before.bf16, now.bf16) +
+         line("fp32", unrecorded ? std::string("native") : before.fp32, now.fp32);
+}
+
 nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const data::Identity& data,
                            const std::string& version) {
   nlohmann::json j;

@@ -19,6 +19,10 @@ struct ProductWays {
   std::string bf16, fp32;
 };
 
+/// What a user is to know where a run that multiplied as `before` says goes on as `now` says: a line for each
+/// type whose products differ; "" where bits are the same.
+std::string note_of(const ProductWays& before, const ProductWays& now);
+
 struct Progress {
   std::int64_t step = 0;     ///< steps done, skipped ones included
   std::int64_t samples = 0;  ///< the data cursor: sequences consumed over all ranks

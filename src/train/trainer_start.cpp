@@ -25,15 +25,6 @@
 namespace ztrain::train {
 namespace {
 
-/// Where a run does not go on as the one before did.
-std::string note_products(const std::string& type, const std::string& before, const std::string& now) {
-  if (before.empty() || now.empty() || before == now) return "";
-  return fmt::format(
-      "products of {2} matrices were \"{0}\" and are \"{1}\" now, so that losses differ in the last bits "
-      "from those of a run without this break: device.{2}_products = \"{0}\" goes on as before\n",
-      before, now, type);
-}
-
 /// The newest checkpoint that a longer run would have written as well, since its learning rate did not fall
 /// yet.
 std::string before_decay(const config::Deck& deck, const job::Progress& progress) {
@@ -265,10 +256,7 @@ std::string Trainer::load_checkpoint(const std::string& path, telemetry::Phase& 
        .progress = [&](std::int64_t done, std::int64_t total) { phase.at(share_of(done, total, "read")); }});
   skipped_steps_ = job::SkippedSteps(deck_, &progress_.loss_scaler, progress_.skipped_in_a_row);
   const job::ProductWays before = std::exchange(progress_.products, now);
-  // Before there was a choice, CPUs multiplied fp32 natively, and nothing was recorded.
-  const bool unrecorded = before.fp32.empty() && before.bf16 != "native";
-  return restored.note + note_products("bf16", before.bf16, now.bf16) +
-         note_products("fp32", unrecorded ? "native" : before.fp32, now.fp32) + schedule;
+  return restored.note + job::note_of(before, now) + schedule;
 }
 
 }  // namespace ztrain::train

@@ -6,6 +6,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import unittest
 
 import token_files
 import ztrain_run as zt
@@ -53,6 +54,24 @@ class Meddling(zt.Case):
             rf"run\.output: cannot write \S+/metrics\.jsonl: File too large; the limit on file sizes is {written + 2000} bytes "
             r"for this process: raise it \(ulimit -f\)",
         )
+
+    @unittest.skipUnless(os.geteuid() == 0, "takes another user")
+    def test_a_checkpoint_that_this_user_may_not_read(self):
+        """Is no damaged one: an earlier checkpoint in its place would throw steps away."""
+        other = ["setpriv", "--reuid=65534", "--clear-groups"]
+        self.folder.chmod(0o755)
+        for name in ("index.h5", "metadata.json"):
+            words = {"checkpoint.interval": 2, "checkpoint.keep": 0, "checkpoint.resume": "auto"}
+            output = self.train(1, f"closed_{name}", {**words, "run.steps": 4})
+            for path in (output, *output.rglob("*")):
+                os.chown(path, 65534, 65534)
+            file = output / "checkpoints" / "step_4" / name
+            os.chown(file, 0, 0)
+            file.chmod(0o600)
+            result = zt.run(0, [self.deck, *zt.words_of({"run.output": output, **words, "run.steps": 6})], wrapper=other)
+            self.assertNotEqual(result.code, 0, str(result))
+            self.assertRegex(result.output, rf"step_4/{name}\b.*Permission denied", str(result))
+            self.assertEqual(zt.saved_steps(output / "checkpoints"), [2, 4])
 
     def test_a_stack_that_is_too_small(self):
         """Without a word such a process dies, MPI's threads among others."""

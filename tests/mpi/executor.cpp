@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <chrono>
+#include <set>
 #include <thread>
 
 #include "base/error.hpp"
@@ -44,7 +44,7 @@ Program random_program(unsigned seed, int ops = 60) {
 using Readings = std::vector<std::vector<std::uint64_t>>;
 
 Readings readings(const Program& p, runtime::Device& device, Carrier carrier, Graphs graphs = Graphs::none,
-                  bool poison = false) {
+                  bool poison = false, std::set<std::int64_t>* every = nullptr) {
   const engine::JobMemory memory({&p}, memory::Arena::Guards::off, device.memory(), device.staging());
   engine::Queues queues(device);
   runtime::Mesh mesh(session(), MeshShape{});
@@ -53,7 +53,8 @@ Readings readings(const Program& p, runtime::Device& device, Carrier carrier, Gr
   options.graphs = graphs;
   options.poison = poison;
   options.bind = [&](const engine::Binding& b) { return ops.bind(b); };
-  options.fill = [](kernels::Exec&, void* to, std::int64_t bytes, std::int64_t) {
+  options.fill = [&](kernels::Exec&, void* to, std::int64_t bytes, std::int64_t of) {
+    if (every) every->insert(of);
     std::memset(to, 0xFF, static_cast<std::size_t>(bytes));
   };
   engine::Executor executor(p, memory, mesh, queues, options);
@@ -189,6 +190,17 @@ TEST_F(ExecutorOnDevices, EveryHazardIsOrderedByEvents) {
             << "program " << n << ": " << a.work << ", " << b.work;
       }
   }
+}
+
+TEST_F(ExecutorOnDevices, WorkspacesAloneArePoisonedInPart) {
+  test::Builder b;
+  const auto x = b.transient("x", 64), y = b.transient("y", 64);
+  b.program.tensors[static_cast<std::size_t>(y)].category = program::Category::workspace;
+  b.op("make", program::Stream::compute, {}, {x, y});
+  b.finish();
+  std::set<std::int64_t> every;  // bytes of which a line is filled
+  readings(b.program, *runtime::make_host_device(), Carrier::kernel, Graphs::none, true, &every);
+  EXPECT_EQ(every, (std::set<std::int64_t>{kernels::poison_line, 4096}));
 }
 
 TEST_F(ExecutorOnDevices, WaitsThatAreImpliedAreLeftOut) {

@@ -114,6 +114,22 @@ class InstructionSets(zt.Case):
         self.assertNotEqual(result.code, 0)
         self.assertIn('device.bf16_products = "native": this processor has no AVX512-BF16', result.output)
 
+    def test_split_products_need_amx(self):
+        """Which a run and `check` say; of auto rank 0's processor decides for all."""
+        less = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+        smoke, asked = zt.SOURCE / "inputs" / "smoke.toml", "--device.fp32_products=bf16x6"
+        for ranks, words in (2, [smoke, f"--run.output={self.folder / 's'}"]), (0, ["check", smoke]):
+            result = zt.run(ranks, [*words, asked], env=less)
+            self.assertNotEqual(result.code, 0, str(result))
+            self.assertIn('device.fp32_products = "bf16x6": this processor or this build has no AMX', result.output)
+        settings = {"precision.preset": "fp32", "run.steps": 5}
+        both, _ = self.smoke("both", "AVX512_CORE", **settings)
+        mine = 'if [ "$OMPI_COMM_WORLD_RANK" = 0 ]; then export ONEDNN_MAX_CPU_ISA=AVX512_CORE; fi; exec "$@"'
+        words = [smoke, *zt.words_of({**settings, "run.output": self.folder / "first_has_less", "checkpoint.interval": 0})]
+        result = zt.run(2, words, wrapper=["sh", "-c", mine, "sh"])
+        self.assertEqual(result.code, 0, str(result))
+        self.assert_same(both, zt.losses(self.folder / "first_has_less"), "rank 0 decides")
+
     def test_bench_names_the_way_of_each_product(self):
         report = self.folder / "bench.json"
         words = ["bench", zt.SOURCE / "inputs" / "smoke.toml", "--kernels", "--steps", "1", "--warmup", "1", "--json", report]

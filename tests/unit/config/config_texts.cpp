@@ -68,6 +68,8 @@ TEST(Texts, HashFollowsTheNumericsOnly) {
   EXPECT_NE(deck_hash(deck_of("seed = 1\n")), hash);
   EXPECT_NE(deck_hash(deck_of("[optimizer]\nlr = 1e-3\n")), hash);
   EXPECT_NE(deck_hash(deck_of("[precision]\nreduce = \"bf16\"\n")), hash);
+  for (const char* products : {"bf16_products = \"fp32\"", "fp32_products = \"native\"", "tf32 = true"})
+    EXPECT_NE(deck_hash(deck_of(fmt::format("[device]\n{}\n", products))), hash) << products;
   EXPECT_NE(deck_hash(on_ranks("", 2)), deck_hash(on_ranks("", 4)));
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "job/product_algorithms.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/unit/config/config_deck.hpp"
 
@@ -83,6 +84,49 @@ TEST(Metadata, GivesBackWhatARunHasDone) {
   EXPECT_EQ(q.run_steps, p.run_steps);
   EXPECT_EQ(q.products.bf16, p.products.bf16);
   EXPECT_EQ(q.products.fp32, p.products.fp32);
+}
+
+TEST(Products, AResumedRunSaysWhichAreOthers) {
+  EXPECT_EQ(note_of({"fp32", "bf16x6"}, {"fp32", "bf16x6"}), "");
+  EXPECT_EQ(note_of({"native", ""}, {"native", ""}), "");
+  EXPECT_EQ(note_of({"", ""}, {"", ""}), "") << "GPUs, and fp64";
+  const std::string of_bf16 = note_of({"fp32", "native"}, {"native", ""});
+  EXPECT_EQ(
+      of_bf16,
+      "products of bf16 matrices were \"fp32\" and are \"native\" now, so that losses differ in the last "
+      "bits from those of a run without this break: device.bf16_products = \"fp32\" goes on as before\n");
+  const std::string of_fp32 = note_of({"", "bf16x6"}, {"", "native"});
+  EXPECT_EQ(of_fp32,
+            "products of fp32 matrices were \"bf16x6\" and are \"native\" now, so that losses differ in the "
+            "last bits from those of a run without this break: device.fp32_products = \"bf16x6\" goes on as "
+            "before\n");
+  EXPECT_EQ(note_of({"fp32", "bf16x6"}, {"fp32", "native"}), of_fp32) << "panels are multiplied that way too";
+  // Of checkpoints without a record.
+  const std::string from_native = note_of({"", "native"}, {"", "bf16x6"});
+  EXPECT_NE(from_native, "");
+  EXPECT_EQ(note_of({"", ""}, {"", "bf16x6"}), from_native);
+  EXPECT_EQ(note_of({"fp32", ""}, {"fp32", "bf16x6"}), from_native);
+  EXPECT_EQ(note_of({"", ""}, {"", "native"}), "");
+}
+
+TEST(Products, AreRecordedWhereTheyFormTheModels) {
+  using namespace kernels;
+  GemmLibrary library;
+  const auto ways = [&](DType parameters, Bf16Products bf16, Fp32Products fp32) {
+    library.bf16 = bf16;
+    library.fp32 = fp32;
+    const ProductWays w = ways_of(library, parameters);
+    return w.bf16 + "," + w.fp32;
+  };
+  EXPECT_EQ(ways_of(library, DType::f32).fp32, "") << "nothing is chosen";
+  for (const DType wide : {DType::f32, DType::f16}) {
+    EXPECT_EQ(ways(wide, Bf16Products::native, Fp32Products::split), ",bf16x6");
+    EXPECT_EQ(ways(wide, Bf16Products::widened, Fp32Products::native), ",native");
+  }
+  EXPECT_EQ(ways(DType::bf16, Bf16Products::native, Fp32Products::split), "native,");
+  EXPECT_EQ(ways(DType::bf16, Bf16Products::widened, Fp32Products::split), "fp32,bf16x6");
+  EXPECT_EQ(ways(DType::bf16, Bf16Products::widened, Fp32Products::native), "fp32,native");
+  EXPECT_EQ(ways(DType::f64, Bf16Products::native, Fp32Products::split), ",");
 }
 
 TEST(Metadata, TheBestLossStartsAnewWithOtherValidationData) {

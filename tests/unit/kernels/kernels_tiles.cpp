@@ -1,6 +1,9 @@
 // Products by AMX's tiles, against float64, where the processor has them.
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
 
 #include <cmath>
 #include <limits>
@@ -144,6 +147,37 @@ TEST_F(TileProducts, BitsDependOnTheDepthAlone) {
   expect_same_where_cut<float, float>(*exec_, space);
   expect_same_where_cut<bf16, float>(*exec_, space);
   expect_same_where_cut<bf16, bf16>(*exec_, space);
+}
+
+/// Sums in the workspace behind a block of the right operand that fills its place.
+TEST_F(TileProducts, SumsLieBehindTheRightOperand) {
+  check<bf16, bf16>({64, 1024, 1536}, 2);
+}
+
+/// What lies behind an operand may be no memory: the end of a file that is mapped, or of an arena.
+TEST_F(TileProducts, ReadNothingBehindTheirOperands) {
+  constexpr std::int64_t m = 33, n = 35, k = 47;
+  const std::size_t page = 4096, bytes = 4 * page;
+  void* const mapped =
+      ::mmap(nullptr, bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  auto* const end = reinterpret_cast<float*>(static_cast<std::byte*>(mapped) + bytes);
+  ASSERT_EQ(::mprotect(end, page, PROT_NONE), 0);
+  for (const bool trans_a : {false, true})
+    for (const bool trans_b : {false, true}) {
+      const GemmShape s = complete({.trans_a = trans_a, .trans_b = trans_b, .m = m, .n = n, .k = k});
+      const auto a = random<float>(m * k, 1), b = random<float>(n * k, 2);
+      const auto product = [&](const float* left, const float* right) {
+        Array<float> c(m * n, 0.0f);
+        make_gemm_tiles(s, DType::f32, DType::f32)
+            ->run(*exec_, left, right, nullptr, c.data(), space_.of(m, n, k, DType::f32, DType::f32));
+        return c;
+      };
+      const auto expected = product(a.data(), b.data());
+      EXPECT_TRUE(same_bits(product(std::copy(a.begin(), a.end(), end - m * k) - m * k, b.data()), expected));
+      EXPECT_TRUE(same_bits(product(a.data(), std::copy(b.begin(), b.end(), end - n * k) - n * k), expected));
+    }
+  ::munmap(mapped, bytes + page);
 }
 
 TEST_F(TileProducts, LeavesWhatIsSmallToOthers) {
