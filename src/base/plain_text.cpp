@@ -99,4 +99,13 @@ std::string printable_lines(std::string_view text) {
   return escaped(text, "\n\t", std::string_view::npos);
 }
 
+std::string without_control(std::string_view bytes) {
+  std::string result;
+  for (const char c : bytes) {
+    const bool control = (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f;
+    result += control ? fmt::format("\\x{:02x}", static_cast<unsigned char>(c)) : std::string(1, c);
+  }
+  return result;
+}
+
 }  // namespace ztrain

@@ -26,4 +26,8 @@ constexpr std::size_t most_quoted = 120;  ///< bytes of a value or name in a mes
 /// A whole text that holds such names: the same, but lines stay lines and tabs tabs.
 std::string printable_lines(std::string_view text);
 
+/// Part of a text that comes piece by piece, in which a character may be cut: ASCII's control characters as
+/// \xNN, but for ends of lines and tabs; all else as it is.
+std::string without_control(std::string_view bytes);
+
 }  // namespace ztrain

@@ -77,6 +77,7 @@ Outlet Outlet::of_process() {
   Outlet outlet;
   outlet.columns = columns_of(STDERR_FILENO);
   outlet.together = same_place(STDOUT_FILENO, STDERR_FILENO);
+  outlet.watched = isatty(STDOUT_FILENO) != 0;
   return outlet;
 }
 
@@ -115,7 +116,7 @@ void Console::print(std::string_view text) {
 }
 
 void Console::print_bytes(std::string_view bytes) {
-  write(outlet_.lines, bytes);
+  write(outlet_.lines, outlet_.watched ? without_control(bytes) : std::string(bytes));
 }
 
 void Console::print_error(std::string_view text) {

@@ -64,6 +64,7 @@ struct Outlet {
   std::FILE* progress = stderr;
   int columns = 0;                   ///< of the terminal that progress goes to; 0: none
   bool together = true;              ///< lines and progress end in one file or terminal
+  bool watched = false;              ///< lines go to a terminal, which would obey control characters
   double first = 10;                 ///< seconds without a line before one of progress
   double longest = 300;              ///< seconds between two lines of a log on phases of one kind, at most;
                                      ///< they grow anew once two printed lines are less than `first` apart
@@ -86,7 +87,7 @@ class Console {
   /// Prints text on stdout: lines, or parts of one, behind which no progress is told of where it would come
   /// between. What names in it would tell a terminal to do is written out (printable_lines). Any thread.
   void print(std::string_view text);
-  /// The same as it is: for what a model says.
+  /// The same as it is, for what a model says; on a terminal control characters are written out.
   void print_bytes(std::string_view bytes);
   /// The same on stderr.
   void print_error(std::string_view text);

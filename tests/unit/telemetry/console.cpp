@@ -314,6 +314,14 @@ TEST_F(ConsoleTest, NamesDoNotReachTheTerminalAsTheyAre) {
   EXPECT_EQ(progress.taken(), "no \\x1b[31mred\n");
 }
 
+TEST_F(ConsoleTest, WhatAModelSaysCommandsNoTerminal) {
+  Outlet o = outlet(0);
+  o.watched = true;
+  Console console(o);
+  for (const char* part : {"a\x1b[2J\tb\n", "\xc3", "\xa4\x7f"}) console.print_bytes(part);
+  EXPECT_EQ(lines.taken(), "a\\x1b[2J\tb\n\xc3\xa4\\x7f");
+}
+
 TEST_F(ConsoleTest, AFullDiskIsToldOf) {
   std::FILE* const full = std::fopen("/dev/full", "w");
   ASSERT_NE(full, nullptr);
