@@ -125,10 +125,29 @@ def own_ends(folder):
     """The ids that end a text by the files of a model's folder."""
     for name in ("generation_config.json", "config.json"):
         file = pathlib.Path(folder) / name
-        ends = json.loads(file.read_text()).get("eos_token_id") if file.is_file() else None
-        if ends is not None:
-            return ends if isinstance(ends, list) else [ends]
+        if not file.is_file():
+            continue
+        try:
+            ends = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+        except (ValueError, AttributeError, RecursionError, OSError) as error:
+            refuse(f"{file} is no JSON object: {error}; mend it, or say with --eos which ids end a text")
+        ends = [] if ends is None else ends if isinstance(ends, list) else [ends]
+        if not all(type(i) is int and 0 <= i < 1 << 31 for i in ends):
+            refuse(f"{file}: eos_token_id = {ends} are no ids of tokens; mend it, or say with --eos which ids end a text")
+        if ends:
+            return ends
     return []
+
+
+def ends_of_turn(template, tokenizer, messages):
+    """The special token that the template puts behind an answer, where it does."""
+    answer = "ztrain"
+    try:
+        turn, _ = unmark(template.render(Chat([*messages, {"role": "assistant", "content": answer}])))
+    except TemplateError:  # it may want the last word to be a user's
+        return []
+    _, found, behind = turn.rpartition(answer)
+    return tokenizer.encode(behind.lstrip())[:1] if found else []
 
 
 def chat_prompt(folder, messages):
@@ -138,15 +157,10 @@ def chat_prompt(folder, messages):
         if not tokenizer.template:
             refuse(f"--chat: {folder} has no chat template; name a folder that has one with --tokenizer")
         template = ChatTemplate(tokenizer.template, tokenizer.tokens)
-        render = lambda chat, **options: unmark(template.render(Chat(chat), **options))[0]
-        asked = render(messages, prompt=True)
-        answer = "ztrain"
-        turn = render([*messages, {"role": "assistant", "content": answer}])
-        behind = turn[turn.rfind(answer) + len(answer):]
-        first = tokenizer.encode(behind.lstrip())[:1]
+        asked, _ = unmark(template.render(Chat(messages), prompt=True))
         special = {i for text in tokenizer.special for i in tokenizer.encode(text)}
-        ends = {i for i in [*first, tokenizer.eos_id] if i in special} | set(own_ends(folder))
-        return tokenizer.encode(asked), sorted(ends)
+        ends = {i for i in [*ends_of_turn(template, tokenizer, messages), tokenizer.eos_id] if i in special}
+        return tokenizer.encode(asked), ends
     except (TokenizerError, TemplateError) as error:
         refuse(f"--chat: {error}")
 
@@ -257,8 +271,9 @@ def main():
     if arguments.chat:
         system = [{"role": "system", "content": arguments.system}] if arguments.system else []
         ids, ends = chat_prompt(folder, [*system, {"role": "user", "content": arguments.prompt}])
-        if ends and not any(word == "--eos" or word.startswith("--eos=") for word in others):
-            others += ["--eos", ",".join(map(str, ends))]
+        if not any(word == "--eos" or word.startswith("--eos=") for word in others):
+            if ends := sorted(ends | set(own_ends(folder))):
+                others += ["--eos", ",".join(map(str, ends))]
     else:
         ids = tokenizer.encode(arguments.prompt)
     # Not a word of the command line: that may have 128 KiB, about 20,000 ids.

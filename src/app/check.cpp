@@ -20,6 +20,7 @@
 #include "job/product_algorithms.hpp"
 #include "job/require_checkpoint.hpp"
 #include "memory/provider.hpp"
+#include "plan/cost.hpp"
 #include "plan/machine.hpp"
 #include "plan/memory.hpp"
 #include "plan/setup.hpp"
@@ -44,34 +45,38 @@ std::string proof_text(std::size_t classes) {
                      classes == 1 ? "one is" : fmt::format("one of each of {} classes is", classes));
 }
 
-/// Against the device that the deck names; else against this machine, where the job may never run.
-void check_memory(telemetry::Console& console, const plan::Machine& machine, const program::Job& job,
-                  int ranks) {
-  const plan::RankMemory memory = plan::memory_of(job.programs.all());
-  const auto on_device = static_cast<double>(memory.total(program::Tier::device));
-  if (machine.target == Target::cuda && !machine.device_assumed) {
-    const double needed = on_device + machine.outside_memory;
-    REQUIRE(
-        needed <= machine.device_memory,
-        "the job does not fit: rank 0 needs {}, {} of it outside of the plan (cluster.outside_memory), and "
-        "cluster.device_memory is {}; `ztrain plan` says what makes it fit",
-        format_decimal_bytes(needed), format_decimal_bytes(machine.outside_memory),
-        format_decimal_bytes(machine.device_memory));
-    return console.print(fmt::format("device memory: {} of {}\n", format_decimal_bytes(needed),
-                                     format_decimal_bytes(machine.device_memory)));
+/// Of the rank that needs most, as `plan` has it: against the device that the deck names, else against the
+/// memory of this machine, where the job may never run.
+void check_memory(telemetry::Console& console, plan::Question question, const plan::Machine& machine) {
+  if (machine.device_assumed && machine.target == Target::cuda) return;
+  if (machine.device_assumed) {
+    const memory::MachineMemory here = memory::machine_memory();
+    question.limits.device_memory = 0.0;
+    question.limits.host_memory = here.total > 0 ? static_cast<double>(here.available) : 0.0;
   }
-  if (machine.target == Target::cuda) return;
-  const int here = std::min(ranks, machine.ranks_per_node);
-  const memory::MachineMemory limits = memory::machine_memory();
-  const double needed = here * (on_device + static_cast<double>(memory.total(program::Tier::host)));
-  if (limits.total > 0 && needed > static_cast<double>(limits.available))
+  const plan::Cost cost = plan::cost_of(question, {}, {.detail = plan::Detail::memory, .proven = false});
+  const plan::Verdict v = verdict_of(cost);
+  const auto of = [](double needed, double limit) {
+    return fmt::format("{} of {}", format_decimal_bytes(needed), format_decimal_bytes(limit));
+  };
+  if (!machine.device_assumed) {
+    const std::string device =
+        fmt::format("{} of a device ({} of it outside of the plan)", of(v.device_needed, v.device_limit),
+                    format_decimal_bytes(cost.machine.outside_memory));
+    REQUIRE(v.fits(), "the job does not fit: {}, {} of a node; `ztrain plan` says what makes it fit", device,
+            of(v.node_needed, v.node_limit));
+    return console.print(fmt::format("memory: {}, {} of a node\n", device, of(v.node_needed, v.node_limit)));
+  }
+  if (!v.node_fits())
     console.print(fmt::format(
-        "note: this machine has not the memory for it: {} need {} on a node, and {} are available here; of "
+        "note: this machine has not the memory for it: {} on a node need {}, and {} are available here; of "
         "devices cluster.preset says how much they have\n",
-        count_text(here, "rank"), format_bytes(needed), format_bytes(static_cast<double>(limits.available))));
+        count_text(std::min(cost.ranks, cost.machine.ranks_per_node), "rank"),
+        format_decimal_bytes(v.node_needed), format_decimal_bytes(v.node_limit)));
 }
 
-void check_for_ranks(telemetry::Console& console, config::Deck deck, int ranks) {
+void check_for_ranks(telemetry::Console& console, config::Deck deck, const plan::Question& question) {
+  const int ranks = question.ranks;
   const plan::Machine machine = plan::machine_of(deck);
   config::validate_for_ranks(deck, ranks, std::min(ranks, machine.ranks_per_node));
   const model::Graph graph = plan::training_graph(deck);
@@ -85,7 +90,7 @@ void check_for_ranks(telemetry::Console& console, config::Deck deck, int ranks) 
       fmt::format("mesh {}\n{} tokens a step\nrank 0 of {}; the step program has {} ops and is {}\n{}",
                   spec.mesh.describe(), config::tokens_per_step(deck), ranks, job.train().issues(),
                   proof_text(classes), job::memory_table(job.train(), plan::memory_of(job.programs.all()))));
-  check_memory(console, machine, job, ranks);
+  check_memory(console, question, machine);
 }
 
 void print_data(telemetry::Console& console, const std::string& path, const config::Deck& deck,
@@ -206,7 +211,12 @@ int check(const Invocation& call) {
     const model::Graph graph = plan::training_graph(deck);
     print_trained(call.console, deck, graph);
     if (files == config::Files::here && !deck.model.from.empty()) check_weights(call.console, deck, graph);
-    if (ranks > 0) check_for_ranks(call.console, deck, ranks);
+    if (ranks > 0)
+      check_for_ranks(call.console, deck,
+                      {.deck = path,
+                       .overrides = parser.remaining(),
+                       .ranks = ranks,
+                       .vocabulary = deck.model.vocab_size});
     call.console.print(ranks > 0
                            ? "the deck is valid\n"
                            : "the deck is valid; --ranks N looks at its mesh, batch and memory as well\n");

@@ -1,8 +1,12 @@
 #pragma once
 // What tells a checkpoint that is not what was written from one that a run cannot use.
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <filesystem>
 #include <string>
 #include <utility>
 
@@ -26,6 +30,29 @@ template <class... Args>
 inline constexpr const char* advice =
     "take another checkpoint, one that `ztrain verify` finds sound (for a run its path as "
     "checkpoint.resume), or start anew (checkpoint.resume = \"none\")";
+
+/// Whether it is this process that cannot read, whatever the file is: the user may not, or the process has no
+/// more files to open.
+inline bool lies_with_the_process(const std::filesystem::path& path) {
+  if (::access(path.c_str(), R_OK) != 0 && (errno == EACCES || errno == EPERM)) return true;
+  const int other = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (other >= 0) ::close(other);
+  return other < 0;
+}
+
+/// A file of a checkpoint that the disk does not give, or that is no file, is a damaged one: another
+/// checkpoint may be whole.
+template <class Read>
+auto read_or_damaged(const std::filesystem::path& path, const Read& read) {
+  try {
+    return read();
+  } catch (const Damaged&) {
+    throw;
+  } catch (const Error& error) {
+    if (lies_with_the_process(path)) throw;
+    fail_damaged("{}; {}", error.what(), advice);
+  }
+}
 
 /// The text less the advice, for who follows it already.
 inline std::string without_advice(std::string text) {

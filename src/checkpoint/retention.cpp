@@ -52,7 +52,7 @@ Found with_suffix(const fs::path& folder, std::string_view suffix) {
   REQUIRE(!error, "{}: cannot look for checkpoints: {}", folder.string(), error.message());
   for (const auto& entry : entries) {
     const std::int64_t step = step_of(entry.path().filename().string(), suffix);
-    if (step >= 0 && entry.is_directory()) found[step] = entry.path();
+    if (std::error_code unknown; step >= 0 && entry.is_directory(unknown)) found[step] = entry.path();
   }
   return found;
 }

@@ -42,7 +42,8 @@ std::vector<PieceRow> pieces_in(const Index& index, std::int64_t file) {
 void require_sound_frame(const fs::path& folder, const Index& index, std::int64_t number) {
   const FileEntry& entry = index.files[static_cast<std::size_t>(number)];
   const PosixFile file = open_shard_file(folder, entry);
-  if (!entry.frame.empty() && hex(frame_checksum(file, pieces_in(index, number))) != entry.frame)
+  const auto frame = [&] { return hex(frame_checksum(file, pieces_in(index, number))); };
+  if (!entry.frame.empty() && read_or_damaged(file.path(), frame) != entry.frame)
     fail_damaged("{}: is damaged: the bytes around its tensors do not have their checksum; {}",
                  file.path().string(), advice);
 }

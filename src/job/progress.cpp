@@ -94,7 +94,8 @@ std::string note_of(const ProductWays& before, const ProductWays& now) {
     if (was.empty() || is.empty() || was == is) return std::string();
     return fmt::format(
         "products of {2} matrices were \"{0}\" and are \"{1}\" now, so that losses differ in the last bits "
-        "from those of a run without this break: device.{2}_products = \"{0}\" goes on as before\n",
+        "from those of a run without this break: device.{2}_products = \"{0}\" goes on as before, on "
+        "processors that have it\n",
         was, is, type);
   };
   // Before there was a choice, CPUs multiplied fp32 natively, and nothing was recorded.

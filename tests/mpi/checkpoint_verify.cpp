@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -159,9 +160,13 @@ TEST_F(CheckpointVerify, ChecksumsMayNotBeLeftOutOfMetadata) {
 
 /// A disk's failure reads like what is no file at all.
 TEST_F(CheckpointVerify, FilesThatCannotBeReadAreDamaged) {
-  for (const char* name : {"metadata.json", "index.h5"}) {
+  const auto folder = [](const auto& path) { std::filesystem::create_directory(path); };
+  const auto loop = [](const auto& path) { std::filesystem::create_symlink(path.filename(), path); };
+  for (int i = 0; i < 6; ++i) {
+    const char* const name =
+        std::array{"metadata.json", "index.h5", "shard_0000.h5"}[static_cast<std::size_t>(i / 2)];
     std::filesystem::rename(path_ / name, path_ / "kept");
-    std::filesystem::create_directory(path_ / name);
+    i % 2 == 0 ? folder(path_ / name) : loop(path_ / name);
     try {
       checkpoint::require_sound(path_);
       ADD_FAILURE() << name;

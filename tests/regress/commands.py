@@ -61,9 +61,15 @@ class Commands(zt.Case):
         """The deck's device; else the memory of this machine, where the job may never run."""
         large = ["check", zt.SOURCE / "inputs" / "llama3_70b.toml", "--without-files", "--ranks"]
         result = zt.run(0, [*large, 8, "--cluster.preset=h100-80gb"])
-        self.assert_refused(result, r"does not fit: rank 0 needs 18\d\.\d+ GB, 3\.00 GB of it outside .* is 80\.00 GB; `ztrain plan` says")
-        self.assertIn("\ndevice memory: 51.57 GB of 80.00 GB\n", self.succeed(0, *large, 64, "--cluster.preset=h100-80gb"))
-        self.assertRegex(self.succeed(0, *large, 8), r"\nnote: this machine has not the memory for it: 8 ranks need \S+ TiB on a node, ")
+        self.assert_refused(result, r"does not fit: 18\d\.\d+ GB of 80\.00 GB of a device \(3\.00 GB of it outside .*; `ztrain plan` says")
+        self.assertRegex(self.succeed(0, *large, 64, "--cluster.preset=h100-80gb"), r"\nmemory: 51\.57 GB of 80\.00 GB of a device ")
+        # Of the stage that needs most.
+        stages = [*large, 4, "--mesh.pipeline=4", "--batch.global=8", "--model.preset=llama3-8b", "--data.sequence=2048"]
+        result = zt.run(0, [*stages, "--cluster.preset=h100-80gb", "--pipeline.layers=[1,1,1,29]"])
+        self.assert_refused(result, r"does not fit: 1[23]\d\.\d+ GB of 80\.00 GB of a device")
+        offload = [*stages, "--cluster.preset=h100-80gb", "--offload.optimizer=cpu", "--cluster.host_memory=1"]
+        self.assert_refused(zt.run(0, offload), r"does not fit: .* GB of 1\.00 GB of a node")
+        self.assertRegex(self.succeed(0, *large, 8), r"\nnote: this machine has not the memory for it: 8 ranks on a node need \S+ TB, ")
         self.assertNotIn("note: this machine", self.succeed(0, "check", self.deck, "--ranks", 2))
 
     def test_check_without_ranks_proves_no_mesh(self):

@@ -164,6 +164,26 @@ class Tool(hf.Models):
             text = self.run_tool("--chat", "--system", "be brief", "--prompt", "hi", *words, ztrain=self.ends, stderr=subprocess.STDOUT)
             self.assertEqual(sorted(text.split("\n")), ["", f" {expected}", "system: be brief\1user: hi\1assistant: "])
 
+    def test_chats_that_cannot_be(self):
+        """What a model's folder says of the ends of texts, and templates that fail."""
+        tool = load_tool()
+        folder = self.folder / "odd"
+        folder.mkdir()
+        for text, said in (("", "no JSON object"), ("[]", "no JSON object"), ('{"eos_token_id": [1, "x"]}', "no ids"), ('{"eos_token_id": true}', "no ids")):
+            (folder / "generation_config.json").write_text(text)
+            with self.assertRaisesRegex(SystemExit, rf"generation_config\.json\b.*{said}"):
+                tool.own_ends(folder)
+        (folder / "generation_config.json").write_text('{"eos_token_id": [7, 9]}')
+        self.assertEqual(tool.own_ends(folder), [7, 9])
+        for text, said in (("{{ 1 / 0 }}", "division"), ("{{ messages.index(3) }}", "refuses"), ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "end")):
+            with self.assertRaisesRegex(tool.TemplateError, said):
+                tool.ChatTemplate(text, {}).render(tool.Chat([]))
+        with self.assertRaises(tool.TemplateError):
+            tool.ChatTemplate(7, {})
+        asks = tool.ChatTemplate('{% if messages[-1].role != "user" %}{{ raise_exception("user last") }}{% endif %}', {})
+        self.assertEqual(tool.ends_of_turn(asks, None, []), [])
+        self.assertEqual(tool.ends_of_turn(tool.ChatTemplate("{{ messages[0].content | upper }}", {}), None, []), [])
+
     def test_ids_of_ztrain_become_text(self):
         words = ["--temperature", 0, "--tokens", 12, "--dtype", "fp32", "--eos", -1]
         ids = ",".join(str(b) for b in b"kalo")

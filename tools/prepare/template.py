@@ -76,7 +76,7 @@ class ChatTemplate:
 
         try:
             self.template = jinja.from_string(text)
-        except jinja2.exceptions.TemplateError as error:
+        except (jinja2.exceptions.TemplateError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise TemplateError(f"the chat template is not valid: {error}") from None
         self.has_generation = "{% generation" in text or "{%- generation" in text
 
@@ -92,8 +92,10 @@ class ChatTemplate:
                 add_generation_prompt=prompt,
                 **{**self.tokens, **chat.extra},
             )
-        except (jinja2.exceptions.TemplateError, TypeError, KeyError) as error:
+        except (jinja2.exceptions.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
             raise TemplateError(f"the chat template refuses the messages: {error}") from None
+        except (RecursionError, MemoryError) as error:
+            raise TemplateError(f"the chat template does not come to an end: {type(error).__name__}") from None
 
     def split(self, chat, special, train_on):
         """The text of the whole chat and its trained parts, as (text, [(begin, end)]) in characters."""

@@ -252,7 +252,7 @@ void require_own_checksums(const Index& index) {
 }
 
 Hdf5File open_index(const std::filesystem::path& path) {
-  if (!file_exists(path))
+  if (!read_or_damaged(path, [&] { return file_exists(path); }))
     fail_damaged("{}: there is no such file, so its folder is no checkpoint", path.string());
   Hdf5File file = Hdf5File::open_to_read(path);
   const std::string version = file.attribute("format_version");

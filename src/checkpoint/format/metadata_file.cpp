@@ -1,7 +1,5 @@
 #include "checkpoint/format/metadata_file.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -27,18 +25,6 @@ fs::path metadata_path(const fs::path& folder) {
   return folder / config::checkpoint_metadata_file;
 }
 
-/// A file that the disk does not give is a damaged one: another checkpoint may be whole. One that the user
-/// may not read is not.
-template <class Read>
-auto read_or_damaged(const fs::path& path, const Read& read) {
-  try {
-    return read();
-  } catch (const Error& error) {
-    if (::access(path.c_str(), R_OK) != 0) throw;
-    fail_damaged("{}; {}", error.what(), advice);
-  }
-}
-
 std::string checksum_of_file(const fs::path& path) {
   const PosixFile file = PosixFile::open_to_read(path);
   return hex(checksum_of(file, 0, file.size()));
@@ -49,9 +35,11 @@ std::string text_of(const json& metadata) {
 }
 
 std::string text_of_file(const std::string& path) {
-  if (!file_exists(path))
-    fail_damaged("{}: is missing, and with it the checksum of {}; {}", path, index_name, advice);
-  return read_or_damaged(path, [&] { return read_file(path, config::largest_metadata); });
+  return read_or_damaged(path, [&] {
+    if (!file_exists(path))
+      fail_damaged("{}: is missing, and with it the checksum of {}; {}", path, index_name, advice);
+    return read_file(path, config::largest_metadata);
+  });
 }
 
 json sealed_metadata(const fs::path& folder) {
@@ -82,7 +70,7 @@ void write_metadata_file(const fs::path& folder, const json& metadata, const cha
 
 void require_intact_index(const fs::path& folder) {
   const fs::path index = folder / index_name;
-  if (!file_exists(index.string())) return;  // which its reader says
+  if (!read_or_damaged(index, [&] { return file_exists(index.string()); })) return;  // which its reader says
   if (sealed_metadata(folder).at(checksum_key) !=
       read_or_damaged(index, [&] { return checksum_of_file(index); }))
     fail_damaged("{}: is damaged: its bytes do not have the checksum that {} has of them; {}", index.string(),

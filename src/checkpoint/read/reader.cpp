@@ -81,9 +81,11 @@ bool may_open_twice(std::size_t files) {
 
 PosixFile open_shard_file(const std::filesystem::path& folder, const FileEntry& entry) {
   const std::filesystem::path path = folder / entry.name;
-  if (!file_exists(path.string()))
-    fail_damaged("cannot read '{}': No such file or directory, though the index names it", path.string());
-  PosixFile opened = PosixFile::open_to_read(path);
+  PosixFile opened = read_or_damaged(path, [&] {
+    if (!file_exists(path.string()))
+      fail_damaged("cannot read '{}': No such file or directory, though the index names it", path.string());
+    return PosixFile::open_to_read(path);
+  });
   if (opened.size() != entry.bytes)
     fail_damaged("{}: is truncated or was changed: it has {} bytes, not {}", path.string(), opened.size(),
                  entry.bytes);

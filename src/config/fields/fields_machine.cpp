@@ -62,22 +62,23 @@ std::vector<Field> device() {
       free({KEY_OF(device, cuda_graphs), R"("none")", "", one_of({"none", "compute", "step"}),
             "Capture the step once and replay it. compute: the stretches between communications. step: all "
             "of it, NCCL inside."}),
-      free(numeric({KEY_OF(device, bf16_products), R"("auto")", "", one_of({"auto", "native", "fp32"}),
-                    "How CPUs form products of bf16 matrices, attention's among them. native: by "
-                    "instructions for them (AVX512-BF16, "
-                    "AMX). fp32: from panels widened to fp32, which any processor has, multiplied as "
-                    "fp32_products says. auto: what is faster "
-                    "on rank 0's kind of processor, for all ranks. Results differ in the last bits, and a "
-                    "resumed run says where it does otherwise than the run before. GPUs take no notice."})),
-      free(
-          numeric({KEY_OF(device, fp32_products), R"("auto")", "", one_of({"auto", "native", "bf16x6"}),
-                   "How CPUs form products of fp32 matrices. native: by fused multiply-adds. bf16x6: by AMX: "
-                   "each number is the sum of three bf16, and six products of these are added, with errors "
-                   "like native's; up to 1.5 times as fast where a job has its processors to itself. On a "
-                   "shared machine others may hold AMX back: compare with native (ztrain bench). auto: "
-                   "bf16x6 where rank 0's "
-                   "processor has AMX, for all ranks that have it. Results differ in the last bits, and a "
-                   "resumed run says where it does otherwise than the run before. GPUs take no notice."})),
+      free(numeric(
+          {KEY_OF(device, bf16_products), R"("auto")", "", one_of({"auto", "native", "fp32"}),
+           "How CPUs form products of bf16 matrices, attention's among them. native: by "
+           "instructions for them (AVX512-BF16, "
+           "AMX). fp32: from panels widened to fp32, which any processor has, multiplied as "
+           "fp32_products says. auto: what is faster "
+           "on rank 0's kind of processor, for all ranks. Results differ in the last bits, and a "
+           "resumed run says where the way is another than that of the run before. GPUs take no notice."})),
+      free(numeric(
+          {KEY_OF(device, fp32_products), R"("auto")", "", one_of({"auto", "native", "bf16x6"}),
+           "How CPUs form products of fp32 matrices. native: by fused multiply-adds. bf16x6: by AMX: "
+           "each number is the sum of three bf16, and six products of these are added, with errors "
+           "like native's; up to 1.5 times as fast where a job has its processors to itself. On a "
+           "shared machine others may hold AMX back: compare with native (ztrain bench). auto: "
+           "bf16x6 where rank 0's "
+           "processor has AMX, for all ranks that have it. Results differ in the last bits, and a "
+           "resumed run says where the way is another than that of the run before. GPUs take no notice."})),
       numeric({KEY_OF(device, tf32), "false", "", any(),
                "Products of fp32 matrices round their inputs to tf32 and are several times as fast."}),
       numeric({KEY_OF(device, deterministic), "true", "", any(),

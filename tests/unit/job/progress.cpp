@@ -94,12 +94,13 @@ TEST(Products, AResumedRunSaysWhichAreOthers) {
   EXPECT_EQ(
       of_bf16,
       "products of bf16 matrices were \"fp32\" and are \"native\" now, so that losses differ in the last "
-      "bits from those of a run without this break: device.bf16_products = \"fp32\" goes on as before\n");
+      "bits from those of a run without this break: device.bf16_products = \"fp32\" goes on as before, on "
+      "processors that have it\n");
   const std::string of_fp32 = note_of({"", "bf16x6"}, {"", "native"});
   EXPECT_EQ(of_fp32,
             "products of fp32 matrices were \"bf16x6\" and are \"native\" now, so that losses differ in the "
             "last bits from those of a run without this break: device.fp32_products = \"bf16x6\" goes on as "
-            "before\n");
+            "before, on processors that have it\n");
   EXPECT_EQ(note_of({"fp32", "bf16x6"}, {"fp32", "native"}), of_fp32) << "panels are multiplied that way too";
   // Of checkpoints without a record.
   const std::string from_native = note_of({"", "native"}, {"", "bf16x6"});
