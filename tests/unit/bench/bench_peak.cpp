@@ -36,16 +36,16 @@ TEST(Peak, OfTheParametersAlsoWithEightBitProducts) {
   EXPECT_EQ(peak_of(deck_with("none"), "a device of no table").source, "");
 }
 
-/// A script that judges a run finds them in the JSON; people read those that are warnings.
-TEST(BenchReport, WarnsOfSlowWays) {
+/// A script that judges a run finds them in the JSON.
+TEST(BenchReport, SaysHowKernelsWorkAndWarnsOfSlowWays) {
   Bench b;
   b.seconds = {1};
   b.median.seconds = b.parts.seconds = 1;
   b.notes = {{"attention", "cuDNN, sequences"}, {"products", "the loop", true}};
   const config::Deck deck = deck_with("none");
   const std::string text = bench_text(b, deck);
-  EXPECT_NE(text.find("warning: the loop"), std::string::npos) << text;
-  EXPECT_EQ(text.find("cuDNN"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nproducts       warning: the loop\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nattention      cuDNN, sequences\n"), std::string::npos) << text;
   const nlohmann::json notes = bench_json(b, deck, "").at("notes");
   EXPECT_EQ(notes,
             nlohmann::json::parse(R"([{"what": "attention", "text": "cuDNN, sequences", "warning": false},
