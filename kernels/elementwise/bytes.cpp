@@ -18,21 +18,21 @@ struct CopyBlock {
   }
 };
 
-/// `line` bytes of every `every`; equal: all.
+/// `line` bytes of every `every`, a power of two; equal: all.
 struct FillBlock {
   char* out;
   unsigned char value;
   int line, every;
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t begin, std::int64_t n) const {
     if constexpr (on_gpu) {
-      if (begin % every >= line) return;
+      if ((begin & (every - 1)) >= line) return;
       Pack<char, 16> bytes;
       for (int i = 0; i < 16; ++i) bytes.at[i] = static_cast<char>(value);
       bytes.store(out + begin, n);
     } else if (line == every) {
       std::memset(out + begin, value, static_cast<std::size_t>(n));
     } else {
-      static_assert(on_gpu || block_bytes % 4096 == 0, "a block begins with a line");
+      static_assert(on_gpu || block_bytes % poison_page == 0, "a block begins with a line");
       for (std::int64_t i = 0; i < n; i += every)
         std::memset(out + begin + i, value, static_cast<std::size_t>(n - i < line ? n - i : line));
     }
@@ -77,7 +77,8 @@ void zero(Exec& exec, void* dst, std::int64_t bytes) {
 }
 
 void fill_poison(Exec& exec, void* dst, std::int64_t bytes, std::int64_t every) {
-  ASSERT(every >= poison_line && every <= 4096 && (every & (every - 1)) == 0, "poison every {} bytes", every);
+  ASSERT(every >= poison_line && every <= poison_page && (every & (every - 1)) == 0, "poison every {} bytes",
+         every);
   for_bytes(exec, dst, bytes,
             FillBlock{static_cast<char*>(dst), 0xFF, static_cast<int>(poison_line), static_cast<int>(every)});
 }

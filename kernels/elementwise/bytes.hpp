@@ -13,11 +13,11 @@ void copy(Exec& exec, const void* src, void* dst, std::int64_t bytes);
 /// Sets every byte to 0.
 void zero(Exec& exec, void* dst, std::int64_t bytes);
 
-/// Bytes that fill_poison sets together.
-inline constexpr std::int64_t poison_line = 64;
+/// Bytes that fill_poison sets together, and the most that it leaves between two of these.
+inline constexpr std::int64_t poison_line = 64, poison_page = 4096;
 
 /// Sets the first poison_line bytes of every `every` to 0xFF: NaN in every float type, so that a read of a
-/// released range shows. every: a power of two from poison_line, which sets all of them, to 4096.
+/// released range shows. every: a power of two from poison_line, which sets all of them, to poison_page.
 void fill_poison(Exec& exec, void* dst, std::int64_t bytes, std::int64_t every = poison_line);
 
 }  // namespace ztrain::kernels

@@ -51,7 +51,7 @@ void check_memory(telemetry::Console& console, plan::Question question, const pl
   if (machine.device_assumed && machine.target == Target::cuda) return;
   if (machine.device_assumed) {
     const memory::MachineMemory here = memory::machine_memory();
-    question.limits.device_memory = 0.0;
+    question.limits = plan::limits_of_build(question);
     question.limits.host_memory = here.total > 0 ? static_cast<double>(here.available) : 0.0;
   }
   const plan::Cost cost = plan::cost_of(question, {}, {.detail = plan::Detail::memory, .proven = false});

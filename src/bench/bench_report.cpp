@@ -116,7 +116,7 @@ std::string action_section(const Bench& b) {
   return fmt::format("\n{}", table.text());
 }
 
-/// Of memory that a copy of the same size cannot have been as slow as: operands that stayed in caches.
+/// What is well above the copy's rate had its operands in caches.
 std::string share_text(const KernelTime& k, const Ceiling& c) {
   if (k.communicates) return "";
   const double share = share_of_ceiling(k, c);

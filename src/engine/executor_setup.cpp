@@ -185,7 +185,8 @@ Executor::Fill Executor::fill_of(const program::Tensor& tensor, std::byte* to, r
   kernels::Exec& exec = queues_.exec(queue);
   // Of workspaces a line of each page: a library's reservation is as large for the smallest product, and to
   // fill all of it would take longer than a small model's step. Tests of kernels fill theirs wholly.
-  const std::int64_t every = tensor.category == program::Category::workspace ? 4096 : kernels::poison_line;
+  const std::int64_t every =
+      tensor.category == program::Category::workspace ? kernels::poison_page : kernels::poison_line;
   return {false, [this, &exec, to, bytes, every] { options_.fill(exec, to, bytes, every); }};
 }
 

@@ -345,6 +345,10 @@ double checkpoints_on_node(const Cost& c) {
   return static_cast<double>(checkpoint_room) * std::min(c.ranks, c.machine.ranks_per_node);
 }
 
+bool knows_its_time(const Cost& c) {
+  return c.deck.run.epochs == 0 && !(c.machine.peak_assumed && c.machine.device_memory <= 0);
+}
+
 Verdict verdict_of(const Cost& c) {
   const Machine& m = c.machine;
   const auto held = [&](program::Tier tier) { return static_cast<double>(c.largest(tier).total(tier)); };

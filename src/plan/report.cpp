@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <future>
 
 #include "base/shape.hpp"
@@ -258,14 +257,12 @@ std::string time_section(const Plan& plan) {
   text += line("step", fmt::format("{}: {} tokens/s, {} per rank, MFU {}", seconds(s.seconds),
                                    grouped(c.tokens_per_second()), grouped(c.tokens_per_second() / c.ranks),
                                    percent(c.mfu())));
-  const config::Run& run = c.deck.run;
-  const double tokens = c.tokens_per_step();
-  const double steps =
-      run.tokens > 0 ? std::ceil(static_cast<double>(run.tokens) / tokens) : static_cast<double>(run.steps);
-  if (run.epochs == 0 && steps > 0)
-    text += line(
-        "run", fmt::format("{}, without evaluations and saves: {} steps, {} tokens",
-                           format_duration(steps * s.seconds), grouped(steps), format_count(steps * tokens)));
+  if (knows_its_time(c)) {
+    const auto steps = static_cast<double>(config::steps_given(c.deck, 0));
+    text += line("run", fmt::format("{}, without evaluations and saves: {} steps, {} tokens",
+                                    format_duration(steps * s.seconds), grouped(steps),
+                                    format_count(steps * c.tokens_per_step())));
+  }
   ByAction communicating{};
   for (std::size_t i = 0; i < s.busy.size(); ++i)
     if (i != static_cast<std::size_t>(program::Stream::compute))

@@ -61,10 +61,6 @@ double planned_seconds(const Cost& c) {
   return slower_than_planned * static_cast<double>(steps) * c.step.seconds + beside_steps;
 }
 
-bool knows_its_time(const Cost& c) {
-  return c.deck.run.epochs == 0 && !(c.machine.peak_assumed && c.machine.device_memory <= 0);
-}
-
 /// Where the job is longer than launch.sh has it requeue itself unasked.
 std::string restarts_line(const Cost& c) {
   constexpr double unasked = 50;

@@ -200,7 +200,7 @@ TEST_F(ExecutorOnDevices, WorkspacesAloneArePoisonedInPart) {
   b.finish();
   std::set<std::int64_t> every;  // bytes of which a line is filled
   readings(b.program, *runtime::make_host_device(), Carrier::kernel, Graphs::none, true, &every);
-  EXPECT_EQ(every, (std::set<std::int64_t>{kernels::poison_line, 4096}));
+  EXPECT_EQ(every, (std::set<std::int64_t>{kernels::poison_line, kernels::poison_page}));
 }
 
 TEST_F(ExecutorOnDevices, WaitsThatAreImpliedAreLeftOut) {

@@ -133,6 +133,9 @@ void collect_overrides(const std::vector<std::string>& overrides, std::deque<tom
     } else if (field == nullptr) {
       faults.add(
           fmt::format("command line: unknown key '{}'{}", printable(key, most_quoted), suggestion(key).text));
+    } else if (begin == 1) {
+      faults.add(fmt::format("command line: '{}' is not an override; write -{}", printable(text, most_quoted),
+                             printable(text, most_quoted)));
     } else {
       tables.push_back(override_value(*field, text.substr(equals + 1)));
       given[key] = {tables.back().get("value"), command_line};

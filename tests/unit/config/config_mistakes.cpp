@@ -93,6 +93,7 @@ const Mistake mistakes[] = {
      {"-n", "8"},
      "command line: unknown key 'n'; mpirun -np N, or srun, says how many ranks there are: leave it out"},
     {"", {"-h"}, "command line: unknown key 'h'; `ztrain --help` lists the commands, `ztrain deck` the keys"},
+    {"", {"-run.steps=7"}, "command line: '-run.steps=7' is not an override; write --run.steps=7"},
     {"", {"--=3"}, "command line: '--=3' names no key: write --section.key=value"},
     {"",
      {"--ranks=8"},
