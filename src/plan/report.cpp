@@ -258,7 +258,7 @@ std::string time_section(const Plan& plan) {
                                    grouped(c.tokens_per_second()), grouped(c.tokens_per_second() / c.ranks),
                                    percent(c.mfu())));
   if (knows_its_time(c)) {
-    const auto steps = static_cast<double>(config::steps_given(c.deck, 0));
+    const auto steps = static_cast<double>(config::total_steps(c.deck, 0));
     text += line("run", fmt::format("{}, without evaluations and saves: {} steps, {} tokens",
                                     format_duration(steps * s.seconds), grouped(steps),
                                     format_count(steps * c.tokens_per_step())));

@@ -32,7 +32,7 @@ class UnderMpirun(zt.Case):
     def test_a_setting_that_kokkos_does_not_take(self):
         result = zt.run(2, [self.deck], env={"KOKKOS_NUM_THREADS": "many"})
         self.assert_refused(result, r"^ztrain: Kokkos does not start: Error: .*KOKKOS_NUM_THREADS.*")
-        self.assertNotIn(r"\x0a", result.output)
+        self.assertNotIn("Traceback", result.output)
 
     def test_a_shell_that_started_the_ranks_goes_on(self):
         shell = ("sh", "-c", '"$@" || echo "the shell goes on"', "sh")

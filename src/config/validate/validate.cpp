@@ -155,7 +155,7 @@ std::int64_t tokens_per_step(const Deck& deck) {
   return deck.batch.global * deck.data.sequence;
 }
 
-std::int64_t steps_given(const Deck& deck, std::int64_t sequences_per_epoch) {
+std::int64_t total_steps(const Deck& deck, std::int64_t sequences_per_epoch) {
   std::int64_t steps = deck.run.steps;
   if (deck.run.tokens > 0) steps = ceil_div(deck.run.tokens, tokens_per_step(deck));
   if (deck.run.epochs > 0) {
@@ -165,11 +165,6 @@ std::int64_t steps_given(const Deck& deck, std::int64_t sequences_per_epoch) {
             source_of(deck, "run.epochs"), deck.run.epochs, sequences_per_epoch);
     steps = std::max<std::int64_t>(1, std::llround(sequences / static_cast<double>(deck.batch.global)));
   }
-  return steps;
-}
-
-std::int64_t total_steps(const Deck& deck, std::int64_t sequences_per_epoch) {
-  const std::int64_t steps = steps_given(deck, sequences_per_epoch);
   check_schedule(deck, steps);
   REQUIRE(steps <= most_tokens / tokens_per_step(deck),
           "{}: {} steps of batch.global x data.sequence = {} tokens are more tokens than can be counted; "

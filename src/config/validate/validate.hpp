@@ -27,9 +27,8 @@ std::int64_t data_parallel_degree(const Deck& deck);
 std::int64_t accumulation_steps(const Deck& deck);
 /// Tokens per optimizer step, over all ranks.
 std::int64_t tokens_per_step(const Deck& deck);
-/// Optimizer steps of the run; sequences_per_epoch: training sequences in the data.
-std::int64_t steps_given(const Deck& deck, std::int64_t sequences_per_epoch);
-/// The same. Throws Error when the schedule's warmup and decay do not fit into them.
+/// Optimizer steps of the run; sequences_per_epoch: training sequences in the data. Throws Error when the
+/// schedule's warmup and decay do not fit into them.
 std::int64_t total_steps(const Deck& deck, std::int64_t sequences_per_epoch);
 
 /// sharding.reshard_after_forward with its auto resolved: is the gathered copy dropped after forward?
