@@ -132,6 +132,10 @@ bool multiplies_bf16() {
   return false;
 }
 
+std::string instructions_of(DType) {
+  return "";
+}
+
 Bf16Products usual_bf16_products() {
   return Bf16Products::native;
 }

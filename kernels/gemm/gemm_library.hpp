@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
+#include "base/dtype.hpp"
 #include "kernels/gemm/algorithm_table.hpp"
 #include "kernels/launch/exec.hpp"
 
@@ -55,6 +57,11 @@ bool splits_fp32();
 Bf16Products usual_bf16_products();
 /// Likewise: split where they can be.
 Fp32Products usual_fp32_products();
+
+/// On CPUs, what the last bits of a training in `parameters` hang on beside these choices: the instructions
+/// that this program was compiled for and, where not all is fp64, the library's version and what it generates
+/// code for. "" on GPUs.
+std::string instructions_of(DType parameters);
 
 /// What algorithms measured here are valid for; nothing on CPUs.
 std::optional<AlgorithmHome> algorithm_home();

@@ -146,6 +146,20 @@ bool multiplies_tiles() {
   return has(dnnl::cpu_isa::avx512_core_amx);
 }
 
+std::string instructions_of(DType parameters) {
+#if defined(__AVX512F__)
+  const char* const compiled = "AVX-512";
+#elif defined(__AVX2__)
+  const char* const compiled = "AVX2";
+#else
+  const char* const compiled = "any x86-64";
+#endif
+  if (parameters == DType::f64) return compiled;
+  const dnnl_version_t& version = *dnnl_version();
+  return fmt::format("{}; oneDNN {}.{}.{} for {}", compiled, version.major, version.minor, version.patch,
+                     instructions());
+}
+
 Bf16Products usual_bf16_products() {
   const bool fast = multiplies_tiles() || !__builtin_cpu_is("intel");
   return multiplies_bf16() && fast ? Bf16Products::native : Bf16Products::widened;

@@ -1,5 +1,10 @@
 #include "job/product_algorithms.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
 #include "base/error.hpp"
 #include "kernels/gemm/gemm_library.hpp"
 #include "runtime/device/device.hpp"
@@ -63,6 +68,21 @@ ProductWays ways_of(const kernels::GemmLibrary& library, DType parameters) {
 
 ProductWays chosen_products(kernels::Exec& exec, DType parameters) {
   return ways_of(kernels::gemm_library(exec), parameters);
+}
+
+std::string processor_of(const runtime::Device& device, DType parameters) {
+  return device.asynchronous() ? device.name() : kernels::instructions_of(parameters);
+}
+
+std::string other_processors(const runtime::Session& session, const std::string& processor) {
+  std::array<char, 128> mine{};
+  processor.copy(mine.data(), mine.size() - 1);
+  const auto all = runtime::of_all(session, mine);
+  const auto other = std::ranges::find_if(all, [&](const auto& rank) { return rank != all.front(); });
+  if (other == all.end()) return "";
+  return fmt::format(
+      "rank {} computes by \"{}\", rank 0 by \"{}\": which of them computes what shows in the last bits of losses",
+      other - all.begin(), other->data(), all.front().data());
 }
 
 std::string share_product_algorithms(const runtime::Session& session, const config::Device& options,

@@ -1,6 +1,7 @@
 #pragma once
 // How matrix products are done, over the ranks of a job: rank 0 measures, all ranks do the same. On GPUs the
-// library's algorithms, on CPUs, by rank 0's model, which instructions multiply bf16 and fp32.
+// library's algorithms, on CPUs, by rank 0's model, which instructions multiply bf16 and fp32. And the kind of
+// processor, which shows in the last bits as well.
 
 #include <string>
 
@@ -8,6 +9,7 @@
 #include "job/progress.hpp"
 #include "kernels/gemm/gemm_library.hpp"
 #include "kernels/launch/exec.hpp"
+#include "runtime/device/device.hpp"
 #include "runtime/session/session.hpp"
 
 namespace ztrain::job {
@@ -26,6 +28,13 @@ void open_product_algorithms(const runtime::Session& session, const config::Devi
 /// How the products of a training in `parameters` are formed on CPUs; of fp64, and on GPUs, nothing is said.
 ProductWays ways_of(const kernels::GemmLibrary& library, DType parameters);
 ProductWays chosen_products(kernels::Exec& exec, DType parameters);
+
+/// The kind of processor that the last bits of a training in `parameters` come from: the name of GPUs, the
+/// instructions of CPUs.
+std::string processor_of(const runtime::Device& device, DType parameters);
+
+/// Collective. "" where all ranks have rank 0's kind of processor; else, for its log, a rank that has not.
+std::string other_processors(const runtime::Session& session, const std::string& processor);
 
 /// Collective, after ops are bound (nothing on CPUs) and before any runs: what rank 0 measured goes to all
 /// ranks, and into the file. What prevented that is returned, for the log: the job runs as well without it,

@@ -104,6 +104,14 @@ std::string note_of(const ProductWays& before, const ProductWays& now) {
          line("fp32", unrecorded ? std::string("native") : before.fp32, now.fp32);
 }
 
+std::string note_of_processor(const std::string& before, const std::string& now) {
+  if (before.empty() || now.empty() || before == now) return "";
+  return fmt::format(
+      "the run computed by \"{}\" and computes by \"{}\" now, so that losses may differ in the last bits from "
+      "those of a run without this break\n",
+      before, now);
+}
+
 nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const data::Identity& data,
                            const std::string& version) {
   nlohmann::json j;
@@ -124,6 +132,7 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const da
   if (p.run_steps > 0) j["run_steps"] = p.run_steps;
   if (!p.products.bf16.empty()) j["bf16_products"] = p.products.bf16;
   if (!p.products.fp32.empty()) j["fp32_products"] = p.products.fp32;
+  if (!p.processor.empty()) j["processor"] = p.processor;
   j["seed"] = deck.run.seed;
   j["deck"] = config::resolved_toml(deck);
   j["started_from"] = deck.model.from;
@@ -183,6 +192,7 @@ Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const 
     p.proven_step = j.value("proven_step", std::int64_t{-1});
     p.run_steps = j.value("run_steps", std::int64_t{0});
     p.products = {j.value("bf16_products", ""), j.value("fp32_products", "")};
+    p.processor = j.value("processor", "");
     if (!j.at("best_validation_loss").is_null())
       p.best_validation_loss = j.at("best_validation_loss").get<double>();
     const auto changes =

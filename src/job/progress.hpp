@@ -23,6 +23,9 @@ struct ProductWays {
 /// type whose products differ; "" where bits are the same.
 std::string note_of(const ProductWays& before, const ProductWays& now);
 
+/// Likewise where the kind of processor (job::processor_of) was another; "" where one is not known.
+std::string note_of_processor(const std::string& before, const std::string& now);
+
 struct Progress {
   std::int64_t step = 0;     ///< steps done, skipped ones included
   std::int64_t samples = 0;  ///< the data cursor: sequences consumed over all ranks
@@ -36,7 +39,8 @@ struct Progress {
   double best_validation_loss = std::numeric_limits<double>::infinity();
   std::int64_t run_steps =
       0;  ///< length of the run that made this progress, on which its schedule hangs; 0: not known
-  ProductWays products;  ///< of the ranks that made this progress
+  ProductWays products;   ///< of the ranks that made this progress
+  std::string processor;  ///< of rank 0 of them: its kind; "" where none was recorded
 };
 
 /// Everything a checkpoint records beside its tensors.

@@ -173,6 +173,9 @@ void Worker::note_algorithms(const runtime::Session& session, const config::Deck
   const std::string text =
       share_product_algorithms(session, deck.device, queues_.exec(runtime::compute_queue));
   if (!text.empty()) notes_.push_back({"products", text});
+  const std::string others =
+      other_processors(session, processor_of(*device_, deck.precision.parameters));
+  if (!others.empty()) notes_.push_back({"processors", others, true});
 }
 
 void Worker::step() {

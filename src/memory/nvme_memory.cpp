@@ -35,6 +35,8 @@ struct NvmeMemory::Region {
 
   std::int64_t offset(const void* data) const { return static_cast<const std::byte*>(data) - base; }
   bool contains(const std::byte* data) const { return base <= data && data < base + bytes; }
+  /// Memory for any of the pieces that each_chunk visits.
+  static NvmePages memory_for(std::int64_t count) { return nvme_pages(std::min(chunk, count + 2 * nvme_page)); }
   /// Visits [data, data + bytes) piece by piece, each with the whole pages around it.
   template <class Visit>
   void each_chunk(const void* data, std::int64_t count, Visit visit) const {
@@ -100,7 +102,7 @@ void NvmeMemory::fill(void* data, int value, std::int64_t bytes) {
 void NvmeMemory::write(void* data, const void* host, std::int64_t bytes) {
   if (bytes == 0) return;
   Region& region = region_of(static_cast<std::byte*>(data));
-  const NvmePages memory = nvme_pages(chunk);
+  const NvmePages memory = Region::memory_for(bytes);
   const auto* from = static_cast<const std::byte*>(host);
   region.each_chunk(
       data, bytes, [&](std::int64_t first, std::int64_t size, std::int64_t begin, std::int64_t end) {
@@ -114,7 +116,7 @@ void NvmeMemory::write(void* data, const void* host, std::int64_t bytes) {
 void NvmeMemory::read(void* host, const void* data, std::int64_t bytes) const {
   if (bytes == 0) return;
   Region& region = region_of(static_cast<const std::byte*>(data));
-  const NvmePages memory = nvme_pages(chunk);
+  const NvmePages memory = Region::memory_for(bytes);
   auto* to = static_cast<std::byte*>(host);
   region.each_chunk(data, bytes,
                     [&](std::int64_t first, std::int64_t size, std::int64_t begin, std::int64_t end) {

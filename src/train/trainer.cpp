@@ -101,6 +101,7 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
       limits_(deck_, session.slurm().end) {
   progress_.products =
       job::chosen_products(worker_.queues().exec(runtime::compute_queue), deck_.precision.parameters);
+  progress_.processor = job::processor_of(worker_.device(), deck_.precision.parameters);
   progress_.run_steps = facts_.steps;
   facts_.offload = job::is_offloaded(worker_.job().train());
   facts_.behind_training = config::saves_behind_training(deck_);

@@ -244,7 +244,7 @@ std::string Trainer::try_checkpoint(const std::string& path) {
 std::string Trainer::load_checkpoint(const std::string& path, telemetry::Phase& phase) {
   const job::Restored restored =
       job::from_metadata(checkpoint::read_metadata(path), deck_, data::identity_of(data_), path);
-  const job::ProductWays now = std::exchange(progress_, restored.progress).products;
+  const job::Progress now = std::exchange(progress_, restored.progress);
   const std::string schedule = session_.rank() == 0 ? note_schedule(deck_, progress_, facts_.steps) : "";
   progress_.run_steps = facts_.steps;
   require_export();
@@ -255,8 +255,10 @@ std::string Trainer::load_checkpoint(const std::string& path, telemetry::Phase& 
       {.cache = deck_.mesh.replicate == 1 ? checkpoint::PageCache::past : checkpoint::PageCache::through,
        .progress = [&](std::int64_t done, std::int64_t total) { phase.at(share_of(done, total, "read")); }});
   skipped_steps_ = job::SkippedSteps(deck_, &progress_.loss_scaler, progress_.skipped_in_a_row);
-  const job::ProductWays before = std::exchange(progress_.products, now);
-  return restored.note + job::note_of(before, now) + schedule;
+  progress_.products = now.products;
+  progress_.processor = now.processor;
+  return restored.note + job::note_of(restored.progress.products, now.products) +
+         job::note_of_processor(restored.progress.processor, now.processor) + schedule;
 }
 
 }  // namespace ztrain::train

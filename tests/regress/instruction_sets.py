@@ -108,6 +108,20 @@ class InstructionSets(zt.Case):
             # Where bf16 is native, how fp32 is multiplied makes no difference, and was not kept.
             self.assertNotIn("products of fp32 matrices", result.out)
 
+    def test_other_instructions_are_told_of(self):
+        """Of a resumed run, and of ranks that differ: the last bits of losses do."""
+        settings = {"run.output": self.folder / "other", "checkpoint.interval": 2, "checkpoint.resume": "auto"}
+        smoke = zt.SOURCE / "inputs" / "smoke.toml"
+        of_one = 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then export ONEDNN_MAX_CPU_ISA=AVX; fi; exec "$@"'
+        breaks = r'the run computed by "[^"]+ for avx" and computes by "[^"]+ for avx[^"]+" now'
+        mixed = r'warning: rank 1 computes by "[^"]+ for avx", rank 0 by "[^"]+ for avx[^"]+"'
+        for steps, isa, wrapper, told in ((2, "AVX", (), ""), (4, None, (), breaks), (6, None, ["sh", "-c", of_one, "sh"], mixed)):
+            words = [smoke, *zt.words_of({**settings, "run.steps": steps})]
+            result = zt.run(2, words, env={"ONEDNN_MAX_CPU_ISA": isa} if isa else None, wrapper=wrapper)
+            self.assertEqual(result.code, 0, str(result))
+            for note in (breaks, mixed):
+                self.assertEqual(bool(re.search(note, result.out)), note == told, str(result))
+
     def test_native_needs_instructions(self):
         words = [zt.SOURCE / "inputs" / "smoke.toml", "--device.bf16_products=native", f"--run.output={self.folder / 'n'}"]
         result = zt.run(2, words, env={"ONEDNN_MAX_CPU_ISA": "AVX2"})

@@ -62,6 +62,7 @@ Progress some_progress() {
   p.best_validation_loss = 2.5;
   p.run_steps = 400;
   p.products = {"fp32", "bf16x6"};
+  p.processor = "AVX2";
   return p;
 }
 
@@ -84,6 +85,7 @@ TEST(Metadata, GivesBackWhatARunHasDone) {
   EXPECT_EQ(q.run_steps, p.run_steps);
   EXPECT_EQ(q.products.bf16, p.products.bf16);
   EXPECT_EQ(q.products.fp32, p.products.fp32);
+  EXPECT_EQ(q.processor, p.processor);
 }
 
 TEST(Products, AResumedRunSaysWhichAreOthers) {
@@ -108,6 +110,14 @@ TEST(Products, AResumedRunSaysWhichAreOthers) {
   EXPECT_EQ(note_of({"", ""}, {"", "bf16x6"}), from_native);
   EXPECT_EQ(note_of({"fp32", ""}, {"fp32", "bf16x6"}), from_native);
   EXPECT_EQ(note_of({"", ""}, {"", "native"}), "");
+}
+
+TEST(Processor, AResumedRunSaysWhereItIsAnother) {
+  EXPECT_EQ(note_of_processor("AVX2", "AVX2"), "");
+  EXPECT_EQ(note_of_processor("", "AVX2"), "") << "of a checkpoint without a record";
+  EXPECT_EQ(note_of_processor("AVX2", "AVX-512"),
+            "the run computed by \"AVX2\" and computes by \"AVX-512\" now, so that losses may differ in the "
+            "last bits from those of a run without this break\n");
 }
 
 TEST(Products, AreRecordedWhereTheyFormTheModels) {
