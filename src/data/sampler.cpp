@@ -34,4 +34,12 @@ void Sampler::fill(std::int64_t first, std::int64_t micro, const MicroBatch& out
   }
 }
 
+void Sampler::read_ahead(std::int64_t first, std::int64_t micro) const {
+  for (std::int64_t r = 0; r < micro; ++r) {
+    const std::int64_t number = first + r;
+    const Draw drawn = draw(number);
+    sources_[drawn.source]->read_ahead(drawn.row);
+  }
+}
+
 }  // namespace ztrain::data

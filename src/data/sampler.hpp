@@ -32,6 +32,8 @@ class Sampler {
 
   /// Samples [first, first + micro) of the run into out. Errors as RowSource::fill's.
   void fill(std::int64_t first, std::int64_t micro, const MicroBatch& out) const;
+  /// Asks the system for what filling them reads; returns at once. A hint.
+  void read_ahead(std::int64_t first, std::int64_t micro) const;
 
  private:
   std::vector<std::shared_ptr<const RowSource>> sources_;

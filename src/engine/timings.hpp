@@ -11,16 +11,16 @@
 
 namespace ztrain::engine {
 
-/// Seconds spent since the last clear, by kind of action. Waiting is not part of an action's seconds. What a
-/// captured graph of a device does has none.
+/// Seconds spent since the last clear, by kind of action. Waiting is not part of an action's seconds. Work
+/// that is replayed as a CUDA graph is not timed.
 struct Timings {
   std::array<double, program::action_kind_count> seconds{};
   /// Nothing was computed because a communication had not finished.
   double exposed_communication = 0;
-  double exposed_drives = 0;     ///< nor a transfer from or to NVMe
+  double exposed_drives = 0;     ///< nothing was computed because a transfer from or to NVMe had not finished
   double exposed_messages = 0;   ///< of exposed_communication: messages between stages of the pipeline
-  bool by_kind = true;           ///< nothing of `seconds` is missing
-  bool by_communication = true;  ///< nor of exposed_communication
+  bool by_kind = true;           ///< `seconds` has all of them
+  bool by_communication = true;  ///< exposed_communication has all of it
   double of(program::ActionKind kind) const { return seconds[static_cast<std::size_t>(kind)]; }
 };
 

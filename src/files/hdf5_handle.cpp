@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include "base/error.hpp"
@@ -151,6 +152,31 @@ bool read_items(hid_t dataset, std::int64_t begin, std::int64_t count, hid_t typ
   const Handle memory_space(H5Screate_simple(1, &length, nullptr), H5Sclose);
   return H5Sselect_hyperslab(file_space, H5S_SELECT_SET, &offset, nullptr, &length, nullptr) >= 0 &&
          H5Dread(dataset, type, memory_space, file_space, H5P_DEFAULT, out) >= 0;
+}
+
+void read_ahead(hid_t file, hid_t dataset, std::int64_t begin, std::int64_t count) {
+  void* descriptor = nullptr;
+  if (count <= 0 || H5Fget_vfd_handle(file, H5P_DEFAULT, &descriptor) < 0) return;
+  const auto ask = [&](haddr_t address, hsize_t bytes) {
+    if (address == HADDR_UNDEF) return;
+    ::posix_fadvise(*static_cast<int*>(descriptor), static_cast<off_t>(address), static_cast<off_t>(bytes),
+                    POSIX_FADV_WILLNEED);
+  };
+  const Handle how(H5Dget_create_plist(dataset), H5Pclose);
+  if (H5Pget_layout(how) != H5D_CHUNKED) {
+    const Handle type(H5Dget_type(dataset), H5Tclose);
+    const hsize_t size = H5Tget_size(type), first = static_cast<hsize_t>(begin) * size;
+    const haddr_t address = H5Dget_offset(dataset);
+    return ask(address == HADDR_UNDEF ? address : address + first, static_cast<hsize_t>(count) * size);
+  }
+  hsize_t chunk = 0, bytes = 0;
+  if (H5Pget_chunk(how, 1, &chunk) != 1 || chunk == 0) return;
+  const auto end = static_cast<hsize_t>(begin + count);
+  for (hsize_t at = static_cast<hsize_t>(begin) / chunk * chunk; at < end; at += chunk) {
+    haddr_t address = HADDR_UNDEF;
+    unsigned skipped = 0;  // of the filters
+    if (H5Dget_chunk_info_by_coord(dataset, &at, &skipped, &address, &bytes) >= 0) ask(address, bytes);
+  }
 }
 
 std::string string_attribute(const Root& root, const char* name) {

@@ -64,6 +64,10 @@ std::int64_t integers_in(hid_t dataset);
 /// Reads items [begin, begin + count) as type into out; false when that fails. Under the lock.
 bool read_items(hid_t dataset, std::int64_t begin, std::int64_t count, hid_t type, void* out);
 
+/// Asks the system for the bytes of items [begin, begin + count) of a one-dimensional dataset of `file`,
+/// which are read soon, and returns at once. A hint: nothing is said of failures. Under the lock.
+void read_ahead(hid_t file, hid_t dataset, std::int64_t begin, std::int64_t count);
+
 /// The root of an open file, and what messages call it.
 struct Root {
   hid_t file;

@@ -45,4 +45,8 @@ void InputFile::read(std::int64_t offset, std::int64_t bytes, void* out) const {
   REQUIRE(bytes == 0, "'{}' has {} bytes, and bytes up to {} are asked for", path_, state_.bytes, end);
 }
 
+void InputFile::read_ahead(std::int64_t offset, std::int64_t bytes) const {
+  ::posix_fadvise(descriptor_, offset, bytes, POSIX_FADV_WILLNEED);
+}
+
 }  // namespace ztrain

@@ -31,6 +31,8 @@ class InputFile {
   /// Copies bytes [offset, offset + bytes) to out. Any thread. Throws Error naming the file when they cannot
   /// be read, or are not those of the file as it was opened.
   void read(std::int64_t offset, std::int64_t bytes, void* out) const;
+  /// Asks the system for bytes that are read soon, and returns at once. A hint: nothing is said of failures.
+  void read_ahead(std::int64_t offset, std::int64_t bytes) const;
 
  private:
   std::string path_;

@@ -97,9 +97,9 @@ program::Inference compile_fitting(const runtime::Session& session, telemetry::C
 }
 
 /// Products are bound with the algorithms that are known so far.
-engine::Queues& with_algorithms(const runtime::Session& session, const config::Device& options,
-                                engine::Queues& queues) {
-  job::open_product_algorithms(session, options, queues.exec(runtime::compute_queue));
+engine::Queues& with_algorithms(const runtime::Session& session, const program::Inference& job,
+                                const config::Device& options, engine::Queues& queues) {
+  job::open_product_algorithms(session, job.load().mesh, options, queues.exec(runtime::compute_queue));
   return queues;
 }
 
@@ -123,7 +123,7 @@ Generator::Generator(const runtime::Session& session, telemetry::Console& consol
       arenas_(job::allocate(session, *device_, *ground.backend, held_, job_.programs.all())),
       mesh_(session, job_.load().mesh, std::move(ground.backend)),
       load_(job_.load(), memory_, engine::with_groups(mesh_, job_.programs.all()),
-            with_algorithms(session, source.deck.device, queues_), {.succession = &succession_}),
+            with_algorithms(session, job_, source.deck.device, queues_), {.succession = &succession_}),
       prefill_(job_.programs.at(program::prefill_name), memory_, mesh_, queues_,
                {.succession = &succession_}),
       decode_(job_.programs.at(program::decode_name), memory_, mesh_, queues_, {.succession = &succession_}),

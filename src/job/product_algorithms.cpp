@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/error.hpp"
+#include "checkpoint/rank_group.hpp"
 #include "kernels/gemm/gemm_library.hpp"
 #include "runtime/device/device.hpp"
 
@@ -21,6 +22,11 @@ bool takes(const runtime::Session& session, const std::string& asked, const std:
   return (asked == "auto" ? session.from_rank_0(suits ? word : "") : asked) == word;
 }
 
+/// Ranks of one place in the pipeline and over `tensor` have the same products.
+bool measures(const Coordinate& rank) {
+  return rank[Axis::replicate] == 0 && rank[Axis::shard] == 0 && rank[Axis::context] == 0;
+}
+
 }  // namespace
 
 void require_products(const config::Device& options) {
@@ -34,8 +40,8 @@ void require_products(const config::Device& options) {
       "the operating system forbids it; \"auto\" and \"native\" work everywhere");
 }
 
-void open_product_algorithms(const runtime::Session& session, const config::Device& options,
-                             kernels::Exec& exec) {
+void open_product_algorithms(const runtime::Session& session, const MeshShape& mesh,
+                             const config::Device& options, kernels::Exec& exec) {
   kernels::GemmLibrary& library = kernels::gemm_library(exec);
   const auto home = kernels::algorithm_home();
   if (!home) {
@@ -50,7 +56,7 @@ void open_product_algorithms(const runtime::Session& session, const config::Devi
     return;
   }
   library.tf32 = options.tf32;
-  library.tune = session.rank() == 0;
+  library.tune = measures(Coordinate(mesh, session.rank()));
   library.algorithms = std::make_shared<kernels::AlgorithmTable>(*home);
   library.algorithms->merge(
       session.from_rank_0(session.rank() == 0 ? kernels::read_algorithms(file_of(options)) : ""));
@@ -81,7 +87,8 @@ std::string other_processors(const runtime::Session& session, const std::string&
   const auto other = std::ranges::find_if(all, [&](const auto& rank) { return rank != all.front(); });
   if (other == all.end()) return "";
   return fmt::format(
-      "rank {} computes by \"{}\", rank 0 by \"{}\": which of them computes what shows in the last bits of losses",
+      "rank {} computes by \"{}\", rank 0 by \"{}\": which of them computes what shows in the last bits of "
+      "losses",
       other - all.begin(), other->data(), all.front().data());
 }
 
@@ -89,7 +96,12 @@ std::string share_product_algorithms(const runtime::Session& session, const conf
                                      kernels::Exec& exec) {
   kernels::GemmLibrary& library = kernels::gemm_library(exec);
   if (!library.algorithms) return "";
-  library.algorithms->merge(session.from_rank_0(session.rank() == 0 ? library.algorithms->to_text() : ""));
+  kernels::AlgorithmTable all(library.algorithms->home());
+  const std::string own = library.tune ? library.algorithms->to_text() : "";
+  for (const std::string& text : checkpoint::Group::world().gather_text(own)) all.merge(text);
+  const std::string shared = session.from_rank_0(session.rank() == 0 ? all.to_text() : "");
+  *library.algorithms = kernels::AlgorithmTable(library.algorithms->home());
+  library.algorithms->merge(shared);
   library.tune = false;
   if (session.rank() != 0) return "";
   const std::string file = file_of(options);

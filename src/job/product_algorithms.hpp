@@ -1,7 +1,7 @@
 #pragma once
-// How matrix products are done, over the ranks of a job: rank 0 measures, all ranks do the same. On GPUs the
-// library's algorithms, on CPUs, by rank 0's model, which instructions multiply bf16 and fp32. And the kind of
-// processor, which shows in the last bits as well.
+// How matrix products are done, over the ranks of a job: some measure, all ranks do the same. On GPUs the
+// library's algorithms, on CPUs, by rank 0's model, which instructions multiply bf16 and fp32. And the kind
+// of processor, which shows in the last bits as well.
 
 #include <string>
 
@@ -9,6 +9,7 @@
 #include "job/progress.hpp"
 #include "kernels/gemm/gemm_library.hpp"
 #include "kernels/launch/exec.hpp"
+#include "layout/mesh.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/session/session.hpp"
 
@@ -19,11 +20,12 @@ namespace ztrain::job {
 void require_products(const config::Device& options);
 
 /// Collective, before ops are bound: the products of `exec` compute as [device] of the deck says, with the
-/// algorithms of its file, as rank 0 reads it. Ranks whose GPU is of another model than rank 0's use what the
-/// file has for it, else the library's first proposals. Throws Error where device.bf16_products or
-/// device.fp32_products asks for what a rank's processor has not.
-void open_product_algorithms(const runtime::Session& session, const config::Device& options,
-                             kernels::Exec& exec);
+/// algorithms of its file, as rank 0 reads it. What the file does not know is measured where ops are bound,
+/// by one rank of each part of the model: the first in all axes but pipeline and tensor. Ranks whose GPU is
+/// of a model that none of these has use what the file has for it, else the library's first proposals. Throws
+/// Error where device.bf16_products or device.fp32_products asks for what a rank's processor has not.
+void open_product_algorithms(const runtime::Session& session, const MeshShape& mesh,
+                             const config::Device& options, kernels::Exec& exec);
 
 /// How the products of a training in `parameters` are formed on CPUs; of fp64, and on GPUs, nothing is said.
 ProductWays ways_of(const kernels::GemmLibrary& library, DType parameters);
@@ -36,9 +38,10 @@ std::string processor_of(const runtime::Device& device, DType parameters);
 /// Collective. "" where all ranks have rank 0's kind of processor; else, for its log, a rank that has not.
 std::string other_processors(const runtime::Session& session, const std::string& processor);
 
-/// Collective, after ops are bound (nothing on CPUs) and before any runs: what rank 0 measured goes to all
-/// ranks, and into the file. What prevented that is returned, for the log: the job runs as well without it,
-/// but the next one measures again and may choose otherwise.
+/// Collective, after ops are bound (nothing on CPUs) and before any runs: what was measured goes to all
+/// ranks, and into the file; of a product that several measured, what the lowest of them found. What
+/// prevented that is returned, for the log: the job runs as well without it, but the next one measures again
+/// and may choose otherwise.
 std::string share_product_algorithms(const runtime::Session& session, const config::Device& options,
                                      kernels::Exec& exec);
 

@@ -128,32 +128,40 @@ std::vector<checkpoint::StateShard> state_shards(const Program& program, const p
   return shards;
 }
 
+/// Visits each copy with the shard that it is of. state_shards and add_snapshots name a unit's state in one
+/// order.
+template <class Visit>
+void each_copy(const Program& program, const program::JobTensors& tensors,
+               std::vector<checkpoint::StateShard>& shards, const Visit& visit) {
+  std::size_t next = 0;
+  for (const program::UnitState& unit : tensors.units)
+    for (const program::TensorId copy : unit.snapshot) {
+      ASSERT(next < shards.size() && shards[next].dtype == program.tensor(copy).dtype,
+             "'{}' is a copy of no piece of the state", program.tensor(copy).name);
+      visit(copy, shards[next++]);
+    }
+}
+
 std::vector<checkpoint::StateShard> copied_shards(const Program& program, const program::JobTensors& tensors,
                                                   const engine::JobMemory& memory) {
   std::vector<checkpoint::StateShard> shards = state_shards(program, tensors, memory, true);
-  auto shard = shards.begin();
-  for (const program::UnitState& unit : tensors.units)
-    for (const program::TensorId copy : unit.snapshot) {
-      std::byte* const to = memory.address(program, copy);
-      const memory::Provider& from = shard->memory ? *shard->memory : memory::host_memory();
-      from.read(to, shard->data, program.tensor(copy).bytes());
-      shard->data = to;
-      shard->memory = nullptr;
-      ++shard;
-    }
+  each_copy(program, tensors, shards, [&](program::TensorId copy, checkpoint::StateShard& shard) {
+    std::byte* const to = memory.address(program, copy);
+    const memory::Provider& from = shard.memory ? *shard.memory : memory::host_memory();
+    from.read(to, shard.data, program.tensor(copy).bytes());
+    shard.data = to;
+    shard.memory = nullptr;
+  });
   return shards;
 }
 
 void restore_shards(const Program& program, const program::JobTensors& tensors,
                     const engine::JobMemory& memory) {
-  const std::vector<checkpoint::StateShard> shards = state_shards(program, tensors, memory, true);
-  auto shard = shards.begin();
-  for (const program::UnitState& unit : tensors.units)
-    for (const program::TensorId copy : unit.snapshot) {
-      memory::Provider& to = shard->memory ? *shard->memory : memory::host_memory();
-      to.write(shard->data, memory.address(program, copy), program.tensor(copy).bytes());
-      ++shard;
-    }
+  std::vector<checkpoint::StateShard> shards = state_shards(program, tensors, memory, true);
+  each_copy(program, tensors, shards, [&](program::TensorId copy, const checkpoint::StateShard& shard) {
+    memory::Provider& to = shard.memory ? *shard.memory : memory::host_memory();
+    to.write(shard.data, memory.address(program, copy), program.tensor(copy).bytes());
+  });
 }
 
 checkpoint::Place place_of(const Program& program, const Layout& layout) {

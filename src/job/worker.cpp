@@ -38,9 +38,10 @@ engine::ExecutorOptions executor_options(const WorkerOptions& options, program::
 }
 
 /// Products are bound with the algorithms that are known so far.
-engine::Queues& with_algorithms(const runtime::Session& session, const config::Deck* deck,
+engine::Queues& with_algorithms(const runtime::Session& session, const Job& job, const config::Deck* deck,
                                 engine::Queues& queues) {
-  if (deck) open_product_algorithms(session, deck->device, queues.exec(runtime::compute_queue));
+  if (deck)
+    open_product_algorithms(session, job.train().mesh, deck->device, queues.exec(runtime::compute_queue));
   return queues;
 }
 
@@ -141,7 +142,8 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
                        options.poison ? memory::Arena::Guards::on : memory::Arena::Guards::off)),
       mesh_(session, job_.train().mesh, std::move(ground.backend)),
       load_(job_.load(), memory_, engine::with_groups(mesh_, job_.programs.all()),
-            with_algorithms(session, deck, queues_), {.poison = options.poison, .succession = &succession_}),
+            with_algorithms(session, job_, deck, queues_),
+            {.poison = options.poison, .succession = &succession_}),
       train_(job_.train(), memory_, mesh_, queues_, executor_options(options, succession_)),
       evaluate_(job_.evaluate(), memory_, mesh_, queues_, executor_options(options, succession_)),
       host_(session.agree("allocating memory",
@@ -173,8 +175,7 @@ void Worker::note_algorithms(const runtime::Session& session, const config::Deck
   const std::string text =
       share_product_algorithms(session, deck.device, queues_.exec(runtime::compute_queue));
   if (!text.empty()) notes_.push_back({"products", text});
-  const std::string others =
-      other_processors(session, processor_of(*device_, deck.precision.parameters));
+  const std::string others = other_processors(session, processor_of(*device_, deck.precision.parameters));
   if (!others.empty()) notes_.push_back({"processors", others, true});
 }
 

@@ -1,10 +1,29 @@
 #include <algorithm>
+#include <array>
 #include <fstream>
+#include <sstream>
+#include <string>
+#include <string_view>
 
 #include "memory/provider.hpp"
 
 namespace ztrain::memory {
 namespace {
+
+/// What the two versions of control groups call the same things.
+struct Version {
+  std::string_view controllers;  ///< of a line of /proc/self/cgroup, "NUMBER:CONTROLLERS:GROUP"
+  const char *folder, *limit, *used;
+  std::array<std::string_view, 2> page_cache;  ///< keys of memory.stat, with what groups below have
+};
+constexpr Version versions[] = {
+    {"", "", "memory.max", "memory.current", {"inactive_file", "active_file"}},
+    {"memory",
+     "/memory",
+     "memory.limit_in_bytes",
+     "memory.usage_in_bytes",
+     {"total_inactive_file", "total_active_file"}},
+};
 
 /// The number in a one-line file; -1 when it is missing or says "max".
 std::int64_t number_in(const std::string& path) {
@@ -14,25 +33,20 @@ std::int64_t number_in(const std::string& path) {
 }
 
 /// A group's page cache counts as used but is given back when memory is asked for.
-std::int64_t reclaimable(const std::string& folder) {
+std::int64_t reclaimable(const std::string& folder, const Version& version) {
   std::ifstream file(folder + "/memory.stat");
   std::int64_t total = 0, value = 0;
   for (std::string key; file >> key >> value;)
-    if (key == "inactive_file" || key == "active_file") total += value;
+    if (key == version.page_cache[0] || key == version.page_cache[1]) total += value;
   return total;
 }
 
-/// The limits of this process's control group (version 2) and of those above it: how batch systems bound a
-/// job.
-void apply_control_groups(MachineMemory& memory) {
-  std::ifstream file("/proc/self/cgroup");
-  std::string group;
-  for (std::string line; std::getline(file, line);)
-    if (line.rfind("0::", 0) == 0) group = line.substr(3);
-  while (!group.empty()) {
-    const std::string folder = "/sys/fs/cgroup" + (group == "/" ? "" : group);
-    const std::int64_t limit = number_in(folder + "/memory.max"),
-                       used = number_in(folder + "/memory.current") - reclaimable(folder);
+/// The limits of a group and of those above it.
+void apply(MachineMemory& memory, const Version& version, std::string group, const std::string& root) {
+  while (group.starts_with('/')) {
+    const std::string folder = root + version.folder + (group == "/" ? "" : group) + "/";
+    const std::int64_t limit = number_in(folder + version.limit),
+                       used = number_in(folder + version.used) - reclaimable(folder, version);
     if (limit >= 0) {
       memory.total = std::min(memory.total, limit);
       memory.available =
@@ -42,7 +56,25 @@ void apply_control_groups(MachineMemory& memory) {
   }
 }
 
+std::string text_of(const char* path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 }  // namespace
+
+MachineMemory within_control_groups(MachineMemory memory, const std::string& groups,
+                                    const std::string& root) {
+  std::istringstream lines(groups);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string_view controllers = std::string_view(line).substr(first + 1, second - first - 1);
+    for (const Version& version : versions)
+      if (controllers == version.controllers) apply(memory, version, line.substr(second + 1), root);
+  }
+  return memory;
+}
 
 MachineMemory machine_memory() {
   MachineMemory memory;
@@ -52,8 +84,8 @@ MachineMemory machine_memory() {
     if (key == "MemTotal:") memory.total = kib * 1024;
     if (key == "MemAvailable:") memory.available = kib * 1024;
   }
-  if (memory.total > 0) apply_control_groups(memory);
-  return memory;
+  if (memory.total == 0) return memory;
+  return within_control_groups(memory, text_of("/proc/self/cgroup"), "/sys/fs/cgroup");
 }
 
 }  // namespace ztrain::memory

@@ -36,7 +36,9 @@ struct NvmeMemory::Region {
   std::int64_t offset(const void* data) const { return static_cast<const std::byte*>(data) - base; }
   bool contains(const std::byte* data) const { return base <= data && data < base + bytes; }
   /// Memory for any of the pieces that each_chunk visits.
-  static NvmePages memory_for(std::int64_t count) { return nvme_pages(std::min(chunk, count + 2 * nvme_page)); }
+  static NvmePages memory_for(std::int64_t count) {
+    return nvme_pages(std::min(chunk, count + 2 * nvme_page));
+  }
   /// Visits [data, data + bytes) piece by piece, each with the whole pages around it.
   template <class Visit>
   void each_chunk(const void* data, std::int64_t count, Visit visit) const {

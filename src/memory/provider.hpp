@@ -17,6 +17,11 @@ struct MachineMemory {
 /// How much memory the machine has for us.
 MachineMemory machine_memory();
 
+/// `memory`, where no more than what the control groups of a process leave, and those above them: how batch
+/// systems bound a job. groups: what /proc/PROCESS/cgroup says, of version 1, 2 or both; root: where they are
+/// mounted.
+MachineMemory within_control_groups(MachineMemory memory, const std::string& groups, const std::string& root);
+
 /// Memory of one kind: the host's, or a device's. Outlives what was allocated from it. As long as nothing
 /// else is said it is the host's, and taken at once.
 class Provider {

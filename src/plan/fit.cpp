@@ -274,8 +274,10 @@ class FixSearch {
   const Watch& watch_;
   std::vector<Change> changes_;
   std::vector<Set> fits_;
-  Set needed_;          ///< what does not fit beside these does not fit alone; none where that is not known
-  Set frugal_at_home_;  ///< the most frugal of the changes, without offload
+  /// Changes that are known to be needed: a set that does not fit together with them does not fit without
+  /// them. Empty until that is known.
+  Set needed_;
+  Set frugal_at_home_;          ///< the most frugal of the changes, without offload
   std::map<Set, bool> known_;   ///< whether they fit
   std::map<Set, bool> bounds_;  ///< false: they do not
   Fixes result_;

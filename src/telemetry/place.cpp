@@ -48,8 +48,9 @@ std::string silence(const Hang& hang, int rank) {
                             : "its process is stopped, or its node or the folder's disk is out of reach");
 }
 
-/// Whether what two ranks have begun of a Program can be counted against each other.
-bool count_alike(const Place& a, const Place& b) {
+/// Whether "has come less far" means something between two ranks: not where they run one Program in different
+/// versions. A rank in another Program counts as one that has not come to this one.
+bool is_comparable(const Place& a, const Place& b) {
   return a.program != b.program || a.fingerprint == b.fingerprint;
 }
 
@@ -83,7 +84,7 @@ std::vector<Stuck> stuck_of(const Hang& hang) {
     const Place& one = *hang.known[static_cast<std::size_t>(s.waiting.front())];
     for (const int member : std::get<2>(group)) {
       const auto& place = hang.known[static_cast<std::size_t>(member)];
-      if (hang.has_answered(member) && !count_alike(*place, one))
+      if (hang.has_answered(member) && !is_comparable(*place, one))
         s.others.push_back(member);
       else if (!hang.has_answered(member) || !has_begun(*place, s.program, s.sequence))
         s.missing.push_back(member);

@@ -16,7 +16,8 @@ namespace ztrain::train {
 
 /// What a run has in its folders beside checkpoints and metrics.
 constexpr const char *lock_name = ".lock", *probe_name = ".ztrain_write_test",
-                     *resolved_deck_name = "deck.resolved.toml", *places_name = ".places";
+                     *resolved_deck_name = "deck.resolved.toml", *places_name = ".places",
+                     *timeline_name = "timeline.json";
 
 /// Creates a folder and proves that files can be written in it. key: what the user set. Throws Error.
 void make_writable(const std::filesystem::path& folder, const char* key);

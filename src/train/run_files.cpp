@@ -78,6 +78,7 @@ std::vector<Written> written_by(const config::Deck& deck) {
                            telemetry::unfinished_metrics_name})
     add("run.output", output / name, Owned::all);
   add("run.output", output / places_name, Owned::nothing);
+  if (deck.metrics.timeline_step > 0) add("run.output", output / timeline_name, Owned::all);
   if (deck.checkpoint.interval >= 0) {
     const char* key = deck.checkpoint.folder.empty() ? "run.output" : "checkpoint.folder";
     add(key, checkpoints, Owned::checkpoints);

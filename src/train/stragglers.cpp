@@ -14,7 +14,7 @@ namespace {
 constexpr double much_longer = 1.3, share_of_step = 0.02;
 constexpr std::size_t most_named = 3;
 
-/// Of the ranks of a stage; of two the faster.
+/// The median over the ranks of a stage; of an even number the lower of the two in the middle.
 double usual(const std::vector<RankBusy>& by_rank, int stage, std::size_t phase) {
   std::vector<double> all;
   for (const RankBusy& rank : by_rank)
@@ -67,10 +67,16 @@ std::string Stragglers::after_step(std::int64_t step, const engine::Timings& tim
   ++steps_;
   if (step % interval_ != 0) return "";
   const std::string slow = describe_stragglers(gather(), steps_, total_);
+  std::string text;
+  if (!timings.by_kind && !std::exchange(told_of_graphs_, true))
+    text =
+        "watchdog.stragglers: what CUDA graphs replay is not timed (device.cuda_graphs), so that ranks are "
+        "compared by reading data alone\n";
   seconds_ = {};
   total_ = 0;
   const std::int64_t steps = std::exchange(steps_, 0);
-  return slow.empty() ? "" : fmt::format("steps {} to {}: slow ranks: {}\n", step - steps + 1, step, slow);
+  if (!slow.empty()) text += fmt::format("steps {} to {}: slow ranks: {}\n", step - steps + 1, step, slow);
+  return text;
 }
 
 /// In whole nanoseconds, which is what ranks exchange.

@@ -36,7 +36,8 @@ class Stragglers {
   Stragglers(const config::Deck& deck, const runtime::Session& session, const MeshShape& mesh);
 
   /// Behind each step. Collective in every watchdog.stragglers-th, where it gives rank 0 what to tell; else
-  /// "".
+  /// "". What CUDA graphs replay is not timed: of a run with them only reading data is compared, which it
+  /// says once.
   std::string after_step(std::int64_t step, const engine::Timings& timings, const StepClock& clock);
 
  private:
@@ -48,6 +49,7 @@ class Stragglers {
   std::int64_t steps_ = 0;  ///< since the last time
   Busy seconds_{};
   double total_ = 0;
+  bool told_of_graphs_ = false;
 };
 
 }  // namespace ztrain::train

@@ -209,7 +209,7 @@ void Trainer::take_steps() {
     if (skipped_steps_.has_given_up()) return;
     behind_step();
     if (progress_.step < facts_.steps) fill_next_inputs();
-    limits_.turn_took(now() - start);
+    limits_.turn_took(now() - start - save_seconds_);  // a save has its own place in the margin
     if (stops_early()) return;
   }
 }
@@ -245,6 +245,7 @@ bool Trainer::step() {
   const double start = now();
   set_scalars();
   worker_.train().clear_timings();
+  read_ahead();
   if (progress_.step + 1 == deck_.metrics.timeline_step)
     step_with_timeline();
   else if (is_taken_twice())
@@ -283,29 +284,6 @@ void Trainer::require_tokens() const {
       progress_.step, deck_.batch.global));
 }
 
-void Trainer::fill_inputs() {
-  const double start = now();
-  const std::int64_t micros = config::accumulation_steps(deck_), micro = deck_.batch.micro;
-  for (std::int64_t m = 0; m < micros; ++m) {
-    const std::int64_t first = progress_.samples + (m * worker_.data_ranks() + worker_.data_index()) * micro;
-    part_.fill(job::batch_of(worker_.inputs(static_cast<int>(m))),
-               [&](const data::MicroBatch& batch) { sampler_.fill(first, micro, batch); });
-  }
-  data_seconds_ = now() - start;
-}
-
-/// Before the ranks ask each other whether to stop: one that has no data for its next step says so there, and
-/// all save the step that they have done.
-void Trainer::fill_next_inputs() {
-  if (!failure_.empty()) return;
-  const telemetry::Phase phase(console_, "reading the data of step", progress_.step + 1);
-  try {
-    fill_inputs();
-  } catch (const Error& e) {
-    failure_ = e.what();
-  }
-}
-
 void Trainer::set_scalars() {
   StepScalars& s = worker_.scalars();
   const std::int64_t t = progress_.optimizer_steps;
@@ -326,10 +304,9 @@ void Trainer::report(const StepClock& clock) {
   sent_before_ = std::move(sent);
   console_.print(stragglers_.after_step(progress_.step, worker_.train().timings(), clock));
   if (session_.rank() != 0) return;
-  // The first step also touches memory for the first time: it says little about the rest.
-  mean_step_seconds_ = progress_.step == 1 || mean_step_seconds_ == 0
-                           ? clock.total
-                           : 0.9 * mean_step_seconds_ + 0.1 * clock.total;
+  // The first step of a process also touches memory for the first time: the second one takes its place.
+  mean_step_seconds_ =
+      progress_.step - steps_at_start_ <= 2 ? clock.total : 0.9 * mean_step_seconds_ + 0.1 * clock.total;
   const auto record = step_record(worker_, worker_.train().timings(), progress_, facts_, clock, this_step);
   last_line_ = telemetry::step_line(step_line(record, facts_, seconds_left())) + "\n";
   if (progress_.step % deck_.metrics.interval == 0 || progress_.step == facts_.steps) print_last_line();

@@ -106,8 +106,10 @@ class Trainer {
   void measure_outside();
   void require_tokens() const;
   bool stops_at_non_finite();
+  std::int64_t first_sample(std::int64_t samples, std::int64_t micro_batch) const;
   void fill_inputs();
   void fill_next_inputs();
+  void read_ahead() const;
   void set_scalars();
   void report(const StepClock& clock);
   template <class Record>

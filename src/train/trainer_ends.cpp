@@ -202,7 +202,9 @@ void Trainer::report_peak() {
 
 void Trainer::export_at_end() {
   const std::string& folder = deck_.checkpoint.export_to;
-  const bool exists = !session_.from_rank_0(std::filesystem::exists(folder) ? "exists" : "").empty();
+  std::error_code error;  // of rank 0, whose folder it is: export_model says what is wrong with it
+  const bool here = session_.rank() == 0 && std::filesystem::exists(folder, error);
+  const bool exists = !session_.from_rank_0(here ? "exists" : "").empty();
   if (steps_at_start_ >= facts_.steps && exists)
     return console_.print(fmt::format("checkpoint.export: '{}' is there already\n", folder));
   const auto refuse = [&](const std::string& why) {

@@ -56,7 +56,7 @@ void Trainer::step_with_timeline() {
     const json whole{{"schedule", deck_.mesh.pipeline > 1 ? deck_.pipeline.schedule : "sequential"},
                      {"step", deck_.metrics.timeline_step},
                      {"ranks", std::move(ranks)}};
-    write_text(std::filesystem::path(deck_.run.output) / "timeline.json", json_text(whole), "run.output");
+    write_text(std::filesystem::path(deck_.run.output) / timeline_name, json_text(whole), "run.output");
   });
 }
 

@@ -27,8 +27,6 @@ struct BackwardArguments : AttentionGradientArguments<T> {
 
 namespace attention_blocks {
 
-constexpr int block = attention_block;
-
 /// A block of keys.
 struct KeyBlock {
   std::int64_t begin;
@@ -105,12 +103,6 @@ void store_gradients(const BackwardArguments<T>& a, std::int64_t kv_head, const 
     }
 }
 
-/// Where the block of keys that begins here ends: blocks of queries begin where blocks of keys do.
-inline std::int64_t end_of_block(const AttentionShape& s, std::int64_t begin) {
-  const std::int64_t before = block - s.first_query % block;  // keys before a block of queries
-  return std::min(s.key_count(), begin + block - (begin + before) % block);
-}
-
 /// Asks for what the step after this one reads and writes.
 template <class T>
 void ask_queries(const BackwardArguments<T>& a, std::int64_t head, std::int64_t q0, Prefetch& ahead) {
@@ -125,10 +117,10 @@ void ask_queries(const BackwardArguments<T>& a, std::int64_t head, std::int64_t 
 template <class T>
 void ask_keys(const BackwardArguments<T>& a, std::int64_t kv_head, std::int64_t begin, Prefetch& ahead) {
   const std::int64_t hd = a.shape.head_dim, stride = a.shape.kv_row();
-  const std::int64_t next = end_of_block(a.shape, begin);
+  const std::int64_t next = end_of_keys_block(a.shape, begin, a.shape.key_count());
   const std::int64_t at = a.shape.kv_at(begin, kv_head);
   const std::int64_t rows = next - begin;
-  const std::int64_t more = end_of_block(a.shape, next) - next;
+  const std::int64_t more = end_of_keys_block(a.shape, next, a.shape.key_count()) - next;
   if (a.of_part()) {
     ahead.add(a.dk_sum + at, stride, rows, hd);
     ahead.add(a.dv_sum + at, stride, rows, hd);
@@ -156,7 +148,8 @@ void backward_head(const typename Tiles::Arguments& a, std::int64_t kv_head) {
     return std::max<std::int64_t>(0, k0 - a.shape.first_query);
   };
   for (key.begin = 0; key.begin < a.shape.key_count(); key.begin += key.count) {
-    const std::int64_t keys_end = end_of_block(a.shape, key.begin), own = first_query(key.begin);
+    const std::int64_t keys_end = end_of_keys_block(a.shape, key.begin, a.shape.key_count()),
+                       own = first_query(key.begin);
     key.count = static_cast<int>(keys_end - key.begin);
     const auto reads = [&](std::int64_t q0) {
       return q0 < tokens && first_key(a.shape, a.document_start, q0) < keys_end;

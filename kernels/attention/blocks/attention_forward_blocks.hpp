@@ -13,8 +13,6 @@
 
 namespace ztrain::kernels::attention_blocks {
 
-constexpr int block = attention_block;
-
 /// Queries that share what is loaded of the keys and values: so many blocks of a head.
 constexpr int most_blocks = 4;
 
@@ -95,13 +93,6 @@ void store_output(const AttentionForwardArguments<T>& a, std::int64_t head, cons
   }
 }
 
-/// Blocks of keys end where blocks of queries begin.
-template <class T>
-std::int64_t block_of_keys(const AttentionForwardArguments<T>& a, std::int64_t k0, std::int64_t end) {
-  const std::int64_t before = block - a.shape.first_query % block;  // keys before a block of queries
-  return std::min(end - k0, block - (k0 + before) % block);
-}
-
 /// The queries q0 .. of a head that are done at once: up to most_blocks blocks.
 struct Task {
   std::int64_t head, q0, end;
@@ -120,7 +111,7 @@ void ask_keys(const AttentionForwardArguments<T>& a, std::int64_t head, std::int
               Prefetch& ahead) {
   if (k0 >= end) return;
   const std::int64_t offset = a.shape.kv_at(k0, head / (a.shape.heads / a.shape.kv_heads));
-  const std::int64_t stride = a.shape.kv_row(), rows = block_of_keys(a, k0, end);
+  const std::int64_t stride = a.shape.kv_row(), rows = end_of_keys_block(a.shape, k0, end) - k0;
   ahead.add(a.k + offset, stride, rows, a.shape.head_dim);
   ahead.add(a.v + offset, stride, rows, a.shape.head_dim);
 }
@@ -152,7 +143,7 @@ void forward_task(const typename Tiles::Arguments& a, std::int64_t number) {
   const int blocks = static_cast<int>((end - q0 + block - 1) / block);
   for (int i = 0; i < blocks; ++i) t.load_queries(a, head, q0 + i * block, i);
   for (std::int64_t k0 = first; k0 < keys_end;) {
-    const int keys = static_cast<int>(block_of_keys(a, k0, keys_end));
+    const int keys = static_cast<int>(end_of_keys_block(a.shape, k0, keys_end) - k0);
     t.load_keys(a, a.shape.kv_at(k0, head / (a.shape.heads / a.shape.kv_heads)), keys);
     if (k0 + keys < keys_end) ask_keys(a, head, k0 + keys, keys_end, t.ahead);
     if (k0 == first) ask_rest(a, {head, q0, end}, number + 1, t.ahead);

@@ -13,6 +13,16 @@ namespace ztrain::kernels {
 
 /// Queries, and keys, of a tile.
 inline constexpr int attention_block = 64;
+namespace attention_blocks {
+constexpr int block = attention_block;
+}
+
+/// Where the block of keys that begins here ends: blocks of keys end where blocks of queries begin.
+inline std::int64_t end_of_keys_block(const AttentionShape& s, std::int64_t begin, std::int64_t keys_end) {
+  const std::int64_t before =
+      attention_block - s.first_query % attention_block;  // keys before a block of queries
+  return std::min(keys_end, begin + attention_block - (begin + before) % attention_block);
+}
 
 /// The first key of each query of a block. Queries beyond the last token see nothing.
 struct FirstKeys {

@@ -25,6 +25,10 @@ class DocumentRows : public RowSource {
   std::int64_t sequence() const override { return sequence_; }
   std::int64_t rows() const override { return range_.end - range_.begin; }
   void fill(std::int64_t row, const Row& out) const override;
+  void read_ahead(std::int64_t row) const override {
+    for (const Piece& piece : pieces_at(range_.begin + row))
+      tokens_.source->read_ahead(piece.begin, piece.length + piece.continues);
+  }
   RowCounts counts() const override { return counts_; }
 
  private:

@@ -49,6 +49,9 @@ class RowSource {
   /// naming key, file, position, id and model.vocab_size for an id outside the vocabulary.
   virtual void fill(std::int64_t row, const Row& out) const = 0;
 
+  /// Asks the system for what fill(row) reads, which is done soon; returns at once. A hint.
+  virtual void read_ahead(std::int64_t) const {}
+
   virtual RowCounts counts() const = 0;
 };
 

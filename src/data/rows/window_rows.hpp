@@ -15,6 +15,9 @@ class WindowRows : public RowSource {
   std::int64_t sequence() const override { return sequence_; }
   std::int64_t rows() const override { return counts_.rows; }
   void fill(std::int64_t row, const Row& out) const override;
+  void read_ahead(std::int64_t row) const override {
+    tokens_.source->read_ahead(begin_ + row * sequence_, sequence_ + 1);
+  }
   RowCounts counts() const override { return counts_; }
 
   std::int64_t begin() const { return begin_; }

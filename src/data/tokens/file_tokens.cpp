@@ -191,22 +191,43 @@ void FileTokens::add(InputFile file, const BinaryLayout& layout) {
   size_ += layout.tokens;
 }
 
-void FileTokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
+/// Visits what a range has of each file, as read(file, byte, width, tokens), and what lies between two of
+/// them, as separator().
+template <class Read, class Separator>
+void FileTokens::each_part(std::int64_t begin, std::int64_t count, const Read& read,
+                           const Separator& separator) const {
   require_inside(begin, count);
   for (std::size_t p = count > 0 ? part_of(parts_, begin) : 0; count > 0; ++p) {
-    const Part& part = parts_[p];
-    const std::int64_t inside = begin - part.begin;
-    const std::int64_t here = std::min(count, part.layout.tokens - inside);
+    const auto& [file, layout, first] = parts_[p];
+    const std::int64_t inside = begin - first, here = std::min(count, layout.tokens - inside);
     if (here > 0) {
-      read_ids(part.file, part.layout.header_bytes + inside * part.layout.width, part.layout.width, here,
-               out);
-      begin += here, count -= here, out += here;
+      read(file, layout.header_bytes + inside * layout.width, layout.width, here);
+      begin += here, count -= here;
     }
     if (separated_ && count > 0) {
-      *out++ = text_separator;
+      separator();
       ++begin, --count;
     }
   }
+}
+
+void FileTokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
+  each_part(
+      begin, count,
+      [&](const InputFile& file, std::int64_t byte, int width, std::int64_t tokens) {
+        read_ids(file, byte, width, tokens, out);
+        out += tokens;
+      },
+      [&] { *out++ = text_separator; });
+}
+
+void FileTokens::read_ahead(std::int64_t begin, std::int64_t count) const {
+  each_part(
+      begin, count,
+      [](const InputFile& file, std::int64_t byte, int width, std::int64_t tokens) {
+        file.read_ahead(byte, tokens * width);
+      },
+      [] {});
 }
 
 std::uint64_t FileTokens::identity() const {

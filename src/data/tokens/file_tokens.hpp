@@ -26,6 +26,7 @@ class FileTokens : public TokenSource {
 
   std::int64_t size() const override { return size_; }
   void read(std::int64_t begin, std::int64_t count, std::int32_t* out) const override;
+  void read_ahead(std::int64_t begin, std::int64_t count) const override;
   std::uint64_t identity() const override;
   std::int64_t known_vocab() const override;
   Place locate(std::int64_t position) const override;
@@ -38,6 +39,8 @@ class FileTokens : public TokenSource {
   };
 
   void add(InputFile file, const BinaryLayout& layout);
+  template <class Read, class Separator>
+  void each_part(std::int64_t begin, std::int64_t count, const Read& read, const Separator& separator) const;
 
   std::vector<Part> parts_;
   std::int64_t size_ = 0;

@@ -178,6 +178,15 @@ void Hdf5Tokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out)
   }
 }
 
+void Hdf5Tokens::read_ahead(std::int64_t begin, std::int64_t count) const {
+  const Quiet quiet;
+  for (const Slice& s : slices(begin, count)) {
+    const Guard guard(s.part.path);
+    hdf5::read_ahead(s.part.file, s.part.ids, s.begin, s.count);
+    if (s.part.mask) hdf5::read_ahead(s.part.file, s.part.mask, s.begin, s.count);
+  }
+}
+
 void Hdf5Tokens::read_mask(std::int64_t begin, std::int64_t count, std::uint8_t* out) const {
   const Quiet quiet;
   for (const Slice& s : slices(begin, count)) {

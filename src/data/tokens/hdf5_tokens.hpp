@@ -27,6 +27,7 @@ class Hdf5Tokens : public TokenSource {
 
   std::int64_t size() const override { return size_; }
   void read(std::int64_t begin, std::int64_t count, std::int32_t* out) const override;
+  void read_ahead(std::int64_t begin, std::int64_t count) const override;
   std::uint64_t identity() const override;
   std::int64_t known_vocab() const override;
   Place locate(std::int64_t position) const override;

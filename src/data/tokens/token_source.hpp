@@ -31,6 +31,10 @@ class TokenSource {
   /// Throws Error when the range leaves the source or the file cannot be read.
   virtual void read(std::int64_t begin, std::int64_t count, std::int32_t* out) const = 0;
 
+  /// Asks the system for tokens [begin, begin + count), and for their mask, which are read soon; returns at
+  /// once. A hint: a source need do nothing. Throws Error when the range leaves the source.
+  virtual void read_ahead(std::int64_t begin, std::int64_t count) const { require_inside(begin, count); }
+
   /// A hash of the files' stems, token counts and samples of their content: the same wherever the files lie.
   /// Documents and masks are not part of it.
   virtual std::uint64_t identity() const = 0;

@@ -6,6 +6,7 @@
 
 #include "data/datasets.hpp"
 #include "data/permutation.hpp"
+#include "data/rows/document_rows.hpp"
 #include "data/rows/window_rows.hpp"
 #include "tests/unit/data/data_files.hpp"
 
@@ -18,6 +19,36 @@ std::shared_ptr<const WindowRows> windows(const std::string& file, std::int64_t 
                                           std::int64_t vocab_size = 200) {
   return std::make_shared<const WindowRows>(
       CheckedTokens{open_tokens({file}, "auto", "data.train"), "data.train", vocab_size}, begin, end, 4);
+}
+
+/// Tokens that are no file's, and the ranges that were asked for and read.
+class ToldTokens : public TokenSource {
+ public:
+  struct Range {
+    std::int64_t begin, end;
+    bool operator==(const Range&) const = default;
+  };
+  std::int64_t size() const override { return 1000; }
+  void read(std::int64_t begin, std::int64_t count, std::int32_t* out) const override {
+    std::fill_n(out, count, 0);
+    read_.push_back({begin, begin + count});
+  }
+  void read_ahead(std::int64_t begin, std::int64_t count) const override {
+    asked_.push_back({begin, begin + count});
+  }
+  std::uint64_t identity() const override { return 0; }
+  std::int64_t known_vocab() const override { return 0; }
+  Place locate(std::int64_t position) const override { return {"made up", position}; }
+
+  mutable std::vector<Range> read_, asked_;
+};
+
+/// All that lies in the ranges.
+std::set<std::int64_t> tokens_in(const std::vector<ToldTokens::Range>& ranges) {
+  std::set<std::int64_t> all;
+  for (const auto& range : ranges)
+    for (std::int64_t at = range.begin; at < range.end; ++at) all.insert(at);
+  return all;
 }
 
 // ---- order
@@ -49,6 +80,34 @@ TEST(Permutation, DependsOnKeyAndStreamAndLooksRandom) {
   EXPECT_LT(same_stream, 10);
   EXPECT_LT(fixed, 10);
   EXPECT_NEAR(displacement, 1.0 / 3, 0.02);
+}
+
+TEST(Sampler, AsksForWhatItReads) {
+  const auto tokens = std::make_shared<ToldTokens>();
+  const CheckedTokens checked{tokens, "data.train", 200};
+  const auto packed = std::make_shared<PackedRows>();
+  for (const Piece& piece :
+       {Piece{.begin = 3, .length = 4, .trained = 4}, Piece{.begin = 700, .length = 2, .trained = 2},
+        Piece{.begin = 40, .length = 8, .trained = 8, .continues = 1}})
+    packed->pieces.push_back(piece);
+  packed->first = {0, 2, 3};
+  const auto windows = std::make_shared<const WindowRows>(checked, 100, 500, 8);
+  const auto documents = std::make_shared<const DocumentRows>(checked, packed, 8, RowRange{0, 2});
+  std::vector<std::int32_t> ids(80), targets(80), positions(80), starts(80);
+  std::vector<float> weights(80);
+  const MicroBatch batch{ids.data(), targets.data(), weights.data(), positions.data(), starts.data()};
+  for (const auto& source :
+       {std::shared_ptr<const RowSource>(windows), std::shared_ptr<const RowSource>(documents)}) {
+    const Sampler sampler({source}, {}, 7);
+    for (std::int64_t first = 0; first < 20; first += 5) {
+      tokens->read_.clear(), tokens->asked_.clear();
+      sampler.read_ahead(first, 5);
+      EXPECT_TRUE(tokens->read_.empty());
+      sampler.fill(first, 5, batch);
+      EXPECT_FALSE(tokens->asked_.empty());
+      EXPECT_EQ(tokens_in(tokens->asked_), tokens_in(tokens->read_));
+    }
+  }
 }
 
 TEST_F(Samples, SamplerVisitsEachWindowOncePerEpoch) {
