@@ -151,7 +151,7 @@ constexpr OtherName other_name_rows[] = {
      "metrics.jsonl in run.output holds every step, and tools/plot_run.py draws it: leave it out"},
     {"", "deepspeed fsdp_config", "its settings are keys of the deck: docs/coming-from.md lists them"},
     {"",
-     "dataloader_num_workers dataloader_pin_memory fsdp_state_dict_type fsdp_cpu_ram_efficient_loading "
+     "dataloader_pin_memory fsdp_state_dict_type fsdp_cpu_ram_efficient_loading "
      "fsdp_sync_module_states sync_module_states state_dict_type sub_group_size ignore_unused_parameters "
      "load_from_fp32_weights",
      "nothing of the kind is needed here: leave it out"},
@@ -165,6 +165,9 @@ constexpr OtherName other_name_rows[] = {
      "round_robin_gradients zero_quantized_weights zero_quantized_gradients "
      "expert_model_parallel_size",
      "there is nothing like it here: leave it out"},
+    {"", "dataloader_num_workers num_workers dataloader_prefetch_factor prefetch_factor",
+     "ranks read token files themselves, and the file system is asked for the next step's samples while a "
+     "step is computed: leave it out"},
     {"", "push_to_hub", "`ztrain export` writes a folder that can be uploaded"},
     {"",
      "local_rank num_processes num_machines machine_rank ranks nproc_per_node nproc nnodes world_size "
