@@ -275,7 +275,7 @@ void Worker::restore_copied() {
   device_->finish();
   restore_shards(job_.load(), job_.tensors, memory_);
   succession_.restart();
-  load_copies();
+  derive_parameters();
 }
 
 void Worker::initialize(std::uint64_t seed) {
@@ -284,7 +284,7 @@ void Worker::initialize(std::uint64_t seed) {
                        queues_.exec(runtime::compute_queue), seed);
   });
   succession_.restart();
-  load_copies();
+  derive_parameters();
 }
 
 checkpoint::Imported Worker::import_weights(const std::string& folder, const checkpoint::Progress& progress) {
@@ -301,7 +301,7 @@ void Worker::complete_import(const checkpoint::Imported& imported, std::uint64_t
     zero_moments(job_.load(), job_.tensors, memory_, exec);
   });
   succession_.restart();
-  load_copies();
+  derive_parameters();
 }
 
 std::int64_t Worker::weight_bytes() const {

@@ -45,7 +45,8 @@ WorkerOptions worker_options(const config::Deck& deck);
 class Worker {
  public:
   /// Collective. Compiles, proves the joint graph, allocates and binds. The state is not set yet:
-  /// initialize() draws it; or write the slices and call load_copies(). device: null for that of the build.
+  /// initialize() draws it; or write the slices and call derive_parameters(). device: null for that of the
+  /// build.
   Worker(const runtime::Session& session, const model::Graph& graph, const program::JobSpec& spec,
          WorkerOptions options = {}, std::unique_ptr<runtime::Device> device = nullptr);
   /// Collective. The same on a device with communicators that were chosen by the caller.
@@ -78,8 +79,9 @@ class Worker {
   const engine::Executor& train() const { return train_; }
   engine::Executor& evaluate() { return evaluate_; }
 
-  /// Collective: derives all copies after the slices of the state were written.
-  void load_copies() { load_.run(); }
+  /// Collective, after the slices of the state were written: the parameters that ranks compute with follow
+  /// from them.
+  void derive_parameters() { load_.run(); }
   /// Collective: the train Program on inputs() and scalars(), whose results are there on return. That is
   /// where the host waits for the device, and nowhere else.
   void step();

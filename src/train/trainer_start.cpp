@@ -234,7 +234,7 @@ std::string Trainer::try_checkpoint(const std::string& path) {
     return damage;
   }
   console_.print(note);
-  worker_.load_copies();
+  worker_.derive_parameters();
   saved_state_ = {progress_.step, progress_.optimizer_steps};
   saved_ = path;
   return "";

@@ -215,7 +215,7 @@ TEST_P(Fp8, LoadedStatesGoOnAlike) {
   job::Worker worker(session(), m.graph(DType::bf16), s);
   test::train_losses(worker, m, s.micro_batches, 2, [](int, auto run) { run(); });
   const Codes stepped(worker);
-  worker.load_copies();
+  worker.derive_parameters();
   const Codes loaded(worker);
   EXPECT_EQ(stepped.codes, loaded.codes);
   EXPECT_EQ(stepped.scales, loaded.scales);
