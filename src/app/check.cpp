@@ -49,10 +49,12 @@ std::string proof_text(std::size_t classes) {
 /// memory of this machine, where the job may never run.
 void check_memory(telemetry::Console& console, plan::Question question, const plan::Machine& machine) {
   if (machine.device_assumed && machine.target == Target::cuda) return;
+  const char* bound = "";
   if (machine.device_assumed) {
     const memory::MachineMemory here = memory::machine_memory();
     question.limits = plan::limits_of_build(question);
     question.limits.host_memory = here.total > 0 ? static_cast<double>(here.available) : 0.0;
+    if (here.in_group) bound = memory::of_control_group;
   }
   const plan::Cost cost = plan::cost_of(question, {}, {.detail = plan::Detail::memory, .proven = false});
   const plan::Verdict v = verdict_of(cost);
@@ -69,10 +71,10 @@ void check_memory(telemetry::Console& console, plan::Question question, const pl
   }
   if (!v.node_fits())
     console.print(fmt::format(
-        "note: this machine has not the memory for it: {} on a node need {}, and {} are available here; of "
+        "note: this machine has not the memory for it: {} on a node need {}, and {} are available here{}; of "
         "devices cluster.preset says how much they have\n",
         count_text(std::min(cost.ranks, cost.machine.ranks_per_node), "rank"),
-        format_decimal_bytes(v.node_needed), format_decimal_bytes(v.node_limit)));
+        format_decimal_bytes(v.node_needed), format_decimal_bytes(v.node_limit), bound));
 }
 
 void check_for_ranks(telemetry::Console& console, config::Deck deck, const plan::Question& question) {

@@ -156,27 +156,12 @@ bool read_items(hid_t dataset, std::int64_t begin, std::int64_t count, hid_t typ
 
 void read_ahead(hid_t file, hid_t dataset, std::int64_t begin, std::int64_t count) {
   void* descriptor = nullptr;
-  if (count <= 0 || H5Fget_vfd_handle(file, H5P_DEFAULT, &descriptor) < 0) return;
-  const auto ask = [&](haddr_t address, hsize_t bytes) {
-    if (address == HADDR_UNDEF) return;
-    ::posix_fadvise(*static_cast<int*>(descriptor), static_cast<off_t>(address), static_cast<off_t>(bytes),
-                    POSIX_FADV_WILLNEED);
-  };
-  const Handle how(H5Dget_create_plist(dataset), H5Pclose);
-  if (H5Pget_layout(how) != H5D_CHUNKED) {
-    const Handle type(H5Dget_type(dataset), H5Tclose);
-    const hsize_t size = H5Tget_size(type), first = static_cast<hsize_t>(begin) * size;
-    const haddr_t address = H5Dget_offset(dataset);
-    return ask(address == HADDR_UNDEF ? address : address + first, static_cast<hsize_t>(count) * size);
-  }
-  hsize_t chunk = 0, bytes = 0;
-  if (H5Pget_chunk(how, 1, &chunk) != 1 || chunk == 0) return;
-  const auto end = static_cast<hsize_t>(begin + count);
-  for (hsize_t at = static_cast<hsize_t>(begin) / chunk * chunk; at < end; at += chunk) {
-    haddr_t address = HADDR_UNDEF;
-    unsigned skipped = 0;  // of the filters
-    if (H5Dget_chunk_info_by_coord(dataset, &at, &skipped, &address, &bytes) >= 0) ask(address, bytes);
-  }
+  const haddr_t address = H5Dget_offset(dataset);  // undefined of one in chunks
+  if (address == HADDR_UNDEF || H5Fget_vfd_handle(file, H5P_DEFAULT, &descriptor) < 0) return;
+  const Handle type(H5Dget_type(dataset), H5Tclose);
+  const auto size = static_cast<off_t>(H5Tget_size(type));
+  ::posix_fadvise(*static_cast<int*>(descriptor), static_cast<off_t>(address) + begin * size, count * size,
+                  POSIX_FADV_WILLNEED);
 }
 
 std::string string_attribute(const Root& root, const char* name) {

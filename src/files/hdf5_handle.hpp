@@ -65,7 +65,8 @@ std::int64_t integers_in(hid_t dataset);
 bool read_items(hid_t dataset, std::int64_t begin, std::int64_t count, hid_t type, void* out);
 
 /// Asks the system for the bytes of items [begin, begin + count) of a one-dimensional dataset of `file`,
-/// which are read soon, and returns at once. A hint: nothing is said of failures. Under the lock.
+/// which are read soon, and returns at once. A hint: nothing is said of failures, and nothing is done for
+/// datasets in chunks, since HDF5 1.10 walks over all chunks to tell where one is. Under the lock.
 void read_ahead(hid_t file, hid_t dataset, std::int64_t begin, std::int64_t count);
 
 /// The root of an open file, and what messages call it.

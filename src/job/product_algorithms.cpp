@@ -22,12 +22,11 @@ bool takes(const runtime::Session& session, const std::string& asked, const std:
   return (asked == "auto" ? session.from_rank_0(suits ? word : "") : asked) == word;
 }
 
-/// Ranks of one place in the pipeline and over `tensor` have the same products.
+}  // namespace
+
 bool measures(const Coordinate& rank) {
   return rank[Axis::replicate] == 0 && rank[Axis::shard] == 0 && rank[Axis::context] == 0;
 }
-
-}  // namespace
 
 void require_products(const config::Device& options) {
   if (runtime::built_for_gpus()) return;

@@ -19,6 +19,10 @@ namespace ztrain::job {
 /// Nothing on GPUs.
 void require_products(const config::Device& options);
 
+/// Whether a rank measures products: the first of those of one place in the pipeline and over `tensor`, which
+/// have the same.
+bool measures(const Coordinate& rank);
+
 /// Collective, before ops are bound: the products of `exec` compute as [device] of the deck says, with the
 /// algorithms of its file, as rank 0 reads it. What the file does not know is measured where ops are bound,
 /// by one rank of each part of the model: the first in all axes but pipeline and tensor. Ranks whose GPU is

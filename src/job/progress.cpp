@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/json.hpp"
+#include "base/plain_text.hpp"
 #include "base/reason.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "config/hf/starting_point.hpp"
@@ -110,7 +111,7 @@ std::string note_of_processor(const std::string& before, const std::string& now)
       "the run computed by \"{}\" and computes by \"{}\" now, so that losses may differ in the last bits "
       "from "
       "those of a run without this break\n",
-      before, now);
+      printable(before, most_quoted), printable(now, most_quoted));
 }
 
 nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const data::Identity& data,

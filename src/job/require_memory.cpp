@@ -29,6 +29,7 @@ struct Finding {
   std::int64_t ranks = 1;      ///< on the node or GPU
   std::int64_t pinned = 0;     ///< of what is needed
   std::int64_t snapshots = 0;  ///< of what is needed, for files
+  std::int64_t in_group = 0;   ///< 1: a control group bounds what is available
 
   bool fits() const { return available < 0 || needed <= available; }
 };
@@ -52,7 +53,11 @@ std::int64_t total_of(const plan::RankMemory& memory) {
 
 Finding finding(std::int64_t bytes, std::int64_t pinned, std::int64_t ranks,
                 const memory::MachineMemory& limits) {
-  return {bytes * ranks, limits.total == 0 ? -1 : limits.available, ranks, pinned * ranks};
+  return {.needed = bytes * ranks,
+          .available = limits.total == 0 ? -1 : limits.available,
+          .ranks = ranks,
+          .pinned = pinned * ranks,
+          .in_group = limits.in_group ? 1 : 0};
 }
 
 std::vector<Findings> findings_of_all(const runtime::Session& session, runtime::Device& device,
@@ -80,7 +85,7 @@ std::string advice(const config::Deck* deck, int ranks, const plan::Limits& limi
   // The plan of a deck that names no device is one for GPUs, until it is told otherwise.
   const std::string of_node =
       limits.device_memory == 0.0 && limits.host_memory
-          ? fmt::format(" with --device-memory 0 --cluster.host_memory={:.1f}", *limits.host_memory / 1e9)
+          ? fmt::format(" with --device-memory 0 --cluster.host_memory={:.3f}", *limits.host_memory / 1e9)
           : "";
   try {
     return plan::cheapest_fix_text({.deck = deck->path,
@@ -104,10 +109,11 @@ std::string finding_text(const Findings& worst, const runtime::Device& device) {
   const auto part = [](std::int64_t bytes, const char* what) {
     return bytes == 0 ? "" : fmt::format(" ({} of it {})", format_bytes(bytes), what);
   };
-  return fmt::format("{} on a {} need{} {}{}{}, of which {} are available", count_text(f.ranks, "rank"),
+  return fmt::format("{} on a {} need{} {}{}{}, of which {} are available{}", count_text(f.ranks, "rank"),
                      gpu ? device.name() : "node", f.ranks == 1 ? "s" : "", format_bytes(f.needed),
                      part(f.pinned, "to copy inputs and communication through"),
-                     part(f.snapshots, "for snapshots, checkpoint.memory_copies"), format_bytes(f.available));
+                     part(f.snapshots, "for snapshots, checkpoint.memory_copies"), format_bytes(f.available),
+                     f.in_group != 0 ? memory::of_control_group : "");
 }
 
 std::string shortage(const std::string& what, const program::Job& job, const std::string& help) {

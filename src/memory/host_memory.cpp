@@ -20,9 +20,10 @@ constexpr std::int64_t large = 32 * huge_page;  // below this, whole huge pages 
 
 [[noreturn]] void out_of_memory(const std::string& name, std::int64_t bytes, const std::string& reason) {
   const MachineMemory machine = machine_memory();
-  fail("out of host memory: the {} needs {}, the machine has {} available of {}{}{}", name,
+  fail("out of host memory: the {} needs {}, the machine has {} available of {}{}{}{}", name,
        format_bytes(static_cast<double>(bytes)), format_bytes(static_cast<double>(machine.available)),
-       format_bytes(static_cast<double>(machine.total)), reason.empty() ? "" : ": ", reason);
+       format_bytes(static_cast<double>(machine.total)), machine.in_group ? of_control_group : "",
+       reason.empty() ? "" : ": ", reason);
 }
 
 /// Bytes of the mapping behind a range.

@@ -47,10 +47,11 @@ void apply(MachineMemory& memory, const Version& version, std::string group, con
     const std::string folder = root + version.folder + (group == "/" ? "" : group) + "/";
     const std::int64_t limit = number_in(folder + version.limit),
                        used = number_in(folder + version.used) - reclaimable(folder, version);
-    if (limit >= 0) {
+    const std::int64_t left = std::max<std::int64_t>(0, limit - std::max<std::int64_t>(0, used));
+    if (limit >= 0 && (limit < memory.total || left < memory.available)) {
       memory.total = std::min(memory.total, limit);
-      memory.available =
-          std::min(memory.available, std::max<std::int64_t>(0, limit - std::max<std::int64_t>(0, used)));
+      memory.available = std::min(memory.available, left);
+      memory.in_group = true;
     }
     group = group == "/" ? "" : group.substr(0, std::max<std::size_t>(1, group.rfind('/')));
   }

@@ -12,10 +12,14 @@ struct MachineMemory {
   std::int64_t total = 0;  ///< bytes; of the machine, or of the job's control group where that is smaller
   /// Bytes that can be had without swapping; 0 with total 0 where /proc does not tell.
   std::int64_t available = 0;
+  bool in_group = false;  ///< a control group bounds one of them
 };
 
 /// How much memory the machine has for us.
 MachineMemory machine_memory();
+
+/// Behind an amount of a MachineMemory that is in_group, for messages.
+inline constexpr const char* of_control_group = " (within the limit of the job's control group)";
 
 /// `memory`, where no more than what the control groups of a process leave, and those above them: how batch
 /// systems bound a job. groups: what /proc/PROCESS/cgroup says, of version 1, 2 or both; root: where they are

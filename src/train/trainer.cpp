@@ -209,7 +209,7 @@ void Trainer::take_steps() {
     if (skipped_steps_.has_given_up()) return;
     behind_step();
     if (progress_.step < facts_.steps) fill_next_inputs();
-    limits_.turn_took(now() - start - save_seconds_);  // a save has its own place in the margin
+    limits_.turn_took(now() - start);
     if (stops_early()) return;
   }
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 
 #include "kernels/launch/backend.hpp"
 #include "tests/support/mpi_main.hpp"
@@ -51,6 +52,29 @@ TEST(ProductAlgorithms, AreThoseOfTheLowestRankThatMeasured) {
   written.merge(kernels::read_algorithms(file.string()));
   EXPECT_EQ(written.to_text(), library.algorithms->to_text());
   std::filesystem::remove(file);
+}
+
+TEST(ProductAlgorithms, OneRankOfEachPartOfAModelMeasures) {
+  MeshShape mesh;
+  for (const Axis axis : {Axis::pipeline, Axis::replicate, Axis::shard, Axis::context, Axis::tensor})
+    mesh[axis] = 2;
+  std::map<std::pair<int, int>, int> measuring;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    const Coordinate at(mesh, rank);
+    measuring[{at[Axis::pipeline], at[Axis::tensor]}] += job::measures(at);
+  }
+  EXPECT_EQ(measuring.size(), 4u);
+  for (const auto& [part, ranks] : measuring) EXPECT_EQ(ranks, 1) << part.first << " " << part.second;
+}
+
+TEST(Processors, AnyRankThatHasAnotherIsNamed) {
+  EXPECT_EQ(job::other_processors(session(), "AVX2"), "");
+  for (int other = 1; other < session().size(); ++other) {
+    const std::string text = job::other_processors(session(), session().rank() == other ? "AVX-512" : "AVX2");
+    EXPECT_TRUE(
+        text.starts_with("rank " + std::to_string(other) + " computes by \"AVX-512\", rank 0 by \"AVX2\""))
+        << text;
+  }
 }
 
 }  // namespace

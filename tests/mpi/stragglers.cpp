@@ -37,5 +37,16 @@ TEST(StragglersOfRanks, ReadingIsComparedWhereGraphsAreNotTimed) {
         << said;
 }
 
+TEST(StragglersOfRanks, NothingIsSaidOfGraphsWhereAllIsTimed) {
+  config::Deck deck;
+  deck.watchdog.stragglers = 1;
+  MeshShape mesh;
+  mesh[Axis::shard] = session().size();
+  train::Stragglers stragglers(deck, session(), mesh);
+  train::StepClock clock;
+  clock.total = 1;
+  EXPECT_EQ(stragglers.after_step(1, engine::Timings{}, clock), "");
+}
+
 }  // namespace
 }  // namespace ztrain::stragglers_of_ranks_test

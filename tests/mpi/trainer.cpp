@@ -3,9 +3,13 @@
 
 #include "train/trainer.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -17,6 +21,36 @@
 #include "checkpoint/checkpoint.hpp"
 #include "config/text/load.hpp"
 #include "tests/support/folder_of_ranks.hpp"
+
+namespace {
+
+/// What this process asks of, and reads from, the file that is watched.
+struct FileCall {
+  bool asks;
+  long long begin, bytes;
+};
+std::string watched_file;
+std::vector<FileCall> file_calls;
+
+void note_call(int file, bool asks, off_t begin, std::size_t bytes) {
+  if (watched_file.empty()) return;
+  char path[4096];
+  const auto size = ::readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), path, sizeof path);
+  if (size > 0 && std::string(path, static_cast<std::size_t>(size)) == watched_file)
+    file_calls.push_back({asks, static_cast<long long>(begin), static_cast<long long>(bytes)});
+}
+
+}  // namespace
+
+/// In place of the C library's in this executable.
+extern "C" int posix_fadvise(int file, off_t begin, off_t bytes, int advice) noexcept {
+  note_call(file, advice == POSIX_FADV_WILLNEED, begin, static_cast<std::size_t>(bytes));
+  return ::syscall(SYS_fadvise64, file, begin, bytes, advice) == 0 ? 0 : errno;
+}
+extern "C" ssize_t pread(int file, void* out, std::size_t bytes, off_t begin) {
+  note_call(file, false, begin, bytes);
+  return ::syscall(SYS_pread64, file, out, bytes, begin);
+}
 
 namespace ztrain::trainer_test {
 namespace {
@@ -101,6 +135,27 @@ void expect_near(const std::vector<double>& found, const std::vector<double>& ex
   ASSERT_EQ(found.size(), expected.size());
   for (std::size_t i = 0; i < found.size(); ++i)
     EXPECT_NEAR(found[i], expected[i], relative * expected[i]) << i;
+}
+
+/// All of a step's rows, before they are read: not those that are there already.
+TEST_F(Trainers, AskForTheRowsOfTheNextStep) {
+  file_calls.clear();
+  watched_file = std::filesystem::canonical(at("train.txt")).string();
+  run("ahead", 4, still, {"--batch.global=8", "--batch.micro=1"});
+  watched_file.clear();
+  int steps = 0;
+  std::size_t i = 0;
+  const auto bytes_of = [&](bool asks) {
+    std::set<long long> bytes;
+    for (; i < file_calls.size() && file_calls[i].asks == asks; ++i)
+      for (long long at = 0; at < file_calls[i].bytes; ++at) bytes.insert(file_calls[i].begin + at);
+    return bytes;
+  };
+  for (bytes_of(false); i < file_calls.size(); ++steps) {
+    const std::set<long long> asked = bytes_of(true);
+    EXPECT_EQ(asked, bytes_of(false));
+  }
+  EXPECT_EQ(steps, 3) << "no step comes behind the last";
 }
 
 TEST_F(Trainers, ReadEachRowOnceInWhateverBatches) {

@@ -166,8 +166,8 @@ constexpr OtherName other_name_rows[] = {
      "expert_model_parallel_size",
      "there is nothing like it here: leave it out"},
     {"", "dataloader_num_workers num_workers dataloader_prefetch_factor prefetch_factor",
-     "ranks read token files themselves, and the file system is asked for the next step's samples while a "
-     "step is computed: leave it out"},
+     "ranks read their rows themselves, and ask the file system ahead for those of the next step "
+     "(docs/metrics.md): leave it out"},
     {"", "push_to_hub", "`ztrain export` writes a folder that can be uploaded"},
     {"",
      "local_rank num_processes num_machines machine_rank ranks nproc_per_node nproc nnodes world_size "

@@ -90,9 +90,9 @@ TEST(Sampler, AsksForWhatItReads) {
        {Piece{.begin = 3, .length = 4, .trained = 4}, Piece{.begin = 700, .length = 2, .trained = 2},
         Piece{.begin = 40, .length = 8, .trained = 8, .continues = 1}})
     packed->pieces.push_back(piece);
-  packed->first = {0, 2, 3};
+  packed->first = {0, 1, 2, 3};
   const auto windows = std::make_shared<const WindowRows>(checked, 100, 500, 8);
-  const auto documents = std::make_shared<const DocumentRows>(checked, packed, 8, RowRange{0, 2});
+  const auto documents = std::make_shared<const DocumentRows>(checked, packed, 8, RowRange{1, 3});
   std::vector<std::int32_t> ids(80), targets(80), positions(80), starts(80);
   std::vector<float> weights(80);
   const MicroBatch batch{ids.data(), targets.data(), weights.data(), positions.data(), starts.data()};

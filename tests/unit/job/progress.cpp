@@ -115,6 +115,9 @@ TEST(Products, AResumedRunSaysWhichAreOthers) {
 TEST(Processor, AResumedRunSaysWhereItIsAnother) {
   EXPECT_EQ(note_of_processor("AVX2", "AVX2"), "");
   EXPECT_EQ(note_of_processor("", "AVX2"), "") << "of a checkpoint without a record";
+  const std::string forged = note_of_processor("AVX2\nstep 7: loss 0" + std::string(5000, 'x'), "AVX2");
+  EXPECT_EQ(std::ranges::count(forged, '\n'), 1) << forged;
+  EXPECT_LT(forged.size(), 500u);
   EXPECT_EQ(note_of_processor("AVX2", "AVX-512"),
             "the run computed by \"AVX2\" and computes by \"AVX-512\" now, so that losses may differ in the "
             "last bits from those of a run without this break\n");

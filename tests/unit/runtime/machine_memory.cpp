@@ -64,6 +64,15 @@ TEST_F(ControlGroups, BoundAJobInVersion1) {
   EXPECT_EQ(within(groups), Pair(8, 4)) << "of another controller";
 }
 
+TEST_F(ControlGroups, OfAContainerBoundIt) {
+  write("memory.max", 16 * gib);
+  write("memory.current", 10 * gib);
+  EXPECT_EQ(within("0::/\n"), Pair(16, 6)) << "its own group is the root that it sees";
+  write("kube/pod:cri-containerd:12/memory.max", 8 * gib);
+  write("kube/pod:cri-containerd:12/memory.current", gib);
+  EXPECT_EQ(within("0::/kube/pod:cri-containerd:12\n"), Pair(8, 6));
+}
+
 TEST_F(ControlGroups, ThatCannotBeReadBoundNothing) {
   for (const char* groups : {"", "0::\n", "nothing\n", "4:memory\n", "::::\n"})
     EXPECT_EQ(within(groups), Pair(64, 60)) << groups;

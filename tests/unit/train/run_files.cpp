@@ -48,6 +48,10 @@ TEST_F(RunFiles, WhatIsReadIsNotWritten) {
   const std::string written = "is where the run writes: give another run.output";
   EXPECT_EQ(error({"--data.train=FOLDER/run/deck.resolved.toml"}),
             "data.train: '" + at("run/deck.resolved.toml") + "' " + written);
+  std::ofstream(at("run/timeline.json")) << "text";
+  EXPECT_EQ(error({"--data.train=FOLDER/run/timeline.json"}), "no error");
+  EXPECT_EQ(error({"--data.train=FOLDER/run/timeline.json", "--metrics.timeline_step=1"}),
+            "data.train: '" + at("run/timeline.json") + "' " + written);
   fs::create_symlink(at("run"), at("link"));
   fs::create_hard_link(at("run/metrics.jsonl"), at("same.txt"));
   for (const char* file : {"run/*.toml", "run/m*", "link/deck.resolved.toml", "same.txt"}) {
