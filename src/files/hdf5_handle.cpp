@@ -154,14 +154,18 @@ bool read_items(hid_t dataset, std::int64_t begin, std::int64_t count, hid_t typ
          H5Dread(dataset, type, memory_space, file_space, H5P_DEFAULT, out) >= 0;
 }
 
-void read_ahead(hid_t file, hid_t dataset, std::int64_t begin, std::int64_t count) {
+Stretch stretch_of(hid_t file, hid_t dataset) {
   void* descriptor = nullptr;
   const haddr_t address = H5Dget_offset(dataset);  // undefined of one in chunks
-  if (address == HADDR_UNDEF || H5Fget_vfd_handle(file, H5P_DEFAULT, &descriptor) < 0) return;
+  if (address == HADDR_UNDEF || H5Fget_vfd_handle(file, H5P_DEFAULT, &descriptor) < 0) return {};
   const Handle type(H5Dget_type(dataset), H5Tclose);
-  const auto size = static_cast<off_t>(H5Tget_size(type));
-  ::posix_fadvise(*static_cast<int*>(descriptor), static_cast<off_t>(address) + begin * size, count * size,
-                  POSIX_FADV_WILLNEED);
+  return {*static_cast<int*>(descriptor), static_cast<std::int64_t>(address),
+          static_cast<std::int64_t>(H5Tget_size(type))};
+}
+
+void Stretch::read_ahead(std::int64_t begin, std::int64_t count) const {
+  if (descriptor >= 0)
+    ::posix_fadvise(descriptor, offset + begin * width, count * width, POSIX_FADV_WILLNEED);
 }
 
 std::string string_attribute(const Root& root, const char* name) {

@@ -64,10 +64,18 @@ std::int64_t integers_in(hid_t dataset);
 /// Reads items [begin, begin + count) as type into out; false when that fails. Under the lock.
 bool read_items(hid_t dataset, std::int64_t begin, std::int64_t count, hid_t type, void* out);
 
-/// Asks the system for the bytes of items [begin, begin + count) of a one-dimensional dataset of `file`,
-/// which are read soon, and returns at once. A hint: nothing is said of failures, and nothing is done for
-/// datasets in chunks, since HDF5 1.10 walks over all chunks to tell where one is. Under the lock.
-void read_ahead(hid_t file, hid_t dataset, std::int64_t begin, std::int64_t count);
+/// Where the items of a one-dimensional dataset lie in its file, which stays open: one behind the other.
+struct Stretch {
+  int descriptor =
+      -1;  ///< -1: the dataset is in chunks, of which HDF5 1.10 walks over all to tell where one is
+  std::int64_t offset = 0, width = 0;  ///< bytes: of the first item, of each
+
+  /// Asks the system for the bytes of items [begin, begin + count), which are read soon, and returns at once.
+  /// A hint: nothing is said of failures.
+  void read_ahead(std::int64_t begin, std::int64_t count) const;
+};
+/// Under the lock.
+Stretch stretch_of(hid_t file, hid_t dataset);
 
 /// The root of an open file, and what messages call it.
 struct Root {

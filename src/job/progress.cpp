@@ -108,9 +108,8 @@ std::string note_of(const ProductWays& before, const ProductWays& now) {
 std::string note_of_processor(const std::string& before, const std::string& now) {
   if (before.empty() || now.empty() || before == now) return "";
   return fmt::format(
-      "the run computed by \"{}\" and computes by \"{}\" now, so that losses may differ in the last bits "
-      "from "
-      "those of a run without this break\n",
+      "the run computed by \"{}\" and computes by \"{}\" now, so that losses may differ in the last "
+      "bits from those of a run without this break\n",
       printable(before, most_quoted), printable(now, most_quoted));
 }
 

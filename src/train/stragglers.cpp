@@ -59,9 +59,11 @@ std::string Stragglers::after_step(std::int64_t step, const engine::Timings& tim
                                    const StepClock& clock) {
   using program::ActionKind;
   if (interval_ == 0) return "";
-  const Busy now{clock.data, timings.of(ActionKind::forward),
-                 timings.of(ActionKind::backward) + timings.of(ActionKind::recompute),
-                 timings.of(ActionKind::optimize) + timings.of(ActionKind::norm)};
+  Busy now{clock.data};
+  if (timings.by_kind)
+    now = {clock.data, timings.of(ActionKind::forward),
+           timings.of(ActionKind::backward) + timings.of(ActionKind::recompute),
+           timings.of(ActionKind::optimize) + timings.of(ActionKind::norm)};
   for (std::size_t phase = 0; phase < now.size(); ++phase) seconds_[phase] += now[phase];
   total_ += clock.total;
   ++steps_;

@@ -96,6 +96,7 @@ void Hdf5Tokens::open(const std::string& path) {
           key_, path);
   REQUIRE(part.tokens > 0, "{}: the dataset \"tokens\" of '{}' is empty", key_, path);
   require_whole(part, part.ids, "tokens");
+  part.ids_at = stretch_of(part.file, part.ids);
   open_documents(part);
   read_attributes(part);
   size_ += part.tokens;
@@ -125,6 +126,7 @@ void Hdf5Tokens::open_documents(Part& part) const {
           items < 0 ? "no one-dimensional array of integers (of NumPy's booleans: mask.astype(\"uint8\"))"
                     : fmt::format("{} integers", items));
   require_whole(part, part.mask, "loss_mask");
+  part.mask_at = stretch_of(part.file, part.mask);
 }
 
 void Hdf5Tokens::read_attributes(Part& part) const {
@@ -179,11 +181,9 @@ void Hdf5Tokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out)
 }
 
 void Hdf5Tokens::read_ahead(std::int64_t begin, std::int64_t count) const {
-  const Quiet quiet;
   for (const Slice& s : slices(begin, count)) {
-    const Guard guard(s.part.path);
-    hdf5::read_ahead(s.part.file, s.part.ids, s.begin, s.count);
-    if (s.part.mask) hdf5::read_ahead(s.part.file, s.part.mask, s.begin, s.count);
+    s.part.ids_at.read_ahead(s.begin, s.count);
+    s.part.mask_at.read_ahead(s.begin, s.count);
   }
 }
 

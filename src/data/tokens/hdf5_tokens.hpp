@@ -45,6 +45,7 @@ class Hdf5Tokens : public TokenSource {
     FileState state;                                  ///< of the file when it was opened
     Tokenizer tokenizer;
     hdf5::Handle file{}, ids{}, documents{}, mask{};
+    hdf5::Stretch ids_at{}, mask_at{};
   };
   /// What lies in one part of the range [begin, begin + count) of the source.
   struct Slice {
