@@ -73,12 +73,15 @@ struct Mesh {
   std::int64_t pipeline = 1, replicate = 1, shard = -1, context = 1, tensor = 1;
 };
 
+inline constexpr std::string_view schedule_file_ending = ".csv";
+
 struct PipelineParallel {
   std::string schedule;              ///< of program/schedules, or a file of one
   std::int64_t stages_per_rank = 0;  ///< 0: the schedule's
   std::vector<double> layers;        ///< of each stage, whole numbers; none: by their cost
   std::int64_t max_outstanding = 1;  ///< turns by which a receive is begun before it is needed
   std::string late_weights;          ///< of which gradients a schedule's half for weights is: all, kept
+  bool schedule_is_file() const { return schedule.ends_with(schedule_file_ending); }
 };
 
 struct TensorParallel {

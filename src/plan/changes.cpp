@@ -56,14 +56,17 @@ std::vector<Change> table() {
   };
 }
 
+/// One sequence at a time, and what halving gives before it: each row multiplies the sets that are tried.
 std::vector<Change> micro_rows(const config::Deck& deck) {
+  constexpr std::int64_t smallest_part = 8;
   std::vector<Change> rows;
   const std::int64_t micro = deck.batch.micro;
   if (micro > 1)
     rows.push_back(frugal({"batch.micro=1"}, Effect::rounding, "the fewest activations at once"));
-  if (micro > 2 && micro % 2 == 0)
-    rows.push_back(
-        {{fmt::format("batch.micro={}", micro / 2)}, Effect::rounding, "half the activations at once"});
+  for (std::int64_t part = 2; part <= smallest_part && micro % part == 0 && part < micro; part *= 2)
+    rows.push_back({{fmt::format("batch.micro={}", micro / part)},
+                    Effect::rounding,
+                    fmt::format("1/{} of the activations at once", part)});
   return rows;
 }
 
@@ -95,7 +98,7 @@ std::vector<Change> pipeline_rows(const config::Deck& deck) {
   const auto late = [](const program::Turn& turn) {
     return turn.kind == program::TurnKind::backward_weights;
   };
-  if (!name.ends_with(".csv")) {
+  if (!deck.pipeline.schedule_is_file()) {
     const program::Schedule schedule = program::find_schedule(name);
     if (std::ranges::none_of(schedule.turns({.micro_batches = 2, .ranks = 2, .chunks = schedule.chunks}),
                              late))

@@ -345,8 +345,12 @@ double checkpoints_on_node(const Cost& c) {
   return static_cast<double>(checkpoint_room) * std::min(c.ranks, c.machine.ranks_per_node);
 }
 
+bool knows_its_machine(const Cost& c) {
+  return !c.machine.peak_assumed || c.machine.device_memory > 0;
+}
+
 bool knows_its_time(const Cost& c) {
-  return c.deck.run.epochs == 0 && !(c.machine.peak_assumed && c.machine.device_memory <= 0);
+  return c.deck.run.epochs == 0 && knows_its_machine(c);
 }
 
 Verdict verdict_of(const Cost& c) {

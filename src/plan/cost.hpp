@@ -132,8 +132,9 @@ struct Verdict {
   bool fits() const { return device_fits() && node_fits(); }
 };
 Verdict verdict_of(const Cost& cost);
-/// Whether the step's time says how long the run takes: not where the data decide how many steps an epoch
-/// has, nor on processors of unknown speed.
+/// Whether the step's time is worth multiplying: not on processors of unknown speed.
+bool knows_its_machine(const Cost& cost);
+/// Whether it says how long the run takes: not where the data decide how many steps an epoch has either.
 bool knows_its_time(const Cost& cost);
 /// Bytes of a full node's need that its ranks write and read checkpoints through.
 double checkpoints_on_node(const Cost& cost);

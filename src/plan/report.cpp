@@ -239,6 +239,18 @@ std::string overlap_lines(const Cost& own, const Cost& other) {
   return text;
 }
 
+std::string run_line(const Cost& c) {
+  if (!knows_its_machine(c)) return "";
+  const auto lasts = [&](double steps) { return format_duration(steps * c.step.seconds); };
+  if (c.deck.run.epochs > 0)
+    return line("run", fmt::format("{} for a billion tokens, without evaluations and saves: how many "
+                                   "run.epochs = {} are depends on the data, which are not read here",
+                                   lasts(1e9 / c.tokens_per_step()), c.deck.run.epochs));
+  const auto steps = static_cast<double>(config::total_steps(c.deck, 0));
+  return line("run", fmt::format("{}, without evaluations and saves: {} steps, {} tokens", lasts(steps),
+                                 grouped(steps), format_count(steps * c.tokens_per_step())));
+}
+
 std::string time_section(const Plan& plan) {
   const Cost& c = plan.cost;
   const Machine& m = c.machine;
@@ -257,12 +269,7 @@ std::string time_section(const Plan& plan) {
   text += line("step", fmt::format("{}: {} tokens/s, {} per rank, MFU {}", seconds(s.seconds),
                                    grouped(c.tokens_per_second()), grouped(c.tokens_per_second() / c.ranks),
                                    percent(c.mfu())));
-  if (knows_its_time(c)) {
-    const auto steps = static_cast<double>(config::total_steps(c.deck, 0));
-    text += line("run", fmt::format("{}, without evaluations and saves: {} steps, {} tokens",
-                                    format_duration(steps * s.seconds), grouped(steps),
-                                    format_count(steps * c.tokens_per_step())));
-  }
+  text += run_line(c);
   ByAction communicating{};
   for (std::size_t i = 0; i < s.busy.size(); ++i)
     if (i != static_cast<std::size_t>(program::Stream::compute))

@@ -202,7 +202,7 @@ std::string stages_text(const config::Deck& deck, int chunks) {
 /// Of the table, or of a file that is for as many ranks.
 program::Schedule named_schedule(const config::Deck& deck) {
   const std::string& name = deck.pipeline.schedule;
-  if (!name.ends_with(".csv")) return program::find_schedule(name);
+  if (!deck.pipeline.schedule_is_file()) return program::find_schedule(name);
   constexpr std::int64_t most_bytes = 1 << 26;
   program::Schedule file = program::schedule_from_csv(read_file(name, most_bytes, "pipeline.schedule"), name);
   REQUIRE(file.ranks == deck.mesh.pipeline, "{}: {} has lines for {}, and mesh.pipeline is {}",

@@ -80,16 +80,23 @@ PreparedExport prepare_export(const ExportRequest& request, int rank) {
   return p;
 }
 
+/// "" where it was over too soon to say.
+std::string rate_text(double bytes, double seconds) {
+  constexpr double least = 0.1;
+  if (seconds < least) return "";
+  return fmt::format("; {:.1f} s, {:.2f} GB/s", seconds, bytes / seconds * 1e-9);
+}
+
 std::string summary(const ExportRequest& request, const PreparedExport& p, const checkpoint::Exported& done,
                     double seconds) {
   std::vector<std::string> names;
   for (const auto& file : p.files) names.push_back(file.name);
   if (request.content == ExportContent::adapters) names.emplace_back("adapter_config.json");
   const auto bytes = static_cast<double>(done.bytes);
-  return fmt::format("{}: {} tensors, {} of {} in {}, and {}; {:.1f} s, {:.2f} GB/s\n",
+  return fmt::format("{}: {} tensors, {} of {} in {}, and {}{}\n",
                      checkpoint::ExportFolder::final_path(request.to).string(), done.tensors,
                      format_bytes(bytes), name_of(p.options.dtype), count_text(done.files, "file"),
-                     fmt::join(names, ", "), seconds, seconds > 0 ? bytes / seconds * 1e-9 : 0.0);
+                     fmt::join(names, ", "), rate_text(bytes, seconds));
 }
 
 }  // namespace

@@ -8,6 +8,11 @@
 
 namespace ztrain::train {
 
+void MeanStep::add(double seconds) {
+  ++steps_;
+  seconds_ = steps_ <= 2 ? seconds : 0.9 * seconds_ + 0.1 * seconds;
+}
+
 TimeLimits::TimeLimits(const config::Deck& deck, std::optional<double> allocation_end)
     : most_minutes_(deck.run.max_minutes), least_margin_(deck.run.end_margin) {
   if (deck.run.end_margin >= 0 && deck.checkpoint.interval >= 0) allocation_end_ = allocation_end;

@@ -1,7 +1,9 @@
 #pragma once
-// When a run ends itself though it has steps left: after run.max_minutes, and ahead of the end of the SLURM
-// allocation in which it runs, whose end would lose what came after the last checkpoint.
+// When a run ends: what its steps take, and when it ends itself though it has steps left: after
+// run.max_minutes, and ahead of the end of the SLURM allocation in which it runs, whose end would lose what
+// came after the last checkpoint.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -9,6 +11,18 @@
 #include "runtime/session/session.hpp"
 
 namespace ztrain::train {
+
+/// What a step takes, from all of a process: later ones count more, each a tenth of what came before it.
+class MeanStep {
+ public:
+  /// The first step of a process also touches memory for the first time: the second one takes its place.
+  void add(double seconds);
+  double seconds() const { return seconds_; }  ///< 0 before the first
+
+ private:
+  std::int64_t steps_ = 0;
+  double seconds_ = 0;
+};
 
 class TimeLimits {
  public:

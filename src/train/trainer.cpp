@@ -304,9 +304,7 @@ void Trainer::report(const StepClock& clock) {
   sent_before_ = std::move(sent);
   console_.print(stragglers_.after_step(progress_.step, worker_.train().timings(), clock));
   if (session_.rank() != 0) return;
-  // The first step of a process also touches memory for the first time: the second one takes its place.
-  mean_step_seconds_ =
-      progress_.step - steps_at_start_ <= 2 ? clock.total : 0.9 * mean_step_seconds_ + 0.1 * clock.total;
+  mean_step_.add(clock.total);
   const auto record = step_record(worker_, worker_.train().timings(), progress_, facts_, clock, this_step);
   last_line_ = telemetry::step_line(step_line(record, facts_, seconds_left())) + "\n";
   if (progress_.step % deck_.metrics.interval == 0 || progress_.step == facts_.steps) print_last_line();
@@ -330,7 +328,7 @@ template void Trainer::write_metrics(const telemetry::CorruptionRecord& record);
 
 /// Until the last step, or until the run ends itself.
 double Trainer::seconds_left() const {
-  const double steps = mean_step_seconds_ * static_cast<double>(facts_.steps - progress_.step);
+  const double steps = mean_step_.seconds() * static_cast<double>(facts_.steps - progress_.step);
   return std::min(steps, limits_.seconds_left(session_.lasts(), wall_clock()).value_or(steps));
 }
 

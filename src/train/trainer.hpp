@@ -198,7 +198,7 @@ class Trainer {
   std::string failure_;             ///< of this rank, outside the computation: the run ends with what it has
   std::string ended_by_;            ///< what asked the run to end: a signal, or the end of the allocation
   std::string last_line_;           ///< of the last step, while it is not printed; rank 0 alone
-  double mean_step_seconds_ = 0;
+  MeanStep mean_step_;
   Stragglers stragglers_;
   TimeLimits limits_;  ///< rank 0's count
   std::vector<runtime::Mesh::Sent> sent_before_;

@@ -198,6 +198,14 @@ class Plan(zt.Case):
         self.assertNotIn("NO_SHARD", text)
         self.assertIn("NO_SHARD", self.plan(SMOKE, "--ranks", 2))
 
+    def test_a_run_of_epochs_is_told_by_tokens(self):
+        words = [LARGE, "--ranks", 64, "--cluster.preset=h100-80gb", "--run.steps=0", "--run.tokens=0", "--run.epochs=2.5"]
+        text, plan = self.both(*words)
+        said = re.sub(r"\s+", " ", text)
+        self.assertIn(" for a billion tokens, without evaluations and saves: how many run.epochs = 2.5 are depends on the data", said)
+        hours, minutes = map(int, re.search(r" run (\d+)h (\d+)m for a billion", said).groups())
+        self.assertAlmostEqual(60 * hours + minutes, 1e9 / plan["time"]["tokens_per_second"] / 60, delta=1)
+
     def test_a_fix_that_is_printed_fits(self):
         words = [LARGE, "--ranks", 64, "--batch.global=64", "--recompute.mode=none"]
         text, plan = self.both(*words)

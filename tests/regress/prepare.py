@@ -69,7 +69,7 @@ class Prepare(zt.Case):
 
     def refused(self, *words, pattern, **more):
         self.assertRegex(self.prepare(*words, fails=True, **more).stderr, pattern)
-        left = [p.name for p in self.folder.iterdir() if p.name.endswith(".partial")]
+        left = [p.name for p in self.folder.iterdir() if ".partial" in p.name]
         self.assertEqual(left, [])
 
     def test_masks_are_of_the_assistants_turns(self):
@@ -157,10 +157,15 @@ class Prepare(zt.Case):
             self.assertEqual([len(ids) for ids, _ in self.documents()], [3])
 
     def test_long_inputs_are_written_as_they_come(self):
-        """More than a buffer; the offsets fit."""
-        path = self.lines("large.jsonl", *({"text": "x" * (300000 + i)} for i in range(9)))
+        """More than a buffer; the offsets fit, and what is read ahead of time lies in one piece."""
+        path = self.lines("large.jsonl", *({"text": "abcdefghi"[i] * (300000 + i)} for i in range(9)))
         self.prepare(path)
-        self.assertEqual([len(ids) for ids, _ in self.documents()], [300001 + i for i in range(9)])
+        found = [(len(ids), set(ids[:-1].tolist()), mask.sum()) for ids, mask in self.documents()]
+        self.assertEqual(found, [(300001 + i, {ord("a") + i}, 300001 + i) for i in range(9)])
+        with h5py.File(self.folder / "out.h5") as file:
+            for name in ("tokens", "loss_mask", "document_offsets"):
+                self.assertIsNone(file[name].chunks, name)
+                self.assertIsNotNone(file[name].id.get_offset(), name)
 
     def test_mistakes_name_file_and_line(self):
         good = {"text": "good"}
@@ -206,7 +211,7 @@ class Prepare(zt.Case):
 
     def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing(self):
         path = self.lines("large.jsonl", *({"text": "x" * 300000} for _ in range(9)))
-        for largest in (4096, 1 << 20):
+        for largest in (4096, 1 << 20, 6 << 20):  # the last: tokens fit alone, and not with all that the file holds
             done = self.prepare(path, fails=True, largest=largest)
             self.assertRegex(done.stderr, r"^prepare_data\.py: \S+out\.h5: cannot be written: file too large\n$")
             self.assertEqual([p.name for p in self.folder.iterdir() if p.name.startswith("out.h5")], [])

@@ -11,7 +11,6 @@ import xxhash
 
 FORMAT = 1
 BUFFER = 1 << 20  # tokens
-CHUNK = 1 << 14
 
 
 def hash_of(data):
@@ -39,34 +38,63 @@ def writing(path):
         raise WriteError(f"{path}: cannot be written: {why[:1].lower() + why[1:]}") from None
 
 
+class Column:
+    """The items of one dataset, which gather in a file of their own: only when their number is known can they lie in one
+    piece, of which a run asks the file system for the next samples ahead of time."""
+
+    def __init__(self, path, dtype):
+        self.path, self.dtype, self.parts, self.items = path, dtype, [], 0
+        self.file = open(path, "wb")
+
+    def add(self, items):
+        self.parts.append(items)
+
+    def flush(self):
+        if self.parts:
+            items = np.concatenate(self.parts).astype(self.dtype, copy=False)
+            self.file.write(items)
+            self.file.flush()
+            self.items += len(items)
+            self.parts.clear()
+
+    def move_to(self, file, name):
+        self.flush()
+        self.file.close()
+        dataset = file.create_dataset(name, (self.items,), self.dtype)
+        with open(self.path, "rb") as gathered:
+            for at in range(0, self.items, BUFFER):
+                dataset[at : at + BUFFER] = np.fromfile(gathered, self.dtype, BUFFER)
+        self.remove()
+
+    def remove(self):
+        self.path.unlink(missing_ok=True)
+
+
 class Writer:
     """Writes path.partial; publish() makes it path. Throws WriteError."""
 
     def __init__(self, path, tokenizer):
         self.path = pathlib.Path(path)
         self.partial = self.path.with_name(self.path.name + ".partial")
-        with writing(self.path):
-            self.file = h5py.File(self.partial, "w")
+        self.columns = {}
         try:
             with writing(self.path):
+                self.file = h5py.File(self.partial, "w")
                 self.begin(tokenizer)
         except WriteError:
             self.remove()
             raise
-        self.buffers = {name: [] for name in self.datasets}
         self.buffered, self.tokens, self.documents = 0, 0, 0
-        self.buffers["document_offsets"].append(np.zeros(1, np.int64))
+        self.columns["document_offsets"].add(np.zeros(1, np.int64))
 
     def begin(self, tokenizer):
-        self.datasets = {
-            "tokens": self.dataset("tokens", id_type(tokenizer.vocab_size)),
-            "loss_mask": self.dataset("loss_mask", np.uint8),
-            "document_offsets": self.dataset("document_offsets", np.int64),
-        }
+        self.column("tokens", id_type(tokenizer.vocab_size))
+        self.column("loss_mask", np.uint8)
+        self.column("document_offsets", np.int64)
         self.attributes(tokenizer)
 
-    def dataset(self, name, dtype):
-        return self.file.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(CHUNK,))
+    def column(self, name, dtype):
+        self.columns[name] = Column(self.partial.with_name(f"{self.partial.name}.{name}"), dtype)
 
     def attributes(self, tokenizer):
         self.file.attrs["ztrain_format"] = FORMAT
@@ -80,22 +108,16 @@ class Writer:
         self.tokens += len(ids)
         self.documents += 1
         self.buffered += len(ids)
-        self.buffers["tokens"].append(ids)
-        self.buffers["loss_mask"].append(mask)
-        self.buffers["document_offsets"].append(np.array([self.tokens], np.int64))
+        self.columns["tokens"].add(ids)
+        self.columns["loss_mask"].add(mask)
+        self.columns["document_offsets"].add(np.array([self.tokens], np.int64))
         if self.buffered >= BUFFER:
             with writing(self.path):
                 self.flush()
 
     def flush(self):
-        for name, parts in self.buffers.items():
-            if not parts:
-                continue
-            items, dataset = np.concatenate(parts), self.datasets[name]
-            size = dataset.shape[0]
-            dataset.resize((size + len(items),))
-            dataset[size:] = items
-            parts.clear()
+        for column in self.columns.values():
+            column.flush()
         self.buffered = 0
 
     def close(self, chat_template=None):
@@ -103,7 +125,8 @@ class Writer:
         with writing(self.path):
             if chat_template is not None:
                 self.file.attrs["chat_template_hash"] = hash_of(chat_template.encode())
-            self.flush()
+            for name, column in self.columns.items():
+                column.move_to(self.file, name)
             self.file.close()
 
     def publish(self):
@@ -113,3 +136,5 @@ class Writer:
     def remove(self):
         """Leaves nothing behind, and the file open."""
         self.partial.unlink(missing_ok=True)
+        for column in self.columns.values():
+            column.remove()

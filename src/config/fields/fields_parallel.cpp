@@ -15,7 +15,7 @@ Legal schedule() {
                       {"DualPipeV", "dualpipe-v"},
                       {"one_f_one_b", "1f1b"}},
                      one_of({"1f1b", "gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"}));
-  return legal.or_ending = ".csv", legal;
+  return legal.or_ending = schedule_file_ending, legal;
 }
 
 }  // namespace

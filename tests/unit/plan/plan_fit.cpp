@@ -304,6 +304,23 @@ TEST_F(Decks, RecomputationOfAnotherKindIsOfferedToo) {
   }
 }
 
+TEST_F(Decks, OfAMicroBatchWholePartsAreOffered) {
+  using Micros = std::vector<std::string>;
+  const auto offered = [&](int micro) {
+    const Question q = question(2, 0, {fmt::format("batch.micro={}", micro), "batch.global=192"});
+    Micros found;
+    for (const Change& change : changes_for(deck_of(q)))
+      if (change.overrides.front().starts_with("batch.micro="))
+        found.push_back(change.overrides.front().substr(12));
+    return found;
+  };
+  EXPECT_EQ(offered(1), Micros{});
+  EXPECT_EQ(offered(2), Micros{"1"});
+  EXPECT_EQ(offered(6), (Micros{"1", "3"}));
+  EXPECT_EQ(offered(8), (Micros{"1", "4", "2"}));
+  EXPECT_EQ(offered(32), (Micros{"1", "16", "8", "4"}));
+}
+
 TEST_F(Decks, WhatContradictsTheDeckIsNotTakenForTooLarge) {
   const std::vector<std::string> eight{"optimizer.name=adamw", "precision.moments=fp32"};
   const Question q = question(4, 1000, eight);

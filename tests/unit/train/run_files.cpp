@@ -63,6 +63,12 @@ TEST_F(RunFiles, WhatIsReadIsNotWritten) {
   EXPECT_NE(error({"--checkpoint.folder=FOLDER/shared", "--data.train=FOLDER/shared/.lock"})
                 .find("give another checkpoint.folder"),
             std::string::npos);
+  for (const char* deck : {"--pipeline.schedule=FOLDER/run/turns.csv", "--pipeline.schedule=1f1b"}) {
+    const bool reads = std::string_view(deck).ends_with(".csv");
+    std::ofstream(at("run/turns.csv")) << "text";
+    const std::string found = error({deck, "--device.algorithms=FOLDER/run/turns.csv"});
+    EXPECT_EQ(found.find("pipeline.schedule: '") == 0, reads) << found;
+  }
   EXPECT_NE(error({"--device.algorithms=FOLDER/text.txt"}).find("give another device.algorithms"),
             std::string::npos);
 }

@@ -72,5 +72,18 @@ TEST(TimeLimits, SlurmSaysTheEndOfItsJobsAlone) {
   EXPECT_FALSE(end_of("", "1700000000")) << "left from another job";
 }
 
+TEST(MeanStep, ForgetsTheFirstStepAndFollowsLaterOnes) {
+  train::MeanStep mean;
+  EXPECT_EQ(mean.seconds(), 0);
+  mean.add(100);
+  EXPECT_EQ(mean.seconds(), 100) << "there is nothing else";
+  mean.add(2);
+  EXPECT_EQ(mean.seconds(), 2);
+  mean.add(3);
+  EXPECT_DOUBLE_EQ(mean.seconds(), 2.1);
+  for (int step = 0; step < 100; ++step) mean.add(4);
+  EXPECT_NEAR(mean.seconds(), 4, 1e-3);
+}
+
 }  // namespace
 }  // namespace ztrain::time_limits_test
