@@ -72,6 +72,17 @@ void AlgorithmTable::record(const std::string& key, const Algorithm& algorithm) 
   entries_[home_].try_emplace(key, algorithm);
 }
 
+/// What is there stays, but for what was never measured.
+void AlgorithmTable::add(Entries& entries, const std::string& key, const Algorithm& algorithm) {
+  const auto [entry, is_new] = entries.try_emplace(key, algorithm);
+  if (!is_new && !entry->second.measured()) entry->second = algorithm;
+}
+
+void AlgorithmTable::forget_unmeasured() {
+  for (auto& [home, entries] : entries_)
+    std::erase_if(entries, [](const auto& entry) { return !entry.second.measured(); });
+}
+
 std::size_t AlgorithmTable::size() const {
   const auto here = entries_.find(home_);
   return here == entries_.end() ? 0 : here->second.size();
@@ -91,7 +102,7 @@ void AlgorithmTable::merge(std::string_view text) {
     const auto home = home_of(section);
     if (!home) continue;
     for (const auto& [key, entry] : section["products"].items())
-      if (const auto algorithm = algorithm_of(entry)) entries_[*home].try_emplace(key, *algorithm);
+      if (const auto algorithm = algorithm_of(entry)) add(entries_[*home], key, *algorithm);
   }
 }
 
@@ -127,10 +138,12 @@ std::string read_algorithms(const std::string& path) {
   }
 }
 
-void save_algorithms(const std::string& path, const AlgorithmTable& table) {
+void save_algorithms(const std::string& path, AlgorithmTable& table) {
   AlgorithmTable all(table.home());
   all.merge(read_algorithms(path));
   all.merge(table.to_text());
+  table = all;
+  all.forget_unmeasured();
   const std::filesystem::path file(path);
   std::error_code error;
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), error);

@@ -20,6 +20,7 @@ using AlgorithmBytes = std::array<std::uint8_t, 64>;
 struct Algorithm {
   AlgorithmBytes bytes{};
   double microseconds = 0;  ///< of one launch; 0: taken without measuring
+  bool measured() const { return microseconds > 0; }
 };
 
 /// Where an algorithm is valid, and fast.
@@ -30,7 +31,7 @@ struct AlgorithmHome {
   auto operator<=>(const AlgorithmHome&) const = default;
 };
 
-/// Algorithms by what they compute ("bf16 -> bf16 m 4096 ..."). What has been put in stays as it is. Holds
+/// Algorithms by what they compute ("bf16 -> bf16 m 4096 ..."). What has been measured stays as it is. Holds
 /// those of other homes too, and passes them on.
 class AlgorithmTable {
  public:
@@ -40,14 +41,17 @@ class AlgorithmTable {
   std::optional<Algorithm> find(const std::string& key) const;
   void record(const std::string& key, const Algorithm& algorithm);
 
-  /// Takes in what another table's to_text gave, other homes included; entries that are here already stay.
-  /// Text that is none, or of another format, or broken entries are left out.
+  /// Takes in what another table's to_text gave, other homes included; entries that are here already stay,
+  /// but for those that were not measured. Text that is none, or of another format, or broken entries are
+  /// left out.
   void merge(std::string_view text);
   std::string to_text() const;
   std::size_t size() const;  ///< entries of this home
+  void forget_unmeasured();
 
  private:
   using Entries = std::map<std::string, Algorithm>;
+  static void add(Entries& entries, const std::string& key, const Algorithm& algorithm);
   AlgorithmHome home_;
   std::map<AlgorithmHome, Entries> entries_;
 };
@@ -58,8 +62,10 @@ std::string default_algorithms_file();
 /// The file's text; empty where it cannot be read.
 std::string read_algorithms(const std::string& path);
 
-/// Adds a table to a file, which is made with its folders if need be: what the file says already stays. It is
-/// replaced at once, so that readers never see half of it. Throws Error naming the file.
-void save_algorithms(const std::string& path, const AlgorithmTable& table);
+/// Adds a table to a file, which is made with its folders if need be: what the file says already stays, and
+/// goes into the table, so that who reads the file later computes as who has the table. What was not measured
+/// stays out of it. It is replaced at once, so that readers never see half of it. Throws Error naming the
+/// file.
+void save_algorithms(const std::string& path, AlgorithmTable& table);
 
 }  // namespace ztrain::kernels

@@ -31,8 +31,9 @@ struct GemmLibrary {
   bool tf32 = false;
   /// What products run with; where it is silent, with the library's first proposal. Null: always with that.
   std::shared_ptr<AlgorithmTable> algorithms;
-  /// Gemm::prepare measures what the table does not know, and records it. Set it on one rank alone, and give
-  /// its table to all before the first product runs: each takes its algorithm then.
+  /// Gemm::prepare measures what the table does not know, and records it. Set it on one rank of
+  /// those that compute the same products, and give its table to all before the first product runs: each
+  /// takes its algorithm then.
   bool tune = false;
   /// Of the vendor's library, made when first needed.
   std::shared_ptr<void> handle;

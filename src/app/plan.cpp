@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <nlohmann/json.hpp>
@@ -60,14 +63,13 @@ void declare(Parser& parser, Options& o) {
   parser.keep_others();
 }
 
-/// The product of the mesh where no degree is open.
+/// The product of the mesh, in which an open degree counts 1.
 int ranks_of(const Options& o, const std::vector<std::string>& overrides) {
   if (o.ranks > 0) return o.ranks;
   const config::Mesh m = plan::deck_of({.deck = o.deck, .overrides = overrides}).mesh;
   std::int64_t product = 1;
   for (const std::int64_t degree : {m.pipeline, m.replicate, m.shard, m.context, m.tensor}) {
-    if (degree <= 0) return 1;
-    product *= degree;
+    product *= std::max<std::int64_t>(degree, 1);
     REQUIRE(product <= most_ranks, "{}: the mesh has more than {} ranks", o.deck, most_ranks);
   }
   return static_cast<int>(product);
@@ -131,6 +133,12 @@ void print_sbatch(const Options& o, const plan::Plan& plan, telemetry::Console& 
     console.print_error(
         "warning: a job for processors, since the deck has no cluster.preset; for GPUs add "
         "--cluster.preset=NAME\n");
+  std::error_code unknown;
+  if (std::getenv("ZTRAIN_ROOT") == nullptr && !std::filesystem::exists("slurm/launch.sh", unknown))
+    console.print_error(
+        "warning: the job starts slurm/launch.sh, which is not below this folder: submit it with ZTRAIN_ROOT "
+        "set "
+        "to ztrain's own\n");
   for (const std::string& note : plan.notes) console.print_error(fmt::format("note: {}\n", note));
 }
 

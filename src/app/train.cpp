@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
+#include <exception>
+
 #include "app/commands.hpp"
+#include "base/reason.hpp"
 #include "config/text/load.hpp"
 #include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
@@ -8,6 +11,20 @@
 #include "train/trainer.hpp"
 
 namespace ztrain::app {
+namespace {
+
+/// A failure of this rank alone ends the job while the trainer is still there: to take it down may mean
+/// waiting for a file system that a checkpoint is being written to.
+train::Ending run(const Invocation& call, train::Trainer& trainer) try {
+  return trainer.run();
+} catch (const runtime::AgreedError&) {
+  throw;
+} catch (const std::exception& e) {
+  call.console.clear();
+  call.session.abort_all(reason_of(e));
+}
+
+}  // namespace
 
 int train(const Invocation& call) {
   auto deck = call.session.agree("reading the deck", [&] {
@@ -16,9 +33,8 @@ int train(const Invocation& call) {
     call.watchdog.set_timeout(read.watchdog.timeout);
     return read;
   });
-  const train::Ending ending =
-      train::Trainer(call.session, call.console, call.watchdog, std::move(deck), ZTRAIN_VERSION).run();
-  if (ending != train::Ending::asked_to) return 0;
+  train::Trainer trainer(call.session, call.console, call.watchdog, std::move(deck), ZTRAIN_VERSION);
+  if (run(call, trainer) != train::Ending::asked_to) return 0;
   call.console.print_error(fmt::format(
       "ztrain: the run is saved before its end: the same command goes on (exit status {})\n", saved_status));
   return saved_status;

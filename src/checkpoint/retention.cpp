@@ -214,12 +214,17 @@ void require_room(const fs::path& unfinished, std::int64_t bytes) {
           format_bytes(static_cast<double>(space.available)));
 }
 
-void publish(const fs::path& folder, std::int64_t step) {
+std::string publish(const fs::path& folder, std::int64_t step) {
   const fs::path unfinished = unfinished_path(folder, step), final = folder / name_of_step(step);
   sync_folder(unfinished);
   if (fs::exists(final)) fs::rename(final, folder / name_of_step(step, ".old"));
   fs::rename(unfinished, final);
-  sync_folder(folder);
+  const std::string failure = failure_of([&] { sync_folder(folder); });
+  if (failure.empty()) return "";
+  return fmt::format(
+      "{}: this checkpoint is written, but after a loss of power it may not be found: no older one is "
+      "removed",
+      failure);
 }
 
 std::vector<std::string> remove_remains(const fs::path& folder) {

@@ -28,8 +28,9 @@ bool remove_unfinished(const std::filesystem::path& folder, std::int64_t step);
 void require_room(const std::filesystem::path& unfinished, std::int64_t bytes);
 
 /// Syncs step_<step>.tmp and gives it its final name. A checkpoint that has that name becomes
-/// step_<step>.old, for retain() to remove.
-void publish(const std::filesystem::path& folder, std::int64_t step);
+/// step_<step>.old, for retain() to remove. "" or why a loss of power may still take the name back: then
+/// nothing else may be removed.
+[[nodiscard]] std::string publish(const std::filesystem::path& folder, std::int64_t step);
 
 /// Removes what interrupted saves and removals left (step_*.tmp), and what a checkpoint has replaced
 /// (step_*.old), while no save is in progress. Never throws: gives a line for each thing that it could not

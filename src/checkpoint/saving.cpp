@@ -124,8 +124,9 @@ void Saving::publish_checkpoint() {
   PosixFile::open_to_write(unfinished_ / index_name, options_.key).sync();
   write_metadata_file(unfinished_, *metadata_, options_.key);
   if (of_nodes()) return;
-  publish(folder_, step_);
-  saved_.warning = fmt::format("{}", fmt::join(retain(folder_, step_, options_), "; "));
+  saved_.warning = publish(folder_, step_);
+  if (saved_.warning.empty())
+    saved_.warning = fmt::format("{}", fmt::join(retain(folder_, step_, options_), "; "));
 }
 
 void Saving::work_of_stage(const Progress& progress) {
@@ -169,11 +170,11 @@ Saving::Stage Saving::next_stage() {
   return Stage::done;
 }
 
-/// Where somebody has removed the folder; else that is all.
+/// Where somebody has removed the folder, of snapshots that of any node; else that is all.
 void Saving::begin_again(const runtime::AgreedError& failure) {
-  const bool was_there = !makes_folder() || remove_unfinished(folder_, step_);
-  if (world_.broadcast(was_there ? "" : "removed").empty() || tries_ == most_tries)
-    throw NotSaved(failure.what());
+  const bool gone = makes_folder() && !remove_unfinished(folder_, step_);
+  const auto all = world_.all_gather(gone ? 1 : 0);
+  if (std::ranges::count(all, 1) == 0 || tries_ == most_tries) throw NotSaved(failure.what());
   ++tries_;
   note_ = fmt::format("'{}' was removed while this checkpoint was written, and it is written anew; ",
                       unfinished_.string());

@@ -87,22 +87,30 @@ std::vector<PieceRow> rows_of(const std::vector<std::int64_t>& cells) {
   return rows;
 }
 
-Files assign_files(const Group& world, bool writes, int wanted) {
-  const auto writers = world.all_gather(writes ? 1 : 0);
-  const auto nodes = world.all_gather(world.node());
+Files files_for(int rank, const std::vector<std::int64_t>& writers, const std::vector<std::int64_t>& nodes,
+                int wanted) {
+  const auto me = static_cast<std::size_t>(rank);
   std::set<std::int64_t> writing_nodes;
-  std::int64_t count = 0, own = 0;
+  std::int64_t count = 0, before = 0;  // writers: all, and those that come before this rank, node by node
   for (std::size_t r = 0; r < writers.size(); ++r) {
     if (writers[r] == 0) continue;
-    if (r < static_cast<std::size_t>(world.rank())) ++own;
+    before += std::pair(nodes[r], r) < std::pair(nodes[me], me);
     writing_nodes.insert(nodes[r]);
     ++count;
   }
-  Files files;
-  files.count = static_cast<int>(
-      std::min<std::int64_t>({wanted > 0 ? wanted : std::ssize(writing_nodes), count, max_files}));
-  if (writes) files.own = static_cast<int>(own * files.count / count);
-  return files;
+  const bool by_node = wanted <= 0 && std::ssize(writing_nodes) <= max_files;
+  const std::int64_t files = by_node ? std::ssize(writing_nodes) : wanted > 0 ? wanted : max_files;
+  Files found;
+  found.count = static_cast<int>(std::min<std::int64_t>({files, count, max_files}));
+  if (writers[me] == 0) return found;
+  found.own = static_cast<int>(by_node ? std::distance(writing_nodes.begin(), writing_nodes.find(nodes[me]))
+                                       : before * found.count / count);
+  return found;
+}
+
+Files assign_files(const Group& world, bool writes, int wanted) {
+  const auto writers = world.all_gather(writes ? 1 : 0);
+  return files_for(world.rank(), writers, world.all_gather(world.node()), wanted);
 }
 
 Files assign_files_of_nodes(const Group& world, bool writes, const std::vector<int>& node_of) {

@@ -22,10 +22,23 @@ bool takes(const runtime::Session& session, const std::string& asked, const std:
   return (asked == "auto" ? session.from_rank_0(suits ? word : "") : asked) == word;
 }
 
+/// What another job has measured meanwhile goes into the table as well: a run that resumes reads it from the
+/// file. Gives a warning, or "".
+std::string keep(kernels::AlgorithmTable& table, const std::string& file) {
+  if (file.empty()) return "no home folder to keep the products' algorithms in: set device.algorithms";
+  try {
+    kernels::save_algorithms(file, table);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 }  // namespace
 
 bool measures(const Coordinate& rank) {
-  return rank[Axis::replicate] == 0 && rank[Axis::shard] == 0 && rank[Axis::context] == 0;
+  return rank[Axis::replicate] == 0 && rank[Axis::shard] == 0 && rank[Axis::ring] == 0 &&
+         rank[Axis::context] == 0;
 }
 
 void require_products(const config::Device& options) {
@@ -98,19 +111,12 @@ std::string share_product_algorithms(const runtime::Session& session, const conf
   kernels::AlgorithmTable all(library.algorithms->home());
   const std::string own = library.tune ? library.algorithms->to_text() : "";
   for (const std::string& text : checkpoint::Group::world().gather_text(own)) all.merge(text);
+  const std::string warning = session.rank() == 0 ? keep(all, file_of(options)) : "";
   const std::string shared = session.from_rank_0(session.rank() == 0 ? all.to_text() : "");
   *library.algorithms = kernels::AlgorithmTable(library.algorithms->home());
   library.algorithms->merge(shared);
   library.tune = false;
-  if (session.rank() != 0) return "";
-  const std::string file = file_of(options);
-  if (file.empty()) return "no home folder to keep the products' algorithms in: set device.algorithms";
-  try {
-    kernels::save_algorithms(file, *library.algorithms);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return warning;
 }
 
 }  // namespace ztrain::job

@@ -91,10 +91,12 @@ std::vector<Change> early_rows(const config::Deck& deck) {
              "gradients go as units are stepped during backward; a step that is not finite ends the run")};
 }
 
-/// Only where gradients of weights may be late.
 std::vector<Change> pipeline_rows(const config::Deck& deck) {
   const std::string& name = deck.pipeline.schedule;
   if (deck.mesh.pipeline == 1) return {};
+  const Change plain{{"pipeline.schedule=1f1b"},
+                     Effect::rounding,
+                     "fewest micro-batches' activations and late gradients; more waiting"};
   const auto late = [](const program::Turn& turn) {
     return turn.kind == program::TurnKind::backward_weights;
   };
@@ -102,9 +104,13 @@ std::vector<Change> pipeline_rows(const config::Deck& deck) {
     const program::Schedule schedule = program::find_schedule(name);
     if (std::ranges::none_of(schedule.turns({.micro_batches = 2, .ranks = 2, .chunks = schedule.chunks}),
                              late))
-      return {};
+      return {plain};
   }
-  return {frugal({"pipeline.late_weights=kept"}, Effect::none,
+  return {plain,
+          {{"sharding.gradient_accumulation=no_sync"},
+           Effect::rounding,
+           "one gradient of all blocks, where late ones would each wait for their reduction"},
+          frugal({"pipeline.late_weights=kept"}, Effect::none,
                  "gradients of weights at once where what they are made of is recomputed")};
 }
 

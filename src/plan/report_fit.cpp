@@ -83,7 +83,11 @@ std::string fixes_section(const Fixes& f) {
           fmt::format("      {}: {} ({})\n", change.overrides.front(), change.reason, name_of(change.effect));
   }
   if (f.best.empty()) text += "  no change of the deck that is known to save memory makes it fit\n";
-  if (!f.least_ranks) return text + "  no number of ranks was found on which the deck fits as it is\n";
+  if (!f.least_ranks)
+    return text +
+           "  no number of ranks was found on which the deck fits as it is: more of them hold smaller parts "
+           "of "
+           "the states,\n  but all of a micro-batch's activations\n";
   const std::string batch = command_line(f.least_ranks->overrides);
   return text + fmt::format("  {} the deck fits on {}\n", batch.empty() ? "As it is" : "With " + batch,
                             count_text(f.least_ranks->ranks, "rank"));

@@ -33,6 +33,16 @@ std::string batch_line(const config::Deck& d, const RunFacts& facts) {
                      config::accumulation_steps(d), d.data.sequence);
 }
 
+/// How often the data are seen: of a mixture, the sum of its sequences.
+std::string length_line(const config::Deck& d, const data::Datasets& data) {
+  const std::int64_t rows = data::make_sampler(d, data).rows_per_epoch(),
+                     steps = config::total_steps(d, rows);
+  const double epochs =
+      static_cast<double>(steps) * static_cast<double>(d.batch.global) / static_cast<double>(rows);
+  return fmt::format("{} of {}: {:.3g} epochs of {}", count_text(steps, "step"),
+                     count_text(d.batch.global, "sequence"), epochs, count_text(rows, "sequence"));
+}
+
 std::string comm_line(const program::Program& p) {
   std::int64_t bytes = 0, messages = 0;
   for (program::OpId id = 0; id < std::ssize(p.ops); ++id)
@@ -60,6 +70,7 @@ std::vector<std::pair<std::string, std::string>> lines_on_data(const config::Dec
   if (looks)
     for (const std::string& warning : data::warnings_on(deck)) add("data", warning);
   if (looks) add("tokenizer", data::compare_with_model(data.tokenizer, deck.model.origin));
+  add("length", length_line(deck, data));
   add("context", config::context_note(deck));
   return lines;
 }

@@ -111,11 +111,13 @@ bool Trainer::stops_early() {
   return true;
 }
 
-/// Ranks that a signal reaches alone tell the others behind the step; rank 0 says so at once.
+/// Ranks that a signal reaches alone tell the others behind the step; rank 0 says so at once. A launcher that
+/// takes a failed job down sends SIGTERM too: nothing is promised.
 void Trainer::notice(const runtime::Signals::Kind& signal) {
   if (signal.number == SIGUSR2) return;
-  console_.print_error(fmt::format("{}: the run ends after this step{}; a second SIGINT ends it at once\n",
-                                   signal.name, deck_.checkpoint.interval < 0 ? "" : ", with a checkpoint"));
+  console_.print_error(fmt::format("{}: the run is to end after this step{}{}\n", signal.name,
+                                   deck_.checkpoint.interval < 0 ? "" : ", with a checkpoint",
+                                   signal.number == SIGINT ? "; a second SIGINT ends it at once" : ""));
 }
 
 /// Of a run that stopped before its last step.

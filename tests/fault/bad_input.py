@@ -203,7 +203,7 @@ class BadInput(zt.Case):
         self.refuse(
             {"batch.micro": 3},
             r"deck\.toml:\d+: batch\.global \(4\) = batch\.micro \(3\) x data-parallel "
-            r"ranks \(2\).*nearest legal value 6",
+            r"ranks \(2\).*nearest legal: batch\.global = 6, or batch\.micro = 2",
             ranks=2,
         )
 

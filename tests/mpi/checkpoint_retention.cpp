@@ -3,12 +3,31 @@
 
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/verify.hpp"
 #include "tests/support/checkpoint_model.hpp"
+
+namespace {
+/// The folder that no fsync makes durable; none where it is empty.
+std::filesystem::path& failing_folder() {
+  static std::filesystem::path folder;
+  return folder;
+}
+}  // namespace
+
+/// In place of the C library's in this executable.
+extern "C" int fsync(int file) {
+  std::error_code unknown;
+  const auto path = std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", file), unknown);
+  if (!failing_folder().empty() && path == failing_folder()) return errno = EIO, -1;
+  return static_cast<int>(::syscall(SYS_fsync, file));
+}
 
 namespace ztrain::checkpoint_retention_test {
 namespace {
@@ -46,6 +65,20 @@ TEST_F(CheckpointRetention, EveryNthStays) {
   EXPECT_EQ(steps(), (Steps{9, 8, 4}));
   save(10, {.keep = 1, .proven_step = 9});
   EXPECT_EQ(steps(), (Steps{10, 9}));
+}
+
+TEST_F(CheckpointRetention, WhereANameMayNotLastTheOlderOnesStay) {
+  save(1);
+  save(2, {.keep = 1});
+  failing_folder() = fs::canonical(folder());
+  const checkpoint::Saved saved = save(3, {.keep = 1});
+  failing_folder().clear();
+  EXPECT_NE(saved.warning.find("cannot make the folder durable"), std::string::npos) << saved.warning;
+  EXPECT_NE(saved.warning.find("this checkpoint is written"), std::string::npos) << saved.warning;
+  EXPECT_EQ(saved.warning.find("removed while"), std::string::npos) << saved.warning;
+  EXPECT_EQ(steps(), (Steps{3, 2}));
+  EXPECT_EQ(save(4, {.keep = 1}).warning, "");
+  EXPECT_EQ(steps(), (Steps{4}));
 }
 
 TEST_F(CheckpointRetention, TheBestStay) {

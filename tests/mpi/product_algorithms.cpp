@@ -56,7 +56,8 @@ TEST(ProductAlgorithms, AreThoseOfTheLowestRankThatMeasured) {
 
 TEST(ProductAlgorithms, OneRankOfEachPartOfAModelMeasures) {
   MeshShape mesh;
-  for (const Axis axis : {Axis::pipeline, Axis::replicate, Axis::shard, Axis::context, Axis::tensor})
+  for (const Axis axis :
+       {Axis::pipeline, Axis::replicate, Axis::shard, Axis::ring, Axis::context, Axis::tensor})
     mesh[axis] = 2;
   std::map<std::pair<int, int>, int> measuring;
   for (int rank = 0; rank < mesh.ranks(); ++rank) {

@@ -80,7 +80,7 @@ class Commands(zt.Case):
     def test_check_finds_what_training_would(self):
         self.assert_refused(
             zt.run(0, ["check", self.deck, "--ranks", 3], timeout=20),
-            r"deck\.toml:\d+: batch\.global \(4\).*nearest legal values 3 or 6",
+            r"deck\.toml:\d+: batch\.global \(4\).*nearest legal: batch\.global = 3 or 6",
         )
         self.assert_refused(
             zt.run(0, ["check", self.deck, "--modle.hidden_size=3"], timeout=20),

@@ -1,6 +1,8 @@
 """check and plan of large jobs: what they take does not grow with micro-batches and ranks."""
 
+import json
 import os
+import re
 import subprocess
 
 import ztrain_run as zt
@@ -26,6 +28,14 @@ class Planning(zt.Case):
         self.assertIn("proven free of deadlock over all ranks (one is compiled)", text)
         self.assertLess(resident, MOST_RESIDENT, text)
         return text
+
+    def test_a_run_of_epochs_is_told_by_tokens(self):
+        words = ["plan", DECKS / "llama3_70b.toml", "--ranks", 64, "--run.steps=0", "--run.tokens=0", "--run.epochs=2.5"]
+        text, plan = self.run_alone(*words)[0], json.loads(self.run_alone(*words, "--json")[0])
+        said = re.sub(r"\s+", " ", text)
+        self.assertIn(" for a billion tokens, without evaluations and saves: how many run.epochs = 2.5 are depends", said)
+        hours, minutes = map(int, re.search(r" run (\d+)h (\d+)m for a billion", said).groups())
+        self.assertAlmostEqual(60 * hours + minutes, 1e9 / plan["time"]["tokens_per_second"] / 60, delta=1)
 
     def test_check_of_many_micro_batches(self):
         """512 of them: a million ops and more, of which a few thousand are compiled."""

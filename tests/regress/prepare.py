@@ -197,6 +197,10 @@ class Prepare(zt.Case):
         self.refused(self.lines("one.jsonl", good), "--validation", 0.001, pattern=few)
         self.refused(self.lines("good.jsonl", good), tokenizer="nosuch", pattern=r"--tokenizer nosuch: there is no folder nosuch")
         self.refused(self.folder / "good.jsonl", output="none/out.h5", pattern=r"none: is no folder")
+        self.refused(self.folder / "good.jsonl", output="out.bin", pattern=r"--output:? names '\S+out\.bin': an HDF5 file is written")
+        for text in ('[{"text": "a"}, {"text": "b"}]', '[\n  {"text": "a"}\n]'):
+            (self.folder / "list.json").write_text(text)
+            self.refused(self.folder / "list.json", pattern=r"list\.json:1: is .*: `jq -c '\.\[\]' LIST\.json")
 
     def test_skipped_errors_and_named_roles(self):
         path = self.lines("half.jsonl", {"text": "good"}, {"text": "\ud800 abc"}, {"text": "\ud83d\ude00"})

@@ -6,6 +6,7 @@ import json
 import pathlib
 
 # As the files name them, and as templates do.
+ONE_A_LINE = "one record a line is read: `jq -c '.[]' LIST.json > LINES.jsonl` makes that of a list"
 ROLES = {
     "human": "user",
     "user": "user",
@@ -121,11 +122,13 @@ def parse(raw, pairs_as_chat=False, roles=ROLES):
     try:
         record = json.loads(raw.text.rstrip())  # else a text that breaks off is reported behind its newline
     except json.JSONDecodeError as error:
-        raise InputError(raw.where, f"is not JSON: {error.msg} at column {error.pos + 1}") from None
+        lists = f"; of a list over several lines {ONE_A_LINE}" if raw.text.lstrip()[:1] == "[" else ""
+        raise InputError(raw.where, f"is not JSON: {error.msg} at column {error.pos + 1}{lists}") from None
     except (RecursionError, ValueError) as error:
         raise InputError(raw.where, f"cannot be read as JSON: {error}") from None
     if not isinstance(record, dict):
-        raise InputError(raw.where, f"is a JSON {type(record).__name__}; every line must be an object {{...}}")
+        lists = f": {ONE_A_LINE}" if isinstance(record, list) else ""
+        raise InputError(raw.where, f"is a JSON {type(record).__name__}; every line must be an object {{...}}{lists}")
     if "\\ud" in raw.text.lower():
         check_surrogates(record, raw.where)
     return parse_record(record, raw.where, pairs_as_chat, roles)

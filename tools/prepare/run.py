@@ -26,6 +26,8 @@ class Files:
 
     def __init__(self, args, tokenizer):
         output = pathlib.Path(args.output)
+        if output.suffix not in (".h5", ".hdf5"):
+            raise InputError("--output", f"names '{output}': an HDF5 file is written, by whose ending .h5 or .hdf5 a run knows it")
         self.paths = [output] + ([output.with_suffix(".validation" + output.suffix)] if args.validation else [])
         for path in self.paths:
             if path.exists() and not args.force:

@@ -21,7 +21,7 @@ constexpr std::int64_t longest_index = std::int64_t{1} << 30;
 /// Of this node's own file: its number, or -1.
 std::int64_t own_file(const fs::path& unfinished) {
   for (const auto& entry : fs::directory_iterator(unfinished))
-    for (std::int64_t number = 0; number < 256; ++number)
+    for (std::int64_t number = 0; number < max_files; ++number)
       if (entry.path().filename() == file_name(number)) return number;
   return -1;
 }
@@ -145,7 +145,8 @@ bool MemorySnapshot::advance_or_fail() {
   }
   if (!exchange_->advance()) return false;
   Group::world().together([&] {
-    if (ring_.is_first(Group::world().rank())) publish(folder_, step_);
+    if (!ring_.is_first(Group::world().rank())) return;
+    const std::string lasts_as_long_as_the_node = publish(folder_, step_);
   });
   return true;
 }

@@ -178,7 +178,9 @@ class Publisher {
         }
     });
     world_.together([&] {
-      if (world_.rank() == 0) checkpoint::publish(places_.checkpoints, step);
+      if (world_.rank() != 0) return;
+      const std::string failure = checkpoint::publish(places_.checkpoints, step);
+      REQUIRE(failure.empty(), "{}", failure);
     });
   }
 

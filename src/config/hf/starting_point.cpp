@@ -26,11 +26,17 @@ constexpr std::array<std::string_view, 4> not_shape{"model.preset", "model.from"
 /// What a folder may be instead.
 std::string hint(const fs::path& folder) {
   std::error_code error;
-  if (!fs::exists(folder, error) && !fs::exists(folder.parent_path(), error))
+  if (!fs::exists(folder, error) && !fs::exists(folder.parent_path(), error)) {
+    // A deck may have "meta-llama/Llama-3.1-8B"; below the root of all folders stands no name of the hub.
+    const fs::path above = folder.parent_path();
+    const bool may_be_name = above.parent_path() != above.root_path();
     return fmt::format(
-        "there is no such folder; of a name of the Hugging Face hub download the files first: `hf download "
-        "{}/{} --local-dir '{}'`",
-        folder.parent_path().filename().string(), folder.filename().string(), folder.string());
+        "there is no such folder, nor '{}'; the files of a model of the Hugging Face hub are downloaded "
+        "first: "
+        "`hf download {} --local-dir '{}'`",
+        above.string(), may_be_name ? (above.filename() / folder.filename()).string() : "ORGANISATION/MODEL",
+        folder.string());
+  }
   if (!fs::is_directory(folder, error)) return "it is no folder, or cannot be read";
   if (fs::exists(folder / "index.h5", error)) return "it is a checkpoint that has lost its own: give another";
   if (fs::exists(folder / "adapter_config.json", error))

@@ -272,7 +272,7 @@ std::vector<std::string> notes_on_variables(Deck deck) {
       for (const std::string* text : texts_of(field, deck))
         if (text->find("${") != text->npos)
           notes.push_back(fmt::format("{} = {}: a run needs this environment variable, which is not set here",
-                                      field.key, toml_string(*text)));
+                                      field.key, toml_string(text->substr(text->find("${")))));
   return notes;
 }
 

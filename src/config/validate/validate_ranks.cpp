@@ -106,13 +106,17 @@ void check_batch(const Deck& deck) {
           data_parallel_degree(deck), most_accumulation, most_accumulation * per_micro);
   if (deck.batch.global % per_micro == 0) return;
   const std::int64_t below = deck.batch.global / per_micro * per_micro, above = below + per_micro;
-  const std::string legal =
-      below > 0 ? fmt::format("values {} or {}", below, above) : fmt::format("value {}", above);
+  const std::int64_t of_rank = deck.batch.global / data_parallel_degree(deck);
+  const std::string micro =
+      deck.batch.global % data_parallel_degree(deck) != 0
+          ? ""
+          : fmt::format(", or batch.micro = {}", nearest_divisors(of_rank, deck.batch.micro, 2));
   fail(
       "{}: batch.global ({}) = batch.micro ({}) x data-parallel ranks ({}) x accumulation ({:.4g}): the "
-      "accumulation must be whole; nearest legal {}",
+      "accumulation must be whole; nearest legal: batch.global = {}{}{}",
       source_of(deck, "batch.global"), deck.batch.global, deck.batch.micro, data_parallel_degree(deck),
-      static_cast<double>(deck.batch.global) / static_cast<double>(per_micro), legal);
+      static_cast<double>(deck.batch.global) / static_cast<double>(per_micro),
+      below > 0 ? fmt::format("{} or ", below) : "", above, micro);
 }
 
 /// reshard_after_forward = N: groups of N ranks within the shard group.

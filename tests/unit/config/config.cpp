@@ -362,11 +362,17 @@ TEST(Ranks, BatchesThatDoNotFitShowTheEquation) {
   EXPECT_EQ(
       rank_error("", 8, 8, {"--batch.global=12"}),
       "command line: batch.global (12) = batch.micro (1) x data-parallel ranks (8) x accumulation (1.5): the "
-      "accumulation must be whole; nearest legal values 8 or 16");
+      "accumulation must be whole; nearest legal: batch.global = 8 or 16");
   EXPECT_EQ(rank_error("", 4, 8, {"--batch.micro=3"}),
             "input.toml:4: batch.global (8) = batch.micro (3) x data-parallel ranks (4) x accumulation "
             "(0.6667): the "
-            "accumulation must be whole; nearest legal value 12");
+            "accumulation must be whole; nearest legal: batch.global = 12, or batch.micro = 2");
+}
+
+TEST(Ranks, BatchesThatDoNotFitSayWhichMicroBatchesDo) {
+  EXPECT_NE(rank_error("", 2, 8, {"--batch.global=24", "--batch.micro=5"})
+                .find("batch.global = 20 or 30, or batch.micro = 4 or 6"),
+            std::string::npos);
 }
 
 TEST(Ranks, AStepHasABoundedNumberOfMicroBatches) {

@@ -218,6 +218,36 @@ TEST_F(AlgorithmFile, GathersWhatJobsFound) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_ / "new"), {}), 1) << "no partial file";
 }
 
+TEST_F(AlgorithmFile, WhoSavesComputesAsWhoReadsItLater) {
+  const std::string path = folder_ / "algorithms.json";
+  AlgorithmTable first(hopper), second(hopper);
+  first.record("a", algorithm(1));
+  save_algorithms(path, first);
+  second.record("a", algorithm(2));  // by a job that began before the file was there
+  second.record("b", algorithm(3));
+  save_algorithms(path, second);
+  AlgorithmTable read(hopper);
+  read.merge(read_algorithms(path));
+  for (const char* key : {"a", "b"}) EXPECT_EQ(read.find(key)->bytes, second.find(key)->bytes) << key;
+}
+
+TEST_F(AlgorithmFile, WhatWasNotMeasuredStaysOutOfItAndGivesWay) {
+  const std::string path = folder_ / "algorithms.json";
+  AlgorithmTable table(hopper);
+  table.record("a", {algorithm(1).bytes, 0});
+  table.record("b", algorithm(2));
+  save_algorithms(path, table);
+  EXPECT_EQ(table.size(), 2u) << "the job goes on with it";
+  AlgorithmTable later(hopper);
+  later.merge(read_algorithms(path));
+  EXPECT_FALSE(later.find("a")) << "is measured the next time";
+  EXPECT_TRUE(later.find("b"));
+  AlgorithmTable measured(hopper);
+  measured.record("a", algorithm(3));
+  table.merge(measured.to_text());
+  EXPECT_EQ(table.find("a")->bytes, algorithm(3).bytes);
+}
+
 TEST_F(AlgorithmFile, ABrokenOneIsReplaced) {
   const std::string path = folder_ / "algorithms.json";
   std::ofstream(path) << "{\"format\": 1, \"devices\": [";
@@ -230,7 +260,8 @@ TEST_F(AlgorithmFile, ABrokenOneIsReplaced) {
 TEST_F(AlgorithmFile, AnImpossiblePlaceIsAnError) {
   std::ofstream(folder_ / "file") << "not a folder";
   try {
-    save_algorithms(folder_ / "file" / "algorithms.json", AlgorithmTable(hopper));
+    AlgorithmTable table(hopper);
+    save_algorithms(folder_ / "file" / "algorithms.json", table);
     FAIL() << "written";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find((folder_ / "file" / "algorithms.json").string()),
