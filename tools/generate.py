@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Continues a text, or answers a chat message, with a model that has a Hugging Face tokenizer.
+"""Continues a text, or answers a chat message, with a model that has a Hugging Face tokenizer, or one of bytes.
 
     tools/generate.py MODEL --prompt "Once upon a time" [--ranks 2] [options of ztrain generate]
     tools/generate.py MODEL --chat --prompt "What is a halo exchange?" --tokens 300 --temperature 0.7 --top-p 0.9
 
 MODEL is what `ztrain generate` takes: a checkpoint step_N, or a Hugging Face folder. The tokenizer is read from
---tokenizer, from MODEL, or from the folder that the checkpoint's run started from. The text is turned into ids, ztrain
+--tokenizer, from MODEL, or from the folder that the checkpoint's run started from; `bytes` is that of tools/prepare_data.py,
+which a checkpoint is known by that was trained on its files. The text is turned into ids, ztrain
 runs under mpirun, and its ids come back as text while they arrive. A prompt of "-" is read from standard input. The ids of
 the prompt go through a file in $TMPDIR, which rank 0 must see. Needs the Python package transformers or tokenizers, and jinja2
 for chats; ztrain itself needs none. An answer ends with the token that ends its turn in the chat template, or the model's own.
@@ -28,6 +29,7 @@ from prepare.template import ChatTemplate, TemplateError, unmark
 from prepare.tokenizer import TokenizerError, load_tokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+BYTES = "bytes"
 TAIL = 32  # tokens before a new one that its text may depend on
 BROKEN = "\ufffd"  # what half a character is decoded to
 
@@ -55,15 +57,23 @@ def check_programs(arguments):
             refuse(f"there is no program {program}; build ztrain, or name it with --ztrain (the launcher: --mpirun)")
 
 
-def started_from(checkpoint):
-    """The folder that a checkpoint's run took its model from, or ""."""
+def metadata_of(checkpoint):
     try:
         import h5py
     except ImportError:
         refuse(f"{lacks('h5py')}; or name the folder of the checkpoint's tokenizer with --tokenizer")
     with h5py.File(checkpoint / "index.h5") as index:
         metadata = index.attrs["metadata"]
-    return json.loads(metadata.decode() if isinstance(metadata, bytes) else metadata).get("model_from", "")
+    return json.loads(metadata.decode() if isinstance(metadata, bytes) else metadata)
+
+
+def is_of_bytes(metadata):
+    """Whether a run's data were prepared as bytes; False where the packages that know are missing."""
+    try:
+        from prepare.writer import hash_of
+    except ImportError:
+        return False
+    return metadata.get("data", {}).get("tokenizer") == hash_of(load_tokenizer(BYTES).file_bytes)
 
 
 def tokenizer_folder(arguments):
@@ -71,9 +81,11 @@ def tokenizer_folder(arguments):
         return arguments.tokenizer
     model = pathlib.Path(arguments.model)
     if (model / "index.h5").exists() and not (model / "tokenizer_config.json").exists():
-        folder = started_from(model)
-        if folder:
-            return pathlib.Path(folder)
+        metadata = metadata_of(model)
+        if metadata.get("model_from"):
+            return pathlib.Path(metadata["model_from"])
+        if is_of_bytes(metadata):
+            return pathlib.Path(BYTES)
     return model
 
 
@@ -105,7 +117,22 @@ class Tokenizers:
         return self.tokenizer.decode(ids)
 
 
+class PlainBytes:
+    """The same of a model of bytes."""
+
+    def __init__(self):
+        self.tokenizer = load_tokenizer(BYTES)
+
+    def encode(self, text):
+        return self.tokenizer.encode(text)
+
+    def decode(self, ids):
+        return self.tokenizer.decode([i for i in ids if i != self.tokenizer.eos_id])
+
+
 def open_tokenizer(folder):
+    if str(folder) == BYTES:
+        return PlainBytes()
     try:
         check_name(str(folder))
     except NotFound as error:
@@ -257,7 +284,7 @@ def main():
     parser.add_argument("--prompt", required=True, help="text; -: read from standard input")
     parser.add_argument("--chat", action="store_true", help="the prompt is a user's message; use the chat template")
     parser.add_argument("--system", help="with --chat: the system's message before it")
-    parser.add_argument("--tokenizer", type=pathlib.Path, help="folder with the tokenizer's files")
+    parser.add_argument("--tokenizer", type=pathlib.Path, help="folder with the tokenizer's files, or bytes")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--mpirun", default="mpirun --bind-to none", help="launcher with its options")
     parser.add_argument("--ztrain", type=pathlib.Path, default=ROOT / "build" / "cpu" / "ztrain")

@@ -240,6 +240,17 @@ class Prepare(zt.Case):
         template.write_text("{% for %}")
         self.refused(path, "--chat-template", template, pattern=r"the chat template is not valid")
 
+    def assert_chats(self, step):
+        """tools/generate.py asks as the model was trained, and ends where it learnt to."""
+        asked = [*b"<|user|>\n7 + 1", 256, *b"\n<|assistant|>\n"]
+        words = ["--temperature", 0, "--tokens", 30]
+        made = zt.run(0, ["generate", step, "--prompt-ids", ",".join(map(str, asked)), "--eos", 256, *words])
+        ids = list(map(int, made.out.split()))
+        tool = [sys.executable, "-B", zt.SOURCE / "tools" / "generate.py", step, "--ztrain", zt.EXECUTABLE, "--chat", "--prompt", "7 + 1", *words]
+        said = subprocess.run(list(map(str, tool)), capture_output=True, text=True, timeout=60)
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertEqual(said.stdout, bytes(i for i in ids if i < 256).decode(errors="replace") + "\n")
+
     def test_ztrain_trains_on_it(self):
         chats = ({"messages": [{"role": "user", "content": f"{i % 50} + 1"}, {"role": "assistant", "content": f"{i % 50 + 1}"}]}
                  for i in range(400))
@@ -260,6 +271,7 @@ class Prepare(zt.Case):
         )
         self.assertRegex(self.last.out, r"data +packed documents: \d+ rows of 128, \d+ documents")
         self.assertIn("vocabulary 257", self.last.out)
+        self.assert_chats(output / "checkpoints" / "step_60")
         losses = zt.losses(output)
         self.assertLess(losses[60][0], 0.5 * losses[1][0])
         self.assertLess(zt.validation_losses(output)[60], 0.5 * losses[1][0])
