@@ -130,7 +130,7 @@ class Bench(zt.Case):
             self.assert_refused(zt.run(ranks, ["bench", *words]), pattern)
 
         refused(0, self.deck, "--batch.globl=4", pattern="batch.global")
-        refused(2, self.deck, "--batch.global=6", pattern="batch.global")
+        refused(2, self.deck, "--batch.global=6", pattern=r"batch\.global \(6\)")
         refused(0, self.deck, "--json", self.folder / "nowhere" / "b.json", pattern="--json: cannot write")
         deck = self.deck.read_bytes()
         refused(0, self.deck, "--json", self.deck, pattern=r"--json: '\S+' would be written over, and this command reads")
