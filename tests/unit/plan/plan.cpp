@@ -323,7 +323,7 @@ TEST(Verdict, CountsWhatIsOutsideThePlan) {
 
 TEST(ZeroPaper, GivesTheFiguresOfThePaper) {
   const auto gb = [](const char* strategy) {
-    return zero_paper_bytes(70e9, find_strategy(strategy), 256) / 1e9;
+    return zero_paper_bytes(70e9, config::find_strategy(strategy), 256) / 1e9;
   };
   EXPECT_DOUBLE_EQ(gb("NO_SHARD"), 1120);
   EXPECT_NEAR(gb("zero1"), 283.28, 0.005);
