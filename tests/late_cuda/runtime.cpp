@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "tests/late_cuda/memory.hpp"
+
 namespace late_cuda {
 namespace {
 
