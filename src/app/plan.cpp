@@ -137,8 +137,7 @@ void print_sbatch(const Options& o, const plan::Plan& plan, telemetry::Console& 
   if (std::getenv("ZTRAIN_ROOT") == nullptr && !std::filesystem::exists("slurm/launch.sh", unknown))
     console.print_error(
         "warning: the job starts slurm/launch.sh, which is not below this folder: submit it with ZTRAIN_ROOT "
-        "set "
-        "to ztrain's own\n");
+        "set to ztrain's own\n");
   for (const std::string& note : plan.notes) console.print_error(fmt::format("note: {}\n", note));
 }
 

@@ -114,15 +114,7 @@ Files assign_files(const Group& world, bool writes, int wanted) {
 }
 
 Files assign_files_of_nodes(const Group& world, bool writes, const std::vector<int>& node_of) {
-  const auto writers = world.all_gather(writes ? 1 : 0);
-  std::set<int> nodes;
-  for (std::size_t r = 0; r < writers.size(); ++r)
-    if (writers[r] != 0) nodes.insert(node_of[r]);
-  Files files;
-  files.count = static_cast<int>(nodes.size());
-  const int own = node_of[static_cast<std::size_t>(world.rank())];
-  if (writes) files.own = static_cast<int>(std::distance(nodes.begin(), nodes.find(own)));
-  return files;
+  return files_for(world.rank(), world.all_gather(writes ? 1 : 0), {node_of.begin(), node_of.end()}, 0);
 }
 
 ShardFiles::ShardFiles(const Group& world, const Files& files, std::vector<PieceRow*> own)

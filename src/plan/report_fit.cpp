@@ -86,8 +86,7 @@ std::string fixes_section(const Fixes& f) {
   if (!f.least_ranks)
     return text +
            "  no number of ranks was found on which the deck fits as it is: more of them hold smaller parts "
-           "of "
-           "the states,\n  but all of a micro-batch's activations\n";
+           "of the states,\n  but all of a micro-batch's activations\n";
   const std::string batch = command_line(f.least_ranks->overrides);
   return text + fmt::format("  {} the deck fits on {}\n", batch.empty() ? "As it is" : "With " + batch,
                             count_text(f.least_ranks->ranks, "rank"));

@@ -5,8 +5,8 @@ import gzip
 import json
 import pathlib
 
-# As the files name them, and as templates do.
 ONE_A_LINE = "one record a line is read: `jq -c '.[]' LIST.json > LINES.jsonl` makes that of a list"
+# As the files name them, and as templates do.
 ROLES = {
     "human": "user",
     "user": "user",
