@@ -97,8 +97,8 @@ rank_has_crashed() {
   local first
   first=$(grep -m 1 -E "tasks? [0-9,-]+: |exited on signal" "$said" || true)
   case $first in
-    *Killed* | *"Segmentation fault"* | *"Bus error"* | *Aborted*) ;;
-    "") case $code in 134 | 135 | 137 | 139) ;; *) return 1 ;; esac ;;
+    *Killed* | *"Segmentation fault"* | *"Bus error"* | *Aborted* | *"Broken pipe"*) ;;
+    "") case $code in 134 | 135 | 137 | 139 | 141) ;; *) return 1 ;; esac ;;
     *) return 1 ;;
   esac
 }

@@ -40,11 +40,10 @@ std::vector<int> first_ranks(const MeshShape& mesh) {
   return ranks;
 }
 
-/// The step as if no bytes were reused.
-Simulation simulate_without_reuse(program::Program step, const Machine& machine, int most_times) {
+/// Makes it the step as if no bytes were reused.
+void forget_reuse(program::Program& step) {
   for (program::Op& op : step.ops) op.after.clear();
   link_dependencies(step);
-  return simulate(step, machine, most_times);
 }
 
 double exposed_to(const Simulation& step, program::ActionKind kind) {
@@ -92,13 +91,19 @@ class Compiler {
     add(ranks, std::move(compiled));
   }
 
-  bool may_fit() const {
+  Room room() const {
+    constexpr double with_places = 8.0 / 7;  // of an eighth of a limit that is to be left
     const std::vector<int> ranks = first_ranks(cost_.mesh);
-    std::atomic<bool> all_may = true;
+    std::atomic<bool> all_may = true, ample = true;
+    const auto may_fit = [&](const Tiers& least) {
+      const Verdict verdict = verdict_of(holding(least));
+      if (!verdict.fits(with_places)) ample = false;
+      return verdict.fits();
+    };
     in_parallel(static_cast<int>(ranks.size()), [&](int s) {
-      if (all_may && !program::job_may_fit(graph_, spec_, ranks[at(s)], at_least())) all_may = false;
+      if (all_may && !program::job_may_fit(graph_, spec_, ranks[at(s)], may_fit)) all_may = false;
     });
-    return all_may;
+    return !all_may ? Room::none : ample ? Room::ample : Room::little;
   }
 
   /// Whether it fits; compiles no further than that takes.
@@ -150,7 +155,7 @@ class Compiler {
     simulate_pipeline();
   }
 
-  /// The other ranks of the stage hold and send the same; the last one may be on a node with fewer.
+  /// The other ranks of the stage hold and send the same.
   void add(int rank, program::Program train) {
     cost_.compiled_ops += train.ops.size();
     if (rank == 0) {
@@ -162,11 +167,28 @@ class Compiler {
         cost_.mesh[Axis::pipeline] == 1 && train.repeat.times > times)
       cost_.extrapolated_from = spec_.micro_batches - train.repeat.times + times;
     if (cost_.mesh[Axis::pipeline] > 1) return stages_.push_back(std::move(train));
-    simulate_on(train);
-    if (cost_.ranks <= cost_.machine.ranks_per_node || cost_.ranks % cost_.machine.ranks_per_node == 0)
-      return;
-    train.rank = cost_.mesh.ranks() - 1;
-    simulate_on(train);
+    simulate_alone(std::move(train));
+  }
+
+  /// The step of the rank that takes longest: the first, or the last, whose node may have fewer.
+  void simulate_alone(program::Program train) {
+    std::vector<int> ranks{train.rank};
+    if (cost_.ranks > cost_.machine.ranks_per_node && cost_.ranks % cost_.machine.ranks_per_node != 0)
+      ranks.push_back(cost_.mesh.ranks() - 1);
+    int longest = train.rank;
+    for (const int rank : ranks) {
+      train.rank = rank;
+      Simulation step = simulate(train, cost_.machine, options_.most_times);
+      if (step.seconds <= cost_.step.seconds) continue;
+      cost_.step = std::move(step);
+      longest = rank;
+    }
+    if (options_.detail != Detail::all) return;
+    // With fewer dependencies collectives may take the links in a worse order; a runner need not do that.
+    train.rank = longest;
+    forget_reuse(train);
+    cost_.seconds_without_reuse =
+        std::min(cost_.step.seconds, simulate(train, cost_.machine, options_.most_times).seconds);
   }
 
   /// A rank of each stage, which wait for each other: the step is that of the last to end.
@@ -186,24 +208,11 @@ class Compiler {
     }
     cost_.seconds_without_reuse = cost_.step.seconds;
     if (options_.detail != Detail::all) return;
-    in_parallel(static_cast<int>(stages_.size()), [&](int s) {
-      for (program::Op& op : stages_[at(s)].ops) op.after.clear();
-      link_dependencies(stages_[at(s)]);
-    });
+    in_parallel(static_cast<int>(stages_.size()), [&](int s) { forget_reuse(stages_[at(s)]); });
     double seconds = 0;
     for (const Simulation& stage : simulate_stages(programs, cost_.machine))
       seconds = std::max(seconds, stage.seconds);
     cost_.seconds_without_reuse = std::min(cost_.step.seconds, seconds);
-  }
-
-  void simulate_on(const program::Program& train) {
-    Simulation step = simulate(train, cost_.machine, options_.most_times);
-    if (step.seconds <= cost_.step.seconds) return;
-    cost_.step = std::move(step);
-    if (options_.detail != Detail::all) return;
-    // With fewer dependencies collectives may take the links in a worse order; a runner need not do that.
-    cost_.seconds_without_reuse = std::min(
-        cost_.step.seconds, simulate_without_reuse(train, cost_.machine, options_.most_times).seconds);
   }
 
   Cost& cost_;
@@ -289,13 +298,13 @@ Trial try_fit(const Question& q, const std::vector<std::string>& more, const Cos
   return trial;
 }
 
-bool may_fit(const Question& q, const std::vector<std::string>& more) {
+Room room_for(const Question& q, const std::vector<std::string>& more, bool any_batch) {
   try {
-    const CostOptions options{.detail = Detail::memory, .proven = false};
+    const CostOptions options{.any_batch = any_batch, .detail = Detail::memory, .proven = false};
     Cost cost = cost_to_compile(q, more, options);
-    return Compiler(cost, options).may_fit();
+    return Compiler(cost, options).room();
   } catch (const Error&) {
-    return false;
+    return Room::none;
   }
 }
 

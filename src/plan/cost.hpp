@@ -111,9 +111,14 @@ std::optional<Cost> cost_with_other_overlap(const Question& question, const Cost
 std::optional<Cost> cost_if_legal(const Question& question, const std::vector<std::string>& more = {},
                                   const CostOptions& options = {});
 
-/// In a fraction of try_fit's time: false where that finds no cost, by the bytes that are alive at once. True
-/// says little: the plan may yet not fit.
-bool may_fit(const Question& question, const std::vector<std::string>& more);
+/// What the bytes that are alive at once leave of the limits.
+enum class Room : std::uint8_t {
+  none,    ///< it does not fit, or deck and ranks do not go together
+  little,  ///< it may fit: the plan decides
+  ample    ///< an eighth or more of each limit: places of their own for these bytes need less than that
+};
+/// In a fraction of try_fit's time. any_batch: as CostOptions has it.
+Room room_for(const Question& question, const std::vector<std::string>& more, bool any_batch = false);
 
 /// Whether deck and ranks go together, and what it costs where it fits.
 struct Trial {
@@ -130,6 +135,10 @@ struct Verdict {
   bool device_fits() const { return device_limit <= 0 || device_needed <= device_limit; }
   bool node_fits() const { return node_limit <= 0 || node_needed <= node_limit; }
   bool fits() const { return device_fits() && node_fits(); }
+  /// The same with every need so many times as large.
+  bool fits(double times) const {
+    return Verdict{times * device_needed, device_limit, times * node_needed, node_limit}.fits();
+  }
 };
 Verdict verdict_of(const Cost& cost);
 /// Whether the step's time is worth multiplying: not on processors of unknown speed.

@@ -78,7 +78,7 @@ class FixSearch {
     learn({all, frugal_at_home_});
     const Set frugal = with_room_on_the_host(all);
     if (fits(frugal)) {
-      learn_bounds(with_offloads());
+      learn_room(with_offloads());
       for (std::size_t size = 1; size <= largest_set; ++size) each(size, false, {});
       if (fits_.empty()) attempt({smallest_part(frugal, {})});
       each(1, true, {});
@@ -218,11 +218,15 @@ class FixSearch {
     return fixes;
   }
 
-  /// Finds out whether sets fit, side by side; fits() knows it then.
+  /// Finds out whether sets fit, side by side; fits() knows it then. Only where it is close are they
+  /// compiled.
   void learn(std::vector<Set> sets) {
     std::ranges::sort(sets);
     const auto same = std::ranges::unique(sets);
     sets.erase(same.begin(), same.end());
+    learn_room(sets);
+    for (const Set& set : sets)
+      if (const Room room = room_.at(set); room != Room::little) known_[set] = room == Room::ample;
     std::erase_if(sets, [&](const Set& set) { return known_.contains(set); });
     const std::vector<std::optional<Fix>> fixes = fitting(sets, {.detail = Detail::memory, .proven = false});
     for (std::size_t s = 0; s < sets.size(); ++s) known_[sets[s]] = fixes[s].has_value();
@@ -233,24 +237,23 @@ class FixSearch {
     return known_.at(set);
   }
 
-  /// Finds out which sets do not fit for sure, side by side; may_fit() knows it then.
-  void learn_bounds(std::vector<Set> sets) {
-    std::erase_if(sets, [&](const Set& set) { return known_.contains(set) || bounds_.contains(set); });
-    std::vector<char> found(sets.size(), true);
+  /// Finds out what room sets leave, side by side; may_fit() knows it then.
+  void learn_room(std::vector<Set> sets) {
+    std::erase_if(sets, [&](const Set& set) { return room_.contains(set); });
+    std::vector<Room> found(sets.size(), Room::little);
     in_parallel(
         std::ssize(sets),
         [&](int s) {
-          if (watch_.late()) return;
-          found[at(s)] = plan::may_fit(question_, overrides_of(changes_, sets[at(s)]));
+          if (!watch_.late()) found[at(s)] = room_for(question_, overrides_of(changes_, sets[at(s)]));
         },
         most_at_once);
-    for (std::size_t s = 0; s < sets.size(); ++s) bounds_[sets[s]] = found[s] != 0;
+    for (std::size_t s = 0; s < sets.size(); ++s) room_[sets[s]] = found[s];
   }
 
   bool may_fit(const Set& set) {
     if (const auto known = known_.find(set); known != known_.end()) return known->second;
-    learn_bounds({set});
-    return bounds_.at(set);
+    learn_room({set});
+    return room_.at(set) != Room::none;
   }
 
   /// Sets of one size, or a single one.
@@ -277,15 +280,17 @@ class FixSearch {
   /// Changes that are known to be needed: a set that does not fit together with them does not fit without
   /// them. Empty until that is known.
   Set needed_;
-  Set frugal_at_home_;          ///< the most frugal of the changes, without offload
-  std::map<Set, bool> known_;   ///< whether they fit
-  std::map<Set, bool> bounds_;  ///< false: they do not
+  Set frugal_at_home_;         ///< the most frugal of the changes, without offload
+  std::map<Set, bool> known_;  ///< whether they fit
+  std::map<Set, Room> room_;   ///< what is left of the limits by the bytes alive at once
   Fixes result_;
 };
 
-/// A mesh that does not go together with so many ranks does not fit.
+/// With some batch, compiled only where it is close. A mesh that does not go together with so many ranks does
+/// not fit.
 bool fits_on(Question question, const std::vector<std::string>& more, int ranks) {
   question.ranks = ranks;
+  if (const Room room = room_for(question, more, true); room != Room::little) return room == Room::ample;
   return try_fit(question, more, {.any_batch = true, .detail = Detail::memory, .proven = false})
       .cost.has_value();
 }

@@ -1,10 +1,13 @@
 #include "program/memory/addresses.hpp"
-#include "base/index.hpp"
 
 #include <algorithm>
 #include <bit>
+#include <memory_resource>
 #include <numeric>
 #include <set>
+#include <vector>
+
+#include "base/index.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -76,30 +79,23 @@ class Holes {
   std::int64_t top_ = 0;
 };
 
-/// Taken addresses as disjoint runs, ascending; runs that touch are one.
-class Runs {
- public:
-  struct Run {
-    std::int64_t begin, end;
-  };
-
-  void insert(std::int64_t begin, std::int64_t end) {
-    const auto lo =
-        std::partition_point(runs_.begin(), runs_.end(), [&](const Run& r) { return r.end < begin; });
-    const auto hi = std::partition_point(lo, runs_.end(), [&](const Run& r) { return r.begin <= end; });
-    if (lo == hi) {
-      runs_.insert(lo, {begin, end});
-      return;
-    }
-    lo->begin = std::min(lo->begin, begin);
-    lo->end = std::max(std::prev(hi)->end, end);
-    runs_.erase(std::next(lo), hi);
-  }
-  const std::vector<Run>& runs() const { return runs_; }
-
- private:
-  std::vector<Run> runs_;
+struct Run {
+  std::int64_t begin, end;
 };
+/// Taken addresses as disjoint runs, ascending; runs that touch are one.
+using Runs = std::pmr::vector<Run>;
+
+void insert(Runs& runs, std::int64_t begin, std::int64_t end) {
+  const auto lo = std::partition_point(runs.begin(), runs.end(), [&](const Run& r) { return r.end < begin; });
+  const auto hi = std::partition_point(lo, runs.end(), [&](const Run& r) { return r.begin <= end; });
+  if (lo == hi) {
+    runs.insert(lo, {begin, end});
+    return;
+  }
+  lo->begin = std::min(lo->begin, begin);
+  lo->end = std::max(std::prev(hi)->end, end);
+  runs.erase(std::next(lo), hi);
+}
 
 /// Addresses taken over time: a segment tree over issue positions. A block is kept whole at the few nodes
 /// that make up its lifetime, and counts as inside all nodes above them, as far as some lifetime asks those.
@@ -107,8 +103,8 @@ class Taken {
  public:
   Taken(const std::vector<Block>& blocks, std::size_t ops)
       : leaves_(std::bit_ceil(std::max<std::size_t>(ops, 1))),
-        whole_(2 * leaves_),
-        inside_(2 * leaves_),
+        whole_(2 * leaves_, &memory_),
+        inside_(2 * leaves_, &memory_),
         asked_(2 * leaves_, false) {
     for (const Block& block : blocks) parts(block, [&](std::size_t node) { asked_[node] = true; });
   }
@@ -116,10 +112,10 @@ class Taken {
   void insert(const Block& block, std::int64_t address) {
     const std::int64_t end = address + block.size;
     const auto inside = [&](std::size_t node) {
-      if (asked_[node]) inside_[node].insert(address, end);
+      if (asked_[node]) program::insert(inside_[node], address, end);
     };
     parts(block, [&](std::size_t node) {
-      whole_[node].insert(address, end);
+      program::insert(whole_[node], address, end);
       inside(node);
     });
     above(block, inside);
@@ -128,8 +124,7 @@ class Taken {
   /// Takes a lifetime into what lowest() looks at next.
   void look_at(const Block& block) {
     const auto look_at = [&](const Runs& runs) {
-      if (!runs.runs().empty())
-        cursors_.push_back({runs.runs().data(), runs.runs().data() + runs.runs().size()});
+      if (!runs.empty()) cursors_.push_back({runs.data(), runs.data() + runs.size()});
     };
     parts(block, [&](std::size_t node) { look_at(inside_[node]); });
     above(block, [&](std::size_t node) { look_at(whole_[node]); });
@@ -145,7 +140,7 @@ class Taken {
 
  private:
   struct Cursor {
-    const Runs::Run *next, *end;
+    const Run *next, *end;
   };
 
   /// The nodes that make up a lifetime.
@@ -185,7 +180,8 @@ class Taken {
   }
 
   std::size_t leaves_;
-  std::vector<Runs> whole_, inside_;
+  std::pmr::monotonic_buffer_resource memory_;  ///< of runs, which are many and short, and end together
+  std::pmr::vector<Runs> whole_, inside_;
   std::vector<bool> asked_;  ///< by node: some lifetime is made up of it and others
   std::vector<Cursor> cursors_;
 };

@@ -140,6 +140,12 @@ std::vector<int> slow_nodes(const Links& links, double share) {
   return slow;
 }
 
+void keep_faster(Links& links, const Links& other) {
+  for (std::size_t node = 0; node < links.hosts.size(); ++node)
+    std::ranges::transform(links.bytes_per_second[node], other.bytes_per_second[node],
+                           links.bytes_per_second[node].begin(), std::ranges::max);
+}
+
 std::string links_text(const Links& links, double share) {
   Table table({"node", "within, each rank", "slowest link", "to", "fastest link", "to"});
   for (std::size_t node = 0; node < links.hosts.size(); ++node) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -40,6 +41,9 @@ Session::Session(int* argc, char*** argv)
   check_mpi(MPI_Comm_rank(world_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(world_, &size_), "MPI_Comm_size");
   if (size_ == 1) require_one_job();
+  // MPI writes to sockets of ranks that may be gone: the launcher is to see the rank that died first, not
+  // those that this signal would end at once and without a word.
+  if (size_ > 1) std::signal(SIGPIPE, SIG_IGN);
   char host[256] = {};
   host_ = gethostname(host, sizeof host - 1) == 0 ? host : "unknown host";
   find_place();

@@ -46,6 +46,17 @@ TEST(Links, ASlowNodeIsSlowToAll) {
   EXPECT_EQ(runtime::slow_nodes(links_of({10e9}), 0.5), std::vector<int>{});
 }
 
+TEST(Links, OfTwoMeasurementsTheFasterCounts) {
+  runtime::Links links = links_of({10e9, 1e9, 10e9});
+  runtime::keep_faster(links, links_of({9e9, 8e9, 12e9}));
+  using Row = std::vector<double>;
+  EXPECT_EQ(links.bytes_per_second,
+            (std::vector<Row>{{10e9, 8e9, 10e9}, {8e9, 8e9, 8e9}, {10e9, 8e9, 12e9}}));
+  EXPECT_EQ(runtime::slow_nodes(links, 0.5), std::vector<int>{});
+  runtime::keep_faster(links, links_of({1e9, 1e9, 1e9}));
+  EXPECT_EQ(links.bytes_per_second[0], (Row{10e9, 8e9, 10e9}));
+}
+
 TEST(Links, TheSlowNodeIsNamedOnALineOfItsOwn) {
   const std::string text = runtime::links_text(links_of({10e9, 11e9, 1e9, 10e9}), 0.5);
   EXPECT_NE(text.find("\nslow node n2: 1.00 GB/s on its fastest link, where 10.00 GB/s is usual\n"),
